@@ -1,0 +1,24 @@
+"""The typed graph: sizes, nodes, THE op table, printing."""
+
+from refold.ir.dim import Dim, Sym, hint, numel
+from refold.ir.graph import Graph, Output, render
+from refold.ir.node import Attr, Node, as_scalar, leaf, make
+from refold.ir.ops import OPS, Kind, OpRow
+
+__all__ = [
+    "OPS",
+    "Attr",
+    "Dim",
+    "Graph",
+    "Kind",
+    "Node",
+    "OpRow",
+    "Output",
+    "Sym",
+    "as_scalar",
+    "hint",
+    "leaf",
+    "make",
+    "numel",
+    "render",
+]

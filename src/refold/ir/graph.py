@@ -1,0 +1,110 @@
+"""A whole function: its outputs, the state that it writes, and how it prints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from refold.ir.dim import Dim
+from refold.ir.node import Node, rebuild
+
+
+@dataclass(frozen=True)
+class Output:
+    """One result of the function.
+
+    `shape` is the true shape (not padded). `mutates` names the buffer that takes the value; None
+    for a value that is returned.
+    """
+
+    value: Node
+    shape: tuple[Dim, ...]
+    mutates: str | None = None
+
+
+@dataclass(frozen=True)
+class Graph:
+    """An immutable graph: what the function returns and which buffers it writes."""
+
+    outputs: tuple[Output, ...]
+
+    def roots(self) -> tuple[Node, ...]:
+        return tuple(out.value for out in self.outputs)
+
+    def nodes(self) -> list[Node]:
+        """Every node, each after its inputs."""
+        return topological(self.roots())
+
+    def with_roots(self, roots: Iterable[Node]) -> Graph:
+        """The same outputs computed by other nodes."""
+        new = tuple(roots)
+        if len(new) != len(self.outputs):
+            raise ValueError(f"expected {len(self.outputs)} roots, got {len(new)}")
+        return Graph(tuple(replace(o, value=n) for o, n in zip(self.outputs, new, strict=True)))
+
+    def map(self, rewrite: Callable[[Node], Node]) -> Graph:
+        """Apply `rewrite` to every node, inputs first."""
+        done: dict[Node, Node] = {}
+        for node in self.nodes():
+            done[node] = rewrite(rebuild(node, tuple(done[i] for i in node.inputs)))
+        return self.with_roots(done[r] for r in self.roots())
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self.nodes())
+
+
+def topological(roots: Iterable[Node]) -> list[Node]:
+    """Every node reachable from `roots`, each after its inputs, in a stable order."""
+    order: list[Node] = []
+    seen: set[Node] = set()
+    stack: list[tuple[Node, bool]] = [(r, False) for r in reversed(list(roots))]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            order.append(node)
+        elif node not in seen:
+            seen.add(node)
+            stack.append((node, True))
+            stack.extend((i, False) for i in reversed(node.inputs) if i not in seen)
+    # a node may be pushed twice before it is seen; `seen` keeps `order` free of repeats
+    return order
+
+
+def is_parametric(node: Node, memo: dict[Node, bool] | None = None) -> bool:
+    """True if `node` is computed from parameters, buffers and constants alone."""
+    memo = {} if memo is None else memo
+    for n in topological([node]):
+        if n in memo:
+            continue
+        if not n.inputs:
+            memo[n] = n.op in ("param", "constant") or (
+                n.op == "scalar" and isinstance(n["value"], (bool, int, float))
+            )
+        else:
+            memo[n] = all(memo[i] for i in n.inputs)
+    return memo[node]
+
+
+def render(graph: Graph) -> str:
+    """The graph as text, one node a line: `%3 = mul(%1, %2) [8, 16] float32`."""
+    names: dict[Node, str] = {}
+    lines: list[str] = []
+    for node in graph.nodes():
+        if node.op in ("param", "input", "constant"):
+            names[node] = str(node["name"])
+        elif node.op == "scalar":
+            names[node] = str(node["value"])
+            continue
+        else:
+            names[node] = f"%{len(lines)}"
+        args = [names[i] for i in node.inputs] + [
+            f"{k}={v}" for k, v in node.attrs if k != "name" or node.kind.name != "LEAF"
+        ]
+        shape = ", ".join(str(d) for d in node.shape)
+        kind = str(node.dtype).removeprefix("torch.")
+        lines.append(f"{names[node]} = {node.op}({', '.join(args)}) [{shape}] {kind}")
+    for out in graph.outputs:
+        shape = ", ".join(str(d) for d in out.shape)
+        target = f"write {out.mutates}" if out.mutates else "return"
+        lines.append(f"{target} {names[out.value]} as [{shape}]")
+    return "\n".join(lines)
