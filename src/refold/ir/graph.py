@@ -90,7 +90,7 @@ def render(graph: Graph) -> str:
     names: dict[Node, str] = {}
     lines: list[str] = []
     for node in graph.nodes():
-        if node.op in ("param", "input", "constant"):
+        if node.op in ("param", "state", "input", "constant"):
             names[node] = str(node["name"])
         elif node.op == "scalar":
             names[node] = str(node["value"])

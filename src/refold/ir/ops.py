@@ -164,6 +164,7 @@ def _other(
 # --- leaves -------------------------------------------------------------------------------------
 _leaf("input", "name", "index")  # an argument of forward
 _leaf("param", "name")  # a parameter or buffer, by its dotted name
+_leaf("state", "name")  # a buffer that the function itself writes: read anew at every call
 _leaf("constant", "name")  # a tensor attribute that is neither
 _leaf("scalar", "value")  # a Python number, or a size of an input
 
