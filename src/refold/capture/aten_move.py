@@ -1,0 +1,129 @@
+"""ATen operators that move elements, and those that fill."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from refold.capture.registry import HANDLERS, Out, handles, need, result
+from refold.capture.values import Number, Unsupported, Value, axis_of, operand, value
+from refold.ir import as_scalar, make
+from refold.ir.node import pad
+from refold.ir.ops import RANK
+
+
+@handles(
+    "view",
+    "reshape",
+    "_unsafe_view",
+    "unsqueeze",
+    "squeeze",
+    "flatten",
+    "unflatten",
+    "view_copy",
+    "_reshape_alias",
+    "squeeze_copy",
+    "unsqueeze_copy",
+)
+def _reshape(out: Out, x: Value, *unused: Any) -> Value:
+    return result(x.node, out)
+
+
+def permuted(x: Value, order: list[int]) -> Value:
+    rank = x.rank
+    need(rank <= RANK, f"rank {rank}")
+    lead = RANK - rank
+    full = tuple(range(lead)) + tuple(lead + (d % rank) for d in order)
+    shape = tuple(x.shape[d % rank] for d in order)
+    if full == tuple(range(RANK)):
+        return x
+    return Value(make("permute", x.node, order=full), shape)
+
+
+@handles("permute", "permute_copy")
+def _permute(out: Out, x: Value, order: list[int]) -> Value:
+    return permuted(x, list(order))
+
+
+@handles("transpose", "t", "mT", "numpy_T", "transpose_copy", "t_copy", "swapaxes")
+def _transpose(out: Out, x: Value, a: int = 0, b: int = 1) -> Value:
+    order = list(range(x.rank))
+    if x.rank >= 2:
+        order[a], order[b] = order[b], order[a]
+    return permuted(x, order)
+
+
+@handles("expand", "broadcast_to", "expand_as", "expand_copy")
+def _expand(out: Out, x: Value, *unused: Any, **implicit: Any) -> Value:
+    need(len(out[0]) <= RANK, "rank")
+    return Value(make("expand", x.node, shape=pad(out[0])), out[0])
+
+
+@handles("slice", "narrow", "slice_copy")
+def _slice(
+    out: Out, x: Value, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+) -> Value:
+    need(step == 1, "a strided slice")
+    axis = axis_of(dim, x.rank)
+    size, length = x.node.shape[axis], out[0][axis]
+    if size == length:
+        return x
+    first = start or 0
+    if not (isinstance(size, int) and isinstance(length, int) and isinstance(first, int)):
+        raise Unsupported("a slice of a size that varies")
+    if first < 0:
+        first = max(first + size, 0)
+    return result(make("slice", x.node, axis=axis, start=first, length=length), out)
+
+
+HANDLERS["narrow"] = lambda out, x, dim, start, length: _slice(out, x, dim, start)
+
+
+@handles("select")
+def _select(out: Out, x: Value, dim: int, index: int) -> Value:
+    axis = axis_of(dim, x.rank)
+    size = x.node.shape[axis]
+    need(isinstance(index, int) and (index >= 0 or isinstance(size, int)), "an index that varies")
+    first = index if index >= 0 else index + int(size)  # type: ignore[arg-type]
+    return result(make("slice", x.node, axis=axis, start=first, length=1), out)
+
+
+@handles("split", "split_with_sizes", "chunk", "unbind")
+def _split(out: list[Out], x: Value, *args: Any, **options: Any) -> list[Value]:
+    dims = [a for a in args[1:] if isinstance(a, int)]
+    same_rank = len(out[0][0]) == x.rank
+    dim = dims[-1] if same_rank and dims else options.get("dim", 0)
+    if not same_rank:  # unbind
+        dim = args[0] if args else options.get("dim", 0)
+    axis = axis_of(dim, x.rank)
+    parts, start = [], 0
+    for part in out:
+        length = part[0][axis] if same_rank else 1
+        need(isinstance(length, int), "a split of a size that varies")
+        piece = make("slice", x.node, axis=axis, start=start, length=length)
+        parts.append(result(piece, part))
+        start += int(length)  # type: ignore[arg-type]
+    return parts
+
+
+@handles("cat", "concat")
+def _cat(out: Out, parts: list[Value], dim: int = 0) -> Value:
+    nodes = [operand(p, out[1]) for p in parts]
+    return result(make("cat", *nodes, axis=axis_of(dim, len(out[0]))), out)
+
+
+@handles("stack")
+def _stack(out: Out, parts: list[Value], dim: int = 0) -> Value:
+    axis = axis_of(dim, len(out[0]))
+    one = tuple(1 if i == len(out[0]) + axis else d for i, d in enumerate(out[0]))
+    return _cat(out, [value(p.node, one) for p in parts], axis)
+
+
+def _filled(number: Number, out: Out) -> Value:
+    node = as_scalar(number, out[1])
+    return Value(make("expand", node, shape=pad(out[0])) if out[0] else node, out[0])
+
+
+HANDLERS["full"] = HANDLERS["full_like"] = lambda out, x, fill, **kw: _filled(fill, out)
+HANDLERS["zeros"] = HANDLERS["zeros_like"] = lambda out, *a, **kw: _filled(0, out)
+HANDLERS["ones"] = HANDLERS["ones_like"] = lambda out, *a, **kw: _filled(1, out)
+HANDLERS["scalar_tensor"] = lambda out, fill, **kw: _filled(fill, out)

@@ -1,0 +1,141 @@
+"""ATen's normalisations, taken apart into means and variances."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from refold.capture.registry import Out, handles, need, result
+from refold.capture.values import Value, axes_of, value
+from refold.ir import Dim, Node, as_scalar, make
+from refold.ir.ops import RANK
+
+
+def _normalised(x: Node, mean: Node, variance: Node, eps: float) -> Node:
+    root = make("rsqrt", make("add", variance, as_scalar(eps, x.dtype)))
+    return make("mul", make("sub", x, mean), root)
+
+
+def _affine(node: Node, weight: Node | None, bias: Node | None) -> Node:
+    if weight is not None:
+        node = make("mul", node, weight)
+    return node if bias is None else make("add", node, bias)
+
+
+def _node(v: Value | None) -> Node | None:
+    return None if v is None else v.node
+
+
+def _per_channel(v: Value | None, rank: int) -> Node | None:
+    return None if v is None else value(v.node, (v.shape[0], *(1,) * (rank - 2))).node
+
+
+def _batch_statistics(x: Value) -> tuple[tuple[int, ...], Node, Node]:
+    axes = axes_of([d for d in range(x.rank) if d != 1], x.rank)
+    return axes, make("mean", x.node, axes=axes), make("var", x.node, axes=axes, correction=0)
+
+
+@handles(
+    "_native_batch_norm_legit_functional",
+    "_native_batch_norm_legit_no_training",
+    "_native_batch_norm_legit",
+)
+def _batch_norm(
+    out: list[Out], x: Value, weight: Value | None, bias: Value | None, *rest: Any
+) -> Any:
+    need(2 <= x.rank <= RANK, "rank")
+    need(
+        x.dtype == out[0][1] and all(v is None or v.dtype == x.dtype for v in (weight, bias)),
+        "mixed dtypes",
+    )
+    tensors = [r for r in rest if isinstance(r, Value)]
+    numbers = [r for r in rest if not isinstance(r, Value)]
+    training = numbers[0] if len(numbers) == 3 else False
+    momentum, eps = numbers[-2:]
+    if not training:
+        need(len(tensors) == 2, "eval without statistics")
+        mean, variance = (_per_channel(t, x.rank) for t in tensors)
+        assert mean is not None and variance is not None
+    else:
+        axes, mean, variance = _batch_statistics(x)
+    node = _normalised(x.node, mean, variance, eps)
+    node = _affine(node, _per_channel(weight, x.rank), _per_channel(bias, x.rank))
+    results: list[Any] = [result(node, out[0]), None, None]
+    if training and tensors:
+        unbiased = make("var", x.node, axes=axes, correction=1)
+        for old, new, shape in zip(tensors, (mean, unbiased), out[3:], strict=True):
+            keep = make("mul", old.node, as_scalar(1 - momentum, x.dtype))
+            step = make("mul", value(new, shape[0]).node, as_scalar(momentum, x.dtype))
+            results.append(result(make("add", keep, step), shape))
+    return results
+
+
+@handles("layer_norm")
+def _layer_norm(
+    out: Out,
+    x: Value,
+    shape: list[int],
+    weight: Value | None = None,
+    bias: Value | None = None,
+    eps: float = 1e-5,
+    cudnn: bool = True,
+) -> Value:
+    axes = tuple(range(-len(shape), 0))
+    mean = make("mean", x.node, axes=axes)
+    variance = make("var", x.node, axes=axes, correction=0)
+    node = _normalised(x.node, mean, variance, eps)
+    return result(_affine(node, _node(weight), _node(bias)), out)
+
+
+@handles("rms_norm")
+def _rms_norm(
+    out: Out, x: Value, shape: list[int], weight: Value | None = None, eps: float | None = None
+) -> Value:
+    small = torch.finfo(x.dtype).eps if eps is None else eps
+    mean = make("mean", make("square", x.node), axes=tuple(range(-len(shape), 0)))
+    root = make("rsqrt", make("add", mean, as_scalar(small, x.dtype)))
+    return result(_affine(make("mul", x.node, root), _node(weight), None), out)
+
+
+@handles("group_norm")
+def _group_norm(
+    out: Out,
+    x: Value,
+    groups: int,
+    weight: Value | None = None,
+    bias: Value | None = None,
+    eps: float = 1e-5,
+    cudnn: bool = True,
+) -> Value:
+    channels = x.shape[1]
+    need(isinstance(channels, int) and x.rank <= RANK, "channels that vary")
+    size: Dim = int(channels) // groups  # type: ignore[arg-type]
+    for d in x.shape[2:]:
+        size = d * size
+    grouped = value(x.node, (x.shape[0], groups, size)).node
+    mean = make("mean", grouped, axes=(-1,))
+    variance = make("var", grouped, axes=(-1,), correction=0)
+    node = value(_normalised(grouped, mean, variance, eps), x.shape).node
+    return result(_affine(node, _per_channel(weight, x.rank), _per_channel(bias, x.rank)), out)
+
+
+@handles("instance_norm")
+def _instance_norm(
+    out: Out,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    running_mean: Value | None,
+    running_var: Value | None,
+    use_input_stats: bool,
+    momentum: float,
+    eps: float,
+    cudnn: bool,
+) -> Value:
+    need(running_mean is None and use_input_stats and x.rank <= RANK, "running statistics")
+    axes = tuple(range(-(x.rank - 2), 0))
+    mean = make("mean", x.node, axes=axes)
+    variance = make("var", x.node, axes=axes, correction=0)
+    node = _normalised(x.node, mean, variance, eps)
+    return result(_affine(node, _per_channel(weight, x.rank), _per_channel(bias, x.rank)), out)

@@ -1,0 +1,200 @@
+"""ATen's pointwise operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from refold.capture.registry import HANDLERS, Out, handles, need, result
+from refold.capture.values import Number, Value, axis_of, cast, operand, value
+from refold.ir import as_scalar, make
+
+
+def _unary(op: str) -> Callable[..., Value]:
+    def handler(out: Out, x: Value) -> Value:
+        return result(make(op, operand(x, out[1])), out)
+
+    return handler
+
+
+_SAME_NAME = (
+    "neg abs exp expm1 log log1p sqrt rsqrt reciprocal square sin cos tanh sigmoid erf floor ceil "
+    "round trunc relu silu mish hardsigmoid hardswish selu"
+)
+for _name in _SAME_NAME.split():
+    HANDLERS[_name] = _unary(_name)
+
+
+def binary(op: str) -> Callable[..., Value]:
+    def handler(out: Out, a: Value | Number, b: Value | Number, alpha: Number = 1) -> Value:
+        right = operand(b, out[1])
+        if alpha != 1:
+            right = make("mul", right, as_scalar(alpha, out[1]))
+        return result(make(op, operand(a, out[1]), right), out)
+
+    return handler
+
+
+for _name in ("add", "sub", "mul", "maximum", "minimum"):
+    HANDLERS[_name] = binary(_name)
+
+
+@handles("div", "true_divide")
+def _div(out: Out, a: Value, b: Value | Number, rounding_mode: str | None = None) -> Value:
+    need(rounding_mode is None, "rounding division")
+    return result(make("div", operand(a, out[1]), operand(b, out[1])), out)
+
+
+@handles("rsub")
+def _rsub(out: Out, a: Value, b: Value | Number, alpha: Number = 1) -> Value:
+    return binary("sub")(out, b, a, alpha)
+
+
+def _comparison(op: str) -> Callable[..., Value]:
+    def handler(out: Out, a: Value, b: Value | Number) -> Value:
+        kind = torch.promote_types(a.dtype, b.dtype) if isinstance(b, Value) else a.dtype
+        need(isinstance(b, Value) or kind.is_floating_point or isinstance(b, int), "mixed dtypes")
+        return result(make(op, operand(a, kind), operand(b, kind)), out)
+
+    return handler
+
+
+for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
+    HANDLERS[_name] = _comparison(_name)
+
+
+@handles("pow")
+def _pow(out: Out, x: Value | Number, e: Value | Number) -> Value:
+    if isinstance(x, Value) and isinstance(e, (int, float)):
+        base = operand(x, out[1])
+        if e == 1:
+            return result(base, out)
+        simple = {2: "square", 0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal"}.get(e)
+        if simple:
+            return result(make(simple, base), out)
+        if e == 3:
+            return result(make("mul", make("square", base), base), out)
+    return result(make("pow", operand(x, out[1]), operand(e, out[1])), out)
+
+
+@handles("where")
+def _where(out: Out, mask: Value, a: Value | Number, b: Value | Number) -> Value:
+    return result(make("where", mask.node, operand(a, out[1]), operand(b, out[1])), out)
+
+
+@handles("masked_fill")
+def _masked_fill(out: Out, x: Value, mask: Value, fill: Value | Number) -> Value:
+    return _where(out, mask, fill, x)
+
+
+@handles("clamp", "hardtanh", "clamp_min", "clamp_max")
+def _clamp(out: Out, x: Value, low: Any = None, high: Any = None) -> Value:
+    node = operand(x, out[1])
+    if low is not None:
+        node = make("maximum", node, operand(low, out[1]))
+    if high is not None:
+        node = make("minimum", node, operand(high, out[1]))
+    return result(node, out)
+
+
+HANDLERS["hardtanh"] = lambda out, x, low=-1.0, high=1.0: _clamp(out, x, low, high)
+HANDLERS["clamp_max"] = lambda out, x, high: _clamp(out, x, None, high)
+HANDLERS["relu6"] = lambda out, x: _clamp(out, x, 0.0, 6.0)
+
+
+@handles("gelu")
+def _gelu(out: Out, x: Value, approximate: str = "none") -> Value:
+    return result(make("gelu" if approximate == "none" else "gelu_tanh", x.node), out)
+
+
+@handles("softplus")
+def _softplus(out: Out, x: Value, beta: float = 1, threshold: float = 20) -> Value:
+    return result(make("softplus", x.node, beta=float(beta), threshold=float(threshold)), out)
+
+
+@handles("elu")
+def _elu(out: Out, x: Value, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Value:
+    need(scale == 1 and input_scale == 1, "scaled elu")
+    return result(make("elu", x.node, alpha=float(alpha)), out)
+
+
+@handles("celu")
+def _celu(out: Out, x: Value, alpha: float = 1) -> Value:
+    scaled = make("div", x.node, as_scalar(alpha, x.dtype))
+    return result(make("mul", make("elu", scaled, alpha=1.0), as_scalar(alpha, x.dtype)), out)
+
+
+@handles("leaky_relu")
+def _leaky_relu(out: Out, x: Value, slope: float = 0.01) -> Value:
+    return result(make("leaky_relu", x.node, slope=float(slope)), out)
+
+
+@handles("log_sigmoid")
+def _log_sigmoid(out: Out, x: Value) -> Value:
+    soft = make("softplus", make("neg", x.node), beta=1.0, threshold=100.0)
+    return result(make("neg", soft), out)
+
+
+@handles("softsign")
+def _softsign(out: Out, x: Value) -> Value:
+    bottom = make("add", make("abs", x.node), as_scalar(1, x.dtype))
+    return result(make("div", x.node, bottom), out)
+
+
+@handles("threshold")
+def _threshold(out: Out, x: Value, threshold: Number, fill: Number) -> Value:
+    mask = make("le", x.node, as_scalar(threshold, x.dtype))
+    return result(make("where", mask, as_scalar(fill, x.dtype), x.node), out)
+
+
+@handles("prelu")
+def _prelu(out: Out, x: Value, slope: Value) -> Value:
+    if slope.rank == 1 and slope.shape[0] != 1:
+        need(x.rank >= 2, "prelu of rank 1")
+        slope = value(slope.node, (slope.shape[0], *(1,) * (x.rank - 2)))
+    positive = make("gt", x.node, as_scalar(0, x.dtype))
+    return result(make("where", positive, x.node, make("mul", slope.node, x.node)), out)
+
+
+@handles("glu")
+def _glu(out: Out, x: Value, dim: int = -1) -> Value:
+    axis = axis_of(dim, x.rank)
+    size = x.node.shape[axis]
+    need(isinstance(size, int), "glu over a size that varies")
+    half = int(size) // 2  # type: ignore[arg-type]
+    a = make("slice", x.node, axis=axis, start=0, length=half)
+    b = make("slice", x.node, axis=axis, start=half, length=half)
+    return result(make("mul", a, make("sigmoid", b)), out)
+
+
+@handles("addcmul")
+def _addcmul(out: Out, x: Value, a: Value, b: Value, value: Number = 1) -> Value:
+    product = make("mul", operand(a, out[1]), operand(b, out[1]))
+    if value != 1:
+        product = make("mul", product, as_scalar(value, out[1]))
+    return result(make("add", operand(x, out[1]), product), out)
+
+
+@handles("lerp")
+def _lerp(out: Out, a: Value, b: Value, weight: Value | Number) -> Value:
+    step = make("mul", operand(weight, out[1]), make("sub", b.node, a.node))
+    return result(make("add", a.node, step), out)
+
+
+@handles(
+    "clone",
+    "alias",
+    "detach",
+    "lift_fresh",
+    "lift_fresh_copy",
+    "contiguous",
+    "dropout",
+    "_to_copy",
+    "to",
+    "type_as",
+)
+def _identity(out: Out, x: Value, *unused: Any, **options: Any) -> Value:
+    need(options.get("device") is None, "a copy to another device")
+    return Value(cast(x, out[1]).node, out[0])

@@ -1,0 +1,155 @@
+"""ATen's reductions, scans and pooling."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from refold.capture.aten_pointwise import binary
+from refold.capture.registry import HANDLERS, Out, handles, need, result
+from refold.capture.values import Unsupported, Value, axes_of, axis_of, operand
+from refold.ir import Node, make
+
+
+def _reduction(op: str, x: Node, dims: Any, rank: int, out: Out, **attrs: Any) -> Value:
+    return result(make(op, x, axes=axes_of(dims, rank), **attrs), out)
+
+
+def _plain_reduction(op: str) -> Callable[..., Any]:
+    def handler(out: Any, x: Value, dim: Any = None, keepdim: bool = False, **kw: Any) -> Any:
+        if isinstance(out, list):  # max.dim and min.dim give indices too: those stay with PyTorch
+            raise Unsupported("indices")
+        need(not isinstance(dim, Value), "a pointwise form")
+        need(x.rank > 0, "rank 0")
+        return _reduction(op, operand(x, out[1]), dim, x.rank, out)
+
+    return handler
+
+
+for _name, _op in (
+    ("sum", "sum"),
+    ("mean", "mean"),
+    ("amax", "max"),
+    ("amin", "min"),
+    ("logsumexp", "logsumexp"),
+):
+    HANDLERS[_name] = _plain_reduction(_op)
+
+
+def _extremum(op: str, pointwise: str) -> Callable[..., Any]:
+    def handler(out: Any, x: Value, other: Any = None, keepdim: bool = False) -> Any:
+        if isinstance(other, Value):
+            return binary(pointwise)(out, x, other)
+        if isinstance(out, list):
+            return _Extremum(_reduction(op, x.node, other, x.rank, out[0]))
+        return _reduction(op, x.node, None, x.rank, out)
+
+    return handler
+
+
+class _Extremum(tuple[Value]):
+    """The values of max.dim; asking for its indices ends the reading of this form."""
+
+    def __new__(cls, values: Value) -> _Extremum:
+        return super().__new__(cls, (values,))
+
+
+HANDLERS["max"] = _extremum("max", "maximum")
+HANDLERS["min"] = _extremum("min", "minimum")
+
+
+@handles("prod")
+def _prod(out: Out, x: Value, dim: int | None = None, keepdim: bool = False, **kw: Any) -> Value:
+    need(dim is not None, "a product of everything")
+    return _reduction("prod", operand(x, out[1]), dim, x.rank, out)
+
+
+def _variance(x: Value, dim: Any, correction: Any, unbiased: bool, out: Out) -> Value:
+    amount = 1 if correction is None and unbiased else (correction or 0)
+    need(amount in (0, 1), f"correction {amount}")
+    return _reduction("var", x.node, dim, x.rank, out, correction=int(amount))
+
+
+@handles("var", "std")
+def _var(
+    out: Out,
+    x: Value,
+    dim: Any = None,
+    *,
+    correction: Any = None,
+    unbiased: Any = True,
+    keepdim: bool = False,
+) -> Value:
+    if isinstance(dim, bool):
+        dim, unbiased = None, dim
+    return _variance(x, dim, correction, unbiased, out)
+
+
+HANDLERS["std"] = lambda out, *a, **k: result(make("sqrt", _var(out, *a, **k).node), out)
+
+
+@handles("linalg_vector_norm", "norm")
+def _norm(
+    out: Out, x: Value, p: Any = 2, dim: Any = None, keepdim: bool = False, **kw: Any
+) -> Value:
+    node, axes = operand(x, out[1]), axes_of(dim, x.rank)
+    if p in (2, 2.0, None):
+        return result(make("sqrt", make("sum", make("square", node), axes=axes)), out)
+    op = {1.0: "sum", math.inf: "max", -math.inf: "min"}.get(float(p))
+    need(op is not None, f"norm of order {p}")
+    return result(make(str(op), make("abs", node), axes=axes), out)
+
+
+def _softmax_like(op: str) -> Callable[..., Value]:
+    def handler(out: Out, x: Value, dim: int, extra: Any = None) -> Value:
+        return result(make(op, operand(x, out[1]), axis=axis_of(dim, x.rank)), out)
+
+    return handler
+
+
+for _name in ("softmax", "log_softmax"):
+    HANDLERS[_name] = HANDLERS["_" + _name] = _softmax_like(_name)
+
+
+@handles("cumsum")
+def _cumsum(out: Out, x: Value, dim: int, dtype: Any = None) -> Value:
+    return result(make("cumsum", operand(x, out[1]), axis=axis_of(dim, x.rank)), out)
+
+
+@handles("avg_pool1d")
+def _avg_pool1d(
+    out: Out,
+    x: Value,
+    size: list[int],
+    stride: list[int] | None = None,
+    padding: list[int] | tuple[int, ...] = (0,),
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Value:
+    need(not ceil_mode, "ceil_mode")
+    node = make(
+        "avg_pool",
+        x.node,
+        size=size[0],
+        stride=(stride or size)[0],
+        padding=padding[0],
+        count_include_pad=bool(count_include_pad),
+    )
+    return result(node, out)
+
+
+@handles("adaptive_avg_pool1d")
+def _adaptive_pool(out: Out, x: Value, size: list[int]) -> Value:
+    width = x.shape[-1]
+    if size[0] == 1:
+        return _reduction("mean", x.node, -1, x.rank, out)
+    need(isinstance(width, int) and int(width) % size[0] == 0, "uneven adaptive pooling")
+    window = int(width) // size[0]  # type: ignore[arg-type]
+    return _avg_pool1d(out, x, [window], [window])
+
+
+@handles("adaptive_avg_pool2d")
+def _global_pool(out: Out, x: Value, size: list[int]) -> Value:
+    need(list(size) == [1, 1], "uneven adaptive pooling")
+    return _reduction("mean", x.node, (-2, -1), x.rank, out)

@@ -1,0 +1,415 @@
+"""Run torch.export on a module and read the result as a Graph.
+
+The export keeps every ATen op whole (`run_decompositions({})`: the default table would explode
+logsumexp and the like) and lets every size vary that the module lets vary (`Dim.AUTO`). Where the
+sizes turn out not to be polynomials, or the module branches on them, the sizes are fixed instead:
+the graph then serves exactly the shapes of the example, and others take the original forward.
+"""
+
+from __future__ import annotations
+
+import inspect
+import operator
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+import torch
+from torch.export import Dim as ExportDim
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
+from torch.utils import _pytree as pytree
+
+from refold.capture.aten import HANDLERS
+from refold.capture.values import Unsupported, Value
+from refold.ir import Dim, Graph, Node, Output, Sym, leaf
+from refold.ir.node import opaque
+
+
+class CaptureError(Exception):
+    """The module cannot be captured; the text says what stands in the way."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """One flattened argument of forward.
+
+    path: Python text that reaches it from forward's own names, e.g. `x` or `batch["mask"]`.
+    shape and dtype: of a tensor; None for a plain Python value, which is then `value`.
+    """
+
+    path: str
+    shape: tuple[Dim, ...] | None
+    dtype: torch.dtype | None
+    value: Any = None
+
+
+@dataclass(frozen=True)
+class Captured:
+    """A module's forward in one mode, as a graph.
+
+    graph: its user outputs come first, then the buffers that it writes.
+    fields: forward's flattened arguments; an `input` node's index counts the tensor fields only.
+    result: nested tuples, lists, dicts and plain values; an `Output` index stands as `Slot`.
+    ranges: smallest and largest allowed value of every named size (None: no bound).
+    constants: tensors that are neither parameters nor buffers, by the name used in the graph;
+        those reachable as attributes are listed in `attributes`.
+    """
+
+    graph: Graph
+    fields: tuple[Field, ...]
+    result: Any
+    ranges: Mapping[str, tuple[int, int | None]]
+    constants: Mapping[str, torch.Tensor]
+    attributes: frozenset[str]
+    training: bool
+
+    @property
+    def tensors(self) -> list[Field]:
+        return [f for f in self.fields if f.shape is not None]
+
+    def symbol_sources(self) -> dict[str, tuple[Field, int]]:
+        """Where each named size can be read: a tensor argument and its dimension."""
+        found: dict[str, tuple[Field, int]] = {}
+        for field in self.tensors:
+            assert field.shape is not None
+            for i, dim in enumerate(field.shape):
+                if isinstance(dim, Sym) and len(dim.terms) == 1 and dim.terms[0][1] == 1:
+                    names = dim.terms[0][0]
+                    if len(names) == 1:
+                        found.setdefault(names[0], (field, i))
+        return found
+
+
+@dataclass(frozen=True)
+class Slot:
+    """The place of output number `index` in the result."""
+
+    index: int
+
+
+def capture(module: torch.nn.Module, args: Sequence[Any], *, training: bool) -> Captured:
+    """Capture `module(*args)` in train or eval mode. The module's mode is left as it was.
+
+    Raises CaptureError with one line that says why the module cannot be captured.
+    """
+    modes = {m: m.training for m in module.modules()}
+    state = {k: v.clone() for k, v in module.state_dict().items()} if training else None
+    rng = torch.get_rng_state()
+    try:
+        module.train(training)
+        reasons = []
+        for dynamic in (True, False):
+            try:
+                return _Reader(module, tuple(args), _export(module, tuple(args), dynamic)).read()
+            except (CaptureError, Unsupported) as error:
+                reasons.append(str(error))
+            except Exception as error:
+                reasons.append(f"{type(error).__name__}: {_first_line(error)}")
+        raise CaptureError(f"torch.export cannot capture forward: {reasons[-1]}")
+    finally:
+        torch.set_rng_state(rng)
+        for m, mode in modes.items():
+            m.training = mode
+        if state is not None:
+            with torch.no_grad():
+                for name, tensor in module.state_dict().items():
+                    if not torch.equal(tensor, state[name]):
+                        tensor.copy_(state[name])
+
+
+def _export(module: torch.nn.Module, args: tuple[Any, ...], dynamic: bool) -> ExportedProgram:
+    def spec(x: Any) -> Any:
+        return (
+            dict.fromkeys(range(x.dim()), ExportDim.AUTO) if isinstance(x, torch.Tensor) else None
+        )
+
+    shapes = pytree.tree_map(spec, args) if dynamic else None
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        program = torch.export.export(module, args, dynamic_shapes=shapes, strict=False)
+        guards = getattr(program, "_guards_code", None) or []
+        if dynamic and any(not _PLAIN_GUARD.fullmatch(g.strip()) for g in guards):
+            raise CaptureError(f"forward branches on sizes ({guards[0]})")
+        decomposed: ExportedProgram = program.run_decompositions({})
+        return decomposed
+
+
+# a size compared with a number or another size; anything else is a branch on sizes
+_SIZE = r"L\[[^\]]*\](?:\[[^\]]*\])*\.size\(\)\[\d+\]"
+_PLAIN_GUARD = re.compile(rf"(?:\d+ <= )?{_SIZE}(?: (?:==|>=|<=) (?:\d+|{_SIZE}))?(?: and .*)?")
+
+
+class _Reader:
+    """Reads one exported program into a graph."""
+
+    def __init__(
+        self, module: torch.nn.Module, args: tuple[Any, ...], program: ExportedProgram
+    ) -> None:
+        self.module = module
+        self.args = args
+        self.program = program
+        self.symbols: dict[str, str] = {}
+        self.env: dict[torch.fx.Node, Any] = {}
+
+    def read(self) -> Captured:
+        fields = self._fields()
+        self._placeholders(fields)
+        for node in self.program.graph.nodes:
+            if node.op == "call_function":
+                self.env[node] = self._call(node)
+        outputs, result = self._outputs()
+        names = {s for f in fields for d in f.shape or () if isinstance(d, Sym) for s in d.names()}
+        ranges = {}
+        for symbol, bound in self.program.range_constraints.items():
+            name = self.symbols.get(str(symbol))
+            if name in names:
+                upper = int(bound.upper) if bound.upper.is_Integer else None
+                ranges[name] = (max(2, int(bound.lower)), upper)
+        constants = {k: v for k, v in self.program.constants.items() if isinstance(v, torch.Tensor)}
+        captured = Captured(
+            Graph(tuple(outputs)),
+            fields,
+            result,
+            ranges,
+            constants,
+            frozenset(name for name in constants if _has_attribute(self.module, name)),
+            self.module.training,
+        )
+        if names - set(captured.symbol_sources()):
+            raise CaptureError("a size of an input is not free by itself")
+        return captured
+
+    # --- inputs ---------------------------------------------------------------------------------
+    def _fields(self) -> tuple[Field, ...]:
+        values = [
+            n.meta.get("val") for n, s in self._bound_inputs() if s.kind == InputKind.USER_INPUT
+        ]
+        leaves, _ = pytree.tree_flatten_with_path((self.args, {}))
+        parameters = [
+            p
+            for p in inspect.signature(self.module.forward).parameters.values()
+            if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL)
+        ]
+        fields = []
+        for (path, original), meta in zip(leaves, values, strict=True):
+            text = _path_text(path[1:], parameters)
+            if isinstance(original, torch.Tensor) and isinstance(meta, torch.Tensor):
+                if type(original) not in (torch.Tensor, torch.nn.Parameter):
+                    raise CaptureError(f"the input {text} is a {type(original).__name__}")
+                shape = tuple(self._dim(d) for d in meta.shape)
+                fields.append(Field(text, shape, original.dtype))
+            elif isinstance(original, (bool, int, float, str, type(None))):
+                fields.append(Field(text, None, None, original))
+            else:
+                raise CaptureError(f"the input {text} is a {type(original).__name__}")
+        return tuple(fields)
+
+    def _bound_inputs(self) -> list[tuple[torch.fx.Node, Any]]:
+        places = [n for n in self.program.graph.nodes if n.op == "placeholder"]
+        return list(zip(places, self.program.graph_signature.input_specs, strict=True))
+
+    def _placeholders(self, fields: tuple[Field, ...]) -> None:
+        written = set(self.program.graph_signature.buffers_to_mutate.values())
+        user = iter(fields)
+        index = 0
+        for node, spec in self._bound_inputs():
+            meta = node.meta.get("val")
+            if spec.kind == InputKind.USER_INPUT:
+                field = next(user)
+                if field.shape is not None and field.dtype is not None:
+                    name = field.path
+                    made = leaf("input", field.shape, field.dtype, name=name, index=index)
+                    self.env[node] = Value(made, field.shape)
+                    index += 1
+                else:
+                    self.env[node] = field.value
+                continue
+            if not isinstance(meta, torch.Tensor):
+                raise CaptureError(f"an input of kind {spec.kind.name}")
+            shape = tuple(self._dim(d) for d in meta.shape)
+            kind = {
+                InputKind.PARAMETER: "param",
+                InputKind.BUFFER: "state" if spec.target in written else "param",
+                InputKind.CONSTANT_TENSOR: "constant",
+            }.get(spec.kind)
+            if kind is None:
+                raise CaptureError(f"an input of kind {spec.kind.name}")
+            self.env[node] = Value(leaf(kind, shape, meta.dtype, name=spec.target), shape)
+
+    # --- calls ----------------------------------------------------------------------------------
+    def _call(self, node: torch.fx.Node) -> Any:
+        target = node.target
+        meta = node.meta.get("val")
+        if target is operator.getitem:
+            source, index = node.args
+            return self.env[source][index]  # type: ignore[index]
+        if isinstance(meta, (torch.SymInt, int)) and not isinstance(meta, bool):
+            return self._dim(meta)
+        args = torch.fx.map_arg(node.args, self.env.__getitem__)
+        kwargs = torch.fx.map_arg(node.kwargs, self.env.__getitem__)
+        if not isinstance(target, torch._ops.OpOverload):
+            if meta is None:
+                return None  # an assertion on sizes: what it asserts stands in the ranges
+            raise CaptureError(f"a call of {target} gives a {type(meta).__name__}")
+        if str(target).startswith(("aten._assert", "aten.sym_constrain")):
+            return None
+        if torch.Tag.nondeterministic_seeded in target.tags:
+            raise CaptureError(f"forward draws random numbers ({target})")
+        out = self._meta_shapes(meta)
+        handler = (
+            HANDLERS.get(target.overloadpacket.__name__) if target.namespace == "aten" else None
+        )
+        if handler is not None:
+            try:
+                return handler(out, *args, **kwargs)
+            except (Unsupported, TypeError, ValueError):
+                pass  # a form that the table does not express: the call stays whole
+        return self._opaque(str(target), out, args, kwargs)
+
+    @staticmethod
+    def _read_indices(node: torch.fx.Node) -> set[Any]:
+        return {u.args[1] if u.target is operator.getitem else None for u in node.users}
+
+    def _meta_shapes(self, meta: Any) -> Any:
+        if isinstance(meta, torch.Tensor):
+            return tuple(self._dim(d) for d in meta.shape), meta.dtype
+        if isinstance(meta, (tuple, list)):
+            return [self._meta_shapes(m) for m in meta]
+        if meta is None:
+            return None
+        raise CaptureError(f"a call gives a {type(meta).__name__}")
+
+    def _opaque(self, target: str, out: Any, args: Any, kwargs: Any) -> Any:
+        inputs: list[Node] = []
+        shapes: list[tuple[Dim, ...]] = []
+
+        def encode(x: Any) -> Any:
+            if isinstance(x, Value):
+                inputs.append(x.node)
+                shapes.append(x.shape)
+                return ("$", len(inputs) - 1)
+            if isinstance(x, (tuple, list)):
+                return ("[]", *(encode(y) for y in x))
+            if isinstance(x, (bool, int, float, str, type(None), Sym, torch.dtype)):
+                return x
+            if isinstance(x, torch.device):
+                return ("device", str(x))
+            if isinstance(x, (torch.layout, torch.memory_format)):
+                return ("torch", str(x))
+            raise CaptureError(f"{target} takes a {type(x).__name__}")
+
+        coded = tuple(encode(a) for a in args)
+        named = tuple((k, encode(v)) for k, v in sorted(kwargs.items()))
+
+        def build(o: Any, index: int | None) -> Any:
+            if o is None:
+                return None
+            shape, dtype = o
+            made = opaque(
+                tuple(inputs),
+                shape,
+                dtype,
+                target=target,
+                args=coded,
+                kwargs=named,
+                shapes=tuple(shapes),
+                index=index,
+            )
+            return Value(made, shape)
+
+        if isinstance(out, list):
+            return [build(o, i) for i, o in enumerate(out)]
+        return build(out, None)
+
+    # --- outputs --------------------------------------------------------------------------------
+    def _outputs(self) -> tuple[list[Output], Any]:
+        final = next(n for n in self.program.graph.nodes if n.op == "output")
+        returned: list[Output] = []
+        written: list[Output] = []
+        flat: list[Any] = []
+        for node, spec in zip(
+            final.args[0], self.program.graph_signature.output_specs, strict=True
+        ):
+            v = self.env[node] if isinstance(node, torch.fx.Node) else node
+            if spec.kind == OutputKind.USER_OUTPUT:
+                if isinstance(v, Value):
+                    flat.append(Slot(len(returned)))
+                    returned.append(Output(v.node, v.shape))
+                else:
+                    flat.append(v)
+            elif spec.kind == OutputKind.BUFFER_MUTATION:
+                assert isinstance(spec.arg, TensorArgument)
+                written.append(Output(v.node, v.shape, mutates=spec.target))
+            else:
+                raise CaptureError("forward writes to its own inputs")
+        spec = self.program.call_spec.out_spec
+        assert spec is not None
+        return returned + written, pytree.tree_unflatten(flat, spec)
+
+    # --- sizes ----------------------------------------------------------------------------------
+    def _dim(self, size: Any) -> Dim:
+        if isinstance(size, int):
+            return size
+        node = size.node
+        return self._polynomial(node.expr, node.shape_env)
+
+    def _polynomial(self, expr: sympy.Expr, env: Any) -> Dim:
+        if expr.is_Integer:
+            return int(expr)
+        if expr.is_Symbol:
+            name = self.symbols.setdefault(str(expr), f"s{len(self.symbols)}")
+            return Sym.named(name, int(env.backed_var_to_val[expr]))
+        parts = [self._polynomial(a, env) for a in expr.args]
+        if expr.is_Add:
+            total: Dim = 0
+            for part in parts:
+                total = part + total
+            return total
+        if expr.is_Mul:
+            product: Dim = 1
+            for part in parts:
+                product = part * product
+            return product
+        if expr.is_Pow and isinstance(parts[1], int) and parts[1] > 0:
+            power: Dim = 1
+            for _ in range(parts[1]):
+                power = parts[0] * power
+            return power
+        raise CaptureError(f"a size is {expr}, which is no polynomial")
+
+
+def _path_text(path: Sequence[Any], parameters: Sequence[inspect.Parameter]) -> str:
+    position = path[0].idx
+    rest = path[1:]
+    last = parameters[-1] if parameters else None
+    if last is not None and last.kind is last.VAR_POSITIONAL and position >= len(parameters) - 1:
+        text = f"{last.name}[{position - len(parameters) + 1}]"
+    else:
+        text = parameters[position].name
+    for key in rest:
+        if isinstance(key, pytree.SequenceKey):
+            text += f"[{key.idx}]"
+        elif isinstance(key, pytree.MappingKey):
+            text += f"[{key.key!r}]"
+        else:
+            raise CaptureError(f"the input {text} holds a custom container")
+    return text
+
+
+def _given(results: Sequence[Any]) -> set[int]:
+    return {i for i, r in enumerate(results) if r is not None}
+
+
+def _has_attribute(module: torch.nn.Module, name: str) -> bool:
+    try:
+        return isinstance(operator.attrgetter(name)(module), torch.Tensor)
+    except AttributeError:
+        return False
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or ["no message"])[0]

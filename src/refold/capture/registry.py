@@ -1,0 +1,43 @@
+"""What the ATen handlers share: the registry, and checks.
+
+A handler takes `out` (the result's true shape and dtype; a list for several results) and the call's
+arguments, tensors as `Value`. It raises `Unsupported` for a form that the table does not express;
+the call then stays whole, as PyTorch runs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+
+from refold.capture.values import Unsupported, Value, value
+from refold.ir import Dim, Node
+
+Out = tuple[tuple[Dim, ...], torch.dtype]
+_Handler = TypeVar("_Handler", bound=Callable[..., Any])
+HANDLERS: dict[str, Callable[..., Any]] = {}
+
+
+def handles(*names: str) -> Callable[[_Handler], _Handler]:
+    """Register a handler under the names of its ATen operators."""
+
+    def register(function: _Handler) -> _Handler:
+        for name in names:
+            if name in HANDLERS:
+                raise ValueError(f"two handlers for aten.{name}")
+            HANDLERS[name] = function
+        return function
+
+    return register
+
+
+def need(condition: bool, what: str) -> None:
+    if not condition:
+        raise Unsupported(what)
+
+
+def result(node: Node, out: Out) -> Value:
+    need(node.dtype == out[1], f"dtype {out[1]}")
+    return value(node, out[0])

@@ -1,0 +1,82 @@
+"""Values while a graph is read: a node with its true shape, and helpers that keep both in step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from refold.ir import Dim, Node, Sym, as_scalar, make
+from refold.ir.node import pad
+from refold.ir.ops import RANK
+
+
+class Unsupported(Exception):
+    """This call is not expressible over the op table; it stays an opaque call of PyTorch."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """A tensor while reading: `node` is padded to rank 4, `shape` is the true shape."""
+
+    node: Node
+    shape: tuple[Dim, ...]
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.node.dtype
+
+
+Number = bool | int | float | Sym
+
+
+def value(node: Node, shape: Sequence[Dim]) -> Value:
+    """`node` seen with the true shape `shape`, through a reshape where the padded shapes differ."""
+    true = tuple(shape)
+    if len(true) > RANK:
+        raise Unsupported(f"rank {len(true)}")
+    padded = pad(true)
+    if node.shape != padded:
+        try:
+            node = make("reshape", node, shape=padded)
+        except ValueError as error:
+            raise Unsupported(str(error)) from error
+    return Value(node, true)
+
+
+def cast(v: Value, dtype: torch.dtype) -> Value:
+    if v.dtype == dtype:
+        return v
+    return Value(make("cast", v.node, dtype=dtype), v.shape)
+
+
+def operand(v: Value | Number, dtype: torch.dtype) -> Node:
+    """A tensor or a Python number as a node of `dtype`."""
+    if isinstance(v, Value):
+        if v.rank > RANK:
+            raise Unsupported(f"rank {v.rank}")
+        return cast(v, dtype).node
+    if isinstance(v, (bool, int, float, Sym)):
+        return as_scalar(v, dtype)
+    raise Unsupported(f"operand {type(v).__name__}")
+
+
+def axis_of(dim: int, rank: int) -> int:
+    """A dimension number of a value of that rank, as a negative axis."""
+    if rank == 0:
+        return -1
+    return dim - rank if dim >= 0 else dim
+
+
+def axes_of(dims: Sequence[int] | int | None, rank: int) -> tuple[int, ...]:
+    """Dimension numbers (None or empty: all) as sorted negative axes."""
+    if dims is None or (isinstance(dims, Sequence) and not dims):
+        dims = range(rank)
+    if isinstance(dims, int):
+        dims = (dims,)
+    return tuple(sorted({axis_of(d, rank) for d in dims})) or (-1,)
