@@ -97,7 +97,7 @@ def capture(module: torch.nn.Module, args: Sequence[Any], *, training: bool) -> 
     Raises CaptureError with one line that says why the module cannot be captured.
     """
     modes = {m: m.training for m in module.modules()}
-    state = {k: v.clone() for k, v in module.state_dict().items()} if training else None
+    buffers = {k: b.clone() for k, b in module.named_buffers()}
     rng = torch.get_rng_state()
     try:
         module.train(training)
@@ -114,11 +114,10 @@ def capture(module: torch.nn.Module, args: Sequence[Any], *, training: bool) -> 
         torch.set_rng_state(rng)
         for m, mode in modes.items():
             m.training = mode
-        if state is not None:
-            with torch.no_grad():
-                for name, tensor in module.state_dict().items():
-                    if not torch.equal(tensor, state[name]):
-                        tensor.copy_(state[name])
+        with torch.no_grad():
+            for name, buffer in module.named_buffers():
+                if not torch.equal(buffer, buffers[name]):
+                    buffer.copy_(buffers[name])
 
 
 def _export(module: torch.nn.Module, args: tuple[Any, ...], dynamic: bool) -> ExportedProgram:
@@ -318,6 +317,7 @@ class _Reader:
                 kwargs=named,
                 shapes=tuple(shapes),
                 index=index,
+                rank=len(shape),
             )
             return Value(made, shape)
 

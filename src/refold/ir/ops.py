@@ -355,6 +355,6 @@ _add(
         "",
         shapes.no_inference,
         None,
-        attrs=("target", "args", "kwargs", "shapes", "index"),
+        attrs=("target", "args", "kwargs", "shapes", "index", "rank"),
     )
 )

@@ -1,0 +1,173 @@
+"""Graph nodes as torch expressions: the text of folded parameters and of calls of PyTorch.
+
+A value in emitted Python has the node's shape without leading ones, at least down to its own
+written rank; broadcasting makes the rest irrelevant. `Writer` keeps that rank for each value and
+adds a reshape only where an op needs more axes than its input has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from refold.ir import OPS, Dim, Kind, Node, Sym
+from refold.ir.ops import RANK
+
+
+def stripped(shape: Sequence[Dim], at_least: int = 2) -> tuple[Dim, ...]:
+    """`shape` without leading ones, but of rank `at_least` at least."""
+    rest = tuple(shape)
+    while len(rest) > at_least and rest[0] == 1:
+        rest = rest[1:]
+    return rest
+
+
+def shape_text(shape: Sequence[Dim], sizes: Mapping[str, str]) -> str:
+    """A shape as the text of a tuple."""
+    parts = [d.text(sizes) if isinstance(d, Sym) else str(d) for d in shape]
+    return "(" + ", ".join(parts) + ("," if len(parts) == 1 else "") + ")"
+
+
+@dataclass
+class Writer:
+    """Writes nodes as statements.
+
+    sizes: Python text for each named size. read: gives the text of a leaf or of a value made
+    elsewhere together with its true rank, or None. double: compute in float64 (for folds).
+    """
+
+    sizes: Mapping[str, str]
+    read: Callable[[Node], tuple[str, tuple[Dim, ...]] | None]
+    double: bool = False
+    lines: list[str] = field(default_factory=list)
+    values: dict[Node, tuple[str, tuple[Dim, ...]]] = field(default_factory=dict)
+    uses: Mapping[Node, int] = field(default_factory=dict)
+    prefix: str = "t"
+
+    def name(self, node: Node) -> tuple[str, tuple[Dim, ...]]:
+        """The variable that holds `node` and its shape, writing what it needs first."""
+        if node in self.values:
+            return self.values[node]
+        given = self.read(node)
+        if given is not None:
+            self.values[node] = given
+            return given
+        if node.op == "scalar":
+            value = node["value"]
+            text = value.text(self.sizes) if isinstance(value, Sym) else repr(value)
+            return (f"({text})" if isinstance(value, Sym) else text), ()
+        text, shape = self.expression(node)
+        name = f"{self.prefix}{len(self.lines)}"
+        self.lines.append(f"{name} = {text}")
+        self.values[node] = (name, shape)
+        return name, shape
+
+    def at_rank(self, node: Node, rank: int) -> str:
+        """The text of `node` with exactly or at least `rank` axes."""
+        name, shape = self.name(node)
+        if node.op == "scalar" and not shape:
+            return name
+        if len(shape) >= rank:
+            return name
+        return f"{name}.reshape({shape_text(node.shape[-rank:], self.sizes)})"
+
+    def expression(self, node: Node) -> tuple[str, tuple[Dim, ...]]:
+        """The text that computes `node` from its inputs, and the shape that it gives."""
+        row = OPS[node.op]
+        attrs: dict[str, Any] = dict(node.attrs)
+        if node.op == "aten":
+            return self._opaque(node)
+        if row.kind is Kind.POINTWISE:
+            if node.op == "cast" and self.double and attrs["dtype"].is_floating_point:
+                attrs["dtype"] = torch.float64
+            if all(i.op == "scalar" for i in node.inputs) or node.op in ("maximum", "minimum"):
+                texts = [self._tensor(i) for i in node.inputs]
+            else:
+                texts = [self.name(i)[0] for i in node.inputs]
+            rank = max(len(self.name(i)[1]) for i in node.inputs)
+            return row.torch_text(texts, attrs), node.shape[RANK - rank :]
+        if node.op == "reshape":
+            shape = stripped(node.shape, 1)
+            return f"{self._tensor(node.inputs[0])}.reshape({shape_text(shape, self.sizes)})", shape
+        if node.op == "expand":
+            shape = stripped(node.shape, 1)
+            return f"{self._tensor(node.inputs[0])}.expand({shape_text(shape, self.sizes)})", shape
+        if node.op == "permute":
+            return self._permute(node)
+        if node.op == "linear":
+            x, w = node.inputs
+            rank = max(len(self.name(x)[1]), 1 if len(self.name(w)[1]) <= 2 else 3)
+            shape = node.shape[-max(rank, len(self.name(w)[1]) if rank > 2 else rank) :]
+            return row.torch_text([self.at_rank(x, rank), self.at_rank(w, 2)], attrs), shape
+        if node.op == "cat":
+            rank = max(max(len(self.name(i)[1]) for i in node.inputs), -int(attrs["axis"]))
+            texts = [self.at_rank(i, rank) for i in node.inputs]
+            return row.torch_text(texts, attrs), node.shape[-rank:]
+        rank = max(len(self.name(node.inputs[0])[1]), self._rank_needed(node))
+        if self.double and node.op in ("sum", "mean") and node.inputs[0].op == "param":
+            # accumulate in float64 without a float64 copy of the whole parameter
+            raw = self.raw(node.inputs[0], rank)
+            if raw is not None:
+                method = f"{raw}.{node.op}({attrs['axes']}, keepdim=True, dtype=torch.float64)"
+                return method, node.shape[-rank:]
+        return row.torch_text([self.at_rank(node.inputs[0], rank)], attrs), node.shape[-rank:]
+
+    def raw(self, node: Node, rank: int) -> str | None:
+        """The text of a parameter before its conversion to float64 (folds only)."""
+        return None
+
+    def _tensor(self, node: Node) -> str:
+        name, _ = self.name(node)
+        if node.op != "scalar":
+            return name
+        kind = torch.float64 if self.double and node.is_float else node.dtype
+        return f"torch.tensor({name}, dtype={kind})"
+
+    def _rank_needed(self, node: Node) -> int:
+        axes = node.get("axes") or (node.get("axis", -1),)
+        least: int = -min(axes)
+        return max(2 if node.op == "avg_pool" else 1, least)
+
+    def _permute(self, node: Node) -> tuple[str, tuple[Dim, ...]]:
+        x = node.inputs[0]
+        order: tuple[int, ...] = node["order"]
+        _, shape = self.name(x)
+        rank = RANK
+        while rank > max(len(shape), 1) and order[RANK - rank] == RANK - rank:
+            rank -= 1
+        rank = max(rank, 2)
+        moved = tuple(o - (RANK - rank) for o in order[RANK - rank :])
+        text = self.at_rank(x, rank)
+        if moved == (*range(rank - 2), rank - 1, rank - 2):
+            return f"{text}.mT", node.shape[-rank:]
+        return f"{text}.permute({moved})", node.shape[-rank:]
+
+    def _opaque(self, node: Node) -> tuple[str, tuple[Dim, ...]]:
+        shapes = node["shapes"]
+
+        def text(code: Any) -> str:
+            if isinstance(code, tuple) and code and code[0] == "$":
+                source, true = node.inputs[code[1]], shapes[code[1]]
+                name, written = self.name(source)
+                if source.op == "scalar":
+                    name = self._tensor(source)
+                if written == tuple(true):
+                    return name
+                return f"{name}.reshape({shape_text(true, self.sizes)})"
+            if isinstance(code, tuple) and code and code[0] == "[]":
+                return "[" + ", ".join(text(c) for c in code[1:]) + "]"
+            if isinstance(code, tuple) and code and code[0] in ("device", "torch"):
+                return f"torch.device({code[1]!r})" if code[0] == "device" else str(code[1])
+            if isinstance(code, Sym):
+                return code.text(self.sizes)
+            return str(code) if isinstance(code, torch.dtype) else repr(code)
+
+        args = [text(a) for a in node["args"]] + [f"{k}={text(v)}" for k, v in node["kwargs"]]
+        call = f"torch.ops.{node['target']}({', '.join(args)})"
+        if node["index"] is not None:
+            call += f"[{node['index']}]"
+        rank: int = node["rank"]
+        return call, node.shape[-rank:] if 0 < rank else ()

@@ -1,0 +1,6 @@
+"""Graph -> Plan: which nodes become one kernel, which run as PyTorch calls, which are folded."""
+
+from refold.plan.lower import lower
+from refold.plan.plan import Call, Fold, Group, Plan, Step, Template, make_plan
+
+__all__ = ["Call", "Fold", "Group", "Plan", "Step", "Template", "lower", "make_plan"]

@@ -1,0 +1,90 @@
+"""Take apart what no kernel template computes whole.
+
+softmax and log_softmax over the last axis become a maximum, a sum of exponentials and a pointwise
+tail. A reduction over several axes becomes one over the trailing axes (elements of one row) and one
+over the leading axes (elements of one column), the two forms that the templates know.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from refold.ir import Dim, Graph, Node, as_scalar, make, numel
+from refold.ir.ops import RANK
+
+
+def lower(graph: Graph) -> Graph:
+    """The same function over forms that the templates compute. Values are equal in the reals."""
+    return graph.map(_lower)
+
+
+def _lower(node: Node) -> Node:
+    if node.op in ("softmax", "log_softmax"):
+        return _softmax(node) if node["axis"] == -1 and node.dtype == torch.float32 else node
+    if node.op in ("sum", "mean", "max", "min", "logsumexp", "var") and node.dtype == torch.float32:
+        return _reduction(node)
+    return node
+
+
+def _softmax(node: Node) -> Node:
+    (x,) = node.inputs
+    shifted = make("sub", x, make("max", x, axes=(-1,)))
+    total = make("sum", make("exp", shifted), axes=(-1,))
+    if node.op == "softmax":
+        return make("div", make("exp", shifted), total)
+    return make("sub", shifted, make("log", total))
+
+
+def _reduction(node: Node) -> Node:
+    (x,) = node.inputs
+    axes: tuple[int, ...] = tuple(a for a in node["axes"] if x.shape[a] != 1)
+    if not axes:
+        axes = (-1,) if -1 in node["axes"] else node["axes"][-1:]
+    # leading ones may be added to the axes: a reduction over one element is the identity
+    trailing = tuple(a for a in axes if _reaches_end(x, a, axes))
+    leading = tuple(a for a in axes if a not in trailing)
+    if trailing and leading:
+        return _split(node, x, leading, trailing)
+    if trailing:
+        return _over_row(node, x, trailing)
+    return node if leading == node["axes"] else _again(node, x, leading)
+
+
+def _reaches_end(x: Node, axis: int, axes: tuple[int, ...]) -> bool:
+    return all(a in axes or x.shape[a] == 1 for a in range(axis, 0))
+
+
+def _again(node: Node, x: Node, axes: tuple[int, ...]) -> Node:
+    attrs = dict(node.attrs)
+    attrs["axes"] = axes
+    return make(node.op, x, **attrs)
+
+
+def _over_row(node: Node, x: Node, axes: tuple[int, ...]) -> Node:
+    """Over the last axes: as one row of the product of their sizes."""
+    first = min(axes)
+    if first == -1:
+        return _again(node, x, (-1,))
+    outer = x.shape[:first]
+    row: Dim = numel(x.shape[first:])
+    flat: tuple[Dim, ...] = (1,) * (RANK - 1 - len(outer)) + outer + (row,)
+    reduced = _again(node, make("reshape", x, shape=flat), (-1,))
+    return make("reshape", reduced, shape=node.shape)
+
+
+def _split(node: Node, x: Node, leading: tuple[int, ...], trailing: tuple[int, ...]) -> Node:
+    if node.op != "var":
+        return _lower(_again(node, _lower(_again(node, x, trailing)), leading))
+    # the variance of equal parts: the mean of their variances plus the variance of their means
+    within = _lower(make("var", x, axes=trailing, correction=0))
+    means = _lower(make("mean", x, axes=trailing))
+    total = make(
+        "add",
+        _lower(make("mean", within, axes=leading)),
+        _lower(make("var", means, axes=leading, correction=0)),
+    )
+    if node["correction"] == 0:
+        return total
+    count = numel(x.shape[a] for a in (*leading, *trailing))
+    unbiased = make("div", as_scalar(count, x.dtype), as_scalar(count - 1, x.dtype))
+    return make("mul", total, unbiased)
