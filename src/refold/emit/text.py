@@ -106,14 +106,16 @@ class Writer:
             rank = max(max(len(self.name(i)[1]) for i in node.inputs), -int(attrs["axis"]))
             texts = [self.at_rank(i, rank) for i in node.inputs]
             return row.torch_text(texts, attrs), node.shape[-rank:]
-        rank = max(len(self.name(node.inputs[0])[1]), self._rank_needed(node))
-        if self.double and node.op in ("sum", "mean") and node.inputs[0].op == "param":
+        x = node.inputs[0]
+        if self.double and node.op in ("sum", "mean") and x not in self.values:
             # accumulate in float64 without a float64 copy of the whole parameter
-            raw = self.raw(node.inputs[0], rank)
+            rank = max(len(stripped(x.shape, 1)), self._rank_needed(node))
+            raw = self.raw(x, rank)
             if raw is not None:
                 method = f"{raw}.{node.op}({attrs['axes']}, keepdim=True, dtype=torch.float64)"
                 return method, node.shape[-rank:]
-        return row.torch_text([self.at_rank(node.inputs[0], rank)], attrs), node.shape[-rank:]
+        rank = max(len(self.name(x)[1]), self._rank_needed(node))
+        return row.torch_text([self.at_rank(x, rank)], attrs), node.shape[-rank:]
 
     def raw(self, node: Node, rank: int) -> str | None:
         """The text of a parameter before its conversion to float64 (folds only)."""
@@ -170,4 +172,4 @@ class Writer:
         if node["index"] is not None:
             call += f"[{node['index']}]"
         rank: int = node["rank"]
-        return call, node.shape[-rank:] if 0 < rank else ()
+        return call, node.shape[-rank:] if rank > 0 else ()

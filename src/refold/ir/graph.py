@@ -81,7 +81,8 @@ def is_parametric(node: Node, memo: dict[Node, bool] | None = None) -> bool:
                 n.op == "scalar" and isinstance(n["value"], (bool, int, float))
             )
         else:
-            memo[n] = all(memo[i] for i in n.inputs)
+            # a shape with a named size belongs to one call
+            memo[n] = all(isinstance(d, int) for d in n.shape) and all(memo[i] for i in n.inputs)
     return memo[node]
 
 

@@ -1,0 +1,278 @@
+"""A plan as the statements of a fast forward, and its folded parameters as functions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from refold.capture import Captured
+from refold.capture.export import Slot
+from refold.emit.guards import attribute
+from refold.emit.text import Writer, shape_text, stripped
+from refold.ir import OPS, Dim, Kind, Node, Sym
+from refold.ir.graph import topological
+from refold.plan import Call, Fold, Group, Plan
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How a target calls one group's kernel: statements, given the text of its values.
+
+    `statements(operands, results, sizes)`: operands and results are Python names of tensors in the
+    order of `group.inputs` (parameters, inputs, values) and `group.outputs`.
+    """
+
+    group: Group
+    statements: Callable[[Mapping[Node, str], Mapping[Node, str], Mapping[str, str]], list[str]]
+
+
+@dataclass
+class ForwardText:
+    """The emitted text of one mode.
+
+    sources: parameters read, as (attribute text, true shape, dtype). states: written buffers.
+    values: for each prepared value its name and either the index of a source or a fold.
+    """
+
+    lines: list[str] = field(default_factory=list)
+    sources: list[Node] = field(default_factory=list)
+    states: list[str] = field(default_factory=list)
+    folds: list[Fold] = field(default_factory=list)
+    reads: list[Node] = field(default_factory=list)  # parameters that kernels read as they are
+    names: dict[Node, str] = field(default_factory=dict)
+
+
+def identifier(path: str) -> str:
+    """A dotted name as a Python identifier."""
+    text = re.sub(r"\W+", "_", path).strip("_")
+    return text if text and not text[0].isdigit() else f"p_{text}"
+
+
+class ForwardWriter:
+    """Writes the forward of one mode."""
+
+    def __init__(self, captured: Captured, plan: Plan, launches: Mapping[str, Launch]) -> None:
+        self.captured = captured
+        self.plan = plan
+        self.launches = launches
+        self.text = ForwardText()
+        self.shapes: dict[Node, tuple[Dim, ...]] = {}
+        self.sizes = {name: f"n{i}" for i, name in enumerate(sorted(captured.symbol_sources()))}
+        self.counter: dict[str, int] = {}
+
+    def write(self) -> ForwardText:
+        self._leaves()
+        body: list[str] = []
+        writer = Writer(self.sizes, self._read, prefix="v")
+        for step in self.plan.steps:
+            if isinstance(step, Group):
+                body += self._group(step)
+            else:
+                body += self._call(step, writer)
+        result = self._result(writer, body)
+        head = []
+        for name, (source, axis) in sorted(self.captured.symbol_sources().items()):
+            if any(re.search(rf"\b{self.sizes[name]}\b", line) for line in [*body, *result]):
+                head.append(f"{self.sizes[name]} = {source.path}.shape[{axis}]")
+        self.text.lines = [*head, *self._input_lines(), *body, *result]
+        return self.text
+
+    # --- leaves ---------------------------------------------------------------------------------
+    def _leaves(self) -> None:
+        used = self.plan.graph.nodes()
+        inner = {n for f in self.plan.folds for n in topological([f.node])}
+        outer = set(self.plan.graph.roots())
+        for fold in self.plan.folds:
+            self.text.names[fold.node] = fold.name
+            self.shapes[fold.node] = stripped(fold.node.shape, 1)
+            self.text.folds.append(fold)
+        needed: set[Node] = set()
+        for n in used:
+            if n not in inner:
+                needed.update(i for i in n.inputs)
+        for n in used:
+            if n.op in ("param", "constant"):
+                if n in inner or n in needed or n in outer:
+                    self.text.sources.append(n)
+                if n in needed or n in outer:
+                    self.text.reads.append(n)
+                    self.text.names[n] = self._unique(identifier(n["name"]))
+                    self.shapes[n] = self._true_shape(n)
+            elif n.op == "state":
+                name = self._unique(identifier(n["name"]))
+                self.text.names[n] = name
+                self.text.states.append(n["name"])
+                self.shapes[n] = self._true_shape(n)
+            elif n.op == "input":
+                field_ = self.captured.tensors[n["index"]]
+                assert field_.shape is not None
+                self.shapes[n] = field_.shape
+                plain = field_.path.isidentifier()
+                name = field_.path if plain else self._unique(identifier(field_.path))
+                self.text.names[n] = name
+
+    def _true_shape(self, n: Node) -> tuple[Dim, ...]:
+        """Parameters keep their written rank; leading ones never matter to what reads them."""
+        return stripped(n.shape, 1)
+
+    def _input_lines(self) -> list[str]:
+        lines = []
+        for n, name in self.text.names.items():
+            if n.op == "input":
+                path = self.captured.tensors[n["index"]].path
+                contiguous = any(isinstance(s, Group) and n in s.inputs for s in self.plan.steps)
+                if contiguous:
+                    lines.append(f"{name} = {path}.contiguous()")
+                elif name != path:
+                    lines.append(f"{name} = {path}")
+            elif n.op == "state":
+                lines.append(f"{name} = {attribute(n['name'])}")
+        return lines
+
+    def _unique(self, base: str) -> str:
+        taken = set(self.text.names.values()) | {f.path for f in self.captured.fields} | {"self"}
+        if base not in taken:
+            return base
+        k = 2
+        while f"{base}{k}" in taken:
+            k += 1
+        return f"{base}{k}"
+
+    def _read(self, node: Node) -> tuple[str, tuple[Dim, ...]] | None:
+        if node in self.text.names:
+            return self.text.names[node], self.shapes[node]
+        return None
+
+    # --- steps ----------------------------------------------------------------------------------
+    def _name(self, node: Node) -> str:
+        base = {"linear": "product"}.get(node.op, node.op)
+        if node.op == "aten":
+            base = str(node["target"]).split(".")[1]
+        self.counter[base] = self.counter.get(base, 0) + 1
+        name = self._unique(f"{identifier(base)}{self.counter[base]}")
+        self.text.names[node] = name
+        return name
+
+    def _group(self, group: Group) -> list[str]:
+        lines = []
+        device = self._device()
+        for out in group.outputs:
+            shape = stripped(out.shape, 1)
+            name = self._name(out)
+            self.shapes[out] = shape
+            text = shape_text(shape, self.sizes)
+            lines.append(f"{name} = torch.empty({text}, dtype={out.dtype}, device={device})")
+        names = self.text.names
+        operands = {i: names[i] for i in group.inputs if i in names}
+        results = {o: names[o] for o in group.outputs}
+        return lines + self.launches[group.name].statements(operands, results, self.sizes)
+
+    def _device(self) -> str:
+        first = next(f for f in self.captured.tensors)
+        return f"{first.path}.device"
+
+    def _call(self, call: Call, writer: Writer) -> list[str]:
+        node = call.node
+        before = len(writer.lines)
+        text, shape = writer.expression(node)
+        lines = writer.lines[before:]
+        name = self._name(node)
+        self.shapes[node] = shape
+        read_by_kernel = any(isinstance(s, Group) and node in s.inputs for s in self.plan.steps)
+        if read_by_kernel and (node.op == "aten" or OPS[node.op].kind is not Kind.POINTWISE):
+            text = f"{text}.contiguous()"
+        return [*lines, f"{name} = {text}"]
+
+    # --- result ---------------------------------------------------------------------------------
+    def _result(self, writer: Writer, body: list[str]) -> list[str]:
+        lines = []
+        texts: list[str] = []
+        for out in self.plan.outputs:
+            before = len(writer.lines)
+            name, shape = writer.name(out.value)
+            lines += writer.lines[before:]
+            if out.value.op == "scalar":
+                name = f"torch.tensor({name}, dtype={out.value.dtype}, device={self._device()})"
+            if out.mutates is None and out.value in {f.node for f in self.plan.folds}:
+                name = f"{name}.clone()"
+            if out.value.op == "expand":
+                name = f"{name}.contiguous()"
+            if tuple(shape) != tuple(out.shape):
+                name = f"{name}.reshape({shape_text(out.shape, self.sizes)})"
+            if out.mutates is not None:
+                lines.append(self._write(out.value, out.mutates, name))
+            else:
+                texts.append(name)
+        return [*lines, f"return {self._structure(self.captured.result, texts)}"]
+
+    def _write(self, value: Node, buffer: str, name: str) -> str:
+        return f"{attribute(buffer)}.copy_({name})"
+
+    def _structure(self, result: Any, texts: list[str]) -> str:
+        if isinstance(result, Slot):
+            return texts[result.index]
+        if type(result) is tuple:
+            inner = ", ".join(self._structure(r, texts) for r in result)
+            return f"({inner},)" if len(result) == 1 else f"({inner})"
+        if type(result) is list:
+            return "[" + ", ".join(self._structure(r, texts) for r in result) + "]"
+        if type(result) is dict:
+            items = (f"{k!r}: {self._structure(v, texts)}" for k, v in result.items())
+            return "{" + ", ".join(items) + "}"
+        if isinstance(result, Sym):
+            return result.text(self.sizes)
+        if isinstance(result, (bool, int, float, str, type(None))):
+            return repr(result)
+        raise UnsupportedResult(f"forward returns a {type(result).__name__}")
+
+
+class UnsupportedResult(Exception):
+    """The result's container cannot be written as text."""
+
+
+class _FoldWriter(Writer):
+    """Writes a fold: a floating parameter is converted to float64 where it is first read."""
+
+    def __init__(self, arguments: Mapping[Node, str]) -> None:
+        super().__init__({}, self._leaf, double=True)
+        self.arguments = arguments
+
+    def _leaf(self, node: Node) -> tuple[str, tuple[Dim, ...]] | None:
+        name = self.arguments.get(node)
+        if name is None:
+            return None
+        if node.is_float and node.dtype.itemsize < 8:
+            self.lines.append(f"{name}_64 = {name}.double()")
+            name = f"{name}_64"
+        return name, stripped(node.shape, 1)
+
+    def raw(self, node: Node, rank: int) -> str | None:
+        name = self.arguments.get(node)
+        if name is None or len(stripped(node.shape, 1)) >= rank:
+            return name
+        return f"{name}.reshape({shape_text(node.shape[-rank:], {})})"
+
+
+def fold_lines(fold: Fold) -> tuple[list[str], list[str]]:
+    """The arguments and the statements of the function that computes one folded parameter."""
+    names = {n: identifier(n["name"]) for n in fold.sources}
+    if len(set(names.values())) != len(names):
+        names = {n: f"{v}_{i}" for i, (n, v) in enumerate(names.items())}
+    writer = _FoldWriter(names)
+    text, _ = writer.name(fold.node)
+    shape = shape_text(stripped(fold.node.shape, 1), {})
+    kind = fold.node.dtype
+    lines = [*writer.lines, f"return {text}.to({kind}).expand({shape}).contiguous()"]
+    return [names[n] for n in fold.sources], lines
+
+
+__all__ = [
+    "ForwardText",
+    "ForwardWriter",
+    "Launch",
+    "UnsupportedResult",
+    "fold_lines",
+    "identifier",
+]

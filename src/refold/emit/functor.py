@@ -1,0 +1,248 @@
+"""A group's arithmetic as the body of a C++ functor: the same text for the CPU and for CUDA.
+
+The text works on lanes `V` (a SIMD vector of consecutive columns on the CPU, one float on CUDA) at
+a position (row, col). What a value needs is written in the order in which it is needed, each value
+once, with the op table's expressions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from refold.ir import OPS, Dim, Kind, Node, Sym, numel
+from refold.ir.ops import cpp_literal
+from refold.plan import Group, Template
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A value that a group reads from memory, or a number that it is given.
+
+    member: its name in the functor. kind: "column" (one value a column), "row" (one value a row),
+    "full", "mixed" (broadcast along some of the row axes), "scalar" (one element), "number" (a size
+    passed by value), "matrix" (a side of the product, which the template reads itself).
+    """
+
+    node: Node
+    member: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """One monoid over one value, and the graph nodes that are read off its result."""
+
+    index: int
+    monoid: str
+    source: Node
+    nodes: tuple[Node, ...]
+
+
+_MONOIDS = {
+    "sum": "Sum",
+    "mean": "Sum",
+    "max": "Max",
+    "min": "Min",
+    "logsumexp": "LogSumExp",
+    "var": "Moments",
+    "linear": "Sum",
+}
+
+
+def is_reduction(group: Group, node: Node) -> bool:
+    """Whether the group reduces to get `node` (a product with one output feature does, in ROWS)."""
+    if OPS[node.op].kind is Kind.REDUCE:
+        return True
+    return node.op == "linear" and group.template is Template.ROWS
+
+
+def reductions(group: Group) -> tuple[Reduction, ...]:
+    """The group's reductions, those over one value by one monoid merged, in order."""
+    found: dict[tuple[str, Node], list[Node]] = {}
+    with_moments = {n.inputs[0] for n in group.nodes if n.op == "var"}
+    for node in group.nodes:
+        if not is_reduction(group, node):
+            continue
+        source = node if node.op == "linear" else node.inputs[0]
+        monoid = _MONOIDS[node.op]
+        if node.op == "mean" and source in with_moments:
+            monoid = "Moments"
+        found.setdefault((monoid, source), []).append(node)
+    return tuple(
+        Reduction(i, monoid, source, tuple(nodes))
+        for i, ((monoid, source), nodes) in enumerate(found.items())
+    )
+
+
+def result_text(node: Node, monoid: str, result: str, count: str) -> str:
+    """C++ for a node's value from its monoid's result over `count` elements."""
+    if monoid == "Moments":
+        if node.op == "mean":
+            return f"{result}.mean"
+        return f"{result}.m2 / ({count} - {float(node['correction'])}f)"
+    return f"{result} / {count}" if node.op == "mean" else result
+
+
+class Body:
+    """Writes values of one group as C++ statements."""
+
+    def __init__(self, group: Group) -> None:
+        self.group = group
+        self.row_shape = (*group.dims[:-1], 1)
+        self.inside = set(group.nodes)
+        self.operands = self._operands()
+        self.by_node = {o.node: o for o in self.operands}
+
+    # --- operands -------------------------------------------------------------------------------
+    def _operands(self) -> list[Operand]:
+        found = []
+        sides = set(self.group.product.inputs) if self.group.template is Template.MATMUL else set()
+        for node in self.group.inputs:
+            read = [n for n in self.group.nodes if node in n.inputs]
+            if node in sides and all(n.op == "linear" for n in read):
+                found.append(Operand(node, "", "matrix"))
+            elif node.op == "scalar":
+                if isinstance(node["value"], Sym):
+                    found.append(Operand(node, f"c{len(found)}", "number"))
+            else:
+                found.append(Operand(node, f"p{len(found)}", self._access(node.shape)))
+        return found
+
+    def _access(self, shape: Sequence[Dim]) -> str:
+        dims = self.group.dims
+        shape = tuple(shape)
+        if all(d == 1 for d in shape):
+            return "scalar"
+        if shape[-1] == dims[-1] and all(d == 1 for d in shape[:-1]):
+            return "column"
+        if shape == dims:
+            return "full"
+        if shape == self.row_shape:
+            return "row"
+        return "mixed"
+
+    def load(self, operand: Operand, lanes: str) -> str:
+        """C++ that reads an operand at (row, col)."""
+        p = operand.member
+        if operand.kind == "number":
+            return f"lanes<{lanes}>({p})"
+        if operand.kind == "scalar":
+            return f"scalar<{lanes}>({p})"
+        if operand.kind == "row":
+            return f"scalar<{lanes}>({p} + row)"
+        if operand.kind == "column":
+            return f"column<{lanes}>({p}, col)"
+        if operand.kind == "full":
+            return f"full<{lanes}>({p}, row * width, col)"
+        offset = self._mixed_offset(operand)
+        if operand.node.shape[-1] == 1 and self.group.dims[-1] != 1:
+            return f"scalar<{lanes}>({p} + {offset})"
+        return f"full<{lanes}>({p}, {offset}, col)"
+
+    def _mixed_offset(self, operand: Operand) -> str:
+        """The row's offset in an operand that is broadcast along some of the row axes."""
+        dims, shape = self.group.dims, operand.node.shape
+        terms = []
+        for axis in range(3):
+            if shape[axis] == 1:
+                continue
+            inner = numel(dims[axis + 1 : 3])
+            index = "row" if inner == 1 else f"row / {self.size(inner)}"
+            if any(d != 1 for d in dims[:axis]):
+                index = f"{index} % {self.size(dims[axis])}"
+            stride = numel(shape[axis + 1 :])
+            terms.append(f"({index}) * {self.size(stride)}" if stride != 1 else f"({index})")
+        return " + ".join(terms) or "0"
+
+    # --- sizes ----------------------------------------------------------------------------------
+    def size(self, dim: Dim) -> str:
+        """C++ text of a size; named sizes are members of the functor."""
+        return f"({dim.text()})" if isinstance(dim, Sym) else f"{dim}L"
+
+    def named_sizes(self) -> list[str]:
+        """Names of the sizes that mixed operands need, as members."""
+        names: set[str] = set()
+        for o in self.operands:
+            if o.kind == "mixed":
+                for d in (*self.group.dims[:3], *o.node.shape):
+                    if isinstance(d, Sym):
+                        names |= d.names()
+        return sorted(names)
+
+    def members(self) -> list[str]:
+        """Declarations of the functor's members, in the order in which launches fill them."""
+        lines = [f"const float* {o.member};" for o in self.operands if self._is_pointer(o)]
+        lines += [f"float {o.member};" for o in self.operands if o.kind == "number"]
+        lines += [f"long {name};" for name in self.named_sizes()]
+        return lines
+
+    @staticmethod
+    def _is_pointer(o: Operand) -> bool:
+        return o.kind not in ("number", "matrix")
+
+    def pointers(self) -> list[Operand]:
+        return [o for o in self.operands if self._is_pointer(o)]
+
+    def numbers(self) -> list[Operand]:
+        return [o for o in self.operands if o.kind == "number"]
+
+    # --- values ---------------------------------------------------------------------------------
+    def statements(
+        self, targets: Iterable[Node], known: Mapping[Node, str], lanes: str = "V"
+    ) -> tuple[list[str], dict[Node, str]]:
+        """Statements that compute `targets`, and the text of each.
+
+        known: values at hand (the accumulator, what rows have been reduced to) and their text.
+        lanes: the C++ type that values have here.
+        """
+        texts: dict[Node, str] = dict(known)
+        lines: list[str] = []
+
+        def visit(node: Node) -> str:
+            if node in texts:
+                return texts[node]
+            if node.op == "scalar" and not isinstance(node["value"], Sym):
+                texts[node] = cpp_literal(node["value"])
+                return texts[node]
+            name = f"t{len(lines)}"
+            if node in self.by_node:
+                operand = self.by_node[node]
+                lines.append(f"const {lanes} {name} = {self.load(operand, lanes)};")
+            else:
+                # a lone number among lanes must be lanes where C++ cannot convert it
+                args = [self._argument(node, i, visit(i), lanes) for i in node.inputs]
+                name = f"t{len(lines)}"
+                text = OPS[node.op].cpp_text(args, dict(node.attrs)).replace("<V>", f"<{lanes}>")
+                lines.append(f"const auto {name} = {text};")
+            texts[node] = name
+            return name
+
+        targets = list(targets)
+        for target in targets:
+            visit(target)
+        return lines, {t: texts[t] for t in targets}
+
+    def _argument(self, node: Node, source: Node, text: str, lanes: str) -> str:
+        literal = source.op == "scalar" and not isinstance(source["value"], Sym)
+        if not literal or OPS[node.op].kind is not Kind.POINTWISE:
+            return text
+        arithmetic = node.op in ("add", "sub", "mul", "div")
+        others = [i for i in node.inputs if i is not source]
+        if arithmetic and others and not all(i.op == "scalar" for i in others):
+            return text
+        return f"lanes<{lanes}>({text})"
+
+
+def depends_on(node: Node, targets: set[Node], inside: set[Node]) -> bool:
+    """Whether `node` is computed, inside the group, from one of `targets`."""
+    stack, seen = [node], set()
+    while stack:
+        n = stack.pop()
+        if n in targets:
+            return True
+        if n in seen or n not in inside:
+            continue
+        seen.add(n)
+        stack.extend(n.inputs)
+    return False

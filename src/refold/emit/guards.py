@@ -1,0 +1,177 @@
+"""The guards of an emitted module: when its kernels may stand in for the original forward."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from refold.capture import Captured, Field
+from refold.ir import Sym
+
+Setting = bool | int | float | str | None
+
+
+@dataclass(frozen=True)
+class ModuleFact:
+    """What the kernels assume of one module inside the model: its class and plain settings."""
+
+    path: str
+    kind: str
+    settings: tuple[tuple[str, object], ...]
+
+
+def module_facts(module: torch.nn.Module) -> list[ModuleFact]:
+    """The class and the plain attributes of every module, the model itself first ("")."""
+    facts = []
+    for path, m in module.named_modules(remove_duplicate=False):
+        plain = {
+            k: v
+            for k, v in vars(m).items()
+            if not k.startswith("_") and k != "training" and _is_plain(v)
+        }
+        kind = type(m).__qualname__ if path else ""
+        facts.append(ModuleFact(path, kind, tuple(sorted(plain.items()))))
+    return facts
+
+
+def _is_plain(v: object) -> bool:
+    if isinstance(v, tuple):
+        return all(_is_plain(e) for e in v)
+    if isinstance(v, float):
+        return v == v and abs(v) != float("inf")
+    return isinstance(v, (bool, int, str, type(None)))
+
+
+def facts_text(facts: Iterable[ModuleFact]) -> str:
+    """The facts as a tuple literal, one module a line."""
+    lines = ["_REFOLD_MODULES = ("]
+    for f in facts:
+        names = tuple(k for k, _ in f.settings)
+        values = tuple(v for _, v in f.settings)
+        lines.append(f"    ({f.path!r}, {f.kind!r}, {names!r}, {values!r}),")
+    return "\n".join([*lines, ")"])
+
+
+def obstacle_lines(captured: Sequence[Captured], device: str) -> list[str]:
+    """Statements that return a reason where the fast path does not apply.
+
+    They read forward's own parameters and `self`. Sizes are compared with those captured; a named
+    size only with its range, and with its other occurrences.
+    """
+    first = captured[0]
+    lines: list[str] = []
+    for field in first.fields:
+        lines += _field_lines(field, device)
+    seen: dict[str, str] = {}
+    for field in first.tensors:
+        assert field.shape is not None
+        for i, dim in enumerate(field.shape):
+            here = f"{field.path}.shape[{i}]"
+            if isinstance(dim, int):
+                continue
+            text = dim.text(seen) if dim.names() <= set(seen) else None
+            if text is not None:
+                lines.append(f"if {here} != {text}:")
+                lines.append(f'    return f"{field.path} has size {{{here}}} in dimension {i}"')
+                continue
+            name = next(iter(dim.names()))
+            seen[name] = here
+            low, high = 2, None
+            for c in captured:
+                bound = c.ranges.get(name, (2, None))
+                low = max(low, bound[0])
+                high = bound[1] if high is None else min(high, bound[1] or high)
+            test = f"{here} < {low}" + (f" or {here} > {high}" if high is not None else "")
+            lines.append(f"if {test}:")
+            lines.append(f'    return f"{field.path} has size {{{here}}} in dimension {i}"')
+    return lines
+
+
+def _field_lines(field: Field, device: str) -> list[str]:
+    if field.shape is None:
+        return [
+            f"if {field.path} is not {field.value!r}:"
+            if field.value is None or isinstance(field.value, bool)
+            else f"if type({field.path}) is not {type(field.value).__name__}"
+            f" or {field.path} != {field.value!r}:",
+            f'    return "{_quoted(field.path)} is not {_quoted(repr(field.value))},'
+            ' the value that the kernels were made for"',
+        ]
+    path = field.path
+    fixed = [
+        f"{path}.shape[{i}] != {d}" for i, d in enumerate(field.shape) if not isinstance(d, Sym)
+    ]
+    shape = "[" + ", ".join("n" if isinstance(d, Sym) else str(d) for d in field.shape) + "]"
+    wrong = " or ".join([f"{path}.dim() != {len(field.shape)}", *fixed])
+    label = _quoted(path)
+    return [
+        f"if type({path}) is not torch.Tensor or {path}.layout is not torch.strided:",
+        f'    return "{label} is not a plain dense tensor"',
+        f"if {path}.dtype is not {field.dtype} or {path}.device.type != {device!r}:",
+        f'    return f"{label} is {{{path}.dtype}} on {{{path}.device}},'
+        f' not {field.dtype} on {device}"',
+        f"if {wrong}:",
+        f'    return f"{label} has the shape {{tuple({path}.shape)}}, not {shape}"',
+    ]
+
+
+def _quoted(text: str) -> str:
+    return text.replace('"', "'").replace("{", "(").replace("}", ")")
+
+
+def signature_text(module: torch.nn.Module) -> str:
+    """forward's parameters as text, `self` first, annotations left out."""
+    parts = ["self"]
+    starred = False
+    parameters = list(inspect.signature(type(module).forward).parameters.values())[1:]
+    for p in parameters:
+        if p.kind is p.VAR_POSITIONAL:
+            parts.append(f"*{p.name}")
+            starred = True
+            continue
+        if p.kind is p.VAR_KEYWORD:
+            parts.append(f"**{p.name}")
+            continue
+        if p.kind is p.KEYWORD_ONLY and not starred:
+            parts.append("*")
+            starred = True
+        default = "" if p.default is p.empty else f"={_default_text(p)}"
+        parts.append(p.name + default)
+    return ", ".join(parts)
+
+
+def _default_text(p: inspect.Parameter) -> str:
+    if _is_plain(p.default):
+        return repr(p.default)
+    return f'__import__("inspect").signature(Model.forward).parameters[{p.name!r}].default'
+
+
+def forwarded_arguments(module: torch.nn.Module) -> str:
+    """The text that passes forward's parameters on to the original."""
+    parts = []
+    for p in list(inspect.signature(type(module).forward).parameters.values())[1:]:
+        prefix = "*" if p.kind is p.VAR_POSITIONAL else "**" if p.kind is p.VAR_KEYWORD else ""
+        parts.append(f"{p.name}={p.name}" if p.kind is p.KEYWORD_ONLY else prefix + p.name)
+    return ", ".join(parts)
+
+
+def attribute(path: str) -> str:
+    """The text that reads a dotted parameter name from self, numbers included."""
+    text = "self"
+    for part in path.split("."):
+        text = f"{text}.{part}" if part.isidentifier() else f"getattr({text}, {part!r})"
+    return text
+
+
+__all__ = [
+    "ModuleFact",
+    "attribute",
+    "facts_text",
+    "forwarded_arguments",
+    "module_facts",
+    "obstacle_lines",
+    "signature_text",
+]

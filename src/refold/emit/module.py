@@ -1,0 +1,274 @@
+"""A captured, rewritten and planned model -> the text of the one emitted file."""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import jinja2
+import torch
+
+from refold import __version__
+from refold.capture import Captured
+from refold.emit.forward import ForwardText, ForwardWriter, fold_lines
+from refold.emit.guards import (
+    attribute,
+    facts_text,
+    forwarded_arguments,
+    module_facts,
+    obstacle_lines,
+    signature_text,
+)
+from refold.emit.target import Target
+from refold.emit.text import stripped
+from refold.ir import Dim, Node, Sym
+from refold.plan import Fold, Plan
+
+
+@dataclass(frozen=True)
+class Mode:
+    """One mode of the model in the emitted file.
+
+    name: "train", "eval", or "both" where the two are the same function.
+    kept: why the original forward is kept in this mode; None where captured and plan are given.
+    steps: the derivation in words, one line each. label: bits, reals or finite.
+    """
+
+    name: str
+    captured: Captured | None
+    plan: Plan | None
+    steps: tuple[str, ...] = ()
+    label: str = "bits"
+    kept: str | None = None
+
+
+@dataclass(frozen=True)
+class Emission:
+    """What goes into the file: the original text and what stands in for its forward."""
+
+    module: torch.nn.Module
+    source: str
+    modes: tuple[Mode, ...]
+    title: str
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    return jinja2.Environment(
+        loader=jinja2.PackageLoader("refold", "emit"),
+        trim_blocks=False,
+        keep_trailing_newline=True,
+        autoescape=False,
+        undefined=jinja2.StrictUndefined,
+    )
+
+
+def emit(emission: Emission, target: Target) -> str:
+    """The text of the file. Stable: the same emission gives the same text."""
+    live = [m for m in emission.modes if m.plan is not None]
+    texts: dict[str, ForwardText] = {}
+    groups = []
+    for mode in live:
+        assert mode.captured is not None and mode.plan is not None
+        prefix = f"{mode.name}_" if len(live) > 1 else ""
+        launches = {g.name: target.launch(g, prefix + g.name) for g in mode.plan.groups}
+        groups += [(prefix + g.name, g) for g in mode.plan.groups]
+        texts[mode.name] = ForwardWriter(mode.captured, mode.plan, launches).write()
+    context = {
+        "version": __version__,
+        "target": target.name,
+        "device": target.device,
+        "story": _story(emission),
+        "docstring": _docstring(emission),
+        "source": emission.source.strip("\n"),
+        "kernels": target.source(groups).strip("\n"),
+        "imports": "import warnings\n\nimport torch",
+        "folds": [],
+        "facts": facts_text(module_facts(emission.module)),
+        "assumes_finite": any(m.label == "finite" for m in live),
+        "signature": signature_text(emission.module),
+        "signature_plain": _plain_signature(emission.module),
+        "forwarded": forwarded_arguments(emission.module),
+        "arguments": _call_arguments(emission.module),
+        "modes": [],
+        "falls_back": bool(live),
+    }
+    functions: dict[Any, str] = {}
+    for i, mode in enumerate(emission.modes):
+        context["modes"].append(  # type: ignore[attr-defined]
+            _mode_context(mode, i, emission, texts.get(mode.name), functions, context, target)
+        )
+    text = _environment().get_template("module.py.jinja").render(context)
+    return "\n".join(line.rstrip() for line in text.splitlines()).rstrip("\n") + "\n"
+
+
+def _mode_context(
+    mode: Mode,
+    index: int,
+    emission: Emission,
+    text: ForwardText | None,
+    functions: dict[Any, str],
+    context: dict[str, Any],
+    target: Target,
+) -> dict[str, Any]:
+    several = len(emission.modes) > 1
+    condition = ("if self.training" if index == 0 else "else") if several else ""
+    common = {
+        "name": mode.name,
+        "condition": condition,
+        "indent": "    " if several else "",
+        "kept": mode.kept,
+        "words": {"train": " in train mode", "eval": " in eval mode"}.get(mode.name, ""),
+    }
+    if text is None:
+        return common
+    assert mode.captured is not None
+    indices = {n: i for i, n in enumerate(text.sources)}
+    recipes, values = [], []
+    for fold in text.folds:
+        recipes.append(
+            {
+                "function": _fold_function(fold, mode, functions, context),
+                "indices": repr(tuple(indices[s] for s in fold.sources)),
+            }
+        )
+        values.append(fold.name)
+    for node in text.reads:
+        recipes.append({"function": "torch.Tensor.contiguous", "indices": f"({indices[node]},)"})
+        values.append(text.names[node])
+    return common | {
+        "obstacles": obstacle_lines([mode.captured], target.device) or ["pass"],
+        "sources": [_source(n, emission.module) for n in text.sources],
+        "states": [_state(name, emission.module) for name in text.states],
+        "tensors": [f.path for f in mode.captured.tensors if f.dtype and f.dtype.is_floating_point],
+        "recipes": recipes,
+        "values": values,
+        "lines": text.lines,
+    }
+
+
+def _fold_function(
+    fold: Fold, mode: Mode, functions: dict[Any, str], context: dict[str, Any]
+) -> str:
+    """The name of the function that computes a fold; equal folds of two modes share one."""
+    if fold.node not in functions:
+        name = f"_refold_fold{len(functions)}"
+        arguments, lines = fold_lines(fold)
+        functions[fold.node] = name
+        context["folds"].append(
+            {
+                "function": name,
+                "arguments": arguments,
+                "lines": lines,
+                "words": f"{describe(fold.node)}, of shape {list(stripped(fold.node.shape, 1))}.",
+            }
+        )
+    return functions[fold.node]
+
+
+_SIGNS = {"add": " + ", "sub": " - ", "mul": " * ", "div": " / "}
+
+
+def describe(node: Node, depth: int = 4) -> str:
+    """A parametric expression in short words, for a docstring."""
+    if node.op in ("param", "constant", "state", "input"):
+        return str(node["name"])
+    if node.op == "scalar":
+        return str(node["value"])
+    if depth == 0:
+        return "..."
+    inner = [describe(i, depth - 1) for i in node.inputs]
+    if node.op in _SIGNS:
+        return "(" + _SIGNS[node.op].join(inner) + ")"
+    axes = node.get("axes")
+    return f"{node.op}({', '.join(inner)}{f', axes {list(axes)}' if axes else ''})"
+
+
+def _source(node: Node, module: torch.nn.Module) -> dict[str, str]:
+    name = node["name"]
+    tensor = _lookup(module, name)
+    return {
+        "text": attribute(name),
+        "name": name,
+        "shape": repr(tuple(tensor.shape)),
+        "dtype": str(tensor.dtype),
+    }
+
+
+def _state(name: str, module: torch.nn.Module) -> dict[str, str]:
+    tensor = _lookup(module, name)
+    return {
+        "text": attribute(name),
+        "name": name,
+        "shape": repr(tuple(tensor.shape)),
+        "dtype": str(tensor.dtype),
+    }
+
+
+def _lookup(module: torch.nn.Module, name: str) -> torch.Tensor:
+    value: Any = module
+    for part in name.split("."):
+        value = getattr(value, part)
+    assert isinstance(value, torch.Tensor)
+    return value
+
+
+def _plain_signature(module: torch.nn.Module) -> str:
+    names = ["self"]
+    for p in list(inspect.signature(type(module).forward).parameters.values())[1:]:
+        names.append(p.name)
+    return ", ".join(names)
+
+
+def _call_arguments(module: torch.nn.Module) -> str:
+    parameters = list(inspect.signature(type(module).forward).parameters.values())[1:]
+    return ", ".join(p.name for p in parameters)
+
+
+def _story(emission: Emission) -> list[str]:
+    lines = [f"{emission.title}."]
+    for mode in emission.modes:
+        where = {"train": "In train mode", "eval": "In eval mode"}.get(mode.name, "In every mode")
+        if mode.kept is not None:
+            lines.append(f"{where} the original forward is kept: {mode.kept}.")
+            continue
+        lines.append(f"{where} ({_promise(mode.label)}):")
+        for i, step in enumerate(mode.steps or ("nothing is rewritten",), 1):
+            lines += textwrap.wrap(
+                f"{i}. {step}", 96, initial_indent="  ", subsequent_indent="     "
+            )
+    return lines
+
+
+def _promise(label: str) -> str:
+    return {
+        "bits": "identical arithmetic",
+        "reals": "equal in the reals: sums are taken in another order",
+        "finite": "equal for finite values",
+    }[label]
+
+
+def _docstring(emission: Emission) -> list[str]:
+    lines: list[str] = ["Assumed, and checked at every call:"]
+    for mode in emission.modes:
+        if mode.captured is None:
+            continue
+        for f in mode.captured.tensors:
+            assert f.shape is not None
+            lines.append(f"- {f.path} is a dense {f.dtype} tensor of shape {_shape(f.shape)}.")
+        break
+    lines += [
+        "- parameters have the shapes and dtypes that they had when the kernels were made;",
+        "- modules are of the same classes, with the same settings and no hooks;",
+        "- no gradient is wanted.",
+        "Any other call takes the original forward and says why, once.",
+    ]
+    return lines
+
+
+def _shape(shape: Sequence[Dim]) -> str:
+    return "[" + ", ".join("n" if isinstance(d, Sym) else str(d) for d in shape) + "]"

@@ -1,0 +1,31 @@
+"""What a target (CPU, CUDA) has to give the emitter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from refold.emit.forward import Launch
+from refold.plan import Group
+
+
+class Target(Protocol):
+    """A back end: how it names itself, writes its kernels and calls them.
+
+    name: for people and the command line, e.g. "cpu" or "cuda:sm_90".
+    device: torch's device type.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def device(self) -> str: ...
+
+    def launch(self, group: Group, name: str) -> Launch:
+        """How emitted Python calls the kernel `name` of a group."""
+        ...
+
+    def source(self, groups: Sequence[tuple[str, Group]]) -> str:
+        """Python text that builds the kernels and binds them to `_refold_kernels`."""
+        ...

@@ -1,0 +1,117 @@
+// Columns: for each outer slice of a space [outer, count, width], a reduction over `count`.
+//
+// A body gives
+//   Monoids = List<...>                     one for each reduction
+//   term<V>(Step<S>, row, col)              the lanes reduced; row counts over outer * count
+//   finish(Step<S>, outer, col, result)     takes the result of one column
+// A task is one block of columns of one slice, cut into chunks of rows of a fixed length, so results
+// do not depend on the number of threads. Where columns are few, threads take chunks of rows.
+#pragma once
+#include <ATen/Parallel.h>
+
+#include <vector>
+
+#include "monoid.h"
+
+namespace rf {
+
+constexpr long kRows = 256;           // rows gathered before they merge
+constexpr long kBlock = 16 * kLanes;  // columns of a task: a whole number of cache lines
+
+struct Moments {};
+
+template <class M> struct ColumnState { using type = typename M::State; };
+template <> struct ColumnState<Moments> { using type = MomentsState; };
+
+template <class M, int S, class Body>
+void column_chunk(const Body& body, long first, long last, long column, long width,
+                  typename ColumnState<M>::type* out) {
+  const long end = std::min(column + kBlock, width);
+  const float count = static_cast<float>(last - first);
+  auto one = [&](auto col) {
+    long lanes = kLanes;
+    if constexpr (std::is_same_v<decltype(col), Part>) lanes = col.count;
+    float x[kLanes], y[kLanes];
+    if constexpr (std::is_same_v<M, Moments>) {
+      Vec sum(0.0f), squares(0.0f);
+      for (long i = first; i < last; i++) sum = sum + body.template term<Vec>(Step<S>{}, i, col);
+      const Vec mean = sum / Vec(count);
+      for (long i = first; i < last; i++) {
+        const Vec d = body.template term<Vec>(Step<S>{}, i, col) - mean;
+        squares = at::vec::fmadd(d, d, squares);
+      }
+      mean.store(x);
+      squares.store(y);
+      for (long l = 0; l < lanes; l++) out[col.start - column + l] = {count, x[l], y[l]};
+    } else {
+      Vec a = M::identity();
+      for (long i = first; i < last; i++)
+        a = M::gather(a, body.template term<Vec>(Step<S>{}, i, col));
+      a.store(x);
+      for (long l = 0; l < lanes; l++) M::merge(out[col.start - column + l], x[l]);
+    }
+  };
+  long j = column;
+  for (; j + kLanes <= end; j += kLanes) one(Whole{j});
+  if (j < end) one(Part{j, end - j});
+}
+
+template <class M, class State> void merge_states(State& into, const State& from) {
+  if constexpr (std::is_same_v<M, Moments>) into.merge(from);
+  else M::merge(into, from.get());
+}
+
+template <class M, int S, class Body>
+void reduce_columns(const Body& body, long outer, long count, long width) {
+  using State = typename ColumnState<M>::type;
+  const long blocks = (width + kBlock - 1) / kBlock, chunks = (count + kRows - 1) / kRows;
+  auto finish = [&](long o, long column, const State* s) {
+    for (long j = column; j < std::min(column + kBlock, width); j++)
+      body.finish(Step<S>{}, o, j, s[j - column]);
+  };
+  const bool by_column = outer * blocks >= at::get_num_threads();
+  std::vector<State> partial(by_column ? 0 : chunks * kBlock);
+  for (long task = 0; task < (by_column ? 1 : outer * blocks); task++) {
+    if (by_column) {
+      at::parallel_for(0, outer * blocks, 1, [&](long begin, long end) {
+        for (long t = begin; t < end; t++) {
+          const long o = t / blocks, column = t % blocks * kBlock;
+          State total[kBlock];
+          for (long c = 0; c < chunks; c++) {
+            State part[kBlock];
+            column_chunk<M, S>(body, o * count + c * kRows,
+                               o * count + std::min((c + 1) * kRows, count), column, width, part);
+            for (long l = 0; l < kBlock; l++) merge_states<M>(total[l], part[l]);
+          }
+          finish(o, column, total);
+        }
+      });
+    } else {
+      const long o = task / blocks, column = task % blocks * kBlock;
+      std::fill(partial.begin(), partial.end(), State{});
+      at::parallel_for(0, chunks, 1, [&](long begin, long end) {
+        for (long c = begin; c < end; c++)
+          column_chunk<M, S>(body, o * count + c * kRows,
+                             o * count + std::min((c + 1) * kRows, count), column, width,
+                             partial.data() + c * kBlock);
+      });
+      State total[kBlock];
+      for (long c = 0; c < chunks; c++)
+        for (long l = 0; l < kBlock; l++) merge_states<M>(total[l], partial[c * kBlock + l]);
+      finish(o, column, total);
+    }
+  }
+}
+
+template <int S, class Body> void each_column(const Body&, long, long, long, List<>) {}
+template <int S, class Body, class M, class... Rest>
+void each_column(const Body& body, long outer, long count, long width, List<M, Rest...>) {
+  reduce_columns<M, S>(body, outer, count, width);
+  each_column<S + 1>(body, outer, count, width, List<Rest...>{});
+}
+
+template <class Body> void columns(const Body& body, long outer, long count, long width) {
+  each_column<0>(body, outer, count, width, typename Body::Monoids{});
+}
+
+}  // namespace rf

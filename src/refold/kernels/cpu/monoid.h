@@ -1,0 +1,77 @@
+// Monoids: how lanes are gathered, and how partial results merge in a fixed order.
+//
+// Results never depend on the number of threads: a row (or column) is cut into chunks of a fixed
+// length, each chunk is gathered by lanes, and chunks merge first to last. A sum adds its chunks
+// with the rounding error carried along, so a long row is as accurate as a short one.
+#pragma once
+#include "lanes.h"
+
+namespace rf {
+
+constexpr long kChunk = 4096;  // columns of one row gathered before they merge
+
+struct SumState {
+  float value = 0.0f, lost = 0.0f;
+  float get() const { return value + lost; }
+};
+
+struct Sum {
+  using State = SumState;
+  static Vec identity() { return Vec(0.0f); }
+  static RF_FN Vec gather(Vec a, Vec b) { return a + b; }
+  static float across(Vec a) {
+    float x[kLanes];
+    a.store(x);
+    for (long n = kLanes / 2; n; n /= 2)
+      for (long i = 0; i < n; i++) x[i] += x[i + n];
+    return x[0];
+  }
+  static void merge(State& s, float x) {
+    const float total = s.value + x;
+    if (std::isfinite(total))  // what the addition rounded off (Neumaier)
+      s.lost += std::fabs(s.value) >= std::fabs(x) ? (s.value - total) + x : (x - total) + s.value;
+    else
+      s.lost = 0.0f;
+    s.value = total;
+  }
+};
+
+template <class Pick> struct Extreme {
+  struct State {
+    float value = Pick::start();
+    float get() const { return value; }
+  };
+  static Vec identity() { return Vec(Pick::start()); }
+  static RF_FN Vec gather(Vec a, Vec b) { return Pick::of(a, b); }
+  static float across(Vec a) {
+    float x[kLanes];
+    a.store(x);
+    for (long i = 1; i < kLanes; i++) x[0] = Pick::of(x[0], x[i]);
+    return x[0];
+  }
+  static void merge(State& s, float x) { s.value = Pick::of(s.value, x); }
+};
+struct PickMax {
+  static float start() { return -std::numeric_limits<float>::infinity(); }
+  template <class V> static RF_FN V of(V a, V b) { return maximum(a, b); }
+};
+struct PickMin {
+  static float start() { return std::numeric_limits<float>::infinity(); }
+  template <class V> static RF_FN V of(V a, V b) { return minimum(a, b); }
+};
+using Max = Extreme<PickMax>;
+using Min = Extreme<PickMin>;
+
+// Mean and sum of squared deviations of a column, merged by Chan's formula: never E[x^2] - E[x]^2.
+struct MomentsState {
+  float count = 0.0f, mean = 0.0f, m2 = 0.0f;
+  void merge(const MomentsState& o) {
+    if (o.count == 0.0f) return;
+    const float total = count + o.count, delta = o.mean - mean, part = o.count / total;
+    mean += delta * part;
+    m2 += o.m2 + delta * delta * count * part;
+    count = total;
+  }
+};
+
+}  // namespace rf

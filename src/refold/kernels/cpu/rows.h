@@ -1,0 +1,104 @@
+// Rows: passes over each row of a space of rows x width; a pass may use what earlier ones reduced.
+//
+// A body gives
+//   Row                          what is known of a row so far
+//   Monoids = List<...>          one monoid for each pass
+//   term(Step<S>, row_so_far, row, col)      the lanes that pass S reduces
+//   set(Step<S>, row_so_far, row, value)     takes the result of pass S
+//   store(row_so_far, row, col)              writes full-size results      (if kStores)
+//   finish(row_so_far, row)                  writes results of one row     (if kFinishes)
+// The first pass brings a row into cache, later ones read it there. Threads take whole rows; where
+// there are fewer rows than threads they take chunks of one row.
+#pragma once
+#include <ATen/Parallel.h>
+
+#include <vector>
+
+#include "monoid.h"
+
+namespace rf {
+
+// Calls f(col) for the columns [begin, end) by whole lanes, then by the part that is left.
+template <class F> RF_FN void for_columns(long begin, long end, F f) {
+  long j = begin;
+  for (; j + kLanes <= end; j += kLanes) f(Whole{j});
+  if (j < end) f(Part{j, end - j});
+}
+
+template <class M, class Body, int S>
+RF_FN float gather_chunk(const Body& body, const typename Body::Row& r, long row, long begin,
+                         long end) {
+  // four independent gathers hide the latency of the additions
+  Vec a0 = M::identity(), a1 = a0, a2 = a0, a3 = a0;
+  long j = begin;
+  for (; j + 4 * kLanes <= end; j += 4 * kLanes) {
+    a0 = M::gather(a0, body.template term<Vec>(Step<S>{}, r, row, Whole{j}));
+    a1 = M::gather(a1, body.template term<Vec>(Step<S>{}, r, row, Whole{j + kLanes}));
+    a2 = M::gather(a2, body.template term<Vec>(Step<S>{}, r, row, Whole{j + 2 * kLanes}));
+    a3 = M::gather(a3, body.template term<Vec>(Step<S>{}, r, row, Whole{j + 3 * kLanes}));
+  }
+  for (; j + kLanes <= end; j += kLanes)
+    a0 = M::gather(a0, body.template term<Vec>(Step<S>{}, r, row, Whole{j}));
+  if (j < end) {
+    const Vec tail = body.template term<Vec>(Step<S>{}, r, row, Part{j, end - j});
+    a1 = M::gather(a1, Vec::set(M::identity(), tail, end - j));
+  }
+  return M::across(M::gather(M::gather(a0, a1), M::gather(a2, a3)));
+}
+
+template <int S, class Body> RF_FN void passes(const Body&, typename Body::Row&, long, long, List<>) {}
+template <int S, class Body, class M, class... Rest>
+RF_FN void passes(const Body& body, typename Body::Row& r, long row, long width, List<M, Rest...>) {
+  typename M::State state;
+  for (long j = 0; j < width; j += kChunk)
+    M::merge(state, gather_chunk<M, Body, S>(body, r, row, j, std::min(j + kChunk, width)));
+  body.set(Step<S>{}, r, row, state.get());
+  passes<S + 1>(body, r, row, width, List<Rest...>{});
+}
+
+// The same for one long row: threads take chunks, which merge in the same order as above.
+template <int S, class Body> void split_passes(const Body&, typename Body::Row&, long, long, List<>) {}
+template <int S, class Body, class M, class... Rest>
+void split_passes(const Body& body, typename Body::Row& r, long row, long width,
+                  List<M, Rest...>) {
+  const long chunks = (width + kChunk - 1) / kChunk;
+  std::vector<float> partial(chunks);
+  at::parallel_for(0, chunks, 4, [&](long b, long e) {
+    for (long c = b; c < e; c++)
+      partial[c] = gather_chunk<M, Body, S>(body, r, row, c * kChunk,
+                                            std::min((c + 1) * kChunk, width));
+  });
+  typename M::State state;
+  for (float p : partial) M::merge(state, p);
+  body.set(Step<S>{}, r, row, state.get());
+  split_passes<S + 1>(body, r, row, width, List<Rest...>{});
+}
+
+template <class Body> void rows(const Body& body, long count, long width) {
+  using Monoids = typename Body::Monoids;
+  if (count < at::get_num_threads() && width >= 4 * kChunk) {
+    for (long row = 0; row < count; row++) {
+      typename Body::Row r;
+      split_passes<0>(body, r, row, width, Monoids{});
+      if constexpr (Body::kStores)
+        at::parallel_for(0, (width + kChunk - 1) / kChunk, 2, [&](long b, long e) {
+          for_columns(b * kChunk, std::min(e * kChunk, width),
+                      [&](auto col) { body.template store<Vec>(r, row, col); });
+        });
+      if constexpr (Body::kFinishes) body.finish(r, row);
+    }
+    return;
+  }
+  const long grain = std::max(1L, 8192 / std::max(width, 1L));
+  at::parallel_for(0, count, grain, [&](long begin, long end) {
+    for (long row = begin; row < end; row++) {
+      typename Body::Row r;
+      passes<0>(body, r, row, width, Monoids{});
+      if constexpr (Body::kStores)
+        for_columns(0, width, [&](auto col) { body.template store<Vec>(r, row, col); });
+      if constexpr (Body::kFinishes) body.finish(r, row);
+    }
+  });
+}
+
+}  // namespace rf
