@@ -86,7 +86,6 @@ def emit(emission: Emission, target: Target) -> str:
         "docstring": _docstring(emission),
         "source": emission.source.strip("\n"),
         "kernels": target.source(groups).strip("\n"),
-        "imports": "import warnings\n\nimport torch",
         "folds": [],
         "facts": facts_text(module_facts(emission.module)),
         "assumes_finite": any(m.label == "finite" for m in live),
@@ -146,7 +145,7 @@ def _mode_context(
         "states": [_state(name, emission.module) for name in text.states],
         "tensors": [f.path for f in mode.captured.tensors if f.dtype and f.dtype.is_floating_point],
         "recipes": recipes,
-        "values": values,
+        "prepared": values,
         "lines": text.lines,
     }
 

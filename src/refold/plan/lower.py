@@ -1,11 +1,14 @@
 """Take apart what no kernel template computes whole.
 
-softmax and log_softmax over the last axis become a maximum, a sum of exponentials and a pointwise
-tail. A reduction over several axes becomes one over the trailing axes (elements of one row) and one
-over the leading axes (elements of one column), the two forms that the templates know.
+softmax, log_softmax and logsumexp become a maximum, a sum of exponentials and a pointwise tail; a
+variance along rows becomes a mean and a sum of squares of centred values. A reduction over several
+axes becomes one over the trailing axes (elements of one row) and one over the leading axes
+(elements of one column), the two forms that the templates know.
 """
 
 from __future__ import annotations
+
+import math
 
 import torch
 
@@ -47,7 +50,8 @@ def _reduction(node: Node) -> Node:
         return _split(node, x, leading, trailing)
     if trailing:
         return _over_row(node, x, trailing)
-    return node if leading == node["axes"] else _again(node, x, leading)
+    reduced = node if leading == node["axes"] else _again(node, x, leading)
+    return _logsumexp(reduced) if node.op == "logsumexp" else reduced
 
 
 def _reaches_end(x: Node, axis: int, axes: tuple[int, ...]) -> bool:
@@ -64,12 +68,36 @@ def _over_row(node: Node, x: Node, axes: tuple[int, ...]) -> Node:
     """Over the last axes: as one row of the product of their sizes."""
     first = min(axes)
     if first == -1:
-        return _again(node, x, (-1,))
+        return _row_form(_again(node, x, (-1,)))
     outer = x.shape[:first]
     row: Dim = numel(x.shape[first:])
     flat: tuple[Dim, ...] = (1,) * (RANK - 1 - len(outer)) + outer + (row,)
-    reduced = _again(node, make("reshape", x, shape=flat), (-1,))
+    reduced = _row_form(_again(node, make("reshape", x, shape=flat), (-1,)))
     return make("reshape", reduced, shape=node.shape)
+
+
+def _row_form(node: Node) -> Node:
+    """A reduction along rows by the passes that the templates have: sum, mean, max, min."""
+    (x,) = node.inputs
+    if node.op == "logsumexp":
+        return _logsumexp(node)
+    if node.op == "var":
+        # two passes, the second over centred values: no cancellation
+        centred = make("sub", x, make("mean", x, axes=(-1,)))
+        total = make("sum", make("square", centred), axes=(-1,))
+        count = x.shape[-1] - node["correction"]
+        return make("div", total, as_scalar(count, x.dtype))
+    return node
+
+
+def _logsumexp(node: Node) -> Node:
+    """log(sum(exp(x - m))) + m with the maximum m, or 0 where that is infinite."""
+    (x,) = node.inputs
+    top = make("max", x, axes=node["axes"])
+    infinite = make("eq", make("abs", top), as_scalar(math.inf, x.dtype))
+    m = make("where", infinite, as_scalar(0.0, x.dtype), top)
+    total = make("sum", make("exp", make("sub", x, m)), axes=node["axes"])
+    return make("add", make("log", total), m)
 
 
 def _split(node: Node, x: Node, leading: tuple[int, ...], trailing: tuple[int, ...]) -> Node:

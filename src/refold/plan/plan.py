@@ -70,6 +70,12 @@ class Group:
         return next(n for n in self.nodes if n.op == "linear")
 
     @property
+    def value(self) -> Node:
+        """MATMUL: the epilogue's result, the one value that is stored and reduced."""
+        full = [n for n in self.nodes if OPS[n.op].kind is not Kind.REDUCE and n.shape == self.dims]
+        return full[-1]
+
+    @property
     def reductions(self) -> tuple[Node, ...]:
         return tuple(n for n in self.nodes if OPS[n.op].kind is Kind.REDUCE)
 
@@ -132,6 +138,11 @@ class _Planner:
             is_parametric(node, self.parametric)
         self.owner: dict[Node, _Draft] = {}
         self.drafts: list[_Draft] = []
+        self.roots = set(graph.roots())
+        self.readers: dict[Node, list[Node]] = {}
+        for node in self.order:
+            for i in node.inputs:
+                self.readers.setdefault(i, []).append(node)
 
     def plan(self) -> Plan:
         dynamic = [n for n in self.order if not self.parametric[n] and n.inputs]
@@ -139,10 +150,12 @@ class _Planner:
             self._place(node)
         self._absorb_pointwise_into_columns()
         folds = self._folds()
-        return Plan(self.graph, folds, tuple(self._ordered(dynamic)))
+        return Plan(self.graph, folds, tuple(self._ordered()))
 
     # --- grouping -------------------------------------------------------------------------------
     def _place(self, node: Node) -> None:
+        if node in self.owner:
+            return  # in the epilogue of a product
         kind = OPS[node.op].kind
         # a comparison is computed where its mask is read, never stored
         if node.dtype != torch.float32 or any(i.dtype != torch.float32 for i in _values_read(node)):
@@ -164,10 +177,59 @@ class _Planner:
             return  # a batched product: PyTorch's
         if w.shape[-2] == 1:
             # one output feature: a reduction of x * w along each row
-            product = self._new(Template.ROWS, x.shape)
-        else:
-            product = self._new(Template.MATMUL, node.shape)
-        self._add(product, node)
+            self._add(self._new(Template.ROWS, x.shape), node)
+            return
+        draft = self._new(Template.MATMUL, node.shape)
+        for n in self._epilogue(node):
+            self._add(draft, n)
+
+    def _epilogue(self, product: Node) -> list[Node]:
+        """The product and what follows it up to one value, the only one that others read.
+
+        The region grows over pointwise readers; of the values that are read outside it the first
+        stays, and what comes after that belongs to other groups.
+        """
+        region: dict[Node, None] = {product: None}
+        for n in self.order:
+            if n in region or not self._pointwise(n) or n.shape != product.shape:
+                continue
+            values = _values_read(n)
+            inner = [i for i in values if i in region]
+            if not inner or not self._addressable(values, product.shape):
+                continue
+            if any(self._reaches(i, region) for i in values if i not in region):
+                continue
+            region.setdefault(n)
+        exits = [n for n in region if self._read_outside(n, region)]
+        if not exits:
+            return list(region)
+        needed = set(topological([exits[0]]))
+        return [n for n in region if n in needed]
+
+    def _pointwise(self, n: Node) -> bool:
+        row = OPS[n.op]
+        return (
+            row.kind is Kind.POINTWISE
+            and row.cpp is not None
+            and n not in self.owner
+            and not self.parametric[n]
+            and n.dtype == torch.float32
+            and all(i.dtype == torch.float32 for i in _values_read(n))
+        )
+
+    def _reaches(self, node: Node, region: Iterable[Node]) -> bool:
+        """Is `node` computed from any of `region`?"""
+        targets = set(region)
+        return any(n in targets for n in topological([node]))
+
+    def _read_outside(self, node: Node, region: Iterable[Node]) -> bool:
+        inside = set(region)
+        readers = {r for reader in self.readers.get(node, ()) for r in self._through_mask(reader)}
+        return node in self.roots or any(r not in inside for r in readers)
+
+    def _through_mask(self, reader: Node) -> list[Node]:
+        """A comparison is computed inside its readers."""
+        return self.readers.get(reader, []) if reader.dtype == torch.bool else [reader]
 
     def _new(self, template: Template, dims: tuple[Dim, ...]) -> _Draft:
         draft = _Draft(template, tuple(dims))
@@ -231,23 +293,13 @@ class _Planner:
         if not self._addressable(_values_read(node), draft.dims):
             return False
         if draft.template is Template.MATMUL:
-            # one pass: what a row reduces to is known only when the row is complete
-            return not any(self._after_reduction(i, draft) for i in _values_read(node))
+            # the epilogue is closed; what a row reduces to is known only when the row is complete
+            return reduces and node.inputs[0] is self._value(draft)
         return True
 
-    def _after_reduction(self, node: Node, draft: _Draft) -> bool:
-        inside = set(draft.nodes)
-        stack, seen = [node], set()
-        while stack:
-            n = stack.pop()
-            if n in seen or n not in inside:
-                continue
-            seen.add(n)
-            if OPS[n.op].kind is Kind.REDUCE:
-                return True
-            if n.op != "linear":
-                stack.extend(n.inputs)
-        return False
+    def _value(self, draft: _Draft) -> Node:
+        full = [n for n in draft.nodes if OPS[n.op].kind is not Kind.REDUCE]
+        return [n for n in full if n.shape == draft.dims][-1]
 
     def _cycles(self, draft: _Draft, node: Node) -> bool:
         """Would `node` in `draft` make the draft wait for itself?"""
@@ -273,7 +325,7 @@ class _Planner:
             whole
             and draft is not None
             and draft.template is Template.MATMUL
-            and x.shape == draft.dims
+            and x is self._value(draft)
             and node.op in ("sum", "mean", "var", "max", "min")
         ):
             self._add(draft, node)
@@ -287,11 +339,7 @@ class _Planner:
 
     def _absorb_pointwise_into_columns(self) -> None:
         """A pointwise value read by nothing but one column reduction is computed inside it."""
-        readers: dict[Node, set[_Draft | None]] = {}
-        for n in self.order:
-            for i in n.inputs:
-                readers.setdefault(i, set()).add(self.owner.get(n))
-        roots = set(self.graph.roots())
+        readers = {n: {self.owner.get(r) for r in found} for n, found in self.readers.items()}
         for draft in self.drafts:
             if draft.template is not Template.COLUMNS:
                 continue
@@ -302,7 +350,8 @@ class _Planner:
                 OPS[n.op].kind is Kind.POINTWISE and n.shape == draft.dims for n in source.nodes
             )
             private = all(
-                n not in roots and readers.get(n, set()) <= {source, draft} for n in source.nodes
+                n not in self.roots and readers.get(n, set()) <= {source, draft}
+                for n in source.nodes
             )
             if pointwise and private:
                 draft.nodes = source.nodes + draft.nodes
@@ -332,53 +381,43 @@ class _Planner:
         )
 
     # --- order ----------------------------------------------------------------------------------
-    def _ordered(self, dynamic: list[Node]) -> list[Step]:
-        wanted: dict[Node, None] = {}
-        for n in dynamic:
-            for i in n.inputs:
-                home = self.owner.get(n)
-                if home is None or i not in home.nodes:
-                    wanted.setdefault(i)
-        for root in self.graph.roots():
-            wanted.setdefault(root)
-        steps: list[Step] = []
+    def _ordered(self) -> list[Step]:
+        """What the outputs need, each step after those that it reads."""
+        order: list[_Draft | Node] = []
         done: set[int] = set()
-        groups = 0
-
-        def emit(node: Node) -> None:
+        stack: list[tuple[Node, bool]] = [(r, False) for r in reversed(self.graph.roots())]
+        while stack:
+            node, ready = stack.pop()
             if self.parametric[node] or not node.inputs:
-                return
+                continue
             draft = self.owner.get(node)
             key = id(draft) if draft is not None else id(node)
             if key in done:
-                return
-            done.add(key)
-            sources = draft.inputs() if draft is not None else node.inputs
-            for source in sources:
-                emit(source)
-            if draft is None:
-                steps.append(Call(node))
-                return
-            nonlocal groups
-            outputs = tuple(n for n in draft.nodes if n in wanted and n.dtype != torch.bool)
+                continue
+            if ready:
+                done.add(key)
+                order.append(node if draft is None else draft)
+                continue
+            stack.append((node, True))
+            sources = node.inputs if draft is None else draft.inputs()
+            stack.extend((i, False) for i in reversed(sources))
+        wanted = set(self.graph.roots())
+        for item in order:
+            wanted.update(item.inputs() if isinstance(item, _Draft) else item.inputs)
+        steps: list[Step] = []
+        for item in order:
+            if isinstance(item, Node):
+                steps.append(Call(item))
+                continue
             # masks appended for one reader may stand behind a node that shares them
-            inside = set(draft.nodes)
-            nodes = [n for n in topological(draft.nodes) if n in inside]
-            name = f"{draft.template.value}{groups}"
-            groups += 1
+            inside = set(item.nodes)
+            nodes = tuple(n for n in topological(item.nodes) if n in inside)
+            outputs = tuple(n for n in nodes if n in wanted and n.dtype != torch.bool)
+            number = sum(isinstance(s, Group) for s in steps)
+            name = f"{item.template.value}{number}"
             steps.append(
-                Group(
-                    name,
-                    draft.template,
-                    draft.dims,
-                    tuple(nodes),
-                    tuple(draft.inputs()),
-                    outputs,
-                )
+                Group(name, item.template, item.dims, nodes, tuple(item.inputs()), outputs)
             )
-
-        for root in self.graph.roots():
-            emit(root)
         return steps
 
 

@@ -4,7 +4,7 @@
 //   Row                          what is known of a row so far
 //   Monoids = List<...>          one monoid for each pass
 //   term(Step<S>, row_so_far, row, col)      the lanes that pass S reduces
-//   set(Step<S>, row_so_far, row, value)     takes the result of pass S
+//   set(Step<S>, row_so_far, row, value)     takes the result of pass S into row_so_far
 //   store(row_so_far, row, col)              writes full-size results      (if kStores)
 //   finish(row_so_far, row)                  writes results of one row     (if kFinishes)
 // The first pass brings a row into cache, later ones read it there. Threads take whole rows; where
