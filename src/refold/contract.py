@@ -107,12 +107,16 @@ def load(
     return Reference(where, text, module, class_name, present)
 
 
-def run_source(text: str, where: Path) -> types.ModuleType:
-    """Execute a file's text as a module of its own, so that inspect can show its source."""
+def run_source(text: str, where: Path, names: Mapping[str, Any] | None = None) -> types.ModuleType:
+    """Execute a file's text as a module of its own, so that inspect can show its source.
+
+    names: what the text finds already defined.
+    """
     name = f"refold_file_{abs(hash((str(where.resolve()), text))):x}"
     filename = f"<{where.name}:{name[-8:]}>"
     module = types.ModuleType(name)
     module.__file__ = str(where)
+    module.__dict__.update(names or {})
     module.__spec__ = importlib.util.spec_from_loader(name, loader=None)
     linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
     sys.modules[name] = module
@@ -205,14 +209,16 @@ def _override(
 
 
 def _converted(where: Path, name: str, given: str, old: Constant | None) -> Constant:
+    value: Constant | None
     try:
         value = given if isinstance(old, str) else ast.literal_eval(given)
     except (ValueError, SyntaxError):
         value = None
     if isinstance(old, float) and type(value) is int:
         value = float(value)
-    if value is None or type(value) is not type(old):
-        raise ContractError(
-            f"{where}: --set {name}: expected a {type(old).__name__} like {old!r}, got {given!r}"
-        )
-    return value  # type: ignore[no-any-return]
+    if value is not None and type(value) is type(old):
+        return value
+    raise ContractError(
+        f"{where}: --set {name}: expected a value of type {type(old).__name__} like {old!r},"
+        f" got {given!r}"
+    )

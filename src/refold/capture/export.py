@@ -338,7 +338,8 @@ class _Reader:
             if spec.kind == OutputKind.USER_OUTPUT:
                 if isinstance(v, Value):
                     flat.append(Slot(len(returned)))
-                    returned.append(Output(v.node, v.shape))
+                    order = _layout(node.meta["val"])
+                    returned.append(Output(v.node, v.shape, order=order))
                 else:
                     flat.append(v)
             elif spec.kind == OutputKind.BUFFER_MUTATION:
@@ -398,6 +399,14 @@ def _path_text(path: Sequence[Any], parameters: Sequence[inspect.Parameter]) -> 
         else:
             raise CaptureError(f"the input {text} holds a custom container")
     return text
+
+
+def _layout(meta: torch.Tensor) -> tuple[int, ...] | None:
+    """The order of a dense result's dimensions in memory, None for the ordinary one."""
+    if meta.is_contiguous() or 0 in meta.stride():
+        return None
+    strides = [int(s) for s in meta.stride()]
+    return tuple(sorted(range(meta.dim()), key=lambda d: (-strides[d], d)))
 
 
 def _given(results: Sequence[Any]) -> set[int]:
