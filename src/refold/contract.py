@@ -215,8 +215,8 @@ def _converted(where: Path, name: str, given: str, old: Constant | None) -> Cons
     except (ValueError, SyntaxError):
         value = None
     if isinstance(old, float) and type(value) is int:
-        value = float(value)
-    if value is not None and type(value) is type(old):
+        return float(value)
+    if isinstance(value, (bool, int, float, str, tuple, list)) and type(value) is type(old):
         return value
     raise ContractError(
         f"{where}: --set {name}: expected a value of type {type(old).__name__} like {old!r},"

@@ -87,7 +87,7 @@ def optimize(args: argparse.Namespace) -> int:
             candidate = Path(folder) / output.name
             candidate.write_text(result.text)
             step("judging")
-            verdict = judge(args.reference, candidate, sets=args.sets, quick=True, timing=False)
+            verdict = judge(args.reference, candidate, sets=args.sets, quick=True)
         if not verdict.accepted:
             reason = f"the judge rejected the kernels ({verdict.summary()})"
             return _keep(reference, output, result, reason, args)
@@ -147,7 +147,7 @@ def _times(
     """Per mode: eager, torch.compile and ours, the folds' cost and when they have paid."""
     assert result.text is not None
     fast = pipeline.bind_text(result.text, module)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for d in result.derivations:
         if d.mode.plan is None:
             rows.append({"mode": d.mode.name, "kept": d.mode.kept})
