@@ -70,7 +70,7 @@ def rows(system: System, report: dict[str, Any], reduced: bool) -> Iterator[dict
         if mode.get("kept"):
             yield base | {"mode": mode["mode"], "verdict": f"kept: {mode['kept']}"}
             continue
-        error = report["errors"].get(mode["mode"]) or report["errors"].get("both") or {}
+        error = report["errors"].get(mode["mode"]) or report["errors"].get("eval") or {}
         yield base | {
             "mode": mode["mode"],
             "verdict": report["verdict"],

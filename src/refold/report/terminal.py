@@ -11,8 +11,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-_out = Console()
 _err = Console(stderr=True)
+_out = Console()
+if not _out.is_terminal:
+    _out = Console(width=160)
 
 
 @contextmanager
@@ -62,7 +64,7 @@ def optimized(report: dict[str, Any]) -> None:
             table.add_row(row["mode"], "original kept", *[""] * 6, escape(row["kept"]))
             continue
         low, high = row["ratio_quartiles"]
-        error = errors.get(row["mode"]) or errors.get("both") or {}
+        error = errors.get(row["mode"]) or errors.get("eval") or {}
         shown = f"{error['candidate']:.1e} / {error['eager']:.1e}" if error else "n/a"
         fold = "none"
         if row["fold_s"]:
