@@ -20,7 +20,7 @@ constexpr int kMostRows = 14, kLeastRows = 8;
 constexpr int kMostRows = 6, kLeastRows = 4;
 #endif
 constexpr long kTileCols = 2 * kLanes;
-constexpr long kDepth = 256;              // k steps between two visits of acc
+constexpr long kDepth = 192;              // k steps between two visits of acc
 constexpr long kWide = 64;                // columns of acc in a macro tile, and of a strip
 constexpr long kPanels = 4;               // panels of rows in a macro tile
 constexpr long kPackedBytes = 64L << 20;  // of rows are packed at a time
