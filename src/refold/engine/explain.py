@@ -1,0 +1,69 @@
+"""Why a result is equal to what it came from: steps in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from refold.cost import DeviceModel, seconds
+from refold.engine.normalise import Rewrite
+from refold.ir import Graph, Node, Output
+from refold.rules import Exact
+
+
+@dataclass(frozen=True)
+class Step:
+    """One rule applied once.
+
+    before, after: the values as short text. saved: predicted seconds a call, of this step alone.
+    """
+
+    rule: str
+    why: str
+    before: str
+    after: str
+    label: Exact
+    saved: float
+
+    def __str__(self) -> str:
+        return f"{self.rule} ({self.label}): {self.before} -> {self.after}. {self.why}"
+
+
+def explain(rewrites: Iterable[Rewrite], device: DeviceModel) -> tuple[Step, ...]:
+    """Each rewrite as a step."""
+    return tuple(
+        Step(
+            r.rule.name,
+            r.rule.why,
+            short(r.before, 3),
+            short(r.after, 3),
+            r.rule.exact,
+            _alone(r.before, device) - _alone(r.after, device),
+        )
+        for r in rewrites
+    )
+
+
+def _alone(node: Node, device: DeviceModel) -> float:
+    return seconds(Graph((Output(node, node.shape),)), device)
+
+
+def short(node: Node, depth: int) -> str:
+    """A value as text, `depth` ops deep; deeper values are `..`."""
+    if node.op in ("input", "param", "state", "constant"):
+        return str(node["name"])
+    if node.op == "scalar":
+        value = node["value"]
+        return f"{value:g}" if isinstance(value, float) else str(value)
+    if depth == 0:
+        return ".."
+    args = [short(i, depth - 1) for i in node.inputs]
+    sign = {"add": "+", "sub": "-", "mul": "*", "div": "/"}.get(node.op)
+    if sign:
+        return f"({args[0]} {sign} {args[1]})"
+    shown = [
+        f"{k}={v}" if not isinstance(v, tuple) else f"{k}={','.join(map(str, v))}"
+        for k, v in node.attrs
+        if k in ("axes", "axis", "size", "shape", "length")
+    ]
+    return f"{node.op}({', '.join(args + shown)})"

@@ -1,0 +1,167 @@
+"""Find a rule's left side in a graph, and build its right side.
+
+The matcher asks a `View` which nodes are equal to a given one: the directed pass answers with the
+node itself, the e-graph with the node's whole class. So both engines share the rules and this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Protocol, TypeAlias
+
+from refold.ir import Node
+from refold.ir.graph import is_parametric
+from refold.rules.facts import Interval, bounds
+from refold.rules.rule import Hole, Rule
+from refold.rules.term import App, Num, Term, Value, Var
+
+Binding: TypeAlias = dict[str, Any]
+COMMUTATIVE = frozenset({"add", "mul", "maximum", "minimum", "eq", "ne"})
+
+
+class View(Protocol):
+    """What a matcher must know about a graph."""
+
+    def equals(self, node: Node) -> Iterable[Node]:
+        """Nodes known to be equal to `node`, itself among them."""
+        ...
+
+    def name(self, node: Node) -> Node:
+        """One node that stands for all that are equal to `node`."""
+        ...
+
+    def parametric(self, node: Node) -> bool: ...
+
+    def bounds(self, node: Node) -> Interval: ...
+
+
+class Plain:
+    """The view of a graph in which every node is equal to itself alone."""
+
+    def __init__(self) -> None:
+        self._parametric: dict[Node, bool] = {}
+
+    def equals(self, node: Node) -> tuple[Node, ...]:
+        return (node,)
+
+    def name(self, node: Node) -> Node:
+        return node
+
+    def parametric(self, node: Node) -> bool:
+        known = self._parametric.get(node)
+        return is_parametric(node, self._parametric) if known is None else known
+
+    def bounds(self, node: Node) -> Interval:
+        return bounds(node)
+
+
+def matches(rule: Rule, node: Node, view: View) -> Iterator[Binding]:
+    """Every way in which `node` is an instance of the rule's left side, guard included."""
+    for found in _match(rule.pattern, node, {}, rule.holes, view):
+        if allowed(rule, found):
+            yield found
+
+
+def match_next(
+    rule: Rule, position: int, node: Node, found: Binding, view: View
+) -> Iterator[Binding]:
+    """Extend a binding by a further left side of a rule that has several."""
+    return _match(rule.patterns[position], node, found, rule.holes, view)
+
+
+def allowed(rule: Rule, found: Binding) -> bool:
+    """Do the declared sizes and the guard hold? What cannot be decided does not hold."""
+    if not sizes_agree(rule.holes, found):
+        return False
+    if rule.where is None:
+        return True
+    try:
+        return bool(rule.where(**arguments(rule, found)))
+    except (ValueError, TypeError):
+        return False
+
+
+def replacement(rule: Rule, found: Binding) -> tuple[Node, ...] | None:
+    """The right side on the bound values; None where an op does not take them."""
+    try:
+        made = rule.rhs(**arguments(rule, found))
+    except ValueError:
+        return None
+    terms = made if isinstance(made, tuple) else (made,)
+    return tuple(t.node for t in terms)
+
+
+def arguments(rule: Rule, found: Mapping[str, Any]) -> Binding:
+    return {
+        name: found[name] if hole.attribute else Value(found[name])
+        for name, hole in rule.holes.items()
+    }
+
+
+def sizes_agree(holes: Mapping[str, Hole], found: Mapping[str, Any]) -> bool:
+    sizes: dict[str, Any] = {}
+    for name, hole in holes.items():
+        if not hole.dims:
+            continue
+        for letter, size in zip(hole.dims, found[name].shape[-len(hole.dims) :], strict=True):
+            if letter == "_":
+                continue
+            if letter.isdigit():
+                if size != int(letter):
+                    return False
+            elif sizes.setdefault(letter, size) != size:
+                return False
+    return True
+
+
+def _match(
+    term: Term, node: Node, found: Binding, holes: Mapping[str, Hole], view: View
+) -> Iterator[Binding]:
+    if isinstance(term, Var):
+        known = found.get(term.name)
+        if known is not None:
+            if view.name(known) is view.name(node):
+                yield found
+            return
+        hole = holes[term.name]
+        if hole.parametric and not view.parametric(node):
+            return
+        if hole.nonnegative and not view.bounds(node)[0] >= 0:
+            return
+        if hole.nonpositive and not view.bounds(node)[1] <= 0:
+            return
+        yield {**found, term.name: node}
+    elif isinstance(term, Num):
+        if node.op == "scalar" and node["value"] == term.value:
+            yield found
+    elif isinstance(term, App):
+        for same in view.equals(node):
+            if same.op == term.op and len(same.inputs) == len(term.args):
+                yield from _match_app(term, same, found, holes, view)
+
+
+def _match_app(
+    term: App, node: Node, found: Binding, holes: Mapping[str, Hole], view: View
+) -> Iterator[Binding]:
+    if term.attrs:
+        found = dict(found)
+        for (name, wanted), (_, value) in zip(term.attrs, node.attrs, strict=True):
+            if isinstance(wanted, Var):
+                wanted = found.setdefault(wanted.name, value)
+            if wanted != value or type(wanted) is not type(value):
+                return
+    args = term.args
+    if len(args) == 1:
+        yield from _match(args[0], node.inputs[0], found, holes, view)
+    elif len(args) == 2:
+        a, b = node.inputs
+        for first in _match(args[0], a, found, holes, view):
+            yield from _match(args[1], b, first, holes, view)
+        if term.op in COMMUTATIVE and a is not b:
+            for first in _match(args[0], b, found, holes, view):
+                yield from _match(args[1], a, first, holes, view)
+    else:
+        partial = [found]
+        for arg, value in zip(args, node.inputs, strict=True):
+            partial = [f for p in partial for f in _match(arg, value, p, holes, view)]
+        yield from partial

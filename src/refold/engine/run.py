@@ -1,0 +1,79 @@
+"""optimize(): a graph in, an equal and cheaper graph out, with the steps that led there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from refold.cost import DeviceModel, seconds
+from refold.engine.explain import Step, explain
+from refold.engine.normalise import normalise
+from refold.ir import Graph, Node
+from refold.ir.graph import topological
+from refold.rules import EXACT, RULES, Exact, Rule
+
+
+@dataclass(frozen=True)
+class Optimized:
+    """The cheapest equal graph that was found.
+
+    steps: how it follows from the original, in order. cost_before, cost_after: predicted seconds a
+    call. label: the weakest promise among the rules used. independent_outputs: outputs that were
+    computed from inputs and turn out not to depend on any: likely a bug in the model.
+    """
+
+    graph: Graph
+    steps: tuple[Step, ...]
+    cost_before: float
+    cost_after: float
+    label: Exact
+    independent_outputs: tuple[int, ...]
+
+
+def optimize(
+    graph: Graph,
+    device: DeviceModel,
+    *,
+    strict: bool = False,
+) -> Optimized:
+    """Rewrite `graph` to what costs least on `device`.
+
+    strict: use no rule that holds for finite values only.
+    """
+    rules = tuple(r for r in RULES if not strict or r.exact != "finite")
+    best, steps = normalise(graph, rules)
+    if seconds(best, device) > seconds(graph, device):
+        best, steps = graph, ()
+    if not strict and not _keeps_inputs(graph, best):
+        return optimize(graph, device, strict=True)
+    return Optimized(
+        best,
+        explain(steps, device),
+        seconds(graph, device),
+        seconds(best, device),
+        weakest([s.rule for s in steps]),
+        independent(graph, best),
+    )
+
+
+def weakest(rules: list[Rule]) -> Exact:
+    """The label of a result that used all of `rules`."""
+    return max((r.exact for r in rules), key=EXACT.index, default=EXACT[0])
+
+
+def independent(before: Graph, after: Graph) -> tuple[int, ...]:
+    """Outputs that read an input before and read none after."""
+    pairs = zip(before.roots(), after.roots(), strict=True)
+    return tuple(i for i, (a, b) in enumerate(pairs) if _read(a) and not _read(b))
+
+
+def _keeps_inputs(before: Graph, after: Graph) -> bool:
+    """Does every output still read all the inputs that it read, or none at all?
+
+    An output that forgets one of its inputs would no longer pass on that input's NaN.
+    """
+    pairs = zip(before.roots(), after.roots(), strict=True)
+    return all(not _read(b) or _read(a) == _read(b) for a, b in pairs)
+
+
+def _read(node: Node) -> set[Node]:
+    return {n for n in topological([node]) if n.op in ("input", "state")}

@@ -1,0 +1,15 @@
+"""The algebra: tables of rules, each proved in float64 by the row's own two sides."""
+
+from refold.rules import linear, move, norm, pointwise, reduce
+from refold.rules.rule import EXACT, Exact, Rule, RuleError
+
+# in the order in which the directed pass tries them
+RULES: tuple[Rule, ...] = (
+    *pointwise.RULES,
+    *norm.RULES,
+    *reduce.RULES,
+    *linear.RULES,
+    *move.RULES,
+)
+
+__all__ = ["EXACT", "RULES", "Exact", "Rule", "RuleError"]

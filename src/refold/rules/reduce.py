@@ -1,0 +1,397 @@
+"""Reductions: of one element, of reductions, of sums and products, of monotone functions."""
+
+from __future__ import annotations
+
+from refold.ir import OPS
+from refold.rules.rule import Rule
+from refold.rules.term import (
+    apply,
+    avg_pool,
+    constant,
+    cumsum,
+    fits,
+    flat,
+    log_softmax,
+    logsumexp,
+    max,
+    mean,
+    min,
+    prod,
+    softmax,
+    spread,
+    square,
+    sum,
+    var,
+    wide,
+)
+
+BY_NAME = {"sum": sum, "mean": mean, "max": max, "min": min, "logsumexp": logsumexp}
+
+ONE_ELEMENT = (
+    *(
+        Rule(
+            f"{name}-of-one",
+            "x @axes",
+            lambda x, axes, f=f: f(x, axes),
+            lambda x, axes: x,
+            "bits",
+            f"The {name} over a single element is that element.",
+            where=lambda x, axes: flat(x, axes),
+        )
+        for name, f in {**BY_NAME, "prod": prod}.items()
+    ),
+    Rule(
+        "cumsum-of-one",
+        "x @axis",
+        lambda x, axis: cumsum(x, axis),
+        lambda x, axis: x,
+        "bits",
+        "The running sum over a single element is that element.",
+        where=lambda x, axis: flat(x, (axis,)),
+    ),
+    Rule(
+        "softmax-of-one",
+        "x @axis",
+        lambda x, axis: softmax(x, axis),
+        lambda x, axis: constant(1, x),
+        "finite",
+        "The softmax over a single element is one.",
+        where=lambda x, axis: flat(x, (axis,)),
+    ),
+    Rule(
+        "log-softmax-of-one",
+        "x @axis",
+        lambda x, axis: log_softmax(x, axis),
+        lambda x, axis: constant(0, x),
+        "finite",
+        "The log-softmax over a single element is zero.",
+        where=lambda x, axis: flat(x, (axis,)),
+    ),
+    Rule(
+        "variance-of-one",
+        "x @axes @correction",
+        lambda x, axes, correction: var(x, axes, correction=correction),
+        lambda x, axes, correction: constant(0, x),
+        "finite",
+        "A single element does not vary.",
+        where=lambda x, axes, correction: flat(x, axes) and correction == 0,
+    ),
+)
+
+NESTED = (
+    *(
+        Rule(
+            f"{name}-of-{name}",
+            "x @axes1 @axes2",
+            lambda x, axes1, axes2, f=f: f(f(x, axes1), axes2),
+            lambda x, axes1, axes2, f=f: f(x, tuple(sorted({*axes1, *axes2}))),
+            "reals",
+            f"A {name} of {name}s is one {name} over all the axes.",
+        )
+        for name, f in BY_NAME.items()
+    ),
+    *(
+        Rule(
+            f"{name}-over-wide-axes",
+            "x @axes",
+            lambda x, axes, f=f: f(x, axes),
+            lambda x, axes, f=f: f(x, wide(x, axes)),
+            "reals",
+            f"Axes of one element add nothing to a {name}.",
+            where=lambda x, axes: wide(x, axes) != (),
+            simplify=lambda x, axes: wide(x, axes) != axes,
+        )
+        for name, f in BY_NAME.items()
+    ),
+)
+
+SHIFT = (
+    Rule(
+        "sum-of-shifted",
+        "x b! @axes",
+        lambda x, b, axes: sum(x + b, axes),
+        lambda x, b, axes: sum(x, axes) + spread(b, x, axes),
+        "reals",
+        "The sum of shifted values is their sum plus the sum of the shifts.",
+        where=lambda x, b, axes: fits(b, x),
+    ),
+    Rule(
+        "sum-of-evenly-shifted",
+        "x b @axes",
+        lambda x, b, axes: sum(x + b, axes),
+        lambda x, b, axes: sum(x, axes) + spread(b, x, axes),
+        "reals",
+        "The sum of values shifted alike is their sum plus so many shifts.",
+        where=lambda x, b, axes: flat(b, axes),
+    ),
+    Rule(
+        "sum-of-evenly-lowered",
+        "x b @axes",
+        lambda x, b, axes: sum(x - b, axes),
+        lambda x, b, axes: sum(x, axes) - spread(b, x, axes),
+        "reals",
+        "The sum of values lowered alike is their sum minus so many shifts.",
+        where=lambda x, b, axes: flat(b, axes),
+    ),
+    Rule(
+        "mean-of-shifted",
+        "x b! @axes",
+        lambda x, b, axes: mean(x + b, axes),
+        lambda x, b, axes: mean(x, axes) + mean(b, axes),
+        "reals",
+        "The mean of shifted values is their mean plus the mean of the shifts.",
+    ),
+    Rule(
+        "mean-of-evenly-shifted",
+        "x b @axes",
+        lambda x, b, axes: mean(x + b, axes),
+        lambda x, b, axes: mean(x, axes) + b,
+        "reals",
+        "The mean of values shifted alike is their mean, shifted.",
+        where=lambda x, b, axes: flat(b, axes),
+    ),
+    Rule(
+        "mean-of-evenly-lowered",
+        "x b @axes",
+        lambda x, b, axes: mean(x - b, axes),
+        lambda x, b, axes: mean(x, axes) - b,
+        "reals",
+        "The mean of values lowered alike is their mean, lowered.",
+        where=lambda x, b, axes: flat(b, axes),
+    ),
+    Rule(
+        "variance-ignores-shift",
+        "x b @axes @correction",
+        lambda x, b, axes, correction: var(x + b, axes, correction=correction),
+        lambda x, b, axes, correction: var(x, axes, correction=correction),
+        "finite",
+        "A shift that is the same for all values does not change how they vary.",
+        where=lambda x, b, axes, correction: flat(b, axes) and fits(b, x),
+    ),
+    *(
+        Rule(
+            f"{name}-of-shifted",
+            "x c @axes",
+            lambda x, c, axes, f=f: f(x + c, axes),
+            lambda x, c, axes, f=f: f(x, axes) + c,
+            "reals",
+            f"The {name} of values shifted alike is their {name}, shifted.",
+            where=lambda x, c, axes: flat(c, axes),
+        )
+        for name, f in {"max": max, "min": min, "logsumexp": logsumexp}.items()
+    ),
+    *(
+        Rule(
+            f"{name}-of-lowered",
+            "x c @axes",
+            lambda x, c, axes, f=f: f(x - c, axes),
+            lambda x, c, axes, f=f: f(x, axes) - c,
+            "reals",
+            f"The {name} of values lowered alike is their {name}, lowered.",
+            where=lambda x, c, axes: flat(c, axes),
+        )
+        for name, f in {"max": max, "min": min, "logsumexp": logsumexp}.items()
+    ),
+    Rule(
+        "pool-of-shifted",
+        "x[N,K] b[_,K]! @size @stride @padding @count_include_pad",
+        lambda x, b, size, stride, padding, count_include_pad: avg_pool(
+            x + b, size, stride, padding, count_include_pad
+        ),
+        lambda x, b, size, stride, padding, count_include_pad: (
+            avg_pool(x, size, stride, padding, count_include_pad)
+            + avg_pool(b, size, stride, padding, count_include_pad)
+        ),
+        "reals",
+        "Pooling shifted values is pooling the values and the shifts.",
+    ),
+    Rule(
+        "pool-of-evenly-shifted",
+        "x b[_,1] @size @stride @padding @count_include_pad",
+        lambda x, b, size, stride, padding, count_include_pad: avg_pool(
+            x + b, size, stride, padding, count_include_pad
+        ),
+        lambda x, b, size, stride, padding, count_include_pad: (
+            avg_pool(x, size, stride, padding, count_include_pad) + b
+        ),
+        "reals",
+        "Without padding, pooling values shifted alike is pooling them, shifted.",
+        where=lambda x, b, size, stride, padding, count_include_pad: padding == 0,
+    ),
+    Rule(
+        "cumsum-of-shifted",
+        "x b! @axis",
+        lambda x, b, axis: cumsum(x + b, axis),
+        lambda x, b, axis: cumsum(x, axis) + cumsum(b, axis),
+        "reals",
+        "Running sums of shifted values are running sums of the values and of the shifts.",
+        where=lambda x, b, axis: x.shape[axis] == b.shape[axis],
+    ),
+)
+
+SCALE = (
+    *(
+        Rule(
+            f"{name}-of-scaled",
+            "x s @axes",
+            lambda x, s, axes, f=f: f(x * s, axes),
+            lambda x, s, axes, f=f: f(x, axes) * s,
+            "reals",
+            f"The {name} of values scaled alike is their {name}, scaled.",
+            where=lambda x, s, axes: flat(s, axes),
+        )
+        for name, f in {"sum": sum, "mean": mean}.items()
+    ),
+    *(
+        Rule(
+            f"{name}-of-divided",
+            "x s @axes",
+            lambda x, s, axes, f=f: f(x / s, axes),
+            lambda x, s, axes, f=f: f(x, axes) / s,
+            "reals",
+            f"The {name} of values divided alike is their {name}, divided.",
+            where=lambda x, s, axes: flat(s, axes),
+        )
+        for name, f in {"sum": sum, "mean": mean}.items()
+    ),
+    *(
+        Rule(
+            f"{name}-of-positively-scaled",
+            "x s+ @axes",
+            lambda x, s, axes, f=f: f(x * s, axes),
+            lambda x, s, axes, f=f: f(x, axes) * s,
+            "reals",
+            f"A factor that is not negative does not change which value is the {name}.",
+            where=lambda x, s, axes: flat(s, axes),
+        )
+        for name, f in {"max": max, "min": min}.items()
+    ),
+    *(
+        Rule(
+            f"{name}-of-negatively-scaled",
+            "x s- @axes",
+            lambda x, s, axes, f=f: f(x * s, axes),
+            lambda x, s, axes, g=g: g(x, axes) * s,
+            "reals",
+            "A factor that is not positive turns the order round.",
+            where=lambda x, s, axes: flat(s, axes),
+        )
+        for name, f, g in (("max", max, min), ("min", min, max))
+    ),
+    Rule(
+        "variance-of-scaled",
+        "x s @axes @correction",
+        lambda x, s, axes, correction: var(x * s, axes, correction=correction),
+        lambda x, s, axes, correction: var(x, axes, correction=correction) * square(s),
+        "reals",
+        "A factor that is the same for all values enters their variance squared.",
+        where=lambda x, s, axes, correction: flat(s, axes),
+    ),
+    Rule(
+        "pool-of-scaled",
+        "x s[_,1] @size @stride @padding @count_include_pad",
+        lambda x, s, size, stride, padding, count_include_pad: avg_pool(
+            x * s, size, stride, padding, count_include_pad
+        ),
+        lambda x, s, size, stride, padding, count_include_pad: (
+            avg_pool(x, size, stride, padding, count_include_pad) * s
+        ),
+        "reals",
+        "Pooling values scaled alike is pooling them, scaled.",
+    ),
+    Rule(
+        "cumsum-of-scaled",
+        "x s @axis",
+        lambda x, s, axis: cumsum(x * s, axis),
+        lambda x, s, axis: cumsum(x, axis) * s,
+        "reals",
+        "Running sums of values scaled alike are their running sums, scaled.",
+        where=lambda x, s, axis: flat(s, (axis,)),
+    ),
+)
+
+_RISING = [op for op, row in OPS.items() if row.slope == 1 and row.arity == 1 and not row.attrs]
+
+MONOTONE = (
+    *(
+        Rule(
+            f"{name}-of-{op}",
+            "x @axes",
+            lambda x, axes, f=f, op=op: f(apply(op, x), axes),
+            lambda x, axes, f=f, op=op: apply(op, f(x, axes)),
+            "reals",
+            f"A function that never falls, such as {op}, keeps the order of its inputs.",
+        )
+        for op in _RISING
+        for name, f in {"max": max, "min": min}.items()
+    ),
+    *(
+        Rule(
+            f"{name}-of-leaky-relu",
+            "x @axes @slope",
+            lambda x, axes, slope, f=f: f(apply("leaky_relu", x, slope=slope), axes),
+            lambda x, axes, slope, f=f: apply("leaky_relu", f(x, axes), slope=slope),
+            "reals",
+            "A leaky rectifier whose slope is not negative keeps the order of its inputs.",
+            where=lambda x, axes, slope: slope >= 0,
+        )
+        for name, f in {"max": max, "min": min}.items()
+    ),
+    *(
+        Rule(
+            f"{name}-of-elu",
+            "x @axes @alpha",
+            lambda x, axes, alpha, f=f: f(apply("elu", x, alpha=alpha), axes),
+            lambda x, axes, alpha, f=f: apply("elu", f(x, axes), alpha=alpha),
+            "reals",
+            "An exponential rectifier whose alpha is not negative keeps the order of its inputs.",
+            where=lambda x, axes, alpha: alpha >= 0,
+        )
+        for name, f in {"max": max, "min": min}.items()
+    ),
+    *(
+        Rule(
+            f"{name}-of-clipped-{at}",
+            "x c @axes",
+            lambda x, c, axes, f=f, at=at: f(apply(at, x, c), axes),
+            lambda x, c, axes, f=f, at=at: apply(at, f(x, axes), c),
+            "bits",
+            f"Clipping all values by the same bound keeps their order, so the {name} can go first.",
+            where=lambda x, c, axes: flat(c, axes),
+        )
+        for name, f in {"max": max, "min": min}.items()
+        for at in ("maximum", "minimum")
+    ),
+)
+
+CONSTANT = (
+    Rule(
+        "sum-of-softmax",
+        "x @axis @axes",
+        lambda x, axis, axes: sum(softmax(x, axis), axes),
+        lambda x, axis, axes: constant(1, sum(x, axes)),
+        "finite",
+        "The elements of a softmax add up to one.",
+        where=lambda x, axis, axes: axes == (axis,),
+    ),
+    Rule(
+        "mean-of-softmax",
+        "x @axis @axes",
+        lambda x, axis, axes: mean(softmax(x, axis), axes),
+        lambda x, axis, axes: constant(1, sum(x, axes)) / x.shape[axis],
+        "finite",
+        "The elements of a softmax add up to one, so their mean is one over their number.",
+        where=lambda x, axis, axes: axes == (axis,),
+    ),
+    Rule(
+        "logsumexp-of-log-softmax",
+        "x @axis @axes",
+        lambda x, axis, axes: logsumexp(log_softmax(x, axis), axes),
+        lambda x, axis, axes: constant(0, sum(x, axes)),
+        "finite",
+        "The exponentials of a log-softmax add up to one, whose logarithm is zero.",
+        where=lambda x, axis, axes: axes == (axis,),
+    ),
+)
+
+RULES = (*ONE_ELEMENT, *NESTED, *SHIFT, *SCALE, *MONOTONE, *CONSTANT)

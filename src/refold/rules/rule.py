@@ -1,0 +1,133 @@
+"""A rule: two sides that are equal, a guard, a promise, and one sentence that says why."""
+
+from __future__ import annotations
+
+import builtins
+import dis
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from refold.ir import OPS
+from refold.rules.term import App, Term, Var
+
+Exact = Literal["bits", "reals", "finite"]
+EXACT: tuple[Exact, ...] = ("bits", "reals", "finite")  # from the strongest promise to the weakest
+ATTRIBUTES = frozenset(a for row in OPS.values() for a in row.attrs)
+
+
+class RuleError(Exception):
+    """A rule is declared badly; the text says which rule, what was expected and what came."""
+
+
+@dataclass(frozen=True)
+class Hole:
+    """A variable of a rule.
+
+    dims: its trailing sizes: a letter (the same letter is the same size everywhere), a number, or
+        `_`; sizes not named are free. parametric: computed from parameters alone. nonnegative: the
+        engine must know that no element is below zero. nonpositive: that none is above it.
+        attribute: an op's attribute, not a value.
+    """
+
+    name: str
+    dims: tuple[str, ...] = ()
+    parametric: bool = False
+    nonnegative: bool = False
+    nonpositive: bool = False
+    attribute: bool = False
+
+
+@dataclass(frozen=True)
+class Rule:
+    """`lhs` equals `rhs` wherever `where` holds.
+
+    signature: the variables in the order of the lambdas' parameters, e.g. `x[N,K] w[M,K]! s+ @axes`:
+        `!` marks a parameter, `+` a value known to be >= 0, `-` one known to be <= 0, `@` an
+        attribute.
+    lhs, rhs: the two sides. Each may return a tuple: then all of the left values must be found, and
+        each is replaced by its partner.
+    exact: `bits` (identical), `reals` (equal in real arithmetic), `finite` (equal for finite values).
+    why: one sentence for explanations.
+    where: what must hold for the sides to be equal; it reads shapes, dtypes and attributes. Never a
+        question of profit: that is for the cost model.
+    simplify: True where the right side is never worse, so that the directed pass may take it
+        without looking back; or a predicate that says when.
+    """
+
+    name: str
+    signature: str
+    lhs: Callable[..., Any]
+    rhs: Callable[..., Any]
+    exact: Exact
+    why: str
+    where: Callable[..., bool] | None = None
+    simplify: bool | Callable[..., bool] = True
+    holes: Mapping[str, Hole] = field(init=False, repr=False)
+    patterns: tuple[App, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.exact not in EXACT:
+            raise RuleError(f"{self.name}: exact must be one of {EXACT}, got {self.exact!r}")
+        if not re.fullmatch(r"[A-Z].*\.", self.why):
+            raise RuleError(f"{self.name}: why must be one sentence, got {self.why!r}")
+        holes = {h.name: h for h in (_hole(self.name, t) for t in self.signature.split())}
+        object.__setattr__(self, "holes", holes)
+        for side in ("lhs", "rhs", "where", "simplify"):
+            function = getattr(self, side)
+            if callable(function):
+                _check_names(self.name, side, function, list(holes))
+        try:
+            made = self.lhs(*(Var(name) for name in holes))
+        except (KeyError, ValueError, TypeError) as error:
+            raise RuleError(f"{self.name}: lhs is no pattern: {error}") from error
+        patterns = made if isinstance(made, tuple) else (made,)
+        for p in patterns:
+            if not isinstance(p, App):
+                raise RuleError(f"{self.name}: lhs must apply an op, got {p!r}")
+        object.__setattr__(self, "patterns", patterns)
+        bound = {name for p in patterns for name in _variables(p)}
+        if free := set(holes) - bound:
+            raise RuleError(f"{self.name}: lhs does not bind {sorted(free)}")
+
+    @property
+    def pattern(self) -> App:
+        return self.patterns[0]
+
+
+def _hole(rule: str, text: str) -> Hole:
+    found = re.fullmatch(r"(@?)([a-z_][a-z_0-9]*)(?:\[([A-Z0-9_,]+)\])?([!+-]*)", text)
+    if found is None:
+        raise RuleError(f"{rule}: expected name[DIMS]! or @attribute, got {text!r}")
+    at, name, dims, marks = found.groups()
+    if at and name.rstrip("0123456789") not in ATTRIBUTES:
+        raise RuleError(f"{rule}: no op has an attribute {name!r}")
+    sizes = tuple(dims.split(",")) if dims else ()
+    return Hole(name, sizes, "!" in marks, "+" in marks, "-" in marks, bool(at))
+
+
+def _check_names(rule: str, side: str, function: Callable[..., Any], holes: list[str]) -> None:
+    """The parameters are the signature's, and every name that is used exists."""
+    names = [
+        p.name
+        for p in inspect.signature(function).parameters.values()
+        if p.default is inspect.Parameter.empty  # defaults carry a family's member
+    ]
+    if names != holes:
+        raise RuleError(f"{rule}: {side} takes {names}, the signature declares {holes}")
+    for step in dis.get_instructions(function):
+        if step.opname != "LOAD_GLOBAL" or step.argval in function.__globals__:
+            continue
+        if step.argval in OPS or not hasattr(builtins, step.argval):
+            raise RuleError(f"{rule}: {side} uses {step.argval!r}, which is not defined here")
+
+
+def _variables(term: Term) -> set[str]:
+    if isinstance(term, Var):
+        return {term.name}
+    if isinstance(term, App):
+        inner = {name for a in term.args for name in _variables(a)}
+        return inner | {v.name for _, v in term.attrs if isinstance(v, Var)}
+    return set()
