@@ -274,7 +274,7 @@ def fold_lines(fold: Fold) -> tuple[list[str], list[str]]:
     text, _ = writer.name(fold.node)
     shape = shape_text(stripped(fold.node.shape, 1), {})
     kind = fold.node.dtype
-    lines = [*writer.lines, f"return {text}.to({kind}).expand({shape}).contiguous()"]
+    lines = [*writer.lines, f"return {text}.to({kind}).reshape({shape}).contiguous()"]
     return [names[n] for n in fold.sources], lines
 
 

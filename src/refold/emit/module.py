@@ -88,7 +88,7 @@ def emit(emission: Emission, target: Target) -> str:
         "kernels": target.source(groups).strip("\n"),
         "folds": [],
         "facts": facts_text(module_facts(emission.module)),
-        "assumes_finite": any(m.label == "finite" for m in live),
+        "assumes_finite": any(m.label != "bits" for m in live),
         "signature": signature_text(emission.module),
         "signature_plain": _plain_signature(emission.module),
         "forwarded": forwarded_arguments(emission.module),
@@ -246,7 +246,7 @@ def _story(emission: Emission) -> list[str]:
 def _promise(label: str) -> str:
     return {
         "bits": "identical arithmetic",
-        "reals": "equal in the reals: sums are taken in another order",
+        "reals": "equal in the reals: sums and products are taken in another order",
         "finite": "equal for finite values",
     }[label]
 

@@ -52,6 +52,7 @@ class Bench:
         self.reference = reference
         self.worker = worker
         self.seed = seed
+        self.assumes: str | None = None
         self.model = reference.make(seed)
         self.oracle = copy.deepcopy(self.model).double()
         for a, b in zip(self.oracle.modules(), self.model.modules(), strict=True):

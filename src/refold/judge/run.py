@@ -51,6 +51,7 @@ def judge(
             assumes = reply["assumes"]
             current = "construction"
             bench = Bench(loaded, worker, seed)
+            bench.assumes = assumes
             current = "errors"
             errors = _errors(bench, inputs)
             for t in chosen:
