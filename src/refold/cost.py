@@ -1,0 +1,180 @@
+"""Predicted seconds: a roofline per op, as the plan will run it.
+
+What the model holds to be true of a planned kernel:
+- A contraction costs its arithmetic or the reading of its operands, whichever is longer, and a
+  launch. Nothing fuses in front of it: an operand that is computed must be written and read.
+- What is pointwise, or reduces along rows, runs in the kernel that made its input: its arithmetic
+  counts, at `TAIL` of the plain rate's price, because it overlaps with the product's own work.
+- A reduction over other axes, a softmax or a copy passes over memory again.
+- Parameters cost nothing per call once folded. A fold is done anew when a parameter changes, which
+  is counted as once in `CALLS_PER_FOLD` calls; so a folded copy of a large weight must save more
+  than an epilogue op or two, and of two folds the smaller is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from refold.ir import OPS, Graph, Kind, Node, hint
+from refold.ir.graph import is_parametric, topological
+
+TAIL = 1 / 8
+CALLS_PER_FOLD = 100
+# what one more op costs beside its arithmetic, so that of two equal forms the shorter wins
+PER_OP = 1e-12
+
+
+@dataclass(frozen=True)
+class DeviceModel:
+    """What a device can do, sustained.
+
+    product_flops: FLOP/s of float32-accurate matrix products. plain_flops: multiply-adds per
+    second outside them. bandwidth: bytes/s of main memory. launch: seconds to start one kernel.
+    """
+
+    name: str
+    product_flops: float
+    plain_flops: float
+    bandwidth: float
+    launch: float
+
+
+DEVICES: Mapping[str, DeviceModel] = MappingProxyType(
+    {
+        d.name: d
+        for d in (
+            # two AVX-512 cores: Linear 1024 x 8192 -> 8192 measured in 1.6 s
+            DeviceModel("cpu", 86e9, 30e9, 14e9, 5e-6),
+            # H200: three fp16 products promoted to float32, sustained; copies at 4.3 TB/s
+            DeviceModel("cuda:sm_90", 220e12, 30e12, 4.3e12, 3e-6),
+            # A100: the same three products by its peak of 312 TFLOP/s, four fifths of it
+            DeviceModel("cuda:sm_80", 83e12, 9.7e12, 1.6e12, 3e-6),
+        )
+    }
+)
+
+
+def seconds(graph: Graph, device: DeviceModel) -> float:
+    """Predicted seconds of one call."""
+    memo: dict[Node, bool] = {}
+    total = 0.0
+    shared: dict[tuple[Node, tuple[int, ...]], float] = {}
+    for node in _kernels(graph, memo):
+        total += node_seconds(node, device, memo)
+        found = passes(node, device, memo)
+        if found is not None:
+            shared[found[0]] = found[1]
+    return total + sum(shared.values())
+
+
+def floor(graph: Graph, device: DeviceModel) -> float:
+    """Seconds below which no kernel for this graph can be: its products' arithmetic, or reading
+    every input and parameter once and writing every output, whichever is longer."""
+    memo: dict[Node, bool] = {}
+    flops = moved = 0.0
+    read: set[Node] = set()
+    for node in _kernels(graph, memo):
+        if node.op == "linear" and not memo[node]:
+            flops += product_flops(node)
+        for i in node.inputs:
+            if not memo[node] and (not i.inputs or memo[i]) and i.op != "scalar":
+                read.add(i)
+    moved = sum(size_bytes(n) for n in read) + sum(size_bytes(r) for r in set(graph.roots()))
+    return max(flops / device.product_flops, moved / device.bandwidth)
+
+
+def node_seconds(node: Node, device: DeviceModel, memo: dict[Node, bool]) -> float:
+    """What this node adds to a call, its inputs being there. `memo` as in `is_parametric`."""
+    if not node.inputs:
+        return 0.0
+    if is_parametric(node, memo):
+        return fold_seconds(node, device)
+    kind = OPS[node.op].kind
+    if kind is Kind.CONTRACT:
+        read = sum(_operand_bytes(i, memo) for i in node.inputs)
+        work = product_flops(node) / device.product_flops
+        return max(work, read / device.bandwidth) + device.launch
+    arithmetic = TAIL * OPS[node.op].flops / device.plain_flops
+    if kind is Kind.POINTWISE:
+        return PER_OP + elements(node) * arithmetic
+    x = node.inputs[0]
+    if kind is Kind.REDUCE:
+        return PER_OP + elements(x) * arithmetic
+    if kind is Kind.SCAN:
+        return device.launch + elements(x) * arithmetic + 2 * size_bytes(x) / device.bandwidth
+    if node.op in ("reshape", "expand"):
+        return PER_OP
+    if node.op == "slice":
+        return PER_OP + size_bytes(node) / device.bandwidth
+    moved = size_bytes(node) + sum(size_bytes(i) for i in node.inputs)
+    return device.launch + moved / device.bandwidth
+
+
+def passes(
+    node: Node, device: DeviceModel, memo: dict[Node, bool]
+) -> tuple[tuple[Node, tuple[int, ...]], float] | None:
+    """The pass over memory that a reduction along other axes than rows needs, and its seconds.
+
+    Reductions of one value over the same axes (a mean and a variance) share the pass, which is why
+    it is no part of `node_seconds`.
+    """
+    if OPS[node.op].kind is not Kind.REDUCE or _along_rows(node) or is_parametric(node, memo):
+        return None
+    x = node.inputs[0]
+    return (x, node["axes"]), device.launch + 2 * size_bytes(x) / device.bandwidth
+
+
+def fold_seconds(node: Node, device: DeviceModel) -> float:
+    """A folded parameter's share of one call: reading its sources, computing and keeping it."""
+    inner = topological([node])
+    moved = size_bytes(node) + sum(size_bytes(n) for n in inner if not n.inputs)
+    flops = sum(product_flops(n) for n in inner if n.op == "linear")
+    work = moved / device.bandwidth + flops / device.product_flops
+    return PER_OP + work / CALLS_PER_FOLD
+
+
+def product_flops(node: Node) -> float:
+    """Multiplications and additions of a contraction."""
+    return 2.0 * elements(node) * hint(node.inputs[0].shape[-1])
+
+
+def elements(node: Node) -> float:
+    total = 1.0
+    for d in node.shape:
+        total *= hint(d)
+    return total
+
+
+def size_bytes(node: Node) -> float:
+    return elements(node) * node.dtype.itemsize
+
+
+def _operand_bytes(node: Node, memo: dict[Node, bool]) -> float:
+    """An operand of a product is read; one that is computed is written before."""
+    made = bool(node.inputs) and not is_parametric(node, memo)
+    return size_bytes(node) * (2 if made and node.op not in ("reshape", "linear") else 1)
+
+
+def _along_rows(node: Node) -> bool:
+    x = node.inputs[0]
+    wide = [a for a in node["axes"] if x.shape[a] != 1]
+    return not wide or wide == [-1]
+
+
+def _kernels(graph: Graph, memo: dict[Node, bool]) -> list[Node]:
+    """What a call computes, and the folded parameters that it reads, not their insides."""
+    order: list[Node] = []
+    seen: set[Node] = set()
+    stack: list[tuple[Node, bool]] = [(r, False) for r in reversed(graph.roots())]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            order.append(node)
+        elif node not in seen:
+            seen.add(node)
+            stack.append((node, True))
+            if not is_parametric(node, memo):
+                stack.extend((i, False) for i in reversed(node.inputs))
+    return order

@@ -1,0 +1,6 @@
+"""The engine: directed pass, e-graph, extraction by DAG cost, explanations."""
+
+from refold.engine.explain import Step
+from refold.engine.run import Optimized, optimize
+
+__all__ = ["Optimized", "Step", "optimize"]
