@@ -130,7 +130,7 @@ def _match(
             return
         if hole.nonpositive and not view.bounds(node)[1] <= 0:
             return
-        yield {**found, term.name: node}
+        yield {**found, term.name: view.name(node)}
     elif isinstance(term, Num):
         if node.op == "scalar" and node["value"] == term.value:
             yield found
@@ -145,10 +145,9 @@ def _match_app(
 ) -> Iterator[Binding]:
     if term.attrs:
         found = dict(found)
-        for (name, wanted), (_, value) in zip(term.attrs, node.attrs, strict=True):
-            if isinstance(wanted, Var):
-                wanted = found.setdefault(wanted.name, value)
-            if wanted != value or type(wanted) is not type(value):
+        for (_, wanted), (_, value) in zip(term.attrs, node.attrs, strict=True):
+            expected = found.setdefault(wanted.name, value) if isinstance(wanted, Var) else wanted
+            if expected != value or type(expected) is not type(value):
                 return
     args = term.args
     if len(args) == 1:
@@ -162,6 +161,6 @@ def _match_app(
                 yield from _match(args[1], a, first, holes, view)
     else:
         partial = [found]
-        for arg, value in zip(args, node.inputs, strict=True):
-            partial = [f for p in partial for f in _match(arg, value, p, holes, view)]
+        for arg, child in zip(args, node.inputs, strict=True):
+            partial = [f for p in partial for f in _match(arg, child, p, holes, view)]
         yield from partial

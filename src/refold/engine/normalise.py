@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from refold.engine.match import Binding, Plain, arguments, matches, replacement
-from refold.ir import Graph, Node
+from refold.ir import OPS, Graph, Kind, Node
 from refold.ir.graph import topological
 from refold.ir.node import rebuild
 from refold.rules.rule import Rule
@@ -15,6 +15,8 @@ from refold.rules.rule import Rule
 # A chain of k moves through k ops takes k steps a value; more than this many is a pair of rules
 # that undo each other, and the pass then stops where it is, which is still correct.
 STEPS_PER_NODE = 40
+
+_NO_WORK = (Kind.REDUCE, Kind.SCAN, Kind.MOVE)
 
 
 @dataclass(frozen=True)
@@ -45,12 +47,21 @@ class Normaliser:
                 self.done[node] = self._simplify(rebuild(node, inputs))
         return self.done[root]
 
+    def parameters(self, root: Node) -> Node:
+        """`root` with the parameter terms in it in normal form, the rest as it is."""
+        made: dict[Node, Node] = {}
+        for node in topological([root]):
+            if self.view.parametric(node):
+                made[node] = self.normal(node)
+            else:
+                made[node] = rebuild(node, tuple(made[i] for i in node.inputs))
+        return made[root]
+
     def _simplify(self, node: Node) -> Node:
         """The normal form of a node whose inputs are in normal form."""
         if node in self.done:
             return self.done[node]
-        # parameters are folded by the plan whatever their form
-        if node in self.open or not node.is_float or self.view.parametric(node):
+        if node in self.open or not node.is_float:
             return node
         self.open.add(node)
         result = node
@@ -65,7 +76,11 @@ class Normaliser:
     def _first(self, node: Node) -> Rewrite | None:
         if len(self.steps) >= self.budget:
             return None
+        parametric = self.view.parametric(node)
         for rule in self.by_op.get(node.op, ()):
+            # parameters are folded whatever their form; only what is no work at all is taken out
+            if parametric and not (rule.exact == "bits" and OPS[node.op].kind in _NO_WORK):
+                continue
             for found in matches(rule, node, self.view):
                 if not wanted(rule, found):
                     continue

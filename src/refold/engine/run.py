@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from refold.cost import DeviceModel, seconds
+from refold.engine.egraph import EGraph
 from refold.engine.explain import Step, explain
+from refold.engine.extract import extract
 from refold.engine.normalise import normalise
+from refold.engine.saturate import Budget, saturate
 from refold.ir import Graph, Node
 from refold.ir.graph import topological
 from refold.rules import EXACT, RULES, Exact, Rule
@@ -34,25 +37,48 @@ def optimize(
     device: DeviceModel,
     *,
     strict: bool = False,
+    budget: Budget | None = None,
 ) -> Optimized:
     """Rewrite `graph` to what costs least on `device`.
 
-    strict: use no rule that holds for finite values only.
+    strict: use no rule that holds for finite values only. Deterministic: the budget counts work,
+    not time.
     """
+    budget = budget or Budget()
     rules = tuple(r for r in RULES if not strict or r.exact != "finite")
-    best, steps = normalise(graph, rules)
-    if seconds(best, device) > seconds(graph, device):
-        best, steps = graph, ()
+    egraph = EGraph()
+    for root in graph.roots():
+        egraph.add(root)
+    normal = _directed(egraph, graph, rules)
+    saturate(egraph, rules, budget)
+    extracted = extract(egraph, list(graph.roots()), [graph, normal], device)
+    # what the e-graph found may be open to the directed pass again
+    again = [_directed(egraph, g, rules) for g in extracted]
+    best = graph
+    for candidate in (normal, *extracted, *again):
+        if seconds(candidate, device) < seconds(best, device) * (1 - 1e-9):
+            best = candidate
     if not strict and not _keeps_inputs(graph, best):
-        return optimize(graph, device, strict=True)
+        return optimize(graph, device, strict=True, budget=budget)
+    steps, used = explain(egraph, graph, best, device)
     return Optimized(
         best,
-        explain(steps, device),
+        steps,
         seconds(graph, device),
         seconds(best, device),
-        weakest([s.rule for s in steps]),
+        weakest(used),
         independent(graph, best),
     )
+
+
+def _directed(egraph: EGraph, graph: Graph, rules: tuple[Rule, ...]) -> Graph:
+    """The normal form of `graph`, and in the e-graph why it is equal."""
+    normal, rewrites = normalise(graph, rules)
+    for step in rewrites:
+        egraph.union(step.before, step.after, step.rule)
+    for root in (*graph.roots(), *normal.roots()):
+        egraph.add(root)
+    return normal
 
 
 def weakest(rules: list[Rule]) -> Exact:

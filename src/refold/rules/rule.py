@@ -54,7 +54,8 @@ class Rule:
     where: what must hold for the sides to be equal; it reads shapes, dtypes and attributes. Never a
         question of profit: that is for the cost model.
     simplify: True where the right side is never worse, so that the directed pass may take it
-        without looking back; or a predicate that says when.
+        without looking back; False for the e-graph alone; a predicate that says when for the
+        directed pass alone: for rules that reorder a chain, where an e-graph would keep every order.
     """
 
     name: str

@@ -1,0 +1,238 @@
+"""E-graph: many equal forms of every value at once.
+
+A class is a set of nodes known to be equal; two nodes of one op whose inputs are pairwise equal are
+equal (congruence). A computation from parameters alone is one leaf, whatever is inside it. Every
+union remembers its reason in a forest over the nodes, from which `proof` reads why two are equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from refold.engine.match import COMMUTATIVE
+from refold.ir import Node
+from refold.ir.graph import is_parametric
+from refold.rules.facts import Interval, bounds
+from refold.rules.rule import Rule
+
+
+@dataclass(frozen=True)
+class Congruent:
+    """Two nodes are equal because their inputs are, pairwise or crosswise."""
+
+    crossed: bool
+
+
+Reason: TypeAlias = "Rule | Congruent"
+
+
+class EGraph:
+    """Classes of equal nodes. A class is named by the number of its oldest node."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self.number: dict[Node, int] = {}
+        self.leader: list[int] = []
+        self.members: dict[int, list[Node]] = {}
+        self.readers: dict[int, list[Node]] = {}
+        self.known: dict[Any, Node] = {}
+        self.facts: dict[int, Interval] = {}
+        self.best_name: dict[int, Node] = {}
+        self.forest: dict[Node, tuple[Node, Reason]] = {}
+        self._parametric: dict[Node, bool] = {}
+        self._merged: list[int] = []
+
+    # --- what a matcher asks --------------------------------------------------------------------
+    def equals(self, node: Node) -> Sequence[Node]:
+        return self.members[self.find(node)] if node in self.number else (node,)
+
+    def name(self, node: Node) -> Node:
+        return self.best_name[self.find(node)] if node in self.number else node
+
+    def parametric(self, node: Node) -> bool:
+        node = self.name(node)
+        known = self._parametric.get(node)
+        return is_parametric(node, self._parametric) if known is None else known
+
+    def bounds(self, node: Node) -> Interval:
+        return self.facts[self.find(node)] if node in self.number else bounds(node)
+
+    # --- growing --------------------------------------------------------------------------------
+    def find(self, node: Node) -> int:
+        """The class of a node that was added."""
+        i = self.number[node]
+        while self.leader[i] != i:
+            self.leader[i] = self.leader[self.leader[i]]
+            i = self.leader[i]
+        return i
+
+    def add(self, root: Node) -> int:
+        """Put `root` and what it is computed from into the graph; its class."""
+        if root not in self.number:
+            for node in self._outside(root):
+                self._insert(node)
+        return self.find(root)
+
+    def _outside(self, root: Node) -> list[Node]:
+        """What of `root` is not yet there, inputs first; parameter terms are not entered."""
+        order: list[Node] = []
+        stack: list[tuple[Node, bool]] = [(root, False)]
+        while stack:
+            node, ready = stack.pop()
+            if ready:
+                order.append(node)
+            elif node not in self.number:
+                stack.append((node, True))
+                if not is_parametric(node, self._parametric):
+                    stack.extend((i, False) for i in reversed(node.inputs))
+        return order
+
+    def _insert(self, node: Node) -> None:
+        if node in self.number:
+            return
+        i = len(self.nodes)
+        self.nodes.append(node)
+        self.number[node] = i
+        self.leader.append(i)
+        self.members[i] = [node]
+        self.readers[i] = []
+        self.facts[i] = bounds(node)
+        self.best_name[i] = node
+        for child in self.children(node):
+            self.readers[self.find(child)].append(node)
+        key = self.key(node)
+        twin = self.known.setdefault(key, node)
+        if twin is not node:
+            self._union(twin, node, self._congruence(twin, node))
+            self.rebuild()
+
+    def children(self, node: Node) -> tuple[Node, ...]:
+        """The inputs that are classes of this graph: none for a leaf."""
+        return () if self._parametric.get(node, False) else node.inputs
+
+    def key(self, node: Node) -> Any:
+        """Equal for nodes that are equal by congruence."""
+        children = self.children(node)
+        if not children:
+            return node
+        classes = [self.find(c) for c in children]
+        if node.op in COMMUTATIVE:
+            classes.sort()
+        kinds = tuple(type(v) for _, v in node.attrs)
+        return (node.op, node.attrs, kinds, tuple(classes), node.shape, node.dtype)
+
+    def union(self, a: Node, b: Node, rule: Rule) -> bool:
+        """Record that `a` equals `b` by `rule`; False if that was known."""
+        self.add(a)
+        self.add(b)
+        changed = self._union(a, b, rule)
+        self.rebuild()
+        return changed
+
+    def _union(self, a: Node, b: Node, reason: Reason) -> bool:
+        i, j = sorted((self.find(a), self.find(b)))
+        if i == j:
+            return False
+        self._link(a, b, reason)
+        self.leader[j] = i
+        old = self.members.pop(j)
+        keys = {self.key(n) for n in self.members[i]}
+        both = self.members[i] + [n for n in old if self.key(n) not in keys]
+        # a node computed from its own class is a longer way to the same value: of no use
+        self.members[i] = [n for n in both if not self.is_loop(n)] or both
+        self.readers[i] += self.readers.pop(j)
+        (low, high), (low2, high2) = self.facts[i], self.facts.pop(j)
+        self.facts[i] = max(low, low2), min(high, high2)
+        other = self.best_name.pop(j)
+        if self._is_leaf(other) and not self._is_leaf(self.best_name[i]):
+            self.best_name[i] = other
+        self._merged.append(i)
+        return True
+
+    def is_loop(self, node: Node) -> bool:
+        """Is `node` computed from its own class?"""
+        i = self.find(node)
+        return any(self.find(c) == i for c in self.children(node))
+
+    def _is_leaf(self, node: Node) -> bool:
+        return is_parametric(node, self._parametric)
+
+    def rebuild(self) -> None:
+        """Restore congruence: nodes whose inputs became equal are equal."""
+        while self._merged:
+            i = self._merged.pop()
+            if self.leader[i] != i:
+                continue
+            for node in list(self.readers[i]):
+                twin = self.known.setdefault(self.key(node), node)
+                if twin is not node:
+                    self._union(twin, node, self._congruence(twin, node))
+                    if self.leader[i] != i:
+                        break
+
+    def _congruence(self, a: Node, b: Node) -> Congruent:
+        straight = all(
+            self.find(x) == self.find(y)
+            for x, y in zip(self.children(a), self.children(b), strict=True)
+        )
+        return Congruent(not straight)
+
+    # --- why ------------------------------------------------------------------------------------
+    def _link(self, a: Node, b: Node, reason: Reason) -> None:
+        """Hang b's tree, turned round so that b is its root, under a."""
+        node, above, why = b, a, reason
+        while True:
+            next_up = self.forest.get(node)
+            self.forest[node] = (above, why)
+            if next_up is None:
+                return
+            above, node, why = node, next_up[0], next_up[1]
+
+    def proof(self, a: Node, b: Node) -> Iterator[tuple[Node, Node, Rule]]:
+        """Rule applications that lead from `a` to `b`, in order, each once."""
+        done: set[tuple[Node, Node]] = set()
+        stack: list[tuple[Node, Node, Rule | None]] = [(a, b, None)]
+        while stack:
+            a, b, rule = stack.pop()
+            if rule is not None:
+                yield a, b, rule
+                continue
+            if a is b or (a, b) in done:
+                continue
+            done.add((a, b))
+            todo: list[tuple[Node, Node, Rule | None]] = []
+            for x, y, reason in self._path(a, b):
+                if isinstance(reason, Rule):
+                    if (x, y) not in done and (y, x) not in done:
+                        done.add((x, y))
+                        todo.append((x, y, reason))
+                else:
+                    ys = y.inputs[::-1] if reason.crossed else y.inputs
+                    todo.extend((u, v, None) for u, v in zip(x.inputs, ys, strict=True))
+            stack.extend(reversed(todo))
+
+    def _path(self, a: Node, b: Node) -> list[tuple[Node, Node, Reason]]:
+        """The forest's edges from `a` to `b`."""
+        above = {a}
+        up: list[tuple[Node, Node, Reason]] = []
+        node = a
+        while node in self.forest:
+            parent, reason = self.forest[node]
+            up.append((node, parent, reason))
+            above.add(parent)
+            node = parent
+        down: list[tuple[Node, Node, Reason]] = []
+        node = b
+        while node not in above:
+            parent, reason = self.forest[node]
+            down.append((parent, node, reason))
+            node = parent
+        meet = node
+        first = []
+        for edge in up:
+            if edge[0] is meet:
+                break
+            first.append(edge)
+        return first + down[::-1]

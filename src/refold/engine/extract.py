@@ -1,0 +1,248 @@
+"""Choose one node for every class so that the whole graph costs least, shared values counted once.
+
+The exact problem is hard; several good starts (the original, the normal form, the cheapest tree)
+improved by single swaps with reference counts came out equal to the exact optimum wherever that
+could be computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from refold.cost import DeviceModel, node_seconds, passes
+from refold.engine.egraph import EGraph
+from refold.ir import Graph, Node
+from refold.ir.graph import topological
+from refold.ir.node import rebuild
+
+Choice = dict[int, Node]
+ROUNDS = 4
+SWAPS = 20_000
+
+
+@dataclass
+class _Costs:
+    """Seconds of each node, and the memory passes that several nodes may share."""
+
+    egraph: EGraph
+    device: DeviceModel
+
+    def __post_init__(self) -> None:
+        self.memo: dict[Node, bool] = {}
+        self.known: dict[Node, float] = {}
+
+    def __call__(self, node: Node) -> float:
+        known = self.known.get(node)
+        if known is None:
+            known = self.known[node] = node_seconds(node, self.device, self.memo)
+        return known
+
+    def shared(self, node: Node) -> tuple[object, float] | None:
+        """A pass over memory that this node needs and that others may need too."""
+        found = passes(node, self.device, self.memo)
+        if found is None:
+            return None
+        (x, axes), price = found
+        return (self.egraph.find(x), axes), price
+
+
+def extract(
+    egraph: EGraph, roots: list[Node], seeds: list[Graph], device: DeviceModel
+) -> list[Graph]:
+    """Candidates, one from each start, as graphs over the same outputs as the seeds."""
+    costs = _Costs(egraph, device)
+    cheapest = _cheapest_trees(egraph, costs)
+    found = []
+    for start in (*[_choice_of(egraph, s) for s in seeds], {}):
+        choice = {**cheapest, **start}
+        if not _acyclic(egraph, choice, roots):
+            continue
+        improved = _Swaps(egraph, costs, choice, roots).run()
+        found.append(seeds[0].with_roots(build(egraph, improved, roots)))
+    return found
+
+
+def build(egraph: EGraph, choice: Choice, roots: Iterable[Node]) -> list[Node]:
+    """The roots computed by the chosen nodes."""
+    made: dict[int, Node] = {}
+    stack: list[tuple[int, bool]] = [(egraph.find(r), False) for r in roots]
+    while stack:
+        c, ready = stack.pop()
+        if c in made:
+            continue
+        children = egraph.children(choice[c])
+        if ready or not children:
+            inputs = tuple(made[egraph.find(i)] for i in children)
+            made[c] = rebuild(choice[c], inputs) if children else choice[c]
+        else:
+            stack.append((c, True))
+            stack.extend((egraph.find(i), False) for i in children)
+    return [made[egraph.find(r)] for r in roots]
+
+
+def _choice_of(egraph: EGraph, graph: Graph) -> Choice:
+    """The choice that a graph in the e-graph stands for; the first of equal nodes: no cycles."""
+    choice: Choice = {}
+    for node in topological(graph.roots()):
+        if node in egraph.number:
+            choice.setdefault(egraph.find(node), node)
+    return choice
+
+
+def _cheapest_trees(egraph: EGraph, costs: _Costs) -> Choice:
+    """The cheapest node of every class when nothing is shared; ends when no class improves."""
+    total: dict[int, float] = {}
+    choice: Choice = {}
+    queue = [c for c in sorted(egraph.members)]
+    waiting = set(queue)
+    while queue:
+        again: dict[int, None] = {}
+        for c in queue:
+            waiting.discard(c)
+            for node in egraph.members[c]:
+                inner = [total.get(egraph.find(i)) for i in egraph.children(node)]
+                if any(t is None for t in inner):
+                    continue
+                extra = costs.shared(node)
+                cost = costs(node) + (extra[1] if extra else 0.0) + sum(t or 0.0 for t in inner)
+                if c not in total or cost < total[c] * (1 - 1e-12):
+                    total[c] = cost
+                    choice[c] = node
+                    again.update(dict.fromkeys(egraph.find(r) for r in egraph.readers[c]))
+        queue = sorted(again)
+    return choice
+
+
+def _acyclic(egraph: EGraph, choice: Choice, roots: Iterable[Node]) -> bool:
+    state: dict[int, int] = {}
+    stack: list[tuple[int, bool]] = [(egraph.find(r), False) for r in roots]
+    while stack:
+        c, ready = stack.pop()
+        if ready:
+            state[c] = 2
+        elif state.get(c) == 1:
+            return False
+        elif c not in state:
+            state[c] = 1
+            stack.append((c, True))
+            for i in egraph.children(choice[c]):
+                child = egraph.find(i)
+                if state.get(child) == 1:
+                    return False
+                if child not in state:
+                    stack.append((child, False))
+    return True
+
+
+class _Swaps:
+    """A choice with reference counts, changed one class at a time while that saves."""
+
+    def __init__(self, egraph: EGraph, costs: _Costs, choice: Choice, roots: list[Node]) -> None:
+        self.egraph = egraph
+        self.costs = costs
+        self.choice = choice
+        self.count: dict[int, int] = {}
+        self.passes: dict[object, int] = {}
+        self.total = 0.0
+        self.roots = [egraph.find(r) for r in roots]
+        for r in self.roots:
+            self._take(r)
+
+    def run(self) -> Choice:
+        tried = 0
+        for _ in range(ROUNDS):
+            improved = False
+            for c in self._order():
+                if not self.count.get(c) or len(self.egraph.members[c]) < 2:
+                    continue
+                for node in self.egraph.members[c]:
+                    tried += 1
+                    if tried > SWAPS:
+                        return self.choice
+                    improved |= self.count.get(c, 0) > 0 and self._swap(c, node)
+            if not improved:
+                break
+        return self.choice
+
+    def _order(self) -> list[int]:
+        return sorted((c for c, n in self.count.items() if n), reverse=True)
+
+    def _swap(self, c: int, new: Node) -> bool:
+        """Take `new` for class `c` if the whole becomes cheaper."""
+        old = self.choice[c]
+        if new is old:
+            return False
+        before = self.total
+        self._remove(old)
+        if self.total + self.costs(new) >= before * (1 - 1e-9) or self._needs(new, c):
+            self._put(old)
+            self.total = before
+            return False
+        self.choice[c] = new
+        self._put(new)
+        if self.total < before * (1 - 1e-9):
+            return True
+        self._remove(new)
+        self.choice[c] = old
+        self._put(old)
+        self.total = before
+        return False
+
+    def _needs(self, node: Node, c: int) -> bool:
+        """Would `node` be computed from class `c`?"""
+        find, choice = self.egraph.find, self.choice
+        stack = [find(i) for i in self.egraph.children(node)]
+        seen = set(stack)
+        while stack:
+            d = stack.pop()
+            if d == c:
+                return True
+            for i in self.egraph.children(choice[d]):
+                child = find(i)
+                if child not in seen:
+                    seen.add(child)
+                    stack.append(child)
+        return False
+
+    def _take(self, c: int) -> None:
+        stack = [c]
+        while stack:
+            c = stack.pop()
+            n = self.count.get(c, 0)
+            self.count[c] = n + 1
+            if n == 0:
+                stack.extend(self._enter(self.choice[c]))
+
+    def _release(self, c: int) -> None:
+        stack = [c]
+        while stack:
+            c = stack.pop()
+            self.count[c] -= 1
+            if self.count[c] == 0:
+                stack.extend(self._leave(self.choice[c]))
+
+    def _enter(self, node: Node) -> list[int]:
+        self.total += self.costs(node)
+        extra = self.costs.shared(node)
+        if extra:
+            n = self.passes.get(extra[0], 0)
+            self.passes[extra[0]] = n + 1
+            self.total += extra[1] if n == 0 else 0.0
+        return [self.egraph.find(i) for i in self.egraph.children(node)]
+
+    def _leave(self, node: Node) -> list[int]:
+        self.total -= self.costs(node)
+        extra = self.costs.shared(node)
+        if extra:
+            self.passes[extra[0]] -= 1
+            self.total -= extra[1] if self.passes[extra[0]] == 0 else 0.0
+        return [self.egraph.find(i) for i in self.egraph.children(node)]
+
+    def _put(self, node: Node) -> None:
+        for c in self._enter(node):
+            self._take(c)
+
+    def _remove(self, node: Node) -> None:
+        for c in self._leave(node):
+            self._release(c)

@@ -1,0 +1,123 @@
+"""Grow an e-graph by the rules until nothing is new or the budget is spent.
+
+The budget counts nodes and attempts, not seconds: the same graph gives the same answer on a slow
+machine. It is set so that an ordinary machine needs less than half a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from refold.engine.egraph import EGraph
+from refold.engine.match import Binding, allowed, match_next, matches, replacement
+from refold.engine.normalise import Normaliser, index, same_type
+from refold.ir import Node
+from refold.ir.node import rebuild
+from refold.rules.rule import Rule
+from refold.rules.term import Var
+
+
+@dataclass(frozen=True)
+class Budget:
+    """nodes: size of the e-graph. attempts: how often a rule is tried on a node."""
+
+    nodes: int = 4000
+    attempts: int = 40_000
+
+
+# A pattern is at most this many ops deep below its root: how far a change can wake up readers.
+DEPTH = 2
+
+
+def saturate(egraph: EGraph, rules: Iterable[Rule], budget: Budget) -> None:
+    """Apply every rule everywhere, round by round, each node again when its inputs change."""
+    # a rule with a predicate is for the directed pass alone
+    by_op = index(r for r in rules if not callable(r.simplify))
+    directed = Normaliser(rules, budget.attempts)
+    woken = list(egraph.nodes)
+    attempts = 0
+    while woken:
+        before = len(egraph.nodes)
+        found: list[tuple[Rule, tuple[Node, ...], tuple[Node, ...]]] = []
+        for node in woken:
+            if not node.is_float or egraph.parametric(node) or egraph.is_loop(node):
+                continue
+            for rule in by_op.get(node.op, ()):
+                attempts += 1
+                found.extend(_applications(rule, node, egraph))
+            if attempts > budget.attempts:
+                break
+        changed: list[Node] = []
+        for rule, old, new in found:
+            for a, b in zip(old, new, strict=True):
+                if egraph.union(a, _parameters(egraph, directed, b), rule):
+                    changed.append(a)
+            if len(egraph.nodes) > budget.nodes:
+                return
+        if attempts > budget.attempts:
+            return
+        woken = _wake(egraph, changed, egraph.nodes[before:])
+
+
+def _parameters(egraph: EGraph, directed: Normaliser, node: Node) -> Node:
+    """`node` with its new parameter terms in normal form: one leaf for each, not one a way."""
+    if node in egraph.number:
+        return node
+    if egraph.parametric(node):
+        return directed.normal(node)
+    return rebuild(node, tuple(_parameters(egraph, directed, i) for i in node.inputs))
+
+
+def _applications(
+    rule: Rule, node: Node, egraph: EGraph
+) -> Iterator[tuple[Rule, tuple[Node, ...], tuple[Node, ...]]]:
+    for found in matches(rule, node, egraph) if len(rule.patterns) == 1 else ():
+        yield from _apply(rule, (node,), found)
+    if len(rule.patterns) == 2:
+        for found, other in _pairs(rule, node, egraph):
+            yield from _apply(rule, (node, other), found)
+
+
+def _apply(
+    rule: Rule, old: tuple[Node, ...], found: Binding
+) -> Iterator[tuple[Rule, tuple[Node, ...], tuple[Node, ...]]]:
+    new = replacement(rule, found)
+    if new is None or not all(same_type(a, b) for a, b in zip(new, old, strict=True)):
+        return
+    yield rule, old, new
+
+
+def _pairs(rule: Rule, node: Node, egraph: EGraph) -> Iterator[tuple[Binding, Node]]:
+    """Instances of a rule with two left sides: partners are readers of what both read."""
+    second = rule.patterns[1]
+    shared = [a.name for a in second.args if isinstance(a, Var)]
+    for first in match_next(rule, 0, node, {}, egraph):
+        pivot = next(first[name] for name in shared if name in first)
+        for other in list(egraph.readers[egraph.find(pivot)]):
+            # each pair once, in the order in which the nodes came
+            if other.op != second.op or egraph.number[other] <= egraph.number[node]:
+                continue
+            if egraph.find(other) == egraph.find(node):
+                continue
+            for both in match_next(rule, 1, other, first, egraph):
+                if allowed(rule, both):
+                    yield both, other
+
+
+def _wake(egraph: EGraph, changed: list[Node], new: list[Node]) -> list[Node]:
+    """What a round must look at again: new nodes, and readers of classes that grew."""
+    awake: dict[Node, None] = dict.fromkeys(new)
+    front = {egraph.find(n) for n in (*changed, *new)}
+    seen = set(front)
+    for c in sorted(front):
+        awake.update(dict.fromkeys(egraph.members[c]))
+    for _ in range(DEPTH):
+        above: set[int] = set()
+        for c in sorted(front):
+            for reader in egraph.readers[c]:
+                awake.setdefault(reader)
+                above.add(egraph.find(reader))
+        front = above - seen
+        seen |= front
+    return list(awake)
