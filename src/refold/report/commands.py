@@ -14,6 +14,7 @@ import torch
 
 from refold import contract, pipeline
 from refold.cost import DeviceModel, floor
+from refold.emit.module import describe
 from refold.judge import Verdict, judge
 from refold.measure import Timing, clock, compare
 from refold.pipeline import OptimizeError, Options, Result
@@ -264,7 +265,7 @@ def _explained(d: pipeline.Derivation, device: DeviceModel, graph: bool) -> dict
         "label": d.optimized.label,
         "steps": steps,
         "groups": groups,
-        "folds": [{"name": f.name, "is": str(f.node)} for f in d.mode.plan.folds],
+        "folds": [{"name": f.name, "is": describe(f.node)} for f in d.mode.plan.folds],
         "predicted_before_s": d.optimized.cost_before,
         "predicted_s": d.optimized.cost_after,
         "floor_s": floor(d.optimized.graph, device),
