@@ -76,7 +76,7 @@ class Host:
                 "OMP_WAIT_POLICY": "PASSIVE",
                 "KMP_BLOCKTIME": "0",
                 "GOMP_SPINCOUNT": "0",
-                "PYTHONFAULTHANDLER": "0",
+                "TORCHINDUCTOR_COMPILE_THREADS": "1",
                 "PYTHONHASHSEED": "0",
                 _TOKEN: self._token,
             }

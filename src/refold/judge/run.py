@@ -102,6 +102,8 @@ def judge(
         for one in (session, small):
             if one is not None and one.host is not None:
                 one.host.close()
+            if one is not None and one.arena:
+                os.close(one.arena)
     sessions = [s for s in (session, small) if s is not None]
     powered = any(s.powered for s in sessions) or "numerics" not in chosen
     order = list(Status)
@@ -188,7 +190,10 @@ def _session(
 
 
 def _load_candidate(session: Session, finite_only: bool | None) -> Host:
-    host = Host(session.limits, clock.arena(), session.threads)
+    if session.arena:
+        os.close(session.arena)
+    session.arena = clock.arena()
+    host = Host(session.limits, session.arena, session.threads)
     began = time.perf_counter()
     try:
         info = host.request(

@@ -43,6 +43,7 @@ class Session:
     info: dict[str, Any] = field(default_factory=dict)
     import_seconds: float = 0.0
     host: Host | None = None
+    arena: int = 0
     deaths: int = 0
     _states: dict[str, dict[str, torch.Tensor]] = field(default_factory=dict)
     _truths: dict[Any, Truth] = field(default_factory=dict)

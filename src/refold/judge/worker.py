@@ -115,11 +115,10 @@ class Worker:
     def do_step(self, names: list[str], rate: float) -> None:
         """One SGD step against all-ones gradients: what training does to the weights."""
         chosen = [p for n, p in self.model.named_parameters() if n in names]
-        for parameter in chosen:
-            parameter.grad = torch.ones_like(parameter)
-        torch.optim.SGD(chosen, lr=rate).step()
-        for parameter in chosen:
-            parameter.grad = None
+        # What torch.optim.SGD does; importing torch.optim takes a second.
+        tensors: list[torch.Tensor] = list(chosen)
+        with torch.no_grad():
+            torch._foreach_add_(tensors, [torch.ones_like(t) for t in tensors], alpha=-rate)
 
     def do_move(self, how: str) -> None:
         """``train``, ``eval``, ``deepcopy``, or ``there_and_back`` (float64 and back)."""
