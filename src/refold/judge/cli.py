@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         help="sizes for the tests of many calls, where one call at full size takes long",
     )
-    parser.add_argument("--device", choices=("cpu", "cuda"), help="default: CUDA where there is one")
+    parser.add_argument("--device", choices=("cpu", "cuda"), help="default: CUDA if there is one")
     parser.add_argument("--no-timing", action="store_true", help="prove only")
     parser.add_argument("--no-compile", action="store_true", help="no torch.compile baseline")
     parser.add_argument(
