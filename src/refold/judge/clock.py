@@ -7,7 +7,6 @@ an empty lap of the trusted worker. What the candidate's worker claims is only c
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import math
 import os
 import random
@@ -20,7 +19,7 @@ from typing import Any
 import torch
 
 from refold.judge import compare, stats
-from refold.judge.host import Host, Raised, WorkerDied
+from refold.judge.host import Host, Raised, WorkerDied, spawn
 from refold.judge.oracle import digest, tensors
 from refold.judge.session import Session
 from refold.judge.verdict import Failure, Quartiles, Status, TestReport, Timing
@@ -30,11 +29,6 @@ _SETS_BYTES = 256 << 20
 _ARENA_BYTES = 256 << 20
 _GRAPH_BELOW = 50e-6
 _CUDA_BYTES_PER_S = 16e12  # above the L2 rate of any present device
-
-
-def arena() -> int:
-    """An empty sealed-able shared file, inherited by the worker; it gets its size later."""
-    return os.memfd_create("refold-outputs", os.MFD_ALLOW_SEALING)
 
 
 @dataclass
@@ -58,8 +52,8 @@ def measure(
         eager.request("lap_inputs", 120, sets=sets, arena=0, flush_bytes=2 * _CACHE)
         outputs = _first_outputs(session, sets)
         slots = max(1, min(256, _ARENA_BYTES // max(1, outputs)))
-        _size(session.arena, slots * outputs)
-        give = session.arena if outputs else 0
+        candidate.seal_arena(slots * outputs)
+        give = candidate.arena if outputs else 0
         candidate.request("lap_inputs", 120, sets=sets, arena=give, flush_bytes=2 * _CACHE)
         first = _first_call(session, candidate)
         overhead = min(_lap(eager, [0, 0])[0] for _ in range(7))
@@ -97,7 +91,7 @@ def _with(timing: Timing, **changes: Any) -> Timing:
 @contextlib.contextmanager
 def _trusted(session: Session) -> Iterator[Host]:
     """A worker of the same kind with the reference in it, under the same state and mode."""
-    with Host(session.limits, 0, session.threads) as host:
+    with spawn(session.limits, session.threads) as host:
         host.request(
             "load",
             session.limits.import_seconds,
@@ -140,12 +134,6 @@ def _first_outputs(session: Session, sets: list[list[Any]]) -> int:
     for tensor in tensors(truth.eager.outputs)[:1]:
         return tensor.numel() * tensor.element_size()
     return 0
-
-
-def _size(fd: int, size: int) -> None:
-    os.ftruncate(fd, max(size, 1))
-    with contextlib.suppress(PermissionError):
-        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
 
 
 def _lap(
@@ -285,11 +273,11 @@ def _sampled(
         walls = []
         for calls in (max(1, most // 4), most):
             order = [draw.randrange(len(sets)) for _ in range(calls)]
-            os.pwrite(session.arena, b"\xff" * min(size * calls, 1 << 20), 0)
+            os.pwrite(candidate.arena, b"\xff" * min(size * calls, 1 << 20), 0)
             walls.append((_lap(candidate, order, store=True)[0], calls))
             with candidate.stopped():
                 picks = draw.sample(range(calls), min(calls, budget.samples))
-                data = [(p, os.pread(session.arena, size, p * size)) for p in picks]
+                data = [(p, os.pread(candidate.arena, size, p * size)) for p in picks]
             found += _verify(session, sets, order, data)
             if found:
                 return found

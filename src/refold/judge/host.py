@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import fcntl
 import os
 import secrets
 import signal
@@ -58,7 +60,9 @@ class Raised(RuntimeError):
 class Host:
     """A spawned worker in its own session. Close it, or use it as a context manager."""
 
-    def __init__(self, limits: Limits | None = None, arena: int = 0, threads: int = 0) -> None:
+    def __init__(self, limits: Limits | None = None, threads: int = 0) -> None:
+        # Takes outputs of timed calls; inherited empty, sized by `seal_arena`.
+        self.arena = os.memfd_create("refold-outputs", os.MFD_ALLOW_SEALING)
         self.limits = limits or Limits()
         self._cap = self.limits.memory_bytes or int(_available() * 0.9)
         self._reason = ""
@@ -83,7 +87,7 @@ class Host:
         )
         if threads:
             environment["OMP_NUM_THREADS"] = str(threads)
-        fds = [theirs.fileno(), *([arena] if arena else [])]
+        fds = [theirs.fileno(), self.arena]
         self._process = subprocess.Popen(
             [sys.executable, "-m", "refold.judge.worker", str(theirs.fileno())],
             pass_fds=fds,
@@ -165,10 +169,19 @@ class Host:
             for pid in pids:
                 _signal(pid, signal.SIGCONT)
 
+    def seal_arena(self, size: int) -> None:
+        """Give the arena its size for good: a file that shrinks under a reader is an attack."""
+        os.ftruncate(self.arena, max(size, 1))
+        with contextlib.suppress(PermissionError):
+            fcntl.fcntl(self.arena, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+
     def close(self) -> None:
         """End the worker and everything it started."""
         self._end("closed", "closed")
         self._sock.close()
+        if self.arena >= 0:
+            os.close(self.arena)
+            self.arena = -1
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join(timeout=2.0)
@@ -271,6 +284,35 @@ class Host:
             except (OSError, IndexError):
                 continue
         return found
+
+
+_spares: list[tuple[Limits, int, Host]] = []
+
+
+def prepare(limits: Limits | None = None, threads: int = 0, count: int = 1) -> None:
+    """Start workers ahead of need: importing torch takes seconds, and another core may be free."""
+    wanted = limits or Limits()
+    _spares[:] = [s for s in _spares if s[2].alive]
+    while sum(s[:2] == (wanted, threads) for s in _spares) < count:
+        _spares.append((wanted, threads, Host(wanted, threads)))
+
+
+def spawn(limits: Limits | None = None, threads: int = 0) -> Host:
+    """A worker: one that `prepare` started, or a new one."""
+    wanted = limits or Limits()
+    for spare in list(_spares):
+        if spare[:2] == (wanted, threads):
+            _spares.remove(spare)
+            if spare[2].alive:
+                return spare[2]
+    return Host(wanted, threads)
+
+
+@atexit.register
+def discard() -> None:
+    """End workers that nobody took."""
+    while _spares:
+        _spares.pop()[2].close()
 
 
 def _signal(pid: int, number: int) -> None:

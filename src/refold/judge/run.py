@@ -13,7 +13,7 @@ import torch
 
 from refold.contract import ContractError, Reference, Sets, load
 from refold.judge import clock
-from refold.judge.host import Host, Limits, Raised, WorkerDied
+from refold.judge.host import Host, Limits, Raised, WorkerDied, prepare, spawn
 from refold.judge.oracle import Oracle
 from refold.judge.session import Session
 from refold.judge.tests.base import Skip, Test
@@ -73,6 +73,7 @@ def judge(
     if not candidate.is_file():
         raise ContractError(f"{candidate}: expected a candidate file, came none; check the path")
     limits = limits or Limits()
+    prepare(limits, torch.get_num_threads())
     say("reference")
     session = _session(load(ref_path, sets), candidate, place, seed, quick, finite_only, limits)
     failures: list[Failure] = []
@@ -85,6 +86,8 @@ def judge(
         small.frugal = False
     wants_clock = timing and (only is None or bool(set(chosen) & set(CLOCK_TESTS)))
     try:
+        if wants_clock and not session.frugal:
+            session.worker_ahead = 2
         for part, tests in _parts(session, small, chosen):
             _prove(part, tests, failures, reports, say)
         if wants_clock and session.host is not None and session.host.alive:
@@ -102,8 +105,6 @@ def judge(
         for one in (session, small):
             if one is not None and one.host is not None:
                 one.host.close()
-            if one is not None and one.arena:
-                os.close(one.arena)
     sessions = [s for s in (session, small) if s is not None]
     powered = any(s.powered for s in sessions) or "numerics" not in chosen
     order = list(Status)
@@ -182,18 +183,15 @@ def _session(
         ) from error
     session.frugal = time.perf_counter() - began > _SLOW or oracle.bytes > 1 << 29
 
-    def spawn() -> Host:
+    def reload() -> Host:
         return _load_candidate(session, finite_only)
 
-    session.reload = spawn
+    session.reload = reload
     return session
 
 
 def _load_candidate(session: Session, finite_only: bool | None) -> Host:
-    if session.arena:
-        os.close(session.arena)
-    session.arena = clock.arena()
-    host = Host(session.limits, session.arena, session.threads)
+    host = spawn(session.limits, session.threads)
     began = time.perf_counter()
     try:
         info = host.request(
@@ -243,6 +241,8 @@ def _prove(
         spent = time.perf_counter() - began
         reports.append(TestReport("contract", "a file that imports", "failed", spent, 1))
         return
+    if session.worker_ahead:
+        prepare(session.limits, session.threads, session.worker_ahead)
     for test in tests:
         if session.frugal and not test.frugal:
             note = "one call takes too long for this test; judge a smaller size with --set as well"

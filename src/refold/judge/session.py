@@ -42,8 +42,8 @@ class Session:
     assumptions: set[str] = field(default_factory=set)
     info: dict[str, Any] = field(default_factory=dict)
     import_seconds: float = 0.0
+    worker_ahead: int = 0
     host: Host | None = None
-    arena: int = 0
     deaths: int = 0
     _states: dict[str, dict[str, torch.Tensor]] = field(default_factory=dict)
     _truths: dict[Any, Truth] = field(default_factory=dict)
