@@ -24,7 +24,7 @@ def emitted(problem: Path) -> str:
     reference = contract.load(problem, SIZES)
     target, device = pipeline.target_for("cpu")
     result = pipeline.run(
-        reference.make(0), reference.inputs(1), reference.source,
+        reference.make(0), reference.inputs(1), reference.source_with_sets,
         f"The original is {problem.name}", target, device, Options(measure=False),
     )
     assert result.text is not None

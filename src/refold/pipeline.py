@@ -9,15 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from refold.capture import Captured, CaptureError, capture
-from refold.contract import run_source
 from refold.cost import DEVICES, DeviceModel
 from refold.emit.forward import UnsupportedResult
+from refold.emit.load import load_text
 from refold.emit.module import Emission, Mode, emit
 from refold.emit.target import Target
 from refold.engine import Optimized, optimize
@@ -184,13 +183,13 @@ def _emit(
 
 def bind_text(text: str, module: torch.nn.Module) -> torch.nn.Module:
     """Import emitted text, and make a ModelNew that shares `module`'s parameters and modules."""
-    namespace = run_source(text, Path("emitted.py"))
+    namespace = load_text(text)
     return adopt(namespace.ModelNew, module)
 
 
 def bind_for_class(text: str, module: torch.nn.Module) -> torch.nn.Module:
     """`bind_text` for text that does not hold the class: Model is `module`'s own class."""
-    namespace = run_source(text, Path("emitted.py"), {"Model": type(module)})
+    namespace = load_text(text, {"Model": type(module)})
     return adopt(namespace.ModelNew, module)
 
 

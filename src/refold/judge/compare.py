@@ -1,121 +1,270 @@
-"""The numerical rule: error against float64 beside eager's own.
+"""One rule for every comparison: the candidate's error against float64, beside eager's own.
 
-A candidate's row passes if its root mean square error and its largest error are each at most K
-times eager's plus two units in the last place of that row's scale. Where rows are too short for an
-error of their own (fewer than POOL elements), eager's error is pooled over the output. Not-a-number
-and infinities have to stand where eager has them, with the same signs.
+Accepted where, per output and per row, ``rmse <= k * rmse_eager + floor`` and
+``max <= k * max_eager + floor``. The floor is two units in the last place at the row's scale.
+A row's own eager error can be small by luck, so its bar is never below ``k`` times the relative
+error that eager shows over all rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-K = {torch.float32: 16.0, torch.float64: 16.0, torch.float16: 3.0, torch.bfloat16: 3.0}
-POOL = 64
+from refold.judge.verdict import ErrorStats, Worst
+
+K_FLOAT32 = 16.0
+K_HALF = 3.0
+_FEW = 32  # below so many elements a row says nothing about eager's error: rows are pooled
+_CHUNK = 1 << 22
 
 
 @dataclass(frozen=True)
-class Difference:
-    """ratio: error as a multiple of what is allowed. numerics: False for a wrong shape or kind."""
+class Comparison:
+    """The outcome for one output tensor; ``reason`` is empty where it agrees."""
 
-    ratio: float
-    detail: str
-    numerics: bool = True
+    reason: str = ""
+    worst: Worst | None = None
+    errors: ErrorStats | None = None
+    structural: bool = False
+
+    @property
+    def agrees(self) -> bool:
+        """No disagreement."""
+        return not self.reason
 
 
-def tensors(tree: Any, path: str = "output") -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors of a tree with their paths."""
-    if isinstance(tree, torch.Tensor):
-        yield path, tree
-    elif isinstance(tree, (tuple, list)):
-        for i, v in enumerate(tree):
-            yield from tensors(v, f"{path}[{i}]")
+def factor(dtype: torch.dtype) -> float:
+    """k for outputs of a dtype."""
+    return K_HALF if dtype in (torch.float16, torch.bfloat16) else K_FLOAT32
+
+
+def leaves(tree: Any, name: str = "output") -> Iterator[tuple[str, Any]]:
+    """Named leaves of an output tree."""
+    if isinstance(tree, list | tuple):
+        for i, part in enumerate(tree):
+            yield from leaves(part, f"{name}[{i}]")
     elif isinstance(tree, dict):
-        for k, v in tree.items():
-            yield from tensors(v, f"{path}[{k!r}]")
+        for key, part in tree.items():
+            yield from leaves(part, f"{name}[{key!r}]")
+    else:
+        yield name, tree
 
 
-def structure(tree: Any) -> Any:
-    """The tree with tensors replaced by their shape and dtype."""
-    if isinstance(tree, torch.Tensor):
-        return ("tensor", tuple(tree.shape), tree.dtype)
-    if isinstance(tree, (tuple, list)):
-        return (type(tree).__name__, *(structure(v) for v in tree))
-    if isinstance(tree, dict):
-        return ("dict", *((k, structure(v)) for k, v in tree.items()))
-    return tree
+def compare(
+    case: str,
+    got: Any,
+    eager: Any,
+    exact: Any,
+    spread: dict[str, tuple[float, float]] | None = None,
+    finite_only: bool = False,
+) -> list[Comparison]:
+    """Compare output trees.
+
+    Args:
+        case: name for the report.
+        got: the candidate's outputs, on the CPU.
+        eager: the reference's, same flags and dtype.
+        exact: the reference's in float64.
+        spread: per output, eager's (rmse, max) over several draws, for outputs of few elements.
+        finite_only: do not compare where eager is not finite.
+    """
+    mine, theirs, truth = list(leaves(got)), list(leaves(eager)), list(leaves(exact))
+    if _skeleton(got) != _skeleton(eager):
+        return [Comparison(f"expected {_skeleton(eager)}, came {_skeleton(got)}", structural=True)]
+    results = []
+    for (name, a), (_, b), (_, c) in zip(mine, theirs, truth, strict=True):
+        if isinstance(b, torch.Tensor):
+            pooled = (spread or {}).get(name)
+            results.append(tensors(case, name, a, b, c, pooled, finite_only))
+        elif a != b and not (a != a and b != b):
+            results.append(Comparison(f"{name}: expected {b!r}, came {a!r}", structural=True))
+    return results
 
 
-def compare(got: Any, eager: Any, truth: Any) -> Difference:
-    """The worst difference between a candidate's outputs and the truth, beside eager's."""
-    if structure(got) != structure(eager):
-        return Difference(
-            float("inf"), f"expected {structure(eager)}, got {structure(got)}", numerics=False
+def tensors(
+    case: str,
+    name: str,
+    got: torch.Tensor,
+    eager: torch.Tensor,
+    exact: torch.Tensor,
+    spread: tuple[float, float] | None = None,
+    finite_only: bool = False,
+) -> Comparison:
+    """Compare one tensor; see `compare`."""
+    if got.shape != eager.shape or got.dtype != eager.dtype:
+        reason = (
+            f"{name}: expected {eager.dtype} {list(eager.shape)}, "
+            f"came {got.dtype} {list(got.shape)}"
         )
-    worst = Difference(0.0, "")
-    triples = zip(tensors(got), tensors(eager), tensors(truth), strict=True)
-    for (path, g), (_, e), (_, t) in triples:
-        found = _compare(path, g, e, t)
-        if not found.ratio <= worst.ratio:
-            worst = found
-    return worst
+        return Comparison(reason, structural=True)
+    if got.is_complex():
+        a, b, c = (torch.view_as_real(t.resolve_conj()) for t in (got, eager, exact))
+        return tensors(case, name, a, b, c, spread, finite_only)
+    if not got.is_floating_point():
+        return _exactly(case, name, got, eager, exact)
+    if got.numel() == 0:
+        return Comparison()
+    bad = _masks(got, eager, exact, finite_only)
+    if bad is not None:
+        reason = "NaN or infinity where eager has none, or the reverse"
+        return _at(name, reason, bad, got, eager, exact)
+    return _measured(case, name, got, eager, exact, spread)
 
 
-def _compare(path: str, g: torch.Tensor, e: torch.Tensor, t: torch.Tensor) -> Difference:
-    if not g.is_floating_point():
-        equal = torch.equal(g, e)
-        return Difference(0.0 if equal else float("inf"), "" if equal else f"{path} differs")
-    if g.numel() == 0:
-        return Difference(0.0, "")
-    g64, e64, t64 = g.double(), e.double(), t.double()
-    for name, mask in (("NaN", torch.isnan), ("inf", torch.isposinf), ("-inf", torch.isneginf)):
-        differs = mask(g64) != mask(e64)
-        if differs.any():
-            at = tuple(int(i) for i in differs.nonzero()[0])
-            return Difference(
-                float("inf"),
-                f"{path}{list(at)} is {g64[at].item():g} where eager has {e64[at].item():g}"
-                f" ({name})",
-            )
-    usable = e64.isfinite() & t64.isfinite()
-    zero = torch.zeros((), dtype=torch.float64)
-    width = g.shape[-1] if g.dim() else 1
-    ge = torch.where(usable, g64 - t64, zero).reshape(-1, width).abs()
-    ee = torch.where(usable, e64 - t64, zero).reshape(-1, width).abs()
-    scale = torch.where(usable, t64, zero).reshape(-1, width).abs().amax(1)
-    unit = torch.finfo(g.dtype).eps
-    floor = 2 * unit * scale
-    rms_g, rms_e = ge.square().mean(1).sqrt(), ee.square().mean(1).sqrt()
-    max_g, max_e = ge.amax(1), ee.amax(1)
-    if width < POOL:
-        rms_e = torch.maximum(rms_e, ee.square().mean().sqrt())
-        max_e = torch.maximum(max_e, ee.square().mean().sqrt())
-    k = K.get(g.dtype, 16.0)
-    tiny = torch.finfo(torch.float64).tiny
-    ratios = torch.maximum(
-        rms_g / (k * rms_e + floor).clamp_min(tiny), max_g / (k * max_e + floor).clamp_min(tiny)
+def _exactly(
+    case: str, name: str, got: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor
+) -> Comparison:
+    """Integers and booleans: eager's value, or the float64 run's where the two differ (a tie)."""
+    wrong = (got != eager) & (got != exact.to(got.dtype))
+    if not bool(wrong.any()):
+        return Comparison()
+    flat = int(wrong.reshape(-1).to(torch.uint8).argmax())
+    count = int(wrong.sum())
+    return _at(name, f"{count} of {got.numel()} exact values differ", flat, got, eager, exact)
+
+
+def _masks(
+    got: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor, finite_only: bool
+) -> int | None:
+    """First flat index where the kind of value (finite, NaN, +inf, -inf) is wrong."""
+
+    def kind(t: torch.Tensor) -> torch.Tensor:
+        inf = torch.isinf(t).to(torch.int8) * torch.sign(torch.nan_to_num(t)).to(torch.int8)
+        return inf + 3 * torch.isnan(t).to(torch.int8)
+
+    wrong = kind(got) != kind(eager)
+    overflow = torch.finfo(got.dtype).max
+    # Eager may overflow on the way to a finite value; being right is then no fault.
+    forgiven = ~torch.isfinite(eager) & torch.isfinite(exact) & (exact.abs() < overflow)
+    if finite_only:
+        forgiven = forgiven | ~torch.isfinite(eager)
+    wrong = wrong & ~forgiven
+    if not bool(wrong.any()):
+        return None
+    return int(wrong.reshape(-1).to(torch.uint8).argmax())
+
+
+def _measured(
+    case: str,
+    name: str,
+    got: torch.Tensor,
+    eager: torch.Tensor,
+    exact: torch.Tensor,
+    spread: tuple[float, float] | None,
+) -> Comparison:
+    k = factor(got.dtype)
+    info = torch.finfo(got.dtype)
+    width = got.shape[-1] if got.dim() and got.shape[-1] >= _FEW else got.numel()
+    rows = [t.reshape(-1, width) for t in (got, eager, exact)]
+    step = max(1, _CHUNK // width)
+    stats = [_row_stats(*(r[i : i + step] for r in rows)) for i in range(0, len(rows[0]), step)]
+    mine2, mine_max, its2, its_max, scale, count, worst = (
+        torch.cat([s[i] for s in stats]) for i in range(7)
     )
-    row = int(ratios.argmax())
-    column = int(ge[row].argmax())
-    flat = row * width + column
-    return Difference(
-        float(ratios[row]),
-        f"{path} element {flat}: {g64.flatten()[flat]:.9g}, float64 {t64.flatten()[flat]:.9g},"
-        f" eager {e64.flatten()[flat]:.9g}",
+    bins = torch.stack([s[7] for s in stats]).sum(dim=0)
+    live = count > 0
+    if not bool(live.any()):
+        return Comparison()
+    mine, its = (mine2 / count.clamp(min=1)).sqrt(), (its2 / count.clamp(min=1)).sqrt()
+    floor = 2 * info.eps * scale + info.tiny
+    safe = scale.clamp(min=1e-300)
+    pooled = (its / safe)[live].square().mean().sqrt() * scale
+    pooled_max = (its_max / safe)[live].square().mean().sqrt() * scale
+    bar = k * torch.maximum(its, pooled) + floor
+    bar_max = k * torch.maximum(its_max, pooled_max) + floor
+    if spread is not None:
+        bar = torch.maximum(bar, k * spread[0] + floor)
+        bar_max = torch.maximum(bar_max, k * spread[1] + floor)
+    total = count.sum()
+    rmse, rmse_eager = float((mine2.sum() / total).sqrt()), float((its2.sum() / total).sqrt())
+    typical = float(floor[live].square().mean().sqrt()) / 4  # half an ulp: what rounding costs
+    against = max(rmse_eager, spread[0] if spread else 0.0)
+    errors = ErrorStats(
+        case=case,
+        output=name,
+        rmse=rmse,
+        rmse_eager=rmse_eager,
+        max=float(mine_max.max()),
+        max_eager=float(its_max.max()),
+        ratio=(rmse + typical) / (against + typical),
+        histogram=tuple(int(v) for v in bins[0]),
+        histogram_eager=tuple(int(v) for v in bins[1]),
+    )
+    over = torch.maximum(mine / bar, mine_max / bar_max)
+    row = int(over.argmax())
+    if float(over[row]) <= 1.0:
+        return Comparison(errors=errors)
+    result = _at(
+        name,
+        f"error {errors.ratio:.3g} times eager's (k = {k:g}); worst row misses its bar "
+        f"{float(over[row]):.3g} times",
+        row * width + int(worst[row]),
+        got,
+        eager,
+        exact,
+        float(bar_max[row]),
+    )
+    return replace(result, errors=errors)
+
+
+def _row_stats(
+    got: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
+    """Per row: sums of squares, maxima, scale, compared elements, worst index; and histograms."""
+    truth = exact.double()
+    use = torch.isfinite(truth) & torch.isfinite(eager) & torch.isfinite(got)
+    truth = torch.where(use, truth, 0.0)
+    mine = torch.where(use, got.double() - truth, 0.0).abs_()
+    its = torch.where(use, eager.double() - truth, 0.0).abs_()
+    scale = truth.abs().amax(dim=1)
+    top, at = mine.max(dim=1)
+    bins = torch.stack([_bins(mine, scale), _bins(its, scale)])
+    return (
+        mine.square().sum(dim=1),
+        top,
+        its.square().sum(dim=1),
+        its.amax(dim=1),
+        scale,
+        use.sum(dim=1).double(),
+        at,
+        bins,
     )
 
 
-def relative_error(got: Any, truth: Any) -> float:
-    """norm(got - truth) / norm(truth) over all floating outputs, finite elements only."""
-    above = below = 0.0
-    for (_, g), (_, t) in zip(tensors(got), tensors(truth), strict=True):
-        if g.is_floating_point() and g.numel():
-            d, t64 = g.double() - t.double(), t.double()
-            fine = d.isfinite() & t64.isfinite()
-            above += float(d[fine].square().sum())
-            below += float(t64[fine].square().sum())
-    return float((above / below) ** 0.5) if below else float(above > 0)
+def _bins(error: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    relative = error / scale.clamp(min=1e-300).unsqueeze(1)
+    level = (torch.log2(relative.clamp(min=2.0**-41)) + 40).div(2).floor().clamp(0, 23)
+    return torch.bincount(level.reshape(-1).long(), minlength=24)
+
+
+def _at(
+    name: str,
+    reason: str,
+    flat: int,
+    got: torch.Tensor,
+    eager: torch.Tensor,
+    exact: torch.Tensor,
+    bar: float = 0.0,
+) -> Comparison:
+    index, rest = [], flat
+    for size in reversed(got.shape):
+        index.append(rest % size)
+        rest //= size
+    values = [float(t.reshape(-1)[flat]) for t in (got, eager, exact)]
+    worst = Worst(name, tuple(reversed(index)), values[0], values[1], values[2], bar)
+    return Comparison(f"{name}: {reason}", worst)
+
+
+def _skeleton(tree: Any) -> str:
+    if isinstance(tree, torch.Tensor):
+        return "tensor"
+    if isinstance(tree, list | tuple):
+        inner = ", ".join(_skeleton(t) for t in tree)
+        return f"[{inner}]" if isinstance(tree, list) else f"({inner})"
+    if isinstance(tree, dict):
+        return "{" + ", ".join(f"{k}: {_skeleton(v)}" for k, v in tree.items()) + "}"
+    return type(tree).__name__
