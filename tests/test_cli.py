@@ -65,11 +65,11 @@ def test_an_original_that_cannot_be_captured_is_kept(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([PROBLEMS / "none.py", "-o", "fast.py"], "cannot be read"),
+        ([PROBLEMS / "none.py", "-o", "fast.py"], "expected a readable Python file"),
         ([S0, "-o", "nowhere/fast.py"], "does not exist; create it first"),
         ([S0, "-o", "."], "is a folder; name a file"),
-        ([S0, "-o", "fast.py", "--set", "batch=3"], "no such constant; the file has: batch_size"),
-        ([S0, "-o", "fast.py", "--set", "batch_size=x"], "expected a value of type int"),
+        ([S0, "-o", "fast.py", "--set", "batch=3"], "constants here: batch_size=1024"),
+        ([S0, "-o", "fast.py", "--set", "batch_size=x"], "batch_size to be int like 1024"),
         ([S0, "-o", "fast.py", "--target", "tpu"], "unknown target 'tpu'; the targets are cpu"),
     ],
 )
@@ -86,7 +86,10 @@ def test_errors_are_one_line_and_lose_nothing(tmp_path, arguments, words):
     ("body", "words"),
     [
         ("def forward(self, x):\n        return x @ x", "forward raised RuntimeError"),
-        ("def __init__(self):\n        raise ValueError('never')", "raised ValueError: never"),
+        (
+            "def __init__(self):\n        raise ValueError('never')",
+            "to build a module, came ValueError: never",
+        ),
     ],
 )
 def test_a_model_that_raises(tmp_path, body, words):

@@ -1,6 +1,6 @@
 """The five emitted files, word for word, but for the template headers that they embed.
 
-    python tests/test_golden.py --write     writes them anew; the diff is what a change really did
+python tests/test_golden.py --write     writes them anew; the diff is what a change really did
 """
 
 from __future__ import annotations
@@ -24,8 +24,13 @@ def emitted(problem: Path) -> str:
     reference = contract.load(problem, SIZES)
     target, device = pipeline.target_for("cpu")
     result = pipeline.run(
-        reference.make(0), reference.inputs(1), reference.source_with_sets,
-        f"The original is {problem.name}", target, device, Options(measure=False),
+        reference.make(0),
+        reference.inputs(1),
+        reference.source_with_sets,
+        f"The original is {problem.name}",
+        target,
+        device,
+        Options(measure=False),
     )
     assert result.text is not None
     text = result.text
@@ -33,7 +38,7 @@ def emitted(problem: Path) -> str:
         text = text.replace(cpu.header(name).strip("\n"), f"// <{name}>")
     # the extension's name is a hash over those headers
     head, mark, tail = text.partition('name="refold_cpu_')
-    return head + mark + "HASH" + tail[tail.index('"'):]
+    return head + mark + "HASH" + tail[tail.index('"') :]
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda p: p.stem)

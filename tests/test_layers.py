@@ -9,8 +9,21 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "refold"
 ORDER = [
-    "contract", "ir", "capture", "rules", "cost", "engine", "plan", "kernels", "emit", "measure",
-    "pipeline", "api", "judge", "report", "cli",
+    "contract",
+    "ir",
+    "capture",
+    "rules",
+    "cost",
+    "engine",
+    "plan",
+    "kernels",
+    "emit",
+    "measure",
+    "pipeline",
+    "api",
+    "judge",
+    "report",
+    "cli",
 ]
 # the package's own version may be read anywhere
 FREE = {""}

@@ -380,6 +380,19 @@ class PlainAttributeAndSizes(nn.Module):
 
 
 @case
+class TensorsOfItsOwn(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(30, 18)
+
+    def forward(self, x):
+        return torch.minimum(self.fc(x), torch.tensor(0.5)) + torch.ones(18)
+
+    def inputs(self):
+        return [rand(7, 30)]
+
+
+@case
 class BiasFreeMatvec(nn.Module):
     def __init__(self):
         super().__init__()

@@ -51,6 +51,7 @@ def get_inputs():
 def get_init_inputs():
     return [in_features, out_features]
 
+
 # ----------------------------------------------------------------------------------------------
 # The kernels: compiled once at the first import, then found in PyTorch's extension cache.
 # ----------------------------------------------------------------------------------------------
@@ -156,6 +157,7 @@ def _refold_build():
 
 _refold_kernels, _refold_problem = _refold_build()
 
+
 # ----------------------------------------------------------------------------------------------
 # Folded parameters: computed from parameters alone, in float64, rounded once.
 # ----------------------------------------------------------------------------------------------
@@ -182,7 +184,9 @@ class _RefoldCache:
         """Recompute the values whose sources changed. A recipe is (function, source indices)."""
         stamps = tuple((t._version, t.data_ptr()) for t in sources)
         same = [
-            len(self.sources) == len(sources) and self.sources[i] is t and self.stamps[i] == stamps[i]
+            len(self.sources) == len(sources)
+            and self.sources[i] is t
+            and self.stamps[i] == stamps[i]
             for i, t in enumerate(sources)
         ]
         values = []
@@ -214,8 +218,8 @@ def _refold_fold1(linear_bias):
 
 
 _REFOLD_MODULES = (
-    ('', '', (), ()),
-    ('linear', 'Linear', ('in_features', 'out_features'), (96, 128)),
+    ("", "", (), ()),
+    ("linear", "Linear", ("in_features", "out_features"), (96, 128)),
 )
 
 
@@ -286,7 +290,7 @@ class ModelNew(Model):
         try:
             if type(x) is not torch.Tensor or x.layout is not torch.strided:
                 return "x is not a plain dense tensor"
-            if x.dtype is not torch.float32 or x.device.type != 'cpu':
+            if x.dtype is not torch.float32 or x.device.type != "cpu":
                 return f"x is {x.dtype} on {x.device}, not torch.float32 on cpu"
             if x.dim() != 2 or x.shape[1] != 96:
                 return f"x has the shape {tuple(x.shape)}, not [n, 96]"
@@ -301,10 +305,11 @@ class ModelNew(Model):
         difference = _refold_difference(self)
         if difference is not None:
             return difference
-        sources = (self.linear.weight, self.linear.bias, )
-        if torch.is_grad_enabled() and (x.requires_grad or any(
-            [t.requires_grad for t in sources]
-        )):
+        sources = (
+            self.linear.weight,
+            self.linear.bias,
+        )
+        if torch.is_grad_enabled() and (x.requires_grad or any([t.requires_grad for t in sources])):
             return "gradients are wanted"
         caches = self.__dict__.setdefault("_refold_caches", {})
         cache = caches.get("both")
@@ -335,5 +340,7 @@ class ModelNew(Model):
         n0 = x.shape[0]
         x = x.contiguous()
         add1 = torch.empty((n0, 1), dtype=torch.float32, device=x.device)
-        _refold_kernels.rows0(x.data_ptr(), folded0.data_ptr(), folded1.data_ptr(), add1.data_ptr(), n0, 96)
+        _refold_kernels.rows0(
+            x.data_ptr(), folded0.data_ptr(), folded1.data_ptr(), add1.data_ptr(), n0, 96
+        )
         return add1

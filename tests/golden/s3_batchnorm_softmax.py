@@ -64,6 +64,7 @@ def get_inputs():
 def get_init_inputs():
     return [in_features, out_features]
 
+
 # ----------------------------------------------------------------------------------------------
 # The kernels: compiled once at the first import, then found in PyTorch's extension cache.
 # ----------------------------------------------------------------------------------------------
@@ -405,6 +406,7 @@ def _refold_build():
 
 _refold_kernels, _refold_problem = _refold_build()
 
+
 # ----------------------------------------------------------------------------------------------
 # Folded parameters: computed from parameters alone, in float64, rounded once.
 # ----------------------------------------------------------------------------------------------
@@ -431,7 +433,9 @@ class _RefoldCache:
         """Recompute the values whose sources changed. A recipe is (function, source indices)."""
         stamps = tuple((t._version, t.data_ptr()) for t in sources)
         same = [
-            len(self.sources) == len(sources) and self.sources[i] is t and self.stamps[i] == stamps[i]
+            len(self.sources) == len(sources)
+            and self.sources[i] is t
+            and self.stamps[i] == stamps[i]
             for i, t in enumerate(sources)
         ]
         values = []
@@ -454,19 +458,19 @@ def _refold_fold0(bn_bias, scale):
     """(bn.bias * scale), of shape [128]."""
     bn_bias_64 = bn_bias.double()
     scale_64 = scale.double()
-    t2 = (bn_bias_64 * scale_64)
+    t2 = bn_bias_64 * scale_64
     return t2.to(torch.float32).reshape((128,)).contiguous()
 
 
 def _refold_fold1(bn_running_var, bn_weight, scale):
     """((rsqrt((bn.running_var + 1e-05)) * bn.weight) * scale), of shape [128]."""
     bn_running_var_64 = bn_running_var.double()
-    t1 = (bn_running_var_64 + 1e-05)
+    t1 = bn_running_var_64 + 1e-05
     t2 = t1.rsqrt()
     bn_weight_64 = bn_weight.double()
-    t4 = (t2 * bn_weight_64)
+    t4 = t2 * bn_weight_64
     scale_64 = scale.double()
-    t6 = (t4 * scale_64)
+    t6 = t4 * scale_64
     return t6.to(torch.float32).reshape((128,)).contiguous()
 
 
@@ -475,24 +479,29 @@ def _refold_fold2(gemm_bias, bn_running_mean, bn_running_var, bn_weight, bn_bias
     gemm_bias_64 = gemm_bias.double()
     bn_running_mean_64 = bn_running_mean.double()
     t2 = -bn_running_mean_64
-    t3 = (gemm_bias_64 + t2)
+    t3 = gemm_bias_64 + t2
     bn_running_var_64 = bn_running_var.double()
-    t5 = (bn_running_var_64 + 1e-05)
+    t5 = bn_running_var_64 + 1e-05
     t6 = t5.rsqrt()
-    t7 = (t3 * t6)
+    t7 = t3 * t6
     bn_weight_64 = bn_weight.double()
-    t9 = (t7 * bn_weight_64)
+    t9 = t7 * bn_weight_64
     bn_bias_64 = bn_bias.double()
-    t11 = (t9 + bn_bias_64)
+    t11 = t9 + bn_bias_64
     scale_64 = scale.double()
-    t13 = (t11 * scale_64)
+    t13 = t11 * scale_64
     return t13.to(torch.float32).reshape((128,)).contiguous()
 
 
 _REFOLD_MODULES = (
-    ('', '', (), ()),
-    ('gemm', 'Linear', ('in_features', 'out_features'), (96, 128)),
-    ('bn', 'BatchNorm1d', ('affine', 'eps', 'momentum', 'num_features', 'track_running_stats'), (True, 1e-05, 0.1, 128, True)),
+    ("", "", (), ()),
+    ("gemm", "Linear", ("in_features", "out_features"), (96, 128)),
+    (
+        "bn",
+        "BatchNorm1d",
+        ("affine", "eps", "momentum", "num_features", "track_running_stats"),
+        (True, 1e-05, 0.1, 128, True),
+    ),
 )
 
 
@@ -568,7 +577,7 @@ class ModelNew(Model):
         try:
             if type(x) is not torch.Tensor or x.layout is not torch.strided:
                 return "x is not a plain dense tensor"
-            if x.dtype is not torch.float32 or x.device.type != 'cpu':
+            if x.dtype is not torch.float32 or x.device.type != "cpu":
                 return f"x is {x.dtype} on {x.device}, not torch.float32 on cpu"
             if x.dim() != 2 or x.shape[1] != 96:
                 return f"x has the shape {tuple(x.shape)}, not [n, 96]"
@@ -583,16 +592,32 @@ class ModelNew(Model):
         difference = _refold_difference(self)
         if difference is not None:
             return difference
-        sources = (self.gemm.weight, self.bn.weight, self.scale, self.bn.bias, self.gemm.bias, )
-        if torch.is_grad_enabled() and (x.requires_grad or any(
-            [t.requires_grad for t in sources]
-        )):
+        sources = (
+            self.gemm.weight,
+            self.bn.weight,
+            self.scale,
+            self.bn.bias,
+            self.gemm.bias,
+        )
+        if torch.is_grad_enabled() and (x.requires_grad or any([t.requires_grad for t in sources])):
             return "gradients are wanted"
-        if self.bn.running_mean.shape != (128,) or self.bn.running_mean.dtype is not torch.float32 or not self.bn.running_mean.is_contiguous():
+        if (
+            self.bn.running_mean.shape != (128,)
+            or self.bn.running_mean.dtype is not torch.float32
+            or not self.bn.running_mean.is_contiguous()
+        ):
             return "bn.running_mean has another shape, dtype or layout"
-        if self.bn.running_var.shape != (128,) or self.bn.running_var.dtype is not torch.float32 or not self.bn.running_var.is_contiguous():
+        if (
+            self.bn.running_var.shape != (128,)
+            or self.bn.running_var.dtype is not torch.float32
+            or not self.bn.running_var.is_contiguous()
+        ):
             return "bn.running_var has another shape, dtype or layout"
-        if self.bn.num_batches_tracked.shape != () or self.bn.num_batches_tracked.dtype is not torch.int64 or not self.bn.num_batches_tracked.is_contiguous():
+        if (
+            self.bn.num_batches_tracked.shape != ()
+            or self.bn.num_batches_tracked.dtype is not torch.int64
+            or not self.bn.num_batches_tracked.is_contiguous()
+        ):
             return "bn.num_batches_tracked has another shape, dtype or layout"
         caches = self.__dict__.setdefault("_refold_caches", {})
         cache = caches.get("train")
@@ -635,14 +660,46 @@ class ModelNew(Model):
         mean1 = torch.empty((128,), dtype=torch.float32, device=x.device)
         var1 = torch.empty((128,), dtype=torch.float32, device=x.device)
         var2 = torch.empty((128,), dtype=torch.float32, device=x.device)
-        _refold_kernels.train_matmul0(x.data_ptr(), gemm_weight.data_ptr(), product1.data_ptr(), mean1.data_ptr(), var1.data_ptr(), var2.data_ptr(), n0, 128, 96)
+        _refold_kernels.train_matmul0(
+            x.data_ptr(),
+            gemm_weight.data_ptr(),
+            product1.data_ptr(),
+            mean1.data_ptr(),
+            var1.data_ptr(),
+            var2.data_ptr(),
+            n0,
+            128,
+            96,
+        )
         mul1 = torch.empty((128,), dtype=torch.float32, device=x.device)
         add1 = torch.empty((128,), dtype=torch.float32, device=x.device)
         add2 = torch.empty((128,), dtype=torch.float32, device=x.device)
-        _refold_kernels.train_rows1(var1.data_ptr(), bn_weight.data_ptr(), scale.data_ptr(), bn_running_mean.data_ptr(), mean1.data_ptr(), gemm_bias.data_ptr(), bn_running_var.data_ptr(), var2.data_ptr(), mul1.data_ptr(), add1.data_ptr(), add2.data_ptr(), 1, 128)
+        _refold_kernels.train_rows1(
+            var1.data_ptr(),
+            bn_weight.data_ptr(),
+            scale.data_ptr(),
+            bn_running_mean.data_ptr(),
+            mean1.data_ptr(),
+            gemm_bias.data_ptr(),
+            bn_running_var.data_ptr(),
+            var2.data_ptr(),
+            mul1.data_ptr(),
+            add1.data_ptr(),
+            add2.data_ptr(),
+            1,
+            128,
+        )
         div1 = torch.empty((n0, 128), dtype=torch.float32, device=x.device)
-        _refold_kernels.train_rows2(product1.data_ptr(), mean1.data_ptr(), mul1.data_ptr(), folded0.data_ptr(), div1.data_ptr(), n0, 128)
-        add3 = (bn_num_batches_tracked + 1)
+        _refold_kernels.train_rows2(
+            product1.data_ptr(),
+            mean1.data_ptr(),
+            mul1.data_ptr(),
+            folded0.data_ptr(),
+            div1.data_ptr(),
+            n0,
+            128,
+        )
+        add3 = bn_num_batches_tracked + 1
         self.bn.running_mean.copy_(add1)
         self.bn.running_var.copy_(add2)
         self.bn.num_batches_tracked.copy_(add3.reshape(()))
@@ -655,7 +712,7 @@ class ModelNew(Model):
         try:
             if type(x) is not torch.Tensor or x.layout is not torch.strided:
                 return "x is not a plain dense tensor"
-            if x.dtype is not torch.float32 or x.device.type != 'cpu':
+            if x.dtype is not torch.float32 or x.device.type != "cpu":
                 return f"x is {x.dtype} on {x.device}, not torch.float32 on cpu"
             if x.dim() != 2 or x.shape[1] != 96:
                 return f"x has the shape {tuple(x.shape)}, not [n, 96]"
@@ -670,10 +727,16 @@ class ModelNew(Model):
         difference = _refold_difference(self)
         if difference is not None:
             return difference
-        sources = (self.gemm.weight, self.bn.running_var, self.bn.weight, self.scale, self.gemm.bias, self.bn.running_mean, self.bn.bias, )
-        if torch.is_grad_enabled() and (x.requires_grad or any(
-            [t.requires_grad for t in sources]
-        )):
+        sources = (
+            self.gemm.weight,
+            self.bn.running_var,
+            self.bn.weight,
+            self.scale,
+            self.gemm.bias,
+            self.bn.running_mean,
+            self.bn.bias,
+        )
+        if torch.is_grad_enabled() and (x.requires_grad or any([t.requires_grad for t in sources])):
             return "gradients are wanted"
         caches = self.__dict__.setdefault("_refold_caches", {})
         cache = caches.get("eval")
@@ -711,7 +774,17 @@ class ModelNew(Model):
         x = x.contiguous()
         add1 = torch.empty((n0, 128), dtype=torch.float32, device=x.device)
         max1 = torch.empty((n0, 1), dtype=torch.float32, device=x.device)
-        _refold_kernels.eval_matmul0(x.data_ptr(), gemm_weight.data_ptr(), folded0.data_ptr(), folded1.data_ptr(), add1.data_ptr(), max1.data_ptr(), n0, 128, 96)
+        _refold_kernels.eval_matmul0(
+            x.data_ptr(),
+            gemm_weight.data_ptr(),
+            folded0.data_ptr(),
+            folded1.data_ptr(),
+            add1.data_ptr(),
+            max1.data_ptr(),
+            n0,
+            128,
+            96,
+        )
         div1 = torch.empty((n0, 128), dtype=torch.float32, device=x.device)
         _refold_kernels.eval_rows1(add1.data_ptr(), max1.data_ptr(), div1.data_ptr(), n0, 128)
         return div1
