@@ -193,6 +193,7 @@ class EGraph:
     def proof(self, a: Node, b: Node) -> Iterator[tuple[Node, Node, Rule]]:
         """Rule applications that lead from `a` to `b`, in order, each once."""
         done: set[tuple[Node, Node]] = set()
+        applied: set[frozenset[Node]] = set()
         stack: list[tuple[Node, Node, Rule | None]] = [(a, b, None)]
         while stack:
             a, b, rule = stack.pop()
@@ -205,8 +206,8 @@ class EGraph:
             todo: list[tuple[Node, Node, Rule | None]] = []
             for x, y, reason in self._path(a, b):
                 if isinstance(reason, Rule):
-                    if (x, y) not in done and (y, x) not in done:
-                        done.add((x, y))
+                    if frozenset((x, y)) not in applied:
+                        applied.add(frozenset((x, y)))
                         todo.append((x, y, reason))
                 else:
                     ys = y.inputs[::-1] if reason.crossed else y.inputs
