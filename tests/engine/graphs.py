@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+
 from refold.ir import Dim, Graph, Output, Sym, leaf
 from refold.rules.term import (
     Term,
@@ -37,8 +38,8 @@ from refold.rules.term import (
     var,
 )
 
-N = Sym.named("n", 5)
-T = Sym.named("t", 3)
+N = Sym.named("n", 4096)
+T = Sym.named("t", 64)
 
 
 def x(*shape: Dim, name: str = "x") -> Term:
@@ -119,9 +120,7 @@ ROWS: dict[str, Callable[[], Any]] = {
     "s3-train": lambda: softmax(p("s", 1) * train_bn(lin(x(N, 16), "f", 16, 12), "bn", 12)[0], -1),
     "s4": lambda: sum(apply("sigmoid", lin(x(N, 16), "f", 16, 12)), (-1,)),
     "residual": lambda: residual(x(N, 16), 3, 16),
-    "mlp": lambda: lin(
-        relu(lin(relu(lin(x(N, 16), "a", 16, 12)), "b", 12, 12)), "c", 12, 4
-    ),
+    "mlp": lambda: lin(relu(lin(relu(lin(x(N, 16), "a", 16, 12)), "b", 12, 12)), "c", 12, 4),
     "attention": lambda: attention(x(2, T, 8), 8),
     "linear-attention": lambda: linear(
         linear(x(64, 8, name="q"), x(64, 8, name="k")), turn(x(64, 8, name="v"))
@@ -139,21 +138,15 @@ ROWS: dict[str, Callable[[], Any]] = {
     ),
     "three-dims": lambda: mean(lin(x(N, T, 16), "f", 16, 12), (-2,)),
     "four-dims": lambda: sum(lin(x(2, N, T, 16), "f", 16, 12), (-2, -1)),
-    "tied": lambda: linear(
-        relu(linear(x(N, 16), p("w", 16, 16))), p("w", 16, 16)
-    ),
-    "tied-turned": lambda: linear(
-        relu(linear(x(N, 16), p("w", 12, 16))), turn(p("w", 12, 16))
-    ),
+    "tied": lambda: linear(relu(linear(x(N, 16), p("w", 16, 16))), p("w", 16, 16)),
+    "tied-turned": lambda: linear(relu(linear(x(N, 16), p("w", 12, 16))), turn(p("w", 12, 16))),
     "one-weight-two-inputs": lambda: (
         linear(x(N, 16), p("w", 8, 16)) - linear(x(N, 16, name="y"), p("w", 8, 16))
     ),
     "weight-norm": lambda: weight_norm(x(N, 16)),
     "matmul-form": lambda: sum(linear(x(N, 16), turn(p("w", 16, 12))), (-1,)),
     "bn-before": lambda: lin(eval_bn(x(N, 16), "bn", 16), "f", 16, 12),
-    "bn-between": lambda: lin(
-        relu(eval_bn(lin(x(N, 16), "f", 16, 12), "bn", 12)), "g", 12, 4
-    ),
+    "bn-between": lambda: lin(relu(eval_bn(lin(x(N, 16), "f", 16, 12), "bn", 12)), "g", 12, 4),
     "layer-norm": lambda: norm(lin(x(N, 16), "f", 16, 12), (-1,), "ln", 12),
     "group-norm": lambda: group_norm(x(N, 16)),
     "instance-norm": lambda: norm(x(2, 3, N, 4), (-2, -1), "in", 1),
@@ -161,9 +154,7 @@ ROWS: dict[str, Callable[[], Any]] = {
     "mean-over-batch-and-features": lambda: mean(lin(x(N, 16), "f", 16, 12), (-2, -1)),
     "low-rank": lambda: linear(linear(x(N, 16), p("a", 2, 16)), p("b", 12, 2)),
     "composed": lambda: linear(linear(x(N, 16), p("a", 64, 16)), p("b", 8, 64)),
-    "thin-product-weight": lambda: linear(
-        x(N, 64), linear(p("a", 64, 2), p("b", 64, 2))
-    ),
+    "thin-product-weight": lambda: linear(x(N, 64), linear(p("a", 64, 2), p("b", 64, 2))),
     "two-dynamic": lambda: sum(linear(x(N, 16), x(T, 16, name="y")), (-1,)),
     "dynamic-rows": lambda: sum(linear(x(N, 16), x(T, 16, name="y")), (-2,)),
     "row-scale": lambda: linear(x(N, 16) * x(N, 1, name="m"), p("w", 12, 16)),
@@ -174,13 +165,9 @@ ROWS: dict[str, Callable[[], Any]] = {
     "clamp": lambda: maximum(relu(lin(x(N, 16), "f", 16, 12)), Value(_scalar(-1.0))),
     "relu-of-softmax": lambda: relu(softmax(lin(x(N, 16), "f", 16, 12), -1)),
     "softmax-by-hand": lambda: exp(x(N, 16)) / sum(exp(x(N, 16)), (-1,)),
-    "stable-softmax": lambda: log(
-        softmax(x(N, 16) - max(x(N, 16), (-1,)), -1)
-    ),
+    "stable-softmax": lambda: log(softmax(x(N, 16) - max(x(N, 16), (-1,)), -1)),
     "log-softmax-shift": lambda: log_softmax(x(N, 16) + x(N, 1, name="c"), -1),
-    "permuted-pool": lambda: avg_pool(
-        permute(x(N, 4, 16), (0, 1, 3, 2)), 2, 2, 0, True
-    ),
+    "permuted-pool": lambda: avg_pool(permute(x(N, 4, 16), (0, 1, 3, 2)), 2, 2, 0, True),
     "sliced-features": lambda: cut(lin(x(N, 16), "f", 16, 12), -1, 2, 3),
     "sliced-row": lambda: lin(cut(lin(x(8, 16), "f", 16, 12), -2, 7, 1), "g", 12, 4),
     "expanded": lambda: x(N, 16) + expand(p("b", 16), (1, 1, N, 16)),

@@ -1,6 +1,7 @@
 """A bad declaration fails when it is declared, and says what is wrong."""
 
 import pytest
+
 from refold.rules import Rule, RuleError
 from refold.rules.term import apply, linear, relu, sum
 

@@ -3,6 +3,7 @@
 from collections import Counter
 
 import pytest
+
 from refold.rules import RULES, Rule
 from refold.rules.prove import prove, prove_guard, prove_marks
 

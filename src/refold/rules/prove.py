@@ -174,9 +174,7 @@ def _names(hole: Hole, name: str) -> dict[str, Any]:
     return {"name": name} if hole.parametric else {"name": name, "index": 0}
 
 
-def _attribute(
-    kind: str, base: tuple[int, ...], found: dict[str, Any], draw: random.Random
-) -> Any:
+def _attribute(kind: str, base: tuple[int, ...], found: dict[str, Any], draw: random.Random) -> Any:
     if kind == "axes":
         if any("axes" in k for k in found) and draw.random() < 0.3:
             return next(v for k, v in found.items() if "axes" in k)
