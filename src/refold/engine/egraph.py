@@ -78,12 +78,14 @@ class EGraph:
     def _outside(self, root: Node) -> list[Node]:
         """What of `root` is not yet there, inputs first; parameter terms are not entered."""
         order: list[Node] = []
+        seen: set[Node] = set()
         stack: list[tuple[Node, bool]] = [(root, False)]
         while stack:
             node, ready = stack.pop()
             if ready:
                 order.append(node)
-            elif node not in self.number:
+            elif node not in self.number and node not in seen:
+                seen.add(node)
                 stack.append((node, True))
                 if not is_parametric(node, self._parametric):
                     stack.extend((i, False) for i in reversed(node.inputs))
