@@ -57,7 +57,12 @@ DEVICES: Mapping[str, DeviceModel] = MappingProxyType(
 
 
 def seconds(graph: Graph, device: DeviceModel) -> float:
-    """Predicted seconds of one call."""
+    """Predicted seconds of one call: its work, or its floor and a launch where that is longer."""
+    return max(work(graph, device), floor(graph, device) + device.launch)
+
+
+def work(graph: Graph, device: DeviceModel) -> float:
+    """Seconds of the ops of one call, added up; it tells apart what only memory bounds."""
     memo: dict[Node, bool] = {}
     total = 0.0
     shared: dict[tuple[Node, tuple[int, ...]], float] = {}

@@ -78,12 +78,14 @@ class EGraph:
     def _outside(self, root: Node) -> list[Node]:
         """What of `root` is not yet there, inputs first; parameter terms are not entered."""
         order: list[Node] = []
+        seen: set[Node] = set()
         stack: list[tuple[Node, bool]] = [(root, False)]
         while stack:
             node, ready = stack.pop()
             if ready:
                 order.append(node)
-            elif node not in self.number:
+            elif node not in self.number and node not in seen:
+                seen.add(node)
                 stack.append((node, True))
                 if not is_parametric(node, self._parametric):
                     stack.extend((i, False) for i in reversed(node.inputs))
@@ -193,6 +195,7 @@ class EGraph:
     def proof(self, a: Node, b: Node) -> Iterator[tuple[Node, Node, Rule]]:
         """Rule applications that lead from `a` to `b`, in order, each once."""
         done: set[tuple[Node, Node]] = set()
+        applied: set[frozenset[Node]] = set()
         stack: list[tuple[Node, Node, Rule | None]] = [(a, b, None)]
         while stack:
             a, b, rule = stack.pop()
@@ -205,8 +208,8 @@ class EGraph:
             todo: list[tuple[Node, Node, Rule | None]] = []
             for x, y, reason in self._path(a, b):
                 if isinstance(reason, Rule):
-                    if (x, y) not in done and (y, x) not in done:
-                        done.add((x, y))
+                    if frozenset((x, y)) not in applied:
+                        applied.add(frozenset((x, y)))
                         todo.append((x, y, reason))
                 else:
                     ys = y.inputs[::-1] if reason.crossed else y.inputs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from refold.cost import DeviceModel, seconds
+from refold.cost import DeviceModel, work
 from refold.engine.egraph import EGraph
 from refold.ir import Graph, Node, Output
 from refold.rules import Exact, Rule
@@ -48,7 +48,7 @@ def explain(
 
 
 def _alone(node: Node, device: DeviceModel) -> float:
-    return seconds(Graph((Output(node, node.shape),)), device)
+    return work(Graph((Output(node, node.shape),)), device)
 
 
 def short(node: Node, depth: int) -> str:

@@ -94,7 +94,7 @@ def _cheapest_trees(egraph: EGraph, costs: _Costs) -> Choice:
     """The cheapest node of every class when nothing is shared; ends when no class improves."""
     total: dict[int, float] = {}
     choice: Choice = {}
-    queue = [c for c in sorted(egraph.members)]
+    queue = sorted(egraph.members)
     waiting = set(queue)
     while queue:
         again: dict[int, None] = {}

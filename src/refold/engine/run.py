@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from refold.cost import DeviceModel, seconds
+from refold.cost import DeviceModel, seconds, work
 from refold.engine.egraph import EGraph
 from refold.engine.explain import Step, explain
 from refold.engine.extract import extract
@@ -56,7 +56,7 @@ def optimize(
     again = [_directed(egraph, g, rules) for g in extracted]
     best = graph
     for candidate in (normal, *extracted, *again):
-        if seconds(candidate, device) < seconds(best, device) * (1 - 1e-9):
+        if _cheaper(candidate, best, device):
             best = candidate
     if not strict and not _keeps_inputs(graph, best):
         return optimize(graph, device, strict=True, budget=budget)
@@ -69,6 +69,15 @@ def optimize(
         weakest(used),
         independent(graph, best),
     )
+
+
+def _cheaper(a: Graph, b: Graph, device: DeviceModel) -> bool:
+    """Is `a` predicted faster than `b`, or as fast with less work?"""
+    for price in (seconds, work):
+        new, old = price(a, device), price(b, device)
+        if abs(new - old) > 1e-9 * old:
+            return new < old
+    return False
 
 
 def _directed(egraph: EGraph, graph: Graph, rules: tuple[Rule, ...]) -> Graph:

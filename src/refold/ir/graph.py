@@ -75,6 +75,8 @@ def topological(roots: Iterable[Node]) -> list[Node]:
 def is_parametric(node: Node, memo: dict[Node, bool] | None = None) -> bool:
     """True if `node` is computed from parameters, buffers and constants alone."""
     memo = {} if memo is None else memo
+    if node in memo:
+        return memo[node]
     for n in topological([node]):
         if n in memo:
             continue

@@ -101,7 +101,7 @@ def _scalar(node: Node, inner: list[Interval]) -> Interval:
 
 
 def _div(node: Node, inner: list[Interval]) -> Interval:
-    (a, b), (c, d) = inner
+    (a, b), (c, _) = inner
     if c > 0:
         return (0.0 if a >= 0 else a / c), (0.0 if b <= 0 else b / c)
     if c >= 0:

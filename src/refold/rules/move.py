@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from refold.ir import OPS, Dim, Kind
-from refold.rules.rule import Rule
+from refold.rules.rule import Exact, Rule
 from refold.rules.term import (
     Term,
     apply,
@@ -33,6 +33,10 @@ def _in(s: Term, shape: tuple[Dim, ...]) -> bool:
     return s.shape[-1] in (1, shape[-1])
 
 
+def _exact(op: str) -> Exact:
+    return "bits" if op in _ROUNDED_ONCE else "reals"
+
+
 def _before(order: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
     """The axes of the unpermuted value that a permutation puts at `axes`."""
     return tuple(sorted(order[a] - len(order) for a in axes))
@@ -40,6 +44,14 @@ def _before(order: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
 
 _REDUCE = {"sum": sum, "mean": mean, "max": max, "min": min}
 _UNARY = [r.name for r in OPS.values() if r.kind is Kind.POINTWISE and r.arity == 1 and not r.attrs]
+# The others are rounded as the library's vector code has it, which may treat the last few elements
+# of a row differently: moving an element may change its last bit.
+_ROUNDED_ONCE = {"neg", "abs", "sqrt", "reciprocal", "square", "relu"} | {
+    "floor",
+    "ceil",
+    "round",
+    "trunc",
+}
 _BINARY = ("add", "sub", "mul", "div", "maximum", "minimum")
 
 RESHAPE = (
@@ -109,7 +121,7 @@ RESHAPE = (
             "x @shape",
             lambda x, shape, op=op: apply(op, reshape(x, shape)),
             lambda x, shape, op=op: reshape(apply(op, x), shape),
-            "bits",
+            _exact(op),
             "A function of each element does not see how the elements are arranged.",
         )
         for op in _UNARY
@@ -166,7 +178,7 @@ PERMUTE = (
             "x @order",
             lambda x, order, op=op: apply(op, permute(x, order)),
             lambda x, order, op=op: permute(apply(op, x), order),
-            "bits",
+            _exact(op),
             "A function of each element does not see how the axes are ordered.",
         )
         for op in _UNARY
@@ -243,7 +255,7 @@ EXPAND = (
             "x @shape",
             lambda x, shape, op=op: apply(op, expand(x, shape)),
             lambda x, shape, op=op: expand(apply(op, x), shape),
-            "bits",
+            _exact(op),
             "A function of each element can be taken before the value is spread.",
         )
         for op in _UNARY
@@ -298,7 +310,7 @@ SLICE = (
             "x @axis @start @length",
             lambda x, axis, start, length, op=op: cut(apply(op, x), axis, start, length),
             lambda x, axis, start, length, op=op: apply(op, cut(x, axis, start, length)),
-            "bits",
+            _exact(op),
             "Only the elements that are kept need to be computed.",
         )
         for op in _UNARY

@@ -109,15 +109,6 @@ AFFINE = (
         simplify=_vectors,
     ),
     Rule(
-        "shift-outwards",
-        "x y b!",
-        lambda x, y, b: (x + b) + y,
-        lambda x, y, b: (x + y) + b,
-        "reals",
-        "A shift by a parameter can wait until after a sum.",
-        simplify=False,
-    ),
-    Rule(
         "minus-negative",
         "x y",
         lambda x, y: x + y * -1.0,

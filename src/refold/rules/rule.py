@@ -44,18 +44,20 @@ class Hole:
 class Rule:
     """`lhs` equals `rhs` wherever `where` holds.
 
-    signature: the variables in the order of the lambdas' parameters, e.g. `x[N,K] w[M,K]! s+ @axes`:
+    signature: the variables in the order of the lambdas' parameters, `x[N,K] w[M,K]! s+ @axes`:
         `!` marks a parameter, `+` a value known to be >= 0, `-` one known to be <= 0, `@` an
         attribute.
-    lhs, rhs: the two sides. Each may return a tuple: then all of the left values must be found, and
-        each is replaced by its partner.
-    exact: `bits` (identical), `reals` (equal in real arithmetic), `finite` (equal for finite values).
+    lhs, rhs: the two sides. Each may return a tuple: then all of the left values must be found,
+        and each is replaced by its partner.
+    exact: `bits` (identical), `reals` (equal in real arithmetic, and NaN where the left side is),
+        `finite` (equal for finite values).
     why: one sentence for explanations.
-    where: what must hold for the sides to be equal; it reads shapes, dtypes and attributes. Never a
-        question of profit: that is for the cost model.
+    where: what must hold for the sides to be equal; it reads shapes, dtypes, attributes and
+        bounds. Never a question of profit: that is for the cost model.
     simplify: True where the right side is never worse, so that the directed pass may take it
         without looking back; False for the e-graph alone; a predicate that says when for the
-        directed pass alone: for rules that reorder a chain, where an e-graph would keep every order.
+        directed pass alone: for rules that reorder a chain, where an e-graph would keep every
+        order.
     """
 
     name: str

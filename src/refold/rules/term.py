@@ -191,10 +191,9 @@ def _along(op: str) -> Callable[[Operand, Any], Term]:
     return call
 
 
-exp, log, log1p, expm1, sqrt, rsqrt, reciprocal, square, abs, neg, relu = (
+exp, log, sqrt, rsqrt, reciprocal, square, abs, neg, relu = (
     _pointwise(n)
-    for n in ("exp", "log", "log1p", "expm1", "sqrt", "rsqrt", "reciprocal", "square", "abs")
-    + ("neg", "relu")
+    for n in ("exp", "log", "sqrt", "rsqrt", "reciprocal", "square", "abs", "neg", "relu")
 )
 maximum, minimum, pow, select, cast = (
     _pointwise(n) for n in ("maximum", "minimum", "pow", "where", "cast")

@@ -1,0 +1,288 @@
+"""Prove a rule: run its two sides in float64 on many random instances and compare.
+
+An instance draws a shape for every variable, values for every attribute, and data of one kind:
+normal, shifted, scaled up and down, integers with ties. Instances that the left side's ops do not
+take, or that the guard refuses, are drawn again; a proof that compared too few says so and fails.
+Values known to be >= 0 are drawn so; others are now and then ranges or plain numbers, so that
+guards which ask for bounds are tried as well.
+
+A guard is proved too: without it, some instance must fail. A guard that may be dropped is useless.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from refold.engine.match import allowed, arguments
+from refold.ir import Node, as_scalar, leaf, make
+from refold.ir.evaluate import run
+from refold.rules.rule import Hole, Rule
+from refold.rules.term import Term
+
+F64 = torch.float64
+SIZES = (1, 2, 3, 4, 6)
+DATA: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "normal": lambda t: t,
+    "shifted": lambda t: t + 3,
+    "large": lambda t: t * 10,
+    "small": lambda t: t * 0.1,
+    "ties": torch.round,
+}
+SPECIAL = (float("nan"), float("inf"), float("-inf"), 0.0, -0.0)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An instance on which the two sides differ."""
+
+    rule: str
+    reason: str
+    shapes: dict[str, Any]
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.reason} at {self.shapes}"
+
+
+@dataclass(frozen=True)
+class Instance:
+    """Values for a rule's variables: nodes, and the data of their leaves."""
+
+    found: dict[str, Any]
+    data: dict[Node, torch.Tensor]
+
+
+class ProofError(Exception):
+    """Too few instances satisfy the left side and the guard, so nothing was shown."""
+
+
+def prove(rule: Rule, *, seed: int = 0, instances: int = 25, tries: int = 6000) -> Failure | None:
+    """The first instance that refutes `rule`, or None after `instances` that agree.
+
+    Raises ProofError where fewer can be drawn in `tries` attempts.
+    """
+    draw = random.Random(f"{rule.name} {seed}")
+    compared = 0
+    for _ in range(tries):
+        if compared >= instances:
+            return None
+        instance = _draw(rule, draw)
+        if instance is None or not allowed(rule, instance.found):
+            continue
+        outcome = _compare(rule, instance, draw)
+        if isinstance(outcome, Failure):
+            return outcome
+        compared += outcome
+    raise ProofError(
+        f"{rule.name}: expected {instances} instances, {compared} of {tries} draws satisfy its left"
+        " side and guard; give the variables sizes, or the guard less to ask"
+    )
+
+
+def unguarded(rule: Rule) -> Rule:
+    """The same rule without its guard: a proof of it must fail."""
+    return replace(rule, where=None)
+
+
+def prove_guard(rule: Rule) -> bool:
+    """Does the rule fail without its guard, as it must?"""
+    return rule.where is None or _refuted(unguarded(rule))
+
+
+def prove_marks(rule: Rule) -> bool:
+    """Does the rule fail where a value may have any sign, if it asks for one?"""
+    names = [h.name for h in rule.holes.values() if h.nonnegative or h.nonpositive]
+    return all(_refuted(_unmarked(rule, name)) for name in names)
+
+
+def _unmarked(rule: Rule, name: str) -> Rule:
+    words = [w.rstrip("+-") if w.startswith(name) else w for w in rule.signature.split()]
+    return replace(rule, signature=" ".join(words))
+
+
+def _refuted(rule: Rule) -> bool:
+    for seed in range(8):
+        try:
+            if prove(rule, seed=seed, instances=60) is not None:
+                return True
+        except ProofError:
+            continue
+    return False
+
+
+# --- drawing ------------------------------------------------------------------------------------
+def _draw(rule: Rule, draw: random.Random) -> Instance | None:
+    base = tuple(draw.choice(SIZES) for _ in range(4))
+    letters = {c: draw.choice(SIZES) for h in rule.holes.values() for c in h.dims if c.isalpha()}
+    found: dict[str, Any] = {}
+    data: dict[Node, torch.Tensor] = {}
+    kind = draw.choice(list(DATA))
+    generator = torch.Generator().manual_seed(draw.getrandbits(32))
+    for hole in rule.holes.values():
+        if hole.attribute:
+            found[hole.name] = _attribute(hole.name.rstrip("0123456789"), base, found, draw)
+        else:
+            found[hole.name] = _value(hole, base, letters, kind, data, draw, generator)
+    try:
+        left = _terms(rule.lhs(**arguments(rule, found)))
+        for t in left:
+            run([t.node], data, {}, F64)
+    except (ValueError, RuntimeError, IndexError, TypeError):
+        return None
+    return Instance(found, data)
+
+
+def _value(
+    hole: Hole,
+    base: tuple[int, ...],
+    letters: dict[str, int],
+    kind: str,
+    data: dict[Node, torch.Tensor],
+    draw: random.Random,
+    generator: torch.Generator,
+) -> Node:
+    # a third of the variables have the base shape, the others are of size one here and there
+    whole = draw.random() < 0.34
+    shape = [d if whole or draw.random() < 0.5 else 1 for d in base]
+    for i, letter in enumerate(hole.dims, 4 - len(hole.dims)):
+        if letter.isdigit():
+            shape[i] = int(letter)
+        elif letter != "_":
+            shape[i] = letters[letter]
+    free = not hole.parametric and not hole.dims
+    if free and draw.random() < 0.1:
+        number = draw.choice((-2.0, -1.0, 0.0, 0.5, 1.0, 3.0))
+        if not (hole.nonnegative and number < 0) and not (hole.nonpositive and number > 0):
+            return as_scalar(number, F64)
+    name = f"{hole.name}{len(data)}"
+    node = leaf("param" if hole.parametric else "input", tuple(shape), F64, **_names(hole, name))
+    data[node] = DATA[kind](torch.randn(shape, generator=generator, dtype=F64))
+    if hole.nonnegative:
+        return make("abs", node)
+    if hole.nonpositive:
+        return make("mul", make("abs", node), as_scalar(-1.0, F64))
+    if free and draw.random() < 0.2:
+        return make("add", make("sigmoid", node), as_scalar(draw.choice((-2.0, 0.0, 2.0)), F64))
+    return node
+
+
+def _names(hole: Hole, name: str) -> dict[str, Any]:
+    return {"name": name} if hole.parametric else {"name": name, "index": 0}
+
+
+def _attribute(kind: str, base: tuple[int, ...], found: dict[str, Any], draw: random.Random) -> Any:
+    if kind == "axes":
+        if any("axes" in k for k in found) and draw.random() < 0.3:
+            return next(v for k, v in found.items() if "axes" in k)
+        if "axis" in found and draw.random() < 0.5:
+            return (found["axis"],)
+        return tuple(sorted(draw.sample((-4, -3, -2, -1), draw.choice((1, 1, 1, 2, 2, 3)))))
+    if kind == "axis":
+        return draw.choice((-4, -3, -2, -1, -1))
+    if kind == "shape":
+        return _reshaped(base, found, draw)
+    if kind == "order":
+        return tuple(draw.sample((0, 1, 2, 3), 4))
+    choices: dict[str, tuple[Any, ...]] = {
+        "correction": (0, 0, 1),
+        "start": (0, 1, 2),
+        "length": (1, 2, 3),
+        "size": (1, 2, 3),
+        "stride": (1, 2, 3),
+        "padding": (0, 0, 1),
+        "count_include_pad": (True, False),
+        "slope": (-0.5, -2.0, 0.01, 0.2, 1.5),
+        "alpha": (-1.5, 0.5, 1.0, 1.5),
+        "beta": (1.0, 2.0),
+        "threshold": (20.0,),
+    }
+    return draw.choice(choices[kind])
+
+
+def _reshaped(base: tuple[int, ...], found: dict[str, Any], draw: random.Random) -> Any:
+    """A shape of as many elements as the first value has, or one that it spreads to."""
+    shapes = [v.shape for v in found.values() if isinstance(v, Node)]
+    shape = list(draw.choice(shapes))
+    how = draw.randrange(4)
+    if how == 0:
+        return base
+    if how == 1:
+        return tuple(d if d != 1 or draw.random() < 0.5 else draw.choice(SIZES) for d in shape)
+    sizes = [d for d in shape[:-1] if d != 1]
+    if len(sizes) > 1 and draw.random() < 0.5:
+        sizes = [sizes[0] * sizes[1], *sizes[2:]]
+    draw.shuffle(sizes)
+    rows = ([1] * (3 - len(sizes)) + sizes) if draw.random() < 0.5 else [*sizes, 1, 1, 1][:3]
+    return (*rows, shape[-1]) if how == 2 else (shape[-1], *rows)
+
+
+# --- comparing ----------------------------------------------------------------------------------
+def _compare(rule: Rule, instance: Instance, draw: random.Random) -> Failure | int:
+    """A failure, or 1 where something was compared and 0 where the left side is all NaN."""
+    shapes = {
+        k: (v.op if v.op == "scalar" else v.shape) if isinstance(v, Node) else v
+        for k, v in instance.found.items()
+    }
+    left = [t.node for t in _terms(rule.lhs(**arguments(rule, instance.found)))]
+    try:
+        right = [t.node for t in _terms(rule.rhs(**arguments(rule, instance.found)))]
+        if [n.shape for n in left] != [n.shape for n in right]:
+            return Failure(rule.name, "the sides have different shapes", shapes)
+        done = run([*left, *right], instance.data, {}, F64)
+    except (ValueError, RuntimeError, IndexError, TypeError) as error:
+        return Failure(rule.name, f"the right side does not exist: {error}", shapes)
+    compared = 0
+    for a, b in zip(left, right, strict=True):
+        reason = _differ(rule, done[a].expand(a.shape), done[b].expand(b.shape), finite=True)
+        if reason:
+            return Failure(rule.name, reason, shapes)
+        compared |= int(bool(done[a].isfinite().any()))
+    reason = _special(rule, instance, left, right, draw)
+    return Failure(rule.name, reason, shapes) if reason else compared
+
+
+def _special(
+    rule: Rule, instance: Instance, left: list[Node], right: list[Node], draw: random.Random
+) -> str:
+    """NaN and infinities: `bits` must be bitwise, `reals` must be NaN where the left side is."""
+    if rule.exact == "finite" or not instance.data:
+        return ""
+    # sums of infinities of both signs depend on their order, so `reals` is tried with NaN alone
+    values = SPECIAL if rule.exact == "bits" else SPECIAL[:1]
+    data = {}
+    for node, tensor in instance.data.items():
+        mask = torch.tensor([draw.random() < 0.2 for _ in range(tensor.numel())])
+        special = torch.tensor([draw.choice(values) for _ in range(tensor.numel())], dtype=F64)
+        data[node] = torch.where(mask, special, tensor.flatten()).reshape(tensor.shape)
+    done = run([*left, *right], data, {}, F64)
+    for a, b in zip(left, right, strict=True):
+        x, y = done[a], done[b]
+        if rule.exact == "bits":
+            reason = _differ(rule, x, y, finite=False)
+        else:
+            reason = "NaN is lost" if (x.isnan() & ~y.isnan()).any() else ""
+        if reason:
+            return reason
+    return ""
+
+
+def _differ(rule: Rule, x: torch.Tensor, y: torch.Tensor, *, finite: bool) -> str:
+    if rule.exact == "bits":
+        same = (x == y) | (x.isnan() & y.isnan())
+        return "" if bool(same.all()) else "bits differ"
+    # where the left side is no number nothing is promised but that the right side is none either
+    known = x.isfinite()
+    scale = x[known].abs().max().item() if known.any() else 0.0
+    close = ((x - y).abs() <= 1e-9 * (1 + scale))[known]
+    return "" if bool(close.all()) else "values differ"
+
+
+def _terms(made: Term | tuple[Term, ...]) -> tuple[Term, ...]:
+    return made if isinstance(made, tuple) else (made,)
+
+
+__all__ = ["Failure", "ProofError", "prove", "prove_guard", "prove_marks", "unguarded"]

@@ -1,0 +1,153 @@
+"""optimize() on whole graphs: same values, never dearer, and what the known systems become."""
+
+import pytest
+import torch
+
+from refold.cost import DEVICES, floor, seconds
+from refold.engine import Optimized, optimize
+from refold.ir import Graph
+from refold.ir.evaluate import evaluate
+from refold.ir.graph import render
+
+from .graphs import EMPTY, ROWS, N, data, graph
+
+H200 = DEVICES["cuda:sm_90"]
+ALL = {**ROWS, **EMPTY}
+
+
+def ops(g: Graph) -> list[str]:
+    """The ops that a call computes: what parameters alone decide is folded."""
+    from refold.ir.graph import is_parametric
+
+    return [n.op for n in g.nodes() if n.inputs and not is_parametric(n)]
+
+
+def check_equal(before: Graph, after: Graph) -> None:
+    for sizes in ({"n": 2, "t": 2}, {"n": 7, "t": 4}):
+        values = data(before, sizes)
+        old = evaluate(before, values, sizes, torch.float64)
+        new = evaluate(after, values, sizes, torch.float64)
+        for a, b in zip(old, new, strict=True):
+            torch.testing.assert_close(b, a, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda:sm_90"])
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("name", ALL)
+def test_same_values_and_never_dearer(name: str, strict: bool, device: str) -> None:
+    g = graph(ALL[name]())
+    done = optimize(g, DEVICES[device], strict=strict)
+    check_equal(g, done.graph)
+    assert done.cost_after <= done.cost_before
+    assert done.cost_after == seconds(done.graph, DEVICES[device])
+    assert done.cost_after >= floor(done.graph, DEVICES[device])
+    assert not (strict and done.label == "finite")
+    if done.graph != g:
+        assert done.steps
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_nothing_is_called_independent(name: str) -> None:
+    assert optimize(graph(ROWS[name]()), H200).independent_outputs == ()
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_independent_outputs_are_reported(name: str) -> None:
+    done = optimize(graph(EMPTY[name]()), H200)
+    assert done.independent_outputs == (0,)
+    assert done.label == "finite"
+    assert "input" not in {n.op for n in done.graph.nodes()}
+    assert optimize(graph(EMPTY[name]()), H200, strict=True).independent_outputs == ()
+
+
+def test_an_output_that_would_forget_one_input_keeps_it() -> None:
+    from .graphs import x
+
+    y = x(N, 16, name="y")
+    g = graph((x(N, 16) - x(N, 16)) + y)
+    done = optimize(g, H200)
+    values = data(g, {"n": 3})
+    values["x"][0, 0, 0, 0] = float("nan")
+    assert evaluate(done.graph, values, {"n": 3})[0].isnan().any()
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_NaN_inputs_give_NaN(name: str) -> None:
+    g = graph(ROWS[name]())
+    done = optimize(g, H200)
+    sizes = {"n": 3, "t": 2}
+    values = data(g, sizes)
+    for key, value in values.items():
+        if key in ("x", "y", "q", "k"):
+            value.view(-1)[1] = float("nan")
+    old = evaluate(g, values, sizes, torch.float64)
+    new = evaluate(done.graph, values, sizes, torch.float64)
+    for a, b in zip(old, new, strict=True):
+        assert b.isnan().any() == a.isnan().any()
+
+
+def opt(name: str) -> Optimized:
+    return optimize(graph(ROWS[name]()), H200)
+
+
+def test_s0_is_one_matvec() -> None:
+    assert ops(opt("s0").graph) == ["linear", "add"]
+
+
+def test_s1_is_a_pooled_product() -> None:
+    done = opt("s1")
+    assert ops(done.graph) == ["linear", "add", "gelu", "max", "mul"]
+    product = next(n for n in done.graph.nodes() if n.op == "linear")
+    assert product.shape[-1] == 4
+
+
+def test_s2_in_eval_mode_is_one_scale_and_one_shift() -> None:
+    assert ops(opt("s2").graph) in (["linear", "mul", "add"], ["linear", "add"])
+
+
+def test_s2_in_train_mode_takes_statistics_of_the_bare_product() -> None:
+    g = opt("s2-train").graph
+    for node in g.nodes():
+        if node.op in ("mean", "var"):
+            assert node.inputs[0].op == "linear"
+    full = [n for n in g.nodes() if n.inputs and n.shape == (1, 1, N, 12)]
+    assert len(full) == 4  # the product, centred, scaled, shifted
+
+
+def test_s3_in_train_mode_ignores_the_bias() -> None:
+    text = render(opt("s3-train").graph)
+    assert "f.b" not in text
+
+
+def test_s4_is_left_alone() -> None:
+    assert opt("s4").graph == graph(ROWS["s4"]())
+
+
+def test_linear_maps_compose_only_where_that_pays() -> None:
+    assert ops(opt("composed").graph) == ["linear"]
+    assert ops(opt("thin-product-weight").graph).count("linear") in (1, 2)
+    assert ops(opt("linear-attention").graph).count("linear") == 2
+
+
+def test_a_product_that_is_needed_anyway_is_not_computed_twice() -> None:
+    assert ops(opt("sum-and-value").graph).count("linear") == 1
+
+
+def test_batch_norm_before_a_linear_map_is_folded() -> None:
+    assert ops(opt("bn-before").graph) == ["linear", "add"]
+
+
+@pytest.mark.parametrize("name", ["s1", "s2-train", "residual", "attention"])
+def test_same_graph_same_answer(name: str) -> None:
+    first, second = opt(name), opt(name)
+    assert first.graph == second.graph
+    assert first.steps == second.steps
+
+
+def test_steps_say_what_and_why() -> None:
+    steps = {s.rule: s for s in opt("s1").steps}
+    pool = steps["pool-through-linear"]
+    assert pool.label == "reals"
+    assert pool.before.startswith("avg_pool(linear(x, f.w)")
+    assert pool.why.endswith(".")
+    assert str(pool).startswith("pool-through-linear (reals): avg_pool(")

@@ -1,0 +1,46 @@
+"""Every row of the tables is proved, and so is every guard; false rules are refuted."""
+
+from collections import Counter
+
+import pytest
+
+from refold.rules import RULES, Rule
+from refold.rules.prove import prove, prove_guard, prove_marks
+
+from .false_rules import FALSE
+
+pytestmark = pytest.mark.filterwarnings("ignore:var\\(\\). degrees of freedom")
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda r: r.name)
+def test_sides_are_equal(rule: Rule) -> None:
+    failure = prove(rule)
+    assert failure is None, str(failure)
+
+
+@pytest.mark.parametrize("rule", [r for r in RULES if r.where], ids=lambda r: r.name)
+def test_guard_is_needed(rule: Rule) -> None:
+    assert prove_guard(rule), f"{rule.name} holds without its guard: drop the guard"
+
+
+MARKED = [r for r in RULES if any(h.nonnegative or h.nonpositive for h in r.holes.values())]
+
+
+@pytest.mark.parametrize("rule", MARKED, ids=lambda r: r.name)
+def test_sign_is_needed(rule: Rule) -> None:
+    assert prove_marks(rule), f"{rule.name} holds for any sign: drop the mark"
+
+
+@pytest.mark.parametrize("rule", FALSE, ids=lambda r: r.name)
+def test_false_rule_is_refuted(rule: Rule) -> None:
+    assert prove(rule, instances=60) is not None
+
+
+def test_names_are_unique() -> None:
+    assert [n for n, k in Counter(r.name for r in RULES).items() if k > 1] == []
+
+
+def test_tables_are_not_empty() -> None:
+    assert len(RULES) > 300
+    assert len(MARKED) > 5
+    assert len(FALSE) > 20
