@@ -20,9 +20,7 @@ def run(session: Session) -> Iterator[Failure]:
         raise Skip("no floating inputs")
     session.call(first, slot="x")
     session.worker().request("write", slot="x", inputs=second)
-    yield from session.check(
-        "same storage, new values", second, Status.CHEATS, slot="x", put=False
-    )
+    yield from session.check("same storage, new values", second, Status.CHEATS, slot="x", put=False)
     yield from session.check("same values, new storage", second, Status.CHEATS, slot="z")
     session.call(first, slot="x", put=True)
     for case, edited in edits(first, session.seed, session.quick):

@@ -32,9 +32,7 @@ def run(session: Session) -> Iterator[Failure]:
             f"expected {len(expected)} tensors, came {len(came)}",
         )
         return
-    for i, (meta, tensor, stride) in enumerate(
-        zip(came, expected, truth.eager.meta, strict=True)
-    ):
+    for i, (meta, tensor, stride) in enumerate(zip(came, expected, truth.eager.meta, strict=True)):
         if meta["class"] not in {"torch.Tensor"}:
             yield session.fail(
                 Status.CHEATS,
