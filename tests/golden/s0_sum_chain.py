@@ -5,13 +5,16 @@
 #   1. sum-of-shifted (reals): sum((linear(x, linear.weight) + linear.bias), axes=-1) ->
 #      (sum(linear(x, linear.weight), axes=-1) + sum(linear.bias, axes=-1)). The sum of shifted
 #      values is their sum plus the sum of the shifts.
-#   2. max-of-one (bits): max((linear(x, ..) + sum(linear.bias, axes=-1)), axes=-1) -> (linear(x,
+#   2. sum-through-linear (reals): sum(linear(x, linear.weight), axes=-1) -> linear(x,
+#      sum(linear.weight, axes=-2)). The sum over all output features is one product with the sum
+#      of the weight's rows.
+#   3. max-of-one (bits): max((linear(x, ..) + sum(linear.bias, axes=-1)), axes=-1) -> (linear(x,
 #      sum(linear.weight, axes=-2)) + sum(linear.bias, axes=-1)). The max over a single element is
 #      that element.
-#   3. mean-of-one (bits): (linear(x, sum(linear.weight, axes=-2)) + sum(linear.bias, axes=-1)) ->
+#   4. mean-of-one (bits): (linear(x, sum(linear.weight, axes=-2)) + sum(linear.bias, axes=-1)) ->
 #      mean((linear(x, ..) + sum(linear.bias, axes=-1)), axes=-1). The mean over a single element
 #      is that element.
-#   4. logsumexp-of-one (bits): logsumexp((linear(x, ..) + sum(linear.bias, axes=-1)), axes=-1) ->
+#   5. logsumexp-of-one (bits): logsumexp((linear(x, ..) + sum(linear.bias, axes=-1)), axes=-1) ->
 #      (linear(x, sum(linear.weight, axes=-2)) + sum(linear.bias, axes=-1)). The logsumexp over a
 #      single element is that element.
 #
@@ -50,7 +53,6 @@ def get_inputs():
 
 def get_init_inputs():
     return [in_features, out_features]
-
 
 # ----------------------------------------------------------------------------------------------
 # The kernels: compiled once at the first import, then found in PyTorch's extension cache.
@@ -157,7 +159,6 @@ def _refold_build():
 
 _refold_kernels, _refold_problem = _refold_build()
 
-
 # ----------------------------------------------------------------------------------------------
 # Folded parameters: computed from parameters alone, in float64, rounded once.
 # ----------------------------------------------------------------------------------------------
@@ -184,9 +185,7 @@ class _RefoldCache:
         """Recompute the values whose sources changed. A recipe is (function, source indices)."""
         stamps = tuple((t._version, t.data_ptr()) for t in sources)
         same = [
-            len(self.sources) == len(sources)
-            and self.sources[i] is t
-            and self.stamps[i] == stamps[i]
+            len(self.sources) == len(sources) and self.sources[i] is t and self.stamps[i] == stamps[i]
             for i, t in enumerate(sources)
         ]
         values = []
@@ -218,8 +217,8 @@ def _refold_fold1(linear_bias):
 
 
 _REFOLD_MODULES = (
-    ("", "", (), ()),
-    ("linear", "Linear", ("in_features", "out_features"), (96, 128)),
+    ('', '', (), ()),
+    ('linear', 'Linear', ('in_features', 'out_features'), (96, 128)),
 )
 
 
@@ -290,7 +289,7 @@ class ModelNew(Model):
         try:
             if type(x) is not torch.Tensor or x.layout is not torch.strided:
                 return "x is not a plain dense tensor"
-            if x.dtype is not torch.float32 or x.device.type != "cpu":
+            if x.dtype is not torch.float32 or x.device.type != 'cpu':
                 return f"x is {x.dtype} on {x.device}, not torch.float32 on cpu"
             if x.dim() != 2 or x.shape[1] != 96:
                 return f"x has the shape {tuple(x.shape)}, not [n, 96]"
@@ -305,11 +304,10 @@ class ModelNew(Model):
         difference = _refold_difference(self)
         if difference is not None:
             return difference
-        sources = (
-            self.linear.weight,
-            self.linear.bias,
-        )
-        if torch.is_grad_enabled() and (x.requires_grad or any([t.requires_grad for t in sources])):
+        sources = (self.linear.weight, self.linear.bias, )
+        if torch.is_grad_enabled() and (x.requires_grad or any(
+            [t.requires_grad for t in sources]
+        )):
             return "gradients are wanted"
         caches = self.__dict__.setdefault("_refold_caches", {})
         cache = caches.get("both")
@@ -340,7 +338,5 @@ class ModelNew(Model):
         n0 = x.shape[0]
         x = x.contiguous()
         add1 = torch.empty((n0, 1), dtype=torch.float32, device=x.device)
-        _refold_kernels.rows0(
-            x.data_ptr(), folded0.data_ptr(), folded1.data_ptr(), add1.data_ptr(), n0, 96
-        )
+        _refold_kernels.rows0(x.data_ptr(), folded0.data_ptr(), folded1.data_ptr(), add1.data_ptr(), n0, 96)
         return add1

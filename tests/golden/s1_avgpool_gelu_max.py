@@ -8,13 +8,16 @@
 #   2. pool-of-shifted (reals): avg_pool((linear(x, matmul.weight) + matmul.bias), size=16) ->
 #      (avg_pool(linear(x, matmul.weight), size=16) + avg_pool(matmul.bias, size=16)). Pooling
 #      shifted values is pooling the values and the shifts.
-#   3. reshape-of-reshape (bits): reshape(reshape((.. + ..), shape=1,s0,1,8), shape=1,1,s0,8) ->
+#   3. pool-through-linear (reals): avg_pool(linear(x, matmul.weight), size=16) -> linear(x,
+#      permute(avg_pool(.., size=16))). Pooling over output features is the same pooling of the
+#      weight's rows.
+#   4. reshape-of-reshape (bits): reshape(reshape((.. + ..), shape=1,s0,1,8), shape=1,1,s0,8) ->
 #      reshape((linear(x, ..) + avg_pool(matmul.bias, size=16)), shape=1,1,s0,8). Only the last of
 #      two reshapes counts.
-#   4. reshape-to-itself (bits): reshape((linear(x, ..) + avg_pool(matmul.bias, size=16)),
+#   5. reshape-to-itself (bits): reshape((linear(x, ..) + avg_pool(matmul.bias, size=16)),
 #      shape=1,1,s0,8) -> (linear(x, permute(..)) + avg_pool(matmul.bias, size=16)). The shape is
 #      already this one.
-#   5. max-of-positively-scaled (reals): max((gelu(..) * 2), axes=-1) -> (max(gelu(..), axes=-1) *
+#   6. max-of-positively-scaled (reals): max((gelu(..) * 2), axes=-1) -> (max(gelu(..), axes=-1) *
 #      2). A factor that is not negative does not change which value is the max.
 #
 # The file needs PyTorch and a compiler, nothing else. Model and what it uses stand first, unchanged,
@@ -56,7 +59,6 @@ def get_inputs():
 
 def get_init_inputs():
     return [in_features, out_features, pool_kernel_size, scale_factor]
-
 
 # ----------------------------------------------------------------------------------------------
 # The kernels: compiled once at the first import, then found in PyTorch's extension cache.
@@ -161,7 +163,6 @@ def _refold_build():
 
 _refold_kernels, _refold_problem = _refold_build()
 
-
 # ----------------------------------------------------------------------------------------------
 # Folded parameters: computed from parameters alone, in float64, rounded once.
 # ----------------------------------------------------------------------------------------------
@@ -188,9 +189,7 @@ class _RefoldCache:
         """Recompute the values whose sources changed. A recipe is (function, source indices)."""
         stamps = tuple((t._version, t.data_ptr()) for t in sources)
         same = [
-            len(self.sources) == len(sources)
-            and self.sources[i] is t
-            and self.stamps[i] == stamps[i]
+            len(self.sources) == len(sources) and self.sources[i] is t and self.stamps[i] == stamps[i]
             for i, t in enumerate(sources)
         ]
         values = []
@@ -213,9 +212,7 @@ def _refold_fold0(matmul_weight):
     """permute(avg_pool(permute(matmul.weight))), of shape [8, 96]."""
     matmul_weight_64 = matmul_weight.double()
     t1 = matmul_weight_64.mT
-    t2 = torch.nn.functional.avg_pool1d(t1.flatten(0, -2), 16, 16, 0, False, True).unflatten(
-        0, t1.shape[:-1]
-    )
+    t2 = torch.nn.functional.avg_pool1d(t1.flatten(0, -2), 16, 16, 0, False, True).unflatten(0, t1.shape[:-1])
     t3 = t2.mT
     return t3.to(torch.float32).reshape((8, 96)).contiguous()
 
@@ -223,21 +220,14 @@ def _refold_fold0(matmul_weight):
 def _refold_fold1(matmul_bias):
     """avg_pool(matmul.bias), of shape [8]."""
     matmul_bias_64 = matmul_bias.double()
-    t1 = torch.nn.functional.avg_pool1d(
-        matmul_bias_64.reshape((1, 128)).flatten(0, -2), 16, 16, 0, False, True
-    ).unflatten(0, matmul_bias_64.reshape((1, 128)).shape[:-1])
+    t1 = torch.nn.functional.avg_pool1d(matmul_bias_64.reshape((1, 128)).flatten(0, -2), 16, 16, 0, False, True).unflatten(0, matmul_bias_64.reshape((1, 128)).shape[:-1])
     return t1.to(torch.float32).reshape((8,)).contiguous()
 
 
 _REFOLD_MODULES = (
-    ("", "", ("scale_factor",), (2.0,)),
-    ("matmul", "Linear", ("in_features", "out_features"), (96, 128)),
-    (
-        "avg_pool",
-        "AvgPool1d",
-        ("ceil_mode", "count_include_pad", "kernel_size", "padding", "stride"),
-        (False, True, (16,), (0,), (16,)),
-    ),
+    ('', '', ('scale_factor',), (2.0,)),
+    ('matmul', 'Linear', ('in_features', 'out_features'), (96, 128)),
+    ('avg_pool', 'AvgPool1d', ('ceil_mode', 'count_include_pad', 'kernel_size', 'padding', 'stride'), (False, True, (16,), (0,), (16,))),
 )
 
 
@@ -308,7 +298,7 @@ class ModelNew(Model):
         try:
             if type(x) is not torch.Tensor or x.layout is not torch.strided:
                 return "x is not a plain dense tensor"
-            if x.dtype is not torch.float32 or x.device.type != "cpu":
+            if x.dtype is not torch.float32 or x.device.type != 'cpu':
                 return f"x is {x.dtype} on {x.device}, not torch.float32 on cpu"
             if x.dim() != 2 or x.shape[1] != 96:
                 return f"x has the shape {tuple(x.shape)}, not [n, 96]"
@@ -323,11 +313,10 @@ class ModelNew(Model):
         difference = _refold_difference(self)
         if difference is not None:
             return difference
-        sources = (
-            self.matmul.weight,
-            self.matmul.bias,
-        )
-        if torch.is_grad_enabled() and (x.requires_grad or any([t.requires_grad for t in sources])):
+        sources = (self.matmul.weight, self.matmul.bias, )
+        if torch.is_grad_enabled() and (x.requires_grad or any(
+            [t.requires_grad for t in sources]
+        )):
             return "gradients are wanted"
         caches = self.__dict__.setdefault("_refold_caches", {})
         cache = caches.get("both")
@@ -358,8 +347,6 @@ class ModelNew(Model):
         n0 = x.shape[0]
         x = x.contiguous()
         mul1 = torch.empty((n0, 1), dtype=torch.float32, device=x.device)
-        _refold_kernels.matmul0(
-            x.data_ptr(), folded0.data_ptr(), folded1.data_ptr(), mul1.data_ptr(), n0, 8, 96
-        )
+        _refold_kernels.matmul0(x.data_ptr(), folded0.data_ptr(), folded1.data_ptr(), mul1.data_ptr(), n0, 8, 96)
         reshape1 = mul1.reshape((n0,))
         return reshape1

@@ -2,48 +2,65 @@
 #
 # The original is s2_scale_batchnorm.py.
 # In train mode (equal for finite values):
-#   1. mean-of-shifted (reals): mean(((.. * scale) + (gemm.bias * scale)), axes=-2) -> (mean((.. *
+#   1. scale-of-shifted (reals): ((linear(x, gemm.weight) + gemm.bias) * scale) -> ((linear(x,
+#      gemm.weight) * scale) + (gemm.bias * scale)). A scale of a shifted value is a shift of the
+#      scaled value.
+#   2. mean-of-shifted (reals): mean(((.. * scale) + (gemm.bias * scale)), axes=-2) -> (mean((.. *
 #      scale), axes=-2) + mean((gemm.bias * scale), axes=-2)). The mean of shifted values is their
 #      mean plus the mean of the shifts.
-#   2. equal-shifts-cancel (finite): (((.. * scale) + (gemm.bias * scale)) - ((.. * scale) +
+#   3. mean-of-scaled (reals): mean((linear(x, gemm.weight) * scale), axes=-2) -> (mean(linear(x,
+#      gemm.weight), axes=-2) * scale). The mean of values scaled alike is their mean, scaled.
+#   4. mean-of-one (bits): mean((gemm.bias * scale), axes=-2) -> (gemm.bias * scale). The mean
+#      over a single element is that element.
+#   5. equal-shifts-cancel (finite): (((.. * scale) + (gemm.bias * scale)) - ((.. * scale) +
 #      (gemm.bias * scale))) -> ((linear(x, gemm.weight) * scale) - (mean(.., axes=-2) * scale)).
 #      What is added to both sides of a difference cancels: statistics ignore a bias.
-#   3. common-factor (reals): ((linear(x, gemm.weight) * scale) - (mean(.., axes=-2) * scale)) ->
+#   6. common-factor (reals): ((linear(x, gemm.weight) * scale) - (mean(.., axes=-2) * scale)) ->
 #      ((linear(x, gemm.weight) - mean(.., axes=-2)) * scale). A factor of both sides of a
 #      difference is a factor of the difference.
-#   4. variance-ignores-shift (finite): var(((.. * scale) + (gemm.bias * scale)), axes=-2) ->
+#   7. variance-ignores-shift (finite): var(((.. * scale) + (gemm.bias * scale)), axes=-2) ->
 #      var((linear(x, gemm.weight) * scale), axes=-2). A shift that is the same for all values
 #      does not change how they vary.
-#   5. variance-of-scaled (reals): var((linear(x, gemm.weight) * scale), axes=-2) ->
+#   8. variance-of-scaled (reals): var((linear(x, gemm.weight) * scale), axes=-2) ->
 #      (var(linear(x, gemm.weight), axes=-2) * square(scale)). A factor that is the same for all
 #      values enters their variance squared.
-#   6. vectors-first (reals): (((.. - ..) * scale) * rsqrt((.. + 1e-05))) -> ((linear(x,
+#   9. vectors-first (reals): (((.. - ..) * scale) * rsqrt((.. + 1e-05))) -> ((linear(x,
 #      gemm.weight) - mean(.., axes=-2)) * (scale * rsqrt(..))). Factors smaller than the value
 #      are multiplied with each other first.
-#   7. vectors-first (reals): (((.. - ..) * (scale * ..)) * bn.weight) -> ((linear(x, gemm.weight)
-#      - mean(.., axes=-2)) * ((scale * ..) * bn.weight)). Factors smaller than the value are
-#      multiplied with each other first.
-#   8. mean-of-scaled (reals): mean(((.. + gemm.bias) * scale), axes=-2) -> (mean((.. +
+#   10. vectors-first (reals): (((.. - ..) * (scale * ..)) * bn.weight) -> ((linear(x,
+#      gemm.weight) - mean(.., axes=-2)) * ((scale * ..) * bn.weight)). Factors smaller than the
+#      value are multiplied with each other first.
+#   11. mean-of-scaled (reals): mean(((.. + gemm.bias) * scale), axes=-2) -> (mean((.. +
 #      gemm.bias), axes=-2) * scale). The mean of values scaled alike is their mean, scaled.
-#   9. variance-ignores-shift (finite): var(((.. * scale) + (gemm.bias * scale)), axes=-2) ->
+#   12. mean-of-shifted (reals): mean((linear(x, gemm.weight) + gemm.bias), axes=-2) ->
+#      (mean(linear(x, gemm.weight), axes=-2) + gemm.bias). The mean of shifted values is their
+#      mean plus the mean of the shifts.
+#   13. variance-ignores-shift (finite): var(((.. * scale) + (gemm.bias * scale)), axes=-2) ->
 #      var((linear(x, gemm.weight) * scale), axes=-2). A shift that is the same for all values
 #      does not change how they vary.
-#   10. variance-of-scaled (reals): var((linear(x, gemm.weight) * scale), axes=-2) ->
+#   14. variance-of-scaled (reals): var((linear(x, gemm.weight) * scale), axes=-2) ->
 #      (var(linear(x, gemm.weight), axes=-2) * square(scale)). A factor that is the same for all
 #      values enters their variance squared.
 # In eval mode (equal in the reals: sums and products are taken in another order):
-#   1. minus-parameter (bits): (((.. * scale) + (gemm.bias * scale)) - bn.running_mean) -> (((.. *
+#   1. scale-of-shifted (reals): ((linear(x, gemm.weight) + gemm.bias) * scale) -> ((linear(x,
+#      gemm.weight) * scale) + (gemm.bias * scale)). A scale of a shifted value is a shift of the
+#      scaled value.
+#   2. minus-parameter (bits): (((.. * scale) + (gemm.bias * scale)) - bn.running_mean) -> (((.. *
 #      scale) + (gemm.bias * scale)) + neg(bn.running_mean)). To subtract a parameter is to add
 #      its negative.
-#   2. shifts-meet (reals): (((.. * scale) + (gemm.bias * scale)) + neg(bn.running_mean)) ->
+#   3. shifts-meet (reals): (((.. * scale) + (gemm.bias * scale)) + neg(bn.running_mean)) ->
 #      ((linear(x, gemm.weight) * scale) + ((gemm.bias * scale) + neg(bn.running_mean))). Two
 #      shifts after each other are one.
-#   3. scale-of-shifted (reals): (((.. * scale) + (.. + ..)) * rsqrt((bn.running_var + 1e-05))) ->
+#   4. scale-of-shifted (reals): (((.. * scale) + (.. + ..)) * rsqrt((bn.running_var + 1e-05))) ->
 #      (((.. * scale) * rsqrt(..)) + ((.. + ..) * rsqrt(..))). A scale of a shifted value is a
 #      shift of the scaled value.
-#   4. scale-of-shifted (reals): (((.. * ..) + (.. * ..)) * bn.weight) -> (((.. * ..) * bn.weight)
+#   5. scales-meet (reals): ((linear(x, gemm.weight) * scale) * rsqrt((bn.running_var + 1e-05)))
+#      -> (linear(x, gemm.weight) * (scale * rsqrt(..))). Two scales after each other are one.
+#   6. scale-of-shifted (reals): (((.. * ..) + (.. * ..)) * bn.weight) -> (((.. * ..) * bn.weight)
 #      + ((.. * ..) * bn.weight)). A scale of a shifted value is a shift of the scaled value.
-#   5. shifts-meet (reals): (((.. * ..) + (.. * bn.weight)) + bn.bias) -> ((linear(x, gemm.weight)
+#   7. scales-meet (reals): ((linear(x, gemm.weight) * (scale * ..)) * bn.weight) -> (linear(x,
+#      gemm.weight) * ((scale * ..) * bn.weight)). Two scales after each other are one.
+#   8. shifts-meet (reals): (((.. * ..) + (.. * bn.weight)) + bn.bias) -> ((linear(x, gemm.weight)
 #      * (.. * bn.weight)) + ((.. * bn.weight) + bn.bias)). Two shifts after each other are one.
 #
 # The file needs PyTorch and a compiler, nothing else. Model and what it uses stand first, unchanged,
@@ -78,7 +95,6 @@ def get_inputs():
 
 def get_init_inputs():
     return [in_features, out_features]
-
 
 # ----------------------------------------------------------------------------------------------
 # The kernels: compiled once at the first import, then found in PyTorch's extension cache.
@@ -345,7 +361,6 @@ def _refold_build():
 
 _refold_kernels, _refold_problem = _refold_build()
 
-
 # ----------------------------------------------------------------------------------------------
 # Folded parameters: computed from parameters alone, in float64, rounded once.
 # ----------------------------------------------------------------------------------------------
@@ -372,9 +387,7 @@ class _RefoldCache:
         """Recompute the values whose sources changed. A recipe is (function, source indices)."""
         stamps = tuple((t._version, t.data_ptr()) for t in sources)
         same = [
-            len(self.sources) == len(sources)
-            and self.sources[i] is t
-            and self.stamps[i] == stamps[i]
+            len(self.sources) == len(sources) and self.sources[i] is t and self.stamps[i] == stamps[i]
             for i, t in enumerate(sources)
         ]
         values = []
@@ -404,11 +417,11 @@ def _refold_fold1(scale, bn_running_var, bn_weight):
     """((scale * rsqrt((bn.running_var + 1e-05))) * bn.weight), of shape [128]."""
     scale_64 = scale.double()
     bn_running_var_64 = bn_running_var.double()
-    t2 = bn_running_var_64 + 1e-05
+    t2 = (bn_running_var_64 + 1e-05)
     t3 = t2.rsqrt()
-    t4 = scale_64 * t3
+    t4 = (scale_64 * t3)
     bn_weight_64 = bn_weight.double()
-    t6 = t4 * bn_weight_64
+    t6 = (t4 * bn_weight_64)
     return t6.to(torch.float32).reshape((128,)).contiguous()
 
 
@@ -416,30 +429,25 @@ def _refold_fold2(gemm_bias, scale, bn_running_mean, bn_running_var, bn_weight, 
     """((((... + ...) * rsqrt(...)) * bn.weight) + bn.bias), of shape [128]."""
     gemm_bias_64 = gemm_bias.double()
     scale_64 = scale.double()
-    t2 = gemm_bias_64 * scale_64
+    t2 = (gemm_bias_64 * scale_64)
     bn_running_mean_64 = bn_running_mean.double()
     t4 = -bn_running_mean_64
-    t5 = t2 + t4
+    t5 = (t2 + t4)
     bn_running_var_64 = bn_running_var.double()
-    t7 = bn_running_var_64 + 1e-05
+    t7 = (bn_running_var_64 + 1e-05)
     t8 = t7.rsqrt()
-    t9 = t5 * t8
+    t9 = (t5 * t8)
     bn_weight_64 = bn_weight.double()
-    t11 = t9 * bn_weight_64
+    t11 = (t9 * bn_weight_64)
     bn_bias_64 = bn_bias.double()
-    t13 = t11 + bn_bias_64
+    t13 = (t11 + bn_bias_64)
     return t13.to(torch.float32).reshape((128,)).contiguous()
 
 
 _REFOLD_MODULES = (
-    ("", "", (), ()),
-    ("gemm", "Linear", ("in_features", "out_features"), (96, 128)),
-    (
-        "bn",
-        "BatchNorm1d",
-        ("affine", "eps", "momentum", "num_features", "track_running_stats"),
-        (True, 1e-05, 0.1, 128, True),
-    ),
+    ('', '', (), ()),
+    ('gemm', 'Linear', ('in_features', 'out_features'), (96, 128)),
+    ('bn', 'BatchNorm1d', ('affine', 'eps', 'momentum', 'num_features', 'track_running_stats'), (True, 1e-05, 0.1, 128, True)),
 )
 
 
@@ -515,7 +523,7 @@ class ModelNew(Model):
         try:
             if type(x) is not torch.Tensor or x.layout is not torch.strided:
                 return "x is not a plain dense tensor"
-            if x.dtype is not torch.float32 or x.device.type != "cpu":
+            if x.dtype is not torch.float32 or x.device.type != 'cpu':
                 return f"x is {x.dtype} on {x.device}, not torch.float32 on cpu"
             if x.dim() != 2 or x.shape[1] != 96:
                 return f"x has the shape {tuple(x.shape)}, not [n, 96]"
@@ -530,32 +538,16 @@ class ModelNew(Model):
         difference = _refold_difference(self)
         if difference is not None:
             return difference
-        sources = (
-            self.gemm.weight,
-            self.scale,
-            self.bn.weight,
-            self.bn.bias,
-            self.gemm.bias,
-        )
-        if torch.is_grad_enabled() and (x.requires_grad or any([t.requires_grad for t in sources])):
+        sources = (self.gemm.weight, self.scale, self.bn.weight, self.bn.bias, self.gemm.bias, )
+        if torch.is_grad_enabled() and (x.requires_grad or any(
+            [t.requires_grad for t in sources]
+        )):
             return "gradients are wanted"
-        if (
-            self.bn.running_mean.shape != (128,)
-            or self.bn.running_mean.dtype is not torch.float32
-            or not self.bn.running_mean.is_contiguous()
-        ):
+        if self.bn.running_mean.shape != (128,) or self.bn.running_mean.dtype is not torch.float32 or not self.bn.running_mean.is_contiguous():
             return "bn.running_mean has another shape, dtype or layout"
-        if (
-            self.bn.running_var.shape != (128,)
-            or self.bn.running_var.dtype is not torch.float32
-            or not self.bn.running_var.is_contiguous()
-        ):
+        if self.bn.running_var.shape != (128,) or self.bn.running_var.dtype is not torch.float32 or not self.bn.running_var.is_contiguous():
             return "bn.running_var has another shape, dtype or layout"
-        if (
-            self.bn.num_batches_tracked.shape != ()
-            or self.bn.num_batches_tracked.dtype is not torch.int64
-            or not self.bn.num_batches_tracked.is_contiguous()
-        ):
+        if self.bn.num_batches_tracked.shape != () or self.bn.num_batches_tracked.dtype is not torch.int64 or not self.bn.num_batches_tracked.is_contiguous():
             return "bn.num_batches_tracked has another shape, dtype or layout"
         caches = self.__dict__.setdefault("_refold_caches", {})
         cache = caches.get("train")
@@ -589,9 +581,7 @@ class ModelNew(Model):
 
     def _refold_train(self, x):
         """The fast forward in train mode."""
-        folded0, gemm_weight, scale, bn_weight, bn_bias, gemm_bias = self._refold_caches[
-            "train"
-        ].values
+        folded0, gemm_weight, scale, bn_weight, bn_bias, gemm_bias = self._refold_caches["train"].values
         n0 = x.shape[0]
         x = x.contiguous()
         bn_running_mean = self.bn.running_mean
@@ -601,47 +591,14 @@ class ModelNew(Model):
         mean1 = torch.empty((128,), dtype=torch.float32, device=x.device)
         var1 = torch.empty((128,), dtype=torch.float32, device=x.device)
         var2 = torch.empty((128,), dtype=torch.float32, device=x.device)
-        _refold_kernels.train_matmul0(
-            x.data_ptr(),
-            gemm_weight.data_ptr(),
-            product1.data_ptr(),
-            mean1.data_ptr(),
-            var1.data_ptr(),
-            var2.data_ptr(),
-            n0,
-            128,
-            96,
-        )
+        _refold_kernels.train_matmul0(x.data_ptr(), gemm_weight.data_ptr(), product1.data_ptr(), mean1.data_ptr(), var1.data_ptr(), var2.data_ptr(), n0, 128, 96)
         mul1 = torch.empty((128,), dtype=torch.float32, device=x.device)
         add1 = torch.empty((128,), dtype=torch.float32, device=x.device)
         add2 = torch.empty((128,), dtype=torch.float32, device=x.device)
-        _refold_kernels.train_rows1(
-            var1.data_ptr(),
-            folded0.data_ptr(),
-            scale.data_ptr(),
-            bn_weight.data_ptr(),
-            bn_running_mean.data_ptr(),
-            mean1.data_ptr(),
-            gemm_bias.data_ptr(),
-            bn_running_var.data_ptr(),
-            var2.data_ptr(),
-            mul1.data_ptr(),
-            add1.data_ptr(),
-            add2.data_ptr(),
-            1,
-            128,
-        )
+        _refold_kernels.train_rows1(var1.data_ptr(), folded0.data_ptr(), scale.data_ptr(), bn_weight.data_ptr(), bn_running_mean.data_ptr(), mean1.data_ptr(), gemm_bias.data_ptr(), bn_running_var.data_ptr(), var2.data_ptr(), mul1.data_ptr(), add1.data_ptr(), add2.data_ptr(), 1, 128)
         add3 = torch.empty((n0, 128), dtype=torch.float32, device=x.device)
-        _refold_kernels.train_rows2(
-            product1.data_ptr(),
-            mean1.data_ptr(),
-            mul1.data_ptr(),
-            bn_bias.data_ptr(),
-            add3.data_ptr(),
-            n0,
-            128,
-        )
-        add4 = bn_num_batches_tracked + 1
+        _refold_kernels.train_rows2(product1.data_ptr(), mean1.data_ptr(), mul1.data_ptr(), bn_bias.data_ptr(), add3.data_ptr(), n0, 128)
+        add4 = (bn_num_batches_tracked + 1)
         self.bn.running_mean.copy_(add1)
         self.bn.running_var.copy_(add2)
         self.bn.num_batches_tracked.copy_(add4.reshape(()))
@@ -654,7 +611,7 @@ class ModelNew(Model):
         try:
             if type(x) is not torch.Tensor or x.layout is not torch.strided:
                 return "x is not a plain dense tensor"
-            if x.dtype is not torch.float32 or x.device.type != "cpu":
+            if x.dtype is not torch.float32 or x.device.type != 'cpu':
                 return f"x is {x.dtype} on {x.device}, not torch.float32 on cpu"
             if x.dim() != 2 or x.shape[1] != 96:
                 return f"x has the shape {tuple(x.shape)}, not [n, 96]"
@@ -669,16 +626,10 @@ class ModelNew(Model):
         difference = _refold_difference(self)
         if difference is not None:
             return difference
-        sources = (
-            self.gemm.weight,
-            self.scale,
-            self.bn.running_var,
-            self.bn.weight,
-            self.gemm.bias,
-            self.bn.running_mean,
-            self.bn.bias,
-        )
-        if torch.is_grad_enabled() and (x.requires_grad or any([t.requires_grad for t in sources])):
+        sources = (self.gemm.weight, self.scale, self.bn.running_var, self.bn.weight, self.gemm.bias, self.bn.running_mean, self.bn.bias, )
+        if torch.is_grad_enabled() and (x.requires_grad or any(
+            [t.requires_grad for t in sources]
+        )):
             return "gradients are wanted"
         caches = self.__dict__.setdefault("_refold_caches", {})
         cache = caches.get("eval")
@@ -715,14 +666,5 @@ class ModelNew(Model):
         n0 = x.shape[0]
         x = x.contiguous()
         add1 = torch.empty((n0, 128), dtype=torch.float32, device=x.device)
-        _refold_kernels.eval_matmul0(
-            x.data_ptr(),
-            gemm_weight.data_ptr(),
-            folded0.data_ptr(),
-            folded1.data_ptr(),
-            add1.data_ptr(),
-            n0,
-            128,
-            96,
-        )
+        _refold_kernels.eval_matmul0(x.data_ptr(), gemm_weight.data_ptr(), folded0.data_ptr(), folded1.data_ptr(), add1.data_ptr(), n0, 128, 96)
         return add1

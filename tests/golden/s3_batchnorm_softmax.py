@@ -5,14 +5,25 @@
 #   1. mean-of-shifted (reals): mean((linear(x, gemm.weight) + gemm.bias), axes=-2) ->
 #      (mean(linear(x, gemm.weight), axes=-2) + mean(gemm.bias, axes=-2)). The mean of shifted
 #      values is their mean plus the mean of the shifts.
-#   2. equal-shifts-cancel (finite): ((linear(x, gemm.weight) + gemm.bias) - (mean(.., axes=-2) +
+#   2. mean-of-one (bits): mean(gemm.bias, axes=-2) -> gemm.bias. The mean over a single element
+#      is that element.
+#   3. equal-shifts-cancel (finite): ((linear(x, gemm.weight) + gemm.bias) - (mean(.., axes=-2) +
 #      gemm.bias)) -> (linear(x, gemm.weight) - mean(linear(x, gemm.weight), axes=-2)). What is
 #      added to both sides of a difference cancels: statistics ignore a bias.
-#   3. vectors-first (reals): (((.. - ..) * rsqrt(..)) * bn.weight) -> ((linear(x, gemm.weight) -
+#   4. variance-ignores-shift (finite): var((linear(x, gemm.weight) + gemm.bias), axes=-2) ->
+#      var(linear(x, gemm.weight), axes=-2). A shift that is the same for all values does not
+#      change how they vary.
+#   5. vectors-first (reals): (((.. - ..) * rsqrt(..)) * bn.weight) -> ((linear(x, gemm.weight) -
 #      mean(.., axes=-2)) * (rsqrt(..) * bn.weight)). Factors smaller than the value are
 #      multiplied with each other first.
-#   4. scale-of-shifted (reals): (scale * ((.. * ..) + bn.bias)) -> (((.. * ..) * scale) +
+#   6. scale-of-shifted (reals): (scale * ((.. * ..) + bn.bias)) -> (((.. * ..) * scale) +
 #      (bn.bias * scale)). A scale of a shifted value is a shift of the scaled value.
+#   7. vectors-first (reals): (((.. - ..) * (.. * bn.weight)) * scale) -> ((linear(x, gemm.weight)
+#      - mean(.., axes=-2)) * ((.. * bn.weight) * scale)). Factors smaller than the value are
+#      multiplied with each other first.
+#   8. variance-ignores-shift (finite): var((linear(x, gemm.weight) + gemm.bias), axes=-2) ->
+#      var(linear(x, gemm.weight), axes=-2). A shift that is the same for all values does not
+#      change how they vary.
 # In eval mode (equal in the reals: sums and products are taken in another order):
 #   1. minus-parameter (bits): ((linear(x, gemm.weight) + gemm.bias) - bn.running_mean) ->
 #      ((linear(x, gemm.weight) + gemm.bias) + neg(bn.running_mean)). To subtract a parameter is
@@ -25,10 +36,14 @@
 #      ..) * rsqrt(..))). A scale of a shifted value is a shift of the scaled value.
 #   4. scale-of-shifted (reals): (((.. * ..) + (.. * ..)) * bn.weight) -> (((.. * ..) * bn.weight)
 #      + ((.. * ..) * bn.weight)). A scale of a shifted value is a shift of the scaled value.
-#   5. shifts-meet (reals): (((.. * ..) + (.. * bn.weight)) + bn.bias) -> ((linear(x, gemm.weight)
+#   5. scales-meet (reals): ((linear(x, gemm.weight) * rsqrt(..)) * bn.weight) -> (linear(x,
+#      gemm.weight) * (rsqrt(..) * bn.weight)). Two scales after each other are one.
+#   6. shifts-meet (reals): (((.. * ..) + (.. * bn.weight)) + bn.bias) -> ((linear(x, gemm.weight)
 #      * (.. * bn.weight)) + ((.. * bn.weight) + bn.bias)). Two shifts after each other are one.
-#   6. scale-of-shifted (reals): (scale * ((.. * ..) + (.. + bn.bias))) -> (((.. * ..) * scale) +
+#   7. scale-of-shifted (reals): (scale * ((.. * ..) + (.. + bn.bias))) -> (((.. * ..) * scale) +
 #      ((.. + bn.bias) * scale)). A scale of a shifted value is a shift of the scaled value.
+#   8. scales-meet (reals): ((linear(x, gemm.weight) * (.. * bn.weight)) * scale) -> (linear(x,
+#      gemm.weight) * ((.. * bn.weight) * scale)). Two scales after each other are one.
 #
 # The file needs PyTorch and a compiler, nothing else. Model and what it uses stand first, unchanged,
 # because ModelNew falls back on them; then the kernels, the folded parameters, and ModelNew.
@@ -63,7 +78,6 @@ def get_inputs():
 
 def get_init_inputs():
     return [in_features, out_features]
-
 
 # ----------------------------------------------------------------------------------------------
 # The kernels: compiled once at the first import, then found in PyTorch's extension cache.
@@ -406,7 +420,6 @@ def _refold_build():
 
 _refold_kernels, _refold_problem = _refold_build()
 
-
 # ----------------------------------------------------------------------------------------------
 # Folded parameters: computed from parameters alone, in float64, rounded once.
 # ----------------------------------------------------------------------------------------------
@@ -433,9 +446,7 @@ class _RefoldCache:
         """Recompute the values whose sources changed. A recipe is (function, source indices)."""
         stamps = tuple((t._version, t.data_ptr()) for t in sources)
         same = [
-            len(self.sources) == len(sources)
-            and self.sources[i] is t
-            and self.stamps[i] == stamps[i]
+            len(self.sources) == len(sources) and self.sources[i] is t and self.stamps[i] == stamps[i]
             for i, t in enumerate(sources)
         ]
         values = []
@@ -458,19 +469,19 @@ def _refold_fold0(bn_bias, scale):
     """(bn.bias * scale), of shape [128]."""
     bn_bias_64 = bn_bias.double()
     scale_64 = scale.double()
-    t2 = bn_bias_64 * scale_64
+    t2 = (bn_bias_64 * scale_64)
     return t2.to(torch.float32).reshape((128,)).contiguous()
 
 
 def _refold_fold1(bn_running_var, bn_weight, scale):
     """((rsqrt((bn.running_var + 1e-05)) * bn.weight) * scale), of shape [128]."""
     bn_running_var_64 = bn_running_var.double()
-    t1 = bn_running_var_64 + 1e-05
+    t1 = (bn_running_var_64 + 1e-05)
     t2 = t1.rsqrt()
     bn_weight_64 = bn_weight.double()
-    t4 = t2 * bn_weight_64
+    t4 = (t2 * bn_weight_64)
     scale_64 = scale.double()
-    t6 = t4 * scale_64
+    t6 = (t4 * scale_64)
     return t6.to(torch.float32).reshape((128,)).contiguous()
 
 
@@ -479,29 +490,24 @@ def _refold_fold2(gemm_bias, bn_running_mean, bn_running_var, bn_weight, bn_bias
     gemm_bias_64 = gemm_bias.double()
     bn_running_mean_64 = bn_running_mean.double()
     t2 = -bn_running_mean_64
-    t3 = gemm_bias_64 + t2
+    t3 = (gemm_bias_64 + t2)
     bn_running_var_64 = bn_running_var.double()
-    t5 = bn_running_var_64 + 1e-05
+    t5 = (bn_running_var_64 + 1e-05)
     t6 = t5.rsqrt()
-    t7 = t3 * t6
+    t7 = (t3 * t6)
     bn_weight_64 = bn_weight.double()
-    t9 = t7 * bn_weight_64
+    t9 = (t7 * bn_weight_64)
     bn_bias_64 = bn_bias.double()
-    t11 = t9 + bn_bias_64
+    t11 = (t9 + bn_bias_64)
     scale_64 = scale.double()
-    t13 = t11 * scale_64
+    t13 = (t11 * scale_64)
     return t13.to(torch.float32).reshape((128,)).contiguous()
 
 
 _REFOLD_MODULES = (
-    ("", "", (), ()),
-    ("gemm", "Linear", ("in_features", "out_features"), (96, 128)),
-    (
-        "bn",
-        "BatchNorm1d",
-        ("affine", "eps", "momentum", "num_features", "track_running_stats"),
-        (True, 1e-05, 0.1, 128, True),
-    ),
+    ('', '', (), ()),
+    ('gemm', 'Linear', ('in_features', 'out_features'), (96, 128)),
+    ('bn', 'BatchNorm1d', ('affine', 'eps', 'momentum', 'num_features', 'track_running_stats'), (True, 1e-05, 0.1, 128, True)),
 )
 
 
@@ -577,7 +583,7 @@ class ModelNew(Model):
         try:
             if type(x) is not torch.Tensor or x.layout is not torch.strided:
                 return "x is not a plain dense tensor"
-            if x.dtype is not torch.float32 or x.device.type != "cpu":
+            if x.dtype is not torch.float32 or x.device.type != 'cpu':
                 return f"x is {x.dtype} on {x.device}, not torch.float32 on cpu"
             if x.dim() != 2 or x.shape[1] != 96:
                 return f"x has the shape {tuple(x.shape)}, not [n, 96]"
@@ -592,32 +598,16 @@ class ModelNew(Model):
         difference = _refold_difference(self)
         if difference is not None:
             return difference
-        sources = (
-            self.gemm.weight,
-            self.bn.weight,
-            self.scale,
-            self.bn.bias,
-            self.gemm.bias,
-        )
-        if torch.is_grad_enabled() and (x.requires_grad or any([t.requires_grad for t in sources])):
+        sources = (self.gemm.weight, self.bn.weight, self.scale, self.bn.bias, self.gemm.bias, )
+        if torch.is_grad_enabled() and (x.requires_grad or any(
+            [t.requires_grad for t in sources]
+        )):
             return "gradients are wanted"
-        if (
-            self.bn.running_mean.shape != (128,)
-            or self.bn.running_mean.dtype is not torch.float32
-            or not self.bn.running_mean.is_contiguous()
-        ):
+        if self.bn.running_mean.shape != (128,) or self.bn.running_mean.dtype is not torch.float32 or not self.bn.running_mean.is_contiguous():
             return "bn.running_mean has another shape, dtype or layout"
-        if (
-            self.bn.running_var.shape != (128,)
-            or self.bn.running_var.dtype is not torch.float32
-            or not self.bn.running_var.is_contiguous()
-        ):
+        if self.bn.running_var.shape != (128,) or self.bn.running_var.dtype is not torch.float32 or not self.bn.running_var.is_contiguous():
             return "bn.running_var has another shape, dtype or layout"
-        if (
-            self.bn.num_batches_tracked.shape != ()
-            or self.bn.num_batches_tracked.dtype is not torch.int64
-            or not self.bn.num_batches_tracked.is_contiguous()
-        ):
+        if self.bn.num_batches_tracked.shape != () or self.bn.num_batches_tracked.dtype is not torch.int64 or not self.bn.num_batches_tracked.is_contiguous():
             return "bn.num_batches_tracked has another shape, dtype or layout"
         caches = self.__dict__.setdefault("_refold_caches", {})
         cache = caches.get("train")
@@ -660,46 +650,14 @@ class ModelNew(Model):
         mean1 = torch.empty((128,), dtype=torch.float32, device=x.device)
         var1 = torch.empty((128,), dtype=torch.float32, device=x.device)
         var2 = torch.empty((128,), dtype=torch.float32, device=x.device)
-        _refold_kernels.train_matmul0(
-            x.data_ptr(),
-            gemm_weight.data_ptr(),
-            product1.data_ptr(),
-            mean1.data_ptr(),
-            var1.data_ptr(),
-            var2.data_ptr(),
-            n0,
-            128,
-            96,
-        )
+        _refold_kernels.train_matmul0(x.data_ptr(), gemm_weight.data_ptr(), product1.data_ptr(), mean1.data_ptr(), var1.data_ptr(), var2.data_ptr(), n0, 128, 96)
         mul1 = torch.empty((128,), dtype=torch.float32, device=x.device)
         add1 = torch.empty((128,), dtype=torch.float32, device=x.device)
         add2 = torch.empty((128,), dtype=torch.float32, device=x.device)
-        _refold_kernels.train_rows1(
-            var1.data_ptr(),
-            bn_weight.data_ptr(),
-            scale.data_ptr(),
-            bn_running_mean.data_ptr(),
-            mean1.data_ptr(),
-            gemm_bias.data_ptr(),
-            bn_running_var.data_ptr(),
-            var2.data_ptr(),
-            mul1.data_ptr(),
-            add1.data_ptr(),
-            add2.data_ptr(),
-            1,
-            128,
-        )
+        _refold_kernels.train_rows1(var1.data_ptr(), bn_weight.data_ptr(), scale.data_ptr(), bn_running_mean.data_ptr(), mean1.data_ptr(), gemm_bias.data_ptr(), bn_running_var.data_ptr(), var2.data_ptr(), mul1.data_ptr(), add1.data_ptr(), add2.data_ptr(), 1, 128)
         div1 = torch.empty((n0, 128), dtype=torch.float32, device=x.device)
-        _refold_kernels.train_rows2(
-            product1.data_ptr(),
-            mean1.data_ptr(),
-            mul1.data_ptr(),
-            folded0.data_ptr(),
-            div1.data_ptr(),
-            n0,
-            128,
-        )
-        add3 = bn_num_batches_tracked + 1
+        _refold_kernels.train_rows2(product1.data_ptr(), mean1.data_ptr(), mul1.data_ptr(), folded0.data_ptr(), div1.data_ptr(), n0, 128)
+        add3 = (bn_num_batches_tracked + 1)
         self.bn.running_mean.copy_(add1)
         self.bn.running_var.copy_(add2)
         self.bn.num_batches_tracked.copy_(add3.reshape(()))
@@ -712,7 +670,7 @@ class ModelNew(Model):
         try:
             if type(x) is not torch.Tensor or x.layout is not torch.strided:
                 return "x is not a plain dense tensor"
-            if x.dtype is not torch.float32 or x.device.type != "cpu":
+            if x.dtype is not torch.float32 or x.device.type != 'cpu':
                 return f"x is {x.dtype} on {x.device}, not torch.float32 on cpu"
             if x.dim() != 2 or x.shape[1] != 96:
                 return f"x has the shape {tuple(x.shape)}, not [n, 96]"
@@ -727,16 +685,10 @@ class ModelNew(Model):
         difference = _refold_difference(self)
         if difference is not None:
             return difference
-        sources = (
-            self.gemm.weight,
-            self.bn.running_var,
-            self.bn.weight,
-            self.scale,
-            self.gemm.bias,
-            self.bn.running_mean,
-            self.bn.bias,
-        )
-        if torch.is_grad_enabled() and (x.requires_grad or any([t.requires_grad for t in sources])):
+        sources = (self.gemm.weight, self.bn.running_var, self.bn.weight, self.scale, self.gemm.bias, self.bn.running_mean, self.bn.bias, )
+        if torch.is_grad_enabled() and (x.requires_grad or any(
+            [t.requires_grad for t in sources]
+        )):
             return "gradients are wanted"
         caches = self.__dict__.setdefault("_refold_caches", {})
         cache = caches.get("eval")
@@ -774,17 +726,7 @@ class ModelNew(Model):
         x = x.contiguous()
         add1 = torch.empty((n0, 128), dtype=torch.float32, device=x.device)
         max1 = torch.empty((n0, 1), dtype=torch.float32, device=x.device)
-        _refold_kernels.eval_matmul0(
-            x.data_ptr(),
-            gemm_weight.data_ptr(),
-            folded0.data_ptr(),
-            folded1.data_ptr(),
-            add1.data_ptr(),
-            max1.data_ptr(),
-            n0,
-            128,
-            96,
-        )
+        _refold_kernels.eval_matmul0(x.data_ptr(), gemm_weight.data_ptr(), folded0.data_ptr(), folded1.data_ptr(), add1.data_ptr(), max1.data_ptr(), n0, 128, 96)
         div1 = torch.empty((n0, 128), dtype=torch.float32, device=x.device)
         _refold_kernels.eval_rows1(add1.data_ptr(), max1.data_ptr(), div1.data_ptr(), n0, 128)
         return div1

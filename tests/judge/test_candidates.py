@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from conftest import CANDIDATES, REFERENCES
 
+from conftest import CANDIDATES, REFERENCES
 from refold.judge import Limits, Status, judge
 from refold.judge.host import prepare
 
@@ -20,6 +20,7 @@ class Case:
     status: Status = Status.ACCEPTED
     gpu: bool = False
     timed: bool = False
+    short: bool = False  # small limits, for candidates that use them up
 
 
 S = Status
@@ -54,6 +55,26 @@ TABLE = (
     Case("reject_24_eval_ignored", "norm", "modes", S.WRONG_MODE),
     Case("reject_25_race", "linear", "repeat", S.NONDETERMINISTIC),
     Case("reject_25_failed_launch", "linear", "poison", S.WRONG_NUMERICS, gpu=True),
+    Case("attack_hang", "linear", "contract", S.TIMED_OUT, short=True),
+    Case("attack_import_hang", "linear", "contract", S.TIMED_OUT, short=True),
+    Case("attack_exit", "linear", "contract", S.CRASHED),
+    Case("attack_segfault", "linear", "contract", S.CRASHED),
+    Case("attack_fork_bomb", "linear", "contract", S.CRASHED),
+    Case("attack_memory", "linear", "contract", S.CRASHED, short=True),
+    Case("attack_flood", "linear", "contract", S.CRASHED),
+    Case("attack_forged_frame", "linear", "contract", S.CRASHED),
+    Case("attack_late_replay", "linear", "timed outputs", S.CHEATS, timed=True),
+    Case("attack_clock_only", "linear", "timed outputs", S.CHEATS, timed=True),
+    Case("attack_patched_lap", "linear", "isolation", S.CHEATS, timed=True),
+    Case("attack_tf32_when_large", "linear", "numerics", S.WRONG_NUMERICS),
+    Case("attack_scaled_cheat", "linear", "numerics", S.WRONG_NUMERICS),
+    Case("attack_dead_bias", "linear", "contract", S.WRONG_NUMERICS),
+    Case("attack_wrong_gradient", "linear", "modes", S.WRONG_MODE),
+    Case("attack_seed_thief", "linear", "mutation", S.MUTATES),
+    Case("attack_flag", "linear", "flags", S.MUTATES),
+    Case("attack_renamed", "linear", "contract", S.WRONG_CONTRACT),
+    Case("attack_softmax_no_max", "softmax", "hostile values", S.WRONG_NUMERICS),
+    Case("attack_transposed", "linear", "layout", S.WRONG_NUMERICS),
     Case("accept_01_copy", "linear", timed=True),
     Case("accept_02_sequential", "linear"),
     Case("accept_03_split_k", "linear"),
@@ -68,6 +89,7 @@ TABLE = (
     Case("accept_12_exact_rewrite", "rowsum"),
 )
 LIMITS = Limits(import_seconds=120, call_seconds=20)
+SHORT = Limits(import_seconds=10, call_seconds=6, memory_bytes=1500 << 20)
 
 
 def parameters() -> list[object]:
@@ -89,7 +111,7 @@ def test_candidate(case: Case) -> None:
         quick=True,
         timing=case.timed,
         device="cuda" if case.gpu else "cpu",
-        limits=LIMITS,
+        limits=SHORT if case.short else LIMITS,
     )
     prepare(LIMITS, torch.get_num_threads())  # the next case's worker starts meanwhile
     if not case.test:

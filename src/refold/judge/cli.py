@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from refold.contract import ContractError
-from refold.judge.verdict import Failure, Quartiles, Status, Timing, Verdict
+from refold.judge.verdict import Failure, Quartiles, Speed, Status, Timing, Verdict
 
 ACCEPTED, REJECTED, USAGE = 0, 1, 2
 
@@ -173,7 +173,8 @@ def _show_timing(out: Console, timing: Timing) -> None:
         f"[bold]{timing.speed.value}[/]: eager's time is {timing.ratio:.3g} times the candidate's, "
         f"95% interval [{timing.ratio_low:.3g}, {timing.ratio_high:.3g}]".replace("[0", "\\[0")
     )
-    if math.isfinite(timing.break_even_calls) and timing.break_even_calls > 1:
+    pays = math.isfinite(timing.break_even_calls) and timing.break_even_calls > 1
+    if pays and timing.speed is Speed.FASTER:
         out.print(
             f"[dim]first call after a weight update {seconds(timing.first_call_seconds)}: "
             f"pays after {timing.break_even_calls:.0f} calls[/]"

@@ -58,7 +58,7 @@ class Guard:
         """Begin watching the candidate at ``path``; call before it is imported."""
         self.path = os.path.realpath(path)
         self._before = {}
-        for name, owner in _WATCHED:
+        for name, owner in _watched():
             for key, value in list(vars(owner).items()):
                 if callable(value) or isinstance(value, classmethod | staticmethod | property):
                     self._before[f"{name}.{key}"] = id(value)
@@ -67,7 +67,7 @@ class Guard:
     def complaints(self) -> list[str]:
         """What was patched, read or rebound, as phrases; empty for an honest candidate."""
         found = []
-        for name, owner in _WATCHED:
+        for name, owner in _watched():
             now = vars(owner)
             for key, value in list(now.items()):
                 before = self._before.get(f"{name}.{key}")
@@ -126,6 +126,18 @@ class Guard:
             self.events.add(_EVENTS[event])
         finally:
             self._busy = False
+
+
+def _watched() -> list[tuple[str, Any]]:
+    """The table above and the judge's own modules, with their classes."""
+    own = [(n, m) for n, m in sorted(sys.modules.items()) if n.startswith("refold.judge") and m]
+    main = sys.modules["__main__"]
+    found: list[tuple[str, Any]] = [*_WATCHED, *own, ("worker", main)]
+    for name, module in [*own, ("worker", main)]:
+        for key, value in list(vars(module).items()):
+            if isinstance(value, type) and value.__module__ in {name, "__main__"}:
+                found.append((f"{name}.{key}", value))
+    return found
 
 
 def _torchs_own(value: Any) -> bool:

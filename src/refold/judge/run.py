@@ -145,7 +145,9 @@ def _parts(
     tests = [t for t in TESTS if t.name in set(chosen) and (t.quick or not session.quick)]
     if small is None:
         return [(session, tests)]
-    return [(small, [t for t in tests if not t.frugal or t.name == "contract"]), (session, tests)]
+    # Each test runs once, at the size where it can; contract at both.
+    many = [t for t in tests if not t.frugal or t.name == "contract"]
+    return [(small, many), (session, [t for t in tests if t.frugal])]
 
 
 def _session(

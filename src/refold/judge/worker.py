@@ -40,6 +40,7 @@ class Worker:
         self.slots: dict[str, list[Any]] = {}
         self.kept: dict[str, Tree] = {}
         self.lap = lap.Lap()
+        self.flags = flags.snapshot()
 
     def serve(self) -> None:
         """Answer until the parent hangs up."""
@@ -73,7 +74,11 @@ class Worker:
             torch.zeros(1, device=self.device)
         if watch:
             self.guard.arm(path)
+<<<<<<< HEAD
         before = flags.snapshot()
+=======
+        self.flags = before = flags.snapshot()
+>>>>>>> judge
         file = contract.load(path, sets, class_name, needs_inputs=False, unknown_sets="ignore")
         self.model = file.make(seed, init).to(self.device)
         assumes = file.namespace.get("REFOLD_ASSUMES", "")
@@ -159,7 +164,6 @@ class Worker:
         inputs = self.slots[slot]
         expected = reference_output = ref_out = self.guard.canary  # noqa: F841 (bait)
         digests = [_digest(t) for t in _tensors(inputs)]
-        before = flags.snapshot()
         contract.seed_everything(seed)
         if grad is not None:
             inputs = _require_grad(inputs)
@@ -183,7 +187,7 @@ class Worker:
             "outputs": sent,
             "meta": meta,
             "random": random_state,
-            "flags": flags.difference(before, flags.snapshot()),
+            "flags": flags.difference(self.flags, flags.snapshot()),
             "changed": [
                 i
                 for i, (a, b) in enumerate(

@@ -12,7 +12,7 @@ class ModelNew(nn.Module):
 
     @staticmethod
     def split(t):
-        scale = 2.0 ** (14 - torch.frexp(t.abs().amax(-1, keepdim=True)).exponent)
+        scale = 2.0 ** (14 - torch.frexp(t.abs().amax(-1, keepdim=True)).exponent).clamp(-100, 100)
         t = t * scale
         hi = t.half().float()
         return hi, (t - hi).half().float(), scale
