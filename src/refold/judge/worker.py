@@ -74,11 +74,7 @@ class Worker:
             torch.zeros(1, device=self.device)
         if watch:
             self.guard.arm(path)
-<<<<<<< HEAD
-        before = flags.snapshot()
-=======
         self.flags = before = flags.snapshot()
->>>>>>> judge
         file = contract.load(path, sets, class_name, needs_inputs=False, unknown_sets="ignore")
         self.model = file.make(seed, init).to(self.device)
         assumes = file.namespace.get("REFOLD_ASSUMES", "")
