@@ -24,7 +24,7 @@ from refold.emit.guards import (
     signature_text,
 )
 from refold.emit.target import Target
-from refold.emit.text import stripped
+from refold.emit.text import describe, stripped
 from refold.ir import Dim, Node, Sym
 from refold.plan import Fold, Plan, Template
 
@@ -175,24 +175,6 @@ def _fold_function(
             }
         )
     return functions[fold.node]
-
-
-_SIGNS = {"add": " + ", "sub": " - ", "mul": " * ", "div": " / "}
-
-
-def describe(node: Node, depth: int = 4) -> str:
-    """A parametric expression in short words, for a docstring."""
-    if node.op in ("param", "constant", "state", "input"):
-        return str(node["name"])
-    if node.op == "scalar":
-        return str(node["value"])
-    if depth == 0:
-        return "..."
-    inner = [describe(i, depth - 1) for i in node.inputs]
-    if node.op in _SIGNS:
-        return "(" + _SIGNS[node.op].join(inner) + ")"
-    axes = node.get("axes")
-    return f"{node.op}({', '.join(inner)}{f', axes {list(axes)}' if axes else ''})"
 
 
 def _source(node: Node, module: torch.nn.Module) -> dict[str, str]:

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from refold.engine.egraph import EGraph
-from refold.engine.match import Binding, allowed, match_next, matches, replacement
 from refold.engine.normalise import Normaliser, index, same_type
 from refold.ir import Node
 from refold.ir.node import rebuild
+from refold.rules.match import Binding, allowed, match_next, matches, replacement
 from refold.rules.rule import Rule
 from refold.rules.term import Var
 
