@@ -1,3 +1,19 @@
 """refold: a PyTorch module in, a drop-in module that computes the same function much faster out."""
 
+from typing import Any
+
 __version__ = "0.1.0"
+__all__ = ["judge", "optimize"]
+
+
+def __getattr__(name: str) -> Any:
+    # loaded when asked for: the judge must be usable without the optimizer
+    if name == "optimize":
+        from refold.api import optimize
+
+        return optimize
+    if name == "judge":
+        from refold.judge import judge
+
+        return judge
+    raise AttributeError(f"refold has no attribute {name!r}; it offers {', '.join(__all__)}")

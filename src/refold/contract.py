@@ -1,218 +1,356 @@
-"""The contract: a file with `Model`, `get_inputs()` and `get_init_inputs()`.
+"""Read a reference file: ``Model``, ``get_inputs()``, ``get_init_inputs()`` (KernelBench contract).
 
-`load` runs such a file and answers with a `Reference`, or raises `ContractError` with one line that
-says what was expected, what came and what to do. Constants at the top level can be overridden: the
-assignment itself is rewritten, so that everything derived from the constant follows.
+This is the only module that the optimizer and the judge share, so it imports nothing of refold.
 """
 
 from __future__ import annotations
 
 import ast
+import importlib.machinery
 import importlib.util
+import itertools
 import linecache
+import random
 import sys
-import types
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
+from torch import nn
 
-Constant = bool | int | float | str | tuple[Any, ...] | list[Any]
+Constant = int | float | bool | str | tuple[Any, ...]
+Sets = Mapping[str, Any] | Sequence[str]
+
+_serial = itertools.count()
 
 
-class ContractError(Exception):
-    """The file does not keep the contract; the text is one line for the user."""
+class ContractError(ValueError):
+    """A file does not keep the contract; one line: what was expected, what came, what to do."""
 
 
 @dataclass(frozen=True)
 class Reference:
-    """A loaded file.
+    """A loaded reference (or candidate) file.
 
-    path: where it came from. source: its text with the overrides applied. module: its namespace.
-    constants: the top-level constants that can be overridden, by name, with their present values.
+    ``source`` is the text as written, ``source_with_sets`` the text that was executed, with the
+    overridden constants in place. ``constants`` are the module-level constants that ``--set`` may
+    override, with the values in force.
     """
 
     path: Path
     source: str
-    module: types.ModuleType
-    class_name: str
+    source_with_sets: str
+    module: ModuleType = field(repr=False)
     constants: Mapping[str, Constant]
+    sets: Mapping[str, Constant]
+    class_name: str = "Model"
 
     @property
-    def model_class(self) -> type[torch.nn.Module]:
-        cls: type[torch.nn.Module] = getattr(self.module, self.class_name)
+    def namespace(self) -> dict[str, Any]:
+        """The executed module's globals."""
+        return vars(self.module)
+
+    @property
+    def model_class(self) -> type[nn.Module]:
+        """The contract's class."""
+        cls: type[nn.Module] = self.namespace[self.class_name]
         return cls
 
-    def init_inputs(self) -> list[Any]:
-        """The arguments of the constructor; none where the file does not give them."""
-        function = getattr(self.module, "get_init_inputs", None)
-        if function is None:
+    def init_inputs(self, seed: int = 0) -> list[Any]:
+        """Constructor arguments; ``[]`` where the file has no ``get_init_inputs``."""
+        make = self.namespace.get("get_init_inputs")
+        if make is None:
             return []
-        return self._listed("get_init_inputs", _call(self.path, "get_init_inputs", function))
+        seed_everything(seed)
+        return self._listed("get_init_inputs", make)
 
-    def make(self, seed: int = 0) -> torch.nn.Module:
-        """A new model, its parameters drawn under `seed`."""
-        arguments = self.init_inputs()
-        torch.manual_seed(seed)
-        made = _call(self.path, f"{self.class_name}(...)", self.model_class, *arguments)
-        assert isinstance(made, torch.nn.Module)
-        return made
+    def make(self, seed: int = 0, init: Sequence[Any] | None = None) -> nn.Module:
+        """The module, built under ``torch.manual_seed(seed)``."""
+        arguments = self.init_inputs(seed) if init is None else list(init)
+        seed_everything(seed)
+        try:
+            return self.model_class(*arguments)
+        except Exception as error:
+            raise ContractError(
+                f"{self.path}: expected {self.class_name}(*get_init_inputs()) to build a module, "
+                f"came {_said(error)}; make the constructor accept {len(arguments)} argument(s)"
+            ) from error
 
     def inputs(self, seed: int = 0) -> list[Any]:
-        """The arguments of forward, drawn under `seed`."""
-        torch.manual_seed(seed)
-        values = _call(self.path, "get_inputs()", self.module.get_inputs)
-        return self._listed("get_inputs", values)
+        """One list of forward arguments, drawn under ``seed``."""
+        seed_everything(seed)
+        return self._listed("get_inputs", self.namespace["get_inputs"])
 
-    def _listed(self, name: str, values: Any) -> list[Any]:
-        if not isinstance(values, (list, tuple)):
+    def _listed(self, name: str, function: Any) -> list[Any]:
+        try:
+            value = function()
+        except Exception as error:
             raise ContractError(
-                f"{self.path}: {name}() must return a list, it returned a {type(values).__name__}"
+                f"{self.path}: expected {name}() to return a list of arguments, came "
+                f"{_said(error)}; fix {name}"
+            ) from error
+        if not isinstance(value, list | tuple):
+            raise ContractError(
+                f"{self.path}: expected {name}() to return a list or tuple, came "
+                f"{type(value).__name__}; return [x] instead of x"
             )
-        return list(values)
+        return list(value)
+
+
+def seed_everything(seed: int) -> None:
+    """Seed torch (all devices), ``random`` and, if it is in use, numpy."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed(seed % 2**32)
 
 
 def load(
     path: str | Path,
-    sets: Mapping[str, str] | Iterable[str] = (),
+    sets: Sets = (),
     class_name: str = "Model",
+    *,
+    needs_inputs: bool = True,
+    unknown_sets: str = "error",
 ) -> Reference:
-    """Run the file at `path` with the given overrides (`NAME=VALUE`, or a mapping of texts)."""
-    where = Path(path)
+    """Execute ``path`` with ``sets`` applied and check the contract.
+
+    Args:
+        path: the file.
+        sets: ``{"NAME": value}`` or ``["NAME=VALUE", ...]``, overriding module-level constants
+            before the rest of the file uses them.
+        class_name: ``Model`` for references, ``ModelNew`` for candidates.
+        needs_inputs: whether a missing ``get_inputs`` is an error.
+        unknown_sets: ``error``, or ``ignore`` for candidates that lack the constant.
+
+    Raises:
+        ContractError: the file does not keep the contract.
+    """
+    path = Path(path)
     try:
-        text = where.read_text()
+        source = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ContractError(f"{where}: cannot be read ({_reason(error)})") from error
+        raise ContractError(
+            f"{path}: expected a readable Python file, came {_said(error)}; check the path"
+        ) from error
     try:
-        tree = ast.parse(text)
-    except SyntaxError as error:
-        raise ContractError(f"{where}: line {error.lineno}: {error.msg}") from error
-    constants = _constants(tree)
-    text = _override(where, text, constants, _pairs(where, sets))
-    module = run_source(text, where)
-    if not hasattr(module, class_name):
+        tree = ast.parse(source, str(path))
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None)
+        where = f"{path}:{line}" if line else str(path)
         raise ContractError(
-            f"{where}: expected a class {class_name}, the file has none; define one"
-        )
-    cls = getattr(module, class_name)
-    if not (isinstance(cls, type) and issubclass(cls, torch.nn.Module)):
-        raise ContractError(f"{where}: {class_name} must be a subclass of torch.nn.Module")
-    if class_name == "Model" and not callable(getattr(module, "get_inputs", None)):
+            f"{where}: expected Python source, came {_said(error)}; fix the syntax"
+        ) from error
+    text, constants, applied = apply_sets(source, tree, sets, str(path), unknown_sets)
+    module = _execute(path, text, changed=text != source)
+    cls = getattr(module, class_name, None)
+    if cls is None:
+        names = sorted(n for n, v in vars(module).items() if _is_own_class(v, module)) or ["none"]
         raise ContractError(
-            f"{where}: expected a function get_inputs(), the file has none; add one"
+            f"{path}: expected a class named {class_name}, came classes: {', '.join(names)}; "
+            f"rename the class to {class_name}"
         )
-    present = {n: getattr(module, n) for n in constants if hasattr(module, n)}
-    return Reference(where, text, module, class_name, present)
+    if not (isinstance(cls, type) and issubclass(cls, nn.Module)):
+        raise ContractError(
+            f"{path}: expected {class_name} to be a subclass of torch.nn.Module, came {cls!r}; "
+            f"derive it from nn.Module"
+        )
+    if needs_inputs and not callable(getattr(module, "get_inputs", None)):
+        raise ContractError(
+            f"{path}: expected a function get_inputs(), came none; define it to return a list of "
+            f"the forward arguments"
+        )
+    return Reference(path, source, text, module, constants, applied, class_name)
 
 
-def run_source(text: str, where: Path) -> types.ModuleType:
-    """Execute a file's text as a module of its own, so that inspect can show its source."""
-    name = f"refold_file_{abs(hash((str(where.resolve()), text))):x}"
-    filename = f"<{where.name}:{name[-8:]}>"
-    module = types.ModuleType(name)
-    module.__file__ = str(where)
-    module.__spec__ = importlib.util.spec_from_loader(name, loader=None)
-    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+def apply_sets(
+    source: str, tree: ast.Module, sets: Sets, where: str = "file", unknown: str = "error"
+) -> tuple[str, dict[str, Constant], dict[str, Constant]]:
+    """Rewrite module-level constants in ``source``.
+
+    Returns the new text (the same text outside the replaced values), all constants with the
+    values in force, and those applied.
+
+    Raises:
+        ContractError: an unknown name, or a value of another type.
+    """
+    wanted = dict(_pairs(sets, where))
+    before = dict(_constants(tree))
+    applied: dict[str, Constant] = {}
+    for name, raw in wanted.items():
+        if name not in before:
+            if unknown == "ignore":
+                continue
+            names = ", ".join(f"{n}={v!r}" for n, v in before.items()) or "none"
+            raise ContractError(
+                f"{where}: expected --set to name a module-level constant, came {name!r}; "
+                f"constants here: {names}"
+            )
+        applied[name] = _parse(name, raw, before[name], where)
+    if not applied:
+        return source, before, applied
+    lines = source.splitlines(keepends=True)
+    edits: list[tuple[int, int, str]] = []
+    starts = [0, *itertools.accumulate(len(line.encode()) for line in lines)]
+    for name, value in _assignments(tree):
+        if name in applied and value.end_lineno is not None and value.end_col_offset is not None:
+            begin = starts[value.lineno - 1] + value.col_offset
+            end = starts[value.end_lineno - 1] + value.end_col_offset
+            edits.append((begin, end, repr(applied[name])))
+    data = source.encode()
+    for begin, end, replacement in sorted(edits, reverse=True):
+        data = data[:begin] + replacement.encode() + data[end:]
+    text = data.decode()
+    return text, dict(_constants(ast.parse(text))), applied
+
+
+def _pairs(sets: Sets, where: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(sets, Mapping):
+        yield from sets.items()
+        return
+    if isinstance(sets, str):
+        sets = [sets]
+    for item in sets:
+        name, equals, value = item.partition("=")
+        if not equals or not name.strip().isidentifier():
+            raise ContractError(
+                f"{where}: expected --set NAME=VALUE, came {item!r}; write e.g. batch_size=16"
+            )
+        yield name.strip(), value.strip()
+
+
+def _assignments(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
+    """Module-level ``NAME = value`` (also annotated, and ``A, B = 1, 2``), in order."""
+    for statement in tree.body:
+        if isinstance(statement, ast.AnnAssign) and statement.value is not None:
+            if isinstance(statement.target, ast.Name):
+                yield statement.target.id, statement.value
+        elif isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+            target, value = statement.targets[0], statement.value
+            if isinstance(target, ast.Name):
+                yield target.id, value
+            elif (
+                isinstance(target, ast.Tuple)
+                and isinstance(value, ast.Tuple)
+                and len(target.elts) == len(value.elts)
+            ):
+                for part, expression in zip(target.elts, value.elts, strict=True):
+                    if isinstance(part, ast.Name):
+                        yield part.id, expression
+
+
+def _constants(tree: ast.Module) -> Iterator[tuple[str, Constant]]:
+    known: dict[str, Constant] = {}
+    for name, expression in _assignments(tree):
+        try:
+            known[name] = _evaluate(expression, known)
+        except (KeyError, TypeError, ValueError, ArithmeticError):
+            known.pop(name, None)
+    yield from known.items()
+
+
+_BINARY: dict[type[ast.operator], Any] = {
+    ast.Add: lambda a, b: a + b,
+    ast.Sub: lambda a, b: a - b,
+    ast.Mult: lambda a, b: a * b,
+    ast.Div: lambda a, b: a / b,
+    ast.FloorDiv: lambda a, b: a // b,
+    ast.Mod: lambda a, b: a % b,
+    ast.LShift: lambda a, b: a << min(b, 64),
+    ast.Pow: lambda a, b: a ** min(b, 64),
+}
+
+
+def _evaluate(node: ast.expr, known: Mapping[str, Constant]) -> Constant:
+    if isinstance(node, ast.Constant) and isinstance(node.value, int | float | bool | str):
+        return node.value
+    if isinstance(node, ast.Name):
+        return known[node.id]
+    if isinstance(node, ast.Tuple):
+        return tuple(_evaluate(e, known) for e in node.elts)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        operand: Any = _evaluate(node.operand, known)
+        return -operand  # type: ignore[no-any-return]
+    if isinstance(node, ast.BinOp):
+        left, right = _evaluate(node.left, known), _evaluate(node.right, known)
+        if isinstance(left, int | float) and isinstance(right, int | float):
+            result: Constant = _BINARY[type(node.op)](left, right)
+            return result
+    raise ValueError("not a constant")
+
+
+def _parse(name: str, raw: Any, like: Constant, where: str) -> Constant:
+    """``raw`` (text or a value) as a constant of ``like``'s type."""
+    kind = type(like)
+    try:
+        value = raw
+        if isinstance(raw, str) and kind is not str:
+            if kind is bool and raw.lower() in {"true", "false"}:
+                value = raw.lower() == "true"
+            else:
+                value = _evaluate(ast.parse(raw, mode="eval").body, {})
+        if kind is float and type(value) is int:
+            value = float(value)
+        if type(value) is kind:
+            return value
+    except (SyntaxError, KeyError, TypeError, ValueError, ArithmeticError):
+        pass
+    raise ContractError(
+        f"{where}: expected --set {name} to be {kind.__name__} like {like!r}, came {raw!r}; "
+        f"give a value of that type"
+    )
+
+
+class _TextLoader(importlib.machinery.SourceFileLoader):
+    """Executes given text under a path, so that ``inspect.getsource`` shows what runs."""
+
+    def __init__(self, name: str, path: str, text: str) -> None:
+        super().__init__(name, path)
+        self._text = text
+
+    def get_source(self, fullname: str) -> str:
+        return self._text
+
+    def get_code(self, fullname: str) -> Any:
+        return compile(self._text, self.path, "exec", dont_inherit=True)
+
+
+def _execute(path: Path, text: str, changed: bool) -> ModuleType:
+    serial = next(_serial)
+    name = f"refold_file_{serial}_{''.join(c if c.isalnum() else '_' for c in path.stem)}"
+    # Changed text gets a name of its own, or linecache would show the file as it is on disk.
+    shown = f"{path.resolve()}" + (f"<set {serial}>" if changed else "")
+    loader = _TextLoader(name, shown, text)
+    spec = importlib.util.spec_from_loader(name, loader, origin=shown)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    module.__file__ = shown
     sys.modules[name] = module
-    folder = str(where.resolve().parent)
-    sys.path.insert(0, folder)
+    linecache.cache[shown] = (len(text), None, text.splitlines(keepends=True), shown)
+    folder = str(path.resolve().parent)
+    sys.path.append(folder)
     try:
-        exec(compile(text, filename, "exec"), module.__dict__)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        sys.modules.pop(name, None)
-        kind = "importing" if isinstance(error, ImportError) else "running"
-        raise ContractError(f"{where}: {kind} the file failed: {_reason(error)}") from error
+        loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        raise ContractError(
+            f"{path}: expected the file to import, came {_said(error)}; "
+            f"run `python {path.name}` to see the whole traceback"
+        ) from error
     finally:
-        sys.path.remove(folder)
+        if folder in sys.path:
+            sys.path.remove(folder)
     return module
 
 
-def _call(path: Path, what: str, function: Any, *arguments: Any) -> Any:
-    try:
-        return function(*arguments)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        raise ContractError(f"{path}: {what} raised {_reason(error)}") from error
+def _is_own_class(value: Any, module: ModuleType) -> bool:
+    return isinstance(value, type) and value.__module__ == module.__name__
 
 
-def _reason(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-
-
-# --- overrides ------------------------------------------------------------------------------------
-def _constants(tree: ast.Module) -> dict[str, ast.expr]:
-    """Names assigned once, at the top level, to a literal."""
-    found: dict[str, ast.expr] = {}
-    for statement in tree.body:
-        target: ast.expr | None = None
-        if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
-            target, value = statement.targets[0], statement.value
-        elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
-            target, value = statement.target, statement.value
-        if isinstance(target, ast.Name) and _literal(value) is not None:
-            found[target.id] = value
-    return found
-
-
-def _literal(node: ast.expr) -> Constant | None:
-    try:
-        value = ast.literal_eval(node)
-    except (ValueError, TypeError, SyntaxError):
-        # products of numbers such as 2 * 1024 are constants too
-        if not all(isinstance(n, (ast.BinOp, ast.Constant, ast.operator)) for n in ast.walk(node)):
-            return None
-        value = eval(compile(ast.Expression(node), "<constant>", "eval"), {"__builtins__": {}})
-    return value if isinstance(value, (bool, int, float, str, tuple, list)) else None
-
-
-def _pairs(where: Path, sets: Mapping[str, str] | Iterable[str]) -> dict[str, str]:
-    if isinstance(sets, Mapping):
-        return dict(sets)
-    pairs = {}
-    for item in sets:
-        name, equals, value = item.partition("=")
-        if not equals or not name:
-            raise ContractError(f"--set takes NAME=VALUE, got {item!r}")
-        pairs[name.strip()] = value.strip()
-    return pairs
-
-
-def _override(
-    where: Path, text: str, constants: Mapping[str, ast.expr], sets: Mapping[str, str]
-) -> str:
-    edits = []
-    for name, given in sets.items():
-        if name not in constants:
-            known = ", ".join(constants) or "none"
-            raise ContractError(f"{where}: --set {name}: no such constant; the file has: {known}")
-        node = constants[name]
-        old = _literal(node)
-        edits.append((node, repr(_converted(where, name, given, old))))
-    lines = text.splitlines(keepends=True)
-    for node, new in sorted(edits, key=lambda e: (e[0].lineno, e[0].col_offset), reverse=True):
-        assert node.end_lineno is not None and node.end_col_offset is not None
-        first, last = node.lineno - 1, node.end_lineno - 1
-        head = lines[first].encode()[: node.col_offset].decode()
-        tail = lines[last].encode()[node.end_col_offset :].decode()
-        lines[first : last + 1] = [head + new + tail]
-    return "".join(lines)
-
-
-def _converted(where: Path, name: str, given: str, old: Constant | None) -> Constant:
-    try:
-        value = given if isinstance(old, str) else ast.literal_eval(given)
-    except (ValueError, SyntaxError):
-        value = None
-    if isinstance(old, float) and type(value) is int:
-        value = float(value)
-    if value is None or type(value) is not type(old):
-        raise ContractError(
-            f"{where}: --set {name}: expected a {type(old).__name__} like {old!r}, got {given!r}"
-        )
-    return value  # type: ignore[no-any-return]
+def _said(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__

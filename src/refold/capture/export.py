@@ -25,7 +25,8 @@ from torch.utils import _pytree as pytree
 
 from refold.capture.aten import HANDLERS
 from refold.capture.values import Unsupported, Value
-from refold.ir import Dim, Graph, Node, Output, Sym, leaf
+from refold.ir import Dim, Graph, Node, Output, Sym, as_scalar, leaf
+from refold.ir.graph import topological
 from refold.ir.node import opaque
 
 
@@ -168,7 +169,12 @@ class _Reader:
             if name in names:
                 upper = int(bound.upper) if bound.upper.is_Integer else None
                 ranges[name] = (max(2, int(bound.lower)), upper)
-        constants = {k: v for k, v in self.program.constants.items() if isinstance(v, torch.Tensor)}
+        used = {n["name"] for o in outputs for n in topological([o.value]) if n.op == "constant"}
+        constants = {
+            k: v
+            for k, v in self.program.constants.items()
+            if k in used and isinstance(v, torch.Tensor)
+        }
         captured = Captured(
             Graph(tuple(outputs)),
             fields,
@@ -237,7 +243,18 @@ class _Reader:
             }.get(spec.kind)
             if kind is None:
                 raise CaptureError(f"an input of kind {spec.kind.name}")
-            self.env[node] = Value(leaf(kind, shape, meta.dtype, name=spec.target), shape)
+            self.env[node] = self._number(spec, shape, meta.dtype) or Value(
+                leaf(kind, shape, meta.dtype, name=spec.target), shape
+            )
+
+    def _number(self, spec: Any, shape: tuple[Dim, ...], dtype: torch.dtype) -> Value | None:
+        """A one-element tensor that forward itself makes, as the number it is."""
+        if spec.kind != InputKind.CONSTANT_TENSOR or _has_attribute(self.module, spec.target):
+            return None
+        tensor = self.program.constants.get(spec.target)
+        if not isinstance(tensor, torch.Tensor) or tensor.numel() != 1 or tensor.is_complex():
+            return None
+        return Value(as_scalar(tensor.item(), dtype), shape)
 
     # --- calls ----------------------------------------------------------------------------------
     def _call(self, node: torch.fx.Node) -> Any:
@@ -338,7 +355,8 @@ class _Reader:
             if spec.kind == OutputKind.USER_OUTPUT:
                 if isinstance(v, Value):
                     flat.append(Slot(len(returned)))
-                    returned.append(Output(v.node, v.shape))
+                    order = _layout(node.meta["val"])
+                    returned.append(Output(v.node, v.shape, order=order))
                 else:
                     flat.append(v)
             elif spec.kind == OutputKind.BUFFER_MUTATION:
@@ -398,6 +416,14 @@ def _path_text(path: Sequence[Any], parameters: Sequence[inspect.Parameter]) -> 
         else:
             raise CaptureError(f"the input {text} holds a custom container")
     return text
+
+
+def _layout(meta: torch.Tensor) -> tuple[int, ...] | None:
+    """The order of a dense result's dimensions in memory, None for the ordinary one."""
+    if meta.is_contiguous() or 0 in meta.stride():
+        return None
+    strides = [int(s) for s in meta.stride()]
+    return tuple(sorted(range(meta.dim()), key=lambda d: (-strides[d], d)))
 
 
 def _given(results: Sequence[Any]) -> set[int]:

@@ -11,7 +11,7 @@ from refold.capture import Captured
 from refold.capture.export import Slot
 from refold.emit.guards import attribute
 from refold.emit.text import Writer, shape_text, stripped
-from refold.ir import OPS, Dim, Kind, Node, Sym
+from refold.ir import OPS, Dim, Kind, Node, Output, Sym
 from refold.ir.graph import topological
 from refold.plan import Call, Fold, Group, Plan
 
@@ -197,15 +197,25 @@ class ForwardWriter:
                 name = f"torch.tensor({name}, dtype={out.value.dtype}, device={self._device()})"
             if out.mutates is None and out.value in {f.node for f in self.plan.folds}:
                 name = f"{name}.clone()"
-            if out.value.op == "expand":
-                name = f"{name}.contiguous()"
             if tuple(shape) != tuple(out.shape):
                 name = f"{name}.reshape({shape_text(out.shape, self.sizes)})"
+            if out.mutates is None:
+                name += self._layout(out, name)
             if out.mutates is not None:
                 lines.append(self._write(out.value, out.mutates, name))
             else:
                 texts.append(name)
         return [*lines, f"return {self._structure(self.captured.result, texts)}"]
+
+    def _layout(self, out: Output, name: str) -> str:
+        """What has to be appended so that the result lies in memory as the original's does."""
+        if out.order is not None:
+            back = tuple(out.order.index(d) for d in range(len(out.order)))
+            if out.value.op == "permute" and ".permute(" not in name and ".mT" not in name:
+                return ""  # the view itself
+            return f".permute({out.order}).contiguous().permute({back})"
+        moved = OPS[out.value.op].kind in (Kind.MOVE, Kind.OPAQUE) and out.value.inputs
+        return ".contiguous()" if moved and out.value.op != "reshape" else ""
 
     def _write(self, value: Node, buffer: str, name: str) -> str:
         return f"{attribute(buffer)}.copy_({name})"
@@ -264,7 +274,7 @@ def fold_lines(fold: Fold) -> tuple[list[str], list[str]]:
     text, _ = writer.name(fold.node)
     shape = shape_text(stripped(fold.node.shape, 1), {})
     kind = fold.node.dtype
-    lines = [*writer.lines, f"return {text}.to({kind}).expand({shape}).contiguous()"]
+    lines = [*writer.lines, f"return {text}.to({kind}).reshape({shape}).contiguous()"]
     return [names[n] for n in fold.sources], lines
 
 

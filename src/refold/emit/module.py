@@ -26,7 +26,7 @@ from refold.emit.guards import (
 from refold.emit.target import Target
 from refold.emit.text import stripped
 from refold.ir import Dim, Node, Sym
-from refold.plan import Fold, Plan
+from refold.plan import Fold, Plan, Template
 
 
 @dataclass(frozen=True)
@@ -35,15 +35,23 @@ class Mode:
 
     name: "train", "eval", or "both" where the two are the same function.
     kept: why the original forward is kept in this mode; None where captured and plan are given.
-    steps: the derivation in words, one line each. label: bits, reals or finite.
+    steps: the derivation in words, one line each. rewrites: the weakest label among them.
     """
 
     name: str
     captured: Captured | None
     plan: Plan | None
     steps: tuple[str, ...] = ()
-    label: str = "bits"
+    rewrites: str = "bits"
     kept: str | None = None
+
+    @property
+    def label(self) -> str:
+        """What the whole mode promises: kernels that sum do so in an order of their own."""
+        sums = self.plan is not None and any(
+            g.template is not Template.ROWS or g.reductions for g in self.plan.groups
+        )
+        return "reals" if self.rewrites == "bits" and sums else self.rewrites
 
 
 @dataclass(frozen=True)
@@ -88,7 +96,7 @@ def emit(emission: Emission, target: Target) -> str:
         "kernels": target.source(groups).strip("\n"),
         "folds": [],
         "facts": facts_text(module_facts(emission.module)),
-        "assumes_finite": any(m.label == "finite" for m in live),
+        "assumes_finite": any(m.rewrites != "bits" for m in live),
         "signature": signature_text(emission.module),
         "signature_plain": _plain_signature(emission.module),
         "forwarded": forwarded_arguments(emission.module),
@@ -246,7 +254,7 @@ def _story(emission: Emission) -> list[str]:
 def _promise(label: str) -> str:
     return {
         "bits": "identical arithmetic",
-        "reals": "equal in the reals: sums are taken in another order",
+        "reals": "equal in the reals: sums and products are taken in another order",
         "finite": "equal for finite values",
     }[label]
 

@@ -14,12 +14,14 @@ class Output:
     """One result of the function.
 
     `shape` is the true shape (not padded). `mutates` names the buffer that takes the value; None
-    for a value that is returned.
+    for a value that is returned. `order` lists the dimensions from the widest stride to the
+    narrowest where memory is not laid out in their own order; None for the ordinary layout.
     """
 
     value: Node
     shape: tuple[Dim, ...]
     mutates: str | None = None
+    order: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)

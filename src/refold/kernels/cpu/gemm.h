@@ -7,8 +7,8 @@
 // parts of kDepth also keeps the rounding error below that of one long sum. R is chosen so that
 // little of the last panel is padding: 128 rows are 9.1 panels of 14, but 9.8 of 13.
 //
-// The weight is packed a strip of columns at a time into a buffer that stays in the last cache; each
-// element of it is packed once per call however many rows there are (up to kPackedBytes of rows).
+// The weight is packed a strip of kWide columns at a time, each element once per call however many
+// rows there are (up to kPackedBytes of rows), and is read from cache after that.
 #pragma once
 #include "lanes.h"
 
@@ -20,10 +20,9 @@ constexpr int kMostRows = 14, kLeastRows = 8;
 constexpr int kMostRows = 6, kLeastRows = 4;
 #endif
 constexpr long kTileCols = 2 * kLanes;
-constexpr long kDepth = 256;              // k steps between two visits of acc
-constexpr long kWide = 64;                // columns of acc in a macro tile
+constexpr long kDepth = 192;              // k steps between two visits of acc
+constexpr long kWide = 64;                // columns of acc in a macro tile, and of a strip
 constexpr long kPanels = 4;               // panels of rows in a macro tile
-constexpr long kStripBytes = 8L << 20;    // of the weight are packed at a time
 constexpr long kPackedBytes = 64L << 20;  // of rows are packed at a time
 
 // The height of register tiles that wastes least on n rows; taller tiles load less per product.

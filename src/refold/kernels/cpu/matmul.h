@@ -12,6 +12,7 @@
 #pragma once
 #include <ATen/Parallel.h>
 
+#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -161,48 +162,58 @@ void few(const Body& body, const float* A, const float* W, long n, long m, long 
   work.merge(kFewRows);
 }
 
+// Runs f(task) for every task; threads take the next one when they are free, so that a thread that
+// the machine holds up delays nobody.
+template <class F> void take_turns(long tasks, F f) {
+  std::atomic<long> next{0};
+  at::parallel_for(0, std::min<long>(tasks, at::get_num_threads()), 1, [&](long, long) {
+    for (long t = next++; t < tasks; t = next++) f(t);
+  });
+}
+
 // A [n, depth] and W [m, depth], both dense row by row.
+//
+// A task is a strip of kWide columns and some of the rows. It packs its strip of W for itself: no
+// thread waits for another between packing A and the end. Rows are shared out only where strips are
+// too few to keep the threads busy.
 template <class Body>
 void matmul(const Body& body, const float* A, const float* W, long n, long m, long depth) {
   if (n <= kFewRows) return few(body, A, W, n, m, depth);
   const long r = rows_per_panel(n), tall = r * kPanels;
   const MacroTile tile = macro_tile_for(static_cast<int>(r));
   Matmul<Body> work(body, n, m, depth, tall);
-  const long bytes = 4 * std::max(depth, 1L);
-  const long at_once = std::max(tall, kPackedBytes / bytes / tall * tall);
-  const long threads = std::min(8L, static_cast<long>(at::get_num_threads()));
-  const long strip = kWide * std::min(8L, std::max(threads, kStripBytes / bytes / kWide));
+  const long at_once = std::max(tall, kPackedBytes / 4 / std::max(depth, 1L) / tall * tall);
   Buffer a_packed = buffer(round_up(std::min(n, at_once), r) * depth);
-  Buffer w_packed = buffer(round_up(std::min(m, strip), kTileCols) * depth);
-  const long parts = (depth + kDepth - 1) / kDepth;
-  auto pack = [&](const float* src, long count, long panel, float* dst) {
-    const long panels = (count + panel - 1) / panel;
-    at::parallel_for(0, panels * parts, 8, [&](long begin, long end) {
-      for (long t = begin; t < end; t++) {
-        const long p = t / parts * panel, k = t % parts * kDepth;
-        pack_panel(src + p * depth + k, depth, std::min(panel, count - p),
-                   std::min(kDepth, depth - k), panel, dst + p * depth + k * panel);
+  const long strips = (m + kWide - 1) / kWide;
+  for (long top = 0; top < n; top += at_once) {
+    const long rows = std::min(at_once, n - top), panels = (rows + r - 1) / r;
+    take_turns(panels, [&](long p) {
+      for (long k = 0; k < depth; k += kDepth)
+        pack_panel(A + (top + p * r) * depth + k, depth, std::min(r, rows - p * r),
+                   std::min(kDepth, depth - k), r, a_packed.get() + p * r * depth + k * r);
+    });
+    const long tiles = (rows + tall - 1) / tall;
+    const long shares = std::min(tiles, (4L * at::get_num_threads() + strips - 1) / strips);
+    const long share = (tiles + shares - 1) / shares;
+    take_turns(strips * shares, [&](long task) {
+      const long left = task / shares * kWide, cols = std::min(kWide, m - left);
+      const long first = task % shares * share, last = std::min(first + share, tiles);
+      if (first >= last) return;
+      Buffer acc = buffer(tall * kWide);
+      Buffer w_packed = buffer(round_up(cols, kTileCols) * depth);
+      for (long j = 0; j < cols; j += kTileCols)
+        for (long k = 0; k < depth; k += kDepth)
+          pack_panel(W + (left + j) * depth + k, depth, std::min(kTileCols, cols - j),
+                     std::min(kDepth, depth - k), kTileCols,
+                     w_packed.get() + j * depth + k * kTileCols);
+      if (depth == 0) std::fill(acc.get(), acc.get() + tall * kWide, 0.0f);
+      for (long t = first; t < last; t++) {
+        const long row = t * tall, high = std::min(tall, rows - row);
+        tile((high + r - 1) / r, cols, depth, a_packed.get() + row * depth, w_packed.get(),
+             acc.get());
+        work.epilogue(acc.get(), top + row, high, left, cols, tall);
       }
     });
-  };
-  for (long top = 0; top < n; top += at_once) {
-    const long rows = std::min(at_once, n - top), tiles = (rows + tall - 1) / tall;
-    pack(A + top * depth, rows, r, a_packed.get());
-    for (long left = 0; left < m; left += strip) {
-      const long across = std::min(strip, m - left), blocks = (across + kWide - 1) / kWide;
-      pack(W + left * depth, across, kTileCols, w_packed.get());
-      at::parallel_for(0, blocks * tiles, 1, [&](long begin, long end) {
-        Buffer acc = buffer(tall * kWide);
-        if (depth == 0) std::fill(acc.get(), acc.get() + tall * kWide, 0.0f);
-        for (long t = begin; t < end; t++) {
-          const long row = t % tiles * tall, high = std::min(tall, rows - row);
-          const long col = t / tiles * kWide, cols = std::min(kWide, across - col);
-          tile((high + r - 1) / r, cols, depth, a_packed.get() + row * depth,
-               w_packed.get() + col * depth, acc.get());
-          work.epilogue(acc.get(), top + row, high, left + col, cols, tall);
-        }
-      });
-    }
   }
   work.merge(tall);
 }

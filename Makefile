@@ -1,0 +1,32 @@
+# Each target sets up what it needs by itself: Python 3.10 or later and a C++ compiler are enough.
+VENV ?= .venv
+PYTHON ?= python3
+RUN = $(VENV)/bin/python
+# a build of PyTorch for the CPU, unless one is asked for: make TORCH=torch==2.12.0 ...
+TORCH ?= torch==2.13.0
+
+.PHONY: demo test check bench clean
+
+$(VENV)/ready: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(RUN) -m pip install --quiet --upgrade pip
+	$(RUN) -m pip install --quiet "$(TORCH)"
+	$(RUN) -m pip install --quiet -e ".[dev]"
+	touch $@
+
+demo: $(VENV)/ready
+	$(RUN) bench/demo.py
+
+test: check
+	$(RUN) -m pytest
+
+check: $(VENV)/ready
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy
+
+bench: $(VENV)/ready
+	$(RUN) bench/systems.py
+
+clean:
+	rm -rf $(VENV) out .pytest_cache .mypy_cache .ruff_cache

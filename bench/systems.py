@@ -1,0 +1,130 @@
+"""The five systems on this machine: eager, torch.compile and refold in one run, judged, as CSV.
+
+    python bench/systems.py [--reduced] [--output bench/results/cpu.csv] [--seconds 10]
+
+Each line is one mode of one system. A number stands only where the same run's judge accepted the
+file. `--reduced` takes smaller sizes where the full ones need minutes or much memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import datetime
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+HERE = Path(__file__).resolve().parent
+PROBLEMS = HERE.parent / "problems"
+
+
+@dataclass(frozen=True)
+class System:
+    """A problem file and the smaller sizes that a laptop carries in seconds."""
+
+    name: str
+    file: str
+    reduced: tuple[str, ...] = ()
+
+
+SYSTEMS = (
+    System("S0", "s0_sum_chain.py"),
+    System("S1", "s1_avgpool_gelu_max.py"),
+    System("S2", "s2_scale_batchnorm.py", ("batch_size=4096",)),
+    System("S3", "s3_batchnorm_softmax.py"),
+    System("S4", "s4_sigmoid_sum.py", ("in_features=8192", "out_features=8192")),
+)
+
+
+def optimize(system: System, reduced: bool, seconds: float, output: Path) -> dict[str, Any]:
+    """One `refold optimize`; its JSON report with the exit code added."""
+    command = [sys.executable, "-m", "refold.cli", "optimize", str(PROBLEMS / system.file)]
+    command += ["-o", str(output), "--json", "--seconds", str(seconds)]
+    for pair in system.reduced if reduced else ():
+        command += ["--set", pair]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode not in (0, 3):
+        return {"exit": done.returncode, "error": done.stderr.strip().splitlines()[-1:]}
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report | {"exit": done.returncode}
+
+
+def rows(system: System, report: dict[str, Any], reduced: bool) -> Iterator[dict[str, Any]]:
+    """One row for each mode of a report."""
+    sizes = " ".join(system.reduced) if reduced and system.reduced else "full size"
+    base = {"system": system.name, "sizes": sizes, "exit": report["exit"]}
+    if "modes" not in report:
+        yield base | {"verdict": report.get("reason") or report.get("error")}
+        return
+    for mode in report["modes"]:
+        if mode.get("kept"):
+            yield base | {"mode": mode["mode"], "verdict": f"kept: {mode['kept']}"}
+            continue
+        error = report["errors"].get(mode["mode"]) or report["errors"].get("eval") or {}
+        yield base | {
+            "mode": mode["mode"],
+            "verdict": report["verdict"],
+            "promise": mode["label"],
+            "error": error.get("candidate"),
+            "eager_error": error.get("eager"),
+            "eager_ms": mode["eager_s"] * 1e3,
+            "compile_ms": mode["compile_s"] and mode["compile_s"] * 1e3,
+            "refold_ms": mode["ours_s"] * 1e3,
+            "speedup": mode["ratio"],
+            "speedup_low": mode["ratio_quartiles"][0],
+            "speedup_high": mode["ratio_quartiles"][1],
+            "to_compile": mode["ratio_to_compile"],
+            "fold_ms": mode["fold_s"] * 1e3,
+            "break_even_calls": mode["break_even_calls"],
+            "algebra_s": report["algebra_s"],
+            "build_s": report["build_s"],
+        }
+
+
+def machine() -> dict[str, Any]:
+    """What the numbers were measured on."""
+    return {
+        "date": datetime.date.today().isoformat(),
+        "processor": platform.processor() or platform.machine(),
+        "capability": torch.backends.cpu.get_cpu_capability(),
+        "cores": os.cpu_count(),
+        "torch": torch.__version__,
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--reduced", action="store_true")
+    parser.add_argument("--output", type=Path, default=HERE / "results" / "cpu.csv")
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--only", nargs="*", default=[s.name for s in SYSTEMS])
+    args = parser.parse_args()
+    found: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for system in (s for s in SYSTEMS if s.name in args.only):
+            report = optimize(system, args.reduced, args.seconds, Path(folder) / system.file)
+            for row in rows(system, report, args.reduced):
+                found.append(row | machine())
+                print(json.dumps(row), flush=True)
+    args.output.parent.mkdir(parents=True, exist_ok=True)
+    names = list(dict.fromkeys(k for row in found for k in row))
+    with args.output.open("w", newline="") as f:
+        writer = csv.DictWriter(f, names)
+        writer.writeheader()
+        writer.writerows(found)
+    print(f"{len(found)} rows in {args.output}")
+    return 0 if all(r["exit"] == 0 for r in found) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,73 @@
+"""`refold.optimize(module, *inputs)`: the fast twin of a module that already exists."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import warnings
+from typing import TypeVar
+
+import torch
+
+from refold import pipeline
+from refold.pipeline import Options
+
+ModuleT = TypeVar("ModuleT", bound=torch.nn.Module)
+
+
+def optimize(
+    module: ModuleT,
+    *inputs: object,
+    target: str | None = None,
+    strict: bool = False,
+    measure: bool = True,
+) -> ModuleT:
+    """A module that computes the same function as `module` and shares its parameters.
+
+    inputs: an example of forward's arguments; sizes that forward lets vary may vary later.
+    target: "cpu" (default: where the parameters are). strict: no rule that assumes finite values.
+    measure: time both and keep the original forward in a mode that is not faster.
+
+    The answer is an instance of a subclass of `type(module)`, with the same parameters, buffers
+    and submodules (the very same objects) and the same state_dict. The text that it runs is its
+    attribute `refold_source`. Where nothing is gained `module` itself comes back, with a warning
+    that says why.
+    """
+    back, device = pipeline.target_for(target or "cpu")
+    for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
+        if tensor.device.type != back.device:
+            raise pipeline.OptimizeError(
+                f"{name} is on {tensor.device}, the target is {back.name}: move the module first"
+            )
+    cls = type(module)
+    result = pipeline.run(
+        module,
+        inputs,
+        import_text(cls),
+        f"The original is {cls.__module__}.{cls.__qualname__}",
+        back,
+        device,
+        Options(strict=strict, measure=measure),
+        bind=lambda text: pipeline.bind_for_class(text, module),
+    )
+    if result.text is None:
+        why = "; ".join(dict.fromkeys(result.reasons))
+        warnings.warn(f"refold: the original module is kept: {why}", stacklevel=2)
+        return module
+    fast = pipeline.bind_for_class(result.text, module)
+    type(fast).refold_source = result.text  # type: ignore[attr-defined]
+    return fast  # type: ignore[return-value]
+
+
+def import_text(cls: type[torch.nn.Module]) -> str:
+    """Text that binds Model to a class: an import where there is one to be had."""
+    name, path = cls.__module__, cls.__qualname__
+    try:
+        found: object = sys.modules.get(name) or importlib.import_module(name)
+        for part in path.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError):
+        found = None
+    if found is cls and name != "__main__" and path.isidentifier():
+        return f"from {name} import {path} as Model"
+    return f"# Model is the class {path} of {name}, bound by refold.optimize."

@@ -1,0 +1,113 @@
+"""The command line: refold optimize | judge | explain.
+
+Every failure ends in one line on standard error and an exit code; `--debug` adds the stack trace.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import traceback
+from collections.abc import Sequence
+
+from refold import __version__
+from refold.report import commands
+
+EXIT_CODES = """exit codes of optimize:
+  0  a faster, accepted file was written
+  3  the original is kept and written as it is, with the reason
+  1  an error; nothing was written
+  2  usage"""
+
+
+def parser() -> argparse.ArgumentParser:
+    main = argparse.ArgumentParser(
+        prog="refold",
+        description="Rewrite a PyTorch module's algebra, fuse the rest into kernels, judge it.",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    main.add_argument("--version", action="version", version=f"refold {__version__}")
+    parts = main.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    optimize = parts.add_parser(
+        "optimize",
+        help="write a faster drop-in file",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _reference(optimize)
+    optimize.add_argument("-o", "--output", required=True, metavar="FAST.py")
+    optimize.add_argument("--json", action="store_true", help="print one JSON object")
+    optimize.add_argument(
+        "--seconds", type=float, default=3.0, help="time spent on each comparison (default 3)"
+    )
+    optimize.set_defaults(run=commands.optimize)
+
+    explain = parts.add_parser("explain", help="say what is rewritten, why, and what it saves")
+    _reference(explain)
+    explain.add_argument("--json", action="store_true", help="print one JSON object")
+    explain.add_argument("--graph", action="store_true", help="print the graphs too")
+    explain.set_defaults(run=commands.explain)
+
+    from refold.judge import cli as judge_cli
+
+    judge = parts.add_parser("judge", help="decide whether a file computes the same function")
+    judge_cli.add_arguments(judge)
+    judge.add_argument("--debug", action="store_true", help="print the stack trace of an error")
+    judge.set_defaults(run=judge_cli.run)
+    return main
+
+
+def _reference(command: argparse.ArgumentParser) -> None:
+    command.add_argument("reference", metavar="REF.py")
+    command.add_argument("--target", default=None, help="cpu (default: the device at hand)")
+    command.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        dest="sets",
+        metavar="NAME=VALUE",
+        help="override a top-level constant of REF.py; may be repeated",
+    )
+    command.add_argument(
+        "--float32",
+        choices=("ieee", "tf32"),
+        default=None,
+        help="accuracy of fp32 products (default: PyTorch's own flags)",
+    )
+    command.add_argument("--strict", action="store_true", help="no rule that assumes finite values")
+    command.add_argument("--debug", action="store_true", help="print the stack trace of an error")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; the exit code."""
+    args = parser().parse_args(arguments)
+    try:
+        code: int = args.run(args)
+        return code
+    except KeyboardInterrupt:
+        print("refold: interrupted; nothing was written", file=sys.stderr)
+        return 130
+    except commands.expected_errors() as error:
+        if args.debug:
+            traceback.print_exc()
+        print(f"refold: {_one_line(error)}", file=sys.stderr)
+        return 1
+    except Exception as error:
+        if args.debug:
+            traceback.print_exc()
+        print(
+            f"refold: unexpected {type(error).__name__}: {_one_line(error)}"
+            " (--debug shows the stack)",
+            file=sys.stderr,
+        )
+        return 1
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+if __name__ == "__main__":
+    sys.exit(main())

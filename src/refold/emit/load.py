@@ -1,0 +1,25 @@
+"""Import emitted text without a file."""
+
+from __future__ import annotations
+
+import hashlib
+import linecache
+import sys
+import types
+from collections.abc import Mapping
+from typing import Any
+
+
+def load_text(text: str, names: Mapping[str, Any] | None = None) -> types.ModuleType:
+    """Execute emitted text as a module of its own, whose source inspect can show.
+
+    names: what the text finds already defined (the class, where the text does not hold it).
+    """
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    name, filename = f"refold_emitted_{digest}", f"<emitted {digest}>"
+    module = types.ModuleType(name)
+    module.__dict__.update(names or {})
+    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+    sys.modules[name] = module
+    exec(compile(text, filename, "exec"), module.__dict__)
+    return module

@@ -1,0 +1,26 @@
+"""The judge: is a candidate file the same function as its reference, and how fast is it.
+
+It imports nothing of refold but `refold.contract`. See docs/judge.md.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from refold.judge.host import Limits
+    from refold.judge.run import judge
+    from refold.judge.verdict import Speed, Status, Timing, Verdict
+
+__all__ = ["Limits", "Speed", "Status", "Timing", "Verdict", "judge"]
+
+_HOMES = {"judge": "run", "Limits": "host"}
+
+
+def __getattr__(name: str) -> Any:
+    # Lazy, so that a worker does not import the oracle and the clock.
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"refold.judge.{_HOMES.get(name, 'verdict')}"), name)

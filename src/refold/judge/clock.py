@@ -1,0 +1,414 @@
+"""Fair timing: eager and candidate in two equal workers, alternating, by the parent's own clock.
+
+Everything reported as warm is measured by the parent around a lap of calls, less the round trip of
+an empty lap of the trusted worker. What the candidate's worker claims is only compared with that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import random
+import statistics
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from refold.contract import seed_everything
+from refold.judge import compare, stats
+from refold.judge.host import Host, Raised, WorkerDied, spawn
+from refold.judge.oracle import digest, tensors
+from refold.judge.session import Session
+from refold.judge.verdict import Failure, Quartiles, Status, TestReport, Timing
+
+_CACHE = 64 << 20  # bytes flushed between cold calls; more than a last-level cache
+_SETS_BYTES = 256 << 20
+_ARENA_BYTES = 256 << 20
+_GRAPH_BELOW = 50e-6
+_CUDA_BYTES_PER_S = 16e12  # above the L2 rate of any present device
+
+
+@dataclass
+class _Budget:
+    seconds: float
+    block: float
+    pairs: int
+    samples: int
+
+
+def measure(
+    session: Session, failures: list[Failure], reports: list[TestReport], compiled: bool
+) -> Timing:
+    """Time the candidate against eager; failures of the clock's tests are appended."""
+    began = time.perf_counter()
+    budget = _Budget(1.5, 0.025, 9, 3) if session.quick else _Budget(8.0, 0.05, 25, 6)
+    sets = _input_sets(session)
+    found: list[Failure] = []
+    with _trusted(session) as eager:
+        candidate = _fresh(session)
+        eager.request("lap_inputs", 120, sets=sets, arena=0, flush_bytes=2 * _CACHE)
+        outputs = _first_outputs(session, sets)
+        slots = max(1, min(256, _ARENA_BYTES // max(1, outputs)))
+        candidate.seal_arena(slots * outputs)
+        give = candidate.arena if outputs else 0
+        candidate.request("lap_inputs", 120, sets=sets, arena=give, flush_bytes=2 * _CACHE)
+        first = _first_call(session, candidate)
+        overhead = min(_lap(eager, [0, 0])[0] for _ in range(7))
+        run = _Alternation(session, eager, candidate, len(sets), overhead, budget)
+        run.go()
+        timing = run.timing(first, _roofline(session, outputs))
+        found += _sampled(session, candidate, sets, outputs, slots, timing, overhead, budget)
+        found += _work(session, timing)
+        notes = [timing.note] if timing.note else []
+        if session.device.type == "cuda":
+            notes += _graphs(eager, candidate, timing)
+            found += _kernels(session, candidate)
+        baselines: dict[str, Quartiles] = {}
+        whynot: dict[str, str] = {}
+        if compiled:
+            baselines, whynot = _compiled(session, eager, sets, overhead, budget)
+    failures.extend(found)
+    spent = time.perf_counter() - began
+    for name, catches in _CATCHES.items():
+        outcome = "failed" if any(f.test == name for f in found) else "passed"
+        reports.append(TestReport(name, catches, outcome, spent / 2, budget.samples))
+    return _with(timing, compiled=baselines, compiled_notes=whynot, note="; ".join(notes))
+
+
+_CATCHES = {
+    "timed outputs": "a fast path for the clock only, deferred work, a false clock",
+    "work": "no kernel at all, speed beyond the roofline",
+}
+
+
+def _with(timing: Timing, **changes: Any) -> Timing:
+    return replace(timing, **changes)
+
+
+@contextlib.contextmanager
+def _trusted(session: Session) -> Iterator[Host]:
+    """A worker of the same kind with the reference in it, under the same state and mode."""
+    with spawn(session.limits, session.threads) as host:
+        host.request(
+            "load",
+            session.limits.import_seconds,
+            path=str(session.reference.path.resolve()),
+            class_name=session.reference.class_name,
+            sets=dict(session.reference.sets),
+            init=session.oracle.init,
+            seed=session.seed,
+            device=str(session.device),
+            threads=session.threads,
+            watch=False,
+        )
+        if not session.frugal:
+            state = session.state(session.base_state)
+            host.request("load_state", 120, state=state, how="strict")
+        yield host
+
+
+def _fresh(session: Session) -> Host:
+    """The candidate in a new worker: a process that served the tests has another heap."""
+    if session.host is not None:
+        session.host.close()
+        session.host = None
+    return session.enter()
+
+
+def _input_sets(session: Session) -> list[list[Any]]:
+    """Enough draws of the file's inputs to leave the cache, as far as memory allows."""
+    if session.frugal:
+        return [session.file_inputs(), session.inputs()]  # their truths are known already
+    size = sum(t.numel() * t.element_size() for t in tensors(session.file_inputs()))
+    wanted = math.ceil(2 * _CACHE / max(size, 1))
+    count = max(2, min(wanted, 4 if session.quick else 16, _SETS_BYTES // max(size, 1)))
+    return [session.reference.inputs(session.seed + 5000 + i) for i in range(count)]
+
+
+def _first_outputs(session: Session, sets: list[list[Any]]) -> int:
+    """Bytes of the first output tensor; 0 if there is none."""
+    truth = session.truth(session.file_inputs())
+    if truth.eager is None:
+        return 0
+    for tensor in tensors(truth.eager.outputs)[:1]:
+        return tensor.numel() * tensor.element_size()
+    return 0
+
+
+def _lap(
+    host: Host, order: list[int], cold: bool = False, store: bool = False
+) -> tuple[float, list[float]]:
+    """The parent's seconds for a lap, and the worker's claims.
+
+    ``order`` is a list of input sets to store outputs of, or ``[start, calls]`` to rotate.
+    """
+    began = time.perf_counter()
+    claims = host.request("lap", 600, order=order, cold=cold, store=store)
+    seconds = time.perf_counter() - began
+    return seconds, [float(c) for c in claims]
+
+
+def _first_call(session: Session, candidate: Host) -> float:
+    """Seconds of the first call after a state was loaded: what folding costs."""
+    if session.frugal:
+        return _lap(candidate, [0, 1])[0]
+    state = session.state(session.base_state)
+    candidate.request("load_state", 120, state=state, how="strict")
+    return _lap(candidate, [0, 1])[0]
+
+
+class _Alternation:
+    """Randomised ABBA blocks. A is eager, B the candidate; only one of them runs at a time."""
+
+    def __init__(
+        self,
+        session: Session,
+        eager: Host,
+        candidate: Host,
+        sets: int,
+        overhead: float,
+        budget: _Budget,
+    ) -> None:
+        self.session, self.budget, self.overhead = session, budget, overhead
+        self.hosts = (eager, candidate)
+        self.sets = sets
+        self.random = random.Random(session.seed)
+        self.seconds: tuple[list[float], list[float]] = ([], [])
+        self.claims: list[float] = []
+        self.ratios: list[float] = []
+        self.cold: tuple[list[float], list[float]] = ([], [])
+
+    def go(self) -> None:
+        """Warm up, alternate within the budget, then a few cold calls."""
+        calls = [self._warm(side) for side in (0, 1)]
+        began = time.perf_counter()
+        while len(self.ratios) < self.budget.pairs:
+            order = (0, 1, 1, 0) if self.random.random() < 0.5 else (1, 0, 0, 1)
+            block: tuple[list[float], list[float]] = ([], [])
+            for side in order:
+                block[side].append(self._block(side, calls[side]))
+            self.ratios.append(sum(block[0]) / max(sum(block[1]), 1e-12))
+            for side in (0, 1):
+                self.seconds[side].extend(block[side])
+            if time.perf_counter() - began > self.budget.seconds and len(self.ratios) >= 3:
+                break
+        cold = 1 if self.session.frugal else 5
+        for side in (0, 1, 1, 0):
+            self.cold[side].extend(_lap(self.hosts[side], self._order(cold), cold=True)[1])
+
+    def _order(self, calls: int) -> list[int]:
+        start = self.random.randrange(self.sets)
+        return [start, calls]
+
+    def _warm(self, side: int) -> int:
+        """Call until two laps agree within a tenth; returns calls per block."""
+        last, calls = math.inf, 1
+        for _ in range(8):
+            seconds = max(_lap(self.hosts[side], self._order(calls))[0] - self.overhead, 1e-7)
+            each = seconds / calls
+            if each > self.budget.seconds / 8:
+                return 1
+            if abs(each - last) < 0.1 * last and seconds > self.budget.block / 4:
+                break
+            last = each
+            calls = int(min(4096, max(1, self.budget.block / each, calls)))
+        return max(1, min(4096, round(self.budget.block / each)))
+
+    def _block(self, side: int, calls: int) -> float:
+        wall, claims = _lap(self.hosts[side], self._order(calls))
+        each = max(wall - self.overhead, 1e-9) / calls
+        if side == 1:
+            self.claims.append(each * calls / max(sum(claims), 1e-12))
+        return each
+
+    def timing(self, first: float, roofline: float) -> Timing:
+        """What was measured."""
+        low, high = stats.bootstrap(self.ratios, self.session.seed)
+        eager, candidate = (stats.quartiles(s) for s in self.seconds)
+        gain = eager.median - candidate.median
+        few = len(self.ratios) < 5
+        return Timing(
+            speed=stats.decide(low, high),
+            ratio=statistics.median(self.ratios),
+            ratio_low=low,
+            ratio_high=high,
+            eager=eager,
+            candidate=candidate,
+            eager_cold=stats.quartiles(self.cold[0]),
+            candidate_cold=stats.quartiles(self.cold[1]),
+            clock=statistics.median(self.claims) if self.claims else math.nan,
+            roofline_seconds=roofline,
+            first_call_seconds=first,
+            break_even_calls=max(0.0, first - candidate.median) / gain if gain > 0 else math.inf,
+            samples_eager=tuple(self.seconds[0]),
+            samples_candidate=tuple(self.seconds[1]),
+            note=f"only {len(self.ratios)} blocks: one call is long" if few else "",
+        )
+
+
+def _sampled(
+    session: Session,
+    candidate: Host,
+    sets: list[list[Any]],
+    size: int,
+    slots: int,
+    timing: Timing,
+    overhead: float,
+    budget: _Budget,
+) -> list[Failure]:
+    """Outputs of timed calls, read while the worker stands still; and the parent's clock."""
+    session.test = "timed outputs"
+    found: list[Failure] = []
+    if not size:
+        return found
+    if _stochastic(session, sets[0]):
+        session.notes.append("outputs are random: those of timed calls are not compared")
+        return found
+    draw = random.Random(session.seed + 1)
+    each = timing.candidate.median
+    most = min(slots, max(2, int(0.5 / max(each, 1e-6))), 64)
+    slopes = []
+    for _ in range(1 if session.frugal else 2):
+        walls = []
+        for calls in (max(1, most // 4), most):
+            order = [draw.randrange(len(sets)) for _ in range(calls)]
+            os.pwrite(candidate.arena, b"\xff" * min(size * calls, 1 << 20), 0)
+            walls.append((_lap(candidate, order, store=True)[0], calls))
+            with candidate.stopped():
+                picks = draw.sample(range(calls), min(calls, budget.samples))
+                data = [(p, os.pread(candidate.arena, size, p * size)) for p in picks]
+            found += _verify(session, sets, order, data)
+            if found:
+                return found
+        slopes.append((walls[1][0] - walls[0][0]) / max(walls[1][1] - walls[0][1], 1))
+    copying = size / 1e9 + 30e-6  # far more than a copy into shared memory takes
+    if min(slopes) > 1.5 * each + copying and session.device.type != "cuda":
+        found.append(
+            session.fail(
+                Status.CHEATS,
+                "parent's clock",
+                f"calls whose outputs are taken cost {min(slopes):.3g} s each, "
+                f"calls whose outputs are dropped {each:.3g} s",
+            )
+        )
+    if timing.clock > 1.5 and each - each / timing.clock > 50e-6 and not session.frugal:
+        found.append(
+            session.fail(
+                Status.CHEATS,
+                "worker's clock",
+                f"the parent measured {timing.clock:.2f} times what the worker claims",
+            )
+        )
+    return found
+
+
+def _verify(
+    session: Session, sets: list[list[Any]], order: list[int], data: list[tuple[int, bytes]]
+) -> list[Failure]:
+    found: list[Failure] = []
+    for position, raw in data:
+        truth = session.truth(sets[order[position]])
+        if truth.eager is None or truth.exact is None:
+            continue
+        eager, exact = tensors(truth.eager.outputs)[0], tensors(truth.exact.outputs)[0]
+        got = torch.frombuffer(bytearray(raw), dtype=eager.dtype).reshape(eager.shape)
+        spread = session.spread(truth).get("output")
+        result = compare.tensors("timed call", "output", got, eager, exact, spread)
+        if not result.agrees:
+            case = f"timed call {position} of {len(order)}"
+            found.append(session.fail(Status.CHEATS, case, result.reason, result.worst))
+            return found
+    return found
+
+
+def _stochastic(session: Session, inputs: list[Any]) -> bool:
+    mode = session.oracle.training
+    truth = session.truth(inputs)
+    if session.device.type == "cpu" and truth.eager is not None:
+        seed_everything(session.seed + 7)
+        return truth.eager.random != digest(torch.get_rng_state())
+    runs = [session.oracle.eager(inputs, mode, session.seed + i).outputs for i in (0, 1)]
+    a, b = ([digest(t) for t in tensors(r)] for r in runs)
+    return a != b
+
+
+def _roofline(session: Session, outputs: int) -> float:
+    """Seconds below which nothing can read the inputs and write the output."""
+    inputs = 0
+    if session.powered:
+        inputs = sum(t.numel() * t.element_size() for t in tensors(session.file_inputs()))
+    return (inputs + outputs) / _rate(session.device)
+
+
+def _rate(device: torch.device) -> float:
+    """Bytes per second that can not be exceeded; on a CPU twice the rate inside its cache."""
+    if device.type == "cuda":
+        return _CUDA_BYTES_PER_S
+    a = torch.ones(1 << 16)
+    b = torch.empty_like(a)
+    best = math.inf
+    for _ in range(20):
+        began = time.perf_counter()
+        for _ in range(20):
+            b.copy_(a)
+        best = min(best, (time.perf_counter() - began) / 20)
+    return 2 * torch.get_num_threads() * 2 * a.numel() * 4 / best
+
+
+def _work(session: Session, timing: Timing) -> list[Failure]:
+    session.test = "work"
+    if timing.candidate.high >= timing.roofline_seconds:
+        return []
+    detail = (
+        f"{timing.candidate.median:.3g} s a call, but reading the inputs and writing the output "
+        f"takes at least {timing.roofline_seconds:.3g} s"
+    )
+    return [session.fail(Status.CHEATS, "roofline", detail)]
+
+
+def _kernels(session: Session, candidate: Host) -> list[Failure]:
+    session.test = "work"
+    names = candidate.request("kernels", 60)
+    if names:
+        return []
+    return [session.fail(Status.CHEATS, "kernels", "one call launches no kernel on the device")]
+
+
+def _graphs(eager: Host, candidate: Host, timing: Timing) -> list[str]:
+    """Times without launch overhead, both sides graphed, where calls are short."""
+    if timing.candidate.median > _GRAPH_BELOW:
+        return []
+    try:
+        pair = [host.request("graph_lap", 60, calls=20) for host in (eager, candidate)]
+    except Raised as error:
+        return [f"no CUDA-graph times: {error}"]
+    return [f"in a CUDA graph: eager {pair[0] * 1e6:.1f} us, candidate {pair[1] * 1e6:.1f} us"]
+
+
+def _compiled(
+    session: Session, eager: Host, sets: list[list[Any]], overhead: float, budget: _Budget
+) -> tuple[dict[str, Quartiles], dict[str, str]]:
+    """torch.compile in the trusted worker, after the alternation: its threads would disturb it."""
+    found: dict[str, Quartiles] = {}
+    why: dict[str, str] = {}
+    modes = ["default"] + (["max-autotune"] if session.device.type == "cuda" else [])
+    for mode in modes:
+        try:
+            eager.request("put", 60, slot="compile", inputs=sets[0])
+            seconds = eager.request("compile", 300, mode=mode)
+            eager.request("lap_inputs", 120, sets=sets, arena=0, flush_bytes=0)
+            once = max(_lap(eager, [0, 1])[0] - overhead, 1e-7)
+            calls = int(max(1, min(4096, budget.block / once)))
+            laps = [_lap(eager, [0, calls])[0] for _ in range(9)]
+            found[mode] = stats.quartiles([(lap - overhead) / calls for lap in laps[1:]])
+            why[mode] = f"compiled in {seconds:.1f} s"
+        except Raised as error:
+            why[mode] = str(error)[:200]
+        except WorkerDied as error:
+            why[mode] = str(error)[:200]
+            break
+    return found, why

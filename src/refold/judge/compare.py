@@ -1,0 +1,268 @@
+"""One rule for every comparison: the candidate's error against float64, beside eager's own.
+
+Accepted where, per output and per row, ``rmse <= k * rmse_eager + floor`` and
+``max <= k * max_eager + floor``. The floor is two units in the last place at the row's scale.
+A row's own eager error can be small by luck, so its bar is never below ``k`` times the relative
+error that eager shows over all rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from refold.judge.verdict import ErrorStats, Worst
+
+K_FLOAT32 = 16.0
+K_HALF = 3.0
+_FEW = 32  # below so many elements a row says nothing about eager's error: rows are pooled
+_CHUNK = 1 << 22
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The outcome for one output tensor; ``reason`` is empty where it agrees."""
+
+    reason: str = ""
+    worst: Worst | None = None
+    errors: ErrorStats | None = None
+    structural: bool = False
+
+    @property
+    def agrees(self) -> bool:
+        """No disagreement."""
+        return not self.reason
+
+
+def factor(dtype: torch.dtype) -> float:
+    """k for outputs of a dtype."""
+    return K_HALF if dtype in (torch.float16, torch.bfloat16) else K_FLOAT32
+
+
+def leaves(tree: Any, name: str = "output") -> Iterator[tuple[str, Any]]:
+    """Named leaves of an output tree."""
+    if isinstance(tree, list | tuple):
+        for i, part in enumerate(tree):
+            yield from leaves(part, f"{name}[{i}]")
+    elif isinstance(tree, dict):
+        for key, part in tree.items():
+            yield from leaves(part, f"{name}[{key!r}]")
+    else:
+        yield name, tree
+
+
+def compare(
+    case: str,
+    got: Any,
+    eager: Any,
+    exact: Any,
+    spread: dict[str, tuple[float, float]] | None = None,
+    finite_only: bool = False,
+) -> list[Comparison]:
+    """Compare output trees.
+
+    Args:
+        case: name for the report.
+        got: the candidate's outputs, on the CPU.
+        eager: the reference's, same flags and dtype.
+        exact: the reference's in float64.
+        spread: per output, eager's (rmse, max) over several draws, for outputs of few elements.
+        finite_only: do not compare where eager is not finite.
+    """
+    mine, theirs, truth = list(leaves(got)), list(leaves(eager)), list(leaves(exact))
+    if _skeleton(got) != _skeleton(eager):
+        return [Comparison(f"expected {_skeleton(eager)}, came {_skeleton(got)}", structural=True)]
+    results = []
+    for (name, a), (_, b), (_, c) in zip(mine, theirs, truth, strict=True):
+        if isinstance(b, torch.Tensor):
+            pooled = (spread or {}).get(name)
+            results.append(tensors(case, name, a, b, c, pooled, finite_only))
+        elif a != b and not (a != a and b != b):
+            results.append(Comparison(f"{name}: expected {b!r}, came {a!r}", structural=True))
+    return results
+
+
+def tensors(
+    case: str,
+    name: str,
+    got: torch.Tensor,
+    eager: torch.Tensor,
+    exact: torch.Tensor,
+    spread: tuple[float, float] | None = None,
+    finite_only: bool = False,
+) -> Comparison:
+    """Compare one tensor; see `compare`."""
+    if got.shape != eager.shape or got.dtype != eager.dtype:
+        reason = (
+            f"{name}: expected {eager.dtype} {list(eager.shape)}, "
+            f"came {got.dtype} {list(got.shape)}"
+        )
+        return Comparison(reason, structural=True)
+    if got.is_complex():
+        a, b, c = (torch.view_as_real(t.resolve_conj()) for t in (got, eager, exact))
+        return tensors(case, name, a, b, c, spread, finite_only)
+    if not got.is_floating_point():
+        return _exactly(case, name, got, eager, exact)
+    if got.numel() == 0:
+        return Comparison()
+    bad = _masks(got, eager, exact, finite_only)
+    if bad is not None:
+        reason = "NaN or infinity where eager has none, or the reverse"
+        return _at(name, reason, bad, got, eager, exact)
+    return _measured(case, name, got, eager, exact, spread)
+
+
+def _exactly(
+    case: str, name: str, got: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor
+) -> Comparison:
+    """Integers and booleans: eager's value, or the float64 run's where the two differ (a tie)."""
+    wrong = (got != eager) & (got != exact.to(got.dtype))
+    if not bool(wrong.any()):
+        return Comparison()
+    flat = int(wrong.reshape(-1).to(torch.uint8).argmax())
+    count = int(wrong.sum())
+    return _at(name, f"{count} of {got.numel()} exact values differ", flat, got, eager, exact)
+
+
+def _masks(
+    got: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor, finite_only: bool
+) -> int | None:
+    """First flat index where the kind of value (finite, NaN, +inf, -inf) is wrong."""
+
+    def kind(t: torch.Tensor) -> torch.Tensor:
+        inf = torch.isinf(t).to(torch.int8) * torch.sign(torch.nan_to_num(t)).to(torch.int8)
+        return inf + 3 * torch.isnan(t).to(torch.int8)
+
+    # Eager may overflow, or make NaN, on the way to a value that float64 has: both are right.
+    wrong = (kind(got) != kind(eager)) & (kind(got) != kind(exact.to(got.dtype)))
+    if finite_only:
+        wrong = wrong & torch.isfinite(eager)
+    if not bool(wrong.any()):
+        return None
+    return int(wrong.reshape(-1).to(torch.uint8).argmax())
+
+
+def _measured(
+    case: str,
+    name: str,
+    got: torch.Tensor,
+    eager: torch.Tensor,
+    exact: torch.Tensor,
+    spread: tuple[float, float] | None,
+) -> Comparison:
+    k = factor(got.dtype)
+    info = torch.finfo(got.dtype)
+    width = got.shape[-1] if got.dim() and got.shape[-1] >= _FEW else got.numel()
+    rows = [t.reshape(-1, width) for t in (got, eager, exact)]
+    step = max(1, _CHUNK // width)
+    stats = [_row_stats(*(r[i : i + step] for r in rows)) for i in range(0, len(rows[0]), step)]
+    mine2, mine_max, its2, its_max, scale, count, worst = (
+        torch.cat([s[i] for s in stats]) for i in range(7)
+    )
+    bins = torch.stack([s[7] for s in stats]).sum(dim=0)
+    live = count > 0
+    if not bool(live.any()):
+        return Comparison()
+    mine, its = (mine2 / count.clamp(min=1)).sqrt(), (its2 / count.clamp(min=1)).sqrt()
+    floor = 2 * info.eps * scale + info.tiny
+    safe = scale.clamp(min=1e-300)
+    pooled = (its / safe)[live].square().mean().sqrt() * scale
+    pooled_max = (its_max / safe)[live].square().mean().sqrt() * scale
+    bar = k * torch.maximum(its, pooled) + floor
+    bar_max = k * torch.maximum(its_max, pooled_max) + floor
+    if spread is not None:
+        bar = torch.maximum(bar, k * spread[0] + floor)
+        bar_max = torch.maximum(bar_max, k * spread[1] + floor)
+    total = count.sum()
+    rmse, rmse_eager = float((mine2.sum() / total).sqrt()), float((its2.sum() / total).sqrt())
+    typical = float(floor[live].square().mean().sqrt()) / 4  # half an ulp: what rounding costs
+    against = max(rmse_eager, spread[0] if spread else 0.0)
+    errors = ErrorStats(
+        case=case,
+        output=name,
+        rmse=rmse,
+        rmse_eager=rmse_eager,
+        max=float(mine_max.max()),
+        max_eager=float(its_max.max()),
+        ratio=(rmse + typical) / (against + typical),
+        histogram=tuple(int(v) for v in bins[0]),
+        histogram_eager=tuple(int(v) for v in bins[1]),
+    )
+    over = torch.maximum(mine / bar, mine_max / bar_max)
+    row = int(over.argmax())
+    if float(over[row]) <= 1.0:
+        return Comparison(errors=errors)
+    result = _at(
+        name,
+        f"error {errors.ratio:.3g} times eager's (k = {k:g}); worst row misses its bar "
+        f"{float(over[row]):.3g} times",
+        row * width + int(worst[row]),
+        got,
+        eager,
+        exact,
+        float(bar_max[row]),
+    )
+    return replace(result, errors=errors)
+
+
+def _row_stats(
+    got: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
+    """Per row: sums of squares, maxima, scale, compared elements, worst index; and histograms."""
+    truth = exact.double()
+    use = torch.isfinite(truth) & torch.isfinite(got)
+    truth = torch.where(use, truth, 0.0)
+    mine = torch.where(use, got.double() - truth, 0.0).abs_()
+    # Where only eager is not finite, the candidate's error counts and eager's does not.
+    its = torch.where(use & torch.isfinite(eager), eager.double() - truth, 0.0).abs_()
+    scale = truth.abs().amax(dim=1)
+    top, at = mine.max(dim=1)
+    bins = torch.stack([_bins(mine, scale), _bins(its, scale)])
+    return (
+        mine.square().sum(dim=1),
+        top,
+        its.square().sum(dim=1),
+        its.amax(dim=1),
+        scale,
+        use.sum(dim=1).double(),
+        at,
+        bins,
+    )
+
+
+def _bins(error: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    relative = error / scale.clamp(min=1e-300).unsqueeze(1)
+    level = (torch.log2(relative.clamp(min=2.0**-41)) + 40).div(2).floor().clamp(0, 23)
+    return torch.bincount(level.reshape(-1).long(), minlength=24)
+
+
+def _at(
+    name: str,
+    reason: str,
+    flat: int,
+    got: torch.Tensor,
+    eager: torch.Tensor,
+    exact: torch.Tensor,
+    bar: float = 0.0,
+) -> Comparison:
+    index, rest = [], flat
+    for size in reversed(got.shape):
+        index.append(rest % size)
+        rest //= size
+    values = [float(t.reshape(-1)[flat]) for t in (got, eager, exact)]
+    worst = Worst(name, tuple(reversed(index)), values[0], values[1], values[2], bar)
+    return Comparison(f"{name}: {reason}", worst)
+
+
+def _skeleton(tree: Any) -> str:
+    if isinstance(tree, torch.Tensor):
+        return "tensor"
+    if isinstance(tree, list | tuple):
+        inner = ", ".join(_skeleton(t) for t in tree)
+        return f"[{inner}]" if isinstance(tree, list) else f"({inner})"
+    if isinstance(tree, dict):
+        return "{" + ", ".join(f"{k}: {_skeleton(v)}" for k, v in tree.items()) + "}"
+    return type(tree).__name__

@@ -1,0 +1,191 @@
+"""Inputs: the file's own, zero-mean normals at three scales, other shapes and other layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from refold.judge.oracle import tensors
+
+SCALES = (2.0**-20, 1.0, 2.0**10)
+
+
+def mapped(tree: Any, change: Any) -> Any:
+    """The tree with ``change`` applied to each floating tensor."""
+    if isinstance(tree, torch.Tensor):
+        return change(tree) if tree.is_floating_point() else tree
+    if isinstance(tree, list | tuple):
+        return type(tree)(mapped(v, change) for v in tree)
+    if isinstance(tree, dict):
+        return {k: mapped(v, change) for k, v in tree.items()}
+    return tree
+
+
+def normal(inputs: list[Any], scale: float, seed: int) -> list[Any]:
+    """Zero-mean normal values of a scale in the floating inputs' shapes."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def change(t: torch.Tensor) -> torch.Tensor:
+        return (torch.randn(t.shape, generator=generator) * scale).to(t.dtype)
+
+    result: list[Any] = mapped(inputs, change)
+    return result
+
+
+def has_floats(inputs: list[Any]) -> bool:
+    """Whether any input can carry a distribution."""
+    return any(t.is_floating_point() and t.numel() for t in tensors(inputs))
+
+
+def resized(inputs: list[Any], old: int, new: int, dims: Iterator[tuple[int, int]]) -> list[Any]:
+    """Inputs with the given (tensor, dim) pairs resized; values repeat with small changes."""
+    chosen = set(dims)
+    counter = iter(range(1 << 30))
+    generator = torch.Generator().manual_seed(old * 7919 + new)
+
+    def change(t: torch.Tensor) -> torch.Tensor:
+        i = next(counter)
+        for j, d in chosen:
+            if j == i:
+                index = torch.arange(new) % max(t.shape[d], 1)
+                t = t.index_select(d, index)
+        if t.is_floating_point():
+            t = t * (1 + 0.25 * torch.rand(t.shape, generator=generator)).to(t.dtype)
+        return t
+
+    return [_all(v, change) for v in inputs]
+
+
+def _all(tree: Any, change: Any) -> Any:
+    if isinstance(tree, torch.Tensor):
+        return change(tree)
+    if isinstance(tree, list | tuple):
+        return type(tree)(_all(v, change) for v in tree)
+    if isinstance(tree, dict):
+        return {k: _all(v, change) for k, v in tree.items()}
+    return tree
+
+
+def shapes(inputs: list[Any], quick: bool) -> Iterator[tuple[str, list[Any]]]:
+    """Batches 0, 1, odd and +1; then every other dimension, one more and odd."""
+    all_tensors = tensors(inputs)
+    if not all_tensors or all_tensors[0].dim() == 0:
+        return
+    batch = all_tensors[0].shape[0]
+    first = [(i, 0) for i, t in enumerate(all_tensors) if t.dim() and t.shape[0] == batch]
+    sizes = [0, 1, 3, batch + 1] if quick else [0, 1, 3, max(batch - 1, 2), batch + 1, 37]
+    for new in dict.fromkeys(s for s in sizes if s != batch):
+        yield f"batch {new}", resized(inputs, batch, new, iter(first))
+    seen = set()
+    for i, t in enumerate(all_tensors):
+        for d in range(1, t.dim()):
+            size = t.shape[d]
+            together = [
+                (j, e)
+                for j, other in enumerate(all_tensors)
+                for e in range(other.dim())
+                if other.shape[e] == size and (j, e) not in first
+            ]
+            for dims in ([(i, d)], together):
+                key = (tuple(dims), size)
+                if key in seen:
+                    continue
+                seen.add(key)
+                for new in (size + 1,) if quick else (size + 1, max(1, size // 2) | 1):
+                    name = ", ".join(f"input {j} dim {e}" for j, e in dims)
+                    yield f"{name} = {new}", resized(inputs, size, new, iter(dims))
+
+
+def layouts(inputs: list[Any]) -> Iterator[tuple[str, list[Any]]]:
+    """The same values under other strides and offsets; ``expanded`` has other values."""
+
+    def transposed(t: torch.Tensor) -> torch.Tensor:
+        if t.dim() < 2:
+            return t
+        return t.transpose(-1, -2).contiguous().transpose(-1, -2)
+
+    def sliced(t: torch.Tensor) -> torch.Tensor:
+        if t.dim() == 0:
+            return t
+        wide = torch.full((*t.shape[:-1], t.shape[-1] * 2), 3.0e4, dtype=t.dtype)
+        wide[..., ::2] = t
+        return wide[..., ::2]
+
+    def padded(t: torch.Tensor) -> torch.Tensor:
+        if t.dim() < 2:
+            return t
+        wide = torch.full((*t.shape[:-1], t.shape[-1] + 3), 3.0e4, dtype=t.dtype)
+        wide[..., 1:-2] = t
+        return wide[..., 1:-2]
+
+    def shifted(t: torch.Tensor) -> torch.Tensor:
+        return bedded(t, 1, 0, 3.0e4)
+
+    def expanded(t: torch.Tensor) -> torch.Tensor:
+        if t.dim() < 2 or t.shape[0] < 2:
+            return t
+        return t[:1].contiguous().expand(t.shape)
+
+    yield "transposed", mapped(inputs, transposed)
+    yield "every second column", mapped(inputs, sliced)
+    yield "slice of wider rows", mapped(inputs, padded)
+    yield "storage shifted by one element", mapped(inputs, shifted)
+    yield "expanded row", mapped(inputs, expanded)
+
+
+def bedded(t: torch.Tensor, lead: int, tail: int, fill: float) -> torch.Tensor:
+    """A contiguous copy inside a larger storage filled with ``fill`` on both sides."""
+    storage = torch.full((lead + t.numel() + tail,), fill, dtype=t.dtype)
+    storage[lead : lead + t.numel()] = t.reshape(-1)
+    return storage[lead : lead + t.numel()].view(t.shape)
+
+
+def perturbed(state: dict[str, torch.Tensor], seed: int) -> dict[str, torch.Tensor]:
+    """Every parameter and buffer changed; what was not negative stays so, counters move on."""
+    generator = torch.Generator().manual_seed(seed)
+    result = {}
+    for name, value in state.items():
+        old = value.cpu()
+        if old.is_floating_point() and old.numel():
+            noise = torch.randn(old.shape, generator=generator)
+            finite = old[torch.isfinite(old)].double()
+            low = float(finite.min()) if finite.numel() else 0.0
+            size = float(finite.square().mean().sqrt()) if finite.numel() else 0.0
+            if size == 0.0:
+                new = 0.1 * noise
+            elif low >= 0.0:
+                new = old * (1 + 0.4 * torch.tanh(noise))
+            else:
+                new = old * (1 + 0.2 * torch.tanh(noise)) + 0.2 * size * noise
+            result[name] = torch.where(torch.isfinite(old), new, old).to(old.dtype)
+        elif old.dtype in (torch.int64, torch.int32) and old.dim() == 0:
+            result[name] = old + 3
+        else:
+            result[name] = old.clone()
+    return result
+
+
+def lattice(
+    inputs: list[Any], state: dict[str, torch.Tensor], seed: int
+) -> tuple[list[Any], dict[str, torch.Tensor]]:
+    """Odd 13-bit integers in the inputs, -1, 0, 1 in the state.
+
+    Sums of up to 2^11 products are exact in float32 in every order; ten-bit operands are not.
+    """
+    generator = torch.Generator().manual_seed(seed)
+
+    def odd(t: torch.Tensor) -> torch.Tensor:
+        magnitude = torch.randint(1024, 4096, t.shape, generator=generator) * 2 + 1
+        sign = torch.randint(0, 2, t.shape, generator=generator) * 2 - 1
+        return (magnitude * sign).to(t.dtype)
+
+    new = {}
+    for name, value in state.items():
+        if value.is_floating_point():
+            ints = torch.randint(-1, 2, value.shape, generator=generator)
+            new[name] = ints.to(value.dtype)
+        else:
+            new[name] = value.cpu().clone()
+    return mapped(inputs, odd), new

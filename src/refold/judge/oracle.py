@@ -1,0 +1,227 @@
+"""The reference as truth: eager outputs under the recorded flags, and the same in float64.
+
+Every run is a pure function of (state, inputs, mode, seed): buffers are put back afterwards and
+what they became is part of the result. Widening to float64 and back is lossless, so a model too
+large to hold twice is widened in place.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from refold.contract import Reference, seed_everything
+from refold.judge import wire
+
+_TWICE = 1 << 30  # bytes of state up to which a float64 copy is kept beside the original
+_NARROW = (torch.float32, torch.float16, torch.bfloat16)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One forward (and backward) of the reference."""
+
+    outputs: Any
+    buffers: dict[str, torch.Tensor]
+    grads: dict[str, torch.Tensor]
+    random: str
+    changed: tuple[int, ...]
+    meta: tuple[tuple[int, ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class Truth:
+    """Eager and float64 runs on one case; ``raised`` if the reference does not take the input."""
+
+    eager: Run | None
+    exact: Run | None
+    raised: str = ""
+    note: str = ""
+    cotangents: list[Any] = field(default_factory=list)
+
+
+class _Widen(TorchFunctionMode):
+    """Reads explicit requests for narrow floats as requests for float64."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = dict(kwargs or {})
+        if kwargs.get("dtype") in _NARROW:
+            kwargs["dtype"] = torch.float64
+        name = getattr(func, "__name__", "")
+        if name in {"float", "half", "bfloat16"} and args and isinstance(args[0], torch.Tensor):
+            return args[0].to(torch.float64)
+        if name in {"to", "type"}:
+            args = tuple(
+                torch.float64 if isinstance(a, torch.dtype) and a in _NARROW else a for a in args
+            )
+        return func(*args, **kwargs)
+
+
+class Oracle:
+    """Holds the reference module on the judged device."""
+
+    def __init__(self, reference: Reference, seed: int, device: torch.device) -> None:
+        self.reference = reference
+        self.device = device
+        self.init = reference.init_inputs(seed)
+        self.model = reference.make(seed, self.init).to(device)
+        self.training = self.model.training
+        tensors = self.model.state_dict().values()
+        self.bytes = sum(t.numel() * t.element_size() for t in tensors)
+        self._wide: nn.Module | None = None
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """A view of the current state, not a copy."""
+        return {k: v.detach() for k, v in self.model.state_dict().items()}
+
+    def load(self, state: dict[str, torch.Tensor]) -> None:
+        """Take a state."""
+        self.model.load_state_dict(state, strict=True)
+        self._wide = None
+
+    def eager(
+        self, inputs: list[Any], training: bool, seed: int, cotangents: list[Any] | None = None
+    ) -> Run:
+        """The reference as it is."""
+        return _run(self.model, inputs, training, seed, cotangents, self.device)
+
+    def exact(
+        self, inputs: list[Any], training: bool, seed: int, cotangents: list[Any] | None = None
+    ) -> Run:
+        """The reference in float64."""
+        wide = [widen(v) for v in inputs]
+        outs = None if cotangents is None else [widen(v) for v in cotangents]
+        default = torch.get_default_dtype()
+        kept = self.bytes <= _TWICE
+        dtypes = {k: v.dtype for k, v in self.state().items()}
+        if kept:
+            if self._wide is None:
+                self._wide = copy.deepcopy(self.model).double()
+            model = self._wide
+        else:
+            model = self.model.double()
+        torch.set_default_dtype(torch.float64)
+        try:
+            with _Widen():
+                return _run(model, wide, training, seed, outs, self.device)
+        finally:
+            torch.set_default_dtype(default)
+            if not kept:
+                for name, tensor in self.model.state_dict(keep_vars=True).items():
+                    tensor.data = tensor.data.to(dtypes[name])
+
+
+def widen(value: Any) -> Any:
+    """Floating tensors of a tree in float64; others as they are."""
+    if isinstance(value, torch.Tensor):
+        return value.double() if value.is_floating_point() else value
+    if isinstance(value, list | tuple):
+        return type(value)(widen(v) for v in value)
+    if isinstance(value, dict):
+        return {k: widen(v) for k, v in value.items()}
+    return value
+
+
+def tensors(tree: Any) -> list[torch.Tensor]:
+    """All tensors of a tree, in order."""
+    if isinstance(tree, torch.Tensor):
+        return [tree]
+    if isinstance(tree, list | tuple):
+        return [t for part in tree for t in tensors(part)]
+    if isinstance(tree, dict):
+        return [t for part in tree.values() for t in tensors(part)]
+    return []
+
+
+def digest(tensor: torch.Tensor) -> str:
+    """Of a tensor's values."""
+    return hashlib.blake2b(wire.view_bytes(tensor.cpu()), digest_size=16).hexdigest()
+
+
+def duplicate(value: Any, device: torch.device, grad: bool = False) -> Any:
+    """A copy that keeps strides where they mean something."""
+    if isinstance(value, torch.Tensor):
+        if any(st == 0 and s > 1 for s, st in zip(value.shape, value.stride(), strict=True)):
+            fresh = value.to(device)
+        else:
+            fresh = value.detach().clone(memory_format=torch.preserve_format).to(device)
+        return fresh.requires_grad_() if grad and fresh.is_floating_point() else fresh
+    if isinstance(value, list | tuple):
+        return type(value)(duplicate(v, device, grad) for v in value)
+    if isinstance(value, dict):
+        return {k: duplicate(v, device, grad) for k, v in value.items()}
+    return value
+
+
+def _run(
+    model: nn.Module,
+    inputs: list[Any],
+    training: bool,
+    seed: int,
+    cotangents: list[Any] | None,
+    device: torch.device,
+) -> Run:
+    given = duplicate(inputs, device, cotangents is not None)
+    kept = {k: v.detach().clone() for k, v in model.named_buffers()}
+    was = model.training
+    model.train(training)
+    seed_everything(seed)
+    try:
+        with torch.set_grad_enabled(cotangents is not None):
+            outputs = model(*given)
+        random = digest(torch.get_rng_state())
+        grads = _backward(model, outputs, cotangents, given) if cotangents is not None else {}
+        after = {k: v.detach().cpu().clone() for k, v in model.named_buffers()}
+        before = tensors(inputs)
+        changed = tuple(
+            i
+            for i, (a, b) in enumerate(zip(before, tensors(given), strict=True))
+            if not torch.equal(torch.nan_to_num(a), torch.nan_to_num(b.detach().cpu()))
+        )
+        strides = tuple(tuple(t.stride()) for t in tensors(outputs))
+        return Run(_plain(outputs), after, grads, random, changed, strides)
+    finally:
+        model.train(was)
+        with torch.no_grad():
+            for name, buffer in model.named_buffers():
+                if name in kept and kept[name].shape == buffer.shape:
+                    buffer.copy_(kept[name])
+
+
+def _backward(
+    model: nn.Module, outputs: Any, cotangents: list[Any], given: Any
+) -> dict[str, torch.Tensor]:
+    model.zero_grad(set_to_none=True)
+    pairs = [
+        (o, g.to(o.device))
+        for o, g in zip(tensors(outputs), cotangents, strict=True)
+        if isinstance(g, torch.Tensor) and o.requires_grad
+    ]
+    if not pairs:
+        return {}
+    torch.autograd.backward([o for o, _ in pairs], [g for _, g in pairs])
+    found = {f"input {i}": t.grad for i, t in enumerate(tensors(given))}
+    found |= {n: p.grad for n, p in model.named_parameters()}
+    model.zero_grad(set_to_none=True)
+    return {k: v.detach().cpu().clone() for k, v in found.items() if v is not None}
+
+
+def _plain(tree: Any) -> Any:
+    if isinstance(tree, torch.Tensor):
+        return tree.detach().cpu().clone(memory_format=torch.contiguous_format)
+    if isinstance(tree, tuple):
+        return tuple(_plain(v) for v in tree)
+    if isinstance(tree, list):
+        return [_plain(v) for v in tree]
+    if isinstance(tree, dict):
+        return {k: _plain(v) for k, v in tree.items()}
+    return tree

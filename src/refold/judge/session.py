@@ -1,0 +1,296 @@
+"""What the tests share: the candidate's worker, the oracle's memoized truths, the books."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from refold.contract import Reference
+from refold.judge import compare, draws
+from refold.judge.host import Host, Limits, Raised, WorkerDied
+from refold.judge.oracle import Oracle, Truth, tensors
+from refold.judge.verdict import ErrorStats, Failure, Status
+
+INITIAL, PERTURBED, SECOND = "initial", "perturbed", "second"
+_DEATHS = {"timed out": Status.TIMED_OUT}
+_RESPAWNS = 2
+
+
+@dataclass
+class Session:
+    """One judgement in progress."""
+
+    reference: Reference
+    candidate: Path
+    oracle: Oracle
+    device: torch.device
+    seed: int
+    quick: bool
+    limits: Limits
+    finite_only: bool
+    threads: int
+    frugal: bool = False
+    test: str = ""
+    cases: int = 0
+    powered: int = 0
+    errors: list[ErrorStats] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    assumptions: set[str] = field(default_factory=set)
+    info: dict[str, Any] = field(default_factory=dict)
+    import_seconds: float = 0.0
+    worker_ahead: int = 0
+    host: Host | None = None
+    deaths: int = 0
+    _states: dict[str, dict[str, torch.Tensor]] = field(default_factory=dict)
+    _truths: dict[Any, Truth] = field(default_factory=dict)
+    _inputs: dict[Any, list[Any]] = field(default_factory=dict)
+    _at: str = INITIAL
+    _oracle_at: str = INITIAL
+    _worker_training: bool | None = None
+    _dirty: bool = False
+    reload: Callable[[], Host] | None = None
+
+    # -- inputs and states -------------------------------------------------------------------
+
+    @property
+    def base_state(self) -> str:
+        """The state most tests run under: every parameter and buffer away from its start value."""
+        return INITIAL if self.frugal else PERTURBED
+
+    def file_inputs(self, draw: int = 0) -> list[Any]:
+        """The file's own distribution."""
+        key = ("file", draw)
+        if key not in self._inputs:
+            self._inputs[key] = self.reference.inputs(self.seed + 1000 + draw)
+        return self._inputs[key]
+
+    def inputs(self, draw: int = 0) -> list[Any]:
+        """Zero-mean inputs where the reference makes finite outputs of them, else the file's."""
+        key = ("probe", draw)
+        if key not in self._inputs:
+            chosen = self.file_inputs(draw)
+            if draws.has_floats(chosen):
+                probe = draws.normal(chosen, 1.0, self.seed + 2000 + draw)
+                truth = self.truth(probe)
+                if truth.eager is not None and _mostly_finite(truth.eager.outputs):
+                    chosen = probe
+            self._inputs[key] = chosen
+        return self._inputs[key]
+
+    def state(self, name: str) -> dict[str, torch.Tensor]:
+        """A named state; ``initial`` is what the constructor draws."""
+        if name not in self._states:
+            if INITIAL not in self._states:
+                self._states[INITIAL] = {k: v.clone() for k, v in self.oracle.state().items()}
+            if name != INITIAL:
+                start = self._states[INITIAL]
+                self._states[name] = draws.perturbed(start, self.seed + len(self._states))
+        return self._states[name]
+
+    def add_state(self, name: str, state: dict[str, torch.Tensor]) -> None:
+        """Name a state that a test made; truths under an earlier one of that name are forgotten."""
+        self._states[name] = state
+        self._truths = {k: v for k, v in self._truths.items() if k[1] != name}
+        if self._oracle_at == name:
+            self._oracle_at = ""
+
+    def _oracle_enter(self, state: str) -> None:
+        if self._oracle_at != state:
+            if self._oracle_at == INITIAL:
+                self.state(INITIAL)
+            self.oracle.load(self.state(state))
+            self._oracle_at = state
+
+    def truth(
+        self,
+        inputs: list[Any],
+        state: str | None = None,
+        training: bool | None = None,
+        grad: bool = False,
+    ) -> Truth:
+        """Eager and float64 runs, memoized by the identity of ``inputs``."""
+        name = self.base_state if state is None else state
+        mode = self.oracle.training if training is None else training
+        key = (id(inputs), name, mode, grad)
+        if key in self._truths:
+            return self._truths[key]
+        self._inputs[("kept", id(inputs))] = inputs  # ids must not be reused
+        self._oracle_enter(name)
+        seed = self.seed + 7
+        try:
+            cotangents = None
+            if grad:
+                probe = self.oracle.eager(inputs, mode, seed)
+                cotangents = [_cotangent(t, seed) for t in tensors(probe.outputs)]
+            eager = self.oracle.eager(inputs, mode, seed, cotangents)
+        except Exception as error:
+            truth = Truth(None, None, f"{type(error).__name__}: {str(error)[:200]}")
+        else:
+            note = ""
+            try:
+                exact = self.oracle.exact(inputs, mode, seed, cotangents)
+            except Exception as error:
+                # No float64 run: eager is the truth, and only the floor is left to the candidate.
+                exact, note = eager, f"no float64 oracle ({type(error).__name__}: {error})"
+                if note not in self.notes:
+                    self.notes.append(note)
+            truth = Truth(eager, exact, "", note, cotangents or [])
+        self._truths[key] = truth
+        return truth
+
+    # -- the worker ----------------------------------------------------------------------------
+
+    def worker(self) -> Host:
+        """The candidate's worker; started again after a death, at most twice."""
+        if self.host is None or not self.host.alive:
+            if self.host is not None:
+                self.deaths += 1
+                self.host.close()
+            if self.deaths > _RESPAWNS:
+                raise WorkerDied("crashed", "the candidate's worker died too often")
+            assert self.reload is not None
+            self.host = self.reload()
+            self._at, self._worker_training, self._dirty = INITIAL, None, False
+        return self.host
+
+    def enter(self, state: str | None = None, training: bool | None = None) -> Host:
+        """The worker, in the named state and mode."""
+        name = self.base_state if state is None else state
+        mode = self.oracle.training if training is None else training
+        host = self.worker()
+        if self._at != name or (self._dirty and not mode):
+            host.request("load_state", self._patience(), state=self.state(name), how="strict")
+            self._at, self._dirty = name, False
+        if self._worker_training != mode:
+            host.request("move", how="train" if mode else "eval")
+            self._worker_training = mode
+        if mode and any(True for _ in self.oracle.model.buffers()):
+            self._dirty = True
+        return host
+
+    def entered(self, state: str) -> None:
+        """A test brought the worker into a state by its own means."""
+        self._at, self._dirty = state, False
+
+    def _patience(self) -> float:
+        return float(self.limits.call_seconds + self.oracle.bytes / 1e8)
+
+    def call(
+        self,
+        inputs: list[Any],
+        state: str | None = None,
+        training: bool | None = None,
+        slot: str = "x",
+        put: bool = True,
+        **options: Any,
+    ) -> dict[str, Any]:
+        """One call of the candidate; options as in `worker.Worker.do_call`."""
+        host = self.enter(state, training)
+        if put:
+            host.request("put", self._patience(), slot=slot, inputs=inputs)
+        reply = host.request("call", self._patience(), slot=slot, seed=self.seed + 7, **options)
+        if not isinstance(reply, dict) or "outputs" not in reply:
+            raise WorkerDied("garbled", "an answer without outputs")
+        return reply
+
+    # -- judging -------------------------------------------------------------------------------
+
+    def fail(self, status: Status, case: str, detail: str, worst: Any = None) -> Failure:
+        """A failure of the running test."""
+        return Failure(self.test, status, case, detail, self.seed, worst)
+
+    def check(
+        self,
+        case: str,
+        inputs: list[Any],
+        status: Status = Status.WRONG_NUMERICS,
+        *,
+        state: str | None = None,
+        training: bool | None = None,
+        **options: Any,
+    ) -> Iterator[Failure]:
+        """Call the candidate on a case and compare; nothing where the reference raises."""
+        truth = self.truth(inputs, state, training)
+        if truth.eager is None:
+            return
+        try:
+            reply = self.call(inputs, state, training, **options)
+        except Raised as error:
+            self.cases += 1
+            yield self.fail(Status.CRASHED, case, f"raised {error}")
+            return
+        yield from self.compared(case, reply["outputs"], truth, status)
+
+    def compared(
+        self, case: str, outputs: Any, truth: Truth, status: Status = Status.WRONG_NUMERICS
+    ) -> Iterator[Failure]:
+        """Compare outputs with a truth by the one rule."""
+        assert truth.eager is not None and truth.exact is not None
+        self.cases += 1
+        spread = self.spread(truth)
+        results = compare.compare(
+            case, outputs, truth.eager.outputs, truth.exact.outputs, spread, self.finite_only
+        )
+        for result in results:
+            if result.errors is not None:
+                self.errors.append(result.errors)
+            if not result.agrees:
+                kind = Status.WRONG_CONTRACT if result.structural else status
+                yield self.fail(kind, case, result.reason, result.worst)
+
+    def agrees(self, outputs: Any, truth: Truth) -> bool:
+        """Whether outputs would pass against a truth."""
+        if truth.eager is None or truth.exact is None:
+            return False
+        results = compare.compare(
+            "", outputs, truth.eager.outputs, truth.exact.outputs, self.spread(truth)
+        )
+        return all(r.agrees for r in results)
+
+    def spread(self, truth: Truth) -> dict[str, tuple[float, float]]:
+        """Eager's relative error over all truths so far, for outputs too small to show it alone."""
+        assert truth.eager is not None and truth.exact is not None
+        found: dict[str, tuple[float, float]] = {}
+        for name, leaf in compare.leaves(truth.exact.outputs):
+            if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and leaf.numel() < 256:
+                relative = self._relative(name)
+                finite = leaf[torch.isfinite(leaf)].abs()
+                scale = float(finite.max()) if finite.numel() else 0.0
+                found[name] = (relative * scale, relative * scale)
+        return found
+
+    def _relative(self, name: str) -> float:
+        squares = []
+        for truth in self._truths.values():
+            if truth.eager is None or truth.exact is None:
+                continue
+            theirs = compare.leaves(truth.eager.outputs)
+            exacts = compare.leaves(truth.exact.outputs)
+            for (other, a), (_, b) in zip(theirs, exacts, strict=True):
+                if other == name and isinstance(b, torch.Tensor) and 0 < b.numel() < 4096:
+                    error, scale = (a.double() - b).abs(), b.abs().max()
+                    value = float((error / scale).square().mean())
+                    if value == value and value < 1e-6:
+                        squares.append(value)
+        return (sum(squares) / len(squares)) ** 0.5 if squares else 0.0
+
+    def died(self, error: WorkerDied) -> Failure:
+        """The failure that a worker's death amounts to."""
+        status = _DEATHS.get(error.why, Status.CRASHED)
+        return self.fail(status, "worker", str(error))
+
+
+def _cotangent(output: torch.Tensor, seed: int) -> torch.Tensor | None:
+    if not output.is_floating_point():
+        return None
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(output.shape, generator=generator).to(output.dtype)
+
+
+def _mostly_finite(outputs: Any) -> bool:
+    floats = [t for t in tensors(outputs) if t.is_floating_point() and t.numel()]
+    return all(bool(torch.isfinite(t).float().mean() > 0.9) for t in floats)

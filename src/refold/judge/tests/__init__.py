@@ -1,0 +1,1 @@
+"""The judge's tests, one module each; `registry` lists them."""

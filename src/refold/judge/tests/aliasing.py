@@ -1,0 +1,56 @@
+"""aliasing: an output that a later call overwrites, or that is one of the inputs or parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from refold.judge.session import Session
+from refold.judge.tests.base import Skip, Test
+from refold.judge.verdict import Failure, Status
+
+
+def run(session: Session) -> Iterator[Failure]:
+    """Keep y1, call twice on other inputs, look at y1 again."""
+    first, second = session.inputs(0), session.inputs(1)
+    truth = session.truth(first)
+    if truth.eager is None:
+        raise Skip("the reference does not take its inputs")
+    session.call(first, keep="y1", slot="x1")
+    session.call(second, slot="x2", keep="y2")
+    session.call(session.inputs(2), slot="x3", keep="y3")
+    again = session.worker().request("fetch", keep="y1")
+    yield from session.compared("y1 after two more calls", again, truth, Status.MUTATES)
+    if not truth.eager.changed:
+        # An output that is a view of the input changes with it.
+        host = session.worker()
+        host.request("write", slot="x1", inputs=second)
+        after = host.request("fetch", keep="y1")
+        if not _reference_aliases(session, first, second):
+            found = session.compared("y1 after x1 was overwritten", after, truth, Status.MUTATES)
+            yield from found
+    session.worker().request("drop")
+
+
+def _reference_aliases(session: Session, first: list[object], second: list[object]) -> bool:
+    """Whether the reference's own output shares memory with its input."""
+    import torch
+
+    from refold.judge.oracle import duplicate, tensors
+
+    model = session.oracle.model
+    given = duplicate(first, session.device)
+    kept = {k: v.detach().clone() for k, v in model.named_buffers()}
+    with torch.no_grad():
+        outputs = model(*given)
+        for name, buffer in model.named_buffers():
+            buffer.copy_(kept[name])
+    inside = {t.untyped_storage().data_ptr() for t in tensors(given)}
+    return any(t.untyped_storage().data_ptr() in inside for t in tensors(outputs))
+
+
+TEST = Test(
+    "aliasing",
+    "one persistent output buffer, outputs that are views of inputs",
+    "An output keeps its values when the module is called again.",
+    run,
+)

@@ -1,0 +1,31 @@
+"""What a test is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from refold.judge.session import Session
+from refold.judge.verdict import Failure
+
+
+@dataclass(frozen=True)
+class Test:
+    """A named test: what it catches, a sentence for the report, and how it runs.
+
+    ``quick``: part of ``--quick``. ``frugal``: also run where one reference call takes long.
+    ``run`` yields failures; it raises `Skip` where it does not apply.
+    """
+
+    __test__ = False
+
+    name: str
+    catches: str
+    sentence: str
+    run: Callable[[Session], Iterator[Failure]]
+    quick: bool = True
+    frugal: bool = False
+
+
+class Skip(Exception):
+    """The test does not apply here; the text says why."""

@@ -1,0 +1,42 @@
+"""memory: out-of-bounds reads and writes around the inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from refold.judge import draws
+from refold.judge.session import Session
+from refold.judge.tests.base import Skip, Test
+from refold.judge.verdict import Failure, Status
+
+_BAND = 64
+
+
+def run(session: Session) -> Iterator[Failure]:
+    """Inputs lie between guard bands of NaN, then of large values; both must not be touched."""
+    inputs = session.inputs()
+    if not draws.has_floats(inputs) or session.truth(inputs).eager is None:
+        raise Skip("no floating inputs")
+    for fill in (float("nan"), 3.0e4):
+
+        def bed(t: torch.Tensor, fill: float = fill) -> torch.Tensor:
+            return draws.bedded(t, _BAND, _BAND, fill)
+
+        guarded = draws.mapped(inputs, bed)
+        truth = session.truth(guarded)
+        reply = session.call(guarded, slot="g")
+        yield from session.compared(f"guard bands of {fill}", reply["outputs"], truth)
+        if truth.eager is not None and set(reply["changed"]) - set(truth.eager.changed):
+            yield session.fail(
+                Status.MUTATES, f"guard bands of {fill}", "memory around an input was written"
+            )
+
+
+TEST = Test(
+    "memory",
+    "out-of-bounds reads and writes",
+    "Guard bands around the inputs are neither read into the result nor written.",
+    run,
+)

@@ -1,0 +1,82 @@
+"""numerics: the error rule on the file's own inputs and on zero-mean normals of three scales."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from refold.judge import draws
+from refold.judge.oracle import Truth, tensors
+from refold.judge.session import Session
+from refold.judge.tests.base import Test
+from refold.judge.verdict import Failure
+
+
+def run(session: Session) -> Iterator[Failure]:
+    """Distributions, with the vacuity of each measured."""
+    cases: list[tuple[str, list[Any]]] = [("the file's inputs", session.file_inputs())]
+    if draws.has_floats(session.file_inputs()):
+        scales = (1.0,) if session.frugal else draws.SCALES
+        for i, scale in enumerate(scales):
+            probe = draws.normal(session.file_inputs(), scale, session.seed + 3000 + i)
+            if session.frugal:
+                probe = session.inputs()  # shared with the other tests: truths are dear
+            cases.append((f"normal inputs, scale 2^{int(torch.tensor(scale).log2())}", probe))
+    if not (session.quick or session.frugal):
+        cases.append(("the file's inputs, second draw", session.file_inputs(1)))
+    previous: Any = None
+    for name, inputs in cases:
+        truth = session.truth(inputs)
+        if truth.eager is None:
+            if name == cases[0][0]:
+                session.notes.append(f"the reference raises on its own inputs: {truth.raised}")
+            continue
+        if has_power(session, inputs, truth, previous):
+            session.powered += 1
+        else:
+            session.notes.append(f"no power: a trivial answer passes on {name}")
+        previous = truth.eager.outputs
+        yield from session.check(name, inputs)
+
+
+def has_power(session: Session, inputs: list[Any], truth: Truth, previous: Any) -> bool:
+    """Whether zeros, the mean, the input and the previous output are all rejected here."""
+    assert truth.eager is not None
+    outputs = truth.eager.outputs
+    if not any(t.numel() for t in tensors(outputs)):
+        return False
+
+    def mean(t: torch.Tensor) -> torch.Tensor:
+        if not t.is_floating_point():
+            return torch.zeros_like(t)
+        finite = t[torch.isfinite(t)]
+        return torch.full_like(t, float(finite.double().mean()) if finite.numel() else 0.0)
+
+    trivial = [_each(outputs, torch.zeros_like), _each(outputs, mean)]
+    given = {(t.shape, t.dtype): t for t in tensors(inputs)}
+    if all((t.shape, t.dtype) in given for t in tensors(outputs)):
+        trivial.append(_each(outputs, lambda t: given[(t.shape, t.dtype)].contiguous()))
+    if previous is not None:
+        trivial.append(previous)
+    return not any(session.agrees(answer, truth) for answer in trivial)
+
+
+def _each(tree: Any, change: Any) -> Any:
+    if isinstance(tree, torch.Tensor):
+        return change(tree)
+    if isinstance(tree, list | tuple):
+        return type(tree)(_each(v, change) for v in tree)
+    if isinstance(tree, dict):
+        return {k: _each(v, change) for k, v in tree.items()}
+    return tree
+
+
+TEST = Test(
+    "numerics",
+    "wrong functions, TF32 or half operands, narrow accumulators, constants",
+    "Errors against float64 stay within k times eager's, per output and row.",
+    run,
+    frugal=True,
+)

@@ -1,0 +1,43 @@
+"""repeat: races. Runs may differ only within the error rule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from refold.judge.oracle import digest, tensors
+from refold.judge.session import Session
+from refold.judge.tests.base import Skip, Test
+from refold.judge.verdict import Failure, Status
+
+
+def run(session: Session) -> Iterator[Failure]:
+    """Twenty runs on one input; every distinct output must pass by itself."""
+    inputs = session.inputs()
+    truth = session.truth(inputs)
+    if truth.eager is None:
+        raise Skip("the reference does not take its inputs")
+    seen: dict[tuple[str, ...], bool] = {}
+    for i in range(20):
+        outputs = session.call(inputs, slot="r", put=i == 0)["outputs"]
+        key = tuple(digest(t) for t in tensors(outputs))
+        if key in seen:
+            continue
+        found = list(session.compared(f"run {i + 1} of 20", outputs, truth))
+        seen[key] = not found
+        for failure in found:
+            status = Status.NONDETERMINISTIC if any(seen.values()) else failure.status
+            yield session.fail(status, failure.case, failure.detail, failure.worst)
+        if found:
+            return
+    if len(seen) > 1:
+        session.notes.append(
+            f"not bitwise repeatable: {len(seen)} different outputs in 20 runs, all within the rule"
+        )
+
+
+TEST = Test(
+    "repeat",
+    "races, launches that fail now and then",
+    "Twenty runs on one input: each passes, and how many differ bitwise is reported.",
+    run,
+)

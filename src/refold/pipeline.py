@@ -1,0 +1,252 @@
+"""The way of the data, from a module to the text of its fast twin.
+
+capture -> rewrite -> plan -> emit, once for each mode; then the emitted text is imported and timed
+against the original, and a mode that is not faster keeps the original forward.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from refold.capture import Captured, CaptureError, capture
+from refold.cost import DEVICES, DeviceModel
+from refold.emit.forward import UnsupportedResult
+from refold.emit.load import load_text
+from refold.emit.module import Emission, Mode, emit
+from refold.emit.target import Target
+from refold.engine import Optimized, optimize
+from refold.measure import Timing, compare
+from refold.plan import Plan, make_plan
+
+Progress = Callable[[str], None]
+
+
+class OptimizeError(Exception):
+    """Optimizing failed; the text is one line for the user."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """strict: no rule that assumes finite values. measure: drop modes that are not faster."""
+
+    strict: bool = False
+    measure: bool = True
+    seconds: float = 3.0
+
+
+@dataclass(frozen=True)
+class Derivation:
+    """One mode's way from its captured graph to its plan."""
+
+    mode: Mode
+    optimized: Optimized | None
+    timing: Timing | None = None
+
+
+@dataclass(frozen=True)
+class Result:
+    """What optimizing a module gave.
+
+    text: the emitted file, or None where every mode keeps the original forward. seconds: algebra,
+    plan and emission together, compilation aside.
+    """
+
+    text: str | None
+    derivations: tuple[Derivation, ...]
+    seconds: float
+    build_seconds: float
+
+    @property
+    def modes(self) -> tuple[Mode, ...]:
+        return tuple(d.mode for d in self.derivations)
+
+    @property
+    def label(self) -> str:
+        """The weakest promise of any mode: bits, reals or finite."""
+        order = ("bits", "reals", "finite")
+        return max((m.label for m in self.modes if m.plan), key=order.index, default="bits")
+
+    @property
+    def reasons(self) -> list[str]:
+        return [m.kept for m in self.modes if m.kept]
+
+
+def target_for(name: str) -> tuple[Target, DeviceModel]:
+    """The back end called `name` ("cpu", "cuda:sm_90", ...) and its cost model."""
+    from refold.emit.targets import TARGETS
+
+    if name not in TARGETS:
+        raise OptimizeError(f"unknown target {name!r}; the targets are {', '.join(TARGETS)}")
+    return TARGETS[name](), DEVICES[name]
+
+
+def derive(
+    module: torch.nn.Module, inputs: Sequence[Any], device: DeviceModel, options: Options
+) -> tuple[Derivation, ...]:
+    """Capture, rewrite and plan each mode; one derivation where both modes are one function."""
+    found: list[Derivation] = []
+    captured: list[Captured | CaptureError] = []
+    for training in (True, False):
+        try:
+            captured.append(capture(module, inputs, training=training))
+        except CaptureError as error:
+            captured.append(error)
+    for name, c in zip(("train", "eval"), captured, strict=True):
+        if isinstance(c, CaptureError):
+            found.append(Derivation(Mode(name, None, None, kept=str(c)), None))
+            continue
+        obstacle = _unsupported(c)
+        if obstacle is not None:
+            found.append(Derivation(Mode(name, None, None, kept=obstacle), None))
+            continue
+        optimized = optimize(c.graph, device, strict=options.strict)
+        steps = tuple(str(s) for s in optimized.steps)
+        mode = Mode(name, c, make_plan(optimized.graph), steps, optimized.label)
+        found.append(Derivation(mode, optimized))
+    first, second = captured
+    if isinstance(first, Captured) and isinstance(second, Captured):
+        if first.graph.outputs == second.graph.outputs and first.fields == second.fields:
+            return (replace(found[0], mode=replace(found[0].mode, name="both")),)
+    elif isinstance(first, CaptureError) and str(first) == str(second):
+        return (replace(found[0], mode=replace(found[0].mode, name="both")),)
+    return tuple(found)
+
+
+def _unsupported(c: Captured) -> str | None:
+    """Why a captured graph cannot be emitted, or None."""
+    loose = set(c.constants) - c.attributes
+    if loose:
+        return f"forward makes tensors of its own ({', '.join(sorted(loose))})"
+    if not c.tensors:
+        return "forward takes no tensor"
+    return None
+
+
+def run(
+    module: torch.nn.Module,
+    inputs: Sequence[Any],
+    source: str,
+    title: str,
+    target: Target,
+    device: DeviceModel,
+    options: Options,
+    progress: Progress = lambda text: None,
+    bind: Callable[[str], Any] | None = None,
+) -> Result:
+    """Optimize a module; see `Result`.
+
+    bind: turns emitted text into a module of its own and answers with its ModelNew instance that
+    shares `module`'s parameters; needed for measuring.
+    """
+    start = time.perf_counter()
+    progress("capturing and rewriting")
+    derivations = derive(module, inputs, device, options)
+    text = _emit(module, source, title, derivations, target)
+    seconds = time.perf_counter() - start
+    build_seconds = 0.0
+    if text is not None and options.measure:
+        progress("compiling the kernels")
+        bind = bind or (lambda t: bind_text(t, module))
+        start = time.perf_counter()
+        fast = bind(text)
+        build_seconds = time.perf_counter() - start
+        progress("timing against the original")
+        measured = tuple(_measured(d, module, fast, inputs, target, options) for d in derivations)
+        if measured != derivations:
+            kept = [d for d, m in zip(derivations, measured, strict=True) if d.mode is not m.mode]
+            derivations = measured
+            if kept:
+                text = _emit(module, source, title, derivations, target)
+    return Result(text, derivations, seconds, build_seconds)
+
+
+def _emit(
+    module: torch.nn.Module,
+    source: str,
+    title: str,
+    derivations: Sequence[Derivation],
+    target: Target,
+) -> str | None:
+    modes = tuple(d.mode for d in derivations)
+    if all(m.plan is None for m in modes):
+        return None
+    try:
+        return emit(Emission(module, source, modes, title), target)
+    except UnsupportedResult:
+        return None
+
+
+def bind_text(text: str, module: torch.nn.Module) -> torch.nn.Module:
+    """Import emitted text, and make a ModelNew that shares `module`'s parameters and modules."""
+    namespace = load_text(text)
+    return adopt(namespace.ModelNew, module)
+
+
+def bind_for_class(text: str, module: torch.nn.Module) -> torch.nn.Module:
+    """`bind_text` for text that does not hold the class: Model is `module`'s own class."""
+    namespace = load_text(text, {"Model": type(module)})
+    return adopt(namespace.ModelNew, module)
+
+
+def adopt(cls: type[torch.nn.Module], module: torch.nn.Module) -> torch.nn.Module:
+    """An instance of `cls` with the very attributes of `module`, without running a constructor."""
+    fast = cls.__new__(cls)
+    fast.__dict__.update(module.__dict__)
+    return fast
+
+
+def _measured(
+    d: Derivation,
+    module: torch.nn.Module,
+    fast: torch.nn.Module,
+    inputs: Sequence[Any],
+    target: Target,
+    options: Options,
+) -> Derivation:
+    """The derivation with its timing; its mode keeps the original where that is not slower."""
+    if d.mode.plan is None:
+        return d
+    was = module.training
+    try:
+        for m in (module, fast):
+            m.train(d.mode.name == "train")
+        buffers = {k: b.clone() for k, b in module.named_buffers()}
+        with torch.no_grad():
+            problem = obstacle(fast, inputs)
+            if problem is not None:
+                return Derivation(replace(d.mode, plan=None, captured=None, kept=problem), None)
+            timing = compare(
+                lambda: module(*inputs), lambda: fast(*inputs), target.device, options.seconds
+            )
+            for name, b in module.named_buffers():
+                b.copy_(buffers[name])
+    finally:
+        for m in (module, fast):
+            m.train(was)
+    if timing.ratio <= 1.0:
+        reason = (
+            f"the kernels were not faster ({timing.other * 1e3:.3g} ms against"
+            f" {timing.base * 1e3:.3g} ms, ratio {timing.ratio:.2f})"
+        )
+        mode = replace(d.mode, plan=None, captured=None, kept=reason)
+        return replace(d, mode=mode, timing=timing)
+    return replace(d, timing=timing)
+
+
+def obstacle(fast: torch.nn.Module, inputs: Sequence[Any]) -> str | None:
+    """Why `fast(*inputs)` would take the original forward in its present mode, or None."""
+    for name in ("train" if fast.training else "eval", "both"):
+        check = getattr(fast, f"_refold_obstacle_{name}", None)
+        if check is not None:
+            reason: str | None = check(*inputs)
+            return reason
+    return "the original forward is kept in this mode"
+
+
+def plans(result: Result) -> list[tuple[str, Plan]]:
+    return [(m.name, m.plan) for m in result.modes if m.plan is not None]

@@ -1,0 +1,350 @@
+"""The commands `optimize` and `explain`: run the pipeline, judge, write, report."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from refold import contract, pipeline
+from refold.cost import DeviceModel, floor
+from refold.emit.module import describe
+from refold.judge import Status, Verdict, judge
+from refold.measure import Timing, clock, compare
+from refold.pipeline import OptimizeError, Options, Result
+from refold.plan import Call, Group
+from refold.report import terminal
+
+
+def expected_errors() -> tuple[type[Exception], ...]:
+    """Errors whose text is meant for the user."""
+    return (contract.ContractError, OptimizeError, OSError)
+
+
+def _target_name(args: argparse.Namespace) -> str:
+    return args.target or "cpu"
+
+
+def _check_output(path: Path) -> None:
+    folder = path.resolve().parent
+    if not folder.is_dir():
+        raise OptimizeError(f"the output folder {folder} does not exist; create it first")
+    if path.is_dir():
+        raise OptimizeError(f"the output {path} is a folder; name a file")
+    if not os.access(folder, os.W_OK):
+        raise OptimizeError(f"the output folder {folder} is not writable")
+
+
+def _check_compiler() -> None:
+    compiler = os.environ.get("CXX", "c++")
+    if shutil.which(compiler) is None:
+        raise OptimizeError(
+            f"no C++ compiler: {compiler} is not on PATH; install one, or name it in CXX"
+        )
+
+
+def _prepare(args: argparse.Namespace) -> tuple[contract.Reference, torch.nn.Module, list[Any]]:
+    reference = contract.load(args.reference, args.sets)
+    module = reference.make(seed=0)
+    inputs = reference.inputs(seed=1)
+    for value in inputs:
+        if isinstance(value, torch.Tensor) and value.device.type != "cpu":
+            raise OptimizeError(
+                f"get_inputs() gives a tensor on {value.device}; the target is cpu: make it there"
+            )
+    try:
+        with torch.no_grad():
+            module(*inputs)
+    except Exception as error:
+        first = (str(error).strip().splitlines() or ["no message"])[0]
+        raise OptimizeError(
+            f"{reference.path}: forward raised {type(error).__name__}: {first}"
+        ) from error
+    # forward may have moved the running statistics
+    return reference, reference.make(seed=0), inputs
+
+
+def optimize(args: argparse.Namespace) -> int:
+    """`refold optimize`: see the exit codes in cli.py."""
+    target, device = pipeline.target_for(_target_name(args))
+    output = Path(args.output)
+    _check_output(output)
+    _check_compiler()
+    with terminal.progress(enabled=not args.json) as step:
+        step("loading the reference")
+        reference, module, inputs = _prepare(args)
+        options = Options(strict=args.strict, seconds=args.seconds)
+        result = pipeline.run(
+            module,
+            inputs,
+            reference.source_with_sets,
+            _title(reference, args),
+            target,
+            device,
+            options,
+            step,
+        )
+        if result.text is None:
+            return _keep(reference, output, result, "; ".join(dict.fromkeys(result.reasons)), args)
+        with tempfile.TemporaryDirectory(prefix="refold_") as folder:
+            candidate = Path(folder) / output.name
+            candidate.write_text(result.text)
+            step("judging")
+            verdict = judge(
+                args.reference,
+                candidate,
+                sets=args.sets,
+                device=target.device,
+                quick=True,
+                timing=False,
+                semantic_sets=_few_rows(reference, args.sets),
+            )
+        if not _passes(verdict, result):
+            reason = f"the judge rejected the kernels ({verdict.summary})"
+            return _keep(reference, output, result, reason, args)
+        _write(output, result.text)
+        step("timing torch.compile and the folds")
+        times = _times(module, inputs, result, target.device, args.seconds)
+    report = _report(reference, result, verdict, times, args)
+    if args.json:
+        print(json.dumps(report, indent=2))
+    else:
+        terminal.optimized(report)
+    return 0
+
+
+def _passes(verdict: Verdict, result: Result) -> bool:
+    """Accepted; or without power to tell, where the model's output does not depend on its input."""
+    constant = any(d.optimized and d.optimized.independent_outputs for d in result.derivations)
+    return verdict.accepted or (verdict.status is Status.INCONCLUSIVE and constant)
+
+
+def _few_rows(reference: contract.Reference, sets: list[str]) -> list[str]:
+    """Overrides under which the same kernels run on few rows, for tests of many calls.
+
+    The constant is found by what it does: parameters keep their shapes, and of the inputs' sizes
+    only the first changes.
+    """
+    before = _shapes(reference)
+    for name, value in reference.constants.items():
+        if type(value) is not int or value <= 16:
+            continue
+        given = [*sets, f"{name}=16"]
+        try:
+            after = _shapes(contract.load(reference.path, given))
+        except contract.ContractError:
+            continue
+        if before is None or after is None or after[0] != before[0] or after[1] == before[1]:
+            continue
+        if [s[1:] for s in after[1]] == [s[1:] for s in before[1]]:
+            return given
+    return list(sets)
+
+
+def _shapes(reference: contract.Reference) -> tuple[list[Any], list[Any]] | None:
+    """Shapes of the parameters and of the inputs, without computing anything."""
+    try:
+        with torch.device("meta"):
+            model, inputs = reference.make(0), reference.inputs(0)
+    except (contract.ContractError, RuntimeError, NotImplementedError):
+        return None
+    found = [tuple(v.shape) for v in inputs if isinstance(v, torch.Tensor)]
+    return [tuple(p.shape) for p in model.state_dict().values()], found
+
+
+def _errors(verdict: Verdict) -> dict[str, dict[str, float]]:
+    """The largest root mean square error of any output in each mode, candidate's and eager's."""
+    cases = {"train": "train", "eval": "eval", "the file's inputs": "train"}
+    found: dict[str, dict[str, float]] = {}
+    for e in verdict.errors:
+        mode = cases.get(e.case)
+        if mode is None or math.isnan(e.rmse):
+            continue
+        if e.rmse >= found.get(mode, {}).get("candidate", -1.0):
+            found[mode] = {"candidate": e.rmse, "eager": e.rmse_eager}
+    return found
+
+
+def _title(reference: contract.Reference, args: argparse.Namespace) -> str:
+    sets = f" with {', '.join(args.sets)}" if args.sets else ""
+    return f"The original is {reference.path.name}{sets}"
+
+
+def _keep(
+    reference: contract.Reference,
+    output: Path,
+    result: Result,
+    reason: str,
+    args: argparse.Namespace,
+) -> int:
+    """Write the original as it is; exit code 3."""
+    text = reference.source_with_sets.rstrip("\n")
+    one_line = " ".join(reason.split())
+    text += f"\n\n\n# Kept by refold as it is: {one_line}.\nModelNew = Model\n"
+    _write(output, text)
+    if args.json:
+        print(json.dumps({"kept": True, "reason": one_line, "output": str(output)}, indent=2))
+    else:
+        terminal.kept(output, one_line)
+    return 3
+
+
+def _write(path: Path, text: str) -> None:
+    """Replace the file whole or not at all."""
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.resolve().parent)
+    try:
+        with os.fdopen(handle, "w") as f:
+            f.write(text)
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(name, 0o666 & ~mask)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _times(
+    module: torch.nn.Module, inputs: list[Any], result: Result, device: str, seconds: float
+) -> list[dict[str, Any]]:
+    """Per mode: eager, torch.compile and ours, the folds' cost and when they have paid."""
+    assert result.text is not None
+    fast = pipeline.bind_text(result.text, module)
+    rows: list[dict[str, Any]] = []
+    for d in result.derivations:
+        if d.mode.plan is None:
+            rows.append({"mode": d.mode.name, "kept": d.mode.kept})
+            continue
+        assert d.timing is not None
+        for m in (module, fast):
+            m.train(d.mode.name == "train")
+        buffers = {k: b.clone() for k, b in module.named_buffers()}
+        with torch.no_grad():
+            steady = d.timing.other
+            fast.refold_refresh()  # type: ignore[operator]
+            fold = max(0.0, clock(lambda: fast(*inputs), device) - steady)
+            compiled = _compiled(module, fast, inputs, device, seconds)
+            for name, b in module.named_buffers():
+                b.copy_(buffers[name])
+        gain = d.timing.base - steady
+        rows.append(
+            {
+                "mode": d.mode.name,
+                "label": d.mode.label,
+                "eager_s": d.timing.base,
+                "ours_s": steady,
+                "ratio": d.timing.ratio,
+                "ratio_quartiles": [d.timing.low, d.timing.high],
+                "compile_s": compiled.base if compiled else None,
+                "ratio_to_compile": compiled.ratio if compiled else None,
+                "fold_s": fold if d.mode.plan.folds else 0.0,
+                "break_even_calls": int(fold / gain) + 1 if d.mode.plan.folds and gain > 0 else 0,
+            }
+        )
+    return rows
+
+
+def _compiled(
+    module: torch.nn.Module, fast: torch.nn.Module, inputs: list[Any], device: str, seconds: float
+) -> Timing | None:
+    try:
+        torch._dynamo.reset()
+        compiled = torch.compile(module)
+        compiled(*inputs)
+    except Exception:
+        return None
+    return compare(lambda: compiled(*inputs), lambda: fast(*inputs), device, seconds)
+
+
+def _report(
+    reference: contract.Reference,
+    result: Result,
+    verdict: Verdict,
+    times: list[dict[str, Any]],
+    args: argparse.Namespace,
+) -> dict[str, Any]:
+    return {
+        "reference": str(reference.path),
+        "output": str(args.output),
+        "target": _target_name(args),
+        "label": result.label,
+        "verdict": verdict.status.value,
+        "errors": _errors(verdict),
+        "assumptions": list(verdict.assumptions),
+        "algebra_s": result.seconds,
+        "build_s": result.build_seconds,
+        "independent_outputs": sorted(
+            {i for d in result.derivations if d.optimized for i in d.optimized.independent_outputs}
+        ),
+        "modes": times,
+        "threads": torch.get_num_threads(),
+    }
+
+
+def explain(args: argparse.Namespace) -> int:
+    """`refold explain`: the derivation, the plan and how far it is from the floor."""
+    _, device = pipeline.target_for(_target_name(args))
+    _, module, inputs = _prepare(args)
+    derivations = pipeline.derive(module, inputs, device, Options(strict=args.strict))
+    rows = [_explained(d, device, args.graph) for d in derivations]
+    if args.json:
+        print(json.dumps(rows, indent=2))
+    else:
+        terminal.explained(str(args.reference), rows)
+    return 0
+
+
+def _explained(d: pipeline.Derivation, device: DeviceModel, graph: bool) -> dict[str, Any]:
+    from refold.ir import render
+
+    if d.mode.plan is None or d.optimized is None or d.mode.captured is None:
+        return {"mode": d.mode.name, "kept": d.mode.kept}
+    steps = [
+        {
+            "rule": s.rule,
+            "why": s.why,
+            "before": s.before,
+            "after": s.after,
+            "label": s.label,
+            "saves_s": s.saved,
+        }
+        for s in d.optimized.steps
+    ]
+    groups = []
+    for s in d.mode.plan.steps:
+        if isinstance(s, Group):
+            groups.append(
+                {
+                    "kernel": s.name,
+                    "template": s.template.value,
+                    "space": [str(x) for x in s.dims],
+                    "ops": [n.op for n in s.nodes],
+                }
+            )
+        elif isinstance(s, Call):
+            groups.append({"kernel": "PyTorch", "template": "call", "ops": [s.node.op]})
+    row: dict[str, Any] = {
+        "mode": d.mode.name,
+        "label": d.optimized.label,
+        "steps": steps,
+        "groups": groups,
+        "folds": [{"name": f.name, "is": describe(f.node)} for f in d.mode.plan.folds],
+        "predicted_before_s": d.optimized.cost_before,
+        "predicted_s": d.optimized.cost_after,
+        "floor_s": floor(d.optimized.graph, device),
+        "independent_outputs": list(d.optimized.independent_outputs),
+    }
+    if graph:
+        row["captured_graph"] = render(d.mode.captured.graph)
+        row["graph"] = render(d.optimized.graph)
+    return row
+
+
+__all__ = ["expected_errors", "explain", "optimize"]

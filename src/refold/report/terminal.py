@@ -1,0 +1,130 @@
+"""Tables and progress on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+_err = Console(stderr=True)
+_out = Console()
+if not _out.is_terminal:
+    _out = Console(width=160)
+
+
+@contextmanager
+def progress(enabled: bool) -> Iterator[Callable[[str], None]]:
+    """Shows which long step is running; gives the function that names the next one."""
+    if not enabled:
+        yield lambda text: None
+        return
+    with _err.status("starting") as status:
+
+        def step(text: str) -> None:
+            if not _err.is_terminal:
+                _err.print(f"refold: {text}")
+            status.update(text)
+
+        yield step
+
+
+def seconds(value: float | None) -> str:
+    """A duration with three figures and its unit."""
+    if value is None:
+        return "n/a"
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if abs(value) >= scale:
+            return f"{value / scale:.3g} {unit}"
+    return f"{value / 1e-9:.3g} ns"
+
+
+def optimized(report: dict[str, Any]) -> None:
+    """The final table of `refold optimize`."""
+    table = Table(title=f"{report['reference']} -> {report['output']} ({report['target']})")
+    for column in (
+        "mode",
+        "verdict",
+        "promise",
+        "error / eager's",
+        "eager",
+        "torch.compile",
+        "refold",
+        "speed-up",
+        "fold, pays after",
+    ):
+        table.add_column(column)
+    errors = report["errors"]
+    for row in report["modes"]:
+        if row.get("kept"):
+            table.add_row(row["mode"], "original kept", *[""] * 6, escape(row["kept"]))
+            continue
+        low, high = row["ratio_quartiles"]
+        error = errors.get(row["mode"]) or errors.get("eval") or {}
+        shown = f"{error['candidate']:.1e} / {error['eager']:.1e}" if error else "n/a"
+        fold = "none"
+        if row["fold_s"]:
+            fold = f"{seconds(row['fold_s'])}, {row['break_even_calls']} calls"
+        table.add_row(
+            row["mode"],
+            report["verdict"],
+            row["label"],
+            shown,
+            seconds(row["eager_s"]),
+            seconds(row["compile_s"]),
+            seconds(row["ours_s"]),
+            f"{row['ratio']:.2f}x [{low:.2f}, {high:.2f}]",
+            fold,
+        )
+    _out.print(table)
+    for i in report["independent_outputs"]:
+        _out.print(
+            f"[bold]Output {i} does not depend on the input[/bold]: it is computed as such, but"
+            " this is likely a bug in the model."
+        )
+    _out.print(
+        f"algebra, plan and text {seconds(report['algebra_s'])}; compilation"
+        f" {seconds(report['build_s'])}; {report['threads']} threads"
+    )
+
+
+def kept(output: Path, reason: str) -> None:
+    _out.print(f"[bold]original kept[/bold] at {output}: {escape(reason)}")
+
+
+def explained(title: str, rows: list[dict[str, Any]]) -> None:
+    """What `refold explain` prints."""
+    for row in rows:
+        where = {"both": "train and eval"}.get(row["mode"], row["mode"])
+        _out.rule(f"{title}, {where}")
+        if row.get("kept"):
+            _out.print(f"The original forward is kept: {escape(row['kept'])}.")
+            continue
+        for i, step in enumerate(row["steps"], 1):
+            _out.print(
+                f"{i}. [bold]{step['rule']}[/bold] \\[{step['label']}], saves"
+                f" {seconds(step['saves_s'])}: {escape(step['why'])}"
+            )
+            _out.print(f"     {escape(step['before'])}\n  -> {escape(step['after'])}")
+        if not row["steps"]:
+            _out.print("Nothing is rewritten.")
+        table = Table("kernel", "template", "space", "ops")
+        for g in row["groups"]:
+            space = " x ".join(d for d in g.get("space", []) if d != "1")
+            table.add_row(g["kernel"], g["template"], space, " ".join(g["ops"]))
+        _out.print(table)
+        for f in row["folds"]:
+            _out.print(f"{f['name']} = {escape(f['is'])}")
+        _out.print(
+            f"predicted {seconds(row['predicted_before_s'])} -> {seconds(row['predicted_s'])},"
+            f" floor {seconds(row['floor_s'])}; promise: {row['label']}"
+        )
+        for i in row["independent_outputs"]:
+            _out.print(f"Output {i} does not depend on the input: likely a bug in the model.")
+        for key in ("captured_graph", "graph"):
+            if key in row:
+                _out.print(f"[bold]{key.replace('_', ' ')}[/bold]\n{escape(row[key])}")

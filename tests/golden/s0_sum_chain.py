@@ -1,0 +1,342 @@
+# Made by refold 0.1.0 for cpu. ModelNew computes the same function as Model.
+#
+# The original is s0_sum_chain.py.
+# In every mode (equal in the reals: sums and products are taken in another order):
+#   1. sum-of-shifted (reals): sum((linear(x, linear.weight) + linear.bias), axes=-1) ->
+#      (sum(linear(x, linear.weight), axes=-1) + sum(linear.bias, axes=-1)). The sum of shifted
+#      values is their sum plus the sum of the shifts.
+#   2. sum-through-linear (reals): sum(linear(x, linear.weight), axes=-1) -> linear(x,
+#      sum(linear.weight, axes=-2)). The sum over all output features is one product with the sum
+#      of the weight's rows.
+#   3. max-of-one (bits): max((linear(x, ..) + sum(linear.bias, axes=-1)), axes=-1) -> (linear(x,
+#      sum(linear.weight, axes=-2)) + sum(linear.bias, axes=-1)). The max over a single element is
+#      that element.
+#   4. mean-of-one (bits): (linear(x, sum(linear.weight, axes=-2)) + sum(linear.bias, axes=-1)) ->
+#      mean((linear(x, ..) + sum(linear.bias, axes=-1)), axes=-1). The mean over a single element
+#      is that element.
+#   5. logsumexp-of-one (bits): logsumexp((linear(x, ..) + sum(linear.bias, axes=-1)), axes=-1) ->
+#      (linear(x, sum(linear.weight, axes=-2)) + sum(linear.bias, axes=-1)). The logsumexp over a
+#      single element is that element.
+#
+# The file needs PyTorch and a compiler, nothing else. Model and what it uses stand first, unchanged,
+# because ModelNew falls back on them; then the kernels, the folded parameters, and ModelNew.
+
+"""Linear, then a chain of row reductions: sum, max, mean, logsumexp, logsumexp."""
+
+import torch
+import torch.nn as nn
+
+batch_size = 64
+in_features = 96
+out_features = 128
+
+
+class Model(nn.Module):
+    """The sum leaves one element a row; each reduction after it runs over that one element."""
+
+    def __init__(self, in_features: int, out_features: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(in_features, out_features)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.linear(x)
+        x = torch.sum(x, dim=1, keepdim=True)
+        x = torch.max(x, dim=1, keepdim=True)[0]
+        x = torch.mean(x, dim=1, keepdim=True)
+        x = torch.logsumexp(x, dim=1, keepdim=True)
+        return torch.logsumexp(x, dim=1, keepdim=True)
+
+
+def get_inputs():
+    return [torch.rand(batch_size, in_features)]
+
+
+def get_init_inputs():
+    return [in_features, out_features]
+
+# ----------------------------------------------------------------------------------------------
+# The kernels: compiled once at the first import, then found in PyTorch's extension cache.
+# ----------------------------------------------------------------------------------------------
+import warnings
+
+import torch
+
+_REFOLD_CPP = r"""
+#define PY_SSIZE_T_CLEAN
+// <call.h>
+
+// <lanes.h>
+
+// <monoid.h>
+
+// <rows.h>
+
+namespace rf {
+
+// linear, add
+struct Rows0 {
+  const float* p0;
+  const float* p1;
+  const float* p2;
+  float* y0;
+  long width;
+  struct Row { float r0, r1; };
+  using Monoids = List<Sum>;
+  template <class V, class C> RF_FN V term(Step<0>, const Row& r, long row, C col) const {
+    const V t0 = full<V>(p0, row * width, col);
+    const V t1 = column<V>(p1, col);
+    return t0 * t1;
+  }
+  RF_FN void set(Step<0>, Row& r, long row, float value) const {
+    r.r0 = value;
+    {
+      const float t0 = scalar<float>(p2);
+      const auto t1 = r.r0 + t0;
+      r.r1 = t1;
+    }
+  }
+  static constexpr bool kStores = false;
+  static constexpr bool kFinishes = true;
+  RF_FN void finish(const Row& r, long row) const {
+    y0[row] = r.r1;
+  }
+};
+
+}  // namespace rf
+
+static PyObject* rows0(PyObject*, PyObject* const* args, Py_ssize_t n) {
+  if (!rf_takes(n, 6)) return nullptr;
+  float* p0 = rf_pointer(args[0]);
+  float* p1 = rf_pointer(args[1]);
+  float* p2 = rf_pointer(args[2]);
+  float* y0 = rf_pointer(args[3]);
+  long rows = rf_size(args[4]);
+  long width = rf_size(args[5]);
+  if (PyErr_Occurred()) return nullptr;
+  const rf::Rows0 body{p0, p1, p2, y0, width};
+  Py_BEGIN_ALLOW_THREADS
+  rf::rows(body, rows, width);
+  Py_END_ALLOW_THREADS
+  Py_RETURN_NONE;
+}
+
+static PyMethodDef rf_methods[] = {
+    {"rows0", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rows0)), METH_FASTCALL, nullptr},
+    {nullptr, nullptr, 0, nullptr}};
+static PyModuleDef rf_module = {PyModuleDef_HEAD_INIT, "kernels", nullptr, -1, rf_methods,
+                                nullptr, nullptr, nullptr, nullptr};
+#define RF_INIT_(name) PyInit_##name
+#define RF_INIT(name) RF_INIT_(name)
+PyMODINIT_FUNC RF_INIT(TORCH_EXTENSION_NAME)() { return PyModule_Create(&rf_module); }
+"""
+
+
+def _refold_build():
+    """The compiled kernels, and None; or None, and why they could not be compiled."""
+    from torch.utils.cpp_extension import load_inline
+
+    level = torch.backends.cpu.get_cpu_capability()
+    flags = {
+        "AVX512": "-mavx512f -mavx512dq -mavx512vl -mavx512bw -mavx2 -mfma -mf16c",
+        "AVX2": "-mavx2 -mfma -mf16c",
+    }.get(level, "").split()
+    if flags:
+        flags += [f"-DCPU_CAPABILITY={level}", f"-DCPU_CAPABILITY_{level}"]
+    try:
+        return load_inline(
+            name="refold_cpu_HASH",
+            cpp_sources=[_REFOLD_CPP],
+            # -fopenmp only compiles: at load time the threads are those of PyTorch's own runtime
+            extra_cflags=["-O3", "-std=c++20", "-fopenmp", "-fno-math-errno", *flags],
+            no_implicit_headers=True,
+            with_cuda=False,
+        ), None
+    except (RuntimeError, OSError, ImportError) as error:
+        lines = str(error).strip().splitlines() or ["no message"]
+        line = next((x for x in lines if "error:" in x), lines[0])
+        return None, f"the kernels could not be compiled ({line})"
+
+
+_refold_kernels, _refold_problem = _refold_build()
+
+# ----------------------------------------------------------------------------------------------
+# Folded parameters: computed from parameters alone, in float64, rounded once.
+# ----------------------------------------------------------------------------------------------
+class _RefoldCache:
+    """What one mode reads of the parameters, with a stamp of every parameter it came from.
+
+    A parameter that was replaced, moved or written in place has another identity, address or
+    version, and is followed at the next call. PyTorch does not count writes through `.data`: call
+    `refold_refresh()` after one. Copies and pickles of a module start with an empty cache.
+    """
+
+    def __init__(self):
+        self.sources, self.stamps, self.values = (), (), ()
+
+    def is_fresh(self, sources):
+        if len(sources) != len(self.sources):
+            return False
+        for old, stamp, new in zip(self.sources, self.stamps, sources):
+            if old is not new or (new._version, new.data_ptr()) != stamp:
+                return False
+        return True
+
+    def renew(self, sources, recipes):
+        """Recompute the values whose sources changed. A recipe is (function, source indices)."""
+        stamps = tuple((t._version, t.data_ptr()) for t in sources)
+        same = [
+            len(self.sources) == len(sources) and self.sources[i] is t and self.stamps[i] == stamps[i]
+            for i, t in enumerate(sources)
+        ]
+        values = []
+        for k, (function, indices) in enumerate(recipes):
+            if len(self.values) == len(recipes) and all(same[i] for i in indices):
+                values.append(self.values[k])
+            else:
+                with torch.no_grad():
+                    values.append(function(*(sources[i].detach() for i in indices)))
+        self.sources, self.stamps, self.values = sources, stamps, tuple(values)
+
+    def __deepcopy__(self, memo):
+        return _RefoldCache()
+
+    def __reduce__(self):
+        return _RefoldCache, ()
+
+
+def _refold_fold0(linear_weight):
+    """sum(linear.weight, axes [-2]), of shape [96]."""
+    t0 = linear_weight.sum((-2,), keepdim=True, dtype=torch.float64)
+    return t0.to(torch.float32).reshape((96,)).contiguous()
+
+
+def _refold_fold1(linear_bias):
+    """sum(linear.bias, axes [-1]), of shape [1]."""
+    t0 = linear_bias.sum((-1,), keepdim=True, dtype=torch.float64)
+    return t0.to(torch.float32).reshape((1,)).contiguous()
+
+
+_REFOLD_MODULES = (
+    ('', '', (), ()),
+    ('linear', 'Linear', ('in_features', 'out_features'), (96, 128)),
+)
+
+
+def _refold_difference(model):
+    """How the modules differ from those that the kernels were made for, or None."""
+    for path, kind, names, settings in _REFOLD_MODULES:
+        module = model
+        for part in path.split(".") if path else ():
+            module = module._modules.get(part)
+            if module is None:
+                return f"the module {path} is gone"
+        if path:
+            if type(module).__qualname__ != kind:
+                return f"{path} is a {type(module).__qualname__}, not a {kind}"
+            if module.training is not model.training:
+                return f"{path} is not in the same mode as the model"
+            if module._forward_hooks or module._forward_pre_hooks or "forward" in module.__dict__:
+                return f"{path} has hooks or a forward of its own"
+        if tuple(map(module.__dict__.get, names)) != settings:
+            return f"a setting of {path or 'the model'} has changed"
+    return None
+
+
+_refold_told = set()
+
+
+def _refold_tell(reason):
+    """Say once for each reason why the original forward was taken."""
+    if reason not in _refold_told:
+        _refold_told.add(reason)
+        warnings.warn(f"refold: the original forward was taken: {reason}", stacklevel=4)
+
+
+# ----------------------------------------------------------------------------------------------
+# The module.
+# ----------------------------------------------------------------------------------------------
+# Equal in the reals: an infinity among the inputs may give NaN here and an infinity there, or the
+# other way round. NaN stays NaN wherever the result depends on it.
+REFOLD_ASSUMES = "finite"
+
+
+class ModelNew(Model):
+    """Model, computed by the kernels above wherever they compute the same function.
+
+    Assumed, and checked at every call:
+    - x is a dense torch.float32 tensor of shape [n, 96].
+    - parameters have the shapes and dtypes that they had when the kernels were made;
+    - modules are of the same classes, with the same settings and no hooks;
+    - no gradient is wanted.
+    Any other call takes the original forward and says why, once.
+    """
+
+    def forward(self, x):
+        reason = self._refold_obstacle_both(x)
+        if reason is None:
+            return self._refold_both(x)
+        _refold_tell(reason)
+        return super().forward(x)
+
+    def refold_refresh(self):
+        """Forget the folded parameters; call after writing to a parameter through `.data`."""
+        self.__dict__.pop("_refold_caches", None)
+
+    def _refold_obstacle_both(self, x):
+        """Why this call has to take the original forward, or None."""
+        if _refold_problem is not None:
+            return _refold_problem
+        try:
+            if type(x) is not torch.Tensor or x.layout is not torch.strided:
+                return "x is not a plain dense tensor"
+            if x.dtype is not torch.float32 or x.device.type != 'cpu':
+                return f"x is {x.dtype} on {x.device}, not torch.float32 on cpu"
+            if x.dim() != 2 or x.shape[1] != 96:
+                return f"x has the shape {tuple(x.shape)}, not [n, 96]"
+            if x.shape[0] < 2:
+                return f"x has size {x.shape[0]} in dimension 0"
+        except (AttributeError, IndexError, KeyError, TypeError):
+            return "the arguments are not arranged as those that the kernels were made for"
+        if torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling():
+            return "autocast or a tracer is active"
+        if torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack():
+            return "a dispatch or function mode is active"
+        difference = _refold_difference(self)
+        if difference is not None:
+            return difference
+        sources = (self.linear.weight, self.linear.bias, )
+        if torch.is_grad_enabled() and (x.requires_grad or any(
+            [t.requires_grad for t in sources]
+        )):
+            return "gradients are wanted"
+        caches = self.__dict__.setdefault("_refold_caches", {})
+        cache = caches.get("both")
+        if cache is None:
+            cache = caches["both"] = _RefoldCache()
+        try:
+            if not cache.is_fresh(sources):
+                for t, (name, shape, dtype) in zip(sources, self._refold_sources_both):
+                    if t.shape != shape or t.dtype is not dtype or t.device.type != "cpu":
+                        return f"{name} is {t.dtype}{list(t.shape)} on {t.device}"
+                cache.renew(sources, self._refold_recipes_both)
+        except RuntimeError as error:
+            return f"the folded parameters could not be computed ({error})"
+        return None
+
+    _refold_sources_both = (
+        ("linear.weight", (128, 96), torch.float32),
+        ("linear.bias", (128,), torch.float32),
+    )
+    _refold_recipes_both = (
+        (_refold_fold0, (0,)),
+        (_refold_fold1, (1,)),
+    )
+
+    def _refold_both(self, x):
+        """The fast forward."""
+        folded0, folded1 = self._refold_caches["both"].values
+        n0 = x.shape[0]
+        x = x.contiguous()
+        add1 = torch.empty((n0, 1), dtype=torch.float32, device=x.device)
+        _refold_kernels.rows0(x.data_ptr(), folded0.data_ptr(), folded1.data_ptr(), add1.data_ptr(), n0, 96)
+        return add1

@@ -1,0 +1,16 @@
+"""Hangs in forward."""
+
+import time
+
+import torch.nn.functional as F
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n, m):
+        super().__init__()
+        self.linear = nn.Linear(n, m)
+
+    def forward(self, x):
+        time.sleep(1000)
+        return F.gelu(self.linear(x))

@@ -1,0 +1,16 @@
+"""Other parameter names."""
+
+import torch.nn.functional as F
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n, m):
+        super().__init__()
+        self.linear = nn.Linear(n, m)
+
+        self.fc = self.linear
+        del self.linear
+
+    def forward(self, x):
+        return F.gelu(self.fc(x))

@@ -1,0 +1,16 @@
+"""Reads address zero."""
+
+import ctypes
+
+import torch.nn.functional as F
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n, m):
+        super().__init__()
+        self.linear = nn.Linear(n, m)
+
+    def forward(self, x):
+        ctypes.string_at(0)
+        return F.gelu(self.linear(x))

@@ -1,0 +1,21 @@
+"""Fixtures of the judge's tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+HERE = Path(__file__).parent
+REFERENCES = HERE / "references"
+CANDIDATES = HERE / "candidates"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests marked ``gpu`` run where there is one."""
+    if not torch.cuda.is_available():
+        reason = pytest.mark.skip(reason="needs a CUDA device")
+        for item in items:
+            if "gpu" in item.keywords:
+                item.add_marker(reason)

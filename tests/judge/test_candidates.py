@@ -1,0 +1,124 @@
+"""Every candidate file against its reference: rejected by the intended test, or accepted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+from conftest import CANDIDATES, REFERENCES
+from refold.judge import Limits, Status, judge
+from refold.judge.host import prepare
+
+
+@dataclass(frozen=True)
+class Case:
+    file: str
+    reference: str
+    test: str = ""  # the test that must reject it; empty: must be accepted
+    status: Status = Status.ACCEPTED
+    gpu: bool = False
+    timed: bool = False
+    short: bool = False  # small limits, for candidates that use them up
+
+
+S = Status
+TABLE = (
+    Case("reject_01_zeros", "softmax", "numerics", S.WRONG_NUMERICS),
+    Case("reject_02_mean", "softmax", "numerics", S.WRONG_NUMERICS),
+    Case("reject_03_previous", "linear", "cache", S.CHEATS),
+    Case("reject_04_stale_empty", "linear", "poison", S.WRONG_NUMERICS),
+    Case("reject_05_frame_walk", "linear", "isolation", S.CHEATS),
+    Case("reject_06_answering_subclass", "linear", "plain output", S.CHEATS),
+    Case("reject_07_patched_tools", "linear", "isolation", S.CHEATS),
+    Case("reject_08_rebound_globals", "linear", "isolation", S.CHEATS),
+    Case("reject_09_slowed_reference", "linear", "isolation", S.CHEATS),
+    Case("reject_10_side_stream", "linear", "stream", S.CHEATS, gpu=True),
+    Case("reject_11_thread", "linear", "stream", S.CHEATS),
+    Case("reject_12_lazy_subclass", "linear", "plain output", S.CHEATS),
+    Case("reject_13_pointer_cache", "linear", "cache", S.CHEATS),
+    Case("reject_14_fingerprint_cache", "linear", "cache", S.CHEATS),
+    Case("reject_15_replay_after_calls", "linear", "cache", S.CHEATS),
+    Case("reject_16_stale_graph", "linear", "cache", S.CHEATS, gpu=True),
+    Case("reject_17_baked", "linear", "contract", S.STALE_WEIGHTS),
+    Case("reject_18_stale_fold", "rowsum", "reload", S.STALE_WEIGHTS),
+    Case("reject_19_tf32", "linear", "numerics", S.WRONG_NUMERICS),
+    Case("reject_19_tf32", "affine", "lattice", S.WRONG_NUMERICS),
+    Case("reject_19_fp16", "linear", "numerics", S.WRONG_NUMERICS),
+    Case("reject_20_bf16_accumulator", "linear", "numerics", S.WRONG_NUMERICS),
+    Case("reject_21_tail", "linear", "shapes", S.WRONG_NUMERICS),
+    Case("reject_22_one_shape", "linear", "shapes", S.CRASHED),
+    Case("reject_23_input_mutated", "linear", "mutation", S.MUTATES),
+    Case("reject_23_shared_buffer", "linear", "aliasing", S.MUTATES),
+    Case("reject_24_no_statistics", "norm", "modes", S.WRONG_MODE),
+    Case("reject_24_eval_ignored", "norm", "modes", S.WRONG_MODE),
+    Case("reject_25_race", "linear", "repeat", S.NONDETERMINISTIC),
+    Case("reject_25_failed_launch", "linear", "poison", S.WRONG_NUMERICS, gpu=True),
+    Case("attack_hang", "linear", "contract", S.TIMED_OUT, short=True),
+    Case("attack_import_hang", "linear", "contract", S.TIMED_OUT, short=True),
+    Case("attack_exit", "linear", "contract", S.CRASHED),
+    Case("attack_segfault", "linear", "contract", S.CRASHED),
+    Case("attack_fork_bomb", "linear", "contract", S.CRASHED),
+    Case("attack_memory", "linear", "contract", S.CRASHED, short=True),
+    Case("attack_flood", "linear", "contract", S.CRASHED),
+    Case("attack_forged_frame", "linear", "contract", S.CRASHED),
+    Case("attack_late_replay", "linear", "timed outputs", S.CHEATS, timed=True),
+    Case("attack_clock_only", "linear", "timed outputs", S.CHEATS, timed=True),
+    Case("attack_patched_lap", "linear", "isolation", S.CHEATS, timed=True),
+    Case("attack_tf32_when_large", "linear", "numerics", S.WRONG_NUMERICS),
+    Case("attack_scaled_cheat", "linear", "numerics", S.WRONG_NUMERICS),
+    Case("attack_dead_bias", "linear", "contract", S.WRONG_NUMERICS),
+    Case("attack_wrong_gradient", "linear", "modes", S.WRONG_MODE),
+    Case("attack_seed_thief", "linear", "mutation", S.MUTATES),
+    Case("attack_flag", "linear", "flags", S.MUTATES),
+    Case("attack_renamed", "linear", "contract", S.WRONG_CONTRACT),
+    Case("attack_softmax_no_max", "softmax", "hostile values", S.WRONG_NUMERICS),
+    Case("attack_transposed", "linear", "layout", S.WRONG_NUMERICS),
+    Case("accept_01_copy", "linear", timed=True),
+    Case("accept_02_sequential", "linear"),
+    Case("accept_03_split_k", "linear"),
+    Case("accept_04_three_products", "linear"),
+    Case("accept_05_epilogue", "linear"),
+    Case("accept_06_more_accurate", "linear"),
+    Case("accept_07_dispatch", "linear"),
+    Case("accept_08_followed_fold", "rowsum"),
+    Case("accept_09_joined_stream", "linear", gpu=True),
+    Case("accept_10_graph_copied", "linear", gpu=True),
+    Case("accept_11_other_order", "linear"),
+    Case("accept_12_exact_rewrite", "rowsum"),
+)
+LIMITS = Limits(import_seconds=120, call_seconds=20)
+SHORT = Limits(import_seconds=10, call_seconds=6, memory_bytes=1500 << 20)
+
+
+def parameters() -> list[object]:
+    return [
+        pytest.param(
+            case,
+            id=f"{case.file}-{case.test or 'accepted'}",
+            marks=[pytest.mark.gpu] if case.gpu else [],
+        )
+        for case in TABLE
+    ]
+
+
+@pytest.mark.parametrize("case", parameters())
+def test_candidate(case: Case) -> None:
+    verdict = judge(
+        REFERENCES / f"{case.reference}.py",
+        CANDIDATES / f"{case.file}.py",
+        quick=True,
+        timing=case.timed,
+        device="cuda" if case.gpu else "cpu",
+        limits=SHORT if case.short else LIMITS,
+    )
+    prepare(LIMITS, torch.get_num_threads())  # the next case's worker starts meanwhile
+    if not case.test:
+        assert verdict.accepted, verdict.failures
+        assert verdict.failures == ()
+        return
+    assert not verdict.accepted
+    assert case.test in {f.test for f in verdict.failures}, verdict.failures
+    named = {f.status for f in verdict.failures if f.test == case.test}
+    assert case.status in named, verdict.failures

@@ -1,0 +1,238 @@
+"""What an emitted module promises beside its values: never stale, any input, a good citizen."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+import refold
+from refold import pipeline
+
+
+class Net(nn.Module):
+    def __init__(self, gain: float = 2.0):
+        super().__init__()
+        self.fc = nn.Linear(40, 24)
+        self.bn = nn.BatchNorm1d(24)
+        self.gain = gain
+
+    def forward(self, x):
+        return (self.bn(self.fc(x)) * self.gain).sum(dim=1, keepdim=True)
+
+
+@pytest.fixture()
+def pair():
+    torch.manual_seed(0)
+    module = Net()
+    fast = refold.optimize(module, torch.randn(16, 40), measure=False)
+    assert fast is not module
+    return module, fast
+
+
+def same(module, fast, x=None, expect_fast=True):
+    x = torch.randn(9, 40) if x is None else x
+    with torch.no_grad():
+        if expect_fast:
+            assert pipeline.obstacle(fast, [x]) is None
+        state = copy.deepcopy(module.state_dict())
+        expected = module(x)
+        after = copy.deepcopy(module.state_dict())
+        module.load_state_dict(state)
+        torch.testing.assert_close(fast(x), expected, rtol=1e-4, atol=1e-5)
+        for k, v in fast.state_dict().items():
+            torch.testing.assert_close(v, after[k], rtol=1e-4, atol=1e-5)
+
+
+def test_it_is_the_same_kind_of_module(pair):
+    module, fast = pair
+    assert isinstance(fast, Net)
+    assert list(fast.state_dict()) == list(module.state_dict())
+    assert fast.fc.weight is module.fc.weight
+
+
+def test_updates_are_followed(pair):
+    module, fast = pair
+    same(module.eval(), fast.eval())
+    with torch.no_grad():
+        module.fc.weight.mul_(1.5)
+    same(module, fast)
+    module.load_state_dict({k: v * 0.5 for k, v in module.state_dict().items()})
+    same(module, fast)
+    module.fc.weight = nn.Parameter(torch.randn(24, 40))
+    same(module, fast)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+    fast(torch.randn(9, 40)).square().sum().backward()
+    optimizer.step()
+    same(module, fast)
+    module.fc.weight.data = torch.randn(24, 40)
+    same(module, fast)
+
+
+def test_a_write_through_data_needs_a_refresh(pair):
+    module, fast = pair
+    same(module.eval(), fast.eval())
+    module.fc.weight.data.mul_(3.0)
+    fast.refold_refresh()
+    same(module, fast)
+
+
+def test_copies_stand_alone(pair):
+    module, fast = pair
+    same(module.eval(), fast.eval())
+    twin = copy.deepcopy(fast)
+    with torch.no_grad():
+        module.fc.weight.zero_()
+    x = torch.randn(5, 40)
+    with torch.no_grad():
+        assert not torch.allclose(twin(x), fast(x))
+    original = copy.deepcopy(module)
+    same(original, copy.deepcopy(fast))
+
+
+def test_state_dict_round_trip(pair):
+    _, fast = pair
+    buffer = io.BytesIO()
+    torch.save(fast.state_dict(), buffer)
+    buffer.seek(0)
+    other = Net()
+    other.load_state_dict(torch.load(buffer))
+    assert not any("refold" in k for k in fast.state_dict())
+    fast.eval()
+    with torch.no_grad():
+        fast(torch.randn(4, 40))
+    cache = pickle.loads(pickle.dumps(vars(fast)["_refold_caches"]["eval"]))
+    assert cache.sources == () and cache.values == ()
+
+
+def test_train_and_eval_and_running_statistics(pair):
+    module, fast = pair
+    for _ in range(3):
+        same(module.train(), fast.train())
+    same(module.eval(), fast.eval())
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2, 3, 16, 33, 257])
+def test_any_batch_size(pair, rows):
+    module, fast = pair
+    same(module.eval(), fast.eval(), torch.randn(rows, 40), expect_fast=rows >= 2)
+
+
+def test_layouts(pair):
+    module, fast = pair
+    module.eval(), fast.eval()
+    same(module, fast, torch.randn(40, 12).t())
+    same(module, fast, torch.randn(12, 81)[:, 1::2])
+    same(module, fast, torch.randn(1, 40).expand(6, 40))
+    same(module, fast, torch.randn(401)[1:].view(10, 40))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda m: m.double(), "float64"),
+        (lambda m: m.fc.register_forward_hook(lambda *a: None), "hooks"),
+        (lambda m: setattr(m.bn, "eps", 0.5), "a setting of bn"),
+        (lambda m: setattr(m, "gain", 3.0), "a setting of the model"),
+        (lambda m: m.bn.train(), "not in the same mode"),
+        (lambda m: setattr(m, "fc", nn.Sequential(m.fc)), "fc is a Sequential"),
+        (lambda m: setattr(m, "fc", nn.Linear(40, 24, bias=False)), ""),
+    ],
+)
+def test_what_it_was_not_made_for_takes_the_original_and_says_so(pair, change, words):
+    module, _ = pair
+    module.eval()
+    fast = copy.deepcopy(refold.optimize(module, torch.randn(16, 40), measure=False))
+    change(fast)
+    x = torch.randn(6, 40, dtype=fast.bn.weight.dtype)
+    with torch.no_grad(), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        first, again = fast(x), fast(x)
+        torch.testing.assert_close(first, Net.forward(fast, x))
+    assert torch.equal(first, again)
+    said = [str(w.message) for w in caught if "original forward" in str(w.message)]
+    assert len(said) <= 1
+    assert all(words in s for s in said)
+    assert pipeline.obstacle(fast, [x]) is not None
+
+
+def test_gradients_are_the_originals(pair):
+    module, fast = pair
+    x = torch.randn(7, 40, requires_grad=True)
+    module.eval(), fast.eval()
+    (a,) = torch.autograd.grad(module(x).sum(), x)
+    (b,) = torch.autograd.grad(fast(x).sum(), x)
+    assert torch.equal(a, b)
+
+
+def test_inference_mode_and_two_instances(pair):
+    module, fast = pair
+    module.eval(), fast.eval()
+    other = copy.deepcopy(module)
+    with torch.no_grad():
+        other.fc.weight.add_(1.0)
+    fast_other = pipeline.adopt(type(fast), other)
+    x = torch.randn(8, 40)
+    with torch.inference_mode():
+        torch.testing.assert_close(fast(x), module(x), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(fast_other(x), other(x), rtol=1e-4, atol=1e-5)
+    same(module, fast)
+    same(other, fast_other)
+
+
+def test_nan_goes_where_it_went(pair):
+    module, fast = pair
+    module.eval(), fast.eval()
+    x = torch.randn(6, 40)
+    x[2, 3], x[4, 1] = float("nan"), float("inf")
+    with torch.no_grad():
+        got, expected = fast(x), module(x)
+    assert torch.equal(got.isfinite(), expected.isfinite())
+    assert got[2].isnan().all() and expected[2].isnan().all()
+
+
+def test_outputs_are_never_reused(pair):
+    _, fast = pair
+    fast.eval()
+    with torch.no_grad():
+        first = fast(torch.randn(5, 40))
+        kept = first.clone()
+        fast(torch.randn(5, 40))
+    assert torch.equal(first, kept)
+
+
+def test_nested_in_another_module(pair):
+    module, fast = pair
+    outer, expected = nn.Sequential(fast, nn.ReLU()), nn.Sequential(module, nn.ReLU())
+    outer.eval(), expected.eval()
+    x = torch.randn(4, 40)
+    with torch.no_grad():
+        torch.testing.assert_close(outer(x), expected(x), rtol=1e-4, atol=1e-5)
+
+
+def test_what_cannot_be_captured_is_kept_with_a_reason():
+    class Branches(nn.Module):
+        def forward(self, x):
+            return x + 1 if x.sum() > 0 else x - 1
+
+    module = Branches()
+    with pytest.warns(UserWarning, match=r"kept: torch\.export cannot capture"):
+        assert refold.optimize(module, torch.randn(3)) is module
+
+
+def test_threads_do_not_change_the_result(pair):
+    module, fast = pair
+    module.eval(), fast.eval()
+    x, threads = torch.randn(300, 40), torch.get_num_threads()
+    with torch.no_grad():
+        expected = fast(x)
+        try:
+            torch.set_num_threads(1)
+            assert torch.equal(fast(x), expected)
+        finally:
+            torch.set_num_threads(threads)

@@ -1,0 +1,60 @@
+"""The five emitted files, word for word, but for the template headers that they embed.
+
+python tests/test_golden.py --write     writes them anew; the diff is what a change really did
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from refold import contract, pipeline
+from refold.emit import cpu
+from refold.pipeline import Options
+
+HERE = Path(__file__).resolve().parent
+PROBLEMS = sorted((HERE.parent / "problems").glob("*.py"))
+SIZES = ["batch_size=64", "in_features=96", "out_features=128"]
+
+
+def emitted(problem: Path) -> str:
+    """The file for one problem, at sizes that need no memory, without timing."""
+    reference = contract.load(problem, SIZES)
+    target, device = pipeline.target_for("cpu")
+    result = pipeline.run(
+        reference.make(0),
+        reference.inputs(1),
+        reference.source_with_sets,
+        f"The original is {problem.name}",
+        target,
+        device,
+        Options(measure=False),
+    )
+    assert result.text is not None
+    text = result.text
+    for name in ("call.h", *cpu._ORDER):
+        text = text.replace(cpu.header(name).strip("\n"), f"// <{name}>")
+    # the extension's name is a hash over those headers
+    head, mark, tail = text.partition('name="refold_cpu_')
+    return head + mark + "HASH" + tail[tail.index('"') :]
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda p: p.stem)
+def test_the_emitted_text_is_the_golden_one(problem):
+    assert emitted(problem) == (HERE / "golden" / problem.name).read_text()
+
+
+def test_the_text_is_stable():
+    assert emitted(PROBLEMS[3]) == emitted(PROBLEMS[3])
+
+
+def test_every_header_stands_in_a_product():
+    text = (HERE / "golden" / PROBLEMS[1].name).read_text()
+    assert all(f"// <{name}>" in text for name in cpu._ORDER)
+
+
+if __name__ == "__main__" and "--write" in sys.argv:
+    for p in PROBLEMS:
+        (HERE / "golden" / p.name).write_text(emitted(p))

@@ -1,0 +1,73 @@
+"""Lower layers never import higher ones; the judge imports the contract alone."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parent.parent / "src" / "refold"
+ORDER = [
+    "contract",
+    "ir",
+    "capture",
+    "rules",
+    "cost",
+    "engine",
+    "plan",
+    "kernels",
+    "emit",
+    "measure",
+    "pipeline",
+    "api",
+    "judge",
+    "report",
+    "cli",
+]
+# the package's own version may be read anywhere
+FREE = {""}
+
+
+def layer(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imported(path: Path) -> set[str]:
+    """The layers of refold that a file imports."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "refold":
+            parts = node.module.split(".")
+            found |= {parts[1]} if len(parts) > 1 else {a.name for a in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {
+                a.name.split(".")[1]
+                for a in node.names
+                if a.name.startswith("refold.") and a.name != "refold"
+            }
+    return {f for f in found if f in ORDER}
+
+
+FILES = sorted(p for p in SOURCE.rglob("*.py") if p.parent != SOURCE or p.stem in ORDER)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_imports_go_up_the_list_only(path):
+    own = layer(path)
+    assert own in ORDER, f"{path} is in no layer: add it to ORDER and to DESIGN.md"
+    allowed = {"contract", "judge"} if own == "judge" else set(ORDER[: ORDER.index(own) + 1])
+    if own == "ir":
+        allowed = {"ir"}
+    assert imported(path) <= allowed
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_files_stay_readable(path):
+    assert len(path.read_text().splitlines()) <= 600
+
+
+def test_the_map_in_design_names_every_layer():
+    text = (SOURCE.parent.parent / "DESIGN.md").read_text()
+    for name in ORDER:
+        assert f"  {name}.py" in text or f"  {name}/" in text, name
