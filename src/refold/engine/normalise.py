@@ -41,21 +41,11 @@ class Normaliser:
 
     def normal(self, root: Node) -> Node:
         """The normal form of `root`."""
-        for node in topological([root]):
+        for node in topological([root], self.done):
             if node not in self.done:
                 inputs = tuple(self.done[i] for i in node.inputs)
                 self.done[node] = self._simplify(rebuild(node, inputs))
         return self.done[root]
-
-    def parameters(self, root: Node) -> Node:
-        """`root` with the parameter terms in it in normal form, the rest as it is."""
-        made: dict[Node, Node] = {}
-        for node in topological([root]):
-            if self.view.parametric(node):
-                made[node] = self.normal(node)
-            else:
-                made[node] = rebuild(node, tuple(made[i] for i in node.inputs))
-        return made[root]
 
     def _simplify(self, node: Node) -> Node:
         """The normal form of a node whose inputs are in normal form."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from refold.ir.dim import Dim
@@ -55,8 +55,11 @@ class Graph:
         return iter(self.nodes())
 
 
-def topological(roots: Iterable[Node]) -> list[Node]:
-    """Every node reachable from `roots`, each after its inputs, in a stable order."""
+def topological(roots: Iterable[Node], known: Container[Node] = ()) -> list[Node]:
+    """Every node reachable from `roots`, each after its inputs, in a stable order.
+
+    Nodes in `known` are left out, with what they alone are computed from.
+    """
     order: list[Node] = []
     seen: set[Node] = set()
     stack: list[tuple[Node, bool]] = [(r, False) for r in reversed(list(roots))]
@@ -64,7 +67,7 @@ def topological(roots: Iterable[Node]) -> list[Node]:
         node, ready = stack.pop()
         if ready:
             order.append(node)
-        elif node not in seen:
+        elif node not in seen and node not in known:
             seen.add(node)
             stack.append((node, True))
             stack.extend((i, False) for i in reversed(node.inputs) if i not in seen)
@@ -75,11 +78,7 @@ def topological(roots: Iterable[Node]) -> list[Node]:
 def is_parametric(node: Node, memo: dict[Node, bool] | None = None) -> bool:
     """True if `node` is computed from parameters, buffers and constants alone."""
     memo = {} if memo is None else memo
-    if node in memo:
-        return memo[node]
-    for n in topological([node]):
-        if n in memo:
-            continue
+    for n in topological([node], memo):
         if not n.inputs:
             memo[n] = n.op in ("param", "constant") or (
                 n.op == "scalar" and isinstance(n["value"], (bool, int, float))

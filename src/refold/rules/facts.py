@@ -26,10 +26,8 @@ _known: MutableMapping[Node, Interval] = weakref.WeakKeyDictionary()
 
 def bounds(node: Node) -> Interval:
     """Bounds of the elements of `node`, as (low, high)."""
-    if node not in _known:
-        for n in topological([node]):
-            if n not in _known:
-                _known[n] = _bounds(n, [_known[i] for i in n.inputs])
+    for n in topological([node], _known):
+        _known[n] = _bounds(n, [_known[i] for i in n.inputs])
     return _known[node]
 
 
