@@ -1,6 +1,6 @@
 """What the guards and the freshness check of the folded parameters cost a call, in microseconds.
 
-    python bench/overhead.py
+python bench/overhead.py
 """
 
 from __future__ import annotations
