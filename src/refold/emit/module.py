@@ -17,6 +17,7 @@ from refold.capture import Captured
 from refold.emit.forward import ForwardText, ForwardWriter, fold_lines
 from refold.emit.guards import (
     attribute,
+    default_lines,
     facts_text,
     forwarded_arguments,
     module_facts,
@@ -148,7 +149,11 @@ def _mode_context(
         recipes.append({"function": "torch.Tensor.contiguous", "indices": f"({indices[node]},)"})
         values.append(text.names[node])
     return common | {
-        "obstacles": obstacle_lines([mode.captured], target.device) or ["pass"],
+        "obstacles": [
+            *obstacle_lines([mode.captured], target.device),
+            *default_lines(emission.module, mode.captured),
+        ]
+        or ["pass"],
         "sources": [_source(n, emission.module) for n in text.sources],
         "states": [_state(name, emission.module) for name in text.states],
         "tensors": [f.path for f in mode.captured.tensors if f.dtype and f.dtype.is_floating_point],
