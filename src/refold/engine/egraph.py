@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from refold.engine.match import COMMUTATIVE
 from refold.ir import Node
 from refold.ir.graph import is_parametric
 from refold.rules.facts import Interval, bounds
+from refold.rules.match import COMMUTATIVE
 from refold.rules.rule import Rule
 
 

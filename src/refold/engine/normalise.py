@@ -6,10 +6,10 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from refold.engine.match import Binding, Plain, arguments, matches, replacement
 from refold.ir import OPS, Graph, Kind, Node
 from refold.ir.graph import topological
 from refold.ir.node import rebuild
+from refold.rules.match import Binding, Plain, arguments, matches, replacement
 from refold.rules.rule import Rule
 
 # A chain of k moves through k ops takes k steps a value; more than this many is a pair of rules

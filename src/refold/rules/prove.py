@@ -18,9 +18,9 @@ from typing import Any
 
 import torch
 
-from refold.engine.match import allowed, arguments
 from refold.ir import Node, as_scalar, leaf, make
 from refold.ir.evaluate import run
+from refold.rules.match import allowed, arguments
 from refold.rules.rule import Hole, Rule
 from refold.rules.term import Term
 
