@@ -5,7 +5,9 @@ What the model holds to be true of a planned kernel:
   launch. Nothing fuses in front of it: an operand that is computed must be written and read.
 - What is pointwise, or reduces along rows, runs in the kernel that made its input: its arithmetic
   counts, at `TAIL` of the plain rate's price, because it overlaps with the product's own work.
-- A reduction over other axes, a softmax or a copy passes over memory again.
+- A reduction over other axes, a softmax or a copy passes over memory again. So does cutting a
+  computed value apart: its parts no longer share the kernel that made it, which is why two
+  products of one input are merged only where reading the input costs more than that.
 - Parameters cost nothing per call once folded. A fold is done anew when a parameter changes, which
   is counted as once in `CALLS_PER_FOLD` calls; so a folded copy of a large weight must save more
   than an epilogue op or two, and of two folds the smaller is taken.
@@ -98,9 +100,15 @@ def node_seconds(node: Node, device: DeviceModel, memo: dict[Node, bool]) -> flo
         return fold_seconds(node, device)
     kind = OPS[node.op].kind
     if kind is Kind.CONTRACT:
-        read = sum(_operand_bytes(i, memo) for i in node.inputs)
-        work = product_flops(node) / device.product_flops
-        return max(work, read / device.bandwidth) + device.launch
+        read = sum(size_bytes(i) for i in node.inputs)
+        arithmetic = product_flops(node) / device.product_flops
+        total = max(arithmetic, read / device.bandwidth) + device.launch
+        made = sum(size_bytes(i) for i in node.inputs if _is_made(i, memo))
+        total += 2 * made / device.bandwidth
+        if any(d != 1 for d in node.inputs[1].shape[:-2]):
+            # a batch of products is a library's call: its result is written and read again
+            total += device.launch + 2 * size_bytes(node) / device.bandwidth
+        return total
     arithmetic = TAIL * OPS[node.op].flops / device.plain_flops
     if kind is Kind.POINTWISE:
         return PER_OP + elements(node) * arithmetic
@@ -111,8 +119,10 @@ def node_seconds(node: Node, device: DeviceModel, memo: dict[Node, bool]) -> flo
         return device.launch + elements(x) * arithmetic + 2 * size_bytes(x) / device.bandwidth
     if node.op in ("reshape", "expand"):
         return PER_OP
-    if node.op == "slice":
-        return PER_OP + size_bytes(node) / device.bandwidth
+    if node.op == "permute" and node["order"][:2] == (0, 1):
+        return PER_OP  # a product reads its operand either way round
+    if node.op == "slice" and not node.inputs[0].inputs:
+        return PER_OP  # a view of what is there
     moved = size_bytes(node) + sum(size_bytes(i) for i in node.inputs)
     return device.launch + moved / device.bandwidth
 
@@ -156,10 +166,11 @@ def size_bytes(node: Node) -> float:
     return elements(node) * node.dtype.itemsize
 
 
-def _operand_bytes(node: Node, memo: dict[Node, bool]) -> float:
-    """An operand of a product is read; one that is computed is written before."""
-    made = bool(node.inputs) and not is_parametric(node, memo)
-    return size_bytes(node) * (2 if made and node.op not in ("reshape", "linear") else 1)
+def _is_made(node: Node, memo: dict[Node, bool]) -> bool:
+    """Must this operand of a product be written first? Parameters and products are there."""
+    while node.op == "reshape":
+        node = node.inputs[0]
+    return bool(node.inputs) and node.op != "linear" and not is_parametric(node, memo)
 
 
 def _along_rows(node: Node) -> bool:

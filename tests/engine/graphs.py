@@ -15,6 +15,7 @@ from refold.rules.term import (
     apply,
     avg_pool,
     cut,
+    diagonal,
     exp,
     expand,
     join,
@@ -129,6 +130,11 @@ ROWS: dict[str, Callable[[], Any]] = {
     "two-heads-added": lambda: (
         linear(x(N, 16), p("w", 8, 16)) + linear(x(N, 16), p("v", 8, 16)) + p("b", 8)
     ),
+    "heads-of-a-wide-input": lambda: (
+        linear(x(N, 4096), p("w", 8, 4096)),
+        linear(x(N, 4096), p("v", 12, 4096)),
+    ),
+    "diagonal": lambda: linear(x(N, 16), diagonal(p("d", 1, 16))),
     "heads-joined": lambda: join(
         linear(x(N, 16), p("w", 8, 16)), linear(x(N, 16), p("v", 4, 16)), -1
     ),

@@ -133,6 +133,15 @@ def test_a_product_that_is_needed_anyway_is_not_computed_twice() -> None:
     assert ops(opt("sum-and-value").graph).count("linear") == 1
 
 
+def test_heads_are_merged_only_where_reading_the_input_costs_more_than_cutting() -> None:
+    assert ops(opt("two-heads").graph).count("linear") == 2
+    assert ops(opt("heads-of-a-wide-input").graph).count("linear") == 1
+
+
+def test_a_product_with_a_diagonal_is_a_scale() -> None:
+    assert ops(opt("diagonal").graph) == ["mul"]
+
+
 def test_batch_norm_before_a_linear_map_is_folded() -> None:
     assert ops(opt("bn-before").graph) == ["linear", "add"]
 

@@ -52,6 +52,13 @@ def _transpose(out: Out, x: Value, a: int = 0, b: int = 1) -> Value:
     return permuted(x, order)
 
 
+@handles("diag", "diag_embed")
+def _diagonal(out: Out, x: Value, *where: int) -> Value:
+    need(x.rank < RANK and len(out[0]) == x.rank + 1 and not any(where), "other diagonals")
+    row = value(x.node, (*x.shape[:-1], 1, x.shape[-1]))
+    return result(make("diagonal", row.node), out)
+
+
 @handles("expand", "broadcast_to", "expand_as", "expand_copy")
 def _expand(out: Out, x: Value, *unused: Any, **implicit: Any) -> Value:
     need(len(out[0]) <= RANK, "rank")

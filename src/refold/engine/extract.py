@@ -7,7 +7,7 @@ could be computed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from refold.cost import DeviceModel, node_seconds, passes
@@ -59,6 +59,8 @@ def extract(
         if not _acyclic(egraph, choice, roots):
             continue
         improved = _Swaps(egraph, costs, choice, roots).run()
+        if not _acyclic(egraph, improved, roots):
+            continue
         found.append(seeds[0].with_roots(build(egraph, improved, roots)))
     return found
 
@@ -161,9 +163,43 @@ class _Swaps:
                     if tried > SWAPS:
                         return self.choice
                     improved |= self.count.get(c, 0) > 0 and self._swap(c, node)
+            improved |= self._swap_together()
             if not improved:
                 break
         return self.choice
+
+    def _swap_together(self) -> bool:
+        """Take all cuts of one value at once: a merged product pays only for all its parts."""
+        parts: dict[int, dict[int, Node]] = {}
+        for c in self._order():
+            for node in self.egraph.members[c]:
+                if node.op == "slice" and node is not self.choice[c]:
+                    source = self.egraph.find(node.inputs[0])
+                    parts.setdefault(source, {}).setdefault(c, node)
+        return any([self._try(p) for p in parts.values() if len(p) > 1])
+
+    def _try(self, new: Mapping[int, Node]) -> bool:
+        """Take all of `new` if the whole becomes cheaper."""
+        if any(not self.count.get(c) or self._needs(n, c) for c, n in new.items()):
+            return False
+        before = self.total
+        old = {c: self.choice[c] for c in new}
+        for c, node in new.items():
+            self._replace(c, node)
+        if self.total < before * (1 - 1e-9):
+            return True
+        for c, node in old.items():
+            self._replace(c, node)
+        self.total = before
+        return False
+
+    def _replace(self, c: int, node: Node) -> None:
+        if self.count.get(c):
+            self._remove(self.choice[c])
+            self.choice[c] = node
+            self._put(node)
+        else:
+            self.choice[c] = node
 
     def _order(self) -> list[int]:
         return sorted((c for c, n in self.count.items() if n), reverse=True)

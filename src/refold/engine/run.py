@@ -9,7 +9,7 @@ from refold.engine.egraph import EGraph
 from refold.engine.explain import Step, explain
 from refold.engine.extract import extract
 from refold.engine.normalise import normalise
-from refold.engine.saturate import Budget, saturate
+from refold.engine.saturate import Budget, merge, saturate
 from refold.ir import Graph, Node
 from refold.ir.graph import topological
 from refold.rules import EXACT, RULES, Exact, Rule
@@ -49,6 +49,7 @@ def optimize(
     egraph = EGraph()
     for root in graph.roots():
         egraph.add(root)
+    merge(egraph, rules)
     normal = _directed(egraph, graph, rules)
     saturate(egraph, rules, budget)
     extracted = extract(egraph, list(graph.roots()), [graph, normal], device)

@@ -33,7 +33,7 @@ DEPTH = 2
 def saturate(egraph: EGraph, rules: Iterable[Rule], budget: Budget) -> None:
     """Apply every rule everywhere, round by round, each node again when its inputs change."""
     # a rule with a predicate is for the directed pass alone
-    by_op = index(r for r in rules if not callable(r.simplify))
+    by_op = index(r for r in rules if not callable(r.simplify) and len(r.patterns) == 1)
     directed = Normaliser(rules, budget.attempts)
     woken = list(egraph.nodes)
     attempts = 0
@@ -69,14 +69,30 @@ def _parameters(egraph: EGraph, directed: Normaliser, node: Node) -> Node:
     return rebuild(node, tuple(_parameters(egraph, directed, i) for i in node.inputs))
 
 
+def merge(egraph: EGraph, rules: Iterable[Rule]) -> None:
+    """Apply the rules with two left sides once, to the nodes that are there.
+
+    Once, because what is merged could be merged with its own parts without end.
+    """
+    by_op = index(r for r in rules if len(r.patterns) == 2)
+    found = [
+        application
+        for node in list(egraph.nodes)
+        for rule in by_op.get(node.op, ())
+        if node.is_float and not egraph.parametric(node)
+        for both, other in _pairs(rule, node, egraph)
+        for application in _apply(rule, (node, other), both)
+    ]
+    for rule, old, new in found:
+        for a, b in zip(old, new, strict=True):
+            egraph.union(a, b, rule)
+
+
 def _applications(
     rule: Rule, node: Node, egraph: EGraph
 ) -> Iterator[tuple[Rule, tuple[Node, ...], tuple[Node, ...]]]:
-    for found in matches(rule, node, egraph) if len(rule.patterns) == 1 else ():
+    for found in matches(rule, node, egraph):
         yield from _apply(rule, (node,), found)
-    if len(rule.patterns) == 2:
-        for found, other in _pairs(rule, node, egraph):
-            yield from _apply(rule, (node, other), found)
 
 
 def _apply(

@@ -321,6 +321,7 @@ _other("linear", Kind.CONTRACT, "({0} @ {1}.mT)", shapes.linear, 2)
 # --- moving elements ----------------------------------------------------------------------------
 _other("reshape", Kind.MOVE, "{0}.reshape({shape})", shapes.reshape, 1, "shape")
 _other("permute", Kind.MOVE, "{0}.permute({order})", shapes.permute, 1, "order")
+_other("diagonal", Kind.MOVE, "torch.diag_embed({0}.squeeze(-2))", shapes.diagonal, 1)
 _other("expand", Kind.MOVE, "{0}.expand({shape})", shapes.expand, 1, "shape")
 _other(
     "slice",

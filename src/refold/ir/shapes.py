@@ -95,6 +95,14 @@ def permute(inputs: Sequence[Node], attrs: Mapping[str, Any]) -> Typed:
     return tuple(inputs[0].shape[i] for i in order), inputs[0].dtype
 
 
+def diagonal(inputs: Sequence[Node], attrs: Mapping[str, Any]) -> Typed:
+    """One row [.., 1, K] on the diagonal of [.., K, K]."""
+    *outer, rows, size = inputs[0].shape
+    if rows != 1:
+        raise ValueError(f"diagonal takes one row, got {rows}")
+    return (*outer, size, size), inputs[0].dtype
+
+
 def expand(inputs: Sequence[Node], attrs: Mapping[str, Any]) -> Typed:
     shape = tuple(attrs["shape"])
     if broadcast(inputs[0].shape, shape) != shape:

@@ -9,15 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from refold.ir import Dim
 from refold.rules.rule import Rule
 from refold.rules.term import (
+    TURN,
     Term,
     avg_pool,
     cumsum,
     cut,
+    diagonal,
     flat,
+    join,
     linear,
     mean,
+    permute,
     sum,
     turn,
 )
@@ -26,6 +31,11 @@ from refold.rules.term import (
 def _unbatched(w: Term, axes: Iterable[int]) -> bool:
     """Is the weight the same along those of `axes` that are not rows of x?"""
     return flat(w, [a for a in axes if a < -2])
+
+
+def _cut_apart(y: Term, at: Dim) -> tuple[Term, Term]:
+    """The features before `at` and those from it on."""
+    return cut(y, -1, 0, at), cut(y, -1, at, y.shape[-1] - at)
 
 
 FEATURES = (
@@ -281,5 +291,44 @@ COMPOSE = (
     ),
 )
 
+DIAGONAL = (
+    Rule(
+        "product-with-diagonal",
+        "x d",
+        lambda x, d: linear(x, diagonal(d)),
+        lambda x, d: x * d,
+        "finite",
+        "A product with a diagonal matrix scales the features.",
+    ),
+    Rule(
+        "diagonal-with-product",
+        "x d",
+        lambda x, d: linear(diagonal(d), x),
+        lambda x, d: turn(x * d),
+        "finite",
+        "A diagonal matrix from the left scales the rows.",
+    ),
+    Rule(
+        "turned-diagonal",
+        "d @order",
+        lambda d, order: permute(diagonal(d), order),
+        lambda d, order: diagonal(d),
+        "bits",
+        "A diagonal matrix is the same turned over.",
+        where=lambda d, order: order == TURN,
+    ),
+)
 
-RULES = (*FEATURES, *ROWS, *SCALE, *COMPOSE)
+PAIRS = (
+    Rule(
+        "two-maps-of-one-input",
+        "x[N,K] w[1,1,M,K]! v[1,1,P,K]!",
+        lambda x, w, v: (linear(x, w), linear(x, v)),
+        lambda x, w, v: _cut_apart(linear(x, join(w, v, -2)), w.shape[-2]),
+        "reals",
+        "Two linear maps of one input are one product with both weights, cut apart.",
+        simplify=False,
+    ),
+)
+
+RULES = (*FEATURES, *ROWS, *SCALE, *COMPOSE, *DIAGONAL, *PAIRS)

@@ -217,6 +217,11 @@ def permute(x: Operand, order: Any) -> Term:
     return apply("permute", x, order=order)
 
 
+def diagonal(d: Operand) -> Term:
+    """A row d[1,K] on the diagonal of a matrix [K,K]."""
+    return apply("diagonal", d)
+
+
 def expand(x: Operand, shape: Any) -> Term:
     return apply("expand", x, shape=shape)
 
