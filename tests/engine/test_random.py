@@ -54,8 +54,24 @@ def _next(draw: st.DrawFn, values: list[Term]) -> Term:
     width = v.shape[-1]
     kind = draw(
         st.sampled_from(
-            ("linear", "linear", "scale", "shift", "unary", "reduce", "binary", "number")
-            + ("softmax", "var", "pool", "slice", "join", "reshape", "turn", "centre")
+            (
+                "linear",
+                "linear",
+                "scale",
+                "shift",
+                "unary",
+                "reduce",
+                "binary",
+                "number",
+                "softmax",
+                "var",
+                "pool",
+                "slice",
+                "join",
+                "reshape",
+                "turn",
+                "centre",
+            )
         )
     )
     if kind == "linear":

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from judge_paths import CANDIDATES, REFERENCES
 
-from conftest import CANDIDATES, REFERENCES
 from refold.judge import Limits, Status, judge
 from refold.judge.host import prepare
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from judge_paths import CANDIDATES, REFERENCES
 
 import refold.judge
-from conftest import CANDIDATES, REFERENCES
 from refold.judge import Speed, cli, draws, stats, wire
 from refold.judge.compare import compare, tensors
 from refold.judge.tests.registry import TESTS, names
