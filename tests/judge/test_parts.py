@@ -203,7 +203,7 @@ def test_a_task_without_power_is_inconclusive(tmp_path: Path) -> None:
     )
     (tmp_path / "ref.py").write_text(text)
     (tmp_path / "cand.py").write_text(text.replace("Model(", "ModelNew("))
-    verdict = refold.judge.judge(
+    verdict = refold.judge(  # type: ignore[operator]
         tmp_path / "ref.py", tmp_path / "cand.py", quick=True, timing=False, device="cpu"
     )
     assert verdict.status is refold.judge.Status.INCONCLUSIVE
