@@ -1,5 +1,6 @@
 """refold: a PyTorch module in, a drop-in module that computes the same function much faster out."""
 
+import importlib
 from typing import Any
 
 __version__ = "0.1.0"
@@ -13,7 +14,5 @@ def __getattr__(name: str) -> Any:
 
         return optimize
     if name == "judge":
-        from refold.judge import judge
-
-        return judge
+        return importlib.import_module("refold.judge")  # the package can be called
     raise AttributeError(f"refold has no attribute {name!r}; it offers {', '.join(__all__)}")

@@ -33,6 +33,10 @@ from .graphs import N, data, graph, p, x
 WIDTHS = (1, 4, 6)
 SMOOTH = ("relu", "gelu", "tanh", "sigmoid", "abs", "square", "neg", "silu", "floor")
 REDUCERS = {"sum": sum, "mean": mean, "max": max, "min": min, "logsumexp": logsumexp}
+KINDS = (
+    *("linear", "linear", "scale", "shift", "unary", "reduce", "binary", "number", "softmax"),
+    *("var", "pool", "slice", "join", "reshape", "turn", "centre"),
+)
 AXES = ((-1,), (-2,), (-2, -1), (-3,))
 
 
@@ -52,28 +56,7 @@ def graphs(draw: st.DrawFn) -> list[Term]:
 def _next(draw: st.DrawFn, values: list[Term]) -> Term:
     v = draw(st.sampled_from(values[-5:]))
     width = v.shape[-1]
-    kind = draw(
-        st.sampled_from(
-            (
-                "linear",
-                "linear",
-                "scale",
-                "shift",
-                "unary",
-                "reduce",
-                "binary",
-                "number",
-                "softmax",
-                "var",
-                "pool",
-                "slice",
-                "join",
-                "reshape",
-                "turn",
-                "centre",
-            )
-        )
-    )
+    kind = draw(st.sampled_from(KINDS))
     if kind == "linear":
         m = draw(st.sampled_from(WIDTHS))
         return linear(v, p(f"w{width}_{m}_{draw(st.integers(0, 1))}", m, width))

@@ -43,6 +43,7 @@ class EGraph:
         self.forest: dict[Node, tuple[Node, Reason]] = {}
         self._parametric: dict[Node, bool] = {}
         self._merged: list[int] = []
+        self.dynamic = 0  # how many nodes a call would compute, what the budget counts
 
     # --- what a matcher asks --------------------------------------------------------------------
     def equals(self, node: Node) -> Sequence[Node]:
@@ -76,7 +77,7 @@ class EGraph:
         return self.find(root)
 
     def _outside(self, root: Node) -> list[Node]:
-        """What of `root` is not yet there, inputs first; parameter terms are not entered."""
+        """What of `root` is not yet there, inputs first."""
         order: list[Node] = []
         seen: set[Node] = set()
         stack: list[tuple[Node, bool]] = [(root, False)]
@@ -87,8 +88,7 @@ class EGraph:
             elif node not in self.number and node not in seen:
                 seen.add(node)
                 stack.append((node, True))
-                if not is_parametric(node, self._parametric):
-                    stack.extend((i, False) for i in reversed(node.inputs))
+                stack.extend((i, False) for i in reversed(node.inputs))
         return order
 
     def _insert(self, node: Node) -> None:
@@ -102,7 +102,8 @@ class EGraph:
         self.readers[i] = []
         self.facts[i] = bounds(node)
         self.best_name[i] = node
-        for child in self.children(node):
+        self.dynamic += not is_parametric(node, self._parametric)
+        for child in node.inputs:
             self.readers[self.find(child)].append(node)
         key = self.key(node)
         twin = self.known.setdefault(key, node)
@@ -111,15 +112,14 @@ class EGraph:
             self.rebuild()
 
     def children(self, node: Node) -> tuple[Node, ...]:
-        """The inputs that are classes of this graph: none for a leaf."""
-        return () if self._parametric.get(node, False) else node.inputs
+        """The inputs to be chosen with `node`: none where parameters alone decide it."""
+        return () if is_parametric(node, self._parametric) else node.inputs
 
     def key(self, node: Node) -> Any:
         """Equal for nodes that are equal by congruence."""
-        children = self.children(node)
-        if not children:
+        if not node.inputs:
             return node
-        classes = [self.find(c) for c in children]
+        classes = [self.find(c) for c in node.inputs]
         if node.op in COMMUTATIVE:
             classes.sort()
         kinds = tuple(type(v) for _, v in node.attrs)
@@ -156,7 +156,7 @@ class EGraph:
     def is_loop(self, node: Node) -> bool:
         """Is `node` computed from its own class?"""
         i = self.find(node)
-        return any(self.find(c) == i for c in self.children(node))
+        return any(self.find(c) == i for c in node.inputs)
 
     def _is_leaf(self, node: Node) -> bool:
         return is_parametric(node, self._parametric)
@@ -176,8 +176,7 @@ class EGraph:
 
     def _congruence(self, a: Node, b: Node) -> Congruent:
         straight = all(
-            self.find(x) == self.find(y)
-            for x, y in zip(self.children(a), self.children(b), strict=True)
+            self.find(x) == self.find(y) for x, y in zip(a.inputs, b.inputs, strict=True)
         )
         return Congruent(not straight)
 

@@ -176,7 +176,10 @@ class _Swaps:
                 if node.op == "slice" and node is not self.choice[c]:
                     source = self.egraph.find(node.inputs[0])
                     parts.setdefault(source, {}).setdefault(c, node)
-        return any(self._try(p) for p in parts.values() if len(p) > 1)
+        improved = False
+        for part in parts.values():
+            improved |= len(part) > 1 and self._try(part)
+        return improved
 
     def _try(self, new: Mapping[int, Node]) -> bool:
         """Take all of `new` if the whole becomes cheaper."""

@@ -16,8 +16,6 @@ from refold.rules.rule import Rule
 # that undo each other, and the pass then stops where it is, which is still correct.
 STEPS_PER_NODE = 40
 
-_NO_WORK = (Kind.REDUCE, Kind.SCAN, Kind.MOVE)
-
 
 @dataclass(frozen=True)
 class Rewrite:
@@ -68,19 +66,22 @@ class Normaliser:
             return None
         parametric = self.view.parametric(node)
         for rule in self.by_op.get(node.op, ()):
-            # parameters are folded whatever their form; only what is no work at all is taken out
-            if parametric and not (rule.exact == "bits" and OPS[node.op].kind in _NO_WORK):
-                continue
             for found in matches(rule, node, self.view):
                 if not wanted(rule, found):
                     continue
                 made = replacement(rule, found)
                 if made is None or made[0] is node or not same_type(made[0], node):
                     continue
-                if made[0] in self.open:
+                if made[0] in self.open or (parametric and not _drops(node, made[0], found)):
                     continue
                 return Rewrite(rule, node, made[0])
         return None
+
+
+def _drops(node: Node, made: Node, found: Binding) -> bool:
+    """Does a step on parameters only leave out work? They are folded whatever their form."""
+    moves = OPS[node.op].kind is Kind.MOVE and OPS[made.op].kind is Kind.MOVE
+    return moves or made in found.values()
 
 
 def wanted(rule: Rule, found: Binding) -> bool:

@@ -20,7 +20,7 @@ from refold.rules.term import Var
 
 @dataclass(frozen=True)
 class Budget:
-    """nodes: size of the e-graph. attempts: how often a rule is tried on a node."""
+    """nodes: how many that a call would compute. attempts: how often a rule is tried on a node."""
 
     nodes: int = 4000
     attempts: int = 40_000
@@ -53,7 +53,7 @@ def saturate(egraph: EGraph, rules: Iterable[Rule], budget: Budget) -> None:
             for a, b in zip(old, new, strict=True):
                 if egraph.union(a, _parameters(egraph, directed, b), rule):
                     changed.append(a)
-            if len(egraph.nodes) > budget.nodes:
+            if egraph.dynamic > budget.nodes:
                 return
         if attempts > budget.attempts:
             return

@@ -34,7 +34,8 @@ def _in(s: Term, shape: tuple[Dim, ...]) -> bool:
 
 
 def _exact(op: str) -> Exact:
-    return "bits" if op in _ROUNDED_ONCE else "reals"
+    # which zero maximum(0, -0) gives may depend on the place, too
+    return "bits" if op in _BITWISE else "reals"
 
 
 def _before(order: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
@@ -52,6 +53,7 @@ _ROUNDED_ONCE = {"neg", "abs", "sqrt", "reciprocal", "square", "relu"} | {
     "round",
     "trunc",
 }
+_BITWISE = _ROUNDED_ONCE | {"add", "sub", "mul", "div"}
 _BINARY = ("add", "sub", "mul", "div", "maximum", "minimum")
 
 RESHAPE = (
@@ -132,7 +134,7 @@ RESHAPE = (
             "x s @shape",
             lambda x, s, shape, op=op: apply(op, reshape(x, shape), s),
             lambda x, s, shape, op=op: reshape(apply(op, x, s), shape),
-            "bits",
+            _exact(op),
             "Arithmetic with one value for each feature does not see how the rows are arranged.",
             where=lambda x, s, shape: (
                 flat(s, (-4, -3, -2)) and (s.shape[-1] == 1 or _kept(x, shape)) and _in(s, shape)
@@ -146,7 +148,7 @@ RESHAPE = (
             "x y @shape",
             lambda x, y, shape, op=op: apply(op, reshape(x, shape), reshape(y, shape)),
             lambda x, y, shape, op=op: reshape(apply(op, x, y), shape),
-            "bits",
+            _exact(op),
             "Arithmetic on each element does not see how the elements are arranged.",
             where=lambda x, y, shape: x.shape == y.shape,
         )
@@ -189,7 +191,7 @@ PERMUTE = (
             "x s[1,1,1,1] @order",
             lambda x, s, order, op=op: apply(op, permute(x, order), s),
             lambda x, s, order, op=op: permute(apply(op, x, s), order),
-            "bits",
+            _exact(op),
             "Arithmetic with one number does not see how the axes are ordered.",
         )
         for op in _BINARY
@@ -231,7 +233,7 @@ EXPAND = (
             "x y @shape",
             lambda x, y, shape, op=op: apply(op, x, expand(y, shape)),
             lambda x, y, shape, op=op: apply(op, x, y),
-            "bits",
+            _exact(op),
             "Arithmetic spreads the smaller value by itself.",
             where=lambda x, y, shape: shape_of(x, y) == shape_of(x, expand(y, shape)),
         )
@@ -321,7 +323,7 @@ SLICE = (
             "x s @axis @start @length",
             lambda x, s, axis, start, length, op=op: cut(apply(op, x, s), axis, start, length),
             lambda x, s, axis, start, length, op=op: apply(op, cut(x, axis, start, length), s),
-            "bits",
+            _exact(op),
             "Only the elements that are kept need to be computed.",
             where=lambda x, s, axis, start, length: flat(s, (axis,)) and x.shape[axis] != 1,
         )
@@ -335,7 +337,7 @@ SLICE = (
             lambda x, y, axis, start, length, op=op: apply(
                 op, cut(x, axis, start, length), cut(y, axis, start, length)
             ),
-            "bits",
+            _exact(op),
             "Only the elements that are kept need to be computed.",
             where=lambda x, y, axis, start, length: x.shape[axis] == y.shape[axis],
         )

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from refold.ir import Dim, Node, as_scalar, hint, leaf, make
+from refold.ir import Node, as_scalar, hint, leaf, make
 from refold.ir.evaluate import run
 from refold.rules.match import allowed, arguments
 from refold.rules.rule import Hole, Rule
@@ -205,7 +205,7 @@ def _attribute(kind: str, base: tuple[int, ...], found: dict[str, Any], draw: ra
 
 def _reshaped(base: tuple[int, ...], found: dict[str, Any], draw: random.Random) -> Any:
     """A shape of as many elements as the first value has, or one that it spreads to."""
-    shapes = [v.shape for v in found.values() if isinstance(v, Node)]
+    shapes = [[hint(d) for d in v.shape] for v in found.values() if isinstance(v, Node)]
     shape = list(draw.choice(shapes))
     how = draw.randrange(4)
     if how == 0:
@@ -238,8 +238,7 @@ def _compare(rule: Rule, instance: Instance, draw: random.Random) -> Failure | i
         return Failure(rule.name, f"the right side does not exist: {error}", shapes)
     compared = 0
     for a, b in zip(left, right, strict=True):
-        shape = [hint(d) for d in a.shape]
-        reason = _differ(rule, done[a].expand(shape), done[b].expand(shape), finite=True)
+        reason = _differ(rule, done[a], done[b])
         if reason:
             return Failure(rule.name, reason, shapes)
         compared |= int(bool(done[a].isfinite().any()))
@@ -264,7 +263,7 @@ def _special(
     for a, b in zip(left, right, strict=True):
         x, y = done[a], done[b]
         if rule.exact == "bits":
-            reason = _differ(rule, x, y, finite=False)
+            reason = _differ(rule, x, y)
         else:
             reason = "NaN is lost" if (x.isnan() & ~y.isnan()).any() else ""
         if reason:
@@ -272,11 +271,11 @@ def _special(
     return ""
 
 
-def _differ(rule: Rule, x: torch.Tensor, y: torch.Tensor, *, finite: bool) -> str:
+def _differ(rule: Rule, x: torch.Tensor, y: torch.Tensor) -> str:
     if rule.exact == "bits":
-        same = (x == y) | (x.isnan() & y.isnan())
+        same = ((x == y) & (x.signbit() == y.signbit())) | (x.isnan() & y.isnan())
         return "" if bool(same.all()) else "bits differ"
-    # where the left side is no number nothing is promised but that the right side is none either
+    # where the left side is no number, values promise nothing; `_special` looks at NaN
     known = x.isfinite()
     scale = x[known].abs().max().item() if known.any() else 0.0
     close = ((x - y).abs() <= 1e-9 * (1 + scale))[known]

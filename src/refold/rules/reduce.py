@@ -34,7 +34,8 @@ ONE_ELEMENT = (
             "x @axes",
             lambda x, axes, f=f: f(x, axes),
             lambda x, axes: x,
-            "bits",
+            # a sum starts from +0, so the sum of -0 alone is +0
+            "bits" if name in ("max", "min", "prod") else "reals",
             f"The {name} over a single element is that element.",
             where=lambda x, axes: flat(x, axes),
         )
@@ -45,7 +46,7 @@ ONE_ELEMENT = (
         "x @axis",
         lambda x, axis: cumsum(x, axis),
         lambda x, axis: x,
-        "bits",
+        "reals",
         "The running sum over a single element is that element.",
         where=lambda x, axis: flat(x, (axis,)),
     ),
@@ -355,7 +356,7 @@ MONOTONE = (
             "x c @axes",
             lambda x, c, axes, f=f, at=at: f(apply(at, x, c), axes),
             lambda x, c, axes, f=f, at=at: apply(at, f(x, axes), c),
-            "bits",
+            "reals",
             f"Clipping all values by the same bound keeps their order, so the {name} can go first.",
             where=lambda x, c, axes: flat(c, axes),
         )
