@@ -10,7 +10,7 @@
 #      mean plus the mean of the shifts.
 #   3. mean-of-scaled (reals): mean((linear(x, gemm.weight) * scale), axes=-2) -> (mean(linear(x,
 #      gemm.weight), axes=-2) * scale). The mean of values scaled alike is their mean, scaled.
-#   4. mean-of-one (bits): mean((gemm.bias * scale), axes=-2) -> (gemm.bias * scale). The mean
+#   4. mean-of-one (reals): mean((gemm.bias * scale), axes=-2) -> (gemm.bias * scale). The mean
 #      over a single element is that element.
 #   5. equal-shifts-cancel (finite): (((.. * scale) + (gemm.bias * scale)) - ((.. * scale) +
 #      (gemm.bias * scale))) -> ((linear(x, gemm.weight) * scale) - (mean(.., axes=-2) * scale)).

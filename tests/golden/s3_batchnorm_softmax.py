@@ -5,7 +5,7 @@
 #   1. mean-of-shifted (reals): mean((linear(x, gemm.weight) + gemm.bias), axes=-2) ->
 #      (mean(linear(x, gemm.weight), axes=-2) + mean(gemm.bias, axes=-2)). The mean of shifted
 #      values is their mean plus the mean of the shifts.
-#   2. mean-of-one (bits): mean(gemm.bias, axes=-2) -> gemm.bias. The mean over a single element
+#   2. mean-of-one (reals): mean(gemm.bias, axes=-2) -> gemm.bias. The mean over a single element
 #      is that element.
 #   3. equal-shifts-cancel (finite): ((linear(x, gemm.weight) + gemm.bias) - (mean(.., axes=-2) +
 #      gemm.bias)) -> (linear(x, gemm.weight) - mean(linear(x, gemm.weight), axes=-2)). What is

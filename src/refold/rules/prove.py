@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from refold.ir import Node, as_scalar, hint, leaf, make
+from refold.ir import Dim, Node, as_scalar, hint, leaf, make
 from refold.ir.evaluate import run
 from refold.rules.match import allowed, arguments
 from refold.rules.rule import Hole, Rule
