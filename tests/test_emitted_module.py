@@ -215,6 +215,33 @@ def test_nested_in_another_module(pair):
         torch.testing.assert_close(outer(x), expected(x), rtol=1e-4, atol=1e-5)
 
 
+class Optional(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(6, 5)
+
+    def forward(self, x, scale=2.0, *, mask=None, flag=False, **more):
+        y = self.fc(x) * scale
+        return y if mask is None else y * mask
+
+
+def test_arguments_left_at_their_defaults_are_guarded():
+    module = Optional().eval()
+    fast = refold.optimize(module, torch.randn(4, 6), measure=False)
+    x, mask = torch.randn(3, 6), torch.rand(3, 5)
+    with torch.no_grad():
+        assert pipeline.obstacle(fast, [x]) is None
+        for args, kwargs in (
+            ((), {}),
+            ((3.0,), {}),
+            ((2,), {}),
+            ((), {"mask": mask}),
+            ((), {"flag": True}),
+            ((), {"scale": 0.5}),
+        ):
+            torch.testing.assert_close(fast(x, *args, **kwargs), module(x, *args, **kwargs))
+
+
 def test_what_cannot_be_captured_is_kept_with_a_reason():
     class Branches(nn.Module):
         def forward(self, x):

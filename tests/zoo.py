@@ -393,6 +393,15 @@ class TensorsOfItsOwn(nn.Module):
 
 
 @case
+class AnyNumber(nn.Module):
+    def forward(self, *xs):
+        return torch.tanh(sum(xs))
+
+    def inputs(self):
+        return [rand(7, 30), rand(7, 30), rand(7, 30)]
+
+
+@case
 class BiasFreeMatvec(nn.Module):
     def __init__(self):
         super().__init__()

@@ -6,6 +6,7 @@ against the original, and a mode that is not faster keeps the original forward.
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -243,7 +244,9 @@ def obstacle(fast: torch.nn.Module, inputs: Sequence[Any]) -> str | None:
     for name in ("train" if fast.training else "eval", "both"):
         check = getattr(fast, f"_refold_obstacle_{name}", None)
         if check is not None:
-            reason: str | None = check(*inputs)
+            given = inspect.signature(fast.forward).bind(*inputs)
+            given.apply_defaults()
+            reason: str | None = check(*given.arguments.values())
             return reason
     return "the original forward is kept in this mode"
 

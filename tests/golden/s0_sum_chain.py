@@ -75,9 +75,9 @@ namespace rf {
 
 // linear, add
 struct Rows0 {
-  const float* p0;
-  const float* p1;
-  const float* p2;
+  const float* p0;  // x
+  const float* p1;  // sum(linear.weight, axes [-2])
+  const float* p2;  // sum(linear.bias, axes [-1])
   float* y0;
   long width;
   struct Row { float r0, r1; };

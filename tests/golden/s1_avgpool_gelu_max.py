@@ -87,7 +87,7 @@ namespace rf {
 
 // linear, add, gelu, max, mul
 struct Matmul0 {
-  const float* p2;
+  const float* p2;  // avg_pool(matmul.bias)
   float* y0;
   long width;
   template <class V, class C> RF_FN V value(V acc, long row, C col) const {

@@ -147,15 +147,15 @@ struct TrainMatmul0 {
 
 // mul, add, rsqrt
 struct TrainRows1 {
-  const float* p0;
-  const float* p1;
-  const float* p2;
-  const float* p3;
-  const float* p4;
-  const float* p5;
-  const float* p6;
-  const float* p7;
-  const float* p8;
+  const float* p0;  // var(linear(x, gemm.weight), axes [-2])
+  const float* p1;  // square(scale)
+  const float* p2;  // scale
+  const float* p3;  // bn.weight
+  const float* p4;  // bn.running_mean
+  const float* p5;  // mean(linear(x, gemm.weight), axes [-2])
+  const float* p6;  // gemm.bias
+  const float* p7;  // bn.running_var
+  const float* p8;  // var(linear(x, gemm.weight), axes [-2])
   float* y0;
   float* y1;
   float* y2;
@@ -196,10 +196,10 @@ struct TrainRows1 {
 
 // sub, mul, add
 struct TrainRows2 {
-  const float* p0;
-  const float* p1;
-  const float* p2;
-  const float* p3;
+  const float* p0;  // linear(x, gemm.weight)
+  const float* p1;  // mean(linear(x, gemm.weight), axes [-2])
+  const float* p2;  // ((scale * ...) * bn.weight)
+  const float* p3;  // bn.bias
   float* y0;
   long width;
   struct Row { };
@@ -220,8 +220,8 @@ struct TrainRows2 {
 
 // linear, mul, add
 struct EvalMatmul0 {
-  const float* p2;
-  const float* p3;
+  const float* p2;  // ((scale * ...) * bn.weight)
+  const float* p3;  // ((... * bn.weight) + bn.bias)
   float* y0;
   long width;
   template <class V, class C> RF_FN V value(V acc, long row, C col) const {

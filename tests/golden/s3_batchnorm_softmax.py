@@ -130,14 +130,14 @@ struct TrainMatmul0 {
 
 // add, rsqrt, mul
 struct TrainRows1 {
-  const float* p0;
-  const float* p1;
-  const float* p2;
-  const float* p3;
-  const float* p4;
-  const float* p5;
-  const float* p6;
-  const float* p7;
+  const float* p0;  // var(linear(x, gemm.weight), axes [-2])
+  const float* p1;  // bn.weight
+  const float* p2;  // scale
+  const float* p3;  // bn.running_mean
+  const float* p4;  // mean(linear(x, gemm.weight), axes [-2])
+  const float* p5;  // gemm.bias
+  const float* p6;  // bn.running_var
+  const float* p7;  // var(linear(x, gemm.weight), axes [-2])
   float* y0;
   float* y1;
   float* y2;
@@ -174,10 +174,10 @@ struct TrainRows1 {
 
 // sub, mul, add, max, exp, sum, div
 struct TrainRows2 {
-  const float* p0;
-  const float* p1;
-  const float* p2;
-  const float* p3;
+  const float* p0;  // linear(x, gemm.weight)
+  const float* p1;  // mean(linear(x, gemm.weight), axes [-2])
+  const float* p2;  // ((... * bn.weight) * scale)
+  const float* p3;  // (bn.bias * scale)
   float* y0;
   long width;
   struct Row { float r0, r1; };
@@ -229,8 +229,8 @@ struct TrainRows2 {
 
 // linear, mul, add, max
 struct EvalMatmul0 {
-  const float* p2;
-  const float* p3;
+  const float* p2;  // ((... * bn.weight) * scale)
+  const float* p3;  // ((... + bn.bias) * scale)
   float* y0;
   float* y1;
   long width;
@@ -254,8 +254,8 @@ struct EvalMatmul0 {
 
 // sub, exp, sum, div
 struct EvalRows1 {
-  const float* p0;
-  const float* p1;
+  const float* p0;  // ((... * ...) + (... * scale))
+  const float* p1;  // max((... + ...), axes [-1])
   float* y0;
   long width;
   struct Row { float r0; };

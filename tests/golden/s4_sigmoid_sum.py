@@ -62,7 +62,7 @@ namespace rf {
 
 // linear, add, sigmoid, sum
 struct Matmul0 {
-  const float* p2;
+  const float* p2;  // linear.bias
   float* y0;
   long width;
   template <class V, class C> RF_FN V value(V acc, long row, C col) const {

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
-
-HERE = Path(__file__).parent
-REFERENCES = HERE / "references"
-CANDIDATES = HERE / "candidates"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

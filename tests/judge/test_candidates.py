@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from judge_paths import CANDIDATES, REFERENCES
 
-from conftest import CANDIDATES, REFERENCES
 from refold.judge import Limits, Status, judge
 from refold.judge.host import prepare
 
@@ -20,7 +20,8 @@ class Case:
     status: Status = Status.ACCEPTED
     gpu: bool = False
     timed: bool = False
-    short: bool = False  # small limits, for candidates that use them up
+    short: bool = False  # little time, for candidates that use it up
+    small: bool = False  # little memory
 
 
 S = Status
@@ -60,7 +61,7 @@ TABLE = (
     Case("attack_exit", "linear", "contract", S.CRASHED),
     Case("attack_segfault", "linear", "contract", S.CRASHED),
     Case("attack_fork_bomb", "linear", "contract", S.CRASHED),
-    Case("attack_memory", "linear", "contract", S.CRASHED, short=True),
+    Case("attack_memory", "linear", "contract", S.CRASHED, small=True),
     Case("attack_flood", "linear", "contract", S.CRASHED),
     Case("attack_forged_frame", "linear", "contract", S.CRASHED),
     Case("attack_late_replay", "linear", "timed outputs", S.CHEATS, timed=True),
@@ -89,7 +90,8 @@ TABLE = (
     Case("accept_12_exact_rewrite", "rowsum"),
 )
 LIMITS = Limits(import_seconds=120, call_seconds=20)
-SHORT = Limits(import_seconds=10, call_seconds=6, memory_bytes=1500 << 20)
+SHORT = Limits(import_seconds=10, call_seconds=6)
+SMALL = Limits(import_seconds=120, call_seconds=30, memory_bytes=1500 << 20)
 
 
 def parameters() -> list[object]:
@@ -111,7 +113,7 @@ def test_candidate(case: Case) -> None:
         quick=True,
         timing=case.timed,
         device="cuda" if case.gpu else "cpu",
-        limits=SHORT if case.short else LIMITS,
+        limits=SHORT if case.short else SMALL if case.small else LIMITS,
     )
     prepare(LIMITS, torch.get_num_threads())  # the next case's worker starts meanwhile
     if not case.test:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from refold.emit.text import describe
 from refold.ir import OPS, Dim, Kind, Node, Sym, numel
 from refold.ir.ops import cpp_literal
 from refold.plan import Group, Template
@@ -172,7 +173,11 @@ class Body:
 
     def members(self) -> list[str]:
         """Declarations of the functor's members, in the order in which launches fill them."""
-        lines = [f"const float* {o.member};" for o in self.operands if self._is_pointer(o)]
+        lines = [
+            f"const float* {o.member};  // {describe(o.node, 2)}"
+            for o in self.operands
+            if self._is_pointer(o)
+        ]
         lines += [f"float {o.member};" for o in self.operands if o.kind == "number"]
         lines += [f"long {name};" for name in self.named_sizes()]
         return lines

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -90,6 +91,29 @@ def obstacle_lines(captured: Sequence[Captured], device: str) -> list[str]:
     return lines
 
 
+def default_lines(module: torch.nn.Module, captured: Captured) -> list[str]:
+    """Statements for the parameters of forward that the captured call left at their defaults."""
+    given = {re.split(r"[.\[]", f.path)[0] for f in captured.fields}
+    lines: list[str] = []
+    for p in list(inspect.signature(type(module).forward).parameters.values())[1:]:
+        if p.kind is p.VAR_POSITIONAL and p.name in given:
+            used = {f.path.split("]")[0] for f in captured.fields if f.path.startswith(p.name)}
+            lines += [f"if len({p.name}) != {len(used)}:"]
+            lines += [f'    return f"{{len({p.name})}} arguments in {p.name}, not {len(used)}"']
+            continue
+        if p.name in given:
+            continue
+        if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+            lines += [f"if {p.name}:", f'    return "more arguments are given in {p.name}"']
+            continue
+        test = f"{p.name} is not {_default_text(p)}"
+        if _is_plain(p.default) and not isinstance(p.default, (bool, type(None))):
+            kind = type(p.default).__name__
+            test = f"type({p.name}) is not {kind} or {p.name} != {p.default!r}"
+        lines += [f"if {test}:", f'    return "{p.name} is not its default"']
+    return lines
+
+
 def _field_lines(field: Field, device: str) -> list[str]:
     if field.shape is None:
         return [
@@ -169,6 +193,7 @@ def attribute(path: str) -> str:
 __all__ = [
     "ModuleFact",
     "attribute",
+    "default_lines",
     "facts_text",
     "forwarded_arguments",
     "module_facts",

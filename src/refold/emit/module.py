@@ -17,6 +17,7 @@ from refold.capture import Captured
 from refold.emit.forward import ForwardText, ForwardWriter, fold_lines
 from refold.emit.guards import (
     attribute,
+    default_lines,
     facts_text,
     forwarded_arguments,
     module_facts,
@@ -24,7 +25,7 @@ from refold.emit.guards import (
     signature_text,
 )
 from refold.emit.target import Target
-from refold.emit.text import stripped
+from refold.emit.text import describe, stripped
 from refold.ir import Dim, Node, Sym
 from refold.plan import Fold, Plan, Template
 
@@ -148,7 +149,11 @@ def _mode_context(
         recipes.append({"function": "torch.Tensor.contiguous", "indices": f"({indices[node]},)"})
         values.append(text.names[node])
     return common | {
-        "obstacles": obstacle_lines([mode.captured], target.device) or ["pass"],
+        "obstacles": [
+            *obstacle_lines([mode.captured], target.device),
+            *default_lines(emission.module, mode.captured),
+        ]
+        or ["pass"],
         "sources": [_source(n, emission.module) for n in text.sources],
         "states": [_state(name, emission.module) for name in text.states],
         "tensors": [f.path for f in mode.captured.tensors if f.dtype and f.dtype.is_floating_point],
@@ -175,24 +180,6 @@ def _fold_function(
             }
         )
     return functions[fold.node]
-
-
-_SIGNS = {"add": " + ", "sub": " - ", "mul": " * ", "div": " / "}
-
-
-def describe(node: Node, depth: int = 4) -> str:
-    """A parametric expression in short words, for a docstring."""
-    if node.op in ("param", "constant", "state", "input"):
-        return str(node["name"])
-    if node.op == "scalar":
-        return str(node["value"])
-    if depth == 0:
-        return "..."
-    inner = [describe(i, depth - 1) for i in node.inputs]
-    if node.op in _SIGNS:
-        return "(" + _SIGNS[node.op].join(inner) + ")"
-    axes = node.get("axes")
-    return f"{node.op}({', '.join(inner)}{f', axes {list(axes)}' if axes else ''})"
 
 
 def _source(node: Node, module: torch.nn.Module) -> dict[str, str]:

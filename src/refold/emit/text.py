@@ -173,3 +173,21 @@ class Writer:
             call += f"[{node['index']}]"
         rank: int = node["rank"]
         return call, node.shape[-rank:] if rank > 0 else ()
+
+
+_SIGNS = {"add": " + ", "sub": " - ", "mul": " * ", "div": " / "}
+
+
+def describe(node: Node, depth: int = 4) -> str:
+    """A parametric expression in short words, for a docstring."""
+    if node.op in ("param", "constant", "state", "input"):
+        return str(node["name"])
+    if node.op == "scalar":
+        return str(node["value"])
+    if depth == 0:
+        return "..."
+    inner = [describe(i, depth - 1) for i in node.inputs]
+    if node.op in _SIGNS:
+        return "(" + _SIGNS[node.op].join(inner) + ")"
+    axes = node.get("axes")
+    return f"{node.op}({', '.join(inner)}{f', axes {list(axes)}' if axes else ''})"

@@ -5,6 +5,8 @@ It imports nothing of refold but `refold.contract`. See docs/judge.md.
 
 from __future__ import annotations
 
+import sys
+import types
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -24,3 +26,15 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     return getattr(import_module(f"refold.judge.{_HOMES.get(name, 'verdict')}"), name)
+
+
+class _Callable(types.ModuleType):
+    """Lets ``refold.judge(ref, cand)`` be the call and ``refold.judge.Status`` the name."""
+
+    def __call__(self, *args: Any, **options: Any) -> Verdict:
+        from refold.judge.run import judge
+
+        return judge(*args, **options)
+
+
+sys.modules[__name__].__class__ = _Callable

@@ -61,8 +61,9 @@ def operands(change: Callable[[torch.Tensor], torch.Tensor]) -> Product:
 
 def bf16_sums(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     """Partial sums of 64 kept in bf16."""
+    n = x.shape[1] // 64
     total = torch.zeros(x.shape[0], w.shape[0], dtype=torch.bfloat16, device=x.device)
-    for a, b in zip(x.split(64, 1), w.split(64, 1), strict=True):
+    for a, b in zip(x.chunk(n, 1), w.chunk(n, 1), strict=True):
         total = total + (a @ b.t()).bfloat16()
     return total.float()
 

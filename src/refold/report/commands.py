@@ -15,7 +15,7 @@ import torch
 
 from refold import contract, pipeline
 from refold.cost import DeviceModel, floor
-from refold.emit.module import describe
+from refold.emit.text import describe
 from refold.judge import Status, Verdict, judge
 from refold.measure import Timing, clock, compare
 from refold.pipeline import OptimizeError, Options, Result

@@ -1,0 +1,226 @@
+"""The judge's parts: wire, error rule, statistics, layers, command line."""
+
+from __future__ import annotations
+
+import ast
+import json
+import socket
+import struct
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+from judge_paths import CANDIDATES, REFERENCES
+
+import refold.judge
+from refold.judge import Speed, cli, draws, stats, wire
+from refold.judge.compare import compare, tensors
+from refold.judge.tests.registry import TESTS, names
+
+SOURCE = Path(refold.judge.__file__).parent
+
+
+def pair() -> tuple[wire.Peer, wire.Peer]:
+    a, b = socket.socketpair()
+    b.settimeout(5)
+    return wire.Peer(a), wire.Peer(b, max_bytes=1 << 20)
+
+
+def test_wire_keeps_values_strides_and_offset() -> None:
+    a, b = pair()
+    base = torch.arange(60, dtype=torch.float32)
+    odd = base[1:].as_strided((3, 4), (1, 5), 1)
+    message = {
+        "plain": [None, True, 3, 2.5, "text", (1, [2])],
+        "odd": odd,
+        "row": torch.ones(1, 4).expand(3, 4),
+        "empty": torch.empty(0, 5, dtype=torch.int64),
+        "scalar": torch.tensor(2.0, dtype=torch.bfloat16),
+        "type": torch.float16,
+    }
+    a.send(message)
+    came = b.receive()
+    assert came["plain"] == message["plain"]
+    assert came["type"] is torch.float16
+    for name in ("odd", "row", "empty", "scalar"):
+        assert torch.equal(came[name], message[name])
+        assert came[name].stride() == message[name].stride()
+    assert came["odd"].storage_offset() == 1
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b"\xff" * 64,
+        struct.pack("<IIQ", 2, 1, 1 << 40) + b"{}",
+        struct.pack("<II", 4, 0) + b"junk",
+        struct.pack("<II", 7, 0) + b'{"t":0}',
+        struct.pack("<IIQ", 71, 1, 4)
+        + b'{"t":0,"dtype":"float32","shape":[9],"stride":[1],"lead":0,"x":     0}'
+        + b"0000",
+        struct.pack("<II", 9, 0) + b'{"v":[1]}',
+    ],
+)
+def test_wire_refuses_what_is_no_frame(frame: bytes) -> None:
+    a, b = pair()
+    sender = threading.Thread(target=lambda: (a.sock.sendall(frame), a.sock.close()))
+    sender.start()
+    with pytest.raises(wire.WireError):
+        b.receive()
+    sender.join()
+
+
+def test_error_rule_accepts_other_orders_and_rejects_narrow_operands() -> None:
+    torch.manual_seed(0)
+    x, w = torch.randn(8, 2048), torch.randn(64, 2048)
+    eager, exact = x @ w.t(), x.double() @ w.double().t()
+    flipped = x.flip(1) @ w.flip(1).t()
+    assert tensors("", "y", flipped, eager, exact).agrees
+    narrow = x.half().float() @ w.half().float().t()
+    found = tensors("", "y", narrow, eager, exact)
+    assert not found.agrees
+    assert found.errors is not None and found.errors.ratio > 100
+    assert found.worst is not None and len(found.worst.index) == 2
+
+
+def test_error_rule_sees_one_wrong_element_in_a_small_row() -> None:
+    torch.manual_seed(0)
+    exact = torch.randn(64, 64, dtype=torch.float64)
+    exact[3] *= 1e-4
+    eager = exact.float()
+    got = eager.clone()
+    got[3, 5] += 1e-6
+    found = tensors("", "y", got, eager, exact)
+    assert found.worst is not None and found.worst.index == (3, 5)
+
+
+def test_masks_and_exact_values() -> None:
+    inf, nan = float("inf"), float("nan")
+    eager = torch.tensor([1.0, inf, -inf, nan])
+    assert tensors("", "y", eager.clone(), eager, eager.double()).agrees
+    for i, value in ((0, nan), (1, -inf), (2, 0.0), (3, 1.0)):
+        got = eager.clone()
+        got[i] = value
+        assert not tensors("", "y", got, eager, eager.double()).agrees
+        finite = tensors("", "y", got, eager, eager.double(), finite_only=True).agrees
+        assert finite == (i != 0)
+    ints = torch.arange(5)
+    assert tensors("", "i", ints, ints, ints).agrees
+    assert not tensors("", "i", ints + 1, ints, ints).agrees
+
+
+def test_structure_must_match() -> None:
+    x = torch.ones(2)
+    assert all(r.agrees for r in compare("", (x, [x]), (x, [x]), (x.double(), [x.double()])))
+    for got in (x, (x,), [x, [x]], (x, [x.double()]), (x, [torch.ones(3)])):
+        results = compare("", got, (x, [x]), (x.double(), [x.double()]))
+        assert any(r.structural for r in results)
+
+
+def test_intervals_do_not_guess() -> None:
+    assert stats.decide(1.1, 1.2) is Speed.FASTER
+    assert stats.decide(0.8, 0.9) is Speed.SLOWER
+    assert stats.decide(0.97, 1.03) is Speed.SAME
+    assert stats.decide(0.9, 1.3) is Speed.AMBIGUOUS
+    low, high = stats.bootstrap([1.0, 1.1, 0.9, 1.05, 0.95] * 4, seed=0)
+    assert 0.9 <= low <= 1.0 <= high <= 1.1
+
+
+def test_perturbed_state_moves_everything() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4))
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+    after = draws.perturbed(before, 1)
+    assert all(not torch.equal(before[k], after[k]) for k in before)
+    assert bool((after["1.running_var"] > 0).all())
+
+
+def test_the_judge_imports_nothing_of_the_optimizer() -> None:
+    allowed = ("refold.judge", "refold.contract")
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            found: list[str] = []
+            if isinstance(node, ast.ImportFrom):
+                base = node.module or ""
+                found = [f"refold.{a.name}" for a in node.names] if base == "refold" else [base]
+                assert node.level == 0, path
+            elif isinstance(node, ast.Import):
+                found = [a.name for a in node.names]
+            for name in found:
+                assert not name.startswith("refold") or name.startswith(allowed), (path, name)
+
+
+def test_no_pickle_in_the_judge() -> None:
+    for path in SOURCE.rglob("*.py"):
+        text = path.read_text()
+        assert "import pickle" not in text and "torch.load(" not in text, path
+
+
+def test_every_test_says_what_it_is() -> None:
+    assert len(set(names())) == len(names())
+    for test in TESTS:
+        assert test.catches and test.sentence.endswith(".")
+
+
+def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    reference = str(REFERENCES / "linear.py")
+    page = tmp_path / "page.html"
+    good = [reference, str(CANDIDATES / "accept_01_copy.py"), "--quick", "--device", "cpu"]
+    good += ["--no-timing", "--only", "numerics"]
+    assert cli.main([*good, "--json", "--html", str(page)]) == 0
+    body = json.loads(capsys.readouterr().out)
+    assert body["schema"] == 1 and body["accepted"] is True and body["status"] == "ACCEPTED"
+    assert set(body) == {
+        *("schema", "accepted", "status", "reference", "candidate", "device", "seed", "quick"),
+        *("sets", "tests", "failures", "errors", "timing", "assumptions", "notes"),
+        *("environment", "seconds"),
+    }
+    text = page.read_text()
+    assert (
+        "<svg" in text
+        and "ACCEPTED" in text
+        and "http" not in text.replace("http://www.w3.org/2000/svg", "")
+    )
+    bad = [reference, str(CANDIDATES / "reject_19_tf32.py"), "--only", "numerics"]
+    assert cli.main([*bad, "--no-timing", "--quick", "--device", "cpu", "--seed", "4"]) == 1
+    shown = capsys.readouterr().out
+    assert "WRONG_NUMERICS" in shown and "--seed 4" in shown.replace("\n", " ")
+    for wrong in (
+        [reference, str(tmp_path / "none.py")],
+        [str(tmp_path / "none.py"), reference],
+        [*good, "--set", "depth=3"],
+        [*good, "--only", "nothing"],
+    ):
+        assert cli.main([*wrong, "--device", "cpu"]) == 2
+        assert "expected" in capsys.readouterr().err
+
+
+def test_a_task_without_power_is_inconclusive(tmp_path: Path) -> None:
+    text = (
+        "import torch\nfrom torch import nn\nclass Model(nn.Module):\n"
+        "    def forward(self, x):\n        return x - x\n"
+        "def get_inputs():\n    return [torch.randn(8, 64)]\n"
+    )
+    (tmp_path / "ref.py").write_text(text)
+    (tmp_path / "cand.py").write_text(text.replace("Model(", "ModelNew("))
+    verdict = refold.judge(  # type: ignore[operator]
+        tmp_path / "ref.py", tmp_path / "cand.py", quick=True, timing=False, device="cpu"
+    )
+    assert verdict.status is refold.judge.Status.INCONCLUSIVE
+    assert not verdict.accepted and any("no power" in n for n in verdict.notes)
+
+
+def test_same_seed_same_errors() -> None:
+    runs = [
+        refold.judge.judge(
+            REFERENCES / "linear.py",
+            CANDIDATES / "accept_06_more_accurate.py",
+            only="numerics",
+            quick=True,
+            timing=False,
+            device="cpu",
+            seed=11,
+        )
+        for _ in range(2)
+    ]
+    assert runs[0].errors == runs[1].errors
