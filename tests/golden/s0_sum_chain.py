@@ -11,9 +11,9 @@
 #   3. max-of-one (bits): max((linear(x, ..) + sum(linear.bias, axes=-1)), axes=-1) -> (linear(x,
 #      sum(linear.weight, axes=-2)) + sum(linear.bias, axes=-1)). The max over a single element is
 #      that element.
-#   4. mean-of-one (reals): (linear(x, sum(linear.weight, axes=-2)) + sum(linear.bias, axes=-1))
-#      -> mean((linear(x, ..) + sum(linear.bias, axes=-1)), axes=-1). The mean over a single
-#      element is that element.
+#   4. mean-of-one (reals): mean((linear(x, ..) + sum(linear.bias, axes=-1)), axes=-1) ->
+#      (linear(x, sum(linear.weight, axes=-2)) + sum(linear.bias, axes=-1)). The mean over a
+#      single element is that element.
 #   5. logsumexp-of-one (reals): logsumexp((linear(x, ..) + sum(linear.bias, axes=-1)), axes=-1)
 #      -> (linear(x, sum(linear.weight, axes=-2)) + sum(linear.bias, axes=-1)). The logsumexp over
 #      a single element is that element.
