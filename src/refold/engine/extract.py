@@ -1,7 +1,7 @@
 """Choose one node for every class so that the whole graph costs least, shared values counted once.
 
-The exact problem is hard. Several good starts (the original, the normal form, the cheapest tree) are
-improved by single swaps with reference counts; the answer is never worse than any of the starts.
+The exact problem is hard. Several good starts (the original, the normal form, the cheapest tree)
+are improved by single swaps with reference counts; the answer is never worse than any of them.
 """
 
 from __future__ import annotations
