@@ -1,6 +1,6 @@
 """``python -m refold.judge.calibrate``: how far honest and dishonest products are from eager.
 
-Prints the table of docs/judge.md: the error ratio (RMSE against float64 over eager's RMSE, the
+Prints the tables of docs/judge.md: the error ratio (RMSE against float64 over eager's RMSE, the
 floor added to both) of y = x @ w.T for one order or precision per row. k must lie between.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from refold.judge.compare import K_FLOAT32, tensors
+from refold.judge.compare import K_FLOAT32, K_HALF, tensors
 
 Product = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -84,6 +84,34 @@ def three_fp16(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return total / s / r.t()
 
 
+def rounded(product: Product) -> Product:
+    """Half operands, a float32 product, one rounding at the end."""
+    return lambda x, w: product(x.float(), w.float()).to(x.dtype)
+
+
+def half_sums(size: int) -> Product:
+    """Partial sums of ``size`` products, added up in the operands' half type."""
+
+    def product(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        total = torch.zeros(x.shape[0], w.shape[0], dtype=x.dtype, device=x.device)
+        n = x.shape[1] // size
+        for a, b in zip(x.chunk(n, 1), w.chunk(n, 1), strict=True):
+            total = total + (a.float() @ b.float().t()).to(x.dtype)
+        return total
+
+    return product
+
+
+HALF_PRODUCTS: tuple[tuple[str, bool, Product], ...] = (
+    ("sequential", True, rounded(sequential)),
+    ("split-K 4", True, rounded(split(4))),
+    ("split-K 16", True, rounded(split(16))),
+    ("pairwise", True, rounded(pairwise)),
+    ("half sums of 256", False, half_sums(256)),
+    ("half sums of 64", False, half_sums(64)),
+    ("half sums of 16", False, half_sums(16)),
+    ("half accumulator", False, half_sums(1)),
+)
 PRODUCTS: tuple[tuple[str, bool, Product], ...] = (
     ("sequential fp32", True, sequential),
     ("split-K 4", True, split(4)),
@@ -103,36 +131,53 @@ DRAWS: tuple[tuple[str, Callable[[torch.Tensor], torch.Tensor]], ...] = (
 )
 
 
-def ratios(k: int, draw: Callable[[torch.Tensor], torch.Tensor], device: str) -> list[float]:
-    """One ratio per product, for weights as nn.Linear draws them."""
+def ratios(
+    k: int,
+    draw: Callable[[torch.Tensor], torch.Tensor],
+    device: str,
+    dtype: torch.dtype = torch.float32,
+) -> list[tuple[float, bool]]:
+    """Ratio and acceptance of each product, for weights as nn.Linear draws them."""
     torch.manual_seed(k)
-    x = draw(torch.empty(96, k)).to(device)
-    w = (torch.rand(64, k, device=device) * 2 - 1) / k**0.5
+    x = draw(torch.empty(96, k)).to(device, dtype)
+    w = ((torch.rand(64, k, device=device) * 2 - 1) / k**0.5).to(dtype)
     eager, exact = x @ w.t(), (x.double() @ w.double().t())
     found = []
-    for _, _, product in PRODUCTS:
-        got = product(x, w)
-        errors = tensors("", "", got.cpu(), eager.cpu(), exact.cpu()).errors
-        found.append(errors.ratio if errors else float("nan"))
+    for _, _, product in PRODUCTS if dtype == torch.float32 else HALF_PRODUCTS:
+        result = tensors("", "", product(x, w).cpu(), eager.cpu(), exact.cpu())
+        ratio = result.errors.ratio if result.errors else float("nan")
+        found.append((ratio, result.agrees))
     return found
 
 
+def _print(device: str, sizes: Sequence[int], dtype: torch.dtype) -> None:
+    """One table: least .. greatest ratio over K, and how many cases the whole rule accepts."""
+    products = PRODUCTS if dtype == torch.float32 else HALF_PRODUCTS
+    k = K_FLOAT32 if dtype == torch.float32 else K_HALF
+    print(f"{dtype}, k = {k:g}\n\n| product | honest | " + " | ".join(n for n, _ in DRAWS), end="")
+    print(" | accepted |\n|---|---|" + "---|" * (len(DRAWS) + 1))
+    table = [[ratios(size, draw, device, dtype) for size in sizes] for _, draw in DRAWS]
+    for i, (name, honest, _) in enumerate(products):
+        columns = [[row[i] for row in column] for column in table]
+        cells = [
+            f"{min(r for r, _ in column):.2g} .. {max(r for r, _ in column):.2g}"
+            for column in columns
+        ]
+        agreed = sum(ok for column in columns for _, ok in column)
+        cells.append(f"{agreed} of {len(DRAWS) * len(sizes)}")
+        print(f"| {name} | {'yes' if honest else 'no'} | " + " | ".join(cells) + " |")
+    print()
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the table in Markdown."""
+    """Print the tables in Markdown."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cpu")
     device = parser.parse_args(argv).device
     sizes = (256, 1024, 4096, 16384)
-    print(f"k = {K_FLOAT32:g}; PyTorch {torch.__version__} on {device}; least .. greatest over K =")
-    print(f"{sizes}\n\n| product | honest | " + " | ".join(n for n, _ in DRAWS) + " |")
-    print("|---|---|" + "---|" * len(DRAWS))
-    table = {name: [ratios(k, draw, device) for k in sizes] for name, draw in DRAWS}
-    for i, (name, honest, _) in enumerate(PRODUCTS):
-        cells = []
-        for draw, _ in DRAWS:
-            column = [row[i] for row in table[draw]]
-            cells.append(f"{min(column):.2g} .. {max(column):.2g}")
-        print(f"| {name} | {'yes' if honest else 'no'} | " + " | ".join(cells) + " |")
+    print(f"PyTorch {torch.__version__} on {device}; least .. greatest over K = {sizes}\n")
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        _print(device, sizes, dtype)
     return 0
 
 

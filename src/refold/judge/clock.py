@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from refold.contract import seed_everything
-from refold.judge import compare, stats
+from refold.judge import compare, smi, stats
 from refold.judge.host import Host, Raised, WorkerDied, spawn
 from refold.judge.oracle import digest, tensors
 from refold.judge.session import Session
@@ -48,6 +48,7 @@ def measure(
     budget = _Budget(1.5, 0.025, 9, 3) if session.quick else _Budget(8.0, 0.05, 25, 6)
     sets = _input_sets(session)
     found: list[Failure] = []
+    before = smi.read(session.device)
     with _trusted(session) as eager:
         candidate = _fresh(session)
         eager.request("lap_inputs", 120, sets=sets, arena=0, flush_bytes=2 * _CACHE)
@@ -65,6 +66,7 @@ def measure(
         found += _work(session, timing)
         notes = [timing.note] if timing.note else []
         if session.device.type == "cuda":
+            notes.append(smi.note(before, smi.read(session.device)))
             notes += _graphs(eager, candidate, timing)
             found += _kernels(session, candidate)
         baselines: dict[str, Quartiles] = {}
@@ -200,7 +202,8 @@ class _Alternation:
                 self.seconds[side].extend(block[side])
             if time.perf_counter() - began > self.budget.seconds and len(self.ratios) >= 3:
                 break
-        cold = 1 if self.session.frugal else 5
+        # A flush costs more than most calls, and cold numbers decide nothing.
+        cold = 1 if self.session.frugal else 2 if self.session.quick else 5
         for side in (0, 1, 1, 0):
             self.cold[side].extend(_lap(self.hosts[side], self._order(cold), cold=True)[1])
 
@@ -275,8 +278,12 @@ def _sampled(
     draw = random.Random(session.seed + 1)
     each = timing.candidate.median
     most = min(slots, max(2, int(0.5 / max(each, 1e-6))), 64)
-    slopes = []
-    for _ in range(1 if session.frugal else 2):
+    copying = size / 1e9 + 30e-6  # far more than a copy into shared memory takes
+    slopes: list[float] = []
+    # A busy machine can spoil two slopes, not six; kept-back work costs in each.
+    for i in range(1 if session.frugal else 6):
+        if i > 1 and min(slopes) <= 1.5 * each + copying:
+            break
         walls = []
         for calls in (max(1, most // 4), most):
             order = [draw.randrange(len(sets)) for _ in range(calls)]
@@ -289,7 +296,6 @@ def _sampled(
             if found:
                 return found
         slopes.append((walls[1][0] - walls[0][0]) / max(walls[1][1] - walls[0][1], 1))
-    copying = size / 1e9 + 30e-6  # far more than a copy into shared memory takes
     if min(slopes) > 1.5 * each + copying and session.device.type != "cuda":
         found.append(
             session.fail(

@@ -235,8 +235,10 @@ def _row_stats(
 
 def _bins(error: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
     relative = error / scale.clamp(min=1e-300).unsqueeze(1)
-    level = (torch.log2(relative.clamp(min=2.0**-41)) + 40).div(2).floor().clamp(0, 23)
-    return torch.bincount(level.reshape(-1).long(), minlength=24)
+    # floor((log2 + 40) / 2), by the exponent: a logarithm wakes every thread.
+    exponent = torch.frexp(relative.clamp(2.0**-41, 2.0**41)).exponent
+    level = (exponent + 39).div(2, rounding_mode="floor").clamp(0, 23)
+    return torch.bincount(level.reshape(-1), minlength=24)
 
 
 def _at(

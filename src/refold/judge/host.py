@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ class Limits:
     call_seconds: float = 20.0
     memory_bytes: int = 0  # 0: nine tenths of what is free when the worker starts
     processes: int = 64
+    cpu_seconds: int = 0  # of each process; 0: an hour for every core
     print_bytes: int = 16 << 20
     message_bytes: int = 16 << 30
 
@@ -58,9 +59,18 @@ class Raised(RuntimeError):
 
 
 class Host:
-    """A spawned worker in its own session. Close it, or use it as a context manager."""
+    """A spawned worker in its own session. Close it, or use it as a context manager.
 
-    def __init__(self, limits: Limits | None = None, threads: int = 0) -> None:
+    ``under`` is a command that runs the worker's, with ``extra`` added to the environment.
+    """
+
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        threads: int = 0,
+        under: Sequence[str] = (),
+        extra: Mapping[str, str] | None = None,
+    ) -> None:
         # Takes outputs of timed calls; inherited empty, sized by `seal_arena`.
         self.arena = os.memfd_create("refold-outputs", os.MFD_ALLOW_SEALING)
         self.limits = limits or Limits()
@@ -82,14 +92,16 @@ class Host:
                 "GOMP_SPINCOUNT": "0",
                 "TORCHINDUCTOR_COMPILE_THREADS": "1",
                 "PYTHONHASHSEED": "0",
+                **(extra or {}),
                 _TOKEN: self._token,
             }
         )
+        cpu = str(self.limits.cpu_seconds or 3600 * (os.cpu_count() or 1))
         if threads:
             environment["OMP_NUM_THREADS"] = str(threads)
         fds = [theirs.fileno(), self.arena]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "refold.judge.worker", str(theirs.fileno())],
+            [*under, sys.executable, "-m", "refold.judge.worker", str(theirs.fileno()), cpu],
             pass_fds=fds,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -174,6 +186,16 @@ class Host:
         os.ftruncate(self.arena, max(size, 1))
         with contextlib.suppress(PermissionError):
             fcntl.fcntl(self.arena, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+
+    def leave(self, seconds: float) -> bool:
+        """Hang up; whether the worker ended by itself within ``seconds``."""
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+        try:
+            self._process.wait(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
 
     def close(self) -> None:
         """End the worker and everything it started."""

@@ -247,7 +247,8 @@ class Worker:
         ]
         if not pairs:
             return {}
-        torch.autograd.backward([o for o, _ in pairs], [g for _, g in pairs])
+        # The same gradients as from ``grad_tensors``, which import the compiler: a second.
+        torch.autograd.backward([(o * g).sum() for o, g in pairs])
         found = {f"input {i}": t.grad for i, t in enumerate(_tensors(inputs))}
         found |= {n: p.grad for n, p in self.model.named_parameters()}
         self.model.zero_grad(set_to_none=True)
@@ -374,10 +375,18 @@ def _report(error: BaseException) -> dict[str, str]:
     }
 
 
+def _limit_cpu(seconds: int) -> None:
+    """CPU seconds of each process; an own limit that is lower stays."""
+    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+    if hard == resource.RLIM_INFINITY or hard > seconds:
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+
+
 def main() -> None:
     """Serve on the inherited socket."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: do not outlive the judge
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _limit_cpu(int(sys.argv[2]))
     sock = socket.socket(fileno=int(sys.argv[1]))
     Worker(wire.Peer(sock)).serve()
 

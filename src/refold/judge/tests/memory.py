@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import torch
 
-from refold.judge import draws
+from refold.judge import draws, sanitizer
 from refold.judge.session import Session
 from refold.judge.tests.base import Skip, Test
 from refold.judge.verdict import Failure, Status
@@ -15,7 +15,10 @@ _BAND = 64
 
 
 def run(session: Session) -> Iterator[Failure]:
-    """Inputs lie between guard bands of NaN, then of large values; both must not be touched."""
+    """Inputs lie between guard bands of NaN, then of large values; both must not be touched.
+
+    On CUDA one small call also runs under compute-sanitizer, where that is installed.
+    """
     inputs = session.inputs()
     if not draws.has_floats(inputs) or session.truth(inputs).eager is None:
         raise Skip("no floating inputs")
@@ -32,6 +35,9 @@ def run(session: Session) -> Iterator[Failure]:
             yield session.fail(
                 Status.MUTATES, f"guard bands of {fill}", "memory around an input was written"
             )
+    error = sanitizer.memcheck(session)
+    if error:
+        yield session.fail(Status.CRASHED, "compute-sanitizer", error)
 
 
 TEST = Test(

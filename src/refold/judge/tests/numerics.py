@@ -1,4 +1,4 @@
-"""numerics: the error rule on the file's own inputs and on zero-mean normals of three scales."""
+"""numerics: the error rule on the file's inputs (in both modes) and on zero-mean normals."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 import torch
 
 from refold.judge import draws
-from refold.judge.oracle import Truth, tensors
+from refold.judge.oracle import Truth, digest, tensors
 from refold.judge.session import Session
 from refold.judge.tests.base import Test
-from refold.judge.verdict import Failure
+from refold.judge.verdict import Failure, Status
 
 
 def run(session: Session) -> Iterator[Failure]:
@@ -39,6 +39,24 @@ def run(session: Session) -> Iterator[Failure]:
             session.notes.append(f"no power: a trivial answer passes on {name}")
         previous = truth.eager.outputs
         yield from session.check(name, inputs)
+    yield from _other_mode(session)
+
+
+def _other_mode(session: Session) -> Iterator[Failure]:
+    """The file's inputs in the mode that the file's model is not in, where that matters."""
+    inputs, mode = session.file_inputs(), session.oracle.training
+    truth = session.truth(inputs)
+    if truth.eager is None:
+        return
+    try:
+        other = session.oracle.eager(inputs, not mode, session.seed + 7)
+    except Exception:
+        return  # the reference does not run in that mode
+    pairs = zip(tensors(truth.eager.outputs), tensors(other.outputs), strict=False)
+    if all(digest(a) == digest(b) for a, b in pairs):
+        return
+    name = "the file's inputs, " + ("eval" if mode else "train")
+    yield from session.check(name, inputs, Status.WRONG_MODE, training=not mode)
 
 
 def has_power(session: Session, inputs: list[Any], truth: Truth, previous: Any) -> bool:
