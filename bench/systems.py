@@ -102,6 +102,16 @@ def machine() -> dict[str, Any]:
     }
 
 
+def write(path: Path, found: list[dict[str, Any]]) -> None:
+    """The rows so far, as CSV."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    names = list(dict.fromkeys(k for row in found for k in row))
+    with path.open("w", newline="") as f:
+        writer = csv.DictWriter(f, names)
+        writer.writeheader()
+        writer.writerows(found)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--reduced", action="store_true")
@@ -116,12 +126,7 @@ def main() -> int:
             for row in rows(system, report, args.reduced):
                 found.append(row | machine())
                 print(json.dumps(row), flush=True)
-    args.output.parent.mkdir(parents=True, exist_ok=True)
-    names = list(dict.fromkeys(k for row in found for k in row))
-    with args.output.open("w", newline="") as f:
-        writer = csv.DictWriter(f, names)
-        writer.writeheader()
-        writer.writerows(found)
+            write(args.output, found)
     print(f"{len(found)} rows in {args.output}")
     return 0 if all(r["exit"] == 0 for r in found) else 1
 

@@ -43,7 +43,7 @@ def test_optimize_writes_a_faster_accepted_file(tmp_path):
     assert report["verdict"] == "ACCEPTED"
     assert report["modes"][0]["ratio"] > 1
     assert "class ModelNew(Model)" in out.read_text()
-    again = refold("judge", S0, out, *SMALL, "--quick", "--json")
+    again = refold("judge", S0, out, *SMALL, "--quick", "--no-timing", "--json")
     assert again.returncode == 0, again.stdout
     assert json.loads(again.stdout)["status"] == "ACCEPTED"
 

@@ -161,7 +161,13 @@ def _shapes(reference: contract.Reference) -> tuple[list[Any], list[Any]] | None
 
 def _errors(verdict: Verdict) -> dict[str, dict[str, float]]:
     """The largest root mean square error of any output in each mode, candidate's and eager's."""
-    cases = {"train": "train", "eval": "eval", "the file's inputs": "train"}
+    cases = {
+        "train": "train",
+        "eval": "eval",
+        "the file's inputs": "train",
+        "the file's inputs, train": "train",
+        "the file's inputs, eval": "eval",
+    }
     found: dict[str, dict[str, float]] = {}
     for e in verdict.errors:
         mode = cases.get(e.case)
