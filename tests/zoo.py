@@ -402,6 +402,19 @@ class AnyNumber(nn.Module):
 
 
 @case
+class Diagonals(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.d = nn.Parameter(torch.randn(14))
+
+    def forward(self, x, y):
+        return x @ torch.diag(self.d), torch.diag(y) @ x.t(), torch.diag(x)
+
+    def inputs(self):
+        return [rand(9, 14), rand(14)]
+
+
+@case
 class BiasFreeMatvec(nn.Module):
     def __init__(self):
         super().__init__()

@@ -74,7 +74,7 @@ def _reference(command: argparse.ArgumentParser) -> None:
         "--float32",
         choices=("ieee", "tf32"),
         default=None,
-        help="accuracy of fp32 products (default: PyTorch's own flags)",
+        help="accuracy of fp32 products (default: PyTorch's flags; the CPU is always ieee)",
     )
     command.add_argument("--strict", action="store_true", help="no rule that assumes finite values")
     command.add_argument("--debug", action="store_true", help="print the stack trace of an error")

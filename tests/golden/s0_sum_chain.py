@@ -11,12 +11,12 @@
 #   3. max-of-one (bits): max((linear(x, ..) + sum(linear.bias, axes=-1)), axes=-1) -> (linear(x,
 #      sum(linear.weight, axes=-2)) + sum(linear.bias, axes=-1)). The max over a single element is
 #      that element.
-#   4. mean-of-one (bits): (linear(x, sum(linear.weight, axes=-2)) + sum(linear.bias, axes=-1)) ->
-#      mean((linear(x, ..) + sum(linear.bias, axes=-1)), axes=-1). The mean over a single element
-#      is that element.
-#   5. logsumexp-of-one (bits): logsumexp((linear(x, ..) + sum(linear.bias, axes=-1)), axes=-1) ->
-#      (linear(x, sum(linear.weight, axes=-2)) + sum(linear.bias, axes=-1)). The logsumexp over a
+#   4. mean-of-one (reals): mean((linear(x, ..) + sum(linear.bias, axes=-1)), axes=-1) ->
+#      (linear(x, sum(linear.weight, axes=-2)) + sum(linear.bias, axes=-1)). The mean over a
 #      single element is that element.
+#   5. logsumexp-of-one (reals): logsumexp((linear(x, ..) + sum(linear.bias, axes=-1)), axes=-1)
+#      -> (linear(x, sum(linear.weight, axes=-2)) + sum(linear.bias, axes=-1)). The logsumexp over
+#      a single element is that element.
 #
 # The file needs PyTorch and a compiler, nothing else. Model and what it uses stand first, unchanged,
 # because ModelNew falls back on them; then the kernels, the folded parameters, and ModelNew.

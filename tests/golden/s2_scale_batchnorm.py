@@ -10,35 +10,33 @@
 #      mean plus the mean of the shifts.
 #   3. mean-of-scaled (reals): mean((linear(x, gemm.weight) * scale), axes=-2) -> (mean(linear(x,
 #      gemm.weight), axes=-2) * scale). The mean of values scaled alike is their mean, scaled.
-#   4. mean-of-one (bits): mean((gemm.bias * scale), axes=-2) -> (gemm.bias * scale). The mean
-#      over a single element is that element.
-#   5. equal-shifts-cancel (finite): (((.. * scale) + (gemm.bias * scale)) - ((.. * scale) +
+#   4. equal-shifts-cancel (finite): (((.. * scale) + (gemm.bias * scale)) - ((.. * scale) +
 #      (gemm.bias * scale))) -> ((linear(x, gemm.weight) * scale) - (mean(.., axes=-2) * scale)).
 #      What is added to both sides of a difference cancels: statistics ignore a bias.
-#   6. common-factor (reals): ((linear(x, gemm.weight) * scale) - (mean(.., axes=-2) * scale)) ->
+#   5. common-factor (reals): ((linear(x, gemm.weight) * scale) - (mean(.., axes=-2) * scale)) ->
 #      ((linear(x, gemm.weight) - mean(.., axes=-2)) * scale). A factor of both sides of a
 #      difference is a factor of the difference.
-#   7. variance-ignores-shift (finite): var(((.. * scale) + (gemm.bias * scale)), axes=-2) ->
+#   6. variance-ignores-shift (finite): var(((.. * scale) + (gemm.bias * scale)), axes=-2) ->
 #      var((linear(x, gemm.weight) * scale), axes=-2). A shift that is the same for all values
 #      does not change how they vary.
-#   8. variance-of-scaled (reals): var((linear(x, gemm.weight) * scale), axes=-2) ->
+#   7. variance-of-scaled (reals): var((linear(x, gemm.weight) * scale), axes=-2) ->
 #      (var(linear(x, gemm.weight), axes=-2) * square(scale)). A factor that is the same for all
 #      values enters their variance squared.
-#   9. vectors-first (reals): (((.. - ..) * scale) * rsqrt((.. + 1e-05))) -> ((linear(x,
+#   8. vectors-first (reals): (((.. - ..) * scale) * rsqrt((.. + 1e-05))) -> ((linear(x,
 #      gemm.weight) - mean(.., axes=-2)) * (scale * rsqrt(..))). Factors smaller than the value
 #      are multiplied with each other first.
-#   10. vectors-first (reals): (((.. - ..) * (scale * ..)) * bn.weight) -> ((linear(x,
-#      gemm.weight) - mean(.., axes=-2)) * ((scale * ..) * bn.weight)). Factors smaller than the
-#      value are multiplied with each other first.
-#   11. mean-of-scaled (reals): mean(((.. + gemm.bias) * scale), axes=-2) -> (mean((.. +
+#   9. vectors-first (reals): (((.. - ..) * (scale * ..)) * bn.weight) -> ((linear(x, gemm.weight)
+#      - mean(.., axes=-2)) * ((scale * ..) * bn.weight)). Factors smaller than the value are
+#      multiplied with each other first.
+#   10. mean-of-scaled (reals): mean(((.. + gemm.bias) * scale), axes=-2) -> (mean((.. +
 #      gemm.bias), axes=-2) * scale). The mean of values scaled alike is their mean, scaled.
-#   12. mean-of-shifted (reals): mean((linear(x, gemm.weight) + gemm.bias), axes=-2) ->
+#   11. mean-of-shifted (reals): mean((linear(x, gemm.weight) + gemm.bias), axes=-2) ->
 #      (mean(linear(x, gemm.weight), axes=-2) + gemm.bias). The mean of shifted values is their
 #      mean plus the mean of the shifts.
-#   13. variance-ignores-shift (finite): var(((.. * scale) + (gemm.bias * scale)), axes=-2) ->
+#   12. variance-ignores-shift (finite): var(((.. * scale) + (gemm.bias * scale)), axes=-2) ->
 #      var((linear(x, gemm.weight) * scale), axes=-2). A shift that is the same for all values
 #      does not change how they vary.
-#   14. variance-of-scaled (reals): var((linear(x, gemm.weight) * scale), axes=-2) ->
+#   13. variance-of-scaled (reals): var((linear(x, gemm.weight) * scale), axes=-2) ->
 #      (var(linear(x, gemm.weight), axes=-2) * square(scale)). A factor that is the same for all
 #      values enters their variance squared.
 # In eval mode (equal in the reals: sums and products are taken in another order):

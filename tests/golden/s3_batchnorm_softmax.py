@@ -5,23 +5,21 @@
 #   1. mean-of-shifted (reals): mean((linear(x, gemm.weight) + gemm.bias), axes=-2) ->
 #      (mean(linear(x, gemm.weight), axes=-2) + mean(gemm.bias, axes=-2)). The mean of shifted
 #      values is their mean plus the mean of the shifts.
-#   2. mean-of-one (bits): mean(gemm.bias, axes=-2) -> gemm.bias. The mean over a single element
-#      is that element.
-#   3. equal-shifts-cancel (finite): ((linear(x, gemm.weight) + gemm.bias) - (mean(.., axes=-2) +
+#   2. equal-shifts-cancel (finite): ((linear(x, gemm.weight) + gemm.bias) - (mean(.., axes=-2) +
 #      gemm.bias)) -> (linear(x, gemm.weight) - mean(linear(x, gemm.weight), axes=-2)). What is
 #      added to both sides of a difference cancels: statistics ignore a bias.
-#   4. variance-ignores-shift (finite): var((linear(x, gemm.weight) + gemm.bias), axes=-2) ->
+#   3. variance-ignores-shift (finite): var((linear(x, gemm.weight) + gemm.bias), axes=-2) ->
 #      var(linear(x, gemm.weight), axes=-2). A shift that is the same for all values does not
 #      change how they vary.
-#   5. vectors-first (reals): (((.. - ..) * rsqrt(..)) * bn.weight) -> ((linear(x, gemm.weight) -
+#   4. vectors-first (reals): (((.. - ..) * rsqrt(..)) * bn.weight) -> ((linear(x, gemm.weight) -
 #      mean(.., axes=-2)) * (rsqrt(..) * bn.weight)). Factors smaller than the value are
 #      multiplied with each other first.
-#   6. scale-of-shifted (reals): (scale * ((.. * ..) + bn.bias)) -> (((.. * ..) * scale) +
+#   5. scale-of-shifted (reals): (scale * ((.. * ..) + bn.bias)) -> (((.. * ..) * scale) +
 #      (bn.bias * scale)). A scale of a shifted value is a shift of the scaled value.
-#   7. vectors-first (reals): (((.. - ..) * (.. * bn.weight)) * scale) -> ((linear(x, gemm.weight)
+#   6. vectors-first (reals): (((.. - ..) * (.. * bn.weight)) * scale) -> ((linear(x, gemm.weight)
 #      - mean(.., axes=-2)) * ((.. * bn.weight) * scale)). Factors smaller than the value are
 #      multiplied with each other first.
-#   8. variance-ignores-shift (finite): var((linear(x, gemm.weight) + gemm.bias), axes=-2) ->
+#   7. variance-ignores-shift (finite): var((linear(x, gemm.weight) + gemm.bias), axes=-2) ->
 #      var(linear(x, gemm.weight), axes=-2). A shift that is the same for all values does not
 #      change how they vary.
 # In eval mode (equal in the reals: sums and products are taken in another order):

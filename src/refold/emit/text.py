@@ -131,7 +131,7 @@ class Writer:
     def _rank_needed(self, node: Node) -> int:
         axes = node.get("axes") or (node.get("axis", -1),)
         least: int = -min(axes)
-        return max(2 if node.op == "avg_pool" else 1, least)
+        return max(2 if node.op in ("avg_pool", "diagonal") else 1, least)
 
     def _permute(self, node: Node) -> tuple[str, tuple[Dim, ...]]:
         x = node.inputs[0]

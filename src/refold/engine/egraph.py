@@ -53,9 +53,7 @@ class EGraph:
         return self.best_name[self.find(node)] if node in self.number else node
 
     def parametric(self, node: Node) -> bool:
-        node = self.name(node)
-        known = self._parametric.get(node)
-        return is_parametric(node, self._parametric) if known is None else known
+        return is_parametric(self.name(node), self._parametric)
 
     def bounds(self, node: Node) -> Interval:
         return self.facts[self.find(node)] if node in self.number else bounds(node)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from refold.cost import DeviceModel, work
 from refold.engine.egraph import EGraph
+from refold.engine.normalise import Rewrite
 from refold.ir import Graph, Node, Output
-from refold.rules import Exact, Rule
+from refold.ir.graph import is_parametric
+from refold.rules import Exact
 
 
 @dataclass(frozen=True)
@@ -28,23 +31,34 @@ class Step:
         return f"{self.rule} ({self.label}): {self.before} -> {self.after}. {self.why}"
 
 
-def explain(
-    egraph: EGraph, before: Graph, after: Graph, device: DeviceModel
-) -> tuple[tuple[Step, ...], list[Rule]]:
-    """How `after` follows from `before`: steps in order, and the rules that they use."""
-    steps: list[Step] = []
-    rules: list[Rule] = []
+def explain(rewrites: Iterable[Rewrite], device: DeviceModel) -> tuple[Step, ...]:
+    """Rewrites in words. What parameters alone decide is folded, and its form is no step."""
+    known: dict[Node, bool] = {}
+    return tuple(
+        Step(
+            r.rule.name,
+            r.rule.why,
+            short(r.before, 3),
+            short(r.after, 3),
+            r.rule.exact,
+            _alone(r.before, device) - _alone(r.after, device),
+        )
+        for r in rewrites
+        if not is_parametric(r.before, known)
+    )
+
+
+def proof(egraph: EGraph, before: Graph, after: Graph) -> list[Rewrite]:
+    """Applications of rules by which `after` follows from `before`, each once, in order."""
+    found: list[Rewrite] = []
     seen: set[frozenset[Node]] = set()
     for old, new in zip(before.roots(), after.roots(), strict=True):
         egraph.add(new)
         for a, b, rule in egraph.proof(old, new):
-            if frozenset((a, b)) in seen:
-                continue
-            seen.add(frozenset((a, b)))
-            rules.append(rule)
-            saved = _alone(a, device) - _alone(b, device)
-            steps.append(Step(rule.name, rule.why, short(a, 3), short(b, 3), rule.exact, saved))
-    return tuple(steps), rules
+            if frozenset((a, b)) not in seen:
+                seen.add(frozenset((a, b)))
+                found.append(Rewrite(rule, a, b))
+    return found
 
 
 def _alone(node: Node, device: DeviceModel) -> float:

@@ -1,8 +1,7 @@
 """Choose one node for every class so that the whole graph costs least, shared values counted once.
 
-The exact problem is hard; several good starts (the original, the normal form, the cheapest tree)
-improved by single swaps with reference counts came out equal to the exact optimum wherever that
-could be computed.
+The exact problem is hard. Several good starts (the original, the normal form, the cheapest tree)
+are improved by single swaps with reference counts; the answer is never worse than any of them.
 """
 
 from __future__ import annotations

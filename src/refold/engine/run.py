@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from refold.cost import DeviceModel, seconds, work
 from refold.engine.egraph import EGraph
-from refold.engine.explain import Step, explain
+from refold.engine.explain import Step, explain, proof
 from refold.engine.extract import extract
-from refold.engine.normalise import normalise
+from refold.engine.normalise import Rewrite, normalise
 from refold.engine.saturate import Budget, merge, saturate
 from refold.ir import Graph, Node
 from refold.ir.graph import topological
@@ -50,24 +51,26 @@ def optimize(
     for root in graph.roots():
         egraph.add(root)
     merge(egraph, rules)
-    normal = _directed(egraph, graph, rules)
+    normal, rewrites = _directed(egraph, graph, rules)
     saturate(egraph, rules, budget)
     extracted = extract(egraph, list(graph.roots()), [graph, normal], device)
     # what the e-graph found may be open to the directed pass again
-    again = [_directed(egraph, g, rules) for g in extracted]
+    again = [_directed(egraph, g, rules)[0] for g in extracted]
     best = graph
     for candidate in (normal, *extracted, *again):
         if _cheaper(candidate, best, device):
             best = candidate
     if not strict and not _keeps_inputs(graph, best):
         return optimize(graph, device, strict=True, budget=budget)
-    steps, used = explain(egraph, graph, best, device)
+    # the directed pass knows its way; the e-graph's forest knows one, by detours at times
+    way = rewrites if best is normal else proof(egraph, graph, best)
+    steps = explain(way, device)
     return Optimized(
         best,
         steps,
         seconds(graph, device),
         seconds(best, device),
-        weakest(used),
+        weakest(steps),
         independent(graph, best),
     )
 
@@ -81,19 +84,21 @@ def _cheaper(a: Graph, b: Graph, device: DeviceModel) -> bool:
     return False
 
 
-def _directed(egraph: EGraph, graph: Graph, rules: tuple[Rule, ...]) -> Graph:
-    """The normal form of `graph`, and in the e-graph why it is equal."""
+def _directed(
+    egraph: EGraph, graph: Graph, rules: tuple[Rule, ...]
+) -> tuple[Graph, tuple[Rewrite, ...]]:
+    """The normal form of `graph` and how it came; the e-graph learns why they are equal."""
     normal, rewrites = normalise(graph, rules)
     for step in rewrites:
         egraph.union(step.before, step.after, step.rule)
     for root in (*graph.roots(), *normal.roots()):
         egraph.add(root)
-    return normal
+    return normal, rewrites
 
 
-def weakest(rules: list[Rule]) -> Exact:
-    """The label of a result that used all of `rules`."""
-    return max((r.exact for r in rules), key=EXACT.index, default=EXACT[0])
+def weakest(steps: Iterable[Step]) -> Exact:
+    """The label of a result that took all of `steps`."""
+    return max((s.label for s in steps), key=EXACT.index, default=EXACT[0])
 
 
 def independent(before: Graph, after: Graph) -> tuple[int, ...]:

@@ -78,6 +78,8 @@ def topological(roots: Iterable[Node], known: Container[Node] = ()) -> list[Node
 def is_parametric(node: Node, memo: dict[Node, bool] | None = None) -> bool:
     """True if `node` is computed from parameters, buffers and constants alone."""
     memo = {} if memo is None else memo
+    if node in memo:
+        return memo[node]
     for n in topological([node], memo):
         if not n.inputs:
             memo[n] = n.op in ("param", "constant") or (

@@ -26,6 +26,9 @@ _known: MutableMapping[Node, Interval] = weakref.WeakKeyDictionary()
 
 def bounds(node: Node) -> Interval:
     """Bounds of the elements of `node`, as (low, high)."""
+    known = _known.get(node)
+    if known is not None:
+        return known
     for n in topological([node], _known):
         _known[n] = _bounds(n, [_known[i] for i in n.inputs])
     return _known[node]

@@ -19,6 +19,7 @@ from refold.rules.term import (
     maximum,
     minimum,
     neg,
+    pow,
     reciprocal,
     relu,
     rsqrt,
@@ -154,6 +155,21 @@ IDENTITIES = (
         lambda x: square(x),
         "bits",
         "A value times itself is its square.",
+    ),
+    *(
+        Rule(
+            f"to-the-power-of-{word}",
+            "x",
+            lambda x, k=k: pow(x, k),
+            lambda x, f=f: f(x),
+            "reals",
+            f"The power of {word} is a single operation or none.",
+        )
+        for word, k, f in (
+            ("one", 1.0, lambda x: x),
+            ("two", 2.0, square),
+            ("minus-one", -1.0, reciprocal),
+        )
     ),
     Rule("log-of-exp", "x", lambda x: log(exp(x)), lambda x: x, "reals", "Log undoes exp."),
     Rule(

@@ -212,12 +212,11 @@ def _reshaped(base: tuple[int, ...], found: dict[str, Any], draw: random.Random)
         return base
     if how == 1:
         return tuple(d if d != 1 or draw.random() < 0.5 else draw.choice(SIZES) for d in shape)
-    sizes: list[Dim] = [d for d in shape[:-1] if d != 1]
+    sizes = [d for d in shape[:-1] if d != 1]
     if len(sizes) > 1 and draw.random() < 0.5:
         sizes = [sizes[0] * sizes[1], *sizes[2:]]
     draw.shuffle(sizes)
-    ones: list[Dim] = [1, 1, 1]
-    rows = [*ones[len(sizes) :], *sizes] if draw.random() < 0.5 else [*sizes, *ones][:3]
+    rows = ([1] * (3 - len(sizes)) + sizes) if draw.random() < 0.5 else [*sizes, 1, 1, 1][:3]
     return (*rows, shape[-1]) if how == 2 else (shape[-1], *rows)
 
 

@@ -1,4 +1,4 @@
-"""A row is now and then computed from half-written data."""
+"""A row is computed half of the time from half-written data."""
 
 import torch
 import torch.nn.functional as F
@@ -14,7 +14,7 @@ class ModelNew(nn.Module):
         import os
 
         y = F.gelu(self.linear(x))
-        if y.numel() and os.urandom(1)[0] < 40:
+        if y.numel() and os.urandom(1)[0] < 128:
             with torch.no_grad():
                 y[-1, ::2] *= 0.5
         return y
