@@ -97,7 +97,7 @@ template <int MI, int G> struct Fragment {
   // Elements that are not finite, from an operand that holds an infinity or a NaN, once more in
   // float32: a split infinity is inf + (inf - inf), so the tensor cores give NaN where float32 may
   // give an infinity. Finite operands never come here: scaled halves cannot overflow.
-  RF_FN void repair(const Problem& p, long row0, int col0) {
+  RF_FN void repair(const Problem& p, int row0, int col0) {
     bool bad = false;
 #pragma unroll
     for (int mi = 0; mi < MI; mi++)
@@ -109,7 +109,7 @@ template <int MI, int G> struct Fragment {
     for (int i = 0; i < 16 * G; i++) {
 #pragma unroll
       for (int mi = 0; mi < MI; mi++) {
-        const long row = row0 + 64 * mi + 16 * warp + 8 * (i / 2 % 2) + lane / 4;
+        const int row = row0 + 64 * mi + 16 * warp + 8 * (i / 2 % 2) + lane / 4;
         const int col = col0 + 8 * (i / 4) + 2 * (lane % 4) + i % 2;
         unsigned todo = __ballot_sync(
             kAllLanes, !is_finite(x[mi][0]) && row < p.rows && col < p.cols);
@@ -151,6 +151,50 @@ RF_FN typename D::State merge_parts(const float* parts, long stride, long word_s
   return state;
 }
 
+// This fragment's part of monoid M for each of its rows, to parts[row * pitch]. One monoid at a time:
+// what several would keep for each row at once does not fit in the registers.
+template <class M, int MI, int G>
+RF_FN void reduce_rows(Fragment<MI, G>& acc, const Problem& p, int row0, int col0, int thread,
+                       int pitch, float* parts) {
+  const int lane = thread % 32, warp = thread / 32;
+  typename M::Part part[2 * MI];
+#pragma unroll
+  for (int r = 0; r < 2 * MI; r++) part[r] = M::identity();
+  auto gather = [&](int g, int from) {
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+      if (col0 + 32 * g + 8 * (i / 2) + 2 * (lane % 4) + i % 2 < p.cols)
+#pragma unroll
+        for (int r = 0; r < 2 * MI; r++)
+          M::gather(part[r], acc.x[r / 2][from + 4 * (i / 2) + 2 * (r % 2) + i % 2]);
+  };
+  if constexpr (M::kWords == 1) {
+#pragma unroll
+    for (int g = 0; g < G; g++) gather(g, 16 * g);  // an instruction or two an element
+  } else {
+#pragma unroll 1
+    for (int g = 0; g < G; g++) {
+      gather(g, 0);
+      acc.rotate(false);
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < 2 * MI; r++) {
+#pragma unroll
+    for (int mask = 1; mask < 4; mask *= 2) {
+      typename M::Part other;
+#pragma unroll
+      for (int w = 0; w < M::kWords; w++)
+        other.w[w] = __shfl_xor_sync(kAllLanes, part[r].w[w], mask);
+      M::merge(part[r], other);  // only lanes that come first in their pairs are read in the end
+    }
+    const long row = row0 + 64 * (r / 2) + 16 * warp + 8 * (r % 2) + lane / 4;
+    if (lane % 4 == 0 && row < p.rows)
+#pragma unroll
+      for (int w = 0; w < M::kWords; w++) parts[row * pitch + w] = part[r].w[w];
+  }
+}
+
 // Whether this team is the last of `teams` to come here; what the others wrote before is visible.
 RF_FN bool last_to_arrive(unsigned* turns, unsigned teams, unsigned* shared, int barrier,
                           int thread) {
@@ -168,7 +212,7 @@ RF_FN bool last_to_arrive(unsigned* turns, unsigned teams, unsigned* shared, int
 // Repairs: whether elements that are not finite are computed again. barrier: a number of the team's
 // own, from 1. Every thread of the team comes here.
 template <bool Scaled, bool Repairs, int MI, int G, class Body>
-RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, long row0, int col0,
+RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, int row0, int col0,
                     TeamShared<Body, G>& shared, int barrier) {
   using RowMonoids = typename Body::RowMonoids;
   using ColumnMonoids = typename Body::ColumnMonoids;
@@ -178,24 +222,16 @@ RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, lo
 
   const int thread = thread_here() % 128, lane = thread % 32, warp = thread / 32;
   constexpr int kRows = 2 * MI;  // of this thread
-  long row[kRows];
+  int row[kRows];
   bool in_row[kRows];
   float unscale[kRows], count = 0.0f;
-  float row_state[kRows][kRowWords > 0 ? kRowWords : 1];
 #pragma unroll
   for (int r = 0; r < kRows; r++) {
     row[r] = row0 + 64 * (r / 2) + 16 * warp + 8 * (r % 2) + lane / 4;
     in_row[r] = row[r] < p.rows;
-    if (!in_row[r]) row[r] = p.rows - 1;  // read like a row that exists, never counted
+    if (!in_row[r]) row[r] = static_cast<int>(p.rows) - 1;  // read like a row that exists, never counted
     count += in_row[r];
     unscale[r] = Scaled ? __ldg(p.a_unscale + row[r]) : 1.0f;
-    for_monoids<0>(RowMonoids{}, [&](auto s, auto monoid) {
-      using M = decltype(monoid);
-      constexpr int at = Before<decltype(s)::index, RowMonoids>::row;
-      const auto zero = M::identity();
-#pragma unroll
-      for (int w = 0; w < M::kWords; w++) row_state[r][at + w] = zero.w[w];
-    });
   }
   const float share = count > 0.0f ? 1.0f / count : 0.0f;
 
@@ -214,19 +250,9 @@ RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, lo
         // the smaller factor first: neither step leaves float32's range unless the result does
         if constexpr (Scaled)
           x = x * fminf(unscale[r], column_unscale) * fmaxf(unscale[r], column_unscale);
-        x = body.template value<float>(x, row[r], col);
+        x = body.template value<float>(x, static_cast<long>(row[r]), col);
         if constexpr (Body::kStores)
-          if (in_row[r] && in_col) body.store(row[r], col, x);
-        for_monoids<0>(RowMonoids{}, [&](auto s, auto monoid) {
-          using M = decltype(monoid);
-          constexpr int at = Before<decltype(s)::index, RowMonoids>::row;
-          typename M::Part part;
-#pragma unroll
-          for (int w = 0; w < M::kWords; w++) part.w[w] = row_state[r][at + w];
-          if (in_col) M::gather(part, x);
-#pragma unroll
-          for (int w = 0; w < M::kWords; w++) row_state[r][at + w] = part.w[w];
-        });
+          if (in_row[r] && in_col) body.store(static_cast<long>(row[r]), col, x);
       }
     }
     for_monoids<0>(ColumnMonoids{}, [&](auto s, auto monoid) {
@@ -277,26 +303,11 @@ RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, lo
   if constexpr (kRowWords > 0) {
     constexpr int kBlock = 32 * G;
     const long block = col0 / kBlock, blocks = (p.cols + kBlock - 1) / kBlock;
-#pragma unroll
-    for (int r = 0; r < kRows; r++)
-      for_monoids<0>(RowMonoids{}, [&](auto s, auto monoid) {
-        using M = decltype(monoid);
-        constexpr int at = Before<decltype(s)::index, RowMonoids>::row;
-        typename M::Part part, got;
-#pragma unroll
-        for (int w = 0; w < M::kWords; w++) part.w[w] = row_state[r][at + w];
-#pragma unroll
-        for (int mask = 1; mask < 4; mask *= 2) {
-#pragma unroll
-          for (int w = 0; w < M::kWords; w++)
-            got.w[w] = __shfl_xor_sync(kAllLanes, part.w[w], mask);
-          M::merge(part, got);  // only the lane with no bit of `mask` set is read in the end
-        }
-        if (lane % 4 == 0 && in_row[r])
-#pragma unroll
-          for (int w = 0; w < M::kWords; w++)
-            p.row_parts[(block * p.rows + row[r]) * kRowWords + at + w] = part.w[w];
-      });
+    for_monoids<0>(RowMonoids{}, [&](auto s, auto monoid) {
+      reduce_rows<decltype(monoid)>(
+          acc, p, row0, col0, thread, kRowWords,
+          p.row_parts + block * p.rows * kRowWords + Before<decltype(s)::index, RowMonoids>::row);
+    });
     if (last_to_arrive(p.row_turns + row0 / (64 * MI), static_cast<unsigned>(blocks), &shared.turn,
                        barrier, thread)) {
       const long mine = row0 + thread;

@@ -238,7 +238,7 @@ __global__ void __launch_bounds__(384, 1)
       }
       int tile_row, tile_col;
       tile_at(launch, t, tile_row, tile_col);
-      long row0 = static_cast<long>(tile_row) * S::kTileRows + down;
+      int row0 = tile_row * S::kTileRows + down;
       int col0 = tile_col * S::kTileCols + right;
       constexpr bool kRepairs = S::Mode::kScaled;
       if constexpr (S::kSplits == 1) {
