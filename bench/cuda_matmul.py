@@ -3,9 +3,9 @@
     python bench/cuda_matmul.py [--seconds 0.3] [--write]
 
 Sustained: back to back for `seconds`, after as long a warm-up, so that the power limit sets the
-clocks. Cool: one call after 0.5 s of idling, with the second-level cache flushed. Variants come in a
-random order. Errors are norms relative to a float64 product of some of the columns. `--write` adds
-rows to bench/results/cuda_matmul.csv.
+clocks. Cool: one call after 0.5 s of idling, with the second-level cache flushed. Variants come in
+a random order. Errors are norms relative to a float64 product of some of the columns. `--write`
+adds rows to bench/results/cuda_matmul.csv.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from tests.gpu.library import Product, Split  # noqa: E402
+from tests.gpu.library import Product, Split
 
 # rows, cols, depth, schedule of the plain product, (body, its schedule, outputs per row or column)
 SHAPES = {

@@ -1,4 +1,4 @@
-"""The product on Hopper against float64: modes, schedules, sinks, odd shapes, exceptional values."""
+"""The product on Hopper against float64: modes, schedules, sinks, shapes, exceptional values."""
 
 from __future__ import annotations
 
