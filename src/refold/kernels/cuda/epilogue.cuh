@@ -1,0 +1,372 @@
+// Epilogue: what happens to a tile of the product while it is still in registers.
+//
+// A body gives
+//   value(acc, row, col)                    the epilogue: the result from the product's element
+//   store(row, col, v)                      writes it                          (if kStores)
+//   RowMonoids = List<...>                  each reduces v along the row
+//   finish_row(row, const float* results)   takes what a row was reduced to
+//   ColumnMonoids = List<...>               each reduces v down the column
+//   finish_column(Step<S>, col, state)      takes what a column was reduced to
+//
+// Layout: a team is four warps that hold a fragment of 64 MI rows and 32 G columns the way the
+// tensor cores leave it: acc[mi][16 g + 4 j + 2 h + e] of lane l of warp w is the element
+//   row  64 mi + 16 w + 8 h + l / 4,   column  32 g + 8 j + 2 (l % 4) + e.
+// Rows are reduced in registers and across the four lanes that share them; columns across the eight
+// lanes that share them, then across warps through shared memory. Each team leaves one partial result
+// for a row or column of its fragment in the workspace; the last team to arrive merges them first
+// to last (turns are counted by integer atomics; floats are only ever merged in order).
+//
+// The groups of 32 columns are taken by a loop that rotates the registers, not unrolled: an unrolled
+// body is 4 times the instructions to compile and to fetch, the rotation costs 3 moves an element.
+#pragma once
+#include "monoid.cuh"
+
+namespace rf {
+
+// A product's sizes and the memory that its epilogue works with. Pointers may be null if unused.
+struct Problem {
+  long rows, cols, depth;
+  const float* a;        // the unsplit operands, [rows][lda] and [cols][ldb], for exceptional values
+  const float* b;
+  long lda, ldb;
+  const float* a_unscale;  // powers of two that undo the scaling of rows of a and of b
+  const float* b_unscale;
+  float* row_parts;        // [block of columns][row][row_words]
+  float* column_parts;     // [block of rows][column_words][column]
+  unsigned* row_turns;     // one for each block of rows, zero between launches
+  unsigned* column_turns;  // one for each block of columns, likewise
+};
+
+// Shared memory of one team.
+template <class Body, int G> struct TeamShared {
+  static constexpr int kWords = Words<typename Body::ColumnMonoids>::column;
+  float columns[4][kWords > 0 ? kWords : 1][32 * G];
+  float counts[4];
+  unsigned turn;
+};
+
+constexpr unsigned kAllLanes = 0xffffffffu;
+
+// threadIdx.x, read anew: what an epilogue derives from it is then computed where it is used. The
+// compiler would otherwise compute it before the loop over tiles and hold it in registers that the
+// products need.
+RF_FN int thread_here() {
+  int thread;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+  return thread;
+}
+
+// A barrier of `threads` threads of the block, by number; 0 is __syncthreads.
+RF_FN void group_sync(int number, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+
+// One element by plain float32 arithmetic, by a whole warp: lanes take every 32nd product.
+RF_FN float plain_dot(const float* a, const float* b, long depth, int lane) {
+  float sum = 0.0f;
+  for (long k = lane; k < depth; k += 32) sum = fma(__ldg(a + k), __ldg(b + k), sum);
+#pragma unroll
+  for (int mask = 16; mask; mask /= 2) sum += __shfl_xor_sync(kAllLanes, sum, mask);
+  return sum;
+}
+
+template <int MI, int G> struct Fragment {
+  float x[MI][16 * G];
+
+  // Moves group 1 to the place of group 0, and so on around.
+  RF_FN void rotate(int by_one) {
+#pragma unroll
+    for (int mi = 0; mi < MI; mi++) {
+      if (by_one) {
+        const float first = x[mi][0];
+#pragma unroll
+        for (int i = 0; i + 1 < 16 * G; i++) x[mi][i] = x[mi][i + 1];
+        x[mi][16 * G - 1] = first;
+      } else if (G > 1) {
+        float first[16];
+#pragma unroll
+        for (int i = 0; i < 16; i++) first[i] = x[mi][i];
+#pragma unroll
+        for (int i = 0; i + 16 < 16 * G; i++) x[mi][i] = x[mi][i + 16];
+#pragma unroll
+        for (int i = 0; i < 16; i++) x[mi][16 * (G - 1) + i] = first[i];
+      }
+    }
+  }
+
+  // Elements that are not finite, from an operand that holds an infinity or a NaN, once more in
+  // float32: a split infinity is inf + (inf - inf), so the tensor cores give NaN where float32 may
+  // give an infinity. Finite operands never come here: scaled halves cannot overflow.
+  RF_FN void repair(const Problem& p, int row0, int col0) {
+    bool bad = false;
+#pragma unroll
+    for (int mi = 0; mi < MI; mi++)
+#pragma unroll
+      for (int i = 0; i < 16 * G; i++) bad |= !is_finite(x[mi][i]);
+    if (!__any_sync(kAllLanes, bad)) return;
+    const int thread = thread_here(), lane = thread % 32, warp = thread / 32 % 4;
+#pragma unroll 1
+    for (int i = 0; i < 16 * G; i++) {
+#pragma unroll
+      for (int mi = 0; mi < MI; mi++) {
+        const int row = row0 + 64 * mi + 16 * warp + 8 * (i / 2 % 2) + lane / 4;
+        const int col = col0 + 8 * (i / 4) + 2 * (lane % 4) + i % 2;
+        unsigned todo = __ballot_sync(
+            kAllLanes, !is_finite(x[mi][0]) && row < p.rows && col < p.cols);
+        for (; todo; todo &= todo - 1) {
+          const int owner = __ffs(todo) - 1;
+          const long r = __shfl_sync(kAllLanes, row, owner);
+          const int c = __shfl_sync(kAllLanes, col, owner);
+          const float dot = plain_dot(p.a + r * p.lda, p.b + c * p.ldb, p.depth, lane);
+          if (lane == owner) x[mi][0] = dot;
+        }
+      }
+      rotate(true);
+    }
+  }
+};
+
+// Merges `blocks` partial results of M, `stride` floats apart, in order. The loads of a batch are in
+// flight together: what is read here is in the second-level cache, hundreds of cycles away.
+template <class D, class Counts>
+RF_FN typename D::State merge_parts(const float* parts, long stride, long word_stride, int blocks,
+                                    Counts count) {
+  constexpr int kBatch = 8;
+  typename D::State state;
+#pragma unroll 1
+  for (int t = 0; t < blocks; t += kBatch) {
+    typename D::Part part[kBatch];
+    const float* at = parts;
+#pragma unroll
+    for (int i = 0; i < kBatch; i++) {
+#pragma unroll
+      for (int w = 0; w < D::kWords; w++) part[i].w[w] = __ldcg(at + w * word_stride);
+      if (t + i + 1 < blocks) at += stride;  // beyond the last, read it again
+    }
+    parts = at;
+#pragma unroll
+    for (int i = 0; i < kBatch; i++)
+      if (t + i < blocks) D::merge(state, part[i], count(t + i));
+  }
+  return state;
+}
+
+// This fragment's part of monoid M for each of its rows, to parts[row * pitch]. One monoid at a time:
+// what several would keep for each row at once does not fit in the registers.
+template <class M, int MI, int G>
+RF_FN void reduce_rows(Fragment<MI, G>& acc, const Problem& p, int row0, int col0, int thread,
+                       int pitch, float* parts) {
+  const int lane = thread % 32, warp = thread / 32;
+  typename M::Part part[2 * MI];
+#pragma unroll
+  for (int r = 0; r < 2 * MI; r++) part[r] = M::identity();
+  auto gather = [&](int g, int from) {
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+      if (col0 + 32 * g + 8 * (i / 2) + 2 * (lane % 4) + i % 2 < p.cols)
+#pragma unroll
+        for (int r = 0; r < 2 * MI; r++)
+          M::gather(part[r], acc.x[r / 2][from + 4 * (i / 2) + 2 * (r % 2) + i % 2]);
+  };
+  if constexpr (M::kWords == 1) {
+#pragma unroll
+    for (int g = 0; g < G; g++) gather(g, 16 * g);  // an instruction or two an element
+  } else {
+#pragma unroll 1
+    for (int g = 0; g < G; g++) {
+      gather(g, 0);
+      acc.rotate(false);
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < 2 * MI; r++) {
+#pragma unroll
+    for (int mask = 1; mask < 4; mask *= 2) {
+      typename M::Part other;
+#pragma unroll
+      for (int w = 0; w < M::kWords; w++)
+        other.w[w] = __shfl_xor_sync(kAllLanes, part[r].w[w], mask);
+      M::merge(part[r], other);  // only lanes that come first in their pairs are read in the end
+    }
+    const long row = row0 + 64 * (r / 2) + 16 * warp + 8 * (r % 2) + lane / 4;
+    if (lane % 4 == 0 && row < p.rows)
+#pragma unroll
+      for (int w = 0; w < M::kWords; w++) parts[row * pitch + w] = part[r].w[w];
+  }
+}
+
+// Whether this team is the last of `teams` to come here; what the others wrote before is visible.
+RF_FN bool last_to_arrive(unsigned* turns, unsigned teams, unsigned* shared, int barrier,
+                          int thread) {
+  __threadfence();
+  group_sync(barrier, 128);
+  if (thread == 0) *shared = atomicInc(turns, teams - 1);  // back to 0 after the last
+  group_sync(barrier, 128);
+  const bool last = *shared == teams - 1;
+  group_sync(barrier, 128);  // `shared` may be written again
+  if (last) __threadfence();
+  return last;
+}
+
+// The whole epilogue of one team's fragment, whose first element is (row0, col0).
+// Repairs: whether elements that are not finite are computed again. barrier: a number of the team's
+// own, from 1. Every thread of the team comes here.
+template <bool Scaled, bool Repairs, int MI, int G, class Body>
+RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, int row0, int col0,
+                    TeamShared<Body, G>& shared, int barrier) {
+  using RowMonoids = typename Body::RowMonoids;
+  using ColumnMonoids = typename Body::ColumnMonoids;
+  constexpr int kRowWords = Words<RowMonoids>::row, kColumnWords = Words<ColumnMonoids>::column;
+  if (row0 >= p.rows || col0 >= p.cols) return;
+  if constexpr (Repairs) acc.repair(p, row0, col0);
+
+  const int thread = thread_here() % 128, lane = thread % 32, warp = thread / 32;
+  constexpr int kRows = 2 * MI;  // of this thread
+  int row[kRows];
+  bool in_row[kRows];
+  float unscale[kRows], count = 0.0f;
+#pragma unroll
+  for (int r = 0; r < kRows; r++) {
+    row[r] = row0 + 64 * (r / 2) + 16 * warp + 8 * (r % 2) + lane / 4;
+    in_row[r] = row[r] < p.rows;
+    if (!in_row[r]) row[r] = static_cast<int>(p.rows) - 1;  // read like a row that exists, never counted
+    count += in_row[r];
+    unscale[r] = Scaled ? __ldg(p.a_unscale + row[r]) : 1.0f;
+  }
+  const float share = count > 0.0f ? 1.0f / count : 0.0f;
+
+#pragma unroll 1
+  for (int g = 0; g < G; g++) {
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+      const int j = i / 2, e = i % 2;
+      int col = col0 + 32 * g + 8 * j + 2 * (lane % 4) + e;
+      const bool in_col = col < p.cols;
+      if (!in_col) col = static_cast<int>(p.cols) - 1;
+      const float column_unscale = Scaled ? __ldg(p.b_unscale + col) : 1.0f;
+#pragma unroll
+      for (int r = 0; r < kRows; r++) {
+        float& x = acc.x[r / 2][4 * j + 2 * (r % 2) + e];
+        // the smaller factor first: neither step leaves float32's range unless the result does
+        if constexpr (Scaled)
+          x = x * fminf(unscale[r], column_unscale) * fmaxf(unscale[r], column_unscale);
+        x = body.template value<float>(x, static_cast<long>(row[r]), col);
+        if constexpr (Body::kStores)
+          if (in_row[r] && in_col) body.store(static_cast<long>(row[r]), col, x);
+      }
+    }
+    for_monoids<0>(ColumnMonoids{}, [&](auto s, auto monoid) {
+      using D = Down<decltype(monoid)>;
+      constexpr int at = Before<decltype(s)::index, ColumnMonoids>::column;
+      typename D::Part part[8];
+#pragma unroll
+      for (int i = 0; i < 8; i++) {
+        float x[kRows];
+#pragma unroll
+        for (int r = 0; r < kRows; r++) x[r] = acc.x[r / 2][4 * (i / 2) + 2 * (r % 2) + i % 2];
+        part[i] = D::template of<kRows>(x, in_row, share);
+      }
+      // Eight lanes hold parts of the same 8 columns. Three exchanges halve the columns that a lane
+      // keeps and double the rows that it covers: 7 exchanges a word, where summing each column
+      // across the lanes would take 24. One column a lane is left.
+      float n = count;
+      int mine = 0;
+#pragma unroll
+      for (int half = 4; half; half /= 2) {
+        const int mask = 4 * half;
+        const bool upper = lane & mask;
+        const float other = __shfl_xor_sync(kAllLanes, n, mask);
+        const Weight weight = upper ? Weight(other, n) : Weight(n, other);
+#pragma unroll
+        for (int i = 0; i < half; i++) {
+          typename D::Part got;
+#pragma unroll
+          for (int w = 0; w < D::kWords; w++) {
+            const float send = upper ? part[i].w[w] : part[i + half].w[w];
+            if (upper) part[i].w[w] = part[i + half].w[w];
+            got.w[w] = __shfl_xor_sync(kAllLanes, send, mask);
+          }
+          // lower rows first, so that both lanes of a pair round alike
+          part[i] = upper ? D::merge(got, part[i], weight) : D::merge(part[i], got, weight);
+        }
+        n += other;
+        if (upper) mine += half;
+      }
+      const int at_column = 32 * g + 8 * (mine / 2) + 2 * (lane % 4) + mine % 2;
+#pragma unroll
+      for (int w = 0; w < D::kWords; w++) shared.columns[warp][at + w][at_column] = part[0].w[w];
+      if (lane == 0) shared.counts[warp] = n;
+    });
+    acc.rotate(false);
+  }
+
+  if constexpr (kRowWords > 0) {
+    constexpr int kBlock = 32 * G;
+    const long block = col0 / kBlock, blocks = (p.cols + kBlock - 1) / kBlock;
+    for_monoids<0>(RowMonoids{}, [&](auto s, auto monoid) {
+      reduce_rows<decltype(monoid)>(
+          acc, p, row0, col0, thread, kRowWords,
+          p.row_parts + block * p.rows * kRowWords + Before<decltype(s)::index, RowMonoids>::row);
+    });
+    if (last_to_arrive(p.row_turns + row0 / (64 * MI), static_cast<unsigned>(blocks), &shared.turn,
+                       barrier, thread)) {
+      const long mine = row0 + thread;
+      if (thread < 64 * MI && mine < p.rows) {
+        float results[Words<RowMonoids>::results];
+        for_monoids<0>(RowMonoids{}, [&](auto s, auto monoid) {
+          using M = decltype(monoid);
+          using At = Before<decltype(s)::index, RowMonoids>;
+          const float* parts = p.row_parts + mine * kRowWords + At::row;
+          M::results(merge_parts<Down<M>>(parts, p.rows * kRowWords, 1, static_cast<int>(blocks),
+                                          [](int) { return 0.0f; }),
+                     results + At::results);
+        });
+        body.finish_row(mine, results);
+      }
+    }
+  }
+
+  if constexpr (kColumnWords > 0) {
+    constexpr int kBlock = 64 * MI;
+    const long block = row0 / kBlock, blocks = (p.rows + kBlock - 1) / kBlock;
+    const long mine = col0 + thread;
+    const bool has = thread < 32 * G && mine < p.cols;
+    group_sync(barrier, 128);
+    if (has)
+      for_monoids<0>(ColumnMonoids{}, [&](auto s, auto monoid) {
+        using D = Down<decltype(monoid)>;
+        constexpr int at = Before<decltype(s)::index, ColumnMonoids>::column;
+        typename D::Part part, next;
+        float n = shared.counts[0];
+#pragma unroll
+        for (int w = 0; w < D::kWords; w++) part.w[w] = shared.columns[0][at + w][thread];
+#pragma unroll
+        for (int i = 1; i < 4; i++) {
+#pragma unroll
+          for (int w = 0; w < D::kWords; w++) next.w[w] = shared.columns[i][at + w][thread];
+          part = D::merge(part, next, Weight(n, shared.counts[i]));
+          n += shared.counts[i];
+        }
+#pragma unroll
+        for (int w = 0; w < D::kWords; w++)
+          p.column_parts[(block * kColumnWords + at + w) * p.cols + mine] = part.w[w];
+      });
+    if (last_to_arrive(p.column_turns + col0 / (32 * G), static_cast<unsigned>(blocks),
+                       &shared.turn, barrier, thread) &&
+        has)
+      for_monoids<0>(ColumnMonoids{}, [&](auto s, auto monoid) {
+        using D = Down<decltype(monoid)>;
+        constexpr int at = Before<decltype(s)::index, ColumnMonoids>::column;
+        const auto count = [&](int t) {
+          const long left = p.rows - static_cast<long>(t) * kBlock;
+          return static_cast<float>(left < kBlock ? left : kBlock);
+        };
+        body.finish_column(s, mine,
+                           merge_parts<D>(p.column_parts + at * p.cols + mine,
+                                          kColumnWords * p.cols, p.cols,
+                                          static_cast<int>(blocks), count));
+      });
+  }
+}
+
+}  // namespace rf

@@ -1,0 +1,191 @@
+// Monoids: what rows and columns are reduced by, and how partial results merge in a fixed order.
+//
+// Why: a tile leaves one partial result for each of its rows (or columns) in a workspace; whoever
+// comes last merges them first tile to last. The order never depends on who that is, so a result is
+// the same bits on every run, and no float is ever added atomically.
+//
+// A monoid has
+//   Part           what travels in registers and in the workspace (kWords floats)
+//   gather(p, x)   takes one more value;   merge(p, q) takes another part
+//   State          what the final, ordered merge keeps (a sum carries what its additions rounded off)
+//   kResults, results(state, out)          what the body's finish_row is given
+#pragma once
+#include "math.cuh"
+
+namespace rf {
+
+struct SumState {
+  float value = 0.0f, lost = 0.0f;
+  RF_FN float get() const { return value + lost; }
+  RF_FN void add(float x) {
+    const float total = value + x;
+    // what the addition rounded off (Neumaier); no meaning once the total is infinite or NaN
+    if (is_finite(total)) lost += abs(value) >= abs(x) ? (value - total) + x : (x - total) + value;
+    else lost = 0.0f;
+    value = total;
+  }
+};
+
+struct Sum {
+  struct Part { float w[1]; };
+  using State = SumState;
+  static constexpr int kWords = 1, kResults = 1;
+  static RF_FN Part identity() { return {{0.0f}}; }
+  static RF_FN void gather(Part& p, float x) { p.w[0] += x; }
+  static RF_FN void merge(Part& p, const Part& q) { p.w[0] += q.w[0]; }
+  static RF_FN void merge(State& s, const Part& q) { s.add(q.w[0]); }
+  static RF_FN void results(const State& s, float* out) { out[0] = s.get(); }
+};
+
+template <class Pick> struct Extreme {
+  struct Part { float w[1]; };
+  struct State {
+    float value = Pick::start();
+    RF_FN float get() const { return value; }
+  };
+  static constexpr int kWords = 1, kResults = 1;
+  static RF_FN Part identity() { return {{Pick::start()}}; }
+  static RF_FN void gather(Part& p, float x) { p.w[0] = Pick::of(p.w[0], x); }
+  static RF_FN void merge(Part& p, const Part& q) { p.w[0] = Pick::of(p.w[0], q.w[0]); }
+  static RF_FN void merge(State& s, const Part& q) { s.value = Pick::of(s.value, q.w[0]); }
+  static RF_FN void results(const State& s, float* out) { out[0] = s.value; }
+};
+struct PickMax {
+  static RF_FN float start() { return __int_as_float(0xff800000); }  // -infinity
+  static RF_FN float of(float a, float b) { return maximum(a, b); }
+};
+struct PickMin {
+  static RF_FN float start() { return __int_as_float(0x7f800000); }
+  static RF_FN float of(float a, float b) { return minimum(a, b); }
+};
+using Max = Extreme<PickMax>;
+using Min = Extreme<PickMin>;
+
+// The largest value m and sum of exp(x - m). An infinite m is replaced by 0 in the exponents:
+// exp(inf - inf) would be NaN where log(sum(exp)) is plainly infinite.
+struct ExpPart { float w[2]; };
+struct ExpState {
+  float max = PickMax::start(), sum = 0.0f;
+};
+RF_FN float exp_base(float m) { return is_infinite(m) ? 0.0f : m; }
+struct LogSumExp {
+  using Part = ExpPart;
+  using State = ExpState;
+  static constexpr int kWords = 2, kResults = 1;
+  static RF_FN Part identity() { return {{PickMax::start(), 0.0f}}; }
+  static RF_FN void gather(Part& p, float x) {
+    if (x <= p.w[0]) {  // the common case costs one exponential
+      p.w[1] += exp(x - exp_base(p.w[0]));
+    } else {
+      const float m = maximum(p.w[0], x), base = exp_base(m);
+      p.w[1] = p.w[1] * exp(exp_base(p.w[0]) - base) + exp(x - base);
+      p.w[0] = m;
+    }
+  }
+  static RF_FN void merge(Part& p, const Part& q) {
+    const float m = maximum(p.w[0], q.w[0]), base = exp_base(m);
+    p.w[1] = p.w[1] * exp(exp_base(p.w[0]) - base) + q.w[1] * exp(exp_base(q.w[0]) - base);
+    p.w[0] = m;
+  }
+  static RF_FN void merge(State& s, const Part& q) {
+    Part p{{s.max, s.sum}};
+    merge(p, q);
+    s = {p.w[0], p.w[1]};
+  }
+  static RF_FN void results(const State& s, float* out) { out[0] = log(s.sum) + exp_base(s.max); }
+};
+
+// The same state given as it is, for a softmax in two steps: exp(x - out[0]) / out[1].
+struct Softmax : LogSumExp {
+  static constexpr int kResults = 2;
+  static RF_FN void results(const State& s, float* out) {
+    out[0] = s.max;
+    // a row that holds +inf has no softmax: exp(inf - inf) is NaN in every element
+    out[1] = is_infinite(s.max) && s.max > 0.0f ? __int_as_float(0x7fffffff) : s.sum;
+  }
+};
+
+// Count, mean and sum of squared deviations of a column, merged by Chan's formula: E[x^2] - E[x]^2
+// would cancel. The count of a part is known from its rows and travels apart.
+struct MomentsState {
+  float count = 0.0f, mean = 0.0f, m2 = 0.0f;
+  RF_FN void merge(const MomentsState& o) {
+    if (o.count == 0.0f) return;
+    const float total = count + o.count, delta = o.mean - mean, part = o.count / total;
+    mean += delta * part;
+    m2 += o.m2 + delta * delta * count * part;
+    count = total;
+  }
+};
+struct Moments { static constexpr int kWords = 2, kResults = 0; };
+
+// How much the second of two parts weighs, n rows of the first and m of the second; the same for all
+// columns, so that its division is done once.
+struct Weight {
+  float part, cross;  // m / (n + m), and n times that
+  RF_FN Weight(float n, float m) : part(m == 0.0f ? 0.0f : m / (n + m)), cross(n * part) {}
+};
+
+// A monoid down a column: parts with their counts of rows.
+template <class M> struct Down {
+  using Part = typename M::Part;
+  using State = typename M::State;
+  static constexpr int kWords = M::kWords;
+  // The part of R values of which some count; share: one over how many do, 0 if none.
+  template <int R> static RF_FN Part of(const float (&x)[R], const bool (&in)[R], float share) {
+    Part p = M::identity();
+#pragma unroll
+    for (int i = 0; i < R; i++)
+      if (in[i]) M::gather(p, x[i]);
+    return p;
+  }
+  static RF_FN Part merge(Part p, const Part& q, Weight) {
+    M::merge(p, q);
+    return p;
+  }
+  static RF_FN void merge(State& s, const Part& q, float) { M::merge(s, q); }
+};
+template <> struct Down<Moments> {
+  struct Part { float w[2]; };  // mean, m2
+  using State = MomentsState;
+  static constexpr int kWords = 2;
+  template <int R> static RF_FN Part of(const float (&x)[R], const bool (&in)[R], float share) {
+    Part p{{0.0f, 0.0f}};
+#pragma unroll
+    for (int i = 0; i < R; i++) p.w[0] += in[i] ? x[i] : 0.0f;
+    p.w[0] *= share;
+#pragma unroll
+    for (int i = 0; i < R; i++) {
+      const float d = in[i] ? x[i] - p.w[0] : 0.0f;
+      p.w[1] += d * d;
+    }
+    return p;
+  }
+  static RF_FN Part merge(const Part& p, const Part& q, Weight w) {
+    const float delta = q.w[0] - p.w[0];
+    return {{p.w[0] + delta * w.part, p.w[1] + q.w[1] + delta * delta * w.cross}};
+  }
+  static RF_FN void merge(State& s, const Part& q, float m) { s.merge({m, q.w[0], q.w[1]}); }
+};
+
+// Words of the workspace that one row (or column) of partial results takes, and results of a row.
+template <class L> struct Words;
+template <class... M> struct Words<List<M...>> {
+  static constexpr int row = (0 + ... + M::kWords);
+  static constexpr int results = (0 + ... + M::kResults);
+  static constexpr int column = (0 + ... + Down<M>::kWords);
+};
+
+// The same for the monoids before the S-th: where its words and results start.
+template <int S, class L> struct Before;
+template <class L> struct Before<0, L> {
+  static constexpr int row = 0, results = 0, column = 0;
+};
+template <int S, class M, class... Rest> struct Before<S, List<M, Rest...>> {
+  using Less = Before<S - 1, List<Rest...>>;
+  static constexpr int row = M::kWords + Less::row;
+  static constexpr int results = M::kResults + Less::results;
+  static constexpr int column = Down<M>::kWords + Less::column;
+};
+
+}  // namespace rf

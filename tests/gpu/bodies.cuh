@@ -1,0 +1,174 @@
+// Bodies as an emitter writes them, one for each kind of sink, with the C entries that tests call.
+#pragma once
+#include "launch.cuh"
+
+struct Call {
+  const void *a, *b;  // operands as the tensor cores read them
+  const float *a_unscale, *b_unscale, *a_plain, *b_plain;
+  long rows, cols, depth, lda, ldb;  // of the plain operands; lda, ldb are pitches for native ones
+  void* parts;
+  unsigned* turns;
+  const float* in[4];
+  float* out[8];
+  cudaStream_t stream;
+};
+
+namespace rf {
+
+#define RF_STORE(pointer)                                             \
+  static constexpr bool kStores = true;                               \
+  template <class C> RF_FN void store(long row, C col, Vec v) const { \
+    put(pointer, row * width, col, v);                                \
+  }
+#define RF_NO_STORE                   \
+  static constexpr bool kStores = false; \
+  template <class C> RF_FN void store(long, C, Vec) const {}
+
+struct Plain {
+  Call c;
+  long width;
+  template <class V, class C> RF_FN V value(V acc, long row, C col) const { return acc; }
+  RF_STORE(c.out[0])
+  using RowMonoids = List<>;
+  using ColumnMonoids = List<>;
+};
+
+// A bias a column, a factor a row, a residual, a number: every kind of operand.
+struct Operands {
+  Call c;
+  long width;
+  template <class V, class C> RF_FN V value(V acc, long row, C col) const {
+    const V t0 = column<V>(c.in[0], col);
+    const V t1 = scalar<V>(c.in[1] + row);
+    const V t2 = full<V>(c.in[2], row * width, col);
+    const V t3 = scalar<V>(c.in[3]);
+    return (acc + t0) * t1 + t2 * t3;
+  }
+  RF_STORE(c.out[0])
+  using RowMonoids = List<>;
+  using ColumnMonoids = List<>;
+};
+
+struct AllRows {
+  Call c;
+  long width;
+  template <class V, class C> RF_FN V value(V acc, long row, C col) const {
+    return acc + column<V>(c.in[0], col);
+  }
+  RF_STORE(c.out[0])
+  using RowMonoids = List<Sum, Max, Min, LogSumExp, Softmax>;
+  RF_FN void finish_row(long row, const float* results) const {
+    for (int i = 0; i < 6; i++) c.out[1 + i][row] = results[i];
+  }
+  using ColumnMonoids = List<>;
+};
+
+struct AllColumns {
+  Call c;
+  long width;
+  template <class V, class C> RF_FN V value(V acc, long row, C col) const { return acc; }
+  RF_STORE(c.out[0])
+  using RowMonoids = List<>;
+  using ColumnMonoids = List<Moments, Sum, Max>;
+  RF_FN void finish_column(Step<0>, long col, const MomentsState& s) const {
+    c.out[1][col] = s.mean;
+    c.out[2][col] = s.m2 / (static_cast<float>(c.rows) - 1.0f);
+  }
+  RF_FN void finish_column(Step<1>, long col, const SumState& s) const { c.out[3][col] = s.get(); }
+  RF_FN void finish_column(Step<2>, long col, const Max::State& s) const { c.out[4][col] = s.get(); }
+};
+
+struct Both {  // rows and columns reduced, nothing stored
+  Call c;
+  long width;
+  template <class V, class C> RF_FN V value(V acc, long row, C col) const { return acc; }
+  RF_NO_STORE
+  using RowMonoids = List<Max>;
+  RF_FN void finish_row(long row, const float* results) const { c.out[0][row] = results[0]; }
+  using ColumnMonoids = List<Moments>;
+  RF_FN void finish_column(Step<0>, long col, const MomentsState& s) const {
+    c.out[1][col] = s.mean;
+    c.out[2][col] = s.m2;
+  }
+};
+
+struct GeluMax {  // linear, average pooling (in the weights), gelu, max
+  Call c;
+  long width;
+  template <class V, class C> RF_FN V value(V acc, long row, C col) const {
+    const V t0 = column<V>(c.in[0], col);
+    const auto t1 = acc + t0;
+    return 0.5f * t1 * (1.0f + erf(t1 * 0.70710678118654752f));
+  }
+  RF_NO_STORE
+  using RowMonoids = List<Max>;
+  RF_FN void finish_row(long row, const float* results) const {
+    c.out[0][row] = results[0] * 2.0f;
+  }
+  using ColumnMonoids = List<>;
+};
+
+struct StoreMoments {  // linear, batch norm in training mode
+  Call c;
+  long width;
+  template <class V, class C> RF_FN V value(V acc, long row, C col) const { return acc; }
+  RF_STORE(c.out[0])
+  using RowMonoids = List<>;
+  using ColumnMonoids = List<Moments>;
+  RF_FN void finish_column(Step<0>, long col, const MomentsState& s) const {
+    c.out[1][col] = s.mean;
+    c.out[2][col] = s.m2 / (static_cast<float>(c.rows) - 1.0f);
+  }
+};
+
+struct ScaleSoftmax {  // linear, batch norm in eval mode, softmax: what its second pass needs
+  Call c;
+  long width;
+  template <class V, class C> RF_FN V value(V acc, long row, C col) const {
+    const V t0 = column<V>(c.in[0], col);
+    return acc + t0;
+  }
+  RF_STORE(c.out[0])
+  using RowMonoids = List<Softmax>;
+  RF_FN void finish_row(long row, const float* results) const {
+    c.out[1][row] = results[0];
+    c.out[2][row] = results[1];
+  }
+  using ColumnMonoids = List<>;
+};
+
+struct SigmoidSum {  // linear, sigmoid, sum
+  Call c;
+  long width;
+  template <class V, class C> RF_FN V value(V acc, long row, C col) const {
+    const V t0 = column<V>(c.in[0], col);
+    const auto t1 = acc + t0;
+    return sigmoid(t1);
+  }
+  RF_NO_STORE
+  using RowMonoids = List<Sum>;
+  RF_FN void finish_row(long row, const float* results) const { c.out[0][row] = results[0]; }
+  using ColumnMonoids = List<>;
+};
+
+template <class S, class Body> Error run(const Call& c) {
+  using Mode = typename S::Mode;
+  Side a{c.a, c.rows, c.lda}, b{c.b, c.cols, c.ldb};
+  if constexpr (Mode::kScaled) {
+    a = split_side<Mode>(c.a, c.a_unscale, c.a_plain, c.rows, c.depth, c.lda);
+    b = split_side<Mode>(c.b, c.b_unscale, c.b_plain, c.cols, c.depth, c.ldb);
+  }
+  return matmul<S>(Body{c, c.cols}, a, b, c.depth, {c.parts, c.turns}, c.stream);
+}
+
+}  // namespace rf
+
+// name(call) runs a product; name_sizes(rows, cols, sizes) gives the bytes of its parts and turns.
+#define RF_ENTRY(name, Body, ...)                                                            \
+  extern "C" rf::Error name(const Call* call) {                                              \
+    return rf::run<rf::Schedule<__VA_ARGS__>, rf::Body>(*call);                              \
+  }                                                                                          \
+  extern "C" rf::Error name##_sizes(long rows, long cols, size_t* sizes) {                   \
+    return rf::workspace_bytes<rf::Schedule<__VA_ARGS__>, rf::Body>(rows, cols, sizes[0],    \
+                                                                    sizes[1]);               \
+  }

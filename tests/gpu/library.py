@@ -1,0 +1,162 @@
+"""Builds the CUDA test kernels into one library and calls them on torch tensors.
+
+`bench/cuda_matmul.py` uses it too. A build is kept in a folder named by the digest of its sources.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+HERE = Path(__file__).parent
+KERNELS = HERE.parents[1] / "src" / "refold" / "kernels" / "cuda"
+SOURCES = ("plain.cu", "sinks.cu", "systems.cu")
+FLAGS = (
+    "-std=c++17",
+    "-O3",
+    "-gencode=arch=compute_90a,code=sm_90a",
+    "-Xptxas=-v",
+    "-Xcompiler=-fPIC",
+    f"-I{KERNELS}",
+    f"-I{HERE}",
+)
+
+
+class Call(ctypes.Structure):
+    """`struct Call` of bodies.cuh."""
+
+    _fields_ = (
+        *((n, ctypes.c_void_p) for n in ("a", "b", "a_unscale", "b_unscale", "a_plain", "b_plain")),
+        *((n, ctypes.c_long) for n in ("rows", "cols", "depth", "lda", "ldb")),
+        ("parts", ctypes.c_void_p),
+        ("turns", ctypes.c_void_p),
+        ("inputs", ctypes.c_void_p * 4),
+        ("outputs", ctypes.c_void_p * 8),
+        ("stream", ctypes.c_void_p),
+    )
+
+
+def nvcc() -> str:
+    """The compiler's path. Raises RuntimeError if there is none."""
+    found = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
+    if not Path(found).exists():
+        raise RuntimeError("nvcc is not on the PATH: install the CUDA toolkit, 12.4 or later")
+    return found
+
+
+def compile_source(source: Path, out: Path) -> str:
+    """Compiles one file to an object; what ptxas reports of it. Raises RuntimeError."""
+    command = [nvcc(), *FLAGS, "-c", "-o", str(out), str(source)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr}")
+    return done.stdout + done.stderr
+
+
+@cache
+def build() -> ctypes.CDLL:
+    """The library, built if its sources have changed."""
+    digest = hashlib.sha256()
+    for path in sorted((*KERNELS.glob("*.cuh"), *HERE.glob("*.cu*"))):
+        digest.update(path.read_bytes())
+    folder = Path(os.environ.get("REFOLD_CUDA_BUILD", tempfile.gettempdir()))
+    library = folder / f"refold_cuda_{digest.hexdigest()[:12]}.so"
+    if not library.exists():
+        with tempfile.TemporaryDirectory() as work:
+            objects = [Path(work) / f"{s}.o" for s in SOURCES]
+            with ThreadPoolExecutor() as pool:
+                list(pool.map(compile_source, (HERE / s for s in SOURCES), objects))
+            command = [nvcc(), "-shared", "-cudart=static", "-o", str(library)]
+            subprocess.run([*command, *map(str, objects)], check=True)
+    return ctypes.CDLL(str(library))
+
+
+def _call(function: Any, *args: Any) -> None:
+    function.restype = ctypes.c_char_p
+    error = function(*args)
+    if error is not None:
+        raise RuntimeError(error.decode())
+
+
+def _address(t: torch.Tensor | None) -> int | None:
+    return None if t is None else t.data_ptr()
+
+
+class Split:
+    """A matrix [rows, depth] as the tensor cores read it.
+
+    mode: "ieee" or "tf32" split fp32; "half" or "bfloat" take a 16-bit matrix as it is.
+    """
+
+    def __init__(self, x: torch.Tensor, mode: str) -> None:
+        self.rows, self.depth = x.shape
+        self.mode, self.plain, self.pitch = mode, x, x.stride(0)
+        if mode in ("half", "bfloat"):
+            self.data, self.unscale = x, None
+            return
+        padded = (self.depth + 31) // 32 * 32
+        width = padded * (2 if mode == "ieee" else 1)
+        self.data = torch.empty(self.rows, width, dtype=torch.float16, device=x.device)
+        self.unscale = torch.empty(self.rows, dtype=torch.float32, device=x.device)
+        self.function = getattr(build(), f"split_{mode}")
+        self.renew()
+
+    def renew(self) -> None:
+        """Splits what `plain` holds now."""
+        assert self.unscale is not None
+        _call(
+            self.function,
+            *(ctypes.c_void_p(self.plain.data_ptr()), ctypes.c_long(self.rows)),
+            *(ctypes.c_long(self.depth), ctypes.c_long(self.pitch)),
+            *(ctypes.c_void_p(self.data.data_ptr()), ctypes.c_void_p(self.unscale.data_ptr())),
+            ctypes.c_void_p(torch.cuda.current_stream().cuda_stream),
+        )
+
+
+class Product:
+    """One product a [rows, depth] x b [cols, depth]^T with its workspace and its operands.
+
+    name: an entry of the library. inputs, outputs: as the entry's body numbers them.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        a: Split,
+        b: Split,
+        inputs: tuple[torch.Tensor, ...] = (),
+        outputs: tuple[torch.Tensor, ...] = (),
+    ) -> None:
+        library = build()
+        self.function = getattr(library, name)
+        self.keep = (a, b, inputs, outputs)
+        sizes = (ctypes.c_size_t * 2)()
+        sizes_of = getattr(library, f"{name}_sizes")
+        _call(sizes_of, ctypes.c_long(a.rows), ctypes.c_long(b.rows), sizes)
+        device = a.plain.device
+        self.parts = torch.empty(max(sizes[0], 1), dtype=torch.uint8, device=device)
+        self.parts.fill_(255)  # NaN: nothing may be read that this launch has not written
+        self.turns = torch.zeros(max(sizes[1], 4) // 4, dtype=torch.int32, device=device)
+        c = self.call = Call(rows=a.rows, cols=b.rows, depth=a.depth, lda=a.pitch, ldb=b.pitch)
+        c.a, c.b = a.data.data_ptr(), b.data.data_ptr()
+        c.a_unscale, c.b_unscale = _address(a.unscale), _address(b.unscale)
+        c.a_plain, c.b_plain = a.plain.data_ptr(), b.plain.data_ptr()
+        c.parts, c.turns = self.parts.data_ptr(), self.turns.data_ptr()
+        for i, t in enumerate(inputs):
+            c.inputs[i] = t.data_ptr()
+        for i, t in enumerate(outputs):
+            c.outputs[i] = t.data_ptr()
+
+    def __call__(self) -> None:
+        self.call.stream = torch.cuda.current_stream().cuda_stream
+        _call(self.function, ctypes.byref(self.call))

@@ -1,0 +1,232 @@
+"""The product on Hopper against float64: modes, schedules, sinks, shapes, exceptional values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from .library import Product, Split
+
+pytestmark = pytest.mark.gpu
+
+SHAPES = [
+    (256, 128, 64),
+    (1, 1, 1),
+    (3, 5, 7),
+    (127, 129, 31),
+    (257, 130, 33),
+    (300, 515, 1000),
+    (512, 384, 4100),
+    (1030, 520, 257),
+    (2100, 900, 96),
+    (129, 3001, 2048),
+]
+IEEE = ["ieee_tall", "ieee_wide", "ieee_tall_2", "ieee_wide_4", "ieee_tall_8"]
+TF32 = ["tf32_tall", "tf32_wide", "tf32_tall_8"]
+
+
+def make(rows: int, cols: int, depth: int, positive: bool = False) -> tuple[torch.Tensor, ...]:
+    g = torch.Generator("cuda").manual_seed(rows * 7919 + cols * 31 + depth)
+    draw = torch.rand if positive else torch.randn
+    return tuple(draw(n, depth, generator=g, device="cuda") for n in (rows, cols))
+
+
+def empty(*shape: int) -> torch.Tensor:
+    return torch.full(shape, float("nan"), device="cuda")
+
+
+def error(out: torch.Tensor, ref: torch.Tensor) -> float:
+    assert torch.isfinite(out).all()
+    return float((out.double() - ref).norm() / ref.norm())
+
+
+def plain(name: str, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    mode = name.split("_")[0]
+    out = empty(x.shape[0], w.shape[0])
+    Product(f"plain_{name}", Split(x, mode), Split(w, mode), (), (out,))()
+    return out
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("name", IEEE + TF32)
+def test_plain(name: str, shape: tuple[int, int, int]) -> None:
+    x, w = make(*shape)
+    bound = 5e-7 if name.startswith("ieee") else 6e-4
+    assert error(plain(name, x, w), x.double() @ w.double().T) < bound
+
+
+@pytest.mark.parametrize("positive", [False, True])
+@pytest.mark.parametrize("depth", [8192, 32768])
+@pytest.mark.parametrize("name", IEEE)
+def test_as_accurate_as_fp32(name: str, depth: int, positive: bool) -> None:
+    x, w = make(256, 1024, depth, positive)
+    ref = x.double() @ w.double().T
+    assert error(plain(name, x, w), ref) < max(error(x @ w.T, ref), 5e-7)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(256, 128, 64), (300, 515, 1000), (7, 9, 8)], ids=str)
+def test_native(dtype: torch.dtype, shape: tuple[int, int, int]) -> None:
+    name = "half" if dtype is torch.float16 else "bfloat"
+    x, w = (t.to(dtype) for t in make(*shape))
+    assert error(plain(f"{name}_tall", x, w), x.double() @ w.double().T) < 2e-6
+
+
+@pytest.mark.parametrize("scale", [(1e-30, 1e25), (1e30, 1e-25), (1e-40, 1e38), (1e38, 1e-38)])
+def test_scales(scale: tuple[float, float]) -> None:
+    x, w = make(100, 200, 500)
+    x, w = x.clamp(-3, 3) * scale[0], w.clamp(-3, 3) * scale[1]
+    assert error(plain("ieee_tall", x, w), x.double() @ w.double().T) < (
+        5e-7 if scale[0] > 1e-38 else 1e-4  # a subnormal operand has few bits of its own
+    )
+
+
+def test_rows_of_different_sizes() -> None:
+    x, w = make(300, 200, 640)
+    x *= 10.0 ** torch.linspace(-30, 30, 300, device="cuda")[:, None]
+    ref = x.double() @ w.double().T
+    out = plain("ieee_tall", x, w).double()
+    assert float(((out - ref).norm(dim=1) / ref.norm(dim=1)).max()) < 5e-7
+
+
+def test_zero_rows() -> None:
+    x, w = make(70, 90, 100)
+    x[3] = 0
+    w[5] = 0
+    out = plain("ieee_tall", x, w)
+    assert (out[3] == 0).all() and (out[:, 5] == 0).all()
+    assert error(out, x.double() @ w.double().T) < 5e-7
+
+
+@pytest.mark.parametrize("name", ["ieee_tall", "ieee_wide_4", "tf32_tall"])
+def test_exceptional_values(name: str) -> None:
+    x, w = make(300, 200, 100)
+    x = x.abs() + 0.1
+    x[0, 0], x[1, 1], x[2, 2], x[299, 99] = (float(v) for v in ("inf", "-inf", "nan", "inf"))
+    w[7, 0], w[8, 5], w[9, 2] = 0.0, float("inf"), float("nan")
+    ref = (x.double() @ w.double().T).float()
+    out = plain(name, x, w)
+    for test in (torch.isnan, torch.isposinf, torch.isneginf):
+        assert torch.equal(test(out), test(ref)), test.__name__
+    finite = torch.isfinite(ref)
+    assert error(out[finite], ref[finite].double()) < (5e-7 if "ieee" in name else 6e-4)
+
+
+@pytest.mark.parametrize("name", ["ieee_tall", "ieee_tall_8"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_operands(name: str, shape: tuple[int, int, int]) -> None:
+    rows, cols, _ = shape
+    x, w = make(*shape)
+    bias, factor = torch.randn(cols, device="cuda"), torch.randn(rows, device="cuda")
+    residual, number = torch.randn(rows, cols, device="cuda"), torch.randn(1, device="cuda")
+    out = empty(rows, cols)
+    inputs = (bias, factor, residual, number)
+    Product(f"operands_{name}", Split(x, "ieee"), Split(w, "ieee"), inputs, (out,))()
+    ref = (x.double() @ w.double().T + bias) * factor[:, None] + residual.double() * number
+    assert error(out, ref) < 1e-6
+
+
+@pytest.mark.parametrize("name", ["ieee_tall", "ieee_wide", "ieee_tall_2", "ieee_wide_8"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_rows(name: str, shape: tuple[int, int, int]) -> None:
+    rows, cols, _ = shape
+    x, w = make(*shape)
+    bias = torch.randn(cols, device="cuda")
+    out, per_row = empty(rows, cols), [empty(rows) for _ in range(6)]
+    p = Product(f"rows_{name}", Split(x, "ieee"), Split(w, "ieee"), (bias,), (out, *per_row))
+    ref = x.double() @ w.double().T + bias
+    for _ in range(2):  # the turns are back at zero
+        p()
+        assert error(out, ref) < 1e-6
+        total, most, least, lse, m, s = per_row
+        assert (total - ref.sum(1)).abs().max() < 1e-5 * ref.abs().sum(1).max()
+        assert torch.equal(most, out.amax(1)) and torch.equal(least, out.amin(1))
+        assert torch.equal(m, most)
+        assert (lse - ref.logsumexp(1)).abs().max() < 1e-5 * (1 + lse.abs().max())
+        wanted = (out.double() - most.double()[:, None]).exp().sum(1)
+        assert error(s, wanted) < 1e-6
+
+
+@pytest.mark.parametrize("name", ["ieee_tall", "ieee_wide", "ieee_tall_4", "tf32_tall"])
+@pytest.mark.parametrize("shape", [s for s in SHAPES if s[0] > 1], ids=str)
+def test_columns(name: str, shape: tuple[int, int, int]) -> None:
+    rows, cols, _ = shape
+    x, w = make(*shape)
+    x[:, 0] += 1000.0  # means far from zero: E[x^2] - E[x]^2 would cancel
+    mode = name.split("_")[0]
+    out, per_column = empty(rows, cols), [empty(cols) for _ in range(4)]
+    p = Product(f"columns_{name}", Split(x, mode), Split(w, mode), (), (out, *per_column))
+    for _ in range(2):
+        p()
+        seen = out.double()
+        mean, var, total, most = per_column
+        assert error(mean, seen.mean(0)) < 1e-6
+        assert error(var, seen.var(0)) < 1e-5
+        assert error(total, seen.sum(0)) < 1e-6
+        assert torch.equal(most, out.amax(0))
+
+
+@pytest.mark.parametrize("name", ["ieee_tall", "ieee_wide_8"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_both(name: str, shape: tuple[int, int, int]) -> None:
+    rows, cols, _ = shape
+    x, w = make(*shape)
+    outs = (empty(rows), empty(cols), empty(cols))
+    Product(f"both_{name}", Split(x, "ieee"), Split(w, "ieee"), (), outs)()
+    ref = x.double() @ w.double().T
+    assert (outs[0] - ref.amax(1)).abs().max() < 1e-5 * ref.abs().max()
+    assert error(outs[1], ref.mean(0)) < 1e-5
+    assert (outs[2] - ref.var(0, correction=0) * rows).abs().max() < 1e-5 * (ref**2).sum(0).max()
+
+
+def _rows(name: str, x: torch.Tensor, w: torch.Tensor) -> Callable[[], list[torch.Tensor]]:
+    outs = [empty(x.shape[0], w.shape[0]), *(empty(x.shape[0]) for _ in range(6))]
+    bias = torch.randn(w.shape[0], device="cuda")
+    p = Product(name, Split(x, "ieee"), Split(w, "ieee"), (bias,), tuple(outs))
+
+    def run() -> list[torch.Tensor]:
+        for t in outs:
+            t.fill_(float("nan"))
+        p()
+        return [t.clone() for t in outs]
+
+    return run
+
+
+@pytest.mark.parametrize("name", ["rows_ieee_tall", "rows_ieee_wide_8"])
+def test_same_bits_every_time(name: str) -> None:
+    run = _rows(name, *make(1030, 1300, 2048))
+    first = run()
+    for _ in range(50):
+        assert all(torch.equal(a, b) for a, b in zip(first, run(), strict=True))
+
+
+@pytest.mark.parametrize("name", ["rows_ieee_tall", "rows_ieee_wide_8"])
+def test_in_a_graph(name: str) -> None:
+    run = _rows(name, *make(300, 515, 1000))
+    wanted = run()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        got = run()
+    graph.replay()
+    torch.cuda.synchronize()
+    assert all(torch.equal(a, b) for a, b in zip(wanted, got, strict=True))
+
+
+def test_split_follows_its_layout() -> None:
+    x, _ = make(5, 1, 100)
+    s = Split(x, "ieee")
+    parts = s.data.double().view(5, 4, 2, 32)
+    back = (parts[:, :, 0] + parts[:, :, 1]).reshape(5, 128) * s.unscale.double()[:, None]
+    assert (back[:, 100:] == 0).all()
+    assert ((back[:, :100] - x.double()).abs() <= x.abs().amax() * 2.0**-22).all()
+    top = (x.abs().amax(1) / s.unscale).cpu()
+    assert ((top >= 2.0**14) & (top < 2.0**15)).all()
+
+
+def test_unaligned_native_operand_is_refused() -> None:
+    x, w = (t.half() for t in make(16, 16, 12))
+    with pytest.raises(RuntimeError, match="aligned by 16 bytes"):
+        plain("half_tall", x, w)
