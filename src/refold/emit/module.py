@@ -86,7 +86,9 @@ def emit(emission: Emission, target: Target) -> str:
         prefix = f"{mode.name}_" if len(live) > 1 else ""
         launches = {g.name: target.launch(g, prefix + g.name) for g in mode.plan.groups}
         groups += [(prefix + g.name, g) for g in mode.plan.groups]
-        texts[mode.name] = ForwardWriter(mode.captured, mode.plan, launches).write()
+        texts[mode.name] = ForwardWriter(
+            mode.captured, mode.plan, launches, target.prologue
+        ).write()
     context = {
         "version": __version__,
         "target": target.name,
@@ -148,12 +150,18 @@ def _mode_context(
     for node in text.reads:
         recipes.append({"function": "torch.Tensor.contiguous", "indices": f"({indices[node]},)"})
         values.append(text.names[node])
+    for node in text.packs:
+        base = len(text.sources) + values.index(text.names[node])
+        recipes.append({"function": "_refold_pack", "indices": f"({base},)"})
+    values += [text.packed[node] for node in text.packs]
     return common | {
         "obstacles": [
             *obstacle_lines([mode.captured], target.device),
             *default_lines(emission.module, mode.captured),
+            *target.guards([f.path for f in mode.captured.tensors]),
         ]
         or ["pass"],
+        "first": mode.captured.tensors[0].path,
         "sources": [_source(n, emission.module) for n in text.sources],
         "states": [_state(name, emission.module) for name in text.states],
         "tensors": [f.path for f in mode.captured.tensors if f.dtype and f.dtype.is_floating_point],

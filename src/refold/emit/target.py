@@ -26,6 +26,17 @@ class Target(Protocol):
         """How emitted Python calls the kernel `name` of a group."""
         ...
 
+    def prologue(self, first: str) -> list[str]:
+        """Statements that begin every fast forward; `first` is the text of a tensor argument."""
+        ...
+
+    def guards(self, names: Sequence[str]) -> list[str]:
+        """Statements that return a reason where the tensor arguments `names` do not suit."""
+        ...
+
     def source(self, groups: Sequence[tuple[str, Group]]) -> str:
-        """Python text that builds the kernels and binds them to `_refold_kernels`."""
+        """Python text that builds the kernels and binds them to `_refold_kernels`.
+
+        It also binds `_refold_problem` to None, or to the reason why they could not be built.
+        """
         ...
