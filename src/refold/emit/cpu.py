@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from refold.emit.forward import Launch, Scope
 from refold.emit.kernel import GroupKernel, digest, header, module_text
+from refold.emit.template import render
 from refold.plan import Group, Template
 
 HEADERS = ("lanes.h", "monoid.h", "rows.h", "columns.h", "gemm.h", "matmul.h")
@@ -41,12 +42,14 @@ class CpuTarget:
         parts += [k.entry() for k in kernels]
         parts.append(module_text(k.name for k in kernels))
         text = "\n".join(parts)
-        return _BUILD.format(text=text.rstrip("\n"), name=f"refold_cpu_{digest(text)}")
+        return render(
+            "cpu.py.jinja", text=text.rstrip("\n"), extension=f"refold_cpu_{digest(text)}"
+        )
 
     def guards(self, names: Sequence[str]) -> list[str]:
         return []
 
-    def prologue(self, first: str) -> list[str]:
+    def prologue(self, first: str, mode: str) -> list[str]:
         return []
 
 
@@ -79,47 +82,3 @@ class CpuKernel(GroupKernel):
             sides = [f"{scope.operands[i]}.data_ptr()" for i in self.group.product.inputs]
             parts = [*sides, *parts]
         return [f"_refold_kernels.{self.name}({', '.join(parts)})"]
-
-
-_BUILD = '''\
-_REFOLD_CPP = r"""
-{text}
-"""
-
-
-def _refold_build():
-    """The compiled kernels, and None; or None, and why they could not be compiled."""
-    from torch.utils.cpp_extension import load_inline
-
-    level = torch.backends.cpu.get_cpu_capability()
-    flags = {{
-        "AVX512": "-mavx512f -mavx512dq -mavx512vl -mavx512bw -mavx2 -mfma -mf16c",
-        "AVX2": "-mavx2 -mfma -mf16c",
-    }}.get(level, "").split()
-    if flags:
-        flags += [f"-DCPU_CAPABILITY={{level}}", f"-DCPU_CAPABILITY_{{level}}"]
-    try:
-        return load_inline(
-            name="{name}",
-            cpp_sources=[_REFOLD_CPP],
-            # -fopenmp only compiles: at load time the threads are those of PyTorch's own runtime
-            extra_cflags=["-O3", "-std=c++20", "-fopenmp", "-fno-math-errno", *flags],
-            no_implicit_headers=True,
-            with_cuda=False,
-        ), None
-    except (RuntimeError, OSError, ImportError) as error:
-        lines = str(error).strip().splitlines() or ["no message"]
-        line = next((x for x in lines if "error:" in x), lines[0])
-        return None, f"the kernels could not be compiled ({{line}})"
-
-
-_refold_kernels, _refold_problem = _refold_build()
-
-
-def _refold_unfit(device):
-    """Why the kernels cannot run on a device, or None."""
-    return None
-
-
-def _refold_renewed(cache):
-    """What is left to do when folded parameters were computed: nothing on the CPU."""'''

@@ -26,8 +26,8 @@ class Target(Protocol):
         """How emitted Python calls the kernel `name` of a group."""
         ...
 
-    def prologue(self, first: str) -> list[str]:
-        """Statements that begin every fast forward; `first` is the text of a tensor argument."""
+    def prologue(self, first: str, mode: str) -> list[str]:
+        """Statements that begin a mode's fast forward; `first` is the text of a tensor argument."""
         ...
 
     def guards(self, names: Sequence[str]) -> list[str]:
