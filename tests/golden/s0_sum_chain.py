@@ -415,7 +415,8 @@ class ModelNew(Model):
 
     def _refold_both(self, x):
         """The fast forward."""
-        folded0, folded1 = self._refold_caches["both"].values
+        rf_cache = self._refold_caches["both"]
+        folded0, folded1 = rf_cache.values
         n0 = x.shape[0]
         x = x.contiguous()
         add1 = torch.empty((n0, 1), dtype=torch.float32, device=x.device)

@@ -657,7 +657,8 @@ class ModelNew(Model):
 
     def _refold_train(self, x):
         """The fast forward in train mode."""
-        folded0, gemm_weight, scale, bn_weight, bn_bias, gemm_bias = self._refold_caches["train"].values
+        rf_cache = self._refold_caches["train"]
+        folded0, gemm_weight, scale, bn_weight, bn_bias, gemm_bias = rf_cache.values
         n0 = x.shape[0]
         x = x.contiguous()
         bn_running_mean = self.bn.running_mean
@@ -759,7 +760,8 @@ class ModelNew(Model):
 
     def _refold_eval(self, x):
         """The fast forward in eval mode."""
-        folded0, folded1, gemm_weight = self._refold_caches["eval"].values
+        rf_cache = self._refold_caches["eval"]
+        folded0, folded1, gemm_weight = rf_cache.values
         n0 = x.shape[0]
         x = x.contiguous()
         add1 = torch.empty((n0, 128), dtype=torch.float32, device=x.device)

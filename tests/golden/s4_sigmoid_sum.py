@@ -377,7 +377,8 @@ class ModelNew(Model):
 
     def _refold_both(self, x):
         """The fast forward."""
-        linear_weight, linear_bias = self._refold_caches["both"].values
+        rf_cache = self._refold_caches["both"]
+        linear_weight, linear_bias = rf_cache.values
         n0 = x.shape[0]
         x = x.contiguous()
         sum1 = torch.empty((n0, 1), dtype=torch.float32, device=x.device)

@@ -49,7 +49,7 @@ class CpuTarget:
     def guards(self, names: Sequence[str]) -> list[str]:
         return []
 
-    def prologue(self, first: str, mode: str) -> list[str]:
+    def prologue(self, first: str, prepared: bool) -> list[str]:
         return []
 
 

@@ -25,10 +25,11 @@ from refold.ir import hint
 from refold.plan import Group, Template
 from refold.schedule import Schedule, default_schedule
 
-_FIRST = ("functor.cuh", "math.cuh", "monoid.cuh")
+_FIRST = ("functor.cuh", "math.cuh", "monoid.cuh", "device.cuh")
 HEADERS = (
     *_FIRST,
-    "device.cuh",
+    "lanes.cuh",
+    "block.cuh",
     "rows.cuh",
     "columns.cuh",
     "epilogue.cuh",
@@ -36,12 +37,12 @@ HEADERS = (
     "split.cuh",
     "matmul_sm90.cuh",
     "launch.cuh",
-    "call.cuh",
+    "packed.cuh",
 )
 _NEEDS = {
-    Template.ROWS: {*_FIRST, "device.cuh", "rows.cuh"},
-    Template.COLUMNS: {*_FIRST, "device.cuh", "columns.cuh"},
-    Template.MATMUL: {*HEADERS} - {"rows.cuh", "columns.cuh"},
+    Template.ROWS: {*_FIRST, "lanes.cuh", "block.cuh", "ptx.cuh", "rows.cuh"},
+    Template.COLUMNS: {*_FIRST, "lanes.cuh", "block.cuh", "ptx.cuh", "columns.cuh"},
+    Template.MATMUL: {*HEADERS} - {"lanes.cuh", "block.cuh", "rows.cuh", "columns.cuh"},
 }
 ARCHITECTURES = {
     "sm_90": ("-gencode=arch=compute_90a,code=sm_90a",),
@@ -77,13 +78,11 @@ class CudaTarget:
         packs = group.product.inputs if group.template is Template.MATMUL else ()
         return Launch(group, kernel.call, packs)
 
-    def prologue(self, first: str, mode: str) -> list[str]:
-        return [
-            f'rf_cache, rf_device = self._refold_caches["{mode}"], {first}.get_device()',
-            "rf_stream = _refold_stream(rf_device)",
-            "if rf_stream != rf_cache.stream:",
-            "    _refold_wait(rf_cache, rf_device)",
-        ]
+    def prologue(self, first: str, prepared: bool) -> list[str]:
+        lines = [f"rf_device = {first}.get_device()", "rf_stream = _refold_stream(rf_device)"]
+        if prepared:
+            lines += ["if rf_stream != rf_cache.stream:", "    _refold_wait(rf_cache, rf_device)"]
+        return lines
 
     def guards(self, names: Sequence[str]) -> list[str]:
         lines = []
@@ -192,9 +191,9 @@ class CudaKernel(GroupKernel):
                 f" rf::packed_side<{mode}>(w_packed, w, width, depth), depth, work, on)"
             )
         elif self.group.template is Template.ROWS:
-            run = "rows(body, rows, width, work, on)"
+            run = f"rows(body, rows, width, {self._aligned()}, work, on)"
         else:
-            run = "columns(body, outer, count, width, work, on)"
+            run = f"columns(body, outer, count, width, {self._aligned()}, work, on)"
         return self.entry_text(
             arguments,
             [
@@ -208,6 +207,12 @@ class CudaKernel(GroupKernel):
                 "  return rf_result(error);",
             ],
         )
+
+    def _aligned(self) -> str:
+        """C++: whether what is read or written along the width can be taken 16 bytes at a time."""
+        along = [o.member for o in self.body.pointers() if self.body.is_along_width(o)]
+        along += [self.member(n) for n in self.full_outputs()]
+        return f"rf::aligned({', '.join(along)})"
 
     def call(self, scope: Scope) -> list[str]:
         """The statements of emitted Python that run the kernel."""
@@ -229,7 +234,7 @@ class CudaKernel(GroupKernel):
                 f"rf_work = _refold_workspace(_refold_kernels.{self.name}_needs("
                 f"{', '.join([*sizes, 'rf_device'])}), rf_stream, rf_device)"
             )
-            memory = ["rf_work[0].data_ptr()", "rf_work[1].data_ptr()"]
+            memory = ["rf_work[0]", "rf_work[1]"]
         parts += [*memory, "rf_stream", "rf_device"]
         return [*lines, f"_refold_kernels.{self.name}({', '.join(parts)})"]
 

@@ -79,14 +79,12 @@ class ForwardWriter:
         captured: Captured,
         plan: Plan,
         launches: Mapping[str, Launch],
-        prologue: Callable[[str, str], list[str]],
-        mode: str,
+        prologue: Callable[[str, bool], list[str]],
     ) -> None:
         self.captured = captured
         self.plan = plan
         self.launches = launches
         self.prologue = prologue
-        self.mode = mode
         self.text = ForwardText()
         self.shapes: dict[Node, tuple[Dim, ...]] = {}
         self.sizes = {name: f"n{i}" for i, name in enumerate(sorted(captured.symbol_sources()))}
@@ -106,7 +104,8 @@ class ForwardWriter:
         for name, (source, axis) in sorted(self.captured.symbol_sources().items()):
             if any(re.search(rf"\b{self.sizes[name]}\b", line) for line in [*body, *result]):
                 head.append(f"{self.sizes[name]} = {source.path}.shape[{axis}]")
-        first = self.prologue(self.captured.tensors[0].path, self.mode)
+        prepared = bool(self.text.folds or self.text.reads)
+        first = self.prologue(self.captured.tensors[0].path, prepared)
         self.text.lines = [*first, *head, *self._input_lines(), *body, *result]
         return self.text
 

@@ -73,7 +73,7 @@ class GroupKernel:
     def _is_full(self, node: Node) -> bool:
         return node.shape == self.group.dims
 
-    def _full_outputs(self) -> list[Node]:
+    def full_outputs(self) -> list[Node]:
         if self.group.template is Template.COLUMNS:
             return []
         return [n for n in self.group.outputs if self._is_full(n)]
@@ -82,7 +82,7 @@ class GroupKernel:
         shape = self.body.row_shape
         return [n for n in self.group.outputs if n.shape == shape and not self._is_full(n)]
 
-    def _member(self, node: Node) -> str:
+    def member(self, node: Node) -> str:
         return f"y{self.group.outputs.index(node)}"
 
     def _row_values(self) -> list[Node]:
@@ -109,7 +109,7 @@ class GroupKernel:
         words = ", ".join(dict.fromkeys(n.op for n in self.group.nodes))
         members = [
             *self.body.members(),
-            *(f"float* {self._member(o)};" for o in self.group.outputs),
+            *(f"float* {self.member(o)};" for o in self.group.outputs),
         ]
         lines = [f"// {words}", f"struct {self.struct_name()} {{"]
         lines += [f"  {m}" for m in members]
@@ -157,12 +157,12 @@ class GroupKernel:
             lines += self._function(
                 f"RF_FN void set(Step<{r.index}>, Row& r, long row, float value)", setters
             )
-        full = self._full_outputs()
+        full = self.full_outputs()
         lines.append(f"static constexpr bool kStores = {str(bool(full)).lower()};")
         if full:
             statements, texts = self.body.statements(full, known)
             puts = [
-                f"put({self._member(n)}, row * width, col, {self._lanes_text(texts[n], n)});"
+                f"put({self.member(n)}, row * width, col, {self._lanes_text(texts[n], n)});"
                 for n in full
             ]
             lines += self._function(
@@ -176,7 +176,7 @@ class GroupKernel:
             statements, texts = self.body.statements(rows, scalars, "float")
             lines += self._function(
                 "RF_FN void finish(const Row& r, long row)",
-                [*statements, *(f"{self._member(n)}[row] = {texts[n]};" for n in rows)],
+                [*statements, *(f"{self.member(n)}[row] = {texts[n]};" for n in rows)],
             )
         return lines
 
@@ -210,7 +210,7 @@ class GroupKernel:
             state = "MomentsState" if r.monoid == "Moments" else f"{r.monoid}::State"
             result = "s" if r.monoid == "Moments" else "s.get()"
             puts = [
-                f"{self._member(n)}[outer * width + col] = "
+                f"{self.member(n)}[outer * width + col] = "
                 f"{result_text(n, r.monoid, result, 'static_cast<float>(count)')};"
                 for n in r.nodes
                 if n in self.group.outputs
@@ -230,12 +230,12 @@ class GroupKernel:
             "template <class V, class C> RF_FN V value(V acc, long row, C col)",
             [*statements, f"return {texts[value]};"],
         )
-        full = self._full_outputs()
+        full = self.full_outputs()
         lines.append(f"static constexpr bool kStores = {str(bool(full)).lower()};")
         if full:
             lines += self._function(
                 "template <class C> RF_FN void store(long row, C col, Vec v)",
-                [f"put({self._member(value)}, row * width, col, v);"],
+                [f"put({self.member(value)}, row * width, col, v);"],
             )
         lines.append(f"using RowMonoids = {self._monoids(along)};")
         known = {
@@ -248,7 +248,7 @@ class GroupKernel:
         if along:
             lines += self._function(
                 "RF_FN void finish_row(long row, const float* results)",
-                [*statements, *(f"{self._member(n)}[row] = {texts[n]};" for n in rows)],
+                [*statements, *(f"{self.member(n)}[row] = {texts[n]};" for n in rows)],
             )
         lines += [f"using ColumnMonoids = {self._monoids(down)};"]
         if down:
@@ -257,7 +257,7 @@ class GroupKernel:
             state = "MomentsState" if r.monoid == "Moments" else f"{r.monoid}::State"
             result = "s" if r.monoid == "Moments" else "s.get()"
             puts = [
-                f"{self._member(n)}[col] = "
+                f"{self.member(n)}[col] = "
                 f"{result_text(n, r.monoid, result, 'static_cast<float>(count)')};"
                 for n in r.nodes
                 if n in group.outputs
@@ -273,7 +273,7 @@ class GroupKernel:
         found = [("float*", o.member) for o in self.body.pointers()]
         found += [("float", o.member) for o in self.body.numbers()]
         found += [("long", n) for n in self.body.named_sizes()]
-        found += [("float*", self._member(o)) for o in self.group.outputs]
+        found += [("float*", self.member(o)) for o in self.group.outputs]
         return found + [("long", n) for n, _ in self.sizes()]
 
     def sizes(self) -> list[tuple[str, Dim]]:
@@ -293,7 +293,7 @@ class GroupKernel:
     def members(self) -> list[str]:
         """What the entry fills the functor with, in order."""
         members = [o.member for o in (*self.body.pointers(), *self.body.numbers())]
-        members += self.body.named_sizes() + [self._member(o) for o in self.group.outputs]
+        members += self.body.named_sizes() + [self.member(o) for o in self.group.outputs]
         members.append("width")
         if self.group.template is Template.COLUMNS:
             members.append("count")

@@ -75,7 +75,7 @@ def emit(emission: Emission, target: Target) -> str:
         launches = {g.name: target.launch(g, prefix + g.name) for g in mode.plan.groups}
         groups += [(prefix + g.name, g) for g in mode.plan.groups]
         texts[mode.name] = ForwardWriter(
-            mode.captured, mode.plan, launches, target.prologue, mode.name
+            mode.captured, mode.plan, launches, target.prologue
         ).write()
     context = {
         "version": __version__,

@@ -26,8 +26,11 @@ class Target(Protocol):
         """How emitted Python calls the kernel `name` of a group."""
         ...
 
-    def prologue(self, first: str, mode: str) -> list[str]:
-        """Statements that begin a mode's fast forward; `first` is the text of a tensor argument."""
+    def prologue(self, first: str, prepared: bool) -> list[str]:
+        """Statements that begin a fast forward; `first` is the text of a tensor argument.
+
+        prepared: whether there are folded parameters, whose cache is then called `rf_cache`.
+        """
         ...
 
     def guards(self, names: Sequence[str]) -> list[str]:

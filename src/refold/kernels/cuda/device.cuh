@@ -67,11 +67,6 @@ Error allow_shared(Kernel* kernel, size_t bytes, const Device& device, std::atom
   return nullptr;
 }
 
-// Bytes that a kernel works in beside its operands and results.
-struct Needs {
-  size_t parts = 0, turns = 0;
-};
-
 enum class Start {
   after,        // once the kernel before has ended
   overlapping,  // its prologue may run beside the end of the kernel before (it waits before it reads)

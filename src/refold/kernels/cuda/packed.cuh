@@ -1,4 +1,4 @@
-// Call: what the entries of an emitted module say to start a product, and how errors reach Python.
+// Packed: operands of a product as the entries of an emitted module take them.
 //
 // Layout: a packed operand is one block of memory: the matrix as the tensor cores read it (split.cuh),
 // then, aligned by 256, what undoes the scaling of each row.
@@ -6,23 +6,6 @@
 #include "launch.cuh"
 
 namespace rf {
-
-// Makes a device the current one while it lives. Failing to is seen by the launch that follows.
-class OnDevice {
- public:
-  explicit OnDevice(int ordinal) {
-    if (cudaGetDevice(&before_) == cudaSuccess && before_ != ordinal) moved_ = cudaSetDevice(ordinal) == cudaSuccess;
-  }
-  ~OnDevice() {
-    if (moved_) cudaSetDevice(before_);
-  }
-  OnDevice(const OnDevice&) = delete;
-  OnDevice& operator=(const OnDevice&) = delete;
-
- private:
-  int before_ = 0;
-  bool moved_ = false;
-};
 
 inline size_t whole_lines(size_t bytes) { return (bytes + 255) / 256 * 256; }
 
