@@ -124,4 +124,21 @@ Error launch(void (*kernel)(Takes...), unsigned blocks, unsigned threads, size_t
   return checked(cudaLaunchKernelEx(&config, kernel, static_cast<Takes>(arguments)...), doing);
 }
 
+// Makes a device the current one while it lives. Failing to is seen by the launch that follows.
+class OnDevice {
+ public:
+  explicit OnDevice(int ordinal) {
+    if (cudaGetDevice(&before_) == cudaSuccess && before_ != ordinal) moved_ = cudaSetDevice(ordinal) == cudaSuccess;
+  }
+  ~OnDevice() {
+    if (moved_) cudaSetDevice(before_);
+  }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+
+ private:
+  int before_ = 0;
+  bool moved_ = false;
+};
+
 }  // namespace rf
