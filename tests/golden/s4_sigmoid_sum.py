@@ -125,8 +125,11 @@ def _refold_build():
         return load_inline(
             name="refold_cpu_HASH",
             cpp_sources=[_REFOLD_CPP],
-            # -fopenmp only compiles: at load time the threads are those of PyTorch's own runtime
-            extra_cflags=["-O3", "-std=c++20", "-fopenmp", "-fno-math-errno", *flags],
+            # -fopenmp only compiles: at load time the threads are those of PyTorch's own runtime;
+            # hidden: two modules may have functions of one name, the loader would take one for both
+            extra_cflags=[
+                "-O3", "-std=c++20", "-fopenmp", "-fno-math-errno", "-fvisibility=hidden", *flags
+            ],
             no_implicit_headers=True,
             with_cuda=False,
         ), None

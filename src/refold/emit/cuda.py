@@ -51,7 +51,8 @@ ARCHITECTURES = {
         "-gencode=arch=compute_80,code=compute_80",
     ),
 }
-FLAGS = ("-std=c++17", "-O3", "-split-compile=0")
+# hidden: two modules may have functions of one name, and the loader would take one for both
+FLAGS = ("-std=c++17", "-O3", "-split-compile=0", "-Xcompiler=-fvisibility=hidden")
 
 
 class CudaTarget:
