@@ -25,7 +25,8 @@ def optimize(
     """A module that computes the same function as `module` and shares its parameters.
 
     inputs: an example of forward's arguments; sizes that forward lets vary may vary later.
-    target: "cpu", "cuda:sm_90" or "cuda:sm_80" (default: where the parameters are). strict: no rule that assumes finite values.
+    target: "cpu", "cuda:sm_90" or "cuda:sm_80" (default: where the parameters are).
+    strict: no rule that assumes finite values.
     measure: time both and keep the original forward in a mode that is not faster.
 
     The answer is an instance of a subclass of `type(module)`, with the same parameters, buffers

@@ -361,7 +361,7 @@ class ModelNew(Model):
         try:
             if type(x) is not torch.Tensor or x.layout is not torch.strided:
                 return "x is not a plain dense tensor"
-            if x.dtype is not torch.float32 or x.device.type != 'cpu':
+            if x.dtype is not torch.float32 or not x.is_cpu:
                 return f"x is {x.dtype} on {x.device}, not torch.float32 on cpu"
             if x.dim() != 2 or x.shape[1] != 96:
                 return f"x has the shape {tuple(x.shape)}, not [n, 96]"
@@ -431,7 +431,7 @@ class ModelNew(Model):
         folded0, folded1 = rf_cache.values
         n0 = x.shape[0]
         x = x.contiguous()
-        mul1 = torch.empty((n0, 1), dtype=torch.float32, device=x.device)
+        mul1 = x.new_empty(n0, 1)
         _refold_kernels.matmul0(x.data_ptr(), folded0.data_ptr(), folded1.data_ptr(), mul1.data_ptr(), n0, 8, 96)
         reshape1 = mul1.reshape((n0,))
         return reshape1

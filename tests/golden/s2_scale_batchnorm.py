@@ -584,7 +584,7 @@ class ModelNew(Model):
         try:
             if type(x) is not torch.Tensor or x.layout is not torch.strided:
                 return "x is not a plain dense tensor"
-            if x.dtype is not torch.float32 or x.device.type != 'cpu':
+            if x.dtype is not torch.float32 or not x.is_cpu:
                 return f"x is {x.dtype} on {x.device}, not torch.float32 on cpu"
             if x.dim() != 2 or x.shape[1] != 96:
                 return f"x has the shape {tuple(x.shape)}, not [n, 96]"
@@ -667,16 +667,16 @@ class ModelNew(Model):
         bn_running_mean = self.bn.running_mean
         bn_running_var = self.bn.running_var
         bn_num_batches_tracked = self.bn.num_batches_tracked
-        product1 = torch.empty((n0, 128), dtype=torch.float32, device=x.device)
-        mean1 = torch.empty((128,), dtype=torch.float32, device=x.device)
-        var1 = torch.empty((128,), dtype=torch.float32, device=x.device)
-        var2 = torch.empty((128,), dtype=torch.float32, device=x.device)
+        product1 = x.new_empty(n0, 128)
+        mean1 = x.new_empty(128)
+        var1 = x.new_empty(128)
+        var2 = x.new_empty(128)
         _refold_kernels.train_matmul0(x.data_ptr(), gemm_weight.data_ptr(), product1.data_ptr(), mean1.data_ptr(), var1.data_ptr(), var2.data_ptr(), n0, 128, 96)
-        mul1 = torch.empty((128,), dtype=torch.float32, device=x.device)
-        add1 = torch.empty((128,), dtype=torch.float32, device=x.device)
-        add2 = torch.empty((128,), dtype=torch.float32, device=x.device)
+        mul1 = x.new_empty(128)
+        add1 = x.new_empty(128)
+        add2 = x.new_empty(128)
         _refold_kernels.train_rows1(var1.data_ptr(), folded0.data_ptr(), scale.data_ptr(), bn_weight.data_ptr(), bn_running_mean.data_ptr(), mean1.data_ptr(), gemm_bias.data_ptr(), bn_running_var.data_ptr(), var2.data_ptr(), mul1.data_ptr(), add1.data_ptr(), add2.data_ptr(), 1, 128)
-        add3 = torch.empty((n0, 128), dtype=torch.float32, device=x.device)
+        add3 = x.new_empty(n0, 128)
         _refold_kernels.train_rows2(product1.data_ptr(), mean1.data_ptr(), mul1.data_ptr(), bn_bias.data_ptr(), add3.data_ptr(), n0, 128)
         add4 = (bn_num_batches_tracked + 1)
         self.bn.running_mean.copy_(add1)
@@ -691,7 +691,7 @@ class ModelNew(Model):
         try:
             if type(x) is not torch.Tensor or x.layout is not torch.strided:
                 return "x is not a plain dense tensor"
-            if x.dtype is not torch.float32 or x.device.type != 'cpu':
+            if x.dtype is not torch.float32 or not x.is_cpu:
                 return f"x is {x.dtype} on {x.device}, not torch.float32 on cpu"
             if x.dim() != 2 or x.shape[1] != 96:
                 return f"x has the shape {tuple(x.shape)}, not [n, 96]"
@@ -767,6 +767,6 @@ class ModelNew(Model):
         folded0, folded1, gemm_weight = rf_cache.values
         n0 = x.shape[0]
         x = x.contiguous()
-        add1 = torch.empty((n0, 128), dtype=torch.float32, device=x.device)
+        add1 = x.new_empty(n0, 128)
         _refold_kernels.eval_matmul0(x.data_ptr(), gemm_weight.data_ptr(), folded0.data_ptr(), folded1.data_ptr(), add1.data_ptr(), n0, 128, 96)
         return add1

@@ -314,7 +314,7 @@ class ModelNew(Model):
         try:
             if type(x) is not torch.Tensor or x.layout is not torch.strided:
                 return "x is not a plain dense tensor"
-            if x.dtype is not torch.float32 or x.device.type != 'cpu':
+            if x.dtype is not torch.float32 or not x.is_cpu:
                 return f"x is {x.dtype} on {x.device}, not torch.float32 on cpu"
             if x.dim() != 2 or x.shape[1] != 96:
                 return f"x has the shape {tuple(x.shape)}, not [n, 96]"
@@ -384,6 +384,6 @@ class ModelNew(Model):
         linear_weight, linear_bias = rf_cache.values
         n0 = x.shape[0]
         x = x.contiguous()
-        sum1 = torch.empty((n0, 1), dtype=torch.float32, device=x.device)
+        sum1 = x.new_empty(n0, 1)
         _refold_kernels.matmul0(x.data_ptr(), linear_weight.data_ptr(), linear_bias.data_ptr(), sum1.data_ptr(), n0, 128, 96)
         return sum1
