@@ -140,7 +140,7 @@ RF_FN void merge_teams(Parts& parts, int lane, int team, int slice, int lanes, i
 }
 
 template <class V, class Body>
-__global__ void __launch_bounds__(kColumnThreads)
+__global__ void __launch_bounds__(kColumnThreads, 1)
     columns_kernel(const __grid_constant__ Body body, long outer, long count, long width, ColumnsCut cut,
                    float* workspace, unsigned* turns) {
   using Monoids = typename Body::Monoids;

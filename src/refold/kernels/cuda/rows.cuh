@@ -56,7 +56,7 @@ template <class Body> RF_FN void finish_row(const Body& body, const typename Bod
 
 // --- pointwise -----------------------------------------------------------------------------------
 template <class V, bool kDown, class Body>
-__global__ void __launch_bounds__(kRowThreads)
+__global__ void __launch_bounds__(kRowThreads, 1)
     pointwise(const __grid_constant__ Body body, long rows, long width, long tiles) {
   constexpr int kUnits = kBatch<V>;
   const typename Body::Row r{};
@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(kRowThreads)
 
 // --- by lanes ------------------------------------------------------------------------------------
 template <class V, class Body>
-__global__ void __launch_bounds__(kRowThreads)
+__global__ void __launch_bounds__(kRowThreads, 1)
     rows_by_lanes(const __grid_constant__ Body body, long rows, int units, int lanes) {
   constexpr int kRows = kRowsOfLanes;
   const int lane = threadIdx.x & (lanes - 1), groups = kRowThreads / lanes;
@@ -190,7 +190,7 @@ RF_FN void store_units(const Body& body, const typename Body::Row& r, long row, 
 }
 
 template <class V, class Body>
-__global__ void __launch_bounds__(kMostTeam)
+__global__ void __launch_bounds__(kMostTeam, 1)
     rows_by_team(const __grid_constant__ Body body, long rows, int units, int threads) {
   __shared__ float shared[2][kMostTeam / 32][2];  // two passes, warps, words
   const int team = threadIdx.x / threads, thread = threadIdx.x & (threads - 1);
@@ -213,7 +213,7 @@ __global__ void __launch_bounds__(kMostTeam)
 
 // --- by pass -------------------------------------------------------------------------------------
 template <class V, class Body>
-__global__ void __launch_bounds__(kRowThreads)
+__global__ void __launch_bounds__(kRowThreads, 1)
     rows_by_pass(const __grid_constant__ Body body, long width, long chunks, int pass, typename Body::Row* known,
                  float* parts, unsigned* turns) {
   using Monoids = typename Body::Monoids;
