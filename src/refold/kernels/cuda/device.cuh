@@ -70,23 +70,26 @@ Error allow_shared(Kernel* kernel, size_t bytes, const Device& device, std::atom
 enum class Start {
   after,        // once the kernel before has ended
   overlapping,  // its prologue may run beside the end of the kernel before (it waits before it reads)
-  cooperative,  // with all blocks resident at once
+  cooperative,  // overlapping, and with all blocks resident at once
 };
 
 template <class... Takes, class... Gives>
 Error launch(void (*kernel)(Takes...), unsigned blocks, unsigned threads, size_t shared, cudaStream_t stream,
              Start start, const char* doing, const Gives&... arguments) {
-  cudaLaunchAttribute attribute{};
+  Device device;
+  RF_TRY(current_device(device));
+  cudaLaunchAttribute attributes[2] = {};
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(blocks), config.blockDim = dim3(threads);
   config.dynamicSmemBytes = shared, config.stream = stream;
-  config.attrs = &attribute, config.numAttrs = start == Start::after ? 0 : 1;
+  config.attrs = attributes;
   if (start == Start::cooperative) {
-    attribute.id = cudaLaunchAttributeCooperative;
-    attribute.val.cooperative = 1;
-  } else {
-    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute.val.programmaticStreamSerializationAllowed = 1;
+    attributes[config.numAttrs].id = cudaLaunchAttributeCooperative;
+    attributes[config.numAttrs++].val.cooperative = 1;
+  }
+  if (start != Start::after && device.major >= 9) {  // older devices know no overlap
+    attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
   }
   return checked(cudaLaunchKernelEx(&config, kernel, static_cast<Takes>(arguments)...), doing);
 }
