@@ -5,8 +5,8 @@
 Every time is that of one call among many in a CUDA graph. Warm: always the same tensors. Cold: as
 many sets of tensors by turns as hold eight times the second-level cache. GB/s count every operand
 read once and every output written once; `of copy` is that over the rate of a large device-to-device
-copy in the same run, cold. Errors are relative norms against the op table in float64. `--write` adds
-rows to bench/results/h200_rows.csv.
+copy in the same run, cold. Errors are relative norms against the op table in float64. `--write`
+adds rows to bench/results/h200_rows.csv.
 """
 
 from __future__ import annotations

@@ -6,38 +6,52 @@ with its part of K, where there are too few tiles for the device's processors.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 PROCESSORS = 132  # of an H200; a default only has to be near
+FEW_ROWS = 16  # at most so many rows: a product is one reading of the weights
 _LEAST_DEPTH = 512  # of K for each part: below it the merging costs more than it spreads
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """One way to cut a product. text: the C++ type that the kernels are instantiated with."""
+    """One way to cut a product.
+
+    plain: by CUDA cores in fp32, without packed operands. tall: tiles of 256 x 128, not 128 x 256
+    (the generic kernels have one size, 128 x 128). splits: blocks that share a tile.
+    """
 
     architecture: str
-    tall: bool
-    splits: int
+    tall: bool = True
+    splits: int = 1
+    plain: bool = False
 
     def text(self, mode: str) -> str:
-        tall = "true" if self.tall else "false"
-        return f"rf::Schedule<rf::{mode}, {tall}, {self.splits}>"
+        """The C++ type that the kernels are instantiated with."""
+        if self.plain:
+            return "rf::Plain"
+        if self.architecture == "sm_80":
+            return f"rf::Generic<rf::{mode}, {self.splits}>"
+        return f"rf::Schedule<rf::{mode}, {str(self.tall).lower()}, {self.splits}>"
 
     @property
     def tile(self) -> tuple[int, int]:
+        if self.architecture == "sm_80":
+            return 128, 128
         return (256, 128) if self.tall else (128, 256)
 
 
 def schedules(architecture: str) -> list[Schedule]:
-    """Every way, for a tuner to time."""
-    return [
-        Schedule(architecture, tall, splits) for tall in (True, False) for splits in (1, 2, 4, 8)
-    ]
+    """Every way that uses tensor cores, for a tuner to time."""
+    shapes = itertools.product((True, False) if architecture == "sm_90" else (True,), (1, 2, 4, 8))
+    return [Schedule(architecture, tall, splits) for tall, splits in shapes]
 
 
 def default_schedule(architecture: str, rows: int, cols: int, depth: int) -> Schedule:
     """The way that should take least time: waves of tiles, each as deep as its part of K."""
+    if _is_small(rows, cols, depth):
+        return Schedule(architecture, plain=True)
 
     def rounds(s: Schedule) -> tuple[float, int]:
         high, wide = s.tile
@@ -49,3 +63,15 @@ def default_schedule(architecture: str, rows: int, cols: int, depth: int) -> Sch
         return (cost if deep_enough else float("inf"), s.splits)
 
     return min(schedules(architecture), key=rounds)
+
+
+def _is_small(rows: int, cols: int, depth: int) -> bool:
+    """Whether CUDA cores are done before operands would be packed.
+
+    A processor takes 38 ns for each of K on a tile of 128 x 64; packing is a launch and a pass over
+    x, 5 us at least. A side of a few rows leaves the tensor cores' tiles empty.
+    """
+    if min(rows, cols) <= FEW_ROWS or depth < 32:
+        return True
+    waves = -(-(-(-rows // 128) * -(-cols // 64)) // PROCESSORS)
+    return waves * depth * 38e-9 < 5e-6

@@ -92,11 +92,11 @@ _REFOLD_CPP = r"""
 
 // <cpu/monoid.h>
 
-// <cpu/rows.h>
-
 // <cpu/columns.h>
 
 // <cpu/gemm.h>
+
+// <cpu/rows.h>
 
 // <cpu/matmul.h>
 

@@ -1,6 +1,8 @@
 // Bodies as an emitter writes them, one for each kind of sink, with the C entries that tests call.
 #pragma once
-#include "launch.cuh"
+#include <type_traits>
+
+#include "operand.cuh"
 
 struct Call {
   const void *a, *b;  // operands as the tensor cores read them
@@ -24,7 +26,7 @@ namespace rf {
   static constexpr bool kStores = false; \
   template <class C> RF_FN void store(long, C, Vec) const {}
 
-struct Plain {
+struct Copy {
   Call c;
   long width;
   template <class V, class C> RF_FN V value(V acc, long row, C col) const { return acc; }
@@ -154,7 +156,10 @@ struct SigmoidSum {  // linear, sigmoid, sum
 template <class S, class Body> Error run(const Call& c) {
   using Mode = typename S::Mode;
   Side a{c.a, c.rows, c.lda}, b{c.b, c.cols, c.ldb};
-  if constexpr (Mode::kScaled) {
+  if constexpr (std::is_void_v<Mode>) {
+    a = plain_side(c.a_plain, c.rows, c.lda);
+    b = plain_side(c.b_plain, c.cols, c.ldb);
+  } else if constexpr (Mode::kScaled) {
     a = split_side<Mode>(c.a, c.a_unscale, c.a_plain, c.rows, c.depth, c.lda);
     b = split_side<Mode>(c.b, c.b_unscale, c.b_plain, c.cols, c.depth, c.ldb);
   }
@@ -163,12 +168,10 @@ template <class S, class Body> Error run(const Call& c) {
 
 }  // namespace rf
 
-// name(call) runs a product; name_sizes(rows, cols, sizes) gives the bytes of its parts and turns.
-#define RF_ENTRY(name, Body, ...)                                                            \
-  extern "C" rf::Error name(const Call* call) {                                              \
-    return rf::run<rf::Schedule<__VA_ARGS__>, rf::Body>(*call);                              \
-  }                                                                                          \
-  extern "C" rf::Error name##_sizes(long rows, long cols, size_t* sizes) {                   \
-    return rf::workspace_bytes<rf::Schedule<__VA_ARGS__>, rf::Body>(rows, cols, sizes[0],    \
-                                                                    sizes[1]);               \
+// name(call) runs a product by a schedule; name_sizes(rows, cols, sizes) gives the bytes of its parts and
+// turns.
+#define RF_ENTRY(name, Body, ...)                                                                \
+  extern "C" rf::Error name(const Call* call) { return rf::run<__VA_ARGS__, rf::Body>(*call); } \
+  extern "C" rf::Error name##_sizes(long rows, long cols, size_t* sizes) {                      \
+    return rf::workspace_bytes<__VA_ARGS__, rf::Body>(rows, cols, sizes[0], sizes[1]);          \
   }

@@ -21,7 +21,7 @@ import torch
 
 HERE = Path(__file__).parent
 KERNELS = HERE.parents[1] / "src" / "refold" / "kernels" / "cuda"
-SOURCES = ("plain.cu", "sinks.cu", "systems.cu")
+SOURCES = ("plain.cu", "sinks.cu", "systems.cu", "generic.cu", "simt.cu")
 FLAGS = (
     "-std=c++17",
     "-O3",
@@ -100,13 +100,14 @@ def _address(t: torch.Tensor | None) -> int | None:
 class Split:
     """A matrix [rows, depth] as the tensor cores read it.
 
-    mode: "ieee" or "tf32" split fp32; "half" or "bfloat" take a 16-bit matrix as it is.
+    mode: "ieee" or "tf32" split fp32; "half" or "bfloat" take a 16-bit matrix as it is, "simt" an
+    fp32 one.
     """
 
     def __init__(self, x: torch.Tensor, mode: str) -> None:
         self.rows, self.depth = x.shape
         self.mode, self.plain, self.pitch = mode, x, x.stride(0)
-        if mode in ("half", "bfloat"):
+        if mode in ("half", "bfloat", "simt"):
             self.data, self.unscale = x, None
             return
         padded = (self.depth + 31) // 32 * 32

@@ -11,15 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from refold.emit.forward import Launch, Scope
-from refold.emit.kernel import GroupKernel, digest, header, module_text
+from refold.emit.kernel import GroupKernel, digest, header, included, module_text
 from refold.emit.template import render
 from refold.plan import Group, Template
 
-HEADERS = ("lanes.h", "monoid.h", "rows.h", "columns.h", "gemm.h", "matmul.h")
-_NEEDS = {
-    Template.ROWS: ("lanes.h", "monoid.h", "rows.h"),
-    Template.COLUMNS: ("lanes.h", "monoid.h", "columns.h"),
-    Template.MATMUL: HEADERS,
+_HEADERS = {
+    Template.ROWS: "rows.h",
+    Template.COLUMNS: "columns.h",
+    Template.MATMUL: "matmul.h",
 }
 
 
@@ -34,10 +33,10 @@ class CpuTarget:
         return Launch(group, kernel.call)
 
     def source(self, groups: Sequence[tuple[str, Group]]) -> str:
-        needed = {h for _, g in groups for h in _NEEDS[g.template]}
+        needed = included("cpu", [_HEADERS[g.template] for _, g in groups])
         kernels = [CpuKernel(g, name) for name, g in groups]
         parts = ["#define PY_SSIZE_T_CLEAN", header("call.h")]
-        parts += [header(f"cpu/{h}") for h in HEADERS if h in needed]
+        parts += [header(f"cpu/{h}") for h in needed]
         parts += ["namespace rf {\n", *(k.struct() for k in kernels), "}  // namespace rf\n"]
         parts += [k.entry() for k in kernels]
         parts.append(module_text(k.name for k in kernels))

@@ -16,34 +16,17 @@ import subprocess
 import sysconfig
 import tempfile
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 
 from refold.emit.forward import Launch, Scope
-from refold.emit.kernel import GroupKernel, digest, header, module_text
+from refold.emit.kernel import GroupKernel, digest, header, included, module_text
 from refold.emit.template import render
-from refold.ir import hint
+from refold.ir import Sym, hint
 from refold.plan import Group, Template
-from refold.schedule import Schedule, default_schedule
+from refold.schedule import FEW_ROWS, Schedule, default_schedule
 
-_FIRST = ("functor.cuh", "math.cuh", "monoid.cuh", "device.cuh")
-HEADERS = (
-    *_FIRST,
-    "lanes.cuh",
-    "block.cuh",
-    "rows.cuh",
-    "columns.cuh",
-    "epilogue.cuh",
-    "ptx.cuh",
-    "split.cuh",
-    "matmul_sm90.cuh",
-    "launch.cuh",
-    "packed.cuh",
-)
-_NEEDS = {
-    Template.ROWS: {*_FIRST, "lanes.cuh", "block.cuh", "ptx.cuh", "rows.cuh"},
-    Template.COLUMNS: {*_FIRST, "lanes.cuh", "block.cuh", "ptx.cuh", "columns.cuh"},
-    Template.MATMUL: {*HEADERS} - {"lanes.cuh", "block.cuh", "rows.cuh", "columns.cuh"},
-}
+_PRODUCTS = {"sm_90": "launch.cuh", "sm_80": "launch_sm80.cuh"}
 ARCHITECTURES = {
     "sm_90": ("-gencode=arch=compute_90a,code=sm_90a",),
     "sm_80": (
@@ -76,8 +59,7 @@ class CudaTarget:
 
     def launch(self, group: Group, name: str) -> Launch:
         kernel = CudaKernel(group, name, self)
-        packs = group.product.inputs if group.template is Template.MATMUL else ()
-        return Launch(group, kernel.call, packs)
+        return Launch(group, kernel.call, group.product.inputs if kernel.packs else ())
 
     def prologue(self, first: str, prepared: bool) -> list[str]:
         lines = [f"rf_device = {first}.get_device()", "rf_stream = _refold_stream(rf_device)"]
@@ -112,15 +94,15 @@ class CudaTarget:
 
     def cuda_text(self, groups: Sequence[tuple[str, Group]]) -> str:
         """The extension's one source."""
-        needed = {h for _, g in groups for h in _NEEDS[g.template]}
         kernels = [CudaKernel(g, name, self) for name, g in groups]
+        needed = included("cuda", [h for k in kernels for h in k.headers()])
         parts = ["#define PY_SSIZE_T_CLEAN", header("call.h")]
-        parts += [header(f"cuda/{h}") for h in HEADERS if h in needed]
+        parts += [header(f"cuda/{h}") for h in needed]
         parts += ["namespace rf {\n", *(k.struct() for k in kernels), "}  // namespace rf\n"]
         names = []
         if kernels:
             parts.append(_RESULT)
-        if any(g.template is Template.MATMUL for _, g in groups):
+        if any(k.packs for k in kernels):
             parts.append(_PACK.replace("@MODE@", self.mode))
             names += ["packed_bytes", "pack"]
         for k in kernels:
@@ -137,28 +119,60 @@ class CudaKernel(GroupKernel):
         super().__init__(group, name)
         self.target = target
 
+    def headers(self) -> list[str]:
+        """The headers that the kernel is instantiated from."""
+        if self.group.template is Template.ROWS:
+            return ["rows.cuh"]
+        if self.group.template is Template.COLUMNS:
+            return ["columns.cuh"]
+        tensor = ["packed.cuh", _PRODUCTS[self.target.architecture]] if self.packs else []
+        return [*tensor, *(["packed.cuh", "launch_plain.cuh"] if self.sometimes_plain else [])]
+
+    # --- products ---------------------------------------------------------------------------------
+    @cached_property
     def schedule(self) -> Schedule:
         """How the product is cut, for the sizes that the model was captured with."""
         rows, cols, depth = (hint(d) for _, d in self.sizes())
         return default_schedule(self.target.architecture, rows, cols, depth)
 
-    def _sizes_text(self) -> str:
-        return ", ".join(name for name, _ in self.sizes() if name != "depth")
+    @property
+    def packs(self) -> bool:
+        """Whether the kernel reads packed operands: a product on tensor cores does."""
+        return self.group.template is Template.MATMUL and not self.schedule.plain
 
-    def _template(self) -> str:
-        body = f"rf::{self.struct_name()}"
-        if self.group.template is Template.MATMUL:
-            return f"<{self.schedule().text(self.target.mode)}, {body}>"
-        return f"<{body}>"
+    @property
+    def sometimes_plain(self) -> bool:
+        """Whether some sizes take the plain product: few rows do, where their number may vary."""
+        if self.group.template is not Template.MATMUL:
+            return False
+        return self.schedule.plain or isinstance(self.group.rows, Sym)
+
+    def _schedules(self) -> list[tuple[str, str]]:
+        """(C++ condition, schedule) of each kernel that sizes may choose; the last one holds."""
+        found = []
+        if self.sometimes_plain:
+            found.append((f"rows <= {FEW_ROWS}" if self.packs else "true", "rf::Plain"))
+        if self.packs:
+            found.append(("true", self.schedule.text(self.target.mode)))
+        return found
+
+    def _choose(self, text: str) -> str:
+        """C++: `text` with the schedule of the sizes at hand in the place of @."""
+        if self.group.template is not Template.MATMUL:
+            return text
+        *some, (_, last) = self._schedules()
+        words = [f"{condition} ? {text.replace('@', s)} : " for condition, s in some]
+        return "".join(words) + text.replace("@", last)
 
     def needs(self) -> str:
         """The C function that says how much memory the kernel works in."""
         function = {
-            Template.MATMUL: "matmul_needs",
-            Template.ROWS: "rows_needs",
-            Template.COLUMNS: "columns_needs",
-        }[self.group.template]
+            Template.MATMUL: "matmul_needs<@, {}>",
+            Template.ROWS: "rows_needs<{}>",
+            Template.COLUMNS: "columns_needs<{}>",
+        }[self.group.template].format(f"rf::{self.struct_name()}")
         sizes = [name for name, _ in self.sizes() if name != "depth"]
+        call = f"rf::{function}({', '.join(sizes)}, needs)"
         lines = [
             f"static PyObject* {self.name}_needs(PyObject*, PyObject* const* args, Py_ssize_t n) {{"
         ]
@@ -168,8 +182,7 @@ class CudaKernel(GroupKernel):
             f"  const rf::OnDevice here(static_cast<int>(rf_size(args[{len(sizes)}])));",
             "  if (PyErr_Occurred()) return nullptr;",
             "  rf::Needs needs;",
-            "  const rf::Error error =",
-            f"      rf::{function}{self._template()}({', '.join(sizes)}, needs);",
+            f"  const rf::Error error = {self._choose(call)};",
             "  if (error) return rf_result(error);",
             '  return Py_BuildValue("nn", Py_ssize_t(needs.parts), Py_ssize_t(needs.turns));',
             "}",
@@ -179,31 +192,34 @@ class CudaKernel(GroupKernel):
 
     def entry(self) -> str:
         arguments = self.arguments()
+        sides = ("a", "a_packed", "w", "w_packed") if self.packs else ("a", "w")
         if self.group.template is Template.MATMUL:
-            sides = [("float*", n) for n in ("a", "a_packed", "w", "w_packed")]
-            arguments = [*sides, *arguments]
+            arguments = [*(("float*", n) for n in sides), *arguments]
         arguments += [("float*", "parts"), ("float*", "turns"), ("long", "stream")]
         arguments.append(("long", "device"))
-        mode = f"rf::{self.target.mode}"
+        lines = []
         if self.group.template is Template.MATMUL:
-            schedule = self.schedule().text(self.target.mode)
-            run = (
-                f"matmul<{schedule}>(body, rf::packed_side<{mode}>(a_packed, a, rows, depth),"
-                f" rf::packed_side<{mode}>(w_packed, w, width, depth), depth, work, on)"
-            )
+            mode = f"rf::{self.target.mode}"
+            for side, count in (("a", "rows"), ("w", "width")):
+                made = f"rf::plain_side({side}, {count}, depth)"
+                if self.packs:
+                    made = f"rf::packed_side<{mode}>({side}_packed, {side}, {count}, depth)"
+                lines.append(f"  const rf::Side {side}_side = {made};")
+            run = self._choose("rf::matmul<@>(body, a_side, w_side, depth, work, on)")
         elif self.group.template is Template.ROWS:
-            run = f"rows(body, rows, width, {self._aligned()}, work, on)"
+            run = f"rf::rows(body, rows, width, {self._aligned()}, work, on)"
         else:
-            run = f"columns(body, outer, count, width, {self._aligned()}, work, on)"
+            run = f"rf::columns(body, outer, count, width, {self._aligned()}, work, on)"
         return self.entry_text(
             arguments,
             [
+                *lines,
                 "  const rf::Workspace work{parts, reinterpret_cast<unsigned*>(turns)};",
                 "  const auto on = reinterpret_cast<cudaStream_t>(stream);",
                 "  rf::Error error;",
                 "  Py_BEGIN_ALLOW_THREADS",
                 "  const rf::OnDevice here(static_cast<int>(device));",
-                f"  error = rf::{run};",
+                f"  error = {run};",
                 "  Py_END_ALLOW_THREADS",
                 "  return rf_result(error);",
             ],
@@ -221,7 +237,8 @@ class CudaKernel(GroupKernel):
         if self.group.template is Template.MATMUL:
             sides = []
             for i in self.group.product.inputs:
-                sides += [f"{scope.operands[i]}.data_ptr()", f"{scope.packed[i]}.data_ptr()"]
+                sides.append(f"{scope.operands[i]}.data_ptr()")
+                sides += [f"{scope.packed[i]}.data_ptr()"] if self.packs else []
             parts = [*sides, *parts]
         sizes = [
             text
@@ -242,7 +259,7 @@ class CudaKernel(GroupKernel):
     def _works_in_memory(self) -> bool:
         """Whether some size makes the kernel work in memory beside its operands and results."""
         if self.group.template is Template.MATMUL:
-            return bool(self.reductions) or self.schedule().splits > 1
+            return bool(self.reductions) or self.schedule.splits > 1
         return bool(self.reductions)
 
 

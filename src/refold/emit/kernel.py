@@ -25,6 +25,26 @@ def header(name: str) -> str:
     return re.sub(r'(?m)^(#pragma once|#include "[^"]*")\n', "", text)
 
 
+@cache
+def _includes(name: str) -> tuple[str, ...]:
+    text = resources.files("refold.kernels").joinpath(name).read_text()
+    return tuple(re.findall(r'(?m)^#include "([^"]*)"', text))
+
+
+def included(folder: str, names: Iterable[str]) -> list[str]:
+    """The headers `names` of a folder and all that they include, each after what it includes."""
+    found: dict[str, None] = {}
+
+    def visit(name: str) -> None:
+        for inner in _includes(f"{folder}/{name}"):
+            visit(inner)
+        found.setdefault(name)
+
+    for name in names:
+        visit(name)
+    return list(found)
+
+
 def digest(text: str) -> str:
     """Names an extension by its text, so that PyTorch's cache of extensions never mixes two up."""
     return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -29,7 +29,7 @@ struct ColumnsCut {
   int lanes, teams, slices;  // powers of two; their product is kColumnThreads
   ColumnsCut(long outer, long count, long width, int of_unit) : units(width / of_unit) {
     const long least = 32 / of_unit;  // 128 bytes of a row
-    const long row = power_of_two(units), needed = power_of_two(blocks_of(count, kRowsAtOnce));
+    const long row = covering_power_of_two(units), needed = covering_power_of_two(blocks_of(count, kRowsAtOnce));
     const long narrow = row < least ? row : least;
     teams = int(needed < kColumnThreads / narrow ? needed : kColumnThreads / narrow);
     lanes = int(row < kColumnThreads / teams ? row : kColumnThreads / teams);

@@ -80,7 +80,7 @@ struct Needs {
 };
 
 inline long blocks_of(long n, long block) { return (n + block - 1) / block; }
-inline long power_of_two(long least) {
+inline long covering_power_of_two(long least) {
   long p = 1;
   while (p < least) p *= 2;
   return p;
@@ -94,7 +94,7 @@ template <class... Pointers> bool aligned(const Pointers*... pointers) {
 enum class Start {
   after,        // once the kernel before has ended
   overlapping,  // its prologue may run beside the end of the kernel before (it waits before it reads)
-  cooperative,  // with all blocks resident at once
+  cooperative,  // overlapping, and with all blocks resident at once
 };
 
 // Kernels that call begin_kernel() first start like this.
@@ -109,17 +109,20 @@ inline Error grid_of(long blocks, unsigned& grid) {
 template <class... Takes, class... Gives>
 Error launch(void (*kernel)(Takes...), unsigned blocks, unsigned threads, size_t shared, cudaStream_t stream,
              Start start, const char* doing, const Gives&... arguments) {
-  cudaLaunchAttribute attribute{};
+  Device device;
+  RF_TRY(current_device(device));
+  cudaLaunchAttribute attributes[2] = {};
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(blocks), config.blockDim = dim3(threads);
   config.dynamicSmemBytes = shared, config.stream = stream;
-  config.attrs = &attribute, config.numAttrs = start == Start::after ? 0 : 1;
+  config.attrs = attributes;
   if (start == Start::cooperative) {
-    attribute.id = cudaLaunchAttributeCooperative;
-    attribute.val.cooperative = 1;
-  } else {
-    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute.val.programmaticStreamSerializationAllowed = 1;
+    attributes[config.numAttrs].id = cudaLaunchAttributeCooperative;
+    attributes[config.numAttrs++].val.cooperative = 1;
+  }
+  if (start != Start::after && device.major >= 9) {  // older devices know no overlap
+    attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
   }
   return checked(cudaLaunchKernelEx(&config, kernel, static_cast<Takes>(arguments)...), doing);
 }

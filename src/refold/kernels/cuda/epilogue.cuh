@@ -56,6 +56,17 @@ RF_FN int thread_here() {
   return thread;
 }
 
+// The t-th tile of a grid of tiles: bands of 8 tiles of rows, column after column, so that blocks at work
+// at a time read few rows and columns and the second-level cache serves them again.
+RF_FN void tile_at(int t, int tile_rows, int tile_cols, int& row, int& col) {
+  constexpr int kBand = 8;
+  const int band = t / (kBand * tile_cols), top = band * kBand;
+  const int high = tile_rows - top < kBand ? tile_rows - top : kBand;
+  const int in_band = t - top * tile_cols;
+  row = top + in_band % high;
+  col = in_band / high;
+}
+
 // A barrier of `threads` threads of the block, by number; 0 is __syncthreads.
 RF_FN void group_sync(int number, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
@@ -238,21 +249,26 @@ RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, in
 #pragma unroll 1
   for (int g = 0; g < G; g++) {
 #pragma unroll
-    for (int i = 0; i < 8; i++) {
-      const int j = i / 2, e = i % 2;
-      int col = col0 + 32 * g + 8 * j + 2 * (lane % 4) + e;
-      const bool in_col = col < p.cols;
-      if (!in_col) col = static_cast<int>(p.cols) - 1;
-      const float column_unscale = Scaled ? __ldg(p.b_unscale + col) : 1.0f;
+    for (int j = 0; j < 4; j++) {
+      const int pair = col0 + 32 * g + 8 * j + 2 * (lane % 4), last = static_cast<int>(p.cols) - 1;
+      const int col[2] = {min(pair, last), min(pair + 1, last)};
+      float column_unscale[2];
+#pragma unroll
+      for (int e = 0; e < 2; e++) column_unscale[e] = Scaled ? __ldg(p.b_unscale + col[e]) : 1.0f;
 #pragma unroll
       for (int r = 0; r < kRows; r++) {
-        float& x = acc.x[r / 2][4 * j + 2 * (r % 2) + e];
-        // the smaller factor first: neither step leaves float32's range unless the result does
-        if constexpr (Scaled)
-          x = x * fminf(unscale[r], column_unscale) * fmaxf(unscale[r], column_unscale);
-        x = body.template value<float>(x, static_cast<long>(row[r]), col);
-        if constexpr (Body::kStores)
-          if (in_row[r] && in_col) body.store(static_cast<long>(row[r]), col, x);
+        float* x = &acc.x[r / 2][4 * j + 2 * (r % 2)];
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+          // the smaller factor first: neither step leaves float32's range unless the result does
+          if constexpr (Scaled)
+            x[e] = x[e] * fminf(unscale[r], column_unscale[e]) * fmaxf(unscale[r], column_unscale[e]);
+          x[e] = body.template value<float>(x[e], static_cast<long>(row[r]), col[e]);
+        }
+        if constexpr (Body::kStores) {
+          if (in_row[r] && pair < last) body.store(static_cast<long>(row[r]), Pair{pair, x[1]}, x[0]);
+          else if (in_row[r] && pair == last) body.store(static_cast<long>(row[r]), pair, x[0]);
+        }
       }
     }
     for_monoids<0>(ColumnMonoids{}, [&](auto s, auto monoid) {

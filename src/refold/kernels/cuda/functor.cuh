@@ -36,6 +36,22 @@ template <class V, class C> RF_FN V full(const float* p, long offset, C col) {
 template <class C> RF_FN void put(float* p, long offset, C col, float v) { p[offset + col] = v; }
 RF_FN void put(float* p, long offset, float v) { p[offset] = v; }
 
+// Two columns that one thread holds: a body's store(row, Pair{col, next}, v) writes v to `col` and `next`
+// beside it, as one access where the address allows it.
+struct Pair {
+  int col;
+  float next;
+};
+RF_FN void put(float* p, long offset, Pair pair, float v) {
+  float* to = p + offset + pair.col;
+  if (reinterpret_cast<uintptr_t>(to) % 8 == 0) {
+    *reinterpret_cast<float2*>(to) = make_float2(v, pair.next);
+  } else {
+    to[0] = v;
+    to[1] = pair.next;
+  }
+}
+
 RF_FN float where(bool mask, float yes, float no) { return mask ? yes : no; }
 
 }  // namespace rf

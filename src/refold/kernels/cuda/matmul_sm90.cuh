@@ -23,26 +23,10 @@
 // are resident, so waiting is safe.
 #pragma once
 #include "epilogue.cuh"
+#include "mode.cuh"
 #include "ptx.cuh"
 
 namespace rf {
-
-// How operands are given and multiplied. kStageDepth: of k in the 128 bytes of a stage's row.
-struct Ieee {
-  using Type = Half;
-  static constexpr bool kSplit = true, kScaled = true;
-  static constexpr int kStageDepth = 32;
-};
-struct Tf32 {
-  using Type = Half;
-  static constexpr bool kSplit = false, kScaled = true;
-  static constexpr int kStageDepth = 64;
-};
-template <class T> struct Native {
-  using Type = T;
-  static constexpr bool kSplit = false, kScaled = false;
-  static constexpr int kStageDepth = 64;
-};
 
 template <class M, bool IsTall = true, int InParts = 1> struct Schedule {
   using Mode = M;
@@ -66,16 +50,6 @@ struct Launch {
   float4* split_parts;     // [slot][parity][part][piece of a fragment][thread]
   unsigned* split_turns;   // [slot][parity][arrived, left], zero between launches
 };
-
-// The t-th tile: bands of kBand tiles of rows, column after column.
-RF_FN void tile_at(const Launch& l, int t, int& row, int& col) {
-  constexpr int kBand = 8;
-  const int band = t / (kBand * l.tile_cols), top = band * kBand;
-  const int high = l.tile_rows - top < kBand ? l.tile_rows - top : kBand;
-  const int in_band = t - top * l.tile_cols;
-  row = top + in_band % high;
-  col = in_band / high;
-}
 
 template <class S, class Body> struct alignas(1024) SharedMemory {
   unsigned char ring[S::kStages][S::kStageBytes];
@@ -197,7 +171,7 @@ __global__ void __launch_bounds__(384, 1)
       uint32_t phase = 1;  // the ring is empty at first
       for (int t = slot; t < tiles; t += slots) {
         int tile_row, tile_col;
-        tile_at(launch, t, tile_row, tile_col);
+        tile_at(t, launch.tile_rows, launch.tile_cols, tile_row, tile_col);
         for (int k = begin * S::kPromote; k < end * S::kPromote; k++) {
           barrier_wait(empty + 8 * stage, phase);
           barrier_expect(full + 8 * stage, S::kStageBytes);
@@ -237,7 +211,7 @@ __global__ void __launch_bounds__(384, 1)
         if (stage == S::kStages) stage = 0, phase ^= 1;
       }
       int tile_row, tile_col;
-      tile_at(launch, t, tile_row, tile_col);
+      tile_at(t, launch.tile_rows, launch.tile_cols, tile_row, tile_col);
       int row0 = tile_row * S::kTileRows + down;
       int col0 = tile_col * S::kTileCols + right;
       constexpr bool kRepairs = S::Mode::kScaled;

@@ -3,18 +3,16 @@
 // Layout: a packed operand is one block of memory: the matrix as the tensor cores read it (split.cuh),
 // then, aligned by 256, what undoes the scaling of each row.
 #pragma once
-#include "launch.cuh"
+#include "operand.cuh"
 
 namespace rf {
 
-inline size_t whole_lines(size_t bytes) { return (bytes + 255) / 256 * 256; }
-
 template <class Mode> size_t packed_bytes(long rows, long depth) {
-  return whole_lines(split_bytes<Mode>(rows, depth)) + static_cast<size_t>(rows) * sizeof(float);
+  return aligned_bytes(split_bytes<Mode>(rows, depth)) + static_cast<size_t>(rows) * sizeof(float);
 }
 
 template <class Mode> float* packed_unscale(void* packed, long rows, long depth) {
-  return reinterpret_cast<float*>(static_cast<char*>(packed) + whole_lines(split_bytes<Mode>(rows, depth)));
+  return reinterpret_cast<float*>(static_cast<char*>(packed) + aligned_bytes(split_bytes<Mode>(rows, depth)));
 }
 
 // x [rows, depth] without gaps -> packed (packed_bytes of it).

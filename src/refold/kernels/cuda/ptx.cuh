@@ -7,15 +7,10 @@
 // rows (the copy engine's 128-byte swizzle), and starts at a multiple of 1024 bytes.
 #pragma once
 #include <cuda.h>
-#include <cuda_fp16.h>
 
-#include "functor.cuh"
+#include "ptx_sm80.cuh"
 
 namespace rf {
-
-RF_FN uint32_t shared_address(const void* p) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
-}
 
 // --- barriers in shared memory -----------------------------------------------------------------
 RF_FN void barrier_init(uint32_t barrier, uint32_t arrivals) {
@@ -55,12 +50,6 @@ RF_FN void prefetch_map(const CUtensorMap* map) {
 template <int N> RF_FN void give_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N)); }
 template <int N> RF_FN void take_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N)); }
 
-// --- the kernel before this one in the stream ----------------------------------------------------
-// Nothing that it wrote may be read before.
-RF_FN void wait_for_previous_kernel() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
-// Lets the next kernel of the stream start its prologue.
-RF_FN void let_next_kernel_start() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
-
 // --- matrix products of four warps ---------------------------------------------------------------
 // Both sides lie in shared memory along k; 1024 bytes from eight rows to the next eight. A tile is
 // named by the low word of its descriptor, its address in units of 16 bytes, which can be added to;
@@ -72,9 +61,6 @@ RF_FN void product_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::
 template <int Left> RF_FN void product_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Left) : "memory");
 }
-
-struct Half {};
-struct Bfloat {};
 
 // d[64 x 128] (+)= a[64 x 16] * b[128 x 16]^T; with add = false d is overwritten.
 template <class T> RF_FN void product(float (&d)[64], uint32_t a, uint32_t b, bool add);

@@ -260,7 +260,7 @@ struct RowsCut {
   int threads;         // of a row: lanes of a warp, or whole warps
   RowsCut(long rows, long width, int lanes, int batch) : units(width / lanes), chunks(blocks_of(width, kSplitWidth)) {
     if ((rows <= kSplitRows && width >= kSplitFrom) || units > INT32_MAX / 2) kind = by_pass, threads = kRowThreads;
-    else if (units <= 32) kind = by_lanes, threads = int(power_of_two(units));
+    else if (units <= 32) kind = by_lanes, threads = int(covering_power_of_two(units));
     else {
       kind = by_team, threads = 32;
       while (threads < kMostTeam && long(threads) * batch < units) threads *= 2;

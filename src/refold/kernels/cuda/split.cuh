@@ -10,30 +10,30 @@
 // unscale[row] = 2^-e. An infinity or NaN leaves its row unscaled; the product computes every element
 // that it reaches again in fp32.
 //
-// One block a row: the largest value, then the conversion; the second reading of the row comes from
-// the first-level cache. Bound by memory: 4 bytes read and 4 (Ieee) or 2 (Tf32) written an element.
+// One block a row. Every thread's part of a row, up to 32 or 64 values, is loaded at once and stays in
+// registers from the search for the largest value to the conversion; what a row of more than 32768
+// has beyond that is read a second time, from a cache. Bound by memory: 4 bytes read and 4 (Ieee) or 2
+// (Tf32) written an element.
 #pragma once
 #include <cuda_fp16.h>
 
 #include "math.cuh"
-#include "ptx.cuh"
+#include "ptx_sm80.cuh"
 
 namespace rf {
 
-constexpr int kSplitThreads = 256;
-
-// Eight values of a row from k on; zero beyond its end. Aligned: x is, by 16 bytes, and depth by 8.
-template <bool Aligned>
-RF_FN void load_eight(const float* x, long k, long depth, float (&v)[8]) {
+// Four values of a row from k on; zero beyond its end. Aligned: x is, by 16 bytes, and depth by 4.
+template <bool Aligned> RF_FN float4 load_four(const float* x, int k, int depth) {
+  float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
   if constexpr (Aligned) {
-    const float4 a = __ldg(reinterpret_cast<const float4*>(x + k));
-    const float4 b = __ldg(reinterpret_cast<const float4*>(x + k + 4));
-    v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w;
-    v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
+    if (k < depth) v = __ldg(reinterpret_cast<const float4*>(x + k));
   } else {
-#pragma unroll
-    for (int i = 0; i < 8; i++) v[i] = k + i < depth ? __ldg(x + k + i) : 0.0f;
+    if (k < depth) v.x = __ldg(x + k);
+    if (k + 1 < depth) v.y = __ldg(x + k + 1);
+    if (k + 2 < depth) v.z = __ldg(x + k + 2);
+    if (k + 3 < depth) v.w = __ldg(x + k + 3);
   }
+  return v;
 }
 
 // The exponent e that takes |largest| to [2^14, 2^15), within what a power of two can be in fp32.
@@ -46,45 +46,72 @@ RF_FN int scale_exponent(float largest) {
 }
 RF_FN float power_of_two(int e) { return __int_as_float((e + 127) << 23); }  // -126 <= e <= 127
 
-template <bool Pair, bool Aligned>
-__global__ void __launch_bounds__(kSplitThreads)
-    split_rows(const float* __restrict__ x, long ld, long depth, long padded, __half* out,
+// The larger of `most` and four absolute values as bits, which order as the values do; a NaN is above
+// infinity.
+RF_FN unsigned larger(unsigned most, float4 v) {
+  constexpr unsigned kNoSign = 0x7fffffffu;
+  most = max(most, max(__float_as_uint(v.x) & kNoSign, __float_as_uint(v.y) & kNoSign));
+  return max(most, max(__float_as_uint(v.z) & kNoSign, __float_as_uint(v.w) & kNoSign));
+}
+
+template <bool Pairs> RF_FN void put_split(__half* out, int k, float4 v, float scale) {
+  const float4 x = make_float4(v.x * scale, v.y * scale, v.z * scale, v.w * scale);
+  const __half2 hi[2] = {__floats2half2_rn(x.x, x.y), __floats2half2_rn(x.z, x.w)};
+  __half* to = Pairs ? out + k / 32 * 64 + k % 32 : out + k;
+  *reinterpret_cast<uint2*>(to) = *reinterpret_cast<const uint2*>(hi);
+  if constexpr (Pairs) {
+    const __half2 lo[2] = {__floats2half2_rn(x.x - __low2float(hi[0]), x.y - __high2float(hi[0])),
+                           __floats2half2_rn(x.z - __low2float(hi[1]), x.w - __high2float(hi[1]))};
+    *reinterpret_cast<uint2*>(to + 32) = *reinterpret_cast<const uint2*>(lo);
+  }
+}
+
+// Values of a row that a thread holds; the longest rows by more, since 512 threads can have 128 registers
+// each where 1024 have 64.
+// Half as many without alignment, where there is more to keep besides.
+template <bool Aligned, int Threads>
+constexpr int kHeldValues = (Threads == 512 ? 64 : 32) / (Aligned ? 1 : 2);
+
+template <bool Pairs, bool Aligned, int Threads>
+__global__ void __launch_bounds__(Threads, Threads == 512 ? 1 : 1024 / Threads)
+    split_rows(const float* __restrict__ x, long ld, int depth, int padded, __half* out,
                float* unscale) {
   wait_for_previous_kernel();
+  let_next_kernel_start();  // it waits for this one's results itself
   const long row = blockIdx.x;
   x += row * ld;
-  out += row * padded * (Pair ? 2 : 1);
-  __shared__ unsigned most[kSplitThreads / 32];
-  unsigned largest = 0;  // of |x| as bits, which order as the values do; a NaN is above infinity
-  for (long k = 8L * threadIdx.x; k < depth; k += 8L * kSplitThreads) {
-    float v[8];
-    load_eight<Aligned>(x, k, depth, v);
+  out += row * (Pairs ? 2 : 1) * padded;
+  constexpr int kHeld = kHeldValues<Aligned, Threads> / 4;
+  constexpr int kReach = 4 * kHeld * Threads;
+  const int first = 4 * threadIdx.x;
+  float4 held[kHeld];
 #pragma unroll
-    for (int i = 0; i < 8; i++) largest = max(largest, __float_as_uint(v[i]) & 0x7fffffffu);
-  }
-  largest = __reduce_max_sync(0xffffffffu, largest);
-  if (threadIdx.x % 32 == 0) most[threadIdx.x / 32] = largest;
+  for (int i = 0; i < kHeld; i++) held[i] = load_four<Aligned>(x, first + 4 * i * Threads, depth);
+  unsigned most = 0;
+#pragma unroll
+  for (int i = 0; i < kHeld; i++) most = larger(most, held[i]);
+#pragma unroll 1
+  for (int k = first + kReach; k < depth; k += 4 * Threads)
+    most = larger(most, load_four<Aligned>(x, k, depth));
+
+  __shared__ unsigned of_warp[Threads / 32];
+  most = __reduce_max_sync(0xffffffffu, most);
+  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = most;
   __syncthreads();
 #pragma unroll
-  for (int i = 0; i < kSplitThreads / 32; i++) largest = max(largest, most[i]);
-  const int e = scale_exponent(__uint_as_float(largest));
+  for (int i = 0; i < Threads / 32; i++) most = max(most, of_warp[i]);
+  const int e = scale_exponent(__uint_as_float(most));
   const float scale = power_of_two(e);
   if (threadIdx.x == 0) unscale[row] = power_of_two(-e);
-  for (long k = 8L * threadIdx.x; k < padded; k += 8L * kSplitThreads) {
-    float v[8] = {};
-    if (!Aligned || k < depth) load_eight<Aligned>(x, k, depth, v);
-    __half2 hi[4], lo[4];
+
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-      const float a = v[2 * i] * scale, b = v[2 * i + 1] * scale;
-      hi[i] = __floats2half2_rn(a, b);
-      lo[i] = __floats2half2_rn(a - __low2float(hi[i]), b - __high2float(hi[i]));
-    }
-    __half* to = Pair ? out + k / 32 * 64 + k % 32 : out + k;
-    *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(hi);
-    if constexpr (Pair) *reinterpret_cast<uint4*>(to + 32) = *reinterpret_cast<const uint4*>(lo);
+  for (int i = 0; i < kHeld; i++) {
+    const int k = first + 4 * i * Threads;
+    if (k < padded) put_split<Pairs>(out, k, held[i], scale);
   }
-  let_next_kernel_start();
+#pragma unroll 1
+  for (int k = first + kReach; k < padded; k += 4 * Threads)
+    put_split<Pairs>(out, k, load_four<Aligned>(x, k, depth), scale);
 }
 
 }  // namespace rf

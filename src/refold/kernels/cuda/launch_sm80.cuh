@@ -1,0 +1,64 @@
+// Launch: the host side of the product on sm_80 and later, rf::matmul<Generic<Mode, splits>>.
+#pragma once
+#include "matmul_sm80.cuh"
+#include "operand.cuh"
+
+namespace rf {
+
+template <class M, int InParts, class Body> struct Product<Generic<M, InParts>, Body> {
+  using S = Generic<M, InParts>;
+
+  struct Grid : Cut<Body> {
+    long tile_rows, tile_cols;
+    Grid(long rows, long cols)
+        : Cut<Body>(rows, cols, 64 * S::kMI, 32 * S::kG), tile_rows(blocks_of(rows, S::kTileRows)),
+          tile_cols(blocks_of(cols, S::kTileCols)) {}
+    size_t split_bytes() const {
+      return S::kSplits == 1 ? 0 : size_t(tile_rows) * tile_cols * S::kSplits * S::kTileRows * S::kTileCols * sizeof(float);
+    }
+    size_t split_turns() const { return S::kSplits == 1 ? 0 : size_t(tile_rows) * tile_cols; }
+  };
+
+  static Error bytes(long rows, long cols, size_t& parts, size_t& turns) {
+    const Grid grid(rows, cols);
+    parts = grid.bytes() + grid.split_bytes();
+    turns = (grid.turns() + grid.split_turns()) * sizeof(unsigned);
+    return nullptr;
+  }
+
+  static Rows rows_of(const Side& side, long depth) {
+    const long elements = M::kScaled ? padded_depth(depth) * (M::kSplit ? 2 : 1) : depth;
+    const bool aligned = reinterpret_cast<uintptr_t>(side.data) % 16 == 0 && side.pitch % 8 == 0;
+    return {static_cast<const unsigned char*>(side.data), 2 * side.pitch, static_cast<int>(side.rows),
+            static_cast<int>(2 * elements), aligned};
+  }
+
+  static Error run(const Body& body, const Side& a, const Side& b, long depth, const Workspace& workspace,
+                   cudaStream_t stream) {
+    Device device;
+    RF_TRY(current_device(device));
+    if (device.major < 8)
+      return error("the device has compute capability %d.%d; this kernel is for 8.0 and later", device.major, device.minor);
+    const Grid grid(a.rows, b.rows);
+    GenericLaunch l{};
+    l.problem = grid.problem(a, b, depth, workspace);
+    l.a = rows_of(a, depth), l.b = rows_of(b, depth);
+    if (M::kScaled && !(l.a.aligned && l.b.aligned)) return error("split operands must be aligned by 16 bytes");
+    l.stages = static_cast<int>(blocks_of(l.a.bytes, S::kRowBytes));
+    l.tile_rows = static_cast<int>(grid.tile_rows), l.tile_cols = static_cast<int>(grid.tile_cols);
+    l.split_parts = reinterpret_cast<float4*>(static_cast<char*>(workspace.parts) + grid.bytes());
+    l.split_turns = workspace.turns + grid.turns();
+    const long blocks = grid.tile_rows * grid.tile_cols * S::kSplits;
+    if (blocks > INT32_MAX) return error("a product of %ld x %ld has too many tiles", a.rows, b.rows);
+
+    static std::atomic<uint64_t> allowed{0};
+    constexpr size_t shared = sizeof(GenericShared<S, Body>);
+    static_assert(shared <= 101376, "more shared memory than a block of sm_86 or sm_89 can have");
+    auto* kernel = matmul_sm80<S, Body>;
+    RF_TRY(allow_shared(kernel, shared, device, allowed));
+    return launch(kernel, static_cast<unsigned>(blocks), S::kThreads, shared, stream, Start::overlapping,
+                  "launching the product", l, body);
+  }
+};
+
+}  // namespace rf

@@ -1,0 +1,224 @@
+// Matmul in plain fp32, by CUDA cores: for what is tiny or odd, and for weights that are read once.
+//
+// Why: splitting and the tensor cores' tiles of 128 pay only where they are filled. With a batch of 1 to
+// 16 a product is one reading of the weights and nothing else may cost more than that; with K < 32 or
+// a handful of rows and columns it is a launch. Operands are the fp32 rows as they are, at any address.
+//
+// Layout: two kernels. Tiled: a team of four warps holds 128 x 64 of C in the epilogue's layout, chunks
+// of 16 of k of both sides in shared memory, [k][row]. Thin: one side (the short one) has at most R rows;
+// eight warps take rows of the long one, eight rows a warp, every lane four of k at a time, which
+// are read once, past the first-level cache; the short side is read from it. Lanes' sums are added by
+// halving, as columns are in the epilogue, and parts of K first to last: always in one order.
+//
+// Sums are fp32, cut into runs of 64 of k that are added to longer ones (Tiled), or into 32 or 64 that the
+// lanes hold (Thin): their rounding does not grow with K as one chain's would.
+#pragma once
+#include "epilogue.cuh"
+
+namespace rf {
+
+struct Plain {
+  using Mode = void;  // operands are not split
+};
+
+struct Tiled {
+  static constexpr int kMI = 2, kG = 2, kThreads = 128;
+  static constexpr int kTileRows = 64 * kMI, kTileCols = 32 * kG;
+  static constexpr int kChunk = 16, kRun = 4;  // of k; chunks of a run
+};
+
+// R: at most so many rows of the short side, which is a; or b, if Across.
+template <int R, bool Across> struct Thin {
+  static constexpr int kMI = 1, kG = 1, kThreads = 256, kWarpRows = 8;
+  static constexpr int kTeams = Across ? 8 : 4;  // warps that take different rows of the long side
+  static constexpr int kParts = 8 / kTeams;      // warps that share rows, each with its part of K
+  static constexpr int kLong = kTeams * kWarpRows;  // rows of the long side of a block: of its fragment
+  static constexpr int kTileRows = 64, kTileCols = 32;
+  static_assert(kLong == (Across ? kTileRows : kTileCols) && R <= 32, "a block fills one fragment");
+};
+
+// One chunk of `Rows` rows of a side: each thread's values of it, then to shared memory as [k][row].
+template <int Rows> struct Chunk {
+  static constexpr int kStride = Rows + 2, kEach = Rows * Tiled::kChunk / Tiled::kThreads;
+  float value[kEach];
+  RF_FN void load(const float* side, long ld, long row0, long rows, long k0, long depth) {
+    const long k = k0 + threadIdx.x % Tiled::kChunk;
+#pragma unroll
+    for (int i = 0; i < kEach; i++) {
+      const long row = row0 + threadIdx.x / Tiled::kChunk + i * (Tiled::kThreads / Tiled::kChunk);
+      value[i] = k < depth && row < rows ? __ldg(side + row * ld + k) : 0.0f;
+    }
+  }
+  RF_FN void store(float* shared) const {
+#pragma unroll
+    for (int i = 0; i < kEach; i++)
+      shared[threadIdx.x % Tiled::kChunk * kStride + threadIdx.x / Tiled::kChunk +
+             i * (Tiled::kThreads / Tiled::kChunk)] = value[i];
+  }
+};
+
+template <class Body>
+__global__ void __launch_bounds__(Tiled::kThreads)
+    matmul_tiled(const __grid_constant__ Problem p, const __grid_constant__ Body body) {
+  constexpr int kMI = Tiled::kMI, kG = Tiled::kG, kRows = 2 * kMI;
+  using A = Chunk<Tiled::kTileRows>;
+  using B = Chunk<Tiled::kTileCols>;
+  __shared__ __align__(16) float a_chunk[Tiled::kChunk * A::kStride], b_chunk[Tiled::kChunk * B::kStride];
+  __shared__ TeamShared<Body, kG> team;
+  const long tile_cols = (p.cols + Tiled::kTileCols - 1) / Tiled::kTileCols;
+  const long row0 = blockIdx.x / tile_cols * Tiled::kTileRows, col0 = blockIdx.x % tile_cols * Tiled::kTileCols;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  wait_for_previous_kernel();
+
+  Fragment<kMI, kG> acc, run;
+#pragma unroll
+  for (int i = 0; i < kMI * 16 * kG; i++) acc.x[0][i] = run.x[0][i] = 0.0f;
+  A a;
+  B b;
+  a.load(p.a, p.lda, row0, p.rows, 0, p.depth);
+  b.load(p.b, p.ldb, col0, p.cols, 0, p.depth);
+  int chunks = 0;
+#pragma unroll 1
+  for (long k0 = 0; k0 < p.depth; k0 += Tiled::kChunk) {
+    a.store(a_chunk);
+    b.store(b_chunk);
+    __syncthreads();
+    a.load(p.a, p.lda, row0, p.rows, k0 + Tiled::kChunk, p.depth);
+    b.load(p.b, p.ldb, col0, p.cols, k0 + Tiled::kChunk, p.depth);
+#pragma unroll
+    for (int k = 0; k < Tiled::kChunk; k++) {
+      float x[kRows];
+#pragma unroll
+      for (int r = 0; r < kRows; r++)
+        x[r] = a_chunk[k * A::kStride + 64 * (r / 2) + 16 * warp + 8 * (r % 2) + lane / 4];
+#pragma unroll
+      for (int j = 0; j < 4 * kG; j++) {
+        const float2 y = *reinterpret_cast<const float2*>(&b_chunk[k * B::kStride + 8 * j + 2 * (lane % 4)]);
+#pragma unroll
+        for (int r = 0; r < kRows; r++) {
+          float* sum = &run.x[r / 2][4 * j + 2 * (r % 2)];
+          sum[0] = fma(x[r], y.x, sum[0]);
+          sum[1] = fma(x[r], y.y, sum[1]);
+        }
+      }
+    }
+    if (++chunks % Tiled::kRun == 0 || k0 + Tiled::kChunk >= p.depth)
+#pragma unroll
+      for (int i = 0; i < kMI * 16 * kG; i++) {
+        acc.x[0][i] += run.x[0][i];
+        run.x[0][i] = 0.0f;
+      }
+    __syncthreads();
+  }
+  let_next_kernel_start();
+  epilogue<false, false>(body, p, acc, static_cast<int>(row0), static_cast<int>(col0), team, 1);
+}
+
+RF_FN float4 load_once(const float* p) {  // what no other block reads
+  float4 v;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+               : "l"(p));
+  return v;
+}
+
+RF_FN float add_four(float sum, float4 x, float4 y) {
+  return fma(x.w, y.w, fma(x.z, y.z, fma(x.y, y.y, fma(x.x, y.x, sum))));
+}
+
+// Adds `sum` across the lanes of a warp: each exchange halves the sums that a lane keeps and doubles the
+// lanes that they cover. The first Half / Mask sums are left, those from `mine` on.
+template <int Half, int Mask, int N> RF_FN void halve(float (&sum)[N], int lane, int& mine) {
+  const bool upper = lane & Mask;
+#pragma unroll
+  for (int i = 0; i < Half; i++) {
+    const float send = upper ? sum[i] : sum[i + Half], keep = upper ? sum[i + Half] : sum[i];
+    sum[i] = keep + __shfl_xor_sync(kAllLanes, send, Mask);
+  }
+  if (upper) mine += Half;
+  if constexpr (Mask > 1) halve<Half / 2, Mask / 2>(sum, lane, mine);
+}
+
+template <class T, int R, bool Across, class Body>
+__global__ void __launch_bounds__(T::kThreads, R <= 4 ? 2 : 1)
+    matmul_thin(const __grid_constant__ Problem p, const __grid_constant__ Body body, bool aligned) {
+  constexpr int kEach = T::kWarpRows;
+  __shared__ float sums[T::kParts][R][T::kLong];
+  __shared__ TeamShared<Body, T::kG> team;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int of_team = warp % T::kTeams, part = warp / T::kTeams;
+  const float* const far = Across ? p.a : p.b;
+  const float* const near = Across ? p.b : p.a;
+  const long far_ld = Across ? p.lda : p.ldb, near_ld = Across ? p.ldb : p.lda;
+  const int far_rows = static_cast<int>(Across ? p.rows : p.cols), near_rows = static_cast<int>(Across ? p.cols : p.rows);
+  const int first = blockIdx.x * T::kLong + of_team * kEach;
+  wait_for_previous_kernel();
+
+  const float* const rows = far + min(first, far_rows - 1) * far_ld;
+  unsigned row[kEach];  // from `rows` on; beyond the last, that again
+#pragma unroll
+  for (int c = 0; c < kEach; c++)
+    row[c] = static_cast<unsigned>(min(c, max(far_rows - 1 - first, 0))) * static_cast<unsigned>(far_ld);
+  const auto near_row = [&](int r) { return static_cast<unsigned>(min(r, near_rows - 1)) * static_cast<unsigned>(near_ld); };
+  float sum[R * kEach];
+#pragma unroll
+  for (int i = 0; i < R * kEach; i++) sum[i] = 0.0f;
+  constexpr int kStep = 128 * T::kParts;
+  const int depth = static_cast<int>(p.depth), whole = aligned ? depth / kStep * kStep : 0;
+  int k = 128 * part + 4 * lane;
+  // Many sums leave room for few warps: then the next step's reads are under way during this one's sums.
+  constexpr bool kAhead = R > 4;
+  float4 next[kEach];
+  if (kAhead && k < whole)
+#pragma unroll
+    for (int c = 0; c < kEach; c++) next[c] = load_once(rows + (row[c] + k));
+#pragma unroll 1
+  for (; k < whole; k += kStep) {
+    float4 y[kEach];
+    const int ahead = kAhead && k + kStep < whole ? k + kStep : k;
+#pragma unroll
+    for (int c = 0; c < kEach; c++) {
+      if (kAhead) y[c] = next[c];
+      (kAhead ? next : y)[c] = load_once(rows + (row[c] + ahead));
+    }
+#pragma unroll
+    for (int r = 0; r < R; r++) {
+      const float4 x = __ldg(reinterpret_cast<const float4*>(near + (near_row(r) + k)));
+#pragma unroll
+      for (int c = 0; c < kEach; c++) sum[r * kEach + c] = add_four(sum[r * kEach + c], x, y[c]);
+    }
+  }
+#pragma unroll 1
+  for (k = whole + 32 * part + lane; k < depth; k += 32 * T::kParts) {
+#pragma unroll
+    for (int r = 0; r < R; r++) {
+      const float x = __ldg(near + (near_row(r) + k));
+#pragma unroll
+      for (int c = 0; c < kEach; c++) sum[r * kEach + c] = fma(x, __ldg(rows + (row[c] + k)), sum[r * kEach + c]);
+    }
+  }
+
+  int mine = 0;
+  halve<R * kEach / 2, 16>(sum, lane, mine);
+  constexpr int kLeft = R * kEach / 32;
+#pragma unroll
+  for (int i = 0; i < kLeft; i++)
+    sums[part][(mine + i) / kEach][of_team * kEach + (mine + i) % kEach] = sum[i];
+  __syncthreads();
+  let_next_kernel_start();
+  if (threadIdx.x >= 128) return;
+
+  Fragment<1, 1> acc;
+#pragma unroll
+  for (int i = 0; i < 16; i++) {
+    const int down = 16 * warp + 8 * (i / 2 % 2) + lane / 4, right = 8 * (i / 4) + 2 * (lane % 4) + i % 2;
+    const int r = Across ? right : down, c = Across ? down : right;
+    acc.x[0][i] = 0.0f;
+    if (r < near_rows && r < R)
+#pragma unroll
+      for (int from = 0; from < T::kParts; from++) acc.x[0][i] += sums[from][r][c];
+  }
+  epilogue<false, false>(body, p, acc, Across ? blockIdx.x * T::kLong : 0, Across ? 0 : blockIdx.x * T::kLong, team, 1);
+}
+
+}  // namespace rf

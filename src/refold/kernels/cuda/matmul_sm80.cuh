@@ -1,0 +1,201 @@
+// Matmul on sm_80 and later: the product of matmul_sm90.cuh, by instructions that every tensor core
+// since Ampere has.
+//
+// Why: the same split operands, bodies and epilogues run on A100, RTX 30 and 40, and on Hopper without
+// its own instructions. A warp multiplies fragments that it loads from shared memory itself, so there
+// are no feeding warps: every thread issues copies that it does not wait for, two stages ahead.
+//
+// Layout: one stage of the ring is 32 KB, rows of 128 bytes (mode.cuh), three deep: 96 KB, which all of
+// these devices have. 16-byte pieces of a row are permuted by the row's number modulo 8, so that the
+// eight rows that a fragment is loaded from lie in different banks. A tile of C is 128 x 128; two
+// teams of four warps hold 128 x 64 of it each. A stage's products go to a short accumulator of 16
+// registers, small products first, for 16 columns at a time, and from there to the sums by fp32
+// additions ("promoted", see matmul_sm90.cuh): after 32 of k (Ieee) or 64.
+//
+// Splits > 1 (few tiles, deep K): `Splits` blocks share a tile, each with its part of K. Each leaves its
+// sums in the workspace; the last to come adds them, first part to last, and does the epilogue.
+// Nobody waits, so the blocks need not be resident together.
+#pragma once
+#include "epilogue.cuh"
+#include "mode.cuh"
+
+namespace rf {
+
+template <class M, int InParts = 1> struct Generic {
+  using Mode = M;
+  static constexpr int kSplits = InParts;  // parts of K
+  static constexpr int kTileRows = 128, kTileCols = 128;
+  static constexpr int kStages = 3, kThreads = 256, kRowBytes = 128;
+  static constexpr int kABytes = kTileRows * kRowBytes, kStageBytes = 2 * kABytes;
+  static constexpr int kMI = 2, kG = 2;  // the fragment of a team: 128 x 64
+};
+
+// One side in global memory.
+struct Rows {
+  const unsigned char* data;
+  long pitch;  // bytes from row to row
+  int rows;
+  int bytes;     // of a row that hold something; beyond them are zeros
+  bool aligned;  // data and pitch, by 16
+};
+
+struct GenericLaunch {
+  Problem problem;
+  Rows a, b;
+  int stages;  // that cover K
+  int tile_rows, tile_cols;
+  float4* split_parts;    // [tile][part][piece of a fragment][thread]
+  unsigned* split_turns;  // one for each tile, zero between launches
+};
+
+RF_FN uint32_t piece_at(uint32_t row, uint32_t piece) { return row * 128 + ((piece ^ (row & 7)) << 4); }
+
+// This thread's pieces of 128 rows of one side, from the stage-th 128 bytes of each: to shared memory.
+template <bool Scaled> RF_FN void copy_rows(uint32_t to, const Rows& side, int row0, int stage) {
+  const int piece = threadIdx.x % 8, at = stage * 128 + piece * 16;
+  const int left = side.bytes - at, bytes = left < 0 ? 0 : left < 16 ? left : 16;
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    const int local = threadIdx.x / 8 + 32 * i, row = row0 + local;
+    const int here = row < side.rows ? bytes : 0;
+    const unsigned char* from = here ? side.data + row * side.pitch + at : side.data;
+    if (Scaled || side.aligned) {
+      copy_piece(to + piece_at(local, piece), from, here);
+    } else {  // a 16-bit matrix whose rows start anywhere
+      uint32_t two[4] = {};
+#pragma unroll
+      for (int k = 0; k < 8; k++)
+        if (2 * k < here) two[k / 2] |= uint32_t(__ldg(reinterpret_cast<const uint16_t*>(from) + k)) << 16 * (k % 2);
+      store_piece(to + piece_at(local, piece), make_uint4(two[0], two[1], two[2], two[3]));
+    }
+  }
+}
+
+// The products of one stage, added to acc. a, b: the stage's rows of the team's sides in shared memory.
+template <class S>
+RF_FN void stage_products(Fragment<S::kMI, S::kG>& acc, uint32_t a, uint32_t b) {
+  using T = typename S::Mode::Type;
+  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+  const uint32_t a_row = 16 * warp + lane % 16, b_row = lane / 16 * 8 + lane % 8;
+  // Slices of 16 of k, two pieces each. Split: hi, hi, lo, lo; and which of a meets which of b.
+  constexpr int kPairs = S::Mode::kSplit ? 6 : 4;
+  constexpr int kOfA[6] = {S::Mode::kSplit ? 2 : 0, S::Mode::kSplit ? 0 : 1, S::Mode::kSplit ? 3 : 2,
+                           S::Mode::kSplit ? 1 : 3, 0, 1};
+  constexpr int kOfB[6] = {0, S::Mode::kSplit ? 2 : 1, S::Mode::kSplit ? 1 : 2, 3, 0, 1};
+  uint32_t of_a[4][S::kMI][4];
+#pragma unroll
+  for (int q = 0; q < 4; q++)
+#pragma unroll
+    for (int mi = 0; mi < S::kMI; mi++)
+      load_tiles(of_a[q][mi], a + piece_at(64 * mi + a_row, 2 * q + lane / 16));
+#pragma unroll
+  for (int n = 0; n < 2 * S::kG; n++) {  // 16 columns
+    uint32_t of_b[4][4];
+#pragma unroll
+    for (int q = 0; q < 4; q++) load_tiles(of_b[q], b + piece_at(16 * n + b_row, 2 * q + lane / 8 % 2));
+    float sums[S::kMI][2][4] = {};
+#pragma unroll
+    for (int p = 0; p < kPairs; p++)
+#pragma unroll
+      for (int mi = 0; mi < S::kMI; mi++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+          const uint32_t* of = &of_b[kOfB[p]][2 * half];
+          warp_product<T>(sums[mi][half], of_a[kOfA[p]][mi], of[0], of[1]);
+        }
+#pragma unroll
+    for (int mi = 0; mi < S::kMI; mi++)
+#pragma unroll
+      for (int i = 0; i < 8; i++) acc.x[mi][8 * n + i] += sums[mi][i / 4][i % 4];
+  }
+}
+
+// The sums of all parts of a tile, in order, in the last block to come; the others get false.
+template <class S>
+RF_FN bool sum_of_parts(const GenericLaunch& l, Fragment<S::kMI, S::kG>& acc, int tile, int part, unsigned* turn) {
+  constexpr int kPieces = 4 * S::kMI * S::kG;
+  float4* parts = l.split_parts + long(tile) * S::kSplits * kPieces * S::kThreads + threadIdx.x;
+#pragma unroll
+  for (int q = 0; q < kPieces; q++) {
+    const float* x = &acc.x[4 * q / (16 * S::kG)][4 * q % (16 * S::kG)];
+    __stcg(parts + (part * kPieces + q) * S::kThreads, make_float4(x[0], x[1], x[2], x[3]));
+  }
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) *turn = atomicInc(l.split_turns + tile, S::kSplits - 1);  // back to 0 after the last
+  __syncthreads();
+  if (*turn != S::kSplits - 1) return false;
+  __threadfence();
+#pragma unroll
+  for (int q = 0; q < kPieces; q++) {
+    float* x = &acc.x[4 * q / (16 * S::kG)][4 * q % (16 * S::kG)];
+#pragma unroll
+    for (int from = 0; from < S::kSplits; from++) {
+      const float4 y = __ldcg(parts + (from * kPieces + q) * S::kThreads);
+      if (from == 0) x[0] = y.x, x[1] = y.y, x[2] = y.z, x[3] = y.w;
+      else x[0] += y.x, x[1] += y.y, x[2] += y.z, x[3] += y.w;
+    }
+  }
+  return true;
+}
+
+// The epilogue begins where the ring is no longer needed.
+template <class S, class Body> union GenericShared {
+  unsigned char ring[S::kStages][S::kStageBytes];
+  struct {
+    TeamShared<Body, S::kG> team[2];
+    unsigned turn;
+  } after;
+};
+
+template <class S, class Body>
+__global__ void __launch_bounds__(S::kThreads, 1)
+    matmul_sm80(const __grid_constant__ GenericLaunch launch, const __grid_constant__ Body body) {
+  extern __shared__ __align__(128) unsigned char raw_shared[];
+  auto& shared = *reinterpret_cast<GenericShared<S, Body>*>(raw_shared);
+  const uint32_t ring = shared_address(shared.ring);
+  const int tile = blockIdx.x / S::kSplits, part = blockIdx.x % S::kSplits;
+  int tile_row, tile_col;
+  tile_at(tile, launch.tile_rows, launch.tile_cols, tile_row, tile_col);
+  const int begin = static_cast<int>(long(launch.stages) * part / S::kSplits);
+  const int end = static_cast<int>(long(launch.stages) * (part + 1) / S::kSplits);
+  wait_for_previous_kernel();
+
+  auto copy = [&](int stage, int slot) {
+    if (stage < end) {
+      const uint32_t to = ring + slot * S::kStageBytes;
+      copy_rows<S::Mode::kScaled>(to, launch.a, tile_row * S::kTileRows, stage);
+      copy_rows<S::Mode::kScaled>(to + S::kABytes, launch.b, tile_col * S::kTileCols, stage);
+    }
+    copy_commit();  // an empty group too: groups are counted
+  };
+  Fragment<S::kMI, S::kG> acc;
+#pragma unroll
+  for (int mi = 0; mi < S::kMI; mi++)
+#pragma unroll
+    for (int i = 0; i < 16 * S::kG; i++) acc.x[mi][i] = 0.0f;
+#pragma unroll
+  for (int s = 0; s + 1 < S::kStages; s++) copy(begin + s, s);
+  const int team = threadIdx.x / 128;
+  int slot = 0, free = S::kStages - 1;
+#pragma unroll 1
+  for (int k = begin; k < end; k++) {
+    copy_wait<S::kStages - 2>();
+    __syncthreads();  // stage k is there for all, and nobody reads the slot of stage k - 1 any more
+    copy(k + S::kStages - 1, free);
+    const uint32_t at = ring + slot * S::kStageBytes;
+    stage_products<S>(acc, at, at + S::kABytes + team * 32 * S::kG * S::kRowBytes);
+    free = slot;
+    if (++slot == S::kStages) slot = 0;
+  }
+  copy_wait<0>();
+  __syncthreads();
+  let_next_kernel_start();
+  if constexpr (S::kSplits > 1)
+    if (!sum_of_parts<S>(launch, acc, tile, part, &shared.after.turn)) return;
+  epilogue<S::Mode::kScaled, S::Mode::kScaled>(body, launch.problem, acc, tile_row * S::kTileRows,
+                                               tile_col * S::kTileCols + team * 32 * S::kG,
+                                               shared.after.team[team], 1 + team);
+}
+
+}  // namespace rf

@@ -1,0 +1,28 @@
+// Mode: how the operands of a product are given and multiplied on tensor cores.
+//
+// Ieee: fp32 split into two scaled fp16 values, three products of four; fp32's accuracy.
+// Tf32: one scaled fp16 value, whose ten bits are TF32's; where the user allows TF32.
+// Native<Half>, Native<Bfloat>: 16-bit operands as they are.
+#pragma once
+#include "ptx_sm80.cuh"
+
+namespace rf {
+
+// kStageDepth: of k in the 128 bytes of a stage's row.
+struct Ieee {
+  using Type = Half;
+  static constexpr bool kSplit = true, kScaled = true;
+  static constexpr int kStageDepth = 32;
+};
+struct Tf32 {
+  using Type = Half;
+  static constexpr bool kSplit = false, kScaled = true;
+  static constexpr int kStageDepth = 64;
+};
+template <class T> struct Native {
+  using Type = T;
+  static constexpr bool kSplit = false, kScaled = false;
+  static constexpr int kStageDepth = 64;
+};
+
+}  // namespace rf

@@ -1,0 +1,120 @@
+// Operand: the host side that all products share: operands, their splitting, the workspace.
+//
+// An emitter instantiates, for each product of a plan,
+//   rf::split<Ieee>(x, rows, depth, ld, out, unscale, stream)        activations each call, weights once
+//   rf::matmul<S>(body, a, b, depth, workspace, stream)
+// with sizes from rf::split_bytes and rf::workspace_bytes<S, Body>. The schedule S names the kernel:
+//   Schedule<Mode, tall, splits>   launch.cuh        Hopper
+//   Generic<Mode, splits>          launch_sm80.cuh   sm_80 and later
+//   Plain                          launch_plain.cuh  fp32 as it is, for what is tiny or odd
+// A workspace belongs to one stream at a time; its turns are zeroed once, when they are allocated: every
+// launch leaves them zero.
+#pragma once
+#include "device.cuh"
+#include "epilogue.cuh"
+#include "mode.cuh"
+#include "split.cuh"
+
+namespace rf {
+
+inline long padded_depth(long depth) { return (depth + 31) / 32 * 32; }
+
+// Bytes of a matrix [rows, depth] once split for Mode (aligned by 16 or more).
+template <class Mode> size_t split_bytes(long rows, long depth) {
+  return static_cast<size_t>(rows) * padded_depth(depth) * (Mode::kSplit ? 4 : 2);
+}
+
+template <bool Pairs, bool Aligned>
+Error launch_split(const float* x, long rows, long depth, long ld, __half* out, float* unscale, cudaStream_t stream) {
+  // as few threads as hold a row
+  auto* kernel = split_rows<Pairs, Aligned, 512>;
+  unsigned threads = 512;
+  if (depth <= 128 * kHeldValues<true, 128>) kernel = split_rows<Pairs, Aligned, 128>, threads = 128;
+  else if (depth <= 256 * kHeldValues<true, 256>) kernel = split_rows<Pairs, Aligned, 256>, threads = 256;
+  return launch(kernel, static_cast<unsigned>(rows), threads, 0, stream, Start::overlapping,
+                "launching the splitting of an operand", x, ld, static_cast<int>(depth),
+                static_cast<int>(padded_depth(depth)), out, unscale);
+}
+
+// x [rows, depth], rows ld apart, fp32 -> out (split_bytes) and unscale [rows].
+template <class Mode>
+Error split(const float* x, long rows, long depth, long ld, void* out, float* unscale, cudaStream_t stream) {
+  static_assert(Mode::kScaled, "native operands are not split");
+  if (rows == 0) return nullptr;
+  if (depth <= 0 || depth > INT32_MAX / 2 || rows > INT32_MAX)
+    return error("an operand [%ld, %ld]: sizes are from 1 to 2^30", rows, depth);
+  const bool aligned = depth % 4 == 0 && ld % 4 == 0 && reinterpret_cast<uintptr_t>(x) % 16 == 0;
+  auto* to = static_cast<__half*>(out);
+  return aligned ? launch_split<Mode::kSplit, true>(x, rows, depth, ld, to, unscale, stream)
+                 : launch_split<Mode::kSplit, false>(x, rows, depth, ld, to, unscale, stream);
+}
+
+// One side of a product: data as the tensor cores read it, and the fp32 rows that it was split from
+// (plain, ld and unscale are not used by native modes, whose rows are `pitch` elements apart; Plain
+// uses plain and ld alone).
+struct Side {
+  const void* data;
+  long rows;
+  long pitch;  // elements of two bytes from row to row; a multiple of 8
+  const float* unscale = nullptr;
+  const float* plain = nullptr;
+  long ld = 0;
+};
+template <class Mode>
+Side split_side(const void* data, const float* unscale, const float* plain, long rows, long depth, long ld) {
+  return {data, rows, padded_depth(depth) * (Mode::kSplit ? 2 : 1), unscale, plain, ld};
+}
+
+// A side [rows, depth] of fp32 as it is, rows ld apart.
+inline Side plain_side(const float* plain, long rows, long ld) { return {nullptr, rows, 0, nullptr, plain, ld}; }
+
+inline size_t aligned_bytes(size_t bytes) { return (bytes + 255) / 256 * 256; }
+
+// How the epilogue cuts a product, by fragments of fragment_rows x fragment_cols: the workspace's first
+// parts and turns are its, what a kernel needs besides comes after them.
+template <class Body> struct Cut {
+  long rows, cols, row_blocks, column_blocks;
+  static constexpr int kRowWords = Words<typename Body::RowMonoids>::row;
+  static constexpr int kColumnWords = Words<typename Body::ColumnMonoids>::column;
+  Cut(long rows, long cols, int fragment_rows, int fragment_cols)
+      : rows(rows), cols(cols), row_blocks(blocks_of(rows, fragment_rows)),
+        column_blocks(blocks_of(cols, fragment_cols)) {}
+  size_t row_bytes() const { return aligned_bytes(sizeof(float) * kRowWords * rows * column_blocks); }
+  size_t bytes() const { return row_bytes() + aligned_bytes(sizeof(float) * kColumnWords * cols * row_blocks); }
+  size_t row_turns() const { return kRowWords ? row_blocks : 0; }
+  size_t turns() const { return row_turns() + (kColumnWords ? column_blocks : 0); }
+
+  Problem problem(const Side& a, const Side& b, long depth, const Workspace& workspace) const {
+    Problem p{};
+    p.rows = rows, p.cols = cols, p.depth = depth;
+    p.a = a.plain, p.b = b.plain, p.lda = a.ld, p.ldb = b.ld;
+    p.a_unscale = a.unscale, p.b_unscale = b.unscale;
+    char* parts = static_cast<char*>(workspace.parts);
+    p.row_parts = reinterpret_cast<float*>(parts);
+    p.column_parts = reinterpret_cast<float*>(parts + row_bytes());
+    p.row_turns = workspace.turns;
+    p.column_turns = workspace.turns + row_turns();
+    return p;
+  }
+};
+
+// The host side of one schedule and body; each launch*.cuh has its schedule's:
+//   static Error bytes(rows, cols, parts, turns);
+//   static Error run(body, a, b, depth, workspace, stream);
+template <class S, class Body> struct Product;
+
+// Bytes of a workspace's parts and turns for a product of `rows` x `cols`, of any depth.
+template <class S, class Body> Error workspace_bytes(long rows, long cols, size_t& parts, size_t& turns) {
+  return Product<S, Body>::bytes(rows, cols, parts, turns);
+}
+
+// body's outputs from the product of a [rows, depth] and b [cols, depth].
+template <class S, class Body>
+Error matmul(const Body& body, const Side& a, const Side& b, long depth, const Workspace& workspace, cudaStream_t stream) {
+  if (a.rows == 0 || b.rows == 0) return nullptr;
+  if (depth <= 0 || a.rows > INT32_MAX || b.rows > INT32_MAX || depth > INT32_MAX / 2)
+    return error("a product of [%ld, %ld] and [%ld, %ld]: sizes are from 1 to 2^30", a.rows, depth, b.rows, depth);
+  return Product<S, Body>::run(body, a, b, depth, workspace, stream);
+}
+
+}  // namespace rf

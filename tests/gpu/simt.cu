@@ -1,0 +1,10 @@
+#include "bodies.cuh"
+#include "launch_plain.cuh"
+using namespace rf;
+
+RF_ENTRY(plain_simt, Copy, Plain)
+RF_ENTRY(operands_simt, Operands, Plain)
+RF_ENTRY(rows_simt, AllRows, Plain)
+RF_ENTRY(columns_simt, AllColumns, Plain)
+RF_ENTRY(both_simt, Both, Plain)
+RF_ENTRY(gelu_max_simt, GeluMax, Plain)
