@@ -12,7 +12,8 @@ import math
 
 import torch
 
-from refold.ir import Dim, Graph, Node, as_scalar, make, numel
+from refold.ir import OPS, Dim, Graph, Kind, Node, as_scalar, make, numel
+from refold.ir.evaluate import run
 from refold.ir.ops import RANK
 
 
@@ -22,11 +23,25 @@ def lower(graph: Graph) -> Graph:
 
 
 def _lower(node: Node) -> Node:
+    if node.inputs and all(map(_is_number, node.inputs)) and node.is_float:
+        return _number(node)
     if node.op in ("softmax", "log_softmax"):
         return _softmax(node) if node["axis"] == -1 and node.dtype == torch.float32 else node
     if node.op in ("sum", "mean", "max", "min", "logsumexp", "var") and node.dtype == torch.float32:
         return _reduction(node)
     return node
+
+
+def _is_number(node: Node) -> bool:
+    return node.op == "scalar" and isinstance(node["value"], (bool, int, float))
+
+
+def _number(node: Node) -> Node:
+    """What numbers alone give is a number, of no device, computed in float64."""
+    if OPS[node.op].kind is not Kind.POINTWISE or any(d != 1 for d in node.shape):
+        return node
+    value = run([node], {}, {}, torch.float64)[node].item()
+    return as_scalar(value, node.dtype) if math.isfinite(value) else node
 
 
 def _softmax(node: Node) -> Node:
@@ -114,5 +129,5 @@ def _split(node: Node, x: Node, leading: tuple[int, ...], trailing: tuple[int, .
     if node["correction"] == 0:
         return total
     count = numel(x.shape[a] for a in (*leading, *trailing))
-    unbiased = make("div", as_scalar(count, x.dtype), as_scalar(count - 1, x.dtype))
+    unbiased = _lower(make("div", as_scalar(count, x.dtype), as_scalar(count - 1, x.dtype)))
     return make("mul", total, unbiased)
