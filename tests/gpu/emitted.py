@@ -129,12 +129,6 @@ def sizes_of(e: Emitted, sizes: Mapping[str, int]) -> list[int]:
     return [concrete(d, sizes) for _, d in e.kernel._sizes()] + named
 
 
-def names_of(e: Emitted) -> list[str]:
-    """The named sizes that a group's operands have, in order."""
-    shapes = [n.shape for n in (*e.group.inputs, *e.group.outputs)]
-    return sorted({n for s in shapes for d in s if isinstance(d, Sym) for n in d.names()})
-
-
 class Kernel:
     """One entry with operands, outputs full of NaN and a workspace.
 
@@ -209,8 +203,22 @@ def draw(e: Emitted, sizes: Mapping[str, int], seed: int = 0) -> dict[Node, torc
     return found
 
 
+def free(e: Emitted) -> list[str]:
+    """The sizes of a group's space that are free, in the order of its axes."""
+    return [next(iter(d.names())) for d in e.group.dims if isinstance(d, Sym)]
+
+
 def named(e: Emitted, *sizes: int) -> dict[str, int]:
-    """Values for the sizes of a group's space that are free, in the order of its axes."""
-    free = [next(iter(d.names())) for d in e.group.dims if isinstance(d, Sym)]
-    assert len(free) == len(sizes), f"{e.name} has the free sizes {free}, not {len(sizes)} of them"
-    return dict(zip(free, sizes, strict=True))
+    """Values for the free sizes of a group's space."""
+    names = free(e)
+    assert len(names) == len(sizes), (
+        f"{e.name} has the free sizes {names}, not {len(sizes)} of them"
+    )
+    return dict(zip(names, sizes, strict=True))
+
+
+def spaces(model: str, sizes: int) -> list[Emitted]:
+    """The groups of a model whose space has that many free sizes: at least one."""
+    found = [e for e in emitted(model) if len(free(e)) == sizes]
+    assert found, f"no group of {model} has {sizes} free sizes"
+    return found

@@ -25,7 +25,6 @@ SOURCES = ("plain.cu", "sinks.cu", "systems.cu", "generic.cu", "simt.cu")
 FLAGS = (
     "-std=c++17",
     "-O3",
-    "-gencode=arch=compute_90a,code=sm_90a",
     "-Xptxas=-v",
     "-Xcompiler=-fPIC",
     f"-I{KERNELS}",
@@ -55,9 +54,10 @@ def nvcc() -> str:
     return found
 
 
-def compile_source(source: Path, out: Path) -> str:
+def compile_source(source: Path, out: Path, arch: str = "90a") -> str:
     """Compiles one file to an object; what ptxas reports of it. Raises RuntimeError."""
-    command = [nvcc(), *FLAGS, "-c", "-o", str(out), str(source)]
+    target = f"-gencode=arch=compute_{arch},code=sm_{arch}"
+    command = [nvcc(), *FLAGS, target, "-c", "-o", str(out), str(source)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr}")

@@ -20,24 +20,26 @@
 
 namespace rf {
 
-constexpr int kColumnThreads = 256, kRowsAtOnce = 8;
-constexpr long kColumnBlocks = 1024;  // a launch has about as many, if it can
+constexpr int kColumnThreads = 256, kRowsAtOnce = 4;
+constexpr long kColumnBlocks = 384;  // a launch has about as many, if it can
 
 // How a space is cut.
 struct ColumnsCut {
   long units, column_blocks, outer_blocks, chunk_rows, chunks;
-  int lanes, teams, slices;  // powers of two; their product is kColumnThreads
+  int lanes, teams, slices;  // their product is at most kColumnThreads
   ColumnsCut(long outer, long count, long width, int of_unit) : units(width / of_unit) {
-    const long least = 32 / of_unit;  // 128 bytes of a row
-    const long row = covering_power_of_two(units), needed = covering_power_of_two(blocks_of(count, kRowsAtOnce));
-    const long narrow = row < least ? row : least;
-    teams = int(needed < kColumnThreads / narrow ? needed : kColumnThreads / narrow);
-    lanes = int(row < kColumnThreads / teams ? row : kColumnThreads / teams);
-    slices = kColumnThreads / (teams * lanes);
+    const long most = kColumnThreads, least = 32 / of_unit;  // 128 bytes of a row
+    const long narrow = units < least ? units : blocks_of(units, units / least);
+    const long needed = count > kRowsAtOnce ? blocks_of(count, kRowsAtOnce) : 1;
+    teams = int(needed < most / narrow ? needed : most / narrow);
+    lanes = int(blocks_of(units, blocks_of(units, most / teams)));  // few are idle in the last block
+    slices = int(most / (teams * lanes) < outer ? most / (teams * lanes) : outer);
     column_blocks = blocks_of(units, lanes), outer_blocks = blocks_of(outer, slices);
-    const long step = long(teams) * kRowsAtOnce, steps = blocks_of(count, step);
-    const long wanted = blocks_of(kColumnBlocks, column_blocks * outer_blocks > 0 ? column_blocks * outer_blocks : 1);
-    chunk_rows = blocks_of(steps, wanted < steps ? wanted : (steps > 0 ? steps : 1)) * step;
+    const long step = long(teams) * kRowsAtOnce, steps = count > step ? blocks_of(count, step) : 1;
+    const long blocks = column_blocks * outer_blocks;
+    // slices are independent: only a block of one slice, which has all the teams it can, is cut
+    const long wanted = slices > 1 || blocks >= kColumnBlocks ? 1 : kColumnBlocks / blocks;
+    chunk_rows = blocks_of(steps, wanted < steps ? wanted : steps) * step;
     chunks = count > chunk_rows ? blocks_of(count, chunk_rows) : 1;
   }
 };
@@ -81,44 +83,53 @@ template <class Monoids, class V> struct ColumnParts {
   }
 };
 
-// Takes up to kRowsAtOnce rows: row, row + teams, ... before `last`. All: whether there are as many.
-template <bool All, class V, class Body>
-RF_FN void gather_rows(const Body& body, ColumnParts<typename Body::Monoids, V>& parts, long base, long row, long last,
-                       int teams, long unit) {
-  constexpr int kRows = kRowsAtOnce;
-  ColumnParts<typename Body::Monoids, V> batch;
-  bool in[kRows];
+// Terms of kRowsAtOnce rows: row, row + teams, ...; after `last` - 1 it is read again instead.
+template <class V, class Body> struct Batch {
+  using Mine = ColumnParts<typename Body::Monoids, V>;
+  V x[Body::Monoids::size][kRowsAtOnce];
+
+  RF_FN void read(const Body& body, long base, long row, long last, int teams, long unit) {
+    for_monoids<0>(typename Body::Monoids{}, [&](auto step, auto monoid) {
 #pragma unroll
-  for (int k = 0; k < kRows; k++) {
-    in[k] = All || row + k * teams < last;
-    batch.count += in[k];
+      for (int k = 0; k < kRowsAtOnce; k++) {
+        const long at = row + k * teams < last ? row + k * teams : last - 1;
+        x[decltype(step)::index][k] = body.template term<V>(step, base + at, LanesOf<V>::at(unit));
+      }
+    });
   }
-  const float share = 1.0f / batch.count;
-  for_monoids<0>(typename Body::Monoids{}, [&](auto step, auto monoid) {
-    using D = Down<decltype(monoid)>;
-    V x[kRows];
+  // All: whether none of the rows is at `last` or after it.
+  template <bool All> RF_FN void gather_into(Mine& parts, long row, long last, int teams) const {
+    Mine batch;
+    bool in[kRowsAtOnce];
 #pragma unroll
-    for (int k = 0; k < kRows; k++)
-      x[k] = body.template term<V>(step, base + (in[k] ? row + k * teams : last - 1), LanesOf<V>::at(unit));
-#pragma unroll
-    for (int l = 0; l < LanesOf<V>::count; l++) {
-      float y[kRows];
-#pragma unroll
-      for (int k = 0; k < kRows; k++) y[k] = LanesOf<V>::get(x[k], l);
-      batch.template set<D>(step, l, D::template of<kRows>(y, in, share));
+    for (int k = 0; k < kRowsAtOnce; k++) {
+      in[k] = All || row + k * teams < last;
+      batch.count += in[k];
     }
-  });
-  parts.merge(batch);
-}
+    const float share = 1.0f / batch.count;
+    for_monoids<0>(typename Body::Monoids{}, [&](auto step, auto monoid) {
+      using D = Down<decltype(monoid)>;
+#pragma unroll
+      for (int l = 0; l < LanesOf<V>::count; l++) {
+        float y[kRowsAtOnce];
+#pragma unroll
+        for (int k = 0; k < kRowsAtOnce; k++) y[k] = LanesOf<V>::get(x[decltype(step)::index][k], l);
+        batch.template set<D>(step, l, D::template of<kRowsAtOnce>(y, in, share));
+      }
+    });
+    parts.merge(batch);
+  }
+};
 
 // Merges the parts of the block's teams, in pairs, into those of the first.
 template <class Parts>
 RF_FN void merge_teams(Parts& parts, int lane, int team, int slice, int lanes, int teams) {
   constexpr int kSlots = kColumnThreads / 2, kLanes = Parts::kLanes;
   __shared__ float words[Parts::kWords][kLanes][kSlots], counts[kSlots];
-  for (int half = teams / 2; half; half /= 2) {
-    const int slot = (slice * half + (team & (half - 1))) * lanes + lane;
-    if (team >= half && team < 2 * half) {
+  for (int most = teams; most > 1; most = (most + 1) / 2) {
+    const int half = (most + 1) / 2, from = team >= half ? team - half : team;
+    const int slot = (slice * (most / 2) + from) * lanes + lane;
+    if (team >= half && team < most) {
 #pragma unroll
       for (int w = 0; w < Parts::kWords; w++)
 #pragma unroll
@@ -126,7 +137,7 @@ RF_FN void merge_teams(Parts& parts, int lane, int team, int slice, int lanes, i
       counts[slot] = parts.count;
     }
     __syncthreads();
-    if (team < half) {
+    if (team + half < most) {
       Parts other;
 #pragma unroll
       for (int w = 0; w < Parts::kWords; w++)
@@ -146,8 +157,8 @@ __global__ void __launch_bounds__(kColumnThreads, 1)
   using Monoids = typename Body::Monoids;
   using Mine = ColumnParts<Monoids, V>;
   constexpr int kLanes = Mine::kLanes;
-  const int lane = threadIdx.x & (cut.lanes - 1), team = threadIdx.x / cut.lanes & (cut.teams - 1);
-  const int slice = threadIdx.x / (cut.lanes * cut.teams);
+  const unsigned line = threadIdx.x / unsigned(cut.lanes), slice = line / unsigned(cut.teams);
+  const int lane = threadIdx.x - line * cut.lanes, team = line - slice * cut.teams;
   const unsigned column_blocks = unsigned(cut.column_blocks), chunks = unsigned(cut.chunks);
   const unsigned column_block = blockIdx.x % column_blocks, rest = blockIdx.x / column_blocks;
   const unsigned chunk = rest % chunks, outer_block = rest / chunks;
@@ -160,10 +171,18 @@ __global__ void __launch_bounds__(kColumnThreads, 1)
 
   Mine parts;
   long row = chunk * cut.chunk_rows + team;
-  const int step = cut.teams * kRowsAtOnce;
+  if (row < last) {
+    const int step = cut.teams * kRowsAtOnce;
+    Batch<V, Body> batch, next;
+    batch.read(body, base, row, last, cut.teams, unit);
 #pragma unroll 1
-  for (; row + step - cut.teams < last; row += step) gather_rows<true, V>(body, parts, base, row, last, cut.teams, unit);
-  if (row < last) gather_rows<false, V>(body, parts, base, row, last, cut.teams, unit);
+    for (; row + step < last; row += step) {  // the next batch is on its way while this one is gathered
+      next.read(body, base, row + step, last, cut.teams, unit);
+      batch.template gather_into<true>(parts, row, last, cut.teams);
+      batch = next;
+    }
+    batch.template gather_into<false>(parts, row, last, cut.teams);
+  }
   merge_teams(parts, lane, team, slice, cut.lanes, cut.teams);
 
   if (chunks > 1) {
@@ -230,7 +249,7 @@ Error run_columns(const Body& body, const ColumnsCut& cut, long outer, long coun
   RF_TRY(current_device(device));
   unsigned grid;
   RF_TRY(grid_of(cut.column_blocks * cut.outer_blocks * cut.chunks, grid));
-  return launch(columns_kernel<V, Body>, grid, kColumnThreads, 0, stream, start_on(device),
+  return launch(columns_kernel<V, Body>, grid, unsigned(cut.lanes * cut.teams * cut.slices), 0, stream, start_on(device),
                 "launching reductions of columns", body, outer, count, width, cut,
                 static_cast<float*>(workspace.parts), workspace.turns);
 }

@@ -32,8 +32,11 @@ template <class V> RF_FN V column(const float* p, Quad c) {
   return V(__ldg(reinterpret_cast<const float4*>(p + c.start)));
 }
 template <class V> RF_FN V full(const float* p, long offset, Quad c) { return column<V>(p + offset, c); }
+// Written so, it stays one instruction: the compiler takes the assignment of a float4 apart. Without
+// "memory" later loads may move before it; no body reads what it writes.
 RF_FN void put(float* p, long offset, Quad c, Four v) {
-  *reinterpret_cast<float4*>(p + offset + c.start) = make_float4(v.x[0], v.x[1], v.x[2], v.x[3]);
+  asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(p + offset + c.start), "f"(v.x[0]),
+               "f"(v.x[1]), "f"(v.x[2]), "f"(v.x[3]));
 }
 
 #define RF_ARITHMETIC(op)                                                              \

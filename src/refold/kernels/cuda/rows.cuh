@@ -17,8 +17,8 @@
 // the device. In order of width:
 //   pointwise   each thread takes kBatch units: of as many rows (what is known of a column is then
 //               read once), or of one row where rows are few
-//   by lanes    up to 32 units a row: some lanes of a warp take a row, and kRowsOfLanes rows at once
-//   by team     whole warps take a row; small teams share a block
+//   by lanes    short rows: some lanes of a warp take kBatch rows at once
+//   by team     whole warps take a row, kBatch units at once; small teams share a block
 //   by pass     few rows that are very long: many blocks a row, one launch a pass; the last block to
 //               arrive merges the parts of the others
 #pragma once
@@ -27,10 +27,11 @@
 
 namespace rf {
 
-constexpr int kRowThreads = 256, kMostTeam = 512, kRowsOfLanes = 4;
-constexpr long kSplitWidth = 8192;                          // columns of a block, by pass
-constexpr long kSplitFrom = 8 * kSplitWidth, kSplitRows = 64;  // when rows are split
-template <class V> constexpr int kBatch = 16 / LanesOf<V>::count > 8 ? 8 : 16 / LanesOf<V>::count;
+constexpr int kRowThreads = 256, kMostTeam = 512;
+constexpr long kSplitWidth = 16384;                         // columns of a block, by pass
+constexpr long kSplitFrom = 4 * kSplitWidth, kSplitRows = 64;  // when rows are split
+constexpr long kBusy = 1 << 17;                             // threads that keep a device's memory busy
+template <class V> constexpr int kBatch = LanesOf<V>::count == 4 ? 4 : 8;  // units in flight in a thread
 
 // Reads the words of a Row as another block left them, not as the first-level cache may know them.
 template <class Row> RF_FN Row row_from(const Row* p) {
@@ -105,7 +106,7 @@ __global__ void __launch_bounds__(kRowThreads, 1)
 template <class V, class Body>
 __global__ void __launch_bounds__(kRowThreads, 1)
     rows_by_lanes(const __grid_constant__ Body body, long rows, int units, int lanes) {
-  constexpr int kRows = kRowsOfLanes;
+  constexpr int kRows = kBatch<V>;
   const int lane = threadIdx.x & (lanes - 1), groups = kRowThreads / lanes;
   const long first = long(blockIdx.x) * groups * kRows + threadIdx.x / lanes;
   long row[kRows];
@@ -116,10 +117,11 @@ __global__ void __launch_bounds__(kRowThreads, 1)
   for_monoids<0>(typename Body::Monoids{}, [&](auto step, auto monoid) {
     using M = decltype(monoid);
     Parts<M, V> parts[kRows];
-    if (lane < units) {
+#pragma unroll 1
+    for (int j = lane; j < units; j += lanes) {
       V x[kRows];
 #pragma unroll
-      for (int k = 0; k < kRows; k++) x[k] = body.template term<V>(step, r[k], row[k], LanesOf<V>::at(lane));
+      for (int k = 0; k < kRows; k++) x[k] = body.template term<V>(step, r[k], row[k], LanesOf<V>::at(j));
 #pragma unroll
       for (int k = 0; k < kRows; k++) parts[k].gather(x[k]);
     }
@@ -127,17 +129,20 @@ __global__ void __launch_bounds__(kRowThreads, 1)
     for (int k = 0; k < kRows; k++)
       body.set(step, r[k], row[k], result_of<M>(across_lanes<M>(parts[k].all(), lanes)));
   });
-  if constexpr (Body::kStores)
-    if (lane < units) {
-      if (first + (kRows - 1) * groups < rows) {
+  if constexpr (Body::kStores) {
+    const bool all = first + (kRows - 1) * groups < rows;
+#pragma unroll 1
+    for (int j = lane; j < units; j += lanes) {
+      if (all) {
 #pragma unroll
-        for (int k = 0; k < kRows; k++) body.template store<V>(r[k], row[k], LanesOf<V>::at(lane));
+        for (int k = 0; k < kRows; k++) body.template store<V>(r[k], row[k], LanesOf<V>::at(j));
       } else {
 #pragma unroll
         for (int k = 0; k < kRows; k++)
-          if (first + k * groups < rows) body.template store<V>(r[k], row[k], LanesOf<V>::at(lane));
+          if (first + k * groups < rows) body.template store<V>(r[k], row[k], LanesOf<V>::at(j));
       }
     }
+  }
   if constexpr (Body::kFinishes)
     if (lane == 0)
 #pragma unroll
@@ -193,7 +198,7 @@ template <class V, class Body>
 __global__ void __launch_bounds__(kMostTeam, 1)
     rows_by_team(const __grid_constant__ Body body, long rows, int units, int threads) {
   __shared__ float shared[2][kMostTeam / 32][2];  // two passes, warps, words
-  const int team = threadIdx.x / threads, thread = threadIdx.x & (threads - 1);
+  const int team = threadIdx.x / threads, thread = threadIdx.x - team * threads;
   const long row = long(blockIdx.x) * (blockDim.x / threads) + team;
   begin_kernel();
   if (row >= rows) return;  // a whole team
@@ -258,24 +263,39 @@ struct RowsCut {
   enum Kind { by_lanes, by_team, by_pass } kind;
   long units, chunks;  // of a row
   int threads;         // of a row: lanes of a warp, or whole warps
-  RowsCut(long rows, long width, int lanes, int batch) : units(width / lanes), chunks(blocks_of(width, kSplitWidth)) {
+  // batch: units that a thread has in flight; passes: how often the row is read.
+  RowsCut(long rows, long width, int of_unit, int batch, int passes)
+      : units(width / of_unit), chunks(blocks_of(width, kSplitWidth)) {
     if ((rows <= kSplitRows && width >= kSplitFrom) || units > INT32_MAX / 2) kind = by_pass, threads = kRowThreads;
-    else if (units <= 32) kind = by_lanes, threads = int(covering_power_of_two(units));
-    else {
-      kind = by_team, threads = 32;
-      while (threads < kMostTeam && long(threads) * batch < units) threads *= 2;
-    }
+    else if (units <= 32 || (units <= 128 && rows * 32 >= batch * kBusy)) kind = by_lanes, threads = lanes_of(units);
+    else kind = by_team, threads = team_of(rows, batch, passes);
+  }
+  // As many lanes as units, or half of them, and so on, where that leaves fewer of them idle.
+  static int lanes_of(long units) {
+    long lanes = units < 32 ? covering_power_of_two(units) : 32;
+    const auto work = [&](long n) { return blocks_of(units, n) * n; };
+    for (long fewer = lanes / 2; fewer >= 4; fewer /= 2)
+      if (5 * work(fewer) < 4 * work(lanes)) lanes = fewer;
+    return int(lanes);
+  }
+  // Whole batches a thread: one where the row is read again (few rows, which stay in the first-level
+  // cache), two where there are threads enough without.
+  int team_of(long rows, int batch, int passes) const {
+    const auto team = [&](long batches) { return 32 * blocks_of(units, 32 * batch * batches); };
+    long batches = blocks_of(units, long(kMostTeam) * batch);
+    if (batches == 1 && passes == 1 && rows * team(2) >= kBusy) batches = 2;
+    return int(team(batches) < kMostTeam ? team(batches) : kMostTeam);
   }
 };
-template <class V> RowsCut rows_cut(long rows, long width) {
-  return {rows, width, LanesOf<V>::count, kBatch<V>};
+template <class V, class Body> RowsCut rows_cut(long rows, long width) {
+  return {rows, width, LanesOf<V>::count, kBatch<V>, Body::Monoids::size + Body::kStores};
 }
 
 // What rows() of these sizes needs of its workspace, however its operands are aligned.
 template <class Body> Error rows_needs(long rows, long width, Needs& needs) {
   needs = {};
   if constexpr (Body::Monoids::size > 0) {
-    const RowsCut cut = rows_cut<float>(rows, width);
+    const RowsCut cut = rows_cut<float, Body>(rows, width);
     if (cut.kind == RowsCut::by_pass) {
       constexpr size_t words = Words<typename Body::Monoids>::row;
       needs.parts = (rows * sizeof(typename Body::Row) + 255) / 256 * 256 + rows * cut.chunks * words * sizeof(float);
@@ -316,11 +336,11 @@ Error run_rows(const Body& body, const RowsCut& cut, long rows, long width, cons
   }
   const int units = static_cast<int>(cut.units);
   if (cut.kind == RowsCut::by_lanes) {
-    RF_TRY(grid_of(blocks_of(rows, kRowThreads / cut.threads * kRowsOfLanes), grid));
+    RF_TRY(grid_of(blocks_of(rows, kRowThreads / cut.threads * kBatch<V>), grid));
     return launch(rows_by_lanes<V, Body>, grid, kRowThreads, 0, stream, start, doing, body, rows, units, cut.threads);
   }
-  const int threads = cut.threads > kRowThreads ? cut.threads : kRowThreads;
-  RF_TRY(grid_of(blocks_of(rows, threads / cut.threads), grid));
+  const int teams = cut.threads > kRowThreads ? 1 : kRowThreads / cut.threads, threads = teams * cut.threads;
+  RF_TRY(grid_of(blocks_of(rows, teams), grid));
   return launch(rows_by_team<V, Body>, grid, threads, 0, stream, start, doing, body, rows, units, cut.threads);
 }
 
@@ -339,8 +359,8 @@ Error rows(const Body& body, long rows, long width, bool aligned, const Workspac
                    : run_pointwise<float>(body, rows, width, stream, start);
   } else {
     if (aligned && width % 4 == 0)
-      return run_rows<Four>(body, rows_cut<Four>(rows, width), rows, width, workspace, stream, start);
-    return run_rows<float>(body, rows_cut<float>(rows, width), rows, width, workspace, stream, start);
+      return run_rows<Four>(body, rows_cut<Four, Body>(rows, width), rows, width, workspace, stream, start);
+    return run_rows<float>(body, rows_cut<float, Body>(rows, width), rows, width, workspace, stream, start);
   }
 }
 
