@@ -5,7 +5,7 @@ RUN = $(VENV)/bin/python
 # a build of PyTorch for the CPU, unless one is asked for: make TORCH=torch==2.12.0 ...
 TORCH ?= torch==2.13.0
 
-.PHONY: demo test check bench clean
+.PHONY: demo test check bench gpu-test gpu-bench clean
 
 $(VENV)/ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -27,6 +27,15 @@ check: $(VENV)/ready
 
 bench: $(VENV)/ready
 	$(RUN) bench/systems.py
+
+# On a machine with a Hopper GPU and a PyTorch that sees it: python3 -m pip install -e ".[dev]" before.
+gpu-test:
+	$(PYTHON) -m pytest tests -m gpu -o addopts=""
+
+gpu-bench:
+	$(PYTHON) bench/cuda_systems.py
+	$(PYTHON) bench/cuda_matmul.py
+	$(PYTHON) bench/cuda_rows.py --write
 
 clean:
 	rm -rf $(VENV) out .pytest_cache .mypy_cache .ruff_cache

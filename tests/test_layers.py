@@ -20,6 +20,7 @@ ORDER = [
     "schedule",
     "emit",
     "measure",
+    "tune",
     "pipeline",
     "api",
     "judge",

@@ -48,7 +48,7 @@ def optimize(
         f"The original is {cls.__module__}.{cls.__qualname__}",
         back,
         device,
-        Options(strict=strict, measure=measure),
+        Options(strict=strict, measure=measure, tune=measure),
         bind=lambda text: pipeline.bind_for_class(text, module),
     )
     if result.text is None:

@@ -43,6 +43,11 @@ def parser() -> argparse.ArgumentParser:
     optimize.add_argument(
         "--seconds", type=float, default=3.0, help="time spent on each comparison (default 3)"
     )
+    optimize.add_argument(
+        "--no-tune",
+        action="store_true",
+        help="cut products on a GPU by rule; do not time (kept in ~/.cache/refold)",
+    )
     optimize.set_defaults(run=commands.optimize)
 
     explain = parts.add_parser("explain", help="say what is rewritten, why, and what it saves")

@@ -16,13 +16,17 @@ import torch
 
 from refold.capture import Captured, CaptureError, capture
 from refold.cost import DEVICES, DeviceModel
+from refold.emit.cuda import CudaTarget
 from refold.emit.forward import UnsupportedResult
 from refold.emit.load import load_text
 from refold.emit.module import Emission, Mode, emit
 from refold.emit.target import Target
 from refold.engine import Optimized, optimize
+from refold.ir import hint
 from refold.measure import Timing, compare
-from refold.plan import Plan, make_plan
+from refold.plan import Plan, Template, make_plan
+from refold.schedule import Schedule
+from refold.tune import Tuned
 
 Progress = Callable[[str], None]
 
@@ -33,10 +37,13 @@ class OptimizeError(Exception):
 
 @dataclass(frozen=True)
 class Options:
-    """strict: no rule that assumes finite values. measure: drop modes that are not faster."""
+    """strict: no rule that assumes finite values. measure: drop modes that are not faster.
+    tune: time the ways to cut products on the GPU at hand, where they are not known yet.
+    """
 
     strict: bool = False
     measure: bool = True
+    tune: bool = False
     seconds: float = 3.0
 
 
@@ -169,6 +176,9 @@ def run(
     start = time.perf_counter()
     progress("capturing and rewriting")
     derivations = derive(module, inputs, device, options)
+    if options.tune and isinstance(target, CudaTarget):
+        progress("timing ways to cut the products")
+        tune(target, derivations)
     text = _emit(module, source, title, derivations, target)
     seconds = time.perf_counter() - start
     build_seconds = 0.0
@@ -186,6 +196,29 @@ def run(
             if kept:
                 text = _emit(module, source, title, derivations, target)
     return Result(text, derivations, seconds, build_seconds)
+
+
+def tune(target: CudaTarget, derivations: Sequence[Derivation]) -> None:
+    """Let `target` cut products as timing on the current GPU says; see refold.tune."""
+    tuned = Tuned(torch.cuda.get_device_name(), target.architecture, target.float32)
+    target.choose = tuned
+    wanted = [
+        (hint(g.rows), hint(g.width), hint(g.product.inputs[0].shape[-1]))
+        for d in derivations
+        if d.mode.plan is not None
+        for g in d.mode.plan.groups
+        if g.template is Template.MATMUL
+    ]
+
+    def build(module: torch.nn.Module, x: torch.Tensor, schedule: Schedule) -> torch.nn.Module:
+        one = CudaTarget(target.architecture, target.float32)
+        one.choose = lambda rows, cols, depth: schedule
+        found = derive(module.eval(), [x], DEVICES[target.name], Options())
+        text = _emit(module, "# Model is Linear.", "Linear", found, one)
+        assert text is not None
+        return bind_for_class(text, module)
+
+    tuned.fill(wanted, build)
 
 
 def _emit(

@@ -53,16 +53,18 @@ def default_schedule(architecture: str, rows: int, cols: int, depth: int) -> Sch
     if _is_small(rows, cols, depth):
         return Schedule(architecture, plain=True)
 
-    def rounds(s: Schedule) -> tuple[float, int]:
-        high, wide = s.tile
-        tiles = -(-rows // high) * -(-cols // wide)
-        waves = -(-tiles // max(1, PROCESSORS // s.splits))
-        deep_enough = depth >= s.splits * _LEAST_DEPTH or s.splits == 1
-        # sharing a tile costs the writing and reading of its parts: as much as 128 of K or so
-        cost = waves * (depth / s.splits + (128 * s.splits if s.splits > 1 else 0))
-        return (cost if deep_enough else float("inf"), s.splits)
+    return min(schedules(architecture), key=lambda s: (predicted(s, rows, cols, depth), s.splits))
 
-    return min(schedules(architecture), key=rounds)
+
+def predicted(s: Schedule, rows: int, cols: int, depth: int) -> float:
+    """What a way costs, in units of one tile's products for each of K."""
+    if s.splits > 1 and depth < s.splits * _LEAST_DEPTH:
+        return float("inf")
+    high, wide = s.tile
+    tiles = -(-rows // high) * -(-cols // wide)
+    waves = -(-tiles // max(1, PROCESSORS // s.splits))
+    # sharing a tile costs the writing and reading of its parts: as much as 128 of K or so
+    return waves * (depth / s.splits + (128 * s.splits if s.splits > 1 else 0))
 
 
 def _is_small(rows: int, cols: int, depth: int) -> bool:

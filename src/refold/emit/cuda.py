@@ -15,8 +15,8 @@ import shutil
 import subprocess
 import sysconfig
 import tempfile
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 
 from refold.emit.forward import Launch, Scope
@@ -43,7 +43,8 @@ class CudaTarget:
 
     architecture: "sm_90" (Hopper's own instructions) or "sm_80" (Ampere and later). float32: "ieee"
     for products as accurate as fp32's, "tf32" for products as accurate as TF32's, which emitted
-    modules use only while PyTorch's flags allow it.
+    modules use only while PyTorch's flags allow it. choose: how a product of (rows, columns, depth)
+    is cut; a tuner may put its own in.
     """
 
     device = "cuda"
@@ -51,6 +52,7 @@ class CudaTarget:
     def __init__(self, architecture: str, float32: str = "ieee") -> None:
         self.architecture = architecture
         self.float32 = float32
+        self.choose: Callable[[int, int, int], Schedule] = partial(default_schedule, architecture)
         self.name = f"cuda:{architecture}"
 
     @property
@@ -133,7 +135,7 @@ class CudaKernel(GroupKernel):
     def schedule(self) -> Schedule:
         """How the product is cut, for the sizes that the model was captured with."""
         rows, cols, depth = (hint(d) for _, d in self.sizes())
-        return default_schedule(self.target.architecture, rows, cols, depth)
+        return self.target.choose(rows, cols, depth)
 
     @property
     def packs(self) -> bool:

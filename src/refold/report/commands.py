@@ -104,7 +104,8 @@ def optimize(args: argparse.Namespace) -> int:
     with terminal.progress(enabled=not args.json) as step:
         step("loading the reference")
         reference, module, inputs = _prepare(args, target)
-        options = Options(strict=args.strict, seconds=args.seconds, measure=at_hand)
+        tune = at_hand and target.device == "cuda" and not args.no_tune
+        options = Options(args.strict, measure=at_hand, tune=tune, seconds=args.seconds)
         result = pipeline.run(
             module,
             inputs,

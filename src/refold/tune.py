@@ -1,0 +1,122 @@
+"""Schedules picked by timing on the device at hand, kept on disk by device and shape class.
+
+The candidates are whole emitted modules of one product each, so what is timed is what will run:
+packing the activations, the kernel, its stores. The C++ of a candidate does not depend on sizes, so
+each is compiled once for a device and accuracy.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from refold.measure import clock
+from refold.schedule import Schedule, default_schedule, predicted, schedules
+
+Sizes = tuple[int, int, int]  # rows, columns, depth of a product
+# compiles a module of one product, cut by a schedule, and gives its fast twin
+Build = Callable[[nn.Module, torch.Tensor, Schedule], nn.Module]
+
+_WORTH_TIMING = 1.6  # times the least predicted cost
+_SECONDS = 0.05
+
+
+def cache_path() -> Path:
+    """The file of tuned schedules; REFOLD_CACHE names another folder than ~/.cache/refold."""
+    folder = os.environ.get("REFOLD_CACHE")
+    base = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+    return (Path(folder) if folder else base / "refold") / "schedules.json"
+
+
+def shape_class(sizes: Sizes) -> str:
+    """Sizes that are cut alike: the same tiles of the smallest kind, K within an eighth."""
+    rows, cols, depth = sizes
+    step = max(32, 1 << max(0, depth.bit_length() - 4))
+    return f"{-(-rows // 128) * 128}x{-(-cols // 128) * 128}x{-(-depth // step) * step}"
+
+
+class Tuned:
+    """The schedules of one device, architecture and accuracy; a call answers with the best known.
+
+    device: its name, which keys the file. An unreadable file is as good as none.
+    """
+
+    def __init__(self, device: str, architecture: str, mode: str) -> None:
+        self.architecture = architecture
+        self.key = f"{device}, {architecture}, {mode}"
+        self.path = cache_path()
+
+    def __call__(self, rows: int, cols: int, depth: int) -> Schedule:
+        default = default_schedule(self.architecture, rows, cols, depth)
+        found = self._read().get(self.key, {}).get(shape_class((rows, cols, depth)))
+        if default.plain or found is None:
+            return default
+        return Schedule(self.architecture, tall=bool(found["tall"]), splits=found["splits"])
+
+    def knows(self, sizes: Sizes) -> bool:
+        """Whether nothing is left to time for these sizes."""
+        if default_schedule(self.architecture, *sizes).plain:
+            return True
+        return shape_class(sizes) in self._read().get(self.key, {})
+
+    def fill(self, wanted: Iterable[Sizes], build: Build) -> None:
+        """Time the likely schedules for the sizes that are not known yet, and keep the best."""
+        for sizes in dict.fromkeys(wanted):
+            if not self.knows(sizes):
+                self._keep(sizes, _time(self.architecture, sizes, build))
+
+    def _read(self) -> dict[str, dict[str, dict[str, int]]]:
+        try:
+            found = json.loads(self.path.read_text())
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def _keep(self, sizes: Sizes, seconds: dict[Schedule, float]) -> None:
+        if not seconds:
+            return
+        best = min(seconds, key=lambda s: seconds[s])
+        table = self._read()
+        row = {"tall": best.tall, "splits": best.splits, "us": round(seconds[best] * 1e6, 2)}
+        table.setdefault(self.key, {})[shape_class(sizes)] = row  # type: ignore[assignment]
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(dir=self.path.parent)
+            with os.fdopen(handle, "w") as file:
+                json.dump(table, file, indent=1, sort_keys=True)
+            os.replace(name, self.path)
+        except OSError:
+            pass  # the next run times again
+
+
+def likely(architecture: str, sizes: Sizes) -> list[Schedule]:
+    """The schedules that may be the best one by prediction, the most likely first."""
+    costs = {s: predicted(s, *sizes) for s in schedules(architecture)}
+    least = min(costs.values())
+    return [s for s in sorted(costs, key=lambda s: costs[s]) if costs[s] <= _WORTH_TIMING * least]
+
+
+def _time(architecture: str, sizes: Sizes, build: Build) -> dict[Schedule, float]:
+    """Seconds of each likely schedule: the median of three rounds, taken by turns."""
+    rows, cols, depth = sizes
+    candidates = likely(architecture, sizes)
+    if len(candidates) == 1:
+        return {candidates[0]: 0.0}
+    with torch.no_grad():
+        module = nn.Linear(depth, cols, bias=False, device="cuda")
+        x = torch.randn(rows, depth, device="cuda")
+        found: dict[Schedule, list[float]] = {}
+        for schedule in candidates:
+            # one at a time: each holds a packed copy of the weight
+            fast = build(module, x, schedule)
+            once = min(clock(lambda f=fast: f(x), "cuda") for _ in range(3))  # type: ignore[misc]
+            repeats = max(1, int(_SECONDS / max(once, 1e-6)))
+            times = [clock(lambda f=fast: f(x), "cuda", repeats) for _ in range(3)]  # type: ignore[misc]
+            found[schedule] = sorted(times)
+    return {s: t[1] for s, t in found.items()}

@@ -1,0 +1,76 @@
+"""Schedules: the rule of thumb, and the file of timed ones (timing itself needs a GPU)."""
+
+from __future__ import annotations
+
+import pytest
+
+from refold import tune
+from refold.schedule import Schedule, default_schedule, schedules
+from refold.tune import Tuned, likely, shape_class
+
+
+@pytest.fixture()
+def tuned(tmp_path, monkeypatch):
+    monkeypatch.setenv("REFOLD_CACHE", str(tmp_path / "deep"))
+    return Tuned("a device", "sm_90", "ieee")
+
+
+def test_few_tiles_share_their_depth_and_many_do_not():
+    assert default_schedule("sm_90", 1024, 512, 8192).splits == 8
+    assert default_schedule("sm_90", 16384, 4096, 4096).splits == 1
+    assert default_schedule("sm_90", 128, 32768, 32768) == Schedule("sm_90", tall=False)
+    assert default_schedule("sm_90", 1024, 512, 256).splits == 1, "too shallow to be shared"
+
+
+@pytest.mark.parametrize("sizes", [(1, 4096, 4096), (4096, 8, 4096), (50, 60, 70), (512, 512, 8)])
+def test_what_is_small_or_thin_is_plain(sizes):
+    assert default_schedule("sm_90", *sizes).plain
+    assert default_schedule("sm_80", *sizes).plain
+
+
+def test_generic_kernels_have_one_tile():
+    assert {s.tile for s in schedules("sm_80")} == {(128, 128)}
+    assert Schedule("sm_80", splits=4).text("Ieee") == "rf::Generic<rf::Ieee, 4>"
+    assert Schedule("sm_90", tall=False, splits=2).text("Tf32") == (
+        "rf::Schedule<rf::Tf32, false, 2>"
+    )
+
+
+def test_the_default_is_among_the_likely():
+    for sizes in ((1024, 512, 8192), (4096, 4096, 4096), (300, 700, 5000)):
+        assert likely("sm_90", sizes)[0].text("Ieee") == default_schedule("sm_90", *sizes).text(
+            "Ieee"
+        )
+
+
+def test_what_was_timed_is_kept_and_followed(tuned, monkeypatch):
+    sizes = (1024, 512, 8192)
+    best = Schedule("sm_90", tall=False, splits=4)
+    calls = []
+
+    def time(architecture, wanted, build):
+        calls.append(wanted)
+        return {default_schedule("sm_90", *sizes): 2e-5, best: 1e-5}
+
+    monkeypatch.setattr(tune, "_time", time)
+    assert not tuned.knows(sizes)
+    tuned.fill([sizes, sizes, (1, 512, 8192)], build=None)
+    assert calls == [sizes], "each class once, and nothing for a plain product"
+    assert tuned(*sizes) == best
+    assert tuned(1000, 500, 8100) == best, "sizes of one class"
+    assert tuned(2048, 512, 8192) != best
+    assert Tuned("another device", "sm_90", "ieee")(*sizes) != best
+    assert Tuned("a device", "sm_90", "tf32")(*sizes) != best
+
+
+def test_a_broken_file_is_as_good_as_none(tuned):
+    tuned.path.parent.mkdir()
+    for text in ("", "{", "[]"):
+        tuned.path.write_text(text)
+        assert tuned(1024, 512, 8192) == default_schedule("sm_90", 1024, 512, 8192)
+
+
+def test_classes_tell_tiles_apart():
+    assert shape_class((1024, 512, 8192)) == shape_class((1000, 512, 8192))
+    assert shape_class((1024, 512, 8192)) != shape_class((1025, 512, 8192))
+    assert shape_class((1024, 512, 8192)) != shape_class((1024, 512, 4096))
