@@ -1,0 +1,2411 @@
+# Made by refold 0.1.0 for cuda:sm_90. ModelNew computes the same function as Model.
+#
+# The original is s4_sigmoid_sum.py.
+# In every mode (equal in the reals: sums and products are taken in another order):
+#   1. nothing is rewritten
+#
+# The file needs PyTorch and a compiler, nothing else. Model and what it uses stand first, unchanged,
+# because ModelNew falls back on them; then the kernels, the folded parameters, and ModelNew.
+
+"""Linear, sigmoid, and the sum of each row."""
+
+import torch
+import torch.nn as nn
+
+batch_size = 128
+in_features = 32768
+out_features = 32768
+
+
+class Model(nn.Module):
+    def __init__(self, in_features: int, out_features: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(in_features, out_features)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.linear(x)
+        x = torch.sigmoid(x)
+        return torch.sum(x, dim=1, keepdim=True)
+
+
+def get_inputs():
+    return [torch.rand(batch_size, in_features)]
+
+
+def get_init_inputs():
+    return [in_features, out_features]
+
+# ----------------------------------------------------------------------------------------------
+# The kernels: compiled once at the first import, then found in PyTorch's extension cache.
+# ----------------------------------------------------------------------------------------------
+import warnings
+
+import torch
+
+_REFOLD_CUDA = r"""
+#define PY_SSIZE_T_CLEAN
+// Calls from Python: every argument is an int (an address or a size) or a float.
+#include <Python.h>
+
+[[maybe_unused]] static inline float* rf_pointer(PyObject* o) { return static_cast<float*>(PyLong_AsVoidPtr(o)); }
+[[maybe_unused]] static inline long rf_size(PyObject* o) { return PyLong_AsLong(o); }
+[[maybe_unused]] static inline float rf_number(PyObject* o) { return static_cast<float>(PyFloat_AsDouble(o)); }
+static inline bool rf_takes(Py_ssize_t given, Py_ssize_t wanted) {
+  if (given != wanted) PyErr_Format(PyExc_TypeError, "expected %zd arguments, got %zd", wanted, given);
+  return given == wanted;
+}
+
+// unchanged(held, empty, kinds, tensors): whether what a check once found is still so. It is what
+// every call of the module asks first, and in Python it would cost more than a small kernel.
+//   held     dict, key, value, ...         dict[key] is value; a dict as its own value: no such key
+//   empty    dict, ...                     has no keys
+//   kinds    object, type, ...             is of exactly that type
+//   tensors  tensor, version, address, ... is at that version (None: any) and address
+static bool rf_is_number(PyObject* got, PyObject* wanted) {
+  if (got == nullptr) return false;
+  const bool same = got == wanted || PyObject_RichCompareBool(got, wanted, Py_EQ) == 1;
+  Py_DECREF(got);
+  return same;
+}
+static bool rf_all_unchanged(PyObject* const* stamp) {
+  PyObject *held = stamp[0], *empty = stamp[1], *kinds = stamp[2], *tensors = stamp[3];
+  for (Py_ssize_t i = 0; i + 2 < PyTuple_GET_SIZE(held); i += 3) {
+    PyObject* dict = PyTuple_GET_ITEM(held, i);
+    PyObject* wanted = PyTuple_GET_ITEM(held, i + 2);
+    PyObject* value = PyDict_GetItemWithError(dict, PyTuple_GET_ITEM(held, i + 1));
+    if (value != (wanted == dict ? nullptr : wanted)) return false;
+  }
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(empty); i++)
+    if (PyDict_Size(PyTuple_GET_ITEM(empty, i)) != 0) return false;
+  for (Py_ssize_t i = 0; i + 1 < PyTuple_GET_SIZE(kinds); i += 2)
+    if (reinterpret_cast<PyObject*>(Py_TYPE(PyTuple_GET_ITEM(kinds, i))) != PyTuple_GET_ITEM(kinds, i + 1))
+      return false;
+  static PyObject* version_name = PyUnicode_InternFromString("_version");
+  static PyObject* address_name = PyUnicode_InternFromString("data_ptr");
+  for (Py_ssize_t i = 0; i + 2 < PyTuple_GET_SIZE(tensors); i += 3) {
+    PyObject *tensor = PyTuple_GET_ITEM(tensors, i), *version = PyTuple_GET_ITEM(tensors, i + 1);
+    if (version != Py_None && !rf_is_number(PyObject_GetAttr(tensor, version_name), version)) return false;
+    if (!rf_is_number(PyObject_CallMethodNoArgs(tensor, address_name), PyTuple_GET_ITEM(tensors, i + 2)))
+      return false;
+  }
+  return true;
+}
+static PyObject* rf_unchanged(PyObject*, PyObject* const* args, Py_ssize_t n) {
+  if (!rf_takes(n, 4)) return nullptr;
+  for (int i = 0; i < 4; i++)
+    if (!PyTuple_Check(args[i])) return PyErr_Format(PyExc_TypeError, "a stamp is four tuples");
+  const bool same = rf_all_unchanged(args);
+  if (PyErr_Occurred()) return nullptr;
+  return PyBool_FromLong(same);
+}
+
+// Device: what the host side of every kernel needs: checked calls, facts of the device, launches.
+//
+// Why: an emitted file calls kernels with raw addresses and sizes. Each host function here gives back
+// nullptr, or one line of text that says what failed; the caller raises it. Nothing synchronises or
+// allocates, so every call can be captured in a CUDA graph. The current device is the one used.
+#include <cuda_runtime.h>
+
+#include <atomic>
+#include <cstdarg>
+#include <cstdint>
+#include <cstdio>
+
+namespace rf {
+
+using Error = const char*;  // nullptr: no error; else text that lives until the thread's next one
+
+inline Error error(const char* format, ...) {
+  static thread_local char text[512];
+  va_list args;
+  va_start(args, format);
+  std::vsnprintf(text, sizeof text, format, args);
+  va_end(args);
+  return text;
+}
+
+inline Error checked(cudaError_t status, const char* doing) {
+  if (status == cudaSuccess) return nullptr;
+  cudaGetLastError();  // an error that is reported here must not turn up again elsewhere
+  return error("%s: %s (%s)", doing, cudaGetErrorString(status), cudaGetErrorName(status));
+}
+
+#define RF_TRY(expression) \
+  if (::rf::Error rf_error = (expression)) return rf_error
+
+constexpr int kDevices = 64;  // per process
+
+struct Device {
+  int ordinal = -1, processors = 0, major = 0, minor = 0;
+};
+
+inline Error current_device(Device& device) {
+  static std::atomic<unsigned> known[kDevices];  // processors << 16 | major << 8 | minor
+  RF_TRY(checked(cudaGetDevice(&device.ordinal), "asking for the current device"));
+  if (device.ordinal >= kDevices) return error("device %d: at most %d are known", device.ordinal, kDevices);
+  unsigned facts = known[device.ordinal].load(std::memory_order_relaxed);
+  if (facts == 0) {
+    const char* doing = "asking what the device can do";
+    int processors, major, minor;
+    RF_TRY(checked(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device.ordinal), doing));
+    RF_TRY(checked(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device.ordinal), doing));
+    RF_TRY(checked(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device.ordinal), doing));
+    facts = unsigned(processors) << 16 | unsigned(major) << 8 | unsigned(minor);
+    known[device.ordinal].store(facts, std::memory_order_relaxed);
+  }
+  device.processors = facts >> 16, device.major = facts >> 8 & 255, device.minor = facts & 255;
+  return nullptr;
+}
+
+// Lets a kernel use `bytes` of shared memory on this device; once for each kernel and device.
+template <class Kernel>
+Error allow_shared(Kernel* kernel, size_t bytes, const Device& device, std::atomic<uint64_t>& done) {
+  const uint64_t bit = uint64_t(1) << device.ordinal;
+  if (done.load(std::memory_order_relaxed) & bit) return nullptr;
+  RF_TRY(checked(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
+                 "asking for the kernel's shared memory"));
+  done.fetch_or(bit, std::memory_order_relaxed);
+  return nullptr;
+}
+
+// Memory that a kernel works with besides its operands, and how much of each it needs. A workspace
+// belongs to one stream at a time. Kernels that run one after another can share it: parts are dead
+// at a kernel's end, and every launch leaves the turns that it used at zero.
+struct Workspace {
+  void* parts;      // any content, aligned by 256
+  unsigned* turns;  // zeroed once, when they are allocated
+};
+struct Needs {
+  size_t parts = 0, turns = 0;  // bytes
+};
+
+inline long blocks_of(long n, long block) { return (n + block - 1) / block; }
+inline long covering_power_of_two(long least) {
+  long p = 1;
+  while (p < least) p *= 2;
+  return p;
+}
+
+// Whether all addresses can be read 16 bytes at a time.
+template <class... Pointers> bool aligned(const Pointers*... pointers) {
+  return ((reinterpret_cast<uintptr_t>(pointers) | ... | uintptr_t(0)) % 16) == 0;
+}
+
+enum class Start {
+  after,        // once the kernel before has ended
+  overlapping,  // its prologue may run beside the end of the kernel before (it waits before it reads)
+  cooperative,  // overlapping, and with all blocks resident at once
+};
+
+// Kernels that call begin_kernel() first start like this.
+inline Start start_on(const Device& device) { return device.major >= 9 ? Start::overlapping : Start::after; }
+
+inline Error grid_of(long blocks, unsigned& grid) {
+  if (blocks > INT32_MAX) return error("a launch of %ld blocks: at most 2^31 - 1 are possible", blocks);
+  grid = static_cast<unsigned>(blocks);
+  return nullptr;
+}
+
+template <class... Takes, class... Gives>
+Error launch(void (*kernel)(Takes...), unsigned blocks, unsigned threads, size_t shared, cudaStream_t stream,
+             Start start, const char* doing, const Gives&... arguments) {
+  Device device;
+  RF_TRY(current_device(device));
+  cudaLaunchAttribute attributes[2] = {};
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(blocks), config.blockDim = dim3(threads);
+  config.dynamicSmemBytes = shared, config.stream = stream;
+  config.attrs = attributes;
+  if (start == Start::cooperative) {
+    attributes[config.numAttrs].id = cudaLaunchAttributeCooperative;
+    attributes[config.numAttrs++].val.cooperative = 1;
+  }
+  if (start != Start::after && device.major >= 9) {  // older devices know no overlap
+    attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  return checked(cudaLaunchKernelEx(&config, kernel, static_cast<Takes>(arguments)...), doing);
+}
+
+// Makes a device the current one while it lives. Failing to is seen by the launch that follows.
+class OnDevice {
+ public:
+  explicit OnDevice(int ordinal) {
+    if (cudaGetDevice(&before_) == cudaSuccess && before_ != ordinal) moved_ = cudaSetDevice(ordinal) == cudaSuccess;
+  }
+  ~OnDevice() {
+    if (moved_) cudaSetDevice(before_);
+  }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+
+ private:
+  int before_ = 0;
+  bool moved_ = false;
+};
+
+}  // namespace rf
+
+// Functor: the names that generated bodies are written in, for CUDA.
+//
+// Why: a body (struct Matmul0 {...}) is one C++ text for every backend. On the CPU its lanes `Vec`
+// are a SIMD vector and a position `C` is a run of columns; here a lane is one float and a position
+// is one column index, so each thread runs the body once for each element that it holds.
+//
+// Layout: float32 data, row after row; offsets and rows are 64-bit, columns 32-bit.
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#ifndef RF_FN  // the tests compile monoids and bodies for the host
+#define RF_FN __device__ __forceinline__
+#endif
+
+namespace rf {
+
+using Vec = float;
+template <int S> struct Step { static constexpr int index = S; };
+template <class... M> struct List { static constexpr int size = sizeof...(M); };
+
+// Calls f(Step<i>, monoid) for each monoid of a list.
+template <int S, class F> RF_FN void for_monoids(List<>, F&&) {}
+template <int S, class F, class M, class... Rest> RF_FN void for_monoids(List<M, Rest...>, F&& f) {
+  f(Step<S>{}, M{});
+  for_monoids<S + 1>(List<Rest...>{}, f);
+}
+
+template <class V> RF_FN V lanes(float x) { return x; }
+template <class V> RF_FN V scalar(const float* p) { return __ldg(p); }
+template <class V, class C> RF_FN V column(const float* p, C col) { return __ldg(p + col); }
+template <class V, class C> RF_FN V full(const float* p, long offset, C col) {
+  return __ldg(p + offset + col);
+}
+template <class C> RF_FN void put(float* p, long offset, C col, float v) { p[offset + col] = v; }
+RF_FN void put(float* p, long offset, float v) { p[offset] = v; }
+
+// Two columns that one thread holds: a body's store(row, Pair{col, next}, v) writes v to `col` and `next`
+// beside it, as one access where the address allows it.
+struct Pair {
+  int col;
+  float next;
+};
+RF_FN void put(float* p, long offset, Pair pair, float v) {
+  float* to = p + offset + pair.col;
+  if (reinterpret_cast<uintptr_t>(to) % 8 == 0) {
+    *reinterpret_cast<float2*>(to) = make_float2(v, pair.next);
+  } else {
+    to[0] = v;
+    to[1] = pair.next;
+  }
+}
+
+RF_FN float where(bool mask, float yes, float no) { return mask ? yes : no; }
+
+}  // namespace rf
+
+// Math: the functions that generated bodies call, as accurate as PyTorch's own CUDA kernels.
+//
+// Every function is the full-precision one of CUDA's math library (at most 2 ulp for those used
+// here): nothing compiled from this file may be built with -use_fast_math, which would change them
+// silently. Minimum and maximum give NaN where either side is NaN, as torch does and fmaxf does not.
+
+#ifdef __FAST_MATH__
+#error "-use_fast_math trades the accuracy that is promised here: build without it"
+#endif
+
+namespace rf {
+
+#define RF_MATH(name, call) \
+  RF_FN float name(float x) { return ::call(x); }
+RF_MATH(exp, expf) RF_MATH(expm1, expm1f) RF_MATH(log, logf) RF_MATH(log1p, log1pf)
+RF_MATH(sqrt, sqrtf) RF_MATH(rsqrt, rsqrtf) RF_MATH(sin, sinf) RF_MATH(cos, cosf)
+RF_MATH(tanh, tanhf) RF_MATH(erf, erff) RF_MATH(abs, fabsf) RF_MATH(floor, floorf)
+RF_MATH(ceil, ceilf) RF_MATH(trunc, truncf) RF_MATH(round, rintf)
+#undef RF_MATH
+RF_FN float pow(float x, float y) { return ::powf(x, y); }
+RF_FN float fma(float x, float y, float z) { return ::fmaf(x, y, z); }
+RF_FN bool is_nan(float x) { return x != x; }
+RF_FN bool is_finite(float x) { return ::fabsf(x) <= 3.402823466e38f; }
+RF_FN bool is_infinite(float x) { return ::fabsf(x) == __int_as_float(0x7f800000); }
+RF_FN float maximum(float a, float b) { return is_nan(a) || a > b ? a : b; }
+RF_FN float minimum(float a, float b) { return is_nan(a) || a < b ? a : b; }
+RF_FN float relu(float x) { return maximum(x, 0.0f); }
+RF_FN float sigmoid(float x) { return 1.0f / (1.0f + ::expf(-x)); }
+
+}  // namespace rf
+
+// Monoids: what rows and columns are reduced by, and how partial results merge in a fixed order.
+//
+// Why: a tile leaves one partial result for each of its rows (or columns) in a workspace; whoever
+// comes last merges them first tile to last. The order never depends on who that is, so a result is
+// the same bits on every run, and no float is ever added atomically.
+//
+// A monoid has
+//   Part           what travels in registers and in the workspace (kWords floats)
+//   gather(p, x)   takes one more value;   merge(p, q) takes another part
+//   State          what the final, ordered merge keeps (a sum carries what its additions rounded off)
+//   kResults, results(state, out)          what the body's finish_row is given
+
+namespace rf {
+
+struct SumState {
+  float value = 0.0f, lost = 0.0f;
+  RF_FN float get() const { return value + lost; }
+  RF_FN void add(float x) {
+    const float total = value + x;
+    // what the addition rounded off (Neumaier); no meaning once the total is infinite or NaN
+    if (is_finite(total)) lost += abs(value) >= abs(x) ? (value - total) + x : (x - total) + value;
+    else lost = 0.0f;
+    value = total;
+  }
+};
+
+struct Sum {
+  struct Part { float w[1]; };
+  using State = SumState;
+  static constexpr int kWords = 1, kResults = 1;
+  static RF_FN Part identity() { return {{0.0f}}; }
+  static RF_FN void gather(Part& p, float x) { p.w[0] += x; }
+  static RF_FN void merge(Part& p, const Part& q) { p.w[0] += q.w[0]; }
+  static RF_FN void merge(State& s, const Part& q) { s.add(q.w[0]); }
+  static RF_FN void results(const State& s, float* out) { out[0] = s.get(); }
+};
+
+template <class Pick> struct Extreme {
+  struct Part { float w[1]; };
+  struct State {
+    float value = Pick::start();
+    RF_FN float get() const { return value; }
+  };
+  static constexpr int kWords = 1, kResults = 1;
+  static RF_FN Part identity() { return {{Pick::start()}}; }
+  static RF_FN void gather(Part& p, float x) { p.w[0] = Pick::of(p.w[0], x); }
+  static RF_FN void merge(Part& p, const Part& q) { p.w[0] = Pick::of(p.w[0], q.w[0]); }
+  static RF_FN void merge(State& s, const Part& q) { s.value = Pick::of(s.value, q.w[0]); }
+  static RF_FN void results(const State& s, float* out) { out[0] = s.value; }
+};
+struct PickMax {
+  static RF_FN float start() { return __int_as_float(0xff800000); }  // -infinity
+  static RF_FN float of(float a, float b) { return maximum(a, b); }
+};
+struct PickMin {
+  static RF_FN float start() { return __int_as_float(0x7f800000); }
+  static RF_FN float of(float a, float b) { return minimum(a, b); }
+};
+using Max = Extreme<PickMax>;
+using Min = Extreme<PickMin>;
+
+// The largest value m and sum of exp(x - m). Exponents are taken from `exp_base`: exp(inf - inf) would
+// be NaN where log(sum(exp)) is plainly infinite. Only what is subtracted is replaced: a part that
+// holds nothing, or only -infinity, has m = -infinity and weighs exp(-inf - base) = 0 whatever the
+// base.
+struct ExpPart { float w[2]; };
+struct ExpState {
+  float max = PickMax::start(), sum = 0.0f;
+};
+RF_FN float exp_base(float m) { return is_infinite(m) ? 0.0f : m; }
+struct LogSumExp {
+  using Part = ExpPart;
+  using State = ExpState;
+  static constexpr int kWords = 2, kResults = 1;
+  static RF_FN Part identity() { return {{PickMax::start(), 0.0f}}; }
+  static RF_FN void gather(Part& p, float x) {
+    if (x <= p.w[0]) {  // the common case costs one exponential
+      p.w[1] += exp(x - exp_base(p.w[0]));
+    } else {
+      const float m = maximum(p.w[0], x), base = exp_base(m);
+      p.w[1] = p.w[1] * exp(p.w[0] - base) + exp(x - base);
+      p.w[0] = m;
+    }
+  }
+  static RF_FN void merge(Part& p, const Part& q) {
+    const float m = maximum(p.w[0], q.w[0]), base = exp_base(m);
+    p.w[1] = p.w[1] * exp(p.w[0] - base) + q.w[1] * exp(q.w[0] - base);
+    p.w[0] = m;
+  }
+  static RF_FN void merge(State& s, const Part& q) {
+    Part p{{s.max, s.sum}};
+    merge(p, q);
+    s = {p.w[0], p.w[1]};
+  }
+  static RF_FN void results(const State& s, float* out) { out[0] = log(s.sum) + exp_base(s.max); }
+};
+
+// The same state given as it is, for a softmax in two steps: exp(x - out[0]) / out[1].
+struct Softmax : LogSumExp {
+  static constexpr int kResults = 2;
+  static RF_FN void results(const State& s, float* out) {
+    out[0] = s.max;
+    // a row that holds +inf has no softmax: exp(inf - inf) is NaN in every element
+    out[1] = is_infinite(s.max) && s.max > 0.0f ? __int_as_float(0x7fffffff) : s.sum;
+  }
+};
+
+// Count, mean and sum of squared deviations of a column, merged by Chan's formula: E[x^2] - E[x]^2
+// would cancel. The count of a part is known from its rows and travels apart.
+struct MomentsState {
+  float count = 0.0f, mean = 0.0f, m2 = 0.0f;
+  RF_FN void merge(const MomentsState& o) {
+    if (o.count == 0.0f) return;
+    const float total = count + o.count, delta = o.mean - mean, part = o.count / total;
+    mean += delta * part;
+    m2 += o.m2 + delta * delta * count * part;
+    count = total;
+  }
+};
+struct Moments { static constexpr int kWords = 2, kResults = 0; };
+
+// How much the second of two parts weighs, n rows of the first and m of the second; the same for all
+// columns, so that its division is done once.
+struct Weight {
+  float part, cross;  // m / (n + m), and n times that
+  RF_FN Weight(float n, float m) : part(m == 0.0f ? 0.0f : m / (n + m)), cross(n * part) {}
+};
+
+// A monoid down a column: parts with their counts of rows.
+template <class M> struct Down {
+  using Part = typename M::Part;
+  using State = typename M::State;
+  static constexpr int kWords = M::kWords;
+  // The part of R values of which some count; share: one over how many do, 0 if none.
+  template <int R> static RF_FN Part of(const float (&x)[R], const bool (&in)[R], float share) {
+    Part p = M::identity();
+#pragma unroll
+    for (int i = 0; i < R; i++)
+      if (in[i]) M::gather(p, x[i]);
+    return p;
+  }
+  static RF_FN Part merge(Part p, const Part& q, Weight) {
+    M::merge(p, q);
+    return p;
+  }
+  static RF_FN void merge(State& s, const Part& q, float) { M::merge(s, q); }
+};
+template <> struct Down<Moments> {
+  struct Part { float w[2]; };  // mean, m2
+  using State = MomentsState;
+  static constexpr int kWords = 2;
+  template <int R> static RF_FN Part of(const float (&x)[R], const bool (&in)[R], float share) {
+    Part p{{0.0f, 0.0f}};
+#pragma unroll
+    for (int i = 0; i < R; i++) p.w[0] += in[i] ? x[i] : 0.0f;
+    p.w[0] *= share;
+#pragma unroll
+    for (int i = 0; i < R; i++) {
+      const float d = in[i] ? x[i] - p.w[0] : 0.0f;
+      p.w[1] += d * d;
+    }
+    return p;
+  }
+  static RF_FN Part merge(const Part& p, const Part& q, Weight w) {
+    const float delta = q.w[0] - p.w[0];
+    return {{p.w[0] + delta * w.part, p.w[1] + q.w[1] + delta * delta * w.cross}};
+  }
+  static RF_FN void merge(State& s, const Part& q, float m) { s.merge({m, q.w[0], q.w[1]}); }
+};
+
+// Words of the workspace that one row (or column) of partial results takes, and results of a row.
+template <class L> struct Words;
+template <class... M> struct Words<List<M...>> {
+  static constexpr int row = (0 + ... + M::kWords);
+  static constexpr int results = (0 + ... + M::kResults);
+  static constexpr int column = (0 + ... + Down<M>::kWords);
+};
+
+// The same for the monoids before the S-th: where its words and results start.
+template <int S, class L> struct Before;
+template <class L> struct Before<0, L> {
+  static constexpr int row = 0, results = 0, column = 0;
+};
+template <int S, class M, class... Rest> struct Before<S, List<M, Rest...>> {
+  using Less = Before<S - 1, List<Rest...>>;
+  static constexpr int row = M::kWords + Less::row;
+  static constexpr int results = M::kResults + Less::results;
+  static constexpr int column = Down<M>::kWords + Less::column;
+};
+
+}  // namespace rf
+
+// Epilogue: what happens to a tile of the product while it is still in registers.
+//
+// A body gives
+//   value(acc, row, col)                    the epilogue: the result from the product's element
+//   store(row, col, v)                      writes it                          (if kStores)
+//   RowMonoids = List<...>                  each reduces v along the row
+//   finish_row(row, const float* results)   takes what a row was reduced to
+//   ColumnMonoids = List<...>               each reduces v down the column
+//   finish_column(Step<S>, col, state)      takes what a column was reduced to
+//
+// Layout: a team is four warps that hold a fragment of 64 MI rows and 32 G columns the way the
+// tensor cores leave it: acc[mi][16 g + 4 j + 2 h + e] of lane l of warp w is the element
+//   row  64 mi + 16 w + 8 h + l / 4,   column  32 g + 8 j + 2 (l % 4) + e.
+// Rows are reduced in registers and across the four lanes that share them; columns across the eight
+// lanes that share them, then across warps through shared memory. Each team leaves one partial result
+// for a row or column of its fragment in the workspace; the last team to arrive merges them first
+// to last (turns are counted by integer atomics; floats are only ever merged in order).
+//
+// The groups of 32 columns are taken by a loop that rotates the registers, not unrolled: an unrolled
+// body is 4 times the instructions to compile and to fetch, the rotation costs 3 moves an element.
+
+namespace rf {
+
+// A product's sizes and the memory that its epilogue works with. Pointers may be null if unused.
+struct Problem {
+  long rows, cols, depth;
+  const float* a;        // the unsplit operands, [rows][lda] and [cols][ldb], for exceptional values
+  const float* b;
+  long lda, ldb;
+  const float* a_unscale;  // powers of two that undo the scaling of rows of a and of b
+  const float* b_unscale;
+  float* row_parts;        // [block of columns][row][row_words]
+  float* column_parts;     // [block of rows][column_words][column]
+  unsigned* row_turns;     // one for each block of rows, zero between launches
+  unsigned* column_turns;  // one for each block of columns, likewise
+};
+
+// Shared memory of one team.
+template <class Body, int G> struct TeamShared {
+  static constexpr int kWords = Words<typename Body::ColumnMonoids>::column;
+  float columns[4][kWords > 0 ? kWords : 1][32 * G];
+  float counts[4];
+  unsigned turn;
+};
+
+constexpr unsigned kAllLanes = 0xffffffffu;
+
+// threadIdx.x, read anew: what an epilogue derives from it is then computed where it is used. The
+// compiler would otherwise compute it before the loop over tiles and hold it in registers that the
+// products need.
+RF_FN int thread_here() {
+  int thread;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+  return thread;
+}
+
+// The t-th tile of a grid of tiles: bands of 8 tiles of rows, column after column, so that blocks at work
+// at a time read few rows and columns and the second-level cache serves them again.
+RF_FN void tile_at(int t, int tile_rows, int tile_cols, int& row, int& col) {
+  constexpr int kBand = 8;
+  const int band = t / (kBand * tile_cols), top = band * kBand;
+  const int high = tile_rows - top < kBand ? tile_rows - top : kBand;
+  const int in_band = t - top * tile_cols;
+  row = top + in_band % high;
+  col = in_band / high;
+}
+
+// A barrier of `threads` threads of the block, by number; 0 is __syncthreads.
+RF_FN void group_sync(int number, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+
+// One element by plain float32 arithmetic, by a whole warp: lanes take every 32nd product.
+RF_FN float plain_dot(const float* a, const float* b, long depth, int lane) {
+  float sum = 0.0f;
+  for (long k = lane; k < depth; k += 32) sum = fma(__ldg(a + k), __ldg(b + k), sum);
+#pragma unroll
+  for (int mask = 16; mask; mask /= 2) sum += __shfl_xor_sync(kAllLanes, sum, mask);
+  return sum;
+}
+
+template <int MI, int G> struct Fragment {
+  float x[MI][16 * G];
+
+  // Moves group 1 to the place of group 0, and so on around.
+  RF_FN void rotate(int by_one) {
+#pragma unroll
+    for (int mi = 0; mi < MI; mi++) {
+      if (by_one) {
+        const float first = x[mi][0];
+#pragma unroll
+        for (int i = 0; i + 1 < 16 * G; i++) x[mi][i] = x[mi][i + 1];
+        x[mi][16 * G - 1] = first;
+      } else if (G > 1) {
+        float first[16];
+#pragma unroll
+        for (int i = 0; i < 16; i++) first[i] = x[mi][i];
+#pragma unroll
+        for (int i = 0; i + 16 < 16 * G; i++) x[mi][i] = x[mi][i + 16];
+#pragma unroll
+        for (int i = 0; i < 16; i++) x[mi][16 * (G - 1) + i] = first[i];
+      }
+    }
+  }
+
+  // Elements that are not finite, from an operand that holds an infinity or a NaN, once more in
+  // float32: a split infinity is inf + (inf - inf), so the tensor cores give NaN where float32 may
+  // give an infinity. Finite operands never come here: scaled halves cannot overflow.
+  RF_FN void repair(const Problem& p, int row0, int col0) {
+    bool bad = false;
+#pragma unroll
+    for (int mi = 0; mi < MI; mi++)
+#pragma unroll
+      for (int i = 0; i < 16 * G; i++) bad |= !is_finite(x[mi][i]);
+    if (!__any_sync(kAllLanes, bad)) return;
+    const int thread = thread_here(), lane = thread % 32, warp = thread / 32 % 4;
+#pragma unroll 1
+    for (int i = 0; i < 16 * G; i++) {
+#pragma unroll
+      for (int mi = 0; mi < MI; mi++) {
+        const int row = row0 + 64 * mi + 16 * warp + 8 * (i / 2 % 2) + lane / 4;
+        const int col = col0 + 8 * (i / 4) + 2 * (lane % 4) + i % 2;
+        unsigned todo = __ballot_sync(
+            kAllLanes, !is_finite(x[mi][0]) && row < p.rows && col < p.cols);
+        for (; todo; todo &= todo - 1) {
+          const int owner = __ffs(todo) - 1;
+          const long r = __shfl_sync(kAllLanes, row, owner);
+          const int c = __shfl_sync(kAllLanes, col, owner);
+          const float dot = plain_dot(p.a + r * p.lda, p.b + c * p.ldb, p.depth, lane);
+          if (lane == owner) x[mi][0] = dot;
+        }
+      }
+      rotate(true);
+    }
+  }
+};
+
+// Merges `blocks` partial results of M, `stride` floats apart, in order. The loads of a batch are in
+// flight together: what is read here is in the second-level cache, hundreds of cycles away.
+template <class D, class Counts>
+RF_FN typename D::State merge_parts(const float* parts, long stride, long word_stride, int blocks,
+                                    Counts count) {
+  constexpr int kBatch = 8;
+  typename D::State state;
+#pragma unroll 1
+  for (int t = 0; t < blocks; t += kBatch) {
+    typename D::Part part[kBatch];
+    const float* at = parts;
+#pragma unroll
+    for (int i = 0; i < kBatch; i++) {
+#pragma unroll
+      for (int w = 0; w < D::kWords; w++) part[i].w[w] = __ldcg(at + w * word_stride);
+      if (t + i + 1 < blocks) at += stride;  // beyond the last, read it again
+    }
+    parts = at;
+#pragma unroll
+    for (int i = 0; i < kBatch; i++)
+      if (t + i < blocks) D::merge(state, part[i], count(t + i));
+  }
+  return state;
+}
+
+// This fragment's part of monoid M for each of its rows, to parts[row * pitch]. One monoid at a time:
+// what several would keep for each row at once does not fit in the registers.
+template <class M, int MI, int G>
+RF_FN void reduce_rows(Fragment<MI, G>& acc, const Problem& p, int row0, int col0, int thread,
+                       int pitch, float* parts) {
+  const int lane = thread % 32, warp = thread / 32;
+  typename M::Part part[2 * MI];
+#pragma unroll
+  for (int r = 0; r < 2 * MI; r++) part[r] = M::identity();
+  auto gather = [&](int g, int from) {
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+      if (col0 + 32 * g + 8 * (i / 2) + 2 * (lane % 4) + i % 2 < p.cols)
+#pragma unroll
+        for (int r = 0; r < 2 * MI; r++)
+          M::gather(part[r], acc.x[r / 2][from + 4 * (i / 2) + 2 * (r % 2) + i % 2]);
+  };
+  if constexpr (M::kWords == 1) {
+#pragma unroll
+    for (int g = 0; g < G; g++) gather(g, 16 * g);  // an instruction or two an element
+  } else {
+#pragma unroll 1
+    for (int g = 0; g < G; g++) {
+      gather(g, 0);
+      acc.rotate(false);
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < 2 * MI; r++) {
+#pragma unroll
+    for (int mask = 1; mask < 4; mask *= 2) {
+      typename M::Part other;
+#pragma unroll
+      for (int w = 0; w < M::kWords; w++)
+        other.w[w] = __shfl_xor_sync(kAllLanes, part[r].w[w], mask);
+      M::merge(part[r], other);  // only lanes that come first in their pairs are read in the end
+    }
+    const long row = row0 + 64 * (r / 2) + 16 * warp + 8 * (r % 2) + lane / 4;
+    if (lane % 4 == 0 && row < p.rows)
+#pragma unroll
+      for (int w = 0; w < M::kWords; w++) parts[row * pitch + w] = part[r].w[w];
+  }
+}
+
+// Whether this team is the last of `teams` to come here; what the others wrote before is visible.
+RF_FN bool last_to_arrive(unsigned* turns, unsigned teams, unsigned* shared, int barrier,
+                          int thread) {
+  __threadfence();
+  group_sync(barrier, 128);
+  if (thread == 0) *shared = atomicInc(turns, teams - 1);  // back to 0 after the last
+  group_sync(barrier, 128);
+  const bool last = *shared == teams - 1;
+  group_sync(barrier, 128);  // `shared` may be written again
+  if (last) __threadfence();
+  return last;
+}
+
+// The whole epilogue of one team's fragment, whose first element is (row0, col0).
+// Repairs: whether elements that are not finite are computed again. barrier: a number of the team's
+// own, from 1. Every thread of the team comes here.
+template <bool Scaled, bool Repairs, int MI, int G, class Body>
+RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, int row0, int col0,
+                    TeamShared<Body, G>& shared, int barrier) {
+  using RowMonoids = typename Body::RowMonoids;
+  using ColumnMonoids = typename Body::ColumnMonoids;
+  constexpr int kRowWords = Words<RowMonoids>::row, kColumnWords = Words<ColumnMonoids>::column;
+  if (row0 >= p.rows || col0 >= p.cols) return;
+  if constexpr (Repairs) acc.repair(p, row0, col0);
+
+  const int thread = thread_here() % 128, lane = thread % 32, warp = thread / 32;
+  constexpr int kRows = 2 * MI;  // of this thread
+  int row[kRows];
+  bool in_row[kRows];
+  float unscale[kRows], count = 0.0f;
+#pragma unroll
+  for (int r = 0; r < kRows; r++) {
+    row[r] = row0 + 64 * (r / 2) + 16 * warp + 8 * (r % 2) + lane / 4;
+    in_row[r] = row[r] < p.rows;
+    if (!in_row[r]) row[r] = static_cast<int>(p.rows) - 1;  // read like a row that exists, never counted
+    count += in_row[r];
+    unscale[r] = Scaled ? __ldg(p.a_unscale + row[r]) : 1.0f;
+  }
+  const float share = count > 0.0f ? 1.0f / count : 0.0f;
+
+#pragma unroll 1
+  for (int g = 0; g < G; g++) {
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+      const int pair = col0 + 32 * g + 8 * j + 2 * (lane % 4), last = static_cast<int>(p.cols) - 1;
+      const int col[2] = {min(pair, last), min(pair + 1, last)};
+      float column_unscale[2];
+#pragma unroll
+      for (int e = 0; e < 2; e++) column_unscale[e] = Scaled ? __ldg(p.b_unscale + col[e]) : 1.0f;
+#pragma unroll
+      for (int r = 0; r < kRows; r++) {
+        float* x = &acc.x[r / 2][4 * j + 2 * (r % 2)];
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+          // the smaller factor first: neither step leaves float32's range unless the result does
+          if constexpr (Scaled)
+            x[e] = x[e] * fminf(unscale[r], column_unscale[e]) * fmaxf(unscale[r], column_unscale[e]);
+          x[e] = body.template value<float>(x[e], static_cast<long>(row[r]), col[e]);
+        }
+        if constexpr (Body::kStores) {
+          if (in_row[r] && pair < last) body.store(static_cast<long>(row[r]), Pair{pair, x[1]}, x[0]);
+          else if (in_row[r] && pair == last) body.store(static_cast<long>(row[r]), pair, x[0]);
+        }
+      }
+    }
+    for_monoids<0>(ColumnMonoids{}, [&](auto s, auto monoid) {
+      using D = Down<decltype(monoid)>;
+      constexpr int at = Before<decltype(s)::index, ColumnMonoids>::column;
+      typename D::Part part[8];
+#pragma unroll
+      for (int i = 0; i < 8; i++) {
+        float x[kRows];
+#pragma unroll
+        for (int r = 0; r < kRows; r++) x[r] = acc.x[r / 2][4 * (i / 2) + 2 * (r % 2) + i % 2];
+        part[i] = D::template of<kRows>(x, in_row, share);
+      }
+      // Eight lanes hold parts of the same 8 columns. Three exchanges halve the columns that a lane
+      // keeps and double the rows that it covers: 7 exchanges a word, where summing each column
+      // across the lanes would take 24. One column a lane is left.
+      float n = count;
+      int mine = 0;
+#pragma unroll
+      for (int half = 4; half; half /= 2) {
+        const int mask = 4 * half;
+        const bool upper = lane & mask;
+        const float other = __shfl_xor_sync(kAllLanes, n, mask);
+        const Weight weight = upper ? Weight(other, n) : Weight(n, other);
+#pragma unroll
+        for (int i = 0; i < half; i++) {
+          typename D::Part got;
+#pragma unroll
+          for (int w = 0; w < D::kWords; w++) {
+            const float send = upper ? part[i].w[w] : part[i + half].w[w];
+            if (upper) part[i].w[w] = part[i + half].w[w];
+            got.w[w] = __shfl_xor_sync(kAllLanes, send, mask);
+          }
+          // lower rows first, so that both lanes of a pair round alike
+          part[i] = upper ? D::merge(got, part[i], weight) : D::merge(part[i], got, weight);
+        }
+        n += other;
+        if (upper) mine += half;
+      }
+      const int at_column = 32 * g + 8 * (mine / 2) + 2 * (lane % 4) + mine % 2;
+#pragma unroll
+      for (int w = 0; w < D::kWords; w++) shared.columns[warp][at + w][at_column] = part[0].w[w];
+      if (lane == 0) shared.counts[warp] = n;
+    });
+    acc.rotate(false);
+  }
+
+  if constexpr (kRowWords > 0) {
+    constexpr int kBlock = 32 * G;
+    const long block = col0 / kBlock, blocks = (p.cols + kBlock - 1) / kBlock;
+    for_monoids<0>(RowMonoids{}, [&](auto s, auto monoid) {
+      reduce_rows<decltype(monoid)>(
+          acc, p, row0, col0, thread, kRowWords,
+          p.row_parts + block * p.rows * kRowWords + Before<decltype(s)::index, RowMonoids>::row);
+    });
+    if (last_to_arrive(p.row_turns + row0 / (64 * MI), static_cast<unsigned>(blocks), &shared.turn,
+                       barrier, thread)) {
+      const long mine = row0 + thread;
+      if (thread < 64 * MI && mine < p.rows) {
+        float results[Words<RowMonoids>::results];
+        for_monoids<0>(RowMonoids{}, [&](auto s, auto monoid) {
+          using M = decltype(monoid);
+          using At = Before<decltype(s)::index, RowMonoids>;
+          const float* parts = p.row_parts + mine * kRowWords + At::row;
+          M::results(merge_parts<Down<M>>(parts, p.rows * kRowWords, 1, static_cast<int>(blocks),
+                                          [](int) { return 0.0f; }),
+                     results + At::results);
+        });
+        body.finish_row(mine, results);
+      }
+    }
+  }
+
+  if constexpr (kColumnWords > 0) {
+    constexpr int kBlock = 64 * MI;
+    const long block = row0 / kBlock, blocks = (p.rows + kBlock - 1) / kBlock;
+    const long mine = col0 + thread;
+    const bool has = thread < 32 * G && mine < p.cols;
+    group_sync(barrier, 128);
+    if (has)
+      for_monoids<0>(ColumnMonoids{}, [&](auto s, auto monoid) {
+        using D = Down<decltype(monoid)>;
+        constexpr int at = Before<decltype(s)::index, ColumnMonoids>::column;
+        typename D::Part part, next;
+        float n = shared.counts[0];
+#pragma unroll
+        for (int w = 0; w < D::kWords; w++) part.w[w] = shared.columns[0][at + w][thread];
+#pragma unroll
+        for (int i = 1; i < 4; i++) {
+#pragma unroll
+          for (int w = 0; w < D::kWords; w++) next.w[w] = shared.columns[i][at + w][thread];
+          part = D::merge(part, next, Weight(n, shared.counts[i]));
+          n += shared.counts[i];
+        }
+#pragma unroll
+        for (int w = 0; w < D::kWords; w++)
+          p.column_parts[(block * kColumnWords + at + w) * p.cols + mine] = part.w[w];
+      });
+    if (last_to_arrive(p.column_turns + col0 / (32 * G), static_cast<unsigned>(blocks),
+                       &shared.turn, barrier, thread) &&
+        has)
+      for_monoids<0>(ColumnMonoids{}, [&](auto s, auto monoid) {
+        using D = Down<decltype(monoid)>;
+        constexpr int at = Before<decltype(s)::index, ColumnMonoids>::column;
+        const auto count = [&](int t) {
+          const long left = p.rows - static_cast<long>(t) * kBlock;
+          return static_cast<float>(left < kBlock ? left : kBlock);
+        };
+        body.finish_column(s, mine,
+                           merge_parts<D>(p.column_parts + at * p.cols + mine,
+                                          kColumnWords * p.cols, p.cols,
+                                          static_cast<int>(blocks), count));
+      });
+  }
+}
+
+}  // namespace rf
+
+// Ptx for sm_80 and later: the instructions of the generic product, and what every kernel needs of
+// shared memory and of the kernel before it.
+//
+// Layout: fragments of a warp as the instructions define them; lane l holds of a tile [8 rows, 16 bytes]
+// that load_tiles reads the four bytes 4 (l % 4) of row l / 4.
+
+namespace rf {
+
+// Element types of 16 bits.
+struct Half { static constexpr bool kBfloat = false; };
+struct Bfloat { static constexpr bool kBfloat = true; };
+
+RF_FN uint32_t shared_address(const void* p) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
+
+// --- the kernel before this one in the stream (sm_90; before that, kernels follow each other) --------
+// Nothing that it wrote may be read before.
+RF_FN void wait_for_previous_kernel() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+// Lets the next kernel of the stream start its prologue, once every block has said so or ended.
+RF_FN void let_next_kernel_start() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// --- copies to shared memory that the copying thread does not wait for -----------------------------
+// 16 bytes, of which the first `bytes` are read and the others are zero.
+RF_FN void copy_piece(uint32_t to, const void* from, int bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
+RF_FN void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Until at most `Left` of this thread's committed groups are under way.
+template <int Left> RF_FN void copy_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(Left) : "memory");
+}
+RF_FN void store_piece(uint32_t to, uint4 v) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+               : "memory");
+}
+
+// --- matrix products of one warp ---------------------------------------------------------------------
+// Four tiles [8, 16 bytes]; lane l gives the address of row l % 8 of tile l / 8.
+RF_FN void load_tiles(uint32_t (&tile)[4], uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(tile[0]), "=r"(tile[1]), "=r"(tile[2]), "=r"(tile[3])
+               : "r"(address)
+               : "memory");
+}
+
+// d[16 x 8] += a[16 x 16] * b[8 x 16]^T: d[2 h + e] of lane l is row 8 h + l / 4, column 2 (l % 4) + e.
+template <class T>
+RF_FN void warp_product(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  if constexpr (T::kBfloat)
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  else
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+}  // namespace rf
+
+// Mode: how the operands of a product are given and multiplied on tensor cores.
+//
+// Ieee: fp32 split into two scaled fp16 values, three products of four; fp32's accuracy.
+// Tf32: one scaled fp16 value, whose ten bits are TF32's; where the user allows TF32.
+// Native<Half>, Native<Bfloat>: 16-bit operands as they are.
+
+namespace rf {
+
+// kStageDepth: of k in the 128 bytes of a stage's row.
+struct Ieee {
+  using Type = Half;
+  static constexpr bool kSplit = true, kScaled = true;
+  static constexpr int kStageDepth = 32;
+};
+struct Tf32 {
+  using Type = Half;
+  static constexpr bool kSplit = false, kScaled = true;
+  static constexpr int kStageDepth = 64;
+};
+template <class T> struct Native {
+  using Type = T;
+  static constexpr bool kSplit = false, kScaled = false;
+  static constexpr int kStageDepth = 64;
+};
+
+}  // namespace rf
+
+// Split: rows of fp32 as pairs of scaled fp16, ready for the tensor cores.
+//
+// Why: x * 2^e = hi + lo with fp16 hi and lo keeps 22 bits if neither is subnormal. Each row is scaled
+// by the power of two that takes its largest value to [2^14, 2^15): exact, undone by the epilogue, and
+// as far from fp16's subnormals as can be (elements down to 2^-17 of the row's largest keep all 22
+// bits, smaller ones an absolute error of 2^-39 of it).
+//
+// Layout: out[row] is `depth` rounded up to 32. Ieee: 32 hi then 32 lo for every 32 of k, 128 bytes,
+// which is one row of a stage of the product's ring. Tf32: hi only. What is beyond `depth` is zero.
+// unscale[row] = 2^-e. An infinity or NaN leaves its row unscaled; the product computes every element
+// that it reaches again in fp32.
+//
+// One block a row. Every thread's part of a row, up to 32 or 64 values, is loaded at once and stays in
+// registers from the search for the largest value to the conversion; what a row of more than 32768
+// has beyond that is read a second time, from a cache. Bound by memory: 4 bytes read and 4 (Ieee) or 2
+// (Tf32) written an element.
+#include <cuda_fp16.h>
+
+
+namespace rf {
+
+// Four values of a row from k on; zero beyond its end. Aligned: x is, by 16 bytes, and depth by 4.
+template <bool Aligned> RF_FN float4 load_four(const float* x, int k, int depth) {
+  float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  if constexpr (Aligned) {
+    if (k < depth) v = __ldg(reinterpret_cast<const float4*>(x + k));
+  } else {
+    if (k < depth) v.x = __ldg(x + k);
+    if (k + 1 < depth) v.y = __ldg(x + k + 1);
+    if (k + 2 < depth) v.z = __ldg(x + k + 2);
+    if (k + 3 < depth) v.w = __ldg(x + k + 3);
+  }
+  return v;
+}
+
+// The exponent e that takes |largest| to [2^14, 2^15), within what a power of two can be in fp32.
+RF_FN int scale_exponent(float largest) {
+  if (largest == 0.0f || !is_finite(largest)) return 0;
+  int exponent;
+  ::frexpf(largest, &exponent);  // largest = f * 2^exponent, f in [1/2, 1)
+  const int e = 15 - exponent;
+  return e > 126 ? 126 : e;
+}
+RF_FN float power_of_two(int e) { return __int_as_float((e + 127) << 23); }  // -126 <= e <= 127
+
+// The larger of `most` and four absolute values as bits, which order as the values do; a NaN is above
+// infinity.
+RF_FN unsigned larger(unsigned most, float4 v) {
+  constexpr unsigned kNoSign = 0x7fffffffu;
+  most = max(most, max(__float_as_uint(v.x) & kNoSign, __float_as_uint(v.y) & kNoSign));
+  return max(most, max(__float_as_uint(v.z) & kNoSign, __float_as_uint(v.w) & kNoSign));
+}
+
+template <bool Pairs> RF_FN void put_split(__half* out, int k, float4 v, float scale) {
+  const float4 x = make_float4(v.x * scale, v.y * scale, v.z * scale, v.w * scale);
+  const __half2 hi[2] = {__floats2half2_rn(x.x, x.y), __floats2half2_rn(x.z, x.w)};
+  __half* to = Pairs ? out + k / 32 * 64 + k % 32 : out + k;
+  *reinterpret_cast<uint2*>(to) = *reinterpret_cast<const uint2*>(hi);
+  if constexpr (Pairs) {
+    const __half2 lo[2] = {__floats2half2_rn(x.x - __low2float(hi[0]), x.y - __high2float(hi[0])),
+                           __floats2half2_rn(x.z - __low2float(hi[1]), x.w - __high2float(hi[1]))};
+    *reinterpret_cast<uint2*>(to + 32) = *reinterpret_cast<const uint2*>(lo);
+  }
+}
+
+// Values of a row that a thread holds; the longest rows by more, since 512 threads can have 128 registers
+// each where 1024 have 64.
+// Half as many without alignment, where there is more to keep besides.
+template <bool Aligned, int Threads>
+constexpr int kHeldValues = (Threads == 512 ? 64 : 32) / (Aligned ? 1 : 2);
+
+template <bool Pairs, bool Aligned, int Threads>
+__global__ void __launch_bounds__(Threads, Threads == 512 ? 1 : 1024 / Threads)
+    split_rows(const float* __restrict__ x, long ld, int depth, int padded, __half* out,
+               float* unscale) {
+  wait_for_previous_kernel();
+  let_next_kernel_start();  // it waits for this one's results itself
+  const long row = blockIdx.x;
+  x += row * ld;
+  out += row * (Pairs ? 2 : 1) * padded;
+  constexpr int kHeld = kHeldValues<Aligned, Threads> / 4;
+  constexpr int kReach = 4 * kHeld * Threads;
+  const int first = 4 * threadIdx.x;
+  float4 held[kHeld];
+#pragma unroll
+  for (int i = 0; i < kHeld; i++) held[i] = load_four<Aligned>(x, first + 4 * i * Threads, depth);
+  unsigned most = 0;
+#pragma unroll
+  for (int i = 0; i < kHeld; i++) most = larger(most, held[i]);
+#pragma unroll 1
+  for (int k = first + kReach; k < depth; k += 4 * Threads)
+    most = larger(most, load_four<Aligned>(x, k, depth));
+
+  __shared__ unsigned of_warp[Threads / 32];
+  most = __reduce_max_sync(0xffffffffu, most);
+  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = most;
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < Threads / 32; i++) most = max(most, of_warp[i]);
+  const int e = scale_exponent(__uint_as_float(most));
+  const float scale = power_of_two(e);
+  if (threadIdx.x == 0) unscale[row] = power_of_two(-e);
+
+#pragma unroll
+  for (int i = 0; i < kHeld; i++) {
+    const int k = first + 4 * i * Threads;
+    if (k < padded) put_split<Pairs>(out, k, held[i], scale);
+  }
+#pragma unroll 1
+  for (int k = first + kReach; k < padded; k += 4 * Threads)
+    put_split<Pairs>(out, k, load_four<Aligned>(x, k, depth), scale);
+}
+
+}  // namespace rf
+
+// Operand: the host side that all products share: operands, their splitting, the workspace.
+//
+// An emitter instantiates, for each product of a plan,
+//   rf::split<Ieee>(x, rows, depth, ld, out, unscale, stream)        activations each call, weights once
+//   rf::matmul<S>(body, a, b, depth, workspace, stream)
+// with sizes from rf::split_bytes and rf::workspace_bytes<S, Body>. The schedule S names the kernel:
+//   Schedule<Mode, tall, splits>   launch.cuh        Hopper
+//   Generic<Mode, splits>          launch_sm80.cuh   sm_80 and later
+//   Plain                          launch_plain.cuh  fp32 as it is, for what is tiny or odd
+// A workspace belongs to one stream at a time; its turns are zeroed once, when they are allocated: every
+// launch leaves them zero.
+
+namespace rf {
+
+inline long padded_depth(long depth) { return (depth + 31) / 32 * 32; }
+
+// Bytes of a matrix [rows, depth] once split for Mode (aligned by 16 or more).
+template <class Mode> size_t split_bytes(long rows, long depth) {
+  return static_cast<size_t>(rows) * padded_depth(depth) * (Mode::kSplit ? 4 : 2);
+}
+
+template <bool Pairs, bool Aligned>
+Error launch_split(const float* x, long rows, long depth, long ld, __half* out, float* unscale, cudaStream_t stream) {
+  // as few threads as hold a row
+  auto* kernel = split_rows<Pairs, Aligned, 512>;
+  unsigned threads = 512;
+  if (depth <= 128 * kHeldValues<true, 128>) kernel = split_rows<Pairs, Aligned, 128>, threads = 128;
+  else if (depth <= 256 * kHeldValues<true, 256>) kernel = split_rows<Pairs, Aligned, 256>, threads = 256;
+  return launch(kernel, static_cast<unsigned>(rows), threads, 0, stream, Start::overlapping,
+                "launching the splitting of an operand", x, ld, static_cast<int>(depth),
+                static_cast<int>(padded_depth(depth)), out, unscale);
+}
+
+// x [rows, depth], rows ld apart, fp32 -> out (split_bytes) and unscale [rows].
+template <class Mode>
+Error split(const float* x, long rows, long depth, long ld, void* out, float* unscale, cudaStream_t stream) {
+  static_assert(Mode::kScaled, "native operands are not split");
+  if (rows == 0) return nullptr;
+  if (depth <= 0 || depth > INT32_MAX / 2 || rows > INT32_MAX)
+    return error("an operand [%ld, %ld]: sizes are from 1 to 2^30", rows, depth);
+  const bool aligned = depth % 4 == 0 && ld % 4 == 0 && reinterpret_cast<uintptr_t>(x) % 16 == 0;
+  auto* to = static_cast<__half*>(out);
+  return aligned ? launch_split<Mode::kSplit, true>(x, rows, depth, ld, to, unscale, stream)
+                 : launch_split<Mode::kSplit, false>(x, rows, depth, ld, to, unscale, stream);
+}
+
+// One side of a product: data as the tensor cores read it, and the fp32 rows that it was split from
+// (plain, ld and unscale are not used by native modes, whose rows are `pitch` elements apart; Plain
+// uses plain and ld alone).
+struct Side {
+  const void* data;
+  long rows;
+  long pitch;  // elements of two bytes from row to row; a multiple of 8
+  const float* unscale = nullptr;
+  const float* plain = nullptr;
+  long ld = 0;
+};
+template <class Mode>
+Side split_side(const void* data, const float* unscale, const float* plain, long rows, long depth, long ld) {
+  return {data, rows, padded_depth(depth) * (Mode::kSplit ? 2 : 1), unscale, plain, ld};
+}
+
+// A side [rows, depth] of fp32 as it is, rows ld apart.
+inline Side plain_side(const float* plain, long rows, long ld) { return {nullptr, rows, 0, nullptr, plain, ld}; }
+
+inline size_t aligned_bytes(size_t bytes) { return (bytes + 255) / 256 * 256; }
+
+// How the epilogue cuts a product, by fragments of fragment_rows x fragment_cols: the workspace's first
+// parts and turns are its, what a kernel needs besides comes after them.
+template <class Body> struct Cut {
+  long rows, cols, row_blocks, column_blocks;
+  static constexpr int kRowWords = Words<typename Body::RowMonoids>::row;
+  static constexpr int kColumnWords = Words<typename Body::ColumnMonoids>::column;
+  Cut(long rows, long cols, int fragment_rows, int fragment_cols)
+      : rows(rows), cols(cols), row_blocks(blocks_of(rows, fragment_rows)),
+        column_blocks(blocks_of(cols, fragment_cols)) {}
+  size_t row_bytes() const { return aligned_bytes(sizeof(float) * kRowWords * rows * column_blocks); }
+  size_t bytes() const { return row_bytes() + aligned_bytes(sizeof(float) * kColumnWords * cols * row_blocks); }
+  size_t row_turns() const { return kRowWords ? row_blocks : 0; }
+  size_t turns() const { return row_turns() + (kColumnWords ? column_blocks : 0); }
+
+  Problem problem(const Side& a, const Side& b, long depth, const Workspace& workspace) const {
+    Problem p{};
+    p.rows = rows, p.cols = cols, p.depth = depth;
+    p.a = a.plain, p.b = b.plain, p.lda = a.ld, p.ldb = b.ld;
+    p.a_unscale = a.unscale, p.b_unscale = b.unscale;
+    char* parts = static_cast<char*>(workspace.parts);
+    p.row_parts = reinterpret_cast<float*>(parts);
+    p.column_parts = reinterpret_cast<float*>(parts + row_bytes());
+    p.row_turns = workspace.turns;
+    p.column_turns = workspace.turns + row_turns();
+    return p;
+  }
+};
+
+// The host side of one schedule and body; each launch*.cuh has its schedule's:
+//   static Error bytes(rows, cols, parts, turns);
+//   static Error run(body, a, b, depth, workspace, stream);
+template <class S, class Body> struct Product;
+
+// Bytes of a workspace's parts and turns for a product of `rows` x `cols`, of any depth.
+template <class S, class Body> Error workspace_bytes(long rows, long cols, size_t& parts, size_t& turns) {
+  return Product<S, Body>::bytes(rows, cols, parts, turns);
+}
+
+// body's outputs from the product of a [rows, depth] and b [cols, depth].
+template <class S, class Body>
+Error matmul(const Body& body, const Side& a, const Side& b, long depth, const Workspace& workspace, cudaStream_t stream) {
+  if (a.rows == 0 || b.rows == 0) return nullptr;
+  if (depth <= 0 || a.rows > INT32_MAX || b.rows > INT32_MAX || depth > INT32_MAX / 2)
+    return error("a product of [%ld, %ld] and [%ld, %ld]: sizes are from 1 to 2^30", a.rows, depth, b.rows, depth);
+  return Product<S, Body>::run(body, a, b, depth, workspace, stream);
+}
+
+}  // namespace rf
+
+// Packed: operands of a product as the entries of an emitted module take them.
+//
+// Layout: a packed operand is one block of memory: the matrix as the tensor cores read it (split.cuh),
+// then, aligned by 256, what undoes the scaling of each row.
+
+namespace rf {
+
+template <class Mode> size_t packed_bytes(long rows, long depth) {
+  return aligned_bytes(split_bytes<Mode>(rows, depth)) + static_cast<size_t>(rows) * sizeof(float);
+}
+
+template <class Mode> float* packed_unscale(void* packed, long rows, long depth) {
+  return reinterpret_cast<float*>(static_cast<char*>(packed) + aligned_bytes(split_bytes<Mode>(rows, depth)));
+}
+
+// x [rows, depth] without gaps -> packed (packed_bytes of it).
+template <class Mode> Error pack(const float* x, void* packed, long rows, long depth, cudaStream_t stream) {
+  return split<Mode>(x, rows, depth, depth, packed, packed_unscale<Mode>(packed, rows, depth), stream);
+}
+
+template <class Mode> Side packed_side(void* packed, const float* plain, long rows, long depth) {
+  return split_side<Mode>(packed, packed_unscale<Mode>(packed, rows, depth), plain, rows, depth, depth);
+}
+
+// What matmul<S>(body, ...) works in, for a result of rows x cols.
+template <class S, class Body> Error matmul_needs(long rows, long cols, Needs& needs) {
+  return workspace_bytes<S, Body>(rows, cols, needs.parts, needs.turns);
+}
+
+}  // namespace rf
+
+// Ptx: the Hopper instructions that the product is built from, one small function each.
+//
+// Why: barriers in shared memory, copies of whole tiles by the copy engine, and matrix products of
+// a group of four warps have no C++ spelling. Nothing here decides anything.
+//
+// Layout: a tile in shared memory is rows of 128 bytes, 16-byte pieces permuted inside every eight
+// rows (the copy engine's 128-byte swizzle), and starts at a multiple of 1024 bytes.
+#include <cuda.h>
+
+
+namespace rf {
+
+// --- barriers in shared memory -----------------------------------------------------------------
+RF_FN void barrier_init(uint32_t barrier, uint32_t arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
+}
+RF_FN void barrier_expect(uint32_t barrier, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
+}
+RF_FN void barrier_arrive(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+RF_FN void barrier_wait(uint32_t barrier, uint32_t parity) {
+  asm volatile(
+      "{\n.reg .pred done;\nagain:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra again;\n}" ::"r"(barrier), "r"(parity)
+      : "memory");
+}
+// Makes initialised barriers visible to the copy engine.
+RF_FN void barrier_init_fence() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+// --- copies by the copy engine -------------------------------------------------------------------
+RF_FN void copy_tile(uint32_t to, const CUtensorMap* map, int x, int y, uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      " [%0], [%1, {%3, %4}], [%2];" ::"r"(to), "l"(map), "r"(barrier), "r"(x), "r"(y)
+      : "memory");
+}
+RF_FN void prefetch_map(const CUtensorMap* map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
+// --- registers -----------------------------------------------------------------------------------
+template <int N> RF_FN void give_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N)); }
+template <int N> RF_FN void take_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N)); }
+
+// --- matrix products of four warps ---------------------------------------------------------------
+// Both sides lie in shared memory along k; 1024 bytes from eight rows to the next eight. A tile is
+// named by the low word of its descriptor, its address in units of 16 bytes, which can be added to;
+// the high word is the same for all.
+RF_FN uint32_t tile_word(uint32_t address) { return (1u << 16) | ((address & 0x3ffff) >> 4); }
+RF_FN uint64_t tile_descriptor(uint32_t word) { return (uint64_t(0x40000040) << 32) | word; }
+RF_FN void product_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+RF_FN void product_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int Left> RF_FN void product_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Left) : "memory");
+}
+
+// d[64 x 128] (+)= a[64 x 16] * b[128 x 16]^T; with add = false d is overwritten.
+template <class T> RF_FN void product(float (&d)[64], uint32_t a, uint32_t b, bool add);
+
+template <> RF_FN void product<Half>(float (&d)[64], uint32_t a, uint32_t b, bool add) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+      "}, %64, %65, p, 1, 1, 0, 0;\n}"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
+        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
+      : "l"(tile_descriptor(a)), "l"(tile_descriptor(b)), "r"(int(add)));
+}
+
+template <> RF_FN void product<Bfloat>(float (&d)[64], uint32_t a, uint32_t b, bool add) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+      "}, %64, %65, p, 1, 1, 0, 0;\n}"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
+        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
+      : "l"(tile_descriptor(a)), "l"(tile_descriptor(b)), "r"(int(add)));
+}
+
+}  // namespace rf
+
+// Matmul on Hopper: C[row, col] = body.value(sum over k of A[row, k] * B[col, k]), to fp32's accuracy
+// on fp16 tensor cores.
+//
+// Why: fp32 products run on CUDA cores at 51 TFLOP/s; fp16 ones on tensor cores at 790. An fp32 value
+// is the sum of two scaled fp16 values to 22 bits (split.cuh), and three fp16 products of four,
+//   lo*hi + hi*lo + hi*hi,
+// carry fp32's accuracy if the accumulator does. Hopper's does not: it truncates toward zero, which
+// over K = 8192 costs 6 times cuBLAS's error. So a short accumulator takes 64 of K only, small
+// products first, and is then added ("promoted") to a second one by plain fp32 additions.
+//
+// Layout: one stage of the ring is 48 KB, rows of 128 bytes, four stages deep. A row of a stage is
+// 32 of k, hi beside lo (Ieee), or 64 of k (Tf32: one scaled fp16 product, whose operands carry TF32's
+// ten bits; and fp16 or bf16 as they are). A tile of C is 256 x 128 (Tall) or 128 x 256. Two teams of
+// four warps hold 128 x 128 of it each: 128 registers of sums and 64 of the short accumulator, which
+// their two halves of 64 rows use in turn; while one team promotes, the other's products keep the
+// tensor cores busy. Four more warps only feed the ring: one thread of theirs issues the copies.
+// Blocks stay and take tile after tile, 8 tiles of rows to a band, so that 132 blocks at a time read
+// about 8 x 17 tiles and the second-level cache serves the rest.
+//
+// Splits > 1 (few tiles, deep K): `Splits` blocks share a tile, each with its part of K. All leave
+// their sums in the workspace, wait for each other, and each adds up 1/Splits of the tile, first
+// part to last, and does that fragment's epilogue. The grid is launched cooperatively: all blocks
+// are resident, so waiting is safe.
+
+namespace rf {
+
+template <class M, bool IsTall = true, int InParts = 1> struct Schedule {
+  using Mode = M;
+  static constexpr bool kTall = IsTall;
+  static constexpr int kSplits = InParts;                   // 1, 2, 4 or 8 parts of K
+  static constexpr int kPromote = kSplits > 1 ? 1 : 2;      // stages from promotion to promotion
+  static constexpr int kTileRows = kTall ? 256 : 128, kTileCols = kTall ? 128 : 256;
+  static constexpr int kStages = 4, kThreads = 384, kRowBytes = 128;
+  static constexpr int kABytes = kTileRows * kRowBytes, kBBytes = kTileCols * kRowBytes;
+  static constexpr int kStageBytes = kABytes + kBBytes;
+  // The fragment of a team's epilogue: 128 x 128, or its share when K is split.
+  static constexpr int kMI = kSplits == 1 ? 2 : 1;
+  static constexpr int kG = kSplits <= 2 ? 4 : 8 / kSplits;
+  static_assert(kSplits == 1 || kSplits == 2 || kSplits == 4 || kSplits == 8);
+};
+
+struct Launch {
+  Problem problem;
+  int steps;               // of kPromote stages that cover K
+  int tile_rows, tile_cols;  // tiles of C
+  float4* split_parts;     // [slot][parity][part][piece of a fragment][thread]
+  unsigned* split_turns;   // [slot][parity][arrived, left], zero between launches
+};
+
+template <class S, class Body> struct alignas(1024) SharedMemory {
+  unsigned char ring[S::kStages][S::kStageBytes];
+  uint64_t full[S::kStages], empty[S::kStages];
+  TeamShared<Body, S::kG> team[2];
+};
+
+// Products of one promotion step (`kPromote` stages from `stage`) on rows 64 mi to 64 mi + 63 of the
+// team, the small ones first. a, b: descriptors of the team's rows in the ring's first stage.
+template <class S>
+RF_FN void step(float (&sum)[64], float (&sums)[64], uint32_t a, uint32_t b, int stage, int mi, uint32_t full,
+                uint32_t phase) {
+  using T = typename S::Mode::Type;
+  constexpr int kNext = S::kStageBytes >> 4, kHalf = 64 * S::kRowBytes >> 4;
+  if (mi == 0)
+#pragma unroll
+    for (int p = 0; p < S::kPromote; p++) barrier_wait(full + 8 * (stage + p), phase);
+  product_fence();
+#pragma unroll
+  for (int p = 0; p < S::kPromote; p++) {
+    const uint32_t at = a + (stage + p) * kNext + mi * kHalf, bt = b + (stage + p) * kNext;
+    if constexpr (S::Mode::kSplit) {
+      product<T>(sums, at + 4, bt, p != 0);  // lo hi, two slices of 16
+      product<T>(sums, at + 6, bt + 2, true);
+      product<T>(sums, at, bt + 4, true);    // hi lo
+      product<T>(sums, at + 2, bt + 6, true);
+    } else {
+#pragma unroll
+      for (int k = 0; k < 4; k++) product<T>(sums, at + 2 * k, bt + 2 * k, p + k != 0);
+    }
+  }
+  if constexpr (S::Mode::kSplit) {
+#pragma unroll
+    for (int p = 0; p < S::kPromote; p++) {
+      const uint32_t at = a + (stage + p) * kNext + mi * kHalf, bt = b + (stage + p) * kNext;
+      product<T>(sums, at, bt, true);
+      product<T>(sums, at + 2, bt + 2, true);
+    }
+  }
+  product_commit();
+  product_wait<0>();
+#pragma unroll
+  for (int i = 0; i < 64; i++) {
+    asm volatile("" : "+f"(sums[i])::"memory");  // not read before the wait
+    sum[i] += sums[i];
+  }
+}
+
+// This team's sums go to the workspace; this block's share of all parts' sums comes back.
+template <class S>
+RF_FN void share_out(const Launch& l, const Fragment<2, 4>& acc, Fragment<S::kMI, S::kG>& share,
+                     int slot, int parity, int part) {
+  constexpr int kPieces = 32, kMine = kPieces / S::kSplits;
+  const int thread = threadIdx.x;  // of 256
+  unsigned* turns = l.split_turns + 2 * (2 * slot + parity);
+  float4* parts = l.split_parts + (2L * slot + parity) * S::kSplits * kPieces * 256;
+#pragma unroll
+  for (int q = 0; q < kPieces; q++) {
+    const float* x = &acc.x[q / 16][q % 16 * 4];
+    __stcg(parts + (part * kPieces + q) * 256 + thread, make_float4(x[0], x[1], x[2], x[3]));
+  }
+  __threadfence();
+  group_sync(3, 256);
+  if (thread == 0) {
+    atomicAdd(turns, 1u);
+    unsigned here;
+    do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(here) : "l"(turns) : "memory");
+    while (here < S::kSplits);
+  }
+  group_sync(3, 256);
+  __threadfence();
+#pragma unroll
+  for (int q = 0; q < kMine; q++) {
+    float4 sum;
+#pragma unroll
+    for (int from = 0; from < S::kSplits; from++) {
+      const float4 x = __ldcg(parts + (from * kPieces + part * kMine + q) * 256 + thread);
+      if (from == 0) sum = x;
+      else sum = make_float4(sum.x + x.x, sum.y + x.y, sum.z + x.z, sum.w + x.w);
+    }
+    float* x = &share.x[0][4 * q];
+    x[0] = sum.x, x[1] = sum.y, x[2] = sum.z, x[3] = sum.w;
+  }
+  group_sync(3, 256);  // all of this block has read
+  if (thread == 0 && atomicInc(turns + 1, S::kSplits - 1) == S::kSplits - 1) atomicExch(turns, 0u);
+}
+
+template <class S, class Body>
+__global__ void __launch_bounds__(384, 1)
+    matmul_sm90(const __grid_constant__ CUtensorMap a_map, const __grid_constant__ CUtensorMap b_map,
+                const __grid_constant__ Launch launch, const __grid_constant__ Body body) {
+  extern __shared__ unsigned char raw_shared[];
+  auto& shared = *reinterpret_cast<SharedMemory<S, Body>*>(
+      raw_shared + (-shared_address(raw_shared) & 1023));
+  const uint32_t full = shared_address(shared.full), empty = shared_address(shared.empty);
+  const uint32_t ring = shared_address(shared.ring);
+  if (threadIdx.x == 0) {
+    for (int s = 0; s < S::kStages; s++) {
+      barrier_init(full + 8 * s, 1);
+      barrier_init(empty + 8 * s, 8);  // one arrival a warp of the teams
+    }
+    barrier_init_fence();
+    prefetch_map(&a_map);
+    prefetch_map(&b_map);
+  }
+  __syncthreads();
+  wait_for_previous_kernel();
+
+  const int tiles = launch.tile_rows * launch.tile_cols;
+  const int part = blockIdx.x % S::kSplits, slot = blockIdx.x / S::kSplits;
+  const int slots = gridDim.x / S::kSplits;
+  const int begin = static_cast<int>(static_cast<long>(launch.steps) * part / S::kSplits);
+  const int end = static_cast<int>(static_cast<long>(launch.steps) * (part + 1) / S::kSplits);
+
+  if (threadIdx.x >= 256) {
+    give_registers<40>();
+    if (threadIdx.x == 256) {
+      int stage = 0;
+      uint32_t phase = 1;  // the ring is empty at first
+      for (int t = slot; t < tiles; t += slots) {
+        int tile_row, tile_col;
+        tile_at(t, launch.tile_rows, launch.tile_cols, tile_row, tile_col);
+        for (int k = begin * S::kPromote; k < end * S::kPromote; k++) {
+          barrier_wait(empty + 8 * stage, phase);
+          barrier_expect(full + 8 * stage, S::kStageBytes);
+          const uint32_t to = ring + stage * S::kStageBytes;
+          copy_tile(to, &a_map, k * 64, tile_row * S::kTileRows, full + 8 * stage);
+          copy_tile(to + S::kABytes, &b_map, k * 64, tile_col * S::kTileCols, full + 8 * stage);
+          if (++stage == S::kStages) stage = 0, phase ^= 1;
+        }
+      }
+      let_next_kernel_start();
+    }
+  } else {
+    take_registers<232>();
+    const int team = __shfl_sync(kAllLanes, threadIdx.x / 128, 0);  // known to be uniform
+    const int down = S::kTall ? 128 * team : 0, right = S::kTall ? 0 : 128 * team;
+    const uint32_t a = tile_word(ring + down * S::kRowBytes);
+    const uint32_t b = tile_word(ring + S::kABytes + right * S::kRowBytes);
+    int stage = 0, parity = 0;
+    uint32_t phase = 0;
+    float sums[64];
+#pragma unroll
+    for (int i = 0; i < 64; i++) sums[i] = 0.0f;
+    for (int t = slot; t < tiles; t += slots) {
+      Fragment<2, 4> acc;
+#pragma unroll
+      for (int mi = 0; mi < 2; mi++)
+#pragma unroll
+        for (int i = 0; i < 64; i++) acc.x[mi][i] = 0.0f;
+#pragma unroll 1
+      for (int k = begin; k < end; k++) {
+        step<S>(acc.x[0], sums, a, b, stage, 0, full, phase);
+        step<S>(acc.x[1], sums, a, b, stage, 1, full, phase);
+        if (threadIdx.x % 32 == 0)
+#pragma unroll
+          for (int p = 0; p < S::kPromote; p++) barrier_arrive(empty + 8 * (stage + p));
+        stage += S::kPromote;
+        if (stage == S::kStages) stage = 0, phase ^= 1;
+      }
+      int tile_row, tile_col;
+      tile_at(t, launch.tile_rows, launch.tile_cols, tile_row, tile_col);
+      int row0 = tile_row * S::kTileRows + down;
+      int col0 = tile_col * S::kTileCols + right;
+      constexpr bool kRepairs = S::Mode::kScaled;
+      if constexpr (S::kSplits == 1) {
+        epilogue<S::Mode::kScaled, kRepairs>(body, launch.problem, acc, row0, col0,
+                                             shared.team[team], 1 + team);
+      } else {
+        Fragment<S::kMI, S::kG> share;
+        share_out<S>(launch, acc, share, slot, parity, part);
+        parity ^= 1;
+        row0 += 64 * (part / (S::kSplits / 2));
+        col0 += 32 * S::kG * (part % (S::kSplits / 2));
+        epilogue<S::Mode::kScaled, kRepairs>(body, launch.problem, share, row0, col0,
+                                             shared.team[team], 1 + team);
+      }
+    }
+  }
+}
+
+}  // namespace rf
+
+// Launch: the host side of the product on Hopper, rf::matmul<Schedule<Mode, tall, splits>>.
+
+namespace rf {
+
+// The map of a side for the copy engine: boxes of 64 elements (128 bytes, swizzled) by `box` rows.
+inline Error tile_map(CUtensorMap& map, const Side& side, long elements, int box, CUtensorMapDataType type) {
+  using Encode = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*,
+                              const cuuint64_t*, const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave,
+                              CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+  static std::atomic<void*> found{nullptr};
+  void* encode = found.load(std::memory_order_acquire);
+  if (encode == nullptr) {
+    cudaDriverEntryPointQueryResult result;
+    RF_TRY(checked(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &encode, 12000, cudaEnableDefault, &result),
+                   "looking for cuTensorMapEncodeTiled in the driver"));
+    if (result != cudaDriverEntryPointSuccess || encode == nullptr)
+      return error("the driver has no cuTensorMapEncodeTiled: it must be one for CUDA 12.0 or later");
+    found.store(encode, std::memory_order_release);
+  }
+  const cuuint64_t sizes[2] = {cuuint64_t(elements), cuuint64_t(side.rows)}, stride = cuuint64_t(side.pitch) * 2;
+  const cuuint32_t boxes[2] = {64, cuuint32_t(box)}, ones[2] = {1, 1};
+  const CUresult status = reinterpret_cast<Encode>(encode)(
+      &map, type, 2, const_cast<void*>(side.data), sizes, &stride, boxes, ones, CU_TENSOR_MAP_INTERLEAVE_NONE,
+      CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (status != CUDA_SUCCESS)
+    return error("describing an operand [%ld, %ld] at %p to the copy engine failed (CUresult %d): it must be aligned "
+                 "by 16 bytes, rows a multiple of 16 bytes apart", side.rows, elements, side.data, int(status));
+  return nullptr;
+}
+
+template <class T> constexpr CUtensorMapDataType element_type() { return CU_TENSOR_MAP_DATA_TYPE_FLOAT16; }
+template <> constexpr CUtensorMapDataType element_type<Bfloat>() { return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16; }
+
+template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule<M, IsTall, InParts>, Body> {
+  using S = Schedule<M, IsTall, InParts>;
+
+  // Fragments, tiles, and how many tiles (of kSplits blocks each) are worked on at a time.
+  struct Grid : Cut<Body> {
+    long tile_rows, tile_cols, slots;
+    Grid(long rows, long cols, const Device& device)
+        : Cut<Body>(rows, cols, 64 * S::kMI, 32 * S::kG), tile_rows(blocks_of(rows, S::kTileRows)),
+          tile_cols(blocks_of(cols, S::kTileCols)) {
+      const long tiles = tile_rows * tile_cols, fit = device.processors / S::kSplits;
+      slots = tiles < fit ? tiles : fit;
+    }
+  };
+
+  static Error bytes(long rows, long cols, size_t& parts, size_t& turns) {
+    Device device;
+    RF_TRY(current_device(device));
+    const Grid grid(rows, cols, device);
+    parts = grid.bytes() + (S::kSplits > 1 ? size_t(grid.slots) * 2 * S::kSplits * 128 * 256 * sizeof(float) : 0);
+    turns = (grid.turns() + (S::kSplits > 1 ? 4 * grid.slots : 0)) * sizeof(unsigned);
+    return nullptr;
+  }
+
+  static Error run(const Body& body, const Side& a, const Side& b, long depth, const Workspace& workspace,
+                   cudaStream_t stream) {
+    Device device;
+    RF_TRY(current_device(device));
+    if (device.major != 9)
+      return error("the device has compute capability %d.%d; this kernel is for 9.0", device.major, device.minor);
+    CUtensorMap a_map, b_map;
+    const long elements = M::kScaled ? padded_depth(depth) * (M::kSplit ? 2 : 1) : depth;
+    RF_TRY(tile_map(a_map, a, elements, S::kTileRows, element_type<typename M::Type>()));
+    RF_TRY(tile_map(b_map, b, elements, S::kTileCols, element_type<typename M::Type>()));
+
+    const Grid grid(a.rows, b.rows, device);
+    Launch l{};
+    l.problem = grid.problem(a, b, depth, workspace);
+    l.split_parts = reinterpret_cast<float4*>(static_cast<char*>(workspace.parts) + grid.bytes());
+    l.split_turns = workspace.turns + grid.turns();
+    l.steps = static_cast<int>(blocks_of(depth, S::kPromote * M::kStageDepth));
+    l.tile_rows = static_cast<int>(grid.tile_rows), l.tile_cols = static_cast<int>(grid.tile_cols);
+
+    static std::atomic<uint64_t> allowed{0};
+    constexpr size_t shared = sizeof(SharedMemory<S, Body>) + 1024;  // its start is aligned by hand
+    static_assert(shared <= 232448, "more shared memory than a block can have");
+    auto* kernel = matmul_sm90<S, Body>;
+    RF_TRY(allow_shared(kernel, shared, device, allowed));
+    return launch(kernel, static_cast<unsigned>(grid.slots * S::kSplits), S::kThreads, shared, stream,
+                  S::kSplits > 1 ? Start::cooperative : Start::overlapping, "launching the product", a_map, b_map, l,
+                  body);
+  }
+};
+
+}  // namespace rf
+
+// Matmul in plain fp32, by CUDA cores: for what is tiny or odd, and for weights that are read once.
+//
+// Why: splitting and the tensor cores' tiles of 128 pay only where they are filled. With a batch of 1 to
+// 16 a product is one reading of the weights and nothing else may cost more than that; with K < 32 or
+// a handful of rows and columns it is a launch. Operands are the fp32 rows as they are, at any address.
+//
+// Layout: two kernels. Tiled: a team of four warps holds 128 x 64 of C in the epilogue's layout, chunks
+// of 16 of k of both sides in shared memory, [k][row]. Thin: one side (the short one) has at most R rows;
+// eight warps take rows of the long one, eight rows a warp, every lane four of k at a time, which
+// are read once, past the first-level cache; the short side is read from it. Lanes' sums are added by
+// halving, as columns are in the epilogue, and parts of K first to last: always in one order.
+//
+// Sums are fp32, cut into runs of 64 of k that are added to longer ones (Tiled), or into 32 or 64 that the
+// lanes hold (Thin): their rounding does not grow with K as one chain's would.
+
+namespace rf {
+
+struct Plain {
+  using Mode = void;  // operands are not split
+};
+
+struct Tiled {
+  static constexpr int kMI = 2, kG = 2, kThreads = 128;
+  static constexpr int kTileRows = 64 * kMI, kTileCols = 32 * kG;
+  static constexpr int kChunk = 16, kRun = 4;  // of k; chunks of a run
+};
+
+// R: at most so many rows of the short side, which is a; or b, if Across.
+template <int R, bool Across> struct Thin {
+  static constexpr int kMI = 1, kG = 1, kThreads = 256, kWarpRows = 8;
+  static constexpr int kTeams = Across ? 8 : 4;  // warps that take different rows of the long side
+  static constexpr int kParts = 8 / kTeams;      // warps that share rows, each with its part of K
+  static constexpr int kLong = kTeams * kWarpRows;  // rows of the long side of a block: of its fragment
+  static constexpr int kTileRows = 64, kTileCols = 32;
+  static_assert(kLong == (Across ? kTileRows : kTileCols) && R <= 32, "a block fills one fragment");
+};
+
+// One chunk of `Rows` rows of a side: each thread's values of it, then to shared memory as [k][row].
+template <int Rows> struct Chunk {
+  static constexpr int kStride = Rows + 2, kEach = Rows * Tiled::kChunk / Tiled::kThreads;
+  float value[kEach];
+  RF_FN void load(const float* side, long ld, long row0, long rows, long k0, long depth) {
+    const long k = k0 + threadIdx.x % Tiled::kChunk;
+#pragma unroll
+    for (int i = 0; i < kEach; i++) {
+      const long row = row0 + threadIdx.x / Tiled::kChunk + i * (Tiled::kThreads / Tiled::kChunk);
+      value[i] = k < depth && row < rows ? __ldg(side + row * ld + k) : 0.0f;
+    }
+  }
+  RF_FN void store(float* shared) const {
+#pragma unroll
+    for (int i = 0; i < kEach; i++)
+      shared[threadIdx.x % Tiled::kChunk * kStride + threadIdx.x / Tiled::kChunk +
+             i * (Tiled::kThreads / Tiled::kChunk)] = value[i];
+  }
+};
+
+template <class Body>
+__global__ void __launch_bounds__(Tiled::kThreads)
+    matmul_tiled(const __grid_constant__ Problem p, const __grid_constant__ Body body) {
+  constexpr int kMI = Tiled::kMI, kG = Tiled::kG, kRows = 2 * kMI;
+  using A = Chunk<Tiled::kTileRows>;
+  using B = Chunk<Tiled::kTileCols>;
+  __shared__ __align__(16) float a_chunk[Tiled::kChunk * A::kStride], b_chunk[Tiled::kChunk * B::kStride];
+  __shared__ TeamShared<Body, kG> team;
+  const long tile_cols = (p.cols + Tiled::kTileCols - 1) / Tiled::kTileCols;
+  const long row0 = blockIdx.x / tile_cols * Tiled::kTileRows, col0 = blockIdx.x % tile_cols * Tiled::kTileCols;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  wait_for_previous_kernel();
+
+  Fragment<kMI, kG> acc, run;
+#pragma unroll
+  for (int i = 0; i < kMI * 16 * kG; i++) acc.x[0][i] = run.x[0][i] = 0.0f;
+  A a;
+  B b;
+  a.load(p.a, p.lda, row0, p.rows, 0, p.depth);
+  b.load(p.b, p.ldb, col0, p.cols, 0, p.depth);
+  int chunks = 0;
+#pragma unroll 1
+  for (long k0 = 0; k0 < p.depth; k0 += Tiled::kChunk) {
+    a.store(a_chunk);
+    b.store(b_chunk);
+    __syncthreads();
+    a.load(p.a, p.lda, row0, p.rows, k0 + Tiled::kChunk, p.depth);
+    b.load(p.b, p.ldb, col0, p.cols, k0 + Tiled::kChunk, p.depth);
+#pragma unroll
+    for (int k = 0; k < Tiled::kChunk; k++) {
+      float x[kRows];
+#pragma unroll
+      for (int r = 0; r < kRows; r++)
+        x[r] = a_chunk[k * A::kStride + 64 * (r / 2) + 16 * warp + 8 * (r % 2) + lane / 4];
+#pragma unroll
+      for (int j = 0; j < 4 * kG; j++) {
+        const float2 y = *reinterpret_cast<const float2*>(&b_chunk[k * B::kStride + 8 * j + 2 * (lane % 4)]);
+#pragma unroll
+        for (int r = 0; r < kRows; r++) {
+          float* sum = &run.x[r / 2][4 * j + 2 * (r % 2)];
+          sum[0] = fma(x[r], y.x, sum[0]);
+          sum[1] = fma(x[r], y.y, sum[1]);
+        }
+      }
+    }
+    if (++chunks % Tiled::kRun == 0 || k0 + Tiled::kChunk >= p.depth)
+#pragma unroll
+      for (int i = 0; i < kMI * 16 * kG; i++) {
+        acc.x[0][i] += run.x[0][i];
+        run.x[0][i] = 0.0f;
+      }
+    __syncthreads();
+  }
+  let_next_kernel_start();
+  epilogue<false, false>(body, p, acc, static_cast<int>(row0), static_cast<int>(col0), team, 1);
+}
+
+RF_FN float4 load_once(const float* p) {  // what no other block reads
+  float4 v;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+               : "l"(p));
+  return v;
+}
+
+RF_FN float add_four(float sum, float4 x, float4 y) {
+  return fma(x.w, y.w, fma(x.z, y.z, fma(x.y, y.y, fma(x.x, y.x, sum))));
+}
+
+// Adds `sum` across the lanes of a warp: each exchange halves the sums that a lane keeps and doubles the
+// lanes that they cover. The first Half / Mask sums are left, those from `mine` on.
+template <int Half, int Mask, int N> RF_FN void halve(float (&sum)[N], int lane, int& mine) {
+  const bool upper = lane & Mask;
+#pragma unroll
+  for (int i = 0; i < Half; i++) {
+    const float send = upper ? sum[i] : sum[i + Half], keep = upper ? sum[i + Half] : sum[i];
+    sum[i] = keep + __shfl_xor_sync(kAllLanes, send, Mask);
+  }
+  if (upper) mine += Half;
+  if constexpr (Mask > 1) halve<Half / 2, Mask / 2>(sum, lane, mine);
+}
+
+template <class T, int R, bool Across, class Body>
+__global__ void __launch_bounds__(T::kThreads, R <= 4 ? 2 : 1)
+    matmul_thin(const __grid_constant__ Problem p, const __grid_constant__ Body body, bool aligned) {
+  constexpr int kEach = T::kWarpRows;
+  __shared__ float sums[T::kParts][R][T::kLong];
+  __shared__ TeamShared<Body, T::kG> team;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int of_team = warp % T::kTeams, part = warp / T::kTeams;
+  const float* const far = Across ? p.a : p.b;
+  const float* const near = Across ? p.b : p.a;
+  const long far_ld = Across ? p.lda : p.ldb, near_ld = Across ? p.ldb : p.lda;
+  const int far_rows = static_cast<int>(Across ? p.rows : p.cols), near_rows = static_cast<int>(Across ? p.cols : p.rows);
+  const int first = blockIdx.x * T::kLong + of_team * kEach;
+  wait_for_previous_kernel();
+
+  const float* const rows = far + min(first, far_rows - 1) * far_ld;
+  unsigned row[kEach];  // from `rows` on; beyond the last, that again
+#pragma unroll
+  for (int c = 0; c < kEach; c++)
+    row[c] = static_cast<unsigned>(min(c, max(far_rows - 1 - first, 0))) * static_cast<unsigned>(far_ld);
+  const auto near_row = [&](int r) { return static_cast<unsigned>(min(r, near_rows - 1)) * static_cast<unsigned>(near_ld); };
+  float sum[R * kEach];
+#pragma unroll
+  for (int i = 0; i < R * kEach; i++) sum[i] = 0.0f;
+  constexpr int kStep = 128 * T::kParts;
+  const int depth = static_cast<int>(p.depth), whole = aligned ? depth / kStep * kStep : 0;
+  int k = 128 * part + 4 * lane;
+  // Many sums leave room for few warps: then the next step's reads are under way during this one's sums.
+  constexpr bool kAhead = R > 4;
+  float4 next[kEach];
+  if (kAhead && k < whole)
+#pragma unroll
+    for (int c = 0; c < kEach; c++) next[c] = load_once(rows + (row[c] + k));
+#pragma unroll 1
+  for (; k < whole; k += kStep) {
+    float4 y[kEach];
+    const int ahead = kAhead && k + kStep < whole ? k + kStep : k;
+#pragma unroll
+    for (int c = 0; c < kEach; c++) {
+      if (kAhead) y[c] = next[c];
+      (kAhead ? next : y)[c] = load_once(rows + (row[c] + ahead));
+    }
+#pragma unroll
+    for (int r = 0; r < R; r++) {
+      const float4 x = __ldg(reinterpret_cast<const float4*>(near + (near_row(r) + k)));
+#pragma unroll
+      for (int c = 0; c < kEach; c++) sum[r * kEach + c] = add_four(sum[r * kEach + c], x, y[c]);
+    }
+  }
+#pragma unroll 1
+  for (k = whole + 32 * part + lane; k < depth; k += 32 * T::kParts) {
+#pragma unroll
+    for (int r = 0; r < R; r++) {
+      const float x = __ldg(near + (near_row(r) + k));
+#pragma unroll
+      for (int c = 0; c < kEach; c++) sum[r * kEach + c] = fma(x, __ldg(rows + (row[c] + k)), sum[r * kEach + c]);
+    }
+  }
+
+  int mine = 0;
+  halve<R * kEach / 2, 16>(sum, lane, mine);
+  constexpr int kLeft = R * kEach / 32;
+#pragma unroll
+  for (int i = 0; i < kLeft; i++)
+    sums[part][(mine + i) / kEach][of_team * kEach + (mine + i) % kEach] = sum[i];
+  __syncthreads();
+  let_next_kernel_start();
+  if (threadIdx.x >= 128) return;
+
+  Fragment<1, 1> acc;
+#pragma unroll
+  for (int i = 0; i < 16; i++) {
+    const int down = 16 * warp + 8 * (i / 2 % 2) + lane / 4, right = 8 * (i / 4) + 2 * (lane % 4) + i % 2;
+    const int r = Across ? right : down, c = Across ? down : right;
+    acc.x[0][i] = 0.0f;
+    if (r < near_rows && r < R)
+#pragma unroll
+      for (int from = 0; from < T::kParts; from++) acc.x[0][i] += sums[from][r][c];
+  }
+  epilogue<false, false>(body, p, acc, Across ? blockIdx.x * T::kLong : 0, Across ? 0 : blockIdx.x * T::kLong, team, 1);
+}
+
+}  // namespace rf
+
+// Launch: the host side of the plain product, rf::matmul<Plain>.
+
+namespace rf {
+
+template <class Body> struct Product<Plain, Body> {
+  template <class T> static Cut<Body> cut(long rows, long cols) { return {rows, cols, 64 * T::kMI, 32 * T::kG}; }
+
+  // Of any kernel that could be chosen: the depth is not known here.
+  static Error bytes(long rows, long cols, size_t& parts, size_t& turns) {
+    const Cut<Body> tiled = cut<Tiled>(rows, cols), thin = cut<Thin<16, false>>(rows, cols);
+    parts = tiled.bytes() > thin.bytes() ? tiled.bytes() : thin.bytes();
+    turns = (tiled.turns() > thin.turns() ? tiled.turns() : thin.turns()) * sizeof(unsigned);
+    return nullptr;
+  }
+
+  template <int R, bool Across>
+  static Error thin(const Body& body, const Side& a, const Side& b, long depth, const Workspace& workspace,
+                    cudaStream_t stream) {
+    using T = Thin<R, Across>;
+    const auto by_16 = [](const Side& s) { return reinterpret_cast<uintptr_t>(s.plain) % 16 == 0 && s.ld % 4 == 0; };
+    const unsigned blocks = static_cast<unsigned>(blocks_of(Across ? a.rows : b.rows, T::kLong));
+    return launch(matmul_thin<T, R, Across, Body>, blocks, T::kThreads, 0, stream, Start::overlapping,
+                  "launching the thin product", cut<T>(a.rows, b.rows).problem(a, b, depth, workspace), body,
+                  by_16(a) && by_16(b));
+  }
+
+  static Error run(const Body& body, const Side& a, const Side& b, long depth, const Workspace& workspace,
+                   cudaStream_t stream) {
+    constexpr long kFar = 1L << 28;  // 16 rows this far apart are within 2^32 elements
+    if (depth >= 128 && a.ld < kFar && b.ld < kFar) {  // a warp has four of k for each lane
+      if (a.rows <= 4) return thin<4, false>(body, a, b, depth, workspace, stream);
+      if (a.rows <= 16) return thin<16, false>(body, a, b, depth, workspace, stream);
+      if (b.rows <= 16) return thin<16, true>(body, a, b, depth, workspace, stream);
+    }
+    const Cut<Body> cut_ = cut<Tiled>(a.rows, b.rows);
+    const long blocks = blocks_of(a.rows, Tiled::kTileRows) * blocks_of(b.rows, Tiled::kTileCols);
+    if (blocks > INT32_MAX) return error("a product of %ld x %ld has too many tiles", a.rows, b.rows);
+    return launch(matmul_tiled<Body>, static_cast<unsigned>(blocks), Tiled::kThreads, 0, stream, Start::overlapping,
+                  "launching the plain product", cut_.problem(a, b, depth, workspace), body);
+  }
+};
+
+}  // namespace rf
+
+namespace rf {
+
+// linear, add, sigmoid, sum
+struct Matmul0 {
+  const float* p2;  // linear.bias
+  float* y0;
+  long width;
+  template <class V, class C> RF_FN V value(V acc, long row, C col) const {
+    const V t0 = column<V>(p2, col);
+    const auto t1 = acc + t0;
+    const auto t2 = sigmoid(t1);
+    return t2;
+  }
+  static constexpr bool kStores = false;
+  using RowMonoids = List<Sum>;
+  RF_FN void finish_row(long row, const float* results) const {
+    y0[row] = results[0];
+  }
+  using ColumnMonoids = List<>;
+};
+
+}  // namespace rf
+
+static PyObject* rf_result(rf::Error error) {
+  if (error == nullptr) Py_RETURN_NONE;
+  PyErr_SetString(PyExc_RuntimeError, error);
+  return nullptr;
+}
+
+static PyObject* packed_bytes(PyObject*, PyObject* const* args, Py_ssize_t n) {
+  if (!rf_takes(n, 2)) return nullptr;
+  const long rows = rf_size(args[0]), depth = rf_size(args[1]);
+  if (PyErr_Occurred()) return nullptr;
+  return PyLong_FromSize_t(rf::packed_bytes<rf::Ieee>(rows, depth));
+}
+
+static PyObject* pack(PyObject*, PyObject* const* args, Py_ssize_t n) {
+  if (!rf_takes(n, 6)) return nullptr;
+  float *x = rf_pointer(args[0]), *packed = rf_pointer(args[1]);
+  const long rows = rf_size(args[2]), depth = rf_size(args[3]), stream = rf_size(args[4]);
+  const long device = rf_size(args[5]);
+  if (PyErr_Occurred()) return nullptr;
+  const rf::OnDevice here(static_cast<int>(device));
+  const auto on = reinterpret_cast<cudaStream_t>(stream);
+  return rf_result(rf::pack<rf::Ieee>(x, packed, rows, depth, on));
+}
+
+static PyObject* matmul0_needs(PyObject*, PyObject* const* args, Py_ssize_t n) {
+  if (!rf_takes(n, 3)) return nullptr;
+  const long rows = rf_size(args[0]);
+  const long width = rf_size(args[1]);
+  const rf::OnDevice here(static_cast<int>(rf_size(args[2])));
+  if (PyErr_Occurred()) return nullptr;
+  rf::Needs needs;
+  const rf::Error error = rows <= 16 ? rf::matmul_needs<rf::Plain, rf::Matmul0>(rows, width, needs) : rf::matmul_needs<rf::Schedule<rf::Ieee, false, 1>, rf::Matmul0>(rows, width, needs);
+  if (error) return rf_result(error);
+  return Py_BuildValue("nn", Py_ssize_t(needs.parts), Py_ssize_t(needs.turns));
+}
+
+static PyObject* matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
+  if (!rf_takes(n, 13)) return nullptr;
+  float* a = rf_pointer(args[0]);
+  float* a_packed = rf_pointer(args[1]);
+  float* w = rf_pointer(args[2]);
+  float* w_packed = rf_pointer(args[3]);
+  float* p2 = rf_pointer(args[4]);
+  float* y0 = rf_pointer(args[5]);
+  long rows = rf_size(args[6]);
+  long width = rf_size(args[7]);
+  long depth = rf_size(args[8]);
+  float* parts = rf_pointer(args[9]);
+  float* turns = rf_pointer(args[10]);
+  long stream = rf_size(args[11]);
+  long device = rf_size(args[12]);
+  if (PyErr_Occurred()) return nullptr;
+  const rf::Matmul0 body{p2, y0, width};
+  const rf::Side a_side = rf::packed_side<rf::Ieee>(a_packed, a, rows, depth);
+  const rf::Side w_side = rf::packed_side<rf::Ieee>(w_packed, w, width, depth);
+  const rf::Workspace work{parts, reinterpret_cast<unsigned*>(turns)};
+  const auto on = reinterpret_cast<cudaStream_t>(stream);
+  rf::Error error;
+  Py_BEGIN_ALLOW_THREADS
+  const rf::OnDevice here(static_cast<int>(device));
+  error = rows <= 16 ? rf::matmul<rf::Plain>(body, a_side, w_side, depth, work, on) : rf::matmul<rf::Schedule<rf::Ieee, false, 1>>(body, a_side, w_side, depth, work, on);
+  Py_END_ALLOW_THREADS
+  return rf_result(error);
+}
+
+static PyMethodDef rf_methods[] = {
+    {"unchanged", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_unchanged)), METH_FASTCALL, nullptr},
+    {"packed_bytes", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(packed_bytes)), METH_FASTCALL, nullptr},
+    {"pack", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(pack)), METH_FASTCALL, nullptr},
+    {"matmul0_needs", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(matmul0_needs)), METH_FASTCALL, nullptr},
+    {"matmul0", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(matmul0)), METH_FASTCALL, nullptr},
+    {nullptr, nullptr, 0, nullptr}};
+static PyModuleDef rf_module = {PyModuleDef_HEAD_INIT, "kernels", nullptr, -1, rf_methods,
+                                nullptr, nullptr, nullptr, nullptr};
+#define RF_INIT_(name) PyInit_##name
+#define RF_INIT(name) RF_INIT_(name)
+PyMODINIT_FUNC RF_INIT(TORCH_EXTENSION_NAME)() { return PyModule_Create(&rf_module); }
+"""
+
+
+def _refold_build():
+    """The compiled kernels, and None; or None, and why they could not be compiled."""
+    from torch.utils.cpp_extension import load_inline
+
+    if not torch.cuda.is_available():
+        return None, "PyTorch finds no CUDA device"
+    try:
+        return load_inline(
+            name="refold_sm_90_7cc915ba09ad",
+            cpp_sources=[],
+            cuda_sources=[_REFOLD_CUDA],
+            extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],
+            no_implicit_headers=True,
+            with_cuda=True,
+        ), None
+    except (RuntimeError, OSError, ImportError) as error:
+        lines = str(error).strip().splitlines() or ["no message"]
+        line = next((x for x in lines if "error" in x), lines[0])
+        return None, f"the kernels could not be compiled ({line})"
+
+
+_refold_kernels, _refold_problem = _refold_build()
+_refold_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+_refold_workspaces = {}
+
+
+def _refold_workspace(needs, stream, device):
+    """Addresses of memory that the kernels of one stream work in: bytes of any content, and
+    counters at zero, which every kernel leaves at zero; and the tensors that hold it.
+
+    A call that is captured into a CUDA graph gets memory of its own from the graph's pool: the
+    graph may be replayed beside other work of the stream.
+    """
+    if needs == (0, 0):
+        return 0, 0, None
+    capturing = torch.cuda.is_current_stream_capturing()
+    have = None if capturing else _refold_workspaces.get((device, stream))
+    sizes = needs
+    if have is not None:
+        sizes = tuple(max(n, t.numel()) for n, t in zip(needs, have[2]))
+        if sizes == (have[2][0].numel(), have[2][1].numel()):
+            return have
+    place = torch.device("cuda", device)
+    parts = torch.empty(max(sizes[0], 1), dtype=torch.uint8, device=place)
+    turns = torch.zeros(max(sizes[1], 1), dtype=torch.uint8, device=place)
+    have = parts.data_ptr(), turns.data_ptr(), (parts, turns)
+    if not capturing:
+        _refold_workspaces[device, stream] = have
+    return have
+
+
+def _refold_pack(x):
+    """A matrix of rows as the tensor cores read it: see Split above."""
+    depth, device = x.shape[-1], x.get_device()
+    rows = x.numel() // depth
+    size = _refold_kernels.packed_bytes(rows, depth)
+    packed = torch.empty(size, dtype=torch.uint8, device=x.device)
+    _refold_kernels.pack(x.data_ptr(), packed.data_ptr(), rows, depth, _refold_stream(device), device)
+    return packed
+
+
+def _refold_unfit(device):
+    """Why the kernels cannot run on a device, or None."""
+    have = torch.cuda.get_device_capability(device)
+    if have != (9, 0):
+        return f"the device has compute capability {have[0]}.{have[1]}, the kernels are for 9.0"
+    if torch.cuda.is_current_stream_capturing():
+        return "a CUDA graph is being captured: call the module once before, then capture"
+    return None
+
+
+def _refold_renewed(cache):
+    """Remember the stream on which folded parameters were computed, and when they are there."""
+    cache.stream = _refold_stream(cache.device)
+    cache.event = torch.cuda.Event()
+    cache.event.record(torch.cuda.current_stream(cache.device))
+
+
+def _refold_wait(cache, device):
+    """Let this stream wait for folded parameters that another one computed."""
+    if not torch.cuda.is_current_stream_capturing():
+        stream = torch.cuda.current_stream(device)
+        stream.wait_event(cache.event)
+        for value in cache.values:
+            value.record_stream(stream)
+
+
+def _refold_tf32_allowed():
+    """Whether PyTorch may use TF32 in products of float32."""
+    try:
+        return torch.backends.cuda.matmul.allow_tf32
+    except RuntimeError:  # the flag was set by its newer name
+        return torch.backends.cuda.matmul.fp32_precision == "tf32"
+
+# ----------------------------------------------------------------------------------------------
+# Folded parameters: computed from parameters alone, in float64, rounded once.
+# ----------------------------------------------------------------------------------------------
+class _RefoldCache:
+    """What one mode reads of the parameters, with a stamp of everything it came from.
+
+    A parameter that was replaced, moved or written in place has another identity, address or
+    version, and is followed at the next call. PyTorch does not count writes through `.data`: call
+    `refold_refresh()` after one. Copies and pickles of a module start with an empty cache.
+
+    sources: the parameters read; seen: their versions and addresses. values: what is computed from
+    them. stamp: what `unchanged` of the kernels compares before every call (kernels/call.h).
+    """
+
+    def __init__(self, device):
+        self.device, self.stream, self.event = device, None, None
+        self.sources, self.seen, self.values, self.stamp = (), (), (), None
+
+    def renew(self, sources, recipes):
+        """Compute anew the values whose sources changed.
+
+        A recipe is (function, indices) into the sources and the values before it. A value keeps its
+        place in memory, where a CUDA graph may read it.
+        """
+        seen = tuple((t._version, t.data_ptr()) for t in sources)
+        changed = [
+            len(self.sources) != len(sources) or self.sources[i] is not t or self.seen[i] != seen[i]
+            for i, t in enumerate(sources)
+        ]
+        known, values = [t.detach() for t in sources], []
+        with torch.inference_mode(False), torch.no_grad():
+            for k, (function, indices) in enumerate(recipes):
+                old = self.values[k] if len(self.values) == len(recipes) else None
+                if old is None or any(changed[i] for i in indices):
+                    value = function(*(known[i] for i in indices))
+                    kept = function is not torch.Tensor.contiguous and old is not None
+                    if kept and (old.shape, old.dtype, old.device) == (value.shape, value.dtype, value.device):
+                        value = old.copy_(value)
+                    changed.append(True)
+                else:
+                    value = old
+                    changed.append(False)
+                known.append(value)
+                values.append(value)
+        self.sources, self.seen, self.values = tuple(sources), seen, tuple(values)
+
+    def __deepcopy__(self, memo):
+        return _RefoldCache(None)
+
+    def __reduce__(self):
+        return _RefoldCache, (None,)
+
+
+
+_REFOLD_MODULES = (
+    ('', '', (), ()),
+    ('linear', 'Linear', ('in_features', 'out_features'), (32768, 32768)),
+)
+
+
+def _refold_difference(model):
+    """How the modules differ from those that the kernels were made for, or None."""
+    shared = torch.nn.modules.module
+    if shared._global_forward_hooks or shared._global_forward_pre_hooks:
+        return "every module has a global hook"
+    for path, kind, names, settings in _REFOLD_MODULES:
+        module = model
+        for part in path.split(".") if path else ():
+            module = module._modules.get(part)
+            if module is None:
+                return f"the module {path} is gone"
+        if path:
+            if type(module).__qualname__ != kind:
+                return f"{path} is a {type(module).__qualname__}, not a {kind}"
+            if module.training is not model.training:
+                return f"{path} is not in the same mode as the model"
+            if module._forward_hooks or module._forward_pre_hooks or "forward" in module.__dict__:
+                return f"{path} has hooks or a forward of its own"
+        if tuple(map(module.__dict__.get, names)) != settings:
+            return f"a setting of {path or 'the model'} has changed"
+    return None
+
+
+def _refold_stamp(model, paths, sources, states):
+    """What `unchanged` compares: all that `_refold_difference` and the checks of tensors looked at.
+
+    paths: names of the sources and then of the states, which calls write (any version will do).
+    """
+    shared = torch.nn.modules.module
+    held, kinds = [], []
+    empty = [shared._global_forward_hooks, shared._global_forward_pre_hooks]
+    for path, _, names, _ in _REFOLD_MODULES:
+        module = model
+        for part in path.split(".") if path else ():
+            held += (module._modules, part, module._modules[part])
+            module = module._modules[part]
+        own = module.__dict__
+        for name in ("_modules", "_parameters", "_buffers", "training", *names):
+            held += (own, name, own.get(name, own))
+        if path:
+            held += (own, "forward", own)
+            held += (own, "_forward_hooks", module._forward_hooks)
+            held += (own, "_forward_pre_hooks", module._forward_pre_hooks)
+            empty += (module._forward_hooks, module._forward_pre_hooks)
+            kinds += (module, type(module))
+    tensors = []
+    for path, tensor in zip(paths, (*sources, *states)):
+        *parents, name = path.split(".")
+        module = model
+        for part in parents:
+            module = module._modules[part]
+        for place in (module.__dict__, module._parameters, module._buffers):
+            held += (place, name, tensor if name in place else place)
+            if name in place:
+                break
+        else:
+            return ((), (), (None, None), ())  # computed anew at each reading: never unchanged
+        tensors += (tensor, tensor._version if len(tensors) < 3 * len(sources) else None, tensor.data_ptr())
+    return tuple(held), tuple(empty), tuple(kinds), tuple(tensors)
+
+
+_refold_told = set()
+
+
+def _refold_tell(reason):
+    """Say once for each reason why the original forward was taken."""
+    if reason not in _refold_told:
+        _refold_told.add(reason)
+        warnings.warn(f"refold: the original forward was taken: {reason}", stacklevel=4)
+
+
+# ----------------------------------------------------------------------------------------------
+# The module.
+# ----------------------------------------------------------------------------------------------
+
+class ModelNew(Model):
+    """Model, computed by the kernels above wherever they compute the same function.
+
+    Assumed, and checked at every call:
+    - x is a dense torch.float32 tensor of shape [n, 32768].
+    - parameters have the shapes and dtypes that they had when the kernels were made;
+    - modules are of the same classes, with the same settings and no hooks;
+    - no gradient is wanted.
+    Any other call takes the original forward and says why, once.
+    """
+
+    def forward(self, x):
+        reason = self._refold_obstacle_both(x)
+        if reason is None:
+            return self._refold_both(x)
+        _refold_tell(reason)
+        return super().forward(x)
+
+    def refold_refresh(self):
+        """Forget the folded parameters; call after writing to a parameter through `.data`."""
+        self.__dict__.pop("_refold_caches", None)
+
+    def _refold_obstacle_both(self, x):
+        """Why this call has to take the original forward, or None."""
+        if _refold_problem is not None:
+            return _refold_problem
+        try:
+            if type(x) is not torch.Tensor or x.layout is not torch.strided:
+                return "x is not a plain dense tensor"
+            if x.dtype is not torch.float32 or not x.is_cuda:
+                return f"x is {x.dtype} on {x.device}, not torch.float32 on cuda"
+            if x.dim() != 2 or x.shape[1] != 32768:
+                return f"x has the shape {tuple(x.shape)}, not [n, 32768]"
+            if x.shape[0] < 2:
+                return f"x has size {x.shape[0]} in dimension 0"
+        except (AttributeError, IndexError, KeyError, TypeError):
+            return "the arguments are not arranged as those that the kernels were made for"
+        if torch.is_autocast_enabled("cuda") or torch.compiler.is_compiling():
+            return "autocast or a tracer is active"
+        if torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack():
+            return "a dispatch or function mode is active"
+        cache = self.__dict__.get("_refold_caches", {}).get("both")
+        if cache is None or cache.device != x.get_device() or not _refold_kernels.unchanged(*cache.stamp):
+            reason = self._refold_renew_both(x.get_device())
+            if reason is not None:
+                return reason
+            cache = self._refold_caches["both"]
+        if torch.is_grad_enabled() and (x.requires_grad or any(
+            [t.requires_grad for t in cache.sources]
+        )):
+            return "gradients are wanted"
+        return None
+
+    def _refold_renew_both(self, device):
+        """Follow what has changed since the last call; why that cannot be done, or None."""
+        difference = _refold_difference(self)
+        if difference is not None:
+            return difference
+        sources = (self.linear.weight, self.linear.bias, )
+        states = ()
+        for t, (name, shape, dtype) in zip((*sources, *states), self._refold_tensors_both):
+            if t.shape != shape or t.dtype is not dtype or t.get_device() != device:
+                return f"{name} is {t.dtype}{list(t.shape)} on {t.device}"
+        for t in states:
+            if not t.is_contiguous():
+                return "a buffer that is written is not contiguous"
+        caches = self.__dict__.setdefault("_refold_caches", {})
+        cache = caches.get("both")
+        try:
+            reason = _refold_unfit(device)
+            if reason is not None:
+                return reason
+            if cache is None or cache.device != device:
+                cache = _RefoldCache(device)
+            cache.renew(sources, self._refold_recipes_both)
+            paths = [name for name, _, _ in self._refold_tensors_both]
+            cache.stamp = _refold_stamp(self, paths, sources, states)
+            _refold_renewed(cache)
+        except RuntimeError as error:
+            caches.pop("both", None)  # some of its values may be new, others not
+            return f"the folded parameters could not be computed ({error})"
+        caches["both"] = cache
+        return None
+
+    _refold_tensors_both = (
+        ("linear.weight", (32768, 32768), torch.float32),
+        ("linear.bias", (32768,), torch.float32),
+    )
+    _refold_recipes_both = (
+        (torch.Tensor.contiguous, (0,)),
+        (torch.Tensor.contiguous, (1,)),
+        (_refold_pack, (2,)),
+    )
+
+    def _refold_both(self, x):
+        """The fast forward."""
+        rf_cache = self._refold_caches["both"]
+        linear_weight, linear_bias, linear_weight_packed = rf_cache.values
+        rf_device = x.get_device()
+        rf_stream = _refold_stream(rf_device)
+        if rf_stream != rf_cache.stream:
+            _refold_wait(rf_cache, rf_device)
+        n0 = x.shape[0]
+        x = x.contiguous()
+        x_packed = _refold_pack(x)
+        sum1 = x.new_empty(n0, 1)
+        rf_work = _refold_workspace(_refold_kernels.matmul0_needs(n0, 32768, rf_device), rf_stream, rf_device)
+        _refold_kernels.matmul0(x.data_ptr(), x_packed.data_ptr(), linear_weight.data_ptr(), linear_weight_packed.data_ptr(), linear_bias.data_ptr(), sum1.data_ptr(), n0, 32768, 32768, rf_work[0], rf_work[1], rf_stream, rf_device)
+        return sum1
