@@ -96,7 +96,11 @@ _REFOLD_CPP = r"""
 
 // <columns.h>
 
+// <parallel.h>
+
 // <gemm.h>
+
+// <few.h>
 
 // <matmul.h>
 

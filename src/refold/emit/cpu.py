@@ -19,7 +19,7 @@ from refold.emit.functor import Body, Operand, Reduction, depends_on, reductions
 from refold.ir import OPS, Dim, Kind, Node, Sym, numel
 from refold.plan import Group, Template
 
-_ORDER = ("lanes.h", "monoid.h", "rows.h", "columns.h", "gemm.h", "matmul.h")
+_ORDER = ("lanes.h", "monoid.h", "rows.h", "columns.h", "parallel.h", "gemm.h", "few.h", "matmul.h")
 _NEEDS = {
     Template.ROWS: ("lanes.h", "monoid.h", "rows.h"),
     Template.COLUMNS: ("lanes.h", "monoid.h", "columns.h"),
