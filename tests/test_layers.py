@@ -17,6 +17,7 @@ ORDER = [
     "engine",
     "plan",
     "kernels",
+    "schedule",
     "emit",
     "measure",
     "pipeline",

@@ -25,7 +25,8 @@ def optimize(
     """A module that computes the same function as `module` and shares its parameters.
 
     inputs: an example of forward's arguments; sizes that forward lets vary may vary later.
-    target: "cpu" (default: where the parameters are). strict: no rule that assumes finite values.
+    target: "cpu", "cuda:sm_90" or "cuda:sm_80" (default: where the parameters are).
+    strict: no rule that assumes finite values.
     measure: time both and keep the original forward in a mode that is not faster.
 
     The answer is an instance of a subclass of `type(module)`, with the same parameters, buffers
@@ -33,7 +34,7 @@ def optimize(
     attribute `refold_source`. Where nothing is gained `module` itself comes back, with a warning
     that says why.
     """
-    back, device = pipeline.target_for(target or "cpu")
+    back, device = pipeline.target_for(target or _target_of(module, inputs))
     for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
         if tensor.device.type != back.device:
             raise pipeline.OptimizeError(
@@ -57,6 +58,13 @@ def optimize(
     fast = pipeline.bind_for_class(result.text, module)
     type(fast).refold_source = result.text  # type: ignore[attr-defined]
     return fast  # type: ignore[return-value]
+
+
+def _target_of(module: torch.nn.Module, inputs: tuple[object, ...]) -> str:
+    """The target of the device on which a module's parameters, or else its inputs, are."""
+    tensors = [*module.parameters(), *module.buffers()]
+    tensors += [v for v in inputs if isinstance(v, torch.Tensor)]
+    return pipeline.default_target() if any(t.is_cuda for t in tensors) else "cpu"
 
 
 def import_text(cls: type[torch.nn.Module]) -> str:

@@ -16,6 +16,7 @@ from refold.report import commands
 EXIT_CODES = """exit codes of optimize:
   0  a faster, accepted file was written
   3  the original is kept and written as it is, with the reason
+  4  a file was written and compiled for a target that is not at hand; it was not run
   1  an error; nothing was written
   2  usage"""
 
@@ -61,7 +62,9 @@ def parser() -> argparse.ArgumentParser:
 
 def _reference(command: argparse.ArgumentParser) -> None:
     command.add_argument("reference", metavar="REF.py")
-    command.add_argument("--target", default=None, help="cpu (default: the device at hand)")
+    command.add_argument(
+        "--target", default=None, help="cpu, cuda:sm_90 or cuda:sm_80 (default: the device at hand)"
+    )
     command.add_argument(
         "--set",
         action="append",

@@ -45,19 +45,19 @@ def clock(run: Run, device: str, repeats: int = 1) -> float:
 
 def compare(base: Run, other: Run, device: str = "cpu", seconds: float = 3.0) -> Timing:
     """Time `base` against `other` for about `seconds`, at least three pairs after warming up."""
-    once = max(clock(base, device), clock(other, device))
-    once = max(min(once, clock(base, device)), clock(other, device))
+    once = {run: min(clock(run, device) for _ in range(2)) for run in (base, other)}
     # a sample shorter than a millisecond is mostly clock and queue
-    repeats = max(1, min(1000, int(0.001 / max(once, 1e-7))))
-    pairs = max(3, min(50, int(seconds / max(2 * once * repeats, 1e-6))))
+    repeats = {run: max(1, min(1000, int(0.001 / max(t, 1e-7)))) for run, t in once.items()}
+    both = sum(once[run] * repeats[run] for run in (base, other))
+    pairs = max(3, min(50, int(seconds / max(both, 1e-6))))
     a, b = [], []
     for i in range(pairs):
         if i % 2 == 0:
-            a.append(clock(base, device, repeats))
-            b.append(clock(other, device, repeats))
+            a.append(clock(base, device, repeats[base]))
+            b.append(clock(other, device, repeats[other]))
         else:
-            b.append(clock(other, device, repeats))
-            a.append(clock(base, device, repeats))
+            b.append(clock(other, device, repeats[other]))
+            a.append(clock(base, device, repeats[base]))
     ratios = sorted(x / max(y, 1e-12) for x, y in zip(a, b, strict=True))
     low, middle, high = statistics.quantiles(ratios, n=4)
     return Timing(statistics.median(a), statistics.median(b), low, middle, high, pairs)

@@ -77,13 +77,35 @@ class Result:
         return [m.kept for m in self.modes if m.kept]
 
 
-def target_for(name: str) -> tuple[Target, DeviceModel]:
+def default_target() -> str:
+    """The target at hand: the GPU's where PyTorch finds one that has a target, else the CPU's."""
+    if torch.cuda.is_available():
+        capability = torch.cuda.get_device_capability()
+        if capability == (9, 0):
+            return "cuda:sm_90"
+        if capability >= (8, 0):
+            return "cuda:sm_80"
+    return "cpu"
+
+
+def is_at_hand(target: Target) -> bool:
+    """Whether this machine can run what is made for a target."""
+    at_hand = default_target()
+    return target.name in ("cpu", at_hand) or (target.name, at_hand) == ("cuda:sm_80", "cuda:sm_90")
+
+
+def default_float32() -> str:
+    """The accuracy that PyTorch's flags ask of products of float32 on a GPU."""
+    return "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
+
+
+def target_for(name: str, float32: str | None = None) -> tuple[Target, DeviceModel]:
     """The back end called `name` ("cpu", "cuda:sm_90", ...) and its cost model."""
     from refold.emit.targets import TARGETS
 
     if name not in TARGETS:
         raise OptimizeError(f"unknown target {name!r}; the targets are {', '.join(TARGETS)}")
-    return TARGETS[name](), DEVICES[name]
+    return TARGETS[name](float32 or default_float32()), DEVICES[name]
 
 
 def derive(

@@ -65,11 +65,11 @@ _REFOLD_CPP = r"""
 #define PY_SSIZE_T_CLEAN
 // <call.h>
 
-// <lanes.h>
+// <cpu/lanes.h>
 
-// <monoid.h>
+// <cpu/monoid.h>
 
-// <rows.h>
+// <cpu/rows.h>
 
 namespace rf {
 
@@ -121,6 +121,7 @@ static PyObject* rows0(PyObject*, PyObject* const* args, Py_ssize_t n) {
 }
 
 static PyMethodDef rf_methods[] = {
+    {"unchanged", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_unchanged)), METH_FASTCALL, nullptr},
     {"rows0", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rows0)), METH_FASTCALL, nullptr},
     {nullptr, nullptr, 0, nullptr}};
 static PyModuleDef rf_module = {PyModuleDef_HEAD_INIT, "kernels", nullptr, -1, rf_methods,
@@ -146,8 +147,11 @@ def _refold_build():
         return load_inline(
             name="refold_cpu_HASH",
             cpp_sources=[_REFOLD_CPP],
-            # -fopenmp only compiles: at load time the threads are those of PyTorch's own runtime
-            extra_cflags=["-O3", "-std=c++20", "-fopenmp", "-fno-math-errno", *flags],
+            # -fopenmp only compiles: at load time the threads are those of PyTorch's own runtime;
+            # hidden: two modules may have functions of one name, the loader would take one for both
+            extra_cflags=[
+                "-O3", "-std=c++20", "-fopenmp", "-fno-math-errno", "-fvisibility=hidden", *flags
+            ],
             no_implicit_headers=True,
             with_cuda=False,
         ), None
@@ -159,49 +163,67 @@ def _refold_build():
 
 _refold_kernels, _refold_problem = _refold_build()
 
+
+def _refold_unfit(device):
+    """Why the kernels cannot run on a device, or None."""
+    return None
+
+
+def _refold_renewed(cache):
+    """What is left to do when folded parameters were computed: nothing on the CPU."""
+
 # ----------------------------------------------------------------------------------------------
 # Folded parameters: computed from parameters alone, in float64, rounded once.
 # ----------------------------------------------------------------------------------------------
 class _RefoldCache:
-    """What one mode reads of the parameters, with a stamp of every parameter it came from.
+    """What one mode reads of the parameters, with a stamp of everything it came from.
 
     A parameter that was replaced, moved or written in place has another identity, address or
     version, and is followed at the next call. PyTorch does not count writes through `.data`: call
     `refold_refresh()` after one. Copies and pickles of a module start with an empty cache.
+
+    sources: the parameters read; seen: their versions and addresses. values: what is computed from
+    them. stamp: what `unchanged` of the kernels compares before every call (kernels/call.h).
     """
 
-    def __init__(self):
-        self.sources, self.stamps, self.values = (), (), ()
-
-    def is_fresh(self, sources):
-        if len(sources) != len(self.sources):
-            return False
-        for old, stamp, new in zip(self.sources, self.stamps, sources):
-            if old is not new or (new._version, new.data_ptr()) != stamp:
-                return False
-        return True
+    def __init__(self, device):
+        self.device, self.stream, self.event = device, None, None
+        self.sources, self.seen, self.values, self.stamp = (), (), (), None
 
     def renew(self, sources, recipes):
-        """Recompute the values whose sources changed. A recipe is (function, source indices)."""
-        stamps = tuple((t._version, t.data_ptr()) for t in sources)
-        same = [
-            len(self.sources) == len(sources) and self.sources[i] is t and self.stamps[i] == stamps[i]
+        """Compute anew the values whose sources changed.
+
+        A recipe is (function, indices) into the sources and the values before it. A value keeps its
+        place in memory, where a CUDA graph may read it.
+        """
+        seen = tuple((t._version, t.data_ptr()) for t in sources)
+        changed = [
+            len(self.sources) != len(sources) or self.sources[i] is not t or self.seen[i] != seen[i]
             for i, t in enumerate(sources)
         ]
-        values = []
-        for k, (function, indices) in enumerate(recipes):
-            if len(self.values) == len(recipes) and all(same[i] for i in indices):
-                values.append(self.values[k])
-            else:
-                with torch.no_grad():
-                    values.append(function(*(sources[i].detach() for i in indices)))
-        self.sources, self.stamps, self.values = sources, stamps, tuple(values)
+        known, values = [t.detach() for t in sources], []
+        with torch.inference_mode(False), torch.no_grad():
+            for k, (function, indices) in enumerate(recipes):
+                old = self.values[k] if len(self.values) == len(recipes) else None
+                if old is None or any(changed[i] for i in indices):
+                    value = function(*(known[i] for i in indices))
+                    kept = function is not torch.Tensor.contiguous and old is not None
+                    if kept and (old.shape, old.dtype, old.device) == (value.shape, value.dtype, value.device):
+                        value = old.copy_(value)
+                    changed.append(True)
+                else:
+                    value = old
+                    changed.append(False)
+                known.append(value)
+                values.append(value)
+        self.sources, self.seen, self.values = tuple(sources), seen, tuple(values)
 
     def __deepcopy__(self, memo):
-        return _RefoldCache()
+        return _RefoldCache(None)
 
     def __reduce__(self):
-        return _RefoldCache, ()
+        return _RefoldCache, (None,)
+
 
 
 def _refold_fold0(linear_weight):
@@ -224,6 +246,9 @@ _REFOLD_MODULES = (
 
 def _refold_difference(model):
     """How the modules differ from those that the kernels were made for, or None."""
+    shared = torch.nn.modules.module
+    if shared._global_forward_hooks or shared._global_forward_pre_hooks:
+        return "every module has a global hook"
     for path, kind, names, settings in _REFOLD_MODULES:
         module = model
         for part in path.split(".") if path else ():
@@ -240,6 +265,44 @@ def _refold_difference(model):
         if tuple(map(module.__dict__.get, names)) != settings:
             return f"a setting of {path or 'the model'} has changed"
     return None
+
+
+def _refold_stamp(model, paths, sources, states):
+    """What `unchanged` compares: all that `_refold_difference` and the checks of tensors looked at.
+
+    paths: names of the sources and then of the states, which calls write (any version will do).
+    """
+    shared = torch.nn.modules.module
+    held, kinds = [], []
+    empty = [shared._global_forward_hooks, shared._global_forward_pre_hooks]
+    for path, _, names, _ in _REFOLD_MODULES:
+        module = model
+        for part in path.split(".") if path else ():
+            held += (module._modules, part, module._modules[part])
+            module = module._modules[part]
+        own = module.__dict__
+        for name in ("_modules", "_parameters", "_buffers", "training", *names):
+            held += (own, name, own.get(name, own))
+        if path:
+            held += (own, "forward", own)
+            held += (own, "_forward_hooks", module._forward_hooks)
+            held += (own, "_forward_pre_hooks", module._forward_pre_hooks)
+            empty += (module._forward_hooks, module._forward_pre_hooks)
+            kinds += (module, type(module))
+    tensors = []
+    for path, tensor in zip(paths, (*sources, *states)):
+        *parents, name = path.split(".")
+        module = model
+        for part in parents:
+            module = module._modules[part]
+        for place in (module.__dict__, module._parameters, module._buffers):
+            held += (place, name, tensor if name in place else place)
+            if name in place:
+                break
+        else:
+            return ((), (), (None, None), ())  # computed anew at each reading: never unchanged
+        tensors += (tensor, tensor._version if len(tensors) < 3 * len(sources) else None, tensor.data_ptr())
+    return tuple(held), tuple(empty), tuple(kinds), tuple(tensors)
 
 
 _refold_told = set()
@@ -289,7 +352,7 @@ class ModelNew(Model):
         try:
             if type(x) is not torch.Tensor or x.layout is not torch.strided:
                 return "x is not a plain dense tensor"
-            if x.dtype is not torch.float32 or x.device.type != 'cpu':
+            if x.dtype is not torch.float32 or not x.is_cpu:
                 return f"x is {x.dtype} on {x.device}, not torch.float32 on cpu"
             if x.dim() != 2 or x.shape[1] != 96:
                 return f"x has the shape {tuple(x.shape)}, not [n, 96]"
@@ -301,29 +364,50 @@ class ModelNew(Model):
             return "autocast or a tracer is active"
         if torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack():
             return "a dispatch or function mode is active"
+        cache = self.__dict__.get("_refold_caches", {}).get("both")
+        if cache is None or cache.device != x.get_device() or not _refold_kernels.unchanged(*cache.stamp):
+            reason = self._refold_renew_both(x.get_device())
+            if reason is not None:
+                return reason
+            cache = self._refold_caches["both"]
+        if torch.is_grad_enabled() and (x.requires_grad or any(
+            [t.requires_grad for t in cache.sources]
+        )):
+            return "gradients are wanted"
+        return None
+
+    def _refold_renew_both(self, device):
+        """Follow what has changed since the last call; why that cannot be done, or None."""
         difference = _refold_difference(self)
         if difference is not None:
             return difference
         sources = (self.linear.weight, self.linear.bias, )
-        if torch.is_grad_enabled() and (x.requires_grad or any(
-            [t.requires_grad for t in sources]
-        )):
-            return "gradients are wanted"
+        states = ()
+        for t, (name, shape, dtype) in zip((*sources, *states), self._refold_tensors_both):
+            if t.shape != shape or t.dtype is not dtype or t.get_device() != device:
+                return f"{name} is {t.dtype}{list(t.shape)} on {t.device}"
+        for t in states:
+            if not t.is_contiguous():
+                return "a buffer that is written is not contiguous"
         caches = self.__dict__.setdefault("_refold_caches", {})
         cache = caches.get("both")
-        if cache is None:
-            cache = caches["both"] = _RefoldCache()
         try:
-            if not cache.is_fresh(sources):
-                for t, (name, shape, dtype) in zip(sources, self._refold_sources_both):
-                    if t.shape != shape or t.dtype is not dtype or t.device.type != "cpu":
-                        return f"{name} is {t.dtype}{list(t.shape)} on {t.device}"
-                cache.renew(sources, self._refold_recipes_both)
+            reason = _refold_unfit(device)
+            if reason is not None:
+                return reason
+            if cache is None or cache.device != device:
+                cache = _RefoldCache(device)
+            cache.renew(sources, self._refold_recipes_both)
+            paths = [name for name, _, _ in self._refold_tensors_both]
+            cache.stamp = _refold_stamp(self, paths, sources, states)
+            _refold_renewed(cache)
         except RuntimeError as error:
+            caches.pop("both", None)  # some of its values may be new, others not
             return f"the folded parameters could not be computed ({error})"
+        caches["both"] = cache
         return None
 
-    _refold_sources_both = (
+    _refold_tensors_both = (
         ("linear.weight", (128, 96), torch.float32),
         ("linear.bias", (128,), torch.float32),
     )
@@ -334,9 +418,10 @@ class ModelNew(Model):
 
     def _refold_both(self, x):
         """The fast forward."""
-        folded0, folded1 = self._refold_caches["both"].values
+        rf_cache = self._refold_caches["both"]
+        folded0, folded1 = rf_cache.values
         n0 = x.shape[0]
         x = x.contiguous()
-        add1 = torch.empty((n0, 1), dtype=torch.float32, device=x.device)
+        add1 = x.new_empty(n0, 1)
         _refold_kernels.rows0(x.data_ptr(), folded0.data_ptr(), folded1.data_ptr(), add1.data_ptr(), n0, 96)
         return add1

@@ -105,21 +105,21 @@ _REFOLD_CPP = r"""
 #define PY_SSIZE_T_CLEAN
 // <call.h>
 
-// <lanes.h>
+// <cpu/lanes.h>
 
-// <monoid.h>
+// <cpu/monoid.h>
 
-// <rows.h>
+// <cpu/rows.h>
 
-// <columns.h>
+// <cpu/columns.h>
 
-// <parallel.h>
+// <cpu/parallel.h>
 
-// <gemm.h>
+// <cpu/gemm.h>
 
-// <few.h>
+// <cpu/few.h>
 
-// <matmul.h>
+// <cpu/matmul.h>
 
 namespace rf {
 
@@ -322,6 +322,7 @@ static PyObject* eval_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
 }
 
 static PyMethodDef rf_methods[] = {
+    {"unchanged", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_unchanged)), METH_FASTCALL, nullptr},
     {"train_matmul0", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_matmul0)), METH_FASTCALL, nullptr},
     {"train_rows1", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_rows1)), METH_FASTCALL, nullptr},
     {"train_rows2", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_rows2)), METH_FASTCALL, nullptr},
@@ -350,8 +351,11 @@ def _refold_build():
         return load_inline(
             name="refold_cpu_HASH",
             cpp_sources=[_REFOLD_CPP],
-            # -fopenmp only compiles: at load time the threads are those of PyTorch's own runtime
-            extra_cflags=["-O3", "-std=c++20", "-fopenmp", "-fno-math-errno", *flags],
+            # -fopenmp only compiles: at load time the threads are those of PyTorch's own runtime;
+            # hidden: two modules may have functions of one name, the loader would take one for both
+            extra_cflags=[
+                "-O3", "-std=c++20", "-fopenmp", "-fno-math-errno", "-fvisibility=hidden", *flags
+            ],
             no_implicit_headers=True,
             with_cuda=False,
         ), None
@@ -363,49 +367,67 @@ def _refold_build():
 
 _refold_kernels, _refold_problem = _refold_build()
 
+
+def _refold_unfit(device):
+    """Why the kernels cannot run on a device, or None."""
+    return None
+
+
+def _refold_renewed(cache):
+    """What is left to do when folded parameters were computed: nothing on the CPU."""
+
 # ----------------------------------------------------------------------------------------------
 # Folded parameters: computed from parameters alone, in float64, rounded once.
 # ----------------------------------------------------------------------------------------------
 class _RefoldCache:
-    """What one mode reads of the parameters, with a stamp of every parameter it came from.
+    """What one mode reads of the parameters, with a stamp of everything it came from.
 
     A parameter that was replaced, moved or written in place has another identity, address or
     version, and is followed at the next call. PyTorch does not count writes through `.data`: call
     `refold_refresh()` after one. Copies and pickles of a module start with an empty cache.
+
+    sources: the parameters read; seen: their versions and addresses. values: what is computed from
+    them. stamp: what `unchanged` of the kernels compares before every call (kernels/call.h).
     """
 
-    def __init__(self):
-        self.sources, self.stamps, self.values = (), (), ()
-
-    def is_fresh(self, sources):
-        if len(sources) != len(self.sources):
-            return False
-        for old, stamp, new in zip(self.sources, self.stamps, sources):
-            if old is not new or (new._version, new.data_ptr()) != stamp:
-                return False
-        return True
+    def __init__(self, device):
+        self.device, self.stream, self.event = device, None, None
+        self.sources, self.seen, self.values, self.stamp = (), (), (), None
 
     def renew(self, sources, recipes):
-        """Recompute the values whose sources changed. A recipe is (function, source indices)."""
-        stamps = tuple((t._version, t.data_ptr()) for t in sources)
-        same = [
-            len(self.sources) == len(sources) and self.sources[i] is t and self.stamps[i] == stamps[i]
+        """Compute anew the values whose sources changed.
+
+        A recipe is (function, indices) into the sources and the values before it. A value keeps its
+        place in memory, where a CUDA graph may read it.
+        """
+        seen = tuple((t._version, t.data_ptr()) for t in sources)
+        changed = [
+            len(self.sources) != len(sources) or self.sources[i] is not t or self.seen[i] != seen[i]
             for i, t in enumerate(sources)
         ]
-        values = []
-        for k, (function, indices) in enumerate(recipes):
-            if len(self.values) == len(recipes) and all(same[i] for i in indices):
-                values.append(self.values[k])
-            else:
-                with torch.no_grad():
-                    values.append(function(*(sources[i].detach() for i in indices)))
-        self.sources, self.stamps, self.values = sources, stamps, tuple(values)
+        known, values = [t.detach() for t in sources], []
+        with torch.inference_mode(False), torch.no_grad():
+            for k, (function, indices) in enumerate(recipes):
+                old = self.values[k] if len(self.values) == len(recipes) else None
+                if old is None or any(changed[i] for i in indices):
+                    value = function(*(known[i] for i in indices))
+                    kept = function is not torch.Tensor.contiguous and old is not None
+                    if kept and (old.shape, old.dtype, old.device) == (value.shape, value.dtype, value.device):
+                        value = old.copy_(value)
+                    changed.append(True)
+                else:
+                    value = old
+                    changed.append(False)
+                known.append(value)
+                values.append(value)
+        self.sources, self.seen, self.values = tuple(sources), seen, tuple(values)
 
     def __deepcopy__(self, memo):
-        return _RefoldCache()
+        return _RefoldCache(None)
 
     def __reduce__(self):
-        return _RefoldCache, ()
+        return _RefoldCache, (None,)
+
 
 
 def _refold_fold0(scale):
@@ -455,6 +477,9 @@ _REFOLD_MODULES = (
 
 def _refold_difference(model):
     """How the modules differ from those that the kernels were made for, or None."""
+    shared = torch.nn.modules.module
+    if shared._global_forward_hooks or shared._global_forward_pre_hooks:
+        return "every module has a global hook"
     for path, kind, names, settings in _REFOLD_MODULES:
         module = model
         for part in path.split(".") if path else ():
@@ -471,6 +496,44 @@ def _refold_difference(model):
         if tuple(map(module.__dict__.get, names)) != settings:
             return f"a setting of {path or 'the model'} has changed"
     return None
+
+
+def _refold_stamp(model, paths, sources, states):
+    """What `unchanged` compares: all that `_refold_difference` and the checks of tensors looked at.
+
+    paths: names of the sources and then of the states, which calls write (any version will do).
+    """
+    shared = torch.nn.modules.module
+    held, kinds = [], []
+    empty = [shared._global_forward_hooks, shared._global_forward_pre_hooks]
+    for path, _, names, _ in _REFOLD_MODULES:
+        module = model
+        for part in path.split(".") if path else ():
+            held += (module._modules, part, module._modules[part])
+            module = module._modules[part]
+        own = module.__dict__
+        for name in ("_modules", "_parameters", "_buffers", "training", *names):
+            held += (own, name, own.get(name, own))
+        if path:
+            held += (own, "forward", own)
+            held += (own, "_forward_hooks", module._forward_hooks)
+            held += (own, "_forward_pre_hooks", module._forward_pre_hooks)
+            empty += (module._forward_hooks, module._forward_pre_hooks)
+            kinds += (module, type(module))
+    tensors = []
+    for path, tensor in zip(paths, (*sources, *states)):
+        *parents, name = path.split(".")
+        module = model
+        for part in parents:
+            module = module._modules[part]
+        for place in (module.__dict__, module._parameters, module._buffers):
+            held += (place, name, tensor if name in place else place)
+            if name in place:
+                break
+        else:
+            return ((), (), (None, None), ())  # computed anew at each reading: never unchanged
+        tensors += (tensor, tensor._version if len(tensors) < 3 * len(sources) else None, tensor.data_ptr())
+    return tuple(held), tuple(empty), tuple(kinds), tuple(tensors)
 
 
 _refold_told = set()
@@ -525,7 +588,7 @@ class ModelNew(Model):
         try:
             if type(x) is not torch.Tensor or x.layout is not torch.strided:
                 return "x is not a plain dense tensor"
-            if x.dtype is not torch.float32 or x.device.type != 'cpu':
+            if x.dtype is not torch.float32 or not x.is_cpu:
                 return f"x is {x.dtype} on {x.device}, not torch.float32 on cpu"
             if x.dim() != 2 or x.shape[1] != 96:
                 return f"x has the shape {tuple(x.shape)}, not [n, 96]"
@@ -537,40 +600,58 @@ class ModelNew(Model):
             return "autocast or a tracer is active"
         if torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack():
             return "a dispatch or function mode is active"
+        cache = self.__dict__.get("_refold_caches", {}).get("train")
+        if cache is None or cache.device != x.get_device() or not _refold_kernels.unchanged(*cache.stamp):
+            reason = self._refold_renew_train(x.get_device())
+            if reason is not None:
+                return reason
+            cache = self._refold_caches["train"]
+        if torch.is_grad_enabled() and (x.requires_grad or any(
+            [t.requires_grad for t in cache.sources]
+        )):
+            return "gradients are wanted"
+        return None
+
+    def _refold_renew_train(self, device):
+        """Follow what has changed since the last call; why that cannot be done, or None."""
         difference = _refold_difference(self)
         if difference is not None:
             return difference
         sources = (self.gemm.weight, self.scale, self.bn.weight, self.bn.bias, self.gemm.bias, )
-        if torch.is_grad_enabled() and (x.requires_grad or any(
-            [t.requires_grad for t in sources]
-        )):
-            return "gradients are wanted"
-        if self.bn.running_mean.shape != (128,) or self.bn.running_mean.dtype is not torch.float32 or not self.bn.running_mean.is_contiguous():
-            return "bn.running_mean has another shape, dtype or layout"
-        if self.bn.running_var.shape != (128,) or self.bn.running_var.dtype is not torch.float32 or not self.bn.running_var.is_contiguous():
-            return "bn.running_var has another shape, dtype or layout"
-        if self.bn.num_batches_tracked.shape != () or self.bn.num_batches_tracked.dtype is not torch.int64 or not self.bn.num_batches_tracked.is_contiguous():
-            return "bn.num_batches_tracked has another shape, dtype or layout"
+        states = (self.bn.running_mean, self.bn.running_var, self.bn.num_batches_tracked, )
+        for t, (name, shape, dtype) in zip((*sources, *states), self._refold_tensors_train):
+            if t.shape != shape or t.dtype is not dtype or t.get_device() != device:
+                return f"{name} is {t.dtype}{list(t.shape)} on {t.device}"
+        for t in states:
+            if not t.is_contiguous():
+                return "a buffer that is written is not contiguous"
         caches = self.__dict__.setdefault("_refold_caches", {})
         cache = caches.get("train")
-        if cache is None:
-            cache = caches["train"] = _RefoldCache()
         try:
-            if not cache.is_fresh(sources):
-                for t, (name, shape, dtype) in zip(sources, self._refold_sources_train):
-                    if t.shape != shape or t.dtype is not dtype or t.device.type != "cpu":
-                        return f"{name} is {t.dtype}{list(t.shape)} on {t.device}"
-                cache.renew(sources, self._refold_recipes_train)
+            reason = _refold_unfit(device)
+            if reason is not None:
+                return reason
+            if cache is None or cache.device != device:
+                cache = _RefoldCache(device)
+            cache.renew(sources, self._refold_recipes_train)
+            paths = [name for name, _, _ in self._refold_tensors_train]
+            cache.stamp = _refold_stamp(self, paths, sources, states)
+            _refold_renewed(cache)
         except RuntimeError as error:
+            caches.pop("train", None)  # some of its values may be new, others not
             return f"the folded parameters could not be computed ({error})"
+        caches["train"] = cache
         return None
 
-    _refold_sources_train = (
+    _refold_tensors_train = (
         ("gemm.weight", (128, 96), torch.float32),
         ("scale", (128,), torch.float32),
         ("bn.weight", (128,), torch.float32),
         ("bn.bias", (128,), torch.float32),
         ("gemm.bias", (128,), torch.float32),
+        ("bn.running_mean", (128,), torch.float32),
+        ("bn.running_var", (128,), torch.float32),
+        ("bn.num_batches_tracked", (), torch.int64),
     )
     _refold_recipes_train = (
         (_refold_fold0, (1,)),
@@ -583,22 +664,23 @@ class ModelNew(Model):
 
     def _refold_train(self, x):
         """The fast forward in train mode."""
-        folded0, gemm_weight, scale, bn_weight, bn_bias, gemm_bias = self._refold_caches["train"].values
+        rf_cache = self._refold_caches["train"]
+        folded0, gemm_weight, scale, bn_weight, bn_bias, gemm_bias = rf_cache.values
         n0 = x.shape[0]
         x = x.contiguous()
         bn_running_mean = self.bn.running_mean
         bn_running_var = self.bn.running_var
         bn_num_batches_tracked = self.bn.num_batches_tracked
-        product1 = torch.empty((n0, 128), dtype=torch.float32, device=x.device)
-        mean1 = torch.empty((128,), dtype=torch.float32, device=x.device)
-        var1 = torch.empty((128,), dtype=torch.float32, device=x.device)
-        var2 = torch.empty((128,), dtype=torch.float32, device=x.device)
+        product1 = x.new_empty(n0, 128)
+        mean1 = x.new_empty(128)
+        var1 = x.new_empty(128)
+        var2 = x.new_empty(128)
         _refold_kernels.train_matmul0(x.data_ptr(), gemm_weight.data_ptr(), product1.data_ptr(), mean1.data_ptr(), var1.data_ptr(), var2.data_ptr(), n0, 128, 96)
-        mul1 = torch.empty((128,), dtype=torch.float32, device=x.device)
-        add1 = torch.empty((128,), dtype=torch.float32, device=x.device)
-        add2 = torch.empty((128,), dtype=torch.float32, device=x.device)
+        mul1 = x.new_empty(128)
+        add1 = x.new_empty(128)
+        add2 = x.new_empty(128)
         _refold_kernels.train_rows1(var1.data_ptr(), folded0.data_ptr(), scale.data_ptr(), bn_weight.data_ptr(), bn_running_mean.data_ptr(), mean1.data_ptr(), gemm_bias.data_ptr(), bn_running_var.data_ptr(), var2.data_ptr(), mul1.data_ptr(), add1.data_ptr(), add2.data_ptr(), 1, 128)
-        add3 = torch.empty((n0, 128), dtype=torch.float32, device=x.device)
+        add3 = x.new_empty(n0, 128)
         _refold_kernels.train_rows2(product1.data_ptr(), mean1.data_ptr(), mul1.data_ptr(), bn_bias.data_ptr(), add3.data_ptr(), n0, 128)
         add4 = (bn_num_batches_tracked + 1)
         self.bn.running_mean.copy_(add1)
@@ -613,7 +695,7 @@ class ModelNew(Model):
         try:
             if type(x) is not torch.Tensor or x.layout is not torch.strided:
                 return "x is not a plain dense tensor"
-            if x.dtype is not torch.float32 or x.device.type != 'cpu':
+            if x.dtype is not torch.float32 or not x.is_cpu:
                 return f"x is {x.dtype} on {x.device}, not torch.float32 on cpu"
             if x.dim() != 2 or x.shape[1] != 96:
                 return f"x has the shape {tuple(x.shape)}, not [n, 96]"
@@ -625,29 +707,50 @@ class ModelNew(Model):
             return "autocast or a tracer is active"
         if torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack():
             return "a dispatch or function mode is active"
+        cache = self.__dict__.get("_refold_caches", {}).get("eval")
+        if cache is None or cache.device != x.get_device() or not _refold_kernels.unchanged(*cache.stamp):
+            reason = self._refold_renew_eval(x.get_device())
+            if reason is not None:
+                return reason
+            cache = self._refold_caches["eval"]
+        if torch.is_grad_enabled() and (x.requires_grad or any(
+            [t.requires_grad for t in cache.sources]
+        )):
+            return "gradients are wanted"
+        return None
+
+    def _refold_renew_eval(self, device):
+        """Follow what has changed since the last call; why that cannot be done, or None."""
         difference = _refold_difference(self)
         if difference is not None:
             return difference
         sources = (self.gemm.weight, self.scale, self.bn.running_var, self.bn.weight, self.gemm.bias, self.bn.running_mean, self.bn.bias, )
-        if torch.is_grad_enabled() and (x.requires_grad or any(
-            [t.requires_grad for t in sources]
-        )):
-            return "gradients are wanted"
+        states = ()
+        for t, (name, shape, dtype) in zip((*sources, *states), self._refold_tensors_eval):
+            if t.shape != shape or t.dtype is not dtype or t.get_device() != device:
+                return f"{name} is {t.dtype}{list(t.shape)} on {t.device}"
+        for t in states:
+            if not t.is_contiguous():
+                return "a buffer that is written is not contiguous"
         caches = self.__dict__.setdefault("_refold_caches", {})
         cache = caches.get("eval")
-        if cache is None:
-            cache = caches["eval"] = _RefoldCache()
         try:
-            if not cache.is_fresh(sources):
-                for t, (name, shape, dtype) in zip(sources, self._refold_sources_eval):
-                    if t.shape != shape or t.dtype is not dtype or t.device.type != "cpu":
-                        return f"{name} is {t.dtype}{list(t.shape)} on {t.device}"
-                cache.renew(sources, self._refold_recipes_eval)
+            reason = _refold_unfit(device)
+            if reason is not None:
+                return reason
+            if cache is None or cache.device != device:
+                cache = _RefoldCache(device)
+            cache.renew(sources, self._refold_recipes_eval)
+            paths = [name for name, _, _ in self._refold_tensors_eval]
+            cache.stamp = _refold_stamp(self, paths, sources, states)
+            _refold_renewed(cache)
         except RuntimeError as error:
+            caches.pop("eval", None)  # some of its values may be new, others not
             return f"the folded parameters could not be computed ({error})"
+        caches["eval"] = cache
         return None
 
-    _refold_sources_eval = (
+    _refold_tensors_eval = (
         ("gemm.weight", (128, 96), torch.float32),
         ("scale", (128,), torch.float32),
         ("bn.running_var", (128,), torch.float32),
@@ -664,9 +767,10 @@ class ModelNew(Model):
 
     def _refold_eval(self, x):
         """The fast forward in eval mode."""
-        folded0, folded1, gemm_weight = self._refold_caches["eval"].values
+        rf_cache = self._refold_caches["eval"]
+        folded0, folded1, gemm_weight = rf_cache.values
         n0 = x.shape[0]
         x = x.contiguous()
-        add1 = torch.empty((n0, 128), dtype=torch.float32, device=x.device)
+        add1 = x.new_empty(n0, 128)
         _refold_kernels.eval_matmul0(x.data_ptr(), gemm_weight.data_ptr(), folded0.data_ptr(), folded1.data_ptr(), add1.data_ptr(), n0, 128, 96)
         return add1

@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -63,6 +64,11 @@ def compile_source(source: Path, out: Path) -> str:
     return done.stdout + done.stderr
 
 
+def link(objects: Sequence[Path], library: Path) -> None:
+    command = [nvcc(), "-shared", "-cudart=static", "-o", str(library)]
+    subprocess.run([*command, *map(str, objects)], check=True)
+
+
 @cache
 def build() -> ctypes.CDLL:
     """The library, built if its sources have changed."""
@@ -76,8 +82,7 @@ def build() -> ctypes.CDLL:
             objects = [Path(work) / f"{s}.o" for s in SOURCES]
             with ThreadPoolExecutor() as pool:
                 list(pool.map(compile_source, (HERE / s for s in SOURCES), objects))
-            command = [nvcc(), "-shared", "-cudart=static", "-o", str(library)]
-            subprocess.run([*command, *map(str, objects)], check=True)
+            link(objects, library)
     return ctypes.CDLL(str(library))
 
 

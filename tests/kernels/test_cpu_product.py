@@ -7,7 +7,6 @@ place of what was summed.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +15,8 @@ from unittest import mock
 import pytest
 import torch
 
-from refold.emit import cpu
+from refold.emit import cpu, kernel
+from refold.emit.template import render
 
 SIZES = (1, 2, 3, 5, 16, 17, 29, 64, 129, 200)
 LEVELS = ("DEFAULT", "AVX2", "AVX512")  # the narrower ones run on wider machines too
@@ -30,12 +30,12 @@ def call(request) -> Callable[..., None]:
     """call(name, *arguments) runs an entry on tensors and sizes, compiled for one level."""
     level = request.param
     bodies = (Path(__file__).parent / "cpu_product.cpp").read_text()
-    parts = ["#define PY_SSIZE_T_CLEAN", *(cpu.header(h) for h in ("call.h", *cpu._ORDER)), bodies]
-    text = "\n".join(parts)
-    digest = hashlib.sha256((level + text).encode()).hexdigest()[:12]
+    headers = [kernel.header(h) for h in ("call.h", *(f"cpu/{h}" for h in cpu.HEADERS))]
+    text = "\n".join(["#define PY_SSIZE_T_CLEAN", *headers, bodies])
+    name = f"refold_test_{level.lower()}_{kernel.digest(level + text)}"
     scope: dict = {"torch": torch}
     with mock.patch("torch.backends.cpu.get_cpu_capability", lambda: level):
-        exec(cpu._BUILD.format(text=text, name=f"refold_test_{level.lower()}_{digest}"), scope)
+        exec(render("cpu.py.jinja", text=text, extension=name), scope)
     assert scope["_refold_problem"] is None, scope["_refold_problem"]
 
     def run(name: str, *arguments) -> None:

@@ -8,30 +8,22 @@ in seconds and a call costs well under a microsecond.
 
 from __future__ import annotations
 
-import hashlib
-import re
-from collections.abc import Mapping, Sequence
-from functools import cache
-from importlib import resources
+from collections.abc import Sequence
 
-from refold.emit.forward import Launch
-from refold.emit.functor import Body, Operand, Reduction, depends_on, reductions, result_text
-from refold.ir import OPS, Dim, Kind, Node, Sym, numel
+from refold.emit.forward import Launch, Scope
+from refold.emit.kernel import GroupKernel, digest, header, module_text
+from refold.emit.template import render
 from refold.plan import Group, Template
 
-_ORDER = ("lanes.h", "monoid.h", "rows.h", "columns.h", "parallel.h", "gemm.h", "few.h", "matmul.h")
+HEADERS = (
+    *("lanes.h", "monoid.h", "rows.h", "columns.h"),
+    *("parallel.h", "gemm.h", "few.h", "matmul.h"),
+)
 _NEEDS = {
     Template.ROWS: ("lanes.h", "monoid.h", "rows.h"),
     Template.COLUMNS: ("lanes.h", "monoid.h", "columns.h"),
-    Template.MATMUL: _ORDER,
+    Template.MATMUL: HEADERS,
 }
-
-
-@cache
-def header(name: str) -> str:
-    """A template's text without its includes of the others: emitted files hold them in order."""
-    text = resources.files("refold.kernels.cpu").joinpath(name).read_text()
-    return re.sub(r'(?m)^(#pragma once|#include "[^"]*")\n', "", text)
 
 
 class CpuTarget:
@@ -45,366 +37,51 @@ class CpuTarget:
         return Launch(group, kernel.call)
 
     def source(self, groups: Sequence[tuple[str, Group]]) -> str:
-        if not groups:
-            return "_refold_kernels, _refold_problem = None, None"
         needed = {h for _, g in groups for h in _NEEDS[g.template]}
-        parts = ["#define PY_SSIZE_T_CLEAN", header("call.h")]
-        parts += [header(h) for h in _ORDER if h in needed]
         kernels = [CpuKernel(g, name) for name, g in groups]
+        parts = ["#define PY_SSIZE_T_CLEAN", header("call.h")]
+        parts += [header(f"cpu/{h}") for h in HEADERS if h in needed]
         parts += ["namespace rf {\n", *(k.struct() for k in kernels), "}  // namespace rf\n"]
         parts += [k.entry() for k in kernels]
-        parts.append(_module(kernels))
+        parts.append(module_text(k.name for k in kernels))
         text = "\n".join(parts)
-        digest = hashlib.sha256(text.encode()).hexdigest()[:12]
-        return _BUILD.format(text=text.rstrip("\n"), name=f"refold_cpu_{digest}")
-
-
-class CpuKernel:
-    """One group as C++: a body for its template, an entry, and the Python that calls it."""
-
-    def __init__(self, group: Group, name: str) -> None:
-        self.group = group
-        self.name = name
-        self.body = Body(group)
-        self.reductions = reductions(group)
-        self.reduced = {n: r for r in self.reductions for n in r.nodes}
-        self.inside = set(group.nodes)
-        self.flat = (
-            group.template is Template.ROWS
-            and not self.reductions
-            and all(o.kind in ("full", "scalar", "number") for o in self.body.operands)
+        return render(
+            "cpu.py.jinja", text=text.rstrip("\n"), extension=f"refold_cpu_{digest(text)}"
         )
 
-    # --- shapes of values -------------------------------------------------------------------------
-    def _is_full(self, node: Node) -> bool:
-        return node.shape == self.group.dims
+    def guards(self, names: Sequence[str]) -> list[str]:
+        return []
 
-    def _full_outputs(self) -> list[Node]:
-        if self.group.template is Template.COLUMNS:
-            return []
-        return [n for n in self.group.outputs if self._is_full(n)]
+    def prologue(self, first: str, prepared: bool) -> list[str]:
+        return []
 
-    def _row_outputs(self) -> list[Node]:
-        shape = self.body.row_shape
-        return [n for n in self.group.outputs if n.shape == shape and not self._is_full(n)]
 
-    def _member(self, node: Node) -> str:
-        return f"y{self.group.outputs.index(node)}"
-
-    def _row_values(self) -> list[Node]:
-        """Pointwise values of one per row that follow from reductions."""
-        reduced = set(self.reduced)
-        return [
-            n
-            for n in self.group.nodes
-            if n not in reduced
-            and n.shape == self.body.row_shape
-            and not self._is_full(n)
-            and OPS[n.op].kind is Kind.POINTWISE
-            and n.is_float
-            and depends_on(n, reduced, self.inside)
-        ]
-
-    # --- the body ---------------------------------------------------------------------------------
-    def struct(self) -> str:
-        make = {
-            Template.ROWS: self._rows_struct,
-            Template.COLUMNS: self._columns_struct,
-            Template.MATMUL: self._matmul_struct,
-        }[self.group.template]
-        words = ", ".join(dict.fromkeys(n.op for n in self.group.nodes))
-        members = [
-            *self.body.members(),
-            *(f"float* {self._member(o)};" for o in self.group.outputs),
-        ]
-        lines = [f"// {words}", f"struct {self._struct_name()} {{"]
-        lines += [f"  {m}" for m in members]
-        lines += ["  long width;", *(f"  {line}" for line in make()), "};", ""]
-        return "\n".join(lines)
-
-    def _struct_name(self) -> str:
-        return "".join(p.capitalize() for p in self.name.split("_"))
-
-    def _monoids(self, chosen: Sequence[Reduction]) -> str:
-        return f"List<{', '.join(r.monoid for r in chosen)}>"
-
-    def _function(self, head: str, lines: Sequence[str]) -> list[str]:
-        return [head + " const {", *(f"  {line}" for line in lines), "}"]
-
-    def _rows_struct(self) -> list[str]:
-        row_values = self._row_values()
-        slots = {n: f"r{i}" for i, n in enumerate([*self.reduced, *row_values])}
-        fields = ", ".join(slots.values())
-        known = {n: f"lanes<V>(r.{slot})" for n, slot in slots.items()}
-        lines = [f"struct Row {{ {f'float {fields}; ' if fields else ''}}};"]
-        lines.append(f"using Monoids = {self._monoids(self.reductions)};")
-        count = "static_cast<float>(width)"
-        for r in self.reductions:
-            source = r.source
-            at_hand = {
-                n: t for n, t in known.items() if not (source.op == "linear" and n is source)
-            }
-            if source.op == "linear":
-                statements, texts = self.body.statements(source.inputs, at_hand)
-                x, w = (texts[i] for i in source.inputs)
-                text = f"{x} * {w}"
-            else:
-                statements, texts = self.body.statements([source], known)
-                text = texts[source]
-            lines += self._function(
-                f"template <class V, class C> RF_FN V term(Step<{r.index}>, const Row& r, long row,"
-                " C col)",
-                [*statements, f"return {self._lanes_text(text, source)};"],
-            )
-            setters = [
-                f"r.{slots[n]} = {result_text(n, r.monoid, 'value', count)};" for n in r.nodes
-            ]
-            setters += self._follow(r, row_values, slots)
-            lines += self._function(
-                f"RF_FN void set(Step<{r.index}>, Row& r, long row, float value)", setters
-            )
-        full = self._full_outputs()
-        lines.append(f"static constexpr bool kStores = {str(bool(full)).lower()};")
-        if full:
-            statements, texts = self.body.statements(full, known)
-            puts = [
-                f"put({self._member(n)}, row * width, col, {self._lanes_text(texts[n], n)});"
-                for n in full
-            ]
-            lines += self._function(
-                "template <class V, class C> RF_FN void store(const Row& r, long row, C col)",
-                [*statements, *puts],
-            )
-        rows = self._row_outputs()
-        lines.append(f"static constexpr bool kFinishes = {str(bool(rows)).lower()};")
-        if rows:
-            scalars = {n: f"r.{slot}" for n, slot in slots.items()}
-            statements, texts = self.body.statements(rows, scalars, "float")
-            lines += self._function(
-                "RF_FN void finish(const Row& r, long row)",
-                [*statements, *(f"{self._member(n)}[row] = {texts[n]};" for n in rows)],
-            )
-        return lines
-
-    def _follow(
-        self, r: Reduction, row_values: Sequence[Node], slots: Mapping[Node, str]
-    ) -> list[str]:
-        """Statements that compute the row's values that are complete once `r` is."""
-        late = {n for q in self.reductions[r.index + 1 :] for n in q.nodes}
-        lines: list[str] = []
-        for k, n in enumerate(row_values):
-            if not depends_on(n, set(r.nodes), self.inside) or depends_on(n, late, self.inside):
-                continue
-            known = {m: f"r.{slots[m]}" for m in slots if m in self.reduced}
-            known |= {m: f"r.{slots[m]}" for m in row_values[:k]}
-            more, texts = self.body.statements([n], known, "float")
-            lines += ["{", *(f"  {m}" for m in more), f"  r.{slots[n]} = {texts[n]};", "}"]
-        return lines
-
-    @staticmethod
-    def _lanes_text(text: str, node: Node) -> str:
-        return f"lanes<V>({text})" if node.op == "scalar" else text
-
-    def _columns_struct(self) -> list[str]:
-        lines = ["long count;", f"using Monoids = {self._monoids(self.reductions)};"]
-        for r in self.reductions:
-            statements, texts = self.body.statements([r.source], {})
-            lines += self._function(
-                f"template <class V, class C> RF_FN V term(Step<{r.index}>, long row, C col)",
-                [*statements, f"return {texts[r.source]};"],
-            )
-            state = "MomentsState" if r.monoid == "Moments" else f"{r.monoid}::State"
-            result = "s" if r.monoid == "Moments" else "s.get()"
-            puts = [
-                f"{self._member(n)}[outer * width + col] = "
-                f"{result_text(n, r.monoid, result, 'static_cast<float>(count)')};"
-                for n in r.nodes
-                if n in self.group.outputs
-            ]
-            lines += self._function(
-                f"RF_FN void finish(Step<{r.index}>, long outer, long col, const {state}& s)", puts
-            )
-        return lines
-
-    def _matmul_struct(self) -> list[str]:
-        group = self.group
-        along = [r for r in self.reductions if r.nodes[0]["axes"] == (-1,)]
-        down = [r for r in self.reductions if r not in along]
-        value = group.value
-        statements, texts = self.body.statements([value], {group.product: "acc"})
-        lines = self._function(
-            "template <class V, class C> RF_FN V value(V acc, long row, C col)",
-            [*statements, f"return {texts[value]};"],
-        )
-        full = self._full_outputs()
-        lines.append(f"static constexpr bool kStores = {str(bool(full)).lower()};")
-        if full:
-            lines += self._function(
-                "template <class C> RF_FN void store(long row, C col, Vec v)",
-                [f"put({self._member(value)}, row * width, col, v);"],
-            )
-        lines.append(f"using RowMonoids = {self._monoids(along)};")
-        known = {
-            n: f"results[{i}]" if n.op != "mean" else f"(results[{i}] / static_cast<float>(width))"
-            for i, r in enumerate(along)
-            for n in r.nodes
-        }
-        rows = self._row_outputs()
-        statements, texts = self.body.statements(rows, known, "float")
-        if along:
-            lines += self._function(
-                "RF_FN void finish_row(long row, const float* results)",
-                [*statements, *(f"{self._member(n)}[row] = {texts[n]};" for n in rows)],
-            )
-        lines += [f"using ColumnMonoids = {self._monoids(down)};"]
-        if down:
-            lines.append("long count;")
-        for i, r in enumerate(down):
-            state = "MomentsState" if r.monoid == "Moments" else f"{r.monoid}::State"
-            result = "s" if r.monoid == "Moments" else "s.get()"
-            puts = [
-                f"{self._member(n)}[col] = "
-                f"{result_text(n, r.monoid, result, 'static_cast<float>(count)')};"
-                for n in r.nodes
-                if n in group.outputs
-            ]
-            lines += self._function(
-                f"RF_FN void finish_column(Step<{i}>, long col, const {state}& s)", puts
-            )
-        return lines
-
-    # --- the entry --------------------------------------------------------------------------------
-    def _arguments(self) -> list[tuple[str, str]]:
-        """(C type, name) of the entry's arguments, in order."""
-        found = []
-        if self.group.template is Template.MATMUL:
-            found += [("float*", "a"), ("float*", "w")]
-        found += [("float*", o.member) for o in self.body.pointers()]
-        found += [("float", o.member) for o in self.body.numbers()]
-        found += [("long", n) for n in self.body.named_sizes()]
-        found += [("float*", self._member(o)) for o in self.group.outputs]
-        return found + [("long", n) for n, _ in self._sizes()]
-
-    def _sizes(self) -> list[tuple[str, Dim]]:
-        group = self.group
-        if group.template is Template.MATMUL:
-            depth = group.product.inputs[0].shape[-1]
-            return [("rows", group.rows), ("width", group.width), ("depth", depth)]
-        if group.template is Template.COLUMNS:
-            axes = group.reductions[0]["axes"]
-            count = numel(group.dims[a] for a in axes)
-            outer = numel(group.dims[: min(a for a in axes if group.dims[a] != 1)])
-            return [("outer", outer), ("count", count), ("width", group.width)]
-        if self.flat:
-            return [("rows", 1), ("width", numel(group.dims))]
-        return [("rows", group.rows), ("width", group.width)]
+class CpuKernel(GroupKernel):
+    """One group for the CPU: its entry and the Python that calls it."""
 
     def entry(self) -> str:
-        read = {"float*": "rf_pointer", "float": "rf_number", "long": "rf_size"}
-        arguments = self._arguments()
-        lines = [f"static PyObject* {self.name}(PyObject*, PyObject* const* args, Py_ssize_t n) {{"]
-        lines.append(f"  if (!rf_takes(n, {len(arguments)})) return nullptr;")
-        for i, (kind, name) in enumerate(arguments):
-            lines.append(f"  {kind} {name} = {read[kind]}(args[{i}]);")
-        members = [o.member for o in (*self.body.pointers(), *self.body.numbers())]
-        members += self.body.named_sizes() + [self._member(o) for o in self.group.outputs]
-        members.append("width")
-        if self.group.template is Template.COLUMNS:
-            members.append("count")
-        down = [r for r in self.reductions if r.nodes[0].get("axes") != (-1,)]
-        if self.group.template is Template.MATMUL and down:
-            members.append("rows")
+        arguments = self.arguments()
+        if self.group.template is Template.MATMUL:
+            arguments = [("float*", "a"), ("float*", "w"), *arguments]
         run = {
             Template.MATMUL: "matmul(body, a, w, rows, width, depth)",
             Template.ROWS: "rows(body, rows, width)",
             Template.COLUMNS: "columns(body, outer, count, width)",
         }[self.group.template]
-        lines += [
-            "  if (PyErr_Occurred()) return nullptr;",
-            f"  const rf::{self._struct_name()} body{{{', '.join(members)}}};",
-            "  Py_BEGIN_ALLOW_THREADS",
-            f"  rf::{run};",
-            "  Py_END_ALLOW_THREADS",
-            "  Py_RETURN_NONE;",
-            "}",
-            "",
-        ]
-        return "\n".join(lines)
+        return self.entry_text(
+            arguments,
+            [
+                "  Py_BEGIN_ALLOW_THREADS",
+                f"  rf::{run};",
+                "  Py_END_ALLOW_THREADS",
+                "  Py_RETURN_NONE;",
+            ],
+        )
 
-    # --- the call ---------------------------------------------------------------------------------
-    def call(
-        self, operands: Mapping[Node, str], results: Mapping[Node, str], sizes: Mapping[str, str]
-    ) -> list[str]:
+    def call(self, scope: Scope) -> list[str]:
         """The statement of emitted Python that runs the kernel."""
-
-        def size(d: Dim) -> str:
-            return d.text(sizes) if isinstance(d, Sym) else str(d)
-
-        parts = []
+        parts = self.given(scope.operands, scope.results, scope.sizes)
         if self.group.template is Template.MATMUL:
-            parts += [f"{operands[i]}.data_ptr()" for i in self.group.product.inputs]
-        parts += [f"{operands[o.node]}.data_ptr()" for o in self.body.pointers()]
-        parts += [self._number(o, sizes) for o in self.body.numbers()]
-        parts += [sizes[n] for n in self.body.named_sizes()]
-        parts += [f"{results[o]}.data_ptr()" for o in self.group.outputs]
-        parts += [size(d) for _, d in self._sizes()]
+            sides = [f"{scope.operands[i]}.data_ptr()" for i in self.group.product.inputs]
+            parts = [*sides, *parts]
         return [f"_refold_kernels.{self.name}({', '.join(parts)})"]
-
-    @staticmethod
-    def _number(operand: Operand, sizes: Mapping[str, str]) -> str:
-        value = operand.node["value"]
-        return value.text(sizes) if isinstance(value, Sym) else repr(value)
-
-
-def _module(kernels: Sequence[CpuKernel]) -> str:
-    rows = "".join(
-        f'    {{"{k.name}", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>({k.name})),'
-        " METH_FASTCALL, nullptr},\n"
-        for k in kernels
-    )
-    return _MODULE.replace("@ROWS@", rows)
-
-
-_MODULE = """\
-static PyMethodDef rf_methods[] = {
-@ROWS@    {nullptr, nullptr, 0, nullptr}};
-static PyModuleDef rf_module = {PyModuleDef_HEAD_INIT, "kernels", nullptr, -1, rf_methods,
-                                nullptr, nullptr, nullptr, nullptr};
-#define RF_INIT_(name) PyInit_##name
-#define RF_INIT(name) RF_INIT_(name)
-PyMODINIT_FUNC RF_INIT(TORCH_EXTENSION_NAME)() { return PyModule_Create(&rf_module); }
-"""
-
-_BUILD = '''\
-_REFOLD_CPP = r"""
-{text}
-"""
-
-
-def _refold_build():
-    """The compiled kernels, and None; or None, and why they could not be compiled."""
-    from torch.utils.cpp_extension import load_inline
-
-    level = torch.backends.cpu.get_cpu_capability()
-    flags = {{
-        "AVX512": "-mavx512f -mavx512dq -mavx512vl -mavx512bw -mavx2 -mfma -mf16c",
-        "AVX2": "-mavx2 -mfma -mf16c",
-    }}.get(level, "").split()
-    if flags:
-        flags += [f"-DCPU_CAPABILITY={{level}}", f"-DCPU_CAPABILITY_{{level}}"]
-    try:
-        return load_inline(
-            name="{name}",
-            cpp_sources=[_REFOLD_CPP],
-            # -fopenmp only compiles: at load time the threads are those of PyTorch's own runtime
-            extra_cflags=["-O3", "-std=c++20", "-fopenmp", "-fno-math-errno", *flags],
-            no_implicit_headers=True,
-            with_cuda=False,
-        ), None
-    except (RuntimeError, OSError, ImportError) as error:
-        lines = str(error).strip().splitlines() or ["no message"]
-        line = next((x for x in lines if "error:" in x), lines[0])
-        return None, f"the kernels could not be compiled ({{line}})"
-
-
-_refold_kernels, _refold_problem = _refold_build()'''

@@ -17,15 +17,30 @@ from refold.plan import Call, Fold, Group, Plan
 
 
 @dataclass(frozen=True)
-class Launch:
-    """How a target calls one group's kernel: statements, given the text of its values.
+class Scope:
+    """The Python text of what a launch reads and writes.
 
-    `statements(operands, results, sizes)`: operands and results are Python names of tensors in the
-    order of `group.inputs` (parameters, inputs, values) and `group.outputs`.
+    operands: tensors of `group.inputs` (parameters, inputs, values). results: of `group.outputs`.
+    sizes: named sizes. packed: of each of the launch's `packs` its packed form.
+    """
+
+    operands: Mapping[Node, str]
+    results: Mapping[Node, str]
+    sizes: Mapping[str, str]
+    packed: Mapping[Node, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How a target calls one group's kernel.
+
+    packs: operands that the kernel reads in a form of the target's own, made by the emitted Python
+    function `_refold_pack`: once for a parameter until it changes, at each call for a value.
     """
 
     group: Group
-    statements: Callable[[Mapping[Node, str], Mapping[Node, str], Mapping[str, str]], list[str]]
+    statements: Callable[[Scope], list[str]]
+    packs: tuple[Node, ...] = ()
 
 
 @dataclass
@@ -33,7 +48,8 @@ class ForwardText:
     """The emitted text of one mode.
 
     sources: parameters read, as (attribute text, true shape, dtype). states: written buffers.
-    values: for each prepared value its name and either the index of a source or a fold.
+    Prepared values, which calls reuse until a source changes: folds; reads, parameters as they are;
+    packs, a packed form of one of these.
     """
 
     lines: list[str] = field(default_factory=list)
@@ -41,7 +57,12 @@ class ForwardText:
     states: list[str] = field(default_factory=list)
     folds: list[Fold] = field(default_factory=list)
     reads: list[Node] = field(default_factory=list)  # parameters that kernels read as they are
+    packs: list[Node] = field(default_factory=list)
     names: dict[Node, str] = field(default_factory=dict)
+    packed: dict[Node, str] = field(default_factory=dict)
+
+
+LOCALS = ("rf_cache", "rf_device", "rf_stream")  # names that targets' own statements use
 
 
 def identifier(path: str) -> str:
@@ -53,10 +74,17 @@ def identifier(path: str) -> str:
 class ForwardWriter:
     """Writes the forward of one mode."""
 
-    def __init__(self, captured: Captured, plan: Plan, launches: Mapping[str, Launch]) -> None:
+    def __init__(
+        self,
+        captured: Captured,
+        plan: Plan,
+        launches: Mapping[str, Launch],
+        prologue: Callable[[str, bool], list[str]],
+    ) -> None:
         self.captured = captured
         self.plan = plan
         self.launches = launches
+        self.prologue = prologue
         self.text = ForwardText()
         self.shapes: dict[Node, tuple[Dim, ...]] = {}
         self.sizes = {name: f"n{i}" for i, name in enumerate(sorted(captured.symbol_sources()))}
@@ -76,7 +104,9 @@ class ForwardWriter:
         for name, (source, axis) in sorted(self.captured.symbol_sources().items()):
             if any(re.search(rf"\b{self.sizes[name]}\b", line) for line in [*body, *result]):
                 head.append(f"{self.sizes[name]} = {source.path}.shape[{axis}]")
-        self.text.lines = [*head, *self._input_lines(), *body, *result]
+        prepared = bool(self.text.folds or self.text.reads)
+        first = self.prologue(self.captured.tensors[0].path, prepared)
+        self.text.lines = [*first, *head, *self._input_lines(), *body, *result]
         return self.text
 
     # --- leaves ---------------------------------------------------------------------------------
@@ -132,7 +162,8 @@ class ForwardWriter:
         return lines
 
     def _unique(self, base: str) -> str:
-        taken = set(self.text.names.values()) | {f.path for f in self.captured.fields} | {"self"}
+        taken = set(self.text.names.values()) | set(self.text.packed.values())
+        taken |= {"self", *LOCALS} | {f.path for f in self.captured.fields}
         if base not in taken:
             return base
         k = 2
@@ -156,18 +187,39 @@ class ForwardWriter:
         return name
 
     def _group(self, group: Group) -> list[str]:
-        lines = []
-        device = self._device()
+        launch = self.launches[group.name]
+        lines = [line for node in launch.packs for line in self._pack(node)]
         for out in group.outputs:
-            shape = stripped(out.shape, 1)
-            name = self._name(out)
-            self.shapes[out] = shape
-            text = shape_text(shape, self.sizes)
-            lines.append(f"{name} = torch.empty({text}, dtype={out.dtype}, device={device})")
+            self.shapes[out] = stripped(out.shape, 1)
+            lines.append(f"{self._name(out)} = {self._empty(out)}")
         names = self.text.names
         operands = {i: names[i] for i in group.inputs if i in names}
         results = {o: names[o] for o in group.outputs}
-        return lines + self.launches[group.name].statements(operands, results, self.sizes)
+        scope = Scope(operands, results, self.sizes, self.text.packed)
+        return lines + launch.statements(scope)
+
+    def _pack(self, node: Node) -> list[str]:
+        """Statements that pack a value; none where it is packed, or prepared with parameters."""
+        text = self.text
+        if node in text.packed:
+            return []
+        name = text.packed[node] = self._unique(f"{text.names[node]}_packed")
+        if node in text.reads or any(node is f.node for f in text.folds):
+            text.packs.append(node)
+            return []
+        return [f"{name} = _refold_pack({text.names[node]})"]
+
+    def _empty(self, out: Node) -> str:
+        """Memory for a value, on the device of the first tensor argument.
+
+        Sizes given one by one, and no dtype: the form of the call that takes least time.
+        """
+        first = self.captured.tensors[0]
+        text = shape_text(self.shapes[out], self.sizes)
+        if out.dtype != first.dtype:
+            return f"{first.path}.new_empty({text}, dtype={out.dtype})"
+        sizes = text[1:-1].rstrip(",")
+        return f"{first.path}.new_empty({sizes or '()'})"
 
     def _device(self) -> str:
         first = next(f for f in self.captured.tensors)

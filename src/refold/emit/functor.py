@@ -141,6 +141,12 @@ class Body:
             return f"scalar<{lanes}>({p} + {offset})"
         return f"full<{lanes}>({p}, {offset}, col)"
 
+    def is_along_width(self, operand: Operand) -> bool:
+        """Whether an operand is read column after column."""
+        if operand.kind == "mixed":
+            return operand.node.shape[-1] != 1 or self.group.dims[-1] == 1
+        return operand.kind in ("column", "full")
+
     def _mixed_offset(self, operand: Operand) -> str:
         """The row's offset in an operand that is broadcast along some of the row axes."""
         dims, shape = self.group.dims, operand.node.shape

@@ -134,7 +134,7 @@ def _field_lines(field: Field, device: str) -> list[str]:
     return [
         f"if type({path}) is not torch.Tensor or {path}.layout is not torch.strided:",
         f'    return "{label} is not a plain dense tensor"',
-        f"if {path}.dtype is not {field.dtype} or {path}.device.type != {device!r}:",
+        f"if {path}.dtype is not {field.dtype} or not {path}.is_{device}:",
         f'    return f"{label} is {{{path}.dtype}} on {{{path}.device}},'
         f' not {field.dtype} on {device}"',
         f"if {wrong}:",

@@ -6,10 +6,8 @@ import inspect
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
-import jinja2
 import torch
 
 from refold import __version__
@@ -25,6 +23,7 @@ from refold.emit.guards import (
     signature_text,
 )
 from refold.emit.target import Target
+from refold.emit.template import render
 from refold.emit.text import describe, stripped
 from refold.ir import Dim, Node, Sym
 from refold.plan import Fold, Plan, Template
@@ -65,17 +64,6 @@ class Emission:
     title: str
 
 
-@cache
-def _environment() -> jinja2.Environment:
-    return jinja2.Environment(
-        loader=jinja2.PackageLoader("refold", "emit"),
-        trim_blocks=False,
-        keep_trailing_newline=True,
-        autoescape=False,
-        undefined=jinja2.StrictUndefined,
-    )
-
-
 def emit(emission: Emission, target: Target) -> str:
     """The text of the file. Stable: the same emission gives the same text."""
     live = [m for m in emission.modes if m.plan is not None]
@@ -86,7 +74,9 @@ def emit(emission: Emission, target: Target) -> str:
         prefix = f"{mode.name}_" if len(live) > 1 else ""
         launches = {g.name: target.launch(g, prefix + g.name) for g in mode.plan.groups}
         groups += [(prefix + g.name, g) for g in mode.plan.groups]
-        texts[mode.name] = ForwardWriter(mode.captured, mode.plan, launches).write()
+        texts[mode.name] = ForwardWriter(
+            mode.captured, mode.plan, launches, target.prologue
+        ).write()
     context = {
         "version": __version__,
         "target": target.name,
@@ -110,7 +100,7 @@ def emit(emission: Emission, target: Target) -> str:
         context["modes"].append(  # type: ignore[attr-defined]
             _mode_context(mode, i, emission, texts.get(mode.name), functions, context, target)
         )
-    text = _environment().get_template("module.py.jinja").render(context)
+    text = render("module.py.jinja", **context)
     return "\n".join(line.rstrip() for line in text.splitlines()).rstrip("\n") + "\n"
 
 
@@ -148,12 +138,18 @@ def _mode_context(
     for node in text.reads:
         recipes.append({"function": "torch.Tensor.contiguous", "indices": f"({indices[node]},)"})
         values.append(text.names[node])
+    for node in text.packs:
+        base = len(text.sources) + values.index(text.names[node])
+        recipes.append({"function": "_refold_pack", "indices": f"({base},)"})
+    values += [text.packed[node] for node in text.packs]
     return common | {
         "obstacles": [
             *obstacle_lines([mode.captured], target.device),
             *default_lines(emission.module, mode.captured),
+            *target.guards([f.path for f in mode.captured.tensors]),
         ]
         or ["pass"],
+        "first": mode.captured.tensors[0].path,
         "sources": [_source(n, emission.module) for n in text.sources],
         "states": [_state(name, emission.module) for name in text.states],
         "tensors": [f.path for f in mode.captured.tensors if f.dtype and f.dtype.is_floating_point],

@@ -26,6 +26,20 @@ class Target(Protocol):
         """How emitted Python calls the kernel `name` of a group."""
         ...
 
+    def prologue(self, first: str, prepared: bool) -> list[str]:
+        """Statements that begin a fast forward; `first` is the text of a tensor argument.
+
+        prepared: whether there are folded parameters, whose cache is then called `rf_cache`.
+        """
+        ...
+
+    def guards(self, names: Sequence[str]) -> list[str]:
+        """Statements that return a reason where the tensor arguments `names` do not suit."""
+        ...
+
     def source(self, groups: Sequence[tuple[str, Group]]) -> str:
-        """Python text that builds the kernels and binds them to `_refold_kernels`."""
+        """Python text that builds the kernels and binds them to `_refold_kernels`.
+
+        It also binds `_refold_problem` to None, or to the reason why they could not be built.
+        """
         ...

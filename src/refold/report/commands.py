@@ -15,6 +15,8 @@ import torch
 
 from refold import contract, pipeline
 from refold.cost import DeviceModel, floor
+from refold.emit.cuda import compile_emitted, nvcc
+from refold.emit.target import Target
 from refold.emit.text import describe
 from refold.judge import Status, Verdict, judge
 from refold.measure import Timing, clock, compare
@@ -28,8 +30,18 @@ def expected_errors() -> tuple[type[Exception], ...]:
     return (contract.ContractError, OptimizeError, OSError)
 
 
-def _target_name(args: argparse.Namespace) -> str:
-    return args.target or "cpu"
+def _target(args: argparse.Namespace) -> tuple[Target, DeviceModel]:
+    """The target asked for, or the one at hand; PyTorch's flags are set to the accuracy asked for.
+
+    The judge's workers take theirs from the environment, which is how PyTorch lets TF32 be allowed
+    from outside.
+    """
+    float32 = args.float32 or pipeline.default_float32()
+    target, device = pipeline.target_for(args.target or pipeline.default_target(), float32)
+    if target.device == "cuda":
+        torch.set_float32_matmul_precision("high" if float32 == "tf32" else "highest")
+        os.environ["TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"] = str(int(float32 == "tf32"))
+    return target, device
 
 
 def _check_output(path: Path) -> None:
@@ -42,7 +54,12 @@ def _check_output(path: Path) -> None:
         raise OptimizeError(f"the output folder {folder} is not writable")
 
 
-def _check_compiler() -> None:
+def _check_compiler(target: Target) -> None:
+    if target.device == "cuda" and nvcc() is None:
+        raise OptimizeError(
+            "no nvcc: it is neither on PATH nor under CUDA_HOME; install the CUDA toolkit that"
+            " PyTorch was built with"
+        )
     compiler = os.environ.get("CXX", "c++")
     if shutil.which(compiler) is None:
         raise OptimizeError(
@@ -50,15 +67,21 @@ def _check_compiler() -> None:
         )
 
 
-def _prepare(args: argparse.Namespace) -> tuple[contract.Reference, torch.nn.Module, list[Any]]:
+def _prepare(
+    args: argparse.Namespace, target: Target
+) -> tuple[contract.Reference, torch.nn.Module, list[Any]]:
+    """The reference, a model and its inputs, on the target's device if it is at hand."""
     reference = contract.load(args.reference, args.sets)
-    module = reference.make(seed=0)
+    place = target.device if pipeline.is_at_hand(target) else "cpu"
+    module = reference.make(seed=0).to(place)
     inputs = reference.inputs(seed=1)
     for value in inputs:
-        if isinstance(value, torch.Tensor) and value.device.type != "cpu":
+        if isinstance(value, torch.Tensor) and value.device.type not in ("cpu", place):
             raise OptimizeError(
-                f"get_inputs() gives a tensor on {value.device}; the target is cpu: make it there"
+                f"get_inputs() gives a tensor on {value.device}; the target is {target.name}:"
+                " make it there"
             )
+    inputs = [v.to(place) if isinstance(v, torch.Tensor) else v for v in inputs]
     try:
         with torch.no_grad():
             module(*inputs)
@@ -68,19 +91,20 @@ def _prepare(args: argparse.Namespace) -> tuple[contract.Reference, torch.nn.Mod
             f"{reference.path}: forward raised {type(error).__name__}: {first}"
         ) from error
     # forward may have moved the running statistics
-    return reference, reference.make(seed=0), inputs
+    return reference, reference.make(seed=0).to(place), inputs
 
 
 def optimize(args: argparse.Namespace) -> int:
     """`refold optimize`: see the exit codes in cli.py."""
-    target, device = pipeline.target_for(_target_name(args))
+    target, device = _target(args)
+    at_hand = pipeline.is_at_hand(target)
     output = Path(args.output)
     _check_output(output)
-    _check_compiler()
+    _check_compiler(target)
     with terminal.progress(enabled=not args.json) as step:
         step("loading the reference")
-        reference, module, inputs = _prepare(args)
-        options = Options(strict=args.strict, seconds=args.seconds)
+        reference, module, inputs = _prepare(args, target)
+        options = Options(strict=args.strict, seconds=args.seconds, measure=at_hand)
         result = pipeline.run(
             module,
             inputs,
@@ -93,6 +117,8 @@ def optimize(args: argparse.Namespace) -> int:
         )
         if result.text is None:
             return _keep(reference, output, result, "; ".join(dict.fromkeys(result.reasons)), args)
+        if not at_hand:
+            return _unrun(reference, output, result, target, args, step)
         with tempfile.TemporaryDirectory(prefix="refold_") as folder:
             candidate = Path(folder) / output.name
             candidate.write_text(result.text)
@@ -112,7 +138,7 @@ def optimize(args: argparse.Namespace) -> int:
         _write(output, result.text)
         step("timing torch.compile and the folds")
         times = _times(module, inputs, result, target.device, args.seconds)
-    report = _report(reference, result, verdict, times, args)
+    report = _report(reference, result, verdict, times, target, args)
     if args.json:
         print(json.dumps(report, indent=2))
     else:
@@ -202,6 +228,30 @@ def _keep(
     return 3
 
 
+def _unrun(
+    reference: contract.Reference,
+    output: Path,
+    result: Result,
+    target: Target,
+    args: argparse.Namespace,
+    step: pipeline.Progress,
+) -> int:
+    """Write a file whose target is not at hand: compiled, never run; exit code 4."""
+    assert result.text is not None
+    step("compiling the kernels")
+    problem = compile_emitted(result.text)
+    if problem is not None:
+        raise OptimizeError(f"the kernels do not compile: {problem}")
+    _write(output, result.text)
+    if args.json:
+        report = {"output": str(output), "target": target.name, "run": False}
+        report |= {"reference": str(reference.path), "label": result.label}
+        print(json.dumps(report, indent=2))
+    else:
+        terminal.unrun(output, target.name)
+    return 4
+
+
 def _write(path: Path, text: str) -> None:
     """Replace the file whole or not at all."""
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.resolve().parent)
@@ -251,10 +301,21 @@ def _times(
                 "compile_s": compiled.base if compiled else None,
                 "ratio_to_compile": compiled.ratio if compiled else None,
                 "fold_s": fold if d.mode.plan.folds else 0.0,
+                "prepared_bytes": _prepared_bytes(fast),
                 "break_even_calls": int(fold / gain) + 1 if d.mode.plan.folds and gain > 0 else 0,
             }
         )
     return rows
+
+
+def _prepared_bytes(fast: torch.nn.Module) -> int:
+    """Memory of folded and packed parameters in the present mode, beside the parameters."""
+    caches: dict[str, Any] = fast.__dict__.get("_refold_caches", {})
+    cache = caches.get("train" if fast.training else "eval") or caches.get("both")
+    if cache is None:
+        return 0
+    own = {t.data_ptr() for t in cache.sources}
+    return sum(v.numel() * v.element_size() for v in cache.values if v.data_ptr() not in own)
 
 
 def _compiled(
@@ -274,12 +335,13 @@ def _report(
     result: Result,
     verdict: Verdict,
     times: list[dict[str, Any]],
+    target: Target,
     args: argparse.Namespace,
 ) -> dict[str, Any]:
     return {
         "reference": str(reference.path),
         "output": str(args.output),
-        "target": _target_name(args),
+        "target": target.name,
         "label": result.label,
         "verdict": verdict.status.value,
         "errors": _errors(verdict),
@@ -296,8 +358,8 @@ def _report(
 
 def explain(args: argparse.Namespace) -> int:
     """`refold explain`: the derivation, the plan and how far it is from the floor."""
-    _, device = pipeline.target_for(_target_name(args))
-    _, module, inputs = _prepare(args)
+    target, device = _target(args)
+    _, module, inputs = _prepare(args, target)
     derivations = pipeline.derive(module, inputs, device, Options(strict=args.strict))
     rows = [_explained(d, device, args.graph) for d in derivations]
     if args.json:

@@ -43,6 +43,14 @@ def seconds(value: float | None) -> str:
     return f"{value / 1e-9:.3g} ns"
 
 
+def size(count: int) -> str:
+    """Bytes with three figures and their unit."""
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= scale:
+            return f"{count / scale:.3g} {unit}"
+    return f"{count} B" if count else "none"
+
+
 def optimized(report: dict[str, Any]) -> None:
     """The final table of `refold optimize`."""
     table = Table(title=f"{report['reference']} -> {report['output']} ({report['target']})")
@@ -56,12 +64,13 @@ def optimized(report: dict[str, Any]) -> None:
         "refold",
         "speed-up",
         "fold, pays after",
+        "its memory",
     ):
         table.add_column(column)
     errors = report["errors"]
     for row in report["modes"]:
         if row.get("kept"):
-            table.add_row(row["mode"], "original kept", *[""] * 6, escape(row["kept"]))
+            table.add_row(row["mode"], "original kept", *[""] * 6, escape(row["kept"]), "")
             continue
         low, high = row["ratio_quartiles"]
         error = errors.get(row["mode"]) or errors.get("eval") or {}
@@ -79,6 +88,7 @@ def optimized(report: dict[str, Any]) -> None:
             seconds(row["ours_s"]),
             f"{row['ratio']:.2f}x [{low:.2f}, {high:.2f}]",
             fold,
+            size(row["prepared_bytes"]),
         )
     _out.print(table)
     for i in report["independent_outputs"]:
@@ -89,6 +99,13 @@ def optimized(report: dict[str, Any]) -> None:
     _out.print(
         f"algebra, plan and text {seconds(report['algebra_s'])}; compilation"
         f" {seconds(report['build_s'])}; {report['threads']} threads"
+    )
+
+
+def unrun(output: Path, target: str) -> None:
+    _out.print(
+        f"[bold]written[/bold] to {output} for {target}, which is not at hand: the kernels compile,"
+        " but they were neither run nor judged; judge the file on such a machine"
     )
 
 

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cstdarg>
+#include <cstdint>
 #include <cstdio>
 
 namespace rf {
@@ -67,11 +68,43 @@ Error allow_shared(Kernel* kernel, size_t bytes, const Device& device, std::atom
   return nullptr;
 }
 
+// Memory that a kernel works with besides its operands, and how much of each it needs. A workspace
+// belongs to one stream at a time. Kernels that run one after another can share it: parts are dead
+// at a kernel's end, and every launch leaves the turns that it used at zero.
+struct Workspace {
+  void* parts;      // any content, aligned by 256
+  unsigned* turns;  // zeroed once, when they are allocated
+};
+struct Needs {
+  size_t parts = 0, turns = 0;  // bytes
+};
+
+inline long blocks_of(long n, long block) { return (n + block - 1) / block; }
+inline long power_of_two(long least) {
+  long p = 1;
+  while (p < least) p *= 2;
+  return p;
+}
+
+// Whether all addresses can be read 16 bytes at a time.
+template <class... Pointers> bool aligned(const Pointers*... pointers) {
+  return ((reinterpret_cast<uintptr_t>(pointers) | ... | uintptr_t(0)) % 16) == 0;
+}
+
 enum class Start {
   after,        // once the kernel before has ended
   overlapping,  // its prologue may run beside the end of the kernel before (it waits before it reads)
   cooperative,  // with all blocks resident at once
 };
+
+// Kernels that call begin_kernel() first start like this.
+inline Start start_on(const Device& device) { return device.major >= 9 ? Start::overlapping : Start::after; }
+
+inline Error grid_of(long blocks, unsigned& grid) {
+  if (blocks > INT32_MAX) return error("a launch of %ld blocks: at most 2^31 - 1 are possible", blocks);
+  grid = static_cast<unsigned>(blocks);
+  return nullptr;
+}
 
 template <class... Takes, class... Gives>
 Error launch(void (*kernel)(Takes...), unsigned blocks, unsigned threads, size_t shared, cudaStream_t stream,
@@ -90,5 +123,22 @@ Error launch(void (*kernel)(Takes...), unsigned blocks, unsigned threads, size_t
   }
   return checked(cudaLaunchKernelEx(&config, kernel, static_cast<Takes>(arguments)...), doing);
 }
+
+// Makes a device the current one while it lives. Failing to is seen by the launch that follows.
+class OnDevice {
+ public:
+  explicit OnDevice(int ordinal) {
+    if (cudaGetDevice(&before_) == cudaSuccess && before_ != ordinal) moved_ = cudaSetDevice(ordinal) == cudaSuccess;
+  }
+  ~OnDevice() {
+    if (moved_) cudaSetDevice(before_);
+  }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+
+ private:
+  int before_ = 0;
+  bool moved_ = false;
+};
 
 }  // namespace rf

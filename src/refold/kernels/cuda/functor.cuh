@@ -10,7 +10,9 @@
 
 #include <cstdint>
 
+#ifndef RF_FN  // the tests compile monoids and bodies for the host
 #define RF_FN __device__ __forceinline__
+#endif
 
 namespace rf {
 

@@ -46,13 +46,6 @@ Side split_side(const void* data, const float* unscale, const float* plain, long
   return {data, rows, padded_depth(depth) * (Mode::kSplit ? 2 : 1), unscale, plain, ld};
 }
 
-struct Workspace {
-  void* parts;      // workspace_bytes, any content, aligned by 256
-  unsigned* turns;  // turns_bytes, zero
-};
-
-inline long blocks_of(long n, long block) { return (n + block - 1) / block; }
-
 // How one product is cut: sizes of grids and of the workspace follow from this alone.
 template <class S, class Body> struct Cut {
   long row_blocks, column_blocks, tile_rows, tile_cols, slots;

@@ -61,8 +61,10 @@ struct PickMin {
 using Max = Extreme<PickMax>;
 using Min = Extreme<PickMin>;
 
-// The largest value m and sum of exp(x - m). An infinite m is replaced by 0 in the exponents:
-// exp(inf - inf) would be NaN where log(sum(exp)) is plainly infinite.
+// The largest value m and sum of exp(x - m). Exponents are taken from `exp_base`: exp(inf - inf) would
+// be NaN where log(sum(exp)) is plainly infinite. Only what is subtracted is replaced: a part that
+// holds nothing, or only -infinity, has m = -infinity and weighs exp(-inf - base) = 0 whatever the
+// base.
 struct ExpPart { float w[2]; };
 struct ExpState {
   float max = PickMax::start(), sum = 0.0f;
@@ -78,13 +80,13 @@ struct LogSumExp {
       p.w[1] += exp(x - exp_base(p.w[0]));
     } else {
       const float m = maximum(p.w[0], x), base = exp_base(m);
-      p.w[1] = p.w[1] * exp(exp_base(p.w[0]) - base) + exp(x - base);
+      p.w[1] = p.w[1] * exp(p.w[0] - base) + exp(x - base);
       p.w[0] = m;
     }
   }
   static RF_FN void merge(Part& p, const Part& q) {
     const float m = maximum(p.w[0], q.w[0]), base = exp_base(m);
-    p.w[1] = p.w[1] * exp(exp_base(p.w[0]) - base) + q.w[1] * exp(exp_base(q.w[0]) - base);
+    p.w[1] = p.w[1] * exp(p.w[0] - base) + q.w[1] * exp(q.w[0] - base);
     p.w[0] = m;
   }
   static RF_FN void merge(State& s, const Part& q) {

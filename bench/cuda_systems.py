@@ -1,0 +1,233 @@
+"""The five systems on an NVIDIA GPU, judged: eager, torch.compile (default and max-autotune) and
+refold alternately in one process, as CSV.
+
+    python bench/cuda_systems.py [--float32 ieee tf32] [--only S0 S1] [--set batch_size=64]
+                                 [--output bench/results/h200_systems.csv]
+
+sustained: back to back for a third of a second at a time, rounds in random order, median over
+rounds; it holds the clock that the power limit leaves. cold: one call after the second-level cache
+was overwritten, by events, the queue never empty. host: time to enqueue one call. floor: what the
+cost model's rates allow at best. A number stands only where the judge accepted the file in the
+same run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import datetime
+import json
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from systems import HERE, PROBLEMS, SYSTEMS, System
+
+from refold import contract, cost, pipeline
+
+Run = Callable[[], object]
+ROUNDS, SUSTAINED_S, COLD = 7, 0.3, 40
+
+
+def optimize(system: System, float32: str, sets: list[str], output: Path) -> dict[str, Any]:
+    """One `refold optimize`; its JSON report with the exit code added."""
+    command = [sys.executable, "-m", "refold.cli", "optimize", str(PROBLEMS / system.file)]
+    command += ["-o", str(output), "--json", "--seconds", "1", "--float32", float32]
+    for pair in sets:
+        command += ["--set", pair]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode not in (0, 3):
+        return {"exit": done.returncode, "error": done.stderr.strip().splitlines()[-1:]}
+    return json.loads(done.stdout) | {"exit": done.returncode}
+
+
+def sustained(run: Run) -> float:
+    """Seconds a call, back to back."""
+    for _ in range(3):
+        run()
+    torch.cuda.synchronize()
+    calls, start = 0, time.perf_counter()
+    while time.perf_counter() - start < SUSTAINED_S:
+        for _ in range(8):
+            run()
+        calls += 8
+        if calls % 64 == 0:
+            torch.cuda.synchronize()  # the queue must not grow without end
+    torch.cuda.synchronize()
+    return (time.perf_counter() - start) / calls
+
+
+def cold(run: Run, flush: torch.Tensor) -> float:
+    """Seconds of one call that finds nothing in the second-level cache."""
+    found = []
+    for _ in range(COLD):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        flush.zero_()
+        start.record()
+        run()
+        end.record()
+        torch.cuda.synchronize()
+        found.append(start.elapsed_time(end) * 1e-3)
+    return statistics.median(found)
+
+
+def host(run: Run) -> float:
+    """Seconds to enqueue one call, the device being far behind or idle."""
+    best = float("inf")
+    for _ in range(20):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(20):
+            run()
+        best = min(best, (time.perf_counter() - start) / 20)
+    torch.cuda.synchronize()
+    return best
+
+
+def sides(model: torch.nn.Module, fast: torch.nn.Module, inputs: list[Any]) -> dict[str, Run]:
+    """What is compared, warmed up."""
+    torch._dynamo.reset()
+    compiled = torch.compile(model)
+    tuned = torch.compile(model, mode="max-autotune")
+    runs = {"eager": model, "compile": compiled, "autotune": tuned, "refold": fast}
+    for name, run in list(runs.items()):
+        try:
+            for _ in range(3):
+                run(*inputs)
+        except Exception as error:
+            print(f"{name} is left out: {type(error).__name__}", file=sys.stderr)
+            del runs[name]
+    return {name: lambda r=run: r(*inputs) for name, run in runs.items()}  # type: ignore[misc]
+
+
+def measured(runs: dict[str, Run]) -> dict[str, Any]:
+    """The figures of one mode."""
+    flush = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
+    rounds: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(ROUNDS):
+        for name in random.sample(list(runs), len(runs)):
+            rounds[name].append(sustained(runs[name]))
+    row: dict[str, Any] = {}
+    for name, run in runs.items():
+        row[f"{name}_us"] = statistics.median(rounds[name]) * 1e6
+        row[f"{name}_cold_us"] = cold(run, flush) * 1e6
+        row[f"{name}_host_us"] = host(run) * 1e6
+    best = [min(each) for each in zip(*(rounds[n] for n in rounds if n != "refold"), strict=True)]
+    ratios = sorted(b / r for b, r in zip(best, rounds["refold"], strict=True))
+    row["speedup"] = statistics.median(ratios)
+    row["speedup_low"], row["speedup_high"] = ratios[1], ratios[-2]
+    return row
+
+
+def floor_us(module: torch.nn.Module, inputs: list[Any], training: bool) -> float:
+    """What the rates of the cost model allow at best, in microseconds."""
+    _, device = pipeline.target_for(pipeline.default_target(), "ieee")
+    derivations = pipeline.derive(module, inputs, device, pipeline.Options())
+    chosen = derivations[0] if training or len(derivations) == 1 else derivations[1]
+    assert chosen.optimized is not None
+    return cost.floor(chosen.optimized.graph, device) * 1e6
+
+
+def rows(system: System, float32: str, sets: list[str], folder: Path) -> list[dict[str, Any]]:
+    """The rows of one system, one a mode."""
+    file = folder / f"{Path(system.file).stem}_{float32}.py"
+    report = optimize(system, float32, sets, file)
+    base = {"system": system.name, "float32": float32, "sizes": " ".join(sets) or "full size"}
+    base["exit"] = report["exit"]
+    if "modes" not in report:
+        return [base | {"verdict": report.get("reason") or report.get("error")}]
+    torch.set_float32_matmul_precision("high" if float32 == "tf32" else "highest")
+    reference, candidate = contract.load(PROBLEMS / system.file, sets), contract.load(file, sets)
+    model = reference.make(seed=0).cuda()
+    fast = pipeline.adopt(candidate.namespace["ModelNew"], model)
+    inputs = [v.cuda() if isinstance(v, torch.Tensor) else v for v in reference.inputs(seed=1)]
+    found = []
+    for mode in report["modes"]:
+        if mode.get("kept"):
+            found.append(base | {"mode": mode["mode"], "verdict": f"kept: {mode['kept']}"})
+            continue
+        training = mode["mode"] != "eval"
+        with torch.no_grad():
+            for m in (model, fast):
+                m.train(training)
+            problem = pipeline.obstacle(fast, inputs)
+            if problem is not None:
+                found.append(base | {"mode": mode["mode"], "verdict": f"fell back: {problem}"})
+                continue
+            row = measured(sides(model, fast, inputs))
+        error = report["errors"].get(mode["mode"]) or report["errors"].get("eval") or {}
+        lowest = floor_us(model, inputs, training) if float32 == "ieee" else None
+        row |= {"floor_us": lowest, "of_floor": lowest and lowest / row["refold_us"]}
+        row |= {"error": error.get("candidate"), "eager_error": error.get("eager")}
+        row |= {"prepared_bytes": mode["prepared_bytes"], "build_s": report["build_s"]}
+        found.append(base | {"mode": mode["mode"], "verdict": report["verdict"]} | row)
+    return found
+
+
+def machine() -> dict[str, Any]:
+    """What the numbers were measured on."""
+    query = "--query-gpu=name,driver_version,clocks.max.sm,power.limit"
+    try:
+        out = subprocess.run(
+            ["nvidia-smi", query, "--format=csv,noheader"], capture_output=True, text=True
+        ).stdout
+    except OSError:
+        out = ""
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=HERE, capture_output=True, text=True
+    ).stdout.strip()
+    return {
+        "date": datetime.date.today().isoformat(),
+        "device": torch.cuda.get_device_name(),
+        "driver": " ".join(out.splitlines()[:1]),
+        "torch": torch.__version__,
+        "commit": commit,
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--float32", nargs="*", default=["ieee", "tf32"])
+    parser.add_argument("--only", nargs="*", default=[s.name for s in SYSTEMS])
+    parser.add_argument("--set", action="append", default=[], dest="sets")
+    parser.add_argument("--output", type=Path, default=HERE / "results" / "h200_systems.csv")
+    parser.add_argument("--keep", type=Path, help="folder for the emitted files")
+    args = parser.parse_args()
+    if not torch.cuda.is_available():
+        print("PyTorch finds no CUDA device", file=sys.stderr)
+        return 1
+    found: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = args.keep or Path(scratch)
+        folder.mkdir(parents=True, exist_ok=True)
+        for float32 in args.float32:
+            for system in (s for s in SYSTEMS if s.name in args.only):
+                for row in rows(system, float32, args.sets, folder):
+                    found.append(row | machine())
+                    print(json.dumps(row), flush=True)
+                names = list(dict.fromkeys(k for row in found for k in row))
+                args.output.parent.mkdir(parents=True, exist_ok=True)
+                with args.output.open("w", newline="") as f:
+                    writer = csv.DictWriter(f, names)
+                    writer.writeheader()
+                    writer.writerows(found)
+    for row in found:
+        words = (
+            f"{row['refold_us']:.1f} us, {row['speedup']:.2f}x the best of the others,"
+            f" error {row['error']:.1e} ({row['eager_error']:.1e})"
+            if "refold_us" in row
+            else ""
+        )
+        print(f"{row['system']} {row['float32']} {row.get('mode', '')} {row['verdict']} {words}")
+    return 0 if all(r["exit"] == 0 for r in found) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

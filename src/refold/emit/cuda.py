@@ -1,0 +1,303 @@
+"""The CUDA target: groups as the same functors over the headers in kernels/cuda, the entries that
+start them, and the Python that builds and calls them.
+
+A product reads both sides packed (kernels/cuda/split.cuh): a parameter is packed once until it
+changes, a value at each call. Entries take addresses, sizes, the stream and the device as ints,
+synchronise nothing and allocate nothing; memory to work in belongs to the stream and is reused.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sysconfig
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from refold.emit.forward import Launch, Scope
+from refold.emit.kernel import GroupKernel, digest, header, module_text
+from refold.emit.template import render
+from refold.ir import hint
+from refold.plan import Group, Template
+from refold.schedule import Schedule, default_schedule
+
+_FIRST = ("functor.cuh", "math.cuh", "monoid.cuh", "device.cuh")
+HEADERS = (
+    *_FIRST,
+    "lanes.cuh",
+    "block.cuh",
+    "rows.cuh",
+    "columns.cuh",
+    "epilogue.cuh",
+    "ptx.cuh",
+    "split.cuh",
+    "matmul_sm90.cuh",
+    "launch.cuh",
+    "packed.cuh",
+)
+_NEEDS = {
+    Template.ROWS: {*_FIRST, "lanes.cuh", "block.cuh", "ptx.cuh", "rows.cuh"},
+    Template.COLUMNS: {*_FIRST, "lanes.cuh", "block.cuh", "ptx.cuh", "columns.cuh"},
+    Template.MATMUL: {*HEADERS} - {"lanes.cuh", "block.cuh", "rows.cuh", "columns.cuh"},
+}
+ARCHITECTURES = {
+    "sm_90": ("-gencode=arch=compute_90a,code=sm_90a",),
+    "sm_80": (
+        "-gencode=arch=compute_80,code=sm_80",
+        "-gencode=arch=compute_80,code=compute_80",
+    ),
+}
+# hidden: two modules may have functions of one name, and the loader would take one for both
+FLAGS = ("-std=c++17", "-O3", "-split-compile=0", "-Xcompiler=-fvisibility=hidden")
+
+
+class CudaTarget:
+    """Kernels for an NVIDIA GPU, by nvcc.
+
+    architecture: "sm_90" (Hopper's own instructions) or "sm_80" (Ampere and later). float32: "ieee"
+    for products as accurate as fp32's, "tf32" for products as accurate as TF32's, which emitted
+    modules use only while PyTorch's flags allow it.
+    """
+
+    device = "cuda"
+
+    def __init__(self, architecture: str, float32: str = "ieee") -> None:
+        self.architecture = architecture
+        self.float32 = float32
+        self.name = f"cuda:{architecture}"
+
+    @property
+    def mode(self) -> str:
+        return {"ieee": "Ieee", "tf32": "Tf32"}[self.float32]
+
+    def launch(self, group: Group, name: str) -> Launch:
+        kernel = CudaKernel(group, name, self)
+        packs = group.product.inputs if group.template is Template.MATMUL else ()
+        return Launch(group, kernel.call, packs)
+
+    def prologue(self, first: str, prepared: bool) -> list[str]:
+        lines = [f"rf_device = {first}.get_device()", "rf_stream = _refold_stream(rf_device)"]
+        if prepared:
+            lines += ["if rf_stream != rf_cache.stream:", "    _refold_wait(rf_cache, rf_device)"]
+        return lines
+
+    def guards(self, names: Sequence[str]) -> list[str]:
+        lines = []
+        for name in names[1:]:
+            lines.append(f"if {name}.get_device() != {names[0]}.get_device():")
+            lines.append(f'    return "{name} is on another device than {names[0]}"')
+        if self.float32 == "tf32":
+            lines.append("if not _refold_tf32_allowed():")
+            lines.append('    return "PyTorch\'s flags do not allow TF32, which the kernels use"')
+        return lines
+
+    def source(self, groups: Sequence[tuple[str, Group]]) -> str:
+        text = self.cuda_text(groups)
+        architecture = ARCHITECTURES[self.architecture]
+        capability = tuple(int(c) for c in self.architecture.removeprefix("sm_"))
+        only = "!=" if self.architecture == "sm_90" else "<"
+        return render(
+            "cuda.py.jinja",
+            text=text.rstrip("\n"),
+            extension=f"refold_{self.architecture}_{digest(text + self.name)}",
+            flags=repr([*FLAGS, *architecture]),
+            capability=capability,
+            only=only,
+            words=f"{capability[0]}.{capability[1]}{' or later' if only == '<' else ''}",
+        )
+
+    def cuda_text(self, groups: Sequence[tuple[str, Group]]) -> str:
+        """The extension's one source."""
+        needed = {h for _, g in groups for h in _NEEDS[g.template]}
+        kernels = [CudaKernel(g, name, self) for name, g in groups]
+        parts = ["#define PY_SSIZE_T_CLEAN", header("call.h")]
+        parts += [header(f"cuda/{h}") for h in HEADERS if h in needed]
+        parts += ["namespace rf {\n", *(k.struct() for k in kernels), "}  // namespace rf\n"]
+        names = []
+        if kernels:
+            parts.append(_RESULT)
+        if any(g.template is Template.MATMUL for _, g in groups):
+            parts.append(_PACK.replace("@MODE@", self.mode))
+            names += ["packed_bytes", "pack"]
+        for k in kernels:
+            parts += [k.needs(), k.entry()]
+            names += [f"{k.name}_needs", k.name]
+        parts.append(module_text(names))
+        return "\n".join(parts)
+
+
+class CudaKernel(GroupKernel):
+    """One group for CUDA: its entries and the Python that calls them."""
+
+    def __init__(self, group: Group, name: str, target: CudaTarget) -> None:
+        super().__init__(group, name)
+        self.target = target
+
+    def schedule(self) -> Schedule:
+        """How the product is cut, for the sizes that the model was captured with."""
+        rows, cols, depth = (hint(d) for _, d in self.sizes())
+        return default_schedule(self.target.architecture, rows, cols, depth)
+
+    def _sizes_text(self) -> str:
+        return ", ".join(name for name, _ in self.sizes() if name != "depth")
+
+    def _template(self) -> str:
+        body = f"rf::{self.struct_name()}"
+        if self.group.template is Template.MATMUL:
+            return f"<{self.schedule().text(self.target.mode)}, {body}>"
+        return f"<{body}>"
+
+    def needs(self) -> str:
+        """The C function that says how much memory the kernel works in."""
+        function = {
+            Template.MATMUL: "matmul_needs",
+            Template.ROWS: "rows_needs",
+            Template.COLUMNS: "columns_needs",
+        }[self.group.template]
+        sizes = [name for name, _ in self.sizes() if name != "depth"]
+        lines = [
+            f"static PyObject* {self.name}_needs(PyObject*, PyObject* const* args, Py_ssize_t n) {{"
+        ]
+        lines.append(f"  if (!rf_takes(n, {len(sizes) + 1})) return nullptr;")
+        lines += [f"  const long {s} = rf_size(args[{i}]);" for i, s in enumerate(sizes)]
+        lines += [
+            f"  const rf::OnDevice here(static_cast<int>(rf_size(args[{len(sizes)}])));",
+            "  if (PyErr_Occurred()) return nullptr;",
+            "  rf::Needs needs;",
+            "  const rf::Error error =",
+            f"      rf::{function}{self._template()}({', '.join(sizes)}, needs);",
+            "  if (error) return rf_result(error);",
+            '  return Py_BuildValue("nn", Py_ssize_t(needs.parts), Py_ssize_t(needs.turns));',
+            "}",
+            "",
+        ]
+        return "\n".join(lines)
+
+    def entry(self) -> str:
+        arguments = self.arguments()
+        if self.group.template is Template.MATMUL:
+            sides = [("float*", n) for n in ("a", "a_packed", "w", "w_packed")]
+            arguments = [*sides, *arguments]
+        arguments += [("float*", "parts"), ("float*", "turns"), ("long", "stream")]
+        arguments.append(("long", "device"))
+        mode = f"rf::{self.target.mode}"
+        if self.group.template is Template.MATMUL:
+            schedule = self.schedule().text(self.target.mode)
+            run = (
+                f"matmul<{schedule}>(body, rf::packed_side<{mode}>(a_packed, a, rows, depth),"
+                f" rf::packed_side<{mode}>(w_packed, w, width, depth), depth, work, on)"
+            )
+        elif self.group.template is Template.ROWS:
+            run = f"rows(body, rows, width, {self._aligned()}, work, on)"
+        else:
+            run = f"columns(body, outer, count, width, {self._aligned()}, work, on)"
+        return self.entry_text(
+            arguments,
+            [
+                "  const rf::Workspace work{parts, reinterpret_cast<unsigned*>(turns)};",
+                "  const auto on = reinterpret_cast<cudaStream_t>(stream);",
+                "  rf::Error error;",
+                "  Py_BEGIN_ALLOW_THREADS",
+                "  const rf::OnDevice here(static_cast<int>(device));",
+                f"  error = rf::{run};",
+                "  Py_END_ALLOW_THREADS",
+                "  return rf_result(error);",
+            ],
+        )
+
+    def _aligned(self) -> str:
+        """C++: whether what is read or written along the width can be taken 16 bytes at a time."""
+        along = [o.member for o in self.body.pointers() if self.body.is_along_width(o)]
+        along += [self.member(n) for n in self.full_outputs()]
+        return f"rf::aligned({', '.join(along)})"
+
+    def call(self, scope: Scope) -> list[str]:
+        """The statements of emitted Python that run the kernel."""
+        parts = self.given(scope.operands, scope.results, scope.sizes)
+        if self.group.template is Template.MATMUL:
+            sides = []
+            for i in self.group.product.inputs:
+                sides += [f"{scope.operands[i]}.data_ptr()", f"{scope.packed[i]}.data_ptr()"]
+            parts = [*sides, *parts]
+        sizes = [
+            text
+            for text, (name, _) in zip(self.given_sizes(scope.sizes), self.sizes(), strict=True)
+            if name != "depth"
+        ]
+        lines = []
+        memory = ["0", "0"]
+        if self._works_in_memory():
+            lines.append(
+                f"rf_work = _refold_workspace(_refold_kernels.{self.name}_needs("
+                f"{', '.join([*sizes, 'rf_device'])}), rf_stream, rf_device)"
+            )
+            memory = ["rf_work[0]", "rf_work[1]"]
+        parts += [*memory, "rf_stream", "rf_device"]
+        return [*lines, f"_refold_kernels.{self.name}({', '.join(parts)})"]
+
+    def _works_in_memory(self) -> bool:
+        """Whether some size makes the kernel work in memory beside its operands and results."""
+        if self.group.template is Template.MATMUL:
+            return bool(self.reductions) or self.schedule().splits > 1
+        return bool(self.reductions)
+
+
+_RESULT = """\
+static PyObject* rf_result(rf::Error error) {
+  if (error == nullptr) Py_RETURN_NONE;
+  PyErr_SetString(PyExc_RuntimeError, error);
+  return nullptr;
+}
+"""
+
+_PACK = """\
+static PyObject* packed_bytes(PyObject*, PyObject* const* args, Py_ssize_t n) {
+  if (!rf_takes(n, 2)) return nullptr;
+  const long rows = rf_size(args[0]), depth = rf_size(args[1]);
+  if (PyErr_Occurred()) return nullptr;
+  return PyLong_FromSize_t(rf::packed_bytes<rf::@MODE@>(rows, depth));
+}
+
+static PyObject* pack(PyObject*, PyObject* const* args, Py_ssize_t n) {
+  if (!rf_takes(n, 6)) return nullptr;
+  float *x = rf_pointer(args[0]), *packed = rf_pointer(args[1]);
+  const long rows = rf_size(args[2]), depth = rf_size(args[3]), stream = rf_size(args[4]);
+  const long device = rf_size(args[5]);
+  if (PyErr_Occurred()) return nullptr;
+  const rf::OnDevice here(static_cast<int>(device));
+  const auto on = reinterpret_cast<cudaStream_t>(stream);
+  return rf_result(rf::pack<rf::@MODE@>(x, packed, rows, depth, on));
+}
+"""
+
+
+def nvcc() -> str | None:
+    """The CUDA compiler's path: on PATH, or where CUDA_HOME and the usual place have it."""
+    found = shutil.which("nvcc")
+    for home in (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"):
+        if found is None and home and Path(home, "bin", "nvcc").exists():
+            found = str(Path(home, "bin", "nvcc"))
+    return found
+
+
+def compile_emitted(text: str) -> str | None:
+    """Compile the CUDA source of an emitted file without running it; the first error, or None."""
+    source = text.partition('_REFOLD_CUDA = r"""')[2].partition('"""')[0]
+    flags = re.search(r"extra_cuda_cflags=(\[[^\]]*\])", text)
+    compiler = nvcc()
+    if not source or flags is None or compiler is None:
+        return "there is no CUDA source, or no nvcc"
+    with tempfile.TemporaryDirectory(prefix="refold_") as folder:
+        path = Path(folder, "kernels.cu")
+        path.write_text(source)
+        command = [compiler, *ast.literal_eval(flags[1]), "-DTORCH_EXTENSION_NAME=kernels"]
+        command += [f"-I{sysconfig.get_path('include')}", "-c", "-o", f"{path}.o", str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode == 0:
+        return None
+    lines = done.stderr.strip().splitlines() or ["no message"]
+    return next((line for line in lines if "error" in line), lines[0])

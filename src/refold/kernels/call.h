@@ -1,0 +1,55 @@
+// Calls from Python: every argument is an int (an address or a size) or a float.
+#pragma once
+#include <Python.h>
+
+[[maybe_unused]] static inline float* rf_pointer(PyObject* o) { return static_cast<float*>(PyLong_AsVoidPtr(o)); }
+[[maybe_unused]] static inline long rf_size(PyObject* o) { return PyLong_AsLong(o); }
+[[maybe_unused]] static inline float rf_number(PyObject* o) { return static_cast<float>(PyFloat_AsDouble(o)); }
+static inline bool rf_takes(Py_ssize_t given, Py_ssize_t wanted) {
+  if (given != wanted) PyErr_Format(PyExc_TypeError, "expected %zd arguments, got %zd", wanted, given);
+  return given == wanted;
+}
+
+// unchanged(held, empty, kinds, tensors): whether what a check once found is still so. It is what
+// every call of the module asks first, and in Python it would cost more than a small kernel.
+//   held     dict, key, value, ...         dict[key] is value; a dict as its own value: no such key
+//   empty    dict, ...                     has no keys
+//   kinds    object, type, ...             is of exactly that type
+//   tensors  tensor, version, address, ... is at that version (None: any) and address
+static bool rf_is_number(PyObject* got, PyObject* wanted) {
+  if (got == nullptr) return false;
+  const bool same = got == wanted || PyObject_RichCompareBool(got, wanted, Py_EQ) == 1;
+  Py_DECREF(got);
+  return same;
+}
+static bool rf_all_unchanged(PyObject* const* stamp) {
+  PyObject *held = stamp[0], *empty = stamp[1], *kinds = stamp[2], *tensors = stamp[3];
+  for (Py_ssize_t i = 0; i + 2 < PyTuple_GET_SIZE(held); i += 3) {
+    PyObject* dict = PyTuple_GET_ITEM(held, i);
+    PyObject* wanted = PyTuple_GET_ITEM(held, i + 2);
+    PyObject* value = PyDict_GetItemWithError(dict, PyTuple_GET_ITEM(held, i + 1));
+    if (value != (wanted == dict ? nullptr : wanted)) return false;
+  }
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(empty); i++)
+    if (PyDict_Size(PyTuple_GET_ITEM(empty, i)) != 0) return false;
+  for (Py_ssize_t i = 0; i + 1 < PyTuple_GET_SIZE(kinds); i += 2)
+    if (reinterpret_cast<PyObject*>(Py_TYPE(PyTuple_GET_ITEM(kinds, i))) != PyTuple_GET_ITEM(kinds, i + 1))
+      return false;
+  static PyObject* version_name = PyUnicode_InternFromString("_version");
+  static PyObject* address_name = PyUnicode_InternFromString("data_ptr");
+  for (Py_ssize_t i = 0; i + 2 < PyTuple_GET_SIZE(tensors); i += 3) {
+    PyObject *tensor = PyTuple_GET_ITEM(tensors, i), *version = PyTuple_GET_ITEM(tensors, i + 1);
+    if (version != Py_None && !rf_is_number(PyObject_GetAttr(tensor, version_name), version)) return false;
+    if (!rf_is_number(PyObject_CallMethodNoArgs(tensor, address_name), PyTuple_GET_ITEM(tensors, i + 2)))
+      return false;
+  }
+  return true;
+}
+static PyObject* rf_unchanged(PyObject*, PyObject* const* args, Py_ssize_t n) {
+  if (!rf_takes(n, 4)) return nullptr;
+  for (int i = 0; i < 4; i++)
+    if (!PyTuple_Check(args[i])) return PyErr_Format(PyExc_TypeError, "a stamp is four tuples");
+  const bool same = rf_all_unchanged(args);
+  if (PyErr_Occurred()) return nullptr;
+  return PyBool_FromLong(same);
+}

@@ -1,0 +1,83 @@
+// Lanes: four consecutive columns at once, for the kernels that are bound by memory.
+//
+// Why: a thread that moves 16 bytes with one instruction needs a quarter of the instructions, and
+// keeps four times the bytes in flight. Generated bodies are templates on their lanes `V` and their
+// position `C`: here V is `Four` at a `Quad`, or one float at a column where rows do not start at
+// multiples of 16 bytes. A comparison of Fours gives a `Four::Mask`; numbers convert to Fours.
+//
+// Layout: a Quad's columns start at a multiple of 4, its addresses at multiples of 16 bytes.
+#pragma once
+#include "math.cuh"
+
+namespace rf {
+
+struct Quad { long start; };
+
+struct alignas(16) Four {
+  struct Mask { bool in[4]; };
+  float x[4];
+  Four() = default;
+  RF_FN Four(float a) : x{a, a, a, a} {}
+  RF_FN Four(float4 a) : x{a.x, a.y, a.z, a.w} {}
+  template <class F> static RF_FN Four each(F f) {
+    Four y;
+#pragma unroll
+    for (int i = 0; i < 4; i++) y.x[i] = f(i);
+    return y;
+  }
+};
+
+template <class V> RF_FN V lanes(Four x) { return x; }
+template <class V> RF_FN V column(const float* p, Quad c) {
+  return V(__ldg(reinterpret_cast<const float4*>(p + c.start)));
+}
+template <class V> RF_FN V full(const float* p, long offset, Quad c) { return column<V>(p + offset, c); }
+RF_FN void put(float* p, long offset, Quad c, Four v) {
+  *reinterpret_cast<float4*>(p + offset + c.start) = make_float4(v.x[0], v.x[1], v.x[2], v.x[3]);
+}
+
+#define RF_ARITHMETIC(op)                                                              \
+  RF_FN Four operator op(Four a, Four b) {                                             \
+    return Four::each([&](int i) { return a.x[i] op b.x[i]; });                        \
+  }
+RF_ARITHMETIC(+) RF_ARITHMETIC(-) RF_ARITHMETIC(*) RF_ARITHMETIC(/)
+#undef RF_ARITHMETIC
+RF_FN Four operator-(Four a) { return Four::each([&](int i) { return -a.x[i]; }); }
+
+#define RF_COMPARISON(op)                                                              \
+  RF_FN Four::Mask operator op(Four a, Four b) {                                       \
+    return {{a.x[0] op b.x[0], a.x[1] op b.x[1], a.x[2] op b.x[2], a.x[3] op b.x[3]}}; \
+  }
+RF_COMPARISON(<) RF_COMPARISON(<=) RF_COMPARISON(>) RF_COMPARISON(>=) RF_COMPARISON(==)
+RF_COMPARISON(!=)
+#undef RF_COMPARISON
+
+RF_FN Four where(Four::Mask mask, Four yes, Four no) {
+  return Four::each([&](int i) { return mask.in[i] ? yes.x[i] : no.x[i]; });
+}
+
+#define RF_MATH(name) \
+  RF_FN Four name(Four a) { return Four::each([&](int i) { return name(a.x[i]); }); }
+RF_MATH(exp) RF_MATH(expm1) RF_MATH(log) RF_MATH(log1p) RF_MATH(sqrt) RF_MATH(rsqrt) RF_MATH(sin)
+RF_MATH(cos) RF_MATH(tanh) RF_MATH(erf) RF_MATH(abs) RF_MATH(floor) RF_MATH(ceil) RF_MATH(trunc)
+RF_MATH(round) RF_MATH(relu) RF_MATH(sigmoid)
+#undef RF_MATH
+RF_FN Four pow(Four a, Four b) { return Four::each([&](int i) { return pow(a.x[i], b.x[i]); }); }
+RF_FN Four maximum(Four a, Four b) { return Four::each([&](int i) { return maximum(a.x[i], b.x[i]); }); }
+RF_FN Four minimum(Four a, Four b) { return Four::each([&](int i) { return minimum(a.x[i], b.x[i]); }); }
+RF_FN Four fma(Four a, Four b, Four c) { return Four::each([&](int i) { return fma(a.x[i], b.x[i], c.x[i]); }); }
+
+// What a kernel knows of its lanes: how many, and where the n-th of a row's are ("unit" n).
+template <class V> struct LanesOf;
+template <> struct LanesOf<Four> {
+  static constexpr int count = 4;
+  static RF_FN Quad at(long unit) { return {4 * unit}; }
+  static RF_FN float get(const Four& v, int lane) { return v.x[lane]; }
+};
+template <> struct LanesOf<float> {
+  static constexpr int count = 1;
+  static RF_FN long at(long unit) { return unit; }
+  static RF_FN float get(float v, int) { return v; }
+};
+
+}  // namespace rf

@@ -1,0 +1,34 @@
+// Packed: operands of a product as the entries of an emitted module take them.
+//
+// Layout: a packed operand is one block of memory: the matrix as the tensor cores read it (split.cuh),
+// then, aligned by 256, what undoes the scaling of each row.
+#pragma once
+#include "launch.cuh"
+
+namespace rf {
+
+inline size_t whole_lines(size_t bytes) { return (bytes + 255) / 256 * 256; }
+
+template <class Mode> size_t packed_bytes(long rows, long depth) {
+  return whole_lines(split_bytes<Mode>(rows, depth)) + static_cast<size_t>(rows) * sizeof(float);
+}
+
+template <class Mode> float* packed_unscale(void* packed, long rows, long depth) {
+  return reinterpret_cast<float*>(static_cast<char*>(packed) + whole_lines(split_bytes<Mode>(rows, depth)));
+}
+
+// x [rows, depth] without gaps -> packed (packed_bytes of it).
+template <class Mode> Error pack(const float* x, void* packed, long rows, long depth, cudaStream_t stream) {
+  return split<Mode>(x, rows, depth, depth, packed, packed_unscale<Mode>(packed, rows, depth), stream);
+}
+
+template <class Mode> Side packed_side(void* packed, const float* plain, long rows, long depth) {
+  return split_side<Mode>(packed, packed_unscale<Mode>(packed, rows, depth), plain, rows, depth, depth);
+}
+
+// What matmul<S>(body, ...) works in, for a result of rows x cols.
+template <class S, class Body> Error matmul_needs(long rows, long cols, Needs& needs) {
+  return workspace_bytes<S, Body>(rows, cols, needs.parts, needs.turns);
+}
+
+}  // namespace rf

@@ -1,0 +1,347 @@
+// Rows: passes over each row of a space of rows x width; a pass may use what earlier ones reduced.
+//
+// Why: everything between products is bound by memory. A row is read once from it: the passes that
+// follow find the row in the first-level cache, which holds the rows that a multiprocessor works on.
+//
+// A body gives
+//   Row                                what is known of a row so far
+//   Monoids = List<...>                one monoid for each pass (none: a pointwise body)
+//   term<V>(Step<S>, row_so_far, row, col)   the lanes that pass S reduces
+//   set(Step<S>, row_so_far, row, value)     takes the result of pass S into row_so_far
+//   store<V>(row_so_far, row, col)           writes full-size results      (if kStores)
+//   finish(row_so_far, row)                  writes results of one row     (if kFinishes)
+// It is instantiated for lanes of four columns and, where rows do not start at multiples of 16
+// bytes, of one. A "unit" is one V.
+//
+// Layout: which threads take which units follows from the sizes alone, so results do not depend on
+// the device. In order of width:
+//   pointwise   each thread takes kBatch units: of as many rows (what is known of a column is then
+//               read once), or of one row where rows are few
+//   by lanes    up to 32 units a row: some lanes of a warp take a row, and kRowsOfLanes rows at once
+//   by team     whole warps take a row; small teams share a block
+//   by pass     few rows that are very long: many blocks a row, one launch a pass; the last block to
+//               arrive merges the parts of the others
+#pragma once
+#include "block.cuh"
+#include "device.cuh"
+
+namespace rf {
+
+constexpr int kRowThreads = 256, kMostTeam = 512, kRowsOfLanes = 4;
+constexpr long kSplitWidth = 8192;                          // columns of a block, by pass
+constexpr long kSplitFrom = 8 * kSplitWidth, kSplitRows = 64;  // when rows are split
+template <class V> constexpr int kBatch = 16 / LanesOf<V>::count > 8 ? 8 : 16 / LanesOf<V>::count;
+
+// Reads the words of a Row as another block left them, not as the first-level cache may know them.
+template <class Row> RF_FN Row row_from(const Row* p) {
+  Row r{};
+#pragma unroll
+  for (size_t i = 0; i < sizeof(Row) / sizeof(float); i++)
+    reinterpret_cast<float*>(&r)[i] = __ldcg(reinterpret_cast<const float*>(p) + i);
+  return r;
+}
+
+template <class M> RF_FN float result_of(const typename M::Part& p) {
+  static_assert(M::kResults == 1, "a pass over rows reduces to one value");
+  typename M::State state;
+  float value[1];
+  M::merge(state, p);
+  M::results(state, value);
+  return value[0];
+}
+
+template <class Body> RF_FN void finish_row(const Body& body, const typename Body::Row& r, long row) {
+  if constexpr (Body::kFinishes) body.finish(r, row);
+}
+
+// --- pointwise -----------------------------------------------------------------------------------
+template <class V, bool kDown, class Body>
+__global__ void __launch_bounds__(kRowThreads, 1)
+    pointwise(const __grid_constant__ Body body, long rows, long width, long tiles) {
+  constexpr int kUnits = kBatch<V>;
+  const typename Body::Row r{};
+  const long units = width / LanesOf<V>::count, first = long(blockIdx.x) * blockDim.x + threadIdx.x;
+  begin_kernel();
+  if constexpr (kDown) {  // rows row, row + groups, ...
+    const long groups = (rows + kUnits - 1) / kUnits;
+    if (first >= groups * units) return;
+    // a 64-bit division costs 100 instructions
+    const long row = groups * units <= UINT32_MAX ? unsigned(first) / unsigned(units) : first / units;
+    const long unit = first - row * units;
+    if (row + (kUnits - 1) * groups < rows) {
+#pragma unroll
+      for (int k = 0; k < kUnits; k++)
+        body.template store<V>(r, row + k * groups, LanesOf<V>::at(unit));
+    } else {
+#pragma unroll 1
+      for (long i = row; i < rows; i += groups) body.template store<V>(r, i, LanesOf<V>::at(unit));
+    }
+    if constexpr (Body::kFinishes)
+      if (unit == 0)
+        for (long i = row; i < rows; i += groups) body.finish(r, i);
+  } else {  // units unit, unit + blockDim.x, ... of one row
+    const long row = blockIdx.x / tiles, tile = blockIdx.x - row * tiles;
+    const long unit = tile * kUnits * blockDim.x + threadIdx.x;
+    if (unit + (kUnits - 1) * blockDim.x < units) {
+#pragma unroll
+      for (int k = 0; k < kUnits; k++)
+        body.template store<V>(r, row, LanesOf<V>::at(unit + k * blockDim.x));
+    } else {
+#pragma unroll 1
+      for (int k = 0; k < kUnits; k++)
+        if (unit + k * blockDim.x < units)
+          body.template store<V>(r, row, LanesOf<V>::at(unit + k * blockDim.x));
+    }
+    if (tile == tiles - 1) {  // of a single row what four does not divide
+      const long col = units * LanesOf<V>::count + threadIdx.x;
+      if (col < width) body.template store<float>(r, row, col);
+    }
+    if constexpr (Body::kFinishes)
+      if (unit == 0) body.finish(r, row);
+  }
+}
+
+// --- by lanes ------------------------------------------------------------------------------------
+template <class V, class Body>
+__global__ void __launch_bounds__(kRowThreads, 1)
+    rows_by_lanes(const __grid_constant__ Body body, long rows, int units, int lanes) {
+  constexpr int kRows = kRowsOfLanes;
+  const int lane = threadIdx.x & (lanes - 1), groups = kRowThreads / lanes;
+  const long first = long(blockIdx.x) * groups * kRows + threadIdx.x / lanes;
+  long row[kRows];
+  typename Body::Row r[kRows]{};
+#pragma unroll
+  for (int k = 0; k < kRows; k++) row[k] = first + k * groups < rows ? first + k * groups : rows - 1;
+  begin_kernel();
+  for_monoids<0>(typename Body::Monoids{}, [&](auto step, auto monoid) {
+    using M = decltype(monoid);
+    Parts<M, V> parts[kRows];
+    if (lane < units) {
+      V x[kRows];
+#pragma unroll
+      for (int k = 0; k < kRows; k++) x[k] = body.template term<V>(step, r[k], row[k], LanesOf<V>::at(lane));
+#pragma unroll
+      for (int k = 0; k < kRows; k++) parts[k].gather(x[k]);
+    }
+#pragma unroll
+    for (int k = 0; k < kRows; k++)
+      body.set(step, r[k], row[k], result_of<M>(across_lanes<M>(parts[k].all(), lanes)));
+  });
+  if constexpr (Body::kStores)
+    if (lane < units) {
+      if (first + (kRows - 1) * groups < rows) {
+#pragma unroll
+        for (int k = 0; k < kRows; k++) body.template store<V>(r[k], row[k], LanesOf<V>::at(lane));
+      } else {
+#pragma unroll
+        for (int k = 0; k < kRows; k++)
+          if (first + k * groups < rows) body.template store<V>(r[k], row[k], LanesOf<V>::at(lane));
+      }
+    }
+  if constexpr (Body::kFinishes)
+    if (lane == 0)
+#pragma unroll
+      for (int k = 0; k < kRows; k++)
+        if (first + k * groups < rows) body.finish(r[k], row[k]);
+}
+
+// --- by team -------------------------------------------------------------------------------------
+// This thread's part of `units` units from `first` on. Beyond the last unit it reads the last one
+// again and leaves it out: so all loads of a batch are in flight together.
+template <class M, int S, class V, class Body>
+RF_FN typename M::Part gather_units(const Body& body, const typename Body::Row& r, long row, long first, int units,
+                                    int thread, int threads) {
+  constexpr int kUnits = kBatch<V>, kChain = 16;  // batches added one by one, then merged
+  Parts<M, V> all;
+#pragma unroll 1
+  for (int j = thread; j < units;) {
+    Parts<M, V> chain;
+#pragma unroll 1
+    for (int b = 0; b < kChain && j < units; b++, j += kUnits * threads) {
+      V x[kUnits];
+#pragma unroll
+      for (int k = 0; k < kUnits; k++) {
+        const int unit = j + k * threads;
+        x[k] = body.template term<V>(Step<S>{}, r, row, LanesOf<V>::at(first + (unit < units ? unit : units - 1)));
+      }
+#pragma unroll
+      for (int k = 0; k < kUnits; k++)
+        if (j + k * threads < units) chain.gather(x[k]);
+    }
+    all.merge(chain);
+  }
+  return all.all();
+}
+
+template <class V, class Body>
+RF_FN void store_units(const Body& body, const typename Body::Row& r, long row, long first, int units, int thread,
+                       int threads) {
+  constexpr int kUnits = kBatch<V>;
+#pragma unroll 1
+  for (int j = thread; j < units; j += kUnits * threads) {
+    if (j + (kUnits - 1) * threads < units) {
+#pragma unroll
+      for (int k = 0; k < kUnits; k++) body.template store<V>(r, row, LanesOf<V>::at(first + j + k * threads));
+    } else {
+#pragma unroll 1
+      for (int i = j; i < units; i += threads) body.template store<V>(r, row, LanesOf<V>::at(first + i));
+    }
+  }
+}
+
+template <class V, class Body>
+__global__ void __launch_bounds__(kMostTeam, 1)
+    rows_by_team(const __grid_constant__ Body body, long rows, int units, int threads) {
+  __shared__ float shared[2][kMostTeam / 32][2];  // two passes, warps, words
+  const int team = threadIdx.x / threads, thread = threadIdx.x & (threads - 1);
+  const long row = long(blockIdx.x) * (blockDim.x / threads) + team;
+  begin_kernel();
+  if (row >= rows) return;  // a whole team
+  typename Body::Row r{};
+  for_monoids<0>(typename Body::Monoids{}, [&](auto step, auto monoid) {
+    using M = decltype(monoid);
+    constexpr int S = decltype(step)::index;
+    static_assert(M::kWords <= 2, "the parts of a team are of two words at most");
+    const auto part = gather_units<M, S, V>(body, r, row, 0, units, thread, threads);
+    float* parts = shared[S % 2][team * (threads / 32)];
+    body.set(step, r, row, result_of<M>(across_team<M>(part, thread, threads, team + 1, parts)));
+  });
+  if constexpr (Body::kStores) store_units<V>(body, r, row, 0, units, thread, threads);
+  if constexpr (Body::kFinishes)
+    if (thread == 0) body.finish(r, row);
+}
+
+// --- by pass -------------------------------------------------------------------------------------
+template <class V, class Body>
+__global__ void __launch_bounds__(kRowThreads, 1)
+    rows_by_pass(const __grid_constant__ Body body, long width, long chunks, int pass, typename Body::Row* known,
+                 float* parts, unsigned* turns) {
+  using Monoids = typename Body::Monoids;
+  __shared__ float shared[2][kRowThreads / 32 * 2];
+  const long row = blockIdx.x / chunks, chunk = blockIdx.x - row * chunks;
+  constexpr int kChunkUnits = kSplitWidth / LanesOf<V>::count;
+  const long first = chunk * kChunkUnits, left = width / LanesOf<V>::count - first;
+  const int units = left < kChunkUnits ? int(left) : kChunkUnits, thread = threadIdx.x;
+  begin_kernel();
+  typename Body::Row r{};
+  if (pass > 0) r = row_from(known + row);
+  for_monoids<0>(Monoids{}, [&](auto step, auto monoid) {
+    using M = decltype(monoid);
+    constexpr int S = decltype(step)::index;
+    if (pass != S) return;
+    auto part = gather_units<M, S, V>(body, r, row, first, units, thread, kRowThreads);
+    part = across_team<M>(part, thread, kRowThreads, 0, shared[0]);
+    if (thread == 0)
+#pragma unroll
+      for (int w = 0; w < M::kWords; w++) parts[blockIdx.x * M::kWords + w] = part.w[w];
+    if (!last_block(turns + row, unsigned(chunks))) return;
+    part = M::identity();
+    for (long c = thread; c < chunks; c += kRowThreads) {
+      typename M::Part next;
+#pragma unroll
+      for (int w = 0; w < M::kWords; w++) next.w[w] = __ldcg(parts + (row * chunks + c) * M::kWords + w);
+      M::merge(part, next);
+    }
+    body.set(step, r, row, result_of<M>(across_team<M>(part, thread, kRowThreads, 0, shared[1])));
+    if (thread == 0) {
+      known[row] = r;
+      if (S + 1 == Monoids::size) finish_row(body, r, row);
+    }
+  });
+  if constexpr (Body::kStores)
+    if (pass == Monoids::size) store_units<V>(body, r, row, first, units, thread, kRowThreads);
+}
+
+// --- the host's side -----------------------------------------------------------------------------
+// How a space is cut.
+struct RowsCut {
+  enum Kind { by_lanes, by_team, by_pass } kind;
+  long units, chunks;  // of a row
+  int threads;         // of a row: lanes of a warp, or whole warps
+  RowsCut(long rows, long width, int lanes, int batch) : units(width / lanes), chunks(blocks_of(width, kSplitWidth)) {
+    if ((rows <= kSplitRows && width >= kSplitFrom) || units > INT32_MAX / 2) kind = by_pass, threads = kRowThreads;
+    else if (units <= 32) kind = by_lanes, threads = int(power_of_two(units));
+    else {
+      kind = by_team, threads = 32;
+      while (threads < kMostTeam && long(threads) * batch < units) threads *= 2;
+    }
+  }
+};
+template <class V> RowsCut rows_cut(long rows, long width) {
+  return {rows, width, LanesOf<V>::count, kBatch<V>};
+}
+
+// What rows() of these sizes needs of its workspace, however its operands are aligned.
+template <class Body> Error rows_needs(long rows, long width, Needs& needs) {
+  needs = {};
+  if constexpr (Body::Monoids::size > 0) {
+    const RowsCut cut = rows_cut<float>(rows, width);
+    if (cut.kind == RowsCut::by_pass) {
+      constexpr size_t words = Words<typename Body::Monoids>::row;
+      needs.parts = (rows * sizeof(typename Body::Row) + 255) / 256 * 256 + rows * cut.chunks * words * sizeof(float);
+      needs.turns = rows * sizeof(unsigned);
+    }
+  }
+  return nullptr;
+}
+
+template <class V, class Body> Error run_pointwise(const Body& body, long rows, long width, cudaStream_t stream, Start start) {
+  constexpr int kUnits = kBatch<V>;
+  constexpr const char* doing = "launching a pointwise kernel";
+  const long units = width / LanesOf<V>::count;
+  const bool down = rows >= 2 * kUnits && units > 0;
+  // a small space is spread over more blocks
+  const int threads = rows * units >= 64 * kUnits * kRowThreads ? kRowThreads : kRowThreads / 4;
+  const long tiles = units == 0 ? 1 : blocks_of(units, long(kUnits) * threads);
+  unsigned grid;
+  RF_TRY(grid_of(down ? blocks_of(blocks_of(rows, kUnits) * units, threads) : rows * tiles, grid));
+  return launch(down ? pointwise<V, true, Body> : pointwise<V, false, Body>, grid, threads, 0, stream, start, doing, body,
+                rows, width, tiles);
+}
+
+template <class V, class Body>
+Error run_rows(const Body& body, const RowsCut& cut, long rows, long width, const Workspace& workspace,
+               cudaStream_t stream, Start start) {
+  constexpr const char* doing = "launching passes over rows";
+  using Row = typename Body::Row;
+  unsigned grid;
+  if (cut.kind == RowsCut::by_pass) {
+    Row* known = static_cast<Row*>(workspace.parts);
+    float* parts = reinterpret_cast<float*>(static_cast<char*>(workspace.parts) + (rows * sizeof(Row) + 255) / 256 * 256);
+    RF_TRY(grid_of(rows * cut.chunks, grid));
+    for (int pass = 0; pass < Body::Monoids::size + Body::kStores; pass++)
+      RF_TRY(launch(rows_by_pass<V, Body>, grid, kRowThreads, 0, stream, start, doing, body, width, cut.chunks, pass,
+                    known, parts, workspace.turns));
+    return nullptr;
+  }
+  const int units = static_cast<int>(cut.units);
+  if (cut.kind == RowsCut::by_lanes) {
+    RF_TRY(grid_of(blocks_of(rows, kRowThreads / cut.threads * kRowsOfLanes), grid));
+    return launch(rows_by_lanes<V, Body>, grid, kRowThreads, 0, stream, start, doing, body, rows, units, cut.threads);
+  }
+  const int threads = cut.threads > kRowThreads ? cut.threads : kRowThreads;
+  RF_TRY(grid_of(blocks_of(rows, threads / cut.threads), grid));
+  return launch(rows_by_team<V, Body>, grid, threads, 0, stream, start, doing, body, rows, units, cut.threads);
+}
+
+// The body's outputs over rows x width. aligned: whether every operand that is read along the width,
+// and every full-size output, can be read 16 bytes at a time (see aligned()); of a pointwise body in
+// one row, whether their addresses can, whatever the width.
+template <class Body>
+Error rows(const Body& body, long rows, long width, bool aligned, const Workspace& workspace, cudaStream_t stream) {
+  if (rows == 0 || (width == 0 && Body::Monoids::size == 0 && !Body::kFinishes)) return nullptr;
+  Device device;
+  RF_TRY(current_device(device));
+  const Start start = start_on(device);
+  if constexpr (Body::Monoids::size == 0) {
+    aligned = aligned && (rows == 1 || width % 4 == 0);
+    return aligned ? run_pointwise<Four>(body, rows, width, stream, start)
+                   : run_pointwise<float>(body, rows, width, stream, start);
+  } else {
+    if (aligned && width % 4 == 0)
+      return run_rows<Four>(body, rows_cut<Four>(rows, width), rows, width, workspace, stream, start);
+    return run_rows<float>(body, rows_cut<float>(rows, width), rows, width, workspace, stream, start);
+  }
+}
+
+}  // namespace rf

@@ -1,0 +1,216 @@
+"""Kernels of rows and columns with the bodies that the emitter writes, called on torch tensors.
+
+A model of `row_models.py` is captured, rewritten and planned; each of its groups of rows or columns
+becomes an entry of a library. A group's reference is the op table itself, in float64, on the same
+operands.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import tempfile
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import torch
+
+from refold.cost import DEVICES
+from refold.emit.cpu import CpuKernel
+from refold.ir import Node, Sym
+from refold.ir.evaluate import concrete, run
+from refold.pipeline import Options, derive
+from refold.plan import Group, Template
+
+from .library import KERNELS, compile_source, link
+from .row_models import MODELS
+
+TEMPLATES = (Template.ROWS, Template.COLUMNS)
+
+ENTRY = """
+extern "C" rf::Error {name}_needs(const long* n, size_t* out) {{
+  rf::Needs needs;
+  RF_TRY(rf::{template}_needs<rf::{struct}>({sizes}, needs));
+  out[0] = needs.parts, out[1] = needs.turns;
+  return nullptr;
+}}
+extern "C" rf::Error {name}(float* const* p, const float* c, const long* n, void* parts,
+                            unsigned* turns, cudaStream_t stream) {{
+  const rf::{struct} body{{{members}}};
+  const bool aligned = rf::aligned({along});
+  return rf::{template}(body, {sizes}, aligned, rf::Workspace{{parts, turns}}, stream);
+}}
+"""
+
+
+@dataclass(frozen=True)
+class Emitted:
+    """One group as an entry: its C++ and how a call's arguments are filled."""
+
+    name: str
+    group: Group
+    kernel: CpuKernel
+
+    @property
+    def template(self) -> str:
+        return self.group.template.value
+
+    def text(self) -> str:
+        k, sizes = self.kernel, self.kernel._sizes()
+        operands, numbers, named = k.body.pointers(), k.body.numbers(), k.body.named_sizes()
+        outputs = [k._member(o) for o in self.group.outputs]
+        index = {n: f"n[{i}]" for i, n in enumerate([*(n for n, _ in sizes), *named])}
+        members = [f"p[{i}]" for i in range(len(operands))]
+        members += [f"c[{i}]" for i in range(len(numbers))]
+        members += [index[n] for n in named]
+        members += [f"p[{len(operands) + i}]" for i in range(len(outputs))]
+        members += [index[n] for n in ("width", "count") if n in index]
+        width = self.group.dims[-1]
+        along = [f"p[{i}]" for i, o in enumerate(operands) if o.node.shape[-1] == width != 1]
+        if self.template == "rows":
+            full = [o for o in self.group.outputs if o.shape == self.group.dims]
+            along += [f"p[{len(operands) + self.group.outputs.index(o)}]" for o in full]
+        return f"namespace rf {{\n{k.struct()}}}  // namespace rf\n" + ENTRY.format(
+            name=self.name,
+            template=self.template,
+            struct=k._struct_name(),
+            members=", ".join(members),
+            along=", ".join(along),
+            sizes=", ".join(index[n] for n, _ in sizes),
+        )
+
+
+@cache
+def emitted(model: str) -> tuple[Emitted, ...]:
+    """The groups of rows and columns of a model's training mode. Raises AssertionError if none."""
+    module = MODELS[model]()
+    first = derive(module, module.inputs(), DEVICES["cpu"], Options())[0]
+    assert first.mode.plan is not None, first.mode.kept
+    groups = [g for g in first.mode.plan.groups if g.template in TEMPLATES]
+    assert groups, f"{model} has neither rows nor columns"
+    names = [f"{model}_{i}" for i in range(len(groups))]
+    return tuple(Emitted(n, g, CpuKernel(g, n)) for n, g in zip(names, groups, strict=True))
+
+
+def source(model: str) -> str:
+    """The CUDA file with a model's entries."""
+    used = dict.fromkeys(e.template for e in emitted(model))
+    lines = [f'#include "{t}.cuh"' for t in used] + [e.text() for e in emitted(model)]
+    return "\n".join(lines)
+
+
+@cache
+def build() -> ctypes.CDLL:
+    """The library of all models, built if a source has changed."""
+    texts = {m: source(m) for m in MODELS}
+    digest = hashlib.sha256("".join(texts.values()).encode())
+    for path in sorted(KERNELS.glob("*.cuh")):
+        digest.update(path.read_bytes())
+    folder = Path(os.environ.get("REFOLD_CUDA_BUILD", tempfile.gettempdir()))
+    library = folder / f"refold_rows_{digest.hexdigest()[:12]}.so"
+    if not library.exists():
+        with tempfile.TemporaryDirectory() as work:
+            files = [Path(work) / f"{m}.cu" for m in texts]
+            objects = [f.with_suffix(".o") for f in files]
+            for file, text in zip(files, texts.values(), strict=True):
+                file.write_text(text)
+            with ThreadPoolExecutor() as pool:
+                list(pool.map(compile_source, files, objects))
+            link(objects, library)
+    return ctypes.CDLL(str(library))
+
+
+def sizes_of(e: Emitted, sizes: Mapping[str, int]) -> list[int]:
+    named = [sizes[n] for n in e.kernel.body.named_sizes()]
+    return [concrete(d, sizes) for _, d in e.kernel._sizes()] + named
+
+
+def names_of(e: Emitted) -> list[str]:
+    """The named sizes that a group's operands have, in order."""
+    shapes = [n.shape for n in (*e.group.inputs, *e.group.outputs)]
+    return sorted({n for s in shapes for d in s if isinstance(d, Sym) for n in d.names()})
+
+
+class Kernel:
+    """One entry with operands, outputs full of NaN and a workspace.
+
+    sizes: the value of every named size. shift: by how many floats operands and outputs are off an
+    address that is a multiple of 16 bytes.
+    """
+
+    def __init__(
+        self,
+        e: Emitted,
+        sizes: Mapping[str, int],
+        operands: Mapping[Node, torch.Tensor],
+        shift: int = 0,
+    ) -> None:
+        self.e, self.sizes, k = e, sizes, e.kernel
+        library = build()
+        self.function, needs = getattr(library, e.name), getattr(library, f"{e.name}_needs")
+        self.operands = {n: shifted(t, shift) for n, t in operands.items()}
+        shapes = [tuple(concrete(d, sizes) for d in o.shape) for o in e.group.outputs]
+        self.outputs = [shifted(torch.full(s, float("nan"), device="cuda"), shift) for s in shapes]
+        numbers = [float(concrete(o.node["value"], sizes)) for o in k.body.numbers()]
+        pointers = [self.operands[o.node] for o in k.body.pointers()] + self.outputs
+        self.p = (ctypes.c_void_p * max(len(pointers), 1))(*(t.data_ptr() for t in pointers))
+        self.c = (ctypes.c_float * max(len(numbers), 1))(*numbers)
+        n = sizes_of(e, sizes)
+        self.n = (ctypes.c_long * len(n))(*n)
+        found = (ctypes.c_size_t * 2)()
+        call(needs, self.n, found)
+        self.parts = torch.empty(max(found[0], 1), dtype=torch.uint8, device="cuda")
+        self.parts.fill_(255)  # NaN: nothing may be read that this launch has not written
+        self.turns = torch.zeros(max(found[1], 4) // 4, dtype=torch.int32, device="cuda")
+
+    def __call__(self) -> list[torch.Tensor]:
+        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+        parts, turns = (ctypes.c_void_p(t.data_ptr()) for t in (self.parts, self.turns))
+        call(self.function, self.p, self.c, self.n, parts, turns, stream)
+        return self.outputs
+
+    def evaluate(self, dtype: torch.dtype) -> list[torch.Tensor]:
+        """What the op table says, in `dtype`."""
+        with torch.device("cuda"):
+            done = run(self.e.group.outputs, self.operands, self.sizes, dtype)
+        return [done[o] for o in self.e.group.outputs]
+
+
+def shifted(t: torch.Tensor, by: int) -> torch.Tensor:
+    """The same tensor, contiguous, `by` floats after an aligned address."""
+    flat = torch.empty(t.numel() + by, dtype=t.dtype, device=t.device)
+    out = flat[by:].view(t.shape)
+    out.copy_(t)
+    return out
+
+
+def call(function: ctypes._NamedFuncPointer, *args: object) -> None:
+    function.restype = ctypes.c_char_p
+    error = function(*args)
+    if error is not None:
+        raise RuntimeError(error.decode())
+
+
+def draw(e: Emitted, sizes: Mapping[str, int], seed: int = 0) -> dict[Node, torch.Tensor]:
+    """Operands for a group: positive where a domain asks for it, none of them tiny."""
+    g = torch.Generator("cuda").manual_seed(seed)
+    found = {}
+    for node in e.group.inputs:
+        if node.op == "scalar":
+            continue
+        shape = [concrete(d, sizes) for d in node.shape]
+        t = torch.randn(shape, generator=g, device="cuda")
+        positive = node.op in ("var", "exp") or "positive" in str(dict(node.attrs).get("name", ""))
+        found[node] = t.abs() + 0.5 if positive else t
+    return found
+
+
+def named(e: Emitted, *sizes: int) -> dict[str, int]:
+    """Values for the sizes of a group's space that are free, in the order of its axes."""
+    free = [next(iter(d.names())) for d in e.group.dims if isinstance(d, Sym)]
+    assert len(free) == len(sizes), f"{e.name} has the free sizes {free}, not {len(sizes)} of them"
+    return dict(zip(free, sizes, strict=True))

@@ -1,0 +1,239 @@
+"""Emitted modules on a GPU: every model of the zoo against float64, and being a good citizen of
+streams, CUDA graphs and updates. The kernels are compiled beforehand, side by side."""
+
+from __future__ import annotations
+
+import copy
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from refold import pipeline
+from refold.emit.load import load_text
+from refold.pipeline import Options
+from test_models import check_close, double
+from zoo import CASES
+
+pytestmark = pytest.mark.gpu
+TARGETS = ("cuda:sm_90", "cuda:sm_80")
+
+
+def to_gpu(tree: Any) -> Any:
+    return torch.utils._pytree.tree_map(
+        lambda v: v.cuda() if isinstance(v, torch.Tensor) else v, tree
+    )
+
+
+def emitted(module: nn.Module, inputs: list[Any], target: str, float32: str = "ieee") -> str:
+    """The text for a module; its class is bound by whoever loads it."""
+    back, device = pipeline.target_for(target, float32)
+    result = pipeline.run(
+        module,
+        inputs,
+        "# Model is bound by the test.",
+        type(module).__name__,
+        back,
+        device,
+        Options(measure=False),
+    )
+    assert result.text is not None, result.reasons
+    assert not result.reasons
+    return result.text
+
+
+class Chain(nn.Module):
+    """Product, batch norm, softmax: every template, folded and packed parameters, buffers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(96, 160)
+        self.bn = nn.BatchNorm1d(160)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(self.bn(self.fc(x) * 2.0), dim=1)
+
+    def inputs(self) -> list[torch.Tensor]:
+        return [torch.randn(200, 96)]
+
+
+MODELS: dict[str, type[nn.Module]] = {**CASES, "Chain": Chain}
+
+
+@pytest.fixture(scope="session")
+def built() -> dict[tuple[str, str], tuple[nn.Module, nn.Module]]:
+    """For each model and target: the module on the GPU and its fast twin, or what went wrong."""
+    texts = {}
+    for name, cls in MODELS.items():
+        for target in TARGETS:
+            torch.manual_seed(0)
+            module = cls().cuda()
+            try:
+                texts[name, target] = module, emitted(module, to_gpu(module.inputs()), target)
+            except Exception as error:
+                texts[name, target] = module, error
+    pairs: dict[Any, Any] = {}
+
+    def build(key: tuple[str, str]) -> None:
+        module, text = texts[key]
+        if isinstance(text, Exception):
+            pairs[key] = text
+            return
+        namespace = load_text(text, {"Model": type(module)})
+        pairs[key] = module, pipeline.adopt(namespace.ModelNew, module)
+
+    with ThreadPoolExecutor(12) as pool:
+        list(pool.map(build, texts))
+    return pairs
+
+
+def pair(built: dict[Any, Any], name: str, target: str) -> tuple[nn.Module, nn.Module]:
+    found = built[name, target]
+    if isinstance(found, Exception):
+        raise found
+    return copy.deepcopy(found)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", CASES)
+def test_model_computes_the_same(built, name, target):
+    module, fast = pair(built, name, target)
+    for training in (True, False):
+        for seed in (1, 2):
+            torch.manual_seed(seed)
+            inputs = to_gpu(module.inputs())
+            reference, oracle = copy.deepcopy(module), copy.deepcopy(module).double()
+            twin = copy.deepcopy(fast)
+            for m in (reference, oracle, twin):
+                m.train(training)
+            for m in (reference, oracle, twin):
+                if hasattr(m, "offset"):
+                    m.offset = m.offset.cuda()
+            if hasattr(oracle, "offset"):
+                oracle.offset = oracle.offset.double()
+            with torch.no_grad():
+                assert pipeline.obstacle(twin, inputs) is None
+                eager, truth = reference(*inputs), oracle(*double(inputs))
+                check_close(twin(*inputs), eager, truth)
+            for k, v in reference.state_dict().items():
+                torch.testing.assert_close(twin.state_dict()[k], v, rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("training", [True, False])
+def test_a_captured_graph_computes_the_same_and_follows_updates(built, target, training):
+    module, fast = pair(built, "Chain", target)
+    for m in (module, fast):
+        m.train(training)
+    x = torch.randn(200, 96, device="cuda")
+    with torch.no_grad():
+        fast(x)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            y = fast(x)
+        for seed in range(3):
+            torch.manual_seed(seed)
+            x.normal_()
+            graph.replay()
+            torch.testing.assert_close(y, module(x), rtol=1e-5, atol=1e-6)
+        for m in (module, fast):
+            m.fc.weight.copy_(torch.full_like(m.fc.weight, 0.01))
+        fast(x)  # folds anew, in place: the graph reads the same memory
+        graph.replay()
+        torch.testing.assert_close(y, module(x), rtol=1e-5, atol=1e-6)
+
+
+def test_parameters_that_changed_while_capturing_take_the_original(built):
+    module, fast = pair(built, "Chain", "cuda:sm_90")
+    for m in (module, fast):
+        m.eval()
+    x = torch.randn(200, 96, device="cuda")
+    with torch.no_grad():
+        module(x)
+        graph = torch.cuda.CUDAGraph()
+        with pytest.warns(UserWarning, match="being captured"), torch.cuda.graph(graph):
+            y = fast(x)
+        graph.replay()
+        torch.testing.assert_close(y, module(x), rtol=1e-5, atol=1e-6)
+
+
+def test_streams_do_not_wait_for_each_other_in_vain_nor_too_little(built):
+    """Folds of one stream are read by another; kernels of several streams share no memory."""
+    module, fast = pair(built, "Chain", "cuda:sm_90")
+    module.eval(), fast.eval()
+    xs = [torch.randn(200 + 64 * i, 96, device="cuda") for i in range(6)]
+    with torch.no_grad():
+        expected = [module(x) for x in xs]
+        for _ in range(5):
+            fast.refold_refresh()
+            torch.cuda.synchronize()
+            streams = [torch.cuda.Stream() for _ in xs]
+            got = []
+            for x, s in zip(xs, streams, strict=True):
+                with torch.cuda.stream(s):
+                    got.append([fast(x) for _ in range(20)])
+            torch.cuda.synchronize()
+            for outs, e in zip(got, expected, strict=True):
+                for o in outs:
+                    assert torch.equal(o, outs[0])
+                torch.testing.assert_close(outs[0], e, rtol=1e-5, atol=1e-6)
+
+
+def test_the_same_bits_every_time(built):
+    _, fast = pair(built, "Chain", "cuda:sm_90")
+    fast.train()
+    x = torch.randn(1000, 96, device="cuda")
+    with torch.no_grad():
+        first = fast(x)
+        assert all(torch.equal(fast(x), first) for _ in range(200))
+
+
+def test_any_batch_size(built):
+    module, fast = pair(built, "Chain", "cuda:sm_90")
+    module.eval(), fast.eval()
+    with torch.no_grad():
+        for rows in (0, 1, 2, 3, 15, 16, 17, 64, 129, 1000, 5000):
+            x = torch.randn(rows, 96, device="cuda")
+            torch.testing.assert_close(fast(x), module(x), rtol=1e-5, atol=1e-6)
+            pairs = torch.randn(96, rows, device="cuda").t()
+            torch.testing.assert_close(fast(pairs), module(pairs), rtol=1e-5, atol=1e-6)
+
+
+def test_a_model_on_the_cpu_takes_the_original(built):
+    _, fast = pair(built, "Chain", "cuda:sm_90")
+    fast.cpu().eval()
+    with torch.no_grad(), pytest.warns(UserWarning, match="not torch.float32 on cuda"):
+        fast(torch.randn(4, 96))
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_another_device_than_the_current_one(built):
+    module, fast = pair(built, "Chain", "cuda:sm_90")
+    module.to("cuda:1").eval(), fast.to("cuda:1").eval()
+    x = torch.randn(300, 96, device="cuda:1")
+    with torch.no_grad():
+        assert pipeline.obstacle(fast, [x]) is None
+        torch.testing.assert_close(fast(x), module(x), rtol=1e-5, atol=1e-6)
+        assert torch.cuda.current_device() == 0
+
+
+def test_tf32_is_used_only_while_it_is_allowed(built):
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(512, 256), nn.ReLU()).cuda()
+    x = torch.randn(256, 512, device="cuda")
+    text = emitted(module, [x], "cuda:sm_90", "tf32")
+    fast = pipeline.adopt(load_text(text, {"Model": type(module)}).ModelNew, module)
+    truth = copy.deepcopy(module).double()(x.double())
+    before = torch.get_float32_matmul_precision()
+    try:
+        with torch.no_grad():
+            torch.set_float32_matmul_precision("highest")
+            assert "do not allow TF32" in str(pipeline.obstacle(fast, [x]))
+            torch.set_float32_matmul_precision("high")
+            assert pipeline.obstacle(fast, [x]) is None
+            error = (fast(x).double() - truth).abs().max()
+            assert error <= 1.5 * (module(x).double() - truth).abs().max()
+    finally:
+        torch.set_float32_matmul_precision(before)

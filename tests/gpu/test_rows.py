@@ -1,0 +1,153 @@
+"""Rows as emitted, on Hopper, against the op table in float64: shapes, alignment, odd values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+
+from .emitted import Emitted, Kernel, draw, emitted, named
+
+pytestmark = pytest.mark.gpu
+
+POINTWISE = ["Copy", "Flat", "Affine"]
+REDUCING = ["Matvec", "Softmax", "SoftmaxGiven", "LayerNorm", "RowExtremes"]
+SHAPES = [
+    *((1, 1), (1, 3), (5, 1), (1000, 1), (3, 2), (4099, 3), (70001, 4)),
+    *((1, 4096), (257, 12), (1023, 16), (513, 31), (511, 33), (300, 64), (77, 100), (100, 128)),
+    *((33, 129), (1001, 132), (100, 512), (64, 1001), (1024, 1024), (130, 2052), (1024, 8192)),
+    *((129, 8191), (70, 20000), (70, 65537), (8, 65536), (3, 100003), (64, 131072), (1, 3000001)),
+    *((1, 8388608), (63, 65540)),
+]
+
+
+def error(out: torch.Tensor, ref: torch.Tensor) -> float:
+    assert torch.isfinite(out).all()
+    return float((out.double() - ref).norm() / ref.norm().clamp_min(1e-30))
+
+
+def check(kernel: Kernel, bound: float = 5e-7) -> None:
+    """As near the float64 result as `bound`, or nearly as near as float32 ops in PyTorch are."""
+    refs, plain = kernel.evaluate(torch.float64), kernel.evaluate(torch.float32)
+    for _ in range(2):  # a launch leaves the workspace as it found it
+        for t in kernel.outputs:
+            t.fill_(float("nan"))
+        for out, ref, eager in zip(kernel(), refs, plain, strict=True):
+            assert error(out, ref) <= max(bound, 2 * error(eager, ref)), kernel.e.name
+
+
+def run(model: str, *sizes: int, shift: int = 0) -> None:
+    for e in emitted(model):
+        if len(sizes) == 2 and e.group.dims[-1] == 1:
+            continue  # one a row: not a space of these sizes
+        values = named(e, *sizes)
+        check(Kernel(e, values, draw(e, values), shift))
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("model", POINTWISE + REDUCING)
+def test_shapes(model: str, shape: tuple[int, int]) -> None:
+    run(model, *shape)
+
+
+@pytest.mark.parametrize("shift", [1, 2, 3])
+@pytest.mark.parametrize("shape", [(33, 16), (257, 1024), (3, 100000), (1, 4099)], ids=str)
+@pytest.mark.parametrize("model", POINTWISE + REDUCING)
+def test_unaligned(model: str, shape: tuple[int, int], shift: int) -> None:
+    run(model, *shape, shift=shift)
+
+
+@pytest.mark.parametrize("model", ["Copy", "Softmax", "Matvec"])
+def test_nothing(model: str) -> None:
+    for e in emitted(model):
+        if e.group.dims[-1] != 1:
+            values = named(e, 0, 64)
+            Kernel(e, values, draw(e, values))()
+    torch.cuda.synchronize()
+
+
+@pytest.mark.parametrize("sizes", [(2, 3, 5, 7), (3, 17, 9, 64), (1, 2, 3, 1), (20, 3, 50, 130)])
+def test_broadcasting(sizes: tuple[int, ...]) -> None:
+    run("Mixed", *sizes)
+
+
+@pytest.mark.parametrize("shape", [(7, 13), (64, 256)], ids=str)
+def test_functions(shape: tuple[int, int]) -> None:
+    run("Functions", *shape)
+
+
+def positions(rows: int, width: int) -> list[tuple[int, int]]:
+    return [(0, 0), (1 % rows, width // 2), (rows - 1, width - 1)]
+
+
+@pytest.mark.parametrize("shape", [(5, 7), (9, 128), (40, 1024), (4, 70000)], ids=str)
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "3e38"])
+@pytest.mark.parametrize("model", ["Flat", "Matvec", "Softmax", "LayerNorm", "RowExtremes"])
+def test_odd_values(model: str, value: str, shape: tuple[int, int]) -> None:
+    for e in emitted(model):
+        if e.group.dims[-1] == 1:
+            continue
+        values = named(e, *shape)
+        operands = draw(e, values)
+        first = next(t for t in operands.values() if t.shape[-2:] == shape)
+        for i, j in positions(*shape):
+            first[0, 0, i, j] = float(value)
+        kernel = Kernel(e, values, operands)
+        same(kernel(), kernel.evaluate(torch.float32))
+
+
+def same(outs: Sequence[torch.Tensor], eagers: Sequence[torch.Tensor]) -> None:
+    """The same values are NaN, plus and minus infinity; the others agree."""
+    for out, eager in zip(outs, eagers, strict=True):
+        for test in (torch.isnan, torch.isposinf, torch.isneginf):
+            assert torch.equal(test(out), test(eager)), test.__name__
+        finite = torch.isfinite(eager)
+        if finite.any():
+            near = 1e-5 * max(1.0, float(eager[finite].abs().max()))
+            assert torch.allclose(out[finite], eager[finite], rtol=1e-4, atol=near)
+
+
+def bits(e: Emitted, shape: tuple[int, ...]) -> tuple[Kernel, list[torch.Tensor]]:
+    values = named(e, *shape)
+    kernel = Kernel(e, values, draw(e, values))
+    return kernel, [t.clone() for t in kernel()]
+
+
+@pytest.mark.parametrize("shape", [(300, 31), (200, 1000), (5, 100000)], ids=str)
+def test_same_bits_every_time(shape: tuple[int, int]) -> None:
+    kernel, first = bits(emitted("RowExtremes")[0], shape)
+    for _ in range(1000):
+        assert all(torch.equal(a, b) for a, b in zip(first, kernel(), strict=True))
+
+
+@pytest.mark.parametrize("shape", [(300, 31), (200, 1000), (5, 100000)], ids=str)
+def test_in_a_graph(shape: tuple[int, int]) -> None:
+    kernel, first = bits(emitted("Softmax")[0], shape)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        kernel()
+        kernel()
+    for t in kernel.outputs:
+        t.fill_(float("nan"))
+    graph.replay()
+    torch.cuda.synchronize()
+    assert all(torch.equal(a, b) for a, b in zip(first, kernel.outputs, strict=True))
+
+
+def test_one_after_another() -> None:
+    """A kernel may start before the one before it has ended, but reads what that one wrote."""
+    e = emitted("Copy")[0]
+    values = named(e, 1000, 1000)
+    x = draw(e, values)
+    kernels = [Kernel(e, values, x)]
+    source = next(iter(x))
+    for _ in range(20):
+        kernels.append(Kernel(e, values, {source: kernels[-1].outputs[0]}))
+        kernels[-1].p[0] = kernels[-2].outputs[0].data_ptr()
+    for _ in range(50):
+        for k in kernels:
+            k.outputs[0].fill_(float("nan"))
+        for k in kernels:
+            k()
+        assert torch.equal(kernels[-1].outputs[0], x[source] * 2.0 ** len(kernels))
