@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from refold.emit.forward import Launch, Scope
 from refold.emit.kernel import GroupKernel, digest, header, module_text
 from refold.emit.template import render
+from refold.ir import Node
 from refold.plan import Group, Template
 
 HEADERS = (
@@ -34,7 +35,7 @@ class CpuTarget:
 
     def launch(self, group: Group, name: str) -> Launch:
         kernel = CpuKernel(group, name)
-        return Launch(group, kernel.call)
+        return Launch(group, kernel.call, overwrites=kernel.overwrites())
 
     def source(self, groups: Sequence[tuple[str, Group]]) -> str:
         needed = {h for _, g in groups for h in _NEEDS[g.template]}
@@ -77,6 +78,15 @@ class CpuKernel(GroupKernel):
                 "  Py_RETURN_NONE;",
             ],
         )
+
+    def overwrites(self) -> tuple[Node, ...]:
+        """Operands whose place the result may take: it spares memory that is touched anew.
+
+        rows.h reads a row for its reductions, then each element once more where it stores it.
+        """
+        if self.group.template is not Template.ROWS or len(self.full_outputs()) != 1:
+            return ()
+        return tuple(o.node for o in self.body.operands if o.kind == "full")
 
     def call(self, scope: Scope) -> list[str]:
         """The statement of emitted Python that runs the kernel."""
