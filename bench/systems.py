@@ -1,9 +1,11 @@
 """The five systems on this machine: eager, torch.compile and refold in one run, judged, as CSV.
 
     python bench/systems.py [--reduced] [--output bench/results/cpu.csv] [--seconds 10]
+    python bench/systems.py --only S2 --set batch_size=2048 --output /tmp/s2.csv
 
 Each line is one mode of one system. A number stands only where the same run's judge accepted the
-file. `--reduced` takes smaller sizes where the full ones need minutes or much memory.
+file. `--reduced` takes smaller sizes where the full ones need minutes or much memory; `--set` takes
+the sizes given, for every system asked for.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import platform
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,11 +48,11 @@ SYSTEMS = (
 )
 
 
-def optimize(system: System, reduced: bool, seconds: float, output: Path) -> dict[str, Any]:
+def optimize(system: System, sets: Sequence[str], seconds: float, output: Path) -> dict[str, Any]:
     """One `refold optimize`; its JSON report with the exit code added."""
     command = [sys.executable, "-m", "refold.cli", "optimize", str(PROBLEMS / system.file)]
     command += ["-o", str(output), "--json", "--seconds", str(seconds)]
-    for pair in system.reduced if reduced else ():
+    for pair in sets:
         command += ["--set", pair]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode not in (0, 3):
@@ -59,9 +61,9 @@ def optimize(system: System, reduced: bool, seconds: float, output: Path) -> dic
     return report | {"exit": done.returncode}
 
 
-def rows(system: System, report: dict[str, Any], reduced: bool) -> Iterator[dict[str, Any]]:
+def rows(system: System, report: dict[str, Any], sets: Sequence[str]) -> Iterator[dict[str, Any]]:
     """One row for each mode of a report."""
-    sizes = " ".join(system.reduced) if reduced and system.reduced else "full size"
+    sizes = " ".join(sets) or "full size"
     base = {"system": system.name, "sizes": sizes, "exit": report["exit"]}
     if "modes" not in report:
         yield base | {"verdict": report.get("reason") or report.get("error")}
@@ -117,13 +119,15 @@ def main() -> int:
     parser.add_argument("--reduced", action="store_true")
     parser.add_argument("--output", type=Path, default=HERE / "results" / "cpu.csv")
     parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", dest="sets")
     parser.add_argument("--only", nargs="*", default=[s.name for s in SYSTEMS])
     args = parser.parse_args()
     found: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         for system in (s for s in SYSTEMS if s.name in args.only):
-            report = optimize(system, args.reduced, args.seconds, Path(folder) / system.file)
-            for row in rows(system, report, args.reduced):
+            sets = (*(system.reduced if args.reduced else ()), *args.sets)
+            report = optimize(system, sets, args.seconds, Path(folder) / system.file)
+            for row in rows(system, report, sets):
                 found.append(row | machine())
                 print(json.dumps(row), flush=True)
             write(args.output, found)

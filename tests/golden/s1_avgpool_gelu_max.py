@@ -77,7 +77,11 @@ _REFOLD_CPP = r"""
 
 // <cpu/columns.h>
 
+// <cpu/parallel.h>
+
 // <cpu/gemm.h>
+
+// <cpu/few.h>
 
 // <cpu/rows.h>
 

@@ -111,7 +111,11 @@ _REFOLD_CPP = r"""
 
 // <cpu/columns.h>
 
+// <cpu/parallel.h>
+
 // <cpu/gemm.h>
+
+// <cpu/few.h>
 
 // <cpu/rows.h>
 
@@ -676,7 +680,7 @@ class ModelNew(Model):
         add1 = x.new_empty(128)
         add2 = x.new_empty(128)
         _refold_kernels.train_rows1(var1.data_ptr(), folded0.data_ptr(), scale.data_ptr(), bn_weight.data_ptr(), bn_running_mean.data_ptr(), mean1.data_ptr(), gemm_bias.data_ptr(), bn_running_var.data_ptr(), var2.data_ptr(), mul1.data_ptr(), add1.data_ptr(), add2.data_ptr(), 1, 128)
-        add3 = x.new_empty(n0, 128)
+        add3 = product1
         _refold_kernels.train_rows2(product1.data_ptr(), mean1.data_ptr(), mul1.data_ptr(), bn_bias.data_ptr(), add3.data_ptr(), n0, 128)
         add4 = (bn_num_batches_tracked + 1)
         self.bn.running_mean.copy_(add1)

@@ -94,7 +94,11 @@ _REFOLD_CPP = r"""
 
 // <cpu/columns.h>
 
+// <cpu/parallel.h>
+
 // <cpu/gemm.h>
+
+// <cpu/few.h>
 
 // <cpu/rows.h>
 
@@ -735,7 +739,7 @@ class ModelNew(Model):
         add1 = x.new_empty(128)
         add2 = x.new_empty(128)
         _refold_kernels.train_rows1(var1.data_ptr(), bn_weight.data_ptr(), scale.data_ptr(), bn_running_mean.data_ptr(), mean1.data_ptr(), gemm_bias.data_ptr(), bn_running_var.data_ptr(), var2.data_ptr(), mul1.data_ptr(), add1.data_ptr(), add2.data_ptr(), 1, 128)
-        div1 = x.new_empty(n0, 128)
+        div1 = product1
         _refold_kernels.train_rows2(product1.data_ptr(), mean1.data_ptr(), mul1.data_ptr(), folded0.data_ptr(), div1.data_ptr(), n0, 128)
         add3 = (bn_num_batches_tracked + 1)
         self.bn.running_mean.copy_(add1)
@@ -829,6 +833,6 @@ class ModelNew(Model):
         add1 = x.new_empty(n0, 128)
         max1 = x.new_empty(n0, 1)
         _refold_kernels.eval_matmul0(x.data_ptr(), gemm_weight.data_ptr(), folded0.data_ptr(), folded1.data_ptr(), add1.data_ptr(), max1.data_ptr(), n0, 128, 96)
-        div1 = x.new_empty(n0, 128)
+        div1 = add1
         _refold_kernels.eval_rows1(add1.data_ptr(), max1.data_ptr(), div1.data_ptr(), n0, 128)
         return div1

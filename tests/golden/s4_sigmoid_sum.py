@@ -52,7 +52,11 @@ _REFOLD_CPP = r"""
 
 // <cpu/columns.h>
 
+// <cpu/parallel.h>
+
 // <cpu/gemm.h>
+
+// <cpu/few.h>
 
 // <cpu/rows.h>
 

@@ -30,7 +30,7 @@ class CpuTarget:
 
     def launch(self, group: Group, name: str) -> Launch:
         kernel = CpuKernel(group, name)
-        return Launch(group, kernel.call)
+        return Launch(group, kernel.call, overwrites=kernel.overwrites())
 
     def source(self, groups: Sequence[tuple[str, Group]]) -> str:
         needed = included("cpu", [_HEADERS[g.template] for _, g in groups])

@@ -61,7 +61,8 @@ class CudaTarget:
 
     def launch(self, group: Group, name: str) -> Launch:
         kernel = CudaKernel(group, name, self)
-        return Launch(group, kernel.call, group.product.inputs if kernel.packs else ())
+        packs = group.product.inputs if kernel.packs else ()
+        return Launch(group, kernel.call, packs, kernel.overwrites())
 
     def prologue(self, first: str, prepared: bool) -> list[str]:
         lines = [f"rf_device = {first}.get_device()", "rf_stream = _refold_stream(rf_device)"]

@@ -36,11 +36,14 @@ class Launch:
 
     packs: operands that the kernel reads in a form of the target's own, made by the emitted Python
     function `_refold_pack`: once for a parameter until it changes, at each call for a value.
+    overwrites: operands whose memory the kernel may write its one full-size result to, because it
+    reads each element before it writes that of the same place.
     """
 
     group: Group
     statements: Callable[[Scope], list[str]]
     packs: tuple[Node, ...] = ()
+    overwrites: tuple[Node, ...] = ()
 
 
 @dataclass
@@ -191,12 +194,26 @@ class ForwardWriter:
         lines = [line for node in launch.packs for line in self._pack(node)]
         for out in group.outputs:
             self.shapes[out] = stripped(out.shape, 1)
-            lines.append(f"{self._name(out)} = {self._empty(out)}")
+            spent = [n for n in launch.overwrites if self._is_spent(n, group)]
+            over = next((n for n in spent if (n.shape, n.dtype) == (out.shape, out.dtype)), None)
+            memory = self._empty(out) if over is None else self.text.names[over]
+            lines.append(f"{self._name(out)} = {memory}")
         names = self.text.names
         operands = {i: names[i] for i in group.inputs if i in names}
         results = {o: names[o] for o in group.outputs}
         scope = Scope(operands, results, self.sizes, self.text.packed)
         return lines + launch.statements(scope)
+
+    def _is_spent(self, node: Node, group: Group) -> bool:
+        """Whether a kernel made the value and none but it, and kernels up to `group`, read it."""
+        steps = self.plan.steps[: self.plan.steps.index(group) + 1]
+        earlier = [s for s in steps if isinstance(s, Group)]
+        inside = {n for s in earlier for n in s.nodes}
+        later = [s for s in self.plan.groups if s not in earlier]
+        made = any(node in s.outputs for s in earlier)
+        read_later = any(node in s.inputs for s in later) or node in self.plan.graph.roots()
+        readers = (n for n in self.plan.graph.nodes() if node in n.inputs)
+        return made and not read_later and all(n in inside for n in readers)
 
     def _pack(self, node: Node) -> list[str]:
         """Statements that pack a value; none where it is packed, or prepared with parameters."""

@@ -10,27 +10,18 @@
 // Every tile leaves a partial result; partial results merge in the order of tiles, so the outcome
 // does not depend on threads.
 #pragma once
-#include <ATen/Parallel.h>
-
-#include <atomic>
-#include <memory>
 #include <vector>
 
 #include "columns.h"
-#include "gemm.h"
+#include "few.h"
 #include "rows.h"
 
 namespace rf {
 
-struct FreeAligned {
-  void operator()(float* p) const { ::operator delete[](p, std::align_val_t(64)); }
-};
-using Buffer = std::unique_ptr<float[], FreeAligned>;
-inline Buffer buffer(long count) {
-  return Buffer(static_cast<float*>(
-      ::operator new[](static_cast<size_t>(std::max(count, 1L)) * 4, std::align_val_t(64))));
-}
-inline long round_up(long n, long to) { return (n + to - 1) / to * to; }
+constexpr long kPanels = 4;               // panels of rows in a tile, which leaves partial results
+constexpr long kBlockRows = 1120;         // rows of acc in a block: kWide of them fill half of L2
+constexpr long kPackedBytes = 64L << 20;  // of A are packed at a time
+constexpr long kAlone = 1L << 18;         // so many products are not worth a second thread
 
 template <int S, class F> RF_FN void for_monoids(List<>, F) {}
 template <int S, class F, class M, class... Rest> RF_FN void for_monoids(List<M, Rest...>, F f) {
@@ -39,33 +30,36 @@ template <int S, class F, class M, class... Rest> RF_FN void for_monoids(List<M,
 }
 template <int S> constexpr int index_of(Step<S>) { return S; }
 
-// A tile that holds v, read as the term of a column reduction.
+// A tile that holds v, rows ld apart, read as the term of a column reduction.
 struct TileTerm {
   const float* v;
+  long ld;
   template <class V, int S, class C> RF_FN V term(Step<S>, long row, C col) const {
-    return full<V>(v, row * kWide, col);
+    return full<V>(v, row * ld, col);
   }
 };
 
-template <class Body> struct Matmul {
+// What follows the product, tile by tile, and the merging of what tiles leave.
+//
+// n x m: the size of the product. tiles: how many there are down a column; strips: along a row.
+template <class Body> struct Sinks {
   using RowMonoids = typename Body::RowMonoids;
   using ColumnMonoids = typename Body::ColumnMonoids;
   static constexpr int kRowResults = RowMonoids::size;
   static constexpr int kColumnResults = ColumnMonoids::size;
   const Body& body;
-  long n, m, depth;
-  std::vector<float> row_partials;           // [column tile][row][monoid]
-  std::vector<MomentsState> column_partials;  // [row tile][monoid][column], count unused but by Moments
+  long n, m, tiles, strips;
+  std::vector<float> row_partials;            // [strip][row][monoid]
+  std::vector<MomentsState> column_partials;  // [tile][monoid][column], count unused but by Moments
 
-  Matmul(const Body& b, long n_, long m_, long k_, long row_tile)
-      : body(b), n(n_), m(m_), depth(k_),
-        row_partials(kRowResults * n_ * ((m_ + kWide - 1) / kWide)),
-        column_partials(kColumnResults * m_ * ((n_ + row_tile - 1) / row_tile)) {}
+  Sinks(const Body& b, long n_, long m_, long tiles_, long strips_)
+      : body(b), n(n_), m(m_), tiles(tiles_), strips(strips_),
+        row_partials(kRowResults * n_ * strips_), column_partials(kColumnResults * m_ * tiles_) {}
 
-  // Everything that follows the product, on one tile of acc.
-  void epilogue(float* acc, long row0, long rows, long col0, long cols, long row_tile) {
+  // One tile of acc, rows ld apart: `rows` from row0 on, `cols` columns from col0 on.
+  void take(float* acc, long ld, long tile, long row0, long rows, long strip, long col0, long cols) {
     for (long i = 0; i < rows; i++) {
-      float* a = acc + i * kWide - col0;
+      float* a = acc + i * ld - col0;
       const long row = row0 + i;
       Vec gathered[kRowResults + 1];
       for_monoids<0>(RowMonoids{}, [&](auto s, auto monoid) {
@@ -84,19 +78,18 @@ template <class Body> struct Matmul {
         });
       });
       for_monoids<0>(RowMonoids{}, [&](auto s, auto monoid) {
-        row_partials[(col0 / kWide * n + row) * kRowResults + index_of(s)] =
+        row_partials[(strip * n + row) * kRowResults + index_of(s)] =
             decltype(monoid)::across(gathered[index_of(s)]);
       });
     }
     for_monoids<0>(ColumnMonoids{}, [&](auto s, auto monoid) {
       using M = decltype(monoid);
       constexpr int S = index_of(decltype(s){});
-      const TileTerm tile{acc};
+      const TileTerm term{acc, ld};
       for (long j = 0; j < cols; j += kBlock) {
         typename ColumnState<M>::type part[kBlock];
-        column_chunk<M, S>(tile, 0, rows, j, cols, part);
-        MomentsState* out =
-            column_partials.data() + (row0 / row_tile * kColumnResults + S) * m + col0 + j;
+        column_chunk<M, S>(term, 0, rows, j, cols, part);
+        MomentsState* out = column_partials.data() + (tile * kColumnResults + S) * m + col0 + j;
         for (long l = 0; l < std::min(kBlock, cols - j); l++) {
           if constexpr (std::is_same_v<M, Moments>) out[l] = part[l];
           else out[l].mean = part[l].get();
@@ -105,35 +98,32 @@ template <class Body> struct Matmul {
     });
   }
 
-  void merge(long row_tile) {
-    if constexpr (kRowResults > 0) {
-      const long tiles = (m + kWide - 1) / kWide;
+  void merge() {
+    if constexpr (kRowResults > 0)
       at::parallel_for(0, n, 256, [&](long begin, long end) {
         for (long row = begin; row < end; row++) {
           float results[kRowResults + 1];
           for_monoids<0>(RowMonoids{}, [&](auto s, auto monoid) {
             using M = decltype(monoid);
             typename M::State state;
-            for (long t = 0; t < tiles; t++)
+            for (long t = 0; t < strips; t++)
               M::merge(state, row_partials[(t * n + row) * kRowResults + index_of(s)]);
             results[index_of(s)] = state.get();
           });
           body.finish_row(row, results);
         }
       });
-    }
-    if constexpr (kColumnResults > 0) merge_columns((n + row_tile - 1) / row_tile);
+    if constexpr (kColumnResults > 0) merge_columns();
   }
 
-  void merge_columns(long tiles) {
+  void merge_columns() {
     for_monoids<0>(ColumnMonoids{}, [&](auto s, auto monoid) {
       using M = decltype(monoid);
       at::parallel_for(0, m, 64, [&](long begin, long end) {
         for (long j = begin; j < end; j++) {
           typename ColumnState<M>::type state;
           for (long t = 0; t < tiles; t++) {
-            const MomentsState& part =
-                column_partials[(t * kColumnResults + index_of(s)) * m + j];
+            const MomentsState& part = column_partials[(t * kColumnResults + index_of(s)) * m + j];
             if constexpr (std::is_same_v<M, Moments>) state.merge(part);
             else M::merge(state, part.mean);
           }
@@ -144,78 +134,97 @@ template <class Body> struct Matmul {
   }
 };
 
-template <class Body>
-void few(const Body& body, const float* A, const float* W, long n, long m, long depth) {
-  Matmul<Body> work(body, n, m, depth, kFewRows);
-  at::parallel_for(0, (m + kWide - 1) / kWide, 1, [&](long begin, long end) {
-    Buffer acc = buffer(kFewRows * kWide);
-    for (long s = begin; s < end; s++) {
-      const long col = s * kWide, cols = std::min(kWide, m - col);
-      const float* w = W + col * depth;
-      if (n == 1) few_rows<1>(cols, depth, A, depth, w, depth, acc.get());
-      else if (n == 2) few_rows<2>(cols, depth, A, depth, w, depth, acc.get());
-      else if (n == 3) few_rows<3>(cols, depth, A, depth, w, depth, acc.get());
-      else few_rows<4>(cols, depth, A, depth, w, depth, acc.get());
-      work.epilogue(acc.get(), 0, n, col, cols, kFewRows);
-    }
-  });
-  work.merge(kFewRows);
+inline long threads_for(long n, long m, long depth) {
+  return n * m * depth <= kAlone || at::in_parallel_region() ? 1 : at::get_num_threads();
 }
 
-// Runs f(task) for every task; threads take the next one when they are free, so that a thread that
-// the machine holds up delays nobody.
-template <class F> void take_turns(long tasks, F f) {
-  std::atomic<long> next{0};
-  at::parallel_for(0, std::min<long>(tasks, at::get_num_threads()), 1, [&](long, long) {
-    for (long t = next++; t < tasks; t = next++) f(t);
+// At most kFew rows of A: W is streamed. At most kFew rows of W: A is.
+template <class Body>
+void few(const Body& body, const float* A, const float* W, long n, long m, long depth) {
+  const bool rows = n <= kFew;
+  const long tasks = n * m == 0 ? 0 : pieces(rows ? m : n, kMany);
+  Sinks<Body> sinks(body, n, m, rows ? std::min(tasks, 1L) : tasks, rows ? tasks : 1);
+  auto own = [] { return std::pair(buffer(kMany * kFew), std::vector<Vec>(kMany * kFew)); };
+  take_turns(tasks, threads_for(n, m, depth), own, [&](long t, auto& room) {
+    float* acc = room.first.get();
+    Vec* sums = room.second.data();
+    const long first = t * kMany, count = std::min(kMany, (rows ? m : n) - first);
+    if (rows) {
+      dots_for(n)(n, count, depth, A, depth, W + first * depth, depth, sums, acc, kMany, 1);
+      sinks.take(acc, kMany, 0, 0, n, t, first, count);
+    } else {
+      dots_for(m)(m, count, depth, W, depth, A + first * depth, depth, sums, acc, 1, kFew);
+      sinks.take(acc, kFew, t, first, count, 0, 0, m);
+    }
   });
+  sinks.merge();
 }
 
 // A [n, depth] and W [m, depth], both dense row by row.
 //
-// A task is a strip of kWide columns and some of the rows. It packs its strip of W for itself: no
-// thread waits for another between packing A and the end. Rows are shared out only where strips are
-// too few to keep the threads busy.
+// A task is a strip of columns and some tiles of rows. It packs its strip of W for itself: no thread
+// waits for another. Where there are several strips, all threads pack a block of rows of A before;
+// then tiles are shared out only where strips are too few to keep the threads busy.
 template <class Body>
 void matmul(const Body& body, const float* A, const float* W, long n, long m, long depth) {
-  if (n <= kFewRows) return few(body, A, W, n, m, depth);
-  const long r = rows_per_panel(n), tall = r * kPanels;
-  const MacroTile tile = macro_tile_for(static_cast<int>(r));
-  Matmul<Body> work(body, n, m, depth, tall);
-  const long at_once = std::max(tall, kPackedBytes / 4 / std::max(depth, 1L) / tall * tall);
-  Buffer a_packed = buffer(round_up(std::min(n, at_once), r) * depth);
-  const long strips = (m + kWide - 1) / kWide;
-  for (long top = 0; top < n; top += at_once) {
-    const long rows = std::min(at_once, n - top), panels = (rows + r - 1) / r;
-    take_turns(panels, [&](long p) {
-      for (long k = 0; k < depth; k += kDepth)
-        pack_panel(A + (top + p * r) * depth + k, depth, std::min(r, rows - p * r),
-                   std::min(kDepth, depth - k), r, a_packed.get() + p * r * depth + k * r);
+  if (n <= kFew || m <= kFew) return few(body, A, W, n, m, depth);
+  const Panels panels(n);
+  const Tiles kernels(panels);
+  const long tiles = pieces(panels.count, kPanels), threads = threads_for(n, m, depth);
+  const long wide = m <= kWide || m > 4 * kWide ? kWide : kWide / 2, strips = pieces(m, wide);
+  const long most = std::clamp(kPackedBytes / 4 / std::max(depth, 1L), 1L, kBlockRows);
+  const long blocks = pieces(tiles, std::max(most / (kMostRows * kPanels), 1L));
+  auto first_panel = [&](long tile) { return std::min(tile * kPanels, panels.count); };
+  auto first_row = [&](long tile) { return panels.start(first_panel(tile)); };
+  Sinks<Body> sinks(body, n, m, tiles, strips);
+
+  // the tiles [first, last) of one strip
+  auto product = [&](const Left& a, long first, long last, long s, auto& own) {
+    const long left = s * wide, cols = std::min(wide, m - left);
+    const long next = std::min(left + threads * wide, m - cols);
+    float* acc = own.first.get();
+    if (depth == 0) std::fill(acc, acc + (first_row(last) - first_row(first)) * kWide, 0.0f);
+    multiply(a, kernels, first_panel(first), first_panel(last),
+             {W + left * depth, depth, cols, W + next * depth}, depth, own.second.get(), acc);
+    for (long t = first; t < last; t++) {
+      const long row = first_row(t), rows = first_row(t + 1) - row;
+      sinks.take(acc + (row - first_row(first)) * kWide, kWide, t, row, rows, s, left, cols);
+    }
+  };
+  auto own = [&] {
+    const long rows = pieces(tiles, blocks) * kPanels * kMostRows;
+    return std::pair(buffer(std::min(rows, n) * kWide), buffer(kRoom));
+  };
+
+  if (strips == 1) {
+    const long tasks = std::max({blocks, std::min(tiles, threads), tiles / 2});
+    take_turns(tasks, threads, own, [&](long i, auto& room) {
+      product({panels, A, depth}, tiles * i / tasks, tiles * (i + 1) / tasks, 0, room);
     });
-    const long tiles = (rows + tall - 1) / tall;
-    const long shares = std::min(tiles, (4L * at::get_num_threads() + strips - 1) / strips);
-    const long share = (tiles + shares - 1) / shares;
-    take_turns(strips * shares, [&](long task) {
-      const long left = task / shares * kWide, cols = std::min(kWide, m - left);
-      const long first = task % shares * share, last = std::min(first + share, tiles);
-      if (first >= last) return;
-      Buffer acc = buffer(tall * kWide);
-      Buffer w_packed = buffer(round_up(cols, kTileCols) * depth);
-      for (long j = 0; j < cols; j += kTileCols)
-        for (long k = 0; k < depth; k += kDepth)
-          pack_panel(W + (left + j) * depth + k, depth, std::min(kTileCols, cols - j),
-                     std::min(kDepth, depth - k), kTileCols,
-                     w_packed.get() + j * depth + k * kTileCols);
-      if (depth == 0) std::fill(acc.get(), acc.get() + tall * kWide, 0.0f);
-      for (long t = first; t < last; t++) {
-        const long row = t * tall, high = std::min(tall, rows - row);
-        tile((high + r - 1) / r, cols, depth, a_packed.get() + row * depth, w_packed.get(),
-             acc.get());
-        work.epilogue(acc.get(), top + row, high, left, cols, tall);
-      }
-    });
+    return sinks.merge();
   }
-  work.merge(tall);
+  Buffer packed = buffer(std::min(pieces(tiles, blocks) * kPanels * kMostRows, n) * depth);
+  for (long b = 0; b < blocks; b++) {
+    const long begin = tiles * b / blocks, count = tiles * (b + 1) / blocks - begin;
+    const long origin = first_panel(begin), top = first_row(begin);
+    const Left a{panels, A, depth, packed.get(), origin, first_row(begin + count) - top};
+    auto pack_panel = [&](long i) {
+      const long start = panels.start(origin + i), height = panels.rows(origin + i);
+      for (long k = 0; k < depth; k += kDepth) {
+        const long steps = std::min(kDepth, depth - k);
+        pack(A + start * depth + k, depth, height, steps, height,
+             packed.get() + k * a.rows + (start - top) * steps);
+      }
+    };
+    const long shares = threads == 1 ? 1 : std::min(count, pieces(3 * threads, strips));
+    auto one_share = [&](long task, auto& room) {
+      const long i = task % shares;
+      product(a, begin + count * i / shares, begin + count * (i + 1) / shares, task / shares, room);
+    };
+    take_turns(first_panel(begin + count) - origin, pack_panel, strips * shares, threads, own,
+               one_share);
+  }
+  sinks.merge();
 }
 
 }  // namespace rf

@@ -1,0 +1,81 @@
+// Two bodies for the CPU's product, written by hand as the emitter would write them.
+namespace rf {
+
+// relu(acc + bias[col])
+struct Linear {
+  const float* bias;
+  float* y;
+  long width;
+  template <class V, class C> RF_FN V value(V acc, long, C col) const {
+    return relu(acc + column<V>(bias, col));
+  }
+  static constexpr bool kStores = true;
+  template <class C> RF_FN void store(long row, C col, Vec v) const { put(y, row * width, col, v); }
+  using RowMonoids = List<>;
+  using ColumnMonoids = List<>;
+};
+
+// acc + bias[col]: stored, reduced along rows and down columns
+struct Reduced {
+  const float* bias;
+  float* y;
+  float* along;  // [sum, max, min][rows]
+  float* down;   // [sum, max, mean, m2][width]
+  long width, rows;
+  template <class V, class C> RF_FN V value(V acc, long, C col) const {
+    return acc + column<V>(bias, col);
+  }
+  static constexpr bool kStores = true;
+  template <class C> RF_FN void store(long row, C col, Vec v) const { put(y, row * width, col, v); }
+  using RowMonoids = List<Sum, Max, Min>;
+  RF_FN void finish_row(long row, const float* results) const {
+    for (long i = 0; i < 3; i++) along[i * rows + row] = results[i];
+  }
+  using ColumnMonoids = List<Sum, Max, Moments>;
+  template <int S, class State> RF_FN void finish_column(Step<S>, long col, const State& s) const {
+    down[S * width + col] = s.get();
+  }
+  RF_FN void finish_column(Step<2>, long col, const MomentsState& s) const {
+    down[2 * width + col] = s.mean;
+    down[3 * width + col] = s.m2;
+  }
+};
+
+static void linear(const float* a, const float* w, const float* bias, float* y, long n, long m,
+                   long k) {
+  matmul(Linear{bias, y, m}, a, w, n, m, k);
+}
+static void reduced(const float* a, const float* w, const float* bias, float* y, float* along,
+                    float* down, long n, long m, long k) {
+  matmul(Reduced{bias, y, along, down, m, n}, a, w, n, m, k);
+}
+
+}  // namespace rf
+
+// Each argument is converted as the function's parameter says.
+template <class T> static T argument(PyObject* o) {
+  if constexpr (std::is_pointer_v<T>) return rf_pointer(o);
+  else return rf_size(o);
+}
+template <class... T, size_t... I>
+static void apply(void (*f)(T...), PyObject* const* args, std::index_sequence<I...>) {
+  f(argument<T>(args[I])...);
+}
+template <auto F, class... T>
+static PyObject* run(void (*)(T...), PyObject* const* args, Py_ssize_t n) {
+  if (!rf_takes(n, sizeof...(T))) return nullptr;
+  apply(F, args, std::index_sequence_for<T...>{});
+  Py_RETURN_NONE;
+}
+template <auto F> static PyObject* entry(PyObject*, PyObject* const* args, Py_ssize_t n) {
+  return run<F>(F, args, n);
+}
+#define ENTRY(name) \
+  {#name, reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(entry<rf::name>)), METH_FASTCALL, nullptr}
+
+static PyMethodDef rf_methods[] = {ENTRY(linear), ENTRY(reduced), {nullptr, nullptr, 0, nullptr}};
+static PyModuleDef rf_module = {PyModuleDef_HEAD_INIT, "kernels", nullptr, -1, rf_methods,
+                                nullptr, nullptr, nullptr, nullptr};
+#define RF_INIT_(name) PyInit_##name
+#define RF_INIT(name) RF_INIT_(name)
+PyMODINIT_FUNC RF_INIT(TORCH_EXTENSION_NAME)() { return PyModule_Create(&rf_module); }
