@@ -110,6 +110,27 @@ def test_state_dict_round_trip(pair):
     assert cache.sources == () and cache.values == ()
 
 
+def test_buffers_that_kernels_write_are_known_to_have_changed(pair):
+    module, fast = pair
+    fast.train()
+    before = {k: b._version for k, b in fast.named_buffers()}
+    kept = dict(fast.named_buffers())
+    with torch.no_grad():
+        assert pipeline.obstacle(fast, [torch.randn(9, 40)]) is None
+        fast(torch.randn(9, 40))
+    for name, buffer in fast.named_buffers():
+        assert buffer is kept[name] and buffer._version > before[name], name
+    assert fast.bn.num_batches_tracked == 1
+    # so that what eval mode has folded from them is folded anew
+    module.eval(), fast.eval()
+    same(module, fast)
+    fast.train()
+    with torch.no_grad():
+        fast(torch.randn(9, 40) * 5)
+    module.eval(), fast.eval()
+    same(module, fast)
+
+
 def test_train_and_eval_and_running_statistics(pair):
     module, fast = pair
     for _ in range(3):

@@ -677,16 +677,13 @@ class ModelNew(Model):
         var2 = x.new_empty(128)
         _refold_kernels.train_matmul0(x.data_ptr(), gemm_weight.data_ptr(), product1.data_ptr(), mean1.data_ptr(), var1.data_ptr(), var2.data_ptr(), n0, 128, 96)
         mul1 = x.new_empty(128)
-        add1 = x.new_empty(128)
-        add2 = x.new_empty(128)
-        _refold_kernels.train_rows1(var1.data_ptr(), folded0.data_ptr(), scale.data_ptr(), bn_weight.data_ptr(), bn_running_mean.data_ptr(), mean1.data_ptr(), gemm_bias.data_ptr(), bn_running_var.data_ptr(), var2.data_ptr(), mul1.data_ptr(), add1.data_ptr(), add2.data_ptr(), 1, 128)
-        add3 = product1
-        _refold_kernels.train_rows2(product1.data_ptr(), mean1.data_ptr(), mul1.data_ptr(), bn_bias.data_ptr(), add3.data_ptr(), n0, 128)
-        add4 = (bn_num_batches_tracked + 1)
-        self.bn.running_mean.copy_(add1)
-        self.bn.running_var.copy_(add2)
-        self.bn.num_batches_tracked.copy_(add4.reshape(()))
-        return add3
+        _refold_kernels.train_rows1(var1.data_ptr(), folded0.data_ptr(), scale.data_ptr(), bn_weight.data_ptr(), bn_running_mean.data_ptr(), mean1.data_ptr(), gemm_bias.data_ptr(), bn_running_var.data_ptr(), var2.data_ptr(), mul1.data_ptr(), bn_running_mean.data_ptr(), bn_running_var.data_ptr(), 1, 128)
+        torch.autograd.graph.increment_version(bn_running_mean)
+        torch.autograd.graph.increment_version(bn_running_var)
+        add1 = product1
+        _refold_kernels.train_rows2(product1.data_ptr(), mean1.data_ptr(), mul1.data_ptr(), bn_bias.data_ptr(), add1.data_ptr(), n0, 128)
+        self.bn.num_batches_tracked.add_(1)
+        return add1
 
     def _refold_obstacle_eval(self, x):
         """Why this call has to take the original forward, or None."""

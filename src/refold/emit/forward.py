@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,7 @@ from refold.emit.guards import attribute
 from refold.emit.text import Writer, shape_text, stripped
 from refold.ir import OPS, Dim, Kind, Node, Output, Sym
 from refold.ir.graph import topological
-from refold.plan import Call, Fold, Group, Plan
+from refold.plan import Call, Fold, Group, Plan, Template
 
 
 @dataclass(frozen=True)
@@ -92,6 +92,8 @@ class ForwardWriter:
         self.shapes: dict[Node, tuple[Dim, ...]] = {}
         self.sizes = {name: f"n{i}" for i, name in enumerate(sorted(captured.symbol_sources()))}
         self.counter: dict[str, int] = {}
+        self.direct = dict(self._direct())
+        self.bumped = dict(self._bumped())
 
     def write(self) -> ForwardText:
         self._leaves()
@@ -100,7 +102,7 @@ class ForwardWriter:
         for step in self.plan.steps:
             if isinstance(step, Group):
                 body += self._group(step)
-            else:
+            elif step.node not in self.bumped:
                 body += self._call(step, writer)
         result = self._result(writer, body)
         head = []
@@ -194,6 +196,9 @@ class ForwardWriter:
         lines = [line for node in launch.packs for line in self._pack(node)]
         for out in group.outputs:
             self.shapes[out] = stripped(out.shape, 1)
+            if out in self.direct:
+                self.text.names[out] = self.text.names[self.direct[out]]
+                continue
             spent = [n for n in launch.overwrites if self._is_spent(n, group)]
             over = next((n for n in spent if (n.shape, n.dtype) == (out.shape, out.dtype)), None)
             memory = self._empty(out) if over is None else self.text.names[over]
@@ -202,7 +207,11 @@ class ForwardWriter:
         operands = {i: names[i] for i in group.inputs if i in names}
         results = {o: names[o] for o in group.outputs}
         scope = Scope(operands, results, self.sizes, self.text.packed)
-        return lines + launch.statements(scope)
+        lines += launch.statements(scope)
+        for out in group.outputs:
+            if out in self.direct:  # PyTorch has to know of the write, as it does of its own
+                lines.append(f"torch.autograd.graph.increment_version({names[out]})")
+        return lines
 
     def _is_spent(self, node: Node, group: Group) -> bool:
         """Whether a kernel made the value and none but it, and kernels up to `group`, read it."""
@@ -254,11 +263,54 @@ class ForwardWriter:
             text = f"{text}.contiguous()"
         return [*lines, f"{name} = {text}"]
 
+    # --- buffers that forward writes ------------------------------------------------------------
+    def _mutations(self) -> Iterator[tuple[Node, Node]]:
+        """(new value, the buffer's old one) of each buffer that is written and is no result."""
+        states = {n["name"]: n for n in self.plan.graph.nodes() if n.op == "state"}
+        roots = self.plan.graph.roots()
+        for out in self.plan.outputs:
+            state = states.get(out.mutates) if out.mutates is not None else None
+            if state is not None and roots.count(out.value) == 1 and out.value.shape == state.shape:
+                yield out.value, state
+
+    def _readers(self, node: Node) -> list[Node]:
+        return [n for n in self.plan.graph.nodes() if node in n.inputs]
+
+    def _direct(self) -> Iterator[tuple[Node, Node]]:
+        """Results of pointwise kernels that may go straight into their buffer: nothing but the
+        kernel itself, element by element, reads what was there."""
+        for value, state in self._mutations():
+            for g in self.plan.groups:
+                pointwise = g.template is Template.ROWS and all(
+                    OPS[n.op].kind is Kind.POINTWISE for n in g.nodes
+                )
+                inside = all(r in g.nodes for r in self._readers(state))
+                same = value.dtype == state.dtype and value.shape == g.dims
+                if value in g.outputs and pointwise and inside and same:
+                    yield value, state
+
+    def _bumped(self) -> Iterator[tuple[Node, Node]]:
+        """Counters: a buffer plus a number, read by nothing else."""
+        for value, state in self._mutations():
+            if value.op != "add" or value.inputs[0] is not state:
+                continue
+            number = value.inputs[1]
+            if number.op == "scalar" and not isinstance(number["value"], Sym):
+                alone = self._readers(state) == [value] and not self._readers(value)
+                called = any(isinstance(s, Call) and s.node is value for s in self.plan.steps)
+                if alone and called and value.dtype == state.dtype:
+                    yield value, state
+
     # --- result ---------------------------------------------------------------------------------
     def _result(self, writer: Writer, body: list[str]) -> list[str]:
         lines = []
         texts: list[str] = []
         for out in self.plan.outputs:
+            if out.mutates is not None and out.value in self.direct:
+                continue
+            if out.mutates is not None and out.value in self.bumped:
+                lines.append(f"{attribute(out.mutates)}.add_({out.value.inputs[1]['value']!r})")
+                continue
             before = len(writer.lines)
             name, shape = writer.name(out.value)
             lines += writer.lines[before:]
