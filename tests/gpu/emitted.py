@@ -21,8 +21,8 @@ import torch
 
 from refold.cost import DEVICES
 from refold.emit.cpu import CpuKernel
-from refold.ir import Node, Sym
-from refold.ir.evaluate import concrete, run
+from refold.ir import OPS, Node, Sym
+from refold.ir.evaluate import concrete
 from refold.pipeline import Options, derive
 from refold.plan import Group, Template
 
@@ -168,9 +168,15 @@ class Kernel:
         return self.outputs
 
     def evaluate(self, dtype: torch.dtype) -> list[torch.Tensor]:
-        """What the op table says, in `dtype`."""
-        with torch.device("cuda"):
-            done = run(self.e.group.outputs, self.operands, self.sizes, dtype)
+        """What the op table says of the group's own nodes, in `dtype`."""
+        done = {n: t.to(dtype) for n, t in self.operands.items()}
+        for n in self.e.group.inputs:
+            if n.op == "scalar":
+                value = concrete(n["value"], self.sizes)
+                done[n] = torch.tensor([[[[value]]]], dtype=dtype, device="cuda")
+        for n in self.e.group.nodes:
+            attrs = {k: concrete(v, self.sizes) for k, v in n.attrs}
+            done[n] = OPS[n.op].run(*(done[i] for i in n.inputs), **attrs)
         return [done[o] for o in self.e.group.outputs]
 
 
