@@ -21,7 +21,8 @@ import torch
 
 from refold.cost import DEVICES
 from refold.emit.cpu import CpuKernel
-from refold.ir import OPS, Node, Sym
+from refold.emit.functor import Operand
+from refold.ir import OPS, Dim, Node, Sym
 from refold.ir.evaluate import concrete
 from refold.pipeline import Options, derive
 from refold.plan import Group, Template
@@ -70,7 +71,7 @@ class Emitted:
         members += [f"p[{len(operands) + i}]" for i in range(len(outputs))]
         members += [index[n] for n in ("width", "count") if n in index]
         width = self.group.dims[-1]
-        along = [f"p[{i}]" for i, o in enumerate(operands) if o.node.shape[-1] == width != 1]
+        along = [f"p[{i}]" for i, o in enumerate(operands) if is_along(o, width)]
         if self.template == "rows":
             full = [o for o in self.group.outputs if o.shape == self.group.dims]
             along += [f"p[{len(operands) + self.group.outputs.index(o)}]" for o in full]
@@ -82,6 +83,11 @@ class Emitted:
             along=", ".join(along),
             sizes=", ".join(index[n] for n, _ in sizes),
         )
+
+
+def is_along(o: Operand, width: Dim) -> bool:
+    """Whether an operand is read along the width, as lanes: its address must then be aligned."""
+    return o.kind in ("full", "column") or (o.kind == "mixed" and o.node.shape[-1] == width != 1)
 
 
 @cache
