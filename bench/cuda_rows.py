@@ -163,7 +163,7 @@ def measure(case: Case, copy: float) -> dict[str, object]:
     del refs, eager
     inputs = [[k.operands[n] for n in e.group.inputs if n in k.operands] for k in kernels]
     eagers = [lambda x=x: case.eager(*x) for x in inputs]
-    calls = 2 * len(kernels) if size < 1 << 28 else len(kernels)
+    calls = len(kernels) * -(-20 // len(kernels))
     cold, warm = graph_us(kernels, calls), graph_us(kernels[:1], 20)
     eager_cold, eager_warm = graph_us(eagers, calls), graph_us(eagers[:1], 20)
     return {

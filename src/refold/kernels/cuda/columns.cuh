@@ -1,8 +1,9 @@
 // Columns: for each outer slice of a space [outer, count, width], reductions over `count`.
 //
 // Why: batch statistics and sums down columns read everything once and write next to nothing, so they
-// take as long as reading does. A thread walks down a few rows at a time and keeps a part for
-// each of its columns; all reductions of a body are made in the same walk.
+// take as long as reading does. A thread walks down a few rows at a time and keeps a part for each of
+// its columns; all reductions of a body are made in the same walk. Fours read the next rows while they
+// gather these; single columns do without, which leaves registers for more threads.
 //
 // A body gives
 //   Monoids = List<...>                     one for each reduction
@@ -20,10 +21,10 @@
 
 namespace rf {
 
-constexpr int kColumnThreads = 256;   // of a block, at most
-constexpr long kColumnsUncut = 256;    // blocks of so many threads are enough
-constexpr long kColumnBlocks = 640;    // of half the threads: a launch has about as many, if it can
-constexpr long kColumnsBusy = 1 << 17; // more threads would only have more to merge
+constexpr int kColumnThreads = 256;     // of a block, at most
+constexpr long kColumnsUncut = 256;     // blocks of so many threads are enough
+constexpr long kColumnBlocks = 640;     // of half the threads: a launch has about as many, if it can
+constexpr long kColumnsBusy = 1 << 17;  // more threads would only have more to merge
 template <class V> constexpr int kRowsAtOnce = LanesOf<V>::count == 4 ? 4 : 8;
 
 // How a space is cut.
@@ -195,7 +196,7 @@ __global__ void __launch_bounds__(kColumnThreads, 1)
         batch.template gather_into<true>(parts, row, last, cut.teams);
         batch = next;
       }
-    } else {  // more threads have less each: fewer registers let more of them run
+    } else {
 #pragma unroll 1
       for (; row + step < last; row += step) {
         batch.read(body, base, row, row + step, cut.teams, unit);
