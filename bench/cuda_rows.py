@@ -4,9 +4,9 @@
 
 Every time is that of one call among many in a CUDA graph. Warm: always the same tensors. Cold: as
 many sets of tensors by turns as hold eight times the second-level cache. GB/s count every operand
-read once and every output written once; `of copy` is that over the rate at which the
-same run copies a large tensor (PyTorch's elementwise kernel). Errors are relative norms against the
-op table in float64. `--write` adds rows to bench/results/h200_rows.csv.
+read once and every output written once; `of copy` is that over the rate at which the same run
+copies a large tensor (PyTorch's elementwise kernel). Errors are relative norms against the op table
+in float64. `--write` adds rows to bench/results/h200_rows.csv.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def graph_us(runs: Sequence[Callable[[], object]], calls: int) -> float:
 
 
 def copy_rate() -> float:
-    """Bytes read and written a microsecond by PyTorch's elementwise kernel on a large tensor."""
+    """Bytes read and written a microsecond where PyTorch doubles a large tensor."""
     a, b = (torch.randn(1 << 28, device="cuda") for _ in range(2))
     return 2 * a.numel() * 4 / graph_us([lambda: torch.mul(a, 2.0, out=b)], 4)
 
@@ -163,7 +163,7 @@ def measure(case: Case, copy: float) -> dict[str, object]:
     del refs, eager
     inputs = [[k.operands[n] for n in e.group.inputs if n in k.operands] for k in kernels]
     eagers = [lambda x=x: case.eager(*x) for x in inputs]
-    calls = 2 * len(kernels) if size < 1 << 28 else len(kernels)
+    calls = len(kernels) * -(-20 // len(kernels))
     cold, warm = graph_us(kernels, calls), graph_us(kernels[:1], 20)
     eager_cold, eager_warm = graph_us(eagers, calls), graph_us(eagers[:1], 20)
     return {

@@ -21,8 +21,9 @@ import torch
 
 from refold.cost import DEVICES
 from refold.emit.cpu import CpuKernel
-from refold.ir import Node, Sym
-from refold.ir.evaluate import concrete, run
+from refold.emit.functor import Operand
+from refold.ir import OPS, Dim, Node, Sym
+from refold.ir.evaluate import concrete
 from refold.pipeline import Options, derive
 from refold.plan import Group, Template
 
@@ -70,7 +71,7 @@ class Emitted:
         members += [f"p[{len(operands) + i}]" for i in range(len(outputs))]
         members += [index[n] for n in ("width", "count") if n in index]
         width = self.group.dims[-1]
-        along = [f"p[{i}]" for i, o in enumerate(operands) if o.node.shape[-1] == width != 1]
+        along = [f"p[{i}]" for i, o in enumerate(operands) if is_along(o, width)]
         if self.template == "rows":
             full = [o for o in self.group.outputs if o.shape == self.group.dims]
             along += [f"p[{len(operands) + self.group.outputs.index(o)}]" for o in full]
@@ -82,6 +83,11 @@ class Emitted:
             along=", ".join(along),
             sizes=", ".join(index[n] for n, _ in sizes),
         )
+
+
+def is_along(o: Operand, width: Dim) -> bool:
+    """Whether an operand is read along the width, as lanes: its address must then be aligned."""
+    return o.kind in ("full", "column") or (o.kind == "mixed" and o.node.shape[-1] == width != 1)
 
 
 @cache
@@ -168,9 +174,15 @@ class Kernel:
         return self.outputs
 
     def evaluate(self, dtype: torch.dtype) -> list[torch.Tensor]:
-        """What the op table says, in `dtype`."""
-        with torch.device("cuda"):
-            done = run(self.e.group.outputs, self.operands, self.sizes, dtype)
+        """What the op table says of the group's own nodes, in `dtype`."""
+        done = {n: t.to(dtype) for n, t in self.operands.items()}
+        for n in self.e.group.inputs:
+            if n.op == "scalar":
+                value = concrete(n["value"], self.sizes)
+                done[n] = torch.tensor([[[[value]]]], dtype=dtype, device="cuda")
+        for n in self.e.group.nodes:
+            attrs = {k: concrete(v, self.sizes) for k, v in n.attrs}
+            done[n] = OPS[n.op].run(*(done[i] for i in n.inputs), **attrs)
         return [done[o] for o in self.e.group.outputs]
 
 

@@ -61,7 +61,8 @@ template <class M> RF_FN typename M::Part across_lanes(typename M::Part p, int l
     for (int w = 0; w < M::kWords; w++) other.w[w] = __shfl_xor_sync(kWarp, p.w[w], mask);
     M::merge(p, other);
   }
-  // a merge may round differently in the other order: all take what the first has
+  if (M::kWords == 1) return p;
+  // a merge of several words may round differently in the other order: all take what the first has
   return from_lane<M>(p, threadIdx.x & 31 & ~(lanes - 1));
 }
 

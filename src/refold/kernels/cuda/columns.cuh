@@ -1,8 +1,9 @@
 // Columns: for each outer slice of a space [outer, count, width], reductions over `count`.
 //
 // Why: batch statistics and sums down columns read everything once and write next to nothing, so they
-// take as long as reading does. A thread walks down kRowsAtOnce rows at a time and keeps a part for
-// each of its columns; all reductions of a body are made in the same walk.
+// take as long as reading does. A thread walks down a few rows at a time and keeps a part for each of
+// its columns; all reductions of a body are made in the same walk. Fours read the next rows while they
+// gather these; single columns do without, which leaves registers for more threads.
 //
 // A body gives
 //   Monoids = List<...>                     one for each reduction
@@ -20,29 +21,40 @@
 
 namespace rf {
 
-constexpr int kColumnThreads = 256, kRowsAtOnce = 4;
-constexpr long kColumnBlocks = 384;  // a launch has about as many, if it can
+constexpr int kColumnThreads = 256;     // of a block, at most
+constexpr long kColumnsUncut = 256;     // blocks of so many threads are enough
+constexpr long kColumnBlocks = 640;     // of half the threads: a launch has about as many, if it can
+constexpr long kColumnsBusy = 1 << 17;  // more threads would only have more to merge
+template <class V> constexpr int kRowsAtOnce = LanesOf<V>::count == 4 ? 4 : 8;
 
 // How a space is cut.
 struct ColumnsCut {
   long units, column_blocks, outer_blocks, chunk_rows, chunks;
   int lanes, teams, slices;  // their product is at most kColumnThreads
-  ColumnsCut(long outer, long count, long width, int of_unit) : units(width / of_unit) {
-    const long most = kColumnThreads, least = 32 / of_unit;  // 128 bytes of a row
-    const long narrow = units < least ? units : blocks_of(units, units / least);
-    const long needed = count > kRowsAtOnce ? blocks_of(count, kRowsAtOnce) : 1;
+  // of_unit: columns of a thread; at_once: rows that it has in flight.
+  ColumnsCut(long outer, long count, long width, int of_unit, int at_once) : units(width / of_unit) {
+    const long least = 32 / of_unit;  // 128 bytes of a row
+    const long narrow = units < least ? units : blocks_of(units, units / least), uncut = units / narrow * outer;
+    const bool whole = uncut >= kColumnsUncut && uncut < kColumnBlocks;
+    const long most = whole ? kColumnThreads : kColumnThreads / 2;
+    const long busy = blocks_of(kColumnsBusy, units * outer), steps_of_one = blocks_of(count, at_once);
+    const long needed = steps_of_one < 1 ? 1 : steps_of_one < busy ? steps_of_one : busy;
     teams = int(needed < most / narrow ? needed : most / narrow);
     lanes = int(blocks_of(units, blocks_of(units, most / teams)));  // few are idle in the last block
     slices = int(most / (teams * lanes) < outer ? most / (teams * lanes) : outer);
     column_blocks = blocks_of(units, lanes), outer_blocks = blocks_of(outer, slices);
-    const long step = long(teams) * kRowsAtOnce, steps = count > step ? blocks_of(count, step) : 1;
+    const long step = long(teams) * at_once, steps = count > step ? blocks_of(count, step) : 1;
     const long blocks = column_blocks * outer_blocks;
     // slices are independent: only a block of one slice, which has all the teams it can, is cut
-    const long wanted = slices > 1 || blocks >= kColumnBlocks ? 1 : kColumnBlocks / blocks;
+    const long wanted = slices > 1 || whole || blocks >= kColumnBlocks ? 1 : (of_unit == 1 ? 2 : 1) * kColumnBlocks / blocks;
     chunk_rows = blocks_of(steps, wanted < steps ? wanted : steps) * step;
     chunks = count > chunk_rows ? blocks_of(count, chunk_rows) : 1;
   }
 };
+
+template <class V> ColumnsCut columns_cut(long outer, long count, long width) {
+  return {outer, count, width, LanesOf<V>::count, kRowsAtOnce<V>};
+}
 
 // A thread's parts of all reductions: a word of each of its lanes, and of how many rows they are.
 template <class Monoids, class V> struct ColumnParts {
@@ -83,15 +95,16 @@ template <class Monoids, class V> struct ColumnParts {
   }
 };
 
-// Terms of kRowsAtOnce rows: row, row + teams, ...; after `last` - 1 it is read again instead.
+// Terms of kRows rows: row, row + teams, ...; after `last` - 1 it is read again instead.
 template <class V, class Body> struct Batch {
   using Mine = ColumnParts<typename Body::Monoids, V>;
-  V x[Body::Monoids::size][kRowsAtOnce];
+  static constexpr int kRows = kRowsAtOnce<V>;
+  V x[Body::Monoids::size][kRows];
 
   RF_FN void read(const Body& body, long base, long row, long last, int teams, long unit) {
     for_monoids<0>(typename Body::Monoids{}, [&](auto step, auto monoid) {
 #pragma unroll
-      for (int k = 0; k < kRowsAtOnce; k++) {
+      for (int k = 0; k < kRows; k++) {
         const long at = row + k * teams < last ? row + k * teams : last - 1;
         x[decltype(step)::index][k] = body.template term<V>(step, base + at, LanesOf<V>::at(unit));
       }
@@ -100,9 +113,9 @@ template <class V, class Body> struct Batch {
   // All: whether none of the rows is at `last` or after it.
   template <bool All> RF_FN void gather_into(Mine& parts, long row, long last, int teams) const {
     Mine batch;
-    bool in[kRowsAtOnce];
+    bool in[kRows];
 #pragma unroll
-    for (int k = 0; k < kRowsAtOnce; k++) {
+    for (int k = 0; k < kRows; k++) {
       in[k] = All || row + k * teams < last;
       batch.count += in[k];
     }
@@ -111,10 +124,10 @@ template <class V, class Body> struct Batch {
       using D = Down<decltype(monoid)>;
 #pragma unroll
       for (int l = 0; l < LanesOf<V>::count; l++) {
-        float y[kRowsAtOnce];
+        float y[kRows];
 #pragma unroll
-        for (int k = 0; k < kRowsAtOnce; k++) y[k] = LanesOf<V>::get(x[decltype(step)::index][k], l);
-        batch.template set<D>(step, l, D::template of<kRowsAtOnce>(y, in, share));
+        for (int k = 0; k < kRows; k++) y[k] = LanesOf<V>::get(x[decltype(step)::index][k], l);
+        batch.template set<D>(step, l, D::template of<kRows>(y, in, share));
       }
     });
     parts.merge(batch);
@@ -172,14 +185,24 @@ __global__ void __launch_bounds__(kColumnThreads, 1)
   Mine parts;
   long row = chunk * cut.chunk_rows + team;
   if (row < last) {
-    const int step = cut.teams * kRowsAtOnce;
-    Batch<V, Body> batch, next;
-    batch.read(body, base, row, last, cut.teams, unit);
+    const int step = cut.teams * kRowsAtOnce<V>;
+    Batch<V, Body> batch;
+    if constexpr (kLanes == 4) {
+      batch.read(body, base, row, last, cut.teams, unit);
 #pragma unroll 1
-    for (; row + step < last; row += step) {  // the next batch is on its way while this one is gathered
-      next.read(body, base, row + step, last, cut.teams, unit);
-      batch.template gather_into<true>(parts, row, last, cut.teams);
-      batch = next;
+      for (; row + step < last; row += step) {  // the next batch is on its way while this one is gathered
+        Batch<V, Body> next;
+        next.read(body, base, row + step, last, cut.teams, unit);
+        batch.template gather_into<true>(parts, row, last, cut.teams);
+        batch = next;
+      }
+    } else {
+#pragma unroll 1
+      for (; row + step < last; row += step) {
+        batch.read(body, base, row, row + step, cut.teams, unit);
+        batch.template gather_into<true>(parts, row, last, cut.teams);
+      }
+      batch.read(body, base, row, last, cut.teams, unit);
     }
     batch.template gather_into<false>(parts, row, last, cut.teams);
   }
@@ -192,9 +215,11 @@ __global__ void __launch_bounds__(kColumnThreads, 1)
     };
     if (team == 0 && has)
 #pragma unroll
-      for (int w = 0; w < Mine::kWords; w++)
-#pragma unroll
-        for (int l = 0; l < kLanes; l++) words_of(chunk, w)[l] = parts.words[w][l];
+      for (int w = 0; w < Mine::kWords; w++) {
+        const float* x = parts.words[w];
+        if constexpr (kLanes == 4) put(words_of(chunk, w), 0, Quad{0}, Four(make_float4(x[0], x[1], x[2], x[3])));
+        else *words_of(chunk, w) = x[0];
+      }
     if (!last_block(turns + long(outer_block) * column_blocks + column_block, chunks)) return;
     constexpr int kAtOnce = 4;  // these reads come from the second-level cache
     parts = Mine();
@@ -206,9 +231,11 @@ __global__ void __launch_bounds__(kColumnThreads, 1)
         const long from = c + k * cut.teams, left = count - from * cut.chunk_rows;
         next[k].count = left <= 0 ? 0.0f : float(left < cut.chunk_rows ? left : cut.chunk_rows);
 #pragma unroll
-        for (int w = 0; w < Mine::kWords; w++)
+        for (int w = 0; w < Mine::kWords; w++) {
+          const V word = LanesOf<V>::fresh(words_of(left <= 0 ? c : from, w));
 #pragma unroll
-          for (int l = 0; l < kLanes; l++) next[k].words[w][l] = __ldcg(words_of(left <= 0 ? c : from, w) + l);
+          for (int l = 0; l < kLanes; l++) next[k].words[w][l] = LanesOf<V>::get(word, l);
+        }
       }
 #pragma unroll
       for (int k = 0; k < kAtOnce; k++) parts.merge(next[k]);
@@ -231,8 +258,10 @@ __global__ void __launch_bounds__(kColumnThreads, 1)
 // What columns() of these sizes needs of its workspace, however its operands are aligned.
 template <class Body> Error columns_needs(long outer, long count, long width, Needs& needs) {
   needs = {};
-  for (const int of_unit : {1, 4}) {
-    const ColumnsCut cut(outer, count, width, of_unit);
+  if (outer == 0 || width == 0) return nullptr;
+  for (const bool fours : {false, true}) {
+    if (fours && width % 4) continue;
+    const ColumnsCut cut = fours ? columns_cut<Four>(outer, count, width) : columns_cut<float>(outer, count, width);
     if (cut.chunks == 1) continue;
     const size_t parts = sizeof(float) * Words<typename Body::Monoids>::column * outer * cut.chunks * width;
     const size_t turns = sizeof(unsigned) * cut.outer_blocks * cut.column_blocks;
@@ -243,8 +272,8 @@ template <class Body> Error columns_needs(long outer, long count, long width, Ne
 }
 
 template <class V, class Body>
-Error run_columns(const Body& body, const ColumnsCut& cut, long outer, long count, long width,
-                  const Workspace& workspace, cudaStream_t stream) {
+Error run_columns(const Body& body, long outer, long count, long width, const Workspace& workspace, cudaStream_t stream) {
+  const ColumnsCut cut = columns_cut<V>(outer, count, width);
   Device device;
   RF_TRY(current_device(device));
   unsigned grid;
@@ -261,8 +290,8 @@ Error columns(const Body& body, long outer, long count, long width, bool aligned
               cudaStream_t stream) {
   if (outer == 0 || width == 0) return nullptr;
   if (aligned && width % 4 == 0)
-    return run_columns<Four>(body, ColumnsCut(outer, count, width, 4), outer, count, width, workspace, stream);
-  return run_columns<float>(body, ColumnsCut(outer, count, width, 1), outer, count, width, workspace, stream);
+    return run_columns<Four>(body, outer, count, width, workspace, stream);
+  return run_columns<float>(body, outer, count, width, workspace, stream);
 }
 
 }  // namespace rf

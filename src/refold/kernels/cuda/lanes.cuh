@@ -76,11 +76,14 @@ template <> struct LanesOf<Four> {
   static constexpr int count = 4;
   static RF_FN Quad at(long unit) { return {4 * unit}; }
   static RF_FN float get(const Four& v, int lane) { return v.x[lane]; }
+  // Reads what another block has written: not by way of the first-level cache.
+  static RF_FN Four fresh(const float* p) { return __ldcg(reinterpret_cast<const float4*>(p)); }
 };
 template <> struct LanesOf<float> {
   static constexpr int count = 1;
   static RF_FN long at(long unit) { return unit; }
   static RF_FN float get(float v, int) { return v; }
+  static RF_FN float fresh(const float* p) { return __ldcg(p); }
 };
 
 }  // namespace rf
