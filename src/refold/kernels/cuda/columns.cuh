@@ -46,7 +46,8 @@ struct ColumnsCut {
     const long step = long(teams) * at_once, steps = count > step ? blocks_of(count, step) : 1;
     const long blocks = column_blocks * outer_blocks;
     // slices are independent: only a block of one slice, which has all the teams it can, is cut
-    const long wanted = slices > 1 || whole || blocks >= kColumnBlocks ? 1 : (of_unit == 1 ? 2 : 1) * kColumnBlocks / blocks;
+    const long most_blocks = of_unit == 1 ? 2 * kColumnBlocks : kColumnBlocks;
+    const long wanted = slices > 1 || whole || blocks >= kColumnBlocks ? 1 : most_blocks / blocks;
     chunk_rows = blocks_of(steps, wanted < steps ? wanted : steps) * step;
     chunks = count > chunk_rows ? blocks_of(count, chunk_rows) : 1;
   }
@@ -272,14 +273,16 @@ template <class Body> Error columns_needs(long outer, long count, long width, Ne
 }
 
 template <class V, class Body>
-Error run_columns(const Body& body, long outer, long count, long width, const Workspace& workspace, cudaStream_t stream) {
+Error run_columns(const Body& body, long outer, long count, long width, const Workspace& workspace,
+                  cudaStream_t stream) {
   const ColumnsCut cut = columns_cut<V>(outer, count, width);
   Device device;
   RF_TRY(current_device(device));
   unsigned grid;
   RF_TRY(grid_of(cut.column_blocks * cut.outer_blocks * cut.chunks, grid));
-  return launch(columns_kernel<V, Body>, grid, unsigned(cut.lanes * cut.teams * cut.slices), 0, stream, start_on(device),
-                "launching reductions of columns", body, outer, count, width, cut,
+  const unsigned threads = cut.lanes * cut.teams * cut.slices;
+  return launch(columns_kernel<V, Body>, grid, threads, 0, stream, start_on(device), "launching reductions of columns",
+                body, outer, count, width, cut,
                 static_cast<float*>(workspace.parts), workspace.turns);
 }
 

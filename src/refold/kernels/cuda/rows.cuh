@@ -318,7 +318,8 @@ template <class Body> Error rows_needs(long rows, long width, Needs& needs) {
   return nullptr;
 }
 
-template <class V, class Body> Error run_pointwise(const Body& body, long rows, long width, cudaStream_t stream, Start start) {
+template <class V, class Body>
+Error run_pointwise(const Body& body, long rows, long width, cudaStream_t stream, Start start) {
   constexpr int kUnits = kBatch<V>;
   constexpr const char* doing = "launching a pointwise kernel";
   const long units = width / LanesOf<V>::count;
@@ -328,8 +329,8 @@ template <class V, class Body> Error run_pointwise(const Body& body, long rows, 
   const long tiles = units == 0 ? 1 : blocks_of(units, long(kUnits) * threads);
   unsigned grid;
   RF_TRY(grid_of(down ? blocks_of(blocks_of(rows, kUnits) * units, threads) : rows * tiles, grid));
-  return launch(down ? pointwise<V, true, Body> : pointwise<V, false, Body>, grid, threads, 0, stream, start, doing, body,
-                rows, width, tiles);
+  auto* kernel = down ? pointwise<V, true, Body> : pointwise<V, false, Body>;
+  return launch(kernel, grid, threads, 0, stream, start, doing, body, rows, width, tiles);
 }
 
 template <class V, class Body>
@@ -340,7 +341,8 @@ Error run_rows(const Body& body, const RowsCut& cut, long rows, long width, cons
   unsigned grid;
   if (cut.kind == RowsCut::by_pass) {
     Row* known = static_cast<Row*>(workspace.parts);
-    float* parts = reinterpret_cast<float*>(static_cast<char*>(workspace.parts) + (rows * sizeof(Row) + 255) / 256 * 256);
+    char* after = static_cast<char*>(workspace.parts) + (rows * sizeof(Row) + 255) / 256 * 256;
+    float* parts = reinterpret_cast<float*>(after);
     RF_TRY(grid_of(rows * cut.chunks, grid));
     for (int pass = 0; pass < Body::Monoids::size + Body::kStores; pass++)
       RF_TRY(launch(rows_by_pass<V, Body>, grid, kRowThreads, 0, stream, start, doing, body, width, cut.chunks, pass,
