@@ -14,7 +14,7 @@ namespace rf {
 constexpr long kFew = 12;          // at most so many rows on the short side
 constexpr long kMany = 64;         // rows of the long side in a task
 constexpr long kSlice = 4096;      // floats of the few rows in a slice: half of the first-level cache
-constexpr long kLongest = 1024;    // steps of k in a slice, which is summed by itself
+constexpr long kLongest = 2048;    // steps of k in a slice, which is summed by itself
 
 // sums[many][Few] (+)= dot products over `depth` of Many rows at m (ldm apart) with Few rows at f.
 template <int Few, int Many>
