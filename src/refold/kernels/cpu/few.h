@@ -1,10 +1,10 @@
 // Few: the product of a long side with a few rows, bound by reading the long side.
 //
-// `many` rows of the long side are streamed once, in place, against all of the few rows, which stay
-// in the first-level cache a slice of k at a time. A tile is `Few` x `Many` dot products, each summed
-// in one vector along a slice, to which the vectors of the other slices are added: one long sum would
-// be less accurate than PyTorch's. Nothing is packed. The rows that the next tile reads are asked for
-// while this one computes.
+// `many` rows of the long side are streamed once, in place, against all of the few rows, which
+// stay in the first-level cache a slice of k at a time. A tile is `Few` x `Many` dot products,
+// each summed in one vector along a slice, to which the vectors of the other slices are added: one
+// long sum would be less accurate than PyTorch's. Nothing is packed. The rows that the next tile
+// reads are asked for while this one computes.
 #pragma once
 #include "gemm.h"
 #include "monoid.h"
@@ -13,8 +13,8 @@ namespace rf {
 
 constexpr long kFew = 12;          // at most so many rows on the short side
 constexpr long kMany = 64;         // rows of the long side in a task
-constexpr long kSlice = 4096;      // floats of the few rows in a slice: half of the first-level cache
-constexpr long kLongest = 1024;    // steps of k in a slice, which is summed by itself
+constexpr long kSlice = 4096;      // floats of the few rows in a slice: half of the first level
+constexpr long kLongest = 2048;    // steps of k in a slice, which is summed by itself
 
 // sums[many][Few] (+)= dot products over `depth` of Many rows at m (ldm apart) with Few rows at f.
 template <int Few, int Many>
@@ -49,8 +49,8 @@ inline void dot_tile(bool first, long depth, const float* const* f, const float*
     for (int i = 0; i < Few; i++) sums[j * Few + i] = first ? s[j][i] : sums[j * Few + i] + s[j][i];
 }
 
-// out[j * step_many + i * step_few] = dot product of row j of m with row i of f, for `many` rows of m
-// and `few` of f. sums: room for kMany * Few vectors.
+// out[j * step_many + i * step_few] = dot product of row j of m with row i of f, for `many` rows of
+// m and `few` of f. sums: room for kMany * Few vectors.
 template <int Few, int Many>
 void dots(long few, long many, long depth, const float* f, long ldf, const float* m, long ldm,
           Vec* sums, float* out, long step_few, long step_many) {

@@ -57,7 +57,8 @@ template <class Body> struct Sinks {
         row_partials(kRowResults * n_ * strips_), column_partials(kColumnResults * m_ * tiles_) {}
 
   // One tile of acc, rows ld apart: `rows` from row0 on, `cols` columns from col0 on.
-  void take(float* acc, long ld, long tile, long row0, long rows, long strip, long col0, long cols) {
+  void take(float* acc, long ld, long tile, long row0, long rows, long strip, long col0,
+            long cols) {
     for (long i = 0; i < rows; i++) {
       float* a = acc + i * ld - col0;
       const long row = row0 + i;
@@ -162,9 +163,9 @@ void few(const Body& body, const float* A, const float* W, long n, long m, long 
 
 // A [n, depth] and W [m, depth], both dense row by row.
 //
-// A task is a strip of columns and some tiles of rows. It packs its strip of W for itself: no thread
-// waits for another. Where there are several strips, all threads pack a block of rows of A before;
-// then tiles are shared out only where strips are too few to keep the threads busy.
+// A task is a strip of columns and some tiles of rows. It packs its strip of W for itself: no
+// thread waits for another. Where there are several strips, all threads pack a block of rows of A
+// before; then tiles are shared out only where strips are too few to keep the threads busy.
 template <class Body>
 void matmul(const Body& body, const float* A, const float* W, long n, long m, long depth) {
   if (n <= kFew || m <= kFew) return few(body, A, W, n, m, depth);
