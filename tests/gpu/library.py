@@ -24,7 +24,6 @@ SOURCES = ("plain.cu", "sinks.cu", "systems.cu", "generic.cu", "simt.cu")
 FLAGS = (
     "-std=c++17",
     "-O3",
-    "-gencode=arch=compute_90a,code=sm_90a",
     "-Xptxas=-v",
     "-Xcompiler=-fPIC",
     f"-I{KERNELS}",
@@ -54,9 +53,10 @@ def nvcc() -> str:
     return found
 
 
-def compile_source(source: Path, out: Path) -> str:
-    """Compiles one file to an object; what ptxas reports of it. Raises RuntimeError."""
-    command = [nvcc(), *FLAGS, "-c", "-o", str(out), str(source)]
+def compile_source(source: Path, out: Path, target: str = "90a") -> str:
+    """Compiles one file to an object for sm_`target`; what ptxas reports. Raises RuntimeError."""
+    architecture = f"-gencode=arch=compute_{target},code=sm_{target}"
+    command = [nvcc(), *FLAGS, architecture, "-c", "-o", str(out), str(source)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr}")

@@ -194,6 +194,7 @@ __global__ void __launch_bounds__(384, 1)
     float sums[64];
 #pragma unroll
     for (int i = 0; i < 64; i++) sums[i] = 0.0f;
+    int row0 = 0, col0 = 0;  // of this team's last fragment
     for (int t = slot; t < tiles; t += slots) {
       Fragment<2, 4> acc;
 #pragma unroll
@@ -210,24 +211,25 @@ __global__ void __launch_bounds__(384, 1)
         stage += S::kPromote;
         if (stage == S::kStages) stage = 0, phase ^= 1;
       }
+      constexpr bool kRepairs = S::Mode::kScaled;
+      auto& mine = shared.team[team];
+      if (t != slot) take_turn<S::kMI>(body, launch.problem, row0, col0, mine, 1 + team);
       int tile_row, tile_col;
       tile_at(t, launch.tile_rows, launch.tile_cols, tile_row, tile_col);
-      int row0 = tile_row * S::kTileRows + down;
-      int col0 = tile_col * S::kTileCols + right;
-      constexpr bool kRepairs = S::Mode::kScaled;
+      row0 = tile_row * S::kTileRows + down;
+      col0 = tile_col * S::kTileCols + right;
       if constexpr (S::kSplits == 1) {
-        epilogue<S::Mode::kScaled, kRepairs>(body, launch.problem, acc, row0, col0,
-                                             shared.team[team], 1 + team);
+        epilogue<S::Mode::kScaled, kRepairs>(body, launch.problem, acc, row0, col0, mine, 1 + team);
       } else {
         Fragment<S::kMI, S::kG> share;
         share_out<S>(launch, acc, share, slot, parity, part);
         parity ^= 1;
         row0 += 64 * (part / (S::kSplits / 2));
         col0 += 32 * S::kG * (part % (S::kSplits / 2));
-        epilogue<S::Mode::kScaled, kRepairs>(body, launch.problem, share, row0, col0,
-                                             shared.team[team], 1 + team);
+        epilogue<S::Mode::kScaled, kRepairs>(body, launch.problem, share, row0, col0, mine, 1 + team);
       }
     }
+    take_turn<S::kMI>(body, launch.problem, row0, col0, shared.team[team], 1 + team);
   }
 }
 
