@@ -5,7 +5,7 @@ RUN = $(VENV)/bin/python
 # a build of PyTorch for the CPU, unless one is asked for: make TORCH=torch==2.12.0 ...
 TORCH ?= torch==2.13.0
 
-.PHONY: demo test check bench clean
+.PHONY: demo test check bench gpu-test gpu-bench clean
 
 $(VENV)/ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -27,6 +27,14 @@ check: $(VENV)/ready
 
 bench: $(VENV)/ready
 	$(RUN) bench/systems.py
+
+# On a machine with an NVIDIA GPU, nvcc and a PyTorch that sees it: with PYTHON's own packages, because
+# the environment above holds a PyTorch for the CPU.
+gpu-test:
+	PYTHONPATH=src $(PYTHON) -m pytest tests/gpu
+
+gpu-bench:
+	PYTHONPATH=src $(PYTHON) bench/cuda_matmul.py --write
 
 clean:
 	rm -rf $(VENV) out .pytest_cache .mypy_cache .ruff_cache

@@ -350,9 +350,7 @@ RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, in
 }
 
 // Takes the turn of the fragment at (row0, col0), whose epilogue has been done; whoever comes last to a
-// block of rows or columns finishes it. Apart from the epilogue, because it waits until all that the
-// team has written is visible: a team with another tile to do takes the turn after its products,
-// when that has long happened.
+// block of rows or columns finishes it.
 template <int MI, int G, class Body>
 RF_FN void take_turn(const Body& body, const Problem& p, int row0, int col0,
                      TeamShared<Body, G>& shared, int barrier) {
