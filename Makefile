@@ -28,14 +28,15 @@ check: $(VENV)/ready
 bench: $(VENV)/ready
 	$(RUN) bench/systems.py
 
-# On a machine with a Hopper GPU and a PyTorch that sees it: python3 -m pip install -e ".[dev]" before.
+# On a machine with an NVIDIA GPU, nvcc and a PyTorch that sees it: with PYTHON's own packages, because
+# the environment above holds a PyTorch for the CPU.
 gpu-test:
-	$(PYTHON) -m pytest tests -m gpu -o addopts=""
+	PYTHONPATH=src $(PYTHON) -m pytest tests -m gpu -o addopts=""
 
 gpu-bench:
-	$(PYTHON) bench/cuda_systems.py
-	$(PYTHON) bench/cuda_matmul.py
-	$(PYTHON) bench/cuda_rows.py --write
+	PYTHONPATH=src $(PYTHON) bench/cuda_systems.py
+	PYTHONPATH=src $(PYTHON) bench/cuda_matmul.py --write
+	PYTHONPATH=src $(PYTHON) bench/cuda_rows.py --write
 
 clean:
 	rm -rf $(VENV) out .pytest_cache .mypy_cache .ruff_cache

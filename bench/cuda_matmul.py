@@ -40,8 +40,9 @@ class Shape:
     schedule: str
     body: str
 
-    def generic(self, mode: str) -> str:
-        return "generic_4" if self.schedule.endswith("_8") and mode == "ieee" else "generic"
+    @property
+    def generic(self) -> str:
+        return "generic_8" if self.schedule.endswith("_8") else "generic"
 
 
 SHAPES = (
@@ -124,7 +125,7 @@ def products(shape: Shape, x: torch.Tensor, w: torch.Tensor, out: torch.Tensor) 
     }
     for mode in ("ieee", "tf32"):
         found[f"plain {mode}"] = plain(mode, shape.schedule, x, w, out)
-        found[f"generic {mode}"] = plain(mode, shape.generic(mode), x, w, out)
+        found[f"generic {mode}"] = plain(mode, shape.generic, x, w, out)
     return found
 
 

@@ -54,10 +54,10 @@ def nvcc() -> str:
     return found
 
 
-def compile_source(source: Path, out: Path, arch: str = "90a") -> str:
-    """Compiles one file to an object; what ptxas reports of it. Raises RuntimeError."""
-    target = f"-gencode=arch=compute_{arch},code=sm_{arch}"
-    command = [nvcc(), *FLAGS, target, "-c", "-o", str(out), str(source)]
+def compile_source(source: Path, out: Path, target: str = "90a") -> str:
+    """Compiles one file to an object for sm_`target`; what ptxas reports. Raises RuntimeError."""
+    architecture = f"-gencode=arch=compute_{target},code=sm_{target}"
+    command = [nvcc(), *FLAGS, architecture, "-c", "-o", str(out), str(source)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr}")

@@ -38,9 +38,9 @@ THIN = [
 ]
 IEEE = [
     *("ieee_tall", "ieee_wide", "ieee_tall_2", "ieee_wide_4", "ieee_tall_8"),
-    *("ieee_generic", "ieee_generic_4"),
+    *("ieee_generic", "ieee_generic_4", "ieee_generic_8"),
 ]
-TF32 = ["tf32_tall", "tf32_wide", "tf32_tall_8", "tf32_generic"]
+TF32 = ["tf32_tall", "tf32_wide", "tf32_tall_8", "tf32_generic", "tf32_generic_8"]
 ROWS = [
     "ieee_tall",
     "ieee_wide",

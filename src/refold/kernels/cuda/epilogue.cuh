@@ -219,7 +219,7 @@ RF_FN bool last_to_arrive(unsigned* turns, unsigned teams, unsigned* shared, int
   return last;
 }
 
-// The whole epilogue of one team's fragment, whose first element is (row0, col0).
+// The epilogue of one team's fragment, whose first element is (row0, col0), but for its turn.
 // Repairs: whether elements that are not finite are computed again. barrier: a number of the team's
 // own, from 1. Every thread of the team comes here.
 template <bool Scaled, bool Repairs, int MI, int G, class Body>
@@ -316,39 +316,17 @@ RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, in
     acc.rotate(false);
   }
 
-  if constexpr (kRowWords > 0) {
-    constexpr int kBlock = 32 * G;
-    const long block = col0 / kBlock, blocks = (p.cols + kBlock - 1) / kBlock;
+  if constexpr (kRowWords > 0)
     for_monoids<0>(RowMonoids{}, [&](auto s, auto monoid) {
-      reduce_rows<decltype(monoid)>(
-          acc, p, row0, col0, thread, kRowWords,
-          p.row_parts + block * p.rows * kRowWords + Before<decltype(s)::index, RowMonoids>::row);
+      reduce_rows<decltype(monoid)>(acc, p, row0, col0, thread, kRowWords,
+                                    p.row_parts + col0 / (32 * G) * p.rows * kRowWords +
+                                        Before<decltype(s)::index, RowMonoids>::row);
     });
-    if (last_to_arrive(p.row_turns + row0 / (64 * MI), static_cast<unsigned>(blocks), &shared.turn,
-                       barrier, thread)) {
-      const long mine = row0 + thread;
-      if (thread < 64 * MI && mine < p.rows) {
-        float results[Words<RowMonoids>::results];
-        for_monoids<0>(RowMonoids{}, [&](auto s, auto monoid) {
-          using M = decltype(monoid);
-          using At = Before<decltype(s)::index, RowMonoids>;
-          const float* parts = p.row_parts + mine * kRowWords + At::row;
-          M::results(merge_parts<Down<M>>(parts, p.rows * kRowWords, 1, static_cast<int>(blocks),
-                                          [](int) { return 0.0f; }),
-                     results + At::results);
-        });
-        body.finish_row(mine, results);
-      }
-    }
-  }
 
   if constexpr (kColumnWords > 0) {
-    constexpr int kBlock = 64 * MI;
-    const long block = row0 / kBlock, blocks = (p.rows + kBlock - 1) / kBlock;
-    const long mine = col0 + thread;
-    const bool has = thread < 32 * G && mine < p.cols;
+    const long block = row0 / (64 * MI), mine = col0 + thread;
     group_sync(barrier, 128);
-    if (has)
+    if (thread < 32 * G && mine < p.cols)
       for_monoids<0>(ColumnMonoids{}, [&](auto s, auto monoid) {
         using D = Down<decltype(monoid)>;
         constexpr int at = Before<decltype(s)::index, ColumnMonoids>::column;
@@ -367,9 +345,44 @@ RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, in
         for (int w = 0; w < D::kWords; w++)
           p.column_parts[(block * kColumnWords + at + w) * p.cols + mine] = part.w[w];
       });
-    if (last_to_arrive(p.column_turns + col0 / (32 * G), static_cast<unsigned>(blocks),
-                       &shared.turn, barrier, thread) &&
-        has)
+    group_sync(barrier, 128);  // `shared` may be written again
+  }
+}
+
+// Takes the turn of the fragment at (row0, col0), whose epilogue has been done; whoever comes last to a
+// block of rows or columns finishes it.
+template <int MI, int G, class Body>
+RF_FN void take_turn(const Body& body, const Problem& p, int row0, int col0,
+                     TeamShared<Body, G>& shared, int barrier) {
+  using RowMonoids = typename Body::RowMonoids;
+  using ColumnMonoids = typename Body::ColumnMonoids;
+  constexpr int kRowWords = Words<RowMonoids>::row, kColumnWords = Words<ColumnMonoids>::column;
+  if (row0 >= p.rows || col0 >= p.cols) return;
+  const int thread = thread_here() % 128;
+
+  if constexpr (kRowWords > 0) {
+    const int blocks = (static_cast<int>(p.cols) + 32 * G - 1) / (32 * G);
+    const long mine = row0 + thread;
+    if (last_to_arrive(p.row_turns + row0 / (64 * MI), blocks, &shared.turn, barrier, thread) &&
+        thread < 64 * MI && mine < p.rows) {
+      float results[Words<RowMonoids>::results];
+      for_monoids<0>(RowMonoids{}, [&](auto s, auto monoid) {
+        using M = decltype(monoid);
+        using At = Before<decltype(s)::index, RowMonoids>;
+        M::results(merge_parts<Down<M>>(p.row_parts + mine * kRowWords + At::row, p.rows * kRowWords,
+                                        1, blocks, [](int) { return 0.0f; }),
+                   results + At::results);
+      });
+      body.finish_row(mine, results);
+    }
+  }
+
+  if constexpr (kColumnWords > 0) {
+    constexpr int kBlock = 64 * MI;
+    const int blocks = (static_cast<int>(p.rows) + kBlock - 1) / kBlock;
+    const long mine = col0 + thread;
+    if (last_to_arrive(p.column_turns + col0 / (32 * G), blocks, &shared.turn, barrier, thread) &&
+        thread < 32 * G && mine < p.cols)
       for_monoids<0>(ColumnMonoids{}, [&](auto s, auto monoid) {
         using D = Down<decltype(monoid)>;
         constexpr int at = Before<decltype(s)::index, ColumnMonoids>::column;
@@ -379,8 +392,7 @@ RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, in
         };
         body.finish_column(s, mine,
                            merge_parts<D>(p.column_parts + at * p.cols + mine,
-                                          kColumnWords * p.cols, p.cols,
-                                          static_cast<int>(blocks), count));
+                                          kColumnWords * p.cols, p.cols, blocks, count));
       });
   }
 }

@@ -10,30 +10,30 @@ template <class Body> struct Product<Plain, Body> {
 
   // Of any kernel that could be chosen: the depth is not known here.
   static Error bytes(long rows, long cols, size_t& parts, size_t& turns) {
-    const Cut<Body> tiled = cut<Tiled>(rows, cols), thin = cut<Thin<16, false>>(rows, cols);
+    const Cut<Body> tiled = cut<Tiled>(rows, cols), thin = cut<Thin<4, false>>(rows, cols);
     parts = tiled.bytes() > thin.bytes() ? tiled.bytes() : thin.bytes();
     turns = (tiled.turns() > thin.turns() ? tiled.turns() : thin.turns()) * sizeof(unsigned);
     return nullptr;
   }
 
-  template <int R, bool Across>
+  template <class T>
   static Error thin(const Body& body, const Side& a, const Side& b, long depth, const Workspace& workspace,
                     cudaStream_t stream) {
-    using T = Thin<R, Across>;
     const auto by_16 = [](const Side& s) { return reinterpret_cast<uintptr_t>(s.plain) % 16 == 0 && s.ld % 4 == 0; };
-    const unsigned blocks = static_cast<unsigned>(blocks_of(Across ? a.rows : b.rows, T::kLong));
-    return launch(matmul_thin<T, R, Across, Body>, blocks, T::kThreads, 0, stream, Start::overlapping,
+    const unsigned blocks = static_cast<unsigned>(blocks_of(T::kAcross ? a.rows : b.rows, T::kLong));
+    return launch(matmul_thin<T, Body>, blocks, T::kThreads, 0, stream, Start::overlapping,
                   "launching the thin product", cut<T>(a.rows, b.rows).problem(a, b, depth, workspace), body,
                   by_16(a) && by_16(b));
   }
 
   static Error run(const Body& body, const Side& a, const Side& b, long depth, const Workspace& workspace,
                    cudaStream_t stream) {
-    constexpr long kFar = 1L << 28;  // 16 rows this far apart are within 2^32 elements
+    constexpr long kFar = 1L << 28;  // eight rows this far apart are within 2^31 elements
     if (depth >= 128 && a.ld < kFar && b.ld < kFar) {  // a warp has four of k for each lane
-      if (a.rows <= 4) return thin<4, false>(body, a, b, depth, workspace, stream);
-      if (a.rows <= 16) return thin<16, false>(body, a, b, depth, workspace, stream);
-      if (b.rows <= 16) return thin<16, true>(body, a, b, depth, workspace, stream);
+      if (a.rows <= 4) return thin<Thin<4, false>>(body, a, b, depth, workspace, stream);
+      if (a.rows <= 8) return thin<Thin<8, false>>(body, a, b, depth, workspace, stream);
+      if (a.rows <= 16) return thin<Thin<16, false>>(body, a, b, depth, workspace, stream);
+      if (b.rows <= 16) return thin<Thin<16, true>>(body, a, b, depth, workspace, stream);
     }
     const Cut<Body> cut_ = cut<Tiled>(a.rows, b.rows);
     const long blocks = blocks_of(a.rows, Tiled::kTileRows) * blocks_of(b.rows, Tiled::kTileCols);

@@ -28,12 +28,23 @@ template <class M, int InParts, class Body> struct Product<Generic<M, InParts>, 
 
   static Rows rows_of(const Side& side, long depth) {
     const long elements = M::kScaled ? padded_depth(depth) * (M::kSplit ? 2 : 1) : depth;
-    const bool aligned = reinterpret_cast<uintptr_t>(side.data) % 16 == 0 && side.pitch % 8 == 0;
     return {static_cast<const unsigned char*>(side.data), 2 * side.pitch, static_cast<int>(side.rows),
-            static_cast<int>(2 * elements), aligned};
+            static_cast<int>(2 * elements)};
+  }
+
+  static bool aligned(const Side& side) {
+    return reinterpret_cast<uintptr_t>(side.data) % 16 == 0 && side.pitch % 8 == 0;
   }
 
   static Error run(const Body& body, const Side& a, const Side& b, long depth, const Workspace& workspace,
+                   cudaStream_t stream) {
+    if (aligned(a) && aligned(b)) return run_as<true>(body, a, b, depth, workspace, stream);
+    if constexpr (M::kScaled) return error("split operands must be aligned by 16 bytes");
+    else return run_as<false>(body, a, b, depth, workspace, stream);
+  }
+
+  template <bool Aligned>
+  static Error run_as(const Body& body, const Side& a, const Side& b, long depth, const Workspace& workspace,
                    cudaStream_t stream) {
     Device device;
     RF_TRY(current_device(device));
@@ -43,7 +54,6 @@ template <class M, int InParts, class Body> struct Product<Generic<M, InParts>, 
     GenericLaunch l{};
     l.problem = grid.problem(a, b, depth, workspace);
     l.a = rows_of(a, depth), l.b = rows_of(b, depth);
-    if (M::kScaled && !(l.a.aligned && l.b.aligned)) return error("split operands must be aligned by 16 bytes");
     l.stages = static_cast<int>(blocks_of(l.a.bytes, S::kRowBytes));
     l.tile_rows = static_cast<int>(grid.tile_rows), l.tile_cols = static_cast<int>(grid.tile_cols);
     l.split_parts = reinterpret_cast<float4*>(static_cast<char*>(workspace.parts) + grid.bytes());
@@ -54,7 +64,7 @@ template <class M, int InParts, class Body> struct Product<Generic<M, InParts>, 
     static std::atomic<uint64_t> allowed{0};
     constexpr size_t shared = sizeof(GenericShared<S, Body>);
     static_assert(shared <= 101376, "more shared memory than a block of sm_86 or sm_89 can have");
-    auto* kernel = matmul_sm80<S, Body>;
+    auto* kernel = matmul_sm80<S, Aligned, Body>;
     RF_TRY(allow_shared(kernel, shared, device, allowed));
     return launch(kernel, static_cast<unsigned>(blocks), S::kThreads, shared, stream, Start::overlapping,
                   "launching the product", l, body);

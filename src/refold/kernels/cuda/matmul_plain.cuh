@@ -27,14 +27,16 @@ struct Tiled {
   static constexpr int kChunk = 16, kRun = 4;  // of k; chunks of a run
 };
 
-// R: at most so many rows of the short side, which is a; or b, if Across.
-template <int R, bool Across> struct Thin {
+// R: at most so many rows of the short side, which is a; or b if kAcross.
+template <int R, bool IsAcross> struct Thin {
+  static constexpr int kRows = R;
+  static constexpr bool kAcross = IsAcross;
   static constexpr int kMI = 1, kG = 1, kThreads = 256, kWarpRows = 8;
-  static constexpr int kTeams = Across ? 8 : 4;  // warps that take different rows of the long side
+  static constexpr int kTeams = kAcross ? 8 : 4;  // warps that take different rows of the long side
   static constexpr int kParts = 8 / kTeams;      // warps that share rows, each with its part of K
   static constexpr int kLong = kTeams * kWarpRows;  // rows of the long side of a block: of its fragment
   static constexpr int kTileRows = 64, kTileCols = 32;
-  static_assert(kLong == (Across ? kTileRows : kTileCols) && R <= 32, "a block fills one fragment");
+  static_assert(kLong == (kAcross ? kTileRows : kTileCols) && R <= 32, "a block fills one fragment");
 };
 
 // One chunk of `Rows` rows of a side: each thread's values of it, then to shared memory as [k][row].
@@ -112,6 +114,7 @@ __global__ void __launch_bounds__(Tiled::kThreads)
   }
   let_next_kernel_start();
   epilogue<false, false>(body, p, acc, static_cast<int>(row0), static_cast<int>(col0), team, 1);
+  take_turn<kMI>(body, p, static_cast<int>(row0), static_cast<int>(col0), team, 1);
 }
 
 RF_FN float4 load_once(const float* p) {  // what no other block reads
@@ -139,18 +142,19 @@ template <int Half, int Mask, int N> RF_FN void halve(float (&sum)[N], int lane,
   if constexpr (Mask > 1) halve<Half / 2, Mask / 2>(sum, lane, mine);
 }
 
-template <class T, int R, bool Across, class Body>
-__global__ void __launch_bounds__(T::kThreads, R <= 4 ? 2 : 1)
+template <class T, class Body>
+__global__ void __launch_bounds__(T::kThreads, T::kRows <= 4 ? 2 : 1)
     matmul_thin(const __grid_constant__ Problem p, const __grid_constant__ Body body, bool aligned) {
-  constexpr int kEach = T::kWarpRows;
+  constexpr int kEach = T::kWarpRows, R = T::kRows;
+  constexpr bool kAcross = T::kAcross;
   __shared__ float sums[T::kParts][R][T::kLong];
   __shared__ TeamShared<Body, T::kG> team;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int of_team = warp % T::kTeams, part = warp / T::kTeams;
-  const float* const far = Across ? p.a : p.b;
-  const float* const near = Across ? p.b : p.a;
-  const long far_ld = Across ? p.lda : p.ldb, near_ld = Across ? p.ldb : p.lda;
-  const int far_rows = static_cast<int>(Across ? p.rows : p.cols), near_rows = static_cast<int>(Across ? p.cols : p.rows);
+  const float* const far = kAcross ? p.a : p.b;
+  const float* const near = kAcross ? p.b : p.a;
+  const long far_ld = kAcross ? p.lda : p.ldb, near_ld = kAcross ? p.ldb : p.lda;
+  const int far_rows = static_cast<int>(kAcross ? p.rows : p.cols), near_rows = static_cast<int>(kAcross ? p.cols : p.rows);
   const int first = blockIdx.x * T::kLong + of_team * kEach;
   wait_for_previous_kernel();
 
@@ -212,13 +216,15 @@ __global__ void __launch_bounds__(T::kThreads, R <= 4 ? 2 : 1)
 #pragma unroll
   for (int i = 0; i < 16; i++) {
     const int down = 16 * warp + 8 * (i / 2 % 2) + lane / 4, right = 8 * (i / 4) + 2 * (lane % 4) + i % 2;
-    const int r = Across ? right : down, c = Across ? down : right;
+    const int r = kAcross ? right : down, c = kAcross ? down : right;
     acc.x[0][i] = 0.0f;
     if (r < near_rows && r < R)
 #pragma unroll
       for (int from = 0; from < T::kParts; from++) acc.x[0][i] += sums[from][r][c];
   }
-  epilogue<false, false>(body, p, acc, Across ? blockIdx.x * T::kLong : 0, Across ? 0 : blockIdx.x * T::kLong, team, 1);
+  const int row0 = kAcross ? blockIdx.x * T::kLong : 0, col0 = kAcross ? 0 : blockIdx.x * T::kLong;
+  epilogue<false, false>(body, p, acc, row0, col0, team, 1);
+  take_turn<T::kMI>(body, p, row0, col0, team, 1);
 }
 
 }  // namespace rf

@@ -3,14 +3,15 @@
 //
 // Why: the same split operands, bodies and epilogues run on A100, RTX 30 and 40, and on Hopper without
 // its own instructions. A warp multiplies fragments that it loads from shared memory itself, so there
-// are no feeding warps: every thread issues copies that it does not wait for, two stages ahead.
+// are no feeding warps: every thread issues copies that it does not wait for, some stages ahead.
 //
 // Layout: one stage of the ring is 32 KB, rows of 128 bytes (mode.cuh), three deep: 96 KB, which all of
 // these devices have. 16-byte pieces of a row are permuted by the row's number modulo 8, so that the
 // eight rows that a fragment is loaded from lie in different banks. A tile of C is 128 x 128; two
-// teams of four warps hold 128 x 64 of it each. A stage's products go to a short accumulator of 16
-// registers, small products first, for 16 columns at a time, and from there to the sums by fp32
-// additions ("promoted", see matmul_sm90.cuh): after 32 of k (Ieee) or 64.
+// teams of four warps hold 128 x 64 of it each (wider ones would read shared memory less, but do not
+// fit the registers). A stage's products go to a short accumulator of 16 registers, small products
+// first, for 16 columns at a time, and from there to the sums by fp32 additions ("promoted", see
+// matmul_sm90.cuh): after 32 of k (Ieee) or 64.
 //
 // Splits > 1 (few tiles, deep K): `Splits` blocks share a tile, each with its part of K. Each leaves its
 // sums in the workspace; the last to come adds them, first part to last, and does the epilogue.
@@ -26,7 +27,7 @@ template <class M, int InParts = 1> struct Generic {
   static constexpr int kSplits = InParts;  // parts of K
   static constexpr int kTileRows = 128, kTileCols = 128;
   static constexpr int kStages = 3, kThreads = 256, kRowBytes = 128;
-  static constexpr int kABytes = kTileRows * kRowBytes, kStageBytes = 2 * kABytes;
+  static constexpr int kABytes = kTileRows * kRowBytes, kStageBytes = kABytes + kTileCols * kRowBytes;
   static constexpr int kMI = 2, kG = 2;  // the fragment of a team: 128 x 64
 };
 
@@ -36,7 +37,6 @@ struct Rows {
   long pitch;  // bytes from row to row
   int rows;
   int bytes;     // of a row that hold something; beyond them are zeros
-  bool aligned;  // data and pitch, by 16
 };
 
 struct GenericLaunch {
@@ -50,26 +50,42 @@ struct GenericLaunch {
 
 RF_FN uint32_t piece_at(uint32_t row, uint32_t piece) { return row * 128 + ((piece ^ (row & 7)) << 4); }
 
-// This thread's pieces of 128 rows of one side, from the stage-th 128 bytes of each: to shared memory.
-template <bool Scaled> RF_FN void copy_rows(uint32_t to, const Rows& side, int row0, int stage) {
-  const int piece = threadIdx.x % 8, at = stage * 128 + piece * 16;
-  const int left = side.bytes - at, bytes = left < 0 ? 0 : left < 16 ? left : 16;
+// What one thread copies of one side's tile: piece threadIdx.x % 8 of every 32nd row.
+struct Feed {
+  const unsigned char* from;
+  long stride;      // bytes from one of its rows to the next
+  int rows, bytes;  // of its rows that exist; that are left of a row from its piece on
+  uint32_t to;      // from the start of the side's stage
+
+  RF_FN Feed(const Rows& side, int row0) {
+    const int piece = threadIdx.x % 8, row = threadIdx.x / 8;
+    from = side.data + (row0 + row) * side.pitch + piece * 16;
+    stride = 32 * side.pitch;
+    rows = (side.rows - row0 - row + 31) / 32;
+    bytes = side.bytes - piece * 16;
+    to = piece_at(row, piece);
+  }
+  // The stage-th 128 bytes of Count rows to shared memory. Aligned: data and pitch are, by 16 bytes.
+  template <int Count, bool Aligned> RF_FN void copy(uint32_t shared, int stage) const {
+    const unsigned char* p = from + stage * 128L;
+    const int left = bytes - stage * 128, some = left < 0 ? 0 : left < 16 ? left : 16;
 #pragma unroll
-  for (int i = 0; i < 4; i++) {
-    const int local = threadIdx.x / 8 + 32 * i, row = row0 + local;
-    const int here = row < side.rows ? bytes : 0;
-    const unsigned char* from = here ? side.data + row * side.pitch + at : side.data;
-    if (Scaled || side.aligned) {
-      copy_piece(to + piece_at(local, piece), from, here);
-    } else {  // a 16-bit matrix whose rows start anywhere
-      uint32_t two[4] = {};
+    for (int i = 0; i < Count / 32; i++) {
+      const int here = i < rows ? some : 0;
+      const uint32_t at = shared + to + i * 32 * 128;
+      if constexpr (Aligned) {
+        copy_piece(at, here ? p : from, here);
+      } else {  // a 16-bit matrix whose rows start anywhere
+        uint32_t two[4] = {};
 #pragma unroll
-      for (int k = 0; k < 8; k++)
-        if (2 * k < here) two[k / 2] |= uint32_t(__ldg(reinterpret_cast<const uint16_t*>(from) + k)) << 16 * (k % 2);
-      store_piece(to + piece_at(local, piece), make_uint4(two[0], two[1], two[2], two[3]));
+        for (int k = 0; k < 8; k++)
+          if (2 * k < here) two[k / 2] |= uint32_t(__ldg(reinterpret_cast<const uint16_t*>(p) + k)) << 16 * (k % 2);
+        store_piece(at, make_uint4(two[0], two[1], two[2], two[3]));
+      }
+      p += stride;
     }
   }
-}
+};
 
 // The products of one stage, added to acc. a, b: the stage's rows of the team's sides in shared memory.
 template <class S>
@@ -127,15 +143,15 @@ RF_FN bool sum_of_parts(const GenericLaunch& l, Fragment<S::kMI, S::kG>& acc, in
   if (*turn != S::kSplits - 1) return false;
   __threadfence();
 #pragma unroll
-  for (int q = 0; q < kPieces; q++) {
-    float* x = &acc.x[4 * q / (16 * S::kG)][4 * q % (16 * S::kG)];
+  for (int i = 0; i < S::kMI * 16 * S::kG; i++) acc.x[i / (16 * S::kG)][i % (16 * S::kG)] = 0.0f;
+#pragma unroll 1
+  for (int from = 0; from < S::kSplits; from++, parts += kPieces * S::kThreads)
 #pragma unroll
-    for (int from = 0; from < S::kSplits; from++) {
-      const float4 y = __ldcg(parts + (from * kPieces + q) * S::kThreads);
-      if (from == 0) x[0] = y.x, x[1] = y.y, x[2] = y.z, x[3] = y.w;
-      else x[0] += y.x, x[1] += y.y, x[2] += y.z, x[3] += y.w;
+    for (int q = 0; q < kPieces; q++) {
+      const float4 y = __ldcg(parts + q * S::kThreads);
+      float* x = &acc.x[4 * q / (16 * S::kG)][4 * q % (16 * S::kG)];
+      x[0] += y.x, x[1] += y.y, x[2] += y.z, x[3] += y.w;
     }
-  }
   return true;
 }
 
@@ -148,7 +164,7 @@ template <class S, class Body> union GenericShared {
   } after;
 };
 
-template <class S, class Body>
+template <class S, bool Aligned, class Body>
 __global__ void __launch_bounds__(S::kThreads, 1)
     matmul_sm80(const __grid_constant__ GenericLaunch launch, const __grid_constant__ Body body) {
   extern __shared__ __align__(128) unsigned char raw_shared[];
@@ -161,11 +177,12 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   const int end = static_cast<int>(long(launch.stages) * (part + 1) / S::kSplits);
   wait_for_previous_kernel();
 
+  const Feed a(launch.a, tile_row * S::kTileRows), b(launch.b, tile_col * S::kTileCols);
   auto copy = [&](int stage, int slot) {
     if (stage < end) {
       const uint32_t to = ring + slot * S::kStageBytes;
-      copy_rows<S::Mode::kScaled>(to, launch.a, tile_row * S::kTileRows, stage);
-      copy_rows<S::Mode::kScaled>(to + S::kABytes, launch.b, tile_col * S::kTileCols, stage);
+      a.copy<S::kTileRows, Aligned>(to, stage);
+      b.copy<S::kTileCols, Aligned>(to + S::kABytes, stage);
     }
     copy_commit();  // an empty group too: groups are counted
   };
@@ -193,9 +210,10 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   let_next_kernel_start();
   if constexpr (S::kSplits > 1)
     if (!sum_of_parts<S>(launch, acc, tile, part, &shared.after.turn)) return;
-  epilogue<S::Mode::kScaled, S::Mode::kScaled>(body, launch.problem, acc, tile_row * S::kTileRows,
-                                               tile_col * S::kTileCols + team * 32 * S::kG,
-                                               shared.after.team[team], 1 + team);
+  const int row0 = tile_row * S::kTileRows, col0 = tile_col * S::kTileCols + team * 32 * S::kG;
+  auto& mine = shared.after.team[team];
+  epilogue<S::Mode::kScaled, S::Mode::kScaled>(body, launch.problem, acc, row0, col0, mine, 1 + team);
+  take_turn<S::kMI>(body, launch.problem, row0, col0, mine, 1 + team);
 }
 
 }  // namespace rf

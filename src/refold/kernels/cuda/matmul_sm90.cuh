@@ -189,12 +189,16 @@ __global__ void __launch_bounds__(384, 1)
     const int down = S::kTall ? 128 * team : 0, right = S::kTall ? 0 : 128 * team;
     const uint32_t a = tile_word(ring + down * S::kRowBytes);
     const uint32_t b = tile_word(ring + S::kABytes + right * S::kRowBytes);
-    int stage = 0, parity = 0;
-    uint32_t phase = 0;
+    int done = 0, parity = 0;  // steps of the tiles before
     float sums[64];
 #pragma unroll
     for (int i = 0; i < 64; i++) sums[i] = 0.0f;
     for (int t = slot; t < tiles; t += slots) {
+      // The same in all lanes, which is made known to the compiler once more: behind an epilogue's
+      // branches it would keep the stage in each lane's registers and move every descriptor to uniform
+      // ones by itself, four moves a product.
+      const int first = __shfl_sync(kAllLanes, done, 0);
+      done += end - begin;
       Fragment<2, 4> acc;
 #pragma unroll
       for (int mi = 0; mi < 2; mi++)
@@ -202,31 +206,31 @@ __global__ void __launch_bounds__(384, 1)
         for (int i = 0; i < 64; i++) acc.x[mi][i] = 0.0f;
 #pragma unroll 1
       for (int k = begin; k < end; k++) {
+        constexpr int kTurn = S::kStages / S::kPromote;  // steps of one turn of the ring
+        const int stage = (first + k - begin) % kTurn * S::kPromote, phase = (first + k - begin) / kTurn & 1;
         step<S>(acc.x[0], sums, a, b, stage, 0, full, phase);
         step<S>(acc.x[1], sums, a, b, stage, 1, full, phase);
         if (threadIdx.x % 32 == 0)
 #pragma unroll
           for (int p = 0; p < S::kPromote; p++) barrier_arrive(empty + 8 * (stage + p));
-        stage += S::kPromote;
-        if (stage == S::kStages) stage = 0, phase ^= 1;
       }
+      constexpr bool kRepairs = S::Mode::kScaled;
+      auto& mine = shared.team[team];
       int tile_row, tile_col;
       tile_at(t, launch.tile_rows, launch.tile_cols, tile_row, tile_col);
       int row0 = tile_row * S::kTileRows + down;
       int col0 = tile_col * S::kTileCols + right;
-      constexpr bool kRepairs = S::Mode::kScaled;
       if constexpr (S::kSplits == 1) {
-        epilogue<S::Mode::kScaled, kRepairs>(body, launch.problem, acc, row0, col0,
-                                             shared.team[team], 1 + team);
+        epilogue<S::Mode::kScaled, kRepairs>(body, launch.problem, acc, row0, col0, mine, 1 + team);
       } else {
         Fragment<S::kMI, S::kG> share;
         share_out<S>(launch, acc, share, slot, parity, part);
         parity ^= 1;
         row0 += 64 * (part / (S::kSplits / 2));
         col0 += 32 * S::kG * (part % (S::kSplits / 2));
-        epilogue<S::Mode::kScaled, kRepairs>(body, launch.problem, share, row0, col0,
-                                             shared.team[team], 1 + team);
+        epilogue<S::Mode::kScaled, kRepairs>(body, launch.problem, share, row0, col0, mine, 1 + team);
       }
+      take_turn<S::kMI>(body, launch.problem, row0, col0, mine, 1 + team);
     }
   }
 }

@@ -26,7 +26,7 @@ namespace rf {
 template <bool Aligned> RF_FN float4 load_four(const float* x, int k, int depth) {
   float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
   if constexpr (Aligned) {
-    if (k < depth) v = __ldg(reinterpret_cast<const float4*>(x + k));
+    if (k < depth) v = __ldcs(reinterpret_cast<const float4*>(x + k));  // read once: leave the cache to out
   } else {
     if (k < depth) v.x = __ldg(x + k);
     if (k + 1 < depth) v.y = __ldg(x + k + 1);
