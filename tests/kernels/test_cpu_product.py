@@ -15,7 +15,7 @@ from unittest import mock
 import pytest
 import torch
 
-from refold.emit import cpu, kernel
+from refold.emit import kernel
 from refold.emit.template import render
 
 SIZES = (1, 2, 3, 5, 16, 17, 29, 64, 129, 200)
@@ -30,7 +30,10 @@ def call(request) -> Callable[..., None]:
     """call(name, *arguments) runs an entry on tensors and sizes, compiled for one level."""
     level = request.param
     bodies = (Path(__file__).parent / "cpu_product.cpp").read_text()
-    headers = [kernel.header(h) for h in ("call.h", *(f"cpu/{h}" for h in cpu.HEADERS))]
+    headers = [
+        kernel.header(h)
+        for h in ("call.h", *(f"cpu/{h}" for h in kernel.included("cpu", ["matmul.h"])))
+    ]
     text = "\n".join(["#define PY_SSIZE_T_CLEAN", *headers, bodies])
     name = f"refold_test_{level.lower()}_{kernel.digest(level + text)}"
     scope: dict = {"torch": torch}
