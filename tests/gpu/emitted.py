@@ -20,8 +20,8 @@ from pathlib import Path
 import torch
 
 from refold.cost import DEVICES
-from refold.emit.cpu import CpuKernel
 from refold.emit.functor import Operand
+from refold.emit.kernel import GroupKernel
 from refold.ir import OPS, Dim, Node, Sym
 from refold.ir.evaluate import concrete
 from refold.pipeline import Options, derive
@@ -54,16 +54,16 @@ class Emitted:
 
     name: str
     group: Group
-    kernel: CpuKernel
+    kernel: GroupKernel
 
     @property
     def template(self) -> str:
         return self.group.template.value
 
     def text(self) -> str:
-        k, sizes = self.kernel, self.kernel._sizes()
+        k, sizes = self.kernel, self.kernel.sizes()
         operands, numbers, named = k.body.pointers(), k.body.numbers(), k.body.named_sizes()
-        outputs = [k._member(o) for o in self.group.outputs]
+        outputs = [k.member(o) for o in self.group.outputs]
         index = {n: f"n[{i}]" for i, n in enumerate([*(n for n, _ in sizes), *named])}
         members = [f"p[{i}]" for i in range(len(operands))]
         members += [f"c[{i}]" for i in range(len(numbers))]
@@ -78,7 +78,7 @@ class Emitted:
         return f"namespace rf {{\n{k.struct()}}}  // namespace rf\n" + ENTRY.format(
             name=self.name,
             template=self.template,
-            struct=k._struct_name(),
+            struct=k.struct_name(),
             members=", ".join(members),
             along=", ".join(along),
             sizes=", ".join(index[n] for n, _ in sizes),
@@ -99,7 +99,7 @@ def emitted(model: str) -> tuple[Emitted, ...]:
     groups = [g for g in first.mode.plan.groups if g.template in TEMPLATES]
     assert groups, f"{model} has neither rows nor columns"
     names = [f"{model}_{i}" for i in range(len(groups))]
-    return tuple(Emitted(n, g, CpuKernel(g, n)) for n, g in zip(names, groups, strict=True))
+    return tuple(Emitted(n, g, GroupKernel(g, n)) for n, g in zip(names, groups, strict=True))
 
 
 def source(model: str) -> str:
@@ -132,7 +132,7 @@ def build() -> ctypes.CDLL:
 
 def sizes_of(e: Emitted, sizes: Mapping[str, int]) -> list[int]:
     named = [sizes[n] for n in e.kernel.body.named_sizes()]
-    return [concrete(d, sizes) for _, d in e.kernel._sizes()] + named
+    return [concrete(d, sizes) for _, d in e.kernel.sizes()] + named
 
 
 class Kernel:
