@@ -369,8 +369,22 @@ RF_FN float fma(float x, float y, float z) { return ::fmaf(x, y, z); }
 RF_FN bool is_nan(float x) { return x != x; }
 RF_FN bool is_finite(float x) { return ::fabsf(x) <= 3.402823466e38f; }
 RF_FN bool is_infinite(float x) { return ::fabsf(x) == __int_as_float(0x7f800000); }
+// One instruction where there is a GPU; in words for those that test on the host.
+#ifdef __CUDA_ARCH__
+RF_FN float maximum(float a, float b) {
+  float m;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(m) : "f"(a), "f"(b));
+  return m;
+}
+RF_FN float minimum(float a, float b) {
+  float m;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(m) : "f"(a), "f"(b));
+  return m;
+}
+#else
 RF_FN float maximum(float a, float b) { return is_nan(a) || a > b ? a : b; }
 RF_FN float minimum(float a, float b) { return is_nan(a) || a < b ? a : b; }
+#endif
 RF_FN float relu(float x) { return maximum(x, 0.0f); }
 RF_FN float sigmoid(float x) { return 1.0f / (1.0f + ::expf(-x)); }
 
@@ -787,7 +801,7 @@ RF_FN bool last_to_arrive(unsigned* turns, unsigned teams, unsigned* shared, int
   return last;
 }
 
-// The whole epilogue of one team's fragment, whose first element is (row0, col0).
+// The epilogue of one team's fragment, whose first element is (row0, col0), but for its turn.
 // Repairs: whether elements that are not finite are computed again. barrier: a number of the team's
 // own, from 1. Every thread of the team comes here.
 template <bool Scaled, bool Repairs, int MI, int G, class Body>
@@ -884,39 +898,17 @@ RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, in
     acc.rotate(false);
   }
 
-  if constexpr (kRowWords > 0) {
-    constexpr int kBlock = 32 * G;
-    const long block = col0 / kBlock, blocks = (p.cols + kBlock - 1) / kBlock;
+  if constexpr (kRowWords > 0)
     for_monoids<0>(RowMonoids{}, [&](auto s, auto monoid) {
-      reduce_rows<decltype(monoid)>(
-          acc, p, row0, col0, thread, kRowWords,
-          p.row_parts + block * p.rows * kRowWords + Before<decltype(s)::index, RowMonoids>::row);
+      reduce_rows<decltype(monoid)>(acc, p, row0, col0, thread, kRowWords,
+                                    p.row_parts + col0 / (32 * G) * p.rows * kRowWords +
+                                        Before<decltype(s)::index, RowMonoids>::row);
     });
-    if (last_to_arrive(p.row_turns + row0 / (64 * MI), static_cast<unsigned>(blocks), &shared.turn,
-                       barrier, thread)) {
-      const long mine = row0 + thread;
-      if (thread < 64 * MI && mine < p.rows) {
-        float results[Words<RowMonoids>::results];
-        for_monoids<0>(RowMonoids{}, [&](auto s, auto monoid) {
-          using M = decltype(monoid);
-          using At = Before<decltype(s)::index, RowMonoids>;
-          const float* parts = p.row_parts + mine * kRowWords + At::row;
-          M::results(merge_parts<Down<M>>(parts, p.rows * kRowWords, 1, static_cast<int>(blocks),
-                                          [](int) { return 0.0f; }),
-                     results + At::results);
-        });
-        body.finish_row(mine, results);
-      }
-    }
-  }
 
   if constexpr (kColumnWords > 0) {
-    constexpr int kBlock = 64 * MI;
-    const long block = row0 / kBlock, blocks = (p.rows + kBlock - 1) / kBlock;
-    const long mine = col0 + thread;
-    const bool has = thread < 32 * G && mine < p.cols;
+    const long block = row0 / (64 * MI), mine = col0 + thread;
     group_sync(barrier, 128);
-    if (has)
+    if (thread < 32 * G && mine < p.cols)
       for_monoids<0>(ColumnMonoids{}, [&](auto s, auto monoid) {
         using D = Down<decltype(monoid)>;
         constexpr int at = Before<decltype(s)::index, ColumnMonoids>::column;
@@ -935,9 +927,44 @@ RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, in
         for (int w = 0; w < D::kWords; w++)
           p.column_parts[(block * kColumnWords + at + w) * p.cols + mine] = part.w[w];
       });
-    if (last_to_arrive(p.column_turns + col0 / (32 * G), static_cast<unsigned>(blocks),
-                       &shared.turn, barrier, thread) &&
-        has)
+    group_sync(barrier, 128);  // `shared` may be written again
+  }
+}
+
+// Takes the turn of the fragment at (row0, col0), whose epilogue has been done; whoever comes last to a
+// block of rows or columns finishes it.
+template <int MI, int G, class Body>
+RF_FN void take_turn(const Body& body, const Problem& p, int row0, int col0,
+                     TeamShared<Body, G>& shared, int barrier) {
+  using RowMonoids = typename Body::RowMonoids;
+  using ColumnMonoids = typename Body::ColumnMonoids;
+  constexpr int kRowWords = Words<RowMonoids>::row, kColumnWords = Words<ColumnMonoids>::column;
+  if (row0 >= p.rows || col0 >= p.cols) return;
+  const int thread = thread_here() % 128;
+
+  if constexpr (kRowWords > 0) {
+    const int blocks = (static_cast<int>(p.cols) + 32 * G - 1) / (32 * G);
+    const long mine = row0 + thread;
+    if (last_to_arrive(p.row_turns + row0 / (64 * MI), blocks, &shared.turn, barrier, thread) &&
+        thread < 64 * MI && mine < p.rows) {
+      float results[Words<RowMonoids>::results];
+      for_monoids<0>(RowMonoids{}, [&](auto s, auto monoid) {
+        using M = decltype(monoid);
+        using At = Before<decltype(s)::index, RowMonoids>;
+        M::results(merge_parts<Down<M>>(p.row_parts + mine * kRowWords + At::row, p.rows * kRowWords,
+                                        1, blocks, [](int) { return 0.0f; }),
+                   results + At::results);
+      });
+      body.finish_row(mine, results);
+    }
+  }
+
+  if constexpr (kColumnWords > 0) {
+    constexpr int kBlock = 64 * MI;
+    const int blocks = (static_cast<int>(p.rows) + kBlock - 1) / kBlock;
+    const long mine = col0 + thread;
+    if (last_to_arrive(p.column_turns + col0 / (32 * G), blocks, &shared.turn, barrier, thread) &&
+        thread < 32 * G && mine < p.cols)
       for_monoids<0>(ColumnMonoids{}, [&](auto s, auto monoid) {
         using D = Down<decltype(monoid)>;
         constexpr int at = Before<decltype(s)::index, ColumnMonoids>::column;
@@ -947,8 +974,7 @@ RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, in
         };
         body.finish_column(s, mine,
                            merge_parts<D>(p.column_parts + at * p.cols + mine,
-                                          kColumnWords * p.cols, p.cols,
-                                          static_cast<int>(blocks), count));
+                                          kColumnWords * p.cols, p.cols, blocks, count));
       });
   }
 }
@@ -1080,7 +1106,7 @@ namespace rf {
 template <bool Aligned> RF_FN float4 load_four(const float* x, int k, int depth) {
   float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
   if constexpr (Aligned) {
-    if (k < depth) v = __ldg(reinterpret_cast<const float4*>(x + k));
+    if (k < depth) v = __ldcs(reinterpret_cast<const float4*>(x + k));  // read once: leave the cache to out
   } else {
     if (k < depth) v.x = __ldg(x + k);
     if (k + 1 < depth) v.y = __ldg(x + k + 1);
@@ -1611,12 +1637,16 @@ __global__ void __launch_bounds__(384, 1)
     const int down = S::kTall ? 128 * team : 0, right = S::kTall ? 0 : 128 * team;
     const uint32_t a = tile_word(ring + down * S::kRowBytes);
     const uint32_t b = tile_word(ring + S::kABytes + right * S::kRowBytes);
-    int stage = 0, parity = 0;
-    uint32_t phase = 0;
+    int done = 0, parity = 0;  // steps of the tiles before
     float sums[64];
 #pragma unroll
     for (int i = 0; i < 64; i++) sums[i] = 0.0f;
     for (int t = slot; t < tiles; t += slots) {
+      // The same in all lanes, which is made known to the compiler once more: behind an epilogue's
+      // branches it would keep the stage in each lane's registers and move every descriptor to uniform
+      // ones by itself, four moves a product.
+      const int first = __shfl_sync(kAllLanes, done, 0);
+      done += end - begin;
       Fragment<2, 4> acc;
 #pragma unroll
       for (int mi = 0; mi < 2; mi++)
@@ -1624,31 +1654,31 @@ __global__ void __launch_bounds__(384, 1)
         for (int i = 0; i < 64; i++) acc.x[mi][i] = 0.0f;
 #pragma unroll 1
       for (int k = begin; k < end; k++) {
+        constexpr int kTurn = S::kStages / S::kPromote;  // steps of one turn of the ring
+        const int stage = (first + k - begin) % kTurn * S::kPromote, phase = (first + k - begin) / kTurn & 1;
         step<S>(acc.x[0], sums, a, b, stage, 0, full, phase);
         step<S>(acc.x[1], sums, a, b, stage, 1, full, phase);
         if (threadIdx.x % 32 == 0)
 #pragma unroll
           for (int p = 0; p < S::kPromote; p++) barrier_arrive(empty + 8 * (stage + p));
-        stage += S::kPromote;
-        if (stage == S::kStages) stage = 0, phase ^= 1;
       }
+      constexpr bool kRepairs = S::Mode::kScaled;
+      auto& mine = shared.team[team];
       int tile_row, tile_col;
       tile_at(t, launch.tile_rows, launch.tile_cols, tile_row, tile_col);
       int row0 = tile_row * S::kTileRows + down;
       int col0 = tile_col * S::kTileCols + right;
-      constexpr bool kRepairs = S::Mode::kScaled;
       if constexpr (S::kSplits == 1) {
-        epilogue<S::Mode::kScaled, kRepairs>(body, launch.problem, acc, row0, col0,
-                                             shared.team[team], 1 + team);
+        epilogue<S::Mode::kScaled, kRepairs>(body, launch.problem, acc, row0, col0, mine, 1 + team);
       } else {
         Fragment<S::kMI, S::kG> share;
         share_out<S>(launch, acc, share, slot, parity, part);
         parity ^= 1;
         row0 += 64 * (part / (S::kSplits / 2));
         col0 += 32 * S::kG * (part % (S::kSplits / 2));
-        epilogue<S::Mode::kScaled, kRepairs>(body, launch.problem, share, row0, col0,
-                                             shared.team[team], 1 + team);
+        epilogue<S::Mode::kScaled, kRepairs>(body, launch.problem, share, row0, col0, mine, 1 + team);
       }
+      take_turn<S::kMI>(body, launch.problem, row0, col0, mine, 1 + team);
     }
   }
 }
@@ -1770,14 +1800,16 @@ struct Tiled {
   static constexpr int kChunk = 16, kRun = 4;  // of k; chunks of a run
 };
 
-// R: at most so many rows of the short side, which is a; or b, if Across.
-template <int R, bool Across> struct Thin {
+// R: at most so many rows of the short side, which is a; or b if kAcross.
+template <int R, bool IsAcross> struct Thin {
+  static constexpr int kRows = R;
+  static constexpr bool kAcross = IsAcross;
   static constexpr int kMI = 1, kG = 1, kThreads = 256, kWarpRows = 8;
-  static constexpr int kTeams = Across ? 8 : 4;  // warps that take different rows of the long side
+  static constexpr int kTeams = kAcross ? 8 : 4;  // warps that take different rows of the long side
   static constexpr int kParts = 8 / kTeams;      // warps that share rows, each with its part of K
   static constexpr int kLong = kTeams * kWarpRows;  // rows of the long side of a block: of its fragment
   static constexpr int kTileRows = 64, kTileCols = 32;
-  static_assert(kLong == (Across ? kTileRows : kTileCols) && R <= 32, "a block fills one fragment");
+  static_assert(kLong == (kAcross ? kTileRows : kTileCols) && R <= 32, "a block fills one fragment");
 };
 
 // One chunk of `Rows` rows of a side: each thread's values of it, then to shared memory as [k][row].
@@ -1855,6 +1887,7 @@ __global__ void __launch_bounds__(Tiled::kThreads)
   }
   let_next_kernel_start();
   epilogue<false, false>(body, p, acc, static_cast<int>(row0), static_cast<int>(col0), team, 1);
+  take_turn<kMI>(body, p, static_cast<int>(row0), static_cast<int>(col0), team, 1);
 }
 
 RF_FN float4 load_once(const float* p) {  // what no other block reads
@@ -1882,18 +1915,19 @@ template <int Half, int Mask, int N> RF_FN void halve(float (&sum)[N], int lane,
   if constexpr (Mask > 1) halve<Half / 2, Mask / 2>(sum, lane, mine);
 }
 
-template <class T, int R, bool Across, class Body>
-__global__ void __launch_bounds__(T::kThreads, R <= 4 ? 2 : 1)
+template <class T, class Body>
+__global__ void __launch_bounds__(T::kThreads, T::kRows <= 4 ? 2 : 1)
     matmul_thin(const __grid_constant__ Problem p, const __grid_constant__ Body body, bool aligned) {
-  constexpr int kEach = T::kWarpRows;
+  constexpr int kEach = T::kWarpRows, R = T::kRows;
+  constexpr bool kAcross = T::kAcross;
   __shared__ float sums[T::kParts][R][T::kLong];
   __shared__ TeamShared<Body, T::kG> team;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int of_team = warp % T::kTeams, part = warp / T::kTeams;
-  const float* const far = Across ? p.a : p.b;
-  const float* const near = Across ? p.b : p.a;
-  const long far_ld = Across ? p.lda : p.ldb, near_ld = Across ? p.ldb : p.lda;
-  const int far_rows = static_cast<int>(Across ? p.rows : p.cols), near_rows = static_cast<int>(Across ? p.cols : p.rows);
+  const float* const far = kAcross ? p.a : p.b;
+  const float* const near = kAcross ? p.b : p.a;
+  const long far_ld = kAcross ? p.lda : p.ldb, near_ld = kAcross ? p.ldb : p.lda;
+  const int far_rows = static_cast<int>(kAcross ? p.rows : p.cols), near_rows = static_cast<int>(kAcross ? p.cols : p.rows);
   const int first = blockIdx.x * T::kLong + of_team * kEach;
   wait_for_previous_kernel();
 
@@ -1955,13 +1989,15 @@ __global__ void __launch_bounds__(T::kThreads, R <= 4 ? 2 : 1)
 #pragma unroll
   for (int i = 0; i < 16; i++) {
     const int down = 16 * warp + 8 * (i / 2 % 2) + lane / 4, right = 8 * (i / 4) + 2 * (lane % 4) + i % 2;
-    const int r = Across ? right : down, c = Across ? down : right;
+    const int r = kAcross ? right : down, c = kAcross ? down : right;
     acc.x[0][i] = 0.0f;
     if (r < near_rows && r < R)
 #pragma unroll
       for (int from = 0; from < T::kParts; from++) acc.x[0][i] += sums[from][r][c];
   }
-  epilogue<false, false>(body, p, acc, Across ? blockIdx.x * T::kLong : 0, Across ? 0 : blockIdx.x * T::kLong, team, 1);
+  const int row0 = kAcross ? blockIdx.x * T::kLong : 0, col0 = kAcross ? 0 : blockIdx.x * T::kLong;
+  epilogue<false, false>(body, p, acc, row0, col0, team, 1);
+  take_turn<T::kMI>(body, p, row0, col0, team, 1);
 }
 
 }  // namespace rf
@@ -1975,30 +2011,30 @@ template <class Body> struct Product<Plain, Body> {
 
   // Of any kernel that could be chosen: the depth is not known here.
   static Error bytes(long rows, long cols, size_t& parts, size_t& turns) {
-    const Cut<Body> tiled = cut<Tiled>(rows, cols), thin = cut<Thin<16, false>>(rows, cols);
+    const Cut<Body> tiled = cut<Tiled>(rows, cols), thin = cut<Thin<4, false>>(rows, cols);
     parts = tiled.bytes() > thin.bytes() ? tiled.bytes() : thin.bytes();
     turns = (tiled.turns() > thin.turns() ? tiled.turns() : thin.turns()) * sizeof(unsigned);
     return nullptr;
   }
 
-  template <int R, bool Across>
+  template <class T>
   static Error thin(const Body& body, const Side& a, const Side& b, long depth, const Workspace& workspace,
                     cudaStream_t stream) {
-    using T = Thin<R, Across>;
     const auto by_16 = [](const Side& s) { return reinterpret_cast<uintptr_t>(s.plain) % 16 == 0 && s.ld % 4 == 0; };
-    const unsigned blocks = static_cast<unsigned>(blocks_of(Across ? a.rows : b.rows, T::kLong));
-    return launch(matmul_thin<T, R, Across, Body>, blocks, T::kThreads, 0, stream, Start::overlapping,
+    const unsigned blocks = static_cast<unsigned>(blocks_of(T::kAcross ? a.rows : b.rows, T::kLong));
+    return launch(matmul_thin<T, Body>, blocks, T::kThreads, 0, stream, Start::overlapping,
                   "launching the thin product", cut<T>(a.rows, b.rows).problem(a, b, depth, workspace), body,
                   by_16(a) && by_16(b));
   }
 
   static Error run(const Body& body, const Side& a, const Side& b, long depth, const Workspace& workspace,
                    cudaStream_t stream) {
-    constexpr long kFar = 1L << 28;  // 16 rows this far apart are within 2^32 elements
+    constexpr long kFar = 1L << 28;  // eight rows this far apart are within 2^31 elements
     if (depth >= 128 && a.ld < kFar && b.ld < kFar) {  // a warp has four of k for each lane
-      if (a.rows <= 4) return thin<4, false>(body, a, b, depth, workspace, stream);
-      if (a.rows <= 16) return thin<16, false>(body, a, b, depth, workspace, stream);
-      if (b.rows <= 16) return thin<16, true>(body, a, b, depth, workspace, stream);
+      if (a.rows <= 4) return thin<Thin<4, false>>(body, a, b, depth, workspace, stream);
+      if (a.rows <= 8) return thin<Thin<8, false>>(body, a, b, depth, workspace, stream);
+      if (a.rows <= 16) return thin<Thin<16, false>>(body, a, b, depth, workspace, stream);
+      if (b.rows <= 16) return thin<Thin<16, true>>(body, a, b, depth, workspace, stream);
     }
     const Cut<Body> cut_ = cut<Tiled>(a.rows, b.rows);
     const long blocks = blocks_of(a.rows, Tiled::kTileRows) * blocks_of(b.rows, Tiled::kTileCols);
@@ -2086,11 +2122,14 @@ template <> struct LanesOf<Four> {
   static constexpr int count = 4;
   static RF_FN Quad at(long unit) { return {4 * unit}; }
   static RF_FN float get(const Four& v, int lane) { return v.x[lane]; }
+  // Reads what another block has written: not by way of the first-level cache.
+  static RF_FN Four fresh(const float* p) { return __ldcg(reinterpret_cast<const float4*>(p)); }
 };
 template <> struct LanesOf<float> {
   static constexpr int count = 1;
   static RF_FN long at(long unit) { return unit; }
   static RF_FN float get(float v, int) { return v; }
+  static RF_FN float fresh(const float* p) { return __ldcg(p); }
 };
 
 }  // namespace rf
@@ -2155,7 +2194,8 @@ template <class M> RF_FN typename M::Part across_lanes(typename M::Part p, int l
     for (int w = 0; w < M::kWords; w++) other.w[w] = __shfl_xor_sync(kWarp, p.w[w], mask);
     M::merge(p, other);
   }
-  // a merge may round differently in the other order: all take what the first has
+  if (M::kWords == 1) return p;
+  // a merge of several words may round differently in the other order: all take what the first has
   return from_lane<M>(p, threadIdx.x & 31 & ~(lanes - 1));
 }
 
@@ -2192,6 +2232,304 @@ RF_FN bool last_block(unsigned* turns, unsigned blocks) {
 
 }  // namespace rf
 
+// Columns: for each outer slice of a space [outer, count, width], reductions over `count`.
+//
+// Why: batch statistics and sums down columns read everything once and write next to nothing, so they
+// take as long as reading does. A thread walks down a few rows at a time and keeps a part for each of
+// its columns; all reductions of a body are made in the same walk. Fours read the next rows while they
+// gather these; single columns do without, which leaves registers for more threads.
+//
+// A body gives
+//   Monoids = List<...>                     one for each reduction
+//   term<V>(Step<S>, row, col)              the lanes reduced; row counts over outer * count
+//   finish(Step<S>, outer, col, state)      takes the result of one column
+//
+// Layout: a block is `lanes` x `teams` x `slices` threads: neighbours in a row, then rows, then (where
+// there are few rows) outer slices. Teams merge in pairs in shared memory. Where blocks are few the
+// rows are cut into chunks, whose parts wait in the workspace: [outer][chunk][word][column]; the last
+// block to arrive merges them. All cuts follow from the sizes alone and all merges have a fixed order,
+// so results depend neither on the run nor on the device.
+
+namespace rf {
+
+constexpr int kColumnThreads = 256;     // of a block, at most
+constexpr long kColumnsUncut = 256;     // blocks of so many threads are enough
+constexpr long kColumnBlocks = 640;     // of half the threads: a launch has about as many, if it can
+constexpr long kColumnsBusy = 1 << 17;  // more threads would only have more to merge
+template <class V> constexpr int kRowsAtOnce = LanesOf<V>::count == 4 ? 4 : 8;
+
+// How a space is cut.
+struct ColumnsCut {
+  long units, column_blocks, outer_blocks, chunk_rows, chunks;
+  int lanes, teams, slices;  // their product is at most kColumnThreads
+  // of_unit: columns of a thread; at_once: rows that it has in flight.
+  ColumnsCut(long outer, long count, long width, int of_unit, int at_once) : units(width / of_unit) {
+    const long least = 32 / of_unit;  // 128 bytes of a row
+    const long narrow = units < least ? units : blocks_of(units, units / least), uncut = units / narrow * outer;
+    const bool whole = uncut >= kColumnsUncut && uncut < kColumnBlocks;
+    const long most = whole ? kColumnThreads : kColumnThreads / 2;
+    const long busy = blocks_of(kColumnsBusy, units * outer), steps_of_one = blocks_of(count, at_once);
+    const long needed = steps_of_one < 1 ? 1 : steps_of_one < busy ? steps_of_one : busy;
+    teams = int(needed < most / narrow ? needed : most / narrow);
+    lanes = int(blocks_of(units, blocks_of(units, most / teams)));  // few are idle in the last block
+    slices = int(most / (teams * lanes) < outer ? most / (teams * lanes) : outer);
+    column_blocks = blocks_of(units, lanes), outer_blocks = blocks_of(outer, slices);
+    const long step = long(teams) * at_once, steps = count > step ? blocks_of(count, step) : 1;
+    const long blocks = column_blocks * outer_blocks;
+    // slices are independent: only a block of one slice, which has all the teams it can, is cut
+    const long most_blocks = of_unit == 1 ? 2 * kColumnBlocks : kColumnBlocks;
+    const long wanted = slices > 1 || whole || blocks >= kColumnBlocks ? 1 : most_blocks / blocks;
+    chunk_rows = blocks_of(steps, wanted < steps ? wanted : steps) * step;
+    chunks = count > chunk_rows ? blocks_of(count, chunk_rows) : 1;
+  }
+};
+
+template <class V> ColumnsCut columns_cut(long outer, long count, long width) {
+  return {outer, count, width, LanesOf<V>::count, kRowsAtOnce<V>};
+}
+
+// A thread's parts of all reductions: a word of each of its lanes, and of how many rows they are.
+template <class Monoids, class V> struct ColumnParts {
+  static constexpr int kLanes = LanesOf<V>::count, kWords = Words<Monoids>::column;
+  float words[kWords][kLanes], count = 0.0f;
+
+  template <class D, class S> RF_FN typename D::Part get(S, int lane) const {
+    typename D::Part p;
+#pragma unroll
+    for (int w = 0; w < D::kWords; w++) p.w[w] = words[Before<S::index, Monoids>::column + w][lane];
+    return p;
+  }
+  template <class D, class S> RF_FN void set(S, int lane, const typename D::Part& p) {
+#pragma unroll
+    for (int w = 0; w < D::kWords; w++) words[Before<S::index, Monoids>::column + w][lane] = p.w[w];
+  }
+  RF_FN ColumnParts() {
+    for_monoids<0>(Monoids{}, [&](auto step, auto monoid) {
+      using D = Down<decltype(monoid)>;
+      const float none[1] = {0.0f};
+      const bool in[1] = {false};
+#pragma unroll
+      for (int l = 0; l < kLanes; l++) set<D>(step, l, D::template of<1>(none, in, 0.0f));
+    });
+  }
+  // Takes the parts of rows that come after those it has. One without rows is left alone: its zero
+  // weight would turn an infinite mean into NaN.
+  RF_FN void merge(const ColumnParts& o) {
+    if (o.count == 0.0f) return;
+    const Weight weight(count, o.count);
+    for_monoids<0>(Monoids{}, [&](auto step, auto monoid) {
+      using D = Down<decltype(monoid)>;
+#pragma unroll
+      for (int l = 0; l < kLanes; l++)
+        set<D>(step, l, D::merge(get<D>(step, l), o.template get<D>(step, l), weight));
+    });
+    count += o.count;
+  }
+};
+
+// Terms of kRows rows: row, row + teams, ...; after `last` - 1 it is read again instead.
+template <class V, class Body> struct Batch {
+  using Mine = ColumnParts<typename Body::Monoids, V>;
+  static constexpr int kRows = kRowsAtOnce<V>;
+  V x[Body::Monoids::size][kRows];
+
+  RF_FN void read(const Body& body, long base, long row, long last, int teams, long unit) {
+    for_monoids<0>(typename Body::Monoids{}, [&](auto step, auto monoid) {
+#pragma unroll
+      for (int k = 0; k < kRows; k++) {
+        const long at = row + k * teams < last ? row + k * teams : last - 1;
+        x[decltype(step)::index][k] = body.template term<V>(step, base + at, LanesOf<V>::at(unit));
+      }
+    });
+  }
+  // All: whether none of the rows is at `last` or after it.
+  template <bool All> RF_FN void gather_into(Mine& parts, long row, long last, int teams) const {
+    Mine batch;
+    bool in[kRows];
+#pragma unroll
+    for (int k = 0; k < kRows; k++) {
+      in[k] = All || row + k * teams < last;
+      batch.count += in[k];
+    }
+    const float share = 1.0f / batch.count;
+    for_monoids<0>(typename Body::Monoids{}, [&](auto step, auto monoid) {
+      using D = Down<decltype(monoid)>;
+#pragma unroll
+      for (int l = 0; l < LanesOf<V>::count; l++) {
+        float y[kRows];
+#pragma unroll
+        for (int k = 0; k < kRows; k++) y[k] = LanesOf<V>::get(x[decltype(step)::index][k], l);
+        batch.template set<D>(step, l, D::template of<kRows>(y, in, share));
+      }
+    });
+    parts.merge(batch);
+  }
+};
+
+// Merges the parts of the block's teams, in pairs, into those of the first.
+template <class Parts>
+RF_FN void merge_teams(Parts& parts, int lane, int team, int slice, int lanes, int teams) {
+  constexpr int kSlots = kColumnThreads / 2, kLanes = Parts::kLanes;
+  __shared__ float words[Parts::kWords][kLanes][kSlots], counts[kSlots];
+  for (int most = teams; most > 1; most = (most + 1) / 2) {
+    const int half = (most + 1) / 2, from = team >= half ? team - half : team;
+    const int slot = (slice * (most / 2) + from) * lanes + lane;
+    if (team >= half && team < most) {
+#pragma unroll
+      for (int w = 0; w < Parts::kWords; w++)
+#pragma unroll
+        for (int l = 0; l < kLanes; l++) words[w][l][slot] = parts.words[w][l];
+      counts[slot] = parts.count;
+    }
+    __syncthreads();
+    if (team + half < most) {
+      Parts other;
+#pragma unroll
+      for (int w = 0; w < Parts::kWords; w++)
+#pragma unroll
+        for (int l = 0; l < kLanes; l++) other.words[w][l] = words[w][l][slot];
+      other.count = counts[slot];
+      parts.merge(other);
+    }
+    __syncthreads();
+  }
+}
+
+template <class V, class Body>
+__global__ void __launch_bounds__(kColumnThreads, 1)
+    columns_kernel(const __grid_constant__ Body body, long outer, long count, long width, ColumnsCut cut,
+                   float* workspace, unsigned* turns) {
+  using Monoids = typename Body::Monoids;
+  using Mine = ColumnParts<Monoids, V>;
+  constexpr int kLanes = Mine::kLanes;
+  const unsigned line = threadIdx.x / unsigned(cut.lanes), slice = line / unsigned(cut.teams);
+  const int lane = threadIdx.x - line * cut.lanes, team = line - slice * cut.teams;
+  const unsigned column_blocks = unsigned(cut.column_blocks), chunks = unsigned(cut.chunks);
+  const unsigned column_block = blockIdx.x % column_blocks, rest = blockIdx.x / column_blocks;
+  const unsigned chunk = rest % chunks, outer_block = rest / chunks;
+  const long my_outer = long(outer_block) * cut.slices + slice, my_unit = long(column_block) * cut.lanes + lane;
+  const bool has = my_outer < outer && my_unit < cut.units;
+  const long base = (my_outer < outer ? my_outer : outer - 1) * count;
+  const long unit = my_unit < cut.units ? my_unit : cut.units - 1;  // reads like one that exists
+  const long last = count < (chunk + 1) * cut.chunk_rows ? count : (chunk + 1) * cut.chunk_rows;
+  begin_kernel();
+
+  Mine parts;
+  long row = chunk * cut.chunk_rows + team;
+  if (row < last) {
+    const int step = cut.teams * kRowsAtOnce<V>;
+    Batch<V, Body> batch;
+    if constexpr (kLanes == 4) {
+      batch.read(body, base, row, last, cut.teams, unit);
+#pragma unroll 1
+      for (; row + step < last; row += step) {  // the next batch is on its way while this one is gathered
+        Batch<V, Body> next;
+        next.read(body, base, row + step, last, cut.teams, unit);
+        batch.template gather_into<true>(parts, row, last, cut.teams);
+        batch = next;
+      }
+    } else {
+#pragma unroll 1
+      for (; row + step < last; row += step) {
+        batch.read(body, base, row, row + step, cut.teams, unit);
+        batch.template gather_into<true>(parts, row, last, cut.teams);
+      }
+      batch.read(body, base, row, last, cut.teams, unit);
+    }
+    batch.template gather_into<false>(parts, row, last, cut.teams);
+  }
+  merge_teams(parts, lane, team, slice, cut.lanes, cut.teams);
+
+  if (chunks > 1) {
+    // a chunk's words of this thread's lanes; `slices` is 1 where there are chunks
+    const auto words_of = [&](long c, int w) {
+      return workspace + ((my_outer * chunks + c) * Mine::kWords + w) * width + unit * kLanes;
+    };
+    if (team == 0 && has)
+#pragma unroll
+      for (int w = 0; w < Mine::kWords; w++) {
+        const float* x = parts.words[w];
+        if constexpr (kLanes == 4) put(words_of(chunk, w), 0, Quad{0}, Four(make_float4(x[0], x[1], x[2], x[3])));
+        else *words_of(chunk, w) = x[0];
+      }
+    if (!last_block(turns + long(outer_block) * column_blocks + column_block, chunks)) return;
+    constexpr int kAtOnce = 4;  // these reads come from the second-level cache
+    parts = Mine();
+#pragma unroll 1
+    for (long c = team; c < chunks; c += kAtOnce * cut.teams) {
+      Mine next[kAtOnce];
+#pragma unroll
+      for (int k = 0; k < kAtOnce; k++) {
+        const long from = c + k * cut.teams, left = count - from * cut.chunk_rows;
+        next[k].count = left <= 0 ? 0.0f : float(left < cut.chunk_rows ? left : cut.chunk_rows);
+#pragma unroll
+        for (int w = 0; w < Mine::kWords; w++) {
+          const V word = LanesOf<V>::fresh(words_of(left <= 0 ? c : from, w));
+#pragma unroll
+          for (int l = 0; l < kLanes; l++) next[k].words[w][l] = LanesOf<V>::get(word, l);
+        }
+      }
+#pragma unroll
+      for (int k = 0; k < kAtOnce; k++) parts.merge(next[k]);
+    }
+    merge_teams(parts, lane, team, slice, cut.lanes, cut.teams);
+  }
+  if (team == 0 && has)
+    for_monoids<0>(Monoids{}, [&](auto step, auto monoid) {
+      using D = Down<decltype(monoid)>;
+#pragma unroll
+      for (int l = 0; l < kLanes; l++) {
+        typename D::State state;
+        D::merge(state, parts.template get<D>(step, l), parts.count);
+        body.finish(step, my_outer, unit * kLanes + l, state);
+      }
+    });
+}
+
+// --- the host's side -----------------------------------------------------------------------------
+// What columns() of these sizes needs of its workspace, however its operands are aligned.
+template <class Body> Error columns_needs(long outer, long count, long width, Needs& needs) {
+  needs = {};
+  if (outer == 0 || width == 0) return nullptr;
+  for (const bool fours : {false, true}) {
+    if (fours && width % 4) continue;
+    const ColumnsCut cut = fours ? columns_cut<Four>(outer, count, width) : columns_cut<float>(outer, count, width);
+    if (cut.chunks == 1) continue;
+    const size_t parts = sizeof(float) * Words<typename Body::Monoids>::column * outer * cut.chunks * width;
+    const size_t turns = sizeof(unsigned) * cut.outer_blocks * cut.column_blocks;
+    needs.parts = parts > needs.parts ? parts : needs.parts;
+    needs.turns = turns > needs.turns ? turns : needs.turns;
+  }
+  return nullptr;
+}
+
+template <class V, class Body>
+Error run_columns(const Body& body, long outer, long count, long width, const Workspace& workspace,
+                  cudaStream_t stream) {
+  const ColumnsCut cut = columns_cut<V>(outer, count, width);
+  Device device;
+  RF_TRY(current_device(device));
+  unsigned grid;
+  RF_TRY(grid_of(cut.column_blocks * cut.outer_blocks * cut.chunks, grid));
+  const unsigned threads = cut.lanes * cut.teams * cut.slices;
+  return launch(columns_kernel<V, Body>, grid, threads, 0, stream, start_on(device), "launching reductions of columns",
+                body, outer, count, width, cut,
+                static_cast<float*>(workspace.parts), workspace.turns);
+}
+
+// The body's results for each outer slice and column. aligned: whether every operand that is read
+// along the width can be read 16 bytes at a time (see aligned()).
+template <class Body>
+Error columns(const Body& body, long outer, long count, long width, bool aligned, const Workspace& workspace,
+              cudaStream_t stream) {
+  if (outer == 0 || width == 0) return nullptr;
+  if (aligned && width % 4 == 0)
+    return run_columns<Four>(body, outer, count, width, workspace, stream);
+  return run_columns<float>(body, outer, count, width, workspace, stream);
+}
+
+}  // namespace rf
+
 // Rows: passes over each row of a space of rows x width; a pass may use what earlier ones reduced.
 //
 // Why: everything between products is bound by memory. A row is read once from it: the passes that
@@ -2215,13 +2553,18 @@ RF_FN bool last_block(unsigned* turns, unsigned blocks) {
 //   by team     whole warps take a row, kBatch units at once; small teams share a block
 //   by pass     few rows that are very long: many blocks a row, one launch a pass; the last block to
 //               arrive merges the parts of the others
+//
+// The ladder (H200, of the copy rate 4.25 TB/s): a float4 that is assigned became four stores, 0.75; one
+// store, 0.96. A tail handled by branches put a load behind its branch; whole batches without branches
+// took softmax 16384x4096 from 0.73 to 0.79, x @ v to 1.04. Teams of 512 where 256 do: x @ v 1024x8192
+// 10.3 us, not 9.2; four batches a thread: rows fall out of the first-level cache, softmax 20% slower.
 
 namespace rf {
 
 constexpr int kRowThreads = 256, kMostTeam = 512;
-constexpr long kSplitWidth = 16384;                         // columns of a block, by pass
-constexpr long kSplitFrom = 4 * kSplitWidth, kSplitRows = 64;  // when rows are split
-constexpr long kBusy = 1 << 17;                             // threads that keep a device's memory busy
+constexpr long kSplitWidth = 8192;  // columns of a block, by pass
+constexpr long kSplitFrom = 8 * kSplitWidth, kSplitRows = 64;  // rows as wide, and as few, are split
+constexpr long kBusy = 1 << 17;                                // threads that keep memory busy
 template <class V> constexpr int kBatch = LanesOf<V>::count == 4 ? 4 : 8;  // units in flight in a thread
 
 // Reads the words of a Row as another block left them, not as the first-level cache may know them.
@@ -2342,29 +2685,39 @@ __global__ void __launch_bounds__(kRowThreads, 1)
 }
 
 // --- by team -------------------------------------------------------------------------------------
-// This thread's part of `units` units from `first` on. Beyond the last unit it reads the last one
-// again and leaves it out: so all loads of a batch are in flight together.
+// This thread's part of `units` units from `first` on. In the last batch units after the last are
+// read like it and left out: so all loads of a batch are in flight together.
 template <class M, int S, class V, class Body>
 RF_FN typename M::Part gather_units(const Body& body, const typename Body::Row& r, long row, long first, int units,
                                     int thread, int threads) {
   constexpr int kUnits = kBatch<V>, kChain = 16;  // batches added one by one, then merged
   Parts<M, V> all;
+  int j = thread;
 #pragma unroll 1
-  for (int j = thread; j < units;) {
+  do {
     Parts<M, V> chain;
 #pragma unroll 1
-    for (int b = 0; b < kChain && j < units; b++, j += kUnits * threads) {
+    for (int b = 0; b < kChain && j + (kUnits - 1) * threads < units; b++, j += kUnits * threads) {
       V x[kUnits];
 #pragma unroll
-      for (int k = 0; k < kUnits; k++) {
-        const int unit = j + k * threads;
-        x[k] = body.template term<V>(Step<S>{}, r, row, LanesOf<V>::at(first + (unit < units ? unit : units - 1)));
-      }
-#pragma unroll
       for (int k = 0; k < kUnits; k++)
-        if (j + k * threads < units) chain.gather(x[k]);
+        x[k] = body.template term<V>(Step<S>{}, r, row, LanesOf<V>::at(first + j + k * threads));
+#pragma unroll
+      for (int k = 0; k < kUnits; k++) chain.gather(x[k]);
     }
     all.merge(chain);
+  } while (j + (kUnits - 1) * threads < units);
+  if (j < units) {
+    V x[kUnits];
+#pragma unroll
+    for (int k = 0; k < kUnits; k++) {
+      const int unit = j + k * threads < units ? j + k * threads : units - 1;
+      x[k] = body.template term<V>(Step<S>{}, r, row, LanesOf<V>::at(first + unit));
+    }
+    all.gather(x[0]);
+#pragma unroll
+    for (int k = 1; k < kUnits; k++)
+      if (j + k * threads < units) all.gather(x[k]);
   }
   return all.all();
 }
@@ -2454,39 +2807,37 @@ struct RowsCut {
   enum Kind { by_lanes, by_team, by_pass } kind;
   long units, chunks;  // of a row
   int threads;         // of a row: lanes of a warp, or whole warps
-  // batch: units that a thread has in flight; passes: how often the row is read.
-  RowsCut(long rows, long width, int of_unit, int batch, int passes)
+  // batch: units that a thread has in flight.
+  RowsCut(long rows, long width, int of_unit, int batch)
       : units(width / of_unit), chunks(blocks_of(width, kSplitWidth)) {
     if ((rows <= kSplitRows && width >= kSplitFrom) || units > INT32_MAX / 2) kind = by_pass, threads = kRowThreads;
-    else if (units <= 32 || (units <= 128 && rows * 32 >= batch * kBusy)) kind = by_lanes, threads = lanes_of(units);
-    else kind = by_team, threads = team_of(rows, batch, passes);
+    else if (units <= (of_unit == 1 ? 96 : 32)) kind = by_lanes, threads = lanes_of(units);
+    else kind = by_team, threads = team_of(rows, batch);
   }
-  // As many lanes as units, or half of them, and so on, where that leaves fewer of them idle.
+  // Merging lanes costs as much as a few units: a lane takes about four, where there are as many.
   static int lanes_of(long units) {
-    long lanes = units < 32 ? covering_power_of_two(units) : 32;
+    long lanes = covering_power_of_two(blocks_of(units, 4));
     const auto work = [&](long n) { return blocks_of(units, n) * n; };
-    for (long fewer = lanes / 2; fewer >= 4; fewer /= 2)
-      if (5 * work(fewer) < 4 * work(lanes)) lanes = fewer;
-    return int(lanes);
+    while (lanes < 4 && lanes < units && work(2 * lanes) == work(lanes)) lanes *= 2;
+    return int(lanes < 32 ? lanes : 32);
   }
-  // Whole batches a thread: one where the row is read again (few rows, which stay in the first-level
-  // cache), two where there are threads enough without.
-  int team_of(long rows, int batch, int passes) const {
+  // Whole batches a thread: two where there are threads enough without a third.
+  int team_of(long rows, int batch) const {
     const auto team = [&](long batches) { return 32 * blocks_of(units, 32 * batch * batches); };
     long batches = blocks_of(units, long(kMostTeam) * batch);
-    if (batches == 1 && passes == 1 && rows * team(2) >= kBusy) batches = 2;
+    if (batches == 1 && rows * team(2) >= kBusy) batches = 2;
     return int(team(batches) < kMostTeam ? team(batches) : kMostTeam);
   }
 };
-template <class V, class Body> RowsCut rows_cut(long rows, long width) {
-  return {rows, width, LanesOf<V>::count, kBatch<V>, Body::Monoids::size + Body::kStores};
+template <class V> RowsCut rows_cut(long rows, long width) {
+  return {rows, width, LanesOf<V>::count, kBatch<V>};
 }
 
 // What rows() of these sizes needs of its workspace, however its operands are aligned.
 template <class Body> Error rows_needs(long rows, long width, Needs& needs) {
   needs = {};
   if constexpr (Body::Monoids::size > 0) {
-    const RowsCut cut = rows_cut<float, Body>(rows, width);
+    const RowsCut cut = rows_cut<float>(rows, width);
     if (cut.kind == RowsCut::by_pass) {
       constexpr size_t words = Words<typename Body::Monoids>::row;
       needs.parts = (rows * sizeof(typename Body::Row) + 255) / 256 * 256 + rows * cut.chunks * words * sizeof(float);
@@ -2496,7 +2847,8 @@ template <class Body> Error rows_needs(long rows, long width, Needs& needs) {
   return nullptr;
 }
 
-template <class V, class Body> Error run_pointwise(const Body& body, long rows, long width, cudaStream_t stream, Start start) {
+template <class V, class Body>
+Error run_pointwise(const Body& body, long rows, long width, cudaStream_t stream, Start start) {
   constexpr int kUnits = kBatch<V>;
   constexpr const char* doing = "launching a pointwise kernel";
   const long units = width / LanesOf<V>::count;
@@ -2506,8 +2858,8 @@ template <class V, class Body> Error run_pointwise(const Body& body, long rows, 
   const long tiles = units == 0 ? 1 : blocks_of(units, long(kUnits) * threads);
   unsigned grid;
   RF_TRY(grid_of(down ? blocks_of(blocks_of(rows, kUnits) * units, threads) : rows * tiles, grid));
-  return launch(down ? pointwise<V, true, Body> : pointwise<V, false, Body>, grid, threads, 0, stream, start, doing, body,
-                rows, width, tiles);
+  auto* kernel = down ? pointwise<V, true, Body> : pointwise<V, false, Body>;
+  return launch(kernel, grid, threads, 0, stream, start, doing, body, rows, width, tiles);
 }
 
 template <class V, class Body>
@@ -2518,7 +2870,8 @@ Error run_rows(const Body& body, const RowsCut& cut, long rows, long width, cons
   unsigned grid;
   if (cut.kind == RowsCut::by_pass) {
     Row* known = static_cast<Row*>(workspace.parts);
-    float* parts = reinterpret_cast<float*>(static_cast<char*>(workspace.parts) + (rows * sizeof(Row) + 255) / 256 * 256);
+    char* after = static_cast<char*>(workspace.parts) + (rows * sizeof(Row) + 255) / 256 * 256;
+    float* parts = reinterpret_cast<float*>(after);
     RF_TRY(grid_of(rows * cut.chunks, grid));
     for (int pass = 0; pass < Body::Monoids::size + Body::kStores; pass++)
       RF_TRY(launch(rows_by_pass<V, Body>, grid, kRowThreads, 0, stream, start, doing, body, width, cut.chunks, pass,
@@ -2550,8 +2903,8 @@ Error rows(const Body& body, long rows, long width, bool aligned, const Workspac
                    : run_pointwise<float>(body, rows, width, stream, start);
   } else {
     if (aligned && width % 4 == 0)
-      return run_rows<Four>(body, rows_cut<Four, Body>(rows, width), rows, width, workspace, stream, start);
-    return run_rows<float>(body, rows_cut<float, Body>(rows, width), rows, width, workspace, stream, start);
+      return run_rows<Four>(body, rows_cut<Four>(rows, width), rows, width, workspace, stream, start);
+    return run_rows<float>(body, rows_cut<float>(rows, width), rows, width, workspace, stream, start);
   }
 }
 
@@ -2559,12 +2912,9 @@ Error rows(const Body& body, long rows, long width, bool aligned, const Workspac
 
 namespace rf {
 
-// linear, mean, var
+// linear
 struct TrainMatmul0 {
   float* y0;
-  float* y1;
-  float* y2;
-  float* y3;
   long width;
   template <class V, class C> RF_FN V value(V acc, long row, C col) const {
     return acc;
@@ -2574,17 +2924,31 @@ struct TrainMatmul0 {
     put(y0, row * width, col, v);
   }
   using RowMonoids = List<>;
-  using ColumnMonoids = List<Moments>;
+  using ColumnMonoids = List<>;
+};
+
+// mean, var
+struct TrainColumns1 {
+  const float* p0;  // linear(x, gemm.weight)
+  float* y0;
+  float* y1;
+  float* y2;
+  long width;
   long count;
-  RF_FN void finish_column(Step<0>, long col, const MomentsState& s) const {
-    y1[col] = s.mean;
-    y2[col] = s.m2 / (static_cast<float>(count) - 0.0f);
-    y3[col] = s.m2 / (static_cast<float>(count) - 1.0f);
+  using Monoids = List<Moments>;
+  template <class V, class C> RF_FN V term(Step<0>, long row, C col) const {
+    const V t0 = full<V>(p0, row * width, col);
+    return t0;
+  }
+  RF_FN void finish(Step<0>, long outer, long col, const MomentsState& s) const {
+    y0[outer * width + col] = s.mean;
+    y1[outer * width + col] = s.m2 / (static_cast<float>(count) - 0.0f);
+    y2[outer * width + col] = s.m2 / (static_cast<float>(count) - 1.0f);
   }
 };
 
 // add, rsqrt, mul
-struct TrainRows1 {
+struct TrainRows2 {
   const float* p0;  // var(linear(x, gemm.weight), axes [-2])
   const float* p1;  // bn.weight
   const float* p2;  // scale
@@ -2628,7 +2992,7 @@ struct TrainRows1 {
 };
 
 // sub, mul, add, max, exp, sum, div
-struct TrainRows2 {
+struct TrainRows3 {
   const float* p0;  // linear(x, gemm.weight)
   const float* p1;  // mean(linear(x, gemm.weight), axes [-2])
   const float* p2;  // ((... * bn.weight) * scale)
@@ -2776,24 +3140,21 @@ static PyObject* train_matmul0_needs(PyObject*, PyObject* const* args, Py_ssize_
 }
 
 static PyObject* train_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  if (!rf_takes(n, 15)) return nullptr;
+  if (!rf_takes(n, 12)) return nullptr;
   float* a = rf_pointer(args[0]);
   float* a_packed = rf_pointer(args[1]);
   float* w = rf_pointer(args[2]);
   float* w_packed = rf_pointer(args[3]);
   float* y0 = rf_pointer(args[4]);
-  float* y1 = rf_pointer(args[5]);
-  float* y2 = rf_pointer(args[6]);
-  float* y3 = rf_pointer(args[7]);
-  long rows = rf_size(args[8]);
-  long width = rf_size(args[9]);
-  long depth = rf_size(args[10]);
-  float* parts = rf_pointer(args[11]);
-  float* turns = rf_pointer(args[12]);
-  long stream = rf_size(args[13]);
-  long device = rf_size(args[14]);
+  long rows = rf_size(args[5]);
+  long width = rf_size(args[6]);
+  long depth = rf_size(args[7]);
+  float* parts = rf_pointer(args[8]);
+  float* turns = rf_pointer(args[9]);
+  long stream = rf_size(args[10]);
+  long device = rf_size(args[11]);
   if (PyErr_Occurred()) return nullptr;
-  const rf::TrainMatmul0 body{y0, y1, y2, y3, width, rows};
+  const rf::TrainMatmul0 body{y0, width};
   const rf::Side a_side = rf::packed_side<rf::Ieee>(a_packed, a, rows, depth);
   const rf::Side w_side = rf::packed_side<rf::Ieee>(w_packed, w, width, depth);
   const rf::Workspace work{parts, reinterpret_cast<unsigned*>(turns)};
@@ -2806,19 +3167,57 @@ static PyObject* train_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   return rf_result(error);
 }
 
-static PyObject* train_rows1_needs(PyObject*, PyObject* const* args, Py_ssize_t n) {
+static PyObject* train_columns1_needs(PyObject*, PyObject* const* args, Py_ssize_t n) {
+  if (!rf_takes(n, 4)) return nullptr;
+  const long outer = rf_size(args[0]);
+  const long count = rf_size(args[1]);
+  const long width = rf_size(args[2]);
+  const rf::OnDevice here(static_cast<int>(rf_size(args[3])));
+  if (PyErr_Occurred()) return nullptr;
+  rf::Needs needs;
+  const rf::Error error = rf::columns_needs<rf::TrainColumns1>(outer, count, width, needs);
+  if (error) return rf_result(error);
+  return Py_BuildValue("nn", Py_ssize_t(needs.parts), Py_ssize_t(needs.turns));
+}
+
+static PyObject* train_columns1(PyObject*, PyObject* const* args, Py_ssize_t n) {
+  if (!rf_takes(n, 11)) return nullptr;
+  float* p0 = rf_pointer(args[0]);
+  float* y0 = rf_pointer(args[1]);
+  float* y1 = rf_pointer(args[2]);
+  float* y2 = rf_pointer(args[3]);
+  long outer = rf_size(args[4]);
+  long count = rf_size(args[5]);
+  long width = rf_size(args[6]);
+  float* parts = rf_pointer(args[7]);
+  float* turns = rf_pointer(args[8]);
+  long stream = rf_size(args[9]);
+  long device = rf_size(args[10]);
+  if (PyErr_Occurred()) return nullptr;
+  const rf::TrainColumns1 body{p0, y0, y1, y2, width, count};
+  const rf::Workspace work{parts, reinterpret_cast<unsigned*>(turns)};
+  const auto on = reinterpret_cast<cudaStream_t>(stream);
+  rf::Error error;
+  Py_BEGIN_ALLOW_THREADS
+  const rf::OnDevice here(static_cast<int>(device));
+  error = rf::columns(body, outer, count, width, rf::aligned(p0), work, on);
+  Py_END_ALLOW_THREADS
+  return rf_result(error);
+}
+
+static PyObject* train_rows2_needs(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 3)) return nullptr;
   const long rows = rf_size(args[0]);
   const long width = rf_size(args[1]);
   const rf::OnDevice here(static_cast<int>(rf_size(args[2])));
   if (PyErr_Occurred()) return nullptr;
   rf::Needs needs;
-  const rf::Error error = rf::rows_needs<rf::TrainRows1>(rows, width, needs);
+  const rf::Error error = rf::rows_needs<rf::TrainRows2>(rows, width, needs);
   if (error) return rf_result(error);
   return Py_BuildValue("nn", Py_ssize_t(needs.parts), Py_ssize_t(needs.turns));
 }
 
-static PyObject* train_rows1(PyObject*, PyObject* const* args, Py_ssize_t n) {
+static PyObject* train_rows2(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 17)) return nullptr;
   float* p0 = rf_pointer(args[0]);
   float* p1 = rf_pointer(args[1]);
@@ -2838,7 +3237,7 @@ static PyObject* train_rows1(PyObject*, PyObject* const* args, Py_ssize_t n) {
   long stream = rf_size(args[15]);
   long device = rf_size(args[16]);
   if (PyErr_Occurred()) return nullptr;
-  const rf::TrainRows1 body{p0, p1, p2, p3, p4, p5, p6, p7, y0, y1, y2, width};
+  const rf::TrainRows2 body{p0, p1, p2, p3, p4, p5, p6, p7, y0, y1, y2, width};
   const rf::Workspace work{parts, reinterpret_cast<unsigned*>(turns)};
   const auto on = reinterpret_cast<cudaStream_t>(stream);
   rf::Error error;
@@ -2849,19 +3248,19 @@ static PyObject* train_rows1(PyObject*, PyObject* const* args, Py_ssize_t n) {
   return rf_result(error);
 }
 
-static PyObject* train_rows2_needs(PyObject*, PyObject* const* args, Py_ssize_t n) {
+static PyObject* train_rows3_needs(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 3)) return nullptr;
   const long rows = rf_size(args[0]);
   const long width = rf_size(args[1]);
   const rf::OnDevice here(static_cast<int>(rf_size(args[2])));
   if (PyErr_Occurred()) return nullptr;
   rf::Needs needs;
-  const rf::Error error = rf::rows_needs<rf::TrainRows2>(rows, width, needs);
+  const rf::Error error = rf::rows_needs<rf::TrainRows3>(rows, width, needs);
   if (error) return rf_result(error);
   return Py_BuildValue("nn", Py_ssize_t(needs.parts), Py_ssize_t(needs.turns));
 }
 
-static PyObject* train_rows2(PyObject*, PyObject* const* args, Py_ssize_t n) {
+static PyObject* train_rows3(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 11)) return nullptr;
   float* p0 = rf_pointer(args[0]);
   float* p1 = rf_pointer(args[1]);
@@ -2875,7 +3274,7 @@ static PyObject* train_rows2(PyObject*, PyObject* const* args, Py_ssize_t n) {
   long stream = rf_size(args[9]);
   long device = rf_size(args[10]);
   if (PyErr_Occurred()) return nullptr;
-  const rf::TrainRows2 body{p0, p1, p2, p3, y0, width};
+  const rf::TrainRows3 body{p0, p1, p2, p3, y0, width};
   const rf::Workspace work{parts, reinterpret_cast<unsigned*>(turns)};
   const auto on = reinterpret_cast<cudaStream_t>(stream);
   rf::Error error;
@@ -2970,10 +3369,12 @@ static PyMethodDef rf_methods[] = {
     {"pack", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(pack)), METH_FASTCALL, nullptr},
     {"train_matmul0_needs", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_matmul0_needs)), METH_FASTCALL, nullptr},
     {"train_matmul0", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_matmul0)), METH_FASTCALL, nullptr},
-    {"train_rows1_needs", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_rows1_needs)), METH_FASTCALL, nullptr},
-    {"train_rows1", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_rows1)), METH_FASTCALL, nullptr},
+    {"train_columns1_needs", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_columns1_needs)), METH_FASTCALL, nullptr},
+    {"train_columns1", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_columns1)), METH_FASTCALL, nullptr},
     {"train_rows2_needs", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_rows2_needs)), METH_FASTCALL, nullptr},
     {"train_rows2", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_rows2)), METH_FASTCALL, nullptr},
+    {"train_rows3_needs", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_rows3_needs)), METH_FASTCALL, nullptr},
+    {"train_rows3", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_rows3)), METH_FASTCALL, nullptr},
     {"eval_matmul0_needs", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(eval_matmul0_needs)), METH_FASTCALL, nullptr},
     {"eval_matmul0", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(eval_matmul0)), METH_FASTCALL, nullptr},
     {"eval_rows1_needs", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(eval_rows1_needs)), METH_FASTCALL, nullptr},
@@ -2995,7 +3396,7 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
     try:
         return load_inline(
-            name="refold_sm_90_1596bce4f4e6",
+            name="refold_sm_90_c99ed0aaf441",
             cpp_sources=[],
             cuda_sources=[_REFOLD_CUDA],
             extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],
@@ -3383,22 +3784,20 @@ class ModelNew(Model):
         bn_num_batches_tracked = self.bn.num_batches_tracked
         x_packed = _refold_pack(x)
         product1 = x.new_empty(n0, 8192)
+        _refold_kernels.train_matmul0(x.data_ptr(), x_packed.data_ptr(), gemm_weight.data_ptr(), gemm_weight_packed.data_ptr(), product1.data_ptr(), n0, 8192, 8192, 0, 0, rf_stream, rf_device)
         mean1 = x.new_empty(8192)
         var1 = x.new_empty(8192)
         var2 = x.new_empty(8192)
-        rf_work = _refold_workspace(_refold_kernels.train_matmul0_needs(n0, 8192, rf_device), rf_stream, rf_device)
-        _refold_kernels.train_matmul0(x.data_ptr(), x_packed.data_ptr(), gemm_weight.data_ptr(), gemm_weight_packed.data_ptr(), product1.data_ptr(), mean1.data_ptr(), var1.data_ptr(), var2.data_ptr(), n0, 8192, 8192, rf_work[0], rf_work[1], rf_stream, rf_device)
+        rf_work = _refold_workspace(_refold_kernels.train_columns1_needs(1, n0, 8192, rf_device), rf_stream, rf_device)
+        _refold_kernels.train_columns1(product1.data_ptr(), mean1.data_ptr(), var1.data_ptr(), var2.data_ptr(), 1, n0, 8192, rf_work[0], rf_work[1], rf_stream, rf_device)
         mul1 = x.new_empty(8192)
-        add1 = x.new_empty(8192)
-        add2 = x.new_empty(8192)
-        _refold_kernels.train_rows1(var1.data_ptr(), bn_weight.data_ptr(), scale.data_ptr(), bn_running_mean.data_ptr(), mean1.data_ptr(), gemm_bias.data_ptr(), bn_running_var.data_ptr(), var2.data_ptr(), mul1.data_ptr(), add1.data_ptr(), add2.data_ptr(), 1, 8192, 0, 0, rf_stream, rf_device)
-        div1 = x.new_empty(n0, 8192)
-        rf_work = _refold_workspace(_refold_kernels.train_rows2_needs(n0, 8192, rf_device), rf_stream, rf_device)
-        _refold_kernels.train_rows2(product1.data_ptr(), mean1.data_ptr(), mul1.data_ptr(), folded0.data_ptr(), div1.data_ptr(), n0, 8192, rf_work[0], rf_work[1], rf_stream, rf_device)
-        add3 = (bn_num_batches_tracked + 1)
-        self.bn.running_mean.copy_(add1)
-        self.bn.running_var.copy_(add2)
-        self.bn.num_batches_tracked.copy_(add3.reshape(()))
+        _refold_kernels.train_rows2(var1.data_ptr(), bn_weight.data_ptr(), scale.data_ptr(), bn_running_mean.data_ptr(), mean1.data_ptr(), gemm_bias.data_ptr(), bn_running_var.data_ptr(), var2.data_ptr(), mul1.data_ptr(), bn_running_mean.data_ptr(), bn_running_var.data_ptr(), 1, 8192, 0, 0, rf_stream, rf_device)
+        torch.autograd.graph.increment_version(bn_running_mean)
+        torch.autograd.graph.increment_version(bn_running_var)
+        div1 = product1
+        rf_work = _refold_workspace(_refold_kernels.train_rows3_needs(n0, 8192, rf_device), rf_stream, rf_device)
+        _refold_kernels.train_rows3(product1.data_ptr(), mean1.data_ptr(), mul1.data_ptr(), folded0.data_ptr(), div1.data_ptr(), n0, 8192, rf_work[0], rf_work[1], rf_stream, rf_device)
+        self.bn.num_batches_tracked.add_(1)
         return div1
 
     def _refold_obstacle_eval(self, x):
@@ -3494,7 +3893,7 @@ class ModelNew(Model):
         max1 = x.new_empty(n0, 1)
         rf_work = _refold_workspace(_refold_kernels.eval_matmul0_needs(n0, 8192, rf_device), rf_stream, rf_device)
         _refold_kernels.eval_matmul0(x.data_ptr(), x_packed.data_ptr(), gemm_weight.data_ptr(), gemm_weight_packed.data_ptr(), folded0.data_ptr(), folded1.data_ptr(), add1.data_ptr(), max1.data_ptr(), n0, 8192, 8192, rf_work[0], rf_work[1], rf_stream, rf_device)
-        div1 = x.new_empty(n0, 8192)
+        div1 = add1
         rf_work = _refold_workspace(_refold_kernels.eval_rows1_needs(n0, 8192, rf_device), rf_stream, rf_device)
         _refold_kernels.eval_rows1(add1.data_ptr(), max1.data_ptr(), div1.data_ptr(), n0, 8192, rf_work[0], rf_work[1], rf_stream, rf_device)
         return div1

@@ -327,8 +327,22 @@ RF_FN float fma(float x, float y, float z) { return ::fmaf(x, y, z); }
 RF_FN bool is_nan(float x) { return x != x; }
 RF_FN bool is_finite(float x) { return ::fabsf(x) <= 3.402823466e38f; }
 RF_FN bool is_infinite(float x) { return ::fabsf(x) == __int_as_float(0x7f800000); }
+// One instruction where there is a GPU; in words for those that test on the host.
+#ifdef __CUDA_ARCH__
+RF_FN float maximum(float a, float b) {
+  float m;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(m) : "f"(a), "f"(b));
+  return m;
+}
+RF_FN float minimum(float a, float b) {
+  float m;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(m) : "f"(a), "f"(b));
+  return m;
+}
+#else
 RF_FN float maximum(float a, float b) { return is_nan(a) || a > b ? a : b; }
 RF_FN float minimum(float a, float b) { return is_nan(a) || a < b ? a : b; }
+#endif
 RF_FN float relu(float x) { return maximum(x, 0.0f); }
 RF_FN float sigmoid(float x) { return 1.0f / (1.0f + ::expf(-x)); }
 
@@ -745,7 +759,7 @@ RF_FN bool last_to_arrive(unsigned* turns, unsigned teams, unsigned* shared, int
   return last;
 }
 
-// The whole epilogue of one team's fragment, whose first element is (row0, col0).
+// The epilogue of one team's fragment, whose first element is (row0, col0), but for its turn.
 // Repairs: whether elements that are not finite are computed again. barrier: a number of the team's
 // own, from 1. Every thread of the team comes here.
 template <bool Scaled, bool Repairs, int MI, int G, class Body>
@@ -842,39 +856,17 @@ RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, in
     acc.rotate(false);
   }
 
-  if constexpr (kRowWords > 0) {
-    constexpr int kBlock = 32 * G;
-    const long block = col0 / kBlock, blocks = (p.cols + kBlock - 1) / kBlock;
+  if constexpr (kRowWords > 0)
     for_monoids<0>(RowMonoids{}, [&](auto s, auto monoid) {
-      reduce_rows<decltype(monoid)>(
-          acc, p, row0, col0, thread, kRowWords,
-          p.row_parts + block * p.rows * kRowWords + Before<decltype(s)::index, RowMonoids>::row);
+      reduce_rows<decltype(monoid)>(acc, p, row0, col0, thread, kRowWords,
+                                    p.row_parts + col0 / (32 * G) * p.rows * kRowWords +
+                                        Before<decltype(s)::index, RowMonoids>::row);
     });
-    if (last_to_arrive(p.row_turns + row0 / (64 * MI), static_cast<unsigned>(blocks), &shared.turn,
-                       barrier, thread)) {
-      const long mine = row0 + thread;
-      if (thread < 64 * MI && mine < p.rows) {
-        float results[Words<RowMonoids>::results];
-        for_monoids<0>(RowMonoids{}, [&](auto s, auto monoid) {
-          using M = decltype(monoid);
-          using At = Before<decltype(s)::index, RowMonoids>;
-          const float* parts = p.row_parts + mine * kRowWords + At::row;
-          M::results(merge_parts<Down<M>>(parts, p.rows * kRowWords, 1, static_cast<int>(blocks),
-                                          [](int) { return 0.0f; }),
-                     results + At::results);
-        });
-        body.finish_row(mine, results);
-      }
-    }
-  }
 
   if constexpr (kColumnWords > 0) {
-    constexpr int kBlock = 64 * MI;
-    const long block = row0 / kBlock, blocks = (p.rows + kBlock - 1) / kBlock;
-    const long mine = col0 + thread;
-    const bool has = thread < 32 * G && mine < p.cols;
+    const long block = row0 / (64 * MI), mine = col0 + thread;
     group_sync(barrier, 128);
-    if (has)
+    if (thread < 32 * G && mine < p.cols)
       for_monoids<0>(ColumnMonoids{}, [&](auto s, auto monoid) {
         using D = Down<decltype(monoid)>;
         constexpr int at = Before<decltype(s)::index, ColumnMonoids>::column;
@@ -893,9 +885,44 @@ RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, in
         for (int w = 0; w < D::kWords; w++)
           p.column_parts[(block * kColumnWords + at + w) * p.cols + mine] = part.w[w];
       });
-    if (last_to_arrive(p.column_turns + col0 / (32 * G), static_cast<unsigned>(blocks),
-                       &shared.turn, barrier, thread) &&
-        has)
+    group_sync(barrier, 128);  // `shared` may be written again
+  }
+}
+
+// Takes the turn of the fragment at (row0, col0), whose epilogue has been done; whoever comes last to a
+// block of rows or columns finishes it.
+template <int MI, int G, class Body>
+RF_FN void take_turn(const Body& body, const Problem& p, int row0, int col0,
+                     TeamShared<Body, G>& shared, int barrier) {
+  using RowMonoids = typename Body::RowMonoids;
+  using ColumnMonoids = typename Body::ColumnMonoids;
+  constexpr int kRowWords = Words<RowMonoids>::row, kColumnWords = Words<ColumnMonoids>::column;
+  if (row0 >= p.rows || col0 >= p.cols) return;
+  const int thread = thread_here() % 128;
+
+  if constexpr (kRowWords > 0) {
+    const int blocks = (static_cast<int>(p.cols) + 32 * G - 1) / (32 * G);
+    const long mine = row0 + thread;
+    if (last_to_arrive(p.row_turns + row0 / (64 * MI), blocks, &shared.turn, barrier, thread) &&
+        thread < 64 * MI && mine < p.rows) {
+      float results[Words<RowMonoids>::results];
+      for_monoids<0>(RowMonoids{}, [&](auto s, auto monoid) {
+        using M = decltype(monoid);
+        using At = Before<decltype(s)::index, RowMonoids>;
+        M::results(merge_parts<Down<M>>(p.row_parts + mine * kRowWords + At::row, p.rows * kRowWords,
+                                        1, blocks, [](int) { return 0.0f; }),
+                   results + At::results);
+      });
+      body.finish_row(mine, results);
+    }
+  }
+
+  if constexpr (kColumnWords > 0) {
+    constexpr int kBlock = 64 * MI;
+    const int blocks = (static_cast<int>(p.rows) + kBlock - 1) / kBlock;
+    const long mine = col0 + thread;
+    if (last_to_arrive(p.column_turns + col0 / (32 * G), blocks, &shared.turn, barrier, thread) &&
+        thread < 32 * G && mine < p.cols)
       for_monoids<0>(ColumnMonoids{}, [&](auto s, auto monoid) {
         using D = Down<decltype(monoid)>;
         constexpr int at = Before<decltype(s)::index, ColumnMonoids>::column;
@@ -905,8 +932,7 @@ RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, in
         };
         body.finish_column(s, mine,
                            merge_parts<D>(p.column_parts + at * p.cols + mine,
-                                          kColumnWords * p.cols, p.cols,
-                                          static_cast<int>(blocks), count));
+                                          kColumnWords * p.cols, p.cols, blocks, count));
       });
   }
 }
@@ -1038,7 +1064,7 @@ namespace rf {
 template <bool Aligned> RF_FN float4 load_four(const float* x, int k, int depth) {
   float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
   if constexpr (Aligned) {
-    if (k < depth) v = __ldg(reinterpret_cast<const float4*>(x + k));
+    if (k < depth) v = __ldcs(reinterpret_cast<const float4*>(x + k));  // read once: leave the cache to out
   } else {
     if (k < depth) v.x = __ldg(x + k);
     if (k + 1 < depth) v.y = __ldg(x + k + 1);
@@ -1569,12 +1595,16 @@ __global__ void __launch_bounds__(384, 1)
     const int down = S::kTall ? 128 * team : 0, right = S::kTall ? 0 : 128 * team;
     const uint32_t a = tile_word(ring + down * S::kRowBytes);
     const uint32_t b = tile_word(ring + S::kABytes + right * S::kRowBytes);
-    int stage = 0, parity = 0;
-    uint32_t phase = 0;
+    int done = 0, parity = 0;  // steps of the tiles before
     float sums[64];
 #pragma unroll
     for (int i = 0; i < 64; i++) sums[i] = 0.0f;
     for (int t = slot; t < tiles; t += slots) {
+      // The same in all lanes, which is made known to the compiler once more: behind an epilogue's
+      // branches it would keep the stage in each lane's registers and move every descriptor to uniform
+      // ones by itself, four moves a product.
+      const int first = __shfl_sync(kAllLanes, done, 0);
+      done += end - begin;
       Fragment<2, 4> acc;
 #pragma unroll
       for (int mi = 0; mi < 2; mi++)
@@ -1582,31 +1612,31 @@ __global__ void __launch_bounds__(384, 1)
         for (int i = 0; i < 64; i++) acc.x[mi][i] = 0.0f;
 #pragma unroll 1
       for (int k = begin; k < end; k++) {
+        constexpr int kTurn = S::kStages / S::kPromote;  // steps of one turn of the ring
+        const int stage = (first + k - begin) % kTurn * S::kPromote, phase = (first + k - begin) / kTurn & 1;
         step<S>(acc.x[0], sums, a, b, stage, 0, full, phase);
         step<S>(acc.x[1], sums, a, b, stage, 1, full, phase);
         if (threadIdx.x % 32 == 0)
 #pragma unroll
           for (int p = 0; p < S::kPromote; p++) barrier_arrive(empty + 8 * (stage + p));
-        stage += S::kPromote;
-        if (stage == S::kStages) stage = 0, phase ^= 1;
       }
+      constexpr bool kRepairs = S::Mode::kScaled;
+      auto& mine = shared.team[team];
       int tile_row, tile_col;
       tile_at(t, launch.tile_rows, launch.tile_cols, tile_row, tile_col);
       int row0 = tile_row * S::kTileRows + down;
       int col0 = tile_col * S::kTileCols + right;
-      constexpr bool kRepairs = S::Mode::kScaled;
       if constexpr (S::kSplits == 1) {
-        epilogue<S::Mode::kScaled, kRepairs>(body, launch.problem, acc, row0, col0,
-                                             shared.team[team], 1 + team);
+        epilogue<S::Mode::kScaled, kRepairs>(body, launch.problem, acc, row0, col0, mine, 1 + team);
       } else {
         Fragment<S::kMI, S::kG> share;
         share_out<S>(launch, acc, share, slot, parity, part);
         parity ^= 1;
         row0 += 64 * (part / (S::kSplits / 2));
         col0 += 32 * S::kG * (part % (S::kSplits / 2));
-        epilogue<S::Mode::kScaled, kRepairs>(body, launch.problem, share, row0, col0,
-                                             shared.team[team], 1 + team);
+        epilogue<S::Mode::kScaled, kRepairs>(body, launch.problem, share, row0, col0, mine, 1 + team);
       }
+      take_turn<S::kMI>(body, launch.problem, row0, col0, mine, 1 + team);
     }
   }
 }
@@ -1728,14 +1758,16 @@ struct Tiled {
   static constexpr int kChunk = 16, kRun = 4;  // of k; chunks of a run
 };
 
-// R: at most so many rows of the short side, which is a; or b, if Across.
-template <int R, bool Across> struct Thin {
+// R: at most so many rows of the short side, which is a; or b if kAcross.
+template <int R, bool IsAcross> struct Thin {
+  static constexpr int kRows = R;
+  static constexpr bool kAcross = IsAcross;
   static constexpr int kMI = 1, kG = 1, kThreads = 256, kWarpRows = 8;
-  static constexpr int kTeams = Across ? 8 : 4;  // warps that take different rows of the long side
+  static constexpr int kTeams = kAcross ? 8 : 4;  // warps that take different rows of the long side
   static constexpr int kParts = 8 / kTeams;      // warps that share rows, each with its part of K
   static constexpr int kLong = kTeams * kWarpRows;  // rows of the long side of a block: of its fragment
   static constexpr int kTileRows = 64, kTileCols = 32;
-  static_assert(kLong == (Across ? kTileRows : kTileCols) && R <= 32, "a block fills one fragment");
+  static_assert(kLong == (kAcross ? kTileRows : kTileCols) && R <= 32, "a block fills one fragment");
 };
 
 // One chunk of `Rows` rows of a side: each thread's values of it, then to shared memory as [k][row].
@@ -1813,6 +1845,7 @@ __global__ void __launch_bounds__(Tiled::kThreads)
   }
   let_next_kernel_start();
   epilogue<false, false>(body, p, acc, static_cast<int>(row0), static_cast<int>(col0), team, 1);
+  take_turn<kMI>(body, p, static_cast<int>(row0), static_cast<int>(col0), team, 1);
 }
 
 RF_FN float4 load_once(const float* p) {  // what no other block reads
@@ -1840,18 +1873,19 @@ template <int Half, int Mask, int N> RF_FN void halve(float (&sum)[N], int lane,
   if constexpr (Mask > 1) halve<Half / 2, Mask / 2>(sum, lane, mine);
 }
 
-template <class T, int R, bool Across, class Body>
-__global__ void __launch_bounds__(T::kThreads, R <= 4 ? 2 : 1)
+template <class T, class Body>
+__global__ void __launch_bounds__(T::kThreads, T::kRows <= 4 ? 2 : 1)
     matmul_thin(const __grid_constant__ Problem p, const __grid_constant__ Body body, bool aligned) {
-  constexpr int kEach = T::kWarpRows;
+  constexpr int kEach = T::kWarpRows, R = T::kRows;
+  constexpr bool kAcross = T::kAcross;
   __shared__ float sums[T::kParts][R][T::kLong];
   __shared__ TeamShared<Body, T::kG> team;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int of_team = warp % T::kTeams, part = warp / T::kTeams;
-  const float* const far = Across ? p.a : p.b;
-  const float* const near = Across ? p.b : p.a;
-  const long far_ld = Across ? p.lda : p.ldb, near_ld = Across ? p.ldb : p.lda;
-  const int far_rows = static_cast<int>(Across ? p.rows : p.cols), near_rows = static_cast<int>(Across ? p.cols : p.rows);
+  const float* const far = kAcross ? p.a : p.b;
+  const float* const near = kAcross ? p.b : p.a;
+  const long far_ld = kAcross ? p.lda : p.ldb, near_ld = kAcross ? p.ldb : p.lda;
+  const int far_rows = static_cast<int>(kAcross ? p.rows : p.cols), near_rows = static_cast<int>(kAcross ? p.cols : p.rows);
   const int first = blockIdx.x * T::kLong + of_team * kEach;
   wait_for_previous_kernel();
 
@@ -1913,13 +1947,15 @@ __global__ void __launch_bounds__(T::kThreads, R <= 4 ? 2 : 1)
 #pragma unroll
   for (int i = 0; i < 16; i++) {
     const int down = 16 * warp + 8 * (i / 2 % 2) + lane / 4, right = 8 * (i / 4) + 2 * (lane % 4) + i % 2;
-    const int r = Across ? right : down, c = Across ? down : right;
+    const int r = kAcross ? right : down, c = kAcross ? down : right;
     acc.x[0][i] = 0.0f;
     if (r < near_rows && r < R)
 #pragma unroll
       for (int from = 0; from < T::kParts; from++) acc.x[0][i] += sums[from][r][c];
   }
-  epilogue<false, false>(body, p, acc, Across ? blockIdx.x * T::kLong : 0, Across ? 0 : blockIdx.x * T::kLong, team, 1);
+  const int row0 = kAcross ? blockIdx.x * T::kLong : 0, col0 = kAcross ? 0 : blockIdx.x * T::kLong;
+  epilogue<false, false>(body, p, acc, row0, col0, team, 1);
+  take_turn<T::kMI>(body, p, row0, col0, team, 1);
 }
 
 }  // namespace rf
@@ -1933,30 +1969,30 @@ template <class Body> struct Product<Plain, Body> {
 
   // Of any kernel that could be chosen: the depth is not known here.
   static Error bytes(long rows, long cols, size_t& parts, size_t& turns) {
-    const Cut<Body> tiled = cut<Tiled>(rows, cols), thin = cut<Thin<16, false>>(rows, cols);
+    const Cut<Body> tiled = cut<Tiled>(rows, cols), thin = cut<Thin<4, false>>(rows, cols);
     parts = tiled.bytes() > thin.bytes() ? tiled.bytes() : thin.bytes();
     turns = (tiled.turns() > thin.turns() ? tiled.turns() : thin.turns()) * sizeof(unsigned);
     return nullptr;
   }
 
-  template <int R, bool Across>
+  template <class T>
   static Error thin(const Body& body, const Side& a, const Side& b, long depth, const Workspace& workspace,
                     cudaStream_t stream) {
-    using T = Thin<R, Across>;
     const auto by_16 = [](const Side& s) { return reinterpret_cast<uintptr_t>(s.plain) % 16 == 0 && s.ld % 4 == 0; };
-    const unsigned blocks = static_cast<unsigned>(blocks_of(Across ? a.rows : b.rows, T::kLong));
-    return launch(matmul_thin<T, R, Across, Body>, blocks, T::kThreads, 0, stream, Start::overlapping,
+    const unsigned blocks = static_cast<unsigned>(blocks_of(T::kAcross ? a.rows : b.rows, T::kLong));
+    return launch(matmul_thin<T, Body>, blocks, T::kThreads, 0, stream, Start::overlapping,
                   "launching the thin product", cut<T>(a.rows, b.rows).problem(a, b, depth, workspace), body,
                   by_16(a) && by_16(b));
   }
 
   static Error run(const Body& body, const Side& a, const Side& b, long depth, const Workspace& workspace,
                    cudaStream_t stream) {
-    constexpr long kFar = 1L << 28;  // 16 rows this far apart are within 2^32 elements
+    constexpr long kFar = 1L << 28;  // eight rows this far apart are within 2^31 elements
     if (depth >= 128 && a.ld < kFar && b.ld < kFar) {  // a warp has four of k for each lane
-      if (a.rows <= 4) return thin<4, false>(body, a, b, depth, workspace, stream);
-      if (a.rows <= 16) return thin<16, false>(body, a, b, depth, workspace, stream);
-      if (b.rows <= 16) return thin<16, true>(body, a, b, depth, workspace, stream);
+      if (a.rows <= 4) return thin<Thin<4, false>>(body, a, b, depth, workspace, stream);
+      if (a.rows <= 8) return thin<Thin<8, false>>(body, a, b, depth, workspace, stream);
+      if (a.rows <= 16) return thin<Thin<16, false>>(body, a, b, depth, workspace, stream);
+      if (b.rows <= 16) return thin<Thin<16, true>>(body, a, b, depth, workspace, stream);
     }
     const Cut<Body> cut_ = cut<Tiled>(a.rows, b.rows);
     const long blocks = blocks_of(a.rows, Tiled::kTileRows) * blocks_of(b.rows, Tiled::kTileCols);
@@ -2079,7 +2115,7 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
     try:
         return load_inline(
-            name="refold_sm_90_7cc915ba09ad",
+            name="refold_sm_90_94cdbb5861de",
             cpp_sources=[],
             cuda_sources=[_REFOLD_CUDA],
             extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],
