@@ -56,17 +56,6 @@ RF_FN int thread_here() {
   return thread;
 }
 
-// The t-th tile of a grid of tiles: bands of 8 tiles of rows, column after column, so that blocks at work
-// at a time read few rows and columns and the second-level cache serves them again.
-RF_FN void tile_at(int t, int tile_rows, int tile_cols, int& row, int& col) {
-  constexpr int kBand = 8;
-  const int band = t / (kBand * tile_cols), top = band * kBand;
-  const int high = tile_rows - top < kBand ? tile_rows - top : kBand;
-  const int in_band = t - top * tile_cols;
-  row = top + in_band % high;
-  col = in_band / high;
-}
-
 // A barrier of `threads` threads of the block, by number; 0 is __syncthreads.
 RF_FN void group_sync(int number, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");

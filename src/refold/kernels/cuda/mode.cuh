@@ -1,4 +1,5 @@
-// Mode: how the operands of a product are given and multiplied on tensor cores.
+// Mode: how the operands of a product are given and multiplied on tensor cores, and in which order its
+// tiles are taken.
 //
 // Ieee: fp32 split into two scaled fp16 values, three products of four; fp32's accuracy.
 // Tf32: one scaled fp16 value, whose ten bits are TF32's; where the user allows TF32.
@@ -24,5 +25,16 @@ template <class T> struct Native {
   static constexpr bool kSplit = false, kScaled = false;
   static constexpr int kStageDepth = 64;
 };
+
+// The t-th tile of a grid of tiles: bands of 8 tiles of rows, column after column, so that blocks at work
+// at a time read few rows and columns and the second-level cache serves them again.
+RF_FN void tile_at(int t, int tile_rows, int tile_cols, int& row, int& col) {
+  constexpr int kBand = 8;
+  const int band = t / (kBand * tile_cols), top = band * kBand;
+  const int high = tile_rows - top < kBand ? tile_rows - top : kBand;
+  const int in_band = t - top * tile_cols;
+  row = top + in_band % high;
+  col = in_band / high;
+}
 
 }  // namespace rf
