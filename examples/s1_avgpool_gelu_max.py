@@ -621,17 +621,6 @@ RF_FN int thread_here() {
   return thread;
 }
 
-// The t-th tile of a grid of tiles: bands of 8 tiles of rows, column after column, so that blocks at work
-// at a time read few rows and columns and the second-level cache serves them again.
-RF_FN void tile_at(int t, int tile_rows, int tile_cols, int& row, int& col) {
-  constexpr int kBand = 8;
-  const int band = t / (kBand * tile_cols), top = band * kBand;
-  const int high = tile_rows - top < kBand ? tile_rows - top : kBand;
-  const int in_band = t - top * tile_cols;
-  row = top + in_band % high;
-  col = in_band / high;
-}
-
 // A barrier of `threads` threads of the block, by number; 0 is __syncthreads.
 RF_FN void group_sync(int number, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
@@ -1037,7 +1026,8 @@ RF_FN void warp_product(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint
 
 }  // namespace rf
 
-// Mode: how the operands of a product are given and multiplied on tensor cores.
+// Mode: how the operands of a product are given and multiplied on tensor cores, and in which order its
+// tiles are taken.
 //
 // Ieee: fp32 split into two scaled fp16 values, three products of four; fp32's accuracy.
 // Tf32: one scaled fp16 value, whose ten bits are TF32's; where the user allows TF32.
@@ -1061,6 +1051,17 @@ template <class T> struct Native {
   static constexpr bool kSplit = false, kScaled = false;
   static constexpr int kStageDepth = 64;
 };
+
+// The t-th tile of a grid of tiles: bands of 8 tiles of rows, column after column, so that blocks at work
+// at a time read few rows and columns and the second-level cache serves them again.
+RF_FN void tile_at(int t, int tile_rows, int tile_cols, int& row, int& col) {
+  constexpr int kBand = 8;
+  const int band = t / (kBand * tile_cols), top = band * kBand;
+  const int high = tile_rows - top < kBand ? tile_rows - top : kBand;
+  const int in_band = t - top * tile_cols;
+  row = top + in_band % high;
+  col = in_band / high;
+}
 
 }  // namespace rf
 
@@ -2141,7 +2142,7 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
     try:
         return load_inline(
-            name="refold_sm_90_06eed3819b06",
+            name="refold_sm_90_685d4c72699d",
             cpp_sources=[],
             cuda_sources=[_REFOLD_CUDA],
             extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],
