@@ -92,12 +92,14 @@ def host(run: Run) -> float:
     return best
 
 
-def sides(model: torch.nn.Module, fast: torch.nn.Module, inputs: list[Any]) -> dict[str, Run]:
+def sides(
+    model: torch.nn.Module, fast: torch.nn.Module, inputs: list[Any], autotune: bool
+) -> dict[str, Run]:
     """What is compared, warmed up."""
     torch._dynamo.reset()
-    compiled = torch.compile(model)
-    tuned = torch.compile(model, mode="max-autotune")
-    runs = {"eager": model, "compile": compiled, "autotune": tuned, "refold": fast}
+    runs = {"eager": model, "compile": torch.compile(model), "refold": fast}
+    if autotune:
+        runs["autotune"] = torch.compile(model, mode="max-autotune")
     for name, run in list(runs.items()):
         try:
             for _ in range(3):
@@ -141,7 +143,12 @@ def emitted_file(system: System, float32: str, folder: Path) -> Path:
 
 
 def rows(
-    system: System, float32: str, sets: list[str], file: Path, report: dict[str, Any]
+    system: System,
+    float32: str,
+    sets: list[str],
+    file: Path,
+    report: dict[str, Any],
+    autotune: bool,
 ) -> list[dict[str, Any]]:
     """The rows of one system, one a mode; `file` is what `report` was made with."""
     base = {"system": system.name, "float32": float32, "sizes": " ".join(sets) or "full size"}
@@ -166,7 +173,7 @@ def rows(
             if problem is not None:
                 found.append(base | {"mode": mode["mode"], "verdict": f"fell back: {problem}"})
                 continue
-            row = measured(sides(model, fast, inputs))
+            row = measured(sides(model, fast, inputs, autotune))
         error = report["errors"].get(mode["mode"]) or report["errors"].get("eval") or {}
         lowest = floor_us(model, inputs, training) if float32 == "ieee" else None
         row |= {"floor_us": lowest, "of_floor": lowest and lowest / row["refold_us"]}
@@ -204,6 +211,7 @@ def main() -> int:
     parser.add_argument("--set", action="append", default=[], dest="sets")
     parser.add_argument("--output", type=Path, default=HERE / "results" / "h200_systems.csv")
     parser.add_argument("--jobs", type=int, default=3, help="files made and judged at a time")
+    parser.add_argument("--no-autotune", action="store_true", help="without max-autotune")
     parser.add_argument("--keep", type=Path, help="folder for the emitted files")
     args = parser.parse_args()
     if not torch.cuda.is_available():
@@ -222,7 +230,7 @@ def main() -> int:
                 pool.map(lambda c, to: optimize(c[1], c[0], args.sets, to), chosen, made)
             )
         for (float32, system), file, report in zip(chosen, made, reports, strict=True):
-            for row in rows(system, float32, args.sets, file, report):
+            for row in rows(system, float32, args.sets, file, report, not args.no_autotune):
                 found.append(row | machine())
                 print(json.dumps(row), flush=True)
             names = list(dict.fromkeys(k for row in found for k in row))
