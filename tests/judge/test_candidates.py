@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
-import torch
 from judge_paths import CANDIDATES, REFERENCES
 
 from refold.judge import Limits, Status, judge
-from refold.judge.host import prepare
 
 
 @dataclass(frozen=True)
@@ -115,7 +113,6 @@ def test_candidate(case: Case) -> None:
         device="cuda" if case.gpu else "cpu",
         limits=SHORT if case.short else SMALL if case.small else LIMITS,
     )
-    prepare(LIMITS, torch.get_num_threads())  # the next case's worker starts meanwhile
     if not case.test:
         assert verdict.accepted, verdict.failures
         assert verdict.failures == ()

@@ -20,7 +20,7 @@ import torch
 
 from refold.contract import seed_everything
 from refold.judge import compare, smi, stats
-from refold.judge.host import Host, Raised, WorkerDied, spawn
+from refold.judge.host import Host, Raised, WorkerDied
 from refold.judge.oracle import digest, tensors
 from refold.judge.session import Session
 from refold.judge.verdict import Failure, Quartiles, Status, TestReport, Timing
@@ -51,12 +51,12 @@ def measure(
     before = smi.read(session.device)
     with _trusted(session) as eager:
         candidate = _fresh(session)
-        eager.request("lap_inputs", 120, sets=sets, arena=0, flush_bytes=2 * _CACHE)
+        eager.request("lap_inputs", 120, sets=sets, store=False, flush_bytes=2 * _CACHE)
         outputs = _first_outputs(session, sets)
         slots = max(1, min(256, _ARENA_BYTES // max(1, outputs)))
         candidate.seal_arena(slots * outputs)
-        give = candidate.arena if outputs else 0
-        candidate.request("lap_inputs", 120, sets=sets, arena=give, flush_bytes=2 * _CACHE)
+        store = outputs > 0
+        candidate.request("lap_inputs", 120, sets=sets, store=store, flush_bytes=2 * _CACHE)
         first = _first_call(session, candidate)
         overhead = min(_lap(eager, [0, 0])[0] for _ in range(7))
         run = _Alternation(session, eager, candidate, len(sets), overhead, budget)
@@ -98,7 +98,7 @@ def _with(timing: Timing, **changes: Any) -> Timing:
 @contextlib.contextmanager
 def _trusted(session: Session) -> Iterator[Host]:
     """A worker of the same kind with the reference in it, under the same state and mode."""
-    with spawn(session.limits, session.threads) as host:
+    with Host(session.limits, session.threads) as host:
         host.request(
             "load",
             session.limits.import_seconds,
@@ -411,7 +411,7 @@ def _compiled(
         try:
             eager.request("put", 60, slot="compile", inputs=sets[0])
             seconds = eager.request("compile", 300, mode=mode)
-            eager.request("lap_inputs", 120, sets=sets, arena=0, flush_bytes=0)
+            eager.request("lap_inputs", 120, sets=sets, store=False, flush_bytes=0)
             once = max(_lap(eager, [0, 1])[0] - overhead, 1e-7)
             calls = int(max(1, min(4096, budget.block / once)))
             laps = [_lap(eager, [0, calls])[0] for _ in range(9)]

@@ -34,7 +34,7 @@ class Lap:
     ) -> None:
         """Take the input sets; map the arena that the parent made (it can not shrink)."""
         self.model, self._sets, self._device = model, sets, device
-        if arena:
+        if arena >= 0:
             shared = mmap.mmap(arena, 0)
             self._arena = torch.frombuffer(shared, dtype=torch.uint8)
         self._flush = torch.zeros(max(flush_bytes, 4) // 4, device=device)

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from refold.contract import ContractError, Reference, Sets, load
-from refold.judge import clock
-from refold.judge.host import Host, Limits, Raised, WorkerDied, prepare, spawn
+from refold.judge import clock, forkserver
+from refold.judge.host import Host, Limits, Raised, WorkerDied
 from refold.judge.oracle import Oracle
 from refold.judge.session import Session
 from refold.judge.tests.base import Skip, Test
@@ -73,7 +73,7 @@ def judge(
     if not candidate.is_file():
         raise ContractError(f"{candidate}: expected a candidate file, came none; check the path")
     limits = limits or Limits()
-    prepare(limits, torch.get_num_threads())
+    forkserver.start(torch.get_num_threads())  # it imports torch while the reference is read
     say("reference")
     session = _session(load(ref_path, sets), candidate, place, seed, quick, finite_only, limits)
     failures: list[Failure] = []
@@ -86,8 +86,6 @@ def judge(
         small.frugal = False
     wants_clock = timing and (only is None or bool(set(chosen) & set(CLOCK_TESTS)))
     try:
-        if wants_clock and not session.frugal:
-            session.worker_ahead = 2
         for part, tests in _parts(session, small, chosen):
             _prove(part, tests, failures, reports, say)
         if wants_clock and session.host is not None and session.host.alive:
@@ -191,7 +189,7 @@ def _session(
 
 
 def _load_candidate(session: Session, finite_only: bool | None) -> Host:
-    host = spawn(session.limits, session.threads)
+    host = Host(session.limits, session.threads)
     began = time.perf_counter()
     try:
         info = host.request(
@@ -209,6 +207,7 @@ def _load_candidate(session: Session, finite_only: bool | None) -> Host:
     except BaseException:
         host.close()
         raise
+    session.workers = "forked" if host.forked else "started afresh"
     session.import_seconds = time.perf_counter() - began
     session.info = {**info["state"], "flags": info["flags"]}
     for word in info["assumes"]:
@@ -241,8 +240,6 @@ def _prove(
         spent = time.perf_counter() - began
         reports.append(TestReport("contract", "a file that imports", "failed", spent, 1))
         return
-    if session.worker_ahead:
-        prepare(session.limits, session.threads, session.worker_ahead)
     for test in tests:
         if session.frugal and not test.frugal:
             note = "one call takes too long for this test; judge a smaller size with --set as well"
@@ -289,5 +286,6 @@ def _environment(session: Session) -> dict[str, Any]:
         "cores": os.cpu_count(),
         "threads": session.threads,
         "float32_matmul_precision": torch.get_float32_matmul_precision(),
+        "workers": session.workers,
         "import_seconds": round(session.import_seconds, 3),
     }

@@ -42,7 +42,7 @@ class Session:
     assumptions: set[str] = field(default_factory=set)
     info: dict[str, Any] = field(default_factory=dict)
     import_seconds: float = 0.0
-    worker_ahead: int = 0
+    workers: str = ""
     host: Host | None = None
     deaths: int = 0
     _states: dict[str, dict[str, torch.Tensor]] = field(default_factory=dict)

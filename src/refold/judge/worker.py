@@ -1,7 +1,7 @@
 """The process that holds a candidate (or, for the clock, the reference): it receives only tensors.
 
-Run as ``python -m refold.judge.worker FD``. Its answers are claims of an untrusted process; the
-parent decides by what it computes itself.
+Run as ``python -m refold.judge.worker FD ARENA CPU_SECONDS``, or forked (see `forkserver`). Its
+answers are claims of an untrusted process; the parent decides by what it computes itself.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ Tree = Any
 class Worker:
     """One command per method ``do_NAME``; state is the module, input slots and kept outputs."""
 
-    def __init__(self, peer: wire.Peer) -> None:
+    def __init__(self, peer: wire.Peer, arena: int) -> None:
         self.peer = peer
+        self.arena = arena
         self.guard = guard.Guard()
         self.model: nn.Module = nn.Identity()
         self.device = torch.device("cpu")
@@ -217,11 +218,11 @@ class Worker:
         self.lap.model = compiled
         return time.perf_counter() - began
 
-    def do_lap_inputs(self, sets: list[list[Any]], arena: int, flush_bytes: int) -> None:
-        """Input sets for the clock; ``arena`` is the shared file that takes the outputs."""
+    def do_lap_inputs(self, sets: list[list[Any]], store: bool, flush_bytes: int) -> None:
+        """Input sets for the clock; ``store``: outputs may be asked for in the arena."""
         moved = [[_to(v, self.device) for v in one] for one in sets]
         model = self.lap.model if self.lap.model is not None else self.model
-        self.lap.prepare(model, moved, arena, flush_bytes, self.device)
+        self.lap.prepare(model, moved, self.arena if store else -1, flush_bytes, self.device)
 
     def do_lap(self, order: list[int], cold: bool, store: bool) -> list[float]:
         """Timed calls on the input sets in ``order``; claimed seconds of each."""
@@ -382,14 +383,13 @@ def _limit_cpu(seconds: int) -> None:
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
 
 
-def main() -> None:
-    """Serve on the inherited socket."""
+def serve(channel: int, arena: int, cpu_seconds: int) -> None:
+    """Answer on the inherited socket; ``arena`` is the shared file that takes timed outputs."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: do not outlive the judge
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    _limit_cpu(int(sys.argv[2]))
-    sock = socket.socket(fileno=int(sys.argv[1]))
-    Worker(wire.Peer(sock)).serve()
+    _limit_cpu(cpu_seconds)
+    Worker(wire.Peer(socket.socket(fileno=channel)), arena).serve()
 
 
 if __name__ == "__main__":
-    main()
+    serve(*map(int, sys.argv[1:4]))
