@@ -224,16 +224,24 @@ class Worker:
         model = self.lap.model if self.lap.model is not None else self.model
         self.lap.prepare(model, moved, self.arena if store else -1, flush_bytes, self.device)
 
-    def do_lap(self, order: list[int], cold: bool, store: bool) -> list[float]:
-        """Timed calls on the input sets in ``order``; claimed seconds of each."""
+    def do_flush(self) -> None:
+        """Leave nothing of the inputs in a cache."""
+        self.lap.flush()
+
+    def do_lap(self, order: list[int], store: bool) -> list[float]:
+        """Timed calls on the input sets in ``order``; the claimed sum of their seconds."""
         if not store:
             start, calls = order
             order = [(start + i) % max(self.lap.sets, 1) for i in range(calls)]
-        return self.lap.run(order, cold, store)
+        return self.lap.run(order, store)
 
-    def do_graph_lap(self, calls: int) -> float:
-        """Seconds per call inside a CUDA graph."""
-        return self.lap.graph(calls)
+    def do_graph(self, calls: int) -> None:
+        """Capture ``calls`` calls in one CUDA graph."""
+        self.lap.capture(calls)
+
+    def do_replay(self, times: int) -> None:
+        """Replay what was captured, and wait for its end."""
+        self.lap.replay(times)
 
     def do_kernels(self) -> list[str]:
         """Names of the CUDA kernels that one call launches, by the profiler."""
