@@ -33,6 +33,7 @@ _SECONDS = 10.0  # after which no further round begins
 _FRESH_BYTES = 64 << 20
 _FRESH_CALLS = 48
 _LAP_SECONDS = 0.5
+_IDLE = 0.25  # of one processor; under load a spinner gets a share only
 _GRAIN = 5e-6  # seconds a call: what the loop around a call costs differs by as much
 
 Lap = Callable[..., tuple[float, list[float]]]
@@ -63,10 +64,28 @@ def check(
     ``lap(host, order, store=...)`` answers with the parent's seconds and the worker's claims.
     """
     session.test = "timed outputs"
-    if not size:
-        return []
+    found = _idle(session, candidate)
+    if found or not size:
+        return found
     found, counts = _fresh_laps(session, eager, candidate, timing, lap, size, slots, samples)
     return found or _worker_clock(session, candidate, timing, lap, overhead, counts)
+
+
+def _idle(session: Session, candidate: Host) -> list[Failure]:
+    """Whether the candidate works while nobody calls it: that makes eager look slow.
+
+    It stands still while eager is timed; this says that it had to.
+    """
+    share = 0.0
+    for _ in range(3):
+        time.sleep(0.1)
+        before, began = candidate.cpu_seconds(), time.perf_counter()
+        time.sleep(0.2)
+        share = (candidate.cpu_seconds() - before) / (time.perf_counter() - began)
+        if share < _IDLE:
+            return []
+    detail = f"it uses {share:.0%} of a processor while nobody calls it"
+    return [session.fail(Status.CHEATS, "idle", detail)]
 
 
 def _fresh_laps(
@@ -84,14 +103,14 @@ def _fresh_laps(
     if not compared:
         session.notes.append("outputs are random: those of timed calls are not compared")
     counts = _counts(session, timing, inputs, slots)
-    draw = random.Random(session.seed + 1)
+    draw = random.Random(session.secret)
     sides = (_Side(eager), _Side(candidate))
     began, detail = time.perf_counter(), ""
     for i in range(3 if session.frugal else _ROUNDS):
         if i > 3 and time.perf_counter() - began > _SECONDS:
             break
         sets = [
-            session.reference.inputs(session.seed + 20_000 + 1000 * i + j)
+            session.reference.inputs(session.secret + 1000 * (i + 1) + j)
             for j in range(sum(counts))
         ]
         for side in sides if i % 2 else sides[::-1]:

@@ -26,6 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quick", action="store_true", help="fewer cases, a short timing")
     parser.add_argument("--seed", type=int, default=0, help="reproduces everything drawn")
     parser.add_argument(
+        "--secret", type=int, help="the secret that a verdict told: reproduces its secret draws"
+    )
+    parser.add_argument(
         "--only", action="append", metavar="TEST", help="run this test only (may be repeated)"
     )
     parser.add_argument(
@@ -71,6 +74,7 @@ def run(args: argparse.Namespace) -> int:
             finite_only=False if args.strict else None,
             progress=progress,
             semantic_sets=args.small,
+            secret=args.secret,
         )
         if args.html:
             from refold.judge.page import page
@@ -140,6 +144,8 @@ def reproduce(verdict: Verdict, failure: Failure) -> str:
     """The command that shows a failure again."""
     parts = ["refold judge", verdict.reference, verdict.candidate, f"--seed {failure.seed}"]
     parts += [f"--set {k}={v}" for k, v in verdict.sets.items()]
+    if "secret" in failure.case or failure.test == "timed outputs":
+        parts.append(f"--secret {verdict.secret}")
     parts += ["--quick"] if verdict.quick else []
     return " ".join([*parts, f'--only "{failure.test}"'])
 

@@ -200,7 +200,9 @@ class _Alternation:
             order = (0, 1, 1, 0) if self.random.random() < 0.5 else (1, 0, 0, 1)
             block: tuple[list[float], list[float]] = ([], [])
             for side in order:
-                block[side].append(self._block(side, calls[side]))
+                # What runs beside eager must not be the candidate's.
+                with contextlib.nullcontext() if side else self.hosts[1].stopped():
+                    block[side].append(self._block(side, calls[side]))
             self.ratios.append(sum(block[0]) / max(sum(block[1]), 1e-12))
             for side in (0, 1):
                 self.seconds[side].extend(block[side])

@@ -239,7 +239,7 @@ def _measured(
         exact,
         float(bar_max[row]),
     )
-    beyond = (rows[0].double() - rows[2].double()).abs() > bar_max.unsqueeze(1)
+    beyond = (rows[0].double() - rows[2].double()).abs() > torch.minimum(bar, bar_max).unsqueeze(1)
     return replace(result, errors=errors, wrong=beyond.reshape(got.shape))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -39,6 +40,7 @@ def judge(
     progress: Progress | None = None,
     limits: Limits | None = None,
     semantic_sets: Sets | None = None,
+    secret: int | None = None,
 ) -> Verdict:
     """Judge a candidate file against a reference file.
 
@@ -59,6 +61,8 @@ def judge(
         limits: of the workers.
         semantic_sets: where one reference call at ``sets`` takes longer than a quarter second,
             run the tests that need many calls under these sets instead.
+        secret: seed of what no candidate may foresee: some inputs, and the sampled timed calls.
+            By default the system draws it; the verdict tells it.
 
     Raises:
         ContractError: the reference does not keep the contract, or a test's name is unknown.
@@ -75,7 +79,9 @@ def judge(
     limits = limits or Limits()
     forkserver.start(torch.get_num_threads())  # it imports torch while the reference is read
     say("reference")
+    hidden = secrets.randbits(31) if secret is None else secret
     session = _session(load(ref_path, sets), candidate, place, seed, quick, finite_only, limits)
+    session.secret = hidden
     failures: list[Failure] = []
     reports: list[TestReport] = []
     measured: Timing | None = None
@@ -83,7 +89,7 @@ def judge(
     if session.frugal and semantic_sets is not None:
         reference = load(ref_path, semantic_sets)
         small = _session(reference, candidate, place, seed, quick, finite_only, limits)
-        small.frugal = False
+        small.frugal, small.secret = False, hidden
     wants_clock = timing and (only is None or bool(set(chosen) & set(CLOCK_TESTS)))
     try:
         for part, tests in _parts(session, small, chosen):
@@ -122,6 +128,7 @@ def judge(
         notes=tuple(dict.fromkeys(n for s in sessions for n in s.notes)),
         environment=_environment(session),
         seconds=time.perf_counter() - began,
+        secret=hidden,
     )
 
 

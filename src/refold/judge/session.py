@@ -33,6 +33,7 @@ class Session:
     limits: Limits
     finite_only: bool
     threads: int
+    secret: int = 0
     frugal: bool = False
     test: str = ""
     cases: int = 0
@@ -45,7 +46,7 @@ class Session:
     workers: str = ""
     host: Host | None = None
     deaths: int = 0
-    tie_searches: dict[str, int] = field(default_factory=dict)
+    tie_searches: dict[str, tuple[int, int]] = field(default_factory=dict)
     _states: dict[str, dict[str, torch.Tensor]] = field(default_factory=dict)
     _truths: dict[Any, Truth] = field(default_factory=dict)
     _inputs: dict[Any, list[Any]] = field(default_factory=dict)

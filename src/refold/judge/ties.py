@@ -18,9 +18,10 @@ from refold.judge.oracle import Truth
 if TYPE_CHECKING:
     from refold.judge.session import Session
 
-_SEARCHES = 6  # of each kind: a wrong candidate must not cost float64 runs without end
+_FRUITLESS = 3  # searches of each kind that may find nothing: they cost float64 runs
+_SEARCHES = 30
 _SHAKES = 16
-_JUMP = 1000.0  # units in the last place of a row's largest value; rounding alone stays far below
+_JUMP = 64.0  # units in the last place of a row's largest value; rounding alone stays far below
 
 
 def without(
@@ -50,6 +51,7 @@ def without(
         pair = (eager[name], exact[name])
         again = compare.tensors(case, name, mended, *pair, spread, session.finite_only)
         if again.agrees:
+            _fruit(session, "candidate")
             session.notes.append(
                 f"ties: {int(wrong.sum())} of {wrong.numel()} elements of {name} differ where the "
                 f"function itself jumps ({case})"
@@ -74,13 +76,14 @@ def eager_settled(session: Session, truth: Truth) -> Truth:
     shaken = _shaken(session, truth, "eager")
     if not shaken or any(run.keys() != exact.keys() for run in shaken):
         return truth
-    leaves = iter(
-        compare.settle(value, exact[name], jumps[name], [run[name] for run in shaken])
-        if name in jumps
-        else value
-        for name, value in compare.leaves(truth.eager.outputs)
-    )
-    return replace(truth, eager=replace(truth.eager, outputs=_filled(truth.eager.outputs, leaves)))
+    settled = dict(compare.leaves(truth.eager.outputs))
+    for name, jumped in jumps.items():
+        value = settled[name]
+        settled[name] = compare.settle(value, exact[name], jumped, [run[name] for run in shaken])
+        if not torch.equal(settled[name], value):
+            _fruit(session, "eager")
+    outputs = _filled(truth.eager.outputs, iter(settled.values()))
+    return replace(truth, eager=replace(truth.eager, outputs=outputs))
 
 
 def _few(wrong: torch.Tensor | None) -> bool:
@@ -95,11 +98,16 @@ def _jumped(eager: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
     return (eager.double() - wide).abs() > bar
 
 
+def _fruit(session: Session, kind: str) -> None:
+    done, found = session.tie_searches[kind]
+    session.tie_searches[kind] = (done, min(found + 1, done))
+
+
 def _shaken(session: Session, truth: Truth, kind: str) -> list[dict[str, Any]]:
-    done = session.tie_searches.get(kind, 0)
-    if session.frugal or truth.cotangents or done >= _SEARCHES:
+    done, found = session.tie_searches.get(kind, (0, 0))
+    if session.frugal or truth.cotangents or done >= _SEARCHES or done - found >= _FRUITLESS:
         return []
-    session.tie_searches[kind] = done + 1
+    session.tie_searches[kind] = (done + 1, found)
     session.oracle_enter(truth.state)
     seeds = range(session.seed, session.seed + _SHAKES)
     oracle = session.oracle

@@ -147,6 +147,7 @@ class Verdict:
     notes: tuple[str, ...]
     environment: dict[str, Any]
     seconds: float
+    secret: int = 0
 
     @property
     def accepted(self) -> bool:

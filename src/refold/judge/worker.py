@@ -24,7 +24,7 @@ import torch
 from torch import nn
 
 from refold import contract
-from refold.judge import flags, guard, lap, wire
+from refold.judge import draws, flags, guard, lap, wire
 
 Tree = Any
 
@@ -129,15 +129,17 @@ class Worker:
         else:
             self.model.train(how == "train")
 
-    def do_put(self, slot: str, inputs: list[Any]) -> None:
-        """New storage for a set of inputs."""
-        self.slots[slot] = [_to(v, self.device) for v in inputs]
+    def do_put(self, slot: str, inputs: list[Any], bed: float | None = None) -> None:
+        """New storage for a set of inputs; with ``bed``, between guard bands of that value."""
+        moved = [_to(v, self.device) for v in inputs]
+        self.slots[slot] = moved if bed is None else [draws.bedded(v, bed) for v in moved]
 
-    def do_write(self, slot: str, inputs: list[Any]) -> None:
-        """The same storage, other values."""
+    def do_write(self, slot: str, inputs: list[Any], counted: bool = True) -> None:
+        """The same storage, other values; not ``counted``: as foreign code writes, past PyTorch's
+        count of versions."""
         with torch.no_grad():
             for old, new in zip(_tensors(self.slots[slot]), _tensors(inputs), strict=True):
-                old.copy_(new.to(self.device))
+                (old if counted else old.data).copy_(new.to(self.device))
 
     def do_drop(self) -> None:
         """Forget slots and outputs."""
@@ -204,6 +206,12 @@ class Worker:
     def do_fetch(self, keep: str) -> Tree:
         """A kept output as it is now."""
         return _copy(self.kept[keep])
+
+    def do_calls(self, slot: str, count: int, keep: str) -> None:
+        """``count`` calls; the caller holds on to each output as ``keep`` and a number."""
+        with torch.no_grad():
+            for i in range(count):
+                self.kept[f"{keep}{i}"] = self.model(*self.slots[slot])
 
     def do_complaints(self) -> list[str]:
         """See `guard.Guard.complaints`."""
@@ -346,6 +354,8 @@ def _copy(tree: Tree) -> Tree:
 
 def _meta(value: Any) -> dict[str, Any]:
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    if kind == "torch.Tensor" and type(value) is not torch.Tensor:
+        kind = "a class that calls itself torch.Tensor"
     if not isinstance(value, torch.Tensor):
         return {"class": kind}
     return {
