@@ -27,6 +27,7 @@ from refold.judge.verdict import Failure, Quartiles, Status, TestReport, Timing
 _CACHE = 64 << 20  # bytes flushed between cold calls; more than a last-level cache
 _SETS_BYTES = 256 << 20
 _ARENA_BYTES = 256 << 20
+_LONG = 1e-3  # seconds of a call on a device, beside which a launch is nothing
 _GRAPH_BELOW = 50e-6
 _CUDA_BYTES_PER_S = 16e12  # above the L2 rate of any present device
 
@@ -63,6 +64,9 @@ def measure(
         found += _work(session, timing)
         notes = [timing.note] if timing.note else []
         if session.device.type == "cuda":
+            events = [statistics.median(side) * 1e6 for side in run.events]
+            found += _events(session, timing, events[1] * 1e-6)
+            notes.append(f"device events: eager {events[0]:.1f} us, candidate {events[1]:.1f} us")
             notes.append(smi.note(before, smi.read(session.device)))
             notes += _graphs(eager, candidate, timing)
             found += _kernels(session, candidate)
@@ -153,7 +157,8 @@ def _lap(host: Host, order: list[int], store: bool = False) -> tuple[float, list
     began = time.perf_counter()
     claims = host.request("lap", 600, order=order, store=store)
     seconds = time.perf_counter() - began
-    return seconds, [float(c) for c in claims]
+    first, second = (float(c) for c in claims)
+    return seconds, [first, second]
 
 
 def _cold(host: Host, order: list[int]) -> float:
@@ -189,6 +194,7 @@ class _Alternation:
         self.random = random.Random(session.seed)
         self.seconds: tuple[list[float], list[float]] = ([], [])
         self.claims: list[float] = []
+        self.events: tuple[list[float], list[float]] = ([], [])
         self.ratios: list[float] = []
         self.cold: tuple[list[float], list[float]] = ([], [])
 
@@ -200,8 +206,8 @@ class _Alternation:
             order = (0, 1, 1, 0) if self.random.random() < 0.5 else (1, 0, 0, 1)
             block: tuple[list[float], list[float]] = ([], [])
             for side in order:
-                # What runs beside eager must not be the candidate's.
-                with contextlib.nullcontext() if side else self.hosts[1].stopped():
+                # Whatever the other side does while it is not called, it does not do it now.
+                with self.hosts[1 - side].stopped():
                     block[side].append(self._block(side, calls[side]))
             self.ratios.append(sum(block[0]) / max(sum(block[1]), 1e-12))
             for side in (0, 1):
@@ -236,10 +242,12 @@ class _Alternation:
         return max(1, min(4096, round(self.budget.block / each)))
 
     def _block(self, side: int, calls: int) -> float:
+        _lap(self.hosts[side], self._order(1))  # it stood still: what that costs is not the call's
         wall, claims = _lap(self.hosts[side], self._order(calls))
         each = max(wall - self.overhead, 1e-9) / calls
+        self.events[side].append(claims[1] / calls)
         if side == 1:
-            self.claims.append(each * calls / max(sum(claims), 1e-12))
+            self.claims.append(each * calls / max(claims[0], 1e-12))
         return each
 
     def timing(self, first: float, roofline: float) -> Timing:
@@ -300,6 +308,16 @@ def _work(session: Session, timing: Timing) -> list[Failure]:
         f"takes at least {timing.roofline_seconds:.3g} s"
     )
     return [session.fail(Status.CHEATS, "roofline", detail)]
+
+
+def _events(session: Session, timing: Timing, claimed: float) -> list[Failure]:
+    """The parent's clock beside the device events, where launching is a small part of a call."""
+    session.test = "timed outputs"
+    low = timing.candidate.low
+    if low < _LONG or low <= agreement.TOLERANCE * claimed:
+        return []
+    detail = f"the parent measured {low:.3g} s a call, device events say {claimed:.3g} s"
+    return [session.fail(Status.CHEATS, "device events", detail)]
 
 
 def _kernels(session: Session, candidate: Host) -> list[Failure]:

@@ -237,7 +237,7 @@ class Worker:
         self.lap.flush()
 
     def do_lap(self, order: list[int], store: bool) -> list[float]:
-        """Timed calls on the input sets in ``order``; the claimed sum of their seconds."""
+        """Timed calls on the input sets in ``order``; claimed seconds, see `lap.Lap.run`."""
         if not store:
             start, calls = order
             order = [(start + i) % max(self.lap.sets, 1) for i in range(calls)]
