@@ -4,9 +4,11 @@ The number that is reported comes from laps over rotating inputs whose outputs a
 same calls run on inputs drawn for this purpose, once each, with their outputs taken: work that was
 kept back, remembered or skipped costs its full time then. Eager does the same beside it, so that
 what fresh inputs and taken outputs cost by themselves is measured, not guessed. Everything is
-measured again, on fresh inputs, before a candidate is condemned, and the least times count: a busy
-machine makes laps longer, never shorter, so that one undisturbed lap of each kind acquits. Work
-that was skipped in the laps that are reported costs its time in every one of these.
+measured again, on fresh inputs, before a candidate is condemned. The least times acquit: a busy
+machine makes laps longer, never shorter. To condemn, the lower quartiles of a dozen rounds must
+lie beyond what is allowed by their bootstrap interval as well; where neither comes about, the machine is too
+noisy and the speed is called ambiguous. Work that was skipped in the laps that are reported costs
+its time in every round.
 """
 
 from __future__ import annotations
@@ -15,22 +17,22 @@ import math
 import os
 import random
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from refold.contract import seed_everything
+from refold.judge import stats
 from refold.judge.host import Host
 from refold.judge.oracle import digest, tensors
 from refold.judge.session import Session
 from refold.judge.verdict import Failure, Status, Timing
 
 TOLERANCE = 1.2  # clocks and laps must agree within 20 %
-_ROUNDS = 40
-_SECONDS = 10.0  # after which no further round begins
-_GROSS, _GROSS_ROUNDS = 1.5, 12  # so far off for so long, it will not come right
+_ROUNDS = 60
+_SECONDS = 25.0  # after which no further round begins
 _FRESH_BYTES = 64 << 20
 _FRESH_CALLS = 48
 _LAP_SECONDS = 0.5
@@ -42,11 +44,42 @@ Lap = Callable[..., tuple[float, list[float]]]
 
 @dataclass
 class _Side:
-    """One worker's laps on fresh inputs: the least seconds of ``calls`` calls, for two counts."""
+    """One worker's seconds: of calls on known inputs whose outputs are dropped, and of laps of
+    two lengths on fresh inputs; the least of each, and of each round the two kinds of call."""
 
     host: Host
+    dropped: float
     fewer: float = math.inf
     more: float = math.inf
+    rounds: list[tuple[float, float]] = field(default_factory=list)
+
+    def round(
+        self,
+        lap: Lap,
+        sets: list[list[Any]],
+        counts: tuple[int, int],
+        size: int,
+        overhead: float,
+        draw: random.Random,
+        samples: int,
+    ) -> list[tuple[int, bytes]]:
+        """Measure once more on ``sets``; of some calls the set and the output's bytes."""
+        fewer, more = counts
+        lap(self.host, [0, 1])  # it may have stood still, and its caches too
+        known = max(lap(self.host, [0, more])[0] - overhead, 1e-9) / more
+        self.host.request("lap_inputs", 120, sets=sets, store=True, flush_bytes=0)
+        walls, data = [], []
+        for first, calls in ((1, fewer), (1 + fewer, more)):
+            lap(self.host, [0], store=True)
+            os.pwrite(self.host.arena, b"\xff" * min(size * calls, 1 << 20), 0)
+            walls.append(lap(self.host, list(range(first, first + calls)), store=True)[0])
+            with self.host.stopped():
+                for pick in draw.sample(range(calls), min(calls, samples)):
+                    data.append((first + pick, os.pread(self.host.arena, size, pick * size)))
+        self.dropped = min(self.dropped, known)
+        self.fewer, self.more = min(self.fewer, walls[0]), min(self.more, walls[1])
+        self.rounds.append((known, max(walls[1] - overhead, 1e-9) / more))
+        return data
 
 
 def check(
@@ -59,17 +92,21 @@ def check(
     size: int,
     slots: int,
     samples: int,
-) -> list[Failure]:
-    """Failures of the test ``timed outputs``; ``size`` bytes of one output, ``slots`` of them fit.
+) -> tuple[list[Failure], bool]:
+    """Failures of the test ``timed outputs``, and whether the machine let the question be settled.
 
-    ``lap(host, order, store=...)`` answers with the parent's seconds and the worker's claims.
+    ``size`` bytes has one output, ``slots`` of them fit the arena. ``lap(host, order, store=...)``
+    answers with the parent's seconds and the worker's claims.
     """
     session.test = "timed outputs"
     found = _idle(session, candidate)
     if found or not size:
-        return found
-    found, counts = _fresh_laps(session, eager, candidate, timing, lap, size, slots, samples)
-    return found or _worker_clock(session, candidate, timing, lap, overhead, counts)
+        return found, True
+    found, calls, settled = _fresh_laps(
+        session, eager, candidate, timing, lap, overhead, size, slots, samples
+    )
+    found = found or _worker_clock(session, candidate, timing, lap, overhead, calls)
+    return found, settled
 
 
 def _idle(session: Session, candidate: Host) -> list[Failure]:
@@ -95,51 +132,54 @@ def _fresh_laps(
     candidate: Host,
     timing: Timing,
     lap: Lap,
+    overhead: float,
     size: int,
     slots: int,
     samples: int,
-) -> tuple[list[Failure], int]:
+) -> tuple[list[Failure], int, bool]:
+    """Failures, the calls of the longer lap, and whether the rounds came to an end by evidence."""
     inputs = session.file_inputs()
     compared = not stochastic(session, inputs)
     if not compared:
         session.notes.append("outputs are random: those of timed calls are not compared")
     counts = _counts(session, timing, inputs, slots)
     draw = random.Random(session.secret)
-    sides = (_Side(eager), _Side(candidate))
+    seen = (timing.samples_eager, timing.samples_candidate)
+    sides = (_Side(eager, min(seen[0])), _Side(candidate, min(seen[1])))
     began, detail = time.perf_counter(), ""
-    for i in range(3 if session.frugal else _ROUNDS):
-        if i > 3 and time.perf_counter() - began > _SECONDS:
+    enough = 3 if session.frugal else 12
+    for i in range(enough if session.frugal else _ROUNDS):
+        if i >= enough and time.perf_counter() - began > _SECONDS:
             break
-        sets = [
-            session.reference.inputs(session.secret + 1000 * (i + 1) + j)
-            for j in range(1 + sum(counts))
-        ]
+        first = session.secret + 1000 * (i + 1)
+        sets = [session.reference.inputs(first + j) for j in range(1 + sum(counts))]
         for side in sides if i % 2 else sides[::-1]:
-            side.host.request("lap_inputs", 120, sets=sets, store=True, flush_bytes=0)
-            first = 1
-            for calls in counts:
-                order = list(range(first, first + calls))
-                first += calls
-                lap(side.host, [0], store=True)  # it may have stood still, and its caches too
-                os.pwrite(side.host.arena, b"\xff" * min(size * calls, 1 << 20), 0)
-                seconds = lap(side.host, order, store=True)[0]
-                if calls == counts[0]:
-                    side.fewer = min(side.fewer, seconds)
-                else:
-                    side.more = min(side.more, seconds)
-                with side.host.stopped():
-                    picks = draw.sample(range(calls), min(calls, samples))
-                    data = [(p, os.pread(side.host.arena, size, p * size)) for p in picks]
-                if side.host is candidate and compared:
-                    found = _verify(session, sets, order, data)
-                    if found:
-                        return found, counts[1]
-        detail, factor = _disagreement(timing, sides, counts)
+            data = side.round(lap, sets, counts, size, overhead, draw, samples)
+            if side.host is candidate and compared:
+                found = _verify(session, sets, data)
+                if found:
+                    return found, counts[1], True
+        detail = _disagreement(sides, counts)
         if not detail:
-            return [], counts[1]
-        if factor > _GROSS and i >= _GROSS_ROUNDS:
-            break
-    return [session.fail(Status.CHEATS, "parent's clock", detail)], counts[1]
+            return [], counts[1], True
+        if i + 1 >= enough:
+            # By all rounds, not only by the best of them.
+            rounds = [(*a, *b) for a, b in zip(*(s.rounds for s in sides), strict=True)]
+            if stats.bootstrap(rounds, session.seed, _typical_excess)[0] > 0:
+                return [session.fail(Status.CHEATS, "parent's clock", detail)], counts[1], True
+    return [], counts[1], False
+
+
+def _excess(eager: tuple[float, float], candidate: tuple[float, float]) -> float:
+    """Seconds a call by which the candidate's fresh calls cost more than is allowed."""
+    apart = max(eager[1] - eager[0], 0.0)
+    return candidate[1] - TOLERANCE * (candidate[0] + apart) - _GRAIN
+
+
+def _typical_excess(rounds: Sequence[tuple[float, ...]]) -> float:
+    """The excess of lower quartiles: what disturbs a lap makes it longer."""
+    columns = [sorted(column)[len(rounds) // 4] for column in zip(*rounds, strict=True)]
+    return _excess((columns[0], columns[1]), (columns[2], columns[3]))
 
 
 def _counts(session: Session, timing: Timing, inputs: list[Any], slots: int) -> tuple[int, int]:
@@ -153,26 +193,18 @@ def _counts(session: Session, timing: Timing, inputs: list[Any], slots: int) -> 
     return max(1, more // 4), more
 
 
-def _disagreement(
-    timing: Timing, sides: tuple[_Side, _Side], counts: tuple[int, int]
-) -> tuple[str, float]:
-    """What fresh calls cost beyond dropped ones, less what the same costs eager, or nothing; and
-    how many times what is allowed."""
-    slopes = [
-        max(s.more - s.fewer, 0.0) / (counts[1] - counts[0])  # fixed costs of a lap cancel
-        for s in sides
-    ]
-    dropped = [min(s) for s in (timing.samples_eager, timing.samples_candidate)]
-    apart = max(slopes[0] - dropped[0], 0.0)
-    allowed = TOLERANCE * (dropped[1] + apart) + _GRAIN
-    if slopes[1] <= allowed:
-        return "", 1.0
-    detail = (
+def _disagreement(sides: tuple[_Side, _Side], counts: tuple[int, int]) -> str:
+    """What fresh calls cost beyond dropped ones, less what the same costs eager; or nothing."""
+    # Of the least laps, so that a lap's fixed costs cancel.
+    slopes = [max(s.more - s.fewer, 0.0) / (counts[1] - counts[0]) for s in sides]
+    pairs = [(side.dropped, slope) for side, slope in zip(sides, slopes, strict=True)]
+    if _excess(*pairs) <= 0:
+        return ""
+    return (
         f"calls on new inputs whose outputs are taken cost {slopes[1]:.3g} s each, calls on known "
-        f"inputs whose outputs are dropped {dropped[1]:.3g} s; eager's cost {slopes[0]:.3g} s and "
-        f"{dropped[0]:.3g} s"
+        f"inputs whose outputs are dropped {sides[1].dropped:.3g} s; eager's cost {slopes[0]:.3g} "
+        f"s and {sides[0].dropped:.3g} s"
     )
-    return detail, slopes[1] / allowed
 
 
 def _worker_clock(
@@ -196,17 +228,16 @@ def _worker_clock(
 
 
 def _verify(
-    session: Session, sets: list[list[Any]], order: list[int], data: list[tuple[int, bytes]]
+    session: Session, sets: list[list[Any]], data: list[tuple[int, bytes]]
 ) -> list[Failure]:
-    for position, raw in data:
-        truth = session.truth(sets[order[position]])
+    for index, raw in data:
+        truth = session.truth(sets[index])
         if truth.eager is None or truth.exact is None:
             continue
         eager = tensors(truth.eager.outputs)[0]
         got = torch.frombuffer(bytearray(raw), dtype=eager.dtype).reshape(eager.shape)
         outputs = _replaced(truth.eager.outputs, got)
-        case = f"timed call {position} of {len(order)}"
-        found = list(session.compared(case, outputs, truth, Status.CHEATS))
+        found = list(session.compared(f"timed call {index}", outputs, truth, Status.CHEATS))
         if found:
             return found
     return []

@@ -127,6 +127,10 @@ def show(verdict: Verdict, console: Console | None = None) -> None:
         )
     if verdict.timing is not None:
         _show_timing(out, verdict.timing)
+    if verdict.task.reasons:
+        apart = "" if verdict.task.kind == "ordinary" else ", to be counted apart"
+        why = _safe("; ".join(verdict.task.reasons))
+        out.print(f"[yellow]{verdict.task.kind} task[/]{apart}: {why}")
     for text in verdict.assumptions:
         out.print(f"[yellow]assumes[/] {_safe(text)}")
     for text in verdict.notes:
@@ -179,11 +183,13 @@ def _show_timing(out: Console, timing: Timing) -> None:
         f"[bold]{timing.speed.value}[/]: eager's time is {timing.ratio:.3g} times the candidate's, "
         f"95% interval [{timing.ratio_low:.3g}, {timing.ratio_high:.3g}]".replace("[0", "\\[0")
     )
-    pays = math.isfinite(timing.break_even_calls) and timing.break_even_calls > 1
-    if pays and timing.speed is Speed.FASTER:
+    fold = timing.first_call_seconds - timing.candidate.median
+    if fold > timing.candidate.median:
+        pays = f"pays after {timing.break_even_calls:.0f} calls"
+        if timing.speed is not Speed.FASTER or not math.isfinite(timing.break_even_calls):
+            pays = "does not pay: later calls are not faster than eager's"
         out.print(
-            f"[dim]first call after a weight update {seconds(timing.first_call_seconds)}: "
-            f"pays after {timing.break_even_calls:.0f} calls[/]"
+            f"[dim]the first call after a weight update takes {seconds(fold)} longer: {pays}[/]"
         )
     if timing.note:
         out.print(f"[dim]{_safe(timing.note)}[/]")

@@ -13,13 +13,21 @@ from typing import Any
 import torch
 
 from refold.contract import ContractError, Reference, Sets, load
-from refold.judge import clock, forkserver
+from refold.judge import books, clock, forkserver
 from refold.judge.host import Host, Limits, Raised, WorkerDied
 from refold.judge.oracle import Oracle
 from refold.judge.session import Session
 from refold.judge.tests.base import Skip, Test
 from refold.judge.tests.registry import CLOCK_TESTS, TESTS, names
-from refold.judge.verdict import Failure, Status, TestReport, Timing, Verdict, headline
+from refold.judge.verdict import (
+    Failure,
+    Status,
+    Task,
+    TestReport,
+    Timing,
+    Verdict,
+    headline,
+)
 
 Progress = Callable[[str], None]
 _SLOW = 0.25  # seconds of one reference call above which only the frugal tests run
@@ -108,6 +116,7 @@ def judge(
             if one is not None and one.host is not None:
                 one.host.close()
     sessions = [s for s in (session, small) if s is not None]
+    task = books.classify(small or session) if only is None else Task()
     powered = any(s.powered for s in sessions) or "numerics" not in chosen
     order = list(Status)
     failures.sort(key=lambda f: order.index(f.status))
@@ -129,6 +138,7 @@ def judge(
         environment=_environment(session),
         seconds=time.perf_counter() - began,
         secret=hidden,
+        task=task,
     )
 
 
