@@ -3,12 +3,13 @@
 The number that is reported comes from laps over rotating inputs whose outputs are dropped. Here the
 same calls run on inputs drawn for this purpose, once each, with their outputs taken: work that was
 kept back, remembered or skipped costs its full time then. Eager does the same beside it, so that
-what fresh inputs and taken outputs cost by themselves is measured, not guessed. Everything is
-measured again, on fresh inputs, before a candidate is condemned. The least times acquit: a busy
-machine makes laps longer, never shorter. To condemn, the lower quartiles of a dozen rounds must
-lie beyond what is allowed by their bootstrap interval as well; where neither comes about, the machine is too
-noisy and the speed is called ambiguous. Work that was skipped in the laps that are reported costs
-its time in every round.
+what fresh inputs and taken outputs cost by themselves is measured, not guessed.
+
+Everything is measured again, on fresh inputs, before a candidate is condemned. The least times
+acquit: a busy machine makes laps longer, never shorter. To condemn, the lower quartiles of a dozen
+rounds must lie beyond what is allowed by their bootstrap interval as well. Where neither comes
+about, the machine is too noisy and the speed is called ambiguous. Work that was skipped in the laps
+that are reported costs its time in every round.
 """
 
 from __future__ import annotations
