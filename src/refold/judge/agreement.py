@@ -20,6 +20,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -34,6 +35,9 @@ from refold.judge.verdict import Failure, Status, Timing
 TOLERANCE = 1.2  # clocks and laps must agree within 20 %
 _ROUNDS = 60
 _SECONDS = 25.0  # after which no further round begins
+_FEW_ROUNDS = 5
+_APART, _DEVICE_APART = 20e-6, 80e-6  # a copy's fixed costs; with a transfer and a synchronisation
+_BYTES_PER_S = 2e9
 _FRESH_BYTES = 64 << 20
 _FRESH_CALLS = 48
 _LAP_SECONDS = 0.5
@@ -160,27 +164,37 @@ def _fresh_laps(
                 found = _verify(session, sets, data)
                 if found:
                     return found, counts[1], True
-        detail = _disagreement(sides, counts)
+        # At first as if fresh inputs and taken outputs cost nothing: what they cost eager is known
+        # when the least of a few rounds is.
+        most = _dearest(session, size) if i >= _FEW_ROUNDS or session.frugal else 0.0
+        detail = _disagreement(sides, counts, most)
         if not detail:
             return [], counts[1], True
         if i + 1 >= enough:
             # By all rounds, not only by the best of them.
             rounds = [(*a, *b) for a, b in zip(*(s.rounds for s in sides), strict=True)]
-            if stats.bootstrap(rounds, session.seed, _typical_excess)[0] > 0:
+            if stats.bootstrap(rounds, session.seed, partial(_typical_excess, most=most))[0] > 0:
                 return [session.fail(Status.CHEATS, "parent's clock", detail)], counts[1], True
     return [], counts[1], False
 
 
-def _excess(eager: tuple[float, float], candidate: tuple[float, float]) -> float:
+def _dearest(session: Session, size: int) -> float:
+    """Seconds beyond which a fresh input and a taken output of ``size`` bytes cannot cost a call:
+    what eager shows beyond it is noise, and no allowance."""
+    moved = size + sum(t.numel() * t.element_size() for t in tensors(session.file_inputs()))
+    return moved / _BYTES_PER_S + (_DEVICE_APART if session.device.type == "cuda" else _APART)
+
+
+def _excess(eager: tuple[float, float], candidate: tuple[float, float], most: float) -> float:
     """Seconds a call by which the candidate's fresh calls cost more than is allowed."""
-    apart = max(eager[1] - eager[0], 0.0)
+    apart = min(max(eager[1] - eager[0], 0.0), most)
     return candidate[1] - TOLERANCE * (candidate[0] + apart) - _GRAIN
 
 
-def _typical_excess(rounds: Sequence[tuple[float, ...]]) -> float:
+def _typical_excess(rounds: Sequence[tuple[float, ...]], most: float) -> float:
     """The excess of lower quartiles: what disturbs a lap makes it longer."""
     columns = [sorted(column)[len(rounds) // 4] for column in zip(*rounds, strict=True)]
-    return _excess((columns[0], columns[1]), (columns[2], columns[3]))
+    return _excess((columns[0], columns[1]), (columns[2], columns[3]), most)
 
 
 def _counts(session: Session, timing: Timing, inputs: list[Any], slots: int) -> tuple[int, int]:
@@ -194,12 +208,12 @@ def _counts(session: Session, timing: Timing, inputs: list[Any], slots: int) -> 
     return max(1, more // 4), more
 
 
-def _disagreement(sides: tuple[_Side, _Side], counts: tuple[int, int]) -> str:
+def _disagreement(sides: tuple[_Side, _Side], counts: tuple[int, int], most: float) -> str:
     """What fresh calls cost beyond dropped ones, less what the same costs eager; or nothing."""
     # Of the least laps, so that a lap's fixed costs cancel.
     slopes = [max(s.more - s.fewer, 0.0) / (counts[1] - counts[0]) for s in sides]
     pairs = [(side.dropped, slope) for side, slope in zip(sides, slopes, strict=True)]
-    if _excess(*pairs) <= 0:
+    if _excess(pairs[0], pairs[1], most) <= 0:
         return ""
     return (
         f"calls on new inputs whose outputs are taken cost {slopes[1]:.3g} s each, calls on known "
