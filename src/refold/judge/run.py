@@ -187,22 +187,32 @@ def _session(
         finite_only=bool(finite_only),
         threads=threads,
     )
-    inputs = session.file_inputs()
-    began = time.perf_counter()
-    try:
-        oracle.eager(inputs, oracle.training, seed)
-    except Exception as error:
-        raise ContractError(
-            f"{reference.path}: expected Model to take get_inputs(), came "
-            f"{type(error).__name__}: {str(error)[:300]}; fix the reference"
-        ) from error
-    session.frugal = time.perf_counter() - began > _SLOW or oracle.bytes > 1 << 29
+    session.frugal = _call_seconds(session) > _SLOW or oracle.bytes > 1 << 29
 
     def reload() -> Host:
         return _load_candidate(session, finite_only)
 
     session.reload = reload
     return session
+
+
+def _call_seconds(session: Session) -> float:
+    """Of the reference on its inputs; a busy machine must not make a small model look large."""
+    inputs, oracle = session.file_inputs(), session.oracle
+    least = float("inf")
+    for _ in range(4):
+        began = time.perf_counter()
+        try:
+            oracle.eager(inputs, oracle.training, session.seed)
+        except Exception as error:
+            raise ContractError(
+                f"{session.reference.path}: expected Model to take get_inputs(), came "
+                f"{type(error).__name__}: {str(error)[:300]}; fix the reference"
+            ) from error
+        least = min(least, time.perf_counter() - began)
+        if not _SLOW < least < 8 * _SLOW:
+            break
+    return least
 
 
 def _load_candidate(session: Session, finite_only: bool | None) -> Host:
