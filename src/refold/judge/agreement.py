@@ -230,7 +230,7 @@ def _worker_clock(
         return []
     sums, laps = [], max(calls, 2)
     per = max(1, round(_LAP_SECONDS / 5 / max(timing.candidate.median * laps, 1e-6)))
-    for _ in range(_ROUNDS):
+    for _ in range(_ROUNDS // 2):
         wall, claims = lap(candidate, [0, laps * per])
         each = max(wall - overhead, 1e-9) / (laps * per)
         claimed = claims[0] / (laps * per)
