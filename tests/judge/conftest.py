@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
+
 import pytest
 import torch
+
+# before any worker: extensions are compiled once, into a folder of this run's own
+_EXTENSIONS = tempfile.TemporaryDirectory(prefix="refold-extensions-")
+os.environ["TORCH_EXTENSIONS_DIR"] = _EXTENSIONS.name
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

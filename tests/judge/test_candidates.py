@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
-import torch
 from judge_paths import CANDIDATES, REFERENCES
 
 from refold.judge import Limits, Status, judge
-from refold.judge.host import prepare
 
 
 @dataclass(frozen=True)
@@ -22,15 +20,17 @@ class Case:
     timed: bool = False
     short: bool = False  # little time, for candidates that use it up
     small: bool = False  # little memory
+    sanitized: bool = False  # the one test that --quick leaves out
+    both: bool = False  # on the CPU, and again where there is a GPU
 
 
 S = Status
 TABLE = (
-    Case("reject_01_zeros", "softmax", "numerics", S.WRONG_NUMERICS),
+    Case("reject_01_zeros", "softmax", "numerics", S.WRONG_NUMERICS, both=True),
     Case("reject_02_mean", "softmax", "numerics", S.WRONG_NUMERICS),
     Case("reject_03_previous", "linear", "cache", S.CHEATS),
     Case("reject_04_stale_empty", "linear", "poison", S.WRONG_NUMERICS),
-    Case("reject_05_frame_walk", "linear", "isolation", S.CHEATS),
+    Case("reject_05_frame_walk", "linear", "isolation", S.CHEATS, both=True),
     Case("reject_06_answering_subclass", "linear", "plain output", S.CHEATS),
     Case("reject_07_patched_tools", "linear", "isolation", S.CHEATS),
     Case("reject_08_rebound_globals", "linear", "isolation", S.CHEATS),
@@ -38,22 +38,22 @@ TABLE = (
     Case("reject_10_side_stream", "linear", "stream", S.CHEATS, gpu=True),
     Case("reject_11_thread", "linear", "stream", S.CHEATS),
     Case("reject_12_lazy_subclass", "linear", "plain output", S.CHEATS),
-    Case("reject_13_pointer_cache", "linear", "cache", S.CHEATS),
+    Case("reject_13_pointer_cache", "linear", "cache", S.CHEATS, both=True),
     Case("reject_14_fingerprint_cache", "linear", "cache", S.CHEATS),
     Case("reject_15_replay_after_calls", "linear", "cache", S.CHEATS),
     Case("reject_16_stale_graph", "linear", "cache", S.CHEATS, gpu=True),
     Case("reject_17_baked", "linear", "contract", S.STALE_WEIGHTS),
-    Case("reject_18_stale_fold", "rowsum", "reload", S.STALE_WEIGHTS),
+    Case("reject_18_stale_fold", "rowsum", "reload", S.STALE_WEIGHTS, both=True),
     Case("reject_19_tf32", "linear", "numerics", S.WRONG_NUMERICS),
     Case("reject_19_tf32", "affine", "lattice", S.WRONG_NUMERICS),
-    Case("reject_19_fp16", "linear", "numerics", S.WRONG_NUMERICS),
+    Case("reject_19_fp16", "linear", "numerics", S.WRONG_NUMERICS, both=True),
     Case("reject_20_bf16_accumulator", "linear", "numerics", S.WRONG_NUMERICS),
-    Case("reject_21_tail", "linear", "shapes", S.WRONG_NUMERICS),
+    Case("reject_21_tail", "linear", "shapes", S.WRONG_NUMERICS, both=True),
     Case("reject_22_one_shape", "linear", "shapes", S.CRASHED),
-    Case("reject_23_input_mutated", "linear", "mutation", S.MUTATES),
-    Case("reject_23_shared_buffer", "linear", "aliasing", S.MUTATES),
+    Case("reject_23_input_mutated", "linear", "mutation", S.MUTATES, both=True),
+    Case("reject_23_shared_buffer", "linear", "aliasing", S.MUTATES, both=True),
     Case("reject_24_no_statistics", "norm", "modes", S.WRONG_MODE),
-    Case("reject_24_eval_ignored", "norm", "modes", S.WRONG_MODE),
+    Case("reject_24_eval_ignored", "norm", "modes", S.WRONG_MODE, both=True),
     Case("reject_25_race", "linear", "repeat", S.NONDETERMINISTIC),
     Case("reject_25_failed_launch", "linear", "poison", S.WRONG_NUMERICS, gpu=True),
     Case("attack_hang", "linear", "contract", S.TIMED_OUT, short=True),
@@ -64,30 +64,60 @@ TABLE = (
     Case("attack_memory", "linear", "contract", S.CRASHED, small=True),
     Case("attack_flood", "linear", "contract", S.CRASHED),
     Case("attack_forged_frame", "linear", "contract", S.CRASHED),
-    Case("attack_late_replay", "linear", "timed outputs", S.CHEATS, timed=True),
+    Case("attack_late_replay", "linear", "timed outputs", S.CHEATS, timed=True, both=True),
     Case("attack_clock_only", "linear", "timed outputs", S.CHEATS, timed=True),
     Case("attack_patched_lap", "linear", "isolation", S.CHEATS, timed=True),
-    Case("attack_tf32_when_large", "linear", "numerics", S.WRONG_NUMERICS),
+    Case("attack_tf32_when_large", "linear", "numerics", S.WRONG_NUMERICS, both=True),
     Case("attack_scaled_cheat", "linear", "numerics", S.WRONG_NUMERICS),
-    Case("attack_dead_bias", "linear", "contract", S.WRONG_NUMERICS),
-    Case("attack_wrong_gradient", "linear", "modes", S.WRONG_MODE),
+    Case("attack_dead_bias", "linear", "contract", S.WRONG_NUMERICS, both=True),
+    Case("attack_wrong_gradient", "linear", "modes", S.WRONG_MODE, both=True),
     Case("attack_seed_thief", "linear", "mutation", S.MUTATES),
-    Case("attack_flag", "linear", "flags", S.MUTATES),
+    Case("attack_flag", "linear", "flags", S.MUTATES, both=True),
     Case("attack_renamed", "linear", "contract", S.WRONG_CONTRACT),
     Case("attack_softmax_no_max", "softmax", "hostile values", S.WRONG_NUMERICS),
-    Case("attack_transposed", "linear", "layout", S.WRONG_NUMERICS),
-    Case("accept_01_copy", "linear", timed=True),
+    Case("attack_transposed", "linear", "layout", S.WRONG_NUMERICS, both=True),
+    Case("attack_native_overrun", "linear", "memory", S.MUTATES),
+    Case("attack_native_overread", "linear", "memory", S.WRONG_NUMERICS),
+    Case("attack_native_static", "linear", "numerics", S.WRONG_NUMERICS),
+    Case("attack_native_pointer_cache", "linear", "cache", S.CHEATS),
+    Case("attack_native_deferred", "linear", "stream", S.CHEATS),
+    Case("attack_memo_version", "linear", "cache", S.CHEATS, both=True),
+    Case("attack_memo_content", "wide", "timed outputs", S.CHEATS, timed=True, both=True),
+    Case("attack_seed_table", "linear", "numerics", S.WRONG_NUMERICS, both=True),
+    Case("attack_buffer_ring", "linear", "aliasing", S.MUTATES, both=True),
+    Case("attack_spoofed_class", "linear", "plain output", S.CHEATS),
+    Case("attack_shadowed_method", "linear", "isolation", S.CHEATS),
+    Case("attack_fake_clock_module", "linear", "isolation", S.CHEATS),
+    Case("attack_fake_clock_module", "linear", "timed outputs", S.CHEATS, timed=True),
+    Case("attack_traceback_hijack", "linear", "timed outputs", S.CHEATS, timed=True),
+    Case("attack_tight_loop", "linear", "timed outputs", S.CHEATS, timed=True, both=True),
+    Case("attack_reads_parent", "linear", "isolation", S.CHEATS),
+    Case("attack_flush_denormal", "linear", "flags", S.MUTATES),
+    Case("attack_spinner", "linear", "timed outputs", S.CHEATS, timed=True),
+    Case("attack_cuda_overrun", "linear", "memory", S.CRASHED, gpu=True, sanitized=True),
+    Case("attack_graph_output", "linear", "aliasing", S.MUTATES, gpu=True),
+    Case("reject_26_tf32_argmax", "argmax", "numerics", S.WRONG_NUMERICS),
+    Case("reject_26_tf32_round", "quantize", "numerics", S.WRONG_NUMERICS),
+    Case("accept_01_copy", "linear", timed=True, both=True),
     Case("accept_02_sequential", "linear"),
     Case("accept_03_split_k", "linear"),
     Case("accept_04_three_products", "linear"),
-    Case("accept_05_epilogue", "linear"),
-    Case("accept_06_more_accurate", "linear"),
+    Case("accept_05_epilogue", "linear", both=True),
+    Case("accept_06_more_accurate", "linear", both=True),
     Case("accept_07_dispatch", "linear"),
-    Case("accept_08_followed_fold", "rowsum"),
+    Case("accept_08_followed_fold", "rowsum", both=True),
     Case("accept_09_joined_stream", "linear", gpu=True),
     Case("accept_10_graph_copied", "linear", gpu=True),
     Case("accept_11_other_order", "linear"),
-    Case("accept_12_exact_rewrite", "rowsum"),
+    Case("accept_12_exact_rewrite", "rowsum", both=True),
+    Case("accept_13_argmax_other_order", "argmax"),
+    Case("accept_14_round_other_order", "quantize"),
+    Case("accept_15_lazy_pack", "linear", timed=True, both=True),
+    Case("accept_16_thread_pool", "linear", timed=True),
+    Case("accept_17_compiled", "linear"),
+    Case("accept_18_native", "linear", timed=True),
+    Case("accept_19_graph_by_shape", "linear", gpu=True, timed=True),
+    Case("accept_20_cuda", "linear", gpu=True, sanitized=True),
 )
 LIMITS = Limits(import_seconds=120, call_seconds=20)
 SHORT = Limits(import_seconds=10, call_seconds=6)
@@ -98,10 +128,10 @@ def parameters() -> list[object]:
     return [
         pytest.param(
             case,
-            id=f"{case.file}-{case.test or 'accepted'}",
+            id=f"{case.file}-{case.test or 'accepted'}" + ("-gpu" if case.gpu else ""),
             marks=[pytest.mark.gpu] if case.gpu else [],
         )
-        for case in TABLE
+        for case in (*TABLE, *(replace(c, gpu=True, both=False) for c in TABLE if c.both))
     ]
 
 
@@ -110,12 +140,14 @@ def test_candidate(case: Case) -> None:
     verdict = judge(
         REFERENCES / f"{case.reference}.py",
         CANDIDATES / f"{case.file}.py",
-        quick=True,
+        quick=not case.sanitized,
+        only="memory" if case.sanitized else None,
         timing=case.timed,
         device="cuda" if case.gpu else "cpu",
         limits=SHORT if case.short else SMALL if case.small else LIMITS,
     )
-    prepare(LIMITS, torch.get_num_threads())  # the next case's worker starts meanwhile
+    if case.sanitized:
+        assert not [n for n in verdict.notes if "compute-sanitizer" in n], verdict.notes
     if not case.test:
         assert verdict.accepted, verdict.failures
         assert verdict.failures == ()

@@ -109,3 +109,24 @@ def test_numerics_looks_at_the_other_mode(
     bad = refold.judge.judge(reference, wrong, only="numerics")
     assert {f.case for f in bad.failures} == {"the file's inputs, eval"}
     assert bad.status.name == "WRONG_MODE"
+
+
+@pytest.mark.gpu
+def test_clocks_of_the_device_are_read() -> None:
+    read = smi.read(torch.device("cuda"))
+    assert len(read) == 4, read
+    assert float(read[0]) > 0 and float(read[1]) > 0 and read[2].startswith("0x")
+    assert smi.note(read, read).startswith("device, before and after: SM clock MHz ")
+
+
+@pytest.mark.gpu
+def test_a_timed_judgement_on_the_device() -> None:
+    verdict = refold.judge.judge(
+        REFERENCES / "linear.py", CANDIDATES / "accept_01_copy.py", device="cuda"
+    )
+    assert verdict.accepted, verdict.failures
+    assert verdict.timing is not None
+    note = verdict.timing.note
+    assert "device, before and after" in note and "in a CUDA graph: eager" in note, note
+    assert "max-autotune" in verdict.timing.compiled, verdict.timing.compiled_notes
+    assert not [n for n in verdict.notes if "compute-sanitizer" in n], verdict.notes

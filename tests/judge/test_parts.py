@@ -14,8 +14,11 @@ import torch
 from judge_paths import CANDIDATES, REFERENCES
 
 import refold.judge
-from refold.judge import Speed, cli, draws, stats, wire
-from refold.judge.compare import compare, tensors
+from refold.contract import load
+from refold.judge import Speed, cli, draws, run, stats, wire
+from refold.judge.calibrate import cut, operands, sequential
+from refold.judge.compare import compare, settle, tensors
+from refold.judge.host import Limits
 from refold.judge.tests.registry import TESTS, names
 
 SOURCE = Path(refold.judge.__file__).parent
@@ -173,7 +176,7 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert set(body) == {
         *("schema", "accepted", "status", "reference", "candidate", "device", "seed", "quick"),
         *("sets", "tests", "failures", "errors", "timing", "assumptions", "notes"),
-        *("environment", "seconds"),
+        *("environment", "seconds", "secret", "task"),
     }
     text = page.read_text()
     assert (
@@ -220,7 +223,88 @@ def test_same_seed_same_errors() -> None:
             timing=False,
             device="cpu",
             seed=11,
+            secret=5,
         )
         for _ in range(2)
     ]
     assert runs[0].errors == runs[1].errors
+
+
+def test_a_tie_is_proven_or_wrong() -> None:
+    exact = torch.tensor([0.5, 1.0, -0.25, 2.0], dtype=torch.float64)
+    jumped = exact.clone()
+    jumped[1] = 0.0  # among the shaken runs, the second element jumps from 1 to 0
+    got = torch.tensor([0.5, 0.0, -0.25, 7.0])
+    wrong = torch.tensor([False, True, False, True])
+    settled = settle(got, exact, wrong, [exact, jumped])
+    assert settled.tolist() == [0.5, 1.0, -0.25, 7.0]
+    halfway = torch.tensor([0.5, 0.5, -0.25, 2.0])  # none of the values that it takes
+    assert settle(halfway, exact, wrong, [exact, jumped])[1] == 0.5
+    index = settle(
+        torch.tensor([3, 4]),
+        torch.tensor([3, 5]),
+        torch.ones(2, dtype=torch.bool),
+        [torch.tensor([3, 4])],
+    )
+    assert index.tolist() == [3, 5]
+
+
+def test_eagers_own_jump_raises_no_bar(tmp_path: Path) -> None:
+    text = (
+        "import torch\nfrom torch import nn\nclass Model(nn.Module):\n"
+        "    def __init__(self):\n        super().__init__()\n        self.w = nn.Linear(64, 64)\n"
+        "    def forward(self, x):\n        return torch.sign(self.w(x)) + 1e-3 * x\n"
+        "def get_inputs():\n    return [torch.randn(256, 64)]\n"
+    )
+    (tmp_path / "ref.py").write_text(text)
+    one = run._session(
+        load(tmp_path / "ref.py"), tmp_path, torch.device("cpu"), 0, True, None, Limits()
+    )
+    inputs = one.file_inputs()
+    truth = one.truth(inputs)
+    assert truth.eager is not None and truth.exact is not None
+    # put an input on the jump: eager falls on one side, float64 on the other
+    with torch.no_grad():
+        pre = truth.exact.outputs[0, 0]
+        weight = one.oracle.model.w
+        forged = [inputs[0].clone()]
+        row = weight.weight[0].detach().double()
+        x = forged[0][0].double()
+        x -= (x @ row + weight.bias[0].double()) / (row @ row) * row
+        forged[0][0] = x.float()
+        assert pre != 0
+    truth = one.truth(forged)
+    assert truth.eager is not None and truth.exact is not None
+    assert float((truth.eager.outputs.double() - truth.exact.outputs).abs().max()) < 1e-3
+    other = truth.exact.outputs.float()
+    other[0, 0] -= 2 * torch.sign(other[0, 0])
+    assert not list(one.compared("the other side", other, truth))
+    assert any("ties" in n for n in one.notes), (one.frugal, one.tie_searches)
+    other[5, 5] -= 2 * torch.sign(other[5, 5])
+    assert list(one.compared("and one that is no tie", other, truth))
+
+
+def test_the_largest_error_is_held_to_eagers_largest() -> None:
+    torch.manual_seed(0)
+    x, w = torch.rand(96, 16384), (torch.rand(64, 16384) * 2 - 1) / 128
+    eager, exact = x @ w.t(), x.double() @ w.double().t()
+    assert tensors("", "y", sequential(x, w), eager, exact).agrees
+    for change in (cut(13), cut(11)):  # TF32, and two bits more
+        assert not tensors("", "y", operands(change)(x, w), eager, exact).agrees
+
+
+def test_secret_draws_differ_and_can_be_repeated() -> None:
+    def errors(secret: int | None) -> tuple[int, object]:
+        verdict = refold.judge.judge(
+            REFERENCES / "linear.py",
+            CANDIDATES / "accept_06_more_accurate.py",
+            only="numerics",
+            quick=True,
+            device="cpu",
+            secret=secret,
+        )
+        return verdict.secret, [e for e in verdict.errors if "secret" in e.case]
+
+    first, second = errors(None), errors(None)
+    assert first != second and first[1] != second[1] and len(first[1]) == 2  # type: ignore[arg-type]
+    assert errors(first[0]) == first

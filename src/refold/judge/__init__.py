@@ -10,13 +10,14 @@ import types
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from refold.judge.books import tally
     from refold.judge.host import Limits
     from refold.judge.run import judge
-    from refold.judge.verdict import Speed, Status, Timing, Verdict
+    from refold.judge.verdict import Speed, Status, Task, Timing, Verdict
 
-__all__ = ["Limits", "Speed", "Status", "Timing", "Verdict", "judge"]
+__all__ = ["Limits", "Speed", "Status", "Task", "Timing", "Verdict", "judge", "tally"]
 
-_HOMES = {"judge": "run", "Limits": "host"}
+_HOMES = {"judge": "run", "Limits": "host", "tally": "books"}
 
 
 def __getattr__(name: str) -> Any:

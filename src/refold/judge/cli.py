@@ -26,6 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quick", action="store_true", help="fewer cases, a short timing")
     parser.add_argument("--seed", type=int, default=0, help="reproduces everything drawn")
     parser.add_argument(
+        "--secret", type=int, help="the secret that a verdict told: reproduces its secret draws"
+    )
+    parser.add_argument(
         "--only", action="append", metavar="TEST", help="run this test only (may be repeated)"
     )
     parser.add_argument(
@@ -71,6 +74,7 @@ def run(args: argparse.Namespace) -> int:
             finite_only=False if args.strict else None,
             progress=progress,
             semantic_sets=args.small,
+            secret=args.secret,
         )
         if args.html:
             from refold.judge.page import page
@@ -123,6 +127,10 @@ def show(verdict: Verdict, console: Console | None = None) -> None:
         )
     if verdict.timing is not None:
         _show_timing(out, verdict.timing)
+    if verdict.task.reasons:
+        apart = "" if verdict.task.kind == "ordinary" else ", to be counted apart"
+        why = _safe("; ".join(verdict.task.reasons))
+        out.print(f"[yellow]{verdict.task.kind} task[/]{apart}: {why}")
     for text in verdict.assumptions:
         out.print(f"[yellow]assumes[/] {_safe(text)}")
     for text in verdict.notes:
@@ -140,6 +148,8 @@ def reproduce(verdict: Verdict, failure: Failure) -> str:
     """The command that shows a failure again."""
     parts = ["refold judge", verdict.reference, verdict.candidate, f"--seed {failure.seed}"]
     parts += [f"--set {k}={v}" for k, v in verdict.sets.items()]
+    if "secret" in failure.case or failure.test == "timed outputs":
+        parts.append(f"--secret {verdict.secret}")
     parts += ["--quick"] if verdict.quick else []
     return " ".join([*parts, f'--only "{failure.test}"'])
 
@@ -173,11 +183,13 @@ def _show_timing(out: Console, timing: Timing) -> None:
         f"[bold]{timing.speed.value}[/]: eager's time is {timing.ratio:.3g} times the candidate's, "
         f"95% interval [{timing.ratio_low:.3g}, {timing.ratio_high:.3g}]".replace("[0", "\\[0")
     )
-    pays = math.isfinite(timing.break_even_calls) and timing.break_even_calls > 1
-    if pays and timing.speed is Speed.FASTER:
+    fold = timing.first_call_seconds - timing.candidate.median
+    if fold > timing.candidate.median:
+        pays = f"pays after {timing.break_even_calls:.0f} calls"
+        if timing.speed is not Speed.FASTER or not math.isfinite(timing.break_even_calls):
+            pays = "does not pay: later calls are not faster than eager's"
         out.print(
-            f"[dim]first call after a weight update {seconds(timing.first_call_seconds)}: "
-            f"pays after {timing.break_even_calls:.0f} calls[/]"
+            f"[dim]the first call after a weight update takes {seconds(fold)} longer: {pays}[/]"
         )
     if timing.note:
         out.print(f"[dim]{_safe(timing.note)}[/]")

@@ -1,14 +1,14 @@
 """Fair timing: eager and candidate in two equal workers, alternating, by the parent's own clock.
 
 Everything reported as warm is measured by the parent around a lap of calls, less the round trip of
-an empty lap of the trusted worker. What the candidate's worker claims is only compared with that.
+an empty lap of the trusted worker; cold calls and replayed graphs likewise. What the candidate's
+worker claims is only compared with that (`agreement`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
-import os
 import random
 import statistics
 import time
@@ -18,16 +18,16 @@ from typing import Any
 
 import torch
 
-from refold.contract import seed_everything
-from refold.judge import compare, smi, stats
-from refold.judge.host import Host, Raised, WorkerDied, spawn
-from refold.judge.oracle import digest, tensors
-from refold.judge.session import Session
-from refold.judge.verdict import Failure, Quartiles, Status, TestReport, Timing
+from refold.judge import agreement, smi, stats
+from refold.judge.host import Host, Raised, WorkerDied
+from refold.judge.oracle import tensors
+from refold.judge.session import SECOND, Session
+from refold.judge.verdict import Failure, Quartiles, Speed, Status, TestReport, Timing
 
 _CACHE = 64 << 20  # bytes flushed between cold calls; more than a last-level cache
 _SETS_BYTES = 256 << 20
 _ARENA_BYTES = 256 << 20
+_LONG = 1e-3  # seconds of a call on a device, beside which a launch is nothing
 _GRAPH_BELOW = 50e-6
 _CUDA_BYTES_PER_S = 16e12  # above the L2 rate of any present device
 
@@ -51,24 +51,32 @@ def measure(
     before = smi.read(session.device)
     with _trusted(session) as eager:
         candidate = _fresh(session)
-        eager.request("lap_inputs", 120, sets=sets, arena=0, flush_bytes=2 * _CACHE)
-        outputs = _first_outputs(session, sets)
-        slots = max(1, min(256, _ARENA_BYTES // max(1, outputs)))
-        candidate.seal_arena(slots * outputs)
-        give = candidate.arena if outputs else 0
-        candidate.request("lap_inputs", 120, sets=sets, arena=give, flush_bytes=2 * _CACHE)
+        outputs = _first_output(session)
+        slots = max(2, min(256, _ARENA_BYTES // max(1, outputs)))
+        for host in (eager, candidate):
+            host.seal_arena(slots * outputs)
+            host.request("lap_inputs", 120, sets=sets, store=False, flush_bytes=2 * _CACHE)
         first = _first_call(session, candidate)
         overhead = min(_lap(eager, [0, 0])[0] for _ in range(7))
         run = _Alternation(session, eager, candidate, len(sets), overhead, budget)
         run.go()
         timing = run.timing(first, _roofline(session, outputs))
-        found += _sampled(session, candidate, sets, outputs, slots, timing, overhead, budget)
         found += _work(session, timing)
         notes = [timing.note] if timing.note else []
         if session.device.type == "cuda":
+            events = [statistics.median(side) * 1e6 for side in run.events]
+            found += _events(session, timing, events[1] * 1e-6)
+            notes.append(f"device events: eager {events[0]:.1f} us, candidate {events[1]:.1f} us")
             notes.append(smi.note(before, smi.read(session.device)))
             notes += _graphs(eager, candidate, timing)
             found += _kernels(session, candidate)
+        wrong, settled = agreement.check(
+            session, eager, candidate, timing, _lap, overhead, outputs, slots, budget.samples
+        )
+        found += wrong
+        if not settled:
+            notes.append("too noisy a machine to hold the laps against calls on fresh inputs")
+            timing = _with(timing, speed=Speed.AMBIGUOUS)
         baselines: dict[str, Quartiles] = {}
         whynot: dict[str, str] = {}
         if compiled:
@@ -98,7 +106,7 @@ def _with(timing: Timing, **changes: Any) -> Timing:
 @contextlib.contextmanager
 def _trusted(session: Session) -> Iterator[Host]:
     """A worker of the same kind with the reference in it, under the same state and mode."""
-    with spawn(session.limits, session.threads) as host:
+    with Host(session.limits, session.threads) as host:
         host.request(
             "load",
             session.limits.import_seconds,
@@ -135,7 +143,7 @@ def _input_sets(session: Session) -> list[list[Any]]:
     return [session.reference.inputs(session.seed + 5000 + i) for i in range(count)]
 
 
-def _first_outputs(session: Session, sets: list[list[Any]]) -> int:
+def _first_output(session: Session) -> int:
     """Bytes of the first output tensor; 0 if there is none."""
     truth = session.truth(session.file_inputs())
     if truth.eager is None:
@@ -145,26 +153,33 @@ def _first_outputs(session: Session, sets: list[list[Any]]) -> int:
     return 0
 
 
-def _lap(
-    host: Host, order: list[int], cold: bool = False, store: bool = False
-) -> tuple[float, list[float]]:
+def _lap(host: Host, order: list[int], store: bool = False) -> tuple[float, list[float]]:
     """The parent's seconds for a lap, and the worker's claims.
 
     ``order`` is a list of input sets to store outputs of, or ``[start, calls]`` to rotate.
     """
     began = time.perf_counter()
-    claims = host.request("lap", 600, order=order, cold=cold, store=store)
+    claims = host.request("lap", 600, order=order, store=store)
     seconds = time.perf_counter() - began
-    return seconds, [float(c) for c in claims]
+    first, second = (float(c) for c in claims)
+    return seconds, [first, second]
+
+
+def _cold(host: Host, order: list[int]) -> float:
+    """The parent's seconds for a lap whose worker's caches hold nothing of it."""
+    host.request("flush", 60)
+    return _lap(host, order)[0]
 
 
 def _first_call(session: Session, candidate: Host) -> float:
     """Seconds of the first call after a state was loaded: what folding costs."""
     if session.frugal:
         return _lap(candidate, [0, 1])[0]
-    state = session.state(session.base_state)
-    candidate.request("load_state", 120, state=state, how="strict")
-    return _lap(candidate, [0, 1])[0]
+    seconds = []
+    for name in (SECOND, session.base_state) * 2:
+        candidate.request("load_state", 120, state=session.state(name), how="strict")
+        seconds.append(_lap(candidate, [0, 1])[0])
+    return min(seconds)
 
 
 class _Alternation:
@@ -185,6 +200,7 @@ class _Alternation:
         self.random = random.Random(session.seed)
         self.seconds: tuple[list[float], list[float]] = ([], [])
         self.claims: list[float] = []
+        self.events: tuple[list[float], list[float]] = ([], [])
         self.ratios: list[float] = []
         self.cold: tuple[list[float], list[float]] = ([], [])
 
@@ -196,7 +212,9 @@ class _Alternation:
             order = (0, 1, 1, 0) if self.random.random() < 0.5 else (1, 0, 0, 1)
             block: tuple[list[float], list[float]] = ([], [])
             for side in order:
-                block[side].append(self._block(side, calls[side]))
+                # Whatever the other side does while it is not called, it does not do it now.
+                with self.hosts[1 - side].stopped():
+                    block[side].append(self._block(side, calls[side]))
             self.ratios.append(sum(block[0]) / max(sum(block[1]), 1e-12))
             for side in (0, 1):
                 self.seconds[side].extend(block[side])
@@ -204,8 +222,12 @@ class _Alternation:
                 break
         # A flush costs more than most calls, and cold numbers decide nothing.
         cold = 1 if self.session.frugal else 2 if self.session.quick else 5
+        apart = min(_cold(self.hosts[0], [0, 0]) for _ in range(3))
         for side in (0, 1, 1, 0):
-            self.cold[side].extend(_lap(self.hosts[side], self._order(cold), cold=True)[1])
+            host = self.hosts[side]
+            self.cold[side].extend(_cold(host, self._order(1)) - apart for _ in range(cold))
+        eager, candidate = ([max(s, 1e-9) for s in one] for one in self.cold)
+        self.cold = (eager, candidate)
 
     def _order(self, calls: int) -> list[int]:
         start = self.random.randrange(self.sets)
@@ -226,10 +248,12 @@ class _Alternation:
         return max(1, min(4096, round(self.budget.block / each)))
 
     def _block(self, side: int, calls: int) -> float:
+        _lap(self.hosts[side], self._order(1))  # it stood still: what that costs is not the call's
         wall, claims = _lap(self.hosts[side], self._order(calls))
         each = max(wall - self.overhead, 1e-9) / calls
+        self.events[side].append(claims[1] / calls)
         if side == 1:
-            self.claims.append(each * calls / max(sum(claims), 1e-12))
+            self.claims.append(each * calls / max(claims[0], 1e-12))
         return each
 
     def timing(self, first: float, roofline: float) -> Timing:
@@ -255,95 +279,6 @@ class _Alternation:
             samples_candidate=tuple(self.seconds[1]),
             note=f"only {len(self.ratios)} blocks: one call is long" if few else "",
         )
-
-
-def _sampled(
-    session: Session,
-    candidate: Host,
-    sets: list[list[Any]],
-    size: int,
-    slots: int,
-    timing: Timing,
-    overhead: float,
-    budget: _Budget,
-) -> list[Failure]:
-    """Outputs of timed calls, read while the worker stands still; and the parent's clock."""
-    session.test = "timed outputs"
-    found: list[Failure] = []
-    if not size:
-        return found
-    if _stochastic(session, sets[0]):
-        session.notes.append("outputs are random: those of timed calls are not compared")
-        return found
-    draw = random.Random(session.seed + 1)
-    each = timing.candidate.median
-    most = min(slots, max(2, int(0.5 / max(each, 1e-6))), 64)
-    copying = size / 1e9 + 30e-6  # far more than a copy into shared memory takes
-    slopes: list[float] = []
-    # A busy machine can spoil two slopes, not six; kept-back work costs in each.
-    for i in range(1 if session.frugal else 6):
-        if i > 1 and min(slopes) <= 1.5 * each + copying:
-            break
-        walls = []
-        for calls in (max(1, most // 4), most):
-            order = [draw.randrange(len(sets)) for _ in range(calls)]
-            os.pwrite(candidate.arena, b"\xff" * min(size * calls, 1 << 20), 0)
-            walls.append((_lap(candidate, order, store=True)[0], calls))
-            with candidate.stopped():
-                picks = draw.sample(range(calls), min(calls, budget.samples))
-                data = [(p, os.pread(candidate.arena, size, p * size)) for p in picks]
-            found += _verify(session, sets, order, data)
-            if found:
-                return found
-        slopes.append((walls[1][0] - walls[0][0]) / max(walls[1][1] - walls[0][1], 1))
-    if min(slopes) > 1.5 * each + copying and session.device.type != "cuda":
-        found.append(
-            session.fail(
-                Status.CHEATS,
-                "parent's clock",
-                f"calls whose outputs are taken cost {min(slopes):.3g} s each, "
-                f"calls whose outputs are dropped {each:.3g} s",
-            )
-        )
-    if timing.clock > 1.5 and each - each / timing.clock > 50e-6 and not session.frugal:
-        found.append(
-            session.fail(
-                Status.CHEATS,
-                "worker's clock",
-                f"the parent measured {timing.clock:.2f} times what the worker claims",
-            )
-        )
-    return found
-
-
-def _verify(
-    session: Session, sets: list[list[Any]], order: list[int], data: list[tuple[int, bytes]]
-) -> list[Failure]:
-    found: list[Failure] = []
-    for position, raw in data:
-        truth = session.truth(sets[order[position]])
-        if truth.eager is None or truth.exact is None:
-            continue
-        eager, exact = tensors(truth.eager.outputs)[0], tensors(truth.exact.outputs)[0]
-        got = torch.frombuffer(bytearray(raw), dtype=eager.dtype).reshape(eager.shape)
-        spread = session.spread(truth).get("output")
-        result = compare.tensors("timed call", "output", got, eager, exact, spread)
-        if not result.agrees:
-            case = f"timed call {position} of {len(order)}"
-            found.append(session.fail(Status.CHEATS, case, result.reason, result.worst))
-            return found
-    return found
-
-
-def _stochastic(session: Session, inputs: list[Any]) -> bool:
-    mode = session.oracle.training
-    truth = session.truth(inputs)
-    if session.device.type == "cpu" and truth.eager is not None:
-        seed_everything(session.seed + 7)
-        return truth.eager.random != digest(torch.get_rng_state())
-    runs = [session.oracle.eager(inputs, mode, session.seed + i).outputs for i in (0, 1)]
-    a, b = ([digest(t) for t in tensors(r)] for r in runs)
-    return a != b
 
 
 def _roofline(session: Session, outputs: int) -> float:
@@ -381,6 +316,16 @@ def _work(session: Session, timing: Timing) -> list[Failure]:
     return [session.fail(Status.CHEATS, "roofline", detail)]
 
 
+def _events(session: Session, timing: Timing, claimed: float) -> list[Failure]:
+    """The parent's clock beside the device events, where launching is a small part of a call."""
+    session.test = "timed outputs"
+    low = timing.candidate.low
+    if low < _LONG or low <= agreement.TOLERANCE * claimed:
+        return []
+    detail = f"the parent measured {low:.3g} s a call, device events say {claimed:.3g} s"
+    return [session.fail(Status.CHEATS, "device events", detail)]
+
+
 def _kernels(session: Session, candidate: Host) -> list[Failure]:
     session.test = "work"
     names = candidate.request("kernels", 60)
@@ -394,10 +339,25 @@ def _graphs(eager: Host, candidate: Host, timing: Timing) -> list[str]:
     if timing.candidate.median > _GRAPH_BELOW:
         return []
     try:
-        pair = [host.request("graph_lap", 60, calls=20) for host in (eager, candidate)]
+        pair = [_graphed(host) for host in (eager, candidate)]
     except Raised as error:
         return [f"no CUDA-graph times: {error}"]
     return [f"in a CUDA graph: eager {pair[0] * 1e6:.1f} us, candidate {pair[1] * 1e6:.1f} us"]
+
+
+def _graphed(host: Host) -> float:
+    """Seconds per call inside a CUDA graph, by the parent's clock: replays of many less of few."""
+    calls, few, many = 20, 10, 210
+    host.request("graph", 60, calls=calls)
+    walls = {}
+    for replays in (few, many):
+        laps = []
+        for _ in range(5):
+            began = time.perf_counter()
+            host.request("replay", 60, times=replays)
+            laps.append(time.perf_counter() - began)
+        walls[replays] = min(laps)
+    return max(walls[many] - walls[few], 0.0) / (calls * (many - few))
 
 
 def _compiled(
@@ -411,7 +371,7 @@ def _compiled(
         try:
             eager.request("put", 60, slot="compile", inputs=sets[0])
             seconds = eager.request("compile", 300, mode=mode)
-            eager.request("lap_inputs", 120, sets=sets, arena=0, flush_bytes=0)
+            eager.request("lap_inputs", 120, sets=sets, store=False, flush_bytes=0)
             once = max(_lap(eager, [0, 1])[0] - overhead, 1e-7)
             calls = int(max(1, min(4096, budget.block / once)))
             laps = [_lap(eager, [0, calls])[0] for _ in range(9)]

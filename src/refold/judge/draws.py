@@ -9,6 +9,7 @@ import torch
 
 from refold.judge.oracle import tensors
 
+_BAND = 64  # elements on either side; keeps the alignment of a fresh allocation
 SCALES = (2.0**-20, 1.0, 2.0**10)
 
 
@@ -121,7 +122,9 @@ def layouts(inputs: list[Any]) -> Iterator[tuple[str, list[Any]]]:
         return wide[..., 1:-2]
 
     def shifted(t: torch.Tensor) -> torch.Tensor:
-        return bedded(t, 1, 0, 3.0e4)
+        storage = torch.full((1 + t.numel(),), 3.0e4, dtype=t.dtype)
+        storage[1:] = t.reshape(-1)
+        return storage[1:].view(t.shape)
 
     def expanded(t: torch.Tensor) -> torch.Tensor:
         if t.dim() < 2 or t.shape[0] < 2:
@@ -135,11 +138,16 @@ def layouts(inputs: list[Any]) -> Iterator[tuple[str, list[Any]]]:
     yield "expanded row", mapped(inputs, expanded)
 
 
-def bedded(t: torch.Tensor, lead: int, tail: int, fill: float) -> torch.Tensor:
-    """A contiguous copy inside a larger storage filled with ``fill`` on both sides."""
-    storage = torch.full((lead + t.numel() + tail,), fill, dtype=t.dtype)
-    storage[lead : lead + t.numel()] = t.reshape(-1)
-    return storage[lead : lead + t.numel()].view(t.shape)
+def bedded(tree: Any, fill: float) -> Any:
+    """Floating tensors copied, contiguous, between bands of ``fill`` in their own storage."""
+
+    def bed(t: torch.Tensor) -> torch.Tensor:
+        size = t.numel()
+        storage = torch.full((size + 2 * _BAND,), fill, dtype=t.dtype, device=t.device)
+        storage[_BAND : _BAND + size] = t.reshape(-1)
+        return storage[_BAND : _BAND + size].view(t.shape)
+
+    return mapped(tree, bed)
 
 
 def perturbed(state: dict[str, torch.Tensor], seed: int) -> dict[str, torch.Tensor]:

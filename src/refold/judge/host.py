@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import fcntl
 import os
@@ -10,18 +9,15 @@ import secrets
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from refold.judge import wire
+from refold.judge import forkserver, wire
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_TOKEN = "REFOLD_JUDGE_TOKEN"
 
 
 @dataclass(frozen=True)
@@ -75,40 +71,14 @@ class Host:
         self.arena = os.memfd_create("refold-outputs", os.MFD_ALLOW_SEALING)
         self.limits = limits or Limits()
         self._cap = self.limits.memory_bytes or int(_available() * 0.9)
+        self.forked = False
         self._reason = ""
         self._why = ""
         self._printed = bytearray()
         self._token = secrets.token_hex(16)
         ours, theirs = socket.socketpair()
-        environment = dict(os.environ)
-        source = str(Path(__file__).resolve().parents[2])
-        path = [source, *filter(None, [environment.get("PYTHONPATH")])]
-        # Passive waiting on both sides: an idle worker must not spin on the other's core.
-        environment.update(
-            {
-                "PYTHONPATH": os.pathsep.join(path),
-                "OMP_WAIT_POLICY": "PASSIVE",
-                "KMP_BLOCKTIME": "0",
-                "GOMP_SPINCOUNT": "0",
-                "TORCHINDUCTOR_COMPILE_THREADS": "1",
-                "PYTHONHASHSEED": "0",
-                **(extra or {}),
-                _TOKEN: self._token,
-            }
-        )
-        cpu = str(self.limits.cpu_seconds or 3600 * (os.cpu_count() or 1))
-        if threads:
-            environment["OMP_NUM_THREADS"] = str(threads)
-        fds = [theirs.fileno(), self.arena]
-        self._process = subprocess.Popen(
-            [*under, sys.executable, "-m", "refold.judge.worker", str(theirs.fileno()), cpu],
-            pass_fds=fds,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            env=environment,
-        )
+        cpu = self.limits.cpu_seconds or 3600 * (os.cpu_count() or 1)
+        self._process = self._start(theirs.fileno(), cpu, threads, under, extra or {})
         theirs.close()
         self._sock = ours
         self._peer = wire.Peer(ours, self.limits.message_bytes)
@@ -119,6 +89,20 @@ class Host:
         ]
         for thread in self._threads:
             thread.start()
+
+    def _start(
+        self, sock: int, cpu: int, threads: int, under: Sequence[str], extra: Mapping[str, str]
+    ) -> forkserver.Process:
+        """Forked where that is clean, else (or with a command or environment of its own) afresh."""
+        if not (under or extra):
+            server = forkserver.start(threads)
+            if server.usable():
+                child = server.fork(sock, self.arena, self._token, cpu)
+                if child is not None:
+                    self.forked = True
+                    return child
+        env = forkserver.environment(threads, {**extra, forkserver.TOKEN: self._token})
+        return forkserver.exec_worker(under, env, sock, self.arena, cpu)
 
     @property
     def alive(self) -> bool:
@@ -180,6 +164,15 @@ class Host:
         finally:
             for pid in pids:
                 _signal(pid, signal.SIGCONT)
+
+    def cpu_seconds(self) -> float:
+        """CPU time that the worker's processes have used."""
+        ticks = 0
+        for pid in self._members():
+            with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/stat", "rb") as file:
+                fields = file.read().rpartition(b")")[2].split()
+                ticks += int(fields[11]) + int(fields[12])
+        return ticks / os.sysconf("SC_CLK_TCK")
 
     def seal_arena(self, size: int) -> None:
         """Give the arena its size for good: a file that shrinks under a reader is an attack."""
@@ -288,7 +281,7 @@ class Host:
     def _members(self) -> list[int]:
         """The worker's processes: its session, and whatever left it but carries its token."""
         found = []
-        needle = f"{_TOKEN}={self._token}".encode()
+        needle = f"{forkserver.TOKEN}={self._token}".encode()
         for entry in os.listdir("/proc"):
             if not entry.isdigit():
                 continue
@@ -306,35 +299,6 @@ class Host:
             except (OSError, IndexError):
                 continue
         return found
-
-
-_spares: list[tuple[Limits, int, Host]] = []
-
-
-def prepare(limits: Limits | None = None, threads: int = 0, count: int = 1) -> None:
-    """Start workers ahead of need: importing torch takes seconds, and another core may be free."""
-    wanted = limits or Limits()
-    _spares[:] = [s for s in _spares if s[2].alive]
-    while sum(s[:2] == (wanted, threads) for s in _spares) < count:
-        _spares.append((wanted, threads, Host(wanted, threads)))
-
-
-def spawn(limits: Limits | None = None, threads: int = 0) -> Host:
-    """A worker: one that `prepare` started, or a new one."""
-    wanted = limits or Limits()
-    for spare in list(_spares):
-        if spare[:2] == (wanted, threads):
-            _spares.remove(spare)
-            if spare[2].alive:
-                return spare[2]
-    return Host(wanted, threads)
-
-
-@atexit.register
-def discard() -> None:
-    """End workers that nobody took."""
-    while _spares:
-        _spares.pop()[2].close()
 
 
 def _signal(pid: int, number: int) -> None:

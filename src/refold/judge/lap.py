@@ -17,6 +17,8 @@ class Lap:
         self._sets: list[list[Any]] = []
         self._arena: torch.Tensor | None = None
         self._flush: torch.Tensor | None = None
+        self._flush_bytes = 0
+        self._graph: Any = None
         self._device = torch.device("cpu")
 
     @property
@@ -34,42 +36,49 @@ class Lap:
     ) -> None:
         """Take the input sets; map the arena that the parent made (it can not shrink)."""
         self.model, self._sets, self._device = model, sets, device
-        if arena:
+        if arena >= 0 and self._arena is None:
             shared = mmap.mmap(arena, 0)
             self._arena = torch.frombuffer(shared, dtype=torch.uint8)
-        self._flush = torch.zeros(max(flush_bytes, 4) // 4, device=device)
+        self._flush, self._flush_bytes = None, flush_bytes
 
-    def run(self, order: list[int], cold: bool, store: bool) -> list[float]:
-        """Call the model on the sets in ``order``; seconds of each call.
+    def flush(self) -> None:
+        """Write more than the last cache holds."""
+        if self._flush is None:
+            self._flush = torch.zeros(max(self._flush_bytes, 4) // 4, device=self._device)
+        self._flush.add_(1.0)
+        if self._device.type == "cuda":
+            torch.cuda.synchronize()
 
-        With ``store``, call number i leaves its first output in the arena's slot i. Warm laps
-        answer with one number, the sum: a list of thousands would cost the parent's clock.
+    def run(self, order: list[int], store: bool) -> list[float]:
+        """Call the model on the sets in ``order``; by this side's clock the sum of the calls'
+        seconds, then (on CUDA) by device events.
+
+        With ``store``, call number i leaves its first output in the arena's slot i.
         """
-        times: list[float] = []
+        total = device = 0.0
         clock = time.perf_counter
         cuda = self._device.type == "cuda"
         model, sets = self.model, self._sets
         with torch.no_grad():
             for position, index in enumerate(order):
-                if cold and self._flush is not None:
-                    self._flush.add_(1.0)
                 if cuda:
                     start, end = _event(), _event()
+                    began = clock()
                     start.record()
                     output = model(*sets[index])
                     end.record()
-                    if not store:
-                        torch.cuda.synchronize()
-                        times.append(start.elapsed_time(end) * 1e-3)
+                    torch.cuda.synchronize()
+                    total += clock() - began
+                    device += start.elapsed_time(end) * 1e-3
                 else:
                     began = clock()
                     output = model(*sets[index])
-                    times.append(clock() - began)
+                    total += clock() - began
                 if store:
                     self._put(position, output)
             if cuda:
                 torch.cuda.synchronize()
-        return times if cold else [sum(times)]
+        return [total, device]
 
     def _put(self, position: int, output: Any) -> None:
         first = output
@@ -82,25 +91,24 @@ class Lap:
         if slot.numel() == size:
             slot.view(first.dtype).copy_(first.detach().reshape(-1))
 
-    def graph(self, calls: int) -> float:
-        """Seconds per call when ``calls`` calls replay inside one CUDA graph."""
+    def capture(self, calls: int) -> None:
+        """One CUDA graph of ``calls`` calls on the first set."""
         model, inputs = self.model, self._sets[0]
         side: Any = _stream()
         with torch.no_grad(), torch.cuda.stream(side):
             model(*inputs)
         side.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.no_grad(), torch.cuda.graph(graph):
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.no_grad(), torch.cuda.graph(self._graph):
             for _ in range(calls):
                 model(*inputs)
-        graph.replay()
+        self.replay(1)
+
+    def replay(self, times: int) -> None:
+        """Replay the graph and wait."""
+        for _ in range(times):
+            self._graph.replay()
         torch.cuda.synchronize()
-        start, end = _event(), _event()
-        start.record()
-        graph.replay()
-        end.record()
-        torch.cuda.synchronize()
-        return float(start.elapsed_time(end)) * 1e-3 / calls
 
     def kernels(self) -> list[str]:
         """Kernel names of one call, by the profiler."""

@@ -21,6 +21,7 @@ from refold.contract import Reference, seed_everything
 from refold.judge import wire
 
 _TWICE = 1 << 30  # bytes of state up to which a float64 copy is kept beside the original
+_SHAKE = 8.0  # units in the last place: what sums in another order lose, at their usual lengths
 _NARROW = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -45,6 +46,9 @@ class Truth:
     raised: str = ""
     note: str = ""
     cotangents: list[Any] = field(default_factory=list)
+    inputs: list[Any] = field(default_factory=list)
+    state: str = ""
+    training: bool = False
 
 
 class _Widen(TorchFunctionMode):
@@ -94,6 +98,28 @@ class Oracle:
         """The reference as it is."""
         return _run(self.model, inputs, training, seed, cotangents, self.device)
 
+    def shaken(self, inputs: list[Any], training: bool, seed: int, noise: int) -> Any:
+        """Float64 outputs with every input and weight moved at random by some units in the last
+        place of its own type: what an honest order of rounding may turn a tie into."""
+        generator = torch.Generator().manual_seed(noise)
+
+        def move(t: torch.Tensor) -> torch.Tensor:
+            if not t.is_floating_point():
+                return t
+            draw = torch.randn(t.shape, generator=generator, dtype=torch.float64).to(t.device)
+            return t.double() * (1 + _SHAKE * torch.finfo(t.dtype).eps * draw)
+
+        before = self._wide
+        self._wide = copy.deepcopy(self.model).double()
+        try:
+            with torch.no_grad():
+                own = self.model.state_dict()
+                for name, value in self._wide.state_dict(keep_vars=True).items():
+                    value.copy_(move(own[name]))
+            return self.exact([_each(v, move) for v in inputs], training, seed).outputs
+        finally:
+            self._wide = before
+
     def exact(
         self, inputs: list[Any], training: bool, seed: int, cotangents: list[Any] | None = None
     ) -> Run:
@@ -122,12 +148,16 @@ class Oracle:
 
 def widen(value: Any) -> Any:
     """Floating tensors of a tree in float64; others as they are."""
+    return _each(value, lambda t: t.double() if t.is_floating_point() else t)
+
+
+def _each(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     if isinstance(value, torch.Tensor):
-        return value.double() if value.is_floating_point() else value
+        return change(value)
     if isinstance(value, list | tuple):
-        return type(value)(widen(v) for v in value)
+        return type(value)(_each(v, change) for v in value)
     if isinstance(value, dict):
-        return {k: widen(v) for k, v in value.items()}
+        return {k: _each(v, change) for k, v in value.items()}
     return value
 
 

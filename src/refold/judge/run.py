@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -12,13 +13,21 @@ from typing import Any
 import torch
 
 from refold.contract import ContractError, Reference, Sets, load
-from refold.judge import clock
-from refold.judge.host import Host, Limits, Raised, WorkerDied, prepare, spawn
+from refold.judge import books, clock, forkserver
+from refold.judge.host import Host, Limits, Raised, WorkerDied
 from refold.judge.oracle import Oracle
 from refold.judge.session import Session
 from refold.judge.tests.base import Skip, Test
 from refold.judge.tests.registry import CLOCK_TESTS, TESTS, names
-from refold.judge.verdict import Failure, Status, TestReport, Timing, Verdict, headline
+from refold.judge.verdict import (
+    Failure,
+    Status,
+    Task,
+    TestReport,
+    Timing,
+    Verdict,
+    headline,
+)
 
 Progress = Callable[[str], None]
 _SLOW = 0.25  # seconds of one reference call above which only the frugal tests run
@@ -39,6 +48,7 @@ def judge(
     progress: Progress | None = None,
     limits: Limits | None = None,
     semantic_sets: Sets | None = None,
+    secret: int | None = None,
 ) -> Verdict:
     """Judge a candidate file against a reference file.
 
@@ -59,6 +69,8 @@ def judge(
         limits: of the workers.
         semantic_sets: where one reference call at ``sets`` takes longer than a quarter second,
             run the tests that need many calls under these sets instead.
+        secret: seed of what no candidate may foresee: some inputs, and the sampled timed calls.
+            By default the system draws it; the verdict tells it.
 
     Raises:
         ContractError: the reference does not keep the contract, or a test's name is unknown.
@@ -73,9 +85,11 @@ def judge(
     if not candidate.is_file():
         raise ContractError(f"{candidate}: expected a candidate file, came none; check the path")
     limits = limits or Limits()
-    prepare(limits, torch.get_num_threads())
+    forkserver.start(torch.get_num_threads())  # it imports torch while the reference is read
     say("reference")
+    hidden = secrets.randbits(31) if secret is None else secret
     session = _session(load(ref_path, sets), candidate, place, seed, quick, finite_only, limits)
+    session.secret = hidden
     failures: list[Failure] = []
     reports: list[TestReport] = []
     measured: Timing | None = None
@@ -83,11 +97,9 @@ def judge(
     if session.frugal and semantic_sets is not None:
         reference = load(ref_path, semantic_sets)
         small = _session(reference, candidate, place, seed, quick, finite_only, limits)
-        small.frugal = False
+        small.frugal, small.secret = False, hidden
     wants_clock = timing and (only is None or bool(set(chosen) & set(CLOCK_TESTS)))
     try:
-        if wants_clock and not session.frugal:
-            session.worker_ahead = 2
         for part, tests in _parts(session, small, chosen):
             _prove(part, tests, failures, reports, say)
         if wants_clock and session.host is not None and session.host.alive:
@@ -104,6 +116,7 @@ def judge(
             if one is not None and one.host is not None:
                 one.host.close()
     sessions = [s for s in (session, small) if s is not None]
+    task = books.classify(small or session) if only is None else Task()
     powered = any(s.powered for s in sessions) or "numerics" not in chosen
     order = list(Status)
     failures.sort(key=lambda f: order.index(f.status))
@@ -124,6 +137,8 @@ def judge(
         notes=tuple(dict.fromkeys(n for s in sessions for n in s.notes)),
         environment=_environment(session),
         seconds=time.perf_counter() - began,
+        secret=hidden,
+        task=task,
     )
 
 
@@ -172,16 +187,7 @@ def _session(
         finite_only=bool(finite_only),
         threads=threads,
     )
-    inputs = session.file_inputs()
-    began = time.perf_counter()
-    try:
-        oracle.eager(inputs, oracle.training, seed)
-    except Exception as error:
-        raise ContractError(
-            f"{reference.path}: expected Model to take get_inputs(), came "
-            f"{type(error).__name__}: {str(error)[:300]}; fix the reference"
-        ) from error
-    session.frugal = time.perf_counter() - began > _SLOW or oracle.bytes > 1 << 29
+    session.frugal = _call_seconds(session) > _SLOW or oracle.bytes > 1 << 29
 
     def reload() -> Host:
         return _load_candidate(session, finite_only)
@@ -190,8 +196,27 @@ def _session(
     return session
 
 
+def _call_seconds(session: Session) -> float:
+    """Of the reference on its inputs; a busy machine must not make a small model look large."""
+    inputs, oracle = session.file_inputs(), session.oracle
+    least = float("inf")
+    for _ in range(4):
+        began = time.perf_counter()
+        try:
+            oracle.eager(inputs, oracle.training, session.seed)
+        except Exception as error:
+            raise ContractError(
+                f"{session.reference.path}: expected Model to take get_inputs(), came "
+                f"{type(error).__name__}: {str(error)[:300]}; fix the reference"
+            ) from error
+        least = min(least, time.perf_counter() - began)
+        if not _SLOW < least < 8 * _SLOW:
+            break
+    return least
+
+
 def _load_candidate(session: Session, finite_only: bool | None) -> Host:
-    host = spawn(session.limits, session.threads)
+    host = Host(session.limits, session.threads)
     began = time.perf_counter()
     try:
         info = host.request(
@@ -209,6 +234,7 @@ def _load_candidate(session: Session, finite_only: bool | None) -> Host:
     except BaseException:
         host.close()
         raise
+    session.workers = "forked" if host.forked else "started afresh"
     session.import_seconds = time.perf_counter() - began
     session.info = {**info["state"], "flags": info["flags"]}
     for word in info["assumes"]:
@@ -241,8 +267,6 @@ def _prove(
         spent = time.perf_counter() - began
         reports.append(TestReport("contract", "a file that imports", "failed", spent, 1))
         return
-    if session.worker_ahead:
-        prepare(session.limits, session.threads, session.worker_ahead)
     for test in tests:
         if session.frugal and not test.frugal:
             note = "one call takes too long for this test; judge a smaller size with --set as well"
@@ -289,5 +313,6 @@ def _environment(session: Session) -> dict[str, Any]:
         "cores": os.cpu_count(),
         "threads": session.threads,
         "float32_matmul_precision": torch.get_float32_matmul_precision(),
+        "workers": session.workers,
         "import_seconds": round(session.import_seconds, 3),
     }

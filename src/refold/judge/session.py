@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from refold.contract import Reference
-from refold.judge import compare, draws
+from refold.judge import compare, draws, ties
 from refold.judge.host import Host, Limits, Raised, WorkerDied
 from refold.judge.oracle import Oracle, Truth, tensors
 from refold.judge.verdict import ErrorStats, Failure, Status
@@ -33,6 +33,7 @@ class Session:
     limits: Limits
     finite_only: bool
     threads: int
+    secret: int = 0
     frugal: bool = False
     test: str = ""
     cases: int = 0
@@ -42,9 +43,10 @@ class Session:
     assumptions: set[str] = field(default_factory=set)
     info: dict[str, Any] = field(default_factory=dict)
     import_seconds: float = 0.0
-    worker_ahead: int = 0
+    workers: str = ""
     host: Host | None = None
     deaths: int = 0
+    tie_searches: dict[str, tuple[int, int]] = field(default_factory=dict)
     _states: dict[str, dict[str, torch.Tensor]] = field(default_factory=dict)
     _truths: dict[Any, Truth] = field(default_factory=dict)
     _inputs: dict[Any, list[Any]] = field(default_factory=dict)
@@ -98,7 +100,8 @@ class Session:
         if self._oracle_at == name:
             self._oracle_at = ""
 
-    def _oracle_enter(self, state: str) -> None:
+    def oracle_enter(self, state: str) -> None:
+        """Bring the oracle's models into a named state."""
         if self._oracle_at != state:
             if self._oracle_at == INITIAL:
                 self.state(INITIAL)
@@ -119,7 +122,7 @@ class Session:
         if key in self._truths:
             return self._truths[key]
         self._inputs[("kept", id(inputs))] = inputs  # ids must not be reused
-        self._oracle_enter(name)
+        self.oracle_enter(name)
         seed = self.seed + 7
         try:
             cotangents = None
@@ -138,7 +141,8 @@ class Session:
                 exact, note = eager, f"no float64 oracle ({type(error).__name__}: {error})"
                 if note not in self.notes:
                     self.notes.append(note)
-            truth = Truth(eager, exact, "", note, cotangents or [])
+            truth = Truth(eager, exact, "", note, cotangents or [], inputs, name, mode)
+            truth = ties.eager_settled(self, truth)
         self._truths[key] = truth
         return truth
 
@@ -235,6 +239,8 @@ class Session:
         results = compare.compare(
             case, outputs, truth.eager.outputs, truth.exact.outputs, spread, self.finite_only
         )
+        if not all(r.agrees for r in results):
+            results = ties.without(self, case, outputs, truth, results)
         for result in results:
             if result.errors is not None:
                 self.errors.append(result.errors)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import random
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from refold.judge.verdict import Quartiles, Speed
 
 _SAME = 0.05  # ratios within 5 % of one are called the same
 _CLEAR = 0.02  # an interval must leave one by 2 % to be called faster or slower
 _RESAMPLES = 2000
+T = TypeVar("T", bound=Any)
 
 
 def quartiles(samples: Sequence[float]) -> Quartiles:
@@ -22,14 +24,14 @@ def quartiles(samples: Sequence[float]) -> Quartiles:
     return Quartiles(middle, low, high, len(samples))
 
 
-def bootstrap(samples: Sequence[float], seed: int) -> tuple[float, float]:
-    """95 % interval of the median."""
+def bootstrap(
+    samples: Sequence[T], seed: int, of: Callable[[Sequence[T]], float] = statistics.median
+) -> tuple[float, float]:
+    """95 % interval of a statistic, by default the median."""
     if len(samples) < 2:
         return (0.0, float("inf"))
     draw = random.Random(seed)
-    medians = sorted(
-        statistics.median(draw.choices(samples, k=len(samples))) for _ in range(_RESAMPLES)
-    )
+    medians = sorted(of(draw.choices(samples, k=len(samples))) for _ in range(_RESAMPLES))
     return medians[int(0.025 * _RESAMPLES)], medians[int(0.975 * _RESAMPLES) - 1]
 
 

@@ -129,6 +129,16 @@ class Timing:
 
 
 @dataclass(frozen=True)
+class Task:
+    """What the reference is: ``ordinary``; ``foldable`` (affine in its input through several
+    operations); ``degenerate`` (independent of its input, or with reductions over one element).
+    Only the first may be counted among the rest; see `books`."""
+
+    kind: str = "ordinary"
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Verdict:
     """The whole judgement."""
 
@@ -147,6 +157,8 @@ class Verdict:
     notes: tuple[str, ...]
     environment: dict[str, Any]
     seconds: float
+    secret: int = 0
+    task: Task = Task()
 
     @property
     def accepted(self) -> bool:

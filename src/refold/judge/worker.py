@@ -1,7 +1,7 @@
 """The process that holds a candidate (or, for the clock, the reference): it receives only tensors.
 
-Run as ``python -m refold.judge.worker FD``. Its answers are claims of an untrusted process; the
-parent decides by what it computes itself.
+Run as ``python -m refold.judge.worker FD ARENA CPU_SECONDS``, or forked (see `forkserver`). Its
+answers are claims of an untrusted process; the parent decides by what it computes itself.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import contextlib
 import copy
 import ctypes
 import gc
-import hashlib
 import resource
 import signal
 import socket
@@ -24,7 +23,17 @@ import torch
 from torch import nn
 
 from refold import contract
-from refold.judge import flags, guard, lap, wire
+from refold.judge import draws, flags, guard, lap, wire
+from refold.judge.leaves import (
+    copied,
+    digest,
+    leaves,
+    meta,
+    moved,
+    require_grad,
+    shape,
+    tensors,
+)
 
 Tree = Any
 
@@ -32,8 +41,9 @@ Tree = Any
 class Worker:
     """One command per method ``do_NAME``; state is the module, input slots and kept outputs."""
 
-    def __init__(self, peer: wire.Peer) -> None:
+    def __init__(self, peer: wire.Peer, arena: int) -> None:
         self.peer = peer
+        self.arena = arena
         self.guard = guard.Guard()
         self.model: nn.Module = nn.Identity()
         self.device = torch.device("cpu")
@@ -88,11 +98,11 @@ class Worker:
     def do_describe(self) -> dict[str, Any]:
         """Names, shapes and dtypes of everything the module holds."""
         return {
-            "state": {k: _shape(v) for k, v in self.model.state_dict().items()},
+            "state": {k: shape(v) for k, v in self.model.state_dict().items()},
             "parameters": {
-                k: [*_shape(v), v.requires_grad] for k, v in self.model.named_parameters()
+                k: [*shape(v), v.requires_grad] for k, v in self.model.named_parameters()
             },
-            "buffers": {k: _shape(v) for k, v in self.model.named_buffers()},
+            "buffers": {k: shape(v) for k, v in self.model.named_buffers()},
             "training": self.model.training,
         }
 
@@ -115,9 +125,9 @@ class Worker:
         """One SGD step against all-ones gradients: what training does to the weights."""
         chosen = [p for n, p in self.model.named_parameters() if n in names]
         # What torch.optim.SGD does; importing torch.optim takes a second.
-        tensors: list[torch.Tensor] = list(chosen)
+        held: list[torch.Tensor] = list(chosen)
         with torch.no_grad():
-            torch._foreach_add_(tensors, [torch.ones_like(t) for t in tensors], alpha=-rate)
+            torch._foreach_add_(held, [torch.ones_like(t) for t in held], alpha=-rate)
 
     def do_move(self, how: str) -> None:
         """``train``, ``eval``, ``deepcopy``, or ``there_and_back`` (float64 and back)."""
@@ -128,15 +138,17 @@ class Worker:
         else:
             self.model.train(how == "train")
 
-    def do_put(self, slot: str, inputs: list[Any]) -> None:
-        """New storage for a set of inputs."""
-        self.slots[slot] = [_to(v, self.device) for v in inputs]
+    def do_put(self, slot: str, inputs: list[Any], bed: float | None = None) -> None:
+        """New storage for a set of inputs; with ``bed``, between guard bands of that value."""
+        fresh = [moved(v, self.device) for v in inputs]
+        self.slots[slot] = fresh if bed is None else [draws.bedded(v, bed) for v in fresh]
 
-    def do_write(self, slot: str, inputs: list[Any]) -> None:
-        """The same storage, other values."""
+    def do_write(self, slot: str, inputs: list[Any], counted: bool = True) -> None:
+        """The same storage, other values; not ``counted``: as foreign code writes, past PyTorch's
+        count of versions."""
         with torch.no_grad():
-            for old, new in zip(_tensors(self.slots[slot]), _tensors(inputs), strict=True):
-                old.copy_(new.to(self.device))
+            for old, new in zip(tensors(self.slots[slot]), tensors(inputs), strict=True):
+                (old if counted else old.data).copy_(new.to(self.device))
 
     def do_drop(self) -> None:
         """Forget slots and outputs."""
@@ -159,10 +171,10 @@ class Worker:
         """One forward; with ``grad`` (cotangents) also a backward. Returns outputs and claims."""
         inputs = self.slots[slot]
         expected = reference_output = ref_out = self.guard.canary  # noqa: F841 (bait)
-        digests = [_digest(t) for t in _tensors(inputs)]
+        digests = [digest(t) for t in tensors(inputs)]
         contract.seed_everything(seed)
         if grad is not None:
-            inputs = _require_grad(inputs)
+            inputs = require_grad(inputs)
             self.model.zero_grad(set_to_none=True)
         if poison is not None:
             _churn(poison, self.device)
@@ -170,24 +182,24 @@ class Worker:
         with torch.set_grad_enabled(grad is not None or grad_mode), _stream(stream, self.device):
             output = _forward(self.model, inputs, nan_fill)
             seconds = time.perf_counter() - began
-            meta = [_meta(v) for v in _leaves(output)]
+            kinds = [meta(v) for v in leaves(output)]
             # Read on the caller's stream, with no wait for any other.
-            sent = _copy(output)
-        random_state = _digest(torch.get_rng_state())
+            sent = copied(output)
+        random_state = digest(torch.get_rng_state())
         changed_later = False
         if settle:
-            first = [_digest(t) for t in _tensors(sent)]
+            first = [digest(t) for t in tensors(sent)]
             time.sleep(settle)
-            changed_later = first != [_digest(t) for t in _tensors(_copy(output))]
+            changed_later = first != [digest(t) for t in tensors(copied(output))]
         result: dict[str, Any] = {
             "outputs": sent,
-            "meta": meta,
+            "meta": kinds,
             "random": random_state,
             "flags": flags.difference(self.flags, flags.snapshot()),
             "changed": [
                 i
                 for i, (a, b) in enumerate(
-                    zip(digests, (_digest(t) for t in _tensors(self.slots[slot])), strict=True)
+                    zip(digests, (digest(t) for t in tensors(self.slots[slot])), strict=True)
                 )
                 if a != b
             ],
@@ -202,7 +214,13 @@ class Worker:
 
     def do_fetch(self, keep: str) -> Tree:
         """A kept output as it is now."""
-        return _copy(self.kept[keep])
+        return copied(self.kept[keep])
+
+    def do_calls(self, slot: str, count: int, keep: str) -> None:
+        """``count`` calls; the caller holds on to each output as ``keep`` and a number."""
+        with torch.no_grad():
+            for i in range(count):
+                self.kept[f"{keep}{i}"] = self.model(*self.slots[slot])
 
     def do_complaints(self) -> list[str]:
         """See `guard.Guard.complaints`."""
@@ -217,29 +235,37 @@ class Worker:
         self.lap.model = compiled
         return time.perf_counter() - began
 
-    def do_lap_inputs(self, sets: list[list[Any]], arena: int, flush_bytes: int) -> None:
-        """Input sets for the clock; ``arena`` is the shared file that takes the outputs."""
-        moved = [[_to(v, self.device) for v in one] for one in sets]
+    def do_lap_inputs(self, sets: list[list[Any]], store: bool, flush_bytes: int) -> None:
+        """Input sets for the clock; ``store``: outputs may be asked for in the arena."""
+        here = [[moved(v, self.device) for v in one] for one in sets]
         model = self.lap.model if self.lap.model is not None else self.model
-        self.lap.prepare(model, moved, arena, flush_bytes, self.device)
+        self.lap.prepare(model, here, self.arena if store else -1, flush_bytes, self.device)
 
-    def do_lap(self, order: list[int], cold: bool, store: bool) -> list[float]:
-        """Timed calls on the input sets in ``order``; claimed seconds of each."""
+    def do_flush(self) -> None:
+        """Leave nothing of the inputs in a cache."""
+        self.lap.flush()
+
+    def do_lap(self, order: list[int], store: bool) -> list[float]:
+        """Timed calls on the input sets in ``order``; claimed seconds, see `lap.Lap.run`."""
         if not store:
             start, calls = order
             order = [(start + i) % max(self.lap.sets, 1) for i in range(calls)]
-        return self.lap.run(order, cold, store)
+        return self.lap.run(order, store)
 
-    def do_graph_lap(self, calls: int) -> float:
-        """Seconds per call inside a CUDA graph."""
-        return self.lap.graph(calls)
+    def do_graph(self, calls: int) -> None:
+        """Capture ``calls`` calls in one CUDA graph."""
+        self.lap.capture(calls)
+
+    def do_replay(self, times: int) -> None:
+        """Replay what was captured, and wait for its end."""
+        self.lap.replay(times)
 
     def do_kernels(self) -> list[str]:
         """Names of the CUDA kernels that one call launches, by the profiler."""
         return self.lap.kernels()
 
     def _backward(self, output: Tree, grad: list[Any], inputs: list[Any]) -> dict[str, Any]:
-        outs = list(_tensors(output))
+        outs = list(tensors(output))
         pairs = [
             (o, g.to(self.device))
             for o, g in zip(outs, grad, strict=True)
@@ -249,7 +275,7 @@ class Worker:
             return {}
         # The same gradients as from ``grad_tensors``, which import the compiler: a second.
         torch.autograd.backward([(o * g).sum() for o, g in pairs])
-        found = {f"input {i}": t.grad for i, t in enumerate(_tensors(inputs))}
+        found = {f"input {i}": t.grad for i, t in enumerate(tensors(inputs))}
         found |= {n: p.grad for n, p in self.model.named_parameters()}
         self.model.zero_grad(set_to_none=True)
         return {k: v.detach().cpu().clone() for k, v in found.items() if v is not None}
@@ -281,85 +307,6 @@ def _stream(other: bool, device: torch.device) -> Iterator[None]:
     side.synchronize()
 
 
-def _leaves(tree: Tree) -> list[Any]:
-    if isinstance(tree, list | tuple):
-        return [leaf for part in tree for leaf in _leaves(part)]
-    if isinstance(tree, dict):
-        return [leaf for part in tree.values() for leaf in _leaves(part)]
-    return [tree]
-
-
-def _tensors(tree: Tree) -> list[torch.Tensor]:
-    return [leaf for leaf in _leaves(tree) if isinstance(leaf, torch.Tensor)]
-
-
-def _to(value: Any, device: torch.device) -> Any:
-    if isinstance(value, torch.Tensor):
-        if device.type == "cpu":
-            return value
-        # A plain .to() would drop strides and offset.
-        size = wire.span(value)
-        lead = min(value.storage_offset(), 64)
-        storage = torch.zeros(lead + size, dtype=value.dtype, device=device)
-        storage[lead:] = torch.as_strided(value, (size,), (1,)).to(device)
-        return torch.as_strided(storage, value.shape, value.stride(), lead)
-    if isinstance(value, list | tuple):
-        return type(value)(_to(v, device) for v in value)
-    if isinstance(value, dict):
-        return {k: _to(v, device) for k, v in value.items()}
-    return value
-
-
-def _require_grad(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        leaf = value.detach()
-        return leaf.requires_grad_() if leaf.is_floating_point() else leaf
-    if isinstance(value, list | tuple):
-        return type(value)(_require_grad(v) for v in value)
-    return value
-
-
-def _copy(tree: Tree) -> Tree:
-    """A plain contiguous CPU copy, taken at once: work that is not finished shows."""
-    if isinstance(tree, torch.Tensor):
-        with torch._C.DisableTorchFunctionSubclass():
-            return tree.detach().clone(memory_format=torch.contiguous_format).cpu()
-    if isinstance(tree, tuple):
-        return tuple(_copy(v) for v in tree)
-    if isinstance(tree, list):
-        return [_copy(v) for v in tree]
-    if isinstance(tree, dict):
-        return {k: _copy(v) for k, v in tree.items()}
-    if tree is None or isinstance(tree, bool | int | float | str):
-        return tree
-    return f"<{type(tree).__module__}.{type(tree).__qualname__}>"
-
-
-def _meta(value: Any) -> dict[str, Any]:
-    kind = f"{type(value).__module__}.{type(value).__qualname__}"
-    if not isinstance(value, torch.Tensor):
-        return {"class": kind}
-    return {
-        "class": kind,
-        "dtype": str(value.dtype).removeprefix("torch."),
-        "device": value.device.type,
-        "shape": list(value.shape),
-        "stride": list(value.stride()) if value.layout == torch.strided else [],
-        "layout": str(value.layout),
-    }
-
-
-def _shape(value: torch.Tensor) -> list[Any]:
-    return [list(value.shape), str(value.dtype).removeprefix("torch.")]
-
-
-def _digest(tensor: torch.Tensor) -> str:
-    """Of the whole storage, guard bands included."""
-    storage = torch.empty(0, dtype=torch.uint8, device=tensor.device)
-    storage = storage.set_(tensor.untyped_storage())
-    return hashlib.blake2b(wire.view_bytes(storage.cpu()), digest_size=16).hexdigest()
-
-
 def _churn(value: float, device: torch.device) -> None:
     """Leave ``value`` in freed memory of many sizes, where the next allocation will find it."""
     held = [torch.full((1 << k,), value, device=device) for k in range(4, 19) for _ in range(4)]
@@ -382,14 +329,13 @@ def _limit_cpu(seconds: int) -> None:
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
 
 
-def main() -> None:
-    """Serve on the inherited socket."""
+def serve(channel: int, arena: int, cpu_seconds: int) -> None:
+    """Answer on the inherited socket; ``arena`` is the shared file that takes timed outputs."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: do not outlive the judge
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    _limit_cpu(int(sys.argv[2]))
-    sock = socket.socket(fileno=int(sys.argv[1]))
-    Worker(wire.Peer(sock)).serve()
+    _limit_cpu(cpu_seconds)
+    Worker(wire.Peer(socket.socket(fileno=channel)), arena).serve()
 
 
 if __name__ == "__main__":
-    main()
+    serve(*map(int, sys.argv[1:4]))

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import torch
+
+from refold.judge.oracle import Truth, duplicate, tensors
 from refold.judge.session import Session
 from refold.judge.tests.base import Skip, Test
 from refold.judge.verdict import Failure, Status
 
+_KEPT_BYTES = 256 << 20
+
 
 def run(session: Session) -> Iterator[Failure]:
-    """Keep y1, call twice on other inputs, look at y1 again."""
+    """Keep y1, call on other inputs, look at y1 again: after two calls, and after many more whose
+    outputs are kept too, so that an honest allocator has no memory to give again."""
     first, second = session.inputs(0), session.inputs(1)
     truth = session.truth(first)
     if truth.eager is None:
@@ -20,6 +26,10 @@ def run(session: Session) -> Iterator[Failure]:
     session.call(session.inputs(2), slot="x3", keep="y3")
     again = session.worker().request("fetch", keep="y1")
     yield from session.compared("y1 after two more calls", again, truth, Status.MUTATES)
+    many = max(2, min(16 if session.quick else 80, _KEPT_BYTES // max(_bytes(truth), 1)))
+    session.worker().request("calls", slot="x2", count=many, keep="more")
+    again = session.worker().request("fetch", keep="y1")
+    yield from session.compared(f"y1 after {many + 2} calls", again, truth, Status.MUTATES)
     if not truth.eager.changed:
         # An output that is a view of the input changes with it.
         host = session.worker()
@@ -31,12 +41,13 @@ def run(session: Session) -> Iterator[Failure]:
     session.worker().request("drop")
 
 
+def _bytes(truth: Truth) -> int:
+    assert truth.eager is not None
+    return sum(t.numel() * t.element_size() for t in tensors(truth.eager.outputs))
+
+
 def _reference_aliases(session: Session, first: list[object], second: list[object]) -> bool:
     """Whether the reference's own output shares memory with its input."""
-    import torch
-
-    from refold.judge.oracle import duplicate, tensors
-
     model = session.oracle.model
     given = duplicate(first, session.device)
     kept = {k: v.detach().clone() for k, v in model.named_buffers()}

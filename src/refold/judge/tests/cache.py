@@ -21,6 +21,9 @@ def run(session: Session) -> Iterator[Failure]:
     session.call(first, slot="x")
     session.worker().request("write", slot="x", inputs=second)
     yield from session.check("same storage, new values", second, Status.CHEATS, slot="x", put=False)
+    session.worker().request("write", slot="x", inputs=first, counted=False)
+    case = "same storage, new values, written past PyTorch's count"
+    yield from session.check(case, first, Status.CHEATS, slot="x", put=False)
     yield from session.check("same values, new storage", second, Status.CHEATS, slot="z")
     session.call(first, slot="x", put=True)
     for case, edited in edits(first, session.seed, session.quick):

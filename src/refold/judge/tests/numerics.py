@@ -26,6 +26,8 @@ def run(session: Session) -> Iterator[Failure]:
             cases.append((f"normal inputs, scale 2^{int(torch.tensor(scale).log2())}", probe))
     if not (session.quick or session.frugal):
         cases.append(("the file's inputs, second draw", session.file_inputs(1)))
+    if not session.frugal:
+        cases += _secret(session)
     previous: Any = None
     for name, inputs in cases:
         truth = session.truth(inputs)
@@ -40,6 +42,16 @@ def run(session: Session) -> Iterator[Failure]:
         previous = truth.eager.outputs
         yield from session.check(name, inputs)
     yield from _other_mode(session)
+
+
+def _secret(session: Session) -> list[tuple[str, list[Any]]]:
+    """Draws that no candidate can have foreseen from ``--seed``; the verdict tells the secret."""
+    drawn = session.reference.inputs(session.secret)
+    cases = [("the file's inputs, a secret draw", drawn)]
+    if draws.has_floats(drawn):
+        probe = draws.normal(drawn, 1.0, session.secret + 1)
+        cases.append(("normal inputs, a secret draw", probe))
+    return cases
 
 
 def _other_mode(session: Session) -> Iterator[Failure]:

@@ -1,0 +1,99 @@
+"""In the worker: what is done to the tensors of a tree, inputs and outputs alike."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import torch
+
+from refold.judge import wire
+
+Tree = Any
+
+
+def leaves(tree: Tree) -> list[Any]:
+    """All leaves, in order."""
+    if isinstance(tree, list | tuple):
+        return [leaf for part in tree for leaf in leaves(part)]
+    if isinstance(tree, dict):
+        return [leaf for part in tree.values() for leaf in leaves(part)]
+    return [tree]
+
+
+def tensors(tree: Tree) -> list[torch.Tensor]:
+    """The tensors among the leaves."""
+    return [leaf for leaf in leaves(tree) if isinstance(leaf, torch.Tensor)]
+
+
+def moved(value: Any, device: torch.device) -> Any:
+    """The tree on a device, with strides and misalignment."""
+    if isinstance(value, torch.Tensor):
+        if device.type == "cpu":
+            return value
+        # A plain .to() would drop strides and offset.
+        size = wire.span(value)
+        lead = min(value.storage_offset(), 64)
+        storage = torch.zeros(lead + size, dtype=value.dtype, device=device)
+        storage[lead:] = torch.as_strided(value, (size,), (1,)).to(device)
+        return torch.as_strided(storage, value.shape, value.stride(), lead)
+    if isinstance(value, list | tuple):
+        return type(value)(moved(v, device) for v in value)
+    if isinstance(value, dict):
+        return {k: moved(v, device) for k, v in value.items()}
+    return value
+
+
+def require_grad(value: Any) -> Any:
+    """Floating tensors as new leaves that want gradients."""
+    if isinstance(value, torch.Tensor):
+        leaf = value.detach()
+        return leaf.requires_grad_() if leaf.is_floating_point() else leaf
+    if isinstance(value, list | tuple):
+        return type(value)(require_grad(v) for v in value)
+    return value
+
+
+def copied(tree: Tree) -> Tree:
+    """A plain contiguous CPU copy, taken at once: work that is not finished shows."""
+    if isinstance(tree, torch.Tensor):
+        with torch._C.DisableTorchFunctionSubclass():
+            return tree.detach().clone(memory_format=torch.contiguous_format).cpu()
+    if isinstance(tree, tuple):
+        return tuple(copied(v) for v in tree)
+    if isinstance(tree, list):
+        return [copied(v) for v in tree]
+    if isinstance(tree, dict):
+        return {k: copied(v) for k, v in tree.items()}
+    if tree is None or isinstance(tree, bool | int | float | str):
+        return tree
+    return f"<{type(tree).__module__}.{type(tree).__qualname__}>"
+
+
+def meta(value: Any) -> dict[str, Any]:
+    """What a leaf is: class, dtype, device, shape, strides."""
+    kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    if kind == "torch.Tensor" and type(value) is not torch.Tensor:
+        kind = "a class that calls itself torch.Tensor"
+    if not isinstance(value, torch.Tensor):
+        return {"class": kind}
+    return {
+        "class": kind,
+        "dtype": str(value.dtype).removeprefix("torch."),
+        "device": value.device.type,
+        "shape": list(value.shape),
+        "stride": list(value.stride()) if value.layout == torch.strided else [],
+        "layout": str(value.layout),
+    }
+
+
+def shape(value: torch.Tensor) -> list[Any]:
+    """Sizes and dtype."""
+    return [list(value.shape), str(value.dtype).removeprefix("torch.")]
+
+
+def digest(tensor: torch.Tensor) -> str:
+    """Of the whole storage, guard bands included."""
+    storage = torch.empty(0, dtype=torch.uint8, device=tensor.device)
+    storage = storage.set_(tensor.untyped_storage())
+    return hashlib.blake2b(wire.view_bytes(storage.cpu()), digest_size=16).hexdigest()

@@ -1,0 +1,125 @@
+"""Ties: where the function itself jumps (argmax, round, comparisons), rounding may fall either way.
+
+A tie is proven, not assumed: the float64 reference is run on inputs and weights moved by a few
+units in the last place, and an element is a tie if its value jumps among those runs. A candidate
+may have any of the values it takes there; and eager's own jump does not count as eager's error.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from refold.judge import compare
+from refold.judge.oracle import Truth
+
+if TYPE_CHECKING:
+    from refold.judge.session import Session
+
+_FRUITLESS = 3  # searches of each kind that may find nothing: they cost float64 runs
+_SEARCHES = 30
+_SHAKES = 16
+_JUMP = 64.0  # units in the last place of a row's largest value; rounding alone stays far below
+
+
+def without(
+    session: Session, case: str, outputs: Any, truth: Truth, results: list[compare.Comparison]
+) -> list[compare.Comparison]:
+    """Compare again with proven ties put right, if no more than a few elements are wrong.
+
+    More than one element in a hundred (and more than one at all) is no matter of ties.
+    """
+    assert truth.eager is not None and truth.exact is not None
+    failed = [r for r in results if not r.agrees]
+    if not all(_few(r.wrong) for r in failed):
+        return results
+    shaken = _shaken(session, truth, "candidate")
+    eager, exact = (dict(compare.leaves(r.outputs)) for r in (truth.eager, truth.exact))
+    came = dict(compare.leaves(outputs))
+    if any(run.keys() != eager.keys() for run in shaken) or not shaken:
+        return results
+    fixed = []
+    for result in results:
+        name, wrong = result.name, result.wrong
+        if result.agrees or wrong is None:
+            fixed.append(result)
+            continue
+        mended = compare.settle(came[name], exact[name], wrong, [run[name] for run in shaken])
+        spread = session.spread(truth).get(name)
+        pair = (eager[name], exact[name])
+        again = compare.tensors(case, name, mended, *pair, spread, session.finite_only)
+        if again.agrees:
+            _fruit(session, "candidate")
+            session.notes.append(
+                f"ties: {int(wrong.sum())} of {wrong.numel()} elements of {name} differ where the "
+                f"function itself jumps ({case})"
+            )
+        fixed.append(replace(again if again.agrees else result, name=name))
+    return fixed
+
+
+def eager_settled(session: Session, truth: Truth) -> Truth:
+    """The truth with eager's own jumps taken out: they would raise every bar."""
+    if truth.eager is None or truth.exact is None or truth.exact is truth.eager:
+        return truth
+    exact = dict(compare.leaves(truth.exact.outputs))
+    jumps = {}
+    for name, value in compare.leaves(truth.eager.outputs):
+        if isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel():
+            jumped = _jumped(value, exact[name])
+            if _few(jumped):
+                jumps[name] = jumped
+    if not jumps:
+        return truth
+    shaken = _shaken(session, truth, "eager")
+    if not shaken or any(run.keys() != exact.keys() for run in shaken):
+        return truth
+    settled = dict(compare.leaves(truth.eager.outputs))
+    for name, jumped in jumps.items():
+        value = settled[name]
+        settled[name] = compare.settle(value, exact[name], jumped, [run[name] for run in shaken])
+        if not torch.equal(settled[name], value):
+            _fruit(session, "eager")
+    outputs = _filled(truth.eager.outputs, iter(settled.values()))
+    return replace(truth, eager=replace(truth.eager, outputs=outputs))
+
+
+def _few(wrong: torch.Tensor | None) -> bool:
+    return wrong is not None and 0 < int(wrong.sum()) <= max(1, wrong.numel() // 100)
+
+
+def _jumped(eager: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
+    wide = exact.double()
+    finite = torch.where(torch.isfinite(wide), wide, 0.0).abs()
+    scale = finite.amax(dim=-1, keepdim=True) if finite.dim() else finite
+    bar = _JUMP * torch.finfo(eager.dtype).eps * scale + torch.finfo(eager.dtype).tiny
+    return (eager.double() - wide).abs() > bar
+
+
+def _fruit(session: Session, kind: str) -> None:
+    done, found = session.tie_searches[kind]
+    session.tie_searches[kind] = (done, min(found + 1, done))
+
+
+def _shaken(session: Session, truth: Truth, kind: str) -> list[dict[str, Any]]:
+    done, found = session.tie_searches.get(kind, (0, 0))
+    if session.frugal or truth.cotangents or done >= _SEARCHES or done - found >= _FRUITLESS:
+        return []
+    session.tie_searches[kind] = (done + 1, found)
+    session.oracle_enter(truth.state)
+    seeds = range(session.seed, session.seed + _SHAKES)
+    oracle = session.oracle
+    return [
+        dict(compare.leaves(oracle.shaken(truth.inputs, truth.training, session.seed + 7, noise)))
+        for noise in seeds
+    ]
+
+
+def _filled(tree: Any, leaves: Any) -> Any:
+    if isinstance(tree, list | tuple):
+        return type(tree)(_filled(v, leaves) for v in tree)
+    if isinstance(tree, dict):
+        return {k: _filled(v, leaves) for k, v in tree.items()}
+    return next(leaves)

@@ -1,0 +1,107 @@
+"""Kinds of tasks, and results counted by kind."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from judge_paths import CANDIDATES, REFERENCES
+
+import refold.judge
+from refold.contract import load
+from refold.judge import books, cli, run
+from refold.judge.host import Limits
+from refold.judge.verdict import Quartiles, Speed, Task, Timing
+
+HEAD = """
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Linear(32, 16)
+        self.b = nn.Linear(16, 8)
+
+    def forward(self, x):
+        return {body}
+
+
+def get_inputs():
+    return [torch.rand(8, 32)]
+"""
+BODIES = {
+    "self.b(torch.relu(self.a(x)))": books.ORDINARY,
+    "self.a(x)": books.ORDINARY,
+    "self.a(x).view(8, 2, 8).transpose(1, 2)": books.ORDINARY,
+    "self.b(self.a(x))": books.FOLDABLE,
+    "self.a(x).mean(dim=1, keepdim=True) * 2": books.FOLDABLE,
+    "self.a(x).abs().sum(1, keepdim=True).max(dim=1)[0]": books.DEGENERATE,
+    "torch.softmax(self.a(x).abs().sum(1, keepdim=True), dim=1)": books.DEGENERATE,
+    "self.a(x - x)": books.DEGENERATE,
+}
+
+
+def kind(path: Path) -> Task:
+    device = torch.device("cpu")
+    session = run._session(load(path), path, device, 0, True, None, Limits())
+    return books.classify(session)
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_kinds(tmp_path: Path, body: str) -> None:
+    path = tmp_path / "ref.py"
+    path.write_text(HEAD.format(body=body))
+    task = kind(path)
+    assert task.kind == BODIES[body], task
+    assert bool(task.reasons) == (task.kind != books.ORDINARY)
+
+
+def test_kinds_of_long_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "_SLOW", 0.0)
+    for body in ("self.b(torch.relu(self.a(x)))", "self.b(self.a(x))", "self.a(x - x)"):
+        (tmp_path / "ref.py").write_text(HEAD.format(body=body))
+        assert kind(tmp_path / "ref.py").kind == BODIES[body]
+
+
+def test_a_fold_is_counted_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    fold = refold.judge.judge(
+        REFERENCES / "rowsum.py",
+        CANDIDATES / "accept_08_followed_fold.py",
+        quick=True,
+        timing=False,
+        device="cpu",
+    )
+    assert fold.accepted and fold.task.kind == books.FOLDABLE
+    assert fold.to_dict()["task"]["kind"] == "foldable"
+    q = Quartiles(1e-4, 1e-4, 1e-4, 9)
+    timing = Timing(
+        Speed.FASTER,
+        8.0,
+        7.0,
+        9.0,
+        replace(q, median=8e-4),
+        q,
+        None,
+        None,
+        1.0,
+        0.0,
+        first_call_seconds=2.2e-3,
+        break_even_calls=3.0,
+    )
+    fold = replace(fold, timing=timing)
+    cli.show(fold)
+    shown = capsys.readouterr().out.replace("\n", " ")
+    assert "foldable task, to be counted apart" in shown
+    assert "takes 2.1 ms longer: pays after 3 calls" in shown
+    slower = replace(fold, task=Task(), timing=replace(timing, ratio=0.5, speed=Speed.SLOWER))
+    cli.show(slower)
+    assert "does not pay" in capsys.readouterr().out
+    rows = refold.judge.tally([fold, slower, slower])
+    assert rows[books.FOLDABLE].accepted == 1 and abs(rows[books.FOLDABLE].speedup - 8) < 1e-9
+    assert rows[books.ORDINARY].tasks == 2 and abs(rows[books.ORDINARY].speedup - 0.5) < 1e-12
+    assert rows[books.DEGENERATE].tasks == 0 and math.isnan(rows[books.DEGENERATE].speedup)

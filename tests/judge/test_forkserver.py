@@ -1,0 +1,107 @@
+"""The fork server: its children are as apart from it, and from each other, as fresh processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from judge_paths import CANDIDATES, REFERENCES
+
+from refold.judge import Status, forkserver, judge
+from refold.judge.host import Host, WorkerDied
+
+
+def test_children_share_nothing_with_the_server() -> None:
+    server = forkserver.start(1)
+    assert server.usable()
+    with Host(threads=1) as a, Host(threads=1) as b:
+        assert a.forked and b.forked and a._process.pid != b._process.pid
+        a.request("describe")
+        for host in (a, b):
+            pid = host._process.pid
+            assert os.getsid(pid) == pid
+            assert host._members() == [pid]
+            environment = Path(f"/proc/{pid}/environ").read_bytes()
+            assert host._token.encode() in environment
+            kinds = [os.readlink(f"/proc/{pid}/fd/{n}") for n in os.listdir(f"/proc/{pid}/fd")]
+            # the channel is the only socket: not the server's, not another worker's
+            assert sum(k.startswith("socket:") for k in kinds) == 1, kinds
+            assert sum(k.startswith("/memfd:") for k in kinds) == 1, kinds
+    assert a._process.poll() == -signal.SIGKILL
+
+
+def test_the_server_never_starts_a_thread() -> None:
+    server = forkserver.start(1)
+    assert server.usable()
+    with Host(threads=1) as host:
+        host.request("describe")
+    assert len(os.listdir(f"/proc/{server._process.pid}/task")) == 1
+
+
+def test_a_server_that_dies_takes_its_workers_and_is_replaced() -> None:
+    server = forkserver.start(1)
+    assert server.usable()
+    host = Host(threads=1)
+    host.request("describe")
+    os.kill(server._process.pid, signal.SIGKILL)
+    server._process.wait()
+    with pytest.raises(WorkerDied):
+        host.request("describe", 5)
+    host.close()
+    verdict = judge(
+        REFERENCES / "linear.py",
+        CANDIDATES / "accept_01_copy.py",
+        only="plain output",
+        device="cpu",
+    )
+    assert verdict.accepted
+    assert forkserver.start(1) is not server
+
+
+def test_a_server_with_threads_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys, threading, time\n"
+        "if 'refold.judge.forked' in sys.orig_argv:\n"
+        "    threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    assert not forkserver.start(1).usable()
+    with Host(threads=1) as host:
+        host.request("describe", 60)
+        assert not host.forked
+
+
+def test_no_worker_outlives_the_judging_process() -> None:
+    text = (
+        "from refold.judge.host import Host; import os\n"
+        "h = Host(threads=1); h.request('describe', 60)\n"
+        "print(h._process.pid, h._process.server._process.pid, flush=True); os._exit(0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    for pid in done.stdout.split():
+        for _ in range(100):
+            if not Path(f"/proc/{pid}").exists() or "\nState:\tZ" in _status(pid):
+                break
+            time.sleep(0.05)
+        else:
+            raise AssertionError(f"{pid} lives on")
+
+
+def _status(pid: str) -> str:
+    try:
+        return Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return "\nState:\tZ"
+
+
+def test_a_judgement_says_how_its_workers_were_made() -> None:
+    verdict = judge(
+        REFERENCES / "linear.py", CANDIDATES / "accept_01_copy.py", only="flags", device="cpu"
+    )
+    assert verdict.status is Status.ACCEPTED
+    assert verdict.environment["workers"] == "forked"
