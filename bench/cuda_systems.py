@@ -210,7 +210,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", default=[s.name for s in SYSTEMS])
     parser.add_argument("--set", action="append", default=[], dest="sets")
     parser.add_argument("--output", type=Path, default=HERE / "results" / "h200_systems.csv")
-    parser.add_argument("--jobs", type=int, default=3, help="files made and judged at a time")
+    parser.add_argument("--jobs", type=int, default=1, help="files made and judged at a time")
     parser.add_argument("--no-autotune", action="store_true", help="without max-autotune")
     parser.add_argument("--keep", type=Path, help="folder for the emitted files")
     args = parser.parse_args()
@@ -222,8 +222,8 @@ def main() -> int:
         folder = args.keep or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
         chosen = [(f, s) for f in args.float32 for s in SYSTEMS if s.name in args.only]
-        # files are made and judged side by side, which decides nothing but whether they are right;
-        # everything that is quoted is timed afterwards, one system at a time
+        # what is quoted is timed after all files were made and judged, one system at a time; several
+        # jobs want many processors, because each judgement fills them with float64
         with ThreadPoolExecutor(args.jobs) as pool:
             made = [emitted_file(s, f, folder) for f, s in chosen]
             reports = list(
