@@ -222,8 +222,8 @@ def main() -> int:
         folder = args.keep or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
         chosen = [(f, s) for f in args.float32 for s in SYSTEMS if s.name in args.only]
-        # what is quoted is timed after all files were made and judged, one system at a time; several
-        # jobs want many processors, because each judgement fills them with float64
+        # what is quoted is timed after all files were made and judged, one system at a time;
+        # several jobs want many processors, because each judgement fills them with float64
         with ThreadPoolExecutor(args.jobs) as pool:
             made = [emitted_file(s, f, folder) for f, s in chosen]
             reports = list(

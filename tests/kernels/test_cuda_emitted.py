@@ -1,0 +1,59 @@
+"""Emitted CUDA modules of the zoo compile for both targets, and say what they cannot run on."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from refold import pipeline
+from refold.emit.cuda import compile_emitted
+from refold.emit.load import load_text
+from refold.pipeline import Options
+from zoo import CASES
+
+
+def emitted(name: str, target: str, float32: str = "ieee") -> str:
+    torch.manual_seed(0)
+    module = CASES[name]()
+    back, device = pipeline.target_for(target, float32)
+    result = pipeline.run(
+        module, module.inputs(), "# Model is bound.", name, back, device, Options(measure=False)
+    )
+    assert result.text is not None, result.reasons
+    return result.text
+
+
+# between them every template, plain and tensor-core products, several row axes, two inputs
+@pytest.mark.parametrize(
+    ("name", "target", "float32"),
+    [
+        ("TwoInputs", "cuda:sm_80", "ieee"),
+        ("GroupAndInstanceNorm", "cuda:sm_80", "ieee"),
+        ("BiasFreeMatvec", "cuda:sm_90", "tf32"),
+    ],
+)
+def test_it_compiles(name, target, float32):
+    assert compile_emitted(emitted(name, target, float32)) is None
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_model_is_written_for_cuda(name):
+    text = emitted(name, "cuda:sm_90")
+    compile(text, name, "exec")
+    assert "_REFOLD_CUDA" in text and "for cuda:sm_90" in text
+
+
+def test_an_error_in_the_source_is_named():
+    text = emitted("BiasFreeMatvec", "cuda:sm_90").replace("struct Row", "struckt Row")
+    problem = compile_emitted(text)
+    assert problem is not None and "error" in problem
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="speaks of machines without a GPU")
+def test_without_a_gpu_the_original_is_taken_and_the_reason_said():
+    module = CASES["BiasFreeMatvec"]()
+    text = emitted("BiasFreeMatvec", "cuda:sm_90")
+    fast = pipeline.adopt(load_text(text, {"Model": type(module)}).ModelNew, module)
+    x = torch.randn(5, 300)
+    with torch.no_grad(), pytest.warns(UserWarning, match="PyTorch finds no CUDA device"):
+        assert torch.equal(fast(x), module(x))
