@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+import sys
 
-from refold import tune
+import pytest
+import torch
+from torch import nn
+
+from refold import pipeline, tune
+from refold.emit.cuda import CudaTarget
 from refold.schedule import Schedule, default_schedule, schedules
 from refold.tune import Tuned, likely, shape_class
 
@@ -74,3 +79,49 @@ def test_classes_tell_tiles_apart():
     assert shape_class((1024, 512, 8192)) == shape_class((1000, 512, 8192))
     assert shape_class((1024, 512, 8192)) != shape_class((1025, 512, 8192))
     assert shape_class((1024, 512, 8192)) != shape_class((1024, 512, 4096))
+
+
+def test_candidates_are_whole_modules_each_with_its_schedule(tuned, monkeypatch):
+    """The way of `refold optimize` on a GPU but for the timing: candidates are built."""
+    best = Schedule("sm_90", tall=True, splits=4)
+    built = {}
+
+    def time(architecture, sizes, build):
+        rows, cols, depth = sizes
+        with torch.no_grad():
+            module = nn.Linear(depth, cols, bias=False)
+            for schedule in likely(architecture, sizes):
+                fast = build(module, torch.randn(rows, depth), schedule)
+                built[schedule] = sys.modules[type(fast).__module__]._REFOLD_CUDA
+        return {s: 1.0 if s == best else 2.0 for s in built}
+
+    monkeypatch.setattr(tune, "_time", time)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a device")
+    target, device = pipeline.target_for("cuda:sm_90", "ieee")
+    assert isinstance(target, CudaTarget)
+    module = nn.Sequential(nn.Linear(4096, 256), nn.ReLU())
+    x = torch.randn(512, 4096)
+    options = pipeline.Options(measure=False, tune=True)
+    result = pipeline.run(module, [x], "# Model is Sequential.", "x", target, device, options)
+    assert len(built) > 1
+    for schedule, text in built.items():
+        assert f"rf::matmul<{schedule.text('Ieee')}>" in text
+    assert result.text is not None and f"rf::matmul<{best.text('Ieee')}>" in result.text
+
+
+def test_timing_that_fails_leaves_the_rule(tuned, monkeypatch):
+    def time(architecture, sizes, build):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(tune, "_time", time)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a device")
+    target, device = pipeline.target_for("cuda:sm_90", "ieee")
+    module, x = nn.Sequential(nn.Linear(4096, 256), nn.ReLU()), torch.randn(512, 4096)
+    said: list[str] = []
+    options = pipeline.Options(measure=False, tune=True)
+    result = pipeline.run(
+        module, [x], "# Model is Sequential.", "x", target, device, options, said.append
+    )
+    assert any("out of memory" in s for s in said)
+    rule = default_schedule("sm_90", 512, 256, 4096).text("Ieee")
+    assert result.text is not None and f"rf::matmul<{rule}>" in result.text

@@ -180,7 +180,10 @@ def run(
     derivations = derive(module, inputs, device, options)
     if options.tune and isinstance(target, CudaTarget):
         progress("timing ways to cut the products")
-        tune(target, derivations)
+        try:
+            tune(target, derivations)
+        except RuntimeError as error:  # out of memory, above all: what is known is used
+            progress(f"products are cut by rule, because timing failed: {_first_line(error)}")
     text = _emit(module, source, title, derivations, target)
     seconds = time.perf_counter() - start
     build_seconds = 0.0
@@ -198,6 +201,10 @@ def run(
             if kept:
                 text = _emit(module, source, title, derivations, target)
     return Result(text, derivations, seconds, build_seconds)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def tune(target: CudaTarget, derivations: Sequence[Derivation]) -> None:
