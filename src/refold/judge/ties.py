@@ -7,6 +7,7 @@ may have any of the values it takes there; and eager's own jump does not count a
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 _FRUITLESS = 3  # searches of each kind that may find nothing: they cost float64 runs
 _SEARCHES = 30
 _SHAKES = 16
+_DEAR = 0.3  # seconds of one moved run above which ties are not searched: give smaller sizes
 _JUMP = 64.0  # units in the last place of a row's largest value; rounding alone stays far below
 
 
@@ -109,12 +111,16 @@ def _shaken(session: Session, truth: Truth, kind: str) -> list[dict[str, Any]]:
         return []
     session.tie_searches[kind] = (done + 1, found)
     session.oracle_enter(truth.state)
-    seeds = range(session.seed, session.seed + _SHAKES)
     oracle = session.oracle
-    return [
-        dict(compare.leaves(oracle.shaken(truth.inputs, truth.training, session.seed + 7, noise)))
-        for noise in seeds
-    ]
+    shaken = []
+    for noise in range(session.seed, session.seed + _SHAKES):
+        began = time.perf_counter()
+        outputs = oracle.shaken(truth.inputs, truth.training, session.seed + 7, noise)
+        if time.perf_counter() - began > _DEAR:
+            session.tie_searches[kind] = (_SEARCHES, found)  # large weights: no search at all
+            return []
+        shaken.append(dict(compare.leaves(outputs)))
+    return shaken
 
 
 def _filled(tree: Any, leaves: Any) -> Any:
