@@ -15,9 +15,11 @@ What the model holds to be true of a planned kernel:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+
+import torch
 
 from refold.ir import OPS, Graph, Kind, Node, hint
 from refold.ir.graph import is_parametric, topological
@@ -28,12 +30,39 @@ CALLS_PER_FOLD = 100
 PER_OP = 1e-12
 
 
+# The products that a device's kernels compute: a test of the operands' dtypes in memory (x, then the
+# weight) and of whether the weight is a folded parameter.
+Products = Callable[[torch.dtype, torch.dtype, bool], bool]
+
+NARROW = (torch.float16, torch.bfloat16)
+
+
+def float32_products(x: torch.dtype, weight: torch.dtype, folded: bool) -> bool:
+    return x == weight == torch.float32
+
+
+def _cpu_products(x: torch.dtype, weight: torch.dtype, folded: bool) -> bool:
+    """All but bfloat16 as it is, for which oneDNN has instructions that the kernels do not use."""
+    if x == weight == torch.bfloat16:
+        return False
+    return x == weight == torch.float64 or torch.float64 not in (x, weight)
+
+
+def _cuda_products(x: torch.dtype, weight: torch.dtype, folded: bool) -> bool:
+    """Operands of one dtype; and 16-bit x with a folded weight, which is kept as two 16-bit parts."""
+    if x in NARROW and folded:
+        return True
+    return x == weight != torch.float64
+
+
 @dataclass(frozen=True)
 class DeviceModel:
     """What a device can do, sustained.
 
     product_flops: FLOP/s of float32-accurate matrix products. plain_flops: multiply-adds per
     second outside them. bandwidth: bytes/s of main memory. launch: seconds to start one kernel.
+    folded: how many products one with a folded weight takes. rates: both for products whose operands
+    in memory have another dtype than float32. products: which of them kernels of ours compute.
     columns_apart: statistics down the columns of a product that is stored anyway are read from
     memory, because a product's own kernel would wait for them longer.
     """
@@ -44,6 +73,16 @@ class DeviceModel:
     bandwidth: float
     launch: float
     columns_apart: bool = False
+    folded: float = 1.0
+    rates: Mapping[torch.dtype, tuple[float, float]] = field(default_factory=dict)
+    products: Products = float32_products
+
+    def at(self, dtype: torch.dtype | None) -> DeviceModel:
+        """The device as a model sees it whose values have that dtype in memory."""
+        if dtype not in self.rates:
+            return self
+        rate, folded = self.rates[dtype]
+        return replace(self, product_flops=rate, folded=folded)
 
 
 DEVICES: Mapping[str, DeviceModel] = MappingProxyType(
@@ -51,12 +90,43 @@ DEVICES: Mapping[str, DeviceModel] = MappingProxyType(
         d.name: d
         for d in (
             # two AVX-512 cores: Linear 1024 x 8192 -> 8192 measured in 1.6 s
-            DeviceModel("cpu", 86e9, 30e9, 14e9, 5e-6),
+            # (bfloat16 by the processor's own instructions: 2.4 times that)
+            DeviceModel(
+                "cpu",
+                86e9,
+                30e9,
+                14e9,
+                5e-6,
+                rates={
+                    torch.float64: (43e9, 1.0),
+                    torch.float16: (86e9, 1.0),
+                    torch.bfloat16: (200e9, 2.4),
+                },
+                products=_cpu_products,
+            ),
             # H200: three fp16 products promoted to float32, sustained; copies at 4.3 TB/s. Moments
             # of 16384 x 4096: 106 us in the product's epilogue, 67 us apart
-            DeviceModel("cuda:sm_90", 220e12, 30e12, 4.3e12, 3e-6, columns_apart=True),
+            DeviceModel(
+                "cuda:sm_90",
+                220e12,
+                30e12,
+                4.3e12,
+                3e-6,
+                columns_apart=True,
+                rates={torch.float64: (55e12, 1.0), **dict.fromkeys(NARROW, (650e12, 2.0))},
+                products=_cuda_products,
+            ),
             # A100: the same three products by its peak of 312 TFLOP/s, four fifths of it
-            DeviceModel("cuda:sm_80", 83e12, 9.7e12, 1.6e12, 3e-6, columns_apart=True),
+            DeviceModel(
+                "cuda:sm_80",
+                83e12,
+                9.7e12,
+                1.6e12,
+                3e-6,
+                columns_apart=True,
+                rates={torch.float64: (16e12, 1.0), **dict.fromkeys(NARROW, (250e12, 2.0))},
+                products=_cuda_products,
+            ),
         )
     }
 )
@@ -106,6 +176,8 @@ def node_seconds(node: Node, device: DeviceModel, memo: dict[Node, bool]) -> flo
     if kind is Kind.CONTRACT:
         read = sum(size_bytes(i) for i in node.inputs)
         arithmetic = product_flops(node) / device.product_flops
+        if is_folded(node.inputs[1], memo):
+            arithmetic *= device.folded
         total = max(arithmetic, read / device.bandwidth) + device.launch
         made = sum(size_bytes(i) for i in node.inputs if _is_made(i, memo))
         total += 2 * made / device.bandwidth
@@ -154,6 +226,15 @@ def fold_seconds(node: Node, device: DeviceModel) -> float:
     return PER_OP + work / CALLS_PER_FOLD
 
 
+def is_folded(node: Node, memo: dict[Node, bool]) -> bool:
+    """Is it computed from parameters, in more than a change of place or dtype?"""
+    while node.op == "cast" or (OPS[node.op].kind is Kind.MOVE and len(node.inputs) == 1):
+        if node.op == "avg_pool":
+            return is_parametric(node, memo)
+        node = node.inputs[0]
+    return bool(node.inputs) and is_parametric(node, memo)
+
+
 def product_flops(node: Node) -> float:
     """Multiplications and additions of a contraction."""
     return 2.0 * elements(node) * hint(node.inputs[0].shape[-1])
@@ -167,6 +248,8 @@ def elements(node: Node) -> float:
 
 
 def size_bytes(node: Node) -> float:
+    if node.op == "cast" and not node.inputs[0].inputs:
+        node = node.inputs[0]  # it is read as it lies in memory
     return elements(node) * node.dtype.itemsize
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from refold.capture import Captured, CaptureError, capture
+from refold.capture import Captured, CaptureError, capture, widen
 from refold.cost import DEVICES, DeviceModel
 from refold.emit.cuda import CudaTarget
 from refold.emit.forward import UnsupportedResult
@@ -24,7 +24,7 @@ from refold.emit.target import Target
 from refold.engine import Optimized, optimize
 from refold.ir import hint
 from refold.measure import Timing, compare
-from refold.plan import Plan, Template, make_plan
+from refold.plan import Plan, Storage, Template, make_plan
 from refold.schedule import Schedule
 from refold.tune import Tuned
 
@@ -134,12 +134,16 @@ def derive(
         if obstacle is not None:
             found.append(Derivation(Mode(name, None, None, kept=obstacle), None))
             continue
-        optimized = optimize(c.graph, device, strict=options.strict)
+        wide = widen(c.graph)
+        optimized = optimize(wide.graph, device.at(_kind(c)), strict=options.strict)
+        storage = Storage.of(wide.stored, wide.every, optimized.originals, _kind(c))
+        plan = make_plan(optimized.graph, device.columns_apart, storage, device.products)
         steps = tuple(str(s) for s in optimized.steps)
-        mode = Mode(
-            name, c, make_plan(optimized.graph, device.columns_apart), steps, optimized.label
-        )
-        found.append(Derivation(mode, optimized))
+        label: str = optimized.label
+        if wide.stored:
+            steps = (_ROUNDS_ONCE, *steps)
+            label = "reals" if label == "bits" else label
+        found.append(Derivation(Mode(name, c, plan, steps, label), optimized))
     first, second = captured
     if isinstance(first, Captured) and isinstance(second, Captured):
         if first.graph.outputs == second.graph.outputs and first.fields == second.fields:
@@ -147,6 +151,17 @@ def derive(
     elif isinstance(first, CaptureError) and str(first) == str(second):
         return (replace(found[0], mode=replace(found[0].mode, name="both")),)
     return tuple(found)
+
+
+_ROUNDS_ONCE = (
+    "values of 16 bits are computed in float32 and rounded where they are stored"
+    " (round-once, reals)"
+)
+
+
+def _kind(c: Captured) -> torch.dtype | None:
+    """The dtype of a model: of its first tensor of floats."""
+    return next((f.dtype for f in c.tensors if f.dtype and f.dtype.is_floating_point), None)
 
 
 def _unsupported(c: Captured) -> str | None:

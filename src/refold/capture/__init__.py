@@ -1,5 +1,15 @@
 """nn.Module and example inputs -> Graph, by torch.export."""
 
 from refold.capture.export import Captured, CaptureError, Field, capture
+from refold.capture.widen import NARROW, Widened, is_narrow, widen
 
-__all__ = ["CaptureError", "Captured", "Field", "capture"]
+__all__ = [
+    "NARROW",
+    "CaptureError",
+    "Captured",
+    "Field",
+    "Widened",
+    "capture",
+    "is_narrow",
+    "widen",
+]

@@ -1,4 +1,7 @@
-"""ATen's normalisations, taken apart into means and variances."""
+"""ATen's normalisations, taken apart into means and variances.
+
+PyTorch computes them in float32 where the values have 16 bits, and rounds the result once.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,20 @@ from typing import Any
 import torch
 
 from refold.capture.registry import Out, handles, need, result
-from refold.capture.values import Value, axes_of, value
+from refold.capture.values import Value, axes_of, cast, value
+from refold.capture.widen import NARROW
 from refold.ir import Dim, Node, as_scalar, make
 from refold.ir.ops import RANK
+
+
+def _wide(v: Value) -> Value:
+    """A value in the dtype that PyTorch normalises it in."""
+    return cast(v, torch.float32) if v.dtype in NARROW else v
+
+
+def _rounded(node: Node, out: Out) -> Value:
+    """What is stored of a result."""
+    return result(node if node.dtype == out[1] else make("cast", node, dtype=out[1]), out)
 
 
 def _normalised(x: Node, mean: Node, variance: Node, eps: float) -> Node:
@@ -24,11 +38,11 @@ def _affine(node: Node, weight: Node | None, bias: Node | None) -> Node:
 
 
 def _node(v: Value | None) -> Node | None:
-    return None if v is None else v.node
+    return None if v is None else _wide(v).node
 
 
 def _per_channel(v: Value | None, rank: int) -> Node | None:
-    return None if v is None else value(v.node, (v.shape[0], *(1,) * (rank - 2))).node
+    return None if v is None else value(_wide(v).node, (v.shape[0], *(1,) * (rank - 2))).node
 
 
 def _batch_statistics(x: Value) -> tuple[tuple[int, ...], Node, Node]:
@@ -45,11 +59,11 @@ def _batch_norm(
     out: list[Out], x: Value, weight: Value | None, bias: Value | None, *rest: Any
 ) -> Any:
     need(2 <= x.rank <= RANK, "rank")
-    need(
-        x.dtype == out[0][1] and all(v is None or v.dtype == x.dtype for v in (weight, bias)),
-        "mixed dtypes",
-    )
+    need(x.dtype == out[0][1], "mixed dtypes")
+    x = _wide(x)
     tensors = [r for r in rest if isinstance(r, Value)]
+    given = [_wide(v) for v in (weight, bias, *tensors) if v is not None]
+    need(all(v.dtype == x.dtype for v in given), "mixed dtypes")
     numbers = [r for r in rest if not isinstance(r, Value)]
     training = numbers[0] if len(numbers) == 3 else False
     momentum, eps = numbers[-2:]
@@ -61,13 +75,13 @@ def _batch_norm(
         axes, mean, variance = _batch_statistics(x)
     node = _normalised(x.node, mean, variance, eps)
     node = _affine(node, _per_channel(weight, x.rank), _per_channel(bias, x.rank))
-    results: list[Any] = [result(node, out[0]), None, None]
+    results: list[Any] = [_rounded(node, out[0]), None, None]
     if training and tensors:
         unbiased = make("var", x.node, axes=axes, correction=1)
         for old, new, shape in zip(tensors, (mean, unbiased), out[3:], strict=True):
-            keep = make("mul", old.node, as_scalar(1 - momentum, x.dtype))
+            keep = make("mul", _wide(old).node, as_scalar(1 - momentum, x.dtype))
             step = make("mul", value(new, shape[0]).node, as_scalar(momentum, x.dtype))
-            results.append(result(make("add", keep, step), shape))
+            results.append(_rounded(make("add", keep, step), shape))
     return results
 
 
@@ -81,21 +95,23 @@ def _layer_norm(
     eps: float = 1e-5,
     cudnn: bool = True,
 ) -> Value:
+    x = _wide(x)
     axes = tuple(range(-len(shape), 0))
     mean = make("mean", x.node, axes=axes)
     variance = make("var", x.node, axes=axes, correction=0)
     node = _normalised(x.node, mean, variance, eps)
-    return result(_affine(node, _node(weight), _node(bias)), out)
+    return _rounded(_affine(node, _node(weight), _node(bias)), out)
 
 
 @handles("rms_norm")
 def _rms_norm(
     out: Out, x: Value, shape: list[int], weight: Value | None = None, eps: float | None = None
 ) -> Value:
+    x = _wide(x)
     small = torch.finfo(x.dtype).eps if eps is None else eps
     mean = make("mean", make("square", x.node), axes=tuple(range(-len(shape), 0)))
     root = make("rsqrt", make("add", mean, as_scalar(small, x.dtype)))
-    return result(_affine(make("mul", x.node, root), _node(weight), None), out)
+    return _rounded(_affine(make("mul", x.node, root), _node(weight), None), out)
 
 
 @handles("group_norm")
@@ -108,7 +124,7 @@ def _group_norm(
     eps: float = 1e-5,
     cudnn: bool = True,
 ) -> Value:
-    channels = x.shape[1]
+    channels, x = x.shape[1], _wide(x)
     need(isinstance(channels, int) and x.rank <= RANK, "channels that vary")
     size: Dim = int(channels) // groups  # type: ignore[arg-type]
     for d in x.shape[2:]:
@@ -117,7 +133,7 @@ def _group_norm(
     mean = make("mean", grouped, axes=(-1,))
     variance = make("var", grouped, axes=(-1,), correction=0)
     node = value(_normalised(grouped, mean, variance, eps), x.shape).node
-    return result(_affine(node, _per_channel(weight, x.rank), _per_channel(bias, x.rank)), out)
+    return _rounded(_affine(node, _per_channel(weight, x.rank), _per_channel(bias, x.rank)), out)
 
 
 @handles("instance_norm")
@@ -134,8 +150,9 @@ def _instance_norm(
     cudnn: bool,
 ) -> Value:
     need(running_mean is None and use_input_stats and x.rank <= RANK, "running statistics")
+    x = _wide(x)
     axes = tuple(range(-(x.rank - 2), 0))
     mean = make("mean", x.node, axes=axes)
     variance = make("var", x.node, axes=axes, correction=0)
     node = _normalised(x.node, mean, variance, eps)
-    return result(_affine(node, _per_channel(weight, x.rank), _per_channel(bias, x.rank)), out)
+    return _rounded(_affine(node, _per_channel(weight, x.rank), _per_channel(bias, x.rank)), out)

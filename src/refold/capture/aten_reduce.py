@@ -6,9 +6,12 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from refold.capture.aten_pointwise import binary
 from refold.capture.registry import HANDLERS, Out, handles, need, result
 from refold.capture.values import Unsupported, Value, axes_of, axis_of, operand
+from refold.capture.widen import NARROW
 from refold.ir import Node, make
 
 
@@ -95,7 +98,10 @@ def _norm(
 ) -> Value:
     node, axes = operand(x, out[1]), axes_of(dim, x.rank)
     if p in (2, 2.0, None):
-        return result(make("sqrt", make("sum", make("square", node), axes=axes)), out)
+        if out[1] in NARROW:  # squares of 16 bits overflow where PyTorch's do not
+            node = make("cast", node, dtype=torch.float32)
+        root = make("sqrt", make("sum", make("square", node), axes=axes))
+        return result(root if root.dtype == out[1] else make("cast", root, dtype=out[1]), out)
     op = {1.0: "sum", math.inf: "max", -math.inf: "min"}.get(float(p))
     need(op is not None, f"norm of order {p}")
     return result(make(str(op), make("abs", node), axes=axes), out)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from refold.emit.forward import Launch, Scope
-from refold.emit.kernel import GroupKernel, digest, header, included, module_text
+from refold.emit.kernel import GroupKernel, digest, header, included, module_text, real_text
 from refold.emit.template import render
 from refold.plan import Group, Template
 
@@ -35,7 +35,7 @@ class CpuTarget:
     def source(self, groups: Sequence[tuple[str, Group]]) -> str:
         needed = included("cpu", [_HEADERS[g.template] for _, g in groups])
         kernels = [CpuKernel(g, name) for name, g in groups]
-        parts = ["#define PY_SSIZE_T_CLEAN", header("call.h")]
+        parts = ["#define PY_SSIZE_T_CLEAN", *real_text(groups), header("call.h")]
         parts += [header(f"cpu/{h}") for h in needed]
         parts += ["namespace rf {\n", *(k.struct() for k in kernels), "}  // namespace rf\n"]
         parts += [k.entry() for k in kernels]
@@ -58,7 +58,8 @@ class CpuKernel(GroupKernel):
     def entry(self) -> str:
         arguments = self.arguments()
         if self.group.template is Template.MATMUL:
-            arguments = [("float*", "a"), ("float*", "w"), *arguments]
+            sides = zip(map(self.pointer, self.group.sides), ("a", "w"), strict=True)
+            arguments = [*sides, *arguments]
         run = {
             Template.MATMUL: "matmul(body, a, w, rows, width, depth)",
             Template.ROWS: "rows(body, rows, width)",
@@ -78,6 +79,6 @@ class CpuKernel(GroupKernel):
         """The statement of emitted Python that runs the kernel."""
         parts = self.given(scope.operands, scope.results, scope.sizes)
         if self.group.template is Template.MATMUL:
-            sides = [f"{scope.operands[i]}.data_ptr()" for i in self.group.product.inputs]
+            sides = [f"{scope.operands[i]}.data_ptr()" for i in self.group.sides]
             parts = [*sides, *parts]
         return [f"_refold_kernels.{self.name}({', '.join(parts)})"]

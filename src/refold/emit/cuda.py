@@ -61,7 +61,7 @@ class CudaTarget:
 
     def launch(self, group: Group, name: str) -> Launch:
         kernel = CudaKernel(group, name, self)
-        packs = group.product.inputs if kernel.packs else ()
+        packs = tuple((i, "_refold_pack") for i in group.sides) if kernel.packs else ()
         return Launch(group, kernel.call, packs, kernel.overwrites())
 
     def prologue(self, first: str, prepared: bool) -> list[str]:
@@ -239,7 +239,7 @@ class CudaKernel(GroupKernel):
         parts = self.given(scope.operands, scope.results, scope.sizes)
         if self.group.template is Template.MATMUL:
             sides = []
-            for i in self.group.product.inputs:
+            for i in self.group.sides:
                 sides.append(f"{scope.operands[i]}.data_ptr()")
                 sides += [f"{scope.packed[i]}.data_ptr()"] if self.packs else []
             parts = [*sides, *parts]

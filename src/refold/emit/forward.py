@@ -14,6 +14,8 @@ from refold.emit.text import Writer, shape_text, stripped
 from refold.ir import OPS, Dim, Kind, Node, Output, Sym
 from refold.ir.graph import topological
 from refold.plan import Call, Fold, Group, Plan, Template
+from refold.plan.memory import source
+from refold.plan.plan import reads
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,7 @@ class Scope:
     """The Python text of what a launch reads and writes.
 
     operands: tensors of `group.inputs` (parameters, inputs, values). results: of `group.outputs`.
-    sizes: named sizes. packed: of each of the launch's `packs` its packed form.
+    sizes: named sizes. packed: of each of the launch's `packs` its packed form, by its value.
     """
 
     operands: Mapping[Node, str]
@@ -30,19 +32,22 @@ class Scope:
     packed: Mapping[Node, str] = field(default_factory=dict)
 
 
+Pack = tuple[Node, str]  # a value, and the function that packs it
+
+
 @dataclass(frozen=True)
 class Launch:
     """How a target calls one group's kernel.
 
-    packs: operands that the kernel reads in a form of the target's own, made by the emitted Python
-    function `_refold_pack`: once for a parameter until it changes, at each call for a value.
+    packs: operands that the kernel reads in a form of the target's own, and the emitted Python
+    function that makes it: once for a parameter until it changes, at each call for a value.
     overwrites: operands whose memory the kernel may write its one full-size result to, because it
     reads each element before it writes that of the same place.
     """
 
     group: Group
     statements: Callable[[Scope], list[str]]
-    packs: tuple[Node, ...] = ()
+    packs: tuple[Pack, ...] = ()
     overwrites: tuple[Node, ...] = ()
 
 
@@ -60,9 +65,9 @@ class ForwardText:
     states: list[str] = field(default_factory=list)
     folds: list[Fold] = field(default_factory=list)
     reads: list[Node] = field(default_factory=list)  # parameters that kernels read as they are
-    packs: list[Node] = field(default_factory=list)
+    packs: list[Pack] = field(default_factory=list)
     names: dict[Node, str] = field(default_factory=dict)
-    packed: dict[Node, str] = field(default_factory=dict)
+    packed: dict[Pack, str] = field(default_factory=dict)
 
 
 LOCALS = ("rf_cache", "rf_device", "rf_stream")  # names that targets' own statements use
@@ -92,6 +97,7 @@ class ForwardWriter:
         self.shapes: dict[Node, tuple[Dim, ...]] = {}
         self.sizes = {name: f"n{i}" for i, name in enumerate(sorted(captured.symbol_sources()))}
         self.counter: dict[str, int] = {}
+        self.as_stored = False  # whether values are written as they lie in memory
         self.direct = dict(self._direct())
         self.bumped = dict(self._bumped())
 
@@ -123,10 +129,10 @@ class ForwardWriter:
             self.text.names[fold.node] = fold.name
             self.shapes[fold.node] = stripped(fold.node.shape, 1)
             self.text.folds.append(fold)
-        needed: set[Node] = set()
+        needed = {i for s in self.plan.steps for i in _read_by(s)}
         for n in used:
             if n not in inner:
-                needed.update(i for i in n.inputs)
+                needed.update(n.inputs)
         for n in used:
             if n.op in ("param", "constant"):
                 if n in inner or n in needed or n in outer:
@@ -177,9 +183,13 @@ class ForwardWriter:
         return f"{base}{k}"
 
     def _read(self, node: Node) -> tuple[str, tuple[Dim, ...]] | None:
-        if node in self.text.names:
-            return self.text.names[node], self.shapes[node]
-        return None
+        value = source(node) if self.as_stored else node
+        if value not in self.text.names:
+            return None
+        name = self.text.names[value]
+        if not self.as_stored and self.plan.stored(value) != value.dtype:
+            name = f"{name}.to({value.dtype})"
+        return name, self.shapes[value]
 
     # --- steps ----------------------------------------------------------------------------------
     def _name(self, node: Node) -> str:
@@ -193,20 +203,22 @@ class ForwardWriter:
 
     def _group(self, group: Group) -> list[str]:
         launch = self.launches[group.name]
-        lines = [line for node in launch.packs for line in self._pack(node)]
+        lines = [line for pack in launch.packs for line in self._pack(pack)]
         for out in group.outputs:
             self.shapes[out] = stripped(out.shape, 1)
             if out in self.direct:
                 self.text.names[out] = self.text.names[self.direct[out]]
                 continue
             spent = [n for n in launch.overwrites if self._is_spent(n, group)]
-            over = next((n for n in spent if (n.shape, n.dtype) == (out.shape, out.dtype)), None)
+            like = out.shape, self.plan.stored(out)
+            over = next((n for n in spent if (n.shape, self.plan.stored(n)) == like), None)
             memory = self._empty(out) if over is None else self.text.names[over]
             lines.append(f"{self._name(out)} = {memory}")
         names = self.text.names
         operands = {i: names[i] for i in group.inputs if i in names}
         results = {o: names[o] for o in group.outputs}
-        scope = Scope(operands, results, self.sizes, self.text.packed)
+        packed = {pack[0]: self.text.packed[pack] for pack in launch.packs}
+        scope = Scope(operands, results, self.sizes, packed)
         lines += launch.statements(scope)
         for out in group.outputs:
             if out in self.direct:  # PyTorch has to know of the write, as it does of its own
@@ -224,16 +236,16 @@ class ForwardWriter:
         readers = (n for n in self.plan.graph.nodes() if node in n.inputs)
         return made and not read_later and all(n in inside for n in readers)
 
-    def _pack(self, node: Node) -> list[str]:
+    def _pack(self, pack: Pack) -> list[str]:
         """Statements that pack a value; none where it is packed, or prepared with parameters."""
-        text = self.text
-        if node in text.packed:
+        text, (node, function) = self.text, pack
+        if pack in text.packed:
             return []
-        name = text.packed[node] = self._unique(f"{text.names[node]}_packed")
+        name = text.packed[pack] = self._unique(f"{text.names[node]}_packed")
         if node in text.reads or any(node is f.node for f in text.folds):
-            text.packs.append(node)
+            text.packs.append(pack)
             return []
-        return [f"{name} = _refold_pack({text.names[node]})"]
+        return [f"{name} = {function}({text.names[node]})"]
 
     def _empty(self, out: Node) -> str:
         """Memory for a value, on the device of the first tensor argument.
@@ -242,8 +254,9 @@ class ForwardWriter:
         """
         first = self.captured.tensors[0]
         text = shape_text(self.shapes[out], self.sizes)
-        if out.dtype != first.dtype:
-            return f"{first.path}.new_empty({text}, dtype={out.dtype})"
+        kind = self.plan.stored(out)
+        if kind != first.dtype:
+            return f"{first.path}.new_empty({text}, dtype={kind})"
         sizes = text[1:-1].rstrip(",")
         return f"{first.path}.new_empty({sizes or '()'})"
 
@@ -253,9 +266,15 @@ class ForwardWriter:
 
     def _call(self, call: Call, writer: Writer) -> list[str]:
         node = call.node
+        # a product or a move takes values as they lie in memory, in one dtype at least
+        kinds = {self.plan.stored(i) for i in reads(node)}
+        self.as_stored = reads(node) != node.inputs or self.plan.stored(node) != node.dtype
+        self.as_stored &= len(kinds) == 1
+        writer = Writer(self.sizes, self._read, prefix=writer.prefix, lines=writer.lines)
         before = len(writer.lines)
         text, shape = writer.expression(node)
         lines = writer.lines[before:]
+        self.as_stored = False
         name = self._name(node)
         self.shapes[node] = shape
         read_by_kernel = any(isinstance(s, Group) and node in s.inputs for s in self.plan.steps)
@@ -285,7 +304,7 @@ class ForwardWriter:
                     OPS[n.op].kind is Kind.POINTWISE for n in g.nodes
                 )
                 inside = all(r in g.nodes for r in self._readers(state))
-                same = value.dtype == state.dtype and value.shape == g.dims
+                same = self.plan.stored(value) == state.dtype and value.shape == g.dims
                 if value in g.outputs and pointwise and inside and same:
                     yield value, state
 
@@ -357,6 +376,10 @@ class ForwardWriter:
         if isinstance(result, (bool, int, float, str, type(None))):
             return repr(result)
         raise UnsupportedResult(f"forward returns a {type(result).__name__}")
+
+
+def _read_by(step: Group | Call) -> tuple[Node, ...]:
+    return step.inputs if isinstance(step, Group) else reads(step.node)
 
 
 class UnsupportedResult(Exception):

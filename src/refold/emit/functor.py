@@ -7,13 +7,15 @@ once, with the op table's expressions.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from refold.emit.text import describe
 from refold.ir import OPS, Dim, Kind, Node, Sym, numel
-from refold.ir.ops import cpp_literal
+from refold.ir.ops import CPP_TYPES, cpp_literal
 from refold.plan import Group, Template
+from refold.plan.memory import is_narrowing
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ class Reduction:
     nodes: tuple[Node, ...]
 
 
+_FLOAT_LITERAL = re.compile(r"\b(\d+\.\d*(?:e[-+]?\d+)?|\d+e[-+]?\d+)f\b")
 _MONOIDS = {
     "sum": "Sum",
     "mean": "Sum",
@@ -81,7 +84,7 @@ def result_text(node: Node, monoid: str, result: str, count: str) -> str:
     if monoid == "Moments":
         if node.op == "mean":
             return f"{result}.mean"
-        return f"{result}.m2 / ({count} - {float(node['correction'])}f)"
+        return f"{result}.m2 / ({count} - {cpp_literal(node['correction'])})"
     return f"{result} / {count}" if node.op == "mean" else result
 
 
@@ -92,16 +95,17 @@ class Body:
         self.group = group
         self.row_shape = (*group.dims[:-1], 1)
         self.inside = set(group.nodes)
+        self.real = CPP_TYPES[group.real]
         self.operands = self._operands()
         self.by_node = {o.node: o for o in self.operands}
 
     # --- operands -------------------------------------------------------------------------------
     def _operands(self) -> list[Operand]:
         found = []
-        sides = set(self.group.product.inputs) if self.group.template is Template.MATMUL else set()
+        sides = set(self.group.sides) if self.group.template is Template.MATMUL else set()
         for node in self.group.inputs:
             read = [n for n in self.group.nodes if node in n.inputs]
-            if node in sides and all(n.op == "linear" for n in read):
+            if node in sides and all(n.op == "linear" for n in read):  # widening is no reading
                 found.append(Operand(node, "", "matrix"))
             elif node.op == "scalar":
                 if isinstance(node["value"], Sym):
@@ -180,13 +184,21 @@ class Body:
     def members(self) -> list[str]:
         """Declarations of the functor's members, in the order in which launches fill them."""
         lines = [
-            f"const float* {o.member};  // {describe(o.node, 2)}"
+            f"const {self.element(o.node)}* {o.member};  // {describe(o.node, 2)}"
             for o in self.operands
             if self._is_pointer(o)
         ]
-        lines += [f"float {o.member};" for o in self.operands if o.kind == "number"]
+        lines += [f"{self.real} {o.member};" for o in self.operands if o.kind == "number"]
         lines += [f"long {name};" for name in self.named_sizes()]
         return lines
+
+    def element(self, node: Node) -> str:
+        """C++ type of an input's or output's elements in memory."""
+        return CPP_TYPES[self.group.stored(node)]
+
+    def literals(self, line: str) -> str:
+        """The op table's text with literals of the kernel's arithmetic."""
+        return line if self.real == "float" else _FLOAT_LITERAL.sub(r"\1", line)
 
     @staticmethod
     def _is_pointer(o: Operand) -> bool:
@@ -215,6 +227,9 @@ class Body:
                 return texts[node]
             if node.op == "scalar" and not isinstance(node["value"], Sym):
                 texts[node] = cpp_literal(node["value"])
+                return texts[node]
+            if node.op == "cast" and not is_narrowing(node):
+                texts[node] = visit(node.inputs[0])  # loads give the kernel's arithmetic
                 return texts[node]
             name = f"t{len(lines)}"
             if node in self.by_node:

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib import resources
 
+import torch
+
 from refold.emit.functor import Body, Operand, Reduction, depends_on, reductions, result_text
 from refold.ir import OPS, Dim, Kind, Node, Sym, numel
 from refold.plan import Group, Template
@@ -70,7 +72,17 @@ static PyModuleDef rf_module = {PyModuleDef_HEAD_INIT, "kernels", nullptr, -1, r
 PyMODINIT_FUNC RF_INIT(TORCH_EXTENSION_NAME)() { return PyModule_Create(&rf_module); }
 """
 
-_READ = {"float*": "rf_pointer", "float": "rf_number", "long": "rf_size"}
+def real_text(groups: Iterable[tuple[str, Group]]) -> list[str]:
+    """C++ that names the kernels' arithmetic, where it is not float32."""
+    double = any(g.real == torch.float64 for _, g in groups)
+    return ["#define RF_REAL double"] if double else []
+
+
+def _read(kind: str, i: int) -> str:
+    """C++ that reads the i-th argument of an entry as a pointer, a size or a number."""
+    if kind.endswith("*"):
+        return f"rf_pointer<{kind[:-1]}>(args[{i}])"
+    return f"rf_size(args[{i}])" if kind == "long" else f"{kind}(rf_number(args[{i}]))"
 
 
 class GroupKernel:
@@ -80,6 +92,7 @@ class GroupKernel:
         self.group = group
         self.name = name
         self.body = Body(group)
+        self.real = self.body.real
         self.reductions = reductions(group)
         self.reduced = {n: r for r in self.reductions for n in r.nodes}
         self.inside = set(group.nodes)
@@ -129,12 +142,12 @@ class GroupKernel:
         words = ", ".join(dict.fromkeys(n.op for n in self.group.nodes))
         members = [
             *self.body.members(),
-            *(f"float* {self.member(o)};" for o in self.group.outputs),
+            *(f"{self.body.element(o)}* {self.member(o)};" for o in self.group.outputs),
         ]
         lines = [f"// {words}", f"struct {self.struct_name()} {{"]
         lines += [f"  {m}" for m in members]
         lines += ["  long width;", *(f"  {line}" for line in make()), "};", ""]
-        return "\n".join(lines)
+        return self.body.literals("\n".join(lines))
 
     def struct_name(self) -> str:
         return "".join(p.capitalize() for p in self.name.split("_"))
@@ -150,9 +163,9 @@ class GroupKernel:
         slots = {n: f"r{i}" for i, n in enumerate([*self.reduced, *row_values])}
         fields = ", ".join(slots.values())
         known = {n: f"lanes<V>(r.{slot})" for n, slot in slots.items()}
-        lines = [f"struct Row {{ {f'float {fields}; ' if fields else ''}}};"]
+        lines = [f"struct Row {{ {f'{self.real} {fields}; ' if fields else ''}}};"]
         lines.append(f"using Monoids = {self._monoids(self.reductions)};")
-        count = "static_cast<float>(width)"
+        count = f"static_cast<{self.real}>(width)"
         for r in self.reductions:
             source = r.source
             at_hand = {
@@ -175,7 +188,7 @@ class GroupKernel:
             ]
             setters += self._follow(r, row_values, slots)
             lines += self._function(
-                f"RF_FN void set(Step<{r.index}>, Row& r, long row, float value)", setters
+                f"RF_FN void set(Step<{r.index}>, Row& r, long row, {self.real} value)", setters
             )
         full = self.full_outputs()
         lines.append(f"static constexpr bool kStores = {str(bool(full)).lower()};")
@@ -193,10 +206,10 @@ class GroupKernel:
         lines.append(f"static constexpr bool kFinishes = {str(bool(rows)).lower()};")
         if rows:
             scalars = {n: f"r.{slot}" for n, slot in slots.items()}
-            statements, texts = self.body.statements(rows, scalars, "float")
+            statements, texts = self.body.statements(rows, scalars, self.body.real)
             lines += self._function(
                 "RF_FN void finish(const Row& r, long row)",
-                [*statements, *(f"{self.member(n)}[row] = {texts[n]};" for n in rows)],
+                [*statements, *(f"put({self.member(n)}, row, {texts[n]});" for n in rows)],
             )
         return lines
 
@@ -211,7 +224,7 @@ class GroupKernel:
                 continue
             known = {m: f"r.{slots[m]}" for m in slots if m in self.reduced}
             known |= {m: f"r.{slots[m]}" for m in row_values[:k]}
-            more, texts = self.body.statements([n], known, "float")
+            more, texts = self.body.statements([n], known, self.body.real)
             lines += ["{", *(f"  {m}" for m in more), f"  r.{slots[n]} = {texts[n]};", "}"]
         return lines
 
@@ -220,6 +233,7 @@ class GroupKernel:
         return f"lanes<V>({text})" if node.op == "scalar" else text
 
     def _columns_struct(self) -> list[str]:
+        count = f"static_cast<{self.real}>(count)"
         lines = ["long count;", f"using Monoids = {self._monoids(self.reductions)};"]
         for r in self.reductions:
             statements, texts = self.body.statements([r.source], {})
@@ -230,8 +244,8 @@ class GroupKernel:
             state = "MomentsState" if r.monoid == "Moments" else f"{r.monoid}::State"
             result = "s" if r.monoid == "Moments" else "s.get()"
             puts = [
-                f"{self.member(n)}[outer * width + col] = "
-                f"{result_text(n, r.monoid, result, 'static_cast<float>(count)')};"
+                f"put({self.member(n)}, outer * width + col, "
+                f"{result_text(n, r.monoid, result, count)});"
                 for n in r.nodes
                 if n in self.group.outputs
             ]
@@ -259,26 +273,26 @@ class GroupKernel:
             )
         lines.append(f"using RowMonoids = {self._monoids(along)};")
         known = {
-            n: f"results[{i}]" if n.op != "mean" else f"(results[{i}] / static_cast<float>(width))"
+            n: f"results[{i}]" if n.op != "mean" else f"(results[{i}] / static_cast<{self.real}>(width))"
             for i, r in enumerate(along)
             for n in r.nodes
         }
         rows = self._row_outputs()
-        statements, texts = self.body.statements(rows, known, "float")
+        statements, texts = self.body.statements(rows, known, self.body.real)
         if along:
             lines += self._function(
-                "RF_FN void finish_row(long row, const float* results)",
-                [*statements, *(f"{self.member(n)}[row] = {texts[n]};" for n in rows)],
+                f"RF_FN void finish_row(long row, const {self.real}* results)",
+                [*statements, *(f"put({self.member(n)}, row, {texts[n]});" for n in rows)],
             )
         lines += [f"using ColumnMonoids = {self._monoids(down)};"]
+        count = f"static_cast<{self.real}>(count)"
         if down:
             lines.append("long count;")
         for i, r in enumerate(down):
             state = "MomentsState" if r.monoid == "Moments" else f"{r.monoid}::State"
             result = "s" if r.monoid == "Moments" else "s.get()"
             puts = [
-                f"{self.member(n)}[col] = "
-                f"{result_text(n, r.monoid, result, 'static_cast<float>(count)')};"
+                f"put({self.member(n)}, col, {result_text(n, r.monoid, result, count)});"
                 for n in r.nodes
                 if n in group.outputs
             ]
@@ -290,11 +304,16 @@ class GroupKernel:
     # --- what the entry takes ---------------------------------------------------------------------
     def arguments(self) -> list[tuple[str, str]]:
         """(C type, name) of what every entry takes, the sides of a product aside, in order."""
-        found = [("float*", o.member) for o in self.body.pointers()]
-        found += [("float", o.member) for o in self.body.numbers()]
+        found = [(self.pointer(o.node), o.member) for o in self.body.pointers()]
+        found += [(self.real, o.member) for o in self.body.numbers()]
         found += [("long", n) for n in self.body.named_sizes()]
-        found += [("float*", self.member(o)) for o in self.group.outputs]
+        found += [(self.pointer(o), self.member(o)) for o in self.group.outputs]
         return found + [("long", n) for n, _ in self.sizes()]
+
+    def pointer(self, node: Node) -> str:
+        """C++ type of the address of an input or output, as entries spell it."""
+        element = self.body.element(node)
+        return f"{element}*" if element in ("float", "double") else f"rf::{element}*"
 
     def sizes(self) -> list[tuple[str, Dim]]:
         group = self.group
@@ -337,7 +356,7 @@ class GroupKernel:
         lines = [f"static PyObject* {self.name}(PyObject*, PyObject* const* args, Py_ssize_t n) {{"]
         lines.append(f"  if (!rf_takes(n, {len(arguments)})) return nullptr;")
         for i, (kind, name) in enumerate(arguments):
-            lines.append(f"  {kind} {name} = {_READ[kind]}(args[{i}]);")
+            lines.append(f"  {kind} {name} = {_read(kind, i)};")
         lines.append("  if (PyErr_Occurred()) return nullptr;")
         lines.append(f"  const rf::{self.struct_name()} body{{{', '.join(self.members())}}};")
         return "\n".join([*lines, *run, "}", ""])

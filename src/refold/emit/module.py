@@ -138,10 +138,10 @@ def _mode_context(
     for node in text.reads:
         recipes.append({"function": "torch.Tensor.contiguous", "indices": f"({indices[node]},)"})
         values.append(text.names[node])
-    for node in text.packs:
+    for node, function in text.packs:
         base = len(text.sources) + values.index(text.names[node])
-        recipes.append({"function": "_refold_pack", "indices": f"({base},)"})
-    values += [text.packed[node] for node in text.packs]
+        recipes.append({"function": function, "indices": f"({base},)"})
+    values += [text.packed[pack] for pack in text.packs]
     return common | {
         "obstacles": [
             *obstacle_lines([mode.captured], target.device),

@@ -15,6 +15,7 @@ import torch
 
 from refold.ir import OPS, Dim, Kind, Node, Sym
 from refold.ir.ops import RANK
+from refold.plan.memory import is_narrowing
 
 
 def stripped(shape: Sequence[Dim], at_least: int = 2) -> tuple[Dim, ...]:
@@ -82,6 +83,9 @@ class Writer:
             return self._opaque(node)
         if row.kind is Kind.POINTWISE:
             if node.op == "cast" and self.double and attrs["dtype"].is_floating_point:
+                if is_narrowing(node):  # asked for by the model: it is rounded
+                    name, shape = self.name(node.inputs[0])
+                    return f"{name}.to({node.dtype}).double()", shape
                 attrs["dtype"] = torch.float64
             if all(i.op == "scalar" for i in node.inputs) or node.op in ("maximum", "minimum"):
                 texts = [self._tensor(i) for i in node.inputs]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from refold.cost import DeviceModel, seconds, work
 from refold.engine.egraph import EGraph
@@ -22,7 +22,8 @@ class Optimized:
 
     steps: how it follows from the original, in order. cost_before, cost_after: predicted seconds a
     call. label: the weakest promise among the rules used. independent_outputs: outputs that were
-    computed from inputs and turn out not to depend on any: likely a bug in the model.
+    computed from inputs and turn out not to depend on any: likely a bug in the model. originals: for
+    values of the new graph, an equal one of the original where there is one.
     """
 
     graph: Graph
@@ -31,6 +32,7 @@ class Optimized:
     cost_after: float
     label: Exact
     independent_outputs: tuple[int, ...]
+    originals: Mapping[Node, Node] = field(default_factory=dict)
 
 
 def optimize(
@@ -72,7 +74,16 @@ def optimize(
         seconds(best, device),
         weakest(steps),
         independent(graph, best),
+        _originals(egraph, graph, best),
     )
+
+
+def _originals(egraph: EGraph, before: Graph, after: Graph) -> dict[Node, Node]:
+    known: dict[int, Node] = {}
+    for node in before.nodes():
+        known.setdefault(egraph.find(node), node)
+    found = {n: known.get(egraph.find(n)) for n in after.nodes() if n in egraph.number}
+    return {n: original for n, original in found.items() if original is not None}
 
 
 def _cheaper(a: Graph, b: Graph, device: DeviceModel) -> bool:

@@ -106,7 +106,9 @@ def _literal(value: Any) -> str:
 
 
 def cpp_literal(value: Any) -> str:
-    """A number as a C++ float literal, exact in float32."""
+    """A number as a C++ float literal, exact in float32; a dtype as the kernels' element type."""
+    if isinstance(value, torch.dtype):
+        return CPP_TYPES.get(value, str(value))
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (int, float)):
@@ -121,6 +123,13 @@ def cpp_literal(value: Any) -> str:
         return f"{text}f" if number >= 0 else f"({text}f)"
     return str(value)
 
+
+CPP_TYPES = {
+    torch.float32: "float",
+    torch.float64: "double",
+    torch.float16: "Half",
+    torch.bfloat16: "Bfloat",
+}
 
 OPS: dict[str, OpRow] = {}
 
@@ -258,7 +267,7 @@ _map(
     low=-1.76,
     flops=12,
 )
-_map("cast", 1, "{0}.to({dtype})", None, attrs=("dtype",), infer=shapes.cast)
+_map("cast", 1, "{0}.to({dtype})", "rounded<{dtype}>({0})", attrs=("dtype",), infer=shapes.cast)
 
 # --- pointwise, more inputs ---------------------------------------------------------------------
 _map("add", 2, "({0} + {1})", "{0} + {1}")

@@ -2,9 +2,9 @@
 #pragma once
 #include <Python.h>
 
-[[maybe_unused]] static inline float* rf_pointer(PyObject* o) { return static_cast<float*>(PyLong_AsVoidPtr(o)); }
+template <class T> static inline T* rf_pointer(PyObject* o) { return static_cast<T*>(PyLong_AsVoidPtr(o)); }
 [[maybe_unused]] static inline long rf_size(PyObject* o) { return PyLong_AsLong(o); }
-[[maybe_unused]] static inline float rf_number(PyObject* o) { return static_cast<float>(PyFloat_AsDouble(o)); }
+[[maybe_unused]] static inline double rf_number(PyObject* o) { return PyFloat_AsDouble(o); }
 static inline bool rf_takes(Py_ssize_t given, Py_ssize_t wanted) {
   if (given != wanted) PyErr_Format(PyExc_TypeError, "expected %zd arguments, got %zd", wanted, given);
   return given == wanted;

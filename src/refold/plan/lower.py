@@ -9,26 +9,60 @@ axes becomes one over the trailing axes (elements of one row) and one over the l
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import torch
 
 from refold.ir import OPS, Dim, Graph, Kind, Node, as_scalar, make, numel
 from refold.ir.evaluate import run
+from refold.ir.node import rebuild
 from refold.ir.ops import RANK
+from refold.plan.memory import is_narrowing, is_widening
+
+_COMPUTED = (torch.float32, torch.float64)
 
 
-def lower(graph: Graph) -> Graph:
-    """The same function over forms that the templates compute. Values are equal in the reals."""
-    return graph.map(_lower)
+def lower(graph: Graph) -> tuple[Graph, Mapping[Node, Node]]:
+    """The same function over forms that the templates compute, and what became of each node.
+
+    Values are equal in the reals.
+    """
+    done: dict[Node, Node] = {}
+    for node in graph.nodes():
+        done[node] = _lower(rebuild(node, tuple(done[i] for i in node.inputs)))
+    return graph.with_roots(done[r] for r in graph.roots()), done
 
 
 def _lower(node: Node) -> Node:
     if node.inputs and all(map(_is_number, node.inputs)) and node.is_float:
         return _number(node)
     if node.op in ("softmax", "log_softmax"):
-        return _softmax(node) if node["axis"] == -1 and node.dtype == torch.float32 else node
-    if node.op in ("sum", "mean", "max", "min", "logsumexp", "var") and node.dtype == torch.float32:
+        return _softmax(node) if node["axis"] == -1 and node.dtype in _COMPUTED else node
+    if node.op in ("sum", "mean", "max", "min", "logsumexp", "var") and node.dtype in _COMPUTED:
         return _reduction(node)
+    if OPS[node.op].kind is Kind.MOVE and node.op != "avg_pool" and all(map(is_widening, node.inputs)):
+        return _moved_narrow(node)
+    if is_narrowing(node):
+        return _narrowed(node)
+    return node
+
+
+def _moved_narrow(node: Node) -> Node:
+    """Elements of 16 bits are moved as such, and widened where they are read."""
+    if len({i.inputs[0].dtype for i in node.inputs}) > 1:
+        return node
+    moved = rebuild(node, tuple(i.inputs[0] for i in node.inputs))
+    return make("cast", moved, dtype=node.dtype)
+
+
+def _narrowed(node: Node) -> Node:
+    """Rounding next to what computes the value: before elements are moved."""
+    (x,) = node.inputs
+    if is_widening(x) and x.inputs[0].dtype == node.dtype:
+        return x.inputs[0]
+    if OPS[x.op].kind is Kind.MOVE and x.op != "avg_pool":
+        inner = (_narrowed(make("cast", i, dtype=node.dtype)) for i in x.inputs)
+        return rebuild(x, tuple(inner))
     return node
 
 

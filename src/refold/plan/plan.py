@@ -16,14 +16,16 @@ that makes no cycle and the template can compute it, else it opens a group of it
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import torch
 
+from refold.cost import Products, float32_products
 from refold.ir import OPS, Dim, Graph, Kind, Node, Output, hint, numel
 from refold.ir.graph import is_parametric, topological
 from refold.plan.lower import lower
+from refold.plan.memory import NARROW, Memory, Storage, is_narrowing, is_widening, source
 
 
 class Template(enum.Enum):
@@ -47,7 +49,8 @@ class Group:
 
     dims: the iteration space, rank 4; the last is the width. (COLUMNS reduces over `dims[-2]`.)
     nodes: what it computes, inputs first. inputs: values made elsewhere. outputs: values that
-    others read, in the order of nodes.
+    others read, in the order of nodes. memory: the dtype of inputs and outputs where they lie. real:
+    the dtype of the kernel's arithmetic.
     """
 
     name: str
@@ -56,6 +59,17 @@ class Group:
     nodes: tuple[Node, ...]
     inputs: tuple[Node, ...]
     outputs: tuple[Node, ...]
+    memory: Mapping[Node, torch.dtype] = field(default_factory=dict, compare=False)
+    real: torch.dtype = torch.float32
+
+    def stored(self, node: Node) -> torch.dtype:
+        """The dtype of an input or output in memory."""
+        return self.memory.get(node, node.dtype)
+
+    @property
+    def sides(self) -> tuple[Node, ...]:
+        """MATMUL: the product's operands as they lie in memory."""
+        return tuple(map(source, self.product.inputs))
 
     @property
     def rows(self) -> Dim:
@@ -72,8 +86,7 @@ class Group:
     @property
     def value(self) -> Node:
         """MATMUL: the epilogue's result, the one value that is stored and reduced."""
-        full = [n for n in self.nodes if OPS[n.op].kind is not Kind.REDUCE and n.shape == self.dims]
-        return full[-1]
+        return _last_full(self.nodes, self.dims)
 
     @property
     def reductions(self) -> tuple[Node, ...]:
@@ -95,6 +108,11 @@ class Plan:
     graph: Graph
     folds: tuple[Fold, ...]
     steps: tuple[Step, ...]
+    memory: Mapping[Node, torch.dtype] = field(default_factory=dict, compare=False)
+
+    def stored(self, node: Node) -> torch.dtype:
+        """The dtype of a value in memory."""
+        return self.memory.get(node, node.dtype)
 
     @property
     def outputs(self) -> tuple[Output, ...]:
@@ -119,23 +137,32 @@ class _Draft:
         for n in self.nodes:
             for i in n.inputs:
                 if i not in inside:
-                    found.setdefault(i)
+                    found.setdefault(source(i))
         return list(found)
 
 
-def make_plan(graph: Graph, columns_apart: bool = False) -> Plan:
+def make_plan(
+    graph: Graph,
+    columns_apart: bool = False,
+    storage: Storage | None = None,
+    products: Products = float32_products,
+) -> Plan:
     """Choose folds and groups for a graph.
 
     columns_apart: column reductions of a product that is stored anyway get a group of their own.
+    storage: what values may be stored as. products: those that kernels compute; the others are calls.
     """
-    graph = lower(graph)
-    return _Planner(graph, columns_apart).plan()
+    graph, done = lower(graph)
+    return _Planner(graph, columns_apart, (storage or Storage()).moved(done), products).plan()
 
 
 class _Planner:
-    def __init__(self, graph: Graph, columns_apart: bool) -> None:
+    def __init__(
+        self, graph: Graph, columns_apart: bool, storage: Storage, products: Products
+    ) -> None:
         self.graph = graph
         self.columns_apart = columns_apart
+        self.products = products
         self.order = graph.nodes()
         self.parametric: dict[Node, bool] = {}
         for node in self.order:
@@ -147,6 +174,9 @@ class _Planner:
         for node in self.order:
             for i in node.inputs:
                 self.readers.setdefault(i, []).append(node)
+        self.real = storage.real
+        self.kinds = {torch.float64} if self.real == torch.float64 else {torch.float32, *NARROW}
+        self.memory = Memory(storage, graph.roots(), self.readers, self.parametric, self.owner)
 
     def plan(self) -> Plan:
         dynamic = [n for n in self.order if not self.parametric[n] and n.inputs]
@@ -154,7 +184,9 @@ class _Planner:
             self._place(node)
         self._absorb_pointwise_into_columns()
         folds = self._folds()
-        return Plan(self.graph, folds, tuple(self._ordered()))
+        steps = tuple(self._ordered())
+        memory = {n: self.memory(n) for n in self.order}
+        return Plan(self.graph, folds, steps, memory)
 
     # --- grouping -------------------------------------------------------------------------------
     def _place(self, node: Node) -> None:
@@ -162,7 +194,7 @@ class _Planner:
             return  # in the epilogue of a product
         kind = OPS[node.op].kind
         # a comparison is computed where its mask is read, never stored
-        if node.dtype != torch.float32 or any(i.dtype != torch.float32 for i in _values_read(node)):
+        if _is_beside(node) or not self._computable(node) or self._is_stored_so(node):
             return
         if node.op == "linear":
             self._open_product(node)
@@ -175,13 +207,31 @@ class _Planner:
             elif _leading(node["axes"], x.shape):
                 self._place_column_reduction(node, x)
 
+    def _computable(self, node: Node) -> bool:
+        """Are a value and all that it is computed from numbers that the kernels compute with?"""
+        read = node.inputs if node.op == "cast" else _values_read(node)
+        return node.dtype in self.kinds and all(i.dtype in self.kinds for i in read)
+
+    def _is_stored_so(self, node: Node) -> bool:
+        """Is rounding what the value lies in memory as? Then nothing is left to be computed."""
+        if not is_narrowing(node):
+            return False
+        (x,) = node.inputs
+        draft = self.owner.get(x)
+        if draft is not None and (OPS[x.op].kind is not Kind.REDUCE or x["axes"] == (-1,)):
+            return False
+        return self.memory(x) == node.dtype
+
     def _open_product(self, node: Node) -> None:
         x, w = node.inputs
         if any(d != 1 for d in w.shape[:-2]):
             return  # a batched product: PyTorch's
+        folded = self.parametric[source(w)] and bool(source(w).inputs)
         if w.shape[-2] == 1:
             # one output feature: a reduction of x * w along each row
             self._add(self._new(Template.ROWS, x.shape), node)
+            return
+        if not self.products(self.memory(x), self.memory(w), folded):
             return
         draft = self._new(Template.MATMUL, node.shape)
         for n in self._epilogue(node):
@@ -217,8 +267,8 @@ class _Planner:
             and row.cpp is not None
             and n not in self.owner
             and not self.parametric[n]
-            and n.dtype == torch.float32
-            and all(i.dtype == torch.float32 for i in _values_read(n))
+            and not _is_beside(n)
+            and self._computable(n)
         )
 
     def _reaches(self, node: Node, region: Iterable[Node]) -> bool:
@@ -228,12 +278,14 @@ class _Planner:
 
     def _read_outside(self, node: Node, region: Iterable[Node]) -> bool:
         inside = set(region)
-        readers = {r for reader in self.readers.get(node, ()) for r in self._through_mask(reader)}
+        readers = {r for reader in self.readers.get(node, ()) for r in self._through(reader)}
         return node in self.roots or any(r not in inside for r in readers)
 
-    def _through_mask(self, reader: Node) -> list[Node]:
-        """A comparison is computed inside its readers."""
-        return self.readers.get(reader, []) if reader.dtype == torch.bool else [reader]
+    def _through(self, reader: Node) -> list[Node]:
+        """What is computed beside its readers is read by them."""
+        if not _is_beside(reader):
+            return [reader]
+        return [r for next_ in self.readers.get(reader, ()) for r in self._through(next_)]
 
     def _new(self, template: Template, dims: tuple[Dim, ...]) -> _Draft:
         draft = _Draft(template, tuple(dims))
@@ -241,9 +293,10 @@ class _Planner:
         return draft
 
     def _add(self, draft: _Draft, node: Node) -> None:
-        for mask in _masks(node):
-            if mask not in draft.nodes:
-                draft.nodes.append(mask)
+        sides = draft.template is Template.MATMUL and node.op == "linear"
+        for inner in () if sides else _beside(node):
+            if inner not in draft.nodes:
+                draft.nodes.append(inner)
         draft.nodes.append(node)
         self.owner[node] = draft
 
@@ -298,12 +351,11 @@ class _Planner:
             return False
         if draft.template is Template.MATMUL:
             # the epilogue is closed; what a row reduces to is known only when the row is complete
-            return reduces and node.inputs[0] is self._value(draft)
+            return reduces and source(node.inputs[0]) is self._value(draft)
         return True
 
     def _value(self, draft: _Draft) -> Node:
-        full = [n for n in draft.nodes if OPS[n.op].kind is not Kind.REDUCE]
-        return [n for n in full if n.shape == draft.dims][-1]
+        return _last_full(draft.nodes, draft.dims)
 
     def _cycles(self, draft: _Draft, node: Node) -> bool:
         """Would `node` in `draft` make the draft wait for itself?"""
@@ -324,20 +376,23 @@ class _Planner:
 
     def _place_column_reduction(self, node: Node, x: Node) -> None:
         whole = all(d == 1 for d in node.shape[:-1])
-        draft = self.owner.get(x)
+        draft = self.owner.get(source(x))
         if (
             whole
             and draft is not None
             and draft.template is Template.MATMUL
-            and x is self._value(draft)
+            and source(x) is self._value(draft)
             and node.op in ("sum", "mean", "var", "max", "min")
-            and not (self.columns_apart and self._is_stored(x))
+            and not (self.columns_apart and self._is_stored(source(x)))
         ):
             self._add(draft, node)
             return
         for other in self.drafts:
-            same = other.template is Template.COLUMNS and other.nodes[0].inputs == node.inputs
-            if same and other.nodes[0]["axes"] == node["axes"] and not self._cycles(other, node):
+            if other.template is not Template.COLUMNS:
+                continue
+            first = next(n for n in other.nodes if OPS[n.op].kind is Kind.REDUCE)
+            same = first.inputs == node.inputs and first["axes"] == node["axes"]
+            if same and not self._cycles(other, node):
                 self._add(other, node)
                 return
         self._add(self._new(Template.COLUMNS, x.shape), node)
@@ -346,31 +401,36 @@ class _Planner:
         """Whether something else than column reductions reads a product's value."""
         columns = all(
             OPS[r.op].kind is Kind.REDUCE and _leading(r["axes"], value.shape)
-            for r in self.readers.get(value, ())
+            for reader in self.readers.get(value, ())
+            for r in self._through(reader)
         )
         return value in self.roots or not columns
 
     def _absorb_pointwise_into_columns(self) -> None:
         """A pointwise value read by nothing but one column reduction is computed inside it."""
-        readers = {n: {self.owner.get(r) for r in found} for n, found in self.readers.items()}
+        readers = {
+            n: {self.owner.get(r) for reader in found for r in self._through(reader)}
+            for n, found in self.readers.items()
+        }
         for draft in self.drafts:
             if draft.template is not Template.COLUMNS:
                 continue
-            source = self.owner.get(draft.nodes[0].inputs[0])
-            if source is None or source.template is not Template.ROWS:
+            reduced = next(n for n in draft.nodes if OPS[n.op].kind is Kind.REDUCE)
+            maker = self.owner.get(reduced.inputs[0])
+            if maker is None or maker.template is not Template.ROWS:
                 continue
+            own = [n for n in maker.nodes if not _is_beside(n)]
             pointwise = all(
-                OPS[n.op].kind is Kind.POINTWISE and n.shape == draft.dims for n in source.nodes
+                OPS[n.op].kind is Kind.POINTWISE and n.shape == draft.dims for n in own
             )
             private = all(
-                n not in self.roots and readers.get(n, set()) <= {source, draft}
-                for n in source.nodes
+                n not in self.roots and readers.get(n, set()) <= {maker, draft} for n in own
             )
             if pointwise and private:
-                draft.nodes = source.nodes + draft.nodes
-                for n in source.nodes:
+                draft.nodes = maker.nodes + [n for n in draft.nodes if n not in maker.nodes]
+                for n in own:
                     self.owner[n] = draft
-                source.nodes = []
+                maker.nodes = []
         self.drafts = [d for d in self.drafts if d.nodes]
 
     # --- folds ----------------------------------------------------------------------------------
@@ -378,7 +438,7 @@ class _Planner:
         found: dict[Node, None] = {}
         for n in self.order:
             if not self.parametric[n]:
-                for i in n.inputs:
+                for i in map(source, n.inputs):
                     if self.parametric[i] and i.inputs:
                         found.setdefault(i)
         for root in self.graph.roots():
@@ -412,11 +472,11 @@ class _Planner:
                 order.append(node if draft is None else draft)
                 continue
             stack.append((node, True))
-            sources = node.inputs if draft is None else draft.inputs()
+            sources = reads(node) if draft is None else draft.inputs()
             stack.extend((i, False) for i in reversed(sources))
         wanted = set(self.graph.roots())
         for item in order:
-            wanted.update(item.inputs() if isinstance(item, _Draft) else item.inputs)
+            wanted.update(item.inputs() if isinstance(item, _Draft) else reads(item))
         steps: list[Step] = []
         for item in order:
             if isinstance(item, Node):
@@ -425,27 +485,51 @@ class _Planner:
             # masks appended for one reader may stand behind a node that shares them
             inside = set(item.nodes)
             nodes = tuple(n for n in topological(item.nodes) if n in inside)
-            outputs = tuple(n for n in nodes if n in wanted and n.dtype != torch.bool)
+            outputs = tuple(n for n in nodes if n in wanted and not _is_beside(n))
             number = sum(isinstance(s, Group) for s in steps)
             name = f"{item.template.value}{number}"
+            inputs = tuple(item.inputs())
+            memory = {n: self.memory(n) for n in (*inputs, *outputs)}
             steps.append(
-                Group(name, item.template, item.dims, nodes, tuple(item.inputs()), outputs)
+                Group(name, item.template, item.dims, nodes, inputs, outputs, memory, self.real)
             )
         return steps
 
 
-def _masks(node: Node) -> list[Node]:
-    """The comparisons that `node` reads, computed beside it."""
-    return [i for i in node.inputs if i.dtype == torch.bool and OPS[i.op].kind is Kind.POINTWISE]
+def _last_full(nodes: Iterable[Node], dims: tuple[Dim, ...]) -> Node:
+    """The last value of a space that is not reduced."""
+    full = [n for n in nodes if OPS[n.op].kind is not Kind.REDUCE and n.shape == dims]
+    return [n for n in full if not _is_beside(n)][-1]
+
+
+def _is_beside(node: Node) -> bool:
+    """Is it computed by each of its readers, and never stored? Comparisons and widening are."""
+    return is_widening(node) or (node.dtype == torch.bool and OPS[node.op].kind is Kind.POINTWISE and bool(node.inputs))
+
+
+def _beside(node: Node) -> list[Node]:
+    """What is computed beside `node` for it, inputs first."""
+    found: dict[Node, None] = {}
+    for i in node.inputs:
+        if _is_beside(i):
+            for inner in (*_beside(i), i):
+                found.setdefault(inner)
+    return list(found)
 
 
 def _values_read(node: Node) -> list[Node]:
-    """The inputs of `node`, those of its comparisons in their place."""
+    """The inputs of `node`, those of what is computed beside it in their place."""
     values: dict[Node, None] = {}
     for i in node.inputs:
-        for v in i.inputs if i in _masks(node) else (i,):
+        for v in _values_read(i) if _is_beside(i) else (i,):
             values.setdefault(v)
     return list(values)
+
+
+def reads(node: Node) -> tuple[Node, ...]:
+    """What a call of PyTorch reads: a product or a move takes values as they lie in memory."""
+    as_stored = node.op == "linear" or OPS[node.op].kind is Kind.MOVE
+    return tuple(map(source, node.inputs)) if as_stored else node.inputs
 
 
 def _leading(axes: tuple[int, ...], shape: tuple[Dim, ...]) -> bool:

@@ -27,11 +27,11 @@ template <class M, int S, class Body>
 void column_chunk(const Body& body, long first, long last, long column, long width,
                   typename ColumnState<M>::type* out) {
   const long end = std::min(column + kBlock, width);
-  const float count = static_cast<float>(last - first);
+  const Real count = static_cast<Real>(last - first);
   auto one = [&](auto col) {
     long lanes = kLanes;
     if constexpr (std::is_same_v<decltype(col), Part>) lanes = col.count;
-    float x[kLanes], y[kLanes];
+    Real x[kLanes], y[kLanes];
     if constexpr (std::is_same_v<M, Moments>) {
       Vec sum(0.0f), squares(0.0f);
       for (long i = first; i < last; i++) sum = sum + body.template term<Vec>(Step<S>{}, i, col);

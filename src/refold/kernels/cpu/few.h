@@ -17,21 +17,21 @@ constexpr long kSlice = 4096;      // floats of the few rows in a slice: half of
 constexpr long kLongest = 2048;    // steps of k in a slice, which is summed by itself
 
 // sums[many][Few] (+)= dot products over `depth` of Many rows at m (ldm apart) with Few rows at f.
-template <int Few, int Many>
-inline void dot_tile(bool first, long depth, const float* const* f, const float* m, long ldm,
-                     const float* next, Vec* sums) {
+template <int Few, int Many, class F, class M>
+inline void dot_tile(bool first, long depth, const F* const* f, const M* m, long ldm, const M* next,
+                     Vec* sums) {
   Vec s[Many][Few];
 #pragma GCC unroll 16
   for (int j = 0; j < Many; j++)
 #pragma GCC unroll 16
     for (int i = 0; i < Few; i++) s[j][i] = Vec(0.0f);
-  auto step = [&](long k, auto load) __attribute__((always_inline)) {
+  auto step = [&](long k, auto read) __attribute__((always_inline)) {
     Vec b[Many];
 #pragma GCC unroll 16
-    for (int j = 0; j < Many; j++) b[j] = load(m + j * ldm + k);
+    for (int j = 0; j < Many; j++) b[j] = read(m + j * ldm + k);
 #pragma GCC unroll 16
     for (int i = 0; i < Few; i++) {
-      const Vec a = load(f[i] + k);
+      const Vec a = read(f[i] + k);
 #pragma GCC unroll 16
       for (int j = 0; j < Many; j++) s[j][i] = at::vec::fmadd(a, b[j], s[j][i]);
     }
@@ -40,9 +40,9 @@ inline void dot_tile(bool first, long depth, const float* const* f, const float*
   for (; k + kLanes <= depth; k += kLanes) {
 #pragma GCC unroll 16
     for (int j = 0; j < Many; j++) __builtin_prefetch(next + j * ldm + k, 0, 3);
-    step(k, [](const float* p) { return Vec::loadu(p); });
+    step(k, [](const auto* p) { return read_lanes(p); });
   }
-  if (k < depth) step(k, [&](const float* p) { return Vec::loadu(p, depth - k); });
+  if (k < depth) step(k, [&](const auto* p) { return read_lanes(p, depth - k); });
 #pragma GCC unroll 16
   for (int j = 0; j < Many; j++)
 #pragma GCC unroll 16
@@ -51,23 +51,23 @@ inline void dot_tile(bool first, long depth, const float* const* f, const float*
 
 // out[j * step_many + i * step_few] = dot product of row j of m with row i of f, for `many` rows of
 // m and `few` of f. sums: room for kMany * Few vectors.
-template <int Few, int Many>
-void dots(long few, long many, long depth, const float* f, long ldf, const float* m, long ldm,
-          Vec* sums, float* out, long step_few, long step_many) {
+template <int Few, int Many, class F, class M>
+void dots(long few, long many, long depth, const F* f, long ldf, const M* m, long ldm, Vec* sums,
+          Real* out, long step_few, long step_many) {
   const long slice = std::min(round_up(kSlice / Few, kLanes), kLongest);
-  const float* rows[Few];
+  const F* rows[Few];
   for (long k = 0; k == 0 || k < depth; k += slice) {
     const long steps = std::min(slice, depth - k);
     // where there are fewer than Few rows, the last one stands in for the rest
     for (long i = 0; i < Few; i++) rows[i] = f + std::min(i, few - 1) * ldf + k;
     long j = 0;
     for (; j + Many <= many; j += Many) {
-      const float* here = m + j * ldm + k;
-      const float* next = j + 2 * Many <= many ? here + Many * ldm : m + k + slice;
+      const M* here = m + j * ldm + k;
+      const M* next = j + 2 * Many <= many ? here + Many * ldm : m + k + slice;
       dot_tile<Few, Many>(k == 0, steps, rows, here, ldm, next, sums + j * Few);
     }
     for (; j < many; j++) {
-      const float* here = m + j * ldm + k;
+      const M* here = m + j * ldm + k;
       dot_tile<Few, 1>(k == 0, steps, rows, here, ldm, here, sums + j * Few);
     }
   }
@@ -76,22 +76,22 @@ void dots(long few, long many, long depth, const float* f, long ldf, const float
       out[j * step_many + i * step_few] = Sum::across(sums[j * Few + i]);
 }
 
-using Dots = void (*)(long, long, long, const float*, long, const float*, long, Vec*, float*, long,
-                      long);
-inline Dots dots_for(long few) {
+template <class F, class M>
+using Dots = void (*)(long, long, long, const F*, long, const M*, long, Vec*, Real*, long, long);
+template <class F, class M> Dots<F, M> dots_for(long few) {
 #if defined(CPU_CAPABILITY_AVX512)
-  if (few <= 1) return dots<1, 8>;
-  if (few <= 2) return dots<2, 8>;
-  if (few <= 4) return dots<4, 6>;
-  if (few <= 6) return dots<6, 4>;
-  if (few <= 8) return dots<8, 3>;
-  return dots<12, 2>;
+  if (few <= 1) return dots<1, 8, F, M>;
+  if (few <= 2) return dots<2, 8, F, M>;
+  if (few <= 4) return dots<4, 6, F, M>;
+  if (few <= 6) return dots<6, 4, F, M>;
+  if (few <= 8) return dots<8, 3, F, M>;
+  return dots<12, 2, F, M>;
 #else
-  if (few <= 1) return dots<1, 8>;
-  if (few <= 2) return dots<2, 4>;
-  if (few <= 4) return dots<4, 2>;
-  if (few <= 8) return dots<8, 1>;
-  return dots<12, 1>;
+  if (few <= 1) return dots<1, 8, F, M>;
+  if (few <= 2) return dots<2, 4, F, M>;
+  if (few <= 4) return dots<4, 2, F, M>;
+  if (few <= 8) return dots<8, 1, F, M>;
+  return dots<12, 1, F, M>;
 #endif
 }
 

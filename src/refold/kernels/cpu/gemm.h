@@ -27,7 +27,7 @@ constexpr int kMostRows = 6, kLeastRows = 4;
 constexpr long kTileCols = 2 * kLanes;
 constexpr long kDepth = 176;      // k steps between two visits of acc: a multiple of kLine
 constexpr long kWide = 128;       // most columns of a strip, and the distance of rows in acc
-constexpr long kLine = 16;        // floats in a cache line
+constexpr long kLine = 64 / sizeof(Real);  // numbers in a cache line
 
 // n rows in panels: the fewest of at most kMostRows rows, as even as can be.
 struct Panels {
@@ -38,36 +38,10 @@ struct Panels {
 };
 
 // kLanes vectors of a matrix, transposed.
-RF_FN void transpose(Vec* block) {
-#if defined(CPU_CAPABILITY_AVX512)
-  // 64 shuffles of lanes near each other: 0.36 cycles an element (0.54 by the other way)
-  __m512 r[kLanes], t[kLanes];
-#pragma GCC unroll 8
-  for (long i = 0; i < kLanes; i += 2) {
-    t[i] = _mm512_unpacklo_ps(block[i], block[i + 1]);
-    t[i + 1] = _mm512_unpackhi_ps(block[i], block[i + 1]);
-  }
-#pragma GCC unroll 16
-  for (long i = 0; i < kLanes; i++) {  // each four lanes: four rows of one column
-    const long from = i / 4 * 4 + i % 4 / 2;
-    const __m512d x = _mm512_castps_pd(t[from]), y = _mm512_castps_pd(t[from + 2]);
-    r[i] = _mm512_castpd_ps(i % 2 == 0 ? _mm512_unpacklo_pd(x, y) : _mm512_unpackhi_pd(x, y));
-  }
-#pragma GCC unroll 8
-  for (long i = 0; i < kLanes / 2; i++) {  // two fours of one column, and two of that 8 further on
-    const long from = i / 4 * 8 + i % 4;
-    t[i / 4 * 8 + i % 4] = _mm512_shuffle_f32x4(r[from], r[from + 4], 0x88);
-    t[i / 4 * 8 + i % 4 + 4] = _mm512_shuffle_f32x4(r[from], r[from + 4], 0xdd);
-  }
-#pragma GCC unroll 8
-  for (long i = 0; i < kLanes / 2; i++) {
-    block[i] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0x88);
-    block[i + 8] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0xdd);
-  }
-#else
+template <class V> RF_FN void transpose(V* block) {
   // each step shuffles rows and lanes as one moves a digit of an index from its end to its front
   for (long step = 1; step < kLanes; step *= 2) {
-    Vec next[kLanes];
+    V next[kLanes];
 #pragma GCC unroll 8
     for (long i = 0; i < kLanes / 2; i++) {
       const auto halves = at::vec::interleave2(block[i], block[i + kLanes / 2]);
@@ -77,12 +51,41 @@ RF_FN void transpose(Vec* block) {
 #pragma GCC unroll 8
     for (long i = 0; i < kLanes; i++) block[i] = next[i];
   }
-#endif
 }
+#if defined(CPU_CAPABILITY_AVX512)
+// Floats by 64 shuffles of lanes near each other: 0.36 cycles an element (0.54 by the other way).
+RF_FN void transpose(at::vec::Vectorized<float>* block) {
+  constexpr long kFloats = 16;
+  __m512 r[kFloats], t[kFloats];
+#pragma GCC unroll 8
+  for (long i = 0; i < kFloats; i += 2) {
+    t[i] = _mm512_unpacklo_ps(block[i], block[i + 1]);
+    t[i + 1] = _mm512_unpackhi_ps(block[i], block[i + 1]);
+  }
+#pragma GCC unroll 16
+  for (long i = 0; i < kFloats; i++) {  // each four lanes: four rows of one column
+    const long from = i / 4 * 4 + i % 4 / 2;
+    const __m512d x = _mm512_castps_pd(t[from]), y = _mm512_castps_pd(t[from + 2]);
+    r[i] = _mm512_castpd_ps(i % 2 == 0 ? _mm512_unpacklo_pd(x, y) : _mm512_unpackhi_pd(x, y));
+  }
+#pragma GCC unroll 8
+  for (long i = 0; i < kFloats / 2; i++) {  // two fours of one column, and two of that 8 further on
+    const long from = i / 4 * 8 + i % 4;
+    t[i / 4 * 8 + i % 4] = _mm512_shuffle_f32x4(r[from], r[from + 4], 0x88);
+    t[i / 4 * 8 + i % 4 + 4] = _mm512_shuffle_f32x4(r[from], r[from + 4], 0xdd);
+  }
+#pragma GCC unroll 8
+  for (long i = 0; i < kFloats / 2; i++) {
+    block[i] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0x88);
+    block[i + 8] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0xdd);
+  }
+}
+#endif
 
 // src: `count` rows of `depth` floats, ld apart -> dst[k][panel]. `panel` is `count`, or a multiple
 // of kLanes; then copies of the last row fill it up (what becomes of them is not read).
-inline void pack(const float* src, long ld, long count, long depth, long panel, float* dst) {
+template <class T>
+inline void pack(const T* src, long ld, long count, long depth, long panel, Real* dst) {
   for (long r = 0; r < panel; r += kLanes) {
     const bool whole_lanes = panel - r >= kLanes;
     for (long k = 0; k < depth; k += kLanes) {
@@ -90,16 +93,16 @@ inline void pack(const float* src, long ld, long count, long depth, long panel, 
       Vec block[kLanes];
 #pragma GCC unroll 16
       for (long i = 0; i < kLanes; i++) {
-        const float* row = src + std::min(r + i, count - 1) * ld + k;
-        block[i] = steps == kLanes ? Vec::loadu(row) : Vec::loadu(row, steps);
+        const T* row = src + std::min(r + i, count - 1) * ld + k;
+        block[i] = steps == kLanes ? read_lanes(row) : read_lanes(row, steps);
       }
       transpose(block);
-      float* to = dst + k * panel + r;
+      Real* to = dst + k * panel + r;
 #pragma GCC unroll 16
       for (long i = 0; i < kLanes; i++, to += panel) {
         if (i == steps) break;
-        // lanes beyond a narrow panel are overwritten by the next step
-        if (whole_lanes || k + i + 1 < depth) block[i].store(to);
+        // lanes beyond a narrow panel are overwritten by the next step, if it is still to come
+        if (whole_lanes || (r == 0 && k + i + 1 < depth)) block[i].store(to);
         else block[i].store(to, static_cast<int>(panel - r));
       }
     }
@@ -109,16 +112,19 @@ inline void pack(const float* src, long ld, long count, long depth, long panel, 
 // What the inner loop asks for while it computes: lines from `a` on, and rows of W `ld` apart, of
 // which it fetches the next kDepth floats each.
 struct Ahead {
-  const float* a;
-  const float* w;
-  long ld;
+  const Real* a;
+  const char* w;
+  long ld;  // bytes
 };
+template <class T> RF_FN Ahead ahead_of(const Real* a, const T* w, long ld) {
+  return {a, reinterpret_cast<const char*>(w), ld * static_cast<long>(sizeof(T))};
+}
 constexpr long kRowsAhead = kDepth / 4 / (kDepth / kLine);  // rows of W that one tile asks for
 
 // One register tile: acc[i][j] (+)= sum over k of a[k][i] * b[k][j], R rows by C vectors.
 template <int R, int C>
-void register_tile(bool first, long depth, const float* __restrict a, const float* __restrict b,
-                   float* __restrict acc, Ahead ahead) {
+void register_tile(bool first, long depth, const Real* __restrict a, const Real* __restrict b,
+                   Real* __restrict acc, Ahead ahead) {
   Vec sum[R][C];
 #pragma GCC unroll 16
   for (int i = 0; i < R; i++)
@@ -139,8 +145,8 @@ void register_tile(bool first, long depth, const float* __restrict a, const floa
   };
   long k = 0;
   for (long row = 0; row < kRowsAhead && k + 4 * kDepth / kLine <= depth; row++) {
-    const float* w = ahead.w + row * ahead.ld;
-    for (long u = 0; u < kDepth / kLine; u++, k += 4, w += kLine, ahead.a += kLine) {
+    const char* w = ahead.w + row * ahead.ld;
+    for (long u = 0; u < kDepth / kLine; u++, k += 4, w += 64, ahead.a += kLine) {
       __builtin_prefetch(ahead.a, 0, 2);
       __builtin_prefetch(w, 0, 2);
       step();
@@ -154,11 +160,11 @@ void register_tile(bool first, long depth, const float* __restrict a, const floa
   for (int i = 0; i < R; i++, acc += kWide)
 #pragma GCC unroll 2
     for (int j = 0; j < C; j++) {
-      float* to = acc + j * kLanes;
+      Real* to = acc + j * kLanes;
       (first ? sum[i][j] : Vec::loadu(to) + sum[i][j]).store(to);
     }
 }
-using Tile = void (*)(bool, long, const float*, const float*, float*, Ahead);
+using Tile = void (*)(bool, long, const Real*, const Real*, Real*, Ahead);
 template <int C, int R = kMostRows> Tile tile_for(long rows) {
   if constexpr (R < kLeastRows) return nullptr;
   else return rows == R ? register_tile<R, C> : tile_for<C, R - 1>(rows);
@@ -178,26 +184,27 @@ struct Tiles {
 
 // The rows of A, ld apart, in panels. packed: as [part of k][panel][k][row], the panels from
 // `origin` on, which have `rows` rows; or null, and each panel is packed when its turn comes.
-struct Left {
+template <class T> struct Left {
   const Panels& panels;
-  const float* data;
+  const T* data;
   long ld;
-  float* packed = nullptr;
+  Real* packed = nullptr;
   long origin = 0, rows = 0;
 };
 
 // Some columns of the product: `cols` rows of W at data, ld apart. next: those whose turn is next.
-struct Strip {
-  const float* data;
+template <class T> struct Strip {
+  const T* data;
   long ld, cols;
-  const float* next;
+  const T* next;
 };
 
 // acc = the product of the panels [first, last) of A with one strip of W. room: for kRoom floats.
 constexpr long kRoom = (kWide + round_up(kMostRows, kLanes)) * kDepth;
-inline void multiply(const Left& a, const Tiles& tiles, long first, long last, const Strip& w,
-                     long depth, float* room, float* acc) {
-  float* own_panel = room + kWide * kDepth;
+template <class TA, class TW>
+inline void multiply(const Left<TA>& a, const Tiles& tiles, long first, long last,
+                     const Strip<TW>& w, long depth, Real* room, Real* acc) {
+  Real* own_panel = room + kWide * kDepth;
   const long top = a.panels.start(first);
   for (long k = 0; k < depth; k += kDepth) {
     const long steps = std::min(kDepth, depth - k);
@@ -205,22 +212,23 @@ inline void multiply(const Left& a, const Tiles& tiles, long first, long last, c
       const long count = std::min(kTileCols, w.cols - j);
       pack(w.data + j * w.ld + k, w.ld, count, steps, round_up(count, kLanes), room + j * steps);
     }
-    const float* next = k + kDepth < depth ? w.data + k + kDepth : w.next;
+    const TW* next = k + kDepth < depth ? w.data + k + kDepth : w.next;
     long asked = 0;  // rows of W
     for (long p = first; p < last; p++) {
       const long height = a.panels.rows(p), start = a.panels.start(p);
-      const float* panel = a.packed + k * a.rows + (start - a.panels.start(a.origin)) * steps;
+      const Real* panel = a.packed + k * a.rows + (start - a.panels.start(a.origin)) * steps;
       if (a.packed == nullptr) {
         pack(a.data + start * a.ld + k, a.ld, height, steps, height, own_panel);
         panel = own_panel;
         asked = 0;
       }
       for (long j = 0; j < w.cols; j += kTileCols, asked += kRowsAhead) {
-        Ahead ahead{panel + height * steps + j * height * steps / w.cols, next, 0};
+        const Real* panel_ahead = panel + height * steps + j * height * steps / w.cols;
+        Ahead ahead = ahead_of(panel_ahead, next, 0);
         if (a.packed == nullptr)
-          ahead.w = a.data + (start + height + asked) * a.ld + k, ahead.ld = a.ld;
+          ahead = ahead_of(panel_ahead, a.data + (start + height + asked) * a.ld + k, a.ld);
         else if (asked + kRowsAhead <= w.cols)
-          ahead.w = next + asked * w.ld, ahead.ld = w.ld;
+          ahead = ahead_of(panel_ahead, next + asked * w.ld, w.ld);
         tiles.of[height - tiles.least][w.cols - j > kLanes](
             k == 0, steps, panel, room + j * steps, acc + (start - top) * kWide + j, ahead);
       }

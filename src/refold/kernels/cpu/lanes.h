@@ -3,7 +3,10 @@
 // Generated text works on lanes `V` at a position (row, col). Here V is `Vec`, as wide as the
 // machine's vectors, and a position is `Whole` (all lanes) or `Part` (the first `count` lanes, at
 // the end of a row); loads and stores of a Part touch nothing beyond it. Once a row has been
-// reduced its values are plain floats, and the same text runs with V = float.
+// reduced its values are plain numbers, and the same text runs with V = Real.
+//
+// All arithmetic is in `Real`, float32 unless a file says otherwise before it comes here; what is
+// loaded and stored may be narrower, and is converted there.
 #pragma once
 #include <ATen/cpu/vec/vec.h>
 
@@ -11,12 +14,19 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 
 #define RF_FN inline __attribute__((always_inline))
+#ifndef RF_REAL
+#define RF_REAL float
+#endif
 
 namespace rf {
 
-using Vec = at::vec::Vectorized<float>;
+using Real = RF_REAL;
+using Half = c10::Half;
+using Bfloat = c10::BFloat16;
+using Vec = at::vec::Vectorized<Real>;
 constexpr long kLanes = Vec::size();
 
 struct Whole { long start; };
@@ -24,58 +34,91 @@ struct Part { long start, count; };
 template <int S> struct Step {};
 template <class... M> struct List { static constexpr int size = sizeof...(M); };
 
-template <class V> RF_FN V lanes(float x) { return V(x); }
+// kLanes elements in memory, or the first `count` of them, as lanes; and back.
+template <class T> RF_FN Vec read_lanes(const T* p) {
+  if constexpr (std::is_same_v<T, Real>) {
+    return Vec::loadu(p);
+  } else {
+    Vec v;
+    if constexpr (std::is_same_v<T, Half>) at::vec::load_fp32_from_fp16(p, v);
+    else at::vec::load_fp32_from_bf16(p, v);
+    return v;
+  }
+}
+template <class T> RF_FN Vec read_lanes(const T* p, long count) {
+  if constexpr (std::is_same_v<T, Real>) {
+    return Vec::loadu(p, count);
+  } else {
+    T some[kLanes] = {};
+    for (long i = 0; i < count; i++) some[i] = p[i];
+    return read_lanes(some);
+  }
+}
+template <class T, class V> RF_FN void write_lanes(T* p, V v, long count = kLanes) {
+  const int n = static_cast<int>(count);
+  if constexpr (std::is_same_v<T, Real>) v.store(p, n);
+  else if constexpr (std::is_same_v<T, Half>) at::vec::convert_float_half(v, v).store(p, n);
+  else at::vec::convert_float_bfloat16(v, v).store(p, n);
+}
+
+template <class V> RF_FN V lanes(Real x) { return V(x); }
 template <class V> RF_FN V lanes(V x) { return x; }
 
-template <class V> RF_FN V scalar(const float* p) { return V(*p); }
-template <class V> RF_FN V column(const float* p, Whole c) { return Vec::loadu(p + c.start); }
-template <class V> RF_FN V column(const float* p, Part c) {
-  return Vec::loadu(p + c.start, c.count);
-}
-template <class V, class C> RF_FN V full(const float* p, long offset, C col) {
+template <class V, class T> RF_FN V scalar(const T* p) { return V(static_cast<Real>(*p)); }
+template <class V, class T> RF_FN V column(const T* p, Whole c) { return read_lanes(p + c.start); }
+template <class V, class T> RF_FN V column(const T* p, Part c) { return read_lanes(p + c.start, c.count); }
+template <class V, class T, class C> RF_FN V full(const T* p, long offset, C col) {
   return column<V>(p + offset, col);
 }
-RF_FN void put(float* p, long offset, Whole c, Vec v) { v.store(p + offset + c.start); }
-RF_FN void put(float* p, long offset, Part c, Vec v) {
-  v.store(p + offset + c.start, static_cast<int>(c.count));
+template <class T> RF_FN void put(T* p, long offset, Whole c, Vec v) { write_lanes(p + offset + c.start, v); }
+template <class T> RF_FN void put(T* p, long offset, Part c, Vec v) {
+  write_lanes(p + offset + c.start, v, c.count);
 }
-RF_FN void put(float* p, long offset, float v) { p[offset] = v; }
+template <class T> RF_FN void put(T* p, long offset, Real v) { p[offset] = static_cast<T>(v); }
+
+// Rounded as if it had been stored as T.
+template <class T> RF_FN Real rounded(Real x) { return static_cast<Real>(static_cast<T>(x)); }
+template <class T> RF_FN Vec rounded(Vec x) {
+  T kept[kLanes];
+  write_lanes(kept, x);
+  return read_lanes(kept);
+}
 
 // Arithmetic of lanes with a number; of lanes with lanes it comes with Vec.
-RF_FN Vec operator+(float a, Vec b) { return Vec(a) + b; }
-RF_FN Vec operator+(Vec a, float b) { return a + Vec(b); }
-RF_FN Vec operator-(float a, Vec b) { return Vec(a) - b; }
-RF_FN Vec operator-(Vec a, float b) { return a - Vec(b); }
-RF_FN Vec operator*(float a, Vec b) { return Vec(a) * b; }
-RF_FN Vec operator*(Vec a, float b) { return a * Vec(b); }
-RF_FN Vec operator/(float a, Vec b) { return Vec(a) / b; }
-RF_FN Vec operator/(Vec a, float b) { return a / Vec(b); }
+RF_FN Vec operator+(Real a, Vec b) { return Vec(a) + b; }
+RF_FN Vec operator+(Vec a, Real b) { return a + Vec(b); }
+RF_FN Vec operator-(Real a, Vec b) { return Vec(a) - b; }
+RF_FN Vec operator-(Vec a, Real b) { return a - Vec(b); }
+RF_FN Vec operator*(Real a, Vec b) { return Vec(a) * b; }
+RF_FN Vec operator*(Vec a, Real b) { return a * Vec(b); }
+RF_FN Vec operator/(Real a, Vec b) { return Vec(a) / b; }
+RF_FN Vec operator/(Vec a, Real b) { return a / Vec(b); }
 RF_FN Vec operator-(Vec a) { return a.neg(); }
 
 // A comparison of lanes is a mask of lanes.
 RF_FN Vec where(Vec mask, Vec yes, Vec no) { return Vec::blendv(no, yes, mask); }
-RF_FN Vec where(Vec mask, float yes, Vec no) { return where(mask, Vec(yes), no); }
-RF_FN Vec where(Vec mask, Vec yes, float no) { return where(mask, yes, Vec(no)); }
-RF_FN float where(bool mask, float yes, float no) { return mask ? yes : no; }
+RF_FN Vec where(Vec mask, Real yes, Vec no) { return where(mask, Vec(yes), no); }
+RF_FN Vec where(Vec mask, Vec yes, Real no) { return where(mask, yes, Vec(no)); }
+RF_FN Real where(bool mask, Real yes, Real no) { return mask ? yes : no; }
 
-// Functions, for lanes and for one float. Minimum and maximum give NaN where either side is NaN.
+// Functions, for lanes and for one number. Minimum and maximum give NaN where either side is NaN.
 #define RF_MATH(name)                      \
   RF_FN Vec name(Vec x) { return x.name(); } \
-  RF_FN float name(float x) { return std::name(x); }
+  RF_FN Real name(Real x) { return std::name(x); }
 RF_MATH(exp) RF_MATH(expm1) RF_MATH(log) RF_MATH(log1p) RF_MATH(sqrt) RF_MATH(sin) RF_MATH(cos)
 RF_MATH(tanh) RF_MATH(erf) RF_MATH(abs) RF_MATH(floor) RF_MATH(ceil) RF_MATH(trunc)
 #undef RF_MATH
 RF_FN Vec round(Vec x) { return x.round(); }
-RF_FN float round(float x) { return std::nearbyint(x); }
+RF_FN Real round(Real x) { return std::nearbyint(x); }
 RF_FN Vec rsqrt(Vec x) { return x.rsqrt(); }
-RF_FN float rsqrt(float x) { return 1.0f / std::sqrt(x); }
+RF_FN Real rsqrt(Real x) { return Real(1) / std::sqrt(x); }
 RF_FN Vec pow(Vec x, Vec y) { return x.pow(y); }
-RF_FN float pow(float x, float y) { return std::pow(x, y); }
+RF_FN Real pow(Real x, Real y) { return std::pow(x, y); }
 RF_FN Vec maximum(Vec a, Vec b) { return at::vec::maximum(a, b); }
 RF_FN Vec minimum(Vec a, Vec b) { return at::vec::minimum(a, b); }
-RF_FN float maximum(float a, float b) { return std::isnan(a) || a > b ? a : b; }
-RF_FN float minimum(float a, float b) { return std::isnan(a) || a < b ? a : b; }
+RF_FN Real maximum(Real a, Real b) { return std::isnan(a) || a > b ? a : b; }
+RF_FN Real minimum(Real a, Real b) { return std::isnan(a) || a < b ? a : b; }
 template <class V> RF_FN V relu(V x) { return maximum(x, V(0.0f)); }
-template <class V> RF_FN V sigmoid(V x) { return 1.0f / (1.0f + exp(-x)); }
+template <class V> RF_FN V sigmoid(V x) { return Real(1) / (Real(1) + exp(-x)); }
 
 }  // namespace rf

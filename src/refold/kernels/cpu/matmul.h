@@ -32,7 +32,7 @@ template <int S> constexpr int index_of(Step<S>) { return S; }
 
 // A tile that holds v, rows ld apart, read as the term of a column reduction.
 struct TileTerm {
-  const float* v;
+  const Real* v;
   long ld;
   template <class V, int S, class C> RF_FN V term(Step<S>, long row, C col) const {
     return full<V>(v, row * ld, col);
@@ -49,7 +49,7 @@ template <class Body> struct Sinks {
   static constexpr int kColumnResults = ColumnMonoids::size;
   const Body& body;
   long n, m, tiles, strips;
-  std::vector<float> row_partials;            // [strip][row][monoid]
+  std::vector<Real> row_partials;            // [strip][row][monoid]
   std::vector<MomentsState> column_partials;  // [tile][monoid][column], count unused but by Moments
 
   Sinks(const Body& b, long n_, long m_, long tiles_, long strips_)
@@ -57,10 +57,10 @@ template <class Body> struct Sinks {
         row_partials(kRowResults * n_ * strips_), column_partials(kColumnResults * m_ * tiles_) {}
 
   // One tile of acc, rows ld apart: `rows` from row0 on, `cols` columns from col0 on.
-  void take(float* acc, long ld, long tile, long row0, long rows, long strip, long col0,
+  void take(Real* acc, long ld, long tile, long row0, long rows, long strip, long col0,
             long cols) {
     for (long i = 0; i < rows; i++) {
-      float* a = acc + i * ld - col0;
+      Real* a = acc + i * ld - col0;
       const long row = row0 + i;
       Vec gathered[kRowResults + 1];
       for_monoids<0>(RowMonoids{}, [&](auto s, auto monoid) {
@@ -103,7 +103,7 @@ template <class Body> struct Sinks {
     if constexpr (kRowResults > 0)
       at::parallel_for(0, n, 256, [&](long begin, long end) {
         for (long row = begin; row < end; row++) {
-          float results[kRowResults + 1];
+          Real results[kRowResults + 1];
           for_monoids<0>(RowMonoids{}, [&](auto s, auto monoid) {
             using M = decltype(monoid);
             typename M::State state;
@@ -140,21 +140,21 @@ inline long threads_for(long n, long m, long depth) {
 }
 
 // At most kFew rows of A: W is streamed. At most kFew rows of W: A is.
-template <class Body>
-void few(const Body& body, const float* A, const float* W, long n, long m, long depth) {
+template <class Body, class TA, class TW>
+void few(const Body& body, const TA* A, const TW* W, long n, long m, long depth) {
   const bool rows = n <= kFew;
   const long tasks = n * m == 0 ? 0 : pieces(rows ? m : n, kMany);
   Sinks<Body> sinks(body, n, m, rows ? std::min(tasks, 1L) : tasks, rows ? tasks : 1);
   auto own = [] { return std::pair(buffer(kMany * kFew), std::vector<Vec>(kMany * kFew)); };
   take_turns(tasks, threads_for(n, m, depth), own, [&](long t, auto& room) {
-    float* acc = room.first.get();
+    Real* acc = room.first.get();
     Vec* sums = room.second.data();
     const long first = t * kMany, count = std::min(kMany, (rows ? m : n) - first);
     if (rows) {
-      dots_for(n)(n, count, depth, A, depth, W + first * depth, depth, sums, acc, kMany, 1);
+      dots_for<TA, TW>(n)(n, count, depth, A, depth, W + first * depth, depth, sums, acc, kMany, 1);
       sinks.take(acc, kMany, 0, 0, n, t, first, count);
     } else {
-      dots_for(m)(m, count, depth, W, depth, A + first * depth, depth, sums, acc, 1, kFew);
+      dots_for<TW, TA>(m)(m, count, depth, W, depth, A + first * depth, depth, sums, acc, 1, kFew);
       sinks.take(acc, kFew, t, first, count, 0, 0, m);
     }
   });
@@ -166,27 +166,27 @@ void few(const Body& body, const float* A, const float* W, long n, long m, long 
 // A task is a strip of columns and some tiles of rows. It packs its strip of W for itself: no
 // thread waits for another. Where there are several strips, all threads pack a block of rows of A
 // before; then tiles are shared out only where strips are too few to keep the threads busy.
-template <class Body>
-void matmul(const Body& body, const float* A, const float* W, long n, long m, long depth) {
+template <class Body, class TA, class TW>
+void matmul(const Body& body, const TA* A, const TW* W, long n, long m, long depth) {
   if (n <= kFew || m <= kFew) return few(body, A, W, n, m, depth);
   const Panels panels(n);
   const Tiles kernels(panels);
   const long tiles = pieces(panels.count, kPanels), threads = threads_for(n, m, depth);
   const long wide = m <= kWide || m > 4 * kWide ? kWide : kWide / 2, strips = pieces(m, wide);
-  const long most = std::clamp(kPackedBytes / 4 / std::max(depth, 1L), 1L, kBlockRows);
+  const long most = std::clamp(kPackedBytes / long(sizeof(Real)) / std::max(depth, 1L), 1L, kBlockRows);
   const long blocks = pieces(tiles, std::max(most / (kMostRows * kPanels), 1L));
   auto first_panel = [&](long tile) { return std::min(tile * kPanels, panels.count); };
   auto first_row = [&](long tile) { return panels.start(first_panel(tile)); };
   Sinks<Body> sinks(body, n, m, tiles, strips);
 
   // the tiles [first, last) of one strip
-  auto product = [&](const Left& a, long first, long last, long s, auto& own) {
+  auto product = [&](const Left<TA>& a, long first, long last, long s, auto& own) {
     const long left = s * wide, cols = std::min(wide, m - left);
     const long next = std::min(left + threads * wide, m - cols);
-    float* acc = own.first.get();
+    Real* acc = own.first.get();
     if (depth == 0) std::fill(acc, acc + (first_row(last) - first_row(first)) * kWide, 0.0f);
     multiply(a, kernels, first_panel(first), first_panel(last),
-             {W + left * depth, depth, cols, W + next * depth}, depth, own.second.get(), acc);
+             Strip<TW>{W + left * depth, depth, cols, W + next * depth}, depth, own.second.get(), acc);
     for (long t = first; t < last; t++) {
       const long row = first_row(t), rows = first_row(t + 1) - row;
       sinks.take(acc + (row - first_row(first)) * kWide, kWide, t, row, rows, s, left, cols);
@@ -200,7 +200,7 @@ void matmul(const Body& body, const float* A, const float* W, long n, long m, lo
   if (strips == 1) {
     const long tasks = std::max({blocks, std::min(tiles, threads), tiles / 2});
     take_turns(tasks, threads, own, [&](long i, auto& room) {
-      product({panels, A, depth}, tiles * i / tasks, tiles * (i + 1) / tasks, 0, room);
+      product(Left<TA>{panels, A, depth}, tiles * i / tasks, tiles * (i + 1) / tasks, 0, room);
     });
     return sinks.merge();
   }
@@ -208,7 +208,7 @@ void matmul(const Body& body, const float* A, const float* W, long n, long m, lo
   for (long b = 0; b < blocks; b++) {
     const long begin = tiles * b / blocks, count = tiles * (b + 1) / blocks - begin;
     const long origin = first_panel(begin), top = first_row(begin);
-    const Left a{panels, A, depth, packed.get(), origin, first_row(begin + count) - top};
+    const Left<TA> a{panels, A, depth, packed.get(), origin, first_row(begin + count) - top};
     auto pack_panel = [&](long i) {
       const long start = panels.start(origin + i), height = panels.rows(origin + i);
       for (long k = 0; k < depth; k += kDepth) {

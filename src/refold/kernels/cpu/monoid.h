@@ -11,23 +11,23 @@ namespace rf {
 constexpr long kChunk = 4096;  // columns of one row gathered before they merge
 
 struct SumState {
-  float value = 0.0f, lost = 0.0f;
-  float get() const { return value + lost; }
+  Real value = 0.0f, lost = 0.0f;
+  Real get() const { return value + lost; }
 };
 
 struct Sum {
   using State = SumState;
   static Vec identity() { return Vec(0.0f); }
   static RF_FN Vec gather(Vec a, Vec b) { return a + b; }
-  static float across(Vec a) {
-    float x[kLanes];
+  static Real across(Vec a) {
+    Real x[kLanes];
     a.store(x);
     for (long n = kLanes / 2; n; n /= 2)
       for (long i = 0; i < n; i++) x[i] += x[i + n];
     return x[0];
   }
-  static void merge(State& s, float x) {
-    const float total = s.value + x;
+  static void merge(State& s, Real x) {
+    const Real total = s.value + x;
     if (std::isfinite(total))  // what the addition rounded off (Neumaier)
       s.lost += std::fabs(s.value) >= std::fabs(x) ? (s.value - total) + x : (x - total) + s.value;
     else
@@ -38,25 +38,25 @@ struct Sum {
 
 template <class Pick> struct Extreme {
   struct State {
-    float value = Pick::start();
-    float get() const { return value; }
+    Real value = Pick::start();
+    Real get() const { return value; }
   };
   static Vec identity() { return Vec(Pick::start()); }
   static RF_FN Vec gather(Vec a, Vec b) { return Pick::of(a, b); }
-  static float across(Vec a) {
-    float x[kLanes];
+  static Real across(Vec a) {
+    Real x[kLanes];
     a.store(x);
     for (long i = 1; i < kLanes; i++) x[0] = Pick::of(x[0], x[i]);
     return x[0];
   }
-  static void merge(State& s, float x) { s.value = Pick::of(s.value, x); }
+  static void merge(State& s, Real x) { s.value = Pick::of(s.value, x); }
 };
 struct PickMax {
-  static float start() { return -std::numeric_limits<float>::infinity(); }
+  static Real start() { return -std::numeric_limits<Real>::infinity(); }
   template <class V> static RF_FN V of(V a, V b) { return maximum(a, b); }
 };
 struct PickMin {
-  static float start() { return std::numeric_limits<float>::infinity(); }
+  static Real start() { return std::numeric_limits<Real>::infinity(); }
   template <class V> static RF_FN V of(V a, V b) { return minimum(a, b); }
 };
 using Max = Extreme<PickMax>;
@@ -64,10 +64,10 @@ using Min = Extreme<PickMin>;
 
 // Mean and sum of squared deviations of a column, merged by Chan's formula: never E[x^2] - E[x]^2.
 struct MomentsState {
-  float count = 0.0f, mean = 0.0f, m2 = 0.0f;
+  Real count = 0.0f, mean = 0.0f, m2 = 0.0f;
   void merge(const MomentsState& o) {
     if (o.count == 0.0f) return;
-    const float total = count + o.count, delta = o.mean - mean, part = o.count / total;
+    const Real total = count + o.count, delta = o.mean - mean, part = o.count / total;
     mean += delta * part;
     m2 += o.m2 + delta * delta * count * part;
     count = total;

@@ -14,6 +14,8 @@
 #include <new>
 #include <thread>
 
+#include "lanes.h"
+
 namespace rf {
 
 constexpr long round_up(long n, long to) { return (n + to - 1) / to * to; }
@@ -52,15 +54,15 @@ void take_turns(long before, F f, long after, long threads, Make make, G g) {
   });
 }
 
-// Floats to work in: aligned to cache lines; large ones to huge pages, which spares page faults and
+// Numbers to work in: aligned to cache lines; large ones to huge pages, which spares page faults and
 // the TLB.
 struct Freed {
-  void operator()(float* p) const { std::free(p); }
+  void operator()(Real* p) const { std::free(p); }
 };
-using Buffer = std::unique_ptr<float[], Freed>;
+using Buffer = std::unique_ptr<Real[], Freed>;
 inline Buffer buffer(long count) {
   constexpr size_t kHuge = size_t{2} << 20;
-  const size_t bytes = static_cast<size_t>(std::max(count, 1L)) * sizeof(float);
+  const size_t bytes = static_cast<size_t>(std::max(count, 1L)) * sizeof(Real);
   const size_t align = bytes >= 2 * kHuge ? kHuge : 64;
   const size_t size = (bytes + align - 1) / align * align;
   void* p = std::aligned_alloc(align, size);
@@ -68,7 +70,7 @@ inline Buffer buffer(long count) {
 #if defined(MADV_HUGEPAGE)
   if (align == kHuge) madvise(p, size, MADV_HUGEPAGE);
 #endif
-  return Buffer(static_cast<float*>(p));
+  return Buffer(static_cast<Real*>(p));
 }
 
 }  // namespace rf

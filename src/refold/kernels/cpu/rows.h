@@ -26,7 +26,7 @@ template <class F> RF_FN void for_columns(long begin, long end, F f) {
 }
 
 template <class M, class Body, int S>
-RF_FN float gather_chunk(const Body& body, const typename Body::Row& r, long row, long begin,
+RF_FN Real gather_chunk(const Body& body, const typename Body::Row& r, long row, long begin,
                          long end) {
   // four independent gathers hide the latency of the additions
   Vec a0 = M::identity(), a1 = a0, a2 = a0, a3 = a0;
@@ -62,14 +62,14 @@ template <int S, class Body, class M, class... Rest>
 void split_passes(const Body& body, typename Body::Row& r, long row, long width,
                   List<M, Rest...>) {
   const long chunks = (width + kChunk - 1) / kChunk;
-  std::vector<float> partial(chunks);
+  std::vector<Real> partial(chunks);
   at::parallel_for(0, chunks, 4, [&](long b, long e) {
     for (long c = b; c < e; c++)
       partial[c] = gather_chunk<M, Body, S>(body, r, row, c * kChunk,
                                             std::min((c + 1) * kChunk, width));
   });
   typename M::State state;
-  for (float p : partial) M::merge(state, p);
+  for (Real p : partial) M::merge(state, p);
   body.set(Step<S>{}, r, row, state.get());
   split_passes<S + 1>(body, r, row, width, List<Rest...>{});
 }

@@ -1,0 +1,106 @@
+"""In which dtype a value lies in memory.
+
+Kernels compute in one accumulation type, float32 for values of up to 32 bits; what they load and
+store may be narrower. A value that PyTorch itself keeps in 16 bits is kept so here: what travels
+between kernels is as many bytes as in PyTorch, and no further from the truth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from refold.ir import OPS, Kind, Node
+
+NARROW = (torch.float16, torch.bfloat16)
+
+
+@dataclass(frozen=True)
+class Storage:
+    """What is known of a graph's values beside the graph.
+
+    known: for values that PyTorch computes too, the dtype that it keeps them in. other: what the
+    large values that only the rewritten graph has may be stored as; None for their own dtype. It
+    is never float16: nobody has shown that they are in its range. real: what kernels compute in.
+    """
+
+    known: Mapping[Node, torch.dtype] = field(default_factory=dict)
+    other: torch.dtype | None = None
+    real: torch.dtype = torch.float32
+
+    @staticmethod
+    def of(
+        stored: Mapping[Node, torch.dtype],
+        every: torch.dtype | None,
+        originals: Mapping[Node, Node],
+        kind: torch.dtype | None,
+    ) -> Storage:
+        """From a widened graph's stored dtypes, its values that are equal to original ones, and the
+        dtype of the model's first tensor."""
+        known = {n: stored.get(original, original.dtype) for n, original in originals.items()}
+        real = torch.float64 if kind == torch.float64 else torch.float32
+        return Storage(known, every if every is torch.bfloat16 else None, real)
+
+    def moved(self, done: Mapping[Node, Node]) -> Storage:
+        """The same knowledge of values that have been rebuilt."""
+        return replace(self, known={done[n]: d for n, d in self.known.items() if n in done})
+
+
+def is_widening(node: Node) -> bool:
+    """A value of 16 bits read as float32: exact, and done where it is loaded."""
+    return node.op == "cast" and node.dtype == torch.float32 and node.inputs[0].dtype in NARROW
+
+
+def is_narrowing(node: Node) -> bool:
+    return node.op == "cast" and node.dtype in NARROW
+
+
+def source(node: Node) -> Node:
+    """The value that is read from memory where `node` is wanted."""
+    return node.inputs[0] if is_widening(node) else node
+
+
+class Memory:
+    """The dtype of each value in memory.
+
+    made: whether a kernel of ours makes a value; asked once the value has its place.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        roots: Sequence[Node],
+        readers: Mapping[Node, Sequence[Node]],
+        parametric: Mapping[Node, bool],
+        made: Mapping[Node, object],
+    ) -> None:
+        self.storage, self.roots, self.readers = storage, set(roots), readers
+        self.parametric, self.made = parametric, made
+        self.found: dict[Node, torch.dtype] = {}
+
+    def __call__(self, node: Node) -> torch.dtype:
+        node = source(node)
+        if node not in self.found:
+            self.found[node] = self._of(node)
+        return self.found[node]
+
+    def _of(self, n: Node) -> torch.dtype:
+        if n.dtype != torch.float32 or not n.inputs or self.parametric[n]:
+            return n.dtype
+        if n in self.roots or any(r.op == "aten" for r in self.readers.get(n, ())):
+            return n.dtype
+        if n not in self.made:
+            if OPS[n.op].kind is not Kind.MOVE and n.op != "linear":
+                return n.dtype
+            inner = {self(i) for i in n.inputs}
+            return inner.pop() if len(inner) == 1 else n.dtype
+        readers = self.readers.get(n, ())
+        wanted = {r.dtype for r in readers}
+        if len(wanted) == 1 and all(map(is_narrowing, readers)):
+            return wanted.pop()
+        if n in self.storage.known:
+            return self.storage.known[n]
+        small = n.shape[-1] == 1 or all(d == 1 for d in n.shape[:-1])
+        return n.dtype if small or self.storage.other is None else self.storage.other
