@@ -231,7 +231,7 @@ def tune(target: CudaTarget, derivations: Sequence[Derivation]) -> None:
         for d in derivations
         if d.mode.plan is not None
         for g in d.mode.plan.groups
-        if g.template is Template.MATMUL
+        if g.template is Template.MATMUL and g.stored(g.sides[0]) == torch.float32
     ]
 
     def build(module: torch.nn.Module, x: torch.Tensor, schedule: Schedule) -> torch.nn.Module:

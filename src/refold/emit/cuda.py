@@ -1,8 +1,9 @@
 """The CUDA target: groups as the same functors over the headers in kernels/cuda, the entries that
 start them, and the Python that builds and calls them.
 
-A product reads both sides packed (kernels/cuda/split.cuh): a parameter is packed once until it
-changes, a value at each call. Entries take addresses, sizes, the stream and the device as ints,
+A product of float32 reads both sides packed (kernels/cuda/split.cuh): a parameter is packed once
+until it changes, a value at each call. One of 16 bits reads its sides as they are; a folded weight,
+which has more bits, as two 16-bit parts. Entries take addresses, sizes, the stream and the device as ints,
 synchronise nothing and allocate nothing; memory to work in belongs to the stream and is reused.
 """
 
@@ -19,11 +20,13 @@ from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 
-from refold.emit.forward import Launch, Scope
-from refold.emit.kernel import GroupKernel, digest, header, included, module_text
+from refold.emit.forward import Launch, Pack, Scope
+from refold.emit.kernel import GroupKernel, digest, header, included, module_text, real_text
 from refold.emit.template import render
 from refold.ir import Sym, hint
+from refold.ir.ops import CPP_TYPES
 from refold.plan import Group, Template
+from refold.plan.memory import NARROW
 from refold.schedule import FEW_ROWS, Schedule, default_schedule
 
 _PRODUCTS = {"sm_90": "launch.cuh", "sm_80": "launch_sm80.cuh"}
@@ -61,8 +64,7 @@ class CudaTarget:
 
     def launch(self, group: Group, name: str) -> Launch:
         kernel = CudaKernel(group, name, self)
-        packs = tuple((i, "_refold_pack") for i in group.sides) if kernel.packs else ()
-        return Launch(group, kernel.call, packs, kernel.overwrites())
+        return Launch(group, kernel.call, kernel.packings(), kernel.overwrites())
 
     def prologue(self, first: str, prepared: bool) -> list[str]:
         lines = [f"rf_device = {first}.get_device()", "rf_stream = _refold_stream(rf_device)"]
@@ -99,13 +101,13 @@ class CudaTarget:
         """The extension's one source."""
         kernels = [CudaKernel(g, name, self) for name, g in groups]
         needed = included("cuda", [h for k in kernels for h in k.headers()])
-        parts = ["#define PY_SSIZE_T_CLEAN", header("call.h")]
+        parts = ["#define PY_SSIZE_T_CLEAN", *real_text(groups), header("call.h")]
         parts += [header(f"cuda/{h}") for h in needed]
         parts += ["namespace rf {\n", *(k.struct() for k in kernels), "}  // namespace rf\n"]
         names = []
         if kernels:
             parts.append(_RESULT)
-        if any(k.packs for k in kernels):
+        if any(k.packs and not k.narrow for k in kernels):
             parts.append(_PACK.replace("@MODE@", self.mode))
             names += ["packed_bytes", "pack"]
         for k in kernels:
@@ -128,7 +130,7 @@ class CudaKernel(GroupKernel):
             return ["rows.cuh"]
         if self.group.template is Template.COLUMNS:
             return ["columns.cuh"]
-        tensor = ["packed.cuh", _PRODUCTS[self.target.architecture]] if self.packs else []
+        tensor = ["packed.cuh", _PRODUCTS[self.schedule.architecture]] if self.packs else []
         return [*tensor, *(["packed.cuh", "launch_plain.cuh"] if self.sometimes_plain else [])]
 
     # --- products ---------------------------------------------------------------------------------
@@ -136,11 +138,44 @@ class CudaKernel(GroupKernel):
     def schedule(self) -> Schedule:
         """How the product is cut, for the sizes that the model was captured with."""
         rows, cols, depth = (hint(d) for _, d in self.sizes())
-        return self.target.choose(rows, cols, depth)
+        if not self.narrow:
+            return self.target.choose(rows, cols, depth)
+        # the copy engine of sm_90 wants rows at multiples of 16 bytes
+        architecture = self.target.architecture if depth % 8 == 0 else "sm_80"
+        return default_schedule(architecture, rows, cols, depth * self.parts)
+
+    @cached_property
+    def narrow(self) -> str | None:
+        """The 16-bit element type of the product's operands, if they have one."""
+        if self.group.template is not Template.MATMUL:
+            return None
+        x = self.group.stored(self.group.sides[0])
+        return f"rf::{CPP_TYPES[x]}" if x in NARROW else None
+
+    @property
+    def parts(self) -> int:
+        """How many 16-bit parts the weight is given as."""
+        return 1 if self.group.stored(self.group.sides[1]) in NARROW else 2
+
+    @property
+    def mode(self) -> str:
+        if self.narrow is None:
+            return self.target.mode
+        return f"Native<{self.narrow}{', 2' if self.parts == 2 else ''}>"
+
+    def packings(self) -> tuple[Pack, ...]:
+        """What the kernel reads packed."""
+        if not self.packs:
+            return ()
+        if self.narrow is None:
+            return tuple((i, "_refold_pack") for i in self.group.sides)
+        x, w = self.group.sides
+        kind = str(self.group.stored(x)).removeprefix("torch.")
+        return ((w, f"_refold_parts_{kind}"),) if self.parts == 2 else ()
 
     @property
     def packs(self) -> bool:
-        """Whether the kernel reads packed operands: a product on tensor cores does."""
+        """Whether the kernel runs on tensor cores."""
         return self.group.template is Template.MATMUL and not self.schedule.plain
 
     @property
@@ -154,9 +189,13 @@ class CudaKernel(GroupKernel):
         """(C++ condition, schedule) of each kernel that sizes may choose; the last one holds."""
         found = []
         if self.sometimes_plain:
-            found.append((f"rows <= {FEW_ROWS}" if self.packs else "true", "rf::Plain"))
+            plain = "rf::Plain"
+            if self.narrow is not None:
+                weight = self.narrow if self.parts == 1 else "float"
+                plain = f"rf::PlainOf<{self.narrow}, {weight}>"
+            found.append((f"rows <= {FEW_ROWS}" if self.packs else "true", plain))
         if self.packs:
-            found.append(("true", self.schedule.text(self.target.mode)))
+            found.append(("true", self.schedule.text(self.mode)))
         return found
 
     def _choose(self, text: str) -> str:
@@ -195,19 +234,14 @@ class CudaKernel(GroupKernel):
 
     def entry(self) -> str:
         arguments = self.arguments()
-        sides = ("a", "a_packed", "w", "w_packed") if self.packs else ("a", "w")
         if self.group.template is Template.MATMUL:
-            arguments = [*(("float*", n) for n in sides), *arguments]
+            arguments = [*self._side_arguments(), *arguments]
         arguments += [("float*", "parts"), ("float*", "turns"), ("long", "stream")]
         arguments.append(("long", "device"))
         lines = []
         if self.group.template is Template.MATMUL:
-            mode = f"rf::{self.target.mode}"
             for side, count in (("a", "rows"), ("w", "width")):
-                made = f"rf::plain_side({side}, {count}, depth)"
-                if self.packs:
-                    made = f"rf::packed_side<{mode}>({side}_packed, {side}, {count}, depth)"
-                lines.append(f"  const rf::Side {side}_side = {made};")
+                lines.append(f"  const rf::Side {side}_side = {self._side(side, count)};")
             run = self._choose("rf::matmul<@>(body, a_side, w_side, depth, work, on)")
         elif self.group.template is Template.ROWS:
             run = f"rf::rows(body, rows, width, {self._aligned()}, work, on)"
@@ -228,6 +262,29 @@ class CudaKernel(GroupKernel):
             ],
         )
 
+    def _side_arguments(self) -> list[tuple[str, str]]:
+        """(C type, name) of the product's sides, each with its packed form where it has one."""
+        found = []
+        packed = [node for node, _ in self.packings()]
+        for node, name in zip(self.group.sides, ("a", "w"), strict=True):
+            found.append((self.pointer(node), name))
+            if node in packed:
+                found.append((f"{self.narrow or 'float'}*", f"{name}_packed"))
+        return found
+
+    def _side(self, name: str, count: str) -> str:
+        """C++ that describes one side of the product."""
+        if self.narrow is None:
+            if not self.packs:
+                return f"rf::plain_side({name}, {count}, depth)"
+            mode = f"rf::{self.target.mode}"
+            return f"rf::packed_side<{mode}>({name}_packed, {name}, {count}, depth)"
+        if name == "a" or self.parts == 1:
+            return f"rf::native_side({name}, {count}, depth)"
+        if not self.packs:
+            return f"rf::plain_side({name}, {count}, depth)"
+        return f"rf::parts_side({name}_packed, {name}, {count}, depth)"
+
     def _aligned(self) -> str:
         """C++: whether what is read or written along the width can be taken 16 bytes at a time."""
         along = [o.member for o in self.body.pointers() if self.body.is_along_width(o)]
@@ -237,18 +294,22 @@ class CudaKernel(GroupKernel):
     def call(self, scope: Scope) -> list[str]:
         """The statements of emitted Python that run the kernel."""
         parts = self.given(scope.operands, scope.results, scope.sizes)
+        lines = []
         if self.group.template is Template.MATMUL:
             sides = []
             for i in self.group.sides:
                 sides.append(f"{scope.operands[i]}.data_ptr()")
-                sides += [f"{scope.packed[i]}.data_ptr()"] if self.packs else []
+                if i in scope.packed:
+                    sides.append(f"{scope.packed[i]}.data_ptr()")
+                elif self.narrow and self.packs and self.schedule.architecture == "sm_90":
+                    name = scope.operands[i]  # the copy engine reads from multiples of 16 bytes
+                    lines += [f"if {name}.data_ptr() % 16:", f"    {name} = {name}.clone()"]
             parts = [*sides, *parts]
         sizes = [
             text
             for text, (name, _) in zip(self.given_sizes(scope.sizes), self.sizes(), strict=True)
             if name != "depth"
         ]
-        lines = []
         memory = ["0", "0"]
         if self._works_in_memory():
             lines.append(
@@ -284,7 +345,7 @@ static PyObject* packed_bytes(PyObject*, PyObject* const* args, Py_ssize_t n) {
 
 static PyObject* pack(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 6)) return nullptr;
-  float *x = rf_pointer(args[0]), *packed = rf_pointer(args[1]);
+  float *x = rf_pointer<float>(args[0]), *packed = rf_pointer<float>(args[1]);
   const long rows = rf_size(args[2]), depth = rf_size(args[3]), stream = rf_size(args[4]);
   const long device = rf_size(args[5]);
   if (PyErr_Occurred()) return nullptr;

@@ -69,7 +69,7 @@ template <class M> RF_FN typename M::Part across_lanes(typename M::Part p, int l
 // The part of a team of whole warps, for all of its threads. `shared`, one part a warp, must not be
 // written again before the team's next barrier but one.
 template <class M>
-RF_FN typename M::Part across_team(typename M::Part p, int thread, int threads, int barrier, float* shared) {
+RF_FN typename M::Part across_team(typename M::Part p, int thread, int threads, int barrier, Real* shared) {
   p = across_lanes<M>(p, 32);
   if (threads == 32) return p;
   const int lane = thread % 32, warps = threads / 32;

@@ -60,7 +60,7 @@ template <class V> ColumnsCut columns_cut(long outer, long count, long width) {
 // A thread's parts of all reductions: a word of each of its lanes, and of how many rows they are.
 template <class Monoids, class V> struct ColumnParts {
   static constexpr int kLanes = LanesOf<V>::count, kWords = Words<Monoids>::column;
-  float words[kWords][kLanes], count = 0.0f;
+  Real words[kWords][kLanes], count = 0.0f;
 
   template <class D, class S> RF_FN typename D::Part get(S, int lane) const {
     typename D::Part p;
@@ -75,7 +75,7 @@ template <class Monoids, class V> struct ColumnParts {
   RF_FN ColumnParts() {
     for_monoids<0>(Monoids{}, [&](auto step, auto monoid) {
       using D = Down<decltype(monoid)>;
-      const float none[1] = {0.0f};
+      const Real none[1] = {0.0f};
       const bool in[1] = {false};
 #pragma unroll
       for (int l = 0; l < kLanes; l++) set<D>(step, l, D::template of<1>(none, in, 0.0f));
@@ -120,12 +120,12 @@ template <class V, class Body> struct Batch {
       in[k] = All || row + k * teams < last;
       batch.count += in[k];
     }
-    const float share = 1.0f / batch.count;
+    const Real share = 1.0f / batch.count;
     for_monoids<0>(typename Body::Monoids{}, [&](auto step, auto monoid) {
       using D = Down<decltype(monoid)>;
 #pragma unroll
       for (int l = 0; l < LanesOf<V>::count; l++) {
-        float y[kRows];
+        Real y[kRows];
 #pragma unroll
         for (int k = 0; k < kRows; k++) y[k] = LanesOf<V>::get(x[decltype(step)::index][k], l);
         batch.template set<D>(step, l, D::template of<kRows>(y, in, share));
@@ -139,7 +139,7 @@ template <class V, class Body> struct Batch {
 template <class Parts>
 RF_FN void merge_teams(Parts& parts, int lane, int team, int slice, int lanes, int teams) {
   constexpr int kSlots = kColumnThreads / 2, kLanes = Parts::kLanes;
-  __shared__ float words[Parts::kWords][kLanes][kSlots], counts[kSlots];
+  __shared__ Real words[Parts::kWords][kLanes][kSlots], counts[kSlots];
   for (int most = teams; most > 1; most = (most + 1) / 2) {
     const int half = (most + 1) / 2, from = team >= half ? team - half : team;
     const int slot = (slice * (most / 2) + from) * lanes + lane;
@@ -167,7 +167,7 @@ RF_FN void merge_teams(Parts& parts, int lane, int team, int slice, int lanes, i
 template <class V, class Body>
 __global__ void __launch_bounds__(kColumnThreads, 1)
     columns_kernel(const __grid_constant__ Body body, long outer, long count, long width, ColumnsCut cut,
-                   float* workspace, unsigned* turns) {
+                   Real* workspace, unsigned* turns) {
   using Monoids = typename Body::Monoids;
   using Mine = ColumnParts<Monoids, V>;
   constexpr int kLanes = Mine::kLanes;
@@ -217,8 +217,8 @@ __global__ void __launch_bounds__(kColumnThreads, 1)
     if (team == 0 && has)
 #pragma unroll
       for (int w = 0; w < Mine::kWords; w++) {
-        const float* x = parts.words[w];
-        if constexpr (kLanes == 4) put(words_of(chunk, w), 0, Quad{0}, Four(make_float4(x[0], x[1], x[2], x[3])));
+        const Real* x = parts.words[w];
+        if constexpr (kLanes == 4) put(words_of(chunk, w), 0, Quad{0}, Four::each([&](int i) { return x[i]; }));
         else *words_of(chunk, w) = x[0];
       }
     if (!last_block(turns + long(outer_block) * column_blocks + column_block, chunks)) return;
@@ -230,7 +230,7 @@ __global__ void __launch_bounds__(kColumnThreads, 1)
 #pragma unroll
       for (int k = 0; k < kAtOnce; k++) {
         const long from = c + k * cut.teams, left = count - from * cut.chunk_rows;
-        next[k].count = left <= 0 ? 0.0f : float(left < cut.chunk_rows ? left : cut.chunk_rows);
+        next[k].count = left <= 0 ? 0.0f : Real(left < cut.chunk_rows ? left : cut.chunk_rows);
 #pragma unroll
         for (int w = 0; w < Mine::kWords; w++) {
           const V word = LanesOf<V>::fresh(words_of(left <= 0 ? c : from, w));
@@ -262,9 +262,9 @@ template <class Body> Error columns_needs(long outer, long count, long width, Ne
   if (outer == 0 || width == 0) return nullptr;
   for (const bool fours : {false, true}) {
     if (fours && width % 4) continue;
-    const ColumnsCut cut = fours ? columns_cut<Four>(outer, count, width) : columns_cut<float>(outer, count, width);
+    const ColumnsCut cut = fours ? columns_cut<Four>(outer, count, width) : columns_cut<Real>(outer, count, width);
     if (cut.chunks == 1) continue;
-    const size_t parts = sizeof(float) * Words<typename Body::Monoids>::column * outer * cut.chunks * width;
+    const size_t parts = sizeof(Real) * Words<typename Body::Monoids>::column * outer * cut.chunks * width;
     const size_t turns = sizeof(unsigned) * cut.outer_blocks * cut.column_blocks;
     needs.parts = parts > needs.parts ? parts : needs.parts;
     needs.turns = turns > needs.turns ? turns : needs.turns;
@@ -283,7 +283,7 @@ Error run_columns(const Body& body, long outer, long count, long width, const Wo
   const unsigned threads = cut.lanes * cut.teams * cut.slices;
   return launch(columns_kernel<V, Body>, grid, threads, 0, stream, start_on(device), "launching reductions of columns",
                 body, outer, count, width, cut,
-                static_cast<float*>(workspace.parts), workspace.turns);
+                static_cast<Real*>(workspace.parts), workspace.turns);
 }
 
 // The body's results for each outer slice and column. aligned: whether every operand that is read
@@ -294,7 +294,7 @@ Error columns(const Body& body, long outer, long count, long width, bool aligned
   if (outer == 0 || width == 0) return nullptr;
   if (aligned && width % 4 == 0)
     return run_columns<Four>(body, outer, count, width, workspace, stream);
-  return run_columns<float>(body, outer, count, width, workspace, stream);
+  return run_columns<Real>(body, outer, count, width, workspace, stream);
 }
 
 }  // namespace rf

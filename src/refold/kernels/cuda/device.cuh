@@ -86,9 +86,9 @@ inline long covering_power_of_two(long least) {
   return p;
 }
 
-// Whether all addresses can be read 16 bytes at a time.
-template <class... Pointers> bool aligned(const Pointers*... pointers) {
-  return ((reinterpret_cast<uintptr_t>(pointers) | ... | uintptr_t(0)) % 16) == 0;
+// Whether all addresses can be read four elements at a time, 16 bytes or fewer.
+template <class... T> bool aligned(const T*... pointers) {
+  return ((reinterpret_cast<uintptr_t>(pointers) % (sizeof(T) < 4 ? 4 * sizeof(T) : 16) == 0) && ...);
 }
 
 enum class Start {

@@ -2,8 +2,8 @@
 //
 // Why: a thread that moves 16 bytes with one instruction needs a quarter of the instructions, and
 // keeps four times the bytes in flight. Generated bodies are templates on their lanes `V` and their
-// position `C`: here V is `Four` at a `Quad`, or one float at a column where rows do not start at
-// multiples of 16 bytes. A comparison of Fours gives a `Four::Mask`; numbers convert to Fours.
+// position `C`: here V is `Four` at a `Quad`, or one number at a column where rows do not start at
+// multiples of 16 bytes (8 where elements have 16 bits). A comparison of Fours gives a `Four::Mask`; numbers convert to Fours.
 //
 // Layout: a Quad's columns start at a multiple of 4, its addresses at multiples of 16 bytes.
 #pragma once
@@ -15,9 +15,9 @@ struct Quad { long start; };
 
 struct alignas(16) Four {
   struct Mask { bool in[4]; };
-  float x[4];
+  Real x[4];
   Four() = default;
-  RF_FN Four(float a) : x{a, a, a, a} {}
+  RF_FN Four(Real a) : x{a, a, a, a} {}
   RF_FN Four(float4 a) : x{a.x, a.y, a.z, a.w} {}
   template <class F> static RF_FN Four each(F f) {
     Four y;
@@ -27,16 +27,43 @@ struct alignas(16) Four {
   }
 };
 
-template <class V> RF_FN V lanes(Four x) { return x; }
-template <class V> RF_FN V column(const float* p, Quad c) {
-  return V(__ldg(reinterpret_cast<const float4*>(p + c.start)));
+// Four elements by one access of 16 or 8 bytes, of doubles by two. `read` loads a whole vector type.
+template <class T, class Read> RF_FN Four read_four(const T* p, Read read) {
+  if constexpr (sizeof(T) == 8) {
+    const double2 a = read(reinterpret_cast<const double2*>(p)), b = read(reinterpret_cast<const double2*>(p) + 1);
+    const Real x[4] = {Real(a.x), Real(a.y), Real(b.x), Real(b.y)};
+    return Four::each([&](int i) { return x[i]; });
+  } else if constexpr (is_narrow<T>) {
+    const uint2 words = read(reinterpret_cast<const uint2*>(p));
+    const float2 a = widened<T>(words.x), b = widened<T>(words.y);
+    return Four(make_float4(a.x, a.y, b.x, b.y));
+  } else {
+    return Four(read(reinterpret_cast<const float4*>(p)));
+  }
 }
-template <class V> RF_FN V full(const float* p, long offset, Quad c) { return column<V>(p + offset, c); }
+
+template <class V> RF_FN V lanes(Four x) { return x; }
+template <class V, class T> RF_FN V column(const T* p, Quad c) {
+  return V(read_four(p + c.start, [](const auto* from) { return __ldg(from); }));
+}
+template <class V, class T> RF_FN V full(const T* p, long offset, Quad c) { return column<V>(p + offset, c); }
 // Written so, it stays one instruction: the compiler takes the assignment of a float4 apart. Without
 // "memory" later loads may move before it; no body reads what it writes.
-RF_FN void put(float* p, long offset, Quad c, Four v) {
-  asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(p + offset + c.start), "f"(v.x[0]),
-               "f"(v.x[1]), "f"(v.x[2]), "f"(v.x[3]));
+template <class T> RF_FN void put(T* p, long offset, Quad c, Four v) {
+  T* to = p + offset + c.start;
+  if constexpr (sizeof(T) == 8) {
+    asm volatile("st.global.v2.f64 [%0], {%1, %2};" ::"l"(to), "d"(double(v.x[0])), "d"(double(v.x[1])));
+    asm volatile("st.global.v2.f64 [%0], {%1, %2};" ::"l"(to + 2), "d"(double(v.x[2])), "d"(double(v.x[3])));
+  } else if constexpr (is_narrow<T>) {
+    asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(to), "r"(narrowed<T>(v.x[0], v.x[1])),
+                 "r"(narrowed<T>(v.x[2], v.x[3])));
+  } else {
+    asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(float(v.x[0])), "f"(float(v.x[1])),
+                 "f"(float(v.x[2])), "f"(float(v.x[3])));
+  }
+}
+template <class T> RF_FN Four rounded(Four v) {
+  return Four::each([&](int i) { return rounded<T>(v.x[i]); });
 }
 
 #define RF_ARITHMETIC(op)                                                              \
@@ -75,15 +102,17 @@ template <class V> struct LanesOf;
 template <> struct LanesOf<Four> {
   static constexpr int count = 4;
   static RF_FN Quad at(long unit) { return {4 * unit}; }
-  static RF_FN float get(const Four& v, int lane) { return v.x[lane]; }
+  static RF_FN Real get(const Four& v, int lane) { return v.x[lane]; }
   // Reads what another block has written: not by way of the first-level cache.
-  static RF_FN Four fresh(const float* p) { return __ldcg(reinterpret_cast<const float4*>(p)); }
+  static RF_FN Four fresh(const Real* p) {
+    return read_four(p, [](const auto* from) { return __ldcg(from); });
+  }
 };
-template <> struct LanesOf<float> {
+template <> struct LanesOf<Real> {
   static constexpr int count = 1;
   static RF_FN long at(long unit) { return unit; }
-  static RF_FN float get(float v, int) { return v; }
-  static RF_FN float fresh(const float* p) { return __ldcg(p); }
+  static RF_FN Real get(Real v, int) { return v; }
+  static RF_FN Real fresh(const Real* p) { return __ldcg(p); }
 };
 
 }  // namespace rf

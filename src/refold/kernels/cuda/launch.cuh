@@ -64,16 +64,17 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
     if (device.major != 9)
       return error("the device has compute capability %d.%d; this kernel is for 9.0", device.major, device.minor);
     CUtensorMap a_map, b_map;
-    const long elements = M::kScaled ? padded_depth(depth) * (M::kSplit ? 2 : 1) : depth;
-    RF_TRY(tile_map(a_map, a, elements, S::kTileRows, element_type<typename M::Type>()));
-    RF_TRY(tile_map(b_map, b, elements, S::kTileCols, element_type<typename M::Type>()));
+    RF_TRY(tile_map(a_map, a, a_elements<M>(depth), S::kTileRows, element_type<typename M::Type>()));
+    RF_TRY(tile_map(b_map, b, b_elements<M>(depth), S::kTileCols, element_type<typename M::Type>()));
 
     const Grid grid(a.rows, b.rows, device);
     Launch l{};
     l.problem = grid.problem(a, b, depth, workspace);
     l.split_parts = reinterpret_cast<float4*>(static_cast<char*>(workspace.parts) + grid.bytes());
     l.split_turns = workspace.turns + grid.turns();
-    l.steps = static_cast<int>(blocks_of(depth, S::kPromote * M::kStageDepth));
+    const long along = M::kParts == 1 ? depth : b_elements<M>(depth);
+    l.steps = static_cast<int>(blocks_of(along, S::kPromote * M::kStageDepth));
+    l.a_stages = static_cast<int>(blocks_of(depth, M::kStageDepth));
     l.tile_rows = static_cast<int>(grid.tile_rows), l.tile_cols = static_cast<int>(grid.tile_cols);
 
     static std::atomic<uint64_t> allowed{0};

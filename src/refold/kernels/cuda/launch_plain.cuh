@@ -5,7 +5,7 @@
 
 namespace rf {
 
-template <class Body> struct Product<Plain, Body> {
+template <class A, class B, class Body> struct Product<PlainOf<A, B>, Body> {
   template <class T> static Cut<Body> cut(long rows, long cols) { return {rows, cols, 64 * T::kMI, 32 * T::kG}; }
 
   // Of any kernel that could be chosen: the depth is not known here.
@@ -19,11 +19,13 @@ template <class Body> struct Product<Plain, Body> {
   template <class T>
   static Error thin(const Body& body, const Side& a, const Side& b, long depth, const Workspace& workspace,
                     cudaStream_t stream) {
-    const auto by_16 = [](const Side& s) { return reinterpret_cast<uintptr_t>(s.plain) % 16 == 0 && s.ld % 4 == 0; };
+    const auto by_four = [](const Side& s, size_t element) {
+      return reinterpret_cast<uintptr_t>(s.plain) % (4 * element) == 0 && s.ld % 4 == 0;
+    };
     const unsigned blocks = static_cast<unsigned>(blocks_of(T::kAcross ? a.rows : b.rows, T::kLong));
-    return launch(matmul_thin<T, Body>, blocks, T::kThreads, 0, stream, Start::overlapping,
+    return launch(matmul_thin<T, A, B, Body>, blocks, T::kThreads, 0, stream, Start::overlapping,
                   "launching the thin product", cut<T>(a.rows, b.rows).problem(a, b, depth, workspace), body,
-                  by_16(a) && by_16(b));
+                  by_four(a, sizeof(A)) && by_four(b, sizeof(B)));
   }
 
   static Error run(const Body& body, const Side& a, const Side& b, long depth, const Workspace& workspace,
@@ -38,7 +40,7 @@ template <class Body> struct Product<Plain, Body> {
     const Cut<Body> cut_ = cut<Tiled>(a.rows, b.rows);
     const long blocks = blocks_of(a.rows, Tiled::kTileRows) * blocks_of(b.rows, Tiled::kTileCols);
     if (blocks > INT32_MAX) return error("a product of %ld x %ld has too many tiles", a.rows, b.rows);
-    return launch(matmul_tiled<Body>, static_cast<unsigned>(blocks), Tiled::kThreads, 0, stream, Start::overlapping,
+    return launch(matmul_tiled<A, B, Body>, static_cast<unsigned>(blocks), Tiled::kThreads, 0, stream, Start::overlapping,
                   "launching the plain product", cut_.problem(a, b, depth, workspace), body);
   }
 };

@@ -26,8 +26,7 @@ template <class M, int InParts, class Body> struct Product<Generic<M, InParts>, 
     return nullptr;
   }
 
-  static Rows rows_of(const Side& side, long depth) {
-    const long elements = M::kScaled ? padded_depth(depth) * (M::kSplit ? 2 : 1) : depth;
+  static Rows rows_of(const Side& side, long elements) {
     return {static_cast<const unsigned char*>(side.data), 2 * side.pitch, static_cast<int>(side.rows),
             static_cast<int>(2 * elements)};
   }
@@ -53,8 +52,9 @@ template <class M, int InParts, class Body> struct Product<Generic<M, InParts>, 
     const Grid grid(a.rows, b.rows);
     GenericLaunch l{};
     l.problem = grid.problem(a, b, depth, workspace);
-    l.a = rows_of(a, depth), l.b = rows_of(b, depth);
-    l.stages = static_cast<int>(blocks_of(l.a.bytes, S::kRowBytes));
+    l.a = rows_of(a, a_elements<M>(depth)), l.b = rows_of(b, b_elements<M>(depth));
+    l.stages = static_cast<int>(blocks_of(l.b.bytes, S::kRowBytes));
+    l.a_stages = static_cast<int>(blocks_of(l.a.bytes, S::kRowBytes));
     l.tile_rows = static_cast<int>(grid.tile_rows), l.tile_cols = static_cast<int>(grid.tile_cols);
     l.split_parts = reinterpret_cast<float4*>(static_cast<char*>(workspace.parts) + grid.bytes());
     l.split_turns = workspace.turns + grid.turns();

@@ -12,35 +12,52 @@
 
 namespace rf {
 
-#define RF_MATH(name, call) \
-  RF_FN float name(float x) { return ::call(x); }
-RF_MATH(exp, expf) RF_MATH(expm1, expm1f) RF_MATH(log, logf) RF_MATH(log1p, log1pf)
-RF_MATH(sqrt, sqrtf) RF_MATH(rsqrt, rsqrtf) RF_MATH(sin, sinf) RF_MATH(cos, cosf)
-RF_MATH(tanh, tanhf) RF_MATH(erf, erff) RF_MATH(abs, fabsf) RF_MATH(floor, floorf)
-RF_MATH(ceil, ceilf) RF_MATH(trunc, truncf) RF_MATH(round, rintf)
+#define RF_MATH(name, call)                          \
+  RF_FN Real name(Real x) {                          \
+    if constexpr (sizeof(Real) == 4) return ::call##f(x); \
+    else return ::call(x);                           \
+  }
+RF_MATH(exp, exp) RF_MATH(expm1, expm1) RF_MATH(log, log) RF_MATH(log1p, log1p) RF_MATH(sqrt, sqrt)
+RF_MATH(rsqrt, rsqrt) RF_MATH(sin, sin) RF_MATH(cos, cos) RF_MATH(tanh, tanh) RF_MATH(erf, erf)
+RF_MATH(abs, fabs) RF_MATH(floor, floor) RF_MATH(ceil, ceil) RF_MATH(trunc, trunc) RF_MATH(round, rint)
 #undef RF_MATH
-RF_FN float pow(float x, float y) { return ::powf(x, y); }
-RF_FN float fma(float x, float y, float z) { return ::fmaf(x, y, z); }
-RF_FN bool is_nan(float x) { return x != x; }
-RF_FN bool is_finite(float x) { return ::fabsf(x) <= 3.402823466e38f; }
-RF_FN bool is_infinite(float x) { return ::fabsf(x) == __int_as_float(0x7f800000); }
-// One instruction where there is a GPU; in words for those that test on the host.
+RF_FN Real pow(Real x, Real y) {
+  if constexpr (sizeof(Real) == 4) return ::powf(x, y);
+  else return ::pow(x, y);
+}
+RF_FN Real fma(Real x, Real y, Real z) {
+  if constexpr (sizeof(Real) == 4) return ::fmaf(x, y, z);
+  else return ::fma(x, y, z);
+}
+RF_FN Real infinity() { return __int_as_float(0x7f800000); }
+RF_FN bool is_nan(Real x) { return x != x; }
+RF_FN bool is_finite(Real x) { return abs(x) < infinity(); }
+RF_FN bool is_infinite(Real x) { return abs(x) == infinity(); }
+// Floats by one instruction where there is a GPU; in words for doubles, and for those that test on the host.
 #ifdef __CUDA_ARCH__
-RF_FN float maximum(float a, float b) {
+RF_FN float larger_or_nan(float a, float b) {
   float m;
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(m) : "f"(a), "f"(b));
   return m;
 }
-RF_FN float minimum(float a, float b) {
+RF_FN float smaller_or_nan(float a, float b) {
   float m;
   asm("min.NaN.f32 %0, %1, %2;" : "=f"(m) : "f"(a), "f"(b));
   return m;
 }
 #else
-RF_FN float maximum(float a, float b) { return is_nan(a) || a > b ? a : b; }
-RF_FN float minimum(float a, float b) { return is_nan(a) || a < b ? a : b; }
+RF_FN float larger_or_nan(float a, float b) { return a != a || a > b ? a : b; }
+RF_FN float smaller_or_nan(float a, float b) { return a != a || a < b ? a : b; }
 #endif
-RF_FN float relu(float x) { return maximum(x, 0.0f); }
-RF_FN float sigmoid(float x) { return 1.0f / (1.0f + ::expf(-x)); }
+RF_FN Real maximum(Real a, Real b) {
+  if constexpr (sizeof(Real) == 4) return larger_or_nan(a, b);
+  else return is_nan(a) || a > b ? a : b;
+}
+RF_FN Real minimum(Real a, Real b) {
+  if constexpr (sizeof(Real) == 4) return smaller_or_nan(a, b);
+  else return is_nan(a) || a < b ? a : b;
+}
+RF_FN Real relu(Real x) { return maximum(x, 0.0f); }
+RF_FN Real sigmoid(Real x) { return Real(1) / (Real(1) + exp(-x)); }
 
 }  // namespace rf

@@ -1,8 +1,9 @@
-// Matmul in plain fp32, by CUDA cores: for what is tiny or odd, and for weights that are read once.
+// Matmul in plain fp32 arithmetic, by CUDA cores: for what is tiny or odd, and for weights that are read once.
 //
 // Why: splitting and the tensor cores' tiles of 128 pay only where they are filled. With a batch of 1 to
 // 16 a product is one reading of the weights and nothing else may cost more than that; with K < 32 or
-// a handful of rows and columns it is a launch. Operands are the fp32 rows as they are, at any address.
+// a handful of rows and columns it is a launch. Operands are rows of fp32 or 16 bits as they are, at any
+// address.
 //
 // Layout: two kernels. Tiled: a team of four warps holds 128 x 64 of C in the epilogue's layout, chunks
 // of 16 of k of both sides in shared memory, [k][row]. Thin: one side (the short one) has at most R rows;
@@ -13,13 +14,17 @@
 // Sums are fp32, cut into runs of 64 of k that are added to longer ones (Tiled), or into 32 or 64 that the
 // lanes hold (Thin): their rounding does not grow with K as one chain's would.
 #pragma once
+#include <type_traits>
+
 #include "epilogue.cuh"
 
 namespace rf {
 
-struct Plain {
+// A, B: elements of the sides.
+template <class A = float, class B = float> struct PlainOf {
   using Mode = void;  // operands are not split
 };
+using Plain = PlainOf<>;
 
 struct Tiled {
   static constexpr int kMI = 2, kG = 2, kThreads = 128;
@@ -43,12 +48,12 @@ template <int R, bool IsAcross> struct Thin {
 template <int Rows> struct Chunk {
   static constexpr int kStride = Rows + 2, kEach = Rows * Tiled::kChunk / Tiled::kThreads;
   float value[kEach];
-  RF_FN void load(const float* side, long ld, long row0, long rows, long k0, long depth) {
+  template <class T> RF_FN void load(const T* side, long ld, long row0, long rows, long k0, long depth) {
     const long k = k0 + threadIdx.x % Tiled::kChunk;
 #pragma unroll
     for (int i = 0; i < kEach; i++) {
       const long row = row0 + threadIdx.x / Tiled::kChunk + i * (Tiled::kThreads / Tiled::kChunk);
-      value[i] = k < depth && row < rows ? __ldg(side + row * ld + k) : 0.0f;
+      value[i] = k < depth && row < rows ? read_one(side + row * ld + k) : 0.0f;
     }
   }
   RF_FN void store(float* shared) const {
@@ -59,7 +64,7 @@ template <int Rows> struct Chunk {
   }
 };
 
-template <class Body>
+template <class ElementA, class ElementB, class Body>
 __global__ void __launch_bounds__(Tiled::kThreads)
     matmul_tiled(const __grid_constant__ Problem p, const __grid_constant__ Body body) {
   constexpr int kMI = Tiled::kMI, kG = Tiled::kG, kRows = 2 * kMI;
@@ -75,18 +80,20 @@ __global__ void __launch_bounds__(Tiled::kThreads)
   Fragment<kMI, kG> acc, run;
 #pragma unroll
   for (int i = 0; i < kMI * 16 * kG; i++) acc.x[0][i] = run.x[0][i] = 0.0f;
+  const auto* const a_rows = reinterpret_cast<const ElementA*>(p.a);
+  const auto* const b_rows = reinterpret_cast<const ElementB*>(p.b);
   A a;
   B b;
-  a.load(p.a, p.lda, row0, p.rows, 0, p.depth);
-  b.load(p.b, p.ldb, col0, p.cols, 0, p.depth);
+  a.load(a_rows, p.lda, row0, p.rows, 0, p.depth);
+  b.load(b_rows, p.ldb, col0, p.cols, 0, p.depth);
   int chunks = 0;
 #pragma unroll 1
   for (long k0 = 0; k0 < p.depth; k0 += Tiled::kChunk) {
     a.store(a_chunk);
     b.store(b_chunk);
     __syncthreads();
-    a.load(p.a, p.lda, row0, p.rows, k0 + Tiled::kChunk, p.depth);
-    b.load(p.b, p.ldb, col0, p.cols, k0 + Tiled::kChunk, p.depth);
+    a.load(a_rows, p.lda, row0, p.rows, k0 + Tiled::kChunk, p.depth);
+    b.load(b_rows, p.ldb, col0, p.cols, k0 + Tiled::kChunk, p.depth);
 #pragma unroll
     for (int k = 0; k < Tiled::kChunk; k++) {
       float x[kRows];
@@ -117,7 +124,20 @@ __global__ void __launch_bounds__(Tiled::kThreads)
   take_turn<kMI>(body, p, static_cast<int>(row0), static_cast<int>(col0), team, 1);
 }
 
-RF_FN float4 load_once(const float* p) {  // what no other block reads
+template <class T> RF_FN float4 widened(uint2 words) {
+  const float2 a = widened<T>(words.x), b = widened<T>(words.y);
+  return make_float4(a.x, a.y, b.x, b.y);
+}
+template <class T> RF_FN float4 four_of(const T* p) {
+  if constexpr (is_narrow<T>) return widened<T>(__ldg(reinterpret_cast<const uint2*>(p)));
+  else return __ldg(reinterpret_cast<const float4*>(p));
+}
+template <class T> RF_FN float4 load_once(const T* p) {  // what no other block reads
+  if constexpr (is_narrow<T>) {
+    uint2 words;
+    asm volatile("ld.global.nc.L1::no_allocate.v2.b32 {%0, %1}, [%2];" : "=r"(words.x), "=r"(words.y) : "l"(p));
+    return widened<T>(words);
+  }
   float4 v;
   asm volatile("ld.global.nc.L1::no_allocate.v4.f32 {%0, %1, %2, %3}, [%4];"
                : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
@@ -142,7 +162,7 @@ template <int Half, int Mask, int N> RF_FN void halve(float (&sum)[N], int lane,
   if constexpr (Mask > 1) halve<Half / 2, Mask / 2>(sum, lane, mine);
 }
 
-template <class T, class Body>
+template <class T, class ElementA, class ElementB, class Body>
 __global__ void __launch_bounds__(T::kThreads, T::kRows <= 4 ? 2 : 1)
     matmul_thin(const __grid_constant__ Problem p, const __grid_constant__ Body body, bool aligned) {
   constexpr int kEach = T::kWarpRows, R = T::kRows;
@@ -151,14 +171,16 @@ __global__ void __launch_bounds__(T::kThreads, T::kRows <= 4 ? 2 : 1)
   __shared__ TeamShared<Body, T::kG> team;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int of_team = warp % T::kTeams, part = warp / T::kTeams;
-  const float* const far = kAcross ? p.a : p.b;
-  const float* const near = kAcross ? p.b : p.a;
+  using Far = std::conditional_t<kAcross, ElementA, ElementB>;
+  using Near = std::conditional_t<kAcross, ElementB, ElementA>;
+  const auto* const far = reinterpret_cast<const Far*>(kAcross ? p.a : p.b);
+  const auto* const near = reinterpret_cast<const Near*>(kAcross ? p.b : p.a);
   const long far_ld = kAcross ? p.lda : p.ldb, near_ld = kAcross ? p.ldb : p.lda;
   const int far_rows = static_cast<int>(kAcross ? p.rows : p.cols), near_rows = static_cast<int>(kAcross ? p.cols : p.rows);
   const int first = blockIdx.x * T::kLong + of_team * kEach;
   wait_for_previous_kernel();
 
-  const float* const rows = far + min(first, far_rows - 1) * far_ld;
+  const Far* const rows = far + min(first, far_rows - 1) * far_ld;
   unsigned row[kEach];  // from `rows` on; beyond the last, that again
 #pragma unroll
   for (int c = 0; c < kEach; c++)
@@ -187,7 +209,7 @@ __global__ void __launch_bounds__(T::kThreads, T::kRows <= 4 ? 2 : 1)
     }
 #pragma unroll
     for (int r = 0; r < R; r++) {
-      const float4 x = __ldg(reinterpret_cast<const float4*>(near + (near_row(r) + k)));
+      const float4 x = four_of(near + (near_row(r) + k));
 #pragma unroll
       for (int c = 0; c < kEach; c++) sum[r * kEach + c] = add_four(sum[r * kEach + c], x, y[c]);
     }
@@ -196,9 +218,9 @@ __global__ void __launch_bounds__(T::kThreads, T::kRows <= 4 ? 2 : 1)
   for (k = whole + 32 * part + lane; k < depth; k += 32 * T::kParts) {
 #pragma unroll
     for (int r = 0; r < R; r++) {
-      const float x = __ldg(near + (near_row(r) + k));
+      const float x = read_one(near + (near_row(r) + k));
 #pragma unroll
-      for (int c = 0; c < kEach; c++) sum[r * kEach + c] = fma(x, __ldg(rows + (row[c] + k)), sum[r * kEach + c]);
+      for (int c = 0; c < kEach; c++) sum[r * kEach + c] = fma(x, read_one(rows + (row[c] + k)), sum[r * kEach + c]);
     }
   }
 

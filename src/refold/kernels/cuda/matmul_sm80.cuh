@@ -43,6 +43,7 @@ struct GenericLaunch {
   Problem problem;
   Rows a, b;
   int stages;  // that cover K
+  int a_stages;  // that cover a row of a, which begins anew for each part of b
   int tile_rows, tile_cols;
   float4* split_parts;    // [tile][part][piece of a fragment][thread]
   unsigned* split_turns;  // one for each tile, zero between launches
@@ -181,7 +182,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   auto copy = [&](int stage, int slot) {
     if (stage < end) {
       const uint32_t to = ring + slot * S::kStageBytes;
-      a.copy<S::kTileRows, Aligned>(to, stage);
+      a.copy<S::kTileRows, Aligned>(to, S::Mode::kParts == 1 ? stage : stage % launch.a_stages);
       b.copy<S::kTileCols, Aligned>(to + S::kABytes, stage);
     }
     copy_commit();  // an empty group too: groups are counted

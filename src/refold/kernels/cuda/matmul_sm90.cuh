@@ -46,6 +46,7 @@ template <class M, bool IsTall = true, int InParts = 1> struct Schedule {
 struct Launch {
   Problem problem;
   int steps;               // of kPromote stages that cover K
+  int a_stages;            // stages that cover a row of a, which begins anew for each part of b
   int tile_rows, tile_cols;  // tiles of C
   float4* split_parts;     // [slot][parity][part][piece of a fragment][thread]
   unsigned* split_turns;   // [slot][parity][arrived, left], zero between launches
@@ -176,7 +177,8 @@ __global__ void __launch_bounds__(384, 1)
           barrier_wait(empty + 8 * stage, phase);
           barrier_expect(full + 8 * stage, S::kStageBytes);
           const uint32_t to = ring + stage * S::kStageBytes;
-          copy_tile(to, &a_map, k * 64, tile_row * S::kTileRows, full + 8 * stage);
+          const int a_k = S::Mode::kParts == 1 ? k : k % launch.a_stages;
+          copy_tile(to, &a_map, a_k * 64, tile_row * S::kTileRows, full + 8 * stage);
           copy_tile(to + S::kABytes, &b_map, k * 64, tile_col * S::kTileCols, full + 8 * stage);
           if (++stage == S::kStages) stage = 0, phase ^= 1;
         }

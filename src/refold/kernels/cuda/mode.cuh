@@ -3,7 +3,8 @@
 //
 // Ieee: fp32 split into two scaled fp16 values, three products of four; fp32's accuracy.
 // Tf32: one scaled fp16 value, whose ten bits are TF32's; where the user allows TF32.
-// Native<Half>, Native<Bfloat>: 16-bit operands as they are.
+// Native<Half>, Native<Bfloat>: 16-bit operands as they are. Native<T, 2>: b is given as two 16-bit parts
+// that add up to it, one after the other along k; a is taken once for each.
 #pragma once
 #include "ptx_sm80.cuh"
 
@@ -13,17 +14,17 @@ namespace rf {
 struct Ieee {
   using Type = Half;
   static constexpr bool kSplit = true, kScaled = true;
-  static constexpr int kStageDepth = 32;
+  static constexpr int kStageDepth = 32, kParts = 1;
 };
 struct Tf32 {
   using Type = Half;
   static constexpr bool kSplit = false, kScaled = true;
-  static constexpr int kStageDepth = 64;
+  static constexpr int kStageDepth = 64, kParts = 1;
 };
-template <class T> struct Native {
+template <class T, int InParts = 1> struct Native {
   using Type = T;
   static constexpr bool kSplit = false, kScaled = false;
-  static constexpr int kStageDepth = 64;
+  static constexpr int kStageDepth = 64, kParts = InParts;
 };
 
 // The t-th tile of a grid of tiles: bands of 8 tiles of rows, column after column, so that blocks at work

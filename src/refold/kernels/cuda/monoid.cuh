@@ -15,10 +15,10 @@
 namespace rf {
 
 struct SumState {
-  float value = 0.0f, lost = 0.0f;
-  RF_FN float get() const { return value + lost; }
-  RF_FN void add(float x) {
-    const float total = value + x;
+  Real value = 0.0f, lost = 0.0f;
+  RF_FN Real get() const { return value + lost; }
+  RF_FN void add(Real x) {
+    const Real total = value + x;
     // what the addition rounded off (Neumaier); no meaning once the total is infinite or NaN
     if (is_finite(total)) lost += abs(value) >= abs(x) ? (value - total) + x : (x - total) + value;
     else lost = 0.0f;
@@ -27,36 +27,36 @@ struct SumState {
 };
 
 struct Sum {
-  struct Part { float w[1]; };
+  struct Part { Real w[1]; };
   using State = SumState;
   static constexpr int kWords = 1, kResults = 1;
   static RF_FN Part identity() { return {{0.0f}}; }
-  static RF_FN void gather(Part& p, float x) { p.w[0] += x; }
+  static RF_FN void gather(Part& p, Real x) { p.w[0] += x; }
   static RF_FN void merge(Part& p, const Part& q) { p.w[0] += q.w[0]; }
   static RF_FN void merge(State& s, const Part& q) { s.add(q.w[0]); }
-  static RF_FN void results(const State& s, float* out) { out[0] = s.get(); }
+  static RF_FN void results(const State& s, Real* out) { out[0] = s.get(); }
 };
 
 template <class Pick> struct Extreme {
-  struct Part { float w[1]; };
+  struct Part { Real w[1]; };
   struct State {
-    float value = Pick::start();
-    RF_FN float get() const { return value; }
+    Real value = Pick::start();
+    RF_FN Real get() const { return value; }
   };
   static constexpr int kWords = 1, kResults = 1;
   static RF_FN Part identity() { return {{Pick::start()}}; }
-  static RF_FN void gather(Part& p, float x) { p.w[0] = Pick::of(p.w[0], x); }
+  static RF_FN void gather(Part& p, Real x) { p.w[0] = Pick::of(p.w[0], x); }
   static RF_FN void merge(Part& p, const Part& q) { p.w[0] = Pick::of(p.w[0], q.w[0]); }
   static RF_FN void merge(State& s, const Part& q) { s.value = Pick::of(s.value, q.w[0]); }
-  static RF_FN void results(const State& s, float* out) { out[0] = s.value; }
+  static RF_FN void results(const State& s, Real* out) { out[0] = s.value; }
 };
 struct PickMax {
-  static RF_FN float start() { return __int_as_float(0xff800000); }  // -infinity
-  static RF_FN float of(float a, float b) { return maximum(a, b); }
+  static RF_FN Real start() { return __int_as_float(0xff800000); }  // -infinity
+  static RF_FN Real of(Real a, Real b) { return maximum(a, b); }
 };
 struct PickMin {
-  static RF_FN float start() { return __int_as_float(0x7f800000); }
-  static RF_FN float of(float a, float b) { return minimum(a, b); }
+  static RF_FN Real start() { return infinity(); }
+  static RF_FN Real of(Real a, Real b) { return minimum(a, b); }
 };
 using Max = Extreme<PickMax>;
 using Min = Extreme<PickMin>;
@@ -65,27 +65,27 @@ using Min = Extreme<PickMin>;
 // be NaN where log(sum(exp)) is plainly infinite. Only what is subtracted is replaced: a part that
 // holds nothing, or only -infinity, has m = -infinity and weighs exp(-inf - base) = 0 whatever the
 // base.
-struct ExpPart { float w[2]; };
+struct ExpPart { Real w[2]; };
 struct ExpState {
-  float max = PickMax::start(), sum = 0.0f;
+  Real max = PickMax::start(), sum = 0.0f;
 };
-RF_FN float exp_base(float m) { return is_infinite(m) ? 0.0f : m; }
+RF_FN Real exp_base(Real m) { return is_infinite(m) ? 0.0f : m; }
 struct LogSumExp {
   using Part = ExpPart;
   using State = ExpState;
   static constexpr int kWords = 2, kResults = 1;
   static RF_FN Part identity() { return {{PickMax::start(), 0.0f}}; }
-  static RF_FN void gather(Part& p, float x) {
+  static RF_FN void gather(Part& p, Real x) {
     if (x <= p.w[0]) {  // the common case costs one exponential
       p.w[1] += exp(x - exp_base(p.w[0]));
     } else {
-      const float m = maximum(p.w[0], x), base = exp_base(m);
+      const Real m = maximum(p.w[0], x), base = exp_base(m);
       p.w[1] = p.w[1] * exp(p.w[0] - base) + exp(x - base);
       p.w[0] = m;
     }
   }
   static RF_FN void merge(Part& p, const Part& q) {
-    const float m = maximum(p.w[0], q.w[0]), base = exp_base(m);
+    const Real m = maximum(p.w[0], q.w[0]), base = exp_base(m);
     p.w[1] = p.w[1] * exp(p.w[0] - base) + q.w[1] * exp(q.w[0] - base);
     p.w[0] = m;
   }
@@ -94,13 +94,13 @@ struct LogSumExp {
     merge(p, q);
     s = {p.w[0], p.w[1]};
   }
-  static RF_FN void results(const State& s, float* out) { out[0] = log(s.sum) + exp_base(s.max); }
+  static RF_FN void results(const State& s, Real* out) { out[0] = log(s.sum) + exp_base(s.max); }
 };
 
 // The same state given as it is, for a softmax in two steps: exp(x - out[0]) / out[1].
 struct Softmax : LogSumExp {
   static constexpr int kResults = 2;
-  static RF_FN void results(const State& s, float* out) {
+  static RF_FN void results(const State& s, Real* out) {
     out[0] = s.max;
     // a row that holds +inf has no softmax: exp(inf - inf) is NaN in every element
     out[1] = is_infinite(s.max) && s.max > 0.0f ? __int_as_float(0x7fffffff) : s.sum;
@@ -110,10 +110,10 @@ struct Softmax : LogSumExp {
 // Count, mean and sum of squared deviations of a column, merged by Chan's formula: E[x^2] - E[x]^2
 // would cancel. The count of a part is known from its rows and travels apart.
 struct MomentsState {
-  float count = 0.0f, mean = 0.0f, m2 = 0.0f;
+  Real count = 0.0f, mean = 0.0f, m2 = 0.0f;
   RF_FN void merge(const MomentsState& o) {
     if (o.count == 0.0f) return;
-    const float total = count + o.count, delta = o.mean - mean, part = o.count / total;
+    const Real total = count + o.count, delta = o.mean - mean, part = o.count / total;
     mean += delta * part;
     m2 += o.m2 + delta * delta * count * part;
     count = total;
@@ -124,8 +124,8 @@ struct Moments { static constexpr int kWords = 2, kResults = 0; };
 // How much the second of two parts weighs, n rows of the first and m of the second; the same for all
 // columns, so that its division is done once.
 struct Weight {
-  float part, cross;  // m / (n + m), and n times that
-  RF_FN Weight(float n, float m) : part(m == 0.0f ? 0.0f : m / (n + m)), cross(n * part) {}
+  Real part, cross;  // m / (n + m), and n times that
+  RF_FN Weight(Real n, Real m) : part(m == 0.0f ? 0.0f : m / (n + m)), cross(n * part) {}
 };
 
 // A monoid down a column: parts with their counts of rows.
@@ -134,7 +134,7 @@ template <class M> struct Down {
   using State = typename M::State;
   static constexpr int kWords = M::kWords;
   // The part of R values of which some count; share: one over how many do, 0 if none.
-  template <int R> static RF_FN Part of(const float (&x)[R], const bool (&in)[R], float share) {
+  template <int R> static RF_FN Part of(const Real (&x)[R], const bool (&in)[R], Real share) {
     Part p = M::identity();
 #pragma unroll
     for (int i = 0; i < R; i++)
@@ -145,29 +145,29 @@ template <class M> struct Down {
     M::merge(p, q);
     return p;
   }
-  static RF_FN void merge(State& s, const Part& q, float) { M::merge(s, q); }
+  static RF_FN void merge(State& s, const Part& q, Real) { M::merge(s, q); }
 };
 template <> struct Down<Moments> {
-  struct Part { float w[2]; };  // mean, m2
+  struct Part { Real w[2]; };  // mean, m2
   using State = MomentsState;
   static constexpr int kWords = 2;
-  template <int R> static RF_FN Part of(const float (&x)[R], const bool (&in)[R], float share) {
+  template <int R> static RF_FN Part of(const Real (&x)[R], const bool (&in)[R], Real share) {
     Part p{{0.0f, 0.0f}};
 #pragma unroll
     for (int i = 0; i < R; i++) p.w[0] += in[i] ? x[i] : 0.0f;
     p.w[0] *= share;
 #pragma unroll
     for (int i = 0; i < R; i++) {
-      const float d = in[i] ? x[i] - p.w[0] : 0.0f;
+      const Real d = in[i] ? x[i] - p.w[0] : 0.0f;
       p.w[1] += d * d;
     }
     return p;
   }
   static RF_FN Part merge(const Part& p, const Part& q, Weight w) {
-    const float delta = q.w[0] - p.w[0];
+    const Real delta = q.w[0] - p.w[0];
     return {{p.w[0] + delta * w.part, p.w[1] + q.w[1] + delta * delta * w.cross}};
   }
-  static RF_FN void merge(State& s, const Part& q, float m) { s.merge({m, q.w[0], q.w[1]}); }
+  static RF_FN void merge(State& s, const Part& q, Real m) { s.merge({m, q.w[0], q.w[1]}); }
 };
 
 // Words of the workspace that one row (or column) of partial results takes, and results of a row.

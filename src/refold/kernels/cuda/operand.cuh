@@ -50,8 +50,8 @@ Error split(const float* x, long rows, long depth, long ld, void* out, float* un
 }
 
 // One side of a product: data as the tensor cores read it, and the fp32 rows that it was split from
-// (plain, ld and unscale are not used by native modes, whose rows are `pitch` elements apart; Plain
-// uses plain and ld alone).
+// (ld and unscale are not used by native modes, whose rows are `pitch` elements apart; Plain uses plain,
+// which points to what its schedule says, and ld alone).
 struct Side {
   const void* data;
   long rows;
@@ -64,6 +64,23 @@ template <class Mode>
 Side split_side(const void* data, const float* unscale, const float* plain, long rows, long depth, long ld) {
   return {data, rows, padded_depth(depth) * (Mode::kSplit ? 2 : 1), unscale, plain, ld};
 }
+
+// A side [rows, depth] of 16-bit elements as they are, without gaps.
+template <class T> Side native_side(const T* data, long rows, long depth) {
+  return {data, rows, depth, nullptr, reinterpret_cast<const float*>(data), depth};
+}
+// Of k, what two 16-bit parts of a row take; each is filled up with zeros to whole stages.
+inline long parts_depth(long depth) { return 2 * blocks_of(depth, 64) * 64; }
+// A side as two such parts, and the fp32 rows that they add up to.
+template <class T> Side parts_side(const T* data, const float* plain, long rows, long depth) {
+  return {data, rows, parts_depth(depth), nullptr, plain, depth};
+}
+
+// Elements of two bytes in a row of `a` and of `b` as the tensor cores read it.
+template <class M> long a_elements(long depth) {
+  return M::kScaled ? padded_depth(depth) * (M::kSplit ? 2 : 1) : depth;
+}
+template <class M> long b_elements(long depth) { return M::kParts == 1 ? a_elements<M>(depth) : parts_depth(depth); }
 
 // A side [rows, depth] of fp32 as it is, rows ld apart.
 inline Side plain_side(const float* plain, long rows, long ld) { return {nullptr, rows, 0, nullptr, plain, ld}; }

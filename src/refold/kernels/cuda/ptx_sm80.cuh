@@ -8,10 +8,6 @@
 
 namespace rf {
 
-// Element types of 16 bits.
-struct Half { static constexpr bool kBfloat = false; };
-struct Bfloat { static constexpr bool kBfloat = true; };
-
 RF_FN uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }

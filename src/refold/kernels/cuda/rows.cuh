@@ -42,15 +42,15 @@ template <class V> constexpr int kBatch = LanesOf<V>::count == 4 ? 4 : 8;  // un
 template <class Row> RF_FN Row row_from(const Row* p) {
   Row r{};
 #pragma unroll
-  for (size_t i = 0; i < sizeof(Row) / sizeof(float); i++)
-    reinterpret_cast<float*>(&r)[i] = __ldcg(reinterpret_cast<const float*>(p) + i);
+  for (size_t i = 0; i < sizeof(Row) / sizeof(Real); i++)
+    reinterpret_cast<Real*>(&r)[i] = __ldcg(reinterpret_cast<const Real*>(p) + i);
   return r;
 }
 
-template <class M> RF_FN float result_of(const typename M::Part& p) {
+template <class M> RF_FN Real result_of(const typename M::Part& p) {
   static_assert(M::kResults == 1, "a pass over rows reduces to one value");
   typename M::State state;
-  float value[1];
+  Real value[1];
   M::merge(state, p);
   M::results(state, value);
   return value[0];
@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(kRowThreads, 1)
     }
     if (tile == tiles - 1) {  // of a single row what four does not divide
       const long col = units * LanesOf<V>::count + threadIdx.x;
-      if (col < width) body.template store<float>(r, row, col);
+      if (col < width) body.template store<Real>(r, row, col);
     }
     if constexpr (Body::kFinishes)
       if (unit == 0) body.finish(r, row);
@@ -212,7 +212,7 @@ RF_FN void store_units(const Body& body, const typename Body::Row& r, long row, 
 template <class V, class Body>
 __global__ void __launch_bounds__(kMostTeam, 1)
     rows_by_team(const __grid_constant__ Body body, long rows, int units, int threads) {
-  __shared__ float shared[2][kMostTeam / 32][2];  // two passes, warps, words
+  __shared__ Real shared[2][kMostTeam / 32][2];  // two passes, warps, words
   const int team = threadIdx.x / threads, thread = threadIdx.x - team * threads;
   const long row = long(blockIdx.x) * (blockDim.x / threads) + team;
   begin_kernel();
@@ -223,7 +223,7 @@ __global__ void __launch_bounds__(kMostTeam, 1)
     constexpr int S = decltype(step)::index;
     static_assert(M::kWords <= 2, "the parts of a team are of two words at most");
     const auto part = gather_units<M, S, V>(body, r, row, 0, units, thread, threads);
-    float* parts = shared[S % 2][team * (threads / 32)];
+    Real* parts = shared[S % 2][team * (threads / 32)];
     body.set(step, r, row, result_of<M>(across_team<M>(part, thread, threads, team + 1, parts)));
   });
   if constexpr (Body::kStores) store_units<V>(body, r, row, 0, units, thread, threads);
@@ -235,9 +235,9 @@ __global__ void __launch_bounds__(kMostTeam, 1)
 template <class V, class Body>
 __global__ void __launch_bounds__(kRowThreads, 1)
     rows_by_pass(const __grid_constant__ Body body, long width, long chunks, int pass, typename Body::Row* known,
-                 float* parts, unsigned* turns) {
+                 Real* parts, unsigned* turns) {
   using Monoids = typename Body::Monoids;
-  __shared__ float shared[2][kRowThreads / 32 * 2];
+  __shared__ Real shared[2][kRowThreads / 32 * 2];
   const long row = blockIdx.x / chunks, chunk = blockIdx.x - row * chunks;
   constexpr int kChunkUnits = kSplitWidth / LanesOf<V>::count;
   const long first = chunk * kChunkUnits, left = width / LanesOf<V>::count - first;
@@ -308,10 +308,10 @@ template <class V> RowsCut rows_cut(long rows, long width) {
 template <class Body> Error rows_needs(long rows, long width, Needs& needs) {
   needs = {};
   if constexpr (Body::Monoids::size > 0) {
-    const RowsCut cut = rows_cut<float>(rows, width);
+    const RowsCut cut = rows_cut<Real>(rows, width);
     if (cut.kind == RowsCut::by_pass) {
       constexpr size_t words = Words<typename Body::Monoids>::row;
-      needs.parts = (rows * sizeof(typename Body::Row) + 255) / 256 * 256 + rows * cut.chunks * words * sizeof(float);
+      needs.parts = (rows * sizeof(typename Body::Row) + 255) / 256 * 256 + rows * cut.chunks * words * sizeof(Real);
       needs.turns = rows * sizeof(unsigned);
     }
   }
@@ -342,7 +342,7 @@ Error run_rows(const Body& body, const RowsCut& cut, long rows, long width, cons
   if (cut.kind == RowsCut::by_pass) {
     Row* known = static_cast<Row*>(workspace.parts);
     char* after = static_cast<char*>(workspace.parts) + (rows * sizeof(Row) + 255) / 256 * 256;
-    float* parts = reinterpret_cast<float*>(after);
+    Real* parts = reinterpret_cast<Real*>(after);
     RF_TRY(grid_of(rows * cut.chunks, grid));
     for (int pass = 0; pass < Body::Monoids::size + Body::kStores; pass++)
       RF_TRY(launch(rows_by_pass<V, Body>, grid, kRowThreads, 0, stream, start, doing, body, width, cut.chunks, pass,
@@ -371,11 +371,11 @@ Error rows(const Body& body, long rows, long width, bool aligned, const Workspac
   if constexpr (Body::Monoids::size == 0) {
     aligned = aligned && (rows == 1 || width % 4 == 0);
     return aligned ? run_pointwise<Four>(body, rows, width, stream, start)
-                   : run_pointwise<float>(body, rows, width, stream, start);
+                   : run_pointwise<Real>(body, rows, width, stream, start);
   } else {
     if (aligned && width % 4 == 0)
       return run_rows<Four>(body, rows_cut<Four>(rows, width), rows, width, workspace, stream, start);
-    return run_rows<float>(body, rows_cut<float>(rows, width), rows, width, workspace, stream, start);
+    return run_rows<Real>(body, rows_cut<Real>(rows, width), rows, width, workspace, stream, start);
   }
 }
 
