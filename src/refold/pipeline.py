@@ -160,8 +160,10 @@ _ROUNDS_ONCE = (
 
 
 def _kind(c: Captured) -> torch.dtype | None:
-    """The dtype of a model: of its first tensor of floats."""
-    return next((f.dtype for f in c.tensors if f.dtype and f.dtype.is_floating_point), None)
+    """The dtype of a model: of its first tensor of floats, or else of its first parameter."""
+    given = [f.dtype for f in c.tensors if f.dtype and f.dtype.is_floating_point]
+    held = [n.dtype for n in c.graph.nodes() if n.op == "param" and n.is_float]
+    return next(iter([*given, *held]), None)
 
 
 def _unsupported(c: Captured) -> str | None:

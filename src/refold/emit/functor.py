@@ -62,20 +62,21 @@ def is_reduction(group: Group, node: Node) -> bool:
 
 
 def reductions(group: Group) -> tuple[Reduction, ...]:
-    """The group's reductions, those over one value by one monoid merged, in order."""
-    found: dict[tuple[str, Node], list[Node]] = {}
-    with_moments = {n.inputs[0] for n in group.nodes if n.op == "var"}
+    """The group's reductions, those over one value and axes by one monoid merged, in order."""
+    found: dict[tuple[str, Node, object], list[Node]] = {}
+    with_moments = {(n.inputs[0], n["axes"]) for n in group.nodes if n.op == "var"}
     for node in group.nodes:
         if not is_reduction(group, node):
             continue
         source = node if node.op == "linear" else node.inputs[0]
         monoid = _MONOIDS[node.op]
-        if node.op == "mean" and source in with_moments:
+        axes = node.get("axes")
+        if node.op == "mean" and (source, axes) in with_moments:
             monoid = "Moments"
-        found.setdefault((monoid, source), []).append(node)
+        found.setdefault((monoid, source, axes), []).append(node)
     return tuple(
         Reduction(i, monoid, source, tuple(nodes))
-        for i, ((monoid, source), nodes) in enumerate(found.items())
+        for i, ((monoid, source, _), nodes) in enumerate(found.items())
     )
 
 
@@ -228,7 +229,7 @@ class Body:
             if node.op == "scalar" and not isinstance(node["value"], Sym):
                 texts[node] = cpp_literal(node["value"])
                 return texts[node]
-            if node.op == "cast" and not is_narrowing(node):
+            if node.op == "cast" and node in self.inside and not is_narrowing(node):
                 texts[node] = visit(node.inputs[0])  # loads give the kernel's arithmetic
                 return texts[node]
             name = f"t{len(lines)}"

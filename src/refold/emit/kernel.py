@@ -168,10 +168,9 @@ class GroupKernel:
         count = f"static_cast<{self.real}>(width)"
         for r in self.reductions:
             source = r.source
-            at_hand = {
-                n: t for n, t in known.items() if not (source.op == "linear" and n is source)
-            }
-            if source.op == "linear":
+            own_product = source in r.nodes  # a product of one output feature
+            at_hand = {n: t for n, t in known.items() if not (own_product and n is source)}
+            if own_product:
                 statements, texts = self.body.statements(source.inputs, at_hand)
                 x, w = (texts[i] for i in source.inputs)
                 text = f"{x} * {w}"

@@ -258,16 +258,36 @@ class Session:
         return all(r.agrees for r in results)
 
     def spread(self, truth: Truth) -> dict[str, tuple[float, float]]:
-        """Eager's relative error over all truths so far, for outputs too small to show it alone."""
+        """Eager's error where one truth does not show it: for outputs of few elements from all truths
+        so far; for outputs of float64, of which there is no wider truth, from what units in the last
+        place of inputs and weights do to them."""
         assert truth.eager is not None and truth.exact is not None
-        found: dict[str, tuple[float, float]] = {}
+        found = self._float64_errors(truth)
         for name, leaf in compare.leaves(truth.exact.outputs):
-            if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and leaf.numel() < 256:
+            few = isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and leaf.numel() < 256
+            if few and name not in found:
                 relative = self._relative(name)
                 finite = leaf[torch.isfinite(leaf)].abs()
                 scale = float(finite.max()) if finite.numel() else 0.0
                 found[name] = (relative * scale, relative * scale)
         return found
+
+    def _float64_errors(self, truth: Truth) -> dict[str, tuple[float, float]]:
+        assert truth.eager is not None and truth.exact is not None
+        eager, exact = (dict(compare.leaves(r.outputs)) for r in (truth.eager, truth.exact))
+        names = [
+            n for n, t in eager.items() if isinstance(t, torch.Tensor) and t.dtype == torch.float64
+        ]
+        if not names:
+            return {}
+        if id(truth) not in self._moved:
+            self.oracle_enter(truth.state)
+            outputs = self.oracle.shaken(truth.inputs, truth.training, self.seed + 7, self.seed)
+            moved = dict(compare.leaves(outputs))
+            self._moved[id(truth)] = truth, {
+                n: _distance(moved[n], exact[n]) for n in names if n in moved
+            }
+        return dict(self._moved[id(truth)][1])
 
     def _relative(self, name: str) -> float:
         squares = []
@@ -288,6 +308,17 @@ class Session:
         """The failure that a worker's death amounts to."""
         status = _DEATHS.get(error.why, Status.CRASHED)
         return self.fail(status, "worker", str(error))
+
+
+def _distance(a: torch.Tensor, b: torch.Tensor) -> tuple[float, float]:
+    """Root of the mean square and maximum of a difference, where both are finite."""
+    if a.shape != b.shape:
+        return 0.0, 0.0
+    difference = (a.double() - b.double()).abs()
+    difference = difference[torch.isfinite(difference)]
+    if not difference.numel():
+        return 0.0, 0.0
+    return float(difference.square().mean().sqrt()), float(difference.max())
 
 
 def _cotangent(output: torch.Tensor, seed: int) -> torch.Tensor | None:
