@@ -129,7 +129,8 @@ class CudaKernel(GroupKernel):
         if self.group.template is Template.COLUMNS:
             return ["columns.cuh"]
         tensor = ["packed.cuh", _PRODUCTS[self.target.architecture]] if self.packs else []
-        return [*tensor, *(["packed.cuh", "launch_plain.cuh"] if self.sometimes_plain else [])]
+        plain = ["packed.cuh", "launch_plain.cuh"] if self.sometimes_plain else []
+        return [*tensor, *plain, *(["finish.cuh"] if self.down() else [])]
 
     # --- products ---------------------------------------------------------------------------------
     @cached_property
