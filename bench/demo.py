@@ -1,8 +1,9 @@
 """The demo: five models become faster, each line with its verdict, its error and its speed.
 
-On the GPU where there is one, at full size; else on the CPU, three of them at smaller sizes.
+    python bench/demo.py [S0 S1 ...]
 
-The emitted files stay in `out/`; open one.
+On the GPU where there is one, at full size; else on the CPU, two of them at smaller sizes. The
+emitted files stay in `out/`; open one.
 """
 
 from __future__ import annotations
@@ -60,17 +61,19 @@ def main() -> int:
     table = Table(title=f"refold on {place}", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name, side in COLUMNS.items():
         table.add_column(name, justify=side, no_wrap=name != "verdict")
-    codes = []
+    chosen = [s for s in SYSTEMS if s.name in (sys.argv[1:] or [s.name])]
+    codes = [0]
     with Live(table, console=console, refresh_per_second=2):
-        for system in SYSTEMS:
+        for system in chosen:
             table.caption = f"{system.name}: derived, compiled, judged and timed; a minute or two"
             sets = () if on_gpu else system.reduced
             report = optimize(system, sets, 2.0, out / f"{Path(system.file).stem}_fast.py")
             codes.append(report["exit"])
             for row in rows(system, report, sets):
                 table.add_row(*cells(row))
-        smaller = [f"{s.name} with {', '.join(s.reduced)}" for s in SYSTEMS if s.reduced]
-        table.caption = "all at full size" if on_gpu else f"full size, but {'; '.join(smaller)}"
+        smaller = [f"{s.name} with {', '.join(s.reduced)}" for s in chosen if s.reduced]
+        but = f", but {'; '.join(smaller)}" if smaller and not on_gpu else ""
+        table.caption = f"full size{but}"
     console.print(f"The files are in {out}. Each holds its own derivation: open one.")
     return max(codes)
 
