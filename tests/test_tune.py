@@ -27,6 +27,25 @@ def test_few_tiles_share_their_depth_and_many_do_not():
     assert default_schedule("sm_90", 1024, 512, 256).splits == 1, "too shallow to be shared"
 
 
+# Microseconds of a module of one product on an H200: tall and wide tiles by the number of splits.
+TIMED = {
+    (1024, 512, 8192): {"tall8": 61.8, "wide8": 61.4, "tall4": 84.4, "wide4": 84.0, "tall2": 141.5},
+    (64, 4096, 4096): {"tall4": 56.9, "wide4": 43.3, "wide8": 38.1, "tall2": 73.1, "tall8": 63.2},
+    (4096, 64, 4096): {"tall4": 74.0, "tall8": 64.4, "wide4": 81.9, "wide8": 92.2, "tall2": 100.6},
+    (8192, 256, 1024): {"tall2": 52.2, "wide2": 52.0, "tall1": 56.3, "wide1": 56.5},
+    (37, 5000, 3000): {"wide4": 35.9, "tall2": 68.5, "wide2": 58.1, "tall4": 72.8, "wide1": 93.5},
+    (1024, 1024, 1024): {"tall2": 30.1, "wide2": 30.2, "tall1": 38.6, "wide1": 38.8},
+    (1024, 8192, 8192): {"tall1": 545.0, "wide1": 554.8, "tall2": 596.9, "tall4": 627.3},
+}
+
+
+@pytest.mark.parametrize("sizes", TIMED)
+def test_the_rule_chooses_about_as_well_as_timing(sizes):
+    rule = default_schedule("sm_90", *sizes)
+    chosen = TIMED[sizes][f"{'tall' if rule.tall else 'wide'}{rule.splits}"]
+    assert chosen <= 1.05 * min(TIMED[sizes].values())
+
+
 @pytest.mark.parametrize("sizes", [(1, 4096, 4096), (4096, 8, 4096), (50, 60, 70), (512, 512, 8)])
 def test_what_is_small_or_thin_is_plain(sizes):
     assert default_schedule("sm_90", *sizes).plain
@@ -83,7 +102,8 @@ def test_classes_tell_tiles_apart():
 
 def test_candidates_are_whole_modules_each_with_its_schedule(tuned, monkeypatch):
     """The way of `refold optimize` on a GPU but for the timing: candidates are built."""
-    best = Schedule("sm_90", tall=True, splits=4)
+    best = likely("sm_90", (512, 256, 4096))[-1]
+    assert best != default_schedule("sm_90", 512, 256, 4096)
     built = {}
 
     def time(architecture, sizes, build):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 PROCESSORS = 132  # of an H200; a default only has to be near
 FEW_ROWS = 16  # at most so many rows: a product is one reading of the weights
-_LEAST_DEPTH = 512  # of K for each part: below it the merging costs more than it spreads
+_LEAST_DEPTH = 512  # of K for each part; what fewer would do was not timed
 
 
 @dataclass(frozen=True)
@@ -62,9 +62,11 @@ def predicted(s: Schedule, rows: int, cols: int, depth: int) -> float:
         return float("inf")
     high, wide = s.tile
     tiles = -(-rows // high) * -(-cols // wide)
-    waves = -(-tiles // max(1, PROCESSORS // s.splits))
-    # sharing a tile costs the writing and reading of its parts: as much as 128 of K or so
-    return waves * (depth / s.splits + (128 * s.splits if s.splits > 1 else 0))
+    slots = max(1, PROCESSORS // s.splits)
+    # Blocks that share tiles all write their parts and read a share of them: 128 blocks of the
+    # larger tiles take 8 us for it on an H200, as long as 280 of K.
+    sharing = min(tiles, slots) * s.splits * high * wide / 32768 * 2.2 if s.splits > 1 else 0.0
+    return -(-tiles // slots) * (depth / s.splits + sharing)
 
 
 def _is_small(rows: int, cols: int, depth: int) -> bool:
