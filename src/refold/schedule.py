@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 PROCESSORS = 132  # of an H200; a default only has to be near
 FEW_ROWS = 16  # at most so many rows: a product is one reading of the weights
-_LEAST_DEPTH = 512  # of K for each part; what fewer would do was not timed
+_LEAST_DEPTH = 256  # of K for each part; what fewer would do was not timed
 
 
 @dataclass(frozen=True)
