@@ -2929,7 +2929,10 @@ static PyObject* train_matmul0_needs(PyObject*, PyObject* const* args, Py_ssize_
   const rf::OnDevice here(static_cast<int>(rf_size(args[2])));
   if (PyErr_Occurred()) return nullptr;
   rf::Needs needs;
-  const rf::Error error = rows <= 16 ? rf::matmul_needs<rf::Plain, rf::TrainMatmul0>(rows, width, needs) : rf::matmul_needs<rf::Schedule<rf::Ieee, true, 1>, rf::TrainMatmul0>(rows, width, needs);
+  const rf::Error error = rows <= 16 ? rf::matmul_needs<rf::Plain, rf::TrainMatmul0>(rows, width, needs)
+      : rows <= 256 ? rf::matmul_needs<rf::Schedule<rf::Ieee, false, 8>, rf::TrainMatmul0>(rows, width, needs)
+      : rows <= 512 ? rf::matmul_needs<rf::Schedule<rf::Ieee, true, 2>, rf::TrainMatmul0>(rows, width, needs)
+      : rf::matmul_needs<rf::Schedule<rf::Ieee, true, 1>, rf::TrainMatmul0>(rows, width, needs);
   if (error) return rf_result(error);
   return Py_BuildValue("nn", Py_ssize_t(needs.parts), Py_ssize_t(needs.turns));
 }
@@ -2960,7 +2963,10 @@ static PyObject* train_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   rf::Error error;
   Py_BEGIN_ALLOW_THREADS
   const rf::OnDevice here(static_cast<int>(device));
-  error = rows <= 16 ? rf::matmul<rf::Plain>(body, a_side, w_side, depth, work, on) : rf::matmul<rf::Schedule<rf::Ieee, true, 1>>(body, a_side, w_side, depth, work, on);
+  error = rows <= 16 ? rf::matmul<rf::Plain>(body, a_side, w_side, depth, work, on)
+      : rows <= 256 ? rf::matmul<rf::Schedule<rf::Ieee, false, 8>>(body, a_side, w_side, depth, work, on)
+      : rows <= 512 ? rf::matmul<rf::Schedule<rf::Ieee, true, 2>>(body, a_side, w_side, depth, work, on)
+      : rf::matmul<rf::Schedule<rf::Ieee, true, 1>>(body, a_side, w_side, depth, work, on);
   Py_END_ALLOW_THREADS
   return rf_result(error);
 }
@@ -3053,7 +3059,10 @@ static PyObject* eval_matmul0_needs(PyObject*, PyObject* const* args, Py_ssize_t
   const rf::OnDevice here(static_cast<int>(rf_size(args[2])));
   if (PyErr_Occurred()) return nullptr;
   rf::Needs needs;
-  const rf::Error error = rows <= 16 ? rf::matmul_needs<rf::Plain, rf::EvalMatmul0>(rows, width, needs) : rf::matmul_needs<rf::Schedule<rf::Ieee, true, 1>, rf::EvalMatmul0>(rows, width, needs);
+  const rf::Error error = rows <= 16 ? rf::matmul_needs<rf::Plain, rf::EvalMatmul0>(rows, width, needs)
+      : rows <= 256 ? rf::matmul_needs<rf::Schedule<rf::Ieee, false, 8>, rf::EvalMatmul0>(rows, width, needs)
+      : rows <= 512 ? rf::matmul_needs<rf::Schedule<rf::Ieee, true, 2>, rf::EvalMatmul0>(rows, width, needs)
+      : rf::matmul_needs<rf::Schedule<rf::Ieee, true, 1>, rf::EvalMatmul0>(rows, width, needs);
   if (error) return rf_result(error);
   return Py_BuildValue("nn", Py_ssize_t(needs.parts), Py_ssize_t(needs.turns));
 }
@@ -3083,7 +3092,10 @@ static PyObject* eval_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   rf::Error error;
   Py_BEGIN_ALLOW_THREADS
   const rf::OnDevice here(static_cast<int>(device));
-  error = rows <= 16 ? rf::matmul<rf::Plain>(body, a_side, w_side, depth, work, on) : rf::matmul<rf::Schedule<rf::Ieee, true, 1>>(body, a_side, w_side, depth, work, on);
+  error = rows <= 16 ? rf::matmul<rf::Plain>(body, a_side, w_side, depth, work, on)
+      : rows <= 256 ? rf::matmul<rf::Schedule<rf::Ieee, false, 8>>(body, a_side, w_side, depth, work, on)
+      : rows <= 512 ? rf::matmul<rf::Schedule<rf::Ieee, true, 2>>(body, a_side, w_side, depth, work, on)
+      : rf::matmul<rf::Schedule<rf::Ieee, true, 1>>(body, a_side, w_side, depth, work, on);
   Py_END_ALLOW_THREADS
   return rf_result(error);
 }
@@ -3117,7 +3129,7 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
     try:
         return load_inline(
-            name="refold_sm_90_e5c5404081d2",
+            name="refold_sm_90_aa8381d97d43",
             cpp_sources=[],
             cuda_sources=[_REFOLD_CUDA],
             extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],

@@ -2972,7 +2972,9 @@ static PyObject* train_matmul0_needs(PyObject*, PyObject* const* args, Py_ssize_
   const rf::OnDevice here(static_cast<int>(rf_size(args[2])));
   if (PyErr_Occurred()) return nullptr;
   rf::Needs needs;
-  const rf::Error error = rows <= 16 ? rf::matmul_needs<rf::Plain, rf::TrainMatmul0>(rows, width, needs) : rf::matmul_needs<rf::Schedule<rf::Ieee, true, 1>, rf::TrainMatmul0>(rows, width, needs);
+  const rf::Error error = rows <= 16 ? rf::matmul_needs<rf::Plain, rf::TrainMatmul0>(rows, width, needs)
+      : rows <= 256 ? rf::matmul_needs<rf::Schedule<rf::Ieee, false, 4>, rf::TrainMatmul0>(rows, width, needs)
+      : rf::matmul_needs<rf::Schedule<rf::Ieee, true, 1>, rf::TrainMatmul0>(rows, width, needs);
   if (error) return rf_result(error);
   return Py_BuildValue("nn", Py_ssize_t(needs.parts), Py_ssize_t(needs.turns));
 }
@@ -3003,7 +3005,9 @@ static PyObject* train_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   rf::Error error;
   Py_BEGIN_ALLOW_THREADS
   const rf::OnDevice here(static_cast<int>(device));
-  error = rows <= 16 ? rf::matmul<rf::Plain>(body, a_side, w_side, depth, work, on) : rf::matmul<rf::Schedule<rf::Ieee, true, 1>>(body, a_side, w_side, depth, work, on);
+  error = rows <= 16 ? rf::matmul<rf::Plain>(body, a_side, w_side, depth, work, on)
+      : rows <= 256 ? rf::matmul<rf::Schedule<rf::Ieee, false, 4>>(body, a_side, w_side, depth, work, on)
+      : rf::matmul<rf::Schedule<rf::Ieee, true, 1>>(body, a_side, w_side, depth, work, on);
   Py_END_ALLOW_THREADS
   return rf_result(error);
 }
@@ -3095,7 +3099,9 @@ static PyObject* eval_matmul0_needs(PyObject*, PyObject* const* args, Py_ssize_t
   const rf::OnDevice here(static_cast<int>(rf_size(args[2])));
   if (PyErr_Occurred()) return nullptr;
   rf::Needs needs;
-  const rf::Error error = rows <= 16 ? rf::matmul_needs<rf::Plain, rf::EvalMatmul0>(rows, width, needs) : rf::matmul_needs<rf::Schedule<rf::Ieee, true, 1>, rf::EvalMatmul0>(rows, width, needs);
+  const rf::Error error = rows <= 16 ? rf::matmul_needs<rf::Plain, rf::EvalMatmul0>(rows, width, needs)
+      : rows <= 256 ? rf::matmul_needs<rf::Schedule<rf::Ieee, false, 4>, rf::EvalMatmul0>(rows, width, needs)
+      : rf::matmul_needs<rf::Schedule<rf::Ieee, true, 1>, rf::EvalMatmul0>(rows, width, needs);
   if (error) return rf_result(error);
   return Py_BuildValue("nn", Py_ssize_t(needs.parts), Py_ssize_t(needs.turns));
 }
@@ -3126,7 +3132,9 @@ static PyObject* eval_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   rf::Error error;
   Py_BEGIN_ALLOW_THREADS
   const rf::OnDevice here(static_cast<int>(device));
-  error = rows <= 16 ? rf::matmul<rf::Plain>(body, a_side, w_side, depth, work, on) : rf::matmul<rf::Schedule<rf::Ieee, true, 1>>(body, a_side, w_side, depth, work, on);
+  error = rows <= 16 ? rf::matmul<rf::Plain>(body, a_side, w_side, depth, work, on)
+      : rows <= 256 ? rf::matmul<rf::Schedule<rf::Ieee, false, 4>>(body, a_side, w_side, depth, work, on)
+      : rf::matmul<rf::Schedule<rf::Ieee, true, 1>>(body, a_side, w_side, depth, work, on);
   Py_END_ALLOW_THREADS
   return rf_result(error);
 }
@@ -3197,7 +3205,7 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
     try:
         return load_inline(
-            name="refold_sm_90_736ef25a6e8b",
+            name="refold_sm_90_67d1a7bd184b",
             cpp_sources=[],
             cuda_sources=[_REFOLD_CUDA],
             extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],

@@ -2048,7 +2048,8 @@ static PyObject* matmul0_needs(PyObject*, PyObject* const* args, Py_ssize_t n) {
   const rf::OnDevice here(static_cast<int>(rf_size(args[2])));
   if (PyErr_Occurred()) return nullptr;
   rf::Needs needs;
-  const rf::Error error = rows <= 16 ? rf::matmul_needs<rf::Plain, rf::Matmul0>(rows, width, needs) : rf::matmul_needs<rf::Schedule<rf::Ieee, false, 1>, rf::Matmul0>(rows, width, needs);
+  const rf::Error error = rows <= 16 ? rf::matmul_needs<rf::Plain, rf::Matmul0>(rows, width, needs)
+      : rf::matmul_needs<rf::Schedule<rf::Ieee, false, 1>, rf::Matmul0>(rows, width, needs);
   if (error) return rf_result(error);
   return Py_BuildValue("nn", Py_ssize_t(needs.parts), Py_ssize_t(needs.turns));
 }
@@ -2077,7 +2078,8 @@ static PyObject* matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   rf::Error error;
   Py_BEGIN_ALLOW_THREADS
   const rf::OnDevice here(static_cast<int>(device));
-  error = rows <= 16 ? rf::matmul<rf::Plain>(body, a_side, w_side, depth, work, on) : rf::matmul<rf::Schedule<rf::Ieee, false, 1>>(body, a_side, w_side, depth, work, on);
+  error = rows <= 16 ? rf::matmul<rf::Plain>(body, a_side, w_side, depth, work, on)
+      : rf::matmul<rf::Schedule<rf::Ieee, false, 1>>(body, a_side, w_side, depth, work, on);
   Py_END_ALLOW_THREADS
   return rf_result(error);
 }
@@ -2105,7 +2107,7 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
     try:
         return load_inline(
-            name="refold_sm_90_4ef06389df67",
+            name="refold_sm_90_12b65c230a83",
             cpp_sources=[],
             cuda_sources=[_REFOLD_CUDA],
             extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],

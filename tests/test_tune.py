@@ -10,7 +10,7 @@ from torch import nn
 
 from refold import pipeline, tune
 from refold.emit.cuda import CudaTarget
-from refold.schedule import Schedule, default_schedule, schedules
+from refold.schedule import Schedule, by_rows, default_schedule, schedules
 from refold.tune import Tuned, likely, shape_class
 
 
@@ -46,6 +46,30 @@ def test_the_rule_chooses_about_as_well_as_timing(sizes):
     rule = default_schedule("sm_90", *sizes)
     chosen = TIMED[sizes][f"{'tall' if rule.tall else 'wide'}{rule.splits}"]
     assert chosen <= 1.05 * min(TIMED[sizes].values())
+
+
+def test_other_numbers_of_rows_are_cut_otherwise_where_that_pays():
+    chosen = default_schedule("sm_90", 1024, 8192, 8192)
+    ways = by_rows(chosen, 1024, 8192, 8192)
+    limits = [limit for limit, _ in ways]
+    assert limits[-1] is None and limits[:-1] == sorted(limits[:-1])
+    assert 64 < limits[0] < 1024 and not ways[0][1].tall, "few rows: tiles of 128, each shared"
+    assert ways[-1] == (None, chosen)
+    assert len({s for _, s in ways}) <= 3, "each is a kernel to compile"
+
+
+def test_the_captured_number_of_rows_keeps_what_was_chosen():
+    timed = Schedule("sm_90", tall=True, splits=2)  # not what the rule says
+    assert default_schedule("sm_90", 300, 8192, 8192) != timed
+    ways = by_rows(timed, 300, 8192, 8192)
+    assert next(s for limit, s in ways if limit is None or limit >= 300) == timed
+
+
+def test_what_suits_all_numbers_of_rows_is_one_kernel():
+    wide = default_schedule("sm_90", 128, 32768, 32768)
+    assert by_rows(wide, 128, 32768, 32768) == [(None, wide)]
+    plain = default_schedule("sm_90", 8, 512, 512)
+    assert by_rows(plain, 8, 512, 512) == [(None, plain)]
 
 
 @pytest.mark.parametrize("sizes", [(1, 4096, 4096), (4096, 8, 4096), (50, 60, 70), (512, 512, 8)])
