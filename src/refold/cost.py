@@ -30,8 +30,8 @@ CALLS_PER_FOLD = 100
 PER_OP = 1e-12
 
 
-# The products that a device's kernels compute: a test of the operands' dtypes in memory (x, then the
-# weight) and of whether the weight is a folded parameter.
+# The products that a device's kernels compute: a test of the operands' dtypes in memory (x, then
+# the weight) and of whether the weight is a folded parameter.
 Products = Callable[[torch.dtype, torch.dtype, bool], bool]
 
 NARROW = (torch.float16, torch.bfloat16)
@@ -49,7 +49,7 @@ def _cpu_products(x: torch.dtype, weight: torch.dtype, folded: bool) -> bool:
 
 
 def _cuda_products(x: torch.dtype, weight: torch.dtype, folded: bool) -> bool:
-    """Operands of one dtype; and 16-bit x with a folded weight, which is kept as two 16-bit parts."""
+    """Operands of one dtype; and 16-bit x with a folded weight, kept as two 16-bit parts."""
     if x in NARROW and folded:
         return True
     return x == weight != torch.float64
@@ -61,10 +61,8 @@ class DeviceModel:
 
     product_flops: FLOP/s of float32-accurate matrix products. plain_flops: multiply-adds per
     second outside them. bandwidth: bytes/s of main memory. launch: seconds to start one kernel.
-    folded: how many products one with a folded weight takes. rates: both for products whose operands
-    in memory have another dtype than float32. products: which of them kernels of ours compute.
-    columns_apart: statistics down the columns of a product that is stored anyway are read from
-    memory, because a product's own kernel would wait for them longer.
+    folded: how many products one with a folded weight takes. rates: both for products whose
+    operands in memory have another dtype than float32. products: which of them our kernels compute.
     """
 
     name: str
@@ -72,14 +70,13 @@ class DeviceModel:
     plain_flops: float
     bandwidth: float
     launch: float
-    columns_apart: bool = False
     folded: float = 1.0
     rates: Mapping[torch.dtype, tuple[float, float]] = field(default_factory=dict)
     products: Products = float32_products
 
     def at(self, dtype: torch.dtype | None) -> DeviceModel:
         """The device as a model sees it whose values have that dtype in memory."""
-        if dtype not in self.rates:
+        if dtype is None or dtype not in self.rates:
             return self
         rate, folded = self.rates[dtype]
         return replace(self, product_flops=rate, folded=folded)
@@ -104,15 +101,13 @@ DEVICES: Mapping[str, DeviceModel] = MappingProxyType(
                 },
                 products=_cpu_products,
             ),
-            # H200: three fp16 products promoted to float32, sustained; copies at 4.3 TB/s. Moments
-            # of 16384 x 4096: 106 us in the product's epilogue, 67 us apart
+            # H200: three fp16 products promoted to float32, sustained; copies at 4.3 TB/s
             DeviceModel(
                 "cuda:sm_90",
                 220e12,
                 30e12,
                 4.3e12,
                 3e-6,
-                columns_apart=True,
                 rates={torch.float64: (55e12, 1.0), **dict.fromkeys(NARROW, (650e12, 2.0))},
                 products=_cuda_products,
             ),
@@ -123,7 +118,6 @@ DEVICES: Mapping[str, DeviceModel] = MappingProxyType(
                 9.7e12,
                 1.6e12,
                 3e-6,
-                columns_apart=True,
                 rates={torch.float64: (16e12, 1.0), **dict.fromkeys(NARROW, (250e12, 2.0))},
                 products=_cuda_products,
             ),

@@ -137,7 +137,7 @@ def derive(
         wide = widen(c.graph)
         optimized = optimize(wide.graph, device.at(_kind(c)), strict=options.strict)
         storage = Storage.of(wide.stored, wide.every, optimized.originals, _kind(c))
-        plan = make_plan(optimized.graph, device.columns_apart, storage, device.products)
+        plan = make_plan(optimized.graph, storage, device.products)
         steps = tuple(str(s) for s in optimized.steps)
         label: str = optimized.label
         if wide.stored:

@@ -98,7 +98,7 @@ struct Rows0 {
   static constexpr bool kStores = false;
   static constexpr bool kFinishes = true;
   RF_FN void finish(const Row& r, long row) const {
-    y0[row] = r.r1;
+    put(y0, row, r.r1);
   }
 };
 
@@ -106,10 +106,10 @@ struct Rows0 {
 
 static PyObject* rows0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 6)) return nullptr;
-  float* p0 = rf_pointer(args[0]);
-  float* p1 = rf_pointer(args[1]);
-  float* p2 = rf_pointer(args[2]);
-  float* y0 = rf_pointer(args[3]);
+  float* p0 = rf_pointer<float>(args[0]);
+  float* p1 = rf_pointer<float>(args[1]);
+  float* p2 = rf_pointer<float>(args[2]);
+  float* y0 = rf_pointer<float>(args[3]);
   long rows = rf_size(args[4]);
   long width = rf_size(args[5]);
   if (PyErr_Occurred()) return nullptr;

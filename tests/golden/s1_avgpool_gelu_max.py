@@ -104,7 +104,7 @@ struct Matmul0 {
   using RowMonoids = List<Max>;
   RF_FN void finish_row(long row, const float* results) const {
     const auto t0 = results[0] * 2.0f;
-    y0[row] = t0;
+    put(y0, row, t0);
   }
   using ColumnMonoids = List<>;
 };
@@ -113,10 +113,10 @@ struct Matmul0 {
 
 static PyObject* matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 7)) return nullptr;
-  float* a = rf_pointer(args[0]);
-  float* w = rf_pointer(args[1]);
-  float* p2 = rf_pointer(args[2]);
-  float* y0 = rf_pointer(args[3]);
+  float* a = rf_pointer<float>(args[0]);
+  float* w = rf_pointer<float>(args[1]);
+  float* p2 = rf_pointer<float>(args[2]);
+  float* y0 = rf_pointer<float>(args[3]);
   long rows = rf_size(args[4]);
   long width = rf_size(args[5]);
   long depth = rf_size(args[6]);

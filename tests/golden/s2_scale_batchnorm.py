@@ -141,9 +141,9 @@ struct TrainMatmul0 {
   using ColumnMonoids = List<Moments>;
   long count;
   RF_FN void finish_column(Step<0>, long col, const MomentsState& s) const {
-    y1[col] = s.mean;
-    y2[col] = s.m2 / (static_cast<float>(count) - 0.0f);
-    y3[col] = s.m2 / (static_cast<float>(count) - 1.0f);
+    put(y1, col, s.mean);
+    put(y2, col, s.m2 / (static_cast<float>(count) - 0.0f));
+    put(y3, col, s.m2 / (static_cast<float>(count) - 1.0f));
   }
 };
 
@@ -245,12 +245,12 @@ struct EvalMatmul0 {
 
 static PyObject* train_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 9)) return nullptr;
-  float* a = rf_pointer(args[0]);
-  float* w = rf_pointer(args[1]);
-  float* y0 = rf_pointer(args[2]);
-  float* y1 = rf_pointer(args[3]);
-  float* y2 = rf_pointer(args[4]);
-  float* y3 = rf_pointer(args[5]);
+  float* a = rf_pointer<float>(args[0]);
+  float* w = rf_pointer<float>(args[1]);
+  float* y0 = rf_pointer<float>(args[2]);
+  float* y1 = rf_pointer<float>(args[3]);
+  float* y2 = rf_pointer<float>(args[4]);
+  float* y3 = rf_pointer<float>(args[5]);
   long rows = rf_size(args[6]);
   long width = rf_size(args[7]);
   long depth = rf_size(args[8]);
@@ -264,18 +264,18 @@ static PyObject* train_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
 
 static PyObject* train_rows1(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 14)) return nullptr;
-  float* p0 = rf_pointer(args[0]);
-  float* p1 = rf_pointer(args[1]);
-  float* p2 = rf_pointer(args[2]);
-  float* p3 = rf_pointer(args[3]);
-  float* p4 = rf_pointer(args[4]);
-  float* p5 = rf_pointer(args[5]);
-  float* p6 = rf_pointer(args[6]);
-  float* p7 = rf_pointer(args[7]);
-  float* p8 = rf_pointer(args[8]);
-  float* y0 = rf_pointer(args[9]);
-  float* y1 = rf_pointer(args[10]);
-  float* y2 = rf_pointer(args[11]);
+  float* p0 = rf_pointer<float>(args[0]);
+  float* p1 = rf_pointer<float>(args[1]);
+  float* p2 = rf_pointer<float>(args[2]);
+  float* p3 = rf_pointer<float>(args[3]);
+  float* p4 = rf_pointer<float>(args[4]);
+  float* p5 = rf_pointer<float>(args[5]);
+  float* p6 = rf_pointer<float>(args[6]);
+  float* p7 = rf_pointer<float>(args[7]);
+  float* p8 = rf_pointer<float>(args[8]);
+  float* y0 = rf_pointer<float>(args[9]);
+  float* y1 = rf_pointer<float>(args[10]);
+  float* y2 = rf_pointer<float>(args[11]);
   long rows = rf_size(args[12]);
   long width = rf_size(args[13]);
   if (PyErr_Occurred()) return nullptr;
@@ -288,11 +288,11 @@ static PyObject* train_rows1(PyObject*, PyObject* const* args, Py_ssize_t n) {
 
 static PyObject* train_rows2(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 7)) return nullptr;
-  float* p0 = rf_pointer(args[0]);
-  float* p1 = rf_pointer(args[1]);
-  float* p2 = rf_pointer(args[2]);
-  float* p3 = rf_pointer(args[3]);
-  float* y0 = rf_pointer(args[4]);
+  float* p0 = rf_pointer<float>(args[0]);
+  float* p1 = rf_pointer<float>(args[1]);
+  float* p2 = rf_pointer<float>(args[2]);
+  float* p3 = rf_pointer<float>(args[3]);
+  float* y0 = rf_pointer<float>(args[4]);
   long rows = rf_size(args[5]);
   long width = rf_size(args[6]);
   if (PyErr_Occurred()) return nullptr;
@@ -305,11 +305,11 @@ static PyObject* train_rows2(PyObject*, PyObject* const* args, Py_ssize_t n) {
 
 static PyObject* eval_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 8)) return nullptr;
-  float* a = rf_pointer(args[0]);
-  float* w = rf_pointer(args[1]);
-  float* p2 = rf_pointer(args[2]);
-  float* p3 = rf_pointer(args[3]);
-  float* y0 = rf_pointer(args[4]);
+  float* a = rf_pointer<float>(args[0]);
+  float* w = rf_pointer<float>(args[1]);
+  float* p2 = rf_pointer<float>(args[2]);
+  float* p3 = rf_pointer<float>(args[3]);
+  float* y0 = rf_pointer<float>(args[4]);
   long rows = rf_size(args[5]);
   long width = rf_size(args[6]);
   long depth = rf_size(args[7]);

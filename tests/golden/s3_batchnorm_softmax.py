@@ -124,9 +124,9 @@ struct TrainMatmul0 {
   using ColumnMonoids = List<Moments>;
   long count;
   RF_FN void finish_column(Step<0>, long col, const MomentsState& s) const {
-    y1[col] = s.mean;
-    y2[col] = s.m2 / (static_cast<float>(count) - 0.0f);
-    y3[col] = s.m2 / (static_cast<float>(count) - 1.0f);
+    put(y1, col, s.mean);
+    put(y2, col, s.m2 / (static_cast<float>(count) - 0.0f));
+    put(y3, col, s.m2 / (static_cast<float>(count) - 1.0f));
   }
 };
 
@@ -249,7 +249,7 @@ struct EvalMatmul0 {
   }
   using RowMonoids = List<Max>;
   RF_FN void finish_row(long row, const float* results) const {
-    y1[row] = results[0];
+    put(y1, row, results[0]);
   }
   using ColumnMonoids = List<>;
 };
@@ -288,12 +288,12 @@ struct EvalRows1 {
 
 static PyObject* train_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 9)) return nullptr;
-  float* a = rf_pointer(args[0]);
-  float* w = rf_pointer(args[1]);
-  float* y0 = rf_pointer(args[2]);
-  float* y1 = rf_pointer(args[3]);
-  float* y2 = rf_pointer(args[4]);
-  float* y3 = rf_pointer(args[5]);
+  float* a = rf_pointer<float>(args[0]);
+  float* w = rf_pointer<float>(args[1]);
+  float* y0 = rf_pointer<float>(args[2]);
+  float* y1 = rf_pointer<float>(args[3]);
+  float* y2 = rf_pointer<float>(args[4]);
+  float* y3 = rf_pointer<float>(args[5]);
   long rows = rf_size(args[6]);
   long width = rf_size(args[7]);
   long depth = rf_size(args[8]);
@@ -307,17 +307,17 @@ static PyObject* train_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
 
 static PyObject* train_rows1(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 13)) return nullptr;
-  float* p0 = rf_pointer(args[0]);
-  float* p1 = rf_pointer(args[1]);
-  float* p2 = rf_pointer(args[2]);
-  float* p3 = rf_pointer(args[3]);
-  float* p4 = rf_pointer(args[4]);
-  float* p5 = rf_pointer(args[5]);
-  float* p6 = rf_pointer(args[6]);
-  float* p7 = rf_pointer(args[7]);
-  float* y0 = rf_pointer(args[8]);
-  float* y1 = rf_pointer(args[9]);
-  float* y2 = rf_pointer(args[10]);
+  float* p0 = rf_pointer<float>(args[0]);
+  float* p1 = rf_pointer<float>(args[1]);
+  float* p2 = rf_pointer<float>(args[2]);
+  float* p3 = rf_pointer<float>(args[3]);
+  float* p4 = rf_pointer<float>(args[4]);
+  float* p5 = rf_pointer<float>(args[5]);
+  float* p6 = rf_pointer<float>(args[6]);
+  float* p7 = rf_pointer<float>(args[7]);
+  float* y0 = rf_pointer<float>(args[8]);
+  float* y1 = rf_pointer<float>(args[9]);
+  float* y2 = rf_pointer<float>(args[10]);
   long rows = rf_size(args[11]);
   long width = rf_size(args[12]);
   if (PyErr_Occurred()) return nullptr;
@@ -330,11 +330,11 @@ static PyObject* train_rows1(PyObject*, PyObject* const* args, Py_ssize_t n) {
 
 static PyObject* train_rows2(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 7)) return nullptr;
-  float* p0 = rf_pointer(args[0]);
-  float* p1 = rf_pointer(args[1]);
-  float* p2 = rf_pointer(args[2]);
-  float* p3 = rf_pointer(args[3]);
-  float* y0 = rf_pointer(args[4]);
+  float* p0 = rf_pointer<float>(args[0]);
+  float* p1 = rf_pointer<float>(args[1]);
+  float* p2 = rf_pointer<float>(args[2]);
+  float* p3 = rf_pointer<float>(args[3]);
+  float* y0 = rf_pointer<float>(args[4]);
   long rows = rf_size(args[5]);
   long width = rf_size(args[6]);
   if (PyErr_Occurred()) return nullptr;
@@ -347,12 +347,12 @@ static PyObject* train_rows2(PyObject*, PyObject* const* args, Py_ssize_t n) {
 
 static PyObject* eval_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 9)) return nullptr;
-  float* a = rf_pointer(args[0]);
-  float* w = rf_pointer(args[1]);
-  float* p2 = rf_pointer(args[2]);
-  float* p3 = rf_pointer(args[3]);
-  float* y0 = rf_pointer(args[4]);
-  float* y1 = rf_pointer(args[5]);
+  float* a = rf_pointer<float>(args[0]);
+  float* w = rf_pointer<float>(args[1]);
+  float* p2 = rf_pointer<float>(args[2]);
+  float* p3 = rf_pointer<float>(args[3]);
+  float* y0 = rf_pointer<float>(args[4]);
+  float* y1 = rf_pointer<float>(args[5]);
   long rows = rf_size(args[6]);
   long width = rf_size(args[7]);
   long depth = rf_size(args[8]);
@@ -366,9 +366,9 @@ static PyObject* eval_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
 
 static PyObject* eval_rows1(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 5)) return nullptr;
-  float* p0 = rf_pointer(args[0]);
-  float* p1 = rf_pointer(args[1]);
-  float* y0 = rf_pointer(args[2]);
+  float* p0 = rf_pointer<float>(args[0]);
+  float* p1 = rf_pointer<float>(args[1]);
+  float* y0 = rf_pointer<float>(args[2]);
   long rows = rf_size(args[3]);
   long width = rf_size(args[4]);
   if (PyErr_Occurred()) return nullptr;

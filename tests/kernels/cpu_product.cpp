@@ -1,10 +1,11 @@
-// Two bodies for the CPU's product, written by hand as the emitter would write them.
+// Two bodies for the CPU's product, written by hand as the emitter would write them; one of them also
+// for operands and results of 16 bits, and of 16 bits with a weight in float32.
 namespace rf {
 
 // relu(acc + bias[col])
-struct Linear {
-  const float* bias;
-  float* y;
+template <class T> struct Linear {
+  const T* bias;
+  T* y;
   long width;
   template <class V, class C> RF_FN V value(V acc, long, C col) const {
     return relu(acc + column<V>(bias, col));
@@ -17,10 +18,10 @@ struct Linear {
 
 // acc + bias[col]: stored, reduced along rows and down columns
 struct Reduced {
-  const float* bias;
-  float* y;
-  float* along;  // [sum, max, min][rows]
-  float* down;   // [sum, max, mean, m2][width]
+  const Real* bias;
+  Real* y;
+  Real* along;  // [sum, max, min][rows]
+  Real* down;   // [sum, max, mean, m2][width]
   long width, rows;
   template <class V, class C> RF_FN V value(V acc, long, C col) const {
     return acc + column<V>(bias, col);
@@ -28,7 +29,7 @@ struct Reduced {
   static constexpr bool kStores = true;
   template <class C> RF_FN void store(long row, C col, Vec v) const { put(y, row * width, col, v); }
   using RowMonoids = List<Sum, Max, Min>;
-  RF_FN void finish_row(long row, const float* results) const {
+  RF_FN void finish_row(long row, const Real* results) const {
     for (long i = 0; i < 3; i++) along[i * rows + row] = results[i];
   }
   using ColumnMonoids = List<Sum, Max, Moments>;
@@ -41,12 +42,12 @@ struct Reduced {
   }
 };
 
-static void linear(const float* a, const float* w, const float* bias, float* y, long n, long m,
-                   long k) {
-  matmul(Linear{bias, y, m}, a, w, n, m, k);
+template <class T, class W = T>
+static void linear(const T* a, const W* w, const T* bias, T* y, long n, long m, long k) {
+  matmul(Linear<T>{bias, y, m}, a, w, n, m, k);
 }
-static void reduced(const float* a, const float* w, const float* bias, float* y, float* along,
-                    float* down, long n, long m, long k) {
+static void reduced(const Real* a, const Real* w, const Real* bias, Real* y, Real* along, Real* down,
+                    long n, long m, long k) {
   matmul(Reduced{bias, y, along, down, m, n}, a, w, n, m, k);
 }
 
@@ -54,7 +55,7 @@ static void reduced(const float* a, const float* w, const float* bias, float* y,
 
 // Each argument is converted as the function's parameter says.
 template <class T> static T argument(PyObject* o) {
-  if constexpr (std::is_pointer_v<T>) return rf_pointer(o);
+  if constexpr (std::is_pointer_v<T>) return rf_pointer<std::remove_cv_t<std::remove_pointer_t<T>>>(o);
   else return rf_size(o);
 }
 template <class... T, size_t... I>
@@ -70,10 +71,16 @@ static PyObject* run(void (*)(T...), PyObject* const* args, Py_ssize_t n) {
 template <auto F> static PyObject* entry(PyObject*, PyObject* const* args, Py_ssize_t n) {
   return run<F>(F, args, n);
 }
-#define ENTRY(name) \
-  {#name, reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(entry<rf::name>)), METH_FASTCALL, nullptr}
+#define ENTRY(name, ...) \
+  {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(entry<__VA_ARGS__>)), METH_FASTCALL, nullptr}
 
-static PyMethodDef rf_methods[] = {ENTRY(linear), ENTRY(reduced), {nullptr, nullptr, 0, nullptr}};
+static PyMethodDef rf_methods[] = {
+    ENTRY("linear", rf::linear<rf::Real>), ENTRY("reduced", rf::reduced),
+#ifdef RF_TEST_NARROW
+    ENTRY("linear_float16", rf::linear<rf::Half>), ENTRY("linear_bfloat16", rf::linear<rf::Bfloat>),
+    ENTRY("folded_float16", rf::linear<rf::Half, float>), ENTRY("folded_bfloat16", rf::linear<rf::Bfloat, float>),
+#endif
+    {nullptr, nullptr, 0, nullptr}};
 static PyModuleDef rf_module = {PyModuleDef_HEAD_INIT, "kernels", nullptr, -1, rf_methods,
                                 nullptr, nullptr, nullptr, nullptr};
 #define RF_INIT_(name) PyInit_##name

@@ -23,18 +23,34 @@ LEVELS = ("DEFAULT", "AVX2", "AVX512")  # the narrower ones run on wider machine
 AT_HAND = torch.backends.cpu.get_cpu_capability()
 
 
+Call = Callable[..., None]
+
+
 @pytest.fixture(
     scope="module", params=LEVELS[: 1 + (LEVELS.index(AT_HAND) if AT_HAND in LEVELS else 0)]
 )
-def call(request) -> Callable[..., None]:
+def level(request) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def call(level) -> Call:
     """call(name, *arguments) runs an entry on tensors and sizes, compiled for one level."""
-    level = request.param
+    return compiled(level, ["#define RF_TEST_NARROW"], ["narrow.h", "matmul.h"])
+
+
+@pytest.fixture(scope="module")
+def call_double(level) -> Call:
+    """The same entries with arithmetic and elements of float64."""
+    return compiled(level, ["#define RF_REAL double"], ["matmul.h"])
+
+
+def compiled(level: str, defines: list[str], needed: list[str]) -> Call:
     bodies = (Path(__file__).parent / "cpu_product.cpp").read_text()
     headers = [
-        kernel.header(h)
-        for h in ("call.h", *(f"cpu/{h}" for h in kernel.included("cpu", ["matmul.h"])))
+        kernel.header(h) for h in ("call.h", *(f"cpu/{h}" for h in kernel.included("cpu", needed)))
     ]
-    text = "\n".join(["#define PY_SSIZE_T_CLEAN", *headers, bodies])
+    text = "\n".join(["#define PY_SSIZE_T_CLEAN", *defines, *headers, bodies])
     name = f"refold_test_{level.lower()}_{kernel.digest(level + text)}"
     scope: dict = {"torch": torch}
     with mock.patch("torch.backends.cpu.get_cpu_capability", lambda: level):
@@ -81,6 +97,41 @@ def test_products_of_every_size(call, n, m):
         truth = (a.double() @ w.double().T + bias.double()).relu()
         summed = a.abs() @ w.abs().T + bias.abs()
         check(y[: n * m].reshape(n, m), (a @ w.T + bias).relu(), truth, summed)
+
+
+@pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16), ids=str)
+@pytest.mark.parametrize("folded", (False, True), ids=("weight", "folded"))
+@pytest.mark.parametrize("n, m", ((1, 200), (3, 5), (17, 64), (200, 2), (129, 129), (600, 300)))
+def test_products_of_16_bits_round_once(call, dtype, folded, n, m):
+    """What is stored is the nearest number, or its neighbour where float32's error decides."""
+    for k in (1, 7, 50, 193, 400):
+        a, bias = torch.randn(n, k).to(dtype), torch.randn(m).to(dtype)
+        w = torch.randn(m, k) if folded else torch.randn(m, k).to(dtype)
+        y = torch.full((n * m + 16,), math.nan, dtype=dtype)
+        name = "folded" if folded else "linear"
+        call(f"{name}_{str(dtype).removeprefix('torch.')}", a, w, bias, y, n, m, k)
+        assert y[n * m :].isnan().all(), "written beyond the end"
+        truth = (a.double() @ w.double().T + bias.double()).relu()
+        summed = (a.abs().double() @ w.abs().double().T + bias.abs()).max()
+        got, unit = y[: n * m].reshape(n, m).double(), torch.finfo(dtype).eps / 2
+        assert ((got - truth).abs() <= 1.001 * unit * truth + 4e-7 * summed).all()
+
+
+@pytest.mark.parametrize("n, m", ((1, 200), (3, 5), (17, 64), (200, 2), (129, 129), (600, 300)))
+def test_products_of_float64(call_double, n, m):
+    for k in (0, 1, 7, 50, 193, 400):
+        a, w, bias = (torch.randn(*s, dtype=torch.float64) for s in ((n, k), (m, k), (m,)))
+        y, along, down = (
+            torch.full(s, math.nan, dtype=torch.float64) for s in ((n * m + 8,), (3, n), (4, m))
+        )
+        call_double("reduced", a, w, bias, y, along, down, n, m, k)
+        assert y[n * m :].isnan().all(), "written beyond the end"
+        truth, got = a @ w.T + bias, y[: n * m].reshape(n, m)
+        torch.testing.assert_close(got, truth, rtol=1e-14, atol=1e-13)
+        torch.testing.assert_close(along[0], truth.sum(1), rtol=1e-13, atol=1e-12)
+        torch.testing.assert_close(along[1], truth.amax(1), rtol=1e-14, atol=1e-13)
+        torch.testing.assert_close(down[2], truth.mean(0), rtol=1e-13, atol=1e-13)
+        torch.testing.assert_close(down[3], truth.var(0, correction=0) * n, rtol=1e-12, atol=1e-12)
 
 
 def test_the_check_rejects_a_wrong_product():

@@ -25,7 +25,7 @@ NARROW = (torch.float16, torch.bfloat16)
 
 _LEAVES = ("input", "param", "state", "constant")
 _JUMPS = ("floor", "ceil", "round", "trunc")
-# what picks among its inputs' values, or moves them: a rounded result needs no more than rounded inputs
+# what picks among its inputs' values: a rounded result needs no more than rounded inputs
 _PICKS = ("max", "min", "maximum", "minimum", "relu", "neg", "abs", "where")
 
 
@@ -114,8 +114,7 @@ def _rounded(graph: Graph, nodes: list[Node]) -> set[Node]:
     found = {r for r in graph.roots() if is_narrow(r) and readers.get(r)}
     for n in reversed(nodes):
         jumps = n.op in _JUMPS or n.dtype == torch.bool or (n.op == "cast" and not n.is_float)
-        if jumps or OPS[n.op].kind is Kind.OPAQUE:
-            found |= {i for i in n.inputs if is_narrow(i)}
-        elif n in found and (n.op in _PICKS or OPS[n.op].kind is Kind.MOVE):
+        picks = n in found and (n.op in _PICKS or OPS[n.op].kind is Kind.MOVE)
+        if jumps or picks or OPS[n.op].kind is Kind.OPAQUE:
             found |= {i for i in n.inputs if is_narrow(i)}
     return {n for n in found if n.inputs}

@@ -33,7 +33,8 @@ class CpuTarget:
         return Launch(group, kernel.call, overwrites=kernel.overwrites())
 
     def source(self, groups: Sequence[tuple[str, Group]]) -> str:
-        needed = included("cpu", [_HEADERS[g.template] for _, g in groups])
+        narrow = ["narrow.h"] if any(g.has_narrow for _, g in groups) else []
+        needed = included("cpu", [*narrow, *(_HEADERS[g.template] for _, g in groups)])
         kernels = [CpuKernel(g, name) for name, g in groups]
         parts = ["#define PY_SSIZE_T_CLEAN", *real_text(groups), header("call.h")]
         parts += [header(f"cpu/{h}") for h in needed]

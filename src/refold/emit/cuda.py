@@ -3,8 +3,9 @@ start them, and the Python that builds and calls them.
 
 A product of float32 reads both sides packed (kernels/cuda/split.cuh): a parameter is packed once
 until it changes, a value at each call. One of 16 bits reads its sides as they are; a folded weight,
-which has more bits, as two 16-bit parts. Entries take addresses, sizes, the stream and the device as ints,
-synchronise nothing and allocate nothing; memory to work in belongs to the stream and is reused.
+which has more bits, as two 16-bit parts. Entries take addresses, sizes, the stream and the device
+as ints, synchronise nothing and allocate nothing; memory to work in belongs to the stream and is
+reused.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from refold.ir import Sym, hint
 from refold.ir.ops import CPP_TYPES
 from refold.plan import Group, Template
 from refold.plan.memory import NARROW
-from refold.schedule import FEW_ROWS, Schedule, default_schedule
+from refold.schedule import FEW_ROWS, Schedule, by_rows, default_schedule
 
 _PRODUCTS = {"sm_90": "launch.cuh", "sm_80": "launch_sm80.cuh"}
 ARCHITECTURES = {
@@ -84,6 +85,7 @@ class CudaTarget:
 
     def source(self, groups: Sequence[tuple[str, Group]]) -> str:
         text = self.cuda_text(groups)
+        packings = {f for n, g in groups for _, f in CudaKernel(g, n, self).packings()}
         architecture = ARCHITECTURES[self.architecture]
         capability = tuple(int(c) for c in self.architecture.removeprefix("sm_"))
         only = "!=" if self.architecture == "sm_90" else "<"
@@ -92,6 +94,8 @@ class CudaTarget:
             text=text.rstrip("\n"),
             extension=f"refold_{self.architecture}_{digest(text + self.name)}",
             flags=repr([*FLAGS, *architecture]),
+            packs="_refold_pack" in packings,
+            parts=sorted(p for p in packings if p != "_refold_pack"),
             capability=capability,
             only=only,
             words=f"{capability[0]}.{capability[1]}{' or later' if only == '<' else ''}",
@@ -126,12 +130,15 @@ class CudaKernel(GroupKernel):
 
     def headers(self) -> list[str]:
         """The headers that the kernel is instantiated from."""
+        narrow = ["narrow.cuh"] if self.group.has_narrow else []
         if self.group.template is Template.ROWS:
-            return ["rows.cuh"]
+            return [*narrow, "rows.cuh"]
         if self.group.template is Template.COLUMNS:
-            return ["columns.cuh"]
+            return [*narrow, "columns.cuh"]
+        narrow += ["native.cuh"] if self.narrow else []
         tensor = ["packed.cuh", _PRODUCTS[self.schedule.architecture]] if self.packs else []
-        return [*tensor, *(["packed.cuh", "launch_plain.cuh"] if self.sometimes_plain else [])]
+        plain = ["packed.cuh", "launch_plain.cuh"] if self.sometimes_plain else []
+        return [*narrow, *tensor, *plain, *(["finish.cuh"] if self.down() else [])]
 
     # --- products ---------------------------------------------------------------------------------
     @cached_property
@@ -195,7 +202,13 @@ class CudaKernel(GroupKernel):
                 plain = f"rf::PlainOf<{self.narrow}, {weight}>"
             found.append((f"rows <= {FEW_ROWS}" if self.packs else "true", plain))
         if self.packs:
-            found.append(("true", self.schedule.text(self.mode)))
+            ways: list[tuple[int | None, Schedule]] = [(None, self.schedule)]
+            if isinstance(self.group.rows, Sym):
+                rows, cols, depth = (hint(d) for _, d in self.sizes())
+                ways = by_rows(self.schedule, rows, cols, depth * self.parts)
+            for limit, way in ways:
+                condition = "true" if limit is None else f"rows <= {limit}"
+                found.append((condition, way.text(self.mode)))
         return found
 
     def _choose(self, text: str) -> str:
@@ -203,7 +216,7 @@ class CudaKernel(GroupKernel):
         if self.group.template is not Template.MATMUL:
             return text
         *some, (_, last) = self._schedules()
-        words = [f"{condition} ? {text.replace('@', s)} : " for condition, s in some]
+        words = [f"{condition} ? {text.replace('@', s)}\n      : " for condition, s in some]
         return "".join(words) + text.replace("@", last)
 
     def needs(self) -> str:

@@ -112,9 +112,9 @@ class ForwardWriter:
                 body += self._call(step, writer)
         result = self._result(writer, body)
         head = []
-        for name, (source, axis) in sorted(self.captured.symbol_sources().items()):
+        for name, (place, axis) in sorted(self.captured.symbol_sources().items()):
             if any(re.search(rf"\b{self.sizes[name]}\b", line) for line in [*body, *result]):
-                head.append(f"{self.sizes[name]} = {source.path}.shape[{axis}]")
+                head.append(f"{self.sizes[name]} = {place.path}.shape[{axis}]")
         prepared = bool(self.text.folds or self.text.reads)
         first = self.prologue(self.captured.tensors[0].path, prepared)
         self.text.lines = [*first, *head, *self._input_lines(), *body, *result]

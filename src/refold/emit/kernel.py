@@ -72,6 +72,7 @@ static PyModuleDef rf_module = {PyModuleDef_HEAD_INIT, "kernels", nullptr, -1, r
 PyMODINIT_FUNC RF_INIT(TORCH_EXTENSION_NAME)() { return PyModule_Create(&rf_module); }
 """
 
+
 def real_text(groups: Iterable[tuple[str, Group]]) -> list[str]:
     """C++ that names the kernels' arithmetic, where it is not float32."""
     double = any(g.real == torch.float64 for _, g in groups)
@@ -253,10 +254,14 @@ class GroupKernel:
             )
         return lines
 
+    def down(self) -> list[Reduction]:
+        """A product's reductions of its columns; its others are of its rows."""
+        return [r for r in self.reductions if r.nodes[0]["axes"] != (-1,)]
+
     def _matmul_struct(self) -> list[str]:
         group = self.group
-        along = [r for r in self.reductions if r.nodes[0]["axes"] == (-1,)]
-        down = [r for r in self.reductions if r not in along]
+        down = self.down()
+        along = [r for r in self.reductions if r not in down]
         value = group.value
         statements, texts = self.body.statements([value], {group.product: "acc"})
         lines = self._function(
@@ -272,7 +277,9 @@ class GroupKernel:
             )
         lines.append(f"using RowMonoids = {self._monoids(along)};")
         known = {
-            n: f"results[{i}]" if n.op != "mean" else f"(results[{i}] / static_cast<{self.real}>(width))"
+            n: f"results[{i}]"
+            if n.op != "mean"
+            else f"(results[{i}] / static_cast<{self.real}>(width))"
             for i, r in enumerate(along)
             for n in r.nodes
         }

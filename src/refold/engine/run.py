@@ -22,8 +22,8 @@ class Optimized:
 
     steps: how it follows from the original, in order. cost_before, cost_after: predicted seconds a
     call. label: the weakest promise among the rules used. independent_outputs: outputs that were
-    computed from inputs and turn out not to depend on any: likely a bug in the model. originals: for
-    values of the new graph, an equal one of the original where there is one.
+    computed from inputs and turn out not to depend on any: likely a bug in the model. originals:
+    for values of the new graph, an equal one of the original where there is one.
     """
 
     graph: Graph

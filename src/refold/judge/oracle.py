@@ -98,7 +98,9 @@ class Oracle:
         """The reference as it is."""
         return _run(self.model, inputs, training, seed, cotangents, self.device)
 
-    def shaken(self, inputs: list[Any], training: bool, seed: int, noise: int) -> Any:
+    def shaken(
+        self, inputs: list[Any], training: bool, seed: int, noise: int, units: float = _SHAKE
+    ) -> Any:
         """Float64 outputs with every input and weight moved at random by some units in the last
         place of its own type: what an honest order of rounding may turn a tie into."""
         generator = torch.Generator().manual_seed(noise)
@@ -107,7 +109,7 @@ class Oracle:
             if not t.is_floating_point():
                 return t
             draw = torch.randn(t.shape, generator=generator, dtype=torch.float64).to(t.device)
-            return t.double() * (1 + _SHAKE * torch.finfo(t.dtype).eps * draw)
+            return t.double() * (1 + units * torch.finfo(t.dtype).eps * draw)
 
         before = self._wide
         self._wide = copy.deepcopy(self.model).double()

@@ -50,6 +50,7 @@ class Session:
     _states: dict[str, dict[str, torch.Tensor]] = field(default_factory=dict)
     _truths: dict[Any, Truth] = field(default_factory=dict)
     _inputs: dict[Any, list[Any]] = field(default_factory=dict)
+    _moved: dict[int, tuple[Truth, dict[str, tuple[float, float]]]] = field(default_factory=dict)
     _at: str = INITIAL
     _oracle_at: str = INITIAL
     _worker_training: bool | None = None
@@ -258,9 +259,11 @@ class Session:
         return all(r.agrees for r in results)
 
     def spread(self, truth: Truth) -> dict[str, tuple[float, float]]:
-        """Eager's error where one truth does not show it: for outputs of few elements from all truths
-        so far; for outputs of float64, of which there is no wider truth, from what units in the last
-        place of inputs and weights do to them."""
+        """Eager's error where one truth does not show it.
+
+        For outputs of few elements it is that over all truths so far. A model of float64 has no
+        wider truth: its error is what one unit in the last place of every input and weight does.
+        """
         assert truth.eager is not None and truth.exact is not None
         found = self._float64_errors(truth)
         for name, leaf in compare.leaves(truth.exact.outputs):
@@ -273,20 +276,16 @@ class Session:
         return found
 
     def _float64_errors(self, truth: Truth) -> dict[str, tuple[float, float]]:
-        assert truth.eager is not None and truth.exact is not None
-        eager, exact = (dict(compare.leaves(r.outputs)) for r in (truth.eager, truth.exact))
-        names = [
-            n for n, t in eager.items() if isinstance(t, torch.Tensor) and t.dtype == torch.float64
-        ]
-        if not names:
+        assert truth.exact is not None
+        given = [*tensors(truth.inputs), *self.oracle.state().values()]
+        if any(t.is_floating_point() and t.dtype != torch.float64 for t in given):
             return {}
         if id(truth) not in self._moved:
             self.oracle_enter(truth.state)
-            outputs = self.oracle.shaken(truth.inputs, truth.training, self.seed + 7, self.seed)
-            moved = dict(compare.leaves(outputs))
-            self._moved[id(truth)] = truth, {
-                n: _distance(moved[n], exact[n]) for n in names if n in moved
-            }
+            moved = self.oracle.shaken(truth.inputs, truth.training, self.seed + 7, self.seed, 1.0)
+            pairs = zip(compare.leaves(moved), compare.leaves(truth.exact.outputs), strict=True)
+            errors = {n: _distance(a, b) for (n, a), (_, b) in pairs if isinstance(b, torch.Tensor)}
+            self._moved[id(truth)] = truth, errors  # the truth is kept: ids must not be reused
         return dict(self._moved[id(truth)][1])
 
     def _relative(self, name: str) -> float:

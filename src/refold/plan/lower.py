@@ -40,7 +40,11 @@ def _lower(node: Node) -> Node:
         return _softmax(node) if node["axis"] == -1 and node.dtype in _COMPUTED else node
     if node.op in ("sum", "mean", "max", "min", "logsumexp", "var") and node.dtype in _COMPUTED:
         return _reduction(node)
-    if OPS[node.op].kind is Kind.MOVE and node.op != "avg_pool" and all(map(is_widening, node.inputs)):
+    if (
+        OPS[node.op].kind is Kind.MOVE
+        and node.op != "avg_pool"
+        and all(map(is_widening, node.inputs))
+    ):
         return _moved_narrow(node)
     if is_narrowing(node):
         return _narrowed(node)

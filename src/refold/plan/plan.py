@@ -49,8 +49,8 @@ class Group:
 
     dims: the iteration space, rank 4; the last is the width. (COLUMNS reduces over `dims[-2]`.)
     nodes: what it computes, inputs first. inputs: values made elsewhere. outputs: values that
-    others read, in the order of nodes. memory: the dtype of inputs and outputs where they lie. real:
-    the dtype of the kernel's arithmetic.
+    others read, in the order of nodes. memory: the dtype of inputs and outputs where they lie.
+    real: the dtype of the kernel's arithmetic.
     """
 
     name: str
@@ -65,6 +65,12 @@ class Group:
     def stored(self, node: Node) -> torch.dtype:
         """The dtype of an input or output in memory."""
         return self.memory.get(node, node.dtype)
+
+    @property
+    def has_narrow(self) -> bool:
+        """Whether the kernel reads, writes or rounds to elements of 16 bits."""
+        stored = {self.stored(n) for n in (*self.inputs, *self.outputs)}
+        return bool(stored & set(NARROW)) or any(map(is_narrowing, self.nodes))
 
     @property
     def sides(self) -> tuple[Node, ...]:
@@ -142,26 +148,20 @@ class _Draft:
 
 
 def make_plan(
-    graph: Graph,
-    columns_apart: bool = False,
-    storage: Storage | None = None,
-    products: Products = float32_products,
+    graph: Graph, storage: Storage | None = None, products: Products = float32_products
 ) -> Plan:
     """Choose folds and groups for a graph.
 
-    columns_apart: column reductions of a product that is stored anyway get a group of their own.
-    storage: what values may be stored as. products: those that kernels compute; the others are calls.
+    storage: what values may be stored as. products: those that kernels compute; the others are
+    calls.
     """
     graph, done = lower(graph)
-    return _Planner(graph, columns_apart, (storage or Storage()).moved(done), products).plan()
+    return _Planner(graph, (storage or Storage()).moved(done), products).plan()
 
 
 class _Planner:
-    def __init__(
-        self, graph: Graph, columns_apart: bool, storage: Storage, products: Products
-    ) -> None:
+    def __init__(self, graph: Graph, storage: Storage, products: Products) -> None:
         self.graph = graph
-        self.columns_apart = columns_apart
         self.products = products
         self.order = graph.nodes()
         self.parametric: dict[Node, bool] = {}
@@ -383,7 +383,6 @@ class _Planner:
             and draft.template is Template.MATMUL
             and source(x) is self._value(draft)
             and node.op in ("sum", "mean", "var", "max", "min")
-            and not (self.columns_apart and self._is_stored(source(x)))
         ):
             self._add(draft, node)
             return
@@ -396,15 +395,6 @@ class _Planner:
                 self._add(other, node)
                 return
         self._add(self._new(Template.COLUMNS, x.shape), node)
-
-    def _is_stored(self, value: Node) -> bool:
-        """Whether something else than column reductions reads a product's value."""
-        columns = all(
-            OPS[r.op].kind is Kind.REDUCE and _leading(r["axes"], value.shape)
-            for reader in self.readers.get(value, ())
-            for r in self._through(reader)
-        )
-        return value in self.roots or not columns
 
     def _absorb_pointwise_into_columns(self) -> None:
         """A pointwise value read by nothing but one column reduction is computed inside it."""
@@ -420,9 +410,7 @@ class _Planner:
             if maker is None or maker.template is not Template.ROWS:
                 continue
             own = [n for n in maker.nodes if not _is_beside(n)]
-            pointwise = all(
-                OPS[n.op].kind is Kind.POINTWISE and n.shape == draft.dims for n in own
-            )
+            pointwise = all(OPS[n.op].kind is Kind.POINTWISE and n.shape == draft.dims for n in own)
             private = all(
                 n not in self.roots and readers.get(n, set()) <= {maker, draft} for n in own
             )
@@ -504,7 +492,9 @@ def _last_full(nodes: Iterable[Node], dims: tuple[Dim, ...]) -> Node:
 
 def _is_beside(node: Node) -> bool:
     """Is it computed by each of its readers, and never stored? Comparisons and widening are."""
-    return is_widening(node) or (node.dtype == torch.bool and OPS[node.op].kind is Kind.POINTWISE and bool(node.inputs))
+    return is_widening(node) or (
+        node.dtype == torch.bool and OPS[node.op].kind is Kind.POINTWISE and bool(node.inputs)
+    )
 
 
 def _beside(node: Node) -> list[Node]:

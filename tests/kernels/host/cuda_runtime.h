@@ -17,6 +17,7 @@ inline float __int_as_float(int x) { return same_bits<float>(x); }
 inline unsigned __float_as_uint(float x) { return same_bits<unsigned>(x); }
 inline float __ldg(const float* p) { return *p; }
 inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
+inline double rsqrt(double x) { return 1.0 / std::sqrt(x); }
 
 struct float2 { float x, y; };
 inline float2 make_float2(float x, float y) { return {x, y}; }

@@ -5,8 +5,8 @@
 // the end of a row); loads and stores of a Part touch nothing beyond it. Once a row has been
 // reduced its values are plain numbers, and the same text runs with V = Real.
 //
-// All arithmetic is in `Real`, float32 unless a file says otherwise before it comes here; what is
-// loaded and stored may be narrower, and is converted there.
+// All arithmetic is in `Real`, float32 unless a file says otherwise before it comes here; elements of
+// other types are converted as they are loaded and stored.
 #pragma once
 #include <ATen/cpu/vec/vec.h>
 
@@ -14,7 +14,6 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
-#include <type_traits>
 
 #define RF_FN inline __attribute__((always_inline))
 #ifndef RF_REAL
@@ -24,8 +23,6 @@
 namespace rf {
 
 using Real = RF_REAL;
-using Half = c10::Half;
-using Bfloat = c10::BFloat16;
 using Vec = at::vec::Vectorized<Real>;
 constexpr long kLanes = Vec::size();
 
@@ -34,32 +31,11 @@ struct Part { long start, count; };
 template <int S> struct Step {};
 template <class... M> struct List { static constexpr int size = sizeof...(M); };
 
-// kLanes elements in memory, or the first `count` of them, as lanes; and back.
-template <class T> RF_FN Vec read_lanes(const T* p) {
-  if constexpr (std::is_same_v<T, Real>) {
-    return Vec::loadu(p);
-  } else {
-    Vec v;
-    if constexpr (std::is_same_v<T, Half>) at::vec::load_fp32_from_fp16(p, v);
-    else at::vec::load_fp32_from_bf16(p, v);
-    return v;
-  }
-}
-template <class T> RF_FN Vec read_lanes(const T* p, long count) {
-  if constexpr (std::is_same_v<T, Real>) {
-    return Vec::loadu(p, count);
-  } else {
-    T some[kLanes] = {};
-    for (long i = 0; i < count; i++) some[i] = p[i];
-    return read_lanes(some);
-  }
-}
-template <class T, class V> RF_FN void write_lanes(T* p, V v, long count = kLanes) {
-  const int n = static_cast<int>(count);
-  if constexpr (std::is_same_v<T, Real>) v.store(p, n);
-  else if constexpr (std::is_same_v<T, Half>) at::vec::convert_float_half(v, v).store(p, n);
-  else at::vec::convert_float_bfloat16(v, v).store(p, n);
-}
+// kLanes elements in memory, or the first `count` of them, as lanes; and back. narrow.h has the same
+// for elements of 16 bits.
+RF_FN Vec read_lanes(const Real* p) { return Vec::loadu(p); }
+RF_FN Vec read_lanes(const Real* p, long count) { return Vec::loadu(p, count); }
+RF_FN void write_lanes(Real* p, Vec v, long count = kLanes) { v.store(p, static_cast<int>(count)); }
 
 template <class V> RF_FN V lanes(Real x) { return V(x); }
 template <class V> RF_FN V lanes(V x) { return x; }
@@ -75,14 +51,6 @@ template <class T> RF_FN void put(T* p, long offset, Part c, Vec v) {
   write_lanes(p + offset + c.start, v, c.count);
 }
 template <class T> RF_FN void put(T* p, long offset, Real v) { p[offset] = static_cast<T>(v); }
-
-// Rounded as if it had been stored as T.
-template <class T> RF_FN Real rounded(Real x) { return static_cast<Real>(static_cast<T>(x)); }
-template <class T> RF_FN Vec rounded(Vec x) {
-  T kept[kLanes];
-  write_lanes(kept, x);
-  return read_lanes(kept);
-}
 
 // Arithmetic of lanes with a number; of lanes with lanes it comes with Vec.
 RF_FN Vec operator+(Real a, Vec b) { return Vec(a) + b; }

@@ -3,9 +3,10 @@
 // Why: a thread that moves 16 bytes with one instruction needs a quarter of the instructions, and
 // keeps four times the bytes in flight. Generated bodies are templates on their lanes `V` and their
 // position `C`: here V is `Four` at a `Quad`, or one number at a column where rows do not start at
-// multiples of 16 bytes (8 where elements have 16 bits). A comparison of Fours gives a `Four::Mask`; numbers convert to Fours.
+// multiples of 16 bytes. A comparison of Fours gives a `Four::Mask`; numbers convert to Fours.
 //
-// Layout: a Quad's columns start at a multiple of 4, its addresses at multiples of 16 bytes.
+// Layout: a Quad's columns start at a multiple of 4, its addresses at multiples of 16 bytes (of 8 where
+// elements have 16 bits).
 #pragma once
 #include "math.cuh"
 
@@ -27,44 +28,32 @@ struct alignas(16) Four {
   }
 };
 
-// Four elements by one access of 16 or 8 bytes, of doubles by two. `read` loads a whole vector type.
-template <class T, class Read> RF_FN Four read_four(const T* p, Read read) {
-  if constexpr (sizeof(T) == 8) {
-    const double2 a = read(reinterpret_cast<const double2*>(p)), b = read(reinterpret_cast<const double2*>(p) + 1);
-    const Real x[4] = {Real(a.x), Real(a.y), Real(b.x), Real(b.y)};
-    return Four::each([&](int i) { return x[i]; });
-  } else if constexpr (is_narrow<T>) {
-    const uint2 words = read(reinterpret_cast<const uint2*>(p));
-    const float2 a = widened<T>(words.x), b = widened<T>(words.y);
-    return Four(make_float4(a.x, a.y, b.x, b.y));
-  } else {
-    return Four(read(reinterpret_cast<const float4*>(p)));
-  }
+// Four elements by one access of 16 bytes, of doubles by two. `read` loads a whole vector type. A store
+// written so stays one instruction: the compiler takes the assignment of a float4 apart. Without
+// "memory" later loads may move before it; no body reads what it writes.
+template <class Read> RF_FN Four read_four(const float* p, Read read) {
+  return Four(read(reinterpret_cast<const float4*>(p)));
+}
+RF_FN void write_four(float* p, Four v) {
+  asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(p), "f"(float(v.x[0])), "f"(float(v.x[1])),
+               "f"(float(v.x[2])), "f"(float(v.x[3])));
+}
+template <class Read> RF_FN Four read_four(const double* p, Read read) {
+  const double2 a = read(reinterpret_cast<const double2*>(p)), b = read(reinterpret_cast<const double2*>(p) + 1);
+  const Real x[4] = {Real(a.x), Real(a.y), Real(b.x), Real(b.y)};
+  return Four::each([&](int i) { return x[i]; });
+}
+RF_FN void write_four(double* p, Four v) {
+  asm volatile("st.global.v2.f64 [%0], {%1, %2};" ::"l"(p), "d"(double(v.x[0])), "d"(double(v.x[1])));
+  asm volatile("st.global.v2.f64 [%0], {%1, %2};" ::"l"(p + 2), "d"(double(v.x[2])), "d"(double(v.x[3])));
 }
 
 template <class V> RF_FN V lanes(Four x) { return x; }
 template <class V, class T> RF_FN V column(const T* p, Quad c) {
-  return V(read_four(p + c.start, [](const auto* from) { return __ldg(from); }));
+  return read_four(p + c.start, [](const auto* from) { return __ldg(from); });
 }
 template <class V, class T> RF_FN V full(const T* p, long offset, Quad c) { return column<V>(p + offset, c); }
-// Written so, it stays one instruction: the compiler takes the assignment of a float4 apart. Without
-// "memory" later loads may move before it; no body reads what it writes.
-template <class T> RF_FN void put(T* p, long offset, Quad c, Four v) {
-  T* to = p + offset + c.start;
-  if constexpr (sizeof(T) == 8) {
-    asm volatile("st.global.v2.f64 [%0], {%1, %2};" ::"l"(to), "d"(double(v.x[0])), "d"(double(v.x[1])));
-    asm volatile("st.global.v2.f64 [%0], {%1, %2};" ::"l"(to + 2), "d"(double(v.x[2])), "d"(double(v.x[3])));
-  } else if constexpr (is_narrow<T>) {
-    asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(to), "r"(narrowed<T>(v.x[0], v.x[1])),
-                 "r"(narrowed<T>(v.x[2], v.x[3])));
-  } else {
-    asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(float(v.x[0])), "f"(float(v.x[1])),
-                 "f"(float(v.x[2])), "f"(float(v.x[3])));
-  }
-}
-template <class T> RF_FN Four rounded(Four v) {
-  return Four::each([&](int i) { return rounded<T>(v.x[i]); });
-}
+template <class T> RF_FN void put(T* p, long offset, Quad c, Four v) { write_four(p + offset + c.start, v); }
 
 #define RF_ARITHMETIC(op)                                                              \
   RF_FN Four operator op(Four a, Four b) {                                             \

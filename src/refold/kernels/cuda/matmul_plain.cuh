@@ -124,20 +124,8 @@ __global__ void __launch_bounds__(Tiled::kThreads)
   take_turn<kMI>(body, p, static_cast<int>(row0), static_cast<int>(col0), team, 1);
 }
 
-template <class T> RF_FN float4 widened(uint2 words) {
-  const float2 a = widened<T>(words.x), b = widened<T>(words.y);
-  return make_float4(a.x, a.y, b.x, b.y);
-}
-template <class T> RF_FN float4 four_of(const T* p) {
-  if constexpr (is_narrow<T>) return widened<T>(__ldg(reinterpret_cast<const uint2*>(p)));
-  else return __ldg(reinterpret_cast<const float4*>(p));
-}
-template <class T> RF_FN float4 load_once(const T* p) {  // what no other block reads
-  if constexpr (is_narrow<T>) {
-    uint2 words;
-    asm volatile("ld.global.nc.L1::no_allocate.v2.b32 {%0, %1}, [%2];" : "=r"(words.x), "=r"(words.y) : "l"(p));
-    return widened<T>(words);
-  }
+RF_FN float4 four_of(const float* p) { return __ldg(reinterpret_cast<const float4*>(p)); }
+RF_FN float4 load_once(const float* p) {  // what no other block reads
   float4 v;
   asm volatile("ld.global.nc.L1::no_allocate.v4.f32 {%0, %1, %2, %3}, [%4];"
                : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)

@@ -4,6 +4,7 @@
 // Layout: fragments of a warp as the instructions define them; lane l holds of a tile [8 rows, 16 bytes]
 // that load_tiles reads the four bytes 4 (l % 4) of row l / 4.
 #pragma once
+#include "elements.cuh"
 #include "functor.cuh"
 
 namespace rf {

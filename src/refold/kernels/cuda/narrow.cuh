@@ -1,0 +1,66 @@
+// Narrow: elements of 16 bits, loaded and stored by the names of functor.cuh, lanes.cuh and
+// matmul_plain.cuh.
+//
+// Why: a fused kernel computes in fp32 what PyTorch rounds to 16 bits after every op. A value is widened
+// where it is loaded, which is exact, and rounded to nearest even where it is stored.
+#pragma once
+#include "elements.cuh"
+#include "lanes.cuh"
+
+namespace rf {
+
+// Two elements from one word, the first in the lower half; and back.
+template <class T> RF_FN float2 widened(uint32_t two) {
+  if constexpr (T::kBfloat) return make_float2(__uint_as_float(two << 16), __uint_as_float(two & 0xffff0000u));
+  float2 v;
+  asm("{\n.reg .b16 lower, upper;\nmov.b32 {lower, upper}, %2;\n"
+      "cvt.f32.f16 %0, lower;\ncvt.f32.f16 %1, upper;\n}" : "=f"(v.x), "=f"(v.y) : "r"(two));
+  return v;
+}
+template <class T> RF_FN uint32_t narrowed(float lower, float upper) {
+  uint32_t two;
+  if constexpr (T::kBfloat) asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(two) : "f"(upper), "f"(lower));
+  else asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(two) : "f"(upper), "f"(lower));
+  return two;
+}
+template <class T> RF_FN float4 widened(uint2 words) {
+  const float2 a = widened<T>(words.x), b = widened<T>(words.y);
+  return make_float4(a.x, a.y, b.x, b.y);
+}
+template <class T> RF_FN void write_pair(T* p, uint32_t two) {
+  if (reinterpret_cast<uintptr_t>(p) % 4 == 0) {
+    *reinterpret_cast<uint32_t*>(p) = two;
+  } else {
+    p[0].bits = static_cast<uint16_t>(two);
+    p[1].bits = static_cast<uint16_t>(two >> 16);
+  }
+}
+RF_FN uint2 read_once(const void* p) {
+  uint2 words;
+  asm volatile("ld.global.nc.L1::no_allocate.v2.b32 {%0, %1}, [%2];" : "=r"(words.x), "=r"(words.y) : "l"(p));
+  return words;
+}
+
+#define RF_NARROW(T)                                                                                      \
+  RF_FN Real read_one(const T* p) { return widened<T>(__ldg(&p->bits)).x; }                               \
+  RF_FN void write_one(T* p, Real v) { p->bits = static_cast<uint16_t>(narrowed<T>(v, 0.0f)); }           \
+  RF_FN void write_two(T* p, Real first, Real second) { write_pair(p, narrowed<T>(first, second)); }      \
+  template <class Read> RF_FN Four read_four(const T* p, Read read) {                                     \
+    return Four(widened<T>(read(reinterpret_cast<const uint2*>(p))));                                     \
+  }                                                                                                       \
+  RF_FN void write_four(T* p, Four v) {                                                                   \
+    asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(p), "r"(narrowed<T>(v.x[0], v.x[1])),           \
+                 "r"(narrowed<T>(v.x[2], v.x[3])));                                                       \
+  }                                                                                                       \
+  RF_FN float4 four_of(const T* p) { return widened<T>(__ldg(reinterpret_cast<const uint2*>(p))); }       \
+  RF_FN float4 load_once(const T* p) { return widened<T>(read_once(p)); }
+RF_NARROW(Half) RF_NARROW(Bfloat)
+#undef RF_NARROW
+
+// Rounded as if it had been stored as T.
+template <class T> RF_FN Real rounded(Real x) { return widened<T>(narrowed<T>(x, 0.0f)).x; }
+template <class T> RF_FN Four rounded(Four v) {
+  return Four::each([&](int i) { return rounded<T>(v.x[i]); });
+}
+
+}  // namespace rf
