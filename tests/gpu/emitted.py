@@ -20,8 +20,8 @@ from pathlib import Path
 import torch
 
 from refold.cost import DEVICES
+from refold.emit.cuda import CudaKernel, CudaTarget
 from refold.emit.functor import Operand
-from refold.emit.kernel import GroupKernel
 from refold.ir import OPS, Dim, Node, Sym
 from refold.ir.evaluate import concrete
 from refold.pipeline import Options, derive
@@ -54,7 +54,7 @@ class Emitted:
 
     name: str
     group: Group
-    kernel: GroupKernel
+    kernel: CudaKernel
 
     @property
     def template(self) -> str:
@@ -99,7 +99,10 @@ def emitted(model: str) -> tuple[Emitted, ...]:
     groups = [g for g in first.mode.plan.groups if g.template in TEMPLATES]
     assert groups, f"{model} has neither rows nor columns"
     names = [f"{model}_{i}" for i in range(len(groups))]
-    return tuple(Emitted(n, g, GroupKernel(g, n)) for n, g in zip(names, groups, strict=True))
+    target = CudaTarget("sm_90")
+    return tuple(
+        Emitted(n, g, CudaKernel(g, n, target)) for n, g in zip(names, groups, strict=True)
+    )
 
 
 def source(model: str) -> str:

@@ -140,6 +140,16 @@ class CudaKernel(GroupKernel):
         plain = ["packed.cuh", "launch_plain.cuh"] if self.sometimes_plain else []
         return [*narrow, *tensor, *plain, *(["finish.cuh"] if self.down() else [])]
 
+    def inputs(self, functions: Sequence[str]) -> list[str]:
+        if self.group.template is not Template.ROWS:
+            return super().inputs(functions)
+        again = [
+            o
+            for o in self.body.pointers()
+            if self.body.is_along_width(o) and sum(f"({o.member}," in f for f in functions) > 1
+        ]
+        return [*self.body.members(again), f"static constexpr int kAgain = {len(again)};"]
+
     # --- products ---------------------------------------------------------------------------------
     @cached_property
     def schedule(self) -> Schedule:

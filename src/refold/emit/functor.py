@@ -182,13 +182,18 @@ class Body:
                         names |= d.names()
         return sorted(names)
 
-    def members(self) -> list[str]:
-        """Declarations of the functor's members, in the order in which launches fill them."""
-        lines = [
-            f"const {self.element(o.node)}* {o.member};  // {describe(o.node, 2)}"
-            for o in self.operands
-            if self._is_pointer(o)
-        ]
+    def members(self, again: Sequence[Operand] = ()) -> list[str]:
+        """Declarations of the functor's members, in the order in which launches fill them.
+
+        again: operands of type Again, whose addresses say that several passes read them.
+        """
+
+        def kind(o: Operand) -> str:
+            element = self.element(o.node)
+            return f"Again<{element}, {again.index(o)}>" if o in again else f"const {element}*"
+
+        pointers = [o for o in self.operands if self._is_pointer(o)]
+        lines = [f"{kind(o)} {o.member};  // {describe(o.node, 2)}" for o in pointers]
         lines += [f"{self.real} {o.member};" for o in self.operands if o.kind == "number"]
         lines += [f"long {name};" for name in self.named_sizes()]
         return lines

@@ -140,15 +140,20 @@ class GroupKernel:
             Template.COLUMNS: self._columns_struct,
             Template.MATMUL: self._matmul_struct,
         }[self.group.template]
+        made = make()
         words = ", ".join(dict.fromkeys(n.op for n in self.group.nodes))
         members = [
-            *self.body.members(),
+            *self.inputs(made),
             *(f"{self.body.element(o)}* {self.member(o)};" for o in self.group.outputs),
         ]
         lines = [f"// {words}", f"struct {self.struct_name()} {{"]
         lines += [f"  {m}" for m in members]
-        lines += ["  long width;", *(f"  {line}" for line in make()), "};", ""]
+        lines += ["  long width;", *(f"  {line}" for line in made), "};", ""]
         return self.body.literals("\n".join(lines))
+
+    def inputs(self, functions: Sequence[str]) -> list[str]:
+        """Declarations of the functor's inputs, which its functions read."""
+        return self.body.members()
 
     def struct_name(self) -> str:
         return "".join(p.capitalize() for p in self.name.split("_"))

@@ -22,6 +22,39 @@ RF_FN void team_sync(int number, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
 
+// The I-th operand that several passes of a body read along the width.
+template <class T, int I> struct Again { const T* p; };
+template <class V, class T, int I, class C> RF_FN V column(Again<T, I> a, C c) { return column<V>(a.p, c); }
+template <class V, class T, int I, class C> RF_FN V full(Again<T, I> a, long offset, C c) {
+  return full<V>(a.p, offset, c);
+}
+
+// A position that knows what has been read there: each of N such operands is read once. What `has` says is
+// known to the compiler where passes are unrolled; there the values stay in registers.
+template <class V, int N> struct KnownAt {
+  decltype(LanesOf<V>::at(0)) at;
+  V* value;
+  bool* has;
+};
+template <class V, int N> struct Known {
+  V value[N ? N : 1];
+  bool has[N ? N : 1] = {};
+  RF_FN KnownAt<V, N> at(long unit) { return {LanesOf<V>::at(unit), value, has}; }
+};
+template <class V, class T, int I, int N> RF_FN V full(Again<T, I> a, long offset, KnownAt<V, N> c) {
+  if (!c.has[I]) c.value[I] = full<V>(a.p, offset, c.at), c.has[I] = true;
+  return c.value[I];
+}
+template <class V, class T, int I, int N> RF_FN V column(Again<T, I> a, KnownAt<V, N> c) {
+  return full<V>(a, 0, c);
+}
+template <class V, class T, int N> RF_FN V full(const T* p, long offset, KnownAt<V, N> c) {
+  return full<V>(p, offset, c.at);
+}
+template <class V, class T, int N> RF_FN V column(const T* p, KnownAt<V, N> c) { return column<V>(p, c.at); }
+template <class T, int N> RF_FN void put(T* p, long offset, KnownAt<Real, N> c, Real v) { put(p, offset, c.at, v); }
+template <class T, int N> RF_FN void put(T* p, long offset, KnownAt<Four, N> c, Four v) { put(p, offset, c.at, v); }
+
 // A part for each of a thread's lanes.
 template <class M, class V> struct Parts {
   using Part = typename M::Part;
