@@ -31,14 +31,27 @@ def early_accesses(ptx: str) -> list[str]:
     return found if ".entry " in ptx else ["no kernel"]
 
 
-@pytest.mark.parametrize("model", ["Affine", "LayerNorm", "ColumnsOfSlices"])
-def test_nothing_is_read_before_the_previous_kernel_has_ended(model: str, tmp_path: Path) -> None:
-    file = tmp_path / f"{model}.cu"
+def ptx_of(model: str, folder: Path) -> str:
+    file = folder / f"{model}.cu"
     file.write_text(source(model))
     arch = "-gencode=arch=compute_90,code=compute_90"
     command = [nvcc(), "-std=c++17", "-O3", arch, "-ptx", f"-I{KERNELS}", "-o", "-", str(file)]
-    ptx = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert early_accesses(ptx) == []
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize("model", ["Affine", "LayerNorm", "ColumnsOfSlices"])
+def test_nothing_is_read_before_the_previous_kernel_has_ended(model: str, tmp_path: Path) -> None:
+    assert early_accesses(ptx_of(model, tmp_path)) == []
+
+
+def test_rows_that_are_held_are_read_once(tmp_path: Path) -> None:
+    ptx = ptx_of(
+        "Softmax", tmp_path
+    )  # three passes over one operand, two of them with exponentials
+    entries = [text for text in ptx.split(".entry ")[1:] if "rows_held" in text.split("(")[0]]
+    # four units of four columns, or eight of one, of one row or of two
+    assert sorted(text.count("ld.global.nc") for text in entries) == [4, 4, 8, 8]
+    assert sorted(text.count("ex2.approx") for text in entries) == [8, 8, 16, 16]
 
 
 def test_early_accesses_are_seen() -> None:

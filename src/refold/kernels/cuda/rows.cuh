@@ -1,7 +1,8 @@
 // Rows: passes over each row of a space of rows x width; a pass may use what earlier ones reduced.
 //
 // Why: everything between products is bound by memory. A row is read once from it: the passes that
-// follow find the row in the first-level cache, which holds the rows that a multiprocessor works on.
+// follow have it in registers or, of a long one, find it in the first-level cache, which holds the rows
+// that a multiprocessor works on.
 //
 // A body gives
 //   Row                                what is known of a row so far
@@ -17,8 +18,8 @@
 // the device. In order of width:
 //   pointwise   each thread takes kBatch units: of as many rows (what is known of a column is then
 //               read once), or of one row where rows are few
-//   held        lanes of a warp, or whole warps, hold a row in registers, kBatch units each; where a row has
-//               very few, those of several rows
+//   held        lanes of a warp, or whole warps, hold a row in registers, kBatch units each: of short rows
+//               those of two rows, of wider ones only if more than one pass reads them
 //   by team     whole warps take a row, kBatch units at once; small teams share a block
 //   by pass     few rows that are very long: many blocks a row, one launch a pass; the last block to
 //               arrive merges the parts of the others
@@ -27,6 +28,9 @@
 // store, 0.96. A tail handled by branches put a load behind its branch; whole batches without branches
 // took softmax 16384x4096 from 0.73 to 0.79, x @ v to 1.04. Teams of 512 where 256 do: x @ v 1024x8192
 // 10.3 us, not 9.2; four batches a thread: rows fall out of the first-level cache, softmax 20% slower.
+// Rows held in registers: softmax 16384x4096 149 -> 135 us, 65536x1000 175 -> 133, layer norm 262144x64
+// 45 -> 35. Twice the units a thread: as many are in flight, by fewer threads, and nothing gains; four short
+// rows a thread, 1000000x10: 54 us, two, 39; blocks that stay and loop over rows: 7% slower.
 #pragma once
 #include "block.cuh"
 #include "device.cuh"
@@ -37,7 +41,7 @@ constexpr int kRowThreads = 256, kMostTeam = 512;
 constexpr long kSplitWidth = 8192;  // columns of a block, by pass
 constexpr long kSplitFrom = 8 * kSplitWidth, kSplitRows = 64;  // rows as wide, and as few, are split
 constexpr long kBusy = 1 << 17;                                // threads that keep memory busy
-constexpr int kHeldRows = 4;  // short ones, of a thread
+constexpr int kHeldRows = 2;  // short ones, of a thread
 template <class V> constexpr int kBatch = LanesOf<V>::count == 4 ? 4 : 8;  // units in flight in a thread
 
 // Reads the words of a Row as another block left them, not as the first-level cache may know them.
@@ -292,16 +296,15 @@ struct RowsCut {
       : units(width / of_unit), chunks(blocks_of(width, kSplitWidth)) {
     if ((rows <= kSplitRows && width >= kSplitFrom) || units > INT32_MAX / 2) kind = by_pass, threads = kRowThreads;
     else if (units == 0) kind = by_team, threads = 32;
-    else if (units <= 8 * batch || (again && units <= long(kMostTeam) * batch)) hold(of_unit, batch);
+    else if (units <= 8 * batch || (again && units <= long(kMostTeam) * batch)) hold(batch);
     else kind = by_team, threads = team_of(rows, batch);
   }
-  // One batch a thread. Lanes that are neighbours read 32 bytes at least, where a row has as many.
-  void hold(int of_unit, int batch) {
+  // As few lanes as hold a row, or as few warps.
+  void hold(int batch) {
     kind = held;
     if (units <= 2 * batch) held_rows = kHeldRows;
-    const long few = covering_power_of_two(units), least = few < 8 / of_unit ? few : 8 / of_unit;
     const long lanes = covering_power_of_two(blocks_of(units, batch / held_rows));
-    threads = int(lanes < least ? least : lanes < 32 ? lanes : 32 * blocks_of(units, 32 * batch));
+    threads = int(lanes < 32 ? lanes : 32 * blocks_of(units, 32 * batch));
   }
   // Whole batches a thread: two where there are threads enough without a third.
   int team_of(long rows, int batch) const {
