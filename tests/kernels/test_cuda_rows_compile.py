@@ -45,9 +45,7 @@ def test_nothing_is_read_before_the_previous_kernel_has_ended(model: str, tmp_pa
 
 
 def test_rows_that_are_held_are_read_once(tmp_path: Path) -> None:
-    ptx = ptx_of(
-        "Softmax", tmp_path
-    )  # three passes over one operand, two of them with exponentials
+    ptx = ptx_of("Softmax", tmp_path)  # three passes over one operand, two with exp
     entries = [text for text in ptx.split(".entry ")[1:] if "rows_held" in text.split("(")[0]]
     # four units of four columns, or eight of one, of one row or of two
     assert sorted(text.count("ld.global.nc") for text in entries) == [4, 4, 8, 8]
