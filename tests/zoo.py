@@ -216,7 +216,7 @@ class Reductions(nn.Module):
 @case
 class MaskAndWhere(nn.Module):
     def forward(self, x, mask):
-        filled = x.masked_fill(mask, -1e9)
+        filled = x.masked_fill(mask, -1e4)
         return torch.where(x > 0.5, x * 2, x.clamp(-1, 0.25)), filled.softmax(-1)
 
     def inputs(self):

@@ -98,6 +98,8 @@ TABLE = (
     Case("attack_graph_output", "linear", "aliasing", S.MUTATES, gpu=True),
     Case("reject_26_tf32_argmax", "argmax", "numerics", S.WRONG_NUMERICS),
     Case("reject_26_tf32_round", "quantize", "numerics", S.WRONG_NUMERICS),
+    Case("reject_27_half_sums", "linear_float16", "numerics", S.WRONG_NUMERICS, both=True),
+    Case("reject_28_float32_inside", "linear_float64", "numerics", S.WRONG_NUMERICS, both=True),
     Case("accept_01_copy", "linear", timed=True, both=True),
     Case("accept_02_sequential", "linear"),
     Case("accept_03_split_k", "linear"),
@@ -117,6 +119,8 @@ TABLE = (
     Case("accept_17_compiled", "linear"),
     Case("accept_18_native", "linear", timed=True),
     Case("accept_19_graph_by_shape", "linear", gpu=True, timed=True),
+    Case("accept_21_widened", "linear_float16", both=True),
+    Case("accept_22_float64", "linear_float64", both=True),
     Case("accept_20_cuda", "linear", gpu=True, sanitized=True),
 )
 LIMITS = Limits(import_seconds=120, call_seconds=20)

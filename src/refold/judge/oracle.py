@@ -99,9 +99,15 @@ class Oracle:
         return _run(self.model, inputs, training, seed, cotangents, self.device)
 
     def shaken(
-        self, inputs: list[Any], training: bool, seed: int, noise: int, units: float = _SHAKE
-    ) -> Any:
-        """Float64 outputs with every input and weight moved at random by some units in the last
+        self,
+        inputs: list[Any],
+        training: bool,
+        seed: int,
+        noise: int,
+        units: float = _SHAKE,
+        cotangents: list[Any] | None = None,
+    ) -> Run:
+        """The float64 run with every input and weight moved at random by some units in the last
         place of its own type: what an honest order of rounding may turn a tie into."""
         generator = torch.Generator().manual_seed(noise)
 
@@ -118,7 +124,7 @@ class Oracle:
                 own = self.model.state_dict()
                 for name, value in self._wide.state_dict(keep_vars=True).items():
                     value.copy_(move(own[name]))
-            return self.exact([_each(v, move) for v in inputs], training, seed).outputs
+            return self.exact([_each(v, move) for v in inputs], training, seed, cotangents)
         finally:
             self._wide = before
 

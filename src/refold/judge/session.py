@@ -12,7 +12,7 @@ import torch
 from refold.contract import Reference
 from refold.judge import compare, draws, ties
 from refold.judge.host import Host, Limits, Raised, WorkerDied
-from refold.judge.oracle import Oracle, Truth, tensors
+from refold.judge.oracle import Oracle, Run, Truth, tensors
 from refold.judge.verdict import ErrorStats, Failure, Status
 
 INITIAL, PERTURBED, SECOND = "initial", "perturbed", "second"
@@ -265,7 +265,7 @@ class Session:
         wider truth: its error is what one unit in the last place of every input and weight does.
         """
         assert truth.eager is not None and truth.exact is not None
-        found = self._float64_errors(truth)
+        found = self.float64_errors(truth)
         for name, leaf in compare.leaves(truth.exact.outputs):
             few = isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and leaf.numel() < 256
             if few and name not in found:
@@ -275,16 +275,19 @@ class Session:
                 found[name] = (relative * scale, relative * scale)
         return found
 
-    def _float64_errors(self, truth: Truth) -> dict[str, tuple[float, float]]:
+    def float64_errors(self, truth: Truth) -> dict[str, tuple[float, float]]:
+        """Of a model of float64, the errors of each output, buffer and gradient; else nothing."""
         assert truth.exact is not None
         given = [*tensors(truth.inputs), *self.oracle.state().values()]
         if any(t.is_floating_point() and t.dtype != torch.float64 for t in given):
             return {}
         if id(truth) not in self._moved:
             self.oracle_enter(truth.state)
-            moved = self.oracle.shaken(truth.inputs, truth.training, self.seed + 7, self.seed, 1.0)
-            pairs = zip(compare.leaves(moved), compare.leaves(truth.exact.outputs), strict=True)
-            errors = {n: _distance(a, b) for (n, a), (_, b) in pairs if isinstance(b, torch.Tensor)}
+            grads = truth.cotangents or None
+            seed = self.seed + 7
+            moved = self.oracle.shaken(truth.inputs, truth.training, seed, self.seed, 1.0, grads)
+            values, exact = _named(moved), _named(truth.exact)
+            errors = {n: _distance(values[n], t) for n, t in exact.items() if n in values}
             self._moved[id(truth)] = truth, errors  # the truth is kept: ids must not be reused
         return dict(self._moved[id(truth)][1])
 
@@ -307,6 +310,12 @@ class Session:
         """The failure that a worker's death amounts to."""
         status = _DEATHS.get(error.why, Status.CRASHED)
         return self.fail(status, "worker", str(error))
+
+
+def _named(run: Run) -> dict[str, torch.Tensor]:
+    """Every tensor that a run gave, by the name of the output, buffer or gradient."""
+    outputs = {n: t for n, t in compare.leaves(run.outputs) if isinstance(t, torch.Tensor)}
+    return outputs | run.buffers | run.grads
 
 
 def _distance(a: torch.Tensor, b: torch.Tensor) -> tuple[float, float]:
