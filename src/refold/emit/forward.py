@@ -269,7 +269,7 @@ class ForwardWriter:
         # a product or a move takes values as they lie in memory, in one dtype at least
         kinds = {self.plan.stored(i) for i in reads(node)}
         self.as_stored = reads(node) != node.inputs or self.plan.stored(node) != node.dtype
-        self.as_stored &= len(kinds) == 1
+        self.as_stored &= kinds == {self.plan.stored(node)}
         writer = Writer(self.sizes, self._read, prefix=writer.prefix, lines=writer.lines)
         before = len(writer.lines)
         text, shape = writer.expression(node)
