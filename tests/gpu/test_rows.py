@@ -97,7 +97,7 @@ def test_other_dtypes(model: str, dtype: torch.dtype, shift: int) -> None:
                 for out, ref in zip(outs, refs, strict=True):
                     info = torch.finfo(out.dtype)
                     unit = 1e-14 if dtype == torch.float64 else info.eps + 5e-7
-                    # small values lie between whole units of the smallest normal number's last place
+                    # what is small lies between units of the smallest normal number's last place
                     least = info.tiny * info.eps * ref.numel() ** 0.5 / float(ref.norm())
                     assert error(out, ref) <= unit * spread(ref, kernel) + least, (out.dtype, sizes)
 
