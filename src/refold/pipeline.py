@@ -49,11 +49,15 @@ class Options:
 
 @dataclass(frozen=True)
 class Derivation:
-    """One mode's way from its captured graph to its plan."""
+    """One mode's way from its captured graph to its plan.
+
+    dtype: what the model's values have in memory, by which a device's rates are chosen.
+    """
 
     mode: Mode
     optimized: Optimized | None
     timing: Timing | None = None
+    dtype: torch.dtype | None = None
 
 
 @dataclass(frozen=True)
@@ -135,15 +139,17 @@ def derive(
             found.append(Derivation(Mode(name, None, None, kept=obstacle), None))
             continue
         wide = widen(c.graph)
-        optimized = optimize(wide.graph, device.at(_kind(c)), strict=options.strict)
-        storage = Storage.of(wide.stored, wide.every, optimized.originals, _kind(c))
+        dtype = _dtype(c)
+        optimized = optimize(wide.graph, device.at(dtype), strict=options.strict)
+        storage = Storage.of(wide.stored, wide.every, optimized.originals, dtype)
         plan = make_plan(optimized.graph, storage, device.products)
         steps = tuple(str(s) for s in optimized.steps)
         label: str = optimized.label
         if wide.stored:
-            steps = (_ROUNDS_ONCE, *steps)
+            steps = (ROUNDS_ONCE, *steps)
             label = "reals" if label == "bits" else label
-        found.append(Derivation(Mode(name, c, plan, steps, label), optimized))
+        mode = Mode(name, c, plan, steps, label)
+        found.append(Derivation(mode, optimized, dtype=dtype))
     first, second = captured
     if isinstance(first, Captured) and isinstance(second, Captured):
         if first.graph.outputs == second.graph.outputs and first.fields == second.fields:
@@ -153,13 +159,13 @@ def derive(
     return tuple(found)
 
 
-_ROUNDS_ONCE = (
+ROUNDS_ONCE = (
     "values of 16 bits are computed in float32 and rounded where they are stored"
     " (round-once, reals)"
 )
 
 
-def _kind(c: Captured) -> torch.dtype | None:
+def _dtype(c: Captured) -> torch.dtype | None:
     """The dtype of a model: of its first tensor of floats, or else of its first parameter."""
     given = [f.dtype for f in c.tensors if f.dtype and f.dtype.is_floating_point]
     held = [n.dtype for n in c.graph.nodes() if n.op == "param" and n.is_float]

@@ -386,6 +386,9 @@ def _explained(d: pipeline.Derivation, device: DeviceModel, graph: bool) -> dict
         }
         for s in d.optimized.steps
     ]
+    if pipeline.ROUNDS_ONCE in d.mode.steps:
+        first = {"rule": "round-once", "why": pipeline.ROUNDS_ONCE, "label": "reals"}
+        steps.insert(0, first | {"before": "16 bits", "after": "float32", "saves_s": 0.0})
     groups = []
     for s in d.mode.plan.steps:
         if isinstance(s, Group):
@@ -401,13 +404,14 @@ def _explained(d: pipeline.Derivation, device: DeviceModel, graph: bool) -> dict
             groups.append({"kernel": "PyTorch", "template": "call", "ops": [s.node.op]})
     row: dict[str, Any] = {
         "mode": d.mode.name,
-        "label": d.optimized.label,
+        "label": d.mode.label,
+        "dtype": str(d.dtype).removeprefix("torch."),
         "steps": steps,
         "groups": groups,
         "folds": [{"name": f.name, "is": describe(f.node)} for f in d.mode.plan.folds],
         "predicted_before_s": d.optimized.cost_before,
         "predicted_s": d.optimized.cost_after,
-        "floor_s": floor(d.optimized.graph, device),
+        "floor_s": floor(d.optimized.graph, device.at(d.dtype)),
         "independent_outputs": list(d.optimized.independent_outputs),
     }
     if graph:
