@@ -92,13 +92,14 @@ class ForwardWriter:
         self.shapes: dict[Node, tuple[Dim, ...]] = {}
         self.sizes = {name: f"n{i}" for i, name in enumerate(sorted(captured.symbol_sources()))}
         self.counter: dict[str, int] = {}
+        self.wholes: dict[str, str] = {}  # calls of several results: their text and their variable
         self.direct = dict(self._direct())
         self.bumped = dict(self._bumped())
 
     def write(self) -> ForwardText:
         self._leaves()
         body: list[str] = []
-        writer = Writer(self.sizes, self._read, prefix="v")
+        writer = Writer(self.sizes, self._read, prefix="v", device=self._device())
         for step in self.plan.steps:
             if isinstance(step, Group):
                 body += self._group(step)
@@ -256,12 +257,30 @@ class ForwardWriter:
         before = len(writer.lines)
         text, shape = writer.expression(node)
         lines = writer.lines[before:]
+        if node.op == "aten" and node["index"] is not None:
+            whole = text[: text.rindex("[")]
+            if whole not in self.wholes and self._is_read_again(node):
+                self.wholes[whole] = self._unique(f"results{len(self.wholes) + 1}")
+                lines.append(f"{self.wholes[whole]} = {whole}")
+            if whole in self.wholes:
+                text = f"{self.wholes[whole]}[{node['index']}]"
         name = self._name(node)
         self.shapes[node] = shape
         read_by_kernel = any(isinstance(s, Group) and node in s.inputs for s in self.plan.steps)
         if read_by_kernel and (node.op == "aten" or OPS[node.op].kind is not Kind.POINTWISE):
             text = f"{text}.contiguous()"
         return [*lines, f"{name} = {text}"]
+
+    def _is_read_again(self, node: Node) -> bool:
+        """Whether another result of the same call of PyTorch is read too."""
+        same = {k: v for k, v in node.attrs if k not in ("index", "rank")}
+        return any(
+            n is not node
+            and n.op == "aten"
+            and n.inputs == node.inputs
+            and {k: v for k, v in n.attrs if k not in ("index", "rank")} == same
+            for n in self.plan.graph.nodes()
+        )
 
     # --- buffers that forward writes ------------------------------------------------------------
     def _mutations(self) -> Iterator[tuple[Node, Node]]:
@@ -315,28 +334,27 @@ class ForwardWriter:
             name, shape = writer.name(out.value)
             lines += writer.lines[before:]
             if out.value.op == "scalar":
-                name = f"torch.tensor({name}, dtype={out.value.dtype}, device={self._device()})"
+                name = writer.at_rank(out.value, 0)
             if out.mutates is None and out.value in {f.node for f in self.plan.folds}:
                 name = f"{name}.clone()"
             if tuple(shape) != tuple(out.shape):
                 name = f"{name}.reshape({shape_text(out.shape, self.sizes)})"
-            if out.mutates is None:
-                name += self._layout(out, name)
+            if out.mutates is None and out.strides is not None:
+                strides = shape_text(out.strides, self.sizes)
+                name = f"_refold_laid_out({name}, {strides})"
+            elif out.mutates is None:
+                name += self._in_order(out)
             if out.mutates is not None:
                 lines.append(self._write(out.value, out.mutates, name))
             else:
                 texts.append(name)
         return [*lines, f"return {self._structure(self.captured.result, texts)}"]
 
-    def _layout(self, out: Output, name: str) -> str:
-        """What has to be appended so that the result lies in memory as the original's does."""
-        if out.order is not None:
-            back = tuple(out.order.index(d) for d in range(len(out.order)))
-            if out.value.op == "permute" and ".permute(" not in name and ".mT" not in name:
-                return ""  # the view itself
-            return f".permute({out.order}).contiguous().permute({back})"
+    @staticmethod
+    def _in_order(out: Output) -> str:
+        """What has to be appended so that the result's elements lie one after the other."""
         moved = OPS[out.value.op].kind in (Kind.MOVE, Kind.OPAQUE) and out.value.inputs
-        return ".contiguous()" if moved and out.value.op != "reshape" else ""
+        return ".contiguous()" if moved else ""
 
     def _write(self, value: Node, buffer: str, name: str) -> str:
         return f"{attribute(buffer)}.copy_({name})"

@@ -14,14 +14,14 @@ class Output:
     """One result of the function.
 
     `shape` is the true shape (not padded). `mutates` names the buffer that takes the value; None
-    for a value that is returned. `order` lists the dimensions from the widest stride to the
-    narrowest where memory is not laid out in their own order; None for the ordinary layout.
+    for a value that is returned. `strides` are those of a result that does not lie in memory in
+    the order of its dimensions (turned over, a view of a part, spread out); None for one that does.
     """
 
     value: Node
     shape: tuple[Dim, ...]
     mutates: str | None = None
-    order: tuple[int, ...] | None = None
+    strides: tuple[Dim, ...] | None = None
 
 
 @dataclass(frozen=True)
