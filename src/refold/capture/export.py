@@ -1,8 +1,8 @@
 """Read an exported program as a Graph.
 
-Every size varies that the module lets vary. Where the sizes turn out not to be polynomials, or the
-module branches on them, the sizes are fixed instead: the graph then serves exactly the shapes of
-the example, and others take the original forward.
+Every size varies that the module lets vary. Where sizes turn out not to be polynomials, or the
+module branches on them, only the leading dimension varies, or none: the graph then serves exactly
+the shapes of the example, and others take the original forward.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ from typing import Any
 
 import sympy
 import torch
-from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
 from torch.utils import _pytree as pytree
 
 from refold.capture.aten import HANDLERS
-from refold.capture.program import CaptureError, exported
+from refold.capture.program import CaptureError, Exported, exported
 from refold.capture.values import Unsupported, Value
 from refold.ir import Dim, Graph, Node, Output, Sym, as_scalar, hint, leaf
 from refold.ir.graph import topological
@@ -52,7 +51,8 @@ class Captured:
     result: nested tuples, lists, dicts and plain values; an `Output` index stands as `Slot`.
     ranges: smallest and largest allowed value of every named size (None: no bound).
     constants: tensors that are neither parameters nor buffers, by the name used in the graph;
-        those reachable as attributes are listed in `attributes`.
+        those reachable as attributes are listed in `attributes`. conditions: what must hold of the
+    sizes beside, as Python text over forward's parameters.
     """
 
     graph: Graph
@@ -62,6 +62,7 @@ class Captured:
     constants: Mapping[str, torch.Tensor]
     attributes: frozenset[str]
     training: bool
+    conditions: tuple[str, ...] = ()
 
     @property
     def tensors(self) -> list[Field]:
@@ -98,9 +99,9 @@ def capture(module: torch.nn.Module, args: Sequence[Any], *, training: bool) -> 
     try:
         module.train(training)
         reasons = []
-        for dynamic in (True, False):
+        for axes in (None, 1, 0):
             try:
-                return _Reader(module, tuple(args), exported(module, tuple(args), dynamic)).read()
+                return _Reader(module, tuple(args), exported(module, tuple(args), axes)).read()
             except (CaptureError, Unsupported) as error:
                 reasons.append(str(error))
             except Exception as error:
@@ -119,12 +120,11 @@ def capture(module: torch.nn.Module, args: Sequence[Any], *, training: bool) -> 
 class _Reader:
     """Reads one exported program into a graph."""
 
-    def __init__(
-        self, module: torch.nn.Module, args: tuple[Any, ...], program: ExportedProgram
-    ) -> None:
+    def __init__(self, module: torch.nn.Module, args: tuple[Any, ...], made: Exported) -> None:
         self.module = module
         self.args = args
-        self.program = program
+        self.program = made.program
+        self.conditions = made.conditions
         self.symbols: dict[str, str] = {}
         self.env: dict[torch.fx.Node, Any] = {}
 
@@ -156,6 +156,7 @@ class _Reader:
             constants,
             frozenset(name for name in constants if _has_attribute(self.module, name)),
             self.module.training,
+            self.conditions,
         )
         if names - set(captured.symbol_sources()):
             raise CaptureError("a size of an input is not free by itself")

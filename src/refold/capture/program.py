@@ -12,6 +12,7 @@ import logging
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -24,29 +25,39 @@ class CaptureError(Exception):
     """The module cannot be captured; the text says what stands in the way."""
 
 
-def exported(module: torch.nn.Module, args: tuple[Any, ...], dynamic: bool) -> ExportedProgram:
-    """The program of `module(*args)` in its present mode; with sizes that vary if `dynamic`.
+@dataclass(frozen=True)
+class Exported:
+    """A program and the conditions on sizes under which it is the module, as Python text over
+    forward's own parameters. Sizes that must be fixed or equal are so in the program itself."""
 
-    Raises CaptureError where the module branches on sizes, and what torch.export raises.
+    program: ExportedProgram
+    conditions: tuple[str, ...]
+
+
+def exported(module: torch.nn.Module, args: tuple[Any, ...], axes: int | None) -> Exported:
+    """The program of `module(*args)` in its present mode.
+
+    axes: how many leading dimensions of every tensor may vary, where the module lets them; None for
+    all. Raises CaptureError where conditions on sizes are no arithmetic, and what torch.export
+    raises.
     """
 
     def spec(x: Any) -> Any:
-        return (
-            dict.fromkeys(range(x.dim()), ExportDim.AUTO) if isinstance(x, torch.Tensor) else None
-        )
+        if not isinstance(x, torch.Tensor):
+            return None
+        return dict.fromkeys(range(x.dim())[:axes], ExportDim.AUTO)
 
-    shapes = _by_parameter(module, pytree.tree_map(spec, args)) if dynamic else None
+    shapes = _by_parameter(module, pytree.tree_map(spec, args)) if axes != 0 else None
     with warnings.catch_warnings(), torch.no_grad(), _silent():
         warnings.simplefilter("ignore")
         program = torch.export.export(module, args, dynamic_shapes=shapes, strict=False)
         guards = getattr(program, "_guards_code", None) or []
-        if dynamic and any(not _PLAIN_GUARD.fullmatch(g.strip()) for g in guards):
-            raise CaptureError(f"forward branches on sizes ({guards[0]})")
+        conditions = tuple(_condition(g.strip()) for g in guards) if axes != 0 else ()
         # decomposing drops what nothing reads, though it may have drawn or written
         for node in program.graph.nodes:
             _check_effects(node)
         decomposed: ExportedProgram = program.run_decompositions({})
-        return decomposed
+        return Exported(decomposed, tuple(dict.fromkeys(filter(None, conditions))))
 
 
 @contextlib.contextmanager
@@ -75,9 +86,19 @@ def _by_parameter(module: torch.nn.Module, given: tuple[Any, ...]) -> tuple[Any,
     return (*given[:first], tuple(given[first:]))
 
 
-# a size compared with a number or another size; anything else is a branch on sizes
+# a size compared with a number or another size: the program's own shapes and ranges say so
 _SIZE = r"L\[[^\]]*\](?:\[[^\]]*\])*\.size\(\)\[\d+\]"
-_PLAIN_GUARD = re.compile(rf"(?:\d+ <= )?{_SIZE}(?: (?:==|>=|<=) (?:\d+|{_SIZE}))?(?: and .*)?")
+_PLAIN_GUARD = re.compile(rf"(?:\d+ <= )?{_SIZE}(?: (?:==|>=|<=) (?:\d+|{_SIZE}))?")
+_ARITHMETIC = re.compile(r"(?:[\d\s+*/%()<>=!-]|\band\b|\bor\b|\bnot\b)*")
+
+
+def _condition(guard: str) -> str:
+    """A guard of torch.export's as Python text over forward's parameters; empty for a plain one."""
+    if all(_PLAIN_GUARD.fullmatch(part.strip()) for part in guard.split(" and ")):
+        return ""
+    if not _ARITHMETIC.fullmatch(re.sub(_SIZE, "0", guard)):
+        raise CaptureError(f"forward branches on sizes ({guard})")
+    return re.sub(r"L\['(\w+)'\]", r"\1", guard).replace(".size()[", ".shape[")
 
 
 def _check_effects(node: torch.fx.Node) -> None:
