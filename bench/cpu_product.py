@@ -74,7 +74,7 @@ def line(n: int, k: int, m: int, seconds: float) -> str:
         assert pipeline.obstacle(fast, [x]) is None
         eager, ours = alternate(partial(module, x), partial(fast, x), timer, seconds)
         rows = slice(0, 64)  # the truth of all would take minutes
-        w, b = module[0].weight.double(), module[0].bias.double()
+        w, b = (p.double() for p in module[0].parameters())
         truth = nn.functional.linear(x[rows].double(), w, b).relu()
         errors = error(fast(x)[rows], truth), error(module(x)[rows], truth)
     best = [2e-9 * n * k * m / min(t) for t in (eager, ours)]

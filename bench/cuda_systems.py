@@ -1,7 +1,7 @@
 """The five systems on an NVIDIA GPU, judged: eager, torch.compile (default and max-autotune) and
 refold alternately in one process, as CSV.
 
-    python bench/cuda_systems.py [--float32 ieee tf32] [--only S0 S1] [--set batch_size=64]
+    python bench/cuda_systems.py [--float32 ieee tf32] [--only S0 S1] [--set batch_size=64] [--tune]
                                  [--output bench/results/h200_systems.csv]
 
 sustained: back to back for a quarter of a second at a time, rounds in random order, median over
@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import csv
 import datetime
+import functools
 import json
 import random
 import statistics
@@ -37,10 +38,13 @@ Run = Callable[[], object]
 ROUNDS, SUSTAINED_S, COLD = 5, 0.25, 15
 
 
-def optimize(system: System, float32: str, sets: list[str], output: Path) -> dict[str, Any]:
+def optimize(
+    system: System, float32: str, sets: list[str], tuned: bool, output: Path
+) -> dict[str, Any]:
     """One `refold optimize`; its JSON report with the exit code added."""
     command = [sys.executable, "-m", "refold.cli", "optimize", str(PROBLEMS / system.file)]
-    command += ["-o", str(output), "--json", "--seconds", "1", "--float32", float32, "--no-tune"]
+    command += ["-o", str(output), "--json", "--seconds", "1", "--float32", float32]
+    command += [] if tuned else ["--no-tune"]
     for pair in sets:
         command += ["--set", pair]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -97,7 +101,11 @@ def sides(
 ) -> dict[str, Run]:
     """What is compared, warmed up."""
     torch._dynamo.reset()
-    runs = {"eager": model, "compile": torch.compile(model), "refold": fast}
+    runs: dict[str, Callable[..., object]] = {
+        "eager": model,
+        "compile": torch.compile(model),
+        "refold": fast,
+    }
     if autotune:
         runs["autotune"] = torch.compile(model, mode="max-autotune")
     for name, run in list(runs.items()):
@@ -107,7 +115,7 @@ def sides(
         except Exception as error:
             print(f"{name} is left out: {type(error).__name__}", file=sys.stderr)
             del runs[name]
-    return {name: lambda r=run: r(*inputs) for name, run in runs.items()}  # type: ignore[misc]
+    return {name: functools.partial(run, *inputs) for name, run in runs.items()}
 
 
 def measured(runs: dict[str, Run]) -> dict[str, Any]:
@@ -212,6 +220,7 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=HERE / "results" / "h200_systems.csv")
     parser.add_argument("--jobs", type=int, default=1, help="files made and judged at a time")
     parser.add_argument("--no-autotune", action="store_true", help="without max-autotune")
+    parser.add_argument("--tune", action="store_true", help="schedules by timing, not by rule")
     parser.add_argument("--keep", type=Path, help="folder for the emitted files")
     args = parser.parse_args()
     if not torch.cuda.is_available():
@@ -227,7 +236,7 @@ def main() -> int:
         with ThreadPoolExecutor(args.jobs) as pool:
             made = [emitted_file(s, f, folder) for f, s in chosen]
             reports = list(
-                pool.map(lambda c, to: optimize(c[1], c[0], args.sets, to), chosen, made)
+                pool.map(lambda c, to: optimize(c[1], c[0], args.sets, args.tune, to), chosen, made)
             )
         for (float32, system), file, report in zip(chosen, made, reports, strict=True):
             for row in rows(system, float32, args.sets, file, report, not args.no_autotune):

@@ -34,7 +34,7 @@ def main() -> None:
     with torch.no_grad():
         assert pipeline.obstacle(fast, [x]) is None
         cache = fast._refold_caches["eval"]
-        kernels = sys.modules[type(fast).__module__]._refold_kernels  # type: ignore[attr-defined]
+        kernels = sys.modules[type(fast).__module__]._refold_kernels
         rows = {
             f"modules and {len(cache.sources)} sources unchanged": lambda: kernels.unchanged(
                 *cache.stamp

@@ -1241,24 +1241,26 @@ _refold_workspaces = {}
 
 def _refold_workspace(needs, stream, device):
     """Addresses of memory that the kernels of one stream work in: bytes of any content, and
-    counters at zero, which every kernel leaves at zero; and the tensors that hold it.
+    counters at zero, which every kernel leaves at zero; then their sizes and the tensors.
 
     A call that is captured into a CUDA graph gets memory of its own from the graph's pool: the
     graph may be replayed beside other work of the stream.
     """
     if needs == (0, 0):
-        return 0, 0, None
+        return 0, 0
+    parts, turns = needs
     capturing = torch.cuda.is_current_stream_capturing()
     have = None if capturing else _refold_workspaces.get((device, stream))
-    sizes = needs
     if have is not None:
-        sizes = tuple(max(n, t.numel()) for n, t in zip(needs, have[2]))
-        if sizes == (have[2][0].numel(), have[2][1].numel()):
+        if parts <= have[2] and turns <= have[3]:
             return have
+        parts, turns = max(parts, have[2]), max(turns, have[3])
     place = torch.device("cuda", device)
-    parts = torch.empty(max(sizes[0], 1), dtype=torch.uint8, device=place)
-    turns = torch.zeros(max(sizes[1], 1), dtype=torch.uint8, device=place)
-    have = parts.data_ptr(), turns.data_ptr(), (parts, turns)
+    held = (
+        torch.empty(max(parts, 1), dtype=torch.uint8, device=place),
+        torch.zeros(max(turns, 1), dtype=torch.uint8, device=place),
+    )
+    have = (*(t.data_ptr() for t in held), parts, turns, held)
     if not capturing:
         _refold_workspaces[device, stream] = have
     return have

@@ -580,8 +580,9 @@ template <int S, class M, class... Rest> struct Before<S, List<M, Rest...>> {
 //   row  64 mi + 16 w + 8 h + l / 4,   column  32 g + 8 j + 2 (l % 4) + e.
 // Rows are reduced in registers and across the four lanes that share them; columns across the eight
 // lanes that share them, then across warps through shared memory. Each team leaves one partial result
-// for a row or column of its fragment in the workspace; the last team to arrive merges them first
-// to last (turns are counted by integer atomics; floats are only ever merged in order).
+// for a row or column of its fragment in the workspace. The last team to arrive at a block of rows merges
+// its rows' first to last (turns are counted by integer atomics; floats are only ever merged in order);
+// columns are left to finish.cuh.
 //
 // The groups of 32 columns are taken by a loop that rotates the registers, not unrolled: an unrolled
 // body is 4 times the instructions to compile and to fetch, the rotation costs 3 moves an element.
@@ -599,7 +600,6 @@ struct Problem {
   float* row_parts;        // [block of columns][row][row_words]
   float* column_parts;     // [block of rows][column_words][column]
   unsigned* row_turns;     // one for each block of rows, zero between launches
-  unsigned* column_turns;  // one for each block of columns, likewise
 };
 
 // Shared memory of one team.
@@ -691,27 +691,25 @@ template <int MI, int G> struct Fragment {
   }
 };
 
-// Merges `blocks` partial results of M, `stride` floats apart, in order. The loads of a batch are in
-// flight together: what is read here is in the second-level cache, hundreds of cycles away.
-template <class D, class Counts>
-RF_FN typename D::State merge_parts(const float* parts, long stride, long word_stride, int blocks,
-                                    Counts count) {
+// Merges a row's `blocks` partial results of M, `stride` floats apart, in order. The loads of a batch
+// are in flight together: what is read here is in the second-level cache, hundreds of cycles away.
+template <class M> RF_FN typename M::State merge_parts(const float* parts, long stride, int blocks) {
   constexpr int kBatch = 8;
-  typename D::State state;
+  typename M::State state;
 #pragma unroll 1
   for (int t = 0; t < blocks; t += kBatch) {
-    typename D::Part part[kBatch];
+    typename M::Part part[kBatch];
     const float* at = parts;
 #pragma unroll
     for (int i = 0; i < kBatch; i++) {
 #pragma unroll
-      for (int w = 0; w < D::kWords; w++) part[i].w[w] = __ldcg(at + w * word_stride);
+      for (int w = 0; w < M::kWords; w++) part[i].w[w] = __ldcg(at + w);
       if (t + i + 1 < blocks) at += stride;  // beyond the last, read it again
     }
     parts = at;
 #pragma unroll
     for (int i = 0; i < kBatch; i++)
-      if (t + i < blocks) D::merge(state, part[i], count(t + i));
+      if (t + i < blocks) M::merge(state, part[i]);
   }
   return state;
 }
@@ -904,17 +902,16 @@ RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, in
 }
 
 // Takes the turn of the fragment at (row0, col0), whose epilogue has been done; whoever comes last to a
-// block of rows or columns finishes it.
+// block of rows finishes it.
 template <int MI, int G, class Body>
 RF_FN void take_turn(const Body& body, const Problem& p, int row0, int col0,
                      TeamShared<Body, G>& shared, int barrier) {
   using RowMonoids = typename Body::RowMonoids;
-  using ColumnMonoids = typename Body::ColumnMonoids;
-  constexpr int kRowWords = Words<RowMonoids>::row, kColumnWords = Words<ColumnMonoids>::column;
+  constexpr int kRowWords = Words<RowMonoids>::row;
   if (row0 >= p.rows || col0 >= p.cols) return;
-  const int thread = thread_here() % 128;
 
   if constexpr (kRowWords > 0) {
+    const int thread = thread_here() % 128;
     const int blocks = (static_cast<int>(p.cols) + 32 * G - 1) / (32 * G);
     const long mine = row0 + thread;
     if (last_to_arrive(p.row_turns + row0 / (64 * MI), blocks, &shared.turn, barrier, thread) &&
@@ -923,31 +920,11 @@ RF_FN void take_turn(const Body& body, const Problem& p, int row0, int col0,
       for_monoids<0>(RowMonoids{}, [&](auto s, auto monoid) {
         using M = decltype(monoid);
         using At = Before<decltype(s)::index, RowMonoids>;
-        M::results(merge_parts<Down<M>>(p.row_parts + mine * kRowWords + At::row, p.rows * kRowWords,
-                                        1, blocks, [](int) { return 0.0f; }),
+        M::results(merge_parts<M>(p.row_parts + mine * kRowWords + At::row, p.rows * kRowWords, blocks),
                    results + At::results);
       });
       body.finish_row(mine, results);
     }
-  }
-
-  if constexpr (kColumnWords > 0) {
-    constexpr int kBlock = 64 * MI;
-    const int blocks = (static_cast<int>(p.rows) + kBlock - 1) / kBlock;
-    const long mine = col0 + thread;
-    if (last_to_arrive(p.column_turns + col0 / (32 * G), blocks, &shared.turn, barrier, thread) &&
-        thread < 32 * G && mine < p.cols)
-      for_monoids<0>(ColumnMonoids{}, [&](auto s, auto monoid) {
-        using D = Down<decltype(monoid)>;
-        constexpr int at = Before<decltype(s)::index, ColumnMonoids>::column;
-        const auto count = [&](int t) {
-          const long left = p.rows - static_cast<long>(t) * kBlock;
-          return static_cast<float>(left < kBlock ? left : kBlock);
-        };
-        body.finish_column(s, mine,
-                           merge_parts<D>(p.column_parts + at * p.cols + mine,
-                                          kColumnWords * p.cols, p.cols, blocks, count));
-      });
   }
 }
 
@@ -1247,19 +1224,21 @@ inline Side plain_side(const float* plain, long rows, long ld) { return {nullptr
 
 inline size_t aligned_bytes(size_t bytes) { return (bytes + 255) / 256 * 256; }
 
+// Defined in finish.cuh, which only bodies that reduce columns need.
+template <class Body> Error finish_columns(const Body& body, const Problem& p, long block_rows, cudaStream_t stream);
+
 // How the epilogue cuts a product, by fragments of fragment_rows x fragment_cols: the workspace's first
 // parts and turns are its, what a kernel needs besides comes after them.
 template <class Body> struct Cut {
-  long rows, cols, row_blocks, column_blocks;
+  long rows, cols, fragment_rows, row_blocks, column_blocks;
   static constexpr int kRowWords = Words<typename Body::RowMonoids>::row;
   static constexpr int kColumnWords = Words<typename Body::ColumnMonoids>::column;
   Cut(long rows, long cols, int fragment_rows, int fragment_cols)
-      : rows(rows), cols(cols), row_blocks(blocks_of(rows, fragment_rows)),
+      : rows(rows), cols(cols), fragment_rows(fragment_rows), row_blocks(blocks_of(rows, fragment_rows)),
         column_blocks(blocks_of(cols, fragment_cols)) {}
   size_t row_bytes() const { return aligned_bytes(sizeof(float) * kRowWords * rows * column_blocks); }
   size_t bytes() const { return row_bytes() + aligned_bytes(sizeof(float) * kColumnWords * cols * row_blocks); }
-  size_t row_turns() const { return kRowWords ? row_blocks : 0; }
-  size_t turns() const { return row_turns() + (kColumnWords ? column_blocks : 0); }
+  size_t turns() const { return kRowWords ? row_blocks : 0; }
 
   Problem problem(const Side& a, const Side& b, long depth, const Workspace& workspace) const {
     Problem p{};
@@ -1270,8 +1249,13 @@ template <class Body> struct Cut {
     p.row_parts = reinterpret_cast<float*>(parts);
     p.column_parts = reinterpret_cast<float*>(parts + row_bytes());
     p.row_turns = workspace.turns;
-    p.column_turns = workspace.turns + row_turns();
     return p;
+  }
+
+  // What is left to do once the product has been launched.
+  Error finish(const Body& body, const Problem& p, cudaStream_t stream) const {
+    if constexpr (kColumnWords > 0) return finish_columns(body, p, fragment_rows, stream);
+    return nullptr;
   }
 };
 
@@ -1749,9 +1733,10 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
     static_assert(shared <= 232448, "more shared memory than a block can have");
     auto* kernel = matmul_sm90<S, Body>;
     RF_TRY(allow_shared(kernel, shared, device, allowed));
-    return launch(kernel, static_cast<unsigned>(grid.slots * S::kSplits), S::kThreads, shared, stream,
+    RF_TRY(launch(kernel, static_cast<unsigned>(grid.slots * S::kSplits), S::kThreads, shared, stream,
                   S::kSplits > 1 ? Start::cooperative : Start::overlapping, "launching the product", a_map, b_map, l,
-                  body);
+                  body));
+    return grid.finish(body, l.problem, stream);
   }
 };
 
@@ -2006,9 +1991,11 @@ template <class Body> struct Product<Plain, Body> {
                     cudaStream_t stream) {
     const auto by_16 = [](const Side& s) { return reinterpret_cast<uintptr_t>(s.plain) % 16 == 0 && s.ld % 4 == 0; };
     const unsigned blocks = static_cast<unsigned>(blocks_of(T::kAcross ? a.rows : b.rows, T::kLong));
-    return launch(matmul_thin<T, Body>, blocks, T::kThreads, 0, stream, Start::overlapping,
-                  "launching the thin product", cut<T>(a.rows, b.rows).problem(a, b, depth, workspace), body,
-                  by_16(a) && by_16(b));
+    const Cut<Body> grid = cut<T>(a.rows, b.rows);
+    const Problem problem = grid.problem(a, b, depth, workspace);
+    RF_TRY(launch(matmul_thin<T, Body>, blocks, T::kThreads, 0, stream, Start::overlapping,
+                  "launching the thin product", problem, body, by_16(a) && by_16(b)));
+    return grid.finish(body, problem, stream);
   }
 
   static Error run(const Body& body, const Side& a, const Side& b, long depth, const Workspace& workspace,
@@ -2020,11 +2007,13 @@ template <class Body> struct Product<Plain, Body> {
       if (a.rows <= 16) return thin<Thin<16, false>>(body, a, b, depth, workspace, stream);
       if (b.rows <= 16) return thin<Thin<16, true>>(body, a, b, depth, workspace, stream);
     }
-    const Cut<Body> cut_ = cut<Tiled>(a.rows, b.rows);
+    const Cut<Body> grid = cut<Tiled>(a.rows, b.rows);
+    const Problem problem = grid.problem(a, b, depth, workspace);
     const long blocks = blocks_of(a.rows, Tiled::kTileRows) * blocks_of(b.rows, Tiled::kTileCols);
     if (blocks > INT32_MAX) return error("a product of %ld x %ld has too many tiles", a.rows, b.rows);
-    return launch(matmul_tiled<Body>, static_cast<unsigned>(blocks), Tiled::kThreads, 0, stream, Start::overlapping,
-                  "launching the plain product", cut_.problem(a, b, depth, workspace), body);
+    RF_TRY(launch(matmul_tiled<Body>, static_cast<unsigned>(blocks), Tiled::kThreads, 0, stream, Start::overlapping,
+                  "launching the plain product", problem, body));
+    return grid.finish(body, problem, stream);
   }
 };
 
@@ -2085,7 +2074,9 @@ static PyObject* matmul0_needs(PyObject*, PyObject* const* args, Py_ssize_t n) {
   const rf::OnDevice here(static_cast<int>(rf_size(args[2])));
   if (PyErr_Occurred()) return nullptr;
   rf::Needs needs;
-  const rf::Error error = rows <= 16 ? rf::matmul_needs<rf::Plain, rf::Matmul0>(rows, width, needs) : rf::matmul_needs<rf::Schedule<rf::Ieee, true, 8>, rf::Matmul0>(rows, width, needs);
+  const rf::Error error = rows <= 16 ? rf::matmul_needs<rf::Plain, rf::Matmul0>(rows, width, needs)
+      : rows <= 4096 ? rf::matmul_needs<rf::Schedule<rf::Ieee, true, 8>, rf::Matmul0>(rows, width, needs)
+      : rf::matmul_needs<rf::Schedule<rf::Ieee, true, 1>, rf::Matmul0>(rows, width, needs);
   if (error) return rf_result(error);
   return Py_BuildValue("nn", Py_ssize_t(needs.parts), Py_ssize_t(needs.turns));
 }
@@ -2114,7 +2105,9 @@ static PyObject* matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   rf::Error error;
   Py_BEGIN_ALLOW_THREADS
   const rf::OnDevice here(static_cast<int>(device));
-  error = rows <= 16 ? rf::matmul<rf::Plain>(body, a_side, w_side, depth, work, on) : rf::matmul<rf::Schedule<rf::Ieee, true, 8>>(body, a_side, w_side, depth, work, on);
+  error = rows <= 16 ? rf::matmul<rf::Plain>(body, a_side, w_side, depth, work, on)
+      : rows <= 4096 ? rf::matmul<rf::Schedule<rf::Ieee, true, 8>>(body, a_side, w_side, depth, work, on)
+      : rf::matmul<rf::Schedule<rf::Ieee, true, 1>>(body, a_side, w_side, depth, work, on);
   Py_END_ALLOW_THREADS
   return rf_result(error);
 }
@@ -2142,7 +2135,7 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
     try:
         return load_inline(
-            name="refold_sm_90_685d4c72699d",
+            name="refold_sm_90_66a0e71f2d19",
             cpp_sources=[],
             cuda_sources=[_REFOLD_CUDA],
             extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],
@@ -2162,24 +2155,26 @@ _refold_workspaces = {}
 
 def _refold_workspace(needs, stream, device):
     """Addresses of memory that the kernels of one stream work in: bytes of any content, and
-    counters at zero, which every kernel leaves at zero; and the tensors that hold it.
+    counters at zero, which every kernel leaves at zero; then their sizes and the tensors.
 
     A call that is captured into a CUDA graph gets memory of its own from the graph's pool: the
     graph may be replayed beside other work of the stream.
     """
     if needs == (0, 0):
-        return 0, 0, None
+        return 0, 0
+    parts, turns = needs
     capturing = torch.cuda.is_current_stream_capturing()
     have = None if capturing else _refold_workspaces.get((device, stream))
-    sizes = needs
     if have is not None:
-        sizes = tuple(max(n, t.numel()) for n, t in zip(needs, have[2]))
-        if sizes == (have[2][0].numel(), have[2][1].numel()):
+        if parts <= have[2] and turns <= have[3]:
             return have
+        parts, turns = max(parts, have[2]), max(turns, have[3])
     place = torch.device("cuda", device)
-    parts = torch.empty(max(sizes[0], 1), dtype=torch.uint8, device=place)
-    turns = torch.zeros(max(sizes[1], 1), dtype=torch.uint8, device=place)
-    have = parts.data_ptr(), turns.data_ptr(), (parts, turns)
+    held = (
+        torch.empty(max(parts, 1), dtype=torch.uint8, device=place),
+        torch.zeros(max(turns, 1), dtype=torch.uint8, device=place),
+    )
+    have = (*(t.data_ptr() for t in held), parts, turns, held)
     if not capturing:
         _refold_workspaces[device, stream] = have
     return have

@@ -597,8 +597,9 @@ template <int S, class M, class... Rest> struct Before<S, List<M, Rest...>> {
 //   row  64 mi + 16 w + 8 h + l / 4,   column  32 g + 8 j + 2 (l % 4) + e.
 // Rows are reduced in registers and across the four lanes that share them; columns across the eight
 // lanes that share them, then across warps through shared memory. Each team leaves one partial result
-// for a row or column of its fragment in the workspace; the last team to arrive merges them first
-// to last (turns are counted by integer atomics; floats are only ever merged in order).
+// for a row or column of its fragment in the workspace. The last team to arrive at a block of rows merges
+// its rows' first to last (turns are counted by integer atomics; floats are only ever merged in order);
+// columns are left to finish.cuh.
 //
 // The groups of 32 columns are taken by a loop that rotates the registers, not unrolled: an unrolled
 // body is 4 times the instructions to compile and to fetch, the rotation costs 3 moves an element.
@@ -616,7 +617,6 @@ struct Problem {
   float* row_parts;        // [block of columns][row][row_words]
   float* column_parts;     // [block of rows][column_words][column]
   unsigned* row_turns;     // one for each block of rows, zero between launches
-  unsigned* column_turns;  // one for each block of columns, likewise
 };
 
 // Shared memory of one team.
@@ -708,27 +708,25 @@ template <int MI, int G> struct Fragment {
   }
 };
 
-// Merges `blocks` partial results of M, `stride` floats apart, in order. The loads of a batch are in
-// flight together: what is read here is in the second-level cache, hundreds of cycles away.
-template <class D, class Counts>
-RF_FN typename D::State merge_parts(const float* parts, long stride, long word_stride, int blocks,
-                                    Counts count) {
+// Merges a row's `blocks` partial results of M, `stride` floats apart, in order. The loads of a batch
+// are in flight together: what is read here is in the second-level cache, hundreds of cycles away.
+template <class M> RF_FN typename M::State merge_parts(const float* parts, long stride, int blocks) {
   constexpr int kBatch = 8;
-  typename D::State state;
+  typename M::State state;
 #pragma unroll 1
   for (int t = 0; t < blocks; t += kBatch) {
-    typename D::Part part[kBatch];
+    typename M::Part part[kBatch];
     const float* at = parts;
 #pragma unroll
     for (int i = 0; i < kBatch; i++) {
 #pragma unroll
-      for (int w = 0; w < D::kWords; w++) part[i].w[w] = __ldcg(at + w * word_stride);
+      for (int w = 0; w < M::kWords; w++) part[i].w[w] = __ldcg(at + w);
       if (t + i + 1 < blocks) at += stride;  // beyond the last, read it again
     }
     parts = at;
 #pragma unroll
     for (int i = 0; i < kBatch; i++)
-      if (t + i < blocks) D::merge(state, part[i], count(t + i));
+      if (t + i < blocks) M::merge(state, part[i]);
   }
   return state;
 }
@@ -921,17 +919,16 @@ RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, in
 }
 
 // Takes the turn of the fragment at (row0, col0), whose epilogue has been done; whoever comes last to a
-// block of rows or columns finishes it.
+// block of rows finishes it.
 template <int MI, int G, class Body>
 RF_FN void take_turn(const Body& body, const Problem& p, int row0, int col0,
                      TeamShared<Body, G>& shared, int barrier) {
   using RowMonoids = typename Body::RowMonoids;
-  using ColumnMonoids = typename Body::ColumnMonoids;
-  constexpr int kRowWords = Words<RowMonoids>::row, kColumnWords = Words<ColumnMonoids>::column;
+  constexpr int kRowWords = Words<RowMonoids>::row;
   if (row0 >= p.rows || col0 >= p.cols) return;
-  const int thread = thread_here() % 128;
 
   if constexpr (kRowWords > 0) {
+    const int thread = thread_here() % 128;
     const int blocks = (static_cast<int>(p.cols) + 32 * G - 1) / (32 * G);
     const long mine = row0 + thread;
     if (last_to_arrive(p.row_turns + row0 / (64 * MI), blocks, &shared.turn, barrier, thread) &&
@@ -940,31 +937,11 @@ RF_FN void take_turn(const Body& body, const Problem& p, int row0, int col0,
       for_monoids<0>(RowMonoids{}, [&](auto s, auto monoid) {
         using M = decltype(monoid);
         using At = Before<decltype(s)::index, RowMonoids>;
-        M::results(merge_parts<Down<M>>(p.row_parts + mine * kRowWords + At::row, p.rows * kRowWords,
-                                        1, blocks, [](int) { return 0.0f; }),
+        M::results(merge_parts<M>(p.row_parts + mine * kRowWords + At::row, p.rows * kRowWords, blocks),
                    results + At::results);
       });
       body.finish_row(mine, results);
     }
-  }
-
-  if constexpr (kColumnWords > 0) {
-    constexpr int kBlock = 64 * MI;
-    const int blocks = (static_cast<int>(p.rows) + kBlock - 1) / kBlock;
-    const long mine = col0 + thread;
-    if (last_to_arrive(p.column_turns + col0 / (32 * G), blocks, &shared.turn, barrier, thread) &&
-        thread < 32 * G && mine < p.cols)
-      for_monoids<0>(ColumnMonoids{}, [&](auto s, auto monoid) {
-        using D = Down<decltype(monoid)>;
-        constexpr int at = Before<decltype(s)::index, ColumnMonoids>::column;
-        const auto count = [&](int t) {
-          const long left = p.rows - static_cast<long>(t) * kBlock;
-          return static_cast<float>(left < kBlock ? left : kBlock);
-        };
-        body.finish_column(s, mine,
-                           merge_parts<D>(p.column_parts + at * p.cols + mine,
-                                          kColumnWords * p.cols, p.cols, blocks, count));
-      });
   }
 }
 
@@ -1264,19 +1241,21 @@ inline Side plain_side(const float* plain, long rows, long ld) { return {nullptr
 
 inline size_t aligned_bytes(size_t bytes) { return (bytes + 255) / 256 * 256; }
 
+// Defined in finish.cuh, which only bodies that reduce columns need.
+template <class Body> Error finish_columns(const Body& body, const Problem& p, long block_rows, cudaStream_t stream);
+
 // How the epilogue cuts a product, by fragments of fragment_rows x fragment_cols: the workspace's first
 // parts and turns are its, what a kernel needs besides comes after them.
 template <class Body> struct Cut {
-  long rows, cols, row_blocks, column_blocks;
+  long rows, cols, fragment_rows, row_blocks, column_blocks;
   static constexpr int kRowWords = Words<typename Body::RowMonoids>::row;
   static constexpr int kColumnWords = Words<typename Body::ColumnMonoids>::column;
   Cut(long rows, long cols, int fragment_rows, int fragment_cols)
-      : rows(rows), cols(cols), row_blocks(blocks_of(rows, fragment_rows)),
+      : rows(rows), cols(cols), fragment_rows(fragment_rows), row_blocks(blocks_of(rows, fragment_rows)),
         column_blocks(blocks_of(cols, fragment_cols)) {}
   size_t row_bytes() const { return aligned_bytes(sizeof(float) * kRowWords * rows * column_blocks); }
   size_t bytes() const { return row_bytes() + aligned_bytes(sizeof(float) * kColumnWords * cols * row_blocks); }
-  size_t row_turns() const { return kRowWords ? row_blocks : 0; }
-  size_t turns() const { return row_turns() + (kColumnWords ? column_blocks : 0); }
+  size_t turns() const { return kRowWords ? row_blocks : 0; }
 
   Problem problem(const Side& a, const Side& b, long depth, const Workspace& workspace) const {
     Problem p{};
@@ -1287,8 +1266,13 @@ template <class Body> struct Cut {
     p.row_parts = reinterpret_cast<float*>(parts);
     p.column_parts = reinterpret_cast<float*>(parts + row_bytes());
     p.row_turns = workspace.turns;
-    p.column_turns = workspace.turns + row_turns();
     return p;
+  }
+
+  // What is left to do once the product has been launched.
+  Error finish(const Body& body, const Problem& p, cudaStream_t stream) const {
+    if constexpr (kColumnWords > 0) return finish_columns(body, p, fragment_rows, stream);
+    return nullptr;
   }
 };
 
@@ -1766,9 +1750,10 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
     static_assert(shared <= 232448, "more shared memory than a block can have");
     auto* kernel = matmul_sm90<S, Body>;
     RF_TRY(allow_shared(kernel, shared, device, allowed));
-    return launch(kernel, static_cast<unsigned>(grid.slots * S::kSplits), S::kThreads, shared, stream,
+    RF_TRY(launch(kernel, static_cast<unsigned>(grid.slots * S::kSplits), S::kThreads, shared, stream,
                   S::kSplits > 1 ? Start::cooperative : Start::overlapping, "launching the product", a_map, b_map, l,
-                  body);
+                  body));
+    return grid.finish(body, l.problem, stream);
   }
 };
 
@@ -2023,9 +2008,11 @@ template <class Body> struct Product<Plain, Body> {
                     cudaStream_t stream) {
     const auto by_16 = [](const Side& s) { return reinterpret_cast<uintptr_t>(s.plain) % 16 == 0 && s.ld % 4 == 0; };
     const unsigned blocks = static_cast<unsigned>(blocks_of(T::kAcross ? a.rows : b.rows, T::kLong));
-    return launch(matmul_thin<T, Body>, blocks, T::kThreads, 0, stream, Start::overlapping,
-                  "launching the thin product", cut<T>(a.rows, b.rows).problem(a, b, depth, workspace), body,
-                  by_16(a) && by_16(b));
+    const Cut<Body> grid = cut<T>(a.rows, b.rows);
+    const Problem problem = grid.problem(a, b, depth, workspace);
+    RF_TRY(launch(matmul_thin<T, Body>, blocks, T::kThreads, 0, stream, Start::overlapping,
+                  "launching the thin product", problem, body, by_16(a) && by_16(b)));
+    return grid.finish(body, problem, stream);
   }
 
   static Error run(const Body& body, const Side& a, const Side& b, long depth, const Workspace& workspace,
@@ -2037,11 +2024,13 @@ template <class Body> struct Product<Plain, Body> {
       if (a.rows <= 16) return thin<Thin<16, false>>(body, a, b, depth, workspace, stream);
       if (b.rows <= 16) return thin<Thin<16, true>>(body, a, b, depth, workspace, stream);
     }
-    const Cut<Body> cut_ = cut<Tiled>(a.rows, b.rows);
+    const Cut<Body> grid = cut<Tiled>(a.rows, b.rows);
+    const Problem problem = grid.problem(a, b, depth, workspace);
     const long blocks = blocks_of(a.rows, Tiled::kTileRows) * blocks_of(b.rows, Tiled::kTileCols);
     if (blocks > INT32_MAX) return error("a product of %ld x %ld has too many tiles", a.rows, b.rows);
-    return launch(matmul_tiled<Body>, static_cast<unsigned>(blocks), Tiled::kThreads, 0, stream, Start::overlapping,
-                  "launching the plain product", cut_.problem(a, b, depth, workspace), body);
+    RF_TRY(launch(matmul_tiled<Body>, static_cast<unsigned>(blocks), Tiled::kThreads, 0, stream, Start::overlapping,
+                  "launching the plain product", problem, body));
+    return grid.finish(body, problem, stream);
   }
 };
 
@@ -2233,61 +2222,14 @@ RF_FN bool last_block(unsigned* turns, unsigned blocks) {
 
 }  // namespace rf
 
-// Columns: for each outer slice of a space [outer, count, width], reductions over `count`.
+// Column parts: what reductions down columns keep of the rows seen so far, and how such parts merge.
 //
-// Why: batch statistics and sums down columns read everything once and write next to nothing, so they
-// take as long as reading does. A thread walks down a few rows at a time and keeps a part for each of
-// its columns; all reductions of a body are made in the same walk. Fours read the next rows while they
-// gather these; single columns do without, which leaves registers for more threads.
-//
-// A body gives
-//   Monoids = List<...>                     one for each reduction
-//   term<V>(Step<S>, row, col)              the lanes reduced; row counts over outer * count
-//   finish(Step<S>, outer, col, state)      takes the result of one column
-//
-// Layout: a block is `lanes` x `teams` x `slices` threads: neighbours in a row, then rows, then (where
-// there are few rows) outer slices. Teams merge in pairs in shared memory. Where blocks are few the
-// rows are cut into chunks, whose parts wait in the workspace: [outer][chunk][word][column]; the last
-// block to arrive merges them. All cuts follow from the sizes alone and all merges have a fixed order,
-// so results depend neither on the run nor on the device.
+// Why: both a pass over stored values (columns.cuh) and a product's tiles (finish.cuh) leave parts of a
+// column here and there; they must be merged in an order that depends on the sizes alone.
 
 namespace rf {
 
-constexpr int kColumnThreads = 256;     // of a block, at most
-constexpr long kColumnsUncut = 256;     // blocks of so many threads are enough
-constexpr long kColumnBlocks = 640;     // of half the threads: a launch has about as many, if it can
-constexpr long kColumnsBusy = 1 << 17;  // more threads would only have more to merge
-template <class V> constexpr int kRowsAtOnce = LanesOf<V>::count == 4 ? 4 : 8;
-
-// How a space is cut.
-struct ColumnsCut {
-  long units, column_blocks, outer_blocks, chunk_rows, chunks;
-  int lanes, teams, slices;  // their product is at most kColumnThreads
-  // of_unit: columns of a thread; at_once: rows that it has in flight.
-  ColumnsCut(long outer, long count, long width, int of_unit, int at_once) : units(width / of_unit) {
-    const long least = 32 / of_unit;  // 128 bytes of a row
-    const long narrow = units < least ? units : blocks_of(units, units / least), uncut = units / narrow * outer;
-    const bool whole = uncut >= kColumnsUncut && uncut < kColumnBlocks;
-    const long most = whole ? kColumnThreads : kColumnThreads / 2;
-    const long busy = blocks_of(kColumnsBusy, units * outer), steps_of_one = blocks_of(count, at_once);
-    const long needed = steps_of_one < 1 ? 1 : steps_of_one < busy ? steps_of_one : busy;
-    teams = int(needed < most / narrow ? needed : most / narrow);
-    lanes = int(blocks_of(units, blocks_of(units, most / teams)));  // few are idle in the last block
-    slices = int(most / (teams * lanes) < outer ? most / (teams * lanes) : outer);
-    column_blocks = blocks_of(units, lanes), outer_blocks = blocks_of(outer, slices);
-    const long step = long(teams) * at_once, steps = count > step ? blocks_of(count, step) : 1;
-    const long blocks = column_blocks * outer_blocks;
-    // slices are independent: only a block of one slice, which has all the teams it can, is cut
-    const long most_blocks = of_unit == 1 ? 2 * kColumnBlocks : kColumnBlocks;
-    const long wanted = slices > 1 || whole || blocks >= kColumnBlocks ? 1 : most_blocks / blocks;
-    chunk_rows = blocks_of(steps, wanted < steps ? wanted : steps) * step;
-    chunks = count > chunk_rows ? blocks_of(count, chunk_rows) : 1;
-  }
-};
-
-template <class V> ColumnsCut columns_cut(long outer, long count, long width) {
-  return {outer, count, width, LanesOf<V>::count, kRowsAtOnce<V>};
-}
+constexpr int kColumnThreads = 256;  // of a block, at most
 
 // A thread's parts of all reductions: a word of each of its lanes, and of how many rows they are.
 template <class Monoids, class V> struct ColumnParts {
@@ -2328,45 +2270,6 @@ template <class Monoids, class V> struct ColumnParts {
   }
 };
 
-// Terms of kRows rows: row, row + teams, ...; after `last` - 1 it is read again instead.
-template <class V, class Body> struct Batch {
-  using Mine = ColumnParts<typename Body::Monoids, V>;
-  static constexpr int kRows = kRowsAtOnce<V>;
-  V x[Body::Monoids::size][kRows];
-
-  RF_FN void read(const Body& body, long base, long row, long last, int teams, long unit) {
-    for_monoids<0>(typename Body::Monoids{}, [&](auto step, auto monoid) {
-#pragma unroll
-      for (int k = 0; k < kRows; k++) {
-        const long at = row + k * teams < last ? row + k * teams : last - 1;
-        x[decltype(step)::index][k] = body.template term<V>(step, base + at, LanesOf<V>::at(unit));
-      }
-    });
-  }
-  // All: whether none of the rows is at `last` or after it.
-  template <bool All> RF_FN void gather_into(Mine& parts, long row, long last, int teams) const {
-    Mine batch;
-    bool in[kRows];
-#pragma unroll
-    for (int k = 0; k < kRows; k++) {
-      in[k] = All || row + k * teams < last;
-      batch.count += in[k];
-    }
-    const float share = 1.0f / batch.count;
-    for_monoids<0>(typename Body::Monoids{}, [&](auto step, auto monoid) {
-      using D = Down<decltype(monoid)>;
-#pragma unroll
-      for (int l = 0; l < LanesOf<V>::count; l++) {
-        float y[kRows];
-#pragma unroll
-        for (int k = 0; k < kRows; k++) y[k] = LanesOf<V>::get(x[decltype(step)::index][k], l);
-        batch.template set<D>(step, l, D::template of<kRows>(y, in, share));
-      }
-    });
-    parts.merge(batch);
-  }
-};
-
 // Merges the parts of the block's teams, in pairs, into those of the first.
 template <class Parts>
 RF_FN void merge_teams(Parts& parts, int lane, int team, int slice, int lanes, int teams) {
@@ -2396,137 +2299,82 @@ RF_FN void merge_teams(Parts& parts, int lane, int team, int slice, int lanes, i
   }
 }
 
-template <class V, class Body>
-__global__ void __launch_bounds__(kColumnThreads, 1)
-    columns_kernel(const __grid_constant__ Body body, long outer, long count, long width, ColumnsCut cut,
-                   float* workspace, unsigned* turns) {
-  using Monoids = typename Body::Monoids;
-  using Mine = ColumnParts<Monoids, V>;
-  constexpr int kLanes = Mine::kLanes;
-  const unsigned line = threadIdx.x / unsigned(cut.lanes), slice = line / unsigned(cut.teams);
-  const int lane = threadIdx.x - line * cut.lanes, team = line - slice * cut.teams;
-  const unsigned column_blocks = unsigned(cut.column_blocks), chunks = unsigned(cut.chunks);
-  const unsigned column_block = blockIdx.x % column_blocks, rest = blockIdx.x / column_blocks;
-  const unsigned chunk = rest % chunks, outer_block = rest / chunks;
-  const long my_outer = long(outer_block) * cut.slices + slice, my_unit = long(column_block) * cut.lanes + lane;
-  const bool has = my_outer < outer && my_unit < cut.units;
-  const long base = (my_outer < outer ? my_outer : outer - 1) * count;
-  const long unit = my_unit < cut.units ? my_unit : cut.units - 1;  // reads like one that exists
-  const long last = count < (chunk + 1) * cut.chunk_rows ? count : (chunk + 1) * cut.chunk_rows;
-  begin_kernel();
-
-  Mine parts;
-  long row = chunk * cut.chunk_rows + team;
-  if (row < last) {
-    const int step = cut.teams * kRowsAtOnce<V>;
-    Batch<V, Body> batch;
-    if constexpr (kLanes == 4) {
-      batch.read(body, base, row, last, cut.teams, unit);
+// Of the chunks that left their parts in a workspace, `first` and every `step`-th after it, merged in
+// that order. words: the first chunk's first word of this thread's lanes; words are `width` apart and a
+// chunk's words follow one another. A chunk has `chunk_rows` of `count` rows, the last what is left.
+template <class Parts, class V>
+RF_FN Parts merge_chunks(const float* words, long width, long first, long step, long chunks, long chunk_rows,
+                         long count) {
+  constexpr int kAtOnce = 4;  // these reads come from the second-level cache
+  Parts parts;
 #pragma unroll 1
-      for (; row + step < last; row += step) {  // the next batch is on its way while this one is gathered
-        Batch<V, Body> next;
-        next.read(body, base, row + step, last, cut.teams, unit);
-        batch.template gather_into<true>(parts, row, last, cut.teams);
-        batch = next;
+  for (long c = first; c < chunks; c += kAtOnce * step) {
+    Parts next[kAtOnce];
+#pragma unroll
+    for (int k = 0; k < kAtOnce; k++) {
+      const long from = c + k * step, left = count - from * chunk_rows;
+      next[k].count = left <= 0 ? 0.0f : float(left < chunk_rows ? left : chunk_rows);
+#pragma unroll
+      for (int w = 0; w < Parts::kWords; w++) {
+        const V word = LanesOf<V>::fresh(words + ((left <= 0 ? c : from) * Parts::kWords + w) * width);
+#pragma unroll
+        for (int l = 0; l < Parts::kLanes; l++) next[k].words[w][l] = LanesOf<V>::get(word, l);
       }
-    } else {
-#pragma unroll 1
-      for (; row + step < last; row += step) {
-        batch.read(body, base, row, row + step, cut.teams, unit);
-        batch.template gather_into<true>(parts, row, last, cut.teams);
-      }
-      batch.read(body, base, row, last, cut.teams, unit);
     }
-    batch.template gather_into<false>(parts, row, last, cut.teams);
+#pragma unroll
+    for (int k = 0; k < kAtOnce; k++) parts.merge(next[k]);
   }
-  merge_teams(parts, lane, team, slice, cut.lanes, cut.teams);
+  return parts;
+}
 
-  if (chunks > 1) {
-    // a chunk's words of this thread's lanes; `slices` is 1 where there are chunks
-    const auto words_of = [&](long c, int w) {
-      return workspace + ((my_outer * chunks + c) * Mine::kWords + w) * width + unit * kLanes;
-    };
-    if (team == 0 && has)
+// use(Step<S>, lane, state) for each monoid and lane.
+template <class Monoids, class V, class Use> RF_FN void for_columns(const ColumnParts<Monoids, V>& parts, Use use) {
+  for_monoids<0>(Monoids{}, [&](auto step, auto monoid) {
+    using D = Down<decltype(monoid)>;
 #pragma unroll
-      for (int w = 0; w < Mine::kWords; w++) {
-        const float* x = parts.words[w];
-        if constexpr (kLanes == 4) put(words_of(chunk, w), 0, Quad{0}, Four(make_float4(x[0], x[1], x[2], x[3])));
-        else *words_of(chunk, w) = x[0];
-      }
-    if (!last_block(turns + long(outer_block) * column_blocks + column_block, chunks)) return;
-    constexpr int kAtOnce = 4;  // these reads come from the second-level cache
-    parts = Mine();
-#pragma unroll 1
-    for (long c = team; c < chunks; c += kAtOnce * cut.teams) {
-      Mine next[kAtOnce];
-#pragma unroll
-      for (int k = 0; k < kAtOnce; k++) {
-        const long from = c + k * cut.teams, left = count - from * cut.chunk_rows;
-        next[k].count = left <= 0 ? 0.0f : float(left < cut.chunk_rows ? left : cut.chunk_rows);
-#pragma unroll
-        for (int w = 0; w < Mine::kWords; w++) {
-          const V word = LanesOf<V>::fresh(words_of(left <= 0 ? c : from, w));
-#pragma unroll
-          for (int l = 0; l < kLanes; l++) next[k].words[w][l] = LanesOf<V>::get(word, l);
-        }
-      }
-#pragma unroll
-      for (int k = 0; k < kAtOnce; k++) parts.merge(next[k]);
+    for (int l = 0; l < LanesOf<V>::count; l++) {
+      typename D::State state;
+      D::merge(state, parts.template get<D>(step, l), parts.count);
+      use(step, l, state);
     }
-    merge_teams(parts, lane, team, slice, cut.lanes, cut.teams);
-  }
-  if (team == 0 && has)
-    for_monoids<0>(Monoids{}, [&](auto step, auto monoid) {
-      using D = Down<decltype(monoid)>;
-#pragma unroll
-      for (int l = 0; l < kLanes; l++) {
-        typename D::State state;
-        D::merge(state, parts.template get<D>(step, l), parts.count);
-        body.finish(step, my_outer, unit * kLanes + l, state);
-      }
-    });
+  });
 }
 
-// --- the host's side -----------------------------------------------------------------------------
-// What columns() of these sizes needs of its workspace, however its operands are aligned.
-template <class Body> Error columns_needs(long outer, long count, long width, Needs& needs) {
-  needs = {};
-  if (outer == 0 || width == 0) return nullptr;
-  for (const bool fours : {false, true}) {
-    if (fours && width % 4) continue;
-    const ColumnsCut cut = fours ? columns_cut<Four>(outer, count, width) : columns_cut<float>(outer, count, width);
-    if (cut.chunks == 1) continue;
-    const size_t parts = sizeof(float) * Words<typename Body::Monoids>::column * outer * cut.chunks * width;
-    const size_t turns = sizeof(unsigned) * cut.outer_blocks * cut.column_blocks;
-    needs.parts = parts > needs.parts ? parts : needs.parts;
-    needs.turns = turns > needs.turns ? turns : needs.turns;
-  }
-  return nullptr;
-}
+}  // namespace rf
 
-template <class V, class Body>
-Error run_columns(const Body& body, long outer, long count, long width, const Workspace& workspace,
-                  cudaStream_t stream) {
-  const ColumnsCut cut = columns_cut<V>(outer, count, width);
-  Device device;
-  RF_TRY(current_device(device));
-  unsigned grid;
-  RF_TRY(grid_of(cut.column_blocks * cut.outer_blocks * cut.chunks, grid));
-  const unsigned threads = cut.lanes * cut.teams * cut.slices;
-  return launch(columns_kernel<V, Body>, grid, threads, 0, stream, start_on(device), "launching reductions of columns",
-                body, outer, count, width, cut,
-                static_cast<float*>(workspace.parts), workspace.turns);
-}
+// Finish: a product's column results, from the parts that its fragments left.
+//
+// Why a kernel of its own: a fragment that took its turn at its columns would wait until what it stored
+// is visible to others and for an atomic's answer, while the tensor cores idle. This kernel's start is
+// hidden behind the product's end, and its reads come from the second-level cache.
 
-// The body's results for each outer slice and column. aligned: whether every operand that is read
-// along the width can be read 16 bytes at a time (see aligned()).
+namespace rf {
+
+// Threads: 32 neighbouring columns by kTeams, each of which takes every kTeams-th block of rows.
+constexpr int kFinishTeams = kColumnThreads / 32;
+
 template <class Body>
-Error columns(const Body& body, long outer, long count, long width, bool aligned, const Workspace& workspace,
-              cudaStream_t stream) {
-  if (outer == 0 || width == 0) return nullptr;
-  if (aligned && width % 4 == 0)
-    return run_columns<Four>(body, outer, count, width, workspace, stream);
-  return run_columns<float>(body, outer, count, width, workspace, stream);
+__global__ void __launch_bounds__(kColumnThreads, 1)
+    finish_columns_kernel(const __grid_constant__ Body body, const float* parts, long rows, long cols,
+                          long block_rows, long blocks) {
+  using Mine = ColumnParts<typename Body::ColumnMonoids, float>;
+  const int lane = threadIdx.x % 32, team = threadIdx.x / 32;
+  const long col = 32L * blockIdx.x + lane;
+  begin_kernel();
+  Mine mine = merge_chunks<Mine, float>(parts + (col < cols ? col : cols - 1), cols, team, kFinishTeams, blocks,
+                                        block_rows, rows);
+  merge_teams(mine, lane, team, 0, 32, kFinishTeams);
+  if (team == 0 && col < cols)
+    for_columns(mine, [&](auto step, int, const auto& state) { body.finish_column(step, col, state); });
+}
+
+// p: the product's, whose fragments have `block_rows` rows.
+template <class Body>
+Error finish_columns(const Body& body, const Problem& p, long block_rows, cudaStream_t stream) {
+  return launch(finish_columns_kernel<Body>, static_cast<unsigned>(blocks_of(p.cols, 32)), kColumnThreads, 0,
+                stream, Start::overlapping, "launching the end of reductions of columns", body,
+                static_cast<const float*>(p.column_parts), p.rows, p.cols, block_rows,
+                blocks_of(p.rows, block_rows));
 }
 
 }  // namespace rf
@@ -2913,9 +2761,12 @@ Error rows(const Body& body, long rows, long width, bool aligned, const Workspac
 
 namespace rf {
 
-// linear
+// linear, mean, var
 struct TrainMatmul0 {
   float* y0;
+  float* y1;
+  float* y2;
+  float* y3;
   long width;
   template <class V, class C> RF_FN V value(V acc, long row, C col) const {
     return acc;
@@ -2925,31 +2776,17 @@ struct TrainMatmul0 {
     put(y0, row * width, col, v);
   }
   using RowMonoids = List<>;
-  using ColumnMonoids = List<>;
-};
-
-// mean, var
-struct TrainColumns1 {
-  const float* p0;  // linear(x, gemm.weight)
-  float* y0;
-  float* y1;
-  float* y2;
-  long width;
+  using ColumnMonoids = List<Moments>;
   long count;
-  using Monoids = List<Moments>;
-  template <class V, class C> RF_FN V term(Step<0>, long row, C col) const {
-    const V t0 = full<V>(p0, row * width, col);
-    return t0;
-  }
-  RF_FN void finish(Step<0>, long outer, long col, const MomentsState& s) const {
-    y0[outer * width + col] = s.mean;
-    y1[outer * width + col] = s.m2 / (static_cast<float>(count) - 0.0f);
-    y2[outer * width + col] = s.m2 / (static_cast<float>(count) - 1.0f);
+  RF_FN void finish_column(Step<0>, long col, const MomentsState& s) const {
+    y1[col] = s.mean;
+    y2[col] = s.m2 / (static_cast<float>(count) - 0.0f);
+    y3[col] = s.m2 / (static_cast<float>(count) - 1.0f);
   }
 };
 
 // add, rsqrt, mul
-struct TrainRows2 {
+struct TrainRows1 {
   const float* p0;  // var(linear(x, gemm.weight), axes [-2])
   const float* p1;  // bn.weight
   const float* p2;  // scale
@@ -2993,7 +2830,7 @@ struct TrainRows2 {
 };
 
 // sub, mul, add, max, exp, sum, div
-struct TrainRows3 {
+struct TrainRows2 {
   const float* p0;  // linear(x, gemm.weight)
   const float* p1;  // mean(linear(x, gemm.weight), axes [-2])
   const float* p2;  // ((... * bn.weight) * scale)
@@ -3135,27 +2972,32 @@ static PyObject* train_matmul0_needs(PyObject*, PyObject* const* args, Py_ssize_
   const rf::OnDevice here(static_cast<int>(rf_size(args[2])));
   if (PyErr_Occurred()) return nullptr;
   rf::Needs needs;
-  const rf::Error error = rows <= 16 ? rf::matmul_needs<rf::Plain, rf::TrainMatmul0>(rows, width, needs) : rf::matmul_needs<rf::Schedule<rf::Ieee, true, 1>, rf::TrainMatmul0>(rows, width, needs);
+  const rf::Error error = rows <= 16 ? rf::matmul_needs<rf::Plain, rf::TrainMatmul0>(rows, width, needs)
+      : rows <= 256 ? rf::matmul_needs<rf::Schedule<rf::Ieee, false, 4>, rf::TrainMatmul0>(rows, width, needs)
+      : rf::matmul_needs<rf::Schedule<rf::Ieee, true, 1>, rf::TrainMatmul0>(rows, width, needs);
   if (error) return rf_result(error);
   return Py_BuildValue("nn", Py_ssize_t(needs.parts), Py_ssize_t(needs.turns));
 }
 
 static PyObject* train_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  if (!rf_takes(n, 12)) return nullptr;
+  if (!rf_takes(n, 15)) return nullptr;
   float* a = rf_pointer(args[0]);
   float* a_packed = rf_pointer(args[1]);
   float* w = rf_pointer(args[2]);
   float* w_packed = rf_pointer(args[3]);
   float* y0 = rf_pointer(args[4]);
-  long rows = rf_size(args[5]);
-  long width = rf_size(args[6]);
-  long depth = rf_size(args[7]);
-  float* parts = rf_pointer(args[8]);
-  float* turns = rf_pointer(args[9]);
-  long stream = rf_size(args[10]);
-  long device = rf_size(args[11]);
+  float* y1 = rf_pointer(args[5]);
+  float* y2 = rf_pointer(args[6]);
+  float* y3 = rf_pointer(args[7]);
+  long rows = rf_size(args[8]);
+  long width = rf_size(args[9]);
+  long depth = rf_size(args[10]);
+  float* parts = rf_pointer(args[11]);
+  float* turns = rf_pointer(args[12]);
+  long stream = rf_size(args[13]);
+  long device = rf_size(args[14]);
   if (PyErr_Occurred()) return nullptr;
-  const rf::TrainMatmul0 body{y0, width};
+  const rf::TrainMatmul0 body{y0, y1, y2, y3, width, rows};
   const rf::Side a_side = rf::packed_side<rf::Ieee>(a_packed, a, rows, depth);
   const rf::Side w_side = rf::packed_side<rf::Ieee>(w_packed, w, width, depth);
   const rf::Workspace work{parts, reinterpret_cast<unsigned*>(turns)};
@@ -3163,62 +3005,26 @@ static PyObject* train_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   rf::Error error;
   Py_BEGIN_ALLOW_THREADS
   const rf::OnDevice here(static_cast<int>(device));
-  error = rows <= 16 ? rf::matmul<rf::Plain>(body, a_side, w_side, depth, work, on) : rf::matmul<rf::Schedule<rf::Ieee, true, 1>>(body, a_side, w_side, depth, work, on);
+  error = rows <= 16 ? rf::matmul<rf::Plain>(body, a_side, w_side, depth, work, on)
+      : rows <= 256 ? rf::matmul<rf::Schedule<rf::Ieee, false, 4>>(body, a_side, w_side, depth, work, on)
+      : rf::matmul<rf::Schedule<rf::Ieee, true, 1>>(body, a_side, w_side, depth, work, on);
   Py_END_ALLOW_THREADS
   return rf_result(error);
 }
 
-static PyObject* train_columns1_needs(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  if (!rf_takes(n, 4)) return nullptr;
-  const long outer = rf_size(args[0]);
-  const long count = rf_size(args[1]);
-  const long width = rf_size(args[2]);
-  const rf::OnDevice here(static_cast<int>(rf_size(args[3])));
-  if (PyErr_Occurred()) return nullptr;
-  rf::Needs needs;
-  const rf::Error error = rf::columns_needs<rf::TrainColumns1>(outer, count, width, needs);
-  if (error) return rf_result(error);
-  return Py_BuildValue("nn", Py_ssize_t(needs.parts), Py_ssize_t(needs.turns));
-}
-
-static PyObject* train_columns1(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  if (!rf_takes(n, 11)) return nullptr;
-  float* p0 = rf_pointer(args[0]);
-  float* y0 = rf_pointer(args[1]);
-  float* y1 = rf_pointer(args[2]);
-  float* y2 = rf_pointer(args[3]);
-  long outer = rf_size(args[4]);
-  long count = rf_size(args[5]);
-  long width = rf_size(args[6]);
-  float* parts = rf_pointer(args[7]);
-  float* turns = rf_pointer(args[8]);
-  long stream = rf_size(args[9]);
-  long device = rf_size(args[10]);
-  if (PyErr_Occurred()) return nullptr;
-  const rf::TrainColumns1 body{p0, y0, y1, y2, width, count};
-  const rf::Workspace work{parts, reinterpret_cast<unsigned*>(turns)};
-  const auto on = reinterpret_cast<cudaStream_t>(stream);
-  rf::Error error;
-  Py_BEGIN_ALLOW_THREADS
-  const rf::OnDevice here(static_cast<int>(device));
-  error = rf::columns(body, outer, count, width, rf::aligned(p0), work, on);
-  Py_END_ALLOW_THREADS
-  return rf_result(error);
-}
-
-static PyObject* train_rows2_needs(PyObject*, PyObject* const* args, Py_ssize_t n) {
+static PyObject* train_rows1_needs(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 3)) return nullptr;
   const long rows = rf_size(args[0]);
   const long width = rf_size(args[1]);
   const rf::OnDevice here(static_cast<int>(rf_size(args[2])));
   if (PyErr_Occurred()) return nullptr;
   rf::Needs needs;
-  const rf::Error error = rf::rows_needs<rf::TrainRows2>(rows, width, needs);
+  const rf::Error error = rf::rows_needs<rf::TrainRows1>(rows, width, needs);
   if (error) return rf_result(error);
   return Py_BuildValue("nn", Py_ssize_t(needs.parts), Py_ssize_t(needs.turns));
 }
 
-static PyObject* train_rows2(PyObject*, PyObject* const* args, Py_ssize_t n) {
+static PyObject* train_rows1(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 17)) return nullptr;
   float* p0 = rf_pointer(args[0]);
   float* p1 = rf_pointer(args[1]);
@@ -3238,7 +3044,7 @@ static PyObject* train_rows2(PyObject*, PyObject* const* args, Py_ssize_t n) {
   long stream = rf_size(args[15]);
   long device = rf_size(args[16]);
   if (PyErr_Occurred()) return nullptr;
-  const rf::TrainRows2 body{p0, p1, p2, p3, p4, p5, p6, p7, y0, y1, y2, width};
+  const rf::TrainRows1 body{p0, p1, p2, p3, p4, p5, p6, p7, y0, y1, y2, width};
   const rf::Workspace work{parts, reinterpret_cast<unsigned*>(turns)};
   const auto on = reinterpret_cast<cudaStream_t>(stream);
   rf::Error error;
@@ -3249,19 +3055,19 @@ static PyObject* train_rows2(PyObject*, PyObject* const* args, Py_ssize_t n) {
   return rf_result(error);
 }
 
-static PyObject* train_rows3_needs(PyObject*, PyObject* const* args, Py_ssize_t n) {
+static PyObject* train_rows2_needs(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 3)) return nullptr;
   const long rows = rf_size(args[0]);
   const long width = rf_size(args[1]);
   const rf::OnDevice here(static_cast<int>(rf_size(args[2])));
   if (PyErr_Occurred()) return nullptr;
   rf::Needs needs;
-  const rf::Error error = rf::rows_needs<rf::TrainRows3>(rows, width, needs);
+  const rf::Error error = rf::rows_needs<rf::TrainRows2>(rows, width, needs);
   if (error) return rf_result(error);
   return Py_BuildValue("nn", Py_ssize_t(needs.parts), Py_ssize_t(needs.turns));
 }
 
-static PyObject* train_rows3(PyObject*, PyObject* const* args, Py_ssize_t n) {
+static PyObject* train_rows2(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 11)) return nullptr;
   float* p0 = rf_pointer(args[0]);
   float* p1 = rf_pointer(args[1]);
@@ -3275,7 +3081,7 @@ static PyObject* train_rows3(PyObject*, PyObject* const* args, Py_ssize_t n) {
   long stream = rf_size(args[9]);
   long device = rf_size(args[10]);
   if (PyErr_Occurred()) return nullptr;
-  const rf::TrainRows3 body{p0, p1, p2, p3, y0, width};
+  const rf::TrainRows2 body{p0, p1, p2, p3, y0, width};
   const rf::Workspace work{parts, reinterpret_cast<unsigned*>(turns)};
   const auto on = reinterpret_cast<cudaStream_t>(stream);
   rf::Error error;
@@ -3293,7 +3099,9 @@ static PyObject* eval_matmul0_needs(PyObject*, PyObject* const* args, Py_ssize_t
   const rf::OnDevice here(static_cast<int>(rf_size(args[2])));
   if (PyErr_Occurred()) return nullptr;
   rf::Needs needs;
-  const rf::Error error = rows <= 16 ? rf::matmul_needs<rf::Plain, rf::EvalMatmul0>(rows, width, needs) : rf::matmul_needs<rf::Schedule<rf::Ieee, true, 1>, rf::EvalMatmul0>(rows, width, needs);
+  const rf::Error error = rows <= 16 ? rf::matmul_needs<rf::Plain, rf::EvalMatmul0>(rows, width, needs)
+      : rows <= 256 ? rf::matmul_needs<rf::Schedule<rf::Ieee, false, 4>, rf::EvalMatmul0>(rows, width, needs)
+      : rf::matmul_needs<rf::Schedule<rf::Ieee, true, 1>, rf::EvalMatmul0>(rows, width, needs);
   if (error) return rf_result(error);
   return Py_BuildValue("nn", Py_ssize_t(needs.parts), Py_ssize_t(needs.turns));
 }
@@ -3324,7 +3132,9 @@ static PyObject* eval_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   rf::Error error;
   Py_BEGIN_ALLOW_THREADS
   const rf::OnDevice here(static_cast<int>(device));
-  error = rows <= 16 ? rf::matmul<rf::Plain>(body, a_side, w_side, depth, work, on) : rf::matmul<rf::Schedule<rf::Ieee, true, 1>>(body, a_side, w_side, depth, work, on);
+  error = rows <= 16 ? rf::matmul<rf::Plain>(body, a_side, w_side, depth, work, on)
+      : rows <= 256 ? rf::matmul<rf::Schedule<rf::Ieee, false, 4>>(body, a_side, w_side, depth, work, on)
+      : rf::matmul<rf::Schedule<rf::Ieee, true, 1>>(body, a_side, w_side, depth, work, on);
   Py_END_ALLOW_THREADS
   return rf_result(error);
 }
@@ -3370,12 +3180,10 @@ static PyMethodDef rf_methods[] = {
     {"pack", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(pack)), METH_FASTCALL, nullptr},
     {"train_matmul0_needs", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_matmul0_needs)), METH_FASTCALL, nullptr},
     {"train_matmul0", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_matmul0)), METH_FASTCALL, nullptr},
-    {"train_columns1_needs", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_columns1_needs)), METH_FASTCALL, nullptr},
-    {"train_columns1", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_columns1)), METH_FASTCALL, nullptr},
+    {"train_rows1_needs", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_rows1_needs)), METH_FASTCALL, nullptr},
+    {"train_rows1", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_rows1)), METH_FASTCALL, nullptr},
     {"train_rows2_needs", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_rows2_needs)), METH_FASTCALL, nullptr},
     {"train_rows2", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_rows2)), METH_FASTCALL, nullptr},
-    {"train_rows3_needs", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_rows3_needs)), METH_FASTCALL, nullptr},
-    {"train_rows3", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_rows3)), METH_FASTCALL, nullptr},
     {"eval_matmul0_needs", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(eval_matmul0_needs)), METH_FASTCALL, nullptr},
     {"eval_matmul0", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(eval_matmul0)), METH_FASTCALL, nullptr},
     {"eval_rows1_needs", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(eval_rows1_needs)), METH_FASTCALL, nullptr},
@@ -3397,7 +3205,7 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
     try:
         return load_inline(
-            name="refold_sm_90_a4a9e82ab758",
+            name="refold_sm_90_67d1a7bd184b",
             cpp_sources=[],
             cuda_sources=[_REFOLD_CUDA],
             extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],
@@ -3417,24 +3225,26 @@ _refold_workspaces = {}
 
 def _refold_workspace(needs, stream, device):
     """Addresses of memory that the kernels of one stream work in: bytes of any content, and
-    counters at zero, which every kernel leaves at zero; and the tensors that hold it.
+    counters at zero, which every kernel leaves at zero; then their sizes and the tensors.
 
     A call that is captured into a CUDA graph gets memory of its own from the graph's pool: the
     graph may be replayed beside other work of the stream.
     """
     if needs == (0, 0):
-        return 0, 0, None
+        return 0, 0
+    parts, turns = needs
     capturing = torch.cuda.is_current_stream_capturing()
     have = None if capturing else _refold_workspaces.get((device, stream))
-    sizes = needs
     if have is not None:
-        sizes = tuple(max(n, t.numel()) for n, t in zip(needs, have[2]))
-        if sizes == (have[2][0].numel(), have[2][1].numel()):
+        if parts <= have[2] and turns <= have[3]:
             return have
+        parts, turns = max(parts, have[2]), max(turns, have[3])
     place = torch.device("cuda", device)
-    parts = torch.empty(max(sizes[0], 1), dtype=torch.uint8, device=place)
-    turns = torch.zeros(max(sizes[1], 1), dtype=torch.uint8, device=place)
-    have = parts.data_ptr(), turns.data_ptr(), (parts, turns)
+    held = (
+        torch.empty(max(parts, 1), dtype=torch.uint8, device=place),
+        torch.zeros(max(turns, 1), dtype=torch.uint8, device=place),
+    )
+    have = (*(t.data_ptr() for t in held), parts, turns, held)
     if not capturing:
         _refold_workspaces[device, stream] = have
     return have
@@ -3785,19 +3595,18 @@ class ModelNew(Model):
         bn_num_batches_tracked = self.bn.num_batches_tracked
         x_packed = _refold_pack(x)
         product1 = x.new_empty(n0, 8192)
-        _refold_kernels.train_matmul0(x.data_ptr(), x_packed.data_ptr(), gemm_weight.data_ptr(), gemm_weight_packed.data_ptr(), product1.data_ptr(), n0, 8192, 8192, 0, 0, rf_stream, rf_device)
         mean1 = x.new_empty(8192)
         var1 = x.new_empty(8192)
         var2 = x.new_empty(8192)
-        rf_work = _refold_workspace(_refold_kernels.train_columns1_needs(1, n0, 8192, rf_device), rf_stream, rf_device)
-        _refold_kernels.train_columns1(product1.data_ptr(), mean1.data_ptr(), var1.data_ptr(), var2.data_ptr(), 1, n0, 8192, rf_work[0], rf_work[1], rf_stream, rf_device)
+        rf_work = _refold_workspace(_refold_kernels.train_matmul0_needs(n0, 8192, rf_device), rf_stream, rf_device)
+        _refold_kernels.train_matmul0(x.data_ptr(), x_packed.data_ptr(), gemm_weight.data_ptr(), gemm_weight_packed.data_ptr(), product1.data_ptr(), mean1.data_ptr(), var1.data_ptr(), var2.data_ptr(), n0, 8192, 8192, rf_work[0], rf_work[1], rf_stream, rf_device)
         mul1 = x.new_empty(8192)
-        _refold_kernels.train_rows2(var1.data_ptr(), bn_weight.data_ptr(), scale.data_ptr(), bn_running_mean.data_ptr(), mean1.data_ptr(), gemm_bias.data_ptr(), bn_running_var.data_ptr(), var2.data_ptr(), mul1.data_ptr(), bn_running_mean.data_ptr(), bn_running_var.data_ptr(), 1, 8192, 0, 0, rf_stream, rf_device)
+        _refold_kernels.train_rows1(var1.data_ptr(), bn_weight.data_ptr(), scale.data_ptr(), bn_running_mean.data_ptr(), mean1.data_ptr(), gemm_bias.data_ptr(), bn_running_var.data_ptr(), var2.data_ptr(), mul1.data_ptr(), bn_running_mean.data_ptr(), bn_running_var.data_ptr(), 1, 8192, 0, 0, rf_stream, rf_device)
         torch.autograd.graph.increment_version(bn_running_mean)
         torch.autograd.graph.increment_version(bn_running_var)
         div1 = product1
-        rf_work = _refold_workspace(_refold_kernels.train_rows3_needs(n0, 8192, rf_device), rf_stream, rf_device)
-        _refold_kernels.train_rows3(product1.data_ptr(), mean1.data_ptr(), mul1.data_ptr(), folded0.data_ptr(), div1.data_ptr(), n0, 8192, rf_work[0], rf_work[1], rf_stream, rf_device)
+        rf_work = _refold_workspace(_refold_kernels.train_rows2_needs(n0, 8192, rf_device), rf_stream, rf_device)
+        _refold_kernels.train_rows2(product1.data_ptr(), mean1.data_ptr(), mul1.data_ptr(), folded0.data_ptr(), div1.data_ptr(), n0, 8192, rf_work[0], rf_work[1], rf_stream, rf_device)
         self.bn.num_batches_tracked.add_(1)
         return div1
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from refold import pipeline, tune
 from refold.emit.cuda import CudaTarget
-from refold.schedule import Schedule, default_schedule, schedules
+from refold.schedule import Schedule, by_rows, default_schedule, schedules
 from refold.tune import Tuned, likely, shape_class
 
 
@@ -25,6 +25,51 @@ def test_few_tiles_share_their_depth_and_many_do_not():
     assert default_schedule("sm_90", 16384, 4096, 4096).splits == 1
     assert default_schedule("sm_90", 128, 32768, 32768) == Schedule("sm_90", tall=False)
     assert default_schedule("sm_90", 1024, 512, 256).splits == 1, "too shallow to be shared"
+
+
+# Microseconds of a module of one product on an H200: tall and wide tiles by the number of splits.
+TIMED = {
+    (1024, 512, 8192): {"tall8": 61.8, "wide8": 61.4, "tall4": 84.4, "wide4": 84.0, "tall2": 141.5},
+    (64, 4096, 4096): {"tall4": 56.9, "wide4": 43.3, "wide8": 38.1, "tall2": 73.1, "tall8": 63.2},
+    (4096, 64, 4096): {"tall4": 74.0, "tall8": 64.4, "wide4": 81.9, "wide8": 92.2, "tall2": 100.6},
+    (8192, 256, 1024): {"tall2": 52.2, "wide2": 52.0, "tall1": 56.3, "wide1": 56.5},
+    (37, 5000, 3000): {"wide4": 35.9, "tall2": 68.5, "wide2": 58.1, "tall4": 72.8, "wide1": 93.5},
+    (1024, 1024, 1024): {"tall4": 24.7, "wide4": 23.6, "tall2": 30.1, "tall1": 38.9},
+    (128, 1000, 2048): {"wide8": 17.8, "tall8": 18.5, "wide4": 25.5, "tall4": 25.8},
+    (512, 512, 2048): {"tall8": 20.2, "wide8": 19.8, "tall4": 27.1, "wide4": 26.6, "tall2": 42.4},
+    (1024, 8192, 8192): {"tall1": 545.0, "wide1": 554.8, "tall2": 596.9, "tall4": 627.3},
+}
+
+
+@pytest.mark.parametrize("sizes", TIMED)
+def test_the_rule_chooses_about_as_well_as_timing(sizes):
+    rule = default_schedule("sm_90", *sizes)
+    chosen = TIMED[sizes][f"{'tall' if rule.tall else 'wide'}{rule.splits}"]
+    assert chosen <= 1.05 * min(TIMED[sizes].values())
+
+
+def test_other_numbers_of_rows_are_cut_otherwise_where_that_pays():
+    chosen = default_schedule("sm_90", 1024, 8192, 8192)
+    ways = by_rows(chosen, 1024, 8192, 8192)
+    limits = [limit for limit, _ in ways]
+    assert limits[-1] is None and limits[:-1] == sorted(limits[:-1])
+    assert 64 < limits[0] < 1024 and not ways[0][1].tall, "few rows: tiles of 128, each shared"
+    assert ways[-1] == (None, chosen)
+    assert len({s for _, s in ways}) <= 3, "each is a kernel to compile"
+
+
+def test_the_captured_number_of_rows_keeps_what_was_chosen():
+    timed = Schedule("sm_90", tall=True, splits=2)  # not what the rule says
+    assert default_schedule("sm_90", 300, 8192, 8192) != timed
+    ways = by_rows(timed, 300, 8192, 8192)
+    assert next(s for limit, s in ways if limit is None or limit >= 300) == timed
+
+
+def test_what_suits_all_numbers_of_rows_is_one_kernel():
+    wide = default_schedule("sm_90", 128, 32768, 32768)
+    assert by_rows(wide, 128, 32768, 32768) == [(None, wide)]
+    plain = default_schedule("sm_90", 8, 512, 512)
+    assert by_rows(plain, 8, 512, 512) == [(None, plain)]
 
 
 @pytest.mark.parametrize("sizes", [(1, 4096, 4096), (4096, 8, 4096), (50, 60, 70), (512, 512, 8)])
@@ -83,7 +128,8 @@ def test_classes_tell_tiles_apart():
 
 def test_candidates_are_whole_modules_each_with_its_schedule(tuned, monkeypatch):
     """The way of `refold optimize` on a GPU but for the timing: candidates are built."""
-    best = Schedule("sm_90", tall=True, splits=4)
+    best = likely("sm_90", (512, 256, 4096))[-1]
+    assert best != default_schedule("sm_90", 512, 256, 4096)
     built = {}
 
     def time(architecture, sizes, build):

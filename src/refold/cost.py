@@ -34,8 +34,6 @@ class DeviceModel:
 
     product_flops: FLOP/s of float32-accurate matrix products. plain_flops: multiply-adds per
     second outside them. bandwidth: bytes/s of main memory. launch: seconds to start one kernel.
-    columns_apart: statistics down the columns of a product that is stored anyway are read from
-    memory, because a product's own kernel would wait for them longer.
     """
 
     name: str
@@ -43,7 +41,6 @@ class DeviceModel:
     plain_flops: float
     bandwidth: float
     launch: float
-    columns_apart: bool = False
 
 
 DEVICES: Mapping[str, DeviceModel] = MappingProxyType(
@@ -52,11 +49,10 @@ DEVICES: Mapping[str, DeviceModel] = MappingProxyType(
         for d in (
             # two AVX-512 cores: Linear 1024 x 8192 -> 8192 measured in 1.6 s
             DeviceModel("cpu", 86e9, 30e9, 14e9, 5e-6),
-            # H200: three fp16 products promoted to float32, sustained; copies at 4.3 TB/s. Moments
-            # of 16384 x 4096: 106 us in the product's epilogue, 67 us apart
-            DeviceModel("cuda:sm_90", 220e12, 30e12, 4.3e12, 3e-6, columns_apart=True),
+            # H200: three fp16 products promoted to float32, sustained; copies at 4.3 TB/s
+            DeviceModel("cuda:sm_90", 220e12, 30e12, 4.3e12, 3e-6),
             # A100: the same three products by its peak of 312 TFLOP/s, four fifths of it
-            DeviceModel("cuda:sm_80", 83e12, 9.7e12, 1.6e12, 3e-6, columns_apart=True),
+            DeviceModel("cuda:sm_80", 83e12, 9.7e12, 1.6e12, 3e-6),
         )
     }
 )

@@ -136,9 +136,7 @@ def derive(
             continue
         optimized = optimize(c.graph, device, strict=options.strict)
         steps = tuple(str(s) for s in optimized.steps)
-        mode = Mode(
-            name, c, make_plan(optimized.graph, device.columns_apart), steps, optimized.label
-        )
+        mode = Mode(name, c, make_plan(optimized.graph), steps, optimized.label)
         found.append(Derivation(mode, optimized))
     first, second = captured
     if isinstance(first, Captured) and isinstance(second, Captured):

@@ -11,7 +11,11 @@ from dataclasses import dataclass
 
 PROCESSORS = 132  # of an H200; a default only has to be near
 FEW_ROWS = 16  # at most so many rows: a product is one reading of the weights
-_LEAST_DEPTH = 512  # of K for each part: below it the merging costs more than it spreads
+_START = (
+    300  # what every product costs besides: launches, packing few rows; as long as so much of K
+)
+_MOST_WAYS, _WORTH_A_KERNEL = 3, 1.25
+_LEAST_DEPTH = 256  # of K for each part; what fewer would do was not timed
 
 
 @dataclass(frozen=True)
@@ -56,15 +60,58 @@ def default_schedule(architecture: str, rows: int, cols: int, depth: int) -> Sch
     return min(schedules(architecture), key=lambda s: (predicted(s, rows, cols, depth), s.splits))
 
 
+def by_rows(
+    chosen: Schedule, rows: int, cols: int, depth: int
+) -> list[tuple[int | None, Schedule]]:
+    """How to cut a product whose number of rows varies from call to call.
+
+    chosen: the way for `rows`, the number that the model was captured with. Gives (limit,
+    schedule): up to `limit` rows are cut so, and by the last one (None) any more. Each way is a
+    kernel to compile, so there is another one only where `chosen` would take much longer.
+    """
+    if chosen.plain:
+        return [(None, chosen)]
+    counts = sorted({*(1 << n for n in range(5, 18)), rows})
+
+    def cost(s: Schedule, n: int) -> float:
+        return predicted(s, n, cols, depth) + _START
+
+    best = {
+        n: min(schedules(chosen.architecture), key=lambda s, n=n: (cost(s, n), s.splits))  # type: ignore[misc]
+        for n in counts
+    }
+    ways = [chosen]
+
+    def way(n: int) -> Schedule:
+        return chosen if n == rows else min(ways, key=lambda s: cost(s, n))
+
+    def regret(n: int) -> float:
+        return cost(way(n), n) / cost(best[n], n)
+
+    while len(ways) < _MOST_WAYS:
+        worst = max((n for n in counts if n != rows), key=regret)
+        if regret(worst) < _WORTH_A_KERNEL:
+            break
+        ways.append(best[worst])
+    found: list[tuple[int | None, Schedule]] = []
+    for n in counts:
+        if found and found[-1][1] == way(n):
+            found.pop()
+        found.append((n, way(n)))
+    return [*found[:-1], (None, found[-1][1])]
+
+
 def predicted(s: Schedule, rows: int, cols: int, depth: int) -> float:
     """What a way costs, in units of one tile's products for each of K."""
     if s.splits > 1 and depth < s.splits * _LEAST_DEPTH:
         return float("inf")
     high, wide = s.tile
     tiles = -(-rows // high) * -(-cols // wide)
-    waves = -(-tiles // max(1, PROCESSORS // s.splits))
-    # sharing a tile costs the writing and reading of its parts: as much as 128 of K or so
-    return waves * (depth / s.splits + (128 * s.splits if s.splits > 1 else 0))
+    slots = max(1, PROCESSORS // s.splits)
+    # Blocks that share tiles all write their parts and read a share of them: 128 blocks of the
+    # larger tiles take 8 us for it on an H200, as long as 280 of K.
+    sharing = min(tiles, slots) * s.splits * high * wide / 32768 * 2.2 if s.splits > 1 else 0.0
+    return -(-tiles // slots) * (depth / s.splits + sharing)
 
 
 def _is_small(rows: int, cols: int, depth: int) -> bool:

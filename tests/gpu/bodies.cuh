@@ -2,6 +2,7 @@
 #pragma once
 #include <type_traits>
 
+#include "finish.cuh"
 #include "operand.cuh"
 
 struct Call {

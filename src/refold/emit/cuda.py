@@ -24,7 +24,7 @@ from refold.emit.kernel import GroupKernel, digest, header, included, module_tex
 from refold.emit.template import render
 from refold.ir import Sym, hint
 from refold.plan import Group, Template
-from refold.schedule import FEW_ROWS, Schedule, default_schedule
+from refold.schedule import FEW_ROWS, Schedule, by_rows, default_schedule
 
 _PRODUCTS = {"sm_90": "launch.cuh", "sm_80": "launch_sm80.cuh"}
 ARCHITECTURES = {
@@ -129,7 +129,8 @@ class CudaKernel(GroupKernel):
         if self.group.template is Template.COLUMNS:
             return ["columns.cuh"]
         tensor = ["packed.cuh", _PRODUCTS[self.target.architecture]] if self.packs else []
-        return [*tensor, *(["packed.cuh", "launch_plain.cuh"] if self.sometimes_plain else [])]
+        plain = ["packed.cuh", "launch_plain.cuh"] if self.sometimes_plain else []
+        return [*tensor, *plain, *(["finish.cuh"] if self.down() else [])]
 
     # --- products ---------------------------------------------------------------------------------
     @cached_property
@@ -156,7 +157,12 @@ class CudaKernel(GroupKernel):
         if self.sometimes_plain:
             found.append((f"rows <= {FEW_ROWS}" if self.packs else "true", "rf::Plain"))
         if self.packs:
-            found.append(("true", self.schedule.text(self.target.mode)))
+            ways: list[tuple[int | None, Schedule]] = [(None, self.schedule)]
+            if isinstance(self.group.rows, Sym):
+                ways = by_rows(self.schedule, *(hint(d) for _, d in self.sizes()))
+            for limit, way in ways:
+                condition = "true" if limit is None else f"rows <= {limit}"
+                found.append((condition, way.text(self.target.mode)))
         return found
 
     def _choose(self, text: str) -> str:
@@ -164,7 +170,7 @@ class CudaKernel(GroupKernel):
         if self.group.template is not Template.MATMUL:
             return text
         *some, (_, last) = self._schedules()
-        words = [f"{condition} ? {text.replace('@', s)} : " for condition, s in some]
+        words = [f"{condition} ? {text.replace('@', s)}\n      : " for condition, s in some]
         return "".join(words) + text.replace("@", last)
 
     def needs(self) -> str:

@@ -240,10 +240,14 @@ class GroupKernel:
             )
         return lines
 
+    def down(self) -> list[Reduction]:
+        """A product's reductions of its columns; its others are of its rows."""
+        return [r for r in self.reductions if r.nodes[0]["axes"] != (-1,)]
+
     def _matmul_struct(self) -> list[str]:
         group = self.group
-        along = [r for r in self.reductions if r.nodes[0]["axes"] == (-1,)]
-        down = [r for r in self.reductions if r not in along]
+        down = self.down()
+        along = [r for r in self.reductions if r not in down]
         value = group.value
         statements, texts = self.body.statements([value], {group.product: "acc"})
         lines = self._function(

@@ -123,19 +123,14 @@ class _Draft:
         return list(found)
 
 
-def make_plan(graph: Graph, columns_apart: bool = False) -> Plan:
-    """Choose folds and groups for a graph.
-
-    columns_apart: column reductions of a product that is stored anyway get a group of their own.
-    """
-    graph = lower(graph)
-    return _Planner(graph, columns_apart).plan()
+def make_plan(graph: Graph) -> Plan:
+    """Choose folds and groups for a graph."""
+    return _Planner(lower(graph)).plan()
 
 
 class _Planner:
-    def __init__(self, graph: Graph, columns_apart: bool) -> None:
+    def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.columns_apart = columns_apart
         self.order = graph.nodes()
         self.parametric: dict[Node, bool] = {}
         for node in self.order:
@@ -331,7 +326,6 @@ class _Planner:
             and draft.template is Template.MATMUL
             and x is self._value(draft)
             and node.op in ("sum", "mean", "var", "max", "min")
-            and not (self.columns_apart and self._is_stored(x))
         ):
             self._add(draft, node)
             return
@@ -341,14 +335,6 @@ class _Planner:
                 self._add(other, node)
                 return
         self._add(self._new(Template.COLUMNS, x.shape), node)
-
-    def _is_stored(self, value: Node) -> bool:
-        """Whether something else than column reductions reads a product's value."""
-        columns = all(
-            OPS[r.op].kind is Kind.REDUCE and _leading(r["axes"], value.shape)
-            for r in self.readers.get(value, ())
-        )
-        return value in self.roots or not columns
 
     def _absorb_pointwise_into_columns(self) -> None:
         """A pointwise value read by nothing but one column reduction is computed inside it."""

@@ -17,11 +17,11 @@
 // so results depend neither on the run nor on the device.
 #pragma once
 #include "block.cuh"
+#include "column_parts.cuh"
 #include "device.cuh"
 
 namespace rf {
 
-constexpr int kColumnThreads = 256;     // of a block, at most
 constexpr long kColumnsUncut = 256;     // blocks of so many threads are enough
 constexpr long kColumnBlocks = 640;     // of half the threads: a launch has about as many, if it can
 constexpr long kColumnsBusy = 1 << 17;  // more threads would only have more to merge
@@ -56,45 +56,6 @@ struct ColumnsCut {
 template <class V> ColumnsCut columns_cut(long outer, long count, long width) {
   return {outer, count, width, LanesOf<V>::count, kRowsAtOnce<V>};
 }
-
-// A thread's parts of all reductions: a word of each of its lanes, and of how many rows they are.
-template <class Monoids, class V> struct ColumnParts {
-  static constexpr int kLanes = LanesOf<V>::count, kWords = Words<Monoids>::column;
-  float words[kWords][kLanes], count = 0.0f;
-
-  template <class D, class S> RF_FN typename D::Part get(S, int lane) const {
-    typename D::Part p;
-#pragma unroll
-    for (int w = 0; w < D::kWords; w++) p.w[w] = words[Before<S::index, Monoids>::column + w][lane];
-    return p;
-  }
-  template <class D, class S> RF_FN void set(S, int lane, const typename D::Part& p) {
-#pragma unroll
-    for (int w = 0; w < D::kWords; w++) words[Before<S::index, Monoids>::column + w][lane] = p.w[w];
-  }
-  RF_FN ColumnParts() {
-    for_monoids<0>(Monoids{}, [&](auto step, auto monoid) {
-      using D = Down<decltype(monoid)>;
-      const float none[1] = {0.0f};
-      const bool in[1] = {false};
-#pragma unroll
-      for (int l = 0; l < kLanes; l++) set<D>(step, l, D::template of<1>(none, in, 0.0f));
-    });
-  }
-  // Takes the parts of rows that come after those it has. One without rows is left alone: its zero
-  // weight would turn an infinite mean into NaN.
-  RF_FN void merge(const ColumnParts& o) {
-    if (o.count == 0.0f) return;
-    const Weight weight(count, o.count);
-    for_monoids<0>(Monoids{}, [&](auto step, auto monoid) {
-      using D = Down<decltype(monoid)>;
-#pragma unroll
-      for (int l = 0; l < kLanes; l++)
-        set<D>(step, l, D::merge(get<D>(step, l), o.template get<D>(step, l), weight));
-    });
-    count += o.count;
-  }
-};
 
 // Terms of kRows rows: row, row + teams, ...; after `last` - 1 it is read again instead.
 template <class V, class Body> struct Batch {
@@ -134,35 +95,6 @@ template <class V, class Body> struct Batch {
     parts.merge(batch);
   }
 };
-
-// Merges the parts of the block's teams, in pairs, into those of the first.
-template <class Parts>
-RF_FN void merge_teams(Parts& parts, int lane, int team, int slice, int lanes, int teams) {
-  constexpr int kSlots = kColumnThreads / 2, kLanes = Parts::kLanes;
-  __shared__ float words[Parts::kWords][kLanes][kSlots], counts[kSlots];
-  for (int most = teams; most > 1; most = (most + 1) / 2) {
-    const int half = (most + 1) / 2, from = team >= half ? team - half : team;
-    const int slot = (slice * (most / 2) + from) * lanes + lane;
-    if (team >= half && team < most) {
-#pragma unroll
-      for (int w = 0; w < Parts::kWords; w++)
-#pragma unroll
-        for (int l = 0; l < kLanes; l++) words[w][l][slot] = parts.words[w][l];
-      counts[slot] = parts.count;
-    }
-    __syncthreads();
-    if (team + half < most) {
-      Parts other;
-#pragma unroll
-      for (int w = 0; w < Parts::kWords; w++)
-#pragma unroll
-        for (int l = 0; l < kLanes; l++) other.words[w][l] = words[w][l][slot];
-      other.count = counts[slot];
-      parts.merge(other);
-    }
-    __syncthreads();
-  }
-}
 
 template <class V, class Body>
 __global__ void __launch_bounds__(kColumnThreads, 1)
@@ -222,36 +154,12 @@ __global__ void __launch_bounds__(kColumnThreads, 1)
         else *words_of(chunk, w) = x[0];
       }
     if (!last_block(turns + long(outer_block) * column_blocks + column_block, chunks)) return;
-    constexpr int kAtOnce = 4;  // these reads come from the second-level cache
-    parts = Mine();
-#pragma unroll 1
-    for (long c = team; c < chunks; c += kAtOnce * cut.teams) {
-      Mine next[kAtOnce];
-#pragma unroll
-      for (int k = 0; k < kAtOnce; k++) {
-        const long from = c + k * cut.teams, left = count - from * cut.chunk_rows;
-        next[k].count = left <= 0 ? 0.0f : float(left < cut.chunk_rows ? left : cut.chunk_rows);
-#pragma unroll
-        for (int w = 0; w < Mine::kWords; w++) {
-          const V word = LanesOf<V>::fresh(words_of(left <= 0 ? c : from, w));
-#pragma unroll
-          for (int l = 0; l < kLanes; l++) next[k].words[w][l] = LanesOf<V>::get(word, l);
-        }
-      }
-#pragma unroll
-      for (int k = 0; k < kAtOnce; k++) parts.merge(next[k]);
-    }
+    parts = merge_chunks<Mine, V>(words_of(0, 0), width, team, cut.teams, chunks, cut.chunk_rows, count);
     merge_teams(parts, lane, team, slice, cut.lanes, cut.teams);
   }
   if (team == 0 && has)
-    for_monoids<0>(Monoids{}, [&](auto step, auto monoid) {
-      using D = Down<decltype(monoid)>;
-#pragma unroll
-      for (int l = 0; l < kLanes; l++) {
-        typename D::State state;
-        D::merge(state, parts.template get<D>(step, l), parts.count);
-        body.finish(step, my_outer, unit * kLanes + l, state);
-      }
+    for_columns(parts, [&](auto step, int lane_of_unit, const auto& state) {
+      body.finish(step, my_outer, unit * kLanes + lane_of_unit, state);
     });
 }
 

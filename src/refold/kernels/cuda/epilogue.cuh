@@ -13,8 +13,9 @@
 //   row  64 mi + 16 w + 8 h + l / 4,   column  32 g + 8 j + 2 (l % 4) + e.
 // Rows are reduced in registers and across the four lanes that share them; columns across the eight
 // lanes that share them, then across warps through shared memory. Each team leaves one partial result
-// for a row or column of its fragment in the workspace; the last team to arrive merges them first
-// to last (turns are counted by integer atomics; floats are only ever merged in order).
+// for a row or column of its fragment in the workspace. The last team to arrive at a block of rows merges
+// its rows' first to last (turns are counted by integer atomics; floats are only ever merged in order);
+// columns are left to finish.cuh.
 //
 // The groups of 32 columns are taken by a loop that rotates the registers, not unrolled: an unrolled
 // body is 4 times the instructions to compile and to fetch, the rotation costs 3 moves an element.
@@ -34,7 +35,6 @@ struct Problem {
   float* row_parts;        // [block of columns][row][row_words]
   float* column_parts;     // [block of rows][column_words][column]
   unsigned* row_turns;     // one for each block of rows, zero between launches
-  unsigned* column_turns;  // one for each block of columns, likewise
 };
 
 // Shared memory of one team.
@@ -126,27 +126,25 @@ template <int MI, int G> struct Fragment {
   }
 };
 
-// Merges `blocks` partial results of M, `stride` floats apart, in order. The loads of a batch are in
-// flight together: what is read here is in the second-level cache, hundreds of cycles away.
-template <class D, class Counts>
-RF_FN typename D::State merge_parts(const float* parts, long stride, long word_stride, int blocks,
-                                    Counts count) {
+// Merges a row's `blocks` partial results of M, `stride` floats apart, in order. The loads of a batch
+// are in flight together: what is read here is in the second-level cache, hundreds of cycles away.
+template <class M> RF_FN typename M::State merge_parts(const float* parts, long stride, int blocks) {
   constexpr int kBatch = 8;
-  typename D::State state;
+  typename M::State state;
 #pragma unroll 1
   for (int t = 0; t < blocks; t += kBatch) {
-    typename D::Part part[kBatch];
+    typename M::Part part[kBatch];
     const float* at = parts;
 #pragma unroll
     for (int i = 0; i < kBatch; i++) {
 #pragma unroll
-      for (int w = 0; w < D::kWords; w++) part[i].w[w] = __ldcg(at + w * word_stride);
+      for (int w = 0; w < M::kWords; w++) part[i].w[w] = __ldcg(at + w);
       if (t + i + 1 < blocks) at += stride;  // beyond the last, read it again
     }
     parts = at;
 #pragma unroll
     for (int i = 0; i < kBatch; i++)
-      if (t + i < blocks) D::merge(state, part[i], count(t + i));
+      if (t + i < blocks) M::merge(state, part[i]);
   }
   return state;
 }
@@ -339,17 +337,16 @@ RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, in
 }
 
 // Takes the turn of the fragment at (row0, col0), whose epilogue has been done; whoever comes last to a
-// block of rows or columns finishes it.
+// block of rows finishes it.
 template <int MI, int G, class Body>
 RF_FN void take_turn(const Body& body, const Problem& p, int row0, int col0,
                      TeamShared<Body, G>& shared, int barrier) {
   using RowMonoids = typename Body::RowMonoids;
-  using ColumnMonoids = typename Body::ColumnMonoids;
-  constexpr int kRowWords = Words<RowMonoids>::row, kColumnWords = Words<ColumnMonoids>::column;
+  constexpr int kRowWords = Words<RowMonoids>::row;
   if (row0 >= p.rows || col0 >= p.cols) return;
-  const int thread = thread_here() % 128;
 
   if constexpr (kRowWords > 0) {
+    const int thread = thread_here() % 128;
     const int blocks = (static_cast<int>(p.cols) + 32 * G - 1) / (32 * G);
     const long mine = row0 + thread;
     if (last_to_arrive(p.row_turns + row0 / (64 * MI), blocks, &shared.turn, barrier, thread) &&
@@ -358,31 +355,11 @@ RF_FN void take_turn(const Body& body, const Problem& p, int row0, int col0,
       for_monoids<0>(RowMonoids{}, [&](auto s, auto monoid) {
         using M = decltype(monoid);
         using At = Before<decltype(s)::index, RowMonoids>;
-        M::results(merge_parts<Down<M>>(p.row_parts + mine * kRowWords + At::row, p.rows * kRowWords,
-                                        1, blocks, [](int) { return 0.0f; }),
+        M::results(merge_parts<M>(p.row_parts + mine * kRowWords + At::row, p.rows * kRowWords, blocks),
                    results + At::results);
       });
       body.finish_row(mine, results);
     }
-  }
-
-  if constexpr (kColumnWords > 0) {
-    constexpr int kBlock = 64 * MI;
-    const int blocks = (static_cast<int>(p.rows) + kBlock - 1) / kBlock;
-    const long mine = col0 + thread;
-    if (last_to_arrive(p.column_turns + col0 / (32 * G), blocks, &shared.turn, barrier, thread) &&
-        thread < 32 * G && mine < p.cols)
-      for_monoids<0>(ColumnMonoids{}, [&](auto s, auto monoid) {
-        using D = Down<decltype(monoid)>;
-        constexpr int at = Before<decltype(s)::index, ColumnMonoids>::column;
-        const auto count = [&](int t) {
-          const long left = p.rows - static_cast<long>(t) * kBlock;
-          return static_cast<float>(left < kBlock ? left : kBlock);
-        };
-        body.finish_column(s, mine,
-                           merge_parts<D>(p.column_parts + at * p.cols + mine,
-                                          kColumnWords * p.cols, p.cols, blocks, count));
-      });
   }
 }
 

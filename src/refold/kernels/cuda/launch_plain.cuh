@@ -21,9 +21,11 @@ template <class Body> struct Product<Plain, Body> {
                     cudaStream_t stream) {
     const auto by_16 = [](const Side& s) { return reinterpret_cast<uintptr_t>(s.plain) % 16 == 0 && s.ld % 4 == 0; };
     const unsigned blocks = static_cast<unsigned>(blocks_of(T::kAcross ? a.rows : b.rows, T::kLong));
-    return launch(matmul_thin<T, Body>, blocks, T::kThreads, 0, stream, Start::overlapping,
-                  "launching the thin product", cut<T>(a.rows, b.rows).problem(a, b, depth, workspace), body,
-                  by_16(a) && by_16(b));
+    const Cut<Body> grid = cut<T>(a.rows, b.rows);
+    const Problem problem = grid.problem(a, b, depth, workspace);
+    RF_TRY(launch(matmul_thin<T, Body>, blocks, T::kThreads, 0, stream, Start::overlapping,
+                  "launching the thin product", problem, body, by_16(a) && by_16(b)));
+    return grid.finish(body, problem, stream);
   }
 
   static Error run(const Body& body, const Side& a, const Side& b, long depth, const Workspace& workspace,
@@ -35,11 +37,13 @@ template <class Body> struct Product<Plain, Body> {
       if (a.rows <= 16) return thin<Thin<16, false>>(body, a, b, depth, workspace, stream);
       if (b.rows <= 16) return thin<Thin<16, true>>(body, a, b, depth, workspace, stream);
     }
-    const Cut<Body> cut_ = cut<Tiled>(a.rows, b.rows);
+    const Cut<Body> grid = cut<Tiled>(a.rows, b.rows);
+    const Problem problem = grid.problem(a, b, depth, workspace);
     const long blocks = blocks_of(a.rows, Tiled::kTileRows) * blocks_of(b.rows, Tiled::kTileCols);
     if (blocks > INT32_MAX) return error("a product of %ld x %ld has too many tiles", a.rows, b.rows);
-    return launch(matmul_tiled<Body>, static_cast<unsigned>(blocks), Tiled::kThreads, 0, stream, Start::overlapping,
-                  "launching the plain product", cut_.problem(a, b, depth, workspace), body);
+    RF_TRY(launch(matmul_tiled<Body>, static_cast<unsigned>(blocks), Tiled::kThreads, 0, stream, Start::overlapping,
+                  "launching the plain product", problem, body));
+    return grid.finish(body, problem, stream);
   }
 };
 

@@ -66,8 +66,9 @@ template <class M, int InParts, class Body> struct Product<Generic<M, InParts>, 
     static_assert(shared <= 101376, "more shared memory than a block of sm_86 or sm_89 can have");
     auto* kernel = matmul_sm80<S, Aligned, Body>;
     RF_TRY(allow_shared(kernel, shared, device, allowed));
-    return launch(kernel, static_cast<unsigned>(blocks), S::kThreads, shared, stream, Start::overlapping,
-                  "launching the product", l, body);
+    RF_TRY(launch(kernel, static_cast<unsigned>(blocks), S::kThreads, shared, stream, Start::overlapping,
+                  "launching the product", l, body));
+    return grid.finish(body, l.problem, stream);
   }
 };
 

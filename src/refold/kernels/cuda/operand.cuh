@@ -70,19 +70,21 @@ inline Side plain_side(const float* plain, long rows, long ld) { return {nullptr
 
 inline size_t aligned_bytes(size_t bytes) { return (bytes + 255) / 256 * 256; }
 
+// Defined in finish.cuh, which only bodies that reduce columns need.
+template <class Body> Error finish_columns(const Body& body, const Problem& p, long block_rows, cudaStream_t stream);
+
 // How the epilogue cuts a product, by fragments of fragment_rows x fragment_cols: the workspace's first
 // parts and turns are its, what a kernel needs besides comes after them.
 template <class Body> struct Cut {
-  long rows, cols, row_blocks, column_blocks;
+  long rows, cols, fragment_rows, row_blocks, column_blocks;
   static constexpr int kRowWords = Words<typename Body::RowMonoids>::row;
   static constexpr int kColumnWords = Words<typename Body::ColumnMonoids>::column;
   Cut(long rows, long cols, int fragment_rows, int fragment_cols)
-      : rows(rows), cols(cols), row_blocks(blocks_of(rows, fragment_rows)),
+      : rows(rows), cols(cols), fragment_rows(fragment_rows), row_blocks(blocks_of(rows, fragment_rows)),
         column_blocks(blocks_of(cols, fragment_cols)) {}
   size_t row_bytes() const { return aligned_bytes(sizeof(float) * kRowWords * rows * column_blocks); }
   size_t bytes() const { return row_bytes() + aligned_bytes(sizeof(float) * kColumnWords * cols * row_blocks); }
-  size_t row_turns() const { return kRowWords ? row_blocks : 0; }
-  size_t turns() const { return row_turns() + (kColumnWords ? column_blocks : 0); }
+  size_t turns() const { return kRowWords ? row_blocks : 0; }
 
   Problem problem(const Side& a, const Side& b, long depth, const Workspace& workspace) const {
     Problem p{};
@@ -93,8 +95,13 @@ template <class Body> struct Cut {
     p.row_parts = reinterpret_cast<float*>(parts);
     p.column_parts = reinterpret_cast<float*>(parts + row_bytes());
     p.row_turns = workspace.turns;
-    p.column_turns = workspace.turns + row_turns();
     return p;
+  }
+
+  // What is left to do once the product has been launched.
+  Error finish(const Body& body, const Problem& p, cudaStream_t stream) const {
+    if constexpr (kColumnWords > 0) return finish_columns(body, p, fragment_rows, stream);
+    return nullptr;
   }
 };
 
