@@ -17,7 +17,6 @@ import torch
 from refold.capture import Captured, CaptureError, capture
 from refold.cost import DEVICES, DeviceModel
 from refold.emit.cuda import CudaTarget
-from refold.emit.forward import UnsupportedResult
 from refold.emit.load import load_text
 from refold.emit.module import Emission, Mode, emit
 from refold.emit.target import Target
@@ -238,10 +237,7 @@ def _emit(
     modes = tuple(d.mode for d in derivations)
     if all(m.plan is None for m in modes):
         return None
-    try:
-        return emit(Emission(module, source, modes, title), target)
-    except UnsupportedResult:
-        return None
+    return emit(Emission(module, source, modes, title), target)
 
 
 def bind_text(text: str, module: torch.nn.Module) -> torch.nn.Module:

@@ -22,6 +22,7 @@ from torch.utils import _pytree as pytree
 
 from refold.capture.aten import HANDLERS
 from refold.capture.program import CaptureError, Exported, exported
+from refold.capture.results import Slot, makers
 from refold.capture.values import Unsupported, Value
 from refold.ir import Dim, Graph, Node, Output, Sym, as_scalar, hint, leaf
 from refold.ir.graph import topological
@@ -48,16 +49,18 @@ class Captured:
 
     graph: its user outputs come first, then the buffers that it writes.
     fields: forward's flattened arguments; an `input` node's index counts the tensor fields only.
-    result: nested tuples, lists, dicts and plain values; an `Output` index stands as `Slot`.
+    result: nested containers and plain values; an `Output` index stands as `Slot`. makers: text
+        of the containers' classes, but for tuple, list and dict.
     ranges: smallest and largest allowed value of every named size (None: no bound).
     constants: tensors that are neither parameters nor buffers, by the name used in the graph;
-        those reachable as attributes are listed in `attributes`. conditions: what must hold of the
-    sizes beside, as Python text over forward's parameters.
+        those reachable as attributes are listed in `attributes`.
+    conditions: what must hold of the sizes beside, as Python text over forward's parameters.
     """
 
     graph: Graph
     fields: tuple[Field, ...]
     result: Any
+    makers: Mapping[type, str]
     ranges: Mapping[str, tuple[int, int | None]]
     constants: Mapping[str, torch.Tensor]
     attributes: frozenset[str]
@@ -79,13 +82,6 @@ class Captured:
                     if len(names) == 1:
                         found.setdefault(names[0], (field, i))
         return found
-
-
-@dataclass(frozen=True)
-class Slot:
-    """The place of output number `index` in the result."""
-
-    index: int
 
 
 def capture(module: torch.nn.Module, args: Sequence[Any], *, training: bool) -> Captured:
@@ -125,6 +121,9 @@ class _Reader:
         self.args = args
         self.program = made.program
         self.conditions = made.conditions
+        # where the inputs are; calls that name this device mean theirs
+        tensors = [v for v in pytree.tree_leaves(args) if isinstance(v, torch.Tensor)]
+        self.device = tensors[0].device if tensors else None
         self.symbols: dict[str, str] = {}
         self.env: dict[torch.fx.Node, Any] = {}
 
@@ -152,6 +151,7 @@ class _Reader:
             Graph(tuple(outputs)),
             fields,
             result,
+            makers(result, self.module),
             ranges,
             constants,
             frozenset(name for name in constants if _has_attribute(self.module, name)),
@@ -288,7 +288,7 @@ class _Reader:
             if isinstance(x, (bool, int, float, str, type(None), Sym, torch.dtype)):
                 return x
             if isinstance(x, torch.device):
-                return ("device", str(x))
+                return ("device", "" if x == self.device else str(x))
             if isinstance(x, (torch.layout, torch.memory_format)):
                 return ("torch", str(x))
             raise CaptureError(f"{target} takes a {type(x).__name__}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import io
 import logging
 import re
 import warnings
@@ -53,6 +54,9 @@ def exported(module: torch.nn.Module, args: tuple[Any, ...], axes: int | None) -
         program = torch.export.export(module, args, dynamic_shapes=shapes, strict=False)
         guards = getattr(program, "_guards_code", None) or []
         conditions = tuple(_condition(g.strip()) for g in guards) if axes != 0 else ()
+        tied = [c for c in conditions if "==" in c and "%" not in c]
+        if axes is None and tied:
+            raise CaptureError(f"sizes depend on each other ({tied[0]})")
         # decomposing drops what nothing reads, though it may have drawn or written
         for node in program.graph.nodes:
             _check_effects(node)
@@ -62,7 +66,7 @@ def exported(module: torch.nn.Module, args: tuple[Any, ...], axes: int | None) -
 
 @contextlib.contextmanager
 def _silent() -> Iterator[None]:
-    """Without what PyTorch logs of an export: why one failed is ours to say, in one line."""
+    """Without what PyTorch logs and prints: why an export failed is ours to say, in one line."""
     log = logging.getLogger("torch")
     kept, log.disabled = log.disabled, True
     inner = [logging.getLogger(name) for name in logging.root.manager.loggerDict]
@@ -70,7 +74,8 @@ def _silent() -> Iterator[None]:
     for one in inner:
         one.disabled = True
     try:
-        yield
+        with contextlib.redirect_stderr(io.StringIO()):
+            yield
     finally:
         log.disabled = kept
         for one in inner:

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from refold.capture import Captured
-from refold.capture.export import Slot
+from refold.capture.results import Slot
 from refold.emit.guards import attribute
 from refold.emit.text import Writer, shape_text, stripped
 from refold.ir import OPS, Dim, Kind, Node, Output, Sym
 from refold.ir.graph import topological
+from refold.ir.ops import python_literal
 from refold.plan import Call, Fold, Group, Plan, Template
 
 
@@ -124,7 +125,7 @@ class ForwardWriter:
             self.text.names[fold.node] = fold.name
             self.shapes[fold.node] = stripped(fold.node.shape, 1)
             self.text.folds.append(fold)
-        needed: set[Node] = set()
+        needed = {i for g in self.plan.groups for i in g.inputs}
         for n in used:
             if n not in inner:
                 needed.update(i for i in n.inputs)
@@ -350,11 +351,14 @@ class ForwardWriter:
                 texts.append(name)
         return [*lines, f"return {self._structure(self.captured.result, texts)}"]
 
-    @staticmethod
-    def _in_order(out: Output) -> str:
+    def _in_order(self, out: Output) -> str:
         """What has to be appended so that the result's elements lie one after the other."""
-        moved = OPS[out.value.op].kind in (Kind.MOVE, Kind.OPAQUE) and out.value.inputs
-        return ".contiguous()" if moved else ""
+        value = out.value
+        while value.op == "reshape":
+            value = value.inputs[0]
+        made = any(value in g.outputs for g in self.plan.groups)
+        moved = OPS[value.op].kind in (Kind.MOVE, Kind.OPAQUE, Kind.LEAF)
+        return ".contiguous()" if moved and not made and out.value.inputs else ""
 
     def _write(self, value: Node, buffer: str, name: str) -> str:
         return f"{attribute(buffer)}.copy_({name})"
@@ -362,23 +366,23 @@ class ForwardWriter:
     def _structure(self, result: Any, texts: list[str]) -> str:
         if isinstance(result, Slot):
             return texts[result.index]
-        if type(result) is tuple:
-            inner = ", ".join(self._structure(r, texts) for r in result)
-            return f"({inner},)" if len(result) == 1 else f"({inner})"
-        if type(result) is list:
-            return "[" + ", ".join(self._structure(r, texts) for r in result) + "]"
-        if type(result) is dict:
+        if isinstance(result, (list, tuple)):
+            parts = [self._structure(r, texts) for r in result]
+            inner = ", ".join(parts)
+            if type(result) is list:
+                return f"[{inner}]"
+            inner = f"({inner},)" if len(parts) == 1 else f"({inner})"
+            if type(result) is tuple:
+                return inner
+            named = "._make" if hasattr(result, "_make") else ""
+            return f"{self.captured.makers[type(result)]}{named}({inner})"
+        if isinstance(result, dict):
             items = (f"{k!r}: {self._structure(v, texts)}" for k, v in result.items())
-            return "{" + ", ".join(items) + "}"
+            text = "{" + ", ".join(items) + "}"
+            return text if type(result) is dict else f"{self.captured.makers[type(result)]}({text})"
         if isinstance(result, Sym):
             return result.text(self.sizes)
-        if isinstance(result, (bool, int, float, str, type(None))):
-            return repr(result)
-        raise UnsupportedResult(f"forward returns a {type(result).__name__}")
-
-
-class UnsupportedResult(Exception):
-    """The result's container cannot be written as text."""
+        return repr(result) if isinstance(result, str) else python_literal(result)
 
 
 class _FoldWriter(Writer):
@@ -421,7 +425,6 @@ __all__ = [
     "ForwardText",
     "ForwardWriter",
     "Launch",
-    "UnsupportedResult",
     "fold_lines",
     "identifier",
 ]

@@ -177,16 +177,20 @@ class Writer:
                 return f"{name}.reshape({shape_text(true, self.sizes)})"
             if isinstance(code, tuple) and code and code[0] == "[]":
                 return "[" + ", ".join(text(c) for c in code[1:]) + "]"
+            if code == ("device", ""):
+                return self.device or "torch.get_default_device()"
             if isinstance(code, tuple) and code and code[0] in ("device", "torch"):
                 return f"torch.device({code[1]!r})" if code[0] == "device" else str(code[1])
             if isinstance(code, Sym):
                 return code.text(self.sizes)
-            return python_literal(code)
+            return repr(code) if isinstance(code, str) else python_literal(code)
 
         args = [text(a) for a in node["args"]] + [f"{k}={text(v)}" for k, v in node["kwargs"]]
         call = f"torch.ops.{node['target']}({', '.join(args)})"
         if node["index"] is not None:
             call += f"[{node['index']}]"
+        if self.double and not node.inputs and node.is_float:
+            call += ".double()"
         rank: int = node["rank"]
         return call, node.shape[-rank:] if rank > 0 else ()
 
@@ -203,7 +207,8 @@ def describe(node: Node, depth: int = 4) -> str:
     if depth == 0:
         return "..."
     inner = [describe(i, depth - 1) for i in node.inputs]
+    name = str(node["target"]).split(".")[1] if node.op == "aten" else node.op
     if node.op in _SIGNS:
         return "(" + _SIGNS[node.op].join(inner) + ")"
     axes = node.get("axes")
-    return f"{node.op}({', '.join(inner)}{f', axes {list(axes)}' if axes else ''})"
+    return f"{name}({', '.join(inner)}{f', axes {list(axes)}' if axes else ''})"

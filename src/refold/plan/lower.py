@@ -3,7 +3,8 @@
 softmax, log_softmax and logsumexp become a maximum, a sum of exponentials and a pointwise tail; a
 variance along rows becomes a mean and a sum of squares of centred values. A reduction over several
 axes becomes one over the trailing axes (elements of one row) and one over the leading axes
-(elements of one column), the two forms that the templates know.
+(elements of one column), the two forms that the templates know. Kernels read floats alone: a mask
+that is no comparison of floats is read as zeros and ones.
 """
 
 from __future__ import annotations
@@ -29,7 +30,20 @@ def _lower(node: Node) -> Node:
         return _softmax(node) if node["axis"] == -1 and node.dtype == torch.float32 else node
     if node.op in ("sum", "mean", "max", "min", "logsumexp", "var") and node.dtype == torch.float32:
         return _reduction(node)
+    if node.op == "where" and all(i.dtype == torch.float32 for i in node.inputs[1:]):
+        return _masked(node)
     return node
+
+
+def _masked(node: Node) -> Node:
+    mask, yes, no = node.inputs
+    if mask.op in _COMPARISONS and all(i.dtype == torch.float32 for i in mask.inputs):
+        return node
+    as_float = make("cast", mask, dtype=torch.float32)
+    return make("where", make("ne", as_float, as_scalar(0.0, torch.float32)), yes, no)
+
+
+_COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 
 
 def _is_number(node: Node) -> bool:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 import torch
 
 from refold.ir import OPS, Dim, Graph, Kind, Node, Output, hint, numel
-from refold.ir.graph import is_parametric, topological
+from refold.ir.graph import is_computed, is_parametric, topological
 from refold.plan.lower import lower
 
 
@@ -144,7 +144,7 @@ class _Planner:
                 self.readers.setdefault(i, []).append(node)
 
     def plan(self) -> Plan:
-        dynamic = [n for n in self.order if not self.parametric[n] and n.inputs]
+        dynamic = [n for n in self.order if not self.parametric[n] and is_computed(n)]
         for node in dynamic:
             self._place(node)
         self._absorb_pointwise_into_columns()
@@ -364,11 +364,12 @@ class _Planner:
         found: dict[Node, None] = {}
         for n in self.order:
             if not self.parametric[n]:
-                for i in n.inputs:
-                    if self.parametric[i] and i.inputs:
+                # a kernel compares for itself
+                for i in _values_read(n) if n in self.owner else n.inputs:
+                    if self.parametric[i] and is_computed(i):
                         found.setdefault(i)
         for root in self.graph.roots():
-            if self.parametric[root] and root.inputs:
+            if self.parametric[root] and is_computed(root):
                 found.setdefault(root)
         return tuple(
             Fold(
@@ -387,7 +388,7 @@ class _Planner:
         stack: list[tuple[Node, bool]] = [(r, False) for r in reversed(self.graph.roots())]
         while stack:
             node, ready = stack.pop()
-            if self.parametric[node] or not node.inputs:
+            if self.parametric[node] or not is_computed(node):
                 continue
             draft = self.owner.get(node)
             key = id(draft) if draft is not None else id(node)
