@@ -57,6 +57,11 @@ class Group:
     inputs: tuple[Node, ...]
     outputs: tuple[Node, ...]
 
+    def __post_init__(self) -> None:
+        if self.template is Template.MATMUL:
+            beside = set(self.outputs) - {self.value, *self.reductions}
+            assert not beside, f"{self.name} stores one value; {beside} would be read too"
+
     @property
     def rows(self) -> Dim:
         return numel(self.dims[:-1])
@@ -200,9 +205,11 @@ class _Planner:
                 continue
             region.setdefault(n)
         exits = [n for n in region if self._read_outside(n, region)]
-        if not exits:
-            return list(region)
-        needed = set(topological([exits[0]]))
+        while len(exits) > 1:  # what is left out may read a value before the exit
+            needed = set(topological([exits[0]]))
+            region = {n: None for n in region if n in needed}
+            exits = [n for n in region if self._read_outside(n, region)]
+        needed = set(topological(exits or region))
         return [n for n in region if n in needed]
 
     def _pointwise(self, n: Node) -> bool:
