@@ -72,6 +72,13 @@ ACTIVATIONS = (
     "{v}.detach()",
     "{v}.clone().mul_(2).add_(1)",
     "F.dropout({v}, 0.4, False)",
+    "{v} + torch.arange({n}, dtype={v}.dtype) * 0.1",
+    "{v} * torch.exp(torch.arange({n}) * -0.1)",
+    "{v}.masked_fill(torch.ones({n}, {n}, dtype=torch.bool).triu(1)[-1], 0.5)",
+    "{v}.masked_fill(torch.arange({v}.shape[-1]) % 2 == 0, -0.5)",
+    "F.layer_norm({v}, ({n},))",
+    "F.pad({v}, (1, 1), mode='replicate')",
+    "F.interpolate({v}, scale_factor=2, mode='linear')",
 )
 NO_DIM = (
     "{v}.sum()",
@@ -224,6 +231,13 @@ OWN = (
     ("nn.Linear({n}, {m})", "F.linear({v} * 2, self.{k}.weight, self.{k}.bias).sum(-1)"),
     ("nn.Linear({n}, {m})", "F.linear(torch.sigmoid(self.{k}({v})), self.{k}.weight.t())"),
     ("nn.Sequential(nn.Linear({n}, {m}), nn.Tanh(), nn.Linear({m}, {n}))", "self.{k}({v}) + {v}"),
+    ("nn.Parameter(torch.randn({n}))", "{v}.masked_fill(self.{k} > 0, 0.25)"),
+    ("nn.Parameter(torch.randn({n}).relu())", "torch.where(self.{k} == 0, {v}, -{v})"),
+    ("torch.rand({n}) > 0.5", "{v}.masked_fill(self.{k}, -1.5)"),
+    ("torch.rand({n}) > 0.5", "torch.where(self.{k} & ({v} > 0), {v}, 2 * {v})"),
+    ("torch.arange({n})", "{v} * (self.{k} + 1)"),
+    ("nn.Flatten()", "self.{k}({v})"),
+    ("nn.Linear({n}, {m})", "torch.sin(self.{k}({v})) * torch.cos(self.{k}({v}))"),
     ("torch.linspace(-1, 1, {n})", "{v} * self.{k}"),
     ("0.625", "{v} * self.{k}"),
 )
@@ -397,6 +411,8 @@ class Model:
             ", ".join(chosen),
             "{" + ", ".join(f"'{k}': {k}" for k in chosen) + "}",
             f"[{chosen[-1]}, ({', '.join(chosen)}, None)]",
+            f"OrderedDict({', '.join(f'{k}={k}' for k in chosen)})",
+            f"torch.aminmax({chosen[0]})",
         ]
         result = self.choose((results[0], results[0], *results))
         body = [*self.lines, f"return {result}"]
@@ -404,6 +420,7 @@ class Model:
         arguments = ", ".join(["self", *self.inputs])
         return "\n".join(
             [
+                "from collections import OrderedDict",
                 "import torch",
                 "import torch.nn as nn",
                 "import torch.nn.functional as F",

@@ -135,13 +135,20 @@ def derive(
             continue
         optimized = optimize(c.graph, device, strict=options.strict)
         steps = tuple(str(s) for s in optimized.steps)
-        mode = Mode(name, c, make_plan(optimized.graph), steps, optimized.label)
-        found.append(Derivation(mode, optimized))
+        plan = make_plan(optimized.graph)
+        if not steps and not plan.groups:
+            kept = "nothing to rewrite or to fuse: every operation stays a call of PyTorch"
+            found.append(Derivation(Mode(name, None, None, kept=kept), None))
+            continue
+        found.append(Derivation(Mode(name, c, plan, steps, optimized.label), optimized))
     first, second = captured
-    if isinstance(first, Captured) and isinstance(second, Captured):
-        if first.graph.outputs == second.graph.outputs and first.fields == second.fields:
-            return (replace(found[0], mode=replace(found[0].mode, name="both")),)
-    elif isinstance(first, CaptureError) and str(first) == str(second):
+    if found[0].mode.kept and found[0].mode.kept == found[1].mode.kept:
+        return (replace(found[0], mode=replace(found[0].mode, name="both")),)
+    if (
+        isinstance(first, Captured)
+        and isinstance(second, Captured)
+        and replace(second, training=True, constants=first.constants) == first
+    ):
         return (replace(found[0], mode=replace(found[0].mode, name="both")),)
     return tuple(found)
 

@@ -59,7 +59,7 @@ class Group:
 
     def __post_init__(self) -> None:
         if self.template is Template.MATMUL:
-            beside = set(self.outputs) - {self.value, *self.reductions}
+            beside = [n for n in self.outputs if n.shape == self.dims and n is not self.value]
             assert not beside, f"{self.name} stores one value; {beside} would be read too"
 
     @property
@@ -259,16 +259,20 @@ class _Planner:
             if self._fits(draft, node, space) and not self._cycles(draft, node):
                 self._add(draft, node)
                 return
-        self._add(self._vector_group(node, space) or self._new(Template.ROWS, space), node)
+        self._add(self._sibling(node, space) or self._new(Template.ROWS, space), node)
 
-    def _vector_group(self, node: Node, space: tuple[Dim, ...]) -> _Draft | None:
-        """A group over the same single row: small vectors share one launch."""
-        if any(d != 1 for d in space[:-1]) or OPS[node.op].kind is Kind.REDUCE:
-            return None
+    def _sibling(self, node: Node, space: tuple[Dim, ...]) -> _Draft | None:
+        """A group over the same rows that reads a value that `node` reads: it is read once.
+
+        Small vectors share one launch whatever they read.
+        """
+        vector = all(d == 1 for d in space[:-1]) and OPS[node.op].kind is not Kind.REDUCE
+        wide = {i for i in _values_read(node) if i.shape == space}
         for draft in self.drafts:
             if (
                 draft.template is Template.ROWS
                 and draft.dims == tuple(space)
+                and (vector or not wide.isdisjoint(draft.inputs()))
                 and self._fits(draft, node, space)
                 and not self._cycles(draft, node)
             ):
