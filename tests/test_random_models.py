@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import copy
 import random
+import re
 import sys
 import traceback
 import warnings
@@ -27,8 +28,8 @@ from refold import pipeline
 from refold.pipeline import Options
 from torch_target import TorchTarget
 
-SEEDS = range(120)
-COMPILED = range(1000, 1008)
+SEEDS = range(24)
+COMPILED = range(1000, 1004)
 
 
 def text_of(seed: int, longest: int = 9) -> str:
@@ -69,10 +70,10 @@ def check(text: str, compiled: bool = False) -> bool:
     return True
 
 
-@pytest.mark.parametrize("first", SEEDS[::10])
+@pytest.mark.parametrize("first", SEEDS[::8])
 def test_random_models(first):
-    fast = sum(check(text_of(seed)) for seed in range(first, first + 10))
-    assert fast >= 5, "too little is compared: most originals are kept"
+    fast = sum(check(text_of(seed)) for seed in range(first, first + 8))
+    assert fast >= 6, "too little is compared: originals are kept"
 
 
 @pytest.mark.parametrize("seed", COMPILED)
@@ -130,14 +131,10 @@ def smaller(text: str, fails: Callable[[str], bool]) -> str:
 
 
 def _names(text: str) -> list[str]:
-    import re
-
     return re.findall(r"\b(?:v\d+|[xyz])\b", text)
 
 
 def _renamed(line: str, old: str, new: str) -> str:
-    import re
-
     return re.sub(rf"\b{old}\b", new, line) if line.startswith(" " * 8) else line
 
 
