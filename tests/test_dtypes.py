@@ -10,8 +10,9 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
+from agree import check_close, double
 from refold import pipeline
-from test_models import check_close, double, emitted
+from test_models import emitted
 from zoo import CASES
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float64)

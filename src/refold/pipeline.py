@@ -17,7 +17,6 @@ import torch
 from refold.capture import Captured, CaptureError, capture, widen
 from refold.cost import DEVICES, DeviceModel
 from refold.emit.cuda import CudaTarget
-from refold.emit.forward import UnsupportedResult
 from refold.emit.load import load_text
 from refold.emit.module import Emission, Mode, emit
 from refold.emit.target import Target
@@ -144,6 +143,10 @@ def derive(
         storage = Storage.of(wide.stored, wide.every, optimized.originals, dtype)
         plan = make_plan(optimized.graph, storage, device.products)
         steps = tuple(str(s) for s in optimized.steps)
+        if not steps and not plan.groups:
+            kept = "nothing to rewrite or to fuse: every operation stays a call of PyTorch"
+            found.append(Derivation(Mode(name, None, None, kept=kept), None))
+            continue
         label: str = optimized.label
         if wide.stored:
             steps = (ROUNDS_ONCE, *steps)
@@ -151,10 +154,13 @@ def derive(
         mode = Mode(name, c, plan, steps, label)
         found.append(Derivation(mode, optimized, dtype=dtype))
     first, second = captured
-    if isinstance(first, Captured) and isinstance(second, Captured):
-        if first.graph.outputs == second.graph.outputs and first.fields == second.fields:
-            return (replace(found[0], mode=replace(found[0].mode, name="both")),)
-    elif isinstance(first, CaptureError) and str(first) == str(second):
+    if found[0].mode.kept and found[0].mode.kept == found[1].mode.kept:
+        return (replace(found[0], mode=replace(found[0].mode, name="both")),)
+    if (
+        isinstance(first, Captured)
+        and isinstance(second, Captured)
+        and replace(second, training=True, constants=first.constants) == first
+    ):
         return (replace(found[0], mode=replace(found[0].mode, name="both")),)
     return tuple(found)
 
@@ -263,10 +269,7 @@ def _emit(
     modes = tuple(d.mode for d in derivations)
     if all(m.plan is None for m in modes):
         return None
-    try:
-        return emit(Emission(module, source, modes, title), target)
-    except UnsupportedResult:
-        return None
+    return emit(Emission(module, source, modes, title), target)
 
 
 def bind_text(text: str, module: torch.nn.Module) -> torch.nn.Module:

@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import nn
 
+from agree import check_close, double
 from refold import pipeline
 from refold.emit.load import load_text
 from refold.pipeline import Options
-from test_models import check_close, double
 from zoo import CASES
 
 pytestmark = pytest.mark.gpu

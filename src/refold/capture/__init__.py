@@ -1,6 +1,7 @@
 """nn.Module and example inputs -> Graph, by torch.export."""
 
-from refold.capture.export import Captured, CaptureError, Field, capture
+from refold.capture.export import Captured, Field, capture
+from refold.capture.program import CaptureError
 from refold.capture.widen import NARROW, Widened, is_narrow, widen
 
 __all__ = [

@@ -281,6 +281,14 @@ COMPOSE = (
         "The difference of one linear map of two inputs is the map of their difference.",
     ),
     Rule(
+        "outer-product",
+        "x[N,1] w[M,1]",
+        lambda x, w: linear(x, w),
+        lambda x, w: x * turn(w),
+        "reals",
+        "A product over a single element multiplies each row with each column.",
+    ),
+    Rule(
         "turned-product",
         "x[N,K] w[M,K]",
         lambda x, w: turn(linear(x, w)),

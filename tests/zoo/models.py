@@ -1,8 +1,4 @@
-"""Models of many kinds: one class a case, each with `inputs()`; the tests run every one of them.
-
-They are small, and odd on purpose: sizes that no vector divides, three-dimensional inputs, several
-inputs and outputs, shared modules, computed weights, state that forward writes.
-"""
+"""Layers, norms, reductions, attention; shared and computed weights, state that forward writes."""
 
 from __future__ import annotations
 
@@ -10,16 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-CASES: dict[str, type[nn.Module]] = {}
-
-
-def case(cls: type[nn.Module]) -> type[nn.Module]:
-    CASES[cls.__name__] = cls
-    return cls
-
-
-def rand(*shape: int) -> torch.Tensor:
-    return torch.randn(*shape)
+from zoo.registry import case, rand
 
 
 @case
