@@ -123,6 +123,7 @@ TABLE = (
     Case("accept_20_cuda", "linear", gpu=True, sanitized=True),
     Case("accept_21_moving_average", "average", timed=True, both=True),
     Case("accept_22_loss", "loss", both=True),
+    Case("accept_23_expanded_mask", "masked"),
 )
 LIMITS = Limits(import_seconds=120, call_seconds=20)
 SHORT = Limits(import_seconds=10, call_seconds=6)
