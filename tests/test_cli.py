@@ -140,6 +140,7 @@ def test_a_link_is_followed(tmp_path, capsys):
     ("forward", "words"),
     [
         ("return x + 1 if x.sum() > 0 else x", "torch.export cannot capture forward"),
+        ("self.seen = x; return x * 2", "forward sets the attribute seen, which is no buffer"),
         ("return x.mul_(2)", "forward writes to its own inputs"),
         ("return x + torch.rand(3)", "forward draws random numbers (aten.rand"),
         ("return (x.double() * 2).float()", "nothing to rewrite or to fuse"),

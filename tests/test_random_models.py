@@ -3,7 +3,7 @@
 Most run on the target whose kernels are PyTorch (`torch_target`), which leaves nothing out but the
 C++ text; a few are compiled. Many more by hand, each failure with the smallest text of its kind:
 
-    python tests/test_random_models.py 1000:2000 [--compiled] [--longest 9]
+    python tests/test_random_models.py 1000:2000 [--target cpu] [--longest 9]
 """
 
 from __future__ import annotations
@@ -36,19 +36,25 @@ def text_of(seed: int, longest: int = 9) -> str:
     return model_text(random.Random(seed).choice, longest)
 
 
-def check(text: str, compiled: bool = False) -> bool:
+def check(text: str, name: str = "torch") -> bool:
     """Do the model of `text` and its emitted twin agree in all their states?
 
-    False where the original is kept, which says why; AssertionError where they do not agree.
+    name: a target of refold, or "torch" for kernels that are PyTorch. False where the original is
+    kept, which says why; AssertionError where they do not agree.
     """
-    module, draw = load(text)
-    target, device = pipeline.target_for("cpu")
+    module, given = load(text)
+    target, device = pipeline.target_for("cpu" if name == "torch" else name)
+    module = module.to(target.device)
+
+    def draw(count: int) -> list[Any]:
+        return [v.to(target.device) if isinstance(v, torch.Tensor) else v for v in given(count)]
+
     result = pipeline.run(
         module,
         draw(BATCH),
         "# Model is bound by the test.",
         "Model",
-        target if compiled else TorchTarget(),
+        TorchTarget() if name == "torch" else target,
         device,
         Options(measure=False),
     )
@@ -79,7 +85,7 @@ def test_random_models(first):
 
 @pytest.mark.parametrize("seed", COMPILED)
 def test_random_models_compiled(seed):
-    check(text_of(seed, 5), compiled=True)
+    check(text_of(seed, 5), "cpu")
 
 
 @pytest.mark.parametrize(
@@ -139,10 +145,10 @@ def _renamed(line: str, old: str, new: str) -> str:
     return re.sub(rf"\b{old}\b", new, line) if line.startswith(" " * 8) else line
 
 
-def problem(text: str, compiled: bool) -> str:
+def problem(text: str, target: str) -> str:
     """What is wrong with a model, in one line; empty if nothing is."""
     try:
-        check(text, compiled)
+        check(text, target)
     except Exception as error:
         return f"{type(error).__name__}: {error}".split("\n")[0][:200]
     return ""
@@ -151,7 +157,7 @@ def problem(text: str, compiled: bool) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("seeds", help="FIRST:LAST, the last not included")
-    parser.add_argument("--compiled", action="store_true")
+    parser.add_argument("--target", default="torch", help="torch, cpu or cuda:sm_90")
     parser.add_argument("--longest", type=int, default=9)
     args = parser.parse_args(arguments)
     first, last = map(int, args.seeds.split(":"))
@@ -159,12 +165,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for seed in range(first, last):
         text = text_of(seed, args.longest)
         try:
-            kept += not check(text, args.compiled)
+            kept += not check(text, args.target)
         except Exception:
             failed += 1
-            said = problem(text, args.compiled)
+            said = problem(text, args.target)
             kind = said.split(":")[0]
-            small = smaller(text, lambda t: problem(t, args.compiled).split(":")[0] == kind)  # noqa: B023
+            small = smaller(text, lambda t: problem(t, args.target).split(":")[0] == kind)  # noqa: B023
             print(f"--- seed {seed}: {said}\n{small}", flush=True)
             if args.longest <= 3:
                 traceback.print_exc()

@@ -191,6 +191,22 @@ class PlainArguments(nn.Module):
 
 
 @case
+class LowRankUpdate(nn.Module):
+    """One product in the end: the thin maps are added to the weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(48, 37)
+        self.down, self.up = nn.Linear(48, 4, bias=False), nn.Linear(4, 37, bias=False)
+
+    def forward(self, x):
+        return self.fc(x) + 0.5 * self.up(self.down(x))
+
+    def inputs(self):
+        return [rand(20, 48)]
+
+
+@case
 class MovingAverage(nn.Module):
     """State that forward writes in training alone."""
 

@@ -11,8 +11,7 @@ import inspect
 import itertools
 import operator
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import sympy
@@ -21,67 +20,13 @@ from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
 from torch.utils import _pytree as pytree
 
 from refold.capture.aten import HANDLERS
+from refold.capture.captured import Captured, Field
 from refold.capture.program import CaptureError, Exported, exported
 from refold.capture.results import Slot, makers
 from refold.capture.values import Unsupported, Value
 from refold.ir import Dim, Graph, Node, Output, Sym, as_scalar, hint, leaf
 from refold.ir.graph import topological
 from refold.ir.node import opaque
-
-
-@dataclass(frozen=True)
-class Field:
-    """One flattened argument of forward.
-
-    path: Python text that reaches it from forward's own names, e.g. `x` or `batch["mask"]`.
-    shape and dtype: of a tensor; None for a plain Python value, which is then `value`.
-    """
-
-    path: str
-    shape: tuple[Dim, ...] | None
-    dtype: torch.dtype | None
-    value: Any = None
-
-
-@dataclass(frozen=True)
-class Captured:
-    """A module's forward in one mode, as a graph.
-
-    graph: its user outputs come first, then the buffers that it writes.
-    fields: forward's flattened arguments; an `input` node's index counts the tensor fields only.
-    result: nested containers and plain values; an `Output` index stands as `Slot`. makers: text
-        of the containers' classes, but for tuple, list and dict.
-    ranges: smallest and largest allowed value of every named size (None: no bound).
-    constants: tensors that are neither parameters nor buffers, by the name used in the graph;
-        those reachable as attributes are listed in `attributes`.
-    conditions: what must hold of the sizes beside, as Python text over forward's parameters.
-    """
-
-    graph: Graph
-    fields: tuple[Field, ...]
-    result: Any
-    makers: Mapping[type, str]
-    ranges: Mapping[str, tuple[int, int | None]]
-    constants: Mapping[str, torch.Tensor]
-    attributes: frozenset[str]
-    training: bool
-    conditions: tuple[str, ...] = ()
-
-    @property
-    def tensors(self) -> list[Field]:
-        return [f for f in self.fields if f.shape is not None]
-
-    def symbol_sources(self) -> dict[str, tuple[Field, int]]:
-        """Where each named size can be read: a tensor argument and its dimension."""
-        found: dict[str, tuple[Field, int]] = {}
-        for field in self.tensors:
-            assert field.shape is not None
-            for i, dim in enumerate(field.shape):
-                if isinstance(dim, Sym) and len(dim.terms) == 1 and dim.terms[0][1] == 1:
-                    names = dim.terms[0][0]
-                    if len(names) == 1:
-                        found.setdefault(names[0], (field, i))
-        return found
 
 
 def capture(module: torch.nn.Module, args: Sequence[Any], *, training: bool) -> Captured:
@@ -101,8 +46,9 @@ def capture(module: torch.nn.Module, args: Sequence[Any], *, training: bool) -> 
             except (CaptureError, Unsupported) as error:
                 reasons.append(str(error))
             except Exception as error:
-                reasons.append(f"{type(error).__name__}: {_first_line(error)}")
-        raise CaptureError(f"torch.export cannot capture forward: {reasons[-1]}")
+                said = f"{type(error).__name__}: {_first_line(error)}"
+                reasons.append(f"torch.export cannot capture forward: {said}")
+        raise CaptureError(reasons[-1])
     finally:
         torch.set_rng_state(rng)
         for m, mode in modes.items():

@@ -7,6 +7,7 @@ logsumexp and the like) and lets every size vary that the module lets vary (`Dim
 from __future__ import annotations
 
 import contextlib
+import copy
 import inspect
 import io
 import logging
@@ -51,7 +52,8 @@ def exported(module: torch.nn.Module, args: tuple[Any, ...], axes: int | None) -
     shapes = _by_parameter(module, pytree.tree_map(spec, args)) if axes != 0 else None
     with warnings.catch_warnings(), torch.no_grad(), _silent():
         warnings.simplefilter("ignore")
-        program = torch.export.export(module, args, dynamic_shapes=shapes, strict=False)
+        with _without_assignments(module):
+            program = torch.export.export(module, args, dynamic_shapes=shapes, strict=False)
         guards = getattr(program, "_guards_code", None) or []
         conditions = tuple(_condition(g.strip()) for g in guards) if axes != 0 else ()
         tied = [c for c in conditions if "==" in c and "%" not in c]
@@ -62,6 +64,52 @@ def exported(module: torch.nn.Module, args: tuple[Any, ...], axes: int | None) -
             _check_effects(node)
         decomposed: ExportedProgram = program.run_decompositions({})
         return Exported(decomposed, tuple(dict.fromkeys(filter(None, conditions))))
+
+
+@contextlib.contextmanager
+def _without_assignments(module: torch.nn.Module) -> Iterator[None]:
+    """Raises CaptureError in the end where forward has set an attribute that is no buffer, or has
+    changed a list, dict or set among them: the program would not. PyTorch's own modules may."""
+    found: list[str] = []
+    own = {k: m for k, m in module.named_modules() if not type(m).__module__.startswith("torch.")}
+    paths = {id(m): f"{path}." if path else "" for path, m in own.items()}
+    plain = torch.nn.Module.__setattr__
+    usual = vars(torch.nn.Module())
+    held = [
+        (f"{paths[id(m)]}{name}", value, copy.copy(value))
+        for m in own.values()
+        for name, value in vars(m).items()
+        if name not in usual and isinstance(value, (list, dict, set))
+    ]
+
+    def watching(self: torch.nn.Module, name: str, value: Any) -> None:
+        if id(self) in paths and not any(
+            name in getattr(self, kind) for kind in ("_buffers", "_parameters", "_modules")
+        ):
+            found.append(f"{paths[id(self)]}{name}")
+        plain(self, name, value)
+
+    torch.nn.Module.__setattr__ = watching  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        torch.nn.Module.__setattr__ = plain  # type: ignore[method-assign]
+        for path, value, before in held:
+            if not _same_items(value, before):
+                found.append(path)
+                value.clear()
+                value.extend(before) if isinstance(value, list) else value.update(before)
+    if found:
+        raise CaptureError(f"forward sets the attribute {found[0]}, which is no buffer")
+
+
+def _same_items(a: Any, b: Any) -> bool:
+    def items(held: Any) -> list[int]:
+        if isinstance(held, dict):
+            return [id(x) for item in held.items() for x in item]
+        return sorted(map(id, held)) if isinstance(held, set) else list(map(id, held))
+
+    return items(a) == items(b)
 
 
 @contextlib.contextmanager

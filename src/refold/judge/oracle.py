@@ -98,6 +98,20 @@ class Oracle:
         """The reference as it is."""
         return _run(self.model, inputs, training, seed, cotangents, self.device)
 
+    def remembers(self, inputs: list[Any], training: bool, seed: int) -> bool:
+        """Whether outputs depend on buffers that the call before has written."""
+        kept = {k: v.detach().clone() for k, v in self.model.named_buffers()}
+        first, again = (self.eager(inputs, training, seed) for _ in range(2))
+        if all(torch.equal(v.cpu(), first.buffers[k]) for k, v in kept.items()):
+            return False
+        try:
+            _write(self.model, first.buffers)
+            second = self.eager(inputs, training, seed)
+        finally:
+            _write(self.model, kept)
+        told = [[digest(t) for t in tensors(run.outputs)] for run in (first, again, second)]
+        return told[0] == told[1] != told[2]
+
     def shaken(
         self,
         inputs: list[Any],
@@ -229,10 +243,14 @@ def _run(
         return Run(_plain(outputs), after, grads, random, changed, strides)
     finally:
         model.train(was)
-        with torch.no_grad():
-            for name, buffer in model.named_buffers():
-                if name in kept and kept[name].shape == buffer.shape:
-                    buffer.copy_(kept[name])
+        _write(model, kept)
+
+
+def _write(model: nn.Module, buffers: dict[str, torch.Tensor]) -> None:
+    with torch.no_grad():
+        for name, buffer in model.named_buffers():
+            if name in buffers and buffers[name].shape == buffer.shape:
+                buffer.copy_(buffers[name])
 
 
 def _backward(
