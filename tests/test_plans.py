@@ -23,6 +23,7 @@ KERNELS = {
     ("OtherResultInTraining", "eval"): ["matmul"],
     ("PlainArguments", "both"): ["matmul"],
     ("MovingAverage", "eval"): ["matmul"],
+    ("GroupsOfFeatures", "both"): ["matmul", "rows"],
     ("CausalAttention", "both"): ["matmul", "matmul", "rows", "matmul"],
 }
 

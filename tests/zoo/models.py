@@ -182,6 +182,22 @@ class GroupAndInstanceNorm(nn.Module):
 
 
 @case
+class GroupsOfFeatures(nn.Module):
+    """A norm of groups of a row's values, and bounds after it, which may not cost another pass."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(10, 24)
+        self.group = nn.GroupNorm(4, 24)
+
+    def forward(self, x):
+        return F.hardtanh(self.group(self.fc(x)), -1.25, 0.75)
+
+    def inputs(self):
+        return [rand(9, 10)]
+
+
+@case
 class Reductions(nn.Module):
     def forward(self, x):
         return (
