@@ -3,6 +3,9 @@ refold alternately in one process, as CSV.
 
     python bench/cuda_systems.py [--float32 ieee tf32] [--only S0 S1] [--set batch_size=64] [--tune]
                                  [--output bench/results/h200_systems.csv]
+    python bench/cuda_systems.py --dtype bfloat16 float16 --output bench/results/h200_dtypes.csv
+
+--dtype: the same systems with parameters and inputs of other dtypes.
 
 sustained: back to back for a quarter of a second at a time, rounds in random order, median over
 rounds; it holds the clock that the power limit leaves. cold: one call after the second-level cache
@@ -26,6 +29,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +42,55 @@ Run = Callable[[], object]
 ROUNDS, SUSTAINED_S, COLD = 5, 0.25, 15
 
 
-def optimize(
-    system: System, float32: str, sets: list[str], tuned: bool, output: Path
-) -> dict[str, Any]:
+_CAST = '''
+
+Float32Model, float32_inputs = Model, get_inputs
+
+
+class Model(Float32Model):
+    """The same in {dtype}."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.to(torch.{dtype})
+
+
+def get_inputs():
+    return [x.to(torch.{dtype}) for x in float32_inputs()]
+'''
+
+
+@dataclass(frozen=True)
+class Case:
+    """One system in one dtype; float32: "ieee" or "tf32". folder: where its files are made."""
+
+    system: System
+    dtype: str
+    float32: str
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        kind = self.float32 if self.dtype == "float32" else self.dtype
+        return f"{Path(self.system.file).stem}_{kind}"
+
+    @property
+    def problem(self) -> Path:
+        if self.dtype == "float32":
+            return PROBLEMS / self.system.file
+        made = self.folder / f"{self.name}_problem.py"
+        made.write_text((PROBLEMS / self.system.file).read_text() + _CAST.format(dtype=self.dtype))
+        return made
+
+    @property
+    def emitted(self) -> Path:
+        return self.folder / f"{self.name}.py"
+
+
+def optimize(case: Case, sets: list[str], tuned: bool) -> dict[str, Any]:
     """One `refold optimize`; its JSON report with the exit code added."""
-    command = [sys.executable, "-m", "refold.cli", "optimize", str(PROBLEMS / system.file)]
-    command += ["-o", str(output), "--json", "--seconds", "1", "--float32", float32]
+    command = [sys.executable, "-m", "refold.cli", "optimize", str(case.problem)]
+    command += ["-o", str(case.emitted), "--json", "--seconds", "1", "--float32", case.float32]
     command += [] if tuned else ["--no-tune"]
     for pair in sets:
         command += ["--set", pair]
@@ -137,34 +184,25 @@ def measured(runs: dict[str, Run]) -> dict[str, Any]:
     return row
 
 
-def floor_us(module: torch.nn.Module, inputs: list[Any], training: bool) -> float:
+def floor_us(module: torch.nn.Module, inputs: list[Any], training: bool, dtype: str) -> float:
     """What the rates of the cost model allow at best, in microseconds."""
     _, device = pipeline.target_for(pipeline.default_target(), "ieee")
     derivations = pipeline.derive(module, inputs, device, pipeline.Options())
     chosen = derivations[0] if training or len(derivations) == 1 else derivations[1]
     assert chosen.optimized is not None
-    return cost.floor(chosen.optimized.graph, device) * 1e6
-
-
-def emitted_file(system: System, float32: str, folder: Path) -> Path:
-    return folder / f"{Path(system.file).stem}_{float32}.py"
+    return cost.floor(chosen.optimized.graph, device.at(getattr(torch, dtype))) * 1e6
 
 
 def rows(
-    system: System,
-    float32: str,
-    sets: list[str],
-    file: Path,
-    report: dict[str, Any],
-    autotune: bool,
+    case: Case, sets: list[str], report: dict[str, Any], autotune: bool
 ) -> list[dict[str, Any]]:
-    """The rows of one system, one a mode; `file` is what `report` was made with."""
-    base = {"system": system.name, "float32": float32, "sizes": " ".join(sets) or "full size"}
-    base["exit"] = report["exit"]
+    """The rows of one system, one a mode; `report` is of the file made for it."""
+    base = {"system": case.system.name, "dtype": case.dtype, "float32": case.float32}
+    base |= {"sizes": " ".join(sets) or "full size", "exit": report["exit"]}
     if "modes" not in report:
         return [base | {"verdict": report.get("reason") or report.get("error")}]
-    torch.set_float32_matmul_precision("high" if float32 == "tf32" else "highest")
-    reference, candidate = contract.load(PROBLEMS / system.file, sets), contract.load(file, sets)
+    torch.set_float32_matmul_precision("high" if case.float32 == "tf32" else "highest")
+    reference, candidate = contract.load(case.problem, sets), contract.load(case.emitted, sets)
     model = reference.make(seed=0).cuda()
     fast = pipeline.adopt(candidate.namespace["ModelNew"], model)
     inputs = [v.cuda() if isinstance(v, torch.Tensor) else v for v in reference.inputs(seed=1)]
@@ -183,7 +221,9 @@ def rows(
                 continue
             row = measured(sides(model, fast, inputs, autotune))
         error = report["errors"].get(mode["mode"]) or report["errors"].get("eval") or {}
-        lowest = floor_us(model, inputs, training) if float32 == "ieee" else None
+        lowest = None
+        if case.float32 == "ieee":
+            lowest = floor_us(model, inputs, training, case.dtype)
         row |= {"floor_us": lowest, "of_floor": lowest and lowest / row["refold_us"]}
         row |= {"error": error.get("candidate"), "eager_error": error.get("eager")}
         row |= {"prepared_bytes": mode["prepared_bytes"], "build_s": report["build_s"]}
@@ -215,6 +255,7 @@ def machine() -> dict[str, Any]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--float32", nargs="*", default=["ieee", "tf32"])
+    parser.add_argument("--dtype", nargs="*", default=["float32"])
     parser.add_argument("--only", nargs="*", default=[s.name for s in SYSTEMS])
     parser.add_argument("--set", action="append", default=[], dest="sets")
     parser.add_argument("--output", type=Path, default=HERE / "results" / "h200_systems.csv")
@@ -230,16 +271,16 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as scratch:
         folder = args.keep or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
-        chosen = [(f, s) for f in args.float32 for s in SYSTEMS if s.name in args.only]
+        systems = [s for s in SYSTEMS if s.name in args.only]
+        # of other dtypes --float32 decides nothing
+        kinds = [(d, f) for d in args.dtype for f in args.float32 if d == "float32" or f == "ieee"]
+        cases = [Case(s, d, f, folder) for d, f in kinds for s in systems]
         # what is quoted is timed after all files were made and judged, one system at a time;
         # several jobs want many processors, because each judgement fills them with float64
         with ThreadPoolExecutor(args.jobs) as pool:
-            made = [emitted_file(s, f, folder) for f, s in chosen]
-            reports = list(
-                pool.map(lambda c, to: optimize(c[1], c[0], args.sets, args.tune, to), chosen, made)
-            )
-        for (float32, system), file, report in zip(chosen, made, reports, strict=True):
-            for row in rows(system, float32, args.sets, file, report, not args.no_autotune):
+            reports = list(pool.map(lambda c: optimize(c, args.sets, args.tune), cases))
+        for case, report in zip(cases, reports, strict=True):
+            for row in rows(case, args.sets, report, not args.no_autotune):
                 found.append(row | machine())
                 print(json.dumps(row), flush=True)
             names = list(dict.fromkeys(k for row in found for k in row))
@@ -255,7 +296,8 @@ def main() -> int:
             if "refold_us" in row
             else ""
         )
-        print(f"{row['system']} {row['float32']} {row.get('mode', '')} {row['verdict']} {words}")
+        kind = f"{row['dtype']} {row['float32']}" if row["dtype"] == "float32" else row["dtype"]
+        print(f"{row['system']} {kind} {row.get('mode', '')} {row['verdict']} {words}")
     return 0 if all(r["exit"] == 0 for r in found) else 1
 
 

@@ -66,9 +66,9 @@ _REFOLD_CUDA = r"""
 // Calls from Python: every argument is an int (an address or a size) or a float.
 #include <Python.h>
 
-[[maybe_unused]] static inline float* rf_pointer(PyObject* o) { return static_cast<float*>(PyLong_AsVoidPtr(o)); }
+template <class T> static inline T* rf_pointer(PyObject* o) { return static_cast<T*>(PyLong_AsVoidPtr(o)); }
 [[maybe_unused]] static inline long rf_size(PyObject* o) { return PyLong_AsLong(o); }
-[[maybe_unused]] static inline float rf_number(PyObject* o) { return static_cast<float>(PyFloat_AsDouble(o)); }
+[[maybe_unused]] static inline double rf_number(PyObject* o) { return PyFloat_AsDouble(o); }
 static inline bool rf_takes(Py_ssize_t given, Py_ssize_t wanted) {
   if (given != wanted) PyErr_Format(PyExc_TypeError, "expected %zd arguments, got %zd", wanted, given);
   return given == wanted;
@@ -124,7 +124,10 @@ static PyObject* rf_unchanged(PyObject*, PyObject* const* args, Py_ssize_t n) {
 // are a SIMD vector and a position `C` is a run of columns; here a lane is one float and a position
 // is one column index, so each thread runs the body once for each element that it holds.
 //
-// Layout: float32 data, row after row; offsets and rows are 64-bit, columns 32-bit.
+// All arithmetic is in `Real`, float32 unless a file says otherwise before it comes here; elements of
+// other types are converted as they are loaded and stored.
+//
+// Layout: data row after row; offsets and rows are 64-bit, columns 32-bit.
 #include <cuda_runtime.h>
 
 #include <cstdint>
@@ -133,9 +136,14 @@ static PyObject* rf_unchanged(PyObject*, PyObject* const* args, Py_ssize_t n) {
 #define RF_FN __device__ __forceinline__
 #endif
 
+#ifndef RF_REAL
+#define RF_REAL float
+#endif
+
 namespace rf {
 
-using Vec = float;
+using Real = RF_REAL;
+using Vec = Real;
 template <int S> struct Step { static constexpr int index = S; };
 template <class... M> struct List { static constexpr int size = sizeof...(M); };
 
@@ -146,32 +154,38 @@ template <int S, class F, class M, class... Rest> RF_FN void for_monoids(List<M,
   for_monoids<S + 1>(List<Rest...>{}, f);
 }
 
-template <class V> RF_FN V lanes(float x) { return x; }
-template <class V> RF_FN V scalar(const float* p) { return __ldg(p); }
-template <class V, class C> RF_FN V column(const float* p, C col) { return __ldg(p + col); }
-template <class V, class C> RF_FN V full(const float* p, long offset, C col) {
-  return __ldg(p + offset + col);
+// What memory holds, by one element; narrow.cuh has the same for elements of 16 bits.
+template <class T> RF_FN Real read_one(const T* p) { return __ldg(p); }
+template <class T> RF_FN void write_one(T* p, Real v) { *p = v; }
+template <class T> RF_FN void write_two(T* p, Real first, Real second) {
+  if (sizeof(T) == 4 && reinterpret_cast<uintptr_t>(p) % 8 == 0) {
+    *reinterpret_cast<float2*>(p) = make_float2(first, second);
+  } else {
+    p[0] = first;
+    p[1] = second;
+  }
 }
-template <class C> RF_FN void put(float* p, long offset, C col, float v) { p[offset + col] = v; }
-RF_FN void put(float* p, long offset, float v) { p[offset] = v; }
+
+template <class V> RF_FN V lanes(Real x) { return x; }
+template <class V, class T> RF_FN V scalar(const T* p) { return read_one(p); }
+template <class V, class T, class C> RF_FN V column(const T* p, C col) { return read_one(p + col); }
+template <class V, class T, class C> RF_FN V full(const T* p, long offset, C col) {
+  return read_one(p + offset + col);
+}
+template <class T, class C> RF_FN void put(T* p, long offset, C col, Real v) { write_one(p + offset + col, v); }
+template <class T> RF_FN void put(T* p, long offset, Real v) { write_one(p + offset, v); }
 
 // Two columns that one thread holds: a body's store(row, Pair{col, next}, v) writes v to `col` and `next`
 // beside it, as one access where the address allows it.
 struct Pair {
   int col;
-  float next;
+  Real next;
 };
-RF_FN void put(float* p, long offset, Pair pair, float v) {
-  float* to = p + offset + pair.col;
-  if (reinterpret_cast<uintptr_t>(to) % 8 == 0) {
-    *reinterpret_cast<float2*>(to) = make_float2(v, pair.next);
-  } else {
-    to[0] = v;
-    to[1] = pair.next;
-  }
+template <class T> RF_FN void put(T* p, long offset, Pair pair, Real v) {
+  write_two(p + offset + pair.col, v, pair.next);
 }
 
-RF_FN float where(bool mask, float yes, float no) { return mask ? yes : no; }
+RF_FN Real where(bool mask, Real yes, Real no) { return mask ? yes : no; }
 
 }  // namespace rf
 
@@ -187,36 +201,53 @@ RF_FN float where(bool mask, float yes, float no) { return mask ? yes : no; }
 
 namespace rf {
 
-#define RF_MATH(name, call) \
-  RF_FN float name(float x) { return ::call(x); }
-RF_MATH(exp, expf) RF_MATH(expm1, expm1f) RF_MATH(log, logf) RF_MATH(log1p, log1pf)
-RF_MATH(sqrt, sqrtf) RF_MATH(rsqrt, rsqrtf) RF_MATH(sin, sinf) RF_MATH(cos, cosf)
-RF_MATH(tanh, tanhf) RF_MATH(erf, erff) RF_MATH(abs, fabsf) RF_MATH(floor, floorf)
-RF_MATH(ceil, ceilf) RF_MATH(trunc, truncf) RF_MATH(round, rintf)
+#define RF_MATH(name, call)                          \
+  RF_FN Real name(Real x) {                          \
+    if constexpr (sizeof(Real) == 4) return ::call##f(x); \
+    else return ::call(x);                           \
+  }
+RF_MATH(exp, exp) RF_MATH(expm1, expm1) RF_MATH(log, log) RF_MATH(log1p, log1p) RF_MATH(sqrt, sqrt)
+RF_MATH(rsqrt, rsqrt) RF_MATH(sin, sin) RF_MATH(cos, cos) RF_MATH(tanh, tanh) RF_MATH(erf, erf)
+RF_MATH(abs, fabs) RF_MATH(floor, floor) RF_MATH(ceil, ceil) RF_MATH(trunc, trunc) RF_MATH(round, rint)
 #undef RF_MATH
-RF_FN float pow(float x, float y) { return ::powf(x, y); }
-RF_FN float fma(float x, float y, float z) { return ::fmaf(x, y, z); }
-RF_FN bool is_nan(float x) { return x != x; }
-RF_FN bool is_finite(float x) { return ::fabsf(x) <= 3.402823466e38f; }
-RF_FN bool is_infinite(float x) { return ::fabsf(x) == __int_as_float(0x7f800000); }
-// One instruction where there is a GPU; in words for those that test on the host.
+RF_FN Real pow(Real x, Real y) {
+  if constexpr (sizeof(Real) == 4) return ::powf(x, y);
+  else return ::pow(x, y);
+}
+RF_FN Real fma(Real x, Real y, Real z) {
+  if constexpr (sizeof(Real) == 4) return ::fmaf(x, y, z);
+  else return ::fma(x, y, z);
+}
+RF_FN Real infinity() { return __int_as_float(0x7f800000); }
+RF_FN bool is_nan(Real x) { return x != x; }
+RF_FN bool is_finite(Real x) { return abs(x) < infinity(); }
+RF_FN bool is_infinite(Real x) { return abs(x) == infinity(); }
+// Floats by one instruction where there is a GPU; in words for doubles, and for those that test on the host.
 #ifdef __CUDA_ARCH__
-RF_FN float maximum(float a, float b) {
+RF_FN float larger_or_nan(float a, float b) {
   float m;
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(m) : "f"(a), "f"(b));
   return m;
 }
-RF_FN float minimum(float a, float b) {
+RF_FN float smaller_or_nan(float a, float b) {
   float m;
   asm("min.NaN.f32 %0, %1, %2;" : "=f"(m) : "f"(a), "f"(b));
   return m;
 }
 #else
-RF_FN float maximum(float a, float b) { return is_nan(a) || a > b ? a : b; }
-RF_FN float minimum(float a, float b) { return is_nan(a) || a < b ? a : b; }
+RF_FN float larger_or_nan(float a, float b) { return a != a || a > b ? a : b; }
+RF_FN float smaller_or_nan(float a, float b) { return a != a || a < b ? a : b; }
 #endif
-RF_FN float relu(float x) { return maximum(x, 0.0f); }
-RF_FN float sigmoid(float x) { return 1.0f / (1.0f + ::expf(-x)); }
+RF_FN Real maximum(Real a, Real b) {
+  if constexpr (sizeof(Real) == 4) return larger_or_nan(a, b);
+  else return is_nan(a) || a > b ? a : b;
+}
+RF_FN Real minimum(Real a, Real b) {
+  if constexpr (sizeof(Real) == 4) return smaller_or_nan(a, b);
+  else return is_nan(a) || a < b ? a : b;
+}
+RF_FN Real relu(Real x) { return maximum(x, 0.0f); }
+RF_FN Real sigmoid(Real x) { return Real(1) / (Real(1) + exp(-x)); }
 
 }  // namespace rf
 
@@ -224,10 +255,11 @@ RF_FN float sigmoid(float x) { return 1.0f / (1.0f + ::expf(-x)); }
 //
 // Why: a thread that moves 16 bytes with one instruction needs a quarter of the instructions, and
 // keeps four times the bytes in flight. Generated bodies are templates on their lanes `V` and their
-// position `C`: here V is `Four` at a `Quad`, or one float at a column where rows do not start at
+// position `C`: here V is `Four` at a `Quad`, or one number at a column where rows do not start at
 // multiples of 16 bytes. A comparison of Fours gives a `Four::Mask`; numbers convert to Fours.
 //
-// Layout: a Quad's columns start at a multiple of 4, its addresses at multiples of 16 bytes.
+// Layout: a Quad's columns start at a multiple of 4, its addresses at multiples of 16 bytes (of 8 where
+// elements have 16 bits).
 
 namespace rf {
 
@@ -235,9 +267,9 @@ struct Quad { long start; };
 
 struct alignas(16) Four {
   struct Mask { bool in[4]; };
-  float x[4];
+  Real x[4];
   Four() = default;
-  RF_FN Four(float a) : x{a, a, a, a} {}
+  RF_FN Four(Real a) : x{a, a, a, a} {}
   RF_FN Four(float4 a) : x{a.x, a.y, a.z, a.w} {}
   template <class F> static RF_FN Four each(F f) {
     Four y;
@@ -247,17 +279,32 @@ struct alignas(16) Four {
   }
 };
 
-template <class V> RF_FN V lanes(Four x) { return x; }
-template <class V> RF_FN V column(const float* p, Quad c) {
-  return V(__ldg(reinterpret_cast<const float4*>(p + c.start)));
-}
-template <class V> RF_FN V full(const float* p, long offset, Quad c) { return column<V>(p + offset, c); }
-// Written so, it stays one instruction: the compiler takes the assignment of a float4 apart. Without
+// Four elements by one access of 16 bytes, of doubles by two. `read` loads a whole vector type. A store
+// written so stays one instruction: the compiler takes the assignment of a float4 apart. Without
 // "memory" later loads may move before it; no body reads what it writes.
-RF_FN void put(float* p, long offset, Quad c, Four v) {
-  asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(p + offset + c.start), "f"(v.x[0]),
-               "f"(v.x[1]), "f"(v.x[2]), "f"(v.x[3]));
+template <class Read> RF_FN Four read_four(const float* p, Read read) {
+  return Four(read(reinterpret_cast<const float4*>(p)));
 }
+RF_FN void write_four(float* p, Four v) {
+  asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(p), "f"(float(v.x[0])), "f"(float(v.x[1])),
+               "f"(float(v.x[2])), "f"(float(v.x[3])));
+}
+template <class Read> RF_FN Four read_four(const double* p, Read read) {
+  const double2 a = read(reinterpret_cast<const double2*>(p)), b = read(reinterpret_cast<const double2*>(p) + 1);
+  const Real x[4] = {Real(a.x), Real(a.y), Real(b.x), Real(b.y)};
+  return Four::each([&](int i) { return x[i]; });
+}
+RF_FN void write_four(double* p, Four v) {
+  asm volatile("st.global.v2.f64 [%0], {%1, %2};" ::"l"(p), "d"(double(v.x[0])), "d"(double(v.x[1])));
+  asm volatile("st.global.v2.f64 [%0], {%1, %2};" ::"l"(p + 2), "d"(double(v.x[2])), "d"(double(v.x[3])));
+}
+
+template <class V> RF_FN V lanes(Four x) { return x; }
+template <class V, class T> RF_FN V column(const T* p, Quad c) {
+  return read_four(p + c.start, [](const auto* from) { return __ldg(from); });
+}
+template <class V, class T> RF_FN V full(const T* p, long offset, Quad c) { return column<V>(p + offset, c); }
+template <class T> RF_FN void put(T* p, long offset, Quad c, Four v) { write_four(p + offset + c.start, v); }
 
 #define RF_ARITHMETIC(op)                                                              \
   RF_FN Four operator op(Four a, Four b) {                                             \
@@ -295,15 +342,17 @@ template <class V> struct LanesOf;
 template <> struct LanesOf<Four> {
   static constexpr int count = 4;
   static RF_FN Quad at(long unit) { return {4 * unit}; }
-  static RF_FN float get(const Four& v, int lane) { return v.x[lane]; }
+  static RF_FN Real get(const Four& v, int lane) { return v.x[lane]; }
   // Reads what another block has written: not by way of the first-level cache.
-  static RF_FN Four fresh(const float* p) { return __ldcg(reinterpret_cast<const float4*>(p)); }
+  static RF_FN Four fresh(const Real* p) {
+    return read_four(p, [](const auto* from) { return __ldcg(from); });
+  }
 };
-template <> struct LanesOf<float> {
+template <> struct LanesOf<Real> {
   static constexpr int count = 1;
   static RF_FN long at(long unit) { return unit; }
-  static RF_FN float get(float v, int) { return v; }
-  static RF_FN float fresh(const float* p) { return __ldcg(p); }
+  static RF_FN Real get(Real v, int) { return v; }
+  static RF_FN Real fresh(const Real* p) { return __ldcg(p); }
 };
 
 }  // namespace rf
@@ -323,10 +372,10 @@ template <> struct LanesOf<float> {
 namespace rf {
 
 struct SumState {
-  float value = 0.0f, lost = 0.0f;
-  RF_FN float get() const { return value + lost; }
-  RF_FN void add(float x) {
-    const float total = value + x;
+  Real value = 0.0f, lost = 0.0f;
+  RF_FN Real get() const { return value + lost; }
+  RF_FN void add(Real x) {
+    const Real total = value + x;
     // what the addition rounded off (Neumaier); no meaning once the total is infinite or NaN
     if (is_finite(total)) lost += abs(value) >= abs(x) ? (value - total) + x : (x - total) + value;
     else lost = 0.0f;
@@ -335,36 +384,36 @@ struct SumState {
 };
 
 struct Sum {
-  struct Part { float w[1]; };
+  struct Part { Real w[1]; };
   using State = SumState;
   static constexpr int kWords = 1, kResults = 1;
   static RF_FN Part identity() { return {{0.0f}}; }
-  static RF_FN void gather(Part& p, float x) { p.w[0] += x; }
+  static RF_FN void gather(Part& p, Real x) { p.w[0] += x; }
   static RF_FN void merge(Part& p, const Part& q) { p.w[0] += q.w[0]; }
   static RF_FN void merge(State& s, const Part& q) { s.add(q.w[0]); }
-  static RF_FN void results(const State& s, float* out) { out[0] = s.get(); }
+  static RF_FN void results(const State& s, Real* out) { out[0] = s.get(); }
 };
 
 template <class Pick> struct Extreme {
-  struct Part { float w[1]; };
+  struct Part { Real w[1]; };
   struct State {
-    float value = Pick::start();
-    RF_FN float get() const { return value; }
+    Real value = Pick::start();
+    RF_FN Real get() const { return value; }
   };
   static constexpr int kWords = 1, kResults = 1;
   static RF_FN Part identity() { return {{Pick::start()}}; }
-  static RF_FN void gather(Part& p, float x) { p.w[0] = Pick::of(p.w[0], x); }
+  static RF_FN void gather(Part& p, Real x) { p.w[0] = Pick::of(p.w[0], x); }
   static RF_FN void merge(Part& p, const Part& q) { p.w[0] = Pick::of(p.w[0], q.w[0]); }
   static RF_FN void merge(State& s, const Part& q) { s.value = Pick::of(s.value, q.w[0]); }
-  static RF_FN void results(const State& s, float* out) { out[0] = s.value; }
+  static RF_FN void results(const State& s, Real* out) { out[0] = s.value; }
 };
 struct PickMax {
-  static RF_FN float start() { return __int_as_float(0xff800000); }  // -infinity
-  static RF_FN float of(float a, float b) { return maximum(a, b); }
+  static RF_FN Real start() { return __int_as_float(0xff800000); }  // -infinity
+  static RF_FN Real of(Real a, Real b) { return maximum(a, b); }
 };
 struct PickMin {
-  static RF_FN float start() { return __int_as_float(0x7f800000); }
-  static RF_FN float of(float a, float b) { return minimum(a, b); }
+  static RF_FN Real start() { return infinity(); }
+  static RF_FN Real of(Real a, Real b) { return minimum(a, b); }
 };
 using Max = Extreme<PickMax>;
 using Min = Extreme<PickMin>;
@@ -373,27 +422,27 @@ using Min = Extreme<PickMin>;
 // be NaN where log(sum(exp)) is plainly infinite. Only what is subtracted is replaced: a part that
 // holds nothing, or only -infinity, has m = -infinity and weighs exp(-inf - base) = 0 whatever the
 // base.
-struct ExpPart { float w[2]; };
+struct ExpPart { Real w[2]; };
 struct ExpState {
-  float max = PickMax::start(), sum = 0.0f;
+  Real max = PickMax::start(), sum = 0.0f;
 };
-RF_FN float exp_base(float m) { return is_infinite(m) ? 0.0f : m; }
+RF_FN Real exp_base(Real m) { return is_infinite(m) ? 0.0f : m; }
 struct LogSumExp {
   using Part = ExpPart;
   using State = ExpState;
   static constexpr int kWords = 2, kResults = 1;
   static RF_FN Part identity() { return {{PickMax::start(), 0.0f}}; }
-  static RF_FN void gather(Part& p, float x) {
+  static RF_FN void gather(Part& p, Real x) {
     if (x <= p.w[0]) {  // the common case costs one exponential
       p.w[1] += exp(x - exp_base(p.w[0]));
     } else {
-      const float m = maximum(p.w[0], x), base = exp_base(m);
+      const Real m = maximum(p.w[0], x), base = exp_base(m);
       p.w[1] = p.w[1] * exp(p.w[0] - base) + exp(x - base);
       p.w[0] = m;
     }
   }
   static RF_FN void merge(Part& p, const Part& q) {
-    const float m = maximum(p.w[0], q.w[0]), base = exp_base(m);
+    const Real m = maximum(p.w[0], q.w[0]), base = exp_base(m);
     p.w[1] = p.w[1] * exp(p.w[0] - base) + q.w[1] * exp(q.w[0] - base);
     p.w[0] = m;
   }
@@ -402,13 +451,13 @@ struct LogSumExp {
     merge(p, q);
     s = {p.w[0], p.w[1]};
   }
-  static RF_FN void results(const State& s, float* out) { out[0] = log(s.sum) + exp_base(s.max); }
+  static RF_FN void results(const State& s, Real* out) { out[0] = log(s.sum) + exp_base(s.max); }
 };
 
 // The same state given as it is, for a softmax in two steps: exp(x - out[0]) / out[1].
 struct Softmax : LogSumExp {
   static constexpr int kResults = 2;
-  static RF_FN void results(const State& s, float* out) {
+  static RF_FN void results(const State& s, Real* out) {
     out[0] = s.max;
     // a row that holds +inf has no softmax: exp(inf - inf) is NaN in every element
     out[1] = is_infinite(s.max) && s.max > 0.0f ? __int_as_float(0x7fffffff) : s.sum;
@@ -418,10 +467,10 @@ struct Softmax : LogSumExp {
 // Count, mean and sum of squared deviations of a column, merged by Chan's formula: E[x^2] - E[x]^2
 // would cancel. The count of a part is known from its rows and travels apart.
 struct MomentsState {
-  float count = 0.0f, mean = 0.0f, m2 = 0.0f;
+  Real count = 0.0f, mean = 0.0f, m2 = 0.0f;
   RF_FN void merge(const MomentsState& o) {
     if (o.count == 0.0f) return;
-    const float total = count + o.count, delta = o.mean - mean, part = o.count / total;
+    const Real total = count + o.count, delta = o.mean - mean, part = o.count / total;
     mean += delta * part;
     m2 += o.m2 + delta * delta * count * part;
     count = total;
@@ -432,8 +481,14 @@ struct Moments { static constexpr int kWords = 2, kResults = 0; };
 // How much the second of two parts weighs, n rows of the first and m of the second; the same for all
 // columns, so that its division is done once.
 struct Weight {
-  float part, cross;  // m / (n + m), and n times that
+<<<<<<< HEAD
+  Real part, cross;  // m / (n + m), and n times that
+  RF_FN Weight(Real n, Real m) : part(m == 0.0f ? 0.0f : m / (n + m)), cross(n * part) {}
+=======
+  float part = 0.0f, cross = 0.0f;  // m / (n + m), and n times that
+  Weight() = default;
   RF_FN Weight(float n, float m) : part(m == 0.0f ? 0.0f : m / (n + m)), cross(n * part) {}
+>>>>>>> main
 };
 
 // A monoid down a column: parts with their counts of rows.
@@ -442,7 +497,7 @@ template <class M> struct Down {
   using State = typename M::State;
   static constexpr int kWords = M::kWords;
   // The part of R values of which some count; share: one over how many do, 0 if none.
-  template <int R> static RF_FN Part of(const float (&x)[R], const bool (&in)[R], float share) {
+  template <int R> static RF_FN Part of(const Real (&x)[R], const bool (&in)[R], Real share) {
     Part p = M::identity();
 #pragma unroll
     for (int i = 0; i < R; i++)
@@ -453,29 +508,29 @@ template <class M> struct Down {
     M::merge(p, q);
     return p;
   }
-  static RF_FN void merge(State& s, const Part& q, float) { M::merge(s, q); }
+  static RF_FN void merge(State& s, const Part& q, Real) { M::merge(s, q); }
 };
 template <> struct Down<Moments> {
-  struct Part { float w[2]; };  // mean, m2
+  struct Part { Real w[2]; };  // mean, m2
   using State = MomentsState;
   static constexpr int kWords = 2;
-  template <int R> static RF_FN Part of(const float (&x)[R], const bool (&in)[R], float share) {
+  template <int R> static RF_FN Part of(const Real (&x)[R], const bool (&in)[R], Real share) {
     Part p{{0.0f, 0.0f}};
 #pragma unroll
     for (int i = 0; i < R; i++) p.w[0] += in[i] ? x[i] : 0.0f;
     p.w[0] *= share;
 #pragma unroll
     for (int i = 0; i < R; i++) {
-      const float d = in[i] ? x[i] - p.w[0] : 0.0f;
+      const Real d = in[i] ? x[i] - p.w[0] : 0.0f;
       p.w[1] += d * d;
     }
     return p;
   }
   static RF_FN Part merge(const Part& p, const Part& q, Weight w) {
-    const float delta = q.w[0] - p.w[0];
+    const Real delta = q.w[0] - p.w[0];
     return {{p.w[0] + delta * w.part, p.w[1] + q.w[1] + delta * delta * w.cross}};
   }
-  static RF_FN void merge(State& s, const Part& q, float m) { s.merge({m, q.w[0], q.w[1]}); }
+  static RF_FN void merge(State& s, const Part& q, Real m) { s.merge({m, q.w[0], q.w[1]}); }
 };
 
 // Words of the workspace that one row (or column) of partial results takes, and results of a row.
@@ -568,7 +623,7 @@ template <class M> RF_FN typename M::Part across_lanes(typename M::Part p, int l
 // The part of a team of whole warps, for all of its threads. `shared`, one part a warp, must not be
 // written again before the team's next barrier but one.
 template <class M>
-RF_FN typename M::Part across_team(typename M::Part p, int thread, int threads, int barrier, float* shared) {
+RF_FN typename M::Part across_team(typename M::Part p, int thread, int threads, int barrier, Real* shared) {
   p = across_lanes<M>(p, 32);
   if (threads == 32) return p;
   const int lane = thread % 32, warps = threads / 32;
@@ -685,9 +740,9 @@ inline long covering_power_of_two(long least) {
   return p;
 }
 
-// Whether all addresses can be read 16 bytes at a time.
-template <class... Pointers> bool aligned(const Pointers*... pointers) {
-  return ((reinterpret_cast<uintptr_t>(pointers) | ... | uintptr_t(0)) % 16) == 0;
+// Whether all addresses can be read four elements at a time, 16 bytes or fewer.
+template <class... T> bool aligned(const T*... pointers) {
+  return ((reinterpret_cast<uintptr_t>(pointers) % (sizeof(T) < 4 ? 4 * sizeof(T) : 16) == 0) && ...);
 }
 
 enum class Start {
@@ -786,15 +841,15 @@ template <class V> constexpr int kBatch = LanesOf<V>::count == 4 ? 4 : 8;  // un
 template <class Row> RF_FN Row row_from(const Row* p) {
   Row r{};
 #pragma unroll
-  for (size_t i = 0; i < sizeof(Row) / sizeof(float); i++)
-    reinterpret_cast<float*>(&r)[i] = __ldcg(reinterpret_cast<const float*>(p) + i);
+  for (size_t i = 0; i < sizeof(Row) / sizeof(Real); i++)
+    reinterpret_cast<Real*>(&r)[i] = __ldcg(reinterpret_cast<const Real*>(p) + i);
   return r;
 }
 
-template <class M> RF_FN float result_of(const typename M::Part& p) {
+template <class M> RF_FN Real result_of(const typename M::Part& p) {
   static_assert(M::kResults == 1, "a pass over rows reduces to one value");
   typename M::State state;
-  float value[1];
+  Real value[1];
   M::merge(state, p);
   M::results(state, value);
   return value[0];
@@ -844,7 +899,7 @@ __global__ void __launch_bounds__(kRowThreads, 1)
     }
     if (tile == tiles - 1) {  // of a single row what four does not divide
       const long col = units * LanesOf<V>::count + threadIdx.x;
-      if (col < width) body.template store<float>(r, row, col);
+      if (col < width) body.template store<Real>(r, row, col);
     }
     if constexpr (Body::kFinishes)
       if (unit == 0) body.finish(r, row);
@@ -956,7 +1011,7 @@ RF_FN void store_units(const Body& body, const typename Body::Row& r, long row, 
 template <class V, class Body>
 __global__ void __launch_bounds__(kMostTeam, 1)
     rows_by_team(const __grid_constant__ Body body, long rows, int units, int threads) {
-  __shared__ float shared[2][kMostTeam / 32][2];  // two passes, warps, words
+  __shared__ Real shared[2][kMostTeam / 32][2];  // two passes, warps, words
   const int team = threadIdx.x / threads, thread = threadIdx.x - team * threads;
   const long row = long(blockIdx.x) * (blockDim.x / threads) + team;
   begin_kernel();
@@ -967,7 +1022,7 @@ __global__ void __launch_bounds__(kMostTeam, 1)
     constexpr int S = decltype(step)::index;
     static_assert(M::kWords <= 2, "the parts of a team are of two words at most");
     const auto part = gather_units<M, S, V>(body, r, row, 0, units, thread, threads);
-    float* parts = shared[S % 2][team * (threads / 32)];
+    Real* parts = shared[S % 2][team * (threads / 32)];
     body.set(step, r, row, result_of<M>(across_team<M>(part, thread, threads, team + 1, parts)));
   });
   if constexpr (Body::kStores) store_units<V>(body, r, row, 0, units, thread, threads);
@@ -979,9 +1034,9 @@ __global__ void __launch_bounds__(kMostTeam, 1)
 template <class V, class Body>
 __global__ void __launch_bounds__(kRowThreads, 1)
     rows_by_pass(const __grid_constant__ Body body, long width, long chunks, int pass, typename Body::Row* known,
-                 float* parts, unsigned* turns) {
+                 Real* parts, unsigned* turns) {
   using Monoids = typename Body::Monoids;
-  __shared__ float shared[2][kRowThreads / 32 * 2];
+  __shared__ Real shared[2][kRowThreads / 32 * 2];
   const long row = blockIdx.x / chunks, chunk = blockIdx.x - row * chunks;
   constexpr int kChunkUnits = kSplitWidth / LanesOf<V>::count;
   const long first = chunk * kChunkUnits, left = width / LanesOf<V>::count - first;
@@ -1052,10 +1107,10 @@ template <class V> RowsCut rows_cut(long rows, long width) {
 template <class Body> Error rows_needs(long rows, long width, Needs& needs) {
   needs = {};
   if constexpr (Body::Monoids::size > 0) {
-    const RowsCut cut = rows_cut<float>(rows, width);
+    const RowsCut cut = rows_cut<Real>(rows, width);
     if (cut.kind == RowsCut::by_pass) {
       constexpr size_t words = Words<typename Body::Monoids>::row;
-      needs.parts = (rows * sizeof(typename Body::Row) + 255) / 256 * 256 + rows * cut.chunks * words * sizeof(float);
+      needs.parts = (rows * sizeof(typename Body::Row) + 255) / 256 * 256 + rows * cut.chunks * words * sizeof(Real);
       needs.turns = rows * sizeof(unsigned);
     }
   }
@@ -1086,7 +1141,7 @@ Error run_rows(const Body& body, const RowsCut& cut, long rows, long width, cons
   if (cut.kind == RowsCut::by_pass) {
     Row* known = static_cast<Row*>(workspace.parts);
     char* after = static_cast<char*>(workspace.parts) + (rows * sizeof(Row) + 255) / 256 * 256;
-    float* parts = reinterpret_cast<float*>(after);
+    Real* parts = reinterpret_cast<Real*>(after);
     RF_TRY(grid_of(rows * cut.chunks, grid));
     for (int pass = 0; pass < Body::Monoids::size + Body::kStores; pass++)
       RF_TRY(launch(rows_by_pass<V, Body>, grid, kRowThreads, 0, stream, start, doing, body, width, cut.chunks, pass,
@@ -1115,11 +1170,11 @@ Error rows(const Body& body, long rows, long width, bool aligned, const Workspac
   if constexpr (Body::Monoids::size == 0) {
     aligned = aligned && (rows == 1 || width % 4 == 0);
     return aligned ? run_pointwise<Four>(body, rows, width, stream, start)
-                   : run_pointwise<float>(body, rows, width, stream, start);
+                   : run_pointwise<Real>(body, rows, width, stream, start);
   } else {
     if (aligned && width % 4 == 0)
       return run_rows<Four>(body, rows_cut<Four>(rows, width), rows, width, workspace, stream, start);
-    return run_rows<float>(body, rows_cut<float>(rows, width), rows, width, workspace, stream, start);
+    return run_rows<Real>(body, rows_cut<Real>(rows, width), rows, width, workspace, stream, start);
   }
 }
 
@@ -1152,7 +1207,7 @@ struct Rows0 {
   static constexpr bool kStores = false;
   static constexpr bool kFinishes = true;
   RF_FN void finish(const Row& r, long row) const {
-    y0[row] = r.r1;
+    put(y0, row, r.r1);
   }
 };
 
@@ -1178,14 +1233,14 @@ static PyObject* rows0_needs(PyObject*, PyObject* const* args, Py_ssize_t n) {
 
 static PyObject* rows0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 10)) return nullptr;
-  float* p0 = rf_pointer(args[0]);
-  float* p1 = rf_pointer(args[1]);
-  float* p2 = rf_pointer(args[2]);
-  float* y0 = rf_pointer(args[3]);
+  float* p0 = rf_pointer<float>(args[0]);
+  float* p1 = rf_pointer<float>(args[1]);
+  float* p2 = rf_pointer<float>(args[2]);
+  float* y0 = rf_pointer<float>(args[3]);
   long rows = rf_size(args[4]);
   long width = rf_size(args[5]);
-  float* parts = rf_pointer(args[6]);
-  float* turns = rf_pointer(args[7]);
+  float* parts = rf_pointer<float>(args[6]);
+  float* turns = rf_pointer<float>(args[7]);
   long stream = rf_size(args[8]);
   long device = rf_size(args[9]);
   if (PyErr_Occurred()) return nullptr;
@@ -1221,7 +1276,7 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
     try:
         return load_inline(
-            name="refold_sm_90_fd6cb63d474f",
+            name="refold_sm_90_2c019a174ca4",
             cpp_sources=[],
             cuda_sources=[_REFOLD_CUDA],
             extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],
@@ -1264,16 +1319,6 @@ def _refold_workspace(needs, stream, device):
     if not capturing:
         _refold_workspaces[device, stream] = have
     return have
-
-
-def _refold_pack(x):
-    """A matrix of rows as the tensor cores read it: see Split above."""
-    depth, device = x.shape[-1], x.get_device()
-    rows = x.numel() // depth
-    size = _refold_kernels.packed_bytes(rows, depth)
-    packed = torch.empty(size, dtype=torch.uint8, device=x.device)
-    _refold_kernels.pack(x.data_ptr(), packed.data_ptr(), rows, depth, _refold_stream(device), device)
-    return packed
 
 
 def _refold_unfit(device):
@@ -1339,7 +1384,8 @@ class _RefoldCache:
             for i, t in enumerate(sources)
         ]
         known, values = [t.detach() for t in sources], []
-        with torch.inference_mode(False), torch.no_grad():
+        where = torch.device("cuda", self.device)
+        with torch.inference_mode(False), torch.no_grad(), where:
             for k, (function, indices) in enumerate(recipes):
                 old = self.values[k] if len(self.values) == len(recipes) else None
                 if old is None or any(changed[i] for i in indices):

@@ -72,9 +72,9 @@ _REFOLD_CUDA = r"""
 // Calls from Python: every argument is an int (an address or a size) or a float.
 #include <Python.h>
 
-[[maybe_unused]] static inline float* rf_pointer(PyObject* o) { return static_cast<float*>(PyLong_AsVoidPtr(o)); }
+template <class T> static inline T* rf_pointer(PyObject* o) { return static_cast<T*>(PyLong_AsVoidPtr(o)); }
 [[maybe_unused]] static inline long rf_size(PyObject* o) { return PyLong_AsLong(o); }
-[[maybe_unused]] static inline float rf_number(PyObject* o) { return static_cast<float>(PyFloat_AsDouble(o)); }
+[[maybe_unused]] static inline double rf_number(PyObject* o) { return PyFloat_AsDouble(o); }
 static inline bool rf_takes(Py_ssize_t given, Py_ssize_t wanted) {
   if (given != wanted) PyErr_Format(PyExc_TypeError, "expected %zd arguments, got %zd", wanted, given);
   return given == wanted;
@@ -211,9 +211,9 @@ inline long covering_power_of_two(long least) {
   return p;
 }
 
-// Whether all addresses can be read 16 bytes at a time.
-template <class... Pointers> bool aligned(const Pointers*... pointers) {
-  return ((reinterpret_cast<uintptr_t>(pointers) | ... | uintptr_t(0)) % 16) == 0;
+// Whether all addresses can be read four elements at a time, 16 bytes or fewer.
+template <class... T> bool aligned(const T*... pointers) {
+  return ((reinterpret_cast<uintptr_t>(pointers) % (sizeof(T) < 4 ? 4 * sizeof(T) : 16) == 0) && ...);
 }
 
 enum class Start {
@@ -277,7 +277,10 @@ class OnDevice {
 // are a SIMD vector and a position `C` is a run of columns; here a lane is one float and a position
 // is one column index, so each thread runs the body once for each element that it holds.
 //
-// Layout: float32 data, row after row; offsets and rows are 64-bit, columns 32-bit.
+// All arithmetic is in `Real`, float32 unless a file says otherwise before it comes here; elements of
+// other types are converted as they are loaded and stored.
+//
+// Layout: data row after row; offsets and rows are 64-bit, columns 32-bit.
 #include <cuda_runtime.h>
 
 #include <cstdint>
@@ -286,9 +289,14 @@ class OnDevice {
 #define RF_FN __device__ __forceinline__
 #endif
 
+#ifndef RF_REAL
+#define RF_REAL float
+#endif
+
 namespace rf {
 
-using Vec = float;
+using Real = RF_REAL;
+using Vec = Real;
 template <int S> struct Step { static constexpr int index = S; };
 template <class... M> struct List { static constexpr int size = sizeof...(M); };
 
@@ -299,32 +307,38 @@ template <int S, class F, class M, class... Rest> RF_FN void for_monoids(List<M,
   for_monoids<S + 1>(List<Rest...>{}, f);
 }
 
-template <class V> RF_FN V lanes(float x) { return x; }
-template <class V> RF_FN V scalar(const float* p) { return __ldg(p); }
-template <class V, class C> RF_FN V column(const float* p, C col) { return __ldg(p + col); }
-template <class V, class C> RF_FN V full(const float* p, long offset, C col) {
-  return __ldg(p + offset + col);
+// What memory holds, by one element; narrow.cuh has the same for elements of 16 bits.
+template <class T> RF_FN Real read_one(const T* p) { return __ldg(p); }
+template <class T> RF_FN void write_one(T* p, Real v) { *p = v; }
+template <class T> RF_FN void write_two(T* p, Real first, Real second) {
+  if (sizeof(T) == 4 && reinterpret_cast<uintptr_t>(p) % 8 == 0) {
+    *reinterpret_cast<float2*>(p) = make_float2(first, second);
+  } else {
+    p[0] = first;
+    p[1] = second;
+  }
 }
-template <class C> RF_FN void put(float* p, long offset, C col, float v) { p[offset + col] = v; }
-RF_FN void put(float* p, long offset, float v) { p[offset] = v; }
+
+template <class V> RF_FN V lanes(Real x) { return x; }
+template <class V, class T> RF_FN V scalar(const T* p) { return read_one(p); }
+template <class V, class T, class C> RF_FN V column(const T* p, C col) { return read_one(p + col); }
+template <class V, class T, class C> RF_FN V full(const T* p, long offset, C col) {
+  return read_one(p + offset + col);
+}
+template <class T, class C> RF_FN void put(T* p, long offset, C col, Real v) { write_one(p + offset + col, v); }
+template <class T> RF_FN void put(T* p, long offset, Real v) { write_one(p + offset, v); }
 
 // Two columns that one thread holds: a body's store(row, Pair{col, next}, v) writes v to `col` and `next`
 // beside it, as one access where the address allows it.
 struct Pair {
   int col;
-  float next;
+  Real next;
 };
-RF_FN void put(float* p, long offset, Pair pair, float v) {
-  float* to = p + offset + pair.col;
-  if (reinterpret_cast<uintptr_t>(to) % 8 == 0) {
-    *reinterpret_cast<float2*>(to) = make_float2(v, pair.next);
-  } else {
-    to[0] = v;
-    to[1] = pair.next;
-  }
+template <class T> RF_FN void put(T* p, long offset, Pair pair, Real v) {
+  write_two(p + offset + pair.col, v, pair.next);
 }
 
-RF_FN float where(bool mask, float yes, float no) { return mask ? yes : no; }
+RF_FN Real where(bool mask, Real yes, Real no) { return mask ? yes : no; }
 
 }  // namespace rf
 
@@ -340,36 +354,53 @@ RF_FN float where(bool mask, float yes, float no) { return mask ? yes : no; }
 
 namespace rf {
 
-#define RF_MATH(name, call) \
-  RF_FN float name(float x) { return ::call(x); }
-RF_MATH(exp, expf) RF_MATH(expm1, expm1f) RF_MATH(log, logf) RF_MATH(log1p, log1pf)
-RF_MATH(sqrt, sqrtf) RF_MATH(rsqrt, rsqrtf) RF_MATH(sin, sinf) RF_MATH(cos, cosf)
-RF_MATH(tanh, tanhf) RF_MATH(erf, erff) RF_MATH(abs, fabsf) RF_MATH(floor, floorf)
-RF_MATH(ceil, ceilf) RF_MATH(trunc, truncf) RF_MATH(round, rintf)
+#define RF_MATH(name, call)                          \
+  RF_FN Real name(Real x) {                          \
+    if constexpr (sizeof(Real) == 4) return ::call##f(x); \
+    else return ::call(x);                           \
+  }
+RF_MATH(exp, exp) RF_MATH(expm1, expm1) RF_MATH(log, log) RF_MATH(log1p, log1p) RF_MATH(sqrt, sqrt)
+RF_MATH(rsqrt, rsqrt) RF_MATH(sin, sin) RF_MATH(cos, cos) RF_MATH(tanh, tanh) RF_MATH(erf, erf)
+RF_MATH(abs, fabs) RF_MATH(floor, floor) RF_MATH(ceil, ceil) RF_MATH(trunc, trunc) RF_MATH(round, rint)
 #undef RF_MATH
-RF_FN float pow(float x, float y) { return ::powf(x, y); }
-RF_FN float fma(float x, float y, float z) { return ::fmaf(x, y, z); }
-RF_FN bool is_nan(float x) { return x != x; }
-RF_FN bool is_finite(float x) { return ::fabsf(x) <= 3.402823466e38f; }
-RF_FN bool is_infinite(float x) { return ::fabsf(x) == __int_as_float(0x7f800000); }
-// One instruction where there is a GPU; in words for those that test on the host.
+RF_FN Real pow(Real x, Real y) {
+  if constexpr (sizeof(Real) == 4) return ::powf(x, y);
+  else return ::pow(x, y);
+}
+RF_FN Real fma(Real x, Real y, Real z) {
+  if constexpr (sizeof(Real) == 4) return ::fmaf(x, y, z);
+  else return ::fma(x, y, z);
+}
+RF_FN Real infinity() { return __int_as_float(0x7f800000); }
+RF_FN bool is_nan(Real x) { return x != x; }
+RF_FN bool is_finite(Real x) { return abs(x) < infinity(); }
+RF_FN bool is_infinite(Real x) { return abs(x) == infinity(); }
+// Floats by one instruction where there is a GPU; in words for doubles, and for those that test on the host.
 #ifdef __CUDA_ARCH__
-RF_FN float maximum(float a, float b) {
+RF_FN float larger_or_nan(float a, float b) {
   float m;
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(m) : "f"(a), "f"(b));
   return m;
 }
-RF_FN float minimum(float a, float b) {
+RF_FN float smaller_or_nan(float a, float b) {
   float m;
   asm("min.NaN.f32 %0, %1, %2;" : "=f"(m) : "f"(a), "f"(b));
   return m;
 }
 #else
-RF_FN float maximum(float a, float b) { return is_nan(a) || a > b ? a : b; }
-RF_FN float minimum(float a, float b) { return is_nan(a) || a < b ? a : b; }
+RF_FN float larger_or_nan(float a, float b) { return a != a || a > b ? a : b; }
+RF_FN float smaller_or_nan(float a, float b) { return a != a || a < b ? a : b; }
 #endif
-RF_FN float relu(float x) { return maximum(x, 0.0f); }
-RF_FN float sigmoid(float x) { return 1.0f / (1.0f + ::expf(-x)); }
+RF_FN Real maximum(Real a, Real b) {
+  if constexpr (sizeof(Real) == 4) return larger_or_nan(a, b);
+  else return is_nan(a) || a > b ? a : b;
+}
+RF_FN Real minimum(Real a, Real b) {
+  if constexpr (sizeof(Real) == 4) return smaller_or_nan(a, b);
+  else return is_nan(a) || a < b ? a : b;
+}
+RF_FN Real relu(Real x) { return maximum(x, 0.0f); }
+RF_FN Real sigmoid(Real x) { return Real(1) / (Real(1) + exp(-x)); }
 
 }  // namespace rf
 
@@ -388,10 +419,10 @@ RF_FN float sigmoid(float x) { return 1.0f / (1.0f + ::expf(-x)); }
 namespace rf {
 
 struct SumState {
-  float value = 0.0f, lost = 0.0f;
-  RF_FN float get() const { return value + lost; }
-  RF_FN void add(float x) {
-    const float total = value + x;
+  Real value = 0.0f, lost = 0.0f;
+  RF_FN Real get() const { return value + lost; }
+  RF_FN void add(Real x) {
+    const Real total = value + x;
     // what the addition rounded off (Neumaier); no meaning once the total is infinite or NaN
     if (is_finite(total)) lost += abs(value) >= abs(x) ? (value - total) + x : (x - total) + value;
     else lost = 0.0f;
@@ -400,36 +431,36 @@ struct SumState {
 };
 
 struct Sum {
-  struct Part { float w[1]; };
+  struct Part { Real w[1]; };
   using State = SumState;
   static constexpr int kWords = 1, kResults = 1;
   static RF_FN Part identity() { return {{0.0f}}; }
-  static RF_FN void gather(Part& p, float x) { p.w[0] += x; }
+  static RF_FN void gather(Part& p, Real x) { p.w[0] += x; }
   static RF_FN void merge(Part& p, const Part& q) { p.w[0] += q.w[0]; }
   static RF_FN void merge(State& s, const Part& q) { s.add(q.w[0]); }
-  static RF_FN void results(const State& s, float* out) { out[0] = s.get(); }
+  static RF_FN void results(const State& s, Real* out) { out[0] = s.get(); }
 };
 
 template <class Pick> struct Extreme {
-  struct Part { float w[1]; };
+  struct Part { Real w[1]; };
   struct State {
-    float value = Pick::start();
-    RF_FN float get() const { return value; }
+    Real value = Pick::start();
+    RF_FN Real get() const { return value; }
   };
   static constexpr int kWords = 1, kResults = 1;
   static RF_FN Part identity() { return {{Pick::start()}}; }
-  static RF_FN void gather(Part& p, float x) { p.w[0] = Pick::of(p.w[0], x); }
+  static RF_FN void gather(Part& p, Real x) { p.w[0] = Pick::of(p.w[0], x); }
   static RF_FN void merge(Part& p, const Part& q) { p.w[0] = Pick::of(p.w[0], q.w[0]); }
   static RF_FN void merge(State& s, const Part& q) { s.value = Pick::of(s.value, q.w[0]); }
-  static RF_FN void results(const State& s, float* out) { out[0] = s.value; }
+  static RF_FN void results(const State& s, Real* out) { out[0] = s.value; }
 };
 struct PickMax {
-  static RF_FN float start() { return __int_as_float(0xff800000); }  // -infinity
-  static RF_FN float of(float a, float b) { return maximum(a, b); }
+  static RF_FN Real start() { return __int_as_float(0xff800000); }  // -infinity
+  static RF_FN Real of(Real a, Real b) { return maximum(a, b); }
 };
 struct PickMin {
-  static RF_FN float start() { return __int_as_float(0x7f800000); }
-  static RF_FN float of(float a, float b) { return minimum(a, b); }
+  static RF_FN Real start() { return infinity(); }
+  static RF_FN Real of(Real a, Real b) { return minimum(a, b); }
 };
 using Max = Extreme<PickMax>;
 using Min = Extreme<PickMin>;
@@ -438,27 +469,27 @@ using Min = Extreme<PickMin>;
 // be NaN where log(sum(exp)) is plainly infinite. Only what is subtracted is replaced: a part that
 // holds nothing, or only -infinity, has m = -infinity and weighs exp(-inf - base) = 0 whatever the
 // base.
-struct ExpPart { float w[2]; };
+struct ExpPart { Real w[2]; };
 struct ExpState {
-  float max = PickMax::start(), sum = 0.0f;
+  Real max = PickMax::start(), sum = 0.0f;
 };
-RF_FN float exp_base(float m) { return is_infinite(m) ? 0.0f : m; }
+RF_FN Real exp_base(Real m) { return is_infinite(m) ? 0.0f : m; }
 struct LogSumExp {
   using Part = ExpPart;
   using State = ExpState;
   static constexpr int kWords = 2, kResults = 1;
   static RF_FN Part identity() { return {{PickMax::start(), 0.0f}}; }
-  static RF_FN void gather(Part& p, float x) {
+  static RF_FN void gather(Part& p, Real x) {
     if (x <= p.w[0]) {  // the common case costs one exponential
       p.w[1] += exp(x - exp_base(p.w[0]));
     } else {
-      const float m = maximum(p.w[0], x), base = exp_base(m);
+      const Real m = maximum(p.w[0], x), base = exp_base(m);
       p.w[1] = p.w[1] * exp(p.w[0] - base) + exp(x - base);
       p.w[0] = m;
     }
   }
   static RF_FN void merge(Part& p, const Part& q) {
-    const float m = maximum(p.w[0], q.w[0]), base = exp_base(m);
+    const Real m = maximum(p.w[0], q.w[0]), base = exp_base(m);
     p.w[1] = p.w[1] * exp(p.w[0] - base) + q.w[1] * exp(q.w[0] - base);
     p.w[0] = m;
   }
@@ -467,13 +498,13 @@ struct LogSumExp {
     merge(p, q);
     s = {p.w[0], p.w[1]};
   }
-  static RF_FN void results(const State& s, float* out) { out[0] = log(s.sum) + exp_base(s.max); }
+  static RF_FN void results(const State& s, Real* out) { out[0] = log(s.sum) + exp_base(s.max); }
 };
 
 // The same state given as it is, for a softmax in two steps: exp(x - out[0]) / out[1].
 struct Softmax : LogSumExp {
   static constexpr int kResults = 2;
-  static RF_FN void results(const State& s, float* out) {
+  static RF_FN void results(const State& s, Real* out) {
     out[0] = s.max;
     // a row that holds +inf has no softmax: exp(inf - inf) is NaN in every element
     out[1] = is_infinite(s.max) && s.max > 0.0f ? __int_as_float(0x7fffffff) : s.sum;
@@ -483,10 +514,10 @@ struct Softmax : LogSumExp {
 // Count, mean and sum of squared deviations of a column, merged by Chan's formula: E[x^2] - E[x]^2
 // would cancel. The count of a part is known from its rows and travels apart.
 struct MomentsState {
-  float count = 0.0f, mean = 0.0f, m2 = 0.0f;
+  Real count = 0.0f, mean = 0.0f, m2 = 0.0f;
   RF_FN void merge(const MomentsState& o) {
     if (o.count == 0.0f) return;
-    const float total = count + o.count, delta = o.mean - mean, part = o.count / total;
+    const Real total = count + o.count, delta = o.mean - mean, part = o.count / total;
     mean += delta * part;
     m2 += o.m2 + delta * delta * count * part;
     count = total;
@@ -497,8 +528,14 @@ struct Moments { static constexpr int kWords = 2, kResults = 0; };
 // How much the second of two parts weighs, n rows of the first and m of the second; the same for all
 // columns, so that its division is done once.
 struct Weight {
-  float part, cross;  // m / (n + m), and n times that
+<<<<<<< HEAD
+  Real part, cross;  // m / (n + m), and n times that
+  RF_FN Weight(Real n, Real m) : part(m == 0.0f ? 0.0f : m / (n + m)), cross(n * part) {}
+=======
+  float part = 0.0f, cross = 0.0f;  // m / (n + m), and n times that
+  Weight() = default;
   RF_FN Weight(float n, float m) : part(m == 0.0f ? 0.0f : m / (n + m)), cross(n * part) {}
+>>>>>>> main
 };
 
 // A monoid down a column: parts with their counts of rows.
@@ -507,7 +544,7 @@ template <class M> struct Down {
   using State = typename M::State;
   static constexpr int kWords = M::kWords;
   // The part of R values of which some count; share: one over how many do, 0 if none.
-  template <int R> static RF_FN Part of(const float (&x)[R], const bool (&in)[R], float share) {
+  template <int R> static RF_FN Part of(const Real (&x)[R], const bool (&in)[R], Real share) {
     Part p = M::identity();
 #pragma unroll
     for (int i = 0; i < R; i++)
@@ -518,29 +555,29 @@ template <class M> struct Down {
     M::merge(p, q);
     return p;
   }
-  static RF_FN void merge(State& s, const Part& q, float) { M::merge(s, q); }
+  static RF_FN void merge(State& s, const Part& q, Real) { M::merge(s, q); }
 };
 template <> struct Down<Moments> {
-  struct Part { float w[2]; };  // mean, m2
+  struct Part { Real w[2]; };  // mean, m2
   using State = MomentsState;
   static constexpr int kWords = 2;
-  template <int R> static RF_FN Part of(const float (&x)[R], const bool (&in)[R], float share) {
+  template <int R> static RF_FN Part of(const Real (&x)[R], const bool (&in)[R], Real share) {
     Part p{{0.0f, 0.0f}};
 #pragma unroll
     for (int i = 0; i < R; i++) p.w[0] += in[i] ? x[i] : 0.0f;
     p.w[0] *= share;
 #pragma unroll
     for (int i = 0; i < R; i++) {
-      const float d = in[i] ? x[i] - p.w[0] : 0.0f;
+      const Real d = in[i] ? x[i] - p.w[0] : 0.0f;
       p.w[1] += d * d;
     }
     return p;
   }
   static RF_FN Part merge(const Part& p, const Part& q, Weight w) {
-    const float delta = q.w[0] - p.w[0];
+    const Real delta = q.w[0] - p.w[0];
     return {{p.w[0] + delta * w.part, p.w[1] + q.w[1] + delta * delta * w.cross}};
   }
-  static RF_FN void merge(State& s, const Part& q, float m) { s.merge({m, q.w[0], q.w[1]}); }
+  static RF_FN void merge(State& s, const Part& q, Real m) { s.merge({m, q.w[0], q.w[1]}); }
 };
 
 // Words of the workspace that one row (or column) of partial results takes, and results of a row.
@@ -797,6 +834,17 @@ RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, in
     unscale[r] = Scaled ? __ldg(p.a_unscale + row[r]) : 1.0f;
   }
   const float share = count > 0.0f ? 1.0f / count : 0.0f;
+  // Of column parts, which three exchanges join (below): how they weigh in each, and the rows of all.
+  Weight weights[3];
+  float warp_count = count;
+  if constexpr (kColumnWords > 0) {
+#pragma unroll
+    for (int i = 0; i < 3; i++) {
+      const float other = __shfl_xor_sync(kAllLanes, warp_count, 16 >> i);
+      weights[i] = lane & (16 >> i) ? Weight(other, warp_count) : Weight(warp_count, other);
+      warp_count += other;
+    }
+  }
 
 #pragma unroll 1
   for (int g = 0; g < G; g++) {
@@ -837,14 +885,11 @@ RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, in
       // Eight lanes hold parts of the same 8 columns. Three exchanges halve the columns that a lane
       // keeps and double the rows that it covers: 7 exchanges a word, where summing each column
       // across the lanes would take 24. One column a lane is left.
-      float n = count;
       int mine = 0;
 #pragma unroll
-      for (int half = 4; half; half /= 2) {
-        const int mask = 4 * half;
+      for (int step = 0; step < 3; step++) {
+        const int half = 4 >> step, mask = 16 >> step;
         const bool upper = lane & mask;
-        const float other = __shfl_xor_sync(kAllLanes, n, mask);
-        const Weight weight = upper ? Weight(other, n) : Weight(n, other);
 #pragma unroll
         for (int i = 0; i < half; i++) {
           typename D::Part got;
@@ -855,15 +900,14 @@ RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, in
             got.w[w] = __shfl_xor_sync(kAllLanes, send, mask);
           }
           // lower rows first, so that both lanes of a pair round alike
-          part[i] = upper ? D::merge(got, part[i], weight) : D::merge(part[i], got, weight);
+          part[i] = upper ? D::merge(got, part[i], weights[step]) : D::merge(part[i], got, weights[step]);
         }
-        n += other;
         if (upper) mine += half;
       }
       const int at_column = 32 * g + 8 * (mine / 2) + 2 * (lane % 4) + mine % 2;
 #pragma unroll
       for (int w = 0; w < D::kWords; w++) shared.columns[warp][at + w][at_column] = part[0].w[w];
-      if (lane == 0) shared.counts[warp] = n;
+      if (lane == 0) shared.counts[warp] = warp_count;
     });
     acc.rotate(false);
   }
@@ -930,6 +974,22 @@ RF_FN void take_turn(const Body& body, const Problem& p, int row0, int col0,
 
 }  // namespace rf
 
+// Elements: the types of 16 bits in memory.
+#include <cstdint>
+
+namespace rf {
+
+struct Half {
+  static constexpr bool kBfloat = false;
+  uint16_t bits;
+};
+struct Bfloat {
+  static constexpr bool kBfloat = true;
+  uint16_t bits;
+};
+
+}  // namespace rf
+
 // Ptx for sm_80 and later: the instructions of the generic product, and what every kernel needs of
 // shared memory and of the kernel before it.
 //
@@ -937,10 +997,6 @@ RF_FN void take_turn(const Body& body, const Problem& p, int row0, int col0,
 // that load_tiles reads the four bytes 4 (l % 4) of row l / 4.
 
 namespace rf {
-
-// Element types of 16 bits.
-struct Half { static constexpr bool kBfloat = false; };
-struct Bfloat { static constexpr bool kBfloat = true; };
 
 RF_FN uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
@@ -1008,7 +1064,8 @@ RF_FN void warp_product(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint
 //
 // Ieee: fp32 split into two scaled fp16 values, three products of four; fp32's accuracy.
 // Tf32: one scaled fp16 value, whose ten bits are TF32's; where the user allows TF32.
-// Native<Half>, Native<Bfloat>: 16-bit operands as they are.
+// Native<Half>, Native<Bfloat>: 16-bit operands as they are. Native<T, 2>: b is given as two 16-bit parts
+// that add up to it, one after the other along k; a is taken once for each.
 
 namespace rf {
 
@@ -1016,17 +1073,17 @@ namespace rf {
 struct Ieee {
   using Type = Half;
   static constexpr bool kSplit = true, kScaled = true;
-  static constexpr int kStageDepth = 32;
+  static constexpr int kStageDepth = 32, kParts = 1;
 };
 struct Tf32 {
   using Type = Half;
   static constexpr bool kSplit = false, kScaled = true;
-  static constexpr int kStageDepth = 64;
+  static constexpr int kStageDepth = 64, kParts = 1;
 };
-template <class T> struct Native {
+template <class T, int InParts = 1> struct Native {
   using Type = T;
   static constexpr bool kSplit = false, kScaled = false;
-  static constexpr int kStageDepth = 64;
+  static constexpr int kStageDepth = 64, kParts = InParts;
 };
 
 // The t-th tile of a grid of tiles: bands of 8 tiles of rows, column after column, so that blocks at work
@@ -1204,8 +1261,8 @@ Error split(const float* x, long rows, long depth, long ld, void* out, float* un
 }
 
 // One side of a product: data as the tensor cores read it, and the fp32 rows that it was split from
-// (plain, ld and unscale are not used by native modes, whose rows are `pitch` elements apart; Plain
-// uses plain and ld alone).
+// (ld and unscale are not used by native modes, whose rows are `pitch` elements apart; Plain uses plain,
+// which points to what its schedule says, and ld alone).
 struct Side {
   const void* data;
   long rows;
@@ -1217,6 +1274,14 @@ struct Side {
 template <class Mode>
 Side split_side(const void* data, const float* unscale, const float* plain, long rows, long depth, long ld) {
   return {data, rows, padded_depth(depth) * (Mode::kSplit ? 2 : 1), unscale, plain, ld};
+}
+
+// Elements of two bytes in a row of `a` and of `b` as the tensor cores read it.
+template <class M> long a_elements(long depth) {
+  return M::kScaled ? padded_depth(depth) * (M::kSplit ? 2 : 1) : depth;
+}
+template <class M> long b_elements(long depth) {
+  return M::kParts == 1 ? a_elements<M>(depth) : M::kParts * blocks_of(depth, M::kStageDepth) * M::kStageDepth;
 }
 
 // A side [rows, depth] of fp32 as it is, rows ld apart.
@@ -1462,6 +1527,7 @@ template <class M, bool IsTall = true, int InParts = 1> struct Schedule {
 struct Launch {
   Problem problem;
   int steps;               // of kPromote stages that cover K
+  int a_stages;            // stages that cover a row of a, which begins anew for each part of b
   int tile_rows, tile_cols;  // tiles of C
   float4* split_parts;     // [slot][parity][part][piece of a fragment][thread]
   unsigned* split_turns;   // [slot][parity][arrived, left], zero between launches
@@ -1592,7 +1658,8 @@ __global__ void __launch_bounds__(384, 1)
           barrier_wait(empty + 8 * stage, phase);
           barrier_expect(full + 8 * stage, S::kStageBytes);
           const uint32_t to = ring + stage * S::kStageBytes;
-          copy_tile(to, &a_map, k * 64, tile_row * S::kTileRows, full + 8 * stage);
+          const int a_k = S::Mode::kParts == 1 ? k : k % launch.a_stages;
+          copy_tile(to, &a_map, a_k * 64, tile_row * S::kTileRows, full + 8 * stage);
           copy_tile(to + S::kABytes, &b_map, k * 64, tile_col * S::kTileCols, full + 8 * stage);
           if (++stage == S::kStages) stage = 0, phase ^= 1;
         }
@@ -1716,16 +1783,17 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
     if (device.major != 9)
       return error("the device has compute capability %d.%d; this kernel is for 9.0", device.major, device.minor);
     CUtensorMap a_map, b_map;
-    const long elements = M::kScaled ? padded_depth(depth) * (M::kSplit ? 2 : 1) : depth;
-    RF_TRY(tile_map(a_map, a, elements, S::kTileRows, element_type<typename M::Type>()));
-    RF_TRY(tile_map(b_map, b, elements, S::kTileCols, element_type<typename M::Type>()));
+    RF_TRY(tile_map(a_map, a, a_elements<M>(depth), S::kTileRows, element_type<typename M::Type>()));
+    RF_TRY(tile_map(b_map, b, b_elements<M>(depth), S::kTileCols, element_type<typename M::Type>()));
 
     const Grid grid(a.rows, b.rows, device);
     Launch l{};
     l.problem = grid.problem(a, b, depth, workspace);
     l.split_parts = reinterpret_cast<float4*>(static_cast<char*>(workspace.parts) + grid.bytes());
     l.split_turns = workspace.turns + grid.turns();
-    l.steps = static_cast<int>(blocks_of(depth, S::kPromote * M::kStageDepth));
+    const long along = M::kParts == 1 ? depth : b_elements<M>(depth);
+    l.steps = static_cast<int>(blocks_of(along, S::kPromote * M::kStageDepth));
+    l.a_stages = static_cast<int>(blocks_of(depth, M::kStageDepth));
     l.tile_rows = static_cast<int>(grid.tile_rows), l.tile_cols = static_cast<int>(grid.tile_cols);
 
     static std::atomic<uint64_t> allowed{0};
@@ -1742,11 +1810,12 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
 
 }  // namespace rf
 
-// Matmul in plain fp32, by CUDA cores: for what is tiny or odd, and for weights that are read once.
+// Matmul in plain fp32 arithmetic, by CUDA cores: for what is tiny or odd, and for weights that are read once.
 //
 // Why: splitting and the tensor cores' tiles of 128 pay only where they are filled. With a batch of 1 to
 // 16 a product is one reading of the weights and nothing else may cost more than that; with K < 32 or
-// a handful of rows and columns it is a launch. Operands are the fp32 rows as they are, at any address.
+// a handful of rows and columns it is a launch. Operands are rows of fp32 or 16 bits as they are, at any
+// address.
 //
 // Layout: two kernels. Tiled: a team of four warps holds 128 x 64 of C in the epilogue's layout, chunks
 // of 16 of k of both sides in shared memory, [k][row]. Thin: one side (the short one) has at most R rows;
@@ -1756,12 +1825,16 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
 //
 // Sums are fp32, cut into runs of 64 of k that are added to longer ones (Tiled), or into 32 or 64 that the
 // lanes hold (Thin): their rounding does not grow with K as one chain's would.
+#include <type_traits>
+
 
 namespace rf {
 
-struct Plain {
+// A, B: elements of the sides.
+template <class A = float, class B = float> struct PlainOf {
   using Mode = void;  // operands are not split
 };
+using Plain = PlainOf<>;
 
 struct Tiled {
   static constexpr int kMI = 2, kG = 2, kThreads = 128;
@@ -1785,12 +1858,12 @@ template <int R, bool IsAcross> struct Thin {
 template <int Rows> struct Chunk {
   static constexpr int kStride = Rows + 2, kEach = Rows * Tiled::kChunk / Tiled::kThreads;
   float value[kEach];
-  RF_FN void load(const float* side, long ld, long row0, long rows, long k0, long depth) {
+  template <class T> RF_FN void load(const T* side, long ld, long row0, long rows, long k0, long depth) {
     const long k = k0 + threadIdx.x % Tiled::kChunk;
 #pragma unroll
     for (int i = 0; i < kEach; i++) {
       const long row = row0 + threadIdx.x / Tiled::kChunk + i * (Tiled::kThreads / Tiled::kChunk);
-      value[i] = k < depth && row < rows ? __ldg(side + row * ld + k) : 0.0f;
+      value[i] = k < depth && row < rows ? read_one(side + row * ld + k) : 0.0f;
     }
   }
   RF_FN void store(float* shared) const {
@@ -1801,7 +1874,7 @@ template <int Rows> struct Chunk {
   }
 };
 
-template <class Body>
+template <class ElementA, class ElementB, class Body>
 __global__ void __launch_bounds__(Tiled::kThreads)
     matmul_tiled(const __grid_constant__ Problem p, const __grid_constant__ Body body) {
   constexpr int kMI = Tiled::kMI, kG = Tiled::kG, kRows = 2 * kMI;
@@ -1817,18 +1890,20 @@ __global__ void __launch_bounds__(Tiled::kThreads)
   Fragment<kMI, kG> acc, run;
 #pragma unroll
   for (int i = 0; i < kMI * 16 * kG; i++) acc.x[0][i] = run.x[0][i] = 0.0f;
+  const auto* const a_rows = reinterpret_cast<const ElementA*>(p.a);
+  const auto* const b_rows = reinterpret_cast<const ElementB*>(p.b);
   A a;
   B b;
-  a.load(p.a, p.lda, row0, p.rows, 0, p.depth);
-  b.load(p.b, p.ldb, col0, p.cols, 0, p.depth);
+  a.load(a_rows, p.lda, row0, p.rows, 0, p.depth);
+  b.load(b_rows, p.ldb, col0, p.cols, 0, p.depth);
   int chunks = 0;
 #pragma unroll 1
   for (long k0 = 0; k0 < p.depth; k0 += Tiled::kChunk) {
     a.store(a_chunk);
     b.store(b_chunk);
     __syncthreads();
-    a.load(p.a, p.lda, row0, p.rows, k0 + Tiled::kChunk, p.depth);
-    b.load(p.b, p.ldb, col0, p.cols, k0 + Tiled::kChunk, p.depth);
+    a.load(a_rows, p.lda, row0, p.rows, k0 + Tiled::kChunk, p.depth);
+    b.load(b_rows, p.ldb, col0, p.cols, k0 + Tiled::kChunk, p.depth);
 #pragma unroll
     for (int k = 0; k < Tiled::kChunk; k++) {
       float x[kRows];
@@ -1859,6 +1934,7 @@ __global__ void __launch_bounds__(Tiled::kThreads)
   take_turn<kMI>(body, p, static_cast<int>(row0), static_cast<int>(col0), team, 1);
 }
 
+RF_FN float4 four_of(const float* p) { return __ldg(reinterpret_cast<const float4*>(p)); }
 RF_FN float4 load_once(const float* p) {  // what no other block reads
   float4 v;
   asm volatile("ld.global.nc.L1::no_allocate.v4.f32 {%0, %1, %2, %3}, [%4];"
@@ -1884,7 +1960,7 @@ template <int Half, int Mask, int N> RF_FN void halve(float (&sum)[N], int lane,
   if constexpr (Mask > 1) halve<Half / 2, Mask / 2>(sum, lane, mine);
 }
 
-template <class T, class Body>
+template <class T, class ElementA, class ElementB, class Body>
 __global__ void __launch_bounds__(T::kThreads, T::kRows <= 4 ? 2 : 1)
     matmul_thin(const __grid_constant__ Problem p, const __grid_constant__ Body body, bool aligned) {
   constexpr int kEach = T::kWarpRows, R = T::kRows;
@@ -1893,14 +1969,16 @@ __global__ void __launch_bounds__(T::kThreads, T::kRows <= 4 ? 2 : 1)
   __shared__ TeamShared<Body, T::kG> team;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int of_team = warp % T::kTeams, part = warp / T::kTeams;
-  const float* const far = kAcross ? p.a : p.b;
-  const float* const near = kAcross ? p.b : p.a;
+  using Far = std::conditional_t<kAcross, ElementA, ElementB>;
+  using Near = std::conditional_t<kAcross, ElementB, ElementA>;
+  const auto* const far = reinterpret_cast<const Far*>(kAcross ? p.a : p.b);
+  const auto* const near = reinterpret_cast<const Near*>(kAcross ? p.b : p.a);
   const long far_ld = kAcross ? p.lda : p.ldb, near_ld = kAcross ? p.ldb : p.lda;
   const int far_rows = static_cast<int>(kAcross ? p.rows : p.cols), near_rows = static_cast<int>(kAcross ? p.cols : p.rows);
   const int first = blockIdx.x * T::kLong + of_team * kEach;
   wait_for_previous_kernel();
 
-  const float* const rows = far + min(first, far_rows - 1) * far_ld;
+  const Far* const rows = far + min(first, far_rows - 1) * far_ld;
   unsigned row[kEach];  // from `rows` on; beyond the last, that again
 #pragma unroll
   for (int c = 0; c < kEach; c++)
@@ -1929,7 +2007,7 @@ __global__ void __launch_bounds__(T::kThreads, T::kRows <= 4 ? 2 : 1)
     }
 #pragma unroll
     for (int r = 0; r < R; r++) {
-      const float4 x = __ldg(reinterpret_cast<const float4*>(near + (near_row(r) + k)));
+      const float4 x = four_of(near + (near_row(r) + k));
 #pragma unroll
       for (int c = 0; c < kEach; c++) sum[r * kEach + c] = add_four(sum[r * kEach + c], x, y[c]);
     }
@@ -1938,9 +2016,9 @@ __global__ void __launch_bounds__(T::kThreads, T::kRows <= 4 ? 2 : 1)
   for (k = whole + 32 * part + lane; k < depth; k += 32 * T::kParts) {
 #pragma unroll
     for (int r = 0; r < R; r++) {
-      const float x = __ldg(near + (near_row(r) + k));
+      const float x = read_one(near + (near_row(r) + k));
 #pragma unroll
-      for (int c = 0; c < kEach; c++) sum[r * kEach + c] = fma(x, __ldg(rows + (row[c] + k)), sum[r * kEach + c]);
+      for (int c = 0; c < kEach; c++) sum[r * kEach + c] = fma(x, read_one(rows + (row[c] + k)), sum[r * kEach + c]);
     }
   }
 
@@ -1975,7 +2053,7 @@ __global__ void __launch_bounds__(T::kThreads, T::kRows <= 4 ? 2 : 1)
 
 namespace rf {
 
-template <class Body> struct Product<Plain, Body> {
+template <class A, class B, class Body> struct Product<PlainOf<A, B>, Body> {
   template <class T> static Cut<Body> cut(long rows, long cols) { return {rows, cols, 64 * T::kMI, 32 * T::kG}; }
 
   // Of any kernel that could be chosen: the depth is not known here.
@@ -1989,12 +2067,14 @@ template <class Body> struct Product<Plain, Body> {
   template <class T>
   static Error thin(const Body& body, const Side& a, const Side& b, long depth, const Workspace& workspace,
                     cudaStream_t stream) {
-    const auto by_16 = [](const Side& s) { return reinterpret_cast<uintptr_t>(s.plain) % 16 == 0 && s.ld % 4 == 0; };
+    const auto by_four = [](const Side& s, size_t element) {
+      return reinterpret_cast<uintptr_t>(s.plain) % (4 * element) == 0 && s.ld % 4 == 0;
+    };
     const unsigned blocks = static_cast<unsigned>(blocks_of(T::kAcross ? a.rows : b.rows, T::kLong));
     const Cut<Body> grid = cut<T>(a.rows, b.rows);
     const Problem problem = grid.problem(a, b, depth, workspace);
-    RF_TRY(launch(matmul_thin<T, Body>, blocks, T::kThreads, 0, stream, Start::overlapping,
-                  "launching the thin product", problem, body, by_16(a) && by_16(b)));
+    RF_TRY(launch(matmul_thin<T, A, B, Body>, blocks, T::kThreads, 0, stream, Start::overlapping,
+                  "launching the thin product", problem, body, by_four(a, sizeof(A)) && by_four(b, sizeof(B))));
     return grid.finish(body, problem, stream);
   }
 
@@ -2011,8 +2091,8 @@ template <class Body> struct Product<Plain, Body> {
     const Problem problem = grid.problem(a, b, depth, workspace);
     const long blocks = blocks_of(a.rows, Tiled::kTileRows) * blocks_of(b.rows, Tiled::kTileCols);
     if (blocks > INT32_MAX) return error("a product of %ld x %ld has too many tiles", a.rows, b.rows);
-    RF_TRY(launch(matmul_tiled<Body>, static_cast<unsigned>(blocks), Tiled::kThreads, 0, stream, Start::overlapping,
-                  "launching the plain product", problem, body));
+    RF_TRY(launch(matmul_tiled<A, B, Body>, static_cast<unsigned>(blocks), Tiled::kThreads, 0, stream,
+                  Start::overlapping, "launching the plain product", problem, body));
     return grid.finish(body, problem, stream);
   }
 };
@@ -2036,7 +2116,7 @@ struct Matmul0 {
   using RowMonoids = List<Max>;
   RF_FN void finish_row(long row, const float* results) const {
     const auto t0 = results[0] * 2.0f;
-    y0[row] = t0;
+    put(y0, row, t0);
   }
   using ColumnMonoids = List<>;
 };
@@ -2058,7 +2138,7 @@ static PyObject* packed_bytes(PyObject*, PyObject* const* args, Py_ssize_t n) {
 
 static PyObject* pack(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 6)) return nullptr;
-  float *x = rf_pointer(args[0]), *packed = rf_pointer(args[1]);
+  float *x = rf_pointer<float>(args[0]), *packed = rf_pointer<float>(args[1]);
   const long rows = rf_size(args[2]), depth = rf_size(args[3]), stream = rf_size(args[4]);
   const long device = rf_size(args[5]);
   if (PyErr_Occurred()) return nullptr;
@@ -2075,25 +2155,24 @@ static PyObject* matmul0_needs(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (PyErr_Occurred()) return nullptr;
   rf::Needs needs;
   const rf::Error error = rows <= 16 ? rf::matmul_needs<rf::Plain, rf::Matmul0>(rows, width, needs)
-      : rows <= 4096 ? rf::matmul_needs<rf::Schedule<rf::Ieee, true, 8>, rf::Matmul0>(rows, width, needs)
-      : rf::matmul_needs<rf::Schedule<rf::Ieee, true, 1>, rf::Matmul0>(rows, width, needs);
+      : rf::matmul_needs<rf::Schedule<rf::Ieee, true, 8>, rf::Matmul0>(rows, width, needs);
   if (error) return rf_result(error);
   return Py_BuildValue("nn", Py_ssize_t(needs.parts), Py_ssize_t(needs.turns));
 }
 
 static PyObject* matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 13)) return nullptr;
-  float* a = rf_pointer(args[0]);
-  float* a_packed = rf_pointer(args[1]);
-  float* w = rf_pointer(args[2]);
-  float* w_packed = rf_pointer(args[3]);
-  float* p2 = rf_pointer(args[4]);
-  float* y0 = rf_pointer(args[5]);
+  float* a = rf_pointer<float>(args[0]);
+  float* a_packed = rf_pointer<float>(args[1]);
+  float* w = rf_pointer<float>(args[2]);
+  float* w_packed = rf_pointer<float>(args[3]);
+  float* p2 = rf_pointer<float>(args[4]);
+  float* y0 = rf_pointer<float>(args[5]);
   long rows = rf_size(args[6]);
   long width = rf_size(args[7]);
   long depth = rf_size(args[8]);
-  float* parts = rf_pointer(args[9]);
-  float* turns = rf_pointer(args[10]);
+  float* parts = rf_pointer<float>(args[9]);
+  float* turns = rf_pointer<float>(args[10]);
   long stream = rf_size(args[11]);
   long device = rf_size(args[12]);
   if (PyErr_Occurred()) return nullptr;
@@ -2106,8 +2185,7 @@ static PyObject* matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   Py_BEGIN_ALLOW_THREADS
   const rf::OnDevice here(static_cast<int>(device));
   error = rows <= 16 ? rf::matmul<rf::Plain>(body, a_side, w_side, depth, work, on)
-      : rows <= 4096 ? rf::matmul<rf::Schedule<rf::Ieee, true, 8>>(body, a_side, w_side, depth, work, on)
-      : rf::matmul<rf::Schedule<rf::Ieee, true, 1>>(body, a_side, w_side, depth, work, on);
+      : rf::matmul<rf::Schedule<rf::Ieee, true, 8>>(body, a_side, w_side, depth, work, on);
   Py_END_ALLOW_THREADS
   return rf_result(error);
 }
@@ -2135,7 +2213,7 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
     try:
         return load_inline(
-            name="refold_sm_90_66a0e71f2d19",
+            name="refold_sm_90_b22f07c75cb1",
             cpp_sources=[],
             cuda_sources=[_REFOLD_CUDA],
             extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],
@@ -2253,7 +2331,8 @@ class _RefoldCache:
             for i, t in enumerate(sources)
         ]
         known, values = [t.detach() for t in sources], []
-        with torch.inference_mode(False), torch.no_grad():
+        where = torch.device("cuda", self.device)
+        with torch.inference_mode(False), torch.no_grad(), where:
             for k, (function, indices) in enumerate(recipes):
                 old = self.values[k] if len(self.values) == len(recipes) else None
                 if old is None or any(changed[i] for i in indices):

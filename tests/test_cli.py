@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -12,27 +11,21 @@ from pathlib import Path
 
 import pytest
 
+from refold import cli
+
 PROBLEMS = Path(__file__).resolve().parent.parent / "problems"
 S0 = PROBLEMS / "s0_sum_chain.py"
 SMALL = ["--set", "batch_size=512", "--set", "in_features=512", "--set", "out_features=2048"]
 
 
-def refold(*arguments, env=None, cwd=None):
+def refold(*arguments):
     return subprocess.run(
         [sys.executable, "-m", "refold.cli", *map(str, arguments)],
         capture_output=True,
         text=True,
         check=False,
-        env=env,
-        cwd=cwd,
         timeout=300,
     )
-
-
-def one_line(done):
-    lines = [line for line in done.stderr.splitlines() if line.startswith("refold: ")]
-    assert lines and "Traceback" not in done.stderr
-    return lines[-1]
 
 
 def test_optimize_writes_a_faster_accepted_file(tmp_path):
@@ -48,18 +41,19 @@ def test_optimize_writes_a_faster_accepted_file(tmp_path):
     assert json.loads(again.stdout)["status"] == "ACCEPTED"
 
 
-def test_an_original_that_cannot_be_captured_is_kept(tmp_path):
-    reference, out = tmp_path / "ref.py", tmp_path / "fast.py"
-    reference.write_text(
-        "import torch\nclass Model(torch.nn.Module):\n"
-        "    def forward(self, x):\n        return x + 1 if x.sum() > 0 else x\n"
-        "def get_inputs():\n    return [torch.rand(3)]\n"
-    )
-    done = refold("optimize", reference, "-o", out)
-    assert done.returncode == 3
-    assert "torch.export cannot capture" in done.stdout
-    text = out.read_text()
-    assert text.startswith(reference.read_text().rstrip("\n")) and "ModelNew = Model" in text
+STEPS = ("loading the reference", "capturing and rewriting")
+
+
+def said(capsys, *arguments):
+    """Exit code and the one line on standard error beside the steps, run in this process."""
+    try:
+        code = cli.main(list(map(str, arguments)))
+    except SystemExit as error:
+        code = error.code
+    lines = capsys.readouterr().err.splitlines()
+    lines = [line for line in lines if line.removeprefix("refold: ") not in STEPS]
+    assert len(lines) == 1 and lines[0].startswith("refold"), lines
+    return code, lines[0]
 
 
 @pytest.mark.parametrize(
@@ -68,53 +62,139 @@ def test_an_original_that_cannot_be_captured_is_kept(tmp_path):
         ([PROBLEMS / "none.py", "-o", "fast.py"], "expected a readable Python file"),
         ([S0, "-o", "nowhere/fast.py"], "does not exist; create it first"),
         ([S0, "-o", "."], "is a folder; name a file"),
+        ([S0, "-o", "/dev/null"], "is no ordinary file; name another"),
+        ([S0, "-o", S0], "is the reference itself; name another file"),
+        ([S0, "-o", "/proc/fast.py"], "is not writable"),
         ([S0, "-o", "fast.py", "--set", "batch=3"], "constants here: batch_size=1024"),
         ([S0, "-o", "fast.py", "--set", "batch_size=x"], "batch_size to be int like 1024"),
+        ([S0, "-o", "fast.py", "--set", "batch_size"], "expected --set NAME=VALUE"),
         ([S0, "-o", "fast.py", "--target", "tpu"], "unknown target 'tpu'; the targets are cpu"),
+        ([S0, "-o", "fast.py", "--seconds", "-1"], "expected a positive number, came '-1'"),
+        ([S0, "-o", "fast.py", "--no-such"], "unrecognized arguments: --no-such"),
+        ([S0], "the following arguments are required: -o"),
     ],
 )
-def test_errors_are_one_line_and_lose_nothing(tmp_path, arguments, words):
+def test_wrong_usage_is_one_line_and_loses_nothing(tmp_path, monkeypatch, capsys, arguments, words):
+    monkeypatch.chdir(tmp_path)
+    before = S0.read_text()
     (tmp_path / "fast.py").write_text("what was there before")
-    done = refold("optimize", *arguments, cwd=tmp_path)
-    assert done.returncode == 1
-    assert words in one_line(done)
+    code, line = said(capsys, "optimize", *arguments)
+    assert code == 2 and words in line
     assert (tmp_path / "fast.py").read_text() == "what was there before"
     assert [p.name for p in tmp_path.iterdir()] == ["fast.py"]
+    assert S0.read_text() == before
+
+
+MODEL = """import torch
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return x @ x
+def get_inputs():
+    return [torch.rand(3, 3)]
+"""
 
 
 @pytest.mark.parametrize(
-    ("body", "words"),
+    ("old", "new", "words"),
     [
-        ("def forward(self, x):\n        return x @ x", "forward raised RuntimeError"),
+        ("(self, x)", "(self x)", "ref.py:3: expected Python source, came SyntaxError"),
+        ("import torch", "import no_such_module", "expected the file to import"),
+        ("import torch", "import torch, sys; sys.exit(3)", "came SystemExit: 3"),
+        ("class Model", "class Other", "expected a class named Model, came classes: Other"),
+        ("(torch.nn.Module)", "", "to be a subclass of torch.nn.Module"),
+        ("forward(self, x)", "__init__(self)", "to build a module, came NameError"),
         (
-            "def __init__(self):\n        raise ValueError('never')",
-            "to build a module, came ValueError: never",
+            "def forward(self, x)",
+            "def __init__(self, x): exit(1)\n    def forward(self, x)",
+            "came",
         ),
+        ("get_inputs", "inputs", "expected a function get_inputs(), came none"),
+        ("[torch.rand(3, 3)]", "torch.rand(3, 3)", "came Tensor; return [x] instead of x"),
+        ("[torch.rand(3, 3)]", "1 / 0", "came ZeroDivisionError"),
+        ("[torch.rand(3, 3)]", "exit(1)", "came SystemExit: 1"),
+        ("rand(3, 3)", "rand(2, 3)", "forward raised RuntimeError"),
+        ("[torch.rand(3, 3)]", "[None]", "forward raised TypeError"),
+        ("[torch.rand(3, 3)]", "[]", "forward raised TypeError"),
     ],
 )
-def test_a_model_that_raises(tmp_path, body, words):
-    reference = tmp_path / "ref.py"
-    reference.write_text(
-        f"import torch\nclass Model(torch.nn.Module):\n    {body}\n"
-        "def get_inputs():\n    return [torch.rand(2, 3)]\n"
-    )
-    done = refold("optimize", reference, "-o", tmp_path / "fast.py")
-    assert done.returncode == 1
-    assert words in one_line(done)
+def test_a_wrong_file_is_one_line_and_loses_nothing(tmp_path, capsys, old, new, words):
+    reference, out = tmp_path / "ref.py", tmp_path / "fast.py"
+    reference.write_text(MODEL.replace(old, new))
+    out.write_text("what was there before")
+    for command in (["optimize", reference, "-o", out], ["explain", reference]):
+        code, line = said(capsys, *command)
+        assert code == 1 and words in line
+    assert out.read_text() == "what was there before"
+    assert not list(tmp_path.glob(".*"))
 
 
-def test_no_compiler(tmp_path):
-    env = dict(os.environ, CXX="no-such-compiler")
-    done = refold("optimize", S0, "-o", tmp_path / "fast.py", env=env)
-    assert done.returncode == 1
-    assert "no C++ compiler: no-such-compiler is not on PATH" in one_line(done)
+def test_a_link_is_followed(tmp_path, capsys):
+    reference, out, link = (tmp_path / name for name in ("ref.py", "fast.py", "link.py"))
+    reference.write_text(MODEL.replace("x @ x", "x + 1 if x.sum() > 0 else x"))
+    link.symlink_to(out)
+    assert cli.main(["optimize", str(reference), "-o", str(link)]) == 3
+    assert link.is_symlink() and "ModelNew = Model" in out.read_text()
 
 
-def test_usage_errors():
-    assert refold("optimize", S0).returncode == 2
-    assert refold("no-such-command").returncode == 2
-    assert refold("judge", S0, S0, "--only", "no-such-test").returncode == 2
-    assert refold("judge", PROBLEMS / "none.py", S0).returncode == 2
+@pytest.mark.parametrize(
+    ("forward", "words"),
+    [
+        ("return x + 1 if x.sum() > 0 else x", "torch.export cannot capture forward"),
+        ("self.seen = x; return x * 2", "forward sets the attribute seen, which is no buffer"),
+        ("return x.mul_(2)", "forward writes to its own inputs"),
+        ("return x + torch.rand(3)", "forward draws random numbers (aten.rand"),
+        ("return (x.double() * 2).float()", "nothing to rewrite or to fuse"),
+        ("return {x.sum()}", "Found <class 'set'> in output"),
+        ("return x.dtype, x * 2", "Found <class 'torch.dtype'> in output"),
+    ],
+)
+def test_why_the_original_is_kept(tmp_path, capsys, forward, words):
+    reference, out = tmp_path / "ref.py", tmp_path / "fast.py"
+    reference.write_text(MODEL.replace("return x @ x", forward))
+    assert cli.main(["optimize", str(reference), "-o", str(out), "--json"]) == 3
+    assert words in json.loads(capsys.readouterr().out)["reason"]
+    assert words in out.read_text()
+
+
+def test_no_compiler(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("CXX", "no-such-compiler -O2")
+    code, line = said(capsys, "optimize", S0, "-o", tmp_path / "fast.py")
+    assert code == 1 and "no C++ compiler: no-such-compiler -O2 is not on PATH" in line
+    monkeypatch.delenv("CXX")
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr("refold.report.commands.nvcc", lambda: None)
+    code, line = said(capsys, "optimize", S0, "-o", tmp_path / "fast.py", "--target", "cuda:sm_80")
+    assert code == 1 and "no nvcc" in line
+    assert not (tmp_path / "fast.py").exists()
+
+
+def test_an_unexpected_error_is_one_line_too(tmp_path, monkeypatch, capsys):
+    def fail(*_, **__):
+        raise AssertionError("two\nlines")
+
+    monkeypatch.setattr("refold.pipeline.run", fail)
+    code, line = said(capsys, "optimize", S0, "-o", tmp_path / "fast.py", *SMALL)
+    assert code == 1 and "unexpected AssertionError: two lines (--debug shows" in line
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["no-such-command"], "invalid choice: 'no-such-command'"),
+        ([], "required: COMMAND"),
+        (["judge", S0, S0, "--only", "no-such-test"], "no-such-test"),
+        (["judge", PROBLEMS / "none.py", S0], "expected a readable Python file"),
+        (["judge", S0, PROBLEMS / "none.py"], "expected a candidate file, came none"),
+        (["judge", S0], "required: CAND.py"),
+        (["judge", S0, S0, "--set", "batch=3"], "constants here: batch_size=1024"),
+        (["judge", S0, S0, "--html", "/nowhere/page.html"], "/nowhere"),
+        (["explain", PROBLEMS / "none.py"], "expected a readable Python file"),
+    ],
+)
+def test_usage_errors_of_the_others(capsys, arguments, words):
+    code, line = said(capsys, *arguments)
+    assert code == 2 and words in line
 
 
 def test_interrupted_in_the_middle(tmp_path):

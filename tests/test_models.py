@@ -6,8 +6,8 @@ import copy
 
 import pytest
 import torch
-from torch.utils import _pytree as pytree
 
+from agree import check_close, double
 from refold import pipeline
 from refold.pipeline import Options
 from zoo import CASES
@@ -27,29 +27,6 @@ def emitted(module, inputs):
     assert result.text is not None, result.reasons
     assert not result.reasons
     return pipeline.bind_for_class(result.text, module), result
-
-
-def double(tree):
-    return pytree.tree_map(
-        lambda v: v.double() if isinstance(v, torch.Tensor) and v.is_floating_point() else v, tree
-    )
-
-
-def leaves(tree):
-    return [v for v in pytree.tree_leaves(tree) if isinstance(v, torch.Tensor)]
-
-
-def check_close(got, eager, truth):
-    """The rule of the judge: error against float64 within a multiple of eager's own."""
-    assert pytree.tree_structure(got) == pytree.tree_structure(eager)
-    for g, e, t in zip(leaves(got), leaves(eager), leaves(truth), strict=True):
-        assert (g.shape, g.dtype, g.stride()) == (e.shape, e.dtype, e.stride())
-        if not g.is_floating_point():
-            assert torch.equal(g, e)
-            continue
-        scale = t.abs().max().item() if t.numel() else 0.0
-        allowed = 16 * (e.double() - t).abs().max().item() + 4e-7 * scale
-        assert (g.double() - t).abs().max().item() <= allowed
 
 
 @pytest.mark.parametrize("name", CASES)

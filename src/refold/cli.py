@@ -6,9 +6,11 @@ Every failure ends in one line on standard error and an exit code; `--debug` add
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import traceback
 from collections.abc import Sequence
+from typing import NoReturn
 
 from refold import __version__
 from refold.report import commands
@@ -21,8 +23,15 @@ EXIT_CODES = """exit codes of optimize:
   2  usage"""
 
 
-def parser() -> argparse.ArgumentParser:
-    main = argparse.ArgumentParser(
+class Parser(argparse.ArgumentParser):
+    """Wrong usage is one line too."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"refold: {message} ({self.prog} --help says more)\n")
+
+
+def parser() -> Parser:
+    main = Parser(
         prog="refold",
         description="Rewrite a PyTorch module's algebra, fuse the rest into kernels, judge it.",
         epilog=EXIT_CODES,
@@ -41,7 +50,7 @@ def parser() -> argparse.ArgumentParser:
     optimize.add_argument("-o", "--output", required=True, metavar="FAST.py")
     optimize.add_argument("--json", action="store_true", help="print one JSON object")
     optimize.add_argument(
-        "--seconds", type=float, default=3.0, help="time spent on each comparison (default 3)"
+        "--seconds", type=_seconds, default=3.0, help="time spent on each comparison (default 3)"
     )
     optimize.add_argument(
         "--no-tune",
@@ -68,7 +77,10 @@ def parser() -> argparse.ArgumentParser:
 def _reference(command: argparse.ArgumentParser) -> None:
     command.add_argument("reference", metavar="REF.py")
     command.add_argument(
-        "--target", default=None, help="cpu, cuda:sm_90 or cuda:sm_80 (default: the device at hand)"
+        "--target",
+        type=_target,
+        default=None,
+        help="cpu, cuda:sm_90 or cuda:sm_80 (default: the device at hand)",
     )
     command.add_argument(
         "--set",
@@ -88,6 +100,26 @@ def _reference(command: argparse.ArgumentParser) -> None:
     command.add_argument("--debug", action="store_true", help="print the stack trace of an error")
 
 
+def _target(name: str) -> str:
+    from refold.emit.targets import TARGETS
+
+    if name not in TARGETS:
+        raise argparse.ArgumentTypeError(
+            f"unknown target {name!r}; the targets are {', '.join(TARGETS)}"
+        )
+    return name
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"expected a positive number, came {text!r}")
+    return value
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code."""
     args = parser().parse_args(arguments)
@@ -95,22 +127,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code: int = args.run(args)
         return code
     except KeyboardInterrupt:
-        print("refold: interrupted; nothing was written", file=sys.stderr)
+        told = "; nothing was written" if args.command == "optimize" else ""
+        print(f"refold: interrupted{told}", file=sys.stderr)
         return 130
-    except commands.expected_errors() as error:
-        if args.debug:
-            traceback.print_exc()
-        print(f"refold: {_one_line(error)}", file=sys.stderr)
-        return 1
     except Exception as error:
         if args.debug:
             traceback.print_exc()
-        print(
-            f"refold: unexpected {type(error).__name__}: {_one_line(error)}"
-            " (--debug shows the stack)",
-            file=sys.stderr,
-        )
-        return 1
+        text, more = _one_line(error), "" if args.debug else " (--debug shows the stack)"
+        if not isinstance(error, commands.EXPECTED):
+            text = f"unexpected {type(error).__name__}: {text}{more}"
+        print(f"refold: {text}", file=sys.stderr)
+        # of the judge, 1 says that a candidate was rejected
+        return 2 if args.command == "judge" or isinstance(error, commands.USAGE) else 1
 
 
 def _one_line(error: BaseException) -> str:

@@ -31,6 +31,10 @@ class ContractError(ValueError):
     """A file does not keep the contract; one line: what was expected, what came, what to do."""
 
 
+class ArgumentError(ContractError):
+    """A path or an override that was given is wrong; the file itself may be right."""
+
+
 @dataclass(frozen=True)
 class Reference:
     """A loaded reference (or candidate) file.
@@ -73,7 +77,7 @@ class Reference:
         seed_everything(seed)
         try:
             return self.model_class(*arguments)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise ContractError(
                 f"{self.path}: expected {self.class_name}(*get_init_inputs()) to build a module, "
                 f"came {_said(error)}; make the constructor accept {len(arguments)} argument(s)"
@@ -87,7 +91,7 @@ class Reference:
     def _listed(self, name: str, function: Any) -> list[Any]:
         try:
             value = function()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise ContractError(
                 f"{self.path}: expected {name}() to return a list of arguments, came "
                 f"{_said(error)}; fix {name}"
@@ -129,12 +133,13 @@ def load(
 
     Raises:
         ContractError: the file does not keep the contract.
+        ArgumentError: the path or an override is wrong.
     """
     path = Path(path)
     try:
         source = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ContractError(
+        raise ArgumentError(
             f"{path}: expected a readable Python file, came {_said(error)}; check the path"
         ) from error
     try:
@@ -176,7 +181,7 @@ def apply_sets(
     values in force, and those applied.
 
     Raises:
-        ContractError: an unknown name, or a value of another type.
+        ArgumentError: an unknown name, or a value of another type.
     """
     wanted = dict(_pairs(sets, where))
     before = dict(_constants(tree))
@@ -186,7 +191,7 @@ def apply_sets(
             if unknown == "ignore":
                 continue
             names = ", ".join(f"{n}={v!r}" for n, v in before.items()) or "none"
-            raise ContractError(
+            raise ArgumentError(
                 f"{where}: expected --set to name a module-level constant, came {name!r}; "
                 f"constants here: {names}"
             )
@@ -217,7 +222,7 @@ def _pairs(sets: Sets, where: str) -> Iterator[tuple[str, Any]]:
     for item in sets:
         name, equals, value = item.partition("=")
         if not equals or not name.strip().isidentifier():
-            raise ContractError(
+            raise ArgumentError(
                 f"{where}: expected --set NAME=VALUE, came {item!r}; write e.g. batch_size=16"
             )
         yield name.strip(), value.strip()
@@ -299,7 +304,7 @@ def _parse(name: str, raw: Any, like: Constant, where: str) -> Constant:
             return value
     except (SyntaxError, KeyError, TypeError, ValueError, ArithmeticError):
         pass
-    raise ContractError(
+    raise ArgumentError(
         f"{where}: expected --set {name} to be {kind.__name__} like {like!r}, came {raw!r}; "
         f"give a value of that type"
     )

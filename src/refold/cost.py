@@ -144,6 +144,20 @@ def work(graph: Graph, device: DeviceModel) -> float:
     return total + sum(shared.values())
 
 
+def joints(graph: Graph, device: DeviceModel) -> float:
+    """How many values are moved between what could otherwise be one kernel."""
+    memo: dict[Node, bool] = {}
+    fusible = (Kind.POINTWISE, Kind.REDUCE, Kind.SCAN)
+    moved = {
+        i
+        for node in _kernels(graph, memo)
+        if OPS[node.op].kind in fusible
+        for i in node.inputs
+        if i.op in ("reshape", "permute") and not is_parametric(i, memo)
+    }
+    return float(sum(OPS[i.inputs[0].op].kind in fusible for i in moved))
+
+
 def floor(graph: Graph, device: DeviceModel) -> float:
     """Seconds below which no kernel for this graph can be: its products' arithmetic, or reading
     every input and parameter once and writing every output, whichever is longer."""

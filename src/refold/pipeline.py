@@ -17,7 +17,6 @@ import torch
 from refold.capture import Captured, CaptureError, capture, widen
 from refold.cost import DEVICES, DeviceModel
 from refold.emit.cuda import CudaTarget
-from refold.emit.forward import UnsupportedResult
 from refold.emit.load import load_text
 from refold.emit.module import Emission, Mode, emit
 from refold.emit.target import Target
@@ -49,11 +48,15 @@ class Options:
 
 @dataclass(frozen=True)
 class Derivation:
-    """One mode's way from its captured graph to its plan."""
+    """One mode's way from its captured graph to its plan.
+
+    dtype: what the model's values have in memory, by which a device's rates are chosen.
+    """
 
     mode: Mode
     optimized: Optimized | None
     timing: Timing | None = None
+    dtype: torch.dtype | None = None
 
 
 @dataclass(frozen=True)
@@ -135,31 +138,40 @@ def derive(
             found.append(Derivation(Mode(name, None, None, kept=obstacle), None))
             continue
         wide = widen(c.graph)
-        optimized = optimize(wide.graph, device.at(_kind(c)), strict=options.strict)
-        storage = Storage.of(wide.stored, wide.every, optimized.originals, _kind(c))
+        dtype = _dtype(c)
+        optimized = optimize(wide.graph, device.at(dtype), strict=options.strict)
+        storage = Storage.of(wide.stored, wide.every, optimized.originals, dtype)
         plan = make_plan(optimized.graph, storage, device.products)
         steps = tuple(str(s) for s in optimized.steps)
+        if not steps and not plan.groups:
+            kept = "nothing to rewrite or to fuse: every operation stays a call of PyTorch"
+            found.append(Derivation(Mode(name, None, None, kept=kept), None))
+            continue
         label: str = optimized.label
         if wide.stored:
-            steps = (_ROUNDS_ONCE, *steps)
+            steps = (ROUNDS_ONCE, *steps)
             label = "reals" if label == "bits" else label
-        found.append(Derivation(Mode(name, c, plan, steps, label), optimized))
+        mode = Mode(name, c, plan, steps, label)
+        found.append(Derivation(mode, optimized, dtype=dtype))
     first, second = captured
-    if isinstance(first, Captured) and isinstance(second, Captured):
-        if first.graph.outputs == second.graph.outputs and first.fields == second.fields:
-            return (replace(found[0], mode=replace(found[0].mode, name="both")),)
-    elif isinstance(first, CaptureError) and str(first) == str(second):
+    if found[0].mode.kept and found[0].mode.kept == found[1].mode.kept:
+        return (replace(found[0], mode=replace(found[0].mode, name="both")),)
+    if (
+        isinstance(first, Captured)
+        and isinstance(second, Captured)
+        and replace(second, training=True, constants=first.constants) == first
+    ):
         return (replace(found[0], mode=replace(found[0].mode, name="both")),)
     return tuple(found)
 
 
-_ROUNDS_ONCE = (
+ROUNDS_ONCE = (
     "values of 16 bits are computed in float32 and rounded where they are stored"
     " (round-once, reals)"
 )
 
 
-def _kind(c: Captured) -> torch.dtype | None:
+def _dtype(c: Captured) -> torch.dtype | None:
     """The dtype of a model: of its first tensor of floats, or else of its first parameter."""
     given = [f.dtype for f in c.tensors if f.dtype and f.dtype.is_floating_point]
     held = [n.dtype for n in c.graph.nodes() if n.op == "param" and n.is_float]
@@ -257,10 +269,7 @@ def _emit(
     modes = tuple(d.mode for d in derivations)
     if all(m.plan is None for m in modes):
         return None
-    try:
-        return emit(Emission(module, source, modes, title), target)
-    except UnsupportedResult:
-        return None
+    return emit(Emission(module, source, modes, title), target)
 
 
 def bind_text(text: str, module: torch.nn.Module) -> torch.nn.Module:

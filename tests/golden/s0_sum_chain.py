@@ -202,7 +202,8 @@ class _RefoldCache:
             for i, t in enumerate(sources)
         ]
         known, values = [t.detach() for t in sources], []
-        with torch.inference_mode(False), torch.no_grad():
+        where = torch.device("cpu")
+        with torch.inference_mode(False), torch.no_grad(), where:
             for k, (function, indices) in enumerate(recipes):
                 old = self.values[k] if len(self.values) == len(recipes) else None
                 if old is None or any(changed[i] for i in indices):

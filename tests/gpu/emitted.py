@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+import re
 import tempfile
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -22,15 +23,17 @@ import torch
 from refold.cost import DEVICES
 from refold.emit.cuda import CudaKernel, CudaTarget
 from refold.emit.functor import Operand
+from refold.emit.kernel import real_text
 from refold.ir import OPS, Dim, Node, Sym
 from refold.ir.evaluate import concrete
 from refold.pipeline import Options, derive
 from refold.plan import Group, Template
 
 from .library import KERNELS, compile_source, link
-from .row_models import MODELS
+from .row_models import BY_DTYPE, MODELS
 
 TEMPLATES = (Template.ROWS, Template.COLUMNS)
+DTYPES = (torch.float16, torch.bfloat16, torch.float64)  # beside float32
 
 ENTRY = """
 extern "C" rf::Error {name}_needs(const long* n, size_t* out) {{
@@ -39,7 +42,7 @@ extern "C" rf::Error {name}_needs(const long* n, size_t* out) {{
   out[0] = needs.parts, out[1] = needs.turns;
   return nullptr;
 }}
-extern "C" rf::Error {name}(float* const* p, const float* c, const long* n, void* parts,
+extern "C" rf::Error {name}(void* const* p, const double* c, const long* n, void* parts,
                             unsigned* turns, cudaStream_t stream) {{
   const rf::{struct} body{{{members}}};
   const bool aligned = rf::aligned({along});
@@ -63,18 +66,20 @@ class Emitted:
     def text(self) -> str:
         k, sizes = self.kernel, self.kernel.sizes()
         operands, numbers, named = k.body.pointers(), k.body.numbers(), k.body.named_sizes()
-        outputs = [k.member(o) for o in self.group.outputs]
         index = {n: f"n[{i}]" for i, n in enumerate([*(n for n, _ in sizes), *named])}
-        members = [f"p[{i}]" for i in range(len(operands))]
-        members += [f"c[{i}]" for i in range(len(numbers))]
+        values = [*(o.node for o in operands), *self.group.outputs]
+        address = [f"static_cast<rf::{k.body.element(v)}*>(p[{i}])" for i, v in enumerate(values)]
+        address = [re.sub(r"rf::(float|double)", r"\1", text) for text in address]
+        members = address[: len(operands)]
+        members += [f"static_cast<{k.real}>(c[{i}])" for i in range(len(numbers))]
         members += [index[n] for n in named]
-        members += [f"p[{len(operands) + i}]" for i in range(len(outputs))]
+        members += address[len(operands) :]
         members += [index[n] for n in ("width", "count") if n in index]
         width = self.group.dims[-1]
-        along = [f"p[{i}]" for i, o in enumerate(operands) if is_along(o, width)]
+        along = [address[i] for i, o in enumerate(operands) if is_along(o, width)]
         if self.template == "rows":
             full = [o for o in self.group.outputs if o.shape == self.group.dims]
-            along += [f"p[{len(operands) + self.group.outputs.index(o)}]" for o in full]
+            along += [address[len(operands) + self.group.outputs.index(o)] for o in full]
         return f"namespace rf {{\n{k.struct()}}}  // namespace rf\n" + ENTRY.format(
             name=self.name,
             template=self.template,
@@ -91,24 +96,27 @@ def is_along(o: Operand, width: Dim) -> bool:
 
 
 @cache
-def emitted(model: str) -> tuple[Emitted, ...]:
+def emitted(model: str, dtype: torch.dtype = torch.float32) -> tuple[Emitted, ...]:
     """The groups of rows and columns of a model's training mode. Raises AssertionError if none."""
     module = MODELS[model]()
-    first = derive(module, module.inputs(), DEVICES["cpu"], Options())[0]
+    inputs = [x.to(dtype) for x in module.inputs()]
+    first = derive(module, inputs, DEVICES["cpu"], Options())[0]
     assert first.mode.plan is not None, first.mode.kept
     groups = [g for g in first.mode.plan.groups if g.template in TEMPLATES]
     assert groups, f"{model} has neither rows nor columns"
-    names = [f"{model}_{i}" for i in range(len(groups))]
+    end = "" if dtype == torch.float32 else f"_{str(dtype).removeprefix('torch.')}"
     target = CudaTarget("sm_90")
-    return tuple(
-        Emitted(n, g, CudaKernel(g, n, target)) for n, g in zip(names, groups, strict=True)
-    )
+    kernels = [CudaKernel(g, f"{model}{end}_{i}", target) for i, g in enumerate(groups)]
+    return tuple(Emitted(k.name, k.group, k) for k in kernels)
 
 
-def source(model: str) -> str:
+def source(model: str, dtype: torch.dtype = torch.float32) -> str:
     """The CUDA file with a model's entries."""
-    used = dict.fromkeys(e.template for e in emitted(model))
-    lines = [f'#include "{t}.cuh"' for t in used] + [e.text() for e in emitted(model)]
+    found = emitted(model, dtype)
+    needed = ["narrow"] if any(e.group.has_narrow for e in found) else []
+    needed += dict.fromkeys(e.template for e in found)
+    lines = real_text([(e.name, e.group) for e in found])
+    lines += [f'#include "{t}.cuh"' for t in needed] + [e.text() for e in found]
     return "\n".join(lines)
 
 
@@ -116,6 +124,7 @@ def source(model: str) -> str:
 def build() -> ctypes.CDLL:
     """The library of all models, built if a source has changed."""
     texts = {m: source(m) for m in MODELS}
+    texts |= {f"{m}_{i}": source(m, d) for m in BY_DTYPE for i, d in enumerate(DTYPES)}
     digest = hashlib.sha256("".join(texts.values()).encode())
     for path in sorted(KERNELS.glob("*.cuh")):
         digest.update(path.read_bytes())
@@ -141,8 +150,8 @@ def sizes_of(e: Emitted, sizes: Mapping[str, int]) -> list[int]:
 class Kernel:
     """One entry with operands, outputs full of NaN and a workspace.
 
-    sizes: the value of every named size. shift: by how many floats operands and outputs are off an
-    address that is a multiple of 16 bytes.
+    sizes: the value of every named size. shift: by how many elements operands and outputs are off
+    an address that is a multiple of 16 bytes.
     """
 
     def __init__(
@@ -157,11 +166,16 @@ class Kernel:
         self.function, needs = getattr(library, e.name), getattr(library, f"{e.name}_needs")
         self.operands = {n: shifted(t, shift) for n, t in operands.items()}
         shapes = [tuple(concrete(d, sizes) for d in o.shape) for o in e.group.outputs]
-        self.outputs = [shifted(torch.full(s, float("nan"), device="cuda"), shift) for s in shapes]
+        kinds = [e.group.stored(o) for o in e.group.outputs]
+        nans = (
+            torch.full(s, float("nan"), device="cuda", dtype=d)
+            for s, d in zip(shapes, kinds, strict=True)
+        )
+        self.outputs = [shifted(t, shift) for t in nans]
         numbers = [float(concrete(o.node["value"], sizes)) for o in k.body.numbers()]
         pointers = [self.operands[o.node] for o in k.body.pointers()] + self.outputs
         self.p = (ctypes.c_void_p * max(len(pointers), 1))(*(t.data_ptr() for t in pointers))
-        self.c = (ctypes.c_float * max(len(numbers), 1))(*numbers)
+        self.c = (ctypes.c_double * max(len(numbers), 1))(*numbers)
         n = sizes_of(e, sizes)
         self.n = (ctypes.c_long * len(n))(*n)
         found = (ctypes.c_size_t * 2)()
@@ -177,7 +191,7 @@ class Kernel:
         return self.outputs
 
     def evaluate(self, dtype: torch.dtype) -> list[torch.Tensor]:
-        """What the op table says of the group's own nodes, in `dtype`."""
+        """What the op table says of the group's own nodes, all of it in `dtype`."""
         done = {n: t.to(dtype) for n, t in self.operands.items()}
         for n in self.e.group.inputs:
             if n.op == "scalar":
@@ -185,12 +199,15 @@ class Kernel:
                 done[n] = torch.tensor([[[[value]]]], dtype=dtype, device="cuda")
         for n in self.e.group.nodes:
             attrs = {k: concrete(v, self.sizes) for k, v in n.attrs}
+            if n.op == "cast":
+                done[n] = done[n.inputs[0]]
+                continue
             done[n] = OPS[n.op].run(*(done[i] for i in n.inputs), **attrs)
         return [done[o] for o in self.e.group.outputs]
 
 
 def shifted(t: torch.Tensor, by: int) -> torch.Tensor:
-    """The same tensor, contiguous, `by` floats after an aligned address."""
+    """The same tensor, contiguous, `by` elements after an aligned address."""
     flat = torch.empty(t.numel() + by, dtype=t.dtype, device=t.device)
     out = flat[by:].view(t.shape)
     out.copy_(t)
@@ -212,7 +229,7 @@ def draw(e: Emitted, sizes: Mapping[str, int], seed: int = 0) -> dict[Node, torc
         if node.op == "scalar":
             continue
         shape = [concrete(d, sizes) for d in node.shape]
-        t = torch.randn(shape, generator=g, device="cuda")
+        t = torch.randn(shape, generator=g, device="cuda").to(e.group.stored(node))
         positive = node.op in ("var", "exp") or "positive" in str(dict(node.attrs).get("name", ""))
         found[node] = t.abs() + 0.5 if positive else t
     return found
@@ -232,8 +249,8 @@ def named(e: Emitted, *sizes: int) -> dict[str, int]:
     return dict(zip(names, sizes, strict=True))
 
 
-def spaces(model: str, sizes: int) -> list[Emitted]:
+def spaces(model: str, sizes: int, dtype: torch.dtype = torch.float32) -> list[Emitted]:
     """The groups of a model whose space has that many free sizes: at least one."""
-    found = [e for e in emitted(model) if len(free(e)) == sizes]
+    found = [e for e in emitted(model, dtype) if len(free(e)) == sizes]
     assert found, f"no group of {model} has {sizes} free sizes"
     return found

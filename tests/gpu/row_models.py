@@ -18,6 +18,10 @@ def model(cls: type[nn.Module]) -> type[nn.Module]:
     return cls
 
 
+# what is run in float16, bfloat16 and float64, too: every kind of operand, monoid and result
+BY_DTYPE = ("Affine", "Mixed", "Softmax", "LayerNorm", "RowExtremes", "Moments", "ColumnsOfSlices")
+
+
 def rand(*shape: int) -> torch.Tensor:
     return torch.randn(*shape)
 

@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import nn
 
+from agree import check_close, double
 from refold import pipeline
 from refold.emit.load import load_text
 from refold.pipeline import Options
-from test_models import check_close, double
 from zoo import CASES
 
 pytestmark = pytest.mark.gpu
@@ -125,6 +125,112 @@ def test_model_computes_the_same(built, name, target):
                 check_close(twin(*inputs), eager, truth)
             for k, v in reference.state_dict().items():
                 torch.testing.assert_close(twin.state_dict()[k], v, rtol=2e-5, atol=1e-6)
+
+
+def cast(tree: Any, dtype: torch.dtype) -> Any:
+    return torch.utils._pytree.tree_map(
+        lambda v: v.to(dtype) if isinstance(v, torch.Tensor) and v.is_floating_point() else v, tree
+    )
+
+
+class Large(nn.Module):
+    """Products on tensor cores: one with the weight as it is, one with a folded weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc, self.head = nn.Linear(520, 384), nn.Linear(384, 512)
+        self.bn = nn.BatchNorm1d(384)
+        self.pool = nn.AvgPool1d(4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.bn(torch.relu(self.fc(x)))
+        return self.pool(self.head(x).unsqueeze(1)).squeeze(1).sigmoid().amax(1)
+
+    def inputs(self) -> list[torch.Tensor]:
+        return [torch.randn(700, 520)]
+
+
+# between them every template, tensor-core and plain products, statistics, calls between kernels
+BY_DTYPE: dict[str, type[nn.Module]] = {
+    **{n: CASES[n] for n in ("Mlp", "GroupAndInstanceNorm", "Reductions", "Residual")},
+    "Chain": Chain,
+    "Large": Large,
+}
+DTYPES = (torch.float16, torch.bfloat16, torch.float64)
+
+
+@pytest.fixture(scope="session")
+def built_by_dtype() -> dict[Any, Any]:
+    """For each model, dtype and target: the module on the GPU and its fast twin."""
+    texts = {}
+    for name, cls in BY_DTYPE.items():
+        for dtype in DTYPES:
+            torch.manual_seed(0)
+            module = cls().to(dtype).cuda()
+            inputs = to_gpu(cast(module.inputs(), dtype))
+            for target in TARGETS if name in ("Chain", "Large") else TARGETS[:1]:
+                texts[name, dtype, target] = module, emitted(module, inputs, target)
+
+    def build(key: Any) -> Any:
+        module, text = texts[key]
+        namespace = load_text(text, {"Model": type(module)})
+        return key, (module, pipeline.adopt(namespace.ModelNew, module))
+
+    with ThreadPoolExecutor(16) as pool:
+        return dict(pool.map(build, texts))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [(n, TARGETS[0]) for n in BY_DTYPE] + [("Chain", TARGETS[1]), ("Large", TARGETS[1])],
+)
+def test_other_dtypes(built_by_dtype, name, target, dtype):
+    module, fast = copy.deepcopy(built_by_dtype[name, dtype, target])
+    for training in (True, False):
+        for seed in (1, 2):
+            torch.manual_seed(seed)
+            inputs = to_gpu(cast(module.inputs(), dtype))
+            reference, oracle = copy.deepcopy(module), copy.deepcopy(module).double()
+            twin = copy.deepcopy(fast)
+            for m in (reference, oracle, twin):
+                m.train(training)
+            with torch.no_grad():
+                assert pipeline.obstacle(twin, inputs) is None
+                eager, truth = reference(*inputs), oracle(*double(inputs))
+                check_close(twin(*inputs), eager, truth)
+            for k, v in reference.state_dict().items():
+                one = 2 * torch.finfo(v.dtype).eps if v.is_floating_point() else 0.0
+                torch.testing.assert_close(
+                    twin.state_dict()[k], v, rtol=max(one, 1e-13), atol=max(one, 1e-13)
+                )
+
+
+@pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16), ids=str)
+def test_16_bits_at_any_batch_size_and_address(built_by_dtype, dtype):
+    module, fast = copy.deepcopy(built_by_dtype["Large", dtype, TARGETS[0]])
+    oracle = copy.deepcopy(module).double().eval()
+    module.eval(), fast.eval()
+    with torch.no_grad():
+        for rows in (2, 3, 16, 17, 129, 1000, 5000):
+            for shift in (0, 1, 4):
+                flat = torch.randn(rows * 520 + shift, device="cuda").to(dtype)
+                x = flat[shift:].view(rows, 520)
+                assert pipeline.obstacle(fast, [x]) is None
+                check_close(fast(x), module(x), oracle(x.double()))
+
+
+def test_a_folded_weight_that_16_bits_cannot_hold_takes_the_original(built_by_dtype):
+    module, fast = copy.deepcopy(built_by_dtype["Large", torch.float16, TARGETS[0]])
+    module.eval(), fast.eval()
+    x = torch.randn(700, 520, device="cuda").half()
+    with torch.no_grad():
+        weight = torch.randn_like(module.head.weight) * 3e-7  # few units of fp16's smallest
+        for m in (module, fast):
+            m.head.weight.copy_(weight)
+        assert "not held by two parts" in str(pipeline.obstacle(fast, [x]))
+        with pytest.warns(UserWarning, match="not held by two parts"):
+            assert torch.equal(fast(x), module(x))
 
 
 @pytest.mark.parametrize("target", TARGETS)

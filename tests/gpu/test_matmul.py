@@ -112,12 +112,40 @@ def test_as_accurate_as_fp32(name: str, depth: int, positive: bool) -> None:
 NATIVE = {"half": torch.float16, "bfloat": torch.bfloat16}
 
 
-@pytest.mark.parametrize("schedule", ["tall", "generic"])
+@pytest.mark.parametrize("schedule", ["tall", "generic", "simt"])
 @pytest.mark.parametrize("mode", NATIVE)
-@pytest.mark.parametrize("shape", [(256, 128, 64), (300, 515, 1000), (7, 9, 8)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(256, 128, 64), (300, 515, 1000), (7, 9, 8), (4, 700, 4096), (1000, 10, 136)], ids=str
+)
 def test_native(mode: str, schedule: str, shape: tuple[int, int, int]) -> None:
     x, w = (t.to(NATIVE[mode]) for t in make(*shape))
     assert error(plain(f"{mode}_{schedule}", x, w), x.double() @ w.double().T) < 2e-6
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("parts_half_tall", "parts_half_wide_4", "parts_half_generic", "parts_half_simt"),
+        *("parts_bfloat_tall", "parts_bfloat_generic_4", "parts_bfloat_simt"),
+    ],
+)
+@pytest.mark.parametrize(
+    "shape", [(256, 128, 64), (300, 515, 1000), (129, 130, 72), (4, 700, 4096)], ids=str
+)
+def test_a_weight_in_two_parts(name: str, shape: tuple[int, int, int]) -> None:
+    """As near as the parts hold the weight: 22 bits in fp16, 16 in bf16; all of it in fp32."""
+    mode = name.split("_")[1]
+    dtype = NATIVE[mode]
+    x, w = make(*shape)
+    rows, cols, depth = shape
+    first = w.to(dtype)
+    parts = torch.zeros(cols, 2, -(-depth // 64) * 64, dtype=dtype, device="cuda")
+    parts[:, 0, :depth], parts[:, 1, :depth] = first, w - first
+    side = Split(w, "simt") if "simt" in name else Split(parts.view(cols, -1), mode)
+    narrow, out = x.to(dtype), empty(rows, cols)
+    Product(name, Split(narrow, mode), side, (), (out,))()
+    bound = 1e-6 if mode == "half" or "simt" in name else 1e-5
+    assert error(out, narrow.double() @ w.double().T) < bound
 
 
 @pytest.mark.parametrize("mode", NATIVE)

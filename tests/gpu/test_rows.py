@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from .emitted import Emitted, Kernel, draw, emitted, named, spaces
+from .emitted import DTYPES, Emitted, Kernel, draw, emitted, named, spaces
+from .row_models import BY_DTYPE
 
 pytestmark = pytest.mark.gpu
 
@@ -78,6 +79,27 @@ def test_broadcasting(sizes: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("shape", [(7, 13), (64, 256)], ids=str)
 def test_functions(shape: tuple[int, int]) -> None:
     run("Functions", *shape)
+
+
+@pytest.mark.parametrize("shift", [0, 1, 2, 3])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("model", BY_DTYPE)
+def test_other_dtypes(model: str, dtype: torch.dtype, shift: int) -> None:
+    """What is stored is rounded once, and a sum is one of float32, or of float64."""
+    free = {"Mixed": ((3, 17, 9, 64), (2, 3, 5, 7)), "ColumnsOfSlices": ((3, 300, 64), (2, 70, 31))}
+    few = ((5, 7), (40, 1024), (257, 129), (70, 20000), (3, 100003))
+    for sizes in free.get(model, few):
+        for e in spaces(model, len(sizes), dtype):
+            values = named(e, *sizes)
+            kernel = Kernel(e, values, draw(e, values), shift)
+            for _ in range(2):
+                outs, refs = kernel(), kernel.evaluate(torch.float64)
+                for out, ref in zip(outs, refs, strict=True):
+                    info = torch.finfo(out.dtype)
+                    unit = 1e-14 if dtype == torch.float64 else info.eps + 5e-7
+                    # what is small lies between units of the smallest normal number's last place
+                    least = info.tiny * info.eps * ref.numel() ** 0.5 / float(ref.norm())
+                    assert error(out, ref) <= unit * spread(ref, kernel) + least, (out.dtype, sizes)
 
 
 def positions(rows: int, width: int) -> list[tuple[int, int]]:

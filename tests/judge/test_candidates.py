@@ -98,6 +98,11 @@ TABLE = (
     Case("attack_graph_output", "linear", "aliasing", S.MUTATES, gpu=True),
     Case("reject_26_tf32_argmax", "argmax", "numerics", S.WRONG_NUMERICS),
     Case("reject_26_tf32_round", "quantize", "numerics", S.WRONG_NUMERICS),
+    Case("reject_27_average_a_call_late", "average", "numerics", S.WRONG_NUMERICS),
+    Case("reject_28_stale_beside_state", "average", "reload", S.STALE_WEIGHTS),
+    Case("reject_29_half_loss", "loss", "numerics", S.WRONG_NUMERICS),
+    Case("reject_30_half_sums", "linear_float16", "numerics", S.WRONG_NUMERICS, both=True),
+    Case("reject_31_float32_inside", "linear_float64", "numerics", S.WRONG_NUMERICS, both=True),
     Case("accept_01_copy", "linear", timed=True, both=True),
     Case("accept_02_sequential", "linear"),
     Case("accept_03_split_k", "linear"),
@@ -118,6 +123,11 @@ TABLE = (
     Case("accept_18_native", "linear", timed=True),
     Case("accept_19_graph_by_shape", "linear", gpu=True, timed=True),
     Case("accept_20_cuda", "linear", gpu=True, sanitized=True),
+    Case("accept_21_moving_average", "average", timed=True, both=True),
+    Case("accept_22_loss", "loss", both=True),
+    Case("accept_23_expanded_mask", "masked"),
+    Case("accept_24_widened", "linear_float16", both=True),
+    Case("accept_25_float64", "linear_float64", both=True),
 )
 LIMITS = Limits(import_seconds=120, call_seconds=20)
 SHORT = Limits(import_seconds=10, call_seconds=6)

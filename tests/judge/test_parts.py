@@ -293,6 +293,21 @@ def test_the_largest_error_is_held_to_eagers_largest() -> None:
         assert not tensors("", "y", operands(change)(x, w), eager, exact).agrees
 
 
+def test_the_worst_row_is_held_to_eagers_worst_only_where_eager_has_lost_the_values() -> None:
+    torch.manual_seed(0)
+    exact = torch.rand(64, 64, dtype=torch.float64)
+
+    def with_errors(size: float) -> torch.Tensor:
+        """One row errs by `size`, the others by a hundredth of that."""
+        each = torch.full((64, 1), size / 100)
+        each[torch.randint(64, ())] = size
+        return (exact + each * torch.randn(64, 64)).half()
+
+    for size, agrees in ((0.8, True), (0.08, False)):
+        assert tensors("", "y", with_errors(size), with_errors(size), exact).agrees is agrees
+    assert not tensors("", "y", with_errors(4.0), with_errors(0.8), exact).agrees
+
+
 def test_secret_draws_differ_and_can_be_repeated() -> None:
     def errors(secret: int | None) -> tuple[int, object]:
         verdict = refold.judge.judge(

@@ -7,8 +7,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import torch
 
-from tests.gpu.emitted import source
+from tests.gpu.emitted import DTYPES, source
 from tests.gpu.library import KERNELS, compile_source, nvcc
 from tests.gpu.row_models import MODELS
 from tests.kernels.test_cuda_compile import problems
@@ -19,6 +20,17 @@ def test_rows_and_columns_compile_without_spills(model: str, tmp_path: Path) -> 
     file = tmp_path / f"{model}.cu"
     file.write_text(source(model))
     assert problems(compile_source(file, tmp_path / "x.o"), 32 if model == "Functions" else 0) == []
+
+
+# one of each kind; that the others compile is seen where they run
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("model", ["Affine", "LayerNorm", "Moments"])
+def test_other_dtypes_compile_without_spills(
+    model: str, dtype: torch.dtype, tmp_path: Path
+) -> None:
+    file = tmp_path / f"{model}.cu"
+    file.write_text(source(model, dtype))
+    assert problems(compile_source(file, tmp_path / "x.o")) == []
 
 
 def early_accesses(ptx: str) -> list[str]:

@@ -1,6 +1,8 @@
 """nn.Module and example inputs -> Graph, by torch.export."""
 
-from refold.capture.export import Captured, CaptureError, Field, capture
+from refold.capture.captured import Captured, Field
+from refold.capture.export import capture
+from refold.capture.program import CaptureError
 from refold.capture.widen import NARROW, Widened, is_narrow, widen
 
 __all__ = [

@@ -132,8 +132,16 @@ def _group_norm(
     grouped = value(x.node, (x.shape[0], groups, size)).node
     mean = make("mean", grouped, axes=(-1,))
     variance = make("var", grouped, axes=(-1,), correction=0)
-    node = value(_normalised(grouped, mean, variance, eps), x.shape).node
+    node = _normalised(grouped, mean, variance, eps)
+    if x.rank == 2:  # there is a parameter for each value of a group: one pass over its row
+        node = _affine(node, *(_in_groups(p, groups, size) for p in (weight, bias)))
+        return _rounded(value(node, x.shape).node, out)
+    node = value(node, x.shape).node
     return _rounded(_affine(node, _per_channel(weight, x.rank), _per_channel(bias, x.rank)), out)
+
+
+def _in_groups(parameter: Value | None, groups: int, size: Dim) -> Node | None:
+    return None if parameter is None else value(_wide(parameter).node, (groups, size)).node
 
 
 @handles("instance_norm")

@@ -45,17 +45,11 @@ def _extremum(op: str, pointwise: str) -> Callable[..., Any]:
         if isinstance(other, Value):
             return binary(pointwise)(out, x, other)
         if isinstance(out, list):
-            return _Extremum(_reduction(op, x.node, other, x.rank, out[0]))
+            # where the indices are read too, the call stays whole
+            return [_reduction(op, x.node, other, x.rank, out[0]), None]
         return _reduction(op, x.node, None, x.rank, out)
 
     return handler
-
-
-class _Extremum(tuple[Value]):
-    """The values of max.dim; asking for its indices ends the reading of this form."""
-
-    def __new__(cls, values: Value) -> _Extremum:
-        return super().__new__(cls, (values,))
 
 
 HANDLERS["max"] = _extremum("max", "maximum")
@@ -79,10 +73,10 @@ def _var(
     out: Out,
     x: Value,
     dim: Any = None,
-    *,
-    correction: Any = None,
     unbiased: Any = True,
     keepdim: bool = False,
+    *,
+    correction: Any = None,
 ) -> Value:
     if isinstance(dim, bool):
         dim, unbiased = None, dim

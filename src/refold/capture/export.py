@@ -1,95 +1,32 @@
-"""Run torch.export on a module and read the result as a Graph.
+"""Read an exported program as a Graph.
 
-The export keeps every ATen op whole (`run_decompositions({})`: the default table would explode
-logsumexp and the like) and lets every size vary that the module lets vary (`Dim.AUTO`). Where the
-sizes turn out not to be polynomials, or the module branches on them, the sizes are fixed instead:
-the graph then serves exactly the shapes of the example, and others take the original forward.
+Every size varies that the module lets vary. Where sizes turn out not to be polynomials, or the
+module branches on them, only the leading dimension varies, or none: the graph then serves exactly
+the shapes of the example, and others take the original forward.
 """
 
 from __future__ import annotations
 
 import inspect
+import itertools
 import operator
-import re
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import sympy
 import torch
-from torch.export import Dim as ExportDim
-from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
 from torch.utils import _pytree as pytree
 
 from refold.capture.aten import HANDLERS
+from refold.capture.captured import Captured, Field
+from refold.capture.program import CaptureError, Exported, exported
+from refold.capture.results import Slot, makers
 from refold.capture.values import Unsupported, Value
-from refold.ir import Dim, Graph, Node, Output, Sym, as_scalar, leaf
+from refold.ir import Dim, Graph, Node, Output, Sym, as_scalar, hint, leaf
 from refold.ir.graph import topological
 from refold.ir.node import opaque
-
-
-class CaptureError(Exception):
-    """The module cannot be captured; the text says what stands in the way."""
-
-
-@dataclass(frozen=True)
-class Field:
-    """One flattened argument of forward.
-
-    path: Python text that reaches it from forward's own names, e.g. `x` or `batch["mask"]`.
-    shape and dtype: of a tensor; None for a plain Python value, which is then `value`.
-    """
-
-    path: str
-    shape: tuple[Dim, ...] | None
-    dtype: torch.dtype | None
-    value: Any = None
-
-
-@dataclass(frozen=True)
-class Captured:
-    """A module's forward in one mode, as a graph.
-
-    graph: its user outputs come first, then the buffers that it writes.
-    fields: forward's flattened arguments; an `input` node's index counts the tensor fields only.
-    result: nested tuples, lists, dicts and plain values; an `Output` index stands as `Slot`.
-    ranges: smallest and largest allowed value of every named size (None: no bound).
-    constants: tensors that are neither parameters nor buffers, by the name used in the graph;
-        those reachable as attributes are listed in `attributes`.
-    """
-
-    graph: Graph
-    fields: tuple[Field, ...]
-    result: Any
-    ranges: Mapping[str, tuple[int, int | None]]
-    constants: Mapping[str, torch.Tensor]
-    attributes: frozenset[str]
-    training: bool
-
-    @property
-    def tensors(self) -> list[Field]:
-        return [f for f in self.fields if f.shape is not None]
-
-    def symbol_sources(self) -> dict[str, tuple[Field, int]]:
-        """Where each named size can be read: a tensor argument and its dimension."""
-        found: dict[str, tuple[Field, int]] = {}
-        for field in self.tensors:
-            assert field.shape is not None
-            for i, dim in enumerate(field.shape):
-                if isinstance(dim, Sym) and len(dim.terms) == 1 and dim.terms[0][1] == 1:
-                    names = dim.terms[0][0]
-                    if len(names) == 1:
-                        found.setdefault(names[0], (field, i))
-        return found
-
-
-@dataclass(frozen=True)
-class Slot:
-    """The place of output number `index` in the result."""
-
-    index: int
 
 
 def capture(module: torch.nn.Module, args: Sequence[Any], *, training: bool) -> Captured:
@@ -103,14 +40,15 @@ def capture(module: torch.nn.Module, args: Sequence[Any], *, training: bool) -> 
     try:
         module.train(training)
         reasons = []
-        for dynamic in (True, False):
+        for axes in (None, 1, 0):
             try:
-                return _Reader(module, tuple(args), _export(module, tuple(args), dynamic)).read()
+                return _Reader(module, tuple(args), exported(module, tuple(args), axes)).read()
             except (CaptureError, Unsupported) as error:
                 reasons.append(str(error))
             except Exception as error:
-                reasons.append(f"{type(error).__name__}: {_first_line(error)}")
-        raise CaptureError(f"torch.export cannot capture forward: {reasons[-1]}")
+                said = f"{type(error).__name__}: {_first_line(error)}"
+                reasons.append(f"torch.export cannot capture forward: {said}")
+        raise CaptureError(reasons[-1])
     finally:
         torch.set_rng_state(rng)
         for m, mode in modes.items():
@@ -121,37 +59,17 @@ def capture(module: torch.nn.Module, args: Sequence[Any], *, training: bool) -> 
                     buffer.copy_(buffers[name])
 
 
-def _export(module: torch.nn.Module, args: tuple[Any, ...], dynamic: bool) -> ExportedProgram:
-    def spec(x: Any) -> Any:
-        return (
-            dict.fromkeys(range(x.dim()), ExportDim.AUTO) if isinstance(x, torch.Tensor) else None
-        )
-
-    shapes = pytree.tree_map(spec, args) if dynamic else None
-    with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")
-        program = torch.export.export(module, args, dynamic_shapes=shapes, strict=False)
-        guards = getattr(program, "_guards_code", None) or []
-        if dynamic and any(not _PLAIN_GUARD.fullmatch(g.strip()) for g in guards):
-            raise CaptureError(f"forward branches on sizes ({guards[0]})")
-        decomposed: ExportedProgram = program.run_decompositions({})
-        return decomposed
-
-
-# a size compared with a number or another size; anything else is a branch on sizes
-_SIZE = r"L\[[^\]]*\](?:\[[^\]]*\])*\.size\(\)\[\d+\]"
-_PLAIN_GUARD = re.compile(rf"(?:\d+ <= )?{_SIZE}(?: (?:==|>=|<=) (?:\d+|{_SIZE}))?(?: and .*)?")
-
-
 class _Reader:
     """Reads one exported program into a graph."""
 
-    def __init__(
-        self, module: torch.nn.Module, args: tuple[Any, ...], program: ExportedProgram
-    ) -> None:
+    def __init__(self, module: torch.nn.Module, args: tuple[Any, ...], made: Exported) -> None:
         self.module = module
         self.args = args
-        self.program = program
+        self.program = made.program
+        self.conditions = made.conditions
+        # where the inputs are; calls that name this device mean theirs
+        tensors = [v for v in pytree.tree_leaves(args) if isinstance(v, torch.Tensor)]
+        self.device = tensors[0].device if tensors else None
         self.symbols: dict[str, str] = {}
         self.env: dict[torch.fx.Node, Any] = {}
 
@@ -179,10 +97,12 @@ class _Reader:
             Graph(tuple(outputs)),
             fields,
             result,
+            makers(result, self.module),
             ranges,
             constants,
             frozenset(name for name in constants if _has_attribute(self.module, name)),
             self.module.training,
+            self.conditions,
         )
         if names - set(captured.symbol_sources()):
             raise CaptureError("a size of an input is not free by itself")
@@ -273,17 +193,18 @@ class _Reader:
             raise CaptureError(f"a call of {target} gives a {type(meta).__name__}")
         if str(target).startswith(("aten._assert", "aten.sym_constrain")):
             return None
-        if torch.Tag.nondeterministic_seeded in target.tags:
-            raise CaptureError(f"forward draws random numbers ({target})")
         out = self._meta_shapes(meta)
         handler = (
             HANDLERS.get(target.overloadpacket.__name__) if target.namespace == "aten" else None
         )
         if handler is not None:
             try:
-                return handler(out, *args, **kwargs)
+                made = handler(out, *args, **kwargs)
             except (Unsupported, TypeError, ValueError):
                 pass  # a form that the table does not express: the call stays whole
+            else:
+                if not isinstance(out, list) or self._read_indices(node) <= _given(made):
+                    return made
         return self._opaque(str(target), out, args, kwargs)
 
     @staticmethod
@@ -313,7 +234,7 @@ class _Reader:
             if isinstance(x, (bool, int, float, str, type(None), Sym, torch.dtype)):
                 return x
             if isinstance(x, torch.device):
-                return ("device", str(x))
+                return ("device", "" if x == self.device else str(x))
             if isinstance(x, (torch.layout, torch.memory_format)):
                 return ("torch", str(x))
             raise CaptureError(f"{target} takes a {type(x).__name__}")
@@ -348,6 +269,7 @@ class _Reader:
         returned: list[Output] = []
         written: list[Output] = []
         flat: list[Any] = []
+        real = self._real_results()
         for node, spec in zip(
             final.args[0], self.program.graph_signature.output_specs, strict=True
         ):
@@ -355,8 +277,8 @@ class _Reader:
             if spec.kind == OutputKind.USER_OUTPUT:
                 if isinstance(v, Value):
                     flat.append(Slot(len(returned)))
-                    order = _layout(node.meta["val"])
-                    returned.append(Output(v.node, v.shape, order=order))
+                    strides = self._strides(node.meta["val"], next(real))
+                    returned.append(Output(v.node, v.shape, strides=strides))
                 else:
                     flat.append(v)
             elif spec.kind == OutputKind.BUFFER_MUTATION:
@@ -367,6 +289,40 @@ class _Reader:
         spec = self.program.call_spec.out_spec
         assert spec is not None
         return returned + written, pytree.tree_unflatten(flat, spec)
+
+    def _strides(self, meta: torch.Tensor, real: torch.Tensor | None) -> tuple[Dim, ...] | None:
+        """A result's strides; None where its elements lie one after the other.
+
+        meta: what the export foresees. real: the result of a real call, which has the last word.
+        """
+        shape, strides = ([self._dim(d) for d in sizes] for sizes in (meta.shape, meta.stride()))
+        if real is not None:
+            live = [i for i, n in enumerate(real.shape) if n > 1]
+            if any(hint(strides[i]) != real.stride(i) for i in live):
+                order = sorted(range(real.dim()), key=lambda i: (-real.stride()[i], i))
+                step: Dim = 1
+                for i in reversed(order):
+                    strides[i], step = step, shape[i] * step
+                if any(hint(strides[i]) != real.stride(i) for i in live):
+                    raise CaptureError("a result lies in memory as torch.export does not foresee")
+        step = 1
+        for size, stride in zip(reversed(shape), reversed(strides), strict=True):
+            if size != 1 and stride != step:
+                return tuple(strides)
+            step = size * step
+        return None
+
+    def _real_results(self) -> Iterator[torch.Tensor | None]:
+        """The tensors that a call returns, where the export cannot be trusted to know their
+        strides: it knows them where all values lie in the ordinary way."""
+        metas = (n.meta.get("val") for n in self.program.graph.nodes)
+        values = [v for v in pytree.tree_leaves(list(metas)) if isinstance(v, torch.Tensor)]
+        if all(v.is_contiguous() for v in values):
+            return itertools.repeat(None)
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            results = pytree.tree_leaves(self.module(*self.args))
+        return iter([v for v in results if isinstance(v, torch.Tensor)])
 
     # --- sizes ----------------------------------------------------------------------------------
     def _dim(self, size: Any) -> Dim:
@@ -416,14 +372,6 @@ def _path_text(path: Sequence[Any], parameters: Sequence[inspect.Parameter]) -> 
         else:
             raise CaptureError(f"the input {text} holds a custom container")
     return text
-
-
-def _layout(meta: torch.Tensor) -> tuple[int, ...] | None:
-    """The order of a dense result's dimensions in memory, None for the ordinary one."""
-    if meta.is_contiguous() or 0 in meta.stride():
-        return None
-    strides = [int(s) for s in meta.stride()]
-    return tuple(sorted(range(meta.dim()), key=lambda d: (-strides[d], d)))
 
 
 def _given(results: Sequence[Any]) -> set[int]:

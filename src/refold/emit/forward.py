@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from refold.capture import Captured
-from refold.capture.export import Slot
+from refold.capture.results import Slot
 from refold.emit.guards import attribute
 from refold.emit.text import Writer, shape_text, stripped
 from refold.ir import OPS, Dim, Kind, Node, Output, Sym
 from refold.ir.graph import topological
+from refold.ir.ops import python_literal
 from refold.plan import Call, Fold, Group, Plan, Template
 from refold.plan.memory import source
 from refold.plan.plan import reads
@@ -98,13 +99,14 @@ class ForwardWriter:
         self.sizes = {name: f"n{i}" for i, name in enumerate(sorted(captured.symbol_sources()))}
         self.counter: dict[str, int] = {}
         self.as_stored = False  # whether values are written as they lie in memory
+        self.wholes: dict[str, str] = {}  # calls of several results: their text and their variable
         self.direct = dict(self._direct())
         self.bumped = dict(self._bumped())
 
     def write(self) -> ForwardText:
         self._leaves()
         body: list[str] = []
-        writer = Writer(self.sizes, self._read, prefix="v")
+        writer = Writer(self.sizes, self._read, prefix="v", device=self._device())
         for step in self.plan.steps:
             if isinstance(step, Group):
                 body += self._group(step)
@@ -269,18 +271,36 @@ class ForwardWriter:
         # a product or a move takes values as they lie in memory, in one dtype at least
         kinds = {self.plan.stored(i) for i in reads(node)}
         self.as_stored = reads(node) != node.inputs or self.plan.stored(node) != node.dtype
-        self.as_stored &= len(kinds) == 1
-        writer = Writer(self.sizes, self._read, prefix=writer.prefix, lines=writer.lines)
+        self.as_stored &= kinds == {self.plan.stored(node)}
+        writer = replace(writer, values={})  # how a value is read depends on the call
         before = len(writer.lines)
         text, shape = writer.expression(node)
         lines = writer.lines[before:]
         self.as_stored = False
+        if node.op == "aten" and node["index"] is not None:
+            whole = text[: text.rindex("[")]
+            if whole not in self.wholes and self._is_read_again(node):
+                self.wholes[whole] = self._unique(f"results{len(self.wholes) + 1}")
+                lines.append(f"{self.wholes[whole]} = {whole}")
+            if whole in self.wholes:
+                text = f"{self.wholes[whole]}[{node['index']}]"
         name = self._name(node)
         self.shapes[node] = shape
         read_by_kernel = any(isinstance(s, Group) and node in s.inputs for s in self.plan.steps)
         if read_by_kernel and (node.op == "aten" or OPS[node.op].kind is not Kind.POINTWISE):
             text = f"{text}.contiguous()"
         return [*lines, f"{name} = {text}"]
+
+    def _is_read_again(self, node: Node) -> bool:
+        """Whether another result of the same call of PyTorch is read too."""
+        same = {k: v for k, v in node.attrs if k not in ("index", "rank")}
+        return any(
+            n is not node
+            and n.op == "aten"
+            and n.inputs == node.inputs
+            and {k: v for k, v in n.attrs if k not in ("index", "rank")} == same
+            for n in self.plan.graph.nodes()
+        )
 
     # --- buffers that forward writes ------------------------------------------------------------
     def _mutations(self) -> Iterator[tuple[Node, Node]]:
@@ -334,28 +354,30 @@ class ForwardWriter:
             name, shape = writer.name(out.value)
             lines += writer.lines[before:]
             if out.value.op == "scalar":
-                name = f"torch.tensor({name}, dtype={out.value.dtype}, device={self._device()})"
+                name = writer.at_rank(out.value, 0)
             if out.mutates is None and out.value in {f.node for f in self.plan.folds}:
                 name = f"{name}.clone()"
             if tuple(shape) != tuple(out.shape):
                 name = f"{name}.reshape({shape_text(out.shape, self.sizes)})"
-            if out.mutates is None:
-                name += self._layout(out, name)
+            if out.mutates is None and out.strides is not None:
+                strides = shape_text(out.strides, self.sizes)
+                name = f"_refold_laid_out({name}, {strides})"
+            elif out.mutates is None:
+                name += self._in_order(out)
             if out.mutates is not None:
                 lines.append(self._write(out.value, out.mutates, name))
             else:
                 texts.append(name)
         return [*lines, f"return {self._structure(self.captured.result, texts)}"]
 
-    def _layout(self, out: Output, name: str) -> str:
-        """What has to be appended so that the result lies in memory as the original's does."""
-        if out.order is not None:
-            back = tuple(out.order.index(d) for d in range(len(out.order)))
-            if out.value.op == "permute" and ".permute(" not in name and ".mT" not in name:
-                return ""  # the view itself
-            return f".permute({out.order}).contiguous().permute({back})"
-        moved = OPS[out.value.op].kind in (Kind.MOVE, Kind.OPAQUE) and out.value.inputs
-        return ".contiguous()" if moved and out.value.op != "reshape" else ""
+    def _in_order(self, out: Output) -> str:
+        """What has to be appended so that the result's elements lie one after the other."""
+        value = out.value
+        while value.op == "reshape":
+            value = value.inputs[0]
+        made = any(value in g.outputs for g in self.plan.groups)
+        moved = OPS[value.op].kind in (Kind.MOVE, Kind.OPAQUE, Kind.LEAF)
+        return ".contiguous()" if moved and not made and out.value.inputs else ""
 
     def _write(self, value: Node, buffer: str, name: str) -> str:
         return f"{attribute(buffer)}.copy_({name})"
@@ -363,27 +385,27 @@ class ForwardWriter:
     def _structure(self, result: Any, texts: list[str]) -> str:
         if isinstance(result, Slot):
             return texts[result.index]
-        if type(result) is tuple:
-            inner = ", ".join(self._structure(r, texts) for r in result)
-            return f"({inner},)" if len(result) == 1 else f"({inner})"
-        if type(result) is list:
-            return "[" + ", ".join(self._structure(r, texts) for r in result) + "]"
-        if type(result) is dict:
+        if isinstance(result, (list, tuple)):
+            parts = [self._structure(r, texts) for r in result]
+            inner = ", ".join(parts)
+            if type(result) is list:
+                return f"[{inner}]"
+            inner = f"({inner},)" if len(parts) == 1 else f"({inner})"
+            if type(result) is tuple:
+                return inner
+            named = "._make" if hasattr(result, "_make") else ""
+            return f"{self.captured.makers[type(result)]}{named}({inner})"
+        if isinstance(result, dict):
             items = (f"{k!r}: {self._structure(v, texts)}" for k, v in result.items())
-            return "{" + ", ".join(items) + "}"
+            text = "{" + ", ".join(items) + "}"
+            return text if type(result) is dict else f"{self.captured.makers[type(result)]}({text})"
         if isinstance(result, Sym):
             return result.text(self.sizes)
-        if isinstance(result, (bool, int, float, str, type(None))):
-            return repr(result)
-        raise UnsupportedResult(f"forward returns a {type(result).__name__}")
+        return repr(result) if isinstance(result, str) else python_literal(result)
 
 
 def _read_by(step: Group | Call) -> tuple[Node, ...]:
     return step.inputs if isinstance(step, Group) else reads(step.node)
-
-
-class UnsupportedResult(Exception):
-    """The result's container cannot be written as text."""
 
 
 class _FoldWriter(Writer):
@@ -426,7 +448,6 @@ __all__ = [
     "ForwardText",
     "ForwardWriter",
     "Launch",
-    "UnsupportedResult",
     "fold_lines",
     "identifier",
 ]

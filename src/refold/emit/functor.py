@@ -15,7 +15,7 @@ from refold.emit.text import describe
 from refold.ir import OPS, Dim, Kind, Node, Sym, numel
 from refold.ir.ops import CPP_TYPES, cpp_literal
 from refold.plan import Group, Template
-from refold.plan.memory import is_narrowing
+from refold.plan.memory import NARROW, is_narrowing
 
 
 @dataclass(frozen=True)
@@ -97,6 +97,14 @@ class Body:
         self.row_shape = (*group.dims[:-1], 1)
         self.inside = set(group.nodes)
         self.real = CPP_TYPES[group.real]
+        # What a kernel stores of a value is what it goes on with: a mean of other values than those
+        # that are stored would not be theirs, and the variance of equal ones not zero.
+        self.rounded = {
+            n: CPP_TYPES[group.stored(n)]
+            for n in group.outputs
+            if group.stored(n) in NARROW and not is_narrowing(n)
+            if any(n in m.inputs for m in group.nodes)
+        }
         self.operands = self._operands()
         self.by_node = {o.node: o for o in self.operands}
 
@@ -246,7 +254,7 @@ class Body:
                 args = [self._argument(node, i, visit(i), lanes) for i in node.inputs]
                 name = f"t{len(lines)}"
                 text = OPS[node.op].cpp_text(args, dict(node.attrs)).replace("<V>", f"<{lanes}>")
-                lines.append(f"const auto {name} = {text};")
+                lines.append(f"const auto {name} = {self.as_stored(node, text)};")
             texts[node] = name
             return name
 
@@ -254,6 +262,10 @@ class Body:
         for target in targets:
             visit(target)
         return lines, {t: texts[t] for t in targets}
+
+    def as_stored(self, node: Node, text: str) -> str:
+        """C++ of a value that has the text `text`, rounded where it is stored and read further."""
+        return f"rounded<{self.rounded[node]}>({text})" if node in self.rounded else text
 
     def _argument(self, node: Node, source: Node, text: str, lanes: str) -> str:
         literal = source.op == "scalar" and not isinstance(source["value"], Sym)

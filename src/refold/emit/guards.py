@@ -88,6 +88,9 @@ def obstacle_lines(captured: Sequence[Captured], device: str) -> list[str]:
             test = f"{here} < {low}" + (f" or {here} > {high}" if high is not None else "")
             lines.append(f"if {test}:")
             lines.append(f'    return f"{field.path} has size {{{here}}} in dimension {i}"')
+    for condition in dict.fromkeys(text for c in captured for text in c.conditions):
+        lines.append(f"if not ({condition}):")
+        lines.append(f'    return "the sizes do not satisfy {_quoted(condition)}"')
     return lines
 
 

@@ -268,7 +268,8 @@ class GroupKernel:
         down = self.down()
         along = [r for r in self.reductions if r not in down]
         value = group.value
-        statements, texts = self.body.statements([value], {group.product: "acc"})
+        known = {group.product: self.body.as_stored(group.product, "acc")}
+        statements, texts = self.body.statements([value], known)
         lines = self._function(
             "template <class V, class C> RF_FN V value(V acc, long row, C col)",
             [*statements, f"return {texts[value]};"],

@@ -25,8 +25,8 @@ from refold.emit.guards import (
 from refold.emit.target import Target
 from refold.emit.template import render
 from refold.emit.text import describe, stripped
-from refold.ir import Dim, Node, Sym
-from refold.plan import Fold, Plan, Template
+from refold.ir import OPS, Dim, Kind, Node, Sym
+from refold.plan import Call, Fold, Plan
 
 
 @dataclass(frozen=True)
@@ -48,10 +48,22 @@ class Mode:
     @property
     def label(self) -> str:
         """What the whole mode promises: kernels that sum do so in an order of their own."""
-        sums = self.plan is not None and any(
-            g.template is not Template.ROWS or g.reductions for g in self.plan.groups
-        )
-        return "reals" if self.rewrites == "bits" and sums else self.rewrites
+        same = self.plan is None or _same_bits(self.plan)
+        return "reals" if self.rewrites == "bits" and not same else self.rewrites
+
+
+def _same_bits(plan: Plan) -> bool:
+    """Do the kernels give the very bits that PyTorch's calls would?
+
+    A product and a sum in one kernel may be rounded once instead of twice.
+    """
+    for group in plan.groups:
+        for n in group.nodes:
+            products = [i for i in n.inputs if i.op in ("mul", "square") and i in group.nodes]
+            if not OPS[n.op].exact or (n.op in ("add", "sub") and products):
+                return False
+    calls = [s.node for s in plan.steps if isinstance(s, Call)]
+    return all(n.kind in (Kind.MOVE, Kind.OPAQUE) or OPS[n.op].exact for n in calls)
 
 
 @dataclass(frozen=True)
@@ -94,6 +106,7 @@ def emit(emission: Emission, target: Target) -> str:
         "arguments": _call_arguments(emission.module),
         "modes": [],
         "falls_back": bool(live),
+        "lays_out": any(o.strides is not None for m in live if m.plan for o in m.plan.outputs),
     }
     functions: dict[Any, str] = {}
     for i, mode in enumerate(emission.modes):

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from refold.ir import OPS, Dim, Kind, Node, Sym
-from refold.ir.ops import RANK
+from refold.ir.ops import RANK, python_literal
 from refold.plan.memory import is_narrowing
 
 
@@ -37,7 +37,8 @@ class Writer:
     """Writes nodes as statements.
 
     sizes: Python text for each named size. read: gives the text of a leaf or of a value made
-    elsewhere together with its true rank, or None. double: compute in float64 (for folds).
+    elsewhere together with its true rank, or None. double: compute in float64 (for folds). device:
+    text of the device on which numbers become tensors; empty for the current one.
     """
 
     sizes: Mapping[str, str]
@@ -47,6 +48,7 @@ class Writer:
     values: dict[Node, tuple[str, tuple[Dim, ...]]] = field(default_factory=dict)
     uses: Mapping[Node, int] = field(default_factory=dict)
     prefix: str = "t"
+    device: str = ""
 
     def name(self, node: Node) -> tuple[str, tuple[Dim, ...]]:
         """The variable that holds `node` and its shape, writing what it needs first."""
@@ -58,8 +60,9 @@ class Writer:
             return given
         if node.op == "scalar":
             value = node["value"]
-            text = value.text(self.sizes) if isinstance(value, Sym) else repr(value)
-            return (f"({text})" if isinstance(value, Sym) else text), ()
+            if isinstance(value, Sym):
+                return f"({value.text(self.sizes)})", ()
+            return python_literal(value), ()
         text, shape = self.expression(node)
         name = f"{self.prefix}{len(self.lines)}"
         self.lines.append(f"{name} = {text}")
@@ -70,7 +73,7 @@ class Writer:
         """The text of `node` with exactly or at least `rank` axes."""
         name, shape = self.name(node)
         if node.op == "scalar" and not shape:
-            return name
+            return self._filled(node, (1,) * rank)
         if len(shape) >= rank:
             return name
         return f"{name}.reshape({shape_text(node.shape[-rank:], self.sizes)})"
@@ -95,10 +98,12 @@ class Writer:
             return row.torch_text(texts, attrs), node.shape[RANK - rank :]
         if node.op == "reshape":
             shape = stripped(node.shape, 1)
-            return f"{self._tensor(node.inputs[0])}.reshape({shape_text(shape, self.sizes)})", shape
+            return f"{self._moved(node)}.reshape({shape_text(shape, self.sizes)})", shape
         if node.op == "expand":
             shape = stripped(node.shape, 1)
-            return f"{self._tensor(node.inputs[0])}.expand({shape_text(shape, self.sizes)})", shape
+            if node.inputs[0].op == "scalar":
+                return self._filled(node.inputs[0], shape), shape
+            return f"{self._moved(node)}.expand({shape_text(shape, self.sizes)})", shape
         if node.op == "permute":
             return self._permute(node)
         if node.op == "linear":
@@ -132,6 +137,17 @@ class Writer:
         kind = torch.float64 if self.double and node.is_float else node.dtype
         return f"torch.tensor({name}, dtype={kind})"
 
+    def _moved(self, node: Node) -> str:
+        """The text of what moves in `node`, a tensor in any case."""
+        return self.at_rank(node.inputs[0], 0)
+
+    def _filled(self, node: Node, shape: Sequence[Dim]) -> str:
+        """A number as a tensor of that shape, on the device of the others."""
+        name, _ = self.name(node)
+        kind = torch.float64 if self.double and node.is_float else node.dtype
+        device = f", device={self.device}" if self.device else ""
+        return f"torch.full({shape_text(shape, self.sizes)}, {name}, dtype={kind}{device})"
+
     def _rank_needed(self, node: Node) -> int:
         axes = node.get("axes") or (node.get("axis", -1),)
         least: int = -min(axes)
@@ -159,22 +175,26 @@ class Writer:
                 source, true = node.inputs[code[1]], shapes[code[1]]
                 name, written = self.name(source)
                 if source.op == "scalar":
-                    name = self._tensor(source)
+                    name = self._filled(source, ())
                 if written == tuple(true):
                     return name
                 return f"{name}.reshape({shape_text(true, self.sizes)})"
             if isinstance(code, tuple) and code and code[0] == "[]":
                 return "[" + ", ".join(text(c) for c in code[1:]) + "]"
+            if code == ("device", ""):
+                return self.device or "torch.get_default_device()"
             if isinstance(code, tuple) and code and code[0] in ("device", "torch"):
                 return f"torch.device({code[1]!r})" if code[0] == "device" else str(code[1])
             if isinstance(code, Sym):
                 return code.text(self.sizes)
-            return str(code) if isinstance(code, torch.dtype) else repr(code)
+            return repr(code) if isinstance(code, str) else python_literal(code)
 
         args = [text(a) for a in node["args"]] + [f"{k}={text(v)}" for k, v in node["kwargs"]]
         call = f"torch.ops.{node['target']}({', '.join(args)})"
         if node["index"] is not None:
             call += f"[{node['index']}]"
+        if self.double and not node.inputs and node.is_float:
+            call += ".double()"
         rank: int = node["rank"]
         return call, node.shape[-rank:] if rank > 0 else ()
 
@@ -191,7 +211,8 @@ def describe(node: Node, depth: int = 4) -> str:
     if depth == 0:
         return "..."
     inner = [describe(i, depth - 1) for i in node.inputs]
+    name = str(node["target"]).split(".")[1] if node.op == "aten" else node.op
     if node.op in _SIGNS:
         return "(" + _SIGNS[node.op].join(inner) + ")"
     axes = node.get("axes")
-    return f"{node.op}({', '.join(inner)}{f', axes {list(axes)}' if axes else ''})"
+    return f"{name}({', '.join(inner)}{f', axes {list(axes)}' if axes else ''})"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from refold.ir.dim import Dim
+from refold.ir.dim import Dim, Sym
 from refold.ir.node import Node, rebuild
 
 
@@ -14,14 +14,14 @@ class Output:
     """One result of the function.
 
     `shape` is the true shape (not padded). `mutates` names the buffer that takes the value; None
-    for a value that is returned. `order` lists the dimensions from the widest stride to the
-    narrowest where memory is not laid out in their own order; None for the ordinary layout.
+    for a value that is returned. `strides` are those of a result that does not lie in memory in
+    the order of its dimensions (turned over, a view of a part, spread out); None for one that does.
     """
 
     value: Node
     shape: tuple[Dim, ...]
     mutates: str | None = None
-    order: tuple[int, ...] | None = None
+    strides: tuple[Dim, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -75,20 +75,34 @@ def topological(roots: Iterable[Node], known: Container[Node] = ()) -> list[Node
     return order
 
 
+def is_computed(node: Node) -> bool:
+    """False for leaves: parameters, inputs, numbers."""
+    return bool(node.inputs) or node.op == "aten"
+
+
 def is_parametric(node: Node, memo: dict[Node, bool] | None = None) -> bool:
-    """True if `node` is computed from parameters, buffers and constants alone."""
+    """True if `node` is computed from parameters, buffers and constants alone.
+
+    A call that takes nothing, like arange, is a constant where no size of an input is in it.
+    """
     memo = {} if memo is None else memo
     if node in memo:
         return memo[node]
     for n in topological([node], memo):
         if not n.inputs:
             memo[n] = n.op in ("param", "constant") or (
-                n.op == "scalar" and isinstance(n["value"], (bool, int, float))
+                n.op in ("scalar", "aten") and not _has_size((n.shape, n.attrs))
             )
         else:
             # a shape with a named size belongs to one call
             memo[n] = all(isinstance(d, int) for d in n.shape) and all(memo[i] for i in n.inputs)
     return memo[node]
+
+
+def _has_size(attributes: object) -> bool:
+    if isinstance(attributes, tuple):
+        return any(map(_has_size, attributes))
+    return isinstance(attributes, Sym)
 
 
 def render(graph: Graph) -> str:

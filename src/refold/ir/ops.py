@@ -52,6 +52,7 @@ class OpRow:
     slope: +1 or -1 where the op is monotone in its single input over all reals, else 0.
     low, high: bounds of the result whatever the (finite) input.
     flops: arithmetic per output element, as a multiple of one multiply-add.
+    exact: every implementation gives the same bits, except for the sign of a zero.
     domain: inputs on which the op is defined, as (low, high), for tests and proofs.
     """
 
@@ -66,6 +67,7 @@ class OpRow:
     low: float = -math.inf
     high: float = math.inf
     flops: float = 1.0
+    exact: bool = False
     domain: tuple[float, float] = (-math.inf, math.inf)
 
     @functools.cached_property
@@ -88,7 +90,7 @@ class OpRow:
         """The meaning as Python text over the given names."""
         if self.arity is None and inputs != ["xs"]:
             inputs = [f"({', '.join(inputs)},)"]
-        return self.meaning.format(*inputs, **{k: _literal(v) for k, v in attrs.items()})
+        return self.meaning.format(*inputs, **{k: python_literal(v) for k, v in attrs.items()})
 
     def cpp_text(self, inputs: Sequence[str], attrs: Mapping[str, Any]) -> str:
         """The C++ expression over the given names; attributes become float literals."""
@@ -97,11 +99,14 @@ class OpRow:
         return self.cpp.format(*inputs, **{k: cpp_literal(v) for k, v in attrs.items()})
 
 
-def _literal(value: Any) -> str:
+def python_literal(value: Any) -> str:
+    """A number or an attribute as Python text."""
     if isinstance(value, (str, torch.dtype)):
         return str(value)
     if isinstance(value, tuple):
-        return "(" + "".join(f"{_literal(v)}, " for v in value).rstrip(" ") + ")"
+        return "(" + "".join(f"{python_literal(v)}, " for v in value).rstrip(" ") + ")"
+    if isinstance(value, float) and not math.isfinite(value):
+        return f'float("{value}")'
     return repr(value) if isinstance(value, (bool, int, float)) or value is None else str(value)
 
 
@@ -178,26 +183,26 @@ _leaf("constant", "name")  # a tensor attribute that is neither
 _leaf("scalar", "value")  # a Python number, or a size of an input
 
 # --- pointwise, one input -----------------------------------------------------------------------
-_map("neg", 1, "-{0}", "-{0}", slope=-1)
-_map("abs", 1, "{0}.abs()", "abs({0})", low=0.0)
+_map("neg", 1, "-{0}", "-{0}", slope=-1, exact=True)
+_map("abs", 1, "{0}.abs()", "abs({0})", low=0.0, exact=True)
 _map("exp", 1, "{0}.exp()", "exp({0})", slope=1, low=0.0, flops=8)
 _map("expm1", 1, "{0}.expm1()", "expm1({0})", slope=1, low=-1.0, flops=10)
 _map("log", 1, "{0}.log()", "log({0})", domain=(0.0, math.inf), flops=8)
 _map("log1p", 1, "{0}.log1p()", "log1p({0})", domain=(-1.0, math.inf), flops=10)
-_map("sqrt", 1, "{0}.sqrt()", "sqrt({0})", domain=(0.0, math.inf), low=0.0, flops=4)
+_map("sqrt", 1, "{0}.sqrt()", "sqrt({0})", domain=(0.0, math.inf), low=0.0, flops=4, exact=True)
 _map("rsqrt", 1, "{0}.rsqrt()", "rsqrt({0})", domain=(0.0, math.inf), low=0.0, flops=4)
-_map("reciprocal", 1, "{0}.reciprocal()", "1.0f / {0}", flops=4)
-_map("square", 1, "{0}.square()", "{0} * {0}", low=0.0)
+_map("reciprocal", 1, "{0}.reciprocal()", "1.0f / {0}", flops=4, exact=True)
+_map("square", 1, "{0}.square()", "{0} * {0}", low=0.0, exact=True)
 _map("sin", 1, "{0}.sin()", "sin({0})", low=-1.0, high=1.0, flops=10)
 _map("cos", 1, "{0}.cos()", "cos({0})", low=-1.0, high=1.0, flops=10)
 _map("tanh", 1, "{0}.tanh()", "tanh({0})", slope=1, low=-1.0, high=1.0, flops=12)
 _map("sigmoid", 1, "{0}.sigmoid()", "sigmoid({0})", slope=1, low=0.0, high=1.0, flops=10)
 _map("erf", 1, "{0}.erf()", "erf({0})", slope=1, low=-1.0, high=1.0, flops=12)
-_map("floor", 1, "{0}.floor()", "floor({0})", slope=1)
-_map("ceil", 1, "{0}.ceil()", "ceil({0})", slope=1)
-_map("round", 1, "{0}.round()", "round({0})", slope=1)
-_map("trunc", 1, "{0}.trunc()", "trunc({0})", slope=1)
-_map("relu", 1, "{0}.relu()", "relu({0})", slope=1, low=0.0)
+_map("floor", 1, "{0}.floor()", "floor({0})", slope=1, exact=True)
+_map("ceil", 1, "{0}.ceil()", "ceil({0})", slope=1, exact=True)
+_map("round", 1, "{0}.round()", "round({0})", slope=1, exact=True)
+_map("trunc", 1, "{0}.trunc()", "trunc({0})", slope=1, exact=True)
+_map("relu", 1, "{0}.relu()", "relu({0})", slope=1, low=0.0, exact=True)
 _map(
     "gelu",
     1,
@@ -270,20 +275,27 @@ _map(
 _map("cast", 1, "{0}.to({dtype})", "rounded<{dtype}>({0})", attrs=("dtype",), infer=shapes.cast)
 
 # --- pointwise, more inputs ---------------------------------------------------------------------
-_map("add", 2, "({0} + {1})", "{0} + {1}")
-_map("sub", 2, "({0} - {1})", "{0} - {1}")
-_map("mul", 2, "({0} * {1})", "{0} * {1}")
-_map("div", 2, "({0} / {1})", "{0} / {1}", flops=4)
+_map("add", 2, "({0} + {1})", "{0} + {1}", exact=True)
+_map("sub", 2, "({0} - {1})", "{0} - {1}", exact=True)
+_map("mul", 2, "({0} * {1})", "{0} * {1}", exact=True)
+_map("div", 2, "({0} / {1})", "{0} / {1}", flops=4, exact=True)
 _map("pow", 2, "({0} ** {1})", "pow({0}, {1})", flops=24, domain=(0.0, math.inf))
-_map("maximum", 2, "torch.maximum({0}, {1})", "maximum({0}, {1})")
-_map("minimum", 2, "torch.minimum({0}, {1})", "minimum({0}, {1})")
-_map("lt", 2, "({0} < {1})", "{0} < {1}", infer=shapes.compare)
-_map("le", 2, "({0} <= {1})", "{0} <= {1}", infer=shapes.compare)
-_map("gt", 2, "({0} > {1})", "{0} > {1}", infer=shapes.compare)
-_map("ge", 2, "({0} >= {1})", "{0} >= {1}", infer=shapes.compare)
-_map("eq", 2, "({0} == {1})", "{0} == {1}", infer=shapes.compare)
-_map("ne", 2, "({0} != {1})", "{0} != {1}", infer=shapes.compare)
-_map("where", 3, "torch.where({0}, {1}, {2})", "where({0}, {1}, {2})", infer=shapes.select)
+_map("maximum", 2, "torch.maximum({0}, {1})", "maximum({0}, {1})", exact=True)
+_map("minimum", 2, "torch.minimum({0}, {1})", "minimum({0}, {1})", exact=True)
+_map("lt", 2, "({0} < {1})", "{0} < {1}", infer=shapes.compare, exact=True)
+_map("le", 2, "({0} <= {1})", "{0} <= {1}", infer=shapes.compare, exact=True)
+_map("gt", 2, "({0} > {1})", "{0} > {1}", infer=shapes.compare, exact=True)
+_map("ge", 2, "({0} >= {1})", "{0} >= {1}", infer=shapes.compare, exact=True)
+_map("eq", 2, "({0} == {1})", "{0} == {1}", infer=shapes.compare, exact=True)
+_map("ne", 2, "({0} != {1})", "{0} != {1}", infer=shapes.compare, exact=True)
+_map(
+    "where",
+    3,
+    "torch.where({0}, {1}, {2})",
+    "where({0}, {1}, {2})",
+    infer=shapes.select,
+    exact=True,
+)
 
 # --- reductions: axes is a sorted tuple of negative ints ----------------------------------------
 _reduce("sum", "{0}.sum({axes}, keepdim=True)")

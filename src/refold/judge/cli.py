@@ -61,6 +61,8 @@ def run(args: argparse.Namespace) -> int:
     if sys.stderr.isatty() and not args.json:
         progress = _Progress()
     try:
+        if args.html and not Path(args.html).resolve().parent.is_dir():
+            raise ContractError(f"the folder of {args.html} does not exist; create it first")
         verdict = judge(
             args.reference,
             args.candidate,

@@ -3,9 +3,12 @@
 Accepted where, per output and per row, ``rmse <= k * rmse_eager + floor`` and
 ``max <= k_max * max_eager + floor``. The floor is two units in the last place at the row's scale.
 A row's own eager error can be small by luck, so its bar is never below ``k`` times the relative
-error that eager shows over all rows. The largest of all the candidate's errors is an extreme of as
-many draws as eager's largest, so it is measured by that one; and as other orders of summation
-spread their error less evenly over the columns than eager's, ``k_max`` is twice ``k`` in float32.
+error that eager shows over all rows; where that is above a sixteenth (a softmax behind statistics
+of 16-bit values far from zero: few rows hold nearly all of the error), never below ``k`` times that
+of eager's worst row, which is an extreme of as many draws. The largest of all the candidate's
+errors is an extreme of as many draws as eager's largest, so it is measured by that one; and as
+other orders of summation spread their error less evenly over the columns than eager's, ``k_max``
+is twice ``k`` in float32.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ K_HALF = 3.0
 K_MAX_FLOAT32 = 32.0
 K_MAX_HALF = 3.0
 _FEW = 32  # below so many elements a row says nothing about eager's error: rows are pooled
+_LOST = 1 / 16  # of a row's scale: where eager errs by more, rows' errors are no longer alike
 _CHUNK = 1 << 22
 
 
@@ -202,7 +206,9 @@ def _measured(
     real = live & (scale > info.tiny)  # beside a row of zeros every error is infinite
     if not bool(real.any()):
         real = live
-    pooled = (its / safe)[real].square().mean().sqrt() * scale
+    rows_errors = (its / safe)[real]
+    typical_row = rows_errors.square().mean().sqrt()
+    pooled = (rows_errors.max() if float(typical_row) > _LOST else typical_row) * scale
     pooled_max = (its_max / safe)[real].max() * scale
     bar = k * torch.maximum(its, pooled) + floor
     k_max = factor_max(got.dtype)

@@ -98,10 +98,30 @@ class Oracle:
         """The reference as it is."""
         return _run(self.model, inputs, training, seed, cotangents, self.device)
 
+    def remembers(self, inputs: list[Any], training: bool, seed: int) -> bool:
+        """Whether outputs depend on buffers that the call before has written."""
+        kept = {k: v.detach().clone() for k, v in self.model.named_buffers()}
+        first, again = (self.eager(inputs, training, seed) for _ in range(2))
+        if all(torch.equal(v.cpu(), first.buffers[k]) for k, v in kept.items()):
+            return False
+        try:
+            _write(self.model, first.buffers)
+            second = self.eager(inputs, training, seed)
+        finally:
+            _write(self.model, kept)
+        told = [[digest(t) for t in tensors(run.outputs)] for run in (first, again, second)]
+        return told[0] == told[1] != told[2]
+
     def shaken(
-        self, inputs: list[Any], training: bool, seed: int, noise: int, units: float = _SHAKE
-    ) -> Any:
-        """Float64 outputs with every input and weight moved at random by some units in the last
+        self,
+        inputs: list[Any],
+        training: bool,
+        seed: int,
+        noise: int,
+        units: float = _SHAKE,
+        cotangents: list[Any] | None = None,
+    ) -> Run:
+        """The float64 run with every input and weight moved at random by some units in the last
         place of its own type: what an honest order of rounding may turn a tie into."""
         generator = torch.Generator().manual_seed(noise)
 
@@ -118,7 +138,7 @@ class Oracle:
                 own = self.model.state_dict()
                 for name, value in self._wide.state_dict(keep_vars=True).items():
                     value.copy_(move(own[name]))
-            return self.exact([_each(v, move) for v in inputs], training, seed).outputs
+            return self.exact([_each(v, move) for v in inputs], training, seed, cotangents)
         finally:
             self._wide = before
 
@@ -223,10 +243,14 @@ def _run(
         return Run(_plain(outputs), after, grads, random, changed, strides)
     finally:
         model.train(was)
-        with torch.no_grad():
-            for name, buffer in model.named_buffers():
-                if name in kept and kept[name].shape == buffer.shape:
-                    buffer.copy_(kept[name])
+        _write(model, kept)
+
+
+def _write(model: nn.Module, buffers: dict[str, torch.Tensor]) -> None:
+    with torch.no_grad():
+        for name, buffer in model.named_buffers():
+            if name in buffers and buffers[name].shape == buffer.shape:
+                buffer.copy_(buffers[name])
 
 
 def _backward(

@@ -12,7 +12,7 @@ import torch
 from refold.contract import Reference
 from refold.judge import compare, draws, ties
 from refold.judge.host import Host, Limits, Raised, WorkerDied
-from refold.judge.oracle import Oracle, Truth, tensors
+from refold.judge.oracle import Oracle, Run, Truth, tensors
 from refold.judge.verdict import ErrorStats, Failure, Status
 
 INITIAL, PERTURBED, SECOND = "initial", "perturbed", "second"
@@ -55,6 +55,7 @@ class Session:
     _oracle_at: str = INITIAL
     _worker_training: bool | None = None
     _dirty: bool = False
+    _remembers: dict[bool, bool] = field(default_factory=dict)
     reload: Callable[[], Host] | None = None
 
     # -- inputs and states -------------------------------------------------------------------
@@ -170,16 +171,33 @@ class Session:
         if self._at != name or (self._dirty and not mode):
             host.request("load_state", self._patience(), state=self.state(name), how="strict")
             self._at, self._dirty = name, False
+        elif self._dirty and self.remembers(mode):
+            # buffers alone: a stale fold of the parameters has to stay one
+            own = {k for k, _ in self.oracle.model.named_buffers()}
+            buffers = {k: v for k, v in self.state(name).items() if k in own}
+            host.request("load_state", self._patience(), state=buffers, how="inplace")
         if self._worker_training != mode:
             host.request("move", how="train" if mode else "eval")
             self._worker_training = mode
-        if mode and any(True for _ in self.oracle.model.buffers()):
+        if any(True for _ in self.oracle.model.buffers()) and (mode or self.remembers(mode)):
             self._dirty = True
         return host
 
-    def entered(self, state: str) -> None:
-        """A test brought the worker into a state by its own means."""
-        self._at, self._dirty = state, False
+    def remembers(self, training: bool) -> bool:
+        """Whether the reference's outputs depend on what the call before has written: power
+        iterations, moving averages. Each call then starts from the buffers of its state."""
+        if training not in self._remembers:
+            inputs = self.file_inputs()
+            try:
+                found = self.oracle.remembers(inputs, training, self.seed + 7)
+            except Exception:  # the reference raises in this mode, which the tests find out
+                found = False
+            self._remembers[training] = found
+        return self._remembers[training]
+
+    def entered(self, state: str, written: bool = False) -> None:
+        """A test brought the worker into a state by its own means; `written`: but for buffers."""
+        self._at, self._dirty = state, written
 
     def _patience(self) -> float:
         return float(self.limits.call_seconds + self.oracle.bytes / 1e8)
@@ -265,7 +283,7 @@ class Session:
         wider truth: its error is what one unit in the last place of every input and weight does.
         """
         assert truth.eager is not None and truth.exact is not None
-        found = self._float64_errors(truth)
+        found = self.float64_errors(truth)
         for name, leaf in compare.leaves(truth.exact.outputs):
             few = isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and leaf.numel() < 256
             if few and name not in found:
@@ -275,16 +293,19 @@ class Session:
                 found[name] = (relative * scale, relative * scale)
         return found
 
-    def _float64_errors(self, truth: Truth) -> dict[str, tuple[float, float]]:
+    def float64_errors(self, truth: Truth) -> dict[str, tuple[float, float]]:
+        """Of a model of float64, the errors of each output, buffer and gradient; else nothing."""
         assert truth.exact is not None
         given = [*tensors(truth.inputs), *self.oracle.state().values()]
         if any(t.is_floating_point() and t.dtype != torch.float64 for t in given):
             return {}
         if id(truth) not in self._moved:
             self.oracle_enter(truth.state)
-            moved = self.oracle.shaken(truth.inputs, truth.training, self.seed + 7, self.seed, 1.0)
-            pairs = zip(compare.leaves(moved), compare.leaves(truth.exact.outputs), strict=True)
-            errors = {n: _distance(a, b) for (n, a), (_, b) in pairs if isinstance(b, torch.Tensor)}
+            grads = truth.cotangents or None
+            seed = self.seed + 7
+            moved = self.oracle.shaken(truth.inputs, truth.training, seed, self.seed, 1.0, grads)
+            values, exact = _named(moved), _named(truth.exact)
+            errors = {n: _distance(values[n], t) for n, t in exact.items() if n in values}
             self._moved[id(truth)] = truth, errors  # the truth is kept: ids must not be reused
         return dict(self._moved[id(truth)][1])
 
@@ -307,6 +328,12 @@ class Session:
         """The failure that a worker's death amounts to."""
         status = _DEATHS.get(error.why, Status.CRASHED)
         return self.fail(status, "worker", str(error))
+
+
+def _named(run: Run) -> dict[str, torch.Tensor]:
+    """Every tensor that a run gave, by the name of the output, buffer or gradient."""
+    outputs = {n: t for n, t in compare.leaves(run.outputs) if isinstance(t, torch.Tensor)}
+    return outputs | run.buffers | run.grads
 
 
 def _distance(a: torch.Tensor, b: torch.Tensor) -> tuple[float, float]:

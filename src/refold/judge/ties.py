@@ -115,11 +115,11 @@ def _shaken(session: Session, truth: Truth, kind: str) -> list[dict[str, Any]]:
     shaken = []
     for noise in range(session.seed, session.seed + _SHAKES):
         began = time.perf_counter()
-        outputs = oracle.shaken(truth.inputs, truth.training, session.seed + 7, noise)
+        moved = oracle.shaken(truth.inputs, truth.training, session.seed + 7, noise)
         if time.perf_counter() - began > _DEAR:
             session.tie_searches[kind] = (_SEARCHES, found)  # large weights: no search at all
             return []
-        shaken.append(dict(compare.leaves(outputs)))
+        shaken.append(dict(compare.leaves(moved.outputs)))
     return shaken
 
 

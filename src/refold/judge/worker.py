@@ -148,6 +148,9 @@ class Worker:
         count of versions."""
         with torch.no_grad():
             for old, new in zip(tensors(self.slots[slot]), tensors(inputs), strict=True):
+                for i, (size, stride) in enumerate(zip(old.shape, old.stride(), strict=True)):
+                    if size > 1 and stride == 0:  # an expanded input: one element is there
+                        old, new = old.narrow(i, 0, 1), new.narrow(i, 0, 1)
                 (old if counted else old.data).copy_(new.to(self.device))
 
     def do_drop(self) -> None:

@@ -3,7 +3,8 @@
 softmax, log_softmax and logsumexp become a maximum, a sum of exponentials and a pointwise tail; a
 variance along rows becomes a mean and a sum of squares of centred values. A reduction over several
 axes becomes one over the trailing axes (elements of one row) and one over the leading axes
-(elements of one column), the two forms that the templates know.
+(elements of one column), the two forms that the templates know. Kernels read floats alone: a mask
+that is no comparison of floats is read as zeros and ones.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ def _lower(node: Node) -> Node:
         return _moved_narrow(node)
     if is_narrowing(node):
         return _narrowed(node)
+    if node.op == "where" and all(i.dtype in _COMPUTED for i in node.inputs[1:]):
+        return _masked(node)
     return node
 
 
@@ -68,6 +71,17 @@ def _narrowed(node: Node) -> Node:
         inner = (_narrowed(make("cast", i, dtype=node.dtype)) for i in x.inputs)
         return rebuild(x, tuple(inner))
     return node
+
+
+def _masked(node: Node) -> Node:
+    mask, yes, no = node.inputs
+    if mask.op in _COMPARISONS and all(i.dtype == node.dtype for i in mask.inputs):
+        return node
+    as_float = make("cast", mask, dtype=node.dtype)
+    return make("where", make("ne", as_float, as_scalar(0.0, node.dtype)), yes, no)
+
+
+_COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 
 
 def _is_number(node: Node) -> bool:

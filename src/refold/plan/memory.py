@@ -95,7 +95,11 @@ class Memory:
             if OPS[n.op].kind is not Kind.MOVE and n.op != "linear":
                 return n.dtype
             inner = {self(i) for i in n.inputs}
-            return inner.pop() if len(inner) == 1 else n.dtype
+            if len(inner) > 1:
+                return n.dtype
+            # PyTorch's product of 16-bit operands is rounded to theirs: only where it is anyway
+            own = self.storage.known.get(n, self.storage.other)
+            return inner.pop() if n.op != "linear" or own in inner else n.dtype
         readers = self.readers.get(n, ())
         wanted = {r.dtype for r in readers}
         if len(wanted) == 1 and all(map(is_narrowing, readers)):

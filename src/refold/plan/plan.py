@@ -23,7 +23,7 @@ import torch
 
 from refold.cost import Products, float32_products
 from refold.ir import OPS, Dim, Graph, Kind, Node, Output, hint, numel
-from refold.ir.graph import is_parametric, topological
+from refold.ir.graph import is_computed, is_parametric, topological
 from refold.plan.lower import lower
 from refold.plan.memory import NARROW, Memory, Storage, is_narrowing, is_widening, source
 
@@ -76,6 +76,11 @@ class Group:
     def sides(self) -> tuple[Node, ...]:
         """MATMUL: the product's operands as they lie in memory."""
         return tuple(map(source, self.product.inputs))
+
+    def __post_init__(self) -> None:
+        if self.template is Template.MATMUL:
+            beside = [n for n in self.outputs if n.shape == self.dims and n is not self.value]
+            assert not beside, f"{self.name} stores one value; {beside} would be read too"
 
     @property
     def rows(self) -> Dim:
@@ -179,7 +184,7 @@ class _Planner:
         self.memory = Memory(storage, graph.roots(), self.readers, self.parametric, self.owner)
 
     def plan(self) -> Plan:
-        dynamic = [n for n in self.order if not self.parametric[n] and n.inputs]
+        dynamic = [n for n in self.order if not self.parametric[n] and is_computed(n)]
         for node in dynamic:
             self._place(node)
         self._absorb_pointwise_into_columns()
@@ -255,9 +260,11 @@ class _Planner:
                 continue
             region.setdefault(n)
         exits = [n for n in region if self._read_outside(n, region)]
-        if not exits:
-            return list(region)
-        needed = set(topological([exits[0]]))
+        while len(exits) > 1:  # what is left out may read a value before the exit
+            needed = set(topological([exits[0]]))
+            region = {n: None for n in region if n in needed}
+            exits = [n for n in region if self._read_outside(n, region)]
+        needed = set(topological(exits or region))
         return [n for n in region if n in needed]
 
     def _pointwise(self, n: Node) -> bool:
@@ -310,16 +317,20 @@ class _Planner:
             if self._fits(draft, node, space) and not self._cycles(draft, node):
                 self._add(draft, node)
                 return
-        self._add(self._vector_group(node, space) or self._new(Template.ROWS, space), node)
+        self._add(self._sibling(node, space) or self._new(Template.ROWS, space), node)
 
-    def _vector_group(self, node: Node, space: tuple[Dim, ...]) -> _Draft | None:
-        """A group over the same single row: small vectors share one launch."""
-        if any(d != 1 for d in space[:-1]) or OPS[node.op].kind is Kind.REDUCE:
-            return None
+    def _sibling(self, node: Node, space: tuple[Dim, ...]) -> _Draft | None:
+        """A group over the same rows that reads a value that `node` reads: it is read once.
+
+        Small vectors share one launch whatever they read.
+        """
+        vector = all(d == 1 for d in space[:-1]) and OPS[node.op].kind is not Kind.REDUCE
+        wide = {i for i in _values_read(node) if i.shape == space}
         for draft in self.drafts:
             if (
                 draft.template is Template.ROWS
                 and draft.dims == tuple(space)
+                and (vector or not wide.isdisjoint(draft.inputs()))
                 and self._fits(draft, node, space)
                 and not self._cycles(draft, node)
             ):
@@ -426,11 +437,12 @@ class _Planner:
         found: dict[Node, None] = {}
         for n in self.order:
             if not self.parametric[n]:
-                for i in map(source, n.inputs):
-                    if self.parametric[i] and i.inputs:
+                # a kernel compares for itself; a product or a move reads what lies in memory
+                for i in map(source, _values_read(n) if n in self.owner else n.inputs):
+                    if self.parametric[i] and is_computed(i):
                         found.setdefault(i)
         for root in self.graph.roots():
-            if self.parametric[root] and root.inputs:
+            if self.parametric[root] and is_computed(root):
                 found.setdefault(root)
         return tuple(
             Fold(
@@ -449,7 +461,7 @@ class _Planner:
         stack: list[tuple[Node, bool]] = [(r, False) for r in reversed(self.graph.roots())]
         while stack:
             node, ready = stack.pop()
-            if self.parametric[node] or not node.inputs:
+            if self.parametric[node] or not is_computed(node):
                 continue
             draft = self.owner.get(node)
             key = id(draft) if draft is not None else id(node)

@@ -6,12 +6,14 @@ import argparse
 import json
 import math
 import os
+import shlex
 import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from refold import contract, pipeline
 from refold.cost import DeviceModel, floor
@@ -25,9 +27,12 @@ from refold.plan import Call, Group
 from refold.report import terminal
 
 
-def expected_errors() -> tuple[type[Exception], ...]:
-    """Errors whose text is meant for the user."""
-    return (contract.ContractError, OptimizeError, OSError)
+class UsageError(Exception):
+    """What was asked for cannot be asked for; the text is one line for the user."""
+
+
+USAGE = (UsageError, contract.ArgumentError)
+EXPECTED = (*USAGE, contract.ContractError, OptimizeError, OSError)  # their text is for the user
 
 
 def _target(args: argparse.Namespace) -> tuple[Target, DeviceModel]:
@@ -44,14 +49,28 @@ def _target(args: argparse.Namespace) -> tuple[Target, DeviceModel]:
     return target, device
 
 
-def _check_output(path: Path) -> None:
-    folder = path.resolve().parent
+def _output(args: argparse.Namespace) -> Path:
+    """The file to write, links followed. Raises where it could not be written in the end."""
+    path = Path(args.output).resolve()
+    folder = path.parent
     if not folder.is_dir():
-        raise OptimizeError(f"the output folder {folder} does not exist; create it first")
+        raise UsageError(f"the output folder {folder} does not exist; create it first")
     if path.is_dir():
-        raise OptimizeError(f"the output {path} is a folder; name a file")
-    if not os.access(folder, os.W_OK):
-        raise OptimizeError(f"the output folder {folder} is not writable")
+        raise UsageError(f"the output {args.output} is a folder; name a file")
+    if path.exists() and not path.is_file():
+        raise UsageError(f"the output {args.output} is no ordinary file; name another")
+    if path.exists() and Path(args.reference).exists() and path.samefile(args.reference):
+        raise UsageError(f"the output {args.output} is the reference itself; name another file")
+    if path.exists() and not os.access(path, os.W_OK):
+        raise UsageError(f"the output {args.output} is not writable")
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=folder)
+    except OSError as error:
+        reason = error.strerror or error
+        raise UsageError(f"the output folder {folder} is not writable ({reason})") from error
+    os.close(handle)
+    Path(name).unlink()
+    return path
 
 
 def _check_compiler(target: Target) -> None:
@@ -61,7 +80,7 @@ def _check_compiler(target: Target) -> None:
             " PyTorch was built with"
         )
     compiler = os.environ.get("CXX", "c++")
-    if shutil.which(compiler) is None:
+    if shutil.which((shlex.split(compiler) or [""])[0]) is None:
         raise OptimizeError(
             f"no C++ compiler: {compiler} is not on PATH; install one, or name it in CXX"
         )
@@ -75,17 +94,17 @@ def _prepare(
     place = target.device if pipeline.is_at_hand(target) else "cpu"
     module = reference.make(seed=0).to(place)
     inputs = reference.inputs(seed=1)
-    for value in inputs:
+    for value in pytree.tree_leaves(inputs):
         if isinstance(value, torch.Tensor) and value.device.type not in ("cpu", place):
             raise OptimizeError(
                 f"get_inputs() gives a tensor on {value.device}; the target is {target.name}:"
                 " make it there"
             )
-    inputs = [v.to(place) if isinstance(v, torch.Tensor) else v for v in inputs]
+    inputs = pytree.tree_map_only(torch.Tensor, lambda v: v.to(place), inputs)
     try:
         with torch.no_grad():
             module(*inputs)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         first = (str(error).strip().splitlines() or ["no message"])[0]
         raise OptimizeError(
             f"{reference.path}: forward raised {type(error).__name__}: {first}"
@@ -98,8 +117,7 @@ def optimize(args: argparse.Namespace) -> int:
     """`refold optimize`: see the exit codes in cli.py."""
     target, device = _target(args)
     at_hand = pipeline.is_at_hand(target)
-    output = Path(args.output)
-    _check_output(output)
+    output = _output(args)
     _check_compiler(target)
     with terminal.progress(enabled=not args.json) as step:
         step("loading the reference")
@@ -136,9 +154,9 @@ def optimize(args: argparse.Namespace) -> int:
         if not _passes(verdict, result):
             reason = f"the judge rejected the kernels ({verdict.summary})"
             return _keep(reference, output, result, reason, args)
-        _write(output, result.text)
         step("timing torch.compile and the folds")
         times = _times(module, inputs, result, target.device, args.seconds)
+        _write(output, result.text)
     report = _report(reference, result, verdict, times, target, args)
     if args.json:
         print(json.dumps(report, indent=2))
@@ -386,6 +404,9 @@ def _explained(d: pipeline.Derivation, device: DeviceModel, graph: bool) -> dict
         }
         for s in d.optimized.steps
     ]
+    if pipeline.ROUNDS_ONCE in d.mode.steps:
+        first = {"rule": "round-once", "why": pipeline.ROUNDS_ONCE, "label": "reals"}
+        steps.insert(0, first | {"before": "16 bits", "after": "float32", "saves_s": 0.0})
     groups = []
     for s in d.mode.plan.steps:
         if isinstance(s, Group):
@@ -398,16 +419,18 @@ def _explained(d: pipeline.Derivation, device: DeviceModel, graph: bool) -> dict
                 }
             )
         elif isinstance(s, Call):
-            groups.append({"kernel": "PyTorch", "template": "call", "ops": [s.node.op]})
+            name = str(s.node["target"]) if s.node.op == "aten" else s.node.op
+            groups.append({"kernel": "PyTorch", "template": "call", "ops": [name]})
     row: dict[str, Any] = {
         "mode": d.mode.name,
-        "label": d.optimized.label,
+        "label": d.mode.label,
+        "dtype": str(d.dtype).removeprefix("torch."),
         "steps": steps,
         "groups": groups,
         "folds": [{"name": f.name, "is": describe(f.node)} for f in d.mode.plan.folds],
         "predicted_before_s": d.optimized.cost_before,
         "predicted_s": d.optimized.cost_after,
-        "floor_s": floor(d.optimized.graph, device),
+        "floor_s": floor(d.optimized.graph, device.at(d.dtype)),
         "independent_outputs": list(d.optimized.independent_outputs),
     }
     if graph:
@@ -416,4 +439,4 @@ def _explained(d: pipeline.Derivation, device: DeviceModel, graph: bool) -> dict
     return row
 
 
-__all__ = ["expected_errors", "explain", "optimize"]
+__all__ = ["EXPECTED", "USAGE", "UsageError", "explain", "optimize"]

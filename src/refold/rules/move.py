@@ -47,13 +47,7 @@ _REDUCE = {"sum": sum, "mean": mean, "max": max, "min": min}
 _UNARY = [r.name for r in OPS.values() if r.kind is Kind.POINTWISE and r.arity == 1 and not r.attrs]
 # The others are rounded as the library's vector code has it, which may treat the last few elements
 # of a row differently: moving an element may change its last bit.
-_ROUNDED_ONCE = {"neg", "abs", "sqrt", "reciprocal", "square", "relu"} | {
-    "floor",
-    "ceil",
-    "round",
-    "trunc",
-}
-_BITWISE = _ROUNDED_ONCE | {"add", "sub", "mul", "div"}
+_BITWISE = {r.name for r in OPS.values() if r.exact} - {"maximum", "minimum"}
 _BINARY = ("add", "sub", "mul", "div", "maximum", "minimum")
 
 RESHAPE = (

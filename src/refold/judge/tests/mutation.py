@@ -53,7 +53,9 @@ def run(session: Session) -> Iterator[Failure]:
                 continue
             yield session.fail(Status.MUTATES, name, "the call changed it, the reference does not")
             continue
-        for result in compare(name, after[name], value, exact[name]):
+        error = session.float64_errors(truth).get(name)
+        spread = {"output": error} if error else None
+        for result in compare(name, after[name], value, exact[name], spread):
             if not result.agrees:
                 kind = Status.WRONG_MODE if name in truth.eager.buffers else Status.MUTATES
                 yield session.fail(kind, name, f"after the call: {result.reason}", result.worst)

@@ -63,7 +63,7 @@ def _step(session: Session) -> Iterator[Failure]:
     inputs = session.inputs()
     session.call(inputs, PERTURBED)
     session.worker().request("step", names=names, rate=rate)
-    session.entered("stepped")
+    session.entered("stepped", written=session.remembers(session.oracle.training))
     reply = session.call(inputs, "stepped")
     yield from stale_or_wrong(
         session, "optimizer step", reply["outputs"], inputs, "stepped", PERTURBED

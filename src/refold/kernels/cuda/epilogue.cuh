@@ -232,6 +232,17 @@ RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, in
     unscale[r] = Scaled ? __ldg(p.a_unscale + row[r]) : 1.0f;
   }
   const float share = count > 0.0f ? 1.0f / count : 0.0f;
+  // Of column parts, which three exchanges join (below): how they weigh in each, and the rows of all.
+  Weight weights[3];
+  float warp_count = count;
+  if constexpr (kColumnWords > 0) {
+#pragma unroll
+    for (int i = 0; i < 3; i++) {
+      const float other = __shfl_xor_sync(kAllLanes, warp_count, 16 >> i);
+      weights[i] = lane & (16 >> i) ? Weight(other, warp_count) : Weight(warp_count, other);
+      warp_count += other;
+    }
+  }
 
 #pragma unroll 1
   for (int g = 0; g < G; g++) {
@@ -272,14 +283,11 @@ RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, in
       // Eight lanes hold parts of the same 8 columns. Three exchanges halve the columns that a lane
       // keeps and double the rows that it covers: 7 exchanges a word, where summing each column
       // across the lanes would take 24. One column a lane is left.
-      float n = count;
       int mine = 0;
 #pragma unroll
-      for (int half = 4; half; half /= 2) {
-        const int mask = 4 * half;
+      for (int step = 0; step < 3; step++) {
+        const int half = 4 >> step, mask = 16 >> step;
         const bool upper = lane & mask;
-        const float other = __shfl_xor_sync(kAllLanes, n, mask);
-        const Weight weight = upper ? Weight(other, n) : Weight(n, other);
 #pragma unroll
         for (int i = 0; i < half; i++) {
           typename D::Part got;
@@ -290,15 +298,14 @@ RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, in
             got.w[w] = __shfl_xor_sync(kAllLanes, send, mask);
           }
           // lower rows first, so that both lanes of a pair round alike
-          part[i] = upper ? D::merge(got, part[i], weight) : D::merge(part[i], got, weight);
+          part[i] = upper ? D::merge(got, part[i], weights[step]) : D::merge(part[i], got, weights[step]);
         }
-        n += other;
         if (upper) mine += half;
       }
       const int at_column = 32 * g + 8 * (mine / 2) + 2 * (lane % 4) + mine % 2;
 #pragma unroll
       for (int w = 0; w < D::kWords; w++) shared.columns[warp][at + w][at_column] = part[0].w[w];
-      if (lane == 0) shared.counts[warp] = n;
+      if (lane == 0) shared.counts[warp] = warp_count;
     });
     acc.rotate(false);
   }

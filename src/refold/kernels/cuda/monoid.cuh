@@ -124,7 +124,8 @@ struct Moments { static constexpr int kWords = 2, kResults = 0; };
 // How much the second of two parts weighs, n rows of the first and m of the second; the same for all
 // columns, so that its division is done once.
 struct Weight {
-  Real part, cross;  // m / (n + m), and n times that
+  Real part = 0.0f, cross = 0.0f;  // m / (n + m), and n times that
+  Weight() = default;
   RF_FN Weight(Real n, Real m) : part(m == 0.0f ? 0.0f : m / (n + m)), cross(n * part) {}
 };
 

@@ -1,8 +1,4 @@
-"""Models of many kinds: one class a case, each with `inputs()`; the tests run every one of them.
-
-They are small, and odd on purpose: sizes that no vector divides, three-dimensional inputs, several
-inputs and outputs, shared modules, computed weights, state that forward writes.
-"""
+"""Layers, norms, reductions, attention; shared and computed weights, state that forward writes."""
 
 from __future__ import annotations
 
@@ -10,16 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-CASES: dict[str, type[nn.Module]] = {}
-
-
-def case(cls: type[nn.Module]) -> type[nn.Module]:
-    CASES[cls.__name__] = cls
-    return cls
-
-
-def rand(*shape: int) -> torch.Tensor:
-    return torch.randn(*shape)
+from zoo.registry import case, rand
 
 
 @case
@@ -195,6 +182,22 @@ class GroupAndInstanceNorm(nn.Module):
 
 
 @case
+class GroupsOfFeatures(nn.Module):
+    """A norm of groups of a row's values, and bounds after it, which may not cost another pass."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(10, 24)
+        self.group = nn.GroupNorm(4, 24)
+
+    def forward(self, x):
+        return F.hardtanh(self.group(self.fc(x)), -1.25, 0.75)
+
+    def inputs(self):
+        return [rand(9, 10)]
+
+
+@case
 class Reductions(nn.Module):
     def forward(self, x):
         return (
@@ -216,7 +219,7 @@ class Reductions(nn.Module):
 @case
 class MaskAndWhere(nn.Module):
     def forward(self, x, mask):
-        filled = x.masked_fill(mask, -1e9)
+        filled = x.masked_fill(mask, -1e4)
         return torch.where(x > 0.5, x * 2, x.clamp(-1, 0.25)), filled.softmax(-1)
 
     def inputs(self):

@@ -1,0 +1,177 @@
+"""Models of float16, bfloat16 and float64 on the CPU, and of several dtypes at once."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+
+import pytest
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from agree import check_close, double
+from refold import pipeline
+from test_models import emitted
+from zoo import CASES
+
+DTYPES = (torch.float16, torch.bfloat16, torch.float64)
+# between them every template, each with values of all shapes; statistics; calls between kernels
+NAMES = (
+    *("Mlp", "BatchNormTrain", "GroupAndInstanceNorm", "Reductions", "MaskAndWhere", "PoolChain"),
+    *("SumChain", "BiasFreeMatvec", "Attention", "RmsNormAndGlu", "Embedding", "WholeSum"),
+)
+
+
+def cast(tree, dtype):
+    return pytree.tree_map(
+        lambda v: v.to(dtype) if isinstance(v, torch.Tensor) and v.is_floating_point() else v, tree
+    )
+
+
+def same(module: nn.Module, fast: nn.Module, inputs, training: bool) -> None:
+    """Outputs and buffers of a fast twin are those of a module, beside float64."""
+    reference, oracle = copy.deepcopy(module), copy.deepcopy(module).double()
+    twin = copy.deepcopy(fast)
+    for m in (reference, oracle, twin):
+        m.train(training)
+    with torch.no_grad():
+        assert pipeline.obstacle(twin, inputs) is None
+        eager, truth = reference(*inputs), oracle(*double(inputs))
+        check_close(twin(*inputs), eager, truth)
+    for k, v in reference.state_dict().items():
+        one = 2 * torch.finfo(v.dtype).eps if v.is_floating_point() else 0.0
+        torch.testing.assert_close(twin.state_dict()[k], v, rtol=max(one, 1e-14), atol=one)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", NAMES)
+def test_model_computes_the_same(name, dtype):
+    torch.manual_seed(0)
+    module = CASES[name]().to(dtype)
+    fast, _ = emitted(module, cast(module.inputs(), dtype))
+    for training in (True, False):
+        for seed in (1, 2):
+            torch.manual_seed(seed)
+            same(module, fast, cast(module.inputs(), dtype), training)
+
+
+class WideInside(nn.Module):
+    """Scores in 16 bits, their softmax and norm in float32, the result in 16 bits again."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(40, 60)
+        self.norm = nn.LayerNorm(60, dtype=torch.float32)
+
+    def forward(self, x):
+        y = self.fc(x)
+        return self.norm(y.to(self.norm.weight.dtype)).to(y.dtype) + y, y.float().softmax(-1)
+
+    def inputs(self):
+        return [torch.randn(30, 40)]
+
+
+class NarrowParameters(nn.Module):
+    """Weights of 16 bits that are widened for inputs of float32."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(torch.randn(50, 40))
+
+    def forward(self, x):
+        return nn.functional.linear(x.float(), self.w.float()).relu().sum(-1)
+
+    def inputs(self):
+        return [torch.randn(30, 40)]
+
+
+class RoundedOnPurpose(nn.Module):
+    """Rounding that the model itself asks for is kept, and so are comparisons of rounded values."""
+
+    def forward(self, x):
+        wide = x.float()
+        coarse = wide.bfloat16().float()
+        top = x * 1.5 == (x * 1.5).amax(-1, keepdim=True)
+        return (wide - coarse).abs().sum(-1), top, torch.where(top, 1.0, x)
+
+    def inputs(self):
+        return [torch.randn(30, 40)]
+
+
+@pytest.mark.parametrize(
+    ("model", "dtype"),
+    [(m, d) for m in (WideInside, RoundedOnPurpose) for d in DTYPES]
+    + [(NarrowParameters, d) for d in DTYPES[:2]],  # in float64 all of it would stay PyTorch's
+)
+def test_several_dtypes_in_one_model(model, dtype):
+    torch.manual_seed(0)
+    module = model()
+    for name, part in module.named_children():
+        if name != "norm":
+            part.to(dtype)
+    for p in module.parameters(recurse=False):
+        p.data = p.data.to(dtype)
+    inputs = cast(module.inputs(), dtype)
+    fast, _ = emitted(module, inputs)
+    with torch.no_grad():
+        assert pipeline.obstacle(fast, inputs) is None
+        got, eager = fast(*inputs), module(*inputs)
+        if dtype == torch.float64:  # what is computed in float32 inside bounds all of it
+            torch.testing.assert_close(got, eager, rtol=1e-6, atol=1e-6)
+        else:  # .float() narrows the oracle, too: it is float32's there, near enough
+            check_close(got, eager, copy.deepcopy(module).double()(*double(inputs)))
+
+
+def test_the_mean_of_equal_values_is_theirs():
+    """Behind batch norm every other number would be blown up by 1 / sqrt(eps)."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(96, 64), nn.BatchNorm1d(64, eps=1e-12)).half()
+    x = torch.randn(1, 96).half().expand(50, 96).contiguous()
+    fast, _ = emitted(module, [torch.randn(50, 96).half()])
+    with torch.no_grad():
+        assert pipeline.obstacle(fast, [x]) is None
+        assert fast(x).abs().max() <= 1e-2
+
+
+def test_squares_do_not_overflow_where_pytorchs_do_not():
+    module = CASES["RmsNormAndGlu"]().half()
+    x = torch.full((9, 32), 3e4).half()
+    fast, _ = emitted(module, [torch.randn(9, 32).half()])
+    with torch.no_grad():
+        assert pipeline.obstacle(fast, [x]) is None
+        assert module(x).isfinite().all()
+        torch.testing.assert_close(fast(x), module(x), rtol=3e-3, atol=3e-3)
+
+
+@pytest.mark.parametrize("dtype", (torch.float16, torch.float64), ids=str)
+def test_another_dtype_than_captured_takes_the_original_and_says_why(dtype):
+    module = CASES["SumChain"]()
+    fast, _ = emitted(module, module.inputs())
+    module, fast = module.to(dtype), fast.to(dtype)
+    x = module.inputs()[0].to(dtype)
+    with torch.no_grad(), pytest.warns(UserWarning, match=f"is {dtype} on cpu"):
+        assert torch.equal(fast(x), module(x))
+
+
+def test_autocast_is_pytorchs():
+    module = CASES["SumChain"]()
+    x = module.inputs()[0]
+    fast, _ = emitted(module, [x])
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        with pytest.warns(UserWarning, match="autocast"):
+            got = fast(x)
+        assert torch.equal(got, module(x))
+
+
+def test_float32_files_hold_nothing_of_other_dtypes():
+    module = CASES["BatchNormTrain"]()
+    for target in ("cpu", "cuda:sm_90"):
+        back, device = pipeline.target_for(target, "ieee")
+        options = pipeline.Options(measure=False)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            result = pipeline.run(module, module.inputs(), "#", "x", back, device, options)
+        assert result.text is not None
+        for word in ("bfloat16", "c10::Half", "RF_NARROW", "_refold_parts", "RF_REAL double"):
+            assert word not in result.text.partition("import warnings")[2], (target, word)

@@ -1,0 +1,182 @@
+"""Random models in every state they can be in: emitted from fixed seeds, against the originals.
+
+Most run on the target whose kernels are PyTorch (`torch_target`), which leaves nothing out but the
+C++ text; a few are compiled. Many more by hand, each failure with the smallest text of its kind:
+
+    python tests/test_random_models.py 1000:2000 [--target cpu] [--longest 9]
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import random
+import re
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from agree import check_life
+from random_models import BATCH, load, model_text
+from refold import pipeline
+from refold.pipeline import Options
+from torch_target import TorchTarget
+
+SEEDS = range(24)
+COMPILED = range(1000, 1004)
+
+
+def text_of(seed: int, longest: int = 9) -> str:
+    return model_text(random.Random(seed).choice, longest)
+
+
+def check(text: str, name: str = "torch") -> bool:
+    """Do the model of `text` and its emitted twin agree in all their states?
+
+    name: a target of refold, or "torch" for kernels that are PyTorch. False where the original is
+    kept, which says why; AssertionError where they do not agree.
+    """
+    module, given = load(text)
+    target, device = pipeline.target_for("cpu" if name == "torch" else name)
+    module = module.to(target.device)
+
+    def draw(count: int) -> list[Any]:
+        return [v.to(target.device) if isinstance(v, torch.Tensor) else v for v in given(count)]
+
+    result = pipeline.run(
+        module,
+        draw(BATCH),
+        "# Model is bound by the test.",
+        "Model",
+        TorchTarget() if name == "torch" else target,
+        device,
+        Options(measure=False),
+    )
+    for mode in result.modes:
+        assert (mode.plan is None) == bool(mode.kept), "the original is kept without a reason"
+    if result.text is None:
+        return False
+    fast = pipeline.bind_for_class(result.text, copy.deepcopy(module))
+    for mode in result.modes:
+        if mode.plan is not None:
+            fast.train(mode.name == "train")
+            with torch.no_grad():
+                found = pipeline.obstacle(fast, draw(BATCH))
+            assert found is None, f"{mode.name} takes the original forward: {found}"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        bits = all(m.plan is None or m.label == "bits" for m in result.modes)
+        check_life(fast, module, draw, (BATCH, 1, 9, 0), bits)
+    return True
+
+
+@pytest.mark.filterwarnings("ignore:.*degrees of freedom")
+@pytest.mark.parametrize("first", SEEDS[::8])
+def test_random_models(first):
+    fast = sum(check(text_of(seed)) for seed in range(first, first + 8))
+    assert fast >= 6, "too little is compared: originals are kept"
+
+
+@pytest.mark.parametrize("seed", COMPILED)
+def test_random_models_compiled(seed):
+    check(text_of(seed, 5), "cpu")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda fast, x: fast(x) * (1 + 1e-5),
+        lambda fast, x: fast(x).t().contiguous().t(),
+        lambda fast, x: (fast(x),),
+        lambda fast, x: fast(x) if x.shape[0] != 9 else fast(x) + 1,
+        lambda fast, x: fast(x.mul_(1.5)) / 1.5,
+    ],
+)
+def test_the_checker_sees(change: Callable[[nn.Module, torch.Tensor], Any]):
+    module = nn.Linear(5, 4)
+
+    class Wrong(nn.Linear):
+        def forward(self, x):
+            return change(super().forward, x)
+
+    wrong = pipeline.adopt(Wrong, copy.deepcopy(module))
+    with pytest.raises(AssertionError):
+        check_life(wrong, module, lambda n: [torch.randn(n, 5)], (BATCH, 9))
+
+
+# --- by hand --------------------------------------------------------------------------------------
+def smaller(text: str, fails: Callable[[str], bool]) -> str:
+    """A failing model's text with every line left out that the failure does not need."""
+    lines = text.split("\n")
+    changed = True
+    while changed:
+        changed = False
+        for i in reversed(range(len(lines))):
+            if not lines[i].startswith(" " * 8) or "super()" in lines[i]:
+                continue
+            if lines[i].lstrip().startswith("return"):
+                continue
+            without = [*lines[:i], *lines[i + 1 :]]
+            name = lines[i].split(" = ")[0].strip()
+            rest = "\n".join(without)
+            if fails(rest):
+                lines, changed = without, True
+            elif name.startswith("v"):
+                # its readers read what it was made of
+                source = next((w for w in _names(lines[i].split(" = ", 1)[1])), None)
+                if source is not None:
+                    joined = [_renamed(line, name, source) for line in without]
+                    if fails("\n".join(joined)):
+                        lines, changed = joined, True
+    return "\n".join(lines)
+
+
+def _names(text: str) -> list[str]:
+    return re.findall(r"\b(?:v\d+|[xyz])\b", text)
+
+
+def _renamed(line: str, old: str, new: str) -> str:
+    return re.sub(rf"\b{old}\b", new, line) if line.startswith(" " * 8) else line
+
+
+def problem(text: str, target: str) -> str:
+    """What is wrong with a model, in one line; empty if nothing is."""
+    try:
+        check(text, target)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}".split("\n")[0][:200]
+    return ""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("seeds", help="FIRST:LAST, the last not included")
+    parser.add_argument("--target", default="torch", help="torch, cpu or cuda:sm_90")
+    parser.add_argument("--longest", type=int, default=9)
+    args = parser.parse_args(arguments)
+    first, last = map(int, args.seeds.split(":"))
+    failed = kept = 0
+    for seed in range(first, last):
+        text = text_of(seed, args.longest)
+        try:
+            kept += not check(text, args.target)
+        except Exception:
+            failed += 1
+            said = problem(text, args.target)
+            kind = said.split(":")[0]
+            small = smaller(text, lambda t: problem(t, args.target).split(":")[0] == kind)  # noqa: B023
+            print(f"--- seed {seed}: {said}\n{small}", flush=True)
+            if args.longest <= 3:
+                traceback.print_exc()
+    print(f"{last - first} models, {kept} kept as they are, {failed} wrong")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

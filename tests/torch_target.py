@@ -1,0 +1,76 @@
+"""A target whose kernels are PyTorch: emitted modules without a compiler.
+
+Each group is the op table's meaning of its nodes, in order, on values padded to rank 4. What the
+tests of random models so run is all of the emitted file but the C++ text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from refold.emit.forward import Launch, Scope
+from refold.emit.text import shape_text
+from refold.ir import OPS, Node, Sym
+from refold.plan import Group
+
+
+class TorchTarget:
+    name = "cpu"
+    device = "cpu"
+
+    def launch(self, group: Group, name: str) -> Launch:
+        return Launch(group, lambda scope: _statements(group, scope))
+
+    def source(self, groups: Sequence[tuple[str, Group]]) -> str:
+        return _STAND_IN
+
+    def guards(self, names: Sequence[str]) -> list[str]:
+        return []
+
+    def prologue(self, first: str, prepared: bool) -> list[str]:
+        return []
+
+
+def _statements(group: Group, scope: Scope) -> list[str]:
+    texts: dict[Node, str] = {}
+    lines = []
+    for i, node in enumerate(group.inputs):
+        if node.op == "scalar":
+            value = node["value"]
+            number = value.text(scope.sizes) if isinstance(value, Sym) else repr(value)
+            texts[node] = f"torch.full((1, 1, 1, 1), {number}, dtype={node.dtype})"
+        else:
+            shape = shape_text(node.shape, scope.sizes)
+            assert_text = f"assert {scope.operands[node]}.is_contiguous()"
+            lines.append(assert_text)
+            lines.append(f"rf_i{i} = {scope.operands[node]}.reshape({shape})")
+            texts[node] = f"rf_i{i}"
+    for i, node in enumerate(group.nodes):
+        text = OPS[node.op].torch_text([texts[n] for n in node.inputs], dict(node.attrs))
+        lines.append(f"rf_n{i} = {text}")
+        texts[node] = f"rf_n{i}"
+    for out in group.outputs:
+        lines.append(
+            f"{scope.results[out]}.copy_({texts[out]}.reshape({scope.results[out]}.shape))"
+        )
+    return lines
+
+
+_STAND_IN = """\
+class _refold_kernels:
+    @staticmethod
+    def unchanged(*stamp):
+        return False
+
+
+_refold_problem = None
+inf, nan = float("inf"), float("nan")
+
+
+def _refold_unfit(device):
+    return None
+
+
+def _refold_renewed(cache):
+    pass
+"""

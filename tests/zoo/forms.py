@@ -1,0 +1,252 @@
+"""Forms that forward can take: masks, branches, containers, tensors of its own, recurrence."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from zoo.registry import case, rand
+
+
+@case
+class TwoReadersOfOneProduct(nn.Module):
+    """Neither tail of the product may hide its value from the other."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(26, 43)
+
+    def forward(self, x):
+        y = self.fc(x)
+        return y.sin() * 2.0, y.cos(), y.sin().sum(-1)
+
+    def inputs(self):
+        return [rand(11, 26)]
+
+
+@case
+class CausalAttention(nn.Module):
+    """A mask that is compared in forward, of floats, with infinities."""
+
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(20, 20) for _ in range(3))
+        self.register_buffer("mask", torch.tril(torch.ones(12, 12)))
+
+    def forward(self, x):
+        t = x.shape[1]
+        scores = self.q(x) @ self.k(x).transpose(1, 2) / math.sqrt(20)
+        scores = scores.masked_fill(self.mask[:t, :t] == 0, float("-inf"))
+        return scores.softmax(-1) @ self.v(x), scores
+
+    def inputs(self):
+        return [rand(3, 9, 20)]
+
+
+@case
+class BooleanMasks(nn.Module):
+    """Masks that are no comparison of floats: a buffer, an input, of integers, made in forward."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(22, 17)
+        self.register_buffer("keep", torch.arange(17) % 3 > 0)
+
+    def forward(self, x, mask, k):
+        y = self.fc(x).masked_fill(~mask, float("-inf"))
+        z = torch.where(self.keep & (k[:, None] > 3), y, -1.0)
+        odd = torch.arange(y.shape[-1], device=x.device) % 2 == 1
+        return y.softmax(-1), z.amax(-1), torch.where(odd, z, 2 * z)
+
+    def inputs(self):
+        mask = (torch.arange(17) < 11).expand(9, 17)
+        return [rand(9, 22), mask, torch.randint(0, 9, (9,))]
+
+
+@case
+class Positions(nn.Module):
+    """Tensors that forward makes of nothing, or of sizes alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(18, 24)
+
+    def forward(self, x):
+        step = torch.exp(torch.arange(0, 24, 2, device=x.device) * (-math.log(1e4) / 24))
+        at = torch.arange(x.shape[1], device=x.device, dtype=x.dtype)[:, None] * step
+        a, b = self.fc(x).chunk(2, dim=-1)
+        c, s = at.cos(), at.sin()
+        return torch.cat([a * c - b * s, a * s + b * c], dim=-1), torch.ones(3, device=x.device)
+
+    def inputs(self):
+        return [rand(4, 7, 18)]
+
+
+class Scores(NamedTuple):
+    logits: torch.Tensor
+    best: object
+
+
+@case
+class NamedResults(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(15, 21)
+
+    def forward(self, x):
+        y = self.fc(x)
+        more = OrderedDict(low=y.amin(1), text="a result", bound=float("inf"))
+        return Scores(y, torch.max(y, dim=1)), more
+
+    def inputs(self):
+        return [rand(8, 15)]
+
+
+@case
+class OtherResultInTraining(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(19, 23)
+
+    def forward(self, x):
+        y = self.fc(x).relu()
+        return (y, None) if self.training else y
+
+    def inputs(self):
+        return [rand(8, 19)]
+
+
+@case
+class FlattenedProduct(nn.Module):
+    """Sizes that are free alone but not together."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(42, 18), nn.BatchNorm1d(18), nn.Mish())
+
+    def forward(self, x):
+        return self.layers(x)
+
+    def inputs(self):
+        return [rand(9, 6, 7)]
+
+
+@case
+class TransformerBlock(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(24), nn.LayerNorm(24, bias=False)
+        self.qkv, self.out = nn.Linear(24, 72), nn.Linear(24, 24)
+        self.mlp = nn.Sequential(nn.Linear(24, 50), nn.GELU(), nn.Linear(50, 24))
+
+    def forward(self, x):
+        b, t, c = x.shape
+        parts = self.qkv(self.norm1(x)).split(c, dim=2)
+        q, k, v = (p.view(b, t, 3, c // 3).transpose(1, 2) for p in parts)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(y.transpose(1, 2).reshape(b, t, c))
+        return x + self.mlp(self.norm2(x))
+
+    def inputs(self):
+        return [rand(2, 10, 24)]
+
+
+@case
+class Recurrent(nn.Module):
+    """Calls that may draw random numbers and here do not."""
+
+    def __init__(self):
+        super().__init__()
+        self.lstm = nn.LSTM(12, 10, batch_first=True)
+        self.gru = nn.GRU(10, 8, bidirectional=True, batch_first=True)
+        self.fc = nn.Linear(16, 5)
+
+    def forward(self, x):
+        y, (h, _) = self.lstm(x)
+        z, _ = self.gru(y)
+        return F.log_softmax(self.fc(z[:, -1]), dim=-1), h
+
+    def inputs(self):
+        return [rand(6, 9, 12)]
+
+
+@case
+class PlainArguments(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(14, 31)
+
+    def forward(self, x, mask=None, scale=2.0, flip=False, *, shift=1.0):
+        y = self.fc(x) / scale + shift
+        y = y if mask is None else y * mask
+        return -y if flip else y
+
+    def inputs(self):
+        return [rand(8, 14), torch.rand(8, 1), 3.5, True]
+
+
+@case
+class LowRankUpdate(nn.Module):
+    """One product in the end: the thin maps are added to the weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(48, 37)
+        self.down, self.up = nn.Linear(48, 4, bias=False), nn.Linear(4, 37, bias=False)
+
+    def forward(self, x):
+        return self.fc(x) + 0.5 * self.up(self.down(x))
+
+    def inputs(self):
+        return [rand(20, 48)]
+
+
+@case
+class MovingAverage(nn.Module):
+    """State that forward writes in training alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(16, 27)
+        self.register_buffer("mean", torch.zeros(27))
+        self.register_buffer("steps", torch.zeros((), dtype=torch.long))
+
+    def forward(self, x):
+        y = self.fc(x)
+        if self.training:
+            self.mean.mul_(0.9).add_(y.detach().mean(0), alpha=0.1)
+            self.steps += 1
+        return y - self.mean
+
+    def inputs(self):
+        return [rand(13, 16)]
+
+
+@case
+class LanguageModel(nn.Module):
+    """An embedding that is the head's weight too, and positions cut to the length of the input."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(41, 20)
+        self.positions = nn.Parameter(torch.randn(16, 20) * 0.1)
+        self.norm = nn.RMSNorm(20)
+        self.up, self.gate = nn.Linear(20, 33, bias=False), nn.Linear(20, 33, bias=False)
+        self.down = nn.Linear(33, 20, bias=False)
+        self.head = nn.Linear(20, 41, bias=False)
+        self.head.weight = self.table.weight
+
+    def forward(self, ids, targets):
+        x = self.table(ids) + self.positions[: ids.shape[1]]
+        h = self.norm(x)
+        x = x + self.down(F.silu(self.gate(h)) * self.up(h))
+        logits = self.head(x)
+        return logits, F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+    def inputs(self):
+        return [torch.randint(0, 41, (3, 11)), torch.randint(0, 41, (3, 11))]
