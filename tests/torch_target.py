@@ -49,7 +49,9 @@ def _statements(group: Group, scope: Scope) -> list[str]:
             texts[node] = f"rf_i{i}{wide}"
     for i, node in enumerate(group.nodes):
         # a product widens its sides for itself
-        read = [texts[n] if n in texts else f"{texts[source(n)]}.to({n.dtype})" for n in node.inputs]
+        read = [
+            texts[n] if n in texts else f"{texts[source(n)]}.to({n.dtype})" for n in node.inputs
+        ]
         text = OPS[node.op].torch_text(read, dict(node.attrs))
         lines.append(f"rf_n{i} = {text}")
         texts[node] = f"rf_n{i}"
