@@ -528,14 +528,9 @@ struct Moments { static constexpr int kWords = 2, kResults = 0; };
 // How much the second of two parts weighs, n rows of the first and m of the second; the same for all
 // columns, so that its division is done once.
 struct Weight {
-<<<<<<< HEAD
-  Real part, cross;  // m / (n + m), and n times that
-  RF_FN Weight(Real n, Real m) : part(m == 0.0f ? 0.0f : m / (n + m)), cross(n * part) {}
-=======
-  float part = 0.0f, cross = 0.0f;  // m / (n + m), and n times that
+  Real part = 0.0f, cross = 0.0f;  // m / (n + m), and n times that
   Weight() = default;
-  RF_FN Weight(float n, float m) : part(m == 0.0f ? 0.0f : m / (n + m)), cross(n * part) {}
->>>>>>> main
+  RF_FN Weight(Real n, Real m) : part(m == 0.0f ? 0.0f : m / (n + m)), cross(n * part) {}
 };
 
 // A monoid down a column: parts with their counts of rows.
@@ -2213,7 +2208,7 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
     try:
         return load_inline(
-            name="refold_sm_90_b22f07c75cb1",
+            name="refold_sm_90_e22e58cf2fcd",
             cpp_sources=[],
             cuda_sources=[_REFOLD_CUDA],
             extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],

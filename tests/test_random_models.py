@@ -36,18 +36,26 @@ def text_of(seed: int, longest: int = 9) -> str:
     return model_text(random.Random(seed).choice, longest)
 
 
-def check(text: str, name: str = "torch") -> bool:
+def cast(value: Any, dtype: torch.dtype) -> Any:
+    floats = isinstance(value, torch.Tensor) and value.is_floating_point()
+    return value.to(dtype) if floats else value
+
+
+def check(text: str, name: str = "torch", dtype: torch.dtype = torch.float32) -> bool:
     """Do the model of `text` and its emitted twin agree in all their states?
 
-    name: a target of refold, or "torch" for kernels that are PyTorch. False where the original is
-    kept, which says why; AssertionError where they do not agree.
+    name: a target of refold, or "torch" for kernels that are PyTorch. dtype: of all its floats.
+    False where the original is kept, which says why; AssertionError where they do not agree.
     """
     module, given = load(text)
     target, device = pipeline.target_for("cpu" if name == "torch" else name)
-    module = module.to(target.device)
+    module = module.to(target.device, dtype)
+    for m in module.modules():
+        vars(m).update({k: cast(v, dtype) for k, v in vars(m).items()})
 
     def draw(count: int) -> list[Any]:
-        return [v.to(target.device) if isinstance(v, torch.Tensor) else v for v in given(count)]
+        values = (cast(v, dtype) for v in given(count))
+        return [v.to(target.device) if isinstance(v, torch.Tensor) else v for v in values]
 
     result = pipeline.run(
         module,
@@ -80,6 +88,13 @@ def check(text: str, name: str = "torch") -> bool:
 @pytest.mark.parametrize("first", SEEDS[::8])
 def test_random_models(first):
     fast = sum(check(text_of(seed)) for seed in range(first, first + 8))
+    assert fast >= 6, "too little is compared: originals are kept"
+
+
+@pytest.mark.filterwarnings("ignore:.*degrees of freedom")
+@pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16, torch.float64), ids=str)
+def test_random_models_of_other_dtypes(dtype):
+    fast = sum(check(text_of(seed), dtype=dtype) for seed in range(100, 110))
     assert fast >= 6, "too little is compared: originals are kept"
 
 

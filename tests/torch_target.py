@@ -12,6 +12,7 @@ from refold.emit.forward import Launch, Scope
 from refold.emit.text import shape_text
 from refold.ir import OPS, Node, Sym
 from refold.plan import Group
+from refold.plan.memory import source
 
 
 class TorchTarget:
@@ -44,9 +45,14 @@ def _statements(group: Group, scope: Scope) -> list[str]:
             assert_text = f"assert {scope.operands[node]}.is_contiguous()"
             lines.append(assert_text)
             lines.append(f"rf_i{i} = {scope.operands[node]}.reshape({shape})")
-            texts[node] = f"rf_i{i}"
+            wide = f".to({node.dtype})" if group.stored(node) != node.dtype else ""
+            texts[node] = f"rf_i{i}{wide}"
     for i, node in enumerate(group.nodes):
-        text = OPS[node.op].torch_text([texts[n] for n in node.inputs], dict(node.attrs))
+        # a product widens its sides for itself
+        read = [
+            texts[n] if n in texts else f"{texts[source(n)]}.to({n.dtype})" for n in node.inputs
+        ]
+        text = OPS[node.op].torch_text(read, dict(node.attrs))
         lines.append(f"rf_n{i} = {text}")
         texts[node] = f"rf_n{i}"
     for out in group.outputs:

@@ -87,8 +87,8 @@ class Writer:
         if row.kind is Kind.POINTWISE:
             if node.op == "cast" and self.double and attrs["dtype"].is_floating_point:
                 if is_narrowing(node):  # asked for by the model: it is rounded
-                    name, shape = self.name(node.inputs[0])
-                    return f"{name}.to({node.dtype}).double()", shape
+                    (x,) = node.inputs
+                    return f"{self._tensor(x)}.to({node.dtype}).double()", self.name(x)[1]
                 attrs["dtype"] = torch.float64
             if all(i.op == "scalar" for i in node.inputs) or node.op in ("maximum", "minimum"):
                 texts = [self._tensor(i) for i in node.inputs]
