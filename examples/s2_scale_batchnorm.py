@@ -2255,6 +2255,39 @@ RF_FN void team_sync(int number, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
 
+// The I-th operand that several passes of a body read along the width.
+template <class T, int I> struct Again { const T* p; };
+template <class V, class T, int I, class C> RF_FN V column(Again<T, I> a, C c) { return column<V>(a.p, c); }
+template <class V, class T, int I, class C> RF_FN V full(Again<T, I> a, long offset, C c) {
+  return full<V>(a.p, offset, c);
+}
+
+// A position that knows what has been read there: each of N such operands is read once. What `has` says is
+// known to the compiler where passes are unrolled; there the values stay in registers.
+template <class V, int N> struct KnownAt {
+  decltype(LanesOf<V>::at(0)) at;
+  V* value;
+  bool* has;
+};
+template <class V, int N> struct Known {
+  V value[N ? N : 1];
+  bool has[N ? N : 1] = {};
+  RF_FN KnownAt<V, N> at(long unit) { return {LanesOf<V>::at(unit), value, has}; }
+};
+template <class V, class T, int I, int N> RF_FN V full(Again<T, I> a, long offset, KnownAt<V, N> c) {
+  if (!c.has[I]) c.value[I] = full<V>(a.p, offset, c.at), c.has[I] = true;
+  return c.value[I];
+}
+template <class V, class T, int I, int N> RF_FN V column(Again<T, I> a, KnownAt<V, N> c) {
+  return full<V>(a, 0, c);
+}
+template <class V, class T, int N> RF_FN V full(const T* p, long offset, KnownAt<V, N> c) {
+  return full<V>(p, offset, c.at);
+}
+template <class V, class T, int N> RF_FN V column(const T* p, KnownAt<V, N> c) { return column<V>(p, c.at); }
+template <class T, int N> RF_FN void put(T* p, long offset, KnownAt<Real, N> c, Real v) { put(p, offset, c.at, v); }
+template <class T, int N> RF_FN void put(T* p, long offset, KnownAt<Four, N> c, Four v) { put(p, offset, c.at, v); }
+
 // A part for each of a thread's lanes.
 template <class M, class V> struct Parts {
   using Part = typename M::Part;
@@ -2492,7 +2525,8 @@ Error finish_columns(const Body& body, const Problem& p, long block_rows, cudaSt
 // Rows: passes over each row of a space of rows x width; a pass may use what earlier ones reduced.
 //
 // Why: everything between products is bound by memory. A row is read once from it: the passes that
-// follow find the row in the first-level cache, which holds the rows that a multiprocessor works on.
+// follow have it in registers or, of a long one, find it in the first-level cache, which holds the rows
+// that a multiprocessor works on.
 //
 // A body gives
 //   Row                                what is known of a row so far
@@ -2508,7 +2542,8 @@ Error finish_columns(const Body& body, const Problem& p, long block_rows, cudaSt
 // the device. In order of width:
 //   pointwise   each thread takes kBatch units: of as many rows (what is known of a column is then
 //               read once), or of one row where rows are few
-//   by lanes    short rows: some lanes of a warp take kBatch rows at once
+//   held        lanes of a warp, or whole warps, hold a row in registers, kBatch units each: of short rows
+//               those of two rows, of wider ones only if more than one pass reads them
 //   by team     whole warps take a row, kBatch units at once; small teams share a block
 //   by pass     few rows that are very long: many blocks a row, one launch a pass; the last block to
 //               arrive merges the parts of the others
@@ -2517,6 +2552,9 @@ Error finish_columns(const Body& body, const Problem& p, long block_rows, cudaSt
 // store, 0.96. A tail handled by branches put a load behind its branch; whole batches without branches
 // took softmax 16384x4096 from 0.73 to 0.79, x @ v to 1.04. Teams of 512 where 256 do: x @ v 1024x8192
 // 10.3 us, not 9.2; four batches a thread: rows fall out of the first-level cache, softmax 20% slower.
+// Rows held in registers: softmax 16384x4096 149 -> 135 us, 65536x1000 175 -> 133, layer norm 262144x64
+// 45 -> 35. Twice the units a thread: as many are in flight, by fewer threads, and nothing gains; four short
+// rows a thread, 1000000x10: 54 us, two, 39; blocks that stay and loop over rows: 7% slower.
 
 namespace rf {
 
@@ -2524,6 +2562,7 @@ constexpr int kRowThreads = 256, kMostTeam = 512;
 constexpr long kSplitWidth = 8192;  // columns of a block, by pass
 constexpr long kSplitFrom = 8 * kSplitWidth, kSplitRows = 64;  // rows as wide, and as few, are split
 constexpr long kBusy = 1 << 17;                                // threads that keep memory busy
+constexpr int kHeldRows = 2;  // short ones, of a thread
 template <class V> constexpr int kBatch = LanesOf<V>::count == 4 ? 4 : 8;  // units in flight in a thread
 
 // Reads the words of a Row as another block left them, not as the first-level cache may know them.
@@ -2595,52 +2634,58 @@ __global__ void __launch_bounds__(kRowThreads, 1)
   }
 }
 
-// --- by lanes ------------------------------------------------------------------------------------
-template <class V, class Body>
-__global__ void __launch_bounds__(kRowThreads, 1)
-    rows_by_lanes(const __grid_constant__ Body body, long rows, int units, int lanes) {
-  constexpr int kRows = kBatch<V>;
-  const int lane = threadIdx.x & (lanes - 1), groups = kRowThreads / lanes;
-  const long first = long(blockIdx.x) * groups * kRows + threadIdx.x / lanes;
+// --- held ----------------------------------------------------------------------------------------
+// kRows rows of kUnits units a thread: `threads` lanes of a warp hold a row, or whole warps (then one). All
+// passes name the same units, so a row is read once and stays in registers, of a softmax its exponentials.
+template <class V, int kRows, int kUnits, class Body>
+__global__ void __launch_bounds__(kMostTeam, 1)
+    rows_held(const __grid_constant__ Body body, long rows, int units, int threads) {
+  __shared__ Real shared[2][kMostTeam / 32][2];  // two passes, warps, words
+  const int teams = blockDim.x / threads, team = threadIdx.x / threads, thread = threadIdx.x - team * threads;
+  const long first = long(blockIdx.x) * teams * kRows + team;
+  if (threads >= 32 && first >= rows) return;  // a whole team; lanes are needed by others of their warp
+  // Rows and units after the last are read like it and left out: all loads are in flight together.
   long row[kRows];
   typename Body::Row r[kRows]{};
 #pragma unroll
-  for (int k = 0; k < kRows; k++) row[k] = first + k * groups < rows ? first + k * groups : rows - 1;
+  for (int i = 0; i < kRows; i++) row[i] = first + i * teams < rows ? first + i * teams : rows - 1;
+  int unit[kUnits];
+#pragma unroll
+  for (int k = 0; k < kUnits; k++) unit[k] = thread + k * threads < units ? thread + k * threads : units - 1;
   begin_kernel();
+  Known<V, Body::kAgain> known[kRows][kUnits];
   for_monoids<0>(typename Body::Monoids{}, [&](auto step, auto monoid) {
     using M = decltype(monoid);
-    Parts<M, V> parts[kRows];
-#pragma unroll 1
-    for (int j = lane; j < units; j += lanes) {
-      V x[kRows];
+    static_assert(M::kWords <= 2, "the parts of a team are of two words at most");
+    V x[kRows][kUnits];
 #pragma unroll
-      for (int k = 0; k < kRows; k++) x[k] = body.template term<V>(step, r[k], row[k], LanesOf<V>::at(j));
+    for (int i = 0; i < kRows; i++)
 #pragma unroll
-      for (int k = 0; k < kRows; k++) parts[k].gather(x[k]);
+      for (int k = 0; k < kUnits; k++) x[i][k] = body.template term<V>(step, r[i], row[i], known[i][k].at(unit[k]));
+#pragma unroll
+    for (int i = 0; i < kRows; i++) {
+      Parts<M, V> parts;
+#pragma unroll
+      for (int k = 0; k < kUnits; k++)
+        if (thread + k * threads < units) parts.gather(x[i][k]);
+      typename M::Part part = parts.all();
+      if (kRows > 1 || threads <= 32)
+        part = across_lanes<M>(part, threads);
+      else
+        part = across_team<M>(part, thread, threads, team + 1, shared[decltype(step)::index % 2][team * (threads / 32)]);
+      body.set(step, r[i], row[i], result_of<M>(part));
     }
-#pragma unroll
-    for (int k = 0; k < kRows; k++)
-      body.set(step, r[k], row[k], result_of<M>(across_lanes<M>(parts[k].all(), lanes)));
   });
-  if constexpr (Body::kStores) {
-    const bool all = first + (kRows - 1) * groups < rows;
-#pragma unroll 1
-    for (int j = lane; j < units; j += lanes) {
-      if (all) {
 #pragma unroll
-        for (int k = 0; k < kRows; k++) body.template store<V>(r[k], row[k], LanesOf<V>::at(j));
-      } else {
+  for (int i = 0; i < kRows; i++) {
+    if (first + i * teams >= rows) continue;
+    if constexpr (Body::kStores)
 #pragma unroll
-        for (int k = 0; k < kRows; k++)
-          if (first + k * groups < rows) body.template store<V>(r[k], row[k], LanesOf<V>::at(j));
-      }
-    }
+      for (int k = 0; k < kUnits; k++)
+        if (thread + k * threads < units) body.template store<V>(r[i], row[i], known[i][k].at(unit[k]));
+    if constexpr (Body::kFinishes)
+      if (thread == 0) body.finish(r[i], row[i]);
   }
-  if constexpr (Body::kFinishes)
-    if (lane == 0)
-#pragma unroll
-      for (int k = 0; k < kRows; k++)
-        if (first + k * groups < rows) body.finish(r[k], row[k]);
 }
 
 // --- by team -------------------------------------------------------------------------------------
@@ -2763,22 +2808,24 @@ __global__ void __launch_bounds__(kRowThreads, 1)
 // --- the host's side -----------------------------------------------------------------------------
 // How a space is cut.
 struct RowsCut {
-  enum Kind { by_lanes, by_team, by_pass } kind;
+  enum Kind { held, by_team, by_pass } kind;
+  int held_rows = 1;   // of a thread
   long units, chunks;  // of a row
   int threads;         // of a row: lanes of a warp, or whole warps
-  // batch: units that a thread has in flight.
-  RowsCut(long rows, long width, int of_unit, int batch)
+  // batch: units that a thread has in flight. again: whether a row is read by more than one pass.
+  RowsCut(long rows, long width, int of_unit, int batch, bool again)
       : units(width / of_unit), chunks(blocks_of(width, kSplitWidth)) {
     if ((rows <= kSplitRows && width >= kSplitFrom) || units > INT32_MAX / 2) kind = by_pass, threads = kRowThreads;
-    else if (units <= (of_unit == 1 ? 96 : 32)) kind = by_lanes, threads = lanes_of(units);
+    else if (units == 0) kind = by_team, threads = 32;
+    else if (units <= 8 * batch || (again && units <= long(kMostTeam) * batch)) hold(batch);
     else kind = by_team, threads = team_of(rows, batch);
   }
-  // Merging lanes costs as much as a few units: a lane takes about four, where there are as many.
-  static int lanes_of(long units) {
-    long lanes = covering_power_of_two(blocks_of(units, 4));
-    const auto work = [&](long n) { return blocks_of(units, n) * n; };
-    while (lanes < 4 && lanes < units && work(2 * lanes) == work(lanes)) lanes *= 2;
-    return int(lanes < 32 ? lanes : 32);
+  // As few lanes as hold a row, or as few warps.
+  void hold(int batch) {
+    kind = held;
+    if (units <= 2 * batch) held_rows = kHeldRows;
+    const long lanes = covering_power_of_two(blocks_of(units, batch / held_rows));
+    threads = int(lanes < 32 ? lanes : 32 * blocks_of(units, 32 * batch));
   }
   // Whole batches a thread: two where there are threads enough without a third.
   int team_of(long rows, int batch) const {
@@ -2788,15 +2835,15 @@ struct RowsCut {
     return int(team(batches) < kMostTeam ? team(batches) : kMostTeam);
   }
 };
-template <class V> RowsCut rows_cut(long rows, long width) {
-  return {rows, width, LanesOf<V>::count, kBatch<V>};
+template <class V, class Body> RowsCut rows_cut(long rows, long width) {
+  return {rows, width, LanesOf<V>::count, kBatch<V>, Body::Monoids::size + Body::kStores > 1};
 }
 
 // What rows() of these sizes needs of its workspace, however its operands are aligned.
 template <class Body> Error rows_needs(long rows, long width, Needs& needs) {
   needs = {};
   if constexpr (Body::Monoids::size > 0) {
-    const RowsCut cut = rows_cut<Real>(rows, width);
+    const RowsCut cut = rows_cut<Real, Body>(rows, width);
     if (cut.kind == RowsCut::by_pass) {
       constexpr size_t words = Words<typename Body::Monoids>::row;
       needs.parts = (rows * sizeof(typename Body::Row) + 255) / 256 * 256 + rows * cut.chunks * words * sizeof(Real);
@@ -2838,13 +2885,12 @@ Error run_rows(const Body& body, const RowsCut& cut, long rows, long width, cons
     return nullptr;
   }
   const int units = static_cast<int>(cut.units);
-  if (cut.kind == RowsCut::by_lanes) {
-    RF_TRY(grid_of(blocks_of(rows, kRowThreads / cut.threads * kBatch<V>), grid));
-    return launch(rows_by_lanes<V, Body>, grid, kRowThreads, 0, stream, start, doing, body, rows, units, cut.threads);
-  }
   const int teams = cut.threads > kRowThreads ? 1 : kRowThreads / cut.threads, threads = teams * cut.threads;
-  RF_TRY(grid_of(blocks_of(rows, teams), grid));
-  return launch(rows_by_team<V, Body>, grid, threads, 0, stream, start, doing, body, rows, units, cut.threads);
+  RF_TRY(grid_of(blocks_of(rows, teams * cut.held_rows), grid));
+  auto* kernel = cut.held_rows > 1 ? rows_held<V, kHeldRows, kBatch<V> / kHeldRows, Body>
+                 : cut.kind == RowsCut::held ? rows_held<V, 1, kBatch<V>, Body>
+                                             : rows_by_team<V, Body>;
+  return launch(kernel, grid, threads, 0, stream, start, doing, body, rows, units, cut.threads);
 }
 
 // The body's outputs over rows x width. aligned: whether every operand that is read along the width,
@@ -2862,8 +2908,8 @@ Error rows(const Body& body, long rows, long width, bool aligned, const Workspac
                    : run_pointwise<Real>(body, rows, width, stream, start);
   } else {
     if (aligned && width % 4 == 0)
-      return run_rows<Four>(body, rows_cut<Four>(rows, width), rows, width, workspace, stream, start);
-    return run_rows<Real>(body, rows_cut<Real>(rows, width), rows, width, workspace, stream, start);
+      return run_rows<Four>(body, rows_cut<Four, Body>(rows, width), rows, width, workspace, stream, start);
+    return run_rows<Real>(body, rows_cut<Real, Body>(rows, width), rows, width, workspace, stream, start);
   }
 }
 
@@ -2906,6 +2952,7 @@ struct TrainRows1 {
   const float* p6;  // gemm.bias
   const float* p7;  // bn.running_var
   const float* p8;  // var(linear(x, gemm.weight), axes [-2])
+  static constexpr int kAgain = 0;
   float* y0;
   float* y1;
   float* y2;
@@ -2950,6 +2997,7 @@ struct TrainRows2 {
   const float* p1;  // mean(linear(x, gemm.weight), axes [-2])
   const float* p2;  // ((scale * ...) * bn.weight)
   const float* p3;  // bn.bias
+  static constexpr int kAgain = 0;
   float* y0;
   long width;
   struct Row { };
@@ -3218,7 +3266,7 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
     try:
         return load_inline(
-            name="refold_sm_90_0e0a57c8c7c4",
+            name="refold_sm_90_ff651ba22cd4",
             cpp_sources=[],
             cuda_sources=[_REFOLD_CUDA],
             extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],
