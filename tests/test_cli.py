@@ -206,6 +206,8 @@ def test_interrupted_in_the_middle(tmp_path):
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        # what was started in a shell's background would ignore interrupts from the start
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stderr is not None
     assert "loading" in process.stderr.readline()
