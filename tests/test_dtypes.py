@@ -11,8 +11,9 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from agree import check_close, double
+from beforehand import beforehand
 from refold import pipeline
-from test_models import emitted
+from test_models import compiled, emitted, written
 from zoo import CASES
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float64)
@@ -44,12 +45,20 @@ def same(module: nn.Module, fast: nn.Module, inputs, training: bool) -> None:
         torch.testing.assert_close(twin.state_dict()[k], v, rtol=max(one, 1e-14), atol=one)
 
 
+@pytest.fixture(scope="module")
+def built(request):
+    def write(name, dtype):
+        torch.manual_seed(0)
+        module = CASES[name]().to(dtype)
+        return written(module, cast(module.inputs(), dtype))
+
+    return beforehand(request, "test_model_computes_the_same", write, compiled)
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", NAMES)
-def test_model_computes_the_same(name, dtype):
-    torch.manual_seed(0)
-    module = CASES[name]().to(dtype)
-    fast, _ = emitted(module, cast(module.inputs(), dtype))
+def test_model_computes_the_same(built, name, dtype):
+    module, fast = built[dtype, name]()
     for training in (True, False):
         for seed in (1, 2):
             torch.manual_seed(seed)

@@ -8,12 +8,14 @@ import pytest
 import torch
 
 from agree import check_close, double
+from beforehand import beforehand
 from refold import pipeline
 from refold.pipeline import Options
 from zoo import CASES
 
 
-def emitted(module, inputs):
+def written(module, inputs):
+    """A module and what the pipeline makes of it, not yet compiled."""
     target, device = pipeline.target_for("cpu")
     result = pipeline.run(
         module,
@@ -26,15 +28,32 @@ def emitted(module, inputs):
     )
     assert result.text is not None, result.reasons
     assert not result.reasons
-    return pipeline.bind_for_class(result.text, module), result
+    return module, result
+
+
+def compiled(pair):
+    module, result = pair
+    return module, pipeline.bind_for_class(result.text, module)
+
+
+def emitted(module, inputs):
+    _, result = written(module, inputs)
+    return compiled((module, result))[1], result
+
+
+@pytest.fixture(scope="module")
+def built(request):
+    def write(name):
+        torch.manual_seed(0)
+        module = CASES[name]()
+        return written(module, module.inputs())
+
+    return beforehand(request, "test_model_computes_the_same", write, compiled)
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_model_computes_the_same(name):
-    torch.manual_seed(0)
-    module = CASES[name]()
-    inputs = module.inputs()
-    fast, _ = emitted(module, inputs)
+def test_model_computes_the_same(built, name):
+    module, fast = built[(name,)]()
     for training in (True, False):
         for seed in (1, 2):
             torch.manual_seed(seed)
