@@ -1,0 +1,401 @@
+"""Graph -> Plan.
+
+Grouping is greedy in topological order: a node joins the group of the last of its inputs where
+that makes no cycle and the template can compute it, else it opens a group of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import torch
+
+from refold.cost import Products, float32_products
+from refold.ir import OPS, Dim, Graph, Kind, Node
+from refold.ir.graph import is_computed, is_parametric, topological
+from refold.plan.lower import lower
+from refold.plan.memory import NARROW, Memory, Storage, is_narrowing, source
+from refold.plan.plan import (
+    Call,
+    Fold,
+    Group,
+    Plan,
+    Step,
+    Template,
+    beside,
+    is_beside,
+    last_full,
+    reads,
+    values_read,
+)
+
+
+@dataclass(eq=False)
+class _Draft:
+    """A group while it grows."""
+
+    template: Template
+    dims: tuple[Dim, ...]
+    nodes: list[Node] = field(default_factory=list)
+
+    def inputs(self) -> list[Node]:
+        inside = set(self.nodes)
+        found: dict[Node, None] = {}
+        for n in self.nodes:
+            for i in n.inputs:
+                if i not in inside:
+                    found.setdefault(source(i))
+        return list(found)
+
+
+def make_plan(
+    graph: Graph, storage: Storage | None = None, products: Products = float32_products
+) -> Plan:
+    """Choose folds and groups for a graph.
+
+    storage: what values may be stored as. products: those that kernels compute; the others are
+    calls.
+    """
+    graph, done = lower(graph)
+    return _Planner(graph, (storage or Storage()).moved(done), products).plan()
+
+
+class _Planner:
+    def __init__(self, graph: Graph, storage: Storage, products: Products) -> None:
+        self.graph = graph
+        self.products = products
+        self.order = graph.nodes()
+        self.parametric: dict[Node, bool] = {}
+        for node in self.order:
+            is_parametric(node, self.parametric)
+        self.owner: dict[Node, _Draft] = {}
+        self.drafts: list[_Draft] = []
+        self.roots = set(graph.roots())
+        self.readers: dict[Node, list[Node]] = {}
+        for node in self.order:
+            for i in node.inputs:
+                self.readers.setdefault(i, []).append(node)
+        self.real = storage.real
+        self.kinds = {torch.float64} if self.real == torch.float64 else {torch.float32, *NARROW}
+        self.memory = Memory(storage, graph.roots(), self.readers, self.parametric, self.owner)
+
+    def plan(self) -> Plan:
+        dynamic = [n for n in self.order if not self.parametric[n] and is_computed(n)]
+        for node in dynamic:
+            self._place(node)
+        self._absorb_pointwise_into_columns()
+        folds = self._folds()
+        steps = tuple(self._ordered())
+        memory = {n: self.memory(n) for n in self.order}
+        return Plan(self.graph, folds, steps, memory)
+
+    # --- grouping -------------------------------------------------------------------------------
+    def _place(self, node: Node) -> None:
+        if node in self.owner:
+            return  # in the epilogue of a product
+        kind = OPS[node.op].kind
+        # a comparison is computed where its mask is read, never stored
+        if is_beside(node) or not self._computable(node) or self._is_stored_so(node):
+            return
+        if node.op == "linear":
+            self._open_product(node)
+        elif kind is Kind.POINTWISE and OPS[node.op].cpp is not None:
+            self._join(node, node.shape)
+        elif kind is Kind.REDUCE and node.op != "prod":
+            x = node.inputs[0]
+            if node["axes"] == (-1,):
+                self._join(node, x.shape)
+            elif _leading(node["axes"], x.shape):
+                self._place_column_reduction(node, x)
+
+    def _computable(self, node: Node) -> bool:
+        """Are a value and all that it is computed from numbers that the kernels compute with?"""
+        read = node.inputs if node.op == "cast" else values_read(node)
+        return node.dtype in self.kinds and all(i.dtype in self.kinds for i in read)
+
+    def _is_stored_so(self, node: Node) -> bool:
+        """Is rounding what the value lies in memory as? Then nothing is left to be computed."""
+        if not is_narrowing(node):
+            return False
+        (x,) = node.inputs
+        draft = self.owner.get(x)
+        if draft is not None and (OPS[x.op].kind is not Kind.REDUCE or x["axes"] == (-1,)):
+            return False
+        return self.memory(x) == node.dtype
+
+    def _open_product(self, node: Node) -> None:
+        x, w = node.inputs
+        if any(d != 1 for d in w.shape[:-2]):
+            return  # a batched product: PyTorch's
+        folded = self.parametric[source(w)] and bool(source(w).inputs)
+        if w.shape[-2] == 1:
+            # one output feature: a reduction of x * w along each row
+            self._add(self._new(Template.ROWS, x.shape), node)
+            return
+        if not self.products(self.memory(x), self.memory(w), folded):
+            return
+        draft = self._new(Template.MATMUL, node.shape)
+        for n in self._epilogue(node):
+            self._add(draft, n)
+
+    def _epilogue(self, product: Node) -> list[Node]:
+        """The product and what follows it up to one value, the only one that others read.
+
+        The region grows over pointwise readers; of the values that are read outside it the first
+        stays, and what comes after that belongs to other groups.
+        """
+        region: dict[Node, None] = {product: None}
+        for n in self.order:
+            if n in region or not self._pointwise(n) or n.shape != product.shape:
+                continue
+            values = values_read(n)
+            inner = [i for i in values if i in region]
+            if not inner or not self._addressable(values, product.shape):
+                continue
+            if any(self._reaches(i, region) for i in values if i not in region):
+                continue
+            region.setdefault(n)
+        exits = [n for n in region if self._read_outside(n, region)]
+        while len(exits) > 1:  # what is left out may read a value before the exit
+            needed = set(topological([exits[0]]))
+            region = {n: None for n in region if n in needed}
+            exits = [n for n in region if self._read_outside(n, region)]
+        needed = set(topological(exits or region))
+        return [n for n in region if n in needed]
+
+    def _pointwise(self, n: Node) -> bool:
+        row = OPS[n.op]
+        return (
+            row.kind is Kind.POINTWISE
+            and row.cpp is not None
+            and n not in self.owner
+            and not self.parametric[n]
+            and not is_beside(n)
+            and self._computable(n)
+        )
+
+    def _reaches(self, node: Node, region: Iterable[Node]) -> bool:
+        """Is `node` computed from any of `region`?"""
+        targets = set(region)
+        return any(n in targets for n in topological([node]))
+
+    def _read_outside(self, node: Node, region: Iterable[Node]) -> bool:
+        inside = set(region)
+        readers = {r for reader in self.readers.get(node, ()) for r in self._through(reader)}
+        return node in self.roots or any(r not in inside for r in readers)
+
+    def _through(self, reader: Node) -> list[Node]:
+        """What is computed beside its readers is read by them."""
+        if not is_beside(reader):
+            return [reader]
+        return [r for next_ in self.readers.get(reader, ()) for r in self._through(next_)]
+
+    def _new(self, template: Template, dims: tuple[Dim, ...]) -> _Draft:
+        draft = _Draft(template, tuple(dims))
+        self.drafts.append(draft)
+        return draft
+
+    def _add(self, draft: _Draft, node: Node) -> None:
+        sides = draft.template is Template.MATMUL and node.op == "linear"
+        for inner in () if sides else beside(node):
+            if inner not in draft.nodes:
+                draft.nodes.append(inner)
+        draft.nodes.append(node)
+        self.owner[node] = draft
+
+    def _join(self, node: Node, space: tuple[Dim, ...]) -> None:
+        candidates: dict[int, _Draft] = {}
+        for i in values_read(node):
+            if i in self.owner:
+                draft = self.owner[i]
+                candidates[self.drafts.index(draft)] = draft
+        for _, draft in sorted(candidates.items(), reverse=True):
+            if self._fits(draft, node, space) and not self._cycles(draft, node):
+                self._add(draft, node)
+                return
+        self._add(self._sibling(node, space) or self._new(Template.ROWS, space), node)
+
+    def _sibling(self, node: Node, space: tuple[Dim, ...]) -> _Draft | None:
+        """A group over the same rows that reads a value that `node` reads: it is read once.
+
+        Small vectors share one launch whatever they read.
+        """
+        vector = all(d == 1 for d in space[:-1]) and OPS[node.op].kind is not Kind.REDUCE
+        wide = {i for i in values_read(node) if i.shape == space}
+        for draft in self.drafts:
+            if (
+                draft.template is Template.ROWS
+                and draft.dims == tuple(space)
+                and (vector or not wide.isdisjoint(draft.inputs()))
+                and self._fits(draft, node, space)
+                and not self._cycles(draft, node)
+            ):
+                return draft
+        return None
+
+    def _addressable(self, inputs: Iterable[Node], space: tuple[Dim, ...]) -> bool:
+        return all(all(a in (1, b) for a, b in zip(i.shape, space, strict=True)) for i in inputs)
+
+    def _fits(self, draft: _Draft, node: Node, space: tuple[Dim, ...]) -> bool:
+        if draft.template is Template.COLUMNS:
+            return False
+        row_shape = (*draft.dims[:-1], 1)
+        reduces = OPS[node.op].kind is Kind.REDUCE
+        if space == draft.dims and (draft.dims[-1] != 1 or not reduces):
+            level = "full"
+        elif space == row_shape and not reduces:
+            level = "row"
+        else:
+            return False
+        inside = set(draft.nodes)
+        if level == "row":
+            # every operand must be one value a row
+            return all(
+                i.shape == row_shape if i in inside else self._addressable([i], row_shape)
+                for i in values_read(node)
+            )
+        if not self._addressable(values_read(node), draft.dims):
+            return False
+        if draft.template is Template.MATMUL:
+            # the epilogue is closed; what a row reduces to is known only when the row is complete
+            return reduces and source(node.inputs[0]) is self._value(draft)
+        return True
+
+    def _value(self, draft: _Draft) -> Node:
+        return last_full(draft.nodes, draft.dims)
+
+    def _cycles(self, draft: _Draft, node: Node) -> bool:
+        """Would `node` in `draft` make the draft wait for itself?"""
+        seen: set[Node] = set()
+        stack = [i for i in values_read(node) if self.owner.get(i) is not draft]
+        while stack:
+            n = stack.pop()
+            if n in seen:
+                continue
+            seen.add(n)
+            if self.owner.get(n) is draft:
+                return True
+            group = self.owner.get(n)
+            stack.extend(n.inputs)
+            if group is not None:
+                stack.extend(group.inputs())
+        return False
+
+    def _place_column_reduction(self, node: Node, x: Node) -> None:
+        whole = all(d == 1 for d in node.shape[:-1])
+        draft = self.owner.get(source(x))
+        if (
+            whole
+            and draft is not None
+            and draft.template is Template.MATMUL
+            and source(x) is self._value(draft)
+            and node.op in ("sum", "mean", "var", "max", "min")
+        ):
+            self._add(draft, node)
+            return
+        for other in self.drafts:
+            if other.template is not Template.COLUMNS:
+                continue
+            first = next(n for n in other.nodes if OPS[n.op].kind is Kind.REDUCE)
+            same = first.inputs == node.inputs and first["axes"] == node["axes"]
+            if same and not self._cycles(other, node):
+                self._add(other, node)
+                return
+        self._add(self._new(Template.COLUMNS, x.shape), node)
+
+    def _absorb_pointwise_into_columns(self) -> None:
+        """A pointwise value read by nothing but one column reduction is computed inside it."""
+        readers = {
+            n: {self.owner.get(r) for reader in found for r in self._through(reader)}
+            for n, found in self.readers.items()
+        }
+        for draft in self.drafts:
+            if draft.template is not Template.COLUMNS:
+                continue
+            reduced = next(n for n in draft.nodes if OPS[n.op].kind is Kind.REDUCE)
+            maker = self.owner.get(reduced.inputs[0])
+            if maker is None or maker.template is not Template.ROWS:
+                continue
+            own = [n for n in maker.nodes if not is_beside(n)]
+            pointwise = all(OPS[n.op].kind is Kind.POINTWISE and n.shape == draft.dims for n in own)
+            private = all(
+                n not in self.roots and readers.get(n, set()) <= {maker, draft} for n in own
+            )
+            if pointwise and private:
+                draft.nodes = maker.nodes + [n for n in draft.nodes if n not in maker.nodes]
+                for n in own:
+                    self.owner[n] = draft
+                maker.nodes = []
+        self.drafts = [d for d in self.drafts if d.nodes]
+
+    # --- folds ----------------------------------------------------------------------------------
+    def _folds(self) -> tuple[Fold, ...]:
+        found: dict[Node, None] = {}
+        for n in self.order:
+            if not self.parametric[n]:
+                # a kernel compares for itself; a product or a move reads what lies in memory
+                for i in map(source, values_read(n) if n in self.owner else n.inputs):
+                    if self.parametric[i] and is_computed(i):
+                        found.setdefault(i)
+        for root in self.graph.roots():
+            if self.parametric[root] and is_computed(root):
+                found.setdefault(root)
+        return tuple(
+            Fold(
+                f"folded{k}",
+                node,
+                tuple(n for n in topological([node]) if n.op in ("param", "constant")),
+            )
+            for k, node in enumerate(found)
+        )
+
+    # --- order ----------------------------------------------------------------------------------
+    def _ordered(self) -> list[Step]:
+        """What the outputs need, each step after those that it reads."""
+        order: list[_Draft | Node] = []
+        done: set[int] = set()
+        stack: list[tuple[Node, bool]] = [(r, False) for r in reversed(self.graph.roots())]
+        while stack:
+            node, ready = stack.pop()
+            if self.parametric[node] or not is_computed(node):
+                continue
+            draft = self.owner.get(node)
+            key = id(draft) if draft is not None else id(node)
+            if key in done:
+                continue
+            if ready:
+                done.add(key)
+                order.append(node if draft is None else draft)
+                continue
+            stack.append((node, True))
+            sources = reads(node) if draft is None else draft.inputs()
+            stack.extend((i, False) for i in reversed(sources))
+        wanted = set(self.graph.roots())
+        for item in order:
+            wanted.update(item.inputs() if isinstance(item, _Draft) else reads(item))
+        steps: list[Step] = []
+        for item in order:
+            if isinstance(item, Node):
+                steps.append(Call(item))
+                continue
+            # masks appended for one reader may stand behind a node that shares them
+            inside = set(item.nodes)
+            nodes = tuple(n for n in topological(item.nodes) if n in inside)
+            outputs = tuple(n for n in nodes if n in wanted and not is_beside(n))
+            number = sum(isinstance(s, Group) for s in steps)
+            name = f"{item.template.value}{number}"
+            inputs = tuple(item.inputs())
+            memory = {n: self.memory(n) for n in (*inputs, *outputs)}
+            steps.append(
+                Group(name, item.template, item.dims, nodes, inputs, outputs, memory, self.real)
+            )
+        return steps
+
+
+def _leading(axes: tuple[int, ...], shape: tuple[Dim, ...]) -> bool:
+    """Are the reduced axes one run that ends just before the last axis?"""
+    wide = [a for a in axes if shape[a] != 1]
+    if not wide or -1 in axes:
+        return False
+    return all(a in axes or shape[a] == 1 for a in range(min(wide), -1))
