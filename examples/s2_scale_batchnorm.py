@@ -3761,5 +3761,6 @@ class ModelNew(Model):
         x = x.contiguous()
         x_packed = _refold_pack(x)
         add1 = x.new_empty(n0, 4096)
-        _refold_kernels.eval_matmul0(x.data_ptr(), x_packed.data_ptr(), gemm_weight.data_ptr(), gemm_weight_packed.data_ptr(), folded0.data_ptr(), folded1.data_ptr(), add1.data_ptr(), n0, 4096, 4096, 0, 0, rf_stream, rf_device)
+        rf_work = _refold_workspace(_refold_kernels.eval_matmul0_needs(n0, 4096, rf_device), rf_stream, rf_device)
+        _refold_kernels.eval_matmul0(x.data_ptr(), x_packed.data_ptr(), gemm_weight.data_ptr(), gemm_weight_packed.data_ptr(), folded0.data_ptr(), folded1.data_ptr(), add1.data_ptr(), n0, 4096, 4096, rf_work[0], rf_work[1], rf_stream, rf_device)
         return add1

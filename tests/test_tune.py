@@ -171,3 +171,14 @@ def test_timing_that_fails_leaves_the_rule(tuned, monkeypatch):
     assert any("out of memory" in s for s in said)
     rule = default_schedule("sm_90", 512, 256, 4096).text("Ieee")
     assert result.text is not None and f"rf::matmul<{rule}>" in result.text
+
+
+def test_memory_is_asked_for_if_one_of_the_ways_shares_tiles():
+    target, device = pipeline.target_for("cuda:sm_90", "ieee")
+    module, x = nn.Sequential(nn.Linear(4096, 4096)), torch.randn(4096, 4096)
+    options = pipeline.Options(measure=False)
+    result = pipeline.run(module, [x], "# Model is Sequential.", "x", target, device, options)
+    assert default_schedule("sm_90", 4096, 4096, 4096).splits == 1
+    text = result.text or ""
+    assert "rf::matmul<rf::Schedule<rf::Ieee, false, 8>>" in text
+    assert "_refold_workspace(_refold_kernels.matmul0_needs(" in text

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 PROCESSORS = 132  # of an H200; a default only has to be near
 FEW_ROWS = 16  # at most so many rows: a product is one reading of the weights
-_START = (
-    300  # what every product costs besides: launches, packing few rows; as long as so much of K
-)
+# what every product costs besides, as so much of K: launches, packing few rows
+_START = 300
 _MOST_WAYS, _WORTH_A_KERNEL = 3, 1.25
 _LEAST_DEPTH = 256  # of K for each part; what fewer would do was not timed
 

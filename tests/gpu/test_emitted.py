@@ -107,6 +107,20 @@ def pair(built: dict[Any, Any], name: str, target: str) -> tuple[nn.Module, nn.M
     return copy.deepcopy(found)
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_each_number_of_rows_has_a_way(target):
+    """Rows that take the plain product, tiles that several blocks share, and whole tiles."""
+    module = nn.Sequential(nn.Linear(4096, 4096)).cuda()
+    text = emitted(module, [torch.randn(4096, 4096, device="cuda")], target)
+    namespace = load_text(text, {"Model": nn.Sequential})
+    fast, oracle = pipeline.adopt(namespace.ModelNew, module), copy.deepcopy(module).double()
+    for rows in (16, 17, 300, 512, 513, 1024, 4096):
+        x = torch.randn(rows, 4096, device="cuda")
+        with torch.no_grad():
+            assert pipeline.obstacle(fast, [x]) is None
+            check_close(fast(x), module(x), oracle(x.double()))
+
+
 @pytest.mark.parametrize("name", KEPT)
 def test_original_is_kept(name):
     module = on_gpu(CASES[name])

@@ -202,6 +202,14 @@ class CudaKernel(GroupKernel):
             return False
         return self.schedule.plain or isinstance(self.group.rows, Sym)
 
+    @cached_property
+    def _ways(self) -> list[tuple[int | None, Schedule]]:
+        """How a product on tensor cores is cut, by the most rows of which each way holds."""
+        if not isinstance(self.group.rows, Sym):
+            return [(None, self.schedule)]
+        rows, cols, depth = (hint(d) for _, d in self.sizes())
+        return by_rows(self.schedule, rows, cols, depth * self.parts)
+
     def _schedules(self) -> list[tuple[str, str]]:
         """(C++ condition, schedule) of each kernel that sizes may choose; the last one holds."""
         found = []
@@ -212,11 +220,7 @@ class CudaKernel(GroupKernel):
                 plain = f"rf::PlainOf<{self.narrow}, {weight}>"
             found.append((f"rows <= {FEW_ROWS}" if self.packs else "true", plain))
         if self.packs:
-            ways: list[tuple[int | None, Schedule]] = [(None, self.schedule)]
-            if isinstance(self.group.rows, Sym):
-                rows, cols, depth = (hint(d) for _, d in self.sizes())
-                ways = by_rows(self.schedule, rows, cols, depth * self.parts)
-            for limit, way in ways:
+            for limit, way in self._ways:
                 condition = "true" if limit is None else f"rows <= {limit}"
                 found.append((condition, way.text(self.mode)))
         return found
@@ -346,7 +350,7 @@ class CudaKernel(GroupKernel):
     def _works_in_memory(self) -> bool:
         """Whether some size makes the kernel work in memory beside its operands and results."""
         if self.group.template is Template.MATMUL:
-            return bool(self.reductions) or self.schedule.splits > 1
+            return bool(self.reductions) or any(way.splits > 1 for _, way in self._ways)
         return bool(self.reductions)
 
 
