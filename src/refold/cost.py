@@ -21,7 +21,7 @@ from types import MappingProxyType
 
 import torch
 
-from refold.ir import OPS, Graph, Kind, Node, hint
+from refold.ir import NARROW, OPS, Graph, Kind, Node, hint
 from refold.ir.graph import is_parametric, topological
 
 TAIL = 1 / 8
@@ -33,8 +33,6 @@ PER_OP = 1e-12
 # The products that a device's kernels compute: a test of the operands' dtypes in memory (x, then
 # the weight) and of whether the weight is a folded parameter.
 Products = Callable[[torch.dtype, torch.dtype, bool], bool]
-
-NARROW = (torch.float16, torch.bfloat16)
 
 
 def float32_products(x: torch.dtype, weight: torch.dtype, folded: bool) -> bool:

@@ -3,10 +3,9 @@
 from refold.capture.captured import Captured, Field
 from refold.capture.export import capture
 from refold.capture.program import CaptureError
-from refold.capture.widen import NARROW, Widened, is_narrow, widen
+from refold.capture.widen import Widened, is_narrow, widen
 
 __all__ = [
-    "NARROW",
     "CaptureError",
     "Captured",
     "Field",

@@ -11,8 +11,7 @@ import torch
 
 from refold.capture.registry import Out, handles, need, result
 from refold.capture.values import Value, axes_of, cast, value
-from refold.capture.widen import NARROW
-from refold.ir import Dim, Node, as_scalar, make
+from refold.ir import NARROW, Dim, Node, as_scalar, make
 from refold.ir.ops import RANK
 
 

@@ -11,8 +11,7 @@ import torch
 from refold.capture.aten_pointwise import binary
 from refold.capture.registry import HANDLERS, Out, handles, need, result
 from refold.capture.values import Unsupported, Value, axes_of, axis_of, operand
-from refold.capture.widen import NARROW
-from refold.ir import Node, make
+from refold.ir import NARROW, Node, make
 
 
 def _reduction(op: str, x: Node, dims: Any, rank: int, out: Out, **attrs: Any) -> Value:

@@ -18,10 +18,8 @@ from dataclasses import dataclass
 
 import torch
 
-from refold.ir import OPS, Graph, Kind, Node, as_scalar, make
+from refold.ir import NARROW, OPS, Graph, Kind, Node, as_scalar, make
 from refold.ir.node import rebuild
-
-NARROW = (torch.float16, torch.bfloat16)
 
 _LEAVES = ("input", "param", "state", "constant")
 _JUMPS = ("floor", "ceil", "round", "trunc")

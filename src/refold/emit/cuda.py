@@ -24,10 +24,9 @@ from pathlib import Path
 from refold.emit.forward import Launch, Pack, Scope
 from refold.emit.kernel import GroupKernel, digest, header, included, module_text, real_text
 from refold.emit.template import render
-from refold.ir import Sym, hint
+from refold.ir import NARROW, Sym, hint
 from refold.ir.ops import CPP_TYPES
 from refold.plan import Group, Template
-from refold.plan.memory import NARROW
 from refold.schedule import FEW_ROWS, Schedule, by_rows, default_schedule
 
 _PRODUCTS = {"sm_90": "launch.cuh", "sm_80": "launch_sm80.cuh"}

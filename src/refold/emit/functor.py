@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from refold.emit.text import describe
-from refold.ir import OPS, Dim, Kind, Node, Sym, numel
+from refold.ir import NARROW, OPS, Dim, Kind, Node, Sym, numel
 from refold.ir.ops import CPP_TYPES, cpp_literal
 from refold.plan import Group, Template
-from refold.plan.memory import NARROW, is_narrowing
+from refold.plan.memory import is_narrowing
 
 
 @dataclass(frozen=True)

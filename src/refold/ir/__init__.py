@@ -3,9 +3,10 @@
 from refold.ir.dim import Dim, Sym, hint, numel
 from refold.ir.graph import Graph, Output, render
 from refold.ir.node import Attr, Node, as_scalar, leaf, make
-from refold.ir.ops import OPS, Kind, OpRow
+from refold.ir.ops import NARROW, OPS, Kind, OpRow
 
 __all__ = [
+    "NARROW",
     "OPS",
     "Attr",
     "Dim",

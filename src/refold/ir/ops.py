@@ -24,7 +24,7 @@ from refold.ir.shapes import RANK, Shape
 if TYPE_CHECKING:
     from refold.ir.node import Node
 
-__all__ = ["OPS", "RANK", "Kind", "OpRow", "Shape"]
+__all__ = ["NARROW", "OPS", "RANK", "Kind", "OpRow", "Shape"]
 
 Inference = Callable[[Sequence["Node"], Mapping[str, Any]], tuple[Shape, torch.dtype]]
 
@@ -128,6 +128,9 @@ def cpp_literal(value: Any) -> str:
         return f"{text}f" if number >= 0 else f"({text}f)"
     return str(value)
 
+
+# floats of 16 bits
+NARROW = (torch.float16, torch.bfloat16)
 
 CPP_TYPES = {
     torch.float32: "float",

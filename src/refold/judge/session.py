@@ -293,6 +293,11 @@ class Session:
                 found[name] = (relative * scale, relative * scale)
         return found
 
+    def spread_of(self, truth: Truth, name: str) -> dict[str, tuple[float, float]] | None:
+        """What `compare` is to know of one buffer or gradient of a model of float64."""
+        error = self.float64_errors(truth).get(name)
+        return {"output": error} if error else None
+
     def float64_errors(self, truth: Truth) -> dict[str, tuple[float, float]]:
         """Of a model of float64, the errors of each output, buffer and gradient; else nothing."""
         assert truth.exact is not None

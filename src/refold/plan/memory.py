@@ -12,9 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from refold.ir import OPS, Kind, Node
-
-NARROW = (torch.float16, torch.bfloat16)
+from refold.ir import NARROW, OPS, Kind, Node
 
 
 @dataclass(frozen=True)

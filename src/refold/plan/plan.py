@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 
 import torch
 
-from refold.ir import OPS, Dim, Graph, Kind, Node, Output, numel
-from refold.plan.memory import NARROW, is_narrowing, is_widening, source
+from refold.ir import NARROW, OPS, Dim, Graph, Kind, Node, Output, numel
+from refold.plan.memory import is_narrowing, is_widening, source
 
 
 class Template(enum.Enum):

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 import torch
 
 from refold.cost import Products, float32_products
-from refold.ir import OPS, Dim, Graph, Kind, Node
+from refold.ir import NARROW, OPS, Dim, Graph, Kind, Node
 from refold.ir.graph import is_computed, is_parametric, topological
 from refold.plan.lower import lower
-from refold.plan.memory import NARROW, Memory, Storage, is_narrowing, source
+from refold.plan.memory import Memory, Storage, is_narrowing, source
 from refold.plan.plan import (
     Call,
     Fold,

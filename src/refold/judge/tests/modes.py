@@ -40,8 +40,7 @@ def _buffers(session: Session, name: str, training: bool) -> Iterator[Failure]:
         if key not in after:
             continue
         session.cases += 1
-        error_of_it = session.float64_errors(truth).get(key)
-        spread = {"output": error_of_it} if error_of_it else None
+        spread = session.spread_of(truth, key)
         for result in compare(key, after[key], value, truth.exact.buffers[key], spread):
             if not result.agrees:
                 yield session.fail(
@@ -78,8 +77,7 @@ def _gradients(session: Session) -> Iterator[Failure]:
                 continue
             yield session.fail(Status.WRONG_MODE, f"gradient of {name}", "missing")
             continue
-        error_of_it = session.float64_errors(truth).get(name)
-        spread = {"output": error_of_it} if error_of_it else None
+        spread = session.spread_of(truth, name)
         for result in compare(name, grads[name], value, truth.exact.grads[name], spread):
             if not result.agrees:
                 yield session.fail(

@@ -53,8 +53,7 @@ def run(session: Session) -> Iterator[Failure]:
                 continue
             yield session.fail(Status.MUTATES, name, "the call changed it, the reference does not")
             continue
-        error = session.float64_errors(truth).get(name)
-        spread = {"output": error} if error else None
+        spread = session.spread_of(truth, name)
         for result in compare(name, after[name], value, exact[name], spread):
             if not result.agrees:
                 kind = Status.WRONG_MODE if name in truth.eager.buffers else Status.MUTATES
