@@ -130,7 +130,7 @@ def _shape_of(session: Session, inputs: list[Any], computed: int, reasons: list[
 
     def outputs(given: list[Any]) -> list[torch.Tensor]:
         found = tensors(run(given, session.oracle.training, session.seed).outputs)
-        return [t.double() for t in found if t.is_floating_point()]
+        return [t.double().to(session.device) for t in found if t.is_floating_point()]
 
     a = draws.normal(inputs, 1.0, session.seed + 6000)
     b = draws.normal(inputs, 1.0, session.seed + 6001)

@@ -78,11 +78,11 @@ def compare(
     spread: dict[str, tuple[float, float]] | None = None,
     finite_only: bool = False,
 ) -> list[Comparison]:
-    """Compare output trees.
+    """Compare output trees, each tensor where eager's lies.
 
     Args:
         case: name for the report.
-        got: the candidate's outputs, on the CPU.
+        got: the candidate's outputs.
         eager: the reference's, same flags and dtype.
         exact: the reference's in float64.
         spread: per output, eager's (rmse, max) over several draws, for outputs of few elements.
@@ -121,6 +121,7 @@ def tensors(
     if got.is_complex():
         a, b, c = (torch.view_as_real(t.resolve_conj()) for t in (got, eager, exact))
         return tensors(case, name, a, b, c, spread, finite_only)
+    got, exact = got.to(eager.device), exact.to(eager.device)
     if not got.is_floating_point():
         return _exactly(case, name, got, eager, exact)
     if got.numel() == 0:
@@ -174,7 +175,8 @@ def settle(
     ``shaken``: float64 outputs for inputs and weights moved by a few units in the last place. An
     element is a tie if it jumps among them, and the candidate's value is one of those it takes.
     """
-    values = torch.stack([t.to(exact.dtype) for t in (exact, *shaken)])
+    values = torch.stack([t.to(exact) for t in (exact, *shaken)])
+    got, wrong = got.to(exact.device), wrong.to(exact.device)
     if not got.is_floating_point():
         tie = (values == got.to(exact.dtype)).any(dim=0)
     else:
@@ -198,8 +200,7 @@ def _measured(
     info = torch.finfo(got.dtype)
     width = got.shape[-1] if got.dim() and got.shape[-1] >= _FEW else got.numel()
     rows = [t.reshape(-1, width) for t in (got, eager, exact)]
-    step = max(1, _CHUNK // width)
-    stats = [_row_stats(*(r[i : i + step] for r in rows)) for i in range(0, len(rows[0]), step)]
+    stats = [_row_stats(*(r[part] for r in rows)) for part in _parts(rows[0])]
     mine2, mine_max, its2, its_max, scale, count, worst = (
         torch.cat([s[i] for s in stats]) for i in range(7)
     )
@@ -252,8 +253,31 @@ def _measured(
         exact,
         float(bar_max[row]),
     )
-    beyond = (rows[0].double() - rows[2].double()).abs() > torch.minimum(bar, bar_max).unsqueeze(1)
-    return replace(result, errors=errors, wrong=beyond.reshape(got.shape))
+    limit = torch.minimum(bar, bar_max).unsqueeze(1)
+    beyond = [
+        (rows[0][part].double() - rows[2][part].double()).abs() > limit[part]
+        for part in _parts(rows[0])
+    ]
+    return replace(result, errors=errors, wrong=torch.cat(beyond).reshape(got.shape))
+
+
+def apart(eager: torch.Tensor, exact: torch.Tensor, units: float) -> torch.Tensor:
+    """Where eager is further from the float64 run than so many units in the last place of its
+    row's largest value."""
+    width = eager.shape[-1] if eager.dim() else 1
+    rows = [t.reshape(-1, width) for t in (eager, exact.to(eager.device))]
+    info, found = torch.finfo(eager.dtype), []
+    for part in _parts(rows[0]):
+        mine, truth = (r[part].double() for r in rows)
+        scale = torch.where(torch.isfinite(truth), truth, 0.0).abs().amax(dim=1, keepdim=True)
+        found.append((mine - truth).abs() > units * info.eps * scale + info.tiny)
+    return torch.cat(found).reshape(eager.shape)
+
+
+def _parts(rows: torch.Tensor) -> list[slice]:
+    """So many rows at a time as make some millions of elements: temporaries stay small."""
+    step = max(1, _CHUNK // rows.shape[1])
+    return [slice(i, i + step) for i in range(0, len(rows), step)]
 
 
 def _row_stats(

@@ -76,6 +76,7 @@ class Host:
         self._why = ""
         self._printed = bytearray()
         self._token = secrets.token_hex(16)
+        self._strangers: dict[str, list[bytes]] = {}
         ours, theirs = socket.socketpair()
         cpu = self.limits.cpu_seconds or 3600 * (os.cpu_count() or 1)
         self._process = self._start(theirs.fileno(), cpu, threads, under, extra or {})
@@ -293,9 +294,15 @@ class Host:
                 if int(fields[3]) == self._process.pid:
                     found.append(int(entry))
                     continue
+                # Reading an environment is dear. It changes by exec, which moves it (the last two).
+                identity = [fields[19], *fields[47:49]]
+                if self._strangers.get(entry) == identity:
+                    continue
                 with open(f"/proc/{entry}/environ", "rb") as file:
                     if needle in file.read():
                         found.append(int(entry))
+                    else:
+                        self._strangers[entry] = identity
             except (OSError, IndexError):
                 continue
         return found

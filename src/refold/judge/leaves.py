@@ -92,8 +92,12 @@ def shape(value: torch.Tensor) -> list[Any]:
     return [list(value.shape), str(value.dtype).removeprefix("torch.")]
 
 
+def storage(tensor: torch.Tensor) -> torch.Tensor:
+    """The bytes of the whole storage, guard bands included, where they lie."""
+    empty = torch.empty(0, dtype=torch.uint8, device=tensor.device)
+    return empty.set_(tensor.untyped_storage())
+
+
 def digest(tensor: torch.Tensor) -> str:
     """Of the whole storage, guard bands included."""
-    storage = torch.empty(0, dtype=torch.uint8, device=tensor.device)
-    storage = storage.set_(tensor.untyped_storage())
-    return hashlib.blake2b(wire.view_bytes(storage.cpu()), digest_size=16).hexdigest()
+    return hashlib.blake2b(wire.view_bytes(storage(tensor).cpu()), digest_size=16).hexdigest()

@@ -22,6 +22,7 @@ from refold.judge import wire
 
 _TWICE = 1 << 30  # bytes of state up to which a float64 copy is kept beside the original
 _SHAKE = 8.0  # units in the last place: what sums in another order lose, at their usual lengths
+_SHARE = 1 / 4  # of the device's memory: what beyond it is kept of runs lies on the CPU
 _NARROW = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -146,7 +147,6 @@ class Oracle:
         self, inputs: list[Any], training: bool, seed: int, cotangents: list[Any] | None = None
     ) -> Run:
         """The reference in float64."""
-        wide = [widen(v) for v in inputs]
         outs = None if cotangents is None else [widen(v) for v in cotangents]
         default = torch.get_default_dtype()
         kept = self.bytes <= _TWICE
@@ -160,7 +160,7 @@ class Oracle:
         torch.set_default_dtype(torch.float64)
         try:
             with _Widen():
-                return _run(model, wide, training, seed, outs, self.device)
+                return _run(model, inputs, training, seed, outs, self.device, wide=True)
         finally:
             torch.set_default_dtype(default)
             if not kept:
@@ -199,18 +199,19 @@ def digest(tensor: torch.Tensor) -> str:
     return hashlib.blake2b(wire.view_bytes(tensor.cpu()), digest_size=16).hexdigest()
 
 
-def duplicate(value: Any, device: torch.device, grad: bool = False) -> Any:
-    """A copy that keeps strides where they mean something."""
+def duplicate(value: Any, device: torch.device, grad: bool = False, wide: bool = False) -> Any:
+    """A copy that keeps strides where they mean something; ``wide``: of floats in float64."""
     if isinstance(value, torch.Tensor):
         if any(st == 0 and s > 1 for s, st in zip(value.shape, value.stride(), strict=True)):
             fresh = value.to(device)
         else:
-            fresh = value.detach().clone(memory_format=torch.preserve_format).to(device)
+            fresh = value.detach().to(device, copy=True, memory_format=torch.preserve_format)
+        fresh = widen(fresh) if wide else fresh
         return fresh.requires_grad_() if grad and fresh.is_floating_point() else fresh
     if isinstance(value, list | tuple):
-        return type(value)(duplicate(v, device, grad) for v in value)
+        return type(value)(duplicate(v, device, grad, wide) for v in value)
     if isinstance(value, dict):
-        return {k: duplicate(v, device, grad) for k, v in value.items()}
+        return {k: duplicate(v, device, grad, wide) for k, v in value.items()}
     return value
 
 
@@ -221,8 +222,9 @@ def _run(
     seed: int,
     cotangents: list[Any] | None,
     device: torch.device,
+    wide: bool = False,
 ) -> Run:
-    given = duplicate(inputs, device, cotangents is not None)
+    given = duplicate(inputs, device, cotangents is not None, wide)
     kept = {k: v.detach().clone() for k, v in model.named_buffers()}
     was = model.training
     model.train(training)
@@ -237,13 +239,20 @@ def _run(
         changed = tuple(
             i
             for i, (a, b) in enumerate(zip(before, tensors(given), strict=True))
-            if not torch.equal(torch.nan_to_num(a), torch.nan_to_num(b.detach().cpu()))
+            if not _same(a.to(b), b.detach())
         )
         strides = tuple(tuple(t.stride()) for t in tensors(outputs))
-        return Run(_plain(outputs), after, grads, random, changed, strides)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)  # what fails or takes time does so here
+        return Run(_plain(outputs, _place(device)), after, grads, random, changed, strides)
     finally:
         model.train(was)
         _write(model, kept)
+
+
+def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Equal, NaN being equal to NaN."""
+    return torch.equal(a, b) or torch.equal(torch.nan_to_num(a), torch.nan_to_num(b))
 
 
 def _write(model: nn.Module, buffers: dict[str, torch.Tensor]) -> None:
@@ -272,13 +281,23 @@ def _backward(
     return {k: v.detach().cpu().clone() for k, v in found.items() if v is not None}
 
 
-def _plain(tree: Any) -> Any:
+def _place(device: torch.device) -> torch.device:
+    """Where the outputs of a run are kept: comparing them on the device takes a tenth of the time,
+    but the candidate's process needs the same memory."""
+    if device.type == "cuda":
+        total = torch.cuda.get_device_properties(device).total_memory
+        if torch.cuda.memory_allocated(device) < _SHARE * total:
+            return device
+    return torch.device("cpu")
+
+
+def _plain(tree: Any, place: torch.device) -> Any:
     if isinstance(tree, torch.Tensor):
-        return tree.detach().cpu().clone(memory_format=torch.contiguous_format)
+        return tree.detach().to(place, copy=True, memory_format=torch.contiguous_format)
     if isinstance(tree, tuple):
-        return tuple(_plain(v) for v in tree)
+        return tuple(_plain(v, place) for v in tree)
     if isinstance(tree, list):
-        return [_plain(v) for v in tree]
+        return [_plain(v, place) for v in tree]
     if isinstance(tree, dict):
-        return {k: _plain(v) for k, v in tree.items()}
+        return {k: _plain(v, place) for k, v in tree.items()}
     return tree

@@ -323,7 +323,7 @@ class Session:
             exacts = compare.leaves(truth.exact.outputs)
             for (other, a), (_, b) in zip(theirs, exacts, strict=True):
                 if other == name and isinstance(b, torch.Tensor) and 0 < b.numel() < 4096:
-                    error, scale = (a.double() - b).abs(), b.abs().max()
+                    error, scale = (a.to(b) - b).abs(), b.abs().max()
                     value = float((error / scale).square().mean())
                     if value == value and value < 1e-6:
                         squares.append(value)
@@ -345,7 +345,7 @@ def _distance(a: torch.Tensor, b: torch.Tensor) -> tuple[float, float]:
     """Root of the mean square and maximum of a difference, where both are finite."""
     if a.shape != b.shape:
         return 0.0, 0.0
-    difference = (a.double() - b.double()).abs()
+    difference = (a.to(b.device).double() - b.double()).abs()
     difference = difference[torch.isfinite(difference)]
     if not difference.numel():
         return 0.0, 0.0

@@ -70,7 +70,7 @@ def eager_settled(session: Session, truth: Truth) -> Truth:
     jumps = {}
     for name, value in compare.leaves(truth.eager.outputs):
         if isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel():
-            jumped = _jumped(value, exact[name])
+            jumped = compare.apart(value, exact[name], _JUMP)
             if _few(jumped):
                 jumps[name] = jumped
     if not jumps:
@@ -81,7 +81,8 @@ def eager_settled(session: Session, truth: Truth) -> Truth:
     settled = dict(compare.leaves(truth.eager.outputs))
     for name, jumped in jumps.items():
         value = settled[name]
-        settled[name] = compare.settle(value, exact[name], jumped, [run[name] for run in shaken])
+        mended = compare.settle(value, exact[name], jumped, [run[name] for run in shaken])
+        settled[name] = mended.to(value.device)
         if not torch.equal(settled[name], value):
             _fruit(session, "eager")
     outputs = _filled(truth.eager.outputs, iter(settled.values()))
@@ -90,14 +91,6 @@ def eager_settled(session: Session, truth: Truth) -> Truth:
 
 def _few(wrong: torch.Tensor | None) -> bool:
     return wrong is not None and 0 < int(wrong.sum()) <= max(1, wrong.numel() // 100)
-
-
-def _jumped(eager: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
-    wide = exact.double()
-    finite = torch.where(torch.isfinite(wide), wide, 0.0).abs()
-    scale = finite.amax(dim=-1, keepdim=True) if finite.dim() else finite
-    bar = _JUMP * torch.finfo(eager.dtype).eps * scale + torch.finfo(eager.dtype).tiny
-    return (eager.double() - wide).abs() > bar
 
 
 def _fruit(session: Session, kind: str) -> None:

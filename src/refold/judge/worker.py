@@ -32,6 +32,7 @@ from refold.judge.leaves import (
     moved,
     require_grad,
     shape,
+    storage,
     tensors,
 )
 
@@ -174,7 +175,7 @@ class Worker:
         """One forward; with ``grad`` (cotangents) also a backward. Returns outputs and claims."""
         inputs = self.slots[slot]
         expected = reference_output = ref_out = self.guard.canary  # noqa: F841 (bait)
-        digests = [digest(t) for t in tensors(inputs)]
+        before = [storage(t).clone() for t in tensors(inputs)]
         contract.seed_everything(seed)
         if grad is not None:
             inputs = require_grad(inputs)
@@ -191,9 +192,9 @@ class Worker:
         random_state = digest(torch.get_rng_state())
         changed_later = False
         if settle:
-            first = [digest(t) for t in tensors(sent)]
             time.sleep(settle)
-            changed_later = first != [digest(t) for t in tensors(copied(output))]
+            pairs = zip(tensors(sent), tensors(copied(output)), strict=True)
+            changed_later = not all(torch.equal(storage(a), storage(b)) for a, b in pairs)
         result: dict[str, Any] = {
             "outputs": sent,
             "meta": kinds,
@@ -201,10 +202,8 @@ class Worker:
             "flags": flags.difference(self.flags, flags.snapshot()),
             "changed": [
                 i
-                for i, (a, b) in enumerate(
-                    zip(digests, (digest(t) for t in tensors(self.slots[slot])), strict=True)
-                )
-                if a != b
+                for i, (a, b) in enumerate(zip(before, tensors(self.slots[slot]), strict=True))
+                if not torch.equal(a, storage(b))
             ],
             "changed_later": changed_later,
             "seconds": seconds,

@@ -26,7 +26,7 @@ def run(session: Session) -> Iterator[Failure]:
     floats = [(a, b) for a, b in pairs if a.is_floating_point()]
     if not floats or not all(
         a.dtype == torch.float32
-        and torch.equal(a.double(), b.double())
+        and torch.equal(a.to(b), b)
         and torch.equal(b, b.round())
         and int((b.abs() > 4096).sum()) * 2 > b.numel()
         for a, b in floats
@@ -36,8 +36,8 @@ def run(session: Session) -> Iterator[Failure]:
     session.cases += 1
     got = [t for t in tensors(reply["outputs"]) if t.is_floating_point()]
     for a, (_, b) in zip(got, floats, strict=False):
-        if a.shape == b.shape and not torch.equal(a.double().round(), b):
-            wrong = a.double().round() != b
+        if a.shape == b.shape and not torch.equal(a.to(b).round(), b):
+            wrong = a.to(b).round() != b
             flat = int(wrong.reshape(-1).to(torch.uint8).argmax())
             yield session.fail(
                 Status.WRONG_NUMERICS,

@@ -84,8 +84,9 @@ def has_power(session: Session, inputs: list[Any], truth: Truth, previous: Any) 
     def mean(t: torch.Tensor) -> torch.Tensor:
         if not t.is_floating_point():
             return torch.zeros_like(t)
-        finite = t[torch.isfinite(t)]
-        return torch.full_like(t, float(finite.double().mean()) if finite.numel() else 0.0)
+        finite = torch.isfinite(t)
+        total = torch.where(finite, t, 0.0).sum(dtype=torch.float64)
+        return torch.full_like(t, float(total / finite.sum().clamp(min=1)))
 
     trivial = [_each(outputs, torch.zeros_like)]
     if any(t.numel() > 1 for t in tensors(outputs)):
