@@ -1248,7 +1248,8 @@ __global__ void __launch_bounds__(Threads, Threads == 512 ? 1 : 1024 / Threads)
 // An emitter instantiates, for each product of a plan,
 //   rf::split<Ieee>(x, rows, depth, ld, out, unscale, stream)        activations each call, weights once
 //   rf::matmul<S>(body, a, b, depth, workspace, stream)
-// with sizes from rf::split_bytes and rf::workspace_bytes<S, Body>. The schedule S names the kernel:
+// with sizes from rf::split_bytes and rf::workspace_bytes<S, Body>. On Hopper a may come unsplit (data null):
+// matmul then splits it in the workspace, some rows at a time. The schedule S names the kernel:
 //   Schedule<Mode, tall, splits>   launch.cuh        Hopper
 //   Generic<Mode, splits>          launch_sm80.cuh   sm_80 and later
 //   Plain                          launch_plain.cuh  fp32 as it is, for what is tiny or odd
@@ -1354,13 +1355,15 @@ template <class Body> struct Cut {
 };
 
 // The host side of one schedule and body; each launch*.cuh has its schedule's:
-//   static Error bytes(rows, cols, parts, turns);
+//   static Error bytes(rows, cols, unsplit_depth, parts, turns);
 //   static Error run(body, a, b, depth, workspace, stream);
 template <class S, class Body> struct Product;
 
-// Bytes of a workspace's parts and turns for a product of `rows` x `cols`, of any depth.
-template <class S, class Body> Error workspace_bytes(long rows, long cols, size_t& parts, size_t& turns) {
-  return Product<S, Body>::bytes(rows, cols, parts, turns);
+// Bytes of a workspace's parts and turns for a product of `rows` x `cols`, of any depth; unsplit_depth: that
+// of a product whose a comes unsplit.
+template <class S, class Body>
+Error workspace_bytes(long rows, long cols, size_t& parts, size_t& turns, long unsplit_depth = 0) {
+  return Product<S, Body>::bytes(rows, cols, unsplit_depth, parts, turns);
 }
 
 // body's outputs from the product of a [rows, depth] and b [cols, depth].
@@ -1394,13 +1397,15 @@ template <class Mode> Error pack(const float* x, void* packed, long rows, long d
   return split<Mode>(x, rows, depth, depth, packed, packed_unscale<Mode>(packed, rows, depth), stream);
 }
 
+// packed: null for an `a` that the product splits itself.
 template <class Mode> Side packed_side(void* packed, const float* plain, long rows, long depth) {
+  if (packed == nullptr) return split_side<Mode>(nullptr, nullptr, plain, rows, depth, depth);
   return split_side<Mode>(packed, packed_unscale<Mode>(packed, rows, depth), plain, rows, depth, depth);
 }
 
-// What matmul<S>(body, ...) works in, for a result of rows x cols.
-template <class S, class Body> Error matmul_needs(long rows, long cols, Needs& needs) {
-  return workspace_bytes<S, Body>(rows, cols, needs.parts, needs.turns);
+// What matmul<S>(body, ...) works in, for a result of rows x cols; unsplit_depth: see workspace_bytes.
+template <class S, class Body> Error matmul_needs(long rows, long cols, long unsplit_depth, Needs& needs) {
+  return workspace_bytes<S, Body>(rows, cols, needs.parts, needs.turns, unsplit_depth);
 }
 
 }  // namespace rf
@@ -1532,9 +1537,9 @@ template <> RF_FN void product<Bfloat>(float (&d)[64], uint32_t a, uint32_t b, b
 // about 8 x 17 tiles and the second-level cache serves the rest.
 //
 // Splits > 1 (few tiles, deep K): `Splits` blocks share a tile, each with its part of K. All leave
-// their sums in the workspace, wait for each other, and each adds up 1/Splits of the tile, first
-// part to last, and does that fragment's epilogue. The grid is launched cooperatively: all blocks
-// are resident, so waiting is safe.
+// in the workspace what others will add, wait for each other, and each adds up 1/Splits of the tile,
+// first part to last, and does that fragment's epilogue. The grid is launched cooperatively: all
+// blocks are resident, so waiting is safe.
 
 namespace rf {
 
@@ -1557,7 +1562,8 @@ struct Launch {
   Problem problem;
   int steps;               // of kPromote stages that cover K
   int a_stages;            // stages that cover a row of a, which begins anew for each part of b
-  int tile_rows, tile_cols;  // tiles of C
+  int tile_rows, tile_cols;  // tiles of C, from its row first_row on, which is a's first
+  int first_row;
   float4* split_parts;     // [slot][parity][part][piece of a fragment][thread]
   unsigned* split_turns;   // [slot][parity][arrived, left], zero between launches
 };
@@ -1609,7 +1615,7 @@ RF_FN void step(float (&sum)[64], float (&sums)[64], uint32_t a, uint32_t b, int
   }
 }
 
-// This team's sums go to the workspace; this block's share of all parts' sums comes back.
+// This team's sums go to the workspace, but for its block's share, which meets the other parts' there.
 template <class S>
 RF_FN void share_out(const Launch& l, const Fragment<2, 4>& acc, Fragment<S::kMI, S::kG>& share,
                      int slot, int parity, int part) {
@@ -1620,24 +1626,27 @@ RF_FN void share_out(const Launch& l, const Fragment<2, 4>& acc, Fragment<S::kMI
 #pragma unroll
   for (int q = 0; q < kPieces; q++) {
     const float* x = &acc.x[q / 16][q % 16 * 4];
-    __stcg(parts + (part * kPieces + q) * 256 + thread, make_float4(x[0], x[1], x[2], x[3]));
+    if (q / kMine != part)
+      __stcg(parts + (part * kPieces + q) * 256 + thread, make_float4(x[0], x[1], x[2], x[3]));
   }
-  __threadfence();
   group_sync(3, 256);
   if (thread == 0) {
+    __threadfence();  // of what the barrier has made known to this thread, too
     atomicAdd(turns, 1u);
     unsigned here;
     do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(here) : "l"(turns) : "memory");
     while (here < S::kSplits);
   }
   group_sync(3, 256);
-  __threadfence();
 #pragma unroll
   for (int q = 0; q < kMine; q++) {
     float4 sum;
 #pragma unroll
     for (int from = 0; from < S::kSplits; from++) {
-      const float4 x = __ldcg(parts + (from * kPieces + part * kMine + q) * 256 + thread);
+      const int own = from * kMine + q;
+      const float* held = &acc.x[own / 16][own % 16 * 4];
+      float4 x = make_float4(held[0], held[1], held[2], held[3]);
+      if (from != part) x = __ldcg(parts + (from * kPieces + part * kMine + q) * 256 + thread);
       if (from == 0) sum = x;
       else sum = make_float4(sum.x + x.x, sum.y + x.y, sum.z + x.z, sum.w + x.w);
     }
@@ -1730,7 +1739,7 @@ __global__ void __launch_bounds__(384, 1)
       auto& mine = shared.team[team];
       int tile_row, tile_col;
       tile_at(t, launch.tile_rows, launch.tile_cols, tile_row, tile_col);
-      int row0 = tile_row * S::kTileRows + down;
+      int row0 = launch.first_row + tile_row * S::kTileRows + down;
       int col0 = tile_col * S::kTileCols + right;
       if constexpr (S::kSplits == 1) {
         epilogue<S::Mode::kScaled, kRepairs>(body, launch.problem, acc, row0, col0, mine, 1 + team);
@@ -1750,6 +1759,10 @@ __global__ void __launch_bounds__(384, 1)
 }  // namespace rf
 
 // Launch: the host side of the product on Hopper, rf::matmul<Schedule<Mode, tall, splits>>.
+//
+// An unsplit `a` of many rows is split and multiplied some rows at a time, over and over in the same memory: no
+// batch is so large that its copy does not fit. Parts of columns are numbered over all rows and merged at the
+// end. As few rows as the second-level cache holds are no faster (docs/kernels.md).
 
 namespace rf {
 
@@ -1787,21 +1800,44 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
 
   // Fragments, tiles, and how many tiles (of kSplits blocks each) are worked on at a time.
   struct Grid : Cut<Body> {
-    long tile_rows, tile_cols, slots;
+    long tile_rows, tile_cols, fit;
     Grid(long rows, long cols, const Device& device)
         : Cut<Body>(rows, cols, 64 * S::kMI, 32 * S::kG), tile_rows(blocks_of(rows, S::kTileRows)),
-          tile_cols(blocks_of(cols, S::kTileCols)) {
-      const long tiles = tile_rows * tile_cols, fit = device.processors / S::kSplits;
-      slots = tiles < fit ? tiles : fit;
+          tile_cols(blocks_of(cols, S::kTileCols)), fit(device.processors / S::kSplits) {}
+
+    long waves(long high) const { return blocks_of(high * tile_cols, fit); }
+    long slots(long high) const { return high * tile_cols < fit ? high * tile_cols : fit; }
+
+    // Rows of tiles at a time: as many as fit, if that takes hardly more waves than all at once.
+    long tiles_at_a_time(long depth) const {
+      constexpr long kKept = 256 << 20;  // bytes
+      const long most = kKept / (split_bytes<M>(1, depth) * S::kTileRows);
+      for (long high = most; high < tile_rows && 2 * high > most; high--)
+        if (50 * (tile_rows / high * waves(high) + waves(tile_rows % high)) <= 51 * waves(tile_rows)) return high;
+      return tile_rows;
+    }
+
+    // Where in the workspace's parts each thing begins: shares of split tiles, split rows of a, and the end.
+    size_t shares() const { return this->bytes(); }
+    size_t splits() const {
+      return shares() + (S::kSplits > 1 ? size_t(slots(tile_rows)) * 2 * S::kSplits * 128 * 256 * sizeof(float) : 0);
+    }
+    long rows_at_a_time(long depth) const {
+      const long most = tiles_at_a_time(depth) * S::kTileRows;
+      return most < this->rows ? most : this->rows;
+    }
+    size_t end(long depth) const {
+      const long rows = depth ? rows_at_a_time(depth) : 0;
+      return splits() + aligned_bytes(split_bytes<M>(rows, depth)) + rows * sizeof(float);
     }
   };
 
-  static Error bytes(long rows, long cols, size_t& parts, size_t& turns) {
+  static Error bytes(long rows, long cols, long unsplit_depth, size_t& parts, size_t& turns) {
     Device device;
     RF_TRY(current_device(device));
     const Grid grid(rows, cols, device);
-    parts = grid.bytes() + (S::kSplits > 1 ? size_t(grid.slots) * 2 * S::kSplits * 128 * 256 * sizeof(float) : 0);
-    turns = (grid.turns() + (S::kSplits > 1 ? 4 * grid.slots : 0)) * sizeof(unsigned);
+    parts = grid.end(unsplit_depth);
+    turns = (grid.turns() + (S::kSplits > 1 ? 4 * grid.slots(grid.tile_rows) : 0)) * sizeof(unsigned);
     return nullptr;
   }
 
@@ -1811,29 +1847,63 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
     RF_TRY(current_device(device));
     if (device.major != 9)
       return error("the device has compute capability %d.%d; this kernel is for 9.0", device.major, device.minor);
+    const Grid grid(a.rows, b.rows, device);
+    if (workspace.parts == nullptr && grid.end(a.data == nullptr ? depth : 0) > 0)
+      return error("a product of %ld x %ld has no memory to work in", a.rows, b.rows);
+    if constexpr (M::kScaled) {
+      if (a.data == nullptr) {
+        char* data = static_cast<char*>(workspace.parts) + grid.splits();
+        const long most = grid.rows_at_a_time(depth);
+        auto* unscale = reinterpret_cast<float*>(data + aligned_bytes(split_bytes<M>(most, depth)));
+        for (long first = 0; first < a.rows; first += most) {
+          const float* plain = a.plain + first * a.ld;
+          const Side some =
+              split_side<M>(data, unscale, plain, a.rows - first < most ? a.rows - first : most, depth, a.ld);
+          RF_TRY(split<M>(plain, some.rows, depth, a.ld, data, unscale, stream));
+          RF_TRY(multiply(body, grid, first, some, b, depth, device, workspace, stream));
+        }
+        return finish(body, grid, a, b, depth, workspace, stream);
+      }
+    }
+    RF_TRY(multiply(body, grid, 0, a, b, depth, device, workspace, stream));
+    return finish(body, grid, a, b, depth, workspace, stream);
+  }
+
+ private:
+  // The rows of the result from `first` on, which is a multiple of a tile's, as many as a has.
+  static Error multiply(const Body& body, const Grid& grid, long first, const Side& a, const Side& b, long depth,
+                        const Device& device, const Workspace& workspace, cudaStream_t stream) {
     CUtensorMap a_map, b_map;
     RF_TRY(tile_map(a_map, a, a_elements<M>(depth), S::kTileRows, element_type<typename M::Type>()));
     RF_TRY(tile_map(b_map, b, b_elements<M>(depth), S::kTileCols, element_type<typename M::Type>()));
 
-    const Grid grid(a.rows, b.rows, device);
     Launch l{};
-    l.problem = grid.problem(a, b, depth, workspace);
-    l.split_parts = reinterpret_cast<float4*>(static_cast<char*>(workspace.parts) + grid.bytes());
+    Side all = a;  // as if it began at the result's first row
+    all.plain -= first * a.ld;
+    if (M::kScaled) all.unscale -= first;
+    l.problem = grid.problem(all, b, depth, workspace);
+    l.first_row = static_cast<int>(first);
+    l.split_parts = reinterpret_cast<float4*>(static_cast<char*>(workspace.parts) + grid.shares());
     l.split_turns = workspace.turns + grid.turns();
     const long along = M::kParts == 1 ? depth : b_elements<M>(depth);
     l.steps = static_cast<int>(blocks_of(along, S::kPromote * M::kStageDepth));
     l.a_stages = static_cast<int>(blocks_of(depth, M::kStageDepth));
-    l.tile_rows = static_cast<int>(grid.tile_rows), l.tile_cols = static_cast<int>(grid.tile_cols);
+    const long high = blocks_of(a.rows, S::kTileRows);
+    l.tile_rows = static_cast<int>(high), l.tile_cols = static_cast<int>(grid.tile_cols);
 
     static std::atomic<uint64_t> allowed{0};
     constexpr size_t shared = sizeof(SharedMemory<S, Body>) + 1024;  // its start is aligned by hand
     static_assert(shared <= 232448, "more shared memory than a block can have");
     auto* kernel = matmul_sm90<S, Body>;
     RF_TRY(allow_shared(kernel, shared, device, allowed));
-    RF_TRY(launch(kernel, static_cast<unsigned>(grid.slots * S::kSplits), S::kThreads, shared, stream,
+    return launch(kernel, static_cast<unsigned>(grid.slots(high) * S::kSplits), S::kThreads, shared, stream,
                   S::kSplits > 1 ? Start::cooperative : Start::overlapping, "launching the product", a_map, b_map, l,
-                  body));
-    return grid.finish(body, l.problem, stream);
+                  body);
+  }
+
+  static Error finish(const Body& body, const Grid& grid, const Side& a, const Side& b, long depth,
+                      const Workspace& workspace, cudaStream_t stream) {
+    return grid.finish(body, grid.problem(a, b, depth, workspace), stream);
   }
 };
 
@@ -2086,7 +2156,7 @@ template <class A, class B, class Body> struct Product<PlainOf<A, B>, Body> {
   template <class T> static Cut<Body> cut(long rows, long cols) { return {rows, cols, 64 * T::kMI, 32 * T::kG}; }
 
   // Of any kernel that could be chosen: the depth is not known here.
-  static Error bytes(long rows, long cols, size_t& parts, size_t& turns) {
+  static Error bytes(long rows, long cols, long, size_t& parts, size_t& turns) {
     const Cut<Body> tiled = cut<Tiled>(rows, cols), thin = cut<Thin<4, false>>(rows, cols);
     parts = tiled.bytes() > thin.bytes() ? tiled.bytes() : thin.bytes();
     turns = (tiled.turns() > thin.turns() ? tiled.turns() : thin.turns()) * sizeof(unsigned);
@@ -3064,15 +3134,16 @@ static PyObject* pack(PyObject*, PyObject* const* args, Py_ssize_t n) {
 }
 
 static PyObject* train_matmul0_needs(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  if (!rf_takes(n, 3)) return nullptr;
+  if (!rf_takes(n, 4)) return nullptr;
   const long rows = rf_size(args[0]);
   const long width = rf_size(args[1]);
-  const rf::OnDevice here(static_cast<int>(rf_size(args[2])));
+  const long depth = rf_size(args[2]);
+  const rf::OnDevice here(static_cast<int>(rf_size(args[3])));
   if (PyErr_Occurred()) return nullptr;
   rf::Needs needs;
-  const rf::Error error = rows <= 16 ? rf::matmul_needs<rf::Plain, rf::TrainMatmul0>(rows, width, needs)
-      : rows <= 512 ? rf::matmul_needs<rf::Schedule<rf::Ieee, false, 8>, rf::TrainMatmul0>(rows, width, needs)
-      : rf::matmul_needs<rf::Schedule<rf::Ieee, true, 1>, rf::TrainMatmul0>(rows, width, needs);
+  const rf::Error error = rows <= 16 ? rf::matmul_needs<rf::Plain, rf::TrainMatmul0>(rows, width, depth, needs)
+      : rows <= 512 ? rf::matmul_needs<rf::Schedule<rf::Ieee, false, 8>, rf::TrainMatmul0>(rows, width, depth, needs)
+      : rf::matmul_needs<rf::Schedule<rf::Ieee, true, 1>, rf::TrainMatmul0>(rows, width, depth, needs);
   if (error) return rf_result(error);
   return Py_BuildValue("nn", Py_ssize_t(needs.parts), Py_ssize_t(needs.turns));
 }
@@ -3192,15 +3263,16 @@ static PyObject* train_rows2(PyObject*, PyObject* const* args, Py_ssize_t n) {
 }
 
 static PyObject* eval_matmul0_needs(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  if (!rf_takes(n, 3)) return nullptr;
+  if (!rf_takes(n, 4)) return nullptr;
   const long rows = rf_size(args[0]);
   const long width = rf_size(args[1]);
-  const rf::OnDevice here(static_cast<int>(rf_size(args[2])));
+  const long depth = rf_size(args[2]);
+  const rf::OnDevice here(static_cast<int>(rf_size(args[3])));
   if (PyErr_Occurred()) return nullptr;
   rf::Needs needs;
-  const rf::Error error = rows <= 16 ? rf::matmul_needs<rf::Plain, rf::EvalMatmul0>(rows, width, needs)
-      : rows <= 512 ? rf::matmul_needs<rf::Schedule<rf::Ieee, false, 8>, rf::EvalMatmul0>(rows, width, needs)
-      : rf::matmul_needs<rf::Schedule<rf::Ieee, true, 1>, rf::EvalMatmul0>(rows, width, needs);
+  const rf::Error error = rows <= 16 ? rf::matmul_needs<rf::Plain, rf::EvalMatmul0>(rows, width, depth, needs)
+      : rows <= 512 ? rf::matmul_needs<rf::Schedule<rf::Ieee, false, 8>, rf::EvalMatmul0>(rows, width, depth, needs)
+      : rf::matmul_needs<rf::Schedule<rf::Ieee, true, 1>, rf::EvalMatmul0>(rows, width, depth, needs);
   if (error) return rf_result(error);
   return Py_BuildValue("nn", Py_ssize_t(needs.parts), Py_ssize_t(needs.turns));
 }
@@ -3266,7 +3338,7 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
     try:
         return load_inline(
-            name="refold_sm_90_ff651ba22cd4",
+            name="refold_sm_90_d8ffcba74f1f",
             cpp_sources=[],
             cuda_sources=[_REFOLD_CUDA],
             extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],
@@ -3655,13 +3727,12 @@ class ModelNew(Model):
         bn_running_mean = self.bn.running_mean
         bn_running_var = self.bn.running_var
         bn_num_batches_tracked = self.bn.num_batches_tracked
-        x_packed = _refold_pack(x)
         product1 = x.new_empty(n0, 4096)
         mean1 = x.new_empty(4096)
         var1 = x.new_empty(4096)
         var2 = x.new_empty(4096)
-        rf_work = _refold_workspace(_refold_kernels.train_matmul0_needs(n0, 4096, rf_device), rf_stream, rf_device)
-        _refold_kernels.train_matmul0(x.data_ptr(), x_packed.data_ptr(), gemm_weight.data_ptr(), gemm_weight_packed.data_ptr(), product1.data_ptr(), mean1.data_ptr(), var1.data_ptr(), var2.data_ptr(), n0, 4096, 4096, rf_work[0], rf_work[1], rf_stream, rf_device)
+        rf_work = _refold_workspace(_refold_kernels.train_matmul0_needs(n0, 4096, 4096, rf_device), rf_stream, rf_device)
+        _refold_kernels.train_matmul0(x.data_ptr(), 0, gemm_weight.data_ptr(), gemm_weight_packed.data_ptr(), product1.data_ptr(), mean1.data_ptr(), var1.data_ptr(), var2.data_ptr(), n0, 4096, 4096, rf_work[0], rf_work[1], rf_stream, rf_device)
         mul1 = x.new_empty(4096)
         _refold_kernels.train_rows1(var1.data_ptr(), folded0.data_ptr(), scale.data_ptr(), bn_weight.data_ptr(), bn_running_mean.data_ptr(), mean1.data_ptr(), gemm_bias.data_ptr(), bn_running_var.data_ptr(), var2.data_ptr(), mul1.data_ptr(), bn_running_mean.data_ptr(), bn_running_var.data_ptr(), 1, 4096, 0, 0, rf_stream, rf_device)
         torch.autograd.graph.increment_version(bn_running_mean)
@@ -3759,8 +3830,7 @@ class ModelNew(Model):
             _refold_wait(rf_cache, rf_device)
         n0 = x.shape[0]
         x = x.contiguous()
-        x_packed = _refold_pack(x)
         add1 = x.new_empty(n0, 4096)
-        rf_work = _refold_workspace(_refold_kernels.eval_matmul0_needs(n0, 4096, rf_device), rf_stream, rf_device)
-        _refold_kernels.eval_matmul0(x.data_ptr(), x_packed.data_ptr(), gemm_weight.data_ptr(), gemm_weight_packed.data_ptr(), folded0.data_ptr(), folded1.data_ptr(), add1.data_ptr(), n0, 4096, 4096, rf_work[0], rf_work[1], rf_stream, rf_device)
+        rf_work = _refold_workspace(_refold_kernels.eval_matmul0_needs(n0, 4096, 4096, rf_device), rf_stream, rf_device)
+        _refold_kernels.eval_matmul0(x.data_ptr(), 0, gemm_weight.data_ptr(), gemm_weight_packed.data_ptr(), folded0.data_ptr(), folded1.data_ptr(), add1.data_ptr(), n0, 4096, 4096, rf_work[0], rf_work[1], rf_stream, rf_device)
         return add1

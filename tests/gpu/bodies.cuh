@@ -169,10 +169,10 @@ template <class S, class Body> Error run(const Call& c) {
 
 }  // namespace rf
 
-// name(call) runs a product by a schedule; name_sizes(rows, cols, sizes) gives the bytes of its parts and
-// turns.
+// name(call) runs a product by a schedule; name_sizes(rows, cols, unsplit_depth, sizes) gives the bytes of its
+// parts and turns.
 #define RF_ENTRY(name, Body, ...)                                                                \
   extern "C" rf::Error name(const Call* call) { return rf::run<__VA_ARGS__, rf::Body>(*call); } \
-  extern "C" rf::Error name##_sizes(long rows, long cols, size_t* sizes) {                      \
-    return rf::workspace_bytes<__VA_ARGS__, rf::Body>(rows, cols, sizes[0], sizes[1]);          \
+  extern "C" rf::Error name##_sizes(long rows, long cols, long unsplit, size_t* sizes) {        \
+    return rf::workspace_bytes<__VA_ARGS__, rf::Body>(rows, cols, sizes[0], sizes[1], unsplit); \
   }

@@ -101,14 +101,17 @@ class Split:
     """A matrix [rows, depth] as the tensor cores read it.
 
     mode: "ieee" or "tf32" split fp32; "half" or "bfloat" take a 16-bit matrix as it is, "simt" an
-    fp32 one.
+    fp32 one. late: left to the product, which splits its first side itself.
     """
 
-    def __init__(self, x: torch.Tensor, mode: str) -> None:
+    def __init__(self, x: torch.Tensor, mode: str, late: bool = False) -> None:
         self.rows, self.depth = x.shape
         self.mode, self.plain, self.pitch = mode, x, x.stride(0)
-        if mode in ("half", "bfloat", "simt"):
-            self.data, self.unscale = x, None
+        self.data: torch.Tensor | None = x
+        self.unscale: torch.Tensor | None = None
+        if late:
+            self.data = None
+        if late or mode in ("half", "bfloat", "simt"):
             return
         padded = (self.depth + 31) // 32 * 32
         width = padded * (2 if mode == "ieee" else 1)
@@ -119,7 +122,7 @@ class Split:
 
     def renew(self) -> None:
         """Splits what `plain` holds now."""
-        assert self.unscale is not None
+        assert self.unscale is not None and self.data is not None
         _call(
             self.function,
             *(ctypes.c_void_p(self.plain.data_ptr()), ctypes.c_long(self.rows)),
@@ -148,13 +151,14 @@ class Product:
         self.keep = (a, b, inputs, outputs)
         sizes = (ctypes.c_size_t * 2)()
         sizes_of = getattr(library, f"{name}_sizes")
-        _call(sizes_of, ctypes.c_long(a.rows), ctypes.c_long(b.rows), sizes)
+        unsplit = ctypes.c_long(a.depth if a.data is None else 0)
+        _call(sizes_of, ctypes.c_long(a.rows), ctypes.c_long(b.rows), unsplit, sizes)
         device = a.plain.device
         self.parts = torch.empty(max(sizes[0], 1), dtype=torch.uint8, device=device)
         self.parts.fill_(255)  # NaN: nothing may be read that this launch has not written
         self.turns = torch.zeros(max(sizes[1], 4) // 4, dtype=torch.int32, device=device)
         c = self.call = Call(rows=a.rows, cols=b.rows, depth=a.depth, lda=a.pitch, ldb=b.pitch)
-        c.a, c.b = a.data.data_ptr(), b.data.data_ptr()
+        c.a, c.b = _address(a.data), _address(b.data)
         c.a_unscale, c.b_unscale = _address(a.unscale), _address(b.unscale)
         c.a_plain, c.b_plain = a.plain.data_ptr(), b.plain.data_ptr()
         c.parts, c.turns = self.parts.data_ptr(), self.turns.data_ptr()

@@ -2,7 +2,8 @@
 start them, and the Python that builds and calls them.
 
 A product of float32 reads both sides packed (kernels/cuda/split.cuh): a parameter is packed once
-until it changes, a value at each call. One of 16 bits reads its sides as they are; a folded weight,
+until it changes, a value at each call; on Hopper by the product itself, some rows at a time, unless
+several products read it. One of 16 bits reads its sides as they are; a folded weight,
 which has more bits, as two 16-bit parts. Entries take addresses, sizes, the stream and the device
 as ints, synchronise nothing and allocate nothing; memory to work in belongs to the stream and is
 reused.
@@ -64,7 +65,8 @@ class CudaTarget:
 
     def launch(self, group: Group, name: str) -> Launch:
         kernel = CudaKernel(group, name, self)
-        return Launch(group, kernel.call, kernel.packings(), kernel.overwrites())
+        packs, itself = kernel.packings(), kernel.packs_itself()
+        return Launch(group, kernel.call, packs, itself, kernel.overwrites())
 
     def prologue(self, first: str, prepared: bool) -> list[str]:
         lines = [f"rf_device = {first}.get_device()", "rf_stream = _refold_stream(rf_device)"]
@@ -189,6 +191,12 @@ class CudaKernel(GroupKernel):
         kind = str(self.group.stored(x)).removeprefix("torch.")
         return ((w, f"_refold_parts_{kind}"),) if self.parts == 2 else ()
 
+    def packs_itself(self) -> Pack | None:
+        """What the kernel packs itself unless it is given packed."""
+        if not self.packs or self.narrow or self.schedule.architecture != "sm_90":
+            return None
+        return self.packings()[0]
+
     @property
     def packs(self) -> bool:
         """Whether the kernel runs on tensor cores."""
@@ -235,11 +243,11 @@ class CudaKernel(GroupKernel):
     def needs(self) -> str:
         """The C function that says how much memory the kernel works in."""
         function = {
-            Template.MATMUL: "matmul_needs<@, {}>",
+            Template.MATMUL: "matmul_needs<@, {}>",  # depth: 0 if all is given packed
             Template.ROWS: "rows_needs<{}>",
             Template.COLUMNS: "columns_needs<{}>",
         }[self.group.template].format(f"rf::{self.struct_name()}")
-        sizes = [name for name, _ in self.sizes() if name != "depth"]
+        sizes = [name for name, _ in self.sizes()]
         call = f"rf::{function}({', '.join(sizes)}, needs)"
         lines = [
             f"static PyObject* {self.name}_needs(PyObject*, PyObject* const* args, Py_ssize_t n) {{"
@@ -327,17 +335,20 @@ class CudaKernel(GroupKernel):
                 sides.append(f"{scope.operands[i]}.data_ptr()")
                 if i in scope.packed:
                     sides.append(f"{scope.packed[i]}.data_ptr()")
+                elif any(i is node for node, _ in self.packings()):
+                    sides.append("0")
                 elif self.narrow and self.packs and self.schedule.architecture == "sm_90":
                     name = scope.operands[i]  # the copy engine reads from multiples of 16 bytes
                     lines += [f"if {name}.data_ptr() % 16:", f"    {name} = {name}.clone()"]
             parts = [*sides, *parts]
+        itself = self.packs_itself()
+        packs = itself is not None and itself[0] not in scope.packed
         sizes = [
-            text
+            "0" if name == "depth" and not packs else text
             for text, (name, _) in zip(self.given_sizes(scope.sizes), self.sizes(), strict=True)
-            if name != "depth"
         ]
         memory = ["0", "0"]
-        if self._works_in_memory():
+        if packs or self._works_in_memory():
             lines.append(
                 f"rf_work = _refold_workspace(_refold_kernels.{self.name}_needs("
                 f"{', '.join([*sizes, 'rf_device'])}), rf_stream, rf_device)"

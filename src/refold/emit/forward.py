@@ -42,6 +42,7 @@ class Launch:
 
     packs: operands that the kernel reads in a form of the target's own, and the emitted Python
     function that makes it: once for a parameter until it changes, at each call for a value.
+    itself: the one of them that the kernel makes itself if it is given none.
     overwrites: operands whose memory the kernel may write its one full-size result to, because it
     reads each element before it writes that of the same place.
     """
@@ -49,6 +50,7 @@ class Launch:
     group: Group
     statements: Callable[[Scope], list[str]]
     packs: tuple[Pack, ...] = ()
+    itself: Pack | None = None
     overwrites: tuple[Node, ...] = ()
 
 
@@ -205,7 +207,12 @@ class ForwardWriter:
 
     def _group(self, group: Group) -> list[str]:
         launch = self.launches[group.name]
-        lines = [line for pack in launch.packs for line in self._pack(pack)]
+        lines = [
+            line
+            for pack in launch.packs
+            if pack != launch.itself or not self._is_for_one(pack)
+            for line in self._pack(pack)
+        ]
         for out in group.outputs:
             self.shapes[out] = stripped(out.shape, 1)
             if out in self.direct:
@@ -219,7 +226,7 @@ class ForwardWriter:
         names = self.text.names
         operands = {i: names[i] for i in group.inputs if i in names}
         results = {o: names[o] for o in group.outputs}
-        packed = {pack[0]: self.text.packed[pack] for pack in launch.packs}
+        packed = {p[0]: self.text.packed[p] for p in launch.packs if p in self.text.packed}
         scope = Scope(operands, results, self.sizes, packed)
         lines += launch.statements(scope)
         for out in group.outputs:
@@ -238,13 +245,21 @@ class ForwardWriter:
         readers = (n for n in self.plan.graph.nodes() if node in n.inputs)
         return made and not read_later and all(n in inside for n in readers)
 
+    def _is_for_one(self, pack: Pack) -> bool:
+        """Whether one kernel reads the packed form, of a value that each call computes."""
+        readers = [p for launch in self.launches.values() for p in launch.packs if p == pack]
+        return len(readers) == 1 and not self._is_prepared(pack[0])
+
+    def _is_prepared(self, node: Node) -> bool:
+        return node in self.text.reads or any(node is f.node for f in self.text.folds)
+
     def _pack(self, pack: Pack) -> list[str]:
         """Statements that pack a value; none where it is packed, or prepared with parameters."""
         text, (node, function) = self.text, pack
         if pack in text.packed:
             return []
         name = text.packed[pack] = self._unique(f"{text.names[node]}_packed")
-        if node in text.reads or any(node is f.node for f in text.folds):
+        if self._is_prepared(node):
             text.packs.append(pack)
             return []
         return [f"{name} = {function}({text.names[node]})"]

@@ -1,4 +1,8 @@
 // Launch: the host side of the product on Hopper, rf::matmul<Schedule<Mode, tall, splits>>.
+//
+// An unsplit `a` of many rows is split and multiplied some rows at a time, over and over in the same memory: no
+// batch is so large that its copy does not fit. Parts of columns are numbered over all rows and merged at the
+// end. As few rows as the second-level cache holds are no faster (docs/kernels.md).
 #pragma once
 #include "matmul_sm90.cuh"
 #include "operand.cuh"
@@ -39,21 +43,44 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
 
   // Fragments, tiles, and how many tiles (of kSplits blocks each) are worked on at a time.
   struct Grid : Cut<Body> {
-    long tile_rows, tile_cols, slots;
+    long tile_rows, tile_cols, fit;
     Grid(long rows, long cols, const Device& device)
         : Cut<Body>(rows, cols, 64 * S::kMI, 32 * S::kG), tile_rows(blocks_of(rows, S::kTileRows)),
-          tile_cols(blocks_of(cols, S::kTileCols)) {
-      const long tiles = tile_rows * tile_cols, fit = device.processors / S::kSplits;
-      slots = tiles < fit ? tiles : fit;
+          tile_cols(blocks_of(cols, S::kTileCols)), fit(device.processors / S::kSplits) {}
+
+    long waves(long high) const { return blocks_of(high * tile_cols, fit); }
+    long slots(long high) const { return high * tile_cols < fit ? high * tile_cols : fit; }
+
+    // Rows of tiles at a time: as many as fit, if that takes hardly more waves than all at once.
+    long tiles_at_a_time(long depth) const {
+      constexpr long kKept = 256 << 20;  // bytes
+      const long most = kKept / (split_bytes<M>(1, depth) * S::kTileRows);
+      for (long high = most; high < tile_rows && 2 * high > most; high--)
+        if (50 * (tile_rows / high * waves(high) + waves(tile_rows % high)) <= 51 * waves(tile_rows)) return high;
+      return tile_rows;
+    }
+
+    // Where in the workspace's parts each thing begins: shares of split tiles, split rows of a, and the end.
+    size_t shares() const { return this->bytes(); }
+    size_t splits() const {
+      return shares() + (S::kSplits > 1 ? size_t(slots(tile_rows)) * 2 * S::kSplits * 128 * 256 * sizeof(float) : 0);
+    }
+    long rows_at_a_time(long depth) const {
+      const long most = tiles_at_a_time(depth) * S::kTileRows;
+      return most < this->rows ? most : this->rows;
+    }
+    size_t end(long depth) const {
+      const long rows = depth ? rows_at_a_time(depth) : 0;
+      return splits() + aligned_bytes(split_bytes<M>(rows, depth)) + rows * sizeof(float);
     }
   };
 
-  static Error bytes(long rows, long cols, size_t& parts, size_t& turns) {
+  static Error bytes(long rows, long cols, long unsplit_depth, size_t& parts, size_t& turns) {
     Device device;
     RF_TRY(current_device(device));
     const Grid grid(rows, cols, device);
-    parts = grid.bytes() + (S::kSplits > 1 ? size_t(grid.slots) * 2 * S::kSplits * 128 * 256 * sizeof(float) : 0);
-    turns = (grid.turns() + (S::kSplits > 1 ? 4 * grid.slots : 0)) * sizeof(unsigned);
+    parts = grid.end(unsplit_depth);
+    turns = (grid.turns() + (S::kSplits > 1 ? 4 * grid.slots(grid.tile_rows) : 0)) * sizeof(unsigned);
     return nullptr;
   }
 
@@ -63,29 +90,63 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
     RF_TRY(current_device(device));
     if (device.major != 9)
       return error("the device has compute capability %d.%d; this kernel is for 9.0", device.major, device.minor);
+    const Grid grid(a.rows, b.rows, device);
+    if (workspace.parts == nullptr && grid.end(a.data == nullptr ? depth : 0) > 0)
+      return error("a product of %ld x %ld has no memory to work in", a.rows, b.rows);
+    if constexpr (M::kScaled) {
+      if (a.data == nullptr) {
+        char* data = static_cast<char*>(workspace.parts) + grid.splits();
+        const long most = grid.rows_at_a_time(depth);
+        auto* unscale = reinterpret_cast<float*>(data + aligned_bytes(split_bytes<M>(most, depth)));
+        for (long first = 0; first < a.rows; first += most) {
+          const float* plain = a.plain + first * a.ld;
+          const Side some =
+              split_side<M>(data, unscale, plain, a.rows - first < most ? a.rows - first : most, depth, a.ld);
+          RF_TRY(split<M>(plain, some.rows, depth, a.ld, data, unscale, stream));
+          RF_TRY(multiply(body, grid, first, some, b, depth, device, workspace, stream));
+        }
+        return finish(body, grid, a, b, depth, workspace, stream);
+      }
+    }
+    RF_TRY(multiply(body, grid, 0, a, b, depth, device, workspace, stream));
+    return finish(body, grid, a, b, depth, workspace, stream);
+  }
+
+ private:
+  // The rows of the result from `first` on, which is a multiple of a tile's, as many as a has.
+  static Error multiply(const Body& body, const Grid& grid, long first, const Side& a, const Side& b, long depth,
+                        const Device& device, const Workspace& workspace, cudaStream_t stream) {
     CUtensorMap a_map, b_map;
     RF_TRY(tile_map(a_map, a, a_elements<M>(depth), S::kTileRows, element_type<typename M::Type>()));
     RF_TRY(tile_map(b_map, b, b_elements<M>(depth), S::kTileCols, element_type<typename M::Type>()));
 
-    const Grid grid(a.rows, b.rows, device);
     Launch l{};
-    l.problem = grid.problem(a, b, depth, workspace);
-    l.split_parts = reinterpret_cast<float4*>(static_cast<char*>(workspace.parts) + grid.bytes());
+    Side all = a;  // as if it began at the result's first row
+    all.plain -= first * a.ld;
+    if (M::kScaled) all.unscale -= first;
+    l.problem = grid.problem(all, b, depth, workspace);
+    l.first_row = static_cast<int>(first);
+    l.split_parts = reinterpret_cast<float4*>(static_cast<char*>(workspace.parts) + grid.shares());
     l.split_turns = workspace.turns + grid.turns();
     const long along = M::kParts == 1 ? depth : b_elements<M>(depth);
     l.steps = static_cast<int>(blocks_of(along, S::kPromote * M::kStageDepth));
     l.a_stages = static_cast<int>(blocks_of(depth, M::kStageDepth));
-    l.tile_rows = static_cast<int>(grid.tile_rows), l.tile_cols = static_cast<int>(grid.tile_cols);
+    const long high = blocks_of(a.rows, S::kTileRows);
+    l.tile_rows = static_cast<int>(high), l.tile_cols = static_cast<int>(grid.tile_cols);
 
     static std::atomic<uint64_t> allowed{0};
     constexpr size_t shared = sizeof(SharedMemory<S, Body>) + 1024;  // its start is aligned by hand
     static_assert(shared <= 232448, "more shared memory than a block can have");
     auto* kernel = matmul_sm90<S, Body>;
     RF_TRY(allow_shared(kernel, shared, device, allowed));
-    RF_TRY(launch(kernel, static_cast<unsigned>(grid.slots * S::kSplits), S::kThreads, shared, stream,
+    return launch(kernel, static_cast<unsigned>(grid.slots(high) * S::kSplits), S::kThreads, shared, stream,
                   S::kSplits > 1 ? Start::cooperative : Start::overlapping, "launching the product", a_map, b_map, l,
-                  body));
-    return grid.finish(body, l.problem, stream);
+                  body);
+  }
+
+  static Error finish(const Body& body, const Grid& grid, const Side& a, const Side& b, long depth,
+                      const Workspace& workspace, cudaStream_t stream) {
+    return grid.finish(body, grid.problem(a, b, depth, workspace), stream);
   }
 };
 

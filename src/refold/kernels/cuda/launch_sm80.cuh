@@ -19,7 +19,7 @@ template <class M, int InParts, class Body> struct Product<Generic<M, InParts>, 
     size_t split_turns() const { return S::kSplits == 1 ? 0 : size_t(tile_rows) * tile_cols; }
   };
 
-  static Error bytes(long rows, long cols, size_t& parts, size_t& turns) {
+  static Error bytes(long rows, long cols, long, size_t& parts, size_t& turns) {
     const Grid grid(rows, cols);
     parts = grid.bytes() + grid.split_bytes();
     turns = (grid.turns() + grid.split_turns()) * sizeof(unsigned);
@@ -37,6 +37,7 @@ template <class M, int InParts, class Body> struct Product<Generic<M, InParts>, 
 
   static Error run(const Body& body, const Side& a, const Side& b, long depth, const Workspace& workspace,
                    cudaStream_t stream) {
+    if (a.data == nullptr || b.data == nullptr) return error("an operand of the generic product is not split");
     if (aligned(a) && aligned(b)) return run_as<true>(body, a, b, depth, workspace, stream);
     if constexpr (M::kScaled) return error("split operands must be aligned by 16 bytes");
     else return run_as<false>(body, a, b, depth, workspace, stream);

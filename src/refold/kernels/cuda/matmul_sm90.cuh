@@ -18,9 +18,9 @@
 // about 8 x 17 tiles and the second-level cache serves the rest.
 //
 // Splits > 1 (few tiles, deep K): `Splits` blocks share a tile, each with its part of K. All leave
-// their sums in the workspace, wait for each other, and each adds up 1/Splits of the tile, first
-// part to last, and does that fragment's epilogue. The grid is launched cooperatively: all blocks
-// are resident, so waiting is safe.
+// in the workspace what others will add, wait for each other, and each adds up 1/Splits of the tile,
+// first part to last, and does that fragment's epilogue. The grid is launched cooperatively: all
+// blocks are resident, so waiting is safe.
 #pragma once
 #include "epilogue.cuh"
 #include "mode.cuh"
@@ -47,7 +47,8 @@ struct Launch {
   Problem problem;
   int steps;               // of kPromote stages that cover K
   int a_stages;            // stages that cover a row of a, which begins anew for each part of b
-  int tile_rows, tile_cols;  // tiles of C
+  int tile_rows, tile_cols;  // tiles of C, from its row first_row on, which is a's first
+  int first_row;
   float4* split_parts;     // [slot][parity][part][piece of a fragment][thread]
   unsigned* split_turns;   // [slot][parity][arrived, left], zero between launches
 };
@@ -99,7 +100,7 @@ RF_FN void step(float (&sum)[64], float (&sums)[64], uint32_t a, uint32_t b, int
   }
 }
 
-// This team's sums go to the workspace; this block's share of all parts' sums comes back.
+// This team's sums go to the workspace, but for its block's share, which meets the other parts' there.
 template <class S>
 RF_FN void share_out(const Launch& l, const Fragment<2, 4>& acc, Fragment<S::kMI, S::kG>& share,
                      int slot, int parity, int part) {
@@ -110,24 +111,27 @@ RF_FN void share_out(const Launch& l, const Fragment<2, 4>& acc, Fragment<S::kMI
 #pragma unroll
   for (int q = 0; q < kPieces; q++) {
     const float* x = &acc.x[q / 16][q % 16 * 4];
-    __stcg(parts + (part * kPieces + q) * 256 + thread, make_float4(x[0], x[1], x[2], x[3]));
+    if (q / kMine != part)
+      __stcg(parts + (part * kPieces + q) * 256 + thread, make_float4(x[0], x[1], x[2], x[3]));
   }
-  __threadfence();
   group_sync(3, 256);
   if (thread == 0) {
+    __threadfence();  // of what the barrier has made known to this thread, too
     atomicAdd(turns, 1u);
     unsigned here;
     do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(here) : "l"(turns) : "memory");
     while (here < S::kSplits);
   }
   group_sync(3, 256);
-  __threadfence();
 #pragma unroll
   for (int q = 0; q < kMine; q++) {
     float4 sum;
 #pragma unroll
     for (int from = 0; from < S::kSplits; from++) {
-      const float4 x = __ldcg(parts + (from * kPieces + part * kMine + q) * 256 + thread);
+      const int own = from * kMine + q;
+      const float* held = &acc.x[own / 16][own % 16 * 4];
+      float4 x = make_float4(held[0], held[1], held[2], held[3]);
+      if (from != part) x = __ldcg(parts + (from * kPieces + part * kMine + q) * 256 + thread);
       if (from == 0) sum = x;
       else sum = make_float4(sum.x + x.x, sum.y + x.y, sum.z + x.z, sum.w + x.w);
     }
@@ -220,7 +224,7 @@ __global__ void __launch_bounds__(384, 1)
       auto& mine = shared.team[team];
       int tile_row, tile_col;
       tile_at(t, launch.tile_rows, launch.tile_cols, tile_row, tile_col);
-      int row0 = tile_row * S::kTileRows + down;
+      int row0 = launch.first_row + tile_row * S::kTileRows + down;
       int col0 = tile_col * S::kTileCols + right;
       if constexpr (S::kSplits == 1) {
         epilogue<S::Mode::kScaled, kRepairs>(body, launch.problem, acc, row0, col0, mine, 1 + team);

@@ -3,7 +3,8 @@
 // An emitter instantiates, for each product of a plan,
 //   rf::split<Ieee>(x, rows, depth, ld, out, unscale, stream)        activations each call, weights once
 //   rf::matmul<S>(body, a, b, depth, workspace, stream)
-// with sizes from rf::split_bytes and rf::workspace_bytes<S, Body>. The schedule S names the kernel:
+// with sizes from rf::split_bytes and rf::workspace_bytes<S, Body>. On Hopper a may come unsplit (data null):
+// matmul then splits it in the workspace, some rows at a time. The schedule S names the kernel:
 //   Schedule<Mode, tall, splits>   launch.cuh        Hopper
 //   Generic<Mode, splits>          launch_sm80.cuh   sm_80 and later
 //   Plain                          launch_plain.cuh  fp32 as it is, for what is tiny or odd
@@ -114,13 +115,15 @@ template <class Body> struct Cut {
 };
 
 // The host side of one schedule and body; each launch*.cuh has its schedule's:
-//   static Error bytes(rows, cols, parts, turns);
+//   static Error bytes(rows, cols, unsplit_depth, parts, turns);
 //   static Error run(body, a, b, depth, workspace, stream);
 template <class S, class Body> struct Product;
 
-// Bytes of a workspace's parts and turns for a product of `rows` x `cols`, of any depth.
-template <class S, class Body> Error workspace_bytes(long rows, long cols, size_t& parts, size_t& turns) {
-  return Product<S, Body>::bytes(rows, cols, parts, turns);
+// Bytes of a workspace's parts and turns for a product of `rows` x `cols`, of any depth; unsplit_depth: that
+// of a product whose a comes unsplit.
+template <class S, class Body>
+Error workspace_bytes(long rows, long cols, size_t& parts, size_t& turns, long unsplit_depth = 0) {
+  return Product<S, Body>::bytes(rows, cols, unsplit_depth, parts, turns);
 }
 
 // body's outputs from the product of a [rows, depth] and b [cols, depth].

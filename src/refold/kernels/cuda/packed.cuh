@@ -20,13 +20,15 @@ template <class Mode> Error pack(const float* x, void* packed, long rows, long d
   return split<Mode>(x, rows, depth, depth, packed, packed_unscale<Mode>(packed, rows, depth), stream);
 }
 
+// packed: null for an `a` that the product splits itself.
 template <class Mode> Side packed_side(void* packed, const float* plain, long rows, long depth) {
+  if (packed == nullptr) return split_side<Mode>(nullptr, nullptr, plain, rows, depth, depth);
   return split_side<Mode>(packed, packed_unscale<Mode>(packed, rows, depth), plain, rows, depth, depth);
 }
 
-// What matmul<S>(body, ...) works in, for a result of rows x cols.
-template <class S, class Body> Error matmul_needs(long rows, long cols, Needs& needs) {
-  return workspace_bytes<S, Body>(rows, cols, needs.parts, needs.turns);
+// What matmul<S>(body, ...) works in, for a result of rows x cols; unsplit_depth: see workspace_bytes.
+template <class S, class Body> Error matmul_needs(long rows, long cols, long unsplit_depth, Needs& needs) {
+  return workspace_bytes<S, Body>(rows, cols, needs.parts, needs.turns, unsplit_depth);
 }
 
 }  // namespace rf
