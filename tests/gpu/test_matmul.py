@@ -103,7 +103,7 @@ def test_plain(name: str, shape: tuple[int, int, int]) -> None:
 @pytest.mark.parametrize("name", ["ieee_tall", "ieee_wide", "ieee_tall_8", "tf32_tall"])
 @pytest.mark.parametrize(
     "shape",
-    [(300, 515, 1000), (9000, 4100, 4096), (20000, 2048, 8200), (70000, 130, 1028)],
+    [(300, 515, 1000), (20000, 2048, 8200), (70000, 2100, 1028)],
     ids=str,
 )
 def test_split_by_the_product(name: str, shape: tuple[int, int, int]) -> None:
@@ -113,15 +113,15 @@ def test_split_by_the_product(name: str, shape: tuple[int, int, int]) -> None:
     product = Product(f"plain_{name}", Split(x, mode, late=True), Split(w, mode), (), (out,))
     product()
     assert torch.equal(out, plain(name, x, w))
-    most = (40 << 20) + (64 << 20)  # some rows, and the shares of blocks that share tiles
-    assert shape[0] * shape[2] * 4 < most or shape[1] < 1000 or product.parts.numel() < most
+    most = (257 << 20) + (64 << 20)  # some rows, and the shares of blocks that share tiles
+    assert product.parts.numel() < most
 
 
 def test_columns_of_rows_split_by_the_product() -> None:
-    x, w = make(9001, 2100, 4096)
+    x, w = make(20001, 2100, 4096)
     bias, before, late = empty(2100).normal_(), [], []
     for outs, wait in ((before, False), (late, True)):
-        outs += [empty(9001, 2100), empty(2100), empty(2100)]
+        outs += [empty(20001, 2100), empty(2100), empty(2100)]
         a = Split(x, "ieee", late=wait)
         Product("moments_ieee_tall", a, Split(w, "ieee"), (bias,), tuple(outs))()
     assert all(torch.equal(p, q) for p, q in zip(before, late, strict=True))
