@@ -670,6 +670,13 @@ RF_FN int thread_here() {
   return thread;
 }
 
+// The same for blockIdx.x.
+RF_FN int block_here() {
+  int block;
+  asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(block));
+  return block;
+}
+
 // A barrier of `threads` threads of the block, by number; 0 is __syncthreads.
 RF_FN void group_sync(int number, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
@@ -710,14 +717,16 @@ template <int MI, int G> struct Fragment {
 
   // Elements that are not finite, from an operand that holds an infinity or a NaN, once more in
   // float32: a split infinity is inf + (inf - inf), so the tensor cores give NaN where float32 may
-  // give an infinity. Finite operands never come here: scaled halves cannot overflow.
-  RF_FN void repair(const Problem& p, int row0, int col0) {
+  // give an infinity. Finite operands never come here: scaled halves cannot overflow; but for rows of a that
+  // come as they are (not AScaled) and are so large that they overflow while b is still scaled. What b's
+  // scaling is undone with must then come first, for all of the warp's elements: true if it was.
+  template <bool AScaled> RF_FN bool repair(const Problem& p, int row0, int col0) {
     bool bad = false;
 #pragma unroll
     for (int mi = 0; mi < MI; mi++)
 #pragma unroll
       for (int i = 0; i < 16 * G; i++) bad |= !is_finite(x[mi][i]);
-    if (!__any_sync(kAllLanes, bad)) return;
+    if (!__any_sync(kAllLanes, bad)) return false;
     const int thread = thread_here(), lane = thread % 32, warp = thread / 32 % 4;
 #pragma unroll 1
     for (int i = 0; i < 16 * G; i++) {
@@ -725,6 +734,7 @@ template <int MI, int G> struct Fragment {
       for (int mi = 0; mi < MI; mi++) {
         const int row = row0 + 64 * mi + 16 * warp + 8 * (i / 2 % 2) + lane / 4;
         const int col = col0 + 8 * (i / 4) + 2 * (lane % 4) + i % 2;
+        if constexpr (!AScaled) x[mi][0] *= __ldg(p.b_unscale + min(col, static_cast<int>(p.cols) - 1));
         unsigned todo = __ballot_sync(
             kAllLanes, !is_finite(x[mi][0]) && row < p.rows && col < p.cols);
         for (; todo; todo &= todo - 1) {
@@ -737,6 +747,7 @@ template <int MI, int G> struct Fragment {
       }
       rotate(true);
     }
+    return !AScaled;
   }
 };
 
@@ -821,16 +832,17 @@ RF_FN bool last_to_arrive(unsigned* turns, unsigned teams, unsigned* shared, int
 }
 
 // The epilogue of one team's fragment, whose first element is (row0, col0), but for its turn.
-// Repairs: whether elements that are not finite are computed again. barrier: a number of the team's
-// own, from 1. Every thread of the team comes here.
-template <bool Scaled, bool Repairs, int MI, int G, class Body>
+// AScaled, BScaled: whose rows were scaled; where halves were, elements that are not finite are computed
+// again. barrier: a number of the team's own, from 1. Every thread of the team comes here.
+template <bool AScaled, bool BScaled, int MI, int G, class Body>
 RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, int row0, int col0,
                     TeamShared<Body, G>& shared, int barrier) {
   using RowMonoids = typename Body::RowMonoids;
   using ColumnMonoids = typename Body::ColumnMonoids;
   constexpr int kRowWords = Words<RowMonoids>::row, kColumnWords = Words<ColumnMonoids>::column;
   if (row0 >= p.rows || col0 >= p.cols) return;
-  if constexpr (Repairs) acc.repair(p, row0, col0);
+  bool unscaled = false;
+  if constexpr (BScaled) unscaled = acc.template repair<AScaled>(p, row0, col0);
 
   const int thread = thread_here() % 128, lane = thread % 32, warp = thread / 32;
   constexpr int kRows = 2 * MI;  // of this thread
@@ -843,7 +855,7 @@ RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, in
     in_row[r] = row[r] < p.rows;
     if (!in_row[r]) row[r] = static_cast<int>(p.rows) - 1;  // read like a row that exists, never counted
     count += in_row[r];
-    unscale[r] = Scaled ? __ldg(p.a_unscale + row[r]) : 1.0f;
+    unscale[r] = AScaled ? __ldg(p.a_unscale + row[r]) : 1.0f;
   }
   const float share = count > 0.0f ? 1.0f / count : 0.0f;
   // Of column parts, which three exchanges join (below): how they weigh in each, and the rows of all.
@@ -866,15 +878,17 @@ RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, in
       const int col[2] = {min(pair, last), min(pair + 1, last)};
       float column_unscale[2];
 #pragma unroll
-      for (int e = 0; e < 2; e++) column_unscale[e] = Scaled ? __ldg(p.b_unscale + col[e]) : 1.0f;
+      for (int e = 0; e < 2; e++) column_unscale[e] = BScaled && !unscaled ? __ldg(p.b_unscale + col[e]) : 1.0f;
 #pragma unroll
       for (int r = 0; r < kRows; r++) {
         float* x = &acc.x[r / 2][4 * j + 2 * (r % 2)];
 #pragma unroll
         for (int e = 0; e < 2; e++) {
           // the smaller factor first: neither step leaves float32's range unless the result does
-          if constexpr (Scaled)
+          if constexpr (AScaled)
             x[e] = x[e] * fminf(unscale[r], column_unscale[e]) * fmaxf(unscale[r], column_unscale[e]);
+          else if constexpr (BScaled)
+            x[e] = x[e] * column_unscale[e];
           x[e] = body.template value<float>(x[e], static_cast<long>(row[r]), col[e]);
         }
         if constexpr (Body::kStores) {
@@ -1075,26 +1089,31 @@ RF_FN void warp_product(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint
 // tiles are taken.
 //
 // Ieee: fp32 split into two scaled fp16 values, three products of four; fp32's accuracy.
+// Direct: the same, but a comes as fp32 and is split on its way to the tensor cores (direct_sm90.cuh).
 // Tf32: one scaled fp16 value, whose ten bits are TF32's; where the user allows TF32.
 // Native<Half>, Native<Bfloat>: 16-bit operands as they are. Native<T, 2>: b is given as two 16-bit parts
 // that add up to it, one after the other along k; a is taken once for each.
 
 namespace rf {
 
+// kScaled: rows of b are scaled by powers of two; and those of a, unless it comes as it is (kDirect).
 // kStageDepth: of k in the 128 bytes of a stage's row.
 struct Ieee {
   using Type = Half;
-  static constexpr bool kSplit = true, kScaled = true;
+  static constexpr bool kSplit = true, kScaled = true, kDirect = false;
   static constexpr int kStageDepth = 32, kParts = 1;
+};
+struct Direct : Ieee {
+  static constexpr bool kDirect = true;
 };
 struct Tf32 {
   using Type = Half;
-  static constexpr bool kSplit = false, kScaled = true;
+  static constexpr bool kSplit = false, kScaled = true, kDirect = false;
   static constexpr int kStageDepth = 64, kParts = 1;
 };
 template <class T, int InParts = 1> struct Native {
   using Type = T;
-  static constexpr bool kSplit = false, kScaled = false;
+  static constexpr bool kSplit = false, kScaled = false, kDirect = false;
   static constexpr int kStageDepth = 64, kParts = InParts;
 };
 
@@ -1119,7 +1138,10 @@ RF_FN void tile_at(int t, int tile_rows, int tile_cols, int& row, int& col) {
 // bits, smaller ones an absolute error of 2^-39 of it).
 //
 // Layout: out[row] is `depth` rounded up to 32. Ieee: 32 hi then 32 lo for every 32 of k, 128 bytes,
-// which is one row of a stage of the product's ring. Tf32: hi only. What is beyond `depth` is zero.
+// which is one row of a stage of the product's ring. Among the 32, k = 8 q + 4 s + 2 h + e lies at
+// 16 s + 8 h + 2 q + e: the four k that lane q of a fragment of tensor cores holds of slice s of 16 are
+// next to each other in fp32, so that a row that comes as fp32 can be read by 16 bytes (direct_sm90.cuh).
+// Tf32: hi only, in order. What is beyond `depth` is zero.
 // unscale[row] = 2^-e. An infinity or NaN leaves its row unscaled; the product computes every element
 // that it reaches again in fp32.
 //
@@ -1164,14 +1186,24 @@ RF_FN unsigned larger(unsigned most, float4 v) {
   return max(most, max(__float_as_uint(v.z) & kNoSign, __float_as_uint(v.w) & kNoSign));
 }
 
+// Four values from k on, of which the other lanes of eight hold what is next to them. Pairs: the lanes that
+// hold k and k ^ 8 exchange halves, so that each writes 8 bytes of hi and of lo.
 template <bool Pairs> RF_FN void put_split(__half* out, int k, float4 v, float scale) {
   const float4 x = make_float4(v.x * scale, v.y * scale, v.z * scale, v.w * scale);
-  const __half2 hi[2] = {__floats2half2_rn(x.x, x.y), __floats2half2_rn(x.z, x.w)};
-  __half* to = Pairs ? out + k / 32 * 64 + k % 32 : out + k;
-  *reinterpret_cast<uint2*>(to) = *reinterpret_cast<const uint2*>(hi);
-  if constexpr (Pairs) {
-    const __half2 lo[2] = {__floats2half2_rn(x.x - __low2float(hi[0]), x.y - __high2float(hi[0])),
-                           __floats2half2_rn(x.z - __low2float(hi[1]), x.w - __high2float(hi[1]))};
+  __half2 hi[2] = {__floats2half2_rn(x.x, x.y), __floats2half2_rn(x.z, x.w)};
+  if constexpr (!Pairs) {
+    *reinterpret_cast<uint2*>(out + k) = *reinterpret_cast<const uint2*>(hi);
+  } else {
+    __half2 lo[2] = {__floats2half2_rn(x.x - __low2float(hi[0]), x.y - __high2float(hi[0])),
+                     __floats2half2_rn(x.z - __low2float(hi[1]), x.w - __high2float(hi[1]))};
+    const unsigned eight = 0xffu << (threadIdx.x & 24);
+    const bool odd = k & 8;
+    const __half2 got_hi = __shfl_xor_sync(eight, odd ? hi[0] : hi[1], 2);
+    const __half2 got_lo = __shfl_xor_sync(eight, odd ? lo[0] : lo[1], 2);
+    (odd ? hi[0] : hi[1]) = got_hi;
+    (odd ? lo[0] : lo[1]) = got_lo;
+    __half* to = out + k / 32 * 64 + (k & 4) * 4 + (k & 8) + (k & 16) / 4;
+    *reinterpret_cast<uint2*>(to) = *reinterpret_cast<const uint2*>(hi);
     *reinterpret_cast<uint2*>(to + 32) = *reinterpret_cast<const uint2*>(lo);
   }
 }
@@ -1279,7 +1311,7 @@ Error split(const float* x, long rows, long depth, long ld, void* out, float* un
 struct Side {
   const void* data;
   long rows;
-  long pitch;  // elements of two bytes from row to row; a multiple of 8
+  long pitch;  // pairs of bytes from row to row; a multiple of 8
   const float* unscale = nullptr;
   const float* plain = nullptr;
   long ld = 0;
@@ -1299,6 +1331,9 @@ template <class M> long b_elements(long depth) {
 
 // A side [rows, depth] of fp32 as it is, rows ld apart.
 inline Side plain_side(const float* plain, long rows, long ld) { return {nullptr, rows, 0, nullptr, plain, ld}; }
+
+// The same as side a of Direct: x is aligned by 16 bytes, ld a multiple of 4.
+inline Side direct_side(const float* x, long rows, long ld) { return {x, rows, 2 * ld, nullptr, x, ld}; }
 
 inline size_t aligned_bytes(size_t bytes) { return (bytes + 255) / 256 * 256; }
 
@@ -1439,6 +1474,14 @@ RF_FN void prefetch_map(const CUtensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
+// --- shared memory ---------------------------------------------------------------------------------
+RF_FN float4 load_piece(uint32_t from) {
+  float4 v;
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(from)
+               : "memory");
+  return v;
+}
+
 // --- registers -----------------------------------------------------------------------------------
 template <int N> RF_FN void give_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N)); }
 template <int N> RF_FN void take_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N)); }
@@ -1498,6 +1541,28 @@ template <> RF_FN void product<Bfloat>(float (&d)[64], uint32_t a, uint32_t b, b
       : "l"(tile_descriptor(a)), "l"(tile_descriptor(b)), "r"(int(add)));
 }
 
+// The same with a in registers, fp16: lane l of warp w holds of rows 16 w + l / 4 and 8 more, k 2 (l % 4) and
+// 1 more, and again 8 further.
+RF_FN void product_of_registers(float (&d)[64], const uint32_t (&a)[4], uint32_t b, bool add) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %69, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+      "}, {%64, %65, %66, %67}, %68, p, 1, 1, 0;\n}"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
+        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(tile_descriptor(b)), "r"(int(add)));
+}
+
 }  // namespace rf
 
 // Matmul on Hopper: C[row, col] = body.value(sum over k of A[row, k] * B[col, k]), to fp32's accuracy
@@ -1530,7 +1595,8 @@ template <class M, bool IsTall = true, int InParts = 1> struct Schedule {
   using Mode = M;
   static constexpr bool kTall = IsTall;
   static constexpr int kSplits = InParts;                   // 1, 2, 4 or 8 parts of K
-  static constexpr int kPromote = kSplits > 1 ? 1 : 2;      // stages from promotion to promotion
+  // stages from promotion to promotion
+  static constexpr int kPromote = kSplits > 1 || Mode::kDirect ? 1 : 2;
   static constexpr int kTileRows = kTall ? 256 : 128, kTileCols = kTall ? 128 : 256;
   static constexpr int kStages = 4, kThreads = 384, kRowBytes = 128;
   static constexpr int kABytes = kTileRows * kRowBytes, kBBytes = kTileCols * kRowBytes;
@@ -1538,6 +1604,7 @@ template <class M, bool IsTall = true, int InParts = 1> struct Schedule {
   // The fragment of a team's epilogue: 128 x 128, or its share when K is split.
   static constexpr int kMI = kSplits == 1 ? 2 : 1;
   static constexpr int kG = kSplits <= 2 ? 4 : 8 / kSplits;
+  static_assert(kTall || !Mode::kDirect, "teams side by side would split the same rows of a twice");
   static_assert(kSplits == 1 || kSplits == 2 || kSplits == 4 || kSplits == 8);
 };
 
@@ -1556,6 +1623,11 @@ template <class S, class Body> struct alignas(1024) SharedMemory {
   uint64_t full[S::kStages], empty[S::kStages];
   TeamShared<Body, S::kG> team[2];
 };
+
+// Where a part of K begins, in steps.
+template <class S> RF_FN int first_step(const Launch& l, int part) {
+  return static_cast<int>(static_cast<long>(l.steps) * part / S::kSplits);
+}
 
 // Products of one promotion step (`kPromote` stages from `stage`) on rows 64 mi to 64 mi + 63 of the
 // team, the small ones first. a, b: descriptors of the team's rows in the ring's first stage.
@@ -1640,6 +1712,11 @@ RF_FN void share_out(const Launch& l, const Fragment<2, 4>& acc, Fragment<S::kMI
   if (thread == 0 && atomicInc(turns + 1, S::kSplits - 1) == S::kSplits - 1) atomicExch(turns, 0u);
 }
 
+// Defined in direct_sm90.cuh, which only Direct needs.
+template <class S>
+RF_FN void direct_products(Fragment<2, 4>& acc, float (&sums)[64], uint32_t a, uint32_t b, int team, int first,
+                           int count, uint32_t full, uint32_t empty);
+
 template <class S, class Body>
 __global__ void __launch_bounds__(384, 1)
     matmul_sm90(const __grid_constant__ CUtensorMap a_map, const __grid_constant__ CUtensorMap b_map,
@@ -1661,18 +1738,16 @@ __global__ void __launch_bounds__(384, 1)
   __syncthreads();
   wait_for_previous_kernel();
 
-  const int tiles = launch.tile_rows * launch.tile_cols;
-  const int part = blockIdx.x % S::kSplits, slot = blockIdx.x / S::kSplits;
-  const int slots = gridDim.x / S::kSplits;
-  const int begin = static_cast<int>(static_cast<long>(launch.steps) * part / S::kSplits);
-  const int end = static_cast<int>(static_cast<long>(launch.steps) * (part + 1) / S::kSplits);
+  const int tiles = launch.tile_rows * launch.tile_cols, slots = gridDim.x / S::kSplits;
 
   if (threadIdx.x >= 256) {
-    give_registers<40>();
+    give_registers<S::Mode::kDirect ? 24 : 40>();
     if (threadIdx.x == 256) {
       int stage = 0;
       uint32_t phase = 1;  // the ring is empty at first
-      for (int t = slot; t < tiles; t += slots) {
+      const int begin = first_step<S>(launch, blockIdx.x % S::kSplits);
+      const int end = first_step<S>(launch, blockIdx.x % S::kSplits + 1);
+      for (int t = blockIdx.x / S::kSplits; t < tiles; t += slots) {
         int tile_row, tile_col;
         tile_at(t, launch.tile_rows, launch.tile_cols, tile_row, tile_col);
         for (int k = begin * S::kPromote; k < end * S::kPromote; k++) {
@@ -1680,7 +1755,7 @@ __global__ void __launch_bounds__(384, 1)
           barrier_expect(full + 8 * stage, S::kStageBytes);
           const uint32_t to = ring + stage * S::kStageBytes;
           const int a_k = S::Mode::kParts == 1 ? k : k % launch.a_stages;
-          copy_tile(to, &a_map, a_k * 64, tile_row * S::kTileRows, full + 8 * stage);
+          copy_tile(to, &a_map, a_k * (S::Mode::kDirect ? 32 : 64), tile_row * S::kTileRows, full + 8 * stage);
           copy_tile(to + S::kABytes, &b_map, k * 64, tile_col * S::kTileCols, full + 8 * stage);
           if (++stage == S::kStages) stage = 0, phase ^= 1;
         }
@@ -1688,51 +1763,55 @@ __global__ void __launch_bounds__(384, 1)
       let_next_kernel_start();
     }
   } else {
-    take_registers<232>();
+    take_registers<S::Mode::kDirect ? 240 : 232>();
     const int team = __shfl_sync(kAllLanes, threadIdx.x / 128, 0);  // known to be uniform
     const int down = S::kTall ? 128 * team : 0, right = S::kTall ? 0 : 128 * team;
     const uint32_t a = tile_word(ring + down * S::kRowBytes);
     const uint32_t b = tile_word(ring + S::kABytes + right * S::kRowBytes);
-    int done = 0, parity = 0;  // steps of the tiles before
     float sums[64];
 #pragma unroll
     for (int i = 0; i < 64; i++) sums[i] = 0.0f;
-    for (int t = slot; t < tiles; t += slots) {
+    for (int turn = 0; block_here() / S::kSplits + turn * slots < tiles; turn++) {
+      const int begin = first_step<S>(launch, block_here() % S::kSplits);
+      const int end = first_step<S>(launch, block_here() % S::kSplits + 1);
       // The same in all lanes, which is made known to the compiler once more: behind an epilogue's
       // branches it would keep the stage in each lane's registers and move every descriptor to uniform
       // ones by itself, four moves a product.
-      const int first = __shfl_sync(kAllLanes, done, 0);
-      done += end - begin;
+      const int first = __shfl_sync(kAllLanes, turn * (end - begin), 0);  // steps of the tiles before
       Fragment<2, 4> acc;
 #pragma unroll
       for (int mi = 0; mi < 2; mi++)
 #pragma unroll
         for (int i = 0; i < 64; i++) acc.x[mi][i] = 0.0f;
+      if constexpr (S::Mode::kDirect) {
+        direct_products<S>(acc, sums, ring + down * S::kRowBytes, b, team, first, end - begin, full, empty);
+      } else {
 #pragma unroll 1
-      for (int k = begin; k < end; k++) {
-        constexpr int kTurn = S::kStages / S::kPromote;  // steps of one turn of the ring
-        const int stage = (first + k - begin) % kTurn * S::kPromote, phase = (first + k - begin) / kTurn & 1;
-        step<S>(acc.x[0], sums, a, b, stage, 0, full, phase);
-        step<S>(acc.x[1], sums, a, b, stage, 1, full, phase);
-        if (threadIdx.x % 32 == 0)
+        for (int k = begin; k < end; k++) {
+          constexpr int kTurn = S::kStages / S::kPromote;  // steps of one turn of the ring
+          const int stage = (first + k - begin) % kTurn * S::kPromote, phase = (first + k - begin) / kTurn & 1;
+          step<S>(acc.x[0], sums, a, b, stage, 0, full, phase);
+          step<S>(acc.x[1], sums, a, b, stage, 1, full, phase);
+          if (threadIdx.x % 32 == 0)
 #pragma unroll
-          for (int p = 0; p < S::kPromote; p++) barrier_arrive(empty + 8 * (stage + p));
+            for (int p = 0; p < S::kPromote; p++) barrier_arrive(empty + 8 * (stage + p));
+        }
       }
-      constexpr bool kRepairs = S::Mode::kScaled;
+      constexpr bool kBScaled = S::Mode::kScaled, kAScaled = kBScaled && !S::Mode::kDirect;
       auto& mine = shared.team[team];
+      const int part = block_here() % S::kSplits, slot = block_here() / S::kSplits;
       int tile_row, tile_col;
-      tile_at(t, launch.tile_rows, launch.tile_cols, tile_row, tile_col);
+      tile_at(slot + turn * slots, launch.tile_rows, launch.tile_cols, tile_row, tile_col);
       int row0 = launch.first_row + tile_row * S::kTileRows + down;
       int col0 = tile_col * S::kTileCols + right;
       if constexpr (S::kSplits == 1) {
-        epilogue<S::Mode::kScaled, kRepairs>(body, launch.problem, acc, row0, col0, mine, 1 + team);
+        epilogue<kAScaled, kBScaled>(body, launch.problem, acc, row0, col0, mine, 1 + team);
       } else {
         Fragment<S::kMI, S::kG> share;
-        share_out<S>(launch, acc, share, slot, parity, part);
-        parity ^= 1;
+        share_out<S>(launch, acc, share, slot, turn % 2, part);
         row0 += 64 * (part / (S::kSplits / 2));
         col0 += 32 * S::kG * (part % (S::kSplits / 2));
-        epilogue<S::Mode::kScaled, kRepairs>(body, launch.problem, share, row0, col0, mine, 1 + team);
+        epilogue<kAScaled, kBScaled>(body, launch.problem, share, row0, col0, mine, 1 + team);
       }
       take_turn<S::kMI>(body, launch.problem, row0, col0, mine, 1 + team);
     }
@@ -1749,7 +1828,7 @@ __global__ void __launch_bounds__(384, 1)
 
 namespace rf {
 
-// The map of a side for the copy engine: boxes of 64 elements (128 bytes, swizzled) by `box` rows.
+// The map of a side for the copy engine: boxes of 128 bytes (swizzled) by `box` rows.
 inline Error tile_map(CUtensorMap& map, const Side& side, long elements, int box, CUtensorMapDataType type) {
   using Encode = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*,
                               const cuuint64_t*, const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave,
@@ -1765,7 +1844,7 @@ inline Error tile_map(CUtensorMap& map, const Side& side, long elements, int box
     found.store(encode, std::memory_order_release);
   }
   const cuuint64_t sizes[2] = {cuuint64_t(elements), cuuint64_t(side.rows)}, stride = cuuint64_t(side.pitch) * 2;
-  const cuuint32_t boxes[2] = {64, cuuint32_t(box)}, ones[2] = {1, 1};
+  const cuuint32_t boxes[2] = {type == CU_TENSOR_MAP_DATA_TYPE_FLOAT32 ? 32u : 64u, cuuint32_t(box)}, ones[2] = {1, 1};
   const CUresult status = reinterpret_cast<Encode>(encode)(
       &map, type, 2, const_cast<void*>(side.data), sizes, &stride, boxes, ones, CU_TENSOR_MAP_INTERLEAVE_NONE,
       CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
@@ -1810,7 +1889,7 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
       return most < this->rows ? most : this->rows;
     }
     size_t end(long depth) const {
-      const long rows = depth ? rows_at_a_time(depth) : 0;
+      const long rows = depth && !M::kDirect ? rows_at_a_time(depth) : 0;
       return splits() + aligned_bytes(split_bytes<M>(rows, depth)) + rows * sizeof(float);
     }
   };
@@ -1833,7 +1912,10 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
     const Grid grid(a.rows, b.rows, device);
     if (workspace.parts == nullptr && grid.end(a.data == nullptr ? depth : 0) > 0)
       return error("a product of %ld x %ld has no memory to work in", a.rows, b.rows);
-    if constexpr (M::kScaled) {
+    if constexpr (M::kDirect) {
+      RF_TRY(multiply(body, grid, 0, direct_side(a.plain, a.rows, a.ld), b, depth, device, workspace, stream));
+      return finish(body, grid, a, b, depth, workspace, stream);
+    } else if constexpr (M::kScaled) {
       if (a.data == nullptr) {
         char* data = static_cast<char*>(workspace.parts) + grid.splits();
         const long most = grid.rows_at_a_time(depth);
@@ -1857,13 +1939,15 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
   static Error multiply(const Body& body, const Grid& grid, long first, const Side& a, const Side& b, long depth,
                         const Device& device, const Workspace& workspace, cudaStream_t stream) {
     CUtensorMap a_map, b_map;
-    RF_TRY(tile_map(a_map, a, a_elements<M>(depth), S::kTileRows, element_type<typename M::Type>()));
-    RF_TRY(tile_map(b_map, b, b_elements<M>(depth), S::kTileCols, element_type<typename M::Type>()));
+    constexpr auto type = element_type<typename M::Type>();
+    constexpr auto a_type = M::kDirect ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32 : type;
+    RF_TRY(tile_map(a_map, a, M::kDirect ? depth : a_elements<M>(depth), S::kTileRows, a_type));
+    RF_TRY(tile_map(b_map, b, b_elements<M>(depth), S::kTileCols, type));
 
     Launch l{};
     Side all = a;  // as if it began at the result's first row
     all.plain -= first * a.ld;
-    if (M::kScaled) all.unscale -= first;
+    if (all.unscale != nullptr) all.unscale -= first;
     l.problem = grid.problem(all, b, depth, workspace);
     l.first_row = static_cast<int>(first);
     l.split_parts = reinterpret_cast<float4*>(static_cast<char*>(workspace.parts) + grid.shares());
@@ -3419,7 +3503,7 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
     try:
         return load_inline(
-            name="refold_sm_90_b12f82c47715",
+            name="refold_sm_90_37045d1f6d92",
             cpp_sources=[],
             cuda_sources=[_REFOLD_CUDA],
             extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],

@@ -7,7 +7,7 @@ with its part of K, where there are too few tiles for the device's processors.
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 PROCESSORS = 132  # of an H200; a default only has to be near
 FEW_ROWS = 16  # at most so many rows: a product is one reading of the weights
@@ -15,6 +15,9 @@ FEW_ROWS = 16  # at most so many rows: a product is one reading of the weights
 _START = 300
 _MOST_WAYS, _WORTH_A_KERNEL = 3, 1.25
 _LEAST_DEPTH = 256  # of K for each part; what fewer would do was not timed
+# Of an H200 under its power limit, in units of one tile's products for each of K (39 ns): a pass
+# over x that splits it, for each element (1.9 ps); products that split their rows, beside others.
+_PASS, _DIRECT = 4.9e-5, 1.28
 
 
 @dataclass(frozen=True)
@@ -22,13 +25,15 @@ class Schedule:
     """One way to cut a product.
 
     plain: by CUDA cores in fp32, without packed operands. tall: tiles of 256 x 128, not 128 x 256
-    (the generic kernels have one size, 128 x 128). splits: blocks that share a tile.
+    (the generic kernels have one size, 128 x 128). splits: blocks that share a tile. direct: x is
+    split on its way to the tensor cores, again for each tile of columns, and not before.
     """
 
     architecture: str
     tall: bool = True
     splits: int = 1
     plain: bool = False
+    direct: bool = False
 
     def text(self, mode: str) -> str:
         """The C++ type that the kernels are instantiated with."""
@@ -36,6 +41,7 @@ class Schedule:
             return "rf::Plain"
         if self.architecture == "sm_80":
             return f"rf::Generic<rf::{mode}, {self.splits}>"
+        mode = "Direct" if self.direct else mode
         return f"rf::Schedule<rf::{mode}, {str(self.tall).lower()}, {self.splits}>"
 
     @property
@@ -45,18 +51,26 @@ class Schedule:
         return (256, 128) if self.tall else (128, 256)
 
 
-def schedules(architecture: str) -> list[Schedule]:
-    """Every way that uses tensor cores, for a tuner to time."""
+def schedules(architecture: str, direct: bool = False) -> list[Schedule]:
+    """Every way that uses tensor cores, for a tuner to time; direct: also those that split x."""
     shapes = itertools.product((True, False) if architecture == "sm_90" else (True,), (1, 2, 4, 8))
-    return [Schedule(architecture, tall, splits) for tall, splits in shapes]
+    ways = [Schedule(architecture, tall, splits) for tall, splits in shapes]
+    more = [s for s in ways if direct and architecture == "sm_90" and s.tall]
+    return ways + [replace(s, direct=True) for s in more]
 
 
-def default_schedule(architecture: str, rows: int, cols: int, depth: int) -> Schedule:
-    """The way that should take least time: waves of tiles, each as deep as its part of K."""
+def default_schedule(
+    architecture: str, rows: int, cols: int, depth: int, direct: bool = False
+) -> Schedule:
+    """The way that should take least time: waves of tiles, each as deep as its part of K.
+
+    direct: x may be split on its way to the tensor cores.
+    """
     if _is_small(rows, cols, depth):
         return Schedule(architecture, plain=True)
 
-    return min(schedules(architecture), key=lambda s: (predicted(s, rows, cols, depth), s.splits))
+    least = min(schedules(architecture), key=lambda s: (predicted(s, rows, cols, depth), s.splits))
+    return directly(least, rows, cols, depth) if direct else least
 
 
 def by_rows(
@@ -110,7 +124,20 @@ def predicted(s: Schedule, rows: int, cols: int, depth: int) -> float:
     # Blocks that share tiles all write their parts and read a share of them: 128 blocks of the
     # larger tiles take 8 us for it on an H200, as long as 280 of K.
     sharing = min(tiles, slots) * s.splits * high * wide / 32768 * 2.2 if s.splits > 1 else 0.0
-    return -(-tiles // slots) * (depth / s.splits + sharing)
+    return -(-tiles // slots) * (depth / s.splits * (_DIRECT if s.direct else 1.0) + sharing)
+
+
+def directly(s: Schedule, rows: int, cols: int, depth: int) -> Schedule:
+    """The same way without a pass over x before it, if that should take less: few columns."""
+    if s.architecture != "sm_90" or s.plain or not s.tall:
+        return s
+    ways = (replace(s, direct=True), s)
+    return min(ways, key=lambda way: with_pass(way, rows, cols, depth))
+
+
+def with_pass(s: Schedule, rows: int, cols: int, depth: int) -> float:
+    """`predicted`, and the pass over x that splits it, where there is one."""
+    return predicted(s, rows, cols, depth) + (0.0 if s.direct else _PASS * rows * depth)
 
 
 def _is_small(rows: int, cols: int, depth: int) -> bool:

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from refold.measure import clock
-from refold.schedule import Schedule, default_schedule, predicted, schedules
+from refold.schedule import Schedule, default_schedule, schedules, with_pass
 
 Sizes = tuple[int, int, int]  # rows, columns, depth of a product
 # compiles a module of one product, cut by a schedule, and gives its fast twin
@@ -49,15 +49,17 @@ class Tuned:
 
     def __init__(self, device: str, architecture: str, mode: str) -> None:
         self.architecture = architecture
+        self.direct = mode == "ieee"
         self.key = f"{device}, {architecture}, {mode}"
         self.path = cache_path()
 
     def __call__(self, rows: int, cols: int, depth: int) -> Schedule:
-        default = default_schedule(self.architecture, rows, cols, depth)
+        default = default_schedule(self.architecture, rows, cols, depth, self.direct)
         found = self._read().get(self.key, {}).get(shape_class((rows, cols, depth)))
         if default.plain or found is None:
             return default
-        return Schedule(self.architecture, tall=bool(found["tall"]), splits=found["splits"])
+        tall, direct = bool(found["tall"]), bool(found.get("direct"))
+        return Schedule(self.architecture, tall, found["splits"], direct=direct)
 
     def knows(self, sizes: Sizes) -> bool:
         """Whether nothing is left to time for these sizes."""
@@ -69,7 +71,7 @@ class Tuned:
         """Time the likely schedules for the sizes that are not known yet, and keep the best."""
         for sizes in dict.fromkeys(wanted):
             if not self.knows(sizes):
-                self._keep(sizes, _time(self.architecture, sizes, build))
+                self._keep(sizes, _time(self.architecture, sizes, build, self.direct))
 
     def _read(self) -> dict[str, dict[str, dict[str, int]]]:
         try:
@@ -83,7 +85,8 @@ class Tuned:
             return
         best = min(seconds, key=lambda s: seconds[s])
         table = self._read()
-        row = {"tall": best.tall, "splits": best.splits, "us": round(seconds[best] * 1e6, 2)}
+        us = round(seconds[best] * 1e6, 2)
+        row = {"tall": best.tall, "splits": best.splits, "direct": best.direct, "us": us}
         table.setdefault(self.key, {})[shape_class(sizes)] = row  # type: ignore[assignment]
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -95,17 +98,19 @@ class Tuned:
             pass  # the next run times again
 
 
-def likely(architecture: str, sizes: Sizes) -> list[Schedule]:
+def likely(architecture: str, sizes: Sizes, direct: bool = False) -> list[Schedule]:
     """The schedules that may be the best one by prediction, the most likely first."""
-    costs = {s: predicted(s, *sizes) for s in schedules(architecture)}
+    costs = {s: with_pass(s, *sizes) for s in schedules(architecture, direct)}
     least = min(costs.values())
     return [s for s in sorted(costs, key=lambda s: costs[s]) if costs[s] <= _WORTH_TIMING * least]
 
 
-def _time(architecture: str, sizes: Sizes, build: Build) -> dict[Schedule, float]:
+def _time(
+    architecture: str, sizes: Sizes, build: Build, direct: bool = False
+) -> dict[Schedule, float]:
     """Seconds of each likely schedule: the median of three rounds, taken by turns."""
     rows, cols, depth = sizes
-    candidates = likely(architecture, sizes)
+    candidates = likely(architecture, sizes, direct)
     if len(candidates) == 1:
         return {candidates[0]: 0.0}
     with torch.no_grad():

@@ -161,7 +161,8 @@ template <class S, class Body> Error run(const Call& c) {
     a = plain_side(c.a_plain, c.rows, c.lda);
     b = plain_side(c.b_plain, c.cols, c.ldb);
   } else if constexpr (Mode::kScaled) {
-    a = split_side<Mode>(c.a, c.a_unscale, c.a_plain, c.rows, c.depth, c.lda);
+    if constexpr (Mode::kDirect) a = direct_side(c.a_plain, c.rows, c.lda);
+    else a = split_side<Mode>(c.a, c.a_unscale, c.a_plain, c.rows, c.depth, c.lda);
     b = split_side<Mode>(c.b, c.b_unscale, c.b_plain, c.cols, c.depth, c.ldb);
   }
   return matmul<S>(Body{c, c.cols}, a, b, c.depth, {c.parts, c.turns}, c.stream);

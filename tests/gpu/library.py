@@ -21,7 +21,7 @@ import torch
 
 HERE = Path(__file__).parent
 KERNELS = HERE.parents[1] / "src" / "refold" / "kernels" / "cuda"
-SOURCES = ("plain.cu", "sinks.cu", "systems.cu", "generic.cu", "simt.cu")
+SOURCES = ("plain.cu", "direct.cu", "sinks.cu", "systems.cu", "generic.cu", "simt.cu")
 FLAGS = (
     "-std=c++17",
     "-O3",
@@ -101,7 +101,8 @@ class Split:
     """A matrix [rows, depth] as the tensor cores read it.
 
     mode: "ieee" or "tf32" split fp32; "half" or "bfloat" take a 16-bit matrix as it is, "simt" an
-    fp32 one. late: left to the product, which splits its first side itself.
+    fp32 one, "direct" one whose rows start at multiples of 16 bytes. late: left to the product,
+    which splits its first side itself.
     """
 
     def __init__(self, x: torch.Tensor, mode: str, late: bool = False) -> None:
@@ -111,7 +112,7 @@ class Split:
         self.unscale: torch.Tensor | None = None
         if late:
             self.data = None
-        if late or mode in ("half", "bfloat", "simt"):
+        if late or mode in ("half", "bfloat", "simt", "direct"):
             return
         padded = (self.depth + 31) // 32 * 32
         width = padded * (2 if mode == "ieee" else 1)

@@ -22,9 +22,15 @@ if __name__ == "__main__":
 from tests.gpu.library import HERE, compile_source, nvcc
 
 RECORD = Path(__file__).parents[1] / "golden" / "cuda_resources.csv"
-# A representative set, about 30 s of one processor: every kernel family and sink, each family for
+# A representative set, about 60 s of one processor: every kernel family and sink, each family for
 # the oldest target that it has to run on.
-SET = (("systems.cu", "90a"), ("plain.cu", "90a"), ("generic.cu", "80"), ("simt.cu", "80"))
+SET = (
+    ("systems.cu", "90a"),
+    ("plain.cu", "90a"),
+    ("direct.cu", "90a"),
+    ("generic.cu", "80"),
+    ("simt.cu", "80"),
+)
 MOST_REGISTERS = {"matmul_sm90": 168}  # a thread of 384, at entry; others: what a thread can have
 
 

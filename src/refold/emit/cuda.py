@@ -3,10 +3,10 @@ start them, and the Python that builds and calls them.
 
 A product of float32 reads both sides packed (kernels/cuda/split.cuh): a parameter is packed once
 until it changes, a value at each call; on Hopper by the product itself, some rows at a time, unless
-several products read it. One of 16 bits reads its sides as they are; a folded weight,
-which has more bits, as two 16-bit parts. Entries take addresses, sizes, the stream and the device
-as ints, synchronise nothing and allocate nothing; memory to work in belongs to the stream and is
-reused.
+several products read it; or element by element on its way to the tensor cores (direct_sm90.cuh).
+One of 16 bits reads its sides as they are; a folded weight, which has more bits, as two 16-bit
+parts. Entries take addresses, sizes, the stream and the device as ints, synchronise nothing and
+allocate nothing; memory to work in belongs to the stream and is reused.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import subprocess
 import sysconfig
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -26,9 +27,10 @@ from refold.emit.forward import Launch, Pack, Scope
 from refold.emit.kernel import GroupKernel, digest, header, included, module_text, real_text
 from refold.emit.template import render
 from refold.ir import NARROW, Sym, hint
+from refold.ir.graph import is_parametric
 from refold.ir.ops import CPP_TYPES
 from refold.plan import Group, Template
-from refold.schedule import FEW_ROWS, Schedule, by_rows, default_schedule
+from refold.schedule import FEW_ROWS, Schedule, by_rows, default_schedule, directly
 
 _PRODUCTS = {"sm_90": "launch.cuh", "sm_80": "launch_sm80.cuh"}
 ARCHITECTURES = {
@@ -56,7 +58,9 @@ class CudaTarget:
     def __init__(self, architecture: str, float32: str = "ieee") -> None:
         self.architecture = architecture
         self.float32 = float32
-        self.choose: Callable[[int, int, int], Schedule] = partial(default_schedule, architecture)
+        self.choose: Callable[[int, int, int], Schedule] = partial(
+            default_schedule, architecture, direct=float32 == "ieee"
+        )
         self.name = f"cuda:{architecture}"
 
     @property
@@ -138,6 +142,7 @@ class CudaKernel(GroupKernel):
             return [*narrow, "columns.cuh"]
         narrow += ["native.cuh"] if self.narrow else []
         tensor = ["packed.cuh", _PRODUCTS[self.schedule.architecture]] if self.packs else []
+        tensor += ["direct_sm90.cuh"] if self.packs and self.is_direct else []
         plain = ["packed.cuh", "launch_plain.cuh"] if self.sometimes_plain else []
         return [*narrow, *tensor, *plain, *(["finish.cuh"] if self.down() else [])]
 
@@ -157,7 +162,8 @@ class CudaKernel(GroupKernel):
         """How the product is cut, for the sizes that the model was captured with."""
         rows, cols, depth = (hint(d) for _, d in self.sizes())
         if not self.narrow:
-            return self.target.choose(rows, cols, depth)
+            way = self.target.choose(rows, cols, depth)
+            return way if self._may_be_direct else replace(way, direct=False)
         # the copy engine of sm_90 wants rows at multiples of 16 bytes
         architecture = self.target.architecture if depth % 8 == 0 else "sm_80"
         return default_schedule(architecture, rows, cols, depth * self.parts)
@@ -186,7 +192,7 @@ class CudaKernel(GroupKernel):
         if not self.packs:
             return ()
         if self.narrow is None:
-            return tuple((i, "_refold_pack") for i in self.group.sides)
+            return tuple((i, "_refold_pack") for i in self.group.sides[self.is_direct :])
         x, w = self.group.sides
         kind = str(self.group.stored(x)).removeprefix("torch.")
         return ((w, f"_refold_parts_{kind}"),) if self.parts == 2 else ()
@@ -195,7 +201,12 @@ class CudaKernel(GroupKernel):
         """What the kernel packs itself unless it is given packed."""
         if not self.packs or self.narrow or self.schedule.architecture != "sm_90":
             return None
-        return self.packings()[0]
+        return self.group.sides[0], "_refold_pack"
+
+    @cached_property
+    def is_direct(self) -> bool:
+        """Whether some way takes the first side as it is: the kernel is never given it packed."""
+        return any(way.direct for _, way in self._ways)
 
     @property
     def packs(self) -> bool:
@@ -212,10 +223,26 @@ class CudaKernel(GroupKernel):
     @cached_property
     def _ways(self) -> list[tuple[int | None, Schedule]]:
         """How a product on tensor cores is cut, by the most rows of which each way holds."""
+        rows, cols, depth = (hint(d) for _, d in self.sizes())
         if not isinstance(self.group.rows, Sym):
             return [(None, self.schedule)]
-        rows, cols, depth = (hint(d) for _, d in self.sizes())
-        return by_rows(self.schedule, rows, cols, depth * self.parts)
+        split = replace(self.schedule, direct=False)
+        ways = by_rows(split, rows, cols, depth * self.parts)
+        if not self._may_be_direct:
+            return ways
+        return [
+            (most, self.schedule if w == split else directly(w, most or rows, cols, depth))
+            for most, w in ways
+        ]
+
+    @property
+    def _may_be_direct(self) -> bool:
+        """Whether the copy engine can take the first side as it is, rows of fp32 that start at
+        multiples of 16 bytes; a parameter is better packed once."""
+        depth = dict(self.sizes())["depth"]
+        if self.mode != "Ieee" or isinstance(depth, Sym) or depth % 4:
+            return False
+        return not is_parametric(self.group.sides[0])
 
     def _schedules(self) -> list[tuple[str, str]]:
         """(C++ condition, schedule) of each kernel that sizes may choose; the last one holds."""
@@ -302,7 +329,7 @@ class CudaKernel(GroupKernel):
         packed = [node for node, _ in self.packings()]
         for node, name in zip(self.group.sides, ("a", "w"), strict=True):
             found.append((self.pointer(node), name))
-            if node in packed:
+            if node in packed and not (name == "a" and self.is_direct):
                 found.append((f"{self.narrow or 'float'}*", f"{name}_packed"))
         return found
 
@@ -312,6 +339,8 @@ class CudaKernel(GroupKernel):
             if not self.packs:
                 return f"rf::plain_side({name}, {count}, depth)"
             mode = f"rf::{self.target.mode}"
+            if name == "a" and self.is_direct:
+                return f"rf::packed_side<{mode}>(nullptr, a, rows, depth)"
             return f"rf::packed_side<{mode}>({name}_packed, {name}, {count}, depth)"
         if name == "a" or self.parts == 1:
             return f"rf::native_side({name}, {count}, depth)"
@@ -331,18 +360,21 @@ class CudaKernel(GroupKernel):
         lines = []
         if self.group.template is Template.MATMUL:
             sides = []
-            for i in self.group.sides:
-                sides.append(f"{scope.operands[i]}.data_ptr()")
-                if i in scope.packed:
+            copied = self.narrow and self.packs and self.schedule.architecture == "sm_90"
+            for i, side in zip(self.group.sides, ("a", "w"), strict=True):
+                name = scope.operands[i]
+                sides.append(f"{name}.data_ptr()")
+                direct = side == "a" and self.is_direct
+                if direct or (copied and i not in scope.packed):
+                    # the copy engine reads from multiples of 16 bytes
+                    lines += [f"if {name}.data_ptr() % 16:", f"    {name} = {name}.clone()"]
+                elif i in scope.packed:
                     sides.append(f"{scope.packed[i]}.data_ptr()")
                 elif any(i is node for node, _ in self.packings()):
                     sides.append("0")
-                elif self.narrow and self.packs and self.schedule.architecture == "sm_90":
-                    name = scope.operands[i]  # the copy engine reads from multiples of 16 bytes
-                    lines += [f"if {name}.data_ptr() % 16:", f"    {name} = {name}.clone()"]
             parts = [*sides, *parts]
         itself = self.packs_itself()
-        packs = itself is not None and itself[0] not in scope.packed
+        packs = itself is not None and (self.is_direct or itself[0] not in scope.packed)
         sizes = [
             "0" if name == "depth" and not packs else text
             for text, (name, _) in zip(self.given_sizes(scope.sizes), self.sizes(), strict=True)

@@ -56,6 +56,13 @@ RF_FN int thread_here() {
   return thread;
 }
 
+// The same for blockIdx.x.
+RF_FN int block_here() {
+  int block;
+  asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(block));
+  return block;
+}
+
 // A barrier of `threads` threads of the block, by number; 0 is __syncthreads.
 RF_FN void group_sync(int number, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
@@ -96,14 +103,16 @@ template <int MI, int G> struct Fragment {
 
   // Elements that are not finite, from an operand that holds an infinity or a NaN, once more in
   // float32: a split infinity is inf + (inf - inf), so the tensor cores give NaN where float32 may
-  // give an infinity. Finite operands never come here: scaled halves cannot overflow.
-  RF_FN void repair(const Problem& p, int row0, int col0) {
+  // give an infinity. Finite operands never come here: scaled halves cannot overflow; but for rows of a that
+  // come as they are (not AScaled) and are so large that they overflow while b is still scaled. What b's
+  // scaling is undone with must then come first, for all of the warp's elements: true if it was.
+  template <bool AScaled> RF_FN bool repair(const Problem& p, int row0, int col0) {
     bool bad = false;
 #pragma unroll
     for (int mi = 0; mi < MI; mi++)
 #pragma unroll
       for (int i = 0; i < 16 * G; i++) bad |= !is_finite(x[mi][i]);
-    if (!__any_sync(kAllLanes, bad)) return;
+    if (!__any_sync(kAllLanes, bad)) return false;
     const int thread = thread_here(), lane = thread % 32, warp = thread / 32 % 4;
 #pragma unroll 1
     for (int i = 0; i < 16 * G; i++) {
@@ -111,6 +120,7 @@ template <int MI, int G> struct Fragment {
       for (int mi = 0; mi < MI; mi++) {
         const int row = row0 + 64 * mi + 16 * warp + 8 * (i / 2 % 2) + lane / 4;
         const int col = col0 + 8 * (i / 4) + 2 * (lane % 4) + i % 2;
+        if constexpr (!AScaled) x[mi][0] *= __ldg(p.b_unscale + min(col, static_cast<int>(p.cols) - 1));
         unsigned todo = __ballot_sync(
             kAllLanes, !is_finite(x[mi][0]) && row < p.rows && col < p.cols);
         for (; todo; todo &= todo - 1) {
@@ -123,6 +133,7 @@ template <int MI, int G> struct Fragment {
       }
       rotate(true);
     }
+    return !AScaled;
   }
 };
 
@@ -207,16 +218,17 @@ RF_FN bool last_to_arrive(unsigned* turns, unsigned teams, unsigned* shared, int
 }
 
 // The epilogue of one team's fragment, whose first element is (row0, col0), but for its turn.
-// Repairs: whether elements that are not finite are computed again. barrier: a number of the team's
-// own, from 1. Every thread of the team comes here.
-template <bool Scaled, bool Repairs, int MI, int G, class Body>
+// AScaled, BScaled: whose rows were scaled; where halves were, elements that are not finite are computed
+// again. barrier: a number of the team's own, from 1. Every thread of the team comes here.
+template <bool AScaled, bool BScaled, int MI, int G, class Body>
 RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, int row0, int col0,
                     TeamShared<Body, G>& shared, int barrier) {
   using RowMonoids = typename Body::RowMonoids;
   using ColumnMonoids = typename Body::ColumnMonoids;
   constexpr int kRowWords = Words<RowMonoids>::row, kColumnWords = Words<ColumnMonoids>::column;
   if (row0 >= p.rows || col0 >= p.cols) return;
-  if constexpr (Repairs) acc.repair(p, row0, col0);
+  bool unscaled = false;
+  if constexpr (BScaled) unscaled = acc.template repair<AScaled>(p, row0, col0);
 
   const int thread = thread_here() % 128, lane = thread % 32, warp = thread / 32;
   constexpr int kRows = 2 * MI;  // of this thread
@@ -229,7 +241,7 @@ RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, in
     in_row[r] = row[r] < p.rows;
     if (!in_row[r]) row[r] = static_cast<int>(p.rows) - 1;  // read like a row that exists, never counted
     count += in_row[r];
-    unscale[r] = Scaled ? __ldg(p.a_unscale + row[r]) : 1.0f;
+    unscale[r] = AScaled ? __ldg(p.a_unscale + row[r]) : 1.0f;
   }
   const float share = count > 0.0f ? 1.0f / count : 0.0f;
   // Of column parts, which three exchanges join (below): how they weigh in each, and the rows of all.
@@ -252,15 +264,17 @@ RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, in
       const int col[2] = {min(pair, last), min(pair + 1, last)};
       float column_unscale[2];
 #pragma unroll
-      for (int e = 0; e < 2; e++) column_unscale[e] = Scaled ? __ldg(p.b_unscale + col[e]) : 1.0f;
+      for (int e = 0; e < 2; e++) column_unscale[e] = BScaled && !unscaled ? __ldg(p.b_unscale + col[e]) : 1.0f;
 #pragma unroll
       for (int r = 0; r < kRows; r++) {
         float* x = &acc.x[r / 2][4 * j + 2 * (r % 2)];
 #pragma unroll
         for (int e = 0; e < 2; e++) {
           // the smaller factor first: neither step leaves float32's range unless the result does
-          if constexpr (Scaled)
+          if constexpr (AScaled)
             x[e] = x[e] * fminf(unscale[r], column_unscale[e]) * fmaxf(unscale[r], column_unscale[e]);
+          else if constexpr (BScaled)
+            x[e] = x[e] * column_unscale[e];
           x[e] = body.template value<float>(x[e], static_cast<long>(row[r]), col[e]);
         }
         if constexpr (Body::kStores) {

@@ -9,7 +9,7 @@
 
 namespace rf {
 
-// The map of a side for the copy engine: boxes of 64 elements (128 bytes, swizzled) by `box` rows.
+// The map of a side for the copy engine: boxes of 128 bytes (swizzled) by `box` rows.
 inline Error tile_map(CUtensorMap& map, const Side& side, long elements, int box, CUtensorMapDataType type) {
   using Encode = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*,
                               const cuuint64_t*, const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave,
@@ -25,7 +25,7 @@ inline Error tile_map(CUtensorMap& map, const Side& side, long elements, int box
     found.store(encode, std::memory_order_release);
   }
   const cuuint64_t sizes[2] = {cuuint64_t(elements), cuuint64_t(side.rows)}, stride = cuuint64_t(side.pitch) * 2;
-  const cuuint32_t boxes[2] = {64, cuuint32_t(box)}, ones[2] = {1, 1};
+  const cuuint32_t boxes[2] = {type == CU_TENSOR_MAP_DATA_TYPE_FLOAT32 ? 32u : 64u, cuuint32_t(box)}, ones[2] = {1, 1};
   const CUresult status = reinterpret_cast<Encode>(encode)(
       &map, type, 2, const_cast<void*>(side.data), sizes, &stride, boxes, ones, CU_TENSOR_MAP_INTERLEAVE_NONE,
       CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
@@ -70,7 +70,7 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
       return most < this->rows ? most : this->rows;
     }
     size_t end(long depth) const {
-      const long rows = depth ? rows_at_a_time(depth) : 0;
+      const long rows = depth && !M::kDirect ? rows_at_a_time(depth) : 0;
       return splits() + aligned_bytes(split_bytes<M>(rows, depth)) + rows * sizeof(float);
     }
   };
@@ -93,7 +93,10 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
     const Grid grid(a.rows, b.rows, device);
     if (workspace.parts == nullptr && grid.end(a.data == nullptr ? depth : 0) > 0)
       return error("a product of %ld x %ld has no memory to work in", a.rows, b.rows);
-    if constexpr (M::kScaled) {
+    if constexpr (M::kDirect) {
+      RF_TRY(multiply(body, grid, 0, direct_side(a.plain, a.rows, a.ld), b, depth, device, workspace, stream));
+      return finish(body, grid, a, b, depth, workspace, stream);
+    } else if constexpr (M::kScaled) {
       if (a.data == nullptr) {
         char* data = static_cast<char*>(workspace.parts) + grid.splits();
         const long most = grid.rows_at_a_time(depth);
@@ -117,13 +120,15 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
   static Error multiply(const Body& body, const Grid& grid, long first, const Side& a, const Side& b, long depth,
                         const Device& device, const Workspace& workspace, cudaStream_t stream) {
     CUtensorMap a_map, b_map;
-    RF_TRY(tile_map(a_map, a, a_elements<M>(depth), S::kTileRows, element_type<typename M::Type>()));
-    RF_TRY(tile_map(b_map, b, b_elements<M>(depth), S::kTileCols, element_type<typename M::Type>()));
+    constexpr auto type = element_type<typename M::Type>();
+    constexpr auto a_type = M::kDirect ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32 : type;
+    RF_TRY(tile_map(a_map, a, M::kDirect ? depth : a_elements<M>(depth), S::kTileRows, a_type));
+    RF_TRY(tile_map(b_map, b, b_elements<M>(depth), S::kTileCols, type));
 
     Launch l{};
     Side all = a;  // as if it began at the result's first row
     all.plain -= first * a.ld;
-    if (M::kScaled) all.unscale -= first;
+    if (all.unscale != nullptr) all.unscale -= first;
     l.problem = grid.problem(all, b, depth, workspace);
     l.first_row = static_cast<int>(first);
     l.split_parts = reinterpret_cast<float4*>(static_cast<char*>(workspace.parts) + grid.shares());

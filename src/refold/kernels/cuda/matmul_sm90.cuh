@@ -32,7 +32,8 @@ template <class M, bool IsTall = true, int InParts = 1> struct Schedule {
   using Mode = M;
   static constexpr bool kTall = IsTall;
   static constexpr int kSplits = InParts;                   // 1, 2, 4 or 8 parts of K
-  static constexpr int kPromote = kSplits > 1 ? 1 : 2;      // stages from promotion to promotion
+  // stages from promotion to promotion
+  static constexpr int kPromote = kSplits > 1 || Mode::kDirect ? 1 : 2;
   static constexpr int kTileRows = kTall ? 256 : 128, kTileCols = kTall ? 128 : 256;
   static constexpr int kStages = 4, kThreads = 384, kRowBytes = 128;
   static constexpr int kABytes = kTileRows * kRowBytes, kBBytes = kTileCols * kRowBytes;
@@ -40,6 +41,7 @@ template <class M, bool IsTall = true, int InParts = 1> struct Schedule {
   // The fragment of a team's epilogue: 128 x 128, or its share when K is split.
   static constexpr int kMI = kSplits == 1 ? 2 : 1;
   static constexpr int kG = kSplits <= 2 ? 4 : 8 / kSplits;
+  static_assert(kTall || !Mode::kDirect, "teams side by side would split the same rows of a twice");
   static_assert(kSplits == 1 || kSplits == 2 || kSplits == 4 || kSplits == 8);
 };
 
@@ -58,6 +60,11 @@ template <class S, class Body> struct alignas(1024) SharedMemory {
   uint64_t full[S::kStages], empty[S::kStages];
   TeamShared<Body, S::kG> team[2];
 };
+
+// Where a part of K begins, in steps.
+template <class S> RF_FN int first_step(const Launch& l, int part) {
+  return static_cast<int>(static_cast<long>(l.steps) * part / S::kSplits);
+}
 
 // Products of one promotion step (`kPromote` stages from `stage`) on rows 64 mi to 64 mi + 63 of the
 // team, the small ones first. a, b: descriptors of the team's rows in the ring's first stage.
@@ -142,6 +149,11 @@ RF_FN void share_out(const Launch& l, const Fragment<2, 4>& acc, Fragment<S::kMI
   if (thread == 0 && atomicInc(turns + 1, S::kSplits - 1) == S::kSplits - 1) atomicExch(turns, 0u);
 }
 
+// Defined in direct_sm90.cuh, which only Direct needs.
+template <class S>
+RF_FN void direct_products(Fragment<2, 4>& acc, float (&sums)[64], uint32_t a, uint32_t b, int team, int first,
+                           int count, uint32_t full, uint32_t empty);
+
 template <class S, class Body>
 __global__ void __launch_bounds__(384, 1)
     matmul_sm90(const __grid_constant__ CUtensorMap a_map, const __grid_constant__ CUtensorMap b_map,
@@ -163,18 +175,16 @@ __global__ void __launch_bounds__(384, 1)
   __syncthreads();
   wait_for_previous_kernel();
 
-  const int tiles = launch.tile_rows * launch.tile_cols;
-  const int part = blockIdx.x % S::kSplits, slot = blockIdx.x / S::kSplits;
-  const int slots = gridDim.x / S::kSplits;
-  const int begin = static_cast<int>(static_cast<long>(launch.steps) * part / S::kSplits);
-  const int end = static_cast<int>(static_cast<long>(launch.steps) * (part + 1) / S::kSplits);
+  const int tiles = launch.tile_rows * launch.tile_cols, slots = gridDim.x / S::kSplits;
 
   if (threadIdx.x >= 256) {
-    give_registers<40>();
+    give_registers<S::Mode::kDirect ? 24 : 40>();
     if (threadIdx.x == 256) {
       int stage = 0;
       uint32_t phase = 1;  // the ring is empty at first
-      for (int t = slot; t < tiles; t += slots) {
+      const int begin = first_step<S>(launch, blockIdx.x % S::kSplits);
+      const int end = first_step<S>(launch, blockIdx.x % S::kSplits + 1);
+      for (int t = blockIdx.x / S::kSplits; t < tiles; t += slots) {
         int tile_row, tile_col;
         tile_at(t, launch.tile_rows, launch.tile_cols, tile_row, tile_col);
         for (int k = begin * S::kPromote; k < end * S::kPromote; k++) {
@@ -182,7 +192,7 @@ __global__ void __launch_bounds__(384, 1)
           barrier_expect(full + 8 * stage, S::kStageBytes);
           const uint32_t to = ring + stage * S::kStageBytes;
           const int a_k = S::Mode::kParts == 1 ? k : k % launch.a_stages;
-          copy_tile(to, &a_map, a_k * 64, tile_row * S::kTileRows, full + 8 * stage);
+          copy_tile(to, &a_map, a_k * (S::Mode::kDirect ? 32 : 64), tile_row * S::kTileRows, full + 8 * stage);
           copy_tile(to + S::kABytes, &b_map, k * 64, tile_col * S::kTileCols, full + 8 * stage);
           if (++stage == S::kStages) stage = 0, phase ^= 1;
         }
@@ -190,51 +200,55 @@ __global__ void __launch_bounds__(384, 1)
       let_next_kernel_start();
     }
   } else {
-    take_registers<232>();
+    take_registers<S::Mode::kDirect ? 240 : 232>();
     const int team = __shfl_sync(kAllLanes, threadIdx.x / 128, 0);  // known to be uniform
     const int down = S::kTall ? 128 * team : 0, right = S::kTall ? 0 : 128 * team;
     const uint32_t a = tile_word(ring + down * S::kRowBytes);
     const uint32_t b = tile_word(ring + S::kABytes + right * S::kRowBytes);
-    int done = 0, parity = 0;  // steps of the tiles before
     float sums[64];
 #pragma unroll
     for (int i = 0; i < 64; i++) sums[i] = 0.0f;
-    for (int t = slot; t < tiles; t += slots) {
+    for (int turn = 0; block_here() / S::kSplits + turn * slots < tiles; turn++) {
+      const int begin = first_step<S>(launch, block_here() % S::kSplits);
+      const int end = first_step<S>(launch, block_here() % S::kSplits + 1);
       // The same in all lanes, which is made known to the compiler once more: behind an epilogue's
       // branches it would keep the stage in each lane's registers and move every descriptor to uniform
       // ones by itself, four moves a product.
-      const int first = __shfl_sync(kAllLanes, done, 0);
-      done += end - begin;
+      const int first = __shfl_sync(kAllLanes, turn * (end - begin), 0);  // steps of the tiles before
       Fragment<2, 4> acc;
 #pragma unroll
       for (int mi = 0; mi < 2; mi++)
 #pragma unroll
         for (int i = 0; i < 64; i++) acc.x[mi][i] = 0.0f;
+      if constexpr (S::Mode::kDirect) {
+        direct_products<S>(acc, sums, ring + down * S::kRowBytes, b, team, first, end - begin, full, empty);
+      } else {
 #pragma unroll 1
-      for (int k = begin; k < end; k++) {
-        constexpr int kTurn = S::kStages / S::kPromote;  // steps of one turn of the ring
-        const int stage = (first + k - begin) % kTurn * S::kPromote, phase = (first + k - begin) / kTurn & 1;
-        step<S>(acc.x[0], sums, a, b, stage, 0, full, phase);
-        step<S>(acc.x[1], sums, a, b, stage, 1, full, phase);
-        if (threadIdx.x % 32 == 0)
+        for (int k = begin; k < end; k++) {
+          constexpr int kTurn = S::kStages / S::kPromote;  // steps of one turn of the ring
+          const int stage = (first + k - begin) % kTurn * S::kPromote, phase = (first + k - begin) / kTurn & 1;
+          step<S>(acc.x[0], sums, a, b, stage, 0, full, phase);
+          step<S>(acc.x[1], sums, a, b, stage, 1, full, phase);
+          if (threadIdx.x % 32 == 0)
 #pragma unroll
-          for (int p = 0; p < S::kPromote; p++) barrier_arrive(empty + 8 * (stage + p));
+            for (int p = 0; p < S::kPromote; p++) barrier_arrive(empty + 8 * (stage + p));
+        }
       }
-      constexpr bool kRepairs = S::Mode::kScaled;
+      constexpr bool kBScaled = S::Mode::kScaled, kAScaled = kBScaled && !S::Mode::kDirect;
       auto& mine = shared.team[team];
+      const int part = block_here() % S::kSplits, slot = block_here() / S::kSplits;
       int tile_row, tile_col;
-      tile_at(t, launch.tile_rows, launch.tile_cols, tile_row, tile_col);
+      tile_at(slot + turn * slots, launch.tile_rows, launch.tile_cols, tile_row, tile_col);
       int row0 = launch.first_row + tile_row * S::kTileRows + down;
       int col0 = tile_col * S::kTileCols + right;
       if constexpr (S::kSplits == 1) {
-        epilogue<S::Mode::kScaled, kRepairs>(body, launch.problem, acc, row0, col0, mine, 1 + team);
+        epilogue<kAScaled, kBScaled>(body, launch.problem, acc, row0, col0, mine, 1 + team);
       } else {
         Fragment<S::kMI, S::kG> share;
-        share_out<S>(launch, acc, share, slot, parity, part);
-        parity ^= 1;
+        share_out<S>(launch, acc, share, slot, turn % 2, part);
         row0 += 64 * (part / (S::kSplits / 2));
         col0 += 32 * S::kG * (part % (S::kSplits / 2));
-        epilogue<S::Mode::kScaled, kRepairs>(body, launch.problem, share, row0, col0, mine, 1 + team);
+        epilogue<kAScaled, kBScaled>(body, launch.problem, share, row0, col0, mine, 1 + team);
       }
       take_turn<S::kMI>(body, launch.problem, row0, col0, mine, 1 + team);
     }

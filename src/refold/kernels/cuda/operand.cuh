@@ -56,7 +56,7 @@ Error split(const float* x, long rows, long depth, long ld, void* out, float* un
 struct Side {
   const void* data;
   long rows;
-  long pitch;  // elements of two bytes from row to row; a multiple of 8
+  long pitch;  // pairs of bytes from row to row; a multiple of 8
   const float* unscale = nullptr;
   const float* plain = nullptr;
   long ld = 0;
@@ -76,6 +76,9 @@ template <class M> long b_elements(long depth) {
 
 // A side [rows, depth] of fp32 as it is, rows ld apart.
 inline Side plain_side(const float* plain, long rows, long ld) { return {nullptr, rows, 0, nullptr, plain, ld}; }
+
+// The same as side a of Direct: x is aligned by 16 bytes, ld a multiple of 4.
+inline Side direct_side(const float* x, long rows, long ld) { return {x, rows, 2 * ld, nullptr, x, ld}; }
 
 inline size_t aligned_bytes(size_t bytes) { return (bytes + 255) / 256 * 256; }
 

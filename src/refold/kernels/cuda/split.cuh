@@ -6,7 +6,10 @@
 // bits, smaller ones an absolute error of 2^-39 of it).
 //
 // Layout: out[row] is `depth` rounded up to 32. Ieee: 32 hi then 32 lo for every 32 of k, 128 bytes,
-// which is one row of a stage of the product's ring. Tf32: hi only. What is beyond `depth` is zero.
+// which is one row of a stage of the product's ring. Among the 32, k = 8 q + 4 s + 2 h + e lies at
+// 16 s + 8 h + 2 q + e: the four k that lane q of a fragment of tensor cores holds of slice s of 16 are
+// next to each other in fp32, so that a row that comes as fp32 can be read by 16 bytes (direct_sm90.cuh).
+// Tf32: hi only, in order. What is beyond `depth` is zero.
 // unscale[row] = 2^-e. An infinity or NaN leaves its row unscaled; the product computes every element
 // that it reaches again in fp32.
 //
@@ -54,14 +57,24 @@ RF_FN unsigned larger(unsigned most, float4 v) {
   return max(most, max(__float_as_uint(v.z) & kNoSign, __float_as_uint(v.w) & kNoSign));
 }
 
+// Four values from k on, of which the other lanes of eight hold what is next to them. Pairs: the lanes that
+// hold k and k ^ 8 exchange halves, so that each writes 8 bytes of hi and of lo.
 template <bool Pairs> RF_FN void put_split(__half* out, int k, float4 v, float scale) {
   const float4 x = make_float4(v.x * scale, v.y * scale, v.z * scale, v.w * scale);
-  const __half2 hi[2] = {__floats2half2_rn(x.x, x.y), __floats2half2_rn(x.z, x.w)};
-  __half* to = Pairs ? out + k / 32 * 64 + k % 32 : out + k;
-  *reinterpret_cast<uint2*>(to) = *reinterpret_cast<const uint2*>(hi);
-  if constexpr (Pairs) {
-    const __half2 lo[2] = {__floats2half2_rn(x.x - __low2float(hi[0]), x.y - __high2float(hi[0])),
-                           __floats2half2_rn(x.z - __low2float(hi[1]), x.w - __high2float(hi[1]))};
+  __half2 hi[2] = {__floats2half2_rn(x.x, x.y), __floats2half2_rn(x.z, x.w)};
+  if constexpr (!Pairs) {
+    *reinterpret_cast<uint2*>(out + k) = *reinterpret_cast<const uint2*>(hi);
+  } else {
+    __half2 lo[2] = {__floats2half2_rn(x.x - __low2float(hi[0]), x.y - __high2float(hi[0])),
+                     __floats2half2_rn(x.z - __low2float(hi[1]), x.w - __high2float(hi[1]))};
+    const unsigned eight = 0xffu << (threadIdx.x & 24);
+    const bool odd = k & 8;
+    const __half2 got_hi = __shfl_xor_sync(eight, odd ? hi[0] : hi[1], 2);
+    const __half2 got_lo = __shfl_xor_sync(eight, odd ? lo[0] : lo[1], 2);
+    (odd ? hi[0] : hi[1]) = got_hi;
+    (odd ? lo[0] : lo[1]) = got_lo;
+    __half* to = out + k / 32 * 64 + (k & 4) * 4 + (k & 8) + (k & 16) / 4;
+    *reinterpret_cast<uint2*>(to) = *reinterpret_cast<const uint2*>(hi);
     *reinterpret_cast<uint2*>(to + 32) = *reinterpret_cast<const uint2*>(lo);
   }
 }

@@ -1,0 +1,162 @@
+// Direct: fp32 rows of a, split into pairs of scaled fp16 in registers, on their way to the tensor cores.
+//
+// Why: splitting x beforehand reads and writes it once more, 16 us of 65 for 1024 x 8192, and is a launch.
+// Here the copy engine brings x as it is, as many bytes as its split would have. A thread reads what its
+// fragments need, 16 bytes at a time, splits it, and the tensor cores take a from registers.
+//
+// Scale: of each row and 32 of k, the power of two that takes the largest of them to [2^14, 2^15); four
+// lanes share a row's 32. The short accumulator takes these 32 of k, and its promotion undoes the scale:
+// one multiply-add where there was an addition. So rows may be graded from step to step.
+//
+// Order: while the tensor cores multiply one half of the team's rows, its threads split the other half.
+// What is on the tensor cores' way then is the promotion alone.
+#pragma once
+#include "epilogue.cuh"
+#include "mode.cuh"
+#include "ptx.cuh"
+
+namespace rf {
+
+// 32 of k of 64 rows as the tensor cores take them: [slice of 16 of k][what a lane holds of it], and the
+// powers of two that undo the scales of this lane's two rows, whose upper halves say all: the first row's
+// above the second's.
+struct SplitRows {
+  uint32_t hi[2][4], lo[2][4], unscale;
+
+  // at: this lane's first piece of 16 bytes (direct_piece); the second one is its neighbour.
+  RF_FN void take(uint32_t at) {
+    float4 x[2][2];
+    load(x, at);
+    const float upper = scale(x[0], 0), lower = scale(x[1], 1);
+    split(x[0], 0, upper);
+    split(x[1], 1, lower);
+  }
+
+  // sums = these rows times 128 columns whose 32 hi and 32 lo start at b; the small products first.
+  RF_FN void multiply(float (&sums)[64], uint32_t b) const {
+    product_fence();
+    product_of_registers(sums, lo[0], b, false);
+    product_of_registers(sums, lo[1], b + 2, true);
+    product_of_registers(sums, hi[0], b + 4, true);
+    product_of_registers(sums, hi[1], b + 6, true);
+    product_of_registers(sums, hi[0], b, true);
+    product_of_registers(sums, hi[1], b + 2, true);
+    product_commit();
+  }
+
+  // 0, from what is computed last.
+  RF_FN uint32_t settled() const {
+    const uint32_t all = lo[0][0] & lo[0][1] & lo[0][2] & lo[0][3] & lo[1][0] & lo[1][1] & lo[1][2] & lo[1][3];
+    return all == 0xffffffffu;  // no conversion gives that NaN
+  }
+
+  // Adds what `multiply` gave to sum.
+  RF_FN void promote(float (&sum)[64], float (&sums)[64]) {
+    product_wait<0>();
+#pragma unroll
+    for (int s = 0; s < 2; s++)
+#pragma unroll
+      for (int i = 0; i < 4; i++) asm volatile("" : "+r"(hi[s][i]), "+r"(lo[s][i]));  // were in use until here
+    const float factor[2] = {__uint_as_float(unscale & 0xffff0000u), __uint_as_float(unscale << 16)};
+#pragma unroll
+    for (int i = 0; i < 64; i++) {
+      asm volatile("" : "+f"(sums[i])::"memory");  // not read before the wait
+      sum[i] = fmaf(sums[i], factor[i / 2 % 2], sum[i]);
+    }
+  }
+
+ private:
+  // Rows l / 4 and l / 4 + 8 of a warp's 16: [row][slice].
+  RF_FN static void load(float4 (&x)[2][2], uint32_t at) {
+#pragma unroll
+    for (int r = 0; r < 2; r++) x[r][0] = load_piece(at + 1024 * r), x[r][1] = load_piece((at ^ 16) + 1024 * r);
+  }
+
+  // The scale of a row, whose 32 of k four lanes hold.
+  RF_FN float scale(const float4 (&x)[2], int r) {
+    float most = fmaxf(largest(x[0]), largest(x[1]));
+    most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 1));
+    most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 2));
+    // The exponent alone, as it lies in a float. From 2^-112 up: a power of two is at most 2^126 here.
+    // An infinity or NaN is scaled by 2^-114 and stays what it is.
+    const uint32_t exponent = max(__float_as_uint(most), 15u << 23) & 0x7f800000u;
+    const uint32_t back = exponent - (14u << 23);
+    unscale = r == 0 ? back : __byte_perm(unscale, back, 0x3276);
+    return __uint_as_float((268u << 23) - exponent);
+  }
+
+  RF_FN void split(const float4 (&x)[2], int r, float scale) {
+#pragma unroll
+    for (int s = 0; s < 2; s++) {
+      split_pair(x[s].x, x[s].y, scale, hi[s][r], lo[s][r]);
+      split_pair(x[s].z, x[s].w, scale, hi[s][r + 2], lo[s][r + 2]);
+    }
+  }
+
+  RF_FN static float largest(float4 v) {
+    return fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w)));
+  }
+
+  // volatile: stays where it is among the products. The compiler would move it to its use, behind them.
+  RF_FN static void split_pair(float x, float y, float scale, uint32_t& hi, uint32_t& lo) {
+    asm volatile(
+        "{\n.reg .f16 a, b;\n.reg .f32 x, y, p, q;\n"
+        "mul.f32 x, %2, %4;\nmul.f32 y, %3, %4;\n"
+        "cvt.rn.f16x2.f32 %0, y, x;\nmov.b32 {a, b}, %0;\n"
+        "cvt.f32.f16 p, a;\ncvt.f32.f16 q, b;\n"
+        "sub.f32 p, x, p;\nsub.f32 q, y, q;\n"
+        "cvt.rn.f16x2.f32 %1, q, p;\n}"
+        : "=&r"(hi), "=&r"(lo)
+        : "f"(x), "f"(y), "f"(scale));
+  }
+};
+
+// Where this lane's first piece of 16 bytes lies in 64 rows of a stage: it takes 32 of a row's 128 bytes,
+// pieces 2 q and 2 q + 1 of 8, which the copy engine has permuted by the row. Eight lanes that read at a
+// time read all 32 banks. Computed where it is used: there is no register to keep it in.
+RF_FN uint32_t direct_piece(uint32_t rows) {
+  const unsigned thread = thread_here(), lane = thread % 32, warp = thread / 32 % 4;
+  return rows + (16 * warp + lane / 4) * 128 + ((2 * (lane % 4)) ^ (lane / 4)) * 16;
+}
+
+// The teams hand their products to the tensor cores in turns: with both teams' under way, both would end at
+// a time, and nothing would be multiplied while both promote. Team 1 passes the very first turn.
+RF_FN void wait_for_turn(int team) { group_sync(4 + team, 256); }
+RF_FN void pass_turn(int team) { asm volatile("bar.arrive %0, 256;" ::"r"(5 - team) : "memory"); }
+
+// Products of `count` stages from `first` on, counted over all tiles. a: address of the team's rows in the
+// ring's first stage; b: descriptor of its columns.
+template <class S>
+RF_FN void direct_products(Fragment<2, 4>& acc, float (&sums)[64], uint32_t a, uint32_t b, int team, int first,
+                           int count, uint32_t full, uint32_t empty) {
+  constexpr int kHalf = 64 * S::kRowBytes;
+  if (count <= 0) return;
+  if (first == 0 && team == 1) pass_turn(team);
+  SplitRows upper, lower;
+  int stage = first % S::kStages, phase = first / S::kStages & 1;
+  barrier_wait(full + 8 * stage, phase);
+  upper.take(direct_piece(a + stage * S::kStageBytes));
+#pragma unroll 1
+  for (int k = 1; k <= count; k++) {
+    // the last step splits its own rows once more, in vain
+    const int step = first + (k < count ? k : count - 1), next = step % S::kStages, next_phase = step / S::kStages & 1;
+    const uint32_t columns = b + stage * (S::kStageBytes >> 4);
+    wait_for_turn(team);
+    upper.multiply(sums, columns);
+    pass_turn(team);
+    lower.take(direct_piece(a + stage * S::kStageBytes + kHalf));
+    barrier_wait(full + 8 * next, next_phase + lower.settled());
+    upper.promote(acc.x[0], sums);
+    wait_for_turn(team);
+    lower.multiply(sums, columns);
+    pass_turn(team);
+    upper.take(direct_piece(a + next * S::kStageBytes));
+    barrier_wait(full + 8 * stage, phase + upper.settled());
+    lower.promote(acc.x[1], sums);
+    if (threadIdx.x % 32 == 0) barrier_arrive(empty + 8 * stage);
+    phase = next_phase;
+    stage = next;
+  }
+}
+
+}  // namespace rf
