@@ -21,7 +21,7 @@ from pathlib import Path
 import torch
 
 from refold.cost import DEVICES
-from refold.emit.cuda import CudaKernel, CudaTarget
+from refold.emit.cuda_kernel import CudaKernel
 from refold.emit.functor import Operand
 from refold.emit.kernel import real_text
 from refold.ir import OPS, Dim, Node, Sym
@@ -105,8 +105,7 @@ def emitted(model: str, dtype: torch.dtype = torch.float32) -> tuple[Emitted, ..
     groups = [g for g in first.mode.plan.groups if g.template in TEMPLATES]
     assert groups, f"{model} has neither rows nor columns"
     end = "" if dtype == torch.float32 else f"_{str(dtype).removeprefix('torch.')}"
-    target = CudaTarget("sm_90")
-    kernels = [CudaKernel(g, f"{model}{end}_{i}", target) for i, g in enumerate(groups)]
+    kernels = [CudaKernel(g, f"{model}{end}_{i}") for i, g in enumerate(groups)]
     return tuple(Emitted(k.name, k.group, k) for k in kernels)
 
 

@@ -1,0 +1,222 @@
+"""A product for CUDA: which kernels its sizes choose, and how its sides are given.
+
+A product of float32 reads both sides packed (kernels/cuda/split.cuh): a parameter is packed once
+until it changes, a value at each call; on Hopper by the product itself, some rows at a time, unless
+several products read it; or element by element on its way to the tensor cores (direct_sm90.cuh).
+One of 16 bits reads its sides as they are; a folded weight, which has more bits, as two 16-bit
+parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+from refold.emit.cuda_kernel import CudaKernel
+from refold.emit.forward import Launch, Pack, Scope
+from refold.ir import NARROW, Sym, hint
+from refold.ir.graph import is_parametric
+from refold.ir.ops import CPP_TYPES
+from refold.plan import Group
+from refold.schedule import FEW_ROWS, Schedule, by_rows, default_schedule, directly
+
+_HEADERS = {"sm_90": "launch.cuh", "sm_80": "launch_sm80.cuh"}
+
+
+class CudaProduct(CudaKernel):
+    """A product with its epilogue.
+
+    architecture: "sm_90" or "sm_80". accuracy: of fp32 products, "Ieee" or "Tf32". cut: how a
+    product of (rows, columns, depth) is cut.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        name: str,
+        architecture: str,
+        accuracy: str,
+        cut: Callable[[int, int, int], Schedule],
+    ) -> None:
+        super().__init__(group, name)
+        self.architecture, self.accuracy, self.cut = architecture, accuracy, cut
+
+    def launch(self) -> Launch:
+        itself = self._packed_late() if self.packs else None
+        return Launch(self.group, self.call, self.packings(), itself, self.overwrites())
+
+    def headers(self) -> list[str]:
+        narrow = ["narrow.cuh"] if self.group.has_narrow else []
+        narrow += ["native.cuh"] if self.narrow else []
+        tensor = ["packed.cuh", _HEADERS[self.schedule.architecture]] if self.packs else []
+        tensor += ["direct_sm90.cuh"] if self.packs and self.is_direct else []
+        plain = ["packed.cuh", "launch_plain.cuh"] if self.sometimes_plain else []
+        return [*narrow, *tensor, *plain, *(["finish.cuh"] if self.down() else [])]
+
+    # --- which kernels ----------------------------------------------------------------------------
+    @cached_property
+    def schedule(self) -> Schedule:
+        """How the product is cut, for the sizes that the model was captured with."""
+        rows, cols, depth = (hint(d) for _, d in self.sizes())
+        if not self.narrow:
+            way = self.cut(rows, cols, depth)
+            return way if self._may_be_direct else replace(way, direct=False)
+        # the copy engine of sm_90 wants rows at multiples of 16 bytes
+        architecture = self.architecture if depth % 8 == 0 else "sm_80"
+        return default_schedule(architecture, rows, cols, depth * self.parts)
+
+    @cached_property
+    def narrow(self) -> str | None:
+        """The 16-bit element type of the product's operands, if they have one."""
+        x = self.group.stored(self.group.sides[0])
+        return f"rf::{CPP_TYPES[x]}" if x in NARROW else None
+
+    @property
+    def parts(self) -> int:
+        """How many 16-bit parts the weight is given as."""
+        return 1 if self.group.stored(self.group.sides[1]) in NARROW else 2
+
+    @property
+    def mode(self) -> str:
+        if self.narrow is None:
+            return self.accuracy
+        return f"Native<{self.narrow}{', 2' if self.parts == 2 else ''}>"
+
+    def packings(self) -> tuple[Pack, ...]:
+        """What the kernel reads packed."""
+        if not self.packs:
+            return ()
+        if self.narrow is None:
+            return tuple((i, "_refold_pack") for i in self.group.sides[self.is_direct :])
+        x, w = self.group.sides
+        kind = str(self.group.stored(x)).removeprefix("torch.")
+        return ((w, f"_refold_parts_{kind}"),) if self.parts == 2 else ()
+
+    def _packed_late(self) -> Pack | None:
+        """What the kernel packs itself unless it is given packed."""
+        if not self.packs or self.narrow or self.schedule.architecture != "sm_90":
+            return None
+        return self.group.sides[0], "_refold_pack"
+
+    @cached_property
+    def is_direct(self) -> bool:
+        """Whether some way takes the first side as it is: the kernel is never given it packed."""
+        return any(way.direct for _, way in self._ways)
+
+    @property
+    def packs(self) -> bool:
+        """Whether the kernel runs on tensor cores."""
+        return not self.schedule.plain
+
+    @property
+    def sometimes_plain(self) -> bool:
+        """Whether some sizes take the plain product: few rows do, where their number may vary."""
+        return self.schedule.plain or isinstance(self.group.rows, Sym)
+
+    @cached_property
+    def _ways(self) -> list[tuple[int | None, Schedule]]:
+        """How a product on tensor cores is cut, by the most rows of which each way holds."""
+        rows, cols, depth = (hint(d) for _, d in self.sizes())
+        if not isinstance(self.group.rows, Sym):
+            return [(None, self.schedule)]
+        split = replace(self.schedule, direct=False)
+        ways = by_rows(split, rows, cols, depth * self.parts)
+        if not self._may_be_direct:
+            return ways
+        return [
+            (most, self.schedule if w == split else directly(w, most or rows, cols, depth))
+            for most, w in ways
+        ]
+
+    @property
+    def _may_be_direct(self) -> bool:
+        """Whether the copy engine can take the first side as it is, rows of fp32 that start at
+        multiples of 16 bytes; a parameter is better packed once."""
+        depth = dict(self.sizes())["depth"]
+        if self.mode != "Ieee" or isinstance(depth, Sym) or depth % 4:
+            return False
+        return not is_parametric(self.group.sides[0])
+
+    def _schedules(self) -> list[tuple[str, str]]:
+        """(C++ condition, schedule) of each kernel that sizes may choose; the last one holds."""
+        found = []
+        if self.sometimes_plain:
+            plain = "rf::Plain"
+            if self.narrow is not None:
+                weight = self.narrow if self.parts == 1 else "float"
+                plain = f"rf::PlainOf<{self.narrow}, {weight}>"
+            found.append((f"rows <= {FEW_ROWS}" if self.packs else "true", plain))
+        if self.packs:
+            for limit, way in self._ways:
+                condition = "true" if limit is None else f"rows <= {limit}"
+                found.append((condition, way.text(self.mode)))
+        return found
+
+    def _choose(self, text: str) -> str:
+        """C++: `text` with the schedule of the sizes at hand in the place of @."""
+        *some, (_, last) = self._schedules()
+        words = [f"{condition} ? {text.replace('@', s)}\n      : " for condition, s in some]
+        return "".join(words) + text.replace("@", last)
+
+    def asked(self, sizes: Sequence[str]) -> str:
+        body = f"rf::{self.struct_name()}"  # depth: 0 if all is given packed
+        return self._choose(f"rf::matmul_needs<@, {body}>({', '.join(sizes)}, needs)")
+
+    def run(self) -> str:
+        return self._choose("rf::matmul<@>(body, a_side, w_side, depth, work, on)")
+
+    # --- its sides --------------------------------------------------------------------------------
+    def sides(self) -> tuple[list[tuple[str, str]], list[str]]:
+        found = []
+        packed = [node for node, _ in self.packings()]
+        for node, name in zip(self.group.sides, ("a", "w"), strict=True):
+            found.append((self.pointer(node), name))
+            if node in packed and not (name == "a" and self.is_direct):
+                found.append((f"{self.narrow or 'float'}*", f"{name}_packed"))
+        counts = (("a", "rows"), ("w", "width"))
+        return found, [f"  const rf::Side {s}_side = {self._side(s, n)};" for s, n in counts]
+
+    def _side(self, name: str, count: str) -> str:
+        """C++ that describes one side of the product."""
+        if self.narrow is None:
+            if not self.packs:
+                return f"rf::plain_side({name}, {count}, depth)"
+            mode = f"rf::{self.accuracy}"
+            if name == "a" and self.is_direct:
+                return f"rf::packed_side<{mode}>(nullptr, a, rows, depth)"
+            return f"rf::packed_side<{mode}>({name}_packed, {name}, {count}, depth)"
+        if name == "a" or self.parts == 1:
+            return f"rf::native_side({name}, {count}, depth)"
+        if not self.packs:
+            return f"rf::plain_side({name}, {count}, depth)"
+        return f"rf::parts_side({name}_packed, {name}, {count}, depth)"
+
+    def given_sides(self, scope: Scope) -> tuple[list[str], list[str]]:
+        lines, sides = [], []
+        copied = self.narrow and self.packs and self.schedule.architecture == "sm_90"
+        for i, side in zip(self.group.sides, ("a", "w"), strict=True):
+            name = scope.operands[i]
+            sides.append(f"{name}.data_ptr()")
+            if (side == "a" and self.is_direct) or (copied and i not in scope.packed):
+                # the copy engine reads from multiples of 16 bytes
+                lines += [f"if {name}.data_ptr() % 16:", f"    {name} = {name}.clone()"]
+            elif i in scope.packed:
+                sides.append(f"{scope.packed[i]}.data_ptr()")
+            elif any(i is node for node, _ in self.packings()):
+                sides.append("0")
+        return lines, sides
+
+    def sizes_of_needs(self, scope: Scope) -> list[str]:
+        texts = zip(self.given_sizes(scope.sizes), self.sizes(), strict=True)
+        late = self._packs_late(scope)
+        return ["0" if name == "depth" and not late else text for text, (name, _) in texts]
+
+    def works_in_memory(self, scope: Scope) -> bool:
+        shares = any(way.splits > 1 for _, way in self._ways)
+        return bool(self.reductions) or shares or self._packs_late(scope)
+
+    def _packs_late(self, scope: Scope) -> bool:
+        """Whether the kernel packs its first side itself."""
+        late = self._packed_late()
+        return late is not None and (self.is_direct or late[0] not in scope.packed)
