@@ -233,8 +233,8 @@ def rows(
     return found
 
 
-def machine() -> dict[str, Any]:
-    """What the numbers were measured on."""
+def machine(commit: str) -> dict[str, Any]:
+    """What the numbers were measured on; commit: "" for the checkout's."""
     query = "--query-gpu=name,driver_version,clocks.max.sm,power.limit"
     try:
         out = subprocess.run(
@@ -242,9 +242,12 @@ def machine() -> dict[str, Any]:
         ).stdout
     except OSError:
         out = ""
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=HERE, capture_output=True, text=True
-    ).stdout.strip()
+    commit = (
+        commit
+        or subprocess.run(
+            ["git", "rev-parse", "--short", "HEAD"], cwd=HERE, capture_output=True, text=True
+        ).stdout.strip()
+    )
     return {
         "date": datetime.date.today().isoformat(),
         "device": torch.cuda.get_device_name(),
@@ -264,6 +267,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, help="files made and judged at a time")
     parser.add_argument("--no-autotune", action="store_true", help="without max-autotune")
     parser.add_argument("--tune", action="store_true", help="schedules by timing, not by rule")
+    parser.add_argument("--commit", default="", help="what is measured, where git does not know")
     parser.add_argument("--keep", type=Path, help="folder for the emitted files")
     args = parser.parse_args()
     if not torch.cuda.is_available():
@@ -283,7 +287,7 @@ def main() -> int:
             reports = list(pool.map(lambda c: optimize(c, args.sets, args.tune), cases))
         for case, report in zip(cases, reports, strict=True):
             for row in rows(case, args.sets, report, not args.no_autotune):
-                found.append(row | machine())
+                found.append(row | machine(args.commit))
                 print(json.dumps(row), flush=True)
             names = list(dict.fromkeys(k for row in found for k in row))
             args.output.parent.mkdir(parents=True, exist_ok=True)
