@@ -7,11 +7,14 @@ import signal
 import subprocess
 import sys
 import time
+import types
 from pathlib import Path
 
 import pytest
+from torch import nn
 
 from refold import cli
+from refold.report import times
 
 PROBLEMS = Path(__file__).resolve().parent.parent / "problems"
 S0 = PROBLEMS / "s0_sum_chain.py"
@@ -228,3 +231,12 @@ def test_explain():
     assert row["steps"] and all(s["why"] for s in row["steps"])
     assert row["floor_s"] <= row["predicted_s"] <= row["predicted_before_s"]
     assert refold("explain", S0, *SMALL, "--graph").returncode == 0
+
+
+def test_memory_that_kernels_work_in_is_counted(monkeypatch):
+    made = types.ModuleType("refold_made_with_workspaces")
+    made._refold_workspaces = {(0, 7): (1 << 40, 1 << 41, 4096, 16, ()), (0, 8): (0, 0, 100, 0, ())}
+    monkeypatch.setitem(sys.modules, made.__name__, made)
+    fast = type("ModelNew", (nn.Module,), {"__module__": made.__name__})()
+    assert times._working_bytes(fast) == 4096 + 16 + 100
+    assert times._working_bytes(nn.Identity()) == 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from refold.emit.forward import Launch, Scope
+from refold.emit.launch import Launch, Scope
 from refold.emit.text import shape_text
 from refold.ir import OPS, Node, Sym
 from refold.plan import Group

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from refold.emit.forward import Launch, Pack, Scope
 from refold.emit.kernel import GroupKernel
+from refold.emit.launch import Launch, Pack, Scope
 from refold.plan import Template
 
 

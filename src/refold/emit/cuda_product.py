@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from refold.emit.cuda_kernel import CudaKernel
-from refold.emit.forward import Launch, Pack, Scope
+from refold.emit.launch import Launch, Pack, Scope
 from refold.ir import NARROW, Sym, hint
 from refold.ir.graph import is_parametric
 from refold.ir.ops import CPP_TYPES

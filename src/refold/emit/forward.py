@@ -1,4 +1,4 @@
-"""A plan as the statements of a fast forward, and its folded parameters as functions."""
+"""A plan as the statements of a fast forward."""
 
 from __future__ import annotations
 
@@ -10,48 +10,14 @@ from typing import Any
 from refold.capture import Captured
 from refold.capture.results import Slot
 from refold.emit.guards import attribute
-from refold.emit.text import Writer, shape_text, stripped
+from refold.emit.launch import Launch, Pack, Scope
+from refold.emit.text import Writer, identifier, shape_text, stripped
 from refold.ir import OPS, Dim, Kind, Node, Output, Sym
 from refold.ir.graph import topological
 from refold.ir.ops import python_literal
 from refold.plan import Call, Fold, Group, Plan, Template
 from refold.plan.memory import source
 from refold.plan.plan import reads
-
-
-@dataclass(frozen=True)
-class Scope:
-    """The Python text of what a launch reads and writes.
-
-    operands: tensors of `group.inputs` (parameters, inputs, values). results: of `group.outputs`.
-    sizes: named sizes. packed: of each of the launch's `packs` its packed form, by its value.
-    """
-
-    operands: Mapping[Node, str]
-    results: Mapping[Node, str]
-    sizes: Mapping[str, str]
-    packed: Mapping[Node, str] = field(default_factory=dict)
-
-
-Pack = tuple[Node, str]  # a value, and the function that packs it
-
-
-@dataclass(frozen=True)
-class Launch:
-    """How a target calls one group's kernel.
-
-    packs: operands that the kernel reads in a form of the target's own, and the emitted Python
-    function that makes it: once for a parameter until it changes, at each call for a value.
-    itself: the one of them that the kernel makes itself if it is given none.
-    overwrites: operands whose memory the kernel may write its one full-size result to, because it
-    reads each element before it writes that of the same place.
-    """
-
-    group: Group
-    statements: Callable[[Scope], list[str]]
-    packs: tuple[Pack, ...] = ()
-    itself: Pack | None = None
-    overwrites: tuple[Node, ...] = ()
 
 
 @dataclass
@@ -74,12 +40,6 @@ class ForwardText:
 
 
 LOCALS = ("rf_cache", "rf_device", "rf_stream")  # names that targets' own statements use
-
-
-def identifier(path: str) -> str:
-    """A dotted name as a Python identifier."""
-    text = re.sub(r"\W+", "_", path).strip("_")
-    return text if text and not text[0].isdigit() else f"p_{text}"
 
 
 class ForwardWriter:
@@ -421,48 +381,3 @@ class ForwardWriter:
 
 def _read_by(step: Group | Call) -> tuple[Node, ...]:
     return step.inputs if isinstance(step, Group) else reads(step.node)
-
-
-class _FoldWriter(Writer):
-    """Writes a fold: a floating parameter is converted to float64 where it is first read."""
-
-    def __init__(self, arguments: Mapping[Node, str]) -> None:
-        super().__init__({}, self._leaf, double=True)
-        self.arguments = arguments
-
-    def _leaf(self, node: Node) -> tuple[str, tuple[Dim, ...]] | None:
-        name = self.arguments.get(node)
-        if name is None:
-            return None
-        if node.is_float and node.dtype.itemsize < 8:
-            self.lines.append(f"{name}_64 = {name}.double()")
-            name = f"{name}_64"
-        return name, stripped(node.shape, 1)
-
-    def raw(self, node: Node, rank: int) -> str | None:
-        name = self.arguments.get(node)
-        if name is None or len(stripped(node.shape, 1)) >= rank:
-            return name
-        return f"{name}.reshape({shape_text(node.shape[-rank:], {})})"
-
-
-def fold_lines(fold: Fold) -> tuple[list[str], list[str]]:
-    """The arguments and the statements of the function that computes one folded parameter."""
-    names = {n: identifier(n["name"]) for n in fold.sources}
-    if len(set(names.values())) != len(names):
-        names = {n: f"{v}_{i}" for i, (n, v) in enumerate(names.items())}
-    writer = _FoldWriter(names)
-    text, _ = writer.name(fold.node)
-    shape = shape_text(stripped(fold.node.shape, 1), {})
-    kind = fold.node.dtype
-    lines = [*writer.lines, f"return {text}.to({kind}).reshape({shape}).contiguous()"]
-    return [names[n] for n in fold.sources], lines
-
-
-__all__ = [
-    "ForwardText",
-    "ForwardWriter",
-    "Launch",
-    "fold_lines",
-    "identifier",
-]

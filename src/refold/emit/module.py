@@ -12,7 +12,8 @@ import torch
 
 from refold import __version__
 from refold.capture import Captured
-from refold.emit.forward import ForwardText, ForwardWriter, fold_lines
+from refold.emit.fold import fold_lines
+from refold.emit.forward import ForwardText, ForwardWriter
 from refold.emit.guards import (
     attribute,
     default_lines,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from refold.emit.forward import Launch
+from refold.emit.launch import Launch
 from refold.plan import Group
 
 

@@ -7,6 +7,7 @@ adds a reshape only where an op needs more axes than its input has.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -216,3 +217,9 @@ def describe(node: Node, depth: int = 4) -> str:
         return "(" + _SIGNS[node.op].join(inner) + ")"
     axes = node.get("axes")
     return f"{name}({', '.join(inner)}{f', axes {list(axes)}' if axes else ''})"
+
+
+def identifier(path: str) -> str:
+    """A dotted name as a Python identifier."""
+    text = re.sub(r"\W+", "_", path).strip("_")
+    return text if text and not text[0].isdigit() else f"p_{text}"

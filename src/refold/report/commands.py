@@ -21,10 +21,10 @@ from refold.emit.cuda import compile_emitted, nvcc
 from refold.emit.target import Target
 from refold.emit.text import describe
 from refold.judge import Status, Verdict, judge
-from refold.measure import Timing, clock, compare
 from refold.pipeline import OptimizeError, Options, Result
 from refold.plan import Call, Group
 from refold.report import terminal
+from refold.report.times import times_of
 
 
 class UsageError(Exception):
@@ -155,7 +155,7 @@ def optimize(args: argparse.Namespace) -> int:
             reason = f"the judge rejected the kernels ({verdict.summary})"
             return _keep(reference, output, result, reason, args)
         step("timing torch.compile and the folds")
-        times = _times(module, inputs, result, target.device, args.seconds)
+        times = times_of(module, inputs, result, target.device, args.seconds)
         _write(output, result.text)
     report = _report(reference, result, verdict, times, target, args)
     if args.json:
@@ -286,69 +286,6 @@ def _write(path: Path, text: str) -> None:
         raise
 
 
-def _times(
-    module: torch.nn.Module, inputs: list[Any], result: Result, device: str, seconds: float
-) -> list[dict[str, Any]]:
-    """Per mode: eager, torch.compile and ours, the folds' cost and when they have paid."""
-    assert result.text is not None
-    fast = pipeline.bind_text(result.text, module)
-    rows: list[dict[str, Any]] = []
-    for d in result.derivations:
-        if d.mode.plan is None:
-            rows.append({"mode": d.mode.name, "kept": d.mode.kept})
-            continue
-        assert d.timing is not None
-        for m in (module, fast):
-            m.train(d.mode.name == "train")
-        buffers = {k: b.clone() for k, b in module.named_buffers()}
-        with torch.no_grad():
-            steady = d.timing.other
-            fast.refold_refresh()  # type: ignore[operator]
-            fold = max(0.0, clock(lambda: fast(*inputs), device) - steady)
-            compiled = _compiled(module, fast, inputs, device, seconds)
-            for name, b in module.named_buffers():
-                b.copy_(buffers[name])
-        gain = d.timing.base - steady
-        rows.append(
-            {
-                "mode": d.mode.name,
-                "label": d.mode.label,
-                "eager_s": d.timing.base,
-                "ours_s": steady,
-                "ratio": d.timing.ratio,
-                "ratio_quartiles": [d.timing.low, d.timing.high],
-                "compile_s": compiled.base if compiled else None,
-                "ratio_to_compile": compiled.ratio if compiled else None,
-                "fold_s": fold if d.mode.plan.folds else 0.0,
-                "prepared_bytes": _prepared_bytes(fast),
-                "break_even_calls": int(fold / gain) + 1 if d.mode.plan.folds and gain > 0 else 0,
-            }
-        )
-    return rows
-
-
-def _prepared_bytes(fast: torch.nn.Module) -> int:
-    """Memory of folded and packed parameters in the present mode, beside the parameters."""
-    caches: dict[str, Any] = fast.__dict__.get("_refold_caches", {})
-    cache = caches.get("train" if fast.training else "eval") or caches.get("both")
-    if cache is None:
-        return 0
-    own = {t.data_ptr() for t in cache.sources}
-    return sum(v.numel() * v.element_size() for v in cache.values if v.data_ptr() not in own)
-
-
-def _compiled(
-    module: torch.nn.Module, fast: torch.nn.Module, inputs: list[Any], device: str, seconds: float
-) -> Timing | None:
-    try:
-        torch._dynamo.reset()
-        compiled = torch.compile(module)
-        compiled(*inputs)
-    except Exception:
-        return None
-    return compare(lambda: compiled(*inputs), lambda: fast(*inputs), device, seconds)
-
-
 def _report(
     reference: contract.Reference,
     result: Result,
@@ -371,6 +308,7 @@ def _report(
             {i for d in result.derivations if d.optimized for i in d.optimized.independent_outputs}
         ),
         "modes": times,
+        "working_bytes": max((row.get("working_bytes", 0) for row in times), default=0),
         "threads": torch.get_num_threads(),
     }
 

@@ -96,6 +96,8 @@ def optimized(report: dict[str, Any]) -> None:
             f"[bold]Output {i} does not depend on the input[/bold]: it is computed as such, but"
             " this is likely a bug in the model."
         )
+    if report["working_bytes"]:
+        _out.print(f"kernels work in {size(report['working_bytes'])} besides, kept for each stream")
     _out.print(
         f"algebra, plan and text {seconds(report['algebra_s'])}; compilation"
         f" {seconds(report['build_s'])}; {report['threads']} threads"

@@ -1,0 +1,45 @@
+"""The functions of an emitted file that compute its folded parameters, in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from refold.emit.text import Writer, identifier, shape_text, stripped
+from refold.ir import Dim, Node
+from refold.plan import Fold
+
+
+class _FoldWriter(Writer):
+    """Writes a fold: a floating parameter is converted to float64 where it is first read."""
+
+    def __init__(self, arguments: Mapping[Node, str]) -> None:
+        super().__init__({}, self._leaf, double=True)
+        self.arguments = arguments
+
+    def _leaf(self, node: Node) -> tuple[str, tuple[Dim, ...]] | None:
+        name = self.arguments.get(node)
+        if name is None:
+            return None
+        if node.is_float and node.dtype.itemsize < 8:
+            self.lines.append(f"{name}_64 = {name}.double()")
+            name = f"{name}_64"
+        return name, stripped(node.shape, 1)
+
+    def raw(self, node: Node, rank: int) -> str | None:
+        name = self.arguments.get(node)
+        if name is None or len(stripped(node.shape, 1)) >= rank:
+            return name
+        return f"{name}.reshape({shape_text(node.shape[-rank:], {})})"
+
+
+def fold_lines(fold: Fold) -> tuple[list[str], list[str]]:
+    """The arguments and the statements of the function that computes one folded parameter."""
+    names = {n: identifier(n["name"]) for n in fold.sources}
+    if len(set(names.values())) != len(names):
+        names = {n: f"{v}_{i}" for i, (n, v) in enumerate(names.items())}
+    writer = _FoldWriter(names)
+    text, _ = writer.name(fold.node)
+    shape = shape_text(stripped(fold.node.shape, 1), {})
+    kind = fold.node.dtype
+    lines = [*writer.lines, f"return {text}.to({kind}).reshape({shape}).contiguous()"]
+    return [names[n] for n in fold.sources], lines
