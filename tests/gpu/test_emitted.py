@@ -121,6 +121,34 @@ def test_each_number_of_rows_has_a_way(target):
             check_close(fast(x), module(x), oracle(x.double()))
 
 
+class Heads(nn.Module):
+    """Two products of one x: one has few columns and takes x as it is, one splits it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.few, self.many = nn.Linear(1024, 128), nn.Linear(1024, 2048)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.few(x).sigmoid(), self.many(x).relu()
+
+
+def test_few_columns_take_any_x():
+    """Rows that start anywhere, that lie apart, in three dimensions, and few of them."""
+    module = Heads().cuda()
+    x = torch.randn(64, 256, 1024, device="cuda")
+    text = emitted(module, [x], "cuda:sm_90")
+    assert "rf::matmul<rf::Schedule<rf::Direct, true," in text
+    assert "rf::matmul<rf::Schedule<rf::Ieee, true," in text
+    namespace = load_text(text, {"Model": Heads})
+    fast, oracle = pipeline.adopt(namespace.ModelNew, module), copy.deepcopy(module).double()
+    shifted = torch.randn(3 * 300 * 1024 + 1, device="cuda")[1:].view(3, 300, 1024)
+    apart = torch.randn(40, 1024, 50, device="cuda").mT
+    for given in (x, shifted, apart, x[:1, :7], x[:2, :9], x[:0]):
+        with torch.no_grad():
+            assert pipeline.obstacle(fast, [given]) is None or not given.numel()
+            check_close(fast(given), module(given), oracle(given.double()))
+
+
 @pytest.mark.parametrize("name", KEPT)
 def test_original_is_kept(name):
     module = on_gpu(CASES[name])
