@@ -28,6 +28,7 @@ TAIL = 1 / 8
 CALLS_PER_FOLD = 100
 # what one more op costs beside its arithmetic, so that of two equal forms the shorter wins
 PER_OP = 1e-12
+CONVOLUTIONS = ("conv", "conv_transpose")
 
 
 # The products that a device's kernels compute: a test of the operands' dtypes in memory (x, then
@@ -61,6 +62,7 @@ class DeviceModel:
     second outside them. bandwidth: bytes/s of main memory. launch: seconds to start one kernel.
     folded: how many products one with a folded weight takes. rates: both for products whose
     operands in memory have another dtype than float32. products: which of them our kernels compute.
+    adds_bias: PyTorch adds the bias of a convolution in a pass of its own.
     """
 
     name: str
@@ -71,6 +73,7 @@ class DeviceModel:
     folded: float = 1.0
     rates: Mapping[torch.dtype, tuple[float, float]] = field(default_factory=dict)
     products: Products = float32_products
+    adds_bias: bool = False
 
     def at(self, dtype: torch.dtype | None) -> DeviceModel:
         """The device as a model sees it whose values have that dtype in memory."""
@@ -108,6 +111,7 @@ DEVICES: Mapping[str, DeviceModel] = MappingProxyType(
                 3e-6,
                 rates={torch.float64: (55e12, 1.0), **dict.fromkeys(NARROW, (650e12, 2.0))},
                 products=_cuda_products,
+                adds_bias=True,
             ),
             # A100: the same three products by its peak of 312 TFLOP/s, four fifths of it
             DeviceModel(
@@ -118,6 +122,7 @@ DEVICES: Mapping[str, DeviceModel] = MappingProxyType(
                 3e-6,
                 rates={torch.float64: (16e12, 1.0), **dict.fromkeys(NARROW, (250e12, 2.0))},
                 products=_cuda_products,
+                adds_bias=True,
             ),
         )
     }
@@ -163,7 +168,7 @@ def floor(graph: Graph, device: DeviceModel) -> float:
     flops = moved = 0.0
     read: set[Node] = set()
     for node in _kernels(graph, memo):
-        if node.op == "linear" and not memo[node]:
+        if node.op in ("linear", *CONVOLUTIONS) and not memo[node]:
             flops += product_flops(node)
         for i in node.inputs:
             if not memo[node] and (not i.inputs or memo[i]) and i.op != "scalar":
@@ -191,6 +196,14 @@ def node_seconds(node: Node, device: DeviceModel, memo: dict[Node, bool]) -> flo
             # a batch of products is a library's call: its result is written and read again
             total += device.launch + 2 * size_bytes(node) / device.bandwidth
         return total
+    if node.op in CONVOLUTIONS:
+        read = sum(size_bytes(i) for i in node.inputs)
+        if device.adds_bias and node.inputs[2].op != "scalar":
+            read += 2 * size_bytes(node)
+        arithmetic = product_flops(node) / device.product_flops
+        return max(arithmetic, read / device.bandwidth) + (
+            device.launch + size_bytes(node) / device.bandwidth
+        )
     arithmetic = TAIL * OPS[node.op].flops / device.plain_flops
     if kind is Kind.POINTWISE:
         return PER_OP + elements(node) * arithmetic
@@ -243,6 +256,9 @@ def is_folded(node: Node, memo: dict[Node, bool]) -> bool:
 
 def product_flops(node: Node) -> float:
     """Multiplications and additions of a contraction."""
+    if node.op in CONVOLUTIONS:
+        x, w, _ = node.inputs
+        return 2.0 * elements(node if node.op == "conv" else x) * elements(w) / hint(w.shape[0])
     return 2.0 * elements(node) * hint(node.inputs[0].shape[-1])
 
 

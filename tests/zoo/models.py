@@ -239,7 +239,7 @@ class Pointwise(nn.Module):
 
 @case
 class Convolution(nn.Module):
-    """Convolutions stay PyTorch's; what follows them is ours."""
+    """A convolution, relu and a mean: what follows the convolution is ours."""
 
     def __init__(self):
         super().__init__()

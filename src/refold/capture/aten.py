@@ -1,6 +1,21 @@
 """Every ATen handler: importing this module fills the registry."""
 
-from refold.capture import aten_move, aten_norm, aten_pointwise, aten_product, aten_reduce
+from refold.capture import (
+    aten_conv,
+    aten_move,
+    aten_norm,
+    aten_pointwise,
+    aten_product,
+    aten_reduce,
+)
 from refold.capture.registry import HANDLERS
 
-__all__ = ["HANDLERS", "aten_move", "aten_norm", "aten_pointwise", "aten_product", "aten_reduce"]
+__all__ = [
+    "HANDLERS",
+    "aten_conv",
+    "aten_move",
+    "aten_norm",
+    "aten_pointwise",
+    "aten_product",
+    "aten_reduce",
+]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -82,7 +82,9 @@ class Writer:
     def expression(self, node: Node) -> tuple[str, tuple[Dim, ...]]:
         """The text that computes `node` from its inputs, and the shape that it gives."""
         row = OPS[node.op]
-        attrs: dict[str, Any] = dict(node.attrs)
+        attrs: dict[str, Any] = {
+            k: v.text(self.sizes) if isinstance(v, Sym) else v for k, v in node.attrs
+        }
         if node.op == "aten":
             return self._opaque(node)
         if row.kind is Kind.POINTWISE:
@@ -112,6 +114,8 @@ class Writer:
             rank = max(len(self.name(x)[1]), 1 if len(self.name(w)[1]) <= 2 else 3)
             shape = node.shape[-max(rank, len(self.name(w)[1]) if rank > 2 else rank) :]
             return row.torch_text([self.at_rank(x, rank), self.at_rank(w, 2)], attrs), shape
+        if node.op in ("conv", "conv_transpose"):
+            return self._convolution(node), node.shape
         if node.op == "cat":
             rank = max(max(len(self.name(i)[1]) for i in node.inputs), -int(attrs["axis"]))
             texts = [self.at_rank(i, rank) for i in node.inputs]
@@ -126,6 +130,19 @@ class Writer:
                 return method, node.shape[-rank:]
         rank = max(len(self.name(x)[1]), self._rank_needed(node))
         return row.torch_text([self.at_rank(x, rank)], attrs), node.shape[-rank:]
+
+    def _convolution(self, node: Node) -> str:
+        """The call of PyTorch; its bias is given as it expects it, and none is None."""
+        x, w, b = node.inputs
+        if b.op == "scalar" and b["value"] == 0:
+            bias = "None"
+        else:
+            bias, shape = self.name(b)
+            bias += "" if len(shape) == 1 else ".flatten()"
+            bias += "" if b.shape[-1] == node.shape[1] else f".expand({node.shape[1]})"
+        meaning = re.sub(r"\{2\}\.flatten\(\)\.expand\([^)]*\)", "{2}", OPS[node.op].meaning)
+        row = replace(OPS[node.op], meaning=meaning)
+        return row.torch_text([self.at_rank(x, 4), self.at_rank(w, 4), bias], dict(node.attrs))
 
     def raw(self, node: Node, rank: int) -> str | None:
         """The text of a parameter before its conversion to float64 (folds only)."""

@@ -372,6 +372,26 @@ _other(
     flops=1,
 )
 
+# --- convolutions, PyTorch's own; a bias of one element is that of every feature ------------------
+_other(
+    "conv",
+    Kind.OPAQUE,
+    "torch.nn.functional.conv2d({0}, {1}, {2}.flatten().expand({1}.shape[0]), {strides},"
+    " {paddings}, {dilations}, {groups})",
+    shapes.conv,
+    3,
+    *("strides", "paddings", "dilations", "groups"),
+)
+_other(
+    "conv_transpose",
+    Kind.OPAQUE,
+    "torch.nn.functional.conv_transpose2d({0}, {1}, {2}.flatten().expand({1}.shape[1] * {groups}),"
+    " {strides}, {paddings}, {extras}, {groups}, {dilations})",
+    shapes.conv_transpose,
+    3,
+    *("strides", "paddings", "dilations", "groups", "extras"),
+)
+
 # --- everything else ----------------------------------------------------------------------------
 _add(
     OpRow(

@@ -81,6 +81,60 @@ def linear(inputs: Sequence[Node], attrs: Mapping[str, Any]) -> Typed:
     return (*outer, x.shape[-2], w.shape[-2]), _common(inputs)
 
 
+def conv(inputs: Sequence[Node], attrs: Mapping[str, Any]) -> Typed:
+    """x[N,C,H,W], w[O,C/groups,I,J], b[O] or [1] -> [N,O,H',W']."""
+    x, w, b = inputs
+    features, channels, *kernel = _fixed(w.shape)
+    _check_channels(x, b, channels * attrs["groups"], features, attrs["groups"])
+    made: list[Dim] = []
+    for n, k, s, p, d in zip(x.shape[2:], kernel, *(attrs[a] for a in _CONV), strict=True):
+        span = n + (2 * p - d * (k - 1) - 1)
+        if s != 1 and not isinstance(span, int):
+            raise ValueError(f"a stride of {s} over {n} elements")
+        made.append(span // s + 1 if isinstance(span, int) else span + 1)
+    return (x.shape[0], features, *_there(made)), _common(inputs)
+
+
+def conv_transpose(inputs: Sequence[Node], attrs: Mapping[str, Any]) -> Typed:
+    """x[N,C,H,W], w[C,O/groups,I,J], b[O] or [1] -> [N,O,H',W']."""
+    x, w, b = inputs
+    channels, features, *kernel = _fixed(w.shape)
+    features *= attrs["groups"]
+    _check_channels(x, b, channels, features, attrs["groups"])
+    made: list[Dim] = []
+    for n, k, s, p, d, e in zip(
+        x.shape[2:], kernel, *(attrs[a] for a in (*_CONV, "extras")), strict=True
+    ):
+        if e >= max(s, d):
+            raise ValueError(f"{e} elements at the end, with a stride of {s}")
+        made.append(n * s + (d * (k - 1) + e + 1 - s - 2 * p))
+    return (x.shape[0], features, *_there(made)), _common(inputs)
+
+
+_CONV = ("strides", "paddings", "dilations")
+
+
+def _check_channels(x: Node, b: Node, channels: int, features: int, groups: int) -> None:
+    if x.shape[1] != channels or features % groups or channels % groups:
+        raise ValueError(
+            f"a convolution of {x.shape[1]} channels for {channels} in {groups} groups"
+        )
+    if b.shape[:3] != (1, 1, 1) or b.shape[3] not in (1, features):
+        raise ValueError(f"a bias of {b.shape} for {features} features")
+
+
+def _there(sizes: list[Dim]) -> list[Dim]:
+    if any(isinstance(d, int) and d < 1 for d in sizes):
+        raise ValueError(f"a convolution of {sizes} elements")
+    return sizes
+
+
+def _fixed(sizes: Sequence[Dim]) -> tuple[int, ...]:
+    if not all(isinstance(d, int) for d in sizes):
+        raise ValueError(f"fixed sizes are needed, got {list(sizes)}")
+    return tuple(int(d) for d in sizes)  # type: ignore[arg-type]
+
+
 def reshape(inputs: Sequence[Node], attrs: Mapping[str, Any]) -> Typed:
     shape = tuple(attrs["shape"])
     if numel(shape) != numel(inputs[0].shape) or len(shape) != RANK:

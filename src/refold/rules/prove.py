@@ -60,7 +60,7 @@ class ProofError(Exception):
     """Too few instances satisfy the left side and the guard, so nothing was shown."""
 
 
-def prove(rule: Rule, *, seed: int = 0, instances: int = 25, tries: int = 6000) -> Failure | None:
+def prove(rule: Rule, *, seed: int = 0, instances: int = 25, tries: int = 15000) -> Failure | None:
     """The first instance that refutes `rule`, or None after `instances` that agree.
 
     Raises ProofError where fewer can be drawn in `tries` attempts.
@@ -199,6 +199,11 @@ def _attribute(kind: str, base: tuple[int, ...], found: dict[str, Any], draw: ra
         "alpha": (-1.5, 0.5, 1.0, 1.5),
         "beta": (1.0, 2.0),
         "threshold": (20.0,),
+        "strides": ((1, 1), (1, 1), (2, 1), (2, 3)),
+        "paddings": ((0, 0), (0, 0), (1, 0), (1, 2)),
+        "dilations": ((1, 1), (1, 1), (1, 2)),
+        "groups": (1, 1, 2),
+        "extras": ((0, 0), (0, 0), (1, 0)),
     }
     return draw.choice(choices[kind])
 

@@ -248,6 +248,30 @@ def avg_pool(x: Operand, size: Any, stride: Any, padding: Any, count_include_pad
     )
 
 
+def conv(
+    x: Operand, w: Operand, b: Operand, strides: Any, paddings: Any, dilations: Any, groups: Any
+) -> Term:
+    """x[N,C,H,W], w[O,C/groups,I,J], b[1,1,1,O] or of one element -> [N,O,H',W']."""
+    same = {"strides": strides, "paddings": paddings, "dilations": dilations, "groups": groups}
+    return apply("conv", x, w, b, **same)
+
+
+def conv_transpose(
+    x: Operand,
+    w: Operand,
+    b: Operand,
+    strides: Any,
+    paddings: Any,
+    dilations: Any,
+    groups: Any,
+    extras: Any,
+) -> Term:
+    """x[N,C,H,W], w[C,O/groups,I,J], b[1,1,1,O] or of one element -> [N,O,H',W']; extras: what is
+    added at the end of each axis (output_padding)."""
+    same = {"strides": strides, "paddings": paddings, "dilations": dilations, "groups": groups}
+    return apply("conv_transpose", x, w, b, **same, extras=extras)
+
+
 TURN = (0, 1, 3, 2)  # the last two axes change places
 
 
