@@ -2,6 +2,7 @@
 
     python bench/systems.py [--reduced] [--output bench/results/cpu.csv] [--seconds 10]
     python bench/systems.py --only S2 --set batch_size=2048 --output /tmp/s2.csv
+    python bench/systems.py --only C0 C1 C2 --output bench/results/cpu_convolutions.csv
 
 Each line is one mode of one system. A number stands only where the same run's judge accepted the
 file. `--reduced` takes smaller sizes where the full ones need minutes or much memory; `--set` takes
@@ -45,6 +46,11 @@ SYSTEMS = (
     System("S2", "s2_scale_batchnorm.py", ("batch_size=4096",)),
     System("S3", "s3_batchnorm_softmax.py"),
     System("S4", "s4_sigmoid_sum.py", ("in_features=8192", "out_features=8192")),
+)
+CONVOLUTIONS = (
+    System("C0", "../bench/convolutions/transposed_mean.py"),
+    System("C1", "../bench/convolutions/convolution_mean.py"),
+    System("C2", "../bench/convolutions/residual_block.py"),
 )
 
 
@@ -124,9 +130,9 @@ def main() -> int:
     args = parser.parse_args()
     found: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
-        for system in (s for s in SYSTEMS if s.name in args.only):
+        for system in (s for s in (*SYSTEMS, *CONVOLUTIONS) if s.name in args.only):
             sets = (*(system.reduced if args.reduced else ()), *args.sets)
-            report = optimize(system, sets, args.seconds, Path(folder) / system.file)
+            report = optimize(system, sets, args.seconds, Path(folder, f"{system.name}.py"))
             for row in rows(system, report, sets):
                 found.append(row | machine())
                 print(json.dumps(row), flush=True)
