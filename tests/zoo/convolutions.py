@@ -107,3 +107,19 @@ class TransposedChannels(nn.Module):
 
     def inputs(self):
         return [rand(2, 4, 5, 6)]
+
+
+@case
+class MeanOfChannels(nn.Module):
+    """One channel of the mean weights, of the summed weights."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Conv2d(3, 10, 3, stride=2, padding=1)
+        self.b = nn.ConvTranspose2d(3, 7, 3, bias=False)
+
+    def forward(self, x):
+        return torch.sigmoid(self.a(x).mean(1)), self.b(x).sum(1, keepdim=True) + 1.0
+
+    def inputs(self):
+        return [rand(2, 3, 9, 7)]

@@ -54,6 +54,17 @@ def _added(y: Term, b: Term, times: Any) -> Term:
     return permute(y, LAST_TO_CHANNELS)
 
 
+def _all_of(b: Term, features: Any) -> Term:
+    """The sum of the biases of so many features."""
+    if _is_zero(b):
+        return b
+    return sum(b, (-1,)) if b.shape[-1] == features else b * features
+
+
+def _mean_of(b: Term) -> Term:
+    return b if b.shape[-1] == 1 else mean(b, (-1,))
+
+
 def _windows(x: Term, w: Term, paddings: Any) -> Term:
     """For each element of the kernel, the sum of what it meets: [N,C,H,W] -> [N,C,I,J].
 
@@ -281,4 +292,71 @@ SCALES = (
     ),
 )
 
-RULES = (*SUMS, *SCALES)
+CHANNELS = (
+    Rule(
+        "sum-of-channels",
+        CONV.format("", "@axes"),
+        lambda x, w, b, axes, strides, paddings, dilations, groups: sum(
+            conv(x, w, b, strides, paddings, dilations, groups), axes
+        ),
+        lambda x, w, b, axes, strides, paddings, dilations, groups: conv(
+            x, sum(w, (-4,)), _all_of(b, w.shape[0]), strides, paddings, dilations, groups
+        ),
+        "reals",
+        "The sum of all channels of the result is one channel of the summed weights.",
+        where=lambda x, w, b, axes, strides, paddings, dilations, groups: (
+            axes == (-3,) and groups == 1
+        ),
+        simplify=False,
+    ),
+    Rule(
+        "mean-of-channels",
+        CONV.format("", "@axes"),
+        lambda x, w, b, axes, strides, paddings, dilations, groups: mean(
+            conv(x, w, b, strides, paddings, dilations, groups), axes
+        ),
+        lambda x, w, b, axes, strides, paddings, dilations, groups: conv(
+            x, mean(w, (-4,)), _mean_of(b), strides, paddings, dilations, groups
+        ),
+        "reals",
+        "The mean of all channels of the result is one channel of the mean weights.",
+        where=lambda x, w, b, axes, strides, paddings, dilations, groups: (
+            axes == (-3,) and groups == 1
+        ),
+        simplify=False,
+    ),
+    Rule(
+        "sum-of-transposed-channels",
+        TRANSPOSED.format("", "@axes"),
+        lambda x, w, b, axes, strides, paddings, dilations, groups, extras: sum(
+            conv_transpose(x, w, b, strides, paddings, dilations, groups, extras), axes
+        ),
+        lambda x, w, b, axes, strides, paddings, dilations, groups, extras: conv_transpose(
+            x, sum(w, (-3,)), _all_of(b, w.shape[1]), strides, paddings, dilations, groups, extras
+        ),
+        "reals",
+        "The sum of all channels of the result is one channel of the summed weights.",
+        where=lambda x, w, b, axes, strides, paddings, dilations, groups, extras: (
+            axes == (-3,) and groups == 1
+        ),
+        simplify=False,
+    ),
+    Rule(
+        "mean-of-transposed-channels",
+        TRANSPOSED.format("", "@axes"),
+        lambda x, w, b, axes, strides, paddings, dilations, groups, extras: mean(
+            conv_transpose(x, w, b, strides, paddings, dilations, groups, extras), axes
+        ),
+        lambda x, w, b, axes, strides, paddings, dilations, groups, extras: conv_transpose(
+            x, mean(w, (-3,)), _mean_of(b), strides, paddings, dilations, groups, extras
+        ),
+        "reals",
+        "The mean of all channels of the result is one channel of the mean weights.",
+        where=lambda x, w, b, axes, strides, paddings, dilations, groups, extras: (
+            axes == (-3,) and groups == 1
+        ),
+        simplify=False,
+    ),
+)
+
+RULES = (*SUMS, *CHANNELS, *SCALES)
