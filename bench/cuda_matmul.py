@@ -52,6 +52,14 @@ SHAPES = (
     Shape("S2 16384x4096x4096", 16384, 4096, 4096, "tall", "moments"),
 )
 THIN = [(m, 8192, 8192) for m in (1, 4, 8, 16)] + [(16384, 16, 4096)]
+FEW = [
+    (1024, 512, 8192, "tall_8"),
+    (4096, 512, 4096, "tall_2"),
+    (16384, 512, 4096, "tall"),
+    (16384, 256, 1024, "tall"),
+    (16384, 128, 4096, "tall_2"),
+    (65536, 128, 1024, "tall"),
+]
 FLUSH = 128 << 20
 
 
@@ -230,6 +238,27 @@ def thin(rows: int, cols: int, depth: int, seconds: float) -> list[dict[str, obj
     ]
 
 
+def few(rows: int, cols: int, depth: int, schedule: str, seconds: float) -> list[dict[str, object]]:
+    """Few columns: x split by a pass before the product, and on its way to the tensor cores."""
+    x = torch.rand(rows, depth, device="cuda")
+    w = torch.randn(cols, depth, device="cuda") / depth**0.5
+    out, b = torch.empty(rows, cols, device="cuda"), Split(w, "ieee")
+    runs: dict[str, Run] = {
+        "split by the product": Product(
+            f"plain_ieee_{schedule}", Split(x, "ieee", late=True), b, (), (out,)
+        ),
+        "direct": Product(f"plain_direct_{schedule}", Split(x, "direct"), b, (), (out,)),
+    }
+    found = []
+    for name, times in timed(runs, seconds).items():
+        out.fill_(float("nan"))
+        runs[name]()
+        found.append(
+            row(f"{rows}x{cols}x{depth}", name, times, error_rand=f"{error(out, x, w):.2e}")
+        )
+    return found
+
+
 def reading_rate(seconds: float) -> list[dict[str, object]]:
     """What the device's memory gives: a copy, and a sum."""
     x = torch.randn(1 << 28, device="cuda")
@@ -247,12 +276,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=0.3)
     parser.add_argument("--write", action="store_true")
-    parser.add_argument("--only", default="", help="part of a shape's title, or thin")
+    parser.add_argument("--only", default="", help="part of a shape's title, thin or few")
     args = parser.parse_args()
     results = [r for s in SHAPES if args.only in s.title for r in measure(s, args.seconds)]
     if args.only in "thin":
         results += [r for t in THIN for r in thin(*t, args.seconds)]
         results += reading_rate(args.seconds)
+    if args.only in "few":
+        results += [r for f in FEW for r in few(*f, args.seconds)]
     for r in results:
         print(" | ".join(f"{v!s:>{24 if i < 2 else 9}}" for i, v in enumerate(r.values())))
     if args.write:

@@ -7,7 +7,9 @@ import torch
 from torch import nn
 
 from refold import pipeline
-from refold.ir import leaf, make
+from refold.cost import DEVICES
+from refold.ir import Node, leaf, make
+from refold.ir.ops import CONVOLUTIONS
 from refold.pipeline import Options
 from refold.plan import Group, Template
 from zoo import CASES
@@ -79,3 +81,28 @@ def test_an_attribute_that_forward_sets_is_seen_and_left_alone(cls, name):
     assert found.mode.kept == f"forward sets the attribute 0.{name}, which is no buffer"
     assert (module[0].seen, module[0].items) == (0, [1])
     assert nn.Module.__setattr__ is plain
+
+
+def left_of(name: str, training: bool) -> list[Node]:
+    """The convolutions that a call still runs."""
+    module = CASES[name]().train(training)
+    found = pipeline.derive(module, module.inputs(), DEVICES["cpu"], Options())
+    graph = found[0 if training or len(found) == 1 else 1].optimized.graph
+    return [n for n in graph.nodes() if n.op in CONVOLUTIONS]
+
+
+@pytest.mark.parametrize("name", ["TransposedMean", "ConvolutionMean", "ConvolutionSums"])
+def test_sums_over_all_places_run_no_convolution(name):
+    assert left_of(name, training=True) == []
+
+
+def test_sums_of_channels_run_a_convolution_of_one():
+    assert [n.shape[1] for n in left_of("MeanOfChannels", training=True)] == [1, 1]
+
+
+@pytest.mark.parametrize("name", ["ResidualBlock", "TransposedChannels"])
+def test_batch_norm_in_eval_mode_is_a_part_of_the_convolution(name):
+    """Its factor is in the weight, its shift in the bias."""
+    train, evaluation = (left_of(name, training)[0] for training in (True, False))
+    assert not any(i.inputs for i in train.inputs[1:]), "what follows is the batch's own"
+    assert all(i.inputs for i in evaluation.inputs[1:])

@@ -23,12 +23,12 @@ import torch
 
 from refold.ir import NARROW, OPS, Graph, Kind, Node, hint
 from refold.ir.graph import is_parametric, topological
+from refold.ir.ops import CONVOLUTIONS
 
 TAIL = 1 / 8
 CALLS_PER_FOLD = 100
 # what one more op costs beside its arithmetic, so that of two equal forms the shorter wins
 PER_OP = 1e-12
-CONVOLUTIONS = ("conv", "conv_transpose")
 
 
 # The products that a device's kernels compute: a test of the operands' dtypes in memory (x, then

@@ -1,4 +1,7 @@
-"""Convolutions: sums that need none, factors and batch norm that go into their weights."""
+"""Convolutions: sums that need none, factors and batch norm that go into their weights.
+
+They are large enough for the rewritten form to cost less (`tests/test_plans.py` checks it).
+"""
 
 from __future__ import annotations
 
@@ -14,15 +17,15 @@ class TransposedMean(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.conv = nn.ConvTranspose2d(5, 12, (3, 4), stride=(2, 1), output_padding=(1, 0))
-        self.bias = nn.Parameter(torch.randn(12, 1, 1))
+        self.conv = nn.ConvTranspose2d(5, 44, (3, 4), stride=(2, 1), output_padding=(1, 0))
+        self.bias = nn.Parameter(torch.randn(44, 1, 1))
 
     def forward(self, x):
         y = self.conv(x).mean((2, 3), keepdim=True) + self.bias
         return torch.logsumexp(y, 1, keepdim=True).sum((2, 3)) * 10.0
 
     def inputs(self):
-        return [rand(3, 5, 9, 7)]
+        return [rand(3, 5, 39, 27)]
 
 
 @case
@@ -31,14 +34,14 @@ class ConvolutionMean(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.conv = nn.Conv2d(4, 6, (3, 5), padding=(1, 2), bias=False)
+        self.conv = nn.Conv2d(7, 66, (3, 5), padding=(1, 2), bias=False)
         self.pool = nn.AdaptiveAvgPool2d(1)
 
     def forward(self, x):
         return self.pool(self.conv(x)).flatten(1)
 
     def inputs(self):
-        return [rand(2, 4, 11, 8)]
+        return [rand(2, 7, 51, 38)]
 
 
 @case
@@ -47,13 +50,13 @@ class ConvolutionSums(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.conv = nn.Conv2d(3, 5, 3)
+        self.conv = nn.Conv2d(7, 66, 3)
 
     def forward(self, x, z):
         return self.conv(x).sum((-1, -2)) * self.conv(z).mean((1, 2, 3))[:, None]
 
     def inputs(self):
-        return [rand(2, 3, 6, 9), rand(2, 3, 7, 5)]
+        return [rand(2, 7, 46, 59), rand(2, 7, 47, 35)]
 
 
 @case

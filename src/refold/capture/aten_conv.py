@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from refold.capture.registry import Out, handles, need, result
-from refold.capture.values import Value
+from refold.capture.values import Unsupported, Value
 from refold.ir import Node, as_scalar, make
 
 
@@ -37,8 +37,8 @@ def _conv2d(
     dilation: Sequence[int] | int = 1,
     groups: int = 1,
 ) -> Value:
-    need(not isinstance(padding, str), "padding by name")
-    assert not isinstance(padding, str)
+    if isinstance(padding, str):
+        raise Unsupported("padding by name")
     node = make(
         "conv",
         *_operands(out, x, w, bias),

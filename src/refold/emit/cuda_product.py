@@ -43,8 +43,8 @@ class CudaProduct(CudaKernel):
         self.architecture, self.accuracy, self.cut = architecture, accuracy, cut
 
     def launch(self) -> Launch:
-        itself = self._packed_late() if self.packs else None
-        return Launch(self.group, self.call, self.packings(), itself, self.overwrites())
+        late = self._packed_late()
+        return Launch(self.group, self.call, self.packings(), late, self.overwrites())
 
     def headers(self) -> list[str]:
         narrow = ["narrow.cuh"] if self.group.has_narrow else []

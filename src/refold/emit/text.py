@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from refold.ir import OPS, Dim, Kind, Node, Sym
-from refold.ir.ops import RANK, python_literal
+from refold.ir.ops import CONVOLUTIONS, RANK, python_literal
 from refold.plan.memory import is_narrowing
 
 
@@ -114,7 +114,7 @@ class Writer:
             rank = max(len(self.name(x)[1]), 1 if len(self.name(w)[1]) <= 2 else 3)
             shape = node.shape[-max(rank, len(self.name(w)[1]) if rank > 2 else rank) :]
             return row.torch_text([self.at_rank(x, rank), self.at_rank(w, 2)], attrs), shape
-        if node.op in ("conv", "conv_transpose"):
+        if node.op in CONVOLUTIONS:
             return self._convolution(node), node.shape
         if node.op == "cat":
             rank = max(max(len(self.name(i)[1]) for i in node.inputs), -int(attrs["axis"]))

@@ -373,6 +373,7 @@ _other(
 )
 
 # --- convolutions, PyTorch's own; a bias of one element is that of every feature ------------------
+CONVOLUTIONS = ("conv", "conv_transpose")
 _other(
     "conv",
     Kind.OPAQUE,

@@ -130,9 +130,10 @@ def _there(sizes: list[Dim]) -> list[Dim]:
 
 
 def _fixed(sizes: Sequence[Dim]) -> tuple[int, ...]:
-    if not all(isinstance(d, int) for d in sizes):
+    fixed = tuple(d for d in sizes if isinstance(d, int))
+    if len(fixed) < len(sizes):
         raise ValueError(f"fixed sizes are needed, got {list(sizes)}")
-    return tuple(int(d) for d in sizes)  # type: ignore[arg-type]
+    return fixed
 
 
 def reshape(inputs: Sequence[Node], attrs: Mapping[str, Any]) -> Typed:

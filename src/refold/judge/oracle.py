@@ -282,8 +282,8 @@ def _backward(
 
 
 def _place(device: torch.device) -> torch.device:
-    """Where the outputs of a run are kept: comparing them on the device takes a tenth of the time,
-    but the candidate's process needs the same memory."""
+    """Where the outputs of a run are kept: on the device, which compares them, up to a share of its
+    memory, because the candidate's process needs the same."""
     if device.type == "cuda":
         total = torch.cuda.get_device_properties(device).total_memory
         if torch.cuda.memory_allocated(device) < _SHARE * total:

@@ -26,6 +26,9 @@ from refold.rules.term import (
     sum,
 )
 
+Over = Callable[..., Term]  # sum or mean
+OVER = (("sum", sum), ("mean", mean))
+
 LAST_TO_CHANNELS = (0, 3, 1, 2)  # [N,1,1,O] -> [N,O,1,1]
 CHANNELS_TO_LAST = (0, 2, 3, 1)
 FIRST_TWO = (1, 0, 2, 3)
@@ -48,21 +51,13 @@ def _shifted(b: Term, c: Term) -> Term:
     return c if _is_zero(b) else b + c
 
 
-def _added(y: Term, b: Term, times: Any) -> Term:
-    """[N,1,1,O] and so many biases, as channels."""
-    y = y if _is_zero(b) else y + b * times
-    return permute(y, LAST_TO_CHANNELS)
-
-
-def _all_of(b: Term, features: Any) -> Term:
-    """The sum of the biases of so many features."""
+def _of_features(over: Over, b: Term, features: Any) -> Term:
+    """The sum or mean of the biases of so many features."""
     if _is_zero(b):
         return b
-    return sum(b, (-1,)) if b.shape[-1] == features else b * features
-
-
-def _mean_of(b: Term) -> Term:
-    return b if b.shape[-1] == 1 else mean(b, (-1,))
+    if b.shape[-1] == features:
+        return over(b, (-1,))
+    return b * features if over is sum else b
 
 
 def _windows(x: Term, w: Term, paddings: Any) -> Term:
@@ -107,121 +102,134 @@ def _meets(w: Term, paddings: Any, dilations: Any) -> bool:
     return dilations == (1, 1) and all(paddings[a] < w.shape[a] for a in PLACES)
 
 
-def _places(y: Term) -> Any:
-    return numel(y.shape[a] for a in PLACES)
-
-
-def _sum_of_conv(x: Term, w: Term, b: Term, places: Any, paddings: Any) -> Term:
+def _of_conv(over: Over, axes: Any, x: Term, w: Term, b: Term, paddings: Any, whole: Term) -> Term:
     met = _windows(x, w, paddings)
     features, *rest = w.shape
     row = reshape(met, (x.shape[0], 1, 1, numel(rest)))
-    return _added(linear(row, reshape(w, (1, 1, features, numel(rest)))), b, places)
+    product = linear(row, reshape(w, (1, 1, features, numel(rest))))
+    return _of_places(over, axes, product, b, whole)
 
 
-def _sum_of_transposed(x: Term, w: Term, b: Term, places: Any) -> Term:
+def _of_transposed(over: Over, axes: Any, x: Term, w: Term, b: Term, whole: Term) -> Term:
     row = permute(sum(x, PLACES), CHANNELS_TO_LAST)
-    return _added(linear(row, permute(sum(w, PLACES), (2, 3, 1, 0))), b, places)
+    product = linear(row, permute(sum(w, PLACES), (2, 3, 1, 0)))
+    return _of_places(over, axes, product, b, whole)
 
 
-def _over_the_rest(y: Term, axes: Any, over: Callable[..., Term]) -> Term:
+def _of_places(over: Over, axes: Any, product: Term, b: Term, whole: Term) -> Term:
+    """The sum or mean of a convolution over `axes`, from its sums [N,1,1,O] without a bias."""
+    places = numel(whole.shape[a] for a in PLACES)
+    total = product if _is_zero(b) else product + b * places
+    each = permute(total, LAST_TO_CHANNELS)
+    each = each if over is sum else each / places
     rest = tuple(a for a in axes if a not in PLACES)
-    return over(y, rest) if rest else y
+    return over(each, rest) if rest else each
 
 
 SUMS = (
-    Rule(
-        "sum-of-convolution",
-        CONV.format("", "@axes"),
-        lambda x, w, b, axes, strides, paddings, dilations, groups: sum(
-            conv(x, w, b, strides, paddings, dilations, groups), axes
-        ),
-        lambda x, w, b, axes, strides, paddings, dilations, groups: _over_the_rest(
-            _sum_of_conv(
-                x, w, b, _places(conv(x, w, b, strides, paddings, dilations, groups)), paddings
+    *(
+        Rule(
+            f"{name}-of-convolution",
+            CONV.format("", "@axes"),
+            lambda x, w, b, axes, strides, paddings, dilations, groups, over=over: over(
+                conv(x, w, b, strides, paddings, dilations, groups), axes
             ),
-            axes,
-            sum,
-        ),
-        "reals",
-        "The sum over all positions meets each weight with the sum of one window of the image.",
-        where=lambda x, w, b, axes, strides, paddings, dilations, groups: (
-            axes[-2:] == PLACES
-            and strides == dilations == (1, 1)
-            and groups == 1
-            and _fits(x, w, paddings)
-        ),
-        simplify=False,
-    ),
-    Rule(
-        "mean-of-convolution",
-        CONV.format("", "@axes"),
-        lambda x, w, b, axes, strides, paddings, dilations, groups: mean(
-            conv(x, w, b, strides, paddings, dilations, groups), axes
-        ),
-        lambda x, w, b, axes, strides, paddings, dilations, groups: _over_the_rest(
-            _sum_of_conv(
-                x, w, b, _places(conv(x, w, b, strides, paddings, dilations, groups)), paddings
-            )
-            / _places(conv(x, w, b, strides, paddings, dilations, groups)),
-            axes,
-            mean,
-        ),
-        "reals",
-        "The mean over all positions meets each weight with the sum of one window of the image.",
-        where=lambda x, w, b, axes, strides, paddings, dilations, groups: (
-            axes[-2:] == PLACES
-            and strides == dilations == (1, 1)
-            and groups == 1
-            and _fits(x, w, paddings)
-        ),
-        simplify=False,
-    ),
-    Rule(
-        "sum-of-transposed-convolution",
-        TRANSPOSED.format("", "@axes"),
-        lambda x, w, b, axes, strides, paddings, dilations, groups, extras: sum(
-            conv_transpose(x, w, b, strides, paddings, dilations, groups, extras), axes
-        ),
-        lambda x, w, b, axes, strides, paddings, dilations, groups, extras: _over_the_rest(
-            _sum_of_transposed(
-                x,
-                w,
-                b,
-                _places(conv_transpose(x, w, b, strides, paddings, dilations, groups, extras)),
+            lambda x, w, b, axes, strides, paddings, dilations, groups, over=over: _of_conv(
+                over, axes, x, w, b, paddings, conv(x, w, b, strides, paddings, dilations, groups)
             ),
-            axes,
-            sum,
-        ),
-        "reals",
-        "Each element of the image meets each weight once: the sum is the product of two sums.",
-        where=lambda x, w, b, axes, strides, paddings, dilations, groups, extras: (
-            axes[-2:] == PLACES and paddings == (0, 0) and groups == 1
-        ),
-        simplify=False,
+            "reals",
+            f"The {name} over all places meets each weight with the sum of a window of the image.",
+            where=lambda x, w, b, axes, strides, paddings, dilations, groups: (
+                axes[-2:] == PLACES
+                and strides == dilations == (1, 1)
+                and groups == 1
+                and _fits(x, w, paddings)
+            ),
+            simplify=False,
+        )
+        for name, over in OVER
     ),
-    Rule(
-        "mean-of-transposed-convolution",
-        TRANSPOSED.format("", "@axes"),
-        lambda x, w, b, axes, strides, paddings, dilations, groups, extras: mean(
-            conv_transpose(x, w, b, strides, paddings, dilations, groups, extras), axes
-        ),
-        lambda x, w, b, axes, strides, paddings, dilations, groups, extras: _over_the_rest(
-            _sum_of_transposed(
+    *(
+        Rule(
+            f"{name}-of-transposed-convolution",
+            TRANSPOSED.format("", "@axes"),
+            lambda x, w, b, axes, strides, paddings, dilations, groups, extras, over=over: over(
+                conv_transpose(x, w, b, strides, paddings, dilations, groups, extras), axes
+            ),
+            lambda x, w, b, axes, strides, paddings, dilations, groups, extras, over=over: (
+                _of_transposed(
+                    over,
+                    axes,
+                    x,
+                    w,
+                    b,
+                    conv_transpose(x, w, b, strides, paddings, dilations, groups, extras),
+                )
+            ),
+            "reals",
+            f"Each element of the image meets each weight once: their sums give the {name}.",
+            where=lambda x, w, b, axes, strides, paddings, dilations, groups, extras: (
+                axes[-2:] == PLACES and paddings == (0, 0) and groups == 1
+            ),
+            simplify=False,
+        )
+        for name, over in OVER
+    ),
+)
+
+CHANNELS = (
+    *(
+        Rule(
+            f"{name}-of-channels",
+            CONV.format("", "@axes"),
+            lambda x, w, b, axes, strides, paddings, dilations, groups, over=over: over(
+                conv(x, w, b, strides, paddings, dilations, groups), axes
+            ),
+            lambda x, w, b, axes, strides, paddings, dilations, groups, over=over: conv(
                 x,
-                w,
-                b,
-                _places(conv_transpose(x, w, b, strides, paddings, dilations, groups, extras)),
-            )
-            / _places(conv_transpose(x, w, b, strides, paddings, dilations, groups, extras)),
-            axes,
-            mean,
-        ),
-        "reals",
-        "Each element of the image meets each weight once: the mean is the product of two sums.",
-        where=lambda x, w, b, axes, strides, paddings, dilations, groups, extras: (
-            axes[-2:] == PLACES and paddings == (0, 0) and groups == 1
-        ),
-        simplify=False,
+                over(w, (-4,)),
+                _of_features(over, b, w.shape[0]),
+                strides,
+                paddings,
+                dilations,
+                groups,
+            ),
+            "reals",
+            f"The {name} of all channels is one channel, by the {name} of their weights.",
+            where=lambda x, w, b, axes, strides, paddings, dilations, groups: (
+                axes == (-3,) and groups == 1
+            ),
+            simplify=False,
+        )
+        for name, over in OVER
+    ),
+    *(
+        Rule(
+            f"{name}-of-transposed-channels",
+            TRANSPOSED.format("", "@axes"),
+            lambda x, w, b, axes, strides, paddings, dilations, groups, extras, over=over: over(
+                conv_transpose(x, w, b, strides, paddings, dilations, groups, extras), axes
+            ),
+            lambda x, w, b, axes, strides, paddings, dilations, groups, extras, over=over: (
+                conv_transpose(
+                    x,
+                    over(w, (-3,)),
+                    _of_features(over, b, w.shape[1]),
+                    strides,
+                    paddings,
+                    dilations,
+                    groups,
+                    extras,
+                )
+            ),
+            "reals",
+            f"The {name} of all channels is one channel, by the {name} of their weights.",
+            where=lambda x, w, b, axes, strides, paddings, dilations, groups, extras: (
+                axes == (-3,) and groups == 1
+            ),
+            simplify=False,
+        )
+        for name, over in OVER
     ),
 )
 
@@ -287,73 +295,6 @@ SCALES = (
         "A shift of each channel of the result is a part of the bias.",
         where=lambda x, w, b, c, strides, paddings, dilations, groups, extras: (
             flat(c, (-4, -2, -1)) and c.shape[1] in (1, w.shape[1] * groups)
-        ),
-        simplify=False,
-    ),
-)
-
-CHANNELS = (
-    Rule(
-        "sum-of-channels",
-        CONV.format("", "@axes"),
-        lambda x, w, b, axes, strides, paddings, dilations, groups: sum(
-            conv(x, w, b, strides, paddings, dilations, groups), axes
-        ),
-        lambda x, w, b, axes, strides, paddings, dilations, groups: conv(
-            x, sum(w, (-4,)), _all_of(b, w.shape[0]), strides, paddings, dilations, groups
-        ),
-        "reals",
-        "The sum of all channels of the result is one channel of the summed weights.",
-        where=lambda x, w, b, axes, strides, paddings, dilations, groups: (
-            axes == (-3,) and groups == 1
-        ),
-        simplify=False,
-    ),
-    Rule(
-        "mean-of-channels",
-        CONV.format("", "@axes"),
-        lambda x, w, b, axes, strides, paddings, dilations, groups: mean(
-            conv(x, w, b, strides, paddings, dilations, groups), axes
-        ),
-        lambda x, w, b, axes, strides, paddings, dilations, groups: conv(
-            x, mean(w, (-4,)), _mean_of(b), strides, paddings, dilations, groups
-        ),
-        "reals",
-        "The mean of all channels of the result is one channel of the mean weights.",
-        where=lambda x, w, b, axes, strides, paddings, dilations, groups: (
-            axes == (-3,) and groups == 1
-        ),
-        simplify=False,
-    ),
-    Rule(
-        "sum-of-transposed-channels",
-        TRANSPOSED.format("", "@axes"),
-        lambda x, w, b, axes, strides, paddings, dilations, groups, extras: sum(
-            conv_transpose(x, w, b, strides, paddings, dilations, groups, extras), axes
-        ),
-        lambda x, w, b, axes, strides, paddings, dilations, groups, extras: conv_transpose(
-            x, sum(w, (-3,)), _all_of(b, w.shape[1]), strides, paddings, dilations, groups, extras
-        ),
-        "reals",
-        "The sum of all channels of the result is one channel of the summed weights.",
-        where=lambda x, w, b, axes, strides, paddings, dilations, groups, extras: (
-            axes == (-3,) and groups == 1
-        ),
-        simplify=False,
-    ),
-    Rule(
-        "mean-of-transposed-channels",
-        TRANSPOSED.format("", "@axes"),
-        lambda x, w, b, axes, strides, paddings, dilations, groups, extras: mean(
-            conv_transpose(x, w, b, strides, paddings, dilations, groups, extras), axes
-        ),
-        lambda x, w, b, axes, strides, paddings, dilations, groups, extras: conv_transpose(
-            x, mean(w, (-3,)), _mean_of(b), strides, paddings, dilations, groups, extras
-        ),
-        "reals",
-        "The mean of all channels of the result is one channel of the mean weights.",
-        where=lambda x, w, b, axes, strides, paddings, dilations, groups, extras: (
-            axes == (-3,) and groups == 1
         ),
         simplify=False,
     ),
