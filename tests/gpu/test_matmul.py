@@ -26,6 +26,9 @@ SHAPES = [
     (1030, 520, 257),
     (2100, 900, 96),
     (129, 3001, 2048),
+    # tiles in pairs of which the last is empty: tall, wide
+    (700, 1300, 200),
+    (140, 2700, 96),
 ]
 # few rows on one side: a batch of 1 to 16 over big weights, or few features
 THIN = [

@@ -106,14 +106,20 @@ inline Error grid_of(long blocks, unsigned& grid) {
   return nullptr;
 }
 
+// How many blocks; cluster: so many at a time share memory and barriers (Hopper).
+struct Blocks {
+  unsigned count, cluster;
+  Blocks(unsigned count, unsigned cluster = 1) : count(count), cluster(cluster) {}
+};
+
 template <class... Takes, class... Gives>
-Error launch(void (*kernel)(Takes...), unsigned blocks, unsigned threads, size_t shared, cudaStream_t stream,
+Error launch(void (*kernel)(Takes...), Blocks blocks, unsigned threads, size_t shared, cudaStream_t stream,
              Start start, const char* doing, const Gives&... arguments) {
   Device device;
   RF_TRY(current_device(device));
-  cudaLaunchAttribute attributes[2] = {};
+  cudaLaunchAttribute attributes[3] = {};
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(blocks), config.blockDim = dim3(threads);
+  config.gridDim = dim3(blocks.count), config.blockDim = dim3(threads);
   config.dynamicSmemBytes = shared, config.stream = stream;
   config.attrs = attributes;
   if (start == Start::cooperative) {
@@ -123,6 +129,11 @@ Error launch(void (*kernel)(Takes...), unsigned blocks, unsigned threads, size_t
   if (start != Start::after && device.major >= 9) {  // older devices know no overlap
     attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (blocks.cluster > 1) {
+    auto& cluster = attributes[config.numAttrs].val.clusterDim;
+    attributes[config.numAttrs++].id = cudaLaunchAttributeClusterDimension;
+    cluster.x = blocks.cluster, cluster.y = cluster.z = 1;
   }
   return checked(cudaLaunchKernelEx(&config, kernel, static_cast<Takes>(arguments)...), doing);
 }

@@ -41,12 +41,20 @@ template <> constexpr CUtensorMapDataType element_type<Bfloat>() { return CU_TEN
 template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule<M, IsTall, InParts>, Body> {
   using S = Schedule<M, IsTall, InParts>;
 
-  // Fragments, tiles, and how many tiles (of kSplits blocks each) are worked on at a time.
+  // Fragments, tiles, whether blocks go in pairs (tile_cols is even then, the last may be empty), and how many
+  // tiles (of kSplits blocks each) are worked on at a time.
   struct Grid : Cut<Body> {
     long tile_rows, tile_cols, fit;
+    int paired = 0;
     Grid(long rows, long cols, const Device& device)
         : Cut<Body>(rows, cols, 64 * S::kMI, 32 * S::kG), tile_rows(blocks_of(rows, S::kTileRows)),
-          tile_cols(blocks_of(cols, S::kTileCols)), fit(device.processors / S::kSplits) {}
+          tile_cols(blocks_of(cols, S::kTileCols)), fit(device.processors / S::kSplits) {
+      if (M::kDirect) return;
+      Grid pairs = *this;
+      pairs.tile_cols += tile_cols % 2, pairs.fit -= fit % 2, pairs.paired = 1;
+      const bool empty = tile_cols % 2 == 1;
+      if (pairs.fit > 0 && !(empty && tile_cols < 9) && pairs.waves(tile_rows) <= waves(tile_rows)) *this = pairs;
+    }
 
     long waves(long high) const { return blocks_of(high * tile_cols, fit); }
     long slots(long high) const { return high * tile_cols < fit ? high * tile_cols : fit; }
@@ -122,7 +130,7 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
     CUtensorMap a_map, b_map;
     constexpr auto type = element_type<typename M::Type>();
     constexpr auto a_type = M::kDirect ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32 : type;
-    RF_TRY(tile_map(a_map, a, M::kDirect ? depth : a_elements<M>(depth), S::kTileRows, a_type));
+    RF_TRY(tile_map(a_map, a, M::kDirect ? depth : a_elements<M>(depth), S::kTileRows >> grid.paired, a_type));
     RF_TRY(tile_map(b_map, b, b_elements<M>(depth), S::kTileCols, type));
 
     Launch l{};
@@ -137,16 +145,17 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
     l.steps = static_cast<int>(blocks_of(along, S::kPromote * M::kStageDepth));
     l.a_stages = static_cast<int>(blocks_of(depth, M::kStageDepth));
     const long high = blocks_of(a.rows, S::kTileRows);
-    l.tile_rows = static_cast<int>(high), l.tile_cols = static_cast<int>(grid.tile_cols);
+    l.tile_rows = static_cast<int>(high), l.tile_cols = static_cast<int>(grid.tile_cols >> grid.paired);
+    l.paired = grid.paired;
 
     static std::atomic<uint64_t> allowed{0};
     constexpr size_t shared = sizeof(SharedMemory<S, Body>) + 1024;  // its start is aligned by hand
     static_assert(shared <= 232448, "more shared memory than a block can have");
     auto* kernel = matmul_sm90<S, Body>;
     RF_TRY(allow_shared(kernel, shared, device, allowed));
-    return launch(kernel, static_cast<unsigned>(grid.slots(high) * S::kSplits), S::kThreads, shared, stream,
-                  S::kSplits > 1 ? Start::cooperative : Start::overlapping, "launching the product", a_map, b_map, l,
-                  body);
+    return launch(kernel, {static_cast<unsigned>(grid.slots(high) * S::kSplits), 1u << grid.paired}, S::kThreads,
+                  shared, stream, S::kSplits > 1 ? Start::cooperative : Start::overlapping, "launching the product",
+                  a_map, b_map, l, body);
   }
 
   static Error finish(const Body& body, const Grid& grid, const Side& a, const Side& b, long depth,

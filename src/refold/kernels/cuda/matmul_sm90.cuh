@@ -17,6 +17,10 @@
 // Blocks stay and take tile after tile, 8 tiles of rows to a band, so that 132 blocks at a time read
 // about 8 x 17 tiles and the second-level cache serves the rest.
 //
+// Pairs: where there are tiles enough, two blocks side by side (a cluster) need the same rows of a. Each
+// copies half of them to both, a third less for the second-level cache to give. A stage is then empty when
+// the teams of both blocks have left it.
+//
 // Splits > 1 (few tiles, deep K): `Splits` blocks share a tile, each with its part of K. All leave
 // in the workspace what others will add, wait for each other, and each adds up 1/Splits of the tile,
 // first part to last, and does that fragment's epilogue. The grid is launched cooperatively: all
@@ -49,7 +53,8 @@ struct Launch {
   Problem problem;
   int steps;               // of kPromote stages that cover K
   int a_stages;            // stages that cover a row of a, which begins anew for each part of b
-  int tile_rows, tile_cols;  // tiles of C, from its row first_row on, which is a's first
+  int tile_rows, tile_cols;  // tiles of C, from its row first_row on, which is a's first; pairs of them if paired
+  int paired;              // 1: blocks go in pairs, tiles side by side; else 0
   int first_row;
   float4* split_parts;     // [slot][parity][part][piece of a fragment][thread]
   unsigned* split_turns;   // [slot][parity][arrived, left], zero between launches
@@ -59,6 +64,18 @@ template <class S, class Body> struct alignas(1024) SharedMemory {
   unsigned char ring[S::kStages][S::kStageBytes];
   uint64_t full[S::kStages], empty[S::kStages];
   TeamShared<Body, S::kG> team[2];
+};
+
+// A block's place: rank in its pair, part of K, and which tile of those at work.
+template <class S> struct Place {
+  int rank, part, slot;
+  RF_FN Place(int block, int paired)
+      : rank(block & paired), part((block >> paired) % S::kSplits), slot((block >> paired) / S::kSplits) {}
+  // Where the t-th tile, or pair of tiles, begins in C's grid of tiles.
+  RF_FN void tile(const Launch& l, int t, int& row, int& col) const {
+    tile_at(t, l.tile_rows, l.tile_cols, row, col);
+    col = (col << l.paired) + rank;
+  }
 };
 
 // Where a part of K begins, in steps.
@@ -159,40 +176,47 @@ __global__ void __launch_bounds__(384, 1)
     matmul_sm90(const __grid_constant__ CUtensorMap a_map, const __grid_constant__ CUtensorMap b_map,
                 const __grid_constant__ Launch launch, const __grid_constant__ Body body) {
   extern __shared__ unsigned char raw_shared[];
-  auto& shared = *reinterpret_cast<SharedMemory<S, Body>*>(
-      raw_shared + (-shared_address(raw_shared) & 1023));
-  const uint32_t full = shared_address(shared.full), empty = shared_address(shared.empty);
-  const uint32_t ring = shared_address(shared.ring);
+  using Shared = SharedMemory<S, Body>;
+  auto& shared = *reinterpret_cast<Shared*>(raw_shared + (-shared_address(raw_shared) & 1023));
+  // Exchanged, so that the compiler computes it once, and not in every step.
+  const uint32_t ring = __shfl_sync(kAllLanes, shared_address(shared.ring), 0);
+  const uint32_t full = ring + offsetof(Shared, full), empty = ring + offsetof(Shared, empty);
   if (threadIdx.x == 0) {
     for (int s = 0; s < S::kStages; s++) {
       barrier_init(full + 8 * s, 1);
-      barrier_init(empty + 8 * s, 8);  // one arrival a warp of the teams
+      barrier_init(empty + 8 * s, 8 << launch.paired);  // one arrival a warp of the teams
     }
     barrier_init_fence();
     prefetch_map(&a_map);
     prefetch_map(&b_map);
   }
-  __syncthreads();
+  cluster_sync();
   wait_for_previous_kernel();
 
-  const int tiles = launch.tile_rows * launch.tile_cols, slots = gridDim.x / S::kSplits;
+  const int paired = S::Mode::kDirect ? 0 : launch.paired;
+  const int tiles = launch.tile_rows * launch.tile_cols, slots = (gridDim.x >> paired) / S::kSplits;
 
   if (threadIdx.x >= 256) {
     give_registers<S::Mode::kDirect ? 24 : 40>();
     if (threadIdx.x == 256) {
       int stage = 0;
       uint32_t phase = 1;  // the ring is empty at first
-      const int begin = first_step<S>(launch, blockIdx.x % S::kSplits);
-      const int end = first_step<S>(launch, blockIdx.x % S::kSplits + 1);
-      for (int t = blockIdx.x / S::kSplits; t < tiles; t += slots) {
+      const Place<S> place(blockIdx.x, paired);
+      const int begin = first_step<S>(launch, place.part), end = first_step<S>(launch, place.part + 1);
+      for (int t = place.slot; t < tiles; t += slots) {
         int tile_row, tile_col;
-        tile_at(t, launch.tile_rows, launch.tile_cols, tile_row, tile_col);
+        place.tile(launch, t, tile_row, tile_col);
         for (int k = begin * S::kPromote; k < end * S::kPromote; k++) {
           barrier_wait(empty + 8 * stage, phase);
           barrier_expect(full + 8 * stage, S::kStageBytes);
           const uint32_t to = ring + stage * S::kStageBytes;
           const int a_k = S::Mode::kParts == 1 ? k : k % launch.a_stages;
-          copy_tile(to, &a_map, a_k * (S::Mode::kDirect ? 32 : 64), tile_row * S::kTileRows, full + 8 * stage);
+          const int a_row = tile_row * S::kTileRows;
+          if (paired)
+            copy_tile_to_both(to + place.rank * (S::kABytes / 2), &a_map, a_k * 64,
+                              a_row + place.rank * (S::kTileRows / 2), full + 8 * stage);
+          else
+            copy_tile(to, &a_map, a_k * (S::Mode::kDirect ? 32 : 64), a_row, full + 8 * stage);
           copy_tile(to + S::kABytes, &b_map, k * 64, tile_col * S::kTileCols, full + 8 * stage);
           if (++stage == S::kStages) stage = 0, phase ^= 1;
         }
@@ -205,21 +229,25 @@ __global__ void __launch_bounds__(384, 1)
     const int down = S::kTall ? 128 * team : 0, right = S::kTall ? 0 : 128 * team;
     const uint32_t a = tile_word(ring + down * S::kRowBytes);
     const uint32_t b = tile_word(ring + S::kABytes + right * S::kRowBytes);
+    // In a pair the lane `there` of each warp arrives at the other block's barriers, too.
+    const uint32_t others_empty = in_block(empty, (blockIdx.x & paired) ^ paired);
+    const int there = paired ? 0 : 32;
     float sums[64];
 #pragma unroll
     for (int i = 0; i < 64; i++) sums[i] = 0.0f;
-    for (int turn = 0; block_here() / S::kSplits + turn * slots < tiles; turn++) {
-      const int begin = first_step<S>(launch, block_here() % S::kSplits);
-      const int end = first_step<S>(launch, block_here() % S::kSplits + 1);
+    for (int turn = 0; Place<S>(block_here(), paired).slot + turn * slots < tiles; turn++) {
+      const int mine_of_k = Place<S>(block_here(), paired).part;
+      const int begin = first_step<S>(launch, mine_of_k), end = first_step<S>(launch, mine_of_k + 1);
       // The same in all lanes, which is made known to the compiler once more: behind an epilogue's
       // branches it would keep the stage in each lane's registers and move every descriptor to uniform
       // ones by itself, four moves a product.
       const int first = __shfl_sync(kAllLanes, turn * (end - begin), 0);  // steps of the tiles before
       Fragment<2, 4> acc;
 #pragma unroll
-      for (int mi = 0; mi < 2; mi++)
-#pragma unroll
-        for (int i = 0; i < 64; i++) acc.x[mi][i] = 0.0f;
+      for (int i = 0; i < 64; i++) {
+        acc.x[0][i] = acc.x[1][i] = 0.0f;
+        if constexpr (!S::Mode::kDirect) sums[i] = 0.0f;  // an epilogue may have their registers
+      }
       if constexpr (S::Mode::kDirect) {
         direct_products<S>(acc, sums, ring + down * S::kRowBytes, b, team, first, end - begin, full, empty);
       } else {
@@ -229,30 +257,33 @@ __global__ void __launch_bounds__(384, 1)
           const int stage = (first + k - begin) % kTurn * S::kPromote, phase = (first + k - begin) / kTurn & 1;
           step<S>(acc.x[0], sums, a, b, stage, 0, full, phase);
           step<S>(acc.x[1], sums, a, b, stage, 1, full, phase);
-          if (threadIdx.x % 32 == 0)
 #pragma unroll
-            for (int p = 0; p < S::kPromote; p++) barrier_arrive(empty + 8 * (stage + p));
+          for (int p = 0; p < S::kPromote; p++) {
+            if (threadIdx.x % 32 == 0) barrier_arrive(empty + 8 * (stage + p));
+            if (threadIdx.x % 32 == there) barrier_arrive_there(others_empty + 8 * (stage + p));
+          }
         }
       }
       constexpr bool kBScaled = S::Mode::kScaled, kAScaled = kBScaled && !S::Mode::kDirect;
       auto& mine = shared.team[team];
-      const int part = block_here() % S::kSplits, slot = block_here() / S::kSplits;
+      const Place<S> place(block_here(), paired);
       int tile_row, tile_col;
-      tile_at(slot + turn * slots, launch.tile_rows, launch.tile_cols, tile_row, tile_col);
+      place.tile(launch, place.slot + turn * slots, tile_row, tile_col);
       int row0 = launch.first_row + tile_row * S::kTileRows + down;
       int col0 = tile_col * S::kTileCols + right;
       if constexpr (S::kSplits == 1) {
         epilogue<kAScaled, kBScaled>(body, launch.problem, acc, row0, col0, mine, 1 + team);
       } else {
         Fragment<S::kMI, S::kG> share;
-        share_out<S>(launch, acc, share, slot, turn % 2, part);
-        row0 += 64 * (part / (S::kSplits / 2));
-        col0 += 32 * S::kG * (part % (S::kSplits / 2));
+        share_out<S>(launch, acc, share, (place.slot << paired) + place.rank, turn % 2, place.part);
+        row0 += 64 * (place.part / (S::kSplits / 2));
+        col0 += 32 * S::kG * (place.part % (S::kSplits / 2));
         epilogue<kAScaled, kBScaled>(body, launch.problem, share, row0, col0, mine, 1 + team);
       }
       take_turn<S::kMI>(body, launch.problem, row0, col0, mine, 1 + team);
     }
   }
+  if (paired) cluster_sync();  // neither may end while the other copies to it or arrives at its barriers
 }
 
 }  // namespace rf

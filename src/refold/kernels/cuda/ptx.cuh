@@ -23,6 +23,10 @@ RF_FN void barrier_expect(uint32_t barrier, uint32_t bytes) {
 RF_FN void barrier_arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
+// The same in another block of the cluster (in_block).
+RF_FN void barrier_arrive_there(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
 RF_FN void barrier_wait(uint32_t barrier, uint32_t parity) {
   asm volatile(
       "{\n.reg .pred done;\nagain:\n"
@@ -35,11 +39,30 @@ RF_FN void barrier_init_fence() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
+// --- clusters of blocks ----------------------------------------------------------------------------
+// All threads of all blocks of the cluster; of the block, where it is alone.
+RF_FN void cluster_sync() {
+  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+}
+// The same address in the shared memory of the cluster's block `rank`.
+RF_FN uint32_t in_block(uint32_t address, uint32_t rank) {
+  uint32_t there;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
+  return there;
+}
+
 // --- copies by the copy engine -------------------------------------------------------------------
 RF_FN void copy_tile(uint32_t to, const CUtensorMap* map, int x, int y, uint32_t barrier) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
       " [%0], [%1, {%3, %4}], [%2];" ::"r"(to), "l"(map), "r"(barrier), "r"(x), "r"(y)
+      : "memory");
+}
+// The same to both blocks of a pair, where each counts the bytes at its own barrier.
+RF_FN void copy_tile_to_both(uint32_t to, const CUtensorMap* map, int x, int y, uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster"
+      " [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(to), "l"(map), "r"(barrier), "r"(x), "r"(y), "h"(uint16_t(3))
       : "memory");
 }
 RF_FN void prefetch_map(const CUtensorMap* map) {
