@@ -157,12 +157,13 @@ template <int S, class F, class M, class... Rest> RF_FN void for_monoids(List<M,
 // What memory holds, by one element; narrow.cuh has the same for elements of 16 bits.
 template <class T> RF_FN Real read_one(const T* p) { return __ldg(p); }
 template <class T> RF_FN void write_one(T* p, Real v) { *p = v; }
-template <class T> RF_FN void write_two(T* p, Real first, Real second) {
+// Next to each other from p + more on; more is even.
+template <class T> RF_FN void write_two(T* p, int more, Real first, Real second) {
   if (sizeof(T) == 4 && reinterpret_cast<uintptr_t>(p) % 8 == 0) {
-    *reinterpret_cast<float2*>(p) = make_float2(first, second);
+    *reinterpret_cast<float2*>(p + more) = make_float2(first, second);
   } else {
-    p[0] = first;
-    p[1] = second;
+    p[more] = first;
+    p[more + 1] = second;
   }
 }
 
@@ -175,14 +176,19 @@ template <class V, class T, class C> RF_FN V full(const T* p, long offset, C col
 template <class T, class C> RF_FN void put(T* p, long offset, C col, Real v) { write_one(p + offset + col, v); }
 template <class T> RF_FN void put(T* p, long offset, Real v) { write_one(p + offset, v); }
 
-// Two columns that one thread holds: a body's store(row, Pair{col, next}, v) writes v to `col` and `next`
-// beside it, as one access where the address allows it.
+// Two columns that one thread holds: a body's store(row, Pair{col, more, next}, v) writes v to col + more and
+// `next` beside it, as one access where the address allows it. more: a constant, so that a row's stores share
+// an address; the compiler would rather compute each anew if it could see into it.
 struct Pair {
-  int col;
+  int col, more;
   Real next;
 };
 template <class T> RF_FN void put(T* p, long offset, Pair pair, Real v) {
-  write_two(p + offset + pair.col, v, pair.next);
+  long first = offset + pair.col;
+#ifdef __CUDA_ARCH__
+  asm("" : "+l"(first));
+#endif
+  write_two(p + first, pair.more, v, pair.next);
 }
 
 RF_FN Real where(bool mask, Real yes, Real no) { return mask ? yes : no; }
@@ -788,14 +794,20 @@ inline Error grid_of(long blocks, unsigned& grid) {
   return nullptr;
 }
 
+// How many blocks; cluster: so many at a time share memory and barriers (Hopper).
+struct Blocks {
+  unsigned count, cluster;
+  Blocks(unsigned count, unsigned cluster = 1) : count(count), cluster(cluster) {}
+};
+
 template <class... Takes, class... Gives>
-Error launch(void (*kernel)(Takes...), unsigned blocks, unsigned threads, size_t shared, cudaStream_t stream,
+Error launch(void (*kernel)(Takes...), Blocks blocks, unsigned threads, size_t shared, cudaStream_t stream,
              Start start, const char* doing, const Gives&... arguments) {
   Device device;
   RF_TRY(current_device(device));
-  cudaLaunchAttribute attributes[2] = {};
+  cudaLaunchAttribute attributes[3] = {};
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(blocks), config.blockDim = dim3(threads);
+  config.gridDim = dim3(blocks.count), config.blockDim = dim3(threads);
   config.dynamicSmemBytes = shared, config.stream = stream;
   config.attrs = attributes;
   if (start == Start::cooperative) {
@@ -805,6 +817,11 @@ Error launch(void (*kernel)(Takes...), unsigned blocks, unsigned threads, size_t
   if (start != Start::after && device.major >= 9) {  // older devices know no overlap
     attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (blocks.cluster > 1) {
+    auto& cluster = attributes[config.numAttrs].val.clusterDim;
+    attributes[config.numAttrs++].id = cudaLaunchAttributeClusterDimension;
+    cluster.x = blocks.cluster, cluster.y = cluster.z = 1;
   }
   return checked(cudaLaunchKernelEx(&config, kernel, static_cast<Takes>(arguments)...), doing);
 }
@@ -1318,7 +1335,7 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
     try:
         return load_inline(
-            name="refold_sm_90_7ca3bfcab7da",
+            name="refold_sm_90_81b2fd749911",
             cpp_sources=[],
             cuda_sources=[_REFOLD_CUDA],
             extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],

@@ -265,14 +265,20 @@ inline Error grid_of(long blocks, unsigned& grid) {
   return nullptr;
 }
 
+// How many blocks; cluster: so many at a time share memory and barriers (Hopper).
+struct Blocks {
+  unsigned count, cluster;
+  Blocks(unsigned count, unsigned cluster = 1) : count(count), cluster(cluster) {}
+};
+
 template <class... Takes, class... Gives>
-Error launch(void (*kernel)(Takes...), unsigned blocks, unsigned threads, size_t shared, cudaStream_t stream,
+Error launch(void (*kernel)(Takes...), Blocks blocks, unsigned threads, size_t shared, cudaStream_t stream,
              Start start, const char* doing, const Gives&... arguments) {
   Device device;
   RF_TRY(current_device(device));
-  cudaLaunchAttribute attributes[2] = {};
+  cudaLaunchAttribute attributes[3] = {};
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(blocks), config.blockDim = dim3(threads);
+  config.gridDim = dim3(blocks.count), config.blockDim = dim3(threads);
   config.dynamicSmemBytes = shared, config.stream = stream;
   config.attrs = attributes;
   if (start == Start::cooperative) {
@@ -282,6 +288,11 @@ Error launch(void (*kernel)(Takes...), unsigned blocks, unsigned threads, size_t
   if (start != Start::after && device.major >= 9) {  // older devices know no overlap
     attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (blocks.cluster > 1) {
+    auto& cluster = attributes[config.numAttrs].val.clusterDim;
+    attributes[config.numAttrs++].id = cudaLaunchAttributeClusterDimension;
+    cluster.x = blocks.cluster, cluster.y = cluster.z = 1;
   }
   return checked(cudaLaunchKernelEx(&config, kernel, static_cast<Takes>(arguments)...), doing);
 }
@@ -344,12 +355,13 @@ template <int S, class F, class M, class... Rest> RF_FN void for_monoids(List<M,
 // What memory holds, by one element; narrow.cuh has the same for elements of 16 bits.
 template <class T> RF_FN Real read_one(const T* p) { return __ldg(p); }
 template <class T> RF_FN void write_one(T* p, Real v) { *p = v; }
-template <class T> RF_FN void write_two(T* p, Real first, Real second) {
+// Next to each other from p + more on; more is even.
+template <class T> RF_FN void write_two(T* p, int more, Real first, Real second) {
   if (sizeof(T) == 4 && reinterpret_cast<uintptr_t>(p) % 8 == 0) {
-    *reinterpret_cast<float2*>(p) = make_float2(first, second);
+    *reinterpret_cast<float2*>(p + more) = make_float2(first, second);
   } else {
-    p[0] = first;
-    p[1] = second;
+    p[more] = first;
+    p[more + 1] = second;
   }
 }
 
@@ -362,14 +374,19 @@ template <class V, class T, class C> RF_FN V full(const T* p, long offset, C col
 template <class T, class C> RF_FN void put(T* p, long offset, C col, Real v) { write_one(p + offset + col, v); }
 template <class T> RF_FN void put(T* p, long offset, Real v) { write_one(p + offset, v); }
 
-// Two columns that one thread holds: a body's store(row, Pair{col, next}, v) writes v to `col` and `next`
-// beside it, as one access where the address allows it.
+// Two columns that one thread holds: a body's store(row, Pair{col, more, next}, v) writes v to col + more and
+// `next` beside it, as one access where the address allows it. more: a constant, so that a row's stores share
+// an address; the compiler would rather compute each anew if it could see into it.
 struct Pair {
-  int col;
+  int col, more;
   Real next;
 };
 template <class T> RF_FN void put(T* p, long offset, Pair pair, Real v) {
-  write_two(p + offset + pair.col, v, pair.next);
+  long first = offset + pair.col;
+#ifdef __CUDA_ARCH__
+  asm("" : "+l"(first));
+#endif
+  write_two(p + first, pair.more, v, pair.next);
 }
 
 RF_FN Real where(bool mask, Real yes, Real no) { return mask ? yes : no; }
@@ -635,6 +652,7 @@ template <int S, class M, class... Rest> struct Before<S, List<M, Rest...>> {
 //
 // A body gives
 //   value(acc, row, col)                    the epilogue: the result from the product's element
+//   kLight                                  whether that is a few instructions
 //   store(row, col, v)                      writes it                          (if kStores)
 //   RowMonoids = List<...>                  each reduces v along the row
 //   finish_row(row, const float* results)   takes what a row was reduced to
@@ -650,8 +668,9 @@ template <int S, class M, class... Rest> struct Before<S, List<M, Rest...>> {
 // its rows' first to last (turns are counted by integer atomics; floats are only ever merged in order);
 // columns are left to finish.cuh.
 //
-// The groups of 32 columns are taken by a loop that rotates the registers, not unrolled: an unrolled
-// body is 4 times the instructions to compile and to fetch, the rotation costs 3 moves an element.
+// The groups of 32 columns are taken by an unrolled loop where the body is light, else by one that rotates
+// the registers: an unrolled body is 4 times the instructions to compile and to fetch, the rotation costs 4
+// moves an element.
 
 namespace rf {
 
@@ -771,7 +790,7 @@ template <int MI, int G> struct Fragment {
 // Merges a row's `blocks` partial results of M, `stride` floats apart, in order. The loads of a batch
 // are in flight together: what is read here is in the second-level cache, hundreds of cycles away.
 template <class M> RF_FN typename M::State merge_parts(const float* parts, long stride, int blocks) {
-  constexpr int kBatch = 8;
+  constexpr int kBatch = 16 / M::kWords;
   typename M::State state;
 #pragma unroll 1
   for (int t = 0; t < blocks; t += kBatch) {
@@ -887,8 +906,16 @@ RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, in
     }
   }
 
-#pragma unroll 1
+  // Direct's registers are full: it has none for addresses that several groups share.
+  constexpr int kUnrolled = Body::kLight && AScaled == BScaled ? G : 1;
+  // Two columns of row r from `pair` on, of a fragment that the result's edge may cut.
+  auto store_inside = [&](int r, int pair, int last, const float* x) {
+    if (in_row[r] && pair < last) body.store(static_cast<long>(row[r]), Pair{pair, 0, x[1]}, x[0]);
+    else if (in_row[r] && pair == last) body.store(static_cast<long>(row[r]), pair, x[0]);
+  };
+#pragma unroll kUnrolled
   for (int g = 0; g < G; g++) {
+    const int at = kUnrolled > 1 ? 16 * g : 0;  // of this group in the fragment's rows
 #pragma unroll
     for (int j = 0; j < 4; j++) {
       const int pair = col0 + 32 * g + 8 * j + 2 * (lane % 4), last = static_cast<int>(p.cols) - 1;
@@ -898,7 +925,7 @@ RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, in
       for (int e = 0; e < 2; e++) column_unscale[e] = BScaled && !unscaled ? __ldg(p.b_unscale + col[e]) : 1.0f;
 #pragma unroll
       for (int r = 0; r < kRows; r++) {
-        float* x = &acc.x[r / 2][4 * j + 2 * (r % 2)];
+        float* x = &acc.x[r / 2][at + 4 * j + 2 * (r % 2)];
 #pragma unroll
         for (int e = 0; e < 2; e++) {
           // the smaller factor first: neither step leaves float32's range unless the result does
@@ -908,21 +935,33 @@ RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, in
             x[e] = x[e] * column_unscale[e];
           x[e] = body.template value<float>(x[e], static_cast<long>(row[r]), col[e]);
         }
-        if constexpr (Body::kStores) {
-          if (in_row[r] && pair < last) body.store(static_cast<long>(row[r]), Pair{pair, x[1]}, x[0]);
-          else if (in_row[r] && pair == last) body.store(static_cast<long>(row[r]), pair, x[0]);
-        }
+        if constexpr (Body::kStores && kUnrolled == 1) store_inside(r, pair, last, x);
+      }
+    }
+    if constexpr (Body::kStores && kUnrolled > 1) {
+      const bool whole = row0 + 64 * MI <= p.rows && col0 + 32 * G <= p.cols;  // as most are
+      const int first = col0 + 2 * (lane % 4);
+#pragma unroll
+      for (int r = 0; r < kRows; r++) {
+        const float* x = &acc.x[r / 2][at + 2 * (r % 2)];
+        if (whole)
+#pragma unroll
+          for (int j = 0; j < 4; j++)
+            body.store(static_cast<long>(row[r]), Pair{first, 32 * g + 8 * j, x[4 * j + 1]}, x[4 * j]);
+        else
+#pragma unroll
+          for (int j = 0; j < 4; j++) store_inside(r, first + 32 * g + 8 * j, static_cast<int>(p.cols) - 1, x + 4 * j);
       }
     }
     for_monoids<0>(ColumnMonoids{}, [&](auto s, auto monoid) {
       using D = Down<decltype(monoid)>;
-      constexpr int at = Before<decltype(s)::index, ColumnMonoids>::column;
+      constexpr int word = Before<decltype(s)::index, ColumnMonoids>::column;
       typename D::Part part[8];
 #pragma unroll
       for (int i = 0; i < 8; i++) {
         float x[kRows];
 #pragma unroll
-        for (int r = 0; r < kRows; r++) x[r] = acc.x[r / 2][4 * (i / 2) + 2 * (r % 2) + i % 2];
+        for (int r = 0; r < kRows; r++) x[r] = acc.x[r / 2][at + 4 * (i / 2) + 2 * (r % 2) + i % 2];
         part[i] = D::template of<kRows>(x, in_row, share);
       }
       // Eight lanes hold parts of the same 8 columns. Three exchanges halve the columns that a lane
@@ -949,10 +988,10 @@ RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, in
       }
       const int at_column = 32 * g + 8 * (mine / 2) + 2 * (lane % 4) + mine % 2;
 #pragma unroll
-      for (int w = 0; w < D::kWords; w++) shared.columns[warp][at + w][at_column] = part[0].w[w];
+      for (int w = 0; w < D::kWords; w++) shared.columns[warp][word + w][at_column] = part[0].w[w];
       if (lane == 0) shared.counts[warp] = warp_count;
     });
-    acc.rotate(false);
+    if (kUnrolled == 1) acc.rotate(false);
   }
 
   if constexpr (kRowWords > 0)
@@ -1468,6 +1507,10 @@ RF_FN void barrier_expect(uint32_t barrier, uint32_t bytes) {
 RF_FN void barrier_arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
+// The same in another block of the cluster (in_block).
+RF_FN void barrier_arrive_there(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
 RF_FN void barrier_wait(uint32_t barrier, uint32_t parity) {
   asm volatile(
       "{\n.reg .pred done;\nagain:\n"
@@ -1480,11 +1523,30 @@ RF_FN void barrier_init_fence() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
+// --- clusters of blocks ----------------------------------------------------------------------------
+// All threads of all blocks of the cluster; of the block, where it is alone.
+RF_FN void cluster_sync() {
+  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+}
+// The same address in the shared memory of the cluster's block `rank`.
+RF_FN uint32_t in_block(uint32_t address, uint32_t rank) {
+  uint32_t there;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
+  return there;
+}
+
 // --- copies by the copy engine -------------------------------------------------------------------
 RF_FN void copy_tile(uint32_t to, const CUtensorMap* map, int x, int y, uint32_t barrier) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
       " [%0], [%1, {%3, %4}], [%2];" ::"r"(to), "l"(map), "r"(barrier), "r"(x), "r"(y)
+      : "memory");
+}
+// The same to both blocks of a pair, where each counts the bytes at its own barrier.
+RF_FN void copy_tile_to_both(uint32_t to, const CUtensorMap* map, int x, int y, uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster"
+      " [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(to), "l"(map), "r"(barrier), "r"(x), "r"(y), "h"(uint16_t(3))
       : "memory");
 }
 RF_FN void prefetch_map(const CUtensorMap* map) {
@@ -1601,6 +1663,10 @@ RF_FN void product_of_registers(float (&d)[64], const uint32_t (&a)[4], uint32_t
 // Blocks stay and take tile after tile, 8 tiles of rows to a band, so that 132 blocks at a time read
 // about 8 x 17 tiles and the second-level cache serves the rest.
 //
+// Pairs: where there are tiles enough, two blocks side by side (a cluster) need the same rows of a. Each
+// copies half of them to both, a third less for the second-level cache to give. A stage is then empty when
+// the teams of both blocks have left it.
+//
 // Splits > 1 (few tiles, deep K): `Splits` blocks share a tile, each with its part of K. All leave
 // in the workspace what others will add, wait for each other, and each adds up 1/Splits of the tile,
 // first part to last, and does that fragment's epilogue. The grid is launched cooperatively: all
@@ -1629,7 +1695,8 @@ struct Launch {
   Problem problem;
   int steps;               // of kPromote stages that cover K
   int a_stages;            // stages that cover a row of a, which begins anew for each part of b
-  int tile_rows, tile_cols;  // tiles of C, from its row first_row on, which is a's first
+  int tile_rows, tile_cols;  // tiles of C, from its row first_row on, which is a's first; pairs of them if paired
+  int paired;              // 1: blocks go in pairs, tiles side by side; else 0
   int first_row;
   float4* split_parts;     // [slot][parity][part][piece of a fragment][thread]
   unsigned* split_turns;   // [slot][parity][arrived, left], zero between launches
@@ -1639,6 +1706,18 @@ template <class S, class Body> struct alignas(1024) SharedMemory {
   unsigned char ring[S::kStages][S::kStageBytes];
   uint64_t full[S::kStages], empty[S::kStages];
   TeamShared<Body, S::kG> team[2];
+};
+
+// A block's place: rank in its pair, part of K, and which tile of those at work.
+template <class S> struct Place {
+  int rank, part, slot;
+  RF_FN Place(int block, int paired)
+      : rank(block & paired), part((block >> paired) % S::kSplits), slot((block >> paired) / S::kSplits) {}
+  // Where the t-th tile, or pair of tiles, begins in C's grid of tiles.
+  RF_FN void tile(const Launch& l, int t, int& row, int& col) const {
+    tile_at(t, l.tile_rows, l.tile_cols, row, col);
+    col = (col << l.paired) + rank;
+  }
 };
 
 // Where a part of K begins, in steps.
@@ -1739,40 +1818,47 @@ __global__ void __launch_bounds__(384, 1)
     matmul_sm90(const __grid_constant__ CUtensorMap a_map, const __grid_constant__ CUtensorMap b_map,
                 const __grid_constant__ Launch launch, const __grid_constant__ Body body) {
   extern __shared__ unsigned char raw_shared[];
-  auto& shared = *reinterpret_cast<SharedMemory<S, Body>*>(
-      raw_shared + (-shared_address(raw_shared) & 1023));
-  const uint32_t full = shared_address(shared.full), empty = shared_address(shared.empty);
-  const uint32_t ring = shared_address(shared.ring);
+  using Shared = SharedMemory<S, Body>;
+  auto& shared = *reinterpret_cast<Shared*>(raw_shared + (-shared_address(raw_shared) & 1023));
+  // Exchanged, so that the compiler computes it once, and not in every step.
+  const uint32_t ring = __shfl_sync(kAllLanes, shared_address(shared.ring), 0);
+  const uint32_t full = ring + offsetof(Shared, full), empty = ring + offsetof(Shared, empty);
   if (threadIdx.x == 0) {
     for (int s = 0; s < S::kStages; s++) {
       barrier_init(full + 8 * s, 1);
-      barrier_init(empty + 8 * s, 8);  // one arrival a warp of the teams
+      barrier_init(empty + 8 * s, 8 << launch.paired);  // one arrival a warp of the teams
     }
     barrier_init_fence();
     prefetch_map(&a_map);
     prefetch_map(&b_map);
   }
-  __syncthreads();
+  cluster_sync();
   wait_for_previous_kernel();
 
-  const int tiles = launch.tile_rows * launch.tile_cols, slots = gridDim.x / S::kSplits;
+  const int paired = S::Mode::kDirect ? 0 : launch.paired;
+  const int tiles = launch.tile_rows * launch.tile_cols, slots = (gridDim.x >> paired) / S::kSplits;
 
   if (threadIdx.x >= 256) {
     give_registers<S::Mode::kDirect ? 24 : 40>();
     if (threadIdx.x == 256) {
       int stage = 0;
       uint32_t phase = 1;  // the ring is empty at first
-      const int begin = first_step<S>(launch, blockIdx.x % S::kSplits);
-      const int end = first_step<S>(launch, blockIdx.x % S::kSplits + 1);
-      for (int t = blockIdx.x / S::kSplits; t < tiles; t += slots) {
+      const Place<S> place(blockIdx.x, paired);
+      const int begin = first_step<S>(launch, place.part), end = first_step<S>(launch, place.part + 1);
+      for (int t = place.slot; t < tiles; t += slots) {
         int tile_row, tile_col;
-        tile_at(t, launch.tile_rows, launch.tile_cols, tile_row, tile_col);
+        place.tile(launch, t, tile_row, tile_col);
         for (int k = begin * S::kPromote; k < end * S::kPromote; k++) {
           barrier_wait(empty + 8 * stage, phase);
           barrier_expect(full + 8 * stage, S::kStageBytes);
           const uint32_t to = ring + stage * S::kStageBytes;
           const int a_k = S::Mode::kParts == 1 ? k : k % launch.a_stages;
-          copy_tile(to, &a_map, a_k * (S::Mode::kDirect ? 32 : 64), tile_row * S::kTileRows, full + 8 * stage);
+          const int a_row = tile_row * S::kTileRows;
+          if (paired)
+            copy_tile_to_both(to + place.rank * (S::kABytes / 2), &a_map, a_k * 64,
+                              a_row + place.rank * (S::kTileRows / 2), full + 8 * stage);
+          else
+            copy_tile(to, &a_map, a_k * (S::Mode::kDirect ? 32 : 64), a_row, full + 8 * stage);
           copy_tile(to + S::kABytes, &b_map, k * 64, tile_col * S::kTileCols, full + 8 * stage);
           if (++stage == S::kStages) stage = 0, phase ^= 1;
         }
@@ -1785,21 +1871,25 @@ __global__ void __launch_bounds__(384, 1)
     const int down = S::kTall ? 128 * team : 0, right = S::kTall ? 0 : 128 * team;
     const uint32_t a = tile_word(ring + down * S::kRowBytes);
     const uint32_t b = tile_word(ring + S::kABytes + right * S::kRowBytes);
+    // In a pair the lane `there` of each warp arrives at the other block's barriers, too.
+    const uint32_t others_empty = in_block(empty, (blockIdx.x & paired) ^ paired);
+    const int there = paired ? 0 : 32;
     float sums[64];
 #pragma unroll
     for (int i = 0; i < 64; i++) sums[i] = 0.0f;
-    for (int turn = 0; block_here() / S::kSplits + turn * slots < tiles; turn++) {
-      const int begin = first_step<S>(launch, block_here() % S::kSplits);
-      const int end = first_step<S>(launch, block_here() % S::kSplits + 1);
+    for (int turn = 0; Place<S>(block_here(), paired).slot + turn * slots < tiles; turn++) {
+      const int mine_of_k = Place<S>(block_here(), paired).part;
+      const int begin = first_step<S>(launch, mine_of_k), end = first_step<S>(launch, mine_of_k + 1);
       // The same in all lanes, which is made known to the compiler once more: behind an epilogue's
       // branches it would keep the stage in each lane's registers and move every descriptor to uniform
       // ones by itself, four moves a product.
       const int first = __shfl_sync(kAllLanes, turn * (end - begin), 0);  // steps of the tiles before
       Fragment<2, 4> acc;
 #pragma unroll
-      for (int mi = 0; mi < 2; mi++)
-#pragma unroll
-        for (int i = 0; i < 64; i++) acc.x[mi][i] = 0.0f;
+      for (int i = 0; i < 64; i++) {
+        acc.x[0][i] = acc.x[1][i] = 0.0f;
+        if constexpr (!S::Mode::kDirect) sums[i] = 0.0f;  // an epilogue may have their registers
+      }
       if constexpr (S::Mode::kDirect) {
         direct_products<S>(acc, sums, ring + down * S::kRowBytes, b, team, first, end - begin, full, empty);
       } else {
@@ -1809,30 +1899,33 @@ __global__ void __launch_bounds__(384, 1)
           const int stage = (first + k - begin) % kTurn * S::kPromote, phase = (first + k - begin) / kTurn & 1;
           step<S>(acc.x[0], sums, a, b, stage, 0, full, phase);
           step<S>(acc.x[1], sums, a, b, stage, 1, full, phase);
-          if (threadIdx.x % 32 == 0)
 #pragma unroll
-            for (int p = 0; p < S::kPromote; p++) barrier_arrive(empty + 8 * (stage + p));
+          for (int p = 0; p < S::kPromote; p++) {
+            if (threadIdx.x % 32 == 0) barrier_arrive(empty + 8 * (stage + p));
+            if (threadIdx.x % 32 == there) barrier_arrive_there(others_empty + 8 * (stage + p));
+          }
         }
       }
       constexpr bool kBScaled = S::Mode::kScaled, kAScaled = kBScaled && !S::Mode::kDirect;
       auto& mine = shared.team[team];
-      const int part = block_here() % S::kSplits, slot = block_here() / S::kSplits;
+      const Place<S> place(block_here(), paired);
       int tile_row, tile_col;
-      tile_at(slot + turn * slots, launch.tile_rows, launch.tile_cols, tile_row, tile_col);
+      place.tile(launch, place.slot + turn * slots, tile_row, tile_col);
       int row0 = launch.first_row + tile_row * S::kTileRows + down;
       int col0 = tile_col * S::kTileCols + right;
       if constexpr (S::kSplits == 1) {
         epilogue<kAScaled, kBScaled>(body, launch.problem, acc, row0, col0, mine, 1 + team);
       } else {
         Fragment<S::kMI, S::kG> share;
-        share_out<S>(launch, acc, share, slot, turn % 2, part);
-        row0 += 64 * (part / (S::kSplits / 2));
-        col0 += 32 * S::kG * (part % (S::kSplits / 2));
+        share_out<S>(launch, acc, share, (place.slot << paired) + place.rank, turn % 2, place.part);
+        row0 += 64 * (place.part / (S::kSplits / 2));
+        col0 += 32 * S::kG * (place.part % (S::kSplits / 2));
         epilogue<kAScaled, kBScaled>(body, launch.problem, share, row0, col0, mine, 1 + team);
       }
       take_turn<S::kMI>(body, launch.problem, row0, col0, mine, 1 + team);
     }
   }
+  if (paired) cluster_sync();  // neither may end while the other copies to it or arrives at its barriers
 }
 
 }  // namespace rf
@@ -1877,12 +1970,20 @@ template <> constexpr CUtensorMapDataType element_type<Bfloat>() { return CU_TEN
 template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule<M, IsTall, InParts>, Body> {
   using S = Schedule<M, IsTall, InParts>;
 
-  // Fragments, tiles, and how many tiles (of kSplits blocks each) are worked on at a time.
+  // Fragments, tiles, whether blocks go in pairs (tile_cols is even then, the last may be empty), and how many
+  // tiles (of kSplits blocks each) are worked on at a time.
   struct Grid : Cut<Body> {
     long tile_rows, tile_cols, fit;
+    int paired = 0;
     Grid(long rows, long cols, const Device& device)
         : Cut<Body>(rows, cols, 64 * S::kMI, 32 * S::kG), tile_rows(blocks_of(rows, S::kTileRows)),
-          tile_cols(blocks_of(cols, S::kTileCols)), fit(device.processors / S::kSplits) {}
+          tile_cols(blocks_of(cols, S::kTileCols)), fit(device.processors / S::kSplits) {
+      if (M::kDirect) return;
+      Grid pairs = *this;
+      pairs.tile_cols += tile_cols % 2, pairs.fit -= fit % 2, pairs.paired = 1;
+      const bool empty = tile_cols % 2 == 1;
+      if (pairs.fit > 0 && !(empty && tile_cols < 9) && pairs.waves(tile_rows) <= waves(tile_rows)) *this = pairs;
+    }
 
     long waves(long high) const { return blocks_of(high * tile_cols, fit); }
     long slots(long high) const { return high * tile_cols < fit ? high * tile_cols : fit; }
@@ -1958,7 +2059,7 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
     CUtensorMap a_map, b_map;
     constexpr auto type = element_type<typename M::Type>();
     constexpr auto a_type = M::kDirect ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32 : type;
-    RF_TRY(tile_map(a_map, a, M::kDirect ? depth : a_elements<M>(depth), S::kTileRows, a_type));
+    RF_TRY(tile_map(a_map, a, M::kDirect ? depth : a_elements<M>(depth), S::kTileRows >> grid.paired, a_type));
     RF_TRY(tile_map(b_map, b, b_elements<M>(depth), S::kTileCols, type));
 
     Launch l{};
@@ -1973,16 +2074,17 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
     l.steps = static_cast<int>(blocks_of(along, S::kPromote * M::kStageDepth));
     l.a_stages = static_cast<int>(blocks_of(depth, M::kStageDepth));
     const long high = blocks_of(a.rows, S::kTileRows);
-    l.tile_rows = static_cast<int>(high), l.tile_cols = static_cast<int>(grid.tile_cols);
+    l.tile_rows = static_cast<int>(high), l.tile_cols = static_cast<int>(grid.tile_cols >> grid.paired);
+    l.paired = grid.paired;
 
     static std::atomic<uint64_t> allowed{0};
     constexpr size_t shared = sizeof(SharedMemory<S, Body>) + 1024;  // its start is aligned by hand
     static_assert(shared <= 232448, "more shared memory than a block can have");
     auto* kernel = matmul_sm90<S, Body>;
     RF_TRY(allow_shared(kernel, shared, device, allowed));
-    return launch(kernel, static_cast<unsigned>(grid.slots(high) * S::kSplits), S::kThreads, shared, stream,
-                  S::kSplits > 1 ? Start::cooperative : Start::overlapping, "launching the product", a_map, b_map, l,
-                  body);
+    return launch(kernel, {static_cast<unsigned>(grid.slots(high) * S::kSplits), 1u << grid.paired}, S::kThreads,
+                  shared, stream, S::kSplits > 1 ? Start::cooperative : Start::overlapping, "launching the product",
+                  a_map, b_map, l, body);
   }
 
   static Error finish(const Body& body, const Grid& grid, const Side& a, const Side& b, long depth,
@@ -3093,6 +3195,7 @@ struct TrainMatmul0 {
     put(y2, col, s.m2 / (static_cast<float>(count) - 0.0f));
     put(y3, col, s.m2 / (static_cast<float>(count) - 1.0f));
   }
+  static constexpr bool kLight = true;
 };
 
 // mul, add, rsqrt
@@ -3189,6 +3292,7 @@ struct EvalMatmul0 {
   }
   using RowMonoids = List<>;
   using ColumnMonoids = List<>;
+  static constexpr bool kLight = true;
 };
 
 }  // namespace rf
@@ -3422,7 +3526,7 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
     try:
         return load_inline(
-            name="refold_sm_90_49e5ed5e170d",
+            name="refold_sm_90_9b45bd3521f9",
             cpp_sources=[],
             cuda_sources=[_REFOLD_CUDA],
             extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],

@@ -30,6 +30,7 @@ namespace rf {
 struct Copy {
   Call c;
   long width;
+  static constexpr bool kLight = true;
   template <class V, class C> RF_FN V value(V acc, long row, C col) const { return acc; }
   RF_STORE(c.out[0])
   using RowMonoids = List<>;
@@ -40,6 +41,7 @@ struct Copy {
 struct Operands {
   Call c;
   long width;
+  static constexpr bool kLight = false;
   template <class V, class C> RF_FN V value(V acc, long row, C col) const {
     const V t0 = column<V>(c.in[0], col);
     const V t1 = scalar<V>(c.in[1] + row);
@@ -55,6 +57,7 @@ struct Operands {
 struct AllRows {
   Call c;
   long width;
+  static constexpr bool kLight = true;
   template <class V, class C> RF_FN V value(V acc, long row, C col) const {
     return acc + column<V>(c.in[0], col);
   }
@@ -69,6 +72,7 @@ struct AllRows {
 struct AllColumns {
   Call c;
   long width;
+  static constexpr bool kLight = true;
   template <class V, class C> RF_FN V value(V acc, long row, C col) const { return acc; }
   RF_STORE(c.out[0])
   using RowMonoids = List<>;
@@ -84,6 +88,7 @@ struct AllColumns {
 struct Both {  // rows and columns reduced, nothing stored
   Call c;
   long width;
+  static constexpr bool kLight = false;
   template <class V, class C> RF_FN V value(V acc, long row, C col) const { return acc; }
   RF_NO_STORE
   using RowMonoids = List<Max>;
@@ -98,6 +103,7 @@ struct Both {  // rows and columns reduced, nothing stored
 struct GeluMax {  // linear, average pooling (in the weights), gelu, max
   Call c;
   long width;
+  static constexpr bool kLight = false;
   template <class V, class C> RF_FN V value(V acc, long row, C col) const {
     const V t0 = column<V>(c.in[0], col);
     const auto t1 = acc + t0;
@@ -114,6 +120,7 @@ struct GeluMax {  // linear, average pooling (in the weights), gelu, max
 struct StoreMoments {  // linear, batch norm in training mode
   Call c;
   long width;
+  static constexpr bool kLight = true;
   template <class V, class C> RF_FN V value(V acc, long row, C col) const { return acc; }
   RF_STORE(c.out[0])
   using RowMonoids = List<>;
@@ -127,6 +134,7 @@ struct StoreMoments {  // linear, batch norm in training mode
 struct ScaleSoftmax {  // linear, batch norm in eval mode, softmax: what its second pass needs
   Call c;
   long width;
+  static constexpr bool kLight = true;
   template <class V, class C> RF_FN V value(V acc, long row, C col) const {
     const V t0 = column<V>(c.in[0], col);
     return acc + t0;
@@ -143,6 +151,7 @@ struct ScaleSoftmax {  // linear, batch norm in eval mode, softmax: what its sec
 struct SigmoidSum {  // linear, sigmoid, sum
   Call c;
   long width;
+  static constexpr bool kLight = false;
   template <class V, class C> RF_FN V value(V acc, long row, C col) const {
     const V t0 = column<V>(c.in[0], col);
     const auto t1 = acc + t0;

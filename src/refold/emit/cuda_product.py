@@ -15,12 +15,14 @@ from functools import cached_property
 
 from refold.emit.cuda_kernel import CudaKernel
 from refold.emit.launch import Launch, Pack, Scope
-from refold.ir import NARROW, Sym, hint
+from refold.ir import NARROW, OPS, Kind, Sym, hint
 from refold.ir.graph import is_parametric
 from refold.ir.ops import CPP_TYPES
 from refold.plan import Group
 from refold.schedule import FEW_ROWS, Schedule, by_rows, default_schedule, directly
 
+# of the epilogue, in multiply-adds an element: up to so many, its copies in an unrolled loop are small
+_LIGHT = 6.0
 _HEADERS = {"sm_90": "launch.cuh", "sm_80": "launch_sm80.cuh"}
 
 
@@ -53,6 +55,11 @@ class CudaProduct(CudaKernel):
         tensor += ["direct_sm90.cuh"] if self.packs and self.is_direct else []
         plain = ["packed.cuh", "launch_plain.cuh"] if self.sometimes_plain else []
         return [*narrow, *tensor, *plain, *(["finish.cuh"] if self.down() else [])]
+
+    def _matmul_struct(self) -> list[str]:
+        work = sum(OPS[n.op].flops for n in self.group.nodes if OPS[n.op].kind is Kind.POINTWISE)
+        light = f"static constexpr bool kLight = {str(work <= _LIGHT).lower()};"
+        return [*super()._matmul_struct(), light]
 
     # --- which kernels ----------------------------------------------------------------------------
     @cached_property

@@ -2,6 +2,7 @@
 //
 // A body gives
 //   value(acc, row, col)                    the epilogue: the result from the product's element
+//   kLight                                  whether that is a few instructions
 //   store(row, col, v)                      writes it                          (if kStores)
 //   RowMonoids = List<...>                  each reduces v along the row
 //   finish_row(row, const float* results)   takes what a row was reduced to
@@ -17,8 +18,9 @@
 // its rows' first to last (turns are counted by integer atomics; floats are only ever merged in order);
 // columns are left to finish.cuh.
 //
-// The groups of 32 columns are taken by a loop that rotates the registers, not unrolled: an unrolled
-// body is 4 times the instructions to compile and to fetch, the rotation costs 3 moves an element.
+// The groups of 32 columns are taken by an unrolled loop where the body is light, else by one that rotates
+// the registers: an unrolled body is 4 times the instructions to compile and to fetch, the rotation costs 4
+// moves an element.
 #pragma once
 #include "monoid.cuh"
 
@@ -140,7 +142,7 @@ template <int MI, int G> struct Fragment {
 // Merges a row's `blocks` partial results of M, `stride` floats apart, in order. The loads of a batch
 // are in flight together: what is read here is in the second-level cache, hundreds of cycles away.
 template <class M> RF_FN typename M::State merge_parts(const float* parts, long stride, int blocks) {
-  constexpr int kBatch = 8;
+  constexpr int kBatch = 16 / M::kWords;
   typename M::State state;
 #pragma unroll 1
   for (int t = 0; t < blocks; t += kBatch) {
@@ -256,8 +258,16 @@ RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, in
     }
   }
 
-#pragma unroll 1
+  // Direct's registers are full: it has none for addresses that several groups share.
+  constexpr int kUnrolled = Body::kLight && AScaled == BScaled ? G : 1;
+  // Two columns of row r from `pair` on, of a fragment that the result's edge may cut.
+  auto store_inside = [&](int r, int pair, int last, const float* x) {
+    if (in_row[r] && pair < last) body.store(static_cast<long>(row[r]), Pair{pair, 0, x[1]}, x[0]);
+    else if (in_row[r] && pair == last) body.store(static_cast<long>(row[r]), pair, x[0]);
+  };
+#pragma unroll kUnrolled
   for (int g = 0; g < G; g++) {
+    const int at = kUnrolled > 1 ? 16 * g : 0;  // of this group in the fragment's rows
 #pragma unroll
     for (int j = 0; j < 4; j++) {
       const int pair = col0 + 32 * g + 8 * j + 2 * (lane % 4), last = static_cast<int>(p.cols) - 1;
@@ -267,7 +277,7 @@ RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, in
       for (int e = 0; e < 2; e++) column_unscale[e] = BScaled && !unscaled ? __ldg(p.b_unscale + col[e]) : 1.0f;
 #pragma unroll
       for (int r = 0; r < kRows; r++) {
-        float* x = &acc.x[r / 2][4 * j + 2 * (r % 2)];
+        float* x = &acc.x[r / 2][at + 4 * j + 2 * (r % 2)];
 #pragma unroll
         for (int e = 0; e < 2; e++) {
           // the smaller factor first: neither step leaves float32's range unless the result does
@@ -277,21 +287,33 @@ RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, in
             x[e] = x[e] * column_unscale[e];
           x[e] = body.template value<float>(x[e], static_cast<long>(row[r]), col[e]);
         }
-        if constexpr (Body::kStores) {
-          if (in_row[r] && pair < last) body.store(static_cast<long>(row[r]), Pair{pair, x[1]}, x[0]);
-          else if (in_row[r] && pair == last) body.store(static_cast<long>(row[r]), pair, x[0]);
-        }
+        if constexpr (Body::kStores && kUnrolled == 1) store_inside(r, pair, last, x);
+      }
+    }
+    if constexpr (Body::kStores && kUnrolled > 1) {
+      const bool whole = row0 + 64 * MI <= p.rows && col0 + 32 * G <= p.cols;  // as most are
+      const int first = col0 + 2 * (lane % 4);
+#pragma unroll
+      for (int r = 0; r < kRows; r++) {
+        const float* x = &acc.x[r / 2][at + 2 * (r % 2)];
+        if (whole)
+#pragma unroll
+          for (int j = 0; j < 4; j++)
+            body.store(static_cast<long>(row[r]), Pair{first, 32 * g + 8 * j, x[4 * j + 1]}, x[4 * j]);
+        else
+#pragma unroll
+          for (int j = 0; j < 4; j++) store_inside(r, first + 32 * g + 8 * j, static_cast<int>(p.cols) - 1, x + 4 * j);
       }
     }
     for_monoids<0>(ColumnMonoids{}, [&](auto s, auto monoid) {
       using D = Down<decltype(monoid)>;
-      constexpr int at = Before<decltype(s)::index, ColumnMonoids>::column;
+      constexpr int word = Before<decltype(s)::index, ColumnMonoids>::column;
       typename D::Part part[8];
 #pragma unroll
       for (int i = 0; i < 8; i++) {
         float x[kRows];
 #pragma unroll
-        for (int r = 0; r < kRows; r++) x[r] = acc.x[r / 2][4 * (i / 2) + 2 * (r % 2) + i % 2];
+        for (int r = 0; r < kRows; r++) x[r] = acc.x[r / 2][at + 4 * (i / 2) + 2 * (r % 2) + i % 2];
         part[i] = D::template of<kRows>(x, in_row, share);
       }
       // Eight lanes hold parts of the same 8 columns. Three exchanges halve the columns that a lane
@@ -318,10 +340,10 @@ RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, in
       }
       const int at_column = 32 * g + 8 * (mine / 2) + 2 * (lane % 4) + mine % 2;
 #pragma unroll
-      for (int w = 0; w < D::kWords; w++) shared.columns[warp][at + w][at_column] = part[0].w[w];
+      for (int w = 0; w < D::kWords; w++) shared.columns[warp][word + w][at_column] = part[0].w[w];
       if (lane == 0) shared.counts[warp] = warp_count;
     });
-    acc.rotate(false);
+    if (kUnrolled == 1) acc.rotate(false);
   }
 
   if constexpr (kRowWords > 0)

@@ -38,12 +38,13 @@ template <int S, class F, class M, class... Rest> RF_FN void for_monoids(List<M,
 // What memory holds, by one element; narrow.cuh has the same for elements of 16 bits.
 template <class T> RF_FN Real read_one(const T* p) { return __ldg(p); }
 template <class T> RF_FN void write_one(T* p, Real v) { *p = v; }
-template <class T> RF_FN void write_two(T* p, Real first, Real second) {
+// Next to each other from p + more on; more is even.
+template <class T> RF_FN void write_two(T* p, int more, Real first, Real second) {
   if (sizeof(T) == 4 && reinterpret_cast<uintptr_t>(p) % 8 == 0) {
-    *reinterpret_cast<float2*>(p) = make_float2(first, second);
+    *reinterpret_cast<float2*>(p + more) = make_float2(first, second);
   } else {
-    p[0] = first;
-    p[1] = second;
+    p[more] = first;
+    p[more + 1] = second;
   }
 }
 
@@ -56,14 +57,19 @@ template <class V, class T, class C> RF_FN V full(const T* p, long offset, C col
 template <class T, class C> RF_FN void put(T* p, long offset, C col, Real v) { write_one(p + offset + col, v); }
 template <class T> RF_FN void put(T* p, long offset, Real v) { write_one(p + offset, v); }
 
-// Two columns that one thread holds: a body's store(row, Pair{col, next}, v) writes v to `col` and `next`
-// beside it, as one access where the address allows it.
+// Two columns that one thread holds: a body's store(row, Pair{col, more, next}, v) writes v to col + more and
+// `next` beside it, as one access where the address allows it. more: a constant, so that a row's stores share
+// an address; the compiler would rather compute each anew if it could see into it.
 struct Pair {
-  int col;
+  int col, more;
   Real next;
 };
 template <class T> RF_FN void put(T* p, long offset, Pair pair, Real v) {
-  write_two(p + offset + pair.col, v, pair.next);
+  long first = offset + pair.col;
+#ifdef __CUDA_ARCH__
+  asm("" : "+l"(first));
+#endif
+  write_two(p + first, pair.more, v, pair.next);
 }
 
 RF_FN Real where(bool mask, Real yes, Real no) { return mask ? yes : no; }
