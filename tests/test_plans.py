@@ -97,7 +97,7 @@ def test_sums_over_all_places_run_no_convolution(name):
 
 
 def test_sums_of_channels_run_a_convolution_of_one():
-    assert [n.shape[1] for n in left_of("MeanOfChannels", training=True)] == [1, 1]
+    assert [n.shape[-3] for n in left_of("MeanOfChannels", training=True)] == [1, 1]
 
 
 @pytest.mark.parametrize("name", ["ResidualBlock", "TransposedChannels"])

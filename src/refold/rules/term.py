@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import torch
 
 from refold.ir import OPS, Dim, Node, Sym, as_scalar, make, numel
-from refold.ir.shapes import broadcast
+from refold.ir.shapes import RANK, broadcast
 
 Number: TypeAlias = "int | float | Sym"
 
@@ -272,7 +272,8 @@ def conv_transpose(
     return apply("conv_transpose", x, w, b, **same, extras=extras)
 
 
-TURN = (0, 1, 3, 2)  # the last two axes change places
+AXES = tuple(range(-RANK, 0))
+TURN = (*range(RANK - 2), RANK - 1, RANK - 2)  # the last two axes change places
 
 
 def turn(x: Operand) -> Term:
