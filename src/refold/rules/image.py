@@ -12,7 +12,7 @@ from typing import Any
 
 from refold.ir import Dim, numel
 from refold.ir.ops import RANK
-from refold.rules.term import AXES, Term, cut, join, permute, reshape, sum
+from refold.rules.term import AXES, Term, cut, joined, permute, reshape, sum
 
 Over = Callable[..., Term]  # sum or mean
 
@@ -77,10 +77,7 @@ def windows(x: Term, axis: int, left_out: list[tuple[int, int]]) -> Term:
         if after:
             met = met - sum(cut(x, axis, x.shape[axis] - after, after), (axis,))
         parts.append(met)
-    made = parts[0]
-    for part in parts[1:]:
-        made = join(made, part, axis)
-    return made
+    return joined(parts, axis) if len(parts) > 1 else parts[0]
 
 
 def are_there(size: Dim, left_out: list[tuple[int, int]]) -> bool:

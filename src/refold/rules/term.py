@@ -236,6 +236,11 @@ def join(x: Operand, y: Operand, axis: Any) -> Term:
     return apply("cat", x, y, axis=axis)
 
 
+def joined(parts: Iterable[Operand], axis: Any) -> Term:
+    """Values behind each other along `axis`, any number of them."""
+    return apply("cat", *parts, axis=axis)
+
+
 def avg_pool(x: Operand, size: Any, stride: Any, padding: Any, count_include_pad: Any) -> Term:
     """Means of windows along the last axis."""
     return apply(
