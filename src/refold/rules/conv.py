@@ -12,6 +12,7 @@ from refold.rules.image import (
     CONV,
     TRANSPOSED,
     Over,
+    as_bias,
     channels,
     in_groups,
     is_zero,
@@ -19,7 +20,6 @@ from refold.rules.image import (
     of_rank,
     places,
     swapped,
-    to_last,
 )
 from refold.rules.rule import Rule
 from refold.rules.term import (
@@ -39,12 +39,11 @@ OVER = (("sum", sum), ("mean", mean))
 
 
 def _scaled(b: Term, s: Term, strides: Any) -> Term:
-    return b if is_zero(b) else b * to_last(s, strides)
+    return b if is_zero(b) else b * as_bias(s, strides)
 
 
-def _shifted(b: Term, c: Term, strides: Any) -> Term:
-    c = to_last(c, strides)
-    return c if is_zero(b) else b + c
+def _shifted(b: Term, added: Term) -> Term:
+    return added if is_zero(b) else b + added
 
 
 def _of_features(over: Over, b: Term, features: Any) -> Term:
@@ -84,16 +83,16 @@ def _meets(x: Term, w: Term, strides: Any, paddings: Any, dilations: Any) -> boo
     return True
 
 
-def _scaled_features(w: Term, s: Term, strides: Any, groups: int) -> Term:
-    """w[C,O/groups,...] with a factor for each feature s[1,O,1...]."""
+def _first_scaled(w: Term, s: Term, strides: Any) -> Term:
+    """A weight with a factor s[1,O,1...] for each element of its first axis."""
+    return w * permute(s, swapped(channels(strides) - 1, channels(strides)))
+
+
+def _second_scaled(w: Term, s: Term, strides: Any, groups: int) -> Term:
+    """A weight with a factor s[1,C,1...] for each element of its second axis, group by group."""
     if groups == 1:
         return w * s
     return reshape(in_groups(w, strides, groups) * of_groups(s, strides, groups), w.shape)
-
-
-def _scaled_channels(w: Term, s: Term, strides: Any, groups: int) -> Term:
-    """w[O,C/groups,...] with a factor for each channel s[1,C,1...]."""
-    return _scaled_features(w, s, strides, groups)
 
 
 def _of_shift(w: Term, c: Term, strides: Any, groups: int) -> Term:
@@ -101,7 +100,7 @@ def _of_shift(w: Term, c: Term, strides: Any, groups: int) -> Term:
     rows = sum(in_groups(w, strides, groups), (-1,))  # [groups, O/groups, C/groups, 1]
     _, features, depth, _ = rows.shape[-4:]
     each = reshape(rows, of_rank((groups, features, depth)))
-    shift = to_last(c, strides)
+    shift = as_bias(c, strides)
     if c.shape[channels(strides)] == 1:
         shift = expand(shift, of_rank((groups, 1, depth)))
     added = linear(reshape(shift, of_rank((groups, 1, depth))), each)
@@ -173,7 +172,7 @@ RESULTS = (
         ),
         lambda x, w, b, s, strides, paddings, dilations, groups: conv(
             x,
-            w * permute(s, swapped(channels(strides) - 1, channels(strides))),
+            _first_scaled(w, s, strides),
             _scaled(b, s, strides),
             strides,
             paddings,
@@ -194,7 +193,7 @@ RESULTS = (
             conv(x, w, b, strides, paddings, dilations, groups) + c
         ),
         lambda x, w, b, c, strides, paddings, dilations, groups: conv(
-            x, w, _shifted(b, c, strides), strides, paddings, dilations, groups
+            x, w, _shifted(b, as_bias(c, strides)), strides, paddings, dilations, groups
         ),
         "reals",
         "A shift of each channel of the result is a part of the bias.",
@@ -208,7 +207,7 @@ RESULTS = (
         ),
         lambda x, w, b, s, strides, paddings, dilations, groups, extras: conv_transpose(
             x,
-            _scaled_features(w, s, strides, groups),
+            _second_scaled(w, s, strides, groups),
             _scaled(b, s, strides),
             strides,
             paddings,
@@ -227,7 +226,7 @@ RESULTS = (
             conv_transpose(x, w, b, strides, paddings, dilations, groups, extras) + c
         ),
         lambda x, w, b, c, strides, paddings, dilations, groups, extras: conv_transpose(
-            x, w, _shifted(b, c, strides), strides, paddings, dilations, groups, extras
+            x, w, _shifted(b, as_bias(c, strides)), strides, paddings, dilations, groups, extras
         ),
         "reals",
         "A shift of each channel of the result is a part of the bias.",
@@ -246,7 +245,7 @@ OPERANDS = (
             x * s, w, b, strides, paddings, dilations, groups
         ),
         lambda x, w, b, s, strides, paddings, dilations, groups: conv(
-            x, _scaled_channels(w, s, strides, groups), b, strides, paddings, dilations, groups
+            x, _second_scaled(w, s, strides, groups), b, strides, paddings, dilations, groups
         ),
         "reals",
         "A factor for each channel of the image scales the weights that meet that channel.",
@@ -261,7 +260,7 @@ OPERANDS = (
         lambda x, w, b, c, strides, paddings, dilations, groups: conv(
             x,
             w,
-            (lambda added: added if is_zero(b) else b + added)(_of_shift(w, c, strides, groups)),
+            _shifted(b, _of_shift(w, c, strides, groups)),
             strides,
             paddings,
             dilations,
@@ -280,7 +279,7 @@ OPERANDS = (
         ),
         lambda x, w, b, s, strides, paddings, dilations, groups, extras: conv_transpose(
             x,
-            w * permute(s, swapped(channels(strides) - 1, channels(strides))),
+            _first_scaled(w, s, strides),
             b,
             strides,
             paddings,

@@ -43,8 +43,8 @@ def swapped(a: int, b: int) -> tuple[int, ...]:
     return tuple(order)
 
 
-def to_last(s: Term, strides: Any) -> Term:
-    """[1,O,1...] as a bias, [O]."""
+def as_bias(s: Term, strides: Any) -> Term:
+    """s[1,O,1...] -> [O]."""
     return permute(s, swapped(channels(strides), -1))
 
 
