@@ -179,11 +179,11 @@ class TransposedVolume(nn.Module):
 
 @case
 class Signals(nn.Module):
-    """Along one axis: groups, a dilation, one convolution of two signals."""
+    """Along one axis: groups, a kernel that reaches far, one convolution of two signals."""
 
     def __init__(self):
         super().__init__()
-        self.conv = nn.Conv1d(24, 96, 3, dilation=2, padding=2, groups=4)
+        self.conv = nn.Conv1d(24, 96, 5, dilation=2, padding=1, groups=4)
         self.norm = nn.BatchNorm1d(96)
         self.up = nn.ConvTranspose1d(24, 96, 4, stride=2, padding=1, groups=2)
 

@@ -237,6 +237,7 @@ RESULTS = (
     ),
 )
 
+# of a chain in front of a convolution an e-graph would keep every way to take a part of it in
 OPERANDS = (
     Rule(
         "convolution-of-scaled",
@@ -249,7 +250,7 @@ OPERANDS = (
         ),
         "reals",
         "A factor for each channel of the image scales the weights that meet that channel.",
-        simplify=False,
+        simplify=lambda x, w, b, s, strides, paddings, dilations, groups: True,
     ),
     Rule(
         "convolution-of-shifted",
@@ -269,7 +270,7 @@ OPERANDS = (
         "reals",
         "Where nothing is padded, each weight meets the shift of its channel at every place.",
         where=lambda x, w, b, c, strides, paddings, dilations, groups: not any(paddings),
-        simplify=False,
+        simplify=lambda x, w, b, c, strides, paddings, dilations, groups: True,
     ),
     Rule(
         "transposed-convolution-of-scaled",
@@ -289,7 +290,7 @@ OPERANDS = (
         ),
         "reals",
         "A factor for each channel of the image scales the weights that meet that channel.",
-        simplify=False,
+        simplify=lambda x, w, b, s, strides, paddings, dilations, groups, extras: True,
     ),
 )
 

@@ -66,12 +66,16 @@ def _transposed_ends(kernel: Dim, stride: int, padding: int, dilation: int, extr
 
 
 def _fits(x: Term, w: Term, strides: Any, paddings: Any, dilations: Any) -> bool:
-    return all(
-        stride > 1 or are_there(x.shape[a], _ends(w.shape[a], padding, dilation))
-        for a, stride, padding, dilation in zip(
-            places(strides), strides, paddings, dilations, strict=True
-        )
-    )
+    for a, stride, padding, dilation in zip(
+        places(strides), strides, paddings, dilations, strict=True
+    ):
+        kernel = w.shape[a]
+        assert isinstance(kernel, int)
+        # the kernel finds room in the padded image, or there would be no convolution
+        least = dilation * (kernel - 1) + 1 - 2 * padding
+        if stride == 1 and not are_there(x.shape[a], _ends(kernel, padding, dilation), least):
+            return False
+    return True
 
 
 def _all_transposed_ends(w: Term, strides: Any, *numbers: Any) -> list[Ends]:

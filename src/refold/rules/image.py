@@ -80,7 +80,10 @@ def windows(x: Term, axis: int, left_out: list[tuple[int, int]]) -> Term:
     return joined(parts, axis) if len(parts) > 1 else parts[0]
 
 
-def are_there(size: Dim, left_out: list[tuple[int, int]]) -> bool:
-    """Are there as many as are left out? A size that varies is at least 2."""
-    least = size if isinstance(size, int) else 2
+def are_there(size: Dim, left_out: list[tuple[int, int]], least: int = 2) -> bool:
+    """Are there as many as are left out?
+
+    least: of a size that varies, which is at least 2.
+    """
+    least = size if isinstance(size, int) else max(2, least)
     return all(most <= least for ends in left_out for most in ends)
