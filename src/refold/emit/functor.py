@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from refold.emit.text import describe
 from refold.ir import NARROW, OPS, Dim, Kind, Node, Sym, numel
-from refold.ir.ops import CPP_TYPES, cpp_literal
+from refold.ir.literals import CPP_TYPES, cpp_literal
 from refold.plan import Group, Template
 from refold.plan.memory import is_narrowing
 

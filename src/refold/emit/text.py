@@ -15,7 +15,8 @@ from typing import Any
 import torch
 
 from refold.ir import OPS, Dim, Kind, Node, Sym
-from refold.ir.ops import CONVOLUTIONS, RANK, python_literal
+from refold.ir.literals import python_literal
+from refold.ir.ops import CONVOLUTIONS, RANK
 from refold.plan.memory import is_narrowing
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from refold.ir import convolution, shapes
+from refold.ir.literals import cpp_literal, python_literal
 from refold.ir.shapes import RANK, Shape
 
 if TYPE_CHECKING:
@@ -111,45 +112,8 @@ def _compiled(row: OpRow, places: int) -> Callable[..., torch.Tensor]:
     return compiled
 
 
-def python_literal(value: Any) -> str:
-    """A number or an attribute as Python text."""
-    if isinstance(value, (str, torch.dtype)):
-        return str(value)
-    if isinstance(value, tuple):
-        return "(" + "".join(f"{python_literal(v)}, " for v in value).rstrip(" ") + ")"
-    if isinstance(value, float) and not math.isfinite(value):
-        return f'float("{value}")'
-    return repr(value) if isinstance(value, (bool, int, float)) or value is None else str(value)
-
-
-def cpp_literal(value: Any) -> str:
-    """A number as a C++ float literal, exact in float32; a dtype as the kernels' element type."""
-    if isinstance(value, torch.dtype):
-        return CPP_TYPES.get(value, str(value))
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, (int, float)):
-        number = float(value)
-        if math.isnan(number):
-            return "NAN"
-        if math.isinf(number):
-            return "INFINITY" if number > 0 else "-INFINITY"
-        text = repr(number)
-        if "e" not in text and "." not in text:
-            text += ".0"
-        return f"{text}f" if number >= 0 else f"({text}f)"
-    return str(value)
-
-
 # floats of 16 bits
 NARROW = (torch.float16, torch.bfloat16)
-
-CPP_TYPES = {
-    torch.float32: "float",
-    torch.float64: "double",
-    torch.float16: "Half",
-    torch.bfloat16: "Bfloat",
-}
 
 OPS: dict[str, OpRow] = {}
 
