@@ -247,3 +247,22 @@ class GroupsOfChannels(nn.Module):
 
     def inputs(self):
         return [rand(3, 8, 300), rand(2, 6, 9, 8, 7)]
+
+
+@case
+class VolumeNorms(nn.Module):
+    """What else there is of five axes: norms, softmax, sums and moves behind a convolution."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv3d(6, 6, 3, padding=1)
+        self.group, self.each = nn.GroupNorm(2, 6), nn.InstanceNorm3d(6, affine=True)
+        self.layer = nn.LayerNorm((3, 4))
+
+    def forward(self, x):
+        y = torch.softmax(self.each(self.group(self.conv(x))), 1)
+        z = self.layer(x).permute(0, 2, 3, 4, 1).sum((1, 3))
+        return y, z, x.transpose(-1, -2) @ x
+
+    def inputs(self):
+        return [rand(2, 6, 5, 3, 4)]
