@@ -9,6 +9,7 @@ from torch import nn
 from refold import pipeline
 from refold.cost import DEVICES
 from refold.ir import Node, leaf, make
+from refold.ir.graph import is_parametric
 from refold.ir.ops import CONVOLUTIONS
 from refold.pipeline import Options
 from refold.plan import Group, Template
@@ -88,19 +89,47 @@ def left_of(name: str, training: bool) -> list[Node]:
     module = CASES[name]().train(training)
     found = pipeline.derive(module, module.inputs(), DEVICES["cpu"], Options())
     graph = found[0 if training or len(found) == 1 else 1].optimized.graph
-    return [n for n in graph.nodes() if n.op in CONVOLUTIONS]
+    return [n for n in graph.nodes() if n.op in CONVOLUTIONS and not is_parametric(n)]
 
 
-@pytest.mark.parametrize("name", ["TransposedMean", "ConvolutionMean", "ConvolutionSums"])
+NONE_LEFT = (
+    *("TransposedMean", "ConvolutionMean", "ConvolutionSums", "StridedMean", "Signals"),
+    *("DepthwisePooling",),
+)
+
+
+@pytest.mark.parametrize("name", NONE_LEFT)
 def test_sums_over_all_places_run_no_convolution(name):
     assert left_of(name, training=True) == []
 
 
+@pytest.mark.parametrize("name", ["VolumeMean", "TransposedVolume"])
+def test_sums_behind_batch_norm_run_none_in_eval_mode(name):
+    assert len(left_of(name, training=True)) == 1, "the batch's own variance needs all of it"
+    assert left_of(name, training=False) == []
+
+
 def test_sums_of_channels_run_a_convolution_of_one():
-    assert [n.shape[1] for n in left_of("MeanOfChannels", training=True)] == [1, 1]
+    assert [n.shape[-3] for n in left_of("MeanOfChannels", training=True)] == [1, 1]
 
 
-@pytest.mark.parametrize("name", ["ResidualBlock", "TransposedChannels"])
+def test_sums_of_channels_in_groups_are_one_in_one_group():
+    line, volume, rest = left_of("GroupsOfChannels", training=True)
+    assert (line.shape[-2], line["groups"], volume.shape[-4], volume["groups"]) == (1, 1, 1, 1)
+    assert rest["groups"] == 3
+
+
+def test_what_stands_before_a_convolution_is_a_part_of_it():
+    """A factor is in the weight, a shift in the bias where nothing is padded."""
+    first, padded, transposed = left_of("NormThenConvolution", training=False)
+    assert first.inputs[0].op == "input"
+    assert all(i.inputs for i in first.inputs[1:])
+    for node in (padded, transposed):
+        assert node.inputs[0].op == "tanh"
+        assert node.inputs[1].inputs
+
+
+@pytest.mark.parametrize("name", ["ResidualBlock", "TransposedChannels", "GroupedConvolution"])
 def test_batch_norm_in_eval_mode_is_a_part_of_the_convolution(name):
     """Its factor is in the weight, its shift in the bias."""
     train, evaluation = (left_of(name, training)[0] for training in (True, False))

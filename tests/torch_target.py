@@ -1,6 +1,6 @@
 """A target whose kernels are PyTorch: emitted modules without a compiler.
 
-Each group is the op table's meaning of its nodes, in order, on values padded to rank 4. What the
+Each group is the op table's meaning of its nodes, in order, on values padded to rank 5. What the
 tests of random models so run is all of the emitted file but the C++ text.
 """
 
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from refold.emit.launch import Launch, Scope
 from refold.emit.text import shape_text
 from refold.ir import OPS, Node, Sym
+from refold.ir.ops import RANK
 from refold.plan import Group
 from refold.plan.memory import source
 
@@ -39,7 +40,7 @@ def _statements(group: Group, scope: Scope) -> list[str]:
         if node.op == "scalar":
             value = node["value"]
             number = value.text(scope.sizes) if isinstance(value, Sym) else repr(value)
-            texts[node] = f"torch.full((1, 1, 1, 1), {number}, dtype={node.dtype})"
+            texts[node] = f"torch.full({(1,) * RANK}, {number}, dtype={node.dtype})"
         else:
             shape = shape_text(node.shape, scope.sizes)
             assert_text = f"assert {scope.operands[node]}.is_contiguous()"

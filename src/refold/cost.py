@@ -23,7 +23,7 @@ import torch
 
 from refold.ir import NARROW, OPS, Graph, Kind, Node, hint
 from refold.ir.graph import is_parametric, topological
-from refold.ir.ops import CONVOLUTIONS
+from refold.ir.ops import CONVOLUTIONS, RANK
 
 TAIL = 1 / 8
 CALLS_PER_FOLD = 100
@@ -214,7 +214,7 @@ def node_seconds(node: Node, device: DeviceModel, memo: dict[Node, bool]) -> flo
         return device.launch + elements(x) * arithmetic + 2 * size_bytes(x) / device.bandwidth
     if node.op in ("reshape", "expand"):
         return PER_OP
-    if node.op == "permute" and node["order"][:2] == (0, 1):
+    if node.op == "permute" and node["order"][:-2] == tuple(range(RANK - 2)):
         return PER_OP  # a product reads its operand either way round
     if node.op == "slice" and not node.inputs[0].inputs:
         return PER_OP  # a view of what is there
@@ -258,7 +258,8 @@ def product_flops(node: Node) -> float:
     """Multiplications and additions of a contraction."""
     if node.op in CONVOLUTIONS:
         x, w, _ = node.inputs
-        return 2.0 * elements(node if node.op == "conv" else x) * elements(w) / hint(w.shape[0])
+        features = w.shape[-len(node["strides"]) - 2]
+        return 2.0 * elements(node if node.op == "conv" else x) * elements(w) / hint(features)
     return 2.0 * elements(node) * hint(node.inputs[0].shape[-1])
 
 

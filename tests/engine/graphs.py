@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from refold.ir import Dim, Graph, Output, Sym, leaf
+from refold.ir.node import pad
 from refold.rules.term import (
     Term,
     Value,
@@ -27,7 +28,6 @@ from refold.rules.term import (
     maximum,
     mean,
     min,
-    permute,
     relu,
     reshape,
     rsqrt,
@@ -100,14 +100,14 @@ def residual(v: Term, blocks: int, d: int) -> Term:
 
 
 def group_norm(v: Term) -> Term:
-    g = reshape(lin(v, "f", 16, 12), (1, N, 3, 4))
+    g = reshape(lin(v, "f", 16, 12), pad((N, 3, 4)))
     g = (g - mean(g, (-1,))) * rsqrt(var(g, (-1,), correction=0) + 1e-5)
-    return reshape(g, (1, 1, N, 12)) * p("gn.g", 12) + p("gn.b", 12)
+    return reshape(g, pad((N, 12))) * p("gn.g", 12) + p("gn.b", 12)
 
 
 def _pooled(v: Term) -> Term:
-    y = avg_pool(reshape(v, (1, N, 1, 16)), 4, 4, 0, True)
-    return reshape(y, (1, 1, N, 4))
+    y = avg_pool(reshape(v, pad((N, 1, 16))), 4, 4, 0, True)
+    return reshape(y, pad((N, 4)))
 
 
 ROWS: dict[str, Callable[[], Any]] = {
@@ -173,10 +173,10 @@ ROWS: dict[str, Callable[[], Any]] = {
     "softmax-by-hand": lambda: exp(x(N, 16)) / sum(exp(x(N, 16)), (-1,)),
     "stable-softmax": lambda: log(softmax(x(N, 16) - max(x(N, 16), (-1,)), -1)),
     "log-softmax-shift": lambda: log_softmax(x(N, 16) + x(N, 1, name="c"), -1),
-    "permuted-pool": lambda: avg_pool(permute(x(N, 4, 16), (0, 1, 3, 2)), 2, 2, 0, True),
+    "permuted-pool": lambda: avg_pool(turn(x(N, 4, 16)), 2, 2, 0, True),
     "sliced-features": lambda: cut(lin(x(N, 16), "f", 16, 12), -1, 2, 3),
     "sliced-row": lambda: lin(cut(lin(x(8, 16), "f", 16, 12), -2, 7, 1), "g", 12, 4),
-    "expanded": lambda: x(N, 16) + expand(p("b", 16), (1, 1, N, 16)),
+    "expanded": lambda: x(N, 16) + expand(p("b", 16), pad((N, 16))),
     "abs-square": lambda: sqrt(square(abs(x(N, 16)))),
     "cumulative": lambda: apply("cumsum", lin(x(N, 16), "f", 16, 12) * 2.0, axis=-1),
 }

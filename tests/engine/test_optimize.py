@@ -8,6 +8,7 @@ from refold.engine import Optimized, optimize
 from refold.ir import Graph
 from refold.ir.evaluate import evaluate
 from refold.ir.graph import render
+from refold.ir.node import pad
 
 from .graphs import EMPTY, ROWS, N, data, graph
 
@@ -110,7 +111,7 @@ def test_s2_in_train_mode_takes_statistics_of_the_bare_product() -> None:
     for node in g.nodes():
         if node.op in ("mean", "var"):
             assert node.inputs[0].op == "linear"
-    full = [n for n in g.nodes() if n.inputs and n.shape == (1, 1, N, 12)]
+    full = [n for n in g.nodes() if n.inputs and n.shape == pad((N, 12))]
     assert len(full) == 4  # the product, centred, scaled, shifted
 
 

@@ -2,20 +2,20 @@
 #
 # The original is s1_avgpool_gelu_max.py.
 # In every mode (equal in the reals: sums and products are taken in another order):
-#   1. pool-of-reshaped (bits): avg_pool(reshape((.. + matmul.bias), shape=1,s0,1,128), size=16)
-#      -> reshape(avg_pool((.. + matmul.bias), size=16), shape=1,s0,1,8). Pooling along the last
-#      axis does not see how the others are arranged.
+#   1. pool-of-reshaped (bits): avg_pool(reshape((.. + matmul.bias), shape=s0,1,128), size=16) ->
+#      reshape(avg_pool((.. + matmul.bias), size=16), shape=s0,1,8). Pooling along the last axis
+#      does not see how the others are arranged.
 #   2. pool-of-shifted (reals): avg_pool((linear(x, matmul.weight) + matmul.bias), size=16) ->
 #      (avg_pool(linear(x, matmul.weight), size=16) + avg_pool(matmul.bias, size=16)). Pooling
 #      shifted values is pooling the values and the shifts.
 #   3. pool-through-linear (reals): avg_pool(linear(x, matmul.weight), size=16) -> linear(x,
 #      permute(avg_pool(.., size=16))). Pooling over output features is the same pooling of the
 #      weight's rows.
-#   4. reshape-of-reshape (bits): reshape(reshape((.. + ..), shape=1,s0,1,8), shape=1,1,s0,8) ->
-#      reshape((linear(x, ..) + avg_pool(matmul.bias, size=16)), shape=1,1,s0,8). Only the last of
-#      two reshapes counts.
+#   4. reshape-of-reshape (bits): reshape(reshape((.. + ..), shape=s0,1,8), shape=s0,8) ->
+#      reshape((linear(x, ..) + avg_pool(matmul.bias, size=16)), shape=s0,8). Only the last of two
+#      reshapes counts.
 #   5. reshape-to-itself (bits): reshape((linear(x, ..) + avg_pool(matmul.bias, size=16)),
-#      shape=1,1,s0,8) -> (linear(x, permute(..)) + avg_pool(matmul.bias, size=16)). The shape is
+#      shape=s0,8) -> (linear(x, permute(..)) + avg_pool(matmul.bias, size=16)). The shape is
 #      already this one.
 #   6. max-of-positively-scaled (reals): max((gelu(..) * 2), axes=-1) -> (max(gelu(..), axes=-1) *
 #      2). A factor that is not negative does not change which value is the max.

@@ -26,6 +26,7 @@ from refold.emit.functor import Operand
 from refold.emit.kernel import real_text
 from refold.ir import OPS, Dim, Node, Sym
 from refold.ir.evaluate import concrete
+from refold.ir.ops import RANK
 from refold.pipeline import Options, derive
 from refold.plan import Group, Template
 
@@ -195,7 +196,7 @@ class Kernel:
         for n in self.e.group.inputs:
             if n.op == "scalar":
                 value = concrete(n["value"], self.sizes)
-                done[n] = torch.tensor([[[[value]]]], dtype=dtype, device="cuda")
+                done[n] = torch.full((1,) * RANK, value, dtype=dtype, device="cuda")
         for n in self.e.group.nodes:
             attrs = {k: concrete(v, self.sizes) for k, v in n.attrs}
             if n.op == "cast":

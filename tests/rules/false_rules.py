@@ -1,15 +1,9 @@
 """Rules that look right and are not. Each must be refuted, or the prover is blind."""
 
-from collections.abc import Callable
-from typing import Any
-
-from refold.rules import Rule
 from refold.rules.term import (
     apply,
     avg_pool,
     constant,
-    conv,
-    conv_transpose,
     cumsum,
     exp,
     flat,
@@ -32,17 +26,8 @@ from refold.rules.term import (
     var,
 )
 
-
-def _false(
-    name: str,
-    signature: str,
-    lhs: Callable[..., Any],
-    rhs: Callable[..., Any],
-    where: Callable[..., bool] | None = None,
-    exact: Any = "finite",
-) -> Rule:
-    return Rule(name, signature, lhs, rhs, exact, "False.", where=where)
-
+from . import false_convolutions
+from .false_convolutions import false as _false
 
 FALSE = (
     *(
@@ -197,29 +182,5 @@ FALSE = (
         lambda x, a, b: x * (a * b),
         exact="bits",
     ),
-    # the windows of a convolution leave out rows and columns at the ends
-    _false(
-        "mean-of-convolution-by-the-mean-alone",
-        "x[N,C,H,W] w[O,C,I,J] b @axes @strides @paddings @dilations @groups",
-        lambda x, w, b, axes, strides, paddings, dilations, groups: mean(
-            conv(x, w, b, strides, paddings, dilations, groups), axes
-        ),
-        lambda x, w, b, axes, strides, paddings, dilations, groups: conv(
-            mean(x, axes), sum(w, axes), b, strides, (0, 0), dilations, groups
-        ),
-        where=lambda x, w, b, axes, strides, paddings, dilations, groups: axes == (-2, -1),
-    ),
-    # a bias is not scaled by what scales the weight
-    _false(
-        "scale-of-the-weight-alone",
-        "x[N,C,H,W] w[C,O,I,J]! b[1,1,1,O]! s[1,O,1,1]! @strides @paddings @dilations @groups"
-        " @extras",
-        lambda x, w, b, s, strides, paddings, dilations, groups, extras: (
-            conv_transpose(x, w, b, strides, paddings, dilations, groups, extras) * s
-        ),
-        lambda x, w, b, s, strides, paddings, dilations, groups, extras: conv_transpose(
-            x, w * s, b, strides, paddings, dilations, groups, extras
-        ),
-        where=lambda x, w, b, s, strides, paddings, dilations, groups, extras: groups == 1,
-    ),
+    *false_convolutions.FALSE,
 )

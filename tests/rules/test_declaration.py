@@ -23,6 +23,8 @@ def test_a_good_one() -> None:
         ({"why": "because"}, "why must be one sentence"),
         ({"signature": "x y"}, "lhs takes"),
         ({"signature": "X"}, "expected name"),
+        ({"signature": "x[N,?]"}, "expected sizes such as"),
+        ({"signature": "x[N,C,...]"}, "as many as @strides"),
         ({"signature": "x @colour"}, "no op has an attribute"),
         ({"lhs": lambda x: apply("frobnicate", x)}, "no op 'frobnicate'"),
         ({"lhs": lambda x: apply("linear", x)}, "takes 2 inputs"),

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from refold.ir.evaluate import run
+from refold.ir.ops import RANK
 from refold.rules.facts import bounds
 from refold.rules.term import (
     Term,
@@ -33,7 +34,7 @@ X = x(N, 4)
 CASES: dict[str, tuple[Term, tuple[float, float]]] = {
     "input": (X, (-INF, INF)),
     "parameter": (p("w", 4), (-INF, INF)),
-    "number": (constant(2.5, X, (1, 1, 1, 1)), (2.5, 2.5)),
+    "number": (constant(2.5, X, (1,) * RANK), (2.5, 2.5)),
     "relu": (relu(X), (0.0, INF)),
     "sum of relu": (sum(relu(X), (-2,)), (0.0, INF)),
     "minus relu": (relu(X) * -2.0, (-INF, 0.0)),

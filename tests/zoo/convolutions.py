@@ -126,3 +126,143 @@ class MeanOfChannels(nn.Module):
 
     def inputs(self):
         return [rand(2, 3, 9, 7)]
+
+
+@case
+class StridedMean(nn.Module):
+    """With strides each element of a kernel meets every second row or column of the image."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(6, 64, (3, 5), stride=(2, 3), padding=(1, 2))
+        self.pool = nn.AdaptiveAvgPool2d(1)
+
+    def forward(self, x):
+        return torch.relu(self.pool(self.conv(x)).flatten(1))
+
+    def inputs(self):
+        return [rand(3, 6, 62, 57)]
+
+
+@case
+class VolumeMean(nn.Module):
+    """Convolution, batch norm, mean over all places, in three dimensions."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv3d(4, 40, 3, stride=(1, 2, 1), padding=(1, 0, 1))
+        self.norm = nn.BatchNorm3d(40)
+
+    def forward(self, x):
+        return self.norm(self.conv(x)).mean((2, 3, 4))
+
+    def inputs(self):
+        return [rand(2, 4, 14, 21, 18)]
+
+
+@case
+class TransposedVolume(nn.Module):
+    """A transposed convolution, a factor, batch norm and global average pooling."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.ConvTranspose3d(5, 24, 3, stride=2, padding=1, output_padding=(1, 0, 1))
+        self.norm = nn.BatchNorm3d(24)
+        self.pool = nn.AdaptiveAvgPool3d(1)
+
+    def forward(self, x):
+        return self.pool(self.norm(self.conv(x) * 2.0))
+
+    def inputs(self):
+        return [rand(2, 5, 7, 12, 9)]
+
+
+@case
+class Signals(nn.Module):
+    """Along one axis: groups, a kernel that reaches far, one convolution of two signals."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv1d(24, 96, 5, dilation=2, padding=1, groups=4)
+        self.norm = nn.BatchNorm1d(96)
+        self.up = nn.ConvTranspose1d(24, 96, 4, stride=2, padding=1, groups=2)
+
+    def forward(self, x, z):
+        shared = self.conv(x).sum(-1) - self.conv(z).mean(-1)
+        return self.norm(shared), self.up(x).mean((1, 2))
+
+    def inputs(self):
+        return [rand(3, 24, 801), rand(3, 24, 640)]
+
+
+@case
+class DepthwisePooling(nn.Module):
+    """Each channel by itself, then the mean of each; and with two features a channel, strided."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(40, 40, 5, padding=2, groups=40, bias=False)
+        self.wide = nn.Conv2d(40, 80, 3, stride=2, padding=1, groups=40)
+        self.pool = nn.AdaptiveAvgPool2d(1)
+
+    def forward(self, x):
+        return self.pool(self.conv(x)).flatten(1), self.wide(x).sum((2, 3))
+
+    def inputs(self):
+        return [rand(3, 40, 61, 57)]
+
+
+@case
+class NormThenConvolution(nn.Module):
+    """In eval mode a batch norm in front goes into the weights; its shift where none is padded."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.m = nn.BatchNorm2d(12), nn.Conv2d(12, 12, 3, stride=2, groups=3)
+        self.gain = nn.Parameter(torch.rand(12, 1, 1) + 0.5)
+        self.b = nn.Conv2d(12, 8, 3, padding=1, bias=False)
+        self.c = nn.ConvTranspose2d(12, 6, 2, stride=2)
+
+    def forward(self, x):
+        y = torch.tanh(self.m(self.a(x)))
+        return self.b(y * self.gain), torch.relu(self.c(self.gain * y))
+
+    def inputs(self):
+        return [rand(3, 12, 41, 37)]
+
+
+@case
+class GroupsOfChannels(nn.Module):
+    """Sums of channels of grouped convolutions, along one axis and three; factors of such."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Conv1d(8, 16, 3, groups=4, padding="same")
+        self.b = nn.ConvTranspose3d(6, 12, 2, groups=3, bias=False)
+        self.c = nn.ConvTranspose3d(6, 12, 2, stride=2, groups=3)
+        self.norm = nn.BatchNorm3d(12)
+
+    def forward(self, x, z):
+        return self.a(x).mean(1), self.b(z).sum(1), torch.sigmoid(self.norm(self.c(z)))
+
+    def inputs(self):
+        return [rand(3, 8, 300), rand(2, 6, 9, 8, 7)]
+
+
+@case
+class VolumeNorms(nn.Module):
+    """What else there is of five axes: norms, softmax, sums and moves behind a convolution."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv3d(6, 6, 3, padding=1)
+        self.group, self.each = nn.GroupNorm(2, 6), nn.InstanceNorm3d(6, affine=True)
+        self.layer = nn.LayerNorm((3, 4))
+
+    def forward(self, x):
+        y = torch.softmax(self.each(self.group(self.conv(x))), 1)
+        z = self.layer(x).permute(0, 2, 3, 4, 1).sum((1, 3))
+        return y, z, x.transpose(-1, -2) @ x
+
+    def inputs(self):
+        return [rand(2, 6, 5, 3, 4)]

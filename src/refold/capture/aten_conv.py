@@ -1,74 +1,98 @@
-"""ATen's convolutions in two dimensions, with their bias."""
+"""ATen's convolutions along one, two and three axes, with their bias."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
-from refold.capture.registry import Out, handles, need, result
+from refold.capture.registry import HANDLERS, Out, need, result
 from refold.capture.values import Unsupported, Value
 from refold.ir import Node, as_scalar, make
 
+Sizes = Sequence[int] | int
 
-def _pair(sizes: Sequence[int] | int) -> tuple[int, int]:
+
+def _each(sizes: Sizes, places: int) -> tuple[int, ...]:
+    """One number for each axis."""
     given = [sizes] if isinstance(sizes, int) else list(sizes)
-    first, last = given[0], given[-1]
-    return int(first), int(last)
+    return tuple(map(int, given * places if len(given) == 1 else given))
 
 
-def _operands(out: Out, x: Value, w: Value, bias: Value | None) -> tuple[Node, Node, Node]:
+def _paddings(given: Sizes | str, w: Value, dilations: tuple[int, ...]) -> tuple[int, ...]:
+    """What is padded at either end of each axis, also where it is given by name."""
+    if not isinstance(given, str):
+        return _each(given, len(dilations))
+    if given == "valid":
+        return (0,) * len(dilations)
+    added = [d * (int(k) - 1) for d, k in zip(dilations, w.shape[2:], strict=True)]  # type: ignore[arg-type]
+    if any(n % 2 for n in added):
+        raise Unsupported("a padding that is larger at the end")
+    return tuple(n // 2 for n in added)
+
+
+def _operands(
+    out: Out, x: Value, w: Value, bias: Value | None, places: int
+) -> tuple[Node, Node, Node]:
     # of 16 bits the kernels of the library stay as they are, with what they round
     need(out[1] in (torch.float32, torch.float64), f"a convolution in {out[1]}")
-    need(x.rank == 4 and w.rank == 4, "an unbatched convolution")
+    need(x.rank == w.rank == places + 2, "an unbatched convolution")
     given = (x, w) if bias is None else (x, w, bias)
     need(all(v.dtype == out[1] for v in given), "mixed dtypes")
     return x.node, w.node, as_scalar(0.0, out[1]) if bias is None else bias.node
 
 
-@handles("conv2d")
-def _conv2d(
-    out: Out,
-    x: Value,
-    w: Value,
-    bias: Value | None = None,
-    stride: Sequence[int] | int = 1,
-    padding: Sequence[int] | int | str = 0,
-    dilation: Sequence[int] | int = 1,
-    groups: int = 1,
-) -> Value:
-    if isinstance(padding, str):
-        raise Unsupported("padding by name")
-    node = make(
-        "conv",
-        *_operands(out, x, w, bias),
-        strides=_pair(stride),
-        paddings=_pair(padding),
-        dilations=_pair(dilation),
-        groups=groups,
-    )
-    return result(node, out)
+def _convolution(places: int) -> Callable[..., Value]:
+    def handler(
+        out: Out,
+        x: Value,
+        w: Value,
+        bias: Value | None = None,
+        stride: Sizes = 1,
+        padding: Sizes | str = 0,
+        dilation: Sizes = 1,
+        groups: int = 1,
+    ) -> Value:
+        dilations = _each(dilation, places)
+        node = make(
+            "conv",
+            *_operands(out, x, w, bias, places),
+            strides=_each(stride, places),
+            paddings=_paddings(padding, w, dilations),
+            dilations=dilations,
+            groups=groups,
+        )
+        return result(node, out)
+
+    return handler
 
 
-@handles("conv_transpose2d")
-def _conv_transpose2d(
-    out: Out,
-    x: Value,
-    w: Value,
-    bias: Value | None = None,
-    stride: Sequence[int] | int = 1,
-    padding: Sequence[int] | int = 0,
-    output_padding: Sequence[int] | int = 0,
-    groups: int = 1,
-    dilation: Sequence[int] | int = 1,
-) -> Value:
-    node = make(
-        "conv_transpose",
-        *_operands(out, x, w, bias),
-        strides=_pair(stride),
-        paddings=_pair(padding),
-        dilations=_pair(dilation),
-        groups=groups,
-        extras=_pair(output_padding),
-    )
-    return result(node, out)
+def _transposed(places: int) -> Callable[..., Value]:
+    def handler(
+        out: Out,
+        x: Value,
+        w: Value,
+        bias: Value | None = None,
+        stride: Sizes = 1,
+        padding: Sizes = 0,
+        output_padding: Sizes = 0,
+        groups: int = 1,
+        dilation: Sizes = 1,
+    ) -> Value:
+        node = make(
+            "conv_transpose",
+            *_operands(out, x, w, bias, places),
+            strides=_each(stride, places),
+            paddings=_each(padding, places),
+            dilations=_each(dilation, places),
+            groups=groups,
+            extras=_each(output_padding, places),
+        )
+        return result(node, out)
+
+    return handler
+
+
+for _places in (1, 2, 3):
+    HANDLERS[f"conv{_places}d"] = _convolution(_places)
+    HANDLERS[f"conv_transpose{_places}d"] = _transposed(_places)

@@ -8,11 +8,12 @@ from refold.capture.aten_move import permuted
 from refold.capture.registry import Out, handles, need, result
 from refold.capture.values import Number, Value, axes_of, value
 from refold.ir import Dim, Node, as_scalar, make
+from refold.ir.ops import RANK
 
 
 def swapped(node: Node) -> Node:
     """The last two axes exchanged."""
-    return make("permute", node, order=(0, 1, 3, 2))
+    return make("permute", node, order=(*range(RANK - 2), RANK - 1, RANK - 2))
 
 
 def _one_dtype(out: Out, *values: Value) -> None:

@@ -148,7 +148,13 @@ def _adaptive_pool(out: Out, x: Value, size: list[int]) -> Value:
     return _avg_pool1d(out, x, [window], [window])
 
 
-@handles("adaptive_avg_pool2d")
-def _global_pool(out: Out, x: Value, size: list[int]) -> Value:
-    need(list(size) == [1, 1], "uneven adaptive pooling")
-    return _reduction("mean", x.node, (-2, -1), x.rank, out)
+def _global_pool(places: int) -> Callable[..., Value]:
+    def handler(out: Out, x: Value, size: list[int]) -> Value:
+        need(list(size) == [1] * places, "uneven adaptive pooling")
+        return _reduction("mean", x.node, tuple(range(-places, 0)), x.rank, out)
+
+    return handler
+
+
+HANDLERS["adaptive_avg_pool2d"] = _global_pool(2)
+HANDLERS["adaptive_avg_pool3d"] = _global_pool(3)

@@ -18,7 +18,7 @@ class Unsupported(Exception):
 
 @dataclass(frozen=True)
 class Value:
-    """A tensor while reading: `node` is padded to rank 4, `shape` is the true shape."""
+    """A tensor while reading: `node` is padded to rank 5, `shape` is the true shape."""
 
     node: Node
     shape: tuple[Dim, ...]

@@ -17,7 +17,7 @@ from refold.emit.cuda_kernel import CudaKernel
 from refold.emit.launch import Launch, Pack, Scope
 from refold.ir import NARROW, OPS, Kind, Sym, hint
 from refold.ir.graph import is_parametric
-from refold.ir.ops import CPP_TYPES
+from refold.ir.literals import CPP_TYPES
 from refold.plan import Group
 from refold.schedule import FEW_ROWS, Schedule, by_rows, default_schedule, directly
 

@@ -14,7 +14,7 @@ from refold.emit.launch import Launch, Pack, Scope
 from refold.emit.text import Writer, identifier, shape_text, stripped
 from refold.ir import OPS, Dim, Kind, Node, Output, Sym
 from refold.ir.graph import topological
-from refold.ir.ops import python_literal
+from refold.ir.literals import python_literal
 from refold.plan import Call, Fold, Group, Plan, Template
 from refold.plan.memory import source
 from refold.plan.plan import reads

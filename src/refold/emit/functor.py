@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from refold.emit.text import describe
 from refold.ir import NARROW, OPS, Dim, Kind, Node, Sym, numel
-from refold.ir.ops import CPP_TYPES, cpp_literal
+from refold.ir.literals import CPP_TYPES, cpp_literal
 from refold.plan import Group, Template
 from refold.plan.memory import is_narrowing
 
@@ -164,10 +164,10 @@ class Body:
         """The row's offset in an operand that is broadcast along some of the row axes."""
         dims, shape = self.group.dims, operand.node.shape
         terms = []
-        for axis in range(3):
+        for axis in range(len(dims) - 1):
             if shape[axis] == 1:
                 continue
-            inner = numel(dims[axis + 1 : 3])
+            inner = numel(dims[axis + 1 : -1])
             index = "row" if inner == 1 else f"row / {self.size(inner)}"
             if any(d != 1 for d in dims[:axis]):
                 index = f"{index} % {self.size(dims[axis])}"
@@ -185,7 +185,7 @@ class Body:
         names: set[str] = set()
         for o in self.operands:
             if o.kind == "mixed":
-                for d in (*self.group.dims[:3], *o.node.shape):
+                for d in (*self.group.dims[:-1], *o.node.shape):
                     if isinstance(d, Sym):
                         names |= d.names()
         return sorted(names)

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from refold.ir import OPS, Dim, Kind, Node, Sym
-from refold.ir.ops import CONVOLUTIONS, RANK, python_literal
+from refold.ir.literals import python_literal
+from refold.ir.ops import CONVOLUTIONS, RANK
 from refold.plan.memory import is_narrowing
 
 
@@ -115,7 +116,7 @@ class Writer:
             shape = node.shape[-max(rank, len(self.name(w)[1]) if rank > 2 else rank) :]
             return row.torch_text([self.at_rank(x, rank), self.at_rank(w, 2)], attrs), shape
         if node.op in CONVOLUTIONS:
-            return self._convolution(node), node.shape
+            return self._convolution(node)
         if node.op == "cat":
             rank = max(max(len(self.name(i)[1]) for i in node.inputs), -int(attrs["axis"]))
             texts = [self.at_rank(i, rank) for i in node.inputs]
@@ -131,18 +132,26 @@ class Writer:
         rank = max(len(self.name(x)[1]), self._rank_needed(node))
         return row.torch_text([self.at_rank(x, rank)], attrs), node.shape[-rank:]
 
-    def _convolution(self, node: Node) -> str:
+    def _convolution(self, node: Node) -> tuple[str, tuple[Dim, ...]]:
         """The call of PyTorch; its bias is given as it expects it, and none is None."""
         x, w, b = node.inputs
+        rank = len(node["strides"]) + 2
+        shape = node.shape[-rank:]
         if b.op == "scalar" and b["value"] == 0:
             bias = "None"
         else:
-            bias, shape = self.name(b)
-            bias += "" if len(shape) == 1 else ".flatten()"
-            bias += "" if b.shape[-1] == node.shape[1] else f".expand({node.shape[1]})"
-        meaning = re.sub(r"\{2\}\.flatten\(\)\.expand\([^)]*\)", "{2}", OPS[node.op].meaning)
-        row = replace(OPS[node.op], meaning=meaning)
-        return row.torch_text([self.at_rank(x, 4), self.at_rank(w, 4), bias], dict(node.attrs))
+            bias, written = self.name(b)
+            bias += "" if len(written) == 1 else ".flatten()"
+            bias += "" if b.shape[-1] == shape[1] else f".expand({shape[1]})"
+        texts = [self._of_rank(x, rank), self._of_rank(w, rank), bias]
+        return OPS[node.op].torch_text(texts, dict(node.attrs)), shape
+
+    def _of_rank(self, node: Node, rank: int) -> str:
+        """The text of `node` with exactly `rank` axes; it has no more but leading ones."""
+        name = self.at_rank(node, rank)
+        if len(self.name(node)[1]) <= rank:
+            return name
+        return f"{name}.reshape({shape_text(node.shape[-rank:], self.sizes)})"
 
     def raw(self, node: Node, rank: int) -> str | None:
         """The text of a parameter before its conversion to float64 (folds only)."""

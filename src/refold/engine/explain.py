@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from refold.cost import DeviceModel, work
 from refold.engine.egraph import EGraph
@@ -79,8 +80,17 @@ def short(node: Node, depth: int) -> str:
     if sign:
         return f"({args[0]} {sign} {args[1]})"
     shown = [
-        f"{k}={v}" if not isinstance(v, tuple) else f"{k}={','.join(map(str, v))}"
+        f"{k}={_listed(v, k)}"
         for k, v in node.attrs
         if k in ("axes", "axis", "size", "shape", "length")
     ]
     return f"{node.op}({', '.join(args + shown)})"
+
+
+def _listed(value: Any, name: str) -> str:
+    """An attribute as text; a shape without the ones before it."""
+    if not isinstance(value, tuple):
+        return str(value)
+    while name == "shape" and len(value) > 1 and value[0] == 1:
+        value = value[1:]
+    return ",".join(map(str, value))

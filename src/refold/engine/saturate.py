@@ -36,6 +36,7 @@ def saturate(egraph: EGraph, rules: Iterable[Rule], budget: Budget) -> None:
     by_op = index(r for r in rules if not callable(r.simplify) and len(r.patterns) == 1)
     directed = Normaliser(rules, budget.attempts)
     woken = list(egraph.nodes)
+    seen: set[tuple[object, ...]] = set()
     attempts = 0
     while woken:
         before = len(egraph.nodes)
@@ -45,7 +46,7 @@ def saturate(egraph: EGraph, rules: Iterable[Rule], budget: Budget) -> None:
                 continue
             for rule in by_op.get(node.op, ()):
                 attempts += 1
-                found.extend(_applications(rule, node, egraph))
+                found.extend(_applications(rule, node, egraph, seen))
             if attempts > budget.attempts:
                 break
         changed: list[Node] = []
@@ -89,10 +90,14 @@ def merge(egraph: EGraph, rules: Iterable[Rule]) -> None:
 
 
 def _applications(
-    rule: Rule, node: Node, egraph: EGraph
+    rule: Rule, node: Node, egraph: EGraph, seen: set[tuple[object, ...]]
 ) -> Iterator[tuple[Rule, tuple[Node, ...], tuple[Node, ...]]]:
+    """The new ones: a node that is woken again has most of its instances from before."""
     for found in matches(rule, node, egraph):
-        yield from _apply(rule, (node,), found)
+        instance = (rule.name, node, *found.values())
+        if instance not in seen:
+            seen.add(instance)
+            yield from _apply(rule, (node,), found)
 
 
 def _apply(

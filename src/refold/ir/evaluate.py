@@ -10,7 +10,7 @@ import torch
 from refold.ir.dim import Sym
 from refold.ir.graph import Graph, topological
 from refold.ir.node import Node
-from refold.ir.ops import OPS
+from refold.ir.ops import OPS, RANK
 
 
 def evaluate(
@@ -41,13 +41,13 @@ def run(
     sizes: Mapping[str, int],
     dtype: torch.dtype | None = None,
 ) -> dict[Node, torch.Tensor]:
-    """The value of every node that `roots` need, on tensors padded to rank 4."""
+    """The value of every node that `roots` need, on tensors padded to rank 5."""
     done: dict[Node, torch.Tensor] = {}
     for node in topological(roots):
         kind = dtype if dtype is not None and node.is_float else node.dtype
         if node.op == "scalar":
             value = concrete(node["value"], sizes)
-            done[node] = torch.full((1, 1, 1, 1), value, dtype=kind)
+            done[node] = torch.full((1,) * RANK, value, dtype=kind)
         elif node in leaves:
             shape = [concrete(d, sizes) for d in node.shape]
             done[node] = leaves[node].to(kind).reshape(shape)

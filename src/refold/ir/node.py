@@ -19,7 +19,7 @@ Attr: TypeAlias = "bool | int | float | str | Sym | torch.dtype | tuple[Attr, ..
 class Node:
     """A value: one op applied to values.
 
-    `shape` is padded with leading ones to rank 4 (values of higher rank pass between opaque calls
+    `shape` is padded with leading ones to rank 5 (values of higher rank pass between opaque calls
     only). Equality is identity: `make` and `leaf` return the same object for the same arguments.
     """
 
@@ -119,5 +119,5 @@ def rebuild(node: Node, inputs: tuple[Node, ...]) -> Node:
 
 
 def pad(shape: tuple[Dim, ...]) -> Shape:
-    """`shape` with leading ones up to rank 4."""
+    """`shape` with leading ones up to rank 5."""
     return (1,) * (RANK - len(shape)) + tuple(shape)

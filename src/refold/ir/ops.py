@@ -2,7 +2,7 @@
 
 Everything else derives from the rows: the meaning used by the proofs and the folded parameters
 (`OpRow.run` evaluates the same text that is emitted), the generated kernels, the tests and the
-listing in the documentation. All ops work on values padded to rank 4, with negative axes, and
+listing in the documentation. All ops work on values padded to rank 5, with negative axes, and
 reductions keep their axes with size 1; so broadcasting is an elementwise maximum and rank is never
 mentioned again.
 """
@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from refold.ir import shapes
+from refold.ir import convolution, shapes
+from refold.ir.literals import cpp_literal, python_literal
 from refold.ir.shapes import RANK, Shape
 
 if TYPE_CHECKING:
@@ -70,27 +71,28 @@ class OpRow:
     exact: bool = False
     domain: tuple[float, float] = (-math.inf, math.inf)
 
-    @functools.cached_property
-    def _compiled(self) -> Callable[..., torch.Tensor]:
-        count = self.arity or 0
-        names = ["xs"] if self.arity is None else [f"x{i}" for i in range(count)]
-        body = self.torch_text(names, {a: a for a in self.attrs})
-        scope: dict[str, Any] = {"torch": torch, "inf": math.inf, "nan": math.nan}
-        exec(f"def run({', '.join([*names, *self.attrs])}):\n    return {body}", scope)
-        compiled: Callable[..., torch.Tensor] = scope["run"]
-        return compiled
-
     def run(self, *inputs: torch.Tensor, **attrs: Any) -> torch.Tensor:
-        """The op on tensors of rank 4."""
+        """The op on tensors of rank 5."""
         if self.arity is None:
-            return self._compiled(inputs, **attrs)
-        return self._compiled(*inputs, **attrs)
+            return _compiled(self, 0)(inputs, **attrs)
+        if "strides" not in attrs:
+            return _compiled(self, 0)(*inputs, **attrs)
+        images = convolution.of_true_rank(inputs, attrs, self.name == "conv_transpose")
+        made = _compiled(self, len(attrs["strides"]))(*images, **attrs)
+        return made[(None,) * (RANK - made.dim())]
 
     def torch_text(self, inputs: Sequence[str], attrs: Mapping[str, Any]) -> str:
-        """The meaning as Python text over the given names."""
+        """The meaning as Python text over the given names.
+
+        Of a convolution over tensors of their true rank, its bias being that of each feature.
+        """
+        return self._text(inputs, attrs, len(attrs.get("strides", ())))
+
+    def _text(self, inputs: Sequence[str], attrs: Mapping[str, Any], places: int) -> str:
         if self.arity is None and inputs != ["xs"]:
             inputs = [f"({', '.join(inputs)},)"]
-        return self.meaning.format(*inputs, **{k: python_literal(v) for k, v in attrs.items()})
+        literals = {k: python_literal(v) for k, v in attrs.items()}
+        return self.meaning.format(*inputs, places=places, **literals)
 
     def cpp_text(self, inputs: Sequence[str], attrs: Mapping[str, Any]) -> str:
         """The C++ expression over the given names; attributes become float literals."""
@@ -99,45 +101,19 @@ class OpRow:
         return self.cpp.format(*inputs, **{k: cpp_literal(v) for k, v in attrs.items()})
 
 
-def python_literal(value: Any) -> str:
-    """A number or an attribute as Python text."""
-    if isinstance(value, (str, torch.dtype)):
-        return str(value)
-    if isinstance(value, tuple):
-        return "(" + "".join(f"{python_literal(v)}, " for v in value).rstrip(" ") + ")"
-    if isinstance(value, float) and not math.isfinite(value):
-        return f'float("{value}")'
-    return repr(value) if isinstance(value, (bool, int, float)) or value is None else str(value)
-
-
-def cpp_literal(value: Any) -> str:
-    """A number as a C++ float literal, exact in float32; a dtype as the kernels' element type."""
-    if isinstance(value, torch.dtype):
-        return CPP_TYPES.get(value, str(value))
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, (int, float)):
-        number = float(value)
-        if math.isnan(number):
-            return "NAN"
-        if math.isinf(number):
-            return "INFINITY" if number > 0 else "-INFINITY"
-        text = repr(number)
-        if "e" not in text and "." not in text:
-            text += ".0"
-        return f"{text}f" if number >= 0 else f"({text}f)"
-    return str(value)
+@functools.cache
+def _compiled(row: OpRow, places: int) -> Callable[..., torch.Tensor]:
+    """A row's meaning as a function of its inputs and attributes."""
+    names = ["xs"] if row.arity is None else [f"x{i}" for i in range(row.arity)]
+    body = row._text(names, {a: a for a in row.attrs}, places)
+    scope: dict[str, Any] = {"torch": torch, "inf": math.inf, "nan": math.nan}
+    exec(f"def run({', '.join([*names, *row.attrs])}):\n    return {body}", scope)
+    compiled: Callable[..., torch.Tensor] = scope["run"]
+    return compiled
 
 
 # floats of 16 bits
 NARROW = (torch.float16, torch.bfloat16)
-
-CPP_TYPES = {
-    torch.float32: "float",
-    torch.float64: "double",
-    torch.float16: "Half",
-    torch.bfloat16: "Bfloat",
-}
 
 OPS: dict[str, OpRow] = {}
 
@@ -372,23 +348,24 @@ _other(
     flops=1,
 )
 
-# --- convolutions, PyTorch's own; a bias of one element is that of every feature ------------------
+# --- convolutions, PyTorch's own, along as many axes (`places`) as there are strides -------------
+# a bias of one element is that of every feature
 CONVOLUTIONS = ("conv", "conv_transpose")
 _other(
     "conv",
     Kind.OPAQUE,
-    "torch.nn.functional.conv2d({0}, {1}, {2}.flatten().expand({1}.shape[0]), {strides},"
-    " {paddings}, {dilations}, {groups})",
-    shapes.conv,
+    "torch.nn.functional.conv{places}d({0}, {1}, {2}, {strides}, {paddings}, {dilations},"
+    " {groups})",
+    convolution.conv,
     3,
     *("strides", "paddings", "dilations", "groups"),
 )
 _other(
     "conv_transpose",
     Kind.OPAQUE,
-    "torch.nn.functional.conv_transpose2d({0}, {1}, {2}.flatten().expand({1}.shape[1] * {groups}),"
-    " {strides}, {paddings}, {extras}, {groups}, {dilations})",
-    shapes.conv_transpose,
+    "torch.nn.functional.conv_transpose{places}d({0}, {1}, {2}, {strides}, {paddings}, {extras},"
+    " {groups}, {dilations})",
+    convolution.conv_transpose,
     3,
     *("strides", "paddings", "dilations", "groups", "extras"),
 )

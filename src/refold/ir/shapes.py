@@ -12,7 +12,7 @@ from refold.ir.dim import Dim, numel
 if TYPE_CHECKING:
     from refold.ir.node import Node
 
-RANK = 4
+RANK = 5  # a batch of images in three dimensions, each of some channels
 Shape = tuple[Dim, ...]
 Typed = tuple[Shape, torch.dtype]
 
@@ -32,7 +32,8 @@ def no_inference(inputs: Sequence[Node], attrs: Mapping[str, Any]) -> Typed:
     raise ValueError("this op's shape is given, not inferred: use leaf() or opaque()")
 
 
-def _common(inputs: Sequence[Node]) -> torch.dtype:
+def one_dtype(inputs: Sequence[Node]) -> torch.dtype:
+    """The dtype that all inputs have. Raises ValueError where they differ."""
     kinds = {n.dtype for n in inputs}
     if len(kinds) != 1:
         raise ValueError(f"inputs of different dtypes {sorted(map(str, kinds))}: cast first")
@@ -40,18 +41,18 @@ def _common(inputs: Sequence[Node]) -> torch.dtype:
 
 
 def pointwise(inputs: Sequence[Node], attrs: Mapping[str, Any]) -> Typed:
-    return broadcast(*(n.shape for n in inputs)), _common(inputs)
+    return broadcast(*(n.shape for n in inputs)), one_dtype(inputs)
 
 
 def compare(inputs: Sequence[Node], attrs: Mapping[str, Any]) -> Typed:
-    _common(inputs)
+    one_dtype(inputs)
     return broadcast(*(n.shape for n in inputs)), torch.bool
 
 
 def select(inputs: Sequence[Node], attrs: Mapping[str, Any]) -> Typed:
     if inputs[0].dtype != torch.bool:
         raise ValueError(f"where takes a bool mask first, got {inputs[0].dtype}")
-    return broadcast(*(n.shape for n in inputs)), _common(inputs[1:])
+    return broadcast(*(n.shape for n in inputs)), one_dtype(inputs[1:])
 
 
 def cast(inputs: Sequence[Node], attrs: Mapping[str, Any]) -> Typed:
@@ -78,62 +79,7 @@ def linear(inputs: Sequence[Node], attrs: Mapping[str, Any]) -> Typed:
     if x.shape[-1] != w.shape[-1]:
         raise ValueError(f"linear contracts the last axes, got sizes {x.shape[-1]}, {w.shape[-1]}")
     outer = broadcast(x.shape[:-2], w.shape[:-2])
-    return (*outer, x.shape[-2], w.shape[-2]), _common(inputs)
-
-
-def conv(inputs: Sequence[Node], attrs: Mapping[str, Any]) -> Typed:
-    """x[N,C,H,W], w[O,C/groups,I,J], b[O] or [1] -> [N,O,H',W']."""
-    x, w, b = inputs
-    features, channels, *kernel = _fixed(w.shape)
-    _check_channels(x, b, channels * attrs["groups"], features, attrs["groups"])
-    made: list[Dim] = []
-    for n, k, s, p, d in zip(x.shape[2:], kernel, *(attrs[a] for a in _CONV), strict=True):
-        span = n + (2 * p - d * (k - 1) - 1)
-        if s != 1 and not isinstance(span, int):
-            raise ValueError(f"a stride of {s} over {n} elements")
-        made.append(span // s + 1 if isinstance(span, int) else span + 1)
-    return (x.shape[0], features, *_there(made)), _common(inputs)
-
-
-def conv_transpose(inputs: Sequence[Node], attrs: Mapping[str, Any]) -> Typed:
-    """x[N,C,H,W], w[C,O/groups,I,J], b[O] or [1] -> [N,O,H',W']."""
-    x, w, b = inputs
-    channels, features, *kernel = _fixed(w.shape)
-    features *= attrs["groups"]
-    _check_channels(x, b, channels, features, attrs["groups"])
-    made: list[Dim] = []
-    for n, k, s, p, d, e in zip(
-        x.shape[2:], kernel, *(attrs[a] for a in (*_CONV, "extras")), strict=True
-    ):
-        if e >= max(s, d):
-            raise ValueError(f"{e} elements at the end, with a stride of {s}")
-        made.append(n * s + (d * (k - 1) + e + 1 - s - 2 * p))
-    return (x.shape[0], features, *_there(made)), _common(inputs)
-
-
-_CONV = ("strides", "paddings", "dilations")
-
-
-def _check_channels(x: Node, b: Node, channels: int, features: int, groups: int) -> None:
-    if x.shape[1] != channels or features % groups or channels % groups:
-        raise ValueError(
-            f"a convolution of {x.shape[1]} channels for {channels} in {groups} groups"
-        )
-    if b.shape[:3] != (1, 1, 1) or b.shape[3] not in (1, features):
-        raise ValueError(f"a bias of {b.shape} for {features} features")
-
-
-def _there(sizes: list[Dim]) -> list[Dim]:
-    if any(isinstance(d, int) and d < 1 for d in sizes):
-        raise ValueError(f"a convolution of {sizes} elements")
-    return sizes
-
-
-def _fixed(sizes: Sequence[Dim]) -> tuple[int, ...]:
-    fixed = tuple(d for d in sizes if isinstance(d, int))
-    if len(fixed) < len(sizes):
-        raise ValueError(f"fixed sizes are needed, got {list(sizes)}")
-    return fixed
+    return (*outer, x.shape[-2], w.shape[-2]), one_dtype(inputs)
 
 
 def reshape(inputs: Sequence[Node], attrs: Mapping[str, Any]) -> Typed:
@@ -146,7 +92,7 @@ def reshape(inputs: Sequence[Node], attrs: Mapping[str, Any]) -> Typed:
 def permute(inputs: Sequence[Node], attrs: Mapping[str, Any]) -> Typed:
     order = attrs["order"]
     if sorted(order) != list(range(RANK)):
-        raise ValueError(f"order must be a permutation of 0..3, got {order}")
+        raise ValueError(f"order must be a permutation of 0..{RANK - 1}, got {order}")
     return tuple(inputs[0].shape[i] for i in order), inputs[0].dtype
 
 
@@ -184,7 +130,7 @@ def cat(inputs: Sequence[Node], attrs: Mapping[str, Any]) -> Typed:
         if n.shape[:axis] + n.shape[axis + 1 :] != tuple(shape[:axis] + shape[axis + 1 :]):
             raise ValueError(f"cat of shapes {[m.shape for m in inputs]} along axis {axis}")
     shape[axis] = total
-    return tuple(shape), _common(inputs)
+    return tuple(shape), one_dtype(inputs)
 
 
 def pooled(inputs: Sequence[Node], attrs: Mapping[str, Any]) -> Typed:

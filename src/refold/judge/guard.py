@@ -18,6 +18,12 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+_LAYERS = (
+    torch.nn.Linear,
+    *(torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d),
+    *(torch.nn.ConvTranspose1d, torch.nn.ConvTranspose2d, torch.nn.ConvTranspose3d),
+    *(torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d),
+)
 _WATCHED: tuple[tuple[str, Any], ...] = (
     ("builtins", builtins),
     ("time", time),
@@ -26,9 +32,7 @@ _WATCHED: tuple[tuple[str, Any], ...] = (
     ("torch.nn.functional", F),
     ("torch.Tensor", torch.Tensor),
     ("torch.nn.Module", torch.nn.Module),
-    ("torch.nn.Linear", torch.nn.Linear),
-    ("torch.nn.Conv2d", torch.nn.Conv2d),
-    ("torch.nn.BatchNorm1d", torch.nn.BatchNorm1d),
+    *((f"torch.nn.{c.__name__}", c) for c in _LAYERS),
     ("torch.testing", torch.testing),
     ("torch.cuda", torch.cuda),
     ("torch.cuda.Event", torch.cuda.Event),

@@ -41,7 +41,7 @@ class Fold:
 class Group:
     """One generated kernel.
 
-    dims: the iteration space, rank 4; the last is the width. (COLUMNS reduces over `dims[-2]`.)
+    dims: the iteration space, rank 5; the last is the width. (COLUMNS reduces over `dims[-2]`.)
     nodes: what it computes, inputs first. inputs: values made elsewhere. outputs: values that
     others read, in the order of nodes. memory: the dtype of inputs and outputs where they lie.
     real: the dtype of the kernel's arithmetic.

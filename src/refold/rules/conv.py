@@ -1,24 +1,33 @@
-"""Convolutions: what passes through them into their weights, and sums that need no convolution.
+"""Convolutions: what passes through them into their weights and their bias.
 
-`conv(x, w, b)` is linear in x and in w. A sum over all positions of the result meets every weight
-with a sum over a window of x; so it is one product of small sums, whatever the size of the image.
-A window is all of the image but a few rows and columns at its ends.
+A kernel moves along one, two or three axes; the rules are the same, and so are the rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from refold.ir import numel
+from refold.rules import conv_sums
+from refold.rules.image import (
+    CONV,
+    TRANSPOSED,
+    Over,
+    as_bias,
+    channels,
+    in_groups,
+    is_zero,
+    of_groups,
+    of_rank,
+    places,
+    swapped,
+)
 from refold.rules.rule import Rule
 from refold.rules.term import (
     Term,
     conv,
     conv_transpose,
-    cut,
+    expand,
     flat,
-    join,
     linear,
     mean,
     permute,
@@ -26,178 +35,99 @@ from refold.rules.term import (
     sum,
 )
 
-Over = Callable[..., Term]  # sum or mean
 OVER = (("sum", sum), ("mean", mean))
 
-LAST_TO_CHANNELS = (0, 3, 1, 2)  # [N,1,1,O] -> [N,O,1,1]
-CHANNELS_TO_LAST = (0, 2, 3, 1)
-FIRST_TWO = (1, 0, 2, 3)
-PLACES = (-2, -1)
 
-CONV = "x[N,C,H,W] w[O,C,I,J]{} b {} @strides @paddings @dilations @groups"
-TRANSPOSED = "x[N,C,H,W] w[C,O,I,J]{} b {} @strides @paddings @dilations @groups @extras"
+def _scaled(b: Term, s: Term, strides: Any) -> Term:
+    return b if is_zero(b) else b * as_bias(s, strides)
 
 
-def _is_zero(b: Term) -> bool:
-    return b.node.op == "scalar" and b.node["value"] == 0
-
-
-def _scaled(b: Term, s: Term) -> Term:
-    return b if _is_zero(b) else b * permute(s, CHANNELS_TO_LAST)
-
-
-def _shifted(b: Term, c: Term) -> Term:
-    c = permute(c, CHANNELS_TO_LAST)
-    return c if _is_zero(b) else b + c
+def _shifted(b: Term, added: Term) -> Term:
+    return added if is_zero(b) else b + added
 
 
 def _of_features(over: Over, b: Term, features: Any) -> Term:
     """The sum or mean of the biases of so many features."""
-    if _is_zero(b):
+    if is_zero(b):
         return b
     if b.shape[-1] == features:
         return over(b, (-1,))
     return b * features if over is sum else b
 
 
-def _windows(x: Term, w: Term, paddings: Any) -> Term:
-    """For each element of the kernel, the sum of what it meets: [N,C,H,W] -> [N,C,I,J].
+def _of_rows(over: Over, w: Term, strides: Any, groups: int) -> Term:
+    """The sum or mean of the rows of w[O,C/groups,...] -> [1,C,...]."""
+    total = over(in_groups(w, strides, groups), (-3,))
+    if over is mean and groups > 1:
+        total = total / groups
+    _, depth, *kernel = w.shape[channels(strides) - 1 :]
+    return reshape(total, of_rank((1, groups * depth, *kernel)))
 
-    That is all but a few at either end: what is left out is taken from the sum of all.
+
+def _of_columns(over: Over, w: Term, strides: Any, groups: int) -> Term:
+    """The sum or mean of the features of w[C,O/groups,...] -> [C,1,...]."""
+    total = over(w, (channels(strides),))
+    return total / groups if over is mean and groups > 1 else total
+
+
+def _meets(x: Term, w: Term, strides: Any, paddings: Any, dilations: Any) -> bool:
+    """Does every place of the result meet some of the image, so that a factor NaN is seen in it?
+
+    Of elements that lie apart one may fall before the image and the next one behind it.
     """
-    for axis in PLACES:
-        total = sum(x, (axis,))
-        parts = []
-        for before, after in _left_out(w.shape[axis], paddings[axis]):
-            met = total
-            if before:
-                met = met - sum(cut(x, axis, 0, before), (axis,))
-            if after:
-                met = met - sum(cut(x, axis, x.shape[axis] - after, after), (axis,))
-            parts.append(met)
-        x = parts[0]
-        for part in parts[1:]:
-            x = join(x, part, axis)
-    return x
-
-
-def _left_out(kernel: Any, padding: int) -> list[tuple[int, int]]:
-    """For each element along one axis of the kernel, how many it does not meet at either end."""
-    last = kernel - 1
-    return [(max(0, i - padding), max(0, last - padding - i)) for i in range(kernel)]
-
-
-def _fits(x: Term, w: Term, paddings: Any) -> bool:
-    """Are there as many as are left out? A size that varies is at least 2."""
-    for a in PLACES:
+    for a, padding, dilation in zip(places(strides), paddings, dilations, strict=True):
         size = x.shape[a]
         least = size if isinstance(size, int) else 2
-        if any(max(most) > least for most in _left_out(w.shape[a], paddings[a])):
+        if padding and (padding > dilation * (w.shape[a] - 1) or least < dilation):
             return False
     return True
 
 
-def _meets(w: Term, paddings: Any, dilations: Any) -> bool:
-    """Does every place of the result meet some of the image, so that a factor NaN is seen in it?"""
-    return dilations == (1, 1) and all(paddings[a] < w.shape[a] for a in PLACES)
+def _first_scaled(w: Term, s: Term, strides: Any) -> Term:
+    """A weight with a factor s[1,O,1...] for each element of its first axis."""
+    return w * permute(s, swapped(channels(strides) - 1, channels(strides)))
 
 
-def _of_conv(over: Over, axes: Any, x: Term, w: Term, b: Term, paddings: Any, whole: Term) -> Term:
-    met = _windows(x, w, paddings)
-    features, *rest = w.shape
-    row = reshape(met, (x.shape[0], 1, 1, numel(rest)))
-    product = linear(row, reshape(w, (1, 1, features, numel(rest))))
-    return _of_places(over, axes, product, b, whole)
+def _second_scaled(w: Term, s: Term, strides: Any, groups: int) -> Term:
+    """A weight with a factor s[1,C,1...] for each element of its second axis, group by group."""
+    if groups == 1:
+        return w * s
+    return reshape(in_groups(w, strides, groups) * of_groups(s, strides, groups), w.shape)
 
 
-def _of_transposed(over: Over, axes: Any, x: Term, w: Term, b: Term, whole: Term) -> Term:
-    row = permute(sum(x, PLACES), CHANNELS_TO_LAST)
-    product = linear(row, permute(sum(w, PLACES), (2, 3, 1, 0)))
-    return _of_places(over, axes, product, b, whole)
+def _of_shift(w: Term, c: Term, strides: Any, groups: int) -> Term:
+    """What a shift of the channels c[1,C,1...] adds to each feature of w[O,C/groups,...]: [O]."""
+    rows = sum(in_groups(w, strides, groups), (-1,))  # [groups, O/groups, C/groups, 1]
+    _, features, depth, _ = rows.shape[-4:]
+    each = reshape(rows, of_rank((groups, features, depth)))
+    shift = as_bias(c, strides)
+    if c.shape[channels(strides)] == 1:
+        shift = expand(shift, of_rank((groups, 1, depth)))
+    added = linear(reshape(shift, of_rank((groups, 1, depth))), each)
+    return reshape(added, of_rank((groups * features,)))
 
-
-def _of_places(over: Over, axes: Any, product: Term, b: Term, whole: Term) -> Term:
-    """The sum or mean of a convolution over `axes`, from its sums [N,1,1,O] without a bias."""
-    places = numel(whole.shape[a] for a in PLACES)
-    total = product if _is_zero(b) else product + b * places
-    each = permute(total, LAST_TO_CHANNELS)
-    each = each if over is sum else each / places
-    rest = tuple(a for a in axes if a not in PLACES)
-    return over(each, rest) if rest else each
-
-
-SUMS = (
-    *(
-        Rule(
-            f"{name}-of-convolution",
-            CONV.format("", "@axes"),
-            lambda x, w, b, axes, strides, paddings, dilations, groups, over=over: over(
-                conv(x, w, b, strides, paddings, dilations, groups), axes
-            ),
-            lambda x, w, b, axes, strides, paddings, dilations, groups, over=over: _of_conv(
-                over, axes, x, w, b, paddings, conv(x, w, b, strides, paddings, dilations, groups)
-            ),
-            "reals",
-            f"The {name} over all places meets each weight with the sum of a window of the image.",
-            where=lambda x, w, b, axes, strides, paddings, dilations, groups: (
-                axes[-2:] == PLACES
-                and strides == dilations == (1, 1)
-                and groups == 1
-                and _fits(x, w, paddings)
-            ),
-            simplify=False,
-        )
-        for name, over in OVER
-    ),
-    *(
-        Rule(
-            f"{name}-of-transposed-convolution",
-            TRANSPOSED.format("", "@axes"),
-            lambda x, w, b, axes, strides, paddings, dilations, groups, extras, over=over: over(
-                conv_transpose(x, w, b, strides, paddings, dilations, groups, extras), axes
-            ),
-            lambda x, w, b, axes, strides, paddings, dilations, groups, extras, over=over: (
-                _of_transposed(
-                    over,
-                    axes,
-                    x,
-                    w,
-                    b,
-                    conv_transpose(x, w, b, strides, paddings, dilations, groups, extras),
-                )
-            ),
-            "reals",
-            f"Each element of the image meets each weight once: their sums give the {name}.",
-            where=lambda x, w, b, axes, strides, paddings, dilations, groups, extras: (
-                axes[-2:] == PLACES and paddings == (0, 0) and groups == 1
-            ),
-            simplify=False,
-        )
-        for name, over in OVER
-    ),
-)
 
 CHANNELS = (
     *(
         Rule(
             f"{name}-of-channels",
-            CONV.format("", "@axes"),
+            CONV.format("", "", "@axes"),
             lambda x, w, b, axes, strides, paddings, dilations, groups, over=over: over(
                 conv(x, w, b, strides, paddings, dilations, groups), axes
             ),
             lambda x, w, b, axes, strides, paddings, dilations, groups, over=over: conv(
                 x,
-                over(w, (-4,)),
-                _of_features(over, b, w.shape[0]),
+                _of_rows(over, w, strides, groups),
+                _of_features(over, b, w.shape[channels(strides) - 1]),
                 strides,
                 paddings,
                 dilations,
-                groups,
+                1,
             ),
             "reals",
             f"The {name} of all channels is one channel, by the {name} of their weights.",
             where=lambda x, w, b, axes, strides, paddings, dilations, groups: (
-                axes == (-3,) and groups == 1
+                axes == (channels(strides),)
             ),
             simplify=False,
         )
@@ -206,26 +136,26 @@ CHANNELS = (
     *(
         Rule(
             f"{name}-of-transposed-channels",
-            TRANSPOSED.format("", "@axes"),
+            TRANSPOSED.format("", "", "@axes"),
             lambda x, w, b, axes, strides, paddings, dilations, groups, extras, over=over: over(
                 conv_transpose(x, w, b, strides, paddings, dilations, groups, extras), axes
             ),
             lambda x, w, b, axes, strides, paddings, dilations, groups, extras, over=over: (
                 conv_transpose(
                     x,
-                    over(w, (-3,)),
-                    _of_features(over, b, w.shape[1]),
+                    _of_columns(over, w, strides, groups),
+                    _of_features(over, b, w.shape[channels(strides)] * groups),
                     strides,
                     paddings,
                     dilations,
-                    groups,
+                    1,
                     extras,
                 )
             ),
             "reals",
             f"The {name} of all channels is one channel, by the {name} of their weights.",
             where=lambda x, w, b, axes, strides, paddings, dilations, groups, extras: (
-                axes == (-3,) and groups == 1
+                axes == (channels(strides),)
             ),
             simplify=False,
         )
@@ -233,71 +163,135 @@ CHANNELS = (
     ),
 )
 
-SCALES = (
+RESULTS = (
     Rule(
         "scale-into-convolution",
-        CONV.format("!", "s!"),
+        CONV.format("!", "!", "s[1,O?,...]!"),
         lambda x, w, b, s, strides, paddings, dilations, groups: (
             conv(x, w, b, strides, paddings, dilations, groups) * s
         ),
         lambda x, w, b, s, strides, paddings, dilations, groups: conv(
-            x, w * permute(s, FIRST_TWO), _scaled(b, s), strides, paddings, dilations, groups
+            x,
+            _first_scaled(w, s, strides),
+            _scaled(b, s, strides),
+            strides,
+            paddings,
+            dilations,
+            groups,
         ),
         "reals",
         "A factor for each channel of the result scales the weights and the bias of that channel.",
         where=lambda x, w, b, s, strides, paddings, dilations, groups: (
-            flat(s, (-4, -2, -1)) and _meets(w, paddings, dilations)
+            flat(s, places(strides)) and _meets(x, w, strides, paddings, dilations)
         ),
         simplify=False,
     ),
     Rule(
         "shift-into-convolution",
-        CONV.format("!", "c!"),
+        CONV.format("!", "!", "c[1,O?,1...]!"),
         lambda x, w, b, c, strides, paddings, dilations, groups: (
             conv(x, w, b, strides, paddings, dilations, groups) + c
         ),
         lambda x, w, b, c, strides, paddings, dilations, groups: conv(
-            x, w, _shifted(b, c), strides, paddings, dilations, groups
+            x, w, _shifted(b, as_bias(c, strides)), strides, paddings, dilations, groups
         ),
         "reals",
         "A shift of each channel of the result is a part of the bias.",
-        where=lambda x, w, b, c, strides, paddings, dilations, groups: (
-            flat(c, (-4, -2, -1)) and c.shape[1] in (1, w.shape[0])
-        ),
         simplify=False,
     ),
     Rule(
         "scale-into-transposed-convolution",
-        TRANSPOSED.format("!", "s!"),
+        TRANSPOSED.format("!", "!", "s[1,F?,1...]!"),
         lambda x, w, b, s, strides, paddings, dilations, groups, extras: (
             conv_transpose(x, w, b, strides, paddings, dilations, groups, extras) * s
         ),
         lambda x, w, b, s, strides, paddings, dilations, groups, extras: conv_transpose(
-            x, w * s, _scaled(b, s), strides, paddings, dilations, groups, extras
+            x,
+            _second_scaled(w, s, strides, groups),
+            _scaled(b, s, strides),
+            strides,
+            paddings,
+            dilations,
+            groups,
+            extras,
         ),
         "finite",
         "A factor for each channel of the result scales the weights and the bias of that channel.",
-        where=lambda x, w, b, s, strides, paddings, dilations, groups, extras: (
-            groups == 1 and flat(s, (-4, -2, -1))
-        ),
         simplify=False,
     ),
     Rule(
         "shift-into-transposed-convolution",
-        TRANSPOSED.format("!", "c!"),
+        TRANSPOSED.format("!", "!", "c[1,F?,1...]!"),
         lambda x, w, b, c, strides, paddings, dilations, groups, extras: (
             conv_transpose(x, w, b, strides, paddings, dilations, groups, extras) + c
         ),
         lambda x, w, b, c, strides, paddings, dilations, groups, extras: conv_transpose(
-            x, w, _shifted(b, c), strides, paddings, dilations, groups, extras
+            x, w, _shifted(b, as_bias(c, strides)), strides, paddings, dilations, groups, extras
         ),
         "reals",
         "A shift of each channel of the result is a part of the bias.",
         where=lambda x, w, b, c, strides, paddings, dilations, groups, extras: (
-            flat(c, (-4, -2, -1)) and c.shape[1] in (1, w.shape[1] * groups)
+            c.shape[channels(strides)] in (1, w.shape[channels(strides)] * groups)
         ),
         simplify=False,
     ),
 )
 
-RULES = (*SUMS, *CHANNELS, *SCALES)
+# of a chain in front of a convolution an e-graph would keep every way to take a part of it in
+OPERANDS = (
+    Rule(
+        "convolution-of-scaled",
+        CONV.format("!", "", "s[1,C?,1...]!"),
+        lambda x, w, b, s, strides, paddings, dilations, groups: conv(
+            x * s, w, b, strides, paddings, dilations, groups
+        ),
+        lambda x, w, b, s, strides, paddings, dilations, groups: conv(
+            x, _second_scaled(w, s, strides, groups), b, strides, paddings, dilations, groups
+        ),
+        "reals",
+        "A factor for each channel of the image scales the weights that meet that channel.",
+        simplify=lambda x, w, b, s, strides, paddings, dilations, groups: True,
+    ),
+    Rule(
+        "convolution-of-shifted",
+        CONV.format("!", "!", "c[1,C?,1...]!"),
+        lambda x, w, b, c, strides, paddings, dilations, groups: conv(
+            x + c, w, b, strides, paddings, dilations, groups
+        ),
+        lambda x, w, b, c, strides, paddings, dilations, groups: conv(
+            x,
+            w,
+            _shifted(b, _of_shift(w, c, strides, groups)),
+            strides,
+            paddings,
+            dilations,
+            groups,
+        ),
+        "reals",
+        "Where nothing is padded, each weight meets the shift of its channel at every place.",
+        where=lambda x, w, b, c, strides, paddings, dilations, groups: not any(paddings),
+        simplify=lambda x, w, b, c, strides, paddings, dilations, groups: True,
+    ),
+    Rule(
+        "transposed-convolution-of-scaled",
+        TRANSPOSED.format("!", "", "s[1,C?,1...]!"),
+        lambda x, w, b, s, strides, paddings, dilations, groups, extras: conv_transpose(
+            x * s, w, b, strides, paddings, dilations, groups, extras
+        ),
+        lambda x, w, b, s, strides, paddings, dilations, groups, extras: conv_transpose(
+            x,
+            _first_scaled(w, s, strides),
+            b,
+            strides,
+            paddings,
+            dilations,
+            groups,
+            extras,
+        ),
+        "reals",
+        "A factor for each channel of the image scales the weights that meet that channel.",
+        simplify=lambda x, w, b, s, strides, paddings, dilations, groups, extras: True,
+    ),
+)
+
+RULES = (*conv_sums.RULES, *CHANNELS, *RESULTS, *OPERANDS)

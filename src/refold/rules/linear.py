@@ -362,7 +362,7 @@ DIAGONAL = (
 PAIRS = (
     Rule(
         "two-maps-of-one-input",
-        "x[N,K] w[1,1,M,K]! v[1,1,P,K]!",
+        "x[N,K] w[1,1,1,M,K]! v[1,1,1,P,K]!",
         lambda x, w, v: (linear(x, w), linear(x, v)),
         lambda x, w, v: _cut_apart(linear(x, join(w, v, -2)), w.shape[-2]),
         "reals",

@@ -99,17 +99,19 @@ def arguments(rule: Rule, found: Mapping[str, Any]) -> Binding:
 
 
 def sizes_agree(holes: Mapping[str, Hole], found: Mapping[str, Any]) -> bool:
-    sizes: dict[str, Any] = {}
+    known: dict[str, Any] = {}
+    places = len(found.get("strides", ()))
     for name, hole in holes.items():
-        if not hole.dims:
-            continue
-        for letter, size in zip(hole.dims, found[name].shape[-len(hole.dims) :], strict=True):
-            if letter == "_":
+        wanted, shape = hole.sizes(places), found[name].shape if hole.dims else ()
+        if hole.is_of_images and any(size != 1 for size in shape[: -len(wanted)]):
+            return False
+        for letter, size in zip(wanted, shape[-len(wanted) :], strict=True):
+            if letter == "_" or (letter.endswith("?") and size == 1):
                 continue
             if letter.isdigit():
                 if size != int(letter):
                     return False
-            elif sizes.setdefault(letter, size) != size:
+            elif known.setdefault(letter[0], size) != size:
                 return False
     return True
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from refold.ir import OPS, Dim, Kind
 from refold.rules.rule import Exact, Rule
 from refold.rules.term import (
+    AXES,
     Term,
     apply,
     avg_pool,
@@ -104,7 +105,7 @@ RESHAPE = (
     ),
     Rule(
         "linear-of-reshaped",
-        "x w[1,1,M,K] @shape",
+        "x w[1,1,1,M,K] @shape",
         lambda x, w, shape: linear(reshape(x, shape), w),
         lambda x, w, shape: reshape(linear(x, w), (*shape[:-1], w.shape[-2])),
         "reals",
@@ -131,7 +132,7 @@ RESHAPE = (
             _exact(op),
             "Arithmetic with one value for each feature does not see how the rows are arranged.",
             where=lambda x, s, shape: (
-                flat(s, (-4, -3, -2)) and (s.shape[-1] == 1 or _kept(x, shape)) and _in(s, shape)
+                flat(s, AXES[:-1]) and (s.shape[-1] == 1 or _kept(x, shape)) and _in(s, shape)
             ),
         )
         for op in _BINARY
@@ -158,7 +159,7 @@ PERMUTE = (
         lambda x, order: x,
         "bits",
         "The axes are already in this order.",
-        where=lambda x, order: order == (0, 1, 2, 3),
+        where=lambda x, order: order == tuple(range(len(order))),
     ),
     Rule(
         "permute-of-permute",
@@ -182,7 +183,7 @@ PERMUTE = (
     *(
         Rule(
             f"{op}-of-permuted-and-number",
-            "x s[1,1,1,1] @order",
+            "x s[1,1,1,1,1] @order",
             lambda x, s, order, op=op: apply(op, permute(x, order), s),
             lambda x, s, order, op=op: permute(apply(op, x, s), order),
             _exact(op),
@@ -342,7 +343,7 @@ SLICE = (
 CAT = (
     Rule(
         "joined-features",
-        "x[N,K] w[1,1,M,K]! v[1,1,P,K]! @axis",
+        "x[N,K] w[1,1,1,M,K]! v[1,1,1,P,K]! @axis",
         lambda x, w, v, axis: join(linear(x, w), linear(x, v), axis),
         lambda x, w, v, axis: linear(x, join(w, v, -2)),
         "reals",
@@ -351,7 +352,7 @@ CAT = (
     ),
     Rule(
         "joined-inputs",
-        "x y w[1,1,M,K]!",
+        "x y w[1,1,1,M,K]!",
         lambda x, y, w: linear(join(x, y, -1), w),
         lambda x, y, w: (
             linear(x, cut(w, -1, 0, x.shape[-1])) + linear(y, cut(w, -1, x.shape[-1], y.shape[-1]))
@@ -367,7 +368,7 @@ CAT = (
         lambda x, y, w, axis: linear(join(x, y, axis), w),
         "reals",
         "One linear map of two batches is the map of the joined batch.",
-        where=lambda x, y, w, axis: axis != -1 and flat(w, (-4, -3)),
+        where=lambda x, y, w, axis: axis != -1 and flat(w, AXES[:-2]),
         simplify=False,
     ),
     *(

@@ -26,8 +26,10 @@ class RuleError(Exception):
 class Hole:
     """A variable of a rule.
 
-    dims: its trailing sizes: a letter (the same letter is the same size everywhere), a number, or
-        `_`; sizes not named are free. parametric: computed from parameters alone. nonnegative: the
+    dims: its trailing sizes: a letter (the same letter is the same size everywhere), `O?` for that
+        size or one, a number, or `_`; sizes not named are free. Of images, `...` are the sizes of
+        the places, as many as there are strides, and `1...` as many ones; there are no others.
+        parametric: computed from parameters alone. nonnegative: the
         engine must know that no element is below zero. nonpositive: that none is above it.
         attribute: an op's attribute, not a value.
     """
@@ -38,6 +40,18 @@ class Hole:
     nonnegative: bool = False
     nonpositive: bool = False
     attribute: bool = False
+
+    def sizes(self, places: int) -> tuple[str, ...]:
+        """`dims` for images of so many places."""
+        sizes: list[str] = []
+        for size in self.dims:
+            many = size.endswith("...")
+            sizes += [size.removesuffix("...") or "_"] * places if many else [size]
+        return tuple(sizes)
+
+    @property
+    def is_of_images(self) -> bool:
+        return any(size.endswith("...") for size in self.dims)
 
 
 @dataclass(frozen=True)
@@ -92,8 +106,14 @@ class Rule:
                 raise RuleError(f"{self.name}: lhs must apply an op, got {p!r}")
         object.__setattr__(self, "patterns", patterns)
         bound = {name for p in patterns for name in _variables(p)}
+        if any(h.is_of_images for h in holes.values()) and not self.is_of_images:
+            raise RuleError(f"{self.name}: sizes `...` are as many as @strides, of which none are")
         if free := set(holes) - bound:
             raise RuleError(f"{self.name}: lhs does not bind {sorted(free)}")
+
+    @property
+    def is_of_images(self) -> bool:
+        return "strides" in self.holes
 
     @property
     def pattern(self) -> App:
@@ -101,13 +121,15 @@ class Rule:
 
 
 def _hole(rule: str, text: str) -> Hole:
-    found = re.fullmatch(r"(@?)([a-z_][a-z_0-9]*)(?:\[([A-Z0-9_,]+)\])?([!+-]*)", text)
+    found = re.fullmatch(r"(@?)([a-z_][a-z_0-9]*)(?:\[([A-Z0-9_,.?]+)\])?([!+-]*)", text)
     if found is None:
         raise RuleError(f"{rule}: expected name[DIMS]! or @attribute, got {text!r}")
     at, name, dims, marks = found.groups()
     if at and name.rstrip("0123456789") not in ATTRIBUTES:
         raise RuleError(f"{rule}: no op has an attribute {name!r}")
     sizes = tuple(dims.split(",")) if dims else ()
+    if not all(re.fullmatch(r"[A-Z]\??|[0-9]+|_|1?\.\.\.", size) for size in sizes):
+        raise RuleError(f"{rule}: expected sizes such as N, O?, 1, _, ... or 1..., got {text!r}")
     return Hole(name, sizes, "!" in marks, "+" in marks, "-" in marks, bool(at))
 
 

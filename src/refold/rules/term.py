@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import torch
 
 from refold.ir import OPS, Dim, Node, Sym, as_scalar, make, numel
-from refold.ir.shapes import broadcast
+from refold.ir.shapes import RANK, broadcast
 
 Number: TypeAlias = "int | float | Sym"
 
@@ -236,6 +236,11 @@ def join(x: Operand, y: Operand, axis: Any) -> Term:
     return apply("cat", x, y, axis=axis)
 
 
+def joined(parts: Iterable[Operand], axis: Any) -> Term:
+    """Values behind each other along `axis`, any number of them."""
+    return apply("cat", *parts, axis=axis)
+
+
 def avg_pool(x: Operand, size: Any, stride: Any, padding: Any, count_include_pad: Any) -> Term:
     """Means of windows along the last axis."""
     return apply(
@@ -272,7 +277,8 @@ def conv_transpose(
     return apply("conv_transpose", x, w, b, **same, extras=extras)
 
 
-TURN = (0, 1, 3, 2)  # the last two axes change places
+AXES = tuple(range(-RANK, 0))
+TURN = (*range(RANK - 2), RANK - 1, RANK - 2)  # the last two axes change places
 
 
 def turn(x: Operand) -> Term:

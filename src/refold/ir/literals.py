@@ -1,0 +1,45 @@
+"""Numbers and attributes as text, in Python and in C++."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+CPP_TYPES = {
+    torch.float32: "float",
+    torch.float64: "double",
+    torch.float16: "Half",
+    torch.bfloat16: "Bfloat",
+}
+
+
+def python_literal(value: Any) -> str:
+    """A number or an attribute as Python text."""
+    if isinstance(value, (str, torch.dtype)):
+        return str(value)
+    if isinstance(value, tuple):
+        return "(" + "".join(f"{python_literal(v)}, " for v in value).rstrip(" ") + ")"
+    if isinstance(value, float) and not math.isfinite(value):
+        return f'float("{value}")'
+    return repr(value) if isinstance(value, (bool, int, float)) or value is None else str(value)
+
+
+def cpp_literal(value: Any) -> str:
+    """A number as a C++ float literal, exact in float32; a dtype as the kernels' element type."""
+    if isinstance(value, torch.dtype):
+        return CPP_TYPES.get(value, str(value))
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        number = float(value)
+        if math.isnan(number):
+            return "NAN"
+        if math.isinf(number):
+            return "INFINITY" if number > 0 else "-INFINITY"
+        text = repr(number)
+        if "e" not in text and "." not in text:
+            text += ".0"
+        return f"{text}f" if number >= 0 else f"({text}f)"
+    return str(value)

@@ -1,0 +1,89 @@
+"""Words of the rules about convolutions: places, channels, weights in groups.
+
+An image is x[N,C,...], its last axes being places: as many as a convolution has strides. A kernel
+is w[O,D,...], of a transposed convolution w[C,D,...], where D counts the channels or the features
+of one group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from refold.ir import Dim, numel
+from refold.ir.ops import RANK
+from refold.rules.term import AXES, Term, cut, joined, permute, reshape, sum
+
+Over = Callable[..., Term]  # sum or mean
+
+CONV = "x[N,C,...] w[O,D,...]{} b[1,1,1,1,O?]{} {} @strides @paddings @dilations @groups"
+TRANSPOSED = (
+    "x[N,C,...] w[C,D,...]{} b[1,1,1,1,F?]{} {} @strides @paddings @dilations @groups @extras"
+)
+
+
+def places(strides: Any) -> tuple[int, ...]:
+    """The axes along which a kernel moves."""
+    return AXES[-len(strides) :]
+
+
+def channels(strides: Any) -> int:
+    """The axis before the places: of channels, or of features."""
+    return -len(strides) - 1
+
+
+def is_zero(b: Term) -> bool:
+    return b.node.op == "scalar" and b.node["value"] == 0
+
+
+def swapped(a: int, b: int) -> tuple[int, ...]:
+    """The order in which two axes have changed places."""
+    order = list(range(RANK))
+    order[a], order[b] = order[b], order[a]
+    return tuple(order)
+
+
+def as_bias(s: Term, strides: Any) -> Term:
+    """s[1,O,1...] -> [O]."""
+    return permute(s, swapped(channels(strides), -1))
+
+
+def of_rank(shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    return (1,) * (RANK - len(shape)) + shape
+
+
+def in_groups(w: Term, strides: Any, groups: int) -> Term:
+    """w[O,D,...] as [groups, O/groups, D, elements of the kernel]."""
+    first, second, *kernel = w.shape[channels(strides) - 1 :]
+    assert isinstance(first, int)
+    return reshape(w, of_rank((groups, first // groups, second, numel(kernel))))
+
+
+def of_groups(s: Term, strides: Any, groups: int) -> Term:
+    """Values of channels s[1,C,1...] as [groups, 1, C/groups, 1]; of one element, as it is."""
+    size = s.shape[channels(strides)]
+    assert isinstance(size, int)
+    return s if size == 1 else reshape(s, of_rank((groups, 1, size // groups, 1)))
+
+
+def windows(x: Term, axis: int, left_out: list[tuple[int, int]]) -> Term:
+    """Along `axis`, for each element of the kernel the sum of all but so many at either end."""
+    total = sum(x, (axis,))
+    parts = []
+    for before, after in left_out:
+        met = total
+        if before:
+            met = met - sum(cut(x, axis, 0, before), (axis,))
+        if after:
+            met = met - sum(cut(x, axis, x.shape[axis] - after, after), (axis,))
+        parts.append(met)
+    return joined(parts, axis) if len(parts) > 1 else parts[0]
+
+
+def are_there(size: Dim, left_out: list[tuple[int, int]], least: int = 2) -> bool:
+    """Are there as many as are left out?
+
+    least: of a size that varies, which is at least 2.
+    """
+    least = size if isinstance(size, int) else max(2, least)
+    return all(most <= least for ends in left_out for most in ends)
