@@ -21,7 +21,7 @@ from refold.ir.literals import CPP_TYPES
 from refold.plan import Group
 from refold.schedule import FEW_ROWS, Schedule, by_rows, default_schedule, directly
 
-# of the epilogue, in multiply-adds an element: up to so many, its copies in an unrolled loop are small
+# of an epilogue, in multiply-adds an element: up to so many, an unrolled loop of it is small
 _LIGHT = 6.0
 _HEADERS = {"sm_90": "launch.cuh", "sm_80": "launch_sm80.cuh"}
 
