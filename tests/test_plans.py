@@ -27,6 +27,8 @@ KERNELS = {
     ("PlainArguments", "both"): ["matmul"],
     ("MovingAverage", "eval"): ["matmul"],
     ("GroupsOfFeatures", "both"): ["matmul", "rows"],
+    ("AxesOfOne", "both"): ["matmul", "rows"],
+    ("TransposedMean", "both"): ["rows", "matmul", "rows"],
     ("CausalAttention", "both"): ["matmul", "matmul", "rows", "matmul"],
 }
 

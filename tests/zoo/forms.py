@@ -250,3 +250,21 @@ class LanguageModel(nn.Module):
 
     def inputs(self):
         return [torch.randint(0, 41, (3, 11)), torch.randint(0, 41, (3, 11))]
+
+
+@case
+class AxesOfOne(nn.Module):
+    """A product whose features become channels, with axes of one element put in and dropped."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(40, 24)
+        self.bias = nn.Parameter(torch.randn(24, 1, 1))
+
+    def forward(self, x, gate):
+        y = self.fc(x)[:, :, None, None] + self.bias
+        y = torch.softmax(y * gate.permute(0, 2, 1)[..., None], dim=1) - 2.0
+        return y.amax(dim=1, keepdim=True).flatten(1), 1.0 / y.squeeze(-1).transpose(1, 2)
+
+    def inputs(self):
+        return [rand(9, 40), rand(9, 1, 24)]

@@ -49,6 +49,9 @@ def _lower(node: Node) -> Node:
         return _moved_narrow(node)
     if is_narrowing(node):
         return _narrowed(node)
+    if node.op == "reshape" and node.inputs[0].op == "reshape":
+        # what became one row each has its own
+        return make("reshape", node.inputs[0].inputs[0], shape=node.shape)
     if node.op == "where" and all(i.dtype in _COMPUTED for i in node.inputs[1:]):
         return _masked(node)
     return node

@@ -148,9 +148,10 @@ def _of_places(
 ) -> Term:
     """The sum or mean over `axes` of a convolution, from its sums [N,1...,O] without a bias."""
     count = numel(whole[a] for a in places(strides))
-    total = product if is_zero(b) else product + b * count
-    each = permute(total, swapped(channels(strides), -1))
-    each = each if over is sum else each / count
+    each = product if over is sum else product / count
+    if not is_zero(b):
+        each = each + (b * count if over is sum else b)
+    each = permute(each, swapped(channels(strides), -1))
     rest = tuple(a for a in axes if a not in places(strides))
     return over(each, rest) if rest else each
 

@@ -34,7 +34,7 @@ def _in(s: Term, shape: tuple[Dim, ...]) -> bool:
     return s.shape[-1] in (1, shape[-1])
 
 
-def _exact(op: str) -> Exact:
+def exact_of(op: str) -> Exact:
     # which zero maximum(0, -0) gives may depend on the place, too
     return "bits" if op in _BITWISE else "reals"
 
@@ -49,7 +49,7 @@ _UNARY = [r.name for r in OPS.values() if r.kind is Kind.POINTWISE and r.arity =
 # The others are rounded as the library's vector code has it, which may treat the last few elements
 # of a row differently: moving an element may change its last bit.
 _BITWISE = {r.name for r in OPS.values() if r.exact} - {"maximum", "minimum"}
-_BINARY = ("add", "sub", "mul", "div", "maximum", "minimum")
+BINARY = ("add", "sub", "mul", "div", "maximum", "minimum")
 
 RESHAPE = (
     Rule(
@@ -118,7 +118,7 @@ RESHAPE = (
             "x @shape",
             lambda x, shape, op=op: apply(op, reshape(x, shape)),
             lambda x, shape, op=op: reshape(apply(op, x), shape),
-            _exact(op),
+            exact_of(op),
             "A function of each element does not see how the elements are arranged.",
         )
         for op in _UNARY
@@ -129,13 +129,13 @@ RESHAPE = (
             "x s @shape",
             lambda x, s, shape, op=op: apply(op, reshape(x, shape), s),
             lambda x, s, shape, op=op: reshape(apply(op, x, s), shape),
-            _exact(op),
+            exact_of(op),
             "Arithmetic with one value for each feature does not see how the rows are arranged.",
             where=lambda x, s, shape: (
                 flat(s, AXES[:-1]) and (s.shape[-1] == 1 or _kept(x, shape)) and _in(s, shape)
             ),
         )
-        for op in _BINARY
+        for op in BINARY
     ),
     *(
         Rule(
@@ -143,11 +143,11 @@ RESHAPE = (
             "x y @shape",
             lambda x, y, shape, op=op: apply(op, reshape(x, shape), reshape(y, shape)),
             lambda x, y, shape, op=op: reshape(apply(op, x, y), shape),
-            _exact(op),
+            exact_of(op),
             "Arithmetic on each element does not see how the elements are arranged.",
             where=lambda x, y, shape: x.shape == y.shape,
         )
-        for op in _BINARY
+        for op in BINARY
     ),
 )
 
@@ -175,7 +175,7 @@ PERMUTE = (
             "x @order",
             lambda x, order, op=op: apply(op, permute(x, order)),
             lambda x, order, op=op: permute(apply(op, x), order),
-            _exact(op),
+            exact_of(op),
             "A function of each element does not see how the axes are ordered.",
         )
         for op in _UNARY
@@ -186,10 +186,10 @@ PERMUTE = (
             "x s[1,1,1,1,1] @order",
             lambda x, s, order, op=op: apply(op, permute(x, order), s),
             lambda x, s, order, op=op: permute(apply(op, x, s), order),
-            _exact(op),
+            exact_of(op),
             "Arithmetic with one number does not see how the axes are ordered.",
         )
-        for op in _BINARY
+        for op in BINARY
     ),
     *(
         Rule(
@@ -228,11 +228,11 @@ EXPAND = (
             "x y @shape",
             lambda x, y, shape, op=op: apply(op, x, expand(y, shape)),
             lambda x, y, shape, op=op: apply(op, x, y),
-            _exact(op),
+            exact_of(op),
             "Arithmetic spreads the smaller value by itself.",
             where=lambda x, y, shape: shape_of(x, y) == shape_of(x, expand(y, shape)),
         )
-        for op in _BINARY
+        for op in BINARY
     ),
     *(
         Rule(
@@ -252,7 +252,7 @@ EXPAND = (
             "x @shape",
             lambda x, shape, op=op: apply(op, expand(x, shape)),
             lambda x, shape, op=op: expand(apply(op, x), shape),
-            _exact(op),
+            exact_of(op),
             "A function of each element can be taken before the value is spread.",
         )
         for op in _UNARY
@@ -307,7 +307,7 @@ SLICE = (
             "x @axis @start @length",
             lambda x, axis, start, length, op=op: cut(apply(op, x), axis, start, length),
             lambda x, axis, start, length, op=op: apply(op, cut(x, axis, start, length)),
-            _exact(op),
+            exact_of(op),
             "Only the elements that are kept need to be computed.",
         )
         for op in _UNARY
@@ -318,11 +318,11 @@ SLICE = (
             "x s @axis @start @length",
             lambda x, s, axis, start, length, op=op: cut(apply(op, x, s), axis, start, length),
             lambda x, s, axis, start, length, op=op: apply(op, cut(x, axis, start, length), s),
-            _exact(op),
+            exact_of(op),
             "Only the elements that are kept need to be computed.",
             where=lambda x, s, axis, start, length: flat(s, (axis,)) and x.shape[axis] != 1,
         )
-        for op in _BINARY
+        for op in BINARY
     ),
     *(
         Rule(
@@ -332,11 +332,11 @@ SLICE = (
             lambda x, y, axis, start, length, op=op: apply(
                 op, cut(x, axis, start, length), cut(y, axis, start, length)
             ),
-            _exact(op),
+            exact_of(op),
             "Only the elements that are kept need to be computed.",
             where=lambda x, y, axis, start, length: x.shape[axis] == y.shape[axis],
         )
-        for op in _BINARY
+        for op in BINARY
     ),
 )
 
