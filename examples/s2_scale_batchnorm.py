@@ -909,9 +909,11 @@ RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, in
   // Direct's registers are full: it has none for addresses that several groups share.
   constexpr int kUnrolled = Body::kLight && AScaled == BScaled ? G : 1;
   // Two columns of row r from `pair` on, of a fragment that the result's edge may cut.
-  auto store_inside = [&](int r, int pair, int last, const float* x) {
-    if (in_row[r] && pair < last) body.store(static_cast<long>(row[r]), Pair{pair, 0, x[1]}, x[0]);
-    else if (in_row[r] && pair == last) body.store(static_cast<long>(row[r]), pair, x[0]);
+  [[maybe_unused]] auto store_inside = [&](int r, int pair, int last, const float* x) {
+    if constexpr (Body::kStores) {
+      if (in_row[r] && pair < last) body.store(static_cast<long>(row[r]), Pair{pair, 0, x[1]}, x[0]);
+      else if (in_row[r] && pair == last) body.store(static_cast<long>(row[r]), pair, x[0]);
+    }
   };
 #pragma unroll kUnrolled
   for (int g = 0; g < G; g++) {
@@ -3526,7 +3528,7 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
     try:
         return load_inline(
-            name="refold_sm_90_9b45bd3521f9",
+            name="refold_sm_90_5d77c9dae4dc",
             cpp_sources=[],
             cuda_sources=[_REFOLD_CUDA],
             extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],

@@ -23,9 +23,7 @@ namespace rf {
   template <class C> RF_FN void store(long row, C col, Vec v) const { \
     put(pointer, row * width, col, v);                                \
   }
-#define RF_NO_STORE                   \
-  static constexpr bool kStores = false; \
-  template <class C> RF_FN void store(long, C, Vec) const {}
+#define RF_NO_STORE static constexpr bool kStores = false;
 
 struct Copy {
   Call c;

@@ -174,8 +174,9 @@ def test_model_computes_the_same(built, name, target):
                 assert pipeline.obstacle(twin, inputs) is None
                 eager, truth = reference(*inputs), oracle(*double(inputs))
                 check_close(twin(*inputs), eager, truth)
-            for k, v in reference.state_dict().items():
-                torch.testing.assert_close(twin.state_dict()[k], v, rtol=2e-5, atol=1e-6)
+            # eager's own convolutions are TF32 by default, and so may be what its buffers follow
+            states = (list(m.state_dict().values()) for m in (twin, reference, oracle))
+            check_close(*states)
 
 
 def cast(tree: Any, dtype: torch.dtype) -> Any:

@@ -30,6 +30,7 @@ def emitted(name: str, target: str, float32: str = "ieee") -> str:
         ("TwoInputs", "cuda:sm_80", "ieee"),
         ("GroupAndInstanceNorm", "cuda:sm_80", "ieee"),
         ("BiasFreeMatvec", "cuda:sm_90", "tf32"),
+        ("PoolChain", "cuda:sm_90", "ieee"),
     ],
 )
 def test_it_compiles(name, target, float32):

@@ -139,6 +139,8 @@ class Writer:
         shape = node.shape[-rank:]
         if b.op == "scalar" and b["value"] == 0:
             bias = "None"
+        elif b.op == "scalar":
+            bias = self._filled(b, (shape[1],))
         else:
             bias, written = self.name(b)
             bias += "" if len(written) == 1 else ".flatten()"

@@ -261,9 +261,11 @@ RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, in
   // Direct's registers are full: it has none for addresses that several groups share.
   constexpr int kUnrolled = Body::kLight && AScaled == BScaled ? G : 1;
   // Two columns of row r from `pair` on, of a fragment that the result's edge may cut.
-  auto store_inside = [&](int r, int pair, int last, const float* x) {
-    if (in_row[r] && pair < last) body.store(static_cast<long>(row[r]), Pair{pair, 0, x[1]}, x[0]);
-    else if (in_row[r] && pair == last) body.store(static_cast<long>(row[r]), pair, x[0]);
+  [[maybe_unused]] auto store_inside = [&](int r, int pair, int last, const float* x) {
+    if constexpr (Body::kStores) {
+      if (in_row[r] && pair < last) body.store(static_cast<long>(row[r]), Pair{pair, 0, x[1]}, x[0]);
+      else if (in_row[r] && pair == last) body.store(static_cast<long>(row[r]), pair, x[0]);
+    }
   };
 #pragma unroll kUnrolled
   for (int g = 0; g < G; g++) {
