@@ -1,5 +1,8 @@
-"""What a GPU's costs choose, computed by PyTorch on the CPU: rewrites and the text around kernels that the
-CPU's costs would not lead to. Convolutions run as PyTorch's on both."""
+"""What a GPU's costs choose, computed by PyTorch on the CPU.
+
+Rewrites, and the text around kernels, that the CPU's costs would not lead to. Convolutions run as
+PyTorch's on both.
+"""
 
 from __future__ import annotations
 
