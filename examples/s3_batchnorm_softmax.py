@@ -438,6 +438,123 @@ RF_FN Real sigmoid(Real x) { return Real(1) / (Real(1) + exp(-x)); }
 
 }  // namespace rf
 
+// Fragment: what a team of four warps holds of a product.
+//
+// Layout: a team is four warps that hold a fragment of 64 MI rows and 32 G columns the way the
+// tensor cores leave it: acc[mi][16 g + 4 j + 2 h + e] of lane l of warp w is the element
+//   row  64 mi + 16 w + 8 h + l / 4,   column  32 g + 8 j + 2 (l % 4) + e.
+//
+// Elements that tensor cores could not compute are computed again here, before any epilogue sees them.
+
+namespace rf {
+
+// A product's sizes and the memory that its epilogue works with. Pointers may be null if unused.
+struct Problem {
+  long rows, cols, depth;
+  const float* a;        // the unsplit operands, [rows][lda] and [cols][ldb], for exceptional values
+  const float* b;
+  long lda, ldb;
+  const float* a_unscale;  // powers of two that undo the scaling of rows of a and of b
+  const float* b_unscale;
+  float* row_parts;        // [block of columns][row][row_words]
+  float* column_parts;     // [block of rows][column_words][column]
+  unsigned* row_turns;     // one for each block of rows, zero between launches
+};
+
+constexpr unsigned kAllLanes = 0xffffffffu;
+
+// threadIdx.x, read anew: what an epilogue derives from it is then computed where it is used. The
+// compiler would otherwise compute it before the loop over tiles and hold it in registers that the
+// products need.
+RF_FN int thread_here() {
+  int thread;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+  return thread;
+}
+
+// The same for blockIdx.x.
+RF_FN int block_here() {
+  int block;
+  asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(block));
+  return block;
+}
+
+// A barrier of `threads` threads of the block, by number; 0 is __syncthreads.
+RF_FN void group_sync(int number, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+
+// One element by plain float32 arithmetic, by a whole warp: lanes take every 32nd product.
+RF_FN float plain_dot(const float* a, const float* b, long depth, int lane) {
+  float sum = 0.0f;
+  for (long k = lane; k < depth; k += 32) sum = fma(__ldg(a + k), __ldg(b + k), sum);
+#pragma unroll
+  for (int mask = 16; mask; mask /= 2) sum += __shfl_xor_sync(kAllLanes, sum, mask);
+  return sum;
+}
+
+template <int MI, int G> struct Fragment {
+  float x[MI][16 * G];
+
+  // Moves group 1 to the place of group 0, and so on around.
+  RF_FN void rotate(int by_one) {
+#pragma unroll
+    for (int mi = 0; mi < MI; mi++) {
+      if (by_one) {
+        const float first = x[mi][0];
+#pragma unroll
+        for (int i = 0; i + 1 < 16 * G; i++) x[mi][i] = x[mi][i + 1];
+        x[mi][16 * G - 1] = first;
+      } else if (G > 1) {
+        float first[16];
+#pragma unroll
+        for (int i = 0; i < 16; i++) first[i] = x[mi][i];
+#pragma unroll
+        for (int i = 0; i + 16 < 16 * G; i++) x[mi][i] = x[mi][i + 16];
+#pragma unroll
+        for (int i = 0; i < 16; i++) x[mi][16 * (G - 1) + i] = first[i];
+      }
+    }
+  }
+
+  // Elements that are not finite, from an operand that holds an infinity or a NaN, once more in
+  // float32: a split infinity is inf + (inf - inf), so the tensor cores give NaN where float32 may
+  // give an infinity. Finite operands never come here: scaled halves cannot overflow; but for rows of a that
+  // come as they are (not AScaled) and are so large that they overflow while b is still scaled. What b's
+  // scaling is undone with must then come first, for all of the warp's elements: true if it was.
+  template <bool AScaled> RF_FN bool repair(const Problem& p, int row0, int col0) {
+    bool bad = false;
+#pragma unroll
+    for (int mi = 0; mi < MI; mi++)
+#pragma unroll
+      for (int i = 0; i < 16 * G; i++) bad |= !is_finite(x[mi][i]);
+    if (!__any_sync(kAllLanes, bad)) return false;
+    const int thread = thread_here(), lane = thread % 32, warp = thread / 32 % 4;
+#pragma unroll 1
+    for (int i = 0; i < 16 * G; i++) {
+#pragma unroll
+      for (int mi = 0; mi < MI; mi++) {
+        const int row = row0 + 64 * mi + 16 * warp + 8 * (i / 2 % 2) + lane / 4;
+        const int col = col0 + 8 * (i / 4) + 2 * (lane % 4) + i % 2;
+        if constexpr (!AScaled) x[mi][0] *= __ldg(p.b_unscale + min(col, static_cast<int>(p.cols) - 1));
+        unsigned todo = __ballot_sync(
+            kAllLanes, !is_finite(x[mi][0]) && row < p.rows && col < p.cols);
+        for (; todo; todo &= todo - 1) {
+          const int owner = __ffs(todo) - 1;
+          const long r = __shfl_sync(kAllLanes, row, owner);
+          const int c = __shfl_sync(kAllLanes, col, owner);
+          const float dot = plain_dot(p.a + r * p.lda, p.b + c * p.ldb, p.depth, lane);
+          if (lane == owner) x[mi][0] = dot;
+        }
+      }
+      rotate(true);
+    }
+    return !AScaled;
+  }
+};
+
+}  // namespace rf
+
 // Monoids: what rows and columns are reduced by, and how partial results merge in a fixed order.
 //
 // Why: a tile leaves one partial result for each of its rows (or columns) in a workspace; whoever
@@ -642,14 +759,11 @@ template <int S, class M, class... Rest> struct Before<S, List<M, Rest...>> {
 //   ColumnMonoids = List<...>               each reduces v down the column
 //   finish_column(Step<S>, col, state)      takes what a column was reduced to
 //
-// Layout: a team is four warps that hold a fragment of 64 MI rows and 32 G columns the way the
-// tensor cores leave it: acc[mi][16 g + 4 j + 2 h + e] of lane l of warp w is the element
-//   row  64 mi + 16 w + 8 h + l / 4,   column  32 g + 8 j + 2 (l % 4) + e.
-// Rows are reduced in registers and across the four lanes that share them; columns across the eight
-// lanes that share them, then across warps through shared memory. Each team leaves one partial result
-// for a row or column of its fragment in the workspace. The last team to arrive at a block of rows merges
-// its rows' first to last (turns are counted by integer atomics; floats are only ever merged in order);
-// columns are left to finish.cuh.
+// Layout: the fragment's (fragment.cuh). Rows are reduced in registers and across the four lanes that
+// share them; columns across the eight lanes that share them, then across warps through shared memory.
+// Each team leaves one partial result for a row or column of its fragment in the workspace. The last team
+// to arrive at a block of rows merges its rows' first to last (turns are counted by integer atomics; floats
+// are only ever merged in order); columns are left to finish.cuh.
 //
 // The groups of 32 columns are taken by an unrolled loop where the body is light, else by one that rotates
 // the registers: an unrolled body is 4 times the instructions to compile and to fetch, the rotation costs 4
@@ -657,117 +771,12 @@ template <int S, class M, class... Rest> struct Before<S, List<M, Rest...>> {
 
 namespace rf {
 
-// A product's sizes and the memory that its epilogue works with. Pointers may be null if unused.
-struct Problem {
-  long rows, cols, depth;
-  const float* a;        // the unsplit operands, [rows][lda] and [cols][ldb], for exceptional values
-  const float* b;
-  long lda, ldb;
-  const float* a_unscale;  // powers of two that undo the scaling of rows of a and of b
-  const float* b_unscale;
-  float* row_parts;        // [block of columns][row][row_words]
-  float* column_parts;     // [block of rows][column_words][column]
-  unsigned* row_turns;     // one for each block of rows, zero between launches
-};
-
 // Shared memory of one team.
 template <class Body, int G> struct TeamShared {
   static constexpr int kWords = Words<typename Body::ColumnMonoids>::column;
   float columns[4][kWords > 0 ? kWords : 1][32 * G];
   float counts[4];
   unsigned turn;
-};
-
-constexpr unsigned kAllLanes = 0xffffffffu;
-
-// threadIdx.x, read anew: what an epilogue derives from it is then computed where it is used. The
-// compiler would otherwise compute it before the loop over tiles and hold it in registers that the
-// products need.
-RF_FN int thread_here() {
-  int thread;
-  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
-  return thread;
-}
-
-// The same for blockIdx.x.
-RF_FN int block_here() {
-  int block;
-  asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(block));
-  return block;
-}
-
-// A barrier of `threads` threads of the block, by number; 0 is __syncthreads.
-RF_FN void group_sync(int number, int threads) {
-  asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
-}
-
-// One element by plain float32 arithmetic, by a whole warp: lanes take every 32nd product.
-RF_FN float plain_dot(const float* a, const float* b, long depth, int lane) {
-  float sum = 0.0f;
-  for (long k = lane; k < depth; k += 32) sum = fma(__ldg(a + k), __ldg(b + k), sum);
-#pragma unroll
-  for (int mask = 16; mask; mask /= 2) sum += __shfl_xor_sync(kAllLanes, sum, mask);
-  return sum;
-}
-
-template <int MI, int G> struct Fragment {
-  float x[MI][16 * G];
-
-  // Moves group 1 to the place of group 0, and so on around.
-  RF_FN void rotate(int by_one) {
-#pragma unroll
-    for (int mi = 0; mi < MI; mi++) {
-      if (by_one) {
-        const float first = x[mi][0];
-#pragma unroll
-        for (int i = 0; i + 1 < 16 * G; i++) x[mi][i] = x[mi][i + 1];
-        x[mi][16 * G - 1] = first;
-      } else if (G > 1) {
-        float first[16];
-#pragma unroll
-        for (int i = 0; i < 16; i++) first[i] = x[mi][i];
-#pragma unroll
-        for (int i = 0; i + 16 < 16 * G; i++) x[mi][i] = x[mi][i + 16];
-#pragma unroll
-        for (int i = 0; i < 16; i++) x[mi][16 * (G - 1) + i] = first[i];
-      }
-    }
-  }
-
-  // Elements that are not finite, from an operand that holds an infinity or a NaN, once more in
-  // float32: a split infinity is inf + (inf - inf), so the tensor cores give NaN where float32 may
-  // give an infinity. Finite operands never come here: scaled halves cannot overflow; but for rows of a that
-  // come as they are (not AScaled) and are so large that they overflow while b is still scaled. What b's
-  // scaling is undone with must then come first, for all of the warp's elements: true if it was.
-  template <bool AScaled> RF_FN bool repair(const Problem& p, int row0, int col0) {
-    bool bad = false;
-#pragma unroll
-    for (int mi = 0; mi < MI; mi++)
-#pragma unroll
-      for (int i = 0; i < 16 * G; i++) bad |= !is_finite(x[mi][i]);
-    if (!__any_sync(kAllLanes, bad)) return false;
-    const int thread = thread_here(), lane = thread % 32, warp = thread / 32 % 4;
-#pragma unroll 1
-    for (int i = 0; i < 16 * G; i++) {
-#pragma unroll
-      for (int mi = 0; mi < MI; mi++) {
-        const int row = row0 + 64 * mi + 16 * warp + 8 * (i / 2 % 2) + lane / 4;
-        const int col = col0 + 8 * (i / 4) + 2 * (lane % 4) + i % 2;
-        if constexpr (!AScaled) x[mi][0] *= __ldg(p.b_unscale + min(col, static_cast<int>(p.cols) - 1));
-        unsigned todo = __ballot_sync(
-            kAllLanes, !is_finite(x[mi][0]) && row < p.rows && col < p.cols);
-        for (; todo; todo &= todo - 1) {
-          const int owner = __ffs(todo) - 1;
-          const long r = __shfl_sync(kAllLanes, row, owner);
-          const int c = __shfl_sync(kAllLanes, col, owner);
-          const float dot = plain_dot(p.a + r * p.lda, p.b + c * p.ldb, p.depth, lane);
-          if (lane == owner) x[mi][0] = dot;
-        }
-      }
-      rotate(true);
-    }
-    return !AScaled;
-  }
 };
 
 // Merges a row's `blocks` partial results of M, `stride` floats apart, in order. The loads of a batch
@@ -3609,7 +3618,7 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
     try:
         return load_inline(
-            name="refold_sm_90_016235dac09d",
+            name="refold_sm_90_71134ae0ea6f",
             cpp_sources=[],
             cuda_sources=[_REFOLD_CUDA],
             extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],

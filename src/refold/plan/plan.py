@@ -164,3 +164,11 @@ def reads(node: Node) -> tuple[Node, ...]:
     """What a call of PyTorch reads: a product or a move takes values as they lie in memory."""
     as_stored = node.op == "linear" or OPS[node.op].kind is Kind.MOVE
     return tuple(map(source, node.inputs)) if as_stored else node.inputs
+
+
+def leading(axes: tuple[int, ...], shape: tuple[Dim, ...]) -> bool:
+    """Are the reduced axes one run that ends just before the last axis?"""
+    wide = [a for a in axes if shape[a] != 1]
+    if not wide or -1 in axes:
+        return False
+    return all(a in axes or shape[a] == 1 for a in range(min(wide), -1))

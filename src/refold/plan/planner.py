@@ -26,6 +26,7 @@ from refold.plan.plan import (
     beside,
     is_beside,
     last_full,
+    leading,
     reads,
     values_read,
 )
@@ -106,7 +107,7 @@ class _Planner:
             x = node.inputs[0]
             if node["axes"] == (-1,):
                 self._join(node, x.shape)
-            elif _leading(node["axes"], x.shape):
+            elif leading(node["axes"], x.shape):
                 self._place_column_reduction(node, x)
 
     def _computable(self, node: Node) -> bool:
@@ -391,11 +392,3 @@ class _Planner:
                 Group(name, item.template, item.dims, nodes, inputs, outputs, memory, self.real)
             )
         return steps
-
-
-def _leading(axes: tuple[int, ...], shape: tuple[Dim, ...]) -> bool:
-    """Are the reduced axes one run that ends just before the last axis?"""
-    wide = [a for a in axes if shape[a] != 1]
-    if not wide or -1 in axes:
-        return False
-    return all(a in axes or shape[a] == 1 for a in range(min(wide), -1))
