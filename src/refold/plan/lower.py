@@ -49,9 +49,8 @@ def _lower(node: Node) -> Node:
         return _moved_narrow(node)
     if is_narrowing(node):
         return _narrowed(node)
-    if node.op == "reshape" and node.inputs[0].op == "reshape":
-        # what became one row each has its own
-        return make("reshape", node.inputs[0].inputs[0], shape=node.shape)
+    if node.op == "reshape":
+        return _reshaped(node.inputs[0], node.shape)
     if node.op == "where" and all(i.dtype in _COMPUTED for i in node.inputs[1:]):
         return _masked(node)
     return node
@@ -120,8 +119,26 @@ def _reduction(node: Node) -> Node:
         return _split(node, x, leading, trailing)
     if trailing:
         return _over_row(node, x, trailing)
+    if x.shape[-1] == 1 and (close := _ones_first(x)).shape != x.shape:
+        # what is left is the columns of a matrix, with axes of one element behind them
+        wide = [a for a in range(-RANK, 0) if x.shape[a] != 1]
+        moved = tuple(a for a in range(-len(wide), 0) if wide[a] in leading)
+        return _reshaped(_reduction(_again(node, close, moved)), node.shape)
     reduced = node if leading == node["axes"] else _again(node, x, leading)
     return _logsumexp(reduced) if node.op == "logsumexp" else reduced
+
+
+def _ones_first(x: Node) -> Node:
+    """x with its axes of one element before the others."""
+    wide = [d for d in x.shape if d != 1]
+    return _reshaped(x, (1,) * (RANK - len(wide)) + tuple(wide))
+
+
+def _reshaped(x: Node, shape: tuple[Dim, ...]) -> Node:
+    """x in another shape; of several reshapes only the last counts."""
+    while x.op == "reshape":
+        (x,) = x.inputs
+    return x if x.shape == shape else make("reshape", x, shape=shape)
 
 
 def _reaches_end(x: Node, axis: int, axes: tuple[int, ...]) -> bool:
@@ -142,8 +159,7 @@ def _over_row(node: Node, x: Node, axes: tuple[int, ...]) -> Node:
     outer = x.shape[:first]
     row: Dim = numel(x.shape[first:])
     flat: tuple[Dim, ...] = (1,) * (RANK - 1 - len(outer)) + outer + (row,)
-    reduced = _row_form(_again(node, make("reshape", x, shape=flat), (-1,)))
-    return make("reshape", reduced, shape=node.shape)
+    return _reshaped(_row_form(_again(node, _reshaped(x, flat), (-1,))), node.shape)
 
 
 def _row_form(node: Node) -> Node:

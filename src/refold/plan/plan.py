@@ -135,10 +135,13 @@ def last_full(nodes: Iterable[Node], dims: tuple[Dim, ...]) -> Node:
 
 
 def is_beside(node: Node) -> bool:
-    """Is it computed by each of its readers, and never stored? Comparisons and widening are."""
-    return is_widening(node) or (
-        node.dtype == torch.bool and OPS[node.op].kind is Kind.POINTWISE and bool(node.inputs)
-    )
+    """Is it computed by each of its readers, and never stored? Comparisons, widening and
+    arithmetic with sizes are."""
+    if is_widening(node):
+        return True
+    if OPS[node.op].kind is not Kind.POINTWISE or not node.inputs:
+        return False
+    return node.dtype == torch.bool or all(i.op == "scalar" for i in node.inputs)
 
 
 def beside(node: Node) -> list[Node]:
