@@ -3,7 +3,7 @@ refold alternately in one process, as CSV.
 
     python bench/cuda_systems.py [--float32 ieee tf32] [--only S0 S1] [--set batch_size=64] [--tune]
                                  [--output bench/results/h200_systems.csv]
-    python bench/cuda_systems.py --only C0 C1 C2 --output bench/results/h200_convolutions.csv
+    python bench/cuda_systems.py --only C0 C1 C2 C3 --output bench/results/h200_convolutions.csv
     python bench/cuda_systems.py --dtype bfloat16 float16 --output bench/results/h200_dtypes.csv
 
 --dtype: the same systems with parameters and inputs of other dtypes.
