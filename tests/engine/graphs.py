@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from refold.ir import Dim, Graph, Output, Sym, leaf
-from refold.ir.node import pad
+from refold.ir.shapes import pad
 from refold.rules.term import (
     Term,
     Value,

@@ -8,7 +8,7 @@ from refold.engine import Optimized, optimize
 from refold.ir import Graph
 from refold.ir.evaluate import evaluate
 from refold.ir.graph import render
-from refold.ir.node import pad
+from refold.ir.shapes import pad
 
 from .graphs import EMPTY, ROWS, N, data, graph
 

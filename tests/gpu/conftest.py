@@ -13,6 +13,12 @@ def _why_not() -> str | None:
     return None if major == 9 else f"the device has compute capability {major}.{minor}, not 9.0"
 
 
+@pytest.fixture(autouse=True)
+def convolutions_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eager's are TF32 by default, and its error is what results are measured by."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+
+
 def pytest_report_header() -> str:
     why = _why_not()
     return f"tests/gpu: {'run on ' + torch.cuda.get_device_name() if why is None else why}"

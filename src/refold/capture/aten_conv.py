@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from refold.capture.registry import HANDLERS, Out, need, result
-from refold.capture.values import Unsupported, Value
+from refold.capture.values import Value
 from refold.ir import Node, as_scalar, make
 
 Sizes = Sequence[int] | int
@@ -25,9 +25,10 @@ def _paddings(given: Sizes | str, w: Value, dilations: tuple[int, ...]) -> tuple
         return _each(given, len(dilations))
     if given == "valid":
         return (0,) * len(dilations)
-    added = [d * (int(k) - 1) for d, k in zip(dilations, w.shape[2:], strict=True)]  # type: ignore[arg-type]
-    if any(n % 2 for n in added):
-        raise Unsupported("a padding that is larger at the end")
+    kernel = tuple(k for k in w.shape[2:] if isinstance(k, int))
+    need(len(kernel) == len(dilations), "a kernel whose size varies")
+    added = [d * (k - 1) for d, k in zip(dilations, kernel, strict=True)]
+    need(all(n % 2 == 0 for n in added), "a padding that is larger at the end")
     return tuple(n // 2 for n in added)
 
 

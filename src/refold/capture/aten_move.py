@@ -7,8 +7,8 @@ from typing import Any
 from refold.capture.registry import HANDLERS, Out, handles, need, result
 from refold.capture.values import Number, Unsupported, Value, axis_of, operand, value
 from refold.ir import as_scalar, make
-from refold.ir.node import pad
 from refold.ir.ops import RANK
+from refold.ir.shapes import pad
 
 
 @handles(

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 
 from refold.ir import Dim, Node, Sym, as_scalar, make
-from refold.ir.node import pad
 from refold.ir.ops import RANK
+from refold.ir.shapes import pad
 
 
 class Unsupported(Exception):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from refold.ir.dim import Dim
-from refold.ir.shapes import RANK, Typed, one_dtype
+from refold.ir.shapes import RANK, Typed, one_dtype, pad
 
 if TYPE_CHECKING:
     from refold.ir.node import Node
@@ -31,7 +31,7 @@ def conv(inputs: Sequence[Node], attrs: Mapping[str, Any]) -> Typed:
         if s != 1 and not isinstance(span, int):
             raise ValueError(f"a stride of {s} over {n} elements")
         made.append(span // s + 1 if isinstance(span, int) else span + 1)
-    return _padded((batch, features, *_there(made))), one_dtype(inputs)
+    return pad((batch, features, *_there(made))), one_dtype(inputs)
 
 
 def conv_transpose(inputs: Sequence[Node], attrs: Mapping[str, Any]) -> Typed:
@@ -48,7 +48,7 @@ def conv_transpose(inputs: Sequence[Node], attrs: Mapping[str, Any]) -> Typed:
         if e >= max(s, d):
             raise ValueError(f"{e} elements at the end, with a stride of {s}")
         made.append(n * s + (d * (k - 1) + e + 1 - s - 2 * p))
-    return _padded((batch, features, *_there(made))), one_dtype(inputs)
+    return pad((batch, features, *_there(made))), one_dtype(inputs)
 
 
 def of_true_rank(
@@ -67,10 +67,6 @@ def _axes(v: Node, attrs: Mapping[str, Any]) -> tuple[Dim, ...]:
     if not 3 <= rank <= RANK or any(d != 1 for d in v.shape[:-rank]):
         raise ValueError(f"a convolution along {rank - 2} axes of {v.shape}")
     return v.shape[-rank:]
-
-
-def _padded(shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
-    return (1,) * (RANK - len(shape)) + shape
 
 
 def _check_channels(given: Dim, b: Node, channels: int, features: int, groups: int) -> None:

@@ -11,6 +11,7 @@ import torch
 
 from refold.ir.dim import Dim, Sym
 from refold.ir.ops import OPS, RANK, Kind, Shape
+from refold.ir.shapes import pad
 
 Attr: TypeAlias = "bool | int | float | str | Sym | torch.dtype | tuple[Attr, ...] | None"
 
@@ -116,8 +117,3 @@ def rebuild(node: Node, inputs: tuple[Node, ...]) -> Node:
         return _intern("aten", inputs, node.attrs, node.shape, node.dtype)
     attrs: Mapping[str, Attr] = dict(node.attrs)
     return make(node.op, *inputs, **attrs)
-
-
-def pad(shape: tuple[Dim, ...]) -> Shape:
-    """`shape` with leading ones up to rank 5."""
-    return (1,) * (RANK - len(shape)) + tuple(shape)

@@ -17,6 +17,11 @@ Shape = tuple[Dim, ...]
 Typed = tuple[Shape, torch.dtype]
 
 
+def pad(shape: tuple[Dim, ...]) -> Shape:
+    """`shape` with leading ones up to rank 5."""
+    return (1,) * (RANK - len(shape)) + tuple(shape)
+
+
 def broadcast(*shapes: Shape) -> Shape:
     """The common shape. Raises ValueError where two sizes differ and neither is 1."""
     result: list[Dim] = []

@@ -18,6 +18,7 @@ from refold.ir import OPS, Dim, Graph, Kind, Node, as_scalar, make, numel
 from refold.ir.evaluate import run
 from refold.ir.node import rebuild
 from refold.ir.ops import RANK
+from refold.ir.shapes import pad
 from refold.plan.memory import is_narrowing, is_widening
 
 _COMPUTED = (torch.float32, torch.float64)
@@ -130,8 +131,7 @@ def _reduction(node: Node) -> Node:
 
 def _ones_first(x: Node) -> Node:
     """x with its axes of one element before the others."""
-    wide = [d for d in x.shape if d != 1]
-    return _reshaped(x, (1,) * (RANK - len(wide)) + tuple(wide))
+    return _reshaped(x, pad(tuple(d for d in x.shape if d != 1)))
 
 
 def _reshaped(x: Node, shape: tuple[Dim, ...]) -> Node:

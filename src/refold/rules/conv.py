@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from refold.ir.shapes import pad
 from refold.rules import conv_sums
 from refold.rules.image import (
     CONV,
+    OVER,
     TRANSPOSED,
     Over,
     as_bias,
@@ -17,7 +19,6 @@ from refold.rules.image import (
     in_groups,
     is_zero,
     of_groups,
-    of_rank,
     places,
     swapped,
 )
@@ -34,8 +35,6 @@ from refold.rules.term import (
     reshape,
     sum,
 )
-
-OVER = (("sum", sum), ("mean", mean))
 
 
 def _scaled(b: Term, s: Term, strides: Any) -> Term:
@@ -61,7 +60,7 @@ def _of_rows(over: Over, w: Term, strides: Any, groups: int) -> Term:
     if over is mean and groups > 1:
         total = total / groups
     _, depth, *kernel = w.shape[channels(strides) - 1 :]
-    return reshape(total, of_rank((1, groups * depth, *kernel)))
+    return reshape(total, pad((1, groups * depth, *kernel)))
 
 
 def _of_columns(over: Over, w: Term, strides: Any, groups: int) -> Term:
@@ -99,12 +98,12 @@ def _of_shift(w: Term, c: Term, strides: Any, groups: int) -> Term:
     """What a shift of the channels c[1,C,1...] adds to each feature of w[O,C/groups,...]: [O]."""
     rows = sum(in_groups(w, strides, groups), (-1,))  # [groups, O/groups, C/groups, 1]
     _, features, depth, _ = rows.shape[-4:]
-    each = reshape(rows, of_rank((groups, features, depth)))
+    each = reshape(rows, pad((groups, features, depth)))
     shift = as_bias(c, strides)
     if c.shape[channels(strides)] == 1:
-        shift = expand(shift, of_rank((groups, 1, depth)))
-    added = linear(reshape(shift, of_rank((groups, 1, depth))), each)
-    return reshape(added, of_rank((groups * features,)))
+        shift = expand(shift, pad((groups, 1, depth)))
+    added = linear(reshape(shift, pad((groups, 1, depth))), each)
+    return reshape(added, pad((groups * features,)))
 
 
 CHANNELS = (

@@ -14,15 +14,16 @@ from typing import Any
 
 from refold.ir import Dim, numel
 from refold.ir.ops import RANK
+from refold.ir.shapes import pad
 from refold.rules.image import (
     CONV,
+    OVER,
     TRANSPOSED,
     Over,
     are_there,
     channels,
     in_groups,
     is_zero,
-    of_rank,
     places,
     swapped,
     windows,
@@ -35,13 +36,11 @@ from refold.rules.term import (
     conv_transpose,
     diagonal,
     linear,
-    mean,
     permute,
     reshape,
     sum,
 )
 
-OVER = (("sum", sum), ("mean", mean))
 Ends = list[tuple[int, int]]  # for each element along an axis of a kernel, what it does not meet
 
 
@@ -101,8 +100,8 @@ def _strided(
     of ones puts them, each element of whose kernel is a feature of its own.
     """
     size = x.shape[axis]
-    ones = constant(1, x, of_rank((made,)))
-    each = diagonal(constant(1, x, of_rank((kernel,))))
+    ones = constant(1, x, pad((made,)))
+    each = diagonal(constant(1, x, pad((kernel,))))
     assert isinstance(size, int) and isinstance(made, int)
     extra = size - ((made - 1) * stride + dilation * (kernel - 1) + 1 - 2 * padding)
     none = constant(0, x, (1,) * RANK)
@@ -136,11 +135,11 @@ def _product(met: Term, rows: Term, strides: Any) -> Term:
     groups, features, depth = rows.shape[-3:]
     ones = (1,) * len(strides)
     if groups == 1:
-        row = reshape(met, of_rank((n, *ones, depth)))
-        return linear(row, reshape(rows, of_rank((features, depth))))
+        row = reshape(met, pad((n, *ones, depth)))
+        return linear(row, reshape(rows, pad((features, depth))))
     # each feature reads its own group: what a product of one row would, without its launch
-    each = reshape(met, of_rank((n, groups, 1, depth))) * rows
-    return reshape(sum(each, (-1,)), of_rank((n, *ones, groups * features)))
+    each = reshape(met, pad((n, groups, 1, depth))) * rows
+    return reshape(sum(each, (-1,)), pad((n, *ones, groups * features)))
 
 
 def _of_places(
@@ -170,7 +169,7 @@ def of_convolution(
     whole = conv(x, w, b, strides, paddings, dilations, groups).shape
     met = _met(x, w, strides, paddings, dilations, whole)
     g, features, depth, elements = in_groups(w, strides, groups).shape[-4:]
-    rows = reshape(w, of_rank((g, features, depth * elements)))
+    rows = reshape(w, pad((g, features, depth * elements)))
     return _of_places(over, axes, _product(met, rows, strides), b, strides, whole)
 
 
@@ -196,7 +195,7 @@ def of_transposed_convolution(
     # [groups, channels, features, elements] -> [groups, features, channels, elements]
     rows = permute(in_groups(w, strides, groups), swapped(-3, -2))
     g, features, depth, elements = rows.shape[-4:]
-    rows = reshape(rows, of_rank((g, features, depth * elements)))
+    rows = reshape(rows, pad((g, features, depth * elements)))
     return _of_places(over, axes, _product(x, rows, strides), b, strides, whole)
 
 

@@ -12,9 +12,11 @@ from typing import Any
 
 from refold.ir import Dim, numel
 from refold.ir.ops import RANK
-from refold.rules.term import AXES, Term, cut, joined, permute, reshape, sum
+from refold.ir.shapes import pad
+from refold.rules.term import AXES, Term, cut, joined, mean, permute, reshape, sum
 
 Over = Callable[..., Term]  # sum or mean
+OVER = (("sum", sum), ("mean", mean))
 
 CONV = "x[N,C,...] w[O,D,...]{} b[1,1,1,1,O?]{} {} @strides @paddings @dilations @groups"
 TRANSPOSED = (
@@ -48,22 +50,18 @@ def as_bias(s: Term, strides: Any) -> Term:
     return permute(s, swapped(channels(strides), -1))
 
 
-def of_rank(shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
-    return (1,) * (RANK - len(shape)) + shape
-
-
 def in_groups(w: Term, strides: Any, groups: int) -> Term:
     """w[O,D,...] as [groups, O/groups, D, elements of the kernel]."""
     first, second, *kernel = w.shape[channels(strides) - 1 :]
     assert isinstance(first, int)
-    return reshape(w, of_rank((groups, first // groups, second, numel(kernel))))
+    return reshape(w, pad((groups, first // groups, second, numel(kernel))))
 
 
 def of_groups(s: Term, strides: Any, groups: int) -> Term:
     """Values of channels s[1,C,1...] as [groups, 1, C/groups, 1]; of one element, as it is."""
     size = s.shape[channels(strides)]
     assert isinstance(size, int)
-    return s if size == 1 else reshape(s, of_rank((groups, 1, size // groups, 1)))
+    return s if size == 1 else reshape(s, pad((groups, 1, size // groups, 1)))
 
 
 def windows(x: Term, axis: int, left_out: list[tuple[int, int]]) -> Term:

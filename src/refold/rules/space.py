@@ -36,7 +36,7 @@ def _wide(shape: Shape) -> tuple[int, ...]:
     return tuple(a for a in AXES if shape[a] != 1)
 
 
-def spaced(x: Shape, shape: Shape) -> bool:
+def _spaced(x: Shape, shape: Shape) -> bool:
     """Are the axes of more than one element the same, in the same order?"""
     return [x[a] for a in _wide(x)] == [shape[a] for a in _wide(shape)]
 
@@ -66,7 +66,7 @@ def _fits(x: Term, s: Term, shape: Shape) -> bool:
 
     A number, or one value for each feature that stays last, is met by simpler rules.
     """
-    if x.shape == shape or not spaced(x.shape, shape):
+    if x.shape == shape or not _spaced(x.shape, shape):
         return False
     return not flat(s, AXES) and shape_of(reshape(x, shape), s) == shape
 
@@ -120,7 +120,7 @@ RULES = (
             "reals",
             "A reduction does not see axes of one element.",
             where=lambda x, shape, axes: (
-                x.shape != shape and spaced(x.shape, shape) and bool(_before(x.shape, shape, axes))
+                x.shape != shape and _spaced(x.shape, shape) and bool(_before(x.shape, shape, axes))
             ),
         )
         for name, f in _REDUCE.items()
@@ -135,7 +135,7 @@ RULES = (
             "A softmax does not see axes of one element.",
             where=lambda x, shape, axis: (
                 x.shape != shape
-                and spaced(x.shape, shape)
+                and _spaced(x.shape, shape)
                 and bool(_before(x.shape, shape, (axis,)))
             ),
         )
