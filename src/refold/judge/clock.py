@@ -28,7 +28,7 @@ _CACHE = 64 << 20  # bytes flushed between cold calls; more than a last-level ca
 _SETS_BYTES = 256 << 20
 _ARENA_BYTES = 256 << 20
 _LONG = 1e-3  # seconds of a call on a device, beside which a launch is nothing
-_GRAPH_BELOW = 50e-6
+_GRAPH_BELOW = 200e-6  # seconds of a call, of which launching may be most
 _CUDA_BYTES_PER_S = 16e12  # above the L2 rate of any present device
 
 

@@ -1,0 +1,25 @@
+"""As wide.py, with enough work in a call that remembering would pay on a GPU, too."""
+
+import torch
+from torch import nn
+
+batch_size = 2048
+in_features = 2048
+out_features = 4096
+
+
+class Model(nn.Module):
+    def __init__(self, n, m):
+        super().__init__()
+        self.linear = nn.Linear(n, m)
+
+    def forward(self, x):
+        return torch.nn.functional.gelu(self.linear(x))
+
+
+def get_inputs():
+    return [torch.rand(batch_size, in_features)]
+
+
+def get_init_inputs():
+    return [in_features, out_features]
