@@ -7,7 +7,9 @@
 //   RowMonoids = List<...>                  each reduces v along the row
 //   finish_row(row, const float* results)   takes what a row was reduced to
 //   ColumnMonoids = List<...>               each reduces v down the column
-//   finish_column(Step<S>, col, state)      takes what a column was reduced to
+//   Column                                  what a column is reduced to        (if any)
+//   set_column(Step<S>, column, state)      takes one result into it
+//   finish_column(column, col)              writes results
 //
 // Layout: the fragment's (fragment.cuh). Rows are reduced in registers and across the four lanes that
 // share them; columns across the eight lanes that share them, then across warps through shared memory.
@@ -65,12 +67,22 @@ RF_FN void reduce_rows(Fragment<MI, G>& acc, const Problem& p, int row0, int col
 #pragma unroll
   for (int r = 0; r < 2 * MI; r++) part[r] = M::identity();
   auto gather = [&](int g, int from) {
+    bool in[8];
 #pragma unroll
-    for (int i = 0; i < 8; i++)
-      if (col0 + 32 * g + 8 * (i / 2) + 2 * (lane % 4) + i % 2 < p.cols)
+    for (int i = 0; i < 8; i++) in[i] = col0 + 32 * g + 8 * (i / 2) + 2 * (lane % 4) + i % 2 < p.cols;
 #pragma unroll
-        for (int r = 0; r < 2 * MI; r++)
-          M::gather(part[r], acc.x[r / 2][from + 4 * (i / 2) + 2 * (r % 2) + i % 2]);
+    for (int r = 0; r < 2 * MI; r++) {
+      float x[8];
+#pragma unroll
+      for (int i = 0; i < 8; i++) x[i] = acc.x[r / 2][from + 4 * (i / 2) + 2 * (r % 2) + i % 2];
+      if constexpr (M::kWords > 1) {
+        M::gather_some(part[r], x, in);
+      } else {
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+          if (in[i]) M::gather(part[r], x[i]);
+      }
+    }
   };
   if constexpr (M::kWords == 1) {
 #pragma unroll
