@@ -372,6 +372,7 @@ template <> struct LanesOf<Real> {
 // A monoid has
 //   Part           what travels in registers and in the workspace (kWords floats)
 //   gather(p, x)   takes one more value;   merge(p, q) takes another part
+//   gather_some(p, x, in)   takes those of several values that count   (if kWords > 1)
 //   State          what the final, ordered merge keeps (a sum carries what its additions rounded off)
 //   kResults, results(state, out)          what the body's finish_row is given
 
@@ -446,6 +447,17 @@ struct LogSumExp {
       p.w[1] = p.w[1] * exp(p.w[0] - base) + exp(x - base);
       p.w[0] = m;
     }
+  }
+  // Several values, of which some count: one exponential each and one for what came before.
+  template <int N> static RF_FN void gather_some(Part& p, const Real (&x)[N], const bool (&in)[N]) {
+    Real m = p.w[0];
+#pragma unroll
+    for (int i = 0; i < N; i++) m = in[i] ? maximum(m, x[i]) : m;
+    const Real base = exp_base(m);
+    Real sum = p.w[1] * exp(p.w[0] - base);
+#pragma unroll
+    for (int i = 0; i < N; i++) sum += in[i] ? exp(x[i] - base) : 0.0f;
+    p.w[0] = m, p.w[1] = sum;
   }
   static RF_FN void merge(Part& p, const Part& q) {
     const Real m = maximum(p.w[0], q.w[0]), base = exp_base(m);
@@ -1335,7 +1347,7 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
     try:
         return load_inline(
-            name="refold_sm_90_81b2fd749911",
+            name="refold_sm_90_160e22fdf1d0",
             cpp_sources=[],
             cuda_sources=[_REFOLD_CUDA],
             extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],

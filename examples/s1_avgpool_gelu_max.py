@@ -547,6 +547,7 @@ template <int MI, int G> struct Fragment {
 // A monoid has
 //   Part           what travels in registers and in the workspace (kWords floats)
 //   gather(p, x)   takes one more value;   merge(p, q) takes another part
+//   gather_some(p, x, in)   takes those of several values that count   (if kWords > 1)
 //   State          what the final, ordered merge keeps (a sum carries what its additions rounded off)
 //   kResults, results(state, out)          what the body's finish_row is given
 
@@ -621,6 +622,17 @@ struct LogSumExp {
       p.w[1] = p.w[1] * exp(p.w[0] - base) + exp(x - base);
       p.w[0] = m;
     }
+  }
+  // Several values, of which some count: one exponential each and one for what came before.
+  template <int N> static RF_FN void gather_some(Part& p, const Real (&x)[N], const bool (&in)[N]) {
+    Real m = p.w[0];
+#pragma unroll
+    for (int i = 0; i < N; i++) m = in[i] ? maximum(m, x[i]) : m;
+    const Real base = exp_base(m);
+    Real sum = p.w[1] * exp(p.w[0] - base);
+#pragma unroll
+    for (int i = 0; i < N; i++) sum += in[i] ? exp(x[i] - base) : 0.0f;
+    p.w[0] = m, p.w[1] = sum;
   }
   static RF_FN void merge(Part& p, const Part& q) {
     const Real m = maximum(p.w[0], q.w[0]), base = exp_base(m);
@@ -740,7 +752,9 @@ template <int S, class M, class... Rest> struct Before<S, List<M, Rest...>> {
 //   RowMonoids = List<...>                  each reduces v along the row
 //   finish_row(row, const float* results)   takes what a row was reduced to
 //   ColumnMonoids = List<...>               each reduces v down the column
-//   finish_column(Step<S>, col, state)      takes what a column was reduced to
+//   Column                                  what a column is reduced to        (if any)
+//   set_column(Step<S>, column, state)      takes one result into it
+//   finish_column(column, col)              writes results
 //
 // Layout: the fragment's (fragment.cuh). Rows are reduced in registers and across the four lanes that
 // share them; columns across the eight lanes that share them, then across warps through shared memory.
@@ -795,12 +809,22 @@ RF_FN void reduce_rows(Fragment<MI, G>& acc, const Problem& p, int row0, int col
 #pragma unroll
   for (int r = 0; r < 2 * MI; r++) part[r] = M::identity();
   auto gather = [&](int g, int from) {
+    bool in[8];
 #pragma unroll
-    for (int i = 0; i < 8; i++)
-      if (col0 + 32 * g + 8 * (i / 2) + 2 * (lane % 4) + i % 2 < p.cols)
+    for (int i = 0; i < 8; i++) in[i] = col0 + 32 * g + 8 * (i / 2) + 2 * (lane % 4) + i % 2 < p.cols;
 #pragma unroll
-        for (int r = 0; r < 2 * MI; r++)
-          M::gather(part[r], acc.x[r / 2][from + 4 * (i / 2) + 2 * (r % 2) + i % 2]);
+    for (int r = 0; r < 2 * MI; r++) {
+      float x[8];
+#pragma unroll
+      for (int i = 0; i < 8; i++) x[i] = acc.x[r / 2][from + 4 * (i / 2) + 2 * (r % 2) + i % 2];
+      if constexpr (M::kWords > 1) {
+        M::gather_some(part[r], x, in);
+      } else {
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+          if (in[i]) M::gather(part[r], x[i]);
+      }
+    }
   };
   if constexpr (M::kWords == 1) {
 #pragma unroll
@@ -1629,7 +1653,8 @@ RF_FN void product_of_registers(float (&d)[64], const uint32_t (&a)[4], uint32_t
 //   lo*hi + hi*lo + hi*hi,
 // carry fp32's accuracy if the accumulator does. Hopper's does not: it truncates toward zero, which
 // over K = 8192 costs 6 times cuBLAS's error. So a short accumulator takes 64 of K only, small
-// products first, and is then added ("promoted") to a second one by plain fp32 additions.
+// products first, and is then added ("promoted") to a second one by plain fp32 additions. A single product
+// (Tf32, 16 bits) accumulates as cuBLAS's does, which its operands' rounding outweighs.
 //
 // Layout: one stage of the ring is 48 KB, rows of 128 bytes, four stages deep. A row of a stage is
 // 32 of k, hi beside lo (Ieee), or 64 of k (Tf32: one scaled fp16 product, whose operands carry TF32's
@@ -1655,8 +1680,9 @@ template <class M, bool IsTall = true, int InParts = 1> struct Schedule {
   using Mode = M;
   static constexpr bool kTall = IsTall;
   static constexpr int kSplits = InParts;                   // 1, 2, 4 or 8 parts of K
+  static constexpr bool kPromoted = Mode::kSplit;
   // stages from promotion to promotion
-  static constexpr int kPromote = kSplits > 1 || Mode::kDirect ? 1 : 2;
+  static constexpr int kPromote = !kPromoted || kSplits > 1 || Mode::kDirect ? 1 : 2;
   static constexpr int kTileRows = kTall ? 256 : 128, kTileCols = kTall ? 128 : 256;
   static constexpr int kStages = 4, kThreads = 384, kRowBytes = 128;
   static constexpr int kABytes = kTileRows * kRowBytes, kBBytes = kTileCols * kRowBytes;
@@ -1741,6 +1767,34 @@ RF_FN void step(float (&sum)[64], float (&sums)[64], uint32_t a, uint32_t b, int
     asm volatile("" : "+f"(sums[i])::"memory");  // not read before the wait
     sum[i] += sums[i];
   }
+}
+
+// The products of a tile's steps from `first` on, each one stage, without promotion: the next stage's are
+// always under way. leave(stage): this warp has read a stage for the last time.
+template <class S, class Leave>
+RF_FN void straight_products(Fragment<2, 4>& acc, uint32_t a, uint32_t b, int first, int last, uint32_t full,
+                             Leave leave) {
+  using T = typename S::Mode::Type;
+  constexpr int kNext = S::kStageBytes >> 4, kHalf = 64 * S::kRowBytes >> 4;
+  if (first == last) return;  // a part of K may be empty
+#pragma unroll 1
+  for (int step = first; step < last; step++) {
+    const int stage = step % S::kStages;
+    barrier_wait(full + 8 * stage, step / S::kStages & 1);
+    const uint32_t at = a + stage * kNext, bt = b + stage * kNext;
+    product_fence();
+#pragma unroll
+    for (int k = 0; k < 4; k++) product<T>(acc.x[0], at + 2 * k, bt + 2 * k, true);
+#pragma unroll
+    for (int k = 0; k < 4; k++) product<T>(acc.x[1], at + kHalf + 2 * k, bt + 2 * k, true);
+    product_commit();
+    product_wait<1>();
+    if (step > first) leave((step - 1) % S::kStages);
+  }
+  product_wait<0>();
+  leave((last - 1) % S::kStages);
+#pragma unroll
+  for (int i = 0; i < 64; i++) asm volatile("" : "+f"(acc.x[0][i]), "+f"(acc.x[1][i])::"memory");  // not read before
 }
 
 // This team's sums go to the workspace, but for its block's share, which meets the other parts' there.
@@ -1869,6 +1923,11 @@ __global__ void __launch_bounds__(384, 1)
       }
       if constexpr (S::Mode::kDirect) {
         direct_products<S>(acc, sums, ring + down * S::kRowBytes, b, team, first, end - begin, full, empty);
+      } else if constexpr (!S::kPromoted) {
+        straight_products<S>(acc, a, b, first, first + end - begin, full, [&](int stage) {
+          if (threadIdx.x % 32 == 0) barrier_arrive(empty + 8 * stage);
+          if (threadIdx.x % 32 == there) barrier_arrive_there(others_empty + 8 * stage);
+        });
       } else {
 #pragma unroll 1
         for (int k = begin; k < end; k++) {
@@ -2635,7 +2694,7 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
     try:
         return load_inline(
-            name="refold_sm_90_883f5b39e6f1",
+            name="refold_sm_90_1a673ea1edc7",
             cpp_sources=[],
             cuda_sources=[_REFOLD_CUDA],
             extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],

@@ -581,6 +581,7 @@ template <int MI, int G> struct Fragment {
 // A monoid has
 //   Part           what travels in registers and in the workspace (kWords floats)
 //   gather(p, x)   takes one more value;   merge(p, q) takes another part
+//   gather_some(p, x, in)   takes those of several values that count   (if kWords > 1)
 //   State          what the final, ordered merge keeps (a sum carries what its additions rounded off)
 //   kResults, results(state, out)          what the body's finish_row is given
 
@@ -655,6 +656,17 @@ struct LogSumExp {
       p.w[1] = p.w[1] * exp(p.w[0] - base) + exp(x - base);
       p.w[0] = m;
     }
+  }
+  // Several values, of which some count: one exponential each and one for what came before.
+  template <int N> static RF_FN void gather_some(Part& p, const Real (&x)[N], const bool (&in)[N]) {
+    Real m = p.w[0];
+#pragma unroll
+    for (int i = 0; i < N; i++) m = in[i] ? maximum(m, x[i]) : m;
+    const Real base = exp_base(m);
+    Real sum = p.w[1] * exp(p.w[0] - base);
+#pragma unroll
+    for (int i = 0; i < N; i++) sum += in[i] ? exp(x[i] - base) : 0.0f;
+    p.w[0] = m, p.w[1] = sum;
   }
   static RF_FN void merge(Part& p, const Part& q) {
     const Real m = maximum(p.w[0], q.w[0]), base = exp_base(m);
@@ -774,7 +786,9 @@ template <int S, class M, class... Rest> struct Before<S, List<M, Rest...>> {
 //   RowMonoids = List<...>                  each reduces v along the row
 //   finish_row(row, const float* results)   takes what a row was reduced to
 //   ColumnMonoids = List<...>               each reduces v down the column
-//   finish_column(Step<S>, col, state)      takes what a column was reduced to
+//   Column                                  what a column is reduced to        (if any)
+//   set_column(Step<S>, column, state)      takes one result into it
+//   finish_column(column, col)              writes results
 //
 // Layout: the fragment's (fragment.cuh). Rows are reduced in registers and across the four lanes that
 // share them; columns across the eight lanes that share them, then across warps through shared memory.
@@ -829,12 +843,22 @@ RF_FN void reduce_rows(Fragment<MI, G>& acc, const Problem& p, int row0, int col
 #pragma unroll
   for (int r = 0; r < 2 * MI; r++) part[r] = M::identity();
   auto gather = [&](int g, int from) {
+    bool in[8];
 #pragma unroll
-    for (int i = 0; i < 8; i++)
-      if (col0 + 32 * g + 8 * (i / 2) + 2 * (lane % 4) + i % 2 < p.cols)
+    for (int i = 0; i < 8; i++) in[i] = col0 + 32 * g + 8 * (i / 2) + 2 * (lane % 4) + i % 2 < p.cols;
 #pragma unroll
-        for (int r = 0; r < 2 * MI; r++)
-          M::gather(part[r], acc.x[r / 2][from + 4 * (i / 2) + 2 * (r % 2) + i % 2]);
+    for (int r = 0; r < 2 * MI; r++) {
+      float x[8];
+#pragma unroll
+      for (int i = 0; i < 8; i++) x[i] = acc.x[r / 2][from + 4 * (i / 2) + 2 * (r % 2) + i % 2];
+      if constexpr (M::kWords > 1) {
+        M::gather_some(part[r], x, in);
+      } else {
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+          if (in[i]) M::gather(part[r], x[i]);
+      }
+    }
   };
   if constexpr (M::kWords == 1) {
 #pragma unroll
@@ -1663,7 +1687,8 @@ RF_FN void product_of_registers(float (&d)[64], const uint32_t (&a)[4], uint32_t
 //   lo*hi + hi*lo + hi*hi,
 // carry fp32's accuracy if the accumulator does. Hopper's does not: it truncates toward zero, which
 // over K = 8192 costs 6 times cuBLAS's error. So a short accumulator takes 64 of K only, small
-// products first, and is then added ("promoted") to a second one by plain fp32 additions.
+// products first, and is then added ("promoted") to a second one by plain fp32 additions. A single product
+// (Tf32, 16 bits) accumulates as cuBLAS's does, which its operands' rounding outweighs.
 //
 // Layout: one stage of the ring is 48 KB, rows of 128 bytes, four stages deep. A row of a stage is
 // 32 of k, hi beside lo (Ieee), or 64 of k (Tf32: one scaled fp16 product, whose operands carry TF32's
@@ -1689,8 +1714,9 @@ template <class M, bool IsTall = true, int InParts = 1> struct Schedule {
   using Mode = M;
   static constexpr bool kTall = IsTall;
   static constexpr int kSplits = InParts;                   // 1, 2, 4 or 8 parts of K
+  static constexpr bool kPromoted = Mode::kSplit;
   // stages from promotion to promotion
-  static constexpr int kPromote = kSplits > 1 || Mode::kDirect ? 1 : 2;
+  static constexpr int kPromote = !kPromoted || kSplits > 1 || Mode::kDirect ? 1 : 2;
   static constexpr int kTileRows = kTall ? 256 : 128, kTileCols = kTall ? 128 : 256;
   static constexpr int kStages = 4, kThreads = 384, kRowBytes = 128;
   static constexpr int kABytes = kTileRows * kRowBytes, kBBytes = kTileCols * kRowBytes;
@@ -1775,6 +1801,34 @@ RF_FN void step(float (&sum)[64], float (&sums)[64], uint32_t a, uint32_t b, int
     asm volatile("" : "+f"(sums[i])::"memory");  // not read before the wait
     sum[i] += sums[i];
   }
+}
+
+// The products of a tile's steps from `first` on, each one stage, without promotion: the next stage's are
+// always under way. leave(stage): this warp has read a stage for the last time.
+template <class S, class Leave>
+RF_FN void straight_products(Fragment<2, 4>& acc, uint32_t a, uint32_t b, int first, int last, uint32_t full,
+                             Leave leave) {
+  using T = typename S::Mode::Type;
+  constexpr int kNext = S::kStageBytes >> 4, kHalf = 64 * S::kRowBytes >> 4;
+  if (first == last) return;  // a part of K may be empty
+#pragma unroll 1
+  for (int step = first; step < last; step++) {
+    const int stage = step % S::kStages;
+    barrier_wait(full + 8 * stage, step / S::kStages & 1);
+    const uint32_t at = a + stage * kNext, bt = b + stage * kNext;
+    product_fence();
+#pragma unroll
+    for (int k = 0; k < 4; k++) product<T>(acc.x[0], at + 2 * k, bt + 2 * k, true);
+#pragma unroll
+    for (int k = 0; k < 4; k++) product<T>(acc.x[1], at + kHalf + 2 * k, bt + 2 * k, true);
+    product_commit();
+    product_wait<1>();
+    if (step > first) leave((step - 1) % S::kStages);
+  }
+  product_wait<0>();
+  leave((last - 1) % S::kStages);
+#pragma unroll
+  for (int i = 0; i < 64; i++) asm volatile("" : "+f"(acc.x[0][i]), "+f"(acc.x[1][i])::"memory");  // not read before
 }
 
 // This team's sums go to the workspace, but for its block's share, which meets the other parts' there.
@@ -1903,6 +1957,11 @@ __global__ void __launch_bounds__(384, 1)
       }
       if constexpr (S::Mode::kDirect) {
         direct_products<S>(acc, sums, ring + down * S::kRowBytes, b, team, first, end - begin, full, empty);
+      } else if constexpr (!S::kPromoted) {
+        straight_products<S>(acc, a, b, first, first + end - begin, full, [&](int stage) {
+          if (threadIdx.x % 32 == 0) barrier_arrive(empty + 8 * stage);
+          if (threadIdx.x % 32 == there) barrier_arrive_there(others_empty + 8 * stage);
+        });
       } else {
 #pragma unroll 1
         for (int k = begin; k < end; k++) {
@@ -2774,8 +2833,11 @@ __global__ void __launch_bounds__(kColumnThreads, 1)
   Mine mine = merge_chunks<Mine, float>(parts + (col < cols ? col : cols - 1), cols, team, kFinishTeams, blocks,
                                         block_rows, rows);
   merge_teams(mine, lane, team, 0, 32, kFinishTeams);
-  if (team == 0 && col < cols)
-    for_columns(mine, [&](auto step, int, const auto& state) { body.finish_column(step, col, state); });
+  if (team == 0 && col < cols) {
+    typename Body::Column column;
+    for_columns(mine, [&](auto step, int, const auto& state) { body.set_column(step, column, state); });
+    body.finish_column(column, col);
+  }
 }
 
 // p: the product's, whose fragments have `block_rows` rows.
@@ -3184,12 +3246,20 @@ Error rows(const Body& body, long rows, long width, bool aligned, const Workspac
 
 namespace rf {
 
-// linear, mean, var
+// linear, mean, var, mul, add, rsqrt
 struct TrainMatmul0 {
+  const float* p2;  // square(scale)
+  const float* p3;  // scale
+  const float* p4;  // bn.weight
+  const float* p5;  // bn.running_mean
+  const float* p6;  // gemm.bias
+  const float* p7;  // bn.running_var
   float* y0;
   float* y1;
   float* y2;
   float* y3;
+  float* y4;
+  long* k0;
   long width;
   template <class V, class C> RF_FN V value(V acc, long row, C col) const {
     return acc;
@@ -3201,66 +3271,44 @@ struct TrainMatmul0 {
   using RowMonoids = List<>;
   using ColumnMonoids = List<Moments>;
   long count;
-  RF_FN void finish_column(Step<0>, long col, const MomentsState& s) const {
-    put(y1, col, s.mean);
-    put(y2, col, s.m2 / (static_cast<float>(count) - 0.0f));
-    put(y3, col, s.m2 / (static_cast<float>(count) - 1.0f));
+  struct Column { float r0, r1, r2; };
+  RF_FN void set_column(Step<0>, Column& c, const MomentsState& s) const {
+    c.r0 = s.mean;
+    c.r1 = s.m2 / (static_cast<float>(count) - 0.0f);
+    c.r2 = s.m2 / (static_cast<float>(count) - 1.0f);
+  }
+  RF_FN void finish_column(const Column& c, long col) const {
+    put(y1, col, c.r0);
+    const float t0 = column<float>(p3, col);
+    const float t1 = column<float>(p2, col);
+    const auto t2 = c.r1 * t1;
+    const auto t3 = t2 + 1e-05f;
+    const auto t4 = rsqrt(t3);
+    const auto t5 = t0 * t4;
+    const float t6 = column<float>(p4, col);
+    const auto t7 = t5 * t6;
+    const float t8 = column<float>(p5, col);
+    const auto t9 = t8 * 0.9f;
+    const float t10 = column<float>(p6, col);
+    const auto t11 = c.r0 + t10;
+    const auto t12 = t11 * t0;
+    const auto t13 = t12 * 0.1f;
+    const auto t14 = t9 + t13;
+    const float t15 = column<float>(p7, col);
+    const auto t16 = t15 * 0.9f;
+    const auto t17 = c.r2 * t1;
+    const auto t18 = t17 * 0.1f;
+    const auto t19 = t16 + t18;
+    put(y2, col, t7);
+    put(y3, col, t14);
+    put(y4, col, t19);
+    if (col == 0) *k0 += 1;
   }
   static constexpr bool kLight = true;
 };
 
-// mul, add, rsqrt
-struct TrainRows1 {
-  const float* p0;  // var(linear(x, gemm.weight), axes [-2])
-  const float* p1;  // square(scale)
-  const float* p2;  // scale
-  const float* p3;  // bn.weight
-  const float* p4;  // bn.running_mean
-  const float* p5;  // mean(linear(x, gemm.weight), axes [-2])
-  const float* p6;  // gemm.bias
-  const float* p7;  // bn.running_var
-  const float* p8;  // var(linear(x, gemm.weight), axes [-2])
-  static constexpr int kAgain = 0;
-  float* y0;
-  float* y1;
-  float* y2;
-  long width;
-  struct Row { };
-  using Monoids = List<>;
-  static constexpr bool kStores = true;
-  template <class V, class C> RF_FN void store(const Row& r, long row, C col) const {
-    const V t0 = column<V>(p2, col);
-    const V t1 = column<V>(p0, col);
-    const V t2 = column<V>(p1, col);
-    const auto t3 = t1 * t2;
-    const auto t4 = t3 + 1e-05f;
-    const auto t5 = rsqrt(t4);
-    const auto t6 = t0 * t5;
-    const V t7 = column<V>(p3, col);
-    const auto t8 = t6 * t7;
-    const V t9 = column<V>(p4, col);
-    const auto t10 = t9 * 0.9f;
-    const V t11 = column<V>(p5, col);
-    const V t12 = column<V>(p6, col);
-    const auto t13 = t11 + t12;
-    const auto t14 = t13 * t0;
-    const auto t15 = t14 * 0.1f;
-    const auto t16 = t10 + t15;
-    const V t17 = column<V>(p7, col);
-    const auto t18 = t17 * 0.9f;
-    const V t19 = column<V>(p8, col);
-    const auto t20 = t19 * t2;
-    const auto t21 = t20 * 0.1f;
-    const auto t22 = t18 + t21;
-    put(y0, row * width, col, t8);
-    put(y1, row * width, col, t16);
-    put(y2, row * width, col, t22);
-  }
-  static constexpr bool kFinishes = false;
-};
-
 // sub, mul, add
-struct TrainRows2 {
+struct TrainRows1 {
   const float* p0;  // linear(x, gemm.weight)
   const float* p1;  // mean(linear(x, gemm.weight), axes [-2])
   const float* p2;  // ((scale * ...) * bn.weight)
@@ -3348,24 +3396,32 @@ static PyObject* train_matmul0_needs(PyObject*, PyObject* const* args, Py_ssize_
 }
 
 static PyObject* train_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  if (!rf_takes(n, 15)) return nullptr;
+  if (!rf_takes(n, 23)) return nullptr;
   float* a = rf_pointer<float>(args[0]);
   float* a_packed = rf_pointer<float>(args[1]);
   float* w = rf_pointer<float>(args[2]);
   float* w_packed = rf_pointer<float>(args[3]);
-  float* y0 = rf_pointer<float>(args[4]);
-  float* y1 = rf_pointer<float>(args[5]);
-  float* y2 = rf_pointer<float>(args[6]);
-  float* y3 = rf_pointer<float>(args[7]);
-  long rows = rf_size(args[8]);
-  long width = rf_size(args[9]);
-  long depth = rf_size(args[10]);
-  float* parts = rf_pointer<float>(args[11]);
-  float* turns = rf_pointer<float>(args[12]);
-  long stream = rf_size(args[13]);
-  long device = rf_size(args[14]);
+  float* p2 = rf_pointer<float>(args[4]);
+  float* p3 = rf_pointer<float>(args[5]);
+  float* p4 = rf_pointer<float>(args[6]);
+  float* p5 = rf_pointer<float>(args[7]);
+  float* p6 = rf_pointer<float>(args[8]);
+  float* p7 = rf_pointer<float>(args[9]);
+  float* y0 = rf_pointer<float>(args[10]);
+  float* y1 = rf_pointer<float>(args[11]);
+  float* y2 = rf_pointer<float>(args[12]);
+  float* y3 = rf_pointer<float>(args[13]);
+  float* y4 = rf_pointer<float>(args[14]);
+  long* k0 = rf_pointer<long>(args[15]);
+  long rows = rf_size(args[16]);
+  long width = rf_size(args[17]);
+  long depth = rf_size(args[18]);
+  float* parts = rf_pointer<float>(args[19]);
+  float* turns = rf_pointer<float>(args[20]);
+  long stream = rf_size(args[21]);
+  long device = rf_size(args[22]);
   if (PyErr_Occurred()) return nullptr;
-  const rf::TrainMatmul0 body{y0, y1, y2, y3, width, rows};
+  const rf::TrainMatmul0 body{p2, p3, p4, p5, p6, p7, y0, y1, y2, y3, y4, k0, width, rows};
   const rf::Side a_side = rf::packed_side<rf::Ieee>(a_packed, a, rows, depth);
   const rf::Side w_side = rf::packed_side<rf::Ieee>(w_packed, w, width, depth);
   const rf::Workspace work{parts, reinterpret_cast<unsigned*>(turns)};
@@ -3393,50 +3449,6 @@ static PyObject* train_rows1_needs(PyObject*, PyObject* const* args, Py_ssize_t 
 }
 
 static PyObject* train_rows1(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  if (!rf_takes(n, 18)) return nullptr;
-  float* p0 = rf_pointer<float>(args[0]);
-  float* p1 = rf_pointer<float>(args[1]);
-  float* p2 = rf_pointer<float>(args[2]);
-  float* p3 = rf_pointer<float>(args[3]);
-  float* p4 = rf_pointer<float>(args[4]);
-  float* p5 = rf_pointer<float>(args[5]);
-  float* p6 = rf_pointer<float>(args[6]);
-  float* p7 = rf_pointer<float>(args[7]);
-  float* p8 = rf_pointer<float>(args[8]);
-  float* y0 = rf_pointer<float>(args[9]);
-  float* y1 = rf_pointer<float>(args[10]);
-  float* y2 = rf_pointer<float>(args[11]);
-  long rows = rf_size(args[12]);
-  long width = rf_size(args[13]);
-  float* parts = rf_pointer<float>(args[14]);
-  float* turns = rf_pointer<float>(args[15]);
-  long stream = rf_size(args[16]);
-  long device = rf_size(args[17]);
-  if (PyErr_Occurred()) return nullptr;
-  const rf::TrainRows1 body{p0, p1, p2, p3, p4, p5, p6, p7, p8, y0, y1, y2, width};
-  const rf::Workspace work{parts, reinterpret_cast<unsigned*>(turns)};
-  const auto on = reinterpret_cast<cudaStream_t>(stream);
-  rf::Error error;
-  Py_BEGIN_ALLOW_THREADS
-  const rf::OnDevice here(static_cast<int>(device));
-  error = rf::rows(body, rows, width, rf::aligned(p0, p1, p2, p3, p4, p5, p6, p7, p8, y0, y1, y2), work, on);
-  Py_END_ALLOW_THREADS
-  return rf_result(error);
-}
-
-static PyObject* train_rows2_needs(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  if (!rf_takes(n, 3)) return nullptr;
-  const long rows = rf_size(args[0]);
-  const long width = rf_size(args[1]);
-  const rf::OnDevice here(static_cast<int>(rf_size(args[2])));
-  if (PyErr_Occurred()) return nullptr;
-  rf::Needs needs;
-  const rf::Error error = rf::rows_needs<rf::TrainRows2>(rows, width, needs);
-  if (error) return rf_result(error);
-  return Py_BuildValue("nn", Py_ssize_t(needs.parts), Py_ssize_t(needs.turns));
-}
-
-static PyObject* train_rows2(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 11)) return nullptr;
   float* p0 = rf_pointer<float>(args[0]);
   float* p1 = rf_pointer<float>(args[1]);
@@ -3450,7 +3462,7 @@ static PyObject* train_rows2(PyObject*, PyObject* const* args, Py_ssize_t n) {
   long stream = rf_size(args[9]);
   long device = rf_size(args[10]);
   if (PyErr_Occurred()) return nullptr;
-  const rf::TrainRows2 body{p0, p1, p2, p3, y0, width};
+  const rf::TrainRows1 body{p0, p1, p2, p3, y0, width};
   const rf::Workspace work{parts, reinterpret_cast<unsigned*>(turns)};
   const auto on = reinterpret_cast<cudaStream_t>(stream);
   rf::Error error;
@@ -3516,8 +3528,6 @@ static PyMethodDef rf_methods[] = {
     {"train_matmul0", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_matmul0)), METH_FASTCALL, nullptr},
     {"train_rows1_needs", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_rows1_needs)), METH_FASTCALL, nullptr},
     {"train_rows1", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_rows1)), METH_FASTCALL, nullptr},
-    {"train_rows2_needs", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_rows2_needs)), METH_FASTCALL, nullptr},
-    {"train_rows2", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_rows2)), METH_FASTCALL, nullptr},
     {"eval_matmul0_needs", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(eval_matmul0_needs)), METH_FASTCALL, nullptr},
     {"eval_matmul0", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(eval_matmul0)), METH_FASTCALL, nullptr},
     {nullptr, nullptr, 0, nullptr}};
@@ -3537,7 +3547,7 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
     try:
         return load_inline(
-            name="refold_sm_90_d02daeab2ad7",
+            name="refold_sm_90_f0106ee82872",
             cpp_sources=[],
             cuda_sources=[_REFOLD_CUDA],
             extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],
@@ -3928,17 +3938,14 @@ class ModelNew(Model):
         bn_num_batches_tracked = self.bn.num_batches_tracked
         product1 = x.new_empty(n0, 4096)
         mean1 = x.new_empty(4096)
-        var1 = x.new_empty(4096)
-        var2 = x.new_empty(4096)
-        rf_work = _refold_workspace(_refold_kernels.train_matmul0_needs(n0, 4096, 4096, rf_device), rf_stream, rf_device)
-        _refold_kernels.train_matmul0(x.data_ptr(), 0, gemm_weight.data_ptr(), gemm_weight_packed.data_ptr(), product1.data_ptr(), mean1.data_ptr(), var1.data_ptr(), var2.data_ptr(), n0, 4096, 4096, rf_work[0], rf_work[1], rf_stream, rf_device)
         mul1 = x.new_empty(4096)
-        _refold_kernels.train_rows1(var1.data_ptr(), folded0.data_ptr(), scale.data_ptr(), bn_weight.data_ptr(), bn_running_mean.data_ptr(), mean1.data_ptr(), gemm_bias.data_ptr(), bn_running_var.data_ptr(), var2.data_ptr(), mul1.data_ptr(), bn_running_mean.data_ptr(), bn_running_var.data_ptr(), 1, 4096, 0, 0, rf_stream, rf_device)
+        rf_work = _refold_workspace(_refold_kernels.train_matmul0_needs(n0, 4096, 4096, rf_device), rf_stream, rf_device)
+        _refold_kernels.train_matmul0(x.data_ptr(), 0, gemm_weight.data_ptr(), gemm_weight_packed.data_ptr(), folded0.data_ptr(), scale.data_ptr(), bn_weight.data_ptr(), bn_running_mean.data_ptr(), gemm_bias.data_ptr(), bn_running_var.data_ptr(), product1.data_ptr(), mean1.data_ptr(), mul1.data_ptr(), bn_running_mean.data_ptr(), bn_running_var.data_ptr(), bn_num_batches_tracked.data_ptr(), n0, 4096, 4096, rf_work[0], rf_work[1], rf_stream, rf_device)
         torch.autograd.graph.increment_version(bn_running_mean)
         torch.autograd.graph.increment_version(bn_running_var)
+        torch.autograd.graph.increment_version(bn_num_batches_tracked)
         add1 = product1
-        _refold_kernels.train_rows2(product1.data_ptr(), mean1.data_ptr(), mul1.data_ptr(), bn_bias.data_ptr(), add1.data_ptr(), n0, 4096, 0, 0, rf_stream, rf_device)
-        self.bn.num_batches_tracked.add_(1)
+        _refold_kernels.train_rows1(product1.data_ptr(), mean1.data_ptr(), mul1.data_ptr(), bn_bias.data_ptr(), add1.data_ptr(), n0, 4096, 0, 0, rf_stream, rf_device)
         return add1
 
     def _refold_obstacle_eval(self, x):

@@ -30,6 +30,9 @@ KERNELS = {
     ("AxesOfOne", "both"): ["matmul", "rows"],
     ("TransposedMean", "both"): ["rows", "matmul", "rows"],
     ("CausalAttention", "both"): ["matmul", "matmul", "rows", "matmul"],
+    ("BatchNormTrain", "train"): ["matmul", "rows", "matmul"],
+    ("BatchNorm3d", "train"): ["rows", "columns", "rows"],
+    ("GroupedConvolution", "train"): ["rows", "columns", "rows"],
 }
 
 
@@ -45,6 +48,16 @@ def plan_of(name: str, mode: str):
 def test_kernels(name, mode):
     groups = plan_of(name, mode).groups
     assert [g.template.value for g in groups] == KERNELS[name, mode]
+
+
+@pytest.mark.parametrize("name", ["BatchNormTrain", "BatchNorm3d", "GroupedConvolution"])
+def test_what_follows_from_statistics_is_where_they_are(name):
+    """Batch norm's factor, its running buffers and its counter."""
+    plan = plan_of(name, "train")
+    (group,) = [g for g in plan.groups if g.vectors]
+    written = [o.value for o in plan.outputs if o.mutates is not None]
+    assert len(written) == 3
+    assert all(v in group.vectors or v == group.counters[0][0] for v in written)
 
 
 def test_a_product_stores_one_value():

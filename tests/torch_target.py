@@ -60,6 +60,8 @@ def _statements(group: Group, scope: Scope) -> list[str]:
         lines.append(
             f"{scope.results[out]}.copy_({texts[out]}.reshape({scope.results[out]}.shape))"
         )
+    for value, state in group.counters:
+        lines.append(f"{scope.operands[state]}.add_({value.inputs[1]['value']})")
     return lines
 
 

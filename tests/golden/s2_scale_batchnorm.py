@@ -123,12 +123,20 @@ _REFOLD_CPP = r"""
 
 namespace rf {
 
-// linear, mean, var
+// linear, mean, var, mul, add, rsqrt
 struct TrainMatmul0 {
+  const float* p2;  // square(scale)
+  const float* p3;  // scale
+  const float* p4;  // bn.weight
+  const float* p5;  // bn.running_mean
+  const float* p6;  // gemm.bias
+  const float* p7;  // bn.running_var
   float* y0;
   float* y1;
   float* y2;
   float* y3;
+  float* y4;
+  long* k0;
   long width;
   template <class V, class C> RF_FN V value(V acc, long row, C col) const {
     return acc;
@@ -140,64 +148,43 @@ struct TrainMatmul0 {
   using RowMonoids = List<>;
   using ColumnMonoids = List<Moments>;
   long count;
-  RF_FN void finish_column(Step<0>, long col, const MomentsState& s) const {
-    put(y1, col, s.mean);
-    put(y2, col, s.m2 / (static_cast<float>(count) - 0.0f));
-    put(y3, col, s.m2 / (static_cast<float>(count) - 1.0f));
+  struct Column { float r0, r1, r2; };
+  RF_FN void set_column(Step<0>, Column& c, const MomentsState& s) const {
+    c.r0 = s.mean;
+    c.r1 = s.m2 / (static_cast<float>(count) - 0.0f);
+    c.r2 = s.m2 / (static_cast<float>(count) - 1.0f);
   }
-};
-
-// mul, add, rsqrt
-struct TrainRows1 {
-  const float* p0;  // var(linear(x, gemm.weight), axes [-2])
-  const float* p1;  // square(scale)
-  const float* p2;  // scale
-  const float* p3;  // bn.weight
-  const float* p4;  // bn.running_mean
-  const float* p5;  // mean(linear(x, gemm.weight), axes [-2])
-  const float* p6;  // gemm.bias
-  const float* p7;  // bn.running_var
-  const float* p8;  // var(linear(x, gemm.weight), axes [-2])
-  float* y0;
-  float* y1;
-  float* y2;
-  long width;
-  struct Row { };
-  using Monoids = List<>;
-  static constexpr bool kStores = true;
-  template <class V, class C> RF_FN void store(const Row& r, long row, C col) const {
-    const V t0 = column<V>(p2, col);
-    const V t1 = column<V>(p0, col);
-    const V t2 = column<V>(p1, col);
-    const auto t3 = t1 * t2;
-    const auto t4 = t3 + 1e-05f;
-    const auto t5 = rsqrt(t4);
-    const auto t6 = t0 * t5;
-    const V t7 = column<V>(p3, col);
-    const auto t8 = t6 * t7;
-    const V t9 = column<V>(p4, col);
-    const auto t10 = t9 * 0.9f;
-    const V t11 = column<V>(p5, col);
-    const V t12 = column<V>(p6, col);
-    const auto t13 = t11 + t12;
-    const auto t14 = t13 * t0;
-    const auto t15 = t14 * 0.1f;
-    const auto t16 = t10 + t15;
-    const V t17 = column<V>(p7, col);
-    const auto t18 = t17 * 0.9f;
-    const V t19 = column<V>(p8, col);
-    const auto t20 = t19 * t2;
-    const auto t21 = t20 * 0.1f;
-    const auto t22 = t18 + t21;
-    put(y0, row * width, col, t8);
-    put(y1, row * width, col, t16);
-    put(y2, row * width, col, t22);
+  RF_FN void finish_column(const Column& c, long col) const {
+    put(y1, col, c.r0);
+    const float t0 = column<float>(p3, col);
+    const float t1 = column<float>(p2, col);
+    const auto t2 = c.r1 * t1;
+    const auto t3 = t2 + 1e-05f;
+    const auto t4 = rsqrt(t3);
+    const auto t5 = t0 * t4;
+    const float t6 = column<float>(p4, col);
+    const auto t7 = t5 * t6;
+    const float t8 = column<float>(p5, col);
+    const auto t9 = t8 * 0.9f;
+    const float t10 = column<float>(p6, col);
+    const auto t11 = c.r0 + t10;
+    const auto t12 = t11 * t0;
+    const auto t13 = t12 * 0.1f;
+    const auto t14 = t9 + t13;
+    const float t15 = column<float>(p7, col);
+    const auto t16 = t15 * 0.9f;
+    const auto t17 = c.r2 * t1;
+    const auto t18 = t17 * 0.1f;
+    const auto t19 = t16 + t18;
+    put(y2, col, t7);
+    put(y3, col, t14);
+    put(y4, col, t19);
+    if (col == 0) *k0 += 1;
   }
-  static constexpr bool kFinishes = false;
 };
 
 // sub, mul, add
-struct TrainRows2 {
+struct TrainRows1 {
   const float* p0;  // linear(x, gemm.weight)
   const float* p1;  // mean(linear(x, gemm.weight), axes [-2])
   const float* p2;  // ((scale * ...) * bn.weight)
@@ -244,18 +231,26 @@ struct EvalMatmul0 {
 }  // namespace rf
 
 static PyObject* train_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  if (!rf_takes(n, 9)) return nullptr;
+  if (!rf_takes(n, 17)) return nullptr;
   float* a = rf_pointer<float>(args[0]);
   float* w = rf_pointer<float>(args[1]);
-  float* y0 = rf_pointer<float>(args[2]);
-  float* y1 = rf_pointer<float>(args[3]);
-  float* y2 = rf_pointer<float>(args[4]);
-  float* y3 = rf_pointer<float>(args[5]);
-  long rows = rf_size(args[6]);
-  long width = rf_size(args[7]);
-  long depth = rf_size(args[8]);
+  float* p2 = rf_pointer<float>(args[2]);
+  float* p3 = rf_pointer<float>(args[3]);
+  float* p4 = rf_pointer<float>(args[4]);
+  float* p5 = rf_pointer<float>(args[5]);
+  float* p6 = rf_pointer<float>(args[6]);
+  float* p7 = rf_pointer<float>(args[7]);
+  float* y0 = rf_pointer<float>(args[8]);
+  float* y1 = rf_pointer<float>(args[9]);
+  float* y2 = rf_pointer<float>(args[10]);
+  float* y3 = rf_pointer<float>(args[11]);
+  float* y4 = rf_pointer<float>(args[12]);
+  long* k0 = rf_pointer<long>(args[13]);
+  long rows = rf_size(args[14]);
+  long width = rf_size(args[15]);
+  long depth = rf_size(args[16]);
   if (PyErr_Occurred()) return nullptr;
-  const rf::TrainMatmul0 body{y0, y1, y2, y3, width, rows};
+  const rf::TrainMatmul0 body{p2, p3, p4, p5, p6, p7, y0, y1, y2, y3, y4, k0, width, rows};
   Py_BEGIN_ALLOW_THREADS
   rf::matmul(body, a, w, rows, width, depth);
   Py_END_ALLOW_THREADS
@@ -263,30 +258,6 @@ static PyObject* train_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
 }
 
 static PyObject* train_rows1(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  if (!rf_takes(n, 14)) return nullptr;
-  float* p0 = rf_pointer<float>(args[0]);
-  float* p1 = rf_pointer<float>(args[1]);
-  float* p2 = rf_pointer<float>(args[2]);
-  float* p3 = rf_pointer<float>(args[3]);
-  float* p4 = rf_pointer<float>(args[4]);
-  float* p5 = rf_pointer<float>(args[5]);
-  float* p6 = rf_pointer<float>(args[6]);
-  float* p7 = rf_pointer<float>(args[7]);
-  float* p8 = rf_pointer<float>(args[8]);
-  float* y0 = rf_pointer<float>(args[9]);
-  float* y1 = rf_pointer<float>(args[10]);
-  float* y2 = rf_pointer<float>(args[11]);
-  long rows = rf_size(args[12]);
-  long width = rf_size(args[13]);
-  if (PyErr_Occurred()) return nullptr;
-  const rf::TrainRows1 body{p0, p1, p2, p3, p4, p5, p6, p7, p8, y0, y1, y2, width};
-  Py_BEGIN_ALLOW_THREADS
-  rf::rows(body, rows, width);
-  Py_END_ALLOW_THREADS
-  Py_RETURN_NONE;
-}
-
-static PyObject* train_rows2(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 7)) return nullptr;
   float* p0 = rf_pointer<float>(args[0]);
   float* p1 = rf_pointer<float>(args[1]);
@@ -296,7 +267,7 @@ static PyObject* train_rows2(PyObject*, PyObject* const* args, Py_ssize_t n) {
   long rows = rf_size(args[5]);
   long width = rf_size(args[6]);
   if (PyErr_Occurred()) return nullptr;
-  const rf::TrainRows2 body{p0, p1, p2, p3, y0, width};
+  const rf::TrainRows1 body{p0, p1, p2, p3, y0, width};
   Py_BEGIN_ALLOW_THREADS
   rf::rows(body, rows, width);
   Py_END_ALLOW_THREADS
@@ -325,7 +296,6 @@ static PyMethodDef rf_methods[] = {
     {"unchanged", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_unchanged)), METH_FASTCALL, nullptr},
     {"train_matmul0", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_matmul0)), METH_FASTCALL, nullptr},
     {"train_rows1", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_rows1)), METH_FASTCALL, nullptr},
-    {"train_rows2", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_rows2)), METH_FASTCALL, nullptr},
     {"eval_matmul0", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(eval_matmul0)), METH_FASTCALL, nullptr},
     {nullptr, nullptr, 0, nullptr}};
 static PyModuleDef rf_module = {PyModuleDef_HEAD_INIT, "kernels", nullptr, -1, rf_methods,
@@ -674,16 +644,13 @@ class ModelNew(Model):
         bn_num_batches_tracked = self.bn.num_batches_tracked
         product1 = x.new_empty(n0, 128)
         mean1 = x.new_empty(128)
-        var1 = x.new_empty(128)
-        var2 = x.new_empty(128)
-        _refold_kernels.train_matmul0(x.data_ptr(), gemm_weight.data_ptr(), product1.data_ptr(), mean1.data_ptr(), var1.data_ptr(), var2.data_ptr(), n0, 128, 96)
         mul1 = x.new_empty(128)
-        _refold_kernels.train_rows1(var1.data_ptr(), folded0.data_ptr(), scale.data_ptr(), bn_weight.data_ptr(), bn_running_mean.data_ptr(), mean1.data_ptr(), gemm_bias.data_ptr(), bn_running_var.data_ptr(), var2.data_ptr(), mul1.data_ptr(), bn_running_mean.data_ptr(), bn_running_var.data_ptr(), 1, 128)
+        _refold_kernels.train_matmul0(x.data_ptr(), gemm_weight.data_ptr(), folded0.data_ptr(), scale.data_ptr(), bn_weight.data_ptr(), bn_running_mean.data_ptr(), gemm_bias.data_ptr(), bn_running_var.data_ptr(), product1.data_ptr(), mean1.data_ptr(), mul1.data_ptr(), bn_running_mean.data_ptr(), bn_running_var.data_ptr(), bn_num_batches_tracked.data_ptr(), n0, 128, 96)
         torch.autograd.graph.increment_version(bn_running_mean)
         torch.autograd.graph.increment_version(bn_running_var)
+        torch.autograd.graph.increment_version(bn_num_batches_tracked)
         add1 = product1
-        _refold_kernels.train_rows2(product1.data_ptr(), mean1.data_ptr(), mul1.data_ptr(), bn_bias.data_ptr(), add1.data_ptr(), n0, 128)
-        self.bn.num_batches_tracked.add_(1)
+        _refold_kernels.train_rows1(product1.data_ptr(), mean1.data_ptr(), mul1.data_ptr(), bn_bias.data_ptr(), add1.data_ptr(), n0, 128)
         return add1
 
     def _refold_obstacle_eval(self, x):

@@ -75,12 +75,16 @@ struct AllColumns {
   RF_STORE(c.out[0])
   using RowMonoids = List<>;
   using ColumnMonoids = List<Moments, Sum, Max>;
-  RF_FN void finish_column(Step<0>, long col, const MomentsState& s) const {
-    c.out[1][col] = s.mean;
-    c.out[2][col] = s.m2 / (static_cast<float>(c.rows) - 1.0f);
+  struct Column { float mean, var, sum, max; };
+  RF_FN void set_column(Step<0>, Column& to, const MomentsState& s) const {
+    to.mean = s.mean;
+    to.var = s.m2 / (static_cast<float>(c.rows) - 1.0f);
   }
-  RF_FN void finish_column(Step<1>, long col, const SumState& s) const { c.out[3][col] = s.get(); }
-  RF_FN void finish_column(Step<2>, long col, const Max::State& s) const { c.out[4][col] = s.get(); }
+  RF_FN void set_column(Step<1>, Column& to, const SumState& s) const { to.sum = s.get(); }
+  RF_FN void set_column(Step<2>, Column& to, const Max::State& s) const { to.max = s.get(); }
+  RF_FN void finish_column(const Column& of, long col) const {
+    c.out[1][col] = of.mean, c.out[2][col] = of.var, c.out[3][col] = of.sum, c.out[4][col] = of.max;
+  }
 };
 
 struct Both {  // rows and columns reduced, nothing stored
@@ -92,10 +96,9 @@ struct Both {  // rows and columns reduced, nothing stored
   using RowMonoids = List<Max>;
   RF_FN void finish_row(long row, const float* results) const { c.out[0][row] = results[0]; }
   using ColumnMonoids = List<Moments>;
-  RF_FN void finish_column(Step<0>, long col, const MomentsState& s) const {
-    c.out[1][col] = s.mean;
-    c.out[2][col] = s.m2;
-  }
+  struct Column { float mean, m2; };
+  RF_FN void set_column(Step<0>, Column& to, const MomentsState& s) const { to.mean = s.mean, to.m2 = s.m2; }
+  RF_FN void finish_column(const Column& of, long col) const { c.out[1][col] = of.mean, c.out[2][col] = of.m2; }
 };
 
 struct GeluMax {  // linear, average pooling (in the weights), gelu, max
@@ -123,10 +126,12 @@ struct StoreMoments {  // linear, batch norm in training mode
   RF_STORE(c.out[0])
   using RowMonoids = List<>;
   using ColumnMonoids = List<Moments>;
-  RF_FN void finish_column(Step<0>, long col, const MomentsState& s) const {
-    c.out[1][col] = s.mean;
-    c.out[2][col] = s.m2 / (static_cast<float>(c.rows) - 1.0f);
+  struct Column { float mean, var; };
+  RF_FN void set_column(Step<0>, Column& to, const MomentsState& s) const {
+    to.mean = s.mean;
+    to.var = s.m2 / (static_cast<float>(c.rows) - 1.0f);
   }
+  RF_FN void finish_column(const Column& of, long col) const { c.out[1][col] = of.mean, c.out[2][col] = of.var; }
 };
 
 struct ScaleSoftmax {  // linear, batch norm in eval mode, softmax: what its second pass needs

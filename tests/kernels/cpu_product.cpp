@@ -33,12 +33,14 @@ struct Reduced {
     for (long i = 0; i < 3; i++) along[i * rows + row] = results[i];
   }
   using ColumnMonoids = List<Sum, Max, Moments>;
-  template <int S, class State> RF_FN void finish_column(Step<S>, long col, const State& s) const {
-    down[S * width + col] = s.get();
+  struct Column { Real r[4]; };
+  template <int S, class State> RF_FN void set_column(Step<S>, Column& c, const State& s) const { c.r[S] = s.get(); }
+  RF_FN void set_column(Step<2>, Column& c, const MomentsState& s) const {
+    c.r[2] = s.mean;
+    c.r[3] = s.m2;
   }
-  RF_FN void finish_column(Step<2>, long col, const MomentsState& s) const {
-    down[2 * width + col] = s.mean;
-    down[3 * width + col] = s.m2;
+  RF_FN void finish_column(const Column& c, long col) const {
+    for (long i = 0; i < 4; i++) down[i * width + col] = c.r[i];
   }
 };
 

@@ -57,7 +57,8 @@ class CudaProduct(CudaKernel):
         return [*narrow, *tensor, *plain, *(["finish.cuh"] if self.down() else [])]
 
     def _matmul_struct(self) -> list[str]:
-        work = sum(OPS[n.op].flops for n in self.group.nodes if OPS[n.op].kind is Kind.POINTWISE)
+        epilogue = [n for n in self.group.nodes if OPS[n.op].kind is Kind.POINTWISE]
+        work = sum(OPS[n.op].flops for n in epilogue if n not in self.group.vectors)
         light = f"static constexpr bool kLight = {str(work <= _LIGHT).lower()};"
         return [*super()._matmul_struct(), light]
 

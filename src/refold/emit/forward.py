@@ -63,6 +63,7 @@ class ForwardWriter:
         self.as_stored = False  # whether values are written as they lie in memory
         self.wholes: dict[str, str] = {}  # calls of several results: their text and their variable
         self.direct = dict(self._direct())
+        self.counted = {value for g in plan.groups for value, _ in g.counters}
         self.bumped = dict(self._bumped())
 
     def write(self) -> ForwardText:
@@ -72,7 +73,7 @@ class ForwardWriter:
         for step in self.plan.steps:
             if isinstance(step, Group):
                 body += self._group(step)
-            elif step.node not in self.bumped:
+            elif step.node not in self.bumped and step.node not in self.counted:
                 body += self._call(step, writer)
         result = self._result(writer, body)
         head = []
@@ -184,15 +185,16 @@ class ForwardWriter:
             memory = self._empty(out) if over is None else self.text.names[over]
             lines.append(f"{self._name(out)} = {memory}")
         names = self.text.names
-        operands = {i: names[i] for i in group.inputs if i in names}
+        counters = [state for _, state in group.counters]
+        operands = {i: names[i] for i in (*group.inputs, *counters) if i in names}
         results = {o: names[o] for o in group.outputs}
         packed = {p[0]: self.text.packed[p] for p in launch.packs if p in self.text.packed}
         scope = Scope(operands, results, self.sizes, packed)
         lines += launch.statements(scope)
-        for out in group.outputs:
-            if out in self.direct:  # PyTorch has to know of the write, as it does of its own
-                lines.append(f"torch.autograd.graph.increment_version({names[out]})")
-        return lines
+        # PyTorch has to know of these writes, as it does of its own
+        written = [names[out] for out in group.outputs if out in self.direct]
+        written += [names[state] for state in counters]
+        return [*lines, *(f"torch.autograd.graph.increment_version({w})" for w in written)]
 
     def _is_spent(self, node: Node, group: Group) -> bool:
         """Whether a kernel made the value and none but it, and kernels up to `group`, read it."""
@@ -295,12 +297,12 @@ class ForwardWriter:
         kernel itself, element by element, reads what was there."""
         for value, state in self._mutations():
             for g in self.plan.groups:
-                pointwise = g.template is Template.ROWS and all(
-                    OPS[n.op].kind is Kind.POINTWISE for n in g.nodes
-                )
-                inside = all(r in g.nodes for r in self._readers(state))
-                same = self.plan.stored(value) == state.dtype and value.shape == g.dims
-                if value in g.outputs and pointwise and inside and same:
+                pointwise = all(OPS[n.op].kind is Kind.POINTWISE for n in g.nodes)
+                alike = g.vectors  # computed element by element, from values of one shape
+                if g.template is Template.ROWS and pointwise and value.shape == g.dims:
+                    alike = g.nodes
+                inside = value in alike and all(r in alike for r in self._readers(state))
+                if value in g.outputs and inside and self.plan.stored(value) == state.dtype:
                     yield value, state
 
     def _bumped(self) -> Iterator[tuple[Node, Node]]:
@@ -320,7 +322,7 @@ class ForwardWriter:
         lines = []
         texts: list[str] = []
         for out in self.plan.outputs:
-            if out.mutates is not None and out.value in self.direct:
+            if out.mutates is not None and (out.value in self.direct or out.value in self.counted):
                 continue
             if out.mutates is not None and out.value in self.bumped:
                 lines.append(f"{attribute(out.mutates)}.add_({out.value.inputs[1]['value']!r})")

@@ -145,6 +145,7 @@ class GroupKernel:
         members = [
             *self.inputs(made),
             *(f"{self.body.element(o)}* {self.member(o)};" for o in self.group.outputs),
+            *(f"long* {member};" for member, _ in self._counters()),
         ]
         lines = [f"// {words}", f"struct {self.struct_name()} {{"]
         lines += [f"  {m}" for m in members]
@@ -238,7 +239,6 @@ class GroupKernel:
         return f"lanes<V>({text})" if node.op == "scalar" else text
 
     def _columns_struct(self) -> list[str]:
-        count = f"static_cast<{self.real}>(count)"
         lines = ["long count;", f"using Monoids = {self._monoids(self.reductions)};"]
         for r in self.reductions:
             statements, texts = self.body.statements([r.source], {})
@@ -246,18 +246,42 @@ class GroupKernel:
                 f"template <class V, class C> RF_FN V term(Step<{r.index}>, long row, C col)",
                 [*statements, f"return {texts[r.source]};"],
             )
+        return [*lines, *self._finish_columns(self.reductions, "long outer, ", "outer * width + ")]
+
+    def _finish_columns(self, down: Sequence[Reduction], outer: str, before: str) -> list[str]:
+        """What becomes of the results of columns.
+
+        outer: how `finish_column` is given the slice, if it is; before: C++ of its offset.
+        """
+        group = self.group
+        slots = {n: f"r{i}" for i, n in enumerate(n for r in down for n in r.nodes)}
+        lines = [f"struct Column {{ {self.real} {', '.join(slots.values())}; }};"]
+        count = f"static_cast<{self.real}>(count)"
+        for i, r in enumerate(down):
             state = "MomentsState" if r.monoid == "Moments" else f"{r.monoid}::State"
             result = "s" if r.monoid == "Moments" else "s.get()"
-            puts = [
-                f"put({self.member(n)}, outer * width + col, "
-                f"{result_text(n, r.monoid, result, count)});"
-                for n in r.nodes
-                if n in self.group.outputs
-            ]
+            texts = {n: result_text(n, r.monoid, result, count) for n in r.nodes}
             lines += self._function(
-                f"RF_FN void finish(Step<{r.index}>, long outer, long col, const {state}& s)", puts
+                f"RF_FN void set_column(Step<{i}>, Column& c, const {state}& s)",
+                [f"c.{slots[n]} = {self.body.as_stored(n, t)};" for n, t in texts.items()],
             )
-        return lines
+        puts = [
+            f"put({self.member(n)}, {before}col, c.{slot});"
+            for n, slot in slots.items()
+            if n in group.outputs
+        ]
+        vectors = [n for n in group.vectors if n in group.outputs]
+        known = {n: f"c.{slot}" for n, slot in slots.items()}
+        statements, found = self.body.statements(vectors, known, self.real)
+        puts += [*statements, *(f"put({self.member(n)}, col, {found[n]});" for n in vectors)]
+        puts += [f"if (col == 0) *{member} += {by};" for member, by in self._counters()]
+        head = f"RF_FN void finish_column(const Column& c, {outer}long col)"
+        return [*lines, *self._function(head, puts)]
+
+    def _counters(self) -> list[tuple[str, int]]:
+        """(member, number added) of each buffer that counts calls."""
+        values = [value for value, _ in self.group.counters]
+        return [(f"k{i}", value.inputs[1]["value"]) for i, value in enumerate(values)]
 
     def down(self) -> list[Reduction]:
         """A product's reductions of its columns; its others are of its rows."""
@@ -297,20 +321,8 @@ class GroupKernel:
                 [*statements, *(f"put({self.member(n)}, row, {texts[n]});" for n in rows)],
             )
         lines += [f"using ColumnMonoids = {self._monoids(down)};"]
-        count = f"static_cast<{self.real}>(count)"
         if down:
-            lines.append("long count;")
-        for i, r in enumerate(down):
-            state = "MomentsState" if r.monoid == "Moments" else f"{r.monoid}::State"
-            result = "s" if r.monoid == "Moments" else "s.get()"
-            puts = [
-                f"put({self.member(n)}, col, {result_text(n, r.monoid, result, count)});"
-                for n in r.nodes
-                if n in group.outputs
-            ]
-            lines += self._function(
-                f"RF_FN void finish_column(Step<{i}>, long col, const {state}& s)", puts
-            )
+            lines += ["long count;", *self._finish_columns(down, "", "")]
         return lines
 
     # --- what the entry takes ---------------------------------------------------------------------
@@ -320,6 +332,7 @@ class GroupKernel:
         found += [(self.real, o.member) for o in self.body.numbers()]
         found += [("long", n) for n in self.body.named_sizes()]
         found += [(self.pointer(o), self.member(o)) for o in self.group.outputs]
+        found += [("long*", member) for member, _ in self._counters()]
         return found + [("long", n) for n, _ in self.sizes()]
 
     def pointer(self, node: Node) -> str:
@@ -345,7 +358,7 @@ class GroupKernel:
         """What the entry fills the functor with, in order."""
         members = [o.member for o in (*self.body.pointers(), *self.body.numbers())]
         members += self.body.named_sizes() + [self.member(o) for o in self.group.outputs]
-        members.append("width")
+        members += [*(member for member, _ in self._counters()), "width"]
         if self.group.template is Template.COLUMNS:
             members.append("count")
         down = [r for r in self.reductions if r.nodes[0].get("axes") != (-1,)]
@@ -381,6 +394,7 @@ class GroupKernel:
         parts += [self._number(o, sizes) for o in self.body.numbers()]
         parts += [sizes[n] for n in self.body.named_sizes()]
         parts += [f"{results[o]}.data_ptr()" for o in self.group.outputs]
+        parts += [f"{operands[state]}.data_ptr()" for _, state in self.group.counters]
         return parts + self.given_sizes(sizes)
 
     def given_sizes(self, sizes: Mapping[str, str]) -> list[str]:

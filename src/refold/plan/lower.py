@@ -54,7 +54,27 @@ def _lower(node: Node) -> Node:
         return _reshaped(node.inputs[0], node.shape)
     if node.op == "where" and all(i.dtype in _COMPUTED for i in node.inputs[1:]):
         return _masked(node)
+    if OPS[node.op].kind is Kind.POINTWISE and node.dtype in _COMPUTED:
+        return _laid(node)
     return node
+
+
+def _laid(node: Node) -> Node:
+    """A vector that stands along another axis, computed along the last: where what it follows
+    from, results of columns, lies."""
+    wide = [d for d in node.shape if d != 1]
+    vector = pad(tuple(wide))
+    numbers = [all(d == 1 for d in i.shape) for i in node.inputs]
+    if len(wide) != 1 or node.shape == vector or any(i.dtype != node.dtype for i in node.inputs):
+        return node
+    laid = [i if n else _reshaped(i, vector) for i, n in zip(node.inputs, numbers, strict=True)]
+    moves = [
+        new.op == "reshape" and old.op != "reshape"
+        for old, new in zip(node.inputs, laid, strict=True)
+    ]
+    if all(moves[i] or numbers[i] for i in range(len(laid))):
+        return node
+    return _reshaped(rebuild(node, tuple(laid)), node.shape)
 
 
 def _moved_narrow(node: Node) -> Node:
@@ -192,13 +212,10 @@ def _split(node: Node, x: Node, leading: tuple[int, ...], trailing: tuple[int, .
     # the variance of equal parts: the mean of their variances plus the variance of their means
     within = _lower(make("var", x, axes=trailing, correction=0))
     means = _lower(make("mean", x, axes=trailing))
-    total = make(
-        "add",
-        _lower(make("mean", within, axes=leading)),
-        _lower(make("var", means, axes=leading, correction=0)),
-    )
+    mean = _lower(make("mean", within, axes=leading))
+    total = _lower(make("add", mean, _lower(make("var", means, axes=leading, correction=0))))
     if node["correction"] == 0:
         return total
     count = numel(x.shape[a] for a in (*leading, *trailing))
     unbiased = _lower(make("div", as_scalar(count, x.dtype), as_scalar(count - 1, x.dtype)))
-    return make("mul", total, unbiased)
+    return _lower(make("mul", total, unbiased))

@@ -8,6 +8,9 @@ are the rows. Three templates compute groups:
   reduced along each row, or reduced down each column.
 - ROWS: passes over each row; a pass may use what the passes before it have reduced.
 - COLUMNS: a reduction over the rows for each column of each outer slice.
+
+What a column is reduced to may be followed by more, vectors of one value a column, in the same
+kernel: batch norm's factor and its running buffers.
 """
 
 from __future__ import annotations
@@ -44,7 +47,8 @@ class Group:
     dims: the iteration space, rank 5; the last is the width. (COLUMNS reduces over `dims[-2]`.)
     nodes: what it computes, inputs first. inputs: values made elsewhere. outputs: values that
     others read, in the order of nodes. memory: the dtype of inputs and outputs where they lie.
-    real: the dtype of the kernel's arithmetic.
+    real: the dtype of the kernel's arithmetic. counters: integers in buffers, to which the kernel
+    adds a number, as (the sum, the buffer).
     """
 
     name: str
@@ -55,6 +59,7 @@ class Group:
     outputs: tuple[Node, ...]
     memory: Mapping[Node, torch.dtype] = field(default_factory=dict, compare=False)
     real: torch.dtype = torch.float32
+    counters: tuple[tuple[Node, Node], ...] = ()
 
     def stored(self, node: Node) -> torch.dtype:
         """The dtype of an input or output in memory."""
@@ -97,6 +102,15 @@ class Group:
     def reductions(self) -> tuple[Node, ...]:
         return tuple(n for n in self.nodes if OPS[n.op].kind is Kind.REDUCE)
 
+    @property
+    def vectors(self) -> tuple[Node, ...]:
+        """What follows from the results of whole columns, one value a column."""
+        if not reduces_columns(self.template, self.nodes, self.dims):
+            return ()
+        shape = a_vector(self.dims)
+        pointwise = (n for n in self.nodes if OPS[n.op].kind is Kind.POINTWISE)
+        return tuple(n for n in pointwise if n.shape == shape and not is_beside(n))
+
 
 @dataclass(frozen=True)
 class Call:
@@ -126,6 +140,21 @@ class Plan:
     @property
     def groups(self) -> list[Group]:
         return [s for s in self.steps if isinstance(s, Group)]
+
+
+def a_vector(dims: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    """The shape of one value for each column of a space."""
+    return (*(1 for _ in dims[:-1]), dims[-1])
+
+
+def reduces_columns(template: Template, nodes: Iterable[Node], dims: tuple[Dim, ...]) -> bool:
+    """Does a kernel reduce columns of several rows as a whole?"""
+    shape = a_vector(dims)
+    return (
+        template is not Template.ROWS
+        and shape != dims
+        and any(OPS[n.op].kind is Kind.REDUCE and n.shape == shape for n in nodes)
+    )
 
 
 def last_full(nodes: Iterable[Node], dims: tuple[Dim, ...]) -> Node:

@@ -7,13 +7,13 @@ that makes no cycle and the template can compute it, else it opens a group of it
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 import torch
 
 from refold.cost import Products, float32_products
 from refold.ir import NARROW, OPS, Dim, Graph, Kind, Node
 from refold.ir.graph import is_computed, is_parametric, topological
+from refold.plan.draft import Draft, Drafts
 from refold.plan.lower import lower
 from refold.plan.memory import Memory, Storage, is_narrowing, source
 from refold.plan.plan import (
@@ -23,31 +23,12 @@ from refold.plan.plan import (
     Plan,
     Step,
     Template,
-    beside,
     is_beside,
     last_full,
     leading,
     reads,
     values_read,
 )
-
-
-@dataclass(eq=False)
-class _Draft:
-    """A group while it grows."""
-
-    template: Template
-    dims: tuple[Dim, ...]
-    nodes: list[Node] = field(default_factory=list)
-
-    def inputs(self) -> list[Node]:
-        inside = set(self.nodes)
-        found: dict[Node, None] = {}
-        for n in self.nodes:
-            for i in n.inputs:
-                if i not in inside:
-                    found.setdefault(source(i))
-        return list(found)
 
 
 def make_plan(
@@ -62,21 +43,13 @@ def make_plan(
     return _Planner(graph, (storage or Storage()).moved(done), products).plan()
 
 
-class _Planner:
+class _Planner(Drafts):
     def __init__(self, graph: Graph, storage: Storage, products: Products) -> None:
-        self.graph = graph
+        super().__init__(graph)
         self.products = products
-        self.order = graph.nodes()
         self.parametric: dict[Node, bool] = {}
         for node in self.order:
             is_parametric(node, self.parametric)
-        self.owner: dict[Node, _Draft] = {}
-        self.drafts: list[_Draft] = []
-        self.roots = set(graph.roots())
-        self.readers: dict[Node, list[Node]] = {}
-        for node in self.order:
-            for i in node.inputs:
-                self.readers.setdefault(i, []).append(node)
         self.real = storage.real
         self.kinds = {torch.float64} if self.real == torch.float64 else {torch.float32, *NARROW}
         self.memory = Memory(storage, graph.roots(), self.readers, self.parametric, self.owner)
@@ -85,7 +58,9 @@ class _Planner:
         dynamic = [n for n in self.order if not self.parametric[n] and is_computed(n)]
         for node in dynamic:
             self._place(node)
-        self._absorb_pointwise_into_columns()
+        self.absorb_pointwise()
+        self.absorb_vectors()
+        self.count()
         folds = self._folds()
         steps = tuple(self._ordered())
         memory = {n: self.memory(n) for n in self.order}
@@ -132,13 +107,13 @@ class _Planner:
         folded = self.parametric[source(w)] and bool(source(w).inputs)
         if w.shape[-2] == 1:
             # one output feature: a reduction of x * w along each row
-            self._add(self._new(Template.ROWS, x.shape), node)
+            self.add(self.new(Template.ROWS, x.shape), node)
             return
         if not self.products(self.memory(x), self.memory(w), folded):
             return
-        draft = self._new(Template.MATMUL, node.shape)
+        draft = self.new(Template.MATMUL, node.shape)
         for n in self._epilogue(node):
-            self._add(draft, n)
+            self.add(draft, n)
 
     def _epilogue(self, product: Node) -> list[Node]:
         """The product and what follows it up to one value, the only one that others read.
@@ -183,41 +158,22 @@ class _Planner:
 
     def _read_outside(self, node: Node, region: Iterable[Node]) -> bool:
         inside = set(region)
-        readers = {r for reader in self.readers.get(node, ()) for r in self._through(reader)}
+        readers = {r for reader in self.readers.get(node, ()) for r in self.through(reader)}
         return node in self.roots or any(r not in inside for r in readers)
 
-    def _through(self, reader: Node) -> list[Node]:
-        """What is computed beside its readers is read by them."""
-        if not is_beside(reader):
-            return [reader]
-        return [r for next_ in self.readers.get(reader, ()) for r in self._through(next_)]
-
-    def _new(self, template: Template, dims: tuple[Dim, ...]) -> _Draft:
-        draft = _Draft(template, tuple(dims))
-        self.drafts.append(draft)
-        return draft
-
-    def _add(self, draft: _Draft, node: Node) -> None:
-        sides = draft.template is Template.MATMUL and node.op == "linear"
-        for inner in () if sides else beside(node):
-            if inner not in draft.nodes:
-                draft.nodes.append(inner)
-        draft.nodes.append(node)
-        self.owner[node] = draft
-
     def _join(self, node: Node, space: tuple[Dim, ...]) -> None:
-        candidates: dict[int, _Draft] = {}
+        candidates: dict[int, Draft] = {}
         for i in values_read(node):
             if i in self.owner:
                 draft = self.owner[i]
                 candidates[self.drafts.index(draft)] = draft
         for _, draft in sorted(candidates.items(), reverse=True):
-            if self._fits(draft, node, space) and not self._cycles(draft, node):
-                self._add(draft, node)
+            if self._fits(draft, node, space) and not self.cycles(draft, node):
+                self.add(draft, node)
                 return
-        self._add(self._sibling(node, space) or self._new(Template.ROWS, space), node)
+        self.add(self._sibling(node, space) or self.new(Template.ROWS, space), node)
 
-    def _sibling(self, node: Node, space: tuple[Dim, ...]) -> _Draft | None:
+    def _sibling(self, node: Node, space: tuple[Dim, ...]) -> Draft | None:
         """A group over the same rows that reads a value that `node` reads: it is read once.
 
         Small vectors share one launch whatever they read.
@@ -230,7 +186,7 @@ class _Planner:
                 and draft.dims == tuple(space)
                 and (vector or not wide.isdisjoint(draft.inputs()))
                 and self._fits(draft, node, space)
-                and not self._cycles(draft, node)
+                and not self.cycles(draft, node)
             ):
                 return draft
         return None
@@ -238,7 +194,7 @@ class _Planner:
     def _addressable(self, inputs: Iterable[Node], space: tuple[Dim, ...]) -> bool:
         return all(all(a in (1, b) for a, b in zip(i.shape, space, strict=True)) for i in inputs)
 
-    def _fits(self, draft: _Draft, node: Node, space: tuple[Dim, ...]) -> bool:
+    def _fits(self, draft: Draft, node: Node, space: tuple[Dim, ...]) -> bool:
         if draft.template is Template.COLUMNS:
             return False
         row_shape = (*draft.dims[:-1], 1)
@@ -263,25 +219,8 @@ class _Planner:
             return reduces and source(node.inputs[0]) is self._value(draft)
         return True
 
-    def _value(self, draft: _Draft) -> Node:
+    def _value(self, draft: Draft) -> Node:
         return last_full(draft.nodes, draft.dims)
-
-    def _cycles(self, draft: _Draft, node: Node) -> bool:
-        """Would `node` in `draft` make the draft wait for itself?"""
-        seen: set[Node] = set()
-        stack = [i for i in values_read(node) if self.owner.get(i) is not draft]
-        while stack:
-            n = stack.pop()
-            if n in seen:
-                continue
-            seen.add(n)
-            if self.owner.get(n) is draft:
-                return True
-            group = self.owner.get(n)
-            stack.extend(n.inputs)
-            if group is not None:
-                stack.extend(group.inputs())
-        return False
 
     def _place_column_reduction(self, node: Node, x: Node) -> None:
         whole = all(d == 1 for d in node.shape[:-1])
@@ -293,42 +232,17 @@ class _Planner:
             and source(x) is self._value(draft)
             and node.op in ("sum", "mean", "var", "max", "min")
         ):
-            self._add(draft, node)
+            self.add(draft, node)
             return
         for other in self.drafts:
             if other.template is not Template.COLUMNS:
                 continue
             first = next(n for n in other.nodes if OPS[n.op].kind is Kind.REDUCE)
             same = first.inputs[0].shape == x.shape and first["axes"] == node["axes"]
-            if same and not self._cycles(other, node):
-                self._add(other, node)
+            if same and not self.cycles(other, node):
+                self.add(other, node)
                 return
-        self._add(self._new(Template.COLUMNS, x.shape), node)
-
-    def _absorb_pointwise_into_columns(self) -> None:
-        """A pointwise value read by nothing but one column reduction is computed inside it."""
-        readers = {
-            n: {self.owner.get(r) for reader in found for r in self._through(reader)}
-            for n, found in self.readers.items()
-        }
-        for draft in self.drafts:
-            if draft.template is not Template.COLUMNS:
-                continue
-            reduced = next(n for n in draft.nodes if OPS[n.op].kind is Kind.REDUCE)
-            maker = self.owner.get(reduced.inputs[0])
-            if maker is None or maker.template is not Template.ROWS:
-                continue
-            own = [n for n in maker.nodes if not is_beside(n)]
-            pointwise = all(OPS[n.op].kind is Kind.POINTWISE and n.shape == draft.dims for n in own)
-            private = all(
-                n not in self.roots and readers.get(n, set()) <= {maker, draft} for n in own
-            )
-            if pointwise and private:
-                draft.nodes = maker.nodes + [n for n in draft.nodes if n not in maker.nodes]
-                for n in own:
-                    self.owner[n] = draft
-                maker.nodes = []
-        self.drafts = [d for d in self.drafts if d.nodes]
+        self.add(self.new(Template.COLUMNS, x.shape), node)
 
     # --- folds ----------------------------------------------------------------------------------
     def _folds(self) -> tuple[Fold, ...]:
@@ -354,7 +268,7 @@ class _Planner:
     # --- order ----------------------------------------------------------------------------------
     def _ordered(self) -> list[Step]:
         """What the outputs need, each step after those that it reads."""
-        order: list[_Draft | Node] = []
+        order: list[Draft | Node] = []
         done: set[int] = set()
         stack: list[tuple[Node, bool]] = [(r, False) for r in reversed(self.graph.roots())]
         while stack:
@@ -374,7 +288,7 @@ class _Planner:
             stack.extend((i, False) for i in reversed(sources))
         wanted = set(self.graph.roots())
         for item in order:
-            wanted.update(item.inputs() if isinstance(item, _Draft) else reads(item))
+            wanted.update(item.inputs() if isinstance(item, Draft) else reads(item))
         steps: list[Step] = []
         for item in order:
             if isinstance(item, Node):
@@ -389,6 +303,16 @@ class _Planner:
             inputs = tuple(item.inputs())
             memory = {n: self.memory(n) for n in (*inputs, *outputs)}
             steps.append(
-                Group(name, item.template, item.dims, nodes, inputs, outputs, memory, self.real)
+                Group(
+                    name,
+                    item.template,
+                    item.dims,
+                    nodes,
+                    inputs,
+                    outputs,
+                    memory,
+                    self.real,
+                    tuple(item.counters),
+                )
             )
         return steps

@@ -3,7 +3,9 @@
 // A body gives
 //   Monoids = List<...>                     one for each reduction
 //   term<V>(Step<S>, row, col)              the lanes reduced; row counts over outer * count
-//   finish(Step<S>, outer, col, result)     takes the result of one column
+//   Column                                  what a column is reduced to
+//   set_column(Step<S>, column, state)      takes one result into it
+//   finish_column(column, outer, col)       writes results
 // A task is one block of columns of one slice, cut into chunks of rows of a fixed length, so results
 // do not depend on the number of threads. Where columns are few, threads take chunks of rows.
 #pragma once
@@ -61,13 +63,14 @@ template <class M, class State> void merge_states(State& into, const State& from
   else M::merge(into, from.get());
 }
 
+// The reduction S, into found[outer][width].
 template <class M, int S, class Body>
-void reduce_columns(const Body& body, long outer, long count, long width) {
+void reduce_columns(const Body& body, long outer, long count, long width, typename Body::Column* found) {
   using State = typename ColumnState<M>::type;
   const long blocks = (width + kBlock - 1) / kBlock, chunks = (count + kRows - 1) / kRows;
   auto finish = [&](long o, long column, const State* s) {
     for (long j = column; j < std::min(column + kBlock, width); j++)
-      body.finish(Step<S>{}, o, j, s[j - column]);
+      body.set_column(Step<S>{}, found[o * width + j], s[j - column]);
   };
   const bool by_column = outer * blocks >= at::get_num_threads();
   std::vector<State> partial(by_column ? 0 : chunks * kBlock);
@@ -103,15 +106,19 @@ void reduce_columns(const Body& body, long outer, long count, long width) {
   }
 }
 
-template <int S, class Body> void each_column(const Body&, long, long, long, List<>) {}
-template <int S, class Body, class M, class... Rest>
-void each_column(const Body& body, long outer, long count, long width, List<M, Rest...>) {
-  reduce_columns<M, S>(body, outer, count, width);
-  each_column<S + 1>(body, outer, count, width, List<Rest...>{});
+template <int S, class Body, class Column> void each_reduction(const Body&, long, long, long, Column*, List<>) {}
+template <int S, class Body, class Column, class M, class... Rest>
+void each_reduction(const Body& body, long outer, long count, long width, Column* found, List<M, Rest...>) {
+  reduce_columns<M, S>(body, outer, count, width, found);
+  each_reduction<S + 1>(body, outer, count, width, found, List<Rest...>{});
 }
 
 template <class Body> void columns(const Body& body, long outer, long count, long width) {
-  each_column<0>(body, outer, count, width, typename Body::Monoids{});
+  std::vector<typename Body::Column> found(outer * width);
+  each_reduction<0>(body, outer, count, width, found.data(), typename Body::Monoids{});
+  at::parallel_for(0, outer * width, 512, [&](long begin, long end) {
+    for (long i = begin; i < end; i++) body.finish_column(found[i], i / width, i % width);
+  });
 }
 
 }  // namespace rf

@@ -42,6 +42,7 @@ template <class V> RF_FN V lanes(V x) { return x; }
 
 template <class V, class T> RF_FN V scalar(const T* p) { return V(static_cast<Real>(*p)); }
 template <class V, class T> RF_FN V column(const T* p, Whole c) { return read_lanes(p + c.start); }
+template <class V, class T> RF_FN V column(const T* p, long col) { return V(static_cast<Real>(p[col])); }
 template <class V, class T> RF_FN V column(const T* p, Part c) { return read_lanes(p + c.start, c.count); }
 template <class V, class T, class C> RF_FN V full(const T* p, long offset, C col) {
   return column<V>(p + offset, col);

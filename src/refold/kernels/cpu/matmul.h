@@ -6,7 +6,9 @@
 //   RowMonoids = List<...>                  each reduces v along the row
 //   finish_row(row, const float* results)   takes what a row was reduced to
 //   ColumnMonoids = List<...>               each reduces v down the column
-//   finish_column(Step<S>, col, result)     takes what a column was reduced to
+//   Column                                  what a column is reduced to        (if any)
+//   set_column(Step<S>, column, state)      takes one result into it
+//   finish_column(column, col)              writes results
 // Every tile leaves a partial result; partial results merge in the order of tiles, so the outcome
 // does not depend on threads.
 #pragma once
@@ -118,19 +120,21 @@ template <class Body> struct Sinks {
   }
 
   void merge_columns() {
-    for_monoids<0>(ColumnMonoids{}, [&](auto s, auto monoid) {
-      using M = decltype(monoid);
-      at::parallel_for(0, m, 64, [&](long begin, long end) {
-        for (long j = begin; j < end; j++) {
+    at::parallel_for(0, m, 64, [&](long begin, long end) {
+      for (long j = begin; j < end; j++) {
+        typename Body::Column column;
+        for_monoids<0>(ColumnMonoids{}, [&](auto s, auto monoid) {
+          using M = decltype(monoid);
           typename ColumnState<M>::type state;
           for (long t = 0; t < tiles; t++) {
             const MomentsState& part = column_partials[(t * kColumnResults + index_of(s)) * m + j];
             if constexpr (std::is_same_v<M, Moments>) state.merge(part);
             else M::merge(state, part.mean);
           }
-          body.finish_column(s, j, state);
-        }
-      });
+          body.set_column(s, column, state);
+        });
+        body.finish_column(column, j);
+      }
     });
   }
 };

@@ -8,7 +8,9 @@
 // A body gives
 //   Monoids = List<...>                     one for each reduction
 //   term<V>(Step<S>, row, col)              the lanes reduced; row counts over outer * count
-//   finish(Step<S>, outer, col, state)      takes the result of one column
+//   Column                                  what a column is reduced to
+//   set_column(Step<S>, column, state)      takes one result into it
+//   finish_column(column, outer, col)       writes results
 //
 // Layout: a block is `lanes` x `teams` x `slices` threads: neighbours in a row, then rows, then (where
 // there are few rows) outer slices. Teams merge in pairs in shared memory. Where blocks are few the
@@ -157,10 +159,12 @@ __global__ void __launch_bounds__(kColumnThreads, 1)
     parts = merge_chunks<Mine, V>(words_of(0, 0), width, team, cut.teams, chunks, cut.chunk_rows, count);
     merge_teams(parts, lane, team, slice, cut.lanes, cut.teams);
   }
-  if (team == 0 && has)
-    for_columns(parts, [&](auto step, int lane_of_unit, const auto& state) {
-      body.finish(step, my_outer, unit * kLanes + lane_of_unit, state);
-    });
+  if (team == 0 && has) {
+    typename Body::Column columns[kLanes];
+    for_columns(parts, [&](auto step, int l, const auto& state) { body.set_column(step, columns[l], state); });
+#pragma unroll
+    for (int l = 0; l < kLanes; l++) body.finish_column(columns[l], my_outer, unit * kLanes + l);
+  }
 }
 
 // --- the host's side -----------------------------------------------------------------------------

@@ -24,8 +24,11 @@ __global__ void __launch_bounds__(kColumnThreads, 1)
   Mine mine = merge_chunks<Mine, float>(parts + (col < cols ? col : cols - 1), cols, team, kFinishTeams, blocks,
                                         block_rows, rows);
   merge_teams(mine, lane, team, 0, 32, kFinishTeams);
-  if (team == 0 && col < cols)
-    for_columns(mine, [&](auto step, int, const auto& state) { body.finish_column(step, col, state); });
+  if (team == 0 && col < cols) {
+    typename Body::Column column;
+    for_columns(mine, [&](auto step, int, const auto& state) { body.set_column(step, column, state); });
+    body.finish_column(column, col);
+  }
 }
 
 // p: the product's, whose fragments have `block_rows` rows.

@@ -1,0 +1,163 @@
+"""Drafts: groups while they grow, and what joins them once every value has its place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+
+from refold.ir import OPS, Dim, Graph, Kind, Node
+from refold.plan.memory import source
+from refold.plan.plan import Template, a_vector, beside, is_beside, reduces_columns, values_read
+
+
+@dataclass(eq=False)
+class Draft:
+    """A group while it grows."""
+
+    template: Template
+    dims: tuple[Dim, ...]
+    nodes: list[Node] = field(default_factory=list)
+    counters: list[tuple[Node, Node]] = field(default_factory=list)
+
+    def inputs(self) -> list[Node]:
+        inside = set(self.nodes)
+        found: dict[Node, None] = {}
+        for n in self.nodes:
+            for i in n.inputs:
+                if i not in inside:
+                    found.setdefault(source(i))
+        return list(found)
+
+
+class Drafts:
+    """The drafts of a graph, and which of them computes each value."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.order = graph.nodes()
+        self.owner: dict[Node, Draft] = {}
+        self.drafts: list[Draft] = []
+        self.roots = set(graph.roots())
+        self.readers: dict[Node, list[Node]] = {}
+        for node in self.order:
+            for i in node.inputs:
+                self.readers.setdefault(i, []).append(node)
+
+    def through(self, reader: Node) -> list[Node]:
+        """What is computed beside its readers is read by them."""
+        if not is_beside(reader):
+            return [reader]
+        return [r for next_ in self.readers.get(reader, ()) for r in self.through(next_)]
+
+    def new(self, template: Template, dims: tuple[Dim, ...]) -> Draft:
+        draft = Draft(template, tuple(dims))
+        self.drafts.append(draft)
+        return draft
+
+    def add(self, draft: Draft, node: Node) -> None:
+        sides = draft.template is Template.MATMUL and node.op == "linear"
+        for inner in () if sides else beside(node):
+            if inner not in draft.nodes:
+                draft.nodes.append(inner)
+        draft.nodes.append(node)
+        self.owner[node] = draft
+
+    def cycles(self, draft: Draft, node: Node) -> bool:
+        """Would `node` in `draft` make the draft wait for itself?"""
+        seen: set[Node] = set()
+        stack = [i for i in values_read(node) if self.owner.get(i) is not draft]
+        while stack:
+            n = stack.pop()
+            if n in seen:
+                continue
+            seen.add(n)
+            if self.owner.get(n) is draft:
+                return True
+            group = self.owner.get(n)
+            stack.extend(n.inputs)
+            if group is not None:
+                stack.extend(group.inputs())
+        return False
+
+    def absorb_pointwise(self) -> None:
+        """A pointwise value read by nothing but one column reduction is computed inside it."""
+        readers = {
+            n: {self.owner.get(r) for reader in found for r in self.through(reader)}
+            for n, found in self.readers.items()
+        }
+        for draft in self.drafts:
+            if draft.template is not Template.COLUMNS:
+                continue
+            reduced = next(n for n in draft.nodes if OPS[n.op].kind is Kind.REDUCE)
+            maker = self.owner.get(reduced.inputs[0])
+            if maker is None or maker.template is not Template.ROWS:
+                continue
+            own = [n for n in maker.nodes if not is_beside(n)]
+            pointwise = all(OPS[n.op].kind is Kind.POINTWISE and n.shape == draft.dims for n in own)
+            private = all(
+                n not in self.roots and readers.get(n, set()) <= {maker, draft} for n in own
+            )
+            if pointwise and private:
+                draft.nodes = maker.nodes + [n for n in draft.nodes if n not in maker.nodes]
+                for n in own:
+                    self.owner[n] = draft
+                maker.nodes = []
+        self.drafts = [d for d in self.drafts if d.nodes]
+
+    def absorb_vectors(self) -> None:
+        """Vectors that follow from the results of columns are computed where those are known."""
+        for draft in list(self.drafts):
+            if draft.template is not Template.ROWS or a_vector(draft.dims) != draft.dims:
+                continue
+            if any(OPS[n.op].kind is not Kind.POINTWISE for n in draft.nodes):
+                continue
+            made = {self.owner[i] for i in draft.inputs() if i in self.owner}
+            for into in sorted(made, key=self.drafts.index, reverse=True):
+                if self._finishes(into, draft):
+                    into.nodes += [n for n in draft.nodes if n not in into.nodes]
+                    self.drafts.remove(draft)
+                    break
+
+    def _finishes(self, draft: Draft, vectors: Draft) -> bool:
+        """Do `vectors` follow from columns that `draft` reduces? It owns them then."""
+        shape = vectors.dims
+        if not reduces_columns(draft.template, draft.nodes, draft.dims):
+            return False
+        inside = [i for i in vectors.inputs() if self.owner.get(i) is draft]
+        if a_vector(draft.dims) != shape or any(i.shape != shape for i in inside):
+            return False
+        own = [n for n in vectors.nodes if not is_beside(n)]
+        self.owner |= dict.fromkeys(own, draft)
+        if not any(self.cycles(draft, n) for n in own):
+            return True
+        self.owner |= dict.fromkeys(own, vectors)
+        return False
+
+    def count(self) -> None:
+        """Counters, an integer in a buffer plus a number, are kept by kernels of columns."""
+        drafts = [d for d in self.drafts if reduces_columns(d.template, d.nodes, d.dims)]
+        states = {n["name"]: n for n in self.order if n.op == "state"}
+        found = [
+            (out.value, states[out.mutates])
+            for out in self.graph.outputs
+            if out.mutates in states and self._is_counter(out.value, states[out.mutates])
+        ]
+        for k, counter in enumerate(found):
+            if drafts:
+                drafts[k % len(drafts)].counters.append(counter)
+
+    def _is_counter(self, value: Node, state: Node) -> bool:
+        """Is `value` the buffer `state` plus a number, and read by nothing?"""
+        if value.op != "add" or value.inputs[0] is not state or value.dtype != torch.int64:
+            return False
+        number = value.inputs[1]
+        return (
+            number.op == "scalar"
+            and isinstance(number["value"], int)
+            and all(d == 1 for d in state.shape)
+            and state.dtype == value.dtype
+            and self.readers[state] == [value]
+            and value not in self.readers
+            and self.graph.roots().count(value) == 1
+        )
