@@ -154,8 +154,10 @@ template <int S, class F, class M, class... Rest> RF_FN void for_monoids(List<M,
   for_monoids<S + 1>(List<Rest...>{}, f);
 }
 
-// What memory holds, by one element; narrow.cuh has the same for elements of 16 bits.
-template <class T> RF_FN Real read_one(const T* p) { return __ldg(p); }
+// What memory holds, by one element; narrow.cuh has the same for elements of 16 bits. Never by __ldg: the
+// kernel starts beside the end of the one before, which may still write what is read here, and the
+// assembler takes memory read so for constant: it moves such loads before the wait.
+template <class T> RF_FN Real read_one(const T* p) { return *p; }
 template <class T> RF_FN void write_one(T* p, Real v) { *p = v; }
 // Next to each other from p + more on; more is even.
 template <class T> RF_FN void write_two(T* p, int more, Real first, Real second) {
@@ -307,7 +309,7 @@ RF_FN void write_four(double* p, Four v) {
 
 template <class V> RF_FN V lanes(Four x) { return x; }
 template <class V, class T> RF_FN V column(const T* p, Quad c) {
-  return read_four(p + c.start, [](const auto* from) { return __ldg(from); });
+  return read_four(p + c.start, [](const auto* from) { return *from; });
 }
 template <class V, class T> RF_FN V full(const T* p, long offset, Quad c) { return column<V>(p + offset, c); }
 template <class T> RF_FN void put(T* p, long offset, Quad c, Four v) { write_four(p + offset + c.start, v); }
@@ -869,6 +871,7 @@ class OnDevice {
 //   term<V>(Step<S>, row_so_far, row, col)   the lanes that pass S reduces
 //   set(Step<S>, row_so_far, row, value)     takes the result of pass S into row_so_far
 //   store<V>(row_so_far, row, col)           writes full-size results      (if kStores)
+//   read<V>(row, col)                        reads what store does, so that no load waits for a store
 //   finish(row_so_far, row)                  writes results of one row     (if kFinishes)
 // It is instantiated for lanes of four columns and, where rows do not start at multiples of 16
 // bytes, of one. A "unit" is one V.
@@ -929,6 +932,7 @@ __global__ void __launch_bounds__(kRowThreads, 1)
   constexpr int kUnits = kBatch<V>;
   const typename Body::Row r{};
   const long units = width / LanesOf<V>::count, first = long(blockIdx.x) * blockDim.x + threadIdx.x;
+  Known<V, Body::kAgain> known[kUnits];
   begin_kernel();
   if constexpr (kDown) {  // rows row, row + groups, ...
     const long groups = (rows + kUnits - 1) / kUnits;
@@ -938,8 +942,9 @@ __global__ void __launch_bounds__(kRowThreads, 1)
     const long unit = first - row * units;
     if (row + (kUnits - 1) * groups < rows) {
 #pragma unroll
-      for (int k = 0; k < kUnits; k++)
-        body.template store<V>(r, row + k * groups, LanesOf<V>::at(unit));
+      for (int k = 0; k < kUnits; k++) body.template read<V>(row + k * groups, known[k].at(unit));
+#pragma unroll
+      for (int k = 0; k < kUnits; k++) body.template store<V>(r, row + k * groups, known[k].at(unit));
     } else {
 #pragma unroll 1
       for (long i = row; i < rows; i += groups) body.template store<V>(r, i, LanesOf<V>::at(unit));
@@ -952,8 +957,9 @@ __global__ void __launch_bounds__(kRowThreads, 1)
     const long unit = tile * kUnits * blockDim.x + threadIdx.x;
     if (unit + (kUnits - 1) * blockDim.x < units) {
 #pragma unroll
-      for (int k = 0; k < kUnits; k++)
-        body.template store<V>(r, row, LanesOf<V>::at(unit + k * blockDim.x));
+      for (int k = 0; k < kUnits; k++) body.template read<V>(row, known[k].at(unit + k * blockDim.x));
+#pragma unroll
+      for (int k = 0; k < kUnits; k++) body.template store<V>(r, row, known[k].at(unit + k * blockDim.x));
     } else {
 #pragma unroll 1
       for (int k = 0; k < kUnits; k++)
@@ -1014,10 +1020,13 @@ __global__ void __launch_bounds__(kMostTeam, 1)
 #pragma unroll
   for (int i = 0; i < kRows; i++) {
     if (first + i * teams >= rows) continue;
-    if constexpr (Body::kStores)
+    if constexpr (Body::kStores) {
+#pragma unroll
+      for (int k = 0; k < kUnits; k++) body.template read<V>(row[i], known[i][k].at(unit[k]));
 #pragma unroll
       for (int k = 0; k < kUnits; k++)
         if (thread + k * threads < units) body.template store<V>(r[i], row[i], known[i][k].at(unit[k]));
+    }
     if constexpr (Body::kFinishes)
       if (thread == 0) body.finish(r[i], row[i]);
   }
@@ -1068,8 +1077,11 @@ RF_FN void store_units(const Body& body, const typename Body::Row& r, long row, 
 #pragma unroll 1
   for (int j = thread; j < units; j += kUnits * threads) {
     if (j + (kUnits - 1) * threads < units) {
+      Known<V, Body::kAgain> known[kUnits];
 #pragma unroll
-      for (int k = 0; k < kUnits; k++) body.template store<V>(r, row, LanesOf<V>::at(first + j + k * threads));
+      for (int k = 0; k < kUnits; k++) body.template read<V>(row, known[k].at(first + j + k * threads));
+#pragma unroll
+      for (int k = 0; k < kUnits; k++) body.template store<V>(r, row, known[k].at(first + j + k * threads));
     } else {
 #pragma unroll 1
       for (int i = j; i < units; i += threads) body.template store<V>(r, row, LanesOf<V>::at(first + i));
@@ -1347,7 +1359,7 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
     try:
         return load_inline(
-            name="refold_sm_90_160e22fdf1d0",
+            name="refold_sm_90_8c0486ad7563",
             cpp_sources=[],
             cuda_sources=[_REFOLD_CUDA],
             extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],

@@ -352,8 +352,10 @@ template <int S, class F, class M, class... Rest> RF_FN void for_monoids(List<M,
   for_monoids<S + 1>(List<Rest...>{}, f);
 }
 
-// What memory holds, by one element; narrow.cuh has the same for elements of 16 bits.
-template <class T> RF_FN Real read_one(const T* p) { return __ldg(p); }
+// What memory holds, by one element; narrow.cuh has the same for elements of 16 bits. Never by __ldg: the
+// kernel starts beside the end of the one before, which may still write what is read here, and the
+// assembler takes memory read so for constant: it moves such loads before the wait.
+template <class T> RF_FN Real read_one(const T* p) { return *p; }
 template <class T> RF_FN void write_one(T* p, Real v) { *p = v; }
 // Next to each other from p + more on; more is even.
 template <class T> RF_FN void write_two(T* p, int more, Real first, Real second) {
@@ -504,7 +506,8 @@ RF_FN void group_sync(int number, int threads) {
 // One element by plain float32 arithmetic, by a whole warp: lanes take every 32nd product.
 RF_FN float plain_dot(const float* a, const float* b, long depth, int lane) {
   float sum = 0.0f;
-  for (long k = lane; k < depth; k += 32) sum = fma(__ldg(a + k), __ldg(b + k), sum);
+#pragma unroll 2  // it is rare, and callers have few registers left
+  for (long k = lane; k < depth; k += 32) sum = fma(a[k], b[k], sum);
 #pragma unroll
   for (int mask = 16; mask; mask /= 2) sum += __shfl_xor_sync(kAllLanes, sum, mask);
   return sum;
@@ -553,7 +556,7 @@ template <int MI, int G> struct Fragment {
       for (int mi = 0; mi < MI; mi++) {
         const int row = row0 + 64 * mi + 16 * warp + 8 * (i / 2 % 2) + lane / 4;
         const int col = col0 + 8 * (i / 4) + 2 * (lane % 4) + i % 2;
-        if constexpr (!AScaled) x[mi][0] *= __ldg(p.b_unscale + min(col, static_cast<int>(p.cols) - 1));
+        if constexpr (!AScaled) x[mi][0] *= p.b_unscale[min(col, static_cast<int>(p.cols) - 1)];
         unsigned todo = __ballot_sync(
             kAllLanes, !is_finite(x[mi][0]) && row < p.rows && col < p.cols);
         for (; todo; todo &= todo - 1) {
@@ -924,7 +927,7 @@ RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, in
     in_row[r] = row[r] < p.rows;
     if (!in_row[r]) row[r] = static_cast<int>(p.rows) - 1;  // read like a row that exists, never counted
     count += in_row[r];
-    unscale[r] = AScaled ? __ldg(p.a_unscale + row[r]) : 1.0f;
+    unscale[r] = AScaled ? p.a_unscale[row[r]] : 1.0f;
   }
   const float share = count > 0.0f ? 1.0f / count : 0.0f;
   // Of column parts, which three exchanges join (below): how they weigh in each, and the rows of all.
@@ -957,7 +960,7 @@ RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, in
       const int col[2] = {min(pair, last), min(pair + 1, last)};
       float column_unscale[2];
 #pragma unroll
-      for (int e = 0; e < 2; e++) column_unscale[e] = BScaled && !unscaled ? __ldg(p.b_unscale + col[e]) : 1.0f;
+      for (int e = 0; e < 2; e++) column_unscale[e] = BScaled && !unscaled ? p.b_unscale[col[e]] : 1.0f;
 #pragma unroll
       for (int r = 0; r < kRows; r++) {
         float* x = &acc.x[r / 2][at + 4 * j + 2 * (r % 2)];
@@ -970,8 +973,10 @@ RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, in
             x[e] = x[e] * column_unscale[e];
           x[e] = body.template value<float>(x[e], static_cast<long>(row[r]), col[e]);
         }
-        if constexpr (Body::kStores && kUnrolled == 1) store_inside(r, pair, last, x);
       }
+      if constexpr (Body::kStores && kUnrolled == 1)  // no load has to wait for a store
+#pragma unroll
+        for (int r = 0; r < kRows; r++) store_inside(r, pair, last, &acc.x[r / 2][at + 4 * j + 2 * (r % 2)]);
     }
     if constexpr (Body::kStores && kUnrolled > 1) {
       const bool whole = row0 + 64 * MI <= p.rows && col0 + 32 * G <= p.cols;  // as most are
@@ -1251,10 +1256,10 @@ template <bool Aligned> RF_FN float4 load_four(const float* x, int k, int depth)
   if constexpr (Aligned) {
     if (k < depth) v = __ldcs(reinterpret_cast<const float4*>(x + k));  // read once: leave the cache to out
   } else {
-    if (k < depth) v.x = __ldg(x + k);
-    if (k + 1 < depth) v.y = __ldg(x + k + 1);
-    if (k + 2 < depth) v.z = __ldg(x + k + 2);
-    if (k + 3 < depth) v.w = __ldg(x + k + 3);
+    if (k < depth) v.x = x[k];
+    if (k + 1 < depth) v.y = x[k + 1];
+    if (k + 2 < depth) v.z = x[k + 2];
+    if (k + 3 < depth) v.w = x[k + 3];
   }
   return v;
 }
@@ -1307,7 +1312,7 @@ constexpr int kHeldValues = (Threads == 512 ? 64 : 32) / (Aligned ? 1 : 2);
 
 template <bool Pairs, bool Aligned, int Threads>
 __global__ void __launch_bounds__(Threads, Threads == 512 ? 1 : 1024 / Threads)
-    split_rows(const float* __restrict__ x, long ld, int depth, int padded, __half* out,
+    split_rows(const float* x, long ld, int depth, int padded, __half* out,
                float* unscale) {
   wait_for_previous_kernel();
   let_next_kernel_start();  // it waits for this one's results itself
@@ -1687,8 +1692,7 @@ RF_FN void product_of_registers(float (&d)[64], const uint32_t (&a)[4], uint32_t
 //   lo*hi + hi*lo + hi*hi,
 // carry fp32's accuracy if the accumulator does. Hopper's does not: it truncates toward zero, which
 // over K = 8192 costs 6 times cuBLAS's error. So a short accumulator takes 64 of K only, small
-// products first, and is then added ("promoted") to a second one by plain fp32 additions. A single product
-// (Tf32, 16 bits) accumulates as cuBLAS's does, which its operands' rounding outweighs.
+// products first, and is then added ("promoted") to a second one by plain fp32 additions.
 //
 // Layout: one stage of the ring is 48 KB, rows of 128 bytes, four stages deep. A row of a stage is
 // 32 of k, hi beside lo (Ieee), or 64 of k (Tf32: one scaled fp16 product, whose operands carry TF32's
@@ -1714,9 +1718,8 @@ template <class M, bool IsTall = true, int InParts = 1> struct Schedule {
   using Mode = M;
   static constexpr bool kTall = IsTall;
   static constexpr int kSplits = InParts;                   // 1, 2, 4 or 8 parts of K
-  static constexpr bool kPromoted = Mode::kSplit;
   // stages from promotion to promotion
-  static constexpr int kPromote = !kPromoted || kSplits > 1 || Mode::kDirect ? 1 : 2;
+  static constexpr int kPromote = kSplits > 1 || Mode::kDirect ? 1 : 2;
   static constexpr int kTileRows = kTall ? 256 : 128, kTileCols = kTall ? 128 : 256;
   static constexpr int kStages = 4, kThreads = 384, kRowBytes = 128;
   static constexpr int kABytes = kTileRows * kRowBytes, kBBytes = kTileCols * kRowBytes;
@@ -1801,34 +1804,6 @@ RF_FN void step(float (&sum)[64], float (&sums)[64], uint32_t a, uint32_t b, int
     asm volatile("" : "+f"(sums[i])::"memory");  // not read before the wait
     sum[i] += sums[i];
   }
-}
-
-// The products of a tile's steps from `first` on, each one stage, without promotion: the next stage's are
-// always under way. leave(stage): this warp has read a stage for the last time.
-template <class S, class Leave>
-RF_FN void straight_products(Fragment<2, 4>& acc, uint32_t a, uint32_t b, int first, int last, uint32_t full,
-                             Leave leave) {
-  using T = typename S::Mode::Type;
-  constexpr int kNext = S::kStageBytes >> 4, kHalf = 64 * S::kRowBytes >> 4;
-  if (first == last) return;  // a part of K may be empty
-#pragma unroll 1
-  for (int step = first; step < last; step++) {
-    const int stage = step % S::kStages;
-    barrier_wait(full + 8 * stage, step / S::kStages & 1);
-    const uint32_t at = a + stage * kNext, bt = b + stage * kNext;
-    product_fence();
-#pragma unroll
-    for (int k = 0; k < 4; k++) product<T>(acc.x[0], at + 2 * k, bt + 2 * k, true);
-#pragma unroll
-    for (int k = 0; k < 4; k++) product<T>(acc.x[1], at + kHalf + 2 * k, bt + 2 * k, true);
-    product_commit();
-    product_wait<1>();
-    if (step > first) leave((step - 1) % S::kStages);
-  }
-  product_wait<0>();
-  leave((last - 1) % S::kStages);
-#pragma unroll
-  for (int i = 0; i < 64; i++) asm volatile("" : "+f"(acc.x[0][i]), "+f"(acc.x[1][i])::"memory");  // not read before
 }
 
 // This team's sums go to the workspace, but for its block's share, which meets the other parts' there.
@@ -1957,11 +1932,6 @@ __global__ void __launch_bounds__(384, 1)
       }
       if constexpr (S::Mode::kDirect) {
         direct_products<S>(acc, sums, ring + down * S::kRowBytes, b, team, first, end - begin, full, empty);
-      } else if constexpr (!S::kPromoted) {
-        straight_products<S>(acc, a, b, first, first + end - begin, full, [&](int stage) {
-          if (threadIdx.x % 32 == 0) barrier_arrive(empty + 8 * stage);
-          if (threadIdx.x % 32 == there) barrier_arrive_there(others_empty + 8 * stage);
-        });
       } else {
 #pragma unroll 1
         for (int k = begin; k < end; k++) {
@@ -2289,10 +2259,10 @@ __global__ void __launch_bounds__(Tiled::kThreads)
   take_turn<kMI>(body, p, static_cast<int>(row0), static_cast<int>(col0), team, 1);
 }
 
-RF_FN float4 four_of(const float* p) { return __ldg(reinterpret_cast<const float4*>(p)); }
+RF_FN float4 four_of(const float* p) { return *reinterpret_cast<const float4*>(p); }
 RF_FN float4 load_once(const float* p) {  // what no other block reads
   float4 v;
-  asm volatile("ld.global.nc.L1::no_allocate.v4.f32 {%0, %1, %2, %3}, [%4];"
+  asm volatile("ld.global.L1::no_allocate.v4.f32 {%0, %1, %2, %3}, [%4];"
                : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
                : "l"(p));
   return v;
@@ -2504,7 +2474,7 @@ RF_FN void write_four(double* p, Four v) {
 
 template <class V> RF_FN V lanes(Four x) { return x; }
 template <class V, class T> RF_FN V column(const T* p, Quad c) {
-  return read_four(p + c.start, [](const auto* from) { return __ldg(from); });
+  return read_four(p + c.start, [](const auto* from) { return *from; });
 }
 template <class V, class T> RF_FN V full(const T* p, long offset, Quad c) { return column<V>(p + offset, c); }
 template <class T> RF_FN void put(T* p, long offset, Quad c, Four v) { write_four(p + offset + c.start, v); }
@@ -2863,6 +2833,7 @@ Error finish_columns(const Body& body, const Problem& p, long block_rows, cudaSt
 //   term<V>(Step<S>, row_so_far, row, col)   the lanes that pass S reduces
 //   set(Step<S>, row_so_far, row, value)     takes the result of pass S into row_so_far
 //   store<V>(row_so_far, row, col)           writes full-size results      (if kStores)
+//   read<V>(row, col)                        reads what store does, so that no load waits for a store
 //   finish(row_so_far, row)                  writes results of one row     (if kFinishes)
 // It is instantiated for lanes of four columns and, where rows do not start at multiples of 16
 // bytes, of one. A "unit" is one V.
@@ -2923,6 +2894,7 @@ __global__ void __launch_bounds__(kRowThreads, 1)
   constexpr int kUnits = kBatch<V>;
   const typename Body::Row r{};
   const long units = width / LanesOf<V>::count, first = long(blockIdx.x) * blockDim.x + threadIdx.x;
+  Known<V, Body::kAgain> known[kUnits];
   begin_kernel();
   if constexpr (kDown) {  // rows row, row + groups, ...
     const long groups = (rows + kUnits - 1) / kUnits;
@@ -2932,8 +2904,9 @@ __global__ void __launch_bounds__(kRowThreads, 1)
     const long unit = first - row * units;
     if (row + (kUnits - 1) * groups < rows) {
 #pragma unroll
-      for (int k = 0; k < kUnits; k++)
-        body.template store<V>(r, row + k * groups, LanesOf<V>::at(unit));
+      for (int k = 0; k < kUnits; k++) body.template read<V>(row + k * groups, known[k].at(unit));
+#pragma unroll
+      for (int k = 0; k < kUnits; k++) body.template store<V>(r, row + k * groups, known[k].at(unit));
     } else {
 #pragma unroll 1
       for (long i = row; i < rows; i += groups) body.template store<V>(r, i, LanesOf<V>::at(unit));
@@ -2946,8 +2919,9 @@ __global__ void __launch_bounds__(kRowThreads, 1)
     const long unit = tile * kUnits * blockDim.x + threadIdx.x;
     if (unit + (kUnits - 1) * blockDim.x < units) {
 #pragma unroll
-      for (int k = 0; k < kUnits; k++)
-        body.template store<V>(r, row, LanesOf<V>::at(unit + k * blockDim.x));
+      for (int k = 0; k < kUnits; k++) body.template read<V>(row, known[k].at(unit + k * blockDim.x));
+#pragma unroll
+      for (int k = 0; k < kUnits; k++) body.template store<V>(r, row, known[k].at(unit + k * blockDim.x));
     } else {
 #pragma unroll 1
       for (int k = 0; k < kUnits; k++)
@@ -3008,10 +2982,13 @@ __global__ void __launch_bounds__(kMostTeam, 1)
 #pragma unroll
   for (int i = 0; i < kRows; i++) {
     if (first + i * teams >= rows) continue;
-    if constexpr (Body::kStores)
+    if constexpr (Body::kStores) {
+#pragma unroll
+      for (int k = 0; k < kUnits; k++) body.template read<V>(row[i], known[i][k].at(unit[k]));
 #pragma unroll
       for (int k = 0; k < kUnits; k++)
         if (thread + k * threads < units) body.template store<V>(r[i], row[i], known[i][k].at(unit[k]));
+    }
     if constexpr (Body::kFinishes)
       if (thread == 0) body.finish(r[i], row[i]);
   }
@@ -3062,8 +3039,11 @@ RF_FN void store_units(const Body& body, const typename Body::Row& r, long row, 
 #pragma unroll 1
   for (int j = thread; j < units; j += kUnits * threads) {
     if (j + (kUnits - 1) * threads < units) {
+      Known<V, Body::kAgain> known[kUnits];
 #pragma unroll
-      for (int k = 0; k < kUnits; k++) body.template store<V>(r, row, LanesOf<V>::at(first + j + k * threads));
+      for (int k = 0; k < kUnits; k++) body.template read<V>(row, known[k].at(first + j + k * threads));
+#pragma unroll
+      for (int k = 0; k < kUnits; k++) body.template store<V>(r, row, known[k].at(first + j + k * threads));
     } else {
 #pragma unroll 1
       for (int i = j; i < units; i += threads) body.template store<V>(r, row, LanesOf<V>::at(first + i));
@@ -3309,11 +3289,11 @@ struct TrainMatmul0 {
 
 // sub, mul, add
 struct TrainRows1 {
-  const float* p0;  // linear(x, gemm.weight)
-  const float* p1;  // mean(linear(x, gemm.weight), axes [-2])
-  const float* p2;  // ((scale * ...) * bn.weight)
-  const float* p3;  // bn.bias
-  static constexpr int kAgain = 0;
+  Again<float, 0> p0;  // linear(x, gemm.weight)
+  Again<float, 1> p1;  // mean(linear(x, gemm.weight), axes [-2])
+  Again<float, 2> p2;  // ((scale * ...) * bn.weight)
+  Again<float, 3> p3;  // bn.bias
+  static constexpr int kAgain = 4;
   float* y0;
   long width;
   struct Row { };
@@ -3330,6 +3310,12 @@ struct TrainRows1 {
     put(y0, row * width, col, t6);
   }
   static constexpr bool kFinishes = false;
+  template <class V, class C> RF_FN void read(long row, C col) const {
+    full<V>(p0, row * width, col);
+    column<V>(p1, col);
+    column<V>(p2, col);
+    column<V>(p3, col);
+  }
 };
 
 // linear, mul, add
@@ -3547,7 +3533,7 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
     try:
         return load_inline(
-            name="refold_sm_90_f0106ee82872",
+            name="refold_sm_90_889e8112a591",
             cpp_sources=[],
             cuda_sources=[_REFOLD_CUDA],
             extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],

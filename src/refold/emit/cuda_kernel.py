@@ -29,6 +29,19 @@ class CudaKernel(GroupKernel):
         narrow = ["narrow.cuh"] if self.group.has_narrow else []
         return [*narrow, "rows.cuh" if self.group.template is Template.ROWS else "columns.cuh"]
 
+    def _rows_struct(self) -> list[str]:
+        lines = super()._rows_struct()
+        if not self.full_outputs():
+            return lines
+        start = next(i for i, line in enumerate(lines) if " store(" in line)
+        reads = [
+            f"{self.body.load(o, 'V')};"
+            for o in self.body.pointers()
+            if self.body.is_along_width(o) and any(f"({o.member}," in x for x in lines[start:])
+        ]
+        head = "template <class V, class C> RF_FN void read(long row, C col)"
+        return [*lines, *self._function(head, reads)]
+
     def inputs(self, functions: Sequence[str]) -> list[str]:
         if self.group.template is not Template.ROWS:
             return super().inputs(functions)

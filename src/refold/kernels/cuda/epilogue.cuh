@@ -148,7 +148,7 @@ RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, in
     in_row[r] = row[r] < p.rows;
     if (!in_row[r]) row[r] = static_cast<int>(p.rows) - 1;  // read like a row that exists, never counted
     count += in_row[r];
-    unscale[r] = AScaled ? __ldg(p.a_unscale + row[r]) : 1.0f;
+    unscale[r] = AScaled ? p.a_unscale[row[r]] : 1.0f;
   }
   const float share = count > 0.0f ? 1.0f / count : 0.0f;
   // Of column parts, which three exchanges join (below): how they weigh in each, and the rows of all.
@@ -181,7 +181,7 @@ RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, in
       const int col[2] = {min(pair, last), min(pair + 1, last)};
       float column_unscale[2];
 #pragma unroll
-      for (int e = 0; e < 2; e++) column_unscale[e] = BScaled && !unscaled ? __ldg(p.b_unscale + col[e]) : 1.0f;
+      for (int e = 0; e < 2; e++) column_unscale[e] = BScaled && !unscaled ? p.b_unscale[col[e]] : 1.0f;
 #pragma unroll
       for (int r = 0; r < kRows; r++) {
         float* x = &acc.x[r / 2][at + 4 * j + 2 * (r % 2)];
@@ -194,8 +194,10 @@ RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, in
             x[e] = x[e] * column_unscale[e];
           x[e] = body.template value<float>(x[e], static_cast<long>(row[r]), col[e]);
         }
-        if constexpr (Body::kStores && kUnrolled == 1) store_inside(r, pair, last, x);
       }
+      if constexpr (Body::kStores && kUnrolled == 1)  // no load has to wait for a store
+#pragma unroll
+        for (int r = 0; r < kRows; r++) store_inside(r, pair, last, &acc.x[r / 2][at + 4 * j + 2 * (r % 2)]);
     }
     if constexpr (Body::kStores && kUnrolled > 1) {
       const bool whole = row0 + 64 * MI <= p.rows && col0 + 32 * G <= p.cols;  // as most are

@@ -49,7 +49,8 @@ RF_FN void group_sync(int number, int threads) {
 // One element by plain float32 arithmetic, by a whole warp: lanes take every 32nd product.
 RF_FN float plain_dot(const float* a, const float* b, long depth, int lane) {
   float sum = 0.0f;
-  for (long k = lane; k < depth; k += 32) sum = fma(__ldg(a + k), __ldg(b + k), sum);
+#pragma unroll 2  // it is rare, and callers have few registers left
+  for (long k = lane; k < depth; k += 32) sum = fma(a[k], b[k], sum);
 #pragma unroll
   for (int mask = 16; mask; mask /= 2) sum += __shfl_xor_sync(kAllLanes, sum, mask);
   return sum;
@@ -98,7 +99,7 @@ template <int MI, int G> struct Fragment {
       for (int mi = 0; mi < MI; mi++) {
         const int row = row0 + 64 * mi + 16 * warp + 8 * (i / 2 % 2) + lane / 4;
         const int col = col0 + 8 * (i / 4) + 2 * (lane % 4) + i % 2;
-        if constexpr (!AScaled) x[mi][0] *= __ldg(p.b_unscale + min(col, static_cast<int>(p.cols) - 1));
+        if constexpr (!AScaled) x[mi][0] *= p.b_unscale[min(col, static_cast<int>(p.cols) - 1)];
         unsigned todo = __ballot_sync(
             kAllLanes, !is_finite(x[mi][0]) && row < p.rows && col < p.cols);
         for (; todo; todo &= todo - 1) {

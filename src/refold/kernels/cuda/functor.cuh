@@ -35,8 +35,10 @@ template <int S, class F, class M, class... Rest> RF_FN void for_monoids(List<M,
   for_monoids<S + 1>(List<Rest...>{}, f);
 }
 
-// What memory holds, by one element; narrow.cuh has the same for elements of 16 bits.
-template <class T> RF_FN Real read_one(const T* p) { return __ldg(p); }
+// What memory holds, by one element; narrow.cuh has the same for elements of 16 bits. Never by __ldg: the
+// kernel starts beside the end of the one before, which may still write what is read here, and the
+// assembler takes memory read so for constant: it moves such loads before the wait.
+template <class T> RF_FN Real read_one(const T* p) { return *p; }
 template <class T> RF_FN void write_one(T* p, Real v) { *p = v; }
 // Next to each other from p + more on; more is even.
 template <class T> RF_FN void write_two(T* p, int more, Real first, Real second) {

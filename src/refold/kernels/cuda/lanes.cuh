@@ -50,7 +50,7 @@ RF_FN void write_four(double* p, Four v) {
 
 template <class V> RF_FN V lanes(Four x) { return x; }
 template <class V, class T> RF_FN V column(const T* p, Quad c) {
-  return read_four(p + c.start, [](const auto* from) { return __ldg(from); });
+  return read_four(p + c.start, [](const auto* from) { return *from; });
 }
 template <class V, class T> RF_FN V full(const T* p, long offset, Quad c) { return column<V>(p + offset, c); }
 template <class T> RF_FN void put(T* p, long offset, Quad c, Four v) { write_four(p + offset + c.start, v); }

@@ -124,10 +124,10 @@ __global__ void __launch_bounds__(Tiled::kThreads)
   take_turn<kMI>(body, p, static_cast<int>(row0), static_cast<int>(col0), team, 1);
 }
 
-RF_FN float4 four_of(const float* p) { return __ldg(reinterpret_cast<const float4*>(p)); }
+RF_FN float4 four_of(const float* p) { return *reinterpret_cast<const float4*>(p); }
 RF_FN float4 load_once(const float* p) {  // what no other block reads
   float4 v;
-  asm volatile("ld.global.nc.L1::no_allocate.v4.f32 {%0, %1, %2, %3}, [%4];"
+  asm volatile("ld.global.L1::no_allocate.v4.f32 {%0, %1, %2, %3}, [%4];"
                : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
                : "l"(p));
   return v;

@@ -80,7 +80,7 @@ struct Feed {
         uint32_t two[4] = {};
 #pragma unroll
         for (int k = 0; k < 8; k++)
-          if (2 * k < here) two[k / 2] |= uint32_t(__ldg(reinterpret_cast<const uint16_t*>(p) + k)) << 16 * (k % 2);
+          if (2 * k < here) two[k / 2] |= uint32_t(reinterpret_cast<const uint16_t*>(p)[k]) << 16 * (k % 2);
         store_piece(at, make_uint4(two[0], two[1], two[2], two[3]));
       }
       p += stride;

@@ -6,8 +6,7 @@
 //   lo*hi + hi*lo + hi*hi,
 // carry fp32's accuracy if the accumulator does. Hopper's does not: it truncates toward zero, which
 // over K = 8192 costs 6 times cuBLAS's error. So a short accumulator takes 64 of K only, small
-// products first, and is then added ("promoted") to a second one by plain fp32 additions. A single product
-// (Tf32, 16 bits) accumulates as cuBLAS's does, which its operands' rounding outweighs.
+// products first, and is then added ("promoted") to a second one by plain fp32 additions.
 //
 // Layout: one stage of the ring is 48 KB, rows of 128 bytes, four stages deep. A row of a stage is
 // 32 of k, hi beside lo (Ieee), or 64 of k (Tf32: one scaled fp16 product, whose operands carry TF32's
@@ -37,9 +36,8 @@ template <class M, bool IsTall = true, int InParts = 1> struct Schedule {
   using Mode = M;
   static constexpr bool kTall = IsTall;
   static constexpr int kSplits = InParts;                   // 1, 2, 4 or 8 parts of K
-  static constexpr bool kPromoted = Mode::kSplit;
   // stages from promotion to promotion
-  static constexpr int kPromote = !kPromoted || kSplits > 1 || Mode::kDirect ? 1 : 2;
+  static constexpr int kPromote = kSplits > 1 || Mode::kDirect ? 1 : 2;
   static constexpr int kTileRows = kTall ? 256 : 128, kTileCols = kTall ? 128 : 256;
   static constexpr int kStages = 4, kThreads = 384, kRowBytes = 128;
   static constexpr int kABytes = kTileRows * kRowBytes, kBBytes = kTileCols * kRowBytes;
@@ -124,34 +122,6 @@ RF_FN void step(float (&sum)[64], float (&sums)[64], uint32_t a, uint32_t b, int
     asm volatile("" : "+f"(sums[i])::"memory");  // not read before the wait
     sum[i] += sums[i];
   }
-}
-
-// The products of a tile's steps from `first` on, each one stage, without promotion: the next stage's are
-// always under way. leave(stage): this warp has read a stage for the last time.
-template <class S, class Leave>
-RF_FN void straight_products(Fragment<2, 4>& acc, uint32_t a, uint32_t b, int first, int last, uint32_t full,
-                             Leave leave) {
-  using T = typename S::Mode::Type;
-  constexpr int kNext = S::kStageBytes >> 4, kHalf = 64 * S::kRowBytes >> 4;
-  if (first == last) return;  // a part of K may be empty
-#pragma unroll 1
-  for (int step = first; step < last; step++) {
-    const int stage = step % S::kStages;
-    barrier_wait(full + 8 * stage, step / S::kStages & 1);
-    const uint32_t at = a + stage * kNext, bt = b + stage * kNext;
-    product_fence();
-#pragma unroll
-    for (int k = 0; k < 4; k++) product<T>(acc.x[0], at + 2 * k, bt + 2 * k, true);
-#pragma unroll
-    for (int k = 0; k < 4; k++) product<T>(acc.x[1], at + kHalf + 2 * k, bt + 2 * k, true);
-    product_commit();
-    product_wait<1>();
-    if (step > first) leave((step - 1) % S::kStages);
-  }
-  product_wait<0>();
-  leave((last - 1) % S::kStages);
-#pragma unroll
-  for (int i = 0; i < 64; i++) asm volatile("" : "+f"(acc.x[0][i]), "+f"(acc.x[1][i])::"memory");  // not read before
 }
 
 // This team's sums go to the workspace, but for its block's share, which meets the other parts' there.
@@ -280,11 +250,6 @@ __global__ void __launch_bounds__(384, 1)
       }
       if constexpr (S::Mode::kDirect) {
         direct_products<S>(acc, sums, ring + down * S::kRowBytes, b, team, first, end - begin, full, empty);
-      } else if constexpr (!S::kPromoted) {
-        straight_products<S>(acc, a, b, first, first + end - begin, full, [&](int stage) {
-          if (threadIdx.x % 32 == 0) barrier_arrive(empty + 8 * stage);
-          if (threadIdx.x % 32 == there) barrier_arrive_there(others_empty + 8 * stage);
-        });
       } else {
 #pragma unroll 1
         for (int k = begin; k < end; k++) {

@@ -37,12 +37,12 @@ template <class T> RF_FN void write_pair(T* p, int more, uint32_t two) {
 }
 RF_FN uint2 read_once(const void* p) {
   uint2 words;
-  asm volatile("ld.global.nc.L1::no_allocate.v2.b32 {%0, %1}, [%2];" : "=r"(words.x), "=r"(words.y) : "l"(p));
+  asm volatile("ld.global.L1::no_allocate.v2.b32 {%0, %1}, [%2];" : "=r"(words.x), "=r"(words.y) : "l"(p));
   return words;
 }
 
 #define RF_NARROW(T)                                                                                      \
-  RF_FN Real read_one(const T* p) { return widened<T>(__ldg(&p->bits)).x; }                               \
+  RF_FN Real read_one(const T* p) { return widened<T>(p->bits).x; }                                      \
   RF_FN void write_one(T* p, Real v) { p->bits = static_cast<uint16_t>(narrowed<T>(v, 0.0f)); }           \
   RF_FN void write_two(T* p, int more, Real first, Real second) {                                         \
     write_pair(p, more, narrowed<T>(first, second));                                                      \
@@ -54,7 +54,7 @@ RF_FN uint2 read_once(const void* p) {
     asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(p), "r"(narrowed<T>(v.x[0], v.x[1])),           \
                  "r"(narrowed<T>(v.x[2], v.x[3])));                                                       \
   }                                                                                                       \
-  RF_FN float4 four_of(const T* p) { return widened<T>(__ldg(reinterpret_cast<const uint2*>(p))); }       \
+  RF_FN float4 four_of(const T* p) { return widened<T>(*reinterpret_cast<const uint2*>(p)); }             \
   RF_FN float4 load_once(const T* p) { return widened<T>(read_once(p)); }
 RF_NARROW(Half) RF_NARROW(Bfloat)
 #undef RF_NARROW

@@ -10,6 +10,7 @@
 //   term<V>(Step<S>, row_so_far, row, col)   the lanes that pass S reduces
 //   set(Step<S>, row_so_far, row, value)     takes the result of pass S into row_so_far
 //   store<V>(row_so_far, row, col)           writes full-size results      (if kStores)
+//   read<V>(row, col)                        reads what store does, so that no load waits for a store
 //   finish(row_so_far, row)                  writes results of one row     (if kFinishes)
 // It is instantiated for lanes of four columns and, where rows do not start at multiples of 16
 // bytes, of one. A "unit" is one V.
@@ -73,6 +74,7 @@ __global__ void __launch_bounds__(kRowThreads, 1)
   constexpr int kUnits = kBatch<V>;
   const typename Body::Row r{};
   const long units = width / LanesOf<V>::count, first = long(blockIdx.x) * blockDim.x + threadIdx.x;
+  Known<V, Body::kAgain> known[kUnits];
   begin_kernel();
   if constexpr (kDown) {  // rows row, row + groups, ...
     const long groups = (rows + kUnits - 1) / kUnits;
@@ -82,8 +84,9 @@ __global__ void __launch_bounds__(kRowThreads, 1)
     const long unit = first - row * units;
     if (row + (kUnits - 1) * groups < rows) {
 #pragma unroll
-      for (int k = 0; k < kUnits; k++)
-        body.template store<V>(r, row + k * groups, LanesOf<V>::at(unit));
+      for (int k = 0; k < kUnits; k++) body.template read<V>(row + k * groups, known[k].at(unit));
+#pragma unroll
+      for (int k = 0; k < kUnits; k++) body.template store<V>(r, row + k * groups, known[k].at(unit));
     } else {
 #pragma unroll 1
       for (long i = row; i < rows; i += groups) body.template store<V>(r, i, LanesOf<V>::at(unit));
@@ -96,8 +99,9 @@ __global__ void __launch_bounds__(kRowThreads, 1)
     const long unit = tile * kUnits * blockDim.x + threadIdx.x;
     if (unit + (kUnits - 1) * blockDim.x < units) {
 #pragma unroll
-      for (int k = 0; k < kUnits; k++)
-        body.template store<V>(r, row, LanesOf<V>::at(unit + k * blockDim.x));
+      for (int k = 0; k < kUnits; k++) body.template read<V>(row, known[k].at(unit + k * blockDim.x));
+#pragma unroll
+      for (int k = 0; k < kUnits; k++) body.template store<V>(r, row, known[k].at(unit + k * blockDim.x));
     } else {
 #pragma unroll 1
       for (int k = 0; k < kUnits; k++)
@@ -158,10 +162,13 @@ __global__ void __launch_bounds__(kMostTeam, 1)
 #pragma unroll
   for (int i = 0; i < kRows; i++) {
     if (first + i * teams >= rows) continue;
-    if constexpr (Body::kStores)
+    if constexpr (Body::kStores) {
+#pragma unroll
+      for (int k = 0; k < kUnits; k++) body.template read<V>(row[i], known[i][k].at(unit[k]));
 #pragma unroll
       for (int k = 0; k < kUnits; k++)
         if (thread + k * threads < units) body.template store<V>(r[i], row[i], known[i][k].at(unit[k]));
+    }
     if constexpr (Body::kFinishes)
       if (thread == 0) body.finish(r[i], row[i]);
   }
@@ -212,8 +219,11 @@ RF_FN void store_units(const Body& body, const typename Body::Row& r, long row, 
 #pragma unroll 1
   for (int j = thread; j < units; j += kUnits * threads) {
     if (j + (kUnits - 1) * threads < units) {
+      Known<V, Body::kAgain> known[kUnits];
 #pragma unroll
-      for (int k = 0; k < kUnits; k++) body.template store<V>(r, row, LanesOf<V>::at(first + j + k * threads));
+      for (int k = 0; k < kUnits; k++) body.template read<V>(row, known[k].at(first + j + k * threads));
+#pragma unroll
+      for (int k = 0; k < kUnits; k++) body.template store<V>(r, row, known[k].at(first + j + k * threads));
     } else {
 #pragma unroll 1
       for (int i = j; i < units; i += threads) body.template store<V>(r, row, LanesOf<V>::at(first + i));

@@ -31,10 +31,10 @@ template <bool Aligned> RF_FN float4 load_four(const float* x, int k, int depth)
   if constexpr (Aligned) {
     if (k < depth) v = __ldcs(reinterpret_cast<const float4*>(x + k));  // read once: leave the cache to out
   } else {
-    if (k < depth) v.x = __ldg(x + k);
-    if (k + 1 < depth) v.y = __ldg(x + k + 1);
-    if (k + 2 < depth) v.z = __ldg(x + k + 2);
-    if (k + 3 < depth) v.w = __ldg(x + k + 3);
+    if (k < depth) v.x = x[k];
+    if (k + 1 < depth) v.y = x[k + 1];
+    if (k + 2 < depth) v.z = x[k + 2];
+    if (k + 3 < depth) v.w = x[k + 3];
   }
   return v;
 }
@@ -87,7 +87,7 @@ constexpr int kHeldValues = (Threads == 512 ? 64 : 32) / (Aligned ? 1 : 2);
 
 template <bool Pairs, bool Aligned, int Threads>
 __global__ void __launch_bounds__(Threads, Threads == 512 ? 1 : 1024 / Threads)
-    split_rows(const float* __restrict__ x, long ld, int depth, int padded, __half* out,
+    split_rows(const float* x, long ld, int depth, int padded, __half* out,
                float* unscale) {
   wait_for_previous_kernel();
   let_next_kernel_start();  // it waits for this one's results itself
