@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from refold import contract, pipeline
-from refold.emit import kernel
+from refold.emit.source import header, included
 from refold.pipeline import Options
 
 HERE = Path(__file__).resolve().parent
 PROBLEMS = sorted((HERE.parent / "problems").glob("*.py"))
-HEADERS = kernel.included("cpu", ["matmul.h"])
+HEADERS = included("cpu", ["matmul.h"])
 SIZES = ["batch_size=64", "in_features=96", "out_features=128"]
 
 
@@ -36,7 +36,7 @@ def emitted(problem: Path) -> str:
     assert result.text is not None
     text = result.text
     for name in ("call.h", *(f"cpu/{h}" for h in HEADERS)):
-        text = text.replace(kernel.header(name).strip("\n"), f"// <{name}>")
+        text = text.replace(header(name).strip("\n"), f"// <{name}>")
     # the extension's name is a hash over those headers
     head, mark, tail = text.partition('name="refold_cpu_')
     return head + mark + "HASH" + tail[tail.index('"') :]

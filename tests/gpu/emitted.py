@@ -23,7 +23,7 @@ import torch
 from refold.cost import DEVICES
 from refold.emit.cuda_kernel import CudaKernel
 from refold.emit.functor import Operand
-from refold.emit.kernel import real_text
+from refold.emit.source import real_text
 from refold.ir import OPS, Dim, Node, Sym
 from refold.ir.evaluate import concrete
 from refold.ir.ops import RANK

@@ -15,7 +15,7 @@ from unittest import mock
 import pytest
 import torch
 
-from refold.emit import kernel
+from refold.emit.source import digest, header, included
 from refold.emit.template import render
 
 SIZES = (1, 2, 3, 5, 16, 17, 29, 64, 129, 200)
@@ -47,11 +47,9 @@ def call_double(level) -> Call:
 
 def compiled(level: str, defines: list[str], needed: list[str]) -> Call:
     bodies = (Path(__file__).parent / "cpu_product.cpp").read_text()
-    headers = [
-        kernel.header(h) for h in ("call.h", *(f"cpu/{h}" for h in kernel.included("cpu", needed)))
-    ]
+    headers = [header(h) for h in ("call.h", *(f"cpu/{h}" for h in included("cpu", needed)))]
     text = "\n".join(["#define PY_SSIZE_T_CLEAN", *defines, *headers, bodies])
-    name = f"refold_test_{level.lower()}_{kernel.digest(level + text)}"
+    name = f"refold_test_{level.lower()}_{digest(level + text)}"
     scope: dict = {"torch": torch}
     with mock.patch("torch.backends.cpu.get_cpu_capability", lambda: level):
         exec(render("cpu.py.jinja", text=text, extension=name), scope)

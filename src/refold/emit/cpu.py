@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from refold.emit.kernel import GroupKernel, digest, header, included, module_text, real_text
+from refold.emit.kernel import GroupKernel
 from refold.emit.launch import Launch, Scope
+from refold.emit.source import digest, header, included, module_text, real_text
 from refold.emit.template import render
 from refold.plan import Group, Template
 

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from refold.emit.cuda_kernel import CudaKernel
 from refold.emit.cuda_product import CudaProduct
-from refold.emit.kernel import digest, header, included, module_text, real_text
 from refold.emit.launch import Launch
+from refold.emit.source import digest, header, included, module_text, real_text
 from refold.emit.template import render
 from refold.plan import Group, Template
 from refold.schedule import Schedule, default_schedule

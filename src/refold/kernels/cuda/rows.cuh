@@ -12,8 +12,7 @@
 //   store<V>(row_so_far, row, col)           writes full-size results      (if kStores)
 //   read<V>(row, col)                        reads what store does, so that no load waits for a store
 //   finish(row_so_far, row)                  writes results of one row     (if kFinishes)
-// It is instantiated for lanes of four columns and, where rows do not start at multiples of 16
-// bytes, of one. A "unit" is one V.
+// Lanes are of four columns or, where rows do not start at multiples of 16 bytes, of one. A "unit" is one V.
 //
 // Layout: which threads take which units follows from the sizes alone, so results do not depend on
 // the device. In order of width:
@@ -26,12 +25,9 @@
 //               arrive merges the parts of the others
 //
 // The ladder (H200, of the copy rate 4.25 TB/s): a float4 that is assigned became four stores, 0.75; one
-// store, 0.96. A tail handled by branches put a load behind its branch; whole batches without branches
-// took softmax 16384x4096 from 0.73 to 0.79, x @ v to 1.04. Teams of 512 where 256 do: x @ v 1024x8192
-// 10.3 us, not 9.2; four batches a thread: rows fall out of the first-level cache, softmax 20% slower.
-// Rows held in registers: softmax 16384x4096 149 -> 135 us, 65536x1000 175 -> 133, layer norm 262144x64
-// 45 -> 35. Twice the units a thread: as many are in flight, by fewer threads, and nothing gains; four short
-// rows a thread, 1000000x10: 54 us, two, 39; blocks that stay and loop over rows: 7% slower.
+// store, 0.96. Whole batches without branches took softmax 16384x4096 from 0.73 to 0.79, x @ v to 1.04; rows
+// held in registers, softmax 149 -> 135 us, layer norm 262144x64 45 -> 35. Four batches a thread: rows fall
+// out of the first-level cache, 20% slower; blocks that loop over rows: 7% slower.
 #pragma once
 #include "block.cuh"
 #include "device.cuh"
@@ -67,6 +63,16 @@ template <class Body> RF_FN void finish_row(const Body& body, const typename Bod
   if constexpr (Body::kFinishes) body.finish(r, row);
 }
 
+// Stores the units at row(k), unit(k), all read first: no load may be moved before a store.
+template <class V, class Body, class RowOf, class UnitOf>
+RF_FN void store_batch(const Body& body, const typename Body::Row& r, RowOf row, UnitOf unit) {
+  Known<V, Body::kAgain> known[kBatch<V>];
+#pragma unroll
+  for (int k = 0; k < kBatch<V>; k++) body.template read<V>(row(k), known[k].at(unit(k)));
+#pragma unroll
+  for (int k = 0; k < kBatch<V>; k++) body.template store<V>(r, row(k), known[k].at(unit(k)));
+}
+
 // --- pointwise -----------------------------------------------------------------------------------
 template <class V, bool kDown, class Body>
 __global__ void __launch_bounds__(kRowThreads, 1)
@@ -74,7 +80,6 @@ __global__ void __launch_bounds__(kRowThreads, 1)
   constexpr int kUnits = kBatch<V>;
   const typename Body::Row r{};
   const long units = width / LanesOf<V>::count, first = long(blockIdx.x) * blockDim.x + threadIdx.x;
-  Known<V, Body::kAgain> known[kUnits];
   begin_kernel();
   if constexpr (kDown) {  // rows row, row + groups, ...
     const long groups = (rows + kUnits - 1) / kUnits;
@@ -83,10 +88,7 @@ __global__ void __launch_bounds__(kRowThreads, 1)
     const long row = groups * units <= UINT32_MAX ? unsigned(first) / unsigned(units) : first / units;
     const long unit = first - row * units;
     if (row + (kUnits - 1) * groups < rows) {
-#pragma unroll
-      for (int k = 0; k < kUnits; k++) body.template read<V>(row + k * groups, known[k].at(unit));
-#pragma unroll
-      for (int k = 0; k < kUnits; k++) body.template store<V>(r, row + k * groups, known[k].at(unit));
+      store_batch<V>(body, r, [&](int k) { return row + k * groups; }, [&](int) { return unit; });
     } else {
 #pragma unroll 1
       for (long i = row; i < rows; i += groups) body.template store<V>(r, i, LanesOf<V>::at(unit));
@@ -98,10 +100,7 @@ __global__ void __launch_bounds__(kRowThreads, 1)
     const long row = blockIdx.x / tiles, tile = blockIdx.x - row * tiles;
     const long unit = tile * kUnits * blockDim.x + threadIdx.x;
     if (unit + (kUnits - 1) * blockDim.x < units) {
-#pragma unroll
-      for (int k = 0; k < kUnits; k++) body.template read<V>(row, known[k].at(unit + k * blockDim.x));
-#pragma unroll
-      for (int k = 0; k < kUnits; k++) body.template store<V>(r, row, known[k].at(unit + k * blockDim.x));
+      store_batch<V>(body, r, [&](int) { return row; }, [&](int k) { return unit + k * blockDim.x; });
     } else {
 #pragma unroll 1
       for (int k = 0; k < kUnits; k++)
@@ -219,11 +218,7 @@ RF_FN void store_units(const Body& body, const typename Body::Row& r, long row, 
 #pragma unroll 1
   for (int j = thread; j < units; j += kUnits * threads) {
     if (j + (kUnits - 1) * threads < units) {
-      Known<V, Body::kAgain> known[kUnits];
-#pragma unroll
-      for (int k = 0; k < kUnits; k++) body.template read<V>(row, known[k].at(first + j + k * threads));
-#pragma unroll
-      for (int k = 0; k < kUnits; k++) body.template store<V>(r, row, known[k].at(first + j + k * threads));
+      store_batch<V>(body, r, [&](int) { return row; }, [&](int k) { return first + j + k * threads; });
     } else {
 #pragma unroll 1
       for (int i = j; i < units; i += threads) body.template store<V>(r, row, LanesOf<V>::at(first + i));
