@@ -129,8 +129,7 @@ def test_split_by_the_product(name: str, shape: tuple[int, int, int]) -> None:
     product = Product(f"plain_{name}", Split(x, mode, late=True), Split(w, mode), (), (out,))
     product()
     assert torch.equal(out, plain(name, x, w))
-    most = (257 << 20) + (64 << 20)  # some rows, and the shares of blocks that share tiles
-    assert product.parts.numel() < most
+    assert product.parts.numel() < 321 << 20  # some rows, and the shares of blocks that share tiles
 
 
 def test_columns_of_rows_split_by_the_product() -> None:
