@@ -233,6 +233,11 @@ template <class... T> bool aligned(const T*... pointers) {
   return ((reinterpret_cast<uintptr_t>(pointers) % (sizeof(T) < 4 ? 4 * sizeof(T) : 16) == 0) && ...);
 }
 
+// Whether kernels wait for the one before: those compiled for older devices than Hopper do not, wherever
+// they run, and must not start beside it.
+constexpr int kCompiledFor[] = {__CUDA_ARCH_LIST__};
+constexpr bool kWaits = kCompiledFor[0] >= 900;
+
 enum class Start {
   after,        // once the kernel before has ended
   overlapping,  // its prologue may run beside the end of the kernel before (it waits before it reads)
@@ -240,7 +245,9 @@ enum class Start {
 };
 
 // Kernels that call begin_kernel() first start like this.
-inline Start start_on(const Device& device) { return device.major >= 9 ? Start::overlapping : Start::after; }
+inline Start start_on(const Device& device) {
+  return kWaits && device.major >= 9 ? Start::overlapping : Start::after;
+}
 
 inline Error grid_of(long blocks, unsigned& grid) {
   if (blocks > INT32_MAX) return error("a launch of %ld blocks: at most 2^31 - 1 are possible", blocks);
@@ -268,7 +275,7 @@ Error launch(void (*kernel)(Takes...), Blocks blocks, unsigned threads, size_t s
     attributes[config.numAttrs].id = cudaLaunchAttributeCooperative;
     attributes[config.numAttrs++].val.cooperative = 1;
   }
-  if (start != Start::after && device.major >= 9) {  // older devices know no overlap
+  if (kWaits && start != Start::after && device.major >= 9) {
     attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
   }
@@ -3612,7 +3619,7 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
     try:
         return load_inline(
-            name="refold_sm_90_ff546790996c",
+            name="refold_sm_90_5fd3f53e1b9c",
             cpp_sources=[],
             cuda_sources=[_REFOLD_CUDA],
             extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],

@@ -156,3 +156,35 @@ class WholeSum(nn.Module):
 
     def inputs(self):
         return [rand(2, 40000)]
+
+
+@case
+class OneNormTwice(nn.Module):
+    """Its running buffers and its counter are written twice in a call."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(19, 21), nn.Linear(21, 21)
+        self.norm = nn.BatchNorm1d(21)
+
+    def forward(self, x):
+        return self.norm(self.second(torch.relu(self.norm(self.first(x)))))
+
+    def inputs(self):
+        return [rand(34, 19)]
+
+
+@case
+class NormsSideBySide(nn.Module):
+    """What follows from the statistics of two products is computed with those of the later."""
+
+    def __init__(self):
+        super().__init__()
+        self.value, self.gate = nn.Linear(17, 22), nn.Linear(17, 22)
+        self.norm, self.gate_norm = nn.BatchNorm1d(22), nn.BatchNorm1d(22, affine=False)
+
+    def forward(self, x):
+        return self.norm(self.value(x)) * torch.sigmoid(self.gate_norm(torch.tanh(self.gate(x))))
+
+    def inputs(self):
+        return [rand(40, 17)]
