@@ -60,6 +60,17 @@ def test_what_follows_from_statistics_is_where_they_are(name):
     assert all(v in group.vectors or v == group.counters[0][0] for v in written)
 
 
+@pytest.mark.parametrize("name", ["ResidualBlock", "TransposedChannels"])
+def test_each_norm_keeps_its_own_buffers(name):
+    """Nothing of the second one's is computed with the first one's."""
+    plan = plan_of(name, "train")
+    first, second = [g for g in plan.groups if g.vectors]
+    names = [
+        {n["name"].split(".")[0] for n in g.inputs if n.op == "state"} for g in (first, second)
+    ]
+    assert all(len(n) == 1 for n in names) and names[0] != names[1]
+
+
 def test_a_product_stores_one_value():
     x = leaf("input", (5, 7), torch.float32, name="x", index=0)
     w = leaf("param", (3, 7), torch.float32, name="w")

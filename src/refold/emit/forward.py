@@ -240,11 +240,13 @@ class ForwardWriter:
         return f"{first.path}.new_empty({sizes or '()'})"
 
     def _device(self) -> str:
-        first = next(f for f in self.captured.tensors)
-        return f"{first.path}.device"
+        return f"{self.captured.tensors[0].path}.device"
 
     def _call(self, call: Call, writer: Writer) -> list[str]:
         node = call.node
+        if self._lies_alike(node):
+            self.text.names[node] = self.text.names[node.inputs[0]]
+            return []
         # a product or a move takes values as they lie in memory, in one dtype at least
         kinds = {self.plan.stored(i) for i in reads(node)}
         self.as_stored = reads(node) != node.inputs or self.plan.stored(node) != node.dtype
@@ -267,6 +269,19 @@ class ForwardWriter:
         if read_by_kernel and (node.op == "aten" or OPS[node.op].kind is not Kind.POINTWISE):
             text = f"{text}.contiguous()"
         return [*lines, f"{name} = {text}"]
+
+    def _lies_alike(self, node: Node) -> bool:
+        """Whether a value is another in another shape, and only kernels read it, by its address."""
+        groups = self.plan.groups
+        x = node.inputs[0] if node.op == "reshape" else node
+        return (
+            x is not node
+            and any(x in g.outputs for g in groups)
+            and self.plan.stored(x) == self.plan.stored(node)
+            and node not in self.plan.graph.roots()
+            and all(any(r in g.nodes for g in groups) for r in self._readers(node))
+            and not any(g.template is Template.MATMUL and node in g.sides for g in groups)
+        )
 
     def _is_read_again(self, node: Node) -> bool:
         """Whether another result of the same call of PyTorch is read too."""

@@ -119,6 +119,37 @@ class Drafts:
                     self.drafts.remove(draft)
                     break
 
+        self._settle()
+
+    def _settle(self) -> None:
+        """A vector that follows from no kernel is computed by the one that reads it.
+
+        Vectors share a kernel whatever they read; but a buffer is written in place only where all
+        that reads it is.
+        """
+        ends = [d for d in self.drafts if reduces_columns(d.template, d.nodes, d.dims)]
+        for draft in ends:
+            for n in reversed(list(draft.nodes)):
+                readers = self._reading(n)
+                if (
+                    self.owner.get(n) is draft
+                    and n.shape == a_vector(draft.dims)
+                    and OPS[n.op].kind is Kind.POINTWISE
+                    and not any(i in self.owner for i in values_read(n))
+                    and n not in self.roots
+                    and len(readers) == 1
+                    and (reader := readers[0]) in ends
+                    and reader is not draft
+                ):
+                    draft.nodes.remove(n)
+                    self.add(reader, n)
+
+    def _reading(self, node: Node) -> list[Draft]:
+        """The drafts that read a value; none if something else does, too."""
+        readers = [r for reader in self.readers.get(node, ()) for r in self.through(reader)]
+        found = dict.fromkeys(self.owner[r] for r in readers if r in self.owner)
+        return list(found) if all(r in self.owner for r in readers) else []
+
     def _finishes(self, draft: Draft, vectors: Draft) -> bool:
         """Do `vectors` follow from columns that `draft` reduces? It owns them then."""
         shape = vectors.dims
