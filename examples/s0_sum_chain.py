@@ -805,9 +805,7 @@ enum class Start {
 };
 
 // Kernels that call begin_kernel() first start like this.
-inline Start start_on(const Device& device) {
-  return kWaits && device.major >= 9 ? Start::overlapping : Start::after;
-}
+inline Start start_on(const Device& device) { return device.major >= 9 ? Start::overlapping : Start::after; }
 
 inline Error grid_of(long blocks, unsigned& grid) {
   if (blocks > INT32_MAX) return error("a launch of %ld blocks: at most 2^31 - 1 are possible", blocks);
@@ -1361,7 +1359,7 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
     try:
         return load_inline(
-            name="refold_sm_90_1d1ad457c40d",
+            name="refold_sm_90_56ad645eb7d6",
             cpp_sources=[],
             cuda_sources=[_REFOLD_CUDA],
             extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],

@@ -71,6 +71,18 @@ def test_each_norm_keeps_its_own_buffers(name):
     assert all(len(n) == 1 for n in names) and names[0] != names[1]
 
 
+def test_reshapes_that_only_kernels_read_are_no_calls():
+    """What is left is the convolution's result, which no kernel made, by its rows."""
+    torch.manual_seed(0)
+    module = CASES["GroupedConvolution"]()
+    target, device = pipeline.target_for("cpu")
+    options = Options(measure=False)
+    text = pipeline.run(module, module.inputs(), "", "Model", target, device, options).text
+    assert text is not None
+    train = text.partition("def _refold_train(")[2].partition("\n    def ")[0]
+    assert "_refold_kernels." in train and train.count(".reshape(") == 1
+
+
 def test_a_product_stores_one_value():
     x = leaf("input", (5, 7), torch.float32, name="x", index=0)
     w = leaf("param", (3, 7), torch.float32, name="w")

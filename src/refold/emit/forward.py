@@ -17,7 +17,7 @@ from refold.ir.graph import topological
 from refold.ir.literals import python_literal
 from refold.plan import Call, Fold, Group, Plan, Template
 from refold.plan.memory import source
-from refold.plan.plan import reads
+from refold.plan.plan import counters, reads
 
 
 @dataclass
@@ -64,7 +64,8 @@ class ForwardWriter:
         self.wholes: dict[str, str] = {}  # calls of several results: their text and their variable
         self.direct = dict(self._direct())
         self.counted = {value for g in plan.groups for value, _ in g.counters}
-        self.bumped = dict(self._bumped())
+        called = {s.node for s in plan.steps if isinstance(s, Call)} - self.counted
+        self.bumped = {value for value, _ in counters(plan.graph) if value in called}
 
     def write(self) -> ForwardText:
         self._leaves()
@@ -318,18 +319,6 @@ class ForwardWriter:
                     alike = g.nodes
                 inside = value in alike and all(r in alike for r in self._readers(state))
                 if value in g.outputs and inside and self.plan.stored(value) == state.dtype:
-                    yield value, state
-
-    def _bumped(self) -> Iterator[tuple[Node, Node]]:
-        """Counters: a buffer plus a number, read by nothing else."""
-        for value, state in self._mutations():
-            if value.op != "add" or value.inputs[0] is not state:
-                continue
-            number = value.inputs[1]
-            if number.op == "scalar" and not isinstance(number["value"], Sym):
-                alone = self._readers(state) == [value] and not self._readers(value)
-                called = any(isinstance(s, Call) and s.node is value for s in self.plan.steps)
-                if alone and called and value.dtype == state.dtype:
                     yield value, state
 
     # --- result ---------------------------------------------------------------------------------

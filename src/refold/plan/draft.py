@@ -8,7 +8,15 @@ import torch
 
 from refold.ir import OPS, Dim, Graph, Kind, Node
 from refold.plan.memory import source
-from refold.plan.plan import Template, a_vector, beside, is_beside, reduces_columns, values_read
+from refold.plan.plan import (
+    Template,
+    a_vector,
+    beside,
+    counters,
+    is_beside,
+    reduces_columns,
+    values_read,
+)
 
 
 @dataclass(eq=False)
@@ -118,7 +126,6 @@ class Drafts:
                     into.nodes += [n for n in draft.nodes if n not in into.nodes]
                     self.drafts.remove(draft)
                     break
-
         self._settle()
 
     def _settle(self) -> None:
@@ -166,29 +173,14 @@ class Drafts:
         return False
 
     def count(self) -> None:
-        """Counters, an integer in a buffer plus a number, are kept by kernels of columns."""
+        """Counters of one integer are kept by kernels of columns, where there are any."""
         drafts = [d for d in self.drafts if reduces_columns(d.template, d.nodes, d.dims)]
-        states = {n["name"]: n for n in self.order if n.op == "state"}
         found = [
-            (out.value, states[out.mutates])
-            for out in self.graph.outputs
-            if out.mutates in states and self._is_counter(out.value, states[out.mutates])
+            (value, state)
+            for value, state in counters(self.graph)
+            if value.dtype == torch.int64
+            and all(d == 1 for d in value.shape)
+            and isinstance(value.inputs[1]["value"], int)
         ]
-        for k, counter in enumerate(found):
-            if drafts:
-                drafts[k % len(drafts)].counters.append(counter)
-
-    def _is_counter(self, value: Node, state: Node) -> bool:
-        """Is `value` the buffer `state` plus a number, and read by nothing?"""
-        if value.op != "add" or value.inputs[0] is not state or value.dtype != torch.int64:
-            return False
-        number = value.inputs[1]
-        return (
-            number.op == "scalar"
-            and isinstance(number["value"], int)
-            and all(d == 1 for d in state.shape)
-            and state.dtype == value.dtype
-            and self.readers[state] == [value]
-            and value not in self.readers
-            and self.graph.roots().count(value) == 1
-        )
+        for k, counter in enumerate(found if drafts else ()):
+            drafts[k % len(drafts)].counters.append(counter)

@@ -16,12 +16,12 @@ kernel: batch norm's factor and its running buffers.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import torch
 
-from refold.ir import NARROW, OPS, Dim, Graph, Kind, Node, Output, numel
+from refold.ir import NARROW, OPS, Dim, Graph, Kind, Node, Output, Sym, numel
 from refold.plan.memory import is_narrowing, is_widening, source
 
 
@@ -140,6 +140,25 @@ class Plan:
     @property
     def groups(self) -> list[Group]:
         return [s for s in self.steps if isinstance(s, Group)]
+
+
+def counters(graph: Graph) -> Iterator[tuple[Node, Node]]:
+    """(a buffer plus a number, the buffer) of each that is so written, and read by nothing else."""
+    states = {n["name"]: n for n in graph.nodes() if n.op == "state"}
+    readers: dict[Node, list[Node]] = {}
+    for node in graph.nodes():
+        for i in node.inputs:
+            readers.setdefault(i, []).append(node)
+    for out in graph.outputs:
+        state, value = states.get(out.mutates or ""), out.value
+        if state is None or value.op != "add" or value.inputs[0] is not state:
+            continue
+        number = value.inputs[1]
+        fixed = number.op == "scalar" and not isinstance(number["value"], Sym)
+        alone = readers[state] == [value] and value not in readers
+        alike = value.shape == state.shape and value.dtype == state.dtype
+        if fixed and alone and alike and graph.roots().count(value) == 1:
+            yield value, state
 
 
 def a_vector(dims: tuple[Dim, ...]) -> tuple[Dim, ...]:

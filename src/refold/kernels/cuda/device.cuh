@@ -103,9 +103,7 @@ enum class Start {
 };
 
 // Kernels that call begin_kernel() first start like this.
-inline Start start_on(const Device& device) {
-  return kWaits && device.major >= 9 ? Start::overlapping : Start::after;
-}
+inline Start start_on(const Device& device) { return device.major >= 9 ? Start::overlapping : Start::after; }
 
 inline Error grid_of(long blocks, unsigned& grid) {
   if (blocks > INT32_MAX) return error("a launch of %ld blocks: at most 2^31 - 1 are possible", blocks);

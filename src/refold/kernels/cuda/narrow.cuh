@@ -42,7 +42,7 @@ RF_FN uint2 read_once(const void* p) {
 }
 
 #define RF_NARROW(T)                                                                                      \
-  RF_FN Real read_one(const T* p) { return widened<T>(p->bits).x; }                                      \
+  RF_FN Real read_one(const T* p) { return widened<T>(p->bits).x; }                                       \
   RF_FN void write_one(T* p, Real v) { p->bits = static_cast<uint16_t>(narrowed<T>(v, 0.0f)); }           \
   RF_FN void write_two(T* p, int more, Real first, Real second) {                                         \
     write_pair(p, more, narrowed<T>(first, second));                                                      \
