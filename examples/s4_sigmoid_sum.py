@@ -745,9 +745,9 @@ template <int S, class M, class... Rest> struct Before<S, List<M, Rest...>> {
 // to arrive at a block of rows merges its rows' first to last (turns are counted by integer atomics; floats
 // are only ever merged in order); columns are left to finish.cuh.
 //
-// The groups of 32 columns are taken by an unrolled loop where the body is light, else by one that rotates
-// the registers: an unrolled body is 4 times the instructions to compile and to fetch, the rotation costs 4
-// moves an element.
+// The groups of 32 columns are taken by an unrolled loop where the body is light and the fragment whole, else
+// by one that rotates the registers: an unrolled body is 4 times the instructions to compile and to fetch, the
+// rotation costs 4 moves an element.
 
 namespace rf {
 
@@ -849,6 +849,132 @@ RF_FN bool last_to_arrive(unsigned* turns, unsigned teams, unsigned* shared, int
   return last;
 }
 
+// The rows of a fragment that a thread holds elements of: 8 (r % 2) + 64 (r / 2) below its first.
+template <int MI, bool AScaled> struct HeldRows {
+  static constexpr int kRows = 2 * MI;
+  int row[kRows];      // one beyond the result's last is read like that, never counted
+  bool in[kRows];
+  float unscale[kRows], count = 0.0f;  // what undoes their scaling; how many count
+  RF_FN HeldRows(const Problem& p, int row0, int lane, int warp) {
+#pragma unroll
+    for (int r = 0; r < kRows; r++) {
+      row[r] = row0 + 64 * (r / 2) + 16 * warp + 8 * (r % 2) + lane / 4;
+      in[r] = row[r] < p.rows;
+      if (!in[r]) row[r] = static_cast<int>(p.rows) - 1;
+      count += in[r];
+      unscale[r] = AScaled ? p.a_unscale[row[r]] : 1.0f;
+    }
+  }
+};
+
+// How the parts of a column weigh that three exchanges join (join_columns), seen from this lane. Whole: each
+// lane's rows all count, so that the weights are constants.
+template <int Rows, bool Whole> struct ColumnWeights {
+  Weight step[3];
+  float share, warp_count;  // one over the thread's rows; the rows of all eight lanes
+  RF_FN ColumnWeights(float count, int lane) : share(count > 0.0f ? 1.0f / count : 0.0f), warp_count(count) {
+    if (Whole) share = 1.0f / Rows, warp_count = Rows;
+#pragma unroll
+    for (int i = 0; i < 3; i++) {
+      const float other = Whole ? warp_count : __shfl_xor_sync(kAllLanes, warp_count, 16 >> i);
+      step[i] = Weight(warp_count, other);
+      warp_count += other;
+    }
+  }
+};
+
+// Eight lanes hold parts of the same 8 columns. Three exchanges halve the columns that a lane keeps and double
+// the rows that it covers: 7 exchanges a word, where summing each column across the lanes would take 24. One
+// column a lane is left, in part[0]: its number among the 8.
+template <class D, class Weights> RF_FN int join_columns(typename D::Part (&part)[8], const Weights& weights, int lane) {
+  int mine = 0;
+#pragma unroll
+  for (int step = 0; step < 3; step++) {
+    const int half = 4 >> step, mask = 16 >> step;
+    const bool upper = lane & mask;
+#pragma unroll
+    for (int i = 0; i < half; i++) {
+      typename D::Part got;
+#pragma unroll
+      for (int w = 0; w < D::kWords; w++) {
+        const float send = upper ? part[i].w[w] : part[i + half].w[w];
+        if (upper) part[i].w[w] = part[i + half].w[w];
+        got.w[w] = __shfl_xor_sync(kAllLanes, send, mask);
+      }
+      part[i] = D::merge(part[i], got, weights.step[step]);
+    }
+    if (upper) mine += half;
+  }
+  return mine;
+}
+
+// Group g of a fragment's columns, which stands `at` in its rows: values, stores, parts of its columns. Whole: no
+// edge of the result cuts the fragment. unscaled: b's scaling has been undone.
+template <bool Whole, bool AScaled, bool BScaled, int MI, int G, class Body>
+RF_FN void group(const Body& body, const Problem& p, Fragment<MI, G>& acc, const HeldRows<MI, AScaled>& rows,
+                 const ColumnWeights<2 * MI, Whole>& weights, int col0, int g, int at, bool unscaled,
+                 TeamShared<Body, G>& shared) {
+  constexpr int kRows = 2 * MI;
+  const int lane = thread_here() % 32, warp = thread_here() / 32 % 4;
+  const int first = col0 + 2 * (lane % 4), last = static_cast<int>(p.cols) - 1;
+#pragma unroll
+  for (int j = 0; j < 4; j++) {
+    const int pair = first + 32 * g + 8 * j;
+    const int col[2] = {Whole ? pair : min(pair, last), Whole ? pair + 1 : min(pair + 1, last)};
+    float column_unscale[2];
+#pragma unroll
+    for (int e = 0; e < 2; e++) column_unscale[e] = BScaled && !unscaled ? p.b_unscale[col[e]] : 1.0f;
+#pragma unroll
+    for (int r = 0; r < kRows; r++) {
+      float* x = &acc.x[r / 2][at + 4 * j + 2 * (r % 2)];
+#pragma unroll
+      for (int e = 0; e < 2; e++) {
+        // the smaller factor first: neither step leaves float32's range unless the result does
+        if constexpr (AScaled)
+          x[e] = x[e] * fminf(rows.unscale[r], column_unscale[e]) * fmaxf(rows.unscale[r], column_unscale[e]);
+        else if constexpr (BScaled)
+          x[e] = x[e] * column_unscale[e];
+        x[e] = body.template value<float>(x[e], static_cast<long>(rows.row[r]), col[e]);
+      }
+    }
+    if constexpr (Body::kStores && !Whole)  // no load has to wait for a store
+#pragma unroll
+      for (int r = 0; r < kRows; r++) {
+        const float* x = &acc.x[r / 2][at + 4 * j + 2 * (r % 2)];
+        const long row = rows.row[r];
+        if (rows.in[r] && pair < last) body.store(row, Pair{pair, 0, x[1]}, x[0]);
+        else if (rows.in[r] && pair == last) body.store(row, pair, x[0]);
+      }
+  }
+  if constexpr (Body::kStores && Whole)
+#pragma unroll
+    for (int r = 0; r < kRows; r++)
+#pragma unroll
+      for (int j = 0; j < 4; j++) {
+        const float* x = &acc.x[r / 2][at + 4 * j + 2 * (r % 2)];
+        body.store(static_cast<long>(rows.row[r]), Pair{first, 32 * g + 8 * j, x[1]}, x[0]);
+      }
+  for_monoids<0>(typename Body::ColumnMonoids{}, [&](auto s, auto monoid) {
+    using D = Down<decltype(monoid)>;
+    constexpr int word = Before<decltype(s)::index, typename Body::ColumnMonoids>::column;
+    typename D::Part part[8];
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+      float x[kRows];
+      bool in[kRows];
+#pragma unroll
+      for (int r = 0; r < kRows; r++)
+        x[r] = acc.x[r / 2][at + 4 * (i / 2) + 2 * (r % 2) + i % 2], in[r] = Whole || rows.in[r];
+      part[i] = D::template of<kRows>(x, in, weights.share);
+    }
+    const int mine = join_columns<D>(part, weights, lane);
+    const int at_column = 32 * g + 8 * (mine / 2) + 2 * (lane % 4) + mine % 2;
+#pragma unroll
+    for (int w = 0; w < D::kWords; w++) shared.columns[warp][word + w][at_column] = part[0].w[w];
+    if (lane == 0) shared.counts[warp] = weights.warp_count;
+  });
+}
+
 // The epilogue of one team's fragment, whose first element is (row0, col0), but for its turn.
 // AScaled, BScaled: whose rows were scaled; where halves were, elements that are not finite are computed
 // again. barrier: a number of the team's own, from 1. Every thread of the team comes here.
@@ -863,121 +989,20 @@ RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, in
   if constexpr (BScaled) unscaled = acc.template repair<AScaled>(p, row0, col0);
 
   const int thread = thread_here() % 128, lane = thread % 32, warp = thread / 32;
-  constexpr int kRows = 2 * MI;  // of this thread
-  int row[kRows];
-  bool in_row[kRows];
-  float unscale[kRows], count = 0.0f;
-#pragma unroll
-  for (int r = 0; r < kRows; r++) {
-    row[r] = row0 + 64 * (r / 2) + 16 * warp + 8 * (r % 2) + lane / 4;
-    in_row[r] = row[r] < p.rows;
-    if (!in_row[r]) row[r] = static_cast<int>(p.rows) - 1;  // read like a row that exists, never counted
-    count += in_row[r];
-    unscale[r] = AScaled ? p.a_unscale[row[r]] : 1.0f;
-  }
-  const float share = count > 0.0f ? 1.0f / count : 0.0f;
-  // Of column parts, which three exchanges join (below): how they weigh in each, and the rows of all.
-  Weight weights[3];
-  float warp_count = count;
-  if constexpr (kColumnWords > 0) {
-#pragma unroll
-    for (int i = 0; i < 3; i++) {
-      const float other = __shfl_xor_sync(kAllLanes, warp_count, 16 >> i);
-      weights[i] = lane & (16 >> i) ? Weight(other, warp_count) : Weight(warp_count, other);
-      warp_count += other;
-    }
-  }
-
+  const HeldRows<MI, AScaled> rows(p, row0, lane, warp);
   // Direct's registers are full: it has none for addresses that several groups share.
-  constexpr int kUnrolled = Body::kLight && AScaled == BScaled ? G : 1;
-  // Two columns of row r from `pair` on, of a fragment that the result's edge may cut.
-  [[maybe_unused]] auto store_inside = [&](int r, int pair, int last, const float* x) {
-    if constexpr (Body::kStores) {
-      if (in_row[r] && pair < last) body.store(static_cast<long>(row[r]), Pair{pair, 0, x[1]}, x[0]);
-      else if (in_row[r] && pair == last) body.store(static_cast<long>(row[r]), pair, x[0]);
+  constexpr bool kUnrolled = Body::kLight && AScaled == BScaled;
+  if (kUnrolled && row0 + 64 * MI <= p.rows && col0 + 32 * G <= p.cols) {  // as most are
+    const ColumnWeights<2 * MI, true> weights(rows.count, lane);
+#pragma unroll
+    for (int g = 0; g < G; g++) group<true, AScaled, BScaled>(body, p, acc, rows, weights, col0, g, 16 * g, unscaled, shared);
+  } else {
+    const ColumnWeights<2 * MI, false> weights(rows.count, lane);
+#pragma unroll 1
+    for (int g = 0; g < G; g++) {
+      group<false, AScaled, BScaled>(body, p, acc, rows, weights, col0, g, 0, unscaled, shared);
+      acc.rotate(false);
     }
-  };
-#pragma unroll kUnrolled
-  for (int g = 0; g < G; g++) {
-    const int at = kUnrolled > 1 ? 16 * g : 0;  // of this group in the fragment's rows
-#pragma unroll
-    for (int j = 0; j < 4; j++) {
-      const int pair = col0 + 32 * g + 8 * j + 2 * (lane % 4), last = static_cast<int>(p.cols) - 1;
-      const int col[2] = {min(pair, last), min(pair + 1, last)};
-      float column_unscale[2];
-#pragma unroll
-      for (int e = 0; e < 2; e++) column_unscale[e] = BScaled && !unscaled ? p.b_unscale[col[e]] : 1.0f;
-#pragma unroll
-      for (int r = 0; r < kRows; r++) {
-        float* x = &acc.x[r / 2][at + 4 * j + 2 * (r % 2)];
-#pragma unroll
-        for (int e = 0; e < 2; e++) {
-          // the smaller factor first: neither step leaves float32's range unless the result does
-          if constexpr (AScaled)
-            x[e] = x[e] * fminf(unscale[r], column_unscale[e]) * fmaxf(unscale[r], column_unscale[e]);
-          else if constexpr (BScaled)
-            x[e] = x[e] * column_unscale[e];
-          x[e] = body.template value<float>(x[e], static_cast<long>(row[r]), col[e]);
-        }
-      }
-      if constexpr (Body::kStores && kUnrolled == 1)  // no load has to wait for a store
-#pragma unroll
-        for (int r = 0; r < kRows; r++) store_inside(r, pair, last, &acc.x[r / 2][at + 4 * j + 2 * (r % 2)]);
-    }
-    if constexpr (Body::kStores && kUnrolled > 1) {
-      const bool whole = row0 + 64 * MI <= p.rows && col0 + 32 * G <= p.cols;  // as most are
-      const int first = col0 + 2 * (lane % 4);
-#pragma unroll
-      for (int r = 0; r < kRows; r++) {
-        const float* x = &acc.x[r / 2][at + 2 * (r % 2)];
-        if (whole)
-#pragma unroll
-          for (int j = 0; j < 4; j++)
-            body.store(static_cast<long>(row[r]), Pair{first, 32 * g + 8 * j, x[4 * j + 1]}, x[4 * j]);
-        else
-#pragma unroll
-          for (int j = 0; j < 4; j++) store_inside(r, first + 32 * g + 8 * j, static_cast<int>(p.cols) - 1, x + 4 * j);
-      }
-    }
-    for_monoids<0>(ColumnMonoids{}, [&](auto s, auto monoid) {
-      using D = Down<decltype(monoid)>;
-      constexpr int word = Before<decltype(s)::index, ColumnMonoids>::column;
-      typename D::Part part[8];
-#pragma unroll
-      for (int i = 0; i < 8; i++) {
-        float x[kRows];
-#pragma unroll
-        for (int r = 0; r < kRows; r++) x[r] = acc.x[r / 2][at + 4 * (i / 2) + 2 * (r % 2) + i % 2];
-        part[i] = D::template of<kRows>(x, in_row, share);
-      }
-      // Eight lanes hold parts of the same 8 columns. Three exchanges halve the columns that a lane
-      // keeps and double the rows that it covers: 7 exchanges a word, where summing each column
-      // across the lanes would take 24. One column a lane is left.
-      int mine = 0;
-#pragma unroll
-      for (int step = 0; step < 3; step++) {
-        const int half = 4 >> step, mask = 16 >> step;
-        const bool upper = lane & mask;
-#pragma unroll
-        for (int i = 0; i < half; i++) {
-          typename D::Part got;
-#pragma unroll
-          for (int w = 0; w < D::kWords; w++) {
-            const float send = upper ? part[i].w[w] : part[i + half].w[w];
-            if (upper) part[i].w[w] = part[i + half].w[w];
-            got.w[w] = __shfl_xor_sync(kAllLanes, send, mask);
-          }
-          // lower rows first, so that both lanes of a pair round alike
-          part[i] = upper ? D::merge(got, part[i], weights[step]) : D::merge(part[i], got, weights[step]);
-        }
-        if (upper) mine += half;
-      }
-      const int at_column = 32 * g + 8 * (mine / 2) + 2 * (lane % 4) + mine % 2;
-#pragma unroll
-      for (int w = 0; w < D::kWords; w++) shared.columns[warp][word + w][at_column] = part[0].w[w];
-      if (lane == 0) shared.counts[warp] = warp_count;
-    });
-    if (kUnrolled == 1) acc.rotate(false);
   }
 
   if constexpr (kRowWords > 0)
@@ -1160,14 +1185,15 @@ template <class T, int InParts = 1> struct Native {
 };
 
 // The t-th tile of a grid of tiles: bands of 8 tiles of rows, column after column, so that blocks at work
-// at a time read few rows and columns and the second-level cache serves them again.
+// at a time read few rows and columns and the second-level cache serves them again. Every other band goes
+// from the last column to the first, whose columns the cache has at hand.
 RF_FN void tile_at(int t, int tile_rows, int tile_cols, int& row, int& col) {
   constexpr int kBand = 8;
   const int band = t / (kBand * tile_cols), top = band * kBand;
   const int high = tile_rows - top < kBand ? tile_rows - top : kBand;
-  const int in_band = t - top * tile_cols;
+  const int in_band = t - top * tile_cols, right = in_band / high;
   row = top + in_band % high;
-  col = in_band / high;
+  col = band % 2 ? tile_cols - 1 - right : right;
 }
 
 }  // namespace rf
@@ -1630,33 +1656,21 @@ RF_FN void product_of_registers(float (&d)[64], const uint32_t (&a)[4], uint32_t
 
 }  // namespace rf
 
-// Matmul on Hopper: C[row, col] = body.value(sum over k of A[row, k] * B[col, k]), to fp32's accuracy
-// on fp16 tensor cores.
+// Work: which tiles a block multiplies and over which part of K, and how blocks that share a tile join
+// their parts of it.
 //
-// Why: fp32 products run on CUDA cores at 51 TFLOP/s; fp16 ones on tensor cores at 790. An fp32 value
-// is the sum of two scaled fp16 values to 22 bits (split.cuh), and three fp16 products of four,
-//   lo*hi + hi*lo + hi*hi,
-// carry fp32's accuracy if the accumulator does. Hopper's does not: it truncates toward zero, which
-// over K = 8192 costs 6 times cuBLAS's error. So a short accumulator takes 64 of K only, small
-// products first, and is then added ("promoted") to a second one by plain fp32 additions.
+// A slot is a block, or a pair of blocks with tiles side by side, or the `kSplits` blocks that share each tile.
+// Slots take tile after tile while there is one for every slot. The tiles that are left over would keep some
+// slots waiting for the others: their K, one after another, is dealt out evenly instead. A slot's portion ends one
+// tile and may begin the next, whose part it does first and leaves in the workspace; whoever has a tile's last
+// part adds up the others, nearest first, and does the epilogue.
 //
-// Layout: one stage of the ring is 48 KB, rows of 128 bytes, four stages deep. A row of a stage is
-// 32 of k, hi beside lo (Ieee), or 64 of k (Tf32: one scaled fp16 product, whose operands carry TF32's
-// ten bits; and fp16 or bf16 as they are). A tile of C is 256 x 128 (Tall) or 128 x 256. Two teams of
-// four warps hold 128 x 128 of it each: 128 registers of sums and 64 of the short accumulator, which
-// their two halves of 64 rows use in turn; while one team promotes, the other's products keep the
-// tensor cores busy. Four more warps only feed the ring: one thread of theirs issues the copies.
-// Blocks stay and take tile after tile, 8 tiles of rows to a band, so that 132 blocks at a time read
-// about 8 x 17 tiles and the second-level cache serves the rest.
+// kSplits > 1 (few tiles, deep K): `kSplits` blocks share each tile, each with its part of K. All leave
+// in the workspace what others will add, wait for each other, and each adds up 1/kSplits of the tile,
+// first part to last, and does that fragment's epilogue.
 //
-// Pairs: where there are tiles enough, two blocks side by side (a cluster) need the same rows of a. Each
-// copies half of them to both, a third less for the second-level cache to give. A stage is then empty when
-// the teams of both blocks have left it.
-//
-// Splits > 1 (few tiles, deep K): `Splits` blocks share a tile, each with its part of K. All leave
-// in the workspace what others will add, wait for each other, and each adds up 1/Splits of the tile,
-// first part to last, and does that fragment's epilogue. The grid is launched cooperatively: all
-// blocks are resident, so waiting is safe.
+// Where blocks wait for each other the grid is launched cooperatively: all are resident, so waiting is safe.
+// Floats are added in an order that depends on the sizes and the device alone.
 
 namespace rf {
 
@@ -1670,6 +1684,8 @@ template <class M, bool IsTall = true, int InParts = 1> struct Schedule {
   static constexpr int kStages = 4, kThreads = 384, kRowBytes = 128;
   static constexpr int kABytes = kTileRows * kRowBytes, kBBytes = kTileCols * kRowBytes;
   static constexpr int kStageBytes = kABytes + kBBytes;
+  // Whether slots share the tiles left over.
+  static constexpr bool kShares = kSplits == 1 && !Mode::kDirect;
   // The fragment of a team's epilogue: 128 x 128, or its share when K is split.
   static constexpr int kMI = kSplits == 1 ? 2 : 1;
   static constexpr int kG = kSplits <= 2 ? 4 : 8 / kSplits;
@@ -1683,18 +1699,20 @@ struct Launch {
   int a_stages;            // stages that cover a row of a, which begins anew for each part of b
   int tile_rows, tile_cols;  // tiles of C, from its row first_row on, which is a's first; pairs of them if paired
   int paired;              // 1: blocks go in pairs, tiles side by side; else 0
+  int turns, whole;        // of a slot, for the tiles that it takes alone, and how many those are of all slots
+  unsigned portion, longer;  // steps of the tiles left over that each slot takes, the first `longer` one more
   int first_row;
-  float4* split_parts;     // [slot][parity][part][piece of a fragment][thread]
-  unsigned* split_turns;   // [slot][parity][arrived, left], zero between launches
+  float4* split_parts;     // [slot][parity][part][piece of a fragment][thread], or [block][piece][thread]
+  unsigned* split_turns;   // [slot][parity][arrived, left], or [block][team]; zero between launches
 };
 
-template <class S, class Body> struct alignas(1024) SharedMemory {
-  unsigned char ring[S::kStages][S::kStageBytes];
-  uint64_t full[S::kStages], empty[S::kStages];
-  TeamShared<Body, S::kG> team[2];
+// What a block does next: steps begin to end of a tile, or of its tile of a pair.
+struct Work {
+  int tile, begin, end;
+  int before;  // steps that the block has done
 };
 
-// A block's place: rank in its pair, part of K, and which tile of those at work.
+// A block's place: rank in its pair, part of K, and which slot.
 template <class S> struct Place {
   int rank, part, slot;
   RF_FN Place(int block, int paired)
@@ -1704,52 +1722,66 @@ template <class S> struct Place {
     tile_at(t, l.tile_rows, l.tile_cols, row, col);
     col = (col << l.paired) + rank;
   }
+  // The block's turn-th work, tile t if that is its alone; false: there is none any more.
+  RF_FN bool work(const Launch& l, int turn, int t, Work& w) const {
+    w.begin = static_cast<int>(static_cast<long>(l.steps) * part / S::kSplits);
+    w.end = static_cast<int>(static_cast<long>(l.steps) * (part + 1) / S::kSplits);
+    w.tile = t;
+    w.before = turn * (w.end - w.begin);
+    if (!S::kShares || turn < l.turns) return w.tile < l.whole;
+    const unsigned from = portion_begins(l, slot), to = portion_begins(l, slot + 1), steps = l.steps;
+    const unsigned first = from / steps, begin = from - first * steps, end = to - first * steps;
+    const unsigned next = end > steps ? end - steps : 0;  // steps of the tile after the first
+    const bool is_next = next > 0 && turn == l.turns;
+    w.tile = l.whole + first + is_next;
+    w.begin = is_next ? 0 : begin, w.end = is_next ? next : end - next;
+    w.before = l.turns * l.steps + (is_next ? 0 : next);
+    return from < to && turn <= l.turns + (next > 0);
+  }
+  // Where a slot's portion begins, in steps of the tiles left over.
+  static RF_FN unsigned portion_begins(const Launch& l, unsigned slot) {
+    return l.portion * slot + min(slot, l.longer);
+  }
 };
 
-// Where a part of K begins, in steps.
-template <class S> RF_FN int first_step(const Launch& l, int part) {
-  return static_cast<int>(static_cast<long>(l.steps) * part / S::kSplits);
+// This team's part of a tile that another slot finishes goes to the workspace.
+template <class S> RF_FN void leave_part(const Launch& l, const Fragment<2, 4>& acc, int block, int barrier) {
+  float4* parts = l.split_parts + 32L * 256 * block + threadIdx.x;
+#pragma unroll
+  for (int q = 0; q < 32; q++) {
+    const float* x = &acc.x[q / 16][q % 16 * 4];
+    __stcg(parts + q * 256, make_float4(x[0], x[1], x[2], x[3]));
+  }
+  group_sync(barrier, 128);
+  if (threadIdx.x % 128 == 0) {
+    __threadfence();  // of what the barrier has made known to this thread, too
+    atomicExch(l.split_turns + 2 * block + threadIdx.x / 128, 1u);
+  }
 }
 
-// Products of one promotion step (`kPromote` stages from `stage`) on rows 64 mi to 64 mi + 63 of the
-// team, the small ones first. a, b: descriptors of the team's rows in the ring's first stage.
+// Adds what other blocks have left of the tile whose steps from `begin` on are this one's.
 template <class S>
-RF_FN void step(float (&sum)[64], float (&sums)[64], uint32_t a, uint32_t b, int stage, int mi, uint32_t full,
-                uint32_t phase) {
-  using T = typename S::Mode::Type;
-  constexpr int kNext = S::kStageBytes >> 4, kHalf = 64 * S::kRowBytes >> 4;
-  if (mi == 0)
-#pragma unroll
-    for (int p = 0; p < S::kPromote; p++) barrier_wait(full + 8 * (stage + p), phase);
-  product_fence();
-#pragma unroll
-  for (int p = 0; p < S::kPromote; p++) {
-    const uint32_t at = a + (stage + p) * kNext + mi * kHalf, bt = b + (stage + p) * kNext;
-    if constexpr (S::Mode::kSplit) {
-      product<T>(sums, at + 4, bt, p != 0);  // lo hi, two slices of 16
-      product<T>(sums, at + 6, bt + 2, true);
-      product<T>(sums, at, bt + 4, true);    // hi lo
-      product<T>(sums, at + 2, bt + 6, true);
-    } else {
-#pragma unroll
-      for (int k = 0; k < 4; k++) product<T>(sums, at + 2 * k, bt + 2 * k, p + k != 0);
+RF_FN void join_parts(const Launch& l, Fragment<2, 4>& acc, const Place<S>& place, int begin, int barrier) {
+  const unsigned tile = Place<S>::portion_begins(l, place.slot) - begin;  // where its steps begin
+  int from = place.slot;
+  do {
+    const int block = (--from << l.paired) + place.rank;
+    if (threadIdx.x % 128 == 0) {
+      unsigned* turn = l.split_turns + 2 * block + threadIdx.x / 128;
+      unsigned here;
+      do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(here) : "l"(turn) : "memory");
+      while (here == 0);
+      *turn = 0;
     }
-  }
-  if constexpr (S::Mode::kSplit) {
+    group_sync(barrier, 128);
+    const float4* parts = l.split_parts + 32L * 256 * block + threadIdx.x;
 #pragma unroll
-    for (int p = 0; p < S::kPromote; p++) {
-      const uint32_t at = a + (stage + p) * kNext + mi * kHalf, bt = b + (stage + p) * kNext;
-      product<T>(sums, at, bt, true);
-      product<T>(sums, at + 2, bt + 2, true);
+    for (int q = 0; q < 32; q++) {
+      const float4 more = __ldcg(parts + q * 256);
+      float* x = &acc.x[q / 16][q % 16 * 4];
+      x[0] += more.x, x[1] += more.y, x[2] += more.z, x[3] += more.w;
     }
-  }
-  product_commit();
-  product_wait<0>();
-#pragma unroll
-  for (int i = 0; i < 64; i++) {
-    asm volatile("" : "+f"(sums[i])::"memory");  // not read before the wait
-    sum[i] += sums[i];
-  }
+  } while (Place<S>::portion_begins(l, from) > tile);
 }
 
 // This team's sums go to the workspace, but for its block's share, which meets the other parts' there.
@@ -1794,6 +1826,82 @@ RF_FN void share_out(const Launch& l, const Fragment<2, 4>& acc, Fragment<S::kMI
   if (thread == 0 && atomicInc(turns + 1, S::kSplits - 1) == S::kSplits - 1) atomicExch(turns, 0u);
 }
 
+}  // namespace rf
+
+// Matmul on Hopper: C[row, col] = body.value(sum over k of A[row, k] * B[col, k]), to fp32's accuracy
+// on fp16 tensor cores.
+//
+// Why: fp32 products run on CUDA cores at 51 TFLOP/s; fp16 ones on tensor cores at 790. An fp32 value
+// is the sum of two scaled fp16 values to 22 bits (split.cuh), and three fp16 products of four,
+//   lo*hi + hi*lo + hi*hi,
+// carry fp32's accuracy if the accumulator does. Hopper's does not: it truncates toward zero, which
+// over K = 8192 costs 6 times cuBLAS's error. So a short accumulator takes 64 of K only, small
+// products first, and is then added ("promoted") to a second one by plain fp32 additions.
+//
+// Layout: one stage of the ring is 48 KB, rows of 128 bytes, four stages deep. A row of a stage is
+// 32 of k, hi beside lo (Ieee), or 64 of k (Tf32: one scaled fp16 product, whose operands carry TF32's
+// ten bits; and fp16 or bf16 as they are). A tile of C is 256 x 128 (Tall) or 128 x 256. Two teams of
+// four warps hold 128 x 128 of it each: 128 registers of sums and 64 of the short accumulator, which
+// their two halves of 64 rows use in turn; while one team promotes, the other's products keep the
+// tensor cores busy. Four more warps only feed the ring: one thread of theirs issues the copies.
+// Blocks stay and take tile after tile, 8 tiles of rows to a band, so that 132 blocks at a time read
+// about 8 x 17 tiles and the second-level cache serves the rest.
+//
+// Pairs: where there are tiles enough, two blocks side by side (a cluster) need the same rows of a. Each
+// copies half of them to both, a third less for the second-level cache to give. A stage is then empty when
+// the teams of both blocks have left it.
+//
+// Where tiles do not come out even, or are few and K is deep, blocks share tiles: work_sm90.cuh.
+
+namespace rf {
+
+template <class S, class Body> struct alignas(1024) SharedMemory {
+  unsigned char ring[S::kStages][S::kStageBytes];
+  uint64_t full[S::kStages], empty[S::kStages];
+  TeamShared<Body, S::kG> team[2];
+};
+
+// Products of one promotion step (`kPromote` stages from `stage`) on rows 64 mi to 64 mi + 63 of the
+// team, the small ones first. a, b: descriptors of the team's rows in the ring's first stage.
+template <class S>
+RF_FN void step(float (&sum)[64], float (&sums)[64], uint32_t a, uint32_t b, int stage, int mi, uint32_t full,
+                uint32_t phase) {
+  using T = typename S::Mode::Type;
+  constexpr int kNext = S::kStageBytes >> 4, kHalf = 64 * S::kRowBytes >> 4;
+  if (mi == 0)
+#pragma unroll
+    for (int p = 0; p < S::kPromote; p++) barrier_wait(full + 8 * (stage + p), phase);
+  product_fence();
+#pragma unroll
+  for (int p = 0; p < S::kPromote; p++) {
+    const uint32_t at = a + (stage + p) * kNext + mi * kHalf, bt = b + (stage + p) * kNext;
+    if constexpr (S::Mode::kSplit) {
+      product<T>(sums, at + 4, bt, p != 0);  // lo hi, two slices of 16
+      product<T>(sums, at + 6, bt + 2, true);
+      product<T>(sums, at, bt + 4, true);    // hi lo
+      product<T>(sums, at + 2, bt + 6, true);
+    } else {
+#pragma unroll
+      for (int k = 0; k < 4; k++) product<T>(sums, at + 2 * k, bt + 2 * k, p + k != 0);
+    }
+  }
+  if constexpr (S::Mode::kSplit) {
+#pragma unroll
+    for (int p = 0; p < S::kPromote; p++) {
+      const uint32_t at = a + (stage + p) * kNext + mi * kHalf, bt = b + (stage + p) * kNext;
+      product<T>(sums, at, bt, true);
+      product<T>(sums, at + 2, bt + 2, true);
+    }
+  }
+  product_commit();
+  product_wait<0>();
+#pragma unroll
+  for (int i = 0; i < 64; i++) {
+    asm volatile("" : "+f"(sums[i])::"memory");  // not read before the wait
+    sum[i] += sums[i];
+  }
+}
+
 // Defined in direct_sm90.cuh, which only Direct needs.
 template <class S>
 RF_FN void direct_products(Fragment<2, 4>& acc, float (&sums)[64], uint32_t a, uint32_t b, int team, int first,
@@ -1822,7 +1930,7 @@ __global__ void __launch_bounds__(384, 1)
   wait_for_previous_kernel();
 
   const int paired = S::Mode::kDirect ? 0 : launch.paired;
-  const int tiles = launch.tile_rows * launch.tile_cols, slots = (gridDim.x >> paired) / S::kSplits;
+  const int slots = (gridDim.x >> paired) / S::kSplits;
 
   if (threadIdx.x >= 256) {
     give_registers<S::Mode::kDirect ? 24 : 40>();
@@ -1830,11 +1938,11 @@ __global__ void __launch_bounds__(384, 1)
       int stage = 0;
       uint32_t phase = 1;  // the ring is empty at first
       const Place<S> place(blockIdx.x, paired);
-      const int begin = first_step<S>(launch, place.part), end = first_step<S>(launch, place.part + 1);
-      for (int t = place.slot; t < tiles; t += slots) {
+      Work now;
+      for (int turn = 0, t = place.slot; place.work(launch, turn, t, now); turn++, t += slots) {
         int tile_row, tile_col;
-        place.tile(launch, t, tile_row, tile_col);
-        for (int k = begin * S::kPromote; k < end * S::kPromote; k++) {
+        place.tile(launch, now.tile, tile_row, tile_col);
+        for (int k = now.begin * S::kPromote; k < now.end * S::kPromote; k++) {
           barrier_wait(empty + 8 * stage, phase);
           barrier_expect(full + 8 * stage, S::kStageBytes);
           const uint32_t to = ring + stage * S::kStageBytes;
@@ -1863,13 +1971,15 @@ __global__ void __launch_bounds__(384, 1)
     float sums[64];
 #pragma unroll
     for (int i = 0; i < 64; i++) sums[i] = 0.0f;
-    for (int turn = 0; Place<S>(block_here(), paired).slot + turn * slots < tiles; turn++) {
-      const int mine_of_k = Place<S>(block_here(), paired).part;
-      const int begin = first_step<S>(launch, mine_of_k), end = first_step<S>(launch, mine_of_k + 1);
+    Work now;
+    for (int turn = 0;; turn++) {
+      const Place<S> here(block_here(), paired);
+      if (!here.work(launch, turn, here.slot + turn * slots, now)) break;
       // The same in all lanes, which is made known to the compiler once more: behind an epilogue's
       // branches it would keep the stage in each lane's registers and move every descriptor to uniform
       // ones by itself, four moves a product.
-      const int first = __shfl_sync(kAllLanes, turn * (end - begin), 0);  // steps of the tiles before
+      const int first = __shfl_sync(kAllLanes, now.before, 0);
+      const int count = now.end - now.begin, steps = S::Mode::kDirect ? count : __shfl_sync(kAllLanes, count, 0);
       Fragment<2, 4> acc;
 #pragma unroll
       for (int i = 0; i < 64; i++) {
@@ -1877,12 +1987,12 @@ __global__ void __launch_bounds__(384, 1)
         if constexpr (!S::Mode::kDirect) sums[i] = 0.0f;  // an epilogue may have their registers
       }
       if constexpr (S::Mode::kDirect) {
-        direct_products<S>(acc, sums, ring + down * S::kRowBytes, b, team, first, end - begin, full, empty);
+        direct_products<S>(acc, sums, ring + down * S::kRowBytes, b, team, first, steps, full, empty);
       } else {
 #pragma unroll 1
-        for (int k = begin; k < end; k++) {
+        for (int k = first; k < first + steps; k++) {
           constexpr int kTurn = S::kStages / S::kPromote;  // steps of one turn of the ring
-          const int stage = (first + k - begin) % kTurn * S::kPromote, phase = (first + k - begin) / kTurn & 1;
+          const int stage = k % kTurn * S::kPromote, phase = k / kTurn & 1;
           step<S>(acc.x[0], sums, a, b, stage, 0, full, phase);
           step<S>(acc.x[1], sums, a, b, stage, 1, full, phase);
 #pragma unroll
@@ -1895,8 +2005,16 @@ __global__ void __launch_bounds__(384, 1)
       constexpr bool kBScaled = S::Mode::kScaled, kAScaled = kBScaled && !S::Mode::kDirect;
       auto& mine = shared.team[team];
       const Place<S> place(block_here(), paired);
+      place.work(launch, turn, place.slot + turn * slots, now);  // once more, for there is no register to keep it in
+      if constexpr (S::kShares) {
+        if (now.end < launch.steps) {
+          leave_part<S>(launch, acc, block_here(), 1 + team);
+          continue;
+        }
+        if (now.begin > 0) join_parts<S>(launch, acc, place, now.begin, 1 + team);
+      }
       int tile_row, tile_col;
-      place.tile(launch, place.slot + turn * slots, tile_row, tile_col);
+      place.tile(launch, now.tile, tile_row, tile_col);
       int row0 = launch.first_row + tile_row * S::kTileRows + down;
       int col0 = tile_col * S::kTileCols + right;
       if constexpr (S::kSplits == 1) {
@@ -1972,7 +2090,22 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
     }
 
     long waves(long high) const { return blocks_of(high * tile_cols, fit); }
-    long slots(long high) const { return high * tile_cols < fit ? high * tile_cols : fit; }
+    // Whether the tiles left over are shared out: where few slots share one, and joining their parts (`kJoining`
+    // steps) takes less than is spared.
+    bool shares(long high, long steps) const {
+      constexpr long kJoining = 8;
+      const long left = high * tile_cols % fit;
+      return S::kShares && 4 * left >= fit && (fit - left) * steps >= kJoining * fit;
+    }
+    // Tiles that slots take alone, and how many are worked on at a time.
+    long whole(long high, long steps) const {
+      const long tiles = high * tile_cols;
+      return shares(high, steps) ? tiles - tiles % fit : tiles;
+    }
+    long slots(long high, long steps) const {
+      const long tiles = high * tile_cols;
+      return tiles < fit && !shares(high, steps) ? tiles : fit;
+    }
 
     // Rows of tiles at a time: as many as fit, if that takes hardly more waves than all at once.
     long tiles_at_a_time(long depth) const {
@@ -1984,9 +2117,11 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
     }
 
     // Where in the workspace's parts each thing begins: shares of split tiles, split rows of a, and the end.
-    size_t shares() const { return this->bytes(); }
+    static constexpr size_t kTileBytes = 128 * 256 * sizeof(float);
+    size_t shared_parts() const { return this->bytes(); }
     size_t splits() const {
-      return shares() + (S::kSplits > 1 ? size_t(slots(tile_rows)) * 2 * S::kSplits * 128 * 256 * sizeof(float) : 0);
+      if (S::kSplits > 1) return shared_parts() + slots(tile_rows, 0) * 2 * S::kSplits * kTileBytes;
+      return shared_parts() + (S::kShares ? fit * kTileBytes : 0);
     }
     long rows_at_a_time(long depth) const {
       const long most = tiles_at_a_time(depth) * S::kTileRows;
@@ -2003,7 +2138,7 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
     RF_TRY(current_device(device));
     const Grid grid(rows, cols, device);
     parts = grid.end(unsplit_depth);
-    turns = (grid.turns() + (S::kSplits > 1 ? 4 * grid.slots(grid.tile_rows) : 0)) * sizeof(unsigned);
+    turns = (grid.turns() + (S::kSplits > 1 ? 4 * grid.slots(grid.tile_rows, 0) : 2 * grid.fit)) * sizeof(unsigned);
     return nullptr;
   }
 
@@ -2054,7 +2189,7 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
     if (all.unscale != nullptr) all.unscale -= first;
     l.problem = grid.problem(all, b, depth, workspace);
     l.first_row = static_cast<int>(first);
-    l.split_parts = reinterpret_cast<float4*>(static_cast<char*>(workspace.parts) + grid.shares());
+    l.split_parts = reinterpret_cast<float4*>(static_cast<char*>(workspace.parts) + grid.shared_parts());
     l.split_turns = workspace.turns + grid.turns();
     const long along = M::kParts == 1 ? depth : b_elements<M>(depth);
     l.steps = static_cast<int>(blocks_of(along, S::kPromote * M::kStageDepth));
@@ -2062,14 +2197,20 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
     const long high = blocks_of(a.rows, S::kTileRows);
     l.tile_rows = static_cast<int>(high), l.tile_cols = static_cast<int>(grid.tile_cols >> grid.paired);
     l.paired = grid.paired;
+    const long whole = grid.whole(high, l.steps);
+    l.whole = static_cast<int>(whole >> grid.paired), l.turns = static_cast<int>(blocks_of(whole, grid.fit));
+    const unsigned slots = static_cast<unsigned>(grid.slots(high, l.steps) >> grid.paired);
+    const unsigned left = static_cast<unsigned>(l.tile_rows * l.tile_cols - l.whole) * l.steps;
+    l.portion = left / slots, l.longer = left % slots;
 
     static std::atomic<uint64_t> allowed{0};
     constexpr size_t shared = sizeof(SharedMemory<S, Body>) + 1024;  // its start is aligned by hand
     static_assert(shared <= 232448, "more shared memory than a block can have");
     auto* kernel = matmul_sm90<S, Body>;
+    const bool waits = S::kSplits > 1 || grid.shares(high, l.steps);  // blocks for each other
     RF_TRY(allow_shared(kernel, shared, device, allowed));
-    return launch(kernel, {static_cast<unsigned>(grid.slots(high) * S::kSplits), 1u << grid.paired}, S::kThreads,
-                  shared, stream, S::kSplits > 1 ? Start::cooperative : Start::overlapping, "launching the product",
+    return launch(kernel, {static_cast<unsigned>(grid.slots(high, l.steps) * S::kSplits), 1u << grid.paired}, S::kThreads,
+                  shared, stream, waits ? Start::cooperative : Start::overlapping, "launching the product",
                   a_map, b_map, l, body);
   }
 
@@ -2485,7 +2626,7 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
     try:
         return load_inline(
-            name="refold_sm_90_660235d2a21a",
+            name="refold_sm_90_08f581701481",
             cpp_sources=[],
             cuda_sources=[_REFOLD_CUDA],
             extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],

@@ -25,6 +25,7 @@ def test_few_tiles_share_their_depth_and_many_do_not():
     assert default_schedule("sm_90", 16384, 4096, 4096).splits == 1
     assert default_schedule("sm_90", 128, 32768, 32768) == Schedule("sm_90", tall=False)
     assert default_schedule("sm_90", 1024, 512, 256).splits == 1, "too shallow to be shared"
+    assert default_schedule("sm_90", 2816, 2048, 8192).splits == 1, "what is left over is shared"
 
 
 # Microseconds of a module of one product on an H200: tall and wide tiles by the number of splits.

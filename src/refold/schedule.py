@@ -1,7 +1,8 @@
 """How a product is cut into tiles on a GPU: the choices, and a sensible one without timing.
 
 A tile is 256 x 128 (tall) or 128 x 256 (wide) of the result; `splits` blocks may share a tile, each
-with its part of K, where there are too few tiles for the device's processors.
+with its part of K, where there are too few tiles for the device's processors. Without splits, tiles
+that are left over once every processor has had as many are shared out on Hopper.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ _LEAST_DEPTH = 256  # of K for each part; what fewer would do was not timed
 # Of an H200 under its power limit, in units of one tile's products for each of K (39 ns): a pass
 # over x that splits it, for each element (1.9 ps); products that split their rows, beside others.
 _PASS, _DIRECT = 4.9e-5, 1.28
+# Joining the parts of tiles that blocks share because they are left over (work_sm90.cuh, which decides it):
+# three shapes gave 500 to 1200, of which some is the power that idle processors would not have taken.
+_JOINING = 800
 
 
 @dataclass(frozen=True)
@@ -124,7 +128,11 @@ def predicted(s: Schedule, rows: int, cols: int, depth: int) -> float:
     # Blocks that share tiles all write their parts and read a share of them: 128 blocks of the
     # larger tiles take 8 us for it on an H200, as long as 280 of K.
     sharing = min(tiles, slots) * s.splits * high * wide / 32768 * 2.2 if s.splits > 1 else 0.0
-    return -(-tiles // slots) * (depth / s.splits * (_DIRECT if s.direct else 1.0) + sharing)
+    waves = -(-tiles // slots) * (depth / s.splits * (_DIRECT if s.direct else 1.0) + sharing)
+    left = tiles % slots
+    if s.architecture != "sm_90" or s.splits > 1 or s.direct or 4 * left < slots:
+        return waves
+    return min(waves, tiles / slots * depth + _JOINING)
 
 
 def directly(s: Schedule, rows: int, cols: int, depth: int) -> Schedule:

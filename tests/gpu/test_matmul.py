@@ -30,6 +30,10 @@ SHAPES = [
     (700, 1300, 200),
     (140, 2700, 96),
 ]
+# tiles that do not come out even on 132 processors: more than one wave of them, less than one, pairs cut
+# by the edges
+SHARED = [(2816, 2048, 1100), (1290, 1500, 3000), (2700, 1900, 1111)]
+SHARING = ("ieee_tall", "ieee_wide", "tf32_tall", "half_tall")  # schedules that then share the last ones
 # few rows on one side: a batch of 1 to 16 over big weights, or few features
 THIN = [
     (1, 700, 4096),
@@ -68,11 +72,11 @@ def mode_of(name: str) -> str:
 
 
 def shapes_of(names: list[str], thin: list[tuple[int, int, int]] = THIN) -> list[object]:
-    """Each name with each shape; thin ones for Plain alone, which has its own kernels for them."""
+    """Each name with each shape; some for those alone that have their own kernels or ways for them."""
     return [
         pytest.param(n, s, id=f"{n}-{s}")
         for n in names
-        for s in (*SHAPES, *(thin if n == "simt" else ()))
+        for s in (*SHAPES, *(thin if n == "simt" else ()), *(SHARED if n in SHARING else ()))
     ]
 
 
@@ -122,13 +126,18 @@ def test_plain(name: str, shape: tuple[int, int, int]) -> None:
     "shape", [(300, 515, 1000), (20000, 2048, 8200), (70000, 2100, 1028)], ids=str
 )
 def test_split_by_the_product(name: str, shape: tuple[int, int, int]) -> None:
-    """Some rows at a time, the same bits as with all of them split before."""
+    """Some rows at a time, the same elements as with all of them split before.
+
+    Which tiles are shared differs, and with it the order of a few sums.
+    """
     x, w = make(*shape)
     mode, out = mode_of(name), empty(shape[0], shape[1])
     product = Product(f"plain_{name}", Split(x, mode, late=True), Split(w, mode), (), (out,))
     product()
-    assert torch.equal(out, plain(name, x, w))
-    assert product.parts.numel() < 321 << 20  # some rows, and the shares of blocks that share tiles
+    before = plain(name, x, w)
+    assert error(out, before.double()) < 2e-7
+    assert float((out == before).double().mean()) > 0.6
+    assert product.parts.numel() < 338 << 20  # some rows, and the shares of blocks that share tiles
 
 
 def test_columns_of_rows_split_by_the_product() -> None:
@@ -138,7 +147,7 @@ def test_columns_of_rows_split_by_the_product() -> None:
         outs += [empty(20001, 2100), empty(2100), empty(2100)]
         a = Split(x, "ieee", late=wait)
         Product("moments_ieee_tall", a, Split(w, "ieee"), (bias,), tuple(outs))()
-    assert all(torch.equal(p, q) for p, q in zip(before, late, strict=True))
+    assert all(error(p, q.double()) < 1e-6 for p, q in zip(before, late, strict=True))
 
 
 @pytest.mark.parametrize("positive", [False, True])
@@ -166,7 +175,9 @@ NATIVE = {"half": torch.float16, "bfloat": torch.bfloat16}
 @pytest.mark.parametrize("schedule", ["tall", "generic", "simt"])
 @pytest.mark.parametrize("mode", NATIVE)
 @pytest.mark.parametrize(
-    "shape", [(256, 128, 64), (300, 515, 1000), (7, 9, 8), (4, 700, 4096), (1000, 10, 136)], ids=str
+    "shape",
+    [(256, 128, 64), (300, 515, 1000), (7, 9, 8), (4, 700, 4096), (1000, 10, 136), (1290, 1500, 3000)],
+    ids=str,
 )
 def test_native(mode: str, schedule: str, shape: tuple[int, int, int]) -> None:
     x, w = (t.to(NATIVE[mode]) for t in make(*shape))
@@ -254,8 +265,9 @@ def test_zero_rows(name: str) -> None:
         "simt",
     ],
 )
-def test_exceptional_values(name: str) -> None:
-    x, w = make(300, 200, 100)
+@pytest.mark.parametrize("shape", [(300, 200, 100), (1290, 1500, 3000)], ids=str)
+def test_exceptional_values(name: str, shape: tuple[int, int, int]) -> None:
+    x, w = make(*shape)
     x = x.abs() + 0.1
     x[0, 0], x[1, 1], x[2, 2], x[299, 99] = (float(v) for v in ("inf", "-inf", "nan", "inf"))
     w[7, 0], w[8, 5], w[9, 2] = 0.0, float("inf"), float("nan")
@@ -298,7 +310,7 @@ def test_rows(name: str, shape: tuple[int, int, int]) -> None:
         p()
         assert error(out, ref, bias.expand(rows, cols)) < 1e-6
         total, most, least, lse, m, s = per_row
-        assert (total - ref.sum(1)).abs().max() < 1e-5 * ref.abs().sum(1).max()
+        assert (total - out.double().sum(1)).abs().max() < 1e-5 * out.abs().sum(1).max()
         assert torch.equal(most, out.amax(1)) and torch.equal(least, out.amin(1))
         assert torch.equal(m, most)
         assert (lse - ref.logsumexp(1)).abs().max() < 1e-5 * (1 + lse.abs().max())
@@ -357,8 +369,9 @@ def _rows(name: str, x: torch.Tensor, w: torch.Tensor) -> Callable[[], list[torc
 
 
 @pytest.mark.parametrize("name", [f"rows_{n}" for n in ROWS])
-def test_same_bits_every_time(name: str) -> None:
-    run = _rows(name, *make(1030, 1300, 2048))
+@pytest.mark.parametrize("shape", [(1030, 1300, 2048), (2816, 2048, 1100)], ids=str)
+def test_same_bits_every_time(name: str, shape: tuple[int, int, int]) -> None:
+    run = _rows(name, *make(*shape))
     first = run()
     for _ in range(50):
         assert all(torch.equal(a, b) for a, b in zip(first, run(), strict=True))

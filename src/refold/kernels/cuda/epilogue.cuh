@@ -17,9 +17,9 @@
 // to arrive at a block of rows merges its rows' first to last (turns are counted by integer atomics; floats
 // are only ever merged in order); columns are left to finish.cuh.
 //
-// The groups of 32 columns are taken by an unrolled loop where the body is light, else by one that rotates
-// the registers: an unrolled body is 4 times the instructions to compile and to fetch, the rotation costs 4
-// moves an element.
+// The groups of 32 columns are taken by an unrolled loop where the body is light and the fragment whole, else
+// by one that rotates the registers: an unrolled body is 4 times the instructions to compile and to fetch, the
+// rotation costs 4 moves an element.
 #pragma once
 #include "fragment.cuh"
 #include "monoid.cuh"
@@ -124,6 +124,132 @@ RF_FN bool last_to_arrive(unsigned* turns, unsigned teams, unsigned* shared, int
   return last;
 }
 
+// The rows of a fragment that a thread holds elements of: 8 (r % 2) + 64 (r / 2) below its first.
+template <int MI, bool AScaled> struct HeldRows {
+  static constexpr int kRows = 2 * MI;
+  int row[kRows];      // one beyond the result's last is read like that, never counted
+  bool in[kRows];
+  float unscale[kRows], count = 0.0f;  // what undoes their scaling; how many count
+  RF_FN HeldRows(const Problem& p, int row0, int lane, int warp) {
+#pragma unroll
+    for (int r = 0; r < kRows; r++) {
+      row[r] = row0 + 64 * (r / 2) + 16 * warp + 8 * (r % 2) + lane / 4;
+      in[r] = row[r] < p.rows;
+      if (!in[r]) row[r] = static_cast<int>(p.rows) - 1;
+      count += in[r];
+      unscale[r] = AScaled ? p.a_unscale[row[r]] : 1.0f;
+    }
+  }
+};
+
+// How the parts of a column weigh that three exchanges join (join_columns), seen from this lane. Whole: each
+// lane's rows all count, so that the weights are constants.
+template <int Rows, bool Whole> struct ColumnWeights {
+  Weight step[3];
+  float share, warp_count;  // one over the thread's rows; the rows of all eight lanes
+  RF_FN ColumnWeights(float count, int lane) : share(count > 0.0f ? 1.0f / count : 0.0f), warp_count(count) {
+    if (Whole) share = 1.0f / Rows, warp_count = Rows;
+#pragma unroll
+    for (int i = 0; i < 3; i++) {
+      const float other = Whole ? warp_count : __shfl_xor_sync(kAllLanes, warp_count, 16 >> i);
+      step[i] = Weight(warp_count, other);
+      warp_count += other;
+    }
+  }
+};
+
+// Eight lanes hold parts of the same 8 columns. Three exchanges halve the columns that a lane keeps and double
+// the rows that it covers: 7 exchanges a word, where summing each column across the lanes would take 24. One
+// column a lane is left, in part[0]: its number among the 8.
+template <class D, class Weights> RF_FN int join_columns(typename D::Part (&part)[8], const Weights& weights, int lane) {
+  int mine = 0;
+#pragma unroll
+  for (int step = 0; step < 3; step++) {
+    const int half = 4 >> step, mask = 16 >> step;
+    const bool upper = lane & mask;
+#pragma unroll
+    for (int i = 0; i < half; i++) {
+      typename D::Part got;
+#pragma unroll
+      for (int w = 0; w < D::kWords; w++) {
+        const float send = upper ? part[i].w[w] : part[i + half].w[w];
+        if (upper) part[i].w[w] = part[i + half].w[w];
+        got.w[w] = __shfl_xor_sync(kAllLanes, send, mask);
+      }
+      part[i] = D::merge(part[i], got, weights.step[step]);
+    }
+    if (upper) mine += half;
+  }
+  return mine;
+}
+
+// Group g of a fragment's columns, which stands `at` in its rows: values, stores, parts of its columns. Whole: no
+// edge of the result cuts the fragment. unscaled: b's scaling has been undone.
+template <bool Whole, bool AScaled, bool BScaled, int MI, int G, class Body>
+RF_FN void group(const Body& body, const Problem& p, Fragment<MI, G>& acc, const HeldRows<MI, AScaled>& rows,
+                 const ColumnWeights<2 * MI, Whole>& weights, int col0, int g, int at, bool unscaled,
+                 TeamShared<Body, G>& shared) {
+  constexpr int kRows = 2 * MI;
+  const int lane = thread_here() % 32, warp = thread_here() / 32 % 4;
+  const int first = col0 + 2 * (lane % 4), last = static_cast<int>(p.cols) - 1;
+#pragma unroll
+  for (int j = 0; j < 4; j++) {
+    const int pair = first + 32 * g + 8 * j;
+    const int col[2] = {Whole ? pair : min(pair, last), Whole ? pair + 1 : min(pair + 1, last)};
+    float column_unscale[2];
+#pragma unroll
+    for (int e = 0; e < 2; e++) column_unscale[e] = BScaled && !unscaled ? p.b_unscale[col[e]] : 1.0f;
+#pragma unroll
+    for (int r = 0; r < kRows; r++) {
+      float* x = &acc.x[r / 2][at + 4 * j + 2 * (r % 2)];
+#pragma unroll
+      for (int e = 0; e < 2; e++) {
+        // the smaller factor first: neither step leaves float32's range unless the result does
+        if constexpr (AScaled)
+          x[e] = x[e] * fminf(rows.unscale[r], column_unscale[e]) * fmaxf(rows.unscale[r], column_unscale[e]);
+        else if constexpr (BScaled)
+          x[e] = x[e] * column_unscale[e];
+        x[e] = body.template value<float>(x[e], static_cast<long>(rows.row[r]), col[e]);
+      }
+    }
+    if constexpr (Body::kStores && !Whole)  // no load has to wait for a store
+#pragma unroll
+      for (int r = 0; r < kRows; r++) {
+        const float* x = &acc.x[r / 2][at + 4 * j + 2 * (r % 2)];
+        const long row = rows.row[r];
+        if (rows.in[r] && pair < last) body.store(row, Pair{pair, 0, x[1]}, x[0]);
+        else if (rows.in[r] && pair == last) body.store(row, pair, x[0]);
+      }
+  }
+  if constexpr (Body::kStores && Whole)
+#pragma unroll
+    for (int r = 0; r < kRows; r++)
+#pragma unroll
+      for (int j = 0; j < 4; j++) {
+        const float* x = &acc.x[r / 2][at + 4 * j + 2 * (r % 2)];
+        body.store(static_cast<long>(rows.row[r]), Pair{first, 32 * g + 8 * j, x[1]}, x[0]);
+      }
+  for_monoids<0>(typename Body::ColumnMonoids{}, [&](auto s, auto monoid) {
+    using D = Down<decltype(monoid)>;
+    constexpr int word = Before<decltype(s)::index, typename Body::ColumnMonoids>::column;
+    typename D::Part part[8];
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+      float x[kRows];
+      bool in[kRows];
+#pragma unroll
+      for (int r = 0; r < kRows; r++)
+        x[r] = acc.x[r / 2][at + 4 * (i / 2) + 2 * (r % 2) + i % 2], in[r] = Whole || rows.in[r];
+      part[i] = D::template of<kRows>(x, in, weights.share);
+    }
+    const int mine = join_columns<D>(part, weights, lane);
+    const int at_column = 32 * g + 8 * (mine / 2) + 2 * (lane % 4) + mine % 2;
+#pragma unroll
+    for (int w = 0; w < D::kWords; w++) shared.columns[warp][word + w][at_column] = part[0].w[w];
+    if (lane == 0) shared.counts[warp] = weights.warp_count;
+  });
+}
+
 // The epilogue of one team's fragment, whose first element is (row0, col0), but for its turn.
 // AScaled, BScaled: whose rows were scaled; where halves were, elements that are not finite are computed
 // again. barrier: a number of the team's own, from 1. Every thread of the team comes here.
@@ -138,121 +264,20 @@ RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, in
   if constexpr (BScaled) unscaled = acc.template repair<AScaled>(p, row0, col0);
 
   const int thread = thread_here() % 128, lane = thread % 32, warp = thread / 32;
-  constexpr int kRows = 2 * MI;  // of this thread
-  int row[kRows];
-  bool in_row[kRows];
-  float unscale[kRows], count = 0.0f;
-#pragma unroll
-  for (int r = 0; r < kRows; r++) {
-    row[r] = row0 + 64 * (r / 2) + 16 * warp + 8 * (r % 2) + lane / 4;
-    in_row[r] = row[r] < p.rows;
-    if (!in_row[r]) row[r] = static_cast<int>(p.rows) - 1;  // read like a row that exists, never counted
-    count += in_row[r];
-    unscale[r] = AScaled ? p.a_unscale[row[r]] : 1.0f;
-  }
-  const float share = count > 0.0f ? 1.0f / count : 0.0f;
-  // Of column parts, which three exchanges join (below): how they weigh in each, and the rows of all.
-  Weight weights[3];
-  float warp_count = count;
-  if constexpr (kColumnWords > 0) {
-#pragma unroll
-    for (int i = 0; i < 3; i++) {
-      const float other = __shfl_xor_sync(kAllLanes, warp_count, 16 >> i);
-      weights[i] = lane & (16 >> i) ? Weight(other, warp_count) : Weight(warp_count, other);
-      warp_count += other;
-    }
-  }
-
+  const HeldRows<MI, AScaled> rows(p, row0, lane, warp);
   // Direct's registers are full: it has none for addresses that several groups share.
-  constexpr int kUnrolled = Body::kLight && AScaled == BScaled ? G : 1;
-  // Two columns of row r from `pair` on, of a fragment that the result's edge may cut.
-  [[maybe_unused]] auto store_inside = [&](int r, int pair, int last, const float* x) {
-    if constexpr (Body::kStores) {
-      if (in_row[r] && pair < last) body.store(static_cast<long>(row[r]), Pair{pair, 0, x[1]}, x[0]);
-      else if (in_row[r] && pair == last) body.store(static_cast<long>(row[r]), pair, x[0]);
+  constexpr bool kUnrolled = Body::kLight && AScaled == BScaled;
+  if (kUnrolled && row0 + 64 * MI <= p.rows && col0 + 32 * G <= p.cols) {  // as most are
+    const ColumnWeights<2 * MI, true> weights(rows.count, lane);
+#pragma unroll
+    for (int g = 0; g < G; g++) group<true, AScaled, BScaled>(body, p, acc, rows, weights, col0, g, 16 * g, unscaled, shared);
+  } else {
+    const ColumnWeights<2 * MI, false> weights(rows.count, lane);
+#pragma unroll 1
+    for (int g = 0; g < G; g++) {
+      group<false, AScaled, BScaled>(body, p, acc, rows, weights, col0, g, 0, unscaled, shared);
+      acc.rotate(false);
     }
-  };
-#pragma unroll kUnrolled
-  for (int g = 0; g < G; g++) {
-    const int at = kUnrolled > 1 ? 16 * g : 0;  // of this group in the fragment's rows
-#pragma unroll
-    for (int j = 0; j < 4; j++) {
-      const int pair = col0 + 32 * g + 8 * j + 2 * (lane % 4), last = static_cast<int>(p.cols) - 1;
-      const int col[2] = {min(pair, last), min(pair + 1, last)};
-      float column_unscale[2];
-#pragma unroll
-      for (int e = 0; e < 2; e++) column_unscale[e] = BScaled && !unscaled ? p.b_unscale[col[e]] : 1.0f;
-#pragma unroll
-      for (int r = 0; r < kRows; r++) {
-        float* x = &acc.x[r / 2][at + 4 * j + 2 * (r % 2)];
-#pragma unroll
-        for (int e = 0; e < 2; e++) {
-          // the smaller factor first: neither step leaves float32's range unless the result does
-          if constexpr (AScaled)
-            x[e] = x[e] * fminf(unscale[r], column_unscale[e]) * fmaxf(unscale[r], column_unscale[e]);
-          else if constexpr (BScaled)
-            x[e] = x[e] * column_unscale[e];
-          x[e] = body.template value<float>(x[e], static_cast<long>(row[r]), col[e]);
-        }
-      }
-      if constexpr (Body::kStores && kUnrolled == 1)  // no load has to wait for a store
-#pragma unroll
-        for (int r = 0; r < kRows; r++) store_inside(r, pair, last, &acc.x[r / 2][at + 4 * j + 2 * (r % 2)]);
-    }
-    if constexpr (Body::kStores && kUnrolled > 1) {
-      const bool whole = row0 + 64 * MI <= p.rows && col0 + 32 * G <= p.cols;  // as most are
-      const int first = col0 + 2 * (lane % 4);
-#pragma unroll
-      for (int r = 0; r < kRows; r++) {
-        const float* x = &acc.x[r / 2][at + 2 * (r % 2)];
-        if (whole)
-#pragma unroll
-          for (int j = 0; j < 4; j++)
-            body.store(static_cast<long>(row[r]), Pair{first, 32 * g + 8 * j, x[4 * j + 1]}, x[4 * j]);
-        else
-#pragma unroll
-          for (int j = 0; j < 4; j++) store_inside(r, first + 32 * g + 8 * j, static_cast<int>(p.cols) - 1, x + 4 * j);
-      }
-    }
-    for_monoids<0>(ColumnMonoids{}, [&](auto s, auto monoid) {
-      using D = Down<decltype(monoid)>;
-      constexpr int word = Before<decltype(s)::index, ColumnMonoids>::column;
-      typename D::Part part[8];
-#pragma unroll
-      for (int i = 0; i < 8; i++) {
-        float x[kRows];
-#pragma unroll
-        for (int r = 0; r < kRows; r++) x[r] = acc.x[r / 2][at + 4 * (i / 2) + 2 * (r % 2) + i % 2];
-        part[i] = D::template of<kRows>(x, in_row, share);
-      }
-      // Eight lanes hold parts of the same 8 columns. Three exchanges halve the columns that a lane
-      // keeps and double the rows that it covers: 7 exchanges a word, where summing each column
-      // across the lanes would take 24. One column a lane is left.
-      int mine = 0;
-#pragma unroll
-      for (int step = 0; step < 3; step++) {
-        const int half = 4 >> step, mask = 16 >> step;
-        const bool upper = lane & mask;
-#pragma unroll
-        for (int i = 0; i < half; i++) {
-          typename D::Part got;
-#pragma unroll
-          for (int w = 0; w < D::kWords; w++) {
-            const float send = upper ? part[i].w[w] : part[i + half].w[w];
-            if (upper) part[i].w[w] = part[i + half].w[w];
-            got.w[w] = __shfl_xor_sync(kAllLanes, send, mask);
-          }
-          // lower rows first, so that both lanes of a pair round alike
-          part[i] = upper ? D::merge(got, part[i], weights[step]) : D::merge(part[i], got, weights[step]);
-        }
-        if (upper) mine += half;
-      }
-      const int at_column = 32 * g + 8 * (mine / 2) + 2 * (lane % 4) + mine % 2;
-#pragma unroll
-      for (int w = 0; w < D::kWords; w++) shared.columns[warp][word + w][at_column] = part[0].w[w];
-      if (lane == 0) shared.counts[warp] = warp_count;
-    });
-    if (kUnrolled == 1) acc.rotate(false);
   }
 
   if constexpr (kRowWords > 0)

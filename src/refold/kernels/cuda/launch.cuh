@@ -57,7 +57,22 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
     }
 
     long waves(long high) const { return blocks_of(high * tile_cols, fit); }
-    long slots(long high) const { return high * tile_cols < fit ? high * tile_cols : fit; }
+    // Whether the tiles left over are shared out: where few slots share one, and joining their parts (`kJoining`
+    // steps) takes less than is spared.
+    bool shares(long high, long steps) const {
+      constexpr long kJoining = 8;
+      const long left = high * tile_cols % fit;
+      return S::kShares && 4 * left >= fit && (fit - left) * steps >= kJoining * fit;
+    }
+    // Tiles that slots take alone, and how many are worked on at a time.
+    long whole(long high, long steps) const {
+      const long tiles = high * tile_cols;
+      return shares(high, steps) ? tiles - tiles % fit : tiles;
+    }
+    long slots(long high, long steps) const {
+      const long tiles = high * tile_cols;
+      return tiles < fit && !shares(high, steps) ? tiles : fit;
+    }
 
     // Rows of tiles at a time: as many as fit, if that takes hardly more waves than all at once.
     long tiles_at_a_time(long depth) const {
@@ -69,9 +84,11 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
     }
 
     // Where in the workspace's parts each thing begins: shares of split tiles, split rows of a, and the end.
-    size_t shares() const { return this->bytes(); }
+    static constexpr size_t kTileBytes = 128 * 256 * sizeof(float);
+    size_t shared_parts() const { return this->bytes(); }
     size_t splits() const {
-      return shares() + (S::kSplits > 1 ? size_t(slots(tile_rows)) * 2 * S::kSplits * 128 * 256 * sizeof(float) : 0);
+      if (S::kSplits > 1) return shared_parts() + slots(tile_rows, 0) * 2 * S::kSplits * kTileBytes;
+      return shared_parts() + (S::kShares ? fit * kTileBytes : 0);
     }
     long rows_at_a_time(long depth) const {
       const long most = tiles_at_a_time(depth) * S::kTileRows;
@@ -88,7 +105,7 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
     RF_TRY(current_device(device));
     const Grid grid(rows, cols, device);
     parts = grid.end(unsplit_depth);
-    turns = (grid.turns() + (S::kSplits > 1 ? 4 * grid.slots(grid.tile_rows) : 0)) * sizeof(unsigned);
+    turns = (grid.turns() + (S::kSplits > 1 ? 4 * grid.slots(grid.tile_rows, 0) : 2 * grid.fit)) * sizeof(unsigned);
     return nullptr;
   }
 
@@ -139,7 +156,7 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
     if (all.unscale != nullptr) all.unscale -= first;
     l.problem = grid.problem(all, b, depth, workspace);
     l.first_row = static_cast<int>(first);
-    l.split_parts = reinterpret_cast<float4*>(static_cast<char*>(workspace.parts) + grid.shares());
+    l.split_parts = reinterpret_cast<float4*>(static_cast<char*>(workspace.parts) + grid.shared_parts());
     l.split_turns = workspace.turns + grid.turns();
     const long along = M::kParts == 1 ? depth : b_elements<M>(depth);
     l.steps = static_cast<int>(blocks_of(along, S::kPromote * M::kStageDepth));
@@ -147,14 +164,20 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
     const long high = blocks_of(a.rows, S::kTileRows);
     l.tile_rows = static_cast<int>(high), l.tile_cols = static_cast<int>(grid.tile_cols >> grid.paired);
     l.paired = grid.paired;
+    const long whole = grid.whole(high, l.steps);
+    l.whole = static_cast<int>(whole >> grid.paired), l.turns = static_cast<int>(blocks_of(whole, grid.fit));
+    const unsigned slots = static_cast<unsigned>(grid.slots(high, l.steps) >> grid.paired);
+    const unsigned left = static_cast<unsigned>(l.tile_rows * l.tile_cols - l.whole) * l.steps;
+    l.portion = left / slots, l.longer = left % slots;
 
     static std::atomic<uint64_t> allowed{0};
     constexpr size_t shared = sizeof(SharedMemory<S, Body>) + 1024;  // its start is aligned by hand
     static_assert(shared <= 232448, "more shared memory than a block can have");
     auto* kernel = matmul_sm90<S, Body>;
+    const bool waits = S::kSplits > 1 || grid.shares(high, l.steps);  // blocks for each other
     RF_TRY(allow_shared(kernel, shared, device, allowed));
-    return launch(kernel, {static_cast<unsigned>(grid.slots(high) * S::kSplits), 1u << grid.paired}, S::kThreads,
-                  shared, stream, S::kSplits > 1 ? Start::cooperative : Start::overlapping, "launching the product",
+    return launch(kernel, {static_cast<unsigned>(grid.slots(high, l.steps) * S::kSplits), 1u << grid.paired}, S::kThreads,
+                  shared, stream, waits ? Start::cooperative : Start::overlapping, "launching the product",
                   a_map, b_map, l, body);
   }
 

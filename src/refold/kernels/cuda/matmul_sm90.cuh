@@ -21,67 +21,17 @@
 // copies half of them to both, a third less for the second-level cache to give. A stage is then empty when
 // the teams of both blocks have left it.
 //
-// Splits > 1 (few tiles, deep K): `Splits` blocks share a tile, each with its part of K. All leave
-// in the workspace what others will add, wait for each other, and each adds up 1/Splits of the tile,
-// first part to last, and does that fragment's epilogue. The grid is launched cooperatively: all
-// blocks are resident, so waiting is safe.
+// Where tiles do not come out even, or are few and K is deep, blocks share tiles: work_sm90.cuh.
 #pragma once
-#include "epilogue.cuh"
-#include "mode.cuh"
-#include "ptx.cuh"
+#include "work_sm90.cuh"
 
 namespace rf {
-
-template <class M, bool IsTall = true, int InParts = 1> struct Schedule {
-  using Mode = M;
-  static constexpr bool kTall = IsTall;
-  static constexpr int kSplits = InParts;                   // 1, 2, 4 or 8 parts of K
-  // stages from promotion to promotion
-  static constexpr int kPromote = kSplits > 1 || Mode::kDirect ? 1 : 2;
-  static constexpr int kTileRows = kTall ? 256 : 128, kTileCols = kTall ? 128 : 256;
-  static constexpr int kStages = 4, kThreads = 384, kRowBytes = 128;
-  static constexpr int kABytes = kTileRows * kRowBytes, kBBytes = kTileCols * kRowBytes;
-  static constexpr int kStageBytes = kABytes + kBBytes;
-  // The fragment of a team's epilogue: 128 x 128, or its share when K is split.
-  static constexpr int kMI = kSplits == 1 ? 2 : 1;
-  static constexpr int kG = kSplits <= 2 ? 4 : 8 / kSplits;
-  static_assert(kTall || !Mode::kDirect, "teams side by side would split the same rows of a twice");
-  static_assert(kSplits == 1 || kSplits == 2 || kSplits == 4 || kSplits == 8);
-};
-
-struct Launch {
-  Problem problem;
-  int steps;               // of kPromote stages that cover K
-  int a_stages;            // stages that cover a row of a, which begins anew for each part of b
-  int tile_rows, tile_cols;  // tiles of C, from its row first_row on, which is a's first; pairs of them if paired
-  int paired;              // 1: blocks go in pairs, tiles side by side; else 0
-  int first_row;
-  float4* split_parts;     // [slot][parity][part][piece of a fragment][thread]
-  unsigned* split_turns;   // [slot][parity][arrived, left], zero between launches
-};
 
 template <class S, class Body> struct alignas(1024) SharedMemory {
   unsigned char ring[S::kStages][S::kStageBytes];
   uint64_t full[S::kStages], empty[S::kStages];
   TeamShared<Body, S::kG> team[2];
 };
-
-// A block's place: rank in its pair, part of K, and which tile of those at work.
-template <class S> struct Place {
-  int rank, part, slot;
-  RF_FN Place(int block, int paired)
-      : rank(block & paired), part((block >> paired) % S::kSplits), slot((block >> paired) / S::kSplits) {}
-  // Where the t-th tile, or pair of tiles, begins in C's grid of tiles.
-  RF_FN void tile(const Launch& l, int t, int& row, int& col) const {
-    tile_at(t, l.tile_rows, l.tile_cols, row, col);
-    col = (col << l.paired) + rank;
-  }
-};
-
-// Where a part of K begins, in steps.
-template <class S> RF_FN int first_step(const Launch& l, int part) {
-  return static_cast<int>(static_cast<long>(l.steps) * part / S::kSplits);
-}
 
 // Products of one promotion step (`kPromote` stages from `stage`) on rows 64 mi to 64 mi + 63 of the
 // team, the small ones first. a, b: descriptors of the team's rows in the ring's first stage.
@@ -124,48 +74,6 @@ RF_FN void step(float (&sum)[64], float (&sums)[64], uint32_t a, uint32_t b, int
   }
 }
 
-// This team's sums go to the workspace, but for its block's share, which meets the other parts' there.
-template <class S>
-RF_FN void share_out(const Launch& l, const Fragment<2, 4>& acc, Fragment<S::kMI, S::kG>& share,
-                     int slot, int parity, int part) {
-  constexpr int kPieces = 32, kMine = kPieces / S::kSplits;
-  const int thread = threadIdx.x;  // of 256
-  unsigned* turns = l.split_turns + 2 * (2 * slot + parity);
-  float4* parts = l.split_parts + (2L * slot + parity) * S::kSplits * kPieces * 256;
-#pragma unroll
-  for (int q = 0; q < kPieces; q++) {
-    const float* x = &acc.x[q / 16][q % 16 * 4];
-    if (q / kMine != part)
-      __stcg(parts + (part * kPieces + q) * 256 + thread, make_float4(x[0], x[1], x[2], x[3]));
-  }
-  group_sync(3, 256);
-  if (thread == 0) {
-    __threadfence();  // of what the barrier has made known to this thread, too
-    atomicAdd(turns, 1u);
-    unsigned here;
-    do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(here) : "l"(turns) : "memory");
-    while (here < S::kSplits);
-  }
-  group_sync(3, 256);
-#pragma unroll
-  for (int q = 0; q < kMine; q++) {
-    float4 sum;
-#pragma unroll
-    for (int from = 0; from < S::kSplits; from++) {
-      const int own = from * kMine + q;
-      const float* held = &acc.x[own / 16][own % 16 * 4];
-      float4 x = make_float4(held[0], held[1], held[2], held[3]);
-      if (from != part) x = __ldcg(parts + (from * kPieces + part * kMine + q) * 256 + thread);
-      if (from == 0) sum = x;
-      else sum = make_float4(sum.x + x.x, sum.y + x.y, sum.z + x.z, sum.w + x.w);
-    }
-    float* x = &share.x[0][4 * q];
-    x[0] = sum.x, x[1] = sum.y, x[2] = sum.z, x[3] = sum.w;
-  }
-  group_sync(3, 256);  // all of this block has read
-  if (thread == 0 && atomicInc(turns + 1, S::kSplits - 1) == S::kSplits - 1) atomicExch(turns, 0u);
-}
-
 // Defined in direct_sm90.cuh, which only Direct needs.
 template <class S>
 RF_FN void direct_products(Fragment<2, 4>& acc, float (&sums)[64], uint32_t a, uint32_t b, int team, int first,
@@ -194,7 +102,7 @@ __global__ void __launch_bounds__(384, 1)
   wait_for_previous_kernel();
 
   const int paired = S::Mode::kDirect ? 0 : launch.paired;
-  const int tiles = launch.tile_rows * launch.tile_cols, slots = (gridDim.x >> paired) / S::kSplits;
+  const int slots = (gridDim.x >> paired) / S::kSplits;
 
   if (threadIdx.x >= 256) {
     give_registers<S::Mode::kDirect ? 24 : 40>();
@@ -202,11 +110,11 @@ __global__ void __launch_bounds__(384, 1)
       int stage = 0;
       uint32_t phase = 1;  // the ring is empty at first
       const Place<S> place(blockIdx.x, paired);
-      const int begin = first_step<S>(launch, place.part), end = first_step<S>(launch, place.part + 1);
-      for (int t = place.slot; t < tiles; t += slots) {
+      Work now;
+      for (int turn = 0, t = place.slot; place.work(launch, turn, t, now); turn++, t += slots) {
         int tile_row, tile_col;
-        place.tile(launch, t, tile_row, tile_col);
-        for (int k = begin * S::kPromote; k < end * S::kPromote; k++) {
+        place.tile(launch, now.tile, tile_row, tile_col);
+        for (int k = now.begin * S::kPromote; k < now.end * S::kPromote; k++) {
           barrier_wait(empty + 8 * stage, phase);
           barrier_expect(full + 8 * stage, S::kStageBytes);
           const uint32_t to = ring + stage * S::kStageBytes;
@@ -235,13 +143,15 @@ __global__ void __launch_bounds__(384, 1)
     float sums[64];
 #pragma unroll
     for (int i = 0; i < 64; i++) sums[i] = 0.0f;
-    for (int turn = 0; Place<S>(block_here(), paired).slot + turn * slots < tiles; turn++) {
-      const int mine_of_k = Place<S>(block_here(), paired).part;
-      const int begin = first_step<S>(launch, mine_of_k), end = first_step<S>(launch, mine_of_k + 1);
+    Work now;
+    for (int turn = 0;; turn++) {
+      const Place<S> here(block_here(), paired);
+      if (!here.work(launch, turn, here.slot + turn * slots, now)) break;
       // The same in all lanes, which is made known to the compiler once more: behind an epilogue's
       // branches it would keep the stage in each lane's registers and move every descriptor to uniform
       // ones by itself, four moves a product.
-      const int first = __shfl_sync(kAllLanes, turn * (end - begin), 0);  // steps of the tiles before
+      const int first = __shfl_sync(kAllLanes, now.before, 0);
+      const int count = now.end - now.begin, steps = S::Mode::kDirect ? count : __shfl_sync(kAllLanes, count, 0);
       Fragment<2, 4> acc;
 #pragma unroll
       for (int i = 0; i < 64; i++) {
@@ -249,12 +159,12 @@ __global__ void __launch_bounds__(384, 1)
         if constexpr (!S::Mode::kDirect) sums[i] = 0.0f;  // an epilogue may have their registers
       }
       if constexpr (S::Mode::kDirect) {
-        direct_products<S>(acc, sums, ring + down * S::kRowBytes, b, team, first, end - begin, full, empty);
+        direct_products<S>(acc, sums, ring + down * S::kRowBytes, b, team, first, steps, full, empty);
       } else {
 #pragma unroll 1
-        for (int k = begin; k < end; k++) {
+        for (int k = first; k < first + steps; k++) {
           constexpr int kTurn = S::kStages / S::kPromote;  // steps of one turn of the ring
-          const int stage = (first + k - begin) % kTurn * S::kPromote, phase = (first + k - begin) / kTurn & 1;
+          const int stage = k % kTurn * S::kPromote, phase = k / kTurn & 1;
           step<S>(acc.x[0], sums, a, b, stage, 0, full, phase);
           step<S>(acc.x[1], sums, a, b, stage, 1, full, phase);
 #pragma unroll
@@ -267,8 +177,16 @@ __global__ void __launch_bounds__(384, 1)
       constexpr bool kBScaled = S::Mode::kScaled, kAScaled = kBScaled && !S::Mode::kDirect;
       auto& mine = shared.team[team];
       const Place<S> place(block_here(), paired);
+      place.work(launch, turn, place.slot + turn * slots, now);  // once more, for there is no register to keep it in
+      if constexpr (S::kShares) {
+        if (now.end < launch.steps) {
+          leave_part<S>(launch, acc, block_here(), 1 + team);
+          continue;
+        }
+        if (now.begin > 0) join_parts<S>(launch, acc, place, now.begin, 1 + team);
+      }
       int tile_row, tile_col;
-      place.tile(launch, place.slot + turn * slots, tile_row, tile_col);
+      place.tile(launch, now.tile, tile_row, tile_col);
       int row0 = launch.first_row + tile_row * S::kTileRows + down;
       int col0 = tile_col * S::kTileCols + right;
       if constexpr (S::kSplits == 1) {

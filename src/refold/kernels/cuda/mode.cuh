@@ -33,14 +33,15 @@ template <class T, int InParts = 1> struct Native {
 };
 
 // The t-th tile of a grid of tiles: bands of 8 tiles of rows, column after column, so that blocks at work
-// at a time read few rows and columns and the second-level cache serves them again.
+// at a time read few rows and columns and the second-level cache serves them again. Every other band goes
+// from the last column to the first, whose columns the cache has at hand.
 RF_FN void tile_at(int t, int tile_rows, int tile_cols, int& row, int& col) {
   constexpr int kBand = 8;
   const int band = t / (kBand * tile_cols), top = band * kBand;
   const int high = tile_rows - top < kBand ? tile_rows - top : kBand;
-  const int in_band = t - top * tile_cols;
+  const int in_band = t - top * tile_cols, right = in_band / high;
   row = top + in_band % high;
-  col = in_band / high;
+  col = band % 2 ? tile_cols - 1 - right : right;
 }
 
 }  // namespace rf

@@ -1,0 +1,175 @@
+// Work: which tiles a block multiplies and over which part of K, and how blocks that share a tile join
+// their parts of it.
+//
+// A slot is a block, or a pair of blocks with tiles side by side, or the `kSplits` blocks that share each tile.
+// Slots take tile after tile while there is one for every slot. The tiles that are left over would keep some
+// slots waiting for the others: their K, one after another, is dealt out evenly instead. A slot's portion ends one
+// tile and may begin the next, whose part it does first and leaves in the workspace; whoever has a tile's last
+// part adds up the others, nearest first, and does the epilogue.
+//
+// kSplits > 1 (few tiles, deep K): `kSplits` blocks share each tile, each with its part of K. All leave
+// in the workspace what others will add, wait for each other, and each adds up 1/kSplits of the tile,
+// first part to last, and does that fragment's epilogue.
+//
+// Where blocks wait for each other the grid is launched cooperatively: all are resident, so waiting is safe.
+// Floats are added in an order that depends on the sizes and the device alone.
+#pragma once
+#include "epilogue.cuh"
+#include "mode.cuh"
+#include "ptx.cuh"
+
+namespace rf {
+
+template <class M, bool IsTall = true, int InParts = 1> struct Schedule {
+  using Mode = M;
+  static constexpr bool kTall = IsTall;
+  static constexpr int kSplits = InParts;                   // 1, 2, 4 or 8 parts of K
+  // stages from promotion to promotion
+  static constexpr int kPromote = kSplits > 1 || Mode::kDirect ? 1 : 2;
+  static constexpr int kTileRows = kTall ? 256 : 128, kTileCols = kTall ? 128 : 256;
+  static constexpr int kStages = 4, kThreads = 384, kRowBytes = 128;
+  static constexpr int kABytes = kTileRows * kRowBytes, kBBytes = kTileCols * kRowBytes;
+  static constexpr int kStageBytes = kABytes + kBBytes;
+  // Whether slots share the tiles left over.
+  static constexpr bool kShares = kSplits == 1 && !Mode::kDirect;
+  // The fragment of a team's epilogue: 128 x 128, or its share when K is split.
+  static constexpr int kMI = kSplits == 1 ? 2 : 1;
+  static constexpr int kG = kSplits <= 2 ? 4 : 8 / kSplits;
+  static_assert(kTall || !Mode::kDirect, "teams side by side would split the same rows of a twice");
+  static_assert(kSplits == 1 || kSplits == 2 || kSplits == 4 || kSplits == 8);
+};
+
+struct Launch {
+  Problem problem;
+  int steps;               // of kPromote stages that cover K
+  int a_stages;            // stages that cover a row of a, which begins anew for each part of b
+  int tile_rows, tile_cols;  // tiles of C, from its row first_row on, which is a's first; pairs of them if paired
+  int paired;              // 1: blocks go in pairs, tiles side by side; else 0
+  int turns, whole;        // of a slot, for the tiles that it takes alone, and how many those are of all slots
+  unsigned portion, longer;  // steps of the tiles left over that each slot takes, the first `longer` one more
+  int first_row;
+  float4* split_parts;     // [slot][parity][part][piece of a fragment][thread], or [block][piece][thread]
+  unsigned* split_turns;   // [slot][parity][arrived, left], or [block][team]; zero between launches
+};
+
+// What a block does next: steps begin to end of a tile, or of its tile of a pair.
+struct Work {
+  int tile, begin, end;
+  int before;  // steps that the block has done
+};
+
+// A block's place: rank in its pair, part of K, and which slot.
+template <class S> struct Place {
+  int rank, part, slot;
+  RF_FN Place(int block, int paired)
+      : rank(block & paired), part((block >> paired) % S::kSplits), slot((block >> paired) / S::kSplits) {}
+  // Where the t-th tile, or pair of tiles, begins in C's grid of tiles.
+  RF_FN void tile(const Launch& l, int t, int& row, int& col) const {
+    tile_at(t, l.tile_rows, l.tile_cols, row, col);
+    col = (col << l.paired) + rank;
+  }
+  // The block's turn-th work, tile t if that is its alone; false: there is none any more.
+  RF_FN bool work(const Launch& l, int turn, int t, Work& w) const {
+    w.begin = static_cast<int>(static_cast<long>(l.steps) * part / S::kSplits);
+    w.end = static_cast<int>(static_cast<long>(l.steps) * (part + 1) / S::kSplits);
+    w.tile = t;
+    w.before = turn * (w.end - w.begin);
+    if (!S::kShares || turn < l.turns) return w.tile < l.whole;
+    const unsigned from = portion_begins(l, slot), to = portion_begins(l, slot + 1), steps = l.steps;
+    const unsigned first = from / steps, begin = from - first * steps, end = to - first * steps;
+    const unsigned next = end > steps ? end - steps : 0;  // steps of the tile after the first
+    const bool is_next = next > 0 && turn == l.turns;
+    w.tile = l.whole + first + is_next;
+    w.begin = is_next ? 0 : begin, w.end = is_next ? next : end - next;
+    w.before = l.turns * l.steps + (is_next ? 0 : next);
+    return from < to && turn <= l.turns + (next > 0);
+  }
+  // Where a slot's portion begins, in steps of the tiles left over.
+  static RF_FN unsigned portion_begins(const Launch& l, unsigned slot) {
+    return l.portion * slot + min(slot, l.longer);
+  }
+};
+
+// This team's part of a tile that another slot finishes goes to the workspace.
+template <class S> RF_FN void leave_part(const Launch& l, const Fragment<2, 4>& acc, int block, int barrier) {
+  float4* parts = l.split_parts + 32L * 256 * block + threadIdx.x;
+#pragma unroll
+  for (int q = 0; q < 32; q++) {
+    const float* x = &acc.x[q / 16][q % 16 * 4];
+    __stcg(parts + q * 256, make_float4(x[0], x[1], x[2], x[3]));
+  }
+  group_sync(barrier, 128);
+  if (threadIdx.x % 128 == 0) {
+    __threadfence();  // of what the barrier has made known to this thread, too
+    atomicExch(l.split_turns + 2 * block + threadIdx.x / 128, 1u);
+  }
+}
+
+// Adds what other blocks have left of the tile whose steps from `begin` on are this one's.
+template <class S>
+RF_FN void join_parts(const Launch& l, Fragment<2, 4>& acc, const Place<S>& place, int begin, int barrier) {
+  const unsigned tile = Place<S>::portion_begins(l, place.slot) - begin;  // where its steps begin
+  int from = place.slot;
+  do {
+    const int block = (--from << l.paired) + place.rank;
+    if (threadIdx.x % 128 == 0) {
+      unsigned* turn = l.split_turns + 2 * block + threadIdx.x / 128;
+      unsigned here;
+      do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(here) : "l"(turn) : "memory");
+      while (here == 0);
+      *turn = 0;
+    }
+    group_sync(barrier, 128);
+    const float4* parts = l.split_parts + 32L * 256 * block + threadIdx.x;
+#pragma unroll
+    for (int q = 0; q < 32; q++) {
+      const float4 more = __ldcg(parts + q * 256);
+      float* x = &acc.x[q / 16][q % 16 * 4];
+      x[0] += more.x, x[1] += more.y, x[2] += more.z, x[3] += more.w;
+    }
+  } while (Place<S>::portion_begins(l, from) > tile);
+}
+
+// This team's sums go to the workspace, but for its block's share, which meets the other parts' there.
+template <class S>
+RF_FN void share_out(const Launch& l, const Fragment<2, 4>& acc, Fragment<S::kMI, S::kG>& share,
+                     int slot, int parity, int part) {
+  constexpr int kPieces = 32, kMine = kPieces / S::kSplits;
+  const int thread = threadIdx.x;  // of 256
+  unsigned* turns = l.split_turns + 2 * (2 * slot + parity);
+  float4* parts = l.split_parts + (2L * slot + parity) * S::kSplits * kPieces * 256;
+#pragma unroll
+  for (int q = 0; q < kPieces; q++) {
+    const float* x = &acc.x[q / 16][q % 16 * 4];
+    if (q / kMine != part)
+      __stcg(parts + (part * kPieces + q) * 256 + thread, make_float4(x[0], x[1], x[2], x[3]));
+  }
+  group_sync(3, 256);
+  if (thread == 0) {
+    __threadfence();  // of what the barrier has made known to this thread, too
+    atomicAdd(turns, 1u);
+    unsigned here;
+    do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(here) : "l"(turns) : "memory");
+    while (here < S::kSplits);
+  }
+  group_sync(3, 256);
+#pragma unroll
+  for (int q = 0; q < kMine; q++) {
+    float4 sum;
+#pragma unroll
+    for (int from = 0; from < S::kSplits; from++) {
+      const int own = from * kMine + q;
+      const float* held = &acc.x[own / 16][own % 16 * 4];
+      float4 x = make_float4(held[0], held[1], held[2], held[3]);
+      if (from != part) x = __ldcg(parts + (from * kPieces + part * kMine + q) * 256 + thread);
+      if (from == 0) sum = x;
+      else sum = make_float4(sum.x + x.x, sum.y + x.y, sum.z + x.z, sum.w + x.w);
+    }
+    float* x = &share.x[0][4 * q];
+    x[0] = sum.x, x[1] = sum.y, x[2] = sum.z, x[3] = sum.w;
+  }
+  group_sync(3, 256);  // all of this block has read
+  if (thread == 0 && atomicInc(turns + 1, S::kSplits - 1) == S::kSplits - 1) atomicExch(turns, 0u);
+}
+
+}  // namespace rf
