@@ -3468,12 +3468,11 @@ struct TrainRows1 {
   }
 };
 
-// linear, mul, add, max
+// linear, mul, add
 struct EvalMatmul0 {
   const float* p2;  // ((... * bn.weight) * scale)
   const float* p3;  // ((... + bn.bias) * scale)
   float* y0;
-  float* y1;
   long width;
   template <class V, class C> RF_FN V value(V acc, long row, C col) const {
     const V t0 = column<V>(p2, col);
@@ -3486,41 +3485,42 @@ struct EvalMatmul0 {
   template <class C> RF_FN void store(long row, C col, Vec v) const {
     put(y0, row * width, col, v);
   }
-  using RowMonoids = List<Max>;
-  RF_FN void finish_row(long row, const float* results) const {
-    put(y1, row, results[0]);
-  }
+  using RowMonoids = List<>;
   using ColumnMonoids = List<>;
   static constexpr bool kLight = true;
 };
 
-// sub, exp, sum, div
+// max, sub, exp, sum, div
 struct EvalRows1 {
   Again<float, 0> p0;  // ((... * ...) + (... * scale))
-  const float* p1;  // max((... + ...), axes [-1])
   static constexpr int kAgain = 1;
   float* y0;
   long width;
-  struct Row { float r0; };
-  using Monoids = List<Sum>;
+  struct Row { float r0, r1; };
+  using Monoids = List<Max, Sum>;
   template <class V, class C> RF_FN V term(Step<0>, const Row& r, long row, C col) const {
     const V t0 = full<V>(p0, row * width, col);
-    const V t1 = scalar<V>(p1 + row);
-    const auto t2 = t0 - t1;
-    const auto t3 = exp(t2);
-    return t3;
+    return t0;
   }
   RF_FN void set(Step<0>, Row& r, long row, float value) const {
     r.r0 = value;
   }
+  template <class V, class C> RF_FN V term(Step<1>, const Row& r, long row, C col) const {
+    const V t0 = full<V>(p0, row * width, col);
+    const auto t1 = t0 - lanes<V>(r.r0);
+    const auto t2 = exp(t1);
+    return t2;
+  }
+  RF_FN void set(Step<1>, Row& r, long row, float value) const {
+    r.r1 = value;
+  }
   static constexpr bool kStores = true;
   template <class V, class C> RF_FN void store(const Row& r, long row, C col) const {
     const V t0 = full<V>(p0, row * width, col);
-    const V t1 = scalar<V>(p1 + row);
-    const auto t2 = t0 - t1;
-    const auto t3 = exp(t2);
-    const auto t4 = t3 / lanes<V>(r.r0);
-    put(y0, row * width, col, t4);
+    const auto t1 = t0 - lanes<V>(r.r0);
+    const auto t2 = exp(t1);
+    const auto t3 = t2 / lanes<V>(r.r1);
+    put(y0, row * width, col, t3);
   }
   static constexpr bool kFinishes = false;
   template <class V, class C> RF_FN void read(long row, C col) const {
@@ -3662,7 +3662,7 @@ static PyObject* eval_matmul0_needs(PyObject*, PyObject* const* args, Py_ssize_t
 }
 
 static PyObject* eval_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  if (!rf_takes(n, 15)) return nullptr;
+  if (!rf_takes(n, 14)) return nullptr;
   float* a = rf_pointer<float>(args[0]);
   float* a_packed = rf_pointer<float>(args[1]);
   float* w = rf_pointer<float>(args[2]);
@@ -3670,16 +3670,15 @@ static PyObject* eval_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   float* p2 = rf_pointer<float>(args[4]);
   float* p3 = rf_pointer<float>(args[5]);
   float* y0 = rf_pointer<float>(args[6]);
-  float* y1 = rf_pointer<float>(args[7]);
-  long rows = rf_size(args[8]);
-  long width = rf_size(args[9]);
-  long depth = rf_size(args[10]);
-  float* parts = rf_pointer<float>(args[11]);
-  float* turns = rf_pointer<float>(args[12]);
-  long stream = rf_size(args[13]);
-  long device = rf_size(args[14]);
+  long rows = rf_size(args[7]);
+  long width = rf_size(args[8]);
+  long depth = rf_size(args[9]);
+  float* parts = rf_pointer<float>(args[10]);
+  float* turns = rf_pointer<float>(args[11]);
+  long stream = rf_size(args[12]);
+  long device = rf_size(args[13]);
   if (PyErr_Occurred()) return nullptr;
-  const rf::EvalMatmul0 body{p2, p3, y0, y1, width};
+  const rf::EvalMatmul0 body{p2, p3, y0, width};
   const rf::Side a_side = rf::packed_side<rf::Ieee>(a_packed, a, rows, depth);
   const rf::Side w_side = rf::packed_side<rf::Ieee>(w_packed, w, width, depth);
   const rf::Workspace work{parts, reinterpret_cast<unsigned*>(turns)};
@@ -3707,18 +3706,17 @@ static PyObject* eval_rows1_needs(PyObject*, PyObject* const* args, Py_ssize_t n
 }
 
 static PyObject* eval_rows1(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  if (!rf_takes(n, 9)) return nullptr;
+  if (!rf_takes(n, 8)) return nullptr;
   float* p0 = rf_pointer<float>(args[0]);
-  float* p1 = rf_pointer<float>(args[1]);
-  float* y0 = rf_pointer<float>(args[2]);
-  long rows = rf_size(args[3]);
-  long width = rf_size(args[4]);
-  float* parts = rf_pointer<float>(args[5]);
-  float* turns = rf_pointer<float>(args[6]);
-  long stream = rf_size(args[7]);
-  long device = rf_size(args[8]);
+  float* y0 = rf_pointer<float>(args[1]);
+  long rows = rf_size(args[2]);
+  long width = rf_size(args[3]);
+  float* parts = rf_pointer<float>(args[4]);
+  float* turns = rf_pointer<float>(args[5]);
+  long stream = rf_size(args[6]);
+  long device = rf_size(args[7]);
   if (PyErr_Occurred()) return nullptr;
-  const rf::EvalRows1 body{p0, p1, y0, width};
+  const rf::EvalRows1 body{p0, y0, width};
   const rf::Workspace work{parts, reinterpret_cast<unsigned*>(turns)};
   const auto on = reinterpret_cast<cudaStream_t>(stream);
   rf::Error error;
@@ -3758,7 +3756,7 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
     try:
         return load_inline(
-            name="refold_sm_90_cdea8a8e3ecb",
+            name="refold_sm_90_469855122f07",
             cpp_sources=[],
             cuda_sources=[_REFOLD_CUDA],
             extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],
@@ -4249,10 +4247,9 @@ class ModelNew(Model):
         n0 = x.shape[0]
         x = x.contiguous()
         add1 = x.new_empty(n0, 8192)
-        max1 = x.new_empty(n0, 1)
         rf_work = _refold_workspace(_refold_kernels.eval_matmul0_needs(n0, 8192, 8192, rf_device), rf_stream, rf_device)
-        _refold_kernels.eval_matmul0(x.data_ptr(), 0, gemm_weight.data_ptr(), gemm_weight_packed.data_ptr(), folded0.data_ptr(), folded1.data_ptr(), add1.data_ptr(), max1.data_ptr(), n0, 8192, 8192, rf_work[0], rf_work[1], rf_stream, rf_device)
+        _refold_kernels.eval_matmul0(x.data_ptr(), 0, gemm_weight.data_ptr(), gemm_weight_packed.data_ptr(), folded0.data_ptr(), folded1.data_ptr(), add1.data_ptr(), n0, 8192, 8192, rf_work[0], rf_work[1], rf_stream, rf_device)
         div1 = add1
         rf_work = _refold_workspace(_refold_kernels.eval_rows1_needs(n0, 8192, rf_device), rf_stream, rf_device)
-        _refold_kernels.eval_rows1(add1.data_ptr(), max1.data_ptr(), div1.data_ptr(), n0, 8192, rf_work[0], rf_work[1], rf_stream, rf_device)
+        _refold_kernels.eval_rows1(add1.data_ptr(), div1.data_ptr(), n0, 8192, rf_work[0], rf_work[1], rf_stream, rf_device)
         return div1

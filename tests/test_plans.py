@@ -83,6 +83,31 @@ def test_reshapes_that_only_kernels_read_are_no_calls():
     assert "_refold_kernels." in train and train.count(".reshape(") == 1
 
 
+class Norms(nn.Module):
+    """Rows that are normalised, and rows whose sum is all that else is asked of them."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc, self.norm = nn.Linear(8, 12), nn.LayerNorm(12)
+
+    def forward(self, x):
+        x = self.fc(x)
+        return torch.softmax(self.norm(x), -1), self.fc(
+            x.sum(-1, keepdim=True).expand(x.shape[0], 8)
+        )
+
+
+@pytest.mark.parametrize(("target", "reduced"), [("cuda:sm_90", 1), ("cpu", 2)])
+def test_a_gpu_reduces_rows_where_they_are_read_again(target, reduced):
+    """The mean is the rows' kernel's, which waits for it; the sum that no rows wait for is not."""
+    torch.manual_seed(0)
+    _, device = pipeline.target_for(target)
+    (found,) = pipeline.derive(Norms(), [torch.randn(6, 8)], device, Options())
+    product = found.mode.plan.groups[0]
+    assert product.template is Template.MATMUL
+    assert len(product.reductions) == reduced
+
+
 def test_a_product_stores_one_value():
     x = leaf("input", (5, 7), torch.float32, name="x", index=0)
     w = leaf("param", (3, 7), torch.float32, name="w")

@@ -62,7 +62,8 @@ class DeviceModel:
     second outside them. bandwidth: bytes/s of main memory. launch: seconds to start one kernel.
     folded: how many products one with a folded weight takes. rates: both for products whose
     operands in memory have another dtype than float32. products: which of them our kernels compute.
-    adds_bias: PyTorch adds the bias of a convolution in a pass of its own.
+    adds_bias: PyTorch adds the bias of a convolution in a pass of its own. holds_rows: kernels of
+    rows have them in registers.
     """
 
     name: str
@@ -74,6 +75,7 @@ class DeviceModel:
     rates: Mapping[torch.dtype, tuple[float, float]] = field(default_factory=dict)
     products: Products = float32_products
     adds_bias: bool = False
+    holds_rows: bool = False
 
     def at(self, dtype: torch.dtype | None) -> DeviceModel:
         """The device as a model sees it whose values have that dtype in memory."""
@@ -112,6 +114,7 @@ DEVICES: Mapping[str, DeviceModel] = MappingProxyType(
                 rates={torch.float64: (55e12, 1.0), **dict.fromkeys(NARROW, (650e12, 2.0))},
                 products=_cuda_products,
                 adds_bias=True,
+                holds_rows=True,
             ),
             # A100: the same three products by its peak of 312 TFLOP/s, four fifths of it
             DeviceModel(
@@ -123,6 +126,7 @@ DEVICES: Mapping[str, DeviceModel] = MappingProxyType(
                 rates={torch.float64: (16e12, 1.0), **dict.fromkeys(NARROW, (250e12, 2.0))},
                 products=_cuda_products,
                 adds_bias=True,
+                holds_rows=True,
             ),
         )
     }

@@ -141,7 +141,7 @@ def derive(
         dtype = _dtype(c)
         optimized = optimize(wide.graph, device.at(dtype), strict=options.strict)
         storage = Storage.of(wide.stored, wide.every, optimized.originals, dtype)
-        plan = make_plan(optimized.graph, storage, device.products)
+        plan = make_plan(optimized.graph, storage, device.products, device.holds_rows)
         steps = tuple(str(s) for s in optimized.steps)
         if not steps and not plan.groups:
             kept = "nothing to rewrite or to fuse: every operation stays a call of PyTorch"

@@ -33,7 +33,12 @@ SHAPES = [
 # tiles that do not come out even on 132 processors: more than one wave of them, less than one, pairs cut
 # by the edges
 SHARED = [(2816, 2048, 1100), (1290, 1500, 3000), (2700, 1900, 1111)]
-SHARING = ("ieee_tall", "ieee_wide", "tf32_tall", "half_tall")  # schedules that then share the last ones
+SHARING = (
+    "ieee_tall",
+    "ieee_wide",
+    "tf32_tall",
+    "half_tall",
+)  # schedules that then share the last ones
 # few rows on one side: a batch of 1 to 16 over big weights, or few features
 THIN = [
     (1, 700, 4096),
@@ -176,7 +181,14 @@ NATIVE = {"half": torch.float16, "bfloat": torch.bfloat16}
 @pytest.mark.parametrize("mode", NATIVE)
 @pytest.mark.parametrize(
     "shape",
-    [(256, 128, 64), (300, 515, 1000), (7, 9, 8), (4, 700, 4096), (1000, 10, 136), (1290, 1500, 3000)],
+    [
+        (256, 128, 64),
+        (300, 515, 1000),
+        (7, 9, 8),
+        (4, 700, 4096),
+        (1000, 10, 136),
+        (1290, 1500, 3000),
+    ],
     ids=str,
 )
 def test_native(mode: str, schedule: str, shape: tuple[int, int, int]) -> None:

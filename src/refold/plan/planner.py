@@ -32,21 +32,27 @@ from refold.plan.plan import (
 
 
 def make_plan(
-    graph: Graph, storage: Storage | None = None, products: Products = float32_products
+    graph: Graph,
+    storage: Storage | None = None,
+    products: Products = float32_products,
+    holds_rows: bool = False,
 ) -> Plan:
     """Choose folds and groups for a graph.
 
     storage: what values may be stored as. products: those that kernels compute; the others are
-    calls.
+    calls. holds_rows: a kernel of rows has each row in registers, and reduces it for nothing.
     """
     graph, done = lower(graph)
-    return _Planner(graph, (storage or Storage()).moved(done), products).plan()
+    return _Planner(graph, (storage or Storage()).moved(done), products, holds_rows).plan()
 
 
 class _Planner(Drafts):
-    def __init__(self, graph: Graph, storage: Storage, products: Products) -> None:
+    def __init__(
+        self, graph: Graph, storage: Storage, products: Products, holds_rows: bool
+    ) -> None:
         super().__init__(graph)
         self.products = products
+        self.holds_rows = holds_rows
         self.parametric: dict[Node, bool] = {}
         for node in self.order:
             is_parametric(node, self.parametric)
@@ -216,8 +222,25 @@ class _Planner(Drafts):
             return False
         if draft.template is Template.MATMUL:
             # the epilogue is closed; what a row reduces to is known only when the row is complete
-            return reduces and source(node.inputs[0]) is self._value(draft)
+            value = self._value(draft)
+            return reduces and source(node.inputs[0]) is value and not self._waits(value, node)
         return True
+
+    def _waits(self, value: Node, reduction: Node) -> bool:
+        """Is a product's value read once more, by rows that need what it is reduced to?
+
+        Then the kernel of those rows reduces them, too, where it holds them: a product that does
+        takes a turn for each of its tiles, and the tensor cores wait.
+        """
+        if not self.holds_rows:
+            return False
+        readers = {r for reader in self.readers[value] for r in self.through(reader)}
+        return any(
+            r.shape == value.shape
+            and OPS[r.op].kind is Kind.POINTWISE
+            and self._reaches(r, [reduction])
+            for r in readers
+        )
 
     def _value(self, draft: Draft) -> Node:
         return last_full(draft.nodes, draft.dims)
