@@ -30,8 +30,8 @@ SHAPES = [
     (700, 1300, 200),
     (140, 2700, 96),
 ]
-# tiles that do not come out even on 132 processors: more than one wave of them, less than one, pairs cut
-# by the edges
+# tiles that do not come out even on 132 processors: more than one wave of them, less than one, pairs
+# cut by the edges
 SHARED = [(2816, 2048, 1100), (1290, 1500, 3000), (2700, 1900, 1111)]
 SHARING = (
     "ieee_tall",
@@ -77,7 +77,7 @@ def mode_of(name: str) -> str:
 
 
 def shapes_of(names: list[str], thin: list[tuple[int, int, int]] = THIN) -> list[object]:
-    """Each name with each shape; some for those alone that have their own kernels or ways for them."""
+    """Each name with each shape; some shapes for those alone that have ways of their own."""
     return [
         pytest.param(n, s, id=f"{n}-{s}")
         for n in names
