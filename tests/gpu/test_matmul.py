@@ -30,8 +30,8 @@ SHAPES = [
     (700, 1300, 200),
     (140, 2700, 96),
 ]
-# tiles that do not come out even on 132 processors: more than one wave of them, less than one, pairs
-# cut by the edges
+# tiles that do not come out even on 132 processors: more than one wave of them, less than one,
+# pairs cut by the edges
 SHARED = [(2816, 2048, 1100), (1290, 1500, 3000), (2700, 1900, 1111)]
 SHARING = (
     "ieee_tall",
