@@ -2090,12 +2090,12 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
     }
 
     long waves(long high) const { return blocks_of(high * tile_cols, fit); }
-    // Whether the tiles left over are shared out: where few slots share one, and joining their parts (`kJoining`
-    // steps) takes less than is spared.
+    // Whether the tiles left over are shared out: where few slots share one, and an eighth of a tile is spared
+    // or more, which takes longer than joining its parts (`kJoining` steps).
     bool shares(long high, long steps) const {
       constexpr long kJoining = 8;
       const long left = high * tile_cols % fit;
-      return S::kShares && 4 * left >= fit && (fit - left) * steps >= kJoining * fit;
+      return S::kShares && 4 * left >= fit && 8 * left <= 7 * fit && (fit - left) * steps >= kJoining * fit;
     }
     // Tiles that slots take alone, and how many are worked on at a time.
     long whole(long high, long steps) const {
@@ -2626,7 +2626,7 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
     try:
         return load_inline(
-            name="refold_sm_90_08f581701481",
+            name="refold_sm_90_e61ced768457",
             cpp_sources=[],
             cuda_sources=[_REFOLD_CUDA],
             extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],

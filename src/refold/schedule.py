@@ -131,7 +131,9 @@ def predicted(s: Schedule, rows: int, cols: int, depth: int) -> float:
     sharing = min(tiles, slots) * s.splits * high * wide / 32768 * 2.2 if s.splits > 1 else 0.0
     waves = -(-tiles // slots) * (depth / s.splits * (_DIRECT if s.direct else 1.0) + sharing)
     left = tiles % slots
-    if s.architecture != "sm_90" or s.splits > 1 or s.direct or 4 * left < slots:
+    if s.architecture != "sm_90" or s.splits > 1 or s.direct:
+        return waves
+    if not slots <= 4 * left <= 3.5 * slots:
         return waves
     return min(waves, tiles / slots * depth + _JOINING)
 

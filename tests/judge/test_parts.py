@@ -19,6 +19,7 @@ from refold.judge import Speed, cli, draws, run, stats, wire
 from refold.judge.calibrate import cut, operands, sequential
 from refold.judge.compare import compare, settle, tensors
 from refold.judge.host import Limits
+from refold.judge.oracle import Oracle
 from refold.judge.tests.registry import TESTS, names
 
 SOURCE = Path(refold.judge.__file__).parent
@@ -282,6 +283,31 @@ def test_eagers_own_jump_raises_no_bar(tmp_path: Path) -> None:
     assert any("ties" in n for n in one.notes), (one.frugal, one.tie_searches)
     other[5, 5] -= 2 * torch.sign(other[5, 5])
     assert list(one.compared("and one that is no tie", other, truth))
+
+
+def test_float64_reaches_what_a_kept_function_reads(tmp_path: Path) -> None:
+    """A copy's function would still call the original's layers; nothing stays widened or moved."""
+    text = (
+        "import torch\nfrom torch import nn\nclass Model(nn.Module):\n"
+        "    def __init__(self):\n        super().__init__()\n"
+        "        self.w = layer = nn.Linear(8, 8)\n"
+        "        self.register_buffer('b', torch.ones(8), persistent=False)\n"
+        "        self.f = lambda x: layer(x) * self.b\n"
+        "    def forward(self, x):\n        return self.f(x)\n"
+        "def get_inputs():\n    return [torch.randn(4, 8)]\n"
+    )
+    (tmp_path / "ref.py").write_text(text)
+    oracle = Oracle(load(tmp_path / "ref.py"), 0, torch.device("cpu"))
+    inputs = [torch.randn(4, 8)]
+    held = {n: t.clone() for n, t in oracle.model.state_dict().items()}
+    exact = oracle.exact(inputs, False, 0).outputs
+    shaken = oracle.shaken(inputs, False, 0, 1).outputs
+    eager = oracle.eager(inputs, False, 0).outputs
+    assert exact.dtype == shaken.dtype == torch.float64 and eager.dtype == torch.float32
+    assert 0 < float((exact - eager).abs().max()) < 1e-5
+    assert 0 < float((exact - shaken).abs().max()) < 1e-4
+    assert all(torch.equal(t, held[n]) for n, t in oracle.model.state_dict().items())
+    assert oracle.model.b.dtype == torch.float32
 
 
 def test_the_largest_error_is_held_to_eagers_largest() -> None:

@@ -1,15 +1,16 @@
 """The reference as truth: eager outputs under the recorded flags, and the same in float64.
 
 Every run is a pure function of (state, inputs, mode, seed): buffers are put back afterwards and
-what they became is part of the result. Widening to float64 and back is lossless, so a model too
-large to hold twice is widened in place.
+what they became is part of the result. Widening to float64 and back is lossless, so the model is
+widened in place: it is held once, and whatever else holds its tensors (a function that an attribute
+keeps) computes in float64, too, where a copy's would still read the original's.
 """
 
 from __future__ import annotations
 
-import copy
+import contextlib
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +21,6 @@ from torch.overrides import TorchFunctionMode
 from refold.contract import Reference, seed_everything
 from refold.judge import wire
 
-_TWICE = 1 << 30  # bytes of state up to which a float64 copy is kept beside the original
 _SHAKE = 8.0  # units in the last place: what sums in another order lose, at their usual lengths
 _SHARE = 1 / 4  # of the device's memory: what beyond it is kept of runs lies on the CPU
 _NARROW = (torch.float32, torch.float16, torch.bfloat16)
@@ -82,7 +82,6 @@ class Oracle:
         self.training = self.model.training
         tensors = self.model.state_dict().values()
         self.bytes = sum(t.numel() * t.element_size() for t in tensors)
-        self._wide: nn.Module | None = None
 
     def state(self) -> dict[str, torch.Tensor]:
         """A view of the current state, not a copy."""
@@ -91,7 +90,6 @@ class Oracle:
     def load(self, state: dict[str, torch.Tensor]) -> None:
         """Take a state."""
         self.model.load_state_dict(state, strict=True)
-        self._wide = None
 
     def eager(
         self, inputs: list[Any], training: bool, seed: int, cotangents: list[Any] | None = None
@@ -132,16 +130,8 @@ class Oracle:
             draw = torch.randn(t.shape, generator=generator, dtype=torch.float64).to(t.device)
             return t.double() * (1 + units * torch.finfo(t.dtype).eps * draw)
 
-        before = self._wide
-        self._wide = copy.deepcopy(self.model).double()
-        try:
-            with torch.no_grad():
-                own = self.model.state_dict()
-                for name, value in self._wide.state_dict(keep_vars=True).items():
-                    value.copy_(move(own[name]))
+        with self._widened(move):
             return self.exact([_each(v, move) for v in inputs], training, seed, cotangents)
-        finally:
-            self._wide = before
 
     def exact(
         self, inputs: list[Any], training: bool, seed: int, cotangents: list[Any] | None = None
@@ -149,23 +139,28 @@ class Oracle:
         """The reference in float64."""
         outs = None if cotangents is None else [widen(v) for v in cotangents]
         default = torch.get_default_dtype()
-        kept = self.bytes <= _TWICE
-        dtypes = {k: v.dtype for k, v in self.state().items()}
-        if kept:
-            if self._wide is None:
-                self._wide = copy.deepcopy(self.model).double()
-            model = self._wide
-        else:
-            model = self.model.double()
         torch.set_default_dtype(torch.float64)
         try:
-            with _Widen():
-                return _run(model, inputs, training, seed, outs, self.device, wide=True)
+            with self._widened(), _Widen():
+                return _run(self.model, inputs, training, seed, outs, self.device, wide=True)
         finally:
             torch.set_default_dtype(default)
-            if not kept:
-                for name, tensor in self.model.state_dict(keep_vars=True).items():
-                    tensor.data = tensor.data.to(dtypes[name])
+
+    @contextlib.contextmanager
+    def _widened(
+        self, change: Callable[[torch.Tensor], torch.Tensor] | None = None
+    ) -> Iterator[None]:
+        """The model's tensors in float64; change: with other values."""
+        found = (*self.model.parameters(), *self.model.buffers())
+        held = [t for t in found if t.is_floating_point()]
+        before = [(t.dtype, None if change is None else t.data) for t in held]
+        try:
+            for t in held:
+                t.data = t.data.double() if change is None else change(t.data)
+            yield
+        finally:
+            for t, (dtype, data) in zip(held, before, strict=True):
+                t.data = t.data.to(dtype) if data is None else data
 
 
 def widen(value: Any) -> Any:
