@@ -911,7 +911,8 @@ template <int Rows, bool Whole> struct ColumnWeights {
 // Eight lanes hold parts of the same 8 columns. Three exchanges halve the columns that a lane keeps and double
 // the rows that it covers: 7 exchanges a word, where summing each column across the lanes would take 24. One
 // column a lane is left, in part[0]: its number among the 8.
-template <class D, class Weights> RF_FN int join_columns(typename D::Part (&part)[8], const Weights& weights, int lane) {
+template <class D, class Weights>
+RF_FN int join_columns(typename D::Part (&part)[8], const Weights& weights, int lane) {
   int mine = 0;
 #pragma unroll
   for (int step = 0; step < 3; step++) {
@@ -1020,7 +1021,8 @@ RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, in
   if (kUnrolled && row0 + 64 * MI <= p.rows && col0 + 32 * G <= p.cols) {  // as most are
     const ColumnWeights<2 * MI, true> weights(rows.count, lane);
 #pragma unroll
-    for (int g = 0; g < G; g++) group<true, AScaled, BScaled>(body, p, acc, rows, weights, col0, g, 16 * g, unscaled, shared);
+    for (int g = 0; g < G; g++)
+      group<true, AScaled, BScaled>(body, p, acc, rows, weights, col0, g, 16 * g, unscaled, shared);
   } else {
     const ColumnWeights<2 * MI, false> weights(rows.count, lane);
 #pragma unroll 1
@@ -1521,6 +1523,64 @@ template <class S, class Body> Error matmul_needs(long rows, long cols, long uns
 
 }  // namespace rf
 
+// Portions: how tiles are dealt out to slots that work side by side.
+//
+// Slots take tile after tile while there is one for every slot. The tiles that are left over would keep some
+// slots waiting for the others: their K, one tile's after another's, is cut into steps and dealt out evenly
+// instead. A portion of it ends one tile and may begin the next, whose part comes first: whoever has a tile's
+// last part waits for the others, and they are done by then.
+//
+// Plain arithmetic: the host decides by it, and it is tested there.
+
+namespace rf {
+
+// What a slot does next: steps begin to end of a tile.
+struct Work {
+  int tile, begin, end;
+  int before;  // steps that the slot has done
+};
+
+struct Portions {
+  int steps = 0;  // that cover K
+  int whole = 0;  // tiles that slots take alone
+  int turns = 0;  // of a slot, for those
+  unsigned portion = 0, longer = 0;  // steps of the others that each slot takes, the first `longer` one more
+
+  // Whether `tiles` on `slots` slots leave some over that are worth sharing out: few slots share one then, and an
+  // eighth of a tile or more is spared, which takes longer than joining its parts.
+  static bool pay(long tiles, long slots, long steps) {
+    constexpr long kJoining = 8;  // steps
+    const long left = tiles % slots;
+    return 4 * left >= slots && 8 * left <= 7 * slots && (slots - left) * steps >= kJoining * slots;
+  }
+  Portions() = default;
+  Portions(long tiles, long slots, long steps, bool share)
+      : steps(static_cast<int>(steps)), whole(static_cast<int>(share ? tiles - tiles % slots : tiles)) {
+    turns = static_cast<int>((whole + slots - 1) / slots);
+    const long left = (tiles - whole) * steps;
+    portion = static_cast<unsigned>(left / slots), longer = static_cast<unsigned>(left % slots);
+  }
+
+  // The turn-th work of a slot, tile t if that is its alone; false: there is none any more.
+  RF_FN bool work(unsigned slot, int turn, int t, Work& w) const {
+    w.tile = t, w.begin = 0, w.end = steps, w.before = turn * steps;
+    if (turn < turns) return t < whole;
+    const unsigned all = steps, from = begin(slot), to = begin(slot + 1), first = from / all;
+    const unsigned end = to - first * all, next = end > all ? end - all : 0;  // steps of the tile after the first
+    const bool is_next = next > 0 && turn == turns;
+    w.tile = whole + first + is_next;
+    w.begin = is_next ? 0 : from - first * all, w.end = is_next ? next : end - next;
+    w.before = turns * steps + (is_next ? 0 : next);
+    return from < to && turn <= turns + (next > 0);
+  }
+  // Where a slot's portion begins, in steps of the tiles left over.
+  RF_FN unsigned begin(unsigned slot) const {
+    return portion * slot + (slot < longer ? slot : longer);
+  }
+};
+
+}  // namespace rf
+
 // Ptx: the Hopper instructions that the product is built from, one small function each.
 //
 // Why: barriers in shared memory, copies of whole tiles by the copy engine, and matrix products of
@@ -1685,10 +1745,8 @@ RF_FN void product_of_registers(float (&d)[64], const uint32_t (&a)[4], uint32_t
 // their parts of it.
 //
 // A slot is a block, or a pair of blocks with tiles side by side, or the `kSplits` blocks that share each tile.
-// Slots take tile after tile while there is one for every slot. The tiles that are left over would keep some
-// slots waiting for the others: their K, one after another, is dealt out evenly instead. A slot's portion ends one
-// tile and may begin the next, whose part it does first and leaves in the workspace; whoever has a tile's last
-// part adds up the others, nearest first, and does the epilogue.
+// kSplits == 1: what a slot does is its portion (portions.cuh). A part of a tile that ends elsewhere is left in the
+// workspace; whoever has the tile's last part adds up the others, nearest first, and does the epilogue.
 //
 // kSplits > 1 (few tiles, deep K): `kSplits` blocks share each tile, each with its part of K. All leave
 // in the workspace what others will add, wait for each other, and each adds up 1/kSplits of the tile,
@@ -1720,21 +1778,13 @@ template <class M, bool IsTall = true, int InParts = 1> struct Schedule {
 
 struct Launch {
   Problem problem;
-  int steps;               // of kPromote stages that cover K
   int a_stages;            // stages that cover a row of a, which begins anew for each part of b
   int tile_rows, tile_cols;  // tiles of C, from its row first_row on, which is a's first; pairs of them if paired
   int paired;              // 1: blocks go in pairs, tiles side by side; else 0
-  int turns, whole;        // of a slot, for the tiles that it takes alone, and how many those are of all slots
-  unsigned portion, longer;  // steps of the tiles left over that each slot takes, the first `longer` one more
+  Portions portions;       // what a slot does of them
   int first_row;
   float4* split_parts;     // [slot][parity][part][piece of a fragment][thread], or [block][piece][thread]
   unsigned* split_turns;   // [slot][parity][arrived, left], or [block][team]; zero between launches
-};
-
-// What a block does next: steps begin to end of a tile, or of its tile of a pair.
-struct Work {
-  int tile, begin, end;
-  int before;  // steps that the block has done
 };
 
 // A block's place: rank in its pair, part of K, and which slot.
@@ -1749,23 +1799,11 @@ template <class S> struct Place {
   }
   // The block's turn-th work, tile t if that is its alone; false: there is none any more.
   RF_FN bool work(const Launch& l, int turn, int t, Work& w) const {
-    w.begin = static_cast<int>(static_cast<long>(l.steps) * part / S::kSplits);
-    w.end = static_cast<int>(static_cast<long>(l.steps) * (part + 1) / S::kSplits);
-    w.tile = t;
-    w.before = turn * (w.end - w.begin);
-    if (!S::kShares || turn < l.turns) return w.tile < l.whole;
-    const unsigned from = portion_begins(l, slot), to = portion_begins(l, slot + 1), steps = l.steps;
-    const unsigned first = from / steps, begin = from - first * steps, end = to - first * steps;
-    const unsigned next = end > steps ? end - steps : 0;  // steps of the tile after the first
-    const bool is_next = next > 0 && turn == l.turns;
-    w.tile = l.whole + first + is_next;
-    w.begin = is_next ? 0 : begin, w.end = is_next ? next : end - next;
-    w.before = l.turns * l.steps + (is_next ? 0 : next);
-    return from < to && turn <= l.turns + (next > 0);
-  }
-  // Where a slot's portion begins, in steps of the tiles left over.
-  static RF_FN unsigned portion_begins(const Launch& l, unsigned slot) {
-    return l.portion * slot + min(slot, l.longer);
+    if constexpr (S::kShares) return l.portions.work(slot, turn, t, w);
+    const long steps = l.portions.steps;
+    w.begin = static_cast<int>(steps * part / S::kSplits), w.end = static_cast<int>(steps * (part + 1) / S::kSplits);
+    w.tile = t, w.before = turn * (w.end - w.begin);
+    return t < l.portions.whole;
   }
 };
 
@@ -1787,7 +1825,7 @@ template <class S> RF_FN void leave_part(const Launch& l, const Fragment<2, 4>& 
 // Adds what other blocks have left of the tile whose steps from `begin` on are this one's.
 template <class S>
 RF_FN void join_parts(const Launch& l, Fragment<2, 4>& acc, const Place<S>& place, int begin, int barrier) {
-  const unsigned tile = Place<S>::portion_begins(l, place.slot) - begin;  // where its steps begin
+  const unsigned tile = l.portions.begin(place.slot) - begin;  // where its steps begin
   int from = place.slot;
   do {
     const int block = (--from << l.paired) + place.rank;
@@ -1806,7 +1844,7 @@ RF_FN void join_parts(const Launch& l, Fragment<2, 4>& acc, const Place<S>& plac
       float* x = &acc.x[q / 16][q % 16 * 4];
       x[0] += more.x, x[1] += more.y, x[2] += more.z, x[3] += more.w;
     }
-  } while (Place<S>::portion_begins(l, from) > tile);
+  } while (l.portions.begin(from) > tile);
 }
 
 // This team's sums go to the workspace, but for its block's share, which meets the other parts' there.
@@ -2032,7 +2070,7 @@ __global__ void __launch_bounds__(384, 1)
       const Place<S> place(block_here(), paired);
       place.work(launch, turn, place.slot + turn * slots, now);  // once more, for there is no register to keep it in
       if constexpr (S::kShares) {
-        if (now.end < launch.steps) {
+        if (now.end < launch.portions.steps) {
           leave_part<S>(launch, acc, block_here(), 1 + team);
           continue;
         }
@@ -2115,18 +2153,8 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
     }
 
     long waves(long high) const { return blocks_of(high * tile_cols, fit); }
-    // Whether the tiles left over are shared out: where few slots share one, and an eighth of a tile is spared
-    // or more, which takes longer than joining its parts (`kJoining` steps).
-    bool shares(long high, long steps) const {
-      constexpr long kJoining = 8;
-      const long left = high * tile_cols % fit;
-      return S::kShares && 4 * left >= fit && 8 * left <= 7 * fit && (fit - left) * steps >= kJoining * fit;
-    }
-    // Tiles that slots take alone, and how many are worked on at a time.
-    long whole(long high, long steps) const {
-      const long tiles = high * tile_cols;
-      return shares(high, steps) ? tiles - tiles % fit : tiles;
-    }
+    bool shares(long high, long steps) const { return S::kShares && Portions::pay(high * tile_cols, fit, steps); }
+    // Tiles that are worked on at a time.
     long slots(long high, long steps) const {
       const long tiles = high * tile_cols;
       return tiles < fit && !shares(high, steps) ? tiles : fit;
@@ -2217,26 +2245,22 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
     l.split_parts = reinterpret_cast<float4*>(static_cast<char*>(workspace.parts) + grid.shared_parts());
     l.split_turns = workspace.turns + grid.turns();
     const long along = M::kParts == 1 ? depth : b_elements<M>(depth);
-    l.steps = static_cast<int>(blocks_of(along, S::kPromote * M::kStageDepth));
     l.a_stages = static_cast<int>(blocks_of(depth, M::kStageDepth));
     const long high = blocks_of(a.rows, S::kTileRows);
     l.tile_rows = static_cast<int>(high), l.tile_cols = static_cast<int>(grid.tile_cols >> grid.paired);
     l.paired = grid.paired;
-    const long whole = grid.whole(high, l.steps);
-    l.whole = static_cast<int>(whole >> grid.paired), l.turns = static_cast<int>(blocks_of(whole, grid.fit));
-    const unsigned slots = static_cast<unsigned>(grid.slots(high, l.steps) >> grid.paired);
-    const unsigned left = static_cast<unsigned>(l.tile_rows * l.tile_cols - l.whole) * l.steps;
-    l.portion = left / slots, l.longer = left % slots;
+    const long steps = blocks_of(along, S::kPromote * M::kStageDepth), slots = grid.slots(high, steps);
+    const bool shares = grid.shares(high, steps);
+    l.portions = Portions(high * grid.tile_cols >> grid.paired, slots >> grid.paired, steps, shares);
 
     static std::atomic<uint64_t> allowed{0};
     constexpr size_t shared = sizeof(SharedMemory<S, Body>) + 1024;  // its start is aligned by hand
     static_assert(shared <= 232448, "more shared memory than a block can have");
     auto* kernel = matmul_sm90<S, Body>;
-    const bool waits = S::kSplits > 1 || grid.shares(high, l.steps);  // blocks for each other
     RF_TRY(allow_shared(kernel, shared, device, allowed));
-    return launch(kernel, {static_cast<unsigned>(grid.slots(high, l.steps) * S::kSplits), 1u << grid.paired}, S::kThreads,
-                  shared, stream, waits ? Start::cooperative : Start::overlapping, "launching the product",
-                  a_map, b_map, l, body);
+    const Start start = S::kSplits > 1 || shares ? Start::cooperative : Start::overlapping;  // blocks may wait
+    return launch(kernel, {static_cast<unsigned>(slots * S::kSplits), 1u << grid.paired}, S::kThreads, shared,
+                  stream, start, "launching the product", a_map, b_map, l, body);
   }
 
   static Error finish(const Body& body, const Grid& grid, const Side& a, const Side& b, long depth,
@@ -2810,7 +2834,7 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
     try:
         return load_inline(
-            name="refold_sm_90_763b63fc5ceb",
+            name="refold_sm_90_7457efbd9cbd",
             cpp_sources=[],
             cuda_sources=[_REFOLD_CUDA],
             extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],

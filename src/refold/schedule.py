@@ -19,7 +19,7 @@ _LEAST_DEPTH = 256  # of K for each part; what fewer would do was not timed
 # Of an H200 under its power limit, in units of one tile's products for each of K (39 ns): a pass
 # over x that splits it, for each element (1.9 ps); products that split their rows, beside others.
 _PASS, _DIRECT = 4.9e-5, 1.28
-# Joining the parts of tiles that blocks share because they are left over (work_sm90.cuh, which
+# Joining the parts of tiles that blocks share because they are left over (portions.cuh, which
 # decides it): three shapes gave 500 to 1200, of which some is the power that idle processors would
 # not have taken.
 _JOINING = 800

@@ -161,7 +161,8 @@ template <int Rows, bool Whole> struct ColumnWeights {
 // Eight lanes hold parts of the same 8 columns. Three exchanges halve the columns that a lane keeps and double
 // the rows that it covers: 7 exchanges a word, where summing each column across the lanes would take 24. One
 // column a lane is left, in part[0]: its number among the 8.
-template <class D, class Weights> RF_FN int join_columns(typename D::Part (&part)[8], const Weights& weights, int lane) {
+template <class D, class Weights>
+RF_FN int join_columns(typename D::Part (&part)[8], const Weights& weights, int lane) {
   int mine = 0;
 #pragma unroll
   for (int step = 0; step < 3; step++) {
@@ -270,7 +271,8 @@ RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, in
   if (kUnrolled && row0 + 64 * MI <= p.rows && col0 + 32 * G <= p.cols) {  // as most are
     const ColumnWeights<2 * MI, true> weights(rows.count, lane);
 #pragma unroll
-    for (int g = 0; g < G; g++) group<true, AScaled, BScaled>(body, p, acc, rows, weights, col0, g, 16 * g, unscaled, shared);
+    for (int g = 0; g < G; g++)
+      group<true, AScaled, BScaled>(body, p, acc, rows, weights, col0, g, 16 * g, unscaled, shared);
   } else {
     const ColumnWeights<2 * MI, false> weights(rows.count, lane);
 #pragma unroll 1

@@ -57,18 +57,8 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
     }
 
     long waves(long high) const { return blocks_of(high * tile_cols, fit); }
-    // Whether the tiles left over are shared out: where few slots share one, and an eighth of a tile is spared
-    // or more, which takes longer than joining its parts (`kJoining` steps).
-    bool shares(long high, long steps) const {
-      constexpr long kJoining = 8;
-      const long left = high * tile_cols % fit;
-      return S::kShares && 4 * left >= fit && 8 * left <= 7 * fit && (fit - left) * steps >= kJoining * fit;
-    }
-    // Tiles that slots take alone, and how many are worked on at a time.
-    long whole(long high, long steps) const {
-      const long tiles = high * tile_cols;
-      return shares(high, steps) ? tiles - tiles % fit : tiles;
-    }
+    bool shares(long high, long steps) const { return S::kShares && Portions::pay(high * tile_cols, fit, steps); }
+    // Tiles that are worked on at a time.
     long slots(long high, long steps) const {
       const long tiles = high * tile_cols;
       return tiles < fit && !shares(high, steps) ? tiles : fit;
@@ -159,26 +149,22 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
     l.split_parts = reinterpret_cast<float4*>(static_cast<char*>(workspace.parts) + grid.shared_parts());
     l.split_turns = workspace.turns + grid.turns();
     const long along = M::kParts == 1 ? depth : b_elements<M>(depth);
-    l.steps = static_cast<int>(blocks_of(along, S::kPromote * M::kStageDepth));
     l.a_stages = static_cast<int>(blocks_of(depth, M::kStageDepth));
     const long high = blocks_of(a.rows, S::kTileRows);
     l.tile_rows = static_cast<int>(high), l.tile_cols = static_cast<int>(grid.tile_cols >> grid.paired);
     l.paired = grid.paired;
-    const long whole = grid.whole(high, l.steps);
-    l.whole = static_cast<int>(whole >> grid.paired), l.turns = static_cast<int>(blocks_of(whole, grid.fit));
-    const unsigned slots = static_cast<unsigned>(grid.slots(high, l.steps) >> grid.paired);
-    const unsigned left = static_cast<unsigned>(l.tile_rows * l.tile_cols - l.whole) * l.steps;
-    l.portion = left / slots, l.longer = left % slots;
+    const long steps = blocks_of(along, S::kPromote * M::kStageDepth), slots = grid.slots(high, steps);
+    const bool shares = grid.shares(high, steps);
+    l.portions = Portions(high * grid.tile_cols >> grid.paired, slots >> grid.paired, steps, shares);
 
     static std::atomic<uint64_t> allowed{0};
     constexpr size_t shared = sizeof(SharedMemory<S, Body>) + 1024;  // its start is aligned by hand
     static_assert(shared <= 232448, "more shared memory than a block can have");
     auto* kernel = matmul_sm90<S, Body>;
-    const bool waits = S::kSplits > 1 || grid.shares(high, l.steps);  // blocks for each other
     RF_TRY(allow_shared(kernel, shared, device, allowed));
-    return launch(kernel, {static_cast<unsigned>(grid.slots(high, l.steps) * S::kSplits), 1u << grid.paired}, S::kThreads,
-                  shared, stream, waits ? Start::cooperative : Start::overlapping, "launching the product",
-                  a_map, b_map, l, body);
+    const Start start = S::kSplits > 1 || shares ? Start::cooperative : Start::overlapping;  // blocks may wait
+    return launch(kernel, {static_cast<unsigned>(slots * S::kSplits), 1u << grid.paired}, S::kThreads, shared,
+                  stream, start, "launching the product", a_map, b_map, l, body);
   }
 
   static Error finish(const Body& body, const Grid& grid, const Side& a, const Side& b, long depth,

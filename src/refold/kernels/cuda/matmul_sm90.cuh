@@ -179,7 +179,7 @@ __global__ void __launch_bounds__(384, 1)
       const Place<S> place(block_here(), paired);
       place.work(launch, turn, place.slot + turn * slots, now);  // once more, for there is no register to keep it in
       if constexpr (S::kShares) {
-        if (now.end < launch.steps) {
+        if (now.end < launch.portions.steps) {
           leave_part<S>(launch, acc, block_here(), 1 + team);
           continue;
         }

@@ -2,10 +2,8 @@
 // their parts of it.
 //
 // A slot is a block, or a pair of blocks with tiles side by side, or the `kSplits` blocks that share each tile.
-// Slots take tile after tile while there is one for every slot. The tiles that are left over would keep some
-// slots waiting for the others: their K, one after another, is dealt out evenly instead. A slot's portion ends one
-// tile and may begin the next, whose part it does first and leaves in the workspace; whoever has a tile's last
-// part adds up the others, nearest first, and does the epilogue.
+// kSplits == 1: what a slot does is its portion (portions.cuh). A part of a tile that ends elsewhere is left in the
+// workspace; whoever has the tile's last part adds up the others, nearest first, and does the epilogue.
 //
 // kSplits > 1 (few tiles, deep K): `kSplits` blocks share each tile, each with its part of K. All leave
 // in the workspace what others will add, wait for each other, and each adds up 1/kSplits of the tile,
@@ -16,6 +14,7 @@
 #pragma once
 #include "epilogue.cuh"
 #include "mode.cuh"
+#include "portions.cuh"
 #include "ptx.cuh"
 
 namespace rf {
@@ -41,21 +40,13 @@ template <class M, bool IsTall = true, int InParts = 1> struct Schedule {
 
 struct Launch {
   Problem problem;
-  int steps;               // of kPromote stages that cover K
   int a_stages;            // stages that cover a row of a, which begins anew for each part of b
   int tile_rows, tile_cols;  // tiles of C, from its row first_row on, which is a's first; pairs of them if paired
   int paired;              // 1: blocks go in pairs, tiles side by side; else 0
-  int turns, whole;        // of a slot, for the tiles that it takes alone, and how many those are of all slots
-  unsigned portion, longer;  // steps of the tiles left over that each slot takes, the first `longer` one more
+  Portions portions;       // what a slot does of them
   int first_row;
   float4* split_parts;     // [slot][parity][part][piece of a fragment][thread], or [block][piece][thread]
   unsigned* split_turns;   // [slot][parity][arrived, left], or [block][team]; zero between launches
-};
-
-// What a block does next: steps begin to end of a tile, or of its tile of a pair.
-struct Work {
-  int tile, begin, end;
-  int before;  // steps that the block has done
 };
 
 // A block's place: rank in its pair, part of K, and which slot.
@@ -70,23 +61,11 @@ template <class S> struct Place {
   }
   // The block's turn-th work, tile t if that is its alone; false: there is none any more.
   RF_FN bool work(const Launch& l, int turn, int t, Work& w) const {
-    w.begin = static_cast<int>(static_cast<long>(l.steps) * part / S::kSplits);
-    w.end = static_cast<int>(static_cast<long>(l.steps) * (part + 1) / S::kSplits);
-    w.tile = t;
-    w.before = turn * (w.end - w.begin);
-    if (!S::kShares || turn < l.turns) return w.tile < l.whole;
-    const unsigned from = portion_begins(l, slot), to = portion_begins(l, slot + 1), steps = l.steps;
-    const unsigned first = from / steps, begin = from - first * steps, end = to - first * steps;
-    const unsigned next = end > steps ? end - steps : 0;  // steps of the tile after the first
-    const bool is_next = next > 0 && turn == l.turns;
-    w.tile = l.whole + first + is_next;
-    w.begin = is_next ? 0 : begin, w.end = is_next ? next : end - next;
-    w.before = l.turns * l.steps + (is_next ? 0 : next);
-    return from < to && turn <= l.turns + (next > 0);
-  }
-  // Where a slot's portion begins, in steps of the tiles left over.
-  static RF_FN unsigned portion_begins(const Launch& l, unsigned slot) {
-    return l.portion * slot + min(slot, l.longer);
+    if constexpr (S::kShares) return l.portions.work(slot, turn, t, w);
+    const long steps = l.portions.steps;
+    w.begin = static_cast<int>(steps * part / S::kSplits), w.end = static_cast<int>(steps * (part + 1) / S::kSplits);
+    w.tile = t, w.before = turn * (w.end - w.begin);
+    return t < l.portions.whole;
   }
 };
 
@@ -108,7 +87,7 @@ template <class S> RF_FN void leave_part(const Launch& l, const Fragment<2, 4>& 
 // Adds what other blocks have left of the tile whose steps from `begin` on are this one's.
 template <class S>
 RF_FN void join_parts(const Launch& l, Fragment<2, 4>& acc, const Place<S>& place, int begin, int barrier) {
-  const unsigned tile = Place<S>::portion_begins(l, place.slot) - begin;  // where its steps begin
+  const unsigned tile = l.portions.begin(place.slot) - begin;  // where its steps begin
   int from = place.slot;
   do {
     const int block = (--from << l.paired) + place.rank;
@@ -127,7 +106,7 @@ RF_FN void join_parts(const Launch& l, Fragment<2, 4>& acc, const Place<S>& plac
       float* x = &acc.x[q / 16][q % 16 * 4];
       x[0] += more.x, x[1] += more.y, x[2] += more.z, x[3] += more.w;
     }
-  } while (Place<S>::portion_begins(l, from) > tile);
+  } while (l.portions.begin(from) > tile);
 }
 
 // This team's sums go to the workspace, but for its block's share, which meets the other parts' there.
