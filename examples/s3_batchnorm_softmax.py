@@ -2191,7 +2191,8 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
     size_t shared_parts() const { return this->bytes(); }
     size_t splits() const {
       if (S::kSplits > 1) return shared_parts() + slots(tile_rows, 0) * 2 * S::kSplits * kTileBytes;
-      return shared_parts() + (S::kShares ? fit * kTileBytes : 0);
+      const bool may_share = S::kShares && 4 * tile_rows * tile_cols >= fit;  // fewer tiles never do
+      return shared_parts() + (may_share ? fit * kTileBytes : 0);
     }
     long rows_at_a_time(long depth) const {
       const long most = tiles_at_a_time(depth) * S::kTileRows;
@@ -3780,7 +3781,7 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
     try:
         return load_inline(
-            name="refold_sm_90_23fb63621f1d",
+            name="refold_sm_90_0754612aeb95",
             cpp_sources=[],
             cuda_sources=[_REFOLD_CUDA],
             extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],

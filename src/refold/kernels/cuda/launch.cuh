@@ -78,7 +78,8 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
     size_t shared_parts() const { return this->bytes(); }
     size_t splits() const {
       if (S::kSplits > 1) return shared_parts() + slots(tile_rows, 0) * 2 * S::kSplits * kTileBytes;
-      return shared_parts() + (S::kShares ? fit * kTileBytes : 0);
+      const bool may_share = S::kShares && 4 * tile_rows * tile_cols >= fit;  // fewer tiles never do
+      return shared_parts() + (may_share ? fit * kTileBytes : 0);
     }
     long rows_at_a_time(long depth) const {
       const long most = tiles_at_a_time(depth) * S::kTileRows;
