@@ -20,8 +20,8 @@ _LEAST_DEPTH = 256  # of K for each part; what fewer would do was not timed
 # over x that splits it, for each element (1.9 ps); products that split their rows, beside others.
 _PASS, _DIRECT = 4.9e-5, 1.28
 # Joining the parts of tiles that blocks share because they are left over (portions.cuh, which
-# decides it): three shapes gave 500 to 1200, of which some is the power that idle processors would
-# not have taken.
+# decides it). Three shapes gave 970 to 1300 under the power limit; that some of it is the power
+# which idle processors would not have taken is a guess.
 _JOINING = 800
 
 

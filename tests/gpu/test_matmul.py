@@ -33,12 +33,7 @@ SHAPES = [
 # tiles that do not come out even on 132 processors: more than one wave of them, less than one,
 # pairs cut by the edges
 SHARED = [(2816, 2048, 1100), (1290, 1500, 3000), (2700, 1900, 1111)]
-SHARING = (
-    "ieee_tall",
-    "ieee_wide",
-    "tf32_tall",
-    "half_tall",
-)  # schedules that then share the last ones
+SHARING = ("ieee_tall", "ieee_wide", "tf32_tall")  # schedules that share them
 # few rows on one side: a batch of 1 to 16 over big weights, or few features
 THIN = [
     (1, 700, 4096),
@@ -133,25 +128,31 @@ def test_plain(name: str, shape: tuple[int, int, int]) -> None:
 def test_split_by_the_product(name: str, shape: tuple[int, int, int]) -> None:
     """Some rows at a time, the same elements as with all of them split before.
 
-    Which tiles are shared differs, and with it the order of a few sums.
+    The same bits where no tile is shared; else which are differs, and the order of some sums.
     """
     x, w = make(*shape)
     mode, out = mode_of(name), empty(shape[0], shape[1])
     product = Product(f"plain_{name}", Split(x, mode, late=True), Split(w, mode), (), (out,))
     product()
     before = plain(name, x, w)
+    if name.endswith("_8") or shape[0] == 300:
+        assert torch.equal(out, before)
     assert error(out, before.double()) < 2e-7
     assert float((out == before).double().mean()) > 0.6
-    assert product.parts.numel() < 338 << 20  # some rows, and the shares of blocks that share tiles
+    assert product.parts.numel() < 321 << 20  # some rows, and the shares of blocks that share tiles
 
 
-def test_columns_of_rows_split_by_the_product() -> None:
-    x, w = make(20001, 2100, 4096)
-    bias, before, late = empty(2100).normal_(), [], []
+@pytest.mark.parametrize("cols", [2100, 16890])
+def test_columns_of_rows_split_by_the_product(cols: int) -> None:
+    """The same bits with 132 tiles in a row, which 132 processors never share."""
+    x, w = make(20001, cols, 4096)
+    bias, before, late = empty(cols).normal_(), [], []
     for outs, wait in ((before, False), (late, True)):
-        outs += [empty(20001, 2100), empty(2100), empty(2100)]
+        outs += [empty(20001, cols), empty(cols), empty(cols)]
         a = Split(x, "ieee", late=wait)
         Product("moments_ieee_tall", a, Split(w, "ieee"), (bias,), tuple(outs))()
+    if cols == 16890 and torch.cuda.get_device_properties(0).multi_processor_count == 132:
+        assert all(torch.equal(p, q) for p, q in zip(before, late, strict=True))
     assert all(error(p, q.double()) < 1e-6 for p, q in zip(before, late, strict=True))
 
 

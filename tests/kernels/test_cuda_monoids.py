@@ -7,15 +7,12 @@ parts of any size. No GPU and no nvcc is needed.
 from __future__ import annotations
 
 import ctypes
-import subprocess
-from pathlib import Path
 
 import pytest
 import torch
 
-from refold.kernels import cuda
+from .host_library import on_host
 
-HOST = Path(__file__).parent / "host"
 INF, NAN = float("inf"), float("nan")
 MONOIDS = {"sum": 1, "max": 1, "min": 1, "logsumexp": 1, "softmax": 2}  # and their results
 CUTS = [(1, 1), (1, 4), (3, 4), (7, 4), (5, 32)]  # blocks of a row, lanes of a block
@@ -23,21 +20,7 @@ CUTS = [(1, 1), (1, 4), (3, 4), (7, 4), (5, 32)]  # blocks of a row, lanes of a 
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    out = tmp_path_factory.mktemp("monoids") / "monoids.so"
-    kernels = Path(cuda.__file__).parent
-    command = [
-        "g++",
-        "-std=c++17",
-        "-O1",
-        "-Wall",
-        "-Werror",
-        "-Wno-unknown-pragmas",
-        "-shared",
-        "-fPIC",
-    ]
-    include = [f"-I{HOST}", f"-I{kernels}"]
-    subprocess.run([*command, *include, "-o", str(out), str(HOST / "monoids.cpp")], check=True)
-    return ctypes.CDLL(str(out))
+    return on_host("monoids", tmp_path_factory.mktemp("monoids"))
 
 
 def address(x: torch.Tensor) -> ctypes.c_void_p:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import subprocess
 from collections import defaultdict
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
-from refold.kernels import cuda
+from .host_library import on_host
 
-HOST = Path(__file__).parent / "host"
-FLAGS = ("-std=c++17", "-O1", "-Wall", "-Werror", "-Wno-unknown-pragmas", "-shared", "-fPIC")
 # tiles, slots, steps of K: more than one wave and less, two slots a tile and four, steps fewer than
 # slots, a wave that comes out even
 CUTS = [
@@ -24,11 +20,7 @@ CUTS = [
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    out = tmp_path_factory.mktemp("portions") / "portions.so"
-    include = (f"-I{HOST}", f"-I{Path(cuda.__file__).parent}")
-    command = ["g++", *FLAGS, *include, "-o", str(out), str(HOST / "portions.cpp")]
-    subprocess.run(command, check=True)
-    found = ctypes.CDLL(str(out))
+    found = on_host("portions", tmp_path_factory.mktemp("portions"))
     found.deal.restype = found.joined.restype = ctypes.c_long
     return found
 
@@ -96,6 +88,8 @@ def test_each_part_that_is_left_is_added_once(
         (140, 64, False),  # 1.06: many would share a tile
         (192, 8, False),  # joining takes longer than what is spared
         (264, 64, False),  # two
+        # what tests/gpu/test_matmul.py means to share: tall, wide
+        *((176, 18, True), (72, 47, True), (66, 47, True)),
     ],
 )
 def test_what_is_left_over_is_shared_where_that_pays(
