@@ -878,6 +878,7 @@ class OnDevice {
 //   store<V>(row_so_far, row, col)           writes full-size results      (if kStores)
 //   read<V>(row, col)                        reads what store does, so that no load waits for a store
 //   finish(row_so_far, row)                  writes results of one row     (if kFinishes)
+//   kBlocks                                  blocks on a multiprocessor that hold rows of fours
 // Lanes are of four columns or, where rows do not start at multiples of 16 bytes, of one. A "unit" is one V.
 //
 // Layout: which threads take which units follows from the sizes alone, so results do not depend on
@@ -983,7 +984,7 @@ __global__ void __launch_bounds__(kRowThreads, 1)
 // kRows rows of kUnits units a thread: `threads` lanes of a warp hold a row, or whole warps (then one). All
 // passes name the same units, so a row is read once and stays in registers, of a softmax its exponentials.
 template <class V, int kRows, int kUnits, class Body>
-__global__ void __launch_bounds__(kMostTeam, 1)
+__global__ void __launch_bounds__(kMostTeam, LanesOf<V>::count == 4 ? Body::kBlocks : 1)
     rows_held(const __grid_constant__ Body body, long rows, int units, int threads) {
   __shared__ Real shared[2][kMostTeam / 32][2];  // two passes, warps, words
   const int teams = blockDim.x / threads, team = threadIdx.x / threads, thread = threadIdx.x - team * threads;
@@ -1292,6 +1293,7 @@ struct Rows0 {
   RF_FN void finish(const Row& r, long row) const {
     put(y0, row, r.r1);
   }
+  static constexpr int kBlocks = 2;
 };
 
 }  // namespace rf
@@ -1359,7 +1361,7 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
     try:
         return load_inline(
-            name="refold_sm_90_56ad645eb7d6",
+            name="refold_sm_90_2de0f6bccd7c",
             cpp_sources=[],
             cuda_sources=[_REFOLD_CUDA],
             extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],

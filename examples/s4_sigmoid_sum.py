@@ -1732,6 +1732,11 @@ RF_FN void product_of_registers(float (&d)[64], const uint32_t (&a)[4], uint32_t
 
 namespace rf {
 
+// So much of K may be added up without promotion, where operands are as they are and an element is a single
+// product. What the tensor cores cut off comes to 4.8e-5 over 8192 of non-negative data (cuBLAS TF32: 5.5e-5)
+// and grows with K; TF32's operands alone lack 2.9e-4 on randn.
+constexpr long kUnpromoted = 8192;
+
 template <class M, bool IsTall = true, int InParts = 1> struct Schedule {
   using Mode = M;
   static constexpr bool kTall = IsTall;
@@ -1742,6 +1747,8 @@ template <class M, bool IsTall = true, int InParts = 1> struct Schedule {
   static constexpr int kStages = 4, kThreads = 384, kRowBytes = 128;
   static constexpr int kABytes = kTileRows * kRowBytes, kBBytes = kTileCols * kRowBytes;
   static constexpr int kStageBytes = kABytes + kBBytes;
+  // Whether sums may stay where the tensor cores add them (Launch::promotes).
+  static constexpr bool kMayBeLong = !Mode::kSplit && Mode::kParts == 1;
   // Whether slots share the tiles left over.
   static constexpr bool kShares = kSplits == 1 && !Mode::kDirect;
   // The fragment of a team's epilogue: 128 x 128, or its share when K is split.
@@ -1756,6 +1763,7 @@ struct Launch {
   int a_stages;            // stages that cover a row of a, which begins anew for each part of b
   int tile_rows, tile_cols;  // tiles of C, from its row first_row on, which is a's first; pairs of them if paired
   int paired;              // 1: blocks go in pairs, tiles side by side; else 0
+  int promotes;            // whether sums are promoted: K is long, or the operands are split
   Portions portions;       // what a slot does of them
   int first_row;
   float4* split_parts;     // [slot][parity][part][piece of a fragment][thread], or [block][piece][thread]
@@ -1874,7 +1882,9 @@ RF_FN void share_out(const Launch& l, const Fragment<2, 4>& acc, Fragment<S::kMI
 //   lo*hi + hi*lo + hi*hi,
 // carry fp32's accuracy if the accumulator does. Hopper's does not: it truncates toward zero, which
 // over K = 8192 costs 6 times cuBLAS's error. So a short accumulator takes 64 of K only, small
-// products first, and is then added ("promoted") to a second one by plain fp32 additions.
+// products first, and is then added ("promoted") to a second one by plain fp32 additions. Where an element
+// is a single product (Tf32, 16 bits) and K at most kUnpromoted, cuBLAS cuts off as much: the tensor cores
+// add up the sums themselves, and the next stage's products are always under way.
 //
 // Layout: one stage of the ring is 48 KB, rows of 128 bytes, four stages deep. A row of a stage is
 // 32 of k, hi beside lo (Ieee), or 64 of k (Tf32: one scaled fp16 product, whose operands carry TF32's
@@ -1938,6 +1948,66 @@ RF_FN void step(float (&sum)[64], float (&sums)[64], uint32_t a, uint32_t b, int
     asm volatile("" : "+f"(sums[i])::"memory");  // not read before the wait
     sum[i] += sums[i];
   }
+}
+
+// A stage of the ring, from its barrier: lane 0 of each warp leaves it, and the lane `there` the other block's.
+struct Ring {
+  uint32_t full, empty, others_empty;
+  int there;
+  RF_FN void leave(int stage) const {
+    if (threadIdx.x % 32 == 0) barrier_arrive(empty + 8 * stage);
+    if (threadIdx.x % 32 == there) barrier_arrive_there(others_empty + 8 * stage);
+  }
+};
+
+// Products of `steps` promotion steps from `first` on, promoted after each: acc becomes their sum.
+template <class S>
+RF_FN void promoted_products(Fragment<2, 4>& acc, float (&sums)[64], uint32_t a, uint32_t b, int first, int steps,
+                             const Ring& ring) {
+#pragma unroll
+  for (int i = 0; i < 64; i++) acc.x[0][i] = acc.x[1][i] = sums[i] = 0.0f;  // an epilogue may have their registers
+#pragma unroll 1
+  for (int k = first; k < first + steps; k++) {
+    constexpr int kTurn = S::kStages / S::kPromote;  // steps of one turn of the ring
+    const int stage = k % kTurn * S::kPromote, phase = k / kTurn & 1;
+    step<S>(acc.x[0], sums, a, b, stage, 0, ring.full, phase);
+    step<S>(acc.x[1], sums, a, b, stage, 1, ring.full, phase);
+#pragma unroll
+    for (int p = 0; p < S::kPromote; p++) ring.leave(stage + p);
+  }
+}
+
+// Issues the products of a stage, one of each element; the first ones overwrite the sums.
+template <class S, bool IsFirst> RF_FN void stage_products(Fragment<2, 4>& acc, uint32_t a, uint32_t b, int stage) {
+  using T = typename S::Mode::Type;
+  constexpr int kNext = S::kStageBytes >> 4, kHalf = 64 * S::kRowBytes >> 4;
+  const uint32_t at = a + stage * kNext, bt = b + stage * kNext;
+  product_fence();
+#pragma unroll
+  for (int i = 0; i < 8; i++)
+    product<T>(acc.x[i / 4], at + i / 4 * kHalf + 2 * (i % 4), bt + 2 * (i % 4), !IsFirst || i % 4 != 0);
+  product_commit();
+}
+
+// The same of one step or more, each element a single product, without promotion.
+template <class S>
+RF_FN void long_products(Fragment<2, 4>& acc, uint32_t a, uint32_t b, int first, int steps, const Ring& ring) {
+  const int end = (first + steps) * S::kPromote;
+  int k = first * S::kPromote;
+  barrier_wait(ring.full + 8 * (k % S::kStages), k / S::kStages & 1);
+  stage_products<S, true>(acc, a, b, k % S::kStages);
+#pragma unroll 1
+  for (k++; k < end; k++) {
+    const int stage = k % S::kStages;
+    barrier_wait(ring.full + 8 * stage, k / S::kStages & 1);
+    stage_products<S, false>(acc, a, b, stage);
+    product_wait<1>();
+    ring.leave((k - 1) % S::kStages);
+  }
+  product_wait<0>();
+#pragma unroll
+  for (int i = 0; i < 128; i++) asm volatile("" : "+f"(acc.x[i / 64][i % 64])::"memory");  // not read before the wait
+  ring.leave((end - 1) % S::kStages);
 }
 
 // Defined in direct_sm90.cuh, which only Direct needs.
@@ -2004,8 +2074,7 @@ __global__ void __launch_bounds__(384, 1)
     const uint32_t a = tile_word(ring + down * S::kRowBytes);
     const uint32_t b = tile_word(ring + S::kABytes + right * S::kRowBytes);
     // In a pair the lane `there` of each warp arrives at the other block's barriers, too.
-    const uint32_t others_empty = in_block(empty, (blockIdx.x & paired) ^ paired);
-    const int there = paired ? 0 : 32;
+    const Ring stages{full, empty, in_block(empty, (blockIdx.x & paired) ^ paired), paired ? 0 : 32};
     float sums[64];
 #pragma unroll
     for (int i = 0; i < 64; i++) sums[i] = 0.0f;
@@ -2019,26 +2088,14 @@ __global__ void __launch_bounds__(384, 1)
       const int first = __shfl_sync(kAllLanes, now.before, 0);
       const int count = now.end - now.begin, steps = S::Mode::kDirect ? count : __shfl_sync(kAllLanes, count, 0);
       Fragment<2, 4> acc;
-#pragma unroll
-      for (int i = 0; i < 64; i++) {
-        acc.x[0][i] = acc.x[1][i] = 0.0f;
-        if constexpr (!S::Mode::kDirect) sums[i] = 0.0f;  // an epilogue may have their registers
-      }
       if constexpr (S::Mode::kDirect) {
-        direct_products<S>(acc, sums, ring + down * S::kRowBytes, b, team, first, steps, full, empty);
-      } else {
-#pragma unroll 1
-        for (int k = first; k < first + steps; k++) {
-          constexpr int kTurn = S::kStages / S::kPromote;  // steps of one turn of the ring
-          const int stage = k % kTurn * S::kPromote, phase = k / kTurn & 1;
-          step<S>(acc.x[0], sums, a, b, stage, 0, full, phase);
-          step<S>(acc.x[1], sums, a, b, stage, 1, full, phase);
 #pragma unroll
-          for (int p = 0; p < S::kPromote; p++) {
-            if (threadIdx.x % 32 == 0) barrier_arrive(empty + 8 * (stage + p));
-            if (threadIdx.x % 32 == there) barrier_arrive_there(others_empty + 8 * (stage + p));
-          }
-        }
+        for (int i = 0; i < 64; i++) acc.x[0][i] = acc.x[1][i] = 0.0f;
+        direct_products<S>(acc, sums, ring + down * S::kRowBytes, b, team, first, steps, full, empty);
+      } else if (!S::kMayBeLong || launch.promotes) {
+        promoted_products<S>(acc, sums, a, b, first, steps, stages);
+      } else if constexpr (S::kMayBeLong) {
+        long_products<S>(acc, a, b, first, steps, stages);
       }
       constexpr bool kBScaled = S::Mode::kScaled, kAScaled = kBScaled && !S::Mode::kDirect;
       auto& mine = shared.team[team];
@@ -2227,6 +2284,7 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
     l.paired = grid.paired;
     const long steps = blocks_of(along, S::kPromote * M::kStageDepth), slots = grid.slots(high, steps);
     const bool shares = grid.shares(high, steps);
+    l.promotes = !S::kMayBeLong || along > S::kSplits * kUnpromoted || steps < S::kSplits;  // or a part is empty
     l.portions = Portions(high * grid.tile_cols >> grid.paired, slots >> grid.paired, steps, shares);
 
     static std::atomic<uint64_t> allowed{0};
@@ -2651,7 +2709,7 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
     try:
         return load_inline(
-            name="refold_sm_90_c44cfce0cff8",
+            name="refold_sm_90_859bdeefb3a0",
             cpp_sources=[],
             cuda_sources=[_REFOLD_CUDA],
             extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],

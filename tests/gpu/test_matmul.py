@@ -137,7 +137,8 @@ def test_split_by_the_product(name: str, shape: tuple[int, int, int]) -> None:
     before = plain(name, x, w)
     if name.endswith("_8") or shape[0] == 300:
         assert torch.equal(out, before)
-    assert error(out, before.double()) < 2e-7
+    # a sum of TF32's that is not promoted depends more on where it was cut
+    assert error(out, before.double()) < (5e-6 if name == "tf32_tall" else 2e-7)
     assert float((out == before).double().mean()) > 0.6
     assert product.parts.numel() < 321 << 20  # some rows, and the shares of blocks that share tiles
 
@@ -166,10 +167,10 @@ def test_as_accurate_as_fp32(name: str, depth: int, positive: bool) -> None:
 
 
 @pytest.mark.parametrize("positive", [False, True])
-@pytest.mark.parametrize("depth", [8192, 32768])
+@pytest.mark.parametrize("depth", [512, 4096, 8192, 8256, 32768])
 @pytest.mark.parametrize("name", TF32)
 def test_as_accurate_as_tf32(name: str, depth: int, positive: bool, monkeypatch) -> None:
-    x, w = make(256, 1024, depth, positive)
+    x, w = make(2048, 2048, depth, positive)  # cuBLAS does not split so many
     ref = x.double() @ w.double().T
     monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", True)
     assert error(plain(name, x, w), ref) < 1.02 * error(x @ w.T, ref)
@@ -194,7 +195,10 @@ NATIVE = {"half": torch.float16, "bfloat": torch.bfloat16}
 )
 def test_native(mode: str, schedule: str, shape: tuple[int, int, int]) -> None:
     x, w = (t.to(NATIVE[mode]) for t in make(*shape))
-    assert error(plain(f"{mode}_{schedule}", x, w), x.double() @ w.double().T) < 2e-6
+    ref = x.double() @ w.double().T
+    # to Hopper's schedule sums are what they are to cuBLAS: not promoted where K is at most 8192
+    bound = error(torch.mm(x, w.T, out_dtype=torch.float32), ref) if schedule == "tall" else 0.0
+    assert error(plain(f"{mode}_{schedule}", x, w), ref) < max(1.02 * bound, 2e-6)
 
 
 @pytest.mark.parametrize(

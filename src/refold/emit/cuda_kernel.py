@@ -10,7 +10,11 @@ from collections.abc import Sequence
 
 from refold.emit.kernel import GroupKernel
 from refold.emit.launch import Launch, Pack, Scope
+from refold.ir import Node
 from refold.plan import Template
+
+# What has slow ways for large numbers, which take registers.
+_SLOW = ("sin", "cos", "pow")
 
 
 class CudaKernel(GroupKernel):
@@ -30,7 +34,7 @@ class CudaKernel(GroupKernel):
         return [*narrow, "rows.cuh" if self.group.template is Template.ROWS else "columns.cuh"]
 
     def _rows_struct(self) -> list[str]:
-        lines = super()._rows_struct()
+        lines = [*super()._rows_struct(), f"static constexpr int kBlocks = {self._blocks()};"]
         if not self.full_outputs():
             return lines
         start = next(i for i, line in enumerate(lines) if " store(" in line)
@@ -41,6 +45,39 @@ class CudaKernel(GroupKernel):
         ]
         head = "template <class V, class C> RF_FN void read(long row, C col)"
         return [*lines, *self._function(head, reads)]
+
+    def _blocks(self) -> int:
+        """Blocks that hold rows on a multiprocessor: as many as registers suffice for.
+
+        While one waits for its rows the others compute. A thread of two has 64 registers, and its
+        part of a row takes 16.
+        """
+        slow = any(n.op in _SLOW for n in self.group.nodes)
+        return 1 if slow or self.real == "double" or self._kept() > 1 else 2
+
+    def _kept(self) -> int:
+        """How many values of an element a thread keeps from one pass for later ones, at most."""
+        passes = [self._needed([r.source]) for r in self.reductions]
+        passes.append(self._needed(self.full_outputs()))
+        most = 0
+        for k in range(1, len(passes)):
+            before = {n for needed in passes[:k] for n in needed}
+            later = {n for needed in passes[k:] for n in needed}
+            read = {i for n in later - before for i in n.inputs}
+            stored = set(self.full_outputs())
+            most = max(most, len(before & (read | stored)))
+        return most
+
+    def _needed(self, values: Sequence[Node]) -> set[Node]:
+        """What of an element `values` are computed from, themselves and operands among it."""
+        found: set[Node] = set()
+        stack = list(values)
+        while stack:
+            n = stack.pop()
+            if n not in found and n.shape[-1] == self.group.width:
+                found.add(n)
+                stack += n.inputs if n in self.inside else ()
+        return found
 
     def inputs(self, functions: Sequence[str]) -> list[str]:
         if self.group.template is not Template.ROWS:

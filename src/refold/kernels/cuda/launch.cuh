@@ -156,6 +156,7 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
     l.paired = grid.paired;
     const long steps = blocks_of(along, S::kPromote * M::kStageDepth), slots = grid.slots(high, steps);
     const bool shares = grid.shares(high, steps);
+    l.promotes = !S::kMayBeLong || along > S::kSplits * kUnpromoted || steps < S::kSplits;  // or a part is empty
     l.portions = Portions(high * grid.tile_cols >> grid.paired, slots >> grid.paired, steps, shares);
 
     static std::atomic<uint64_t> allowed{0};

@@ -6,7 +6,9 @@
 //   lo*hi + hi*lo + hi*hi,
 // carry fp32's accuracy if the accumulator does. Hopper's does not: it truncates toward zero, which
 // over K = 8192 costs 6 times cuBLAS's error. So a short accumulator takes 64 of K only, small
-// products first, and is then added ("promoted") to a second one by plain fp32 additions.
+// products first, and is then added ("promoted") to a second one by plain fp32 additions. Where an element
+// is a single product (Tf32, 16 bits) and K at most kUnpromoted, cuBLAS cuts off as much: the tensor cores
+// add up the sums themselves, and the next stage's products are always under way.
 //
 // Layout: one stage of the ring is 48 KB, rows of 128 bytes, four stages deep. A row of a stage is
 // 32 of k, hi beside lo (Ieee), or 64 of k (Tf32: one scaled fp16 product, whose operands carry TF32's
@@ -74,6 +76,66 @@ RF_FN void step(float (&sum)[64], float (&sums)[64], uint32_t a, uint32_t b, int
   }
 }
 
+// A stage of the ring, from its barrier: lane 0 of each warp leaves it, and the lane `there` the other block's.
+struct Ring {
+  uint32_t full, empty, others_empty;
+  int there;
+  RF_FN void leave(int stage) const {
+    if (threadIdx.x % 32 == 0) barrier_arrive(empty + 8 * stage);
+    if (threadIdx.x % 32 == there) barrier_arrive_there(others_empty + 8 * stage);
+  }
+};
+
+// Products of `steps` promotion steps from `first` on, promoted after each: acc becomes their sum.
+template <class S>
+RF_FN void promoted_products(Fragment<2, 4>& acc, float (&sums)[64], uint32_t a, uint32_t b, int first, int steps,
+                             const Ring& ring) {
+#pragma unroll
+  for (int i = 0; i < 64; i++) acc.x[0][i] = acc.x[1][i] = sums[i] = 0.0f;  // an epilogue may have their registers
+#pragma unroll 1
+  for (int k = first; k < first + steps; k++) {
+    constexpr int kTurn = S::kStages / S::kPromote;  // steps of one turn of the ring
+    const int stage = k % kTurn * S::kPromote, phase = k / kTurn & 1;
+    step<S>(acc.x[0], sums, a, b, stage, 0, ring.full, phase);
+    step<S>(acc.x[1], sums, a, b, stage, 1, ring.full, phase);
+#pragma unroll
+    for (int p = 0; p < S::kPromote; p++) ring.leave(stage + p);
+  }
+}
+
+// Issues the products of a stage, one of each element; the first ones overwrite the sums.
+template <class S, bool IsFirst> RF_FN void stage_products(Fragment<2, 4>& acc, uint32_t a, uint32_t b, int stage) {
+  using T = typename S::Mode::Type;
+  constexpr int kNext = S::kStageBytes >> 4, kHalf = 64 * S::kRowBytes >> 4;
+  const uint32_t at = a + stage * kNext, bt = b + stage * kNext;
+  product_fence();
+#pragma unroll
+  for (int i = 0; i < 8; i++)
+    product<T>(acc.x[i / 4], at + i / 4 * kHalf + 2 * (i % 4), bt + 2 * (i % 4), !IsFirst || i % 4 != 0);
+  product_commit();
+}
+
+// The same of one step or more, each element a single product, without promotion.
+template <class S>
+RF_FN void long_products(Fragment<2, 4>& acc, uint32_t a, uint32_t b, int first, int steps, const Ring& ring) {
+  const int end = (first + steps) * S::kPromote;
+  int k = first * S::kPromote;
+  barrier_wait(ring.full + 8 * (k % S::kStages), k / S::kStages & 1);
+  stage_products<S, true>(acc, a, b, k % S::kStages);
+#pragma unroll 1
+  for (k++; k < end; k++) {
+    const int stage = k % S::kStages;
+    barrier_wait(ring.full + 8 * stage, k / S::kStages & 1);
+    stage_products<S, false>(acc, a, b, stage);
+    product_wait<1>();
+    ring.leave((k - 1) % S::kStages);
+  }
+  product_wait<0>();
+#pragma unroll
+  for (int i = 0; i < 128; i++) asm volatile("" : "+f"(acc.x[i / 64][i % 64])::"memory");  // not read before the wait
+  ring.leave((end - 1) % S::kStages);
+}
+
 // Defined in direct_sm90.cuh, which only Direct needs.
 template <class S>
 RF_FN void direct_products(Fragment<2, 4>& acc, float (&sums)[64], uint32_t a, uint32_t b, int team, int first,
@@ -138,8 +200,7 @@ __global__ void __launch_bounds__(384, 1)
     const uint32_t a = tile_word(ring + down * S::kRowBytes);
     const uint32_t b = tile_word(ring + S::kABytes + right * S::kRowBytes);
     // In a pair the lane `there` of each warp arrives at the other block's barriers, too.
-    const uint32_t others_empty = in_block(empty, (blockIdx.x & paired) ^ paired);
-    const int there = paired ? 0 : 32;
+    const Ring stages{full, empty, in_block(empty, (blockIdx.x & paired) ^ paired), paired ? 0 : 32};
     float sums[64];
 #pragma unroll
     for (int i = 0; i < 64; i++) sums[i] = 0.0f;
@@ -153,26 +214,14 @@ __global__ void __launch_bounds__(384, 1)
       const int first = __shfl_sync(kAllLanes, now.before, 0);
       const int count = now.end - now.begin, steps = S::Mode::kDirect ? count : __shfl_sync(kAllLanes, count, 0);
       Fragment<2, 4> acc;
-#pragma unroll
-      for (int i = 0; i < 64; i++) {
-        acc.x[0][i] = acc.x[1][i] = 0.0f;
-        if constexpr (!S::Mode::kDirect) sums[i] = 0.0f;  // an epilogue may have their registers
-      }
       if constexpr (S::Mode::kDirect) {
-        direct_products<S>(acc, sums, ring + down * S::kRowBytes, b, team, first, steps, full, empty);
-      } else {
-#pragma unroll 1
-        for (int k = first; k < first + steps; k++) {
-          constexpr int kTurn = S::kStages / S::kPromote;  // steps of one turn of the ring
-          const int stage = k % kTurn * S::kPromote, phase = k / kTurn & 1;
-          step<S>(acc.x[0], sums, a, b, stage, 0, full, phase);
-          step<S>(acc.x[1], sums, a, b, stage, 1, full, phase);
 #pragma unroll
-          for (int p = 0; p < S::kPromote; p++) {
-            if (threadIdx.x % 32 == 0) barrier_arrive(empty + 8 * (stage + p));
-            if (threadIdx.x % 32 == there) barrier_arrive_there(others_empty + 8 * (stage + p));
-          }
-        }
+        for (int i = 0; i < 64; i++) acc.x[0][i] = acc.x[1][i] = 0.0f;
+        direct_products<S>(acc, sums, ring + down * S::kRowBytes, b, team, first, steps, full, empty);
+      } else if (!S::kMayBeLong || launch.promotes) {
+        promoted_products<S>(acc, sums, a, b, first, steps, stages);
+      } else if constexpr (S::kMayBeLong) {
+        long_products<S>(acc, a, b, first, steps, stages);
       }
       constexpr bool kBScaled = S::Mode::kScaled, kAScaled = kBScaled && !S::Mode::kDirect;
       auto& mine = shared.team[team];

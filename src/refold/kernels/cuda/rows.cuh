@@ -12,6 +12,7 @@
 //   store<V>(row_so_far, row, col)           writes full-size results      (if kStores)
 //   read<V>(row, col)                        reads what store does, so that no load waits for a store
 //   finish(row_so_far, row)                  writes results of one row     (if kFinishes)
+//   kBlocks                                  blocks on a multiprocessor that hold rows of fours
 // Lanes are of four columns or, where rows do not start at multiples of 16 bytes, of one. A "unit" is one V.
 //
 // Layout: which threads take which units follows from the sizes alone, so results do not depend on
@@ -120,7 +121,7 @@ __global__ void __launch_bounds__(kRowThreads, 1)
 // kRows rows of kUnits units a thread: `threads` lanes of a warp hold a row, or whole warps (then one). All
 // passes name the same units, so a row is read once and stays in registers, of a softmax its exponentials.
 template <class V, int kRows, int kUnits, class Body>
-__global__ void __launch_bounds__(kMostTeam, 1)
+__global__ void __launch_bounds__(kMostTeam, LanesOf<V>::count == 4 ? Body::kBlocks : 1)
     rows_held(const __grid_constant__ Body body, long rows, int units, int threads) {
   __shared__ Real shared[2][kMostTeam / 32][2];  // two passes, warps, words
   const int teams = blockDim.x / threads, team = threadIdx.x / threads, thread = threadIdx.x - team * threads;

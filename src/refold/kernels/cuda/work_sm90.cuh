@@ -19,6 +19,11 @@
 
 namespace rf {
 
+// So much of K may be added up without promotion, where operands are as they are and an element is a single
+// product. What the tensor cores cut off comes to 4.8e-5 over 8192 of non-negative data (cuBLAS TF32: 5.5e-5)
+// and grows with K; TF32's operands alone lack 2.9e-4 on randn.
+constexpr long kUnpromoted = 8192;
+
 template <class M, bool IsTall = true, int InParts = 1> struct Schedule {
   using Mode = M;
   static constexpr bool kTall = IsTall;
@@ -29,6 +34,8 @@ template <class M, bool IsTall = true, int InParts = 1> struct Schedule {
   static constexpr int kStages = 4, kThreads = 384, kRowBytes = 128;
   static constexpr int kABytes = kTileRows * kRowBytes, kBBytes = kTileCols * kRowBytes;
   static constexpr int kStageBytes = kABytes + kBBytes;
+  // Whether sums may stay where the tensor cores add them (Launch::promotes).
+  static constexpr bool kMayBeLong = !Mode::kSplit && Mode::kParts == 1;
   // Whether slots share the tiles left over.
   static constexpr bool kShares = kSplits == 1 && !Mode::kDirect;
   // The fragment of a team's epilogue: 128 x 128, or its share when K is split.
@@ -43,6 +50,7 @@ struct Launch {
   int a_stages;            // stages that cover a row of a, which begins anew for each part of b
   int tile_rows, tile_cols;  // tiles of C, from its row first_row on, which is a's first; pairs of them if paired
   int paired;              // 1: blocks go in pairs, tiles side by side; else 0
+  int promotes;            // whether sums are promoted: K is long, or the operands are split
   Portions portions;       // what a slot does of them
   int first_row;
   float4* split_parts;     // [slot][parity][part][piece of a fragment][thread], or [block][piece][thread]
