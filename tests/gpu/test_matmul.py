@@ -196,9 +196,9 @@ NATIVE = {"half": torch.float16, "bfloat": torch.bfloat16}
 def test_native(mode: str, schedule: str, shape: tuple[int, int, int]) -> None:
     x, w = (t.to(NATIVE[mode]) for t in make(*shape))
     ref = x.double() @ w.double().T
-    # to Hopper's schedule sums are what they are to cuBLAS: not promoted where K is at most 8192
-    bound = error(torch.mm(x, w.T, out_dtype=torch.float32), ref) if schedule == "tall" else 0.0
-    assert error(plain(f"{mode}_{schedule}", x, w), ref) < max(1.02 * bound, 2e-6)
+    # Hopper's schedule does not promote here: what is cut off grows with K; fp16's rounding is 1.4e-4
+    bound = max(2e-9 * shape[2], 2e-6) if schedule == "tall" else 2e-6
+    assert error(plain(f"{mode}_{schedule}", x, w), ref) < bound
 
 
 @pytest.mark.parametrize(
