@@ -196,7 +196,7 @@ NATIVE = {"half": torch.float16, "bfloat": torch.bfloat16}
 def test_native(mode: str, schedule: str, shape: tuple[int, int, int]) -> None:
     x, w = (t.to(NATIVE[mode]) for t in make(*shape))
     ref = x.double() @ w.double().T
-    # Hopper's schedule does not promote here: what is cut off grows with K; fp16's rounding is 1.4e-4
+    # Hopper's schedule does not promote here: what is cut off grows with K (fp16 rounds by 1.4e-4)
     bound = max(2e-9 * shape[2], 2e-6) if schedule == "tall" else 2e-6
     assert error(plain(f"{mode}_{schedule}", x, w), ref) < bound
 
