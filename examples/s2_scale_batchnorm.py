@@ -2244,11 +2244,23 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
     }
 
     long waves(long high) const { return blocks_of(high * tile_cols, fit); }
-    bool shares(long high, long steps) const { return S::kShares && Portions::pay(high * tile_cols, fit, steps); }
+    // along: K as the teams go along it.
+    static long steps(long along) { return blocks_of(along, S::kPromote * M::kStageDepth); }
+    // A shared tile's sums are cut where others' are not. Equal rows must stay equal, for batch norm magnifies what
+    // they differ by: so where tiles are shared all sums are promoted, which costs more than sharing a little spares.
+    bool shares(long high, long along) const {
+      const long tiles = high * tile_cols, left = tiles % fit;
+      if (!S::kShares || !Portions::pay(tiles, fit, steps(along))) return false;
+      const bool all = high == tile_rows;  // rows of all calls are treated alike
+      return !may_be_long(along) || (all && 16 * (fit - left) >= (tiles / fit + 1) * fit);
+    }
+    static bool may_be_long(long along) {
+      return S::kMayBeLong && along <= S::kSplits * kUnpromoted && steps(along) >= S::kSplits;  // no part is empty
+    }
     // Tiles that are worked on at a time.
-    long slots(long high, long steps) const {
+    long slots(long high, long along) const {
       const long tiles = high * tile_cols;
-      return tiles < fit && !shares(high, steps) ? tiles : fit;
+      return tiles < fit && !shares(high, along) ? tiles : fit;
     }
 
     // Rows of tiles at a time: as many as fit, if that takes hardly more waves than all at once.
@@ -2341,10 +2353,10 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
     const long high = blocks_of(a.rows, S::kTileRows);
     l.tile_rows = static_cast<int>(high), l.tile_cols = static_cast<int>(grid.tile_cols >> grid.paired);
     l.paired = grid.paired;
-    const long steps = blocks_of(along, S::kPromote * M::kStageDepth), slots = grid.slots(high, steps);
-    const bool shares = grid.shares(high, steps);
-    l.promotes = !S::kMayBeLong || along > S::kSplits * kUnpromoted || steps < S::kSplits;  // or a part is empty
-    l.portions = Portions(high * grid.tile_cols >> grid.paired, slots >> grid.paired, steps, shares);
+    const long slots = grid.slots(high, along);
+    const bool shares = grid.shares(high, along);
+    l.promotes = shares || !grid.may_be_long(along);
+    l.portions = Portions(high * grid.tile_cols >> grid.paired, slots >> grid.paired, grid.steps(along), shares);
 
     static std::atomic<uint64_t> allowed{0};
     constexpr size_t shared = sizeof(SharedMemory<S, Body>) + 1024;  // its start is aligned by hand
@@ -3759,7 +3771,7 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
     try:
         return load_inline(
-            name="refold_sm_90_43585258462c",
+            name="refold_sm_90_70f3e2b8d815",
             cpp_sources=[],
             cuda_sources=[_REFOLD_CUDA],
             extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],

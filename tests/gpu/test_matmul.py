@@ -157,6 +157,29 @@ def test_columns_of_rows_split_by_the_product(cols: int) -> None:
     assert all(error(p, q.double()) < 1e-6 for p, q in zip(before, late, strict=True))
 
 
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize(
+    "shape", [(16384, 4096, 512), (2816, 2048, 4104), (140000, 300, 1032)], ids=str
+)
+@pytest.mark.parametrize("name", ["tf32_tall", "ieee_tall", "half_tall"])
+def test_equal_rows_stay_equal(name: str, shape: tuple[int, int, int], late: bool) -> None:
+    """Batch norm divides what they differ by by the root of its epsilon.
+
+    Where tiles are shared their sums are promoted, and differ by a unit of fp32 in the last place.
+    """
+    rows, cols, depth = shape
+    mode = mode_of(name)
+    row, w = make(1, 1, depth)[0], make(1, cols, depth)[1]
+    if mode == "half":
+        row, w, late = row.half(), w.half(), False
+    out = empty(rows, cols)
+    a = Split(row.expand(rows, depth).contiguous(), mode, late=late)
+    Product(f"plain_{name}", a, Split(w, mode), (), (out,))()
+    assert error(out, out[:1].double().expand(rows, cols)) < (
+        2e-7 if rows == 2816 or mode == "ieee" else 1e-30
+    )
+
+
 @pytest.mark.parametrize("positive", [False, True])
 @pytest.mark.parametrize("depth", [8192, 32768])
 @pytest.mark.parametrize("name", [*IEEE, "simt"])
