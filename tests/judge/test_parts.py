@@ -139,6 +139,22 @@ def test_perturbed_state_moves_everything() -> None:
     assert bool((after["1.running_var"] > 0).all())
 
 
+def test_perturbed_state_keeps_what_is_special() -> None:
+    inf, nan = float("inf"), float("nan")
+    before = {"mixed": torch.tensor([1.0, inf, -2.0, nan, -inf]), "all": torch.tensor([inf, nan])}
+    after = draws.perturbed(before, 1)
+    assert torch.equal(after["all"][:1], before["all"][:1]) and after["all"][1].isnan()
+    assert after["mixed"].tolist()[1::3] == [inf, -inf] and after["mixed"][3].isnan()
+    moved = after["mixed"][[0, 2]] - before["mixed"][[0, 2]]
+    assert bool((moved != 0).all()) and bool((moved.abs() < 3).all())
+
+
+def test_lattice_draws_odd_integers_of_12_and_13_bits() -> None:
+    (drawn,), _ = draws.lattice([torch.empty(100, 1000)], {}, 1)
+    assert bool((drawn % 2 == 1).all()) and bool((drawn < 0).any()) and bool((drawn > 0).any())
+    assert float(drawn.abs().min()) >= 2049 and float(drawn.abs().max()) <= 8191
+
+
 def test_the_judge_imports_nothing_of_the_optimizer() -> None:
     allowed = ("refold.judge", "refold.contract")
     for path in SOURCE.rglob("*.py"):
