@@ -51,6 +51,7 @@ TABLE = (
     Case("reject_21_tail", "linear", "shapes", S.WRONG_NUMERICS, both=True),
     Case("reject_22_one_shape", "linear", "shapes", S.CRASHED),
     Case("reject_23_input_mutated", "linear", "mutation", S.MUTATES, both=True),
+    Case("reject_23_weight_mutated", "linear", "mutation", S.MUTATES, both=True),
     Case("reject_23_shared_buffer", "linear", "aliasing", S.MUTATES, both=True),
     Case("reject_24_no_statistics", "norm", "modes", S.WRONG_MODE),
     Case("reject_24_eval_ignored", "norm", "modes", S.WRONG_MODE, both=True),

@@ -228,7 +228,7 @@ def _run(
         with torch.set_grad_enabled(cotangents is not None):
             outputs = model(*given)
         random = digest(torch.get_rng_state())
-        grads = _backward(model, outputs, cotangents, given) if cotangents is not None else {}
+        grads = {} if cotangents is None else _backward(model, outputs, cotangents, given, device)
         after = {k: v.detach().cpu().clone() for k, v in model.named_buffers()}
         before = tensors(inputs)
         changed = tuple(
@@ -258,7 +258,7 @@ def _write(model: nn.Module, buffers: dict[str, torch.Tensor]) -> None:
 
 
 def _backward(
-    model: nn.Module, outputs: Any, cotangents: list[Any], given: Any
+    model: nn.Module, outputs: Any, cotangents: list[Any], given: Any, device: torch.device
 ) -> dict[str, torch.Tensor]:
     model.zero_grad(set_to_none=True)
     pairs = [
@@ -273,11 +273,12 @@ def _backward(
     found = {f"input {i}": t.grad for i, t in enumerate(tensors(given))}
     found |= {n: p.grad for n, p in model.named_parameters()}
     model.zero_grad(set_to_none=True)
-    return {k: v.detach().cpu().clone() for k, v in found.items() if v is not None}
+    # nothing else holds them any more; of large models they are compared where they are
+    return {k: v.detach().to(_place(device)) for k, v in found.items() if v is not None}
 
 
 def _place(device: torch.device) -> torch.device:
-    """Where the outputs of a run are kept: on the device, which compares them, up to a share of its
+    """Where results of a run are kept: on the device, which compares them, up to a share of its
     memory, because the candidate's process needs the same."""
     if device.type == "cuda":
         total = torch.cuda.get_device_properties(device).total_memory

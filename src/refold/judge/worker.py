@@ -280,7 +280,7 @@ class Worker:
         found = {f"input {i}": t.grad for i, t in enumerate(tensors(inputs))}
         found |= {n: p.grad for n, p in self.model.named_parameters()}
         self.model.zero_grad(set_to_none=True)
-        return {k: v.detach().cpu().clone() for k, v in found.items() if v is not None}
+        return {k: v.detach().to("cpu", copy=True) for k, v in found.items() if v is not None}
 
 
 def _forward(model: nn.Module, inputs: list[Any], nan_fill: bool) -> Tree:

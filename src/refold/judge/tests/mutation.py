@@ -37,15 +37,13 @@ def run(session: Session) -> Iterator[Failure]:
     if session.frugal:
         return
     after = host.request("state")
-    expected = dict(session.state(session.base_state))
-    exact = {k: v.double() if v.is_floating_point() else v for k, v in expected.items()}
-    for name, value in truth.eager.buffers.items():
-        if name in expected:
-            expected[name], exact[name] = value, truth.exact.buffers[name]
-    for name, value in expected.items():
+    state = session.state(session.base_state)
+    for name, old in state.items():
         if name not in after:
             continue  # the contract test says so
-        old = session.state(session.base_state)[name]
+        value = truth.eager.buffers.get(name, old)
+        if after[name].dtype == value.dtype and torch.equal(after[name], value):
+            continue  # most often: weights that nothing has touched, and there may be billions
         if torch.equal(value, old) and not torch.equal(after[name].to(old.dtype), old):
             if bool((torch.isnan(value) == torch.isnan(after[name])).all()) and torch.equal(
                 torch.nan_to_num(value), torch.nan_to_num(after[name])
@@ -53,8 +51,11 @@ def run(session: Session) -> Iterator[Failure]:
                 continue
             yield session.fail(Status.MUTATES, name, "the call changed it, the reference does not")
             continue
+        exact = truth.exact.buffers.get(name)
+        if exact is None:
+            exact = value.double() if value.is_floating_point() else value
         spread = session.spread_of(truth, name)
-        for result in compare(name, after[name], value, exact[name], spread):
+        for result in compare(name, after[name], value, exact, spread):
             if not result.agrees:
                 kind = Status.WRONG_MODE if name in truth.eager.buffers else Status.MUTATES
                 yield session.fail(kind, name, f"after the call: {result.reason}", result.worst)
