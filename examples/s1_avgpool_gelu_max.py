@@ -1547,11 +1547,13 @@ struct Portions {
   unsigned portion = 0, longer = 0;  // steps of the others that each slot takes, the first `longer` one more
 
   // Whether `tiles` on `slots` slots leave some over that are worth sharing out: few slots share one then, and an
-  // eighth of a tile or more is spared, which takes longer than joining its parts.
-  static bool pay(long tiles, long slots, long steps) {
+  // eighth of a tile or more is spared, which takes longer than joining its parts. dear: all tiles cost more if some
+  // are shared, 3% where it was measured; a sixteenth of the time must be spared.
+  static bool pay(long tiles, long slots, long steps, bool dear = false) {
     constexpr long kJoining = 8;  // steps
-    const long left = tiles % slots;
-    return 4 * left >= slots && 8 * left <= 7 * slots && (slots - left) * steps >= kJoining * slots;
+    const long left = tiles % slots, spared = slots - left;
+    if (dear && 16 * spared < (tiles / slots + 1) * slots) return false;
+    return 4 * left >= slots && 8 * left <= 7 * slots && spared * steps >= kJoining * slots;
   }
   Portions() = default;
   Portions(long tiles, long slots, long steps, bool share)
@@ -2213,12 +2215,10 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
     // along: K as the teams go along it.
     static long steps(long along) { return blocks_of(along, S::kPromote * M::kStageDepth); }
     // A shared tile's sums are cut where others' are not. Equal rows must stay equal, for batch norm magnifies what
-    // they differ by: so where tiles are shared all sums are promoted, which costs more than sharing a little spares.
+    // they differ by: so where tiles are shared all sums are promoted, which is dear, in all calls alike.
     bool shares(long high, long along) const {
-      const long tiles = high * tile_cols, left = tiles % fit;
-      if (!S::kShares || !Portions::pay(tiles, fit, steps(along))) return false;
-      const bool all = high == tile_rows;  // rows of all calls are treated alike
-      return !may_be_long(along) || (all && 16 * (fit - left) >= (tiles / fit + 1) * fit);
+      const bool dear = may_be_long(along);
+      return S::kShares && (high == tile_rows || !dear) && Portions::pay(high * tile_cols, fit, steps(along), dear);
     }
     static bool may_be_long(long along) {
       return S::kMayBeLong && along <= S::kSplits * kUnpromoted && steps(along) >= S::kSplits;  // no part is empty
@@ -2905,7 +2905,7 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
     try:
         return load_inline(
-            name="refold_sm_90_422fcacecf2f",
+            name="refold_sm_90_c52c786794ee",
             cpp_sources=[],
             cuda_sources=[_REFOLD_CUDA],
             extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],

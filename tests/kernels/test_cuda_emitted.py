@@ -44,6 +44,21 @@ def test_every_model_is_written_for_cuda(name):
     assert "_REFOLD_CUDA" in text and "for cuda:sm_90" in text
 
 
+@pytest.mark.parametrize(
+    ("name", "struct", "blocks"),
+    [
+        ("Embedding", "Rows1", 2),  # a softmax keeps the shifted row, then its exponentials
+        ("TransformerBlock", "Rows0", 2),  # a layer norm reads two vectors at its end
+        ("BooleanMasks", "Rows1", 1),  # keeps the row beside its exponentials
+        ("TwoReadersOfOneProduct", "Rows1", 1),  # a sine
+    ],
+)
+def test_blocks_that_hold_rows(name, struct, blocks):
+    """As many as have registers enough: `test_cuda_rows_compile` and ptxas say whether they do."""
+    body = emitted(name, "cuda:sm_90").partition(f"struct {struct} {{")[2].partition("\n};")[0]
+    assert f"kBlocks = {blocks};" in body
+
+
 def test_an_error_in_the_source_is_named():
     text = emitted("BiasFreeMatvec", "cuda:sm_90").replace("struct Row", "struckt Row")
     problem = compile_emitted(text)

@@ -79,20 +79,24 @@ def test_each_part_that_is_left_is_added_once(
 
 
 @pytest.mark.parametrize(
-    ("tiles", "steps", "pays"),
+    ("tiles", "steps", "pays", "though_dear"),
     [
-        (2048, 64, True),  # 15.5 waves of 132
-        (192, 64, True),  # 1.45
-        (256, 128, False),  # 1.94: little is spared
-        (128, 512, False),  # 0.97
-        (140, 64, False),  # 1.06: many would share a tile
-        (192, 8, False),  # joining takes longer than what is spared
-        (264, 64, False),  # two
+        (2048, 64, True, False),  # 15.5 waves of 132: 3% are spared
+        (192, 64, True, True),  # 1.45
+        (1000, 64, True, False),  # 7.6: a twentieth
+        (590, 64, True, True),  # 4.5: a tenth
+        (256, 128, False, False),  # 1.94: little is spared
+        (128, 512, False, False),  # 0.97
+        (140, 64, False, False),  # 1.06: many would share a tile
+        (192, 8, False, False),  # joining takes longer than what is spared
+        (264, 64, False, False),  # two
         # what tests/gpu/test_matmul.py means to share: tall, wide
-        *((176, 18, True), (72, 47, True), (66, 47, True)),
+        *((176, 18, True, True), (72, 47, True, True), (66, 47, True, True)),
     ],
 )
 def test_what_is_left_over_is_shared_where_that_pays(
-    library: ctypes.CDLL, tiles: int, steps: int, pays: bool
+    library: ctypes.CDLL, tiles: int, steps: int, pays: bool, though_dear: bool
 ) -> None:
-    assert library.pays(*map(ctypes.c_long, (tiles, 132, steps))) == pays
+    sizes = [ctypes.c_long(n) for n in (tiles, 132, steps)]
+    assert library.pays(*sizes, 0) == pays
+    assert library.pays(*sizes, 1) == though_dear

@@ -29,4 +29,6 @@ extern "C" long joined(long tiles, long slots, long steps, long slot, int begin,
   return count;
 }
 
-extern "C" int pays(long tiles, long slots, long steps) { return Portions::pay(tiles, slots, steps); }
+extern "C" int pays(long tiles, long slots, long steps, int dear) {
+  return Portions::pay(tiles, slots, steps, dear != 0);
+}

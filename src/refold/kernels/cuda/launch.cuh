@@ -60,12 +60,10 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
     // along: K as the teams go along it.
     static long steps(long along) { return blocks_of(along, S::kPromote * M::kStageDepth); }
     // A shared tile's sums are cut where others' are not. Equal rows must stay equal, for batch norm magnifies what
-    // they differ by: so where tiles are shared all sums are promoted, which costs more than sharing a little spares.
+    // they differ by: so where tiles are shared all sums are promoted, which is dear, in all calls alike.
     bool shares(long high, long along) const {
-      const long tiles = high * tile_cols, left = tiles % fit;
-      if (!S::kShares || !Portions::pay(tiles, fit, steps(along))) return false;
-      const bool all = high == tile_rows;  // rows of all calls are treated alike
-      return !may_be_long(along) || (all && 16 * (fit - left) >= (tiles / fit + 1) * fit);
+      const bool dear = may_be_long(along);
+      return S::kShares && (high == tile_rows || !dear) && Portions::pay(high * tile_cols, fit, steps(along), dear);
     }
     static bool may_be_long(long along) {
       return S::kMayBeLong && along <= S::kSplits * kUnpromoted && steps(along) >= S::kSplits;  // no part is empty
