@@ -169,11 +169,13 @@ def perturbed(state: dict[str, torch.Tensor], seed: int) -> dict[str, torch.Tens
 def _moved(old: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
     """Finite values moved by normal noise: by about a fifth of themselves and of their root mean
     square; where none is negative, by up to two fifths of themselves; zeros by a tenth."""
-    special = ~torch.isfinite(old)
-    some = bool(special.any())
-    finite = old.masked_fill(special, 0.0) if some else old
-    count = old.numel() - (int(special.sum()) if some else 0)
-    norm = float(torch.linalg.vector_norm(finite, dtype=torch.float64))
+    finite, special, count = old, None, old.numel()
+    if not all(bool(torch.isfinite(end)) for end in torch.aminmax(old)):
+        special = ~torch.isfinite(old)
+        finite, count = old.masked_fill(special, 0.0), count - int(special.sum())
+    norm = float(torch.linalg.vector_norm(finite))
+    if math.isinf(norm):  # of numbers whose squares overflow
+        norm = float(torch.linalg.vector_norm(finite, dtype=torch.float64))
     size = norm / math.sqrt(count) if count else 0.0
     if size == 0.0:
         new = noise.mul_(0.1)
@@ -181,7 +183,8 @@ def _moved(old: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
         new = noise.tanh_().mul_(0.4).add_(1.0).mul_(finite)
     else:
         new = noise.tanh().mul_(0.2).add_(1.0).mul_(finite).add_(noise, alpha=0.2 * size)
-    return torch.where(special, old, new.to(old.dtype)) if some else new.to(old.dtype)
+    new = new.to(old.dtype)
+    return new if special is None else torch.where(special, old, new)
 
 
 def lattice(
