@@ -1790,7 +1790,7 @@ struct Launch {
   int a_stages;            // stages that cover a row of a, which begins anew for each part of b
   int tile_rows, tile_cols;  // tiles of C, from its row first_row on, which is a's first; pairs of them if paired
   int paired;              // 1: blocks go in pairs, tiles side by side; else 0
-  int promotes;            // whether sums are promoted: K is long, or the operands are split
+  int promotes;            // whether sums are promoted: of split operands, over a long K, of tiles that are shared
   Portions portions;       // what a slot does of them
   int first_row;
   float4* split_parts;     // [slot][parity][part][piece of a fragment][thread], or [block][piece][thread]
@@ -1977,7 +1977,8 @@ RF_FN void step(float (&sum)[64], float (&sums)[64], uint32_t a, uint32_t b, int
   }
 }
 
-// A stage of the ring, from its barrier: lane 0 of each warp leaves it, and the lane `there` the other block's.
+// The ring's barriers. A warp leaves a stage by lane 0 at its block's own and, in a pair, by the lane `there` at
+// the other block's.
 struct Ring {
   uint32_t full, empty, others_empty;
   int there;
@@ -2905,7 +2906,7 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
     try:
         return load_inline(
-            name="refold_sm_90_c52c786794ee",
+            name="refold_sm_90_88324abed141",
             cpp_sources=[],
             cuda_sources=[_REFOLD_CUDA],
             extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],

@@ -147,6 +147,8 @@ def test_perturbed_state_keeps_what_is_special() -> None:
     assert after["mixed"].tolist()[1::3] == [inf, -inf] and after["mixed"][3].isnan()
     moved = after["mixed"][[0, 2]] - before["mixed"][[0, 2]]
     assert bool((moved != 0).all()) and bool((moved.abs() < 3).all())
+    wide = draws.perturbed({"w": torch.randn(64, dtype=torch.float64)}, 1)["w"]
+    assert wide.dtype == torch.float64 and not torch.equal(wide, wide.float().double())
 
 
 def test_lattice_draws_odd_integers_of_12_and_13_bits() -> None:

@@ -169,6 +169,7 @@ def perturbed(state: dict[str, torch.Tensor], seed: int) -> dict[str, torch.Tens
 def _moved(old: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
     """Finite values moved by normal noise: by about a fifth of themselves and of their root mean
     square; where none is negative, by up to two fifths of themselves; zeros by a tenth."""
+    noise = noise.to(torch.promote_types(old.dtype, noise.dtype))  # float64 keeps its bits
     finite, special, count = old, None, old.numel()
     if not all(bool(torch.isfinite(end)) for end in torch.aminmax(old)):
         special = ~torch.isfinite(old)

@@ -76,7 +76,8 @@ RF_FN void step(float (&sum)[64], float (&sums)[64], uint32_t a, uint32_t b, int
   }
 }
 
-// A stage of the ring, from its barrier: lane 0 of each warp leaves it, and the lane `there` the other block's.
+// The ring's barriers. A warp leaves a stage by lane 0 at its block's own and, in a pair, by the lane `there` at
+// the other block's.
 struct Ring {
   uint32_t full, empty, others_empty;
   int there;

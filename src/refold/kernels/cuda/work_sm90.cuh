@@ -50,7 +50,7 @@ struct Launch {
   int a_stages;            // stages that cover a row of a, which begins anew for each part of b
   int tile_rows, tile_cols;  // tiles of C, from its row first_row on, which is a's first; pairs of them if paired
   int paired;              // 1: blocks go in pairs, tiles side by side; else 0
-  int promotes;            // whether sums are promoted: K is long, or the operands are split
+  int promotes;            // whether sums are promoted: of split operands, over a long K, of tiles that are shared
   Portions portions;       // what a slot does of them
   int first_row;
   float4* split_parts;     // [slot][parity][part][piece of a fragment][thread], or [block][piece][thread]
