@@ -152,7 +152,8 @@ def test_perturbed_state_keeps_what_is_special() -> None:
 
 
 def test_lattice_draws_odd_integers_of_12_and_13_bits() -> None:
-    (drawn,), _ = draws.lattice([torch.empty(100, 1000)], {}, 1)
+    (drawn,), state = draws.lattice([torch.empty(100, 1000)], {"w": torch.empty(1000)}, 1)
+    assert sorted(set(state["w"].tolist())) == [-1.0, 0.0, 1.0]
     assert bool((drawn % 2 == 1).all()) and bool((drawn < 0).any()) and bool((drawn > 0).any())
     assert float(drawn.abs().min()) >= 2049 and float(drawn.abs().max()) <= 8191
 
