@@ -285,11 +285,16 @@ def _row_stats(
 ) -> tuple[torch.Tensor, ...]:
     """Per row: sums of squares, maxima, scale, compared elements, worst index; and histograms."""
     truth = exact.double()
-    use = torch.isfinite(truth) & torch.isfinite(got)
-    truth = torch.where(use, truth, 0.0)
-    mine = torch.where(use, got.double() - truth, 0.0).abs_()
-    # Where only eager is not finite, the candidate's error counts and eager's does not.
-    its = torch.where(use & torch.isfinite(eager), eager.double() - truth, 0.0).abs_()
+    if all(_all_finite(t) for t in (got, eager, truth)):
+        mine, its = ((t.double() - truth).abs_() for t in (got, eager))
+        count = torch.full_like(truth[:, 0], truth.shape[1])
+    else:
+        use = torch.isfinite(truth) & torch.isfinite(got)
+        truth = torch.where(use, truth, 0.0)
+        mine = torch.where(use, got.double() - truth, 0.0).abs_()
+        # Where only eager is not finite, the candidate's error counts and eager's does not.
+        its = torch.where(use & torch.isfinite(eager), eager.double() - truth, 0.0).abs_()
+        count = use.sum(dim=1).double()
     scale = truth.abs().amax(dim=1)
     top, at = mine.max(dim=1)
     bins = torch.stack([_bins(mine, scale), _bins(its, scale)])
@@ -299,7 +304,7 @@ def _row_stats(
         its.square().sum(dim=1),
         its.amax(dim=1),
         scale,
-        use.sum(dim=1).double(),
+        count,
         at,
         bins,
     )
@@ -307,9 +312,9 @@ def _row_stats(
 
 def _bins(error: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
     relative = error / scale.clamp(min=1e-300).unsqueeze(1)
-    # floor((log2 + 40) / 2), by the exponent: a logarithm wakes every thread.
-    exponent = torch.frexp(relative.clamp(2.0**-41, 2.0**41)).exponent
-    level = (exponent + 39).div(2, rounding_mode="floor").clamp(0, 23)
+    # floor((log2 + 40) / 2), by a float32's exponent: a logarithm wakes every thread.
+    exponent = relative.float().view(torch.int32) >> 23
+    level = (exponent - (127 - 40)).clamp_(0, 47) >> 1
     return torch.bincount(level.reshape(-1), minlength=24)
 
 
