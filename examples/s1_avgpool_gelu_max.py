@@ -1774,8 +1774,9 @@ template <class M, bool IsTall = true, int InParts = 1> struct Schedule {
   static constexpr int kStages = 4, kThreads = 384, kRowBytes = 128;
   static constexpr int kABytes = kTileRows * kRowBytes, kBBytes = kTileCols * kRowBytes;
   static constexpr int kStageBytes = kABytes + kBBytes;
-  // Whether sums may stay where the tensor cores add them (Launch::promotes).
-  static constexpr bool kMayBeLong = !Mode::kSplit && Mode::kParts == 1;
+  // Whether sums may stay where the tensor cores add them (Launch::promotes). Not where K is split: there cuBLAS
+  // splits it, too, and cuts less off.
+  static constexpr bool kMayBeLong = !Mode::kSplit && Mode::kParts == 1 && kSplits == 1;
   // Whether slots share the tiles left over.
   static constexpr bool kShares = kSplits == 1 && !Mode::kDirect;
   // The fragment of a team's epilogue: 128 x 128, or its share when K is split.
@@ -1910,7 +1911,7 @@ RF_FN void share_out(const Launch& l, const Fragment<2, 4>& acc, Fragment<S::kMI
 // carry fp32's accuracy if the accumulator does. Hopper's does not: it truncates toward zero, which
 // over K = 8192 costs 6 times cuBLAS's error. So a short accumulator takes 64 of K only, small
 // products first, and is then added ("promoted") to a second one by plain fp32 additions. Where an element
-// is a single product (Tf32, 16 bits) and K at most kUnpromoted, cuBLAS cuts off as much: the tensor cores
+// is a single product (Tf32, 16 bits) and K whole and at most kUnpromoted, cuBLAS cuts off as much: the tensor cores
 // add up the sums themselves, and the next stage's products are always under way.
 //
 // Layout: one stage of the ring is 48 KB, rows of 128 bytes, four stages deep. A row of a stage is
@@ -2101,7 +2102,6 @@ __global__ void __launch_bounds__(384, 1)
     const int down = S::kTall ? 128 * team : 0, right = S::kTall ? 0 : 128 * team;
     const uint32_t a = tile_word(ring + down * S::kRowBytes);
     const uint32_t b = tile_word(ring + S::kABytes + right * S::kRowBytes);
-    // In a pair the lane `there` of each warp arrives at the other block's barriers, too.
     const Ring stages{full, empty, in_block(empty, (blockIdx.x & paired) ^ paired), paired ? 0 : 32};
     float sums[64];
 #pragma unroll
@@ -2221,9 +2221,7 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
       const bool dear = may_be_long(along);
       return S::kShares && (high == tile_rows || !dear) && Portions::pay(high * tile_cols, fit, steps(along), dear);
     }
-    static bool may_be_long(long along) {
-      return S::kMayBeLong && along <= S::kSplits * kUnpromoted && steps(along) >= S::kSplits;  // no part is empty
-    }
+    static bool may_be_long(long along) { return S::kMayBeLong && along <= kUnpromoted; }
     // Tiles that are worked on at a time.
     long slots(long high, long along) const {
       const long tiles = high * tile_cols;
@@ -2906,7 +2904,7 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
     try:
         return load_inline(
-            name="refold_sm_90_88324abed141",
+            name="refold_sm_90_b9303e9e9ef5",
             cpp_sources=[],
             cuda_sources=[_REFOLD_CUDA],
             extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],

@@ -17,7 +17,7 @@ import refold.judge
 from refold.contract import load
 from refold.judge import Speed, cli, draws, run, stats, wire
 from refold.judge.calibrate import cut, operands, sequential
-from refold.judge.compare import compare, settle, tensors
+from refold.judge.compare import _row_stats, compare, settle, tensors
 from refold.judge.host import Limits
 from refold.judge.oracle import Oracle
 from refold.judge.tests.registry import TESTS, names
@@ -149,6 +149,21 @@ def test_perturbed_state_keeps_what_is_special() -> None:
     assert bool((moved != 0).all()) and bool((moved.abs() < 3).all())
     wide = draws.perturbed({"w": torch.randn(64, dtype=torch.float64)}, 1)["w"]
     assert wide.dtype == torch.float64 and not torch.equal(wide, wide.float().double())
+
+
+def test_row_statistics_with_and_without_special_values() -> None:
+    torch.manual_seed(0)
+    exact = torch.randn(40, 300, dtype=torch.float64) * torch.logspace(-9, 9, 40).unsqueeze(1)
+    got, eager = ((exact * (1 + 1e-6 * torch.randn_like(exact))).float() for _ in range(2))
+    *whole, bins = _row_stats(got, eager, exact)
+    relative = (got.double() - exact).abs() / exact.abs().amax(dim=1, keepdim=True)
+    level = ((relative.clamp(min=2.0**-40).log2() + 40) / 2).floor().long()
+    assert torch.equal(bins[0], torch.bincount(level.reshape(-1), minlength=24))
+    got[7, 5], eager[9, 6] = torch.nan, torch.inf  # a row each is compared by masks
+    *masked, _ = _row_stats(got, eager, exact)
+    assert masked[5].tolist() == [300.0] * 7 + [299.0] + [300.0] * 32
+    rest = [r for r in range(40) if r not in (7, 9)]
+    assert all(torch.equal(a[rest], b[rest]) for a, b in zip(whole, masked, strict=True))
 
 
 def test_lattice_draws_odd_integers_of_12_and_13_bits() -> None:

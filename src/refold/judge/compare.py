@@ -148,7 +148,7 @@ def _masks(
     got: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor, finite_only: bool
 ) -> torch.Tensor | None:
     """Where the kind of value (finite, NaN, +inf, -inf) is wrong; None: nowhere."""
-    if _all_finite(got) and _all_finite(eager):
+    if all_finite(got) and all_finite(eager):
         return None
     # Eager may overflow, or make NaN, on the way to a value that float64 has: both are right.
     wrong = (_kind(got) != _kind(eager)) & (_kind(got) != _kind(exact.to(got.dtype)))
@@ -157,7 +157,7 @@ def _masks(
     return wrong if bool(wrong.any()) else None
 
 
-def _all_finite(t: torch.Tensor) -> bool:
+def all_finite(t: torch.Tensor) -> bool:
     """In one pass that makes no tensor of its size: most results hold tens of millions."""
     return all(bool(torch.isfinite(end)) for end in torch.aminmax(t))
 
@@ -285,7 +285,7 @@ def _row_stats(
 ) -> tuple[torch.Tensor, ...]:
     """Per row: sums of squares, maxima, scale, compared elements, worst index; and histograms."""
     truth = exact.double()
-    if all(_all_finite(t) for t in (got, eager, truth)):
+    if all(all_finite(t) for t in (got, eager, truth)):
         mine, its = ((t.double() - truth).abs_() for t in (got, eager))
         count = torch.full_like(truth[:, 0], truth.shape[1])
     else:

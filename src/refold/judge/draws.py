@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from refold.judge.compare import all_finite
 from refold.judge.oracle import tensors
 
 _BAND = 64  # elements on either side; keeps the alignment of a fresh allocation
@@ -171,7 +172,7 @@ def _moved(old: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
     square; where none is negative, by up to two fifths of themselves; zeros by a tenth."""
     noise = noise.to(torch.promote_types(old.dtype, noise.dtype))  # float64 keeps its bits
     finite, special, count = old, None, old.numel()
-    if not all(bool(torch.isfinite(end)) for end in torch.aminmax(old)):
+    if not all_finite(old):
         special = ~torch.isfinite(old)
         finite, count = old.masked_fill(special, 0.0), count - int(special.sum())
     norm = float(torch.linalg.vector_norm(finite))

@@ -65,9 +65,7 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
       const bool dear = may_be_long(along);
       return S::kShares && (high == tile_rows || !dear) && Portions::pay(high * tile_cols, fit, steps(along), dear);
     }
-    static bool may_be_long(long along) {
-      return S::kMayBeLong && along <= S::kSplits * kUnpromoted && steps(along) >= S::kSplits;  // no part is empty
-    }
+    static bool may_be_long(long along) { return S::kMayBeLong && along <= kUnpromoted; }
     // Tiles that are worked on at a time.
     long slots(long high, long along) const {
       const long tiles = high * tile_cols;

@@ -7,7 +7,7 @@
 // carry fp32's accuracy if the accumulator does. Hopper's does not: it truncates toward zero, which
 // over K = 8192 costs 6 times cuBLAS's error. So a short accumulator takes 64 of K only, small
 // products first, and is then added ("promoted") to a second one by plain fp32 additions. Where an element
-// is a single product (Tf32, 16 bits) and K at most kUnpromoted, cuBLAS cuts off as much: the tensor cores
+// is a single product (Tf32, 16 bits) and K whole and at most kUnpromoted, cuBLAS cuts off as much: the tensor cores
 // add up the sums themselves, and the next stage's products are always under way.
 //
 // Layout: one stage of the ring is 48 KB, rows of 128 bytes, four stages deep. A row of a stage is
@@ -200,7 +200,6 @@ __global__ void __launch_bounds__(384, 1)
     const int down = S::kTall ? 128 * team : 0, right = S::kTall ? 0 : 128 * team;
     const uint32_t a = tile_word(ring + down * S::kRowBytes);
     const uint32_t b = tile_word(ring + S::kABytes + right * S::kRowBytes);
-    // In a pair the lane `there` of each warp arrives at the other block's barriers, too.
     const Ring stages{full, empty, in_block(empty, (blockIdx.x & paired) ^ paired), paired ? 0 : 32};
     float sums[64];
 #pragma unroll

@@ -34,8 +34,9 @@ template <class M, bool IsTall = true, int InParts = 1> struct Schedule {
   static constexpr int kStages = 4, kThreads = 384, kRowBytes = 128;
   static constexpr int kABytes = kTileRows * kRowBytes, kBBytes = kTileCols * kRowBytes;
   static constexpr int kStageBytes = kABytes + kBBytes;
-  // Whether sums may stay where the tensor cores add them (Launch::promotes).
-  static constexpr bool kMayBeLong = !Mode::kSplit && Mode::kParts == 1;
+  // Whether sums may stay where the tensor cores add them (Launch::promotes). Not where K is split: there cuBLAS
+  // splits it, too, and cuts less off.
+  static constexpr bool kMayBeLong = !Mode::kSplit && Mode::kParts == 1 && kSplits == 1;
   // Whether slots share the tiles left over.
   static constexpr bool kShares = kSplits == 1 && !Mode::kDirect;
   // The fragment of a team's epilogue: 128 x 128, or its share when K is split.
