@@ -255,7 +255,19 @@ RF_FN Real minimum(Real a, Real b) {
   else return is_nan(a) || a < b ? a : b;
 }
 RF_FN Real relu(Real x) { return maximum(x, 0.0f); }
-RF_FN Real sigmoid(Real x) { return Real(1) / (Real(1) + exp(-x)); }
+// To a unit in the last place. Division as IEEE has it branches for what is subnormal, and what branches is computed
+// one after another.
+RF_FN Real reciprocal(Real x) {
+#ifdef __CUDA_ARCH__
+  if constexpr (sizeof(Real) == 4) {
+    float r;
+    asm("rcp.approx.f32 %0, %1;" : "=f"(r) : "f"(static_cast<float>(x)));
+    return r;
+  }
+#endif
+  return Real(1) / x;
+}
+RF_FN Real sigmoid(Real x) { return reciprocal(Real(1) + exp(-x)); }
 
 }  // namespace rf
 
@@ -376,6 +388,7 @@ template <> struct LanesOf<Real> {
 //   gather(p, x)   takes one more value;   merge(p, q) takes another part
 //   gather_some(p, x, in)   takes those of several values that count   (if kWords > 1)
 //   State          what the final, ordered merge keeps (a sum carries what its additions rounded off)
+//   part(state)    a part again
 //   kResults, results(state, out)          what the body's finish_row is given
 
 namespace rf {
@@ -400,6 +413,7 @@ struct Sum {
   static RF_FN void gather(Part& p, Real x) { p.w[0] += x; }
   static RF_FN void merge(Part& p, const Part& q) { p.w[0] += q.w[0]; }
   static RF_FN void merge(State& s, const Part& q) { s.add(q.w[0]); }
+  static RF_FN Part part(const State& s) { return {{s.get()}}; }
   static RF_FN void results(const State& s, Real* out) { out[0] = s.get(); }
 };
 
@@ -414,6 +428,7 @@ template <class Pick> struct Extreme {
   static RF_FN void gather(Part& p, Real x) { p.w[0] = Pick::of(p.w[0], x); }
   static RF_FN void merge(Part& p, const Part& q) { p.w[0] = Pick::of(p.w[0], q.w[0]); }
   static RF_FN void merge(State& s, const Part& q) { s.value = Pick::of(s.value, q.w[0]); }
+  static RF_FN Part part(const State& s) { return {{s.value}}; }
   static RF_FN void results(const State& s, Real* out) { out[0] = s.value; }
 };
 struct PickMax {
@@ -471,6 +486,7 @@ struct LogSumExp {
     merge(p, q);
     s = {p.w[0], p.w[1]};
   }
+  static RF_FN Part part(const State& s) { return {{s.max, s.sum}}; }
   static RF_FN void results(const State& s, Real* out) { out[0] = log(s.sum) + exp_base(s.max); }
 };
 
@@ -1361,7 +1377,7 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
     try:
         return load_inline(
-            name="refold_sm_90_2de0f6bccd7c",
+            name="refold_sm_90_4f08ef788baa",
             cpp_sources=[],
             cuda_sources=[_REFOLD_CUDA],
             extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],

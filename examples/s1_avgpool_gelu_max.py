@@ -424,7 +424,19 @@ RF_FN Real minimum(Real a, Real b) {
   else return is_nan(a) || a < b ? a : b;
 }
 RF_FN Real relu(Real x) { return maximum(x, 0.0f); }
-RF_FN Real sigmoid(Real x) { return Real(1) / (Real(1) + exp(-x)); }
+// To a unit in the last place. Division as IEEE has it branches for what is subnormal, and what branches is computed
+// one after another.
+RF_FN Real reciprocal(Real x) {
+#ifdef __CUDA_ARCH__
+  if constexpr (sizeof(Real) == 4) {
+    float r;
+    asm("rcp.approx.f32 %0, %1;" : "=f"(r) : "f"(static_cast<float>(x)));
+    return r;
+  }
+#endif
+  return Real(1) / x;
+}
+RF_FN Real sigmoid(Real x) { return reciprocal(Real(1) + exp(-x)); }
 
 }  // namespace rf
 
@@ -448,7 +460,7 @@ struct Problem {
   const float* b_unscale;
   float* row_parts;        // [block of columns][row][row_words]
   float* column_parts;     // [block of rows][column_words][column]
-  unsigned* row_turns;     // one for each block of rows, zero between launches
+  unsigned* row_turns;     // one for each block of rows, zero between launches; null: finish.cuh merges rows
 };
 
 constexpr unsigned kAllLanes = 0xffffffffu;
@@ -557,6 +569,7 @@ template <int MI, int G> struct Fragment {
 //   gather(p, x)   takes one more value;   merge(p, q) takes another part
 //   gather_some(p, x, in)   takes those of several values that count   (if kWords > 1)
 //   State          what the final, ordered merge keeps (a sum carries what its additions rounded off)
+//   part(state)    a part again
 //   kResults, results(state, out)          what the body's finish_row is given
 
 namespace rf {
@@ -581,6 +594,7 @@ struct Sum {
   static RF_FN void gather(Part& p, Real x) { p.w[0] += x; }
   static RF_FN void merge(Part& p, const Part& q) { p.w[0] += q.w[0]; }
   static RF_FN void merge(State& s, const Part& q) { s.add(q.w[0]); }
+  static RF_FN Part part(const State& s) { return {{s.get()}}; }
   static RF_FN void results(const State& s, Real* out) { out[0] = s.get(); }
 };
 
@@ -595,6 +609,7 @@ template <class Pick> struct Extreme {
   static RF_FN void gather(Part& p, Real x) { p.w[0] = Pick::of(p.w[0], x); }
   static RF_FN void merge(Part& p, const Part& q) { p.w[0] = Pick::of(p.w[0], q.w[0]); }
   static RF_FN void merge(State& s, const Part& q) { s.value = Pick::of(s.value, q.w[0]); }
+  static RF_FN Part part(const State& s) { return {{s.value}}; }
   static RF_FN void results(const State& s, Real* out) { out[0] = s.value; }
 };
 struct PickMax {
@@ -652,6 +667,7 @@ struct LogSumExp {
     merge(p, q);
     s = {p.w[0], p.w[1]};
   }
+  static RF_FN Part part(const State& s) { return {{s.max, s.sum}}; }
   static RF_FN void results(const State& s, Real* out) { out[0] = log(s.sum) + exp_base(s.max); }
 };
 
@@ -766,9 +782,9 @@ template <int S, class M, class... Rest> struct Before<S, List<M, Rest...>> {
 //
 // Layout: the fragment's (fragment.cuh). Rows are reduced in registers and across the four lanes that
 // share them; columns across the eight lanes that share them, then across warps through shared memory.
-// Each team leaves one partial result for a row or column of its fragment in the workspace. The last team
-// to arrive at a block of rows merges its rows' first to last (turns are counted by integer atomics; floats
-// are only ever merged in order); columns are left to finish.cuh.
+// Each team leaves one partial result for a row or column of its fragment in the workspace. Where a row has few
+// the last team to arrive at a block of rows merges its rows' first to last (turns are counted by integer atomics;
+// floats are only ever merged in order); more of them, and columns, are left to finish.cuh.
 //
 // The groups of 32 columns are taken by an unrolled loop where the body is light and the fragment whole, else
 // by one that rotates the registers: an unrolled body is 4 times the instructions to compile and to fetch, the
@@ -1021,8 +1037,11 @@ RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, in
   if (kUnrolled && row0 + 64 * MI <= p.rows && col0 + 32 * G <= p.cols) {  // as most are
     const ColumnWeights<2 * MI, true> weights(rows.count, lane);
 #pragma unroll
-    for (int g = 0; g < G; g++)
+    for (int g = 0; g < G; g++) {
       group<true, AScaled, BScaled>(body, p, acc, rows, weights, col0, g, 16 * g, unscaled, shared);
+      // Loads stay behind stores; where there are none those of all groups would come first, more than registers hold.
+      if constexpr (!Body::kStores) __syncwarp();
+    }
   } else {
     const ColumnWeights<2 * MI, false> weights(rows.count, lane);
 #pragma unroll 1
@@ -1066,7 +1085,7 @@ RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, in
 }
 
 // Takes the turn of the fragment at (row0, col0), whose epilogue has been done; whoever comes last to a
-// block of rows finishes it.
+// block of rows finishes it, unless a kernel of its own will.
 template <int MI, int G, class Body>
 RF_FN void take_turn(const Body& body, const Problem& p, int row0, int col0,
                      TeamShared<Body, G>& shared, int barrier) {
@@ -1075,6 +1094,7 @@ RF_FN void take_turn(const Body& body, const Problem& p, int row0, int col0,
   if (row0 >= p.rows || col0 >= p.cols) return;
 
   if constexpr (kRowWords > 0) {
+    if (p.row_turns == nullptr) return;
     const int thread = thread_here() % 128;
     const int blocks = (static_cast<int>(p.cols) + 32 * G - 1) / (32 * G);
     const long mine = row0 + thread;
@@ -1432,8 +1452,9 @@ inline Side direct_side(const float* x, long rows, long ld) { return {x, rows, 2
 
 inline size_t aligned_bytes(size_t bytes) { return (bytes + 255) / 256 * 256; }
 
-// Defined in finish.cuh, which only bodies that reduce columns need.
+// Defined in finish.cuh, which only bodies that reduce rows or columns need.
 template <class Body> Error finish_columns(const Body& body, const Problem& p, long block_rows, cudaStream_t stream);
+template <class Body> Error finish_rows(const Body& body, const Problem& p, long blocks, cudaStream_t stream);
 
 // How the epilogue cuts a product, by fragments of fragment_rows x fragment_cols: the workspace's first
 // parts and turns are its, what a kernel needs besides comes after them.
@@ -1447,6 +1468,8 @@ template <class Body> struct Cut {
   size_t row_bytes() const { return aligned_bytes(sizeof(float) * kRowWords * rows * column_blocks); }
   size_t bytes() const { return row_bytes() + aligned_bytes(sizeof(float) * kColumnWords * cols * row_blocks); }
   size_t turns() const { return kRowWords ? row_blocks : 0; }
+  // Whether a row has so many parts that the last to arrive had better not merge them alone.
+  bool rows_apart() const { return kRowWords > 0 && column_blocks > 32; }
 
   Problem problem(const Side& a, const Side& b, long depth, const Workspace& workspace) const {
     Problem p{};
@@ -1456,12 +1479,14 @@ template <class Body> struct Cut {
     char* parts = static_cast<char*>(workspace.parts);
     p.row_parts = reinterpret_cast<float*>(parts);
     p.column_parts = reinterpret_cast<float*>(parts + row_bytes());
-    p.row_turns = workspace.turns;
+    p.row_turns = rows_apart() ? nullptr : workspace.turns;
     return p;
   }
 
   // What is left to do once the product has been launched.
   Error finish(const Body& body, const Problem& p, cudaStream_t stream) const {
+    if constexpr (kRowWords > 0)
+      if (rows_apart()) RF_TRY(finish_rows(body, p, column_blocks, stream));
     if constexpr (kColumnWords > 0) return finish_columns(body, p, fragment_rows, stream);
     return nullptr;
   }
@@ -1759,10 +1784,10 @@ RF_FN void product_of_registers(float (&d)[64], const uint32_t (&a)[4], uint32_t
 
 namespace rf {
 
-// So much of K may be added up without promotion, where operands are as they are and an element is a single
-// product. What the tensor cores cut off comes to 4.8e-5 over 8192 of non-negative data (cuBLAS TF32: 5.5e-5)
-// and grows with K; TF32's operands alone lack 2.9e-4 on randn.
-constexpr long kUnpromoted = 8192;
+// So much of K is added up without promotion, where operands are as they are and an element is a single
+// product. What the tensor cores cut off grows with it: over 8192 of non-negative data 4.8e-5 (cuBLAS TF32: 5.5e-5);
+// TF32's operands alone lack 2.9e-4 on randn.
+constexpr long kUnpromoted = 16384;
 
 template <class M, bool IsTall = true, int InParts = 1> struct Schedule {
   using Mode = M;
@@ -1774,8 +1799,8 @@ template <class M, bool IsTall = true, int InParts = 1> struct Schedule {
   static constexpr int kStages = 4, kThreads = 384, kRowBytes = 128;
   static constexpr int kABytes = kTileRows * kRowBytes, kBBytes = kTileCols * kRowBytes;
   static constexpr int kStageBytes = kABytes + kBBytes;
-  // Whether sums may stay where the tensor cores add them (Launch::promotes). Not where K is split: there cuBLAS
-  // splits it, too, and cuts less off.
+  // Whether sums may stay where the tensor cores add them for so long (Launch::promotes). Not where K is split: there
+  // cuBLAS splits it, too, and cuts less off.
   static constexpr bool kMayBeLong = !Mode::kSplit && Mode::kParts == 1 && kSplits == 1;
   // Whether slots share the tiles left over.
   static constexpr bool kShares = kSplits == 1 && !Mode::kDirect;
@@ -1791,10 +1816,10 @@ struct Launch {
   int a_stages;            // stages that cover a row of a, which begins anew for each part of b
   int tile_rows, tile_cols;  // tiles of C, from its row first_row on, which is a's first; pairs of them if paired
   int paired;              // 1: blocks go in pairs, tiles side by side; else 0
-  int promotes;            // whether sums are promoted: of split operands, over a long K, of tiles that are shared
+  int promotes;            // whether sums are promoted: of split operands, of few tiles, of tiles that are shared
   Portions portions;       // what a slot does of them
   int first_row;
-  float4* split_parts;     // [slot][parity][part][piece of a fragment][thread], or [block][piece][thread]
+  float4* split_parts;     // sums: [slot][parity][part][piece of a fragment][thread], or [block][piece][thread]
   unsigned* split_turns;   // [slot][parity][arrived, left], or [block][team]; zero between launches
 };
 
@@ -1818,14 +1843,29 @@ template <class S> struct Place {
   }
 };
 
-// This team's part of a tile that another slot finishes goes to the workspace.
-template <class S> RF_FN void leave_part(const Launch& l, const Fragment<2, 4>& acc, int block, int barrier) {
-  float4* parts = l.split_parts + 32L * 256 * block + threadIdx.x;
+// A block's place in the workspace holds the sums of a tile; a thread's are read again by itself, or by the same thread
+// of another block.
+RF_FN void put_sums(const Launch& l, const Fragment<2, 4>& acc, int block) {
+  float4* sums = l.split_parts + 32L * 256 * block + threadIdx.x;
 #pragma unroll
   for (int q = 0; q < 32; q++) {
     const float* x = &acc.x[q / 16][q % 16 * 4];
-    __stcg(parts + q * 256, make_float4(x[0], x[1], x[2], x[3]));
+    __stcg(sums + q * 256, make_float4(x[0], x[1], x[2], x[3]));
   }
+}
+RF_FN void add_sums(const Launch& l, Fragment<2, 4>& acc, int block) {
+  const float4* sums = l.split_parts + 32L * 256 * block + threadIdx.x;
+#pragma unroll
+  for (int q = 0; q < 32; q++) {
+    const float4 more = __ldcg(sums + q * 256);
+    float* x = &acc.x[q / 16][q % 16 * 4];
+    x[0] += more.x, x[1] += more.y, x[2] += more.z, x[3] += more.w;
+  }
+}
+
+// This team's part of a tile that another slot finishes goes to the workspace.
+RF_FN void leave_part(const Launch& l, const Fragment<2, 4>& acc, int block, int barrier) {
+  put_sums(l, acc, block);
   group_sync(barrier, 128);
   if (threadIdx.x % 128 == 0) {
     __threadfence();  // of what the barrier has made known to this thread, too
@@ -1848,13 +1888,7 @@ RF_FN void join_parts(const Launch& l, Fragment<2, 4>& acc, const Place<S>& plac
       *turn = 0;
     }
     group_sync(barrier, 128);
-    const float4* parts = l.split_parts + 32L * 256 * block + threadIdx.x;
-#pragma unroll
-    for (int q = 0; q < 32; q++) {
-      const float4 more = __ldcg(parts + q * 256);
-      float* x = &acc.x[q / 16][q % 16 * 4];
-      x[0] += more.x, x[1] += more.y, x[2] += more.z, x[3] += more.w;
-    }
+    add_sums(l, acc, block);
   } while (l.portions.begin(from) > tile);
 }
 
@@ -1911,8 +1945,8 @@ RF_FN void share_out(const Launch& l, const Fragment<2, 4>& acc, Fragment<S::kMI
 // carry fp32's accuracy if the accumulator does. Hopper's does not: it truncates toward zero, which
 // over K = 8192 costs 6 times cuBLAS's error. So a short accumulator takes 64 of K only, small
 // products first, and is then added ("promoted") to a second one by plain fp32 additions. Where an element
-// is a single product (Tf32, 16 bits) and K whole and at most kUnpromoted, cuBLAS cuts off as much: the tensor cores
-// add up the sums themselves, and the next stage's products are always under way.
+// is a single product (Tf32, 16 bits) and tiles are so many that cuBLAS keeps K whole, it cuts off as much: the tensor
+// cores add up to kUnpromoted of K themselves, and the next stage's products are always under way.
 //
 // Layout: one stage of the ring is 48 KB, rows of 128 bytes, four stages deep. A row of a stage is
 // 32 of k, hi beside lo (Ieee), or 64 of k (Tf32: one scaled fp16 product, whose operands carry TF32's
@@ -2020,7 +2054,7 @@ template <class S, bool IsFirst> RF_FN void stage_products(Fragment<2, 4>& acc, 
 
 // The same of one step or more, each element a single product, without promotion.
 template <class S>
-RF_FN void long_products(Fragment<2, 4>& acc, uint32_t a, uint32_t b, int first, int steps, const Ring& ring) {
+RF_FN void unpromoted_products(Fragment<2, 4>& acc, uint32_t a, uint32_t b, int first, int steps, const Ring& ring) {
   const int end = (first + steps) * S::kPromote;
   int k = first * S::kPromote;
   barrier_wait(ring.full + 8 * (k % S::kStages), k / S::kStages & 1);
@@ -2037,6 +2071,21 @@ RF_FN void long_products(Fragment<2, 4>& acc, uint32_t a, uint32_t b, int first,
 #pragma unroll
   for (int i = 0; i < 128; i++) asm volatile("" : "+f"(acc.x[i / 64][i % 64])::"memory");  // not read before the wait
   ring.leave((end - 1) % S::kStages);
+}
+
+// The same of a K of any length. After each kUnpromoted of it a thread sets its sums aside in the workspace.
+template <class S>
+RF_FN void long_products(Fragment<2, 4>& acc, uint32_t a, uint32_t b, int first, int steps, const Ring& ring,
+                         const Launch& l) {
+  constexpr int kMost = kUnpromoted / (S::Mode::kStageDepth * S::kPromote);
+#pragma unroll 1
+  for (int done = 0;; done += kMost) {
+    const int left = steps - done;
+    unpromoted_products<S>(acc, a, b, first + done, left < kMost ? left : kMost, ring);
+    if (done > 0) add_sums(l, acc, block_here());
+    if (left <= kMost) break;
+    put_sums(l, acc, block_here());
+  }
 }
 
 // Defined in direct_sm90.cuh, which only Direct needs.
@@ -2123,7 +2172,7 @@ __global__ void __launch_bounds__(384, 1)
       } else if (!S::kMayBeLong || launch.promotes) {
         promoted_products<S>(acc, sums, a, b, first, steps, stages);
       } else if constexpr (S::kMayBeLong) {
-        long_products<S>(acc, a, b, first, steps, stages);
+        long_products<S>(acc, a, b, first, steps, stages, launch);
       }
       constexpr bool kBScaled = S::Mode::kScaled, kAScaled = kBScaled && !S::Mode::kDirect;
       auto& mine = shared.team[team];
@@ -2131,7 +2180,7 @@ __global__ void __launch_bounds__(384, 1)
       place.work(launch, turn, place.slot + turn * slots, now);  // once more, for there is no register to keep it in
       if constexpr (S::kShares) {
         if (now.end < launch.portions.steps) {
-          leave_part<S>(launch, acc, block_here(), 1 + team);
+          leave_part(launch, acc, block_here(), 1 + team);
           continue;
         }
         if (now.begin > 0) join_parts<S>(launch, acc, place, now.begin, 1 + team);
@@ -2218,10 +2267,11 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
     // A shared tile's sums are cut where others' are not. Equal rows must stay equal, for batch norm magnifies what
     // they differ by: so where tiles are shared all sums are promoted, which is dear, in all calls alike.
     bool shares(long high, long along) const {
-      const bool dear = may_be_long(along);
-      return S::kShares && (high == tile_rows || !dear) && Portions::pay(high * tile_cols, fit, steps(along), dear);
+      return S::kShares && (high == tile_rows || !is_long()) &&
+             Portions::pay(high * tile_cols, fit, steps(along), is_long());
     }
-    static bool may_be_long(long along) { return S::kMayBeLong && along <= kUnpromoted; }
+    // Whether sums are not promoted, but where tiles are shared. Of few tiles cuBLAS splits K, and cuts less off.
+    bool is_long() const { return S::kMayBeLong && 4 * tile_rows * tile_cols >= 3 * fit; }
     // Tiles that are worked on at a time.
     long slots(long high, long along) const {
       const long tiles = high * tile_cols;
@@ -2242,8 +2292,8 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
     size_t shared_parts() const { return this->bytes(); }
     size_t splits() const {
       if (S::kSplits > 1) return shared_parts() + slots(tile_rows, 0) * 2 * S::kSplits * kTileBytes;
-      const bool may_share = S::kShares && 4 * tile_rows * tile_cols >= fit;  // fewer tiles never do
-      return shared_parts() + (may_share ? fit * kTileBytes : 0);
+      const bool keeps = S::kShares && 4 * tile_rows * tile_cols >= fit;  // fewer tiles are neither shared nor long
+      return shared_parts() + (keeps ? fit * kTileBytes : 0);
     }
     long rows_at_a_time(long depth) const {
       const long most = tiles_at_a_time(depth) * S::kTileRows;
@@ -2320,7 +2370,7 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
     l.paired = grid.paired;
     const long slots = grid.slots(high, along);
     const bool shares = grid.shares(high, along);
-    l.promotes = shares || !grid.may_be_long(along);
+    l.promotes = shares || !grid.is_long();
     l.portions = Portions(high * grid.tile_cols >> grid.paired, slots >> grid.paired, grid.steps(along), shares);
 
     static std::atomic<uint64_t> allowed{0};
@@ -2789,6 +2839,451 @@ template <class A, class B, class Body> struct Product<PlainOf<A, B>, Body> {
 
 }  // namespace rf
 
+// Lanes: four consecutive columns at once, for the kernels that are bound by memory.
+//
+// Why: a thread that moves 16 bytes with one instruction needs a quarter of the instructions, and
+// keeps four times the bytes in flight. Generated bodies are templates on their lanes `V` and their
+// position `C`: here V is `Four` at a `Quad`, or one number at a column where rows do not start at
+// multiples of 16 bytes. A comparison of Fours gives a `Four::Mask`; numbers convert to Fours.
+//
+// Layout: a Quad's columns start at a multiple of 4, its addresses at multiples of 16 bytes (of 8 where
+// elements have 16 bits).
+
+namespace rf {
+
+struct Quad { long start; };
+
+struct alignas(16) Four {
+  struct Mask { bool in[4]; };
+  Real x[4];
+  Four() = default;
+  RF_FN Four(Real a) : x{a, a, a, a} {}
+  RF_FN Four(float4 a) : x{a.x, a.y, a.z, a.w} {}
+  template <class F> static RF_FN Four each(F f) {
+    Four y;
+#pragma unroll
+    for (int i = 0; i < 4; i++) y.x[i] = f(i);
+    return y;
+  }
+};
+
+// Four elements by one access of 16 bytes, of doubles by two. `read` loads a whole vector type. A store
+// written so stays one instruction: the compiler takes the assignment of a float4 apart. Without
+// "memory" later loads may move before it; no body reads what it writes.
+template <class Read> RF_FN Four read_four(const float* p, Read read) {
+  return Four(read(reinterpret_cast<const float4*>(p)));
+}
+RF_FN void write_four(float* p, Four v) {
+  asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(p), "f"(float(v.x[0])), "f"(float(v.x[1])),
+               "f"(float(v.x[2])), "f"(float(v.x[3])));
+}
+template <class Read> RF_FN Four read_four(const double* p, Read read) {
+  const double2 a = read(reinterpret_cast<const double2*>(p)), b = read(reinterpret_cast<const double2*>(p) + 1);
+  const Real x[4] = {Real(a.x), Real(a.y), Real(b.x), Real(b.y)};
+  return Four::each([&](int i) { return x[i]; });
+}
+RF_FN void write_four(double* p, Four v) {
+  asm volatile("st.global.v2.f64 [%0], {%1, %2};" ::"l"(p), "d"(double(v.x[0])), "d"(double(v.x[1])));
+  asm volatile("st.global.v2.f64 [%0], {%1, %2};" ::"l"(p + 2), "d"(double(v.x[2])), "d"(double(v.x[3])));
+}
+
+template <class V> RF_FN V lanes(Four x) { return x; }
+template <class V, class T> RF_FN V column(const T* p, Quad c) {
+  return read_four(p + c.start, [](const auto* from) { return *from; });
+}
+template <class V, class T> RF_FN V full(const T* p, long offset, Quad c) { return column<V>(p + offset, c); }
+template <class T> RF_FN void put(T* p, long offset, Quad c, Four v) { write_four(p + offset + c.start, v); }
+
+#define RF_ARITHMETIC(op)                                                              \
+  RF_FN Four operator op(Four a, Four b) {                                             \
+    return Four::each([&](int i) { return a.x[i] op b.x[i]; });                        \
+  }
+RF_ARITHMETIC(+) RF_ARITHMETIC(-) RF_ARITHMETIC(*) RF_ARITHMETIC(/)
+#undef RF_ARITHMETIC
+RF_FN Four operator-(Four a) { return Four::each([&](int i) { return -a.x[i]; }); }
+
+#define RF_COMPARISON(op)                                                              \
+  RF_FN Four::Mask operator op(Four a, Four b) {                                       \
+    return {{a.x[0] op b.x[0], a.x[1] op b.x[1], a.x[2] op b.x[2], a.x[3] op b.x[3]}}; \
+  }
+RF_COMPARISON(<) RF_COMPARISON(<=) RF_COMPARISON(>) RF_COMPARISON(>=) RF_COMPARISON(==)
+RF_COMPARISON(!=)
+#undef RF_COMPARISON
+
+RF_FN Four where(Four::Mask mask, Four yes, Four no) {
+  return Four::each([&](int i) { return mask.in[i] ? yes.x[i] : no.x[i]; });
+}
+
+#define RF_MATH(name) \
+  RF_FN Four name(Four a) { return Four::each([&](int i) { return name(a.x[i]); }); }
+RF_MATH(exp) RF_MATH(expm1) RF_MATH(log) RF_MATH(log1p) RF_MATH(sqrt) RF_MATH(rsqrt) RF_MATH(sin)
+RF_MATH(cos) RF_MATH(tanh) RF_MATH(erf) RF_MATH(abs) RF_MATH(floor) RF_MATH(ceil) RF_MATH(trunc)
+RF_MATH(round) RF_MATH(relu) RF_MATH(sigmoid)
+#undef RF_MATH
+RF_FN Four pow(Four a, Four b) { return Four::each([&](int i) { return pow(a.x[i], b.x[i]); }); }
+RF_FN Four maximum(Four a, Four b) { return Four::each([&](int i) { return maximum(a.x[i], b.x[i]); }); }
+RF_FN Four minimum(Four a, Four b) { return Four::each([&](int i) { return minimum(a.x[i], b.x[i]); }); }
+RF_FN Four fma(Four a, Four b, Four c) { return Four::each([&](int i) { return fma(a.x[i], b.x[i], c.x[i]); }); }
+
+// What a kernel knows of its lanes: how many, and where the n-th of a row's are ("unit" n).
+template <class V> struct LanesOf;
+template <> struct LanesOf<Four> {
+  static constexpr int count = 4;
+  static RF_FN Quad at(long unit) { return {4 * unit}; }
+  static RF_FN Real get(const Four& v, int lane) { return v.x[lane]; }
+  // Reads what another block has written: not by way of the first-level cache.
+  static RF_FN Four fresh(const Real* p) {
+    return read_four(p, [](const auto* from) { return __ldcg(from); });
+  }
+};
+template <> struct LanesOf<Real> {
+  static constexpr int count = 1;
+  static RF_FN long at(long unit) { return unit; }
+  static RF_FN Real get(Real v, int) { return v; }
+  static RF_FN Real fresh(const Real* p) { return __ldcg(p); }
+};
+
+}  // namespace rf
+
+// Block: what the kernels that reduce rows and columns share: their start, and how parts of one
+// result are merged across lanes, warps and blocks, always in the same order.
+
+namespace rf {
+
+constexpr unsigned kWarp = 0xffffffffu;
+
+// Lets the kernel after this one be scheduled, then waits for the one before. Nothing is read or
+// written before this. (Before sm_90 kernels follow one another by themselves.)
+RF_FN void begin_kernel() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// A barrier of `threads` threads of the block, by number; 0 is __syncthreads.
+RF_FN void team_sync(int number, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+
+// The I-th operand that several passes of a body read along the width.
+template <class T, int I> struct Again { const T* p; };
+template <class V, class T, int I, class C> RF_FN V column(Again<T, I> a, C c) { return column<V>(a.p, c); }
+template <class V, class T, int I, class C> RF_FN V full(Again<T, I> a, long offset, C c) {
+  return full<V>(a.p, offset, c);
+}
+
+// A position that knows what has been read there: each of N such operands is read once. What `has` says is
+// known to the compiler where passes are unrolled; there the values stay in registers.
+template <class V, int N> struct KnownAt {
+  decltype(LanesOf<V>::at(0)) at;
+  V* value;
+  bool* has;
+};
+template <class V, int N> struct Known {
+  V value[N ? N : 1];
+  bool has[N ? N : 1] = {};
+  RF_FN KnownAt<V, N> at(long unit) { return {LanesOf<V>::at(unit), value, has}; }
+};
+template <class V, class T, int I, int N> RF_FN V full(Again<T, I> a, long offset, KnownAt<V, N> c) {
+  if (!c.has[I]) c.value[I] = full<V>(a.p, offset, c.at), c.has[I] = true;
+  return c.value[I];
+}
+template <class V, class T, int I, int N> RF_FN V column(Again<T, I> a, KnownAt<V, N> c) {
+  return full<V>(a, 0, c);
+}
+template <class V, class T, int N> RF_FN V full(const T* p, long offset, KnownAt<V, N> c) {
+  return full<V>(p, offset, c.at);
+}
+template <class V, class T, int N> RF_FN V column(const T* p, KnownAt<V, N> c) { return column<V>(p, c.at); }
+template <class T, int N> RF_FN void put(T* p, long offset, KnownAt<Real, N> c, Real v) { put(p, offset, c.at, v); }
+template <class T, int N> RF_FN void put(T* p, long offset, KnownAt<Four, N> c, Four v) { put(p, offset, c.at, v); }
+
+// A part for each of a thread's lanes.
+template <class M, class V> struct Parts {
+  using Part = typename M::Part;
+  Part of[LanesOf<V>::count];
+  RF_FN Parts() {
+#pragma unroll
+    for (Part& p : of) p = M::identity();
+  }
+  RF_FN void gather(const V& v) {
+#pragma unroll
+    for (int l = 0; l < LanesOf<V>::count; l++) M::gather(of[l], LanesOf<V>::get(v, l));
+  }
+  RF_FN void merge(const Parts& o) {
+#pragma unroll
+    for (int l = 0; l < LanesOf<V>::count; l++) M::merge(of[l], o.of[l]);
+  }
+  RF_FN Part all() {
+#pragma unroll
+    for (int half = LanesOf<V>::count / 2; half; half /= 2)
+#pragma unroll
+      for (int l = 0; l < half; l++) M::merge(of[l], of[l + half]);
+    return of[0];
+  }
+};
+
+template <class M> RF_FN typename M::Part from_lane(typename M::Part p, int lane) {
+#pragma unroll
+  for (int w = 0; w < M::kWords; w++) p.w[w] = __shfl_sync(kWarp, p.w[w], lane);
+  return p;
+}
+
+// The part of each team of `lanes` neighbours of a warp (a power of two), for all of them.
+template <class M> RF_FN typename M::Part across_lanes(typename M::Part p, int lanes) {
+  for (int mask = lanes / 2; mask; mask /= 2) {
+    typename M::Part other;
+#pragma unroll
+    for (int w = 0; w < M::kWords; w++) other.w[w] = __shfl_xor_sync(kWarp, p.w[w], mask);
+    M::merge(p, other);
+  }
+  if (M::kWords == 1) return p;
+  // a merge of several words may round differently in the other order: all take what the first has
+  return from_lane<M>(p, threadIdx.x & 31 & ~(lanes - 1));
+}
+
+// The part of a team of whole warps, for all of its threads. `shared`, one part a warp, must not be
+// written again before the team's next barrier but one.
+template <class M>
+RF_FN typename M::Part across_team(typename M::Part p, int thread, int threads, int barrier, Real* shared) {
+  p = across_lanes<M>(p, 32);
+  if (threads == 32) return p;
+  const int lane = thread % 32, warps = threads / 32;
+  if (lane == 0)
+#pragma unroll
+    for (int w = 0; w < M::kWords; w++) shared[M::kWords * (thread / 32) + w] = p.w[w];
+  team_sync(barrier, threads);
+  p = M::identity();
+  if (lane < warps)
+#pragma unroll
+    for (int w = 0; w < M::kWords; w++) p.w[w] = shared[M::kWords * lane + w];
+  return across_lanes<M>(p, 32);
+}
+
+// Whether this block is the last of `blocks` to come here; what the others wrote before is visible.
+// All threads come here.
+RF_FN bool last_block(unsigned* turns, unsigned blocks) {
+  __shared__ unsigned turn;
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) turn = atomicInc(turns, blocks - 1);  // back to 0 after the last
+  __syncthreads();
+  const bool last = turn == blocks - 1;
+  if (last) __threadfence();
+  return last;
+}
+
+}  // namespace rf
+
+// Column parts: what reductions down columns keep of the rows seen so far, and how such parts merge.
+//
+// Why: both a pass over stored values (columns.cuh) and a product's tiles (finish.cuh) leave parts of a
+// column here and there; they must be merged in an order that depends on the sizes alone.
+
+namespace rf {
+
+constexpr int kColumnThreads = 256;  // of a block, at most
+
+// A thread's parts of all reductions: a word of each of its lanes, and of how many rows they are.
+template <class Monoids, class V> struct ColumnParts {
+  static constexpr int kLanes = LanesOf<V>::count, kWords = Words<Monoids>::column;
+  Real words[kWords][kLanes], count = 0.0f;
+
+  template <class D, class S> RF_FN typename D::Part get(S, int lane) const {
+    typename D::Part p;
+#pragma unroll
+    for (int w = 0; w < D::kWords; w++) p.w[w] = words[Before<S::index, Monoids>::column + w][lane];
+    return p;
+  }
+  template <class D, class S> RF_FN void set(S, int lane, const typename D::Part& p) {
+#pragma unroll
+    for (int w = 0; w < D::kWords; w++) words[Before<S::index, Monoids>::column + w][lane] = p.w[w];
+  }
+  RF_FN ColumnParts() {
+    for_monoids<0>(Monoids{}, [&](auto step, auto monoid) {
+      using D = Down<decltype(monoid)>;
+      const Real none[1] = {0.0f};
+      const bool in[1] = {false};
+#pragma unroll
+      for (int l = 0; l < kLanes; l++) set<D>(step, l, D::template of<1>(none, in, 0.0f));
+    });
+  }
+  // Takes the parts of rows that come after those it has. One without rows is left alone: its zero
+  // weight would turn an infinite mean into NaN.
+  RF_FN void merge(const ColumnParts& o) {
+    if (o.count == 0.0f) return;
+    const Weight weight(count, o.count);
+    for_monoids<0>(Monoids{}, [&](auto step, auto monoid) {
+      using D = Down<decltype(monoid)>;
+#pragma unroll
+      for (int l = 0; l < kLanes; l++)
+        set<D>(step, l, D::merge(get<D>(step, l), o.template get<D>(step, l), weight));
+    });
+    count += o.count;
+  }
+};
+
+// Merges the parts of the block's teams, in pairs, into those of the first.
+template <class Parts>
+RF_FN void merge_teams(Parts& parts, int lane, int team, int slice, int lanes, int teams) {
+  constexpr int kSlots = kColumnThreads / 2, kLanes = Parts::kLanes;
+  __shared__ Real words[Parts::kWords][kLanes][kSlots], counts[kSlots];
+  for (int most = teams; most > 1; most = (most + 1) / 2) {
+    const int half = (most + 1) / 2, from = team >= half ? team - half : team;
+    const int slot = (slice * (most / 2) + from) * lanes + lane;
+    if (team >= half && team < most) {
+#pragma unroll
+      for (int w = 0; w < Parts::kWords; w++)
+#pragma unroll
+        for (int l = 0; l < kLanes; l++) words[w][l][slot] = parts.words[w][l];
+      counts[slot] = parts.count;
+    }
+    __syncthreads();
+    if (team + half < most) {
+      Parts other;
+#pragma unroll
+      for (int w = 0; w < Parts::kWords; w++)
+#pragma unroll
+        for (int l = 0; l < kLanes; l++) other.words[w][l] = words[w][l][slot];
+      other.count = counts[slot];
+      parts.merge(other);
+    }
+    __syncthreads();
+  }
+}
+
+// Of the chunks that left their parts in a workspace, `first` and every `step`-th after it, merged in
+// that order. words: the first chunk's first word of this thread's lanes; words are `width` apart and a
+// chunk's words follow one another. A chunk has `chunk_rows` of `count` rows, the last what is left.
+template <class Parts, class V>
+RF_FN Parts merge_chunks(const Real* words, long width, long first, long step, long chunks, long chunk_rows,
+                         long count) {
+  constexpr int kAtOnce = 4;  // these reads come from the second-level cache
+  Parts parts;
+#pragma unroll 1
+  for (long c = first; c < chunks; c += kAtOnce * step) {
+    Parts next[kAtOnce];
+#pragma unroll
+    for (int k = 0; k < kAtOnce; k++) {
+      const long from = c + k * step, left = count - from * chunk_rows;
+      next[k].count = left <= 0 ? 0.0f : Real(left < chunk_rows ? left : chunk_rows);
+#pragma unroll
+      for (int w = 0; w < Parts::kWords; w++) {
+        const V word = LanesOf<V>::fresh(words + ((left <= 0 ? c : from) * Parts::kWords + w) * width);
+#pragma unroll
+        for (int l = 0; l < Parts::kLanes; l++) next[k].words[w][l] = LanesOf<V>::get(word, l);
+      }
+    }
+#pragma unroll
+    for (int k = 0; k < kAtOnce; k++) parts.merge(next[k]);
+  }
+  return parts;
+}
+
+// use(Step<S>, lane, state) for each monoid and lane.
+template <class Monoids, class V, class Use> RF_FN void for_columns(const ColumnParts<Monoids, V>& parts, Use use) {
+  for_monoids<0>(Monoids{}, [&](auto step, auto monoid) {
+    using D = Down<decltype(monoid)>;
+#pragma unroll
+    for (int l = 0; l < LanesOf<V>::count; l++) {
+      typename D::State state;
+      D::merge(state, parts.template get<D>(step, l), parts.count);
+      use(step, l, state);
+    }
+  });
+}
+
+}  // namespace rf
+
+// Finish: what a product's columns, and rows of many parts, are reduced to, from the parts that its fragments left.
+//
+// Why kernels of their own: a fragment that took its turn at its columns would wait until what it stored
+// is visible to others and for an atomic's answer, while the tensor cores idle. These kernels' start is
+// hidden behind the product's end, and their reads come from the second-level cache. And where a row has hundreds of
+// parts, the last team to arrive would merge them alone, while the device waits.
+
+namespace rf {
+
+// Threads: 32 neighbouring columns by kFinishTeams, each of which takes every kFinishTeams-th block of rows.
+constexpr int kFinishTeams = kColumnThreads / 32;
+
+template <class Body>
+__global__ void __launch_bounds__(kColumnThreads, 1)
+    finish_columns_kernel(const __grid_constant__ Body body, const float* parts, long rows, long cols,
+                          long block_rows, long blocks) {
+  using Mine = ColumnParts<typename Body::ColumnMonoids, float>;
+  const int lane = threadIdx.x % 32, team = threadIdx.x / 32;
+  const long col = 32L * blockIdx.x + lane;
+  begin_kernel();
+  Mine mine = merge_chunks<Mine, float>(parts + (col < cols ? col : cols - 1), cols, team, kFinishTeams, blocks,
+                                        block_rows, rows);
+  merge_teams(mine, lane, team, 0, 32, kFinishTeams);
+  if (team == 0 && col < cols) {
+    typename Body::Column column;
+    for_columns(mine, [&](auto step, int, const auto& state) { body.set_column(step, column, state); });
+    body.finish_column(column, col);
+  }
+}
+
+// p: the product's, whose fragments have `block_rows` rows.
+template <class Body>
+Error finish_columns(const Body& body, const Problem& p, long block_rows, cudaStream_t stream) {
+  return launch(finish_columns_kernel<Body>, static_cast<unsigned>(blocks_of(p.cols, 32)), kColumnThreads, 0,
+                stream, Start::overlapping, "launching the end of reductions of columns", body,
+                static_cast<const float*>(p.column_parts), p.rows, p.cols, block_rows,
+                blocks_of(p.rows, block_rows));
+}
+
+// Threads: 32 neighbouring rows by kRowTeams, each of which takes as many of a row's parts, next to each other.
+constexpr int kRowTeams = 16;
+
+template <class Body>
+__global__ void __launch_bounds__(32 * kRowTeams, 1)
+    finish_rows_kernel(const __grid_constant__ Body body, const float* parts, long rows, int blocks) {
+  using RowMonoids = typename Body::RowMonoids;
+  constexpr int kWords = Words<RowMonoids>::row;
+  __shared__ float words[kRowTeams][kWords][32];
+  const int lane = threadIdx.x % 32, team = threadIdx.x / 32;
+  const long row = 32L * blockIdx.x + lane, mine = row < rows ? row : rows - 1;
+  const int first = static_cast<int>(long(blocks) * team / kRowTeams);
+  const int count = static_cast<int>(long(blocks) * (team + 1) / kRowTeams) - first;
+  begin_kernel();
+  for_monoids<0>(RowMonoids{}, [&](auto s, auto monoid) {
+    using M = decltype(monoid);
+    constexpr int at = Before<decltype(s)::index, RowMonoids>::row;
+    const auto part = M::part(merge_parts<M>(parts + (first * rows + mine) * kWords + at, rows * kWords, count));
+#pragma unroll
+    for (int w = 0; w < M::kWords; w++) words[team][at + w][lane] = part.w[w];
+  });
+  __syncthreads();
+  if (team > 0 || row >= rows) return;
+  float results[Words<RowMonoids>::results];
+  for_monoids<0>(RowMonoids{}, [&](auto s, auto monoid) {
+    using M = decltype(monoid);
+    using At = Before<decltype(s)::index, RowMonoids>;
+    typename M::State state;
+#pragma unroll 4
+    for (int t = 0; t < kRowTeams; t++) {
+      typename M::Part part;
+#pragma unroll
+      for (int w = 0; w < M::kWords; w++) part.w[w] = words[t][At::row + w][lane];
+      M::merge(state, part);
+    }
+    M::results(state, results + At::results);
+  });
+  body.finish_row(row, results);
+}
+
+// p: the product's, whose rows have `blocks` parts each.
+template <class Body> Error finish_rows(const Body& body, const Problem& p, long blocks, cudaStream_t stream) {
+  return launch(finish_rows_kernel<Body>, static_cast<unsigned>(blocks_of(p.rows, 32)), 32 * kRowTeams, 0, stream,
+                Start::overlapping, "launching the end of reductions of rows", body,
+                static_cast<const float*>(p.row_parts), p.rows, static_cast<int>(blocks));
+}
+
+}  // namespace rf
+
 namespace rf {
 
 // linear, add, gelu, max, mul
@@ -2904,7 +3399,7 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
     try:
         return load_inline(
-            name="refold_sm_90_b9303e9e9ef5",
+            name="refold_sm_90_dcc075ace0bb",
             cpp_sources=[],
             cuda_sources=[_REFOLD_CUDA],
             extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],

@@ -441,7 +441,19 @@ RF_FN Real minimum(Real a, Real b) {
   else return is_nan(a) || a < b ? a : b;
 }
 RF_FN Real relu(Real x) { return maximum(x, 0.0f); }
-RF_FN Real sigmoid(Real x) { return Real(1) / (Real(1) + exp(-x)); }
+// To a unit in the last place. Division as IEEE has it branches for what is subnormal, and what branches is computed
+// one after another.
+RF_FN Real reciprocal(Real x) {
+#ifdef __CUDA_ARCH__
+  if constexpr (sizeof(Real) == 4) {
+    float r;
+    asm("rcp.approx.f32 %0, %1;" : "=f"(r) : "f"(static_cast<float>(x)));
+    return r;
+  }
+#endif
+  return Real(1) / x;
+}
+RF_FN Real sigmoid(Real x) { return reciprocal(Real(1) + exp(-x)); }
 
 }  // namespace rf
 
@@ -465,7 +477,7 @@ struct Problem {
   const float* b_unscale;
   float* row_parts;        // [block of columns][row][row_words]
   float* column_parts;     // [block of rows][column_words][column]
-  unsigned* row_turns;     // one for each block of rows, zero between launches
+  unsigned* row_turns;     // one for each block of rows, zero between launches; null: finish.cuh merges rows
 };
 
 constexpr unsigned kAllLanes = 0xffffffffu;
@@ -574,6 +586,7 @@ template <int MI, int G> struct Fragment {
 //   gather(p, x)   takes one more value;   merge(p, q) takes another part
 //   gather_some(p, x, in)   takes those of several values that count   (if kWords > 1)
 //   State          what the final, ordered merge keeps (a sum carries what its additions rounded off)
+//   part(state)    a part again
 //   kResults, results(state, out)          what the body's finish_row is given
 
 namespace rf {
@@ -598,6 +611,7 @@ struct Sum {
   static RF_FN void gather(Part& p, Real x) { p.w[0] += x; }
   static RF_FN void merge(Part& p, const Part& q) { p.w[0] += q.w[0]; }
   static RF_FN void merge(State& s, const Part& q) { s.add(q.w[0]); }
+  static RF_FN Part part(const State& s) { return {{s.get()}}; }
   static RF_FN void results(const State& s, Real* out) { out[0] = s.get(); }
 };
 
@@ -612,6 +626,7 @@ template <class Pick> struct Extreme {
   static RF_FN void gather(Part& p, Real x) { p.w[0] = Pick::of(p.w[0], x); }
   static RF_FN void merge(Part& p, const Part& q) { p.w[0] = Pick::of(p.w[0], q.w[0]); }
   static RF_FN void merge(State& s, const Part& q) { s.value = Pick::of(s.value, q.w[0]); }
+  static RF_FN Part part(const State& s) { return {{s.value}}; }
   static RF_FN void results(const State& s, Real* out) { out[0] = s.value; }
 };
 struct PickMax {
@@ -669,6 +684,7 @@ struct LogSumExp {
     merge(p, q);
     s = {p.w[0], p.w[1]};
   }
+  static RF_FN Part part(const State& s) { return {{s.max, s.sum}}; }
   static RF_FN void results(const State& s, Real* out) { out[0] = log(s.sum) + exp_base(s.max); }
 };
 
@@ -783,9 +799,9 @@ template <int S, class M, class... Rest> struct Before<S, List<M, Rest...>> {
 //
 // Layout: the fragment's (fragment.cuh). Rows are reduced in registers and across the four lanes that
 // share them; columns across the eight lanes that share them, then across warps through shared memory.
-// Each team leaves one partial result for a row or column of its fragment in the workspace. The last team
-// to arrive at a block of rows merges its rows' first to last (turns are counted by integer atomics; floats
-// are only ever merged in order); columns are left to finish.cuh.
+// Each team leaves one partial result for a row or column of its fragment in the workspace. Where a row has few
+// the last team to arrive at a block of rows merges its rows' first to last (turns are counted by integer atomics;
+// floats are only ever merged in order); more of them, and columns, are left to finish.cuh.
 //
 // The groups of 32 columns are taken by an unrolled loop where the body is light and the fragment whole, else
 // by one that rotates the registers: an unrolled body is 4 times the instructions to compile and to fetch, the
@@ -1038,8 +1054,11 @@ RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, in
   if (kUnrolled && row0 + 64 * MI <= p.rows && col0 + 32 * G <= p.cols) {  // as most are
     const ColumnWeights<2 * MI, true> weights(rows.count, lane);
 #pragma unroll
-    for (int g = 0; g < G; g++)
+    for (int g = 0; g < G; g++) {
       group<true, AScaled, BScaled>(body, p, acc, rows, weights, col0, g, 16 * g, unscaled, shared);
+      // Loads stay behind stores; where there are none those of all groups would come first, more than registers hold.
+      if constexpr (!Body::kStores) __syncwarp();
+    }
   } else {
     const ColumnWeights<2 * MI, false> weights(rows.count, lane);
 #pragma unroll 1
@@ -1083,7 +1102,7 @@ RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, in
 }
 
 // Takes the turn of the fragment at (row0, col0), whose epilogue has been done; whoever comes last to a
-// block of rows finishes it.
+// block of rows finishes it, unless a kernel of its own will.
 template <int MI, int G, class Body>
 RF_FN void take_turn(const Body& body, const Problem& p, int row0, int col0,
                      TeamShared<Body, G>& shared, int barrier) {
@@ -1092,6 +1111,7 @@ RF_FN void take_turn(const Body& body, const Problem& p, int row0, int col0,
   if (row0 >= p.rows || col0 >= p.cols) return;
 
   if constexpr (kRowWords > 0) {
+    if (p.row_turns == nullptr) return;
     const int thread = thread_here() % 128;
     const int blocks = (static_cast<int>(p.cols) + 32 * G - 1) / (32 * G);
     const long mine = row0 + thread;
@@ -1449,8 +1469,9 @@ inline Side direct_side(const float* x, long rows, long ld) { return {x, rows, 2
 
 inline size_t aligned_bytes(size_t bytes) { return (bytes + 255) / 256 * 256; }
 
-// Defined in finish.cuh, which only bodies that reduce columns need.
+// Defined in finish.cuh, which only bodies that reduce rows or columns need.
 template <class Body> Error finish_columns(const Body& body, const Problem& p, long block_rows, cudaStream_t stream);
+template <class Body> Error finish_rows(const Body& body, const Problem& p, long blocks, cudaStream_t stream);
 
 // How the epilogue cuts a product, by fragments of fragment_rows x fragment_cols: the workspace's first
 // parts and turns are its, what a kernel needs besides comes after them.
@@ -1464,6 +1485,8 @@ template <class Body> struct Cut {
   size_t row_bytes() const { return aligned_bytes(sizeof(float) * kRowWords * rows * column_blocks); }
   size_t bytes() const { return row_bytes() + aligned_bytes(sizeof(float) * kColumnWords * cols * row_blocks); }
   size_t turns() const { return kRowWords ? row_blocks : 0; }
+  // Whether a row has so many parts that the last to arrive had better not merge them alone.
+  bool rows_apart() const { return kRowWords > 0 && column_blocks > 32; }
 
   Problem problem(const Side& a, const Side& b, long depth, const Workspace& workspace) const {
     Problem p{};
@@ -1473,12 +1496,14 @@ template <class Body> struct Cut {
     char* parts = static_cast<char*>(workspace.parts);
     p.row_parts = reinterpret_cast<float*>(parts);
     p.column_parts = reinterpret_cast<float*>(parts + row_bytes());
-    p.row_turns = workspace.turns;
+    p.row_turns = rows_apart() ? nullptr : workspace.turns;
     return p;
   }
 
   // What is left to do once the product has been launched.
   Error finish(const Body& body, const Problem& p, cudaStream_t stream) const {
+    if constexpr (kRowWords > 0)
+      if (rows_apart()) RF_TRY(finish_rows(body, p, column_blocks, stream));
     if constexpr (kColumnWords > 0) return finish_columns(body, p, fragment_rows, stream);
     return nullptr;
   }
@@ -1776,10 +1801,10 @@ RF_FN void product_of_registers(float (&d)[64], const uint32_t (&a)[4], uint32_t
 
 namespace rf {
 
-// So much of K may be added up without promotion, where operands are as they are and an element is a single
-// product. What the tensor cores cut off comes to 4.8e-5 over 8192 of non-negative data (cuBLAS TF32: 5.5e-5)
-// and grows with K; TF32's operands alone lack 2.9e-4 on randn.
-constexpr long kUnpromoted = 8192;
+// So much of K is added up without promotion, where operands are as they are and an element is a single
+// product. What the tensor cores cut off grows with it: over 8192 of non-negative data 4.8e-5 (cuBLAS TF32: 5.5e-5);
+// TF32's operands alone lack 2.9e-4 on randn.
+constexpr long kUnpromoted = 16384;
 
 template <class M, bool IsTall = true, int InParts = 1> struct Schedule {
   using Mode = M;
@@ -1791,8 +1816,8 @@ template <class M, bool IsTall = true, int InParts = 1> struct Schedule {
   static constexpr int kStages = 4, kThreads = 384, kRowBytes = 128;
   static constexpr int kABytes = kTileRows * kRowBytes, kBBytes = kTileCols * kRowBytes;
   static constexpr int kStageBytes = kABytes + kBBytes;
-  // Whether sums may stay where the tensor cores add them (Launch::promotes). Not where K is split: there cuBLAS
-  // splits it, too, and cuts less off.
+  // Whether sums may stay where the tensor cores add them for so long (Launch::promotes). Not where K is split: there
+  // cuBLAS splits it, too, and cuts less off.
   static constexpr bool kMayBeLong = !Mode::kSplit && Mode::kParts == 1 && kSplits == 1;
   // Whether slots share the tiles left over.
   static constexpr bool kShares = kSplits == 1 && !Mode::kDirect;
@@ -1808,10 +1833,10 @@ struct Launch {
   int a_stages;            // stages that cover a row of a, which begins anew for each part of b
   int tile_rows, tile_cols;  // tiles of C, from its row first_row on, which is a's first; pairs of them if paired
   int paired;              // 1: blocks go in pairs, tiles side by side; else 0
-  int promotes;            // whether sums are promoted: of split operands, over a long K, of tiles that are shared
+  int promotes;            // whether sums are promoted: of split operands, of few tiles, of tiles that are shared
   Portions portions;       // what a slot does of them
   int first_row;
-  float4* split_parts;     // [slot][parity][part][piece of a fragment][thread], or [block][piece][thread]
+  float4* split_parts;     // sums: [slot][parity][part][piece of a fragment][thread], or [block][piece][thread]
   unsigned* split_turns;   // [slot][parity][arrived, left], or [block][team]; zero between launches
 };
 
@@ -1835,14 +1860,29 @@ template <class S> struct Place {
   }
 };
 
-// This team's part of a tile that another slot finishes goes to the workspace.
-template <class S> RF_FN void leave_part(const Launch& l, const Fragment<2, 4>& acc, int block, int barrier) {
-  float4* parts = l.split_parts + 32L * 256 * block + threadIdx.x;
+// A block's place in the workspace holds the sums of a tile; a thread's are read again by itself, or by the same thread
+// of another block.
+RF_FN void put_sums(const Launch& l, const Fragment<2, 4>& acc, int block) {
+  float4* sums = l.split_parts + 32L * 256 * block + threadIdx.x;
 #pragma unroll
   for (int q = 0; q < 32; q++) {
     const float* x = &acc.x[q / 16][q % 16 * 4];
-    __stcg(parts + q * 256, make_float4(x[0], x[1], x[2], x[3]));
+    __stcg(sums + q * 256, make_float4(x[0], x[1], x[2], x[3]));
   }
+}
+RF_FN void add_sums(const Launch& l, Fragment<2, 4>& acc, int block) {
+  const float4* sums = l.split_parts + 32L * 256 * block + threadIdx.x;
+#pragma unroll
+  for (int q = 0; q < 32; q++) {
+    const float4 more = __ldcg(sums + q * 256);
+    float* x = &acc.x[q / 16][q % 16 * 4];
+    x[0] += more.x, x[1] += more.y, x[2] += more.z, x[3] += more.w;
+  }
+}
+
+// This team's part of a tile that another slot finishes goes to the workspace.
+RF_FN void leave_part(const Launch& l, const Fragment<2, 4>& acc, int block, int barrier) {
+  put_sums(l, acc, block);
   group_sync(barrier, 128);
   if (threadIdx.x % 128 == 0) {
     __threadfence();  // of what the barrier has made known to this thread, too
@@ -1865,13 +1905,7 @@ RF_FN void join_parts(const Launch& l, Fragment<2, 4>& acc, const Place<S>& plac
       *turn = 0;
     }
     group_sync(barrier, 128);
-    const float4* parts = l.split_parts + 32L * 256 * block + threadIdx.x;
-#pragma unroll
-    for (int q = 0; q < 32; q++) {
-      const float4 more = __ldcg(parts + q * 256);
-      float* x = &acc.x[q / 16][q % 16 * 4];
-      x[0] += more.x, x[1] += more.y, x[2] += more.z, x[3] += more.w;
-    }
+    add_sums(l, acc, block);
   } while (l.portions.begin(from) > tile);
 }
 
@@ -1928,8 +1962,8 @@ RF_FN void share_out(const Launch& l, const Fragment<2, 4>& acc, Fragment<S::kMI
 // carry fp32's accuracy if the accumulator does. Hopper's does not: it truncates toward zero, which
 // over K = 8192 costs 6 times cuBLAS's error. So a short accumulator takes 64 of K only, small
 // products first, and is then added ("promoted") to a second one by plain fp32 additions. Where an element
-// is a single product (Tf32, 16 bits) and K whole and at most kUnpromoted, cuBLAS cuts off as much: the tensor cores
-// add up the sums themselves, and the next stage's products are always under way.
+// is a single product (Tf32, 16 bits) and tiles are so many that cuBLAS keeps K whole, it cuts off as much: the tensor
+// cores add up to kUnpromoted of K themselves, and the next stage's products are always under way.
 //
 // Layout: one stage of the ring is 48 KB, rows of 128 bytes, four stages deep. A row of a stage is
 // 32 of k, hi beside lo (Ieee), or 64 of k (Tf32: one scaled fp16 product, whose operands carry TF32's
@@ -2037,7 +2071,7 @@ template <class S, bool IsFirst> RF_FN void stage_products(Fragment<2, 4>& acc, 
 
 // The same of one step or more, each element a single product, without promotion.
 template <class S>
-RF_FN void long_products(Fragment<2, 4>& acc, uint32_t a, uint32_t b, int first, int steps, const Ring& ring) {
+RF_FN void unpromoted_products(Fragment<2, 4>& acc, uint32_t a, uint32_t b, int first, int steps, const Ring& ring) {
   const int end = (first + steps) * S::kPromote;
   int k = first * S::kPromote;
   barrier_wait(ring.full + 8 * (k % S::kStages), k / S::kStages & 1);
@@ -2054,6 +2088,21 @@ RF_FN void long_products(Fragment<2, 4>& acc, uint32_t a, uint32_t b, int first,
 #pragma unroll
   for (int i = 0; i < 128; i++) asm volatile("" : "+f"(acc.x[i / 64][i % 64])::"memory");  // not read before the wait
   ring.leave((end - 1) % S::kStages);
+}
+
+// The same of a K of any length. After each kUnpromoted of it a thread sets its sums aside in the workspace.
+template <class S>
+RF_FN void long_products(Fragment<2, 4>& acc, uint32_t a, uint32_t b, int first, int steps, const Ring& ring,
+                         const Launch& l) {
+  constexpr int kMost = kUnpromoted / (S::Mode::kStageDepth * S::kPromote);
+#pragma unroll 1
+  for (int done = 0;; done += kMost) {
+    const int left = steps - done;
+    unpromoted_products<S>(acc, a, b, first + done, left < kMost ? left : kMost, ring);
+    if (done > 0) add_sums(l, acc, block_here());
+    if (left <= kMost) break;
+    put_sums(l, acc, block_here());
+  }
 }
 
 // Defined in direct_sm90.cuh, which only Direct needs.
@@ -2140,7 +2189,7 @@ __global__ void __launch_bounds__(384, 1)
       } else if (!S::kMayBeLong || launch.promotes) {
         promoted_products<S>(acc, sums, a, b, first, steps, stages);
       } else if constexpr (S::kMayBeLong) {
-        long_products<S>(acc, a, b, first, steps, stages);
+        long_products<S>(acc, a, b, first, steps, stages, launch);
       }
       constexpr bool kBScaled = S::Mode::kScaled, kAScaled = kBScaled && !S::Mode::kDirect;
       auto& mine = shared.team[team];
@@ -2148,7 +2197,7 @@ __global__ void __launch_bounds__(384, 1)
       place.work(launch, turn, place.slot + turn * slots, now);  // once more, for there is no register to keep it in
       if constexpr (S::kShares) {
         if (now.end < launch.portions.steps) {
-          leave_part<S>(launch, acc, block_here(), 1 + team);
+          leave_part(launch, acc, block_here(), 1 + team);
           continue;
         }
         if (now.begin > 0) join_parts<S>(launch, acc, place, now.begin, 1 + team);
@@ -2235,10 +2284,11 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
     // A shared tile's sums are cut where others' are not. Equal rows must stay equal, for batch norm magnifies what
     // they differ by: so where tiles are shared all sums are promoted, which is dear, in all calls alike.
     bool shares(long high, long along) const {
-      const bool dear = may_be_long(along);
-      return S::kShares && (high == tile_rows || !dear) && Portions::pay(high * tile_cols, fit, steps(along), dear);
+      return S::kShares && (high == tile_rows || !is_long()) &&
+             Portions::pay(high * tile_cols, fit, steps(along), is_long());
     }
-    static bool may_be_long(long along) { return S::kMayBeLong && along <= kUnpromoted; }
+    // Whether sums are not promoted, but where tiles are shared. Of few tiles cuBLAS splits K, and cuts less off.
+    bool is_long() const { return S::kMayBeLong && 4 * tile_rows * tile_cols >= 3 * fit; }
     // Tiles that are worked on at a time.
     long slots(long high, long along) const {
       const long tiles = high * tile_cols;
@@ -2259,8 +2309,8 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
     size_t shared_parts() const { return this->bytes(); }
     size_t splits() const {
       if (S::kSplits > 1) return shared_parts() + slots(tile_rows, 0) * 2 * S::kSplits * kTileBytes;
-      const bool may_share = S::kShares && 4 * tile_rows * tile_cols >= fit;  // fewer tiles never do
-      return shared_parts() + (may_share ? fit * kTileBytes : 0);
+      const bool keeps = S::kShares && 4 * tile_rows * tile_cols >= fit;  // fewer tiles are neither shared nor long
+      return shared_parts() + (keeps ? fit * kTileBytes : 0);
     }
     long rows_at_a_time(long depth) const {
       const long most = tiles_at_a_time(depth) * S::kTileRows;
@@ -2337,7 +2387,7 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
     l.paired = grid.paired;
     const long slots = grid.slots(high, along);
     const bool shares = grid.shares(high, along);
-    l.promotes = shares || !grid.may_be_long(along);
+    l.promotes = shares || !grid.is_long();
     l.portions = Portions(high * grid.tile_cols >> grid.paired, slots >> grid.paired, grid.steps(along), shares);
 
     static std::atomic<uint64_t> allowed{0};
@@ -3004,15 +3054,16 @@ template <class Monoids, class V, class Use> RF_FN void for_columns(const Column
 
 }  // namespace rf
 
-// Finish: a product's column results, from the parts that its fragments left.
+// Finish: what a product's columns, and rows of many parts, are reduced to, from the parts that its fragments left.
 //
-// Why a kernel of its own: a fragment that took its turn at its columns would wait until what it stored
-// is visible to others and for an atomic's answer, while the tensor cores idle. This kernel's start is
-// hidden behind the product's end, and its reads come from the second-level cache.
+// Why kernels of their own: a fragment that took its turn at its columns would wait until what it stored
+// is visible to others and for an atomic's answer, while the tensor cores idle. These kernels' start is
+// hidden behind the product's end, and their reads come from the second-level cache. And where a row has hundreds of
+// parts, the last team to arrive would merge them alone, while the device waits.
 
 namespace rf {
 
-// Threads: 32 neighbouring columns by kTeams, each of which takes every kTeams-th block of rows.
+// Threads: 32 neighbouring columns by kFinishTeams, each of which takes every kFinishTeams-th block of rows.
 constexpr int kFinishTeams = kColumnThreads / 32;
 
 template <class Body>
@@ -3040,6 +3091,53 @@ Error finish_columns(const Body& body, const Problem& p, long block_rows, cudaSt
                 stream, Start::overlapping, "launching the end of reductions of columns", body,
                 static_cast<const float*>(p.column_parts), p.rows, p.cols, block_rows,
                 blocks_of(p.rows, block_rows));
+}
+
+// Threads: 32 neighbouring rows by kRowTeams, each of which takes as many of a row's parts, next to each other.
+constexpr int kRowTeams = 16;
+
+template <class Body>
+__global__ void __launch_bounds__(32 * kRowTeams, 1)
+    finish_rows_kernel(const __grid_constant__ Body body, const float* parts, long rows, int blocks) {
+  using RowMonoids = typename Body::RowMonoids;
+  constexpr int kWords = Words<RowMonoids>::row;
+  __shared__ float words[kRowTeams][kWords][32];
+  const int lane = threadIdx.x % 32, team = threadIdx.x / 32;
+  const long row = 32L * blockIdx.x + lane, mine = row < rows ? row : rows - 1;
+  const int first = static_cast<int>(long(blocks) * team / kRowTeams);
+  const int count = static_cast<int>(long(blocks) * (team + 1) / kRowTeams) - first;
+  begin_kernel();
+  for_monoids<0>(RowMonoids{}, [&](auto s, auto monoid) {
+    using M = decltype(monoid);
+    constexpr int at = Before<decltype(s)::index, RowMonoids>::row;
+    const auto part = M::part(merge_parts<M>(parts + (first * rows + mine) * kWords + at, rows * kWords, count));
+#pragma unroll
+    for (int w = 0; w < M::kWords; w++) words[team][at + w][lane] = part.w[w];
+  });
+  __syncthreads();
+  if (team > 0 || row >= rows) return;
+  float results[Words<RowMonoids>::results];
+  for_monoids<0>(RowMonoids{}, [&](auto s, auto monoid) {
+    using M = decltype(monoid);
+    using At = Before<decltype(s)::index, RowMonoids>;
+    typename M::State state;
+#pragma unroll 4
+    for (int t = 0; t < kRowTeams; t++) {
+      typename M::Part part;
+#pragma unroll
+      for (int w = 0; w < M::kWords; w++) part.w[w] = words[t][At::row + w][lane];
+      M::merge(state, part);
+    }
+    M::results(state, results + At::results);
+  });
+  body.finish_row(row, results);
+}
+
+// p: the product's, whose rows have `blocks` parts each.
+template <class Body> Error finish_rows(const Body& body, const Problem& p, long blocks, cudaStream_t stream) {
+  return launch(finish_rows_kernel<Body>, static_cast<unsigned>(blocks_of(p.rows, 32)), 32 * kRowTeams, 0, stream,
+                Start::overlapping, "launching the end of reductions of rows", body,
+                static_cast<const float*>(p.row_parts), p.rows, static_cast<int>(blocks));
 }
 
 }  // namespace rf
@@ -3853,7 +3951,7 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
     try:
         return load_inline(
-            name="refold_sm_90_ca989a034820",
+            name="refold_sm_90_37dbfd77fe17",
             cpp_sources=[],
             cuda_sources=[_REFOLD_CUDA],
             extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],

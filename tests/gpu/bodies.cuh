@@ -154,7 +154,7 @@ struct ScaleSoftmax {  // linear, batch norm in eval mode, softmax: what its sec
 struct SigmoidSum {  // linear, sigmoid, sum
   Call c;
   long width;
-  static constexpr bool kLight = false;
+  static constexpr bool kLight = true;
   template <class V, class C> RF_FN V value(V acc, long row, C col) const {
     const V t0 = column<V>(c.in[0], col);
     const auto t1 = acc + t0;

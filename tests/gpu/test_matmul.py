@@ -34,6 +34,8 @@ SHAPES = [
 # pairs cut by the edges
 SHARED = [(2816, 2048, 1100), (1290, 1500, 3000), (2700, 1900, 1111)]
 SHARING = ("ieee_tall", "ieee_wide", "tf32_tall")  # schedules that share them
+# rows of so many parts that a kernel of its own merges them
+LONG_ROWS = [(129, 9000, 72), (300, 4225, 96), (2816, 4300, 264)]
 # few rows on one side: a batch of 1 to 16 over big weights, or few features
 THIN = [
     (1, 700, 4096),
@@ -157,7 +159,9 @@ def test_columns_of_rows_split_by_the_product(cols: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "shape", [(16384, 4096, 512), (2816, 2048, 4104), (140000, 300, 1032)], ids=str
+    "shape",
+    [(16384, 4096, 512), (2816, 2048, 4104), (140000, 300, 1032), (4096, 2112, 33000)],
+    ids=str,
 )
 @pytest.mark.parametrize(
     ("name", "late"),
@@ -198,10 +202,9 @@ def test_as_accurate_as_fp32(name: str, depth: int, positive: bool) -> None:
 @pytest.mark.parametrize(
     ("name", "rows", "cols", "depth"),
     [
-        *((n, 2048, 2048, d) for n in TF32 for d in (512, 4096, 8192, 8256, 32768)),
-        *((n, 256, 1024, 32768) for n in TF32),
-        # where cuBLAS splits K, as our schedules do for so few outputs
-        *((n, 256, 1024, 8192) for n in TF32 if n not in ("tf32_tall", "tf32_wide")),
+        *((n, 2048, 2048, d) for n in TF32 for d in (512, 4096, 8192, 16384, 16448, 32768)),
+        *((n, 256, 1024, d) for n in TF32 for d in (8192, 32768)),  # where cuBLAS splits K
+        ("tf32_wide", 128, 32768, 32768),
     ],
 )
 def test_as_accurate_as_tf32(
@@ -227,14 +230,15 @@ NATIVE = {"half": torch.float16, "bfloat": torch.bfloat16}
         (4, 700, 4096),
         (1000, 10, 136),
         (1290, 1500, 3000),
+        (4096, 2112, 3000),
     ],
     ids=str,
 )
 def test_native(mode: str, schedule: str, shape: tuple[int, int, int]) -> None:
     x, w = (t.to(NATIVE[mode]) for t in make(*shape))
     ref = x.double() @ w.double().T
-    # Hopper's schedule does not promote here: what is cut off grows with K (fp16 rounds by 1.4e-4)
-    bound = max(2e-9 * shape[2], 2e-6) if schedule == "tall" else 2e-6
+    # of many tiles Hopper's does not promote: what is cut off grows with K (fp16 rounds by 1.4e-4)
+    bound = 6e-6 if schedule == "tall" and shape[0] > 4000 else 2e-6
     assert error(plain(f"{mode}_{schedule}", x, w), ref) < bound
 
 
@@ -351,7 +355,9 @@ def test_operands(name: str, shape: tuple[int, int, int]) -> None:
     assert error(out, ref, bias * factor[:, None], more) < 1e-6
 
 
-@pytest.mark.parametrize(("name", "shape"), shapes_of(ROWS))
+@pytest.mark.parametrize(
+    ("name", "shape"), [*shapes_of(ROWS), *((n, s) for n in ROWS for s in LONG_ROWS)]
+)
 def test_rows(name: str, shape: tuple[int, int, int]) -> None:
     rows, cols, _ = shape
     x, w = make(*shape)
@@ -394,7 +400,10 @@ def test_columns(name: str, shape: tuple[int, int, int]) -> None:
 
 @pytest.mark.parametrize(
     ("name", "shape"),
-    shapes_of(["ieee_tall", "ieee_wide_8", "direct_tall", "ieee_generic", "simt"]),
+    [
+        *shapes_of(["ieee_tall", "ieee_wide_8", "direct_tall", "ieee_generic", "simt"]),
+        *(("ieee_tall", s) for s in LONG_ROWS),
+    ],
 )
 def test_both(name: str, shape: tuple[int, int, int]) -> None:
     rows, cols, _ = shape
@@ -423,7 +432,9 @@ def _rows(name: str, x: torch.Tensor, w: torch.Tensor) -> Callable[[], list[torc
 
 
 @pytest.mark.parametrize("name", [f"rows_{n}" for n in ROWS])
-@pytest.mark.parametrize("shape", [(1030, 1300, 2048), (2816, 2048, 1100)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(1030, 1300, 2048), (2816, 2048, 1100), (130, 8256, 320)], ids=str
+)
 def test_same_bits_every_time(name: str, shape: tuple[int, int, int]) -> None:
     run = _rows(name, *make(*shape))
     first = run()

@@ -59,6 +59,28 @@ def test_blocks_that_hold_rows(name, struct, blocks):
     assert f"kBlocks = {blocks};" in body
 
 
+class WideHead(torch.nn.Module):
+    """So many columns that no schedule splits K, and nothing that is reduced."""
+
+    def __init__(self, width: int, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.head = torch.nn.Linear(64, width, dtype=dtype)
+
+    def forward(self, x):
+        return torch.relu(self.head(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_products_on_hopper_are_given_memory(dtype):
+    """Blocks that share the tiles left over leave parts of them there."""
+    back, device = pipeline.target_for("cuda:sm_90", "ieee")
+    inputs = [torch.randn(300, 64, dtype=dtype)]
+    module = WideHead(32768, dtype)
+    result = pipeline.run(module, inputs, "#", "Head", back, device, Options(measure=False))
+    assert result.text is not None, result.reasons
+    assert "rf_work[0]" in result.text.partition("_refold_kernels.matmul0(")[2]
+
+
 def test_an_error_in_the_source_is_named():
     text = emitted("BiasFreeMatvec", "cuda:sm_90").replace("struct Row", "struckt Row")
     problem = compile_emitted(text)

@@ -23,6 +23,8 @@ from refold.schedule import FEW_ROWS, Schedule, by_rows, default_schedule, direc
 
 # of an epilogue, in multiply-adds an element: up to so many, an unrolled loop of it is small
 _LIGHT = 6.0
+# what ops without a branch count there: unrolled, many elements are under way at a time
+_STRAIGHT = {"exp": 3.0, "sigmoid": 4.0, "silu": 5.0}
 _HEADERS = {"sm_90": "launch.cuh", "sm_80": "launch_sm80.cuh"}
 
 
@@ -54,11 +56,12 @@ class CudaProduct(CudaKernel):
         tensor = ["packed.cuh", _HEADERS[self.schedule.architecture]] if self.packs else []
         tensor += ["direct_sm90.cuh"] if self.packs and self.is_direct else []
         plain = ["packed.cuh", "launch_plain.cuh"] if self.sometimes_plain else []
-        return [*narrow, *tensor, *plain, *(["finish.cuh"] if self.down() else [])]
+        return [*narrow, *tensor, *plain, *(["finish.cuh"] if self.reductions else [])]
 
     def _matmul_struct(self) -> list[str]:
         epilogue = [n for n in self.group.nodes if OPS[n.op].kind is Kind.POINTWISE]
-        work = sum(OPS[n.op].flops for n in epilogue if n not in self.group.vectors)
+        each = [n.op for n in epilogue if n not in self.group.vectors]
+        work = sum(_STRAIGHT.get(op, OPS[op].flops) for op in each)
         light = f"static constexpr bool kLight = {str(work <= _LIGHT).lower()};"
         return [*super()._matmul_struct(), light]
 
@@ -221,7 +224,10 @@ class CudaProduct(CudaKernel):
         return ["0" if name == "depth" and not late else text for text, (name, _) in texts]
 
     def works_in_memory(self, scope: Scope) -> bool:
-        shares = any(way.splits > 1 for _, way in self._ways)
+        # blocks share tiles by `splits`, or on Hopper where tiles are left over
+        shares = self.packs and any(
+            way.splits > 1 or way.architecture == "sm_90" for _, way in self._ways
+        )
         return bool(self.reductions) or shares or self._packs_late(scope)
 
     def _packs_late(self, scope: Scope) -> bool:

@@ -198,7 +198,7 @@ _map(
     low=-0.18,
     flops=20,
 )
-_map("silu", 1, "torch.nn.functional.silu({0})", "{0} / (1.0f + exp(-{0}))", low=-0.28, flops=12)
+_map("silu", 1, "torch.nn.functional.silu({0})", "{0} * sigmoid({0})", low=-0.28, flops=12)
 _map(
     "softplus",
     1,

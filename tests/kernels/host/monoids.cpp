@@ -3,9 +3,10 @@
 using namespace rf;
 
 // A row of n values in `blocks` blocks of columns, `lanes` lanes to a block: lanes gather, merge in
-// pairs (lane l with l ^ mask), and the blocks' parts merge first to last.
+// pairs (lane l with l ^ mask), and the blocks' parts merge first to last; more than 4 of them three at a time, as the
+// teams of finish.cuh do.
 template <class M> static void reduce(const float* x, long n, int blocks, int lanes, float* out) {
-  typename M::State state;
+  typename M::State state, team;
   for (int b = 0; b < blocks; b++) {
     typename M::Part part[32];
     for (int l = 0; l < lanes; l++) {
@@ -14,7 +15,8 @@ template <class M> static void reduce(const float* x, long n, int blocks, int la
     }
     for (int mask = 1; mask < lanes; mask *= 2)
       for (int l = 0; l < lanes; l += 2 * mask) M::merge(part[l], part[l + mask]);
-    M::merge(state, part[0]);
+    M::merge(blocks > 4 ? team : state, part[0]);
+    if (blocks > 4 && (b % 3 == 2 || b == blocks - 1)) M::merge(state, M::part(team)), team = {};
   }
   M::results(state, out);
 }

@@ -13,9 +13,9 @@
 //
 // Layout: the fragment's (fragment.cuh). Rows are reduced in registers and across the four lanes that
 // share them; columns across the eight lanes that share them, then across warps through shared memory.
-// Each team leaves one partial result for a row or column of its fragment in the workspace. The last team
-// to arrive at a block of rows merges its rows' first to last (turns are counted by integer atomics; floats
-// are only ever merged in order); columns are left to finish.cuh.
+// Each team leaves one partial result for a row or column of its fragment in the workspace. Where a row has few
+// the last team to arrive at a block of rows merges its rows' first to last (turns are counted by integer atomics;
+// floats are only ever merged in order); more of them, and columns, are left to finish.cuh.
 //
 // The groups of 32 columns are taken by an unrolled loop where the body is light and the fragment whole, else
 // by one that rotates the registers: an unrolled body is 4 times the instructions to compile and to fetch, the
@@ -271,8 +271,11 @@ RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, in
   if (kUnrolled && row0 + 64 * MI <= p.rows && col0 + 32 * G <= p.cols) {  // as most are
     const ColumnWeights<2 * MI, true> weights(rows.count, lane);
 #pragma unroll
-    for (int g = 0; g < G; g++)
+    for (int g = 0; g < G; g++) {
       group<true, AScaled, BScaled>(body, p, acc, rows, weights, col0, g, 16 * g, unscaled, shared);
+      // Loads stay behind stores; where there are none those of all groups would come first, more than registers hold.
+      if constexpr (!Body::kStores) __syncwarp();
+    }
   } else {
     const ColumnWeights<2 * MI, false> weights(rows.count, lane);
 #pragma unroll 1
@@ -316,7 +319,7 @@ RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, in
 }
 
 // Takes the turn of the fragment at (row0, col0), whose epilogue has been done; whoever comes last to a
-// block of rows finishes it.
+// block of rows finishes it, unless a kernel of its own will.
 template <int MI, int G, class Body>
 RF_FN void take_turn(const Body& body, const Problem& p, int row0, int col0,
                      TeamShared<Body, G>& shared, int barrier) {
@@ -325,6 +328,7 @@ RF_FN void take_turn(const Body& body, const Problem& p, int row0, int col0,
   if (row0 >= p.rows || col0 >= p.cols) return;
 
   if constexpr (kRowWords > 0) {
+    if (p.row_turns == nullptr) return;
     const int thread = thread_here() % 128;
     const int blocks = (static_cast<int>(p.cols) + 32 * G - 1) / (32 * G);
     const long mine = row0 + thread;

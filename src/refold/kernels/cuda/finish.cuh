@@ -1,8 +1,9 @@
-// Finish: a product's column results, from the parts that its fragments left.
+// Finish: what a product's columns, and rows of many parts, are reduced to, from the parts that its fragments left.
 //
-// Why a kernel of its own: a fragment that took its turn at its columns would wait until what it stored
-// is visible to others and for an atomic's answer, while the tensor cores idle. This kernel's start is
-// hidden behind the product's end, and its reads come from the second-level cache.
+// Why kernels of their own: a fragment that took its turn at its columns would wait until what it stored
+// is visible to others and for an atomic's answer, while the tensor cores idle. These kernels' start is
+// hidden behind the product's end, and their reads come from the second-level cache. And where a row has hundreds of
+// parts, the last team to arrive would merge them alone, while the device waits.
 #pragma once
 #include "column_parts.cuh"
 #include "device.cuh"
@@ -10,7 +11,7 @@
 
 namespace rf {
 
-// Threads: 32 neighbouring columns by kTeams, each of which takes every kTeams-th block of rows.
+// Threads: 32 neighbouring columns by kFinishTeams, each of which takes every kFinishTeams-th block of rows.
 constexpr int kFinishTeams = kColumnThreads / 32;
 
 template <class Body>
@@ -38,6 +39,53 @@ Error finish_columns(const Body& body, const Problem& p, long block_rows, cudaSt
                 stream, Start::overlapping, "launching the end of reductions of columns", body,
                 static_cast<const float*>(p.column_parts), p.rows, p.cols, block_rows,
                 blocks_of(p.rows, block_rows));
+}
+
+// Threads: 32 neighbouring rows by kRowTeams, each of which takes as many of a row's parts, next to each other.
+constexpr int kRowTeams = 16;
+
+template <class Body>
+__global__ void __launch_bounds__(32 * kRowTeams, 1)
+    finish_rows_kernel(const __grid_constant__ Body body, const float* parts, long rows, int blocks) {
+  using RowMonoids = typename Body::RowMonoids;
+  constexpr int kWords = Words<RowMonoids>::row;
+  __shared__ float words[kRowTeams][kWords][32];
+  const int lane = threadIdx.x % 32, team = threadIdx.x / 32;
+  const long row = 32L * blockIdx.x + lane, mine = row < rows ? row : rows - 1;
+  const int first = static_cast<int>(long(blocks) * team / kRowTeams);
+  const int count = static_cast<int>(long(blocks) * (team + 1) / kRowTeams) - first;
+  begin_kernel();
+  for_monoids<0>(RowMonoids{}, [&](auto s, auto monoid) {
+    using M = decltype(monoid);
+    constexpr int at = Before<decltype(s)::index, RowMonoids>::row;
+    const auto part = M::part(merge_parts<M>(parts + (first * rows + mine) * kWords + at, rows * kWords, count));
+#pragma unroll
+    for (int w = 0; w < M::kWords; w++) words[team][at + w][lane] = part.w[w];
+  });
+  __syncthreads();
+  if (team > 0 || row >= rows) return;
+  float results[Words<RowMonoids>::results];
+  for_monoids<0>(RowMonoids{}, [&](auto s, auto monoid) {
+    using M = decltype(monoid);
+    using At = Before<decltype(s)::index, RowMonoids>;
+    typename M::State state;
+#pragma unroll 4
+    for (int t = 0; t < kRowTeams; t++) {
+      typename M::Part part;
+#pragma unroll
+      for (int w = 0; w < M::kWords; w++) part.w[w] = words[t][At::row + w][lane];
+      M::merge(state, part);
+    }
+    M::results(state, results + At::results);
+  });
+  body.finish_row(row, results);
+}
+
+// p: the product's, whose rows have `blocks` parts each.
+template <class Body> Error finish_rows(const Body& body, const Problem& p, long blocks, cudaStream_t stream) {
+  return launch(finish_rows_kernel<Body>, static_cast<unsigned>(blocks_of(p.rows, 32)), 32 * kRowTeams, 0, stream,
+                Start::overlapping, "launching the end of reductions of rows", body,
+                static_cast<const float*>(p.row_parts), p.rows, static_cast<int>(blocks));
 }
 
 }  // namespace rf

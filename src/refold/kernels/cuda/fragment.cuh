@@ -20,7 +20,7 @@ struct Problem {
   const float* b_unscale;
   float* row_parts;        // [block of columns][row][row_words]
   float* column_parts;     // [block of rows][column_words][column]
-  unsigned* row_turns;     // one for each block of rows, zero between launches
+  unsigned* row_turns;     // one for each block of rows, zero between launches; null: finish.cuh merges rows
 };
 
 constexpr unsigned kAllLanes = 0xffffffffu;

@@ -58,6 +58,18 @@ RF_FN Real minimum(Real a, Real b) {
   else return is_nan(a) || a < b ? a : b;
 }
 RF_FN Real relu(Real x) { return maximum(x, 0.0f); }
-RF_FN Real sigmoid(Real x) { return Real(1) / (Real(1) + exp(-x)); }
+// To a unit in the last place. Division as IEEE has it branches for what is subnormal, and what branches is computed
+// one after another.
+RF_FN Real reciprocal(Real x) {
+#ifdef __CUDA_ARCH__
+  if constexpr (sizeof(Real) == 4) {
+    float r;
+    asm("rcp.approx.f32 %0, %1;" : "=f"(r) : "f"(static_cast<float>(x)));
+    return r;
+  }
+#endif
+  return Real(1) / x;
+}
+RF_FN Real sigmoid(Real x) { return reciprocal(Real(1) + exp(-x)); }
 
 }  // namespace rf

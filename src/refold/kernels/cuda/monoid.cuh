@@ -9,6 +9,7 @@
 //   gather(p, x)   takes one more value;   merge(p, q) takes another part
 //   gather_some(p, x, in)   takes those of several values that count   (if kWords > 1)
 //   State          what the final, ordered merge keeps (a sum carries what its additions rounded off)
+//   part(state)    a part again
 //   kResults, results(state, out)          what the body's finish_row is given
 #pragma once
 #include "math.cuh"
@@ -35,6 +36,7 @@ struct Sum {
   static RF_FN void gather(Part& p, Real x) { p.w[0] += x; }
   static RF_FN void merge(Part& p, const Part& q) { p.w[0] += q.w[0]; }
   static RF_FN void merge(State& s, const Part& q) { s.add(q.w[0]); }
+  static RF_FN Part part(const State& s) { return {{s.get()}}; }
   static RF_FN void results(const State& s, Real* out) { out[0] = s.get(); }
 };
 
@@ -49,6 +51,7 @@ template <class Pick> struct Extreme {
   static RF_FN void gather(Part& p, Real x) { p.w[0] = Pick::of(p.w[0], x); }
   static RF_FN void merge(Part& p, const Part& q) { p.w[0] = Pick::of(p.w[0], q.w[0]); }
   static RF_FN void merge(State& s, const Part& q) { s.value = Pick::of(s.value, q.w[0]); }
+  static RF_FN Part part(const State& s) { return {{s.value}}; }
   static RF_FN void results(const State& s, Real* out) { out[0] = s.value; }
 };
 struct PickMax {
@@ -106,6 +109,7 @@ struct LogSumExp {
     merge(p, q);
     s = {p.w[0], p.w[1]};
   }
+  static RF_FN Part part(const State& s) { return {{s.max, s.sum}}; }
   static RF_FN void results(const State& s, Real* out) { out[0] = log(s.sum) + exp_base(s.max); }
 };
 

@@ -82,8 +82,9 @@ inline Side direct_side(const float* x, long rows, long ld) { return {x, rows, 2
 
 inline size_t aligned_bytes(size_t bytes) { return (bytes + 255) / 256 * 256; }
 
-// Defined in finish.cuh, which only bodies that reduce columns need.
+// Defined in finish.cuh, which only bodies that reduce rows or columns need.
 template <class Body> Error finish_columns(const Body& body, const Problem& p, long block_rows, cudaStream_t stream);
+template <class Body> Error finish_rows(const Body& body, const Problem& p, long blocks, cudaStream_t stream);
 
 // How the epilogue cuts a product, by fragments of fragment_rows x fragment_cols: the workspace's first
 // parts and turns are its, what a kernel needs besides comes after them.
@@ -97,6 +98,8 @@ template <class Body> struct Cut {
   size_t row_bytes() const { return aligned_bytes(sizeof(float) * kRowWords * rows * column_blocks); }
   size_t bytes() const { return row_bytes() + aligned_bytes(sizeof(float) * kColumnWords * cols * row_blocks); }
   size_t turns() const { return kRowWords ? row_blocks : 0; }
+  // Whether a row has so many parts that the last to arrive had better not merge them alone.
+  bool rows_apart() const { return kRowWords > 0 && column_blocks > 32; }
 
   Problem problem(const Side& a, const Side& b, long depth, const Workspace& workspace) const {
     Problem p{};
@@ -106,12 +109,14 @@ template <class Body> struct Cut {
     char* parts = static_cast<char*>(workspace.parts);
     p.row_parts = reinterpret_cast<float*>(parts);
     p.column_parts = reinterpret_cast<float*>(parts + row_bytes());
-    p.row_turns = workspace.turns;
+    p.row_turns = rows_apart() ? nullptr : workspace.turns;
     return p;
   }
 
   // What is left to do once the product has been launched.
   Error finish(const Body& body, const Problem& p, cudaStream_t stream) const {
+    if constexpr (kRowWords > 0)
+      if (rows_apart()) RF_TRY(finish_rows(body, p, column_blocks, stream));
     if constexpr (kColumnWords > 0) return finish_columns(body, p, fragment_rows, stream);
     return nullptr;
   }
