@@ -1784,10 +1784,10 @@ RF_FN void product_of_registers(float (&d)[64], const uint32_t (&a)[4], uint32_t
 
 namespace rf {
 
-// So much of K is added up without promotion, where operands are as they are and an element is a single
-// product. What the tensor cores cut off grows with it: over 8192 of non-negative data 4.8e-5 (cuBLAS TF32: 5.5e-5);
-// TF32's operands alone lack 2.9e-4 on randn.
-constexpr long kUnpromoted = 16384;
+// So much of K may be added up without promotion, where operands are as they are and an element is a single
+// product. What the tensor cores cut off grows with it, as cuBLAS's does: of non-negative data 4.8e-5 over 8192 and
+// 1.9e-4 over 32768 (cuBLAS TF32: 5.5e-5, 2.2e-4). TF32's operands alone lack 2.9e-4 on randn.
+constexpr long kUnpromoted = 32768;
 
 template <class M, bool IsTall = true, int InParts = 1> struct Schedule {
   using Mode = M;
@@ -1799,8 +1799,8 @@ template <class M, bool IsTall = true, int InParts = 1> struct Schedule {
   static constexpr int kStages = 4, kThreads = 384, kRowBytes = 128;
   static constexpr int kABytes = kTileRows * kRowBytes, kBBytes = kTileCols * kRowBytes;
   static constexpr int kStageBytes = kABytes + kBBytes;
-  // Whether sums may stay where the tensor cores add them for so long (Launch::promotes). Not where K is split: there
-  // cuBLAS splits it, too, and cuts less off.
+  // Whether sums may stay where the tensor cores add them (Launch::promotes). Not where K is split: there cuBLAS
+  // splits it, too, and cuts less off.
   static constexpr bool kMayBeLong = !Mode::kSplit && Mode::kParts == 1 && kSplits == 1;
   // Whether slots share the tiles left over.
   static constexpr bool kShares = kSplits == 1 && !Mode::kDirect;
@@ -1816,10 +1816,10 @@ struct Launch {
   int a_stages;            // stages that cover a row of a, which begins anew for each part of b
   int tile_rows, tile_cols;  // tiles of C, from its row first_row on, which is a's first; pairs of them if paired
   int paired;              // 1: blocks go in pairs, tiles side by side; else 0
-  int promotes;            // whether sums are promoted: of split operands, of few tiles, of tiles that are shared
+  int promotes;            // whether sums are promoted: Grid::shares, Grid::is_long
   Portions portions;       // what a slot does of them
   int first_row;
-  float4* split_parts;     // sums: [slot][parity][part][piece of a fragment][thread], or [block][piece][thread]
+  float4* split_parts;     // [slot][parity][part][piece of a fragment][thread], or [block][piece][thread]
   unsigned* split_turns;   // [slot][parity][arrived, left], or [block][team]; zero between launches
 };
 
@@ -1843,29 +1843,14 @@ template <class S> struct Place {
   }
 };
 
-// A block's place in the workspace holds the sums of a tile; a thread's are read again by itself, or by the same thread
-// of another block.
-RF_FN void put_sums(const Launch& l, const Fragment<2, 4>& acc, int block) {
-  float4* sums = l.split_parts + 32L * 256 * block + threadIdx.x;
+// This team's part of a tile that another slot finishes goes to the workspace.
+template <class S> RF_FN void leave_part(const Launch& l, const Fragment<2, 4>& acc, int block, int barrier) {
+  float4* parts = l.split_parts + 32L * 256 * block + threadIdx.x;
 #pragma unroll
   for (int q = 0; q < 32; q++) {
     const float* x = &acc.x[q / 16][q % 16 * 4];
-    __stcg(sums + q * 256, make_float4(x[0], x[1], x[2], x[3]));
+    __stcg(parts + q * 256, make_float4(x[0], x[1], x[2], x[3]));
   }
-}
-RF_FN void add_sums(const Launch& l, Fragment<2, 4>& acc, int block) {
-  const float4* sums = l.split_parts + 32L * 256 * block + threadIdx.x;
-#pragma unroll
-  for (int q = 0; q < 32; q++) {
-    const float4 more = __ldcg(sums + q * 256);
-    float* x = &acc.x[q / 16][q % 16 * 4];
-    x[0] += more.x, x[1] += more.y, x[2] += more.z, x[3] += more.w;
-  }
-}
-
-// This team's part of a tile that another slot finishes goes to the workspace.
-RF_FN void leave_part(const Launch& l, const Fragment<2, 4>& acc, int block, int barrier) {
-  put_sums(l, acc, block);
   group_sync(barrier, 128);
   if (threadIdx.x % 128 == 0) {
     __threadfence();  // of what the barrier has made known to this thread, too
@@ -1888,7 +1873,13 @@ RF_FN void join_parts(const Launch& l, Fragment<2, 4>& acc, const Place<S>& plac
       *turn = 0;
     }
     group_sync(barrier, 128);
-    add_sums(l, acc, block);
+    const float4* parts = l.split_parts + 32L * 256 * block + threadIdx.x;
+#pragma unroll
+    for (int q = 0; q < 32; q++) {
+      const float4 more = __ldcg(parts + q * 256);
+      float* x = &acc.x[q / 16][q % 16 * 4];
+      x[0] += more.x, x[1] += more.y, x[2] += more.z, x[3] += more.w;
+    }
   } while (l.portions.begin(from) > tile);
 }
 
@@ -1946,7 +1937,7 @@ RF_FN void share_out(const Launch& l, const Fragment<2, 4>& acc, Fragment<S::kMI
 // over K = 8192 costs 6 times cuBLAS's error. So a short accumulator takes 64 of K only, small
 // products first, and is then added ("promoted") to a second one by plain fp32 additions. Where an element
 // is a single product (Tf32, 16 bits) and tiles are so many that cuBLAS keeps K whole, it cuts off as much: the tensor
-// cores add up to kUnpromoted of K themselves, and the next stage's products are always under way.
+// cores add up the sums themselves, up to kUnpromoted of K, and the next stage's products are always under way.
 //
 // Layout: one stage of the ring is 48 KB, rows of 128 bytes, four stages deep. A row of a stage is
 // 32 of k, hi beside lo (Ieee), or 64 of k (Tf32: one scaled fp16 product, whose operands carry TF32's
@@ -2054,7 +2045,7 @@ template <class S, bool IsFirst> RF_FN void stage_products(Fragment<2, 4>& acc, 
 
 // The same of one step or more, each element a single product, without promotion.
 template <class S>
-RF_FN void unpromoted_products(Fragment<2, 4>& acc, uint32_t a, uint32_t b, int first, int steps, const Ring& ring) {
+RF_FN void long_products(Fragment<2, 4>& acc, uint32_t a, uint32_t b, int first, int steps, const Ring& ring) {
   const int end = (first + steps) * S::kPromote;
   int k = first * S::kPromote;
   barrier_wait(ring.full + 8 * (k % S::kStages), k / S::kStages & 1);
@@ -2071,21 +2062,6 @@ RF_FN void unpromoted_products(Fragment<2, 4>& acc, uint32_t a, uint32_t b, int 
 #pragma unroll
   for (int i = 0; i < 128; i++) asm volatile("" : "+f"(acc.x[i / 64][i % 64])::"memory");  // not read before the wait
   ring.leave((end - 1) % S::kStages);
-}
-
-// The same of a K of any length. After each kUnpromoted of it a thread sets its sums aside in the workspace.
-template <class S>
-RF_FN void long_products(Fragment<2, 4>& acc, uint32_t a, uint32_t b, int first, int steps, const Ring& ring,
-                         const Launch& l) {
-  constexpr int kMost = kUnpromoted / (S::Mode::kStageDepth * S::kPromote);
-#pragma unroll 1
-  for (int done = 0;; done += kMost) {
-    const int left = steps - done;
-    unpromoted_products<S>(acc, a, b, first + done, left < kMost ? left : kMost, ring);
-    if (done > 0) add_sums(l, acc, block_here());
-    if (left <= kMost) break;
-    put_sums(l, acc, block_here());
-  }
 }
 
 // Defined in direct_sm90.cuh, which only Direct needs.
@@ -2172,7 +2148,7 @@ __global__ void __launch_bounds__(384, 1)
       } else if (!S::kMayBeLong || launch.promotes) {
         promoted_products<S>(acc, sums, a, b, first, steps, stages);
       } else if constexpr (S::kMayBeLong) {
-        long_products<S>(acc, a, b, first, steps, stages, launch);
+        long_products<S>(acc, a, b, first, steps, stages);
       }
       constexpr bool kBScaled = S::Mode::kScaled, kAScaled = kBScaled && !S::Mode::kDirect;
       auto& mine = shared.team[team];
@@ -2180,7 +2156,7 @@ __global__ void __launch_bounds__(384, 1)
       place.work(launch, turn, place.slot + turn * slots, now);  // once more, for there is no register to keep it in
       if constexpr (S::kShares) {
         if (now.end < launch.portions.steps) {
-          leave_part(launch, acc, block_here(), 1 + team);
+          leave_part<S>(launch, acc, block_here(), 1 + team);
           continue;
         }
         if (now.begin > 0) join_parts<S>(launch, acc, place, now.begin, 1 + team);
@@ -2267,11 +2243,13 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
     // A shared tile's sums are cut where others' are not. Equal rows must stay equal, for batch norm magnifies what
     // they differ by: so where tiles are shared all sums are promoted, which is dear, in all calls alike.
     bool shares(long high, long along) const {
-      return S::kShares && (high == tile_rows || !is_long()) &&
-             Portions::pay(high * tile_cols, fit, steps(along), is_long());
+      const bool dear = is_long(along);
+      return S::kShares && (high == tile_rows || !dear) && Portions::pay(high * tile_cols, fit, steps(along), dear);
     }
-    // Whether sums are not promoted, but where tiles are shared. Of few tiles cuBLAS splits K, and cuts less off.
-    bool is_long() const { return S::kMayBeLong && 4 * tile_rows * tile_cols >= 3 * fit; }
+    // Whether sums are not promoted but where tiles are shared. Of fewer tiles cuBLAS splits K, and cuts less off.
+    bool is_long(long along) const {
+      return S::kMayBeLong && along <= kUnpromoted && 4 * tile_rows * tile_cols >= 3 * fit;
+    }
     // Tiles that are worked on at a time.
     long slots(long high, long along) const {
       const long tiles = high * tile_cols;
@@ -2292,8 +2270,8 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
     size_t shared_parts() const { return this->bytes(); }
     size_t splits() const {
       if (S::kSplits > 1) return shared_parts() + slots(tile_rows, 0) * 2 * S::kSplits * kTileBytes;
-      const bool keeps = S::kShares && 4 * tile_rows * tile_cols >= fit;  // fewer tiles are neither shared nor long
-      return shared_parts() + (keeps ? fit * kTileBytes : 0);
+      const bool may_share = S::kShares && 4 * tile_rows * tile_cols >= fit;  // fewer tiles never do
+      return shared_parts() + (may_share ? fit * kTileBytes : 0);
     }
     long rows_at_a_time(long depth) const {
       const long most = tiles_at_a_time(depth) * S::kTileRows;
@@ -2370,7 +2348,7 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
     l.paired = grid.paired;
     const long slots = grid.slots(high, along);
     const bool shares = grid.shares(high, along);
-    l.promotes = shares || !grid.is_long();
+    l.promotes = shares || !grid.is_long(along);
     l.portions = Portions(high * grid.tile_cols >> grid.paired, slots >> grid.paired, grid.steps(along), shares);
 
     static std::atomic<uint64_t> allowed{0};
@@ -3399,7 +3377,7 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
     try:
         return load_inline(
-            name="refold_sm_90_dcc075ace0bb",
+            name="refold_sm_90_8cf9ecc885ce",
             cpp_sources=[],
             cuda_sources=[_REFOLD_CUDA],
             extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],

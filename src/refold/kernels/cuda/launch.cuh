@@ -62,11 +62,13 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
     // A shared tile's sums are cut where others' are not. Equal rows must stay equal, for batch norm magnifies what
     // they differ by: so where tiles are shared all sums are promoted, which is dear, in all calls alike.
     bool shares(long high, long along) const {
-      return S::kShares && (high == tile_rows || !is_long()) &&
-             Portions::pay(high * tile_cols, fit, steps(along), is_long());
+      const bool dear = is_long(along);
+      return S::kShares && (high == tile_rows || !dear) && Portions::pay(high * tile_cols, fit, steps(along), dear);
     }
-    // Whether sums are not promoted, but where tiles are shared. Of few tiles cuBLAS splits K, and cuts less off.
-    bool is_long() const { return S::kMayBeLong && 4 * tile_rows * tile_cols >= 3 * fit; }
+    // Whether sums are not promoted but where tiles are shared. Of fewer tiles cuBLAS splits K, and cuts less off.
+    bool is_long(long along) const {
+      return S::kMayBeLong && along <= kUnpromoted && 4 * tile_rows * tile_cols >= 3 * fit;
+    }
     // Tiles that are worked on at a time.
     long slots(long high, long along) const {
       const long tiles = high * tile_cols;
@@ -87,8 +89,8 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
     size_t shared_parts() const { return this->bytes(); }
     size_t splits() const {
       if (S::kSplits > 1) return shared_parts() + slots(tile_rows, 0) * 2 * S::kSplits * kTileBytes;
-      const bool keeps = S::kShares && 4 * tile_rows * tile_cols >= fit;  // fewer tiles are neither shared nor long
-      return shared_parts() + (keeps ? fit * kTileBytes : 0);
+      const bool may_share = S::kShares && 4 * tile_rows * tile_cols >= fit;  // fewer tiles never do
+      return shared_parts() + (may_share ? fit * kTileBytes : 0);
     }
     long rows_at_a_time(long depth) const {
       const long most = tiles_at_a_time(depth) * S::kTileRows;
@@ -165,7 +167,7 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
     l.paired = grid.paired;
     const long slots = grid.slots(high, along);
     const bool shares = grid.shares(high, along);
-    l.promotes = shares || !grid.is_long();
+    l.promotes = shares || !grid.is_long(along);
     l.portions = Portions(high * grid.tile_cols >> grid.paired, slots >> grid.paired, grid.steps(along), shares);
 
     static std::atomic<uint64_t> allowed{0};

@@ -8,7 +8,7 @@
 // over K = 8192 costs 6 times cuBLAS's error. So a short accumulator takes 64 of K only, small
 // products first, and is then added ("promoted") to a second one by plain fp32 additions. Where an element
 // is a single product (Tf32, 16 bits) and tiles are so many that cuBLAS keeps K whole, it cuts off as much: the tensor
-// cores add up to kUnpromoted of K themselves, and the next stage's products are always under way.
+// cores add up the sums themselves, up to kUnpromoted of K, and the next stage's products are always under way.
 //
 // Layout: one stage of the ring is 48 KB, rows of 128 bytes, four stages deep. A row of a stage is
 // 32 of k, hi beside lo (Ieee), or 64 of k (Tf32: one scaled fp16 product, whose operands carry TF32's
@@ -118,7 +118,7 @@ template <class S, bool IsFirst> RF_FN void stage_products(Fragment<2, 4>& acc, 
 
 // The same of one step or more, each element a single product, without promotion.
 template <class S>
-RF_FN void unpromoted_products(Fragment<2, 4>& acc, uint32_t a, uint32_t b, int first, int steps, const Ring& ring) {
+RF_FN void long_products(Fragment<2, 4>& acc, uint32_t a, uint32_t b, int first, int steps, const Ring& ring) {
   const int end = (first + steps) * S::kPromote;
   int k = first * S::kPromote;
   barrier_wait(ring.full + 8 * (k % S::kStages), k / S::kStages & 1);
@@ -135,21 +135,6 @@ RF_FN void unpromoted_products(Fragment<2, 4>& acc, uint32_t a, uint32_t b, int 
 #pragma unroll
   for (int i = 0; i < 128; i++) asm volatile("" : "+f"(acc.x[i / 64][i % 64])::"memory");  // not read before the wait
   ring.leave((end - 1) % S::kStages);
-}
-
-// The same of a K of any length. After each kUnpromoted of it a thread sets its sums aside in the workspace.
-template <class S>
-RF_FN void long_products(Fragment<2, 4>& acc, uint32_t a, uint32_t b, int first, int steps, const Ring& ring,
-                         const Launch& l) {
-  constexpr int kMost = kUnpromoted / (S::Mode::kStageDepth * S::kPromote);
-#pragma unroll 1
-  for (int done = 0;; done += kMost) {
-    const int left = steps - done;
-    unpromoted_products<S>(acc, a, b, first + done, left < kMost ? left : kMost, ring);
-    if (done > 0) add_sums(l, acc, block_here());
-    if (left <= kMost) break;
-    put_sums(l, acc, block_here());
-  }
 }
 
 // Defined in direct_sm90.cuh, which only Direct needs.
@@ -236,7 +221,7 @@ __global__ void __launch_bounds__(384, 1)
       } else if (!S::kMayBeLong || launch.promotes) {
         promoted_products<S>(acc, sums, a, b, first, steps, stages);
       } else if constexpr (S::kMayBeLong) {
-        long_products<S>(acc, a, b, first, steps, stages, launch);
+        long_products<S>(acc, a, b, first, steps, stages);
       }
       constexpr bool kBScaled = S::Mode::kScaled, kAScaled = kBScaled && !S::Mode::kDirect;
       auto& mine = shared.team[team];
@@ -244,7 +229,7 @@ __global__ void __launch_bounds__(384, 1)
       place.work(launch, turn, place.slot + turn * slots, now);  // once more, for there is no register to keep it in
       if constexpr (S::kShares) {
         if (now.end < launch.portions.steps) {
-          leave_part(launch, acc, block_here(), 1 + team);
+          leave_part<S>(launch, acc, block_here(), 1 + team);
           continue;
         }
         if (now.begin > 0) join_parts<S>(launch, acc, place, now.begin, 1 + team);

@@ -19,10 +19,10 @@
 
 namespace rf {
 
-// So much of K is added up without promotion, where operands are as they are and an element is a single
-// product. What the tensor cores cut off grows with it: over 8192 of non-negative data 4.8e-5 (cuBLAS TF32: 5.5e-5);
-// TF32's operands alone lack 2.9e-4 on randn.
-constexpr long kUnpromoted = 16384;
+// So much of K may be added up without promotion, where operands are as they are and an element is a single
+// product. What the tensor cores cut off grows with it, as cuBLAS's does: of non-negative data 4.8e-5 over 8192 and
+// 1.9e-4 over 32768 (cuBLAS TF32: 5.5e-5, 2.2e-4). TF32's operands alone lack 2.9e-4 on randn.
+constexpr long kUnpromoted = 32768;
 
 template <class M, bool IsTall = true, int InParts = 1> struct Schedule {
   using Mode = M;
@@ -34,8 +34,8 @@ template <class M, bool IsTall = true, int InParts = 1> struct Schedule {
   static constexpr int kStages = 4, kThreads = 384, kRowBytes = 128;
   static constexpr int kABytes = kTileRows * kRowBytes, kBBytes = kTileCols * kRowBytes;
   static constexpr int kStageBytes = kABytes + kBBytes;
-  // Whether sums may stay where the tensor cores add them for so long (Launch::promotes). Not where K is split: there
-  // cuBLAS splits it, too, and cuts less off.
+  // Whether sums may stay where the tensor cores add them (Launch::promotes). Not where K is split: there cuBLAS
+  // splits it, too, and cuts less off.
   static constexpr bool kMayBeLong = !Mode::kSplit && Mode::kParts == 1 && kSplits == 1;
   // Whether slots share the tiles left over.
   static constexpr bool kShares = kSplits == 1 && !Mode::kDirect;
@@ -51,10 +51,10 @@ struct Launch {
   int a_stages;            // stages that cover a row of a, which begins anew for each part of b
   int tile_rows, tile_cols;  // tiles of C, from its row first_row on, which is a's first; pairs of them if paired
   int paired;              // 1: blocks go in pairs, tiles side by side; else 0
-  int promotes;            // whether sums are promoted: of split operands, of few tiles, of tiles that are shared
+  int promotes;            // whether sums are promoted: Grid::shares, Grid::is_long
   Portions portions;       // what a slot does of them
   int first_row;
-  float4* split_parts;     // sums: [slot][parity][part][piece of a fragment][thread], or [block][piece][thread]
+  float4* split_parts;     // [slot][parity][part][piece of a fragment][thread], or [block][piece][thread]
   unsigned* split_turns;   // [slot][parity][arrived, left], or [block][team]; zero between launches
 };
 
@@ -78,29 +78,14 @@ template <class S> struct Place {
   }
 };
 
-// A block's place in the workspace holds the sums of a tile; a thread's are read again by itself, or by the same thread
-// of another block.
-RF_FN void put_sums(const Launch& l, const Fragment<2, 4>& acc, int block) {
-  float4* sums = l.split_parts + 32L * 256 * block + threadIdx.x;
+// This team's part of a tile that another slot finishes goes to the workspace.
+template <class S> RF_FN void leave_part(const Launch& l, const Fragment<2, 4>& acc, int block, int barrier) {
+  float4* parts = l.split_parts + 32L * 256 * block + threadIdx.x;
 #pragma unroll
   for (int q = 0; q < 32; q++) {
     const float* x = &acc.x[q / 16][q % 16 * 4];
-    __stcg(sums + q * 256, make_float4(x[0], x[1], x[2], x[3]));
+    __stcg(parts + q * 256, make_float4(x[0], x[1], x[2], x[3]));
   }
-}
-RF_FN void add_sums(const Launch& l, Fragment<2, 4>& acc, int block) {
-  const float4* sums = l.split_parts + 32L * 256 * block + threadIdx.x;
-#pragma unroll
-  for (int q = 0; q < 32; q++) {
-    const float4 more = __ldcg(sums + q * 256);
-    float* x = &acc.x[q / 16][q % 16 * 4];
-    x[0] += more.x, x[1] += more.y, x[2] += more.z, x[3] += more.w;
-  }
-}
-
-// This team's part of a tile that another slot finishes goes to the workspace.
-RF_FN void leave_part(const Launch& l, const Fragment<2, 4>& acc, int block, int barrier) {
-  put_sums(l, acc, block);
   group_sync(barrier, 128);
   if (threadIdx.x % 128 == 0) {
     __threadfence();  // of what the barrier has made known to this thread, too
@@ -123,7 +108,13 @@ RF_FN void join_parts(const Launch& l, Fragment<2, 4>& acc, const Place<S>& plac
       *turn = 0;
     }
     group_sync(barrier, 128);
-    add_sums(l, acc, block);
+    const float4* parts = l.split_parts + 32L * 256 * block + threadIdx.x;
+#pragma unroll
+    for (int q = 0; q < 32; q++) {
+      const float4 more = __ldcg(parts + q * 256);
+      float* x = &acc.x[q / 16][q % 16 * 4];
+      x[0] += more.x, x[1] += more.y, x[2] += more.z, x[3] += more.w;
+    }
   } while (l.portions.begin(from) > tile);
 }
 
