@@ -159,14 +159,18 @@ template <int S, class F, class M, class... Rest> RF_FN void for_monoids(List<M,
 // assembler takes memory read so for constant: it moves such loads before the wait.
 template <class T> RF_FN Real read_one(const T* p) { return *p; }
 template <class T> RF_FN void write_one(T* p, Real v) { *p = v; }
-// Next to each other from p + more on; more is even.
-template <class T> RF_FN void write_two(T* p, int more, Real first, Real second) {
-  if (sizeof(T) == 4 && reinterpret_cast<uintptr_t>(p) % 8 == 0) {
+// Next to each other from p + more on; together: by one access, which p + more is aligned for.
+template <bool Together, class T> RF_FN void write_two(T* p, int more, Real first, Real second) {
+  if constexpr (Together && sizeof(T) == 4) {
     *reinterpret_cast<float2*>(p + more) = make_float2(first, second);
   } else {
     p[more] = first;
     p[more + 1] = second;
   }
+}
+// Whether p[row * width + col] is aligned so wherever col is even.
+template <class T> RF_FN bool in_pairs(const T* p, long width) {
+  return width % 2 == 0 && reinterpret_cast<uintptr_t>(p) % (2 * sizeof(T)) == 0;
 }
 
 template <class V> RF_FN V lanes(Real x) { return x; }
@@ -178,19 +182,19 @@ template <class V, class T, class C> RF_FN V full(const T* p, long offset, C col
 template <class T, class C> RF_FN void put(T* p, long offset, C col, Real v) { write_one(p + offset + col, v); }
 template <class T> RF_FN void put(T* p, long offset, Real v) { write_one(p + offset, v); }
 
-// Two columns that one thread holds: a body's store(row, Pair{col, more, next}, v) writes v to col + more and
-// `next` beside it, as one access where the address allows it. more: a constant, so that a row's stores share
-// an address; the compiler would rather compute each anew if it could see into it.
-struct Pair {
+// Two columns that one thread holds: a body's store(row, Pair<Together>{col, more, next}, v) writes v to col + more
+// and `next` beside it. more: a constant, so that a row's stores share an address; the compiler would rather compute
+// each anew if it could see into it.
+template <bool Together> struct Pair {
   int col, more;
   Real next;
 };
-template <class T> RF_FN void put(T* p, long offset, Pair pair, Real v) {
+template <bool Together, class T> RF_FN void put(T* p, long offset, Pair<Together> pair, Real v) {
   long first = offset + pair.col;
 #ifdef __CUDA_ARCH__
   asm("" : "+l"(first));
 #endif
-  write_two(p + first, pair.more, v, pair.next);
+  write_two<Together>(p + first, pair.more, v, pair.next);
 }
 
 RF_FN Real where(bool mask, Real yes, Real no) { return mask ? yes : no; }
@@ -546,9 +550,9 @@ template <> struct Down<Moments> {
   using State = MomentsState;
   static constexpr int kWords = 2;
   template <int R> static RF_FN Part of(const Real (&x)[R], const bool (&in)[R], Real share) {
-    Part p{{0.0f, 0.0f}};
+    Part p{{in[0] ? x[0] : 0.0f, 0.0f}};
 #pragma unroll
-    for (int i = 0; i < R; i++) p.w[0] += in[i] ? x[i] : 0.0f;
+    for (int i = 1; i < R; i++) p.w[0] += in[i] ? x[i] : 0.0f;
     p.w[0] *= share;
 #pragma unroll
     for (int i = 0; i < R; i++) {
@@ -1377,7 +1381,7 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
     try:
         return load_inline(
-            name="refold_sm_90_4f08ef788baa",
+            name="refold_sm_90_87047696bd6d",
             cpp_sources=[],
             cuda_sources=[_REFOLD_CUDA],
             extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],

@@ -362,14 +362,18 @@ template <int S, class F, class M, class... Rest> RF_FN void for_monoids(List<M,
 // assembler takes memory read so for constant: it moves such loads before the wait.
 template <class T> RF_FN Real read_one(const T* p) { return *p; }
 template <class T> RF_FN void write_one(T* p, Real v) { *p = v; }
-// Next to each other from p + more on; more is even.
-template <class T> RF_FN void write_two(T* p, int more, Real first, Real second) {
-  if (sizeof(T) == 4 && reinterpret_cast<uintptr_t>(p) % 8 == 0) {
+// Next to each other from p + more on; together: by one access, which p + more is aligned for.
+template <bool Together, class T> RF_FN void write_two(T* p, int more, Real first, Real second) {
+  if constexpr (Together && sizeof(T) == 4) {
     *reinterpret_cast<float2*>(p + more) = make_float2(first, second);
   } else {
     p[more] = first;
     p[more + 1] = second;
   }
+}
+// Whether p[row * width + col] is aligned so wherever col is even.
+template <class T> RF_FN bool in_pairs(const T* p, long width) {
+  return width % 2 == 0 && reinterpret_cast<uintptr_t>(p) % (2 * sizeof(T)) == 0;
 }
 
 template <class V> RF_FN V lanes(Real x) { return x; }
@@ -381,19 +385,19 @@ template <class V, class T, class C> RF_FN V full(const T* p, long offset, C col
 template <class T, class C> RF_FN void put(T* p, long offset, C col, Real v) { write_one(p + offset + col, v); }
 template <class T> RF_FN void put(T* p, long offset, Real v) { write_one(p + offset, v); }
 
-// Two columns that one thread holds: a body's store(row, Pair{col, more, next}, v) writes v to col + more and
-// `next` beside it, as one access where the address allows it. more: a constant, so that a row's stores share
-// an address; the compiler would rather compute each anew if it could see into it.
-struct Pair {
+// Two columns that one thread holds: a body's store(row, Pair<Together>{col, more, next}, v) writes v to col + more
+// and `next` beside it. more: a constant, so that a row's stores share an address; the compiler would rather compute
+// each anew if it could see into it.
+template <bool Together> struct Pair {
   int col, more;
   Real next;
 };
-template <class T> RF_FN void put(T* p, long offset, Pair pair, Real v) {
+template <bool Together, class T> RF_FN void put(T* p, long offset, Pair<Together> pair, Real v) {
   long first = offset + pair.col;
 #ifdef __CUDA_ARCH__
   asm("" : "+l"(first));
 #endif
-  write_two(p + first, pair.more, v, pair.next);
+  write_two<Together>(p + first, pair.more, v, pair.next);
 }
 
 RF_FN Real where(bool mask, Real yes, Real no) { return mask ? yes : no; }
@@ -761,9 +765,9 @@ template <> struct Down<Moments> {
   using State = MomentsState;
   static constexpr int kWords = 2;
   template <int R> static RF_FN Part of(const Real (&x)[R], const bool (&in)[R], Real share) {
-    Part p{{0.0f, 0.0f}};
+    Part p{{in[0] ? x[0] : 0.0f, 0.0f}};
 #pragma unroll
-    for (int i = 0; i < R; i++) p.w[0] += in[i] ? x[i] : 0.0f;
+    for (int i = 1; i < R; i++) p.w[0] += in[i] ? x[i] : 0.0f;
     p.w[0] *= share;
 #pragma unroll
     for (int i = 0; i < R; i++) {
@@ -807,6 +811,7 @@ template <int S, class M, class... Rest> struct Before<S, List<M, Rest...>> {
 //   value(acc, row, col)                    the epilogue: the result from the product's element
 //   kLight                                  whether that is a few instructions
 //   store(row, col, v)                      writes it                          (if kStores)
+//   stores_pairs()                          whether two columns at a time can be written by one access
 //   RowMonoids = List<...>                  each reduces v along the row
 //   finish_row(row, const float* results)   takes what a row was reduced to
 //   ColumnMonoids = List<...>               each reduces v down the column
@@ -985,10 +990,10 @@ RF_FN int join_columns(typename D::Part (&part)[8], const Weights& weights, int 
 }
 
 // Group g of a fragment's columns, which stands `at` in its rows: values, stores, parts of its columns. Whole: no
-// edge of the result cuts the fragment. unscaled: b's scaling has been undone.
+// edge of the result cuts the fragment. unscaled: b's scaling has been undone. in_pairs: how the body stores.
 template <bool Whole, bool AScaled, bool BScaled, int MI, int G, class Body>
 RF_FN void group(const Body& body, const Problem& p, Fragment<MI, G>& acc, const HeldRows<MI, AScaled>& rows,
-                 const ColumnWeights<2 * MI, Whole>& weights, int col0, int g, int at, bool unscaled,
+                 const ColumnWeights<2 * MI, Whole>& weights, int col0, int g, int at, bool unscaled, bool in_pairs,
                  TeamShared<Body, G>& shared) {
   constexpr int kRows = 2 * MI;
   const int lane = thread_here() % 32, warp = thread_here() / 32 % 4;
@@ -1018,18 +1023,25 @@ RF_FN void group(const Body& body, const Problem& p, Fragment<MI, G>& acc, const
       for (int r = 0; r < kRows; r++) {
         const float* x = &acc.x[r / 2][at + 4 * j + 2 * (r % 2)];
         const long row = rows.row[r];
-        if (rows.in[r] && pair < last) body.store(row, Pair{pair, 0, x[1]}, x[0]);
+        if (rows.in[r] && pair < last && in_pairs) body.store(row, Pair<true>{pair, 0, x[1]}, x[0]);
+        else if (rows.in[r] && pair < last) body.store(row, Pair<false>{pair, 0, x[1]}, x[0]);
         else if (rows.in[r] && pair == last) body.store(row, pair, x[0]);
       }
   }
-  if constexpr (Body::kStores && Whole)
+  if constexpr (Body::kStores && Whole) {
+    const auto store = [&](auto together) {
 #pragma unroll
-    for (int r = 0; r < kRows; r++)
+      for (int r = 0; r < kRows; r++)
 #pragma unroll
-      for (int j = 0; j < 4; j++) {
-        const float* x = &acc.x[r / 2][at + 4 * j + 2 * (r % 2)];
-        body.store(static_cast<long>(rows.row[r]), Pair{first, 32 * g + 8 * j, x[1]}, x[0]);
-      }
+        for (int j = 0; j < 4; j++) {
+          const float* x = &acc.x[r / 2][at + 4 * j + 2 * (r % 2)];
+          const Pair<decltype(together)::index != 0> pair{first, 32 * g + 8 * j, x[1]};
+          body.store(static_cast<long>(rows.row[r]), pair, x[0]);
+        }
+    };
+    if (in_pairs) store(Step<1>{});
+    else store(Step<0>{});
+  }
   for_monoids<0>(typename Body::ColumnMonoids{}, [&](auto s, auto monoid) {
     using D = Down<decltype(monoid)>;
     constexpr int word = Before<decltype(s)::index, typename Body::ColumnMonoids>::column;
@@ -1068,11 +1080,13 @@ RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, in
   const HeldRows<MI, AScaled> rows(p, row0, lane, warp);
   // Direct's registers are full: it has none for addresses that several groups share.
   constexpr bool kUnrolled = Body::kLight && AScaled == BScaled;
+  bool in_pairs = false;
+  if constexpr (Body::kStores) in_pairs = body.stores_pairs();
   if (kUnrolled && row0 + 64 * MI <= p.rows && col0 + 32 * G <= p.cols) {  // as most are
     const ColumnWeights<2 * MI, true> weights(rows.count, lane);
 #pragma unroll
     for (int g = 0; g < G; g++) {
-      group<true, AScaled, BScaled>(body, p, acc, rows, weights, col0, g, 16 * g, unscaled, shared);
+      group<true, AScaled, BScaled>(body, p, acc, rows, weights, col0, g, 16 * g, unscaled, in_pairs, shared);
       // Loads stay behind stores; where there are none those of all groups would come first, more than registers hold.
       if constexpr (!Body::kStores) __syncwarp();
     }
@@ -1080,7 +1094,7 @@ RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, in
     const ColumnWeights<2 * MI, false> weights(rows.count, lane);
 #pragma unroll 1
     for (int g = 0; g < G; g++) {
-      group<false, AScaled, BScaled>(body, p, acc, rows, weights, col0, g, 0, unscaled, shared);
+      group<false, AScaled, BScaled>(body, p, acc, rows, weights, col0, g, 0, unscaled, in_pairs, shared);
       acc.rotate(false);
     }
   }
@@ -3597,6 +3611,7 @@ struct TrainMatmul0 {
     if (col == 0) *k0 += 1;
   }
   static constexpr bool kLight = true;
+  RF_FN bool stores_pairs() const { return in_pairs(y0, width); }
 };
 
 // sub, mul, add
@@ -3651,6 +3666,7 @@ struct EvalMatmul0 {
   using RowMonoids = List<>;
   using ColumnMonoids = List<>;
   static constexpr bool kLight = true;
+  RF_FN bool stores_pairs() const { return in_pairs(y0, width); }
 };
 
 }  // namespace rf
@@ -3846,7 +3862,7 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
     try:
         return load_inline(
-            name="refold_sm_90_c3e63d3147e9",
+            name="refold_sm_90_ef22344126d3",
             cpp_sources=[],
             cuda_sources=[_REFOLD_CUDA],
             extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],

@@ -22,7 +22,8 @@ namespace rf {
   static constexpr bool kStores = true;                               \
   template <class C> RF_FN void store(long row, C col, Vec v) const { \
     put(pointer, row * width, col, v);                                \
-  }
+  }                                                                   \
+  RF_FN bool stores_pairs() const { return in_pairs(pointer, width); }
 #define RF_NO_STORE static constexpr bool kStores = false;
 
 struct Copy {

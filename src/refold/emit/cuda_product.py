@@ -63,7 +63,11 @@ class CudaProduct(CudaKernel):
         each = [n.op for n in epilogue if n not in self.group.vectors]
         work = sum(_STRAIGHT.get(op, OPS[op].flops) for op in each)
         light = f"static constexpr bool kLight = {str(work <= _LIGHT).lower()};"
-        return [*super()._matmul_struct(), light]
+        pairs = [
+            f"RF_FN bool stores_pairs() const {{ return in_pairs({self.member(n)}, width); }}"
+            for n in self.full_outputs()
+        ]
+        return [*super()._matmul_struct(), light, *pairs]
 
     # --- which kernels ----------------------------------------------------------------------------
     @cached_property

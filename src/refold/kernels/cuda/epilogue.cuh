@@ -4,6 +4,7 @@
 //   value(acc, row, col)                    the epilogue: the result from the product's element
 //   kLight                                  whether that is a few instructions
 //   store(row, col, v)                      writes it                          (if kStores)
+//   stores_pairs()                          whether two columns at a time can be written by one access
 //   RowMonoids = List<...>                  each reduces v along the row
 //   finish_row(row, const float* results)   takes what a row was reduced to
 //   ColumnMonoids = List<...>               each reduces v down the column
@@ -185,10 +186,10 @@ RF_FN int join_columns(typename D::Part (&part)[8], const Weights& weights, int 
 }
 
 // Group g of a fragment's columns, which stands `at` in its rows: values, stores, parts of its columns. Whole: no
-// edge of the result cuts the fragment. unscaled: b's scaling has been undone.
+// edge of the result cuts the fragment. unscaled: b's scaling has been undone. in_pairs: how the body stores.
 template <bool Whole, bool AScaled, bool BScaled, int MI, int G, class Body>
 RF_FN void group(const Body& body, const Problem& p, Fragment<MI, G>& acc, const HeldRows<MI, AScaled>& rows,
-                 const ColumnWeights<2 * MI, Whole>& weights, int col0, int g, int at, bool unscaled,
+                 const ColumnWeights<2 * MI, Whole>& weights, int col0, int g, int at, bool unscaled, bool in_pairs,
                  TeamShared<Body, G>& shared) {
   constexpr int kRows = 2 * MI;
   const int lane = thread_here() % 32, warp = thread_here() / 32 % 4;
@@ -218,18 +219,25 @@ RF_FN void group(const Body& body, const Problem& p, Fragment<MI, G>& acc, const
       for (int r = 0; r < kRows; r++) {
         const float* x = &acc.x[r / 2][at + 4 * j + 2 * (r % 2)];
         const long row = rows.row[r];
-        if (rows.in[r] && pair < last) body.store(row, Pair{pair, 0, x[1]}, x[0]);
+        if (rows.in[r] && pair < last && in_pairs) body.store(row, Pair<true>{pair, 0, x[1]}, x[0]);
+        else if (rows.in[r] && pair < last) body.store(row, Pair<false>{pair, 0, x[1]}, x[0]);
         else if (rows.in[r] && pair == last) body.store(row, pair, x[0]);
       }
   }
-  if constexpr (Body::kStores && Whole)
+  if constexpr (Body::kStores && Whole) {
+    const auto store = [&](auto together) {
 #pragma unroll
-    for (int r = 0; r < kRows; r++)
+      for (int r = 0; r < kRows; r++)
 #pragma unroll
-      for (int j = 0; j < 4; j++) {
-        const float* x = &acc.x[r / 2][at + 4 * j + 2 * (r % 2)];
-        body.store(static_cast<long>(rows.row[r]), Pair{first, 32 * g + 8 * j, x[1]}, x[0]);
-      }
+        for (int j = 0; j < 4; j++) {
+          const float* x = &acc.x[r / 2][at + 4 * j + 2 * (r % 2)];
+          const Pair<decltype(together)::index != 0> pair{first, 32 * g + 8 * j, x[1]};
+          body.store(static_cast<long>(rows.row[r]), pair, x[0]);
+        }
+    };
+    if (in_pairs) store(Step<1>{});
+    else store(Step<0>{});
+  }
   for_monoids<0>(typename Body::ColumnMonoids{}, [&](auto s, auto monoid) {
     using D = Down<decltype(monoid)>;
     constexpr int word = Before<decltype(s)::index, typename Body::ColumnMonoids>::column;
@@ -268,11 +276,13 @@ RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, in
   const HeldRows<MI, AScaled> rows(p, row0, lane, warp);
   // Direct's registers are full: it has none for addresses that several groups share.
   constexpr bool kUnrolled = Body::kLight && AScaled == BScaled;
+  bool in_pairs = false;
+  if constexpr (Body::kStores) in_pairs = body.stores_pairs();
   if (kUnrolled && row0 + 64 * MI <= p.rows && col0 + 32 * G <= p.cols) {  // as most are
     const ColumnWeights<2 * MI, true> weights(rows.count, lane);
 #pragma unroll
     for (int g = 0; g < G; g++) {
-      group<true, AScaled, BScaled>(body, p, acc, rows, weights, col0, g, 16 * g, unscaled, shared);
+      group<true, AScaled, BScaled>(body, p, acc, rows, weights, col0, g, 16 * g, unscaled, in_pairs, shared);
       // Loads stay behind stores; where there are none those of all groups would come first, more than registers hold.
       if constexpr (!Body::kStores) __syncwarp();
     }
@@ -280,7 +290,7 @@ RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, in
     const ColumnWeights<2 * MI, false> weights(rows.count, lane);
 #pragma unroll 1
     for (int g = 0; g < G; g++) {
-      group<false, AScaled, BScaled>(body, p, acc, rows, weights, col0, g, 0, unscaled, shared);
+      group<false, AScaled, BScaled>(body, p, acc, rows, weights, col0, g, 0, unscaled, in_pairs, shared);
       acc.rotate(false);
     }
   }

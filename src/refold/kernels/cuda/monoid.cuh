@@ -169,9 +169,9 @@ template <> struct Down<Moments> {
   using State = MomentsState;
   static constexpr int kWords = 2;
   template <int R> static RF_FN Part of(const Real (&x)[R], const bool (&in)[R], Real share) {
-    Part p{{0.0f, 0.0f}};
+    Part p{{in[0] ? x[0] : 0.0f, 0.0f}};
 #pragma unroll
-    for (int i = 0; i < R; i++) p.w[0] += in[i] ? x[i] : 0.0f;
+    for (int i = 1; i < R; i++) p.w[0] += in[i] ? x[i] : 0.0f;
     p.w[0] *= share;
 #pragma unroll
     for (int i = 0; i < R; i++) {

@@ -27,8 +27,8 @@ template <class T> RF_FN float4 widened(uint2 words) {
   const float2 a = widened<T>(words.x), b = widened<T>(words.y);
   return make_float4(a.x, a.y, b.x, b.y);
 }
-template <class T> RF_FN void write_pair(T* p, int more, uint32_t two) {
-  if (reinterpret_cast<uintptr_t>(p) % 4 == 0) {
+template <bool Together, class T> RF_FN void write_pair(T* p, int more, uint32_t two) {
+  if constexpr (Together) {
     *reinterpret_cast<uint32_t*>(p + more) = two;
   } else {
     p[more].bits = static_cast<uint16_t>(two);
@@ -44,8 +44,8 @@ RF_FN uint2 read_once(const void* p) {
 #define RF_NARROW(T)                                                                                      \
   RF_FN Real read_one(const T* p) { return widened<T>(p->bits).x; }                                       \
   RF_FN void write_one(T* p, Real v) { p->bits = static_cast<uint16_t>(narrowed<T>(v, 0.0f)); }           \
-  RF_FN void write_two(T* p, int more, Real first, Real second) {                                         \
-    write_pair(p, more, narrowed<T>(first, second));                                                      \
+  template <bool Together> RF_FN void write_two(T* p, int more, Real first, Real second) {                \
+    write_pair<Together>(p, more, narrowed<T>(first, second));                                            \
   }                                                                                                       \
   template <class Read> RF_FN Four read_four(const T* p, Read read) {                                     \
     return Four(widened<T>(read(reinterpret_cast<const uint2*>(p))));                                     \
