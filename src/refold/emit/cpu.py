@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from refold.emit.alike import kernels_of
 from refold.emit.kernel import GroupKernel
 from refold.emit.launch import Launch, Scope
 from refold.emit.source import digest, header, included, module_text, real_text
@@ -33,10 +34,14 @@ class CpuTarget:
         kernel = CpuKernel(group, name)
         return Launch(group, kernel.call, overwrites=kernel.overwrites())
 
+    def text(self, group: Group, name: str) -> str:
+        kernel = CpuKernel(group, name)
+        return kernel.struct() + kernel.entry()
+
     def source(self, groups: Sequence[tuple[str, Group]]) -> str:
         narrow = ["narrow.h"] if any(g.has_narrow for _, g in groups) else []
         needed = included("cpu", [*narrow, *(_HEADERS[g.template] for _, g in groups)])
-        kernels = [CpuKernel(g, name) for name, g in groups]
+        kernels = kernels_of(groups, CpuKernel)
         parts = ["#define PY_SSIZE_T_CLEAN", *real_text(groups), header("call.h")]
         parts += [header(f"cpu/{h}") for h in needed]
         parts += ["namespace rf {\n", *(k.struct() for k in kernels), "}  // namespace rf\n"]

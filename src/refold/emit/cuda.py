@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from refold.emit.alike import kernels_of
 from refold.emit.cuda_kernel import CudaKernel
 from refold.emit.cuda_product import CudaProduct
 from refold.emit.launch import Launch
@@ -82,6 +83,10 @@ class CudaTarget:
             lines.append('    return "PyTorch\'s flags do not allow TF32, which the kernels use"')
         return lines
 
+    def text(self, group: Group, name: str) -> str:
+        k = self.kernel(group, name)
+        return "\n".join([*k.headers(), k.struct(), k.needs(), k.entry()])
+
     def source(self, groups: Sequence[tuple[str, Group]]) -> str:
         text = self.cuda_text(groups)
         packings = {f for n, g in groups for _, f in self.kernel(g, n).packings()}
@@ -102,7 +107,7 @@ class CudaTarget:
 
     def cuda_text(self, groups: Sequence[tuple[str, Group]]) -> str:
         """The extension's one source."""
-        kernels = [self.kernel(g, name) for name, g in groups]
+        kernels = kernels_of(groups, self.kernel)
         needed = included("cuda", [h for k in kernels for h in k.headers()])
         parts = ["#define PY_SSIZE_T_CLEAN", *real_text(groups), header("call.h")]
         parts += [header(f"cuda/{h}") for h in needed]

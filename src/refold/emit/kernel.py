@@ -28,6 +28,7 @@ class GroupKernel:
         self.group = group
         self.name = name
         self.body = Body(group)
+        self.times = 1  # groups that it is the kernel of
         self.real = self.body.real
         self.reductions = reductions(group)
         self.reduced = {n: r for r in self.reductions for n in r.nodes}
@@ -77,6 +78,8 @@ class GroupKernel:
         }[self.group.template]
         made = make()
         words = ", ".join(dict.fromkeys(n.op for n in self.group.nodes))
+        if self.times > 1:
+            words += f" (of {self.times} groups; operands are those of the first)"
         members = [
             *self.inputs(made),
             *(f"{self.body.element(o)}* {self.member(o)};" for o in self.group.outputs),

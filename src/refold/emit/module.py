@@ -12,6 +12,7 @@ import torch
 
 from refold import __version__
 from refold.capture import Captured
+from refold.emit.alike import shared_names
 from refold.emit.fold import fold_lines
 from refold.emit.forward import ForwardText, ForwardWriter
 from refold.emit.guards import (
@@ -80,13 +81,15 @@ class Emission:
 def emit(emission: Emission, target: Target) -> str:
     """The text of the file. Stable: the same emission gives the same text."""
     live = [m for m in emission.modes if m.plan is not None]
+    prefixes = {m.name: f"{m.name}_" if len(live) > 1 else "" for m in live}
+    groups = [(prefixes[m.name] + g.name, g) for m in live if m.plan for g in m.plan.groups]
+    same = shared_names(groups, target.text)
     texts: dict[str, ForwardText] = {}
-    groups = []
     for mode in live:
         assert mode.captured is not None and mode.plan is not None
-        prefix = f"{mode.name}_" if len(live) > 1 else ""
-        launches = {g.name: target.launch(g, prefix + g.name) for g in mode.plan.groups}
-        groups += [(prefix + g.name, g) for g in mode.plan.groups]
+        launches = {
+            g.name: target.launch(g, same[prefixes[mode.name] + g.name]) for g in mode.plan.groups
+        }
         texts[mode.name] = ForwardWriter(
             mode.captured, mode.plan, launches, target.prologue
         ).write()
@@ -97,7 +100,7 @@ def emit(emission: Emission, target: Target) -> str:
         "story": _story(emission),
         "docstring": _docstring(emission),
         "source": emission.source.strip("\n"),
-        "kernels": target.source(groups).strip("\n"),
+        "kernels": target.source([(same[n], g) for n, g in groups]).strip("\n"),
         "folds": [],
         "facts": facts_text(module_facts(emission.module)),
         "assumes_finite": any(m.rewrites != "bits" for m in live),

@@ -37,9 +37,14 @@ class Target(Protocol):
         """Statements that return a reason where the tensor arguments `names` do not suit."""
         ...
 
+    def text(self, group: Group, name: str) -> str:
+        """The C++ of a group's kernel."""
+        ...
+
     def source(self, groups: Sequence[tuple[str, Group]]) -> str:
         """Python text that builds the kernels and binds them to `_refold_kernels`.
 
+        Groups of one name are computed by one kernel.
         It also binds `_refold_problem` to None, or to the reason why they could not be built.
         """
         ...

@@ -74,6 +74,7 @@ class Drafts:
     def cycles(self, draft: Draft, node: Node) -> bool:
         """Would `node` in `draft` make the draft wait for itself?"""
         seen: set[Node] = set()
+        passed: set[Draft] = set()
         stack = [i for i in values_read(node) if self.owner.get(i) is not draft]
         while stack:
             n = stack.pop()
@@ -84,7 +85,8 @@ class Drafts:
                 return True
             group = self.owner.get(n)
             stack.extend(n.inputs)
-            if group is not None:
+            if group is not None and group not in passed:
+                passed.add(group)
                 stack.extend(group.inputs())
         return False
 
