@@ -168,9 +168,10 @@ template <bool Together, class T> RF_FN void write_two(T* p, int more, Real firs
     p[more + 1] = second;
   }
 }
-// Whether p[row * width + col] is aligned so wherever col is even.
+// Whether p[row * width + col] is aligned by 8 bytes wherever col is a multiple of as many: for a pair of columns, or
+// of 16-bit elements for two.
 template <class T> RF_FN bool in_pairs(const T* p, long width) {
-  return width % 2 == 0 && reinterpret_cast<uintptr_t>(p) % (2 * sizeof(T)) == 0;
+  return width * sizeof(T) % 8 == 0 && reinterpret_cast<uintptr_t>(p) % 8 == 0;
 }
 
 template <class V> RF_FN V lanes(Real x) { return x; }
@@ -195,6 +196,23 @@ template <bool Together, class T> RF_FN void put(T* p, long offset, Pair<Togethe
   asm("" : "+l"(first));
 #endif
   write_two<Together>(p + first, pair.more, v, pair.next);
+}
+
+// Two such pairs, the second 8 columns after the first; all lanes of the warp store theirs.
+struct Pairs {
+  int col, more;
+  Real next[3];
+};
+template <class T> RF_FN void write_pairs(T* p, int more, Real v, const Real (&next)[3]) {
+  write_two<true>(p, more, v, next[0]);
+  write_two<true>(p, more + 8, next[1], next[2]);
+}
+template <class T> RF_FN void put(T* p, long offset, const Pairs& pairs, Real v) {
+  long first = offset + pairs.col;
+#ifdef __CUDA_ARCH__
+  asm("" : "+l"(first));
+#endif
+  write_pairs(p + first, pairs.more, v, pairs.next);
 }
 
 RF_FN Real where(bool mask, Real yes, Real no) { return mask ? yes : no; }
@@ -1381,7 +1399,7 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
     try:
         return load_inline(
-            name="refold_sm_90_87047696bd6d",
+            name="refold_sm_90_62c5acd680b8",
             cpp_sources=[],
             cuda_sources=[_REFOLD_CUDA],
             extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],

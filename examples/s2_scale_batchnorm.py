@@ -371,9 +371,10 @@ template <bool Together, class T> RF_FN void write_two(T* p, int more, Real firs
     p[more + 1] = second;
   }
 }
-// Whether p[row * width + col] is aligned so wherever col is even.
+// Whether p[row * width + col] is aligned by 8 bytes wherever col is a multiple of as many: for a pair of columns, or
+// of 16-bit elements for two.
 template <class T> RF_FN bool in_pairs(const T* p, long width) {
-  return width % 2 == 0 && reinterpret_cast<uintptr_t>(p) % (2 * sizeof(T)) == 0;
+  return width * sizeof(T) % 8 == 0 && reinterpret_cast<uintptr_t>(p) % 8 == 0;
 }
 
 template <class V> RF_FN V lanes(Real x) { return x; }
@@ -398,6 +399,23 @@ template <bool Together, class T> RF_FN void put(T* p, long offset, Pair<Togethe
   asm("" : "+l"(first));
 #endif
   write_two<Together>(p + first, pair.more, v, pair.next);
+}
+
+// Two such pairs, the second 8 columns after the first; all lanes of the warp store theirs.
+struct Pairs {
+  int col, more;
+  Real next[3];
+};
+template <class T> RF_FN void write_pairs(T* p, int more, Real v, const Real (&next)[3]) {
+  write_two<true>(p, more, v, next[0]);
+  write_two<true>(p, more + 8, next[1], next[2]);
+}
+template <class T> RF_FN void put(T* p, long offset, const Pairs& pairs, Real v) {
+  long first = offset + pairs.col;
+#ifdef __CUDA_ARCH__
+  asm("" : "+l"(first));
+#endif
+  write_pairs(p + first, pairs.more, v, pairs.next);
 }
 
 RF_FN Real where(bool mask, Real yes, Real no) { return mask ? yes : no; }
@@ -1033,10 +1051,16 @@ RF_FN void group(const Body& body, const Problem& p, Fragment<MI, G>& acc, const
 #pragma unroll
       for (int r = 0; r < kRows; r++)
 #pragma unroll
-        for (int j = 0; j < 4; j++) {
+        for (int j = 0; j < 4; j += 2) {
           const float* x = &acc.x[r / 2][at + 4 * j + 2 * (r % 2)];
-          const Pair<decltype(together)::index != 0> pair{first, 32 * g + 8 * j, x[1]};
-          body.store(static_cast<long>(rows.row[r]), pair, x[0]);
+          const long row = rows.row[r];
+          const int more = 32 * g + 8 * j;
+          if constexpr (decltype(together)::index != 0) {
+            body.store(row, Pairs{first, more, {x[1], x[4], x[5]}}, x[0]);
+          } else {
+            body.store(row, Pair<false>{first, more, x[1]}, x[0]);
+            body.store(row, Pair<false>{first, more + 8, x[5]}, x[4]);
+          }
         }
     };
     if (in_pairs) store(Step<1>{});
@@ -1428,7 +1452,7 @@ __global__ void __launch_bounds__(Threads, Threads == 512 ? 1 : 1024 / Threads)
 //   rf::matmul<S>(body, a, b, depth, workspace, stream)
 // with sizes from rf::split_bytes and rf::workspace_bytes<S, Body>. On Hopper a may come unsplit (data null):
 // matmul then splits it in the workspace, some rows at a time. The schedule S names the kernel:
-//   Schedule<Mode, tall, splits>   launch.cuh        Hopper
+//   Schedule<Mode, tile, splits>   launch.cuh        Hopper
 //   Generic<Mode, splits>          launch_sm80.cuh   sm_80 and later
 //   Plain                          launch_plain.cuh  fp32 as it is, for what is tiny or odd
 // A workspace belongs to one stream at a time; its turns are zeroed once, when they are allocated: every
@@ -1749,70 +1773,44 @@ template <int Left> RF_FN void product_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Left) : "memory");
 }
 
+// The registers of d as an instruction names and takes them, 64 at a time.
+#define RF_SUMS                                                                      \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "           \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
+  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define RF_TAKE_8(d, i)                                                                                       \
+  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), \
+      "+f"(d[i + 7])
+#define RF_TAKE(d)                                                                                          \
+  RF_TAKE_8(d, 0), RF_TAKE_8(d, 8), RF_TAKE_8(d, 16), RF_TAKE_8(d, 24), RF_TAKE_8(d, 32), RF_TAKE_8(d, 40), \
+      RF_TAKE_8(d, 48), RF_TAKE_8(d, 56)
+
 // d[64 x 128] (+)= a[64 x 16] * b[128 x 16]^T; with add = false d is overwritten.
 template <class T> RF_FN void product(float (&d)[64], uint32_t a, uint32_t b, bool add);
-
-template <> RF_FN void product<Half>(float (&d)[64], uint32_t a, uint32_t b, bool add) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-      "}, %64, %65, p, 1, 1, 0, 0;\n}"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
-        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
-        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
-        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
-        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
-        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
-      : "l"(tile_descriptor(a)), "l"(tile_descriptor(b)), "r"(int(add)));
-}
-
-template <> RF_FN void product<Bfloat>(float (&d)[64], uint32_t a, uint32_t b, bool add) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-      "}, %64, %65, p, 1, 1, 0, 0;\n}"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
-        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
-        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
-        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
-        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
-        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
-      : "l"(tile_descriptor(a)), "l"(tile_descriptor(b)), "r"(int(add)));
-}
+#define RF_PRODUCT(T, types)                                                                                        \
+  template <> RF_FN void product<T>(float (&d)[64], uint32_t a, uint32_t b, bool add) {                             \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"                                                       \
+                 "wgmma.mma_async.sync.aligned.m64n128k16.f32." types " {" RF_SUMS "}, %64, %65, p, 1, 1, 0, 0;\n}" \
+                 : RF_TAKE(d)                                                                                       \
+                 : "l"(tile_descriptor(a)), "l"(tile_descriptor(b)), "r"(int(add)));                                \
+  }
+RF_PRODUCT(Half, "f16.f16")
+RF_PRODUCT(Bfloat, "bf16.bf16")
+#undef RF_PRODUCT
 
 // The same with a in registers, fp16: lane l of warp w holds of rows 16 w + l / 4 and 8 more, k 2 (l % 4) and
 // 1 more, and again 8 further.
 RF_FN void product_of_registers(float (&d)[64], const uint32_t (&a)[4], uint32_t b, bool add) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %69, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-      "}, {%64, %65, %66, %67}, %68, p, 1, 1, 0;\n}"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
-        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
-        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
-        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
-        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
-        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(tile_descriptor(b)), "r"(int(add)));
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %69, 0;\n"
+               "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" RF_SUMS
+               "}, {%64, %65, %66, %67}, %68, p, 1, 1, 0;\n}"
+               : RF_TAKE(d)
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(tile_descriptor(b)), "r"(int(add)));
 }
+#undef RF_SUMS
+#undef RF_TAKE_8
+#undef RF_TAKE
 
 }  // namespace rf
 
@@ -1837,14 +1835,20 @@ namespace rf {
 // 1.9e-4 over 32768 (cuBLAS TF32: 5.5e-5, 2.2e-4). TF32's operands alone lack 2.9e-4 on randn.
 constexpr long kUnpromoted = 32768;
 
-template <class M, bool IsTall = true, int InParts = 1> struct Schedule {
+// Tiles: two teams, one above the other or (Wide) side by side, hold half of one each.
+struct Tall { static constexpr int kRows = 256, kCols = 128; };
+struct Wide { static constexpr int kRows = 128, kCols = 256; };
+struct Small { static constexpr int kRows = 128, kCols = 128; };
+
+template <class M, class Tile = Tall, int InParts = 1> struct Schedule {
   using Mode = M;
-  static constexpr bool kTall = IsTall;
-  static constexpr int kSplits = InParts;                   // 1, 2, 4 or 8 parts of K
+  static constexpr int kSplits = InParts;  // parts of K: 1, 2, 4 or, of the larger tiles, 8
   // stages from promotion to promotion
   static constexpr int kPromote = kSplits > 1 || Mode::kDirect ? 1 : 2;
-  static constexpr int kTileRows = kTall ? 256 : 128, kTileCols = kTall ? 128 : 256;
-  static constexpr int kStages = 4, kThreads = 384, kRowBytes = 128;
+  static constexpr int kTileRows = Tile::kRows, kTileCols = Tile::kCols;
+  static constexpr bool kStacked = kTileCols == 128;
+  static constexpr int kHalves = kTileRows * kTileCols / 16384;  // of a team, 64 x 128 each, one above the other
+  static constexpr int kStages = kHalves == 2 ? 4 : 6, kThreads = 384, kRowBytes = 128;
   static constexpr int kABytes = kTileRows * kRowBytes, kBBytes = kTileCols * kRowBytes;
   static constexpr int kStageBytes = kABytes + kBBytes;
   // Whether sums may stay where the tensor cores add them (Launch::promotes). Not where K is split: there cuBLAS
@@ -1852,11 +1856,11 @@ template <class M, bool IsTall = true, int InParts = 1> struct Schedule {
   static constexpr bool kMayBeLong = !Mode::kSplit && Mode::kParts == 1 && kSplits == 1;
   // Whether slots share the tiles left over.
   static constexpr bool kShares = kSplits == 1 && !Mode::kDirect;
-  // The fragment of a team's epilogue: 128 x 128, or its share when K is split.
-  static constexpr int kMI = kSplits == 1 ? 2 : 1;
-  static constexpr int kG = kSplits <= 2 ? 4 : 8 / kSplits;
-  static_assert(kTall || !Mode::kDirect, "teams side by side would split the same rows of a twice");
-  static_assert(kSplits == 1 || kSplits == 2 || kSplits == 4 || kSplits == 8);
+  // The fragment of a team's epilogue: its halves, or its share of them when K is split.
+  static constexpr int kMI = kSplits == 1 ? kHalves : 1;
+  static constexpr int kG = kSplits == 1 ? 4 : 4 * kHalves / kSplits;
+  static_assert(kStacked || !Mode::kDirect, "teams side by side would split the same rows of a twice");
+  static_assert(kSplits == 1 || kSplits == 2 || kSplits == 4 || kSplits == 4 * kHalves);
 };
 
 struct Launch {
@@ -1892,10 +1896,12 @@ template <class S> struct Place {
 };
 
 // This team's part of a tile that another slot finishes goes to the workspace.
-template <class S> RF_FN void leave_part(const Launch& l, const Fragment<2, 4>& acc, int block, int barrier) {
-  float4* parts = l.split_parts + 32L * 256 * block + threadIdx.x;
+template <class S>
+RF_FN void leave_part(const Launch& l, const Fragment<S::kHalves, 4>& acc, int block, int barrier) {
+  constexpr int kPieces = 16 * S::kHalves;
+  float4* parts = l.split_parts + long(kPieces) * 256 * block + threadIdx.x;
 #pragma unroll
-  for (int q = 0; q < 32; q++) {
+  for (int q = 0; q < kPieces; q++) {
     const float* x = &acc.x[q / 16][q % 16 * 4];
     __stcg(parts + q * 256, make_float4(x[0], x[1], x[2], x[3]));
   }
@@ -1908,7 +1914,8 @@ template <class S> RF_FN void leave_part(const Launch& l, const Fragment<2, 4>& 
 
 // Adds what other blocks have left of the tile whose steps from `begin` on are this one's.
 template <class S>
-RF_FN void join_parts(const Launch& l, Fragment<2, 4>& acc, const Place<S>& place, int begin, int barrier) {
+RF_FN void join_parts(const Launch& l, Fragment<S::kHalves, 4>& acc, const Place<S>& place, int begin, int barrier) {
+  constexpr int kPieces = 16 * S::kHalves;
   const unsigned tile = l.portions.begin(place.slot) - begin;  // where its steps begin
   int from = place.slot;
   do {
@@ -1921,9 +1928,9 @@ RF_FN void join_parts(const Launch& l, Fragment<2, 4>& acc, const Place<S>& plac
       *turn = 0;
     }
     group_sync(barrier, 128);
-    const float4* parts = l.split_parts + 32L * 256 * block + threadIdx.x;
+    const float4* parts = l.split_parts + long(kPieces) * 256 * block + threadIdx.x;
 #pragma unroll
-    for (int q = 0; q < 32; q++) {
+    for (int q = 0; q < kPieces; q++) {
       const float4 more = __ldcg(parts + q * 256);
       float* x = &acc.x[q / 16][q % 16 * 4];
       x[0] += more.x, x[1] += more.y, x[2] += more.z, x[3] += more.w;
@@ -1933,9 +1940,9 @@ RF_FN void join_parts(const Launch& l, Fragment<2, 4>& acc, const Place<S>& plac
 
 // This team's sums go to the workspace, but for its block's share, which meets the other parts' there.
 template <class S>
-RF_FN void share_out(const Launch& l, const Fragment<2, 4>& acc, Fragment<S::kMI, S::kG>& share,
+RF_FN void share_out(const Launch& l, const Fragment<S::kHalves, 4>& acc, Fragment<S::kMI, S::kG>& share,
                      int slot, int parity, int part) {
-  constexpr int kPieces = 32, kMine = kPieces / S::kSplits;
+  constexpr int kPieces = 16 * S::kHalves, kMine = kPieces / S::kSplits;
   const int thread = threadIdx.x;  // of 256
   unsigned* turns = l.split_turns + 2 * (2 * slot + parity);
   float4* parts = l.split_parts + (2L * slot + parity) * S::kSplits * kPieces * 256;
@@ -1993,6 +2000,7 @@ RF_FN void share_out(const Launch& l, const Fragment<2, 4>& acc, Fragment<S::kMI
 // four warps hold 128 x 128 of it each: 128 registers of sums and 64 of the short accumulator, which
 // their two halves of 64 rows use in turn; while one team promotes, the other's products keep the
 // tensor cores busy. Four more warps only feed the ring: one thread of theirs issues the copies.
+// Where C is small, tiles of 128 x 128 keep more processors busy: a team has one half, the ring six stages of 32 KB.
 // Blocks stay and take tile after tile, 8 tiles of rows to a band, so that 132 blocks at a time read
 // about 8 x 17 tiles and the second-level cache serves the rest.
 //
@@ -2064,36 +2072,41 @@ struct Ring {
 
 // Products of `steps` promotion steps from `first` on, promoted after each: acc becomes their sum.
 template <class S>
-RF_FN void promoted_products(Fragment<2, 4>& acc, float (&sums)[64], uint32_t a, uint32_t b, int first, int steps,
-                             const Ring& ring) {
+RF_FN void promoted_products(Fragment<S::kHalves, 4>& acc, float (&sums)[64], uint32_t a, uint32_t b, int first,
+                             int steps, const Ring& ring) {
 #pragma unroll
-  for (int i = 0; i < 64; i++) acc.x[0][i] = acc.x[1][i] = sums[i] = 0.0f;  // an epilogue may have their registers
+  for (int i = 0; i < 64; i++) {  // an epilogue may have their registers
+    sums[i] = 0.0f;
+#pragma unroll
+    for (int mi = 0; mi < S::kHalves; mi++) acc.x[mi][i] = 0.0f;
+  }
 #pragma unroll 1
   for (int k = first; k < first + steps; k++) {
     constexpr int kTurn = S::kStages / S::kPromote;  // steps of one turn of the ring
     const int stage = k % kTurn * S::kPromote, phase = k / kTurn & 1;
-    step<S>(acc.x[0], sums, a, b, stage, 0, ring.full, phase);
-    step<S>(acc.x[1], sums, a, b, stage, 1, ring.full, phase);
+#pragma unroll
+    for (int mi = 0; mi < S::kHalves; mi++) step<S>(acc.x[mi], sums, a, b, stage, mi, ring.full, phase);
 #pragma unroll
     for (int p = 0; p < S::kPromote; p++) ring.leave(stage + p);
   }
 }
 
 // Issues the products of a stage, one of each element; the first ones overwrite the sums.
-template <class S, bool IsFirst> RF_FN void stage_products(Fragment<2, 4>& acc, uint32_t a, uint32_t b, int stage) {
+template <class S, bool IsFirst>
+RF_FN void stage_products(Fragment<S::kHalves, 4>& acc, uint32_t a, uint32_t b, int stage) {
   using T = typename S::Mode::Type;
   constexpr int kNext = S::kStageBytes >> 4, kHalf = 64 * S::kRowBytes >> 4;
   const uint32_t at = a + stage * kNext, bt = b + stage * kNext;
   product_fence();
 #pragma unroll
-  for (int i = 0; i < 8; i++)
+  for (int i = 0; i < 4 * S::kHalves; i++)
     product<T>(acc.x[i / 4], at + i / 4 * kHalf + 2 * (i % 4), bt + 2 * (i % 4), !IsFirst || i % 4 != 0);
   product_commit();
 }
 
 // The same of one step or more, each element a single product, without promotion.
 template <class S>
-RF_FN void long_products(Fragment<2, 4>& acc, uint32_t a, uint32_t b, int first, int steps, const Ring& ring) {
+RF_FN void long_products(Fragment<S::kHalves, 4>& acc, uint32_t a, uint32_t b, int first, int steps, const Ring& ring) {
   const int end = (first + steps) * S::kPromote;
   int k = first * S::kPromote;
   barrier_wait(ring.full + 8 * (k % S::kStages), k / S::kStages & 1);
@@ -2108,7 +2121,8 @@ RF_FN void long_products(Fragment<2, 4>& acc, uint32_t a, uint32_t b, int first,
   }
   product_wait<0>();
 #pragma unroll
-  for (int i = 0; i < 128; i++) asm volatile("" : "+f"(acc.x[i / 64][i % 64])::"memory");  // not read before the wait
+  for (int i = 0; i < 64 * S::kHalves; i++)
+    asm volatile("" : "+f"(acc.x[i / 64][i % 64])::"memory");  // not read before the wait
   ring.leave((end - 1) % S::kStages);
 }
 
@@ -2172,7 +2186,7 @@ __global__ void __launch_bounds__(384, 1)
   } else {
     take_registers<S::Mode::kDirect ? 240 : 232>();
     const int team = __shfl_sync(kAllLanes, threadIdx.x / 128, 0);  // known to be uniform
-    const int down = S::kTall ? 128 * team : 0, right = S::kTall ? 0 : 128 * team;
+    const int down = S::kStacked ? 64 * S::kHalves * team : 0, right = S::kStacked ? 0 : 128 * team;
     const uint32_t a = tile_word(ring + down * S::kRowBytes);
     const uint32_t b = tile_word(ring + S::kABytes + right * S::kRowBytes);
     const Ring stages{full, empty, in_block(empty, (blockIdx.x & paired) ^ paired), paired ? 0 : 32};
@@ -2188,7 +2202,7 @@ __global__ void __launch_bounds__(384, 1)
       // ones by itself, four moves a product.
       const int first = __shfl_sync(kAllLanes, now.before, 0);
       const int count = now.end - now.begin, steps = S::Mode::kDirect ? count : __shfl_sync(kAllLanes, count, 0);
-      Fragment<2, 4> acc;
+      Fragment<S::kHalves, 4> acc;
       if constexpr (S::Mode::kDirect) {
 #pragma unroll
         for (int i = 0; i < 64; i++) acc.x[0][i] = acc.x[1][i] = 0.0f;
@@ -2218,8 +2232,9 @@ __global__ void __launch_bounds__(384, 1)
       } else {
         Fragment<S::kMI, S::kG> share;
         share_out<S>(launch, acc, share, (place.slot << paired) + place.rank, turn % 2, place.part);
-        row0 += 64 * (place.part / (S::kSplits / 2));
-        col0 += 32 * S::kG * (place.part % (S::kSplits / 2));
+        constexpr int kAcross = 4 / S::kG;  // shares side by side
+        row0 += 64 * (place.part / kAcross);
+        col0 += 32 * S::kG * (place.part % kAcross);
         epilogue<kAScaled, kBScaled>(body, launch.problem, share, row0, col0, mine, 1 + team);
       }
       take_turn<S::kMI>(body, launch.problem, row0, col0, mine, 1 + team);
@@ -2230,7 +2245,7 @@ __global__ void __launch_bounds__(384, 1)
 
 }  // namespace rf
 
-// Launch: the host side of the product on Hopper, rf::matmul<Schedule<Mode, tall, splits>>.
+// Launch: the host side of the product on Hopper, rf::matmul<Schedule<Mode, tile, splits>>.
 //
 // An unsplit `a` of many rows is split and multiplied some rows at a time, over and over in the same memory: no
 // batch is so large that its copy does not fit. Parts of columns are numbered over all rows and merged at the
@@ -2267,8 +2282,8 @@ inline Error tile_map(CUtensorMap& map, const Side& side, long elements, int box
 template <class T> constexpr CUtensorMapDataType element_type() { return CU_TENSOR_MAP_DATA_TYPE_FLOAT16; }
 template <> constexpr CUtensorMapDataType element_type<Bfloat>() { return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16; }
 
-template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule<M, IsTall, InParts>, Body> {
-  using S = Schedule<M, IsTall, InParts>;
+template <class M, class Tile, int InParts, class Body> struct Product<Schedule<M, Tile, InParts>, Body> {
+  using S = Schedule<M, Tile, InParts>;
 
   // Fragments, tiles, whether blocks go in pairs (tile_cols is even then, the last may be empty), and how many
   // tiles (of kSplits blocks each) are worked on at a time.
@@ -2294,9 +2309,12 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
       const bool dear = is_long(along);
       return S::kShares && (high == tile_rows || !dear) && Portions::pay(high * tile_cols, fit, steps(along), dear);
     }
-    // Whether sums are not promoted but where tiles are shared. Of fewer tiles cuBLAS splits K, and cuts less off.
+    // Whether sums are not promoted but where tiles are shared. Of fewer tiles cuBLAS splits K, and cuts less off; of
+    // as many small ones it does where K is deep.
     bool is_long(long along) const {
-      return S::kMayBeLong && along <= kUnpromoted && 4 * tile_rows * tile_cols >= 3 * fit;
+      const long tiles = tile_rows * tile_cols;
+      const long most = 2 * S::kHalves * tiles >= 3 * fit ? kUnpromoted : kUnpromoted / 4;
+      return S::kMayBeLong && 4 * tiles >= 3 * fit && along <= most;
     }
     // Tiles that are worked on at a time.
     long slots(long high, long along) const {
@@ -2314,7 +2332,7 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
     }
 
     // Where in the workspace's parts each thing begins: shares of split tiles, split rows of a, and the end.
-    static constexpr size_t kTileBytes = 128 * 256 * sizeof(float);
+    static constexpr size_t kTileBytes = S::kTileRows * S::kTileCols * sizeof(float);
     size_t shared_parts() const { return this->bytes(); }
     size_t splits() const {
       if (S::kSplits > 1) return shared_parts() + slots(tile_rows, 0) * 2 * S::kSplits * kTileBytes;
@@ -3704,8 +3722,8 @@ static PyObject* train_matmul0_needs(PyObject*, PyObject* const* args, Py_ssize_
   if (PyErr_Occurred()) return nullptr;
   rf::Needs needs;
   const rf::Error error = rows <= 16 ? rf::matmul_needs<rf::Plain, rf::TrainMatmul0>(rows, width, depth, needs)
-      : rows <= 256 ? rf::matmul_needs<rf::Schedule<rf::Ieee, false, 8>, rf::TrainMatmul0>(rows, width, depth, needs)
-      : rf::matmul_needs<rf::Schedule<rf::Ieee, true, 1>, rf::TrainMatmul0>(rows, width, depth, needs);
+      : rows <= 256 ? rf::matmul_needs<rf::Schedule<rf::Ieee, rf::Small, 4>, rf::TrainMatmul0>(rows, width, depth, needs)
+      : rf::matmul_needs<rf::Schedule<rf::Ieee, rf::Tall, 1>, rf::TrainMatmul0>(rows, width, depth, needs);
   if (error) return rf_result(error);
   return Py_BuildValue("nn", Py_ssize_t(needs.parts), Py_ssize_t(needs.turns));
 }
@@ -3745,8 +3763,8 @@ static PyObject* train_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   Py_BEGIN_ALLOW_THREADS
   const rf::OnDevice here(static_cast<int>(device));
   error = rows <= 16 ? rf::matmul<rf::Plain>(body, a_side, w_side, depth, work, on)
-      : rows <= 256 ? rf::matmul<rf::Schedule<rf::Ieee, false, 8>>(body, a_side, w_side, depth, work, on)
-      : rf::matmul<rf::Schedule<rf::Ieee, true, 1>>(body, a_side, w_side, depth, work, on);
+      : rows <= 256 ? rf::matmul<rf::Schedule<rf::Ieee, rf::Small, 4>>(body, a_side, w_side, depth, work, on)
+      : rf::matmul<rf::Schedule<rf::Ieee, rf::Tall, 1>>(body, a_side, w_side, depth, work, on);
   Py_END_ALLOW_THREADS
   return rf_result(error);
 }
@@ -3797,8 +3815,8 @@ static PyObject* eval_matmul0_needs(PyObject*, PyObject* const* args, Py_ssize_t
   if (PyErr_Occurred()) return nullptr;
   rf::Needs needs;
   const rf::Error error = rows <= 16 ? rf::matmul_needs<rf::Plain, rf::EvalMatmul0>(rows, width, depth, needs)
-      : rows <= 256 ? rf::matmul_needs<rf::Schedule<rf::Ieee, false, 8>, rf::EvalMatmul0>(rows, width, depth, needs)
-      : rf::matmul_needs<rf::Schedule<rf::Ieee, true, 1>, rf::EvalMatmul0>(rows, width, depth, needs);
+      : rows <= 256 ? rf::matmul_needs<rf::Schedule<rf::Ieee, rf::Small, 4>, rf::EvalMatmul0>(rows, width, depth, needs)
+      : rf::matmul_needs<rf::Schedule<rf::Ieee, rf::Tall, 1>, rf::EvalMatmul0>(rows, width, depth, needs);
   if (error) return rf_result(error);
   return Py_BuildValue("nn", Py_ssize_t(needs.parts), Py_ssize_t(needs.turns));
 }
@@ -3829,8 +3847,8 @@ static PyObject* eval_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   Py_BEGIN_ALLOW_THREADS
   const rf::OnDevice here(static_cast<int>(device));
   error = rows <= 16 ? rf::matmul<rf::Plain>(body, a_side, w_side, depth, work, on)
-      : rows <= 256 ? rf::matmul<rf::Schedule<rf::Ieee, false, 8>>(body, a_side, w_side, depth, work, on)
-      : rf::matmul<rf::Schedule<rf::Ieee, true, 1>>(body, a_side, w_side, depth, work, on);
+      : rows <= 256 ? rf::matmul<rf::Schedule<rf::Ieee, rf::Small, 4>>(body, a_side, w_side, depth, work, on)
+      : rf::matmul<rf::Schedule<rf::Ieee, rf::Tall, 1>>(body, a_side, w_side, depth, work, on);
   Py_END_ALLOW_THREADS
   return rf_result(error);
 }
@@ -3862,7 +3880,7 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
     try:
         return load_inline(
-            name="refold_sm_90_ef22344126d3",
+            name="refold_sm_90_3a9f16a92754",
             cpp_sources=[],
             cuda_sources=[_REFOLD_CUDA],
             extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],

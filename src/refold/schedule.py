@@ -1,41 +1,66 @@
 """How a product is cut into tiles on a GPU: the choices, and a sensible one without timing.
 
-A tile is 256 x 128 (tall) or 128 x 256 (wide) of the result; `splits` blocks may share a tile, each
-with its part of K, where there are too few tiles for the device's processors. Without splits, tiles
-that are left over once every processor has had as many are shared out on Hopper.
+A tile is 256 x 128 (tall), 128 x 256 (wide) or 128 x 128 (small) of the result; `splits` blocks may
+share a tile, each with its part of K, where there are too few tiles for the device's processors.
+Without splits, tiles that are left over once every processor has had as many are shared out on
+Hopper.
 """
 
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 PROCESSORS = 132  # of an H200; a default only has to be near
 FEW_ROWS = 16  # at most so many rows: a product is one reading of the weights
-# what every product costs besides, as so much of K: launches, packing few rows
-_START = 300
+TILES = {"tall": (256, 128), "wide": (128, 256), "small": (128, 128)}  # rows, columns
 _MOST_WAYS, _WORTH_A_KERNEL = 3, 1.25
 _LEAST_DEPTH = 256  # of K for each part; what fewer would do was not timed
-# Of an H200 under its power limit, in units of one tile's products for each of K (39 ns): a pass
-# over x that splits it, for each element (1.9 ps); products that split their rows, beside others.
-_PASS, _DIRECT = 4.9e-5, 1.28
-# Joining the parts of tiles that blocks share because they are left over (portions.cuh, which
-# decides it). Three shapes gave 970 to 1300 under the power limit; that some of it is the power
-# which idle processors would not have taken is a guess.
-_JOINING = 800
+_DIRECT = 1.28  # products that split their rows, beside others
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What a product takes on an H200 besides multiplying, in units of the products of one tile of
+    256 x 128 for each of K.
+
+    Fitted to the times of all schedules at 25 shapes (bench/cuda_schedules.py), so that what is
+    chosen is nearly as fast as the fastest: tests/test_tune.py says how nearly.
+
+    small: how much longer the tiles of 128 x 128 take that make up such a tile. share: blocks that
+    share a tile write their parts and read a share of them, for each such block. wave: the end of
+    such a tile. shared: how much longer tiles take where some are left over and shared out
+    (portions.cuh decides it), and joining: joining their parts. start: launches. split: a pass over
+    x before, for each element.
+    """
+
+    small: float
+    share: float
+    wave: float
+    shared: float
+    joining: float
+    start: float
+    split: float
+
+
+# A unit takes 32 to 39 ns in Ieee, and 13 to 14 ns where an element is a single product.
+IEEE = Pace(1.15, 2.3, wave=10, shared=1.1, joining=430, start=80, split=4.9e-5)
+TF32 = Pace(1.03, 4.5, wave=0, shared=1.3, joining=490, start=380, split=1.1e-4)
+NATIVE = Pace(1.03, 4.5, wave=0, shared=1.3, joining=490, start=380, split=0)
+PACES = {"ieee": IEEE, "tf32": TF32}
 
 
 @dataclass(frozen=True)
 class Schedule:
     """One way to cut a product.
 
-    plain: by CUDA cores in fp32, without packed operands. tall: tiles of 256 x 128, not 128 x 256
-    (the generic kernels have one size, 128 x 128). splits: blocks that share a tile. direct: x is
-    split on its way to the tensor cores, again for each tile of columns, and not before.
+    tile: of TILES (the generic kernels have one size, 128 x 128). splits: blocks that share a tile.
+    plain: by CUDA cores in fp32, without packed operands. direct: x is split on its way to the
+    tensor cores, again for each tile of columns, and not before.
     """
 
     architecture: str
-    tall: bool = True
+    tile: str = "tall"
     splits: int = 1
     plain: bool = False
     direct: bool = False
@@ -47,25 +72,34 @@ class Schedule:
         if self.architecture == "sm_80":
             return f"rf::Generic<rf::{mode}, {self.splits}>"
         mode = "Direct" if self.direct else mode
-        return f"rf::Schedule<rf::{mode}, {str(self.tall).lower()}, {self.splits}>"
+        return f"rf::Schedule<rf::{mode}, rf::{self.tile.capitalize()}, {self.splits}>"
 
     @property
-    def tile(self) -> tuple[int, int]:
-        if self.architecture == "sm_80":
-            return 128, 128
-        return (256, 128) if self.tall else (128, 256)
+    def sizes(self) -> tuple[int, int]:
+        """Rows and columns of a tile."""
+        return (128, 128) if self.architecture == "sm_80" else TILES[self.tile]
 
 
 def schedules(architecture: str, direct: bool = False) -> list[Schedule]:
     """Every way that uses tensor cores, for a tuner to time; direct: also those that split x."""
-    shapes = itertools.product((True, False) if architecture == "sm_90" else (True,), (1, 2, 4, 8))
-    ways = [Schedule(architecture, tall, splits) for tall, splits in shapes]
-    more = [s for s in ways if direct and architecture == "sm_90" and s.tall]
-    return ways + [replace(s, direct=True) for s in more]
+    if architecture == "sm_80":
+        return [Schedule(architecture, splits=splits) for splits in (1, 2, 4, 8)]
+    ways = [
+        Schedule(architecture, tile, splits)
+        for tile, splits in itertools.product(TILES, (1, 2, 4, 8))
+        if tile != "small" or splits < 8
+    ]
+    more = [Schedule(architecture, splits=n, direct=True) for n in (1, 2, 4, 8) if direct]
+    return ways + more
 
 
 def default_schedule(
-    architecture: str, rows: int, cols: int, depth: int, direct: bool = False
+    architecture: str,
+    rows: int,
+    cols: int,
+    depth: int,
+    direct: bool = False,
+    pace: Pace = IEEE,
 ) -> Schedule:
     """The way that should take least time: waves of tiles, each as deep as its part of K.
 
@@ -73,13 +107,25 @@ def default_schedule(
     """
     if _is_small(rows, cols, depth):
         return Schedule(architecture, plain=True)
+    return _least(architecture, rows, cols, depth, direct, pace)
 
-    least = min(schedules(architecture), key=lambda s: (predicted(s, rows, cols, depth), s.splits))
-    return directly(least, rows, cols, depth) if direct else least
+
+def _least(
+    architecture: str, rows: int, cols: int, depth: int, direct: bool, pace: Pace
+) -> Schedule:
+    def cost(s: Schedule) -> tuple[float, int]:
+        return predicted(s, rows, cols, depth, pace), s.splits
+
+    return min(schedules(architecture, direct), key=cost)
 
 
 def by_rows(
-    chosen: Schedule, rows: int, cols: int, depth: int
+    chosen: Schedule,
+    rows: int,
+    cols: int,
+    depth: int,
+    direct: bool = False,
+    pace: Pace = IEEE,
 ) -> list[tuple[int | None, Schedule]]:
     """How to cut a product whose number of rows varies from call to call.
 
@@ -92,12 +138,9 @@ def by_rows(
     counts = sorted({*(1 << n for n in range(5, 18)), rows})
 
     def cost(s: Schedule, n: int) -> float:
-        return predicted(s, n, cols, depth) + _START
+        return predicted(s, n, cols, depth, pace)
 
-    best = {
-        n: min(schedules(chosen.architecture), key=lambda s, n=n: (cost(s, n), s.splits))  # type: ignore[misc]
-        for n in counts
-    }
+    best = {n: _least(chosen.architecture, n, cols, depth, direct, pace) for n in counts}
     ways = [chosen]
 
     def way(n: int) -> Schedule:
@@ -119,36 +162,26 @@ def by_rows(
     return [*found[:-1], (None, found[-1][1])]
 
 
-def predicted(s: Schedule, rows: int, cols: int, depth: int) -> float:
-    """What a way costs, in units of one tile's products for each of K."""
+def predicted(s: Schedule, rows: int, cols: int, depth: int, pace: Pace = IEEE) -> float:
+    """What a way costs, in units of one large tile's products for each of K."""
     if s.splits > 1 and depth < s.splits * _LEAST_DEPTH:
         return float("inf")
-    high, wide = s.tile
+    high, wide = s.sizes
+    hopper = s.architecture == "sm_90"
+    size = high * wide / 32768
+    # a generic kernel takes as long for 128 x 128 as Hopper's for a large tile
+    unit = (size if hopper else 1.0) * (pace.small if hopper and s.tile == "small" else 1.0)
+    unit *= _DIRECT if s.direct else 1.0
     tiles = -(-rows // high) * -(-cols // wide)
     slots = max(1, PROCESSORS // s.splits)
-    # Blocks that share tiles all write their parts and read a share of them: 128 blocks of the
-    # larger tiles take 8 us for it on an H200, as long as 280 of K.
-    sharing = min(tiles, slots) * s.splits * high * wide / 32768 * 2.2 if s.splits > 1 else 0.0
-    waves = -(-tiles // slots) * (depth / s.splits * (_DIRECT if s.direct else 1.0) + sharing)
+    sharing = min(tiles, slots) * s.splits * size * pace.share if s.splits > 1 else 0.0
+    ends = -(-tiles // slots) * (pace.wave * size + sharing)
+    waves = -(-tiles // slots) * depth / s.splits * unit
+    before = pace.start + (0.0 if s.direct else pace.split * rows * depth)
     left = tiles % slots
-    if s.architecture != "sm_90" or s.splits > 1 or s.direct:
-        return waves
-    if not slots <= 4 * left <= 3.5 * slots:
-        return waves
-    return min(waves, tiles / slots * depth + _JOINING)
-
-
-def directly(s: Schedule, rows: int, cols: int, depth: int) -> Schedule:
-    """The same way without a pass over x before it, if that should take less: few columns."""
-    if s.architecture != "sm_90" or s.plain or not s.tall:
-        return s
-    ways = (replace(s, direct=True), s)
-    return min(ways, key=lambda way: with_pass(way, rows, cols, depth))
-
-
-def with_pass(s: Schedule, rows: int, cols: int, depth: int) -> float:
-    """`predicted`, and the pass over x that splits it, where there is one."""
-    return predicted(s, rows, cols, depth) + (0.0 if s.direct else _PASS * rows * depth)
+    if hopper and s.splits == 1 and not s.direct and slots <= 4 * left <= 3.5 * slots:
+        waves = min(waves, tiles / slots * depth * unit * pace.shared + pace.joining)
+    return before + waves + ends
 
 
 def _is_small(rows: int, cols: int, depth: int) -> bool:

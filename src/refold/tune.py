@@ -12,12 +12,13 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 
 from refold.measure import clock
-from refold.schedule import Schedule, default_schedule, schedules, with_pass
+from refold.schedule import PACES, TILES, Pace, Schedule, default_schedule, predicted, schedules
 
 Sizes = tuple[int, int, int]  # rows, columns, depth of a product
 # compiles a module of one product, cut by a schedule, and gives its fast twin
@@ -49,31 +50,35 @@ class Tuned:
 
     def __init__(self, device: str, architecture: str, mode: str) -> None:
         self.architecture = architecture
-        self.direct = mode == "ieee"
+        self.direct, self.pace = mode == "ieee", PACES[mode]
         self.key = f"{device}, {architecture}, {mode}"
         self.path = cache_path()
 
     def __call__(self, rows: int, cols: int, depth: int) -> Schedule:
-        default = default_schedule(self.architecture, rows, cols, depth, self.direct)
-        found = self._read().get(self.key, {}).get(shape_class((rows, cols, depth)))
+        default = default_schedule(self.architecture, rows, cols, depth, self.direct, self.pace)
+        found = self._found((rows, cols, depth))
         if default.plain or found is None:
             return default
-        tall, direct = bool(found["tall"]), bool(found.get("direct"))
-        return Schedule(self.architecture, tall, found["splits"], direct=direct)
+        return Schedule(self.architecture, found["tile"], found["splits"], direct=found["direct"])
 
     def knows(self, sizes: Sizes) -> bool:
         """Whether nothing is left to time for these sizes."""
         if default_schedule(self.architecture, *sizes).plain:
             return True
-        return shape_class(sizes) in self._read().get(self.key, {})
+        return self._found(sizes) is not None
 
     def fill(self, wanted: Iterable[Sizes], build: Build) -> None:
         """Time the likely schedules for the sizes that are not known yet, and keep the best."""
         for sizes in dict.fromkeys(wanted):
             if not self.knows(sizes):
-                self._keep(sizes, _time(self.architecture, sizes, build, self.direct))
+                ways = likely(self.architecture, sizes, self.direct, self.pace)
+                self._keep(sizes, _time(ways, sizes, build))
 
-    def _read(self) -> dict[str, dict[str, dict[str, int]]]:
+    def _found(self, sizes: Sizes) -> dict[str, Any] | None:
+        found = self._read().get(self.key, {}).get(shape_class(sizes))
+        return found if found is not None and found.get("tile") in TILES else None
+
+    def _read(self) -> dict[str, dict[str, dict[str, Any]]]:
         try:
             found = json.loads(self.path.read_text())
         except (OSError, ValueError):
@@ -86,8 +91,8 @@ class Tuned:
         best = min(seconds, key=lambda s: seconds[s])
         table = self._read()
         us = round(seconds[best] * 1e6, 2)
-        row = {"tall": best.tall, "splits": best.splits, "direct": best.direct, "us": us}
-        table.setdefault(self.key, {})[shape_class(sizes)] = row  # type: ignore[assignment]
+        row = {"tile": best.tile, "splits": best.splits, "direct": best.direct, "us": us}
+        table.setdefault(self.key, {})[shape_class(sizes)] = row
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             handle, name = tempfile.mkstemp(dir=self.path.parent)
@@ -98,19 +103,16 @@ class Tuned:
             pass  # the next run times again
 
 
-def likely(architecture: str, sizes: Sizes, direct: bool = False) -> list[Schedule]:
+def likely(architecture: str, sizes: Sizes, direct: bool, pace: Pace) -> list[Schedule]:
     """The schedules that may be the best one by prediction, the most likely first."""
-    costs = {s: with_pass(s, *sizes) for s in schedules(architecture, direct)}
+    costs = {s: predicted(s, *sizes, pace) for s in schedules(architecture, direct)}
     least = min(costs.values())
     return [s for s in sorted(costs, key=lambda s: costs[s]) if costs[s] <= _WORTH_TIMING * least]
 
 
-def _time(
-    architecture: str, sizes: Sizes, build: Build, direct: bool = False
-) -> dict[Schedule, float]:
-    """Seconds of each likely schedule: the median of three rounds, taken by turns."""
+def _time(candidates: list[Schedule], sizes: Sizes, build: Build) -> dict[Schedule, float]:
+    """Seconds of each schedule: the median of three rounds, taken by turns."""
     rows, cols, depth = sizes
-    candidates = likely(architecture, sizes, direct)
     if len(candidates) == 1:
         return {candidates[0]: 0.0}
     with torch.no_grad():

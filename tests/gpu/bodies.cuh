@@ -3,6 +3,7 @@
 #include <type_traits>
 
 #include "finish.cuh"
+#include "narrow.cuh"
 #include "operand.cuh"
 
 struct Call {
@@ -32,6 +33,16 @@ struct Copy {
   static constexpr bool kLight = true;
   template <class V, class C> RF_FN V value(V acc, long row, C col) const { return acc; }
   RF_STORE(c.out[0])
+  using RowMonoids = List<>;
+  using ColumnMonoids = List<>;
+};
+
+template <class T> struct CopyNarrow {  // elements of 16 bits
+  Call c;
+  long width;
+  static constexpr bool kLight = true;
+  template <class V, class C> RF_FN V value(V acc, long row, C col) const { return acc; }
+  RF_STORE(reinterpret_cast<T*>(c.out[0]))
   using RowMonoids = List<>;
   using ColumnMonoids = List<>;
 };

@@ -136,7 +136,8 @@ class Split:
 class Product:
     """One product a [rows, depth] x b [cols, depth]^T with its workspace and its operands.
 
-    name: an entry of the library. inputs, outputs: as the entry's body numbers them.
+    name: an entry of the library. inputs, outputs: as the entry's body numbers them. library:
+    another than the tests'.
     """
 
     def __init__(
@@ -146,8 +147,9 @@ class Product:
         b: Split,
         inputs: tuple[torch.Tensor, ...] = (),
         outputs: tuple[torch.Tensor, ...] = (),
+        library: ctypes.CDLL | None = None,
     ) -> None:
-        library = build()
+        library = library or build()
         self.function = getattr(library, name)
         self.keep = (a, b, inputs, outputs)
         sizes = (ctypes.c_size_t * 2)()

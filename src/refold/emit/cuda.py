@@ -22,7 +22,7 @@ from refold.emit.launch import Launch
 from refold.emit.source import digest, header, included, module_text, real_text
 from refold.emit.template import render
 from refold.plan import Group, Template
-from refold.schedule import Schedule, default_schedule
+from refold.schedule import PACES, Schedule, default_schedule
 
 ARCHITECTURES = {
     "sm_90": ("-gencode=arch=compute_90a,code=sm_90a",),
@@ -50,7 +50,7 @@ class CudaTarget:
         self.architecture = architecture
         self.float32 = float32
         self.choose: Callable[[int, int, int], Schedule] = partial(
-            default_schedule, architecture, direct=float32 == "ieee"
+            default_schedule, architecture, direct=float32 == "ieee", pace=PACES[float32]
         )
         self.name = f"cuda:{architecture}"
 

@@ -10,7 +10,6 @@ parts.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import cached_property
 
 from refold.emit.cuda_kernel import CudaKernel
@@ -19,7 +18,7 @@ from refold.ir import NARROW, OPS, Kind, Sym, hint
 from refold.ir.graph import is_parametric
 from refold.ir.literals import CPP_TYPES
 from refold.plan import Group
-from refold.schedule import FEW_ROWS, Schedule, by_rows, default_schedule, directly
+from refold.schedule import FEW_ROWS, NATIVE, PACES, Pace, Schedule, by_rows, default_schedule
 
 # of an epilogue, in multiply-adds an element: up to so many, an unrolled loop of it is small
 _LIGHT = 6.0
@@ -77,10 +76,17 @@ class CudaProduct(CudaKernel):
         rows, cols, depth = (hint(d) for _, d in self.sizes())
         if not self.narrow:
             way = self.cut(rows, cols, depth)
-            return way if self._may_be_direct else replace(way, direct=False)
+            if way.direct and not self._may_be_direct:
+                return default_schedule(self.architecture, rows, cols, depth, pace=self.pace)
+            return way
         # the copy engine of sm_90 wants rows at multiples of 16 bytes
         architecture = self.architecture if depth % 8 == 0 else "sm_80"
-        return default_schedule(architecture, rows, cols, depth * self.parts)
+        return default_schedule(architecture, rows, cols, depth * self.parts, pace=self.pace)
+
+    @property
+    def pace(self) -> Pace:
+        """What the product's parts take."""
+        return PACES[self.accuracy.lower()] if self.narrow is None else NATIVE
 
     @cached_property
     def narrow(self) -> str | None:
@@ -90,8 +96,9 @@ class CudaProduct(CudaKernel):
 
     @property
     def parts(self) -> int:
-        """How many 16-bit parts the weight is given as."""
-        return 1 if self.group.stored(self.group.sides[1]) in NARROW else 2
+        """How many parts the weight of 16-bit rows is given as: a folded one has more bits."""
+        folded = self.narrow is not None and self.group.stored(self.group.sides[1]) not in NARROW
+        return 2 if folded else 1
 
     @property
     def mode(self) -> str:
@@ -136,14 +143,8 @@ class CudaProduct(CudaKernel):
         rows, cols, depth = (hint(d) for _, d in self.sizes())
         if not isinstance(self.group.rows, Sym):
             return [(None, self.schedule)]
-        split = replace(self.schedule, direct=False)
-        ways = by_rows(split, rows, cols, depth * self.parts)
-        if not self._may_be_direct:
-            return ways
-        return [
-            (most, self.schedule if w == split else directly(w, most or rows, cols, depth))
-            for most, w in ways
-        ]
+        direct = self._may_be_direct
+        return by_rows(self.schedule, rows, cols, depth * self.parts, direct, self.pace)
 
     @property
     def _may_be_direct(self) -> bool:

@@ -229,10 +229,16 @@ RF_FN void group(const Body& body, const Problem& p, Fragment<MI, G>& acc, const
 #pragma unroll
       for (int r = 0; r < kRows; r++)
 #pragma unroll
-        for (int j = 0; j < 4; j++) {
+        for (int j = 0; j < 4; j += 2) {
           const float* x = &acc.x[r / 2][at + 4 * j + 2 * (r % 2)];
-          const Pair<decltype(together)::index != 0> pair{first, 32 * g + 8 * j, x[1]};
-          body.store(static_cast<long>(rows.row[r]), pair, x[0]);
+          const long row = rows.row[r];
+          const int more = 32 * g + 8 * j;
+          if constexpr (decltype(together)::index != 0) {
+            body.store(row, Pairs{first, more, {x[1], x[4], x[5]}}, x[0]);
+          } else {
+            body.store(row, Pair<false>{first, more, x[1]}, x[0]);
+            body.store(row, Pair<false>{first, more + 8, x[5]}, x[4]);
+          }
         }
     };
     if (in_pairs) store(Step<1>{});

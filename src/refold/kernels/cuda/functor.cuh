@@ -49,9 +49,10 @@ template <bool Together, class T> RF_FN void write_two(T* p, int more, Real firs
     p[more + 1] = second;
   }
 }
-// Whether p[row * width + col] is aligned so wherever col is even.
+// Whether p[row * width + col] is aligned by 8 bytes wherever col is a multiple of as many: for a pair of columns, or
+// of 16-bit elements for two.
 template <class T> RF_FN bool in_pairs(const T* p, long width) {
-  return width % 2 == 0 && reinterpret_cast<uintptr_t>(p) % (2 * sizeof(T)) == 0;
+  return width * sizeof(T) % 8 == 0 && reinterpret_cast<uintptr_t>(p) % 8 == 0;
 }
 
 template <class V> RF_FN V lanes(Real x) { return x; }
@@ -76,6 +77,23 @@ template <bool Together, class T> RF_FN void put(T* p, long offset, Pair<Togethe
   asm("" : "+l"(first));
 #endif
   write_two<Together>(p + first, pair.more, v, pair.next);
+}
+
+// Two such pairs, the second 8 columns after the first; all lanes of the warp store theirs.
+struct Pairs {
+  int col, more;
+  Real next[3];
+};
+template <class T> RF_FN void write_pairs(T* p, int more, Real v, const Real (&next)[3]) {
+  write_two<true>(p, more, v, next[0]);
+  write_two<true>(p, more + 8, next[1], next[2]);
+}
+template <class T> RF_FN void put(T* p, long offset, const Pairs& pairs, Real v) {
+  long first = offset + pairs.col;
+#ifdef __CUDA_ARCH__
+  asm("" : "+l"(first));
+#endif
+  write_pairs(p + first, pairs.more, v, pairs.next);
 }
 
 RF_FN Real where(bool mask, Real yes, Real no) { return mask ? yes : no; }

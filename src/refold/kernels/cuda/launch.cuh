@@ -1,4 +1,4 @@
-// Launch: the host side of the product on Hopper, rf::matmul<Schedule<Mode, tall, splits>>.
+// Launch: the host side of the product on Hopper, rf::matmul<Schedule<Mode, tile, splits>>.
 //
 // An unsplit `a` of many rows is split and multiplied some rows at a time, over and over in the same memory: no
 // batch is so large that its copy does not fit. Parts of columns are numbered over all rows and merged at the
@@ -38,8 +38,8 @@ inline Error tile_map(CUtensorMap& map, const Side& side, long elements, int box
 template <class T> constexpr CUtensorMapDataType element_type() { return CU_TENSOR_MAP_DATA_TYPE_FLOAT16; }
 template <> constexpr CUtensorMapDataType element_type<Bfloat>() { return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16; }
 
-template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule<M, IsTall, InParts>, Body> {
-  using S = Schedule<M, IsTall, InParts>;
+template <class M, class Tile, int InParts, class Body> struct Product<Schedule<M, Tile, InParts>, Body> {
+  using S = Schedule<M, Tile, InParts>;
 
   // Fragments, tiles, whether blocks go in pairs (tile_cols is even then, the last may be empty), and how many
   // tiles (of kSplits blocks each) are worked on at a time.
@@ -65,9 +65,12 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
       const bool dear = is_long(along);
       return S::kShares && (high == tile_rows || !dear) && Portions::pay(high * tile_cols, fit, steps(along), dear);
     }
-    // Whether sums are not promoted but where tiles are shared. Of fewer tiles cuBLAS splits K, and cuts less off.
+    // Whether sums are not promoted but where tiles are shared. Of fewer tiles cuBLAS splits K, and cuts less off; of
+    // as many small ones it does where K is deep.
     bool is_long(long along) const {
-      return S::kMayBeLong && along <= kUnpromoted && 4 * tile_rows * tile_cols >= 3 * fit;
+      const long tiles = tile_rows * tile_cols;
+      const long most = 2 * S::kHalves * tiles >= 3 * fit ? kUnpromoted : kUnpromoted / 4;
+      return S::kMayBeLong && 4 * tiles >= 3 * fit && along <= most;
     }
     // Tiles that are worked on at a time.
     long slots(long high, long along) const {
@@ -85,7 +88,7 @@ template <class M, bool IsTall, int InParts, class Body> struct Product<Schedule
     }
 
     // Where in the workspace's parts each thing begins: shares of split tiles, split rows of a, and the end.
-    static constexpr size_t kTileBytes = 128 * 256 * sizeof(float);
+    static constexpr size_t kTileBytes = S::kTileRows * S::kTileCols * sizeof(float);
     size_t shared_parts() const { return this->bytes(); }
     size_t splits() const {
       if (S::kSplits > 1) return shared_parts() + slots(tile_rows, 0) * 2 * S::kSplits * kTileBytes;

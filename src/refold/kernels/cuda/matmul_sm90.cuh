@@ -16,6 +16,7 @@
 // four warps hold 128 x 128 of it each: 128 registers of sums and 64 of the short accumulator, which
 // their two halves of 64 rows use in turn; while one team promotes, the other's products keep the
 // tensor cores busy. Four more warps only feed the ring: one thread of theirs issues the copies.
+// Where C is small, tiles of 128 x 128 keep more processors busy: a team has one half, the ring six stages of 32 KB.
 // Blocks stay and take tile after tile, 8 tiles of rows to a band, so that 132 blocks at a time read
 // about 8 x 17 tiles and the second-level cache serves the rest.
 //
@@ -89,36 +90,41 @@ struct Ring {
 
 // Products of `steps` promotion steps from `first` on, promoted after each: acc becomes their sum.
 template <class S>
-RF_FN void promoted_products(Fragment<2, 4>& acc, float (&sums)[64], uint32_t a, uint32_t b, int first, int steps,
-                             const Ring& ring) {
+RF_FN void promoted_products(Fragment<S::kHalves, 4>& acc, float (&sums)[64], uint32_t a, uint32_t b, int first,
+                             int steps, const Ring& ring) {
 #pragma unroll
-  for (int i = 0; i < 64; i++) acc.x[0][i] = acc.x[1][i] = sums[i] = 0.0f;  // an epilogue may have their registers
+  for (int i = 0; i < 64; i++) {  // an epilogue may have their registers
+    sums[i] = 0.0f;
+#pragma unroll
+    for (int mi = 0; mi < S::kHalves; mi++) acc.x[mi][i] = 0.0f;
+  }
 #pragma unroll 1
   for (int k = first; k < first + steps; k++) {
     constexpr int kTurn = S::kStages / S::kPromote;  // steps of one turn of the ring
     const int stage = k % kTurn * S::kPromote, phase = k / kTurn & 1;
-    step<S>(acc.x[0], sums, a, b, stage, 0, ring.full, phase);
-    step<S>(acc.x[1], sums, a, b, stage, 1, ring.full, phase);
+#pragma unroll
+    for (int mi = 0; mi < S::kHalves; mi++) step<S>(acc.x[mi], sums, a, b, stage, mi, ring.full, phase);
 #pragma unroll
     for (int p = 0; p < S::kPromote; p++) ring.leave(stage + p);
   }
 }
 
 // Issues the products of a stage, one of each element; the first ones overwrite the sums.
-template <class S, bool IsFirst> RF_FN void stage_products(Fragment<2, 4>& acc, uint32_t a, uint32_t b, int stage) {
+template <class S, bool IsFirst>
+RF_FN void stage_products(Fragment<S::kHalves, 4>& acc, uint32_t a, uint32_t b, int stage) {
   using T = typename S::Mode::Type;
   constexpr int kNext = S::kStageBytes >> 4, kHalf = 64 * S::kRowBytes >> 4;
   const uint32_t at = a + stage * kNext, bt = b + stage * kNext;
   product_fence();
 #pragma unroll
-  for (int i = 0; i < 8; i++)
+  for (int i = 0; i < 4 * S::kHalves; i++)
     product<T>(acc.x[i / 4], at + i / 4 * kHalf + 2 * (i % 4), bt + 2 * (i % 4), !IsFirst || i % 4 != 0);
   product_commit();
 }
 
 // The same of one step or more, each element a single product, without promotion.
 template <class S>
-RF_FN void long_products(Fragment<2, 4>& acc, uint32_t a, uint32_t b, int first, int steps, const Ring& ring) {
+RF_FN void long_products(Fragment<S::kHalves, 4>& acc, uint32_t a, uint32_t b, int first, int steps, const Ring& ring) {
   const int end = (first + steps) * S::kPromote;
   int k = first * S::kPromote;
   barrier_wait(ring.full + 8 * (k % S::kStages), k / S::kStages & 1);
@@ -133,7 +139,8 @@ RF_FN void long_products(Fragment<2, 4>& acc, uint32_t a, uint32_t b, int first,
   }
   product_wait<0>();
 #pragma unroll
-  for (int i = 0; i < 128; i++) asm volatile("" : "+f"(acc.x[i / 64][i % 64])::"memory");  // not read before the wait
+  for (int i = 0; i < 64 * S::kHalves; i++)
+    asm volatile("" : "+f"(acc.x[i / 64][i % 64])::"memory");  // not read before the wait
   ring.leave((end - 1) % S::kStages);
 }
 
@@ -197,7 +204,7 @@ __global__ void __launch_bounds__(384, 1)
   } else {
     take_registers<S::Mode::kDirect ? 240 : 232>();
     const int team = __shfl_sync(kAllLanes, threadIdx.x / 128, 0);  // known to be uniform
-    const int down = S::kTall ? 128 * team : 0, right = S::kTall ? 0 : 128 * team;
+    const int down = S::kStacked ? 64 * S::kHalves * team : 0, right = S::kStacked ? 0 : 128 * team;
     const uint32_t a = tile_word(ring + down * S::kRowBytes);
     const uint32_t b = tile_word(ring + S::kABytes + right * S::kRowBytes);
     const Ring stages{full, empty, in_block(empty, (blockIdx.x & paired) ^ paired), paired ? 0 : 32};
@@ -213,7 +220,7 @@ __global__ void __launch_bounds__(384, 1)
       // ones by itself, four moves a product.
       const int first = __shfl_sync(kAllLanes, now.before, 0);
       const int count = now.end - now.begin, steps = S::Mode::kDirect ? count : __shfl_sync(kAllLanes, count, 0);
-      Fragment<2, 4> acc;
+      Fragment<S::kHalves, 4> acc;
       if constexpr (S::Mode::kDirect) {
 #pragma unroll
         for (int i = 0; i < 64; i++) acc.x[0][i] = acc.x[1][i] = 0.0f;
@@ -243,8 +250,9 @@ __global__ void __launch_bounds__(384, 1)
       } else {
         Fragment<S::kMI, S::kG> share;
         share_out<S>(launch, acc, share, (place.slot << paired) + place.rank, turn % 2, place.part);
-        row0 += 64 * (place.part / (S::kSplits / 2));
-        col0 += 32 * S::kG * (place.part % (S::kSplits / 2));
+        constexpr int kAcross = 4 / S::kG;  // shares side by side
+        row0 += 64 * (place.part / kAcross);
+        col0 += 32 * S::kG * (place.part % kAcross);
         epilogue<kAScaled, kBScaled>(body, launch.problem, share, row0, col0, mine, 1 + team);
       }
       take_turn<S::kMI>(body, launch.problem, row0, col0, mine, 1 + team);

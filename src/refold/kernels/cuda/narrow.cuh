@@ -35,6 +35,13 @@ template <bool Together, class T> RF_FN void write_pair(T* p, int more, uint32_t
     p[more + 1].bits = static_cast<uint16_t>(two >> 16);
   }
 }
+// Lanes 2 i and 2 i + 1 have columns next to each other: one takes the first pairs of both, the other one the second,
+// 8 bytes each. Four lanes write 32 bytes in a row then, which memory takes as a whole.
+template <class T> RF_FN void exchange_pairs(T* p, int more, uint32_t first, uint32_t second) {
+  const bool odd = threadIdx.x % 2;
+  const uint32_t got = __shfl_xor_sync(0xffffffffu, odd ? first : second, 1);
+  *reinterpret_cast<uint2*>(p + more + (odd ? 6 : 0)) = odd ? make_uint2(got, second) : make_uint2(first, got);
+}
 RF_FN uint2 read_once(const void* p) {
   uint2 words;
   asm volatile("ld.global.L1::no_allocate.v2.b32 {%0, %1}, [%2];" : "=r"(words.x), "=r"(words.y) : "l"(p));
@@ -46,6 +53,9 @@ RF_FN uint2 read_once(const void* p) {
   RF_FN void write_one(T* p, Real v) { p->bits = static_cast<uint16_t>(narrowed<T>(v, 0.0f)); }           \
   template <bool Together> RF_FN void write_two(T* p, int more, Real first, Real second) {                \
     write_pair<Together>(p, more, narrowed<T>(first, second));                                            \
+  }                                                                                                       \
+  RF_FN void write_pairs(T* p, int more, Real v, const Real (&next)[3]) {                                 \
+    exchange_pairs(p, more, narrowed<T>(v, next[0]), narrowed<T>(next[1], next[2]));                      \
   }                                                                                                       \
   template <class Read> RF_FN Four read_four(const T* p, Read read) {                                     \
     return Four(widened<T>(read(reinterpret_cast<const uint2*>(p))));                                     \

@@ -5,7 +5,7 @@
 //   rf::matmul<S>(body, a, b, depth, workspace, stream)
 // with sizes from rf::split_bytes and rf::workspace_bytes<S, Body>. On Hopper a may come unsplit (data null):
 // matmul then splits it in the workspace, some rows at a time. The schedule S names the kernel:
-//   Schedule<Mode, tall, splits>   launch.cuh        Hopper
+//   Schedule<Mode, tile, splits>   launch.cuh        Hopper
 //   Generic<Mode, splits>          launch_sm80.cuh   sm_80 and later
 //   Plain                          launch_plain.cuh  fp32 as it is, for what is tiny or odd
 // A workspace belongs to one stream at a time; its turns are zeroed once, when they are allocated: every

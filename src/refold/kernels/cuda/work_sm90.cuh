@@ -24,14 +24,20 @@ namespace rf {
 // 1.9e-4 over 32768 (cuBLAS TF32: 5.5e-5, 2.2e-4). TF32's operands alone lack 2.9e-4 on randn.
 constexpr long kUnpromoted = 32768;
 
-template <class M, bool IsTall = true, int InParts = 1> struct Schedule {
+// Tiles: two teams, one above the other or (Wide) side by side, hold half of one each.
+struct Tall { static constexpr int kRows = 256, kCols = 128; };
+struct Wide { static constexpr int kRows = 128, kCols = 256; };
+struct Small { static constexpr int kRows = 128, kCols = 128; };
+
+template <class M, class Tile = Tall, int InParts = 1> struct Schedule {
   using Mode = M;
-  static constexpr bool kTall = IsTall;
-  static constexpr int kSplits = InParts;                   // 1, 2, 4 or 8 parts of K
+  static constexpr int kSplits = InParts;  // parts of K: 1, 2, 4 or, of the larger tiles, 8
   // stages from promotion to promotion
   static constexpr int kPromote = kSplits > 1 || Mode::kDirect ? 1 : 2;
-  static constexpr int kTileRows = kTall ? 256 : 128, kTileCols = kTall ? 128 : 256;
-  static constexpr int kStages = 4, kThreads = 384, kRowBytes = 128;
+  static constexpr int kTileRows = Tile::kRows, kTileCols = Tile::kCols;
+  static constexpr bool kStacked = kTileCols == 128;
+  static constexpr int kHalves = kTileRows * kTileCols / 16384;  // of a team, 64 x 128 each, one above the other
+  static constexpr int kStages = kHalves == 2 ? 4 : 6, kThreads = 384, kRowBytes = 128;
   static constexpr int kABytes = kTileRows * kRowBytes, kBBytes = kTileCols * kRowBytes;
   static constexpr int kStageBytes = kABytes + kBBytes;
   // Whether sums may stay where the tensor cores add them (Launch::promotes). Not where K is split: there cuBLAS
@@ -39,11 +45,11 @@ template <class M, bool IsTall = true, int InParts = 1> struct Schedule {
   static constexpr bool kMayBeLong = !Mode::kSplit && Mode::kParts == 1 && kSplits == 1;
   // Whether slots share the tiles left over.
   static constexpr bool kShares = kSplits == 1 && !Mode::kDirect;
-  // The fragment of a team's epilogue: 128 x 128, or its share when K is split.
-  static constexpr int kMI = kSplits == 1 ? 2 : 1;
-  static constexpr int kG = kSplits <= 2 ? 4 : 8 / kSplits;
-  static_assert(kTall || !Mode::kDirect, "teams side by side would split the same rows of a twice");
-  static_assert(kSplits == 1 || kSplits == 2 || kSplits == 4 || kSplits == 8);
+  // The fragment of a team's epilogue: its halves, or its share of them when K is split.
+  static constexpr int kMI = kSplits == 1 ? kHalves : 1;
+  static constexpr int kG = kSplits == 1 ? 4 : 4 * kHalves / kSplits;
+  static_assert(kStacked || !Mode::kDirect, "teams side by side would split the same rows of a twice");
+  static_assert(kSplits == 1 || kSplits == 2 || kSplits == 4 || kSplits == 4 * kHalves);
 };
 
 struct Launch {
@@ -79,10 +85,12 @@ template <class S> struct Place {
 };
 
 // This team's part of a tile that another slot finishes goes to the workspace.
-template <class S> RF_FN void leave_part(const Launch& l, const Fragment<2, 4>& acc, int block, int barrier) {
-  float4* parts = l.split_parts + 32L * 256 * block + threadIdx.x;
+template <class S>
+RF_FN void leave_part(const Launch& l, const Fragment<S::kHalves, 4>& acc, int block, int barrier) {
+  constexpr int kPieces = 16 * S::kHalves;
+  float4* parts = l.split_parts + long(kPieces) * 256 * block + threadIdx.x;
 #pragma unroll
-  for (int q = 0; q < 32; q++) {
+  for (int q = 0; q < kPieces; q++) {
     const float* x = &acc.x[q / 16][q % 16 * 4];
     __stcg(parts + q * 256, make_float4(x[0], x[1], x[2], x[3]));
   }
@@ -95,7 +103,8 @@ template <class S> RF_FN void leave_part(const Launch& l, const Fragment<2, 4>& 
 
 // Adds what other blocks have left of the tile whose steps from `begin` on are this one's.
 template <class S>
-RF_FN void join_parts(const Launch& l, Fragment<2, 4>& acc, const Place<S>& place, int begin, int barrier) {
+RF_FN void join_parts(const Launch& l, Fragment<S::kHalves, 4>& acc, const Place<S>& place, int begin, int barrier) {
+  constexpr int kPieces = 16 * S::kHalves;
   const unsigned tile = l.portions.begin(place.slot) - begin;  // where its steps begin
   int from = place.slot;
   do {
@@ -108,9 +117,9 @@ RF_FN void join_parts(const Launch& l, Fragment<2, 4>& acc, const Place<S>& plac
       *turn = 0;
     }
     group_sync(barrier, 128);
-    const float4* parts = l.split_parts + 32L * 256 * block + threadIdx.x;
+    const float4* parts = l.split_parts + long(kPieces) * 256 * block + threadIdx.x;
 #pragma unroll
-    for (int q = 0; q < 32; q++) {
+    for (int q = 0; q < kPieces; q++) {
       const float4 more = __ldcg(parts + q * 256);
       float* x = &acc.x[q / 16][q % 16 * 4];
       x[0] += more.x, x[1] += more.y, x[2] += more.z, x[3] += more.w;
@@ -120,9 +129,9 @@ RF_FN void join_parts(const Launch& l, Fragment<2, 4>& acc, const Place<S>& plac
 
 // This team's sums go to the workspace, but for its block's share, which meets the other parts' there.
 template <class S>
-RF_FN void share_out(const Launch& l, const Fragment<2, 4>& acc, Fragment<S::kMI, S::kG>& share,
+RF_FN void share_out(const Launch& l, const Fragment<S::kHalves, 4>& acc, Fragment<S::kMI, S::kG>& share,
                      int slot, int parity, int part) {
-  constexpr int kPieces = 32, kMine = kPieces / S::kSplits;
+  constexpr int kPieces = 16 * S::kHalves, kMine = kPieces / S::kSplits;
   const int thread = threadIdx.x;  // of 256
   unsigned* turns = l.split_turns + 2 * (2 * slot + parity);
   float4* parts = l.split_parts + (2L * slot + parity) * S::kSplits * kPieces * 256;
