@@ -10,6 +10,7 @@ import copy
 
 import pytest
 import torch
+from torch import nn
 
 from agree import check_close, double
 from refold import pipeline
@@ -38,3 +39,59 @@ def test_model_computes_the_same(name):
         with torch.no_grad():
             assert mode.plan is None or pipeline.obstacle(fast, inputs) is None
             check_close(fast(*inputs), reference(*inputs), oracle(*double(inputs)))
+
+
+class Exponentials(nn.Module):
+    """A product and the logarithm of its summed exponentials, in one form or another."""
+
+    def __init__(self, form: str) -> None:
+        super().__init__()
+        self.form, self.linear = form, nn.Linear(96, 200)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
+        y = self.linear(x) * 2.0
+        if self.form == "alone":
+            return torch.logsumexp(y, -1, keepdim=True).relu()
+        if self.form == "with others":
+            return y.logsumexp(-1) - y.amax(-1), y.sum(-1)
+        if self.form == "of what is stored":
+            return y, y.logsumexp(-1)
+        if self.form == "beside a softmax":
+            return y.logsumexp(-1), y.softmax(-1)
+        if self.form == "subtracted":
+            return y - y.logsumexp(-1, keepdim=True)
+        assert self.form == "over two axes"
+        return y.logsumexp((-2, -1))
+
+
+@pytest.mark.parametrize(
+    ("form", "kernels"),
+    [
+        *(("alone", 1), ("with others", 1), ("of what is stored", 1)),
+        *(("beside a softmax", 2), ("subtracted", 2)),
+    ],
+)
+def test_a_product_takes_exponentials_where_no_kernel_of_rows_follows(form, kernels):
+    for dtype, count in ((torch.float32, kernels), (torch.bfloat16, 2)):
+        module, x = Exponentials(form).to(dtype), torch.randn(70, 96, dtype=dtype)
+        target, device = pipeline.target_for("cuda:sm_90", "ieee")
+        result = pipeline.run(
+            module, [x], "# Model is bound.", form, target, device, Options(measure=False)
+        )
+        (plan,) = {id(m.plan): m.plan for m in result.modes}.values()
+        assert plan is not None and len(plan.groups) == count, dtype
+
+
+@pytest.mark.parametrize("form", ["alone", "with others", "beside a softmax", "over two axes"])
+def test_exponentials_that_a_product_takes_are_right(form):
+    """Also where a whole row is -inf, or an element inf."""
+    module, x = Exponentials(form), torch.randn(3, 70, 96)
+    _, device = pipeline.target_for("cuda:sm_90")
+    result = pipeline.run(
+        module, [x], "# Model is bound.", form, TorchTarget(), device, Options(measure=False)
+    )
+    fast = pipeline.bind_for_class(result.text or "", copy.deepcopy(module))
+    oracle = copy.deepcopy(module).double()
+    x[0, 3], x[1, 5, 7] = 1e38, float("inf")
+    with torch.no_grad():
+        check_close(fast(x), module(x), oracle(x.double()))

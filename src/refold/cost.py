@@ -63,7 +63,7 @@ class DeviceModel:
     folded: how many products one with a folded weight takes. rates: both for products whose
     operands in memory have another dtype than float32. products: which of them our kernels compute.
     adds_bias: PyTorch adds the bias of a convolution in a pass of its own. holds_rows: kernels of
-    rows have them in registers.
+    rows have them in registers. exponentials: products reduce rows by logsumexp in one pass.
     """
 
     name: str
@@ -76,6 +76,7 @@ class DeviceModel:
     products: Products = float32_products
     adds_bias: bool = False
     holds_rows: bool = False
+    exponentials: bool = False
 
     def at(self, dtype: torch.dtype | None) -> DeviceModel:
         """The device as a model sees it whose values have that dtype in memory."""
@@ -115,6 +116,7 @@ DEVICES: Mapping[str, DeviceModel] = MappingProxyType(
                 products=_cuda_products,
                 adds_bias=True,
                 holds_rows=True,
+                exponentials=True,
             ),
             # A100: the same three products by its peak of 312 TFLOP/s, four fifths of it
             DeviceModel(
@@ -127,6 +129,7 @@ DEVICES: Mapping[str, DeviceModel] = MappingProxyType(
                 products=_cuda_products,
                 adds_bias=True,
                 holds_rows=True,
+                exponentials=True,
             ),
         )
     }

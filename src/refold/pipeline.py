@@ -21,7 +21,7 @@ from refold.emit.load import load_text
 from refold.emit.module import Emission, Mode, emit
 from refold.emit.target import Target
 from refold.engine import Optimized, optimize
-from refold.ir import hint
+from refold.ir import NARROW, hint
 from refold.measure import Timing, compare
 from refold.plan import Plan, Storage, Template, make_plan
 from refold.schedule import Schedule
@@ -141,7 +141,9 @@ def derive(
         dtype = _dtype(c)
         optimized = optimize(wide.graph, device.at(dtype), strict=options.strict)
         storage = Storage.of(wide.stored, wide.every, optimized.originals, dtype)
-        plan = make_plan(optimized.graph, storage, device.products, device.holds_rows)
+        # a product whose result has 16 bits stores it sooner than it takes exponentials
+        exponentials = device.exponentials and dtype not in NARROW
+        plan = make_plan(optimized.graph, storage, device.products, device.holds_rows, exponentials)
         steps = tuple(str(s) for s in optimized.steps)
         if not steps and not plan.groups:
             kept = "nothing to rewrite or to fuse: every operation stays a call of PyTorch"

@@ -52,6 +52,22 @@ class TwoInputs(nn.Module):
 
 
 @case
+class Exponentials(nn.Module):
+    """What rows of a product are reduced to, and nothing else of them."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(72, 300)
+
+    def forward(self, x):
+        y = self.head(x) * 3.0
+        return torch.logsumexp(y, -1, keepdim=True).relu() + y.amin(-1, keepdim=True), y.sum(-1)
+
+    def inputs(self):
+        return [rand(2, 75, 72)]
+
+
+@case
 class DictAndTuple(nn.Module):
     def __init__(self):
         super().__init__()

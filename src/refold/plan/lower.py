@@ -1,6 +1,7 @@
 """Take apart what no kernel template computes whole.
 
-softmax, log_softmax and logsumexp become a maximum, a sum of exponentials and a pointwise tail; a
+softmax, log_softmax and logsumexp become a maximum, a sum of exponentials and a pointwise tail,
+unless a logsumexp along rows is asked for whole, as a product's epilogue takes it in one pass; a
 variance along rows becomes a mean and a sum of squares of centred values. A reduction over several
 axes becomes one over the trailing axes (elements of one row) and one over the leading axes
 (elements of one column), the two forms that the templates know. Kernels read floats alone: a mask
@@ -10,7 +11,7 @@ that is no comparison of floats is read as zeros and ones.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 import torch
 
@@ -24,14 +25,18 @@ from refold.plan.memory import is_narrowing, is_widening
 _COMPUTED = (torch.float32, torch.float64)
 
 
-def lower(graph: Graph) -> tuple[Graph, Mapping[Node, Node]]:
+def lower(graph: Graph, whole: Container[Node] = ()) -> tuple[Graph, Mapping[Node, Node]]:
     """The same function over forms that the templates compute, and what became of each node.
 
-    Values are equal in the reals.
+    Values are equal in the reals. whole: what stays one reduction of logsumexp.
     """
     done: dict[Node, Node] = {}
     for node in graph.nodes():
-        done[node] = _lower(rebuild(node, tuple(done[i] for i in node.inputs)))
+        again = rebuild(node, tuple(done[i] for i in node.inputs))
+        if node in whole and node.op == "logsumexp" and node["axes"] == (-1,):
+            done[node] = again
+        else:
+            done[node] = _lower(again)
     return graph.with_roots(done[r] for r in graph.roots()), done
 
 

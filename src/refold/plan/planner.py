@@ -36,14 +36,33 @@ def make_plan(
     storage: Storage | None = None,
     products: Products = float32_products,
     holds_rows: bool = False,
+    exponentials: bool = False,
 ) -> Plan:
     """Choose folds and groups for a graph.
 
     storage: what values may be stored as. products: those that kernels compute; the others are
     calls. holds_rows: a kernel of rows has each row in registers, and reduces it for nothing.
+    exponentials: a product's epilogue takes the logsumexp of its rows in one pass; elsewhere it is
+    two.
     """
-    graph, done = lower(graph)
-    return _Planner(graph, (storage or Storage()).moved(done), products, holds_rows).plan()
+    storage = storage or Storage()
+    whole = _only_reduced(graph) if exponentials else set()
+    while True:
+        lowered, done = lower(graph, whole)
+        planner = _Planner(lowered, storage.moved(done), products, holds_rows)
+        plan = planner.plan()
+        apart = {n for n in whole if planner.reduces_apart(done[n])}
+        if not apart:
+            return plan
+        whole -= apart
+
+
+def _only_reduced(graph: Graph) -> set[Node]:
+    """The logsumexps of values that nothing else reads but reductions: a kernel of rows that reads
+    them would have the maximum and the sum for nothing."""
+    nodes = graph.nodes()
+    read = {i for n in nodes if OPS[n.op].kind is not Kind.REDUCE for i in n.inputs}
+    return {n for n in nodes if n.op == "logsumexp" and n.inputs[0] not in read}
 
 
 class _Planner(Drafts):
@@ -71,6 +90,11 @@ class _Planner(Drafts):
         steps = tuple(self._ordered())
         memory = {n: self.memory(n) for n in self.order}
         return Plan(self.graph, folds, steps, memory)
+
+    def reduces_apart(self, node: Node) -> bool:
+        """Is a logsumexp that has stayed one reduction not in a product's epilogue?"""
+        draft = self.owner.get(node)
+        return node.op == "logsumexp" and (draft is None or draft.template is not Template.MATMUL)
 
     # --- grouping -------------------------------------------------------------------------------
     def _place(self, node: Node) -> None:
