@@ -337,6 +337,16 @@ template <bool Together, class T> RF_FN void write_two(T* p, int more, Real firs
     p[more + 1] = second;
   }
 }
+// The same of what is read.
+struct Two { Real first, second; };
+template <class T> RF_FN Two read_two(const T* p) {
+  if constexpr (sizeof(T) == 4) {
+    const float2 v = *reinterpret_cast<const float2*>(p);
+    return {v.x, v.y};
+  } else {
+    return {read_one(p), read_one(p + 1)};
+  }
+}
 // Whether p[row * width + col] is aligned by 8 bytes wherever col is a multiple of as many: for a pair of columns, or
 // of 16-bit elements for two.
 template <class T> RF_FN bool in_pairs(const T* p, long width) {
@@ -366,6 +376,23 @@ template <bool Together, class T> RF_FN void put(T* p, long offset, Pair<Togethe
 #endif
   write_two<Together>(p + first, pair.more, v, pair.next);
 }
+
+// One of a pair of columns that a thread computes, one after the other: what a body reads of a row for the first is
+// read for both, and kept for the second in the order in which bodies read.
+struct OfPair {
+  int col;  // the first one's
+  bool second;
+  Real* kept;
+  int* next;  // of kept
+  template <class T> RF_FN Real read(const T* p) const {
+    if (second) return kept[(*next)++];
+    const Two v = read_two(p + col);
+    kept[(*next)++] = v.second;
+    return v.first;
+  }
+};
+template <class V, class T> RF_FN V column(const T* p, OfPair col) { return read_one(p + col.col + col.second); }
+template <class V, class T> RF_FN V full(const T* p, long offset, OfPair col) { return col.read(p + offset); }
 
 // Two such pairs, the second 8 columns after the first; all lanes of the warp store theirs.
 struct Pairs {
@@ -795,7 +822,8 @@ template <int S, class M, class... Rest> struct Before<S, List<M, Rest...>> {
 //   value(acc, row, col)                    the epilogue: the result from the product's element
 //   kLight                                  whether that is a few instructions
 //   store(row, col, v)                      writes it                          (if kStores)
-//   stores_pairs()                          whether two columns at a time can be written by one access
+//   kReads, in_pairs()                      how many values of rows value() reads; whether two columns of them, and of
+//                                           what is stored, can be taken by one access
 //   RowMonoids = List<...>                  each reduces v along the row
 //   finish_row(row, const float* results)   takes what a row was reduced to
 //   ColumnMonoids = List<...>               each reduces v down the column
@@ -809,9 +837,9 @@ template <int S, class M, class... Rest> struct Before<S, List<M, Rest...>> {
 // the last team to arrive at a block of rows merges its rows' first to last (turns are counted by integer atomics;
 // floats are only ever merged in order); more of them, and columns, are left to finish.cuh.
 //
-// The groups of 32 columns are taken by an unrolled loop where the body is light and the fragment whole, else
-// by one that rotates the registers: an unrolled body is 4 times the instructions to compile and to fetch, the
-// rotation costs 4 moves an element.
+// A whole fragment's columns are read and stored in pairs, where operands and results are aligned so. Its groups of 32
+// columns are taken by an unrolled loop where the body is light, else by one that rotates the registers: an unrolled
+// body is 4 times the instructions to compile and to fetch, the rotation costs 4 moves an element.
 
 namespace rf {
 
@@ -974,7 +1002,8 @@ RF_FN int join_columns(typename D::Part (&part)[8], const Weights& weights, int 
 }
 
 // Group g of a fragment's columns, which stands `at` in its rows: values, stores, parts of its columns. Whole: no
-// edge of the result cuts the fragment. unscaled: b's scaling has been undone. in_pairs: how the body stores.
+// edge of the result cuts the fragment, and the body reads and stores in pairs. unscaled: b's scaling has been undone.
+// in_pairs: how the body stores where the fragment is not whole.
 template <bool Whole, bool AScaled, bool BScaled, int MI, int G, class Body>
 RF_FN void group(const Body& body, const Problem& p, Fragment<MI, G>& acc, const HeldRows<MI, AScaled>& rows,
                  const ColumnWeights<2 * MI, Whole>& weights, int col0, int g, int at, bool unscaled, bool in_pairs,
@@ -992,6 +1021,8 @@ RF_FN void group(const Body& body, const Problem& p, Fragment<MI, G>& acc, const
 #pragma unroll
     for (int r = 0; r < kRows; r++) {
       float* x = &acc.x[r / 2][at + 4 * j + 2 * (r % 2)];
+      const long row = rows.row[r];
+      Real kept[Body::kReads > 0 ? Body::kReads : 1];
 #pragma unroll
       for (int e = 0; e < 2; e++) {
         // the smaller factor first: neither step leaves float32's range unless the result does
@@ -999,7 +1030,9 @@ RF_FN void group(const Body& body, const Problem& p, Fragment<MI, G>& acc, const
           x[e] = x[e] * fminf(rows.unscale[r], column_unscale[e]) * fmaxf(rows.unscale[r], column_unscale[e]);
         else if constexpr (BScaled)
           x[e] = x[e] * column_unscale[e];
-        x[e] = body.template value<float>(x[e], static_cast<long>(rows.row[r]), col[e]);
+        int next = 0;
+        if constexpr (Whole) x[e] = body.template value<float>(x[e], row, OfPair{pair, e == 1, kept, &next});
+        else x[e] = body.template value<float>(x[e], row, col[e]);
       }
     }
     if constexpr (Body::kStores && !Whole)  // no load has to wait for a store
@@ -1013,24 +1046,15 @@ RF_FN void group(const Body& body, const Problem& p, Fragment<MI, G>& acc, const
       }
   }
   if constexpr (Body::kStores && Whole) {
-    const auto store = [&](auto together) {
+    // what is known of g where the loop over groups is unrolled: the other part is added to the row's address once
+    const int known = Body::kLight ? 32 * g : 0, column = first + 32 * g - known;
 #pragma unroll
-      for (int r = 0; r < kRows; r++)
+    for (int r = 0; r < kRows; r++)
 #pragma unroll
-        for (int j = 0; j < 4; j += 2) {
-          const float* x = &acc.x[r / 2][at + 4 * j + 2 * (r % 2)];
-          const long row = rows.row[r];
-          const int more = 32 * g + 8 * j;
-          if constexpr (decltype(together)::index != 0) {
-            body.store(row, Pairs{first, more, {x[1], x[4], x[5]}}, x[0]);
-          } else {
-            body.store(row, Pair<false>{first, more, x[1]}, x[0]);
-            body.store(row, Pair<false>{first, more + 8, x[5]}, x[4]);
-          }
-        }
-    };
-    if (in_pairs) store(Step<1>{});
-    else store(Step<0>{});
+      for (int j = 0; j < 4; j += 2) {
+        const float* x = &acc.x[r / 2][at + 4 * j + 2 * (r % 2)];
+        body.store(static_cast<long>(rows.row[r]), Pairs{column, known + 8 * j, {x[1], x[4], x[5]}}, x[0]);
+      }
   }
   for_monoids<0>(typename Body::ColumnMonoids{}, [&](auto s, auto monoid) {
     using D = Down<decltype(monoid)>;
@@ -1068,17 +1092,23 @@ RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, in
 
   const int thread = thread_here() % 128, lane = thread % 32, warp = thread / 32;
   const HeldRows<MI, AScaled> rows(p, row0, lane, warp);
+  const bool in_pairs = body.in_pairs(), inside = row0 + 64 * MI <= p.rows && col0 + 32 * G <= p.cols;
   // Direct's registers are full: it has none for addresses that several groups share.
-  constexpr bool kUnrolled = Body::kLight && AScaled == BScaled;
-  bool in_pairs = false;
-  if constexpr (Body::kStores) in_pairs = body.stores_pairs();
-  if (kUnrolled && row0 + 64 * MI <= p.rows && col0 + 32 * G <= p.cols) {  // as most are
+  if (AScaled == BScaled && inside && in_pairs) {  // as most are
     const ColumnWeights<2 * MI, true> weights(rows.count, lane);
+    if constexpr (Body::kLight) {
 #pragma unroll
-    for (int g = 0; g < G; g++) {
-      group<true, AScaled, BScaled>(body, p, acc, rows, weights, col0, g, 16 * g, unscaled, in_pairs, shared);
-      // Loads stay behind stores; where there are none those of all groups would come first, more than registers hold.
-      if constexpr (!Body::kStores) __syncwarp();
+      for (int g = 0; g < G; g++) {
+        group<true, AScaled, BScaled>(body, p, acc, rows, weights, col0, g, 16 * g, unscaled, in_pairs, shared);
+        // Loads stay behind stores; without any, those of all groups would come first, more than registers hold.
+        if constexpr (!Body::kStores) __syncwarp();
+      }
+    } else {
+#pragma unroll 1
+      for (int g = 0; g < G; g++) {
+        group<true, AScaled, BScaled>(body, p, acc, rows, weights, col0, g, 0, unscaled, in_pairs, shared);
+        acc.rotate(false);
+      }
     }
   } else {
     const ColumnWeights<2 * MI, false> weights(rows.count, lane);
@@ -3315,6 +3345,8 @@ struct Matmul0 {
   }
   using ColumnMonoids = List<>;
   static constexpr bool kLight = false;
+  static constexpr int kReads = 0;
+  RF_FN bool in_pairs() const { return true; }
 };
 
 }  // namespace rf
@@ -3411,7 +3443,7 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
     try:
         return load_inline(
-            name="refold_sm_90_d328eeeb86f4",
+            name="refold_sm_90_e4401568a882",
             cpp_sources=[],
             cuda_sources=[_REFOLD_CUDA],
             extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],

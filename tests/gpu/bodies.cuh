@@ -23,9 +23,12 @@ namespace rf {
   static constexpr bool kStores = true;                               \
   template <class C> RF_FN void store(long row, C col, Vec v) const { \
     put(pointer, row * width, col, v);                                \
-  }                                                                   \
-  RF_FN bool stores_pairs() const { return in_pairs(pointer, width); }
+  }
 #define RF_NO_STORE static constexpr bool kStores = false;
+// how many operands are read of rows, and whether they and what is stored are aligned
+#define RF_READS(count, ...)             \
+  static constexpr int kReads = count;   \
+  RF_FN bool in_pairs() const { return __VA_ARGS__; }
 
 struct Copy {
   Call c;
@@ -33,6 +36,7 @@ struct Copy {
   static constexpr bool kLight = true;
   template <class V, class C> RF_FN V value(V acc, long row, C col) const { return acc; }
   RF_STORE(c.out[0])
+  RF_READS(0, rf::in_pairs(c.out[0], width))
   using RowMonoids = List<>;
   using ColumnMonoids = List<>;
 };
@@ -43,6 +47,7 @@ template <class T> struct CopyNarrow {  // elements of 16 bits
   static constexpr bool kLight = true;
   template <class V, class C> RF_FN V value(V acc, long row, C col) const { return acc; }
   RF_STORE(reinterpret_cast<T*>(c.out[0]))
+  RF_READS(0, rf::in_pairs(reinterpret_cast<T*>(c.out[0]), width))
   using RowMonoids = List<>;
   using ColumnMonoids = List<>;
 };
@@ -60,6 +65,7 @@ struct Operands {
     return (acc + t0) * t1 + t2 * t3;
   }
   RF_STORE(c.out[0])
+  RF_READS(1, rf::in_pairs(c.in[2], width) && rf::in_pairs(c.out[0], width))
   using RowMonoids = List<>;
   using ColumnMonoids = List<>;
 };
@@ -72,6 +78,7 @@ struct AllRows {
     return acc + column<V>(c.in[0], col);
   }
   RF_STORE(c.out[0])
+  RF_READS(0, rf::in_pairs(c.out[0], width))
   using RowMonoids = List<Sum, Max, Min, LogSumExp, Softmax>;
   RF_FN void finish_row(long row, const float* results) const {
     for (int i = 0; i < 6; i++) c.out[1 + i][row] = results[i];
@@ -85,6 +92,7 @@ struct AllColumns {
   static constexpr bool kLight = true;
   template <class V, class C> RF_FN V value(V acc, long row, C col) const { return acc; }
   RF_STORE(c.out[0])
+  RF_READS(0, rf::in_pairs(c.out[0], width))
   using RowMonoids = List<>;
   using ColumnMonoids = List<Moments, Sum, Max>;
   struct Column { float mean, var, sum, max; };
@@ -105,6 +113,7 @@ struct Both {  // rows and columns reduced, nothing stored
   static constexpr bool kLight = false;
   template <class V, class C> RF_FN V value(V acc, long row, C col) const { return acc; }
   RF_NO_STORE
+  RF_READS(0, true)
   using RowMonoids = List<Max>;
   RF_FN void finish_row(long row, const float* results) const { c.out[0][row] = results[0]; }
   using ColumnMonoids = List<Moments>;
@@ -123,6 +132,7 @@ struct GeluMax {  // linear, average pooling (in the weights), gelu, max
     return 0.5f * t1 * (1.0f + erf(t1 * 0.70710678118654752f));
   }
   RF_NO_STORE
+  RF_READS(0, true)
   using RowMonoids = List<Max>;
   RF_FN void finish_row(long row, const float* results) const {
     c.out[0][row] = results[0] * 2.0f;
@@ -136,6 +146,7 @@ struct StoreMoments {  // linear, batch norm in training mode
   static constexpr bool kLight = true;
   template <class V, class C> RF_FN V value(V acc, long row, C col) const { return acc; }
   RF_STORE(c.out[0])
+  RF_READS(0, rf::in_pairs(c.out[0], width))
   using RowMonoids = List<>;
   using ColumnMonoids = List<Moments>;
   struct Column { float mean, var; };
@@ -155,6 +166,7 @@ struct ScaleSoftmax {  // linear, batch norm in eval mode, softmax: what its sec
     return acc + t0;
   }
   RF_STORE(c.out[0])
+  RF_READS(0, rf::in_pairs(c.out[0], width))
   using RowMonoids = List<Softmax>;
   RF_FN void finish_row(long row, const float* results) const {
     c.out[1][row] = results[0];
@@ -173,6 +185,7 @@ struct SigmoidSum {  // linear, sigmoid, sum
     return sigmoid(t1);
   }
   RF_NO_STORE
+  RF_READS(0, true)
   using RowMonoids = List<Sum>;
   RF_FN void finish_row(long row, const float* results) const { c.out[0][row] = results[0]; }
   using ColumnMonoids = List<>;

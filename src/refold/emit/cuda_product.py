@@ -63,11 +63,13 @@ class CudaProduct(CudaKernel):
         each = [n.op for n in epilogue if n not in self.group.vectors]
         work = sum(_STRAIGHT.get(op, OPS[op].flops) for op in each)
         light = f"static constexpr bool kLight = {str(work <= _LIGHT).lower()};"
-        pairs = [
-            f"RF_FN bool stores_pairs() const {{ return in_pairs({self.member(n)}, width); }}"
-            for n in self.full_outputs()
-        ]
-        return [*super()._matmul_struct(), light, *pairs]
+        lines = [*super()._matmul_struct(), light]
+        along = [o for o in self.body.pointers() if self.body.is_along_width(o)]
+        reads = [o.member for o in along if o.kind != "column"]
+        asked = [*reads, *map(self.member, self.full_outputs())]
+        pairs = " && ".join(f"rf::in_pairs({member}, width)" for member in asked) or "true"
+        lines.append(f"static constexpr int kReads = {len(reads)};")
+        return [*lines, f"RF_FN bool in_pairs() const {{ return {pairs}; }}"]
 
     # --- which kernels ----------------------------------------------------------------------------
     @cached_property

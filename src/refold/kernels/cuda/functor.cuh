@@ -49,6 +49,16 @@ template <bool Together, class T> RF_FN void write_two(T* p, int more, Real firs
     p[more + 1] = second;
   }
 }
+// The same of what is read.
+struct Two { Real first, second; };
+template <class T> RF_FN Two read_two(const T* p) {
+  if constexpr (sizeof(T) == 4) {
+    const float2 v = *reinterpret_cast<const float2*>(p);
+    return {v.x, v.y};
+  } else {
+    return {read_one(p), read_one(p + 1)};
+  }
+}
 // Whether p[row * width + col] is aligned by 8 bytes wherever col is a multiple of as many: for a pair of columns, or
 // of 16-bit elements for two.
 template <class T> RF_FN bool in_pairs(const T* p, long width) {
@@ -78,6 +88,23 @@ template <bool Together, class T> RF_FN void put(T* p, long offset, Pair<Togethe
 #endif
   write_two<Together>(p + first, pair.more, v, pair.next);
 }
+
+// One of a pair of columns that a thread computes, one after the other: what a body reads of a row for the first is
+// read for both, and kept for the second in the order in which bodies read.
+struct OfPair {
+  int col;  // the first one's
+  bool second;
+  Real* kept;
+  int* next;  // of kept
+  template <class T> RF_FN Real read(const T* p) const {
+    if (second) return kept[(*next)++];
+    const Two v = read_two(p + col);
+    kept[(*next)++] = v.second;
+    return v.first;
+  }
+};
+template <class V, class T> RF_FN V column(const T* p, OfPair col) { return read_one(p + col.col + col.second); }
+template <class V, class T> RF_FN V full(const T* p, long offset, OfPair col) { return col.read(p + offset); }
 
 // Two such pairs, the second 8 columns after the first; all lanes of the warp store theirs.
 struct Pairs {

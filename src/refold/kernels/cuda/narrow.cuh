@@ -51,6 +51,10 @@ RF_FN uint2 read_once(const void* p) {
 #define RF_NARROW(T)                                                                                      \
   RF_FN Real read_one(const T* p) { return widened<T>(p->bits).x; }                                       \
   RF_FN void write_one(T* p, Real v) { p->bits = static_cast<uint16_t>(narrowed<T>(v, 0.0f)); }           \
+  RF_FN Two read_two(const T* p) {                                                                        \
+    const float2 v = widened<T>(*reinterpret_cast<const uint32_t*>(p));                                   \
+    return {v.x, v.y};                                                                                    \
+  }                                                                                                       \
   template <bool Together> RF_FN void write_two(T* p, int more, Real first, Real second) {                \
     write_pair<Together>(p, more, narrowed<T>(first, second));                                            \
   }                                                                                                       \
