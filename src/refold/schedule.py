@@ -45,7 +45,7 @@ class Pace:
 
 # A unit takes 32 to 39 ns in Ieee, and 13 to 14 ns where an element is a single product.
 IEEE = Pace(1.15, 2.3, wave=10, shared=1.1, joining=430, start=80, split=4.9e-5)
-TF32 = Pace(1.03, 4.5, wave=0, shared=1.3, joining=490, start=380, split=1.1e-4)
+TF32 = Pace(1.06, 4.5, wave=0, shared=1.3, joining=490, start=380, split=1.1e-4)
 NATIVE = Pace(1.03, 4.5, wave=0, shared=1.3, joining=490, start=380, split=0)
 PACES = {"ieee": IEEE, "tf32": TF32}
 
