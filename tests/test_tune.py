@@ -13,7 +13,17 @@ from torch import nn
 
 from refold import pipeline, tune
 from refold.emit.cuda import CudaTarget, compile_emitted
-from refold.schedule import IEEE, NATIVE, TF32, Schedule, by_rows, default_schedule, schedules
+from refold.schedule import (
+    IEEE,
+    NATIVE,
+    PACES,
+    TF32,
+    Schedule,
+    by_rows,
+    by_rule,
+    default_schedule,
+    schedules,
+)
 from refold.tune import Tuned, likely, shape_class
 
 
@@ -133,7 +143,7 @@ def test_what_was_timed_is_kept_and_followed(tuned, monkeypatch):
     best = Schedule("sm_90", "wide", 4)
     calls = []
 
-    def time(candidates, wanted, build):
+    def time(candidates, wanted, build, dtype):
         calls.append(wanted)
         return {default_schedule("sm_90", *sizes): 2e-5, best: 1e-5}
 
@@ -161,37 +171,46 @@ def test_classes_tell_tiles_apart():
     assert shape_class((1024, 512, 8192)) != shape_class((1024, 512, 4096))
 
 
-def test_candidates_are_whole_modules_each_with_its_schedule(tuned, monkeypatch):
+@pytest.mark.parametrize(
+    ("dtype", "kind", "mode"),
+    [
+        (torch.float32, "ieee", "Ieee"),
+        (torch.float32, "tf32", "Tf32"),
+        (torch.bfloat16, "bfloat16", "Native<rf::Bfloat>"),
+    ],
+)
+def test_candidates_are_whole_modules_each_with_its_schedule(tuned, monkeypatch, dtype, kind, mode):
     """The way of `refold optimize` on a GPU but for the timing: candidates are built."""
-    best = likely("sm_90", (512, 256, 4096), True, IEEE)[-1]
-    assert best != default_schedule("sm_90", 512, 256, 4096, True)
+    best = likely("sm_90", (512, 256, 4096), kind == "ieee", PACES[kind])[-1]
+    assert best != by_rule("sm_90")(512, 256, 4096, kind)
     built = {}
 
-    def time(candidates, sizes, build):
+    def time(candidates, sizes, build, timed):
+        assert timed == dtype
         rows, cols, depth = sizes
         with torch.no_grad():
-            module = nn.Linear(depth, cols, bias=False)
+            module = nn.Linear(depth, cols, bias=False, dtype=dtype)
             for schedule in candidates:
-                fast = build(module, torch.randn(rows, depth), schedule)
+                fast = build(module, torch.randn(rows, depth, dtype=dtype), schedule)
                 built[schedule] = sys.modules[type(fast).__module__]._REFOLD_CUDA
         return {s: 1.0 if s == best else 2.0 for s in built}
 
     monkeypatch.setattr(tune, "_time", time)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a device")
-    target, device = pipeline.target_for("cuda:sm_90", "ieee")
+    target, device = pipeline.target_for("cuda:sm_90", "tf32" if kind == "tf32" else "ieee")
     assert isinstance(target, CudaTarget)
-    module = nn.Sequential(nn.Linear(4096, 256), nn.ReLU())
-    x = torch.randn(512, 4096)
+    module = nn.Sequential(nn.Linear(4096, 256), nn.ReLU()).to(dtype)
+    x = torch.randn(512, 4096, dtype=dtype)
     options = pipeline.Options(measure=False, tune=True)
     result = pipeline.run(module, [x], "# Model is Sequential.", "x", target, device, options)
     assert len(built) > 1
     for schedule, text in built.items():
-        assert f"rf::matmul<{schedule.text('Ieee')}>" in text
-    assert result.text is not None and f"rf::matmul<{best.text('Ieee')}>" in result.text
+        assert f"rf::matmul<{schedule.text(mode)}>" in text
+    assert result.text is not None and f"rf::matmul<{best.text(mode)}>" in result.text
 
 
 def test_timing_that_fails_leaves_the_rule(tuned, monkeypatch):
-    def time(candidates, sizes, build):
+    def time(candidates, sizes, build, dtype):
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
     monkeypatch.setattr(tune, "_time", time)

@@ -17,14 +17,15 @@ import torch
 from refold.capture import Captured, CaptureError, capture, widen
 from refold.cost import DEVICES, DeviceModel
 from refold.emit.cuda import CudaTarget
+from refold.emit.cuda_product import CudaProduct
 from refold.emit.load import load_text
 from refold.emit.module import Emission, Mode, emit
 from refold.emit.target import Target
 from refold.engine import Optimized, optimize
-from refold.ir import NARROW, hint
+from refold.ir import NARROW
 from refold.measure import Timing, compare
-from refold.plan import Plan, Storage, Template, make_plan
-from refold.schedule import Schedule
+from refold.plan import Plan, Storage, make_plan
+from refold.schedule import PACES, Schedule
 from refold.tune import Tuned
 
 Progress = Callable[[str], None]
@@ -240,25 +241,23 @@ def _first_line(error: BaseException) -> str:
 
 def tune(target: CudaTarget, derivations: Sequence[Derivation]) -> None:
     """Let `target` cut products as timing on the current GPU says; see refold.tune."""
-    tuned = Tuned(torch.cuda.get_device_name(), target.architecture, target.float32)
-    target.choose = tuned
-    wanted = [
-        (hint(g.rows), hint(g.width), hint(g.product.inputs[0].shape[-1]))
-        for d in derivations
-        if d.mode.plan is not None
-        for g in d.mode.plan.groups
-        if g.template is Template.MATMUL and g.stored(g.sides[0]) == torch.float32
-    ]
+    name = torch.cuda.get_device_name()
+    tuned = {kind: Tuned(name, target.architecture, kind) for kind in PACES}
+    plans = [d.mode.plan for d in derivations if d.mode.plan is not None]
+    kernels = [target.kernel(g, "product") for plan in plans for g in plan.groups]
+    products = [k for k in kernels if isinstance(k, CudaProduct) and k.may_be_cut]
+    target.choose = lambda rows, cols, depth, kind: tuned[kind](rows, cols, depth)
 
     def build(module: torch.nn.Module, x: torch.Tensor, schedule: Schedule) -> torch.nn.Module:
         one = CudaTarget(target.architecture, target.float32)
-        one.choose = lambda rows, cols, depth: schedule
+        one.choose = lambda rows, cols, depth, kind: schedule
         found = derive(module.eval(), [x], DEVICES[target.name], Options())
         text = _emit(module, "# Model is Linear.", "Linear", found, one)
         assert text is not None
         return bind_for_class(text, module)
 
-    tuned.fill(wanted, build)
+    for kind, cut in tuned.items():
+        cut.fill((p.hints for p in products if p.kind == kind), build)
 
 
 def _emit(

@@ -9,6 +9,7 @@ Hopper.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
 
 PROCESSORS = 132  # of an H200; a default only has to be near
@@ -47,7 +48,8 @@ class Pace:
 IEEE = Pace(1.15, 2.3, wave=10, shared=1.1, joining=430, start=80, split=4.9e-5)
 TF32 = Pace(1.06, 4.5, wave=0, shared=1.3, joining=490, start=380, split=1.1e-4)
 NATIVE = Pace(1.03, 4.5, wave=0, shared=1.3, joining=490, start=380, split=0)
-PACES = {"ieee": IEEE, "tf32": TF32}
+# by kind of product: of fp32 its accuracy, else the dtype of its operands
+PACES = {"ieee": IEEE, "tf32": TF32, "float16": NATIVE, "bfloat16": NATIVE}
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,19 @@ class Schedule:
     def sizes(self) -> tuple[int, int]:
         """Rows and columns of a tile."""
         return (128, 128) if self.architecture == "sm_80" else TILES[self.tile]
+
+
+# how a product of (rows, columns, depth) and one of these kinds is cut
+Cut = Callable[[int, int, int, str], Schedule]
+
+
+def by_rule(architecture: str) -> Cut:
+    """`default_schedule` for the kinds of products that a device has."""
+
+    def cut(rows: int, cols: int, depth: int, kind: str) -> Schedule:
+        return default_schedule(architecture, rows, cols, depth, kind == "ieee", PACES[kind])
+
+    return cut
 
 
 def schedules(architecture: str, direct: bool = False) -> list[Schedule]:

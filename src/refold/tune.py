@@ -43,15 +43,17 @@ def shape_class(sizes: Sizes) -> str:
 
 
 class Tuned:
-    """The schedules of one device, architecture and accuracy; a call answers with the best known.
+    """The schedules of one device, architecture and kind of products (of schedule.PACES); a call
+    answers with the best known.
 
     device: its name, which keys the file. An unreadable file is as good as none.
     """
 
-    def __init__(self, device: str, architecture: str, mode: str) -> None:
+    def __init__(self, device: str, architecture: str, kind: str) -> None:
         self.architecture = architecture
-        self.direct, self.pace = mode == "ieee", PACES[mode]
-        self.key = f"{device}, {architecture}, {mode}"
+        self.direct, self.pace = kind == "ieee", PACES[kind]
+        self.dtype = {"float16": torch.float16, "bfloat16": torch.bfloat16}.get(kind, torch.float32)
+        self.key = f"{device}, {architecture}, {kind}"
         self.path = cache_path()
 
     def __call__(self, rows: int, cols: int, depth: int) -> Schedule:
@@ -72,7 +74,7 @@ class Tuned:
         for sizes in dict.fromkeys(wanted):
             if not self.knows(sizes):
                 ways = likely(self.architecture, sizes, self.direct, self.pace)
-                self._keep(sizes, _time(ways, sizes, build))
+                self._keep(sizes, _time(ways, sizes, build, self.dtype))
 
     def _found(self, sizes: Sizes) -> dict[str, Any] | None:
         found = self._read().get(self.key, {}).get(shape_class(sizes))
@@ -110,14 +112,16 @@ def likely(architecture: str, sizes: Sizes, direct: bool, pace: Pace) -> list[Sc
     return [s for s in sorted(costs, key=lambda s: costs[s]) if costs[s] <= _WORTH_TIMING * least]
 
 
-def _time(candidates: list[Schedule], sizes: Sizes, build: Build) -> dict[Schedule, float]:
+def _time(
+    candidates: list[Schedule], sizes: Sizes, build: Build, dtype: torch.dtype
+) -> dict[Schedule, float]:
     """Seconds of each schedule: the median of three rounds, taken by turns."""
     rows, cols, depth = sizes
     if len(candidates) == 1:
         return {candidates[0]: 0.0}
     with torch.no_grad():
-        module = nn.Linear(depth, cols, bias=False, device="cuda")
-        x = torch.randn(rows, depth, device="cuda")
+        module = nn.Linear(depth, cols, bias=False, device="cuda", dtype=dtype)
+        x = torch.randn(rows, depth, device="cuda", dtype=dtype)
         found: dict[Schedule, list[float]] = {}
         for schedule in candidates:
             # one at a time: each holds a packed copy of the weight

@@ -11,8 +11,7 @@ import shutil
 import subprocess
 import sysconfig
 import tempfile
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 
 from refold.emit.alike import kernels_of
@@ -22,7 +21,7 @@ from refold.emit.launch import Launch
 from refold.emit.source import digest, header, included, module_text, real_text
 from refold.emit.template import render
 from refold.plan import Group, Template
-from refold.schedule import PACES, Schedule, default_schedule
+from refold.schedule import Cut, by_rule
 
 ARCHITECTURES = {
     "sm_90": ("-gencode=arch=compute_90a,code=sm_90a",),
@@ -40,8 +39,8 @@ class CudaTarget:
 
     architecture: "sm_90" (Hopper's own instructions) or "sm_80" (Ampere and later). float32: "ieee"
     for products as accurate as fp32's, "tf32" for products as accurate as TF32's, which emitted
-    modules use only while PyTorch's flags allow it. choose: how a product of (rows, columns, depth)
-    is cut; a tuner may put its own in.
+    modules use only while PyTorch's flags allow it. choose: how a product is cut; a tuner may put
+    its own in.
     """
 
     device = "cuda"
@@ -49,9 +48,7 @@ class CudaTarget:
     def __init__(self, architecture: str, float32: str = "ieee") -> None:
         self.architecture = architecture
         self.float32 = float32
-        self.choose: Callable[[int, int, int], Schedule] = partial(
-            default_schedule, architecture, direct=float32 == "ieee", pace=PACES[float32]
-        )
+        self.choose: Cut = by_rule(architecture)
         self.name = f"cuda:{architecture}"
 
     @property

@@ -9,7 +9,7 @@ parts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 
 from refold.emit.cuda_kernel import CudaKernel
@@ -18,7 +18,7 @@ from refold.ir import NARROW, OPS, Kind, Sym, hint
 from refold.ir.graph import is_parametric
 from refold.ir.literals import CPP_TYPES
 from refold.plan import Group
-from refold.schedule import FEW_ROWS, NATIVE, PACES, Pace, Schedule, by_rows, default_schedule
+from refold.schedule import FEW_ROWS, PACES, Cut, Pace, Schedule, by_rows, default_schedule
 
 # of an epilogue, in multiply-adds an element: up to so many, an unrolled loop of it is small
 _LIGHT = 6.0
@@ -32,7 +32,7 @@ class CudaProduct(CudaKernel):
     """A product with its epilogue.
 
     architecture: "sm_90" or "sm_80". accuracy: of fp32 products, "Ieee" or "Tf32". cut: how a
-    product of (rows, columns, depth) is cut.
+    product is cut.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class CudaProduct(CudaKernel):
         name: str,
         architecture: str,
         accuracy: str,
-        cut: Callable[[int, int, int], Schedule],
+        cut: Cut,
     ) -> None:
         super().__init__(group, name)
         self.architecture, self.accuracy, self.cut = architecture, accuracy, cut
@@ -75,20 +75,36 @@ class CudaProduct(CudaKernel):
     @cached_property
     def schedule(self) -> Schedule:
         """How the product is cut, for the sizes that the model was captured with."""
+        if not self.may_be_cut:
+            return default_schedule("sm_80", *self.hints, pace=self.pace)
+        way = self.cut(*self.hints, self.kind)
+        if way.direct and not self._may_be_direct:
+            return default_schedule(self.architecture, *self.hints, pace=self.pace)
+        return way
+
+    @property
+    def hints(self) -> tuple[int, int, int]:
+        """Rows, columns and depth that the product was captured with, of all its parts."""
         rows, cols, depth = (hint(d) for _, d in self.sizes())
-        if not self.narrow:
-            way = self.cut(rows, cols, depth)
-            if way.direct and not self._may_be_direct:
-                return default_schedule(self.architecture, rows, cols, depth, pace=self.pace)
-            return way
-        # the copy engine of sm_90 wants rows at multiples of 16 bytes
-        architecture = self.architecture if depth % 8 == 0 else "sm_80"
-        return default_schedule(architecture, rows, cols, depth * self.parts, pace=self.pace)
+        return rows, cols, depth * self.parts
+
+    @property
+    def may_be_cut(self) -> bool:
+        """Whether it has the kernels of its architecture: the copy engine of sm_90 wants rows of 16
+        bits at multiples of 16 bytes."""
+        return self.narrow is None or hint(dict(self.sizes())["depth"]) % 8 == 0
+
+    @property
+    def kind(self) -> str:
+        """What the product is to whoever cuts it."""
+        if self.narrow is None:
+            return self.accuracy.lower()
+        return str(self.group.stored(self.group.sides[0])).removeprefix("torch.")
 
     @property
     def pace(self) -> Pace:
         """What the product's parts take."""
-        return PACES[self.accuracy.lower()] if self.narrow is None else NATIVE
+        return PACES[self.kind]
 
     @cached_property
     def narrow(self) -> str | None:
@@ -142,11 +158,9 @@ class CudaProduct(CudaKernel):
     @cached_property
     def _ways(self) -> list[tuple[int | None, Schedule]]:
         """How a product on tensor cores is cut, by the most rows of which each way holds."""
-        rows, cols, depth = (hint(d) for _, d in self.sizes())
         if not isinstance(self.group.rows, Sym):
             return [(None, self.schedule)]
-        direct = self._may_be_direct
-        return by_rows(self.schedule, rows, cols, depth * self.parts, direct, self.pace)
+        return by_rows(self.schedule, *self.hints, self._may_be_direct, self.pace)
 
     @property
     def _may_be_direct(self) -> bool:
