@@ -854,7 +854,8 @@ template <int S, class M, class... Rest> struct Before<S, List<M, Rest...>> {
 // the last team to arrive at a block of rows merges its rows' first to last (turns are counted by integer atomics;
 // floats are only ever merged in order); more of them, and columns, are left to finish.cuh.
 //
-// A whole fragment's columns are read and stored in pairs, where operands and results are aligned so. Its groups of 32
+// A whole fragment's columns are read and stored in pairs, where operands and results are aligned so. (Results alone
+// that are not are stored one by one; with operands it is taken like a fragment that is cut.) Its groups of 32
 // columns are taken by an unrolled loop where the body is light, else by one that rotates the registers: an unrolled
 // body is 4 times the instructions to compile and to fetch, the rotation costs 4 moves an element.
 
@@ -1019,8 +1020,8 @@ RF_FN int join_columns(typename D::Part (&part)[8], const Weights& weights, int 
 }
 
 // Group g of a fragment's columns, which stands `at` in its rows: values, stores, parts of its columns. Whole: no
-// edge of the result cuts the fragment, and the body reads and stores in pairs. unscaled: b's scaling has been undone.
-// in_pairs: how the body stores where the fragment is not whole.
+// edge of the result cuts the fragment, and what the body reads of rows it reads in pairs. unscaled: b's scaling has
+// been undone. in_pairs: whether the body stores in pairs; it does if it reads so.
 template <bool Whole, bool AScaled, bool BScaled, int MI, int G, class Body>
 RF_FN void group(const Body& body, const Problem& p, Fragment<MI, G>& acc, const HeldRows<MI, AScaled>& rows,
                  const ColumnWeights<2 * MI, Whole>& weights, int col0, int g, int at, bool unscaled, bool in_pairs,
@@ -1065,13 +1066,23 @@ RF_FN void group(const Body& body, const Problem& p, Fragment<MI, G>& acc, const
   if constexpr (Body::kStores && Whole) {
     // what is known of g where the loop over groups is unrolled: the other part is added to the row's address once
     const int known = Body::kLight ? 32 * g : 0, column = first + 32 * g - known;
+    const auto store = [&](auto pairs) {
 #pragma unroll
-    for (int r = 0; r < kRows; r++)
+      for (int r = 0; r < kRows; r++)
 #pragma unroll
-      for (int j = 0; j < 4; j += 2) {
-        const float* x = &acc.x[r / 2][at + 4 * j + 2 * (r % 2)];
-        body.store(static_cast<long>(rows.row[r]), Pairs{column, known + 8 * j, {x[1], x[4], x[5]}}, x[0]);
-      }
+        for (int j = 0; j < 4; j += 2) {
+          const float* x = &acc.x[r / 2][at + 4 * j + 2 * (r % 2)];
+          const long row = rows.row[r];
+          if constexpr (decltype(pairs)::index != 0) {
+            body.store(row, Pairs{column, known + 8 * j, {x[1], x[4], x[5]}}, x[0]);
+          } else {
+            body.store(row, Pair<false>{column, known + 8 * j, x[1]}, x[0]);
+            body.store(row, Pair<false>{column, known + 8 * j + 8, x[5]}, x[4]);
+          }
+        }
+    };
+    if (Body::kReads > 0 || in_pairs) store(Step<1>{});
+    else store(Step<0>{});
   }
   for_monoids<0>(typename Body::ColumnMonoids{}, [&](auto s, auto monoid) {
     using D = Down<decltype(monoid)>;
@@ -1111,7 +1122,7 @@ RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, in
   const HeldRows<MI, AScaled> rows(p, row0, lane, warp);
   const bool in_pairs = body.in_pairs(), inside = row0 + 64 * MI <= p.rows && col0 + 32 * G <= p.cols;
   // Direct's registers are full: it has none for addresses that several groups share.
-  if (AScaled == BScaled && inside && in_pairs) {  // as most are
+  if (AScaled == BScaled && inside && (in_pairs || Body::kReads == 0)) {  // as most are
     const ColumnWeights<2 * MI, true> weights(rows.count, lane);
     if constexpr (Body::kLight) {
 #pragma unroll
@@ -3995,7 +4006,7 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
     try:
         return load_inline(
-            name="refold_sm_90_1eb2c61b14c4",
+            name="refold_sm_90_a2541c5ee23c",
             cpp_sources=[],
             cuda_sources=[_REFOLD_CUDA],
             extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],
