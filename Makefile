@@ -37,6 +37,7 @@ gpu-bench:
 	PYTHONPATH=src $(PYTHON) bench/cuda_systems.py
 	PYTHONPATH=src $(PYTHON) bench/cuda_matmul.py --write
 	PYTHONPATH=src $(PYTHON) bench/cuda_rows.py --write
+	PYTHONPATH=src $(PYTHON) bench/cuda_schedules.py --write
 
 clean:
 	rm -rf $(VENV) out .pytest_cache .mypy_cache .ruff_cache
