@@ -26,6 +26,7 @@ from typing import Any
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from cuda_matmul import cublas, events
 from tests.gpu import library
 
 from refold.schedule import Schedule, schedules
@@ -63,16 +64,15 @@ def source(mode: str) -> str:
 
 def built(modes: list[str]) -> Mapping[str, ctypes.CDLL]:
     """A library of each mode."""
-    folder = Path(tempfile.mkdtemp(prefix="refold_"))
 
     def build(mode: str) -> ctypes.CDLL:
-        at = folder / f"{mode}.cu"
+        at = Path(folder, f"{mode}.cu")
         at.write_text(source(mode))
         library.compile_source(at, at.with_suffix(".o"))
         library.link([at.with_suffix(".o")], at.with_suffix(".so"))
         return ctypes.CDLL(str(at.with_suffix(".so")))
 
-    with ThreadPoolExecutor() as pool:
+    with tempfile.TemporaryDirectory(prefix="refold_") as folder, ThreadPoolExecutor() as pool:
         return dict(zip(modes, pool.map(build, modes), strict=True))
 
 
@@ -80,12 +80,11 @@ def measure(mode: str, sizes: tuple[int, int, int], entries: ctypes.CDLL) -> lis
     """Microseconds of each schedule and of cuBLAS, and the errors."""
     rows, cols, depth = sizes
     _, _, dtype, bound = MODES[mode]
-    torch.backends.cuda.matmul.allow_tf32 = mode == "tf32"
     x = torch.randn(rows, depth, device="cuda", dtype=dtype)
     w = torch.randn(cols, depth, device="cuda", dtype=dtype) / depth**0.5
     out = torch.empty(rows, cols, device="cuda", dtype=dtype)
     a, b = library.Split(x, mode), library.Split(w, mode)
-    runs: dict[str, Callable[[], object]] = {"cublas": lambda: torch.mm(x, w.T, out=out)}
+    runs: dict[str, Callable[[], object]] = {"cublas": cublas(x, w, out, tf32=mode == "tf32")}
     for s in schedules("sm_90"):
         if depth >= 256 * s.splits:
             runs[f"{s.tile}_{s.splits}"] = library.Product(name(mode, s), a, b, (), (out,), entries)
@@ -120,17 +119,14 @@ def measure(mode: str, sizes: tuple[int, int, int], entries: ctypes.CDLL) -> lis
 def once(run: Callable[[], object]) -> float:
     """Microseconds a call, back to back for some milliseconds."""
 
-    def event() -> Any:
-        return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-
     def timed(calls: int) -> float:
-        begin, end = event(), event()
+        begin, end = events()
         begin.record()
         for _ in range(calls):
             run()
         end.record()
         end.synchronize()
-        return float(begin.elapsed_time(end)) / 1e3 / calls
+        return begin.elapsed_time(end) / 1e3 / calls
 
     return timed(max(3, int(SECONDS / timed(3)))) * 1e6
 

@@ -22,6 +22,7 @@ from refold.schedule import (
     by_rows,
     by_rule,
     default_schedule,
+    predicted,
     schedules,
 )
 from refold.tune import Tuned, likely, shape_class
@@ -41,10 +42,37 @@ def test_few_tiles_share_their_depth_and_many_do_not():
     assert default_schedule("sm_90", 2816, 2048, 8192).splits == 1, "what is left over is shared"
 
 
-# Microseconds of every schedule at many shapes, by bench/cuda_schedules.py.
+# Microseconds of a module of one product on an H200: tall and wide tiles by the number of splits.
+TIMED = {
+    (1024, 512, 8192): {"tall8": 61.8, "wide8": 61.4, "tall4": 84.4, "wide4": 84.0, "tall2": 141.5},
+    (64, 4096, 4096): {"tall4": 56.9, "wide4": 43.3, "wide8": 38.1, "tall2": 73.1, "tall8": 63.2},
+    (4096, 64, 4096): {"tall4": 74.0, "tall8": 64.4, "wide4": 81.9, "wide8": 92.2, "tall2": 100.6},
+    (8192, 256, 1024): {"tall2": 52.2, "wide2": 52.0, "tall1": 56.3, "wide1": 56.5},
+    (37, 5000, 3000): {"wide4": 35.9, "tall2": 68.5, "wide2": 58.1, "tall4": 72.8, "wide1": 93.5},
+    (1024, 1024, 1024): {"tall4": 24.7, "wide4": 23.6, "tall2": 30.1, "tall1": 38.9},
+    (128, 1000, 2048): {"wide8": 17.8, "tall8": 18.5, "wide4": 25.5, "tall4": 25.8},
+    (512, 512, 2048): {"tall8": 20.2, "wide8": 19.8, "tall4": 27.1, "wide4": 26.6, "tall2": 42.4},
+    (1024, 8192, 8192): {"tall1": 545.0, "wide1": 554.8, "tall2": 596.9, "tall4": 627.3},
+}
+
+
+@pytest.mark.parametrize("sizes", TIMED)
+def test_the_rule_chooses_among_large_tiles_about_as_well_as_timing(sizes):
+    """Whole modules, timed before there were small tiles."""
+    large = [s for s in schedules("sm_90") if s.tile != "small"]
+    rule = min(large, key=lambda s: (predicted(s, *sizes), s.splits))
+    assert TIMED[sizes][f"{rule.tile}{rule.splits}"] <= 1.05 * min(TIMED[sizes].values())
+
+
+# Microseconds of every schedule at many shapes, by bench/cuda_schedules.py; x lies packed there.
 TIMES = Path(__file__).parents[1] / "bench" / "results" / "h200_schedules.csv"
-# x lies packed there
-MODES = {"ieee": (IEEE, 1.1), "tf32": (replace(TF32, split=0), 1.2), "bfloat": (NATIVE, 1.2)}
+MODES = {"ieee": IEEE, "tf32": replace(TF32, split=0), "bfloat": NATIVE}
+# where the rule is known to miss: a second best that runs differ by, and rows beyond the edge
+MISSED = {
+    ("ieee", (2048, 32000, 4096)): 1.09,
+    ("tf32", (32, 8192, 8192)): 1.18,
+    ("bfloat", (32, 8192, 8192)): 1.2,
+}
 
 
 def timed(mode: str) -> dict[tuple[int, int, int], dict[str, float]]:
@@ -59,14 +87,13 @@ def timed(mode: str) -> dict[tuple[int, int, int], dict[str, float]]:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_the_rule_chooses_about_as_well_as_timing(mode):
-    pace, most = MODES[mode]
     ratios = []
     for sizes, us in timed(mode).items():
-        rule = default_schedule("sm_90", *sizes, pace=pace)
+        rule = default_schedule("sm_90", *sizes, pace=MODES[mode])
         ratios.append(us[f"{rule.tile}_{rule.splits}"] / min(us.values()))
-    assert len(ratios) > 20
-    assert max(ratios) < most
-    assert sum(ratios) / len(ratios) < 1.03
+        assert ratios[-1] <= MISSED.get((mode, sizes), 1.06), (sizes, rule)
+    assert len(ratios) == 25
+    assert sum(ratios) / len(ratios) < 1.015
 
 
 def test_other_numbers_of_rows_are_cut_otherwise_where_that_pays():

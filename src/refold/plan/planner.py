@@ -58,11 +58,12 @@ def make_plan(
 
 
 def _only_reduced(graph: Graph) -> set[Node]:
-    """The logsumexps of values that nothing else reads but reductions: a kernel of rows that reads
-    them would have the maximum and the sum for nothing."""
+    """The logsumexps along rows of values that nothing else reads but reductions: a kernel of rows
+    that reads them would have the maximum and the sum for nothing."""
     nodes = graph.nodes()
     read = {i for n in nodes if OPS[n.op].kind is not Kind.REDUCE for i in n.inputs}
-    return {n for n in nodes if n.op == "logsumexp" and n.inputs[0] not in read}
+    along_rows = (n for n in nodes if n.op == "logsumexp" and n["axes"] == (-1,))
+    return {n for n in along_rows if n.inputs[0] not in read}
 
 
 class _Planner(Drafts):
@@ -92,9 +93,9 @@ class _Planner(Drafts):
         return Plan(self.graph, folds, steps, memory)
 
     def reduces_apart(self, node: Node) -> bool:
-        """Is a logsumexp that has stayed one reduction not in a product's epilogue?"""
+        """Is a reduction anywhere but in a product's epilogue?"""
         draft = self.owner.get(node)
-        return node.op == "logsumexp" and (draft is None or draft.template is not Template.MATMUL)
+        return draft is None or draft.template is not Template.MATMUL
 
     # --- grouping -------------------------------------------------------------------------------
     def _place(self, node: Node) -> None:
