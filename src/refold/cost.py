@@ -24,6 +24,7 @@ import torch
 from refold.ir import NARROW, OPS, Graph, Kind, Node, hint
 from refold.ir.graph import is_parametric, topological
 from refold.ir.ops import CONVOLUTIONS, RANK
+from refold.schedule import batch_pays
 
 TAIL = 1 / 8
 CALLS_PER_FOLD = 100
@@ -34,6 +35,10 @@ PER_OP = 1e-12
 # The products that a device's kernels compute: a test of the operands' dtypes in memory (x, then
 # the weight) and of whether the weight is a folded parameter.
 Products = Callable[[torch.dtype, torch.dtype, bool], bool]
+
+
+# The same of batches of products: of how many, their rows together, columns and depth.
+Batches = Callable[[int, int, int, int], bool]
 
 
 def float32_products(x: torch.dtype, weight: torch.dtype, folded: bool) -> bool:
@@ -64,6 +69,7 @@ class DeviceModel:
     operands in memory have another dtype than float32. products: which of them our kernels compute.
     adds_bias: PyTorch adds the bias of a convolution in a pass of its own. holds_rows: kernels of
     rows have them in registers. exponentials: products reduce rows by logsumexp in one pass.
+    batches: which batches of float32 products our kernels compute, if they do any.
     """
 
     name: str
@@ -77,6 +83,7 @@ class DeviceModel:
     adds_bias: bool = False
     holds_rows: bool = False
     exponentials: bool = False
+    batches: Batches | None = None
 
     def at(self, dtype: torch.dtype | None) -> DeviceModel:
         """The device as a model sees it whose values have that dtype in memory."""
@@ -117,6 +124,7 @@ DEVICES: Mapping[str, DeviceModel] = MappingProxyType(
                 adds_bias=True,
                 holds_rows=True,
                 exponentials=True,
+                batches=batch_pays,
             ),
             # A100: the same three products by its peak of 312 TFLOP/s, four fifths of it
             DeviceModel(
@@ -130,6 +138,7 @@ DEVICES: Mapping[str, DeviceModel] = MappingProxyType(
                 adds_bias=True,
                 holds_rows=True,
                 exponentials=True,
+                batches=batch_pays,
             ),
         )
     }

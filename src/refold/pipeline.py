@@ -116,7 +116,11 @@ def target_for(name: str, float32: str | None = None) -> tuple[Target, DeviceMod
 
     if name not in TARGETS:
         raise OptimizeError(f"unknown target {name!r}; the targets are {', '.join(TARGETS)}")
-    return TARGETS[name](float32 or default_float32()), DEVICES[name]
+    device = DEVICES[name]
+    if (float32 or default_float32()) == "tf32":
+        # cuBLAS's batches of TF32 read both sides as they are, which packing would cost
+        device = replace(device, batches=None)
+    return TARGETS[name](float32 or default_float32()), device
 
 
 def derive(
@@ -144,7 +148,7 @@ def derive(
         storage = Storage.of(wide.stored, wide.every, optimized.originals, dtype)
         # a product whose result has 16 bits stores it sooner than it takes exponentials
         exponentials = device.exponentials and dtype not in NARROW
-        plan = make_plan(optimized.graph, storage, device.products, device.holds_rows, exponentials)
+        plan = make_plan(optimized.graph, storage, replace(device, exponentials=exponentials))
         steps = tuple(str(s) for s in optimized.steps)
         if not steps and not plan.groups:
             kept = "nothing to rewrite or to fuse: every operation stays a call of PyTorch"

@@ -48,6 +48,9 @@ class Pace:
 IEEE = Pace(1.15, 2.3, wave=10, shared=1.1, joining=430, start=80, split=4.9e-5)
 TF32 = Pace(1.06, 4.5, wave=0, shared=1.3, joining=490, start=380, split=1.1e-4)
 NATIVE = Pace(1.03, 4.5, wave=0, shared=1.3, joining=490, start=380, split=0)
+_A_LAUNCH = 80.0  # units: one more of the launches that Pace.start counts
+_UNIT = 36e-9  # seconds of a unit of Ieee
+_CUBLAS = 45e12  # FLOP/s of cuBLAS's products of fp32
 # by kind of product: of fp32 its accuracy, else the dtype of its operands
 PACES = {"ieee": IEEE, "tf32": TF32, "float16": NATIVE, "bfloat16": NATIVE}
 
@@ -177,8 +180,36 @@ def by_rows(
     return [*found[:-1], (None, found[-1][1])]
 
 
-def predicted(s: Schedule, rows: int, cols: int, depth: int, pace: Pace = IEEE) -> float:
-    """What a way costs, in units of one large tile's products for each of K."""
+def batch_pays(batches: int, rows: int, cols: int, depth: int) -> bool:
+    """Whether a batch of fp32 products is faster than cuBLAS's, which reads both sides as they are.
+
+    rows: of all of them together, as in `predicted`.
+    """
+    if min(rows // batches, cols) <= FEW_ROWS or depth < 32:
+        return False
+    ours = predicted(batch_schedule("sm_90", batches, rows, cols, depth), rows, cols, depth, IEEE, batches)
+    packing = IEEE.split * batches * cols * depth + _A_LAUNCH
+    return (ours + packing) * _UNIT < 0.85 * 2 * rows * cols * depth / _CUBLAS
+
+
+def batch_schedule(
+    architecture: str, batches: int, rows: int, cols: int, depth: int, pace: Pace = IEEE
+) -> Schedule:
+    """The way of `default_schedule` for a batch of products, whose rows are `rows` together."""
+
+    def cost(s: Schedule) -> tuple[float, int]:
+        return predicted(s, rows, cols, depth, pace, batches), s.splits
+
+    return min(schedules(architecture), key=cost)
+
+
+def predicted(
+    s: Schedule, rows: int, cols: int, depth: int, pace: Pace = IEEE, batches: int = 1
+) -> float:
+    """What a way costs, in units of one large tile's products for each of K.
+
+    batches: how many products the rows belong to, as many to each; tiles do not reach across.
+    """
     if s.splits > 1 and depth < s.splits * _LEAST_DEPTH:
         return float("inf")
     high, wide = s.sizes
@@ -187,7 +218,7 @@ def predicted(s: Schedule, rows: int, cols: int, depth: int, pace: Pace = IEEE) 
     # a generic kernel takes as long for 128 x 128 as Hopper's for a large tile
     unit = (size if hopper else 1.0) * (pace.small if hopper and s.tile == "small" else 1.0)
     unit *= _DIRECT if s.direct else 1.0
-    tiles = -(-rows // high) * -(-cols // wide)
+    tiles = batches * -(-(rows // batches) // high) * -(-cols // wide)
     slots = max(1, PROCESSORS // s.splits)
     sharing = min(tiles, slots) * s.splits * size * pace.share if s.splits > 1 else 0.0
     ends = -(-tiles // slots) * (pace.wave * size + sharing)

@@ -10,6 +10,7 @@ struct Call {
   const void *a, *b;  // operands as the tensor cores read them
   const float *a_unscale, *b_unscale, *a_plain, *b_plain;
   long rows, cols, depth, lda, ldb;  // of the plain operands; lda, ldb are pitches for native ones
+  long batches;                      // matrices of `cols` rows that b is made of
   void* parts;
   unsigned* turns;
   const float* in[4];
@@ -25,9 +26,10 @@ namespace rf {
     put(pointer, row * width, col, v);                                \
   }
 #define RF_NO_STORE static constexpr bool kStores = false;
-// how many operands are read of rows, and whether they and what is stored are aligned
+// how many operands are read of rows, and whether they and what is stored are aligned; of one product
 #define RF_READS(count, ...)             \
   static constexpr int kReads = count;   \
+  static constexpr bool kBatched = false; \
   RF_FN bool in_pairs() const { return __VA_ARGS__; }
 
 struct Copy {
@@ -68,6 +70,10 @@ struct Operands {
   RF_READS(1, rf::in_pairs(c.in[2], width) && rf::in_pairs(c.out[0], width))
   using RowMonoids = List<>;
   using ColumnMonoids = List<>;
+};
+
+struct OperandsOfBatch : Operands {
+  static constexpr bool kBatched = true;
 };
 
 struct AllRows {
@@ -193,16 +199,17 @@ struct SigmoidSum {  // linear, sigmoid, sum
 
 template <class S, class Body> Error run(const Call& c) {
   using Mode = typename S::Mode;
-  Side a{c.a, c.rows, c.lda}, b{c.b, c.cols, c.ldb};
+  const long b_rows = c.cols * c.batches;
+  Side a{c.a, c.rows, c.lda}, b{c.b, b_rows, c.ldb};
   if constexpr (std::is_void_v<Mode>) {
     a = plain_side(c.a_plain, c.rows, c.lda);
-    b = plain_side(c.b_plain, c.cols, c.ldb);
+    b = plain_side(c.b_plain, b_rows, c.ldb);
   } else if constexpr (Mode::kScaled) {
     if constexpr (Mode::kDirect) a = direct_side(c.a_plain, c.rows, c.lda);
     else a = split_side<Mode>(c.a, c.a_unscale, c.a_plain, c.rows, c.depth, c.lda);
-    b = split_side<Mode>(c.b, c.b_unscale, c.b_plain, c.cols, c.depth, c.ldb);
+    b = split_side<Mode>(c.b, c.b_unscale, c.b_plain, b_rows, c.depth, c.ldb);
   }
-  return matmul<S>(Body{c, c.cols}, a, b, c.depth, {c.parts, c.turns}, c.stream);
+  return matmul<S>(Body{c, c.cols}, a, batch_of(b, c.batches), c.depth, {c.parts, c.turns}, c.stream);
 }
 
 }  // namespace rf
@@ -213,4 +220,10 @@ template <class S, class Body> Error run(const Call& c) {
   extern "C" rf::Error name(const Call* call) { return rf::run<__VA_ARGS__, rf::Body>(*call); } \
   extern "C" rf::Error name##_sizes(long rows, long cols, long unsplit, size_t* sizes) {        \
     return rf::workspace_bytes<__VA_ARGS__, rf::Body>(rows, cols, sizes[0], sizes[1], unsplit); \
+  }
+// of a batch, whose number is given in the place of the depth of what is not split
+#define RF_BATCH_ENTRY(name, ...)                                                                                  \
+  extern "C" rf::Error name(const Call* call) { return rf::run<__VA_ARGS__, rf::OperandsOfBatch>(*call); }         \
+  extern "C" rf::Error name##_sizes(long rows, long cols, long batches, size_t* sizes) {                           \
+    return rf::workspace_bytes<__VA_ARGS__, rf::OperandsOfBatch>(rows, cols, sizes[0], sizes[1], 0, batches);      \
   }

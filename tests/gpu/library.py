@@ -37,7 +37,7 @@ class Call(ctypes.Structure):
 
     _fields_ = (
         *((n, ctypes.c_void_p) for n in ("a", "b", "a_unscale", "b_unscale", "a_plain", "b_plain")),
-        *((n, ctypes.c_long) for n in ("rows", "cols", "depth", "lda", "ldb")),
+        *((n, ctypes.c_long) for n in ("rows", "cols", "depth", "lda", "ldb", "batches")),
         ("parts", ctypes.c_void_p),
         ("turns", ctypes.c_void_p),
         ("inputs", ctypes.c_void_p * 4),
@@ -137,7 +137,8 @@ class Product:
     """One product a [rows, depth] x b [cols, depth]^T with its workspace and its operands.
 
     name: an entry of the library. inputs, outputs: as the entry's body numbers them. library:
-    another than the tests'.
+    another than the tests'. batches: of a batch of products, how many there are; b has as many
+    matrices of `cols` rows.
     """
 
     def __init__(
@@ -148,19 +149,22 @@ class Product:
         inputs: tuple[torch.Tensor, ...] = (),
         outputs: tuple[torch.Tensor, ...] = (),
         library: ctypes.CDLL | None = None,
+        batches: int | None = None,
     ) -> None:
         library = library or build()
         self.function = getattr(library, name)
         self.keep = (a, b, inputs, outputs)
         sizes = (ctypes.c_size_t * 2)()
         sizes_of = getattr(library, f"{name}_sizes")
-        unsplit = ctypes.c_long(a.depth if a.data is None else 0)
-        _call(sizes_of, ctypes.c_long(a.rows), ctypes.c_long(b.rows), unsplit, sizes)
+        cols = b.rows // (batches or 1)
+        more = ctypes.c_long(batches or (a.depth if a.data is None else 0))
+        _call(sizes_of, ctypes.c_long(a.rows), ctypes.c_long(cols), more, sizes)
         device = a.plain.device
         self.parts = torch.empty(max(sizes[0], 1), dtype=torch.uint8, device=device)
         self.parts.fill_(255)  # NaN: nothing may be read that this launch has not written
         self.turns = torch.zeros(max(sizes[1], 4) // 4, dtype=torch.int32, device=device)
-        c = self.call = Call(rows=a.rows, cols=b.rows, depth=a.depth, lda=a.pitch, ldb=b.pitch)
+        c = self.call = Call(rows=a.rows, cols=cols, depth=a.depth, lda=a.pitch, ldb=b.pitch)
+        c.batches = batches or 1
         c.a, c.b = _address(a.data), _address(b.data)
         c.a_unscale, c.b_unscale = _address(a.unscale), _address(b.unscale)
         c.a_plain, c.b_plain = a.plain.data_ptr(), b.plain.data_ptr()

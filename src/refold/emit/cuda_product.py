@@ -4,7 +4,7 @@ A product of float32 reads both sides packed (kernels/cuda/split.cuh): a paramet
 until it changes, a value at each call; on Hopper by the product itself, some rows at a time, unless
 several products read it; or element by element on its way to the tensor cores (direct_sm90.cuh).
 One of 16 bits reads its sides as they are; a folded weight, which has more bits, as two 16-bit
-parts.
+parts. Of a batch of products both sides are packed before.
 """
 
 from __future__ import annotations
@@ -14,11 +14,20 @@ from functools import cached_property
 
 from refold.emit.cuda_kernel import CudaKernel
 from refold.emit.launch import Launch, Pack, Scope
-from refold.ir import NARROW, OPS, Kind, Sym, hint
+from refold.ir import NARROW, OPS, Dim, Kind, Sym, hint
 from refold.ir.graph import is_parametric
 from refold.ir.literals import CPP_TYPES
 from refold.plan import Group
-from refold.schedule import FEW_ROWS, PACES, Cut, Pace, Schedule, by_rows, default_schedule
+from refold.schedule import (
+    FEW_ROWS,
+    PACES,
+    Cut,
+    Pace,
+    Schedule,
+    batch_schedule,
+    by_rows,
+    default_schedule,
+)
 
 # of an epilogue, in multiply-adds an element: up to so many, an unrolled loop of it is small
 _LIGHT = 6.0
@@ -68,6 +77,7 @@ class CudaProduct(CudaKernel):
         reads = [o.member for o in along if o.kind != "column"]
         asked = [*reads, *map(self.member, self.full_outputs())]
         pairs = " && ".join(f"rf::in_pairs({member}, width)" for member in asked) or "true"
+        lines.append(f"static constexpr bool kBatched = {str(self.is_batch).lower()};")
         lines.append(f"static constexpr int kReads = {len(reads)};")
         return [*lines, f"RF_FN bool in_pairs() const {{ return {pairs}; }}"]
 
@@ -77,6 +87,9 @@ class CudaProduct(CudaKernel):
         """How the product is cut, for the sizes that the model was captured with."""
         if not self.may_be_cut:
             return default_schedule("sm_80", *self.hints, pace=self.pace)
+        if self.is_batch:
+            batches = hint(self.group.batches)
+            return batch_schedule(self.architecture, batches, *self.hints, self.pace)
         way = self.cut(*self.hints, self.kind)
         if way.direct and not self._may_be_direct:
             return default_schedule(self.architecture, *self.hints, pace=self.pace)
@@ -85,8 +98,16 @@ class CudaProduct(CudaKernel):
     @property
     def hints(self) -> tuple[int, int, int]:
         """Rows, columns and depth that the product was captured with, of all its parts."""
-        rows, cols, depth = (hint(d) for _, d in self.sizes())
+        rows, cols, depth = (hint(d) for _, d in self.sizes()[:3])
         return rows, cols, depth * self.parts
+
+    @property
+    def is_batch(self) -> bool:
+        """Whether it is of several products, each with a weight of its own."""
+        return self.group.batches != 1
+
+    def sizes(self) -> list[tuple[str, Dim]]:
+        return [*super().sizes(), *([("batches", self.group.batches)] if self.is_batch else [])]
 
     @property
     def may_be_cut(self) -> bool:
@@ -136,7 +157,7 @@ class CudaProduct(CudaKernel):
 
     def _packed_late(self) -> Pack | None:
         """What the kernel packs itself unless it is given packed."""
-        if not self.packs or self.narrow or self.schedule.architecture != "sm_90":
+        if not self.packs or self.narrow or self.schedule.architecture != "sm_90" or self.is_batch:
             return None
         return self.group.sides[0], "_refold_pack"
 
@@ -153,12 +174,12 @@ class CudaProduct(CudaKernel):
     @property
     def sometimes_plain(self) -> bool:
         """Whether some sizes take the plain product: few rows do, where their number may vary."""
-        return self.schedule.plain or isinstance(self.group.rows, Sym)
+        return self.schedule.plain or (isinstance(self.group.rows, Sym) and not self.is_batch)
 
     @cached_property
     def _ways(self) -> list[tuple[int | None, Schedule]]:
         """How a product on tensor cores is cut, by the most rows of which each way holds."""
-        if not isinstance(self.group.rows, Sym):
+        if not isinstance(self.group.rows, Sym) or self.is_batch:
             return [(None, self.schedule)]
         return by_rows(self.schedule, *self.hints, self._may_be_direct, self.pace)
 
@@ -167,7 +188,7 @@ class CudaProduct(CudaKernel):
         """Whether the copy engine can take the first side as it is, rows of fp32 that start at
         multiples of 16 bytes; a parameter is better packed once."""
         depth = dict(self.sizes())["depth"]
-        if self.mode != "Ieee" or isinstance(depth, Sym) or depth % 4:
+        if self.mode != "Ieee" or self.is_batch or isinstance(depth, Sym) or depth % 4:
             return False
         return not is_parametric(self.group.sides[0])
 
@@ -194,7 +215,8 @@ class CudaProduct(CudaKernel):
 
     def asked(self, sizes: Sequence[str]) -> str:
         body = f"rf::{self.struct_name()}"  # depth: 0 if all is given packed
-        return self._choose(f"rf::matmul_needs<@, {body}>({', '.join(sizes)}, needs)")
+        given = ", ".join([*sizes[:3], "needs", *sizes[3:]])
+        return self._choose(f"rf::matmul_needs<@, {body}>({given})")
 
     def run(self) -> str:
         return self._choose("rf::matmul<@>(body, a_side, w_side, depth, work, on)")
@@ -207,8 +229,11 @@ class CudaProduct(CudaKernel):
             found.append((self.pointer(node), name))
             if node in packed and not (name == "a" and self.is_direct):
                 found.append((f"{self.narrow or 'float'}*", f"{name}_packed"))
-        counts = (("a", "rows"), ("w", "width"))
-        return found, [f"  const rf::Side {s}_side = {self._side(s, n)};" for s, n in counts]
+        of_w = self._side("w", "width * batches" if self.is_batch else "width")
+        if self.is_batch:
+            of_w = f"rf::batch_of({of_w}, batches)"
+        texts = (("a", self._side("a", "rows")), ("w", of_w))
+        return found, [f"  const rf::Side {side}_side = {text};" for side, text in texts]
 
     def _side(self, name: str, count: str) -> str:
         """C++ that describes one side of the product."""

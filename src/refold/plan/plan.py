@@ -4,7 +4,7 @@ Steps are groups (one generated kernel each), calls of PyTorch, and the folds th
 group has an iteration space of `rows` by `width`: the last axis is the width, the axes before it
 are the rows. Three templates compute groups:
 
-- MATMUL: the product of rows of x with a weight; its epilogue is pointwise; its values are stored,
+- MATMUL: the product of rows of x with a weight, or on a GPU of a batch; its epilogue is pointwise; its values are stored,
   reduced along each row, or reduced down each column.
 - ROWS: passes over each row; a pass may use what the passes before it have reduced.
 - COLUMNS: a reduction over the rows for each column of each outer slice.
@@ -94,6 +94,11 @@ class Group:
         return next(n for n in self.nodes if n.op == "linear")
 
     @property
+    def batches(self) -> Dim:
+        """MATMUL: how many products it is of, each of as many of the rows with its own weight."""
+        return numel(self.product.inputs[1].shape[:-2])
+
+    @property
     def value(self) -> Node:
         """MATMUL: the epilogue's result, the one value that is stored and reduced."""
         return last_full(self.nodes, self.dims)
@@ -174,6 +179,12 @@ def reduces_columns(template: Template, nodes: Iterable[Node], dims: tuple[Dim, 
         and shape != dims
         and any(OPS[n.op].kind is Kind.REDUCE and n.shape == shape for n in nodes)
     )
+
+
+def is_batch(nodes: Iterable[Node]) -> bool:
+    """Is a product among `nodes` one of several weights?"""
+    products = (n for n in nodes if n.op == "linear")
+    return any(d != 1 for n in products for d in n.inputs[1].shape[:-2])
 
 
 def last_full(nodes: Iterable[Node], dims: tuple[Dim, ...]) -> Node:

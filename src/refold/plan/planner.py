@@ -10,9 +10,10 @@ from collections.abc import Iterable
 
 import torch
 
-from refold.cost import Products, float32_products
-from refold.ir import NARROW, OPS, Dim, Graph, Kind, Node
+from refold.cost import DeviceModel
+from refold.ir import NARROW, OPS, Dim, Graph, Kind, Node, hint, numel
 from refold.ir.graph import is_computed, is_parametric, topological
+from refold.ir.ops import RANK
 from refold.plan.draft import Draft, Drafts
 from refold.plan.lower import lower
 from refold.plan.memory import Memory, Storage, is_narrowing, source
@@ -23,6 +24,7 @@ from refold.plan.plan import (
     Plan,
     Step,
     Template,
+    is_batch,
     is_beside,
     last_full,
     leading,
@@ -32,24 +34,19 @@ from refold.plan.plan import (
 
 
 def make_plan(
-    graph: Graph,
-    storage: Storage | None = None,
-    products: Products = float32_products,
-    holds_rows: bool = False,
-    exponentials: bool = False,
+    graph: Graph, storage: Storage | None = None, device: DeviceModel | None = None
 ) -> Plan:
     """Choose folds and groups for a graph.
 
-    storage: what values may be stored as. products: those that kernels compute; the others are
-    calls. holds_rows: a kernel of rows has each row in registers, and reduces it for nothing.
-    exponentials: a product's epilogue takes the logsumexp of its rows in one pass; elsewhere it is
-    two.
+    storage: what values may be stored as. device: whose kernels compute them; without one those
+    that all devices have.
     """
     storage = storage or Storage()
-    whole = _only_reduced(graph) if exponentials else set()
+    device = device or DeviceModel("any", 1.0, 1.0, 1.0, 0.0)
+    whole = _only_reduced(graph) if device.exponentials else set()
     while True:
         lowered, done = lower(graph, whole)
-        planner = _Planner(lowered, storage.moved(done), products, holds_rows)
+        planner = _Planner(lowered, storage.moved(done), device)
         plan = planner.plan()
         apart = {n for n in whole if planner.reduces_apart(done[n])}
         if not apart:
@@ -67,12 +64,9 @@ def _only_reduced(graph: Graph) -> set[Node]:
 
 
 class _Planner(Drafts):
-    def __init__(
-        self, graph: Graph, storage: Storage, products: Products, holds_rows: bool
-    ) -> None:
+    def __init__(self, graph: Graph, storage: Storage, device: DeviceModel) -> None:
         super().__init__(graph)
-        self.products = products
-        self.holds_rows = holds_rows
+        self.device = device
         self.parametric: dict[Node, bool] = {}
         for node in self.order:
             is_parametric(node, self.parametric)
@@ -133,18 +127,28 @@ class _Planner(Drafts):
 
     def _open_product(self, node: Node) -> None:
         x, w = node.inputs
-        if any(d != 1 for d in w.shape[:-2]):
-            return  # a batched product: PyTorch's
+        if any(d != 1 for d in w.shape[:-2]) and not self._is_batch(x, w):
+            return  # PyTorch's
         folded = self.parametric[source(w)] and bool(source(w).inputs)
         if w.shape[-2] == 1:
             # one output feature: a reduction of x * w along each row
             self.add(self.new(Template.ROWS, x.shape), node)
             return
-        if not self.products(self.memory(x), self.memory(w), folded):
+        if not self.device.products(self.memory(x), self.memory(w), folded):
             return
         draft = self.new(Template.MATMUL, node.shape)
         for n in self._epilogue(node):
             self.add(draft, n)
+
+    def _is_batch(self, x: Node, w: Node) -> bool:
+        """Is it a batch of products that kernels compute, each of some rows with a weight of its own?"""
+        if self.device.batches is None or {self.memory(x), self.memory(w)} != {torch.float32}:
+            return False
+        last = max(a for a in range(-RANK, -2) if w.shape[a] != 1)
+        if x.shape[: last + 1] != w.shape[: last + 1]:
+            return False
+        sizes = numel(w.shape[:-2]), numel(x.shape[:-1]), w.shape[-2], w.shape[-1]
+        return self.device.batches(*map(hint, sizes))
 
     def _epilogue(self, product: Node) -> list[Node]:
         """The product and what follows it up to one value, the only one that others read.
@@ -248,7 +252,12 @@ class _Planner(Drafts):
         if draft.template is Template.MATMUL:
             # the epilogue is closed; what a row reduces to is known only when the row is complete
             value = self._value(draft)
-            return reduces and source(node.inputs[0]) is value and not self._waits(value, node)
+            return (
+                reduces
+                and source(node.inputs[0]) is value
+                and not is_batch(draft.nodes)
+                and not self._waits(value, node)
+            )
         return True
 
     def _waits(self, value: Node, reduction: Node) -> bool:
@@ -257,7 +266,7 @@ class _Planner(Drafts):
         Then the kernel of those rows reduces them, too, where it holds them: a product that does
         takes a turn for each of its tiles, and the tensor cores wait.
         """
-        if not self.holds_rows:
+        if not self.device.holds_rows:
             return False
         readers = {r for reader in self.readers[value] for r in self.through(reader)}
         return any(
@@ -278,6 +287,7 @@ class _Planner(Drafts):
             and draft is not None
             and draft.template is Template.MATMUL
             and source(x) is self._value(draft)
+            and not is_batch(draft.nodes)
             and node.op in ("sum", "mean", "var", "max", "min")
         ):
             self.add(draft, node)

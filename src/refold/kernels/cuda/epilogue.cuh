@@ -3,6 +3,7 @@
 // A body gives
 //   value(acc, row, col)                    the epilogue: the result from the product's element
 //   kLight                                  whether that is a few instructions
+//   kBatched                                whether it is of a batch of products (InBatch): they reduce nothing
 //   store(row, col, v)                      writes it                          (if kStores)
 //   kReads, in_pairs()                      how many values of rows value() reads; whether two columns of them, and of
 //                                           what is stored, can be taken by one access
@@ -133,12 +134,12 @@ template <int MI, bool AScaled> struct HeldRows {
   int row[kRows];      // one beyond the result's last is read like that, never counted
   bool in[kRows];
   float unscale[kRows], count = 0.0f;  // what undoes their scaling; how many count
-  RF_FN HeldRows(const Problem& p, int row0, int lane, int warp) {
+  template <class P> RF_FN HeldRows(const P& p, int row0, int lane, int warp) {
 #pragma unroll
     for (int r = 0; r < kRows; r++) {
       row[r] = row0 + 64 * (r / 2) + 16 * warp + 8 * (r % 2) + lane / 4;
-      in[r] = row[r] < p.rows;
-      if (!in[r]) row[r] = static_cast<int>(p.rows) - 1;
+      in[r] = row[r] < p.row_end();
+      if (!in[r]) row[r] = static_cast<int>(p.row_end()) - 1;
       count += in[r];
       unscale[r] = AScaled ? p.a_unscale[row[r]] : 1.0f;
     }
@@ -190,8 +191,8 @@ RF_FN int join_columns(typename D::Part (&part)[8], const Weights& weights, int 
 // Group g of a fragment's columns, which stands `at` in its rows: values, stores, parts of its columns. Whole: no
 // edge of the result cuts the fragment, and what the body reads of rows it reads in pairs. unscaled: b's scaling has
 // been undone. in_pairs: whether the body stores in pairs; it does if it reads so.
-template <bool Whole, bool AScaled, bool BScaled, int MI, int G, class Body>
-RF_FN void group(const Body& body, const Problem& p, Fragment<MI, G>& acc, const HeldRows<MI, AScaled>& rows,
+template <bool Whole, bool AScaled, bool BScaled, int MI, int G, class Body, class P>
+RF_FN void group(const Body& body, const P& p, Fragment<MI, G>& acc, const HeldRows<MI, AScaled>& rows,
                  const ColumnWeights<2 * MI, Whole>& weights, int col0, int g, int at, bool unscaled, bool in_pairs,
                  TeamShared<Body, G>& shared) {
   constexpr int kRows = 2 * MI;
@@ -203,7 +204,7 @@ RF_FN void group(const Body& body, const Problem& p, Fragment<MI, G>& acc, const
     const int col[2] = {Whole ? pair : min(pair, last), Whole ? pair + 1 : min(pair + 1, last)};
     float column_unscale[2];
 #pragma unroll
-    for (int e = 0; e < 2; e++) column_unscale[e] = BScaled && !unscaled ? p.b_unscale[col[e]] : 1.0f;
+    for (int e = 0; e < 2; e++) column_unscale[e] = BScaled && !unscaled ? p.b_unscale[p.b_row(col[e])] : 1.0f;
 #pragma unroll
     for (int r = 0; r < kRows; r++) {
       float* x = &acc.x[r / 2][at + 4 * j + 2 * (r % 2)];
@@ -276,19 +277,20 @@ RF_FN void group(const Body& body, const Problem& p, Fragment<MI, G>& acc, const
 // The epilogue of one team's fragment, whose first element is (row0, col0), but for its turn.
 // AScaled, BScaled: whose rows were scaled; where halves were, elements that are not finite are computed
 // again. barrier: a number of the team's own, from 1. Every thread of the team comes here.
-template <bool AScaled, bool BScaled, int MI, int G, class Body>
-RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, int row0, int col0,
+template <bool AScaled, bool BScaled, int MI, int G, class Body, class P>
+RF_FN void epilogue(const Body& body, const P& p, Fragment<MI, G>& acc, int row0, int col0,
                     TeamShared<Body, G>& shared, int barrier) {
   using RowMonoids = typename Body::RowMonoids;
   using ColumnMonoids = typename Body::ColumnMonoids;
   constexpr int kRowWords = Words<RowMonoids>::row, kColumnWords = Words<ColumnMonoids>::column;
-  if (row0 >= p.rows || col0 >= p.cols) return;
+  static_assert(!Body::kBatched || kRowWords + kColumnWords == 0, "a batch of products reduces nothing");
+  if (row0 >= p.row_end() || col0 >= p.cols) return;
   bool unscaled = false;
   if constexpr (BScaled) unscaled = acc.template repair<AScaled>(p, row0, col0);
 
   const int thread = thread_here() % 128, lane = thread % 32, warp = thread / 32;
   const HeldRows<MI, AScaled> rows(p, row0, lane, warp);
-  const bool in_pairs = body.in_pairs(), inside = row0 + 64 * MI <= p.rows && col0 + 32 * G <= p.cols;
+  const bool in_pairs = body.in_pairs(), inside = row0 + 64 * MI <= p.row_end() && col0 + 32 * G <= p.cols;
   // Direct's registers are full: it has none for addresses that several groups share.
   if (AScaled == BScaled && inside && (in_pairs || Body::kReads == 0)) {  // as most are
     const ColumnWeights<2 * MI, true> weights(rows.count, lane);

@@ -21,7 +21,23 @@ struct Problem {
   float* row_parts;        // [block of columns][row][row_words]
   float* column_parts;     // [block of rows][column_words][column]
   unsigned* row_turns;     // one for each block of rows, zero between launches; null: finish.cuh merges rows
+  int batch_rows, batch_tiles;  // of a batch of products: rows of a of each, and how many tiles cover them
+  RF_FN long row_end() const { return rows; }
+  RF_FN long b_row(int col) const { return col; }
 };
+
+// The same as one tile of a batch of products sees it. The products lie one below the other, `rows` of a in all;
+// each has its own `cols` rows of b, and no tile takes rows of two.
+struct InBatch : Problem {
+  int first_row, end, first_b;  // of the tile; of its product's rows; of its product's rows of b
+  RF_FN long row_end() const { return end; }
+  RF_FN long b_row(int col) const { return first_b + col; }
+};
+template <int TileRows> RF_FN InBatch in_batch(const Problem& p, int tile_row) {
+  const int product = tile_row / p.batch_tiles, down = tile_row - product * p.batch_tiles;
+  const int first = product * p.batch_rows;
+  return {p, first + down * TileRows, first + p.batch_rows, product * static_cast<int>(p.cols)};
+}
 
 constexpr unsigned kAllLanes = 0xffffffffu;
 
@@ -85,7 +101,7 @@ template <int MI, int G> struct Fragment {
   // give an infinity. Finite operands never come here: scaled halves cannot overflow; but for rows of a that
   // come as they are (not AScaled) and are so large that they overflow while b is still scaled. What b's
   // scaling is undone with must then come first, for all of the warp's elements: true if it was.
-  template <bool AScaled> RF_FN bool repair(const Problem& p, int row0, int col0) {
+  template <bool AScaled, class P> RF_FN bool repair(const P& p, int row0, int col0) {
     bool bad = false;
 #pragma unroll
     for (int mi = 0; mi < MI; mi++)
@@ -99,14 +115,14 @@ template <int MI, int G> struct Fragment {
       for (int mi = 0; mi < MI; mi++) {
         const int row = row0 + 64 * mi + 16 * warp + 8 * (i / 2 % 2) + lane / 4;
         const int col = col0 + 8 * (i / 4) + 2 * (lane % 4) + i % 2;
-        if constexpr (!AScaled) x[mi][0] *= p.b_unscale[min(col, static_cast<int>(p.cols) - 1)];
+        if constexpr (!AScaled) x[mi][0] *= p.b_unscale[p.b_row(min(col, static_cast<int>(p.cols) - 1))];
         unsigned todo = __ballot_sync(
-            kAllLanes, !is_finite(x[mi][0]) && row < p.rows && col < p.cols);
+            kAllLanes, !is_finite(x[mi][0]) && row < p.row_end() && col < p.cols);
         for (; todo; todo &= todo - 1) {
           const int owner = __ffs(todo) - 1;
           const long r = __shfl_sync(kAllLanes, row, owner);
           const int c = __shfl_sync(kAllLanes, col, owner);
-          const float dot = plain_dot(p.a + r * p.lda, p.b + c * p.ldb, p.depth, lane);
+          const float dot = plain_dot(p.a + r * p.lda, p.b + p.b_row(c) * p.ldb, p.depth, lane);
           if (lane == owner) x[mi][0] = dot;
         }
       }

@@ -46,8 +46,8 @@ template <class M, class Tile, int InParts, class Body> struct Product<Schedule<
   struct Grid : Cut<Body> {
     long tile_rows, tile_cols, fit;
     int paired = 0;
-    Grid(long rows, long cols, const Device& device)
-        : Cut<Body>(rows, cols, 64 * S::kMI, 32 * S::kG), tile_rows(blocks_of(rows, S::kTileRows)),
+    Grid(long rows, long cols, long batches, const Device& device)
+        : Cut<Body>(rows, cols, 64 * S::kMI, 32 * S::kG), tile_rows(batches * blocks_of(rows / batches, S::kTileRows)),
           tile_cols(blocks_of(cols, S::kTileCols)), fit(device.processors / S::kSplits) {
       if (M::kDirect) return;
       Grid pairs = *this;
@@ -105,10 +105,10 @@ template <class M, class Tile, int InParts, class Body> struct Product<Schedule<
     }
   };
 
-  static Error bytes(long rows, long cols, long unsplit_depth, size_t& parts, size_t& turns) {
+  static Error bytes(long rows, long cols, long unsplit_depth, size_t& parts, size_t& turns, long batches) {
     Device device;
     RF_TRY(current_device(device));
-    const Grid grid(rows, cols, device);
+    const Grid grid(rows, cols, batches, device);
     parts = grid.end(unsplit_depth);
     turns = (grid.turns() + (S::kSplits > 1 ? 4 * grid.slots(grid.tile_rows, 0) : 2 * grid.fit)) * sizeof(unsigned);
     return nullptr;
@@ -120,9 +120,10 @@ template <class M, class Tile, int InParts, class Body> struct Product<Schedule<
     RF_TRY(current_device(device));
     if (device.major != 9)
       return error("the device has compute capability %d.%d; this kernel is for 9.0", device.major, device.minor);
-    const Grid grid(a.rows, b.rows, device);
+    const Grid grid(a.rows, b.rows / b.batches, b.batches, device);
     if (workspace.parts == nullptr && grid.end(a.data == nullptr ? depth : 0) > 0)
       return error("a product of %ld x %ld has no memory to work in", a.rows, b.rows);
+    static_assert(!(Body::kBatched && M::kDirect), "a batch of products splits both sides before");
     if constexpr (M::kDirect) {
       RF_TRY(multiply(body, grid, 0, direct_side(a.plain, a.rows, a.ld), b, depth, device, workspace, stream));
       return finish(body, grid, a, b, depth, workspace, stream);
@@ -165,7 +166,8 @@ template <class M, class Tile, int InParts, class Body> struct Product<Schedule<
     l.split_turns = workspace.turns + grid.turns();
     const long along = M::kParts == 1 ? depth : b_elements<M>(depth);
     l.a_stages = static_cast<int>(blocks_of(depth, M::kStageDepth));
-    const long high = blocks_of(a.rows, S::kTileRows);
+    const long high = Body::kBatched ? grid.tile_rows : blocks_of(a.rows, S::kTileRows);
+    l.problem.batch_tiles = static_cast<int>(grid.tile_rows / b.batches);
     l.tile_rows = static_cast<int>(high), l.tile_cols = static_cast<int>(grid.tile_cols >> grid.paired);
     l.paired = grid.paired;
     const long slots = grid.slots(high, along);

@@ -9,7 +9,8 @@ template <class A, class B, class Body> struct Product<PlainOf<A, B>, Body> {
   template <class T> static Cut<Body> cut(long rows, long cols) { return {rows, cols, 64 * T::kMI, 32 * T::kG}; }
 
   // Of any kernel that could be chosen: the depth is not known here.
-  static Error bytes(long rows, long cols, long, size_t& parts, size_t& turns) {
+  static Error bytes(long rows, long cols, long, size_t& parts, size_t& turns, long) {
+    static_assert(!Body::kBatched, "of a batch only tensor cores make products");
     const Cut<Body> tiled = cut<Tiled>(rows, cols), thin = cut<Thin<4, false>>(rows, cols);
     parts = tiled.bytes() > thin.bytes() ? tiled.bytes() : thin.bytes();
     turns = (tiled.turns() > thin.turns() ? tiled.turns() : thin.turns()) * sizeof(unsigned);

@@ -10,8 +10,8 @@ template <class M, int InParts, class Body> struct Product<Generic<M, InParts>, 
 
   struct Grid : Cut<Body> {
     long tile_rows, tile_cols;
-    Grid(long rows, long cols)
-        : Cut<Body>(rows, cols, 64 * S::kMI, 32 * S::kG), tile_rows(blocks_of(rows, S::kTileRows)),
+    Grid(long rows, long cols, long batches)
+        : Cut<Body>(rows, cols, 64 * S::kMI, 32 * S::kG), tile_rows(batches * blocks_of(rows / batches, S::kTileRows)),
           tile_cols(blocks_of(cols, S::kTileCols)) {}
     size_t split_bytes() const {
       return S::kSplits == 1 ? 0 : size_t(tile_rows) * tile_cols * S::kSplits * S::kTileRows * S::kTileCols * sizeof(float);
@@ -19,8 +19,8 @@ template <class M, int InParts, class Body> struct Product<Generic<M, InParts>, 
     size_t split_turns() const { return S::kSplits == 1 ? 0 : size_t(tile_rows) * tile_cols; }
   };
 
-  static Error bytes(long rows, long cols, long, size_t& parts, size_t& turns) {
-    const Grid grid(rows, cols);
+  static Error bytes(long rows, long cols, long, size_t& parts, size_t& turns, long batches) {
+    const Grid grid(rows, cols, batches);
     parts = grid.bytes() + grid.split_bytes();
     turns = (grid.turns() + grid.split_turns()) * sizeof(unsigned);
     return nullptr;
@@ -50,9 +50,10 @@ template <class M, int InParts, class Body> struct Product<Generic<M, InParts>, 
     RF_TRY(current_device(device));
     if (device.major < 8)
       return error("the device has compute capability %d.%d; this kernel is for 8.0 and later", device.major, device.minor);
-    const Grid grid(a.rows, b.rows);
+    const Grid grid(a.rows, b.rows / b.batches, b.batches);
     GenericLaunch l{};
     l.problem = grid.problem(a, b, depth, workspace);
+    l.problem.batch_tiles = static_cast<int>(grid.tile_rows / b.batches);
     l.a = rows_of(a, a_elements<M>(depth)), l.b = rows_of(b, b_elements<M>(depth));
     l.stages = static_cast<int>(blocks_of(l.b.bytes, S::kRowBytes));
     l.a_stages = static_cast<int>(blocks_of(l.a.bytes, S::kRowBytes));

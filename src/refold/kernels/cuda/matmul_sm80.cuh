@@ -178,7 +178,12 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   const int end = static_cast<int>(long(launch.stages) * (part + 1) / S::kSplits);
   wait_for_previous_kernel();
 
-  const Feed a(launch.a, tile_row * S::kTileRows), b(launch.b, tile_col * S::kTileCols);
+  int row0 = tile_row * S::kTileRows, b_row = tile_col * S::kTileCols;
+  if constexpr (Body::kBatched) {
+    const InBatch problem = in_batch<S::kTileRows>(launch.problem, tile_row);
+    row0 = problem.first_row, b_row += problem.first_b;
+  }
+  const Feed a(launch.a, row0), b(launch.b, b_row);
   auto copy = [&](int stage, int slot) {
     if (stage < end) {
       const uint32_t to = ring + slot * S::kStageBytes;
@@ -211,10 +216,16 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   let_next_kernel_start();
   if constexpr (S::kSplits > 1)
     if (!sum_of_parts<S>(launch, acc, tile, part, &shared.after.turn)) return;
-  const int row0 = tile_row * S::kTileRows, col0 = tile_col * S::kTileCols + team * 32 * S::kG;
+  const int col0 = tile_col * S::kTileCols + team * 32 * S::kG;
   auto& mine = shared.after.team[team];
-  epilogue<S::Mode::kScaled, S::Mode::kScaled>(body, launch.problem, acc, row0, col0, mine, 1 + team);
-  take_turn<S::kMI>(body, launch.problem, row0, col0, mine, 1 + team);
+  constexpr bool kScaled = S::Mode::kScaled;
+  if constexpr (Body::kBatched) {
+    const InBatch problem = in_batch<S::kTileRows>(launch.problem, tile_row);
+    epilogue<kScaled, kScaled>(body, problem, acc, row0, col0, mine, 1 + team);
+  } else {
+    epilogue<kScaled, kScaled>(body, launch.problem, acc, row0, col0, mine, 1 + team);
+    take_turn<S::kMI>(body, launch.problem, row0, col0, mine, 1 + team);
+  }
 }
 
 }  // namespace rf

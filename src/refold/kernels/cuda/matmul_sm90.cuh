@@ -184,18 +184,22 @@ __global__ void __launch_bounds__(384, 1)
       for (int turn = 0, t = place.slot; place.work(launch, turn, t, now); turn++, t += slots) {
         int tile_row, tile_col;
         place.tile(launch, now.tile, tile_row, tile_col);
+        int a_row = tile_row * S::kTileRows, b_row = tile_col * S::kTileCols;
+        if constexpr (Body::kBatched) {
+          const InBatch problem = in_batch<S::kTileRows>(launch.problem, tile_row);
+          a_row = problem.first_row, b_row += problem.first_b;
+        }
         for (int k = now.begin * S::kPromote; k < now.end * S::kPromote; k++) {
           barrier_wait(empty + 8 * stage, phase);
           barrier_expect(full + 8 * stage, S::kStageBytes);
           const uint32_t to = ring + stage * S::kStageBytes;
           const int a_k = S::Mode::kParts == 1 ? k : k % launch.a_stages;
-          const int a_row = tile_row * S::kTileRows;
           if (paired)
             copy_tile_to_both(to + place.rank * (S::kABytes / 2), &a_map, a_k * 64,
                               a_row + place.rank * (S::kTileRows / 2), full + 8 * stage);
           else
             copy_tile(to, &a_map, a_k * (S::Mode::kDirect ? 32 : 64), a_row, full + 8 * stage);
-          copy_tile(to + S::kABytes, &b_map, k * 64, tile_col * S::kTileCols, full + 8 * stage);
+          copy_tile(to + S::kABytes, &b_map, k * 64, b_row, full + 8 * stage);
           if (++stage == S::kStages) stage = 0, phase ^= 1;
         }
       }
@@ -245,17 +249,26 @@ __global__ void __launch_bounds__(384, 1)
       place.tile(launch, now.tile, tile_row, tile_col);
       int row0 = launch.first_row + tile_row * S::kTileRows + down;
       int col0 = tile_col * S::kTileCols + right;
+      const auto finish = [&](auto& sums) {
+        if constexpr (Body::kBatched) {
+          const InBatch problem = in_batch<S::kTileRows>(launch.problem, tile_row);
+          row0 += problem.first_row - tile_row * S::kTileRows;
+          epilogue<kAScaled, kBScaled>(body, problem, sums, row0, col0, mine, 1 + team);
+        } else {
+          epilogue<kAScaled, kBScaled>(body, launch.problem, sums, row0, col0, mine, 1 + team);
+          take_turn<S::kMI>(body, launch.problem, row0, col0, mine, 1 + team);
+        }
+      };
       if constexpr (S::kSplits == 1) {
-        epilogue<kAScaled, kBScaled>(body, launch.problem, acc, row0, col0, mine, 1 + team);
+        finish(acc);
       } else {
         Fragment<S::kMI, S::kG> share;
         share_out<S>(launch, acc, share, (place.slot << paired) + place.rank, turn % 2, place.part);
         constexpr int kAcross = 4 / S::kG;  // shares side by side
         row0 += 64 * (place.part / kAcross);
         col0 += 32 * S::kG * (place.part % kAcross);
-        epilogue<kAScaled, kBScaled>(body, launch.problem, share, row0, col0, mine, 1 + team);
+        finish(share);
       }
-      take_turn<S::kMI>(body, launch.problem, row0, col0, mine, 1 + team);
     }
   }
   if (paired) cluster_sync();  // neither may end while the other copies to it or arrives at its barriers

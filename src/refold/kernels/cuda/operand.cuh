@@ -60,7 +60,12 @@ struct Side {
   const float* unscale = nullptr;
   const float* plain = nullptr;
   long ld = 0;
+  long batches = 1;  // of `b`: how many matrices follow one another, each for as many rows of a
 };
+inline Side batch_of(Side b, long batches) {
+  b.batches = batches;
+  return b;
+}
 template <class Mode>
 Side split_side(const void* data, const float* unscale, const float* plain, long rows, long depth, long ld) {
   return {data, rows, padded_depth(depth) * (Mode::kSplit ? 2 : 1), unscale, plain, ld};
@@ -110,6 +115,7 @@ template <class Body> struct Cut {
     p.row_parts = reinterpret_cast<float*>(parts);
     p.column_parts = reinterpret_cast<float*>(parts + row_bytes());
     p.row_turns = rows_apart() ? nullptr : workspace.turns;
+    p.batch_rows = static_cast<int>(rows / b.batches);
     return p;
   }
 
@@ -123,18 +129,19 @@ template <class Body> struct Cut {
 };
 
 // The host side of one schedule and body; each launch*.cuh has its schedule's:
-//   static Error bytes(rows, cols, unsplit_depth, parts, turns);
+//   static Error bytes(rows, cols, unsplit_depth, parts, turns, batches);
 //   static Error run(body, a, b, depth, workspace, stream);
 template <class S, class Body> struct Product;
 
 // Bytes of a workspace's parts and turns for a product of `rows` x `cols`, of any depth; unsplit_depth: that
-// of a product whose a comes unsplit.
+// of a product whose a comes unsplit; batches: Side's.
 template <class S, class Body>
-Error workspace_bytes(long rows, long cols, size_t& parts, size_t& turns, long unsplit_depth = 0) {
-  return Product<S, Body>::bytes(rows, cols, unsplit_depth, parts, turns);
+Error workspace_bytes(long rows, long cols, size_t& parts, size_t& turns, long unsplit_depth = 0, long batches = 1) {
+  return Product<S, Body>::bytes(rows, cols, unsplit_depth, parts, turns, batches);
 }
 
-// body's outputs from the product of a [rows, depth] and b [cols, depth].
+// body's outputs from the product of a [rows, depth] and b [cols, depth]; of a batch, from those of b.batches
+// products [rows / b.batches, depth] and [cols, depth].
 template <class S, class Body>
 Error matmul(const Body& body, const Side& a, const Side& b, long depth, const Workspace& workspace, cudaStream_t stream) {
   if (a.rows == 0 || b.rows == 0) return nullptr;

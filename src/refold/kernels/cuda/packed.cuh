@@ -27,8 +27,9 @@ template <class Mode> Side packed_side(void* packed, const float* plain, long ro
 }
 
 // What matmul<S>(body, ...) works in, for a result of rows x cols; unsplit_depth: see workspace_bytes.
-template <class S, class Body> Error matmul_needs(long rows, long cols, long unsplit_depth, Needs& needs) {
-  return workspace_bytes<S, Body>(rows, cols, needs.parts, needs.turns, unsplit_depth);
+template <class S, class Body>
+Error matmul_needs(long rows, long cols, long unsplit_depth, Needs& needs, long batches = 1) {
+  return workspace_bytes<S, Body>(rows, cols, needs.parts, needs.turns, unsplit_depth, batches);
 }
 
 }  // namespace rf

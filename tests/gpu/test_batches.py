@@ -1,0 +1,114 @@
+"""Batches of products: tiles keep to their own product's rows and to its weight's columns."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from agree import check_close
+from refold import pipeline
+from refold.emit.load import load_text
+
+from .library import Product
+from .products import empty, error, make, sides
+from .test_emitted import TARGETS, emitted
+
+pytestmark = pytest.mark.gpu
+
+NAMES = [
+    *("ieee_tall", "ieee_wide", "ieee_small", "ieee_tall_8", "ieee_small_2", "tf32_tall"),
+    *("ieee_generic", "ieee_generic_4"),
+]
+# products, rows of each, columns, depth
+SHAPES = [
+    *((1, 300, 200, 100), (2, 1, 1, 1), (3, 257, 129, 65), (5, 64, 300, 1000), (40, 33, 17, 64)),
+    *((7, 256, 256, 64), (2, 1030, 520, 257), (300, 130, 128, 96), (3, 700, 1300, 3000)),
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("name", NAMES)
+def test_each_product_has_its_own_weight(name: str, shape: tuple[int, int, int, int]) -> None:
+    batches, rows, cols, depth = shape
+    x, w = make(batches * rows, batches * cols, depth)
+    bias, factor = torch.randn(cols, device="cuda"), torch.randn(batches * rows, device="cuda")
+    residual, number = torch.randn(batches * rows, cols, device="cuda"), torch.ones(1).cuda()
+    out = empty(batches * rows, cols)
+    inputs = (bias, factor, residual, number)
+    p = Product(f"batch_{name}", *sides(name, x, w), inputs, (out,), batches=batches)
+    product = torch.bmm(
+        x.double().view(batches, rows, depth), w.double().view(batches, cols, depth).mT
+    )
+    more = residual.double() * number
+    scaled = bias * factor[:, None]
+    ref = product.view(batches * rows, cols) * factor[:, None] + scaled + more
+    for _ in range(2):
+        out.fill_(float("nan"))
+        p()
+        assert error(out, ref, scaled, more) < (1e-3 if "tf32" in name else 1e-6)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_exceptional_values_stay_in_their_product(name: str) -> None:
+    batches, rows, cols, depth = 3, 200, 300, 100
+    x, w = make(batches * rows, batches * cols, depth)
+    x = x.abs() + 0.1
+    x[0, 0], x[250, 3], x[599, 99] = (float(v) for v in ("inf", "nan", "-inf"))
+    w[301, 5], w[899, 0] = float("inf"), float("nan")
+    inputs = (empty(cols).zero_(), empty(batches * rows).fill_(1.0))
+    inputs += (empty(batches * rows, cols).zero_(), empty(1).zero_())
+    out = empty(batches * rows, cols)
+    Product(f"batch_{name}", *sides(name, x, w), inputs, (out,), batches=batches)()
+    ref = torch.bmm(x.double().view(3, rows, depth), w.double().view(3, cols, depth).mT)
+    ref = ref.view(batches * rows, cols).float()
+    for test in (torch.isnan, torch.isposinf, torch.isneginf):
+        assert torch.equal(test(out), test(ref)), test.__name__
+    finite = torch.isfinite(ref)
+    assert error(out[finite], ref[finite].double()) < (6e-4 if "tf32" in name else 5e-7)
+
+
+class Scores(nn.Module):
+    """What follows a product of two values, beside a mask that is broadcast, goes into it."""
+
+    def forward(self, q: torch.Tensor, k: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        scores = (q @ k.transpose(-1, -2)) * 0.125 + mask
+        return scores.softmax(-1), scores.sum(-1)
+
+    def inputs(self) -> list[torch.Tensor]:
+        return [torch.randn(6, 4, 500, 64), torch.randn(6, 4, 612, 64), torch.randn(6, 1, 1, 612)]
+
+
+class Mixing(nn.Module):
+    """A parameter for each of a batch, two values, and rows of several axes for one weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(12, 400, 256) / 16)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        a = torch.bmm(x, self.weight.mT)
+        b = torch.einsum("bij,bjk->bik", a, y).relu()
+        return a.amax(1), b, torch.einsum("nhk,nck->nhc", b, y)
+
+    def inputs(self) -> list[torch.Tensor]:
+        return [torch.randn(12, 700, 256), torch.randn(12, 400, 333)]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("cls", [Scores, Mixing])
+def test_emitted(cls: type[nn.Module], target: str) -> None:
+    torch.manual_seed(0)
+    module = cls().cuda()
+    inputs = [x.cuda() for x in module.inputs()]
+    text = emitted(module, inputs, target)
+    assert "kBatched = true" in text
+    fast = pipeline.adopt(load_text(text, {"Model": cls}).ModelNew, module)
+    oracle = copy.deepcopy(module).double()
+    for first in (None, 3):  # another number of products than it was captured with
+        some = inputs if first is None or cls is Mixing else [x[:first] for x in inputs]
+        assert pipeline.obstacle(fast, some) is None
+        with torch.no_grad():
+            check_close(fast(*some), module(*some), oracle(*(x.double() for x in some)))
