@@ -103,6 +103,7 @@ CASES = (
     Case("softmax, max given 16384x4096", "SoftmaxGiven", 0, (16384, 4096), given),
     Case("layer norm 16384x1024", "LayerNorm", 0, (16384, 1024), layer_norm),
     Case("layer norm 16384x768", "LayerNorm", 0, (16384, 768), layer_norm),
+    Case("layer norm 16384x1023", "LayerNorm", 0, (16384, 1023), layer_norm),
     Case("layer norm 262144x64", "LayerNorm", 0, (262144, 64), layer_norm),
     Case("layer norm 2048x16384", "LayerNorm", 0, (2048, 16384), layer_norm),
     Case("batch statistics 16384x4096", "Moments", 0, (16384, 4096), moments),

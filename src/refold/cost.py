@@ -69,7 +69,8 @@ class DeviceModel:
     operands in memory have another dtype than float32. products: which of them our kernels compute.
     adds_bias: PyTorch adds the bias of a convolution in a pass of its own. holds_rows: kernels of
     rows have them in registers. exponentials: products reduce rows by logsumexp in one pass.
-    batches: which batches of float32 products our kernels compute, if they do any.
+    batches: which batches of float32 products our kernels compute, if they do any. turns: products
+    of float32 read operands that lie the other way round.
     """
 
     name: str
@@ -84,6 +85,7 @@ class DeviceModel:
     holds_rows: bool = False
     exponentials: bool = False
     batches: Batches | None = None
+    turns: bool = False
 
     def at(self, dtype: torch.dtype | None) -> DeviceModel:
         """The device as a model sees it whose values have that dtype in memory."""
@@ -125,6 +127,7 @@ DEVICES: Mapping[str, DeviceModel] = MappingProxyType(
                 holds_rows=True,
                 exponentials=True,
                 batches=batch_pays,
+                turns=True,
             ),
             # A100: the same three products by its peak of 312 TFLOP/s, four fifths of it
             DeviceModel(
@@ -139,6 +142,7 @@ DEVICES: Mapping[str, DeviceModel] = MappingProxyType(
                 holds_rows=True,
                 exponentials=True,
                 batches=batch_pays,
+                turns=True,
             ),
         )
     }

@@ -123,7 +123,7 @@ def default_schedule(
 
     direct: x may be split on its way to the tensor cores.
     """
-    if _is_small(rows, cols, depth):
+    if is_small(rows, cols, depth):
         return Schedule(architecture, plain=True)
     return _least(architecture, rows, cols, depth, direct, pace)
 
@@ -230,7 +230,7 @@ def predicted(
     return before + waves + ends
 
 
-def _is_small(rows: int, cols: int, depth: int) -> bool:
+def is_small(rows: int, cols: int, depth: int) -> bool:
     """Whether CUDA cores are done before operands would be packed.
 
     A processor takes 38 ns for each of K on a tile of 128 x 64; packing is a launch and a pass over

@@ -105,6 +105,7 @@ def test_emitted(cls: type[nn.Module], target: str) -> None:
     inputs = [x.cuda() for x in module.inputs()]
     text = emitted(module, inputs, target)
     assert "kBatched = true" in text
+    module.requires_grad_(False)
     fast = pipeline.adopt(load_text(text, {"Model": cls}).ModelNew, module)
     oracle = copy.deepcopy(module).double()
     for first in (None, 3):  # another number of products than it was captured with
@@ -112,3 +113,48 @@ def test_emitted(cls: type[nn.Module], target: str) -> None:
         assert pipeline.obstacle(fast, some) is None
         with torch.no_grad():
             check_close(fast(*some), module(*some), oracle(*(x.double() for x in some)))
+
+
+class Turned(nn.Module):
+    """Both sides lie the other way round, of one product and of a batch."""
+
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return a.T @ b, (a[None] * self.factors).mT @ (b[None] - self.factors)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("factors", torch.tensor([1.0, -2.0, 0.5]).view(3, 1, 1))
+
+    def inputs(self) -> list[torch.Tensor]:
+        return [torch.randn(1030, 900), torch.randn(1030, 770)]
+
+
+@pytest.fixture(scope="module", params=TARGETS)
+def turned(request) -> tuple[nn.Module, nn.Module]:
+    module = Turned().cuda()
+    text = emitted(module, [x.cuda() for x in module.inputs()], request.param)
+    assert text.count("rf::turned(") == 4 and ".mT" not in text
+    return module, pipeline.adopt(load_text(text, {"Model": Turned}).ModelNew, module)
+
+
+SIZES = [(1030, 900, 770), (33, 17, 5), (2, 3, 4), (2000, 130, 4097), (5001, 64, 256), (70, 4, 12)]
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_turned_sides(turned: tuple[nn.Module, nn.Module], sizes: tuple[int, int, int]) -> None:
+    module, fast = turned
+    depth, rows, cols = sizes
+    some = [torch.randn(depth, n, device="cuda") * 10.0 ** (n % 5) for n in (rows, cols)]
+    some[0][:, 0] *= 1e-20  # a column's scale is its own
+    assert pipeline.obstacle(fast, some) is None
+    check_close(fast(*some), module(*some), copy.deepcopy(module).double()(*(x.double() for x in some)))
+
+
+def test_exceptional_values_of_turned_sides(turned: tuple[nn.Module, nn.Module]) -> None:
+    module, fast = turned
+    a, b = (x.cuda().abs() + 0.1 for x in module.inputs())
+    a[0, 0], a[1029, 899], b[5, 7], b[600, 769] = (float(v) for v in ("inf", "nan", "-inf", "nan"))
+    for out, ref in zip(fast(a, b), module(a.double(), b.double()), strict=True):
+        ref = ref.float()
+        for test in (torch.isnan, torch.isposinf, torch.isneginf):
+            assert torch.equal(test(out), test(ref)), test.__name__

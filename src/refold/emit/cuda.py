@@ -96,7 +96,8 @@ class CudaTarget:
             extension=f"refold_{self.architecture}_{digest(text + self.name)}",
             flags=repr([*FLAGS, *architecture]),
             packs="_refold_pack" in packings,
-            parts=sorted(p for p in packings if p != "_refold_pack"),
+            turns="_refold_pack_turned" in packings,
+            parts=sorted(p for p in packings if p.startswith("_refold_parts")),
             capability=capability,
             only=only,
             words=f"{capability[0]}.{capability[1]}{' or later' if only == '<' else ''}",
@@ -115,6 +116,9 @@ class CudaTarget:
         if any(f == "_refold_pack" for k in kernels for _, f in k.packings()):
             parts.append(_PACK.replace("@MODE@", self.mode))
             names += ["packed_bytes", "pack"]
+        if any(f == "_refold_pack_turned" for k in kernels for _, f in k.packings()):
+            parts.append(_PACK_TURNED.replace("@MODE@", self.mode))
+            names += ["turned_bytes", "pack_turned"]
         for k in kernels:
             parts += [k.needs(), k.entry()]
             names += [f"{k.name}_needs", k.name]
@@ -147,6 +151,27 @@ static PyObject* pack(PyObject*, PyObject* const* args, Py_ssize_t n) {
   const rf::OnDevice here(static_cast<int>(device));
   const auto on = reinterpret_cast<cudaStream_t>(stream);
   return rf_result(rf::pack<rf::@MODE@>(x, packed, rows, depth, on));
+}
+"""
+
+
+_PACK_TURNED = """\
+static PyObject* turned_bytes(PyObject*, PyObject* const* args, Py_ssize_t n) {
+  if (!rf_takes(n, 3)) return nullptr;
+  const long batches = rf_size(args[0]), depth = rf_size(args[1]), cols = rf_size(args[2]);
+  if (PyErr_Occurred()) return nullptr;
+  return PyLong_FromSize_t(rf::turned_bytes<rf::@MODE@>(batches, depth, cols));
+}
+
+static PyObject* pack_turned(PyObject*, PyObject* const* args, Py_ssize_t n) {
+  if (!rf_takes(n, 7)) return nullptr;
+  float *x = rf_pointer<float>(args[0]), *packed = rf_pointer<float>(args[1]);
+  const long batches = rf_size(args[2]), depth = rf_size(args[3]), cols = rf_size(args[4]);
+  const long stream = rf_size(args[5]), device = rf_size(args[6]);
+  if (PyErr_Occurred()) return nullptr;
+  const rf::OnDevice here(static_cast<int>(device));
+  const auto on = reinterpret_cast<cudaStream_t>(stream);
+  return rf_result(rf::pack_turned<rf::@MODE@>(x, packed, batches, depth, cols, on));
 }
 """
 

@@ -4,7 +4,8 @@ A product of float32 reads both sides packed (kernels/cuda/split.cuh): a paramet
 until it changes, a value at each call; on Hopper by the product itself, some rows at a time, unless
 several products read it; or element by element on its way to the tensor cores (direct_sm90.cuh).
 One of 16 bits reads its sides as they are; a folded weight, which has more bits, as two 16-bit
-parts. Of a batch of products both sides are packed before.
+parts. Of a batch of products both sides are packed before, and so is a side that lies the other way
+round (split_columns.cuh): it is never copied for that.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ class CudaProduct(CudaKernel):
         narrow = ["narrow.cuh"] if self.group.has_narrow else []
         narrow += ["native.cuh"] if self.narrow else []
         tensor = ["packed.cuh", _HEADERS[self.schedule.architecture]] if self.packs else []
+        tensor += ["split_columns.cuh"] if self.group.turned else []
         tensor += ["direct_sm90.cuh"] if self.packs and self.is_direct else []
         plain = ["packed.cuh", "launch_plain.cuh"] if self.sometimes_plain else []
         return [*narrow, *tensor, *plain, *(["finish.cuh"] if self.reductions else [])]
@@ -150,14 +152,18 @@ class CudaProduct(CudaKernel):
         if not self.packs:
             return ()
         if self.narrow is None:
-            return tuple((i, "_refold_pack") for i in self.group.sides[self.is_direct :])
+            pairs = zip(self.group.sides, self.group.is_turned, strict=True)
+            found = [(i, f"_refold_pack{'_turned' if turned else ''}") for i, turned in pairs]
+            return tuple(found[self.is_direct :])
         x, w = self.group.sides
         kind = str(self.group.stored(x)).removeprefix("torch.")
         return ((w, f"_refold_parts_{kind}"),) if self.parts == 2 else ()
 
     def _packed_late(self) -> Pack | None:
         """What the kernel packs itself unless it is given packed."""
-        if not self.packs or self.narrow or self.schedule.architecture != "sm_90" or self.is_batch:
+        if not self.packs or self.narrow or self.schedule.architecture != "sm_90":
+            return None
+        if self.is_batch or self.group.is_turned[0]:
             return None
         return self.group.sides[0], "_refold_pack"
 
@@ -174,7 +180,8 @@ class CudaProduct(CudaKernel):
     @property
     def sometimes_plain(self) -> bool:
         """Whether some sizes take the plain product: few rows do, where their number may vary."""
-        return self.schedule.plain or (isinstance(self.group.rows, Sym) and not self.is_batch)
+        varies = isinstance(self.group.rows, Sym) and not self.is_batch and not self.group.turned
+        return self.schedule.plain or varies
 
     @cached_property
     def _ways(self) -> list[tuple[int | None, Schedule]]:
@@ -188,7 +195,9 @@ class CudaProduct(CudaKernel):
         """Whether the copy engine can take the first side as it is, rows of fp32 that start at
         multiples of 16 bytes; a parameter is better packed once."""
         depth = dict(self.sizes())["depth"]
-        if self.mode != "Ieee" or self.is_batch or isinstance(depth, Sym) or depth % 4:
+        if self.mode != "Ieee" or isinstance(depth, Sym) or depth % 4:
+            return False
+        if self.is_batch or self.group.is_turned[0]:
             return False
         return not is_parametric(self.group.sides[0])
 
@@ -229,10 +238,16 @@ class CudaProduct(CudaKernel):
             found.append((self.pointer(node), name))
             if node in packed and not (name == "a" and self.is_direct):
                 found.append((f"{self.narrow or 'float'}*", f"{name}_packed"))
+        of_a = self._side("a", "rows")
         of_w = self._side("w", "width * batches" if self.is_batch else "width")
+        turned_a, turned_w = self.group.is_turned
+        if turned_a:
+            of_a = f"rf::turned({of_a}, rows{' / batches' if self.is_batch else ''})"
+        if turned_w:
+            of_w = f"rf::turned({of_w}, width)"
         if self.is_batch:
             of_w = f"rf::batch_of({of_w}, batches)"
-        texts = (("a", self._side("a", "rows")), ("w", of_w))
+        texts = (("a", of_a), ("w", of_w))
         return found, [f"  const rf::Side {side}_side = {text};" for side, text in texts]
 
     def _side(self, name: str, count: str) -> str:

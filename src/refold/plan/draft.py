@@ -21,19 +21,22 @@ from refold.plan.plan import (
 
 @dataclass(eq=False)
 class Draft:
-    """A group while it grows."""
+    """A group while it grows. turned: as Group's."""
 
     template: Template
     dims: tuple[Dim, ...]
     nodes: list[Node] = field(default_factory=list)
     counters: list[tuple[Node, Node]] = field(default_factory=list)
+    turned: tuple[Node, ...] = ()
 
     def inputs(self) -> list[Node]:
         inside = set(self.nodes)
         found: dict[Node, None] = {}
         for n in self.nodes:
             for i in n.inputs:
-                if i not in inside:
+                if n.op == "linear" and i in self.turned:
+                    found.setdefault(i.inputs[0])
+                elif i not in inside:
                     found.setdefault(source(i))
         return list(found)
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 import torch
 
 from refold.ir import NARROW, OPS, Dim, Graph, Kind, Node, Output, Sym, numel
+from refold.ir.ops import RANK
 from refold.plan.memory import is_narrowing, is_widening, source
 
 
@@ -48,7 +49,8 @@ class Group:
     nodes: what it computes, inputs first. inputs: values made elsewhere. outputs: values that
     others read, in the order of nodes. memory: the dtype of inputs and outputs where they lie.
     real: the dtype of the kernel's arithmetic. counters: integers in buffers, to which the kernel
-    adds a number, as (the sum, the buffer).
+    adds a number, as (the sum, the buffer). turned: sides of the product that are read from a value
+    that lies the other way round.
     """
 
     name: str
@@ -60,6 +62,7 @@ class Group:
     memory: Mapping[Node, torch.dtype] = field(default_factory=dict, compare=False)
     real: torch.dtype = torch.float32
     counters: tuple[tuple[Node, Node], ...] = ()
+    turned: tuple[Node, ...] = ()
 
     def stored(self, node: Node) -> torch.dtype:
         """The dtype of an input or output in memory."""
@@ -74,7 +77,12 @@ class Group:
     @property
     def sides(self) -> tuple[Node, ...]:
         """MATMUL: the product's operands as they lie in memory."""
-        return tuple(map(source, self.product.inputs))
+        return tuple(i.inputs[0] if i in self.turned else source(i) for i in self.product.inputs)
+
+    @property
+    def is_turned(self) -> tuple[bool, ...]:
+        """MATMUL: of each side, whether it lies the other way round: [depth, rows]."""
+        return tuple(i in self.turned for i in self.product.inputs)
 
     def __post_init__(self) -> None:
         if self.template is Template.MATMUL:
@@ -179,6 +187,11 @@ def reduces_columns(template: Template, nodes: Iterable[Node], dims: tuple[Dim, 
         and shape != dims
         and any(OPS[n.op].kind is Kind.REDUCE and n.shape == shape for n in nodes)
     )
+
+
+def exchanges(node: Node) -> bool:
+    """Is it another value with its last two axes exchanged?"""
+    return node.op == "permute" and node["order"] == (*range(RANK - 2), RANK - 1, RANK - 2)
 
 
 def is_batch(nodes: Iterable[Node]) -> bool:

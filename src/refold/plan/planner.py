@@ -16,7 +16,7 @@ from refold.ir.graph import is_computed, is_parametric, topological
 from refold.ir.ops import RANK
 from refold.plan.draft import Draft, Drafts
 from refold.plan.lower import lower
-from refold.plan.memory import Memory, Storage, is_narrowing, source
+from refold.plan.memory import Memory, Storage, is_narrowing, is_widening, source
 from refold.plan.plan import (
     Call,
     Fold,
@@ -24,6 +24,7 @@ from refold.plan.plan import (
     Plan,
     Step,
     Template,
+    exchanges,
     is_batch,
     is_beside,
     last_full,
@@ -31,6 +32,7 @@ from refold.plan.plan import (
     reads,
     values_read,
 )
+from refold.schedule import is_small
 
 
 def make_plan(
@@ -137,6 +139,7 @@ class _Planner(Drafts):
         if not self.device.products(self.memory(x), self.memory(w), folded):
             return
         draft = self.new(Template.MATMUL, node.shape)
+        draft.turned = self._turned(x, w)
         for n in self._epilogue(node):
             self.add(draft, n)
 
@@ -149,6 +152,24 @@ class _Planner(Drafts):
             return False
         sizes = numel(w.shape[:-2]), numel(x.shape[:-1]), w.shape[-2], w.shape[-1]
         return self.device.batches(*map(hint, sizes))
+
+    def _turned(self, x: Node, w: Node) -> tuple[Node, ...]:
+        """The sides that the kernel reads from where they lie the other way round."""
+        sizes = numel(x.shape[:-1]), w.shape[-2], x.shape[-1]
+        if not self.device.turns or is_small(*map(hint, sizes)):
+            return ()
+        sides = [
+            i
+            for i in (x, w)
+            if exchanges(i)
+            and not self.parametric[i]
+            and not is_widening(i.inputs[0])
+            and self.memory(i.inputs[0]) == torch.float32
+            # what has one matrix for each product
+            and numel(i.shape[:-2]) == numel(w.shape[:-2])
+        ]
+        bases = [i.inputs[0] if i in sides else source(i) for i in (x, w)]
+        return () if bases[0] is bases[1] else tuple(sides)
 
     def _epilogue(self, product: Node) -> list[Node]:
         """The product and what follows it up to one value, the only one that others read.
@@ -371,6 +392,7 @@ class _Planner(Drafts):
                     memory,
                     self.real,
                     tuple(item.counters),
+                    item.turned,
                 )
             )
         return steps

@@ -13,30 +13,34 @@ namespace rf {
 // A product's sizes and the memory that its epilogue works with. Pointers may be null if unused.
 struct Problem {
   long rows, cols, depth;
-  const float* a;        // the unsplit operands, [rows][lda] and [cols][ldb], for exceptional values
-  const float* b;
-  long lda, ldb;
+  const float* a;        // the unsplit operands, for exceptional values: rows lda and ldb apart, elements of
+  const float* b;        // a row a_step and b_step
+  long lda, ldb, a_step, b_step;
   const float* a_unscale;  // powers of two that undo the scaling of rows of a and of b
   const float* b_unscale;
   float* row_parts;        // [block of columns][row][row_words]
   float* column_parts;     // [block of rows][column_words][column]
   unsigned* row_turns;     // one for each block of rows, zero between launches; null: finish.cuh merges rows
   int batch_rows, batch_tiles;  // of a batch of products: rows of a of each, and how many tiles cover them
+  long a_next, b_next;          // from one product's unsplit operand to the next one's
   RF_FN long row_end() const { return rows; }
   RF_FN long b_row(int col) const { return col; }
+  RF_FN const float* a_at(long row) const { return a + row * lda; }
+  RF_FN const float* b_at(int col) const { return b + col * ldb; }
 };
 
 // The same as one tile of a batch of products sees it. The products lie one below the other, `rows` of a in all;
 // each has its own `cols` rows of b, and no tile takes rows of two.
 struct InBatch : Problem {
-  int first_row, end, first_b;  // of the tile; of its product's rows; of its product's rows of b
-  RF_FN long row_end() const { return end; }
-  RF_FN long b_row(int col) const { return first_b + col; }
+  int product, first_row;  // which; the tile's
+  RF_FN long row_end() const { return long(product + 1) * batch_rows; }
+  RF_FN long b_row(int col) const { return product * cols + col; }
+  RF_FN const float* a_at(long row) const { return a + product * a_next + (row - long(product) * batch_rows) * lda; }
+  RF_FN const float* b_at(int col) const { return b + product * b_next + col * ldb; }
 };
 template <int TileRows> RF_FN InBatch in_batch(const Problem& p, int tile_row) {
   const int product = tile_row / p.batch_tiles, down = tile_row - product * p.batch_tiles;
-  const int first = product * p.batch_rows;
-  return {p, first + down * TileRows, first + p.batch_rows, product * static_cast<int>(p.cols)};
+  return {p, product, product * p.batch_rows + down * TileRows};
 }
 
 constexpr unsigned kAllLanes = 0xffffffffu;
@@ -63,10 +67,10 @@ RF_FN void group_sync(int number, int threads) {
 }
 
 // One element by plain float32 arithmetic, by a whole warp: lanes take every 32nd product.
-RF_FN float plain_dot(const float* a, const float* b, long depth, int lane) {
+RF_FN float plain_dot(const float* a, long a_step, const float* b, long b_step, long depth, int lane) {
   float sum = 0.0f;
-#pragma unroll 2  // it is rare, and callers have few registers left
-  for (long k = lane; k < depth; k += 32) sum = fma(a[k], b[k], sum);
+#pragma unroll 1  // it is rare, and callers have few registers left
+  for (long k = lane; k < depth; k += 32) sum = fma(a[k * a_step], b[k * b_step], sum);
 #pragma unroll
   for (int mask = 16; mask; mask /= 2) sum += __shfl_xor_sync(kAllLanes, sum, mask);
   return sum;
@@ -122,7 +126,7 @@ template <int MI, int G> struct Fragment {
           const int owner = __ffs(todo) - 1;
           const long r = __shfl_sync(kAllLanes, row, owner);
           const int c = __shfl_sync(kAllLanes, col, owner);
-          const float dot = plain_dot(p.a + r * p.lda, p.b + p.b_row(c) * p.ldb, p.depth, lane);
+          const float dot = plain_dot(p.a_at(r), p.a_step, p.b_at(c), p.b_step, p.depth, lane);
           if (lane == owner) x[mi][0] = dot;
         }
       }

@@ -181,7 +181,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   int row0 = tile_row * S::kTileRows, b_row = tile_col * S::kTileCols;
   if constexpr (Body::kBatched) {
     const InBatch problem = in_batch<S::kTileRows>(launch.problem, tile_row);
-    row0 = problem.first_row, b_row += problem.first_b;
+    row0 = problem.first_row, b_row = problem.b_row(b_row);
   }
   const Feed a(launch.a, row0), b(launch.b, b_row);
   auto copy = [&](int stage, int slot) {

@@ -187,7 +187,7 @@ __global__ void __launch_bounds__(384, 1)
         int a_row = tile_row * S::kTileRows, b_row = tile_col * S::kTileCols;
         if constexpr (Body::kBatched) {
           const InBatch problem = in_batch<S::kTileRows>(launch.problem, tile_row);
-          a_row = problem.first_row, b_row += problem.first_b;
+          a_row = problem.first_row, b_row = problem.b_row(b_row);
         }
         for (int k = now.begin * S::kPromote; k < now.end * S::kPromote; k++) {
           barrier_wait(empty + 8 * stage, phase);

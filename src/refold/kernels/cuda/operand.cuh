@@ -61,10 +61,16 @@ struct Side {
   const float* plain = nullptr;
   long ld = 0;
   long batches = 1;  // of `b`: how many matrices follow one another, each for as many rows of a
+  long step = 1;     // between the elements of a row of plain
 };
 inline Side batch_of(Side b, long batches) {
   b.batches = batches;
   return b;
+}
+// A side whose plain matrices lie the other way round, [depth, rows]: rows, those of one.
+inline Side turned(Side side, long rows) {
+  side.ld = 1, side.step = rows;
+  return side;
 }
 template <class Mode>
 Side split_side(const void* data, const float* unscale, const float* plain, long rows, long depth, long ld) {
@@ -109,13 +115,15 @@ template <class Body> struct Cut {
   Problem problem(const Side& a, const Side& b, long depth, const Workspace& workspace) const {
     Problem p{};
     p.rows = rows, p.cols = cols, p.depth = depth;
-    p.a = a.plain, p.b = b.plain, p.lda = a.ld, p.ldb = b.ld;
+    p.a = a.plain, p.b = b.plain, p.lda = a.ld, p.ldb = b.ld, p.a_step = a.step, p.b_step = b.step;
     p.a_unscale = a.unscale, p.b_unscale = b.unscale;
     char* parts = static_cast<char*>(workspace.parts);
     p.row_parts = reinterpret_cast<float*>(parts);
     p.column_parts = reinterpret_cast<float*>(parts + row_bytes());
     p.row_turns = rows_apart() ? nullptr : workspace.turns;
     p.batch_rows = static_cast<int>(rows / b.batches);
+    p.a_next = a.step == 1 ? rows / b.batches * a.ld : depth * a.step;
+    p.b_next = b.step == 1 ? cols * b.ld : depth * b.step;
     return p;
   }
 
