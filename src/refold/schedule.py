@@ -187,7 +187,9 @@ def batch_pays(batches: int, rows: int, cols: int, depth: int) -> bool:
     """
     if min(rows // batches, cols) <= FEW_ROWS or depth < 32:
         return False
-    ours = predicted(batch_schedule("sm_90", batches, rows, cols, depth), rows, cols, depth, IEEE, batches)
+    ours = predicted(
+        batch_schedule("sm_90", batches, rows, cols, depth), rows, cols, depth, IEEE, batches
+    )
     packing = IEEE.split * batches * cols * depth + _A_LAUNCH
     return (ours + packing) * _UNIT < 0.85 * 2 * rows * cols * depth / _CUBLAS
 

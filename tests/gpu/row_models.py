@@ -139,6 +139,32 @@ class RowExtremes(nn.Module):
 
 
 @model
+class LongSoftmax(Softmax):
+    """Rows that are not held: the largest value and the sum in one pass."""
+
+    def inputs(self):
+        return [rand(6, 8200)]
+
+
+@model
+class LongLayerNorm(LayerNorm):
+    def inputs(self):
+        return [rand(6, 8200), rand(8200), rand(8200)]
+
+
+@model
+class LongLogSumExp(nn.Module):
+    """Two statistics of one pass beside a third, of what follows from an operand of the row."""
+
+    def forward(self, x, row):
+        y = x * row
+        return y.logsumexp(-1), y.var(-1), y.amin(-1)
+
+    def inputs(self):
+        return [rand(6, 8200), rand(6, 1)]
+
+
+@model
 class Moments(nn.Module):
     def forward(self, x):
         return x.mean(0), x.var(0), x.var(0, correction=0)

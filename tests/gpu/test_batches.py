@@ -147,7 +147,9 @@ def test_turned_sides(turned: tuple[nn.Module, nn.Module], sizes: tuple[int, int
     some = [torch.randn(depth, n, device="cuda") * 10.0 ** (n % 5) for n in (rows, cols)]
     some[0][:, 0] *= 1e-20  # a column's scale is its own
     assert pipeline.obstacle(fast, some) is None
-    check_close(fast(*some), module(*some), copy.deepcopy(module).double()(*(x.double() for x in some)))
+    check_close(
+        fast(*some), module(*some), copy.deepcopy(module).double()(*(x.double() for x in some))
+    )
 
 
 def test_exceptional_values_of_turned_sides(turned: tuple[nn.Module, nn.Module]) -> None:

@@ -14,12 +14,16 @@ pytestmark = pytest.mark.gpu
 
 POINTWISE = ["Copy", "Flat", "Affine"]
 REDUCING = ["Matvec", "Softmax", "SoftmaxGiven", "LayerNorm", "RowExtremes"]
+LONG = ["LongSoftmax", "LongLayerNorm", "LongLogSumExp"]
 SHAPES = [
     *((1, 1), (1, 3), (5, 1), (1000, 1), (3, 2), (4099, 3), (70001, 4)),
     *((1, 4096), (257, 12), (1023, 16), (513, 31), (511, 33), (300, 64), (77, 100), (100, 128)),
     *((33, 129), (1001, 132), (100, 512), (64, 1001), (1024, 1024), (130, 2052), (1024, 8192)),
     *((129, 8191), (70, 20000), (70, 65537), (8, 65536), (3, 100003), (64, 131072), (1, 3000001)),
     *((1, 8388608), (63, 65540)),
+    # on both sides of what a thread, a warp and a block hold in registers
+    *((500, 7), (501, 9), (300, 17), (1000, 50), (300, 63), (77, 65), (33, 255), (40, 257)),
+    *((50, 513), (64, 1023), (20, 1025), (30, 4095), (20, 4097), (9, 8193)),
 ]
 
 
@@ -51,14 +55,14 @@ def run(model: str, *sizes: int, shift: int = 0) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("model", POINTWISE + REDUCING)
+@pytest.mark.parametrize("model", POINTWISE + REDUCING + LONG)
 def test_shapes(model: str, shape: tuple[int, int]) -> None:
     run(model, *shape)
 
 
 @pytest.mark.parametrize("shift", [1, 2, 3])
 @pytest.mark.parametrize("shape", [(33, 16), (257, 1024), (3, 100000), (1, 4099)], ids=str)
-@pytest.mark.parametrize("model", POINTWISE + REDUCING)
+@pytest.mark.parametrize("model", POINTWISE + REDUCING + LONG)
 def test_unaligned(model: str, shape: tuple[int, int], shift: int) -> None:
     run(model, *shape, shift=shift)
 
@@ -108,7 +112,7 @@ def positions(rows: int, width: int) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("shape", [(5, 7), (9, 128), (40, 1024), (4, 70000)], ids=str)
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf", "3e38"])
-@pytest.mark.parametrize("model", ["Flat", "Matvec", "Softmax", "LayerNorm", "RowExtremes"])
+@pytest.mark.parametrize("model", ["Flat", "Matvec", "Softmax", "LayerNorm", "RowExtremes", *LONG])
 def test_odd_values(model: str, value: str, shape: tuple[int, int]) -> None:
     for e in spaces(model, 2):
         values = named(e, *shape)

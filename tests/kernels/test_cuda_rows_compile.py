@@ -74,9 +74,43 @@ def test_nor_is_what_products_read(file: str) -> None:
 def test_rows_that_are_held_are_read_once(tmp_path: Path) -> None:
     ptx = ptx_of("Softmax", tmp_path)  # three passes over one operand, two with exp
     entries = [text for text in ptx.split(".entry ")[1:] if "rows_held" in text.split("(")[0]]
-    # four units of four columns, or eight of one, of one row or of two
-    assert sorted(text.count("ld.global") for text in entries) == [4, 4, 8, 8]
-    assert sorted(text.count("ex2.approx") for text in entries) == [8, 8, 16, 16]
+    # four units of four columns; eight of one, of a row or of several, or 16 of a longer row
+    assert sorted(text.count("ld.global") for text in entries) == [4] * 2 + [8] * 6 + [16] * 3
+    assert sorted(text.count("ex2.approx") for text in entries) == [8] * 6 + [16] * 5
+
+
+CUTS = """
+#include "row_cut.cuh"
+template <class V> void print(bool again) {
+  constexpr int lanes = rf::LanesOf<V>::count;
+  for (long width = lanes; width < 9000; width += lanes) {
+    const rf::RowsCut<V> cut(100000, width, again);
+    const rf::Hold as = rf::Holds<V>::of[cut.hold];
+    if (cut.kind != cut.held) continue;
+    std::printf("%d %ld %d %d ", lanes, cut.units, cut.threads, rf::Holds<V>::block);
+    std::printf("%d %d\\n", as.units, as.threads);
+  }
+}
+int main() {
+  for (bool again : {false, true}) print<rf::Four>(again), print<rf::Real>(again);
+}
+"""
+
+
+def test_rows_that_are_held_fit(tmp_path: Path) -> None:
+    source, program = tmp_path / "cuts.cu", tmp_path / "cuts"
+    source.write_text(CUTS)
+    command = [nvcc(), "-std=c++17", f"-I{KERNELS}", "-o", str(program), str(source)]
+    subprocess.run(command, check=True)
+    lines = subprocess.run([program], capture_output=True, text=True, check=True).stdout
+    cuts = [tuple(map(int, line.split())) for line in lines.splitlines()]
+    assert {lanes for lanes, *_ in cuts} == {1, 4}
+    for lanes, units, threads, block, each, known in cuts:
+        assert threads in (1, 2, 4, 8, 16) or threads % 32 == 0
+        assert threads <= block and known in (0, threads)
+        assert units <= threads * each
+        # of single columns the first half of a thread's is read without a test
+        assert lanes == 4 or each // 2 * threads <= units
 
 
 def test_early_accesses_are_seen() -> None:

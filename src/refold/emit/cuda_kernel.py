@@ -10,15 +10,27 @@ from collections.abc import Sequence
 
 from refold.emit.kernel import GroupKernel
 from refold.emit.launch import Launch, Pack, Scope
-from refold.ir import Node
-from refold.plan import Template
+from refold.emit.one_pass import one_pass
+from refold.ir import Node, Sym, hint
+from refold.plan import Group, Template
 
 # What has slow ways for large numbers, which take registers.
 _SLOW = ("sin", "cos", "pow")
 
 
+# Columns of a row that a block holds in registers (row_cut.cuh, Holds): in fours, and one by one.
+_HELD, _HELD_SINGLY = 8192, 4096
+
+
 class CudaKernel(GroupKernel):
     """One group for CUDA."""
+
+    def __init__(self, group: Group, name: str) -> None:
+        super().__init__(group, name)
+        width = hint(group.width)
+        if group.template is Template.ROWS and width > (_HELD_SINGLY if width % 4 else _HELD):
+            self.reductions = one_pass(self.reductions)
+            self.reduced = {n: r for r in self.reductions for n in r.nodes}
 
     def launch(self) -> Launch:
         """How the emitted Python calls it."""
@@ -116,7 +128,10 @@ class CudaKernel(GroupKernel):
     def run(self) -> str:
         """The C++ call that starts the kernel."""
         sizes = ", ".join(name for name, _ in self.sizes())
-        return f"rf::{self._template}(body, {sizes}, {self._aligned()}, work, on)"
+        width = self.group.width
+        fixed = self._template == "rows" and self.reductions and not isinstance(width, Sym)
+        known = f"<{width}>" if fixed else ""  # fewer kernels are compiled then
+        return f"rf::{self._template}{known}(body, {sizes}, {self._aligned()}, work, on)"
 
     @property
     def _template(self) -> str:

@@ -34,12 +34,29 @@ class Operand:
 
 @dataclass(frozen=True)
 class Reduction:
-    """One monoid over one value, and the graph nodes that are read off its result."""
+    """One monoid over one value, and the graph nodes that are read off its result.
+
+    second: those of them that are read off the second of its results, if it has two.
+    """
 
     index: int
     monoid: str
     source: Node
     nodes: tuple[Node, ...]
+    second: tuple[Node, ...] = ()
+
+    @property
+    def takes(self) -> str:
+        """C++ after its results' type: how a body is given them."""
+        return "(&values)[2]" if self.second else "value"
+
+    def text(self, node: Node, count: str) -> str:
+        """C++ of a node's value, of a row of `count` elements."""
+        if not self.second:
+            return result_text(node, self.monoid, "value", count)
+        if node not in self.second:
+            return "values[0]"
+        return f"values[1] / {count}" if node.op == "mean" else "values[1]"
 
 
 _FLOAT_LITERAL = re.compile(r"\b(\d+\.\d*(?:e[-+]?\d+)?|\d+e[-+]?\d+)f\b")

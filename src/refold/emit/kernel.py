@@ -127,12 +127,11 @@ class GroupKernel:
                 " C col)",
                 [*statements, f"return {self._lanes_text(text, source)};"],
             )
-            setters = [
-                f"r.{slots[n]} = {result_text(n, r.monoid, 'value', count)};" for n in r.nodes
-            ]
+            setters = [f"r.{slots[n]} = {r.text(n, count)};" for n in r.nodes]
             setters += self._follow(r, row_values, slots)
+            kind = f"const {self.real}" if r.second else self.real
             lines += self._function(
-                f"RF_FN void set(Step<{r.index}>, Row& r, long row, {self.real} value)", setters
+                f"RF_FN void set(Step<{r.index}>, Row& r, long row, {kind} {r.takes})", setters
             )
         full = self.full_outputs()
         lines.append(f"static constexpr bool kStores = {str(bool(full)).lower()};")

@@ -4,8 +4,9 @@ Steps are groups (one generated kernel each), calls of PyTorch, and the folds th
 group has an iteration space of `rows` by `width`: the last axis is the width, the axes before it
 are the rows. Three templates compute groups:
 
-- MATMUL: the product of rows of x with a weight, or on a GPU of a batch; its epilogue is pointwise; its values are stored,
-  reduced along each row, or reduced down each column.
+- MATMUL: the product of rows of x with a weight; its epilogue is pointwise; its values are stored,
+  reduced along each row, or reduced down each column. On a GPU also a batch of products, each with
+  a weight of its own, whose values are stored.
 - ROWS: passes over each row; a pass may use what the passes before it have reduced.
 - COLUMNS: a reduction over the rows for each column of each outer slice.
 

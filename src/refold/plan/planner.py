@@ -144,7 +144,7 @@ class _Planner(Drafts):
             self.add(draft, n)
 
     def _is_batch(self, x: Node, w: Node) -> bool:
-        """Is it a batch of products that kernels compute, each of some rows with a weight of its own?"""
+        """Is it a batch of products that kernels compute, each with a weight of its own?"""
         if self.device.batches is None or {self.memory(x), self.memory(w)} != {torch.float32}:
             return False
         last = max(a for a in range(-RANK, -2) if w.shape[a] != 1)

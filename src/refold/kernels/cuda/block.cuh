@@ -1,6 +1,8 @@
 // Block: what the kernels that reduce rows and columns share: their start, and how parts of one
 // result are merged across lanes, warps and blocks, always in the same order.
 #pragma once
+#include <type_traits>
+
 #include "lanes.cuh"
 #include "monoid.cuh"
 
@@ -29,31 +31,61 @@ template <class V, class T, int I, class C> RF_FN V full(Again<T, I> a, long off
   return full<V>(a.p, offset, c);
 }
 
+// One column of a row that is held; what does not count is read like what does, and not stored.
+struct Single {
+  int col;
+  bool counts;
+};
+// Where a row starts, in one register pair: a column is then one instruction away, or a constant. Of an address
+// that it sees through, the assembler computes the whole sum anew for every column.
+template <class T> RF_FN T* start_of_row(T* p) {
+#ifdef __CUDA_ARCH__
+  size_t address = __cvta_generic_to_global(p);
+  asm("" : "+l"(address));
+  p = static_cast<T*>(__cvta_global_to_generic(address));
+#endif
+  return p;
+}
+template <class V, class T> RF_FN V column(const T* p, Single c) { return read_one(p + c.col); }
+template <class V, class T> RF_FN V full(const T* p, long offset, Single c) {
+  return read_one(start_of_row(p + offset) + c.col);
+}
+template <class T> RF_FN void put(T* p, long offset, Single c, Real v) {
+  T* to = start_of_row(p + offset) + c.col;
+  if (c.counts) write_one(to, v);
+}
+
 // A position that knows what has been read there: each of N such operands is read once. What `has` says is
 // known to the compiler where passes are unrolled; there the values stay in registers.
-template <class V, int N> struct KnownAt {
-  decltype(LanesOf<V>::at(0)) at;
+template <class V, int N, class C> struct KnownAt {
+  C at;
   V* value;
   bool* has;
 };
 template <class V, int N> struct Known {
   V value[N ? N : 1];
   bool has[N ? N : 1] = {};
-  RF_FN KnownAt<V, N> at(long unit) { return {LanesOf<V>::at(unit), value, has}; }
+  template <class C> RF_FN KnownAt<V, N, C> at(C position) { return {position, value, has}; }
 };
-template <class V, class T, int I, int N> RF_FN V full(Again<T, I> a, long offset, KnownAt<V, N> c) {
+template <class V, class T, int I, int N, class C> RF_FN V full(Again<T, I> a, long offset, KnownAt<V, N, C> c) {
   if (!c.has[I]) c.value[I] = full<V>(a.p, offset, c.at), c.has[I] = true;
   return c.value[I];
 }
-template <class V, class T, int I, int N> RF_FN V column(Again<T, I> a, KnownAt<V, N> c) {
+template <class V, class T, int I, int N, class C> RF_FN V column(Again<T, I> a, KnownAt<V, N, C> c) {
   return full<V>(a, 0, c);
 }
-template <class V, class T, int N> RF_FN V full(const T* p, long offset, KnownAt<V, N> c) {
+template <class V, class T, int N, class C> RF_FN V full(const T* p, long offset, KnownAt<V, N, C> c) {
   return full<V>(p, offset, c.at);
 }
-template <class V, class T, int N> RF_FN V column(const T* p, KnownAt<V, N> c) { return column<V>(p, c.at); }
-template <class T, int N> RF_FN void put(T* p, long offset, KnownAt<Real, N> c, Real v) { put(p, offset, c.at, v); }
-template <class T, int N> RF_FN void put(T* p, long offset, KnownAt<Four, N> c, Four v) { put(p, offset, c.at, v); }
+template <class V, class T, int N, class C> RF_FN V column(const T* p, KnownAt<V, N, C> c) {
+  return column<V>(p, c.at);
+}
+template <class T, int N, class C> RF_FN void put(T* p, long offset, KnownAt<Real, N, C> c, Real v) {
+  put(p, offset, c.at, v);
+}
+template <class T, int N> RF_FN void put(T* p, long offset, KnownAt<Four, N, Quad> c, Four v) {
+  put(p, offset, c.at, v);
+}
 
 // A part for each of a thread's lanes.
 template <class M, class V> struct Parts {
@@ -79,6 +111,35 @@ template <class M, class V> struct Parts {
     return of[0];
   }
 };
+
+// What a thread has gathered of a row. A monoid of one word has a part for each of a thread's lanes, any other takes
+// the values of a batch at once.
+template <class M, class V> struct Gathered {
+  Parts<M, V> parts;
+  template <int N, class In> RF_FN void gather(const V (&x)[N], In in) {
+#pragma unroll
+    for (int k = 0; k < N; k++)
+      if (in(k)) parts.gather(x[k]);
+  }
+  RF_FN void merge(const Gathered& o) { parts.merge(o.parts); }
+  RF_FN typename M::Part all() { return parts.all(); }
+};
+template <class M, class V> struct GatheredAtOnce {
+  typename M::Part part = M::identity();
+  template <int N, class In> RF_FN void gather(const V (&x)[N], In in) {
+    constexpr int kLanes = LanesOf<V>::count;
+    Real values[N * kLanes];
+    bool counts[N * kLanes];
+#pragma unroll
+    for (int i = 0; i < N * kLanes; i++)
+      values[i] = LanesOf<V>::get(x[i / kLanes], i % kLanes), counts[i] = in(i / kLanes);
+    M::gather_some(part, values, counts);
+  }
+  RF_FN void merge(const GatheredAtOnce& o) { M::merge(part, o.part); }
+  RF_FN typename M::Part all() { return part; }
+};
+template <class M, class V>
+using GatheredOf = std::conditional_t<M::kWords == 1, Gathered<M, V>, GatheredAtOnce<M, V>>;
 
 template <class M> RF_FN typename M::Part from_lane(typename M::Part p, int lane) {
 #pragma unroll

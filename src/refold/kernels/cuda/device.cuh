@@ -79,8 +79,8 @@ struct Needs {
   size_t parts = 0, turns = 0;  // bytes
 };
 
-inline long blocks_of(long n, long block) { return (n + block - 1) / block; }
-inline long covering_power_of_two(long least) {
+constexpr long blocks_of(long n, long block) { return (n + block - 1) / block; }
+constexpr long covering_power_of_two(long least) {
   long p = 1;
   while (p < least) p *= 2;
   return p;

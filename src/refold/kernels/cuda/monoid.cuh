@@ -123,6 +123,49 @@ struct Softmax : LogSumExp {
   }
 };
 
+// Of a row in one pass: its largest value m, and the sum of exp(x - m); of an infinite m that of exp(x) or, where a
+// softmax asks, NaN, as exp(inf - inf) is.
+struct LogSumExpParts : LogSumExp {
+  static constexpr int kResults = 2;
+  static RF_FN void results(const State& s, Real* out) { out[0] = s.max, out[1] = s.sum; }
+};
+struct SoftmaxParts : LogSumExp {
+  static constexpr int kResults = 2;
+  static RF_FN void results(const State& s, Real* out) {
+    out[0] = s.max, out[1] = is_infinite(s.max) ? __int_as_float(0x7fffffff) : s.sum;
+  }
+};
+
+// Mean and sum of squared deviations of a row in one pass. Values come in batches, whose own are merged into the
+// others' by Chan's formula: E[x^2] - E[x]^2 would cancel.
+struct RowMoments {
+  struct Part { Real w[3]; };  // count, mean, m2
+  using State = Part;
+  static constexpr int kWords = 3, kResults = 2;
+  static RF_FN Part identity() { return {{0.0f, 0.0f, 0.0f}}; }
+  template <int N> static RF_FN void gather_some(Part& p, const Real (&x)[N], const bool (&in)[N]) {
+    Part q = identity();
+#pragma unroll
+    for (int i = 0; i < N; i++) q.w[0] += in[i] ? 1.0f : 0.0f, q.w[1] += in[i] ? x[i] : 0.0f;
+    q.w[1] *= 1.0f / maximum(q.w[0], 1.0f);
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+      const Real d = in[i] ? x[i] - q.w[1] : 0.0f;
+      q.w[2] += d * d;
+    }
+    merge(p, q);
+  }
+  static RF_FN void merge(Part& p, const Part& q) {
+    if (q.w[0] == 0.0f) return;
+    const Real total = p.w[0] + q.w[0], delta = q.w[1] - p.w[1], part = q.w[0] / total;
+    p.w[1] += delta * part;
+    p.w[2] += q.w[2] + delta * delta * p.w[0] * part;
+    p.w[0] = total;
+  }
+  static RF_FN Part part(const State& s) { return s; }
+  static RF_FN void results(const State& s, Real* out) { out[0] = s.w[1], out[1] = s.w[2]; }
+};
+
 // Count, mean and sum of squared deviations of a column, merged by Chan's formula: E[x^2] - E[x]^2
 // would cancel. The count of a part is known from its rows and travels apart.
 struct MomentsState {
