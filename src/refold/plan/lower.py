@@ -11,6 +11,7 @@ that is no comparison of floats is read as zeros and ones.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Container, Mapping
 
 import torch
@@ -34,7 +35,41 @@ def lower(graph: Graph, whole: Container[Node] = ()) -> tuple[Graph, Mapping[Nod
     for node in graph.nodes():
         again = rebuild(node, tuple(done[i] for i in node.inputs))
         done[node] = again if node in whole else _lower(again)
-    return graph.with_roots(done[r] for r in graph.roots()), done
+    lowered = graph.with_roots(done[r] for r in graph.roots())
+    moved = _reshaped_first(lowered)
+    return lowered.with_roots(moved[r] for r in lowered.roots()), {
+        n: moved.get(d, d) for n, d in done.items()
+    }
+
+
+def _reshaped_first(graph: Graph) -> dict[Node, Node]:
+    """What follows from what lies in memory by pointwise ops, computed in the shape in which it is
+    read, if only that is: one kernel computes and reduces it then, and it is never written."""
+    nodes = graph.nodes()
+    readers = Counter([*(i for node in nodes for i in node.inputs), *graph.roots()])
+    done: dict[Node, Node] = {}
+    for node in nodes:
+        if node.op == "reshape" and _follows_from_leaves(node.inputs[0], readers):
+            done[node] = _computed_as(done[node.inputs[0]], node.shape)
+        else:
+            done[node] = rebuild(node, tuple(done[i] for i in node.inputs))
+    return done
+
+
+def _follows_from_leaves(x: Node, readers: Counter[Node]) -> bool:
+    """Is it a pointwise value of leaves of its shape and of numbers, that nothing else reads?"""
+    if OPS[x.op].kind is not Kind.POINTWISE or OPS[x.op].cpp is None or readers[x] != 1:
+        return False
+    full = [i for i in x.inputs if i.shape == x.shape]
+    alike = all(i in full or all(d == 1 for d in i.shape) for i in x.inputs)
+    inner = all(not i.inputs or _follows_from_leaves(i, readers) for i in full)
+    return bool(full) and alike and inner and x.dtype in _COMPUTED
+
+
+def _computed_as(x: Node, shape: tuple[Dim, ...]) -> Node:
+    if not x.inputs:
+        return _reshaped(x, shape)
+    return rebuild(x, tuple(_computed_as(i, shape) if i.shape == x.shape else i for i in x.inputs))
 
 
 def _lower(node: Node) -> Node:
@@ -147,6 +182,12 @@ def _reduction(node: Node) -> Node:
         wide = [a for a in range(-RANK, 0) if x.shape[a] != 1]
         moved = tuple(a for a in range(-len(wide), 0) if wide[a] in leading)
         return _reshaped(_reduction(_again(node, close, moved)), node.shape)
+    after = x.shape[max(leading) + 1 :]
+    if sum(d != 1 for d in after) > 1:
+        # columns: one for each place behind the reduced axes
+        flat = pad((*x.shape[: max(leading) + 1], numel(after)))
+        behind = tuple(a + len(after) - 1 for a in leading)
+        return _reshaped(_reduction(_again(node, _reshaped(x, flat), behind)), node.shape)
     reduced = node if leading == node["axes"] else _again(node, x, leading)
     return _logsumexp(reduced) if node.op == "logsumexp" else reduced
 
