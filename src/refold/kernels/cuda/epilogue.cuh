@@ -34,6 +34,7 @@ namespace rf {
 template <class Body, int G> struct TeamShared {
   static constexpr int kWords = Words<typename Body::ColumnMonoids>::column;
   float columns[4][kWords > 0 ? kWords : 1][32 * G];
+  alignas(8) float unscale[32 * G];
   float counts[4];
   unsigned turn;
 };
@@ -202,9 +203,12 @@ RF_FN void group(const Body& body, const P& p, Fragment<MI, G>& acc, const HeldR
   for (int j = 0; j < 4; j++) {
     const int pair = first + 32 * g + 8 * j;
     const int col[2] = {Whole ? pair : min(pair, last), Whole ? pair + 1 : min(pair + 1, last)};
-    float column_unscale[2];
-#pragma unroll
-    for (int e = 0; e < 2; e++) column_unscale[e] = BScaled && !unscaled ? p.b_unscale[p.b_row(col[e])] : 1.0f;
+    float2 unscale = make_float2(1.0f, 1.0f);
+    if constexpr (AScaled && BScaled)
+      unscale = *reinterpret_cast<const float2*>(&shared.unscale[32 * g + 8 * j + 2 * (lane % 4)]);
+    else if constexpr (BScaled)
+      if (!unscaled) unscale = make_float2(p.b_unscale[p.b_row(col[0])], p.b_unscale[p.b_row(col[1])]);
+    const float column_unscale[2] = {unscale.x, unscale.y};
 #pragma unroll
     for (int r = 0; r < kRows; r++) {
       float* x = &acc.x[r / 2][at + 4 * j + 2 * (r % 2)];
@@ -289,6 +293,13 @@ RF_FN void epilogue(const Body& body, const P& p, Fragment<MI, G>& acc, int row0
   if constexpr (BScaled) unscaled = acc.template repair<AScaled>(p, row0, col0);
 
   const int thread = thread_here() % 128, lane = thread % 32, warp = thread / 32;
+  if constexpr (AScaled && BScaled) {  // one load of a thread, where each group of columns would wait for its own
+    float unscale;
+    if (thread < 32 * G) unscale = p.b_unscale[p.b_row(min(col0 + thread, static_cast<int>(p.cols) - 1))];
+    group_sync(barrier, 128);  // the last tile's have been read
+    if (thread < 32 * G) shared.unscale[thread] = unscale;
+    group_sync(barrier, 128);
+  }
   const HeldRows<MI, AScaled> rows(p, row0, lane, warp);
   const bool in_pairs = body.in_pairs(), inside = row0 + 64 * MI <= p.row_end() && col0 + 32 * G <= p.cols;
   // Direct's registers are full: it has none for addresses that several groups share.

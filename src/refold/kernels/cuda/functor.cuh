@@ -59,10 +59,10 @@ template <class T> RF_FN Two read_two(const T* p) {
     return {read_one(p), read_one(p + 1)};
   }
 }
-// Whether p[row * width + col] is aligned by 8 bytes wherever col is a multiple of as many: for a pair of columns, or
-// of 16-bit elements for two.
+// Whether p[row * width + col] is aligned for two pairs of columns wherever col is a multiple of four.
 template <class T> RF_FN bool in_pairs(const T* p, long width) {
-  return width * sizeof(T) % 8 == 0 && reinterpret_cast<uintptr_t>(p) % 8 == 0;
+  constexpr int kBytes = sizeof(T) < 4 ? 4 * sizeof(T) : 16;
+  return width * sizeof(T) % kBytes == 0 && reinterpret_cast<uintptr_t>(p) % kBytes == 0;
 }
 
 template <class V> RF_FN V lanes(Real x) { return x; }
@@ -114,6 +114,19 @@ struct Pairs {
 template <class T> RF_FN void write_pairs(T* p, int more, Real v, const Real (&next)[3]) {
   write_two<true>(p, more, v, next[0]);
   write_two<true>(p, more + 8, next[1], next[2]);
+}
+// Lanes 2 i and 2 i + 1 have columns next to each other: one takes the first pairs of both, the other one the second,
+// 16 bytes each. A store then takes half as many cycles of the first-level cache.
+RF_FN void write_pairs(float* p, int more, Real v, const Real (&next)[3]) {
+#ifdef __CUDA_ARCH__
+  const bool odd = threadIdx.x % 2;
+  const float got = __shfl_xor_sync(0xffffffffu, odd ? v : next[1], 1);
+  const float got_next = __shfl_xor_sync(0xffffffffu, odd ? next[0] : next[2], 1);
+  const float4 four = odd ? make_float4(got, got_next, next[1], next[2]) : make_float4(v, next[0], got, got_next);
+  // volatile: exchanges stay behind the stores before them, whose registers they need
+  asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(p + more + (odd ? 6 : 0)), "f"(four.x), "f"(four.y),
+               "f"(four.z), "f"(four.w) : "memory");
+#endif
 }
 template <class T> RF_FN void put(T* p, long offset, const Pairs& pairs, Real v) {
   long first = offset + pairs.col;

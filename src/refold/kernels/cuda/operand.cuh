@@ -27,14 +27,21 @@ template <class Mode> size_t split_bytes(long rows, long depth) {
 
 template <bool Pairs, bool Aligned>
 Error launch_split(const float* x, long rows, long depth, long ld, __half* out, float* unscale, cudaStream_t stream) {
+  constexpr const char* doing = "launching the splitting of an operand";
+  const int padded = static_cast<int>(padded_depth(depth));
+  if (depth <= 1024) {
+    const long lanes = depth <= 32 ? 8 : depth <= 64 ? 16 : 32;
+    auto* kernel = depth <= 256 ? split_short_rows<Pairs, Aligned, 2> : split_short_rows<Pairs, Aligned, 8>;
+    return launch(kernel, static_cast<unsigned>(blocks_of(rows, 256 / lanes)), 256, 0, stream, Start::overlapping, doing,
+                  x, ld, rows, static_cast<int>(depth), padded, static_cast<int>(lanes), out, unscale);
+  }
   // as few threads as hold a row
   auto* kernel = split_rows<Pairs, Aligned, 512>;
   unsigned threads = 512;
   if (depth <= 128 * kHeldValues<true, 128>) kernel = split_rows<Pairs, Aligned, 128>, threads = 128;
   else if (depth <= 256 * kHeldValues<true, 256>) kernel = split_rows<Pairs, Aligned, 256>, threads = 256;
-  return launch(kernel, static_cast<unsigned>(rows), threads, 0, stream, Start::overlapping,
-                "launching the splitting of an operand", x, ld, static_cast<int>(depth),
-                static_cast<int>(padded_depth(depth)), out, unscale);
+  return launch(kernel, static_cast<unsigned>(rows), threads, 0, stream, Start::overlapping, doing, x, ld,
+                static_cast<int>(depth), padded, out, unscale);
 }
 
 // x [rows, depth], rows ld apart, fp32 -> out (split_bytes) and unscale [rows].

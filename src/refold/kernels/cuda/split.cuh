@@ -13,7 +13,7 @@
 // unscale[row] = 2^-e. An infinity or NaN leaves its row unscaled; the product computes every element
 // that it reaches again in fp32.
 //
-// One block a row. Every thread's part of a row, up to 32 or 64 values, is loaded at once and stays in
+// One block a row, of short ones some lanes of a warp. Every thread's part of a row, up to 32 or 64 values, is loaded at once and stays in
 // registers from the search for the largest value to the conversion; what a row of more than 32768
 // has beyond that is read a second time, from a cache. Bound by memory: 4 bytes read and 4 (Ieee) or 2
 // (Tf32) written an element.
@@ -125,6 +125,32 @@ __global__ void __launch_bounds__(Threads, Threads == 512 ? 1 : 1024 / Threads)
 #pragma unroll 1
   for (int k = first + kReach; k < padded; k += 4 * Threads)
     put_split<Pairs>(out, k, load_four<Aligned>(x, k, depth), scale);
+}
+
+// Short rows: `lanes` of a warp, a power of two from 8, take one, up to 4 Units values each.
+template <bool Pairs, bool Aligned, int Units>
+__global__ void __launch_bounds__(256, Units > 2 ? 3 : 4)
+    split_short_rows(const float* x, long ld, long rows, int depth, int padded, int lanes, __half* out,
+                     float* unscale) {
+  wait_for_previous_kernel();
+  let_next_kernel_start();
+  const int lane = threadIdx.x % lanes;
+  const long mine = blockIdx.x * long(256 / lanes) + threadIdx.x / lanes, row = mine < rows ? mine : rows - 1;
+  float4 held[Units];
+#pragma unroll
+  for (int i = 0; i < Units; i++) held[i] = load_four<Aligned>(x + row * ld, 4 * (lane + i * lanes), depth);
+  unsigned most = 0;
+#pragma unroll
+  for (int i = 0; i < Units; i++) most = larger(most, held[i]);
+  for (int mask = lanes / 2; mask; mask /= 2) most = max(most, __shfl_xor_sync(0xffffffffu, most, mask));
+  const int e = scale_exponent(__uint_as_float(most));
+  if (mine >= rows) return;  // as one for all lanes of a row
+  if (lane == 0) unscale[row] = power_of_two(-e);
+#pragma unroll
+  for (int i = 0; i < Units; i++) {
+    const int k = 4 * (lane + i * lanes);
+    if (k < padded) put_split<Pairs>(out + row * (Pairs ? 2 : 1) * padded, k, held[i], power_of_two(e));
+  }
 }
 
 }  // namespace rf
