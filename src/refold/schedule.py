@@ -104,8 +104,8 @@ def schedules(architecture: str, direct: bool = False) -> list[Schedule]:
         return [Schedule(architecture, splits=splits) for splits in (1, 2, 4, 8)]
     ways = [
         Schedule(architecture, tile, splits)
-        for tile, splits in itertools.product(TILES, (1, 2, 4, 8))
-        if tile != "small" or splits < 8
+        for tile, splits in itertools.product(TILES, (1, 2, 4, 8, 16, 32))
+        if tile == "small" or splits <= 8
     ]
     more = [Schedule(architecture, splits=n, direct=True) for n in (1, 2, 4, 8) if direct]
     return ways + more

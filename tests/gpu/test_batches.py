@@ -19,7 +19,8 @@ from .test_emitted import TARGETS, emitted
 pytestmark = pytest.mark.gpu
 
 NAMES = [
-    *("ieee_tall", "ieee_wide", "ieee_small", "ieee_tall_8", "ieee_small_2", "tf32_tall"),
+    *("ieee_tall", "ieee_wide", "ieee_small", "ieee_tall_8", "ieee_small_2"),
+    *("ieee_small_16", "tf32_tall"),
     *("ieee_generic", "ieee_generic_4"),
 ]
 # products, rows of each, columns, depth

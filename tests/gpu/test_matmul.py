@@ -54,12 +54,12 @@ THIN = [
 ]
 IEEE = [
     *("ieee_tall", "ieee_wide", "ieee_tall_2", "ieee_wide_4", "ieee_tall_8"),
-    *("ieee_small", "ieee_small_2", "ieee_small_4"),
+    *("ieee_small", "ieee_small_2", "ieee_small_4", "ieee_small_8", "ieee_small_32"),
     *("direct_tall", "direct_tall_2", "direct_tall_8"),
     *("ieee_generic", "ieee_generic_4", "ieee_generic_8"),
 ]
 TF32 = [
-    *("tf32_tall", "tf32_wide", "tf32_tall_8", "tf32_small", "tf32_small_4"),
+    *("tf32_tall", "tf32_wide", "tf32_tall_8", "tf32_small", "tf32_small_4", "tf32_small_16"),
     *("tf32_generic", "tf32_generic_8"),
 ]
 ROWS = [
@@ -69,6 +69,7 @@ ROWS = [
     "ieee_wide_8",
     "ieee_small",
     "ieee_small_4",
+    "ieee_small_16",
     "direct_tall",
     "direct_tall_8",
     "ieee_generic",
@@ -77,7 +78,7 @@ ROWS = [
 ]
 COLUMNS = [
     *("ieee_tall", "ieee_wide", "ieee_tall_4", "tf32_tall"),
-    *("ieee_small_2", "tf32_small"),
+    *("ieee_small_2", "ieee_small_32", "tf32_small"),
     *("direct_tall", "direct_tall_4"),
     *("ieee_generic", "ieee_generic_4", "tf32_generic", "simt"),
 ]

@@ -263,7 +263,7 @@ __global__ void __launch_bounds__(384, 1)
         finish(acc);
       } else {
         Fragment<S::kMI, S::kG> share;
-        share_out<S>(launch, acc, share, (place.slot << paired) + place.rank, turn % 2, place.part);
+        if (!share_out<S>(launch, acc, share, (place.slot << paired) + place.rank, turn % 2, place.part)) continue;
         constexpr int kAcross = 4 / S::kG;  // shares side by side
         row0 += 64 * (place.part / kAcross);
         col0 += 32 * S::kG * (place.part % kAcross);

@@ -6,8 +6,8 @@
 // workspace; whoever has the tile's last part adds up the others, nearest first, and does the epilogue.
 //
 // kSplits > 1 (few tiles, deep K): `kSplits` blocks share each tile, each with its part of K. All leave
-// in the workspace what others will add, wait for each other, and each adds up 1/kSplits of the tile,
-// first part to last, and does that fragment's epilogue.
+// in the workspace what others will add and wait for each other; each of the first kFinishers then adds up its
+// share of the tile, first part to last, and does that fragment's epilogue.
 //
 // Where blocks wait for each other the grid is launched cooperatively: all are resident, so waiting is safe.
 // Floats are added in an order that depends on the sizes and the device alone.
@@ -31,7 +31,7 @@ struct Small { static constexpr int kRows = 128, kCols = 128; };
 
 template <class M, class Tile = Tall, int InParts = 1> struct Schedule {
   using Mode = M;
-  static constexpr int kSplits = InParts;  // parts of K: 1, 2, 4 or, of the larger tiles, 8
+  static constexpr int kSplits = InParts;  // parts of K
   // stages from promotion to promotion
   static constexpr int kPromote = kSplits > 1 || Mode::kDirect ? 1 : 2;
   static constexpr int kTileRows = Tile::kRows, kTileCols = Tile::kCols;
@@ -46,10 +46,11 @@ template <class M, class Tile = Tall, int InParts = 1> struct Schedule {
   // Whether slots share the tiles left over.
   static constexpr bool kShares = kSplits == 1 && !Mode::kDirect;
   // The fragment of a team's epilogue: its halves, or its share of them when K is split.
+  static constexpr int kFinishers = kSplits < 4 * kHalves ? kSplits : 4 * kHalves;
   static constexpr int kMI = kSplits == 1 ? kHalves : 1;
-  static constexpr int kG = kSplits == 1 ? 4 : 4 * kHalves / kSplits;
+  static constexpr int kG = kSplits == 1 ? 4 : 4 * kHalves / kFinishers;
   static_assert(kStacked || !Mode::kDirect, "teams side by side would split the same rows of a twice");
-  static_assert(kSplits == 1 || kSplits == 2 || kSplits == 4 || kSplits == 4 * kHalves);
+  static_assert(kSplits <= 32 && (kSplits & (kSplits - 1)) == 0);
 };
 
 struct Launch {
@@ -127,11 +128,12 @@ RF_FN void join_parts(const Launch& l, Fragment<S::kHalves, 4>& acc, const Place
   } while (l.portions.begin(from) > tile);
 }
 
-// This team's sums go to the workspace, but for its block's share, which meets the other parts' there.
+// This team's sums go to the workspace, but for its block's share, which meets the other parts' there. False: the
+// block has no share.
 template <class S>
-RF_FN void share_out(const Launch& l, const Fragment<S::kHalves, 4>& acc, Fragment<S::kMI, S::kG>& share,
+RF_FN bool share_out(const Launch& l, const Fragment<S::kHalves, 4>& acc, Fragment<S::kMI, S::kG>& share,
                      int slot, int parity, int part) {
-  constexpr int kPieces = 16 * S::kHalves, kMine = kPieces / S::kSplits;
+  constexpr int kPieces = 16 * S::kHalves, kMine = kPieces / S::kFinishers;
   const int thread = threadIdx.x;  // of 256
   unsigned* turns = l.split_turns + 2 * (2 * slot + parity);
   float4* parts = l.split_parts + (2L * slot + parity) * S::kSplits * kPieces * 256;
@@ -150,23 +152,31 @@ RF_FN void share_out(const Launch& l, const Fragment<S::kHalves, 4>& acc, Fragme
     while (here < S::kSplits);
   }
   group_sync(3, 256);
+  const bool finishes = S::kFinishers == S::kSplits || part < S::kFinishers;
+  if (finishes) {
 #pragma unroll
-  for (int q = 0; q < kMine; q++) {
-    float4 sum;
+    for (int q = 0; q < kMine; q++) {
+      float4 sum;
 #pragma unroll
-    for (int from = 0; from < S::kSplits; from++) {
-      const int own = from * kMine + q;
-      const float* held = &acc.x[own / 16][own % 16 * 4];
-      float4 x = make_float4(held[0], held[1], held[2], held[3]);
-      if (from != part) x = __ldcg(parts + (from * kPieces + part * kMine + q) * 256 + thread);
-      if (from == 0) sum = x;
-      else sum = make_float4(sum.x + x.x, sum.y + x.y, sum.z + x.z, sum.w + x.w);
+      for (int from = 0; from < S::kSplits; from++) {
+        float4 x;
+        if (from < S::kFinishers && from == part) {
+          const int own = from * kMine + q;
+          const float* held = &acc.x[own / 16][own % 16 * 4];
+          x = make_float4(held[0], held[1], held[2], held[3]);
+        } else {
+          x = __ldcg(parts + (from * kPieces + part * kMine + q) * 256 + thread);
+        }
+        if (from == 0) sum = x;
+        else sum = make_float4(sum.x + x.x, sum.y + x.y, sum.z + x.z, sum.w + x.w);
+      }
+      float* x = &share.x[0][4 * q];
+      x[0] = sum.x, x[1] = sum.y, x[2] = sum.z, x[3] = sum.w;
     }
-    float* x = &share.x[0][4 * q];
-    x[0] = sum.x, x[1] = sum.y, x[2] = sum.z, x[3] = sum.w;
   }
   group_sync(3, 256);  // all of this block has read
   if (thread == 0 && atomicInc(turns + 1, S::kSplits - 1) == S::kSplits - 1) atomicExch(turns, 0u);
+  return finishes;
 }
 
 }  // namespace rf
