@@ -4,6 +4,7 @@ refold alternately in one process, as CSV.
     python bench/cuda_systems.py [--float32 ieee tf32] [--only S0 S1] [--set batch_size=64] [--tune]
                                  [--output bench/results/h200_systems.csv]
     python bench/cuda_systems.py --only C0 C1 C2 C3 --output bench/results/h200_convolutions.csv
+    python bench/cuda_systems.py --only V0 V1 V2 V3 --output bench/results/h200_values.csv
     python bench/cuda_systems.py --dtype bfloat16 float16 --output bench/results/h200_dtypes.csv
 
 --dtype: the same systems with parameters and inputs of other dtypes.
@@ -35,7 +36,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from systems import CONVOLUTIONS, HERE, PROBLEMS, SYSTEMS, System
+from systems import CONVOLUTIONS, HERE, PROBLEMS, SYSTEMS, VALUES, System
 
 from refold import contract, cost, pipeline
 
@@ -278,7 +279,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as scratch:
         folder = args.keep or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
-        systems = [s for s in (*SYSTEMS, *CONVOLUTIONS) if s.name in args.only]
+        systems = [s for s in (*SYSTEMS, *CONVOLUTIONS, *VALUES) if s.name in args.only]
         # of other dtypes --float32 decides nothing
         kinds = [(d, f) for d in args.dtype for f in args.float32 if d == "float32" or f == "ieee"]
         cases = [Case(s, d, f, folder) for d, f in kinds for s in systems]

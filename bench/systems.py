@@ -53,6 +53,12 @@ CONVOLUTIONS = (
     System("C2", "../bench/convolutions/residual_block.py"),
     System("C3", "../bench/convolutions/volume_mean.py"),
 )
+VALUES = (  # what two inputs make, and long rows
+    System("V0", "../bench/values/batch.py"),
+    System("V1", "../bench/values/attention.py"),
+    System("V2", "../bench/values/outer.py"),
+    System("V3", "../bench/values/vocabulary.py"),
+)
 
 
 def optimize(system: System, sets: Sequence[str], seconds: float, output: Path) -> dict[str, Any]:

@@ -178,10 +178,10 @@ template <class T> RF_FN Two read_two(const T* p) {
     return {read_one(p), read_one(p + 1)};
   }
 }
-// Whether p[row * width + col] is aligned by 8 bytes wherever col is a multiple of as many: for a pair of columns, or
-// of 16-bit elements for two.
+// Whether p[row * width + col] is aligned for two pairs of columns wherever col is a multiple of four.
 template <class T> RF_FN bool in_pairs(const T* p, long width) {
-  return width * sizeof(T) % 8 == 0 && reinterpret_cast<uintptr_t>(p) % 8 == 0;
+  constexpr int kBytes = sizeof(T) < 4 ? 4 * sizeof(T) : 16;
+  return width * sizeof(T) % kBytes == 0 && reinterpret_cast<uintptr_t>(p) % kBytes == 0;
 }
 
 template <class V> RF_FN V lanes(Real x) { return x; }
@@ -233,6 +233,19 @@ struct Pairs {
 template <class T> RF_FN void write_pairs(T* p, int more, Real v, const Real (&next)[3]) {
   write_two<true>(p, more, v, next[0]);
   write_two<true>(p, more + 8, next[1], next[2]);
+}
+// Lanes 2 i and 2 i + 1 have columns next to each other: one takes the first pairs of both, the other one the second,
+// 16 bytes each. A store then takes half as many cycles of the first-level cache.
+RF_FN void write_pairs(float* p, int more, Real v, const Real (&next)[3]) {
+#ifdef __CUDA_ARCH__
+  const bool odd = threadIdx.x % 2;
+  const float got = __shfl_xor_sync(0xffffffffu, odd ? v : next[1], 1);
+  const float got_next = __shfl_xor_sync(0xffffffffu, odd ? next[0] : next[2], 1);
+  const float4 four = odd ? make_float4(got, got_next, next[1], next[2]) : make_float4(v, next[0], got, got_next);
+  // volatile: exchanges stay behind the stores before them, whose registers they need
+  asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(p + more + (odd ? 6 : 0)), "f"(four.x), "f"(four.y),
+               "f"(four.z), "f"(four.w) : "memory");
+#endif
 }
 template <class T> RF_FN void put(T* p, long offset, const Pairs& pairs, Real v) {
   long first = offset + pairs.col;
@@ -549,6 +562,49 @@ struct Softmax : LogSumExp {
   }
 };
 
+// Of a row in one pass: its largest value m, and the sum of exp(x - m); of an infinite m that of exp(x) or, where a
+// softmax asks, NaN, as exp(inf - inf) is.
+struct LogSumExpParts : LogSumExp {
+  static constexpr int kResults = 2;
+  static RF_FN void results(const State& s, Real* out) { out[0] = s.max, out[1] = s.sum; }
+};
+struct SoftmaxParts : LogSumExp {
+  static constexpr int kResults = 2;
+  static RF_FN void results(const State& s, Real* out) {
+    out[0] = s.max, out[1] = is_infinite(s.max) ? __int_as_float(0x7fffffff) : s.sum;
+  }
+};
+
+// Mean and sum of squared deviations of a row in one pass. Values come in batches, whose own are merged into the
+// others' by Chan's formula: E[x^2] - E[x]^2 would cancel.
+struct RowMoments {
+  struct Part { Real w[3]; };  // count, mean, m2
+  using State = Part;
+  static constexpr int kWords = 3, kResults = 2;
+  static RF_FN Part identity() { return {{0.0f, 0.0f, 0.0f}}; }
+  template <int N> static RF_FN void gather_some(Part& p, const Real (&x)[N], const bool (&in)[N]) {
+    Part q = identity();
+#pragma unroll
+    for (int i = 0; i < N; i++) q.w[0] += in[i] ? 1.0f : 0.0f, q.w[1] += in[i] ? x[i] : 0.0f;
+    q.w[1] *= 1.0f / maximum(q.w[0], 1.0f);
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+      const Real d = in[i] ? x[i] - q.w[1] : 0.0f;
+      q.w[2] += d * d;
+    }
+    merge(p, q);
+  }
+  static RF_FN void merge(Part& p, const Part& q) {
+    if (q.w[0] == 0.0f) return;
+    const Real total = p.w[0] + q.w[0], delta = q.w[1] - p.w[1], part = q.w[0] / total;
+    p.w[1] += delta * part;
+    p.w[2] += q.w[2] + delta * delta * p.w[0] * part;
+    p.w[0] = total;
+  }
+  static RF_FN Part part(const State& s) { return s; }
+  static RF_FN void results(const State& s, Real* out) { out[0] = s.w[1], out[1] = s.w[2]; }
+};
+
 // Count, mean and sum of squared deviations of a column, merged by Chan's formula: E[x^2] - E[x]^2
 // would cancel. The count of a part is known from its rows and travels apart.
 struct MomentsState {
@@ -637,6 +693,8 @@ template <int S, class M, class... Rest> struct Before<S, List<M, Rest...>> {
 
 // Block: what the kernels that reduce rows and columns share: their start, and how parts of one
 // result are merged across lanes, warps and blocks, always in the same order.
+#include <type_traits>
+
 
 namespace rf {
 
@@ -663,31 +721,61 @@ template <class V, class T, int I, class C> RF_FN V full(Again<T, I> a, long off
   return full<V>(a.p, offset, c);
 }
 
+// One column of a row that is held; what does not count is read like what does, and not stored.
+struct Single {
+  int col;
+  bool counts;
+};
+// Where a row starts, in one register pair: a column is then one instruction away, or a constant. Of an address
+// that it sees through, the assembler computes the whole sum anew for every column.
+template <class T> RF_FN T* start_of_row(T* p) {
+#ifdef __CUDA_ARCH__
+  size_t address = __cvta_generic_to_global(p);
+  asm("" : "+l"(address));
+  p = static_cast<T*>(__cvta_global_to_generic(address));
+#endif
+  return p;
+}
+template <class V, class T> RF_FN V column(const T* p, Single c) { return read_one(p + c.col); }
+template <class V, class T> RF_FN V full(const T* p, long offset, Single c) {
+  return read_one(start_of_row(p + offset) + c.col);
+}
+template <class T> RF_FN void put(T* p, long offset, Single c, Real v) {
+  T* to = start_of_row(p + offset) + c.col;
+  if (c.counts) write_one(to, v);
+}
+
 // A position that knows what has been read there: each of N such operands is read once. What `has` says is
 // known to the compiler where passes are unrolled; there the values stay in registers.
-template <class V, int N> struct KnownAt {
-  decltype(LanesOf<V>::at(0)) at;
+template <class V, int N, class C> struct KnownAt {
+  C at;
   V* value;
   bool* has;
 };
 template <class V, int N> struct Known {
   V value[N ? N : 1];
   bool has[N ? N : 1] = {};
-  RF_FN KnownAt<V, N> at(long unit) { return {LanesOf<V>::at(unit), value, has}; }
+  template <class C> RF_FN KnownAt<V, N, C> at(C position) { return {position, value, has}; }
 };
-template <class V, class T, int I, int N> RF_FN V full(Again<T, I> a, long offset, KnownAt<V, N> c) {
+template <class V, class T, int I, int N, class C> RF_FN V full(Again<T, I> a, long offset, KnownAt<V, N, C> c) {
   if (!c.has[I]) c.value[I] = full<V>(a.p, offset, c.at), c.has[I] = true;
   return c.value[I];
 }
-template <class V, class T, int I, int N> RF_FN V column(Again<T, I> a, KnownAt<V, N> c) {
+template <class V, class T, int I, int N, class C> RF_FN V column(Again<T, I> a, KnownAt<V, N, C> c) {
   return full<V>(a, 0, c);
 }
-template <class V, class T, int N> RF_FN V full(const T* p, long offset, KnownAt<V, N> c) {
+template <class V, class T, int N, class C> RF_FN V full(const T* p, long offset, KnownAt<V, N, C> c) {
   return full<V>(p, offset, c.at);
 }
-template <class V, class T, int N> RF_FN V column(const T* p, KnownAt<V, N> c) { return column<V>(p, c.at); }
-template <class T, int N> RF_FN void put(T* p, long offset, KnownAt<Real, N> c, Real v) { put(p, offset, c.at, v); }
-template <class T, int N> RF_FN void put(T* p, long offset, KnownAt<Four, N> c, Four v) { put(p, offset, c.at, v); }
+template <class V, class T, int N, class C> RF_FN V column(const T* p, KnownAt<V, N, C> c) {
+  return column<V>(p, c.at);
+}
+template <class T, int N, class C> RF_FN void put(T* p, long offset, KnownAt<Real, N, C> c, Real v) {
+  put(p, offset, c.at, v);
+}
+template <class T, int N> RF_FN void put(T* p, long offset, KnownAt<Four, N, Quad> c, Four v) {
+  put(p, offset, c.at, v);
+}
 
 // A part for each of a thread's lanes.
 template <class M, class V> struct Parts {
@@ -713,6 +801,35 @@ template <class M, class V> struct Parts {
     return of[0];
   }
 };
+
+// What a thread has gathered of a row. A monoid of one word has a part for each of a thread's lanes, any other takes
+// the values of a batch at once.
+template <class M, class V> struct Gathered {
+  Parts<M, V> parts;
+  template <int N, class In> RF_FN void gather(const V (&x)[N], In in) {
+#pragma unroll
+    for (int k = 0; k < N; k++)
+      if (in(k)) parts.gather(x[k]);
+  }
+  RF_FN void merge(const Gathered& o) { parts.merge(o.parts); }
+  RF_FN typename M::Part all() { return parts.all(); }
+};
+template <class M, class V> struct GatheredAtOnce {
+  typename M::Part part = M::identity();
+  template <int N, class In> RF_FN void gather(const V (&x)[N], In in) {
+    constexpr int kLanes = LanesOf<V>::count;
+    Real values[N * kLanes];
+    bool counts[N * kLanes];
+#pragma unroll
+    for (int i = 0; i < N * kLanes; i++)
+      values[i] = LanesOf<V>::get(x[i / kLanes], i % kLanes), counts[i] = in(i / kLanes);
+    M::gather_some(part, values, counts);
+  }
+  RF_FN void merge(const GatheredAtOnce& o) { M::merge(part, o.part); }
+  RF_FN typename M::Part all() { return part; }
+};
+template <class M, class V>
+using GatheredOf = std::conditional_t<M::kWords == 1, Gathered<M, V>, GatheredAtOnce<M, V>>;
 
 template <class M> RF_FN typename M::Part from_lane(typename M::Part p, int lane) {
 #pragma unroll
@@ -846,8 +963,8 @@ struct Needs {
   size_t parts = 0, turns = 0;  // bytes
 };
 
-inline long blocks_of(long n, long block) { return (n + block - 1) / block; }
-inline long covering_power_of_two(long least) {
+constexpr long blocks_of(long n, long block) { return (n + block - 1) / block; }
+constexpr long covering_power_of_two(long least) {
   long p = 1;
   while (p < least) p *= 2;
   return p;
@@ -929,6 +1046,81 @@ class OnDevice {
 
 }  // namespace rf
 
+// Row cut: which threads hold, or pass over, which units of a row; from the sizes alone.
+//
+// Why: a load of a warp should touch few lines of the first-level cache. Eight lanes of four columns fill a
+// line; of lanes of one, in rows that start anywhere, it takes a whole warp. So these go along the row first,
+// and a thread has several units, or several rows, only so that enough loads are in flight.
+
+namespace rf {
+
+constexpr int kRowThreads = 256, kMostTeam = 512;
+constexpr long kSplitWidth = 8192, kSplitBlocks = 1 << 14;  // by pass: of a block at least; blocks about
+constexpr long kSplitFrom = 8 * kSplitWidth, kSplitRows = 2048;  // rows as wide, and as few, are split
+constexpr long kBusy = 1 << 17;                                // threads that keep memory busy
+template <class V> constexpr int kBatch = LanesOf<V>::count == 4 ? 4 : 8;  // units in flight in a thread
+
+// How rows of up to `most` units are held: so many units of each of so many rows in a thread, and so many
+// threads a row. 0: as few as suffice. A number is known to the compiler: addresses then differ by constants,
+// shuffles need no loop, and no division finds a thread's row.
+struct Hold {
+  int rows, units, threads;
+  long most;
+};
+// The shorter rows first. longest: that is held at all; once: if one pass alone reads it; block: its threads.
+template <class V> struct Holds;
+template <> struct Holds<Four> {
+  static constexpr Hold of[] = {{2, 2, 0, 8}, {1, 4, 0, kMostTeam * 4}};
+  static constexpr long longest = kMostTeam * 4, once = 32;
+  static constexpr int block = kMostTeam;
+};
+// A row fills more than half of what its threads can hold, so the first half of each one's units need no test.
+template <> struct Holds<Real> {
+  static constexpr Hold of[] = {
+      {4, 2, 0, 8},    {4, 2, 8, 16},   {4, 2, 16, 32},    {4, 2, 32, 64}, {2, 4, 32, 128},
+      {1, 8, 32, 256}, {1, 8, 64, 512}, {1, 8, 128, 1024}, {1, 16, 0, kRowThreads * 16},
+  };
+  static constexpr long longest = kRowThreads * 16, once = 1024;
+  static constexpr int block = kRowThreads;
+};
+
+// How a space is cut.
+template <class V> struct RowsCut {
+  enum Kind { held, by_team, by_pass } kind;
+  int hold = 0;        // of Holds<V>
+  long units, chunks;  // of a row
+  long chunk_width;    // a chunk's columns
+  int threads = 0;     // of a row: lanes of a warp, or whole warps
+  // again: whether a row is read by more than one pass.
+  constexpr RowsCut(long rows, long width, bool again)
+      : kind(held), units(width / LanesOf<V>::count), chunks(0),
+        chunk_width(kSplitWidth * blocks_of(blocks_of(width, kSplitWidth) * rows + 1, kSplitBlocks)) {
+    chunks = blocks_of(width, chunk_width);
+    if ((rows <= kSplitRows && width >= kSplitFrom) || units > INT32_MAX / 2) kind = by_pass, threads = kRowThreads;
+    else if (units == 0) kind = by_team, threads = 32;
+    else if (units <= (again ? Holds<V>::longest : Holds<V>::once)) kind = held, threads = as_held();
+    else kind = by_team, threads = team_of(rows);
+  }
+  constexpr int rows_of_thread() const { return kind == held ? Holds<V>::of[hold].rows : 1; }
+  // As few lanes as hold a row, or as few warps.
+  constexpr int as_held() {
+    while (units > Holds<V>::of[hold].most) hold++;
+    const int each = Holds<V>::of[hold].units;
+    const long lanes = covering_power_of_two(blocks_of(units, each));
+    return int(lanes < 32 ? lanes : 32 * blocks_of(units, 32 * each));
+  }
+  // Whole batches a thread: two where there are threads enough without a third.
+  constexpr int team_of(long rows) const {
+    constexpr int batch = kBatch<V>;
+    const auto team = [&](long batches) { return 32 * blocks_of(units, 32 * batch * batches); };
+    long batches = blocks_of(units, long(kMostTeam) * batch);
+    if (batches == 1 && rows * team(2) >= kBusy) batches = 2;
+    return int(team(batches) < kMostTeam ? team(batches) : kMostTeam);
+  }
+};
+
+}  // namespace rf
+
 // Rows: passes over each row of a space of rows x width; a pass may use what earlier ones reduced.
 //
 // Why: everything between products is bound by memory. A row is read once from it: the passes that
@@ -939,7 +1131,7 @@ class OnDevice {
 //   Row                                what is known of a row so far
 //   Monoids = List<...>                one monoid for each pass (none: a pointwise body)
 //   term<V>(Step<S>, row_so_far, row, col)   the lanes that pass S reduces
-//   set(Step<S>, row_so_far, row, value)     takes the result of pass S into row_so_far
+//   set(Step<S>, row_so_far, row, value)     takes the result of pass S into row_so_far, or its results
 //   store<V>(row_so_far, row, col)           writes full-size results      (if kStores)
 //   read<V>(row, col)                        reads what store does, so that no load waits for a store
 //   finish(row_so_far, row)                  writes results of one row     (if kFinishes)
@@ -950,8 +1142,8 @@ class OnDevice {
 // the device. In order of width:
 //   pointwise   each thread takes kBatch units: of as many rows (what is known of a column is then
 //               read once), or of one row where rows are few
-//   held        lanes of a warp, or whole warps, hold a row in registers, kBatch units each: of short rows
-//               those of two rows, of wider ones only if more than one pass reads them
+//   held        lanes of a warp, or whole warps, hold a row in registers, of short rows those of several, as
+//               the table of row_cut.cuh says; long rows only if more than one pass reads them
 //   by team     whole warps take a row, kBatch units at once; small teams share a block
 //   by pass     few rows that are very long: many blocks a row, one launch a pass; the last block to
 //               arrive merges the parts of the others
@@ -963,13 +1155,6 @@ class OnDevice {
 
 namespace rf {
 
-constexpr int kRowThreads = 256, kMostTeam = 512;
-constexpr long kSplitWidth = 8192;  // columns of a block, by pass
-constexpr long kSplitFrom = 8 * kSplitWidth, kSplitRows = 64;  // rows as wide, and as few, are split
-constexpr long kBusy = 1 << 17;                                // threads that keep memory busy
-constexpr int kHeldRows = 2;  // short ones, of a thread
-template <class V> constexpr int kBatch = LanesOf<V>::count == 4 ? 4 : 8;  // units in flight in a thread
-
 // Reads the words of a Row as another block left them, not as the first-level cache may know them.
 template <class Row> RF_FN Row row_from(const Row* p) {
   Row r{};
@@ -979,14 +1164,17 @@ template <class Row> RF_FN Row row_from(const Row* p) {
   return r;
 }
 
-template <class M> RF_FN Real result_of(const typename M::Part& p) {
-  static_assert(M::kResults == 1, "a pass over rows reduces to one value");
-  typename M::State state;
-  Real value[1];
+// Tells the body what pass `step` has reduced a row to.
+template <class M, class Body, class Step>
+RF_FN void set_results(const Body& body, Step step, typename Body::Row& r, long row, const typename M::Part& p) {
+  typename M::State state{};
+  Real values[M::kResults];
   M::merge(state, p);
-  M::results(state, value);
-  return value[0];
+  M::results(state, values);
+  if constexpr (M::kResults == 1) body.set(step, r, row, values[0]);
+  else body.set(step, r, row, values);
 }
+constexpr int kMostWords = 3;  // of the parts of a team
 
 template <class Body> RF_FN void finish_row(const Body& body, const typename Body::Row& r, long row) {
   if constexpr (Body::kFinishes) body.finish(r, row);
@@ -997,9 +1185,9 @@ template <class V, class Body, class RowOf, class UnitOf>
 RF_FN void store_batch(const Body& body, const typename Body::Row& r, RowOf row, UnitOf unit) {
   Known<V, Body::kAgain> known[kBatch<V>];
 #pragma unroll
-  for (int k = 0; k < kBatch<V>; k++) body.template read<V>(row(k), known[k].at(unit(k)));
+  for (int k = 0; k < kBatch<V>; k++) body.template read<V>(row(k), known[k].at(LanesOf<V>::at(unit(k))));
 #pragma unroll
-  for (int k = 0; k < kBatch<V>; k++) body.template store<V>(r, row(k), known[k].at(unit(k)));
+  for (int k = 0; k < kBatch<V>; k++) body.template store<V>(r, row(k), known[k].at(LanesOf<V>::at(unit(k))));
 }
 
 // --- pointwise -----------------------------------------------------------------------------------
@@ -1048,43 +1236,49 @@ __global__ void __launch_bounds__(kRowThreads, 1)
 // --- held ----------------------------------------------------------------------------------------
 // kRows rows of kUnits units a thread: `threads` lanes of a warp hold a row, or whole warps (then one). All
 // passes name the same units, so a row is read once and stays in registers, of a softmax its exponentials.
-template <class V, int kRows, int kUnits, class Body>
-__global__ void __launch_bounds__(kMostTeam, LanesOf<V>::count == 4 ? Body::kBlocks : 1)
-    rows_held(const __grid_constant__ Body body, long rows, int units, int threads) {
-  __shared__ Real shared[2][kMostTeam / 32][2];  // two passes, warps, words
+template <class V, int kRows, int kUnits, int kThreads, class Body>
+__global__ void __launch_bounds__(Holds<V>::block, LanesOf<V>::count == 4 ? Body::kBlocks : 1)
+    rows_held(const __grid_constant__ Body body, long rows, int units, int team_threads) {
+  __shared__ Real shared[2][kMostTeam / 32][kMostWords];  // two passes
+  constexpr bool kSingle = LanesOf<V>::count == 1;
+  constexpr int kInside = kSingle ? kUnits / 2 : 0;  // units of every thread that are in the row: see Holds
+  const int threads = kThreads ? kThreads : team_threads;
   const int teams = blockDim.x / threads, team = threadIdx.x / threads, thread = threadIdx.x - team * threads;
   const long first = long(blockIdx.x) * teams * kRows + team;
   if (threads >= 32 && first >= rows) return;  // a whole team; lanes are needed by others of their warp
-  // Rows and units after the last are read like it and left out: all loads are in flight together.
+  // Rows and units after the last are read like it and left out: all loads are in flight together. Single columns
+  // are computed, too, and not stored: what a branch guards is computed one after another.
   long row[kRows];
   typename Body::Row r[kRows]{};
 #pragma unroll
   for (int i = 0; i < kRows; i++) row[i] = first + i * teams < rows ? first + i * teams : rows - 1;
+  const auto in = [&](int k) { return k < kInside || thread + k * threads < units; };
   int unit[kUnits];
 #pragma unroll
-  for (int k = 0; k < kUnits; k++) unit[k] = thread + k * threads < units ? thread + k * threads : units - 1;
+  for (int k = 0; k < kUnits; k++) unit[k] = in(k) ? thread + k * threads : units - 1;
+  const auto at = [&](int k) {
+    if constexpr (kSingle) return Single{unit[k], in(k)};
+    else return LanesOf<V>::at(unit[k]);
+  };
   begin_kernel();
   Known<V, Body::kAgain> known[kRows][kUnits];
   for_monoids<0>(typename Body::Monoids{}, [&](auto step, auto monoid) {
     using M = decltype(monoid);
-    static_assert(M::kWords <= 2, "the parts of a team are of two words at most");
     V x[kRows][kUnits];
 #pragma unroll
     for (int i = 0; i < kRows; i++)
 #pragma unroll
-      for (int k = 0; k < kUnits; k++) x[i][k] = body.template term<V>(step, r[i], row[i], known[i][k].at(unit[k]));
+      for (int k = 0; k < kUnits; k++) x[i][k] = body.template term<V>(step, r[i], row[i], known[i][k].at(at(k)));
 #pragma unroll
     for (int i = 0; i < kRows; i++) {
-      Parts<M, V> parts;
-#pragma unroll
-      for (int k = 0; k < kUnits; k++)
-        if (thread + k * threads < units) parts.gather(x[i][k]);
-      typename M::Part part = parts.all();
+      GatheredOf<M, V> gathered;
+      gathered.gather(x[i], in);
+      typename M::Part part = gathered.all();
       if (kRows > 1 || threads <= 32)
         part = across_lanes<M>(part, threads);
       else
         part = across_team<M>(part, thread, threads, team + 1, shared[decltype(step)::index % 2][team * (threads / 32)]);
-      body.set(step, r[i], row[i], result_of<M>(part));
+      set_results<M>(body, step, r[i], row[i], part);
     }
   });
 #pragma unroll
@@ -1092,10 +1286,10 @@ __global__ void __launch_bounds__(kMostTeam, LanesOf<V>::count == 4 ? Body::kBlo
     if (first + i * teams >= rows) continue;
     if constexpr (Body::kStores) {
 #pragma unroll
-      for (int k = 0; k < kUnits; k++) body.template read<V>(row[i], known[i][k].at(unit[k]));
+      for (int k = 0; k < kUnits; k++) body.template read<V>(row[i], known[i][k].at(at(k)));
 #pragma unroll
       for (int k = 0; k < kUnits; k++)
-        if (thread + k * threads < units) body.template store<V>(r[i], row[i], known[i][k].at(unit[k]));
+        if (kSingle || in(k)) body.template store<V>(r[i], row[i], known[i][k].at(at(k)));
     }
     if constexpr (Body::kFinishes)
       if (thread == 0) body.finish(r[i], row[i]);
@@ -1109,19 +1303,18 @@ template <class M, int S, class V, class Body>
 RF_FN typename M::Part gather_units(const Body& body, const typename Body::Row& r, long row, long first, int units,
                                     int thread, int threads) {
   constexpr int kUnits = kBatch<V>, kChain = 16;  // batches added one by one, then merged
-  Parts<M, V> all;
+  GatheredOf<M, V> all;
   int j = thread;
 #pragma unroll 1
   do {
-    Parts<M, V> chain;
+    GatheredOf<M, V> chain;
 #pragma unroll 1
     for (int b = 0; b < kChain && j + (kUnits - 1) * threads < units; b++, j += kUnits * threads) {
       V x[kUnits];
 #pragma unroll
       for (int k = 0; k < kUnits; k++)
         x[k] = body.template term<V>(Step<S>{}, r, row, LanesOf<V>::at(first + j + k * threads));
-#pragma unroll
-      for (int k = 0; k < kUnits; k++) chain.gather(x[k]);
+      chain.gather(x, [](int) { return true; });
     }
     all.merge(chain);
   } while (j + (kUnits - 1) * threads < units);
@@ -1132,10 +1325,7 @@ RF_FN typename M::Part gather_units(const Body& body, const typename Body::Row& 
       const int unit = j + k * threads < units ? j + k * threads : units - 1;
       x[k] = body.template term<V>(Step<S>{}, r, row, LanesOf<V>::at(first + unit));
     }
-    all.gather(x[0]);
-#pragma unroll
-    for (int k = 1; k < kUnits; k++)
-      if (j + k * threads < units) all.gather(x[k]);
+    all.gather(x, [&](int k) { return k == 0 || j + k * threads < units; });
   }
   return all.all();
 }
@@ -1158,7 +1348,7 @@ RF_FN void store_units(const Body& body, const typename Body::Row& r, long row, 
 template <class V, class Body>
 __global__ void __launch_bounds__(kMostTeam, 1)
     rows_by_team(const __grid_constant__ Body body, long rows, int units, int threads) {
-  __shared__ Real shared[2][kMostTeam / 32][2];  // two passes, warps, words
+  __shared__ Real shared[2][kMostTeam / 32][kMostWords];  // two passes
   const int team = threadIdx.x / threads, thread = threadIdx.x - team * threads;
   const long row = long(blockIdx.x) * (blockDim.x / threads) + team;
   begin_kernel();
@@ -1167,10 +1357,9 @@ __global__ void __launch_bounds__(kMostTeam, 1)
   for_monoids<0>(typename Body::Monoids{}, [&](auto step, auto monoid) {
     using M = decltype(monoid);
     constexpr int S = decltype(step)::index;
-    static_assert(M::kWords <= 2, "the parts of a team are of two words at most");
     const auto part = gather_units<M, S, V>(body, r, row, 0, units, thread, threads);
     Real* parts = shared[S % 2][team * (threads / 32)];
-    body.set(step, r, row, result_of<M>(across_team<M>(part, thread, threads, team + 1, parts)));
+    set_results<M>(body, step, r, row, across_team<M>(part, thread, threads, team + 1, parts));
   });
   if constexpr (Body::kStores) store_units<V>(body, r, row, 0, units, thread, threads);
   if constexpr (Body::kFinishes)
@@ -1180,14 +1369,14 @@ __global__ void __launch_bounds__(kMostTeam, 1)
 // --- by pass -------------------------------------------------------------------------------------
 template <class V, class Body>
 __global__ void __launch_bounds__(kRowThreads, 1)
-    rows_by_pass(const __grid_constant__ Body body, long width, long chunks, int pass, typename Body::Row* known,
-                 Real* parts, unsigned* turns) {
+    rows_by_pass(const __grid_constant__ Body body, long width, long chunks, long chunk_width, int pass,
+                 typename Body::Row* known, Real* parts, unsigned* turns) {
   using Monoids = typename Body::Monoids;
-  __shared__ Real shared[2][kRowThreads / 32 * 2];
+  __shared__ Real shared[2][kRowThreads / 32 * kMostWords];
   const long row = blockIdx.x / chunks, chunk = blockIdx.x - row * chunks;
-  constexpr int kChunkUnits = kSplitWidth / LanesOf<V>::count;
-  const long first = chunk * kChunkUnits, left = width / LanesOf<V>::count - first;
-  const int units = left < kChunkUnits ? int(left) : kChunkUnits, thread = threadIdx.x;
+  const long chunk_units = chunk_width / LanesOf<V>::count;
+  const long first = chunk * chunk_units, left = width / LanesOf<V>::count - first;
+  const int units = int(left < chunk_units ? left : chunk_units), thread = threadIdx.x;
   begin_kernel();
   typename Body::Row r{};
   if (pass > 0) r = row_from(known + row);
@@ -1208,7 +1397,7 @@ __global__ void __launch_bounds__(kRowThreads, 1)
       for (int w = 0; w < M::kWords; w++) next.w[w] = __ldcg(parts + (row * chunks + c) * M::kWords + w);
       M::merge(part, next);
     }
-    body.set(step, r, row, result_of<M>(across_team<M>(part, thread, kRowThreads, 0, shared[1])));
+    set_results<M>(body, step, r, row, across_team<M>(part, thread, kRowThreads, 0, shared[1]));
     if (thread == 0) {
       known[row] = r;
       if (S + 1 == Monoids::size) finish_row(body, r, row);
@@ -1219,51 +1408,43 @@ __global__ void __launch_bounds__(kRowThreads, 1)
 }
 
 // --- the host's side -----------------------------------------------------------------------------
-// How a space is cut.
-struct RowsCut {
-  enum Kind { held, by_team, by_pass } kind;
-  int held_rows = 1;   // of a thread
-  long units, chunks;  // of a row
-  int threads;         // of a row: lanes of a warp, or whole warps
-  // batch: units that a thread has in flight. again: whether a row is read by more than one pass.
-  RowsCut(long rows, long width, int of_unit, int batch, bool again)
-      : units(width / of_unit), chunks(blocks_of(width, kSplitWidth)) {
-    if ((rows <= kSplitRows && width >= kSplitFrom) || units > INT32_MAX / 2) kind = by_pass, threads = kRowThreads;
-    else if (units == 0) kind = by_team, threads = 32;
-    else if (units <= 8 * batch || (again && units <= long(kMostTeam) * batch)) hold(batch);
-    else kind = by_team, threads = team_of(rows, batch);
-  }
-  // As few lanes as hold a row, or as few warps.
-  void hold(int batch) {
-    kind = held;
-    if (units <= 2 * batch) held_rows = kHeldRows;
-    const long lanes = covering_power_of_two(blocks_of(units, batch / held_rows));
-    threads = int(lanes < 32 ? lanes : 32 * blocks_of(units, 32 * batch));
-  }
-  // Whole batches a thread: two where there are threads enough without a third.
-  int team_of(long rows, int batch) const {
-    const auto team = [&](long batches) { return 32 * blocks_of(units, 32 * batch * batches); };
-    long batches = blocks_of(units, long(kMostTeam) * batch);
-    if (batches == 1 && rows * team(2) >= kBusy) batches = 2;
-    return int(team(batches) < kMostTeam ? team(batches) : kMostTeam);
-  }
-};
-template <class V, class Body> RowsCut rows_cut(long rows, long width) {
-  return {rows, width, LanesOf<V>::count, kBatch<V>, Body::Monoids::size + Body::kStores > 1};
+template <class V, class Body> constexpr RowsCut<V> rows_cut(long rows, long width) {
+  return {rows, width, Body::Monoids::size + Body::kStores > 1};
 }
 
 // What rows() of these sizes needs of its workspace, however its operands are aligned.
 template <class Body> Error rows_needs(long rows, long width, Needs& needs) {
   needs = {};
   if constexpr (Body::Monoids::size > 0) {
-    const RowsCut cut = rows_cut<Real, Body>(rows, width);
-    if (cut.kind == RowsCut::by_pass) {
+    const auto cut = rows_cut<Real, Body>(rows, width);
+    if (cut.kind == cut.by_pass) {
       constexpr size_t words = Words<typename Body::Monoids>::row;
       needs.parts = (rows * sizeof(typename Body::Row) + 255) / 256 * 256 + rows * cut.chunks * words * sizeof(Real);
       needs.turns = rows * sizeof(unsigned);
     }
   }
   return nullptr;
+}
+
+// The kernel that holds rows as line N of the table says.
+template <class V, class Body, int N> auto* held_by() {
+  constexpr Hold as = Holds<V>::of[N], shorter = Holds<V>::of[N ? N - 1 : 0];
+  static_assert(as.threads == 0 || (N && as.most == as.threads * as.units && as.most <= 2 * shorter.most),
+                "rows of a known number of threads fill more than half of what these can hold");
+  return rows_held<V, as.rows, as.units, as.threads, Body>;
+}
+template <class V, class Body, int N = 0> auto* held_by(int line) {
+  if constexpr (Holds<V>::of[N].most < Holds<V>::longest)
+    if (line > N) return held_by<V, Body, N + 1>(line);
+  return held_by<V, Body, N>();
+}
+
+// The kernel of a cut that is not by pass; only one is compiled where the width is known.
+template <long W, class V, class Body> auto* kernel_of(const RowsCut<V>& cut) {
+  constexpr RowsCut<V> known = rows_cut<V, Body>(kSplitRows + 1, W);
+  if constexpr (W == 0) return cut.kind == cut.held ? held_by<V, Body>(cut.hold) : rows_by_team<V, Body>;
+  else if constexpr (known.kind == known.held) return held_by<V, Body, known.hold>();
+  else return rows_by_team<V, Body>;
 }
 
 template <class V, class Body>
@@ -1281,35 +1462,35 @@ Error run_pointwise(const Body& body, long rows, long width, cudaStream_t stream
   return launch(kernel, grid, threads, 0, stream, start, doing, body, rows, width, tiles);
 }
 
-template <class V, class Body>
-Error run_rows(const Body& body, const RowsCut& cut, long rows, long width, const Workspace& workspace,
-               cudaStream_t stream, Start start) {
+template <long W, class V, class Body>
+Error run_rows(const Body& body, long rows, long width, const Workspace& workspace, cudaStream_t stream, Start start) {
   constexpr const char* doing = "launching passes over rows";
   using Row = typename Body::Row;
+  const auto cut = rows_cut<V, Body>(rows, width);
   unsigned grid;
-  if (cut.kind == RowsCut::by_pass) {
-    Row* known = static_cast<Row*>(workspace.parts);
-    char* after = static_cast<char*>(workspace.parts) + (rows * sizeof(Row) + 255) / 256 * 256;
-    Real* parts = reinterpret_cast<Real*>(after);
-    RF_TRY(grid_of(rows * cut.chunks, grid));
-    for (int pass = 0; pass < Body::Monoids::size + Body::kStores; pass++)
-      RF_TRY(launch(rows_by_pass<V, Body>, grid, kRowThreads, 0, stream, start, doing, body, width, cut.chunks, pass,
-                    known, parts, workspace.turns));
-    return nullptr;
+  if constexpr (W == 0 || W >= kSplitFrom) {
+    if (cut.kind == cut.by_pass) {
+      Row* known = static_cast<Row*>(workspace.parts);
+      char* after = static_cast<char*>(workspace.parts) + (rows * sizeof(Row) + 255) / 256 * 256;
+      Real* parts = reinterpret_cast<Real*>(after);
+      RF_TRY(grid_of(rows * cut.chunks, grid));
+      for (int pass = 0; pass < Body::Monoids::size + Body::kStores; pass++)
+        RF_TRY(launch(rows_by_pass<V, Body>, grid, kRowThreads, 0, stream, start, doing, body, width, cut.chunks,
+                      cut.chunk_width, pass, known, parts, workspace.turns));
+      return nullptr;
+    }
   }
   const int units = static_cast<int>(cut.units);
   const int teams = cut.threads > kRowThreads ? 1 : kRowThreads / cut.threads, threads = teams * cut.threads;
-  RF_TRY(grid_of(blocks_of(rows, teams * cut.held_rows), grid));
-  auto* kernel = cut.held_rows > 1 ? rows_held<V, kHeldRows, kBatch<V> / kHeldRows, Body>
-                 : cut.kind == RowsCut::held ? rows_held<V, 1, kBatch<V>, Body>
-                                             : rows_by_team<V, Body>;
+  RF_TRY(grid_of(blocks_of(rows, teams * cut.rows_of_thread()), grid));
+  auto* kernel = kernel_of<W, V, Body>(cut);
   return launch(kernel, grid, threads, 0, stream, start, doing, body, rows, units, cut.threads);
 }
 
 // The body's outputs over rows x width. aligned: whether every operand that is read along the width,
 // and every full-size output, can be read 16 bytes at a time (see aligned()); of a pointwise body in
-// one row, whether their addresses can, whatever the width.
-template <class Body>
+// one row, whether their addresses can, whatever the width. W: the width of all calls, 0 if it varies.
+template <long W = 0, class Body>
 Error rows(const Body& body, long rows, long width, bool aligned, const Workspace& workspace, cudaStream_t stream) {
   if (rows == 0 || (width == 0 && Body::Monoids::size == 0 && !Body::kFinishes)) return nullptr;
   Device device;
@@ -1320,9 +1501,9 @@ Error rows(const Body& body, long rows, long width, bool aligned, const Workspac
     return aligned ? run_pointwise<Four>(body, rows, width, stream, start)
                    : run_pointwise<Real>(body, rows, width, stream, start);
   } else {
-    if (aligned && width % 4 == 0)
-      return run_rows<Four>(body, rows_cut<Four, Body>(rows, width), rows, width, workspace, stream, start);
-    return run_rows<Real>(body, rows_cut<Real, Body>(rows, width), rows, width, workspace, stream, start);
+    if constexpr (W % 4 == 0)
+      if (aligned && width % 4 == 0) return run_rows<W, Four>(body, rows, width, workspace, stream, start);
+    return run_rows<W, Real>(body, rows, width, workspace, stream, start);
   }
 }
 
@@ -1400,7 +1581,7 @@ static PyObject* rows0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   rf::Error error;
   Py_BEGIN_ALLOW_THREADS
   const rf::OnDevice here(static_cast<int>(device));
-  error = rf::rows(body, rows, width, rf::aligned(p0, p1), work, on);
+  error = rf::rows<8192>(body, rows, width, rf::aligned(p0, p1), work, on);
   Py_END_ALLOW_THREADS
   return rf_result(error);
 }
@@ -1426,7 +1607,7 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
     try:
         return load_inline(
-            name="refold_sm_90_e4bd2be3927f",
+            name="refold_sm_90_d81e476a9b8c",
             cpp_sources=[],
             cuda_sources=[_REFOLD_CUDA],
             extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],

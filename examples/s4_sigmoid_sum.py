@@ -179,8 +179,8 @@ struct Needs {
   size_t parts = 0, turns = 0;  // bytes
 };
 
-inline long blocks_of(long n, long block) { return (n + block - 1) / block; }
-inline long covering_power_of_two(long least) {
+constexpr long blocks_of(long n, long block) { return (n + block - 1) / block; }
+constexpr long covering_power_of_two(long least) {
   long p = 1;
   while (p < least) p *= 2;
   return p;
@@ -322,10 +322,10 @@ template <class T> RF_FN Two read_two(const T* p) {
     return {read_one(p), read_one(p + 1)};
   }
 }
-// Whether p[row * width + col] is aligned by 8 bytes wherever col is a multiple of as many: for a pair of columns, or
-// of 16-bit elements for two.
+// Whether p[row * width + col] is aligned for two pairs of columns wherever col is a multiple of four.
 template <class T> RF_FN bool in_pairs(const T* p, long width) {
-  return width * sizeof(T) % 8 == 0 && reinterpret_cast<uintptr_t>(p) % 8 == 0;
+  constexpr int kBytes = sizeof(T) < 4 ? 4 * sizeof(T) : 16;
+  return width * sizeof(T) % kBytes == 0 && reinterpret_cast<uintptr_t>(p) % kBytes == 0;
 }
 
 template <class V> RF_FN V lanes(Real x) { return x; }
@@ -377,6 +377,19 @@ struct Pairs {
 template <class T> RF_FN void write_pairs(T* p, int more, Real v, const Real (&next)[3]) {
   write_two<true>(p, more, v, next[0]);
   write_two<true>(p, more + 8, next[1], next[2]);
+}
+// Lanes 2 i and 2 i + 1 have columns next to each other: one takes the first pairs of both, the other one the second,
+// 16 bytes each. A store then takes half as many cycles of the first-level cache.
+RF_FN void write_pairs(float* p, int more, Real v, const Real (&next)[3]) {
+#ifdef __CUDA_ARCH__
+  const bool odd = threadIdx.x % 2;
+  const float got = __shfl_xor_sync(0xffffffffu, odd ? v : next[1], 1);
+  const float got_next = __shfl_xor_sync(0xffffffffu, odd ? next[0] : next[2], 1);
+  const float4 four = odd ? make_float4(got, got_next, next[1], next[2]) : make_float4(v, next[0], got, got_next);
+  // volatile: exchanges stay behind the stores before them, whose registers they need
+  asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(p + more + (odd ? 6 : 0)), "f"(four.x), "f"(four.y),
+               "f"(four.z), "f"(four.w) : "memory");
+#endif
 }
 template <class T> RF_FN void put(T* p, long offset, const Pairs& pairs, Real v) {
   long first = offset + pairs.col;
@@ -477,15 +490,35 @@ namespace rf {
 // A product's sizes and the memory that its epilogue works with. Pointers may be null if unused.
 struct Problem {
   long rows, cols, depth;
-  const float* a;        // the unsplit operands, [rows][lda] and [cols][ldb], for exceptional values
-  const float* b;
-  long lda, ldb;
+  const float* a;        // the unsplit operands, for exceptional values: rows lda and ldb apart, elements of
+  const float* b;        // a row a_step and b_step
+  long lda, ldb, a_step, b_step;
   const float* a_unscale;  // powers of two that undo the scaling of rows of a and of b
   const float* b_unscale;
   float* row_parts;        // [block of columns][row][row_words]
   float* column_parts;     // [block of rows][column_words][column]
   unsigned* row_turns;     // one for each block of rows, zero between launches; null: finish.cuh merges rows
+  int batch_rows, batch_tiles;  // of a batch of products: rows of a of each, and how many tiles cover them
+  long a_next, b_next;          // from one product's unsplit operand to the next one's
+  RF_FN long row_end() const { return rows; }
+  RF_FN long b_row(int col) const { return col; }
+  RF_FN const float* a_at(long row) const { return a + row * lda; }
+  RF_FN const float* b_at(int col) const { return b + col * ldb; }
 };
+
+// The same as one tile of a batch of products sees it. The products lie one below the other, `rows` of a in all;
+// each has its own `cols` rows of b, and no tile takes rows of two.
+struct InBatch : Problem {
+  int product, first_row;  // which; the tile's
+  RF_FN long row_end() const { return long(product + 1) * batch_rows; }
+  RF_FN long b_row(int col) const { return product * cols + col; }
+  RF_FN const float* a_at(long row) const { return a + product * a_next + (row - long(product) * batch_rows) * lda; }
+  RF_FN const float* b_at(int col) const { return b + product * b_next + col * ldb; }
+};
+template <int TileRows> RF_FN InBatch in_batch(const Problem& p, int tile_row) {
+  const int product = tile_row / p.batch_tiles, down = tile_row - product * p.batch_tiles;
+  return {p, product, product * p.batch_rows + down * TileRows};
+}
 
 constexpr unsigned kAllLanes = 0xffffffffu;
 
@@ -511,10 +544,10 @@ RF_FN void group_sync(int number, int threads) {
 }
 
 // One element by plain float32 arithmetic, by a whole warp: lanes take every 32nd product.
-RF_FN float plain_dot(const float* a, const float* b, long depth, int lane) {
+RF_FN float plain_dot(const float* a, long a_step, const float* b, long b_step, long depth, int lane) {
   float sum = 0.0f;
-#pragma unroll 2  // it is rare, and callers have few registers left
-  for (long k = lane; k < depth; k += 32) sum = fma(a[k], b[k], sum);
+#pragma unroll 1  // it is rare, and callers have few registers left
+  for (long k = lane; k < depth; k += 32) sum = fma(a[k * a_step], b[k * b_step], sum);
 #pragma unroll
   for (int mask = 16; mask; mask /= 2) sum += __shfl_xor_sync(kAllLanes, sum, mask);
   return sum;
@@ -549,7 +582,7 @@ template <int MI, int G> struct Fragment {
   // give an infinity. Finite operands never come here: scaled halves cannot overflow; but for rows of a that
   // come as they are (not AScaled) and are so large that they overflow while b is still scaled. What b's
   // scaling is undone with must then come first, for all of the warp's elements: true if it was.
-  template <bool AScaled> RF_FN bool repair(const Problem& p, int row0, int col0) {
+  template <bool AScaled, class P> RF_FN bool repair(const P& p, int row0, int col0) {
     bool bad = false;
 #pragma unroll
     for (int mi = 0; mi < MI; mi++)
@@ -563,14 +596,14 @@ template <int MI, int G> struct Fragment {
       for (int mi = 0; mi < MI; mi++) {
         const int row = row0 + 64 * mi + 16 * warp + 8 * (i / 2 % 2) + lane / 4;
         const int col = col0 + 8 * (i / 4) + 2 * (lane % 4) + i % 2;
-        if constexpr (!AScaled) x[mi][0] *= p.b_unscale[min(col, static_cast<int>(p.cols) - 1)];
+        if constexpr (!AScaled) x[mi][0] *= p.b_unscale[p.b_row(min(col, static_cast<int>(p.cols) - 1))];
         unsigned todo = __ballot_sync(
-            kAllLanes, !is_finite(x[mi][0]) && row < p.rows && col < p.cols);
+            kAllLanes, !is_finite(x[mi][0]) && row < p.row_end() && col < p.cols);
         for (; todo; todo &= todo - 1) {
           const int owner = __ffs(todo) - 1;
           const long r = __shfl_sync(kAllLanes, row, owner);
           const int c = __shfl_sync(kAllLanes, col, owner);
-          const float dot = plain_dot(p.a + r * p.lda, p.b + c * p.ldb, p.depth, lane);
+          const float dot = plain_dot(p.a_at(r), p.a_step, p.b_at(c), p.b_step, p.depth, lane);
           if (lane == owner) x[mi][0] = dot;
         }
       }
@@ -705,6 +738,49 @@ struct Softmax : LogSumExp {
   }
 };
 
+// Of a row in one pass: its largest value m, and the sum of exp(x - m); of an infinite m that of exp(x) or, where a
+// softmax asks, NaN, as exp(inf - inf) is.
+struct LogSumExpParts : LogSumExp {
+  static constexpr int kResults = 2;
+  static RF_FN void results(const State& s, Real* out) { out[0] = s.max, out[1] = s.sum; }
+};
+struct SoftmaxParts : LogSumExp {
+  static constexpr int kResults = 2;
+  static RF_FN void results(const State& s, Real* out) {
+    out[0] = s.max, out[1] = is_infinite(s.max) ? __int_as_float(0x7fffffff) : s.sum;
+  }
+};
+
+// Mean and sum of squared deviations of a row in one pass. Values come in batches, whose own are merged into the
+// others' by Chan's formula: E[x^2] - E[x]^2 would cancel.
+struct RowMoments {
+  struct Part { Real w[3]; };  // count, mean, m2
+  using State = Part;
+  static constexpr int kWords = 3, kResults = 2;
+  static RF_FN Part identity() { return {{0.0f, 0.0f, 0.0f}}; }
+  template <int N> static RF_FN void gather_some(Part& p, const Real (&x)[N], const bool (&in)[N]) {
+    Part q = identity();
+#pragma unroll
+    for (int i = 0; i < N; i++) q.w[0] += in[i] ? 1.0f : 0.0f, q.w[1] += in[i] ? x[i] : 0.0f;
+    q.w[1] *= 1.0f / maximum(q.w[0], 1.0f);
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+      const Real d = in[i] ? x[i] - q.w[1] : 0.0f;
+      q.w[2] += d * d;
+    }
+    merge(p, q);
+  }
+  static RF_FN void merge(Part& p, const Part& q) {
+    if (q.w[0] == 0.0f) return;
+    const Real total = p.w[0] + q.w[0], delta = q.w[1] - p.w[1], part = q.w[0] / total;
+    p.w[1] += delta * part;
+    p.w[2] += q.w[2] + delta * delta * p.w[0] * part;
+    p.w[0] = total;
+  }
+  static RF_FN Part part(const State& s) { return s; }
+  static RF_FN void results(const State& s, Real* out) { out[0] = s.w[1], out[1] = s.w[2]; }
+};
+
 // Count, mean and sum of squared deviations of a column, merged by Chan's formula: E[x^2] - E[x]^2
 // would cancel. The count of a part is known from its rows and travels apart.
 struct MomentsState {
@@ -796,6 +872,7 @@ template <int S, class M, class... Rest> struct Before<S, List<M, Rest...>> {
 // A body gives
 //   value(acc, row, col)                    the epilogue: the result from the product's element
 //   kLight                                  whether that is a few instructions
+//   kBatched                                whether it is of a batch of products (InBatch): they reduce nothing
 //   store(row, col, v)                      writes it                          (if kStores)
 //   kReads, in_pairs()                      how many values of rows value() reads; whether two columns of them, and of
 //                                           what is stored, can be taken by one access
@@ -823,6 +900,7 @@ namespace rf {
 template <class Body, int G> struct TeamShared {
   static constexpr int kWords = Words<typename Body::ColumnMonoids>::column;
   float columns[4][kWords > 0 ? kWords : 1][32 * G];
+  alignas(8) float unscale[32 * G];
   float counts[4];
   unsigned turn;
 };
@@ -923,12 +1001,12 @@ template <int MI, bool AScaled> struct HeldRows {
   int row[kRows];      // one beyond the result's last is read like that, never counted
   bool in[kRows];
   float unscale[kRows], count = 0.0f;  // what undoes their scaling; how many count
-  RF_FN HeldRows(const Problem& p, int row0, int lane, int warp) {
+  template <class P> RF_FN HeldRows(const P& p, int row0, int lane, int warp) {
 #pragma unroll
     for (int r = 0; r < kRows; r++) {
       row[r] = row0 + 64 * (r / 2) + 16 * warp + 8 * (r % 2) + lane / 4;
-      in[r] = row[r] < p.rows;
-      if (!in[r]) row[r] = static_cast<int>(p.rows) - 1;
+      in[r] = row[r] < p.row_end();
+      if (!in[r]) row[r] = static_cast<int>(p.row_end()) - 1;
       count += in[r];
       unscale[r] = AScaled ? p.a_unscale[row[r]] : 1.0f;
     }
@@ -980,8 +1058,8 @@ RF_FN int join_columns(typename D::Part (&part)[8], const Weights& weights, int 
 // Group g of a fragment's columns, which stands `at` in its rows: values, stores, parts of its columns. Whole: no
 // edge of the result cuts the fragment, and what the body reads of rows it reads in pairs. unscaled: b's scaling has
 // been undone. in_pairs: whether the body stores in pairs; it does if it reads so.
-template <bool Whole, bool AScaled, bool BScaled, int MI, int G, class Body>
-RF_FN void group(const Body& body, const Problem& p, Fragment<MI, G>& acc, const HeldRows<MI, AScaled>& rows,
+template <bool Whole, bool AScaled, bool BScaled, int MI, int G, class Body, class P>
+RF_FN void group(const Body& body, const P& p, Fragment<MI, G>& acc, const HeldRows<MI, AScaled>& rows,
                  const ColumnWeights<2 * MI, Whole>& weights, int col0, int g, int at, bool unscaled, bool in_pairs,
                  TeamShared<Body, G>& shared) {
   constexpr int kRows = 2 * MI;
@@ -991,9 +1069,12 @@ RF_FN void group(const Body& body, const Problem& p, Fragment<MI, G>& acc, const
   for (int j = 0; j < 4; j++) {
     const int pair = first + 32 * g + 8 * j;
     const int col[2] = {Whole ? pair : min(pair, last), Whole ? pair + 1 : min(pair + 1, last)};
-    float column_unscale[2];
-#pragma unroll
-    for (int e = 0; e < 2; e++) column_unscale[e] = BScaled && !unscaled ? p.b_unscale[col[e]] : 1.0f;
+    float2 unscale = make_float2(1.0f, 1.0f);
+    if constexpr (AScaled && BScaled)
+      unscale = *reinterpret_cast<const float2*>(&shared.unscale[32 * g + 8 * j + 2 * (lane % 4)]);
+    else if constexpr (BScaled)
+      if (!unscaled) unscale = make_float2(p.b_unscale[p.b_row(col[0])], p.b_unscale[p.b_row(col[1])]);
+    const float column_unscale[2] = {unscale.x, unscale.y};
 #pragma unroll
     for (int r = 0; r < kRows; r++) {
       float* x = &acc.x[r / 2][at + 4 * j + 2 * (r % 2)];
@@ -1066,19 +1147,27 @@ RF_FN void group(const Body& body, const Problem& p, Fragment<MI, G>& acc, const
 // The epilogue of one team's fragment, whose first element is (row0, col0), but for its turn.
 // AScaled, BScaled: whose rows were scaled; where halves were, elements that are not finite are computed
 // again. barrier: a number of the team's own, from 1. Every thread of the team comes here.
-template <bool AScaled, bool BScaled, int MI, int G, class Body>
-RF_FN void epilogue(const Body& body, const Problem& p, Fragment<MI, G>& acc, int row0, int col0,
+template <bool AScaled, bool BScaled, int MI, int G, class Body, class P>
+RF_FN void epilogue(const Body& body, const P& p, Fragment<MI, G>& acc, int row0, int col0,
                     TeamShared<Body, G>& shared, int barrier) {
   using RowMonoids = typename Body::RowMonoids;
   using ColumnMonoids = typename Body::ColumnMonoids;
   constexpr int kRowWords = Words<RowMonoids>::row, kColumnWords = Words<ColumnMonoids>::column;
-  if (row0 >= p.rows || col0 >= p.cols) return;
+  static_assert(!Body::kBatched || kRowWords + kColumnWords == 0, "a batch of products reduces nothing");
+  if (row0 >= p.row_end() || col0 >= p.cols) return;
   bool unscaled = false;
   if constexpr (BScaled) unscaled = acc.template repair<AScaled>(p, row0, col0);
 
   const int thread = thread_here() % 128, lane = thread % 32, warp = thread / 32;
+  if constexpr (AScaled && BScaled) {  // one load of a thread, where each group of columns would wait for its own
+    float unscale;
+    if (thread < 32 * G) unscale = p.b_unscale[p.b_row(min(col0 + thread, static_cast<int>(p.cols) - 1))];
+    group_sync(barrier, 128);  // the last tile's have been read
+    if (thread < 32 * G) shared.unscale[thread] = unscale;
+    group_sync(barrier, 128);
+  }
   const HeldRows<MI, AScaled> rows(p, row0, lane, warp);
-  const bool in_pairs = body.in_pairs(), inside = row0 + 64 * MI <= p.rows && col0 + 32 * G <= p.cols;
+  const bool in_pairs = body.in_pairs(), inside = row0 + 64 * MI <= p.row_end() && col0 + 32 * G <= p.cols;
   // Direct's registers are full: it has none for addresses that several groups share.
   if (AScaled == BScaled && inside && (in_pairs || Body::kReads == 0)) {  // as most are
     const ColumnWeights<2 * MI, true> weights(rows.count, lane);
@@ -1314,7 +1403,7 @@ RF_FN void tile_at(int t, int tile_rows, int tile_cols, int& row, int& col) {
 // unscale[row] = 2^-e. An infinity or NaN leaves its row unscaled; the product computes every element
 // that it reaches again in fp32.
 //
-// One block a row. Every thread's part of a row, up to 32 or 64 values, is loaded at once and stays in
+// One block a row, of short ones some lanes of a warp. Every thread's part of a row, up to 32 or 64 values, is loaded at once and stays in
 // registers from the search for the largest value to the conversion; what a row of more than 32768
 // has beyond that is read a second time, from a cache. Bound by memory: 4 bytes read and 4 (Ieee) or 2
 // (Tf32) written an element.
@@ -1401,9 +1490,15 @@ __global__ void __launch_bounds__(Threads, Threads == 512 ? 1 : 1024 / Threads)
   unsigned most = 0;
 #pragma unroll
   for (int i = 0; i < kHeld; i++) most = larger(most, held[i]);
+  constexpr int kMore = Aligned ? 8 : 4;  // in flight of what is not held
 #pragma unroll 1
-  for (int k = first + kReach; k < depth; k += 4 * Threads)
-    most = larger(most, load_four<Aligned>(x, k, depth));
+  for (int k = first + kReach; k < depth; k += 4 * kMore * Threads) {
+    float4 more[kMore];
+#pragma unroll
+    for (int i = 0; i < kMore; i++) more[i] = load_four<Aligned>(x, k + 4 * i * Threads, depth);
+#pragma unroll
+    for (int i = 0; i < kMore; i++) most = larger(most, more[i]);
+  }
 
   __shared__ unsigned of_warp[Threads / 32];
   most = __reduce_max_sync(0xffffffffu, most);
@@ -1421,8 +1516,40 @@ __global__ void __launch_bounds__(Threads, Threads == 512 ? 1 : 1024 / Threads)
     if (k < padded) put_split<Pairs>(out, k, held[i], scale);
   }
 #pragma unroll 1
-  for (int k = first + kReach; k < padded; k += 4 * Threads)
-    put_split<Pairs>(out, k, load_four<Aligned>(x, k, depth), scale);
+  for (int k = first + kReach; k < padded; k += 4 * kMore * Threads) {
+    float4 more[kMore];
+#pragma unroll
+    for (int i = 0; i < kMore; i++) more[i] = load_four<Aligned>(x, k + 4 * i * Threads, depth);
+#pragma unroll
+    for (int i = 0; i < kMore; i++)
+      if (k + 4 * i * Threads < padded) put_split<Pairs>(out, k + 4 * i * Threads, more[i], scale);
+  }
+}
+
+// Short rows: `lanes` of a warp, a power of two from 8, take one, up to 4 Units values each.
+template <bool Pairs, bool Aligned, int Units>
+__global__ void __launch_bounds__(256, Units > 2 ? 3 : 4)
+    split_short_rows(const float* x, long ld, long rows, int depth, int padded, int lanes, __half* out,
+                     float* unscale) {
+  wait_for_previous_kernel();
+  let_next_kernel_start();
+  const int lane = threadIdx.x % lanes;
+  const long mine = blockIdx.x * long(256 / lanes) + threadIdx.x / lanes, row = mine < rows ? mine : rows - 1;
+  float4 held[Units];
+#pragma unroll
+  for (int i = 0; i < Units; i++) held[i] = load_four<Aligned>(x + row * ld, 4 * (lane + i * lanes), depth);
+  unsigned most = 0;
+#pragma unroll
+  for (int i = 0; i < Units; i++) most = larger(most, held[i]);
+  for (int mask = lanes / 2; mask; mask /= 2) most = max(most, __shfl_xor_sync(0xffffffffu, most, mask));
+  const int e = scale_exponent(__uint_as_float(most));
+  if (mine >= rows) return;  // as one for all lanes of a row
+  if (lane == 0) unscale[row] = power_of_two(-e);
+#pragma unroll
+  for (int i = 0; i < Units; i++) {
+    const int k = 4 * (lane + i * lanes);
+    if (k < padded) put_split<Pairs>(out + row * (Pairs ? 2 : 1) * padded, k, held[i], power_of_two(e));
+  }
 }
 
 }  // namespace rf
@@ -1451,14 +1578,21 @@ template <class Mode> size_t split_bytes(long rows, long depth) {
 
 template <bool Pairs, bool Aligned>
 Error launch_split(const float* x, long rows, long depth, long ld, __half* out, float* unscale, cudaStream_t stream) {
+  constexpr const char* doing = "launching the splitting of an operand";
+  const int padded = static_cast<int>(padded_depth(depth));
+  if (depth <= 1024) {
+    const long lanes = depth <= 32 ? 8 : depth <= 64 ? 16 : 32;
+    auto* kernel = depth <= 256 ? split_short_rows<Pairs, Aligned, 2> : split_short_rows<Pairs, Aligned, 8>;
+    return launch(kernel, static_cast<unsigned>(blocks_of(rows, 256 / lanes)), 256, 0, stream, Start::overlapping, doing,
+                  x, ld, rows, static_cast<int>(depth), padded, static_cast<int>(lanes), out, unscale);
+  }
   // as few threads as hold a row
   auto* kernel = split_rows<Pairs, Aligned, 512>;
   unsigned threads = 512;
   if (depth <= 128 * kHeldValues<true, 128>) kernel = split_rows<Pairs, Aligned, 128>, threads = 128;
   else if (depth <= 256 * kHeldValues<true, 256>) kernel = split_rows<Pairs, Aligned, 256>, threads = 256;
-  return launch(kernel, static_cast<unsigned>(rows), threads, 0, stream, Start::overlapping,
-                "launching the splitting of an operand", x, ld, static_cast<int>(depth),
-                static_cast<int>(padded_depth(depth)), out, unscale);
+  return launch(kernel, static_cast<unsigned>(rows), threads, 0, stream, Start::overlapping, doing, x, ld,
+                static_cast<int>(depth), padded, out, unscale);
 }
 
 // x [rows, depth], rows ld apart, fp32 -> out (split_bytes) and unscale [rows].
@@ -1484,7 +1618,18 @@ struct Side {
   const float* unscale = nullptr;
   const float* plain = nullptr;
   long ld = 0;
+  long batches = 1;  // of `b`: how many matrices follow one another, each for as many rows of a
+  long step = 1;     // between the elements of a row of plain
 };
+inline Side batch_of(Side b, long batches) {
+  b.batches = batches;
+  return b;
+}
+// A side whose plain matrices lie the other way round, [depth, rows]: rows, those of one.
+inline Side turned(Side side, long rows) {
+  side.ld = 1, side.step = rows;
+  return side;
+}
 template <class Mode>
 Side split_side(const void* data, const float* unscale, const float* plain, long rows, long depth, long ld) {
   return {data, rows, padded_depth(depth) * (Mode::kSplit ? 2 : 1), unscale, plain, ld};
@@ -1528,12 +1673,15 @@ template <class Body> struct Cut {
   Problem problem(const Side& a, const Side& b, long depth, const Workspace& workspace) const {
     Problem p{};
     p.rows = rows, p.cols = cols, p.depth = depth;
-    p.a = a.plain, p.b = b.plain, p.lda = a.ld, p.ldb = b.ld;
+    p.a = a.plain, p.b = b.plain, p.lda = a.ld, p.ldb = b.ld, p.a_step = a.step, p.b_step = b.step;
     p.a_unscale = a.unscale, p.b_unscale = b.unscale;
     char* parts = static_cast<char*>(workspace.parts);
     p.row_parts = reinterpret_cast<float*>(parts);
     p.column_parts = reinterpret_cast<float*>(parts + row_bytes());
     p.row_turns = rows_apart() ? nullptr : workspace.turns;
+    p.batch_rows = static_cast<int>(rows / b.batches);
+    p.a_next = a.step == 1 ? rows / b.batches * a.ld : depth * a.step;
+    p.b_next = b.step == 1 ? cols * b.ld : depth * b.step;
     return p;
   }
 
@@ -1547,18 +1695,19 @@ template <class Body> struct Cut {
 };
 
 // The host side of one schedule and body; each launch*.cuh has its schedule's:
-//   static Error bytes(rows, cols, unsplit_depth, parts, turns);
+//   static Error bytes(rows, cols, unsplit_depth, parts, turns, batches);
 //   static Error run(body, a, b, depth, workspace, stream);
 template <class S, class Body> struct Product;
 
 // Bytes of a workspace's parts and turns for a product of `rows` x `cols`, of any depth; unsplit_depth: that
-// of a product whose a comes unsplit.
+// of a product whose a comes unsplit; batches: Side's.
 template <class S, class Body>
-Error workspace_bytes(long rows, long cols, size_t& parts, size_t& turns, long unsplit_depth = 0) {
-  return Product<S, Body>::bytes(rows, cols, unsplit_depth, parts, turns);
+Error workspace_bytes(long rows, long cols, size_t& parts, size_t& turns, long unsplit_depth = 0, long batches = 1) {
+  return Product<S, Body>::bytes(rows, cols, unsplit_depth, parts, turns, batches);
 }
 
-// body's outputs from the product of a [rows, depth] and b [cols, depth].
+// body's outputs from the product of a [rows, depth] and b [cols, depth]; of a batch, from those of b.batches
+// products [rows / b.batches, depth] and [cols, depth].
 template <class S, class Body>
 Error matmul(const Body& body, const Side& a, const Side& b, long depth, const Workspace& workspace, cudaStream_t stream) {
   if (a.rows == 0 || b.rows == 0) return nullptr;
@@ -1596,8 +1745,9 @@ template <class Mode> Side packed_side(void* packed, const float* plain, long ro
 }
 
 // What matmul<S>(body, ...) works in, for a result of rows x cols; unsplit_depth: see workspace_bytes.
-template <class S, class Body> Error matmul_needs(long rows, long cols, long unsplit_depth, Needs& needs) {
-  return workspace_bytes<S, Body>(rows, cols, needs.parts, needs.turns, unsplit_depth);
+template <class S, class Body>
+Error matmul_needs(long rows, long cols, long unsplit_depth, Needs& needs, long batches = 1) {
+  return workspace_bytes<S, Body>(rows, cols, needs.parts, needs.turns, unsplit_depth, batches);
 }
 
 }  // namespace rf
@@ -1804,8 +1954,8 @@ RF_FN void product_of_registers(float (&d)[64], const uint32_t (&a)[4], uint32_t
 // workspace; whoever has the tile's last part adds up the others, nearest first, and does the epilogue.
 //
 // kSplits > 1 (few tiles, deep K): `kSplits` blocks share each tile, each with its part of K. All leave
-// in the workspace what others will add, wait for each other, and each adds up 1/kSplits of the tile,
-// first part to last, and does that fragment's epilogue.
+// in the workspace what others will add and wait for each other; each of the first kFinishers then adds up its
+// share of the tile, first part to last, and does that fragment's epilogue.
 //
 // Where blocks wait for each other the grid is launched cooperatively: all are resident, so waiting is safe.
 // Floats are added in an order that depends on the sizes and the device alone.
@@ -1824,7 +1974,7 @@ struct Small { static constexpr int kRows = 128, kCols = 128; };
 
 template <class M, class Tile = Tall, int InParts = 1> struct Schedule {
   using Mode = M;
-  static constexpr int kSplits = InParts;  // parts of K: 1, 2, 4 or, of the larger tiles, 8
+  static constexpr int kSplits = InParts;  // parts of K
   // stages from promotion to promotion
   static constexpr int kPromote = kSplits > 1 || Mode::kDirect ? 1 : 2;
   static constexpr int kTileRows = Tile::kRows, kTileCols = Tile::kCols;
@@ -1839,10 +1989,11 @@ template <class M, class Tile = Tall, int InParts = 1> struct Schedule {
   // Whether slots share the tiles left over.
   static constexpr bool kShares = kSplits == 1 && !Mode::kDirect;
   // The fragment of a team's epilogue: its halves, or its share of them when K is split.
+  static constexpr int kFinishers = kSplits < 4 * kHalves ? kSplits : 4 * kHalves;
   static constexpr int kMI = kSplits == 1 ? kHalves : 1;
-  static constexpr int kG = kSplits == 1 ? 4 : 4 * kHalves / kSplits;
+  static constexpr int kG = kSplits == 1 ? 4 : 4 * kHalves / kFinishers;
   static_assert(kStacked || !Mode::kDirect, "teams side by side would split the same rows of a twice");
-  static_assert(kSplits == 1 || kSplits == 2 || kSplits == 4 || kSplits == 4 * kHalves);
+  static_assert(kSplits <= 32 && (kSplits & (kSplits - 1)) == 0);
 };
 
 struct Launch {
@@ -1920,11 +2071,12 @@ RF_FN void join_parts(const Launch& l, Fragment<S::kHalves, 4>& acc, const Place
   } while (l.portions.begin(from) > tile);
 }
 
-// This team's sums go to the workspace, but for its block's share, which meets the other parts' there.
+// This team's sums go to the workspace, but for its block's share, which meets the other parts' there. False: the
+// block has no share.
 template <class S>
-RF_FN void share_out(const Launch& l, const Fragment<S::kHalves, 4>& acc, Fragment<S::kMI, S::kG>& share,
+RF_FN bool share_out(const Launch& l, const Fragment<S::kHalves, 4>& acc, Fragment<S::kMI, S::kG>& share,
                      int slot, int parity, int part) {
-  constexpr int kPieces = 16 * S::kHalves, kMine = kPieces / S::kSplits;
+  constexpr int kPieces = 16 * S::kHalves, kMine = kPieces / S::kFinishers;
   const int thread = threadIdx.x;  // of 256
   unsigned* turns = l.split_turns + 2 * (2 * slot + parity);
   float4* parts = l.split_parts + (2L * slot + parity) * S::kSplits * kPieces * 256;
@@ -1943,23 +2095,31 @@ RF_FN void share_out(const Launch& l, const Fragment<S::kHalves, 4>& acc, Fragme
     while (here < S::kSplits);
   }
   group_sync(3, 256);
+  const bool finishes = S::kFinishers == S::kSplits || part < S::kFinishers;
+  if (finishes) {
 #pragma unroll
-  for (int q = 0; q < kMine; q++) {
-    float4 sum;
+    for (int q = 0; q < kMine; q++) {
+      float4 sum;
 #pragma unroll
-    for (int from = 0; from < S::kSplits; from++) {
-      const int own = from * kMine + q;
-      const float* held = &acc.x[own / 16][own % 16 * 4];
-      float4 x = make_float4(held[0], held[1], held[2], held[3]);
-      if (from != part) x = __ldcg(parts + (from * kPieces + part * kMine + q) * 256 + thread);
-      if (from == 0) sum = x;
-      else sum = make_float4(sum.x + x.x, sum.y + x.y, sum.z + x.z, sum.w + x.w);
+      for (int from = 0; from < S::kSplits; from++) {
+        float4 x;
+        if (from < S::kFinishers && from == part) {
+          const int own = from * kMine + q;
+          const float* held = &acc.x[own / 16][own % 16 * 4];
+          x = make_float4(held[0], held[1], held[2], held[3]);
+        } else {
+          x = __ldcg(parts + (from * kPieces + part * kMine + q) * 256 + thread);
+        }
+        if (from == 0) sum = x;
+        else sum = make_float4(sum.x + x.x, sum.y + x.y, sum.z + x.z, sum.w + x.w);
+      }
+      float* x = &share.x[0][4 * q];
+      x[0] = sum.x, x[1] = sum.y, x[2] = sum.z, x[3] = sum.w;
     }
-    float* x = &share.x[0][4 * q];
-    x[0] = sum.x, x[1] = sum.y, x[2] = sum.z, x[3] = sum.w;
   }
   group_sync(3, 256);  // all of this block has read
   if (thread == 0 && atomicInc(turns + 1, S::kSplits - 1) == S::kSplits - 1) atomicExch(turns, 0u);
+  return finishes;
 }
 
 }  // namespace rf
@@ -2148,18 +2308,22 @@ __global__ void __launch_bounds__(384, 1)
       for (int turn = 0, t = place.slot; place.work(launch, turn, t, now); turn++, t += slots) {
         int tile_row, tile_col;
         place.tile(launch, now.tile, tile_row, tile_col);
+        int a_row = tile_row * S::kTileRows, b_row = tile_col * S::kTileCols;
+        if constexpr (Body::kBatched) {
+          const InBatch problem = in_batch<S::kTileRows>(launch.problem, tile_row);
+          a_row = problem.first_row, b_row = problem.b_row(b_row);
+        }
         for (int k = now.begin * S::kPromote; k < now.end * S::kPromote; k++) {
           barrier_wait(empty + 8 * stage, phase);
           barrier_expect(full + 8 * stage, S::kStageBytes);
           const uint32_t to = ring + stage * S::kStageBytes;
           const int a_k = S::Mode::kParts == 1 ? k : k % launch.a_stages;
-          const int a_row = tile_row * S::kTileRows;
           if (paired)
             copy_tile_to_both(to + place.rank * (S::kABytes / 2), &a_map, a_k * 64,
                               a_row + place.rank * (S::kTileRows / 2), full + 8 * stage);
           else
             copy_tile(to, &a_map, a_k * (S::Mode::kDirect ? 32 : 64), a_row, full + 8 * stage);
-          copy_tile(to + S::kABytes, &b_map, k * 64, tile_col * S::kTileCols, full + 8 * stage);
+          copy_tile(to + S::kABytes, &b_map, k * 64, b_row, full + 8 * stage);
           if (++stage == S::kStages) stage = 0, phase ^= 1;
         }
       }
@@ -2209,17 +2373,26 @@ __global__ void __launch_bounds__(384, 1)
       place.tile(launch, now.tile, tile_row, tile_col);
       int row0 = launch.first_row + tile_row * S::kTileRows + down;
       int col0 = tile_col * S::kTileCols + right;
+      const auto finish = [&](auto& sums) {
+        if constexpr (Body::kBatched) {
+          const InBatch problem = in_batch<S::kTileRows>(launch.problem, tile_row);
+          row0 += problem.first_row - tile_row * S::kTileRows;
+          epilogue<kAScaled, kBScaled>(body, problem, sums, row0, col0, mine, 1 + team);
+        } else {
+          epilogue<kAScaled, kBScaled>(body, launch.problem, sums, row0, col0, mine, 1 + team);
+          take_turn<S::kMI>(body, launch.problem, row0, col0, mine, 1 + team);
+        }
+      };
       if constexpr (S::kSplits == 1) {
-        epilogue<kAScaled, kBScaled>(body, launch.problem, acc, row0, col0, mine, 1 + team);
+        finish(acc);
       } else {
         Fragment<S::kMI, S::kG> share;
-        share_out<S>(launch, acc, share, (place.slot << paired) + place.rank, turn % 2, place.part);
+        if (!share_out<S>(launch, acc, share, (place.slot << paired) + place.rank, turn % 2, place.part)) continue;
         constexpr int kAcross = 4 / S::kG;  // shares side by side
         row0 += 64 * (place.part / kAcross);
         col0 += 32 * S::kG * (place.part % kAcross);
-        epilogue<kAScaled, kBScaled>(body, launch.problem, share, row0, col0, mine, 1 + team);
+        finish(share);
       }
-      take_turn<S::kMI>(body, launch.problem, row0, col0, mine, 1 + team);
     }
   }
   if (paired) cluster_sync();  // neither may end while the other copies to it or arrives at its barriers
@@ -2272,8 +2445,8 @@ template <class M, class Tile, int InParts, class Body> struct Product<Schedule<
   struct Grid : Cut<Body> {
     long tile_rows, tile_cols, fit;
     int paired = 0;
-    Grid(long rows, long cols, const Device& device)
-        : Cut<Body>(rows, cols, 64 * S::kMI, 32 * S::kG), tile_rows(blocks_of(rows, S::kTileRows)),
+    Grid(long rows, long cols, long batches, const Device& device)
+        : Cut<Body>(rows, cols, 64 * S::kMI, 32 * S::kG), tile_rows(batches * blocks_of(rows / batches, S::kTileRows)),
           tile_cols(blocks_of(cols, S::kTileCols)), fit(device.processors / S::kSplits) {
       if (M::kDirect) return;
       Grid pairs = *this;
@@ -2331,10 +2504,10 @@ template <class M, class Tile, int InParts, class Body> struct Product<Schedule<
     }
   };
 
-  static Error bytes(long rows, long cols, long unsplit_depth, size_t& parts, size_t& turns) {
+  static Error bytes(long rows, long cols, long unsplit_depth, size_t& parts, size_t& turns, long batches) {
     Device device;
     RF_TRY(current_device(device));
-    const Grid grid(rows, cols, device);
+    const Grid grid(rows, cols, batches, device);
     parts = grid.end(unsplit_depth);
     turns = (grid.turns() + (S::kSplits > 1 ? 4 * grid.slots(grid.tile_rows, 0) : 2 * grid.fit)) * sizeof(unsigned);
     return nullptr;
@@ -2346,9 +2519,10 @@ template <class M, class Tile, int InParts, class Body> struct Product<Schedule<
     RF_TRY(current_device(device));
     if (device.major != 9)
       return error("the device has compute capability %d.%d; this kernel is for 9.0", device.major, device.minor);
-    const Grid grid(a.rows, b.rows, device);
+    const Grid grid(a.rows, b.rows / b.batches, b.batches, device);
     if (workspace.parts == nullptr && grid.end(a.data == nullptr ? depth : 0) > 0)
       return error("a product of %ld x %ld has no memory to work in", a.rows, b.rows);
+    static_assert(!(Body::kBatched && M::kDirect), "a batch of products splits both sides before");
     if constexpr (M::kDirect) {
       RF_TRY(multiply(body, grid, 0, direct_side(a.plain, a.rows, a.ld), b, depth, device, workspace, stream));
       return finish(body, grid, a, b, depth, workspace, stream);
@@ -2391,7 +2565,8 @@ template <class M, class Tile, int InParts, class Body> struct Product<Schedule<
     l.split_turns = workspace.turns + grid.turns();
     const long along = M::kParts == 1 ? depth : b_elements<M>(depth);
     l.a_stages = static_cast<int>(blocks_of(depth, M::kStageDepth));
-    const long high = blocks_of(a.rows, S::kTileRows);
+    const long high = Body::kBatched ? grid.tile_rows : blocks_of(a.rows, S::kTileRows);
+    l.problem.batch_tiles = static_cast<int>(grid.tile_rows / b.batches);
     l.tile_rows = static_cast<int>(high), l.tile_cols = static_cast<int>(grid.tile_cols >> grid.paired);
     l.paired = grid.paired;
     const long slots = grid.slots(high, along);
@@ -2664,7 +2839,8 @@ template <class A, class B, class Body> struct Product<PlainOf<A, B>, Body> {
   template <class T> static Cut<Body> cut(long rows, long cols) { return {rows, cols, 64 * T::kMI, 32 * T::kG}; }
 
   // Of any kernel that could be chosen: the depth is not known here.
-  static Error bytes(long rows, long cols, long, size_t& parts, size_t& turns) {
+  static Error bytes(long rows, long cols, long, size_t& parts, size_t& turns, long) {
+    static_assert(!Body::kBatched, "of a batch only tensor cores make products");
     const Cut<Body> tiled = cut<Tiled>(rows, cols), thin = cut<Thin<4, false>>(rows, cols);
     parts = tiled.bytes() > thin.bytes() ? tiled.bytes() : thin.bytes();
     turns = (tiled.turns() > thin.turns() ? tiled.turns() : thin.turns()) * sizeof(unsigned);
@@ -2814,6 +2990,8 @@ template <> struct LanesOf<Real> {
 
 // Block: what the kernels that reduce rows and columns share: their start, and how parts of one
 // result are merged across lanes, warps and blocks, always in the same order.
+#include <type_traits>
+
 
 namespace rf {
 
@@ -2840,31 +3018,61 @@ template <class V, class T, int I, class C> RF_FN V full(Again<T, I> a, long off
   return full<V>(a.p, offset, c);
 }
 
+// One column of a row that is held; what does not count is read like what does, and not stored.
+struct Single {
+  int col;
+  bool counts;
+};
+// Where a row starts, in one register pair: a column is then one instruction away, or a constant. Of an address
+// that it sees through, the assembler computes the whole sum anew for every column.
+template <class T> RF_FN T* start_of_row(T* p) {
+#ifdef __CUDA_ARCH__
+  size_t address = __cvta_generic_to_global(p);
+  asm("" : "+l"(address));
+  p = static_cast<T*>(__cvta_global_to_generic(address));
+#endif
+  return p;
+}
+template <class V, class T> RF_FN V column(const T* p, Single c) { return read_one(p + c.col); }
+template <class V, class T> RF_FN V full(const T* p, long offset, Single c) {
+  return read_one(start_of_row(p + offset) + c.col);
+}
+template <class T> RF_FN void put(T* p, long offset, Single c, Real v) {
+  T* to = start_of_row(p + offset) + c.col;
+  if (c.counts) write_one(to, v);
+}
+
 // A position that knows what has been read there: each of N such operands is read once. What `has` says is
 // known to the compiler where passes are unrolled; there the values stay in registers.
-template <class V, int N> struct KnownAt {
-  decltype(LanesOf<V>::at(0)) at;
+template <class V, int N, class C> struct KnownAt {
+  C at;
   V* value;
   bool* has;
 };
 template <class V, int N> struct Known {
   V value[N ? N : 1];
   bool has[N ? N : 1] = {};
-  RF_FN KnownAt<V, N> at(long unit) { return {LanesOf<V>::at(unit), value, has}; }
+  template <class C> RF_FN KnownAt<V, N, C> at(C position) { return {position, value, has}; }
 };
-template <class V, class T, int I, int N> RF_FN V full(Again<T, I> a, long offset, KnownAt<V, N> c) {
+template <class V, class T, int I, int N, class C> RF_FN V full(Again<T, I> a, long offset, KnownAt<V, N, C> c) {
   if (!c.has[I]) c.value[I] = full<V>(a.p, offset, c.at), c.has[I] = true;
   return c.value[I];
 }
-template <class V, class T, int I, int N> RF_FN V column(Again<T, I> a, KnownAt<V, N> c) {
+template <class V, class T, int I, int N, class C> RF_FN V column(Again<T, I> a, KnownAt<V, N, C> c) {
   return full<V>(a, 0, c);
 }
-template <class V, class T, int N> RF_FN V full(const T* p, long offset, KnownAt<V, N> c) {
+template <class V, class T, int N, class C> RF_FN V full(const T* p, long offset, KnownAt<V, N, C> c) {
   return full<V>(p, offset, c.at);
 }
-template <class V, class T, int N> RF_FN V column(const T* p, KnownAt<V, N> c) { return column<V>(p, c.at); }
-template <class T, int N> RF_FN void put(T* p, long offset, KnownAt<Real, N> c, Real v) { put(p, offset, c.at, v); }
-template <class T, int N> RF_FN void put(T* p, long offset, KnownAt<Four, N> c, Four v) { put(p, offset, c.at, v); }
+template <class V, class T, int N, class C> RF_FN V column(const T* p, KnownAt<V, N, C> c) {
+  return column<V>(p, c.at);
+}
+template <class T, int N, class C> RF_FN void put(T* p, long offset, KnownAt<Real, N, C> c, Real v) {
+  put(p, offset, c.at, v);
+}
+template <class T, int N> RF_FN void put(T* p, long offset, KnownAt<Four, N, Quad> c, Four v) {
+  put(p, offset, c.at, v);
+}
 
 // A part for each of a thread's lanes.
 template <class M, class V> struct Parts {
@@ -2890,6 +3098,35 @@ template <class M, class V> struct Parts {
     return of[0];
   }
 };
+
+// What a thread has gathered of a row. A monoid of one word has a part for each of a thread's lanes, any other takes
+// the values of a batch at once.
+template <class M, class V> struct Gathered {
+  Parts<M, V> parts;
+  template <int N, class In> RF_FN void gather(const V (&x)[N], In in) {
+#pragma unroll
+    for (int k = 0; k < N; k++)
+      if (in(k)) parts.gather(x[k]);
+  }
+  RF_FN void merge(const Gathered& o) { parts.merge(o.parts); }
+  RF_FN typename M::Part all() { return parts.all(); }
+};
+template <class M, class V> struct GatheredAtOnce {
+  typename M::Part part = M::identity();
+  template <int N, class In> RF_FN void gather(const V (&x)[N], In in) {
+    constexpr int kLanes = LanesOf<V>::count;
+    Real values[N * kLanes];
+    bool counts[N * kLanes];
+#pragma unroll
+    for (int i = 0; i < N * kLanes; i++)
+      values[i] = LanesOf<V>::get(x[i / kLanes], i % kLanes), counts[i] = in(i / kLanes);
+    M::gather_some(part, values, counts);
+  }
+  RF_FN void merge(const GatheredAtOnce& o) { M::merge(part, o.part); }
+  RF_FN typename M::Part all() { return part; }
+};
+template <class M, class V>
+using GatheredOf = std::conditional_t<M::kWords == 1, Gathered<M, V>, GatheredAtOnce<M, V>>;
 
 template <class M> RF_FN typename M::Part from_lane(typename M::Part p, int lane) {
 #pragma unroll
@@ -3171,6 +3408,7 @@ struct Matmul0 {
   }
   using ColumnMonoids = List<>;
   static constexpr bool kLight = true;
+  static constexpr bool kBatched = false;
   static constexpr int kReads = 0;
   RF_FN bool in_pairs() const { return true; }
 };
@@ -3268,7 +3506,7 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
     try:
         return load_inline(
-            name="refold_sm_90_cb16ff3a84a0",
+            name="refold_sm_90_d6f4452eb2bb",
             cpp_sources=[],
             cuda_sources=[_REFOLD_CUDA],
             extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],

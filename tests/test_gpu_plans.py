@@ -14,11 +14,14 @@ from torch import nn
 
 from agree import check_close, double
 from refold import pipeline
+from refold.ir import hint
 from refold.pipeline import Options
+from refold.plan import Call, Template
 from torch_target import TorchTarget
-from zoo import CASES, convolutions
+from zoo import CASES, convolutions, values
 
-MODELS = [n for n, case in CASES.items() if case.__module__ == convolutions.__name__]
+SOURCES = (convolutions.__name__, values.__name__)
+MODELS = [n for n, case in CASES.items() if case.__module__ in SOURCES]
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -95,3 +98,55 @@ def test_exponentials_that_a_product_takes_are_right(form):
     x[0, 3], x[1, 5, 7] = 1e38, float("inf")
     with torch.no_grad():
         check_close(fast(x), module(x), oracle(x.double()))
+
+
+def plan_of(name, target, float32="ieee"):
+    module = CASES[name]()
+    back, device = pipeline.target_for(target, float32)
+    options = Options(measure=False)
+    result = pipeline.run(module, module.inputs(), "# Model is bound.", name, back, device, options)
+    (plan,) = {id(m.plan): m.plan for m in result.modes}.values()
+    return plan, result.text
+
+
+def products(plan):
+    return [g for g in plan.groups if g.template is Template.MATMUL] if plan else []
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "float32", "sides"),
+    [
+        # (how many products a kernel makes, which of its sides lie the other way round)
+        ("Scores", "cuda:sm_90", "ieee", [(24, (False, False))]),
+        ("Scores", "cuda:sm_90", "tf32", []),
+        ("Scores", "cpu", "ieee", []),
+        ("OtherWayRound", "cuda:sm_80", "ieee", [(1, (True, True)), (3, (True, True))]),
+        ("OtherWayRound", "cuda:sm_90", "tf32", [(1, (True, True))]),
+        ("OtherWayRound", "cpu", "ieee", [(1, (False, False))]),
+        ("OneSquare", "cuda:sm_90", "ieee", [(1, (False, False)), (1, (False, False))]),
+    ],
+)
+def test_products_of_two_values(name, target, float32, sides):
+    plan, _ = plan_of(name, target, float32)
+    assert [(hint(g.batches), g.is_turned) for g in products(plan)] == sides
+
+
+def test_a_batch_is_stored_and_reduced_by_another_kernel():
+    plan, text = plan_of("Scores", "cuda:sm_90")
+    (product,) = products(plan)
+    assert product.value.op == "add" and not product.reductions
+    assert "kBatched = true" in text and "rf::batch_of(" in text
+
+
+def test_statistics_of_long_rows_are_taken_in_one_pass():
+    _, text = plan_of("LongRows", "cuda:sm_90")
+    assert "SoftmaxParts" in text and "LogSumExpParts" in text and "List<RowMoments" in text
+    short, _ = plan_of("LongRows", "cpu")
+    assert short is not None
+
+
+def test_what_is_reduced_in_another_shape_is_not_written_before():
+    plan, _ = plan_of("ReducedInOtherShapes", "cuda:sm_90")
+    written = [n for g in plan.groups for n in g.outputs]
+    assert not any(n.op == "square" for n in written)
+    assert not any(isinstance(s, Call) and s.node.op == "mean" for s in plan.steps)

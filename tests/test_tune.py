@@ -67,9 +67,10 @@ def test_the_rule_chooses_among_large_tiles_about_as_well_as_timing(sizes):
 # Microseconds of every schedule at many shapes, by bench/cuda_schedules.py; x lies packed there.
 TIMES = Path(__file__).parents[1] / "bench" / "results" / "h200_schedules.csv"
 MODES = {"ieee": IEEE, "tf32": replace(TF32, split=0), "bfloat": NATIVE}
-# where the rule is known to miss: a second best that runs differ by, and rows beyond the edge
+# where the rule is known to miss: by what runs differ, tiles left over, rows beyond the edge
 MISSED = {
-    ("ieee", (2048, 32000, 4096)): 1.09,
+    ("ieee", (512, 4096, 4096)): 1.08,
+    ("bfloat", (4096, 768, 3072)): 1.08,
     ("tf32", (32, 8192, 8192)): 1.18,
     ("bfloat", (32, 8192, 8192)): 1.2,
 }
@@ -92,7 +93,7 @@ def test_the_rule_chooses_about_as_well_as_timing(mode):
         rule = default_schedule("sm_90", *sizes, pace=MODES[mode])
         ratios.append(us[f"{rule.tile}_{rule.splits}"] / min(us.values()))
         assert ratios[-1] <= MISSED.get((mode, sizes), 1.06), (sizes, rule)
-    assert len(ratios) == 25
+    assert len(ratios) == 31
     assert sum(ratios) / len(ratios) < 1.015
 
 

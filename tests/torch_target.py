@@ -53,9 +53,12 @@ def _statements(group: Group, scope: Scope) -> list[str]:
             texts[node] = f"rf_i{i}{wide}"
     for i, node in enumerate(group.nodes):
         # a product widens its sides for itself
-        read = [
-            texts[n] if n in texts else f"{texts[source(n)]}.to({n.dtype})" for n in node.inputs
-        ]
+        read = []
+        for n in node.inputs:
+            if n in group.turned and node.op == "linear":
+                read.append(f"{texts[n.inputs[0]]}.mT")
+            else:
+                read.append(texts[n] if n in texts else f"{texts[source(n)]}.to({n.dtype})")
         text = OPS[node.op].torch_text(read, dict(node.attrs))
         lines.append(f"rf_n{i} = {text}")
         texts[node] = f"rf_n{i}"

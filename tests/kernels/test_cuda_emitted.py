@@ -23,7 +23,8 @@ def emitted(name: str, target: str, float32: str = "ieee") -> str:
     return result.text
 
 
-# between them every template, plain and tensor-core products, several row axes, two inputs
+# between them every template, plain and tensor-core products, batches of them, sides that lie the
+# other way round, several row axes, two inputs, rows in one pass
 @pytest.mark.parametrize(
     ("name", "target", "float32"),
     [
@@ -31,6 +32,8 @@ def emitted(name: str, target: str, float32: str = "ieee") -> str:
         ("GroupAndInstanceNorm", "cuda:sm_80", "ieee"),
         ("BiasFreeMatvec", "cuda:sm_90", "tf32"),
         ("PoolChain", "cuda:sm_90", "ieee"),
+        ("OtherWayRound", "cuda:sm_90", "ieee"),
+        ("LongRows", "cuda:sm_80", "ieee"),
     ],
 )
 def test_it_compiles(name, target, float32):

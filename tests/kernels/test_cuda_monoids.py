@@ -14,7 +14,16 @@ import torch
 from .host_library import on_host
 
 INF, NAN = float("inf"), float("nan")
-MONOIDS = {"sum": 1, "max": 1, "min": 1, "logsumexp": 1, "softmax": 2}  # and their results
+MONOIDS = {  # and their results
+    "sum": 1,
+    "max": 1,
+    "min": 1,
+    "logsumexp": 1,
+    "softmax": 2,
+    "softmax parts": 2,
+    "logsumexp parts": 2,
+    "row moments": 2,
+}
 CUTS = [(1, 1), (1, 4), (3, 4), (7, 4), (5, 32)]  # blocks of a row, lanes of a block
 
 
@@ -74,13 +83,33 @@ def test_row(library: ctypes.CDLL, monoid: str, row: str) -> None:
     x = ROWS[row]
     for cut in CUTS:
         got, wanted = reduce(library, monoid, x, cut), oracle(monoid, x)
-        if monoid == "softmax":
+        if monoid in ("softmax", "softmax parts"):
             # exp(x - m) / s is what is used of it: NaN wherever torch's softmax is
             got, wanted = (x - got[0]).exp() / got[1], x.double().softmax(0)
+        elif monoid == "logsumexp parts":
+            assert torch.equal(got[0].isnan(), x.amax().isnan())
+            shift = torch.where(got[0].abs() == INF, 0.0, got[0])
+            got = (got[1].log() + shift)[None]
+        elif monoid == "row moments":
+            moments_agree(got, x)
+            continue
         of_sum = float(x.double().abs().sum()) if monoid == "sum" and x.isfinite().all() else 1.0
         torch.testing.assert_close(
             got.double(), wanted, rtol=2e-6, atol=1e-7 * of_sum, equal_nan=True, msg=f"cut {cut}"
         )
+
+
+def moments_agree(got: torch.Tensor, x: torch.Tensor) -> None:
+    """Mean and sum of squared deviations; not finite where some value is not."""
+    d = x.double()
+    wanted = torch.stack([d.mean(), (d - d.mean()).square().sum()])
+    if not x.isfinite().all():
+        assert not got[0].isfinite() and got[1].isnan()
+    elif wanted[1] < 1e30:
+        size = float(d.abs().amax())
+        torch.testing.assert_close(got[0].double(), wanted[0], rtol=1e-6, atol=3e-7 * size)
+        slack = 1e-6 * size * float(wanted[1].sqrt()) + 1e-12 * size * size * len(x)
+        torch.testing.assert_close(got[1].double(), wanted[1], rtol=1e-5, atol=slack)
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 127, 128, 1000])

@@ -5,13 +5,23 @@ using namespace rf;
 // A row of n values in `blocks` blocks of columns, `lanes` lanes to a block: lanes gather, merge in
 // pairs (lane l with l ^ mask), and the blocks' parts merge first to last; more than 4 of them three at a time, as the
 // teams of finish.cuh do.
-template <class M> static void reduce(const float* x, long n, int blocks, int lanes, float* out) {
-  typename M::State state, team;
+template <class M, bool AtOnce = false> static void reduce(const float* x, long n, int blocks, int lanes, float* out) {
+  typename M::State state{}, team{};
   for (int b = 0; b < blocks; b++) {
     typename M::Part part[32];
     for (int l = 0; l < lanes; l++) {
       part[l] = M::identity();
-      for (long i = n * b / blocks + l; i < n * (b + 1) / blocks; i += lanes) M::gather(part[l], x[i]);
+      const long end = n * (b + 1) / blocks;
+      for (long i = n * b / blocks + l; i < end; i += lanes * (AtOnce ? 4 : 1)) {
+        if constexpr (AtOnce) {  // four at a time, as far as there are any
+          float v[4];
+          bool in[4];
+          for (int k = 0; k < 4; k++) in[k] = i + k * lanes < end, v[k] = x[in[k] ? i + k * lanes : end - 1];
+          M::gather_some(part[l], v, in);
+        } else {
+          M::gather(part[l], x[i]);
+        }
+      }
     }
     for (int mask = 1; mask < lanes; mask *= 2)
       for (int l = 0; l < lanes; l += 2 * mask) M::merge(part[l], part[l + mask]);
@@ -28,6 +38,9 @@ extern "C" void reduce_row(int monoid, const float* x, long n, int blocks, int l
     case 2: return reduce<Min>(x, n, blocks, lanes, out);
     case 3: return reduce<LogSumExp>(x, n, blocks, lanes, out);
     case 4: return reduce<Softmax>(x, n, blocks, lanes, out);
+    case 5: return reduce<SoftmaxParts, true>(x, n, blocks, lanes, out);
+    case 6: return reduce<LogSumExpParts, true>(x, n, blocks, lanes, out);
+    case 7: return reduce<RowMoments, true>(x, n, blocks, lanes, out);
   }
 }
 

@@ -103,9 +103,15 @@ __global__ void __launch_bounds__(Threads, Threads == 512 ? 1 : 1024 / Threads)
   unsigned most = 0;
 #pragma unroll
   for (int i = 0; i < kHeld; i++) most = larger(most, held[i]);
+  constexpr int kMore = Aligned ? 8 : 4;  // in flight of what is not held
 #pragma unroll 1
-  for (int k = first + kReach; k < depth; k += 4 * Threads)
-    most = larger(most, load_four<Aligned>(x, k, depth));
+  for (int k = first + kReach; k < depth; k += 4 * kMore * Threads) {
+    float4 more[kMore];
+#pragma unroll
+    for (int i = 0; i < kMore; i++) more[i] = load_four<Aligned>(x, k + 4 * i * Threads, depth);
+#pragma unroll
+    for (int i = 0; i < kMore; i++) most = larger(most, more[i]);
+  }
 
   __shared__ unsigned of_warp[Threads / 32];
   most = __reduce_max_sync(0xffffffffu, most);
@@ -123,8 +129,14 @@ __global__ void __launch_bounds__(Threads, Threads == 512 ? 1 : 1024 / Threads)
     if (k < padded) put_split<Pairs>(out, k, held[i], scale);
   }
 #pragma unroll 1
-  for (int k = first + kReach; k < padded; k += 4 * Threads)
-    put_split<Pairs>(out, k, load_four<Aligned>(x, k, depth), scale);
+  for (int k = first + kReach; k < padded; k += 4 * kMore * Threads) {
+    float4 more[kMore];
+#pragma unroll
+    for (int i = 0; i < kMore; i++) more[i] = load_four<Aligned>(x, k + 4 * i * Threads, depth);
+#pragma unroll
+    for (int i = 0; i < kMore; i++)
+      if (k + 4 * i * Threads < padded) put_split<Pairs>(out, k + 4 * i * Threads, more[i], scale);
+  }
 }
 
 // Short rows: `lanes` of a warp, a power of two from 8, take one, up to 4 Units values each.
