@@ -48,7 +48,8 @@ def test_equal_kernels_are_written_once(target: str) -> None:
     used = {n for n in called if n.startswith(("eval_", "train_")) and not n.endswith("_needs")}
     assert {n.replace("_", "") for n in used} == {n.lower() for n in structs(result.text)}
     evaluated = [n for n in used if n.startswith("eval_")]
-    assert len([n for n in evaluated if "rows" in n]) == 1, "the same softmax three times"
+    # the same softmax three times; on a GPU one for each width, for which less is compiled
+    assert len([n for n in evaluated if "rows" in n]) == (1 if target == "cpu" else 2)
     assert len([n for n in evaluated if "matmul" in n]) == 2, "the third has another constant"
     assert re.search(r"\(of \d groups; operands are those of the first\)", result.text)
 

@@ -60,7 +60,8 @@ template <class V> struct RowsCut {
   // As few lanes as hold a row, or as few warps.
   constexpr int as_held() {
     while (units > Holds<V>::of[hold].most) hold++;
-    const int each = Holds<V>::of[hold].units;
+    const int each = Holds<V>::of[hold].units, known = Holds<V>::of[hold].threads;
+    if (known) return known;
     const long lanes = covering_power_of_two(blocks_of(units, each));
     return int(lanes < 32 ? lanes : 32 * blocks_of(units, 32 * each));
   }
