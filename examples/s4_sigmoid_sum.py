@@ -379,7 +379,7 @@ template <class T> RF_FN void write_pairs(T* p, int more, Real v, const Real (&n
   write_two<true>(p, more + 8, next[1], next[2]);
 }
 // Lanes 2 i and 2 i + 1 have columns next to each other: one takes the first pairs of both, the other one the second,
-// 16 bytes each. A store then takes half as many cycles of the first-level cache.
+// 16 bytes each: half as many stores, 64 bytes of a row each.
 RF_FN void write_pairs(float* p, int more, Real v, const Real (&next)[3]) {
 #ifdef __CUDA_ARCH__
   const bool odd = threadIdx.x % 2;
@@ -733,22 +733,15 @@ struct Softmax : LogSumExp {
   static constexpr int kResults = 2;
   static RF_FN void results(const State& s, Real* out) {
     out[0] = s.max;
-    // a row that holds +inf has no softmax: exp(inf - inf) is NaN in every element
-    out[1] = is_infinite(s.max) && s.max > 0.0f ? __int_as_float(0x7fffffff) : s.sum;
+    // a row whose largest value is infinite has no softmax: exp(inf - inf) is NaN
+    out[1] = is_infinite(s.max) ? __int_as_float(0x7fffffff) : s.sum;
   }
 };
 
-// Of a row in one pass: its largest value m, and the sum of exp(x - m); of an infinite m that of exp(x) or, where a
-// softmax asks, NaN, as exp(inf - inf) is.
+// The same where a logsumexp is made of it: of an infinite maximum the sum is that of exp(x).
 struct LogSumExpParts : LogSumExp {
   static constexpr int kResults = 2;
   static RF_FN void results(const State& s, Real* out) { out[0] = s.max, out[1] = s.sum; }
-};
-struct SoftmaxParts : LogSumExp {
-  static constexpr int kResults = 2;
-  static RF_FN void results(const State& s, Real* out) {
-    out[0] = s.max, out[1] = is_infinite(s.max) ? __int_as_float(0x7fffffff) : s.sum;
-  }
 };
 
 // Mean and sum of squared deviations of a row in one pass. Values come in batches, whose own are merged into the
@@ -1403,10 +1396,10 @@ RF_FN void tile_at(int t, int tile_rows, int tile_cols, int& row, int& col) {
 // unscale[row] = 2^-e. An infinity or NaN leaves its row unscaled; the product computes every element
 // that it reaches again in fp32.
 //
-// One block a row, of short ones some lanes of a warp. Every thread's part of a row, up to 32 or 64 values, is loaded at once and stays in
-// registers from the search for the largest value to the conversion; what a row of more than 32768
-// has beyond that is read a second time, from a cache. Bound by memory: 4 bytes read and 4 (Ieee) or 2
-// (Tf32) written an element.
+// One block a row, of short ones some lanes of a warp. Every thread's part of a row, up to 32 or 64 values, is
+// loaded at once and stays in registers from the search for the largest value to the conversion; what a row of
+// more than 32768 has beyond that is read a second time, from a cache. Bound by memory: 4 bytes read and 4 (Ieee)
+// or 2 (Tf32) written an element.
 #include <cuda_fp16.h>
 
 
@@ -3506,7 +3499,7 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
     try:
         return load_inline(
-            name="refold_sm_90_d6f4452eb2bb",
+            name="refold_sm_90_a9601f1d3b11",
             cpp_sources=[],
             cuda_sources=[_REFOLD_CUDA],
             extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],

@@ -38,7 +38,7 @@ extern "C" void reduce_row(int monoid, const float* x, long n, int blocks, int l
     case 2: return reduce<Min>(x, n, blocks, lanes, out);
     case 3: return reduce<LogSumExp>(x, n, blocks, lanes, out);
     case 4: return reduce<Softmax>(x, n, blocks, lanes, out);
-    case 5: return reduce<SoftmaxParts, true>(x, n, blocks, lanes, out);
+    case 5: return reduce<Softmax, true>(x, n, blocks, lanes, out);
     case 6: return reduce<LogSumExpParts, true>(x, n, blocks, lanes, out);
     case 7: return reduce<RowMoments, true>(x, n, blocks, lanes, out);
   }

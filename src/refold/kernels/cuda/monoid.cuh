@@ -118,22 +118,15 @@ struct Softmax : LogSumExp {
   static constexpr int kResults = 2;
   static RF_FN void results(const State& s, Real* out) {
     out[0] = s.max;
-    // a row that holds +inf has no softmax: exp(inf - inf) is NaN in every element
-    out[1] = is_infinite(s.max) && s.max > 0.0f ? __int_as_float(0x7fffffff) : s.sum;
+    // a row whose largest value is infinite has no softmax: exp(inf - inf) is NaN
+    out[1] = is_infinite(s.max) ? __int_as_float(0x7fffffff) : s.sum;
   }
 };
 
-// Of a row in one pass: its largest value m, and the sum of exp(x - m); of an infinite m that of exp(x) or, where a
-// softmax asks, NaN, as exp(inf - inf) is.
+// The same where a logsumexp is made of it: of an infinite maximum the sum is that of exp(x).
 struct LogSumExpParts : LogSumExp {
   static constexpr int kResults = 2;
   static RF_FN void results(const State& s, Real* out) { out[0] = s.max, out[1] = s.sum; }
-};
-struct SoftmaxParts : LogSumExp {
-  static constexpr int kResults = 2;
-  static RF_FN void results(const State& s, Real* out) {
-    out[0] = s.max, out[1] = is_infinite(s.max) ? __int_as_float(0x7fffffff) : s.sum;
-  }
 };
 
 // Mean and sum of squared deviations of a row in one pass. Values come in batches, whose own are merged into the

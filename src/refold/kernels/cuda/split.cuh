@@ -13,10 +13,10 @@
 // unscale[row] = 2^-e. An infinity or NaN leaves its row unscaled; the product computes every element
 // that it reaches again in fp32.
 //
-// One block a row, of short ones some lanes of a warp. Every thread's part of a row, up to 32 or 64 values, is loaded at once and stays in
-// registers from the search for the largest value to the conversion; what a row of more than 32768
-// has beyond that is read a second time, from a cache. Bound by memory: 4 bytes read and 4 (Ieee) or 2
-// (Tf32) written an element.
+// One block a row, of short ones some lanes of a warp. Every thread's part of a row, up to 32 or 64 values, is
+// loaded at once and stays in registers from the search for the largest value to the conversion; what a row of
+// more than 32768 has beyond that is read a second time, from a cache. Bound by memory: 4 bytes read and 4 (Ieee)
+// or 2 (Tf32) written an element.
 #pragma once
 #include <cuda_fp16.h>
 
