@@ -146,6 +146,25 @@ def test_statistics_of_long_rows_are_taken_in_one_pass():
     assert "using Monoids = List<Max, Sum>;" in text and "using Monoids = List<Sum, Sum>;" in text
 
 
+def test_a_model_in_memory_lends_the_next_one_no_sizes():
+    """Both call their sizes s0 and s1, and kernels are chosen for the sizes of the example."""
+
+    class Short(CASES["LongRows"]):
+        def inputs(self):
+            return [x[:, :-8100].contiguous() for x in super().inputs()]
+
+    back, device = pipeline.target_for("cuda:sm_90")
+    options = Options(measure=False)
+    module = Short()
+    derived = pipeline.derive(module, module.inputs(), device, options)
+    _, text = plan_of("LongRows", "cuda:sm_90")
+    assert derived and "using Monoids = List<RowMoments>;" in text
+    emitted = pipeline.run(
+        module, module.inputs(), "# Model is bound.", "Short", back, device, options
+    )
+    assert "using Monoids = List<RowMoments>;" not in (emitted.text or "")
+
+
 def test_what_is_reduced_in_another_shape_is_not_written_before():
     plan, _ = plan_of("ReducedInOtherShapes", "cuda:sm_90")
     written = [n for g in plan.groups for n in g.outputs]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -55,6 +55,15 @@ class Node:
 _interned: weakref.WeakValueDictionary[Any, Node] = weakref.WeakValueDictionary()
 
 
+def _hints(values: Iterable[Attr]) -> Iterator[int]:
+    """The captured values of the sizes among `values` and inside them."""
+    for value in values:
+        if isinstance(value, Sym):
+            yield value.hint
+        elif isinstance(value, tuple):
+            yield from _hints(value)
+
+
 def _intern(
     op: str,
     inputs: tuple[Node, ...],
@@ -63,9 +72,11 @@ def _intern(
     dtype: torch.dtype,
 ) -> Node:
     # bool is an int and 1 == 1.0 in Python: the types take part in the key, and so does the sign
-    # of zero, which repr shows
+    # of zero, which repr shows. So do the captured example's sizes: the "s0" of another model that
+    # is still in memory is not this one's.
     kinds = repr(attrs)
-    key = (op, tuple(id(n) for n in inputs), kinds, shape, dtype)
+    sizes = (*_hints(shape), *_hints(v for _, v in attrs))
+    key = (op, tuple(id(n) for n in inputs), kinds, shape, sizes, dtype)
     found = _interned.get(key)
     if found is None:
         found = Node(op, inputs, attrs, shape, dtype)
