@@ -809,7 +809,7 @@ struct RowMoments {
     if (q.w[0] == 0.0f) return;
     const Real total = p.w[0] + q.w[0], delta = q.w[1] - p.w[1], part = q.w[0] / total;
     p.w[1] += delta * part;
-    p.w[2] += q.w[2] + delta * delta * p.w[0] * part;
+    p.w[2] += q.w[2] + delta * (delta * (p.w[0] * part));  // 0 where p holds nothing, however large delta is
     p.w[0] = total;
   }
   static RF_FN Part part(const State& s) { return s; }
@@ -824,7 +824,7 @@ struct MomentsState {
     if (o.count == 0.0f) return;
     const Real total = count + o.count, delta = o.mean - mean, part = o.count / total;
     mean += delta * part;
-    m2 += o.m2 + delta * delta * count * part;
+    m2 += o.m2 + delta * (delta * (count * part));  // 0 where this holds nothing, however large delta is
     count = total;
   }
 };
@@ -875,7 +875,7 @@ template <> struct Down<Moments> {
   }
   static RF_FN Part merge(const Part& p, const Part& q, Weight w) {
     const Real delta = q.w[0] - p.w[0];
-    return {{p.w[0] + delta * w.part, p.w[1] + q.w[1] + delta * delta * w.cross}};
+    return {{p.w[0] + delta * w.part, p.w[1] + q.w[1] + delta * (delta * w.cross)}};
   }
   static RF_FN void merge(State& s, const Part& q, Real m) { s.merge({m, q.w[0], q.w[1]}); }
 };
@@ -890,7 +890,7 @@ template <class... M> struct Words<List<M...>> {
 
 // The same for the monoids before the S-th: where its words and results start.
 template <int S, class L> struct Before;
-template <class L> struct Before<0, L> {
+template <class M, class... Rest> struct Before<0, List<M, Rest...>> {
   static constexpr int row = 0, results = 0, column = 0;
 };
 template <int S, class M, class... Rest> struct Before<S, List<M, Rest...>> {
@@ -4305,7 +4305,7 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
     try:
         return load_inline(
-            name="refold_sm_90_f1aff1c39fe3",
+            name="refold_sm_90_9c983f9f3c76",
             cpp_sources=[],
             cuda_sources=[_REFOLD_CUDA],
             extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],

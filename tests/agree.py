@@ -11,6 +11,8 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
+from refold import pipeline
+
 Make = Callable[[], list[Any]]
 
 
@@ -138,6 +140,27 @@ def check_call(
     with torch.no_grad():
         for own, theirs in zip(fast.buffers(), reference.buffers(), strict=True):
             own.copy_(theirs)
+
+
+def check_modes(
+    fast: nn.Module, module: nn.Module, move: Callable[[Any], Any] = lambda tree: tree
+) -> None:
+    """Both modes on two draws of the module's own inputs; what it says of its state follows.
+
+    move: takes inputs to where the module is.
+    """
+    for training in (True, False):
+        for seed in (1, 2):
+            torch.manual_seed(seed)
+            inputs = move(module.inputs())
+            reference, oracle, twin = copy.deepcopy(module), oracle_of(module), copy.deepcopy(fast)
+            for m in (reference, oracle, twin):
+                m.train(training)
+            with torch.no_grad():
+                assert pipeline.obstacle(twin, inputs) is None
+                check_close(twin(*inputs), reference(*inputs), oracle(*double(inputs)))
+            for k, v in reference.state_dict().items():
+                torch.testing.assert_close(twin.state_dict()[k], v, rtol=2e-5, atol=1e-6)
 
 
 def _usual_error(module: nn.Module, make: Make, i: int) -> float:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import copy
-
 import pytest
 import torch
 
-from agree import check_close, double
+from agree import check_modes
 from beforehand import beforehand
 from refold import pipeline
 from refold.pipeline import Options
 from zoo import CASES
 
 
-def written(module, inputs):
-    """A module and what the pipeline makes of it, not yet compiled."""
-    target, device = pipeline.target_for("cpu")
+def written(module, inputs, name="cpu", float32="ieee"):
+    """A module and what the pipeline makes of it for a target, not yet compiled."""
+    target, device = pipeline.target_for(name, float32)
     result = pipeline.run(
         module,
         inputs,
@@ -54,20 +52,4 @@ def built(request):
 @pytest.mark.parametrize("name", CASES)
 def test_model_computes_the_same(built, name):
     module, fast = built[(name,)]()
-    for training in (True, False):
-        for seed in (1, 2):
-            torch.manual_seed(seed)
-            inputs = module.inputs()
-            reference, oracle = copy.deepcopy(module), copy.deepcopy(module).double()
-            twin = copy.deepcopy(fast)
-            for m in (reference, oracle, twin):
-                m.train(training)
-            if hasattr(oracle, "offset"):
-                oracle.offset = oracle.offset.double()
-            with torch.no_grad():
-                obstacle = pipeline.obstacle(twin, inputs)
-                assert obstacle is None
-                eager, truth = reference(*inputs), oracle(*double(inputs))
-                check_close(twin(*inputs), eager, truth)
-            for k, v in reference.state_dict().items():
-                torch.testing.assert_close(twin.state_dict()[k], v, rtol=2e-5, atol=1e-6)
+    check_modes(fast, module)

@@ -1,6 +1,9 @@
-"""GPU tests run where there is a Hopper GPU; elsewhere they are left out and the report says so."""
+"""GPU tests run where there is a Hopper GPU; elsewhere the emulator runs small cases of many."""
 
 from __future__ import annotations
+
+import math
+import os
 
 import pytest
 import torch
@@ -11,6 +14,17 @@ def _why_not() -> str | None:
         return "no CUDA device"
     major, minor = torch.cuda.get_device_capability()
     return None if major == 9 else f"the device has compute capability {major}.{minor}, not 9.0"
+
+
+def _is_emulated(item: pytest.Item) -> bool:
+    """Whether the emulator runs a case: its module says of which tests, and how large."""
+    tests = getattr(item.module, "EMULATED", {})
+    if item.originalname not in tests:
+        return False
+    most = tests[item.originalname] * float(os.environ.get("REFOLD_EMULATOR", 1))
+    parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    sizes = [v for v in parameters if isinstance(v, tuple)]
+    return all(math.prod(s) <= most for s in sizes)
 
 
 @pytest.fixture(autouse=True)
@@ -27,6 +41,7 @@ def pytest_report_header() -> str:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if _why_not() is None:
         return
-    gpu = [i for i in items if i.get_closest_marker("gpu")]
+    gpu = [i for i in items if i.get_closest_marker("gpu") and not _is_emulated(i)]
     config.hook.pytest_deselected(items=gpu)
-    items[:] = [i for i in items if not i.get_closest_marker("gpu")]
+    left_out = set(gpu)
+    items[:] = [i for i in items if i not in left_out]

@@ -8,15 +8,10 @@ operands.
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import os
 import re
-import tempfile
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 import torch
 
@@ -30,7 +25,8 @@ from refold.ir.ops import RANK
 from refold.pipeline import Options, derive
 from refold.plan import Group, Template
 
-from .library import KERNELS, compile_source, link
+from .library import library
+from .machine import DEVICE, EMULATED, stream
 from .row_models import BY_DTYPE, MODELS
 
 TEMPLATES = (Template.ROWS, Template.COLUMNS)
@@ -59,6 +55,7 @@ class Emitted:
     name: str
     group: Group
     kernel: CudaKernel
+    file: str
 
     @property
     def template(self) -> str:
@@ -105,9 +102,9 @@ def emitted(model: str, dtype: torch.dtype = torch.float32) -> tuple[Emitted, ..
     assert first.mode.plan is not None, first.mode.kept
     groups = [g for g in first.mode.plan.groups if g.template in TEMPLATES]
     assert groups, f"{model} has neither rows nor columns"
-    end = "" if dtype == torch.float32 else f"_{str(dtype).removeprefix('torch.')}"
-    kernels = [CudaKernel(g, f"{model}{end}_{i}") for i, g in enumerate(groups)]
-    return tuple(Emitted(k.name, k.group, k) for k in kernels)
+    file = file_of(model, dtype)
+    kernels = [CudaKernel(g, f"{file}_{i}") for i, g in enumerate(groups)]
+    return tuple(Emitted(k.name, k.group, k, file) for k in kernels)
 
 
 def source(model: str, dtype: torch.dtype = torch.float32) -> str:
@@ -120,26 +117,22 @@ def source(model: str, dtype: torch.dtype = torch.float32) -> str:
     return "\n".join(lines)
 
 
+def file_of(model: str, dtype: torch.dtype = torch.float32) -> str:
+    return model if dtype == torch.float32 else f"{model}_{str(dtype).removeprefix('torch.')}"
+
+
+FILES = {file_of(m, d): (m, d) for m in MODELS for d in (torch.float32, *DTYPES * (m in BY_DTYPE))}
+
+
 @cache
-def build() -> ctypes.CDLL:
-    """The library of all models, built if a source has changed."""
-    texts = {m: source(m) for m in MODELS}
-    texts |= {f"{m}_{i}": source(m, d) for m in BY_DTYPE for i, d in enumerate(DTYPES)}
-    digest = hashlib.sha256("".join(texts.values()).encode())
-    for path in sorted(KERNELS.glob("*.cuh")):
-        digest.update(path.read_bytes())
-    folder = Path(os.environ.get("REFOLD_CUDA_BUILD", tempfile.gettempdir()))
-    library = folder / f"refold_rows_{digest.hexdigest()[:12]}.so"
-    if not library.exists():
-        with tempfile.TemporaryDirectory() as work:
-            files = [Path(work) / f"{m}.cu" for m in texts]
-            objects = [f.with_suffix(".o") for f in files]
-            for file, text in zip(files, texts.values(), strict=True):
-                file.write_text(text)
-            with ThreadPoolExecutor() as pool:
-                list(pool.map(compile_source, files, objects))
-            link(objects, library)
-    return ctypes.CDLL(str(library))
+def build(files: tuple[str, ...]) -> ctypes.CDLL:
+    """The library of some files, built if a source has changed."""
+    return library("rows", {f: source(*FILES[f]) for f in files})
+
+
+def library_of(e: Emitted) -> ctypes.CDLL:
+    """The library that holds an entry: on a GPU that of all files, else its own file's alone."""
+    return build((e.file,) if EMULATED else tuple(FILES))
 
 
 def sizes_of(e: Emitted, sizes: Mapping[str, int]) -> list[int]:
@@ -151,7 +144,7 @@ class Kernel:
     """One entry with operands, outputs full of NaN and a workspace.
 
     sizes: the value of every named size. shift: by how many elements operands and outputs are off
-    an address that is a multiple of 16 bytes.
+    an address that is a multiple of 16 bytes. library: another than the tests'.
     """
 
     def __init__(
@@ -160,15 +153,16 @@ class Kernel:
         sizes: Mapping[str, int],
         operands: Mapping[Node, torch.Tensor],
         shift: int = 0,
+        library: ctypes.CDLL | None = None,
     ) -> None:
         self.e, self.sizes, k = e, sizes, e.kernel
-        library = build()
+        library = library or library_of(e)
         self.function, needs = getattr(library, e.name), getattr(library, f"{e.name}_needs")
         self.operands = {n: shifted(t, shift) for n, t in operands.items()}
         shapes = [tuple(concrete(d, sizes) for d in o.shape) for o in e.group.outputs]
         kinds = [e.group.stored(o) for o in e.group.outputs]
         nans = (
-            torch.full(s, float("nan"), device="cuda", dtype=d)
+            torch.full(s, float("nan"), device=DEVICE, dtype=d)
             for s, d in zip(shapes, kinds, strict=True)
         )
         self.outputs = [shifted(t, shift) for t in nans]
@@ -180,14 +174,13 @@ class Kernel:
         self.n = (ctypes.c_long * len(n))(*n)
         found = (ctypes.c_size_t * 2)()
         call(needs, self.n, found)
-        self.parts = torch.empty(max(found[0], 1), dtype=torch.uint8, device="cuda")
+        self.parts = torch.empty(max(found[0], 1), dtype=torch.uint8, device=DEVICE)
         self.parts.fill_(255)  # NaN: nothing may be read that this launch has not written
-        self.turns = torch.zeros(max(found[1], 4) // 4, dtype=torch.int32, device="cuda")
+        self.turns = torch.zeros(max(found[1], 4) // 4, dtype=torch.int32, device=DEVICE)
 
     def __call__(self) -> list[torch.Tensor]:
-        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
         parts, turns = (ctypes.c_void_p(t.data_ptr()) for t in (self.parts, self.turns))
-        call(self.function, self.p, self.c, self.n, parts, turns, stream)
+        call(self.function, self.p, self.c, self.n, parts, turns, ctypes.c_void_p(stream()))
         return self.outputs
 
     def evaluate(self, dtype: torch.dtype) -> list[torch.Tensor]:
@@ -196,7 +189,7 @@ class Kernel:
         for n in self.e.group.inputs:
             if n.op == "scalar":
                 value = concrete(n["value"], self.sizes)
-                done[n] = torch.full((1,) * RANK, value, dtype=dtype, device="cuda")
+                done[n] = torch.full((1,) * RANK, value, dtype=dtype, device=DEVICE)
         for n in self.e.group.nodes:
             attrs = {k: concrete(v, self.sizes) for k, v in n.attrs}
             if n.op == "cast":
@@ -223,13 +216,13 @@ def call(function: ctypes._NamedFuncPointer, *args: object) -> None:
 
 def draw(e: Emitted, sizes: Mapping[str, int], seed: int = 0) -> dict[Node, torch.Tensor]:
     """Operands for a group: positive where a domain asks for it, none of them tiny."""
-    g = torch.Generator("cuda").manual_seed(seed)
+    g = torch.Generator(DEVICE).manual_seed(seed)
     found = {}
     for node in e.group.inputs:
         if node.op == "scalar":
             continue
         shape = [concrete(d, sizes) for d in node.shape]
-        t = torch.randn(shape, generator=g, device="cuda").to(e.group.stored(node))
+        t = torch.randn(shape, generator=g, device=DEVICE).to(e.group.stored(node))
         positive = node.op in ("var", "exp") or "positive" in str(dict(node.attrs).get("name", ""))
         found[node] = t.abs() + 0.5 if positive else t
     return found

@@ -11,13 +11,17 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
+
+from tests import emulator
+
+from .machine import EMULATED, stream
 
 HERE = Path(__file__).parent
 KERNELS = HERE.parents[1] / "src" / "refold" / "kernels" / "cuda"
@@ -69,21 +73,36 @@ def link(objects: Sequence[Path], library: Path) -> None:
     subprocess.run([*command, *map(str, objects)], check=True)
 
 
-@cache
-def build() -> ctypes.CDLL:
-    """The library, built if its sources have changed."""
-    digest = hashlib.sha256()
-    for path in sorted((*KERNELS.glob("*.cuh"), *HERE.glob("*.cu*"))):
+def library(kind: str, texts: Mapping[str, str]) -> ctypes.CDLL:
+    """The library of some CUDA files for this machine, built if a source has changed.
+
+    texts: the files' by their names; they may include the kernels and what lies beside this file.
+    """
+    digest = hashlib.sha256(repr(sorted(texts.items())).encode())
+    for path in sorted((*KERNELS.glob("*.cuh"), *HERE.glob("*.cuh"), *emulator.SOURCES)):
         digest.update(path.read_bytes())
     folder = Path(os.environ.get("REFOLD_CUDA_BUILD", tempfile.gettempdir()))
-    library = folder / f"refold_cuda_{digest.hexdigest()[:12]}.so"
-    if not library.exists():
+    name = f"refold_{'emulated' if EMULATED else 'cuda'}_{kind}_{digest.hexdigest()[:12]}.so"
+    if not (folder / name).exists():
         with tempfile.TemporaryDirectory() as work:
-            objects = [Path(work) / f"{s}.o" for s in SOURCES]
-            with ThreadPoolExecutor() as pool:
-                list(pool.map(compile_source, (HERE / s for s in SOURCES), objects))
-            link(objects, library)
-    return ctypes.CDLL(str(library))
+            files = [Path(work) / f"{n}.cu" for n in texts]
+            objects = [f.with_suffix(".o") for f in files]
+            for file, text in zip(files, texts.values(), strict=True):
+                file.write_text(text)
+            with ThreadPoolExecutor(2 if EMULATED else None) as pool:
+                list(
+                    pool.map(
+                        emulator.compile_source if EMULATED else compile_source, files, objects
+                    )
+                )
+            (emulator.link if EMULATED else link)(objects, folder / name)
+    return ctypes.CDLL(str(folder / name))
+
+
+@cache
+def build() -> ctypes.CDLL:
+    """The library of the test kernels."""
+    return library("products", {s.removesuffix(".cu"): (HERE / s).read_text() for s in SOURCES})
 
 
 def _call(function: Any, *args: Any) -> None:
@@ -129,7 +148,7 @@ class Split:
             *(ctypes.c_void_p(self.plain.data_ptr()), ctypes.c_long(self.rows)),
             *(ctypes.c_long(self.depth), ctypes.c_long(self.pitch)),
             *(ctypes.c_void_p(self.data.data_ptr()), ctypes.c_void_p(self.unscale.data_ptr())),
-            ctypes.c_void_p(torch.cuda.current_stream().cuda_stream),
+            ctypes.c_void_p(stream()),
         )
 
 
@@ -175,5 +194,5 @@ class Product:
             c.outputs[i] = t.data_ptr()
 
     def __call__(self) -> None:
-        self.call.stream = torch.cuda.current_stream().cuda_stream
+        self.call.stream = stream()
         _call(self.function, ctypes.byref(self.call))

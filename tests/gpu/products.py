@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from .library import Product, Split
+from .machine import DEVICE
 
 
 def mode_of(name: str) -> str:
@@ -12,13 +13,13 @@ def mode_of(name: str) -> str:
 
 
 def make(rows: int, cols: int, depth: int, positive: bool = False) -> tuple[torch.Tensor, ...]:
-    g = torch.Generator("cuda").manual_seed(rows * 7919 + cols * 31 + depth)
+    g = torch.Generator(DEVICE).manual_seed(rows * 7919 + cols * 31 + depth)
     draw = torch.rand if positive else torch.randn
-    return tuple(draw(n, depth, generator=g, device="cuda") for n in (rows, cols))
+    return tuple(draw(n, depth, generator=g, device=DEVICE) for n in (rows, cols))
 
 
 def empty(*shape: int) -> torch.Tensor:
-    return torch.full(shape, float("nan"), device="cuda")
+    return torch.full(shape, float("nan"), device=DEVICE)
 
 
 def error(out: torch.Tensor, ref: torch.Tensor, *terms: torch.Tensor) -> float:

@@ -14,10 +14,15 @@ from refold.emit.load import load_text
 from zoo.values import OtherWayRound, Scores
 
 from .library import Product
+from .machine import DEVICE
 from .products import empty, error, make, sides
 from .test_emitted import TARGETS, emitted
 
 pytestmark = pytest.mark.gpu
+EMULATED = {
+    "test_each_product_has_its_own_weight": 3e6,
+    "test_exceptional_values_stay_in_their_product": 3e6,
+}
 
 NAMES = [
     *("ieee_tall", "ieee_wide", "ieee_small", "ieee_tall_8", "ieee_small_2"),
@@ -36,8 +41,11 @@ SHAPES = [
 def test_each_product_has_its_own_weight(name: str, shape: tuple[int, int, int, int]) -> None:
     batches, rows, cols, depth = shape
     x, w = make(batches * rows, batches * cols, depth)
-    bias, factor = torch.randn(cols, device="cuda"), torch.randn(batches * rows, device="cuda")
-    residual, number = torch.randn(batches * rows, cols, device="cuda"), torch.ones(1).cuda()
+    bias, factor = torch.randn(cols, device=DEVICE), torch.randn(batches * rows, device=DEVICE)
+    residual, number = (
+        torch.randn(batches * rows, cols, device=DEVICE),
+        torch.ones(1, device=DEVICE),
+    )
     out = empty(batches * rows, cols)
     inputs = (bias, factor, residual, number)
     p = Product(f"batch_{name}", *sides(name, x, w), inputs, (out,), batches=batches)
@@ -121,7 +129,7 @@ SIZES = [(1030, 900, 770), (33, 17, 5), (2, 3, 4), (2000, 130, 4097), (5001, 64,
 def test_turned_sides(turned: tuple[nn.Module, nn.Module], sizes: tuple[int, int, int]) -> None:
     module, fast = turned
     depth, rows, cols = sizes
-    some = [torch.randn(depth, n, device="cuda") * 10.0 ** (n % 5) for n in (rows, cols)]
+    some = [torch.randn(depth, n, device=DEVICE) * 10.0 ** (n % 5) for n in (rows, cols)]
     some[0][:, 0] *= 1e-20  # a column's scale is its own
     assert pipeline.obstacle(fast, some) is None
     check_close(

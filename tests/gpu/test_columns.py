@@ -6,9 +6,15 @@ import pytest
 import torch
 
 from .emitted import Kernel, draw, emitted, named
+from .machine import repeats
 from .test_rows import bits, check, same
 
 pytestmark = pytest.mark.gpu
+EMULATED = {
+    **dict.fromkeys(("test_shapes", "test_slices", "test_unaligned"), 60_000),
+    **dict.fromkeys(("test_means_far_from_zero", "test_odd_values"), 60_000),
+    "test_same_bits_every_time": 60_000,
+}
 
 MODELS = ["Moments", "ColumnSums"]
 SHAPES = [
@@ -76,7 +82,7 @@ def test_odd_values(model: str, value: str, shape: tuple[int, int]) -> None:
 @pytest.mark.parametrize("shape", [(100, 3), (5000, 100), (100000, 12)], ids=str)
 def test_same_bits_every_time(shape: tuple[int, int]) -> None:
     kernel, first = bits(emitted("Moments")[0], shape)
-    for _ in range(1000):
+    for _ in range(repeats(1000)):
         assert all(torch.equal(a, b) for a, b in zip(first, kernel(), strict=True))
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from agree import check_close, double
+from agree import check_close, check_modes, double
 from refold import pipeline
 from refold.emit.load import load_text
 from refold.pipeline import Options
@@ -160,21 +160,7 @@ def test_original_is_kept(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_model_computes_the_same(built, name, target):
     module, fast = pair(built, name, target)
-    for training in (True, False):
-        for seed in (1, 2):
-            torch.manual_seed(seed)
-            inputs = to_gpu(module.inputs())
-            reference, oracle = copy.deepcopy(module), copy.deepcopy(module).double()
-            twin = copy.deepcopy(fast)
-            for m in (reference, oracle, twin):
-                m.train(training)
-            if hasattr(oracle, "offset"):
-                oracle.offset = oracle.offset.double()
-            with torch.no_grad():
-                assert pipeline.obstacle(twin, inputs) is None
-                check_close(twin(*inputs), reference(*inputs), oracle(*double(inputs)))
-            for k, v in reference.state_dict().items():
-                torch.testing.assert_close(twin.state_dict()[k], v, rtol=2e-5, atol=1e-6)
+    check_modes(fast, module, to_gpu)
 
 
 def cast(tree: Any, dtype: torch.dtype) -> Any:

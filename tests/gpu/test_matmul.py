@@ -12,9 +12,18 @@ import pytest
 import torch
 
 from .library import Product, Split
+from .machine import DEVICE, repeats
 from .products import empty, error, make, mode_of, plain, sides
 
 pytestmark = pytest.mark.gpu
+EMULATED = {
+    **dict.fromkeys(("test_plain", "test_operands", "test_rows", "test_columns", "test_both"), 3e6),
+    **dict.fromkeys(("test_exceptional_values", "test_split_by_the_product"), 1e7),
+    **dict.fromkeys(("test_scales", "test_rows_of_different_sizes", "test_zero_rows"), 1e7),
+    **dict.fromkeys(("test_depth_of_different_sizes", "test_split_follows_its_layout"), 1e7),
+    "test_unaligned_native_operand_is_refused": 1e7,
+    "test_same_bits_every_time": 1e6,
+}
 
 SHAPES = [
     (256, 128, 64),
@@ -207,7 +216,7 @@ def test_scales(scale: tuple[float, float], name: str) -> None:
 @pytest.mark.parametrize("name", ["ieee_tall", "direct_tall"])
 def test_rows_of_different_sizes(name: str) -> None:
     x, w = make(300, 200, 640)
-    x *= 10.0 ** torch.linspace(-30, 30, 300, device="cuda")[:, None]
+    x *= 10.0 ** torch.linspace(-30, 30, 300, device=DEVICE)[:, None]
     ref = x.double() @ w.double().T
     out = plain(name, x, w).double()
     assert float(((out - ref).norm(dim=1) / ref.norm(dim=1)).max()) < 5e-7
@@ -215,7 +224,7 @@ def test_rows_of_different_sizes(name: str) -> None:
 
 def test_depth_of_different_sizes() -> None:
     x, w = make(300, 200, 640)
-    x *= 10.0 ** torch.linspace(-15, 15, 640, device="cuda")  # a scale of its own for each 32 of k
+    x *= 10.0 ** torch.linspace(-15, 15, 640, device=DEVICE)  # a scale of its own for each 32 of k
     out, ref = plain("direct_tall", x, w), x.double() @ w.double().T
     assert error(out, ref) < 5e-7
 
@@ -264,8 +273,8 @@ def test_exceptional_values(name: str, shape: tuple[int, int, int]) -> None:
 def test_operands(name: str, shape: tuple[int, int, int]) -> None:
     rows, cols, _ = shape
     x, w = make(*shape)
-    bias, factor = torch.randn(cols, device="cuda"), torch.randn(rows, device="cuda")
-    residual, number = torch.randn(rows, cols, device="cuda"), torch.randn(1, device="cuda")
+    bias, factor = torch.randn(cols, device=DEVICE), torch.randn(rows, device=DEVICE)
+    residual, number = torch.randn(rows, cols, device=DEVICE), torch.randn(1, device=DEVICE)
     out = empty(rows, cols)
     inputs = (bias, factor, residual, number)
     a, b = sides(name, x, w)
@@ -281,7 +290,7 @@ def test_operands(name: str, shape: tuple[int, int, int]) -> None:
 def test_rows(name: str, shape: tuple[int, int, int]) -> None:
     rows, cols, _ = shape
     x, w = make(*shape)
-    bias = torch.randn(cols, device="cuda")
+    bias = torch.randn(cols, device=DEVICE)
     out, per_row = empty(rows, cols), [empty(rows) for _ in range(6)]
     a, b = sides(name, x, w)
     p = Product(f"rows_{name}", a, b, (bias,), (out, *per_row))
@@ -311,7 +320,8 @@ def test_columns(name: str, shape: tuple[int, int, int]) -> None:
         mean, var, total, most = per_column
         assert error(mean, seen.mean(0)) < 1e-6
         if rows > 1:
-            assert error(var, seen.var(0)) < 1e-5
+            # three values of about 1000 are a unit in the last place from their mean
+            assert error(var, seen.var(0)) < (1e-5 if rows > 3 else 3e-5)
         else:
             assert var.isnan().all()  # 0 / 0, as torch's
         assert error(total, seen.sum(0)) < 1e-6
@@ -339,7 +349,7 @@ def test_both(name: str, shape: tuple[int, int, int]) -> None:
 
 def _rows(name: str, x: torch.Tensor, w: torch.Tensor) -> Callable[[], list[torch.Tensor]]:
     outs = [empty(x.shape[0], w.shape[0]), *(empty(x.shape[0]) for _ in range(6))]
-    bias = torch.randn(w.shape[0], device="cuda")
+    bias = torch.randn(w.shape[0], device=DEVICE)
     p = Product(name, *sides(name.removeprefix("rows_"), x, w), (bias,), tuple(outs))
 
     def run() -> list[torch.Tensor]:
@@ -358,7 +368,7 @@ def _rows(name: str, x: torch.Tensor, w: torch.Tensor) -> Callable[[], list[torc
 def test_same_bits_every_time(name: str, shape: tuple[int, int, int]) -> None:
     run = _rows(name, *make(*shape))
     first = run()
-    for _ in range(50):
+    for _ in range(repeats(50)):
         assert all(torch.equal(a, b) for a, b in zip(first, run(), strict=True))
 
 

@@ -8,9 +8,15 @@ import pytest
 import torch
 
 from .emitted import DTYPES, Emitted, Kernel, draw, emitted, named, spaces
+from .machine import DEVICE, repeats, synchronize
 from .row_models import BY_DTYPE
 
 pytestmark = pytest.mark.gpu
+EMULATED = {
+    **dict.fromkeys(("test_shapes", "test_unaligned", "test_odd_values"), 60_000),
+    **dict.fromkeys(("test_broadcasting", "test_functions", "test_nothing"), 60_000),
+    **dict.fromkeys(("test_other_dtypes", "test_same_bits_every_time"), 60_000),
+}
 
 POINTWISE = ["Copy", "Flat", "Affine"]
 REDUCING = ["Matvec", "Softmax", "SoftmaxGiven", "LayerNorm", "RowExtremes"]
@@ -28,8 +34,10 @@ SHAPES = [
 
 
 def error(out: torch.Tensor, ref: torch.Tensor) -> float:
-    assert torch.isfinite(out).all()
-    return float((out.double() - ref).norm() / ref.norm().clamp_min(1e-30))
+    finite = torch.isfinite(ref)  # the variance of one value is none
+    assert torch.equal(torch.isfinite(out), finite)
+    away = (out.double() - ref)[finite].norm()
+    return float(away / ref[finite].norm().clamp_min(1e-30))
 
 
 def spread(ref: torch.Tensor, kernel: Kernel) -> float:
@@ -72,7 +80,7 @@ def test_nothing(model: str) -> None:
     for e in spaces(model, 2):
         values = named(e, 0, 64)
         Kernel(e, values, draw(e, values))()
-    torch.cuda.synchronize()
+    synchronize()
 
 
 @pytest.mark.parametrize("sizes", [(2, 3, 5, 7), (3, 17, 9, 64), (1, 2, 3, 1), (20, 3, 50, 130)])
@@ -121,12 +129,15 @@ def test_odd_values(model: str, value: str, shape: tuple[int, int]) -> None:
         for i, j in positions(*shape):
             first[..., i, j] = float(value)
         kernel = Kernel(e, values, operands)
-        same(kernel(), kernel.evaluate(torch.float32))
+        # PyTorch's own gelu of an infinity is NaN on a CPU in float32
+        reference = torch.float64 if DEVICE == "cpu" and model == "Flat" else torch.float32
+        same(kernel(), kernel.evaluate(reference))
 
 
 def same(outs: Sequence[torch.Tensor], eagers: Sequence[torch.Tensor]) -> None:
     """The same values are NaN, plus and minus infinity; the others agree."""
-    for out, eager in zip(outs, eagers, strict=True):
+    for out, reference in zip(outs, eagers, strict=True):
+        eager = reference.to(out.dtype)
         for test in (torch.isnan, torch.isposinf, torch.isneginf):
             assert torch.equal(test(out), test(eager)), test.__name__
         finite = torch.isfinite(eager)
@@ -144,7 +155,7 @@ def bits(e: Emitted, shape: tuple[int, ...]) -> tuple[Kernel, list[torch.Tensor]
 @pytest.mark.parametrize("shape", [(300, 31), (200, 1000), (5, 100000)], ids=str)
 def test_same_bits_every_time(shape: tuple[int, int]) -> None:
     kernel, first = bits(emitted("RowExtremes")[0], shape)
-    for _ in range(1000):
+    for _ in range(repeats(1000)):
         assert all(torch.equal(a, b) for a, b in zip(first, kernel(), strict=True))
 
 

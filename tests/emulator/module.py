@@ -1,0 +1,88 @@
+"""Emitted modules of the CUDA target on the emulator: their text, changed to run on CPU tensors."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sysconfig
+import tempfile
+from collections.abc import Sequence
+from importlib.machinery import ExtensionFileLoader
+from pathlib import Path
+from types import ModuleType
+
+import torch
+
+from tests.emulator.translate import compile_source, link
+
+# what an emitted module says of its GPU -> the same of the emulator
+_CHANGES = (
+    ("from torch.utils.cpp_extension import load_inline", f"from {__name__} import load_inline"),
+    ("torch.cuda.", "_emulated_cuda."),
+    ('torch.device("cuda", ', '_emulated_cuda.device("cuda", '),
+    (".is_cuda", ".is_cpu"),
+    ('getattr(torch._C, "_cuda_getCurrentRawStream", None)', "_emulated_cuda.raw_stream"),
+)
+
+
+class Cuda:
+    """What emitted modules ask of torch.cuda, for a device whose number is -1: the CPU's."""
+
+    @staticmethod
+    def is_available() -> bool:
+        return True
+
+    @staticmethod
+    def is_current_stream_capturing() -> bool:
+        return False
+
+    @staticmethod
+    def get_device_capability(device: int) -> tuple[int, int]:
+        return (9, 0)
+
+    @staticmethod
+    def device(kind: str, number: int) -> torch.device:
+        return torch.device("cpu")
+
+    @staticmethod
+    def raw_stream(device: int) -> int:
+        return 0
+
+    @staticmethod
+    def current_stream(device: int) -> None:
+        return None
+
+    class Event:
+        def record(self, stream: None) -> None:
+            pass
+
+
+def emulated(text: str) -> str:
+    """An emitted module's text for the emulator. Raises ValueError if it is not one for CUDA."""
+    head, mark, rest = text.partition('_REFOLD_CUDA = r"""')
+    if not mark:
+        raise ValueError("the text has no CUDA source")
+    source, end, after = rest.partition('"""')
+    for old, new in _CHANGES:
+        after = after.replace(old, new)
+    return head + f"from {__name__} import Cuda as _emulated_cuda\n" + mark + source + end + after
+
+
+def load_inline(
+    name: str, cuda_sources: Sequence[str], extra_cuda_cflags: Sequence[str], **others: object
+) -> ModuleType:
+    """Instead of torch.utils.cpp_extension's: the extension for the emulator."""
+    found = re.search(r"compute_(\d+)", " ".join(extra_cuda_cflags))
+    assert found is not None, extra_cuda_cflags
+    folder = Path(tempfile.mkdtemp(prefix="refold_emulated_"))
+    source, library = folder / "kernels.cu", folder / f"{name}.so"
+    source.write_text("\n".join(cuda_sources))
+    flags = [f"-I{sysconfig.get_path('include')}", f"-DTORCH_EXTENSION_NAME={name}"]
+    compile_source(source, folder / "kernels.o", int(found[1]) * 10, flags)
+    link([folder / "kernels.o"], library)
+    loader = ExtensionFileLoader(name, str(library))
+    spec = importlib.util.spec_from_loader(name, loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module

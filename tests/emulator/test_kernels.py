@@ -1,0 +1,184 @@
+"""The real kernels with a line changed: what their tests say of it on the emulator.
+
+What guards one thread from another is seldom wrong on a GPU even where it is missing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.emulator.translate import compile_source, link
+from tests.gpu.emitted import Kernel, draw, emitted, named, source
+from tests.gpu.library import KERNELS, Product
+from tests.gpu.products import empty, error, make, sides
+
+SCHEDULES = {
+    "tall": "Schedule<Ieee, Tall>",
+    "wide": "Schedule<Tf32, Wide>",
+    "small_4": "Schedule<Ieee, Small, 4>",
+    "generic": "Generic<Ieee>",
+    "generic_4": "Generic<Ieee, 4>",
+}
+# header, line (its first occurrence from a text on), instead -> the schedule whose product is wrong
+PRODUCTS = {
+    "a stage is read before it is full": (
+        "matmul_sm90.cuh",
+        "barrier_wait(full + 8 * (stage + p), phase);",
+        ";",
+        "tall",
+    ),
+    "a stage is filled while it is read": (
+        "matmul_sm90.cuh",
+        "barrier_wait(empty + 8 * stage, phase);",
+        ";",
+        "tall",
+    ),
+    "sums are promoted before they are there": (
+        "matmul_sm90.cuh",
+        "  product_wait<0>();\n#pragma unroll\n  for (int i = 0; i < 64; i++) {",
+        "#pragma unroll\n  for (int i = 0; i < 64; i++) {",
+        "tall",
+    ),
+    "a stage is left before its products are done": (
+        "matmul_sm90.cuh",
+        "product_wait<1>();",
+        ";",
+        "wide",
+    ),
+    "shares are added before all are there": (
+        "work_sm90.cuh",
+        "while (here < S::kSplits);",
+        "while (here < 1);",
+        "small_4",
+    ),
+    "the last share is not waited for by its block": (
+        "work_sm90.cuh",
+        "  group_sync(3, 256);\n  const bool finishes",
+        "  const bool finishes",
+        "small_4",
+    ),
+    "a stage is read while it is copied": (
+        "matmul_sm80.cuh",
+        "copy_wait<S::kStages - 2>();",
+        "copy_wait<S::kStages - 1>();",
+        "generic",
+    ),
+    "parts are added before the last block has them": (
+        "matmul_sm80.cuh",
+        "*turn = atomicInc(l.split_turns + tile, S::kSplits - 1);",
+        "*turn = blockIdx.x % S::kSplits;",
+        "generic_4",
+    ),
+}
+# the same of rows: the model, and the shape of its space
+ROWS = {
+    "warps read parts before they are there": (
+        "block.cuh",
+        "  team_sync(barrier, threads);\n",
+        "",
+        ("Softmax", (9, 1024)),
+    ),
+    "the block of the highest number is taken for the last": (
+        "block.cuh",
+        "if (threadIdx.x == 0) turn = atomicInc(turns, blocks - 1);",
+        "if (threadIdx.x == 0) turn = blockIdx.x % blocks;",
+        ("Softmax", (2, 140000)),
+    ),
+    "an empty part weighs infinity times zero": (
+        "monoid.cuh",
+        "delta * (delta * (p.w[0] * part))",
+        "delta * delta * p.w[0] * part",
+        ("LongLayerNorm", (5, 7)),
+    ),
+}
+
+
+def changed(header: str, old: str, new: str, folder: Path) -> list[str]:
+    """The include paths of a copy of the kernels with one text changed."""
+    for path in KERNELS.glob("*.cuh"):
+        text = path.read_text()
+        if path.name == header:
+            assert old in text, f"{header} has no {old!r} any more"
+            text = text.replace(old, new, 1)
+        (folder / path.name).write_text(text)
+    return [f"-I{folder}"]
+
+
+def built(text: str, folder: Path, includes: list[str]) -> ctypes.CDLL:
+    file = folder / "kernels.cu"
+    file.write_text(text)
+    compile_source(file, folder / "kernels.o", flags=includes)
+    link([folder / "kernels.o"], folder / "kernels.so")
+    return ctypes.CDLL(str(folder / "kernels.so"))
+
+
+def product_is_right(library: ctypes.CDLL, name: str) -> bool:
+    x, w = make(300, 270, 700)
+    out = empty(300, 270)
+    mode = "tf32" if name == "wide" else "ieee"
+    product = Product("product", *sides(mode, x, w), (), (out,), library)
+    try:
+        for _ in range(2):
+            product()
+            ref = x.double() @ w.double().T
+            if not torch.isfinite(out).all() or error(out, ref) > (
+                1e-3 if mode == "tf32" else 5e-7
+            ):
+                return False
+    except RuntimeError:
+        return False
+    return True
+
+
+def product_text(name: str) -> str:
+    launch = "launch_sm80.cuh" if name.startswith("generic") else "launch.cuh"
+    return (
+        f'#include "bodies.cuh"\n#include "{launch}"\nusing namespace rf;\n'
+        f"RF_ENTRY(product, Copy, {SCHEDULES[name]})\n"
+    )
+
+
+@pytest.fixture(params=[132, 5])
+def processors(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Of the device; of five each has several tiles, and some share them."""
+    monkeypatch.setenv("EMULATOR_PROCESSORS", str(request.param))
+    return request.param
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_products_as_they_are(processors: int, name: str, tmp_path: Path) -> None:
+    assert product_is_right(built(product_text(name), tmp_path, []), name)
+
+
+@pytest.mark.parametrize("fault", PRODUCTS)
+def test_products_with_a_fault(fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EMULATOR_PROCESSORS", "5")
+    header, old, new, name = PRODUCTS[fault]
+    library = built(product_text(name), tmp_path, changed(header, old, new, tmp_path))
+    assert not product_is_right(library, name)
+
+
+def rows_are_right(model: str, shape: tuple[int, ...], library: ctypes.CDLL | None) -> bool:
+    (e,) = emitted(model)
+    values = named(e, *shape)
+    operands = draw(e, values)
+    if shape == (5, 7):  # so large that its square is infinite
+        next(t for t in operands.values() if t.shape[-2:] == shape)[..., 1, 3] = 3e38
+    kernel = Kernel(e, values, operands, library=library)
+    for _ in range(3):
+        for out, ref in zip(kernel(), kernel.evaluate(torch.float32), strict=True):
+            if not torch.allclose(out, ref, rtol=1e-3, atol=1e-4):
+                return False
+    return True
+
+
+@pytest.mark.parametrize("fault", ROWS)
+def test_rows_with_a_fault(fault: str, tmp_path: Path) -> None:
+    header, old, new, (model, shape) = ROWS[fault]
+    assert rows_are_right(model, shape, None)
+    library = built(source(model), tmp_path, changed(header, old, new, tmp_path))
+    assert not rows_are_right(model, shape, library)

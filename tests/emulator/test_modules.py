@@ -1,0 +1,72 @@
+"""Emitted modules of the CUDA target, kernels and all, on the emulator against float64."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from agree import check_modes
+from beforehand import beforehand
+from refold import pipeline
+from refold.pipeline import Result
+from test_models import written
+from tests.emulator.module import emulated
+from tests.gpu.test_emitted import Chain, Large
+from zoo import CASES
+
+# its sides are large: a minute here, and tests/gpu/test_batches.py has small ones
+TOO_LARGE = ("OtherWayRound",)
+# between them every template; Ampere's instructions differ from Hopper's in products alone
+ON_AMPERE = ("Large", "BatchNormTrain", "Scores", "CausalAttention", "NormThenConvolution")
+# most models of the zoo are too small for tensor cores
+MODELS: dict[str, type[nn.Module]] = {**CASES, "Chain": Chain, "Large": Large}
+CHOSEN = [
+    *((name, "cuda:sm_90") for name in MODELS if name not in TOO_LARGE),
+    *((name, "cuda:sm_80") for name in ON_AMPERE),
+]
+
+
+def built_for_emulator(pair: tuple[nn.Module, Result]) -> tuple[nn.Module, nn.Module]:
+    """A module and its fast twin, compiled for the emulator."""
+    module, result = pair
+    assert result.text is not None
+    return module, pipeline.bind_for_class(emulated(result.text), module)
+
+
+@pytest.fixture(scope="module")
+def built(request: pytest.FixtureRequest) -> Mapping[tuple[Any, ...], Any]:
+    def write(name: str, target: str) -> tuple[nn.Module, Result]:
+        torch.manual_seed(0)
+        module = MODELS[name]()
+        return written(module, module.inputs(), target)
+
+    return beforehand(request, "test_model_computes_the_same", write, built_for_emulator)
+
+
+@pytest.mark.parametrize(("name", "target"), CHOSEN)
+def test_model_computes_the_same(built: Any, name: str, target: str) -> None:
+    module, fast = built[(name, target)]()
+    check_modes(fast, module)
+
+
+def test_tf32_where_it_is_allowed() -> None:
+    torch.manual_seed(0)
+    module, x = nn.Sequential(nn.Linear(256, 512), nn.ReLU()), torch.randn(512, 256)
+    _, fast = built_for_emulator(written(module, [x], "cuda:sm_90", "tf32"))
+    flags, before = torch.backends.cuda.matmul, torch.backends.cuda.matmul.allow_tf32
+    try:
+        flags.allow_tf32 = False
+        assert "do not allow TF32" in (pipeline.obstacle(fast, [x]) or "")
+        flags.allow_tf32 = True
+        with torch.no_grad():
+            assert pipeline.obstacle(fast, [x]) is None
+            got, wanted = fast(x), copy.deepcopy(module).double()(x.double())
+    finally:
+        flags.allow_tf32 = before
+    error = float((got - wanted).norm() / wanted.norm())
+    assert 5e-5 < error < 6e-4  # ten bits of every operand

@@ -1,0 +1,222 @@
+"""CUDA C++ as C++ for the host: each PTX instruction becomes a call of the emulator's function.
+
+The preprocessor of the host's compiler runs first, with the emulator's headers in the place of
+CUDA's; what is left of CUDA's language then are `asm` statements and `__shared__` variables.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from refold.kernels import cuda
+
+HERE = Path(__file__).parent
+SOURCES = (Path(__file__), *sorted((HERE / "include").iterdir()))
+INCLUDES = [f"-I{p}" for p in (HERE / "include", Path(cuda.__file__).parent, HERE.parent / "gpu")]
+# -fno-strict-aliasing: kernels read floats as float4, which nvcc lets them. -fno-gnu-unique: what is
+# static in a library is its own, device and threads.
+FLAGS = (
+    "-std=c++17",
+    "-O1",
+    "-march=native",
+    "-fPIC",
+    "-fno-gnu-unique",
+    "-w",
+    "-fno-strict-aliasing",
+    "-ffp-contract=off",
+)
+
+# PTX, of which everything up to the operands counts -> the emulator's function of its operands in
+# order. None: nothing to do here.
+INSTRUCTIONS: dict[str, str | None] = {
+    "": None,
+    "griddepcontrol.wait;": None,
+    "griddepcontrol.launch_dependents;": None,
+    "fence.mbarrier_init.release.cluster;": None,
+    "prefetch.tensormap": None,
+    "setmaxnreg.dec.sync.aligned.u32": None,
+    "setmaxnreg.inc.sync.aligned.u32": None,
+    "wgmma.fence.sync.aligned;": "product_fence",
+    "max.NaN.f32": "max_or_nan",
+    "min.NaN.f32": "min_or_nan",
+    "rcp.approx.f32": "reciprocal",
+    "cvt.rn.f16x2.f32": "half_pair",
+    "cvt.rn.bf16x2.f32": "bfloat_pair",
+    ".reg .b16 lower, upper; mov.b32": "floats_of_halves",
+    ".reg .f16 a, b; .reg .f32 x, y, p, q; mul.f32 x,": "split_pair",
+    "st.global.v4.f32": "store<float4>",
+    "st.global.v2.f64": "store<double2>",
+    "st.global.v2.b32": "store<uint2>",
+    "ld.global.L1::no_allocate.v4.f32": "load_float4",
+    "ld.global.L1::no_allocate.v2.b32": "load_uint2",
+    "ld.acquire.gpu.global.u32": "acquire",
+    "ld.shared.v4.f32": "load_shared",
+    "st.shared.v4.b32": "store_shared",
+    "bar.sync": "bar_sync",
+    "bar.arrive %0, 256;": "bar_arrive_of<256>",
+    "barrier.cluster.arrive.release; barrier.cluster.wait.acquire;": "cluster_sync",
+    "mapa.shared::cluster.u32": "map_shared",
+    "mbarrier.init.shared::cta.b64": "barrier_init",
+    "mbarrier.arrive.expect_tx.shared::cta.b64": "barrier_expect",
+    "mbarrier.arrive.shared::cta.b64": "barrier_arrive",
+    "mbarrier.arrive.shared::cluster.b64": "barrier_arrive",
+    ".reg .pred done; again: mbarrier.try_wait.parity.shared::cta.b64 done,": "barrier_wait",
+    "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes": "copy_tile",
+    "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+    ".multicast::cluster": "copy_tile_to_all",
+    "cp.async.cg.shared.global": "copy_async",
+    "cp.async.commit_group;": "copy_commit",
+    "cp.async.wait_group": "copy_wait",
+    "wgmma.commit_group.sync.aligned;": "product_commit",
+    "wgmma.wait_group.sync.aligned": "product_wait",
+    ".reg .pred p; setp.ne.b32 p, %66, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16": (
+        "product<false>"
+    ),
+    ".reg .pred p; setp.ne.b32 p, %66, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16": (
+        "product<true>"
+    ),
+    ".reg .pred p; setp.ne.b32 p, %69, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16": (
+        "product_of_registers"
+    ),
+    "ldmatrix.sync.aligned.m8n8.x4.shared.b16": "load_tiles",
+    "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32": "warp_product<false>",
+    "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32": "warp_product<true>",
+}
+_SHARED = re.compile(r"(extern\s+)?__shared__\s+(?:alignas\(\d+\)\s+)?([^;]*?);")
+_DECLARATOR = r"\w+(?:\[[^\]]*\])*"
+_DECLARATION = re.compile(
+    rf"(?P<type>.*?[\s>])(?P<variables>{_DECLARATOR}(?:\s*,\s*{_DECLARATOR})*)", re.S
+)
+_STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
+
+
+class Unknown(ValueError):
+    """CUDA that the emulator does not know."""
+
+
+def translate(text: str) -> str:
+    """Preprocessed CUDA C++ as C++. Raises Unknown for PTX that is not in the table."""
+    return _SHARED.sub(_shared, "".join(_pieces(text)))
+
+
+def compile_source(
+    source: Path, out: Path, architecture: int = 900, flags: Sequence[str] = ()
+) -> None:
+    """Compiles a CUDA file to an object for the host.
+
+    architecture: what __CUDA_ARCH__ says. Raises RuntimeError with the compiler's words.
+    """
+    defines = (f"-D__CUDA_ARCH__={architecture}", f"-D__CUDA_ARCH_LIST__={architecture}")
+    text = _run(["g++", "-E", "-P", "-x", "c++", *FLAGS, *defines, *flags, *INCLUDES, str(source)])
+    translated = out.with_suffix(".ii")
+    translated.write_text(translate(text))
+    _run(["g++", "-x", "c++", "-fpreprocessed", *FLAGS, "-c", "-o", str(out), str(translated)])
+
+
+def link(objects: Sequence[Path], library: Path) -> None:
+    _run(["g++", "-shared", "-Wl,-Bsymbolic", "-o", str(library), *map(str, objects)])
+
+
+def _run(command: list[str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr[:4000]}")
+    return done.stdout
+
+
+def _shared(found: re.Match[str]) -> str:
+    declaration = found[2].strip()
+    if found[1]:
+        name = re.fullmatch(r"unsigned char (\w+)\[\]", declaration)
+        if name is None:
+            raise Unknown(f"shared memory declared as {declaration!r}")
+        return f"unsigned char* {name[1]} = emulator::dynamic_shared();"
+    found_all = _DECLARATION.fullmatch(declaration)
+    if found_all is None:
+        raise Unknown(f"shared memory declared as {declaration!r}")
+    texts = []
+    for variable in re.split(r"\s*,\s*", found_all["variables"]):
+        name, sizes = re.fullmatch(r"(\w+)(.*)", variable, re.DOTALL).groups()  # type: ignore[union-attr]
+        site = f"emulator::shared_variable<{found_all['type']}{sizes}>([] {{}})"
+        texts.append(f"auto& {name} = {site};")
+    return " ".join(texts)
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """The text, `asm` statements replaced."""
+    at = 0
+    for found in re.finditer(r"\basm\b\s*(?:volatile\s*)?\(", text):
+        if found.start() < at:
+            continue
+        sections, end = _sections(text, found.end())
+        yield text[at : found.start()]
+        yield _call(sections)
+        at = end
+    yield text[at:]
+
+
+def _sections(text: str, start: int) -> tuple[list[str], int]:
+    """What stands between the colons of an asm statement's parentheses, and where these end."""
+    sections, depth, begin, i = [], 0, start, start
+    while True:
+        if text[i] == '"':
+            string = _STRING.match(text, i)
+            assert string is not None
+            i = string.end()
+            continue
+        if text[i] in "([{":
+            depth += 1
+        elif text[i] in ")]}":
+            if depth == 0:
+                return [*sections, text[begin:i]], i + 1
+            depth -= 1
+        elif text[i] == ":" and depth == 0:
+            sections.append(text[begin:i])
+            begin = i + 1
+        i += 1
+
+
+def _call(sections: list[str]) -> str:
+    """The emulator's call for an asm statement: template, outputs, inputs, clobbers."""
+    ptx = "".join(_STRING.findall(sections[0])).replace("\\n", " ").replace("\\t", " ")
+    ptx = re.sub(r"\s+", " ", ptx).strip()
+    ptx = ptx[1:-1].strip() if ptx.startswith("{") and ptx.endswith("}") else ptx
+    function = _function(ptx)
+    if function is None:
+        return "((void)0)"
+    if ptx.startswith("mov.u32 %0, %%"):
+        register = ptx.removeprefix("mov.u32 %0, %%").rstrip(";")
+        return f"({_operands(sections[1])[0]} = emulator::{function})" if register else ""
+    operands = [o for s in sections[1:3] for o in _operands(s)]
+    if function.startswith("product<") or function == "product_of_registers":
+        operands = [f"&({operands[0]})", *operands[64:]]  # an array's 64 elements in order
+    return f"emulator::{function}({', '.join(operands)})"
+
+
+def _function(ptx: str) -> str | None:
+    if ptx == "mov.u32 %0, %%tid.x;":
+        return "self().index.x"
+    if ptx == "mov.u32 %0, %%ctaid.x;":
+        return "self().block->index.x"
+    if ptx in INSTRUCTIONS:
+        return INSTRUCTIONS[ptx]
+    for key, function in INSTRUCTIONS.items():
+        if key and re.match(re.escape(key) + r" [%\[{_]", ptx):
+            return function
+    raise Unknown(f"no function of the emulator for {ptx!r}")
+
+
+def _operands(section: str) -> list[str]:
+    """The expressions of an asm statement's operands, each after its constraint."""
+    found, i = [], 0
+    while (constraint := _STRING.search(section, i)) is not None:
+        begin = section.index("(", constraint.end()) + 1
+        depth, i = 1, begin
+        while depth:
+            depth += {"(": 1, ")": -1}.get(section[i], 0)
+            i += 1
+        found.append(section[begin : i - 1])
+    return found
