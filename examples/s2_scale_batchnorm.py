@@ -335,9 +335,7 @@ class OnDevice {
 
 #include <cstdint>
 
-#ifndef RF_FN  // the tests compile monoids and bodies for the host
 #define RF_FN __device__ __forceinline__
-#endif
 
 #ifndef RF_REAL
 #define RF_REAL float
@@ -405,9 +403,7 @@ template <bool Together> struct Pair {
 };
 template <bool Together, class T> RF_FN void put(T* p, long offset, Pair<Together> pair, Real v) {
   long first = offset + pair.col;
-#ifdef __CUDA_ARCH__
   asm("" : "+l"(first));
-#endif
   write_two<Together>(p + first, pair.more, v, pair.next);
 }
 
@@ -440,7 +436,6 @@ template <class T> RF_FN void write_pairs(T* p, int more, Real v, const Real (&n
 // Lanes 2 i and 2 i + 1 have columns next to each other: one takes the first pairs of both, the other one the second,
 // 16 bytes each: half as many stores, 64 bytes of a row each.
 RF_FN void write_pairs(float* p, int more, Real v, const Real (&next)[3]) {
-#ifdef __CUDA_ARCH__
   const bool odd = threadIdx.x % 2;
   const float got = __shfl_xor_sync(0xffffffffu, odd ? v : next[1], 1);
   const float got_next = __shfl_xor_sync(0xffffffffu, odd ? next[0] : next[2], 1);
@@ -448,13 +443,10 @@ RF_FN void write_pairs(float* p, int more, Real v, const Real (&next)[3]) {
   // volatile: exchanges stay behind the stores before them, whose registers they need
   asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(p + more + (odd ? 6 : 0)), "f"(four.x), "f"(four.y),
                "f"(four.z), "f"(four.w) : "memory");
-#endif
 }
 template <class T> RF_FN void put(T* p, long offset, const Pairs& pairs, Real v) {
   long first = offset + pairs.col;
-#ifdef __CUDA_ARCH__
   asm("" : "+l"(first));
-#endif
   write_pairs(p + first, pairs.more, v, pairs.next);
 }
 
@@ -495,8 +487,7 @@ RF_FN Real infinity() { return __int_as_float(0x7f800000); }
 RF_FN bool is_nan(Real x) { return x != x; }
 RF_FN bool is_finite(Real x) { return abs(x) < infinity(); }
 RF_FN bool is_infinite(Real x) { return abs(x) == infinity(); }
-// Floats by one instruction where there is a GPU; in words for doubles, and for those that test on the host.
-#ifdef __CUDA_ARCH__
+// Floats by one instruction; doubles in words.
 RF_FN float larger_or_nan(float a, float b) {
   float m;
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(m) : "f"(a), "f"(b));
@@ -507,10 +498,6 @@ RF_FN float smaller_or_nan(float a, float b) {
   asm("min.NaN.f32 %0, %1, %2;" : "=f"(m) : "f"(a), "f"(b));
   return m;
 }
-#else
-RF_FN float larger_or_nan(float a, float b) { return a != a || a > b ? a : b; }
-RF_FN float smaller_or_nan(float a, float b) { return a != a || a < b ? a : b; }
-#endif
 RF_FN Real maximum(Real a, Real b) {
   if constexpr (sizeof(Real) == 4) return larger_or_nan(a, b);
   else return is_nan(a) || a > b ? a : b;
@@ -523,13 +510,11 @@ RF_FN Real relu(Real x) { return maximum(x, 0.0f); }
 // To a unit in the last place. Division as IEEE has it branches for what is subnormal, and what branches is computed
 // one after another.
 RF_FN Real reciprocal(Real x) {
-#ifdef __CUDA_ARCH__
   if constexpr (sizeof(Real) == 4) {
     float r;
     asm("rcp.approx.f32 %0, %1;" : "=f"(r) : "f"(static_cast<float>(x)));
     return r;
   }
-#endif
   return Real(1) / x;
 }
 RF_FN Real sigmoid(Real x) { return reciprocal(Real(1) + exp(-x)); }
@@ -3078,12 +3063,9 @@ struct Single {
 // Where a row starts, in one register pair: a column is then one instruction away, or a constant. Of an address
 // that it sees through, the assembler computes the whole sum anew for every column.
 template <class T> RF_FN T* start_of_row(T* p) {
-#ifdef __CUDA_ARCH__
   size_t address = __cvta_generic_to_global(p);
   asm("" : "+l"(address));
-  p = static_cast<T*>(__cvta_global_to_generic(address));
-#endif
-  return p;
+  return static_cast<T*>(__cvta_global_to_generic(address));
 }
 template <class V, class T> RF_FN V column(const T* p, Single c) { return read_one(p + c.col); }
 template <class V, class T> RF_FN V full(const T* p, long offset, Single c) {
@@ -4222,7 +4204,7 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
     try:
         return load_inline(
-            name="refold_sm_90_7dd82b85bbe9",
+            name="refold_sm_90_0e4944c5e5ef",
             cpp_sources=[],
             cuda_sources=[_REFOLD_CUDA],
             extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],

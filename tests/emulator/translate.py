@@ -16,8 +16,8 @@ from refold.kernels import cuda
 HERE = Path(__file__).parent
 SOURCES = (Path(__file__), *sorted((HERE / "include").iterdir()))
 INCLUDES = [f"-I{p}" for p in (HERE / "include", Path(cuda.__file__).parent, HERE.parent / "gpu")]
-# -fno-strict-aliasing: kernels read floats as float4, which nvcc lets them. -fno-gnu-unique: what is
-# static in a library is its own, device and threads.
+# -fno-strict-aliasing: kernels read floats as float4, which nvcc lets them.
+# -fno-gnu-unique: what is static in a library is its own, its device and threads.
 FLAGS = (
     "-std=c++17",
     "-O1",

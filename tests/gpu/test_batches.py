@@ -10,11 +10,10 @@ from torch import nn
 
 from agree import check_close
 from refold import pipeline
-from refold.emit.load import load_text
 from zoo.values import OtherWayRound, Scores
 
 from .library import Product
-from .machine import DEVICE
+from .machine import DEVICE, load
 from .products import empty, error, make, sides
 from .test_emitted import TARGETS, emitted
 
@@ -22,6 +21,7 @@ pytestmark = pytest.mark.gpu
 EMULATED = {
     "test_each_product_has_its_own_weight": 3e6,
     "test_exceptional_values_stay_in_their_product": 3e6,
+    "test_turned_sides": 1e6,
 }
 
 NAMES = [
@@ -100,12 +100,12 @@ class Mixing(nn.Module):
 @pytest.mark.parametrize("cls", [Scores, Mixing])
 def test_emitted(cls: type[nn.Module], target: str) -> None:
     torch.manual_seed(0)
-    module = cls().cuda()
-    inputs = [x.cuda() for x in module.inputs()]
+    module = cls().to(DEVICE)
+    inputs = [x.to(DEVICE) for x in module.inputs()]
     text = emitted(module, inputs, target)
     assert "kBatched = true" in text
     module.requires_grad_(False)
-    fast = pipeline.adopt(load_text(text, {"Model": cls}).ModelNew, module)
+    fast = pipeline.adopt(load(text, cls).ModelNew, module)
     oracle = copy.deepcopy(module).double()
     for first in (None, 3):  # another number of products than it was captured with
         some = inputs if first is None or cls is Mixing else [x[:first] for x in inputs]
@@ -116,10 +116,10 @@ def test_emitted(cls: type[nn.Module], target: str) -> None:
 
 @pytest.fixture(scope="module", params=TARGETS)
 def turned(request) -> tuple[nn.Module, nn.Module]:
-    module = OtherWayRound().cuda()
-    text = emitted(module, [x.cuda() for x in module.inputs()], request.param)
+    module = OtherWayRound().to(DEVICE)
+    text = emitted(module, [x.to(DEVICE) for x in module.inputs()], request.param)
     assert text.count("rf::turned(") == 4 and ".mT" not in text
-    return module, pipeline.adopt(load_text(text, {"Model": OtherWayRound}).ModelNew, module)
+    return module, pipeline.adopt(load(text, OtherWayRound).ModelNew, module)
 
 
 SIZES = [(1030, 900, 770), (33, 17, 5), (2, 3, 4), (2000, 130, 4097), (5001, 64, 256), (70, 4, 12)]
@@ -139,7 +139,7 @@ def test_turned_sides(turned: tuple[nn.Module, nn.Module], sizes: tuple[int, int
 
 def test_exceptional_values_of_turned_sides(turned: tuple[nn.Module, nn.Module]) -> None:
     module, fast = turned
-    a, b = (x.cuda().abs() + 0.1 for x in module.inputs())
+    a, b = (x.to(DEVICE).abs() + 0.1 for x in module.inputs())
     a[0, 0], a[514, 899], b[5, 7], b[300, 769] = (float(v) for v in ("inf", "nan", "-inf", "nan"))
     for out, ref in zip(fast(a, b), module(a.double(), b.double()), strict=True):
         ref = ref.float()

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import ctypes
-import subprocess
 from pathlib import Path
 
-from refold.kernels import cuda
+from tests.emulator import compile_source, link
 
 HOST = Path(__file__).parent / "host"
-FLAGS = ("-std=c++17", "-O1", "-Wall", "-Werror", "-Wno-unknown-pragmas", "-shared", "-fPIC")
 
 
 def on_host(name: str, folder: Path) -> ctypes.CDLL:
     """The library of `host/NAME.cpp`, built in a folder."""
-    out = folder / f"{name}.so"
-    include = (f"-I{HOST}", f"-I{Path(cuda.__file__).parent}")
-    command = ["g++", *FLAGS, *include, "-o", str(out), str(HOST / f"{name}.cpp")]
-    subprocess.run(command, check=True)
-    return ctypes.CDLL(str(out))
+    compile_source(HOST / f"{name}.cpp", folder / f"{name}.o")
+    link([folder / f"{name}.o"], folder / f"{name}.so")
+    return ctypes.CDLL(str(folder / f"{name}.so"))

@@ -39,12 +39,9 @@ struct Single {
 // Where a row starts, in one register pair: a column is then one instruction away, or a constant. Of an address
 // that it sees through, the assembler computes the whole sum anew for every column.
 template <class T> RF_FN T* start_of_row(T* p) {
-#ifdef __CUDA_ARCH__
   size_t address = __cvta_generic_to_global(p);
   asm("" : "+l"(address));
-  p = static_cast<T*>(__cvta_global_to_generic(address));
-#endif
-  return p;
+  return static_cast<T*>(__cvta_global_to_generic(address));
 }
 template <class V, class T> RF_FN V column(const T* p, Single c) { return read_one(p + c.col); }
 template <class V, class T> RF_FN V full(const T* p, long offset, Single c) {

@@ -13,9 +13,7 @@
 
 #include <cstdint>
 
-#ifndef RF_FN  // the tests compile monoids and bodies for the host
 #define RF_FN __device__ __forceinline__
-#endif
 
 #ifndef RF_REAL
 #define RF_REAL float
@@ -83,9 +81,7 @@ template <bool Together> struct Pair {
 };
 template <bool Together, class T> RF_FN void put(T* p, long offset, Pair<Together> pair, Real v) {
   long first = offset + pair.col;
-#ifdef __CUDA_ARCH__
   asm("" : "+l"(first));
-#endif
   write_two<Together>(p + first, pair.more, v, pair.next);
 }
 
@@ -118,7 +114,6 @@ template <class T> RF_FN void write_pairs(T* p, int more, Real v, const Real (&n
 // Lanes 2 i and 2 i + 1 have columns next to each other: one takes the first pairs of both, the other one the second,
 // 16 bytes each: half as many stores, 64 bytes of a row each.
 RF_FN void write_pairs(float* p, int more, Real v, const Real (&next)[3]) {
-#ifdef __CUDA_ARCH__
   const bool odd = threadIdx.x % 2;
   const float got = __shfl_xor_sync(0xffffffffu, odd ? v : next[1], 1);
   const float got_next = __shfl_xor_sync(0xffffffffu, odd ? next[0] : next[2], 1);
@@ -126,13 +121,10 @@ RF_FN void write_pairs(float* p, int more, Real v, const Real (&next)[3]) {
   // volatile: exchanges stay behind the stores before them, whose registers they need
   asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(p + more + (odd ? 6 : 0)), "f"(four.x), "f"(four.y),
                "f"(four.z), "f"(four.w) : "memory");
-#endif
 }
 template <class T> RF_FN void put(T* p, long offset, const Pairs& pairs, Real v) {
   long first = offset + pairs.col;
-#ifdef __CUDA_ARCH__
   asm("" : "+l"(first));
-#endif
   write_pairs(p + first, pairs.more, v, pairs.next);
 }
 

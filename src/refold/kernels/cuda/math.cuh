@@ -33,8 +33,7 @@ RF_FN Real infinity() { return __int_as_float(0x7f800000); }
 RF_FN bool is_nan(Real x) { return x != x; }
 RF_FN bool is_finite(Real x) { return abs(x) < infinity(); }
 RF_FN bool is_infinite(Real x) { return abs(x) == infinity(); }
-// Floats by one instruction where there is a GPU; in words for doubles, and for those that test on the host.
-#ifdef __CUDA_ARCH__
+// Floats by one instruction; doubles in words.
 RF_FN float larger_or_nan(float a, float b) {
   float m;
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(m) : "f"(a), "f"(b));
@@ -45,10 +44,6 @@ RF_FN float smaller_or_nan(float a, float b) {
   asm("min.NaN.f32 %0, %1, %2;" : "=f"(m) : "f"(a), "f"(b));
   return m;
 }
-#else
-RF_FN float larger_or_nan(float a, float b) { return a != a || a > b ? a : b; }
-RF_FN float smaller_or_nan(float a, float b) { return a != a || a < b ? a : b; }
-#endif
 RF_FN Real maximum(Real a, Real b) {
   if constexpr (sizeof(Real) == 4) return larger_or_nan(a, b);
   else return is_nan(a) || a > b ? a : b;
@@ -61,13 +56,11 @@ RF_FN Real relu(Real x) { return maximum(x, 0.0f); }
 // To a unit in the last place. Division as IEEE has it branches for what is subnormal, and what branches is computed
 // one after another.
 RF_FN Real reciprocal(Real x) {
-#ifdef __CUDA_ARCH__
   if constexpr (sizeof(Real) == 4) {
     float r;
     asm("rcp.approx.f32 %0, %1;" : "=f"(r) : "f"(static_cast<float>(x)));
     return r;
   }
-#endif
   return Real(1) / x;
 }
 RF_FN Real sigmoid(Real x) { return reciprocal(Real(1) + exp(-x)); }
