@@ -366,6 +366,12 @@ RF_FN void write_four(double* p, Four v) {
   asm volatile("st.global.v2.f64 [%0], {%1, %2};" ::"l"(p + 2), "d"(double(v.x[2])), "d"(double(v.x[3])));
 }
 
+// A mask as zeros and ones.
+template <class Read> RF_FN Four read_four(const bool* p, Read read) {
+  const uint32_t bytes = read(reinterpret_cast<const uint32_t*>(p));
+  return Four::each([&](int i) { return Real(bytes >> 8 * i & 1); });
+}
+
 template <class V> RF_FN V lanes(Four x) { return x; }
 template <class V, class T> RF_FN V column(const T* p, Quad c) {
   return read_four(p + c.start, [](const auto* from) { return *from; });
@@ -1585,7 +1591,7 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
     try:
         return load_inline(
-            name="refold_sm_90_e3766c24193f",
+            name="refold_sm_90_72bc3153589a",
             cpp_sources=[],
             cuda_sources=[_REFOLD_CUDA],
             extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],

@@ -74,12 +74,16 @@ def load_inline(
     """Instead of torch.utils.cpp_extension's: the extension for the emulator."""
     found = re.search(r"compute_(\d+)", " ".join(extra_cuda_cflags))
     assert found is not None, extra_cuda_cflags
-    folder = Path(tempfile.mkdtemp(prefix="refold_emulated_"))
-    source, library = folder / "kernels.cu", folder / f"{name}.so"
-    source.write_text("\n".join(cuda_sources))
     flags = [f"-I{sysconfig.get_path('include')}", f"-DTORCH_EXTENSION_NAME={name}"]
-    compile_source(source, folder / "kernels.o", int(found[1]) * 10, flags)
-    link([folder / "kernels.o"], library)
+    with tempfile.TemporaryDirectory(prefix="refold_emulated_") as folder:
+        source, built = Path(folder, "kernels.cu"), Path(folder, "kernels.o")
+        source.write_text("\n".join(cuda_sources))
+        compile_source(source, built, int(found[1]) * 10, flags)
+        link([built], Path(folder, f"{name}.so"))
+        return _imported(name, Path(folder, f"{name}.so"))
+
+
+def _imported(name: str, library: Path) -> ModuleType:
     loader = ExtensionFileLoader(name, str(library))
     spec = importlib.util.spec_from_loader(name, loader)
     assert spec is not None

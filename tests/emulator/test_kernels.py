@@ -6,6 +6,8 @@ What guards one thread from another is seldom wrong on a GPU even where it is mi
 from __future__ import annotations
 
 import ctypes
+import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -108,17 +110,41 @@ def changed(header: str, old: str, new: str, folder: Path) -> list[str]:
     return [f"-I{folder}"]
 
 
-def built(text: str, folder: Path, includes: list[str]) -> ctypes.CDLL:
+def compiled(text: str, folder: Path, change: tuple[str, str, str] | None = None) -> Path:
+    """The library of a CUDA file, with one text of a header changed."""
+    folder.mkdir()
     file = folder / "kernels.cu"
     file.write_text(text)
+    includes = changed(*change, folder) if change else []
     compile_source(file, folder / "kernels.o", flags=includes)
     link([folder / "kernels.o"], folder / "kernels.so")
-    return ctypes.CDLL(str(folder / "kernels.so"))
+    return folder / "kernels.so"
+
+
+@pytest.fixture(scope="module")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Each schedule's and each fault's."""
+    folder = tmp_path_factory.mktemp("kernels")
+    wanted: list[tuple[str, str, tuple[str, str, str] | None]]
+    wanted = [(name, product_text(name), None) for name in SCHEDULES]
+    wanted += [(n, product_text(f[3]), f[:3]) for n, f in PRODUCTS.items()]
+    wanted += [(n, source(f[3][0]), f[:3]) for n, f in ROWS.items()]
+    with ThreadPoolExecutor(2) as pool:
+        found = [
+            pool.submit(compiled, text, folder / str(i), change)
+            for i, (_, text, change) in enumerate(wanted)
+        ]
+        return {name: f.result() for (name, _, _), f in zip(wanted, found, strict=True)}
+
+
+def loaded(path: Path, folder: Path) -> ctypes.CDLL:
+    """A library that no other test has loaded: its device is this test's."""
+    return ctypes.CDLL(str(shutil.copy(path, folder)))
 
 
 def product_is_right(library: ctypes.CDLL, name: str) -> bool:
-    x, w = make(300, 270, 700)
-    out = empty(300, 270)
+    x, w = make(150, 140, 230) if name.startswith("generic") else make(300, 270, 700)
+    out = empty(x.shape[0], w.shape[0])
     mode = "tf32" if name == "wide" else "ieee"
     product = Product("product", *sides(mode, x, w), (), (out,), library)
     try:
@@ -142,24 +168,26 @@ def product_text(name: str) -> str:
     )
 
 
-@pytest.fixture(params=[132, 5])
-def processors(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Of the device; of five each has several tiles, and some share them."""
-    monkeypatch.setenv("EMULATOR_PROCESSORS", str(request.param))
-    return request.param
-
-
+# of five processors each has several tiles, and some share them
+@pytest.mark.parametrize("processors", [132, 5])
 @pytest.mark.parametrize("name", SCHEDULES)
-def test_products_as_they_are(processors: int, name: str, tmp_path: Path) -> None:
-    assert product_is_right(built(product_text(name), tmp_path, []), name)
+def test_products_as_they_are(
+    libraries: dict[str, Path],
+    name: str,
+    processors: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("EMULATOR_PROCESSORS", str(processors))
+    assert product_is_right(loaded(libraries[name], tmp_path), name)
 
 
 @pytest.mark.parametrize("fault", PRODUCTS)
-def test_products_with_a_fault(fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_products_with_a_fault(
+    libraries: dict[str, Path], fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("EMULATOR_PROCESSORS", "5")
-    header, old, new, name = PRODUCTS[fault]
-    library = built(product_text(name), tmp_path, changed(header, old, new, tmp_path))
-    assert not product_is_right(library, name)
+    assert not product_is_right(loaded(libraries[fault], tmp_path), PRODUCTS[fault][3])
 
 
 def rows_are_right(model: str, shape: tuple[int, ...], library: ctypes.CDLL | None) -> bool:
@@ -177,8 +205,7 @@ def rows_are_right(model: str, shape: tuple[int, ...], library: ctypes.CDLL | No
 
 
 @pytest.mark.parametrize("fault", ROWS)
-def test_rows_with_a_fault(fault: str, tmp_path: Path) -> None:
-    header, old, new, (model, shape) = ROWS[fault]
+def test_rows_with_a_fault(libraries: dict[str, Path], fault: str) -> None:
+    model, shape = ROWS[fault][3]
     assert rows_are_right(model, shape, None)
-    library = built(source(model), tmp_path, changed(header, old, new, tmp_path))
-    assert not rows_are_right(model, shape, library)
+    assert not rows_are_right(model, shape, ctypes.CDLL(str(libraries[fault])))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,15 +20,20 @@ from tests.emulator.module import emulated
 from tests.gpu.test_emitted import Chain, Large
 from zoo import CASES
 
-# its sides are large: a minute here, and tests/gpu/test_batches.py has small ones
-TOO_LARGE = ("OtherWayRound",)
-# between them every template; Ampere's instructions differ from Hopper's in products alone
-ON_AMPERE = ("Large", "BatchNormTrain", "Scores", "CausalAttention", "NormThenConvolution")
 # most models of the zoo are too small for tensor cores
 MODELS: dict[str, type[nn.Module]] = {**CASES, "Chain": Chain, "Large": Large}
-CHOSEN = [
-    *((name, "cuda:sm_90") for name in MODELS if name not in TOO_LARGE),
-    *((name, "cuda:sm_80") for name in ON_AMPERE),
+# between them every template, statistics, masks, folded parameters, calls between kernels
+CHOSEN = (
+    *("BatchNormTrain", "BooleanMasks", "CausalAttention", "Chain", "GroupAndInstanceNorm"),
+    *("LongRows", "MaskAndWhere", "NormThenConvolution", "ReducedInOtherShapes", "Residual"),
+)
+ON_AMPERE = ("Chain", "Mlp")
+# these take minutes: both have large batches or sides
+TOO_LARGE = ("OtherWayRound", "Scores")
+_ALL = [name for name in MODELS if name not in TOO_LARGE]
+CASES_OF = [
+    *((name, "cuda:sm_90") for name in (_ALL if "REFOLD_EMULATOR" in os.environ else CHOSEN)),
+    *((name, "cuda:sm_80") for name in (_ALL if "REFOLD_EMULATOR" in os.environ else ON_AMPERE)),
 ]
 
 
@@ -48,7 +54,7 @@ def built(request: pytest.FixtureRequest) -> Mapping[tuple[Any, ...], Any]:
     return beforehand(request, "test_model_computes_the_same", write, built_for_emulator)
 
 
-@pytest.mark.parametrize(("name", "target"), CHOSEN)
+@pytest.mark.parametrize(("name", "target"), CASES_OF)
 def test_model_computes_the_same(built: Any, name: str, target: str) -> None:
     module, fast = built[(name, target)]()
     check_modes(fast, module)

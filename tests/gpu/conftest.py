@@ -8,6 +8,9 @@ import os
 import pytest
 import torch
 
+from .emitted import FILES, build_beforehand, file_of
+from .machine import EMULATED
+
 
 def _why_not() -> str | None:
     if not torch.cuda.is_available():
@@ -17,14 +20,31 @@ def _why_not() -> str | None:
 
 
 def _is_emulated(item: pytest.Item) -> bool:
-    """Whether the emulator runs a case: its module says of which tests, and how large."""
+    """Whether the emulator runs a case.
+
+    A module says of which tests, how large the product of a case's sizes may be (EMULATED), and
+    which values of some parameters will do (EMULATED_ONLY). With REFOLD_EMULATOR=10, say, all
+    values are taken, and cases ten times as large.
+    """
     tests = getattr(item.module, "EMULATED", {})
     if item.originalname not in tests:
         return False
-    most = tests[item.originalname] * float(os.environ.get("REFOLD_EMULATOR", 1))
-    parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
-    sizes = [v for v in parameters if isinstance(v, tuple)]
-    return all(math.prod(s) <= most for s in sizes)
+    factor = os.environ.get("REFOLD_EMULATOR")
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    sizes = [v for v in parameters.values() if isinstance(v, tuple)]
+    if any(math.prod(s) > tests[item.originalname] * float(factor or 1) for s in sizes):
+        return False
+    only = getattr(item.module, "EMULATED_ONLY", {}) if factor is None else {}
+    return all(v in only.get(k, (v,)) for k, v in parameters.items())
+
+
+@pytest.fixture(scope="session", autouse=True)
+def emulated_libraries(request: pytest.FixtureRequest) -> None:
+    """What the emulator will run of rows and columns, compiled side by side."""
+    if EMULATED:
+        chosen = [i.callspec.params for i in request.session.items if hasattr(i, "callspec")]
+        files = (file_of(p["model"], p.get("dtype", torch.float32)) for p in chosen if "model" in p)
+        build_beforehand(dict.fromkeys(f for f in files if f in FILES))
 
 
 @pytest.fixture(autouse=True)

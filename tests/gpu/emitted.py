@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 
@@ -67,7 +68,7 @@ class Emitted:
         index = {n: f"n[{i}]" for i, n in enumerate([*(n for n, _ in sizes), *named])}
         values = [*(o.node for o in operands), *self.group.outputs]
         address = [f"static_cast<rf::{k.body.element(v)}*>(p[{i}])" for i, v in enumerate(values)]
-        address = [re.sub(r"rf::(float|double)", r"\1", text) for text in address]
+        address = [re.sub(r"rf::(float|double|bool)", r"\1", text) for text in address]
         members = address[: len(operands)]
         members += [f"static_cast<{k.real}>(c[{i}])" for i in range(len(numbers))]
         members += [index[n] for n in named]
@@ -97,7 +98,7 @@ def is_along(o: Operand, width: Dim) -> bool:
 def emitted(model: str, dtype: torch.dtype = torch.float32) -> tuple[Emitted, ...]:
     """The groups of rows and columns of a model's training mode. Raises AssertionError if none."""
     module = MODELS[model]()
-    inputs = [x.to(dtype) for x in module.inputs()]
+    inputs = [x.to(dtype) if x.is_floating_point() else x for x in module.inputs()]
     first = derive(module, inputs, DEVICES["cpu"], Options())[0]
     assert first.mode.plan is not None, first.mode.kept
     groups = [g for g in first.mode.plan.groups if g.template in TEMPLATES]
@@ -107,6 +108,7 @@ def emitted(model: str, dtype: torch.dtype = torch.float32) -> tuple[Emitted, ..
     return tuple(Emitted(k.name, k.group, k, file) for k in kernels)
 
 
+@cache
 def source(model: str, dtype: torch.dtype = torch.float32) -> str:
     """The CUDA file with a model's entries."""
     found = emitted(model, dtype)
@@ -128,6 +130,13 @@ FILES = {file_of(m, d): (m, d) for m in MODELS for d in (torch.float32, *DTYPES 
 def build(files: tuple[str, ...]) -> ctypes.CDLL:
     """The library of some files, built if a source has changed."""
     return library("rows", {f: source(*FILES[f]) for f in files})
+
+
+def build_beforehand(files: Iterable[str]) -> None:
+    """Builds each file's library, two at a time; captures are made one after another."""
+    texts = {f: source(*FILES[f]) for f in files}
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda f: library("rows", {f: texts[f]}), texts))
 
 
 def library_of(e: Emitted) -> ctypes.CDLL:
@@ -222,7 +231,11 @@ def draw(e: Emitted, sizes: Mapping[str, int], seed: int = 0) -> dict[Node, torc
         if node.op == "scalar":
             continue
         shape = [concrete(d, sizes) for d in node.shape]
-        t = torch.randn(shape, generator=g, device=DEVICE).to(e.group.stored(node))
+        t = torch.randn(shape, generator=g, device=DEVICE)
+        if e.group.stored(node) == torch.bool:
+            found[node] = t > 0
+            continue
+        t = t.to(e.group.stored(node))
         positive = node.op in ("var", "exp") or "positive" in str(dict(node.attrs).get("name", ""))
         found[node] = t.abs() + 0.5 if positive else t
     return found

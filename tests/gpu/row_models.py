@@ -165,6 +165,27 @@ class LongLogSumExp(nn.Module):
 
 
 @model
+class Masked(nn.Module):
+    """Masks as every kind of operand: as large as the space, one a column, one a row."""
+
+    def forward(self, x, mask, keep, row):
+        y = torch.where(mask, x, -1.0) * keep
+        return y.masked_fill(row, 0.5), y.sum(-1)
+
+    def inputs(self):
+        return [rand(6, 11), *(rand(*s) > 0 for s in ((6, 11), (11,), (6, 1)))]
+
+
+@model
+class MaskedSums(nn.Module):
+    def forward(self, x, mask, keep):
+        return (x * mask * keep).sum(0), torch.where(mask, x, 3.0).amax(0)
+
+    def inputs(self):
+        return [rand(6, 11), rand(6, 11) > 0, rand(11) > 0]
+
+
+@model
 class Moments(nn.Module):
     def forward(self, x):
         return x.mean(0), x.var(0), x.var(0, correction=0)

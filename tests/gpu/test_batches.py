@@ -24,6 +24,8 @@ EMULATED = {
     "test_turned_sides": 1e6,
 }
 
+EMULATED_ONLY = {"name": ("ieee_tall", "ieee_small_2", "ieee_generic"), "turned": ("cuda:sm_90",)}
+
 NAMES = [
     *("ieee_tall", "ieee_wide", "ieee_small", "ieee_tall_8", "ieee_small_2"),
     *("ieee_small_16", "tf32_tall"),

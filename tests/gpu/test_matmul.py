@@ -25,6 +25,12 @@ EMULATED = {
     "test_same_bits_every_time": 1e6,
 }
 
+_CHOSEN = (
+    *("ieee_tall", "ieee_wide_4", "ieee_small_2", "direct_tall", "ieee_generic_4", "simt"),
+    *("tf32_tall", "ieee_wide_8", "ieee_small_32", "direct_tall_8", "ieee_generic"),
+)
+EMULATED_ONLY = {"name": (*_CHOSEN, *(f"rows_{n}" for n in _CHOSEN))}
+
 SHAPES = [
     (256, 128, 64),
     (1, 1, 1),
@@ -43,13 +49,8 @@ SHAPES = [
 # tiles that do not come out even on 132 processors: more than one wave of them, less than one,
 # pairs cut by the edges
 SHARED = [(2816, 2048, 1100), (1290, 1500, 3000), (2700, 1900, 1111), (700, 1300, 3000)]
-SHARING = (
-    "ieee_tall",
-    "ieee_wide",
-    "ieee_small",
-    "tf32_tall",
-    "tf32_small",
-)  # schedules that share them
+# schedules that share them
+SHARING = ("ieee_tall", "ieee_wide", "ieee_small", "tf32_tall", "tf32_small")
 # rows of so many parts that a kernel of its own merges them
 LONG_ROWS = [(129, 9000, 72), (300, 4225, 96), (2816, 4300, 264)]
 # few rows on one side: a batch of 1 to 16 over big weights, or few features
@@ -72,18 +73,8 @@ TF32 = [
     *("tf32_generic", "tf32_generic_8"),
 ]
 ROWS = [
-    "ieee_tall",
-    "ieee_wide",
-    "ieee_tall_2",
-    "ieee_wide_8",
-    "ieee_small",
-    "ieee_small_4",
-    "ieee_small_16",
-    "direct_tall",
-    "direct_tall_8",
-    "ieee_generic",
-    "ieee_generic_4",
-    "simt",
+    *("ieee_tall", "ieee_wide", "ieee_tall_2", "ieee_wide_8", "ieee_small", "ieee_small_4"),
+    *("ieee_small_16", "direct_tall", "direct_tall_8", "ieee_generic", "ieee_generic_4", "simt"),
 ]
 COLUMNS = [
     *("ieee_tall", "ieee_wide", "ieee_tall_4", "tf32_tall"),

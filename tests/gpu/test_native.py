@@ -14,6 +14,8 @@ EMULATED = dict.fromkeys(
     ("test_native", "test_a_weight_in_two_parts", "test_native_rows_that_start_anywhere"), 3e6
 )
 
+EMULATED_ONLY = {"mode": ("bfloat",), "name": ("parts_half_wide_4", "parts_bfloat_generic_4")}
+
 NATIVE = {"half": torch.float16, "bfloat": torch.bfloat16}
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from refold.emit.functor import Body, Operand, Reduction, depends_on, reductions, result_text
-from refold.ir import OPS, Dim, Kind, Node, Sym, numel
+from refold.ir import NARROW, OPS, Dim, Kind, Node, Sym, numel
 from refold.plan import Group, Template
 
 
@@ -275,7 +275,7 @@ class GroupKernel:
     def pointer(self, node: Node) -> str:
         """C++ type of the address of an input or output, as entries spell it."""
         element = self.body.element(node)
-        return f"{element}*" if element in ("float", "double") else f"rf::{element}*"
+        return f"rf::{element}*" if self.group.stored(node) in NARROW else f"{element}*"
 
     def sizes(self) -> list[tuple[str, Dim]]:
         group = self.group

@@ -12,6 +12,7 @@ CPP_TYPES = {
     torch.float64: "double",
     torch.float16: "Half",
     torch.bfloat16: "Bfloat",
+    torch.bool: "bool",
 }
 
 

@@ -14,6 +14,8 @@ import torch
 
 from refold.ir import NARROW, OPS, Kind, Node
 
+_COMPUTED = (torch.float32, torch.float64)
+
 
 @dataclass(frozen=True)
 class Storage:
@@ -47,8 +49,16 @@ class Storage:
 
 
 def is_widening(node: Node) -> bool:
-    """A value of 16 bits read as float32: exact, and done where it is loaded."""
-    return node.op == "cast" and node.dtype == torch.float32 and node.inputs[0].dtype in NARROW
+    """A value of 16 bits read as float32, or a mask in memory read as zeros and ones.
+
+    Both are exact, and done where the value is loaded.
+    """
+    if node.op != "cast":
+        return False
+    (x,) = node.inputs
+    if x.dtype == torch.bool:
+        return node.dtype in _COMPUTED and OPS[x.op].kind is not Kind.POINTWISE
+    return node.dtype == torch.float32 and x.dtype in NARROW
 
 
 def is_narrowing(node: Node) -> bool:

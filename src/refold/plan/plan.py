@@ -17,7 +17,7 @@ kernel: batch norm's factor and its running buffers.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -234,6 +234,18 @@ def values_read(node: Node) -> list[Node]:
         for v in values_read(i) if is_beside(i) else (i,):
             values.setdefault(v)
     return list(values)
+
+
+def reads_numbers(node: Node, kinds: Collection[torch.dtype]) -> bool:
+    """Are a value's inputs of some dtypes, but for masks in memory that are read as numbers?"""
+    return all(
+        i.dtype in kinds and i.inputs[0].dtype in (*kinds, torch.bool)
+        if is_widening(i)
+        else i.dtype in kinds
+        if node.op == "cast" or not is_beside(i)
+        else reads_numbers(i, kinds)
+        for i in node.inputs
+    )
 
 
 def reads(node: Node) -> tuple[Node, ...]:

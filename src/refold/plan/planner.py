@@ -30,6 +30,7 @@ from refold.plan.plan import (
     last_full,
     leading,
     reads,
+    reads_numbers,
     values_read,
 )
 from refold.schedule import is_small
@@ -114,8 +115,7 @@ class _Planner(Drafts):
 
     def _computable(self, node: Node) -> bool:
         """Are a value and all that it is computed from numbers that the kernels compute with?"""
-        read = node.inputs if node.op == "cast" else values_read(node)
-        return node.dtype in self.kinds and all(i.dtype in self.kinds for i in read)
+        return node.dtype in self.kinds and reads_numbers(node, self.kinds)
 
     def _is_stored_so(self, node: Node) -> bool:
         """Is rounding what the value lies in memory as? Then nothing is left to be computed."""

@@ -35,6 +35,11 @@ template <class... M> struct List { static constexpr int size = sizeof...(M); };
 // for elements of 16 bits.
 RF_FN Vec read_lanes(const Real* p) { return Vec::loadu(p); }
 RF_FN Vec read_lanes(const Real* p, long count) { return Vec::loadu(p, count); }
+RF_FN Vec read_lanes(const bool* p, long count = kLanes) {  // a mask as zeros and ones
+  Real some[kLanes] = {};
+  for (long i = 0; i < count; i++) some[i] = p[i];
+  return Vec::loadu(some);
+}
 RF_FN void write_lanes(Real* p, Vec v, long count = kLanes) { v.store(p, static_cast<int>(count)); }
 
 template <class V> RF_FN V lanes(Real x) { return V(x); }
