@@ -8,7 +8,8 @@ from torch import nn
 
 from refold import pipeline
 from refold.cost import DEVICES
-from refold.ir import Node, leaf, make
+from refold.emit.functor import Body
+from refold.ir import Node, leaf, make, numel
 from refold.ir.graph import is_parametric
 from refold.ir.ops import CONVOLUTIONS
 from refold.pipeline import Options
@@ -198,3 +199,31 @@ def test_batch_norm_in_eval_mode_is_a_part_of_the_convolution(name):
     train, evaluation = (left_of(name, training)[0] for training in (True, False))
     assert not any(i.inputs for i in train.inputs[1:]), "what follows is the batch's own"
     assert all(i.inputs for i in evaluation.inputs[1:])
+
+
+class Normed(nn.Module):
+    """Per channel, per image, whole; a group norm whose groups have several channels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.GroupNorm(3, 6)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor, z: torch.Tensor):
+        return torch.relu(self.norm(x)), x * y + z, (x + z) * 2.0
+
+    def inputs(self) -> list[torch.Tensor]:
+        return [torch.randn(4, 6, 5, 7), torch.randn(4, 6, 1, 1), torch.randn(4, 6, 5, 7)]
+
+
+def test_a_group_norm_stores_nothing_as_large_between() -> None:
+    """And its last pass, pointwise, takes each channel as one row."""
+    module = Normed()
+    _, device = pipeline.target_for("cpu")
+    derived = pipeline.derive(module, module.inputs(), device, Options())
+    (plan,) = {id(d.mode.plan): d.mode.plan for d in derived}.values()
+    x = next(n for n in plan.graph.nodes() if n.op == "input")
+    large = [o for g in plan.groups for o in g.outputs if numel(o.shape) == numel(x.shape)]
+    assert len(large) == 3
+    batch = x.shape[-4]
+    spaces = [Body(g).dims for g in plan.groups if g.outputs[0] in large]
+    assert all(dims == (1, 1, batch, 6, 35) for dims in spaces)

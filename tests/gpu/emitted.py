@@ -18,9 +18,8 @@ import torch
 
 from refold.cost import DEVICES
 from refold.emit.cuda_kernel import CudaKernel
-from refold.emit.functor import Operand
 from refold.emit.source import real_text
-from refold.ir import OPS, Dim, Node, Sym
+from refold.ir import OPS, Node, Sym
 from refold.ir.evaluate import concrete
 from refold.ir.ops import RANK
 from refold.pipeline import Options, derive
@@ -74,8 +73,7 @@ class Emitted:
         members += [index[n] for n in named]
         members += address[len(operands) :]
         members += [index[n] for n in ("width", "count") if n in index]
-        width = self.group.dims[-1]
-        along = [address[i] for i, o in enumerate(operands) if is_along(o, width)]
+        along = [address[i] for i, o in enumerate(operands) if k.body.is_along_width(o)]
         if self.template == "rows":
             full = [o for o in self.group.outputs if o.shape == self.group.dims]
             along += [address[len(operands) + self.group.outputs.index(o)] for o in full]
@@ -87,11 +85,6 @@ class Emitted:
             along=", ".join(along),
             sizes=", ".join(index[n] for n, _ in sizes),
         )
-
-
-def is_along(o: Operand, width: Dim) -> bool:
-    """Whether an operand is read along the width, as lanes: its address must then be aligned."""
-    return o.kind in ("full", "column") or (o.kind == "mixed" and o.node.shape[-1] == width != 1)
 
 
 @cache

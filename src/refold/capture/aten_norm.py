@@ -131,9 +131,22 @@ def _group_norm(
     grouped = value(x.node, (x.shape[0], groups, size)).node
     mean = make("mean", grouped, axes=(-1,))
     variance = make("var", grouped, axes=(-1,), correction=0)
+    if x.rank > 2 and groups != channels and weight is not None and bias is not None:
+        # one factor and one shift for each channel, as PyTorch's own kernel has them: values are
+        # read for their statistics and once more, and nothing is stored between
+        per_group = (1, groups, int(channels) // groups)  # type: ignore[arg-type]
+        root = make("rsqrt", make("add", variance, as_scalar(eps, x.dtype)))
+        factor = make("mul", root, value(_wide(weight).node, per_group).node)
+        shift = make("sub", value(_wide(bias).node, per_group).node, make("mul", mean, factor))
+        per_channel = (x.shape[0], channels, *(1,) * (x.rank - 2))
+        factor, shift = (value(v, per_channel).node for v in (factor, shift))
+        return _rounded(make("add", make("mul", x.node, factor), shift), out)
     node = _normalised(grouped, mean, variance, eps)
-    if x.rank == 2:  # there is a parameter for each value of a group: one pass over its row
-        node = _affine(node, *(_in_groups(p, groups, size) for p in (weight, bias)))
+    if (
+        x.rank == 2 or groups == channels
+    ):  # parameters that are each group's own: one pass over its row
+        each = size if x.rank == 2 else 1
+        node = _affine(node, *(_in_groups(p, groups, each) for p in (weight, bias)))
         return _rounded(value(node, x.shape).node, out)
     node = value(node, x.shape).node
     return _rounded(_affine(node, _per_channel(weight, x.rank), _per_channel(bias, x.rank)), out)

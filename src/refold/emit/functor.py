@@ -106,12 +106,38 @@ def result_text(node: Node, monoid: str, result: str, count: str) -> str:
     return f"{result} / {count}" if node.op == "mean" else result
 
 
+def _first_merged(group: Group) -> int:
+    """The first of the axes that are one in a kernel: the last one, but of pointwise groups."""
+    dims = group.dims
+    first = len(dims) - 1
+    pointwise = group.template is Template.ROWS and not any(
+        is_reduction(group, n) for n in group.nodes
+    )
+    if not pointwise or any(o.shape != dims for o in group.outputs):
+        return first
+    shapes = [n.shape for n in group.inputs]
+
+    def whole(shape: tuple[Dim, ...], axis: int) -> bool:
+        return shape[axis:] == dims[axis:] or all(d == 1 for d in shape[axis:])
+
+    # all operands that are whole, or one number, are taken as one row: GroupKernel.flat
+    while first > 1 and all(whole(s, first - 1) for s in shapes):
+        first -= 1
+    return first
+
+
 class Body:
-    """Writes values of one group as C++ statements."""
+    """Writes values of one group as C++ statements.
+
+    dims: the group's space; of one that is pointwise, the trailing axes that each operand takes
+    whole or not at all are one, so that rows are as wide as they can be.
+    """
 
     def __init__(self, group: Group) -> None:
         self.group = group
-        self.row_shape = (*group.dims[:-1], 1)
+        self.first = _first_merged(group)
+        self.dims = self.shape(group.dims)
+        self.row_shape = (*self.dims[:-1], 1)
         self.inside = set(group.nodes)
         self.real = CPP_TYPES[group.real]
         # What a kernel stores of a value is what it goes on with: a mean of other values than those
@@ -137,11 +163,16 @@ class Body:
                 if isinstance(node["value"], Sym):
                     found.append(Operand(node, f"c{len(found)}", "number"))
             else:
-                found.append(Operand(node, f"p{len(found)}", self._access(node.shape)))
+                found.append(Operand(node, f"p{len(found)}", self._access(self.shape(node.shape))))
         return found
 
+    def shape(self, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
+        """A shape of the group's space, its merged axes being one."""
+        before = shape[: self.first]
+        return (*(1,) * (len(shape) - 1 - len(before)), *before, numel(shape[self.first :]))
+
     def _access(self, shape: Sequence[Dim]) -> str:
-        dims = self.group.dims
+        dims = self.dims
         shape = tuple(shape)
         if all(d == 1 for d in shape):
             return "scalar"
@@ -167,19 +198,19 @@ class Body:
         if operand.kind == "full":
             return f"full<{lanes}>({p}, row * width, col)"
         offset = self._mixed_offset(operand)
-        if operand.node.shape[-1] == 1 and self.group.dims[-1] != 1:
+        if self.shape(operand.node.shape)[-1] == 1 and self.dims[-1] != 1:
             return f"scalar<{lanes}>({p} + {offset})"
         return f"full<{lanes}>({p}, {offset}, col)"
 
     def is_along_width(self, operand: Operand) -> bool:
         """Whether an operand is read column after column."""
         if operand.kind == "mixed":
-            return operand.node.shape[-1] != 1 or self.group.dims[-1] == 1
+            return self.shape(operand.node.shape)[-1] != 1 or self.dims[-1] == 1
         return operand.kind in ("column", "full")
 
     def _mixed_offset(self, operand: Operand) -> str:
         """The row's offset in an operand that is broadcast along some of the row axes."""
-        dims, shape = self.group.dims, operand.node.shape
+        dims, shape = self.dims, self.shape(operand.node.shape)
         terms = []
         for axis in range(len(dims) - 1):
             if shape[axis] == 1:
@@ -202,7 +233,7 @@ class Body:
         names: set[str] = set()
         for o in self.operands:
             if o.kind == "mixed":
-                for d in (*self.group.dims[:-1], *o.node.shape):
+                for d in (*self.dims[:-1], *self.shape(o.node.shape)):
                     if isinstance(d, Sym):
                         names |= d.names()
         return sorted(names)

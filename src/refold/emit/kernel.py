@@ -289,7 +289,7 @@ class GroupKernel:
             return [("outer", outer), ("count", count), ("width", group.width)]
         if self.flat:
             return [("rows", 1), ("width", numel(group.dims))]
-        return [("rows", group.rows), ("width", group.width)]
+        return [("rows", numel(self.body.dims[:-1])), ("width", self.body.dims[-1])]
 
     def members(self) -> list[str]:
         """What the entry fills the functor with, in order."""
