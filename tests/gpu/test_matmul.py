@@ -27,7 +27,7 @@ EMULATED = {
 
 _CHOSEN = (
     *("ieee_tall", "ieee_wide_4", "ieee_small_2", "direct_tall", "ieee_generic_4", "simt"),
-    *("tf32_tall", "ieee_wide_8", "ieee_small_32", "direct_tall_8", "ieee_generic"),
+    *("tf32_tall", "ieee_small_32", "direct_tall_8"),
 )
 EMULATED_ONLY = {"name": (*_CHOSEN, *(f"rows_{n}" for n in _CHOSEN))}
 

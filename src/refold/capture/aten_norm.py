@@ -142,9 +142,8 @@ def _group_norm(
         factor, shift = (value(v, per_channel).node for v in (factor, shift))
         return _rounded(make("add", make("mul", x.node, factor), shift), out)
     node = _normalised(grouped, mean, variance, eps)
-    if (
-        x.rank == 2 or groups == channels
-    ):  # parameters that are each group's own: one pass over its row
+    if x.rank == 2 or groups == channels:
+        # parameters are each group's own, or each value's of a group: one pass over its row
         each = size if x.rank == 2 else 1
         node = _affine(node, *(_in_groups(p, groups, each) for p in (weight, bias)))
         return _rounded(value(node, x.shape).node, out)
