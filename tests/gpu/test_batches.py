@@ -19,7 +19,7 @@ from .test_emitted import TARGETS, emitted
 
 pytestmark = pytest.mark.gpu
 EMULATED = {
-    "test_each_product_has_its_own_weight": 3e6,
+    "test_each_product_has_its_own_weight": 1e6,
     "test_exceptional_values_stay_in_their_product": 3e6,
     "test_turned_sides": 1e6,
 }

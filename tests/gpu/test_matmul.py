@@ -17,7 +17,7 @@ from .products import empty, error, make, mode_of, plain, sides
 
 pytestmark = pytest.mark.gpu
 EMULATED = {
-    **dict.fromkeys(("test_plain", "test_operands", "test_rows", "test_columns", "test_both"), 3e6),
+    **dict.fromkeys(("test_plain", "test_operands", "test_rows", "test_columns", "test_both"), 1e6),
     **dict.fromkeys(("test_exceptional_values", "test_split_by_the_product"), 1e7),
     **dict.fromkeys(("test_scales", "test_rows_of_different_sizes", "test_zero_rows"), 1e7),
     **dict.fromkeys(("test_depth_of_different_sizes", "test_split_follows_its_layout"), 1e7),
