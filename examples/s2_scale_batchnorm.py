@@ -359,6 +359,8 @@ template <int S, class F, class M, class... Rest> RF_FN void for_monoids(List<M,
 // kernel starts beside the end of the one before, which may still write what is read here, and the
 // assembler takes memory read so for constant: it moves such loads before the wait.
 template <class T> RF_FN Real read_one(const T* p) { return *p; }
+// A mask as zeros and ones: as PyTorch has it, any byte but zero is true.
+RF_FN Real read_one(const bool* p) { return *reinterpret_cast<const unsigned char*>(p) != 0; }
 template <class T> RF_FN void write_one(T* p, Real v) { *p = v; }
 // Next to each other from p + more on; together: by one access, which p + more is aligned for.
 template <bool Together, class T> RF_FN void write_two(T* p, int more, Real first, Real second) {
@@ -2967,10 +2969,9 @@ RF_FN void write_four(double* p, Four v) {
   asm volatile("st.global.v2.f64 [%0], {%1, %2};" ::"l"(p + 2), "d"(double(v.x[2])), "d"(double(v.x[3])));
 }
 
-// A mask as zeros and ones.
 template <class Read> RF_FN Four read_four(const bool* p, Read read) {
   const uint32_t bytes = read(reinterpret_cast<const uint32_t*>(p));
-  return Four::each([&](int i) { return Real(bytes >> 8 * i & 1); });
+  return Four::each([&](int i) { return Real((bytes >> 8 * i & 255) != 0); });
 }
 
 template <class V> RF_FN V lanes(Four x) { return x; }
@@ -4210,7 +4211,7 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
     try:
         return load_inline(
-            name="refold_sm_90_557b8fda3bfc",
+            name="refold_sm_90_3b08269c7cff",
             cpp_sources=[],
             cuda_sources=[_REFOLD_CUDA],
             extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],

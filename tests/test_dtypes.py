@@ -184,3 +184,22 @@ def test_float32_files_hold_nothing_of_other_dtypes():
         assert result.text is not None
         for word in ("bfloat16", "c10::Half", "RF_NARROW", "_refold_parts", "RF_REAL double"):
             assert word not in result.text.partition("import warnings")[2], (target, word)
+
+
+class Masked(nn.Module):
+    """A mask as every kind of operand."""
+
+    def forward(self, x, mask):
+        y = torch.where(mask, x * 2.0, -1.0) * mask[:, :1]
+        return y.masked_fill(mask[0], 0.5), (x * mask).sum(0)
+
+
+def test_any_byte_of_a_mask_but_zero_is_true():
+    module, x = Masked(), torch.randn(9, 37)
+    mask = torch.randint(0, 5, (9, 37), dtype=torch.uint8).view(torch.bool)
+    fast, _ = emitted(module, [x, mask])
+    plain = mask.view(torch.uint8) != 0
+    with torch.no_grad():
+        assert pipeline.obstacle(fast, [x, mask]) is None
+        for got, wanted in zip(fast(x, mask), module(x, plain), strict=True):
+            torch.testing.assert_close(got, wanted)

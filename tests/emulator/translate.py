@@ -139,7 +139,8 @@ def _shared(found: re.Match[str]) -> str:
         raise Unknown(f"shared memory declared as {declaration!r}")
     texts = []
     for variable in re.split(r"\s*,\s*", found_all["variables"]):
-        name, sizes = re.fullmatch(r"(\w+)(.*)", variable, re.DOTALL).groups()  # type: ignore[union-attr]
+        name, bracket, rest = variable.partition("[")
+        sizes = bracket + rest
         site = f"emulator::shared_variable<{found_all['type']}{sizes}>([] {{}})"
         texts.append(f"auto& {name} = {site};")
     return " ".join(texts)

@@ -311,8 +311,8 @@ def test_columns(name: str, shape: tuple[int, int, int]) -> None:
         mean, var, total, most = per_column
         assert error(mean, seen.mean(0)) < 1e-6
         if rows > 1:
-            # three values of about 1000 are a unit in the last place from their mean
-            assert error(var, seen.var(0)) < (1e-5 if rows > 3 else 3e-5)
+            # on a CPU's draws three values of about 1000 are a unit of fp32 from their mean
+            assert error(var, seen.var(0)) < (1e-5 if rows > 3 or DEVICE == "cuda" else 3e-5)
         else:
             assert var.isnan().all()  # 0 / 0, as torch's
         assert error(total, seen.sum(0)) < 1e-6

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from refold.capture.registry import Out, handles, need, result
-from refold.capture.values import Value, axes_of, cast, value
+from refold.capture.values import Unsupported, Value, axes_of, cast, value
 from refold.ir import NARROW, Dim, Node, as_scalar, make
 from refold.ir.ops import RANK
 
@@ -124,8 +124,10 @@ def _group_norm(
     cudnn: bool = True,
 ) -> Value:
     channels, x = x.shape[1], _wide(x)
-    need(isinstance(channels, int) and x.rank <= RANK, "channels that vary")
-    size: Dim = int(channels) // groups  # type: ignore[arg-type]
+    need(x.rank <= RANK, "rank")
+    if not isinstance(channels, int):
+        raise Unsupported("channels that vary")
+    size: Dim = channels // groups
     for d in x.shape[2:]:
         size = d * size
     grouped = value(x.node, (x.shape[0], groups, size)).node
@@ -134,7 +136,7 @@ def _group_norm(
     if x.rank > 2 and groups != channels and weight is not None and bias is not None:
         # one factor and one shift for each channel, as PyTorch's own kernel has them: values are
         # read for their statistics and once more, and nothing is stored between
-        per_group = (1, groups, int(channels) // groups)  # type: ignore[arg-type]
+        per_group = (1, groups, channels // groups)
         root = make("rsqrt", make("add", variance, as_scalar(eps, x.dtype)))
         factor = make("mul", root, value(_wide(weight).node, per_group).node)
         shift = make("sub", value(_wide(bias).node, per_group).node, make("mul", mean, factor))

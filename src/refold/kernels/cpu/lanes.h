@@ -35,9 +35,12 @@ template <class... M> struct List { static constexpr int size = sizeof...(M); };
 // for elements of 16 bits.
 RF_FN Vec read_lanes(const Real* p) { return Vec::loadu(p); }
 RF_FN Vec read_lanes(const Real* p, long count) { return Vec::loadu(p, count); }
-RF_FN Vec read_lanes(const bool* p, long count = kLanes) {  // a mask as zeros and ones
+// One element; of a mask zero or one: as PyTorch has it, any byte but zero is true.
+template <class T> RF_FN Real read_one(const T* p) { return static_cast<Real>(*p); }
+RF_FN Real read_one(const bool* p) { return *reinterpret_cast<const unsigned char*>(p) != 0; }
+RF_FN Vec read_lanes(const bool* p, long count = kLanes) {
   Real some[kLanes] = {};
-  for (long i = 0; i < count; i++) some[i] = p[i];
+  for (long i = 0; i < count; i++) some[i] = read_one(p + i);
   return Vec::loadu(some);
 }
 RF_FN void write_lanes(Real* p, Vec v, long count = kLanes) { v.store(p, static_cast<int>(count)); }
@@ -45,9 +48,9 @@ RF_FN void write_lanes(Real* p, Vec v, long count = kLanes) { v.store(p, static_
 template <class V> RF_FN V lanes(Real x) { return V(x); }
 template <class V> RF_FN V lanes(V x) { return x; }
 
-template <class V, class T> RF_FN V scalar(const T* p) { return V(static_cast<Real>(*p)); }
+template <class V, class T> RF_FN V scalar(const T* p) { return V(read_one(p)); }
 template <class V, class T> RF_FN V column(const T* p, Whole c) { return read_lanes(p + c.start); }
-template <class V, class T> RF_FN V column(const T* p, long col) { return V(static_cast<Real>(p[col])); }
+template <class V, class T> RF_FN V column(const T* p, long col) { return V(read_one(p + col)); }
 template <class V, class T> RF_FN V column(const T* p, Part c) { return read_lanes(p + c.start, c.count); }
 template <class V, class T, class C> RF_FN V full(const T* p, long offset, C col) {
   return column<V>(p + offset, col);

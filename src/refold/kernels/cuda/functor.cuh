@@ -37,6 +37,8 @@ template <int S, class F, class M, class... Rest> RF_FN void for_monoids(List<M,
 // kernel starts beside the end of the one before, which may still write what is read here, and the
 // assembler takes memory read so for constant: it moves such loads before the wait.
 template <class T> RF_FN Real read_one(const T* p) { return *p; }
+// A mask as zeros and ones: as PyTorch has it, any byte but zero is true.
+RF_FN Real read_one(const bool* p) { return *reinterpret_cast<const unsigned char*>(p) != 0; }
 template <class T> RF_FN void write_one(T* p, Real v) { *p = v; }
 // Next to each other from p + more on; together: by one access, which p + more is aligned for.
 template <bool Together, class T> RF_FN void write_two(T* p, int more, Real first, Real second) {

@@ -48,10 +48,9 @@ RF_FN void write_four(double* p, Four v) {
   asm volatile("st.global.v2.f64 [%0], {%1, %2};" ::"l"(p + 2), "d"(double(v.x[2])), "d"(double(v.x[3])));
 }
 
-// A mask as zeros and ones.
 template <class Read> RF_FN Four read_four(const bool* p, Read read) {
   const uint32_t bytes = read(reinterpret_cast<const uint32_t*>(p));
-  return Four::each([&](int i) { return Real(bytes >> 8 * i & 1); });
+  return Four::each([&](int i) { return Real((bytes >> 8 * i & 255) != 0); });
 }
 
 template <class V> RF_FN V lanes(Four x) { return x; }
