@@ -29,7 +29,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,12 +91,14 @@ class Case:
 
 def optimize(case: Case, sets: list[str], tuned: bool) -> dict[str, Any]:
     """One `refold optimize`; its JSON report with the exit code added."""
+    began = time.perf_counter()
     command = [sys.executable, "-m", "refold.cli", "optimize", str(case.problem)]
     command += ["-o", str(case.emitted), "--json", "--seconds", "1", "--float32", case.float32]
     command += [] if tuned else ["--no-tune"]
     for pair in sets:
         command += ["--set", pair]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
+    print(f"{case.name}: made and judged in {time.perf_counter() - began:.0f} s", file=sys.stderr)
     if done.returncode not in (0, 3):
         return {"exit": done.returncode, "error": done.stderr.strip().splitlines()[-1:]}
     return json.loads(done.stdout) | {"exit": done.returncode}
@@ -283,10 +285,13 @@ def main() -> int:
         # of other dtypes --float32 decides nothing
         kinds = [(d, f) for d in args.dtype for f in args.float32 if d == "float32" or f == "ieee"]
         cases = [Case(s, d, f, folder) for d, f in kinds for s in systems]
-        # what is quoted is timed after all files were made and judged, one system at a time;
-        # several jobs want many processors, because each judgement fills them with float64
+        # one system is timed at a time, with nothing beside it: of several jobs, after all files
+        # were made and judged
         with ThreadPoolExecutor(args.jobs) as pool:
-            reports = list(pool.map(lambda c: optimize(c, args.sets, args.tune), cases))
+            make = functools.partial(optimize, sets=args.sets, tuned=args.tune)
+            reports: Iterable[dict[str, Any]] = map(make, cases)
+            if args.jobs > 1:
+                reports = list(pool.map(make, cases))
         for case, report in zip(cases, reports, strict=True):
             for row in rows(case, args.sets, report, not args.no_autotune):
                 found.append(row | machine(args.commit))
