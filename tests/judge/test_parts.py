@@ -15,7 +15,7 @@ from judge_paths import CANDIDATES, REFERENCES
 
 import refold.judge
 from refold.contract import load
-from refold.judge import Speed, cli, draws, run, stats, wire
+from refold.judge import Speed, cli, draws, ring, run, stats, wire
 from refold.judge.calibrate import cut, operands, sequential
 from refold.judge.compare import _row_stats, compare, settle, tensors
 from refold.judge.host import Limits
@@ -51,6 +51,42 @@ def test_wire_keeps_values_strides_and_offset() -> None:
         assert torch.equal(came[name], message[name])
         assert came[name].stride() == message[name].stride()
     assert came["odd"].storage_offset() == 1
+
+
+def rings() -> tuple[wire.Peer, wire.Peer]:
+    a, b = pair()
+    a.shared, b.shared = ring.Ring.offer(a.sock), ring.Ring.accept(b.sock)
+    b.max_bytes = 1 << 30
+    return a, b
+
+
+def test_large_tensors_pass_through_the_ring() -> None:
+    a, b = rings()
+    base = torch.randn(12_000_001)  # three slots, the last of them in part
+    message = [base[1:], base[:300_001], base[:10], base.view(torch.int32)[1::2]]
+    sender = threading.Thread(target=a.send, args=(message,))
+    sender.start()
+    came = b.receive()
+    sender.join()
+    for value, expected in zip(came, message, strict=True):
+        assert torch.equal(value, expected) and value.stride() == expected.stride()
+    assert came[0].storage_offset() == 1
+    base.zero_()
+    assert came[0].abs().sum() > 0  # a copy, which no late write reaches
+
+
+def test_a_ring_whose_turns_are_broken_is_refused() -> None:
+    a, b = rings()
+    header = json.dumps({"t": 0, "dtype": "uint8", "shape": [2 << 20], "stride": [1], "lead": 0})
+    frame = struct.pack("<IIQ", len(header), 1, 2 << 20) + header.encode()
+    a.sock.sendall(frame + b"x")
+    with pytest.raises(wire.WireError, match="expected"):
+        b.receive()
+    a, b = rings()
+    a.sock.sendall(frame)
+    a.sock.close()
+    with pytest.raises(EOFError):
+        b.receive()
 
 
 @pytest.mark.parametrize(
@@ -383,3 +419,15 @@ def test_secret_draws_differ_and_can_be_repeated() -> None:
     first, second = errors(None), errors(None)
     assert first != second and first[1] != second[1] and len(first[1]) == 2  # type: ignore[arg-type]
     assert errors(first[0]) == first
+
+
+def test_truths_beyond_their_share_of_memory_are_made_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Oracle, "share", lambda self: 1)
+    for reference, name, status in (
+        ("linear", "accept_01_copy", Status.ACCEPTED),
+        ("rowsum", "reject_18_stale_fold", Status.STALE_WEIGHTS),
+    ):
+        files = REFERENCES / f"{reference}.py", CANDIDATES / f"{name}.py"
+        assert run.judge(*files, device="cpu", timing=False).status is status

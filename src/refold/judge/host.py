@@ -11,13 +11,17 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from refold.judge import forkserver, wire
+from refold.judge.ring import Ring
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+_GIVES_OUTPUTS = ("call", "fetch")
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,7 @@ class Host:
     """A spawned worker in its own session. Close it, or use it as a context manager.
 
     ``under`` is a command that runs the worker's, with ``extra`` added to the environment.
+    ``place`` says of so many bytes on which device an output is to be received.
     """
 
     def __init__(
@@ -66,6 +71,7 @@ class Host:
         threads: int = 0,
         under: Sequence[str] = (),
         extra: Mapping[str, str] | None = None,
+        place: Callable[[int], torch.device] | None = None,
     ) -> None:
         # Takes outputs of timed calls; inherited empty, sized by `seal_arena`.
         self.arena = os.memfd_create("refold-outputs", os.MFD_ALLOW_SEALING)
@@ -78,11 +84,12 @@ class Host:
         self._token = secrets.token_hex(16)
         self._strangers: dict[str, list[bytes]] = {}
         ours, theirs = socket.socketpair()
+        ring = Ring.offer(ours)
         cpu = self.limits.cpu_seconds or 3600 * (os.cpu_count() or 1)
         self._process = self._start(theirs.fileno(), cpu, threads, under, extra or {})
         theirs.close()
-        self._sock = ours
-        self._peer = wire.Peer(ours, self.limits.message_bytes)
+        self._sock, self._place = ours, place
+        self._peer = wire.Peer(ours, self.limits.message_bytes, ring)
         self._over = threading.Event()
         self._threads = [
             threading.Thread(target=self._drain, daemon=True),
@@ -129,22 +136,14 @@ class Host:
         """Ask without waiting; `wait` takes the answer."""
         if not self.alive:
             raise WorkerDied(self._why or "crashed", self._reason or "it was ended before")
-        self._sock.settimeout(seconds or self.limits.call_seconds)
-        with self._deadly():
+        self._peer.place = self._place if do in _GIVES_OUTPUTS else None
+        with self._within(seconds or self.limits.call_seconds), self._deadly():
             self._peer.send({"do": do, **arguments})
 
     def wait(self, seconds: float | None = None) -> Any:
         """The answer to the last `post`."""
-        limit = seconds or self.limits.call_seconds
-        timer = threading.Timer(limit, self._expire, (limit,))
-        timer.daemon = True
-        timer.start()
-        self._sock.settimeout(limit + 5.0)
-        try:
-            with self._deadly():
-                answer = self._peer.receive()
-        finally:
-            timer.cancel()
+        with self._within(seconds or self.limits.call_seconds), self._deadly():
+            answer = self._peer.receive()
         if isinstance(answer, dict) and "ok" in answer:
             return answer["ok"]
         error = answer.get("error") if isinstance(answer, dict) else None
@@ -207,6 +206,18 @@ class Host:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @contextlib.contextmanager
+    def _within(self, limit: float) -> Iterator[None]:
+        """Ends the worker where the block takes longer: each byte of it may come just in time."""
+        timer = threading.Timer(limit, self._expire, (limit,))
+        timer.daemon = True
+        timer.start()
+        self._sock.settimeout(limit + 5.0)
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     @contextlib.contextmanager
     def _deadly(self) -> Iterator[None]:

@@ -44,6 +44,13 @@ def moved(value: Any, device: torch.device) -> Any:
     return value
 
 
+def place(device: torch.device, size: int) -> torch.device:
+    """Where so many bytes are to be received: on the device if it has much more than that free."""
+    if device.type == "cuda" and torch.cuda.mem_get_info(device)[0] > 8 * size:
+        return device
+    return torch.device("cpu")
+
+
 def require_grad(value: Any) -> Any:
     """Floating tensors as new leaves that want gradients."""
     if isinstance(value, torch.Tensor):
@@ -55,10 +62,13 @@ def require_grad(value: Any) -> Any:
 
 
 def copied(tree: Tree) -> Tree:
-    """A plain contiguous CPU copy, taken at once: work that is not finished shows."""
+    """A plain contiguous copy where it lies, taken at once: work that is not finished shows."""
     if isinstance(tree, torch.Tensor):
         with torch._C.DisableTorchFunctionSubclass():
-            return tree.detach().clone(memory_format=torch.contiguous_format).cpu()
+            copy = tree.detach().clone(memory_format=torch.contiguous_format)
+            if copy.is_cuda:
+                torch.cuda.current_stream(copy.device).synchronize()  # what fails does so here
+            return copy
     if isinstance(tree, tuple):
         return tuple(copied(v) for v in tree)
     if isinstance(tree, list):

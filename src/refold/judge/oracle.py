@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +24,7 @@ from refold.judge import wire
 
 _SHAKE = 8.0  # units in the last place: what sums in another order lose, at their usual lengths
 _SHARE = 1 / 4  # of the device's memory: what beyond it is kept of runs lies on the CPU
+_CPU_SHARE = 1 / 8
 _NARROW = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -37,10 +39,18 @@ class Run:
     changed: tuple[int, ...]
     meta: tuple[tuple[int, ...], ...] = ()
 
+    def bytes(self) -> int:
+        """What it holds of outputs and gradients."""
+        held = [*tensors(self.outputs), *self.grads.values()]
+        return sum(t.numel() * t.element_size() for t in held)
+
 
 @dataclass(frozen=True)
 class Truth:
-    """Eager and float64 runs on one case; ``raised`` if the reference does not take the input."""
+    """Eager and float64 runs on one case; ``raised`` if the reference does not take the input.
+
+    It holds the inputs: truths are found by their identity.
+    """
 
     eager: Run | None
     exact: Run | None
@@ -50,6 +60,11 @@ class Truth:
     inputs: list[Any] = field(default_factory=list)
     state: str = ""
     training: bool = False
+
+    def bytes(self) -> int:
+        """What its runs hold."""
+        runs = {id(r): r for r in (self.eager, self.exact) if r is not None}
+        return sum(run.bytes() for run in runs.values())
 
 
 class _Widen(TorchFunctionMode):
@@ -82,6 +97,12 @@ class Oracle:
         self.training = self.model.training
         tensors = self.model.state_dict().values()
         self.bytes = sum(t.numel() * t.element_size() for t in tensors)
+
+    def share(self) -> int:
+        """Bytes that kept results of runs may hold."""
+        if self.device.type == "cuda":
+            return int(_memory(self.device) * _SHARE / 2)
+        return int(_CPU_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
     def state(self) -> dict[str, torch.Tensor]:
         """A view of the current state, not a copy."""
@@ -280,11 +301,13 @@ def _backward(
 def _place(device: torch.device) -> torch.device:
     """Where results of a run are kept: on the device, which compares them, up to a share of its
     memory, because the candidate's process needs the same."""
-    if device.type == "cuda":
-        total = torch.cuda.get_device_properties(device).total_memory
-        if torch.cuda.memory_allocated(device) < _SHARE * total:
-            return device
+    if device.type == "cuda" and torch.cuda.memory_allocated(device) < _SHARE * _memory(device):
+        return device
     return torch.device("cpu")
+
+
+def _memory(device: torch.device) -> int:
+    return int(torch.cuda.get_device_properties(device).total_memory)
 
 
 def _plain(tree: Any, place: torch.device) -> Any:

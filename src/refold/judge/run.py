@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
 import secrets
@@ -15,6 +16,7 @@ import torch
 from refold.contract import ContractError, Reference, Sets, load
 from refold.judge import books, clock, forkserver
 from refold.judge.host import Host, Limits, Raised, WorkerDied
+from refold.judge.leaves import place
 from refold.judge.oracle import Oracle
 from refold.judge.session import Session
 from refold.judge.tests.base import Skip, Test
@@ -216,7 +218,7 @@ def _call_seconds(session: Session) -> float:
 
 
 def _load_candidate(session: Session, finite_only: bool | None) -> Host:
-    host = Host(session.limits, session.threads)
+    host = Host(session.limits, session.threads, place=functools.partial(place, session.device))
     began = time.perf_counter()
     try:
         info = host.request(

@@ -122,8 +122,8 @@ class Session:
         mode = self.oracle.training if training is None else training
         key = (id(inputs), name, mode, grad)
         if key in self._truths:
+            self._truths[key] = self._truths.pop(key)  # the last one used goes last
             return self._truths[key]
-        self._inputs[("kept", id(inputs))] = inputs  # ids must not be reused
         self.oracle_enter(name)
         seed = self.seed + 7
         try:
@@ -133,7 +133,8 @@ class Session:
                 cotangents = [_cotangent(t, seed) for t in tensors(probe.outputs)]
             eager = self.oracle.eager(inputs, mode, seed, cotangents)
         except Exception as error:
-            truth = Truth(None, None, f"{type(error).__name__}: {str(error)[:200]}")
+            raised = f"{type(error).__name__}: {str(error)[:200]}"
+            truth = Truth(None, None, raised, inputs=inputs)
         else:
             note = ""
             try:
@@ -146,7 +147,18 @@ class Session:
             truth = Truth(eager, exact, "", note, cotangents or [], inputs, name, mode)
             truth = ties.eager_settled(self, truth)
         self._truths[key] = truth
+        self._forget(self.oracle.share())
         return truth
+
+    def _forget(self, most: float) -> None:
+        """Drop truths, the longest unused first, until the others hold at most so many bytes: to
+        run the reference again costs less than memory that candidate and reference need."""
+        held = {key: truth.bytes() for key, truth in self._truths.items()}
+        for key in list(held)[:-1]:
+            if sum(held.values()) <= most:
+                break
+            self._moved.pop(id(self._truths.pop(key)), None)
+            del held[key]
 
     # -- the worker ----------------------------------------------------------------------------
 

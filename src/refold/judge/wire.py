@@ -2,7 +2,8 @@
 
 A frame is ``<u32 header bytes> <u32 blobs> <u64 blob bytes>*`` then the header and the blobs. The
 receiver checks every size against the header and a limit before it allocates anything, so the
-worst that a hostile worker can send is a wrong tensor or a frame that is refused.
+worst that a hostile worker can send is a wrong tensor or a frame that is refused. Where both sides
+map a ring, large blobs pass through that.
 """
 
 from __future__ import annotations
@@ -11,9 +12,12 @@ import json
 import math
 import socket
 import struct
+from collections.abc import Callable
 from typing import Any
 
 import torch
+
+from refold.judge import ring
 
 DTYPES: dict[str, torch.dtype] = {
     str(d).removeprefix("torch."): d
@@ -41,11 +45,23 @@ class WireError(RuntimeError):
 
 
 class Peer:
-    """One end of a connection."""
+    """One end of a connection.
 
-    def __init__(self, sock: socket.socket, max_bytes: int = 1 << 40) -> None:
+    shared: where large tensors pass through. place: says of a large tensor's bytes on which device
+    they are to be received; the CPU unless it does.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        max_bytes: int = 1 << 40,
+        shared: ring.Ring | None = None,
+        place: Callable[[int], torch.device] | None = None,
+    ) -> None:
         self.sock = sock
         self.max_bytes = max_bytes
+        self.shared = shared
+        self.place = place
 
     def send(self, message: Any) -> None:
         """Send a tree of plain values and tensors."""
@@ -55,8 +71,10 @@ class Peer:
         prefix = struct.pack(f"<II{len(sizes)}Q", len(header), len(blobs), *sizes)
         self.sock.sendall(prefix + header)
         for blob in blobs:
-            if blob.numel():
-                self.sock.sendall(view_bytes(blob))
+            if self.shared is not None and blob.numel() >= ring.LEAST:
+                self.shared.put(self.sock, blob)
+            elif blob.numel():
+                self.sock.sendall(view_bytes(blob.cpu()))
 
     def receive(self) -> Any:
         """Receive one message.
@@ -76,16 +94,24 @@ class Peer:
             header = json.loads(self._exactly(header_size))
         except (ValueError, RecursionError) as error:
             raise WireError("header is no JSON") from error
-        blobs = []
-        for size in sizes:
-            blob = torch.empty(size, dtype=torch.uint8)
-            if size:
-                self._into(view_bytes(blob))
-            blobs.append(blob)
+        blobs = [self._blob(size) for size in sizes]
         try:
             return decode(header, blobs)
         except (KeyError, TypeError, ValueError, RuntimeError, IndexError, RecursionError) as error:
             raise WireError(f"malformed message: {type(error).__name__}: {error}") from error
+
+    def _blob(self, size: int) -> torch.Tensor:
+        large = self.shared is not None and size >= ring.LEAST
+        device = self.place(size) if large and self.place is not None else None
+        blob = torch.empty(size, dtype=torch.uint8, device=device)
+        if self.shared is not None and large:
+            try:
+                self.shared.take(self.sock, blob)
+            except ring.RingError as error:
+                raise WireError(str(error)) from error
+        elif size:
+            self._into(view_bytes(blob))
+        return blob
 
     def _exactly(self, size: int) -> bytes:
         data = bytearray(size)
@@ -111,8 +137,8 @@ def span(tensor: torch.Tensor) -> int:
 
 
 def raw(tensor: torch.Tensor) -> torch.Tensor:
-    """A contiguous tensor's bytes, sharing memory where it is on the CPU."""
-    flat = tensor.detach().reshape(-1).cpu().contiguous()
+    """A contiguous tensor's bytes, sharing its memory."""
+    flat = tensor.detach().reshape(-1).contiguous()
     return flat.view(torch.uint8) if flat.numel() else torch.empty(0, dtype=torch.uint8)
 
 
@@ -181,7 +207,7 @@ def _tensor(spec: dict[str, Any], blob: torch.Tensor) -> torch.Tensor:
         return torch.empty(shape, dtype=dtype)
     # A fresh allocation is aligned; the offset is kept so that misaligned inputs stay misaligned.
     if lead:
-        storage = torch.zeros(lead + need, dtype=dtype)
+        storage = torch.zeros(lead + need, dtype=dtype, device=blob.device)
         storage[lead:] = blob.view(dtype)
     else:
         storage = blob.view(dtype)

@@ -23,13 +23,14 @@ import torch
 from torch import nn
 
 from refold import contract
-from refold.judge import draws, flags, guard, lap, wire
+from refold.judge import draws, flags, guard, lap, ring, wire
 from refold.judge.leaves import (
     copied,
     digest,
     leaves,
     meta,
     moved,
+    place,
     require_grad,
     shape,
     storage,
@@ -48,6 +49,7 @@ class Worker:
         self.guard = guard.Guard()
         self.model: nn.Module = nn.Identity()
         self.device = torch.device("cpu")
+        self.peer.place = lambda size: place(self.device, size)
         self.slots: dict[str, list[Any]] = {}
         self.kept: dict[str, Tree] = {}
         self.lap = lap.Lap()
@@ -280,7 +282,7 @@ class Worker:
         found = {f"input {i}": t.grad for i, t in enumerate(tensors(inputs))}
         found |= {n: p.grad for n, p in self.model.named_parameters()}
         self.model.zero_grad(set_to_none=True)
-        return {k: v.detach().to("cpu", copy=True) for k, v in found.items() if v is not None}
+        return {k: copied(v) for k, v in found.items() if v is not None}
 
 
 def _forward(model: nn.Module, inputs: list[Any], nan_fill: bool) -> Tree:
@@ -336,7 +338,8 @@ def serve(channel: int, arena: int, cpu_seconds: int) -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: do not outlive the judge
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _limit_cpu(cpu_seconds)
-    Worker(wire.Peer(socket.socket(fileno=channel)), arena).serve()
+    sock = socket.socket(fileno=channel)
+    Worker(wire.Peer(sock, shared=ring.Ring.accept(sock)), arena).serve()
 
 
 if __name__ == "__main__":

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
+
+import torch
 
 from refold.judge.oracle import digest, tensors
 from refold.judge.session import Session
@@ -16,12 +19,16 @@ def run(session: Session) -> Iterator[Failure]:
     truth = session.truth(inputs)
     if truth.eager is None:
         raise Skip("the reference does not take its inputs")
+    first: Any = None
     seen: dict[tuple[str, ...], list[Failure]] = {}
     for i in range(20):
         outputs = session.call(inputs, slot="r", put=i == 0)["outputs"]
+        if first is not None and _same_bits(outputs, first):
+            continue
         key = tuple(digest(t) for t in tensors(outputs))
         if key not in seen:
             seen[key] = list(session.compared(f"run {i + 1} of 20", outputs, truth))
+        first = outputs if first is None else first
     wrong = next((found for found in seen.values() if found), [])
     for failure in wrong:
         # wrong now and right then is a race, whichever came first
@@ -33,6 +40,17 @@ def run(session: Session) -> Iterator[Failure]:
         session.notes.append(
             f"not bitwise repeatable: {len(seen)} different outputs in 20 runs, all within the rule"
         )
+
+
+def _same_bits(a: Any, b: Any) -> bool:
+    pairs = zip(tensors(a), tensors(b), strict=False)
+    return len(tensors(a)) == len(tensors(b)) and all(
+        x.shape == y.shape and torch.equal(_bits(x), _bits(y)) for x, y in pairs
+    )
+
+
+def _bits(t: torch.Tensor) -> torch.Tensor:
+    return t.contiguous().reshape(-1).view(torch.uint8)
 
 
 TEST = Test(
