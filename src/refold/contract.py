@@ -26,6 +26,10 @@ Sets = Mapping[str, Any] | Sequence[str]
 
 _serial = itertools.count()
 
+# MKL's vector functions choose their kernels at the first call of a process. Where two threads make
+# it, one of them may compute with errors of 1e-4; so one thread makes it here.
+torch.exp(torch.zeros(16))
+
 
 class ContractError(ValueError):
     """A file does not keep the contract; one line: what was expected, what came, what to do."""

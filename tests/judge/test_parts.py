@@ -6,6 +6,8 @@ import ast
 import json
 import socket
 import struct
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -15,7 +17,7 @@ from judge_paths import CANDIDATES, REFERENCES
 
 import refold.judge
 from refold.contract import load
-from refold.judge import Speed, cli, draws, ring, run, stats, wire
+from refold.judge import Speed, Status, cli, draws, ring, run, stats, wire
 from refold.judge.calibrate import cut, operands, sequential
 from refold.judge.compare import _row_stats, compare, settle, tensors
 from refold.judge.host import Limits
@@ -431,3 +433,14 @@ def test_truths_beyond_their_share_of_memory_are_made_again(
     ):
         files = REFERENCES / f"{reference}.py", CANDIDATES / f"{name}.py"
         assert run.judge(*files, device="cpu", timing=False).status is status
+
+
+def test_the_first_parallel_call_of_a_vector_function_is_exact() -> None:
+    """Without the call in `refold.contract` one process in four has errors of 1e-4."""
+    program = (
+        "import torch, refold.contract\n"
+        "x = torch.rand(200_000)\n"
+        "assert (x.exp().double() - x.double().exp()).abs().max() < 1e-5\n"
+    )
+    for _ in range(3):
+        subprocess.run([sys.executable, "-c", program], check=True)
