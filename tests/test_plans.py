@@ -148,12 +148,15 @@ def test_an_attribute_that_forward_sets_is_seen_and_left_alone(cls, name):
     assert nn.Module.__setattr__ is plain
 
 
+IMAGES = (*CONVOLUTIONS, "image_pool")
+
+
 def left_of(name: str, training: bool) -> list[Node]:
-    """The convolutions that a call still runs."""
+    """The convolutions, and pooling of images, that a call still runs."""
     module = CASES[name]().train(training)
     found = pipeline.derive(module, module.inputs(), DEVICES["cpu"], Options())
     graph = found[0 if training or len(found) == 1 else 1].optimized.graph
-    return [n for n in graph.nodes() if n.op in CONVOLUTIONS and not is_parametric(n)]
+    return [n for n in graph.nodes() if n.op in IMAGES and not is_parametric(n)]
 
 
 NONE_LEFT = (
@@ -199,6 +202,25 @@ def test_batch_norm_in_eval_mode_is_a_part_of_the_convolution(name):
     train, evaluation = (left_of(name, training)[0] for training in (True, False))
     assert not any(i.inputs for i in train.inputs[1:]), "what follows is the batch's own"
     assert all(i.inputs for i in evaluation.inputs[1:])
+
+
+def test_sums_along_some_places_leave_convolutions_along_the_others():
+    made = [(n.op, n["strides"], n["groups"]) for n in left_of("SumsAlongSomePlaces", True)]
+    assert sorted(made) == [("conv", (1,), 2), ("conv", (2,), 2), ("conv_transpose", (1, 1), 1)]
+
+
+def test_a_convolution_takes_in_the_pools_behind_it():
+    (both,) = left_of("PooledConvolution", training=False)
+    assert both.op == "conv" and both["strides"] == (8, 8) and both.inputs[1].shape[-2:] == (10, 10)
+    ops = [n.op for n in left_of("PooledConvolution", training=True)]
+    assert ops == ["conv", "image_pool"], "batch norm's statistics are those of the first pool"
+
+
+def test_pooled_upsampling_is_a_convolution_where_the_image_lies():
+    volume, line = left_of("PooledUpsampling", training=True)
+    assert (volume.op, volume["strides"], volume["groups"]) == ("conv", (1, 1, 1), 2)
+    assert volume.inputs[1].shape[-3:] == (2, 2, 2)
+    assert (line.op, line["strides"]) == ("conv", (8,))
 
 
 class Normed(nn.Module):

@@ -13,7 +13,7 @@ from refold.ir import Node, as_scalar, make
 Sizes = Sequence[int] | int
 
 
-def _each(sizes: Sizes, places: int) -> tuple[int, ...]:
+def each(sizes: Sizes, places: int) -> tuple[int, ...]:
     """One number for each axis."""
     given = [sizes] if isinstance(sizes, int) else list(sizes)
     return tuple(map(int, given * places if len(given) == 1 else given))
@@ -22,7 +22,7 @@ def _each(sizes: Sizes, places: int) -> tuple[int, ...]:
 def _paddings(given: Sizes | str, w: Value, dilations: tuple[int, ...]) -> tuple[int, ...]:
     """What is padded at either end of each axis, also where it is given by name."""
     if not isinstance(given, str):
-        return _each(given, len(dilations))
+        return each(given, len(dilations))
     if given == "valid":
         return (0,) * len(dilations)
     kernel = tuple(k for k in w.shape[2:] if isinstance(k, int))
@@ -54,11 +54,11 @@ def _convolution(places: int) -> Callable[..., Value]:
         dilation: Sizes = 1,
         groups: int = 1,
     ) -> Value:
-        dilations = _each(dilation, places)
+        dilations = each(dilation, places)
         node = make(
             "conv",
             *_operands(out, x, w, bias, places),
-            strides=_each(stride, places),
+            strides=each(stride, places),
             paddings=_paddings(padding, w, dilations),
             dilations=dilations,
             groups=groups,
@@ -83,11 +83,11 @@ def _transposed(places: int) -> Callable[..., Value]:
         node = make(
             "conv_transpose",
             *_operands(out, x, w, bias, places),
-            strides=_each(stride, places),
-            paddings=_each(padding, places),
-            dilations=_each(dilation, places),
+            strides=each(stride, places),
+            paddings=each(padding, places),
+            dilations=each(dilation, places),
             groups=groups,
-            extras=_each(output_padding, places),
+            extras=each(output_padding, places),
         )
         return result(node, out)
 

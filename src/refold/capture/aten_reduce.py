@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from refold.capture.aten_conv import each
 from refold.capture.aten_pointwise import binary
 from refold.capture.registry import HANDLERS, Out, handles, need, result
 from refold.capture.values import Unsupported, Value, axes_of, axis_of, operand
@@ -148,13 +149,45 @@ def _adaptive_pool(out: Out, x: Value, size: list[int]) -> Value:
     return _avg_pool1d(out, x, [window], [window])
 
 
-def _global_pool(places: int) -> Callable[..., Value]:
-    def handler(out: Out, x: Value, size: list[int]) -> Value:
-        need(list(size) == [1] * places, "uneven adaptive pooling")
-        return _reduction("mean", x.node, tuple(range(-places, 0)), x.rank, out)
+def _image_pool(places: int) -> Callable[..., Value]:
+    def handler(
+        out: Out,
+        x: Value,
+        size: list[int],
+        stride: list[int] | None = None,
+        padding: list[int] | int = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> Value:
+        need(out[1] in (torch.float32, torch.float64), f"pooling in {out[1]}")
+        need(not ceil_mode and divisor_override is None, "ceil_mode or divisor_override")
+        need(not any(each(padding, places)), "padded pooling")
+        need(x.rank == places + 2, "an unbatched image")
+        node = make(
+            "image_pool",
+            x.node,
+            sizes=each(size, places),
+            strides=each(stride or size, places),
+        )
+        return result(node, out)
 
     return handler
 
 
-HANDLERS["adaptive_avg_pool2d"] = _global_pool(2)
-HANDLERS["adaptive_avg_pool3d"] = _global_pool(3)
+def _adaptive_image_pool(places: int) -> Callable[..., Value]:
+    def handler(out: Out, x: Value, size: list[int]) -> Value:
+        if list(size) == [1] * places:
+            return _reduction("mean", x.node, tuple(range(-places, 0)), x.rank, out)
+        given = [n for n in x.shape[-places:] if isinstance(n, int)]
+        pairs = list(zip(given, size, strict=False))
+        even = len(given) == places and all(m and n % m == 0 for n, m in pairs)
+        need(even, "uneven adaptive pooling")
+        return _image_pool(places)(out, x, [n // m for n, m in pairs])
+
+    return handler
+
+
+for _places in (2, 3):
+    HANDLERS[f"avg_pool{_places}d"] = _image_pool(_places)
+    HANDLERS[f"adaptive_avg_pool{_places}d"] = _adaptive_image_pool(_places)

@@ -117,6 +117,9 @@ class Writer:
             return row.torch_text([self.at_rank(x, rank), self.at_rank(w, 2)], attrs), shape
         if node.op in CONVOLUTIONS:
             return self._convolution(node)
+        if node.op == "image_pool":
+            rank = len(attrs["strides"]) + 2
+            return row.torch_text([self._of_rank(node.inputs[0], rank)], attrs), node.shape[-rank:]
         if node.op == "cat":
             rank = max(max(len(self.name(i)[1]) for i in node.inputs), -int(attrs["axis"]))
             texts = [self.at_rank(i, rank) for i in node.inputs]

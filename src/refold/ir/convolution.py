@@ -1,6 +1,6 @@
-"""Convolutions along one, two or three axes (`places`): the sizes of their results.
+"""Convolutions and pooling along one, two or three axes (`places`): the sizes of their results.
 
-All three kinds are one row of the op table: how many places there are is the length of `strides`.
+All kinds are one row of the op table: how many places there are is the length of `strides`.
 """
 
 from __future__ import annotations
@@ -51,10 +51,23 @@ def conv_transpose(inputs: Sequence[Node], attrs: Mapping[str, Any]) -> Typed:
     return pad((batch, features, *_there(made))), one_dtype(inputs)
 
 
+def image_pool(inputs: Sequence[Node], attrs: Mapping[str, Any]) -> Typed:
+    """x[N,C,...] -> [N,C,...], windows that do not fit being left out."""
+    batch, channels, *sizes = _axes(inputs[0], attrs)
+    made: list[Dim] = []
+    for n, k, s in zip(sizes, attrs["sizes"], attrs["strides"], strict=True):
+        if not isinstance(n, int):
+            raise ValueError("pooling needs fixed sizes")
+        made.append((n - k) // s + 1)
+    return pad((batch, channels, *_there(made))), inputs[0].dtype
+
+
 def of_true_rank(
     inputs: Sequence[torch.Tensor], attrs: Mapping[str, Any], transposed: bool
 ) -> tuple[torch.Tensor, ...]:
     """What PyTorch's functions take: x and w without leading ones, a bias for each feature."""
+    if len(inputs) == 1:
+        return (inputs[0].flatten(0, -len(attrs["strides"]) - 2),)
     x, w, b = inputs
     x, w = (v.flatten(0, -len(attrs["strides"]) - 2) for v in (x, w))
     features = w.shape[1] * attrs["groups"] if transposed else w.shape[0]

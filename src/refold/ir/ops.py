@@ -370,6 +370,15 @@ _other(
     *("strides", "paddings", "dilations", "groups", "extras"),
 )
 
+_other(
+    "image_pool",
+    Kind.OPAQUE,
+    "torch.nn.functional.avg_pool{places}d({0}, {sizes}, {strides})",
+    convolution.image_pool,
+    1,
+    *("sizes", "strides"),
+)
+
 # --- everything else ----------------------------------------------------------------------------
 _add(
     OpRow(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from refold.ir.shapes import pad
-from refold.rules import conv_sums
+from refold.rules import conv_partial_sums, conv_sums
 from refold.rules.image import (
     CONV,
     OVER,
@@ -293,4 +293,4 @@ OPERANDS = (
     ),
 )
 
-RULES = (*conv_sums.RULES, *CHANNELS, *RESULTS, *OPERANDS)
+RULES = (*conv_sums.RULES, *conv_partial_sums.RULES, *CHANNELS, *RESULTS, *OPERANDS)

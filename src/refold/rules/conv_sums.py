@@ -64,10 +64,13 @@ def _transposed_ends(kernel: Dim, stride: int, padding: int, dilation: int, extr
     ]
 
 
-def _fits(x: Term, w: Term, strides: Any, paddings: Any, dilations: Any) -> bool:
+def fits(x: Term, w: Term, strides: Any, paddings: Any, dilations: Any, along: Any = ()) -> bool:
+    """Are there as many elements as the ends leave out; along: of these places alone?"""
     for a, stride, padding, dilation in zip(
         places(strides), strides, paddings, dilations, strict=True
     ):
+        if along and a not in along:
+            continue
         kernel = w.shape[a]
         assert isinstance(kernel, int)
         # the kernel finds room in the padded image, or there would be no convolution
@@ -84,11 +87,22 @@ def _all_transposed_ends(w: Term, strides: Any, *numbers: Any) -> list[Ends]:
     ]
 
 
-def _fits_transposed(
-    x: Term, w: Term, strides: Any, paddings: Any, dilations: Any, extras: Any
+def fits_transposed(
+    x: Term,
+    w: Term,
+    strides: Any,
+    paddings: Any,
+    dilations: Any,
+    extras: Any,
+    along: Any = (),
 ) -> bool:
+    """Are there as many elements as the ends leave out; along: of these places alone?"""
     ends = _all_transposed_ends(w, strides, paddings, dilations, extras)
-    return all(are_there(x.shape[a], e) for a, e in zip(places(strides), ends, strict=True))
+    return all(
+        are_there(x.shape[a], e)
+        for a, e in zip(places(strides), ends, strict=True)
+        if not along or a in along
+    )
 
 
 def _strided(
@@ -110,22 +124,48 @@ def _strided(
     return linear(x, met) if axis == -1 else permute(linear(permute(x, order), met), order)
 
 
-def _met(
-    x: Term, w: Term, strides: Any, paddings: Any, dilations: Any, whole: tuple[Dim, ...]
+def met(
+    x: Term,
+    w: Term,
+    strides: Any,
+    paddings: Any,
+    dilations: Any,
+    whole: tuple[Dim, ...],
+    along: Any = (),
 ) -> Term:
     """For each element of the kernel, the sum of what it meets: x[N,C,...] -> [N,C,kernel].
 
-    whole: the shape of the result, which tells how often the kernel is laid on.
+    whole: the shape of the result, which tells how often the kernel is laid on. along: sums go
+    along these places alone.
     """
     numbers = list(zip(places(strides), strides, paddings, dilations, strict=True))
     # a product goes first along the last axis, as the image lies in memory
     for axis, stride, padding, dilation in numbers[:: -1 if max(strides) > 1 else 1]:
+        if along and axis not in along:
+            continue
         kernel = w.shape[axis]
         assert isinstance(kernel, int)
         if stride == 1:
             x = windows(x, axis, _ends(kernel, padding, dilation))
         else:
             x = _strided(x, axis, kernel, whole[axis], stride, padding, dilation)
+    return x
+
+
+def transposed_met(
+    x: Term,
+    w: Term,
+    strides: Any,
+    paddings: Any,
+    dilations: Any,
+    extras: Any,
+    along: Any = (),
+) -> Term:
+    """For each element of a transposed convolution's kernel, the sum of what it spreads."""
+    ends = _all_transposed_ends(w, strides, paddings, dilations, extras)
+    for axis, each in zip(places(strides), ends, strict=True):
+        if not along or axis in along:
+            x = windows(x, axis, each)
     return x
 
 
@@ -167,10 +207,10 @@ def of_convolution(
     groups: int,
 ) -> Term:
     whole = conv(x, w, b, strides, paddings, dilations, groups).shape
-    met = _met(x, w, strides, paddings, dilations, whole)
+    parts = met(x, w, strides, paddings, dilations, whole)
     g, features, depth, elements = in_groups(w, strides, groups).shape[-4:]
     rows = reshape(w, pad((g, features, depth * elements)))
-    return _of_places(over, axes, _product(met, rows, strides), b, strides, whole)
+    return _of_places(over, axes, _product(parts, rows, strides), b, strides, whole)
 
 
 def of_transposed_convolution(
@@ -188,8 +228,7 @@ def of_transposed_convolution(
     whole = conv_transpose(x, w, b, strides, paddings, dilations, groups, extras).shape
     ends = _all_transposed_ends(w, strides, paddings, dilations, extras)
     if any(before or after for along in ends for before, after in along):
-        for axis, along in zip(places(strides), ends, strict=True):
-            x = windows(x, axis, along)
+        x = transposed_met(x, w, strides, paddings, dilations, extras)
     else:  # all of them meet the whole image
         x, w = sum(x, places(strides)), sum(w, places(strides))
     # [groups, channels, features, elements] -> [groups, features, channels, elements]
@@ -214,7 +253,7 @@ RULES = (
             f"The {name} over all places meets each weight with the sum of a part of the image.",
             where=lambda x, w, b, axes, strides, paddings, dilations, groups: (
                 axes[-len(strides) :] == places(strides)
-                and _fits(x, w, strides, paddings, dilations)
+                and fits(x, w, strides, paddings, dilations)
             ),
             simplify=False,
         )
@@ -236,7 +275,7 @@ RULES = (
             f"Each element of the image meets each weight once: their sums give the {name}.",
             where=lambda x, w, b, axes, strides, paddings, dilations, groups, extras: (
                 axes[-len(strides) :] == places(strides)
-                and _fits_transposed(x, w, strides, paddings, dilations, extras)
+                and fits_transposed(x, w, strides, paddings, dilations, extras)
             ),
             simplify=False,
         )

@@ -123,5 +123,6 @@ _SPECIAL: dict[str, Callable[[Node, list[Interval]], Interval]] = {
     "sum": _sum,
     "softplus": lambda n, i: (0.0 if n["beta"] > 0 else -math.inf, math.inf),
     "avg_pool": _pool,
-    **dict.fromkeys(("mean", "max", "min", "reshape", "permute", "expand", "slice"), _same),
+    **dict.fromkeys(("mean", "max", "min", "image_pool"), _same),
+    **dict.fromkeys(("reshape", "permute", "expand", "slice"), _same),
 }

@@ -221,6 +221,7 @@ def _attribute(
         "paddings": (0, 0, 1, 2),
         "dilations": (1, 1, 1, 2),
         "extras": (0, 0, 0, 1),
+        "sizes": (1, 2, 2, 3),
     }
     if kind in each:
         # alike on all axes half of the time, as most rules want some to be one or zero

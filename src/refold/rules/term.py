@@ -253,6 +253,11 @@ def avg_pool(x: Operand, size: Any, stride: Any, padding: Any, count_include_pad
     )
 
 
+def image_pool(x: Operand, sizes: Any, strides: Any) -> Term:
+    """Means of windows of x[N,C,...] along the last axes, as many as there are strides."""
+    return apply("image_pool", x, sizes=sizes, strides=strides)
+
+
 def conv(
     x: Operand, w: Operand, b: Operand, strides: Any, paddings: Any, dilations: Any, groups: Any
 ) -> Term:
