@@ -49,27 +49,62 @@ def _reshaped_first(graph: Graph) -> dict[Node, Node]:
     readers = Counter([*(i for node in nodes for i in node.inputs), *graph.roots()])
     done: dict[Node, Node] = {}
     for node in nodes:
-        if node.op == "reshape" and _follows_from_leaves(node.inputs[0], readers):
-            done[node] = _computed_as(done[node.inputs[0]], node.shape)
+        x = node.inputs[0] if node.inputs else node
+        if node.op == "reshape" and _follows_from_memory(x, node.shape, readers):
+            done[node] = _computed_as(done[x], x.shape, node.shape)
         else:
             done[node] = rebuild(node, tuple(done[i] for i in node.inputs))
     return done
 
 
-def _follows_from_leaves(x: Node, readers: Counter[Node]) -> bool:
-    """Is it a pointwise value of leaves of its shape and of numbers, that nothing else reads?"""
+def _follows_from_memory(x: Node, shape: tuple[Dim, ...], readers: Counter[Node]) -> bool:
+    """Is it a pointwise value, that nothing else reads, of leaves and results of library calls of
+    its shape, and of what spreads to it in the other shape, too?"""
     if OPS[x.op].kind is not Kind.POINTWISE or OPS[x.op].cpp is None or readers[x] != 1:
         return False
     full = [i for i in x.inputs if i.shape == x.shape]
-    alike = all(i in full or all(d == 1 for d in i.shape) for i in x.inputs)
-    inner = all(not i.inputs or _follows_from_leaves(i, readers) for i in full)
+    alike = all(_in_shape(i.shape, x.shape, shape) is not None for i in x.inputs)
+    inner = all(_lies_in_memory(i) or _follows_from_memory(i, shape, readers) for i in full)
     return bool(full) and alike and inner and x.dtype in _COMPUTED
 
 
-def _computed_as(x: Node, shape: tuple[Dim, ...]) -> Node:
-    if not x.inputs:
-        return _reshaped(x, shape)
-    return rebuild(x, tuple(_computed_as(i, shape) if i.shape == x.shape else i for i in x.inputs))
+def _lies_in_memory(x: Node) -> bool:
+    return not x.inputs or OPS[x.op].kind is Kind.OPAQUE
+
+
+def _in_shape(
+    given: tuple[Dim, ...], old: tuple[Dim, ...], new: tuple[Dim, ...]
+) -> tuple[Dim, ...] | None:
+    """What a shape that spreads to `old` becomes where that becomes `new`, whose axes are whole
+    runs of the old ones; None where it spreads along a part of a run."""
+    if given == old:
+        return new
+    if all(d == 1 for d in given):
+        return given
+    made: list[Dim] = []
+    axes = iter(zip(given, old, strict=True))
+    for size in new:
+        held: Dim = 1
+        spread: set[bool] = set()
+        while held != size:
+            mine, whole = next(axes, (None, 0))
+            if mine is None:
+                return None
+            if whole != 1:
+                held = held * whole
+                spread.add(mine != whole)
+        if len(spread) > 1:
+            return None
+        made.append(1 if spread == {True} else size)
+    return tuple(made)
+
+
+def _computed_as(x: Node, old: tuple[Dim, ...], new: tuple[Dim, ...]) -> Node:
+    if OPS[x.op].kind is Kind.POINTWISE and x.shape == old:
+        return rebuild(x, tuple(_computed_as(i, old, new) for i in x.inputs))
+    shape = _in_shape(x.shape, old, new)
+    assert shape is not None
+    return _reshaped(x, shape)
 
 
 def _lower(node: Node) -> Node:
