@@ -3,7 +3,8 @@ refold alternately in one process, as CSV.
 
     python bench/cuda_systems.py [--float32 ieee tf32] [--only S0 S1] [--set batch_size=64] [--tune]
                                  [--output bench/results/h200_systems.csv]
-    python bench/cuda_systems.py --only C0 C1 C2 C3 --output bench/results/h200_convolutions.csv
+    python bench/cuda_systems.py --only C0 C1 C2 C3 C4 C5 C6
+                                 --output bench/results/h200_convolutions.csv
     python bench/cuda_systems.py --only V0 V1 V2 V3 --output bench/results/h200_values.csv
     python bench/cuda_systems.py --dtype bfloat16 float16 --output bench/results/h200_dtypes.csv
 

@@ -2,7 +2,7 @@
 
     python bench/systems.py [--reduced] [--output bench/results/cpu.csv] [--seconds 10]
     python bench/systems.py --only S2 --set batch_size=2048 --output /tmp/s2.csv
-    python bench/systems.py --only C0 C1 C2 C3 --output bench/results/cpu_convolutions.csv
+    python bench/systems.py --only C0 C1 C2 C3 C4 C5 C6 --output bench/results/cpu_convolutions.csv
 
 Each line is one mode of one system. A number stands only where the same run's judge accepted the
 file. `--reduced` takes smaller sizes where the full ones need minutes or much memory; `--set` takes
@@ -52,6 +52,9 @@ CONVOLUTIONS = (
     System("C1", "../bench/convolutions/convolution_mean.py"),
     System("C2", "../bench/convolutions/residual_block.py"),
     System("C3", "../bench/convolutions/volume_mean.py"),
+    System("C4", "../bench/convolutions/pooled_upsampling.py"),
+    System("C5", "../bench/convolutions/pooled_convolution.py"),
+    System("C6", "../bench/convolutions/mean_over_depth.py"),
 )
 VALUES = (  # what two inputs make, and long rows
     System("V0", "../bench/values/batch.py"),
