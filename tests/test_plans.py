@@ -34,6 +34,7 @@ KERNELS = {
     ("BatchNormTrain", "train"): ["matmul", "rows", "matmul"],
     ("BatchNorm3d", "train"): ["rows", "columns", "rows"],
     ("GroupedConvolution", "train"): ["rows", "columns", "rows"],
+    ("GatedSums", "both"): ["rows", "rows"],
 }
 
 

@@ -338,3 +338,36 @@ class UnevenPooling(nn.Module):
 
     def inputs(self):
         return [rand(2, 4, 25, 30)]
+
+
+@case
+class GatedImages(nn.Module):
+    """Factors for each channel of each image in front of sums over channels and places."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(5, 24, 3)
+        self.squeeze = nn.Linear(24, 24)
+
+    def forward(self, x, z):
+        y = nn.functional.gelu(self.conv(x))
+        gate = torch.sigmoid(self.squeeze(y.mean((2, 3))))
+        return torch.sigmoid(self.conv(x) * z).mean((1, 2, 3)), (y * gate[:, :, None, None]).amax(1)
+
+    def inputs(self):
+        return [rand(3, 5, 27, 31), rand(3, 24, 1, 1)]
+
+
+@case
+class GatedSums(nn.Module):
+    """Nothing as large as the convolution's result is written by a kernel."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv3d(5, 12, 2)
+
+    def forward(self, x, z):
+        return torch.sigmoid(self.conv(x) * z + 1.0).sum((1, 2, 3, 4))
+
+    def inputs(self):
+        return [rand(3, 5, 9, 10, 11), rand(3, 12, 1, 1, 1)]

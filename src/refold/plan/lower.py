@@ -254,10 +254,29 @@ def _over_row(node: Node, x: Node, axes: tuple[int, ...]) -> Node:
     first = min(axes)
     if first == -1:
         return _row_form(_again(node, x, (-1,)))
-    outer = x.shape[:first]
-    row: Dim = numel(x.shape[first:])
-    flat: tuple[Dim, ...] = (1,) * (RANK - 1 - len(outer)) + outer + (row,)
+    flat = _flattened(x, first)
+    if node.op in ("sum", "mean", "max", "min") and not _fits(x, flat):
+        # a factor for each channel, say: a kernel has one for a row, not for a part of it
+        for inner in range(first + 1, 0):
+            if x.shape[inner - 1] != 1 and _fits(x, _flattened(x, inner)):
+                trailing = tuple(range(inner, 0))
+                return _split(node, x, tuple(a for a in axes if a < inner), trailing)
     return _reshaped(_row_form(_again(node, _reshaped(x, flat), (-1,))), node.shape)
+
+
+def _flattened(x: Node, first: int) -> tuple[Dim, ...]:
+    """The shape of x whose axes from `first` on are one."""
+    outer = x.shape[:first]
+    return (*(1,) * (RANK - 1 - len(outer)), *outer, numel(x.shape[first:]))
+
+
+def _fits(x: Node, shape: tuple[Dim, ...]) -> bool:
+    """Can a pointwise value be computed in that shape, as far as its operands' shapes go?"""
+    if OPS[x.op].kind is not Kind.POINTWISE:
+        return True
+    return all(_in_shape(i.shape, x.shape, shape) is not None for i in x.inputs) and all(
+        _fits(i, shape) for i in x.inputs if i.shape == x.shape
+    )
 
 
 def _row_form(node: Node) -> Node:
