@@ -34,6 +34,8 @@ Choose = Callable[[Sequence[Any]], Any]
 class Model:
     """A model under construction: lines of text, and what they give on the example."""
 
+    rank = 4  # axes that a value may have
+
     def __init__(self, choose: Choose) -> None:
         self.choose = choose
         self.init: list[str] = []
@@ -58,16 +60,18 @@ class Model:
             ("torch.randn(7, {n})",),
         )
         for name, text in zip("xyz", self.choose(kinds), strict=False):
-            self.inputs[name] = text.format(c=c, n=n)
-            torch.manual_seed(0)
-            value = eval(self.inputs[name], {"torch": torch, "n": BATCH})
-            self.values[name] = value
-            self.scope[name] = value
+            self.take(name, text.format(c=c, n=n))
         if "randint" in self.inputs["x"]:
             self.init.append("self.table = nn.Embedding(9, 6)")
             exec(self.init[-1], self.scope)
             self._keep("self.table(x)")
             del self.values["x"]
+
+    def take(self, name: str, text: str) -> None:
+        """An input that `text` draws."""
+        self.inputs[name] = text
+        torch.manual_seed(0)
+        self.values[name] = self.scope[name] = eval(text, {"torch": torch, "n": BATCH})
 
     # --- lines ------------------------------------------------------------------------------------
     def step(self) -> None:
@@ -142,7 +146,7 @@ class Model:
             return False
         if not isinstance(value, torch.Tensor) or not 0 < value.numel() <= LARGEST:
             return False
-        if not value.isfinite().all() or value.abs().max() > 1e4 or value.dim() > 4:
+        if not value.isfinite().all() or value.abs().max() > 1e4 or value.dim() > self.rank:
             return False
         name = f"v{len(self.lines)}"
         self.values[name] = self.scope[name] = value
@@ -190,10 +194,10 @@ class Model:
         )
 
 
-def model_text(choose: Choose, longest: int = 9) -> str:
+def model_text(choose: Choose, longest: int = 9, kind: type[Model] = Model) -> str:
     """The text of a random model; `choose` takes one of a sequence, the simplest first."""
     torch.manual_seed(0)
-    made = Model(choose)
+    made = kind(choose)
     made.begin()
     for _ in range(choose(range(1, longest + 1))):
         made.step()

@@ -23,6 +23,7 @@ import torch
 from torch import nn
 
 from agree import check_life
+from random_images import image_text
 from random_models import BATCH, load, model_text
 from refold import pipeline
 from refold.pipeline import Options
@@ -89,6 +90,12 @@ def check(text: str, name: str = "torch", dtype: torch.dtype = torch.float32) ->
 def test_random_models(first):
     fast = sum(check(text_of(seed)) for seed in range(first, first + 8))
     assert fast >= 6, "too little is compared: originals are kept"
+
+
+@pytest.mark.parametrize("first", (0, 8))
+def test_random_models_of_images(first):
+    texts = [image_text(random.Random(seed).choice) for seed in range(first, first + 8)]
+    assert sum(map(check, texts)) >= 5, "too little is compared: originals are kept"
 
 
 @pytest.mark.filterwarnings("ignore:.*degrees of freedom")
