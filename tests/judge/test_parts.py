@@ -89,6 +89,10 @@ def test_a_ring_whose_turns_are_broken_is_refused() -> None:
     a.sock.close()
     with pytest.raises(EOFError):
         b.receive()
+    a, b = rings()
+    b.sock.sendall(b"x")
+    with pytest.raises(wire.WireError, match="expected"):
+        a.send(torch.zeros(2 << 20, dtype=torch.uint8))
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,12 @@ map a ring, large blobs pass through that.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -72,7 +73,8 @@ class Peer:
         self.sock.sendall(prefix + header)
         for blob in blobs:
             if self.shared is not None and blob.numel() >= ring.LEAST:
-                self.shared.put(self.sock, blob)
+                with _in_turns():
+                    self.shared.put(self.sock, blob)
             elif blob.numel():
                 self.sock.sendall(view_bytes(blob.cpu()))
 
@@ -105,10 +107,8 @@ class Peer:
         device = self.place(size) if large and self.place is not None else None
         blob = torch.empty(size, dtype=torch.uint8, device=device)
         if self.shared is not None and large:
-            try:
+            with _in_turns():
                 self.shared.take(self.sock, blob)
-            except ring.RingError as error:
-                raise WireError(str(error)) from error
         elif size:
             self._into(view_bytes(blob))
         return blob
@@ -126,6 +126,14 @@ class Peer:
             if not got:
                 raise EOFError("the other side is gone")
             done += got
+
+
+@contextlib.contextmanager
+def _in_turns() -> Iterator[None]:
+    try:
+        yield
+    except ring.RingError as error:
+        raise WireError(str(error)) from error
 
 
 def span(tensor: torch.Tensor) -> int:
