@@ -16,7 +16,8 @@ class Model(nn.Module):
         self.bias = nn.Parameter(torch.randn(out_channels, 1, 1, 1))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.pool(self.up(x) * self.scale) + self.bias
+        y: torch.Tensor = self.pool(self.up(x) * self.scale)
+        return y + self.bias
 
 
 def get_inputs() -> list[torch.Tensor]:
