@@ -22,6 +22,7 @@ from refold.judge.calibrate import cut, operands, sequential
 from refold.judge.compare import _row_stats, compare, settle, tensors
 from refold.judge.host import Limits
 from refold.judge.oracle import Oracle
+from refold.judge.session import Session
 from refold.judge.tests.registry import TESTS, names
 
 SOURCE = Path(refold.judge.__file__).parent
@@ -431,20 +432,32 @@ def test_truths_beyond_their_share_of_memory_are_made_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Oracle, "share", lambda self: 1)
+    forget, dropped = Session._forget, 0
+
+    def watched(self: Session, most: float) -> None:
+        nonlocal dropped
+        before = len(self._truths)
+        forget(self, most)
+        dropped += before - len(self._truths)
+        assert sum(t.bytes() for t in list(self._truths.values())[:-1]) <= most
+
+    monkeypatch.setattr(Session, "_forget", watched)
     for reference, name, status in (
         ("linear", "accept_01_copy", Status.ACCEPTED),
         ("rowsum", "reject_18_stale_fold", Status.STALE_WEIGHTS),
     ):
         files = REFERENCES / f"{reference}.py", CANDIDATES / f"{name}.py"
         assert run.judge(*files, device="cpu", timing=False).status is status
+    assert dropped > 20
 
 
-def test_the_first_parallel_call_of_a_vector_function_is_exact() -> None:
-    """Without the call in `refold.contract` one process in four has errors of 1e-4."""
+def test_one_thread_makes_the_first_call_of_a_vector_function() -> None:
+    """What happens otherwise is a race, seen in 20 of 192 processes: no test to rely on."""
     program = (
-        "import torch, refold.contract\n"
-        "x = torch.rand(200_000)\n"
-        "assert (x.exp().double() - x.double().exp()).abs().max() < 1e-5\n"
+        "import torch\n"
+        "made, exp = [], torch.exp\n"
+        "torch.exp = lambda t: made.append(t.numel()) or exp(t)\n"
+        "import refold.contract\n"
+        "assert made and made[0] < 1000, made\n"  # more would be shared among threads
     )
-    for _ in range(3):
-        subprocess.run([sys.executable, "-c", program], check=True)
+    subprocess.run([sys.executable, "-c", program], check=True)

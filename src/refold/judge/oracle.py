@@ -24,7 +24,7 @@ from refold.judge import wire
 
 _SHAKE = 8.0  # units in the last place: what sums in another order lose, at their usual lengths
 _SHARE = 1 / 4  # of the device's memory: what beyond it is kept of runs lies on the CPU
-_CPU_SHARE = 1 / 8
+_CPU_SHARE = 1 / 8  # of the machine's memory: what is kept of runs of a model on the CPU
 _NARROW = (torch.float32, torch.float16, torch.bfloat16)
 
 

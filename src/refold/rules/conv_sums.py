@@ -64,12 +64,12 @@ def _transposed_ends(kernel: Dim, stride: int, padding: int, dilation: int, extr
     ]
 
 
-def fits(x: Term, w: Term, strides: Any, paddings: Any, dilations: Any, along: Any = ()) -> bool:
-    """Are there as many elements as the ends leave out; along: of these places alone?"""
+def fits(x: Term, w: Term, strides: Any, paddings: Any, dilations: Any, along: Any) -> bool:
+    """Are there, along these places, as many elements as the ends leave out?"""
     for a, stride, padding, dilation in zip(
         places(strides), strides, paddings, dilations, strict=True
     ):
-        if along and a not in along:
+        if a not in along:
             continue
         kernel = w.shape[a]
         assert isinstance(kernel, int)
@@ -94,14 +94,12 @@ def fits_transposed(
     paddings: Any,
     dilations: Any,
     extras: Any,
-    along: Any = (),
+    along: Any,
 ) -> bool:
-    """Are there as many elements as the ends leave out; along: of these places alone?"""
+    """Are there, along these places, as many elements as the ends leave out?"""
     ends = _all_transposed_ends(w, strides, paddings, dilations, extras)
     return all(
-        are_there(x.shape[a], e)
-        for a, e in zip(places(strides), ends, strict=True)
-        if not along or a in along
+        are_there(x.shape[a], e) for a, e in zip(places(strides), ends, strict=True) if a in along
     )
 
 
@@ -131,17 +129,17 @@ def met(
     paddings: Any,
     dilations: Any,
     whole: tuple[Dim, ...],
-    along: Any = (),
+    along: Any,
 ) -> Term:
-    """For each element of the kernel, the sum of what it meets: x[N,C,...] -> [N,C,kernel].
+    """For each element of the kernel along these places, the sum of what it meets: x[N,C,...] ->
+    [N,C,kernel], where these are all places.
 
-    whole: the shape of the result, which tells how often the kernel is laid on. along: sums go
-    along these places alone.
+    whole: the shape of the result, which tells how often the kernel is laid on.
     """
     numbers = list(zip(places(strides), strides, paddings, dilations, strict=True))
     # a product goes first along the last axis, as the image lies in memory
     for axis, stride, padding, dilation in numbers[:: -1 if max(strides) > 1 else 1]:
-        if along and axis not in along:
+        if axis not in along:
             continue
         kernel = w.shape[axis]
         assert isinstance(kernel, int)
@@ -159,12 +157,13 @@ def transposed_met(
     paddings: Any,
     dilations: Any,
     extras: Any,
-    along: Any = (),
+    along: Any,
 ) -> Term:
-    """For each element of a transposed convolution's kernel, the sum of what it spreads."""
+    """For each element of a transposed convolution's kernel along these places, the sum of what
+    it spreads."""
     ends = _all_transposed_ends(w, strides, paddings, dilations, extras)
     for axis, each in zip(places(strides), ends, strict=True):
-        if not along or axis in along:
+        if axis in along:
             x = windows(x, axis, each)
     return x
 
@@ -207,7 +206,7 @@ def of_convolution(
     groups: int,
 ) -> Term:
     whole = conv(x, w, b, strides, paddings, dilations, groups).shape
-    parts = met(x, w, strides, paddings, dilations, whole)
+    parts = met(x, w, strides, paddings, dilations, whole, places(strides))
     g, features, depth, elements = in_groups(w, strides, groups).shape[-4:]
     rows = reshape(w, pad((g, features, depth * elements)))
     return _of_places(over, axes, _product(parts, rows, strides), b, strides, whole)
@@ -228,7 +227,7 @@ def of_transposed_convolution(
     whole = conv_transpose(x, w, b, strides, paddings, dilations, groups, extras).shape
     ends = _all_transposed_ends(w, strides, paddings, dilations, extras)
     if any(before or after for along in ends for before, after in along):
-        x = transposed_met(x, w, strides, paddings, dilations, extras)
+        x = transposed_met(x, w, strides, paddings, dilations, extras, places(strides))
     else:  # all of them meet the whole image
         x, w = sum(x, places(strides)), sum(w, places(strides))
     # [groups, channels, features, elements] -> [groups, features, channels, elements]
@@ -253,7 +252,7 @@ RULES = (
             f"The {name} over all places meets each weight with the sum of a part of the image.",
             where=lambda x, w, b, axes, strides, paddings, dilations, groups: (
                 axes[-len(strides) :] == places(strides)
-                and fits(x, w, strides, paddings, dilations)
+                and fits(x, w, strides, paddings, dilations, places(strides))
             ),
             simplify=False,
         )
@@ -275,7 +274,7 @@ RULES = (
             f"Each element of the image meets each weight once: their sums give the {name}.",
             where=lambda x, w, b, axes, strides, paddings, dilations, groups, extras: (
                 axes[-len(strides) :] == places(strides)
-                and fits_transposed(x, w, strides, paddings, dilations, extras)
+                and fits_transposed(x, w, strides, paddings, dilations, extras, places(strides))
             ),
             simplify=False,
         )
