@@ -38,6 +38,7 @@ from typing import Any
 
 import torch
 from systems import CONVOLUTIONS, HERE, PROBLEMS, SYSTEMS, VALUES, System
+from torch._inductor import async_compile
 
 from refold import contract, cost, pipeline
 
@@ -169,6 +170,8 @@ def sides(
         except Exception as error:
             print(f"{name} is left out: {type(error).__name__}", file=sys.stderr)
             del runs[name]
+    # they were started to compile in, and would go on beside what is timed: importing PyTorch
+    async_compile.shutdown_compile_workers()
     return {name: functools.partial(run, *inputs) for name, run in runs.items()}
 
 

@@ -420,6 +420,13 @@ template <class T> RF_FN void put(T* p, long offset, const Pairs& pairs, Real v)
 
 RF_FN Real where(bool mask, Real yes, Real no) { return mask ? yes : no; }
 
+// A product that is rounded whatever is added to it: of values that are computed twice, for their maximum and for
+// the distance from it, both have the same bits.
+template <class V> RF_FN V product(Real a, Real b) {
+  if constexpr (sizeof(Real) == 4) return __fmul_rn(a, b);
+  else return __dmul_rn(a, b);
+}
+
 }  // namespace rf
 
 // Math: the functions that generated bodies call, as accurate as PyTorch's own CUDA kernels.
@@ -3126,6 +3133,10 @@ RF_FN Four where(Four::Mask mask, Four yes, Four no) {
   return Four::each([&](int i) { return mask.in[i] ? yes.x[i] : no.x[i]; });
 }
 
+template <class V> RF_FN V product(Four a, Four b) {
+  return Four::each([&](int i) { return product<Real>(a.x[i], b.x[i]); });
+}
+
 #define RF_MATH(name) \
   RF_FN Four name(Four a) { return Four::each([&](int i) { return name(a.x[i]); }); }
 RF_MATH(exp) RF_MATH(expm1) RF_MATH(log) RF_MATH(log1p) RF_MATH(sqrt) RF_MATH(rsqrt) RF_MATH(sin)
@@ -3676,7 +3687,7 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
     try:
         return load_inline(
-            name="refold_sm_90_416308efa95c",
+            name="refold_sm_90_9f0ac46e5436",
             cpp_sources=[],
             cuda_sources=[_REFOLD_CUDA],
             extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],

@@ -322,9 +322,11 @@ def _refold_build():
             name="refold_cpu_HASH",
             cpp_sources=[_REFOLD_CPP],
             # -fopenmp only compiles: at load time the threads are those of PyTorch's own runtime;
-            # hidden: two modules may have functions of one name, the loader would take one for both
+            # hidden: two modules may have functions of one name, the loader would take one for both;
+            # off: what is computed twice has the same bits twice (kernels fuse where they say fmadd)
             extra_cflags=[
-                "-O3", "-std=c++20", "-fopenmp", "-fno-math-errno", "-fvisibility=hidden", *flags
+                "-O3", "-std=c++20", "-fopenmp", "-fno-math-errno", "-ffp-contract=off",
+                "-fvisibility=hidden", *flags
             ],
             no_implicit_headers=True,
             with_cuda=False,

@@ -104,6 +104,17 @@ class Softmax(nn.Module):
 
 
 @model
+class ScaledSoftmax(nn.Module):
+    """The largest value of what is computed twice, and large: one element of a row is nearly 1."""
+
+    def forward(self, x, row):
+        return (x * 140.0).softmax(-1), (x * row).logsumexp(-1)
+
+    def inputs(self):
+        return [rand(6, 11), rand(6, 1)]
+
+
+@model
 class SoftmaxGiven(nn.Module):
     """A softmax's last steps where the row's largest value is known."""
 
@@ -144,6 +155,12 @@ class LongSoftmax(Softmax):
 
     def inputs(self):
         return [rand(6, 8200)]
+
+
+@model
+class LongScaledSoftmax(ScaledSoftmax):
+    def inputs(self):
+        return [rand(6, 8200), rand(6, 1)]
 
 
 @model

@@ -19,14 +19,22 @@ EMULATED = {
 }
 
 EMULATED_ONLY = {
-    "model": ("Softmax", "LayerNorm", "Masked", "LongLogSumExp"),
+    "model": ("Softmax", "LongScaledSoftmax", "LayerNorm", "Masked", "LongLogSumExp"),
     "dtype": (torch.bfloat16,),
     "shift": (1,),
 }
 
 POINTWISE = ["Copy", "Flat", "Affine"]
-REDUCING = ["Matvec", "Softmax", "SoftmaxGiven", "LayerNorm", "RowExtremes", "Masked"]
-LONG = ["LongSoftmax", "LongLayerNorm", "LongLogSumExp"]
+REDUCING = [
+    "Matvec",
+    "Softmax",
+    "ScaledSoftmax",
+    "SoftmaxGiven",
+    "LayerNorm",
+    "RowExtremes",
+    "Masked",
+]
+LONG = ["LongSoftmax", "LongScaledSoftmax", "LongLayerNorm", "LongLogSumExp"]
 SHAPES = [
     *((1, 1), (1, 3), (5, 1), (1000, 1), (3, 2), (4099, 3), (70001, 4)),
     *((1, 4096), (257, 12), (1023, 16), (513, 31), (511, 33), (300, 64), (77, 100), (100, 128)),

@@ -80,6 +80,13 @@ def test_rows_that_are_held_are_read_once(tmp_path: Path) -> None:
     assert sorted(text.count("ex2.approx") for text in entries) == [8] * 8 + [16] * 3
 
 
+def test_what_is_computed_twice_is_rounded_twice(tmp_path: Path) -> None:
+    """A product that is not marked as rounded is fused by ptxas with the sum that takes it."""
+    ptx = ptx_of("ScaledSoftmax", tmp_path)
+    assert "mul.rn.f32" in ptx
+    assert not re.search(r"mul.f32\s[^;]*0f430C0000;", ptx)  # by 140
+
+
 CUTS = """
 #include "row_cut.cuh"
 template <class V> void print(bool again) {

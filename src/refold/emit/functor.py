@@ -71,6 +71,24 @@ _MONOIDS = {
 }
 
 
+def _signless(node: Node) -> Node:
+    """What a value is but for its sign."""
+    return _signless(node.inputs[0]) if node.op == "neg" else node
+
+
+def _made_of(value: Node, source: Node) -> bool:
+    """Whether `value` is computed from `source`, in this kernel or before it."""
+    stack, seen = [value], set()
+    while stack:
+        n = stack.pop()
+        if n is source:
+            return True
+        if n not in seen:
+            seen.add(n)
+            stack.extend(n.inputs)
+    return False
+
+
 def is_reduction(group: Group, node: Node) -> bool:
     """Whether the group reduces to get `node` (a product with one output feature does, in ROWS)."""
     if OPS[node.op].kind is Kind.REDUCE:
@@ -148,8 +166,23 @@ class Body:
             if group.stored(n) in NARROW and not is_narrowing(n)
             if any(n in m.inputs for m in group.nodes)
         }
+        self.apart = self._kept_apart()
         self.operands = self._operands()
         self.by_node = {o.node: o for o in self.operands}
+
+    def _kept_apart(self) -> set[Node]:
+        """Products that the compiler must not fuse with the sums that take them: those computed in
+        two places, for a maximum and for the distance from it. Fused in one place alone, the
+        largest value would lie a rounding off the maximum: 3e-5 of values near 600, and so much of
+        a softmax."""
+        found = {r.source for r in reductions(self.group) if r.monoid == "LogSumExp"}
+        for node in self.group.nodes:
+            if node.op in ("add", "sub"):
+                a, b = (_signless(i) for i in node.inputs)
+                found |= {
+                    n for n, other in ((a, b), (b, a)) if n is not other and _made_of(other, n)
+                }
+        return {n for n in map(_signless, found) if n.op == "mul" and n in self.inside}
 
     # --- operands -------------------------------------------------------------------------------
     def _operands(self) -> list[Operand]:
@@ -302,6 +335,8 @@ class Body:
                 args = [self._argument(node, i, visit(i), lanes) for i in node.inputs]
                 name = f"t{len(lines)}"
                 text = OPS[node.op].cpp_text(args, dict(node.attrs)).replace("<V>", f"<{lanes}>")
+                if node in self.apart:
+                    text = f"product<{lanes}>({', '.join(args)})"
                 lines.append(f"const auto {name} = {self.as_stored(node, text)};")
             texts[node] = name
             return name

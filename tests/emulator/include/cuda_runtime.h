@@ -67,6 +67,8 @@ inline unsigned __byte_perm(unsigned low, unsigned high, unsigned selector) {
 }
 inline float rsqrtf(float x) { return static_cast<float>(1.0 / std::sqrt(double(x))); }
 inline double rsqrt(double x) { return 1.0 / std::sqrt(x); }
+inline float __fmul_rn(float x, float y) { return x * y; }
+inline double __dmul_rn(double x, double y) { return x * y; }
 template <class T> T min(T a, T b) { return b < a ? b : a; }
 template <class T> T max(T a, T b) { return a < b ? b : a; }
 

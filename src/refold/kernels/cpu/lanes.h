@@ -78,6 +78,9 @@ RF_FN Vec where(Vec mask, Real yes, Vec no) { return where(mask, Vec(yes), no); 
 RF_FN Vec where(Vec mask, Vec yes, Real no) { return where(mask, yes, Vec(no)); }
 RF_FN Real where(bool mask, Real yes, Real no) { return mask ? yes : no; }
 
+// A product that is rounded whatever is added to it, as all are here: compiled with -ffp-contract=off.
+template <class V> RF_FN V product(V a, V b) { return a * b; }
+
 // Functions, for lanes and for one number. Minimum and maximum give NaN where either side is NaN.
 #define RF_MATH(name)                      \
   RF_FN Vec name(Vec x) { return x.name(); } \

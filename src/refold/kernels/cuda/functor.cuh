@@ -132,4 +132,11 @@ template <class T> RF_FN void put(T* p, long offset, const Pairs& pairs, Real v)
 
 RF_FN Real where(bool mask, Real yes, Real no) { return mask ? yes : no; }
 
+// A product that is rounded whatever is added to it: of values that are computed twice, for their maximum and for
+// the distance from it, both have the same bits.
+template <class V> RF_FN V product(Real a, Real b) {
+  if constexpr (sizeof(Real) == 4) return __fmul_rn(a, b);
+  else return __dmul_rn(a, b);
+}
+
 }  // namespace rf

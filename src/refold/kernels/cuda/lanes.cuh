@@ -80,6 +80,10 @@ RF_FN Four where(Four::Mask mask, Four yes, Four no) {
   return Four::each([&](int i) { return mask.in[i] ? yes.x[i] : no.x[i]; });
 }
 
+template <class V> RF_FN V product(Four a, Four b) {
+  return Four::each([&](int i) { return product<Real>(a.x[i], b.x[i]); });
+}
+
 #define RF_MATH(name) \
   RF_FN Four name(Four a) { return Four::each([&](int i) { return name(a.x[i]); }); }
 RF_MATH(exp) RF_MATH(expm1) RF_MATH(log) RF_MATH(log1p) RF_MATH(sqrt) RF_MATH(rsqrt) RF_MATH(sin)
