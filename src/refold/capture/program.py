@@ -22,6 +22,8 @@ from torch.export import Dim as ExportDim
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
+from refold.capture.recurrent import shapes_at_once
+
 
 class CaptureError(Exception):
     """The module cannot be captured; the text says what stands in the way."""
@@ -50,7 +52,7 @@ def exported(module: torch.nn.Module, args: tuple[Any, ...], axes: int | None) -
         return dict.fromkeys(range(x.dim())[:axes], ExportDim.AUTO)
 
     shapes = _by_parameter(module, pytree.tree_map(spec, args)) if axes != 0 else None
-    with warnings.catch_warnings(), torch.no_grad(), _silent():
+    with warnings.catch_warnings(), torch.no_grad(), _silent(), shapes_at_once():
         warnings.simplefilter("ignore")
         with _without_assignments(module):
             program = torch.export.export(module, args, dynamic_shapes=shapes, strict=False)

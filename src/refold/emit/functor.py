@@ -179,9 +179,7 @@ class Body:
         for node in self.group.nodes:
             if node.op in ("add", "sub"):
                 a, b = (_signless(i) for i in node.inputs)
-                found |= {
-                    n for n, other in ((a, b), (b, a)) if n is not other and _made_of(other, n)
-                }
+                found |= {n for n, other in ((a, b), (b, a)) if _made_of(other, n)}
         return {n for n in map(_signless, found) if n.op == "mul" and n in self.inside}
 
     # --- operands -------------------------------------------------------------------------------
