@@ -2541,6 +2541,7 @@ template <class M, class Tile, int InParts, class Body> struct Product<Schedule<
       return shared_parts() + (may_share ? fit * kTileBytes : 0);
     }
     long rows_at_a_time(long depth) const {
+      if (Body::kBatched) return this->rows;  // tiles do not reach across products
       const long most = tiles_at_a_time(depth) * S::kTileRows;
       return most < this->rows ? most : this->rows;
     }
@@ -2568,7 +2569,6 @@ template <class M, class Tile, int InParts, class Body> struct Product<Schedule<
     const Grid grid(a.rows, b.rows / b.batches, b.batches, device);
     if (workspace.parts == nullptr && grid.end(a.data == nullptr ? depth : 0) > 0)
       return error("a product of %ld x %ld has no memory to work in", a.rows, b.rows);
-    static_assert(!(Body::kBatched && M::kDirect), "a batch of products splits both sides before");
     if constexpr (M::kDirect) {
       RF_TRY(multiply(body, grid, 0, direct_side(a.plain, a.rows, a.ld), b, depth, device, workspace, stream));
       return finish(body, grid, a, b, depth, workspace, stream);
@@ -4222,7 +4222,7 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
     try:
         return load_inline(
-            name="refold_sm_90_94e6543fb130",
+            name="refold_sm_90_0adc5479122a",
             cpp_sources=[],
             cuda_sources=[_REFOLD_CUDA],
             extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],

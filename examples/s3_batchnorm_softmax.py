@@ -2524,6 +2524,7 @@ template <class M, class Tile, int InParts, class Body> struct Product<Schedule<
       return shared_parts() + (may_share ? fit * kTileBytes : 0);
     }
     long rows_at_a_time(long depth) const {
+      if (Body::kBatched) return this->rows;  // tiles do not reach across products
       const long most = tiles_at_a_time(depth) * S::kTileRows;
       return most < this->rows ? most : this->rows;
     }
@@ -2551,7 +2552,6 @@ template <class M, class Tile, int InParts, class Body> struct Product<Schedule<
     const Grid grid(a.rows, b.rows / b.batches, b.batches, device);
     if (workspace.parts == nullptr && grid.end(a.data == nullptr ? depth : 0) > 0)
       return error("a product of %ld x %ld has no memory to work in", a.rows, b.rows);
-    static_assert(!(Body::kBatched && M::kDirect), "a batch of products splits both sides before");
     if constexpr (M::kDirect) {
       RF_TRY(multiply(body, grid, 0, direct_side(a.plain, a.rows, a.ld), b, depth, device, workspace, stream));
       return finish(body, grid, a, b, depth, workspace, stream);
@@ -4305,7 +4305,7 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
     try:
         return load_inline(
-            name="refold_sm_90_b5d16dd7265d",
+            name="refold_sm_90_ae847f6e283c",
             cpp_sources=[],
             cuda_sources=[_REFOLD_CUDA],
             extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],
@@ -4703,8 +4703,7 @@ class ModelNew(Model):
         torch.autograd.graph.increment_version(bn_running_var)
         torch.autograd.graph.increment_version(bn_num_batches_tracked)
         div1 = product1
-        rf_work = _refold_workspace(_refold_kernels.train_rows1_needs(n0, 8192, rf_device), rf_stream, rf_device)
-        _refold_kernels.train_rows1(product1.data_ptr(), mean1.data_ptr(), mul1.data_ptr(), folded0.data_ptr(), div1.data_ptr(), n0, 8192, rf_work[0], rf_work[1], rf_stream, rf_device)
+        _refold_kernels.train_rows1(product1.data_ptr(), mean1.data_ptr(), mul1.data_ptr(), folded0.data_ptr(), div1.data_ptr(), n0, 8192, 0, 0, rf_stream, rf_device)
         return div1
 
     def _refold_obstacle_eval(self, x):
@@ -4799,6 +4798,5 @@ class ModelNew(Model):
         rf_work = _refold_workspace(_refold_kernels.eval_matmul0_needs(n0, 8192, 8192, rf_device), rf_stream, rf_device)
         _refold_kernels.eval_matmul0(x.data_ptr(), 0, gemm_weight.data_ptr(), gemm_weight_packed.data_ptr(), folded0.data_ptr(), folded1.data_ptr(), add1.data_ptr(), n0, 8192, 8192, rf_work[0], rf_work[1], rf_stream, rf_device)
         div1 = add1
-        rf_work = _refold_workspace(_refold_kernels.eval_rows1_needs(n0, 8192, rf_device), rf_stream, rf_device)
-        _refold_kernels.eval_rows1(add1.data_ptr(), div1.data_ptr(), n0, 8192, rf_work[0], rf_work[1], rf_stream, rf_device)
+        _refold_kernels.eval_rows1(add1.data_ptr(), div1.data_ptr(), n0, 8192, 0, 0, rf_stream, rf_device)
         return div1

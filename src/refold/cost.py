@@ -24,7 +24,7 @@ import torch
 from refold.ir import NARROW, OPS, Graph, Kind, Node, hint
 from refold.ir.graph import is_parametric, topological
 from refold.ir.ops import CONVOLUTIONS, RANK
-from refold.schedule import batch_pays
+from refold.schedule import batch_pays, batch_pays_on_ampere
 
 TAIL = 1 / 8
 CALLS_PER_FOLD = 100
@@ -37,8 +37,9 @@ PER_OP = 1e-12
 Products = Callable[[torch.dtype, torch.dtype, bool], bool]
 
 
-# The same of batches of products: of how many, their rows together, columns and depth.
-Batches = Callable[[int, int, int, int], bool]
+# The same of batches of products: of how many, their rows together, columns and depth, and whether
+# the first side is a value that lies as it is read.
+Batches = Callable[[int, int, int, int, bool], bool]
 
 
 def float32_products(x: torch.dtype, weight: torch.dtype, folded: bool) -> bool:
@@ -141,7 +142,7 @@ DEVICES: Mapping[str, DeviceModel] = MappingProxyType(
                 adds_bias=True,
                 holds_rows=True,
                 exponentials=True,
-                batches=batch_pays,
+                batches=batch_pays_on_ampere,
                 turns=True,
             ),
         )

@@ -180,29 +180,42 @@ def by_rows(
     return [*found[:-1], (None, found[-1][1])]
 
 
-def batch_pays(batches: int, rows: int, cols: int, depth: int) -> bool:
+def batch_pays(batches: int, rows: int, cols: int, depth: int, direct: bool = False) -> bool:
     """Whether a batch of fp32 products is faster than cuBLAS's, which reads both sides as they are.
 
-    rows: of all of them together, as in `predicted`.
+    rows: of all of them together, as in `predicted`. direct: x may be split on its way to the
+    tensor cores.
     """
     if min(rows // batches, cols) <= FEW_ROWS or depth < 32:
         return False
-    ours = predicted(
-        batch_schedule("sm_90", batches, rows, cols, depth), rows, cols, depth, IEEE, batches
-    )
+    way = batch_schedule("sm_90", batches, rows, cols, depth, direct)
+    ours = predicted(way, rows, cols, depth, IEEE, batches)
     packing = IEEE.split * batches * cols * depth + _A_LAUNCH
     return (ours + packing) * _UNIT < 0.85 * 2 * rows * cols * depth / _CUBLAS
 
 
+def batch_pays_on_ampere(
+    batches: int, rows: int, cols: int, depth: int, direct: bool = False
+) -> bool:
+    """The same where both sides are split before, in all cases."""
+    return batch_pays(batches, rows, cols, depth)
+
+
 def batch_schedule(
-    architecture: str, batches: int, rows: int, cols: int, depth: int, pace: Pace = IEEE
+    architecture: str,
+    batches: int,
+    rows: int,
+    cols: int,
+    depth: int,
+    direct: bool = False,
+    pace: Pace = IEEE,
 ) -> Schedule:
     """The way of `default_schedule` for a batch of products, whose rows are `rows` together."""
 
     def cost(s: Schedule) -> tuple[float, int]:
         return predicted(s, rows, cols, depth, pace, batches), s.splits
 
-    return min(schedules(architecture), key=cost)
+    return min(schedules(architecture, direct), key=cost)
 
 
 def predicted(

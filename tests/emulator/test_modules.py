@@ -5,15 +5,17 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from agree import check_modes
+from agree import check_close, check_modes
 from beforehand import beforehand
 from refold import pipeline
+from refold.cost import DEVICES
 from refold.pipeline import Result
 from test_models import written
 from tests.emulator.module import emulated
@@ -76,3 +78,28 @@ def test_tf32_where_it_is_allowed() -> None:
         flags.allow_tf32 = before
     error = float((got - wanted).norm() / wanted.norm())
     assert 5e-5 < error < 6e-4  # ten bits of every operand
+
+
+class Weighted(nn.Module):
+    """A product of what a softmax gave: its rows may come as they are, at depths that allow it."""
+
+    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(q @ k.mT * 0.2, -1) @ v
+
+
+def test_rows_of_a_batch_are_split_on_their_way_where_they_may_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hopper = replace(DEVICES["cuda:sm_90"], batches=lambda *_: True)  # small ones, too
+    monkeypatch.setattr(pipeline, "DEVICES", {**DEVICES, "cuda:sm_90": hopper})
+    torch.manual_seed(0)
+    shapes = (3, 8000, 36), (3, 96, 36), (3, 96, 40)
+    module, result = written(Weighted(), [torch.randn(s) for s in shapes], "cuda:sm_90")
+    assert "depth % 4 != 0 ? rf::matmul<rf::Schedule<rf::Ieee" in (result.text or "")
+    module, fast = built_for_emulator((module, result))
+    for keys in (96, 99, 4):
+        inputs = [torch.randn(2, 270, 36), torch.randn(2, keys, 36), torch.randn(2, keys, 50)]
+        assert pipeline.obstacle(fast, inputs) is None
+        with torch.no_grad():
+            exact = module(*(x.double() for x in inputs))
+            check_close(fast(*inputs), module(*inputs), exact)

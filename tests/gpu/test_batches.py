@@ -24,11 +24,14 @@ EMULATED = {
     "test_turned_sides": 1e6,
 }
 
-EMULATED_ONLY = {"name": ("ieee_tall", "ieee_small_2", "ieee_generic"), "turned": ("cuda:sm_90",)}
+EMULATED_ONLY = {
+    "name": ("ieee_tall", "ieee_small_2", "direct_tall", "ieee_generic"),
+    "turned": ("cuda:sm_90",),
+}
 
 NAMES = [
     *("ieee_tall", "ieee_wide", "ieee_small", "ieee_tall_8", "ieee_small_2"),
-    *("ieee_small_16", "tf32_tall"),
+    *("ieee_small_16", "tf32_tall", "direct_tall", "direct_tall_4"),
     *("ieee_generic", "ieee_generic_4"),
 ]
 # products, rows of each, columns, depth

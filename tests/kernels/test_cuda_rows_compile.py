@@ -100,6 +100,7 @@ template <class V> void print(bool again) {
   }
 }
 int main() {
+  std::printf("%ld\\n", rf::kSplitFrom);
   for (bool again : {false, true}) print<rf::Four>(again), print<rf::Real>(again);
 }
 """
@@ -111,7 +112,9 @@ def test_rows_that_are_held_fit(tmp_path: Path) -> None:
     command = [nvcc(), "-std=c++17", f"-I{KERNELS}", "-o", str(program), str(source)]
     subprocess.run(command, check=True)
     lines = subprocess.run([program], capture_output=True, text=True, check=True).stdout
-    cuts = [tuple(map(int, line.split())) for line in lines.splitlines()]
+    split_from, *lines = lines.splitlines()
+    assert int(split_from) == cuda_kernel._SPLIT_FROM
+    cuts = [tuple(map(int, line.split())) for line in lines]
     # whose statistics are taken in as many passes as there are
     for each, most in ((4, cuda_kernel._HELD), (1, cuda_kernel._HELD_SINGLY)):
         assert max(lanes * units for lanes, units, *_ in cuts if lanes == each) == most

@@ -268,22 +268,3 @@ class AxesOfOne(nn.Module):
 
     def inputs(self):
         return [rand(9, 40), rand(9, 1, 24)]
-
-
-@case
-class RecurrentLayers(nn.Module):
-    """Layers that stay PyTorch's calls, between a scale and a head."""
-
-    def __init__(self):
-        super().__init__()
-        self.lstm = nn.LSTM(13, 10, num_layers=2, batch_first=True, bidirectional=True)
-        self.gru = nn.GRU(20, 9)
-        self.head = nn.Linear(9, 21)
-
-    def forward(self, x, h, c):
-        y, (h, c) = self.lstm(x * 0.5, (h, c))
-        z, last = self.gru(y.transpose(0, 1))
-        return self.head(z).amax(0).softmax(-1), h + c, last
-
-    def inputs(self):
-        return [rand(3, 6, 13), rand(4, 3, 10), rand(4, 3, 10)]

@@ -49,18 +49,21 @@ _RULES: dict[Any, Callable[..., Any]] = {
 }
 
 
+def _places(op: Any) -> list[tuple[dict[Any, Any], Any]]:
+    """Where PyTorch keeps an op's steps; which is asked depends on whether sizes are symbols."""
+    return [(decomposition_table, op), (op.py_kernels, _COMPOSITE)]
+
+
 @contextlib.contextmanager
 def shapes_at_once() -> Iterator[None]:
     """Inside, tensors without values take recurrent layers by the rules above."""
-    places: list[tuple[dict[Any, Any], Any, Any]] = []
-    for op, rule in _RULES.items():
-        # which of the two is asked depends on whether sizes are symbols
-        for table, key in ((decomposition_table, op), (op.py_kernels, _COMPOSITE)):
-            if key in table:
-                places.append((table, key, table[key]))
-                table[key] = rule
+    places = [(*place, rule) for op, rule in _RULES.items() for place in _places(op)]
+    before = [(table, key, table[key]) for table, key, _ in places if key in table]
+    for table, key, rule in places:
+        if key in table:
+            table[key] = rule
     try:
         yield
     finally:
-        for table, key, before in places:
-            table[key] = before
+        for table, key, steps in before:
+            table[key] = steps

@@ -20,6 +20,8 @@ _SLOW = ("sin", "cos", "pow")
 
 # Columns of a row that a block holds in registers (row_cut.cuh, Holds): in fours, and one by one.
 _HELD, _HELD_SINGLY = 8192, 4096
+# Narrower rows are never taken by several blocks (row_cut.cuh, kSplitFrom).
+_SPLIT_FROM = 65536
 
 
 class CudaKernel(GroupKernel):
@@ -190,4 +192,8 @@ class CudaKernel(GroupKernel):
 
     def works_in_memory(self, scope: Scope) -> bool:
         """Whether some size makes the kernel work in memory beside its operands and results."""
+        width = self.group.width
+        narrow = isinstance(width, int) and width < _SPLIT_FROM
+        if self.group.template is Template.ROWS and narrow:
+            return False
         return bool(self.reductions)

@@ -4,8 +4,8 @@ A product of float32 reads both sides packed (kernels/cuda/split.cuh): a paramet
 until it changes, a value at each call; on Hopper by the product itself, some rows at a time, unless
 several products read it; or element by element on its way to the tensor cores (direct_sm90.cuh).
 One of 16 bits reads its sides as they are; a folded weight, which has more bits, as two 16-bit
-parts. Of a batch of products both sides are packed before, and so is a side that lies the other way
-round (split_columns.cuh): it is never copied for that.
+parts. Of a batch of products the weights are packed before, and so is a side that lies the other
+way round (split_columns.cuh): it is never copied for that.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ class CudaProduct(CudaKernel):
             return default_schedule("sm_80", *self.hints, pace=self.pace)
         if self.is_batch:
             batches = hint(self.group.batches)
-            return batch_schedule(self.architecture, batches, *self.hints, self.pace)
+            sizes = batches, *self.hints, self._may_be_direct
+            return batch_schedule(self.architecture, *sizes, self.pace)
         way = self.cut(*self.hints, self.kind)
         if way.direct and not self._may_be_direct:
             return default_schedule(self.architecture, *self.hints, pace=self.pace)
@@ -163,7 +164,7 @@ class CudaProduct(CudaKernel):
         """What the kernel packs itself unless it is given packed."""
         if not self.packs or self.narrow or self.schedule.architecture != "sm_90":
             return None
-        if self.is_batch or self.group.is_turned[0]:
+        if self.group.is_turned[0] or (self.is_batch and self._unaligned is None):
             return None
         return self.group.sides[0], "_refold_pack"
 
@@ -195,11 +196,18 @@ class CudaProduct(CudaKernel):
         """Whether the copy engine can take the first side as it is, rows of fp32 that start at
         multiples of 16 bytes; a parameter is better packed once."""
         depth = dict(self.sizes())["depth"]
-        if self.mode != "Ieee" or isinstance(depth, Sym) or depth % 4:
+        if self.mode != "Ieee" or hint(depth) % 4 or (isinstance(depth, Sym) and not self.is_batch):
             return False
-        if self.is_batch or self.group.is_turned[0]:
-            return False
-        return not is_parametric(self.group.sides[0])
+        return not (self.group.is_turned[0] or is_parametric(self.group.sides[0]))
+
+    @cached_property
+    def _unaligned(self) -> Schedule | None:
+        """How a batch is cut at depths at which the copy engine cannot take the first side as it
+        is, if there may be such a call."""
+        if not self.schedule.direct or not isinstance(dict(self.sizes())["depth"], Sym):
+            return None
+        batches = hint(self.group.batches)
+        return batch_schedule(self.architecture, batches, *self.hints, pace=self.pace)
 
     def _schedules(self) -> list[tuple[str, str]]:
         """(C++ condition, schedule) of each kernel that sizes may choose; the last one holds."""
@@ -210,6 +218,8 @@ class CudaProduct(CudaKernel):
                 weight = self.narrow if self.parts == 1 else "float"
                 plain = f"rf::PlainOf<{self.narrow}, {weight}>"
             found.append((f"rows <= {FEW_ROWS}" if self.packs else "true", plain))
+        if self._unaligned is not None:
+            found.append(("depth % 4 != 0", self._unaligned.text(self.mode)))
         if self.packs:
             for limit, way in self._ways:
                 condition = "true" if limit is None else f"rows <= {limit}"

@@ -150,8 +150,10 @@ class _Planner(Drafts):
         last = max(a for a in range(-RANK, -2) if w.shape[a] != 1)
         if x.shape[: last + 1] != w.shape[: last + 1]:
             return False
-        sizes = numel(w.shape[:-2]), numel(x.shape[:-1]), w.shape[-2], w.shape[-1]
-        return self.device.batches(*map(hint, sizes))
+        counts = numel(w.shape[:-2]), numel(x.shape[:-1]), w.shape[-2], x.shape[-1]
+        batches, rows, cols, depth = map(hint, counts)
+        as_it_is = depth % 4 == 0 and not self.parametric[x] and not exchanges(x)
+        return self.device.batches(batches, rows, cols, depth, as_it_is)
 
     def _turned(self, x: Node, w: Node) -> tuple[Node, ...]:
         """The sides that the kernel reads from where they lie the other way round."""
