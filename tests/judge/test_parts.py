@@ -209,6 +209,24 @@ def test_row_statistics_with_and_without_special_values() -> None:
     assert all(torch.equal(a[rest], b[rest]) for a, b in zip(whole, masked, strict=True))
 
 
+def test_few_rows_may_err_where_few_of_eagers_do() -> None:
+    """As in attention whose scores are so large that near ties fall on either side."""
+    torch.manual_seed(0)
+    exact = 3000 + torch.randn(20_000, 64, dtype=torch.float64)
+
+    def other(rows: int, first: int, by: float = 1.0) -> torch.Tensor:
+        t = exact + 1e-5 * torch.randn_like(exact)
+        t[first : first + rows] += by * torch.randn(rows, 64, dtype=torch.float64)
+        return t.float()
+
+    eager = other(20, 0)  # 16 times the error of all rows is half of what such a row errs by
+    assert tensors("", "y", other(20, 5000), eager, exact).agrees
+    assert tensors("", "y", other(20, 0), eager, exact).agrees
+    assert not tensors("", "y", other(40, 5000), eager, exact).agrees  # twice as many
+    assert not tensors("", "y", other(1, 5000, 4.0), eager, exact).agrees  # far more
+    assert not tensors("", "y", other(1, 5000), other(0, 0), exact).agrees  # eager has none
+
+
 def test_lattice_draws_odd_integers_of_12_and_13_bits() -> None:
     (drawn,), state = draws.lattice([torch.empty(100, 1000)], {"w": torch.empty(1000)}, 1)
     assert sorted(set(state["w"].tolist())) == [-1.0, 0.0, 1.0]

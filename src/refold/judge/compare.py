@@ -5,7 +5,9 @@ Accepted where, per output and per row, ``rmse <= k * rmse_eager + floor`` and
 A row's own eager error can be small by luck, so its bar is never below ``k`` times the relative
 error that eager shows over all rows; where that is above a sixteenth (a softmax behind statistics
 of 16-bit values far from zero: few rows hold nearly all of the error), never below ``k`` times that
-of eager's worst row, which is an extreme of as many draws. The largest of all the candidate's
+of eager's worst row, which is an extreme of as many draws. Where some of eager's rows come near
+the bar of all (a softmax of large values: one row in thousands takes another value for the
+largest), as many of the candidate's may pass it, up to twice eager's worst. The largest of all the candidate's
 errors is an extreme of as many draws as eager's largest, so it is measured by that one; and as
 other orders of summation spread their error less evenly over the columns than eager's, ``k_max``
 is twice ``k`` in float32.
@@ -219,6 +221,10 @@ def _measured(
     pooled = (rows_errors.max() if float(typical_row) > _LOST else typical_row) * scale
     pooled_max = (its_max / safe)[real].max() * scale
     bar = k * torch.maximum(its, pooled) + floor
+    # Where a few of eager's rows err far above the others, as few of the candidate's may err so.
+    far, near = live & (mine > bar), live & (its > (k * pooled + floor) / 2)
+    if int(far.sum()) <= int(near.sum()):
+        bar = torch.where(far, torch.maximum(bar, 2 * rows_errors.max() * scale + floor), bar)
     k_max = factor_max(got.dtype)
     bar_max = k_max * torch.maximum(its_max, pooled_max) + floor
     if spread is not None:
