@@ -175,12 +175,15 @@ class Body:
         two places, for a maximum and for the distance from it. Fused in one place alone, the
         largest value would lie a rounding off the maximum: 3e-5 of values near 600, and so much of
         a softmax."""
-        found = {r.source for r in reductions(self.group) if r.monoid == "LogSumExp"}
+        found = {_signless(r.source) for r in reductions(self.group) if r.monoid == "LogSumExp"}
+        found = {n for n in found if n.op == "mul" and n in self.inside}
         for node in self.group.nodes:
             if node.op in ("add", "sub"):
                 a, b = (_signless(i) for i in node.inputs)
-                found |= {n for n, other in ((a, b), (b, a)) if _made_of(other, n)}
-        return {n for n in map(_signless, found) if n.op == "mul" and n in self.inside}
+                for n, other in ((a, b), (b, a)):
+                    if n.op == "mul" and n in self.inside and _made_of(other, n):
+                        found.add(n)
+        return found
 
     # --- operands -------------------------------------------------------------------------------
     def _operands(self) -> list[Operand]:

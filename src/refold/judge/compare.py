@@ -7,10 +7,10 @@ error that eager shows over all rows; where that is above a sixteenth (a softmax
 of 16-bit values far from zero: few rows hold nearly all of the error), never below ``k`` times that
 of eager's worst row, which is an extreme of as many draws. Where some of eager's rows come near
 the bar of all (a softmax of large values: one row in thousands takes another value for the
-largest), as many of the candidate's may pass it, up to twice eager's worst. The largest of all the candidate's
-errors is an extreme of as many draws as eager's largest, so it is measured by that one; and as
-other orders of summation spread their error less evenly over the columns than eager's, ``k_max``
-is twice ``k`` in float32.
+largest), as many of the candidate's may pass it, up to twice eager's worst. The largest of all the
+candidate's errors is an extreme of as many draws as eager's largest, so it is measured by that one;
+and as other orders of summation spread their error less evenly over the columns than eager's,
+``k_max`` is twice ``k`` in float32.
 """
 
 from __future__ import annotations
