@@ -20,9 +20,8 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from refold.contract import Reference, seed_everything
-from refold.judge import wire
+from refold.judge import compare, wire
 
-_SHAKE = 8.0  # units in the last place: what sums in another order lose, at their usual lengths
 _SHARE = 1 / 4  # of the device's memory: what beyond it is kept of runs lies on the CPU
 _CPU_SHARE = 1 / 8  # of the machine's memory: what is kept of runs of a model on the CPU
 _NARROW = (torch.float32, torch.float16, torch.bfloat16)
@@ -138,7 +137,7 @@ class Oracle:
         training: bool,
         seed: int,
         noise: int,
-        units: float = _SHAKE,
+        units: float = compare.MOVED,
         cotangents: list[Any] | None = None,
     ) -> Run:
         """The float64 run with every input and weight moved at random by some units in the last
