@@ -25,6 +25,10 @@ struct Moments {};
 template <class M> struct ColumnState { using type = typename M::State; };
 template <> struct ColumnState<Moments> { using type = MomentsState; };
 
+template <class F> RF_FN void for_chains(long first, long last, F f) {
+  for (long i = first; i < last; i += kChain) f(i, std::min(i + kChain, last));
+}
+
 template <class M, int S, class Body>
 void column_chunk(const Body& body, long first, long last, long column, long width,
                   typename ColumnState<M>::type* out) {
@@ -36,7 +40,11 @@ void column_chunk(const Body& body, long first, long last, long column, long wid
     Real x[kLanes], y[kLanes];
     if constexpr (std::is_same_v<M, Moments>) {
       Vec sum(0.0f), squares(0.0f);
-      for (long i = first; i < last; i++) sum = sum + body.template term<Vec>(Step<S>{}, i, col);
+      for_chains(first, last, [&](long i, long stop) {
+        Vec some(0.0f);
+        for (; i < stop; i++) some = some + body.template term<Vec>(Step<S>{}, i, col);
+        sum = sum + some;
+      });
       const Vec mean = sum / Vec(count);
       for (long i = first; i < last; i++) {
         const Vec d = body.template term<Vec>(Step<S>{}, i, col) - mean;
@@ -47,8 +55,11 @@ void column_chunk(const Body& body, long first, long last, long column, long wid
       for (long l = 0; l < lanes; l++) out[col.start - column + l] = {count, x[l], y[l]};
     } else {
       Vec a = M::identity();
-      for (long i = first; i < last; i++)
-        a = M::gather(a, body.template term<Vec>(Step<S>{}, i, col));
+      for_chains(first, last, [&](long i, long stop) {
+        Vec some = M::identity();
+        for (; i < stop; i++) some = M::gather(some, body.template term<Vec>(Step<S>{}, i, col));
+        a = M::gather(a, some);
+      });
       a.store(x);
       for (long l = 0; l < lanes; l++) M::merge(out[col.start - column + l], x[l]);
     }

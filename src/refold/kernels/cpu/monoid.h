@@ -9,6 +9,7 @@
 namespace rf {
 
 constexpr long kChunk = 4096;  // columns of one row gathered before they merge
+constexpr long kChain = 8;     // values added one by one: a sum of equal ones must stay near them
 
 struct SumState {
   Real value = 0.0f, lost = 0.0f;

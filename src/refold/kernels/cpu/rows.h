@@ -28,22 +28,27 @@ template <class F> RF_FN void for_columns(long begin, long end, F f) {
 template <class M, class Body, int S>
 RF_FN Real gather_chunk(const Body& body, const typename Body::Row& r, long row, long begin,
                          long end) {
+  const auto at = [&](long j) { return body.template term<Vec>(Step<S>{}, r, row, Whole{j}); };
   // four independent gathers hide the latency of the additions
-  Vec a0 = M::identity(), a1 = a0, a2 = a0, a3 = a0;
+  Vec all = M::identity();
   long j = begin;
-  for (; j + 4 * kLanes <= end; j += 4 * kLanes) {
-    a0 = M::gather(a0, body.template term<Vec>(Step<S>{}, r, row, Whole{j}));
-    a1 = M::gather(a1, body.template term<Vec>(Step<S>{}, r, row, Whole{j + kLanes}));
-    a2 = M::gather(a2, body.template term<Vec>(Step<S>{}, r, row, Whole{j + 2 * kLanes}));
-    a3 = M::gather(a3, body.template term<Vec>(Step<S>{}, r, row, Whole{j + 3 * kLanes}));
+  while (j + 4 * kLanes <= end) {
+    Vec a0 = M::identity(), a1 = a0, a2 = a0, a3 = a0;
+    const long stop = std::min(end, j + 4 * kLanes * kChain);
+    for (; j + 4 * kLanes <= stop; j += 4 * kLanes) {
+      a0 = M::gather(a0, at(j));
+      a1 = M::gather(a1, at(j + kLanes));
+      a2 = M::gather(a2, at(j + 2 * kLanes));
+      a3 = M::gather(a3, at(j + 3 * kLanes));
+    }
+    all = M::gather(all, M::gather(M::gather(a0, a1), M::gather(a2, a3)));
   }
-  for (; j + kLanes <= end; j += kLanes)
-    a0 = M::gather(a0, body.template term<Vec>(Step<S>{}, r, row, Whole{j}));
+  for (; j + kLanes <= end; j += kLanes) all = M::gather(all, at(j));
   if (j < end) {
     const Vec tail = body.template term<Vec>(Step<S>{}, r, row, Part{j, end - j});
-    a1 = M::gather(a1, Vec::set(M::identity(), tail, end - j));
+    all = M::gather(all, Vec::set(M::identity(), tail, end - j));
   }
-  return M::across(M::gather(M::gather(a0, a1), M::gather(a2, a3)));
+  return M::across(all);
 }
 
 template <int S, class Body> RF_FN void passes(const Body&, typename Body::Row&, long, long, List<>) {}
