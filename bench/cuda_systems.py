@@ -152,13 +152,17 @@ def host(run: Run) -> float:
     return best
 
 
-def graphed(run: Run) -> float:
-    """Seconds a call in a CUDA graph, replayed back to back."""
+def graphed(run: Run) -> float | None:
+    """Seconds a call in a CUDA graph, replayed back to back; None where it cannot be captured."""
     run()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for _ in range(GRAPHED):
-            run()
+    try:
+        with torch.cuda.graph(graph):
+            for _ in range(GRAPHED):
+                run()
+    except RuntimeError as error:
+        print(f"no CUDA graph: {str(error).splitlines()[0]}", file=sys.stderr)
+        return None
     return sustained(graph.replay) / GRAPHED
 
 
@@ -198,7 +202,8 @@ def measured(runs: dict[str, Run]) -> dict[str, Any]:
         row[f"{name}_us"] = statistics.median(rounds[name]) * 1e6
         row[f"{name}_cold_us"] = cold(run, flush) * 1e6
         row[f"{name}_host_us"] = host(run) * 1e6
-    row["refold_graph_us"] = graphed(runs["refold"]) * 1e6
+    in_graph = graphed(runs["refold"])
+    row["refold_graph_us"] = in_graph and in_graph * 1e6
     best = [min(each) for each in zip(*(rounds[n] for n in rounds if n != "refold"), strict=True)]
     ratios = sorted(b / r for b, r in zip(best, rounds["refold"], strict=True))
     row["speedup"] = statistics.median(ratios)

@@ -149,6 +149,7 @@ def optimize(args: argparse.Namespace) -> int:
                 device=target.device,
                 quick=True,
                 timing=False,
+                progress=lambda test: step("judging", test),
                 semantic_sets=_few_rows(reference, args.sets),
             )
         if not _passes(verdict, result):

@@ -18,17 +18,18 @@ if not _out.is_terminal:
 
 
 @contextmanager
-def progress(enabled: bool) -> Iterator[Callable[[str], None]]:
-    """Shows which long step is running; gives the function that names the next one."""
+def progress(enabled: bool) -> Iterator[Callable[..., None]]:
+    """Shows which long step is running; gives the function that names the next one, and what of it
+    is under way, which only a terminal shows."""
     if not enabled:
-        yield lambda text: None
+        yield lambda text, part="": None
         return
     with _err.status("starting") as status:
 
-        def step(text: str) -> None:
-            if not _err.is_terminal:
+        def step(text: str, part: str = "") -> None:
+            if not (part or _err.is_terminal):
                 _err.print(f"refold: {text}")
-            status.update(text)
+            status.update(f"{text}: {part}" if part else text)
 
         yield step
 
