@@ -4,8 +4,8 @@ A product of float32 reads both sides packed (kernels/cuda/split.cuh): a paramet
 until it changes, a value at each call; on Hopper by the product itself, some rows at a time, unless
 several products read it; or element by element on its way to the tensor cores (direct_sm90.cuh).
 One of 16 bits reads its sides as they are; a folded weight, which has more bits, as two 16-bit
-parts. Of a batch of products both sides are packed before, but for rows that are split on their way,
-and so is a side that lies the other way round (split_columns.cuh): it is never copied for that.
+parts. Of a batch of products both sides are packed before, but for rows that are split on their
+way, and so is a side that lies the other way round (split_columns.cuh): it is never copied.
 """
 
 from __future__ import annotations
