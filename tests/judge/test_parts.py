@@ -328,6 +328,13 @@ def test_a_tie_is_proven_or_wrong() -> None:
     assert index.tolist() == [3, 5]
 
 
+def session_of(folder: Path, text: str) -> Session:
+    """A judgement of the reference `text`, before any candidate is called."""
+    (folder / "ref.py").write_text(text)
+    reference = load(folder / "ref.py")
+    return run._session(reference, folder, torch.device("cpu"), 0, True, None, Limits())
+
+
 def test_a_row_that_cancels_is_held_to_what_a_unit_in_the_last_place_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -338,10 +345,7 @@ def test_a_row_that_cancels_is_held_to_what_a_unit_in_the_last_place_does(
         "    def forward(self, x):\n        return x.sum(-1, keepdim=True) * torch.ones(1, 32)\n"
         "def get_inputs():\n    return [torch.randn(256, 64)]\n"
     )
-    (tmp_path / "ref.py").write_text(text)
-    one = run._session(
-        load(tmp_path / "ref.py"), tmp_path, torch.device("cpu"), 0, True, None, Limits()
-    )
+    one = session_of(tmp_path, text)
     (x,) = one.file_inputs()
     x[7, 63] -= x[7].double().sum().float()
     truth = one.truth([x])
@@ -356,8 +360,12 @@ def test_a_row_that_cancels_is_held_to_what_a_unit_in_the_last_place_does(
         assert not one.agrees(other, truth)
     assert any("cancelled rows" in note for note in one.notes)
     other = lucky.clone()
-    other[:7] *= 1 + 1e-4  # rows that do not cancel, of more than one element in a hundred
+    other[9] *= 1 + 1e-4  # a row that does not cancel: what a unit does to it is no excuse
+    assert list(one.compared("a row like others", other, truth))
+    searches = one.tie_searches["row"][0]
+    other[:7] *= 1 + 1e-4  # more than one element in a hundred
     assert list(one.compared("rows like others", other, truth))
+    assert one.tie_searches["row"][0] == searches == 3
 
 
 def test_eagers_own_jump_raises_no_bar(tmp_path: Path) -> None:
@@ -367,10 +375,7 @@ def test_eagers_own_jump_raises_no_bar(tmp_path: Path) -> None:
         "    def forward(self, x):\n        return torch.sign(self.w(x)) + 1e-3 * x\n"
         "def get_inputs():\n    return [torch.randn(256, 64)]\n"
     )
-    (tmp_path / "ref.py").write_text(text)
-    one = run._session(
-        load(tmp_path / "ref.py"), tmp_path, torch.device("cpu"), 0, True, None, Limits()
-    )
+    one = session_of(tmp_path, text)
     inputs = one.file_inputs()
     truth = one.truth(inputs)
     assert truth.eager is not None and truth.exact is not None

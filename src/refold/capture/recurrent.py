@@ -1,8 +1,9 @@
 """Shapes of recurrent layers, said at once while torch.export runs.
 
-PyTorch finds them by running every step of every layer on tensors without values, some 10 ms a step
-and several times an export: minutes for a few layers over a few hundred steps. Here an output's
-shape follows from the input's and the state's. The layers themselves stay PyTorch's calls.
+PyTorch finds them by running every step of every layer on tensors without values, some 10 ms each
+in an export: of 64 steps of two layers it takes 3.7 s, not 1.5; of 512 of six, by arithmetic, a
+minute. Here an output's shape follows from the input's and the state's. The layers themselves stay
+PyTorch's calls.
 """
 
 from __future__ import annotations

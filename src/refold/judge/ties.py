@@ -11,6 +11,7 @@ like it. What one unit in the last place of inputs and weights does to the row c
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 _FRUITLESS = 3  # searches of each kind that may find nothing: they cost float64 runs
 _SEARCHES = 30
+_NAMES = {"candidate": "ties", "row": "cancelled rows"}
 _SHAKES = 16
 _MOVES, _LONG = 4, 5.0  # moved runs for a row; no more after one that takes so many seconds
 _DEAR = 0.3  # seconds of one moved run above which ties are not searched: give smaller sizes
@@ -68,23 +70,14 @@ def _conditioned(
             return results
         if time.perf_counter() - began > _LONG:
             break
-    fixed = []
-    for result in results:
-        name = result.name
-        again = result
-        if not result.agrees and result.wrong is not None:
-            spread = session.spread(truth).get(name)
-            also = [run[name] for run in moved]
-            given = (came[name], eager[name], exact[name], spread, session.finite_only, also)
-            again = compare.tensors(case, name, *given)
-            if again.agrees:
-                _fruit(session, "row")
-                session.notes.append(
-                    f"cancelled rows: {name} differs where a unit in the last place of the inputs "
-                    f"does as much ({case})"
-                )
-        fixed.append(replace(again if again.agrees else result, name=name))
-    return fixed
+
+    def again(name: str, wrong: torch.Tensor) -> compare.Comparison:
+        also = [run[name] for run in moved]
+        given = (came[name], eager[name], exact[name], session.spread(truth).get(name))
+        return compare.tensors(case, name, *given, session.finite_only, also)
+
+    words = "where a unit in the last place of the inputs does as much"
+    return _repeated(session, case, results, again, "row", words)
 
 
 def _settled(
@@ -97,23 +90,36 @@ def _settled(
     came = dict(compare.leaves(outputs))
     if any(run.keys() != eager.keys() for run in shaken) or not shaken:
         return results
+
+    def again(name: str, wrong: torch.Tensor) -> compare.Comparison:
+        mended = compare.settle(came[name], exact[name], wrong, [run[name] for run in shaken])
+        given = (mended, eager[name], exact[name], session.spread(truth).get(name))
+        return compare.tensors(case, name, *given, session.finite_only)
+
+    words = "where the function itself jumps"
+    return _repeated(session, case, results, again, "candidate", words)
+
+
+def _repeated(
+    session: Session,
+    case: str,
+    results: list[compare.Comparison],
+    again: Callable[[str, torch.Tensor], compare.Comparison],
+    kind: str,
+    words: str,
+) -> list[compare.Comparison]:
+    """The results, those that failed compared again; what agrees now is noted, and why."""
     fixed = []
     for result in results:
         name, wrong = result.name, result.wrong
-        if result.agrees or wrong is None:
-            fixed.append(result)
-            continue
-        mended = compare.settle(came[name], exact[name], wrong, [run[name] for run in shaken])
-        spread = session.spread(truth).get(name)
-        pair = (eager[name], exact[name])
-        again = compare.tensors(case, name, mended, *pair, spread, session.finite_only)
-        if again.agrees:
-            _fruit(session, "candidate")
-            session.notes.append(
-                f"ties: {int(wrong.sum())} of {wrong.numel()} elements of {name} differ where the "
-                f"function itself jumps ({case})"
-            )
-        fixed.append(replace(again if again.agrees else result, name=name))
+        if not result.agrees and wrong is not None:
+            second = again(name, wrong)
+            if second.agrees:
+                _fruit(session, kind)
+                count = f"{int(wrong.sum())} of {wrong.numel()} elements of {name}"
+                session.notes.append(f"{_NAMES[kind]}: {count} differ {words} ({case})")
+                result = replace(second, name=name)
+        fixed.append(result)
     return fixed
 
 
