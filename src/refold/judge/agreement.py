@@ -14,11 +14,10 @@ that are reported costs its time in every round.
 
 from __future__ import annotations
 
-import math
 import os
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -30,6 +29,7 @@ from refold.judge import stats
 from refold.judge.host import Host
 from refold.judge.oracle import digest, tensors
 from refold.judge.session import Session
+from refold.judge.stopwatch import RoundTrip, lap
 from refold.judge.verdict import Failure, Status, Timing
 
 TOLERANCE = 1.2  # clocks and laps must agree within 20 %
@@ -44,47 +44,48 @@ _LAP_SECONDS = 0.5
 _IDLE = 0.25  # of one processor; under load a spinner gets a share only
 _GRAIN = 5e-6  # seconds a call: what the loop around a call costs differs by as much
 
-Lap = Callable[..., tuple[float, list[float]]]
-
 
 @dataclass
 class _Side:
-    """One worker's seconds: of calls on known inputs whose outputs are dropped, and of laps of
-    two lengths on fresh inputs; the least of each, and of each round the two kinds of call."""
+    """One worker's walls, of each round one of calls on known inputs whose outputs are dropped and
+    two laps of ``counts`` calls on fresh inputs whose outputs are taken."""
 
     host: Host
-    dropped: float
-    fewer: float = math.inf
-    more: float = math.inf
-    rounds: list[tuple[float, float]] = field(default_factory=list)
+    counts: tuple[int, int]
+    seen: float  # least seconds a call of the laps that are reported
+    walls: list[tuple[float, float, float]] = field(default_factory=list)
 
     def round(
-        self,
-        lap: Lap,
-        sets: list[list[Any]],
-        counts: tuple[int, int],
-        size: int,
-        overhead: float,
-        draw: random.Random,
-        samples: int,
+        self, sets: list[list[Any]], size: int, draw: random.Random, samples: int
     ) -> list[tuple[int, bytes]]:
         """Measure once more on ``sets``; of some calls the set and the output's bytes."""
-        fewer, more = counts
+        fewer, more = self.counts
         lap(self.host, [0, 1])  # it may have stood still, and its caches too
-        known = max(lap(self.host, [0, more])[0] - overhead, 1e-9) / more
+        known = lap(self.host, [0, more])[0]
         self.host.request("lap_inputs", 120, sets=sets, store=True, flush_bytes=0)
-        walls, data = [], []
+        fresh, data = [], []
         for first, calls in ((1, fewer), (1 + fewer, more)):
             lap(self.host, [0], store=True)
             os.pwrite(self.host.arena, b"\xff" * min(size * calls, 1 << 20), 0)
-            walls.append(lap(self.host, list(range(first, first + calls)), store=True)[0])
+            fresh.append(lap(self.host, list(range(first, first + calls)), store=True)[0])
             with self.host.stopped():
                 for pick in draw.sample(range(calls), min(calls, samples)):
                     data.append((first + pick, os.pread(self.host.arena, size, pick * size)))
-        self.dropped = min(self.dropped, known)
-        self.fewer, self.more = min(self.fewer, walls[0]), min(self.more, walls[1])
-        self.rounds.append((known, max(walls[1] - overhead, 1e-9) / more))
+        self.walls.append((known, fresh[0], fresh[1]))
         return data
+
+    def least(self, trip: RoundTrip) -> tuple[float, float]:
+        """Seconds a call, dropped and fresh, of the least walls."""
+        known, *fresh = (min(walls) for walls in zip(*self.walls, strict=True))
+        fewer, more = self.counts
+        # of two laps, so that a lap's fixed costs cancel
+        slope = max(fresh[1] - fresh[0], 0.0) / (more - fewer)
+        return min(self.seen, trip.each(known, more)), slope
+
+    def rounds(self, trip: RoundTrip) -> list[tuple[float, float]]:
+        """Seconds a call, dropped and fresh, of each round."""
+        more = self.counts[1]
+        return [(trip.each(known, more), trip.each(fresh, more)) for known, _, fresh in self.walls]
 
 
 def check(
@@ -92,25 +93,23 @@ def check(
     eager: Host,
     candidate: Host,
     timing: Timing,
-    lap: Lap,
-    overhead: float,
+    trip: RoundTrip,
     size: int,
     slots: int,
     samples: int,
 ) -> tuple[list[Failure], bool]:
     """Failures of the test ``timed outputs``, and whether the machine let the question be settled.
 
-    ``size`` bytes has one output, ``slots`` of them fit the arena. ``lap(host, order, store=...)``
-    answers with the parent's seconds and the worker's claims.
+    ``size`` bytes has one output, ``slots`` of them fit the arena.
     """
     session.test = "timed outputs"
     found = _idle(session, candidate)
     if found or not size:
         return found, True
     found, calls, settled = _fresh_laps(
-        session, eager, candidate, timing, lap, overhead, size, slots, samples
+        session, eager, candidate, timing, trip, size, slots, samples
     )
-    found = found or _worker_clock(session, candidate, timing, lap, overhead, calls)
+    found = found or _worker_clock(session, candidate, timing, trip, calls)
     return found, settled
 
 
@@ -136,8 +135,7 @@ def _fresh_laps(
     eager: Host,
     candidate: Host,
     timing: Timing,
-    lap: Lap,
-    overhead: float,
+    trip: RoundTrip,
     size: int,
     slots: int,
     samples: int,
@@ -152,8 +150,10 @@ def _fresh_laps(
     counts = _counts(session, timing, inputs, slots)
     draw = random.Random(session.secret)
     samples = 1 if session.frugal else samples  # each costs a run in float64
-    seen = (timing.samples_eager, timing.samples_candidate)
-    sides = (_Side(eager, min(seen[0])), _Side(candidate, min(seen[1])))
+    sides = (
+        _Side(eager, counts, min(timing.samples_eager)),
+        _Side(candidate, counts, min(timing.samples_candidate)),
+    )
     began, detail = time.perf_counter(), ""
     enough = 3 if session.frugal else 12
     for i in range(enough if session.frugal else _ROUNDS):
@@ -161,8 +161,9 @@ def _fresh_laps(
             break
         first = session.secret + 1000 * (i + 1)
         sets = [session.reference.inputs(first + j) for j in range(1 + sum(counts))]
+        trip.again()
         for side in sides if i % 2 else sides[::-1]:
-            data = side.round(lap, sets, counts, size, overhead, draw, samples)
+            data = side.round(sets, size, draw, samples)
             if side.host is candidate and not why:
                 found = _verify(session, sets, data)
                 if found:
@@ -170,12 +171,12 @@ def _fresh_laps(
         # At first as if fresh inputs and taken outputs cost nothing: what they cost eager is known
         # when the least of a few rounds is.
         most = _dearest(session, size) if i >= _FEW_ROUNDS or session.frugal else 0.0
-        detail = _disagreement(sides, counts, most)
+        detail = _disagreement(sides, trip, most)
         if not detail:
             return [], counts[1], True
         if i + 1 >= enough:
             # By all rounds, not only by the best of them.
-            rounds = [(*a, *b) for a, b in zip(*(s.rounds for s in sides), strict=True)]
+            rounds = [(*a, *b) for a, b in zip(*(s.rounds(trip) for s in sides), strict=True)]
             if stats.bootstrap(rounds, session.seed, partial(_typical_excess, most=most))[0] > 0:
                 return [session.fail(Status.CHEATS, "parent's clock", detail)], counts[1], True
     return [], counts[1], False
@@ -211,22 +212,20 @@ def _counts(session: Session, timing: Timing, inputs: list[Any], slots: int) -> 
     return max(1, more // 4), more
 
 
-def _disagreement(sides: tuple[_Side, _Side], counts: tuple[int, int], most: float) -> str:
+def _disagreement(sides: tuple[_Side, _Side], trip: RoundTrip, most: float) -> str:
     """What fresh calls cost beyond dropped ones, less what the same costs eager; or nothing."""
-    # Of the least laps, so that a lap's fixed costs cancel.
-    slopes = [max(s.more - s.fewer, 0.0) / (counts[1] - counts[0]) for s in sides]
-    pairs = [(side.dropped, slope) for side, slope in zip(sides, slopes, strict=True)]
-    if _excess(pairs[0], pairs[1], most) <= 0:
+    eager, candidate = (side.least(trip) for side in sides)
+    if _excess(eager, candidate, most) <= 0:
         return ""
     return (
-        f"calls on new inputs whose outputs are taken cost {slopes[1]:.3g} s each, calls on known "
-        f"inputs whose outputs are dropped {sides[1].dropped:.3g} s; eager's cost {slopes[0]:.3g} "
-        f"s and {sides[0].dropped:.3g} s"
+        f"calls on new inputs whose outputs are taken cost {candidate[1]:.3g} s each, calls on "
+        f"known inputs whose outputs are dropped {candidate[0]:.3g} s; eager's cost "
+        f"{eager[1]:.3g} s and {eager[0]:.3g} s"
     )
 
 
 def _worker_clock(
-    session: Session, candidate: Host, timing: Timing, lap: Lap, overhead: float, calls: int
+    session: Session, candidate: Host, timing: Timing, trip: RoundTrip, calls: int
 ) -> list[Failure]:
     """The worker's claims beside the parent's clock; of several laps the closest counts."""
     if session.frugal or not timing.clock > TOLERANCE:
@@ -235,7 +234,7 @@ def _worker_clock(
     per = max(1, round(_LAP_SECONDS / 5 / max(timing.candidate.median * laps, 1e-6)))
     for _ in range(_ROUNDS // 2):
         wall, claims = lap(candidate, [0, laps * per])
-        each = max(wall - overhead, 1e-9) / (laps * per)
+        each = trip.each(wall, laps * per)
         claimed = claims[0] / (laps * per)
         sums.append(each / max(claimed, 1e-12))
         if sums[-1] <= TOLERANCE or each - claimed < _GRAIN:

@@ -22,6 +22,7 @@ from refold.judge import agreement, smi, stats
 from refold.judge.host import Host, Raised, WorkerDied
 from refold.judge.oracle import tensors
 from refold.judge.session import SECOND, Session
+from refold.judge.stopwatch import RoundTrip, lap
 from refold.judge.verdict import Failure, Quartiles, Speed, Status, TestReport, Timing
 
 _CACHE = 64 << 20  # bytes flushed between cold calls; more than a last-level cache
@@ -57,8 +58,8 @@ def measure(
             host.seal_arena(slots * outputs)
             host.request("lap_inputs", 120, sets=sets, store=False, flush_bytes=2 * _CACHE)
         first = _first_call(session, candidate)
-        overhead = min(_lap(eager, [0, 0])[0] for _ in range(7))
-        run = _Alternation(session, eager, candidate, len(sets), overhead, budget)
+        trip = RoundTrip(eager)
+        run = _Alternation(session, eager, candidate, len(sets), trip, budget)
         run.go()
         timing = run.timing(first, _roofline(session, outputs))
         found += _work(session, timing)
@@ -71,7 +72,7 @@ def measure(
             notes += _graphs(eager, candidate, timing)
             found += _kernels(session, candidate)
         wrong, settled = agreement.check(
-            session, eager, candidate, timing, _lap, overhead, outputs, slots, budget.samples
+            session, eager, candidate, timing, trip, outputs, slots, budget.samples
         )
         found += wrong
         if not settled:
@@ -80,7 +81,7 @@ def measure(
         baselines: dict[str, Quartiles] = {}
         whynot: dict[str, str] = {}
         if compiled:
-            baselines, whynot = _compiled(session, eager, sets, overhead, budget)
+            baselines, whynot = _compiled(session, eager, sets, trip, budget)
     failures.extend(found)
     spent = time.perf_counter() - began
     for name, catches in _CATCHES.items():
@@ -153,32 +154,20 @@ def _first_output(session: Session) -> int:
     return 0
 
 
-def _lap(host: Host, order: list[int], store: bool = False) -> tuple[float, list[float]]:
-    """The parent's seconds for a lap, and the worker's claims.
-
-    ``order`` is a list of input sets to store outputs of, or ``[start, calls]`` to rotate.
-    """
-    began = time.perf_counter()
-    claims = host.request("lap", 600, order=order, store=store)
-    seconds = time.perf_counter() - began
-    first, second = (float(c) for c in claims)
-    return seconds, [first, second]
-
-
 def _cold(host: Host, order: list[int]) -> float:
     """The parent's seconds for a lap whose worker's caches hold nothing of it."""
     host.request("flush", 60)
-    return _lap(host, order)[0]
+    return lap(host, order)[0]
 
 
 def _first_call(session: Session, candidate: Host) -> float:
     """Seconds of the first call after a state was loaded: what folding costs."""
     if session.frugal:
-        return _lap(candidate, [0, 1])[0]
+        return lap(candidate, [0, 1])[0]
     seconds = []
     for name in (SECOND, session.base_state) * 2:
         candidate.request("load_state", 120, state=session.state(name), how="strict")
-        seconds.append(_lap(candidate, [0, 1])[0])
+        seconds.append(lap(candidate, [0, 1])[0])
     return min(seconds)
 
 
@@ -191,10 +180,10 @@ class _Alternation:
         eager: Host,
         candidate: Host,
         sets: int,
-        overhead: float,
+        trip: RoundTrip,
         budget: _Budget,
     ) -> None:
-        self.session, self.budget, self.overhead = session, budget, overhead
+        self.session, self.budget, self.trip = session, budget, trip
         self.hosts = (eager, candidate)
         self.sets = sets
         self.random = random.Random(session.seed)
@@ -207,19 +196,23 @@ class _Alternation:
     def go(self) -> None:
         """Warm up, alternate within the budget, then a few cold calls."""
         calls = [self._warm(side) for side in (0, 1)]
-        began = time.perf_counter()
-        while len(self.ratios) < self.budget.pairs:
+        began, blocks = time.perf_counter(), list[tuple[list[float], list[float]]]()
+        while len(blocks) < self.budget.pairs:
+            self.trip.again()
             order = (0, 1, 1, 0) if self.random.random() < 0.5 else (1, 0, 0, 1)
             block: tuple[list[float], list[float]] = ([], [])
             for side in order:
                 # Whatever the other side does while it is not called, it does not do it now.
                 with self.hosts[1 - side].stopped():
                     block[side].append(self._block(side, calls[side]))
-            self.ratios.append(sum(block[0]) / max(sum(block[1]), 1e-12))
-            for side in (0, 1):
-                self.seconds[side].extend(block[side])
-            if time.perf_counter() - began > self.budget.seconds and len(self.ratios) >= 3:
+            blocks.append(block)
+            if time.perf_counter() - began > self.budget.seconds and len(blocks) >= 3:
                 break
+        for block in blocks:  # only now, by the least round trip of all
+            each = [[self.trip.each(w, calls[side]) for w in block[side]] for side in (0, 1)]
+            for side in (0, 1):
+                self.seconds[side].extend(each[side])
+            self.ratios.append(sum(each[0]) / sum(each[1]))
         # A flush costs more than most calls, and cold numbers decide nothing.
         cold = 1 if self.session.frugal else 2 if self.session.quick else 5
         apart = min(_cold(self.hosts[0], [0, 0]) for _ in range(3))
@@ -237,7 +230,8 @@ class _Alternation:
         """Call until two laps agree within a tenth; returns calls per block."""
         last, calls = math.inf, 1
         for _ in range(8):
-            seconds = max(_lap(self.hosts[side], self._order(calls))[0] - self.overhead, 1e-7)
+            wall = lap(self.hosts[side], self._order(calls))[0]
+            seconds = max(wall - self.trip.seconds, 1e-7)
             each = seconds / calls
             if each > self.budget.seconds / 8:
                 return 1
@@ -248,13 +242,12 @@ class _Alternation:
         return max(1, min(4096, round(self.budget.block / each)))
 
     def _block(self, side: int, calls: int) -> float:
-        _lap(self.hosts[side], self._order(1))  # it stood still: what that costs is not the call's
-        wall, claims = _lap(self.hosts[side], self._order(calls))
-        each = max(wall - self.overhead, 1e-9) / calls
+        lap(self.hosts[side], self._order(1))  # it stood still: what that costs is not the call's
+        wall, claims = lap(self.hosts[side], self._order(calls))
         self.events[side].append(claims[1] / calls)
         if side == 1:
-            self.claims.append(each * calls / max(claims[0], 1e-12))
-        return each
+            self.claims.append(self.trip.each(wall, 1) / max(claims[0], 1e-12))
+        return wall
 
     def timing(self, first: float, roofline: float) -> Timing:
         """What was measured."""
@@ -361,7 +354,7 @@ def _graphed(host: Host) -> float:
 
 
 def _compiled(
-    session: Session, eager: Host, sets: list[list[Any]], overhead: float, budget: _Budget
+    session: Session, eager: Host, sets: list[list[Any]], trip: RoundTrip, budget: _Budget
 ) -> tuple[dict[str, Quartiles], dict[str, str]]:
     """torch.compile in the trusted worker, after the alternation: its threads would disturb it."""
     found: dict[str, Quartiles] = {}
@@ -372,10 +365,11 @@ def _compiled(
             eager.request("put", 60, slot="compile", inputs=sets[0])
             seconds = eager.request("compile", 300, mode=mode)
             eager.request("lap_inputs", 120, sets=sets, store=False, flush_bytes=0)
-            once = max(_lap(eager, [0, 1])[0] - overhead, 1e-7)
+            once = trip.each(lap(eager, [0, 1])[0], 1)
             calls = int(max(1, min(4096, budget.block / once)))
-            laps = [_lap(eager, [0, calls])[0] for _ in range(9)]
-            found[mode] = stats.quartiles([(lap - overhead) / calls for lap in laps[1:]])
+            trip.again()
+            walls = [lap(eager, [0, calls])[0] for _ in range(9)]
+            found[mode] = stats.quartiles([trip.each(wall, calls) for wall in walls[1:]])
             why[mode] = f"compiled in {seconds:.1f} s"
         except Raised as error:
             why[mode] = str(error)[:200]
