@@ -127,49 +127,51 @@ def derive(
     module: torch.nn.Module, inputs: Sequence[Any], device: DeviceModel, options: Options
 ) -> tuple[Derivation, ...]:
     """Capture, rewrite and plan each mode; one derivation where both modes are one function."""
-    found: list[Derivation] = []
     captured: list[Captured | CaptureError] = []
     for training in (True, False):
         try:
             captured.append(capture(module, inputs, training=training))
         except CaptureError as error:
             captured.append(error)
-    for name, c in zip(("train", "eval"), captured, strict=True):
-        if isinstance(c, CaptureError):
-            found.append(Derivation(Mode(name, None, None, kept=str(c)), None))
-            continue
-        obstacle = _unsupported(c)
-        if obstacle is not None:
-            found.append(Derivation(Mode(name, None, None, kept=obstacle), None))
-            continue
-        wide = widen(c.graph)
-        dtype = _dtype(c)
-        optimized = optimize(wide.graph, device.at(dtype), strict=options.strict)
-        storage = Storage.of(wide.stored, wide.every, optimized.originals, dtype)
-        # a product whose result has 16 bits stores it sooner than it takes exponentials
-        exponentials = device.exponentials and dtype not in NARROW
-        plan = make_plan(optimized.graph, storage, replace(device, exponentials=exponentials))
-        steps = tuple(str(s) for s in optimized.steps)
-        if not steps and not plan.groups:
-            kept = "nothing to rewrite or to fuse: every operation stays a call of PyTorch"
-            found.append(Derivation(Mode(name, None, None, kept=kept), None))
-            continue
-        label: str = optimized.label
-        if wide.stored:
-            steps = (ROUNDS_ONCE, *steps)
-            label = "reals" if label == "bits" else label
-        mode = Mode(name, c, plan, steps, label)
-        found.append(Derivation(mode, optimized, dtype=dtype))
     first, second = captured
-    if found[0].mode.kept and found[0].mode.kept == found[1].mode.kept:
-        return (replace(found[0], mode=replace(found[0].mode, name="both")),)
     if (
         isinstance(first, Captured)
         and isinstance(second, Captured)
         and replace(second, training=True, constants=first.constants) == first
     ):
+        return (_derived("both", first, device, options),)
+    modes = zip(("train", "eval"), captured, strict=True)
+    found = [_derived(name, c, device, options) for name, c in modes]
+    if found[0].mode.kept and found[0].mode.kept == found[1].mode.kept:
         return (replace(found[0], mode=replace(found[0].mode, name="both")),)
     return tuple(found)
+
+
+def _derived(
+    name: str, c: Captured | CaptureError, device: DeviceModel, options: Options
+) -> Derivation:
+    """What becomes of one mode that was captured, or could not be."""
+    if isinstance(c, CaptureError):
+        return Derivation(Mode(name, None, None, kept=str(c)), None)
+    obstacle = _unsupported(c)
+    if obstacle is not None:
+        return Derivation(Mode(name, None, None, kept=obstacle), None)
+    wide = widen(c.graph)
+    dtype = _dtype(c)
+    optimized = optimize(wide.graph, device.at(dtype), strict=options.strict)
+    storage = Storage.of(wide.stored, wide.every, optimized.originals, dtype)
+    # a product whose result has 16 bits stores it sooner than it takes exponentials
+    exponentials = device.exponentials and dtype not in NARROW
+    plan = make_plan(optimized.graph, storage, replace(device, exponentials=exponentials))
+    steps = tuple(str(s) for s in optimized.steps)
+    if not steps and not plan.groups:
+        kept = "nothing to rewrite or to fuse: every operation stays a call of PyTorch"
+        return Derivation(Mode(name, None, None, kept=kept), None)
+    label: str = optimized.label
+    if wide.stored:
+        steps = (ROUNDS_ONCE, *steps)
+        label = "reals" if label == "bits" else label
+    return Derivation(Mode(name, c, plan, steps, label), optimized, dtype=dtype)
 
 
 ROUNDS_ONCE = (

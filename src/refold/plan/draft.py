@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cache
 
 import torch
 
@@ -47,6 +49,7 @@ class Drafts:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.order = graph.nodes()
+        self.place = {node: i for i, node in enumerate(self.order)}
         self.owner: dict[Node, Draft] = {}
         self.drafts: list[Draft] = []
         self.roots = set(graph.roots())
@@ -60,6 +63,25 @@ class Drafts:
         if not is_beside(reader):
             return [reader]
         return [r for next_ in self.readers.get(reader, ()) for r in self.through(next_)]
+
+    def read_by(self, node: Node) -> dict[Node, None]:
+        """What reads a value where it is computed: never a value beside its readers."""
+        return {r: None for reader in self.readers.get(node, ()) for r in self.through(reader)}
+
+    def since(self, nodes: Iterable[Node], first: Node) -> set[Node]:
+        """`nodes` and what they are computed from, as far back as `first`: nothing before it in the
+        order of the graph follows from it, so that a large graph is not walked whole."""
+        least, found, stack = self.place[first], set[Node](), list(nodes)
+        while stack:
+            n = stack.pop()
+            if n not in found and self.place[n] >= least:
+                found.add(n)
+                stack.extend(n.inputs)
+        return found
+
+    def follows(self, node: Node, region: Iterable[Node], first: Node) -> bool:
+        """Is `node` computed from any of `region`, or among it? `first` comes before all of it."""
+        return not self.since([node], first).isdisjoint(region)
 
     def new(self, template: Template, dims: tuple[Dim, ...]) -> Draft:
         draft = Draft(template, tuple(dims))
@@ -76,29 +98,38 @@ class Drafts:
 
     def cycles(self, draft: Draft, node: Node) -> bool:
         """Would `node` in `draft` make the draft wait for itself?"""
-        seen: set[Node] = set()
-        passed: set[Draft] = set()
-        stack = [i for i in values_read(node) if self.owner.get(i) is not draft]
-        while stack:
-            n = stack.pop()
-            if n in seen:
-                continue
-            seen.add(n)
-            if self.owner.get(n) is draft:
-                return True
-            group = self.owner.get(n)
-            stack.extend(n.inputs)
-            if group is not None and group not in passed:
-                passed.add(group)
-                stack.extend(group.inputs())
-        return False
+        return self.cyclic(node)(draft)
+
+    def cyclic(self, node: Node) -> Callable[[Draft], bool]:
+        """Whether `node` in a draft would make it wait for itself: to ask of many drafts, while
+        none of them changes."""
+
+        @cache
+        def before(value: Node) -> set[Draft]:
+            """The drafts that have to be computed before `value` is there."""
+            seen: set[Node] = set()
+            passed: set[Draft] = set()
+            stack = [value]
+            while stack:
+                n = stack.pop()
+                if n in seen:
+                    continue
+                seen.add(n)
+                group = self.owner.get(n)
+                stack.extend(n.inputs)
+                if group is not None and group not in passed:
+                    passed.add(group)
+                    stack.extend(group.inputs())
+            return passed
+
+        values = values_read(node)
+        return lambda draft: any(
+            draft in before(i) for i in values if self.owner.get(i) is not draft
+        )
 
     def absorb_pointwise(self) -> None:
         """A pointwise value read by nothing but one column reduction is computed inside it."""
-        readers = {
-            n: {self.owner.get(r) for reader in found for r in self.through(reader)}
-            for n, found in self.readers.items()
-        }
+        readers = {n: {self.owner.get(r) for r in self.read_by(n)} for n in self.readers}
         for draft in self.drafts:
             if draft.template is not Template.COLUMNS:
                 continue
@@ -158,7 +189,7 @@ class Drafts:
 
     def _reading(self, node: Node) -> list[Draft]:
         """The drafts that read a value; none if something else does, too."""
-        readers = [r for reader in self.readers.get(node, ()) for r in self.through(reader)]
+        readers = self.read_by(node)
         found = dict.fromkeys(self.owner[r] for r in readers if r in self.owner)
         return list(found) if all(r in self.owner for r in readers) else []
 

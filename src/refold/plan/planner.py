@@ -7,6 +7,7 @@ that makes no cycle and the template can compute it, else it opens a group of it
 from __future__ import annotations
 
 from collections.abc import Iterable
+from heapq import heappop, heappush
 
 import torch
 
@@ -180,22 +181,25 @@ class _Planner(Drafts):
         stays, and what comes after that belongs to other groups.
         """
         region: dict[Node, None] = {product: None}
-        for n in self.order:
-            if n in region or not self._pointwise(n) or n.shape != product.shape:
+        waiting = sorted(self.place[r] for r in self.read_by(product))
+        while waiting:  # in the order of the graph
+            n = self.order[heappop(waiting)]
+            if n in region or n.shape != product.shape or not self._pointwise(n):
                 continue
             values = values_read(n)
-            inner = [i for i in values if i in region]
-            if not inner or not self._addressable(values, product.shape):
+            if not self._addressable(values, product.shape):
                 continue
-            if any(self._reaches(i, region) for i in values if i not in region):
+            if any(self.follows(i, region, product) for i in values if i not in region):
                 continue
             region.setdefault(n)
+            for r in self.read_by(n):
+                heappush(waiting, self.place[r])
         exits = [n for n in region if self._read_outside(n, region)]
         while len(exits) > 1:  # what is left out may read a value before the exit
-            needed = set(topological([exits[0]]))
+            needed = self.since([exits[0]], product)
             region = {n: None for n in region if n in needed}
             exits = [n for n in region if self._read_outside(n, region)]
-        needed = set(topological(exits or region))
+        needed = self.since(exits or region, product)
         return [n for n in region if n in needed]
 
     def _pointwise(self, n: Node) -> bool:
@@ -209,15 +213,9 @@ class _Planner(Drafts):
             and self._computable(n)
         )
 
-    def _reaches(self, node: Node, region: Iterable[Node]) -> bool:
-        """Is `node` computed from any of `region`?"""
-        targets = set(region)
-        return any(n in targets for n in topological([node]))
-
     def _read_outside(self, node: Node, region: Iterable[Node]) -> bool:
         inside = set(region)
-        readers = {r for reader in self.readers.get(node, ()) for r in self.through(reader)}
-        return node in self.roots or any(r not in inside for r in readers)
+        return node in self.roots or any(r not in inside for r in self.read_by(node))
 
     def _join(self, node: Node, space: tuple[Dim, ...]) -> None:
         candidates: dict[int, Draft] = {}
@@ -225,8 +223,9 @@ class _Planner(Drafts):
             if i in self.owner:
                 draft = self.owner[i]
                 candidates[self.drafts.index(draft)] = draft
+        cyclic = self.cyclic(node)
         for _, draft in sorted(candidates.items(), reverse=True):
-            if self._fits(draft, node, space) and not self.cycles(draft, node):
+            if self._fits(draft, node, space) and not cyclic(draft):
                 self.add(draft, node)
                 return
         self.add(self._sibling(node, space) or self.new(Template.ROWS, space), node)
@@ -238,13 +237,14 @@ class _Planner(Drafts):
         """
         vector = all(d == 1 for d in space[:-1]) and OPS[node.op].kind is not Kind.REDUCE
         wide = {i for i in values_read(node) if i.shape == space}
+        cyclic = self.cyclic(node)
         for draft in self.drafts:
             if (
                 draft.template is Template.ROWS
                 and draft.dims == tuple(space)
                 and (vector or not wide.isdisjoint(draft.inputs()))
                 and self._fits(draft, node, space)
-                and not self.cycles(draft, node)
+                and not cyclic(draft)
             ):
                 return draft
         return None
@@ -291,12 +291,11 @@ class _Planner(Drafts):
         """
         if not self.device.holds_rows:
             return False
-        readers = {r for reader in self.readers[value] for r in self.through(reader)}
         return any(
             r.shape == value.shape
             and OPS[r.op].kind is Kind.POINTWISE
-            and self._reaches(r, [reduction])
-            for r in readers
+            and self.follows(r, [reduction], reduction)
+            for r in self.read_by(value)
         )
 
     def _value(self, draft: Draft) -> Node:
@@ -315,12 +314,13 @@ class _Planner(Drafts):
         ):
             self.add(draft, node)
             return
+        cyclic = self.cyclic(node)
         for other in self.drafts:
             if other.template is not Template.COLUMNS:
                 continue
             first = next(n for n in other.nodes if OPS[n.op].kind is Kind.REDUCE)
             same = first.inputs[0].shape == x.shape and first["axes"] == node["axes"]
-            if same and not self.cycles(other, node):
+            if same and not cyclic(other):
                 self.add(other, node)
                 return
         self.add(self.new(Template.COLUMNS, x.shape), node)
