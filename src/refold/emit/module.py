@@ -28,6 +28,7 @@ from refold.emit.target import Target
 from refold.emit.template import render
 from refold.emit.text import describe, stripped
 from refold.ir import OPS, Dim, Kind, Node, Sym
+from refold.ir.graph import topological
 from refold.plan import Call, Fold, Plan
 
 
@@ -65,7 +66,29 @@ def _same_bits(plan: Plan) -> bool:
             if not OPS[n.op].exact or (n.op in ("add", "sub") and products):
                 return False
     calls = [s.node for s in plan.steps if isinstance(s, Call)]
-    return all(n.kind in (Kind.MOVE, Kind.OPAQUE) or OPS[n.op].exact for n in calls)
+    if not all(n.kind in (Kind.MOVE, Kind.OPAQUE) or OPS[n.op].exact for n in calls):
+        return False
+    return all(f.node.dtype == torch.float64 or _rounds_once(f.node) for f in plan.folds)
+
+
+_ROUNDING = ("add", "sub", "mul", "div", "square", "sqrt", "reciprocal", "cast")
+
+
+def _rounds_once(folded: Node) -> bool:
+    """Is a value that was computed in float64 and rounded once what PyTorch computes in its dtype?
+
+    So it is where at most one op rounds: float64 has more than twice the digits of the others.
+    """
+    inner = topological([folded])
+    moved = (n for n in inner if n.inputs and n.kind is Kind.MOVE)
+    computed = [n for n in inner if n.inputs and n.kind is not Kind.MOVE]
+    numbers = (n["value"] for n in inner if n.op == "scalar")
+    return (
+        all(n.op != "avg_pool" for n in moved)
+        and all(OPS[n.op].exact or n.op == "cast" for n in computed)
+        and sum(n.op in _ROUNDING for n in computed) <= 1
+        and all(not isinstance(v, float) or v == torch.tensor(v).item() or v != v for v in numbers)
+    )
 
 
 @dataclass(frozen=True)
