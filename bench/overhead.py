@@ -39,8 +39,8 @@ def main() -> None:
             f"modules and {len(cache.sources)} sources unchanged": lambda: kernels.unchanged(
                 *cache.stamp
             ),
-            "all guards": lambda: fast._refold_obstacle_eval(x),
-            "what follows the guards": lambda: fast._refold_eval(x),
+            "all guards": lambda: fast._refold_prepare_eval(x),
+            "what follows the guards": lambda: fast._refold_eval(cache, x),
             "torch.empty": lambda: torch.empty((4, 1), dtype=torch.float32, device=x.device),
             "a fast call, whole": lambda: fast(x),
             "an eager call": lambda: module(x),

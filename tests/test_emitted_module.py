@@ -10,6 +10,8 @@ import warnings
 import pytest
 import torch
 from torch import nn
+from torch.autograd import forward_ad
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import refold
 from refold import pipeline
@@ -284,3 +286,62 @@ def test_threads_do_not_change_the_result(pair):
             assert torch.equal(fast(x), expected)
         finally:
             torch.set_num_threads(threads)
+
+
+def dual(module, x):
+    with forward_ad.dual_level():
+        return forward_ad.unpack_dual(module(forward_ad.make_dual(x, torch.ones_like(x)))).tangent
+
+
+def over_weights(module, x):
+    weights = torch.stack([module.fc.weight, 2 * module.fc.weight])
+    return torch.vmap(lambda w: torch.func.functional_call(module, {"fc.weight": w}, (x,)))(weights)
+
+
+# what looks at the operations of a call, or changes what they mean: kernels have none to show
+TRANSFORMS = {
+    "vmap": lambda m, x: torch.vmap(m)(torch.stack([x, 2 * x])),
+    "vmap over weights": over_weights,
+    "jvp": lambda m, x: torch.func.jvp(m, (x,), (torch.ones_like(x),))[1],
+    "jacrev": lambda m, x: torch.func.jacrev(m)(x),
+    "forward-mode differentiation": dual,
+    "jit.trace": lambda m, x: torch.jit.trace(m, x)(2 * x),
+    "compile": lambda m, x: torch.compile(m, backend="eager")(x),
+    "export": lambda m, x: torch.export.export(m, (x,)).module()(x),
+    "make_fx": lambda m, x: make_fx(m)(x)(2 * x),
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_transforms_see_the_original(pair, name):
+    module, fast = (m.eval() for m in pair)
+    x, call = torch.randn(9, 40), TRANSFORMS[name]
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fast(x)  # its folded parameters are there
+        torch.testing.assert_close(call(fast, x), call(module, x))
+    same(module, fast)
+
+
+class Named(nn.Module):
+    """Its arguments are called as the emitted text's own variables are."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(40, 24)
+
+    def forward(self, n0, cache, folded0, v0, reason=None, sum1=2.0):
+        y = torch.relu(self.fc(n0) + cache).sum(-1, keepdim=True) * sum1
+        return y + folded0.flip(0).cumsum(0) * v0, self.fc(n0).sum(-1)
+
+
+def test_arguments_of_any_name():
+    module, shapes = Named(), ((40,), (24,), (1,), (1,))
+    given = [torch.randn(16, *s) for s in shapes]
+    fast = refold.optimize(module, *given, measure=False)
+    with torch.no_grad():
+        given = [torch.randn(9, *s) for s in shapes]
+        assert pipeline.obstacle(fast, given) is None
+        torch.testing.assert_close(fast(*given), module(*given), rtol=1e-4, atol=1e-4)
+    fast(*given)[0].sum().backward()
+    assert module.fc.weight.grad is not None

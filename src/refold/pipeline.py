@@ -339,12 +339,12 @@ def _measured(
 def obstacle(fast: torch.nn.Module, inputs: Sequence[Any]) -> str | None:
     """Why `fast(*inputs)` would take the original forward in its present mode, or None."""
     for name in ("train" if fast.training else "eval", "both"):
-        check = getattr(fast, f"_refold_obstacle_{name}", None)
-        if check is not None:
+        prepare = getattr(fast, f"_refold_prepare_{name}", None)
+        if prepare is not None:
             given = inspect.signature(fast.forward).bind(*inputs)
             given.apply_defaults()
-            reason: str | None = check(*given.arguments.values())
-            return reason
+            found = prepare(*given.arguments.values())
+            return found if isinstance(found, str) else None
     return "the original forward is kept in this mode"
 
 

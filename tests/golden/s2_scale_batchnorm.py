@@ -538,24 +538,26 @@ class ModelNew(Model):
     Any other call takes the original forward and says why, once.
     """
 
+    _refold_caches = {}  # a mode's name: its folded parameters; each instance gets a dict of its own
+
     def forward(self, x):
         if self.training:
-            reason = self._refold_obstacle_train(x)
-            if reason is None:
-                return self._refold_train(x)
+            rf_found = self._refold_prepare_train(x)
+            if type(rf_found) is _RefoldCache:
+                return self._refold_train(rf_found, x)
         else:
-            reason = self._refold_obstacle_eval(x)
-            if reason is None:
-                return self._refold_eval(x)
-        _refold_tell(reason)
+            rf_found = self._refold_prepare_eval(x)
+            if type(rf_found) is _RefoldCache:
+                return self._refold_eval(rf_found, x)
+        _refold_tell(rf_found)
         return super().forward(x)
 
     def refold_refresh(self):
         """Forget the folded parameters; call after writing to a parameter through `.data`."""
         self.__dict__.pop("_refold_caches", None)
 
-    def _refold_obstacle_train(self, x):
-        """Why this call has to take the original forward, or None."""
+    def _refold_prepare_train(self, x):
+        """The folded parameters of this call; or, as text, why it has to take the original forward."""
         if _refold_problem is not None:
             return _refold_problem
         try:
@@ -569,24 +571,28 @@ class ModelNew(Model):
                 return f"x has size {x.shape[0]} in dimension 0"
         except (AttributeError, IndexError, KeyError, TypeError):
             return "the arguments are not arranged as those that the kernels were made for"
-        if torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling():
-            return "autocast or a tracer is active"
+        if torch.is_autocast_enabled("cpu"):
+            return "autocast is active"
+        if torch.compiler.is_compiling() or torch._C._is_tracing():
+            return "a tracer is active"
         if torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack():
             return "a dispatch or function mode is active"
-        cache = self.__dict__.get("_refold_caches", {}).get("train")
-        if cache is None or cache.device != x.get_device() or not _refold_kernels.unchanged(*cache.stamp):
-            reason = self._refold_renew_train(x.get_device())
-            if reason is not None:
-                return reason
-            cache = self._refold_caches["train"]
+        if torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0:
+            return "a transform of torch.func or forward-mode differentiation is active"
+        rf_cache = self._refold_caches.get("train")
+        rf_device = x.get_device()
+        if rf_cache is None or rf_cache.device != rf_device or not _refold_kernels.unchanged(*rf_cache.stamp):
+            rf_cache = self._refold_renew_train(rf_device)
+            if type(rf_cache) is str:
+                return rf_cache
         if torch.is_grad_enabled() and (x.requires_grad or any(
-            [t.requires_grad for t in cache.sources]
+            [rf_source.requires_grad for rf_source in rf_cache.sources]
         )):
             return "gradients are wanted"
-        return None
+        return rf_cache
 
     def _refold_renew_train(self, device):
-        """Follow what has changed since the last call; why that cannot be done, or None."""
+        """The folded parameters, after what has changed since the last call; or why there are none."""
         difference = _refold_difference(self)
         if difference is not None:
             return difference
@@ -614,7 +620,7 @@ class ModelNew(Model):
             caches.pop("train", None)  # some of its values may be new, others not
             return f"the folded parameters could not be computed ({error})"
         caches["train"] = cache
-        return None
+        return cache
 
     _refold_tensors_train = (
         ("gemm.weight", (128, 96), torch.float32),
@@ -635,9 +641,8 @@ class ModelNew(Model):
         (torch.Tensor.contiguous, (4,)),
     )
 
-    def _refold_train(self, x):
+    def _refold_train(self, rf_cache, x):
         """The fast forward in train mode."""
-        rf_cache = self._refold_caches["train"]
         folded0, gemm_weight, scale, bn_weight, bn_bias, gemm_bias = rf_cache.values
         n0 = x.shape[0]
         x = x.contiguous()
@@ -655,8 +660,8 @@ class ModelNew(Model):
         _refold_kernels.train_rows1(product1.data_ptr(), mean1.data_ptr(), mul1.data_ptr(), bn_bias.data_ptr(), add1.data_ptr(), n0, 128)
         return add1
 
-    def _refold_obstacle_eval(self, x):
-        """Why this call has to take the original forward, or None."""
+    def _refold_prepare_eval(self, x):
+        """The folded parameters of this call; or, as text, why it has to take the original forward."""
         if _refold_problem is not None:
             return _refold_problem
         try:
@@ -670,24 +675,28 @@ class ModelNew(Model):
                 return f"x has size {x.shape[0]} in dimension 0"
         except (AttributeError, IndexError, KeyError, TypeError):
             return "the arguments are not arranged as those that the kernels were made for"
-        if torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling():
-            return "autocast or a tracer is active"
+        if torch.is_autocast_enabled("cpu"):
+            return "autocast is active"
+        if torch.compiler.is_compiling() or torch._C._is_tracing():
+            return "a tracer is active"
         if torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack():
             return "a dispatch or function mode is active"
-        cache = self.__dict__.get("_refold_caches", {}).get("eval")
-        if cache is None or cache.device != x.get_device() or not _refold_kernels.unchanged(*cache.stamp):
-            reason = self._refold_renew_eval(x.get_device())
-            if reason is not None:
-                return reason
-            cache = self._refold_caches["eval"]
+        if torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0:
+            return "a transform of torch.func or forward-mode differentiation is active"
+        rf_cache = self._refold_caches.get("eval")
+        rf_device = x.get_device()
+        if rf_cache is None or rf_cache.device != rf_device or not _refold_kernels.unchanged(*rf_cache.stamp):
+            rf_cache = self._refold_renew_eval(rf_device)
+            if type(rf_cache) is str:
+                return rf_cache
         if torch.is_grad_enabled() and (x.requires_grad or any(
-            [t.requires_grad for t in cache.sources]
+            [rf_source.requires_grad for rf_source in rf_cache.sources]
         )):
             return "gradients are wanted"
-        return None
+        return rf_cache
 
     def _refold_renew_eval(self, device):
-        """Follow what has changed since the last call; why that cannot be done, or None."""
+        """The folded parameters, after what has changed since the last call; or why there are none."""
         difference = _refold_difference(self)
         if difference is not None:
             return difference
@@ -715,7 +724,7 @@ class ModelNew(Model):
             caches.pop("eval", None)  # some of its values may be new, others not
             return f"the folded parameters could not be computed ({error})"
         caches["eval"] = cache
-        return None
+        return cache
 
     _refold_tensors_eval = (
         ("gemm.weight", (128, 96), torch.float32),
@@ -732,9 +741,8 @@ class ModelNew(Model):
         (torch.Tensor.contiguous, (0,)),
     )
 
-    def _refold_eval(self, x):
+    def _refold_eval(self, rf_cache, x):
         """The fast forward in eval mode."""
-        rf_cache = self._refold_caches["eval"]
         folded0, folded1, gemm_weight = rf_cache.values
         n0 = x.shape[0]
         x = x.contiguous()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Any
 
 from refold.capture import Captured
@@ -58,7 +59,11 @@ class ForwardWriter:
         self.prologue = prologue
         self.text = ForwardText()
         self.shapes: dict[Node, tuple[Dim, ...]] = {}
-        self.sizes = {name: f"n{i}" for i, name in enumerate(sorted(captured.symbol_sources()))}
+        # forward's own parameters keep their names
+        self.taken = {re.split(r"[.\[]", f.path)[0] for f in captured.fields} | {"self", *LOCALS}
+        symbols = sorted(captured.symbol_sources())
+        free = (name for i in count() if (name := f"n{i}") not in self.taken)
+        self.sizes = dict(zip(symbols, free, strict=False))
         self.counter: dict[str, int] = {}
         self.as_stored = False  # whether values are written as they lie in memory
         self.wholes: dict[str, str] = {}  # calls of several results: their text and their variable
@@ -70,7 +75,8 @@ class ForwardWriter:
     def write(self) -> ForwardText:
         self._leaves()
         body: list[str] = []
-        writer = Writer(self.sizes, self._read, prefix="v", device=self._device())
+        prefix = "rf_v" if any(re.fullmatch(r"v\d+", name) for name in self.taken) else "v"
+        writer = Writer(self.sizes, self._read, prefix=prefix, device=self._device())
         for step in self.plan.steps:
             if isinstance(step, Group):
                 body += self._group(step)
@@ -92,7 +98,7 @@ class ForwardWriter:
         inner = {n for f in self.plan.folds for n in topological([f.node])}
         outer = set(self.plan.graph.roots())
         for fold in self.plan.folds:
-            self.text.names[fold.node] = fold.name
+            self.text.names[fold.node] = self._unique(fold.name)
             self.shapes[fold.node] = stripped(fold.node.shape, 1)
             self.text.folds.append(fold)
         needed = {i for s in self.plan.steps for i in _read_by(s)}
@@ -139,8 +145,8 @@ class ForwardWriter:
         return lines
 
     def _unique(self, base: str) -> str:
-        taken = set(self.text.names.values()) | set(self.text.packed.values())
-        taken |= {"self", *LOCALS} | {f.path for f in self.captured.fields}
+        taken = set(self.text.names.values()) | set(self.text.packed.values()) | self.taken
+        taken |= set(self.sizes.values())
         if base not in taken:
             return base
         k = 2

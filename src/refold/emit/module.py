@@ -174,7 +174,7 @@ def _mode_context(
                 "indices": repr(tuple(indices[s] for s in fold.sources)),
             }
         )
-        values.append(fold.name)
+        values.append(text.names[fold.node])
     for node in text.reads:
         recipes.append({"function": "torch.Tensor.contiguous", "indices": f"({indices[node]},)"})
         values.append(text.names[node])
