@@ -3961,7 +3961,7 @@ class ModelNew(Model):
         if _refold_problem is not None:
             return _refold_problem
         try:
-            if type(x) is not torch.Tensor or x.layout is not torch.strided:
+            if type(x) is not torch.Tensor or x.layout is not torch.strided or x.is_neg():
                 return "x is not a plain dense tensor"
             if x.dtype is not torch.float32 or not x.is_cuda:
                 return f"x is {x.dtype} on {x.device}, not torch.float32 on cuda"
@@ -4001,6 +4001,8 @@ class ModelNew(Model):
         for t, (name, shape, dtype) in zip((*sources, *states), self._refold_tensors_both):
             if t.shape != shape or t.dtype is not dtype or t.get_device() != device:
                 return f"{name} is {t.dtype}{list(t.shape)} on {t.device}"
+            if t.layout is not torch.strided or t.is_neg():
+                return f"{name} is not a plain dense tensor"
         for t in states:
             if not t.is_contiguous():
                 return "a buffer that is written is not contiguous"

@@ -153,6 +153,10 @@ def test_layouts(pair):
     same(module, fast, torch.randn(12, 81)[:, 1::2])
     same(module, fast, torch.randn(1, 40).expand(6, 40))
     same(module, fast, torch.randn(401)[1:].view(10, 40))
+    negative = torch._neg_view(torch.randn(9, 40))  # minus what its memory holds
+    same(module, fast, negative, expect_fast=False)
+    module.fc.weight = nn.Parameter(torch._neg_view(torch.randn(24, 40)))
+    same(module, fast, expect_fast=False)
 
 
 @pytest.mark.parametrize(

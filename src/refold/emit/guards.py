@@ -135,7 +135,8 @@ def _field_lines(field: Field, device: str) -> list[str]:
     wrong = " or ".join([f"{path}.dim() != {len(field.shape)}", *fixed])
     label = _quoted(path)
     return [
-        f"if type({path}) is not torch.Tensor or {path}.layout is not torch.strided:",
+        f"if type({path}) is not torch.Tensor or {path}.layout is not torch.strided"
+        f" or {path}.is_neg():",
         f'    return "{label} is not a plain dense tensor"',
         f"if {path}.dtype is not {field.dtype} or not {path}.is_{device}:",
         f'    return f"{label} is {{{path}.dtype}} on {{{path}.device}},'
