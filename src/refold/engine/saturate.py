@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from refold.engine.egraph import EGraph
 from refold.engine.normalise import Normaliser, index, same_type
@@ -20,10 +21,13 @@ from refold.rules.term import Var
 
 @dataclass(frozen=True)
 class Budget:
-    """nodes: how many that a call would compute. attempts: how often a rule is tried on a node."""
+    """nodes: how many that a call would compute. attempts: how often a rule is tried on a node.
+    instances: how often one is found to apply, in any of the equal forms of what it reads; these
+    multiply where a chain of linear maps and factors has an end in every order."""
 
     nodes: int = 4000
     attempts: int = 40_000
+    instances: int = 5_000
 
 
 # A pattern is at most this many ops deep below its root: how far a change can wake up readers.
@@ -37,7 +41,7 @@ def saturate(egraph: EGraph, rules: Iterable[Rule], budget: Budget) -> None:
     directed = Normaliser(rules, budget.attempts)
     woken = list(egraph.nodes)
     seen: set[tuple[object, ...]] = set()
-    attempts = 0
+    attempts = instances = 0
     while woken:
         before = len(egraph.nodes)
         found: list[tuple[Rule, tuple[Node, ...], tuple[Node, ...]]] = []
@@ -46,17 +50,20 @@ def saturate(egraph: EGraph, rules: Iterable[Rule], budget: Budget) -> None:
                 continue
             for rule in by_op.get(node.op, ()):
                 attempts += 1
-                found.extend(_applications(rule, node, egraph, seen))
-            if attempts > budget.attempts:
+                room = budget.instances - instances
+                new = list(islice(_applications(rule, node, egraph, seen), room))
+                instances += len(new)
+                found.extend(new)
+            if attempts > budget.attempts or instances >= budget.instances:
                 break
         changed: list[Node] = []
-        for rule, old, new in found:
-            for a, b in zip(old, new, strict=True):
+        for rule, old, right in found:
+            for a, b in zip(old, right, strict=True):
                 if egraph.union(a, _parameters(egraph, directed, b), rule):
                     changed.append(a)
             if egraph.dynamic > budget.nodes:
                 return
-        if attempts > budget.attempts:
+        if attempts > budget.attempts or instances >= budget.instances:
             return
         woken = _wake(egraph, changed, egraph.nodes[before:])
 
