@@ -35,6 +35,11 @@ KERNELS = {
     ("BatchNorm3d", "train"): ["rows", "columns", "rows"],
     ("GroupedConvolution", "train"): ["rows", "columns", "rows"],
     ("GatedSums", "both"): ["rows", "rows"],
+    ("TwoInputsScaled", "both"): ["rows", "rows"],
+    ("OneMapOfTwoInputs", "both"): ["rows", "matmul"],
+    ("MeanOfResidual", "both"): ["matmul", "columns", "columns", "matmul"],
+    ("MeanOfJoined", "both"): ["rows", "matmul"],
+    ("RowsInPieces", "both"): ["matmul"],
 }
 
 

@@ -239,6 +239,9 @@ def node_seconds(node: Node, device: DeviceModel, memo: dict[Node, bool]) -> flo
         return PER_OP  # a product reads its operand either way round
     if node.op == "slice" and not node.inputs[0].inputs:
         return PER_OP  # a view of what is there
+    if node.op == "cat" and node.inputs[0].op == "cat" and node["axis"] == node.inputs[0]["axis"]:
+        # more than two values are joined at once
+        return PER_OP + 2 * sum(size_bytes(i) for i in node.inputs[1:]) / device.bandwidth
     moved = size_bytes(node) + sum(size_bytes(i) for i in node.inputs)
     return device.launch + moved / device.bandwidth
 

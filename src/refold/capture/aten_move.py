@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 from refold.capture.registry import HANDLERS, Out, handles, need, result
@@ -114,8 +115,10 @@ def _split(out: list[Out], x: Value, *args: Any, **options: Any) -> list[Value]:
 
 @handles("cat", "concat")
 def _cat(out: Out, parts: list[Value], dim: int = 0) -> Value:
+    # by twos, as the rules have it; the plan joins all of them at once again
+    axis = axis_of(dim, len(out[0]))
     nodes = [operand(p, out[1]) for p in parts]
-    return result(make("cat", *nodes, axis=axis_of(dim, len(out[0]))), out)
+    return result(reduce(lambda a, b: make("cat", a, b, axis=axis), nodes), out)
 
 
 @handles("stack")

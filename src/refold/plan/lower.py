@@ -124,6 +124,8 @@ def _lower(node: Node) -> Node:
         return _narrowed(node)
     if node.op == "reshape":
         return _reshaped(node.inputs[0], node.shape)
+    if node.op == "cat":
+        return _joined(node)
     if node.op == "where" and all(i.dtype in _COMPUTED for i in node.inputs[1:]):
         return _masked(node)
     if OPS[node.op].kind is Kind.POINTWISE and node.dtype in _COMPUTED:
@@ -154,7 +156,16 @@ def _moved_narrow(node: Node) -> Node:
     if len({i.inputs[0].dtype for i in node.inputs}) > 1:
         return node
     moved = rebuild(node, tuple(i.inputs[0] for i in node.inputs))
-    return make("cast", moved, dtype=node.dtype)
+    return make("cast", _joined(moved) if moved.op == "cat" else moved, dtype=node.dtype)
+
+
+def _joined(node: Node) -> Node:
+    """Values that were joined two by two, joined all at once."""
+
+    def parts(i: Node) -> tuple[Node, ...]:
+        return i.inputs if i.op == "cat" and i["axis"] == node["axis"] else (i,)
+
+    return rebuild(node, tuple(part for i in node.inputs for part in parts(i)))
 
 
 def _narrowed(node: Node) -> Node:

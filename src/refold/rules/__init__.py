@@ -1,6 +1,6 @@
 """The algebra: tables of rules, each proved in float64 by the row's own two sides."""
 
-from refold.rules import conv, linear, move, norm, pointwise, pools, reduce, space
+from refold.rules import apart, conv, linear, move, norm, pointwise, pools, reduce, space
 from refold.rules.rule import EXACT, Exact, Rule, RuleError
 
 # in the order in which the directed pass tries them
@@ -8,6 +8,7 @@ RULES: tuple[Rule, ...] = (
     *pointwise.RULES,
     *norm.RULES,
     *reduce.RULES,
+    *apart.RULES,
     *linear.RULES,
     *conv.RULES,
     *pools.RULES,

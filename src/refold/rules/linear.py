@@ -220,7 +220,7 @@ SCALE = (
     ),
     Rule(
         "scale-into-weight-rows",
-        "x[N,K] w[M,K]! s[1,M]!",
+        "x[N,K] w[M,K]! s[1,M?]!",
         lambda x, w, s: linear(x, w) * s,
         lambda x, w, s: linear(x, w * turn(s)),
         "reals",
@@ -311,6 +311,22 @@ COMPOSE = (
         lambda x, y, w: linear(x - y, w),
         "reals",
         "The difference of one linear map of two inputs is the map of their difference.",
+    ),
+    Rule(
+        "affine-map-of-sum",
+        "x[N,K] y[N,K] w[M,K] b! c!",
+        lambda x, y, w, b, c: (linear(x, w) + b) + (linear(y, w) + c),
+        lambda x, y, w, b, c: linear(x + y, w) + (b + c),
+        "reals",
+        "One shifted linear map of two inputs, added, is the map of their sum with both shifts.",
+    ),
+    Rule(
+        "affine-map-of-difference",
+        "x[N,K] y[N,K] w[M,K] b! c!",
+        lambda x, y, w, b, c: (linear(x, w) + b) - (linear(y, w) + c),
+        lambda x, y, w, b, c: linear(x - y, w) + (b - c),
+        "reals",
+        "The difference of one shifted linear map of two inputs is the map of their difference.",
     ),
     Rule(
         "outer-product",

@@ -1,0 +1,101 @@
+"""Sums of several values taken apart, where linear maps are among them for the parts to go into;
+and reductions of rows that were cut into pieces, of the rows as they were.
+
+A sum of added values is the sum of their sums. By itself that saves nothing: it pays where one of
+the values is a product, which then shrinks to a product with summed weights or with summed rows.
+"""
+
+from __future__ import annotations
+
+from refold.ir import Dim, Node, numel
+from refold.ir.ops import CONVOLUTIONS
+from refold.rules.rule import Rule
+from refold.rules.term import AXES, Term, count, join, max, mean, min, reshape, sum
+
+_DEEP = 12  # ops between a sum and the product that it may reach
+
+
+def _is_map(x: Term) -> bool:
+    """Is a value a linear map of something, shifted and scaled at most, or a sum with one?"""
+    return _reaches(x.node, _DEEP)
+
+
+def _reaches(node: Node, deep: int) -> bool:
+    if node.op == "linear" or node.op in CONVOLUTIONS:
+        return True
+    through = ("add", "sub", "mul", "div", "neg", "reshape", "permute", "cat", "expand")
+    return deep > 0 and node.op in through and any(_reaches(i, deep - 1) for i in node.inputs)
+
+
+def _is_whole_row(x: Term, shape: tuple[Dim, ...], axes: tuple[int, ...]) -> bool:
+    """Are the last axes of a shape, all of them reduced, what was the last axis of x?"""
+    return axes == AXES[-len(axes) :] and numel(shape[a] for a in axes) == x.shape[-1]
+
+
+APART = (
+    Rule(
+        "sum-of-added",
+        "x y @axes",
+        lambda x, y, axes: sum(x + y, axes),
+        lambda x, y, axes: sum(x, axes) + sum(y, axes),
+        "reals",
+        "The sum of added values is the sum of each, added.",
+        where=lambda x, y, axes: x.shape == y.shape,
+        simplify=lambda x, y, axes: _is_map(x) or _is_map(y),
+    ),
+    Rule(
+        "sum-of-difference",
+        "x y @axes",
+        lambda x, y, axes: sum(x - y, axes),
+        lambda x, y, axes: sum(x, axes) - sum(y, axes),
+        "reals",
+        "The sum of a difference is the difference of the sums.",
+        where=lambda x, y, axes: x.shape == y.shape,
+        simplify=lambda x, y, axes: _is_map(x) or _is_map(y),
+    ),
+    Rule(
+        "mean-of-added",
+        "x y @axes",
+        lambda x, y, axes: mean(x + y, axes),
+        lambda x, y, axes: mean(x, axes) + mean(y, axes),
+        "reals",
+        "The mean of added values is the mean of each, added.",
+        simplify=lambda x, y, axes: _is_map(x) or _is_map(y),
+    ),
+    Rule(
+        "mean-of-difference",
+        "x y @axes",
+        lambda x, y, axes: mean(x - y, axes),
+        lambda x, y, axes: mean(x, axes) - mean(y, axes),
+        "reals",
+        "The mean of a difference is the difference of the means.",
+        simplify=lambda x, y, axes: _is_map(x) or _is_map(y),
+    ),
+    Rule(
+        "mean-of-joined",
+        "x y @axis @axes",
+        lambda x, y, axis, axes: mean(join(x, y, axis), axes),
+        lambda x, y, axis, axes: (sum(x, axes) + sum(y, axes)) / count(join(x, y, axis), axes),
+        "reals",
+        "The mean of joined values comes from the sum of each.",
+        where=lambda x, y, axis, axes: axis in axes,
+    ),
+)
+
+TOGETHER = tuple(
+    Rule(
+        f"{name}-of-rows-in-pieces",
+        "x @shape @axes",
+        lambda x, shape, axes, f=f: f(reshape(x, shape), axes),
+        lambda x, shape, axes, f=f: reshape(
+            f(x, (-1,)), (*shape[: -len(axes)], *(1 for _ in axes))
+        ),
+        "reals",
+        f"The {name} of all the pieces of a row is that of the row.",
+        where=lambda x, shape, axes: _is_whole_row(x, shape, axes),
+        simplify=lambda x, shape, axes: len(axes) > 1,
+    )
+    for name, f in {"sum": sum, "mean": mean, "max": max, "min": min}.items()
+)
+
+RULES = (*APART, *TOGETHER)

@@ -1,0 +1,87 @@
+"""Sums of several values, linear maps among them."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from zoo.registry import case, rand
+
+
+class _Maps(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.c = (nn.Linear(26, 24) for _ in range(3))
+
+
+@case
+class TwoInputsScaled(_Maps):
+    """Each input's product shrinks to one with a vector."""
+
+    def forward(self, x, y):
+        return (self.a(x) * 2 + self.b(y) / 3).sum(1, keepdim=True)
+
+    def inputs(self):
+        return [rand(11, 26), rand(11, 26)]
+
+
+@case
+class OneMapOfTwoInputs(_Maps):
+    """The map of the inputs' sum."""
+
+    def forward(self, x, y):
+        return torch.relu(self.a(x) + self.a(y))
+
+    def inputs(self):
+        return [rand(11, 26), rand(11, 26)]
+
+
+@case
+class MeanOfResidual(nn.Module):
+    """The mean over the tokens of what a block adds to its input."""
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(48, 160), nn.Linear(160, 48)
+
+    def forward(self, x):
+        return (x + self.down(torch.relu(self.up(x)))).mean(1)
+
+    def inputs(self):
+        return [rand(8, 35, 48)]
+
+
+@case
+class MeanOfStacked(_Maps):
+    """An ensemble: three maps of one input are one."""
+
+    def forward(self, x):
+        y = torch.stack([self.a(x), self.b(x), self.c(x)])
+        return y.mean(0), y.amax(0)
+
+    def inputs(self):
+        return [rand(11, 26)]
+
+
+@case
+class MeanOfJoined(_Maps):
+    """Three maps side by side, whose mean is asked for, and a part."""
+
+    def forward(self, x):
+        y = torch.cat([self.a(x), self.b(x), self.c(x)], 1)
+        return y.mean(1), y[:, 30:40]
+
+    def inputs(self):
+        return [rand(11, 26)]
+
+
+@case
+class RowsInPieces(_Maps):
+    """Means of pieces, and their mean."""
+
+    def forward(self, x):
+        y = self.a(x).view(-1, 4, 6)
+        return y.mean(1).mean(1), y.amax((1, 2))
+
+    def inputs(self):
+        return [rand(11, 26)]
