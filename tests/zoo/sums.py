@@ -85,3 +85,44 @@ class RowsInPieces(_Maps):
 
     def inputs(self):
         return [rand(11, 26)]
+
+
+@case
+class LastToken(nn.Module):
+    """What the head makes of the last token, and of the last two, of sequences of any length."""
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.head = nn.Linear(26, 40), nn.Linear(40, 33)
+
+    def forward(self, x):
+        y = self.head(torch.relu(self.up(x)))
+        return y[:, -1], y[:, -2:].sum(1)
+
+    def inputs(self):
+        return [rand(5, 9, 26)]
+
+
+@case
+class WeightedMeans(_Maps):
+    """Means over the tokens that a mask keeps, and by attention's weights."""
+
+    def forward(self, x):
+        keep = (x[..., :1] > 0).float()
+        weights = torch.softmax(self.c(x)[..., :1], 1)
+        return (self.a(x) * keep).sum(1) / (keep.sum(1) + 1), (weights * self.b(x)).sum(1)
+
+    def inputs(self):
+        return [rand(5, 9, 26)]
+
+
+@case
+class SharedContext(_Maps):
+    """One row for all tokens of a sequence, beside each."""
+
+    def forward(self, x):
+        context = x.mean(1, keepdim=True).expand(-1, x.shape[1], -1)
+        return torch.relu(self.a(x) + self.b(context)), self.c(context)
+
+    def inputs(self):
+        return [rand(5, 9, 26)]

@@ -76,10 +76,12 @@ def _slice(
     if size == length:
         return x
     first = start or 0
-    if not (isinstance(size, int) and isinstance(length, int) and isinstance(first, int)):
+    if not (isinstance(length, int) and isinstance(first, int)):
         raise Unsupported("a slice of a size that varies")
     if first < 0:
-        first = max(first + size, 0)
+        # where the size varies, torch.export has found it to be no smaller than what is kept
+        first = max(first + size, 0) if isinstance(size, int) else size + first
+    need(isinstance(size, int) or first == size - length, "a slice of a size that varies")
     return result(make("slice", x.node, axis=axis, start=first, length=length), out)
 
 
@@ -90,8 +92,8 @@ HANDLERS["narrow"] = lambda out, x, dim, start, length: _slice(out, x, dim, star
 def _select(out: Out, x: Value, dim: int, index: int) -> Value:
     axis = axis_of(dim, x.rank)
     size = x.node.shape[axis]
-    need(isinstance(index, int) and (index >= 0 or isinstance(size, int)), "an index that varies")
-    first = index if index >= 0 else index + int(size)  # type: ignore[arg-type]
+    need(isinstance(index, int), "an index that varies")
+    first = index if index >= 0 else size + index
     return result(make("slice", x.node, axis=axis, start=first, length=1), out)
 
 

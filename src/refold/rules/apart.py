@@ -1,5 +1,5 @@
 """Sums of several values taken apart, where linear maps are among them for the parts to go into;
-and reductions of rows that were cut into pieces, of the rows as they were.
+reductions of rows that were cut into pieces, of the rows as they were; one product for equal rows.
 
 A sum of added values is the sum of their sums. By itself that saves nothing: it pays where one of
 the values is a product, which then shrinks to a product with summed weights or with summed rows.
@@ -10,7 +10,21 @@ from __future__ import annotations
 from refold.ir import Dim, Node, numel
 from refold.ir.ops import CONVOLUTIONS
 from refold.rules.rule import Rule
-from refold.rules.term import AXES, Term, count, join, max, mean, min, reshape, sum
+from refold.rules.term import (
+    AXES,
+    Term,
+    count,
+    expand,
+    flat,
+    join,
+    linear,
+    max,
+    mean,
+    min,
+    reshape,
+    smaller,
+    sum,
+)
 
 _DEEP = 12  # ops between a sum and the product that it may reach
 
@@ -72,6 +86,16 @@ APART = (
         simplify=lambda x, y, axes: _is_map(x) or _is_map(y),
     ),
     Rule(
+        "weighted-sum-of-shifted",
+        "x b! s @axes",
+        lambda x, b, s, axes: sum((x + b) * s, axes),
+        lambda x, b, s, axes: sum(x * s, axes) + sum(s, axes) * b,
+        "reals",
+        "A weighted sum of values shifted alike is theirs, and the shift times the sum of weights.",
+        where=lambda x, b, s, axes: flat(b, axes) and all(s.shape[a] == x.shape[a] for a in axes),
+        simplify=lambda x, b, s, axes: smaller(s, x) and _is_map(x),
+    ),
+    Rule(
         "mean-of-joined",
         "x y @axis @axes",
         lambda x, y, axis, axes: mean(join(x, y, axis), axes),
@@ -98,4 +122,15 @@ TOGETHER = tuple(
     for name, f in {"sum": sum, "mean": mean, "max": max, "min": min}.items()
 )
 
-RULES = (*APART, *TOGETHER)
+SPREAD = (
+    Rule(
+        "linear-of-expanded",
+        "x[N,K] w[1,1,1,M,K] @shape",
+        lambda x, w, shape: linear(expand(x, shape), w),
+        lambda x, w, shape: expand(linear(x, w), (*shape[:-1], w.shape[-2])),
+        "reals",
+        "What is the same for many rows is multiplied once.",
+    ),
+)
+
+RULES = (*APART, *TOGETHER, *SPREAD)

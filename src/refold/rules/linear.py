@@ -162,6 +162,16 @@ ROWS = (
         simplify=False,
     ),
     Rule(
+        "weighted-sum-over-rows",
+        "x[N,K] w[M,K] s @axes",
+        lambda x, w, s, axes: sum(linear(x, w) * s, axes),
+        lambda x, w, s, axes: linear(sum(x * s, axes), w),
+        "reals",
+        "A weighted sum over a batch can be taken before the product, which then sees one row.",
+        where=lambda x, w, s, axes: -1 not in axes and flat(s, (-1,)) and _unbatched(w, axes),
+        simplify=False,
+    ),
+    Rule(
         "slice-of-rows",
         "x[N,K] w[M,K] @axis @start @length",
         lambda x, w, axis, start, length: cut(linear(x, w), axis, start, length),
