@@ -38,7 +38,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from systems import CONVOLUTIONS, HERE, PROBLEMS, SYSTEMS, VALUES, System
+from systems import CONVOLUTIONS, HERE, PROBLEMS, SUMS, SYSTEMS, VALUES, System
 from torch._inductor import async_compile
 
 from refold import contract, cost, pipeline
@@ -302,7 +302,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as scratch:
         folder = args.keep or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
-        systems = [s for s in (*SYSTEMS, *CONVOLUTIONS, *VALUES) if s.name in args.only]
+        systems = [s for s in (*SYSTEMS, *CONVOLUTIONS, *VALUES, *SUMS) if s.name in args.only]
         # of other dtypes --float32 decides nothing
         kinds = [(d, f) for d in args.dtype for f in args.float32 if d == "float32" or f == "ieee"]
         cases = [Case(s, d, f, folder) for d, f in kinds for s in systems]

@@ -3,6 +3,7 @@
     python bench/systems.py [--reduced] [--output bench/results/cpu.csv] [--seconds 10]
     python bench/systems.py --only S2 --set batch_size=2048 --output /tmp/s2.csv
     python bench/systems.py --only C0 C1 C2 C3 C4 C5 C6 --output bench/results/cpu_convolutions.csv
+    python bench/systems.py --only P0 P1 P2 P3 P4 --output bench/results/cpu_sums.csv
 
 Each line is one mode of one system. A number stands only where the same run's judge accepted the
 file. `--reduced` takes smaller sizes where the full ones need minutes or much memory; `--set` takes
@@ -61,6 +62,13 @@ VALUES = (  # what two inputs make, and long rows
     System("V1", "../bench/values/attention.py"),
     System("V2", "../bench/values/outer.py"),
     System("V3", "../bench/values/vocabulary.py"),
+)
+SUMS = (  # of several values, of some tokens, of all
+    System("P0", "../bench/sums/two_inputs.py"),
+    System("P1", "../bench/sums/ensemble.py"),
+    System("P2", "../bench/sums/attention_pool.py"),
+    System("P3", "../bench/sums/last_token.py"),
+    System("P4", "../bench/sums/residual_mean.py"),
 )
 
 
@@ -140,7 +148,7 @@ def main() -> int:
     args = parser.parse_args()
     found: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
-        for system in (s for s in (*SYSTEMS, *CONVOLUTIONS) if s.name in args.only):
+        for system in (s for s in (*SYSTEMS, *CONVOLUTIONS, *SUMS) if s.name in args.only):
             sets = (*(system.reduced if args.reduced else ()), *args.sets)
             report = optimize(system, sets, args.seconds, Path(folder, f"{system.name}.py"))
             for row in rows(system, report, sets):
