@@ -3709,6 +3709,13 @@ def _refold_stamp(model, paths, sources, states):
     return tuple(held), tuple(empty), tuple(kinds), tuple(tensors)
 
 
+# what every call asks first; by names of their own they are found sooner
+_refold_is_compiling, _refold_is_tracing = torch.compiler.is_compiling, torch._C._is_tracing
+_refold_dispatch_modes = torch._C._len_torch_dispatch_stack
+_refold_function_modes = torch._C._len_torch_function_stack
+_refold_transforms_active = torch._C._are_functorch_transforms_active
+_refold_forward_ad = torch.autograd.forward_ad
+
 _refold_told = set()
 
 
@@ -3764,11 +3771,11 @@ class ModelNew(Model):
             return "the arguments are not arranged as those that the kernels were made for"
         if torch.is_autocast_enabled("cuda"):
             return "autocast is active"
-        if torch.compiler.is_compiling() or torch._C._is_tracing():
+        if _refold_is_compiling() or _refold_is_tracing():
             return "a tracer is active"
-        if torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack():
+        if _refold_dispatch_modes() or _refold_function_modes():
             return "a dispatch or function mode is active"
-        if torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0:
+        if _refold_transforms_active() or _refold_forward_ad._current_level >= 0:
             return "a transform of torch.func or forward-mode differentiation is active"
         rf_cache = self._refold_caches.get("both")
         rf_device = x.get_device()

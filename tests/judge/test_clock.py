@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from refold.judge import stopwatch
 from refold.judge.agreement import _disagreement, _Side, _typical_excess
+from refold.judge.host import Host
 from refold.judge.stopwatch import RoundTrip
 
+NOBODY = cast(Host, None)  # no worker: walls are written down
 MOST = 31e-6  # seconds that a fresh input and a taken output may cost
 COUNTS = (9, 36)
 
@@ -23,7 +25,7 @@ def trip(monkeypatch: pytest.MonkeyPatch, *seconds: float) -> RoundTrip:
         return (left.pop(0) if len(left) > 1 else left[0]), [0.0, 0.0]
 
     monkeypatch.setattr(stopwatch, "lap", lap)
-    return RoundTrip(None)  # type: ignore[arg-type]
+    return RoundTrip(NOBODY)
 
 
 def sides(fixed: float, *each: tuple[float, float]) -> tuple[_Side, _Side]:
@@ -31,7 +33,7 @@ def sides(fixed: float, *each: tuple[float, float]) -> tuple[_Side, _Side]:
     made = []
     for dropped, fresh in each:
         wall = (fixed + 36 * dropped, fixed + 9 * fresh, fixed + 36 * fresh)
-        made.append(_Side(None, COUNTS, math.inf, [wall] * 12))  # type: ignore[arg-type]
+        made.append(_Side(NOBODY, COUNTS, math.inf, [wall] * 12))
     return made[0], made[1]
 
 

@@ -13,6 +13,7 @@ from refold.rules.rule import Rule
 from refold.rules.term import (
     AXES,
     Term,
+    apply,
     count,
     expand,
     flat,
@@ -47,43 +48,23 @@ def _is_whole_row(x: Term, shape: tuple[Dim, ...], axes: tuple[int, ...]) -> boo
 
 
 APART = (
-    Rule(
-        "sum-of-added",
-        "x y @axes",
-        lambda x, y, axes: sum(x + y, axes),
-        lambda x, y, axes: sum(x, axes) + sum(y, axes),
-        "reals",
-        "The sum of added values is the sum of each, added.",
-        where=lambda x, y, axes: x.shape == y.shape,
-        simplify=lambda x, y, axes: _is_map(x) or _is_map(y),
-    ),
-    Rule(
-        "sum-of-difference",
-        "x y @axes",
-        lambda x, y, axes: sum(x - y, axes),
-        lambda x, y, axes: sum(x, axes) - sum(y, axes),
-        "reals",
-        "The sum of a difference is the difference of the sums.",
-        where=lambda x, y, axes: x.shape == y.shape,
-        simplify=lambda x, y, axes: _is_map(x) or _is_map(y),
-    ),
-    Rule(
-        "mean-of-added",
-        "x y @axes",
-        lambda x, y, axes: mean(x + y, axes),
-        lambda x, y, axes: mean(x, axes) + mean(y, axes),
-        "reals",
-        "The mean of added values is the mean of each, added.",
-        simplify=lambda x, y, axes: _is_map(x) or _is_map(y),
-    ),
-    Rule(
-        "mean-of-difference",
-        "x y @axes",
-        lambda x, y, axes: mean(x - y, axes),
-        lambda x, y, axes: mean(x, axes) - mean(y, axes),
-        "reals",
-        "The mean of a difference is the difference of the means.",
-        simplify=lambda x, y, axes: _is_map(x) or _is_map(y),
+    *(
+        Rule(
+            f"{name}-of-{word}",
+            "x y @axes",
+            lambda x, y, axes, f=f, op=op: f(apply(op, x, y), axes),
+            lambda x, y, axes, f=f, op=op: apply(op, f(x, axes), f(y, axes)),
+            "reals",
+            f"The {name} of {what} is {result}.",
+            # a value that is spread is summed as often as it is read; its mean does not change
+            where=(lambda x, y, axes: x.shape == y.shape) if name == "sum" else None,
+            simplify=lambda x, y, axes: _is_map(x) or _is_map(y),
+        )
+        for name, f in {"sum": sum, "mean": mean}.items()
+        for op, word, what, result in (
+            ("add", "added", "added values", f"the {name} of each, added"),
+            ("sub", "difference", "a difference", f"the difference of the {name}s"),
+        )
     ),
     Rule(
         "weighted-sum-of-shifted",
