@@ -86,10 +86,31 @@ import torch
 
 _REFOLD_CUDA = r"""
 #define PY_SSIZE_T_CLEAN
-// Calls from Python: every argument is an int (an address or a size) or a float.
+// Calls from Python: every argument is a tensor, an int (a size, or an address) or a float.
 #include <Python.h>
 
-template <class T> static inline T* rf_pointer(PyObject* o) { return static_cast<T*>(PyLong_AsVoidPtr(o)); }
+// A tensor's address by PyTorch's own function for C code that has no headers of PyTorch; by the method, which takes
+// ten times as long, where there is none.
+typedef void* RfAddressOf(PyObject*);
+static RfAddressOf* rf_address_of() {
+  PyObject* guards = PyImport_ImportModule("torch._C._dynamo.guards");
+  PyObject* found = guards ? PyObject_GetAttrString(guards, "_torchinductor_pyobject_tensor_data_ptr") : nullptr;
+  void* address = found ? PyLong_AsVoidPtr(found) : nullptr;
+  Py_XDECREF(found);
+  Py_XDECREF(guards);
+  PyErr_Clear();
+  return reinterpret_cast<RfAddressOf*>(address);
+}
+static void* rf_address(PyObject* o) {
+  static RfAddressOf* const address_of = rf_address_of();
+  if (PyLong_Check(o)) return PyLong_AsVoidPtr(o);
+  if (address_of != nullptr) return address_of(o);
+  PyObject* number = PyObject_CallMethod(o, "data_ptr", nullptr);
+  void* address = number ? PyLong_AsVoidPtr(number) : nullptr;
+  Py_XDECREF(number);
+  return address;
+}
+template <class T> static inline T* rf_pointer(PyObject* o) { return static_cast<T*>(rf_address(o)); }
 [[maybe_unused]] static inline long rf_size(PyObject* o) { return PyLong_AsLong(o); }
 [[maybe_unused]] static inline double rf_number(PyObject* o) { return PyFloat_AsDouble(o); }
 static inline bool rf_takes(Py_ssize_t given, Py_ssize_t wanted) {
@@ -123,12 +144,10 @@ static bool rf_all_unchanged(PyObject* const* stamp) {
     if (reinterpret_cast<PyObject*>(Py_TYPE(PyTuple_GET_ITEM(kinds, i))) != PyTuple_GET_ITEM(kinds, i + 1))
       return false;
   static PyObject* version_name = PyUnicode_InternFromString("_version");
-  static PyObject* address_name = PyUnicode_InternFromString("data_ptr");
   for (Py_ssize_t i = 0; i + 2 < PyTuple_GET_SIZE(tensors); i += 3) {
     PyObject *tensor = PyTuple_GET_ITEM(tensors, i), *version = PyTuple_GET_ITEM(tensors, i + 1);
     if (version != Py_None && !rf_is_number(PyObject_GetAttr(tensor, version_name), version)) return false;
-    if (!rf_is_number(PyObject_CallMethodNoArgs(tensor, address_name), PyTuple_GET_ITEM(tensors, i + 2)))
-      return false;
+    if (rf_address(tensor) != PyLong_AsVoidPtr(PyTuple_GET_ITEM(tensors, i + 2))) return false;
   }
   return true;
 }
@@ -4305,7 +4324,7 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
     try:
         return load_inline(
-            name="refold_sm_90_ae847f6e283c",
+            name="refold_sm_90_9a546e260658",
             cpp_sources=[],
             cuda_sources=[_REFOLD_CUDA],
             extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],
@@ -4320,7 +4339,17 @@ def _refold_build():
 
 _refold_kernels, _refold_problem = _refold_build()
 _refold_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+_refold_current = getattr(torch._C, "_cuda_getDevice", None)
+_refold_empty = getattr(torch._C._dynamo.guards, "_empty_strided_cuda", None)
+if _refold_empty is None:
+    _refold_current = type(None)  # no device is the current one: see below
 _refold_workspaces = {}
+
+
+def _refold_empty_on(device):
+    """`_refold_empty` for a device that is not the current one."""
+    place = torch.device("cuda", device)
+    return lambda sizes, strides, dtype: torch.empty_strided(sizes, strides, dtype=dtype, device=place)
 
 
 def _refold_workspace(needs, stream, device):
@@ -4356,7 +4385,7 @@ def _refold_pack(x):
     rows = x.numel() // depth
     size = _refold_kernels.packed_bytes(rows, depth)
     packed = torch.empty(size, dtype=torch.uint8, device=x.device)
-    _refold_kernels.pack(x.data_ptr(), packed.data_ptr(), rows, depth, _refold_stream(device), device)
+    _refold_kernels.pack(x, packed, rows, depth, _refold_stream(device), device)
     return packed
 
 
@@ -4404,12 +4433,14 @@ class _RefoldCache:
     `refold_refresh()` after one. Copies and pickles of a module start with an empty cache.
 
     sources: the parameters read; seen: their versions and addresses. values: what is computed from
-    them. stamp: what `unchanged` of the kernels compares before every call (kernels/call.h).
+    them. stamp: what `unchanged` of the kernels compares before every call (kernels/call.h). fits:
+    whether tensors are like those of the last call that came without gradients.
     """
 
     def __init__(self, device):
         self.device, self.stream, self.event = device, None, None
         self.sources, self.seen, self.values, self.stamp = (), (), (), None
+        self.fits = _refold_unlike
 
     def renew(self, sources, recipes):
         """Compute anew the values whose sources changed.
@@ -4556,11 +4587,24 @@ def _refold_stamp(model, paths, sources, states):
 
 
 # what every call asks first; by names of their own they are found sooner
-_refold_is_compiling, _refold_is_tracing = torch.compiler.is_compiling, torch._C._is_tracing
-_refold_dispatch_modes = torch._C._len_torch_dispatch_stack
+_refold_is_compiling, _refold_grad_enabled = torch.compiler.is_compiling, torch.is_grad_enabled
 _refold_function_modes = torch._C._len_torch_function_stack
-_refold_transforms_active = torch._C._are_functorch_transforms_active
 _refold_forward_ad = torch.autograd.forward_ad
+_refold_tensor_guards = getattr(torch._C._dynamo.guards, "TensorGuards", None)
+
+
+def _refold_like(*tensors):
+    """A function that tells whether other tensors are like these: of the same types, dtypes, sizes, strides
+    and devices, and under the same modes and transforms, as the keys tell by which PyTorch would
+    dispatch an operation on them. torch.compile guards its code by the same."""
+    if _refold_tensor_guards is None:
+        return _refold_unlike
+    return _refold_tensor_guards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
+
+
+def _refold_unlike(*tensors):
+    return False
+
 
 _refold_told = set()
 
@@ -4613,6 +4657,13 @@ class ModelNew(Model):
         """The folded parameters of this call; or, as text, why it has to take the original forward."""
         if _refold_problem is not None:
             return _refold_problem
+        if _refold_is_compiling():
+            return "a tracer is active"
+        rf_cache = self._refold_caches.get("train")
+        if rf_cache is not None and rf_cache.fits(x) and not (
+            _refold_grad_enabled() or _refold_function_modes() or _refold_forward_ad._current_level >= 0
+        ) and _refold_kernels.unchanged(*rf_cache.stamp):
+            return rf_cache  # the last call was like this one
         try:
             if type(x) is not torch.Tensor or x.layout is not torch.strided or x.is_neg():
                 return "x is not a plain dense tensor"
@@ -4626,22 +4677,22 @@ class ModelNew(Model):
             return "the arguments are not arranged as those that the kernels were made for"
         if torch.is_autocast_enabled("cuda"):
             return "autocast is active"
-        if _refold_is_compiling() or _refold_is_tracing():
+        if torch._C._is_tracing():
             return "a tracer is active"
-        if _refold_dispatch_modes() or _refold_function_modes():
+        if torch._C._len_torch_dispatch_stack() or _refold_function_modes():
             return "a dispatch or function mode is active"
-        if _refold_transforms_active() or _refold_forward_ad._current_level >= 0:
+        if torch._C._are_functorch_transforms_active() or _refold_forward_ad._current_level >= 0:
             return "a transform of torch.func or forward-mode differentiation is active"
-        rf_cache = self._refold_caches.get("train")
         rf_device = x.get_device()
         if rf_cache is None or rf_cache.device != rf_device or not _refold_kernels.unchanged(*rf_cache.stamp):
             rf_cache = self._refold_renew_train(rf_device)
             if type(rf_cache) is str:
                 return rf_cache
-        if torch.is_grad_enabled() and (x.requires_grad or any(
-            [rf_source.requires_grad for rf_source in rf_cache.sources]
-        )):
-            return "gradients are wanted"
+        if _refold_grad_enabled():
+            if x.requires_grad or any([s.requires_grad for s in rf_cache.sources]):
+                return "gradients are wanted"
+        else:
+            rf_cache.fits = _refold_like(x)
         return rf_cache
 
     def _refold_renew_train(self, device):
@@ -4699,31 +4750,39 @@ class ModelNew(Model):
     def _refold_train(self, rf_cache, x):
         """The fast forward in train mode."""
         folded0, gemm_weight, bn_weight, scale, gemm_bias, gemm_weight_packed = rf_cache.values
-        rf_device = x.get_device()
+        rf_device = rf_cache.device
         rf_stream = _refold_stream(rf_device)
         if rf_stream != rf_cache.stream:
             _refold_wait(rf_cache, rf_device)
+        rf_empty = _refold_empty if _refold_current() == rf_device else _refold_empty_on(rf_device)
         n0 = x.shape[0]
         x = x.contiguous()
         bn_running_mean = self.bn.running_mean
         bn_running_var = self.bn.running_var
         bn_num_batches_tracked = self.bn.num_batches_tracked
-        product1 = x.new_empty(n0, 8192)
-        mean1 = x.new_empty(8192)
-        mul1 = x.new_empty(8192)
+        product1 = rf_empty((n0, 8192), (8192, 1), torch.float32)
+        mean1 = rf_empty((8192,), (1,), torch.float32)
+        mul1 = rf_empty((8192,), (1,), torch.float32)
         rf_work = _refold_workspace(_refold_kernels.train_matmul0_needs(n0, 8192, 8192, rf_device), rf_stream, rf_device)
-        _refold_kernels.train_matmul0(x.data_ptr(), 0, gemm_weight.data_ptr(), gemm_weight_packed.data_ptr(), bn_weight.data_ptr(), scale.data_ptr(), bn_running_mean.data_ptr(), gemm_bias.data_ptr(), bn_running_var.data_ptr(), product1.data_ptr(), mean1.data_ptr(), mul1.data_ptr(), bn_running_mean.data_ptr(), bn_running_var.data_ptr(), bn_num_batches_tracked.data_ptr(), n0, 8192, 8192, rf_work[0], rf_work[1], rf_stream, rf_device)
+        _refold_kernels.train_matmul0(x, 0, gemm_weight, gemm_weight_packed, bn_weight, scale, bn_running_mean, gemm_bias, bn_running_var, product1, mean1, mul1, bn_running_mean, bn_running_var, bn_num_batches_tracked, n0, 8192, 8192, rf_work[0], rf_work[1], rf_stream, rf_device)
         torch.autograd.graph.increment_version(bn_running_mean)
         torch.autograd.graph.increment_version(bn_running_var)
         torch.autograd.graph.increment_version(bn_num_batches_tracked)
         div1 = product1
-        _refold_kernels.train_rows1(product1.data_ptr(), mean1.data_ptr(), mul1.data_ptr(), folded0.data_ptr(), div1.data_ptr(), n0, 8192, 0, 0, rf_stream, rf_device)
+        _refold_kernels.train_rows1(product1, mean1, mul1, folded0, div1, n0, 8192, 0, 0, rf_stream, rf_device)
         return div1
 
     def _refold_prepare_eval(self, x):
         """The folded parameters of this call; or, as text, why it has to take the original forward."""
         if _refold_problem is not None:
             return _refold_problem
+        if _refold_is_compiling():
+            return "a tracer is active"
+        rf_cache = self._refold_caches.get("eval")
+        if rf_cache is not None and rf_cache.fits(x) and not (
+            _refold_grad_enabled() or _refold_function_modes() or _refold_forward_ad._current_level >= 0
+        ) and _refold_kernels.unchanged(*rf_cache.stamp):
+            return rf_cache  # the last call was like this one
         try:
             if type(x) is not torch.Tensor or x.layout is not torch.strided or x.is_neg():
                 return "x is not a plain dense tensor"
@@ -4737,22 +4796,22 @@ class ModelNew(Model):
             return "the arguments are not arranged as those that the kernels were made for"
         if torch.is_autocast_enabled("cuda"):
             return "autocast is active"
-        if _refold_is_compiling() or _refold_is_tracing():
+        if torch._C._is_tracing():
             return "a tracer is active"
-        if _refold_dispatch_modes() or _refold_function_modes():
+        if torch._C._len_torch_dispatch_stack() or _refold_function_modes():
             return "a dispatch or function mode is active"
-        if _refold_transforms_active() or _refold_forward_ad._current_level >= 0:
+        if torch._C._are_functorch_transforms_active() or _refold_forward_ad._current_level >= 0:
             return "a transform of torch.func or forward-mode differentiation is active"
-        rf_cache = self._refold_caches.get("eval")
         rf_device = x.get_device()
         if rf_cache is None or rf_cache.device != rf_device or not _refold_kernels.unchanged(*rf_cache.stamp):
             rf_cache = self._refold_renew_eval(rf_device)
             if type(rf_cache) is str:
                 return rf_cache
-        if torch.is_grad_enabled() and (x.requires_grad or any(
-            [rf_source.requires_grad for rf_source in rf_cache.sources]
-        )):
-            return "gradients are wanted"
+        if _refold_grad_enabled():
+            if x.requires_grad or any([s.requires_grad for s in rf_cache.sources]):
+                return "gradients are wanted"
+        else:
+            rf_cache.fits = _refold_like(x)
         return rf_cache
 
     def _refold_renew_eval(self, device):
@@ -4807,15 +4866,16 @@ class ModelNew(Model):
     def _refold_eval(self, rf_cache, x):
         """The fast forward in eval mode."""
         folded0, folded1, gemm_weight, gemm_weight_packed = rf_cache.values
-        rf_device = x.get_device()
+        rf_device = rf_cache.device
         rf_stream = _refold_stream(rf_device)
         if rf_stream != rf_cache.stream:
             _refold_wait(rf_cache, rf_device)
+        rf_empty = _refold_empty if _refold_current() == rf_device else _refold_empty_on(rf_device)
         n0 = x.shape[0]
         x = x.contiguous()
-        add1 = x.new_empty(n0, 8192)
+        add1 = rf_empty((n0, 8192), (8192, 1), torch.float32)
         rf_work = _refold_workspace(_refold_kernels.eval_matmul0_needs(n0, 8192, 8192, rf_device), rf_stream, rf_device)
-        _refold_kernels.eval_matmul0(x.data_ptr(), 0, gemm_weight.data_ptr(), gemm_weight_packed.data_ptr(), folded0.data_ptr(), folded1.data_ptr(), add1.data_ptr(), n0, 8192, 8192, rf_work[0], rf_work[1], rf_stream, rf_device)
+        _refold_kernels.eval_matmul0(x, 0, gemm_weight, gemm_weight_packed, folded0, folded1, add1, n0, 8192, 8192, rf_work[0], rf_work[1], rf_stream, rf_device)
         div1 = add1
-        _refold_kernels.eval_rows1(add1.data_ptr(), div1.data_ptr(), n0, 8192, 0, 0, rf_stream, rf_device)
+        _refold_kernels.eval_rows1(add1, div1, n0, 8192, 0, 0, rf_stream, rf_device)
         return div1

@@ -1,13 +1,17 @@
-"""The one check before every fast call: it holds after a call, and each change alone breaks it."""
+"""The checks before every fast call: they hold after a call, and each change alone breaks them."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
+from types import ModuleType
 
 import pytest
 import torch
 from torch import nn
+from torch.autograd import forward_ad
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import refold
 
@@ -104,3 +108,107 @@ def test_a_stamp_is_four_tuples():
         kernels.unchanged((), (), (), [])
     with pytest.raises(TypeError, match="expected 4 arguments"):
         kernels.unchanged(())
+
+
+class Subclass(torch.Tensor):
+    """A tensor that may mean anything by an operation."""
+
+
+class Dispatched(TorchDispatchMode):
+    def __torch_dispatch__(self, operation, kinds, args=(), kwargs=None):
+        return operation(*args, **(kwargs or {}))
+
+
+def under(context: Callable[[], AbstractContextManager[object]]) -> Callable[..., object]:
+    def call(prepare: Callable[..., object], x: torch.Tensor) -> object:
+        with context():
+            return prepare(x)
+
+    return call
+
+
+def under_transform(prepare: Callable[..., object], x: torch.Tensor) -> object:
+    found: list[object] = []
+    torch.vmap(lambda v: found.append(prepare(x)) or v)(torch.randn(2))
+    return found[0]
+
+
+def traced(prepare: Callable[..., object], x: torch.Tensor) -> object:
+    found: list[object] = []
+    torch.jit.trace(lambda v: found.append(prepare(x)) or v + 1, (x,))
+    return found[0]
+
+
+# calls of the guards with an x like that of the call before, but for one thing
+UNLIKE: dict[str, tuple[Callable[..., object], str]] = {
+    "dtype": (lambda prepare, x: prepare(x.double()), "float64"),
+    "rank": (lambda prepare, x: prepare(x[None]), "shape"),
+    "size": (lambda prepare, x: prepare(x[:, :7]), "shape"),
+    "layout": (lambda prepare, x: prepare(x.to_sparse()), "dense"),
+    "a negated view": (lambda prepare, x: prepare(torch._neg_view(x)), "dense"),
+    "a subclass": (lambda prepare, x: prepare(x.as_subclass(Subclass)), "dense"),
+    "a parameter": (lambda prepare, x: prepare(nn.Parameter(x)), "dense"),
+    "no tensor": (lambda prepare, x: prepare(x.tolist()), "dense"),
+    "device": (lambda prepare, x: prepare(x.to("meta")), "meta"),
+    "an argument": (lambda prepare, x: prepare(x, 3.0), "scale is not its default"),
+    "autocast": (under(lambda: torch.autocast("cpu")), "autocast"),
+    "a function mode": (under(lambda: torch.device("cpu")), "mode"),
+    "a dispatch mode": (under(Dispatched), "mode"),
+    "forward-mode differentiation": (under(forward_ad.dual_level), "forward-mode"),
+    "gradients": (under(torch.enable_grad), "gradients"),
+    "a transform": (under_transform, "transform"),
+    "a trace": (traced, "tracer"),
+}
+
+
+class Scaled(nn.Linear):
+    def forward(self, x, scale=2.0):
+        return (super().forward(x) * scale).sum(-1)
+
+
+def prepared() -> tuple[nn.Module, ModuleType, Callable[..., object]]:
+    fast = refold.optimize(Scaled(8, 6).eval(), torch.randn(4, 8), measure=False)
+    (name,) = (n for n in vars(type(fast)) if n.startswith("_refold_prepare_"))
+    prepare = getattr(fast, name)
+    return fast, sys.modules[type(fast).__module__], lambda x, scale=2.0: prepare(x, scale)
+
+
+@pytest.mark.parametrize("name", UNLIKE)
+def test_a_call_unlike_the_last_is_examined(name):
+    _, module, prepare = prepared()
+    call, reason = UNLIKE[name]
+    x = torch.randn(5, 8)
+    with torch.no_grad():
+        for _ in range(2):
+            assert type(prepare(x)) is module._RefoldCache
+        found = call(prepare, x)
+        assert type(found) is str, "the fast forward would be taken"
+        assert reason in found
+        assert type(prepare(x)) is module._RefoldCache
+
+
+def test_only_calls_like_the_last_are_not_examined(monkeypatch):
+    fast, module, prepare = prepared()
+    examined: list[torch.Tensor] = []
+    like = module._refold_like
+    monkeypatch.setattr(module, "_refold_like", lambda x: examined.append(x) or like(x))
+    x, longer = torch.randn(5, 8), torch.randn(9, 8)
+    with torch.no_grad():
+        for call in (x, x.clone(), longer, longer, longer.mT.contiguous().mT, x):
+            fast(call)
+        assert [id(e) for e in examined[:2]] == [id(x), id(longer)]
+        assert len(examined) == 4
+        fast.weight.mul_(2)
+        fast(x)
+    assert len(examined) == 5, "a parameter changed"
+
+
+def test_without_pytorchs_comparison_every_call_is_examined(monkeypatch):
+    fast, module, _ = prepared()
+    monkeypatch.setattr(module, "_refold_tensor_guards", None)
+    with torch.no_grad():
+        for rows in (5, 5, 9):
+            x = torch.randn(rows, 8)
+            torch.testing.assert_close(fast(x), Scaled.forward(fast, x))
+    (cache,) = fast._refold_caches.values()
+    assert not cache.fits(x)

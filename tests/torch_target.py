@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from refold.emit.guards import Refusal
 from refold.emit.launch import Launch, Scope
 from refold.emit.text import shape_text
 from refold.ir import OPS, Node, Sym
@@ -19,6 +20,7 @@ from refold.plan.memory import source
 class TorchTarget:
     name = "cpu"
     device = "cpu"
+    empty = "_refold_empty"
 
     def launch(self, group: Group, name: str) -> Launch:
         return Launch(group, lambda scope: _statements(group, scope))
@@ -32,7 +34,10 @@ class TorchTarget:
     def guards(self, names: Sequence[str]) -> list[str]:
         return []
 
-    def prologue(self, first: str, prepared: bool) -> list[str]:
+    def flags(self) -> list[Refusal]:
+        return []
+
+    def prologue(self, prepared: bool, allocates: bool) -> list[str]:
         return []
 
 
@@ -79,6 +84,7 @@ class _refold_kernels:
 
 
 _refold_problem = None
+_refold_empty = torch._C._dynamo.guards._empty_strided_cpu
 inf, nan = float("inf"), float("nan")
 
 

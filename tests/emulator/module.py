@@ -22,6 +22,8 @@ _CHANGES = (
     ('torch.device("cuda", ', '_emulated_cuda.device("cuda", '),
     (".is_cuda", ".is_cpu"),
     ('getattr(torch._C, "_cuda_getCurrentRawStream", None)', "_emulated_cuda.raw_stream"),
+    ('getattr(torch._C, "_cuda_getDevice", None)', "_emulated_cuda.current"),
+    ("_empty_strided_cuda", "_empty_strided_cpu"),
 )
 
 
@@ -43,6 +45,10 @@ class Cuda:
     @staticmethod
     def device(kind: str, number: int) -> torch.device:
         return torch.device("cpu")
+
+    @staticmethod
+    def current() -> int:
+        return -1
 
     @staticmethod
     def raw_stream(device: int) -> int:

@@ -172,6 +172,11 @@ def _refold_build():
 
 
 _refold_kernels, _refold_problem = _refold_build()
+_refold_empty = getattr(torch._C._dynamo.guards, "_empty_strided_cpu", None)
+if _refold_empty is None:
+
+    def _refold_empty(sizes, strides, dtype):
+        return torch.empty_strided(sizes, strides, dtype=dtype, device="cpu")
 
 
 def _refold_unfit(device):
@@ -193,12 +198,14 @@ class _RefoldCache:
     `refold_refresh()` after one. Copies and pickles of a module start with an empty cache.
 
     sources: the parameters read; seen: their versions and addresses. values: what is computed from
-    them. stamp: what `unchanged` of the kernels compares before every call (kernels/call.h).
+    them. stamp: what `unchanged` of the kernels compares before every call (kernels/call.h). fits:
+    whether tensors are like those of the last call that came without gradients.
     """
 
     def __init__(self, device):
         self.device, self.stream, self.event = device, None, None
         self.sources, self.seen, self.values, self.stamp = (), (), (), None
+        self.fits = _refold_unlike
 
     def renew(self, sources, recipes):
         """Compute anew the values whose sources changed.
@@ -322,11 +329,24 @@ def _refold_stamp(model, paths, sources, states):
 
 
 # what every call asks first; by names of their own they are found sooner
-_refold_is_compiling, _refold_is_tracing = torch.compiler.is_compiling, torch._C._is_tracing
-_refold_dispatch_modes = torch._C._len_torch_dispatch_stack
+_refold_is_compiling, _refold_grad_enabled = torch.compiler.is_compiling, torch.is_grad_enabled
 _refold_function_modes = torch._C._len_torch_function_stack
-_refold_transforms_active = torch._C._are_functorch_transforms_active
 _refold_forward_ad = torch.autograd.forward_ad
+_refold_tensor_guards = getattr(torch._C._dynamo.guards, "TensorGuards", None)
+
+
+def _refold_like(*tensors):
+    """A function that tells whether other tensors are like these: of the same types, dtypes, sizes, strides
+    and devices, and under the same modes and transforms, as the keys tell by which PyTorch would
+    dispatch an operation on them. torch.compile guards its code by the same."""
+    if _refold_tensor_guards is None:
+        return _refold_unlike
+    return _refold_tensor_guards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
+
+
+def _refold_unlike(*tensors):
+    return False
+
 
 _refold_told = set()
 
@@ -374,6 +394,13 @@ class ModelNew(Model):
         """The folded parameters of this call; or, as text, why it has to take the original forward."""
         if _refold_problem is not None:
             return _refold_problem
+        if _refold_is_compiling():
+            return "a tracer is active"
+        rf_cache = self._refold_caches.get("both")
+        if rf_cache is not None and rf_cache.fits(x) and not (
+            _refold_grad_enabled() or _refold_function_modes() or _refold_forward_ad._current_level >= 0
+        ) and _refold_kernels.unchanged(*rf_cache.stamp):
+            return rf_cache  # the last call was like this one
         try:
             if type(x) is not torch.Tensor or x.layout is not torch.strided or x.is_neg():
                 return "x is not a plain dense tensor"
@@ -387,22 +414,22 @@ class ModelNew(Model):
             return "the arguments are not arranged as those that the kernels were made for"
         if torch.is_autocast_enabled("cpu"):
             return "autocast is active"
-        if _refold_is_compiling() or _refold_is_tracing():
+        if torch._C._is_tracing():
             return "a tracer is active"
-        if _refold_dispatch_modes() or _refold_function_modes():
+        if torch._C._len_torch_dispatch_stack() or _refold_function_modes():
             return "a dispatch or function mode is active"
-        if _refold_transforms_active() or _refold_forward_ad._current_level >= 0:
+        if torch._C._are_functorch_transforms_active() or _refold_forward_ad._current_level >= 0:
             return "a transform of torch.func or forward-mode differentiation is active"
-        rf_cache = self._refold_caches.get("both")
         rf_device = x.get_device()
         if rf_cache is None or rf_cache.device != rf_device or not _refold_kernels.unchanged(*rf_cache.stamp):
             rf_cache = self._refold_renew_both(rf_device)
             if type(rf_cache) is str:
                 return rf_cache
-        if torch.is_grad_enabled() and (x.requires_grad or any(
-            [rf_source.requires_grad for rf_source in rf_cache.sources]
-        )):
-            return "gradients are wanted"
+        if _refold_grad_enabled():
+            if x.requires_grad or any([s.requires_grad for s in rf_cache.sources]):
+                return "gradients are wanted"
+        else:
+            rf_cache.fits = _refold_like(x)
         return rf_cache
 
     def _refold_renew_both(self, device):
@@ -452,7 +479,7 @@ class ModelNew(Model):
         folded0, folded1 = rf_cache.values
         n0 = x.shape[0]
         x = x.contiguous()
-        mul1 = x.new_empty(n0, 1)
-        _refold_kernels.matmul0(x.data_ptr(), folded0.data_ptr(), folded1.data_ptr(), mul1.data_ptr(), n0, 8, 96)
+        mul1 = _refold_empty((n0, 1), (1, 1), torch.float32)
+        _refold_kernels.matmul0(x, folded0, folded1, mul1, n0, 8, 96)
         reshape1 = mul1.reshape((n0,))
         return reshape1

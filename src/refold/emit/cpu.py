@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from refold.emit.alike import kernels_of
+from refold.emit.guards import Refusal
 from refold.emit.kernel import GroupKernel
 from refold.emit.launch import Launch, Scope
 from refold.emit.source import digest, header, included, module_text, real_text
@@ -29,6 +30,7 @@ class CpuTarget:
 
     name = "cpu"
     device = "cpu"
+    empty = "_refold_empty"
 
     def launch(self, group: Group, name: str) -> Launch:
         kernel = CpuKernel(group, name)
@@ -55,7 +57,10 @@ class CpuTarget:
     def guards(self, names: Sequence[str]) -> list[str]:
         return []
 
-    def prologue(self, first: str, prepared: bool) -> list[str]:
+    def flags(self) -> list[Refusal]:
+        return []
+
+    def prologue(self, prepared: bool, allocates: bool) -> list[str]:
         return []
 
 
@@ -86,6 +91,6 @@ class CpuKernel(GroupKernel):
         """The statement of emitted Python that runs the kernel."""
         parts = self.given(scope.operands, scope.results, scope.sizes)
         if self.group.template is Template.MATMUL:
-            sides = [f"{scope.operands[i]}.data_ptr()" for i in self.group.sides]
+            sides = [scope.operands[i] for i in self.group.sides]
             parts = [*sides, *parts]
         return [f"_refold_kernels.{self.name}({', '.join(parts)})"]

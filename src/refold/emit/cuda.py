@@ -17,6 +17,7 @@ from pathlib import Path
 from refold.emit.alike import kernels_of
 from refold.emit.cuda_kernel import CudaKernel
 from refold.emit.cuda_product import CudaProduct
+from refold.emit.guards import Refusal
 from refold.emit.launch import Launch
 from refold.emit.source import digest, header, included, module_text, real_text
 from refold.emit.template import render
@@ -44,6 +45,7 @@ class CudaTarget:
     """
 
     device = "cuda"
+    empty = "rf_empty"
 
     def __init__(self, architecture: str, float32: str = "ieee") -> None:
         self.architecture = architecture
@@ -64,10 +66,15 @@ class CudaTarget:
             return CudaProduct(group, name, self.architecture, self.mode, self.choose)
         return CudaKernel(group, name)
 
-    def prologue(self, first: str, prepared: bool) -> list[str]:
-        lines = [f"rf_device = {first}.get_device()", "rf_stream = _refold_stream(rf_device)"]
+    def prologue(self, prepared: bool, allocates: bool) -> list[str]:
+        lines = ["rf_device = rf_cache.device", "rf_stream = _refold_stream(rf_device)"]
         if prepared:
             lines += ["if rf_stream != rf_cache.stream:", "    _refold_wait(rf_cache, rf_device)"]
+        if allocates:
+            lines.append(
+                "rf_empty = _refold_empty if _refold_current() == rf_device"
+                " else _refold_empty_on(rf_device)"
+            )
         return lines
 
     def guards(self, names: Sequence[str]) -> list[str]:
@@ -75,10 +82,11 @@ class CudaTarget:
         for name in names[1:]:
             lines.append(f"if {name}.get_device() != {names[0]}.get_device():")
             lines.append(f'    return "{name} is on another device than {names[0]}"')
-        if self.float32 == "tf32":
-            lines.append("if not _refold_tf32_allowed():")
-            lines.append('    return "PyTorch\'s flags do not allow TF32, which the kernels use"')
         return lines
+
+    def flags(self) -> list[Refusal]:
+        reason = '"PyTorch\'s flags do not allow TF32, which the kernels use"'
+        return [("not _refold_tf32_allowed()", reason)] if self.float32 == "tf32" else []
 
     def text(self, group: Group, name: str) -> str:
         k = self.kernel(group, name)

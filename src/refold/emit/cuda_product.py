@@ -280,12 +280,12 @@ class CudaProduct(CudaKernel):
         copied = self.narrow and self.packs and self.schedule.architecture == "sm_90"
         for i, side in zip(self.group.sides, ("a", "w"), strict=True):
             name = scope.operands[i]
-            sides.append(f"{name}.data_ptr()")
+            sides.append(name)
             if (side == "a" and self.is_direct) or (copied and i not in scope.packed):
                 # the copy engine reads from multiples of 16 bytes
                 lines += [f"if {name}.data_ptr() % 16:", f"    {name} = {name}.clone()"]
             elif i in scope.packed:
-                sides.append(f"{scope.packed[i]}.data_ptr()")
+                sides.append(scope.packed[i])
             elif any(i is node for node, _ in self.packings()):
                 sides.append("0")
         return lines, sides

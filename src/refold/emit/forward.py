@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
@@ -12,7 +12,8 @@ from refold.capture import Captured
 from refold.capture.results import Slot
 from refold.emit.guards import attribute
 from refold.emit.launch import Launch, Pack, Scope
-from refold.emit.text import Writer, identifier, shape_text, stripped
+from refold.emit.target import Target
+from refold.emit.text import Writer, identifier, row_major, shape_text, stripped
 from refold.ir import OPS, Dim, Kind, Node, Output, Sym
 from refold.ir.graph import topological
 from refold.ir.literals import python_literal
@@ -40,7 +41,7 @@ class ForwardText:
     packed: dict[Pack, str] = field(default_factory=dict)
 
 
-LOCALS = ("rf_cache", "rf_device", "rf_stream")  # names that targets' own statements use
+LOCALS = ("rf_cache", "rf_device", "rf_stream", "rf_empty")  # of targets' statements
 
 
 class ForwardWriter:
@@ -51,12 +52,12 @@ class ForwardWriter:
         captured: Captured,
         plan: Plan,
         launches: Mapping[str, Launch],
-        prologue: Callable[[str, bool], list[str]],
+        target: Target,
     ) -> None:
         self.captured = captured
         self.plan = plan
         self.launches = launches
-        self.prologue = prologue
+        self.target = target
         self.text = ForwardText()
         self.shapes: dict[Node, tuple[Dim, ...]] = {}
         # forward's own parameters keep their names
@@ -88,7 +89,8 @@ class ForwardWriter:
             if any(re.search(rf"\b{self.sizes[name]}\b", line) for line in [*body, *result]):
                 head.append(f"{self.sizes[name]} = {place.path}.shape[{axis}]")
         prepared = bool(self.text.folds or self.text.reads)
-        first = self.prologue(self.captured.tensors[0].path, prepared)
+        allocates = any(f"= {self.target.empty}(" in line for line in body)
+        first = self.target.prologue(prepared, allocates)
         self.text.lines = [*first, *head, *self._input_lines(), *body, *result]
         return self.text
 
@@ -234,17 +236,10 @@ class ForwardWriter:
         return [f"{name} = {function}({text.names[node]})"]
 
     def _empty(self, out: Node) -> str:
-        """Memory for a value, on the device of the first tensor argument.
-
-        Sizes given one by one, and no dtype: the form of the call that takes least time.
-        """
-        first = self.captured.tensors[0]
-        text = shape_text(self.shapes[out], self.sizes)
-        kind = self.plan.stored(out)
-        if kind != first.dtype:
-            return f"{first.path}.new_empty({text}, dtype={kind})"
-        sizes = text[1:-1].rstrip(",")
-        return f"{first.path}.new_empty({sizes or '()'})"
+        """Memory for a value, on the device of the arguments, row after row."""
+        shape = self.shapes[out]
+        sizes, strides = (shape_text(s, self.sizes) for s in (shape, row_major(shape)))
+        return f"{self.target.empty}({sizes}, {strides}, {self.plan.stored(out)})"
 
     def _device(self) -> str:
         return f"{self.captured.tensors[0].path}.device"

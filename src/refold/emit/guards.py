@@ -13,6 +13,7 @@ from refold.capture import Captured, Field
 from refold.ir import Sym
 
 Setting = bool | int | float | str | None
+Refusal = tuple[str, str]  # the texts of a condition and of the reason to take the original then
 
 
 @dataclass(frozen=True)
@@ -94,39 +95,57 @@ def obstacle_lines(captured: Sequence[Captured], device: str) -> list[str]:
     return lines
 
 
-def default_lines(module: torch.nn.Module, captured: Captured) -> list[str]:
-    """Statements for the parameters of forward that the captured call left at their defaults."""
+def refusal_lines(refusals: Iterable[Refusal]) -> list[str]:
+    """Statements that return the reason of the first refusal whose condition holds."""
+    return [line for test, reason in refusals for line in (f"if {test}:", f"    return {reason}")]
+
+
+def repeated(module: torch.nn.Module, captured: Captured) -> list[str] | None:
+    """Conditions under which a call whose tensors are like those of the last accepted one is not
+    like it: of the arguments that are no tensors. None where arguments have to be looked for.
+    """
+    if not all(f.path.isidentifier() for f in captured.fields):
+        return None
+    values = [_value_refusal(f) for f in captured.fields if f.shape is None]
+    return [test for test, _ in (*values, *default_refusals(module, captured))]
+
+
+def default_refusals(module: torch.nn.Module, captured: Captured) -> list[Refusal]:
+    """Of the parameters of forward that the captured call left at their defaults."""
     given = {re.split(r"[.\[]", f.path)[0] for f in captured.fields}
-    lines: list[str] = []
+    refusals: list[Refusal] = []
     for p in list(inspect.signature(type(module).forward).parameters.values())[1:]:
         if p.kind is p.VAR_POSITIONAL and p.name in given:
             used = {f.path.split("]")[0] for f in captured.fields if f.path.startswith(p.name)}
-            lines += [f"if len({p.name}) != {len(used)}:"]
-            lines += [f'    return f"{{len({p.name})}} arguments in {p.name}, not {len(used)}"']
+            reason = f'f"{{len({p.name})}} arguments in {p.name}, not {len(used)}"'
+            refusals.append((f"len({p.name}) != {len(used)}", reason))
             continue
         if p.name in given:
             continue
         if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
-            lines += [f"if {p.name}:", f'    return "more arguments are given in {p.name}"']
+            refusals.append((p.name, f'"more arguments are given in {p.name}"'))
             continue
         test = f"{p.name} is not {_default_text(p)}"
         if _is_plain(p.default) and not isinstance(p.default, (bool, type(None))):
             kind = type(p.default).__name__
             test = f"type({p.name}) is not {kind} or {p.name} != {p.default!r}"
-        lines += [f"if {test}:", f'    return "{p.name} is not its default"']
-    return lines
+        refusals.append((test, f'"{p.name} is not its default"'))
+    return refusals
+
+
+def _value_refusal(field: Field) -> Refusal:
+    """Of an argument that is no tensor."""
+    kind, value = type(field.value).__name__, repr(field.value)
+    test = f"type({field.path}) is not {kind} or {field.path} != {value}"
+    if field.value is None or isinstance(field.value, bool):
+        test = f"{field.path} is not {value}"
+    made_for = f"{_quoted(value)}, the value that the kernels were made for"
+    return test, f'"{_quoted(field.path)} is not {made_for}"'
 
 
 def _field_lines(field: Field, device: str) -> list[str]:
     if field.shape is None:
-        return [
-            f"if {field.path} is not {field.value!r}:"
-            if field.value is None or isinstance(field.value, bool)
-            else f"if type({field.path}) is not {type(field.value).__name__}"
-            f" or {field.path} != {field.value!r}:",
-            f'    return "{_quoted(field.path)} is not {_quoted(repr(field.value))},'
-            ' the value that the kernels were made for"',
-        ]
+        return refusal_lines([_value_refusal(field)])
     path = field.path
     fixed = [
         f"{path}.shape[{i}] != {d}" for i, d in enumerate(field.shape) if not isinstance(d, Sym)
@@ -197,10 +216,12 @@ def attribute(path: str) -> str:
 __all__ = [
     "ModuleFact",
     "attribute",
-    "default_lines",
+    "default_refusals",
     "facts_text",
     "forwarded_arguments",
     "module_facts",
     "obstacle_lines",
+    "refusal_lines",
+    "repeated",
     "signature_text",
 ]

@@ -326,12 +326,12 @@ class GroupKernel:
     def given(
         self, operands: Mapping[Node, str], results: Mapping[Node, str], sizes: Mapping[str, str]
     ) -> list[str]:
-        """The Python text of `arguments()`, of tensors their addresses."""
-        parts = [f"{operands[o.node]}.data_ptr()" for o in self.body.pointers()]
+        """The Python text of `arguments()`."""
+        parts = [operands[o.node] for o in self.body.pointers()]
         parts += [self._number(o, sizes) for o in self.body.numbers()]
         parts += [sizes[n] for n in self.body.named_sizes()]
-        parts += [f"{results[o]}.data_ptr()" for o in self.group.outputs]
-        parts += [f"{operands[state]}.data_ptr()" for _, state in self.group.counters]
+        parts += [results[o] for o in self.group.outputs]
+        parts += [operands[state] for _, state in self.group.counters]
         return parts + self.given_sizes(sizes)
 
     def given_sizes(self, sizes: Mapping[str, str]) -> list[str]:

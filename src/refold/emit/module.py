@@ -17,11 +17,13 @@ from refold.emit.fold import fold_lines
 from refold.emit.forward import ForwardText, ForwardWriter
 from refold.emit.guards import (
     attribute,
-    default_lines,
+    default_refusals,
     facts_text,
     forwarded_arguments,
     module_facts,
     obstacle_lines,
+    refusal_lines,
+    repeated,
     signature_text,
 )
 from refold.emit.target import Target
@@ -113,9 +115,7 @@ def emit(emission: Emission, target: Target) -> str:
         launches = {
             g.name: target.launch(g, same[prefixes[mode.name] + g.name]) for g in mode.plan.groups
         }
-        texts[mode.name] = ForwardWriter(
-            mode.captured, mode.plan, launches, target.prologue
-        ).write()
+        texts[mode.name] = ForwardWriter(mode.captured, mode.plan, launches, target).write()
     context = {
         "version": __version__,
         "target": target.name,
@@ -185,13 +185,16 @@ def _mode_context(
     return common | {
         "obstacles": [
             *obstacle_lines([mode.captured], target.device),
-            *default_lines(emission.module, mode.captured),
+            *refusal_lines(default_refusals(emission.module, mode.captured)),
             *target.guards([f.path for f in mode.captured.tensors]),
         ]
         or ["pass"],
+        "flags": target.flags(),
+        "repeated": repeated(emission.module, mode.captured),
         "first": mode.captured.tensors[0].path,
         "sources": [_source(n, emission.module) for n in text.sources],
         "states": [_state(name, emission.module) for name in text.states],
+        "all_tensors": [f.path for f in mode.captured.tensors],
         "tensors": [f.path for f in mode.captured.tensors if f.dtype and f.dtype.is_floating_point],
         "recipes": recipes,
         "prepared": values,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from refold.emit.guards import Refusal
 from refold.emit.launch import Launch
 from refold.plan import Group
 
@@ -13,8 +14,11 @@ class Target(Protocol):
     """A back end: how it names itself, writes its kernels and calls them.
 
     name: for people and the command line, e.g. "cpu" or "cuda:sm_90".
-    device: torch's device type.
+    device: torch's device type. empty: the name, in a fast forward, of what gives memory for sizes,
+    strides and a dtype.
     """
+
+    empty: str
 
     @property
     def name(self) -> str: ...
@@ -26,15 +30,19 @@ class Target(Protocol):
         """How emitted Python calls the kernel `name` of a group."""
         ...
 
-    def prologue(self, first: str, prepared: bool) -> list[str]:
-        """Statements that begin a fast forward; `first` is the text of a tensor argument.
+    def prologue(self, prepared: bool, allocates: bool) -> list[str]:
+        """Statements that begin a fast forward, after the guards, whose cache is `rf_cache`.
 
-        prepared: whether there are folded parameters, whose cache is then called `rf_cache`.
+        prepared: whether there are folded parameters. allocates: whether `empty` is called.
         """
         ...
 
     def guards(self, names: Sequence[str]) -> list[str]:
         """Statements that return a reason where the tensor arguments `names` do not suit."""
+        ...
+
+    def flags(self) -> list[Refusal]:
+        """Of PyTorch's settings."""
         ...
 
     def text(self, group: Group, name: str) -> str:

@@ -34,6 +34,16 @@ def shape_text(shape: Sequence[Dim], sizes: Mapping[str, str]) -> str:
     return "(" + ", ".join(parts) + ("," if len(parts) == 1 else "") + ")"
 
 
+def row_major(shape: Sequence[Dim]) -> tuple[Dim, ...]:
+    """The strides of a tensor that lies row after row."""
+    strides: list[Dim] = []
+    step: Dim = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step = step * (max(size, 1) if isinstance(size, int) else size)
+    return tuple(reversed(strides))
+
+
 @dataclass
 class Writer:
     """Writes nodes as statements.
