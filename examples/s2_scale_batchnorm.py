@@ -4318,9 +4318,9 @@ def _refold_unfit(device):
 
 def _refold_renewed(cache):
     """Remember the stream on which folded parameters were computed, and when they are there."""
-    cache.stream = _refold_stream(cache.device)
-    cache.event = torch.cuda.Event()
-    cache.event.record(torch.cuda.current_stream(cache.device))
+    event = torch.cuda.Event()
+    event.record(torch.cuda.current_stream(cache.device))
+    cache.event, cache.stream = event, _refold_stream(cache.device)
 
 
 def _refold_wait(cache, device):
@@ -4635,9 +4635,10 @@ class ModelNew(Model):
             if cache is None or cache.device != device:
                 cache = _RefoldCache(device)
             cache.renew(sources, self._refold_recipes_train)
-            paths = [name for name, _, _ in self._refold_tensors_train]
-            cache.stamp = _refold_stamp(self, paths, sources, states)
             _refold_renewed(cache)
+            paths = [name for name, _, _ in self._refold_tensors_train]
+            # last: threads that find it take the values
+            cache.stamp = _refold_stamp(self, paths, sources, states)
         except RuntimeError as error:
             caches.pop("train", None)  # some of its values may be new, others not
             return f"the folded parameters could not be computed ({error})"
@@ -4755,9 +4756,10 @@ class ModelNew(Model):
             if cache is None or cache.device != device:
                 cache = _RefoldCache(device)
             cache.renew(sources, self._refold_recipes_eval)
-            paths = [name for name, _, _ in self._refold_tensors_eval]
-            cache.stamp = _refold_stamp(self, paths, sources, states)
             _refold_renewed(cache)
+            paths = [name for name, _, _ in self._refold_tensors_eval]
+            # last: threads that find it take the values
+            cache.stamp = _refold_stamp(self, paths, sources, states)
         except RuntimeError as error:
             caches.pop("eval", None)  # some of its values may be new, others not
             return f"the folded parameters could not be computed ({error})"

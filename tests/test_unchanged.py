@@ -188,7 +188,7 @@ def test_a_call_unlike_the_last_is_examined(name):
 
 
 def test_only_calls_like_the_last_are_not_examined(monkeypatch):
-    fast, module, prepare = prepared()
+    fast, module, _ = prepared()
     examined: list[torch.Tensor] = []
     like = module._refold_like
     monkeypatch.setattr(module, "_refold_like", lambda x: examined.append(x) or like(x))

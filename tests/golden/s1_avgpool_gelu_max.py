@@ -456,9 +456,10 @@ class ModelNew(Model):
             if cache is None or cache.device != device:
                 cache = _RefoldCache(device)
             cache.renew(sources, self._refold_recipes_both)
-            paths = [name for name, _, _ in self._refold_tensors_both]
-            cache.stamp = _refold_stamp(self, paths, sources, states)
             _refold_renewed(cache)
+            paths = [name for name, _, _ in self._refold_tensors_both]
+            # last: threads that find it take the values
+            cache.stamp = _refold_stamp(self, paths, sources, states)
         except RuntimeError as error:
             caches.pop("both", None)  # some of its values may be new, others not
             return f"the folded parameters could not be computed ({error})"

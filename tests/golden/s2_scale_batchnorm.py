@@ -649,9 +649,10 @@ class ModelNew(Model):
             if cache is None or cache.device != device:
                 cache = _RefoldCache(device)
             cache.renew(sources, self._refold_recipes_train)
-            paths = [name for name, _, _ in self._refold_tensors_train]
-            cache.stamp = _refold_stamp(self, paths, sources, states)
             _refold_renewed(cache)
+            paths = [name for name, _, _ in self._refold_tensors_train]
+            # last: threads that find it take the values
+            cache.stamp = _refold_stamp(self, paths, sources, states)
         except RuntimeError as error:
             caches.pop("train", None)  # some of its values may be new, others not
             return f"the folded parameters could not be computed ({error})"
@@ -762,9 +763,10 @@ class ModelNew(Model):
             if cache is None or cache.device != device:
                 cache = _RefoldCache(device)
             cache.renew(sources, self._refold_recipes_eval)
-            paths = [name for name, _, _ in self._refold_tensors_eval]
-            cache.stamp = _refold_stamp(self, paths, sources, states)
             _refold_renewed(cache)
+            paths = [name for name, _, _ in self._refold_tensors_eval]
+            # last: threads that find it take the values
+            cache.stamp = _refold_stamp(self, paths, sources, states)
         except RuntimeError as error:
             caches.pop("eval", None)  # some of its values may be new, others not
             return f"the folded parameters could not be computed ({error})"
