@@ -126,3 +126,21 @@ class SharedContext(_Maps):
 
     def inputs(self):
         return [rand(5, 9, 26)]
+
+
+@case
+class PooledByAttention(nn.Module):
+    """A softmax along what stands before an axis of one element weighs values, whose bias is then
+    added whole. Two scores of the same tokens are computed in one pass."""
+
+    def __init__(self):
+        super().__init__()
+        self.score, self.gate, self.value = nn.Linear(26, 1), nn.Linear(26, 1), nn.Linear(26, 24)
+
+    def forward(self, x):
+        weights = torch.softmax(self.score(x), dim=1)
+        gate = torch.sigmoid(self.gate(x)).squeeze(-1)
+        return (weights * self.value(x)).sum(1), gate, torch.log_softmax(self.gate(x), -2)
+
+    def inputs(self):
+        return [rand(5, 9, 26)]

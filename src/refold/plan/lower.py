@@ -111,7 +111,8 @@ def _lower(node: Node) -> Node:
     if node.inputs and all(map(_is_number, node.inputs)) and node.is_float:
         return _number(node)
     if node.op in ("softmax", "log_softmax"):
-        return _softmax(node) if node["axis"] == -1 and node.dtype in _COMPUTED else node
+        along = all(d == 1 for d in node.shape[node["axis"] :][1:])  # rows, or columns of width one
+        return _softmax(node) if along and node.dtype in _COMPUTED else node
     if node.op in ("sum", "mean", "max", "min", "logsumexp", "var") and node.dtype in _COMPUTED:
         return _reduction(node)
     if (
@@ -204,6 +205,10 @@ def _number(node: Node) -> Node:
 
 def _softmax(node: Node) -> Node:
     (x,) = node.inputs
+    if node["axis"] != -1:
+        behind = -1 - node["axis"]  # axes of one element
+        rows = make(node.op, _reshaped(x, (*(1,) * behind, *x.shape[:-behind])), axis=-1)
+        return _reshaped(_softmax(rows), node.shape)
     shifted = make("sub", x, make("max", x, axes=(-1,)))
     total = make("sum", make("exp", shifted), axes=(-1,))
     if node.op == "softmax":

@@ -13,27 +13,23 @@ import torch
 
 from refold.cost import DeviceModel
 from refold.ir import NARROW, OPS, Dim, Graph, Kind, Node, hint, numel
-from refold.ir.graph import is_computed, is_parametric, topological
+from refold.ir.graph import is_computed, is_parametric
 from refold.ir.ops import RANK
 from refold.plan.draft import Draft, Drafts
 from refold.plan.lower import lower
 from refold.plan.memory import Memory, Storage, is_narrowing, is_widening, source
 from refold.plan.plan import (
-    Call,
-    Fold,
-    Group,
     Plan,
-    Step,
     Template,
     exchanges,
     is_batch,
     is_beside,
     last_full,
     leading,
-    reads,
     reads_numbers,
     values_read,
 )
+from refold.plan.steps import folds_of, ordered
 from refold.schedule import is_small
 
 
@@ -85,8 +81,8 @@ class _Planner(Drafts):
         self.absorb_pointwise()
         self.absorb_vectors()
         self.count()
-        folds = self._folds()
-        steps = tuple(self._ordered())
+        folds = folds_of(self, self.parametric)
+        steps = ordered(self, self.parametric, self.memory, self.real)
         memory = {n: self.memory(n) for n in self.order}
         return Plan(self.graph, folds, steps, memory)
 
@@ -135,7 +131,7 @@ class _Planner(Drafts):
         folded = self.parametric[source(w)] and bool(source(w).inputs)
         if w.shape[-2] == 1:
             # one output feature: a reduction of x * w along each row
-            self.add(self.new(Template.ROWS, x.shape), node)
+            self.add(self._beside_rows(node) or self.new(Template.ROWS, x.shape), node)
             return
         if not self.device.products(self.memory(x), self.memory(w), folded):
             return
@@ -249,6 +245,22 @@ class _Planner(Drafts):
                 return draft
         return None
 
+    def _beside_rows(self, node: Node) -> Draft | None:
+        """A group of rows as wide that reads what a product of one feature reads, or whose results
+        meet the product's in a value of one element a row: one launch then computes both."""
+        space = node.inputs[0].shape
+        if (draft := self._sibling(node, space)) is not None:
+            return draft
+        met, waiting = dict[Draft, None](), list(self.read_by(node))
+        for r in waiting:
+            if r.shape == node.shape and self._pointwise(r):
+                owners = (self.owner.get(i) for i in values_read(r))
+                met.update(dict.fromkeys(d for d in owners if d is not None))
+                waiting += self.read_by(r)
+        cyclic = self.cyclic(node)
+        alike = (d for d in met if d.template is Template.ROWS and d.dims == space)
+        return next((d for d in alike if self._fits(d, node, space) and not cyclic(d)), None)
+
     def _addressable(self, inputs: Iterable[Node], space: tuple[Dim, ...]) -> bool:
         return all(all(a in (1, b) for a, b in zip(i.shape, space, strict=True)) for i in inputs)
 
@@ -324,77 +336,3 @@ class _Planner(Drafts):
                 self.add(other, node)
                 return
         self.add(self.new(Template.COLUMNS, x.shape), node)
-
-    # --- folds ----------------------------------------------------------------------------------
-    def _folds(self) -> tuple[Fold, ...]:
-        found: dict[Node, None] = {}
-        for n in self.order:
-            if not self.parametric[n]:
-                # a kernel compares for itself; a product or a move reads what lies in memory
-                for i in map(source, values_read(n) if n in self.owner else n.inputs):
-                    if self.parametric[i] and is_computed(i):
-                        found.setdefault(i)
-        for root in self.graph.roots():
-            if self.parametric[root] and is_computed(root):
-                found.setdefault(root)
-        return tuple(
-            Fold(
-                f"folded{k}",
-                node,
-                tuple(n for n in topological([node]) if n.op in ("param", "constant")),
-            )
-            for k, node in enumerate(found)
-        )
-
-    # --- order ----------------------------------------------------------------------------------
-    def _ordered(self) -> list[Step]:
-        """What the outputs need, each step after those that it reads."""
-        order: list[Draft | Node] = []
-        done: set[int] = set()
-        stack: list[tuple[Node, bool]] = [(r, False) for r in reversed(self.graph.roots())]
-        while stack:
-            node, ready = stack.pop()
-            if self.parametric[node] or not is_computed(node):
-                continue
-            draft = self.owner.get(node)
-            key = id(draft) if draft is not None else id(node)
-            if key in done:
-                continue
-            if ready:
-                done.add(key)
-                order.append(node if draft is None else draft)
-                continue
-            stack.append((node, True))
-            sources = reads(node) if draft is None else draft.inputs()
-            stack.extend((i, False) for i in reversed(sources))
-        wanted = set(self.graph.roots())
-        for item in order:
-            wanted.update(item.inputs() if isinstance(item, Draft) else reads(item))
-        steps: list[Step] = []
-        for item in order:
-            if isinstance(item, Node):
-                steps.append(Call(item))
-                continue
-            # masks appended for one reader may stand behind a node that shares them
-            inside = set(item.nodes)
-            nodes = tuple(n for n in topological(item.nodes) if n in inside)
-            outputs = tuple(n for n in nodes if n in wanted and not is_beside(n))
-            number = sum(isinstance(s, Group) for s in steps)
-            name = f"{item.template.value}{number}"
-            inputs = tuple(item.inputs())
-            memory = {n: self.memory(n) for n in (*inputs, *outputs)}
-            steps.append(
-                Group(
-                    name,
-                    item.template,
-                    item.dims,
-                    nodes,
-                    inputs,
-                    outputs,
-                    memory,
-                    self.real,
-                    tuple(item.counters),
-                    item.turned,
-                )
-            )
-        return steps

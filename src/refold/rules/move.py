@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from refold.ir import OPS, Dim, Kind
-from refold.rules.rule import Exact, Rule
+from refold.ir import Dim
+from refold.rules import spread
+from refold.rules.rule import Rule
+from refold.rules.spread import BINARY, UNARY, exact_of
 from refold.rules.term import (
     AXES,
     Term,
     apply,
     avg_pool,
     cut,
-    expand,
     flat,
     join,
     linear,
@@ -19,7 +20,6 @@ from refold.rules.term import (
     min,
     permute,
     reshape,
-    shape_of,
     softmax,
     sum,
 )
@@ -34,22 +34,12 @@ def _in(s: Term, shape: tuple[Dim, ...]) -> bool:
     return s.shape[-1] in (1, shape[-1])
 
 
-def exact_of(op: str) -> Exact:
-    # which zero maximum(0, -0) gives may depend on the place, too
-    return "bits" if op in _BITWISE else "reals"
-
-
 def _before(order: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
     """The axes of the unpermuted value that a permutation puts at `axes`."""
     return tuple(sorted(order[a] - len(order) for a in axes))
 
 
 _REDUCE = {"sum": sum, "mean": mean, "max": max, "min": min}
-_UNARY = [r.name for r in OPS.values() if r.kind is Kind.POINTWISE and r.arity == 1 and not r.attrs]
-# The others are rounded as the library's vector code has it, which may treat the last few elements
-# of a row differently: moving an element may change its last bit.
-_BITWISE = {r.name for r in OPS.values() if r.exact} - {"maximum", "minimum"}
-BINARY = ("add", "sub", "mul", "div", "maximum", "minimum")
 
 RESHAPE = (
     Rule(
@@ -121,7 +111,7 @@ RESHAPE = (
             exact_of(op),
             "A function of each element does not see how the elements are arranged.",
         )
-        for op in _UNARY
+        for op in UNARY
     ),
     *(
         Rule(
@@ -178,7 +168,7 @@ PERMUTE = (
             exact_of(op),
             "A function of each element does not see how the axes are ordered.",
         )
-        for op in _UNARY
+        for op in UNARY
     ),
     *(
         Rule(
@@ -201,61 +191,6 @@ PERMUTE = (
             "A reduction can be taken before the axes change places.",
         )
         for name, f in _REDUCE.items()
-    ),
-)
-
-EXPAND = (
-    Rule(
-        "expand-to-itself",
-        "x @shape",
-        lambda x, shape: expand(x, shape),
-        lambda x, shape: x,
-        "bits",
-        "The shape is already this one.",
-        where=lambda x, shape: x.shape == shape,
-    ),
-    Rule(
-        "expand-of-expand",
-        "x @shape1 @shape2",
-        lambda x, shape1, shape2: expand(expand(x, shape1), shape2),
-        lambda x, shape1, shape2: expand(x, shape2),
-        "bits",
-        "Only the last of two expansions counts.",
-    ),
-    *(
-        Rule(
-            f"{op}-with-expanded",
-            "x y @shape",
-            lambda x, y, shape, op=op: apply(op, x, expand(y, shape)),
-            lambda x, y, shape, op=op: apply(op, x, y),
-            exact_of(op),
-            "Arithmetic spreads the smaller value by itself.",
-            where=lambda x, y, shape: shape_of(x, y) == shape_of(x, expand(y, shape)),
-        )
-        for op in BINARY
-    ),
-    *(
-        Rule(
-            f"{op}-of-expanded-by",
-            "x y @shape",
-            lambda x, y, shape, op=op: apply(op, expand(y, shape), x),
-            lambda x, y, shape, op=op: apply(op, y, x),
-            "bits",
-            "Arithmetic spreads the smaller value by itself.",
-            where=lambda x, y, shape: shape_of(x, y) == shape_of(x, expand(y, shape)),
-        )
-        for op in ("sub", "div")
-    ),
-    *(
-        Rule(
-            f"{op}-of-expanded",
-            "x @shape",
-            lambda x, shape, op=op: apply(op, expand(x, shape)),
-            lambda x, shape, op=op: expand(apply(op, x), shape),
-            exact_of(op),
-            "A function of each element can be taken before the value is spread.",
-        )
-        for op in _UNARY
     ),
 )
 
@@ -310,7 +245,7 @@ SLICE = (
             exact_of(op),
             "Only the elements that are kept need to be computed.",
         )
-        for op in _UNARY
+        for op in UNARY
     ),
     *(
         Rule(
@@ -386,4 +321,4 @@ CAT = (
 )
 
 
-RULES = (*RESHAPE, *PERMUTE, *EXPAND, *SLICE, *CAT)
+RULES = (*RESHAPE, *PERMUTE, *spread.RULES, *SLICE, *CAT)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from refold.ir import Dim
 from refold.ir.ops import RANK
-from refold.rules.move import BINARY, exact_of
 from refold.rules.rule import Rule
+from refold.rules.spread import BINARY, exact_of
 from refold.rules.term import (
     AXES,
     Term,

@@ -1,0 +1,93 @@
+"""What a plan does, from drafts that are complete: folds, then kernels and calls in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+
+from refold.ir import Node
+from refold.ir.graph import is_computed, topological
+from refold.plan.draft import Draft, Drafts
+from refold.plan.memory import source
+from refold.plan.plan import Call, Fold, Group, Step, is_beside, reads, values_read
+
+
+def folds_of(drafts: Drafts, parametric: Mapping[Node, bool]) -> tuple[Fold, ...]:
+    """What kernels and calls of PyTorch read that follows from parameters alone."""
+    found: dict[Node, None] = {}
+    for n in drafts.order:
+        if not parametric[n]:
+            # a kernel compares for itself; a product or a move reads what lies in memory
+            for i in map(source, values_read(n) if n in drafts.owner else n.inputs):
+                if parametric[i] and is_computed(i):
+                    found.setdefault(i)
+    for root in drafts.graph.roots():
+        if parametric[root] and is_computed(root):
+            found.setdefault(root)
+    return tuple(
+        Fold(
+            f"folded{k}",
+            node,
+            tuple(n for n in topological([node]) if n.op in ("param", "constant")),
+        )
+        for k, node in enumerate(found)
+    )
+
+
+def ordered(
+    drafts: Drafts,
+    parametric: Mapping[Node, bool],
+    memory: Callable[[Node], torch.dtype],
+    real: torch.dtype,
+) -> tuple[Step, ...]:
+    """What the outputs need, each step after those that it reads."""
+    order: list[Draft | Node] = []
+    done: set[int] = set()
+    stack: list[tuple[Node, bool]] = [(r, False) for r in reversed(drafts.graph.roots())]
+    while stack:
+        node, ready = stack.pop()
+        if parametric[node] or not is_computed(node):
+            continue
+        draft = drafts.owner.get(node)
+        key = id(draft) if draft is not None else id(node)
+        if key in done:
+            continue
+        if ready:
+            done.add(key)
+            order.append(node if draft is None else draft)
+            continue
+        stack.append((node, True))
+        sources = reads(node) if draft is None else draft.inputs()
+        stack.extend((i, False) for i in reversed(sources))
+    wanted = set(drafts.graph.roots())
+    for item in order:
+        wanted.update(item.inputs() if isinstance(item, Draft) else reads(item))
+    steps: list[Step] = []
+    for item in order:
+        if isinstance(item, Node):
+            steps.append(Call(item))
+            continue
+        # masks appended for one reader may stand behind a node that shares them
+        inside = set(item.nodes)
+        nodes = tuple(n for n in topological(item.nodes) if n in inside)
+        outputs = tuple(n for n in nodes if n in wanted and not is_beside(n))
+        number = sum(isinstance(s, Group) for s in steps)
+        name = f"{item.template.value}{number}"
+        inputs = tuple(item.inputs())
+        stored = {n: memory(n) for n in (*inputs, *outputs)}
+        steps.append(
+            Group(
+                name,
+                item.template,
+                item.dims,
+                nodes,
+                inputs,
+                outputs,
+                stored,
+                real,
+                tuple(item.counters),
+                item.turned,
+            )
+        )
+    return tuple(steps)

@@ -1,0 +1,72 @@
+"""Values that are spread over more elements: arithmetic comes before, or spreads them by itself."""
+
+from __future__ import annotations
+
+from refold.ir import OPS, Kind
+from refold.rules.rule import Exact, Rule
+from refold.rules.term import apply, expand, shape_of
+
+UNARY = [r.name for r in OPS.values() if r.kind is Kind.POINTWISE and r.arity == 1 and not r.attrs]
+# The others are rounded as the library's vector code has it, which may treat the last few elements
+# of a row differently: moving an element may change its last bit.
+_BITWISE = {r.name for r in OPS.values() if r.exact} - {"maximum", "minimum"}
+BINARY = ("add", "sub", "mul", "div", "maximum", "minimum")
+
+
+def exact_of(op: str) -> Exact:
+    # which zero maximum(0, -0) gives may depend on the place, too
+    return "bits" if op in _BITWISE else "reals"
+
+
+RULES = (
+    Rule(
+        "expand-to-itself",
+        "x @shape",
+        lambda x, shape: expand(x, shape),
+        lambda x, shape: x,
+        "bits",
+        "The shape is already this one.",
+        where=lambda x, shape: x.shape == shape,
+    ),
+    Rule(
+        "expand-of-expand",
+        "x @shape1 @shape2",
+        lambda x, shape1, shape2: expand(expand(x, shape1), shape2),
+        lambda x, shape1, shape2: expand(x, shape2),
+        "bits",
+        "Only the last of two expansions counts.",
+    ),
+    *(
+        Rule(
+            f"{op}-with-expanded",
+            "x y @shape",
+            lambda x, y, shape, op=op: apply(op, x, expand(y, shape)),
+            lambda x, y, shape, op=op: expand(apply(op, x, y), shape_of(x, expand(y, shape))),
+            exact_of(op),
+            "Arithmetic of smaller values comes before they are spread.",
+        )
+        for op in BINARY
+    ),
+    *(
+        Rule(
+            f"{op}-of-expanded-by",
+            "x y @shape",
+            lambda x, y, shape, op=op: apply(op, expand(y, shape), x),
+            lambda x, y, shape, op=op: expand(apply(op, y, x), shape_of(x, expand(y, shape))),
+            "bits",
+            "Arithmetic of smaller values comes before they are spread.",
+        )
+        for op in ("sub", "div")
+    ),
+    *(
+        Rule(
+            f"{op}-of-expanded",
+            "x @shape",
+            lambda x, shape, op=op: apply(op, expand(x, shape)),
+            lambda x, shape, op=op: expand(apply(op, x), shape),
+            exact_of(op),
+            "A function of each element can be taken before the value is spread.",
+        )
+        for op in UNARY
+    ),
+)
