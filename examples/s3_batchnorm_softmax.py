@@ -4588,7 +4588,7 @@ def _refold_stamp(model, paths, sources, states):
 
 # what every call asks first; by names of their own they are found sooner
 _refold_is_compiling, _refold_grad_enabled = torch.compiler.is_compiling, torch.is_grad_enabled
-_refold_function_modes = torch._C._len_torch_function_stack
+_refold_function_modes = torch._C._len_torch_function_stack  # how many
 _refold_forward_ad = torch.autograd.forward_ad
 _refold_tensor_guards = getattr(torch._C._dynamo.guards, "TensorGuards", None)
 
@@ -4603,6 +4603,16 @@ def _refold_like(*tensors):
 
 
 def _refold_unlike(*tensors):
+    return False
+
+
+def _refold_is_watched(device):
+    """Whether a function mode is active, but for one that puts new tensors where the arguments are
+    (torch.set_default_device)."""
+    for mode in torch.overrides._get_current_function_mode_stack():
+        place = mode.device if type(mode) is torch.utils._device.DeviceContext else None
+        if place is None or place.type != device.type or place.index not in (None, device.index):
+            return True
     return False
 
 
@@ -4661,7 +4671,8 @@ class ModelNew(Model):
             return "a tracer is active"
         rf_cache = self._refold_caches.get("train")
         if rf_cache is not None and rf_cache.fits(x) and not (
-            _refold_grad_enabled() or _refold_function_modes() or _refold_forward_ad._current_level >= 0
+            _refold_grad_enabled() or _refold_forward_ad._current_level >= 0
+            or _refold_function_modes() and _refold_is_watched(x.device)
         ) and _refold_kernels.unchanged(*rf_cache.stamp):
             return rf_cache  # the last call was like this one
         try:
@@ -4679,7 +4690,7 @@ class ModelNew(Model):
             return "autocast is active"
         if torch._C._is_tracing():
             return "a tracer is active"
-        if torch._C._len_torch_dispatch_stack() or _refold_function_modes():
+        if torch._C._len_torch_dispatch_stack() or _refold_is_watched(x.device):
             return "a dispatch or function mode is active"
         if torch._C._are_functorch_transforms_active() or _refold_forward_ad._current_level >= 0:
             return "a transform of torch.func or forward-mode differentiation is active"
@@ -4781,7 +4792,8 @@ class ModelNew(Model):
             return "a tracer is active"
         rf_cache = self._refold_caches.get("eval")
         if rf_cache is not None and rf_cache.fits(x) and not (
-            _refold_grad_enabled() or _refold_function_modes() or _refold_forward_ad._current_level >= 0
+            _refold_grad_enabled() or _refold_forward_ad._current_level >= 0
+            or _refold_function_modes() and _refold_is_watched(x.device)
         ) and _refold_kernels.unchanged(*rf_cache.stamp):
             return rf_cache  # the last call was like this one
         try:
@@ -4799,7 +4811,7 @@ class ModelNew(Model):
             return "autocast is active"
         if torch._C._is_tracing():
             return "a tracer is active"
-        if torch._C._len_torch_dispatch_stack() or _refold_function_modes():
+        if torch._C._len_torch_dispatch_stack() or _refold_is_watched(x.device):
             return "a dispatch or function mode is active"
         if torch._C._are_functorch_transforms_active() or _refold_forward_ad._current_level >= 0:
             return "a transform of torch.func or forward-mode differentiation is active"

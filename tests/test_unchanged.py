@@ -11,9 +11,11 @@ import pytest
 import torch
 from torch import nn
 from torch.autograd import forward_ad
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import refold
+from refold import pipeline
 
 
 class Inner(nn.Module):
@@ -119,6 +121,11 @@ class Dispatched(TorchDispatchMode):
         return operation(*args, **(kwargs or {}))
 
 
+class Watched(TorchFunctionMode):
+    def __torch_function__(self, function, kinds, args=(), kwargs=None):
+        return function(*args, **(kwargs or {}))
+
+
 def under(context: Callable[[], AbstractContextManager[object]]) -> Callable[..., object]:
     def call(prepare: Callable[..., object], x: torch.Tensor) -> object:
         with context():
@@ -152,7 +159,8 @@ UNLIKE: dict[str, tuple[Callable[..., object], str]] = {
     "device": (lambda prepare, x: prepare(x.to("meta")), "meta"),
     "an argument": (lambda prepare, x: prepare(x, 3.0), "scale is not its default"),
     "autocast": (under(lambda: torch.autocast("cpu")), "autocast"),
-    "a function mode": (under(lambda: torch.device("cpu")), "mode"),
+    "a function mode": (under(Watched), "mode"),
+    "another default device": (under(lambda: torch.device("meta")), "mode"),
     "a dispatch mode": (under(Dispatched), "mode"),
     "forward-mode differentiation": (under(forward_ad.dual_level), "forward-mode"),
     "gradients": (under(torch.enable_grad), "gradients"),
@@ -201,6 +209,17 @@ def test_only_calls_like_the_last_are_not_examined(monkeypatch):
         fast.weight.mul_(2)
         fast(x)
     assert len(examined) == 5, "a parameter changed"
+
+
+def test_the_default_device_may_be_the_arguments():
+    fast, module, prepare = prepared()
+    x = torch.randn(5, 8)
+    with torch.no_grad(), torch.device("cpu"):
+        for _ in range(2):
+            assert type(prepare(x)) is module._RefoldCache
+            torch.testing.assert_close(fast(x), Scaled.forward(fast, x))
+        made = refold.optimize(Scaled(8, 6).eval(), x, measure=False)
+        assert pipeline.obstacle(made, [x]) is None
 
 
 def test_without_pytorchs_comparison_every_call_is_examined(monkeypatch):
