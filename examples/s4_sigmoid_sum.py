@@ -3763,8 +3763,10 @@ def _refold_unlike(*tensors):
 def _refold_is_watched(device):
     """Whether a function mode is active, but for one that puts new tensors where the arguments are
     (torch.set_default_device)."""
+    from torch.utils._device import DeviceContext
+
     for mode in torch.overrides._get_current_function_mode_stack():
-        place = mode.device if type(mode) is torch.utils._device.DeviceContext else None
+        place = mode.device if type(mode) is DeviceContext else None
         if place is None or place.type != device.type or place.index not in (None, device.index):
             return True
     return False
