@@ -211,10 +211,11 @@ def test_only_calls_like_the_last_are_not_examined(monkeypatch):
     assert len(examined) == 5, "a parameter changed"
 
 
-def test_the_default_device_may_be_the_arguments():
+@pytest.mark.parametrize("default", ["cpu", "cpu:0"])
+def test_the_default_device_may_be_the_arguments(default):
     fast, module, prepare = prepared()
     x = torch.randn(5, 8)
-    with torch.no_grad(), torch.device("cpu"):
+    with torch.no_grad(), torch.device(default):
         for _ in range(2):
             assert type(prepare(x)) is module._RefoldCache
             torch.testing.assert_close(fast(x), Scaled.forward(fast, x))

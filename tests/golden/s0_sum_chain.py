@@ -342,7 +342,7 @@ def _refold_is_watched(device):
 
     for mode in torch.overrides._get_current_function_mode_stack():
         place = mode.device if type(mode) is DeviceContext else None
-        if place is None or place.type != device.type or place.index not in (None, device.index):
+        if place is None or place.type != "cpu" or place.index not in (None, max(device, 0)):
             return True
     return False
 
@@ -398,7 +398,7 @@ class ModelNew(Model):
         rf_cache = self._refold_caches.get("both")
         if rf_cache is not None and rf_cache.fits(x) and not (
             _refold_grad_enabled() or _refold_forward_ad._current_level >= 0
-            or _refold_function_modes() and _refold_is_watched(x.device)
+            or _refold_function_modes() and _refold_is_watched(rf_cache.device)
         ) and _refold_kernels.unchanged(*rf_cache.stamp):
             return rf_cache  # the last call was like this one
         try:
@@ -412,15 +412,15 @@ class ModelNew(Model):
                 return f"x has size {x.shape[0]} in dimension 0"
         except (AttributeError, IndexError, KeyError, TypeError):
             return "the arguments are not arranged as those that the kernels were made for"
+        rf_device = x.get_device()
         if torch.is_autocast_enabled("cpu"):
             return "autocast is active"
         if torch._C._is_tracing():
             return "a tracer is active"
-        if torch._C._len_torch_dispatch_stack() or _refold_is_watched(x.device):
+        if torch._C._len_torch_dispatch_stack() or _refold_function_modes() and _refold_is_watched(rf_device):
             return "a dispatch or function mode is active"
         if torch._C._are_functorch_transforms_active() or _refold_forward_ad._current_level >= 0:
             return "a transform of torch.func or forward-mode differentiation is active"
-        rf_device = x.get_device()
         if rf_cache is None or rf_cache.device != rf_device or not _refold_kernels.unchanged(*rf_cache.stamp):
             rf_cache = self._refold_renew_both(rf_device)
             if type(rf_cache) is str:

@@ -15,7 +15,7 @@ from functools import cached_property
 
 from refold.emit.cuda_kernel import CudaKernel
 from refold.emit.launch import Launch, Pack, Scope
-from refold.ir import NARROW, OPS, Dim, Kind, Node, Sym, hint
+from refold.ir import NARROW, OPS, Dim, Kind, Sym, hint
 from refold.ir.graph import is_parametric
 from refold.ir.literals import CPP_TYPES
 from refold.plan import Group
@@ -282,9 +282,8 @@ class CudaProduct(CudaKernel):
             name = scope.operands[i]
             sides.append(name)
             if (side == "a" and self.is_direct) or (copied and i not in scope.packed):
-                # the copy engine reads from multiples of 16 bytes, where memory begins
-                if not _is_made(i):
-                    lines += [f"if {name}.data_ptr() % 16:", f"    {name} = {name}.clone()"]
+                # the copy engine reads from multiples of 16 bytes
+                lines += [f"if {name}.data_ptr() % 16:", f"    {name} = {name}.clone()"]
             elif i in scope.packed:
                 sides.append(scope.packed[i])
             elif any(i is node for node, _ in self.packings()):
@@ -307,11 +306,3 @@ class CudaProduct(CudaKernel):
         """Whether the kernel packs its first side itself."""
         late = self._packed_late()
         return late is not None and (self.is_direct or late[0] not in scope.packed)
-
-
-def _is_made(value: Node) -> bool:
-    """Does a value begin where memory was given out for it? Others may be a part of something."""
-    while value.op == "reshape":
-        (value,) = value.inputs
-    computed = OPS[value.op].kind in (Kind.POINTWISE, Kind.REDUCE, Kind.CONTRACT)
-    return computed and value.op != "cast"  # which may be the value itself

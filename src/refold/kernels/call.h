@@ -17,7 +17,14 @@ static RfAddressOf* rf_address_of() {
 static void* rf_address(PyObject* o) {
   static RfAddressOf* const address_of = rf_address_of();
   if (PyLong_Check(o)) return PyLong_AsVoidPtr(o);
-  if (address_of != nullptr) return address_of(o);
+  if (address_of != nullptr) {
+    try {
+      return address_of(o);
+    } catch (...) {
+      PyErr_SetString(PyExc_RuntimeError, "a tensor has no address");
+      return nullptr;
+    }
+  }
   PyObject* number = PyObject_CallMethod(o, "data_ptr", nullptr);
   void* address = number ? PyLong_AsVoidPtr(number) : nullptr;
   Py_XDECREF(number);

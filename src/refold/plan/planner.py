@@ -251,12 +251,14 @@ class _Planner(Drafts):
         space = node.inputs[0].shape
         if (draft := self._sibling(node, space)) is not None:
             return draft
-        met, waiting = dict[Draft, None](), list(self.read_by(node))
-        for r in waiting:
-            if r.shape == node.shape and self._pointwise(r):
+        met, seen, waiting = dict[Draft, None](), set[Node](), list(self.read_by(node))
+        while waiting:
+            r = waiting.pop(0)
+            if r not in seen and r.shape == node.shape and self._pointwise(r):
                 owners = (self.owner.get(i) for i in values_read(r))
                 met.update(dict.fromkeys(d for d in owners if d is not None))
                 waiting += self.read_by(r)
+            seen.add(r)
         cyclic = self.cyclic(node)
         alike = (d for d in met if d.template is Template.ROWS and d.dims == space)
         return next((d for d in alike if self._fits(d, node, space) and not cyclic(d)), None)
