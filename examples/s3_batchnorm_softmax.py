@@ -102,8 +102,11 @@ static RfAddressOf* rf_address_of() {
   return reinterpret_cast<RfAddressOf*>(address);
 }
 static void* rf_address(PyObject* o) {
-  static RfAddressOf* const address_of = rf_address_of();
   if (PyLong_Check(o)) return PyLong_AsVoidPtr(o);
+  // not by a static initialiser: who waits for that holds the interpreter's lock, which the import may need
+  static RfAddressOf* address_of;
+  static bool looked;
+  if (!looked) address_of = rf_address_of(), looked = true;
   if (address_of != nullptr) {
     try {
       return address_of(o);
@@ -4331,7 +4334,7 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
     try:
         return load_inline(
-            name="refold_sm_90_c20d26634621",
+            name="refold_sm_90_1ca102684e19",
             cpp_sources=[],
             cuda_sources=[_REFOLD_CUDA],
             extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -232,3 +233,23 @@ def test_without_pytorchs_comparison_every_call_is_examined(monkeypatch):
             torch.testing.assert_close(fast(x), Scaled.forward(fast, x))
     (cache,) = fast._refold_caches.values()
     assert not cache.fits(x)
+
+
+WITHOUT = """
+import copy, torch, refold
+from refold import pipeline
+
+for name in ("_torchinductor_pyobject_tensor_data_ptr", "_empty_strided_cpu", "TensorGuards"):
+    delattr(torch._C._dynamo.guards, name)
+module, x = torch.nn.Sequential(torch.nn.Linear(8, 6), torch.nn.BatchNorm1d(6)), torch.randn(50, 8)
+fast, module = refold.optimize(module, x, measure=False), copy.deepcopy(module)
+with torch.no_grad():
+    for training in (True, True, False, False):
+        fast.train(training), module.train(training)
+        assert pipeline.obstacle(fast, [x]) is None
+        torch.testing.assert_close(fast(x), module(x), rtol=1e-4, atol=1e-5)
+"""
+
+
+def test_a_pytorch_without_these_functions_will_do():
+    subprocess.run([sys.executable, "-c", WITHOUT], check=True)

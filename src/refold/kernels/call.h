@@ -15,8 +15,11 @@ static RfAddressOf* rf_address_of() {
   return reinterpret_cast<RfAddressOf*>(address);
 }
 static void* rf_address(PyObject* o) {
-  static RfAddressOf* const address_of = rf_address_of();
   if (PyLong_Check(o)) return PyLong_AsVoidPtr(o);
+  // not by a static initialiser: who waits for that holds the interpreter's lock, which the import may need
+  static RfAddressOf* address_of;
+  static bool looked;
+  if (!looked) address_of = rf_address_of(), looked = true;
   if (address_of != nullptr) {
     try {
       return address_of(o);
