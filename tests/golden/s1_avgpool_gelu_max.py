@@ -63,9 +63,34 @@ def get_init_inputs():
 # ----------------------------------------------------------------------------------------------
 # The kernels: compiled once at the first import, then found in PyTorch's extension cache.
 # ----------------------------------------------------------------------------------------------
+import contextlib
 import warnings
 
 import torch
+
+
+@contextlib.contextmanager
+def _refold_alone(name):
+    """One process at a time compiles `name`. One that was killed meanwhile holds this lock no more, but has
+    left PyTorch's own, for which all would wait for ever: it is removed."""
+    import os
+
+    from torch.utils import cpp_extension
+
+    try:
+        import fcntl
+
+        folder = cpp_extension._get_build_directory(name, False)
+        held = open(os.path.join(folder, "refold_lock"), "w")
+    except (ImportError, AttributeError, OSError):
+        yield  # there are no such locks here
+        return
+    with held:
+        with contextlib.suppress(OSError):  # none on this file system, or PyTorch's is not there
+            fcntl.flock(held, fcntl.LOCK_EX)
+            os.remove(os.path.join(folder, "lock"))
+        yield
+
 
 _REFOLD_CPP = r"""
 #define PY_SSIZE_T_CLEAN
@@ -152,19 +177,20 @@ def _refold_build():
     if flags:
         flags += [f"-DCPU_CAPABILITY={level}", f"-DCPU_CAPABILITY_{level}"]
     try:
-        return load_inline(
-            name="refold_cpu_HASH",
-            cpp_sources=[_REFOLD_CPP],
-            # -fopenmp only compiles: at load time the threads are those of PyTorch's own runtime;
-            # hidden: two modules may have functions of one name, the loader would take one for both;
-            # off: what is computed twice has the same bits twice (kernels fuse where they say fmadd)
-            extra_cflags=[
-                "-O3", "-std=c++20", "-fopenmp", "-fno-math-errno", "-ffp-contract=off",
-                "-fvisibility=hidden", *flags
-            ],
-            no_implicit_headers=True,
-            with_cuda=False,
-        ), None
+        with _refold_alone("refold_cpu_c87cf444650c"):
+            return load_inline(
+                name="refold_cpu_HASH",
+                cpp_sources=[_REFOLD_CPP],
+                # -fopenmp only compiles: at load time the threads are those of PyTorch's own runtime;
+                # hidden: two modules may have functions of one name, the loader would take one for both;
+                # off: what is computed twice has the same bits twice (kernels fuse where they say fmadd)
+                extra_cflags=[
+                    "-O3", "-std=c++20", "-fopenmp", "-fno-math-errno", "-ffp-contract=off",
+                    "-fvisibility=hidden", *flags
+                ],
+                no_implicit_headers=True,
+                with_cuda=False,
+            ), None
     except (RuntimeError, OSError, ImportError) as error:
         lines = str(error).strip().splitlines() or ["no message"]
         line = next((x for x in lines if "error:" in x), lines[0])
