@@ -359,7 +359,7 @@ def test_arguments_of_any_name():
 def test_processes_compile_one_after_another_whoever_was_killed(tmp_path):
     """PyTorch's lock outlives a process that is killed, and is waited for as long as it lies."""
     _, result = written(Net().eval(), [torch.randn(4, 40)])
-    name = re.search(r'name="(\w+)"', result.text)[1]
+    name = re.search(r'_REFOLD_NAME = "(\w+)"', result.text)[1]
     emitted = tmp_path / "emitted.py"
     model = "class Model(__import__('torch').nn.Module): pass"
     emitted.write_text(f"{model}\n{result.text}\nassert _refold_problem is None, _refold_problem\n")

@@ -38,7 +38,7 @@ def emitted(problem: Path) -> str:
     for name in ("call.h", *(f"cpu/{h}" for h in HEADERS)):
         text = text.replace(header(name).strip("\n"), f"// <{name}>")
     # the extension's name is a hash over those headers
-    head, mark, tail = text.partition('name="refold_cpu_')
+    head, mark, tail = text.partition('_REFOLD_NAME = "refold_cpu_')
     return head + mark + "HASH" + tail[tail.index('"') :]
 
 

@@ -97,34 +97,9 @@ def get_init_inputs():
 # ----------------------------------------------------------------------------------------------
 # The kernels: compiled once at the first import, then found in PyTorch's extension cache.
 # ----------------------------------------------------------------------------------------------
-import contextlib
 import warnings
 
 import torch
-
-
-@contextlib.contextmanager
-def _refold_alone(name):
-    """One process at a time compiles `name`. One that was killed meanwhile holds this lock no more, but has
-    left PyTorch's own, for which all would wait for ever: it is removed."""
-    import os
-
-    from torch.utils import cpp_extension
-
-    try:
-        import fcntl
-
-        folder = cpp_extension._get_build_directory(name, False)
-        held = open(os.path.join(folder, "refold_lock"), "w")
-    except (ImportError, AttributeError, OSError):
-        yield  # there are no such locks here
-        return
-    with held:
-        with contextlib.suppress(OSError):  # none on this file system, or PyTorch's is not there
-            fcntl.flock(held, fcntl.LOCK_EX)
-            os.remove(os.path.join(folder, "lock"))
-        yield
-
 
 _REFOLD_CPP = r"""
 #define PY_SSIZE_T_CLEAN
@@ -329,6 +304,32 @@ static PyModuleDef rf_module = {PyModuleDef_HEAD_INIT, "kernels", nullptr, -1, r
 #define RF_INIT(name) RF_INIT_(name)
 PyMODINIT_FUNC RF_INIT(TORCH_EXTENSION_NAME)() { return PyModule_Create(&rf_module); }
 """
+_REFOLD_NAME = "refold_cpu_HASH"
+
+import contextlib
+
+
+@contextlib.contextmanager
+def _refold_alone(name):
+    """One process at a time compiles `name`. One that was killed meanwhile holds this lock no more, but has
+    left PyTorch's own, for which all would wait for ever: it is removed."""
+    import os
+
+    from torch.utils import cpp_extension
+
+    try:
+        import fcntl
+
+        folder = cpp_extension._get_build_directory(name, False)
+        held = open(os.path.join(folder, "refold_lock"), "w")
+    except (ImportError, AttributeError, OSError):
+        yield  # there are no such locks here
+        return
+    with held:
+        with contextlib.suppress(OSError):  # none on this file system, or PyTorch's is not there
+            fcntl.flock(held, fcntl.LOCK_EX)
+            os.remove(os.path.join(folder, "lock"))
+        yield
 
 
 def _refold_build():
@@ -343,9 +344,9 @@ def _refold_build():
     if flags:
         flags += [f"-DCPU_CAPABILITY={level}", f"-DCPU_CAPABILITY_{level}"]
     try:
-        with _refold_alone("refold_cpu_ec6d0eaadbcf"):
+        with _refold_alone(_REFOLD_NAME):
             return load_inline(
-                name="refold_cpu_HASH",
+                name=_REFOLD_NAME,
                 cpp_sources=[_REFOLD_CPP],
                 # -fopenmp only compiles: at load time the threads are those of PyTorch's own runtime;
                 # hidden: two modules may have functions of one name, the loader would take one for both;
