@@ -106,8 +106,8 @@ _REFOLD_CUDA = r"""
 // Calls from Python: every argument is a tensor, an int (a size, or an address) or a float.
 #include <Python.h>
 
-// A tensor's address by PyTorch's own function for C code that has no headers of PyTorch; by the method, which takes
-// ten times as long, where there is none.
+// A tensor's address by PyTorch's own function for C code that has no headers of PyTorch; by the method, which makes a
+// Python number of it, where there is none.
 typedef void* RfAddressOf(PyObject*);
 static RfAddressOf* rf_address_of() {
   PyObject* guards = PyImport_ImportModule("torch._C._dynamo.guards");
@@ -4241,7 +4241,7 @@ static PyModuleDef rf_module = {PyModuleDef_HEAD_INIT, "kernels", nullptr, -1, r
 #define RF_INIT(name) RF_INIT_(name)
 PyMODINIT_FUNC RF_INIT(TORCH_EXTENSION_NAME)() { return PyModule_Create(&rf_module); }
 """
-_REFOLD_NAME = "refold_sm_90_1110e3dd0dc0"
+_REFOLD_NAME = "refold_sm_90_be66a252954e"
 
 import contextlib
 

@@ -2,8 +2,8 @@
 #pragma once
 #include <Python.h>
 
-// A tensor's address by PyTorch's own function for C code that has no headers of PyTorch; by the method, which takes
-// ten times as long, where there is none.
+// A tensor's address by PyTorch's own function for C code that has no headers of PyTorch; by the method, which makes a
+// Python number of it, where there is none.
 typedef void* RfAddressOf(PyObject*);
 static RfAddressOf* rf_address_of() {
   PyObject* guards = PyImport_ImportModule("torch._C._dynamo.guards");
