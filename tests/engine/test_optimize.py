@@ -4,13 +4,14 @@ import pytest
 import torch
 
 from refold.cost import DEVICES, floor, seconds
-from refold.engine import Optimized, optimize
-from refold.ir import Graph
+from refold.engine import Optimized, extract, optimize
+from refold.ir import Graph, Node
 from refold.ir.evaluate import evaluate
 from refold.ir.graph import render
 from refold.ir.shapes import pad
+from refold.rules.term import softmax
 
-from .graphs import EMPTY, ROWS, N, data, graph
+from .graphs import EMPTY, ROWS, N, data, graph, lin, norm, x
 
 H200 = DEVICES["cuda:sm_90"]
 ALL = {**ROWS, **EMPTY}
@@ -161,3 +162,22 @@ def test_steps_say_what_and_why() -> None:
     assert pool.before.startswith("avg_pool(linear(x, f.w)")
     assert pool.why.endswith(".")
     assert str(pool).startswith("pool-through-linear (reals): avg_pool(")
+
+
+def test_a_swap_touches_only_what_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes that enter a choice grow as a chain does, not as its square."""
+    entered: list[int] = []
+    enter = extract._Swaps._enter
+
+    def counted(self: extract._Swaps, node: Node) -> list[int]:
+        entered[-1] += 1
+        return enter(self, node)
+
+    monkeypatch.setattr(extract._Swaps, "_enter", counted)
+    for length in (4, 8):
+        entered.append(0)
+        value = x(N, 16)
+        for i in range(length):
+            value = softmax(norm(lin(value, f"f{i}", 16, 16), (-1,), f"n{i}", 16) * 2.0, -1)
+        optimize(graph(value), H200)
+    assert 0 < entered[1] < 3 * entered[0]

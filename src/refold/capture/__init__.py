@@ -2,7 +2,7 @@
 
 from refold.capture.captured import Captured, Field
 from refold.capture.export import capture
-from refold.capture.program import CaptureError
+from refold.capture.values import CaptureError
 from refold.capture.widen import Widened, is_narrow, widen
 
 __all__ = [

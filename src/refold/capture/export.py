@@ -14,16 +14,16 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import sympy
 import torch
 from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
 from torch.utils import _pytree as pytree
 
 from refold.capture.aten import HANDLERS
 from refold.capture.captured import Captured, Field
-from refold.capture.program import CaptureError, Exported, exported
+from refold.capture.program import Exported, exported
 from refold.capture.results import Slot, makers
-from refold.capture.values import Unsupported, Value
+from refold.capture.sizes import Sizes
+from refold.capture.values import CaptureError, Unsupported, Value
 from refold.ir import Dim, Graph, Node, Output, Sym, as_scalar, hint, leaf
 from refold.ir.graph import topological
 from refold.ir.node import opaque
@@ -70,7 +70,7 @@ class _Reader:
         # where the inputs are; calls that name this device mean theirs
         tensors = [v for v in pytree.tree_leaves(args) if isinstance(v, torch.Tensor)]
         self.device = tensors[0].device if tensors else None
-        self.symbols: dict[str, str] = {}
+        self.sizes = Sizes()
         self.env: dict[torch.fx.Node, Any] = {}
 
     def read(self) -> Captured:
@@ -83,7 +83,7 @@ class _Reader:
         names = {s for f in fields for d in f.shape or () if isinstance(d, Sym) for s in d.names()}
         ranges = {}
         for symbol, bound in self.program.range_constraints.items():
-            name = self.symbols.get(str(symbol))
+            name = self.sizes.names.get(str(symbol))
             if name in names:
                 upper = int(bound.upper) if bound.upper.is_Integer else None
                 ranges[name] = (max(2, int(bound.lower)), upper)
@@ -125,7 +125,7 @@ class _Reader:
             if isinstance(original, torch.Tensor) and isinstance(meta, torch.Tensor):
                 if type(original) not in (torch.Tensor, torch.nn.Parameter):
                     raise CaptureError(f"the input {text} is a {type(original).__name__}")
-                shape = tuple(self._dim(d) for d in meta.shape)
+                shape = tuple(self.sizes.dim(d) for d in meta.shape)
                 fields.append(Field(text, shape, original.dtype))
             elif isinstance(original, (bool, int, float, str, type(None))):
                 fields.append(Field(text, None, None, original))
@@ -155,7 +155,7 @@ class _Reader:
                 continue
             if not isinstance(meta, torch.Tensor):
                 raise CaptureError(f"an input of kind {spec.kind.name}")
-            shape = tuple(self._dim(d) for d in meta.shape)
+            shape = tuple(self.sizes.dim(d) for d in meta.shape)
             kind = {
                 InputKind.PARAMETER: "param",
                 InputKind.BUFFER: "state" if spec.target in written else "param",
@@ -184,7 +184,7 @@ class _Reader:
             source, index = node.args
             return self.env[source][index]  # type: ignore[index]
         if isinstance(meta, (torch.SymInt, int)) and not isinstance(meta, bool):
-            return self._dim(meta)
+            return self.sizes.dim(meta)
         args = torch.fx.map_arg(node.args, self.env.__getitem__)
         kwargs = torch.fx.map_arg(node.kwargs, self.env.__getitem__)
         if not isinstance(target, torch._ops.OpOverload):
@@ -213,7 +213,7 @@ class _Reader:
 
     def _meta_shapes(self, meta: Any) -> Any:
         if isinstance(meta, torch.Tensor):
-            return tuple(self._dim(d) for d in meta.shape), meta.dtype
+            return tuple(self.sizes.dim(d) for d in meta.shape), meta.dtype
         if isinstance(meta, (tuple, list)):
             return [self._meta_shapes(m) for m in meta]
         if meta is None:
@@ -295,7 +295,9 @@ class _Reader:
 
         meta: what the export foresees. real: the result of a real call, which has the last word.
         """
-        shape, strides = ([self._dim(d) for d in sizes] for sizes in (meta.shape, meta.stride()))
+        shape, strides = (
+            [self.sizes.dim(d) for d in sizes] for sizes in (meta.shape, meta.stride())
+        )
         if real is not None:
             live = [i for i, n in enumerate(real.shape) if n > 1]
             if any(hint(strides[i]) != real.stride(i) for i in live):
@@ -323,37 +325,6 @@ class _Reader:
             warnings.simplefilter("ignore")
             results = pytree.tree_leaves(self.module(*self.args))
         return iter([v for v in results if isinstance(v, torch.Tensor)])
-
-    # --- sizes ----------------------------------------------------------------------------------
-    def _dim(self, size: Any) -> Dim:
-        if isinstance(size, int):
-            return size
-        node = size.node
-        return self._polynomial(node.expr, node.shape_env)
-
-    def _polynomial(self, expr: sympy.Expr, env: Any) -> Dim:
-        if expr.is_Integer:
-            return int(expr)
-        if expr.is_Symbol:
-            name = self.symbols.setdefault(str(expr), f"s{len(self.symbols)}")
-            return Sym.named(name, int(env.backed_var_to_val[expr]))
-        parts = [self._polynomial(a, env) for a in expr.args]
-        if expr.is_Add:
-            total: Dim = 0
-            for part in parts:
-                total = part + total
-            return total
-        if expr.is_Mul:
-            product: Dim = 1
-            for part in parts:
-                product = part * product
-            return product
-        if expr.is_Pow and isinstance(parts[1], int) and parts[1] > 0:
-            power: Dim = 1
-            for _ in range(parts[1]):
-                power = parts[0] * power
-            return power
-        raise CaptureError(f"a size is {expr}, which is no polynomial")
 
 
 def _path_text(path: Sequence[Any], parameters: Sequence[inspect.Parameter]) -> str:

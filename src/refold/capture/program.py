@@ -23,10 +23,8 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from refold.capture.recurrent import shapes_at_once
-
-
-class CaptureError(Exception):
-    """The module cannot be captured; the text says what stands in the way."""
+from refold.capture.sizes import check_sizes
+from refold.capture.values import CaptureError
 
 
 @dataclass(frozen=True)
@@ -64,6 +62,7 @@ def exported(module: torch.nn.Module, args: tuple[Any, ...], axes: int | None) -
         # decomposing drops what nothing reads, though it may have drawn or written
         for node in program.graph.nodes:
             _check_effects(node)
+        check_sizes(program.graph)
         decomposed: ExportedProgram = program.run_decompositions({})
         return Exported(decomposed, tuple(dict.fromkeys(filter(None, conditions))))
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from refold.capture.program import CaptureError
+from refold.capture.values import CaptureError
 from refold.ir import Sym
 
 PLAIN = (bool, int, float, str, type(None), Sym)

@@ -12,6 +12,10 @@ from refold.ir.ops import RANK
 from refold.ir.shapes import pad
 
 
+class CaptureError(Exception):
+    """The module cannot be captured; the text says what stands in the way."""
+
+
 class Unsupported(Exception):
     """This call is not expressible over the op table; it stays an opaque call of PyTorch."""
 

@@ -197,9 +197,7 @@ class _Swaps:
 
     def _replace(self, c: int, node: Node) -> None:
         if self.count.get(c):
-            self._remove(self.choice[c])
-            self.choice[c] = node
-            self._put(node)
+            self._change(c, node)
         else:
             self.choice[c] = node
 
@@ -212,20 +210,23 @@ class _Swaps:
         if new is old:
             return False
         before = self.total
-        self._remove(old)
-        if self.total + self.costs(new) >= before * (1 - 1e-9) or self._needs(new, c):
-            self._put(old)
-            self.total = before
-            return False
-        self.choice[c] = new
-        self._put(new)
-        if self.total < before * (1 - 1e-9):
+        self._change(c, new)
+        if self.total < before * (1 - 1e-9) and not self._needs(new, c):
             return True
-        self._remove(new)
-        self.choice[c] = old
-        self._put(old)
+        self._change(c, old)
         self.total = before
         return False
+
+    def _change(self, c: int, new: Node) -> None:
+        """Let `new` stand for class `c`: what it shares with the node before keeps its place.
+
+        Taken first and released then, or all that the class is computed from would leave and
+        enter again for every node that is tried.
+        """
+        old = self.choice[c]
+        self._put(new)
+        self.choice[c] = new
+        self._remove(old)
 
     def _needs(self, node: Node, c: int) -> bool:
         """Would `node` be computed from class `c`?"""
