@@ -23,7 +23,7 @@ SMALL = ["--set", "batch_size=512", "--set", "in_features=512", "--set", "out_fe
 
 def refold(*arguments):
     return subprocess.run(
-        [sys.executable, "-m", "refold.cli", *map(str, arguments)],
+        [sys.executable, "-m", "refold", *map(str, arguments)],
         capture_output=True,
         text=True,
         check=False,

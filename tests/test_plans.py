@@ -21,6 +21,9 @@ KERNELS = {
     ("TwoReadersOfOneProduct", "both"): ["matmul", "rows"],
     ("LowRankUpdate", "both"): ["matmul"],
     ("WeightNorm", "both"): ["rows"],
+    # a product for all steps' inputs, one a step, one for all heads
+    ("Loop", "both"): ["matmul"] * 7,
+    ("SameMapOfEach", "both"): ["matmul", "matmul", "rows"],
     ("Mlp", "both"): ["matmul", "matmul"],
     ("FlattenedProduct", "eval"): ["matmul"],
     ("OtherResultInTraining", "train"): ["matmul"],

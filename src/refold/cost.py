@@ -237,13 +237,25 @@ def node_seconds(node: Node, device: DeviceModel, memo: dict[Node, bool]) -> flo
         return PER_OP
     if node.op == "permute" and node["order"][:-2] == tuple(range(RANK - 2)):
         return PER_OP  # a product reads its operand either way round
-    if node.op == "slice" and not node.inputs[0].inputs:
-        return PER_OP  # a view of what is there
+    if node.op == "slice":
+        return _cut_seconds(node, device)
     if node.op == "cat" and node.inputs[0].op == "cat" and node["axis"] == node.inputs[0]["axis"]:
         # more than two values are joined at once
         return PER_OP + 2 * sum(size_bytes(i) for i in node.inputs[1:]) / device.bandwidth
     moved = size_bytes(node) + sum(size_bytes(i) for i in node.inputs)
     return device.launch + moved / device.bandwidth
+
+
+def _cut_seconds(node: Node, device: DeviceModel) -> float:
+    """Of a value that is there, a view. Of a computed one, its parts no longer share the kernel
+    that made it: they are written and read, and written by a copy unless they lie together."""
+    x = node.inputs[0]
+    if not x.inputs:
+        return PER_OP
+    before = x.shape[: node["axis"]]
+    if all(d == 1 for d in before):
+        return PER_OP + 2 * size_bytes(node) / device.bandwidth
+    return device.launch + 3 * size_bytes(node) / device.bandwidth
 
 
 def passes(

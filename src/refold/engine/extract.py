@@ -91,11 +91,13 @@ def _choice_of(egraph: EGraph, graph: Graph) -> Choice:
     return choice
 
 
-def _cheapest_trees(egraph: EGraph, costs: _Costs) -> Choice:
-    """The cheapest node of every class when nothing is shared; ends when no class improves."""
-    total: dict[int, float] = {}
+def _cheapest_trees(egraph: EGraph, costs: _Costs, there: Iterable[int] = ()) -> Choice:
+    """The cheapest node of every class when nothing is shared but the classes that are `there`,
+    which cost nothing and are left out; ends when no class improves."""
+    free = set(there)
+    total = dict.fromkeys(free, 0.0)
     choice: Choice = {}
-    queue = sorted(egraph.members)
+    queue = sorted(egraph.members.keys() - free)
     waiting = set(queue)
     while queue:
         again: dict[int, None] = {}
@@ -111,7 +113,7 @@ def _cheapest_trees(egraph: EGraph, costs: _Costs) -> Choice:
                     total[c] = cost
                     choice[c] = node
                     again.update(dict.fromkeys(egraph.find(r) for r in egraph.readers[c]))
-        queue = sorted(again)
+        queue = sorted(again.keys() - free)
     return choice
 
 
@@ -154,6 +156,8 @@ class _Swaps:
         tried = 0
         for _ in range(ROUNDS):
             improved = False
+            # what is not computed yet is best made of what is
+            self.choice.update(_cheapest_trees(self.egraph, self.costs, self._order()))
             for c in self._order():
                 if not self.count.get(c) or len(self.egraph.members[c]) < 2:
                     continue

@@ -49,7 +49,8 @@ class Normaliser:
         """The normal form of a node whose inputs are in normal form."""
         if node in self.done:
             return self.done[node]
-        if node in self.open or not node.is_float:
+        # what is no float is left to what computes it, but for which part of it is wanted
+        if node in self.open or not (node.is_float or node.op == "slice"):
             return node
         self.open.add(node)
         result = node

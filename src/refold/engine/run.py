@@ -47,7 +47,7 @@ def optimize(
     strict: use no rule that holds for finite values only. Deterministic: the budget counts work,
     not time.
     """
-    budget = budget or Budget()
+    budget = budget or Budget.of(len(graph.nodes()))
     rules = tuple(r for r in RULES if not strict or r.exact != "finite")
     egraph = EGraph()
     for root in graph.roots():

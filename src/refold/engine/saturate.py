@@ -29,6 +29,16 @@ class Budget:
     attempts: int = 40_000
     instances: int = 5_000
 
+    @staticmethod
+    def of(size: int) -> Budget:
+        """For a graph of so many nodes: a loop over a thousand steps is one, written out."""
+        least = Budget()
+        return Budget(
+            max(least.nodes, 4 * size),
+            max(least.attempts, 40 * size),
+            max(least.instances, 5 * size),
+        )
+
 
 # A pattern is at most this many ops deep below its root: how far a change can wake up readers.
 DEPTH = 2

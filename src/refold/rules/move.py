@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from refold.ir import Dim
-from refold.rules import spread
+from refold.rules import parts, spread
 from refold.rules.rule import Rule
 from refold.rules.spread import BINARY, UNARY, exact_of
 from refold.rules.term import (
@@ -11,9 +11,7 @@ from refold.rules.term import (
     Term,
     apply,
     avg_pool,
-    cut,
     flat,
-    join,
     linear,
     max,
     mean,
@@ -194,131 +192,4 @@ PERMUTE = (
     ),
 )
 
-SLICE = (
-    Rule(
-        "slice-of-everything",
-        "x @axis @start @length",
-        lambda x, axis, start, length: cut(x, axis, start, length),
-        lambda x, axis, start, length: x,
-        "bits",
-        "The slice keeps every element.",
-        where=lambda x, axis, start, length: x.shape[axis] == length,
-    ),
-    Rule(
-        "slice-of-slice",
-        "x @axis @start1 @length1 @start2 @length2",
-        lambda x, axis, start1, length1, start2, length2: cut(
-            cut(x, axis, start1, length1), axis, start2, length2
-        ),
-        lambda x, axis, start1, length1, start2, length2: cut(x, axis, start1 + start2, length2),
-        "bits",
-        "A slice of a slice is one slice.",
-    ),
-    Rule(
-        "slice-of-first",
-        "x y @axis @start @length",
-        lambda x, y, axis, start, length: cut(join(x, y, axis), axis, start, length),
-        lambda x, y, axis, start, length: cut(x, axis, start, length),
-        "bits",
-        "The slice lies in the first of the joined values.",
-        where=lambda x, y, axis, start, length: (
-            isinstance(x.shape[axis], int) and start + length <= x.shape[axis]
-        ),
-    ),
-    Rule(
-        "slice-of-second",
-        "x y @axis @start @length",
-        lambda x, y, axis, start, length: cut(join(x, y, axis), axis, start, length),
-        lambda x, y, axis, start, length: cut(y, axis, start - x.shape[axis], length),
-        "bits",
-        "The slice lies in the second of the joined values.",
-        where=lambda x, y, axis, start, length: (
-            isinstance(x.shape[axis], int) and start >= x.shape[axis]
-        ),
-    ),
-    *(
-        Rule(
-            f"slice-of-{op}",
-            "x @axis @start @length",
-            lambda x, axis, start, length, op=op: cut(apply(op, x), axis, start, length),
-            lambda x, axis, start, length, op=op: apply(op, cut(x, axis, start, length)),
-            exact_of(op),
-            "Only the elements that are kept need to be computed.",
-        )
-        for op in UNARY
-    ),
-    *(
-        Rule(
-            f"slice-of-{op}-with-even",
-            "x s @axis @start @length",
-            lambda x, s, axis, start, length, op=op: cut(apply(op, x, s), axis, start, length),
-            lambda x, s, axis, start, length, op=op: apply(op, cut(x, axis, start, length), s),
-            exact_of(op),
-            "Only the elements that are kept need to be computed.",
-            where=lambda x, s, axis, start, length: flat(s, (axis,)) and x.shape[axis] != 1,
-        )
-        for op in BINARY
-    ),
-    *(
-        Rule(
-            f"slice-of-{op}",
-            "x y @axis @start @length",
-            lambda x, y, axis, start, length, op=op: cut(apply(op, x, y), axis, start, length),
-            lambda x, y, axis, start, length, op=op: apply(
-                op, cut(x, axis, start, length), cut(y, axis, start, length)
-            ),
-            exact_of(op),
-            "Only the elements that are kept need to be computed.",
-            where=lambda x, y, axis, start, length: x.shape[axis] == y.shape[axis],
-        )
-        for op in BINARY
-    ),
-)
-
-CAT = (
-    Rule(
-        "joined-features",
-        "x[N,K] w[1,1,1,M,K]! v[1,1,1,P,K]! @axis",
-        lambda x, w, v, axis: join(linear(x, w), linear(x, v), axis),
-        lambda x, w, v, axis: linear(x, join(w, v, -2)),
-        "reals",
-        "Two linear maps of one input side by side are one map with both weights.",
-        where=lambda x, w, v, axis: axis == -1,
-    ),
-    Rule(
-        "joined-inputs",
-        "x y w[1,1,1,M,K]!",
-        lambda x, y, w: linear(join(x, y, -1), w),
-        lambda x, y, w: (
-            linear(x, cut(w, -1, 0, x.shape[-1])) + linear(y, cut(w, -1, x.shape[-1], y.shape[-1]))
-        ),
-        "reals",
-        "A linear map of joined inputs is the sum of a map of each.",
-        simplify=False,
-    ),
-    Rule(
-        "joined-rows",
-        "x y w @axis",
-        lambda x, y, w, axis: join(linear(x, w), linear(y, w), axis),
-        lambda x, y, w, axis: linear(join(x, y, axis), w),
-        "reals",
-        "One linear map of two batches is the map of the joined batch.",
-        where=lambda x, y, w, axis: axis != -1 and flat(w, AXES[:-2]),
-        simplify=False,
-    ),
-    *(
-        Rule(
-            f"{name}-of-joined",
-            "x y @axis @axes",
-            lambda x, y, axis, axes, f=f: f(join(x, y, axis), axes),
-            lambda x, y, axis, axes, f=f, g=g: apply(g, f(x, axes), f(y, axes)),
-            "reals",
-            f"The {name} of joined values comes from the {name} of each.",
-            where=lambda x, y, axis, axes: axis in axes,
-        )
-        for name, f, g in (("sum", sum, "add"), ("max", max, "maximum"), ("min", min, "minimum"))
-    ),
-)
-
-
-RULES = (*RESHAPE, *PERMUTE, *spread.RULES, *SLICE, *CAT)
+RULES = (*RESHAPE, *PERMUTE, *spread.RULES, *parts.RULES)

@@ -174,7 +174,7 @@ def _value(
     draw: random.Random,
     generator: torch.Generator,
 ) -> Node:
-    free = not hole.parametric and not hole.dims
+    free = not hole.parametric and not hole.dims and not hole.boolean
     # of what may be one element
     number = all(size.startswith("1") or size.endswith("?") for size in hole.dims) and hole.dims
     if (free and draw.random() < 0.1) or (number and draw.random() < 0.3):
@@ -184,6 +184,8 @@ def _value(
     name = f"{hole.name}{len(data)}"
     node = leaf("param" if hole.parametric else "input", shape, F64, **_names(hole, name))
     data[node] = DATA[kind](torch.randn(shape, generator=generator, dtype=F64))
+    if hole.boolean:
+        return make("gt", node, as_scalar(0.0, F64))
     if hole.nonnegative:
         return make("abs", node)
     if hole.nonpositive:

@@ -31,7 +31,7 @@ class Hole:
         the places, as many as there are strides, and `1...` as many ones; there are no others.
         parametric: computed from parameters alone. nonnegative: the
         engine must know that no element is below zero. nonpositive: that none is above it.
-        attribute: an op's attribute, not a value.
+        attribute: an op's attribute, not a value. boolean: true or false.
     """
 
     name: str
@@ -40,6 +40,7 @@ class Hole:
     nonnegative: bool = False
     nonpositive: bool = False
     attribute: bool = False
+    boolean: bool = False
 
     def sizes(self, places: int) -> tuple[str, ...]:
         """`dims` for images of so many places."""
@@ -59,8 +60,8 @@ class Rule:
     """`lhs` equals `rhs` wherever `where` holds.
 
     signature: the variables in the order of the lambdas' parameters, `x[N,K] w[M,K]! s+ @axes`:
-        `!` marks a parameter, `+` a value known to be >= 0, `-` one known to be <= 0, `@` an
-        attribute.
+        `!` marks a parameter, `+` a value known to be >= 0, `-` one known to be <= 0, `?` one that
+        is true or false, `@` an attribute.
     lhs, rhs: the two sides. Each may return a tuple: then all of the left values must be found,
         and each is replaced by its partner.
     exact: `bits` (identical), `reals` (equal in real arithmetic, and NaN where the left side is),
@@ -121,7 +122,7 @@ class Rule:
 
 
 def _hole(rule: str, text: str) -> Hole:
-    found = re.fullmatch(r"(@?)([a-z_][a-z_0-9]*)(?:\[([A-Z0-9_,.?]+)\])?([!+-]*)", text)
+    found = re.fullmatch(r"(@?)([a-z_][a-z_0-9]*)(?:\[([A-Z0-9_,.?]+)\])?([!+?-]*)", text)
     if found is None:
         raise RuleError(f"{rule}: expected name[DIMS]! or @attribute, got {text!r}")
     at, name, dims, marks = found.groups()
@@ -130,7 +131,7 @@ def _hole(rule: str, text: str) -> Hole:
     sizes = tuple(dims.split(",")) if dims else ()
     if not all(re.fullmatch(r"[A-Z]\??|[0-9]+|_|1?\.\.\.", size) for size in sizes):
         raise RuleError(f"{rule}: expected sizes such as N, O?, 1, _, ... or 1..., got {text!r}")
-    return Hole(name, sizes, "!" in marks, "+" in marks, "-" in marks, bool(at))
+    return Hole(name, sizes, "!" in marks, "+" in marks, "-" in marks, bool(at), "?" in marks)
 
 
 def _check_names(rule: str, side: str, function: Callable[..., Any], holes: list[str]) -> None:

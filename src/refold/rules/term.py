@@ -107,8 +107,8 @@ def apply(op: str, *args: Operand, **attrs: Any) -> Term:
     """
     if op not in OPS:
         raise KeyError(f"the op table has no op {op!r}")
-    dtypes = [a.dtype for a in args if isinstance(a, Value) and a.dtype != torch.bool]
-    if dtypes:
+    if any(isinstance(a, Value) for a in args):
+        dtypes = [a.dtype for a in args if isinstance(a, Value) and a.dtype != torch.bool]
         nodes = [a.node if isinstance(a, Term) else as_scalar(a, dtypes[0]) for a in args]
         return Value(make(op, *nodes, **attrs))
     terms = tuple(a if isinstance(a, Term) else Num(a) for a in args)
