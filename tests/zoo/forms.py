@@ -268,3 +268,16 @@ class AxesOfOne(nn.Module):
 
     def inputs(self):
         return [rand(9, 40), rand(9, 1, 24)]
+
+
+@case
+class TurnedIntegers(nn.Module):
+    """What is no float is computed as it lies, the other way round; kernels read it in order."""
+
+    def forward(self, ids, x):
+        turned = ids.permute(2, 0, 1)
+        counts = turned.float().sum(1), (turned == 3).float().mean(2), torch.exp(turned % 3 - 1.0)
+        return *counts, (turned + 1).contiguous(), x.mT.float().softmax(2) + torch.ones(2, 5, 4)
+
+    def inputs(self):
+        return [torch.randint(0, 9, (3, 4, 7)), rand(2, 4, 5).double()]

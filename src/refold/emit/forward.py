@@ -268,7 +268,7 @@ class ForwardWriter:
         name = self._name(node)
         self.shapes[node] = shape
         read_by_kernel = any(isinstance(s, Group) and node in s.inputs for s in self.plan.steps)
-        if read_by_kernel and (node.op == "aten" or OPS[node.op].kind is not Kind.POINTWISE):
+        if read_by_kernel:  # a cast, too, lies as what it casts
             text = f"{text}.contiguous()"
         return [*lines, f"{name} = {text}"]
 
@@ -358,8 +358,8 @@ class ForwardWriter:
         while value.op == "reshape":
             value = value.inputs[0]
         made = any(value in g.outputs for g in self.plan.groups)
-        moved = OPS[value.op].kind in (Kind.MOVE, Kind.OPAQUE, Kind.LEAF)
-        return ".contiguous()" if moved and not made and out.value.inputs else ""
+        ordered = made or OPS[value.op].kind is Kind.CONTRACT  # all else may lie as what it reads
+        return ".contiguous()" if not ordered and out.value.inputs else ""
 
     def _write(self, value: Node, buffer: str, name: str) -> str:
         return f"{attribute(buffer)}.copy_({name})"
