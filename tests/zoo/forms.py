@@ -281,3 +281,20 @@ class TurnedIntegers(nn.Module):
 
     def inputs(self):
         return [torch.randint(0, 9, (3, 4, 7)), rand(2, 4, 5).double()]
+
+
+@case
+class Spectrum(nn.Module):
+    """Complex values between, of which nothing may lose the imaginary part."""
+
+    def __init__(self):
+        super().__init__()
+        self.gain = nn.Parameter(torch.randn(9))
+
+    def forward(self, x):
+        z = torch.fft.rfft(x) * self.gain
+        power = z.abs() ** 2
+        return power.sum(-1), torch.log1p(z.abs()), z.var(-1), torch.fft.irfft(z, n=16).relu()
+
+    def inputs(self):
+        return [rand(7, 16)]
