@@ -15,6 +15,8 @@ from refold.rules.term import (
     flat,
     join,
     linear,
+    log_softmax,
+    logsumexp,
     max,
     mean,
     min,
@@ -22,6 +24,7 @@ from refold.rules.term import (
     reshape,
     softmax,
     sum,
+    var,
 )
 
 
@@ -272,6 +275,53 @@ SLICE = (
             where=lambda x, y, axis, start, length: x.shape[axis] == y.shape[axis],
         )
         for op in BINARY
+    ),
+    *(
+        Rule(
+            f"slice-of-{name}",
+            "x @axes @axis @start @length",
+            lambda x, axes, axis, start, length, f=f: cut(f(x, axes), axis, start, length),
+            lambda x, axes, axis, start, length, f=f: f(cut(x, axis, start, length), axes),
+            "reals",
+            "Only the rows that are kept need to be reduced.",
+            where=lambda x, axes, axis, start, length: axis not in axes,
+        )
+        for name, f in {**_REDUCE, "logsumexp": logsumexp}.items()
+    ),
+    Rule(
+        "slice-of-var",
+        "x @axes @correction @axis @start @length",
+        lambda x, axes, correction, axis, start, length: cut(
+            var(x, axes, correction=correction), axis, start, length
+        ),
+        lambda x, axes, correction, axis, start, length: var(
+            cut(x, axis, start, length), axes, correction=correction
+        ),
+        "reals",
+        "Only the rows that are kept need to be reduced.",
+        where=lambda x, axes, correction, axis, start, length: axis not in axes,
+    ),
+    *(
+        Rule(
+            f"slice-of-{name}",
+            "x @axis1 @axis2 @start @length",
+            lambda x, axis1, axis2, start, length, f=f: cut(f(x, axis1), axis2, start, length),
+            lambda x, axis1, axis2, start, length, f=f: f(cut(x, axis2, start, length), axis1),
+            "reals",
+            "Only the rows that are kept need to be normalised.",
+            where=lambda x, axis1, axis2, start, length: axis1 != axis2,
+        )
+        for name, f in (("softmax", softmax), ("log_softmax", log_softmax))
+    ),
+    Rule(
+        "slice-of-permuted",
+        "x @order @axis @start @length",
+        lambda x, order, axis, start, length: cut(permute(x, order), axis, start, length),
+        lambda x, order, axis, start, length: permute(
+            cut(x, order[axis] - len(order), start, length), order
+        ),
+        "bits",
+        "Only the elements that are kept need to be moved.",
     ),
 )
 
