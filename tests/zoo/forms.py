@@ -298,3 +298,35 @@ class Spectrum(nn.Module):
 
     def inputs(self):
         return [rand(7, 16)]
+
+
+@case
+class BuffersHandedOn(nn.Module):
+    """What a buffer held goes to others, and out, before it is written."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc, self.norm = nn.Linear(12, 5), nn.BatchNorm1d(5)
+        for name in ("now", "before", "left", "right"):
+            self.register_buffer(name, torch.randn(5))
+        self.register_buffer("square", torch.randn(3, 3))
+        self.register_buffer("history", torch.zeros(4, 5))
+        self.register_buffer("steps", torch.zeros(1, dtype=torch.long))
+        self.register_buffer("last", torch.zeros(1, dtype=torch.long))
+
+    def forward(self, x):
+        y = self.norm(self.fc(x))
+        old, steps, mean = self.now.clone(), self.steps.clone(), self.norm.running_mean
+        self.now.mul_(0.5).add_(y.tanh().mean(0))
+        self.before.copy_(old)
+        self.history.copy_(torch.cat([self.history[1:], old[None]]))
+        self.last.copy_(self.steps)
+        self.steps.add_(1)
+        left = self.left.clone()
+        self.left.copy_(self.right)
+        self.right.copy_(left)
+        self.square.copy_(self.square.t().clone())
+        return y.relu(), old, self.before * 2.0, left[1:3], steps, mean * 1.0
+
+    def inputs(self):
+        return [rand(7, 12)]

@@ -19,7 +19,7 @@ from refold.ir.graph import topological
 from refold.ir.literals import python_literal
 from refold.plan import Call, Fold, Group, Plan, Template
 from refold.plan.memory import source
-from refold.plan.plan import counters, reads
+from refold.plan.plan import counters, reads, shown
 
 
 @dataclass
@@ -68,6 +68,7 @@ class ForwardWriter:
         self.counter: dict[str, int] = {}
         self.as_stored = False  # whether values are written as they lie in memory
         self.wholes: dict[str, str] = {}  # calls of several results: their text and their variable
+        self.shown = shown(plan)
         self.direct = dict(self._direct())
         self.counted = {value for g in plan.groups for value, _ in g.counters}
         called = {s.node for s in plan.steps if isinstance(s, Call)} - self.counted
@@ -143,7 +144,8 @@ class ForwardWriter:
                 elif name != path:
                     lines.append(f"{name} = {path}")
             elif n.op == "state":
-                lines.append(f"{name} = {attribute(n['name'])}")
+                copied = ".clone()" if n in self.shown else ""
+                lines.append(f"{name} = {attribute(n['name'])}{copied}")
         return lines
 
     def _unique(self, base: str) -> str:
@@ -303,7 +305,9 @@ class ForwardWriter:
         roots = self.plan.graph.roots()
         for out in self.plan.outputs:
             state = states.get(out.mutates) if out.mutates is not None else None
-            if state is not None and roots.count(out.value) == 1 and out.value.shape == state.shape:
+            if state is None or state in self.shown:
+                continue
+            if roots.count(out.value) == 1 and out.value.shape == state.shape:
                 yield out.value, state
 
     def _readers(self, node: Node) -> list[Node]:
