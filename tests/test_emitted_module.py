@@ -284,6 +284,13 @@ def test_what_cannot_be_captured_is_kept_with_a_reason():
         assert refold.optimize(module, torch.randn(3)) is module
 
 
+def test_a_forward_of_the_instance_is_kept():
+    module = nn.Linear(8, 5)
+    module.forward = lambda x: nn.Linear.forward(module, x).sum(1)
+    with pytest.warns(UserWarning, match=r"kept: the module itself, not its class"):
+        assert refold.optimize(module, torch.randn(3, 8)) is module
+
+
 def test_threads_do_not_change_the_result(pair):
     module, fast = pair
     module.eval(), fast.eval()

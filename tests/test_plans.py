@@ -61,6 +61,16 @@ def test_kernels(name, mode):
     assert [g.template.value for g in groups] == KERNELS[name, mode]
 
 
+@pytest.mark.parametrize(("name", "many"), [("ClassToken", 0), ("MeanOfAttention", 1)])
+def test_rows_that_nothing_asks_for_are_not_multiplied(name, many):
+    """Nothing but what attention itself reads of all tokens."""
+    nodes = plan_of(name, "both").graph.nodes()
+    products = [n for n in nodes if n.op == "linear" and not is_parametric(n)]
+    batch = next(n for n in nodes if n.op == "input").shape[-3]
+    assert sum(numel(n.shape[:-1]) != batch for n in products) == many
+    assert len(products) == many + (3 if name == "ClassToken" else 1)
+
+
 @pytest.mark.parametrize("name", ["BatchNormTrain", "BatchNorm3d", "GroupedConvolution"])
 def test_what_follows_from_statistics_is_where_they_are(name):
     """Batch norm's factor, its running buffers and its counter."""

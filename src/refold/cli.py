@@ -143,7 +143,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
-
-
-if __name__ == "__main__":
-    sys.exit(main())

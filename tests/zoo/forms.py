@@ -268,3 +268,65 @@ class AxesOfOne(nn.Module):
 
     def inputs(self):
         return [rand(9, 40), rand(9, 1, 24)]
+
+
+@case
+class TurnedIntegers(nn.Module):
+    """What is no float is computed as it lies, the other way round; kernels read it in order."""
+
+    def forward(self, ids, x):
+        turned = ids.permute(2, 0, 1)
+        counts = turned.float().sum(1), (turned == 3).float().mean(2), torch.exp(turned % 3 - 1.0)
+        return *counts, (turned + 1).contiguous(), x.mT.float().softmax(2) + torch.ones(2, 5, 4)
+
+    def inputs(self):
+        return [torch.randint(0, 9, (3, 4, 7)), rand(2, 4, 5).double()]
+
+
+@case
+class Spectrum(nn.Module):
+    """Complex values between, of which nothing may lose the imaginary part."""
+
+    def __init__(self):
+        super().__init__()
+        self.gain = nn.Parameter(torch.randn(9))
+
+    def forward(self, x):
+        z = torch.fft.rfft(x) * self.gain
+        power = z.abs() ** 2
+        return power.sum(-1), torch.log1p(z.abs()), z.var(-1), torch.fft.irfft(z, n=16).relu()
+
+    def inputs(self):
+        return [rand(7, 16)]
+
+
+@case
+class BuffersHandedOn(nn.Module):
+    """What a buffer held goes to others, and out, before it is written."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc, self.norm = nn.Linear(12, 5), nn.BatchNorm1d(5)
+        for name in ("now", "before", "left", "right"):
+            self.register_buffer(name, torch.randn(5))
+        self.register_buffer("square", torch.randn(3, 3))
+        self.register_buffer("history", torch.zeros(4, 5))
+        self.register_buffer("steps", torch.zeros(1, dtype=torch.long))
+        self.register_buffer("last", torch.zeros(1, dtype=torch.long))
+
+    def forward(self, x):
+        y = self.norm(self.fc(x))
+        old, steps, mean = self.now.clone(), self.steps.clone(), self.norm.running_mean
+        self.now.mul_(0.5).add_(y.tanh().mean(0))
+        self.before.copy_(old)
+        self.history.copy_(torch.cat([self.history[1:], old[None]]))
+        self.last.copy_(self.steps)
+        self.steps.add_(1)
+        left = self.left.clone()
+        self.left.copy_(self.right)
+        self.right.copy_(left)
+        self.square.copy_(self.square.t().clone())
+        return y.relu(), old, self.before * 2.0, left[1:3], steps, mean * 1.0
+
+    def inputs(self):
+        return [rand(7, 12)]

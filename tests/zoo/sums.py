@@ -104,6 +104,39 @@ class LastToken(nn.Module):
 
 
 @case
+class ClassToken(nn.Module):
+    """A block whose first token alone is asked for, behind norms."""
+
+    def __init__(self):
+        super().__init__()
+        self.before, self.after = nn.LayerNorm(26), nn.RMSNorm(26)
+        self.up, self.down, self.head = nn.Linear(26, 90), nn.Linear(90, 26), nn.Linear(26, 11)
+
+    def forward(self, x):
+        x = x + self.down(torch.nn.functional.gelu(self.up(self.before(x))))
+        return torch.log_softmax(self.head(self.after(x)), -1)[:, 0]
+
+    def inputs(self):
+        return [rand(6, 50, 26)]
+
+
+@case
+class MeanOfAttention(nn.Module):
+    """Attention arranges its tokens in the rows of a matrix and back; the mean comes first."""
+
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(32, 4, batch_first=True)
+        self.head = nn.Linear(32, 5)
+
+    def forward(self, x):
+        return self.head(self.attention(x, x, x, need_weights=False)[0].mean(1))
+
+    def inputs(self):
+        return [rand(6, 50, 32)]
+
+
+@case
 class WeightedMeans(_Maps):
     """Means over the tokens that a mask keeps, and by attention's weights."""
 

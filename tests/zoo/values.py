@@ -75,3 +75,15 @@ class LongRows(nn.Module):
 
     def inputs(self):
         return [rand(5, 8211), rand(5, 8212), rand(4, 8213)]
+
+
+@case
+class FarFromZero(nn.Module):
+    """Values whose exponential is no float any more."""
+
+    def forward(self, x):
+        functions = nn.functional
+        return functions.logsigmoid(x), functions.softplus(x), functions.mish(x), functions.silu(x)
+
+    def inputs(self):
+        return [rand(5, 41) * 60.0]

@@ -133,7 +133,8 @@ def _leaky_relu(out: Out, x: Value, slope: float = 0.01) -> Value:
 
 @handles("log_sigmoid")
 def _log_sigmoid(out: Out, x: Value) -> Value:
-    soft = make("softplus", make("neg", x.node), beta=1.0, threshold=100.0)
+    # from 40 on it is -x to a double's last bit; from 88.8 on exp(-x) is no float
+    soft = make("softplus", make("neg", x.node), beta=1.0, threshold=40.0)
     return result(make("neg", soft), out)
 
 

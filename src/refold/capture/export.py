@@ -34,6 +34,8 @@ def capture(module: torch.nn.Module, args: Sequence[Any], *, training: bool) -> 
 
     Raises CaptureError with one line that says why the module cannot be captured.
     """
+    if "forward" in vars(module):  # a class's forward, a fast one too, would not be called
+        raise CaptureError("the module itself, not its class, has the forward that is called")
     modes = {m: m.training for m in module.modules()}
     buffers = {k: b.clone() for k, b in module.named_buffers()}
     rng = torch.get_rng_state()

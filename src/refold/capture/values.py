@@ -56,6 +56,8 @@ def value(node: Node, shape: Sequence[Dim]) -> Value:
 def cast(v: Value, dtype: torch.dtype) -> Value:
     if v.dtype == dtype:
         return v
+    if v.dtype.is_complex and not dtype.is_complex:
+        raise Unsupported("a complex value")  # its imaginary part would be lost
     return Value(make("cast", v.node, dtype=dtype), v.shape)
 
 

@@ -19,7 +19,7 @@ from refold.ir.graph import topological
 from refold.ir.literals import python_literal
 from refold.plan import Call, Fold, Group, Plan, Template
 from refold.plan.memory import source
-from refold.plan.plan import counters, reads
+from refold.plan.plan import counters, reads, shown
 
 
 @dataclass
@@ -68,6 +68,7 @@ class ForwardWriter:
         self.counter: dict[str, int] = {}
         self.as_stored = False  # whether values are written as they lie in memory
         self.wholes: dict[str, str] = {}  # calls of several results: their text and their variable
+        self.shown = shown(plan)
         self.direct = dict(self._direct())
         self.counted = {value for g in plan.groups for value, _ in g.counters}
         called = {s.node for s in plan.steps if isinstance(s, Call)} - self.counted
@@ -143,7 +144,8 @@ class ForwardWriter:
                 elif name != path:
                     lines.append(f"{name} = {path}")
             elif n.op == "state":
-                lines.append(f"{name} = {attribute(n['name'])}")
+                copied = ".clone()" if n in self.shown else ""
+                lines.append(f"{name} = {attribute(n['name'])}{copied}")
         return lines
 
     def _unique(self, base: str) -> str:
@@ -268,7 +270,7 @@ class ForwardWriter:
         name = self._name(node)
         self.shapes[node] = shape
         read_by_kernel = any(isinstance(s, Group) and node in s.inputs for s in self.plan.steps)
-        if read_by_kernel and (node.op == "aten" or OPS[node.op].kind is not Kind.POINTWISE):
+        if read_by_kernel:  # a cast, too, lies as what it casts
             text = f"{text}.contiguous()"
         return [*lines, f"{name} = {text}"]
 
@@ -303,7 +305,9 @@ class ForwardWriter:
         roots = self.plan.graph.roots()
         for out in self.plan.outputs:
             state = states.get(out.mutates) if out.mutates is not None else None
-            if state is not None and roots.count(out.value) == 1 and out.value.shape == state.shape:
+            if state is None or state in self.shown:
+                continue
+            if roots.count(out.value) == 1 and out.value.shape == state.shape:
                 yield out.value, state
 
     def _readers(self, node: Node) -> list[Node]:
@@ -358,8 +362,8 @@ class ForwardWriter:
         while value.op == "reshape":
             value = value.inputs[0]
         made = any(value in g.outputs for g in self.plan.groups)
-        moved = OPS[value.op].kind in (Kind.MOVE, Kind.OPAQUE, Kind.LEAF)
-        return ".contiguous()" if moved and not made and out.value.inputs else ""
+        ordered = made or OPS[value.op].kind is Kind.CONTRACT  # all else may lie as what it reads
+        return ".contiguous()" if not ordered and out.value.inputs else ""
 
     def _write(self, value: Node, buffer: str, name: str) -> str:
         return f"{attribute(buffer)}.copy_({name})"

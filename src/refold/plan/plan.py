@@ -159,6 +159,7 @@ class Plan:
 def counters(graph: Graph) -> Iterator[tuple[Node, Node]]:
     """(a buffer plus a number, the buffer) of each that is so written, and read by nothing else."""
     states = {n["name"]: n for n in graph.nodes() if n.op == "state"}
+    roots = graph.roots()
     readers: dict[Node, list[Node]] = {}
     for node in graph.nodes():
         for i in node.inputs:
@@ -169,10 +170,22 @@ def counters(graph: Graph) -> Iterator[tuple[Node, Node]]:
             continue
         number = value.inputs[1]
         fixed = number.op == "scalar" and not isinstance(number["value"], Sym)
-        alone = readers[state] == [value] and value not in readers
+        alone = readers[state] == [value] and value not in readers and state not in roots
         alike = value.shape == state.shape and value.dtype == state.dtype
-        if fixed and alone and alike and graph.roots().count(value) == 1:
+        if fixed and alone and alike and roots.count(value) == 1:
             yield value, state
+
+
+def shown(plan: Plan) -> set[Node]:
+    """Buffers of which a result, or another buffer, gets what was there before, or a view of it."""
+    made = {o for g in plan.groups for o in g.outputs}
+    todo = list(plan.graph.roots())
+    found = set(todo)
+    for node in todo:  # which grows
+        if node not in made and OPS[node.op].kind in (Kind.MOVE, Kind.OPAQUE):
+            todo += [i for i in node.inputs if i not in found]
+            found.update(node.inputs)
+    return {n for n in found if n.op == "state"}
 
 
 def a_vector(dims: tuple[Dim, ...]) -> tuple[Dim, ...]:

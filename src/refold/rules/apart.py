@@ -114,4 +114,30 @@ SPREAD = (
     ),
 )
 
-RULES = (*APART, *TOGETHER, *SPREAD)
+# what asks for some of the rows, or for their sums, may then ask it of the product's input
+ROWS = (
+    Rule(
+        "reshape-of-linear",
+        "x[N,K] w[1,1,1,M,K] @shape",
+        lambda x, w, shape: reshape(linear(x, w), shape),
+        lambda x, w, shape: linear(reshape(x, (*shape[:-1], x.shape[-1])), w),
+        "reals",
+        "The rows can be arranged before they are multiplied.",
+        where=lambda x, w, shape: shape[-1] == w.shape[-2],
+        simplify=False,
+    ),
+    Rule(
+        "reshape-of-shifted-linear",
+        "x[N,K] w[1,1,1,M,K] b! @shape",
+        lambda x, w, b, shape: reshape(linear(x, w) + b, shape),
+        lambda x, w, b, shape: linear(reshape(x, (*shape[:-1], x.shape[-1])), w) + b,
+        "reals",
+        "The rows can be arranged before they are multiplied.",
+        where=lambda x, w, b, shape: (
+            shape[-1] == w.shape[-2] and flat(b, AXES[:-1]) and b.shape[-1] in (1, shape[-1])
+        ),
+        simplify=False,
+    ),
+)
+
+RULES = (*APART, *TOGETHER, *SPREAD, *ROWS)
