@@ -68,6 +68,8 @@ def require_grad(value: Any) -> Any:
         return leaf.requires_grad_() if leaf.is_floating_point() else leaf
     if isinstance(value, list | tuple):
         return type(value)(require_grad(v) for v in value)
+    if isinstance(value, dict):
+        return {k: require_grad(v) for k, v in value.items()}
     return value
 
 
