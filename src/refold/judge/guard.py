@@ -121,10 +121,8 @@ class Guard:
         self._busy = True
         try:
             frame: Any = sys._getframe(1)
-            if frame.f_code in _NAMING:
-                return
             for _ in range(3):  # through inspect's or gc's own helpers, no further
-                if frame is None:
+                if frame is None or frame.f_code in _NAMING:
                     return
                 name = frame.f_code.co_filename
                 if name and os.path.realpath(name) == self.path:
@@ -164,11 +162,12 @@ def _torchs_own(value: Any) -> bool:
 
 
 _TORCH = os.path.realpath(os.path.dirname(torch.__file__)) + os.sep
-# These ask in which module they are called, to name the class that they make, and tell nobody.
+# These ask where they are called, to name or to note what they make, and tell nobody.
 _NAMERS = (
     collections.namedtuple,
     getattr(typing, "_caller", None),
     getattr(enum.EnumMeta, "_create_", None),
+    torch.library.Library.__init__,
 )
 _NAMING = frozenset(f.__code__ for f in _NAMERS if f is not None)
 _EVENTS = {
