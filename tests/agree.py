@@ -81,7 +81,7 @@ def check_values(g: torch.Tensor, e: torch.Tensor, t: torch.Tensor, error: float
     strange = ~known & ~e.isnan() & ~t.isnan()
     assert g[e.isnan() & t.isnan()].isnan().all(), "NaN is gone"
     assert (g[strange].double().sign() == t[strange].sign()).all(), "an infinity differs"
-    assert g[known].isfinite().all(), "no number, where eager and float64 have one"
+    assert g[known].isfinite().all(), "NaN or an infinity in the place of a number"
     scale = t[known].abs().max().item() if known.any() else 0.0
     # of float64 there is no wider truth: eager's error is not known
     factor, floor = {torch.float32: (16, 4e-7), torch.float64: (16, 1.5e-14)}.get(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -188,9 +189,23 @@ def test_what_was_timed_is_kept_and_followed(tuned, monkeypatch):
 
 def test_a_broken_file_is_as_good_as_none(tuned):
     tuned.path.parent.mkdir()
-    for text in ("", "{", "[]"):
+    sizes, way = (1024, 512, 8192), {"tile": "wide", "splits": 4, "direct": False}
+    tables = [
+        {tuned.key: {shape_class(sizes): row}}
+        for row in (
+            5,
+            {"tile": "wide"},
+            way | {"splits": 3},
+            way | {"splits": "4"},
+            way | {"tile": []},
+        )
+    ]
+    for text in ("", "{", "[]", *map(json.dumps, [{tuned.key: 5}, *tables])):
         tuned.path.write_text(text)
-        assert tuned(1024, 512, 8192) == default_schedule("sm_90", 1024, 512, 8192, True)
+        assert tuned(*sizes) == default_schedule("sm_90", *sizes, True), text
+        assert not tuned.knows(sizes)
+    tuned.path.write_text(json.dumps({tuned.key: {shape_class(sizes): way}}))
+    assert tuned(*sizes) == Schedule("sm_90", "wide", 4)
 
 
 def test_classes_tell_tiles_apart():

@@ -33,6 +33,8 @@ def optimize(
     and submodules (the very same objects) and the same state_dict. The text that it runs is its
     attribute `refold_source`. Where nothing is gained `module` itself comes back, with a warning
     that says why.
+
+    Raises OptimizeError for an unknown target, and where a parameter is not on the target's device.
     """
     back, device = pipeline.target_for(target or _target_of(module, inputs))
     for name, tensor in [*module.named_parameters(), *module.named_buffers()]:

@@ -31,12 +31,9 @@ CALLS_PER_FOLD = 100
 # what one more op costs beside its arithmetic, so that of two equal forms the shorter wins
 PER_OP = 1e-12
 
-
 # The products that a device's kernels compute: a test of the operands' dtypes in memory (x, then
 # the weight) and of whether the weight is a folded parameter.
 Products = Callable[[torch.dtype, torch.dtype, bool], bool]
-
-
 # The same of batches of products: of how many, their rows together, columns and depth, and whether
 # the first side is a value that lies as it is read.
 Batches = Callable[[int, int, int, int, bool], bool]

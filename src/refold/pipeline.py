@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from refold.capture import Captured, CaptureError, capture, widen
+from refold.capture import Captured, CaptureError, capture, kept, widen
 from refold.cost import DEVICES, DeviceModel
 from refold.emit.cuda import CudaTarget
 from refold.emit.cuda_product import CudaProduct
@@ -24,7 +24,8 @@ from refold.emit.target import Target
 from refold.engine import Optimized, optimize
 from refold.ir import NARROW
 from refold.measure import Timing, compare
-from refold.plan import Plan, Storage, make_plan
+from refold.plan import Storage, make_plan
+from refold.rules import EXACT
 from refold.schedule import PACES, Schedule
 from refold.tune import Tuned
 
@@ -80,8 +81,7 @@ class Result:
     @property
     def label(self) -> str:
         """The weakest promise of any mode: bits, reals or finite."""
-        order = ("bits", "reals", "finite")
-        return max((m.label for m in self.modes if m.plan), key=order.index, default="bits")
+        return max((m.label for m in self.modes if m.plan), key=EXACT.index, default=EXACT[0])
 
     @property
     def reasons(self) -> list[str]:
@@ -165,8 +165,8 @@ def _derived(
     plan = make_plan(optimized.graph, storage, replace(device, exponentials=exponentials))
     steps = tuple(str(s) for s in optimized.steps)
     if not steps and not plan.groups:
-        kept = "nothing to rewrite or to fuse: every operation stays a call of PyTorch"
-        return Derivation(Mode(name, None, None, kept=kept), None)
+        reason = "nothing to rewrite or to fuse: every operation stays a call of PyTorch"
+        return Derivation(Mode(name, None, None, kept=reason), None)
     label: str = optimized.label
     if wide.stored:
         steps = (ROUNDS_ONCE, *steps)
@@ -234,9 +234,9 @@ def run(
         progress("timing against the original")
         measured = tuple(_measured(d, module, fast, inputs, target, options) for d in derivations)
         if measured != derivations:
-            kept = [d for d, m in zip(derivations, measured, strict=True) if d.mode is not m.mode]
+            slower = [d for d, m in zip(derivations, measured, strict=True) if d.mode is not m.mode]
             derivations = measured
-            if kept:
+            if slower:
                 text = _emit(module, source, title, derivations, target)
     return Result(text, derivations, seconds, build_seconds)
 
@@ -306,26 +306,21 @@ def _measured(
     target: Target,
     options: Options,
 ) -> Derivation:
-    """The derivation with its timing; its mode keeps the original where that is not slower."""
+    """The derivation with its timing; its mode keeps the original where that is not slower.
+
+    fast: shares the modules inside `module` and its buffers, which are left as they were.
+    """
     if d.mode.plan is None:
         return d
-    was = module.training
-    try:
+    with kept(module), torch.no_grad():
         for m in (module, fast):
             m.train(d.mode.name == "train")
-        buffers = {k: b.clone() for k, b in module.named_buffers()}
-        with torch.no_grad():
-            problem = obstacle(fast, inputs)
-            if problem is not None:
-                return Derivation(replace(d.mode, plan=None, captured=None, kept=problem), None)
-            timing = compare(
-                lambda: module(*inputs), lambda: fast(*inputs), target.device, options.seconds
-            )
-            for name, b in module.named_buffers():
-                b.copy_(buffers[name])
-    finally:
-        for m in (module, fast):
-            m.train(was)
+        problem = obstacle(fast, inputs)
+        if problem is not None:
+            return Derivation(replace(d.mode, plan=None, captured=None, kept=problem), None)
+        timing = compare(
+            lambda: module(*inputs), lambda: fast(*inputs), target.device, options.seconds
+        )
     if timing.ratio <= 1.0:
         reason = (
             f"the kernels were not faster ({timing.other * 1e3:.3g} ms against"
@@ -346,7 +341,3 @@ def obstacle(fast: torch.nn.Module, inputs: Sequence[Any]) -> str | None:
             found = prepare(*given.arguments.values())
             return found if isinstance(found, str) else None
     return "the original forward is kept in this mode"
-
-
-def plans(result: Result) -> list[tuple[str, Plan]]:
-    return [(m.name, m.plan) for m in result.modes if m.plan is not None]

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from refold.measure import clock
-from refold.schedule import PACES, TILES, Pace, Schedule, default_schedule, predicted, schedules
+from refold.schedule import PACES, Pace, Schedule, default_schedule, predicted, schedules
 
 Sizes = tuple[int, int, int]  # rows, columns, depth of a product
 # compiles a module of one product, cut by a schedule, and gives its fast twin
@@ -46,7 +46,7 @@ class Tuned:
     """The schedules of one device, architecture and kind of products (of schedule.PACES); a call
     answers with the best known.
 
-    device: its name, which keys the file. An unreadable file is as good as none.
+    device: its name, which keys the file. A file, or a row, that cannot be read is as good as none.
     """
 
     def __init__(self, device: str, architecture: str, kind: str) -> None:
@@ -58,10 +58,9 @@ class Tuned:
 
     def __call__(self, rows: int, cols: int, depth: int) -> Schedule:
         default = default_schedule(self.architecture, rows, cols, depth, self.direct, self.pace)
-        found = self._found((rows, cols, depth))
-        if default.plain or found is None:
+        if default.plain:
             return default
-        return Schedule(self.architecture, found["tile"], found["splits"], direct=found["direct"])
+        return self._found((rows, cols, depth)) or default
 
     def knows(self, sizes: Sizes) -> bool:
         """Whether nothing is left to time for these sizes."""
@@ -76,16 +75,23 @@ class Tuned:
                 ways = likely(self.architecture, sizes, self.direct, self.pace)
                 self._keep(sizes, _time(ways, sizes, build, self.dtype))
 
-    def _found(self, sizes: Sizes) -> dict[str, Any] | None:
-        found = self._read().get(self.key, {}).get(shape_class(sizes))
-        return found if found is not None and found.get("tile") in TILES else None
+    def _found(self, sizes: Sizes) -> Schedule | None:
+        """The way that the file has for these sizes, if it is one that there is."""
+        row: Any = self._read().get(self.key, {}).get(shape_class(sizes))
+        try:
+            way = Schedule(self.architecture, row["tile"], row["splits"], direct=row["direct"])
+        except (KeyError, TypeError):
+            return None
+        return next((s for s in schedules(self.architecture, self.direct) if s == way), None)
 
-    def _read(self) -> dict[str, dict[str, dict[str, Any]]]:
+    def _read(self) -> dict[str, dict[str, Any]]:
+        """What the file has by key, of that what may be tables of rows."""
         try:
             found = json.loads(self.path.read_text())
         except (OSError, ValueError):
             return {}
-        return found if isinstance(found, dict) else {}
+        tables = found.items() if isinstance(found, dict) else ()
+        return {key: table for key, table in tables if isinstance(table, dict)}
 
     def _keep(self, sizes: Sizes, seconds: dict[Schedule, float]) -> None:
         if not seconds:

@@ -130,6 +130,7 @@ TABLE = (
     Case("accept_23_expanded_mask", "masked"),
     Case("accept_24_widened", "linear_float16", both=True),
     Case("accept_25_float64", "linear_float64", both=True),
+    Case("accept_26_named", "named", timed=True, both=True),
 )
 LIMITS = Limits(import_seconds=120, call_seconds=20)
 SHORT = Limits(import_seconds=10, call_seconds=6)

@@ -2,6 +2,7 @@
 
 from refold.capture.captured import Captured, Field
 from refold.capture.export import capture
+from refold.capture.kept import kept
 from refold.capture.values import CaptureError
 from refold.capture.widen import Widened, is_narrow, widen
 
@@ -12,5 +13,6 @@ __all__ = [
     "Widened",
     "capture",
     "is_narrow",
+    "kept",
     "widen",
 ]

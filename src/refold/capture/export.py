@@ -20,6 +20,7 @@ from torch.utils import _pytree as pytree
 
 from refold.capture.aten import HANDLERS
 from refold.capture.captured import Captured, Field
+from refold.capture.kept import kept
 from refold.capture.program import Exported, exported
 from refold.capture.results import Slot, makers
 from refold.capture.sizes import Sizes
@@ -30,35 +31,29 @@ from refold.ir.node import opaque
 
 
 def capture(module: torch.nn.Module, args: Sequence[Any], *, training: bool) -> Captured:
-    """Capture `module(*args)` in train or eval mode. The module's mode is left as it was.
+    """Capture `module(*args)` in train or eval mode. Modes, buffers and the random
+    state are left as they were.
 
     Raises CaptureError with one line that says why the module cannot be captured.
     """
     if "forward" in vars(module):  # a class's forward, a fast one too, would not be called
         raise CaptureError("the module itself, not its class, has the forward that is called")
-    modes = {m: m.training for m in module.modules()}
-    buffers = {k: b.clone() for k, b in module.named_buffers()}
     rng = torch.get_rng_state()
     try:
-        module.train(training)
-        reasons = []
-        for axes in (None, 1, 0):
-            try:
-                return _Reader(module, tuple(args), exported(module, tuple(args), axes)).read()
-            except (CaptureError, Unsupported) as error:
-                reasons.append(str(error))
-            except Exception as error:
-                said = f"{type(error).__name__}: {_first_line(error)}"
-                reasons.append(f"torch.export cannot capture forward: {said}")
-        raise CaptureError(reasons[-1])
+        with kept(module):
+            module.train(training)
+            reasons = []
+            for axes in (None, 1, 0):
+                try:
+                    return _Reader(module, tuple(args), exported(module, tuple(args), axes)).read()
+                except (CaptureError, Unsupported) as error:
+                    reasons.append(str(error))
+                except Exception as error:
+                    said = f"{type(error).__name__}: {_first_line(error)}"
+                    reasons.append(f"torch.export cannot capture forward: {said}")
+            raise CaptureError(reasons[-1])
     finally:
         torch.set_rng_state(rng)
-        for m, mode in modes.items():
-            m.training = mode
-        with torch.no_grad():
-            for name, buffer in module.named_buffers():
-                if not torch.equal(buffer, buffers[name]):
-                    buffer.copy_(buffers[name])
 
 
 class _Reader:

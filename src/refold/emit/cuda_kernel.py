@@ -16,8 +16,6 @@ from refold.plan import Group, Template
 
 # What has slow ways for large numbers, which take registers.
 _SLOW = ("sin", "cos", "pow")
-
-
 # Columns of a row that a block holds in registers (row_cut.cuh, Holds): in fours, and one by one.
 _HELD, _HELD_SINGLY = 8192, 4096
 # Narrower rows are never taken by several blocks (row_cut.cuh, kSplitFrom).

@@ -26,16 +26,17 @@ from refold.plan.plan import counters, reads, shown
 class ForwardText:
     """The emitted text of one mode.
 
-    sources: parameters read, as (attribute text, true shape, dtype). states: written buffers.
-    Prepared values, which calls reuse until a source changes: folds; reads, parameters as they are;
-    packs, a packed form of one of these.
+    lines: the statements. sources: parameters and constants that they read, folds among them.
+    states: names of written buffers. Prepared values, which calls reuse until a source changes:
+    folds; reads, parameters as they are; packs, a packed form of one of these. names, packed: the
+    variable that holds each value, and each packed form.
     """
 
     lines: list[str] = field(default_factory=list)
     sources: list[Node] = field(default_factory=list)
     states: list[str] = field(default_factory=list)
     folds: list[Fold] = field(default_factory=list)
-    reads: list[Node] = field(default_factory=list)  # parameters that kernels read as they are
+    reads: list[Node] = field(default_factory=list)
     packs: list[Pack] = field(default_factory=list)
     names: dict[Node, str] = field(default_factory=dict)
     packed: dict[Pack, str] = field(default_factory=dict)
@@ -115,12 +116,12 @@ class ForwardWriter:
                 if n in needed or n in outer:
                     self.text.reads.append(n)
                     self.text.names[n] = self._unique(identifier(n["name"]))
-                    self.shapes[n] = self._true_shape(n)
+                    self.shapes[n] = stripped(n.shape, 1)
             elif n.op == "state":
                 name = self._unique(identifier(n["name"]))
                 self.text.names[n] = name
                 self.text.states.append(n["name"])
-                self.shapes[n] = self._true_shape(n)
+                self.shapes[n] = stripped(n.shape, 1)
             elif n.op == "input":
                 field_ = self.captured.tensors[n["index"]]
                 assert field_.shape is not None
@@ -128,10 +129,6 @@ class ForwardWriter:
                 plain = field_.path.isidentifier()
                 name = field_.path if plain else self._unique(identifier(field_.path))
                 self.text.names[n] = name
-
-    def _true_shape(self, n: Node) -> tuple[Dim, ...]:
-        """Parameters keep their written rank; leading ones never matter to what reads them."""
-        return stripped(n.shape, 1)
 
     def _input_lines(self) -> list[str]:
         lines = []
@@ -351,7 +348,7 @@ class ForwardWriter:
             elif out.mutates is None:
                 name += self._in_order(out)
             if out.mutates is not None:
-                lines.append(self._write(out.value, out.mutates, name))
+                lines.append(f"{attribute(out.mutates)}.copy_({name})")
             else:
                 texts.append(name)
         return [*lines, f"return {self._structure(self.captured.result, texts)}"]
@@ -364,9 +361,6 @@ class ForwardWriter:
         made = any(value in g.outputs for g in self.plan.groups)
         ordered = made or OPS[value.op].kind is Kind.CONTRACT  # all else may lie as what it reads
         return ".contiguous()" if not ordered and out.value.inputs else ""
-
-    def _write(self, value: Node, buffer: str, name: str) -> str:
-        return f"{attribute(buffer)}.copy_({name})"
 
     def _structure(self, result: Any, texts: list[str]) -> str:
         if isinstance(result, Slot):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -12,7 +12,6 @@ import torch
 from refold.capture import Captured, Field
 from refold.ir import Sym
 
-Setting = bool | int | float | str | None
 Refusal = tuple[str, str]  # the texts of a condition and of the reason to take the original then
 
 
@@ -57,18 +56,17 @@ def facts_text(facts: Iterable[ModuleFact]) -> str:
     return "\n".join([*lines, ")"])
 
 
-def obstacle_lines(captured: Sequence[Captured], device: str) -> list[str]:
+def obstacle_lines(captured: Captured, device: str) -> list[str]:
     """Statements that return a reason where the fast path does not apply.
 
     They read forward's own parameters and `self`. Sizes are compared with those captured; a named
     size only with its range, and with its other occurrences.
     """
-    first = captured[0]
     lines: list[str] = []
-    for field in first.fields:
+    for field in captured.fields:
         lines += _field_lines(field, device)
     seen: dict[str, str] = {}
-    for field in first.tensors:
+    for field in captured.tensors:
         assert field.shape is not None
         for i, dim in enumerate(field.shape):
             here = f"{field.path}.shape[{i}]"
@@ -81,15 +79,11 @@ def obstacle_lines(captured: Sequence[Captured], device: str) -> list[str]:
                 continue
             name = next(iter(dim.names()))
             seen[name] = here
-            low, high = 2, None
-            for c in captured:
-                bound = c.ranges.get(name, (2, None))
-                low = max(low, bound[0])
-                high = bound[1] if high is None else min(high, bound[1] or high)
+            low, high = captured.ranges.get(name, (2, None))
             test = f"{here} < {low}" + (f" or {here} > {high}" if high is not None else "")
             lines.append(f"if {test}:")
             lines.append(f'    return f"{field.path} has size {{{here}}} in dimension {i}"')
-    for condition in dict.fromkeys(text for c in captured for text in c.conditions):
+    for condition in dict.fromkeys(captured.conditions):
         lines.append(f"if not ({condition}):")
         lines.append(f'    return "the sizes do not satisfy {_quoted(condition)}"')
     return lines
@@ -114,7 +108,7 @@ def default_refusals(module: torch.nn.Module, captured: Captured) -> list[Refusa
     """Of the parameters of forward that the captured call left at their defaults."""
     given = {re.split(r"[.\[]", f.path)[0] for f in captured.fields}
     refusals: list[Refusal] = []
-    for p in list(inspect.signature(type(module).forward).parameters.values())[1:]:
+    for p in parameters_of(module):
         if p.kind is p.VAR_POSITIONAL and p.name in given:
             used = {f.path.split("]")[0] for f in captured.fields if f.path.startswith(p.name)}
             reason = f'f"{{len({p.name})}} arguments in {p.name}, not {len(used)}"'
@@ -169,12 +163,16 @@ def _quoted(text: str) -> str:
     return text.replace('"', "'").replace("{", "(").replace("}", ")")
 
 
+def parameters_of(module: torch.nn.Module) -> list[inspect.Parameter]:
+    """The parameters of forward, without `self`."""
+    return list(inspect.signature(type(module).forward).parameters.values())[1:]
+
+
 def signature_text(module: torch.nn.Module) -> str:
     """forward's parameters as text, `self` first, annotations left out."""
     parts = ["self"]
     starred = False
-    parameters = list(inspect.signature(type(module).forward).parameters.values())[1:]
-    for p in parameters:
+    for p in parameters_of(module):
         if p.kind is p.VAR_POSITIONAL:
             parts.append(f"*{p.name}")
             starred = True
@@ -199,7 +197,7 @@ def _default_text(p: inspect.Parameter) -> str:
 def forwarded_arguments(module: torch.nn.Module) -> str:
     """The text that passes forward's parameters on to the original."""
     parts = []
-    for p in list(inspect.signature(type(module).forward).parameters.values())[1:]:
+    for p in parameters_of(module):
         prefix = "*" if p.kind is p.VAR_POSITIONAL else "**" if p.kind is p.VAR_KEYWORD else ""
         parts.append(f"{p.name}={p.name}" if p.kind is p.KEYWORD_ONLY else prefix + p.name)
     return ", ".join(parts)
@@ -221,6 +219,7 @@ __all__ = [
     "forwarded_arguments",
     "module_facts",
     "obstacle_lines",
+    "parameters_of",
     "refusal_lines",
     "repeated",
     "signature_text",

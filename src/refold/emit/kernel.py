@@ -298,8 +298,7 @@ class GroupKernel:
         members += [*(member for member, _ in self._counters()), "width"]
         if self.group.template is Template.COLUMNS:
             members.append("count")
-        down = [r for r in self.reductions if r.nodes[0].get("axes") != (-1,)]
-        if self.group.template is Template.MATMUL and down:
+        if self.group.template is Template.MATMUL and self.down():
             members.append("rows")
         return members
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from refold.emit.guards import (
     forwarded_arguments,
     module_facts,
     obstacle_lines,
+    parameters_of,
     refusal_lines,
     repeated,
     signature_text,
@@ -116,6 +116,7 @@ def emit(emission: Emission, target: Target) -> str:
             g.name: target.launch(g, same[prefixes[mode.name] + g.name]) for g in mode.plan.groups
         }
         texts[mode.name] = ForwardWriter(mode.captured, mode.plan, launches, target).write()
+    names = [p.name for p in parameters_of(emission.module)]
     context = {
         "version": __version__,
         "target": target.name,
@@ -128,9 +129,9 @@ def emit(emission: Emission, target: Target) -> str:
         "facts": facts_text(module_facts(emission.module)),
         "assumes_finite": any(m.rewrites != "bits" for m in live),
         "signature": signature_text(emission.module),
-        "signature_plain": _plain_signature(emission.module),
+        "signature_plain": ", ".join(["self", *names]),
         "forwarded": forwarded_arguments(emission.module),
-        "arguments": _call_arguments(emission.module),
+        "arguments": ", ".join(names),
         "modes": [],
         "falls_back": bool(live),
         "lays_out": any(o.strides is not None for m in live if m.plan for o in m.plan.outputs),
@@ -184,7 +185,7 @@ def _mode_context(
     values += [text.packed[pack] for pack in text.packs]
     return common | {
         "obstacles": [
-            *obstacle_lines([mode.captured], target.device),
+            *obstacle_lines(mode.captured, target.device),
             *refusal_lines(default_refusals(emission.module, mode.captured)),
             *target.guards([f.path for f in mode.captured.tensors]),
         ]
@@ -192,8 +193,8 @@ def _mode_context(
         "flags": target.flags(),
         "repeated": repeated(emission.module, mode.captured),
         "first": mode.captured.tensors[0].path,
-        "sources": [_source(n, emission.module) for n in text.sources],
-        "states": [_state(name, emission.module) for name in text.states],
+        "sources": [_expected(n["name"], emission.module) for n in text.sources],
+        "states": [_expected(name, emission.module) for name in text.states],
         "all_tensors": [f.path for f in mode.captured.tensors],
         "tensors": [f.path for f in mode.captured.tensors if f.dtype and f.dtype.is_floating_point],
         "recipes": recipes,
@@ -221,18 +222,8 @@ def _fold_function(
     return functions[fold.node]
 
 
-def _source(node: Node, module: torch.nn.Module) -> dict[str, str]:
-    name = node["name"]
-    tensor = _lookup(module, name)
-    return {
-        "text": attribute(name),
-        "name": name,
-        "shape": repr(tuple(tensor.shape)),
-        "dtype": str(tensor.dtype),
-    }
-
-
-def _state(name: str, module: torch.nn.Module) -> dict[str, str]:
+def _expected(name: str, module: torch.nn.Module) -> dict[str, str]:
+    """How a parameter or buffer is read from self, and what the kernels take it to be."""
     tensor = _lookup(module, name)
     return {
         "text": attribute(name),
@@ -248,18 +239,6 @@ def _lookup(module: torch.nn.Module, name: str) -> torch.Tensor:
         value = getattr(value, part)
     assert isinstance(value, torch.Tensor)
     return value
-
-
-def _plain_signature(module: torch.nn.Module) -> str:
-    names = ["self"]
-    for p in list(inspect.signature(type(module).forward).parameters.values())[1:]:
-        names.append(p.name)
-    return ", ".join(names)
-
-
-def _call_arguments(module: torch.nn.Module) -> str:
-    parameters = list(inspect.signature(type(module).forward).parameters.values())[1:]
-    return ", ".join(p.name for p in parameters)
 
 
 def _story(emission: Emission) -> list[str]:

@@ -49,8 +49,10 @@ class Writer:
     """Writes nodes as statements.
 
     sizes: Python text for each named size. read: gives the text of a leaf or of a value made
-    elsewhere together with its true rank, or None. double: compute in float64 (for folds). device:
-    text of the device on which numbers become tensors; empty for the current one.
+    elsewhere together with its true shape, or None. double: compute in float64 (for folds). lines:
+    the statements so far. values: the variable that holds a node, and its shape. prefix: of the
+    variables' names. device: text of the device on which numbers become tensors; empty for the
+    current one.
     """
 
     sizes: Mapping[str, str]
@@ -58,7 +60,6 @@ class Writer:
     double: bool = False
     lines: list[str] = field(default_factory=list)
     values: dict[Node, tuple[str, tuple[Dim, ...]]] = field(default_factory=dict)
-    uses: Mapping[Node, int] = field(default_factory=dict)
     prefix: str = "t"
     device: str = ""
 

@@ -98,11 +98,9 @@ def _cheapest_trees(egraph: EGraph, costs: _Costs, there: Iterable[int] = ()) ->
     total = dict.fromkeys(free, 0.0)
     choice: Choice = {}
     queue = sorted(egraph.members.keys() - free)
-    waiting = set(queue)
     while queue:
         again: dict[int, None] = {}
         for c in queue:
-            waiting.discard(c)
             for node in egraph.members[c]:
                 inner = [total.get(egraph.find(i)) for i in egraph.children(node)]
                 if any(t is None for t in inner):
@@ -118,14 +116,13 @@ def _cheapest_trees(egraph: EGraph, costs: _Costs, there: Iterable[int] = ()) ->
 
 
 def _acyclic(egraph: EGraph, choice: Choice, roots: Iterable[Node]) -> bool:
-    state: dict[int, int] = {}
+    """Is no class that `roots` need computed from itself?"""
+    state: dict[int, int] = {}  # 1: its inputs are being visited, 2: they have been
     stack: list[tuple[int, bool]] = [(egraph.find(r), False) for r in roots]
     while stack:
         c, ready = stack.pop()
         if ready:
             state[c] = 2
-        elif state.get(c) == 1:
-            return False
         elif c not in state:
             state[c] = 1
             stack.append((c, True))

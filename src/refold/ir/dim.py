@@ -18,7 +18,8 @@ _Monomial = tuple[str, ...]
 class Sym:
     """A size that is known only at call time. `hint` is its value in the captured example.
 
-    A named size is at least 2 (torch.export's rule), so a `Sym` never equals 0 or 1.
+    A named size is at least 2 (torch.export's rule). A polynomial of named sizes may be less, as
+    s0 - 2 of 2: what torch.export asks of it is checked before each call (`Captured.conditions`).
     """
 
     terms: tuple[tuple[_Monomial, int], ...]

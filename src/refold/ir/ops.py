@@ -1,10 +1,9 @@
 """THE op table: one row says what an op means in torch, its shape, its C++ text and its facts.
 
 Everything else derives from the rows: the meaning used by the proofs and the folded parameters
-(`OpRow.run` evaluates the same text that is emitted), the generated kernels, the tests and the
-listing in the documentation. All ops work on values padded to rank 5, with negative axes, and
-reductions keep their axes with size 1; so broadcasting is an elementwise maximum and rank is never
-mentioned again.
+(`OpRow.run` evaluates the same text that is emitted), the generated kernels and the tests. All ops
+work on values padded to rank 5, with negative axes, and reductions keep their axes with size 1; so
+broadcasting is an elementwise maximum and rank is never mentioned again.
 """
 
 from __future__ import annotations

@@ -8,11 +8,14 @@ locals that seem to hold the expected output.
 from __future__ import annotations
 
 import builtins
+import collections
+import enum
 import hashlib
 import os
 import sys
 import time
 import types
+import typing
 from typing import Any
 
 import torch
@@ -119,7 +122,7 @@ class Guard:
         try:
             frame: Any = sys._getframe(1)
             for _ in range(3):  # through inspect's or gc's own helpers, no further
-                if frame is None:
+                if frame is None or frame.f_code in _NAMING:
                     return
                 name = frame.f_code.co_filename
                 if name and os.path.realpath(name) == self.path:
@@ -159,6 +162,14 @@ def _torchs_own(value: Any) -> bool:
 
 
 _TORCH = os.path.realpath(os.path.dirname(torch.__file__)) + os.sep
+# These ask where they are called, to name or to note what they make, and tell nobody.
+_NAMERS = (
+    collections.namedtuple,
+    getattr(typing, "_caller", None),
+    getattr(enum.EnumMeta, "_create_", None),
+    torch.library.Library.__init__,
+)
+_NAMING = frozenset(f.__code__ for f in _NAMERS if f is not None)
 _EVENTS = {
     "sys._getframe": "walked the frames of its caller",
     "sys._current_frames": "walked the frames of its caller",

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from refold.judge.leaves import first_tensor
+
 
 class Lap:
     """Input sets, the shared arena for outputs, and the loop."""
@@ -53,7 +55,7 @@ class Lap:
         """Call the model on the sets in ``order``; by this side's clock the sum of the calls'
         seconds, then (on CUDA) by device events.
 
-        With ``store``, call number i leaves its first output in the arena's slot i.
+        With ``store``, call number i leaves the first tensor of its output in the arena's slot i.
         """
         total = device = 0.0
         clock = time.perf_counter
@@ -81,10 +83,8 @@ class Lap:
         return [total, device]
 
     def _put(self, position: int, output: Any) -> None:
-        first = output
-        while isinstance(first, list | tuple):
-            first = first[0]
-        if self._arena is None or not isinstance(first, torch.Tensor):
+        first = first_tensor(output)
+        if self._arena is None or first is None:
             return
         size = first.numel() * first.element_size()
         slot = self._arena[position * size : (position + 1) * size]

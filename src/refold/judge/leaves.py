@@ -26,6 +26,16 @@ def tensors(tree: Tree) -> list[torch.Tensor]:
     return [leaf for leaf in leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
+def first_tensor(tree: Tree) -> torch.Tensor | None:
+    """The first of `tensors`, without a list of them: it is asked for inside timed laps."""
+    if isinstance(tree, torch.Tensor):
+        return tree
+    parts = tree.values() if isinstance(tree, dict) else tree
+    if not isinstance(tree, list | tuple | dict):
+        return None
+    return next((t for t in map(first_tensor, parts) if t is not None), None)
+
+
 def moved(value: Any, device: torch.device) -> Any:
     """The tree on a device, with strides and misalignment."""
     if isinstance(value, torch.Tensor):
@@ -58,6 +68,8 @@ def require_grad(value: Any) -> Any:
         return leaf.requires_grad_() if leaf.is_floating_point() else leaf
     if isinstance(value, list | tuple):
         return type(value)(require_grad(v) for v in value)
+    if isinstance(value, dict):
+        return {k: require_grad(v) for k, v in value.items()}
     return value
 
 

@@ -166,11 +166,6 @@ class Verdict:
         return self.status is Status.ACCEPTED
 
     @property
-    def worst_ratio(self) -> float:
-        """The largest error ratio of candidate to eager over all cases, 0 if none was compared."""
-        return max((e.ratio for e in self.errors), default=0.0)
-
-    @property
     def summary(self) -> str:
         """One line."""
         head = self.status.value

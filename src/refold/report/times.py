@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from refold import pipeline
+from refold.capture import kept
 from refold.measure import Timing, clock, compare
 from refold.pipeline import Result
 
@@ -24,16 +25,13 @@ def times_of(
             rows.append({"mode": d.mode.name, "kept": d.mode.kept})
             continue
         assert d.timing is not None
-        for m in (module, fast):
-            m.train(d.mode.name == "train")
-        buffers = {k: b.clone() for k, b in module.named_buffers()}
-        with torch.no_grad():
+        with kept(module), torch.no_grad():
+            for m in (module, fast):
+                m.train(d.mode.name == "train")
             steady = d.timing.other
             fast.refold_refresh()  # type: ignore[operator]
             fold = max(0.0, clock(lambda: fast(*inputs), device) - steady)
             compiled = _compiled(module, fast, inputs, device, seconds)
-            for name, b in module.named_buffers():
-                b.copy_(buffers[name])
         gain = d.timing.base - steady
         rows.append(
             {

@@ -70,7 +70,7 @@ struct MomentsState {
     if (o.count == 0.0f) return;
     const Real total = count + o.count, delta = o.mean - mean, part = o.count / total;
     mean += delta * part;
-    m2 += o.m2 + delta * delta * count * part;
+    m2 += o.m2 + delta * (delta * (count * part));  // 0 where this holds nothing, however large delta is
     count = total;
   }
 };
