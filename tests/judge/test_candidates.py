@@ -105,6 +105,12 @@ TABLE = (
     Case("reject_29_half_loss", "loss", "numerics", S.WRONG_NUMERICS),
     Case("reject_30_half_sums", "linear_float16", "numerics", S.WRONG_NUMERICS, both=True),
     Case("reject_31_float32_inside", "linear_float64", "numerics", S.WRONG_NUMERICS, both=True),
+    Case("reject_32_no_noise", "noise", "numerics", S.WRONG_NUMERICS, both=True),
+    Case("reject_32_half_below_noise", "noise", "numerics", S.WRONG_NUMERICS),
+    Case("reject_33_second_output_late", "several", "timed outputs", S.CHEATS, timed=True),
+    Case("reject_34_other_write", "in_place", "mutation", S.MUTATES),
+    Case("reject_35_half_beside_fill", "least", "numerics", S.WRONG_NUMERICS),
+    Case("reject_36_dropout_late", "dropout", "timed outputs", S.CHEATS, timed=True),
     Case("accept_01_copy", "linear", timed=True, both=True),
     Case("accept_02_sequential", "linear"),
     Case("accept_03_split_k", "linear"),
@@ -130,6 +136,8 @@ TABLE = (
     Case("accept_23_expanded_mask", "masked"),
     Case("accept_24_widened", "linear_float16", both=True),
     Case("accept_25_float64", "linear_float64", both=True),
+    Case("accept_26_number_other_order", "parameter"),
+    Case("accept_27_tied_other_order", "tied"),
 )
 LIMITS = Limits(import_seconds=120, call_seconds=20)
 SHORT = Limits(import_seconds=10, call_seconds=6)

@@ -158,7 +158,11 @@ def perturbed(state: dict[str, torch.Tensor], seed: int) -> dict[str, torch.Tens
     result = {}
     for name, value in state.items():
         old = value.cpu()
-        if old.is_floating_point() and old.numel():
+        if old.is_complex() and old.numel():
+            parts = torch.view_as_real(old.resolve_conj())
+            moved = _moved(parts, torch.randn(parts.shape, generator=generator))
+            result[name] = torch.view_as_complex(moved)
+        elif old.is_floating_point() and old.numel():
             result[name] = _moved(old, torch.randn(old.shape, generator=generator))
         elif old.dtype in (torch.int64, torch.int32) and old.dim() == 0:
             result[name] = old + 3

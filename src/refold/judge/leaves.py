@@ -10,6 +10,7 @@ import torch
 from refold.judge import wire
 
 Tree = Any
+_ALIGNED = 16  # bytes, so that each may be viewed as its own type
 
 
 def leaves(tree: Tree) -> list[Any]:
@@ -58,6 +59,8 @@ def require_grad(value: Any) -> Any:
         return leaf.requires_grad_() if leaf.is_floating_point() else leaf
     if isinstance(value, list | tuple):
         return type(value)(require_grad(v) for v in value)
+    if isinstance(value, dict):
+        return {k: require_grad(v) for k, v in value.items()}
     return value
 
 
@@ -94,7 +97,31 @@ def meta(value: Any) -> dict[str, Any]:
         "shape": list(value.shape),
         "stride": list(value.stride()) if value.layout == torch.strided else [],
         "layout": str(value.layout),
+        "inference": value.is_inference(),
     }
+
+
+def packed(tree: Tree) -> tuple[list[tuple[int, torch.Tensor]], int]:
+    """The tensors of an output with the offsets at which they follow one another in the arena, and
+    the bytes that they take there."""
+    found, end = [], 0
+    for tensor in tensors(tree):
+        found.append((end, tensor))
+        end += -(-tensor.numel() * tensor.element_size() // _ALIGNED) * _ALIGNED
+    return found, end
+
+
+def parameters(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """By every name: which of a tied one's comes first depends on the order of declaration."""
+    return dict(model.named_parameters(remove_duplicate=False))
+
+
+def tied(model: torch.nn.Module) -> list[list[str]]:
+    """Names of one and the same parameter, where it has several."""
+    names: dict[int, list[str]] = {}
+    for name, parameter in parameters(model).items():
+        names.setdefault(id(parameter), []).append(name)
+    return sorted(sorted(group) for group in names.values() if len(group) > 1)
 
 
 def shape(value: torch.Tensor) -> list[Any]:

@@ -20,11 +20,20 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from refold.contract import Reference, seed_everything
-from refold.judge import compare, wire
+from refold.judge import compare, replay, wire
 
 _SHARE = 1 / 4  # of the device's memory: what beyond it is kept of runs lies on the CPU
 _CPU_SHARE = 1 / 8  # of the machine's memory: what is kept of runs of a model on the CPU
+_WIDE = (torch.float64, torch.complex128)
 _NARROW = (torch.float32, torch.float16, torch.bfloat16)
+
+
+@dataclass(frozen=True)
+class Meta:
+    """Of an output tensor, beside its values."""
+
+    stride: tuple[int, ...]
+    parameter: bool  # nothing else than a plain tensor otherwise
 
 
 @dataclass(frozen=True)
@@ -36,11 +45,13 @@ class Run:
     grads: dict[str, torch.Tensor]
     random: str
     changed: tuple[int, ...]
-    meta: tuple[tuple[int, ...], ...] = ()
+    meta: tuple[Meta, ...] = ()
+    written: tuple[torch.Tensor, ...] = ()  # what the inputs in `changed` became
+    drew: bool = False  # random numbers
 
     def bytes(self) -> int:
-        """What it holds of outputs and gradients."""
-        held = [*tensors(self.outputs), *self.grads.values()]
+        """What it holds of outputs, gradients and changed inputs."""
+        held = [*tensors(self.outputs), *self.grads.values(), *self.written]
         return sum(t.numel() * t.element_size() for t in held)
 
 
@@ -94,6 +105,7 @@ class Oracle:
         self.init = reference.init_inputs(seed)
         self.model = reference.make(seed, self.init).to(device)
         self.training = self.model.training
+        self._drew: dict[bool, bool] = {}  # by mode, whether runs draw random numbers
         tensors = self.model.state_dict().values()
         self.bytes = sum(t.numel() * t.element_size() for t in tensors)
 
@@ -145,24 +157,49 @@ class Oracle:
         generator = torch.Generator().manual_seed(noise)
 
         def move(t: torch.Tensor) -> torch.Tensor:
-            if not t.is_floating_point():
+            if not inexact(t):
                 return t
             draw = torch.randn(t.shape, generator=generator, dtype=torch.float64).to(t.device)
-            return t.double() * (1 + units * torch.finfo(t.dtype).eps * draw)
+            wide: torch.Tensor = widen(t)
+            return wide * (1 + units * torch.finfo(t.dtype).eps * draw)
 
+        draws = self._draws(inputs, training, seed) if self._drew.get(training) else None
         with self._widened(move):
-            return self.exact([_each(v, move) for v in inputs], training, seed, cotangents)
+            given = [_each(v, move) for v in inputs]
+            return self._wide(given, training, seed, cotangents, draws)
 
     def exact(
         self, inputs: list[Any], training: bool, seed: int, cotangents: list[Any] | None = None
     ) -> Run:
-        """The reference in float64."""
+        """The reference in float64, with the random numbers that it draws as it is."""
+        if not self._drew.get(training):
+            run = self._wide(inputs, training, seed, cotangents, None)
+            self._drew[training] = run.drew
+            if not run.drew:
+                return run
+        draws = self._draws(inputs, training, seed)
+        return self._wide(inputs, training, seed, cotangents, draws)
+
+    def _draws(self, inputs: list[Any], training: bool, seed: int) -> replay.Draws:
+        record = replay.Record()
+        _run(self.model, inputs, training, seed, None, self.device, mode=record)
+        return record.draws
+
+    def _wide(
+        self,
+        inputs: list[Any],
+        training: bool,
+        seed: int,
+        cotangents: list[Any] | None,
+        draws: replay.Draws | None,
+    ) -> Run:
         outs = None if cotangents is None else [widen(v) for v in cotangents]
+        mode = None if draws is None else replay.Replay(draws)
         default = torch.get_default_dtype()
         torch.set_default_dtype(torch.float64)
         try:
             with self._widened(), _Widen():
-                return _run(self.model, inputs, training, seed, outs, self.device, wide=True)
+                return _run(self.model, inputs, training, seed, outs, self.device, True, mode)
         finally:
             torch.set_default_dtype(default)
 
@@ -171,21 +208,33 @@ class Oracle:
         self, change: Callable[[torch.Tensor], torch.Tensor] | None = None
     ) -> Iterator[None]:
         """The model's tensors in float64; change: with other values."""
-        found = (*self.model.parameters(), *self.model.buffers())
-        held = [t for t in found if t.is_floating_point()]
+        found = (*self.model.parameters(), *self.model.buffers(), *_unregistered(self.model))
+        held = list({id(t): t for t in found if inexact(t)}.values())
         before = [(t.dtype, None if change is None else t.data) for t in held]
         try:
             for t in held:
-                t.data = t.data.double() if change is None else change(t.data)
+                t.data = widen(t.data) if change is None else change(t.data)
             yield
         finally:
             for t, (dtype, data) in zip(held, before, strict=True):
                 t.data = t.data.to(dtype) if data is None else data
 
 
+def _unregistered(model: nn.Module) -> Iterator[torch.Tensor]:
+    """Tensors that modules hold as plain attributes."""
+    for module in model.modules():
+        hidden = {"_parameters", "_buffers", "_modules"}
+        yield from tensors({k: v for k, v in vars(module).items() if k not in hidden})
+
+
 def widen(value: Any) -> Any:
-    """Floating tensors of a tree in float64; others as they are."""
-    return _each(value, lambda t: t.double() if t.is_floating_point() else t)
+    """Floating and complex tensors of a tree in float64; others as they are."""
+    return _each(value, lambda t: t.to(_WIDE[t.is_complex()]) if inexact(t) else t)
+
+
+def inexact(t: torch.Tensor) -> bool:
+    """Whether it holds rounded numbers."""
+    return t.is_floating_point() or t.is_complex()
 
 
 def _each(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
@@ -238,16 +287,19 @@ def _run(
     cotangents: list[Any] | None,
     device: torch.device,
     wide: bool = False,
+    mode: contextlib.AbstractContextManager[Any] | None = None,
 ) -> Run:
     given = duplicate(inputs, device, cotangents is not None, wide)
     kept = {k: v.detach().clone() for k, v in model.named_buffers()}
     was = model.training
     model.train(training)
     seed_everything(seed)
+    start = _generators(device)
     try:
-        with torch.set_grad_enabled(cotangents is not None):
+        with torch.set_grad_enabled(cotangents is not None), mode or contextlib.nullcontext():
             outputs = model(*given)
         random = digest(torch.get_rng_state())
+        drew = _generators(device) != start
         grads = {} if cotangents is None else _backward(model, outputs, cotangents, given, device)
         after = {k: v.detach().cpu().clone() for k, v in model.named_buffers()}
         before = tensors(inputs)
@@ -256,13 +308,24 @@ def _run(
             for i, (a, b) in enumerate(zip(before, tensors(given), strict=True))
             if not _same(a.to(b), b.detach())
         )
-        strides = tuple(tuple(t.stride()) for t in tensors(outputs))
+        written = tuple(_plain(tensors(given)[i], _place(device)) for i in changed)
+        kinds = tuple(
+            Meta(tuple(t.stride()), isinstance(t, nn.Parameter)) for t in tensors(outputs)
+        )
+        plain = _plain(outputs, _place(device))
         if device.type == "cuda":
             torch.cuda.synchronize(device)  # what fails or takes time does so here
-        return Run(_plain(outputs, _place(device)), after, grads, random, changed, strides)
+        return Run(plain, after, grads, random, changed, kinds, written, drew)
     finally:
         model.train(was)
         _write(model, kept)
+
+
+def _generators(device: torch.device) -> tuple[str, ...]:
+    states = [torch.get_rng_state()]
+    if device.type == "cuda":
+        states.append(torch.cuda.get_rng_state(device))
+    return tuple(digest(state) for state in states)
 
 
 def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
@@ -291,7 +354,7 @@ def _backward(
     # The same gradients as from ``grad_tensors``, which import the compiler: a second.
     torch.autograd.backward([(o * g).sum() for o, g in pairs])
     found = {f"input {i}": t.grad for i, t in enumerate(tensors(given))}
-    found |= {n: p.grad for n, p in model.named_parameters()}
+    found |= {n: p.grad for n, p in model.named_parameters(remove_duplicate=False)}
     model.zero_grad(set_to_none=True)
     # nothing else holds them any more; of large models they are compared where they are
     return {k: v.detach().to(_place(device)) for k, v in found.items() if v is not None}

@@ -12,7 +12,7 @@ import torch
 from refold.contract import Reference
 from refold.judge import compare, draws, ties
 from refold.judge.host import Host, Limits, Raised, WorkerDied
-from refold.judge.oracle import Oracle, Run, Truth, tensors
+from refold.judge.oracle import Oracle, Run, Truth, inexact, tensors, widen
 from refold.judge.verdict import ErrorStats, Failure, Status
 
 INITIAL, PERTURBED, SECOND = "initial", "perturbed", "second"
@@ -92,12 +92,26 @@ class Session:
                 self._states[INITIAL] = {k: v.clone() for k, v in self.oracle.state().items()}
             if name != INITIAL:
                 start = self._states[INITIAL]
-                self._states[name] = draws.perturbed(start, self.seed + len(self._states))
+                drawn = draws.perturbed(start, self.seed + len(self._states))
+                self._states[name] = self.tied(drawn)
         return self._states[name]
+
+    def tied(self, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """The state with one value for all names of one tensor: of tied weights the last to be
+        loaded would count, and which that is depends on the order of declaration."""
+        first: dict[Any, str] = {}
+        for name, value in self.oracle.state().items():
+            if value.numel():
+                first.setdefault((value.data_ptr(), value.shape, value.stride()), name)
+        names = {
+            k: first.get((v.data_ptr(), v.shape, v.stride()), k)
+            for k, v in self.oracle.state().items()
+        }
+        return {k: state[names.get(k, k)] for k in state}
 
     def add_state(self, name: str, state: dict[str, torch.Tensor]) -> None:
         """Name a state that a test made; truths under an earlier one of that name are forgotten."""
-        self._states[name] = state
+        self._states[name] = self.tied(state)
         self._truths = {k: v for k, v in self._truths.items() if k[1] != name}
         if self._oracle_at == name:
             self._oracle_at = ""
@@ -139,6 +153,8 @@ class Session:
             note = ""
             try:
                 exact = self.oracle.exact(inputs, mode, seed, cotangents)
+                if not ties.same_shapes(exact.outputs, eager.outputs):
+                    raise ValueError("its outputs have other shapes")
             except Exception as error:
                 # No float64 run: eager is the truth, and only the floor is left to the candidate.
                 exact, note = eager, f"no float64 oracle ({type(error).__name__}: {error})"
@@ -314,7 +330,7 @@ class Session:
         """Of a model of float64, the errors of each output, buffer and gradient; else nothing."""
         assert truth.exact is not None
         given = [*tensors(truth.inputs), *self.oracle.state().values()]
-        if any(t.is_floating_point() and t.dtype != torch.float64 for t in given):
+        if any(inexact(t) and t.dtype not in (torch.float64, torch.complex128) for t in given):
             return {}
         if id(truth) not in self._moved:
             self.oracle_enter(truth.state)
@@ -357,7 +373,7 @@ def _distance(a: torch.Tensor, b: torch.Tensor) -> tuple[float, float]:
     """Root of the mean square and maximum of a difference, where both are finite."""
     if a.shape != b.shape:
         return 0.0, 0.0
-    difference = (a.to(b.device).double() - b.double()).abs()
+    difference = (widen(a.to(b.device)) - widen(b)).abs()
     difference = difference[torch.isfinite(difference)]
     if not difference.numel():
         return 0.0, 0.0

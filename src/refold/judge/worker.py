@@ -30,11 +30,13 @@ from refold.judge.leaves import (
     leaves,
     meta,
     moved,
+    parameters,
     place,
     require_grad,
     shape,
     storage,
     tensors,
+    tied,
 )
 
 Tree = Any
@@ -103,8 +105,9 @@ class Worker:
         return {
             "state": {k: shape(v) for k, v in self.model.state_dict().items()},
             "parameters": {
-                k: [*shape(v), v.requires_grad] for k, v in self.model.named_parameters()
+                k: [*shape(v), v.requires_grad] for k, v in parameters(self.model).items()
             },
+            "tied": tied(self.model),
             "buffers": {k: shape(v) for k, v in self.model.named_buffers()},
             "training": self.model.training,
         }
@@ -126,9 +129,9 @@ class Worker:
 
     def do_step(self, names: list[str], rate: float) -> None:
         """One SGD step against all-ones gradients: what training does to the weights."""
-        chosen = [p for n, p in self.model.named_parameters() if n in names]
+        chosen = {id(p): p for n, p in parameters(self.model).items() if n in names}
         # What torch.optim.SGD does; importing torch.optim takes a second.
-        held: list[torch.Tensor] = list(chosen)
+        held = list(chosen.values())
         with torch.no_grad():
             torch._foreach_add_(held, [torch.ones_like(t) for t in held], alpha=-rate)
 
@@ -197,16 +200,18 @@ class Worker:
             time.sleep(settle)
             pairs = zip(tensors(sent), tensors(copied(output)), strict=True)
             changed_later = not all(torch.equal(storage(a), storage(b)) for a, b in pairs)
+        changed = [
+            i
+            for i, (a, b) in enumerate(zip(before, tensors(self.slots[slot]), strict=True))
+            if not torch.equal(a, storage(b))
+        ]
         result: dict[str, Any] = {
             "outputs": sent,
             "meta": kinds,
             "random": random_state,
             "flags": flags.difference(self.flags, flags.snapshot()),
-            "changed": [
-                i
-                for i, (a, b) in enumerate(zip(before, tensors(self.slots[slot]), strict=True))
-                if not torch.equal(a, storage(b))
-            ],
+            "changed": changed,
+            "written": [copied(tensors(self.slots[slot])[i]) for i in changed],
             "changed_later": changed_later,
             "seconds": seconds,
         }
@@ -239,11 +244,15 @@ class Worker:
         self.lap.model = compiled
         return time.perf_counter() - began
 
-    def do_lap_inputs(self, sets: list[list[Any]], store: bool, flush_bytes: int) -> None:
-        """Input sets for the clock; ``store``: outputs may be asked for in the arena."""
+    def do_lap_inputs(
+        self, sets: list[list[Any]], slot: int, flush_bytes: int, seed: int | None = None
+    ) -> None:
+        """Input sets for the clock; ``slot``: so many bytes of the arena take a call's outputs;
+        ``seed``: of each call whose outputs are taken."""
         here = [[moved(v, self.device) for v in one] for one in sets]
         model = self.lap.model if self.lap.model is not None else self.model
-        self.lap.prepare(model, here, self.arena if store else -1, flush_bytes, self.device)
+        arena = self.arena if slot else -1
+        self.lap.prepare(model, here, arena, slot, flush_bytes, self.device, seed)
 
     def do_flush(self) -> None:
         """Leave nothing of the inputs in a cache."""
@@ -280,7 +289,7 @@ class Worker:
         # The same gradients as from ``grad_tensors``, which import the compiler: a second.
         torch.autograd.backward([(o * g).sum() for o, g in pairs])
         found = {f"input {i}": t.grad for i, t in enumerate(tensors(inputs))}
-        found |= {n: p.grad for n, p in self.model.named_parameters()}
+        found |= {n: p.grad for n, p in parameters(self.model).items()}
         self.model.zero_grad(set_to_none=True)
         return {k: copied(v) for k, v in found.items() if v is not None}
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import torch
 
 from refold.judge.compare import compare
+from refold.judge.oracle import Truth
 from refold.judge.session import Session
 from refold.judge.tests.base import Skip, Test
 from refold.judge.verdict import Failure, Status
@@ -30,6 +31,8 @@ def run(session: Session) -> Iterator[Failure]:
         yield session.fail(
             Status.MUTATES, f"input {index}", "the reference changes this input, the call did not"
         )
+    if sorted(reply["changed"]) == sorted(truth.eager.changed):
+        yield from _written(session, truth, reply["written"])
     if reply["random"] != truth.eager.random:
         yield session.fail(
             Status.MUTATES, "random state", "the generator is not where the reference leaves it"
@@ -59,6 +62,19 @@ def run(session: Session) -> Iterator[Failure]:
             if not result.agrees:
                 kind = Status.WRONG_MODE if name in truth.eager.buffers else Status.MUTATES
                 yield session.fail(kind, name, f"after the call: {result.reason}", result.worst)
+
+
+def _written(session: Session, truth: Truth, came: list[torch.Tensor]) -> Iterator[Failure]:
+    """What the reference writes into its inputs, by the error rule."""
+    assert truth.eager is not None and truth.exact is not None
+    order = dict(zip(truth.exact.changed, truth.exact.written, strict=True))
+    pairs = zip(truth.eager.changed, truth.eager.written, came, strict=True)
+    for index, value, got in pairs:
+        exact = order.get(index, value)
+        for result in compare(f"input {index}", got, value, exact, None, session.finite_only):
+            if not result.agrees:
+                detail = f"after the call: {result.reason}"
+                yield session.fail(Status.MUTATES, f"input {index}", detail, result.worst)
 
 
 TEST = Test(

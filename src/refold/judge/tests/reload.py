@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import torch
 
 from refold.judge.host import Raised
+from refold.judge.oracle import inexact
 from refold.judge.session import INITIAL, PERTURBED, SECOND, Session
 from refold.judge.tests.base import Skip, Test
 from refold.judge.tests.contract import stale_or_wrong
@@ -36,7 +37,7 @@ def run(session: Session) -> Iterator[Failure]:
         old = state
     yield from _step(session)
     moves = [("deepcopy", "deepcopy")]
-    if all(not v.is_floating_point() or v.dtype == torch.float32 for v in _values(session)):
+    if all(not inexact(v) or v.dtype == torch.float32 for v in _values(session)):
         moves.append((".to(float64) and back", "there_and_back"))
     for name, how in moves:
         session.enter(PERTURBED).request("move", how=how)
