@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import random
+import sys
 from typing import Any
 
 import torch
@@ -109,6 +111,32 @@ def packed(tree: Tree) -> tuple[list[tuple[int, torch.Tensor]], int]:
         found.append((end, tensor))
         end += -(-tensor.numel() * tensor.element_size() // _ALIGNED) * _ALIGNED
     return found, end
+
+
+def other_generators() -> list[str]:
+    """States of Python's and (where it is in use) NumPy's generators."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None:
+        return [str(hash(random.getstate())), ""]
+    _, keys, position, *_ = numpy.random.get_state()
+    return [str(hash(random.getstate())), f"{position} {hashlib.md5(keys.tobytes()).hexdigest()}"]
+
+
+def registered(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Parameters and buffers where modules keep them, past what a class may have overridden."""
+    found: dict[str, torch.Tensor] = {}
+
+    def walk(module: torch.nn.Module, prefix: str) -> None:
+        own = vars(module)
+        for name, value in {**own.get("_parameters", {}), **own.get("_buffers", {})}.items():
+            if isinstance(value, torch.Tensor):
+                found[prefix + name] = value
+        for name, child in own.get("_modules", {}).items():
+            if isinstance(child, torch.nn.Module):
+                walk(child, f"{prefix}{name}.")
+
+    walk(model, "")
+    return found
 
 
 def parameters(model: torch.nn.Module) -> dict[str, torch.Tensor]:

@@ -21,6 +21,7 @@ from torch.overrides import TorchFunctionMode
 
 from refold.contract import Reference, seed_everything
 from refold.judge import compare, replay, wire
+from refold.judge.leaves import other_generators
 
 _SHARE = 1 / 4  # of the device's memory: what beyond it is kept of runs lies on the CPU
 _CPU_SHARE = 1 / 8  # of the machine's memory: what is kept of runs of a model on the CPU
@@ -48,6 +49,7 @@ class Run:
     meta: tuple[Meta, ...] = ()
     written: tuple[torch.Tensor, ...] = ()  # what the inputs in `changed` became
     drew: bool = False  # random numbers
+    others: tuple[bool, ...] = ()  # whether Python's and NumPy's generators moved
 
     def bytes(self) -> int:
         """What it holds of outputs, gradients and changed inputs."""
@@ -294,12 +296,14 @@ def _run(
     was = model.training
     model.train(training)
     seed_everything(seed)
-    start = _generators(device)
+    start, before_others = _generators(device), other_generators()
     try:
         with torch.set_grad_enabled(cotangents is not None), mode or contextlib.nullcontext():
             outputs = model(*given)
         random = digest(torch.get_rng_state())
         drew = _generators(device) != start
+        pairs = zip(before_others, other_generators(), strict=True)
+        others = tuple(a != b and bool(a) for a, b in pairs)
         grads = {} if cotangents is None else _backward(model, outputs, cotangents, given, device)
         after = {k: v.detach().cpu().clone() for k, v in model.named_buffers()}
         before = tensors(inputs)
@@ -315,7 +319,7 @@ def _run(
         plain = _plain(outputs, _place(device))
         if device.type == "cuda":
             torch.cuda.synchronize(device)  # what fails or takes time does so here
-        return Run(plain, after, grads, random, changed, kinds, written, drew)
+        return Run(plain, after, grads, random, changed, kinds, written, drew, others)
     finally:
         model.train(was)
         _write(model, kept)

@@ -30,8 +30,10 @@ from refold.judge.leaves import (
     leaves,
     meta,
     moved,
+    other_generators,
     parameters,
     place,
+    registered,
     require_grad,
     shape,
     storage,
@@ -50,6 +52,7 @@ class Worker:
         self.arena = arena
         self.guard = guard.Guard()
         self.model: nn.Module = nn.Identity()
+        self.original: nn.Module = self.model
         self.device = torch.device("cpu")
         self.peer.place = lambda size: place(self.device, size)
         self.slots: dict[str, list[Any]] = {}
@@ -114,7 +117,10 @@ class Worker:
 
     def do_state(self) -> dict[str, Any]:
         """The whole state, parameters and buffers alike."""
-        return {k: v.detach().cpu() for k, v in self.model.state_dict().items()}
+        # What lies in the modules counts, and is read first: `state_dict` may be the candidate's.
+        lying = {k: v.detach().to("cpu", copy=True) for k, v in registered(self.model).items()}
+        told = self.model.state_dict().items()
+        return {k: lying[k] if k in lying else v.detach().cpu() for k, v in told}
 
     def do_load_state(self, state: dict[str, torch.Tensor], how: str) -> None:
         """Bring a state in: ``strict``, ``inplace``, ``assign`` (new tensors)."""
@@ -136,9 +142,12 @@ class Worker:
             torch._foreach_add_(held, [torch.ones_like(t) for t in held], alpha=-rate)
 
     def do_move(self, how: str) -> None:
-        """``train``, ``eval``, ``deepcopy``, or ``there_and_back`` (float64 and back)."""
+        """``train``, ``eval``, ``deepcopy``, ``original`` (of the copy), or ``there_and_back``
+        (float64 and back)."""
         if how == "deepcopy":
-            self.model = copy.deepcopy(self.model)
+            self.original, self.model = self.model, copy.deepcopy(self.model)
+        elif how == "original":
+            self.model = self.original
         elif how == "there_and_back":
             self.model.to(torch.float64).to(torch.float32)
         else:
@@ -176,15 +185,21 @@ class Worker:
         nan_fill: bool = False,
         stream: bool = False,
         settle: float = 0.0,
+        of: str = "all",
     ) -> dict[str, Any]:
-        """One forward; with ``grad`` (cotangents) also a backward. Returns outputs and claims."""
+        """One forward; with ``grad`` (cotangents) also a backward, of ``inputs``, ``parameters``
+        or ``all``. Returns outputs and claims."""
         inputs = self.slots[slot]
         expected = reference_output = ref_out = self.guard.canary  # noqa: F841 (bait)
         before = [storage(t).clone() for t in tensors(inputs)]
         contract.seed_everything(seed)
+        generators = other_generators()
         if grad is not None:
-            inputs = require_grad(inputs)
+            inputs = inputs if of == "parameters" else require_grad(inputs)
             self.model.zero_grad(set_to_none=True)
+        frozen = [p for p in self.model.parameters() if p.requires_grad and of == "inputs"]
+        for parameter in frozen:
+            parameter.requires_grad_(False)
         if poison is not None:
             _churn(poison, self.device)
         began = time.perf_counter()
@@ -195,6 +210,7 @@ class Worker:
             # Read on the caller's stream, with no wait for any other.
             sent = copied(output)
         random_state = digest(torch.get_rng_state())
+        others = zip(generators, other_generators(), strict=True)
         changed_later = False
         if settle:
             time.sleep(settle)
@@ -209,6 +225,7 @@ class Worker:
             "outputs": sent,
             "meta": kinds,
             "random": random_state,
+            "others": [a != b and bool(a) for a, b in others],
             "flags": flags.difference(self.flags, flags.snapshot()),
             "changed": changed,
             "written": [copied(tensors(self.slots[slot])[i]) for i in changed],
@@ -217,9 +234,25 @@ class Worker:
         }
         if grad is not None:
             result["grads"] = self._backward(output, grad, inputs)
+        for parameter in frozen:
+            parameter.requires_grad_(True)
         if keep:
             self.kept[keep] = output
         return result
+
+    def do_spoil(self, keep: str) -> list[tuple[int, int]]:
+        """Write into each output of a kept call; pairs of one that was written and one that
+        changed with it."""
+        outputs, found = tensors(self.kept.pop(keep))[:16], []
+        for i, output in enumerate(outputs):
+            before = [o.detach().clone() for o in outputs]
+            other = ~output if output.dtype is torch.bool else torch.full_like(output, 77)
+            with contextlib.suppress(RuntimeError), torch.no_grad():  # as of an expanded one
+                output.detach().copy_(other)
+                pairs = zip(before, outputs, strict=True)
+                same = [digest(a) == digest(b.detach().clone()) for a, b in pairs]
+                found += [(i, j) for j, equal in enumerate(same) if j != i and not equal]
+        return found
 
     def do_fetch(self, keep: str) -> Tree:
         """A kept output as it is now."""

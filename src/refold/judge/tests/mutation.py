@@ -10,7 +10,10 @@ from refold.judge.compare import compare
 from refold.judge.oracle import Truth
 from refold.judge.session import Session
 from refold.judge.tests.base import Skip, Test
+from refold.judge.tests.modes import agree
 from refold.judge.verdict import Failure, Status
+
+_OTHERS = ("Python", "NumPy")
 
 
 def run(session: Session) -> Iterator[Failure]:
@@ -37,6 +40,11 @@ def run(session: Session) -> Iterator[Failure]:
         yield session.fail(
             Status.MUTATES, "random state", "the generator is not where the reference leaves it"
         )
+    for whose, mine, theirs in zip(_OTHERS, reply["others"], truth.eager.others, strict=True):
+        if mine != theirs:
+            text = "moves" if theirs else "leaves alone"
+            detail = f"the reference {text} {whose}'s generator, the call does the opposite"
+            yield session.fail(Status.MUTATES, f"random state of {whose}", detail)
     if session.frugal:
         return
     after = host.request("state")
@@ -57,11 +65,9 @@ def run(session: Session) -> Iterator[Failure]:
         exact = truth.exact.buffers.get(name)
         if exact is None:
             exact = value.double() if value.is_floating_point() else value
-        spread = session.spread_of(truth, name)
-        for result in compare(name, after[name], value, exact, spread):
-            if not result.agrees:
-                kind = Status.WRONG_MODE if name in truth.eager.buffers else Status.MUTATES
-                yield session.fail(kind, name, f"after the call: {result.reason}", result.worst)
+        kind = Status.WRONG_MODE if name in truth.eager.buffers else Status.MUTATES
+        given = (after[name], value, exact, kind, "after the call: ")
+        yield from agree(session, name, truth, name, *given)
 
 
 def _written(session: Session, truth: Truth, came: list[torch.Tensor]) -> Iterator[Failure]:

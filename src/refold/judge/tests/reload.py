@@ -51,6 +51,11 @@ def run(session: Session) -> Iterator[Failure]:
             continue
         case = f"{name}, then load_state_dict"
         yield from stale_or_wrong(session, case, reply["outputs"], inputs, SECOND, PERTURBED)
+        if how == "deepcopy" and not session.remembers(session.oracle.training):
+            session.worker().request("move", how="original")
+            session.entered(PERTURBED)
+            case = "the original, after its copy took other weights"
+            yield from session.check(case, inputs, Status.MUTATES, state=PERTURBED)
 
 
 def _step(session: Session) -> Iterator[Failure]:
