@@ -127,6 +127,9 @@ TABLE = (
     Case("reject_48_kept_constant", "pair", "aliasing", S.MUTATES),
     Case("reject_49_one_output_twice", "pair", "aliasing", S.MUTATES),
     Case("reject_50_copy_is_itself", "linear", "reload", S.MUTATES),
+    Case("attack_nice", "linear", "isolation", S.CHEATS),
+    Case("attack_nice", "linear", "timed outputs", S.CHEATS, timed=True),
+    Case("attack_logging_frame", "linear", "isolation", S.CHEATS),
     Case("accept_01_copy", "linear", timed=True, both=True),
     Case("accept_02_sequential", "linear"),
     Case("accept_03_split_k", "linear"),
@@ -154,6 +157,7 @@ TABLE = (
     Case("accept_25_float64", "linear_float64", both=True),
     Case("accept_26_number_other_order", "parameter"),
     Case("accept_27_tied_other_order", "tied"),
+    Case("accept_28_named_tuple", "linear"),
 )
 LIMITS = Limits(import_seconds=120, call_seconds=20)
 SHORT = Limits(import_seconds=10, call_seconds=6)

@@ -62,6 +62,9 @@ def measure(
         trip = RoundTrip(eager)
         run = _Alternation(session, eager, candidate, len(sets), trip, budget)
         run.go()
+        session.test = "timed outputs"
+        texts = session.rescheduled(eager.pid)
+        found += [session.fail(Status.CHEATS, "scheduling", text) for text in texts]
         timing = run.timing(first, _roofline(session))
         found += _work(session, timing)
         notes = [timing.note] if timing.note else []

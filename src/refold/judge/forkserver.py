@@ -105,6 +105,7 @@ class ForkServer:
 
     def __init__(self, threads: int) -> None:
         self.key = _key(threads)
+        self.retired = False  # its children end as they will, and it has no more
         self._lock = threading.Lock()
         self._codes: dict[int, int] = {}
         self._reaped: set[int] = set()
@@ -122,6 +123,11 @@ class ForkServer:
             env=environment(threads, {TOKEN: "0" * 32}),
         )
         theirs.close()
+
+    @property
+    def pid(self) -> int:
+        """Of the server's process."""
+        return self._process.pid
 
     @property
     def alive(self) -> bool:
@@ -222,6 +228,22 @@ def _key(threads: int) -> tuple[int, dict[str, str]]:
     return threads, {k: v for k, v in os.environ.items() if k != "PYTEST_CURRENT_TEST"}
 
 
+def scheduling(pid: int) -> tuple[object, ...]:
+    """On which processors, how nicely and by which rule a process runs; empty if it is gone."""
+    try:
+        nice = os.getpriority(os.PRIO_PROCESS, pid)
+        return sorted(os.sched_getaffinity(pid)), nice, os.sched_getscheduler(pid)
+    except OSError:
+        return ()
+
+
+def retire() -> None:
+    """Fork no more from the present servers."""
+    with _guard:
+        for server in _servers:
+            server.retired = True
+
+
 def start(threads: int = 0) -> ForkServer:
     """The server for workers of ``threads`` in the present environment, started if need be."""
     with _guard:
@@ -229,7 +251,7 @@ def start(threads: int = 0) -> ForkServer:
         for server in list(_servers):
             if not server.alive:
                 _servers.remove(server)
-            elif server.key == key:
+            elif server.key == key and not server.retired:
                 return server
         _servers.append(ForkServer(threads))
         return _servers[-1]

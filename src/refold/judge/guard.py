@@ -124,6 +124,8 @@ class Guard:
                 name = frame.f_code.co_filename
                 if name and os.path.realpath(name) == self.path:
                     break
+                if _own_use(frame.f_code):
+                    return
                 frame = frame.f_back
             else:
                 return
@@ -138,6 +140,14 @@ class Guard:
             self.events.add(_EVENTS[event])
         finally:
             self._busy = False
+
+
+def _own_use(code: types.CodeType) -> bool:
+    """A function that looks at a frame for itself, and hands none to who calls it: a named tuple
+    asks for the name of its module, a logger for the line of the call, PyTorch's custom operators
+    for the place of their definition."""
+    name = (os.path.basename(os.path.dirname(code.co_filename)), code.co_name)
+    return name in _OWN_USES or os.path.realpath(code.co_filename).startswith(_TORCH)
 
 
 def _watched() -> list[tuple[str, Any]]:
@@ -159,6 +169,11 @@ def _torchs_own(value: Any) -> bool:
 
 
 _TORCH = os.path.realpath(os.path.dirname(torch.__file__)) + os.sep
+_OWN_USES = {
+    ("collections", "namedtuple"),
+    ("logging", "findCaller"),
+    *((os.path.basename(os.path.dirname(os.__file__)), name) for name in ("_caller", "_create_")),
+}
 _EVENTS = {
     "sys._getframe": "walked the frames of its caller",
     "sys._current_frames": "walked the frames of its caller",

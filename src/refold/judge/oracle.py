@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.overrides import TorchFunctionMode
 
 from refold.contract import Reference, seed_everything
 from refold.judge import compare, replay, wire
@@ -25,8 +24,8 @@ from refold.judge.leaves import other_generators
 
 _SHARE = 1 / 4  # of the device's memory: what beyond it is kept of runs lies on the CPU
 _CPU_SHARE = 1 / 8  # of the machine's memory: what is kept of runs of a model on the CPU
+_LARGE = 64 << 20  # bytes of a state
 _WIDE = (torch.float64, torch.complex128)
-_NARROW = (torch.float32, torch.float16, torch.bfloat16)
 
 
 @dataclass(frozen=True)
@@ -79,25 +78,6 @@ class Truth:
         return sum(run.bytes() for run in runs.values())
 
 
-class _Widen(TorchFunctionMode):
-    """Reads explicit requests for narrow floats as requests for float64."""
-
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        kwargs = dict(kwargs or {})
-        if kwargs.get("dtype") in _NARROW:
-            kwargs["dtype"] = torch.float64
-        name = getattr(func, "__name__", "")
-        if name in {"float", "half", "bfloat16"} and args and isinstance(args[0], torch.Tensor):
-            return args[0].to(torch.float64)
-        if name in {"to", "type"}:
-            args = tuple(
-                torch.float64 if isinstance(a, torch.dtype) and a in _NARROW else a for a in args
-            )
-        return func(*args, **kwargs)
-
-
 class Oracle:
     """Holds the reference module on the judged device."""
 
@@ -108,6 +88,7 @@ class Oracle:
         self.model = reference.make(seed, self.init).to(device)
         self.training = self.model.training
         self._drew: dict[bool, bool] = {}  # by mode, whether runs draw random numbers
+        self.writes: frozenset[str] = frozenset()  # parameters that a forward writes, see `first`
         tensors = self.model.state_dict().values()
         self.bytes = sum(t.numel() * t.element_size() for t in tensors)
 
@@ -129,11 +110,32 @@ class Oracle:
         self, inputs: list[Any], training: bool, seed: int, cotangents: list[Any] | None = None
     ) -> Run:
         """The reference as it is."""
-        return _run(self.model, inputs, training, seed, cotangents, self.device)
+        return _run(self.model, inputs, training, seed, cotangents, self.device, self.writes)
+
+    def first(self, inputs: list[Any]) -> None:
+        """Run once, to learn whether a forward writes parameters: then they are put back after
+        each run, as buffers are. Of large models it is taken for granted that none does."""
+        if self.bytes > _LARGE:
+            self.eager(inputs, self.training, 0)
+            return
+        kept = {k: v.detach().clone() for k, v in self.model.named_parameters()}
+        self.eager(inputs, self.training, 0)
+        now = dict(self.model.named_parameters())
+        self.writes = frozenset(k for k, v in kept.items() if not _same(v, now[k].detach()))
+        _write(self.model, {k: kept[k] for k in self.writes})
+
+    @contextlib.contextmanager
+    def kept(self) -> Iterator[None]:
+        """Buffers, and whatever else a forward writes, are put back in the end."""
+        held = _held(self.model, self.writes)
+        try:
+            yield
+        finally:
+            _write(self.model, held)
 
     def remembers(self, inputs: list[Any], training: bool, seed: int) -> bool:
         """Whether outputs depend on buffers that the call before has written."""
-        kept = {k: v.detach().clone() for k, v in self.model.named_buffers()}
+        kept = _held(self.model, self.writes)
         first, again = (self.eager(inputs, training, seed) for _ in range(2))
         if all(torch.equal(v.cpu(), first.buffers[k]) for k, v in kept.items()):
             return False
@@ -184,7 +186,7 @@ class Oracle:
 
     def _draws(self, inputs: list[Any], training: bool, seed: int) -> replay.Draws:
         record = replay.Record()
-        _run(self.model, inputs, training, seed, None, self.device, mode=record)
+        _run(self.model, inputs, training, seed, None, self.device, self.writes, mode=record)
         return record.draws
 
     def _wide(
@@ -200,8 +202,9 @@ class Oracle:
         default = torch.get_default_dtype()
         torch.set_default_dtype(torch.float64)
         try:
-            with self._widened(), _Widen():
-                return _run(self.model, inputs, training, seed, outs, self.device, True, mode)
+            with self._widened(), replay.Widen():
+                given = (inputs, training, seed, outs, self.device, self.writes)
+                return _run(self.model, *given, wide=True, mode=mode)
         finally:
             torch.set_default_dtype(default)
 
@@ -288,11 +291,12 @@ def _run(
     seed: int,
     cotangents: list[Any] | None,
     device: torch.device,
+    writes: frozenset[str] = frozenset(),
     wide: bool = False,
     mode: contextlib.AbstractContextManager[Any] | None = None,
 ) -> Run:
     given = duplicate(inputs, device, cotangents is not None, wide)
-    kept = {k: v.detach().clone() for k, v in model.named_buffers()}
+    kept = _held(model, writes)
     was = model.training
     model.train(training)
     seed_everything(seed)
@@ -305,7 +309,7 @@ def _run(
         pairs = zip(before_others, other_generators(), strict=True)
         others = tuple(a != b and bool(a) for a, b in pairs)
         grads = {} if cotangents is None else _backward(model, outputs, cotangents, given, device)
-        after = {k: v.detach().cpu().clone() for k, v in model.named_buffers()}
+        after = {k: v.cpu() for k, v in _held(model, writes).items()}
         before = tensors(inputs)
         changed = tuple(
             i
@@ -325,6 +329,14 @@ def _run(
         _write(model, kept)
 
 
+def _held(model: nn.Module, writes: frozenset[str]) -> dict[str, torch.Tensor]:
+    """Copies of the buffers and of what else a forward writes."""
+    found = dict(model.named_buffers())
+    if writes:
+        found |= {k: v for k, v in model.named_parameters() if k in writes}
+    return {k: v.detach().clone() for k, v in found.items()}
+
+
 def _generators(device: torch.device) -> tuple[str, ...]:
     states = [torch.get_rng_state()]
     if device.type == "cuda":
@@ -339,9 +351,9 @@ def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 def _write(model: nn.Module, buffers: dict[str, torch.Tensor]) -> None:
     with torch.no_grad():
-        for name, buffer in model.named_buffers():
-            if name in buffers and buffers[name].shape == buffer.shape:
-                buffer.copy_(buffers[name])
+        for name, held in (*model.named_buffers(), *model.named_parameters()):
+            if name in buffers and buffers[name].shape == held.shape:
+                held.copy_(buffers[name])
 
 
 def _backward(

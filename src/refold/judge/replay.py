@@ -1,4 +1,4 @@
-"""Random numbers of a run, put into the same run in float64.
+"""What the float64 run of a reference runs under: wide types, and the random numbers of eager's.
 
 A generator gives other numbers to another dtype: the float64 run would be that of other noise, and
 eager's distance from it would be no error. So what random operations drew is recorded and replayed.
@@ -10,9 +10,30 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+_NARROW = (torch.float32, torch.float16, torch.bfloat16)
 Draws = list[tuple[Any, tuple[torch.Tensor, ...]]]
+
+
+class Widen(TorchFunctionMode):
+    """Reads explicit requests for narrow floats as requests for float64."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = dict(kwargs or {})
+        if kwargs.get("dtype") in _NARROW:
+            kwargs["dtype"] = torch.float64
+        name = getattr(func, "__name__", "")
+        if name in {"float", "half", "bfloat16"} and args and isinstance(args[0], torch.Tensor):
+            return args[0].to(torch.float64)
+        if name in {"to", "type"}:
+            args = tuple(
+                torch.float64 if isinstance(a, torch.dtype) and a in _NARROW else a for a in args
+            )
+        return func(*args, **kwargs)
 
 
 class Record(TorchDispatchMode):  # type: ignore[no-untyped-call]

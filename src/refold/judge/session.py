@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import torch
 
 from refold.contract import Reference
-from refold.judge import compare, draws, runs, ties
+from refold.judge import compare, draws, forkserver, runs, ties
 from refold.judge.host import Host, Limits, Raised, WorkerDied
 from refold.judge.oracle import Oracle, Truth, inexact, tensors
 from refold.judge.verdict import ErrorStats, Failure, Status
@@ -57,6 +58,7 @@ class Session:
     _dirty: bool = False
     _remembers: dict[bool, bool] = field(default_factory=dict)
     reload: Callable[[], Host] | None = None
+    scheduled: dict[int, tuple[object, ...]] = field(default_factory=dict)
 
     # -- inputs and states -------------------------------------------------------------------
 
@@ -214,13 +216,14 @@ class Session:
             self._at, self._dirty = name, False
         elif self._dirty and self.remembers(mode):
             # buffers alone: a stale fold of the parameters has to stay one
-            own = {k for k, _ in self.oracle.model.named_buffers()}
+            own = {k for k, _ in self.oracle.model.named_buffers()} | self.oracle.writes
             buffers = {k: v for k, v in self.state(name).items() if k in own}
             host.request("load_state", self._patience(), state=buffers, how="inplace")
         if self._worker_training != mode:
             host.request("move", how="train" if mode else "eval")
             self._worker_training = mode
-        if any(True for _ in self.oracle.model.buffers()) and (mode or self.remembers(mode)):
+        written = self.oracle.writes or any(True for _ in self.oracle.model.buffers())
+        if written and (mode or self.remembers(mode)):
             self._dirty = True
         return host
 
@@ -260,6 +263,19 @@ class Session:
         if not isinstance(reply, dict) or "outputs" not in reply:
             raise WorkerDied("garbled", "an answer without outputs")
         return reply
+
+    def rescheduled(self, *others: int) -> list[str]:
+        """What was done to the scheduling of processes that are not the candidate's; `others` are
+        to run as this one did."""
+        own = self.scheduled.get(os.getpid(), ())
+        found = []
+        for pid, before in (*self.scheduled.items(), *((pid, own) for pid in others)):
+            now = forkserver.scheduling(pid)
+            if now and before and now != before:
+                found.append(f"process {pid} ran under {before}, now under {now}")
+        if found:
+            forkserver.retire()  # the next workers shall not inherit it
+        return found
 
     # -- judging -------------------------------------------------------------------------------
 

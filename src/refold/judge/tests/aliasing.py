@@ -61,14 +61,12 @@ def _reference_groups(session: Session, inputs: list[object]) -> list[int] | Non
     """Of each of the reference's outputs, whose memory it is; None where that outlives the call."""
     model = session.oracle.model
     given = [duplicate(inputs, session.device) for _ in range(2)]
-    kept = {k: v.detach().clone() for k, v in model.named_buffers()}
-    with torch.no_grad():
+    with torch.no_grad(), session.oracle.kept():
         outputs = [tensors(model(*one)) for one in given]
-        for name, buffer in model.named_buffers():
-            buffer.copy_(kept[name])
     held = (*model.parameters(), *model.buffers(), *tensors(given), *outputs[1])
     mine = [t.untyped_storage().data_ptr() for t in outputs[0]]
-    return None if {t.untyped_storage().data_ptr() for t in held} & set(mine) else mine
+    lasting = {t.untyped_storage().data_ptr() for t in held if t.numel()}
+    return None if lasting & set(mine) else mine
 
 
 def _bytes(truth: Truth) -> int:
@@ -80,11 +78,8 @@ def _reference_aliases(session: Session, first: list[object], second: list[objec
     """Whether the reference's own output shares memory with its input."""
     model = session.oracle.model
     given = duplicate(first, session.device)
-    kept = {k: v.detach().clone() for k, v in model.named_buffers()}
-    with torch.no_grad():
+    with torch.no_grad(), session.oracle.kept():
         outputs = model(*given)
-        for name, buffer in model.named_buffers():
-            buffer.copy_(kept[name])
     inside = {t.untyped_storage().data_ptr() for t in tensors(given)}
     return any(t.untyped_storage().data_ptr() in inside for t in tensors(outputs))
 
