@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 from judge_paths import CANDIDATES, REFERENCES
@@ -129,6 +130,9 @@ TABLE = (
     Case("reject_50_copy_is_itself", "linear", "reload", S.MUTATES),
     Case("attack_nice", "linear", "isolation", S.CHEATS),
     Case("attack_nice", "linear", "timed outputs", S.CHEATS, timed=True),
+    Case("attack_stops_server", "linear", "isolation", S.CHEATS, timed=True),
+    Case("reject_51_statistics_now_and_then", "norm", "modes", S.WRONG_MODE),
+    Case("reject_52_slow_baked", "slow", "numerics", S.WRONG_NUMERICS),
     Case("attack_logging_frame", "linear", "isolation", S.CHEATS),
     Case("accept_01_copy", "linear", timed=True, both=True),
     Case("accept_02_sequential", "linear"),
@@ -158,10 +162,23 @@ TABLE = (
     Case("accept_26_number_other_order", "parameter"),
     Case("accept_27_tied_other_order", "tied"),
     Case("accept_28_named_tuple", "linear"),
+    Case("accept_29_slow_other_order", "slow"),
 )
 LIMITS = Limits(import_seconds=120, call_seconds=20)
 SHORT = Limits(import_seconds=10, call_seconds=6)
 SMALL = Limits(import_seconds=120, call_seconds=30, memory_bytes=1500 << 20)
+
+
+def test_rewritten_reference(tmp_path: Path) -> None:
+    """A reference that is made slow on disk, before eager's worker reads it for the clock."""
+    reference, candidate = tmp_path / "reference.py", tmp_path / "candidate.py"
+    reference.write_text((REFERENCES / "linear.py").read_text())
+    text = (CANDIDATES / "accept_01_copy.py").read_text()
+    change = f"pathlib.Path({str(reference)!r}).open('a').write('import time')"
+    candidate.write_text(text + f"\n\nimport pathlib\n\n{change}\n")
+    verdict = judge(reference, candidate, quick=True, device="cpu", limits=LIMITS)
+    assert verdict.status is Status.CHEATS, verdict.failures
+    assert {f.test for f in verdict.failures} >= {"isolation", "timed outputs"}
 
 
 def parameters() -> list[object]:

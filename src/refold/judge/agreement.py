@@ -151,10 +151,12 @@ def _fresh_laps(
     """Failures, the calls of the longer lap, and whether the rounds came to an end by evidence."""
     inputs = session.file_inputs()
     seed = session.seed + 7 if stochastic(session, inputs) else None
-    remembers = session.remembers(session.oracle.training)
-    if remembers:
-        text = "outputs depend on the calls before: those of timed calls are not compared"
-        session.notes.append(text)
+    why = "depend on the calls before" if session.remembers(session.oracle.training) else ""
+    eager_run = session.truth(inputs).eager
+    if eager_run is not None and any(eager_run.others):
+        why = "depend on random numbers that are not PyTorch's"
+    if why:
+        session.notes.append(f"outputs {why}: those of timed calls are not compared")
     counts = _counts(session, timing, inputs, slots)
     draw = random.Random(session.secret)
     samples = 1 if session.frugal else samples  # each costs a run in float64
@@ -172,7 +174,7 @@ def _fresh_laps(
         trip.again()
         for side in sides if i % 2 else sides[::-1]:
             data = side.round(sets, size, draw, samples, seed)
-            if side.host is candidate and not remembers:
+            if side.host is candidate and not why:
                 found = _verify(session, sets, data, size)
                 if found:
                     return found, counts[1], True

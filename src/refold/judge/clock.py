@@ -22,7 +22,7 @@ from refold.judge import agreement, smi, stats
 from refold.judge.host import Host, Raised, WorkerDied
 from refold.judge.leaves import packed
 from refold.judge.oracle import tensors
-from refold.judge.session import SECOND, Session
+from refold.judge.session import INITIAL, SECOND, Session
 from refold.judge.stopwatch import RoundTrip, lap
 from refold.judge.verdict import Failure, Quartiles, Speed, Status, TestReport, Timing
 
@@ -63,8 +63,8 @@ def measure(
         run = _Alternation(session, eager, candidate, len(sets), trip, budget)
         run.go()
         session.test = "timed outputs"
-        texts = session.rescheduled(eager.pid)
-        found += [session.fail(Status.CHEATS, "scheduling", text) for text in texts]
+        texts = session.outside.complaints(eager.pid)
+        found += [session.fail(Status.CHEATS, "outside its process", text) for text in texts]
         timing = run.timing(first, _roofline(session))
         found += _work(session, timing)
         notes = [timing.note] if timing.note else []
@@ -124,7 +124,7 @@ def _trusted(session: Session) -> Iterator[Host]:
             threads=session.threads,
             watch=False,
         )
-        if not session.frugal:
+        if session.base_state != INITIAL:
             state = session.state(session.base_state)
             host.request("load_state", 120, state=state, how="strict")
         yield host

@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from typing import IO, Protocol
 
 TOKEN = "REFOLD_JUDGE_TOKEN"
 _START_SECONDS = 120.0
+_FORK_SECONDS = 20.0  # a fork takes milliseconds
 _MESSAGE = 1 << 12
 
 
@@ -147,6 +149,8 @@ class ForkServer:
         out, into = os.pipe()
         try:
             with self._lock:
+                with contextlib.suppress(OSError):  # a candidate may have stopped it
+                    os.kill(self.pid, signal.SIGCONT)
                 request = {"token": token, "cpu_seconds": cpu_seconds}
                 try:
                     socket.send_fds(self._sock, [json.dumps(request).encode()], [sock, arena, into])
@@ -184,11 +188,13 @@ class ForkServer:
         self._process.wait()
 
     def _reply(self) -> int:
-        end = time.monotonic() + _START_SECONDS
+        end = time.monotonic() + _FORK_SECONDS
         while time.monotonic() < end and not self._gone:
             pid = self._read(0.5)
             if pid is not None:
                 return pid
+        self._gone = True
+        self._process.kill()
         return 0
 
     def _ready(self) -> bool:

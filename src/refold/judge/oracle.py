@@ -24,7 +24,7 @@ from refold.judge.leaves import other_generators
 
 _SHARE = 1 / 4  # of the device's memory: what beyond it is kept of runs lies on the CPU
 _CPU_SHARE = 1 / 8  # of the machine's memory: what is kept of runs of a model on the CPU
-_LARGE = 64 << 20  # bytes of a state
+LARGE = 64 << 20  # bytes of a state
 _WIDE = (torch.float64, torch.complex128)
 
 
@@ -115,7 +115,7 @@ class Oracle:
     def first(self, inputs: list[Any]) -> None:
         """Run once, to learn whether a forward writes parameters: then they are put back after
         each run, as buffers are. Of large models it is taken for granted that none does."""
-        if self.bytes > _LARGE:
+        if self.bytes > LARGE:
             self.eager(inputs, self.training, 0)
             return
         kept = {k: v.detach().clone() for k, v in self.model.named_parameters()}

@@ -18,6 +18,7 @@ from refold.judge import books, clock, forkserver, wire
 from refold.judge.host import Host, Limits, Raised, WorkerDied
 from refold.judge.leaves import place
 from refold.judge.oracle import Oracle
+from refold.judge.outside import Outside
 from refold.judge.session import Session
 from refold.judge.tests.base import Skip, Test
 from refold.judge.tests.registry import CLOCK_TESTS, TESTS, names
@@ -93,8 +94,7 @@ def judge(
     hidden = secrets.randbits(31) if secret is None else secret
     session = _session(load(ref_path, sets), candidate, place, seed, quick, finite_only, limits)
     session.secret = hidden
-    for pid in (os.getpid(), server.pid):
-        session.scheduled[pid] = forkserver.scheduling(pid)
+    session.outside = Outside.now((Path(ref_path), candidate), (server.pid,))
     failures: list[Failure] = []
     reports: list[TestReport] = []
     measured: Timing | None = None
@@ -102,7 +102,7 @@ def judge(
     if session.frugal and semantic_sets is not None:
         reference = load(ref_path, semantic_sets)
         small = _session(reference, candidate, place, seed, quick, finite_only, limits)
-        small.frugal, small.secret, small.scheduled = False, hidden, session.scheduled
+        small.frugal, small.secret, small.outside = False, hidden, session.outside
     wants_clock = timing and (only is None or bool(set(chosen) & set(CLOCK_TESTS)))
     try:
         for part, tests in _parts(session, small, chosen):

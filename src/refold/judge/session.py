@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,9 +10,10 @@ from typing import Any
 import torch
 
 from refold.contract import Reference
-from refold.judge import compare, draws, forkserver, runs, ties
+from refold.judge import compare, draws, runs, ties
 from refold.judge.host import Host, Limits, Raised, WorkerDied
-from refold.judge.oracle import Oracle, Truth, inexact, tensors
+from refold.judge.oracle import LARGE, Oracle, Truth, inexact, tensors
+from refold.judge.outside import Outside
 from refold.judge.verdict import ErrorStats, Failure, Status
 
 INITIAL, PERTURBED, SECOND = "initial", "perturbed", "second"
@@ -58,14 +58,14 @@ class Session:
     _dirty: bool = False
     _remembers: dict[bool, bool] = field(default_factory=dict)
     reload: Callable[[], Host] | None = None
-    scheduled: dict[int, tuple[object, ...]] = field(default_factory=dict)
+    outside: Outside = field(default_factory=Outside)
 
     # -- inputs and states -------------------------------------------------------------------
 
     @property
     def base_state(self) -> str:
         """The state most tests run under: every parameter and buffer away from its start value."""
-        return INITIAL if self.frugal else PERTURBED
+        return INITIAL if self.frugal and self.oracle.bytes > LARGE else PERTURBED
 
     def file_inputs(self, draw: int = 0) -> list[Any]:
         """The file's own distribution."""
@@ -263,19 +263,6 @@ class Session:
         if not isinstance(reply, dict) or "outputs" not in reply:
             raise WorkerDied("garbled", "an answer without outputs")
         return reply
-
-    def rescheduled(self, *others: int) -> list[str]:
-        """What was done to the scheduling of processes that are not the candidate's; `others` are
-        to run as this one did."""
-        own = self.scheduled.get(os.getpid(), ())
-        found = []
-        for pid, before in (*self.scheduled.items(), *((pid, own) for pid in others)):
-            now = forkserver.scheduling(pid)
-            if now and before and now != before:
-                found.append(f"process {pid} ran under {before}, now under {now}")
-        if found:
-            forkserver.retire()  # the next workers shall not inherit it
-        return found
 
     # -- judging -------------------------------------------------------------------------------
 

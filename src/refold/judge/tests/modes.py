@@ -37,12 +37,40 @@ def _buffers(session: Session, name: str, training: bool) -> Iterator[Failure]:
     host.request("load_state", state=session.state(state), how="strict")
     session.entered(state)
     session.call(inputs, training=training)
-    after = host.request("state")
+    yield from _held_alike(session, truth, f"a call in {name} mode")
+    state_of = dict(session.state(state))
+    for i, word in enumerate(("two", "three")):
+        # from where eager's last call left them: what moves on by halves or now and then shows
+        assert truth.eager is not None
+        state_of |= truth.eager.buffers
+        if all(torch.equal(v, session.state(state)[k]) for k, v in _kept(session, truth).items()):
+            break
+        session.add_state("further", dict(state_of))
+        fresh = session.inputs(i + 1)
+        truth = session.truth(fresh, "further", training)
+        if truth.eager is None or truth.exact is None:
+            break
+        host.request("put", slot="b", inputs=fresh)
+        host.request("call", slot="b", seed=session.seed + 7)
+        yield from _held_alike(session, truth, f"{word} calls in {name} mode")
+    session.entered("")
+
+
+def _kept(session: Session, truth: Truth) -> dict[str, torch.Tensor]:
+    assert truth.eager is not None
+    held = session.state(session.base_state)
+    return {k: v for k, v in truth.eager.buffers.items() if k in held}
+
+
+def _held_alike(session: Session, truth: Truth, when: str) -> Iterator[Failure]:
+    """The worker's buffers beside those of a truth."""
+    assert truth.eager is not None and truth.exact is not None
+    after = session.worker().request("state")
     for key, value in truth.eager.buffers.items():
         if key not in after:
             continue
         session.cases += 1
-        case, exact = f"{key} after a call in {name} mode", truth.exact.buffers[key]
+        case, exact = f"{key} after {when}", truth.exact.buffers[key]
         yield from agree(session, case, truth, key, after[key], value, exact)
 
 
