@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 from judge_paths import CANDIDATES, REFERENCES
@@ -105,6 +106,35 @@ TABLE = (
     Case("reject_29_half_loss", "loss", "numerics", S.WRONG_NUMERICS),
     Case("reject_30_half_sums", "linear_float16", "numerics", S.WRONG_NUMERICS, both=True),
     Case("reject_31_float32_inside", "linear_float64", "numerics", S.WRONG_NUMERICS, both=True),
+    Case("reject_32_no_noise", "noise", "numerics", S.WRONG_NUMERICS, both=True),
+    Case("reject_32_half_below_noise", "noise", "numerics", S.WRONG_NUMERICS),
+    Case("reject_33_second_output_late", "several", "timed outputs", S.CHEATS, timed=True),
+    Case("reject_34_other_write", "in_place", "mutation", S.MUTATES),
+    Case("reject_35_half_beside_fill", "least", "numerics", S.WRONG_NUMERICS),
+    Case("reject_36_dropout_late", "dropout", "timed outputs", S.CHEATS, timed=True),
+    Case("reject_37_integer_pointer_cache", "embedding", "cache", S.CHEATS),
+    Case("reject_38_keyed_by_one_input", "gated", "cache", S.CHEATS),
+    Case("reject_39_strides_of_the_other", "gated", "layout", S.WRONG_NUMERICS),
+    Case("reject_40_gradient_of_weights_lost", "linear", "modes", S.WRONG_MODE, both=True),
+    Case("reject_40_gradient_of_input_lost", "linear", "modes", S.WRONG_MODE),
+    Case("reject_41_gradient_in_eval", "norm", "modes", S.WRONG_MODE),
+    Case("reject_42_late_statistics", "norm", "modes", S.WRONG_MODE),
+    Case("reject_43_inference_tensor", "linear", "plain output", S.WRONG_CONTRACT, both=True),
+    Case("reject_44_function_mode", "linear", "flags", S.MUTATES),
+    Case("reject_44_global_hook", "linear", "flags", S.MUTATES),
+    Case("reject_45_generator_of_python", "linear", "mutation", S.MUTATES),
+    Case("reject_46_baked_mask", "buffers", "contract", S.STALE_WEIGHTS),
+    Case("reject_47_baked_number", "named", "shapes", S.WRONG_NUMERICS),
+    Case("reject_48_kept_constant", "pair", "aliasing", S.MUTATES),
+    Case("reject_49_one_output_twice", "pair", "aliasing", S.MUTATES),
+    Case("reject_50_copy_is_itself", "linear", "reload", S.MUTATES),
+    Case("attack_nice", "linear", "isolation", S.CHEATS),
+    Case("attack_nice", "linear", "timed outputs", S.CHEATS, timed=True),
+    Case("attack_stops_server", "linear", "isolation", S.CHEATS, timed=True),
+    Case("reject_51_statistics_now_and_then", "norm", "modes", S.WRONG_MODE),
+    Case("reject_52_slow_baked", "slow", "numerics", S.WRONG_NUMERICS),
+    Case("reject_53_thawed", "frozen", "numerics", S.WRONG_NUMERICS),
+    Case("attack_logging_frame", "linear", "isolation", S.CHEATS),
     Case("accept_01_copy", "linear", timed=True, both=True),
     Case("accept_02_sequential", "linear"),
     Case("accept_03_split_k", "linear"),
@@ -130,11 +160,27 @@ TABLE = (
     Case("accept_23_expanded_mask", "masked"),
     Case("accept_24_widened", "linear_float16", both=True),
     Case("accept_25_float64", "linear_float64", both=True),
-    Case("accept_26_named", "named", timed=True, both=True),
+    Case("accept_26_number_other_order", "parameter"),
+    Case("accept_27_tied_other_order", "tied"),
+    Case("accept_28_named_tuple", "linear"),
+    Case("accept_29_slow_other_order", "slow"),
+    Case("accept_30_nested", "nested", timed=True, both=True),
 )
 LIMITS = Limits(import_seconds=120, call_seconds=20)
 SHORT = Limits(import_seconds=10, call_seconds=6)
 SMALL = Limits(import_seconds=120, call_seconds=30, memory_bytes=1500 << 20)
+
+
+def test_rewritten_reference(tmp_path: Path) -> None:
+    """A reference that is made slow on disk, before eager's worker reads it for the clock."""
+    reference, candidate = tmp_path / "reference.py", tmp_path / "candidate.py"
+    reference.write_text((REFERENCES / "linear.py").read_text())
+    text = (CANDIDATES / "accept_01_copy.py").read_text()
+    change = f"pathlib.Path({str(reference)!r}).open('a').write('import time')"
+    candidate.write_text(text + f"\n\nimport pathlib\n\n{change}\n")
+    verdict = judge(reference, candidate, quick=True, device="cpu", limits=LIMITS)
+    assert verdict.status is Status.CHEATS, verdict.failures
+    assert {f.test for f in verdict.failures} >= {"isolation", "timed outputs"}
 
 
 def parameters() -> list[object]:

@@ -19,7 +19,7 @@ import math
 import os
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +28,7 @@ import torch
 from refold.contract import seed_everything
 from refold.judge import stats
 from refold.judge.host import Host
+from refold.judge.leaves import packed
 from refold.judge.oracle import digest, tensors
 from refold.judge.session import Session
 from refold.judge.stopwatch import RoundTrip, lap
@@ -57,13 +58,19 @@ class _Side:
     walls: list[tuple[float, float, float]] = field(default_factory=list)
 
     def round(
-        self, sets: list[list[Any]], size: int, draw: random.Random, samples: int
+        self,
+        sets: list[list[Any]],
+        size: int,
+        draw: random.Random,
+        samples: int,
+        seed: int | None,
     ) -> list[tuple[int, bytes]]:
-        """Measure once more on ``sets``; of some calls the set and the output's bytes."""
+        """Measure once more on ``sets``; of some calls the set and the outputs' bytes. ``seed``:
+        of each call, where outputs are random."""
         fewer, more = self.counts
         lap(self.host, [0, 1])  # it may have stood still, and its caches too
         known = lap(self.host, [0, more])[0]
-        self.host.request("lap_inputs", 120, sets=sets, store=True, flush_bytes=0)
+        self.host.request("lap_inputs", 120, sets=sets, slot=size, flush_bytes=0, seed=seed)
         fresh, data = [], []
         for first, calls in ((1, fewer), (1 + fewer, more)):
             lap(self.host, [0], store=True)
@@ -101,7 +108,7 @@ def check(
 ) -> tuple[list[Failure], bool]:
     """Failures of the test ``timed outputs``, and whether the machine let the question be settled.
 
-    ``size`` bytes has one output, ``slots`` of them fit the arena.
+    ``size`` bytes have the outputs of a call, ``slots`` of them fit the arena.
     """
     session.test = "timed outputs"
     found = _idle(session, candidate)
@@ -143,9 +150,11 @@ def _fresh_laps(
 ) -> tuple[list[Failure], int, bool]:
     """Failures, the calls of the longer lap, and whether the rounds came to an end by evidence."""
     inputs = session.file_inputs()
-    why = "are random" if stochastic(session, inputs) else ""
-    if session.remembers(session.oracle.training):
-        why = "depend on the calls before"
+    seed = session.seed + 7 if stochastic(session, inputs) else None
+    why = "depend on the calls before" if session.remembers(session.oracle.training) else ""
+    eager_run = session.truth(inputs).eager
+    if eager_run is not None and any(eager_run.others):
+        why = "depend on random numbers that are not PyTorch's"
     if why:
         session.notes.append(f"outputs {why}: those of timed calls are not compared")
     counts = _counts(session, timing, inputs, slots)
@@ -164,9 +173,9 @@ def _fresh_laps(
         sets = [session.reference.inputs(first + j) for j in range(1 + sum(counts))]
         trip.again()
         for side in sides if i % 2 else sides[::-1]:
-            data = side.round(sets, size, draw, samples)
+            data = side.round(sets, size, draw, samples, seed)
             if side.host is candidate and not why:
-                found = _verify(session, sets, data)
+                found = _verify(session, sets, data, size)
                 if found:
                     return found, counts[1], True
         # At first as if fresh inputs and taken outputs cost nothing: what they cost eager is known
@@ -247,37 +256,36 @@ def _worker_clock(
 
 
 def _verify(
-    session: Session, sets: list[list[Any]], data: list[tuple[int, bytes]]
+    session: Session, sets: list[list[Any]], data: list[tuple[int, bytes]], size: int
 ) -> list[Failure]:
     for index, raw in data:
         truth = session.truth(sets[index])
         if truth.eager is None or truth.exact is None:
             continue
-        eager = tensors(truth.eager.outputs)[0]
-        got = torch.frombuffer(bytearray(raw), dtype=eager.dtype).reshape(eager.shape)
-        outputs = _replaced(truth.eager.outputs, got)
+        parts, end = packed(truth.eager.outputs)
+        if end > size:
+            continue  # a selection by value, larger than that of the file's inputs
+        came, got = bytearray(raw), []
+        for start, eager in parts:
+            there = memoryview(came)[start : start + eager.numel() * eager.element_size()]
+            flat = torch.frombuffer(there, dtype=torch.uint8) if len(there) else torch.empty(0)
+            got.append(flat.view(eager.dtype).reshape(eager.shape) if len(there) else eager)
+        outputs = _replaced(truth.eager.outputs, iter(got))
         found = list(session.compared(f"timed call {index}", outputs, truth, Status.CHEATS))
         if found:
             return found
     return []
 
 
-def _replaced(tree: Any, first: torch.Tensor) -> Any:
-    """The tree with its first tensor replaced."""
-    done = False
-
-    def walk(value: Any) -> Any:
-        nonlocal done
-        if isinstance(value, torch.Tensor) and not done:
-            done = True
-            return first
-        if isinstance(value, list | tuple):
-            return type(value)(walk(v) for v in value)
-        if isinstance(value, dict):
-            return {k: walk(v) for k, v in value.items()}
-        return value
-
-    return walk(tree)
+def _replaced(tree: Any, came: Iterator[torch.Tensor]) -> Any:
+    """The tree with its tensors replaced."""
+    if isinstance(tree, torch.Tensor):
+        return next(came)
+    if isinstance(tree, list | tuple):
+        return type(tree)(_replaced(v, came) for v in tree)
+    if isinstance(tree, dict):
+        return {k: _replaced(v, came) for k, v in tree.items()}
+    return tree
 
 
 def stochastic(session: Session, inputs: list[Any]) -> bool:

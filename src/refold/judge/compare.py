@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from refold.judge import fills
 from refold.judge.verdict import ErrorStats, Worst
 
 K_FLOAT32 = 16.0
@@ -60,13 +61,15 @@ def factor_max(dtype: torch.dtype) -> float:
 
 
 def leaves(tree: Any, name: str = "output") -> Iterator[tuple[str, Any]]:
-    """Named leaves of an output tree."""
+    """Named leaves of an output tree; a Python float as the tensor that it was read from."""
     if isinstance(tree, list | tuple):
         for i, part in enumerate(tree):
             yield from leaves(part, f"{name}[{i}]")
     elif isinstance(tree, dict):
         for key, part in tree.items():
             yield from leaves(part, f"{name}[{key!r}]")
+    elif isinstance(tree, float):
+        yield name, torch.tensor(tree, dtype=torch.float32)
     else:
         yield name, tree
 
@@ -136,6 +139,7 @@ def tensors(
     if bad is not None:
         reason = "NaN or infinity where eager has none, or the reverse"
         return _at(name, reason, bad, got, eager, exact)
+    got, eager, exact, also = fills.removed(got, eager, exact, also)
     return _measured(case, name, got, eager, exact, spread, also)
 
 
@@ -246,7 +250,7 @@ def _measured(
         rmse_eager=rmse_eager,
         max=float(mine_max.max()),
         max_eager=float(its_max.max()),
-        ratio=(rmse + typical) / (against + typical),
+        ratio=(rmse + typical) / max(against + typical, 1e-300),
         histogram=tuple(int(v) for v in bins[0]),
         histogram_eager=tuple(int(v) for v in bins[1]),
     )

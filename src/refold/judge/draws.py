@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -9,8 +10,10 @@ from typing import Any
 import torch
 
 from refold.judge.compare import all_finite
-from refold.judge.oracle import tensors
+from refold.judge.oracle import inexact, tensors
 
+_NUMBERS = 8  # plain numbers of which each gets another value
+_TENSORS = 4  # inputs of which each is changed alone
 _BAND = 64  # elements on either side; keeps the alignment of a fresh allocation
 SCALES = (2.0**-20, 1.0, 2.0**10)
 
@@ -58,16 +61,17 @@ def resized(inputs: list[Any], old: int, new: int, dims: Iterator[tuple[int, int
             t = t * (1 + 0.25 * torch.rand(t.shape, generator=generator)).to(t.dtype)
         return t
 
-    return [_all(v, change) for v in inputs]
+    return [every(v, change) for v in inputs]
 
 
-def _all(tree: Any, change: Any) -> Any:
+def every(tree: Any, change: Any) -> Any:
+    """The tree with ``change`` applied to each tensor."""
     if isinstance(tree, torch.Tensor):
         return change(tree)
     if isinstance(tree, list | tuple):
-        return type(tree)(_all(v, change) for v in tree)
+        return type(tree)(every(v, change) for v in tree)
     if isinstance(tree, dict):
-        return {k: _all(v, change) for k, v in tree.items()}
+        return {k: every(v, change) for k, v in tree.items()}
     return tree
 
 
@@ -101,8 +105,49 @@ def shapes(inputs: list[Any], quick: bool) -> Iterator[tuple[str, list[Any]]]:
                     yield f"{name} = {new}", resized(inputs, size, new, iter(dims))
 
 
+def scalars(inputs: list[Any]) -> Iterator[tuple[str, list[Any]]]:
+    """One plain number or switch at a time with another value."""
+
+    def changed(tree: Any, at: int, counter: Iterator[int]) -> Any:
+        if isinstance(tree, list | tuple):
+            return type(tree)([changed(v, at, counter) for v in tree])
+        if isinstance(tree, dict):
+            return {k: changed(v, at, counter) for k, v in tree.items()}
+        if not isinstance(tree, bool | int | float) or next(counter) != at:
+            return tree
+        found.append(tree)
+        if isinstance(tree, bool):
+            return not tree
+        return tree + 1 if isinstance(tree, int) else 1.5 * tree
+
+    for at in range(_NUMBERS):
+        found: list[Any] = []
+        result = [changed(v, at, counter) for counter in [itertools.count()] for v in inputs]
+        if not found:
+            return
+        yield f"number {at}, {found[0]!r}, changed", result
+
+
+def alone(inputs: list[Any], others: list[Any]) -> Iterator[tuple[str, list[Any]]]:
+    """One tensor at a time as in ``others``, where there are several."""
+    mine, theirs = tensors(inputs), tensors(others)
+    for at in range(min(len(mine), _TENSORS) if len(mine) > 1 else 0):
+        order = iter(range(len(mine)))
+
+        def chosen(t: torch.Tensor, at: int = at, order: Iterator[int] = order) -> torch.Tensor:
+            return theirs[at] if next(order) == at else t
+
+        yield f"input {at} alone", [every(v, chosen) for v in inputs]
+
+
 def layouts(inputs: list[Any]) -> Iterator[tuple[str, list[Any]]]:
     """The same values under other strides and offsets; ``expanded`` has other values."""
+
+    def fill(t: torch.Tensor) -> Any:
+        # beside integers an integer that may stand there: an index stays one
+        if t.is_floating_point():
+            return 3.0e4
+        return t.reshape(-1)[0] if t.numel() else 0
 
     def transposed(t: torch.Tensor) -> torch.Tensor:
         if t.dim() < 2:
@@ -112,19 +157,22 @@ def layouts(inputs: list[Any]) -> Iterator[tuple[str, list[Any]]]:
     def sliced(t: torch.Tensor) -> torch.Tensor:
         if t.dim() == 0:
             return t
-        wide = torch.full((*t.shape[:-1], t.shape[-1] * 2), 3.0e4, dtype=t.dtype)
+        wide = torch.zeros((*t.shape[:-1], t.shape[-1] * 2), dtype=t.dtype)
+        wide[:] = fill(t)
         wide[..., ::2] = t
         return wide[..., ::2]
 
     def padded(t: torch.Tensor) -> torch.Tensor:
         if t.dim() < 2:
             return t
-        wide = torch.full((*t.shape[:-1], t.shape[-1] + 3), 3.0e4, dtype=t.dtype)
+        wide = torch.zeros((*t.shape[:-1], t.shape[-1] + 3), dtype=t.dtype)
+        wide[:] = fill(t)
         wide[..., 1:-2] = t
         return wide[..., 1:-2]
 
     def shifted(t: torch.Tensor) -> torch.Tensor:
-        storage = torch.full((1 + t.numel(),), 3.0e4, dtype=t.dtype)
+        storage = torch.zeros((1 + t.numel(),), dtype=t.dtype)
+        storage[:] = fill(t)
         storage[1:] = t.reshape(-1)
         return storage[1:].view(t.shape)
 
@@ -133,11 +181,14 @@ def layouts(inputs: list[Any]) -> Iterator[tuple[str, list[Any]]]:
             return t
         return t[:1].contiguous().expand(t.shape)
 
-    yield "transposed", mapped(inputs, transposed)
-    yield "every second column", mapped(inputs, sliced)
-    yield "slice of wider rows", mapped(inputs, padded)
-    yield "storage shifted by one element", mapped(inputs, shifted)
+    yield "transposed", every(inputs, transposed)
+    yield "every second column", every(inputs, sliced)
+    yield "slice of wider rows", every(inputs, padded)
+    yield "storage shifted by one element", every(inputs, shifted)
     yield "expanded row", mapped(inputs, expanded)
+    for change in (transposed, sliced):
+        for case, mixed in alone(inputs, every(inputs, change)):
+            yield f"{change.__name__}: {case}", mixed
 
 
 def bedded(tree: Any, fill: float) -> Any:
@@ -158,13 +209,31 @@ def perturbed(state: dict[str, torch.Tensor], seed: int) -> dict[str, torch.Tens
     result = {}
     for name, value in state.items():
         old = value.cpu()
-        if old.is_floating_point() and old.numel():
+        if old.is_complex() and old.numel():
+            parts = torch.view_as_real(old.resolve_conj())
+            moved = _moved(parts, torch.randn(parts.shape, generator=generator))
+            result[name] = torch.view_as_complex(moved)
+        elif old.is_floating_point() and old.numel():
             result[name] = _moved(old, torch.randn(old.shape, generator=generator))
         elif old.dtype in (torch.int64, torch.int32) and old.dim() == 0:
             result[name] = old + 3
         else:
             result[name] = old.clone()
     return result
+
+
+def rolled(state: dict[str, torch.Tensor], shift: int) -> dict[str, torch.Tensor]:
+    """Integer and boolean buffers with their last axis rolled: indices and masks stay such. What
+    may be offsets, one after another in order, is left out."""
+    found = {}
+    for name, value in state.items():
+        if inexact(value) or not value.dim() or value.shape[-1] < 2:
+            continue
+        old = value.cpu()
+        if old.dim() == 1 and old.dtype != torch.bool and bool((old[1:] >= old[:-1]).all()):
+            continue
+        found[name] = old.roll(shift, -1)
+    return found
 
 
 def _moved(old: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:

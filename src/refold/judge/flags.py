@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import torch
 
+_MIXED = "no single one: set for one backend alone"
+
 
 def snapshot() -> dict[str, Any]:
     """Every switch by name."""
-    backends = torch.backends
+    backends, hooks = torch.backends, vars(torch.nn.modules.module)
     return {
         "threads": torch.get_num_threads(),
         "interop threads": torch.get_num_interop_threads(),
@@ -17,7 +20,7 @@ def snapshot() -> dict[str, Any]:
         "inference mode": torch.is_inference_mode_enabled(),
         "default dtype": str(torch.get_default_dtype()),
         "default device": str(torch.get_default_device()),
-        "float32 matmul precision": torch.get_float32_matmul_precision(),
+        "float32 matmul precision": _precision(),
         "cuda.matmul.allow_tf32": backends.cuda.matmul.allow_tf32,
         "cudnn.allow_tf32": backends.cudnn.allow_tf32,
         "cudnn.benchmark": backends.cudnn.benchmark,
@@ -30,8 +33,32 @@ def snapshot() -> dict[str, Any]:
         "autocast cpu": torch.is_autocast_enabled("cpu"),
         "autocast cuda": torch.is_autocast_enabled("cuda"),
         "anomaly": torch.is_anomaly_enabled(),
+        "function modes": torch._C._len_torch_function_stack(),
+        "dispatch modes": torch._C._len_torch_dispatch_stack(),
+        "saved tensors' hooks": torch._C._autograd._top_saved_tensors_default_hooks(True) is None,
+        "modules' hooks": sum(len(v) for k, v in hooks.items() if _is_global_hooks(k, v)),
+        "backward in threads": torch._C._is_multithreading_enabled(),
+        "attention kernels": [
+            torch._C._get_flash_sdp_enabled(),
+            torch._C._get_mem_efficient_sdp_enabled(),
+            torch._C._get_math_sdp_enabled(),
+            torch._C._get_cudnn_sdp_enabled(),
+        ],
+        "fast path of attention": backends.mha.get_fastpath_enabled(),
+        "garbage collection": gc.isenabled(),
         "flush denormal": float(torch.tensor([1e-40]) * 1.0) == 0.0,
     }
+
+
+def _precision() -> str:
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:  # as the message says: old and new ways to set it were mixed
+        return _MIXED
+
+
+def _is_global_hooks(name: str, value: Any) -> bool:
+    return name.startswith("_global_") and isinstance(value, dict)
 
 
 def difference(before: dict[str, Any], after: dict[str, Any]) -> list[str]:

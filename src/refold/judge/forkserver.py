@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from typing import IO, Protocol
 
 TOKEN = "REFOLD_JUDGE_TOKEN"
 _START_SECONDS = 120.0
+_FORK_SECONDS = 20.0  # a fork takes milliseconds
 _MESSAGE = 1 << 12
 
 
@@ -105,6 +107,7 @@ class ForkServer:
 
     def __init__(self, threads: int) -> None:
         self.key = _key(threads)
+        self.retired = False  # its children end as they will, and it has no more
         self._lock = threading.Lock()
         self._codes: dict[int, int] = {}
         self._reaped: set[int] = set()
@@ -124,6 +127,11 @@ class ForkServer:
         theirs.close()
 
     @property
+    def pid(self) -> int:
+        """Of the server's process."""
+        return self._process.pid
+
+    @property
     def alive(self) -> bool:
         """Whether it can be asked."""
         return not self._gone and self._process.poll() is None
@@ -141,6 +149,8 @@ class ForkServer:
         out, into = os.pipe()
         try:
             with self._lock:
+                with contextlib.suppress(OSError):  # a candidate may have stopped it
+                    os.kill(self.pid, signal.SIGCONT)
                 request = {"token": token, "cpu_seconds": cpu_seconds}
                 try:
                     socket.send_fds(self._sock, [json.dumps(request).encode()], [sock, arena, into])
@@ -178,11 +188,13 @@ class ForkServer:
         self._process.wait()
 
     def _reply(self) -> int:
-        end = time.monotonic() + _START_SECONDS
+        end = time.monotonic() + _FORK_SECONDS
         while time.monotonic() < end and not self._gone:
             pid = self._read(0.5)
             if pid is not None:
                 return pid
+        self._gone = True
+        self._process.kill()
         return 0
 
     def _ready(self) -> bool:
@@ -222,6 +234,22 @@ def _key(threads: int) -> tuple[int, dict[str, str]]:
     return threads, {k: v for k, v in os.environ.items() if k != "PYTEST_CURRENT_TEST"}
 
 
+def scheduling(pid: int) -> tuple[object, ...]:
+    """On which processors, how nicely and by which rule a process runs; empty if it is gone."""
+    try:
+        nice = os.getpriority(os.PRIO_PROCESS, pid)
+        return sorted(os.sched_getaffinity(pid)), nice, os.sched_getscheduler(pid)
+    except OSError:
+        return ()
+
+
+def retire() -> None:
+    """Fork no more from the present servers."""
+    with _guard:
+        for server in _servers:
+            server.retired = True
+
+
 def start(threads: int = 0) -> ForkServer:
     """The server for workers of ``threads`` in the present environment, started if need be."""
     with _guard:
@@ -229,7 +257,7 @@ def start(threads: int = 0) -> ForkServer:
         for server in list(_servers):
             if not server.alive:
                 _servers.remove(server)
-            elif server.key == key:
+            elif server.key == key and not server.retired:
                 return server
         _servers.append(ForkServer(threads))
         return _servers[-1]

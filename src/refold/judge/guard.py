@@ -11,6 +11,7 @@ import builtins
 import collections
 import enum
 import hashlib
+import logging
 import os
 import sys
 import time
@@ -162,12 +163,16 @@ def _torchs_own(value: Any) -> bool:
 
 
 _TORCH = os.path.realpath(os.path.dirname(torch.__file__)) + os.sep
-# These ask where they are called, to name or to note what they make, and tell nobody.
+# These look at frames for themselves, to name or to note what they make or are told, and hand none
+# to who calls them.
 _NAMERS = (
     collections.namedtuple,
     getattr(typing, "_caller", None),
     getattr(enum.EnumMeta, "_create_", None),
+    logging.Logger.findCaller,
     torch.library.Library.__init__,
+    getattr(torch.library.Library, "_register_fake", None),
+    getattr(torch._library.utils, "get_source", None),
 )
 _NAMING = frozenset(f.__code__ for f in _NAMERS if f is not None)
 _EVENTS = {

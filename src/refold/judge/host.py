@@ -113,6 +113,11 @@ class Host:
         return forkserver.exec_worker(under, env, sock, self.arena, cpu)
 
     @property
+    def pid(self) -> int:
+        """Of the worker's first process."""
+        return self._process.pid
+
+    @property
     def alive(self) -> bool:
         """Whether requests can be made."""
         return not self._over.is_set()

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from refold.judge.leaves import first_tensor
+from refold.contract import seed_everything
+from refold.judge.leaves import packed
 
 
 class Lap:
@@ -17,6 +18,8 @@ class Lap:
     def __init__(self) -> None:
         self.model: Any = None
         self._sets: list[list[Any]] = []
+        self._slot = 0
+        self._seed: int | None = None
         self._arena: torch.Tensor | None = None
         self._flush: torch.Tensor | None = None
         self._flush_bytes = 0
@@ -33,11 +36,14 @@ class Lap:
         model: Any,
         sets: list[list[Any]],
         arena: int,
+        slot: int,
         flush_bytes: int,
         device: torch.device,
+        seed: int | None,
     ) -> None:
         """Take the input sets; map the arena that the parent made (it can not shrink)."""
-        self.model, self._sets, self._device = model, sets, device
+        self.model, self._sets, self._device, self._slot = model, sets, device, slot
+        self._seed = seed
         if arena >= 0 and self._arena is None:
             shared = mmap.mmap(arena, 0)
             self._arena = torch.frombuffer(shared, dtype=torch.uint8)
@@ -55,14 +61,23 @@ class Lap:
         """Call the model on the sets in ``order``; by this side's clock the sum of the calls'
         seconds, then (on CUDA) by device events.
 
-        With ``store``, call number i leaves the first tensor of its output in the arena's slot i.
+        With ``store``, call number i leaves its outputs in the arena's slot i. Where a seed was
+        given, each of them starts from that state of PyTorch's generators.
         """
         total = device = 0.0
         clock = time.perf_counter
         cuda = self._device.type == "cuda"
         model, sets = self.model, self._sets
+        start_state: torch.Tensor | None = None
+        if store and self._seed is not None:
+            seed_everything(self._seed)
+            start_state = torch.get_rng_state()
         with torch.no_grad():
             for position, index in enumerate(order):
+                if start_state is not None:  # to seed takes thirty times as long
+                    torch.set_rng_state(start_state)
+                    if cuda and self._seed is not None:
+                        torch.cuda.manual_seed(self._seed)
                 if cuda:
                     start, end = _event(), _event()
                     began = clock()
@@ -83,13 +98,14 @@ class Lap:
         return [total, device]
 
     def _put(self, position: int, output: Any) -> None:
-        first = first_tensor(output)
-        if self._arena is None or first is None:
+        parts, size = packed(output)
+        if self._arena is None or size > self._slot:
             return
-        size = first.numel() * first.element_size()
-        slot = self._arena[position * size : (position + 1) * size]
-        if slot.numel() == size:
-            slot.view(first.dtype).copy_(first.detach().reshape(-1))
+        slot = self._arena[position * self._slot : (position + 1) * self._slot]
+        for start, part in parts:
+            here = slot[start : start + part.numel() * part.element_size()]
+            if here.numel():
+                here.view(part.dtype).copy_(part.detach().reshape(-1))
 
     def capture(self, calls: int) -> None:
         """One CUDA graph of ``calls`` calls on the first set."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import random
+import sys
 from typing import Any
 
 import torch
@@ -10,6 +12,7 @@ import torch
 from refold.judge import wire
 
 Tree = Any
+_ALIGNED = 16  # bytes, so that each may be viewed as its own type
 
 
 def leaves(tree: Tree) -> list[Any]:
@@ -24,16 +27,6 @@ def leaves(tree: Tree) -> list[Any]:
 def tensors(tree: Tree) -> list[torch.Tensor]:
     """The tensors among the leaves."""
     return [leaf for leaf in leaves(tree) if isinstance(leaf, torch.Tensor)]
-
-
-def first_tensor(tree: Tree) -> torch.Tensor | None:
-    """The first of `tensors`, without a list of them: it is asked for inside timed laps."""
-    if isinstance(tree, torch.Tensor):
-        return tree
-    parts = tree.values() if isinstance(tree, dict) else tree
-    if not isinstance(tree, list | tuple | dict):
-        return None
-    return next((t for t in map(first_tensor, parts) if t is not None), None)
 
 
 def moved(value: Any, device: torch.device) -> Any:
@@ -106,7 +99,57 @@ def meta(value: Any) -> dict[str, Any]:
         "shape": list(value.shape),
         "stride": list(value.stride()) if value.layout == torch.strided else [],
         "layout": str(value.layout),
+        "inference": value.is_inference(),
     }
+
+
+def packed(tree: Tree) -> tuple[list[tuple[int, torch.Tensor]], int]:
+    """The tensors of an output with the offsets at which they follow one another in the arena, and
+    the bytes that they take there."""
+    found, end = [], 0
+    for tensor in tensors(tree):
+        found.append((end, tensor))
+        end += -(-tensor.numel() * tensor.element_size() // _ALIGNED) * _ALIGNED
+    return found, end
+
+
+def other_generators() -> list[str]:
+    """States of Python's and (where it is in use) NumPy's generators."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None:
+        return [str(hash(random.getstate())), ""]
+    _, keys, position, *_ = numpy.random.get_state()
+    return [str(hash(random.getstate())), f"{position} {hashlib.md5(keys.tobytes()).hexdigest()}"]
+
+
+def registered(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Parameters and buffers where modules keep them, past what a class may have overridden."""
+    found: dict[str, torch.Tensor] = {}
+
+    def walk(module: torch.nn.Module, prefix: str) -> None:
+        own = vars(module)
+        for name, value in {**own.get("_parameters", {}), **own.get("_buffers", {})}.items():
+            if isinstance(value, torch.Tensor):
+                found[prefix + name] = value
+        for name, child in own.get("_modules", {}).items():
+            if isinstance(child, torch.nn.Module):
+                walk(child, f"{prefix}{name}.")
+
+    walk(model, "")
+    return found
+
+
+def parameters(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """By every name: which of a tied one's comes first depends on the order of declaration."""
+    return dict(model.named_parameters(remove_duplicate=False))
+
+
+def tied(model: torch.nn.Module) -> list[list[str]]:
+    """Names of one and the same parameter, where it has several."""
+    names: dict[int, list[str]] = {}
+    for name, parameter in parameters(model).items():
+        names.setdefault(id(parameter), []).append(name)
+    return sorted(sorted(group) for group in names.values() if len(group) > 1)
 
 
 def shape(value: torch.Tensor) -> list[Any]:

@@ -17,14 +17,23 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.overrides import TorchFunctionMode
 
 from refold.contract import Reference, seed_everything
-from refold.judge import compare, wire
+from refold.judge import compare, replay, wire
+from refold.judge.leaves import other_generators
 
 _SHARE = 1 / 4  # of the device's memory: what beyond it is kept of runs lies on the CPU
 _CPU_SHARE = 1 / 8  # of the machine's memory: what is kept of runs of a model on the CPU
-_NARROW = (torch.float32, torch.float16, torch.bfloat16)
+LARGE = 64 << 20  # bytes of a state
+_WIDE = (torch.float64, torch.complex128)
+
+
+@dataclass(frozen=True)
+class Meta:
+    """Of an output tensor, beside its values."""
+
+    stride: tuple[int, ...]
+    parameter: bool  # nothing else than a plain tensor otherwise
 
 
 @dataclass(frozen=True)
@@ -36,11 +45,14 @@ class Run:
     grads: dict[str, torch.Tensor]
     random: str
     changed: tuple[int, ...]
-    meta: tuple[tuple[int, ...], ...] = ()
+    meta: tuple[Meta, ...] = ()
+    written: tuple[torch.Tensor, ...] = ()  # what the inputs in `changed` became
+    drew: bool = False  # random numbers
+    others: tuple[bool, ...] = ()  # whether Python's and NumPy's generators moved
 
     def bytes(self) -> int:
-        """What it holds of outputs and gradients."""
-        held = [*tensors(self.outputs), *self.grads.values()]
+        """What it holds of outputs, gradients and changed inputs."""
+        held = [*tensors(self.outputs), *self.grads.values(), *self.written]
         return sum(t.numel() * t.element_size() for t in held)
 
 
@@ -66,25 +78,6 @@ class Truth:
         return sum(run.bytes() for run in runs.values())
 
 
-class _Widen(TorchFunctionMode):
-    """Reads explicit requests for narrow floats as requests for float64."""
-
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        kwargs = dict(kwargs or {})
-        if kwargs.get("dtype") in _NARROW:
-            kwargs["dtype"] = torch.float64
-        name = getattr(func, "__name__", "")
-        if name in {"float", "half", "bfloat16"} and args and isinstance(args[0], torch.Tensor):
-            return args[0].to(torch.float64)
-        if name in {"to", "type"}:
-            args = tuple(
-                torch.float64 if isinstance(a, torch.dtype) and a in _NARROW else a for a in args
-            )
-        return func(*args, **kwargs)
-
-
 class Oracle:
     """Holds the reference module on the judged device."""
 
@@ -94,6 +87,8 @@ class Oracle:
         self.init = reference.init_inputs(seed)
         self.model = reference.make(seed, self.init).to(device)
         self.training = self.model.training
+        self._drew: dict[bool, bool] = {}  # by mode, whether runs draw random numbers
+        self.writes: frozenset[str] = frozenset()  # parameters that a forward writes, see `first`
         tensors = self.model.state_dict().values()
         self.bytes = sum(t.numel() * t.element_size() for t in tensors)
 
@@ -115,11 +110,32 @@ class Oracle:
         self, inputs: list[Any], training: bool, seed: int, cotangents: list[Any] | None = None
     ) -> Run:
         """The reference as it is."""
-        return _run(self.model, inputs, training, seed, cotangents, self.device)
+        return _run(self.model, inputs, training, seed, cotangents, self.device, self.writes)
+
+    def first(self, inputs: list[Any]) -> None:
+        """Run once, to learn whether a forward writes parameters: then they are put back after
+        each run, as buffers are. Of large models it is taken for granted that none does."""
+        if self.bytes > LARGE:
+            self.eager(inputs, self.training, 0)
+            return
+        kept = {k: v.detach().clone() for k, v in self.model.named_parameters()}
+        self.eager(inputs, self.training, 0)
+        now = dict(self.model.named_parameters())
+        self.writes = frozenset(k for k, v in kept.items() if not _same(v, now[k].detach()))
+        _write(self.model, {k: kept[k] for k in self.writes})
+
+    @contextlib.contextmanager
+    def kept(self) -> Iterator[None]:
+        """Buffers, and whatever else a forward writes, are put back in the end."""
+        held = _held(self.model, self.writes)
+        try:
+            yield
+        finally:
+            _write(self.model, held)
 
     def remembers(self, inputs: list[Any], training: bool, seed: int) -> bool:
         """Whether outputs depend on buffers that the call before has written."""
-        kept = {k: v.detach().clone() for k, v in self.model.named_buffers()}
+        kept = _held(self.model, self.writes)
         first, again = (self.eager(inputs, training, seed) for _ in range(2))
         if all(torch.equal(v.cpu(), first.buffers[k]) for k, v in kept.items()):
             return False
@@ -145,24 +161,50 @@ class Oracle:
         generator = torch.Generator().manual_seed(noise)
 
         def move(t: torch.Tensor) -> torch.Tensor:
-            if not t.is_floating_point():
+            if not inexact(t):
                 return t
             draw = torch.randn(t.shape, generator=generator, dtype=torch.float64).to(t.device)
-            return t.double() * (1 + units * torch.finfo(t.dtype).eps * draw)
+            wide: torch.Tensor = widen(t)
+            return wide * (1 + units * torch.finfo(t.dtype).eps * draw)
 
+        draws = self._draws(inputs, training, seed) if self._drew.get(training) else None
         with self._widened(move):
-            return self.exact([_each(v, move) for v in inputs], training, seed, cotangents)
+            given = [_each(v, move) for v in inputs]
+            return self._wide(given, training, seed, cotangents, draws)
 
     def exact(
         self, inputs: list[Any], training: bool, seed: int, cotangents: list[Any] | None = None
     ) -> Run:
-        """The reference in float64."""
+        """The reference in float64, with the random numbers that it draws as it is."""
+        if not self._drew.get(training):
+            run = self._wide(inputs, training, seed, cotangents, None)
+            self._drew[training] = run.drew
+            if not run.drew:
+                return run
+        draws = self._draws(inputs, training, seed)
+        return self._wide(inputs, training, seed, cotangents, draws)
+
+    def _draws(self, inputs: list[Any], training: bool, seed: int) -> replay.Draws:
+        record = replay.Record()
+        _run(self.model, inputs, training, seed, None, self.device, self.writes, mode=record)
+        return record.draws
+
+    def _wide(
+        self,
+        inputs: list[Any],
+        training: bool,
+        seed: int,
+        cotangents: list[Any] | None,
+        draws: replay.Draws | None,
+    ) -> Run:
         outs = None if cotangents is None else [widen(v) for v in cotangents]
+        mode = None if draws is None else replay.Replay(draws)
         default = torch.get_default_dtype()
         torch.set_default_dtype(torch.float64)
         try:
-            with self._widened(), _Widen():
-                return _run(self.model, inputs, training, seed, outs, self.device, wide=True)
+            with self._widened(), replay.Widen():
+                given = (inputs, training, seed, outs, self.device, self.writes)
+                return _run(self.model, *given, wide=True, mode=mode)
         finally:
             torch.set_default_dtype(default)
 
@@ -171,21 +213,33 @@ class Oracle:
         self, change: Callable[[torch.Tensor], torch.Tensor] | None = None
     ) -> Iterator[None]:
         """The model's tensors in float64; change: with other values."""
-        found = (*self.model.parameters(), *self.model.buffers())
-        held = [t for t in found if t.is_floating_point()]
+        found = (*self.model.parameters(), *self.model.buffers(), *_unregistered(self.model))
+        held = list({id(t): t for t in found if inexact(t)}.values())
         before = [(t.dtype, None if change is None else t.data) for t in held]
         try:
             for t in held:
-                t.data = t.data.double() if change is None else change(t.data)
+                t.data = widen(t.data) if change is None else change(t.data)
             yield
         finally:
             for t, (dtype, data) in zip(held, before, strict=True):
                 t.data = t.data.to(dtype) if data is None else data
 
 
+def _unregistered(model: nn.Module) -> Iterator[torch.Tensor]:
+    """Tensors that modules hold as plain attributes."""
+    for module in model.modules():
+        hidden = {"_parameters", "_buffers", "_modules"}
+        yield from tensors({k: v for k, v in vars(module).items() if k not in hidden})
+
+
 def widen(value: Any) -> Any:
-    """Floating tensors of a tree in float64; others as they are."""
-    return _each(value, lambda t: t.double() if t.is_floating_point() else t)
+    """Floating and complex tensors of a tree in float64; others as they are."""
+    return _each(value, lambda t: t.to(_WIDE[t.is_complex()]) if inexact(t) else t)
+
+
+def inexact(t: torch.Tensor) -> bool:
+    """Whether it holds rounded numbers."""
+    return t.is_floating_point() or t.is_complex()
 
 
 def _each(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
@@ -237,32 +291,57 @@ def _run(
     seed: int,
     cotangents: list[Any] | None,
     device: torch.device,
+    writes: frozenset[str] = frozenset(),
     wide: bool = False,
+    mode: contextlib.AbstractContextManager[Any] | None = None,
 ) -> Run:
     given = duplicate(inputs, device, cotangents is not None, wide)
-    kept = {k: v.detach().clone() for k, v in model.named_buffers()}
-    was = model.training
-    model.train(training)
+    kept = _held(model, writes)
+    built = [(m, m.training) for m in model.modules()]  # parts may be frozen in eval mode
+    if training != model.training:
+        model.train(training)
     seed_everything(seed)
+    start, before = _generators(device), other_generators()
     try:
-        with torch.set_grad_enabled(cotangents is not None):
+        with torch.set_grad_enabled(cotangents is not None), mode or contextlib.nullcontext():
             outputs = model(*given)
         random = digest(torch.get_rng_state())
+        drew = _generators(device) != start
+        others = tuple(a != b and bool(a) for a, b in zip(before, other_generators(), strict=True))
         grads = {} if cotangents is None else _backward(model, outputs, cotangents, given, device)
-        after = {k: v.detach().cpu().clone() for k, v in model.named_buffers()}
-        before = tensors(inputs)
+        after = {k: v.cpu() for k, v in _held(model, writes).items()}
         changed = tuple(
             i
-            for i, (a, b) in enumerate(zip(before, tensors(given), strict=True))
+            for i, (a, b) in enumerate(zip(tensors(inputs), tensors(given), strict=True))
             if not _same(a.to(b), b.detach())
         )
-        strides = tuple(tuple(t.stride()) for t in tensors(outputs))
+        written = tuple(_plain(tensors(given)[i], _place(device)) for i in changed)
+        kinds = tuple(
+            Meta(tuple(t.stride()), isinstance(t, nn.Parameter)) for t in tensors(outputs)
+        )
+        plain = _plain(outputs, _place(device))
         if device.type == "cuda":
             torch.cuda.synchronize(device)  # what fails or takes time does so here
-        return Run(_plain(outputs, _place(device)), after, grads, random, changed, strides)
+        return Run(plain, after, grads, random, changed, kinds, written, drew, others)
     finally:
-        model.train(was)
+        for module, was in built:
+            module.training = was
         _write(model, kept)
+
+
+def _held(model: nn.Module, writes: frozenset[str]) -> dict[str, torch.Tensor]:
+    """Copies of the buffers and of what else a forward writes."""
+    found = dict(model.named_buffers())
+    if writes:
+        found |= {k: v for k, v in model.named_parameters() if k in writes}
+    return {k: v.detach().clone() for k, v in found.items()}
+
+
+def _generators(device: torch.device) -> tuple[str, ...]:
+    states = [torch.get_rng_state()]
+    if device.type == "cuda":
+        states.append(torch.cuda.get_rng_state(device))
+    return tuple(digest(state) for state in states)
 
 
 def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
@@ -272,9 +351,9 @@ def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 def _write(model: nn.Module, buffers: dict[str, torch.Tensor]) -> None:
     with torch.no_grad():
-        for name, buffer in model.named_buffers():
-            if name in buffers and buffers[name].shape == buffer.shape:
-                buffer.copy_(buffers[name])
+        for name, held in (*model.named_buffers(), *model.named_parameters()):
+            if name in buffers and buffers[name].shape == held.shape:
+                held.copy_(buffers[name])
 
 
 def _backward(
@@ -291,7 +370,7 @@ def _backward(
     # The same gradients as from ``grad_tensors``, which import the compiler: a second.
     torch.autograd.backward([(o * g).sum() for o, g in pairs])
     found = {f"input {i}": t.grad for i, t in enumerate(tensors(given))}
-    found |= {n: p.grad for n, p in model.named_parameters()}
+    found |= {n: p.grad for n, p in model.named_parameters(remove_duplicate=False)}
     model.zero_grad(set_to_none=True)
     # nothing else holds them any more; of large models they are compared where they are
     return {k: v.detach().to(_place(device)) for k, v in found.items() if v is not None}

@@ -14,10 +14,11 @@ from typing import Any
 import torch
 
 from refold.contract import ContractError, Reference, Sets, load
-from refold.judge import books, clock, forkserver
+from refold.judge import books, clock, forkserver, wire
 from refold.judge.host import Host, Limits, Raised, WorkerDied
 from refold.judge.leaves import place
 from refold.judge.oracle import Oracle
+from refold.judge.outside import Outside
 from refold.judge.session import Session
 from refold.judge.tests.base import Skip, Test
 from refold.judge.tests.registry import CLOCK_TESTS, TESTS, names
@@ -87,11 +88,13 @@ def judge(
     if not candidate.is_file():
         raise ContractError(f"{candidate}: expected a candidate file, came none; check the path")
     limits = limits or Limits()
-    forkserver.start(torch.get_num_threads())  # it imports torch while the reference is read
+    # It imports torch while the reference is read.
+    server = forkserver.start(torch.get_num_threads())
     say("reference")
     hidden = secrets.randbits(31) if secret is None else secret
     session = _session(load(ref_path, sets), candidate, place, seed, quick, finite_only, limits)
     session.secret = hidden
+    session.outside = Outside.now((Path(ref_path), candidate), (server.pid,))
     failures: list[Failure] = []
     reports: list[TestReport] = []
     measured: Timing | None = None
@@ -99,7 +102,7 @@ def judge(
     if session.frugal and semantic_sets is not None:
         reference = load(ref_path, semantic_sets)
         small = _session(reference, candidate, place, seed, quick, finite_only, limits)
-        small.frugal, small.secret = False, hidden
+        small.frugal, small.secret, small.outside = False, hidden, session.outside
     wants_clock = timing and (only is None or bool(set(chosen) & set(CLOCK_TESTS)))
     try:
         for part, tests in _parts(session, small, chosen):
@@ -201,11 +204,21 @@ def _session(
 def _call_seconds(session: Session) -> float:
     """Of the reference on its inputs; a busy machine must not make a small model look large."""
     inputs, oracle = session.file_inputs(), session.oracle
+    for name, given in (("get_inputs", inputs), ("get_init_inputs", oracle.init)):
+        odd = wire.unknown(given)
+        if odd:
+            raise ContractError(
+                f"{session.reference.path}: expected {name}() to give tensors and plain values, "
+                f"came {odd}; the judge can send no other to a worker"
+            )
     least = float("inf")
-    for _ in range(4):
+    for i in range(4):
         began = time.perf_counter()
         try:
-            oracle.eager(inputs, oracle.training, session.seed)
+            if i:
+                oracle.eager(inputs, oracle.training, session.seed)
+            else:
+                oracle.first(inputs)
         except Exception as error:
             raise ContractError(
                 f"{session.reference.path}: expected Model to take get_inputs(), came "

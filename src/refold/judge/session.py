@@ -10,9 +10,10 @@ from typing import Any
 import torch
 
 from refold.contract import Reference
-from refold.judge import compare, draws, ties
+from refold.judge import compare, draws, runs, ties
 from refold.judge.host import Host, Limits, Raised, WorkerDied
-from refold.judge.oracle import Oracle, Run, Truth, tensors
+from refold.judge.oracle import LARGE, Oracle, Truth, inexact, tensors
+from refold.judge.outside import Outside
 from refold.judge.verdict import ErrorStats, Failure, Status
 
 INITIAL, PERTURBED, SECOND = "initial", "perturbed", "second"
@@ -57,13 +58,14 @@ class Session:
     _dirty: bool = False
     _remembers: dict[bool, bool] = field(default_factory=dict)
     reload: Callable[[], Host] | None = None
+    outside: Outside = field(default_factory=Outside)
 
     # -- inputs and states -------------------------------------------------------------------
 
     @property
     def base_state(self) -> str:
         """The state most tests run under: every parameter and buffer away from its start value."""
-        return INITIAL if self.frugal else PERTURBED
+        return INITIAL if self.frugal and self.oracle.bytes > LARGE else PERTURBED
 
     def file_inputs(self, draw: int = 0) -> list[Any]:
         """The file's own distribution."""
@@ -80,7 +82,7 @@ class Session:
             if draws.has_floats(chosen):
                 probe = draws.normal(chosen, 1.0, self.seed + 2000 + draw)
                 truth = self.truth(probe)
-                if truth.eager is not None and _mostly_finite(truth.eager.outputs):
+                if truth.eager is not None and runs.mostly_finite(truth.eager.outputs):
                     chosen = probe
             self._inputs[key] = chosen
         return self._inputs[key]
@@ -92,12 +94,39 @@ class Session:
                 self._states[INITIAL] = {k: v.clone() for k, v in self.oracle.state().items()}
             if name != INITIAL:
                 start = self._states[INITIAL]
-                self._states[name] = draws.perturbed(start, self.seed + len(self._states))
+                drawn = draws.perturbed(start, self.seed + len(self._states))
+                rolled = draws.rolled(start, len(self._states))
+                if rolled and self._takes({**drawn, **rolled}):
+                    drawn |= rolled
+                self._states[name] = self.tied(drawn)
         return self._states[name]
+
+    def _takes(self, state: dict[str, torch.Tensor]) -> bool:
+        """Whether the reference makes finite outputs under a state."""
+        self._oracle_at = ""
+        self.oracle.load(state)
+        try:
+            run = self.oracle.eager(self.file_inputs(), self.oracle.training, self.seed + 7)
+        except Exception:  # what its buffers mean does not bear it
+            return False
+        return runs.mostly_finite(run.outputs)
+
+    def tied(self, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """The state with one value for all names of one tensor: of tied weights the last to be
+        loaded would count, and which that is depends on the order of declaration."""
+        first: dict[Any, str] = {}
+        for name, value in self.oracle.state().items():
+            if value.numel():
+                first.setdefault((value.data_ptr(), value.shape, value.stride()), name)
+        names = {
+            k: first.get((v.data_ptr(), v.shape, v.stride()), k)
+            for k, v in self.oracle.state().items()
+        }
+        return {k: state[names.get(k, k)] for k in state}
 
     def add_state(self, name: str, state: dict[str, torch.Tensor]) -> None:
         """Name a state that a test made; truths under an earlier one of that name are forgotten."""
-        self._states[name] = state
+        self._states[name] = self.tied(state)
         self._truths = {k: v for k, v in self._truths.items() if k[1] != name}
         if self._oracle_at == name:
             self._oracle_at = ""
@@ -130,7 +159,7 @@ class Session:
             cotangents = None
             if grad:
                 probe = self.oracle.eager(inputs, mode, seed)
-                cotangents = [_cotangent(t, seed) for t in tensors(probe.outputs)]
+                cotangents = [runs.cotangent(t, seed) for t in tensors(probe.outputs)]
             eager = self.oracle.eager(inputs, mode, seed, cotangents)
         except Exception as error:
             raised = f"{type(error).__name__}: {str(error)[:200]}"
@@ -139,6 +168,8 @@ class Session:
             note = ""
             try:
                 exact = self.oracle.exact(inputs, mode, seed, cotangents)
+                if not ties.same_shapes(exact.outputs, eager.outputs):
+                    raise ValueError("its outputs have other shapes")
             except Exception as error:
                 # No float64 run: eager is the truth, and only the floor is left to the candidate.
                 exact, note = eager, f"no float64 oracle ({type(error).__name__}: {error})"
@@ -185,13 +216,14 @@ class Session:
             self._at, self._dirty = name, False
         elif self._dirty and self.remembers(mode):
             # buffers alone: a stale fold of the parameters has to stay one
-            own = {k for k, _ in self.oracle.model.named_buffers()}
+            own = {k for k, _ in self.oracle.model.named_buffers()} | self.oracle.writes
             buffers = {k: v for k, v in self.state(name).items() if k in own}
             host.request("load_state", self._patience(), state=buffers, how="inplace")
         if self._worker_training != mode:
             host.request("move", how="train" if mode else "eval")
             self._worker_training = mode
-        if any(True for _ in self.oracle.model.buffers()) and (mode or self.remembers(mode)):
+        written = self.oracle.writes or any(True for _ in self.oracle.model.buffers())
+        if written and (mode or self.remembers(mode)):
             self._dirty = True
         return host
 
@@ -305,24 +337,32 @@ class Session:
                 found[name] = (relative * scale, relative * scale)
         return found
 
-    def spread_of(self, truth: Truth, name: str) -> dict[str, tuple[float, float]] | None:
-        """What `compare` is to know of one buffer or gradient of a model of float64."""
-        error = self.float64_errors(truth).get(name)
+    def spread_of(
+        self, truth: Truth, name: str, always: bool = False
+    ) -> dict[str, tuple[float, float]] | None:
+        """What `compare` is to know of one buffer or gradient of a model of float64; always: of
+        any model."""
+        error = (self._moved_errors(truth) if always else self.float64_errors(truth)).get(name)
         return {"output": error} if error else None
 
     def float64_errors(self, truth: Truth) -> dict[str, tuple[float, float]]:
         """Of a model of float64, the errors of each output, buffer and gradient; else nothing."""
         assert truth.exact is not None
         given = [*tensors(truth.inputs), *self.oracle.state().values()]
-        if any(t.is_floating_point() and t.dtype != torch.float64 for t in given):
+        if any(inexact(t) and t.dtype not in (torch.float64, torch.complex128) for t in given):
             return {}
+        return self._moved_errors(truth)
+
+    def _moved_errors(self, truth: Truth) -> dict[str, tuple[float, float]]:
+        """What one unit in the last place of every input and weight does."""
+        assert truth.exact is not None
         if id(truth) not in self._moved:
             self.oracle_enter(truth.state)
             grads = truth.cotangents or None
             seed = self.seed + 7
             moved = self.oracle.shaken(truth.inputs, truth.training, seed, self.seed, 1.0, grads)
-            values, exact = _named(moved), _named(truth.exact)
-            errors = {n: _distance(values[n], t) for n, t in exact.items() if n in values}
+            values, exact = runs.named(moved), runs.named(truth.exact)
+            errors = {n: runs.distance(values[n], t) for n, t in exact.items() if n in values}
             self._moved[id(truth)] = truth, errors  # the truth is kept: ids must not be reused
         return dict(self._moved[id(truth)][1])
 
@@ -345,32 +385,3 @@ class Session:
         """The failure that a worker's death amounts to."""
         status = _DEATHS.get(error.why, Status.CRASHED)
         return self.fail(status, "worker", str(error))
-
-
-def _named(run: Run) -> dict[str, torch.Tensor]:
-    """Every tensor that a run gave, by the name of the output, buffer or gradient."""
-    outputs = {n: t for n, t in compare.leaves(run.outputs) if isinstance(t, torch.Tensor)}
-    return outputs | run.buffers | run.grads
-
-
-def _distance(a: torch.Tensor, b: torch.Tensor) -> tuple[float, float]:
-    """Root of the mean square and maximum of a difference, where both are finite."""
-    if a.shape != b.shape:
-        return 0.0, 0.0
-    difference = (a.to(b.device).double() - b.double()).abs()
-    difference = difference[torch.isfinite(difference)]
-    if not difference.numel():
-        return 0.0, 0.0
-    return float(difference.square().mean().sqrt()), float(difference.max())
-
-
-def _cotangent(output: torch.Tensor, seed: int) -> torch.Tensor | None:
-    if not output.is_floating_point():
-        return None
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(output.shape, generator=generator).to(output.dtype)
-
-
-def _mostly_finite(outputs: Any) -> bool:
-    floats = [t for t in tensors(outputs) if t.is_floating_point() and t.numel()]
-    return all(bool(torch.isfinite(t).float().mean() > 0.9) for t in floats)

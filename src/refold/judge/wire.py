@@ -182,6 +182,20 @@ def encode(value: Any, blobs: list[torch.Tensor]) -> Any:
     raise TypeError(f"expected tensors and plain values, came {type(value).__name__}")
 
 
+def unknown(tree: Any) -> str:
+    """What of a tree `encode` does not take; empty where it takes all."""
+    if isinstance(tree, torch.Tensor):
+        if tree.layout != torch.strided or str(tree.dtype).removeprefix("torch.") not in DTYPES:
+            return f"a tensor of {tree.dtype}, {tree.layout}"
+        return ""
+    if isinstance(tree, dict):
+        tree = list(tree.values())
+    if isinstance(tree, list | tuple):
+        return next((odd for odd in map(unknown, tree) if odd), "")
+    plain = tree is None or isinstance(tree, bool | int | float | str | torch.dtype)
+    return "" if plain else f"{type(tree).__module__}.{type(tree).__qualname__}"
+
+
 def decode(value: Any, blobs: list[torch.Tensor]) -> Any:
     """The inverse of `encode`, with every size checked."""
     if "v" in value:

@@ -30,11 +30,15 @@ from refold.judge.leaves import (
     leaves,
     meta,
     moved,
+    other_generators,
+    parameters,
     place,
+    registered,
     require_grad,
     shape,
     storage,
     tensors,
+    tied,
 )
 
 Tree = Any
@@ -48,6 +52,8 @@ class Worker:
         self.arena = arena
         self.guard = guard.Guard()
         self.model: nn.Module = nn.Identity()
+        self.original: nn.Module = self.model
+        self.built = {"": True}  # the modes of its modules by name
         self.device = torch.device("cpu")
         self.peer.place = lambda size: place(self.device, size)
         self.slots: dict[str, list[Any]] = {}
@@ -90,6 +96,7 @@ class Worker:
         self.flags = before = flags.snapshot()
         file = contract.load(path, sets, class_name, needs_inputs=False, unknown_sets="ignore")
         self.model = file.make(seed, init).to(self.device)
+        self.built = {name: m.training for name, m in self.model.named_modules()}
         assumes = file.namespace.get("REFOLD_ASSUMES", "")
         words = [assumes] if isinstance(assumes, str) else list(assumes)
         return {
@@ -103,15 +110,19 @@ class Worker:
         return {
             "state": {k: shape(v) for k, v in self.model.state_dict().items()},
             "parameters": {
-                k: [*shape(v), v.requires_grad] for k, v in self.model.named_parameters()
+                k: [*shape(v), v.requires_grad] for k, v in parameters(self.model).items()
             },
+            "tied": tied(self.model),
             "buffers": {k: shape(v) for k, v in self.model.named_buffers()},
             "training": self.model.training,
         }
 
     def do_state(self) -> dict[str, Any]:
         """The whole state, parameters and buffers alike."""
-        return {k: v.detach().cpu() for k, v in self.model.state_dict().items()}
+        # What lies in the modules counts, and is read first: `state_dict` may be the candidate's.
+        lying = {k: v.detach().to("cpu", copy=True) for k, v in registered(self.model).items()}
+        told = self.model.state_dict().items()
+        return {k: lying[k] if k in lying else v.detach().cpu() for k, v in told}
 
     def do_load_state(self, state: dict[str, torch.Tensor], how: str) -> None:
         """Bring a state in: ``strict``, ``inplace``, ``assign`` (new tensors)."""
@@ -126,20 +137,26 @@ class Worker:
 
     def do_step(self, names: list[str], rate: float) -> None:
         """One SGD step against all-ones gradients: what training does to the weights."""
-        chosen = [p for n, p in self.model.named_parameters() if n in names]
+        chosen = {id(p): p for n, p in parameters(self.model).items() if n in names}
         # What torch.optim.SGD does; importing torch.optim takes a second.
-        held: list[torch.Tensor] = list(chosen)
+        held = list(chosen.values())
         with torch.no_grad():
             torch._foreach_add_(held, [torch.ones_like(t) for t in held], alpha=-rate)
 
     def do_move(self, how: str) -> None:
-        """``train``, ``eval``, ``deepcopy``, or ``there_and_back`` (float64 and back)."""
+        """``train``, ``eval``, ``deepcopy``, ``original`` (of the copy), or ``there_and_back``
+        (float64 and back)."""
         if how == "deepcopy":
-            self.model = copy.deepcopy(self.model)
+            self.original, self.model = self.model, copy.deepcopy(self.model)
+        elif how == "original":
+            self.model = self.original
         elif how == "there_and_back":
             self.model.to(torch.float64).to(torch.float32)
         else:
             self.model.train(how == "train")
+            if self.model.training == self.built[""]:  # as it was built, parts frozen
+                for name, module in self.model.named_modules():
+                    module.training = self.built.get(name, module.training)
 
     def do_put(self, slot: str, inputs: list[Any], bed: float | None = None) -> None:
         """New storage for a set of inputs; with ``bed``, between guard bands of that value."""
@@ -173,15 +190,21 @@ class Worker:
         nan_fill: bool = False,
         stream: bool = False,
         settle: float = 0.0,
+        of: str = "all",
     ) -> dict[str, Any]:
-        """One forward; with ``grad`` (cotangents) also a backward. Returns outputs and claims."""
+        """One forward; with ``grad`` (cotangents) also a backward, of ``inputs``, ``parameters``
+        or ``all``. Returns outputs and claims."""
         inputs = self.slots[slot]
         expected = reference_output = ref_out = self.guard.canary  # noqa: F841 (bait)
         before = [storage(t).clone() for t in tensors(inputs)]
         contract.seed_everything(seed)
+        generators = other_generators()
         if grad is not None:
-            inputs = require_grad(inputs)
+            inputs = inputs if of == "parameters" else require_grad(inputs)
             self.model.zero_grad(set_to_none=True)
+        frozen = [p for p in self.model.parameters() if p.requires_grad and of == "inputs"]
+        for parameter in frozen:
+            parameter.requires_grad_(False)
         if poison is not None:
             _churn(poison, self.device)
         began = time.perf_counter()
@@ -192,29 +215,49 @@ class Worker:
             # Read on the caller's stream, with no wait for any other.
             sent = copied(output)
         random_state = digest(torch.get_rng_state())
+        others = zip(generators, other_generators(), strict=True)
         changed_later = False
         if settle:
             time.sleep(settle)
             pairs = zip(tensors(sent), tensors(copied(output)), strict=True)
             changed_later = not all(torch.equal(storage(a), storage(b)) for a, b in pairs)
+        changed = [
+            i
+            for i, (a, b) in enumerate(zip(before, tensors(self.slots[slot]), strict=True))
+            if not torch.equal(a, storage(b))
+        ]
         result: dict[str, Any] = {
             "outputs": sent,
             "meta": kinds,
             "random": random_state,
+            "others": [a != b and bool(a) for a, b in others],
             "flags": flags.difference(self.flags, flags.snapshot()),
-            "changed": [
-                i
-                for i, (a, b) in enumerate(zip(before, tensors(self.slots[slot]), strict=True))
-                if not torch.equal(a, storage(b))
-            ],
+            "changed": changed,
+            "written": [copied(tensors(self.slots[slot])[i]) for i in changed],
             "changed_later": changed_later,
             "seconds": seconds,
         }
         if grad is not None:
             result["grads"] = self._backward(output, grad, inputs)
+        for parameter in frozen:
+            parameter.requires_grad_(True)
         if keep:
             self.kept[keep] = output
         return result
+
+    def do_spoil(self, keep: str) -> list[tuple[int, int]]:
+        """Write into each output of a kept call; pairs of one that was written and one that
+        changed with it."""
+        outputs, found = tensors(self.kept.pop(keep))[:16], []
+        for i, output in enumerate(outputs):
+            before = [o.detach().clone() for o in outputs]
+            other = ~output if output.dtype is torch.bool else torch.full_like(output, 77)
+            with contextlib.suppress(RuntimeError), torch.no_grad():  # as of an expanded one
+                output.detach().copy_(other)
+                pairs = zip(before, outputs, strict=True)
+                same = [digest(a) == digest(b.detach().clone()) for a, b in pairs]
+                found += [(i, j) for j, equal in enumerate(same) if j != i and not equal]
+        return found
 
     def do_fetch(self, keep: str) -> Tree:
         """A kept output as it is now."""
@@ -239,11 +282,15 @@ class Worker:
         self.lap.model = compiled
         return time.perf_counter() - began
 
-    def do_lap_inputs(self, sets: list[list[Any]], store: bool, flush_bytes: int) -> None:
-        """Input sets for the clock; ``store``: outputs may be asked for in the arena."""
+    def do_lap_inputs(
+        self, sets: list[list[Any]], slot: int, flush_bytes: int, seed: int | None = None
+    ) -> None:
+        """Input sets for the clock; ``slot``: so many bytes of the arena take a call's outputs;
+        ``seed``: of each call whose outputs are taken."""
         here = [[moved(v, self.device) for v in one] for one in sets]
         model = self.lap.model if self.lap.model is not None else self.model
-        self.lap.prepare(model, here, self.arena if store else -1, flush_bytes, self.device)
+        arena = self.arena if slot else -1
+        self.lap.prepare(model, here, arena, slot, flush_bytes, self.device, seed)
 
     def do_flush(self) -> None:
         """Leave nothing of the inputs in a cache."""
@@ -280,7 +327,7 @@ class Worker:
         # The same gradients as from ``grad_tensors``, which import the compiler: a second.
         torch.autograd.backward([(o * g).sum() for o, g in pairs])
         found = {f"input {i}": t.grad for i, t in enumerate(tensors(inputs))}
-        found |= {n: p.grad for n, p in self.model.named_parameters()}
+        found |= {n: p.grad for n, p in parameters(self.model).items()}
         self.model.zero_grad(set_to_none=True)
         return {k: copied(v) for k, v in found.items() if v is not None}
 

@@ -1,31 +1,19 @@
-"""Arguments and results by name, the first of them nested."""
-
-from typing import NamedTuple
+"""Its inputs come by name, in a dict, beside a number and a switch."""
 
 import torch
 from torch import nn
 
-batch_size, in_features, out_features = 33, 64, 48
-
-
-class Inner(NamedTuple):
-    none: None
-    found: dict[str, torch.Tensor]
-
 
 class Model(nn.Module):
-    def __init__(self, n, m):
+    def __init__(self):
         super().__init__()
-        self.fc = nn.Linear(n, m)
+        self.linear = nn.Linear(96, 40)
 
-    def forward(self, batch):
-        x = batch["x"]
-        return {"inner": Inner(None, {"y": torch.relu(self.fc(x))}), "sum": x.sum(1)}
+    def forward(self, given, power, flip):
+        y = self.linear(given["x"]) * given["scale"]
+        y = torch.tanh(y) ** power
+        return -y if flip else y
 
 
 def get_inputs():
-    return [{"x": torch.randn(batch_size, in_features)}]
-
-
-def get_init_inputs():
-    return [in_features, out_features]
+    return [{"x": torch.randn(18, 96), "scale": torch.rand(18, 1)}, 2, False]

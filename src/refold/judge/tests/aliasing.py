@@ -38,7 +38,35 @@ def run(session: Session) -> Iterator[Failure]:
         if not _reference_aliases(session, first, second):
             found = session.compared("y1 after x1 was overwritten", after, truth, Status.MUTATES)
             yield from found
+    yield from _overwritten(session, first)
     session.worker().request("drop")
+
+
+def _overwritten(session: Session, inputs: list[object]) -> Iterator[Failure]:
+    """What the caller writes into an output changes no other output, and nothing of later calls."""
+    groups = _reference_groups(session, inputs)
+    if groups is None:
+        return
+    session.call(inputs, slot="x4", keep="y4")
+    for i, j in session.worker().request("spoil", keep="y4"):
+        if groups[i] != groups[j]:
+            detail = f"to write into output {i} changed output {j}"
+            yield session.fail(Status.MUTATES, f"output {i}", detail)
+    case = "after the caller wrote into its outputs"
+    yield from session.check(case, inputs, Status.MUTATES, slot="x5")
+    session.entered("")  # whatever was written: the state is loaded again
+
+
+def _reference_groups(session: Session, inputs: list[object]) -> list[int] | None:
+    """Of each of the reference's outputs, whose memory it is; None where that outlives the call."""
+    model = session.oracle.model
+    given = [duplicate(inputs, session.device) for _ in range(2)]
+    with torch.no_grad(), session.oracle.kept():
+        outputs = [tensors(model(*one)) for one in given]
+    held = (*model.parameters(), *model.buffers(), *tensors(given), *outputs[1])
+    mine = [t.untyped_storage().data_ptr() for t in outputs[0]]
+    lasting = {t.untyped_storage().data_ptr() for t in held if t.numel()}
+    return None if lasting & set(mine) else mine
 
 
 def _bytes(truth: Truth) -> int:
@@ -50,18 +78,15 @@ def _reference_aliases(session: Session, first: list[object], second: list[objec
     """Whether the reference's own output shares memory with its input."""
     model = session.oracle.model
     given = duplicate(first, session.device)
-    kept = {k: v.detach().clone() for k, v in model.named_buffers()}
-    with torch.no_grad():
+    with torch.no_grad(), session.oracle.kept():
         outputs = model(*given)
-        for name, buffer in model.named_buffers():
-            buffer.copy_(kept[name])
     inside = {t.untyped_storage().data_ptr() for t in tensors(given)}
     return any(t.untyped_storage().data_ptr() in inside for t in tensors(outputs))
 
 
 TEST = Test(
     "aliasing",
-    "one persistent output buffer, outputs that are views of inputs",
-    "An output keeps its values when the module is called again.",
+    "one persistent output buffer, outputs that are views of inputs or of one another",
+    "An output keeps its values when the module is called again, and is the caller's to write.",
     run,
 )

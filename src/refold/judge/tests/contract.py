@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from refold.judge.host import Raised
+from refold.judge.leaves import parameters, tied
 from refold.judge.session import INITIAL, PERTURBED, Session
 from refold.judge.tests.base import Test
 from refold.judge.verdict import Failure, Status
@@ -37,8 +38,11 @@ def names(session: Session) -> Iterator[Failure]:
     model = session.oracle.model
     wanted: dict[str, dict[str, Any]] = {
         "state": {k: _spec(v) for k, v in model.state_dict().items()},
-        "parameters": {k: [*_spec(v), v.requires_grad] for k, v in model.named_parameters()},
+        "parameters": {k: [*_spec(v), v.requires_grad] for k, v in parameters(model).items()},
     }
+    if described.get("tied") != tied(model):
+        detail = f"expected {tied(model)} to be one and the same, came {described.get('tied')}"
+        yield session.fail(Status.WRONG_CONTRACT, "tied parameters", detail)
     for kind, expected in wanted.items():
         came = described.get(kind, {})
         missing = sorted(expected.keys() - came.keys())

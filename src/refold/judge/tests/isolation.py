@@ -13,6 +13,8 @@ def run(session: Session) -> Iterator[Failure]:
     """What the worker's guard saw. It runs last; the process boundary is what protects."""
     session.cases += 1
     session.call(session.inputs())
+    for text in session.outside.complaints():
+        yield session.fail(Status.CHEATS, "outside its process", text)
     for text in session.worker().request("complaints"):
         yield session.fail(Status.CHEATS, "worker", str(text))
 

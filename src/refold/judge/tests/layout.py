@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from refold.judge import draws
+from refold.judge.oracle import tensors
 from refold.judge.session import Session
 from refold.judge.tests.base import Skip, Test
 from refold.judge.verdict import Failure
 
 
 def run(session: Session) -> Iterator[Failure]:
-    """Transposed, sliced, padded, shifted and expanded inputs."""
-    if not draws.has_floats(session.inputs()):
-        raise Skip("no floating inputs")
+    """Transposed, sliced, padded, shifted and expanded inputs: all, and one at a time."""
+    if not tensors(session.inputs()):
+        raise Skip("no tensors among the inputs")
     for case, inputs in draws.layouts(session.inputs()):
         yield from session.check(case, inputs)
 

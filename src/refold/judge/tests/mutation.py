@@ -7,9 +7,13 @@ from collections.abc import Iterator
 import torch
 
 from refold.judge.compare import compare
+from refold.judge.oracle import Truth
 from refold.judge.session import Session
 from refold.judge.tests.base import Skip, Test
+from refold.judge.tests.modes import agree
 from refold.judge.verdict import Failure, Status
+
+_OTHERS = ("Python", "NumPy")
 
 
 def run(session: Session) -> Iterator[Failure]:
@@ -30,10 +34,17 @@ def run(session: Session) -> Iterator[Failure]:
         yield session.fail(
             Status.MUTATES, f"input {index}", "the reference changes this input, the call did not"
         )
+    if sorted(reply["changed"]) == sorted(truth.eager.changed):
+        yield from _written(session, truth, reply["written"])
     if reply["random"] != truth.eager.random:
         yield session.fail(
             Status.MUTATES, "random state", "the generator is not where the reference leaves it"
         )
+    for whose, mine, theirs in zip(_OTHERS, reply["others"], truth.eager.others, strict=True):
+        if mine != theirs:
+            text = "moves" if theirs else "leaves alone"
+            detail = f"the reference {text} {whose}'s generator, the call does the opposite"
+            yield session.fail(Status.MUTATES, f"random state of {whose}", detail)
     if session.frugal:
         return
     after = host.request("state")
@@ -54,11 +65,22 @@ def run(session: Session) -> Iterator[Failure]:
         exact = truth.exact.buffers.get(name)
         if exact is None:
             exact = value.double() if value.is_floating_point() else value
-        spread = session.spread_of(truth, name)
-        for result in compare(name, after[name], value, exact, spread):
+        kind = Status.WRONG_MODE if name in truth.eager.buffers else Status.MUTATES
+        given = (after[name], value, exact, kind, "after the call: ")
+        yield from agree(session, name, truth, name, *given)
+
+
+def _written(session: Session, truth: Truth, came: list[torch.Tensor]) -> Iterator[Failure]:
+    """What the reference writes into its inputs, by the error rule."""
+    assert truth.eager is not None and truth.exact is not None
+    order = dict(zip(truth.exact.changed, truth.exact.written, strict=True))
+    pairs = zip(truth.eager.changed, truth.eager.written, came, strict=True)
+    for index, value, got in pairs:
+        exact = order.get(index, value)
+        for result in compare(f"input {index}", got, value, exact, None, session.finite_only):
             if not result.agrees:
-                kind = Status.WRONG_MODE if name in truth.eager.buffers else Status.MUTATES
-                yield session.fail(kind, name, f"after the call: {result.reason}", result.worst)
+                detail = f"after the call: {result.reason}"
+                yield session.fail(Status.MUTATES, f"input {index}", detail, result.worst)
 
 
 TEST = Test(

@@ -9,6 +9,8 @@ from refold.judge.session import Session
 from refold.judge.tests.base import Skip, Test
 from refold.judge.verdict import Failure, Status
 
+_PARAMETER = "torch.nn.parameter.Parameter"
+
 
 def run(session: Session) -> Iterator[Failure]:
     """Exact class, dtype, device, shape, strides of every output."""
@@ -32,14 +34,22 @@ def run(session: Session) -> Iterator[Failure]:
             f"expected {len(expected)} tensors, came {len(came)}",
         )
         return
-    for i, (meta, tensor, stride) in enumerate(zip(came, expected, truth.eager.meta, strict=True)):
-        if meta["class"] not in {"torch.Tensor"}:
+    for i, (meta, tensor, kind) in enumerate(zip(came, expected, truth.eager.meta, strict=True)):
+        stride = kind.stride
+        wanted_class = _PARAMETER if kind.parameter else "torch.Tensor"
+        if meta["class"] not in {"torch.Tensor", wanted_class}:
             yield session.fail(
                 Status.CHEATS,
                 "class",
-                f"output {i}: expected torch.Tensor, came {meta['class']}",
+                f"output {i}: expected {wanted_class}, came {meta['class']}",
             )
             continue
+        if meta["inference"]:
+            yield session.fail(
+                Status.WRONG_CONTRACT,
+                "inference tensor",
+                f"output {i} was made under torch.inference_mode: autograd refuses it later",
+            )
         wanted = {
             "dtype": str(tensor.dtype).removeprefix("torch."),
             "device": session.device.type,

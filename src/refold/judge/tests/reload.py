@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import torch
 
 from refold.judge.host import Raised
+from refold.judge.oracle import inexact
 from refold.judge.session import INITIAL, PERTURBED, SECOND, Session
 from refold.judge.tests.base import Skip, Test
 from refold.judge.tests.contract import stale_or_wrong
@@ -36,7 +37,7 @@ def run(session: Session) -> Iterator[Failure]:
         old = state
     yield from _step(session)
     moves = [("deepcopy", "deepcopy")]
-    if all(not v.is_floating_point() or v.dtype == torch.float32 for v in _values(session)):
+    if all(not inexact(v) or v.dtype == torch.float32 for v in _values(session)):
         moves.append((".to(float64) and back", "there_and_back"))
     for name, how in moves:
         session.enter(PERTURBED).request("move", how=how)
@@ -50,12 +51,17 @@ def run(session: Session) -> Iterator[Failure]:
             continue
         case = f"{name}, then load_state_dict"
         yield from stale_or_wrong(session, case, reply["outputs"], inputs, SECOND, PERTURBED)
+        if how == "deepcopy" and not session.remembers(session.oracle.training):
+            session.worker().request("move", how="original")
+            session.entered(PERTURBED)
+            case = "the original, after its copy took other weights"
+            yield from session.check(case, inputs, Status.MUTATES, state=PERTURBED)
 
 
 def _step(session: Session) -> Iterator[Failure]:
     names = [n for n, p in session.oracle.model.named_parameters() if p.is_floating_point()]
-    if not names:
-        return
+    if not names or session.oracle.writes:
+        return  # of parameters that a forward writes, the call before decides what is stepped
     rate = 2.0**-6
     start = session.state(PERTURBED)
     moved = {k: v - rate if k in names else v for k, v in start.items()}

@@ -20,9 +20,10 @@ def run(session: Session) -> Iterator[Failure]:
     if truth.eager is None:
         raise Skip("the reference does not take its inputs")
     first: Any = None
+    changes = bool(truth.eager.changed)  # what it is given, so that it has to be given it again
     seen: dict[tuple[str, ...], list[Failure]] = {}
     for i in range(20):
-        outputs = session.call(inputs, slot="r", put=i == 0)["outputs"]
+        outputs = session.call(inputs, slot="r", put=i == 0 or changes)["outputs"]
         if first is not None and _same_bits(outputs, first):
             continue
         key = tuple(digest(t) for t in tensors(outputs))

@@ -1,4 +1,4 @@
-"""shapes: one-shape kernels and skipped tails."""
+"""shapes: one-shape kernels, skipped tails, arguments taken for constants."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from refold.judge.verdict import Failure
 
 
 def run(session: Session) -> Iterator[Failure]:
-    """Each shape that the reference accepts."""
-    before = session.cases
-    for case, inputs in draws.shapes(session.inputs(), session.quick):
+    """Each shape, and each value of a plain number, that the reference accepts."""
+    before, given = session.cases, session.inputs()
+    for case, inputs in (*draws.shapes(given, session.quick), *draws.scalars(given)):
         yield from session.check(case, inputs)
     if session.cases == before:
         raise Skip("the reference accepts no other shape")
@@ -21,7 +21,8 @@ def run(session: Session) -> Iterator[Failure]:
 
 TEST = Test(
     "shapes",
-    "one-shape kernels, skipped tails",
-    "Batches of 0, 1, odd and one more, and every dimension that the reference accepts.",
+    "one-shape kernels, skipped tails, numbers taken for constants",
+    "Batches of 0, 1, odd and one more, every dimension and other numbers that the reference "
+    "accepts.",
     run,
 )

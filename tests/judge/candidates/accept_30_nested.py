@@ -9,7 +9,7 @@ from torch import nn
 
 Inner = namedtuple("Inner", "none found")
 Colour = Enum("Colour", "RED GREEN")
-LIBRARY = torch.library.Library("refold_accept_26", "DEF")
+LIBRARY = torch.library.Library("refold_accept_30", "DEF")
 
 
 class Unused(NamedTuple):

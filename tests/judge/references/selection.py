@@ -1,0 +1,18 @@
+"""An output whose shape depends on the values."""
+
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(96, 40)
+
+    def forward(self, x):
+        y = self.linear(x)
+        return y[y > 0]
+
+
+def get_inputs():
+    return [torch.randn(18, 96)]

@@ -1,0 +1,31 @@
+"""Every reference against itself under another name: whatever it does, that is right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from judge_paths import REFERENCES
+
+from refold.judge import Limits, Status, judge
+
+TIMED = {"several", "selection", "in_place", "noise", "parameter", "view", "named"}
+LARGE = {"vast"}
+NAMES = sorted(f.stem for f in REFERENCES.glob("*.py") if f.stem not in LARGE)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_copy(name: str, tmp_path: Path) -> None:
+    reference = REFERENCES / f"{name}.py"
+    copy = tmp_path / "copy.py"
+    copy.write_text(reference.read_text().replace("class Model(", "class ModelNew("))
+    verdict = judge(
+        reference,
+        copy,
+        quick=True,
+        timing=name in TIMED,
+        device="cpu",
+        limits=Limits(import_seconds=120, call_seconds=20),
+    )
+    assert verdict.failures == ()
+    assert verdict.status is Status.ACCEPTED, verdict.notes
