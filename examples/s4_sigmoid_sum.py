@@ -1727,8 +1727,10 @@ Error workspace_bytes(long rows, long cols, size_t& parts, size_t& turns, long u
 template <class S, class Body>
 Error matmul(const Body& body, const Side& a, const Side& b, long depth, const Workspace& workspace, cudaStream_t stream) {
   if (a.rows == 0 || b.rows == 0) return nullptr;
-  if (depth <= 0 || a.rows > INT32_MAX || b.rows > INT32_MAX || depth > INT32_MAX / 2)
-    return error("a product of [%ld, %ld] and [%ld, %ld]: sizes are from 1 to 2^30", a.rows, depth, b.rows, depth);
+  constexpr long kMost = INT32_MAX - 256;  // the last tile counts on beyond the last row
+  if (depth <= 0 || a.rows > kMost || b.rows > kMost || depth > INT32_MAX / 2)
+    return error("a product of [%ld, %ld] and [%ld, %ld]: rows are at most 2^31 - 257, the depth from 1 to 2^30",
+                 a.rows, depth, b.rows, depth);
   return Product<S, Body>::run(body, a, b, depth, workspace, stream);
 }
 
@@ -3518,7 +3520,7 @@ static PyModuleDef rf_module = {PyModuleDef_HEAD_INIT, "kernels", nullptr, -1, r
 #define RF_INIT(name) RF_INIT_(name)
 PyMODINIT_FUNC RF_INIT(TORCH_EXTENSION_NAME)() { return PyModule_Create(&rf_module); }
 """
-_REFOLD_NAME = "refold_sm_90_99dc24d87382"
+_REFOLD_NAME = "refold_sm_90_544cbe768f95"
 
 import contextlib
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import sys
 import warnings
@@ -34,9 +35,24 @@ def optimize(
     attribute `refold_source`. Where nothing is gained `module` itself comes back, with a warning
     that says why.
 
-    Raises OptimizeError for an unknown target, and where a parameter is not on the target's device.
+    Raises OptimizeError for what is no module, for an unknown target, and where a parameter is not
+    on the target's device.
     """
-    back, device = pipeline.target_for(target or _target_of(module, inputs))
+    if not isinstance(module, torch.nn.Module):
+        kind = type(module).__name__
+        raise pipeline.OptimizeError(f"expected a torch.nn.Module, got a {kind}: wrap it in one")
+    tensors = [*module.parameters(), *module.buffers()]
+    tensors += [v for v in inputs if isinstance(v, torch.Tensor)]
+    there = next((t.device for t in tensors if t.is_cuda), None)
+    # what is timed, and which target is the default, are questions of the model's own GPU
+    with torch.cuda.device(there) if there is not None else contextlib.nullcontext():
+        return _optimized(module, inputs, target or _target_at(there), strict, measure)
+
+
+def _optimized(
+    module: ModuleT, inputs: tuple[object, ...], target: str, strict: bool, measure: bool
+) -> ModuleT:
+    back, device = pipeline.target_for(target)
     for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
         if tensor.device.type != back.device:
             raise pipeline.OptimizeError(
@@ -55,18 +71,16 @@ def optimize(
     )
     if result.text is None:
         why = "; ".join(dict.fromkeys(result.reasons))
-        warnings.warn(f"refold: the original module is kept: {why}", stacklevel=2)
+        warnings.warn(f"refold: the original module is kept: {why}", stacklevel=3)
         return module
     fast = pipeline.bind_for_class(result.text, module)
     type(fast).refold_source = result.text  # type: ignore[attr-defined]
     return fast  # type: ignore[return-value]
 
 
-def _target_of(module: torch.nn.Module, inputs: tuple[object, ...]) -> str:
-    """The target of the device on which a module's parameters, or else its inputs, are."""
-    tensors = [*module.parameters(), *module.buffers()]
-    tensors += [v for v in inputs if isinstance(v, torch.Tensor)]
-    return pipeline.default_target() if any(t.is_cuda for t in tensors) else "cpu"
+def _target_at(device: torch.device | None) -> str:
+    """The target of a model's GPU, which is the current device, or else of the CPU."""
+    return "cpu" if device is None else pipeline.default_target()
 
 
 def import_text(cls: type[torch.nn.Module]) -> str:

@@ -262,6 +262,13 @@ def _constants(tree: ast.Module) -> Iterator[tuple[str, Constant]]:
     yield from known.items()
 
 
+def _small(exponent: Any) -> Any:
+    """Of what may take for ever otherwise: no size or scale is beyond."""
+    if exponent > 64:
+        raise ValueError("not a constant that is evaluated")
+    return exponent
+
+
 _BINARY: dict[type[ast.operator], Any] = {
     ast.Add: lambda a, b: a + b,
     ast.Sub: lambda a, b: a - b,
@@ -269,8 +276,8 @@ _BINARY: dict[type[ast.operator], Any] = {
     ast.Div: lambda a, b: a / b,
     ast.FloorDiv: lambda a, b: a // b,
     ast.Mod: lambda a, b: a % b,
-    ast.LShift: lambda a, b: a << min(b, 64),
-    ast.Pow: lambda a, b: a ** min(b, 64),
+    ast.LShift: lambda a, b: a << _small(b),
+    ast.Pow: lambda a, b: a ** _small(b),
 }
 
 

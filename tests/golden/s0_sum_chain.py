@@ -114,10 +114,7 @@ static PyObject* rows0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   long width = rf_size(args[5]);
   if (PyErr_Occurred()) return nullptr;
   const rf::Rows0 body{p0, p1, p2, y0, width};
-  Py_BEGIN_ALLOW_THREADS
-  rf::rows(body, rows, width);
-  Py_END_ALLOW_THREADS
-  Py_RETURN_NONE;
+  return rf_run([&] { rf::rows(body, rows, width); });
 }
 
 static PyMethodDef rf_methods[] = {

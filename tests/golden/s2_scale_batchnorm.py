@@ -251,10 +251,7 @@ static PyObject* train_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   long depth = rf_size(args[16]);
   if (PyErr_Occurred()) return nullptr;
   const rf::TrainMatmul0 body{p2, p3, p4, p5, p6, p7, y0, y1, y2, y3, y4, k0, width, rows};
-  Py_BEGIN_ALLOW_THREADS
-  rf::matmul(body, a, w, rows, width, depth);
-  Py_END_ALLOW_THREADS
-  Py_RETURN_NONE;
+  return rf_run([&] { rf::matmul(body, a, w, rows, width, depth); });
 }
 
 static PyObject* train_rows1(PyObject*, PyObject* const* args, Py_ssize_t n) {
@@ -268,10 +265,7 @@ static PyObject* train_rows1(PyObject*, PyObject* const* args, Py_ssize_t n) {
   long width = rf_size(args[6]);
   if (PyErr_Occurred()) return nullptr;
   const rf::TrainRows1 body{p0, p1, p2, p3, y0, width};
-  Py_BEGIN_ALLOW_THREADS
-  rf::rows(body, rows, width);
-  Py_END_ALLOW_THREADS
-  Py_RETURN_NONE;
+  return rf_run([&] { rf::rows(body, rows, width); });
 }
 
 static PyObject* eval_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
@@ -286,10 +280,7 @@ static PyObject* eval_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   long depth = rf_size(args[7]);
   if (PyErr_Occurred()) return nullptr;
   const rf::EvalMatmul0 body{p2, p3, y0, width};
-  Py_BEGIN_ALLOW_THREADS
-  rf::matmul(body, a, w, rows, width, depth);
-  Py_END_ALLOW_THREADS
-  Py_RETURN_NONE;
+  return rf_run([&] { rf::matmul(body, a, w, rows, width, depth); });
 }
 
 static PyMethodDef rf_methods[] = {

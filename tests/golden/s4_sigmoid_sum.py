@@ -96,10 +96,7 @@ static PyObject* matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   long depth = rf_size(args[6]);
   if (PyErr_Occurred()) return nullptr;
   const rf::Matmul0 body{p2, y0, width};
-  Py_BEGIN_ALLOW_THREADS
-  rf::matmul(body, a, w, rows, width, depth);
-  Py_END_ALLOW_THREADS
-  Py_RETURN_NONE;
+  return rf_run([&] { rf::matmul(body, a, w, rows, width, depth); });
 }
 
 static PyMethodDef rf_methods[] = {

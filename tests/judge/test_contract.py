@@ -67,6 +67,12 @@ def test_constants_are_listed(tmp_path: Path) -> None:
     }
 
 
+def test_constants_beyond_all_sizes_are_not_listed(tmp_path: Path) -> None:
+    text = GOOD + "\nfar = 1 << 100\nvast = 2 ** 65\nlarge = 1 << 40\n"
+    constants = load(write(tmp_path, text)).constants
+    assert constants["large"] == 1 << 40 and not {"far", "vast"} & set(constants)
+
+
 @pytest.mark.parametrize("sets", [["width=8", "scale=2"], {"width": 8, "scale": 2.0}])
 def test_set_reaches_what_is_derived(tmp_path: Path, sets: object) -> None:
     reference = load(write(tmp_path, GOOD), sets)  # type: ignore[arg-type]

@@ -21,12 +21,13 @@ from torch.utils import _pytree as pytree
 from refold.capture.aten import HANDLERS
 from refold.capture.captured import Captured, Field
 from refold.capture.kept import kept
+from refold.capture.owner import owner
 from refold.capture.program import Exported, exported
 from refold.capture.results import Slot, makers
 from refold.capture.sizes import Sizes
 from refold.capture.values import CaptureError, Unsupported, Value
 from refold.ir import Dim, Graph, Node, Output, Sym, as_scalar, hint, leaf
-from refold.ir.graph import topological
+from refold.ir.graph import memory_of, topological
 from refold.ir.node import opaque
 
 
@@ -275,7 +276,8 @@ class _Reader:
                 if isinstance(v, Value):
                     flat.append(Slot(len(returned)))
                     strides = self._strides(node.meta["val"], next(real))
-                    returned.append(Output(v.node, v.shape, strides=strides))
+                    memory = self._memory(node)
+                    returned.append(Output(v.node, v.shape, strides=strides, memory=memory))
                 else:
                     flat.append(v)
             elif spec.kind == OutputKind.BUFFER_MUTATION:
@@ -286,6 +288,14 @@ class _Reader:
         spec = self.program.call_spec.out_spec
         assert spec is not None
         return returned + written, pytree.tree_unflatten(flat, spec)
+
+    def _memory(self, node: torch.fx.Node) -> str:
+        """A name of the memory that a result lies in."""
+        made = owner(node)
+        value = self.env[made]
+        if isinstance(value, Value) and value.node.op in ("input", "param", "state", "constant"):
+            return memory_of(value.node)
+        return made.name
 
     def _strides(self, meta: torch.Tensor, real: torch.Tensor | None) -> tuple[Dim, ...] | None:
         """A result's strides; None where its elements lie one after the other.

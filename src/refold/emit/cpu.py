@@ -79,12 +79,7 @@ class CpuKernel(GroupKernel):
         }[self.group.template]
         return self.entry_text(
             arguments,
-            [
-                "  Py_BEGIN_ALLOW_THREADS",
-                f"  rf::{run};",
-                "  Py_END_ALLOW_THREADS",
-                "  Py_RETURN_NONE;",
-            ],
+            [f"  return rf_run([&] {{ rf::{run}; }});"],
         )
 
     def call(self, scope: Scope) -> list[str]:

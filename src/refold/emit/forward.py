@@ -19,7 +19,7 @@ from refold.ir.graph import topological
 from refold.ir.literals import python_literal
 from refold.plan import Call, Fold, Group, Plan, Template
 from refold.plan.memory import source
-from refold.plan.plan import counters, reads, shown
+from refold.plan.plan import counters, reads, shared, shown
 
 
 @dataclass
@@ -69,7 +69,7 @@ class ForwardWriter:
         self.counter: dict[str, int] = {}
         self.as_stored = False  # whether values are written as they lie in memory
         self.wholes: dict[str, str] = {}  # calls of several results: their text and their variable
-        self.shown = shown(plan)
+        self.shown, self.shared = shown(plan), shared(plan)
         self.direct = dict(self._direct())
         self.counted = {value for g in plan.groups for value, _ in g.counters}
         called = {s.node for s in plan.steps if isinstance(s, Call)} - self.counted
@@ -338,7 +338,9 @@ class ForwardWriter:
             lines += writer.lines[before:]
             if out.value.op == "scalar":
                 name = writer.at_rank(out.value, 0)
-            if out.mutates is None and out.value in {f.node for f in self.plan.folds}:
+            if out in self.shared or (
+                out.mutates is None and out.value in {f.node for f in self.plan.folds}
+            ):
                 name = f"{name}.clone()"
             if tuple(shape) != tuple(out.shape):
                 name = f"{name}.reshape({shape_text(out.shape, self.sizes)})"

@@ -16,12 +16,20 @@ class Output:
     `shape` is the true shape (not padded). `mutates` names the buffer that takes the value; None
     for a value that is returned. `strides` are those of a result that does not lie in memory in
     the order of its dimensions (turned over, a view of a part, spread out); None for one that does.
+    `memory` names the memory that a returned value lies in: results that share it have one name,
+    and what lies in a leaf's memory has `memory_of` that leaf.
     """
 
     value: Node
     shape: tuple[Dim, ...]
     mutates: str | None = None
     strides: tuple[Dim, ...] | None = None
+    memory: str = ""
+
+
+def memory_of(leaf: Node) -> str:
+    """The name of the memory of an input, parameter, state or constant."""
+    return f"{leaf.op} {leaf['name']}"
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 import torch
 
 from refold.ir import NARROW, OPS, Dim, Graph, Kind, Node, Output, Sym, numel
+from refold.ir.graph import memory_of
 from refold.ir.ops import RANK
 from refold.plan.memory import is_narrowing, is_widening, source
 
@@ -186,6 +187,23 @@ def shown(plan: Plan) -> set[Node]:
             todo += [i for i in node.inputs if i not in found]
             found.update(node.inputs)
     return {n for n in found if n.op == "state"}
+
+
+def shared(plan: Plan) -> set[Output]:
+    """Results of a value that another result, or an argument, has in other memory of its own."""
+    owners: dict[Node, str] = {}
+    found = set()
+    for out in plan.outputs:
+        made = out.value
+        while made.op in ("reshape", "permute", "slice", "expand"):
+            made = made.inputs[0]
+        if out.mutates is not None or made.op == "scalar":
+            continue
+        if made.op in ("input", "param", "constant"):
+            owners[made] = memory_of(made)
+        if owners.setdefault(made, out.memory) != out.memory:
+            found.add(out)
+    return found
 
 
 def a_vector(dims: tuple[Dim, ...]) -> tuple[Dim, ...]:

@@ -1,0 +1,43 @@
+"""In whose memory a result lies: its own, an argument's, a parameter's, that of another result."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+
+# These give their argument, or a view of it, where that has the dtype and lies as it is asked for.
+_MAY_SHOW = {
+    *("reshape", "reshape_as", "flatten", "ravel", "contiguous", "to", "type_as", "view_as"),
+    *("expand_as", "dropout", "feature_dropout", "alpha_dropout"),
+}
+
+
+def owner(node: torch.fx.Node) -> torch.fx.Node:
+    """The placeholder or the call that made the memory in which the value of `node` lies."""
+    while node.op == "call_function":
+        call = node.args[0] if node.target is operator.getitem else node
+        if not (isinstance(call, torch.fx.Node) and _shows(call)):
+            return node
+        source = call.args[0]
+        assert isinstance(source, torch.fx.Node)
+        node = source
+    return node
+
+
+def _shows(call: torch.fx.Node) -> bool:
+    """Is the result of a call its first argument, or a view of it?"""
+    target, source = call.target, call.args[0] if call.args else None
+    if not isinstance(target, torch._ops.OpOverload) or not isinstance(source, torch.fx.Node):
+        return False
+    aliases = [r.alias_info for r in target._schema.returns]
+    if any(a is not None and not a.is_write for a in aliases):
+        return True
+    if target.overloadpacket.__name__ not in _MAY_SHOW:
+        return False
+    before: Any = source.meta.get("val")
+    after: Any = call.meta.get("val")
+    if not isinstance(before, torch.Tensor) or not isinstance(after, torch.Tensor):
+        return False
+    return before.dtype == after.dtype and before.is_contiguous()

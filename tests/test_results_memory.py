@@ -1,0 +1,68 @@
+"""Results share memory with each other, with arguments and with parameters where eager's do."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from refold import pipeline
+from refold.emit.load import load_text
+from refold.pipeline import Options
+
+
+class Base(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.map = nn.Linear(64, 48)
+
+
+class Copies(Base):
+    def forward(self, x):
+        y = torch.relu(self.map(x))
+        return y, y.view(-1), y.clone(), y.clone().view(-1), y + 0, y
+
+
+class Arguments(Base):
+    def forward(self, x):
+        return torch.relu(self.map(x)), x, x.clone(), x[:3], x * 1
+
+
+class Parameters(Base):
+    def forward(self, x):
+        w = self.map.weight
+        return self.map(x).sum(1), w, w.clone(), w * 1
+
+
+class Views(Base):
+    def forward(self, x):
+        y = torch.softmax(self.map(x), -1)
+        first, second = y.chunk(2, 1)
+        return first, second, y[:, :5].clone(), y.t(), torch.relu(y)
+
+
+class Switched(Base):
+    def forward(self, x):
+        y = nn.functional.dropout(self.map(x), 0.5, self.training)
+        return y, y.to(torch.float32), y.contiguous(), y.reshape(-1, 4)
+
+
+def groups(module: nn.Module, results: tuple[torch.Tensor, ...], x: torch.Tensor) -> list[int]:
+    known: dict[int, int] = {}
+    tensors = (x, *module.parameters(), *results)
+    return [known.setdefault(t.untyped_storage().data_ptr(), len(known)) for t in tensors]
+
+
+@pytest.mark.parametrize("cls", [Copies, Arguments, Parameters, Views, Switched])
+def test_results_share_what_eagers_share(cls: type[nn.Module]) -> None:
+    module, x = cls().eval(), torch.randn(8, 64)
+    target, device = pipeline.target_for("cpu", None)
+    options = Options(measure=False)
+    text = pipeline.run(module, (x,), "", cls.__name__, target, device, options).text
+    assert text is not None
+    fast = pipeline.adopt(load_text(text, {"Model": cls}).ModelNew, module)
+    with torch.no_grad():
+        expected, made = module(x), fast(x)
+    assert groups(module, made, x) == groups(module, expected, x)
+    for a, b in zip(made, expected, strict=True):
+        torch.testing.assert_close(a, b)
