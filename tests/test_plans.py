@@ -24,6 +24,8 @@ KERNELS = {
     # a product for all steps' inputs, one a step, one for all heads
     ("Loop", "both"): ["matmul"] * 7,
     ("SameMapOfEach", "both"): ["matmul", "matmul", "rows"],
+    # what becomes of the gates is one kernel a step
+    ("GatedLoop", "both"): ["matmul", "matmul", "rows"] * 5,
     ("Mlp", "both"): ["matmul", "matmul"],
     ("FlattenedProduct", "eval"): ["matmul"],
     ("OtherResultInTraining", "train"): ["matmul"],

@@ -71,6 +71,25 @@ _REFOLD_CPP = r"""
 #define PY_SSIZE_T_CLEAN
 // <call.h>
 
+// Run: a kernel from Python.
+#include <Python.h>
+
+#include <new>
+
+// Runs a kernel without the interpreter's lock. What its threads throw comes here.
+template <class F> static PyObject* rf_run(F f) {
+  bool enough = true;
+  Py_BEGIN_ALLOW_THREADS
+  try {
+    f();
+  } catch (const std::bad_alloc&) {
+    enough = false;
+  }
+  Py_END_ALLOW_THREADS
+  if (!enough) return PyErr_NoMemory();
+  Py_RETURN_NONE;
+}
+
 // <cpu/lanes.h>
 
 // <cpu/monoid.h>

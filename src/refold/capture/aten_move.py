@@ -138,4 +138,7 @@ def _filled(number: Number, out: Out) -> Value:
 HANDLERS["full"] = HANDLERS["full_like"] = lambda out, x, fill, **kw: _filled(fill, out)
 HANDLERS["zeros"] = HANDLERS["zeros_like"] = lambda out, *a, **kw: _filled(0, out)
 HANDLERS["ones"] = HANDLERS["ones_like"] = lambda out, *a, **kw: _filled(1, out)
+HANDLERS["new_zeros"] = lambda out, x, size, **kw: _filled(0, out)
+HANDLERS["new_ones"] = lambda out, x, size, **kw: _filled(1, out)
+HANDLERS["new_full"] = lambda out, x, size, fill, **kw: _filled(fill, out)
 HANDLERS["scalar_tensor"] = lambda out, fill, **kw: _filled(fill, out)

@@ -42,7 +42,7 @@ class CpuTarget:
 
     def source(self, groups: Sequence[tuple[str, Group]]) -> str:
         narrow = ["narrow.h"] if any(g.has_narrow for _, g in groups) else []
-        needed = included("cpu", [*narrow, *(_HEADERS[g.template] for _, g in groups)])
+        needed = included("cpu", ["run.h", *narrow, *(_HEADERS[g.template] for _, g in groups)])
         kernels = kernels_of(groups, CpuKernel)
         parts = ["#define PY_SSIZE_T_CLEAN", *real_text(groups), header("call.h")]
         parts += [header(f"cpu/{h}") for h in needed]

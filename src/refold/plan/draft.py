@@ -128,26 +128,35 @@ class Drafts:
         )
 
     def absorb_pointwise(self) -> None:
-        """A pointwise value read by nothing but one column reduction is computed inside it."""
-        readers = {n: {self.owner.get(r) for r in self.read_by(n)} for n in self.readers}
+        """Pointwise values that nothing reads but one column reduction, or one kernel of the same
+        rows, are computed inside it."""
         for draft in self.drafts:
-            if draft.template is not Template.COLUMNS:
-                continue
-            reduced = next(n for n in draft.nodes if OPS[n.op].kind is Kind.REDUCE)
-            maker = self.owner.get(reduced.inputs[0])
-            if maker is None or maker.template is not Template.ROWS:
-                continue
-            own = [n for n in maker.nodes if not is_beside(n)]
-            pointwise = all(OPS[n.op].kind is Kind.POINTWISE and n.shape == draft.dims for n in own)
-            private = all(
-                n not in self.roots and readers.get(n, set()) <= {maker, draft} for n in own
-            )
-            if pointwise and private:
-                draft.nodes = maker.nodes + [n for n in draft.nodes if n not in maker.nodes]
-                for n in own:
-                    self.owner[n] = draft
-                maker.nodes = []
+            for maker in self._makers(draft):
+                own = [n for n in maker.nodes if not is_beside(n)]
+                inner = all(
+                    OPS[n.op].kind is Kind.POINTWISE
+                    and n.shape == draft.dims
+                    and n not in self.roots
+                    and all(self.owner.get(r) in (maker, draft) for r in self.read_by(n))
+                    for n in own
+                )
+                if maker.template is Template.ROWS and inner:
+                    draft.nodes = maker.nodes + [n for n in draft.nodes if n not in maker.nodes]
+                    self.owner |= dict.fromkeys(own, draft)
+                    maker.nodes = []
         self.drafts = [d for d in self.drafts if d.nodes]
+
+    def _makers(self, draft: Draft) -> list[Draft]:
+        """The drafts whose values a draft could compute itself where it reads them."""
+        if draft.template is Template.COLUMNS:
+            reduced = next(n for n in draft.nodes if OPS[n.op].kind is Kind.REDUCE)
+            made = [reduced.inputs[0]]
+        elif draft.template is Template.ROWS and a_vector(draft.dims) != draft.dims:
+            made = draft.inputs()
+        else:
+            made = []
+        found = dict.fromkeys(self.owner[i] for i in made if i in self.owner)
+        return [maker for maker in found if maker is not draft]
 
     def absorb_vectors(self) -> None:
         """Vectors that follow from the results of columns are computed where those are known."""

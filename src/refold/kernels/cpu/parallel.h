@@ -6,7 +6,6 @@
 // PyTorch's own: torch.set_num_threads holds.
 #pragma once
 #include <ATen/Parallel.h>
-#include <Python.h>
 #include <sys/mman.h>
 
 #include <atomic>
@@ -75,17 +74,3 @@ inline Buffer buffer(long count) {
 }
 
 }  // namespace rf
-
-// Runs a kernel without the interpreter's lock. What its threads throw comes here.
-template <class F> static PyObject* rf_run(F f) {
-  bool enough = true;
-  Py_BEGIN_ALLOW_THREADS
-  try {
-    f();
-  } catch (const std::bad_alloc&) {
-    enough = false;
-  }
-  Py_END_ALLOW_THREADS
-  if (!enough) return PyErr_NoMemory();
-  Py_RETURN_NONE;
-}
