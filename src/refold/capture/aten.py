@@ -1,7 +1,9 @@
 """Every ATen handler: importing this module fills the registry."""
 
 from refold.capture import (
+    aten_cell,
     aten_conv,
+    aten_loss,
     aten_move,
     aten_norm,
     aten_pointwise,
@@ -12,7 +14,9 @@ from refold.capture.registry import HANDLERS
 
 __all__ = [
     "HANDLERS",
+    "aten_cell",
     "aten_conv",
+    "aten_loss",
     "aten_move",
     "aten_norm",
     "aten_pointwise",

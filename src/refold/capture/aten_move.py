@@ -66,6 +66,12 @@ def _expand(out: Out, x: Value, *unused: Any, **implicit: Any) -> Value:
     return Value(make("expand", x.node, shape=pad(out[0])), out[0])
 
 
+@handles("broadcast_tensors")
+def _broadcast_tensors(out: list[Out], tensors: list[Value]) -> list[Value]:
+    pairs = zip(out, tensors, strict=True)
+    return [v if o[0] == v.shape else _expand(o, v) for o, v in pairs]
+
+
 @handles("slice", "narrow", "slice_copy")
 def _slice(
     out: Out, x: Value, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
