@@ -33,7 +33,7 @@ from refold.schedule import (
 # of an epilogue, in multiply-adds an element: up to so many, an unrolled loop of it is small
 _LIGHT = 6.0
 # what ops without a branch count there: unrolled, many elements are under way at a time. By
-# judgement, but for sigmoid, of which the unrolled loop was timed (docs/kernels.md)
+# judgement, but for sigmoid, of which the unrolled loop was timed (docs/kernels-ladder.md)
 _STRAIGHT = {"exp": 3.0, "sigmoid": 4.0, "silu": 5.0}
 _HEADERS = {"sm_90": "launch.cuh", "sm_80": "launch_sm80.cuh"}
 
