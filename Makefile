@@ -33,7 +33,7 @@ check: $(VENV)/ready
 bench: $(VENV)/ready
 	$(RUN) bench/systems.py
 	$(RUN) bench/systems.py --only C0 C1 C2 C3 C4 C5 C6 --output bench/results/cpu_convolutions.csv
-	$(RUN) bench/systems.py --only P0 P1 P2 P3 P4 --output bench/results/cpu_sums.csv
+	$(RUN) bench/systems.py --only P0 P1 P2 P3 P4 P5 P6 P7 --output bench/results/cpu_sums.csv
 
 # On a machine with an NVIDIA GPU, nvcc and a PyTorch that sees it: with PYTHON's own packages, because
 # the environment above holds a PyTorch for the CPU.
@@ -45,7 +45,7 @@ gpu-bench:
 	PYTHONPATH=src $(PYTHON) bench/cuda_systems.py --dtype bfloat16 float16 --output bench/results/h200_dtypes.csv
 	PYTHONPATH=src $(PYTHON) bench/cuda_systems.py --only C0 C1 C2 C3 C4 C5 C6 --output bench/results/h200_convolutions.csv
 	PYTHONPATH=src $(PYTHON) bench/cuda_systems.py --only V0 V1 V2 V3 --output bench/results/h200_values.csv
-	PYTHONPATH=src $(PYTHON) bench/cuda_systems.py --only P0 P1 P2 P3 P4 --output bench/results/h200_sums.csv
+	PYTHONPATH=src $(PYTHON) bench/cuda_systems.py --only P0 P1 P2 P3 P4 P5 P6 P7 --output bench/results/h200_sums.csv
 	PYTHONPATH=src $(PYTHON) bench/cuda_matmul.py --write
 	PYTHONPATH=src $(PYTHON) bench/cuda_rows.py --write
 	PYTHONPATH=src $(PYTHON) bench/cuda_schedules.py --write

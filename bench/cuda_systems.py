@@ -95,7 +95,7 @@ class Case:
 def optimize(case: Case, sets: list[str], tuned: bool) -> dict[str, Any]:
     """One `refold optimize`; its JSON report with the exit code added."""
     began = time.perf_counter()
-    command = [sys.executable, "-m", "refold.cli", "optimize", str(case.problem)]
+    command = [sys.executable, "-m", "refold", "optimize", str(case.problem)]
     command += ["-o", str(case.emitted), "--json", "--seconds", "1", "--float32", case.float32]
     command += [] if tuned else ["--no-tune"]
     for pair in sets:

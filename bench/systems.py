@@ -3,7 +3,7 @@
     python bench/systems.py [--reduced] [--output bench/results/cpu.csv] [--seconds 10]
     python bench/systems.py --only S2 --set batch_size=2048 --output /tmp/s2.csv
     python bench/systems.py --only C0 C1 C2 C3 C4 C5 C6 --output bench/results/cpu_convolutions.csv
-    python bench/systems.py --only P0 P1 P2 P3 P4 --output bench/results/cpu_sums.csv
+    python bench/systems.py --only P0 P1 P2 P3 P4 P5 P6 P7 --output bench/results/cpu_sums.csv
 
 Each line is one mode of one system. A number stands only where the same run's judge accepted the
 file. `--reduced` takes smaller sizes where the full ones need minutes or much memory; `--set` takes
@@ -69,12 +69,15 @@ SUMS = (  # of several values, of some tokens, of all
     System("P2", "../bench/sums/attention_pool.py"),
     System("P3", "../bench/sums/last_token.py"),
     System("P4", "../bench/sums/residual_mean.py"),
+    System("P5", "../bench/sums/last_token_attention.py"),
+    System("P6", "../bench/sums/recurrence.py"),
+    System("P7", "../bench/sums/same_map.py"),
 )
 
 
 def optimize(system: System, sets: Sequence[str], seconds: float, output: Path) -> dict[str, Any]:
     """One `refold optimize`; its JSON report with the exit code added."""
-    command = [sys.executable, "-m", "refold.cli", "optimize", str(PROBLEMS / system.file)]
+    command = [sys.executable, "-m", "refold", "optimize", str(PROBLEMS / system.file)]
     command += ["-o", str(output), "--json", "--seconds", str(seconds)]
     for pair in sets:
         command += ["--set", pair]
