@@ -86,8 +86,18 @@ template <class V> RF_FN V product(V a, V b) { return a * b; }
   RF_FN Vec name(Vec x) { return x.name(); } \
   RF_FN Real name(Real x) { return std::name(x); }
 RF_MATH(exp) RF_MATH(expm1) RF_MATH(log) RF_MATH(log1p) RF_MATH(sqrt) RF_MATH(sin) RF_MATH(cos)
-RF_MATH(tanh) RF_MATH(erf) RF_MATH(abs) RF_MATH(floor) RF_MATH(ceil) RF_MATH(trunc)
+RF_MATH(tanh) RF_MATH(abs) RF_MATH(floor) RF_MATH(ceil) RF_MATH(trunc)
 #undef RF_MATH
+// PyTorch's erf of float lanes is accurate beside one, as gelu needs it, and not near zero: there, the series.
+RF_FN Vec erf(Vec x) {
+  if constexpr (sizeof(Real) == 8) return x.erf();
+  const Vec z = x * x;
+  Vec s = at::vec::fmadd(z, Vec(1.20553330e-4f), Vec(-8.54832702e-4f));
+  for (float c : {5.22397763e-3f, -2.68661706e-2f, 1.12837917e-1f, -3.76126389e-1f, 1.12837917f})
+    s = at::vec::fmadd(z, s, Vec(c));
+  return where(x.abs() < Vec(0.5f), x * s, x.erf());
+}
+RF_FN Real erf(Real x) { return std::erf(x); }
 RF_FN Vec round(Vec x) { return x.round(); }
 RF_FN Real round(Real x) { return std::nearbyint(x); }
 RF_FN Vec rsqrt(Vec x) { return x.rsqrt(); }
