@@ -200,7 +200,7 @@ def test_candidate(case: Case) -> None:
         REFERENCES / f"{case.reference}.py",
         CANDIDATES / f"{case.file}.py",
         quick=not case.sanitized,
-        only="memory" if case.sanitized else None,
+        only=case.test or ("memory" if case.sanitized else None),
         timing=case.timed,
         device="cuda" if case.gpu else "cpu",
         limits=SHORT if case.short else SMALL if case.small else LIMITS,

@@ -292,7 +292,7 @@ class _Reader:
     def _memory(self, node: torch.fx.Node) -> str:
         """A name of the memory that a result lies in."""
         made = owner(node)
-        value = self.env[made]
+        value = self.env[made] if made.op == "placeholder" else None
         if isinstance(value, Value) and value.node.op in ("input", "param", "state", "constant"):
             return memory_of(value.node)
         return made.name
