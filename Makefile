@@ -17,13 +17,15 @@ $(VENV)/ready: pyproject.toml
 demo: $(VENV)/ready
 	$(RUN) bench/demo.py
 
-# In two halves side by side: by themselves, each waits half of its time for workers and compilers.
+# In three parts side by side: by themselves, each waits half of its time for workers and compilers.
 BESIDE = $(filter-out tests/test_cli.py,$(wildcard tests/test_*.py))
 test: check
 	@mkdir -p out
 	@$(RUN) -m pytest $(BESIDE) > out/beside.log 2>&1 & beside=$$!; \
-	$(RUN) -m pytest $(addprefix --ignore=,$(BESIDE)); first=$$?; \
-	wait $$beside; second=$$?; cat out/beside.log; exit $$((first + second))
+	$(RUN) -m pytest tests/judge > out/judge.log 2>&1 & judge=$$!; \
+	$(RUN) -m pytest --ignore=tests/judge $(addprefix --ignore=,$(BESIDE)); first=$$?; \
+	wait $$beside; second=$$?; wait $$judge; third=$$?; \
+	cat out/beside.log out/judge.log; exit $$((first + second + third))
 
 check: $(VENV)/ready
 	$(RUN) -m ruff check .

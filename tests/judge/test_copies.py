@@ -9,7 +9,7 @@ from judge_paths import REFERENCES
 
 from refold.judge import Limits, Status, judge
 
-TIMED = {"several", "selection", "in_place", "noise", "parameter", "view", "named"}
+TIMED = {"several", "selection", "noise", "named"}
 LARGE = {"vast"}
 NAMES = sorted(f.stem for f in REFERENCES.glob("*.py") if f.stem not in LARGE)
 
