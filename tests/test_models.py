@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
 
@@ -49,7 +51,12 @@ def built(request):
     return beforehand(request, "test_model_computes_the_same", write, compiled)
 
 
-@pytest.mark.parametrize("name", CASES)
+# the others are written for CUDA instead (tests/kernels/test_cuda_emitted.py), unless all are asked for
+ALL = "REFOLD_EMULATOR" in os.environ
+COMPILED = list(CASES) if ALL else [*dict.fromkeys([*list(CASES)[::2], "LastToken"])]
+
+
+@pytest.mark.parametrize("name", COMPILED)
 def test_model_computes_the_same(built, name):
     module, fast = built[(name,)]()
     check_modes(fast, module)
