@@ -51,7 +51,7 @@ def built(request):
     return beforehand(request, "test_model_computes_the_same", write, compiled)
 
 
-# the others are written for CUDA instead (tests/kernels/test_cuda_emitted.py), unless all are asked for
+# the others are written for CUDA instead (test_cuda_emitted.py), unless all are asked for
 ALL = "REFOLD_EMULATOR" in os.environ
 COMPILED = list(CASES) if ALL else [*dict.fromkeys([*list(CASES)[::2], "LastToken"])]
 
