@@ -11,10 +11,8 @@ adds rows to bench/results/h200_matmul.csv.
 from __future__ import annotations
 
 import argparse
-import csv
 import random
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -24,6 +22,7 @@ from pathlib import Path
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from record import HERE, Record, gpu
 from tests.gpu.library import Product, Split
 
 Run = Callable[[], object]
@@ -276,6 +275,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=0.3)
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--commit", default="", help="what is measured, where git does not know")
     parser.add_argument("--only", default="", help="part of a shape's title, thin or few")
     args = parser.parse_args()
     results = [r for s in SHAPES if args.only in s.title for r in measure(s, args.seconds)]
@@ -287,21 +287,8 @@ def main() -> None:
     for r in results:
         print(" | ".join(f"{v!s:>{24 if i < 2 else 9}}" for i, v in enumerate(r.values())))
     if args.write:
-        query = [
-            "nvidia-smi",
-            "--query-gpu=name,driver_version,power.limit",
-            "--format=csv,noheader",
-        ]
-        card = subprocess.run(query, capture_output=True, text=True).stdout.strip()
-        path = Path(__file__).parent / "results" / "h200_matmul.csv"
-        path.parent.mkdir(exist_ok=True)
-        fresh = not path.exists()
-        with path.open("a", newline="") as file:
-            writer = csv.DictWriter(file, ["date", "device", "torch", *results[0]])
-            if fresh:
-                writer.writeheader()
-            stamp = {"date": time.strftime("%Y-%m-%d"), "device": card, "torch": torch.__version__}
-            writer.writerows({**stamp, **r} for r in results)
+        stamp = gpu(args.commit)
+        Record(HERE / "results" / "h200_matmul.csv").write([stamp | r for r in results])
 
 
 if __name__ == "__main__":

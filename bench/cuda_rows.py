@@ -12,11 +12,8 @@ in float64. `--write` adds rows to bench/results/h200_rows.csv.
 from __future__ import annotations
 
 import argparse
-import csv
 import statistics
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +22,7 @@ import torch
 import torch.nn.functional as F
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from record import HERE, Record, gpu
 from tests.gpu.emitted import Kernel, draw, emitted, named
 
 Eager = Callable[..., object]
@@ -189,6 +187,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="*", default=[""], help="parts of cases' titles")
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--commit", default="", help="what is measured, where git does not know")
     args = parser.parse_args()
     copy = copy_rate()
     print(f"copying a large tensor: {copy / 1e3:.0f} GB/s")
@@ -202,17 +201,8 @@ def main() -> None:
             print(" | ".join(f"{v!s:>{32 if k == 'case' else 9}}" for k, v in row), flush=True)
             torch.cuda.empty_cache()
     if args.write:
-        query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-        card = subprocess.run(query, capture_output=True, text=True).stdout.strip()
-        path = Path(__file__).parent / "results" / "h200_rows.csv"
-        fresh = not path.exists()
-        with path.open("a", newline="") as file:
-            writer = csv.DictWriter(file, ["date", "device", "torch", "copy_gb_s", *results[0]])
-            if fresh:
-                writer.writeheader()
-            stamp = {"date": time.strftime("%Y-%m-%d"), "device": card, "torch": torch.__version__}
-            stamp["copy_gb_s"] = str(round(copy / 1e3))
-            writer.writerows({**stamp, **r} for r in results)
+        stamp = gpu(args.commit) | {"copy_gb_s": str(round(copy / 1e3))}
+        Record(HERE / "results" / "h200_rows.csv").write([stamp | r for r in results])
 
 
 if __name__ == "__main__":

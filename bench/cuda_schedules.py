@@ -5,19 +5,17 @@
 Bare products of operands that lie packed. All schedules of a shape are taken in a random order,
 some milliseconds each, over and over: the device is under its power limit where the shape makes it.
 Every result is compared with float64 (relative norm, some rows and columns) and with a second call,
-to the bit. `--write` replaces the rows of bench/results/h200_schedules.csv.
+to the bit. `--write` replaces the modes' rows of bench/results/h200_schedules.csv.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import ctypes
 import random
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -27,6 +25,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from cuda_matmul import cublas, events
+from record import Record, gpu
 from tests.gpu import library
 
 from refold.schedule import Schedule, schedules
@@ -136,6 +135,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--mode", nargs="*", default=list(MODES), choices=MODES)
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--commit", default="", help="what is measured, where git does not know")
     parser.add_argument("--output", type=Path, default=RESULTS)
     args = parser.parse_args()
     # fp32 is split by the test kernels' library
@@ -143,8 +143,7 @@ def main() -> None:
         tests = pool.submit(library.build)
         entries = built(args.mode)
         tests.result()
-    stamp = {"date": time.strftime("%Y-%m-%d"), "device": torch.cuda.get_device_name()}
-    stamp["torch"] = torch.__version__
+    stamp = gpu(args.commit)
     found = []
     for mode in args.mode:
         for sizes in SHAPES:
@@ -155,10 +154,9 @@ def main() -> None:
             title = f"{mode} {'x'.join(map(str, sizes))}"
             print(f"{title:26} cublas {us['cublas']:8} us, {best} {us[best]:8} us", flush=True)
     if args.write:
-        with args.output.open("w", newline="") as file:
-            writer = csv.DictWriter(file, list(found[0]), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(found)
+        record = Record(args.output)
+        record.before = [row for row in record.before if row["mode"] not in args.mode]
+        record.write(found)
 
 
 if __name__ == "__main__":

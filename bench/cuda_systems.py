@@ -21,8 +21,6 @@ same run.
 from __future__ import annotations
 
 import argparse
-import csv
-import datetime
 import functools
 import json
 import random
@@ -38,6 +36,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from record import Record, gpu
 from systems import CONVOLUTIONS, HERE, PROBLEMS, SUMS, SYSTEMS, VALUES, System
 from torch._inductor import async_compile
 
@@ -258,30 +257,6 @@ def rows(
     return found
 
 
-def machine(commit: str) -> dict[str, Any]:
-    """What the numbers were measured on; commit: "" for the checkout's."""
-    query = "--query-gpu=name,driver_version,clocks.max.sm,power.limit"
-    try:
-        out = subprocess.run(
-            ["nvidia-smi", query, "--format=csv,noheader"], capture_output=True, text=True
-        ).stdout
-    except OSError:
-        out = ""
-    commit = (
-        commit
-        or subprocess.run(
-            ["git", "rev-parse", "--short", "HEAD"], cwd=HERE, capture_output=True, text=True
-        ).stdout.strip()
-    )
-    return {
-        "date": datetime.date.today().isoformat(),
-        "device": torch.cuda.get_device_name(),
-        "driver": " ".join(out.splitlines()[:1]),
-        "torch": torch.__version__,
-        "commit": commit,
-    }
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--float32", nargs="*", default=["ieee", "tf32"])
@@ -299,6 +274,7 @@ def main() -> int:
         print("PyTorch finds no CUDA device", file=sys.stderr)
         return 1
     found: list[dict[str, Any]] = []
+    record = Record(args.output)
     with tempfile.TemporaryDirectory() as scratch:
         folder = args.keep or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
@@ -315,14 +291,9 @@ def main() -> int:
                 reports = list(pool.map(make, cases))
         for case, report in zip(cases, reports, strict=True):
             for row in rows(case, args.sets, report, not args.no_autotune):
-                found.append(row | machine(args.commit))
+                found.append(row | gpu(args.commit))
                 print(json.dumps(row), flush=True)
-            names = list(dict.fromkeys(k for row in found for k in row))
-            args.output.parent.mkdir(parents=True, exist_ok=True)
-            with args.output.open("w", newline="") as f:
-                writer = csv.DictWriter(f, names)
-                writer.writeheader()
-                writer.writerows(found)
+            record.write(found)
     for row in found:
         words = (
             f"{row['refold_us']:.1f} us, {row['speedup']:.2f}x the best of the others,"

@@ -6,14 +6,13 @@
     python bench/systems.py --only P0 P1 P2 P3 P4 P5 P6 P7 --output bench/results/cpu_sums.csv
 
 Each line is one mode of one system. A number stands only where the same run's judge accepted the
-file. `--reduced` takes smaller sizes where the full ones need minutes or much memory; `--set` takes
-the sizes given, for every system asked for.
+file; rows are added to those that the output has. `--reduced` takes smaller sizes where the full
+ones need minutes or much memory; `--set` takes the sizes given, for every system asked for.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import datetime
 import json
 import os
@@ -27,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from record import Record, commit
 
 HERE = Path(__file__).resolve().parent
 PROBLEMS = HERE.parent / "problems"
@@ -128,17 +128,8 @@ def machine() -> dict[str, Any]:
         "capability": torch.backends.cpu.get_cpu_capability(),
         "cores": os.cpu_count(),
         "torch": torch.__version__,
+        "commit": commit(),
     }
-
-
-def write(path: Path, found: list[dict[str, Any]]) -> None:
-    """The rows so far, as CSV."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    names = list(dict.fromkeys(k for row in found for k in row))
-    with path.open("w", newline="") as f:
-        writer = csv.DictWriter(f, names)
-        writer.writeheader()
-        writer.writerows(found)
 
 
 def main() -> int:
@@ -150,6 +141,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", default=[s.name for s in SYSTEMS])
     args = parser.parse_args()
     found: list[dict[str, Any]] = []
+    record = Record(args.output)
     with tempfile.TemporaryDirectory() as folder:
         for system in (s for s in (*SYSTEMS, *CONVOLUTIONS, *SUMS) if s.name in args.only):
             sets = (*(system.reduced if args.reduced else ()), *args.sets)
@@ -157,7 +149,7 @@ def main() -> int:
             for row in rows(system, report, sets):
                 found.append(row | machine())
                 print(json.dumps(row), flush=True)
-            write(args.output, found)
+            record.write(found)
     print(f"{len(found)} rows in {args.output}")
     return 0 if all(r["exit"] == 0 for r in found) else 1
 
