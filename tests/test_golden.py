@@ -5,6 +5,7 @@ python tests/test_golden.py --write     writes them anew; the diff is what a cha
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -54,6 +55,23 @@ def test_the_text_is_stable():
 def test_every_header_stands_in_a_product():
     text = (HERE / "golden" / PROBLEMS[1].name).read_text()
     assert all(f"// <cpu/{name}>" in text for name in HEADERS)
+
+
+def test_readme_shows_what_is_emitted():
+    """Line after line, at whatever sizes."""
+    shown = (HERE.parent / "README.md").read_text().partition("## An emitted file, in part")[2]
+    shown = shown.partition("\n## ")[0]
+    text = _without_sizes((HERE / "golden" / PROBLEMS[1].name).read_text())
+    for block in re.findall(r"```\w+\n(.*?)```", shown, re.DOTALL):
+        at = 0
+        for line in (line.strip() for line in _without_sizes(block).splitlines()):
+            if line not in ("", "..."):
+                at = text.find(line, at)
+                assert at >= 0, line
+
+
+def _without_sizes(text: str) -> str:
+    return re.sub(r"\b\d+\b", "N", text)
 
 
 if __name__ == "__main__" and "--write" in sys.argv:
