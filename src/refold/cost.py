@@ -101,10 +101,10 @@ DEVICES: Mapping[str, DeviceModel] = MappingProxyType(
             # (bfloat16 by the processor's own instructions: 2.4 times that)
             DeviceModel(
                 "cpu",
-                86e9,
-                30e9,
-                14e9,
-                5e-6,
+                product_flops=86e9,
+                plain_flops=30e9,
+                bandwidth=14e9,
+                launch=5e-6,
                 rates={
                     torch.float64: (43e9, 1.0),
                     torch.float16: (86e9, 1.0),
@@ -115,10 +115,10 @@ DEVICES: Mapping[str, DeviceModel] = MappingProxyType(
             # H200: three fp16 products promoted to float32, sustained; copies at 4.3 TB/s
             DeviceModel(
                 "cuda:sm_90",
-                220e12,
-                30e12,
-                4.3e12,
-                3e-6,
+                product_flops=220e12,
+                plain_flops=30e12,
+                bandwidth=4.3e12,
+                launch=3e-6,
                 rates={torch.float64: (55e12, 1.0), **dict.fromkeys(NARROW, (650e12, 2.0))},
                 products=_cuda_products,
                 adds_bias=True,
@@ -130,10 +130,10 @@ DEVICES: Mapping[str, DeviceModel] = MappingProxyType(
             # A100: the same three products by its peak of 312 TFLOP/s, four fifths of it
             DeviceModel(
                 "cuda:sm_80",
-                83e12,
-                9.7e12,
-                1.6e12,
-                3e-6,
+                product_flops=83e12,
+                plain_flops=9.7e12,
+                bandwidth=1.6e12,
+                launch=3e-6,
                 rates={torch.float64: (16e12, 1.0), **dict.fromkeys(NARROW, (250e12, 2.0))},
                 products=_cuda_products,
                 adds_bias=True,
