@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import os
+from contextlib import contextmanager
+from unittest import mock
 
 import pytest
 import torch
@@ -14,8 +15,8 @@ from refold.pipeline import Options
 from zoo import CASES
 
 
-def written(module, inputs, name="cpu", float32="ieee"):
-    """A module and what the pipeline makes of it for a target, not yet compiled."""
+def result_of(module, inputs, name="cpu", float32="ieee"):
+    """What the pipeline makes of a module for a target, not yet compiled."""
     target, device = pipeline.target_for(name, float32)
     result = pipeline.run(
         module,
@@ -27,6 +28,12 @@ def written(module, inputs, name="cpu", float32="ieee"):
         Options(measure=False),
     )
     assert result.text is not None, result.reasons
+    return result
+
+
+def written(module, inputs, name="cpu", float32="ieee"):
+    """A module and its `result_of`; no mode keeps the original."""
+    result = result_of(module, inputs, name, float32)
     assert not result.reasons
     return module, result
 
@@ -41,25 +48,51 @@ def emitted(module, inputs):
     return compiled((module, result))[1], result
 
 
+@contextmanager
+def captured_once(kept):
+    """What is captured inside is kept by name: another target costs a thirtieth of the capture."""
+    real = pipeline.capture
+
+    def capture(module, inputs, *, training):
+        key = type(module), training
+        if key not in kept:
+            kept[key] = real(module, inputs, training=training)
+        return kept[key]
+
+    with mock.patch.object(pipeline, "capture", capture):
+        yield
+
+
 @pytest.fixture(scope="module")
-def built(request):
+def captures():
+    return {}
+
+
+@pytest.fixture(scope="module")
+def built(request, captures):
     def write(name):
         torch.manual_seed(0)
         module = CASES[name]()
-        return written(module, module.inputs())
+        with captured_once(captures):
+            return written(module, module.inputs())
 
     return beforehand(request, "test_model_computes_the_same", write, compiled)
 
 
-# the others are written for CUDA instead (test_cuda_emitted.py), unless all are asked for
-ALL = "REFOLD_EMULATOR" in os.environ
-COMPILED = list(CASES) if ALL else [*dict.fromkeys([*list(CASES)[::2], "LastToken"])]
-
-
-@pytest.mark.parametrize("name", COMPILED)
+@pytest.mark.parametrize("name", CASES)
 def test_model_computes_the_same(built, name):
     module, fast = built[(name,)]()
     check_modes(fast, module)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_model_is_written_for_cuda(captures, name):
+    torch.manual_seed(0)
+    module = CASES[name]()
+    with captured_once(captures):
+        text = result_of(module, module.inputs(), "cuda:sm_90").text
+    compile(text, name, "exec")
+    assert "_REFOLD_CUDA" in text and "for cuda:sm_90" in text
 
 
 @pytest.mark.parametrize("length", [1, 2, 4, 9, 30])
