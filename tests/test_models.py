@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from unittest import mock
-
 import pytest
 import torch
 
 from agree import check_modes
 from beforehand import beforehand
+from captures import captured_once, drawn
 from refold import pipeline
 from refold.pipeline import Options
 from zoo import CASES
@@ -48,33 +46,11 @@ def emitted(module, inputs):
     return compiled((module, result))[1], result
 
 
-@contextmanager
-def captured_once(kept):
-    """What is captured inside is kept by name: another target costs a thirtieth of the capture."""
-    real = pipeline.capture
-
-    def capture(module, inputs, *, training):
-        key = type(module), training
-        if key not in kept:
-            kept[key] = real(module, inputs, training=training)
-        return kept[key]
-
-    with mock.patch.object(pipeline, "capture", capture):
-        yield
-
-
 @pytest.fixture(scope="module")
-def captures():
-    return {}
-
-
-@pytest.fixture(scope="module")
-def built(request, captures):
+def built(request):
     def write(name):
-        torch.manual_seed(0)
-        module = CASES[name]()
-        with captured_once(captures):
-            return written(module, module.inputs())
+        with captured_once():
+            return written(*drawn(name))
 
     return beforehand(request, "test_model_computes_the_same", write, compiled)
 
@@ -86,11 +62,9 @@ def test_model_computes_the_same(built, name):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_model_is_written_for_cuda(captures, name):
-    torch.manual_seed(0)
-    module = CASES[name]()
-    with captured_once(captures):
-        text = result_of(module, module.inputs(), "cuda:sm_90").text
+def test_model_is_written_for_cuda(name):
+    with captured_once():
+        text = result_of(*drawn(name), "cuda:sm_90").text
     compile(text, name, "exec")
     assert "_REFOLD_CUDA" in text and "for cuda:sm_90" in text
 
