@@ -20,7 +20,7 @@ DTYPES = (torch.float16, torch.bfloat16, torch.float64)
 # between them every template, each with values of all shapes; statistics; calls between kernels
 NAMES = (
     *("Mlp", "BatchNormTrain", "GroupAndInstanceNorm", "Reductions", "MaskAndWhere", "PoolChain"),
-    *("SumChain", "Attention", "WholeSum"),
+    *("SumChain", "BiasFreeMatvec", "Attention", "RmsNormAndGlu", "Embedding", "WholeSum"),
 )
 
 

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from agree import check_close, double
+from captures import captured_once, drawn
 from refold import pipeline
 from refold.ir import hint
 from refold.pipeline import Options
@@ -26,13 +27,13 @@ MODELS = [n for n, case in CASES.items() if case.__module__ in SOURCES]
 
 @pytest.mark.parametrize("name", MODELS)
 def test_model_computes_the_same(name):
-    torch.manual_seed(0)
-    module = CASES[name]()
-    inputs = module.inputs()
+    module, inputs = drawn(name)
     _, device = pipeline.target_for("cuda:sm_90")
-    result = pipeline.run(
-        module, inputs, "# Model is bound.", name, TorchTarget(), device, Options(measure=False)
-    )
+    options = Options(measure=False)
+    with captured_once():
+        result = pipeline.run(
+            module, inputs, "# Model is bound.", name, TorchTarget(), device, options
+        )
     assert result.text is not None, result.reasons
     fast = pipeline.bind_for_class(result.text, copy.deepcopy(module))
     reference, oracle = copy.deepcopy(module), copy.deepcopy(module).double()
@@ -101,10 +102,10 @@ def test_exponentials_that_a_product_takes_are_right(form):
 
 
 def plan_of(name, target, float32="ieee"):
-    module = CASES[name]()
     back, device = pipeline.target_for(target, float32)
     options = Options(measure=False)
-    result = pipeline.run(module, module.inputs(), "# Model is bound.", name, back, device, options)
+    with captured_once():
+        result = pipeline.run(*drawn(name), "# Model is bound.", name, back, device, options)
     (plan,) = {id(m.plan): m.plan for m in result.modes}.values()
     return plan, result.text
 

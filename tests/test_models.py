@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 import torch
 
 from agree import check_modes
 from beforehand import beforehand
+from captures import captured_once, drawn
 from refold import pipeline
 from refold.pipeline import Options
 from zoo import CASES
 
 
-def written(module, inputs, name="cpu", float32="ieee"):
-    """A module and what the pipeline makes of it for a target, not yet compiled."""
+def result_of(module, inputs, name="cpu", float32="ieee"):
+    """What the pipeline makes of a module for a target, not yet compiled."""
     target, device = pipeline.target_for(name, float32)
     result = pipeline.run(
         module,
@@ -27,6 +26,12 @@ def written(module, inputs, name="cpu", float32="ieee"):
         Options(measure=False),
     )
     assert result.text is not None, result.reasons
+    return result
+
+
+def written(module, inputs, name="cpu", float32="ieee"):
+    """A module and its `result_of`; no mode keeps the original."""
+    result = result_of(module, inputs, name, float32)
     assert not result.reasons
     return module, result
 
@@ -44,22 +49,24 @@ def emitted(module, inputs):
 @pytest.fixture(scope="module")
 def built(request):
     def write(name):
-        torch.manual_seed(0)
-        module = CASES[name]()
-        return written(module, module.inputs())
+        with captured_once():
+            return written(*drawn(name))
 
     return beforehand(request, "test_model_computes_the_same", write, compiled)
 
 
-# the others are written for CUDA instead (test_cuda_emitted.py), unless all are asked for
-ALL = "REFOLD_EMULATOR" in os.environ
-COMPILED = list(CASES) if ALL else [*dict.fromkeys([*list(CASES)[::2], "LastToken"])]
-
-
-@pytest.mark.parametrize("name", COMPILED)
+@pytest.mark.parametrize("name", CASES)
 def test_model_computes_the_same(built, name):
     module, fast = built[(name,)]()
     check_modes(fast, module)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_model_is_written_for_cuda(name):
+    with captured_once():
+        text = result_of(*drawn(name), "cuda:sm_90").text
+    compile(text, name, "exec")
+    assert "_REFOLD_CUDA" in text and "for cuda:sm_90" in text
 
 
 @pytest.mark.parametrize("length", [1, 2, 4, 9, 30])

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from captures import captured_once, drawn
 from refold import pipeline
 from refold.cost import DEVICES
 from refold.emit.functor import Body
@@ -50,10 +51,9 @@ KERNELS = {
 
 
 def plan_of(name: str, mode: str):
-    torch.manual_seed(0)
-    module = CASES[name]()
     _, device = pipeline.target_for("cpu")
-    found = pipeline.derive(module, module.inputs(), device, Options())
+    with captured_once():
+        found = pipeline.derive(*drawn(name), device, Options())
     return {d.mode.name: d.mode.plan for d in found}[mode]
 
 
@@ -175,8 +175,8 @@ IMAGES = (*CONVOLUTIONS, "image_pool")
 
 def left_of(name: str, training: bool) -> list[Node]:
     """The convolutions, and pooling of images, that a call still runs."""
-    module = CASES[name]().train(training)
-    found = pipeline.derive(module, module.inputs(), DEVICES["cpu"], Options())
+    with captured_once():
+        found = pipeline.derive(*drawn(name), DEVICES["cpu"], Options())
     graph = found[0 if training or len(found) == 1 else 1].optimized.graph
     return [n for n in graph.nodes() if n.op in IMAGES and not is_parametric(n)]
 

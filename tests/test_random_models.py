@@ -29,7 +29,7 @@ from refold import pipeline
 from refold.pipeline import Options
 from torch_target import TorchTarget
 
-SEEDS = range(16)
+SEEDS = range(24)
 COMPILED = range(1000, 1004)
 
 

@@ -27,7 +27,8 @@ MODELS: dict[str, type[nn.Module]] = {**CASES, "Chain": Chain, "Large": Large}
 # between them every template, statistics, masks, folded parameters, calls between kernels
 CHOSEN = (
     *("BatchNormTrain", "BooleanMasks", "CausalAttention", "Chain", "GroupAndInstanceNorm"),
-    *("MaskAndWhere", "PooledByAttention", "Residual"),
+    *("LongRows", "MaskAndWhere", "NormThenConvolution", "PooledByAttention", "Residual"),
+    *("ReducedInOtherShapes", "TwoInputsScaled"),
 )
 ON_AMPERE = ("Chain", "Mlp")
 # these take minutes: both have large batches or sides

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import re
 import subprocess
+import tempfile
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
+from threading import Lock
 
 from refold.kernels import cuda
 
@@ -109,11 +112,33 @@ def compile_source(
 
     architecture: what __CUDA_ARCH__ says. Raises RuntimeError with the compiler's words.
     """
-    defines = (f"-D__CUDA_ARCH__={architecture}", f"-D__CUDA_ARCH_LIST__={architecture}")
-    text = _run(["g++", "-E", "-P", "-x", "c++", *FLAGS, *defines, *flags, *INCLUDES, str(source)])
+    with _PRECOMPILING:
+        header = _precompiled(architecture)
+    # with -fpch-preprocess the text names the precompiled header instead of holding what it holds
+    preprocess = ["-E", "-P", "-fpch-preprocess", "-include", str(header)]
+    options = [*FLAGS, *_defines(architecture), *flags, *INCLUDES]
+    text = _run(["g++", *preprocess, "-x", "c++", *options, str(source)])
     translated = out.with_suffix(".ii")
     translated.write_text(translate(text))
     _run(["g++", "-x", "c++", "-fpreprocessed", *FLAGS, "-c", "-o", str(out), str(translated)])
+
+
+_PRECOMPILING = Lock()
+_FOLDER = tempfile.TemporaryDirectory(prefix="refold_emulator_")
+
+
+@cache
+def _precompiled(architecture: int) -> Path:
+    """The emulator's headers, which are most of what a file takes to compile, compiled once."""
+    header = Path(_FOLDER.name, f"emulator_{architecture}.h")
+    header.write_text("".join(f'#include "{p.name}"\n' for p in SOURCES[1:]))
+    options = [*FLAGS, *_defines(architecture), *INCLUDES]
+    _run(["g++", "-x", "c++-header", *options, "-o", f"{header}.gch", str(header)])
+    return header
+
+
+def _defines(architecture: int) -> list[str]:
+    return [f"-D__CUDA_ARCH__={architecture}", f"-D__CUDA_ARCH_LIST__={architecture}"]
 
 
 def link(objects: Sequence[Path], library: Path) -> None:

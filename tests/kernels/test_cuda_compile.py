@@ -102,7 +102,7 @@ def reports(folder: Path) -> list[str]:
 
     def one(at: tuple[str, str]) -> str:
         source, target = at
-        return compile_source(HERE / source, folder / f"{source}.{target}.o", target)
+        return compile_source(HERE / source, folder / f"{source}.{target}.cubin", target)
 
     # nvcc missing is a RuntimeError that says so: this promise cannot be kept unseen
     with ThreadPoolExecutor(2) as pool:

@@ -1,0 +1,93 @@
+"""A C++ compiler for extensions that parses the headers which many of them include only once.
+
+    CXX=... python -m pytest      the compiler that is asked for, untouched
+    python tests/compiler.py ...  c++ with these arguments
+
+Most of what a small extension takes to compile is PyTorch's and the standard library's headers. The
+first sources of a kind are compiled as they are. From the third on that includes the same headers
+under the same flags, these are read from a precompiled header: of what each source includes itself
+and nothing else, so that one which forgets a header fails here, too.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+FOLDER = "REFOLD_TEST_HEADERS"
+WORTH_IT = 3  # precompiling takes as long as reading them three times
+REAL = "c++"
+
+
+def install(folder: Path) -> None:
+    """Makes this the compiler of extensions, also in processes that are started from this one."""
+    script = folder / "c++"
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -IS "{Path(__file__)}" "$@"\n')
+    script.chmod(0o755)
+    os.environ[FOLDER] = str(folder)
+    os.environ["CXX"] = str(script)
+
+
+def includes(source: str) -> str:
+    """The headers of the system that a source includes, each once, in its order."""
+    found = re.findall(r"(?m)^#(?:include <[^>]*>|define PY_SSIZE_T_CLEAN)$", source)
+    return "".join(f"{line}\n" for line in dict.fromkeys(found))
+
+
+def source_of(arguments: Sequence[str]) -> Path | None:
+    """The extension's source that is to be compiled; None if it is anything else."""
+    own = any(a.startswith("-DTORCH_EXTENSION_NAME=") for a in arguments)
+    if not own or "-c" not in arguments[:-1] or "-include" in arguments:
+        return None
+    return Path(arguments[arguments.index("-c") + 1])
+
+
+def flags_of(arguments: Sequence[str]) -> list[str]:
+    """What a precompiled header has to be compiled with, too: all but names of files."""
+    rest = iter(arguments)
+    found = []
+    for a in rest:
+        if a in ("-c", "-o", "-MF"):
+            next(rest)
+        elif a != "-MMD" and not a.startswith("-DTORCH_EXTENSION_NAME="):
+            found.append(a)
+    return found
+
+
+def precompiled(text: str, flags: Sequence[str], folder: Path) -> Path | None:
+    """The header of a text, precompiled; None where it is not worth it yet."""
+    name = hashlib.sha256(repr((text, flags)).encode()).hexdigest()[:12]
+    header, uses = folder / f"{name}.h", folder / f"{name}.uses"
+    with uses.open("a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.write(".")
+        file.flush()
+        if uses.stat().st_size < WORTH_IT:
+            return None
+        if not header.exists():
+            draft = folder / f"{name}.draft.h"
+            draft.write_text(text)
+            command = [REAL, *flags, "-x", "c++-header", str(draft), "-o", f"{header}.gch"]
+            subprocess.run(command, check=True)
+            draft.rename(header)
+    return header
+
+
+def main(arguments: Sequence[str]) -> None:
+    source = source_of(arguments)
+    header = None
+    if source is not None:
+        text = includes(source.read_text())
+        header = precompiled(text, flags_of(arguments), Path(os.environ[FOLDER]))
+    more = [] if header is None else ["-Winvalid-pch", "-include", str(header)]
+    os.execvp(REAL, [REAL, *more, *arguments])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
