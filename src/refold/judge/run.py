@@ -20,6 +20,7 @@ from refold.judge.leaves import place
 from refold.judge.oracle import Oracle
 from refold.judge.outside import Outside
 from refold.judge.session import Session
+from refold.judge.stopwatch import effort
 from refold.judge.tests.base import Skip, Test
 from refold.judge.tests.registry import CLOCK_TESTS, TESTS, names
 from refold.judge.verdict import (
@@ -213,7 +214,7 @@ def _call_seconds(session: Session) -> float:
             )
     least = float("inf")
     for i in range(4):
-        began = time.perf_counter()
+        spent = effort()
         try:
             if i:
                 oracle.eager(inputs, oracle.training, session.seed)
@@ -224,7 +225,7 @@ def _call_seconds(session: Session) -> float:
                 f"{session.reference.path}: expected Model to take get_inputs(), came "
                 f"{type(error).__name__}: {str(error)[:300]}; fix the reference"
             ) from error
-        least = min(least, time.perf_counter() - began)
+        least = min(least, spent())
         if not _SLOW < least < 8 * _SLOW:
             break
     return least

@@ -283,14 +283,19 @@ class Worker:
         return time.perf_counter() - began
 
     def do_lap_inputs(
-        self, sets: list[list[Any]], slot: int, flush_bytes: int, seed: int | None = None
+        self,
+        sets: list[list[Any]],
+        slot: int,
+        flush_bytes: int,
+        seed: int | None = None,
+        keep: int = 0,
     ) -> None:
-        """Input sets for the clock; ``slot``: so many bytes of the arena take a call's outputs;
-        ``seed``: of each call whose outputs are taken."""
+        """Input sets for the clock, behind the first ``keep`` that are here; ``slot``: so many
+        bytes of the arena take a call's outputs; ``seed``: of each call whose outputs are taken."""
         here = [[moved(v, self.device) for v in one] for one in sets]
         model = self.lap.model if self.lap.model is not None else self.model
         arena = self.arena if slot else -1
-        self.lap.prepare(model, here, arena, slot, flush_bytes, self.device, seed)
+        self.lap.prepare(model, here, arena, slot, flush_bytes, self.device, seed, keep)
 
     def do_flush(self) -> None:
         """Leave nothing of the inputs in a cache."""
@@ -299,8 +304,8 @@ class Worker:
     def do_lap(self, order: list[int], store: bool) -> list[float]:
         """Timed calls on the input sets in ``order``; claimed seconds, see `lap.Lap.run`."""
         if not store:
-            start, calls = order
-            order = [(start + i) % max(self.lap.sets, 1) for i in range(calls)]
+            start, calls, among = (*order, self.lap.sets)[:3]
+            order = [(start + i) % max(among, 1) for i in range(calls)]
         return self.lap.run(order, store)
 
     def do_graph(self, calls: int) -> None:
