@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from refold.contract import ContractError, Reference, Sets, load
-from refold.judge import books, clock, forkserver, wire
+from refold.judge import books, clock, compare, forkserver, wire
 from refold.judge.host import Host, Limits, Raised, WorkerDied
 from refold.judge.leaves import place
 from refold.judge.oracle import Oracle
@@ -219,15 +219,21 @@ def _call_seconds(session: Session) -> float:
             if i:
                 oracle.eager(inputs, oracle.training, session.seed)
             else:
-                oracle.first(inputs)
-        except Exception as error:
+                outputs = oracle.first(inputs).outputs
+        except (Exception, SystemExit) as error:
             raise ContractError(
                 f"{session.reference.path}: expected Model to take get_inputs(), came "
-                f"{type(error).__name__}: {str(error)[:300]}; fix the reference"
+                f"{type(error).__name__}: {' '.join(str(error).split())[:300]}; fix the reference"
             ) from error
         least = min(least, spent())
         if not _SLOW < least < 8 * _SLOW:
             break
+    odd = wire.unknown(outputs)
+    if odd or not any(isinstance(v, torch.Tensor | int) for _, v in compare.leaves(outputs)):
+        raise ContractError(
+            f"{session.reference.path}: expected forward to return tensors and plain values, came "
+            f"{odd or type(outputs).__name__}; there is nothing else that the judge can compare"
+        )
     return least
 
 

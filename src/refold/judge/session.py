@@ -169,7 +169,7 @@ class Session:
                 probe = self.oracle.eager(inputs, mode, seed)
                 cotangents = [runs.cotangent(t, seed) for t in tensors(probe.outputs)]
             eager = self.oracle.eager(inputs, mode, seed, cotangents)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raised = f"{type(error).__name__}: {str(error)[:200]}"
             return Truth(None, None, raised, inputs=inputs)
         note = ""
