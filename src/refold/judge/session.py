@@ -247,6 +247,10 @@ class Session:
         """A test brought the worker into a state by its own means; `written`: but for buffers."""
         self._at, self._dirty = state, written
 
+    def forget_mode(self) -> None:
+        """A test has changed the modes of the worker's modules."""
+        self._worker_training = None
+
     def _patience(self) -> float:
         return float(self.limits.call_seconds + self.oracle.bytes / 1e8)
 

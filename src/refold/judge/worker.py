@@ -144,14 +144,16 @@ class Worker:
             torch._foreach_add_(held, [torch.ones_like(t) for t in held], alpha=-rate)
 
     def do_move(self, how: str) -> None:
-        """``train``, ``eval``, ``deepcopy``, ``original`` (of the copy), or ``there_and_back``
-        (float64 and back)."""
+        """``train``, ``eval``, ``thaw`` (all parts train), ``deepcopy``, ``original`` (of the
+        copy), or ``there_and_back`` (float64 and back)."""
         if how == "deepcopy":
             self.original, self.model = self.model, copy.deepcopy(self.model)
         elif how == "original":
             self.model = self.original
         elif how == "there_and_back":
             self.model.to(torch.float64).to(torch.float32)
+        elif how == "thaw":
+            self.model.train()
         else:
             self.model.train(how == "train")
             if self.model.training == self.built[""]:  # as it was built, parts frozen
