@@ -206,7 +206,7 @@ def _call_seconds(session: Session) -> float:
     """Of the reference on its inputs; a busy machine must not make a small model look large."""
     inputs, oracle = session.file_inputs(), session.oracle
     for name, given in (("get_inputs", inputs), ("get_init_inputs", oracle.init)):
-        odd = wire.unknown(given)
+        odd = wire.unknown(given) or wire.named_tuple(given)
         if odd:
             raise ContractError(
                 f"{session.reference.path}: expected {name}() to give tensors and plain values, "
