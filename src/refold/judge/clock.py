@@ -92,7 +92,7 @@ def measure(
         found += wrong
         if not settled:
             notes.append("too noisy a machine to hold the laps against calls on fresh inputs")
-            timing = _with(timing, speed=Speed.AMBIGUOUS)
+            timing = replace(timing, speed=Speed.AMBIGUOUS)
         baselines: dict[str, Quartiles] = {}
         whynot: dict[str, str] = {}
         if compiled:
@@ -106,17 +106,13 @@ def measure(
                 name, catches, outcome, spent if name == "timed outputs" else 0.0, budget.samples
             )
         )
-    return _with(timing, compiled=baselines, compiled_notes=whynot, note="; ".join(notes))
+    return replace(timing, compiled=baselines, compiled_notes=whynot, note="; ".join(notes))
 
 
 _CATCHES = {
     "timed outputs": "a fast path for the clock only, deferred work, a false clock",
     "work": "no kernel at all, speed beyond the roofline",
 }
-
-
-def _with(timing: Timing, **changes: Any) -> Timing:
-    return replace(timing, **changes)
 
 
 @contextlib.contextmanager

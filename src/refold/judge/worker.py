@@ -98,7 +98,7 @@ class Worker:
         self.model = file.make(seed, init).to(self.device)
         self.built = {name: m.training for name, m in self.model.named_modules()}
         assumes = file.namespace.get("REFOLD_ASSUMES", "")
-        words = [assumes] if isinstance(assumes, str) else list(assumes)
+        words = list(assumes) if isinstance(assumes, list | tuple | set) else [assumes]
         return {
             "state": self.do_describe(),
             "assumes": [str(w) for w in words if w],
