@@ -135,6 +135,8 @@ TABLE = (
     Case("reject_52_slow_baked", "slow", "numerics", S.WRONG_NUMERICS),
     Case("reject_53_thawed", "frozen", "numerics", S.WRONG_NUMERICS),
     Case("reject_54_frozen_for_good", "frozen", "modes", S.WRONG_MODE),
+    Case("reject_55_weights_laid_in_rows", "linear", "reload", S.WRONG_NUMERICS),
+    Case("reject_56_input_as_scratch", "gated", "aliasing", S.WRONG_NUMERICS),
     Case("attack_logging_frame", "linear", "isolation", S.CHEATS),
     Case("accept_01_copy", "linear", timed=True, both=True),
     Case("accept_02_sequential", "linear"),

@@ -261,12 +261,15 @@ class Session:
         training: bool | None = None,
         slot: str = "x",
         put: bool = True,
+        shared: bool = False,
         **options: Any,
     ) -> dict[str, Any]:
-        """One call of the candidate; options as in `worker.Worker.do_call`."""
+        """One call of the candidate; options as in `worker.Worker.do_call`. ``shared``: what is
+        one tensor in ``inputs`` is one for the candidate, too."""
         host = self.enter(state, training)
+        first = draws.firsts(inputs) if shared else []
         if put:
-            host.request("put", self._patience(), slot=slot, inputs=inputs)
+            host.request("put", self._patience(), slot=slot, inputs=inputs, first=first)
         reply = host.request("call", self._patience(), slot=slot, seed=self.seed + 7, **options)
         if not isinstance(reply, dict) or "outputs" not in reply:
             raise WorkerDied("garbled", "an answer without outputs")
