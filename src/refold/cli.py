@@ -130,7 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         told = "; nothing was written" if args.command == "optimize" else ""
         print(f"refold: interrupted{told}", file=sys.stderr)
         return 130
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a reference that exits ends nothing
         if args.debug:
             traceback.print_exc()
         text, more = _one_line(error), "" if args.debug else " (--debug shows the stack)"

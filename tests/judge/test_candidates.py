@@ -134,6 +134,9 @@ TABLE = (
     Case("reject_51_statistics_now_and_then", "norm", "modes", S.WRONG_MODE),
     Case("reject_52_slow_baked", "slow", "numerics", S.WRONG_NUMERICS),
     Case("reject_53_thawed", "frozen", "numerics", S.WRONG_NUMERICS),
+    Case("reject_54_frozen_for_good", "frozen", "modes", S.WRONG_MODE),
+    Case("reject_55_weights_laid_in_rows", "linear", "reload", S.WRONG_NUMERICS),
+    Case("reject_56_input_as_scratch", "gated", "aliasing", S.WRONG_NUMERICS),
     Case("attack_logging_frame", "linear", "isolation", S.CHEATS),
     Case("accept_01_copy", "linear", timed=True, both=True),
     Case("accept_02_sequential", "linear"),
@@ -164,6 +167,7 @@ TABLE = (
     Case("accept_27_tied_other_order", "tied"),
     Case("accept_28_named_tuple", "linear"),
     Case("accept_29_slow_other_order", "slow"),
+    Case("accept_31_frozen", "frozen"),
     Case("accept_30_nested", "nested", timed=True, both=True),
 )
 LIMITS = Limits(import_seconds=120, call_seconds=20)

@@ -1,25 +1,29 @@
 """Does the clock tell the truth: outputs of timed calls, and timed calls on inputs never seen.
 
 The number that is reported comes from laps over rotating inputs whose outputs are dropped. Here the
-same calls run on inputs drawn for this purpose, once each, with their outputs taken: work that was
-kept back, remembered or skipped costs its full time then. Eager does the same beside it, so that
-what fresh inputs and taken outputs cost by themselves is measured, not guessed.
+same calls run beside them on inputs drawn for this purpose, once each, with their outputs taken:
+work that was kept back, remembered or skipped costs its full time then. Eager does the same, so
+that what fresh inputs and taken outputs cost by themselves is measured, not guessed.
 
-Everything is measured again, on fresh inputs, before a candidate is condemned. The least times
-acquit, where eager's fresh calls cost no more than they can: a busy machine makes laps longer,
-never shorter. To condemn, the lower quartiles of a dozen rounds must lie beyond what is allowed by
-their bootstrap interval as well, with all allowed that eager's show. Where neither comes about, the
-machine is too noisy and the speed is called ambiguous. Work that was skipped in the laps that are
-reported costs its time in every round.
+A process that has slept gets a processor at once and for a few milliseconds; a longer lap is held
+up by whoever else wants it. So laps are short, those on known and on fresh inputs have as many
+calls and alternate, and of each round the least of both count.
+
+The least times of all rounds acquit, where eager's fresh calls cost no more than they can: a busy
+machine makes laps longer, never shorter. To condemn, the lower quartile of the rounds' excess must
+be more than nothing by its bootstrap interval, with all allowed that eager's fresh calls cost and
+as much again of what they can not cost; and so it must again in new workers, each of which is first
+timed on known inputs as the one before. Where neither comes about, the machine is too noisy and the
+speed is called ambiguous. Work that was skipped in the laps that are reported costs its time in
+every round.
 """
 
 from __future__ import annotations
 
-import math
 import os
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,71 +39,83 @@ from refold.judge.stopwatch import RoundTrip, lap
 from refold.judge.verdict import Failure, Status, Timing
 
 TOLERANCE = 1.2  # clocks and laps must agree within 20 %
-_ROUNDS = 60
-_SECONDS = 25.0  # after which no further round begins
-_FEW_ROUNDS = 5
+_WORKERS = 3  # each of which must be found to have skipped work
+_UNDECIDED = 2  # workers of which nothing can be said: the machine is too noisy
+_LOOKS = (12, 24, 48)  # rounds after which one may be condemned: each look is a chance to err
+_CLAIMS = 30
+_SURE = 0.8  # of an interval, for one worker of several
+_SECONDS = 16.0  # of a worker, after which no further round begins
+_FEW_ROUNDS = 3
 _APART, _DEVICE_APART = 20e-6, 80e-6  # a copy's fixed costs; with a transfer and a synchronisation
 _BYTES_PER_S = 2e9
 _FRESH_BYTES = 64 << 20
-_FRESH_CALLS = 48
-_LAP_SECONDS = 0.5
+_FRESH_CALLS, _LAPS = 48, 6  # of a round
+_SHORT, _SHORT_OF_EAGER = 1e-3, 2.5e-3  # seconds of a lap that is not held up each time
+_ROUND_SECONDS, _CLAIM_SECONDS = 0.5, 0.1
 _IDLE = 0.25  # of one processor; under load a spinner gets a share only
 _GRAIN = 5e-6  # seconds a call: what the loop around a call costs differs by as much
 
 
+@dataclass(frozen=True)
+class Reported:
+    """Workers of eager and the candidate, with ``sets`` input sets in each, and seconds a call of
+    their laps on those."""
+
+    hosts: tuple[Host, Host]
+    sets: int
+    seconds: tuple[Sequence[float], Sequence[float]]
+
+
 @dataclass
 class _Side:
-    """One worker's walls, of each round one of calls on known inputs whose outputs are dropped and
-    two laps of ``counts`` calls on fresh inputs whose outputs are taken."""
+    """One worker's walls: of each round the least of ``laps`` laps of ``calls`` calls on known
+    inputs whose outputs are dropped, and of as many on fresh inputs whose outputs are taken."""
 
     host: Host
-    counts: tuple[int, int]
+    sets: int
+    laps: int
+    calls: int
     seen: float  # least seconds a call of the laps that are reported
-    walls: list[tuple[float, float, float]] = field(default_factory=list)
+    usual: float  # their upper quartile: the machine may have been busier or less busy then
+    walls: list[tuple[float, float]] = field(default_factory=list)
 
     def round(
-        self,
-        sets: list[list[Any]],
-        size: int,
-        draw: random.Random,
-        samples: int,
-        seed: int | None,
+        self, sets: list[list[Any]], size: int, draw: random.Random, samples: int, seed: int | None
     ) -> list[tuple[int, bytes]]:
-        """Measure once more on ``sets``; of some calls the set and the outputs' bytes. ``seed``:
-        of each call, where outputs are random."""
-        fewer, more = self.counts
-        lap(self.host, [0, 1])  # it may have stood still, and its caches too
-        known = lap(self.host, [0, more])[0]
-        self.host.request("lap_inputs", 120, sets=sets, slot=size, flush_bytes=0, seed=seed)
-        fresh, data = [], []
-        for first, calls in ((1, fewer), (1 + fewer, more)):
-            lap(self.host, [0], store=True)
-            os.pwrite(self.host.arena, b"\xff" * min(size * calls, 1 << 20), 0)
-            fresh.append(lap(self.host, list(range(first, first + calls)), store=True)[0])
-            with self.host.stopped():
-                for pick in draw.sample(range(calls), min(calls, samples)):
-                    data.append((first + pick, os.pread(self.host.arena, size, pick * size)))
-        self.walls.append((known, fresh[0], fresh[1]))
-        return data
+        """Measure once more on ``sets``; of a call by itself, and of ``samples`` calls of each lap,
+        the fastest first, the set and the outputs' bytes. ``seed``: of each call, where outputs
+        are random."""
+        given = {"slot": size, "flush_bytes": 0, "seed": seed, "keep": self.sets}
+        self.host.request("lap_inputs", 120, sets=sets, **given)
+        lap(self.host, [self.sets], store=True)
+        alone = (0, os.pread(self.host.arena, size, 0))  # read as soon as it had returned
+        known, fresh, data = [], [], list[list[tuple[int, bytes]]]()
+        for first in range(1, 1 + self.laps * self.calls, self.calls):
+            known.append(lap(self.host, [draw.randrange(self.sets), self.calls, self.sets])[0])
+            os.pwrite(self.host.arena, b"\xff" * min(size * self.calls, 1 << 20), 0)
+            order = [self.sets + first + i for i in range(self.calls)]
+            fresh.append(lap(self.host, order, store=True)[0])
+            # at once: whatever is still to be written comes too late
+            picks = draw.sample(range(self.calls), min(self.calls, samples))
+            data.append([(first + i, os.pread(self.host.arena, size, i * size)) for i in picks])
+        self.walls.append((min(known), min(fresh)))
+        data.insert(0, data.pop(fresh.index(min(fresh))))
+        return [alone, *(one for of_lap in data for one in of_lap)]
+
+    def rounds(self) -> list[tuple[float, float]]:
+        """Seconds a call, dropped and fresh, of each round; a lap's fixed costs are in both."""
+        return [(known / self.calls, fresh / self.calls) for known, fresh in self.walls]
 
     def least(self, trip: RoundTrip) -> tuple[float, float]:
         """Seconds a call, dropped and fresh, of the least walls."""
-        known, *fresh = (min(walls) for walls in zip(*self.walls, strict=True))
-        fewer, more = self.counts
-        # of two laps, so that a lap's fixed costs cancel
-        slope = max(fresh[1] - fresh[0], 0.0) / (more - fewer)
-        return min(self.seen, trip.each(known, more)), slope
-
-    def rounds(self, trip: RoundTrip) -> list[tuple[float, float]]:
-        """Seconds a call, dropped and fresh, of each round."""
-        more = self.counts[1]
-        return [(trip.each(known, more), trip.each(fresh, more)) for known, _, fresh in self.walls]
+        known, fresh = (min(each) for each in zip(*self.rounds(), strict=True))
+        return min(self.seen + trip.seconds / self.calls, known), fresh
 
 
 def check(
     session: Session,
-    eager: Host,
-    candidate: Host,
+    reported: Reported,
+    renewed: Callable[[], Reported],
     timing: Timing,
     trip: RoundTrip,
     size: int,
@@ -108,17 +124,28 @@ def check(
 ) -> tuple[list[Failure], bool]:
     """Failures of the test ``timed outputs``, and whether the machine let the question be settled.
 
-    ``size`` bytes have the outputs of a call, ``slots`` of them fit the arena.
+    ``renewed`` times a new worker with the candidate. ``size`` bytes have the outputs of a call,
+    ``slots`` of them fit the arena.
     """
     session.test = "timed outputs"
-    found = _idle(session, candidate)
+    found = _idle(session, reported.hosts[1])
     if found or not size:
         return found, True
-    found, calls, settled = _fresh_laps(
-        session, eager, candidate, timing, trip, size, slots, samples
-    )
-    found = found or _worker_clock(session, candidate, timing, trip, calls)
-    return found, settled
+    laps = _Laps(session, timing, trip, size, slots, samples)
+    condemned = undecided = 0
+    while True:
+        found, doubt = laps.judged(reported)
+        if found or not doubt.detail:
+            break
+        condemned, undecided = condemned + doubt.condemns, undecided + (not doubt.condemns)
+        if condemned == _WORKERS:
+            detail = f"{doubt.detail}; so it was in each of {condemned} workers"
+            found = [session.fail(Status.CHEATS, "parent's clock", detail)]
+        if found or undecided == _UNDECIDED:
+            break
+        reported = renewed()
+    settled = bool(found) or not (condemned or undecided)
+    return found or _worker_clock(session, reported.hosts[1], timing, trip, laps.calls[1]), settled
 
 
 def _idle(session: Session, candidate: Host) -> list[Failure]:
@@ -138,59 +165,89 @@ def _idle(session: Session, candidate: Host) -> list[Failure]:
     return [session.fail(Status.CHEATS, "idle", detail)]
 
 
-def _fresh_laps(
-    session: Session,
-    eager: Host,
-    candidate: Host,
-    timing: Timing,
-    trip: RoundTrip,
-    size: int,
-    slots: int,
-    samples: int,
-) -> tuple[list[Failure], int, bool]:
-    """Failures, the calls of the longer lap, and whether the rounds came to an end by evidence."""
-    inputs = session.file_inputs()
-    seed = session.seed + 7 if stochastic(session, inputs) else None
-    why = "depend on the calls before" if session.remembers(session.oracle.training) else ""
-    eager_run = session.truth(inputs).eager
-    if eager_run is not None and any(eager_run.others):
-        why = "depend on random numbers that are not PyTorch's"
-    if why:
-        session.notes.append(f"outputs {why}: those of timed calls are not compared")
-    counts = _counts(session, timing, inputs, slots)
-    draw = random.Random(session.secret)
-    samples = 1 if session.frugal else samples  # each costs a run in float64
-    sides = (
-        _Side(eager, counts, min(timing.samples_eager)),
-        _Side(candidate, counts, min(timing.samples_candidate)),
-    )
-    began, detail = time.perf_counter(), ""
-    enough = 3 if session.frugal else 12
-    for i in range(enough if session.frugal else _ROUNDS):
-        if i >= enough and time.perf_counter() - began > _SECONDS:
-            break
-        first = session.secret + 1000 * (i + 1)
-        sets = [session.reference.inputs(first + j) for j in range(1 + sum(counts))]
-        trip.again()
-        for side in sides if i % 2 else sides[::-1]:
-            data = side.round(sets, size, draw, samples, seed)
-            if side.host is candidate and not why:
-                found = _verify(session, sets, data, size)
-                if found:
-                    return found, counts[1], True
-        # At first as if fresh inputs and taken outputs cost nothing: what they cost eager is known
-        # when the least of a few rounds is.
-        most = _dearest(session, size) if i >= _FEW_ROUNDS or session.frugal else 0.0
-        detail = _disagreement(sides, trip, most)
-        if not detail:
-            return [], counts[1], True
-        if i + 1 >= enough:
-            # By all rounds, not only by the best of them, and by all that fresh inputs and taken
-            # outputs cost eager in them: on a busy machine that is more than it should be.
-            rounds = [(*a, *b) for a, b in zip(*(s.rounds(trip) for s in sides), strict=True)]
-            if stats.bootstrap(rounds, session.seed, _typical_excess)[0] > 0:
-                return [session.fail(Status.CHEATS, "parent's clock", detail)], counts[1], True
-    return [], counts[1], False
+@dataclass(frozen=True)
+class _Doubt:
+    """What speaks against a candidate, if anything, and whether it suffices."""
+
+    detail: str = ""
+    condemns: bool = False
+
+
+class _Laps:
+    """Rounds of laps on known and on fresh inputs, of eager and the candidate."""
+
+    def __init__(
+        self,
+        session: Session,
+        timing: Timing,
+        trip: RoundTrip,
+        size: int,
+        slots: int,
+        samples: int,
+    ) -> None:
+        self.session, self.trip, self.size = session, trip, size
+        inputs = session.file_inputs()
+        self.seed = session.seed + 7 if stochastic(session, inputs) else None
+        why = "depend on the calls before" if session.remembers(session.oracle.training) else ""
+        eager_run = session.truth(inputs).eager
+        if eager_run is not None and any(eager_run.others):
+            why = "depend on random numbers that are not PyTorch's"
+        if why:
+            session.notes.append(f"outputs {why}: those of timed calls are not compared")
+        self.comparable = not why
+        self.calls, self.laps = _counts(session, timing, inputs, slots)
+        self.samples = 1 if session.frugal else (samples + 1) // 2
+        self.draw = random.Random(session.secret)
+        self.drawn = 0
+
+    def judged(self, reported: Reported) -> tuple[list[Failure], _Doubt]:
+        """Wrong outputs of timed calls, and whether these workers' laps agree."""
+        session = self.session
+        sides = [
+            _Side(host, reported.sets, self.laps, n, min(seconds), stats.quartiles(seconds).high)
+            for host, seconds, n in zip(reported.hosts, reported.seconds, self.calls, strict=True)
+        ]
+        looks, began = (3,) if session.frugal else _LOOKS, time.perf_counter()
+        for i in range(looks[-1]):
+            self.trip.again()
+            sets = self._sets()
+            for j in (1, 0) if i % 2 else (0, 1):
+                with reported.hosts[1 - j].stopped():
+                    data = sides[j].round(sets, self.size, self.draw, self.samples, self.seed)
+                if j and self.comparable:
+                    # each costs a run in float64: later ones of laps that decide
+                    found = _verify(session, sets, data[:2] if i else data, self.size)
+                    if found:
+                        return found, _Doubt()
+            # At first as if fresh inputs and taken outputs cost nothing: what they cost eager is
+            # known when the least of a few rounds is.
+            most = _dearest(session, self.size)
+            early = i + 1 < _FEW_ROUNDS and not session.frugal
+            eager, candidate = (side.least(self.trip) for side in sides)
+            if _excess(eager, candidate, 0.0 if early else most) <= 0:
+                return [], _Doubt()
+            late = i + 1 >= looks[0] and time.perf_counter() - began > _SECONDS
+            condemned = (late or i + 1 in looks) and self._condemned(sides, most)
+            if condemned or late:
+                break
+        return [], _Doubt(_said(eager, candidate), condemned)
+
+    def _sets(self) -> list[list[Any]]:
+        """New inputs for a round."""
+        self.drawn += 1000
+        first = self.session.secret + self.drawn
+        return [
+            self.session.reference.inputs(first + j) for j in range(1 + max(self.calls) * self.laps)
+        ]
+
+    def _condemned(self, sides: Sequence[_Side], most: float) -> bool:
+        rounds = [(*a, *b) for a, b in zip(*(side.rounds() for side in sides), strict=True)]
+        usual = [side.usual + self.trip.seconds / side.calls for side in sides]
+
+        def excess(drawn: Sequence[tuple[float, ...]]) -> float:
+            return typical_excess(drawn, (usual[0], usual[1]), most)
+
+        return stats.bootstrap(rounds, self.session.seed, excess, _SURE)[0] > 0
 
 
 def _dearest(session: Session, size: int) -> float:
@@ -206,28 +263,43 @@ def _excess(eager: tuple[float, float], candidate: tuple[float, float], most: fl
     return candidate[1] - TOLERANCE * (candidate[0] + apart) - _GRAIN
 
 
-def _typical_excess(rounds: Sequence[tuple[float, ...]]) -> float:
-    """The excess of lower quartiles: what disturbs a lap makes it longer."""
-    columns = [sorted(column)[len(rounds) // 4] for column in zip(*rounds, strict=True)]
-    return _excess((columns[0], columns[1]), (columns[2], columns[3]), math.inf)
+def typical_excess(
+    rounds: Sequence[tuple[float, ...]], usual: tuple[float, float], most: float
+) -> float:
+    """The lower quartile of the rounds' excess, with all allowed that fresh inputs and taken
+    outputs cost eager by theirs, and as much again of what is more than ``most``.
+
+    ``rounds`` has seconds a call of eager, dropped and fresh, and of the candidate. ``usual``: what
+    calls cost in the laps that are reported, of eager and the candidate. The candidate's known
+    calls cost no more than that, but by as much as eager's have become slower since.
+    """
+    low = len(rounds) // 4
+    slower = sorted(known for known, *_ in rounds)[len(rounds) // 2] / usual[0]
+    seen = usual[1] * max(slower, 1.0)
+    each = [b - TOLERANCE * min(a, seen) for _, _, a, b in rounds]
+    apart = max(sorted(fresh - known for known, fresh, *_ in rounds)[low], 0.0)
+    allowed = apart + max(apart - most, 0.0)
+    return sorted(each)[low] - TOLERANCE * allowed - _GRAIN
 
 
-def _counts(session: Session, timing: Timing, inputs: list[Any], slots: int) -> tuple[int, int]:
-    """Calls of the shorter and of the longer lap."""
+def _counts(
+    session: Session, timing: Timing, inputs: list[Any], slots: int
+) -> tuple[tuple[int, int], int]:
+    """Calls of a lap, of eager and of the candidate, and laps of a round."""
     if session.frugal:
-        return 1, 2
-    each = max(timing.candidate.median, timing.eager.median, 1e-6)
+        return (1, 1), 2
+    each = [max(side.low, 1e-6) for side in (timing.eager, timing.candidate)]
     held = sum(t.numel() * t.element_size() for t in tensors(inputs))
-    most = min(_FRESH_CALLS, slots, _FRESH_BYTES // max(held, 1), int(_LAP_SECONDS / each))
-    more = max(2, most * 3 // 4)
-    return max(1, more // 4), more
+    most = max(2, min(_FRESH_CALLS, _FRESH_BYTES // max(held, 1), int(_ROUND_SECONDS / max(each))))
+    calls = [
+        max(1, min(most // _LAPS, slots, int(short / one)))
+        for one, short in zip(each, (_SHORT_OF_EAGER, _SHORT), strict=True)
+    ]
+    return (calls[0], calls[1]), max(2, min(_LAPS, most // max(calls)))
 
 
-def _disagreement(sides: tuple[_Side, _Side], trip: RoundTrip, most: float) -> str:
-    """What fresh calls cost beyond dropped ones, less what the same costs eager; or nothing."""
-    eager, candidate = (side.least(trip) for side in sides)
-    if _excess(eager, candidate, most) <= 0:
-        return ""
+def _said(eager: tuple[float, float], candidate: tuple[float, float]) -> str:
+    """What fresh calls cost beyond dropped ones, beside what the same costs eager."""
     return (
         f"calls on new inputs whose outputs are taken cost {candidate[1]:.3g} s each, calls on "
         f"known inputs whose outputs are dropped {candidate[0]:.3g} s; eager's cost "
@@ -242,8 +314,8 @@ def _worker_clock(
     if session.frugal or not timing.clock > TOLERANCE:
         return []
     sums, laps = [], max(calls, 2)
-    per = max(1, round(_LAP_SECONDS / 5 / max(timing.candidate.median * laps, 1e-6)))
-    for _ in range(_ROUNDS // 2):
+    per = max(1, round(_CLAIM_SECONDS / max(timing.candidate.median * laps, 1e-6)))
+    for _ in range(_CLAIMS):
         wall, claims = lap(candidate, [0, laps * per])
         each = trip.each(wall, laps * per)
         claimed = claims[0] / (laps * per)

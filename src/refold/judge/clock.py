@@ -62,6 +62,7 @@ def measure(
         trip = RoundTrip(eager)
         run = _Alternation(session, eager, candidate, len(sets), trip, budget)
         run.go()
+        run.go_cold()
         session.test = "timed outputs"
         texts = session.outside.complaints(eager.pid)
         found += [session.fail(Status.CHEATS, "outside its process", text) for text in texts]
@@ -75,13 +76,23 @@ def measure(
             notes.append(smi.note(before, smi.read(session.device)))
             notes += _graphs(eager, candidate, timing)
             found += _kernels(session, candidate)
+
+        def renewed() -> agreement.Reported:
+            fresh = _fresh(session)
+            fresh.seal_arena(slots * outputs)
+            for host in (eager, fresh):
+                host.request("lap_inputs", 120, sets=sets, slot=0, flush_bytes=0)
+            again = _Alternation(session, eager, fresh, len(sets), trip, budget)
+            again.go()
+            return again.reported()
+
         wrong, settled = agreement.check(
-            session, eager, candidate, timing, trip, outputs, slots, budget.samples
+            session, run.reported(), renewed, timing, trip, outputs, slots, budget.samples
         )
         found += wrong
         if not settled:
             notes.append("too noisy a machine to hold the laps against calls on fresh inputs")
-            timing = _with(timing, speed=Speed.AMBIGUOUS)
+            timing = replace(timing, speed=Speed.AMBIGUOUS)
         baselines: dict[str, Quartiles] = {}
         whynot: dict[str, str] = {}
         if compiled:
@@ -95,17 +106,13 @@ def measure(
                 name, catches, outcome, spent if name == "timed outputs" else 0.0, budget.samples
             )
         )
-    return _with(timing, compiled=baselines, compiled_notes=whynot, note="; ".join(notes))
+    return replace(timing, compiled=baselines, compiled_notes=whynot, note="; ".join(notes))
 
 
 _CATCHES = {
     "timed outputs": "a fast path for the clock only, deferred work, a false clock",
     "work": "no kernel at all, speed beyond the roofline",
 }
-
-
-def _with(timing: Timing, **changes: Any) -> Timing:
-    return replace(timing, **changes)
 
 
 @contextlib.contextmanager
@@ -194,7 +201,7 @@ class _Alternation:
         self.cold: tuple[list[float], list[float]] = ([], [])
 
     def go(self) -> None:
-        """Warm up, alternate within the budget, then a few cold calls."""
+        """Warm up and alternate within the budget."""
         calls = [self._warm(side) for side in (0, 1)]
         began, blocks = time.perf_counter(), list[tuple[list[float], list[float]]]()
         while len(blocks) < self.budget.pairs:
@@ -213,6 +220,13 @@ class _Alternation:
             for side in (0, 1):
                 self.seconds[side].extend(each[side])
             self.ratios.append(sum(each[0]) / sum(each[1]))
+
+    def reported(self) -> agreement.Reported:
+        """What `agreement` holds against calls on fresh inputs."""
+        return agreement.Reported(self.hosts, self.sets, self.seconds)
+
+    def go_cold(self) -> None:
+        """A few cold calls."""
         # A flush costs more than most calls, and cold numbers decide nothing.
         cold = 1 if self.session.frugal else 2 if self.session.quick else 5
         apart = min(_cold(self.hosts[0], [0, 0]) for _ in range(3))

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from refold.judge import fills
+from refold.judge import fills, threads
 from refold.judge.verdict import ErrorStats, Worst
 
 K_FLOAT32 = 16.0
@@ -99,7 +99,8 @@ def compare(
     for (name, a), (_, b), (_, c) in zip(mine, theirs, truth, strict=True):
         if isinstance(b, torch.Tensor):
             pooled = (spread or {}).get(name)
-            found = tensors(case, name, a, b, c, pooled, finite_only)
+            with threads.few(b.numel()):
+                found = tensors(case, name, a, b, c, pooled, finite_only)
             results.append(replace(found, name=name))
         elif a != b and not (a != a and b != b):
             results.append(Comparison(f"{name}: expected {b!r}, came {a!r}", structural=True))

@@ -140,6 +140,26 @@ def alone(inputs: list[Any], others: list[Any]) -> Iterator[tuple[str, list[Any]
         yield f"input {at} alone", [every(v, chosen) for v in inputs]
 
 
+def firsts(inputs: list[Any]) -> list[int]:
+    """Of each tensor the number of the first that is the same object."""
+    numbers: dict[int, int] = {}
+    return [numbers.setdefault(id(t), i) for i, t in enumerate(tensors(inputs))]
+
+
+def joined(inputs: list[Any], first: list[int]) -> list[Any]:
+    """Each tensor replaced by the one of this number."""
+    held, order = tensors(inputs), iter(first)
+    return [every(v, lambda _: held[next(order)]) for v in inputs]
+
+
+def twice(inputs: list[Any]) -> list[Any]:
+    """One tensor wherever several have its shape and type; nothing where there are no two."""
+    seen: dict[Any, int] = {}
+    held = tensors(inputs)
+    first = [seen.setdefault((t.shape, t.dtype), i) for i, t in enumerate(held)]
+    return joined(inputs, first) if len(seen) < len(held) else []
+
+
 def layouts(inputs: list[Any]) -> Iterator[tuple[str, list[Any]]]:
     """The same values under other strides and offsets; ``expanded`` has other values."""
 
@@ -189,6 +209,14 @@ def layouts(inputs: list[Any]) -> Iterator[tuple[str, list[Any]]]:
     for change in (transposed, sliced):
         for case, mixed in alone(inputs, every(inputs, change)):
             yield f"{change.__name__}: {case}", mixed
+
+
+def otherwise_laid(t: torch.Tensor) -> torch.Tensor:
+    """The same values in other strides: channels last, or the last two axes exchanged."""
+    if t.dim() in (4, 5):
+        last = torch.channels_last if t.dim() == 4 else torch.channels_last_3d
+        return t.contiguous(memory_format=last)
+    return t if t.dim() < 2 else t.transpose(-1, -2).contiguous().transpose(-1, -2)
 
 
 def bedded(tree: Any, fill: float) -> Any:

@@ -40,9 +40,12 @@ class Lap:
         flush_bytes: int,
         device: torch.device,
         seed: int | None,
+        keep: int,
     ) -> None:
-        """Take the input sets; map the arena that the parent made (it can not shrink)."""
-        self.model, self._sets, self._device, self._slot = model, sets, device, slot
+        """Take the input sets behind the first ``keep`` of those that are here; map the arena that
+        the parent made (it can not shrink)."""
+        self._sets = self._sets[:keep] + sets
+        self.model, self._device, self._slot = model, device, slot
         self._seed = seed
         if arena >= 0 and self._arena is None:
             shared = mmap.mmap(arena, 0)
@@ -61,19 +64,23 @@ class Lap:
         """Call the model on the sets in ``order``; by this side's clock the sum of the calls'
         seconds, then (on CUDA) by device events.
 
-        With ``store``, call number i leaves its outputs in the arena's slot i. Where a seed was
-        given, each of them starts from that state of PyTorch's generators.
+        With ``store``, call number i leaves its outputs in the arena's slot i: all of them when
+        the last has returned, the last one first, so that calls follow one another as they do
+        without. (Threads of a call fall asleep when the next does not come at once, and a busy
+        machine is slow to wake them.) Where a seed was given, each of them starts from that state
+        of PyTorch's generators.
         """
         total = device = 0.0
         clock = time.perf_counter
         cuda = self._device.type == "cuda"
         model, sets = self.model, self._sets
+        taken: list[Any] = []
         start_state: torch.Tensor | None = None
         if store and self._seed is not None:
             seed_everything(self._seed)
             start_state = torch.get_rng_state()
         with torch.no_grad():
-            for position, index in enumerate(order):
+            for index in order:
                 if start_state is not None:  # to seed takes thirty times as long
                     torch.set_rng_state(start_state)
                     if cuda and self._seed is not None:
@@ -92,7 +99,9 @@ class Lap:
                     output = model(*sets[index])
                     total += clock() - began
                 if store:
-                    self._put(position, output)
+                    taken.append(output)
+            for position in reversed(range(len(taken))):
+                self._put(position, taken[position])
             if cuda:
                 torch.cuda.synchronize()
         return [total, device]

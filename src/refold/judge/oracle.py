@@ -112,17 +112,17 @@ class Oracle:
         """The reference as it is."""
         return _run(self.model, inputs, training, seed, cotangents, self.device, self.writes)
 
-    def first(self, inputs: list[Any]) -> None:
+    def first(self, inputs: list[Any]) -> Run:
         """Run once, to learn whether a forward writes parameters: then they are put back after
         each run, as buffers are. Of large models it is taken for granted that none does."""
         if self.bytes > LARGE:
-            self.eager(inputs, self.training, 0)
-            return
+            return self.eager(inputs, self.training, 0)
         kept = {k: v.detach().clone() for k, v in self.model.named_parameters()}
-        self.eager(inputs, self.training, 0)
+        run = self.eager(inputs, self.training, 0)
         now = dict(self.model.named_parameters())
         self.writes = frozenset(k for k, v in kept.items() if not _same(v, now[k].detach()))
         _write(self.model, {k: kept[k] for k in self.writes})
+        return run
 
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:

@@ -14,12 +14,13 @@ from typing import Any
 import torch
 
 from refold.contract import ContractError, Reference, Sets, load
-from refold.judge import books, clock, forkserver, wire
+from refold.judge import books, clock, compare, forkserver, wire
 from refold.judge.host import Host, Limits, Raised, WorkerDied
 from refold.judge.leaves import place
 from refold.judge.oracle import Oracle
 from refold.judge.outside import Outside
 from refold.judge.session import Session
+from refold.judge.stopwatch import effort
 from refold.judge.tests.base import Skip, Test
 from refold.judge.tests.registry import CLOCK_TESTS, TESTS, names
 from refold.judge.verdict import (
@@ -205,7 +206,7 @@ def _call_seconds(session: Session) -> float:
     """Of the reference on its inputs; a busy machine must not make a small model look large."""
     inputs, oracle = session.file_inputs(), session.oracle
     for name, given in (("get_inputs", inputs), ("get_init_inputs", oracle.init)):
-        odd = wire.unknown(given)
+        odd = wire.unknown(given) or wire.named_tuple(given)
         if odd:
             raise ContractError(
                 f"{session.reference.path}: expected {name}() to give tensors and plain values, "
@@ -213,20 +214,26 @@ def _call_seconds(session: Session) -> float:
             )
     least = float("inf")
     for i in range(4):
-        began = time.perf_counter()
+        spent = effort()
         try:
             if i:
                 oracle.eager(inputs, oracle.training, session.seed)
             else:
-                oracle.first(inputs)
-        except Exception as error:
+                outputs = oracle.first(inputs).outputs
+        except (Exception, SystemExit) as error:
             raise ContractError(
                 f"{session.reference.path}: expected Model to take get_inputs(), came "
-                f"{type(error).__name__}: {str(error)[:300]}; fix the reference"
+                f"{type(error).__name__}: {' '.join(str(error).split())[:300]}; fix the reference"
             ) from error
-        least = min(least, time.perf_counter() - began)
+        least = min(least, spent())
         if not _SLOW < least < 8 * _SLOW:
             break
+    odd = wire.unknown(outputs)
+    if odd or not any(isinstance(v, torch.Tensor | int) for _, v in compare.leaves(outputs)):
+        raise ContractError(
+            f"{session.reference.path}: expected forward to return tensors and plain values, came "
+            f"{odd or type(outputs).__name__}; there is nothing else that the judge can compare"
+        )
     return least
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from refold.contract import Reference
-from refold.judge import compare, draws, runs, ties
+from refold.judge import compare, draws, runs, threads, ties
 from refold.judge.host import Host, Limits, Raised, WorkerDied
 from refold.judge.oracle import LARGE, Oracle, Truth, inexact, tensors
 from refold.judge.outside import Outside
@@ -154,6 +154,14 @@ class Session:
             self._truths[key] = self._truths.pop(key)  # the last one used goes last
             return self._truths[key]
         self.oracle_enter(name)
+        elements = self.oracle.bytes // 4 + sum(t.numel() for t in tensors(inputs))
+        with threads.few(elements):
+            truth = self._made(inputs, name, mode, grad)
+        self._truths[key] = truth
+        self._forget(self.oracle.share())
+        return truth
+
+    def _made(self, inputs: list[Any], name: str, mode: bool, grad: bool) -> Truth:
         seed = self.seed + 7
         try:
             cotangents = None
@@ -161,25 +169,21 @@ class Session:
                 probe = self.oracle.eager(inputs, mode, seed)
                 cotangents = [runs.cotangent(t, seed) for t in tensors(probe.outputs)]
             eager = self.oracle.eager(inputs, mode, seed, cotangents)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raised = f"{type(error).__name__}: {str(error)[:200]}"
-            truth = Truth(None, None, raised, inputs=inputs)
-        else:
-            note = ""
-            try:
-                exact = self.oracle.exact(inputs, mode, seed, cotangents)
-                if not ties.same_shapes(exact.outputs, eager.outputs):
-                    raise ValueError("its outputs have other shapes")
-            except Exception as error:
-                # No float64 run: eager is the truth, and only the floor is left to the candidate.
-                exact, note = eager, f"no float64 oracle ({type(error).__name__}: {error})"
-                if note not in self.notes:
-                    self.notes.append(note)
-            truth = Truth(eager, exact, "", note, cotangents or [], inputs, name, mode)
-            truth = ties.eager_settled(self, truth)
-        self._truths[key] = truth
-        self._forget(self.oracle.share())
-        return truth
+            return Truth(None, None, raised, inputs=inputs)
+        note = ""
+        try:
+            exact = self.oracle.exact(inputs, mode, seed, cotangents)
+            if not ties.same_shapes(exact.outputs, eager.outputs):
+                raise ValueError("its outputs have other shapes")
+        except Exception as error:
+            # No float64 run: eager is the truth, and only the floor is left to the candidate.
+            exact, note = eager, f"no float64 oracle ({type(error).__name__}: {error})"
+            if note not in self.notes:
+                self.notes.append(note)
+        truth = Truth(eager, exact, "", note, cotangents or [], inputs, name, mode)
+        return ties.eager_settled(self, truth)
 
     def _forget(self, most: float) -> None:
         """Drop truths, the longest unused first, until the others hold at most so many bytes: to
@@ -243,6 +247,10 @@ class Session:
         """A test brought the worker into a state by its own means; `written`: but for buffers."""
         self._at, self._dirty = state, written
 
+    def forget_mode(self) -> None:
+        """A test has changed the modes of the worker's modules."""
+        self._worker_training = None
+
     def _patience(self) -> float:
         return float(self.limits.call_seconds + self.oracle.bytes / 1e8)
 
@@ -253,12 +261,15 @@ class Session:
         training: bool | None = None,
         slot: str = "x",
         put: bool = True,
+        shared: bool = False,
         **options: Any,
     ) -> dict[str, Any]:
-        """One call of the candidate; options as in `worker.Worker.do_call`."""
+        """One call of the candidate; options as in `worker.Worker.do_call`. ``shared``: what is
+        one tensor in ``inputs`` is one for the candidate, too."""
         host = self.enter(state, training)
+        first = draws.firsts(inputs) if shared else []
         if put:
-            host.request("put", self._patience(), slot=slot, inputs=inputs)
+            host.request("put", self._patience(), slot=slot, inputs=inputs, first=first)
         reply = host.request("call", self._patience(), slot=slot, seed=self.seed + 7, **options)
         if not isinstance(reply, dict) or "outputs" not in reply:
             raise WorkerDied("garbled", "an answer without outputs")

@@ -25,14 +25,18 @@ def quartiles(samples: Sequence[float]) -> Quartiles:
 
 
 def bootstrap(
-    samples: Sequence[T], seed: int, of: Callable[[Sequence[T]], float] = statistics.median
+    samples: Sequence[T],
+    seed: int,
+    of: Callable[[Sequence[T]], float] = statistics.median,
+    sure: float = 0.95,
 ) -> tuple[float, float]:
-    """95 % interval of a statistic, by default the median."""
+    """Interval of a statistic, by default the median, that holds it with this probability."""
     if len(samples) < 2:
         return (0.0, float("inf"))
     draw = random.Random(seed)
     medians = sorted(of(draw.choices(samples, k=len(samples))) for _ in range(_RESAMPLES))
-    return medians[int(0.025 * _RESAMPLES)], medians[int(0.975 * _RESAMPLES) - 1]
+    outside = (1 - sure) / 2
+    return medians[int(outside * _RESAMPLES)], medians[int((1 - outside) * _RESAMPLES) - 1]
 
 
 def decide(low: float, high: float) -> Speed:

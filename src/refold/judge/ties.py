@@ -10,7 +10,6 @@ like it. What one unit in the last place of inputs and weights does to the row c
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ import torch
 
 from refold.judge import compare
 from refold.judge.oracle import Truth
+from refold.judge.stopwatch import effort
 
 if TYPE_CHECKING:
     from refold.judge.session import Session
@@ -62,13 +62,13 @@ def _conditioned(
     eager, exact = (dict(compare.leaves(r.outputs)) for r in (truth.eager, truth.exact))
     came, moved = dict(compare.leaves(outputs)), []
     for noise in range(session.seed, session.seed + _MOVES):
-        began = time.perf_counter()
+        spent = effort()
         seed = session.seed + 7
         run = session.oracle.shaken(truth.inputs, truth.training, seed, noise)
         moved.append(dict(compare.leaves(run.outputs)))
         if _shapes(moved[-1]) != _shapes(exact):
             return results
-        if time.perf_counter() - began > _LONG:
+        if spent() > _LONG:
             break
 
     def again(name: str, wrong: torch.Tensor) -> compare.Comparison:
@@ -177,9 +177,9 @@ def _shaken(session: Session, truth: Truth, kind: str) -> list[dict[str, Any]]:
     oracle = session.oracle
     shaken = []
     for noise in range(session.seed, session.seed + _SHAKES):
-        began = time.perf_counter()
+        spent = effort()
         moved = oracle.shaken(truth.inputs, truth.training, session.seed + 7, noise)
-        if time.perf_counter() - began > _DEAR:
+        if spent() > _DEAR:
             session.tie_searches[kind] = (_SEARCHES, found)  # large weights: no search at all
             return []
         shaken.append(dict(compare.leaves(moved.outputs)))

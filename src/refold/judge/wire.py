@@ -196,6 +196,17 @@ def unknown(tree: Any) -> str:
     return "" if plain else f"{type(tree).__module__}.{type(tree).__qualname__}"
 
 
+def named_tuple(tree: Any) -> str:
+    """The type of a named tuple in a tree: it arrives as a plain one. Empty where there is none."""
+    if isinstance(tree, dict):
+        tree = list(tree.values())
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return f"a named tuple, {type(tree).__qualname__}"
+    if isinstance(tree, list | tuple):
+        return next((odd for odd in map(named_tuple, tree) if odd), "")
+    return ""
+
+
 def decode(value: Any, blobs: list[torch.Tensor]) -> Any:
     """The inverse of `encode`, with every size checked."""
     if "v" in value:

@@ -16,14 +16,14 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
 from refold import contract
-from refold.judge import draws, flags, guard, lap, ring, wire
+from refold.judge import draws, flags, guard, lap, ring, surroundings, wire
 from refold.judge.leaves import (
     copied,
     digest,
@@ -98,7 +98,7 @@ class Worker:
         self.model = file.make(seed, init).to(self.device)
         self.built = {name: m.training for name, m in self.model.named_modules()}
         assumes = file.namespace.get("REFOLD_ASSUMES", "")
-        words = [assumes] if isinstance(assumes, str) else list(assumes)
+        words = list(assumes) if isinstance(assumes, list | tuple | set) else [assumes]
         return {
             "state": self.do_describe(),
             "assumes": [str(w) for w in words if w],
@@ -144,23 +144,34 @@ class Worker:
             torch._foreach_add_(held, [torch.ones_like(t) for t in held], alpha=-rate)
 
     def do_move(self, how: str) -> None:
-        """``train``, ``eval``, ``deepcopy``, ``original`` (of the copy), or ``there_and_back``
-        (float64 and back)."""
+        """``train``, ``eval``, ``thaw`` (all parts train), ``deepcopy``, ``original`` (of the
+        copy), ``there_and_back`` (float64 and back), or the weights' ``strides``, ``contiguous``
+        again."""
         if how == "deepcopy":
             self.original, self.model = self.model, copy.deepcopy(self.model)
         elif how == "original":
             self.model = self.original
         elif how == "there_and_back":
             self.model.to(torch.float64).to(torch.float32)
+        elif how in ("strides", "contiguous"):
+            for p in self.model.parameters():  # as Module.to() does
+                laid = draws.otherwise_laid(p.data) if how == "strides" else p.data.contiguous()
+                p.data = laid
+        elif how == "thaw":
+            self.model.train()
         else:
             self.model.train(how == "train")
             if self.model.training == self.built[""]:  # as it was built, parts frozen
                 for name, module in self.model.named_modules():
                     module.training = self.built.get(name, module.training)
 
-    def do_put(self, slot: str, inputs: list[Any], bed: float | None = None) -> None:
-        """New storage for a set of inputs; with ``bed``, between guard bands of that value."""
+    def do_put(
+        self, slot: str, inputs: list[Any], bed: float | None = None, first: Sequence[int] = ()
+    ) -> None:
+        """New storage for a set of inputs; with ``bed``, between guard bands of that value; with
+        ``first``, the tensor of that number instead of each."""
         fresh = [moved(v, self.device) for v in inputs]
+        fresh = draws.joined(fresh, list(first)) if first else fresh
         self.slots[slot] = fresh if bed is None else [draws.bedded(v, bed) for v in fresh]
 
     def do_write(self, slot: str, inputs: list[Any], counted: bool = True) -> None:
@@ -175,8 +186,7 @@ class Worker:
 
     def do_drop(self) -> None:
         """Forget slots and outputs."""
-        self.slots.clear()
-        self.kept.clear()
+        self.slots, self.kept = {}, {}
         gc.collect()
 
     def do_call(
@@ -206,10 +216,13 @@ class Worker:
         for parameter in frozen:
             parameter.requires_grad_(False)
         if poison is not None:
-            _churn(poison, self.device)
+            surroundings.churn(poison, self.device)
         began = time.perf_counter()
-        with torch.set_grad_enabled(grad is not None or grad_mode), _stream(stream, self.device):
-            output = _forward(self.model, inputs, nan_fill)
+        with (
+            torch.set_grad_enabled(grad is not None or grad_mode),
+            surroundings.stream(stream, self.device),
+        ):
+            output = surroundings.forward(self.model, inputs, nan_fill)
             seconds = time.perf_counter() - began
             kinds = [meta(v) for v in leaves(output)]
             # Read on the caller's stream, with no wait for any other.
@@ -283,14 +296,19 @@ class Worker:
         return time.perf_counter() - began
 
     def do_lap_inputs(
-        self, sets: list[list[Any]], slot: int, flush_bytes: int, seed: int | None = None
+        self,
+        sets: list[list[Any]],
+        slot: int,
+        flush_bytes: int,
+        seed: int | None = None,
+        keep: int = 0,
     ) -> None:
-        """Input sets for the clock; ``slot``: so many bytes of the arena take a call's outputs;
-        ``seed``: of each call whose outputs are taken."""
+        """Input sets for the clock, behind the first ``keep`` that are here; ``slot``: so many
+        bytes of the arena take a call's outputs; ``seed``: of each call whose outputs are taken."""
         here = [[moved(v, self.device) for v in one] for one in sets]
         model = self.lap.model if self.lap.model is not None else self.model
         arena = self.arena if slot else -1
-        self.lap.prepare(model, here, arena, slot, flush_bytes, self.device, seed)
+        self.lap.prepare(model, here, arena, slot, flush_bytes, self.device, seed, keep)
 
     def do_flush(self) -> None:
         """Leave nothing of the inputs in a cache."""
@@ -299,8 +317,8 @@ class Worker:
     def do_lap(self, order: list[int], store: bool) -> list[float]:
         """Timed calls on the input sets in ``order``; claimed seconds, see `lap.Lap.run`."""
         if not store:
-            start, calls = order
-            order = [(start + i) % max(self.lap.sets, 1) for i in range(calls)]
+            start, calls, among = (*order, self.lap.sets)[:3]
+            order = [(start + i) % max(among, 1) for i in range(calls)]
         return self.lap.run(order, store)
 
     def do_graph(self, calls: int) -> None:
@@ -330,38 +348,6 @@ class Worker:
         found |= {n: p.grad for n, p in parameters(self.model).items()}
         self.model.zero_grad(set_to_none=True)
         return {k: copied(v) for k, v in found.items() if v is not None}
-
-
-def _forward(model: nn.Module, inputs: list[Any], nan_fill: bool) -> Tree:
-    if not nan_fill:
-        return model(*inputs)
-    was = torch.are_deterministic_algorithms_enabled()
-    warn = torch.is_deterministic_algorithms_warn_only_enabled()
-    # The public setter imports the compiler, which takes seconds.
-    torch._C._set_deterministic_algorithms(True, warn_only=True)
-    try:
-        return model(*inputs)
-    finally:
-        torch._C._set_deterministic_algorithms(was, warn_only=warn)
-
-
-@contextlib.contextmanager
-def _stream(other: bool, device: torch.device) -> Iterator[None]:
-    if not other or device.type != "cuda":
-        yield
-        return
-    make: Any = torch.cuda.Stream
-    side = make()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        yield
-    side.synchronize()
-
-
-def _churn(value: float, device: torch.device) -> None:
-    """Leave ``value`` in freed memory of many sizes, where the next allocation will find it."""
-    held = [torch.full((1 << k,), value, device=device) for k in range(4, 19) for _ in range(4)]
-    del held
 
 
 def _report(error: BaseException) -> dict[str, str]:

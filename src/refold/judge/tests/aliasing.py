@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import torch
 
+from refold.judge import draws
 from refold.judge.oracle import Truth, duplicate, tensors
 from refold.judge.session import Session
 from refold.judge.tests.base import Skip, Test
@@ -40,6 +41,9 @@ def run(session: Session) -> Iterator[Failure]:
             yield from found
     yield from _overwritten(session, first)
     session.worker().request("drop")
+    one = draws.twice(first)
+    if one and not truth.eager.changed:
+        yield from session.check("one tensor for several inputs", one, shared=True)
 
 
 def _overwritten(session: Session, inputs: list[object]) -> Iterator[Failure]:
@@ -87,6 +91,7 @@ def _reference_aliases(session: Session, first: list[object], second: list[objec
 TEST = Test(
     "aliasing",
     "one persistent output buffer, outputs that are views of inputs or of one another",
-    "An output keeps its values when the module is called again, and is the caller's to write.",
+    "An output keeps its values when the module is called again, and is the caller's to write; "
+    "one tensor may be several inputs.",
     run,
 )

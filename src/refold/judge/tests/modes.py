@@ -18,13 +18,45 @@ INFERENCE_ONLY = "inference only: no gradients where the reference has them"
 
 
 def run(session: Session) -> Iterator[Failure]:
-    """Outputs and buffers in each mode, then gradients in the file's own."""
+    """Outputs and buffers in each mode, and with nothing frozen, then gradients in the file's
+    own."""
     inputs = session.inputs()
     for training in (True, False):
         name = "train" if training else "eval"
         yield from session.check(name, inputs, Status.WRONG_MODE, training=training)
         yield from _buffers(session, name, training)
+    yield from _thawed(session)
     yield from _gradients(session)
+
+
+def _thawed(session: Session) -> Iterator[Failure]:
+    """After a call of ``train()``, which thaws what the constructor has frozen."""
+    model = session.oracle.model
+    built = [(module, module.training) for module in model.modules()]
+    if len({training for _, training in built}) == 1:
+        return
+    inputs = list(session.inputs())  # truths are known by their inputs: these are of this mode
+    session.enter(training=True)
+    model.train(True)
+    try:
+        truth = session.truth(inputs, training=True)
+    finally:
+        for module, training in built:
+            module.training = training
+    if truth.eager is None or truth.exact is None:
+        return
+    host, state = session.worker(), session.state(session.base_state)
+    host.request("load_state", state=state, how="strict")
+    host.request("move", how="thaw")
+    try:
+        host.request("put", slot="t", inputs=inputs)
+        reply = host.request("call", slot="t", seed=session.seed + 7)
+        case = "after train(), which thaws frozen parts"
+        yield from session.compared(case, reply["outputs"], truth, Status.WRONG_MODE)
+        yield from _held_alike(session, truth, "a call after train()")
+    finally:
+        session.entered("")
+        session.forget_mode()
 
 
 def _buffers(session: Session, name: str, training: bool) -> Iterator[Failure]:

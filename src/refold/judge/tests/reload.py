@@ -15,7 +15,8 @@ from refold.judge.verdict import Failure, Status
 
 
 def run(session: Session) -> Iterator[Failure]:
-    """load_state_dict, in-place update, optimizer step, deepcopy, .to() and back, assign."""
+    """load_state_dict, in-place update, optimizer step, deepcopy, .to() and back, assign, weights
+    that lie otherwise in memory."""
     if not session.oracle.bytes:
         raise Skip("no parameters or buffers")
     inputs = session.inputs()
@@ -36,6 +37,7 @@ def run(session: Session) -> Iterator[Failure]:
         yield from stale_or_wrong(session, name, reply["outputs"], inputs, state, old)
         old = state
     yield from _step(session)
+    yield from _laid_otherwise(session)
     moves = [("deepcopy", "deepcopy")]
     if all(not inexact(v) or v.dtype == torch.float32 for v in _values(session)):
         moves.append((".to(float64) and back", "there_and_back"))
@@ -83,6 +85,26 @@ def _step(session: Session) -> Iterator[Failure]:
     )
 
 
+def _laid_otherwise(session: Session) -> Iterator[Failure]:
+    """Weights in other strides, as ``to(memory_format=...)`` leaves them; others loaded."""
+    if not any(p.dim() > 1 for p in session.oracle.model.parameters()):
+        return
+    inputs = session.inputs()
+    session.enter(PERTURBED).request("move", how="strides")
+    for case, state, old in (
+        ("weights in other strides", PERTURBED, INITIAL),
+        ("weights in other strides, then load_state_dict", SECOND, PERTURBED),
+    ):
+        try:
+            reply = session.call(inputs, state)
+        except Raised as error:
+            yield session.fail(Status.CRASHED, case, f"raised {error}")
+            continue
+        yield from stale_or_wrong(session, case, reply["outputs"], inputs, state, old)
+    # who takes the original for such weights shall not do so in the tests to come
+    session.worker().request("move", how="contiguous")
+
+
 def _values(session: Session) -> list[torch.Tensor]:
     return list(session.state(INITIAL).values())
 
@@ -91,6 +113,6 @@ TEST = Test(
     "reload",
     "weights baked or folded and not followed",
     "After load_state_dict, in-place updates, an optimizer step, deepcopy and .to(), the new "
-    "weights count.",
+    "weights count, however they lie in memory.",
     run,
 )

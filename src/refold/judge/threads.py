@@ -1,0 +1,25 @@
+"""How many threads read a tensor."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import torch
+
+_SMALL = 1 << 20  # elements, of which two threads gain less than they lose waiting for one another
+
+
+@contextlib.contextmanager
+def few(elements: int) -> Iterator[None]:
+    """One thread for small tensors: on a busy machine each operation of two threads waits until
+    both have had a processor, milliseconds for microseconds of work."""
+    before = torch.get_num_threads()
+    if elements > _SMALL or before == 1:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
