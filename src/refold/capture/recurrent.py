@@ -1,9 +1,10 @@
-"""Shapes of recurrent layers, said at once while torch.export runs.
+"""Shapes of recurrent layers and cells, said at once while torch.export runs.
 
-PyTorch finds them by running every step of every layer on tensors without values, some 10 ms each
-in an export: of 64 steps of two layers it takes 3.7 s, not 1.5; of 512 of six, by arithmetic, a
-minute. Here an output's shape follows from the input's and the state's. The layers themselves stay
-PyTorch's calls.
+PyTorch finds a layer's by running every step of it on tensors without values, some 10 ms each in an
+export: of 64 steps of two layers it takes 3.7 s, not 1.5; of 512 of six, by arithmetic, a minute.
+A cell's it finds by what the cell runs, which on a GPU is one fused kernel whose shapes it does not
+know without values. Here an output's shape follows from the input's and the state's. The calls
+themselves stay whole, the same on every device.
 """
 
 from __future__ import annotations
@@ -41,30 +42,58 @@ def _rnn(
     return _output(x, state, twice, batch_first), state.new_empty(state.shape)
 
 
+def _gates(
+    x: torch.Tensor, h: torch.Tensor, w_x: torch.Tensor, w_h: torch.Tensor,
+    b_x: torch.Tensor | None = None, b_h: torch.Tensor | None = None,
+) -> torch.Tensor:  # fmt: skip
+    """One of a cell's gates: which sizes must be the same, its two products say."""
+    both = torch.nn.functional.linear(x, w_x, b_x) + torch.nn.functional.linear(h, w_h, b_h)
+    return both.narrow(-1, 0, h.shape[-1])
+
+
+def _cell(x: torch.Tensor, h: torch.Tensor, *params: Any) -> torch.Tensor:
+    return _gates(x, h, *params) + h
+
+
+def _lstm_cell(
+    x: torch.Tensor, states: Sequence[torch.Tensor], *params: Any
+) -> tuple[torch.Tensor, ...]:
+    gate = _gates(x, states[0], *params)
+    return tuple(gate + states[1] for _ in range(2))
+
+
 _aten = torch.ops.aten
 _RULES: dict[Any, Callable[..., Any]] = {
     _aten.lstm.input: _lstm,
     _aten.gru.input: _rnn,
     _aten.rnn_tanh.input: _rnn,
     _aten.rnn_relu.input: _rnn,
+    _aten.lstm_cell.default: _lstm_cell,
+    _aten.gru_cell.default: _cell,
+    _aten.rnn_tanh_cell.default: _cell,
+    _aten.rnn_relu_cell.default: _cell,
 }
-
-
-def _places(op: Any) -> list[tuple[dict[Any, Any], Any]]:
-    """Where PyTorch keeps an op's steps; which is asked depends on whether sizes are symbols."""
-    return [(decomposition_table, op), (op.py_kernels, _COMPOSITE)]
 
 
 @contextlib.contextmanager
 def shapes_at_once() -> Iterator[None]:
-    """Inside, tensors without values take recurrent layers by the rules above."""
-    places = [(*place, rule) for op, rule in _RULES.items() for place in _places(op)]
-    before = [(table, key, table[key]) for table, key, _ in places if key in table]
-    for table, key, rule in places:
-        if key in table:
-            table[key] = rule
+    """Inside, tensors without values take recurrent layers and cells by the rules above."""
+    changed: list[tuple[dict[Any, Any], Any, Any]] = []
+    for op, rule in _RULES.items():
+        # which of the two is asked depends on whether sizes are symbols; for a cell PyTorch keeps
+        # its steps in neither, and only the second may speak of one without symbols
+        for table, key in ((decomposition_table, op), (op.py_kernels, _COMPOSITE)):
+            if key in table or table is op.py_kernels:
+                changed.append((table, key, table.get(key)))
+                table[key] = rule
+        op._dispatch_cache.clear()
     try:
         yield
     finally:
-        for table, key, steps in before:
-            table[key] = steps
+        for table, key, before in changed:
+            if before is None:
+                del table[key]
+            else:
+                table[key] = before
+        for op in _RULES:
+            op._dispatch_cache.clear()
