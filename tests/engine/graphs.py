@@ -15,6 +15,7 @@ from refold.rules.term import (
     abs,
     apply,
     avg_pool,
+    conv,
     cut,
     diagonal,
     exp,
@@ -105,6 +106,11 @@ def group_norm(v: Term) -> Term:
     return reshape(g, pad((N, 12))) * p("gn.g", 12) + p("gn.b", 12)
 
 
+def _image(v: Term) -> Term:
+    w, b = p("c.w", 8, 3, 3, 3), p("c.b", 8)
+    return conv(v, w, b, (1, 1), (1, 1), (1, 1), 1)
+
+
 def _pooled(v: Term) -> Term:
     y = avg_pool(reshape(v, pad((N, 1, 16))), 4, 4, 0, True)
     return reshape(y, pad((N, 4)))
@@ -177,6 +183,12 @@ ROWS: dict[str, Callable[[], Any]] = {
     "sliced-features": lambda: cut(lin(x(N, 16), "f", 16, 12), -1, 2, 3),
     "sliced-row": lambda: lin(cut(lin(x(8, 16), "f", 16, 12), -2, 7, 1), "g", 12, 4),
     "expanded": lambda: x(N, 16) + expand(p("b", 16), pad((N, 16))),
+    "image-made-one-axis": lambda: lin(
+        mean(reshape(_image(x(N, 3, 40, 50)), pad((N, 8, 2000))), (-1,)), "f", 1, 4
+    ),
+    "tokens-of-image": lambda: sum(
+        turn(reshape(_image(x(N, 3, 40, 50)), pad((N, 8, 2000)))) * 2.0, (-2,)
+    ),
     "abs-square": lambda: sqrt(square(abs(x(N, 16)))),
     "cumulative": lambda: apply("cumsum", lin(x(N, 16), "f", 16, 12) * 2.0, axis=-1),
 }

@@ -131,6 +131,11 @@ def test_linear_maps_compose_only_where_that_pays() -> None:
     assert ops(opt("linear-attention").graph).count("linear") == 2
 
 
+def test_a_sum_over_places_that_were_made_one_axis_needs_no_convolution() -> None:
+    assert "conv" not in ops(opt("image-made-one-axis").graph)
+    assert "conv" not in ops(opt("tokens-of-image").graph)
+
+
 def test_a_product_that_is_needed_anyway_is_not_computed_twice() -> None:
     assert ops(opt("sum-and-value").graph).count("linear") == 1
 

@@ -11,6 +11,7 @@ A guard is proved too: without it, some instance must fail. A guard that may be 
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -250,9 +251,13 @@ def _reshaped(base: tuple[int, ...], found: dict[str, Any], draw: random.Random)
     """A shape of as many elements as the first value has, or one that it spreads to."""
     shapes = [[hint(d) for d in v.shape] for v in found.values() if isinstance(v, Node)]
     shape = list(draw.choice(shapes))
-    how = draw.randrange(4)
+    how = draw.randrange(5)
     if how == 0:
         return base
+    if how == 4:  # neighbours become one
+        first, last = sorted(draw.sample(range(RANK), 2))
+        whole = math.prod(shape[first : last + 1])
+        return (*(1,) * (last - first), *shape[:first], whole, *shape[last + 1 :])
     if how == 1:
         return tuple(d if d != 1 or draw.random() < 0.5 else draw.choice(SIZES) for d in shape)
     sizes = [d for d in shape[:-1] if d != 1]
