@@ -18,6 +18,7 @@ from refold.rules.term import (
     conv,
     cut,
     diagonal,
+    embedding,
     exp,
     expand,
     join,
@@ -106,6 +107,10 @@ def group_norm(v: Term) -> Term:
     return reshape(g, pad((N, 12))) * p("gn.g", 12) + p("gn.b", 12)
 
 
+def _ids(*shape: Dim) -> Term:
+    return Value(leaf("input", shape, torch.int64, name="ids", index=1))
+
+
 def _image(v: Term) -> Term:
     w, b = p("c.w", 8, 3, 3, 3), p("c.b", 8)
     return conv(v, w, b, (1, 1), (1, 1), (1, 1), 1)
@@ -189,6 +194,11 @@ ROWS: dict[str, Callable[[], Any]] = {
     "tokens-of-image": lambda: sum(
         turn(reshape(_image(x(N, 3, 40, 50)), pad((N, 8, 2000)))) * 2.0, (-2,)
     ),
+    "letters": lambda: lin(
+        norm(embedding(_ids(N, 40), p("t", 29, 16)), (-1,), "ln", 16), "f", 16, 12
+    ),
+    "words": lambda: lin(embedding(_ids(7), p("t", 100_000, 16)), "f", 16, 24),
+    "few-rows": lambda: relu(embedding(_ids(7), lin(x(5000, 16), "f", 16, 12))),
     "abs-square": lambda: sqrt(square(abs(x(N, 16)))),
     "cumulative": lambda: apply("cumsum", lin(x(N, 16), "f", 16, 12) * 2.0, axis=-1),
 }
@@ -221,6 +231,9 @@ def data(g: Graph, sizes: dict[str, int], seed: int = 0) -> dict[str, torch.Tens
     for node in g.nodes():
         if node.op in ("input", "param", "state", "constant"):
             shape = [concrete(d, sizes) for d in node.shape]
+            if not node.is_float:
+                values[node["name"]] = torch.randint(0, 29, shape, generator=draw)
+                continue
             value = torch.randn(shape, generator=draw, dtype=torch.float64)
             values[node["name"]] = value.abs() + 0.1 if "var" in node["name"] else value
     return values

@@ -136,6 +136,15 @@ def test_a_sum_over_places_that_were_made_one_axis_needs_no_convolution() -> Non
     assert "conv" not in ops(opt("tokens-of-image").graph)
 
 
+def test_rows_of_a_small_table_are_computed_once() -> None:
+    assert ops(opt("letters").graph) == ["embedding"]
+    assert ops(opt("words").graph) == ["embedding", "linear", "add"]
+
+
+def test_only_rows_that_are_looked_up_are_computed() -> None:
+    assert ops(opt("few-rows").graph) == ["embedding", "linear", "add", "relu"]
+
+
 def test_a_product_that_is_needed_anyway_is_not_computed_twice() -> None:
     assert ops(opt("sum-and-value").graph).count("linear") == 1
 

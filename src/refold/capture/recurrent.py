@@ -82,7 +82,9 @@ def shapes_at_once() -> Iterator[None]:
     for op, rule in _RULES.items():
         # which of the two is asked depends on whether sizes are symbols; for a cell PyTorch keeps
         # its steps in neither, and only the second may speak of one without symbols
-        for table, key in ((decomposition_table, op), (op.py_kernels, _COMPOSITE)):
+        places: list[tuple[dict[Any, Any], Any]]
+        places = [(decomposition_table, op), (op.py_kernels, _COMPOSITE)]
+        for table, key in places:
             if key in table or table is op.py_kernels:
                 changed.append((table, key, table.get(key)))
                 table[key] = rule

@@ -175,7 +175,7 @@ def _value(
     draw: random.Random,
     generator: torch.Generator,
 ) -> Node:
-    free = not hole.parametric and not hole.dims and not hole.boolean
+    free = not (hole.parametric or hole.dims or hole.boolean or hole.index)
     # of what may be one element
     number = all(size.startswith("1") or size.endswith("?") for size in hole.dims) and hole.dims
     if (free and draw.random() < 0.1) or (number and draw.random() < 0.3):
@@ -183,6 +183,10 @@ def _value(
         if not (hole.nonnegative and value < 0) and not (hole.nonpositive and value > 0):
             return as_scalar(value, F64)
     name = f"{hole.name}{len(data)}"
+    if hole.index:
+        node = leaf("input", shape, torch.int64, name=name, index=0)
+        data[node] = torch.randint(0, 2, shape, generator=generator)
+        return node
     node = leaf("param" if hole.parametric else "input", shape, F64, **_names(hole, name))
     data[node] = DATA[kind](torch.randn(shape, generator=generator, dtype=F64))
     if hole.boolean:
@@ -314,6 +318,9 @@ def _special(
     values = SPECIAL if rule.exact == "bits" else SPECIAL[:1]
     data = {}
     for node, tensor in instance.data.items():
+        if not node.is_float:
+            data[node] = tensor
+            continue
         mask = torch.tensor([draw.random() < 0.2 for _ in range(tensor.numel())])
         special = torch.tensor([draw.choice(values) for _ in range(tensor.numel())], dtype=F64)
         data[node] = torch.where(mask, special, tensor.flatten()).reshape(tensor.shape)
