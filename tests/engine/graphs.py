@@ -197,7 +197,7 @@ ROWS: dict[str, Callable[[], Any]] = {
     "letters": lambda: lin(
         norm(embedding(_ids(N, 40), p("t", 29, 16)), (-1,), "ln", 16), "f", 16, 12
     ),
-    "words": lambda: lin(embedding(_ids(7), p("t", 100_000, 16)), "f", 16, 24),
+    "words": lambda: lin(embedding(_ids(7), p("t", 100_000, 16)), "f", 16, 240),
     "few-rows": lambda: relu(embedding(_ids(7), lin(x(5000, 16), "f", 16, 12))),
     "abs-square": lambda: sqrt(square(abs(x(N, 16)))),
     "cumulative": lambda: apply("cumsum", lin(x(N, 16), "f", 16, 12) * 2.0, axis=-1),
