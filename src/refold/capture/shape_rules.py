@@ -1,10 +1,11 @@
-"""Shapes of recurrent layers and cells, said at once while torch.export runs.
+"""Shapes that are said at once while torch.export runs: of recurrent layers, cells and losses.
 
-PyTorch finds a layer's by running every step of it on tensors without values, some 10 ms each in an
-export: of 64 steps of two layers it takes 3.7 s, not 1.5; of 512 of six, by arithmetic, a minute.
-A cell's it finds by what the cell runs, which on a GPU is one fused kernel whose shapes it does not
-know without values. Here an output's shape follows from the input's and the state's. The calls
-themselves stay whole, the same on every device.
+PyTorch finds a recurrent layer's by running every step of it on tensors without values, some 10 ms
+each in an export: of 64 steps of two layers it takes 3.7 s, not 1.5; of 512 of six, by arithmetic,
+a minute. A cell's it finds by what the cell runs, which on a GPU is one fused kernel whose shapes
+it does not know without values. Here an output's shape follows from the input's and the state's.
+The losses of rows of logits it takes for one number, where sizes are symbols and there is one a
+row. The calls themselves stay whole, the same on every device.
 """
 
 from __future__ import annotations
@@ -62,6 +63,18 @@ def _lstm_cell(
     return tuple(gate + states[1] for _ in range(2))
 
 
+def _loss_of_classes(
+    x: torch.Tensor, t: torch.Tensor, weight: torch.Tensor | None = None, reduction: int = 1,
+    *settings: Any,
+) -> torch.Tensor:  # fmt: skip
+    """Classes lie along the second axis of logits; targets have none, or are probabilities."""
+    classes = min(x.dim() - 1, 1)
+    if weight is not None:
+        x = (x.movedim(classes, -1) * weight).movedim(-1, classes)
+    each = (x * t).sum(classes) if t.is_floating_point() else x.select(classes, 0) + t
+    return x.new_empty(() if reduction else each.shape)
+
+
 _aten = torch.ops.aten
 _RULES: dict[Any, Callable[..., Any]] = {
     _aten.lstm.input: _lstm,
@@ -72,12 +85,14 @@ _RULES: dict[Any, Callable[..., Any]] = {
     _aten.gru_cell.default: _cell,
     _aten.rnn_tanh_cell.default: _cell,
     _aten.rnn_relu_cell.default: _cell,
+    _aten.cross_entropy_loss.default: _loss_of_classes,
+    _aten.nll_loss_nd.default: _loss_of_classes,
 }
 
 
 @contextlib.contextmanager
 def shapes_at_once() -> Iterator[None]:
-    """Inside, tensors without values take recurrent layers and cells by the rules above."""
+    """Inside, tensors without values take the calls above by their rules."""
     changed: list[tuple[dict[Any, Any], Any, Any]] = []
     for op, rule in _RULES.items():
         # which of the two is asked depends on whether sizes are symbols; for a cell PyTorch keeps
