@@ -194,6 +194,8 @@ ROWS: dict[str, Callable[[], Any]] = {
     "tokens-of-image": lambda: sum(
         turn(reshape(_image(x(N, 3, 40, 50)), pad((N, 8, 2000)))) * 2.0, (-2,)
     ),
+    "running-sums": lambda: apply("cumsum", lin(x(N, T, 8), "f", 8, 256), axis=-2),
+    "map-of-running-sums": lambda: lin(apply("cumsum", x(N, T, 256), axis=-2), "f", 256, 8),
     "letters": lambda: lin(
         norm(embedding(_ids(N, 40), p("t", 29, 16)), (-1,), "ln", 16), "f", 16, 12
     ),

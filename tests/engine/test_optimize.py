@@ -141,6 +141,12 @@ def test_rows_of_a_small_table_are_computed_once() -> None:
     assert ops(opt("words").graph) == ["embedding", "linear", "add"]
 
 
+def test_running_sums_are_of_the_fewer_features() -> None:
+    for name, width in (("running-sums", 8), ("map-of-running-sums", 8)):
+        sums = [n for n in opt(name).graph.nodes() if n.op == "cumsum" and n.shape[-2] != 1]
+        assert [n.shape[-1] for n in sums if n.shape[-1] != 1] == [width]
+
+
 def test_only_rows_that_are_looked_up_are_computed() -> None:
     assert ops(opt("few-rows").graph) == ["embedding", "linear", "add", "relu"]
 
