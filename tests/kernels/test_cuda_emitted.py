@@ -50,7 +50,7 @@ def test_every_model_is_written_for_cuda(name):
 @pytest.mark.parametrize(
     ("name", "struct", "blocks"),
     [
-        ("Embedding", "Rows1", 2),  # a softmax keeps the shifted row, then its exponentials
+        ("Attention", "Rows2", 2),  # a softmax keeps the shifted row, then its exponentials
         ("TransformerBlock", "Rows0", 2),  # a layer norm reads two vectors at its end
         ("BooleanMasks", "Rows1", 1),  # keeps the row beside its exponentials
         ("TwoReadersOfOneProduct", "Rows1", 1),  # a sine
