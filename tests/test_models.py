@@ -9,7 +9,10 @@ from agree import check_modes
 from beforehand import beforehand
 from captures import captured_once, drawn
 from refold import pipeline
+from refold.cost import DEVICES
+from refold.emit.load import load_text
 from refold.pipeline import Options
+from torch_target import TorchTarget
 from zoo import CASES
 
 
@@ -77,3 +80,16 @@ def test_the_last_token_of_any_length(built, length):
         # two tokens are all there are of two: torch.export leaves that length to the original
         assert (pipeline.obstacle(fast, [x]) is None) == (length > 2)
         torch.testing.assert_close(fast(x), module(x), rtol=1e-4, atol=1e-5)
+
+
+def test_a_class_that_there_is_not_is_refused():
+    module = CASES["Classes"]()
+    x, y, t = module.inputs()
+    given = "# Model is bound.", "Classes", TorchTarget(), DEVICES["cpu"], Options(measure=False)
+    text = pipeline.run(module, [x, y, t], *given).text
+    fast = pipeline.adopt(load_text(text, {"Model": type(module)}).ModelNew, module)
+    with torch.no_grad():
+        fast(x, y, t)
+        for wrong in (18, -1):
+            with pytest.raises(IndexError):
+                fast(x, y, torch.where(t == 5, wrong, t))

@@ -6,6 +6,8 @@ import pytest
 import torch
 from torch import nn
 from torch._decomp import decomposition_table
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 import refold
 from refold import pipeline
@@ -57,6 +59,39 @@ def test_no_step_is_run(monkeypatch):
     before = decomposition_table[lstm]
     program.exported(nn.LSTM(6, 8, num_layers=2), (torch.randn(5, 3, 6),), None)
     assert decomposition_table[lstm] is before  # what others trace is theirs
-    monkeypatch.setattr("refold.capture.recurrent._RULES", {})
+    monkeypatch.setattr("refold.capture.shape_rules._RULES", {})
     with pytest.raises(AssertionError, match="a step was run"):
         program.exported(nn.LSTM(6, 8, num_layers=2), (torch.randn(5, 3, 6),), None)
+
+
+class Cells(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.gated, self.long = nn.GRUCell(6, 8), nn.LSTMCell(6, 8, bias=False)
+        self.plain, self.cut = nn.RNNCell(6, 8), nn.RNNCell(6, 8, nonlinearity="relu")
+
+    def forward(self, x: torch.Tensor, h: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        given = self.gated(x, h), *self.long(x, (h, h))
+        return *given, self.plain(x, h), self.cut(x, h)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_cells_are_captured_whole_on_every_device(device):
+    """Without a GPU: tensors that have no values may say that they lie on one."""
+    module = Cells()
+    with FakeTensorMode(shape_env=ShapeEnv()):
+        for cell in module.children():
+            for name, p in cell.named_parameters():
+                moved = nn.Parameter(torch.empty(p.shape, device=device), requires_grad=False)
+                setattr(cell, name, moved)
+        args = torch.empty(3, 6, device=device), torch.empty(3, 8, device=device)
+    kernels = dict(torch.ops.aten.gru_cell.default.py_kernels)
+    program_ = program.exported(module, args, None).program
+    assert torch.ops.aten.gru_cell.default.py_kernels == kernels  # what others trace is theirs
+    nodes = program_.graph.nodes
+    calls = [str(n.target) for n in nodes if "cell" in str(n.target)]
+    assert calls == [
+        f"aten.{kind}_cell.default" for kind in ("gru", "lstm", "rnn_tanh", "rnn_relu")
+    ]
+    x, h = [n.meta["val"].shape for n in nodes if n.op == "placeholder"][-2:]
+    assert (x[1], h[1]) == (6, 8) and x[0] == h[0] and not isinstance(x[0], int)

@@ -188,7 +188,7 @@ def floor(graph: Graph, device: DeviceModel) -> float:
     for node in _kernels(graph, memo):
         if node.op in ("linear", *CONVOLUTIONS) and not memo[node]:
             flops += product_flops(node)
-        for i in node.inputs:
+        for i in node.inputs[: 1 if node.op == "embedding" else None]:  # few rows may be read
             if not memo[node] and (not i.inputs or memo[i]) and i.op != "scalar":
                 read.add(i)
     moved = sum(size_bytes(n) for n in read) + sum(size_bytes(r) for r in set(graph.roots()))
@@ -222,6 +222,12 @@ def node_seconds(node: Node, device: DeviceModel, memo: dict[Node, bool]) -> flo
         return max(arithmetic, read / device.bandwidth) + (
             device.launch + size_bytes(node) / device.bandwidth
         )
+    if node.op == "embedding":
+        # a computed table is memory of its own, so that a large one has to save that much
+        ids, table = node.inputs
+        moved = size_bytes(node) + min(size_bytes(node), size_bytes(table)) + size_bytes(ids)
+        moved += size_bytes(table) if table.inputs else 0.0
+        return device.launch + moved / device.bandwidth
     arithmetic = TAIL * OPS[node.op].flops / device.plain_flops
     if kind is Kind.POINTWISE:
         return PER_OP + elements(node) * arithmetic

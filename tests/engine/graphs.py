@@ -15,8 +15,10 @@ from refold.rules.term import (
     abs,
     apply,
     avg_pool,
+    conv,
     cut,
     diagonal,
+    embedding,
     exp,
     expand,
     join,
@@ -105,6 +107,15 @@ def group_norm(v: Term) -> Term:
     return reshape(g, pad((N, 12))) * p("gn.g", 12) + p("gn.b", 12)
 
 
+def _ids(*shape: Dim) -> Term:
+    return Value(leaf("input", shape, torch.int64, name="ids", index=1))
+
+
+def _image(v: Term) -> Term:
+    w, b = p("c.w", 8, 3, 3, 3), p("c.b", 8)
+    return conv(v, w, b, (1, 1), (1, 1), (1, 1), 1)
+
+
 def _pooled(v: Term) -> Term:
     y = avg_pool(reshape(v, pad((N, 1, 16))), 4, 4, 0, True)
     return reshape(y, pad((N, 4)))
@@ -177,6 +188,19 @@ ROWS: dict[str, Callable[[], Any]] = {
     "sliced-features": lambda: cut(lin(x(N, 16), "f", 16, 12), -1, 2, 3),
     "sliced-row": lambda: lin(cut(lin(x(8, 16), "f", 16, 12), -2, 7, 1), "g", 12, 4),
     "expanded": lambda: x(N, 16) + expand(p("b", 16), pad((N, 16))),
+    "image-made-one-axis": lambda: lin(
+        mean(reshape(_image(x(N, 3, 40, 50)), pad((N, 8, 2000))), (-1,)), "f", 1, 4
+    ),
+    "tokens-of-image": lambda: sum(
+        turn(reshape(_image(x(N, 3, 40, 50)), pad((N, 8, 2000)))) * 2.0, (-2,)
+    ),
+    "running-sums": lambda: apply("cumsum", lin(x(N, T, 8), "f", 8, 256), axis=-2),
+    "map-of-running-sums": lambda: lin(apply("cumsum", x(N, T, 256), axis=-2), "f", 256, 8),
+    "letters": lambda: lin(
+        norm(embedding(_ids(N, 40), p("t", 29, 16)), (-1,), "ln", 16), "f", 16, 12
+    ),
+    "words": lambda: lin(embedding(_ids(7), p("t", 100_000, 16)), "f", 16, 240),
+    "few-rows": lambda: relu(embedding(_ids(7), lin(x(5000, 16), "f", 16, 12))),
     "abs-square": lambda: sqrt(square(abs(x(N, 16)))),
     "cumulative": lambda: apply("cumsum", lin(x(N, 16), "f", 16, 12) * 2.0, axis=-1),
 }
@@ -209,6 +233,9 @@ def data(g: Graph, sizes: dict[str, int], seed: int = 0) -> dict[str, torch.Tens
     for node in g.nodes():
         if node.op in ("input", "param", "state", "constant"):
             shape = [concrete(d, sizes) for d in node.shape]
+            if not node.is_float:
+                values[node["name"]] = torch.randint(0, 29, shape, generator=draw)
+                continue
             value = torch.randn(shape, generator=draw, dtype=torch.float64)
             values[node["name"]] = value.abs() + 0.1 if "var" in node["name"] else value
     return values

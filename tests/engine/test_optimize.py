@@ -131,6 +131,26 @@ def test_linear_maps_compose_only_where_that_pays() -> None:
     assert ops(opt("linear-attention").graph).count("linear") == 2
 
 
+def test_a_sum_over_places_that_were_made_one_axis_needs_no_convolution() -> None:
+    assert "conv" not in ops(opt("image-made-one-axis").graph)
+    assert "conv" not in ops(opt("tokens-of-image").graph)
+
+
+def test_rows_of_a_small_table_are_computed_once() -> None:
+    assert ops(opt("letters").graph) == ["embedding"]
+    assert ops(opt("words").graph) == ["embedding", "linear", "add"]
+
+
+def test_running_sums_are_of_the_fewer_features() -> None:
+    for name, width in (("running-sums", 8), ("map-of-running-sums", 8)):
+        sums = [n for n in opt(name).graph.nodes() if n.op == "cumsum" and n.shape[-2] != 1]
+        assert [n.shape[-1] for n in sums if n.shape[-1] != 1] == [width]
+
+
+def test_only_rows_that_are_looked_up_are_computed() -> None:
+    assert ops(opt("few-rows").graph) == ["embedding", "linear", "add", "relu"]
+
+
 def test_a_product_that_is_needed_anyway_is_not_computed_twice() -> None:
     assert ops(opt("sum-and-value").graph).count("linear") == 1
 

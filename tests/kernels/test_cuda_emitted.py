@@ -46,7 +46,7 @@ def test_it_compiles(name, target, float32):
 @pytest.mark.parametrize(
     ("name", "struct", "blocks"),
     [
-        ("Embedding", "Rows1", 2),  # a softmax keeps the shifted row, then its exponentials
+        ("Attention", "Rows2", 2),  # a softmax keeps the shifted row, then its exponentials
         ("TransformerBlock", "Rows0", 2),  # a layer norm reads two vectors at its end
         ("BooleanMasks", "Rows1", 1),  # keeps the row beside its exponentials
         ("TwoReadersOfOneProduct", "Rows1", 1),  # a sine

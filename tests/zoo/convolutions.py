@@ -371,3 +371,21 @@ class GatedSums(nn.Module):
 
     def inputs(self):
         return [rand(3, 5, 9, 10, 11), rand(3, 12, 1, 1, 1)]
+
+
+@case
+class PlacesAsTokens(nn.Module):
+    """Places that become one axis, and tokens, before they are summed."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(5, 12, 3, padding=1)
+        self.head = nn.Linear(12, 7)
+
+    def forward(self, x):
+        y = self.conv(x)
+        tokens = y.flatten(2).transpose(1, 2)
+        return y.view(y.shape[0], 12, -1).mean(-1), self.head(tokens * 2.0).mean(1)
+
+    def inputs(self):
+        return [rand(3, 5, 27, 31)]

@@ -277,7 +277,8 @@ class TurnedIntegers(nn.Module):
     def forward(self, ids, x):
         turned = ids.permute(2, 0, 1)
         counts = turned.float().sum(1), (turned == 3).float().mean(2), torch.exp(turned % 3 - 1.0)
-        return *counts, (turned + 1).contiguous(), x.mT.float().softmax(2) + torch.ones(2, 5, 4)
+        ones = torch.ones(2, 5, 4, device=x.device)
+        return *counts, (turned + 1).contiguous(), x.mT.float().softmax(2) + ones
 
     def inputs(self):
         return [torch.randint(0, 9, (3, 4, 7)), rand(2, 4, 5).double()]

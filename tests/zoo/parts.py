@@ -88,6 +88,26 @@ class Loop(nn.Module):
 
 
 @case
+class LookedUp(nn.Module):
+    """What is computed of rows of a small table, of one that is not worth it, and of few rows."""
+
+    def __init__(self):
+        super().__init__()
+        self.letters, self.words = nn.Embedding(29, 32), nn.Embedding(5000, 32)
+        self.norm, self.up, self.head = nn.LayerNorm(32), nn.Linear(32, 64), nn.Linear(32, 3)
+
+    def forward(self, ids, words, x, few):
+        letters = nn.functional.gelu(self.up(self.norm(self.letters(ids))))
+        words = self.words(words)
+        picked = torch.relu(self.up(x)).index_select(0, few)
+        return letters, self.up(words), self.head(words.mean(1)), picked
+
+    def inputs(self):
+        letters, words = torch.randint(0, 29, (12, 25)), torch.randint(0, 5000, (6, 11))
+        return [letters, words, rand(300, 32), torch.randint(0, 300, (7,))]
+
+
+@case
 class GatedLoop(nn.Module):
     """A long short-term memory by hand, its input by the batch first."""
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from refold.capture.registry import HANDLERS, Out, handles, need, result
 from refold.capture.values import Value, axes_of, axis_of
-from refold.ir import Node, as_scalar, make
+from refold.ir import NARROW, Node, as_scalar, make
 from refold.ir.ops import RANK
-from refold.ir.shapes import broadcast
+from refold.ir.shapes import broadcast, pad
 
 NONE, MEAN, SUM = 0, 1, 2  # PyTorch's numbers of reductions
 
@@ -138,3 +140,61 @@ def _triplet_margin_loss(
     beyond = make("sub", distance(positive), distance(negative))
     each: Any = make("relu", make("add", beyond, _number(margin, beyond)))
     return _reduced(each, reduction, out)
+
+
+@handles("cross_entropy_loss")
+def _cross_entropy(
+    out: Out,
+    x: Value,
+    t: Value,
+    weight: Value | None = None,
+    reduction: int = MEAN,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+) -> Value:
+    """Of rows of logits; `t` holds the number of each row's class, or probabilities."""
+    need(x.rank == 2 and weight is None, "other than rows, or weights")
+    need(x.dtype == out[1] and out[1] not in NARROW, "16 bits do not hold the numbers of classes")
+    logs = make("log_softmax", x.node, axis=-1)
+    if t.dtype == x.dtype:
+        return _of_probabilities(out, logs, t, reduction, label_smoothing)
+    need(label_smoothing == 0, "smoothing")
+    picked, counts = _of_classes(logs, t, ignore_index)
+    if reduction == NONE:
+        return result(picked, out)
+    total = make("sum", picked, axes=axes_of(None, RANK))
+    if reduction == MEAN:
+        total = make("div", total, make("sum", counts, axes=axes_of(None, RANK)))
+    return result(total, out)
+
+
+def _of_probabilities(
+    out: Out, logs: Node, t: Value, reduction: int, label_smoothing: float
+) -> Value:
+    p = t.node
+    if label_smoothing:
+        even = label_smoothing / float(t.shape[-1])  # type: ignore[arg-type]
+        p = make("add", make("mul", p, _number(1 - label_smoothing, p)), _number(even, p))
+    each = make("neg", make("sum", make("mul", logs, p), axes=(-1,)))
+    return _reduced(each, reduction, out)
+
+
+def _of_classes(logs: Node, t: Value, ignored: int) -> tuple[Node, Node]:
+    """The loss of each row, [N,1], and whether it counts, [N].
+
+    A row's own class is picked by comparing its number with all: so whatever kernel has the row
+    picks it, and nothing of a row's length is stored for it."""
+    classes, rows = logs.shape[-1], t.shape[0]
+    few = isinstance(classes, int) and classes < 1 / torch.finfo(torch.float32).eps
+    need(few and t.dtype == torch.int64, "how many classes")
+    kept = make("ne", t.node, as_scalar(ignored, t.dtype))
+    known = make("where", kept, t.node, as_scalar(0, t.dtype))
+    # looked up, not cast: PyTorch then refuses a class that there is not
+    ones = make("expand", _number(1.0, logs), shape=pad((classes,)))
+    numbers = make("sub", make("cumsum", ones, axis=-1), _number(1.0, logs))
+    own = make("embedding", known, make("reshape", numbers, shape=pad((classes, 1))))
+    zero = _number(0.0, logs)
+    picked = make("sum", make("where", make("eq", own, numbers), logs, zero), axes=(-1,))
+    counts = make("cast", kept, dtype=logs.dtype)
+    column = make("reshape", counts, shape=pad((rows, 1)))
+    return make("where", make("ne", column, zero), make("neg", picked), zero), counts

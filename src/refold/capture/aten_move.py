@@ -53,6 +53,18 @@ def _transpose(out: Out, x: Value, a: int = 0, b: int = 1) -> Value:
     return permuted(x, order)
 
 
+@handles("embedding")
+def _embedding(out: Out, table: Value, ids: Value, *unused: Any) -> Value:
+    need(table.rank == 2 and ids.rank < RANK, "ranks")
+    return result(make("embedding", ids.node, table.node), out)
+
+
+@handles("index_select")
+def _index_select(out: Out, x: Value, dim: int, ids: Value) -> Value:
+    need(x.rank == 2 and dim % 2 == 0 and ids.rank == 1, "other than rows of a matrix")
+    return result(make("embedding", ids.node, x.node), out)
+
+
 @handles("diag", "diag_embed")
 def _diagonal(out: Out, x: Value, *where: int) -> Value:
     need(x.rank < RANK and len(out[0]) == x.rank + 1 and not any(where), "other diagonals")

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils import _pytree as pytree
 
 from refold.capture.aten import HANDLERS
@@ -50,8 +51,7 @@ def capture(module: torch.nn.Module, args: Sequence[Any], *, training: bool) -> 
                 except (CaptureError, Unsupported) as error:
                     reasons.append(str(error))
                 except Exception as error:
-                    said = f"{type(error).__name__}: {_first_line(error)}"
-                    reasons.append(f"torch.export cannot capture forward: {said}")
+                    reasons.append(_said(error))
             raise CaptureError(reasons[-1])
     finally:
         torch.set_rng_state(rng)
@@ -216,6 +216,8 @@ class _Reader:
             return [self._meta_shapes(m) for m in meta]
         if meta is None:
             return None
+        if isinstance(meta, (torch.SymFloat, torch.SymBool)):
+            raise CaptureError(_VALUES)
         raise CaptureError(f"a call gives a {type(meta).__name__}")
 
     def _opaque(self, target: str, out: Any, args: Any, kwargs: Any) -> Any:
@@ -361,6 +363,19 @@ def _has_attribute(module: torch.nn.Module, name: str) -> bool:
         return isinstance(operator.attrgetter(name)(module), torch.Tensor)
     except AttributeError:
         return False
+
+
+_VALUES = (
+    "forward needs a tensor's values as Python numbers (it branches on them, or computes with what"
+    " .item() or float() gives)"
+)
+
+
+def _said(error: Exception) -> str:
+    """Why torch.export failed, in one line."""
+    if isinstance(error, GuardOnDataDependentSymNode):
+        return _VALUES
+    return f"torch.export cannot capture forward: {type(error).__name__}: {_first_line(error)}"
 
 
 def _first_line(error: BaseException) -> str:

@@ -22,7 +22,7 @@ from torch.export import Dim as ExportDim
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
-from refold.capture.recurrent import shapes_at_once
+from refold.capture.shape_rules import shapes_at_once
 from refold.capture.sizes import check_sizes
 from refold.capture.values import CaptureError
 

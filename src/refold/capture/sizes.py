@@ -28,6 +28,8 @@ class Sizes:
         if expr.is_Integer:
             return int(expr)
         if expr.is_Symbol:
+            if expr not in env.backed_var_to_val:
+                raise CaptureError("a size depends on a tensor's values")
             name = self.names.setdefault(str(expr), f"s{len(self.names)}")
             return Sym.named(name, int(env.backed_var_to_val[expr]))
         parts = [self._polynomial(a, env) for a in expr.args]

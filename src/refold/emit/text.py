@@ -128,6 +128,9 @@ class Writer:
             return row.torch_text([self.at_rank(x, rank), self.at_rank(w, 2)], attrs), shape
         if node.op in CONVOLUTIONS:
             return self._convolution(node)
+        if node.op == "embedding":
+            (ids, shape), table = self.name(node.inputs[0]), self._of_rank(node.inputs[1], 2)
+            return row.torch_text([ids, table], attrs), (*shape, node.shape[-1])
         if node.op == "image_pool":
             rank = len(attrs["strides"]) + 2
             return row.torch_text([self._of_rank(node.inputs[0], rank)], attrs), node.shape[-rank:]

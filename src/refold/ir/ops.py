@@ -74,6 +74,8 @@ class OpRow:
         """The op on tensors of rank 5."""
         if self.arity is None:
             return _compiled(self, 0)(inputs, **attrs)
+        if self.name == "embedding":
+            inputs = inputs[0][0], inputs[1][0, 0, 0]
         if "strides" not in attrs:
             return _compiled(self, 0)(*inputs, **attrs)
         images = convolution.of_true_rank(inputs, attrs, self.name == "conv_transpose")
@@ -368,7 +370,6 @@ _other(
     3,
     *("strides", "paddings", "dilations", "groups", "extras"),
 )
-
 _other(
     "image_pool",
     Kind.OPAQUE,
@@ -377,6 +378,10 @@ _other(
     1,
     *("sizes", "strides"),
 )
+
+# --- rows of a table, by their numbers ------------------------------------------------------------
+_LOOKED_UP = "torch.nn.functional.embedding({0}, {1})"
+_other("embedding", Kind.OPAQUE, _LOOKED_UP, shapes.embedding, 2, exact=True)
 
 # --- everything else ----------------------------------------------------------------------------
 _add(

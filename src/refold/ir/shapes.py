@@ -152,3 +152,13 @@ def _axis(axis: int) -> int:
     if not -RANK <= axis < 0:
         raise ValueError(f"axes are negative, -{RANK}..-1, got {axis}")
     return axis + RANK
+
+
+def embedding(inputs: Sequence[Node], attrs: Mapping[str, Any]) -> Typed:
+    """Numbers of rows, of rank 4, and a matrix: of each number its row."""
+    ids, table = inputs
+    if ids.dtype not in (torch.int64, torch.int32) or ids.shape[0] != 1:
+        raise ValueError(f"an embedding of {ids.dtype} of {ids.shape}")
+    if any(d != 1 for d in table.shape[:-2]):
+        raise ValueError(f"an embedding in a table of {table.shape}")
+    return (*ids.shape[1:], table.shape[-1]), table.dtype

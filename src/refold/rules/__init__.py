@@ -1,6 +1,6 @@
 """The algebra: tables of rules, each proved in float64 by the row's own two sides."""
 
-from refold.rules import apart, conv, linear, move, norm, pointwise, pools, reduce, space
+from refold.rules import apart, conv, embedding, linear, move, norm, pointwise, pools, reduce, space
 from refold.rules.rule import EXACT, Exact, Rule, RuleError
 
 # in the order in which the directed pass tries them
@@ -12,6 +12,7 @@ RULES: tuple[Rule, ...] = (
     *linear.RULES,
     *conv.RULES,
     *pools.RULES,
+    *embedding.RULES,
     *move.RULES,
     *space.RULES,
 )

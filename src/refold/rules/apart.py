@@ -1,5 +1,6 @@
 """Sums of several values taken apart, where linear maps are among them for the parts to go into;
-reductions of rows that were cut into pieces, of the rows as they were; one product for equal rows.
+reductions of rows that were cut into pieces, of the rows as they were; one product for equal rows;
+running sums before or after a linear map.
 
 A sum of added values is the sum of their sums. By itself that saves nothing: it pays where one of
 the values is a product, which then shrinks to a product with summed weights or with summed rows.
@@ -14,8 +15,11 @@ from refold.rules.term import (
     AXES,
     Term,
     apply,
+    constant,
     count,
+    cumsum,
     expand,
+    fits,
     flat,
     join,
     linear,
@@ -40,6 +44,12 @@ def _reaches(node: Node, deep: int) -> bool:
         return True
     through = ("add", "sub", "mul", "div", "neg", "reshape", "permute", "cat", "expand")
     return deep > 0 and node.op in through and any(_reaches(i, deep - 1) for i in node.inputs)
+
+
+def _counted(x: Term, axis: int) -> Term:
+    """1, 2, 3 ... along an axis of `x`."""
+    shape = tuple(d if a == axis else 1 for a, d in zip(AXES, x.shape, strict=True))
+    return cumsum(constant(1, x, shape), axis)
 
 
 def _is_whole_row(x: Term, shape: tuple[Dim, ...], axes: tuple[int, ...]) -> bool:
@@ -140,4 +150,27 @@ ROWS = (
     ),
 )
 
-RULES = (*APART, *TOGETHER, *SPREAD, *ROWS)
+RUNNING = (
+    Rule(
+        "cumsum-of-shifted",
+        "x b! @axis",
+        lambda x, b, axis: cumsum(x + b, axis),
+        lambda x, b, axis: cumsum(x, axis) + b * _counted(x, axis),
+        "reals",
+        "Running sums of shifted values are shifted by as many shifts as were added.",
+        where=lambda x, b, axis: flat(b, (axis,)) and fits(b, x),
+        simplify=False,
+    ),
+    Rule(
+        "linear-of-cumsum",
+        "x[N,K] w[M,K] @axis",
+        lambda x, w, axis: linear(cumsum(x, axis), w),
+        lambda x, w, axis: cumsum(linear(x, w), axis),
+        "reals",
+        "Running sums over a batch can be taken after the product, of fewer features.",
+        where=lambda x, w, axis: axis != -1 and flat(w, AXES[:-2]),
+        simplify=False,
+    ),
+)
+
+RULES = (*APART, *TOGETHER, *SPREAD, *ROWS, *RUNNING)

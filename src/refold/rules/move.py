@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from refold.ir import Dim
+from collections.abc import Callable
+
+from refold.ir import Dim, numel
 from refold.rules import parts, spread
 from refold.rules.rule import Rule
 from refold.rules.spread import BINARY, UNARY, exact_of
@@ -35,6 +37,30 @@ def _in(s: Term, shape: tuple[Dim, ...]) -> bool:
 def _before(order: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
     """The axes of the unpermuted value that a permutation puts at `axes`."""
     return tuple(sorted(order[a] - len(order) for a in axes))
+
+
+def _run_of(x: Term, shape: tuple[Dim, ...], axis: int) -> tuple[int, ...] | None:
+    """The axes of `x` that a reshape to `shape` makes its `axis`; None where it cuts one."""
+    before = numel(shape[:axis])
+    first = [a for a in AXES if numel(x.shape[:a]) == before][-1:]
+    runs = (tuple(range(a, end)) for a in first for end in range(a + 1, 1))
+    return next((r for r in runs if numel(x.shape[a] for a in r) == shape[axis]), None)
+
+
+def _merged(x: Term, shape: tuple[Dim, ...], axes: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The axes of `x` that a reshape to `shape` makes `axes`, of more than one element."""
+    runs = [_run_of(x, shape, a) for a in axes if shape[a] != 1]
+    return None if None in runs or not runs else tuple(a for r in runs for a in r or ())
+
+
+def _reduced_before(
+    f: Callable[..., Term], x: Term, shape: tuple[Dim, ...], axes: tuple[int, ...]
+) -> Term:
+    runs = _merged(x, shape, axes)
+    if runs is None:
+        raise ValueError("the reshape cuts an axis that is reduced")
+    made = tuple(1 if a in axes else d for a, d in zip(AXES, shape, strict=True))
+    return reshape(f(x, runs), made)
 
 
 _REDUCE = {"sum": sum, "mean": mean, "max": max, "min": min}
@@ -81,6 +107,21 @@ RESHAPE = (
             where=lambda x, shape, axes: _kept(x, shape) and axes == (-1,),
         )
         for name, f in _REDUCE.items()
+    ),
+    *(
+        Rule(
+            f"{name}-of-merged-axes",
+            "x @shape @axes",
+            lambda x, shape, axes, f=f: f(reshape(x, shape), axes),
+            lambda x, shape, axes, f=f: _reduced_before(f, x, shape, axes),
+            "reals",
+            "A reduction along axes that were made one is one along each of them.",
+            where=lambda x, shape, axes: (
+                _merged(x, shape, axes) is not None and not (_kept(x, shape) and axes == (-1,))
+            ),
+            simplify=False,
+        )
+        for name, f in (("sum", sum), ("mean", mean))
     ),
     Rule(
         "softmax-of-reshaped",

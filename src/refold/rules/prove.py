@@ -11,6 +11,7 @@ A guard is proved too: without it, some instance must fail. A guard that may be 
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -174,7 +175,7 @@ def _value(
     draw: random.Random,
     generator: torch.Generator,
 ) -> Node:
-    free = not hole.parametric and not hole.dims and not hole.boolean
+    free = not (hole.parametric or hole.dims or hole.boolean or hole.index)
     # of what may be one element
     number = all(size.startswith("1") or size.endswith("?") for size in hole.dims) and hole.dims
     if (free and draw.random() < 0.1) or (number and draw.random() < 0.3):
@@ -182,6 +183,10 @@ def _value(
         if not (hole.nonnegative and value < 0) and not (hole.nonpositive and value > 0):
             return as_scalar(value, F64)
     name = f"{hole.name}{len(data)}"
+    if hole.index:
+        node = leaf("input", shape, torch.int64, name=name, index=0)
+        data[node] = torch.randint(0, 2, shape, generator=generator)
+        return node
     node = leaf("param" if hole.parametric else "input", shape, F64, **_names(hole, name))
     data[node] = DATA[kind](torch.randn(shape, generator=generator, dtype=F64))
     if hole.boolean:
@@ -250,9 +255,13 @@ def _reshaped(base: tuple[int, ...], found: dict[str, Any], draw: random.Random)
     """A shape of as many elements as the first value has, or one that it spreads to."""
     shapes = [[hint(d) for d in v.shape] for v in found.values() if isinstance(v, Node)]
     shape = list(draw.choice(shapes))
-    how = draw.randrange(4)
+    how = draw.randrange(5)
     if how == 0:
         return base
+    if how == 4:  # neighbours become one
+        first, last = sorted(draw.sample(range(RANK), 2))
+        whole = math.prod(shape[first : last + 1])
+        return (*(1,) * (last - first), *shape[:first], whole, *shape[last + 1 :])
     if how == 1:
         return tuple(d if d != 1 or draw.random() < 0.5 else draw.choice(SIZES) for d in shape)
     sizes = [d for d in shape[:-1] if d != 1]
@@ -309,6 +318,9 @@ def _special(
     values = SPECIAL if rule.exact == "bits" else SPECIAL[:1]
     data = {}
     for node, tensor in instance.data.items():
+        if not node.is_float:
+            data[node] = tensor
+            continue
         mask = torch.tensor([draw.random() < 0.2 for _ in range(tensor.numel())])
         special = torch.tensor([draw.choice(values) for _ in range(tensor.numel())], dtype=F64)
         data[node] = torch.where(mask, special, tensor.flatten()).reshape(tensor.shape)

@@ -31,7 +31,7 @@ class Hole:
         the places, as many as there are strides, and `1...` as many ones; there are no others.
         parametric: computed from parameters alone. nonnegative: the
         engine must know that no element is below zero. nonpositive: that none is above it.
-        attribute: an op's attribute, not a value. boolean: true or false.
+        attribute: an op's attribute, not a value. boolean: true or false. index: numbers of rows.
     """
 
     name: str
@@ -41,6 +41,7 @@ class Hole:
     nonpositive: bool = False
     attribute: bool = False
     boolean: bool = False
+    index: bool = False
 
     def sizes(self, places: int) -> tuple[str, ...]:
         """`dims` for images of so many places."""
@@ -61,7 +62,7 @@ class Rule:
 
     signature: the variables in the order of the lambdas' parameters, `x[N,K] w[M,K]! s+ @axes`:
         `!` marks a parameter, `+` a value known to be >= 0, `-` one known to be <= 0, `?` one that
-        is true or false, `@` an attribute.
+        is true or false, `#` one of integers that number rows, `@` an attribute.
     lhs, rhs: the two sides. Each may return a tuple: then all of the left values must be found,
         and each is replaced by its partner.
     exact: `bits` (identical), `reals` (equal in real arithmetic, and NaN where the left side is),
@@ -122,7 +123,7 @@ class Rule:
 
 
 def _hole(rule: str, text: str) -> Hole:
-    found = re.fullmatch(r"(@?)([a-z_][a-z_0-9]*)(?:\[([A-Z0-9_,.?]+)\])?([!+?-]*)", text)
+    found = re.fullmatch(r"(@?)([a-z_][a-z_0-9]*)(?:\[([A-Z0-9_,.?]+)\])?([!+?#-]*)", text)
     if found is None:
         raise RuleError(f"{rule}: expected name[DIMS]! or @attribute, got {text!r}")
     at, name, dims, marks = found.groups()
@@ -131,7 +132,9 @@ def _hole(rule: str, text: str) -> Hole:
     sizes = tuple(dims.split(",")) if dims else ()
     if not all(re.fullmatch(r"[A-Z]\??|[0-9]+|_|1?\.\.\.", size) for size in sizes):
         raise RuleError(f"{rule}: expected sizes such as N, O?, 1, _, ... or 1..., got {text!r}")
-    return Hole(name, sizes, "!" in marks, "+" in marks, "-" in marks, bool(at), "?" in marks)
+    return Hole(
+        name, sizes, "!" in marks, "+" in marks, "-" in marks, bool(at), "?" in marks, "#" in marks
+    )
 
 
 def _check_names(rule: str, side: str, function: Callable[..., Any], holes: list[str]) -> None:

@@ -258,6 +258,11 @@ def image_pool(x: Operand, sizes: Any, strides: Any) -> Term:
     return apply("image_pool", x, sizes=sizes, strides=strides)
 
 
+def embedding(ids: Operand, table: Operand) -> Term:
+    """ids[...], table[V,K] -> [...,K]: for each number its row."""
+    return apply("embedding", ids, table)
+
+
 def conv(
     x: Operand, w: Operand, b: Operand, strides: Any, paddings: Any, dilations: Any, groups: Any
 ) -> Term:
