@@ -152,7 +152,7 @@ ROWS = (
 
 RUNNING = (
     Rule(
-        "cumsum-of-shifted",
+        "cumsum-of-evenly-shifted",
         "x b! @axis",
         lambda x, b, axis: cumsum(x + b, axis),
         lambda x, b, axis: cumsum(x, axis) + b * _counted(x, axis),
