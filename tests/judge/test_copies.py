@@ -9,7 +9,7 @@ from judge_paths import REFERENCES
 
 from refold.judge import Limits, Status, judge
 
-TIMED = {"several", "selection", "noise", "named"}
+TIMED = {"several", "noise", "named"}
 # what no must-accept candidate is judged against, and those that were once judged wrongly
 NAMES = ("several", "in_place", "noise", "parameter", "named", "frozen", "waves", "view", "tied")
 
