@@ -3665,15 +3665,17 @@ class _RefoldCache:
     version, and is followed at the next call. PyTorch does not count writes through `.data`: call
     `refold_refresh()` after one. Copies and pickles of a module start with an empty cache.
 
-    sources: the parameters read; seen: their versions and addresses. values: what is computed from
-    them. stamp: what `unchanged` of the kernels compares before every call (kernels/call.h). fits:
-    whether tensors are like those of the last call that came without gradients.
+    sources: the parameters read; seen: their versions, addresses and strides. values: what is
+    computed from them. stamp: what `unchanged` of the kernels compares before every call
+    (kernels/call.h). tensors, laid: the sources and the buffers that are written, and whether they
+    still have the sizes and strides that they had. fits: whether tensors are like those of the
+    last call that came without gradients.
     """
 
     def __init__(self, device):
         self.device, self.stream, self.event = device, None, None
         self.sources, self.seen, self.values, self.stamp = (), (), (), None
-        self.fits = _refold_unlike
+        self.tensors, self.laid, self.fits = (), _refold_unlike, _refold_unlike
 
     def renew(self, sources, recipes):
         """Compute anew the values whose sources changed.
@@ -3681,7 +3683,7 @@ class _RefoldCache:
         A recipe is (function, indices) into the sources and the values before it. A value keeps its
         place in memory, where a CUDA graph may read it.
         """
-        seen = tuple((t._version, t.data_ptr()) for t in sources)
+        seen = tuple((t._version, t.data_ptr(), t.stride()) for t in sources)
         changed = [
             len(self.sources) != len(sources) or self.sources[i] is not t or self.seen[i] != seen[i]
             for i, t in enumerate(sources)
@@ -3792,6 +3794,8 @@ def _refold_like(*tensors):
     dispatch an operation on them. torch.compile guards its code by the same."""
     if _refold_tensor_guards is None:
         return _refold_unlike
+    if not tensors:
+        return lambda: True
     return _refold_tensor_guards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
 
 
@@ -3859,7 +3863,7 @@ class ModelNew(Model):
         if rf_cache is not None and rf_cache.fits(x) and not (
             _refold_grad_enabled() or _refold_forward_ad._current_level >= 0
             or _refold_function_modes() and _refold_is_watched(rf_cache.device)
-        ) and _refold_kernels.unchanged(*rf_cache.stamp):
+        ) and _refold_kernels.unchanged(*rf_cache.stamp) and rf_cache.laid(*rf_cache.tensors):
             return rf_cache  # the last call was like this one
         try:
             if type(x) is not torch.Tensor or x.layout is not torch.strided or x.is_neg():
@@ -3881,7 +3885,9 @@ class ModelNew(Model):
             return "a dispatch or function mode is active"
         if torch._C._are_functorch_transforms_active() or _refold_forward_ad._current_level >= 0:
             return "a transform of torch.func or forward-mode differentiation is active"
-        if rf_cache is None or rf_cache.device != rf_device or not _refold_kernels.unchanged(*rf_cache.stamp):
+        if rf_cache is None or rf_cache.device != rf_device or not (
+            _refold_kernels.unchanged(*rf_cache.stamp) and rf_cache.laid(*rf_cache.tensors)
+        ):
             rf_cache = self._refold_renew_both(rf_device)
             if type(rf_cache) is str:
                 return rf_cache
@@ -3918,6 +3924,8 @@ class ModelNew(Model):
             cache.renew(sources, self._refold_recipes_both)
             _refold_renewed(cache)
             paths = [name for name, _, _ in self._refold_tensors_both]
+            cache.tensors = (*sources, *states)
+            cache.laid = _refold_like(*cache.tensors)
             # last: threads that find it take the values
             cache.stamp = _refold_stamp(self, paths, sources, states)
         except RuntimeError as error:

@@ -63,6 +63,10 @@ CHANGES: dict[str, Callable[[Net], object]] = {
     "a parameter replaced": lambda m: setattr(m.inner.fc, "weight", nn.Parameter(torch.ones(6, 8))),
     "a parameter written": lambda m: m.inner.fc.weight.data_ptr() and m.inner.fc.weight.mul_(2),
     "a parameter's memory": lambda m: setattr(m.inner.fc.bias, "data", torch.zeros(6)),
+    "a parameter's strides": lambda m: setattr(
+        m.inner.fc.weight, "data", m.inner.fc.weight.data.as_strided((6, 8), (1, 6))
+    ),
+    "a parameter's sizes": lambda m: setattr(m.inner.fc.weight, "data", m.inner.fc.weight.data[:3]),
     "a buffer written": lambda m: m.scale.add_(1),
     "a buffer replaced": lambda m: setattr(m, "scale", torch.ones(6)),
     "an attribute replaced": lambda m: setattr(m, "shift", torch.ones(6)),
@@ -81,7 +85,7 @@ def state() -> tuple[Net, Callable[[], bool]]:
     with torch.no_grad():
         fast(torch.randn(5, 8))
     (cache,) = fast._refold_caches.values()
-    return fast, lambda: kernels.unchanged(*cache.stamp)
+    return fast, lambda: kernels.unchanged(*cache.stamp) and cache.laid(*cache.tensors)
 
 
 def test_nothing_has_changed():
@@ -200,7 +204,9 @@ def test_only_calls_like_the_last_are_not_examined(monkeypatch):
     fast, module, _ = prepared()
     examined: list[torch.Tensor] = []
     like = module._refold_like
-    monkeypatch.setattr(module, "_refold_like", lambda x: examined.append(x) or like(x))
+    monkeypatch.setattr(  # of the argument, not of the parameters
+        module, "_refold_like", lambda *t: (len(t) == 1 and examined.append(t[0])) or like(*t)
+    )
     x, longer = torch.randn(5, 8), torch.randn(9, 8)
     with torch.no_grad():
         for call in (x, x.clone(), longer, longer, longer.mT.contiguous().mT, x):
@@ -210,6 +216,19 @@ def test_only_calls_like_the_last_are_not_examined(monkeypatch):
         fast.weight.mul_(2)
         fast(x)
     assert len(examined) == 5, "a parameter changed"
+
+
+def test_a_weight_that_was_turned_where_it_lies_is_followed():
+    """No version counts it, and its address and sizes are the same."""
+    module = nn.Sequential(nn.Linear(8, 8), nn.Sigmoid())
+    fast, x = refold.optimize(module, torch.randn(4, 8), measure=False), torch.randn(5, 8)
+    with torch.no_grad():
+        before = fast(x)
+        fast[0].weight.data = fast[0].weight.data.t()
+        assert pipeline.obstacle(fast, [x]) is None
+        turned = torch.sigmoid(nn.functional.linear(x, fast[0].weight, fast[0].bias))
+        torch.testing.assert_close(fast(x), turned)
+        assert not torch.allclose(before, turned)
 
 
 @pytest.mark.parametrize("default", ["cpu", "cpu:0"])
