@@ -93,3 +93,17 @@ def test_a_class_that_there_is_not_is_refused():
         for wrong in (18, -1):
             with pytest.raises(IndexError):
                 fast(x, y, torch.where(t == 5, wrong, t))
+
+
+def test_smoothing_over_any_number_of_classes():
+    class Smoothed(torch.nn.Module):
+        def forward(self, x, odds):
+            return torch.nn.functional.cross_entropy(x, odds, label_smoothing=0.1)
+
+    module = Smoothed()
+    fast, _ = emitted(module, [torch.randn(9, 7), torch.rand(9, 7)])
+    for classes in (7, 5):
+        inputs = [torch.randn(4, classes), torch.rand(4, classes)]
+        with torch.no_grad():
+            assert pipeline.obstacle(fast, inputs) is None
+            torch.testing.assert_close(fast(*inputs), module(*inputs))

@@ -173,8 +173,8 @@ def _of_probabilities(
 ) -> Value:
     p = t.node
     if label_smoothing:
-        even = label_smoothing / float(t.shape[-1])  # type: ignore[arg-type]
-        p = make("add", make("mul", p, _number(1 - label_smoothing, p)), _number(even, p))
+        even = make("div", _number(label_smoothing, p), as_scalar(t.shape[-1], p.dtype))
+        p = make("add", make("mul", p, _number(1 - label_smoothing, p)), even)
     each = make("neg", make("sum", make("mul", logs, p), axes=(-1,)))
     return _reduced(each, reduction, out)
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import torch
 
-_SMALL = 1 << 20  # elements, of which two threads gain less than they lose waiting for one another
+# elements, of which two threads gain less than they lose waiting for one another; by judgement
+_SMALL = 1 << 20
 
 
 @contextlib.contextmanager
