@@ -17,6 +17,7 @@ import datetime
 import json
 import os
 import platform
+import signal
 import subprocess
 import sys
 import tempfile
@@ -75,17 +76,26 @@ SUMS = (  # of several values, of some tokens, of all
 )
 
 
-def optimize(system: System, sets: Sequence[str], seconds: float, output: Path) -> dict[str, Any]:
-    """One `refold optimize`; its JSON report with the exit code added."""
+def optimize(
+    system: System, sets: Sequence[str], seconds: float, output: Path, limit: float | None = None
+) -> dict[str, Any]:
+    """One `refold optimize` of at most `limit` seconds; its JSON report and exit code."""
     command = [sys.executable, "-m", "refold", "optimize", str(PROBLEMS / system.file)]
     command += ["-o", str(output), "--json", "--seconds", str(seconds)]
     for pair in sets:
         command += ["--set", pair]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode not in (0, 3):
-        return {"exit": done.returncode, "error": done.stderr.strip().splitlines()[-1:]}
-    report: dict[str, Any] = json.loads(done.stdout)
-    return report | {"exit": done.returncode}
+    # a session of its own, so that what hangs ends with the processes that it started
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, start_new_session=True, **pipes) as running:
+        try:
+            out, said = running.communicate(timeout=limit)
+        except subprocess.TimeoutExpired:
+            os.killpg(running.pid, signal.SIGKILL)
+            return {"exit": 124, "error": f"no end after {limit:.0f} s"}
+    if running.returncode not in (0, 3):
+        return {"exit": running.returncode, "error": said.strip().splitlines()[-1:]}
+    report: dict[str, Any] = json.loads(out)
+    return report | {"exit": running.returncode}
 
 
 def rows(system: System, report: dict[str, Any], sets: Sequence[str]) -> Iterator[dict[str, Any]]:

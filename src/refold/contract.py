@@ -203,15 +203,20 @@ def apply_sets(
     if not applied:
         return source, before, applied
     lines = source.splitlines(keepends=True)
-    edits: list[tuple[int, int, str]] = []
+    edits: dict[tuple[int, int], str] = {}
     starts = [0, *itertools.accumulate(len(line.encode()) for line in lines)]
     for name, value in _assignments(tree):
         if name in applied and value.end_lineno is not None and value.end_col_offset is not None:
             begin = starts[value.lineno - 1] + value.col_offset
             end = starts[value.end_lineno - 1] + value.end_col_offset
-            edits.append((begin, end, repr(applied[name])))
+            replacement = repr(applied[name])
+            if edits.setdefault((begin, end), replacement) != replacement:
+                raise ArgumentError(
+                    f"{where}:{value.lineno}: expected one value for names that are bound to one, "
+                    f"came --set {name}={replacement} beside {edits[begin, end]}; give one of them"
+                )
     data = source.encode()
-    for begin, end, replacement in sorted(edits, reverse=True):
+    for (begin, end), replacement in sorted(edits.items(), reverse=True):
         data = data[:begin] + replacement.encode() + data[end:]
     text = data.decode()
     return text, dict(_constants(ast.parse(text))), applied
@@ -233,13 +238,19 @@ def _pairs(sets: Sets, where: str) -> Iterator[tuple[str, Any]]:
 
 
 def _assignments(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
-    """Module-level ``NAME = value`` (also annotated, and ``A, B = 1, 2``), in order."""
+    """Module-level ``NAME = value`` (also annotated, ``A, B = 1, 2``, ``A = B = 1``), in order.
+
+    Names that one statement binds to one value are one constant: setting either sets both.
+    """
     for statement in tree.body:
         if isinstance(statement, ast.AnnAssign) and statement.value is not None:
             if isinstance(statement.target, ast.Name):
                 yield statement.target.id, statement.value
-        elif isinstance(statement, ast.Assign) and len(statement.targets) == 1:
-            target, value = statement.targets[0], statement.value
+            continue
+        if not isinstance(statement, ast.Assign):
+            continue
+        value = statement.value
+        for target in statement.targets:
             if isinstance(target, ast.Name):
                 yield target.id, value
             elif (

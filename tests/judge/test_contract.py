@@ -85,6 +85,17 @@ def test_set_reaches_what_is_derived(tmp_path: Path, sets: object) -> None:
     assert again.constants == reference.constants
 
 
+def test_names_of_one_value_are_one_constant(tmp_path: Path) -> None:
+    path = write(tmp_path, GOOD + "\nheight = breadth = 12  # of a square\n")
+    assert load(path).constants["breadth"] == 12
+    for sets in (["height=6"], ["breadth=6"], ["height=6", "breadth=6"]):
+        reference = load(path, sets)
+        assert (reference.constants["height"], reference.constants["breadth"]) == (6, 6)
+        assert "height = breadth = 6  # of a square" in reference.source_with_sets
+    with pytest.raises(ContractError, match="expected one value for names that are bound to one"):
+        load(path, ["height=6", "breadth=7"])
+
+
 def test_source_is_retrievable_with_sets(tmp_path: Path) -> None:
     text = GOOD.replace("* scale", "* scale + 0 * rows")
     reference = load(write(tmp_path, text), ["width=8"])

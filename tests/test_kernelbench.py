@@ -1,0 +1,99 @@
+"""The measure of KernelBench's files: how sizes are halved, how rows are summed up."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
+import kernelbench
+
+FILE = """
+import torch
+from torch import nn
+
+rows = 4096
+height = width = 512
+inner = {inner}
+groups = 8
+unused = 1 << 20
+least = 1
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(inner, inner)
+        self.norm = nn.GroupNorm(groups, inner)
+
+    def forward(self, x):
+        assert x.shape[1] >= least
+        return self.norm(self.linear(x).flatten(0, 1))
+
+
+def get_inputs():
+    return [torch.rand(rows, height, inner)]
+"""
+
+
+def test_sizes_are_halved_the_largest_first(tmp_path):
+    path = tmp_path / "1_file.py"
+    path.write_text(FILE.format(inner=1024))
+    halved = dict(pair.split("=") for pair in kernelbench.sizes(path))
+    # what changes no shape stays; rows come before places, and places before features
+    assert halved == {"rows": "128", "inner": "256", "height": "128"}
+    found = kernelbench.shapes(kernelbench.load(path, halved))
+    assert found.inputs == [(128, 128, 256)] and found.seconds <= kernelbench.EAGER_S
+
+
+def test_sizes_that_leave_no_model_that_runs_stay(tmp_path):
+    path = tmp_path / "1_file.py"
+    path.write_text(FILE.format(inner=1024).replace("least = 1", "least = 400"))
+    halved = dict(pair.split("=") for pair in kernelbench.sizes(path))
+    assert "height" not in halved and {"rows", "inner"} <= set(halved)
+
+
+def row(system, commit="b", **more):
+    return {"system": system, "commit": commit, "exit": 0, "sizes": "full size"} | more
+
+
+def test_summary_counts_each_file_once():
+    rows = [
+        row("L1/1_a", "a", mode="both", verdict="ACCEPTED", speedup=9.0),
+        row("L1/1_a", mode="train", verdict="ACCEPTED", speedup=4.0),
+        row("L1/1_a", mode="eval", verdict="ACCEPTED", speedup=100.0),
+        row("L1/2_b", mode="train", verdict="kept: not faster"),
+        row("L1/2_b", mode="eval", verdict="ACCEPTED", speedup=7.0),
+        row("L1/3_c", exit=3, verdict="the kernels were not faster"),
+        row("L1/4_d", exit=124, verdict="no end after 600 s"),
+    ]
+    told = kernelbench.summary(rows)
+    assert told.startswith("of 4 files: 1 accepted and faster, largest 4")
+    assert "2 kept; 1 failed L1/4_d" in told and told.endswith("counted as 1: 1.41")
+
+
+def test_a_file_that_hangs_ends(tmp_path, monkeypatch):
+    path = tmp_path / "1_file.py"
+    path.write_text("import time\ntime.sleep(100)\n" + FILE.format(inner=32))
+    monkeypatch.setattr(kernelbench, "sizes", lambda path: ["rows=4"])
+    system = kernelbench.System("L1/1_file", str(path))
+    (found,) = kernelbench.measured(path, system, 0.1, limit=1.0)
+    assert found["exit"] == 124 and "no end after 1 s" in kernelbench.line([found])
+
+
+def test_files_are_taken_in_order(tmp_path):
+    folder = tmp_path / "KernelBench" / "level2"
+    folder.mkdir(parents=True)
+    for name in ("10_b.py", "9_a.py", "no_number.py"):
+        (folder / name).touch()
+    for root in (tmp_path, tmp_path / "KernelBench"):
+        found = kernelbench.files(root, 2, [])
+        assert [p.name for p in found] == ["9_a.py", "10_b.py"]
+    assert [p.name for p in kernelbench.files(tmp_path, 2, [10])] == ["10_b.py"]
+
+
+@pytest.mark.parametrize("value", ["", None])
+def test_errors_that_are_not_known_are_said_so(value):
+    assert kernelbench._short(value) == "?"
