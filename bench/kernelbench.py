@@ -6,8 +6,9 @@
 The files ask for a large GPU. Here their constants are halved by one rule for all of them (see
 `sizes`); each row says which sizes were used. A number stands only where the same run's judge
 accepted the file. A file that has rows of this commit is skipped, so that a run that was broken off
-goes on (`--again` measures it anew); one that fails or hangs ends nothing. Nothing of KernelBench
-is kept here: its files are read from a checkout (github.com/ScalingIntelligence/KernelBench).
+goes on (`--again` measures it anew); one that fails or hangs ends nothing. On a machine that others
+use too, OMP_NUM_THREADS=1 keeps threads from waiting for each other. Nothing of KernelBench is kept
+here: its files are read from a checkout (github.com/ScalingIntelligence/KernelBench).
 """
 
 from __future__ import annotations
@@ -146,7 +147,9 @@ def _number(path: Path) -> re.Match[str] | None:
     return re.match(r"\d+", path.name)
 
 
-def measured(path: Path, system: System, seconds: float, limit: float) -> list[dict[str, Any]]:
+def measured(
+    path: Path, system: System, seconds: float, limit: float, more: Sequence[str] = ()
+) -> list[dict[str, Any]]:
     """The rows of one file; of one that fails, a row that says why."""
     try:
         sets = sizes(path)
@@ -154,7 +157,7 @@ def measured(path: Path, system: System, seconds: float, limit: float) -> list[d
         said = f"{type(error).__name__}: {error}".splitlines()[0]
         return list(rows(system, {"exit": 1, "error": f"no sizes: {said}"}, ()))
     with tempfile.TemporaryDirectory() as folder:
-        report = optimize(system, sets, seconds, Path(folder, "fast.py"), limit)
+        report = optimize(system, sets, seconds, Path(folder, "fast.py"), limit, more)
     return list(rows(system, report, sets))
 
 
@@ -220,6 +223,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", type=int, default=[], metavar="NUMBER")
     parser.add_argument("--seconds", type=float, default=2.0, help="of each comparison")
     parser.add_argument("--limit", type=float, default=600.0, help="seconds that a file may take")
+    parser.add_argument("--no-compile", action="store_true", help="no torch.compile baseline")
     parser.add_argument("--again", action="store_true", help="measure what has rows already, too")
     parser.add_argument("--summary", action="store_true", help="sum up what has rows; no measuring")
     parser.add_argument(
@@ -228,13 +232,14 @@ def main() -> int:
     args = parser.parse_args()
     record, found = Record(args.output), list[dict[str, Any]]()
     here = f"L{args.level}/"
+    more = ["--no-compile"] * args.no_compile
     done = {row["system"] for row in record.before if row["commit"] == commit()}
     for path in files(args.root, args.level, args.only):
         system = System(f"{here}{path.stem}", str(path.resolve()))
         if args.summary or (system.name in done and not args.again):
             continue
-        new = measured(path, system, args.seconds, args.limit)
-        found += [row | machine() for row in new]
+        new = measured(path, system, args.seconds, args.limit, more)
+        found += [row | machine() | {"threads": torch.get_num_threads()} for row in new]
         record.write(found)
         print(line(new), flush=True)
     every = [row for row in (*record.before, *found) if row["system"].startswith(here)]

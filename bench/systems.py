@@ -77,11 +77,16 @@ SUMS = (  # of several values, of some tokens, of all
 
 
 def optimize(
-    system: System, sets: Sequence[str], seconds: float, output: Path, limit: float | None = None
+    system: System,
+    sets: Sequence[str],
+    seconds: float,
+    output: Path,
+    limit: float | None = None,
+    more: Sequence[str] = (),
 ) -> dict[str, Any]:
     """One `refold optimize` of at most `limit` seconds; its JSON report and exit code."""
     command = [sys.executable, "-m", "refold", "optimize", str(PROBLEMS / system.file)]
-    command += ["-o", str(output), "--json", "--seconds", str(seconds)]
+    command += ["-o", str(output), "--json", "--seconds", str(seconds), *more]
     for pair in sets:
         command += ["--set", pair]
     # a session of its own, so that what hangs ends with the processes that it started

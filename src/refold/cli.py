@@ -57,6 +57,9 @@ def parser() -> Parser:
         action="store_true",
         help="cut products on a GPU by rule; do not time (kept in ~/.cache/refold)",
     )
+    optimize.add_argument(
+        "--no-compile", action="store_true", help="no torch.compile baseline (takes a while)"
+    )
     optimize.set_defaults(run=commands.optimize)
 
     explain = parts.add_parser("explain", help="say what is rewritten, why, and what it saves")

@@ -14,9 +14,17 @@ from refold.pipeline import Result
 
 
 def times_of(
-    module: torch.nn.Module, inputs: list[Any], result: Result, device: str, seconds: float
+    module: torch.nn.Module,
+    inputs: list[Any],
+    result: Result,
+    device: str,
+    seconds: float,
+    beside: bool = True,
 ) -> list[dict[str, Any]]:
-    """Per mode: eager, torch.compile and ours, the folds' cost and when they have paid."""
+    """Per mode: eager, torch.compile and ours, the folds' cost and when they have paid.
+
+    beside: whether torch.compile is timed at all.
+    """
     assert result.text is not None
     fast = pipeline.bind_text(result.text, module)
     rows: list[dict[str, Any]] = []
@@ -31,7 +39,7 @@ def times_of(
             steady = d.timing.other
             fast.refold_refresh()  # type: ignore[operator]
             fold = max(0.0, clock(lambda: fast(*inputs), device) - steady)
-            compiled = _compiled(module, fast, inputs, device, seconds)
+            compiled = _compiled(module, fast, inputs, device, seconds) if beside else None
         gain = d.timing.base - steady
         rows.append(
             {
