@@ -36,8 +36,8 @@ from refold.contract import ContractError, Reference, load
 HERE = Path(__file__).resolve().parent
 EAGER_S = 0.05  # what eager's forward may take by this prediction, on two cores
 FLOPS = 1e11  # ... of products and convolutions in a second
-BYTES = 4e9  # ... of parameters, inputs and every operation's result in a second
-LEAST = 16  # no constant is halved below
+BYTES = 1e9  # ... of parameters, inputs and every result in a second, memory being new
+LEAST = 8  # no constant is halved below
 
 
 class _Results(TorchDispatchMode):
