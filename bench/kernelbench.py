@@ -195,21 +195,25 @@ def summary(every: Sequence[dict[str, Any]]) -> str:
     gains = {name: _gain(found) for name, found in last.items()}
     faster = [g for g in gains.values() if g is not None and g > 1]
     failed = [name for name, found in last.items() if int(found[0]["exit"]) not in (0, 3)]
-    each = [g or 1.0 for g in gains.values()]
+    each = [max(1.0, g or 1.0) for g in gains.values()]
     mean = math.exp(statistics.fmean(math.log(g) for g in each)) if each else 1.0
     most = f", largest {max(faster):.3g}, median {statistics.median(faster):.3g}" if faster else ""
     return (
         f"of {len(last)} files: {len(faster)} accepted and faster{most};"
-        f" {len(last) - len(faster) - len(failed)} kept; {len(failed)} failed"
+        f" {len(last) - len(faster) - len(failed)} kept or constant; {len(failed)} failed"
         + "".join(f" {name}" for name in failed)
         + f"; geometric mean of speed-ups over eager, all others counted as 1: {mean:.3g}"
     )
 
 
 def _gain(found: Sequence[dict[str, Any]]) -> float | None:
-    """What a file gains in the mode of a module as constructed; None where it is kept."""
+    """What a file gains in the mode of a module as constructed; None where it is kept.
+
+    A result that does not depend on the input is never judged ACCEPTED, and is no gain.
+    """
     for row in found:
-        if row.get("mode") in ("both", "train") and row.get("speedup"):
+        first = row.get("mode") in ("both", "train")
+        if first and row["verdict"] == "ACCEPTED" and row.get("speedup"):
             return float(row["speedup"])
     return None
 
