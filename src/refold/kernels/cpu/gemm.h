@@ -83,9 +83,11 @@ RF_FN void transpose(at::vec::Vectorized<float>* block) {
 #endif
 
 // src: `count` rows of `depth` floats, ld apart -> dst[k][panel]. `panel` is `count`, or a multiple
-// of kLanes; then copies of the last row fill it up (what becomes of them is not read).
+// of kLanes; then copies of the last row fill it up (what becomes of them is not read). Not inlined,
+// like multiply(): each of its many calls would be compiled anew, for up to half of a module's time.
 template <class T>
-inline void pack(const T* src, long ld, long count, long depth, long panel, Real* dst) {
+__attribute__((noinline)) void pack(const T* src, long ld, long count, long depth, long panel,
+                                    Real* dst) {
   for (long r = 0; r < panel; r += kLanes) {
     const bool whole_lanes = panel - r >= kLanes;
     for (long k = 0; k < depth; k += kLanes) {
@@ -202,8 +204,8 @@ template <class T> struct Strip {
 // acc = the product of the panels [first, last) of A with one strip of W. room: for kRoom floats.
 constexpr long kRoom = (kWide + round_up(kMostRows, kLanes)) * kDepth;
 template <class TA, class TW>
-inline void multiply(const Left<TA>& a, const Tiles& tiles, long first, long last,
-                     const Strip<TW>& w, long depth, Real* room, Real* acc) {
+__attribute__((noinline)) void multiply(const Left<TA>& a, const Tiles& tiles, long first, long last,
+                                        const Strip<TW>& w, long depth, Real* room, Real* acc) {
   Real* own_panel = room + kWide * kDepth;
   const long top = a.panels.start(first);
   for (long k = 0; k < depth; k += kDepth) {
