@@ -111,12 +111,13 @@ static inline bool rf_takes(Py_ssize_t given, Py_ssize_t wanted) {
   return given == wanted;
 }
 
-// unchanged(held, empty, kinds, tensors): whether what a check once found is still so. It is what
+// unchanged(held, empty, kinds, tensors, alike): whether what a check once found is still so. It is what
 // every call of the module asks first, and in Python it would cost more than a small kernel.
 //   held     dict, key, value, ...         dict[key] is value; a dict as its own value: no such key
 //   empty    dict, ...                     has no keys
 //   kinds    object, type, ...             is of exactly that type
 //   tensors  tensor, version, address, ... is at that version (None: any) and address
+//   alike    list, copy, ...               holds what the copy holds; a dict or a set likewise
 static bool rf_is_number(PyObject* got, PyObject* wanted) {
   if (got == nullptr) return false;
   const bool same = got == wanted || PyObject_RichCompareBool(got, wanted, Py_EQ) == 1;
@@ -142,12 +143,18 @@ static bool rf_all_unchanged(PyObject* const* stamp) {
     if (version != Py_None && !rf_is_number(PyObject_GetAttr(tensor, version_name), version)) return false;
     if (rf_address(tensor) != PyLong_AsVoidPtr(PyTuple_GET_ITEM(tensors, i + 2))) return false;
   }
+  PyObject* alike = stamp[4];
+  for (Py_ssize_t i = 0; i + 1 < PyTuple_GET_SIZE(alike); i += 2) {
+    const int same = PyObject_RichCompareBool(PyTuple_GET_ITEM(alike, i), PyTuple_GET_ITEM(alike, i + 1), Py_EQ);
+    PyErr_Clear();  // what cannot be compared, as tensors, is not what it was
+    if (same != 1) return false;
+  }
   return true;
 }
 static PyObject* rf_unchanged(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  if (!rf_takes(n, 4)) return nullptr;
-  for (int i = 0; i < 4; i++)
-    if (!PyTuple_Check(args[i])) return PyErr_Format(PyExc_TypeError, "a stamp is four tuples");
+  if (!rf_takes(n, 5)) return nullptr;
+  for (int i = 0; i < 5; i++)
+    if (!PyTuple_Check(args[i])) return PyErr_Format(PyExc_TypeError, "a stamp is five tuples");
   const bool same = rf_all_unchanged(args);
   if (PyErr_Occurred()) return nullptr;
   return PyBool_FromLong(same);
@@ -3708,7 +3715,7 @@ static PyModuleDef rf_module = {PyModuleDef_HEAD_INIT, "kernels", nullptr, -1, r
 #define RF_INIT(name) RF_INIT_(name)
 PyMODINIT_FUNC RF_INIT(TORCH_EXTENSION_NAME)() { return PyModule_Create(&rf_module); }
 """
-_REFOLD_NAME = "refold_sm_90_2f6e38569995"
+_REFOLD_NAME = "refold_sm_90_180946bc54f9"
 
 import contextlib
 
@@ -3943,7 +3950,8 @@ def _refold_difference(model):
                 return f"{path} is not in the same mode as the model"
             if module._forward_hooks or module._forward_pre_hooks or "forward" in module.__dict__:
                 return f"{path} has hooks or a forward of its own"
-        if tuple(map(module.__dict__.get, names)) != settings:
+        found = [getattr(module, name, None) for name in names]
+        if any(type(f) is not type(s) or f != s for f, s in zip(found, settings)):
             return f"a setting of {path or 'the model'} has changed"
     return None
 
@@ -3954,7 +3962,7 @@ def _refold_stamp(model, paths, sources, states):
     paths: names of the sources and then of the states, which calls write (any version will do).
     """
     shared = torch.nn.modules.module
-    held, kinds = [], []
+    held, kinds, alike = [], [], []
     empty = [shared._global_forward_hooks, shared._global_forward_pre_hooks]
     for path, _, names, _ in _REFOLD_MODULES:
         module = model
@@ -3981,9 +3989,9 @@ def _refold_stamp(model, paths, sources, states):
             if name in place:
                 break
         else:
-            return ((), (), (None, None), ())  # computed anew at each reading: never unchanged
+            return ((), (), (None, None), (), ())  # computed anew at each reading: never unchanged
         tensors += (tensor, tensor._version if len(tensors) < 3 * len(sources) else None, tensor.data_ptr())
-    return tuple(held), tuple(empty), tuple(kinds), tuple(tensors)
+    return tuple(held), tuple(empty), tuple(kinds), tuple(tensors), tuple(alike)
 
 
 # what every call asks first; by names of their own they are found sooner
@@ -4115,6 +4123,8 @@ class ModelNew(Model):
         sources = (self.matmul.weight, self.matmul.bias, )
         states = ()
         for t, (name, shape, dtype) in zip((*sources, *states), self._refold_tensors_both):
+            if not isinstance(t, torch.Tensor):
+                return f"{name} is a {type(t).__name__}"
             if t.shape != shape or t.dtype is not dtype or t.get_device() != device:
                 return f"{name} is {t.dtype}{list(t.shape)} on {t.device}"
             if t.layout is not torch.strided or t.is_neg():

@@ -113,6 +113,7 @@ def get_inputs():
         ),
         ("get_inputs", "inputs", "expected a function get_inputs(), came none"),
         ("[torch.rand(3, 3)]", "torch.rand(3, 3)", "came Tensor; return [x] instead of x"),
+        ("[torch.rand(3, 3)]", "{'x': torch.ones(3)}", "came dict; list its values in the order"),
         ("[torch.rand(3, 3)]", "1 / 0", "came ZeroDivisionError"),
         ("[torch.rand(3, 3)]", "exit(1)", "came SystemExit: 1"),
         ("rand(3, 3)", "rand(2, 3)", "forward raised RuntimeError"),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from types import ModuleType
 
 import pytest
@@ -29,17 +31,32 @@ class Inner(nn.Module):
         return self.fc(x) * self.gain
 
 
+@dataclass
+class Config:
+    gain: float = 1.0
+
+
+def shifted(by: float) -> Callable[[torch.Tensor], torch.Tensor]:
+    return lambda y: y + by
+
+
 class Net(nn.Module):
+    STEP = 1.0
+
     def __init__(self) -> None:
         super().__init__()
         self.inner = Inner()
         self.shift = torch.full((6,), 0.5)
         self.register_buffer("scale", torch.full((6,), 3.0))
         self.power = 2
+        self._bias, self.bound = 0.0, float("inf")
+        self.sizes, self.named = [1.0, 2.0], {"a": [0.5]}
+        self.config, self.act = Config(), shifted(0.5)
 
     def forward(self, x):
-        y = (self.inner(x) + self.shift) * self.scale
-        return (y * self.power).sum(dim=1, keepdim=True)
+        y = (self.inner(x) + self.shift) * self.scale + self._bias + self.sizes[1]
+        y = self.act(y * self.named["a"][0] * self.config.gain).clamp(max=self.bound)
+        return (y * self.power + self.STEP).sum(dim=1, keepdim=True)
 
 
 class OtherLinear(nn.Linear):
@@ -53,6 +70,15 @@ def _global_hook(m: nn.Module) -> None:
 CHANGES: dict[str, Callable[[Net], object]] = {
     "a setting of the model": lambda m: setattr(m, "power", 3),
     "a setting of a module inside": lambda m: setattr(m.inner, "gain", 2.5),
+    "a setting of a tensor": lambda m: setattr(m, "power", torch.ones(6)),
+    "a private setting": lambda m: setattr(m, "_bias", 1.0),
+    "a setting that was infinite": lambda m: setattr(m, "bound", 0.1),
+    "a setting of the class": lambda m: setattr(m, "STEP", 2.0),
+    "an element of a list": lambda m: m.sizes.__setitem__(1, 3.0),
+    "an element inside": lambda m: m.named["a"].__setitem__(0, 1.5),
+    "a field of an object": lambda m: setattr(m.config, "gain", 4.0),
+    "a function of other values": lambda m: setattr(m, "act", shifted(2.0)),
+    "a parameter that is gone": lambda m: setattr(m.inner.fc, "bias", None),
     "a module replaced": lambda m: setattr(m.inner, "fc", nn.Linear(8, 6)),
     "a module's class": lambda m: setattr(m.inner.fc, "__class__", OtherLinear),
     "a module's mode": lambda m: m.inner.fc.eval() if m.training else m.inner.fc.train(),
@@ -99,21 +125,31 @@ def test_nothing_has_changed():
 @pytest.mark.parametrize("change", CHANGES.values(), ids=list(CHANGES))
 def test_every_change_is_seen(change):
     fast, unchanged = state()
+    x = torch.randn(5, 8)
     with torch.no_grad():
         change(fast)
     try:
         assert not unchanged()
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                known = Net.forward(fast, x)
+            except RuntimeError:
+                with pytest.raises(RuntimeError):
+                    fast(x)
+            else:
+                torch.testing.assert_close(fast(x), known)
     finally:
         if "handle" in fast.__dict__:
             fast.handle.remove()
 
 
-def test_a_stamp_is_four_tuples():
+def test_a_stamp_is_five_tuples():
     fast, _ = state()
     kernels = sys.modules[type(fast).__module__]._refold_kernels
-    with pytest.raises(TypeError, match="four tuples"):
-        kernels.unchanged((), (), (), [])
-    with pytest.raises(TypeError, match="expected 4 arguments"):
+    with pytest.raises(TypeError, match="five tuples"):
+        kernels.unchanged((), (), (), (), [])
+    with pytest.raises(TypeError, match="expected 5 arguments"):
         kernels.unchanged(())
 
 
@@ -229,6 +265,43 @@ def test_a_weight_that_was_turned_where_it_lies_is_followed():
         turned = torch.sigmoid(nn.functional.linear(x, fast[0].weight, fast[0].bias))
         torch.testing.assert_close(fast(x), turned)
         assert not torch.allclose(before, turned)
+
+
+class MakesTensors(nn.Linear):
+    def forward(self, x):
+        return super().forward(x) * torch.tensor([0.5, 2.0]) + torch.ones(2)
+
+
+def test_tensors_that_forward_makes_have_the_default_dtype():
+    module, x = MakesTensors(8, 2), torch.randn(5, 8)
+    fast = refold.optimize(module, x, measure=False)
+    try:
+        with torch.no_grad():
+            assert pipeline.obstacle(fast, [x]) is None
+            torch.set_default_dtype(torch.float64)
+            assert "default dtype" in pipeline.obstacle(fast, [x])
+            assert fast(x).dtype == module(x).dtype == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+HELD = torch.ones(2)
+
+
+def test_a_tensor_that_others_may_write_is_not_written_out():
+    class Reads(nn.Linear):
+        def forward(self, x):
+            return super().forward(x) * HELD[0] + HELD.sum()
+
+    class ReadsNumber(nn.Linear):
+        def forward(self, x):
+            return super().forward(x) * self.held[0]
+
+    number = ReadsNumber(8, 2)
+    number.held = [torch.tensor(2.0)]
+    for module in (Reads(8, 2), number):
+        with pytest.warns(UserWarning, match="neither arguments nor attributes"):
+            assert refold.optimize(module, torch.randn(5, 8), measure=False) is module
 
 
 @pytest.mark.parametrize("default", ["cpu", "cpu:0"])

@@ -12,6 +12,7 @@ import itertools
 import linecache
 import random
 import sys
+import tokenize
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -101,9 +102,11 @@ class Reference:
                 f"{_said(error)}; fix {name}"
             ) from error
         if not isinstance(value, list | tuple):
+            cure = "list its values in the order of the parameters"
+            cure = cure if isinstance(value, dict) else "return [x] instead of x"
             raise ContractError(
                 f"{self.path}: expected {name}() to return a list or tuple, came "
-                f"{type(value).__name__}; return [x] instead of x"
+                f"{type(value).__name__}; {cure}"
             )
         return list(value)
 
@@ -141,8 +144,9 @@ def load(
     """
     path = Path(path)
     try:
-        source = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        with tokenize.open(path) as file:  # as Python reads it: with its mark, or in its encoding
+            source = file.read()
+    except (OSError, SyntaxError, UnicodeDecodeError) as error:
         raise ArgumentError(
             f"{path}: expected a readable Python file, came {_said(error)}; check the path"
         ) from error

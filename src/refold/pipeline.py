@@ -191,7 +191,11 @@ def _unsupported(c: Captured) -> str | None:
     """Why a captured graph cannot be emitted, or None."""
     loose = set(c.constants) - c.attributes
     if loose:
-        return f"forward makes tensors of its own ({', '.join(sorted(loose))})"
+        shapes = ", ".join(str(list(c.constants[name].shape)) for name in sorted(loose))
+        return (
+            "forward reads tensors that are neither arguments nor attributes of the module, or"
+            f" writes out large ones (of shapes {shapes})"
+        )
     if not c.tensors:
         return "forward takes no tensor"
     return None

@@ -512,7 +512,8 @@ def _refold_difference(model):
                 return f"{path} is not in the same mode as the model"
             if module._forward_hooks or module._forward_pre_hooks or "forward" in module.__dict__:
                 return f"{path} has hooks or a forward of its own"
-        if tuple(map(module.__dict__.get, names)) != settings:
+        found = [getattr(module, name, None) for name in names]
+        if any(type(f) is not type(s) or f != s for f, s in zip(found, settings)):
             return f"a setting of {path or 'the model'} has changed"
     return None
 
@@ -523,7 +524,7 @@ def _refold_stamp(model, paths, sources, states):
     paths: names of the sources and then of the states, which calls write (any version will do).
     """
     shared = torch.nn.modules.module
-    held, kinds = [], []
+    held, kinds, alike = [], [], []
     empty = [shared._global_forward_hooks, shared._global_forward_pre_hooks]
     for path, _, names, _ in _REFOLD_MODULES:
         module = model
@@ -550,9 +551,9 @@ def _refold_stamp(model, paths, sources, states):
             if name in place:
                 break
         else:
-            return ((), (), (None, None), ())  # computed anew at each reading: never unchanged
+            return ((), (), (None, None), (), ())  # computed anew at each reading: never unchanged
         tensors += (tensor, tensor._version if len(tensors) < 3 * len(sources) else None, tensor.data_ptr())
-    return tuple(held), tuple(empty), tuple(kinds), tuple(tensors)
+    return tuple(held), tuple(empty), tuple(kinds), tuple(tensors), tuple(alike)
 
 
 # what every call asks first; by names of their own they are found sooner
@@ -689,6 +690,8 @@ class ModelNew(Model):
         sources = (self.gemm.weight, self.scale, self.bn.weight, self.bn.bias, self.gemm.bias, )
         states = (self.bn.running_mean, self.bn.running_var, self.bn.num_batches_tracked, )
         for t, (name, shape, dtype) in zip((*sources, *states), self._refold_tensors_train):
+            if not isinstance(t, torch.Tensor):
+                return f"{name} is a {type(t).__name__}"
             if t.shape != shape or t.dtype is not dtype or t.get_device() != device:
                 return f"{name} is {t.dtype}{list(t.shape)} on {t.device}"
             if t.layout is not torch.strided or t.is_neg():
@@ -808,6 +811,8 @@ class ModelNew(Model):
         sources = (self.gemm.weight, self.scale, self.bn.running_var, self.bn.weight, self.gemm.bias, self.bn.running_mean, self.bn.bias, )
         states = ()
         for t, (name, shape, dtype) in zip((*sources, *states), self._refold_tensors_eval):
+            if not isinstance(t, torch.Tensor):
+                return f"{name} is a {type(t).__name__}"
             if t.shape != shape or t.dtype is not dtype or t.get_device() != device:
                 return f"{name} is {t.dtype}{list(t.shape)} on {t.device}"
             if t.layout is not torch.strided or t.is_neg():

@@ -47,6 +47,15 @@ def write(folder: Path, text: str) -> Path:
     return path
 
 
+@pytest.mark.parametrize(
+    "data", [GOOD.encode("utf-8-sig"), f"# coding: latin-1\n# é{GOOD}".encode("latin-1")]
+)
+def test_a_file_is_read_as_python_reads_it(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "ref.py"
+    path.write_bytes(data)
+    assert load(path).init_inputs() == [16]
+
+
 def test_same_seed_same_model_and_inputs(tmp_path: Path) -> None:
     reference = load(write(tmp_path, GOOD))
     a, b = reference.make(3), reference.make(3)

@@ -262,12 +262,19 @@ class PlainAttributeAndSizes(nn.Module):
 
 @case
 class TensorsOfItsOwn(nn.Module):
+    """Of one number and of several, with infinities, as indices; thin weights turned and scaled."""
+
     def __init__(self):
         super().__init__()
         self.fc = nn.Linear(30, 18)
+        self.a, self.b = nn.Parameter(torch.randn(30, 2)), nn.Parameter(torch.randn(2, 18))
 
     def forward(self, x):
-        return torch.minimum(self.fc(x), torch.tensor(0.5)) + torch.ones(18)
+        y = torch.minimum(self.fc(x), torch.tensor(0.5)) + torch.ones(18)
+        tail = torch.tensor([0.5, -float("inf"), 1e-3], dtype=x.dtype)
+        some = y.index_select(1, torch.tensor([17, 0, 4])) * torch.tensor([[0.1, 0.25, 3.0]])
+        thin = x @ (self.a @ self.b) + nn.functional.linear(x, self.b.T @ self.a.T * 0.5)
+        return y, torch.maximum(some, tail.to(x.device)), thin
 
     def inputs(self):
         return [rand(7, 30)]

@@ -37,6 +37,7 @@ class Captured:
     constants: tensors that are neither parameters nor buffers, by the name used in the graph;
         those reachable as attributes are listed in `attributes`.
     conditions: what must hold of the sizes beside, as Python text over forward's parameters.
+    default_dtype: PyTorch's, where the dtype of a value follows from it.
     """
 
     graph: Graph
@@ -48,6 +49,7 @@ class Captured:
     attributes: frozenset[str]
     training: bool
     conditions: tuple[str, ...] = ()
+    default_dtype: torch.dtype | None = None
 
     @property
     def tensors(self) -> list[Field]:

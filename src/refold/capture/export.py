@@ -65,6 +65,8 @@ class _Reader:
         self.args = args
         self.program = made.program
         self.conditions = made.conditions
+        self.literals = made.literals
+        self.reads_default_dtype = False
         # where the inputs are; calls that name this device mean theirs
         tensors = [v for v in pytree.tree_leaves(args) if isinstance(v, torch.Tensor)]
         self.device = tensors[0].device if tensors else None
@@ -101,6 +103,7 @@ class _Reader:
             frozenset(name for name in constants if _has_attribute(self.module, name)),
             self.module.training,
             self.conditions,
+            torch.get_default_dtype() if self.reads_default_dtype else None,
         )
         if names - set(captured.symbol_sources()):
             raise CaptureError("a size of an input is not free by itself")
@@ -125,7 +128,7 @@ class _Reader:
                     raise CaptureError(f"the input {text} is a {type(original).__name__}")
                 shape = tuple(self.sizes.dim(d) for d in meta.shape)
                 fields.append(Field(text, shape, original.dtype))
-            elif isinstance(original, (bool, int, float, str, type(None))):
+            elif type(original) in (bool, int, float, str, type(None)):
                 fields.append(Field(text, None, None, original))
             else:
                 raise CaptureError(f"the input {text} is a {type(original).__name__}")
@@ -161,18 +164,25 @@ class _Reader:
             }.get(spec.kind)
             if kind is None:
                 raise CaptureError(f"an input of kind {spec.kind.name}")
-            self.env[node] = self._number(spec, shape, meta.dtype) or Value(
+            self.env[node] = self._literal(spec, shape, meta.dtype) or Value(
                 leaf(kind, shape, meta.dtype, name=spec.target), shape
             )
 
-    def _number(self, spec: Any, shape: tuple[Dim, ...], dtype: torch.dtype) -> Value | None:
-        """A one-element tensor that forward itself makes, as the number it is."""
-        if spec.kind != InputKind.CONSTANT_TENSOR or _has_attribute(self.module, spec.target):
+    def _literal(self, spec: Any, shape: tuple[Dim, ...], dtype: torch.dtype) -> Value | None:
+        """A small tensor that forward itself makes, as the numbers that it holds."""
+        if spec.kind != InputKind.CONSTANT_TENSOR or spec.target not in self.literals:
             return None
         tensor = self.program.constants.get(spec.target)
-        if not isinstance(tensor, torch.Tensor) or tensor.numel() != 1 or tensor.is_complex():
+        if not isinstance(tensor, torch.Tensor) or tensor.is_complex():
             return None
-        return Value(as_scalar(tensor.item(), dtype), shape)
+        self.reads_default_dtype |= dtype.is_floating_point
+        if tensor.numel() == 1:
+            return Value(as_scalar(tensor.item(), dtype), shape)
+        if not 0 < tensor.numel() <= _LARGEST_LITERAL:
+            return None
+        named = {"dtype": dtype, "device": self.device}
+        made: Value = self._opaque("torch.tensor", (shape, dtype), (tensor.tolist(),), named)
+        return made
 
     # --- calls ----------------------------------------------------------------------------------
     def _call(self, node: torch.fx.Node) -> Any:
@@ -186,12 +196,15 @@ class _Reader:
         args = torch.fx.map_arg(node.args, self.env.__getitem__)
         kwargs = torch.fx.map_arg(node.kwargs, self.env.__getitem__)
         if not isinstance(target, torch._ops.OpOverload):
+            if isinstance(meta, torch.SymBool):
+                raise CaptureError(_DATA_SIZES)
             if meta is None:
                 return None  # an assertion on sizes: what it asserts stands in the ranges
             raise CaptureError(f"a call of {target} gives a {type(meta).__name__}")
         if str(target).startswith(("aten._assert", "aten.sym_constrain")):
             return None
         out = self._meta_shapes(meta)
+        self.reads_default_dtype |= _reads_default_dtype(node)
         handler = (
             HANDLERS.get(target.overloadpacket.__name__) if target.namespace == "aten" else None
         )
@@ -354,6 +367,17 @@ def _path_text(path: Sequence[Any], parameters: Sequence[inspect.Parameter]) -> 
     return text
 
 
+def _reads_default_dtype(node: torch.fx.Node) -> bool:
+    """Whether a call makes floats of none and is not told which."""
+
+    def is_float(value: Any) -> bool:
+        return isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex())
+
+    given = [n.meta.get("val") for n in node.all_input_nodes]
+    made = [v for v in pytree.tree_leaves(node.meta.get("val")) if is_float(v)]
+    return bool(made) and not any(map(is_float, given)) and node.kwargs.get("dtype") is None
+
+
 def _given(results: Sequence[Any]) -> set[int]:
     return {i for i, r in enumerate(results) if r is not None}
 
@@ -365,10 +389,15 @@ def _has_attribute(module: torch.nn.Module, name: str) -> bool:
         return False
 
 
+_LARGEST_LITERAL = 256  # elements, which are written out
+
 _VALUES = (
     "forward needs a tensor's values as Python numbers (it branches on them, or computes with what"
     " .item() or float() gives)"
 )
+
+
+_DATA_SIZES = "the size of a value in forward depends on what a tensor holds, not on sizes alone"
 
 
 def _said(error: Exception) -> str:

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch.export import Dim as ExportDim
 from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
 
 from refold.capture.shape_rules import shapes_at_once
@@ -30,10 +31,14 @@ from refold.capture.values import CaptureError
 @dataclass(frozen=True)
 class Exported:
     """A program and the conditions on sizes under which it is the module, as Python text over
-    forward's own parameters. Sizes that must be fixed or equal are so in the program itself."""
+    forward's own parameters. Sizes that must be fixed or equal are so in the program itself.
+
+    literals: the names of those constants that forward makes anew at each call, of numbers.
+    """
 
     program: ExportedProgram
     conditions: tuple[str, ...]
+    literals: frozenset[str]
 
 
 def exported(module: torch.nn.Module, args: tuple[Any, ...], axes: int | None) -> Exported:
@@ -64,7 +69,18 @@ def exported(module: torch.nn.Module, args: tuple[Any, ...], axes: int | None) -
             _check_effects(node)
         check_sizes(program.graph)
         decomposed: ExportedProgram = program.run_decompositions({})
-        return Exported(decomposed, tuple(dict.fromkeys(filter(None, conditions))))
+        unique = tuple(dict.fromkeys(filter(None, conditions)))
+        return Exported(decomposed, unique, frozenset(_literals(program)))
+
+
+def _literals(program: ExportedProgram) -> Iterator[str]:
+    """The constants that a call like torch.tensor([1, 2]) makes: every one is copied before it is
+    read. Others, of a list or a global, are the very tensors, which may be written to later."""
+    places = (n for n in program.graph.nodes if n.op == "placeholder")
+    for node, spec in zip(places, program.graph_signature.input_specs, strict=True):
+        made = [u.target is torch.ops.aten.lift_fresh_copy.default for u in node.users]
+        if spec.kind == InputKind.CONSTANT_TENSOR and made and all(made):
+            yield spec.target
 
 
 @contextlib.contextmanager

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
 
 from refold.capture import Captured, Field
+from refold.emit.settings import _refold_setting
 from refold.ir import Sym
 
 Refusal = tuple[str, str]  # the texts of a condition and of the reason to take the original then
@@ -17,33 +18,54 @@ Refusal = tuple[str, str]  # the texts of a condition and of the reason to take 
 
 @dataclass(frozen=True)
 class ModuleFact:
-    """What the kernels assume of one module inside the model: its class and plain settings."""
+    """What the kernels assume of one module inside the model: its class and its settings.
+
+    described: the settings that are no plain values, by the text that stands for each.
+    """
 
     path: str
     kind: str
     settings: tuple[tuple[str, object], ...]
+    described: bool = False
 
 
 def module_facts(module: torch.nn.Module) -> list[ModuleFact]:
-    """The class and the plain attributes of every module, the model itself first ("")."""
+    """The class and the settings of every module, the model itself first ("")."""
     facts = []
     for path, m in module.named_modules(remove_duplicate=False):
-        plain = {
-            k: v
-            for k, v in vars(m).items()
-            if not k.startswith("_") and k != "training" and _is_plain(v)
-        }
+        held = dict(_attributes(m))
+        settings = {k: v if _is_plain(v) else _refold_setting(v) for k, v in held.items()}
+        known = {k: s for k, s in settings.items() if s is not None or held[k] is None}
         kind = type(m).__qualname__ if path else ""
-        facts.append(ModuleFact(path, kind, tuple(sorted(plain.items()))))
+        described = any(not _is_plain(held[k]) for k in known)
+        facts.append(ModuleFact(path, kind, tuple(sorted(known.items())), described))
     return facts
 
 
+def _attributes(m: torch.nn.Module) -> Iterator[tuple[str, object]]:
+    """What forward may read beside tensors and modules; of PyTorch's own modules what is public.
+    Plain values of a class stand for all of its modules that have none of their own."""
+    usual = vars(torch.nn.Module())
+    for cls in reversed(type(m).__mro__):
+        if cls.__module__.split(".")[0] not in ("torch", "builtins"):
+            yield from ((k, v) for k, v in vars(cls).items() if k[:2] != "__" and _is_number(v))
+    own = not type(m).__module__.startswith("torch.")
+    for k, v in vars(m).items():
+        if k not in usual and (own or not k.startswith("_")) and not k.startswith("_refold"):
+            yield k, v
+
+
+def _is_number(v: object) -> bool:
+    return isinstance(v, (bool, int, float)) and _is_plain(v)
+
+
 def _is_plain(v: object) -> bool:
-    if isinstance(v, tuple):
+    """Whether a value's text is the value; of a class of its own (numpy's, an enum's) it is not."""
+    if type(v) is tuple:
         return all(_is_plain(e) for e in v)
-    if isinstance(v, float):
+    if type(v) is float:
         return v == v and abs(v) != float("inf")
-    return isinstance(v, (bool, int, str, type(None)))
+    return type(v) in (bool, int, str, type(None))
 
 
 def facts_text(facts: Iterable[ModuleFact]) -> str:
@@ -125,6 +147,19 @@ def default_refusals(module: torch.nn.Module, captured: Captured) -> list[Refusa
             test = f"type({p.name}) is not {kind} or {p.name} != {p.default!r}"
         refusals.append((test, f'"{p.name} is not its default"'))
     return refusals
+
+
+def dtype_refusals(captured: Captured) -> list[Refusal]:
+    """Of PyTorch's default dtype, where values have it."""
+    if captured.default_dtype is None:
+        return []
+    test = f"torch.get_default_dtype() is not {captured.default_dtype}"
+    return [
+        (
+            test,
+            f'f"the default dtype is {{torch.get_default_dtype()}}, not {captured.default_dtype}"',
+        )
+    ]
 
 
 def _value_refusal(field: Field) -> Refusal:
@@ -215,6 +250,7 @@ __all__ = [
     "ModuleFact",
     "attribute",
     "default_refusals",
+    "dtype_refusals",
     "facts_text",
     "forwarded_arguments",
     "module_facts",

@@ -17,6 +17,7 @@ from refold.emit.forward import ForwardText, ForwardWriter
 from refold.emit.guards import (
     attribute,
     default_refusals,
+    dtype_refusals,
     facts_text,
     forwarded_arguments,
     module_facts,
@@ -26,6 +27,7 @@ from refold.emit.guards import (
     repeated,
     signature_text,
 )
+from refold.emit.settings import settings_text
 from refold.emit.target import Target
 from refold.emit.template import render
 from refold.emit.text import describe, stripped
@@ -117,6 +119,7 @@ def emit(emission: Emission, target: Target) -> str:
         }
         texts[mode.name] = ForwardWriter(mode.captured, mode.plan, launches, target).write()
     names = [p.name for p in parameters_of(emission.module)]
+    facts = module_facts(emission.module)
     context = {
         "version": __version__,
         "target": target.name,
@@ -126,7 +129,8 @@ def emit(emission: Emission, target: Target) -> str:
         "source": emission.source.strip("\n"),
         "kernels": target.source([(same[n], g) for n, g in groups]).strip("\n"),
         "folds": [],
-        "facts": facts_text(module_facts(emission.module)),
+        "facts": facts_text(facts),
+        "settings": settings_text().split("\n") if any(f.described for f in facts) else [],
         "assumes_finite": any(m.rewrites != "bits" for m in live),
         "signature": signature_text(emission.module),
         "signature_plain": ", ".join(["self", *names]),
@@ -190,7 +194,7 @@ def _mode_context(
             *target.guards([f.path for f in mode.captured.tensors]),
         ]
         or ["pass"],
-        "flags": target.flags(),
+        "flags": [*target.flags(), *dtype_refusals(mode.captured)],
         "repeated": repeated(emission.module, mode.captured),
         "first": mode.captured.tensors[0].path,
         "sources": [_expected(n["name"], emission.module) for n in text.sources],

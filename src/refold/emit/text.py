@@ -236,7 +236,9 @@ class Writer:
             return repr(code) if isinstance(code, str) else python_literal(code)
 
         args = [text(a) for a in node["args"]] + [f"{k}={text(v)}" for k, v in node["kwargs"]]
-        call = f"torch.ops.{node['target']}({', '.join(args)})"
+        target = str(node["target"])  # a function of torch or, as a rule, an operator of aten
+        where = "" if target.startswith("torch.") else "torch.ops."
+        call = f"{where}{target}({', '.join(args)})"
         if node["index"] is not None:
             call += f"[{node['index']}]"
         if self.double and not node.inputs and node.is_float:

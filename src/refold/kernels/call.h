@@ -41,12 +41,13 @@ static inline bool rf_takes(Py_ssize_t given, Py_ssize_t wanted) {
   return given == wanted;
 }
 
-// unchanged(held, empty, kinds, tensors): whether what a check once found is still so. It is what
+// unchanged(held, empty, kinds, tensors, alike): whether what a check once found is still so. It is what
 // every call of the module asks first, and in Python it would cost more than a small kernel.
 //   held     dict, key, value, ...         dict[key] is value; a dict as its own value: no such key
 //   empty    dict, ...                     has no keys
 //   kinds    object, type, ...             is of exactly that type
 //   tensors  tensor, version, address, ... is at that version (None: any) and address
+//   alike    list, copy, ...               holds what the copy holds; a dict or a set likewise
 static bool rf_is_number(PyObject* got, PyObject* wanted) {
   if (got == nullptr) return false;
   const bool same = got == wanted || PyObject_RichCompareBool(got, wanted, Py_EQ) == 1;
@@ -72,12 +73,18 @@ static bool rf_all_unchanged(PyObject* const* stamp) {
     if (version != Py_None && !rf_is_number(PyObject_GetAttr(tensor, version_name), version)) return false;
     if (rf_address(tensor) != PyLong_AsVoidPtr(PyTuple_GET_ITEM(tensors, i + 2))) return false;
   }
+  PyObject* alike = stamp[4];
+  for (Py_ssize_t i = 0; i + 1 < PyTuple_GET_SIZE(alike); i += 2) {
+    const int same = PyObject_RichCompareBool(PyTuple_GET_ITEM(alike, i), PyTuple_GET_ITEM(alike, i + 1), Py_EQ);
+    PyErr_Clear();  // what cannot be compared, as tensors, is not what it was
+    if (same != 1) return false;
+  }
   return true;
 }
 static PyObject* rf_unchanged(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  if (!rf_takes(n, 4)) return nullptr;
-  for (int i = 0; i < 4; i++)
-    if (!PyTuple_Check(args[i])) return PyErr_Format(PyExc_TypeError, "a stamp is four tuples");
+  if (!rf_takes(n, 5)) return nullptr;
+  for (int i = 0; i < 5; i++)
+    if (!PyTuple_Check(args[i])) return PyErr_Format(PyExc_TypeError, "a stamp is five tuples");
   const bool same = rf_all_unchanged(args);
   if (PyErr_Occurred()) return nullptr;
   return PyBool_FromLong(same);

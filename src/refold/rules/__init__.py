@@ -1,6 +1,18 @@
 """The algebra: tables of rules, each proved in float64 by the row's own two sides."""
 
-from refold.rules import apart, conv, embedding, linear, move, norm, pointwise, pools, reduce, space
+from refold.rules import (
+    apart,
+    conv,
+    embedding,
+    linear,
+    maps,
+    move,
+    norm,
+    pointwise,
+    pools,
+    reduce,
+    space,
+)
 from refold.rules.rule import EXACT, Exact, Rule, RuleError
 
 # in the order in which the directed pass tries them
@@ -10,6 +22,7 @@ RULES: tuple[Rule, ...] = (
     *reduce.RULES,
     *apart.RULES,
     *linear.RULES,
+    *maps.RULES,
     *conv.RULES,
     *pools.RULES,
     *embedding.RULES,

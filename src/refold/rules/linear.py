@@ -1,4 +1,4 @@
-"""Linear maps: what passes through them, into which operand, and how they compose.
+"""Linear maps: what passes through them, and into which operand.
 
 `linear(x, w)` contracts the last axes: x[N,K], w[M,K] -> [N,M]. Two laws carry most of this table.
 What is linear along the *last* axis of the product acts on the rows of the weight; what is linear
@@ -9,20 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from refold.ir import Dim
 from refold.rules.rule import Rule
 from refold.rules.term import (
-    TURN,
     Term,
     avg_pool,
     cumsum,
     cut,
-    diagonal,
     flat,
-    join,
     linear,
     mean,
-    permute,
     sum,
     turn,
 )
@@ -31,11 +26,6 @@ from refold.rules.term import (
 def _unbatched(w: Term, axes: Iterable[int]) -> bool:
     """Is the weight the same along those of `axes` that are not rows of x?"""
     return flat(w, [a for a in axes if a < -2])
-
-
-def _cut_apart(y: Term, at: Dim) -> tuple[Term, Term]:
-    """The features before `at` and those from it on."""
-    return cut(y, -1, 0, at), cut(y, -1, at, y.shape[-1] - at)
 
 
 FEATURES = (
@@ -239,162 +229,4 @@ SCALE = (
     ),
 )
 
-COMPOSE = (
-    Rule(
-        "two-maps-as-one",
-        "x[N,K] w[M,K] v[P,M]",
-        lambda x, w, v: linear(linear(x, w), v),
-        lambda x, w, v: linear(x, linear(v, turn(w))),
-        "reals",
-        "Two linear maps after each other are one, whose weight is the product of their weights.",
-        simplify=False,
-    ),
-    Rule(
-        "one-map-as-two",
-        "x[N,K] v[M,R] u[K,R]",
-        lambda x, v, u: linear(x, linear(v, u)),
-        lambda x, v, u: linear(linear(x, turn(u)), v),
-        "reals",
-        "A weight that is a thin product is cheaper applied one factor after the other.",
-        simplify=False,
-    ),
-    Rule(
-        "sum-of-maps",
-        "x[N,K] w[M,K]! v[M,K]!",
-        lambda x, w, v: linear(x, w) + linear(x, v),
-        lambda x, w, v: linear(x, w + v),
-        "reals",
-        "Two linear maps of one input, added, are one map with the sum of their weights.",
-    ),
-    Rule(
-        "sum-with-scaled-map",
-        "x[N,K] w[M,K]! v[M,K]! s[1,_]!",
-        lambda x, w, v, s: linear(x, w) + linear(x, v) * s,
-        lambda x, w, v, s: linear(x, w + v * turn(s)),
-        "reals",
-        "A scaled map that is added to a map of the same input is added to its weight.",
-    ),
-    Rule(
-        "sum-with-affine-map",
-        "x[N,K] w[M,K]! v[M,K]! b!",
-        lambda x, w, v, b: (linear(x, w) + b) + linear(x, v),
-        lambda x, w, v, b: linear(x, w + v) + b,
-        "reals",
-        "A map that is added to a shifted map of the same input is added to its weight.",
-    ),
-    Rule(
-        "sum-with-affine-and-scaled-map",
-        "x[N,K] w[M,K]! v[M,K]! b! s[1,_]!",
-        lambda x, w, v, b, s: (linear(x, w) + b) + linear(x, v) * s,
-        lambda x, w, v, b, s: linear(x, w + v * turn(s)) + b,
-        "reals",
-        "A scaled map that is added to a shifted map of the same input is added to its weight.",
-    ),
-    Rule(
-        "sum-of-affine-maps",
-        "x[N,K] w[M,K]! v[M,K]! b! c!",
-        lambda x, w, v, b, c: (linear(x, w) + b) + (linear(x, v) + c),
-        lambda x, w, v, b, c: linear(x, w + v) + (b + c),
-        "reals",
-        "Two shifted linear maps of one input, added, are one.",
-    ),
-    Rule(
-        "difference-of-maps",
-        "x[N,K] w[M,K]! v[M,K]!",
-        lambda x, w, v: linear(x, w) - linear(x, v),
-        lambda x, w, v: linear(x, w - v),
-        "reals",
-        "The difference of two linear maps of one input is one map.",
-    ),
-    Rule(
-        "map-of-sum",
-        "x[N,K] y[N,K] w[M,K]",
-        lambda x, y, w: linear(x, w) + linear(y, w),
-        lambda x, y, w: linear(x + y, w),
-        "reals",
-        "One linear map of two inputs, added, is the map of their sum.",
-    ),
-    Rule(
-        "map-of-difference",
-        "x[N,K] y[N,K] w[M,K]",
-        lambda x, y, w: linear(x, w) - linear(y, w),
-        lambda x, y, w: linear(x - y, w),
-        "reals",
-        "The difference of one linear map of two inputs is the map of their difference.",
-    ),
-    Rule(
-        "affine-map-of-sum",
-        "x[N,K] y[N,K] w[M,K] b! c!",
-        lambda x, y, w, b, c: (linear(x, w) + b) + (linear(y, w) + c),
-        lambda x, y, w, b, c: linear(x + y, w) + (b + c),
-        "reals",
-        "One shifted linear map of two inputs, added, is the map of their sum with both shifts.",
-    ),
-    Rule(
-        "affine-map-of-difference",
-        "x[N,K] y[N,K] w[M,K] b! c!",
-        lambda x, y, w, b, c: (linear(x, w) + b) - (linear(y, w) + c),
-        lambda x, y, w, b, c: linear(x - y, w) + (b - c),
-        "reals",
-        "The difference of one shifted linear map of two inputs is the map of their difference.",
-    ),
-    Rule(
-        "outer-product",
-        "x[N,1] w[M,1]",
-        lambda x, w: linear(x, w),
-        lambda x, w: x * turn(w),
-        "reals",
-        "A product over a single element multiplies each row with each column.",
-    ),
-    Rule(
-        "turned-product",
-        "x[N,K] w[M,K]",
-        lambda x, w: turn(linear(x, w)),
-        lambda x, w: linear(w, x),
-        "reals",
-        "Turning a product over exchanges its operands.",
-        simplify=False,
-    ),
-)
-
-DIAGONAL = (
-    Rule(
-        "product-with-diagonal",
-        "x d",
-        lambda x, d: linear(x, diagonal(d)),
-        lambda x, d: x * d,
-        "finite",
-        "A product with a diagonal matrix scales the features.",
-    ),
-    Rule(
-        "diagonal-with-product",
-        "x d",
-        lambda x, d: linear(diagonal(d), x),
-        lambda x, d: turn(x * d),
-        "finite",
-        "A diagonal matrix from the left scales the rows.",
-    ),
-    Rule(
-        "turned-diagonal",
-        "d @order",
-        lambda d, order: permute(diagonal(d), order),
-        lambda d, order: diagonal(d),
-        "bits",
-        "A diagonal matrix is the same turned over.",
-        where=lambda d, order: order == TURN,
-    ),
-)
-
-PAIRS = (
-    Rule(
-        "two-maps-of-one-input",
-        "x[N,K] w[1,1,1,M,K]! v[1,1,1,P,K]!",
-        lambda x, w, v: (linear(x, w), linear(x, v)),
-        lambda x, w, v: _cut_apart(linear(x, join(w, v, -2)), w.shape[-2]),
-        "reals",
-        "Two linear maps of one input are one product with both weights, cut apart.",
-        simplify=False,
-    ),
-)
-
-RULES = (*FEATURES, *ROWS, *SCALE, *COMPOSE, *DIAGONAL, *PAIRS)
+RULES = (*FEATURES, *ROWS, *SCALE)

@@ -1,0 +1,200 @@
+"""How linear maps compose: one after the other, added, side by side, and with diagonal ones."""
+
+from __future__ import annotations
+
+from refold.ir import Dim
+from refold.rules.rule import Rule
+from refold.rules.term import TURN, Term, cut, diagonal, join, linear, permute, turn
+
+
+def _cut_apart(y: Term, at: Dim) -> tuple[Term, Term]:
+    """The features before `at` and those from it on."""
+    return cut(y, -1, 0, at), cut(y, -1, at, y.shape[-1] - at)
+
+
+COMPOSE = (
+    Rule(
+        "two-maps-as-one",
+        "x[N,K] w[M,K] v[P,M]",
+        lambda x, w, v: linear(linear(x, w), v),
+        lambda x, w, v: linear(x, linear(v, turn(w))),
+        "reals",
+        "Two linear maps after each other are one, whose weight is the product of their weights.",
+        simplify=False,
+    ),
+    Rule(
+        "one-map-as-two",
+        "x[N,K] v[M,R] u[K,R]",
+        lambda x, v, u: linear(x, linear(v, u)),
+        lambda x, v, u: linear(linear(x, turn(u)), v),
+        "reals",
+        "A weight that is a thin product is cheaper applied one factor after the other.",
+        simplify=False,
+    ),
+    Rule(
+        "one-turned-map-as-two",
+        "x[N,K] v[M,R] u[K,R]",
+        lambda x, v, u: linear(x, turn(linear(u, v))),
+        lambda x, v, u: linear(linear(x, turn(u)), v),
+        "reals",
+        "A weight that is a thin product is cheaper applied one factor after the other.",
+        simplify=False,
+    ),
+    Rule(
+        "one-scaled-map-as-two",
+        "x[N,K] v[M,R] u[K,R] s[M?,1]",
+        lambda x, v, u, s: linear(x, linear(v, u) * s),
+        lambda x, v, u, s: linear(linear(x, turn(u)), v * s),
+        "reals",
+        "A weight that is a thin product is cheaper applied one factor after the other.",
+        simplify=False,
+    ),
+    Rule(
+        "one-turned-scaled-map-as-two",
+        "x[N,K] v[M,R] u[K,R] s[1,M?]",
+        lambda x, v, u, s: linear(x, turn(linear(u, v) * s)),
+        lambda x, v, u, s: linear(linear(x, turn(u)), v * turn(s)),
+        "reals",
+        "A weight that is a thin product is cheaper applied one factor after the other.",
+        simplify=False,
+    ),
+    Rule(
+        "sum-of-maps",
+        "x[N,K] w[M,K]! v[M,K]!",
+        lambda x, w, v: linear(x, w) + linear(x, v),
+        lambda x, w, v: linear(x, w + v),
+        "reals",
+        "Two linear maps of one input, added, are one map with the sum of their weights.",
+    ),
+    Rule(
+        "sum-with-scaled-map",
+        "x[N,K] w[M,K]! v[M,K]! s[1,_]!",
+        lambda x, w, v, s: linear(x, w) + linear(x, v) * s,
+        lambda x, w, v, s: linear(x, w + v * turn(s)),
+        "reals",
+        "A scaled map that is added to a map of the same input is added to its weight.",
+    ),
+    Rule(
+        "sum-with-affine-map",
+        "x[N,K] w[M,K]! v[M,K]! b!",
+        lambda x, w, v, b: (linear(x, w) + b) + linear(x, v),
+        lambda x, w, v, b: linear(x, w + v) + b,
+        "reals",
+        "A map that is added to a shifted map of the same input is added to its weight.",
+    ),
+    Rule(
+        "sum-with-affine-and-scaled-map",
+        "x[N,K] w[M,K]! v[M,K]! b! s[1,_]!",
+        lambda x, w, v, b, s: (linear(x, w) + b) + linear(x, v) * s,
+        lambda x, w, v, b, s: linear(x, w + v * turn(s)) + b,
+        "reals",
+        "A scaled map that is added to a shifted map of the same input is added to its weight.",
+    ),
+    Rule(
+        "sum-of-affine-maps",
+        "x[N,K] w[M,K]! v[M,K]! b! c!",
+        lambda x, w, v, b, c: (linear(x, w) + b) + (linear(x, v) + c),
+        lambda x, w, v, b, c: linear(x, w + v) + (b + c),
+        "reals",
+        "Two shifted linear maps of one input, added, are one.",
+    ),
+    Rule(
+        "difference-of-maps",
+        "x[N,K] w[M,K]! v[M,K]!",
+        lambda x, w, v: linear(x, w) - linear(x, v),
+        lambda x, w, v: linear(x, w - v),
+        "reals",
+        "The difference of two linear maps of one input is one map.",
+    ),
+    Rule(
+        "map-of-sum",
+        "x[N,K] y[N,K] w[M,K]",
+        lambda x, y, w: linear(x, w) + linear(y, w),
+        lambda x, y, w: linear(x + y, w),
+        "reals",
+        "One linear map of two inputs, added, is the map of their sum.",
+    ),
+    Rule(
+        "map-of-difference",
+        "x[N,K] y[N,K] w[M,K]",
+        lambda x, y, w: linear(x, w) - linear(y, w),
+        lambda x, y, w: linear(x - y, w),
+        "reals",
+        "The difference of one linear map of two inputs is the map of their difference.",
+    ),
+    Rule(
+        "affine-map-of-sum",
+        "x[N,K] y[N,K] w[M,K] b! c!",
+        lambda x, y, w, b, c: (linear(x, w) + b) + (linear(y, w) + c),
+        lambda x, y, w, b, c: linear(x + y, w) + (b + c),
+        "reals",
+        "One shifted linear map of two inputs, added, is the map of their sum with both shifts.",
+    ),
+    Rule(
+        "affine-map-of-difference",
+        "x[N,K] y[N,K] w[M,K] b! c!",
+        lambda x, y, w, b, c: (linear(x, w) + b) - (linear(y, w) + c),
+        lambda x, y, w, b, c: linear(x - y, w) + (b - c),
+        "reals",
+        "The difference of one shifted linear map of two inputs is the map of their difference.",
+    ),
+    Rule(
+        "outer-product",
+        "x[N,1] w[M,1]",
+        lambda x, w: linear(x, w),
+        lambda x, w: x * turn(w),
+        "reals",
+        "A product over a single element multiplies each row with each column.",
+    ),
+    Rule(
+        "turned-product",
+        "x[N,K] w[M,K]",
+        lambda x, w: turn(linear(x, w)),
+        lambda x, w: linear(w, x),
+        "reals",
+        "Turning a product over exchanges its operands.",
+        simplify=False,
+    ),
+)
+
+DIAGONAL = (
+    Rule(
+        "product-with-diagonal",
+        "x d",
+        lambda x, d: linear(x, diagonal(d)),
+        lambda x, d: x * d,
+        "finite",
+        "A product with a diagonal matrix scales the features.",
+    ),
+    Rule(
+        "diagonal-with-product",
+        "x d",
+        lambda x, d: linear(diagonal(d), x),
+        lambda x, d: turn(x * d),
+        "finite",
+        "A diagonal matrix from the left scales the rows.",
+    ),
+    Rule(
+        "turned-diagonal",
+        "d @order",
+        lambda d, order: permute(diagonal(d), order),
+        lambda d, order: diagonal(d),
+        "bits",
+        "A diagonal matrix is the same turned over.",
+        where=lambda d, order: order == TURN,
+    ),
+)
+
+PAIRS = (
+    Rule(
+        "two-maps-of-one-input",
+        "x[N,K] w[1,1,1,M,K]! v[1,1,1,P,K]!",
+        lambda x, w, v: (linear(x, w), linear(x, v)),
+        lambda x, w, v: _cut_apart(linear(x, join(w, v, -2)), w.shape[-2]),
+        "reals",
+        "Two linear maps of one input are one product with both weights, cut apart.",
+        simplify=False,
+    ),
+)
+
+RULES = (*COMPOSE, *DIAGONAL, *PAIRS)
