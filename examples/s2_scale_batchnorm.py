@@ -672,12 +672,12 @@ template <int MI, int G> struct Fragment {
   // come as they are (not AScaled) and are so large that they overflow while b is still scaled. What b's
   // scaling is undone with must then come first, for all of the warp's elements: true if it was.
   template <bool AScaled, class P> RF_FN bool repair(const P& p, int row0, int col0) {
-    bool bad = false;
+    float none[4] = {};  // 0 times what is not finite is NaN: half the time of a comparison
 #pragma unroll
     for (int mi = 0; mi < MI; mi++)
 #pragma unroll
-      for (int i = 0; i < 16 * G; i++) bad |= !is_finite(x[mi][i]);
-    if (!__any_sync(kAllLanes, bad)) return false;
+      for (int i = 0; i < 16 * G; i++) none[i % 4] = fma(x[mi][i], 0.0f, none[i % 4]);
+    if (!__any_sync(kAllLanes, none[0] + none[1] + none[2] + none[3] != 0.0f)) return false;
     const int thread = thread_here(), lane = thread % 32, warp = thread / 32 % 4;
 #pragma unroll 1
     for (int i = 0; i < 16 * G; i++) {
@@ -927,66 +927,6 @@ template <> struct Down<Moments> {
   static RF_FN void merge(State& s, const Part& q, Real m) { s.merge({m, q.w[0], q.w[1]}); }
 };
 
-// Words of the workspace that one row (or column) of partial results takes, and results of a row.
-template <class L> struct Words;
-template <class... M> struct Words<List<M...>> {
-  static constexpr int row = (0 + ... + M::kWords);
-  static constexpr int results = (0 + ... + M::kResults);
-  static constexpr int column = (0 + ... + Down<M>::kWords);
-};
-
-// The same for the monoids before the S-th: where its words and results start.
-template <int S, class L> struct Before;
-template <class M, class... Rest> struct Before<0, List<M, Rest...>> {
-  static constexpr int row = 0, results = 0, column = 0;
-};
-template <int S, class M, class... Rest> struct Before<S, List<M, Rest...>> {
-  using Less = Before<S - 1, List<Rest...>>;
-  static constexpr int row = M::kWords + Less::row;
-  static constexpr int results = M::kResults + Less::results;
-  static constexpr int column = Down<M>::kWords + Less::column;
-};
-
-}  // namespace rf
-
-// Epilogue: what happens to a tile of the product while it is still in registers.
-//
-// A body gives
-//   value(acc, row, col)                    the epilogue: the result from the product's element
-//   kLight                                  whether that is a few instructions
-//   kBatched                                whether it is of a batch of products (InBatch): they reduce nothing
-//   store(row, col, v)                      writes it                          (if kStores)
-//   kReads, in_pairs()                      how many values of rows value() reads; whether two columns of them, and of
-//                                           what is stored, can be taken by one access
-//   RowMonoids = List<...>                  each reduces v along the row
-//   finish_row(row, const float* results)   takes what a row was reduced to
-//   ColumnMonoids = List<...>               each reduces v down the column
-//   Column                                  what a column is reduced to        (if any)
-//   set_column(Step<S>, column, state)      takes one result into it
-//   finish_column(column, col)              writes results
-//
-// Layout: the fragment's (fragment.cuh). Rows are reduced in registers and across the four lanes that
-// share them; columns across the eight lanes that share them, then across warps through shared memory.
-// Each team leaves one partial result for a row or column of its fragment in the workspace. Where a row has few
-// the last team to arrive at a block of rows merges its rows' first to last (turns are counted by integer atomics;
-// floats are only ever merged in order); more of them, and columns, are left to finish.cuh.
-//
-// A whole fragment's columns are read and stored in pairs, where operands and results are aligned so. (Results alone
-// that are not are stored one by one; with operands it is taken like a fragment that is cut.) Its groups of 32
-// columns are taken by an unrolled loop where the body is light, else by one that rotates the registers: an unrolled
-// body is 4 times the instructions to compile and to fetch, the rotation costs 4 moves an element.
-
-namespace rf {
-
-// Shared memory of one team.
-template <class Body, int G> struct TeamShared {
-  static constexpr int kWords = Words<typename Body::ColumnMonoids>::column;
-  float columns[4][kWords > 0 ? kWords : 1][32 * G];
-  alignas(8) float unscale[32 * G];
-  float counts[4];
-  unsigned turn;
-};
-
 // Merges a row's `blocks` partial results of M, `stride` floats apart, in order. The loads of a batch
 // are in flight together: what is read here is in the second-level cache, hundreds of cycles away.
 template <class M> RF_FN typename M::State merge_parts(const float* parts, long stride, int blocks) {
@@ -1009,6 +949,128 @@ template <class M> RF_FN typename M::State merge_parts(const float* parts, long 
   }
   return state;
 }
+
+// Words of the workspace that one row (or column) of partial results takes, and results of a row.
+template <class L> struct Words;
+template <class... M> struct Words<List<M...>> {
+  static constexpr int row = (0 + ... + M::kWords);
+  static constexpr int results = (0 + ... + M::kResults);
+  static constexpr int column = (0 + ... + Down<M>::kWords);
+};
+
+// The same for the monoids before the S-th: where its words and results start.
+template <int S, class L> struct Before;
+template <class M, class... Rest> struct Before<0, List<M, Rest...>> {
+  static constexpr int row = 0, results = 0, column = 0;
+};
+template <int S, class M, class... Rest> struct Before<S, List<M, Rest...>> {
+  using Less = Before<S - 1, List<Rest...>>;
+  static constexpr int row = M::kWords + Less::row;
+  static constexpr int results = M::kResults + Less::results;
+  static constexpr int column = Down<M>::kWords + Less::column;
+};
+
+}  // namespace rf
+
+// Join: how the lanes of a warp that have rows of the same columns join their parts.
+//
+// Layout: the fragment's (fragment.cuh). Lanes 4 i + k, for i from 0 to 7, have other rows of the same columns.
+
+namespace rf {
+
+// How the parts of a column weigh that three exchanges join (join_columns), seen from this lane. Whole: each
+// lane's rows all count, so that the weights are constants.
+template <int Rows, bool Whole> struct ColumnWeights {
+  Weight step[3];
+  float share, warp_count;  // one over the thread's rows; the rows of all eight lanes
+  RF_FN ColumnWeights(float count, int lane) : share(count > 0.0f ? 1.0f / count : 0.0f), warp_count(count) {
+    if (Whole) share = 1.0f / Rows, warp_count = Rows;
+#pragma unroll
+    for (int i = 0; i < 3; i++) {
+      const float other = Whole ? warp_count : __shfl_xor_sync(kAllLanes, warp_count, 16 >> i);
+      step[i] = Weight(warp_count, other);
+      warp_count += other;
+    }
+  }
+};
+
+// Eight lanes hold parts of the same 8 columns. Three exchanges halve the columns that a lane keeps and double
+// the rows that it covers: 7 exchanges a word, where summing each column across the lanes would take 24. One
+// column a lane is left, in part[0]: its number among the 8.
+template <class D, class Weights>
+RF_FN int join_columns(typename D::Part (&part)[8], const Weights& weights, int lane) {
+  int mine = 0;
+#pragma unroll
+  for (int step = 0; step < 3; step++) {
+    const int half = 4 >> step, mask = 16 >> step;
+    const bool upper = lane & mask;
+#pragma unroll
+    for (int i = 0; i < half; i++) {
+      typename D::Part got;
+#pragma unroll
+      for (int w = 0; w < D::kWords; w++) {
+        const float send = upper ? part[i].w[w] : part[i + half].w[w];
+        if (upper) part[i].w[w] = part[i + half].w[w];
+        got.w[w] = __shfl_xor_sync(kAllLanes, send, mask);
+      }
+      part[i] = D::merge(part[i], got, weights.step[step]);
+    }
+    if (upper) mine += half;
+  }
+  return mine;
+}
+
+}  // namespace rf
+
+// Epilogue: what happens to a tile of the product while it is still in registers.
+//
+// A body gives
+//   value(acc, row, col)                    the epilogue: the result from the product's element
+//   kLight                                  whether that is a few instructions
+//   kBatched                                whether it is of a batch of products (InBatch): they reduce nothing
+//   store(row, col, v)                      writes it                          (if kStores)
+//   kReads, in_pairs()                      how many values of rows value() reads; whether two columns of them, and of
+//                                           what is stored, can be taken by one access
+//   RowMonoids = List<...>                  each reduces v along the row
+//   finish_row(row, const float* results)   takes what a row was reduced to
+//   ColumnMonoids = List<...>               each reduces v down the column
+//   Column                                  what a column is reduced to        (if any)
+//   set_column(Step<S>, column, state)      takes one result into it
+//   finish_column(column, col)              writes results
+//   kQuantized                              the column monoid that is the moments of v (if it may be stored quantized:
+//                                           as Quantizing<Body>, quantized_store.cuh)
+//
+// Layout: the fragment's (fragment.cuh). Rows are reduced in registers and across the four lanes that
+// share them; columns across the eight lanes that share them, then across warps through shared memory.
+// Each team leaves one partial result for a row or column of its fragment in the workspace. Where a row has few
+// the last team to arrive at a block of rows merges its rows' first to last (turns are counted by integer atomics;
+// floats are only ever merged in order); more of them, and columns, are left to finish.cuh.
+//
+// A whole fragment's columns are read and stored in pairs, where operands and results are aligned so. (Results alone
+// that are not are stored one by one; with operands it is taken like a fragment that is cut.) Its groups of 32
+// columns are taken by an unrolled loop where the body is light, else by one that rotates the registers: an unrolled
+// body is 4 times the instructions to compile and to fetch, the rotation costs 4 moves an element.
+
+namespace rf {
+
+// Shared memory of one team.
+template <class Body, int G> struct TeamShared {
+  static constexpr int kWords = Words<typename Body::ColumnMonoids>::column;
+  float columns[4][kWords > 0 ? kWords : 1][32 * G];
+  alignas(8) float unscale[32 * G];
+  float counts[4];
+  bool agree[4];
+  unsigned turn;
+};
+
+// A body whose value is stored quantized. A type of its own: one kernel of both ways would have registers for both.
+template <class Body> struct Quantizing;
+template <class Body> constexpr bool kQuantizes = false;
+template <class Body> constexpr bool kQuantizes<Quantizing<Body>> = true;
+// Whether column monoid S is the moments of what is quantized: they are taken with it.
+template <class Body, class S> constexpr bool kTakenLater = false;
+template <class Body, class S>
+constexpr bool kTakenLater<Quantizing<Body>, S> = S::index == Body::kQuantized;
 
 // This fragment's part of monoid M for each of its rows, to parts[row * pitch]. One monoid at a time:
 // what several would keep for each row at once does not fit in the registers.
@@ -1064,6 +1126,9 @@ RF_FN void reduce_rows(Fragment<MI, G>& acc, const Problem& p, int row0, int col
   }
 }
 
+// Whether a power of two is far from the ends of float32's range.
+RF_FN bool is_ordinary(float unscale) { return unscale > 0x1p-60f && unscale < 0x1p60f; }
+
 // Whether this team is the last of `teams` to come here; what the others wrote before is visible.
 RF_FN bool last_to_arrive(unsigned* turns, unsigned teams, unsigned* shared, int barrier,
                           int thread) {
@@ -1075,6 +1140,14 @@ RF_FN bool last_to_arrive(unsigned* turns, unsigned teams, unsigned* shared, int
   group_sync(barrier, 128);  // `shared` may be written again
   if (last) __threadfence();
   return last;
+}
+
+// Whether `mine` holds for all threads of the team, which meet here.
+template <class Shared> RF_FN bool all_agree(Shared& shared, bool mine, int barrier) {
+  const bool warp = !__any_sync(kAllLanes, !mine);
+  if (thread_here() % 32 == 0) shared.agree[thread_here() / 32 % 4] = warp;
+  group_sync(barrier, 128);
+  return shared.agree[0] && shared.agree[1] && shared.agree[2] && shared.agree[3];
 }
 
 // The rows of a fragment that a thread holds elements of: 8 (r % 2) + 64 (r / 2) below its first.
@@ -1095,56 +1168,15 @@ template <int MI, bool AScaled> struct HeldRows {
   }
 };
 
-// How the parts of a column weigh that three exchanges join (join_columns), seen from this lane. Whole: each
-// lane's rows all count, so that the weights are constants.
-template <int Rows, bool Whole> struct ColumnWeights {
-  Weight step[3];
-  float share, warp_count;  // one over the thread's rows; the rows of all eight lanes
-  RF_FN ColumnWeights(float count, int lane) : share(count > 0.0f ? 1.0f / count : 0.0f), warp_count(count) {
-    if (Whole) share = 1.0f / Rows, warp_count = Rows;
-#pragma unroll
-    for (int i = 0; i < 3; i++) {
-      const float other = Whole ? warp_count : __shfl_xor_sync(kAllLanes, warp_count, 16 >> i);
-      step[i] = Weight(warp_count, other);
-      warp_count += other;
-    }
-  }
-};
-
-// Eight lanes hold parts of the same 8 columns. Three exchanges halve the columns that a lane keeps and double
-// the rows that it covers: 7 exchanges a word, where summing each column across the lanes would take 24. One
-// column a lane is left, in part[0]: its number among the 8.
-template <class D, class Weights>
-RF_FN int join_columns(typename D::Part (&part)[8], const Weights& weights, int lane) {
-  int mine = 0;
-#pragma unroll
-  for (int step = 0; step < 3; step++) {
-    const int half = 4 >> step, mask = 16 >> step;
-    const bool upper = lane & mask;
-#pragma unroll
-    for (int i = 0; i < half; i++) {
-      typename D::Part got;
-#pragma unroll
-      for (int w = 0; w < D::kWords; w++) {
-        const float send = upper ? part[i].w[w] : part[i + half].w[w];
-        if (upper) part[i].w[w] = part[i + half].w[w];
-        got.w[w] = __shfl_xor_sync(kAllLanes, send, mask);
-      }
-      part[i] = D::merge(part[i], got, weights.step[step]);
-    }
-    if (upper) mine += half;
-  }
-  return mine;
-}
-
 // Group g of a fragment's columns, which stands `at` in its rows: values, stores, parts of its columns. Whole: no
-// edge of the result cuts the fragment, and what the body reads of rows it reads in pairs. unscaled: b's scaling has
+// edge of the result cuts the fragment, its scales are ordinary, and what the body reads of rows it reads in pairs. unscaled: b's scaling has
 // been undone. in_pairs: whether the body stores in pairs; it does if it reads so.
 template <bool Whole, bool AScaled, bool BScaled, int MI, int G, class Body, class P>
 RF_FN void group(const Body& body, const P& p, Fragment<MI, G>& acc, const HeldRows<MI, AScaled>& rows,
                  const ColumnWeights<2 * MI, Whole>& weights, int col0, int g, int at, bool unscaled, bool in_pairs,
                  TeamShared<Body, G>& shared) {
   constexpr int kRows = 2 * MI;
+  constexpr bool kStores = Body::kStores && !kQuantizes<Body>;  // what is quantized is stored at the end
   const int lane = thread_here() % 32, warp = thread_here() / 32 % 4;
   const int first = col0 + 2 * (lane % 4), last = static_cast<int>(p.cols) - 1;
 #pragma unroll
@@ -1164,8 +1196,10 @@ RF_FN void group(const Body& body, const P& p, Fragment<MI, G>& acc, const HeldR
       Real kept[Body::kReads > 0 ? Body::kReads : 1];
 #pragma unroll
       for (int e = 0; e < 2; e++) {
-        // the smaller factor first: neither step leaves float32's range unless the result does
-        if constexpr (AScaled)
+        // ordinary factors, or the smaller one first: no step leaves float32's range unless the result does
+        if constexpr (AScaled && Whole)
+          x[e] = x[e] * rows.unscale[r] * column_unscale[e];
+        else if constexpr (AScaled)
           x[e] = x[e] * fminf(rows.unscale[r], column_unscale[e]) * fmaxf(rows.unscale[r], column_unscale[e]);
         else if constexpr (BScaled)
           x[e] = x[e] * column_unscale[e];
@@ -1174,7 +1208,7 @@ RF_FN void group(const Body& body, const P& p, Fragment<MI, G>& acc, const HeldR
         else x[e] = body.template value<float>(x[e], row, col[e]);
       }
     }
-    if constexpr (Body::kStores && !Whole)  // no load has to wait for a store
+    if constexpr (kStores && !Whole)  // no load has to wait for a store
 #pragma unroll
       for (int r = 0; r < kRows; r++) {
         const float* x = &acc.x[r / 2][at + 4 * j + 2 * (r % 2)];
@@ -1184,7 +1218,7 @@ RF_FN void group(const Body& body, const P& p, Fragment<MI, G>& acc, const HeldR
         else if (rows.in[r] && pair == last) body.store(row, pair, x[0]);
       }
   }
-  if constexpr (Body::kStores && Whole) {
+  if constexpr (kStores && Whole) {
     // what is known of g where the loop over groups is unrolled: the other part is added to the row's address once
     const int known = Body::kLight ? 32 * g : 0, column = first + 32 * g - known;
     const auto store = [&](auto pairs) {
@@ -1206,6 +1240,7 @@ RF_FN void group(const Body& body, const P& p, Fragment<MI, G>& acc, const HeldR
     else store(Step<0>{});
   }
   for_monoids<0>(typename Body::ColumnMonoids{}, [&](auto s, auto monoid) {
+    if constexpr (kTakenLater<Body, decltype(s)>) return;
     using D = Down<decltype(monoid)>;
     constexpr int word = Before<decltype(s)::index, typename Body::ColumnMonoids>::column;
     typename D::Part part[8];
@@ -1241,17 +1276,22 @@ RF_FN void epilogue(const Body& body, const P& p, Fragment<MI, G>& acc, int row0
   if constexpr (BScaled) unscaled = acc.template repair<AScaled>(p, row0, col0);
 
   const int thread = thread_here() % 128, lane = thread % 32, warp = thread / 32;
+  bool ordinary = true;  // whether all of the warp's factors are far from the ends of float32's range
   if constexpr (AScaled && BScaled) {  // one load of a thread, where each group of columns would wait for its own
-    float unscale;
-    if (thread < 32 * G) unscale = p.b_unscale[p.b_row(min(col0 + thread, static_cast<int>(p.cols) - 1))];
+    const float unscale = p.b_unscale[p.b_row(min(col0 + thread % (32 * G), static_cast<int>(p.cols) - 1))];
     group_sync(barrier, 128);  // the last tile's have been read
     if (thread < 32 * G) shared.unscale[thread] = unscale;
-    group_sync(barrier, 128);
+    ordinary = all_agree(shared, is_ordinary(unscale), barrier);
   }
   const HeldRows<MI, AScaled> rows(p, row0, lane, warp);
+  if constexpr (AScaled && BScaled) {
+#pragma unroll
+    for (int r = 0; r < 2 * MI; r++) ordinary &= is_ordinary(rows.unscale[r]);
+    ordinary = !__any_sync(kAllLanes, !ordinary);
+  }
   const bool in_pairs = body.in_pairs(), inside = row0 + 64 * MI <= p.row_end() && col0 + 32 * G <= p.cols;
   // Direct's registers are full: it has none for addresses that several groups share.
-  if (AScaled == BScaled && inside && (in_pairs || Body::kReads == 0)) {  // as most are
+  if (AScaled == BScaled && inside && ordinary && (in_pairs || Body::kReads == 0)) {  // as most are
     const ColumnWeights<2 * MI, true> weights(rows.count, lane);
     if constexpr (Body::kLight) {
 #pragma unroll
@@ -1283,11 +1323,12 @@ RF_FN void epilogue(const Body& body, const P& p, Fragment<MI, G>& acc, int row0
                                         Before<decltype(s)::index, RowMonoids>::row);
     });
 
-  if constexpr (kColumnWords > 0) {
-    const long block = row0 / (64 * MI), mine = col0 + thread;
+  const long block = row0 / (64 * MI), mine = col0 + thread;
+  if constexpr (kColumnWords > (kQuantizes<Body> ? Down<Moments>::kWords : 0)) {
     group_sync(barrier, 128);
     if (thread < 32 * G && mine < p.cols)
       for_monoids<0>(ColumnMonoids{}, [&](auto s, auto monoid) {
+        if constexpr (kTakenLater<Body, decltype(s)>) return;
         using D = Down<decltype(monoid)>;
         constexpr int at = Before<decltype(s)::index, ColumnMonoids>::column;
         typename D::Part part, next;
@@ -1306,6 +1347,12 @@ RF_FN void epilogue(const Body& body, const P& p, Fragment<MI, G>& acc, int row0
           p.column_parts[(block * kColumnWords + at + w) * p.cols + mine] = part.w[w];
       });
     group_sync(barrier, 128);  // `shared` may be written again
+  }
+  if constexpr (kQuantizes<Body>) {
+    constexpr int at = Before<Body::kQuantized, ColumnMonoids>::column;
+    float* moments = p.column_parts + (block * kColumnWords + at) * p.cols;
+    if (inside && in_pairs) store_quantized(Step<1>{}, body, p, acc, rows, row0, col0, moments, shared, barrier);
+    else store_quantized(Step<0>{}, body, p, acc, rows, row0, col0, moments, shared, barrier);
   }
 }
 
@@ -4250,7 +4297,7 @@ static PyModuleDef rf_module = {PyModuleDef_HEAD_INIT, "kernels", nullptr, -1, r
 #define RF_INIT(name) RF_INIT_(name)
 PyMODINIT_FUNC RF_INIT(TORCH_EXTENSION_NAME)() { return PyModule_Create(&rf_module); }
 """
-_REFOLD_NAME = "refold_sm_90_9d7527c21ac6"
+_REFOLD_NAME = "refold_sm_90_ebf0a6af42eb"
 
 import contextlib
 

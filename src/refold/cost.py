@@ -30,6 +30,8 @@ TAIL = 1 / 8
 CALLS_PER_FOLD = 100
 # what one more op costs beside its arithmetic, so that of two equal forms the shorter wins
 PER_OP = 1e-12
+# from so many bytes on values are quantized: what an H200's second-level cache does not hold
+QUANTIZES = 64 << 20
 
 # The products that a device's kernels compute: a test of the operands' dtypes in memory (x, then
 # the weight) and of whether the weight is a folded parameter.
@@ -68,7 +70,8 @@ class DeviceModel:
     adds_bias: PyTorch adds the bias of a convolution in a pass of its own. holds_rows: kernels of
     rows have them in registers. exponentials: products reduce rows by logsumexp in one pass.
     batches: which batches of float32 products our kernels compute, if they do any. turns: products
-    of float32 read operands that lie the other way round.
+    of float32 read operands that lie the other way round. quantizes: from how many bytes on a value
+    is kept in 16 bits until it is normalised, if ever (plan/quantize.py).
     """
 
     name: str
@@ -84,6 +87,7 @@ class DeviceModel:
     exponentials: bool = False
     batches: Batches | None = None
     turns: bool = False
+    quantizes: int | None = None
 
     def at(self, dtype: torch.dtype | None) -> DeviceModel:
         """The device as a model sees it whose values have that dtype in memory."""

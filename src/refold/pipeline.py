@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from refold.capture import Captured, CaptureError, capture, kept, widen
-from refold.cost import DEVICES, DeviceModel
+from refold.cost import DEVICES, QUANTIZES, DeviceModel
 from refold.emit.cuda import CudaTarget
 from refold.emit.cuda_product import CudaProduct
 from refold.emit.load import load_text
@@ -120,6 +120,8 @@ def target_for(name: str, float32: str | None = None) -> tuple[Target, DeviceMod
     if (float32 or default_float32()) == "tf32":
         # cuBLAS's batches of TF32 read both sides as they are, which packing would cost
         device = replace(device, batches=None)
+        if name == "cuda:sm_90":
+            device = replace(device, quantizes=QUANTIZES)
     return TARGETS[name](float32 or default_float32()), device
 
 

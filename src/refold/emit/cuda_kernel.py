@@ -43,7 +43,9 @@ class CudaKernel(GroupKernel):
     def headers(self) -> list[str]:
         """The headers that the kernel is instantiated from."""
         narrow = ["narrow.cuh"] if self.group.has_narrow else []
-        return [*narrow, "rows.cuh" if self.group.template is Template.ROWS else "columns.cuh"]
+        if self.group.template is not Template.ROWS:
+            return [*narrow, "columns.cuh"]
+        return [*narrow, "rows.cuh", *(["quantized_rows.cuh"] if self.group.quantized else [])]
 
     def _rows_struct(self) -> list[str]:
         lines = [*super()._rows_struct(), f"static constexpr int kBlocks = {self._blocks()};"]
@@ -131,7 +133,16 @@ class CudaKernel(GroupKernel):
         width = self.group.width
         fixed = self._template == "rows" and self.reductions and not isinstance(width, Sym)
         known = f"<{width}>" if fixed else ""  # fewer kernels are compiled then
-        return f"rf::{self._template}{known}(body, {sizes}, {self._aligned()}, work, on)"
+        text = f"rf::{self._template}{known}(body, {sizes}, {self._aligned()}, work, on)"
+        if not self.group.quantized:
+            return text
+        smaller = f"rf::rows_quantized(body, quantized, {sizes}, {self._aligned()}, on)"
+        return f"quantized ? {smaller}\n      : {text}"
+
+    @property
+    def may_quantize(self) -> bool:
+        """Whether calls say where the group's value is quantized, if it is."""
+        return self.group.quantized is not None
 
     @property
     def _template(self) -> str:
@@ -144,6 +155,7 @@ class CudaKernel(GroupKernel):
     def entry(self) -> str:
         sides, lines = self.sides()
         arguments = [*sides, *self.arguments()]
+        arguments += [("float*", "quantized")] if self.may_quantize else []
         arguments += [("float*", "parts"), ("float*", "turns"), ("long", "stream")]
         arguments.append(("long", "device"))
         return self.entry_text(
@@ -177,6 +189,7 @@ class CudaKernel(GroupKernel):
             lines.append(f"rf_work = _refold_workspace({asked}, rf_stream, rf_device)")
             memory = ["rf_work[0]", "rf_work[1]"]
         parts = [*sides, *self.given(scope.operands, scope.results, scope.sizes)]
+        parts += [scope.quantized] if self.may_quantize else []
         parts += [*memory, "rf_stream", "rf_device"]
         return [*lines, f"_refold_kernels.{self.name}({', '.join(parts)})"]
 

@@ -58,7 +58,8 @@ class CudaProduct(CudaKernel):
 
     def launch(self) -> Launch:
         late = self._packed_late()
-        return Launch(self.group, self.call, self.packings(), late, self.overwrites())
+        packs, over = self.packings(), self.overwrites()
+        return Launch(self.group, self.call, packs, late, over, self.quantized_from)
 
     def headers(self) -> list[str]:
         narrow = ["narrow.cuh"] if self.group.has_narrow else []
@@ -67,7 +68,9 @@ class CudaProduct(CudaKernel):
         tensor += ["split_columns.cuh"] if self.group.turned else []
         tensor += ["direct_sm90.cuh"] if self.packs and self.is_direct else []
         plain = ["packed.cuh", "launch_plain.cuh"] if self.sometimes_plain else []
-        return [*narrow, *tensor, *plain, *(["finish.cuh"] if self.reductions else [])]
+        finish = ["finish.cuh"] if self.reductions else []
+        finish += ["quantized_store.cuh"] if self.may_quantize else []
+        return [*narrow, *tensor, *plain, *finish]
 
     def _matmul_struct(self) -> list[str]:
         epilogue = [n for n in self.group.nodes if OPS[n.op].kind is Kind.POINTWISE]
@@ -81,7 +84,28 @@ class CudaProduct(CudaKernel):
         pairs = " && ".join(f"rf::in_pairs({member}, width)" for member in asked) or "true"
         lines.append(f"static constexpr bool kBatched = {str(self.is_batch).lower()};")
         lines.append(f"static constexpr int kReads = {len(reads)};")
-        return [*lines, f"RF_FN bool in_pairs() const {{ return {pairs}; }}"]
+        lines.append(f"RF_FN bool in_pairs() const {{ return {pairs}; }}")
+        if self.may_quantize:
+            moments = [r.monoid == "Moments" and r.source is self.group.value for r in self.down()]
+            lines.append(f"static constexpr int kQuantized = {moments.index(True)};")
+        return lines
+
+    @property
+    def may_quantize(self) -> bool:
+        return self.quantized_from is not None
+
+    @cached_property
+    def quantized_from(self) -> int | None:
+        """From how many rows on the value is stored quantized, if ever: by products of TF32 whose
+        teams have 128 rows of a tile to themselves."""
+        if self.group.quantized is None or self.mode != "Tf32" or not self.packs:
+            return None
+        *some, (_, last) = self._ways
+        if last.architecture != "sm_90" or last.tile == "small" or last.splits > 1:
+            return None
+        limits = [FEW_ROWS, *(limit or 0 for limit, _ in some)]
+        rows = max(self.group.quantized.rows, 1 + max(limits))
+        return rows if isinstance(self.group.rows, Sym) or self.group.rows >= rows else None
 
     # --- which kernels ----------------------------------------------------------------------------
     @cached_property
@@ -238,7 +262,14 @@ class CudaProduct(CudaKernel):
         return self._choose(f"rf::matmul_needs<@, {body}>({given})")
 
     def run(self) -> str:
-        return self._choose("rf::matmul<@>(body, a_side, w_side, depth, work, on)")
+        text = self._choose("rf::matmul<@>(body, a_side, w_side, depth, work, on)")
+        if not self.may_quantize:
+            return text
+        _, last = self._schedules()[-1]
+        memory = "rf::Quantized(quantized, rows, width)"
+        body = f"rf::Quantizing<rf::{self.struct_name()}>{{body, {memory}}}"
+        called = f"rf::matmul<{last}>({body}, a_side, w_side, depth, work, on)"
+        return f"quantized ? {called}\n      : {text}"
 
     # --- its sides --------------------------------------------------------------------------------
     def sides(self) -> tuple[list[tuple[str, str]], list[str]]:

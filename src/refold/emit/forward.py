@@ -10,6 +10,7 @@ from typing import Any
 
 from refold.capture import Captured
 from refold.capture.results import Slot
+from refold.emit import quantized
 from refold.emit.guards import attribute
 from refold.emit.launch import Launch, Pack, Scope
 from refold.emit.target import Target
@@ -71,6 +72,7 @@ class ForwardWriter:
         self.wholes: dict[str, str] = {}  # calls of several results: their text and their variable
         self.shown, self.shared = shown(plan), shared(plan)
         self.direct = dict(self._direct())
+        self.quantized: dict[Node, str] = {}  # values that may lie so, and where
         self.counted = {value for g in plan.groups for value, _ in g.counters}
         called = {s.node for s in plan.steps if isinstance(s, Call)} - self.counted
         self.bumped = {value for value, _ in counters(plan.graph) if value in called}
@@ -191,13 +193,19 @@ class ForwardWriter:
             like = out.shape, self.plan.stored(out)
             over = next((n for n in spent if (n.shape, self.plan.stored(n)) == like), None)
             memory = self._empty(out) if over is None else self.text.names[over]
-            lines.append(f"{self._name(out)} = {memory}")
+            name = self._name(out)
+            if launch.quantized_from is not None and out is group.value:
+                codes = self.quantized[out] = self._unique(f"{name}_codes")
+                made = quantized.memory(group, launch, self.target.empty, self.sizes)
+                lines.append(f"{codes} = {made}")
+            lines.append(f"{name} = {memory}")
         names = self.text.names
         counters = [state for _, state in group.counters]
         operands = {i: names[i] for i in (*group.inputs, *counters) if i in names}
         results = {o: names[o] for o in group.outputs}
         packed = {p[0]: self.text.packed[p] for p in launch.packs if p in self.text.packed}
-        scope = Scope(operands, results, self.sizes, packed)
+        codes = self.quantized.get(group.quantized.value, "0") if group.quantized else "0"
+        scope = Scope(operands, results, self.sizes, packed, codes)
         lines += launch.statements(scope)
         # PyTorch has to know of these writes, as it does of its own
         written = [names[out] for out in group.outputs if out in self.direct]
@@ -212,8 +220,7 @@ class ForwardWriter:
         later = [s for s in self.plan.groups if s not in earlier]
         made = any(node in s.outputs for s in earlier)
         read_later = any(node in s.inputs for s in later) or node in self.plan.graph.roots()
-        readers = (n for n in self.plan.graph.nodes() if node in n.inputs)
-        return made and not read_later and all(n in inside for n in readers)
+        return made and not read_later and all(n in inside for n in self._readers(node))
 
     def _is_for_one(self, pack: Pack) -> bool:
         """Whether one kernel reads the packed form, of a value that each call computes."""

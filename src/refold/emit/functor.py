@@ -279,7 +279,9 @@ class Body:
         """
 
         def kind(o: Operand) -> str:
-            element = self.element(o.node)
+            element, quantized = self.element(o.node), self.group.quantized
+            if quantized is not None and o.node is quantized.value:
+                return f"AgainQuantized<{again.index(o)}>"
             return f"Again<{element}, {again.index(o)}>" if o in again else f"const {element}*"
 
         pointers = [o for o in self.operands if self._is_pointer(o)]

@@ -15,12 +15,14 @@ class Scope:
 
     operands: tensors of `group.inputs` (parameters, inputs, values). results: of `group.outputs`.
     sizes: named sizes. packed: of each of the launch's `packs` its packed form, by its value.
+    quantized: where the group's value is quantized; 0 for nowhere.
     """
 
     operands: Mapping[Node, str]
     results: Mapping[Node, str]
     sizes: Mapping[str, str]
     packed: Mapping[Node, str] = field(default_factory=dict)
+    quantized: str = "0"
 
 
 Pack = tuple[Node, str]  # a value, and the function that packs it
@@ -34,7 +36,8 @@ class Launch:
     function that makes it: once for a parameter until it changes, at each call for a value.
     itself: the one of them that the kernel makes itself if it is given none.
     overwrites: operands whose memory the kernel may write its one full-size result to, because it
-    reads each element before it writes that of the same place.
+    reads each element before it writes that of the same place. quantized_from: from how many
+    rows on a product stores its value quantized; None for never.
     """
 
     group: Group
@@ -42,3 +45,4 @@ class Launch:
     packs: tuple[Pack, ...] = ()
     itself: Pack | None = None
     overwrites: tuple[Node, ...] = ()
+    quantized_from: int | None = None

@@ -44,6 +44,15 @@ class Fold:
 
 
 @dataclass(frozen=True)
+class Quantized:
+    """A value that lies in 16 bits between the product that makes it and the pointwise kernels that
+    read it, where it has `rows` or more."""
+
+    value: Node
+    rows: int
+
+
+@dataclass(frozen=True)
 class Group:
     """One generated kernel.
 
@@ -52,7 +61,7 @@ class Group:
     others read, in the order of nodes. memory: the dtype of inputs and outputs where they lie.
     real: the dtype of the kernel's arithmetic. counters: integers in buffers, to which the kernel
     adds a number, as (the sum, the buffer). turned: sides of the product that are read from a value
-    that lies the other way round.
+    that lies the other way round. quantized: what it stores, or reads, in 16 bits.
     """
 
     name: str
@@ -65,6 +74,7 @@ class Group:
     real: torch.dtype = torch.float32
     counters: tuple[tuple[Node, Node], ...] = ()
     turned: tuple[Node, ...] = ()
+    quantized: Quantized | None = None
 
     def stored(self, node: Node) -> torch.dtype:
         """The dtype of an input or output in memory."""

@@ -29,6 +29,7 @@ from refold.plan.plan import (
     reads_numbers,
     values_read,
 )
+from refold.plan.quantize import with_quantized
 from refold.plan.steps import folds_of, ordered
 from refold.schedule import is_small
 
@@ -83,6 +84,8 @@ class _Planner(Drafts):
         self.count()
         folds = folds_of(self, self.parametric)
         steps = ordered(self, self.parametric, self.memory, self.real)
+        if self.device.quantizes is not None:
+            steps = with_quantized(self.graph, steps, self.device.quantizes)
         memory = {n: self.memory(n) for n in self.order}
         return Plan(self.graph, folds, steps, memory)
 

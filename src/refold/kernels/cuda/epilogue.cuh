@@ -13,6 +13,8 @@
 //   Column                                  what a column is reduced to        (if any)
 //   set_column(Step<S>, column, state)      takes one result into it
 //   finish_column(column, col)              writes results
+//   kQuantized                              the column monoid that is the moments of v (if it may be stored quantized:
+//                                           as Quantizing<Body>, quantized_store.cuh)
 //
 // Layout: the fragment's (fragment.cuh). Rows are reduced in registers and across the four lanes that
 // share them; columns across the eight lanes that share them, then across warps through shared memory.
@@ -26,7 +28,7 @@
 // body is 4 times the instructions to compile and to fetch, the rotation costs 4 moves an element.
 #pragma once
 #include "fragment.cuh"
-#include "monoid.cuh"
+#include "join.cuh"
 
 namespace rf {
 
@@ -36,31 +38,18 @@ template <class Body, int G> struct TeamShared {
   float columns[4][kWords > 0 ? kWords : 1][32 * G];
   alignas(8) float unscale[32 * G];
   float counts[4];
+  bool agree[4];
   unsigned turn;
 };
 
-// Merges a row's `blocks` partial results of M, `stride` floats apart, in order. The loads of a batch
-// are in flight together: what is read here is in the second-level cache, hundreds of cycles away.
-template <class M> RF_FN typename M::State merge_parts(const float* parts, long stride, int blocks) {
-  constexpr int kBatch = 16 / M::kWords;
-  typename M::State state;
-#pragma unroll 1
-  for (int t = 0; t < blocks; t += kBatch) {
-    typename M::Part part[kBatch];
-    const float* at = parts;
-#pragma unroll
-    for (int i = 0; i < kBatch; i++) {
-#pragma unroll
-      for (int w = 0; w < M::kWords; w++) part[i].w[w] = __ldcg(at + w);
-      if (t + i + 1 < blocks) at += stride;  // beyond the last, read it again
-    }
-    parts = at;
-#pragma unroll
-    for (int i = 0; i < kBatch; i++)
-      if (t + i < blocks) M::merge(state, part[i]);
-  }
-  return state;
-}
+// A body whose value is stored quantized. A type of its own: one kernel of both ways would have registers for both.
+template <class Body> struct Quantizing;
+template <class Body> constexpr bool kQuantizes = false;
+template <class Body> constexpr bool kQuantizes<Quantizing<Body>> = true;
+// Whether column monoid S is the moments of what is quantized: they are taken with it.
+template <class Body, class S> constexpr bool kTakenLater = false;
+template <class Body, class S>
+constexpr bool kTakenLater<Quantizing<Body>, S> = S::index == Body::kQuantized;
 
 // This fragment's part of monoid M for each of its rows, to parts[row * pitch]. One monoid at a time:
 // what several would keep for each row at once does not fit in the registers.
@@ -116,6 +105,9 @@ RF_FN void reduce_rows(Fragment<MI, G>& acc, const Problem& p, int row0, int col
   }
 }
 
+// Whether a power of two is far from the ends of float32's range.
+RF_FN bool is_ordinary(float unscale) { return unscale > 0x1p-60f && unscale < 0x1p60f; }
+
 // Whether this team is the last of `teams` to come here; what the others wrote before is visible.
 RF_FN bool last_to_arrive(unsigned* turns, unsigned teams, unsigned* shared, int barrier,
                           int thread) {
@@ -127,6 +119,14 @@ RF_FN bool last_to_arrive(unsigned* turns, unsigned teams, unsigned* shared, int
   group_sync(barrier, 128);  // `shared` may be written again
   if (last) __threadfence();
   return last;
+}
+
+// Whether `mine` holds for all threads of the team, which meet here.
+template <class Shared> RF_FN bool all_agree(Shared& shared, bool mine, int barrier) {
+  const bool warp = !__any_sync(kAllLanes, !mine);
+  if (thread_here() % 32 == 0) shared.agree[thread_here() / 32 % 4] = warp;
+  group_sync(barrier, 128);
+  return shared.agree[0] && shared.agree[1] && shared.agree[2] && shared.agree[3];
 }
 
 // The rows of a fragment that a thread holds elements of: 8 (r % 2) + 64 (r / 2) below its first.
@@ -147,56 +147,15 @@ template <int MI, bool AScaled> struct HeldRows {
   }
 };
 
-// How the parts of a column weigh that three exchanges join (join_columns), seen from this lane. Whole: each
-// lane's rows all count, so that the weights are constants.
-template <int Rows, bool Whole> struct ColumnWeights {
-  Weight step[3];
-  float share, warp_count;  // one over the thread's rows; the rows of all eight lanes
-  RF_FN ColumnWeights(float count, int lane) : share(count > 0.0f ? 1.0f / count : 0.0f), warp_count(count) {
-    if (Whole) share = 1.0f / Rows, warp_count = Rows;
-#pragma unroll
-    for (int i = 0; i < 3; i++) {
-      const float other = Whole ? warp_count : __shfl_xor_sync(kAllLanes, warp_count, 16 >> i);
-      step[i] = Weight(warp_count, other);
-      warp_count += other;
-    }
-  }
-};
-
-// Eight lanes hold parts of the same 8 columns. Three exchanges halve the columns that a lane keeps and double
-// the rows that it covers: 7 exchanges a word, where summing each column across the lanes would take 24. One
-// column a lane is left, in part[0]: its number among the 8.
-template <class D, class Weights>
-RF_FN int join_columns(typename D::Part (&part)[8], const Weights& weights, int lane) {
-  int mine = 0;
-#pragma unroll
-  for (int step = 0; step < 3; step++) {
-    const int half = 4 >> step, mask = 16 >> step;
-    const bool upper = lane & mask;
-#pragma unroll
-    for (int i = 0; i < half; i++) {
-      typename D::Part got;
-#pragma unroll
-      for (int w = 0; w < D::kWords; w++) {
-        const float send = upper ? part[i].w[w] : part[i + half].w[w];
-        if (upper) part[i].w[w] = part[i + half].w[w];
-        got.w[w] = __shfl_xor_sync(kAllLanes, send, mask);
-      }
-      part[i] = D::merge(part[i], got, weights.step[step]);
-    }
-    if (upper) mine += half;
-  }
-  return mine;
-}
-
 // Group g of a fragment's columns, which stands `at` in its rows: values, stores, parts of its columns. Whole: no
-// edge of the result cuts the fragment, and what the body reads of rows it reads in pairs. unscaled: b's scaling has
+// edge of the result cuts the fragment, its scales are ordinary, and what the body reads of rows it reads in pairs. unscaled: b's scaling has
 // been undone. in_pairs: whether the body stores in pairs; it does if it reads so.
 template <bool Whole, bool AScaled, bool BScaled, int MI, int G, class Body, class P>
 RF_FN void group(const Body& body, const P& p, Fragment<MI, G>& acc, const HeldRows<MI, AScaled>& rows,
                  const ColumnWeights<2 * MI, Whole>& weights, int col0, int g, int at, bool unscaled, bool in_pairs,
                  TeamShared<Body, G>& shared) {
   constexpr int kRows = 2 * MI;
+  constexpr bool kStores = Body::kStores && !kQuantizes<Body>;  // what is quantized is stored at the end
   const int lane = thread_here() % 32, warp = thread_here() / 32 % 4;
   const int first = col0 + 2 * (lane % 4), last = static_cast<int>(p.cols) - 1;
 #pragma unroll
@@ -216,8 +175,10 @@ RF_FN void group(const Body& body, const P& p, Fragment<MI, G>& acc, const HeldR
       Real kept[Body::kReads > 0 ? Body::kReads : 1];
 #pragma unroll
       for (int e = 0; e < 2; e++) {
-        // the smaller factor first: neither step leaves float32's range unless the result does
-        if constexpr (AScaled)
+        // ordinary factors, or the smaller one first: no step leaves float32's range unless the result does
+        if constexpr (AScaled && Whole)
+          x[e] = x[e] * rows.unscale[r] * column_unscale[e];
+        else if constexpr (AScaled)
           x[e] = x[e] * fminf(rows.unscale[r], column_unscale[e]) * fmaxf(rows.unscale[r], column_unscale[e]);
         else if constexpr (BScaled)
           x[e] = x[e] * column_unscale[e];
@@ -226,7 +187,7 @@ RF_FN void group(const Body& body, const P& p, Fragment<MI, G>& acc, const HeldR
         else x[e] = body.template value<float>(x[e], row, col[e]);
       }
     }
-    if constexpr (Body::kStores && !Whole)  // no load has to wait for a store
+    if constexpr (kStores && !Whole)  // no load has to wait for a store
 #pragma unroll
       for (int r = 0; r < kRows; r++) {
         const float* x = &acc.x[r / 2][at + 4 * j + 2 * (r % 2)];
@@ -236,7 +197,7 @@ RF_FN void group(const Body& body, const P& p, Fragment<MI, G>& acc, const HeldR
         else if (rows.in[r] && pair == last) body.store(row, pair, x[0]);
       }
   }
-  if constexpr (Body::kStores && Whole) {
+  if constexpr (kStores && Whole) {
     // what is known of g where the loop over groups is unrolled: the other part is added to the row's address once
     const int known = Body::kLight ? 32 * g : 0, column = first + 32 * g - known;
     const auto store = [&](auto pairs) {
@@ -258,6 +219,7 @@ RF_FN void group(const Body& body, const P& p, Fragment<MI, G>& acc, const HeldR
     else store(Step<0>{});
   }
   for_monoids<0>(typename Body::ColumnMonoids{}, [&](auto s, auto monoid) {
+    if constexpr (kTakenLater<Body, decltype(s)>) return;
     using D = Down<decltype(monoid)>;
     constexpr int word = Before<decltype(s)::index, typename Body::ColumnMonoids>::column;
     typename D::Part part[8];
@@ -293,17 +255,22 @@ RF_FN void epilogue(const Body& body, const P& p, Fragment<MI, G>& acc, int row0
   if constexpr (BScaled) unscaled = acc.template repair<AScaled>(p, row0, col0);
 
   const int thread = thread_here() % 128, lane = thread % 32, warp = thread / 32;
+  bool ordinary = true;  // whether all of the warp's factors are far from the ends of float32's range
   if constexpr (AScaled && BScaled) {  // one load of a thread, where each group of columns would wait for its own
-    float unscale;
-    if (thread < 32 * G) unscale = p.b_unscale[p.b_row(min(col0 + thread, static_cast<int>(p.cols) - 1))];
+    const float unscale = p.b_unscale[p.b_row(min(col0 + thread % (32 * G), static_cast<int>(p.cols) - 1))];
     group_sync(barrier, 128);  // the last tile's have been read
     if (thread < 32 * G) shared.unscale[thread] = unscale;
-    group_sync(barrier, 128);
+    ordinary = all_agree(shared, is_ordinary(unscale), barrier);
   }
   const HeldRows<MI, AScaled> rows(p, row0, lane, warp);
+  if constexpr (AScaled && BScaled) {
+#pragma unroll
+    for (int r = 0; r < 2 * MI; r++) ordinary &= is_ordinary(rows.unscale[r]);
+    ordinary = !__any_sync(kAllLanes, !ordinary);
+  }
   const bool in_pairs = body.in_pairs(), inside = row0 + 64 * MI <= p.row_end() && col0 + 32 * G <= p.cols;
   // Direct's registers are full: it has none for addresses that several groups share.
-  if (AScaled == BScaled && inside && (in_pairs || Body::kReads == 0)) {  // as most are
+  if (AScaled == BScaled && inside && ordinary && (in_pairs || Body::kReads == 0)) {  // as most are
     const ColumnWeights<2 * MI, true> weights(rows.count, lane);
     if constexpr (Body::kLight) {
 #pragma unroll
@@ -335,11 +302,12 @@ RF_FN void epilogue(const Body& body, const P& p, Fragment<MI, G>& acc, int row0
                                         Before<decltype(s)::index, RowMonoids>::row);
     });
 
-  if constexpr (kColumnWords > 0) {
-    const long block = row0 / (64 * MI), mine = col0 + thread;
+  const long block = row0 / (64 * MI), mine = col0 + thread;
+  if constexpr (kColumnWords > (kQuantizes<Body> ? Down<Moments>::kWords : 0)) {
     group_sync(barrier, 128);
     if (thread < 32 * G && mine < p.cols)
       for_monoids<0>(ColumnMonoids{}, [&](auto s, auto monoid) {
+        if constexpr (kTakenLater<Body, decltype(s)>) return;
         using D = Down<decltype(monoid)>;
         constexpr int at = Before<decltype(s)::index, ColumnMonoids>::column;
         typename D::Part part, next;
@@ -358,6 +326,12 @@ RF_FN void epilogue(const Body& body, const P& p, Fragment<MI, G>& acc, int row0
           p.column_parts[(block * kColumnWords + at + w) * p.cols + mine] = part.w[w];
       });
     group_sync(barrier, 128);  // `shared` may be written again
+  }
+  if constexpr (kQuantizes<Body>) {
+    constexpr int at = Before<Body::kQuantized, ColumnMonoids>::column;
+    float* moments = p.column_parts + (block * kColumnWords + at) * p.cols;
+    if (inside && in_pairs) store_quantized(Step<1>{}, body, p, acc, rows, row0, col0, moments, shared, barrier);
+    else store_quantized(Step<0>{}, body, p, acc, rows, row0, col0, moments, shared, barrier);
   }
 }
 

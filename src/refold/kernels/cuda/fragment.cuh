@@ -106,12 +106,12 @@ template <int MI, int G> struct Fragment {
   // come as they are (not AScaled) and are so large that they overflow while b is still scaled. What b's
   // scaling is undone with must then come first, for all of the warp's elements: true if it was.
   template <bool AScaled, class P> RF_FN bool repair(const P& p, int row0, int col0) {
-    bool bad = false;
+    float none[4] = {};  // 0 times what is not finite is NaN: half the time of a comparison
 #pragma unroll
     for (int mi = 0; mi < MI; mi++)
 #pragma unroll
-      for (int i = 0; i < 16 * G; i++) bad |= !is_finite(x[mi][i]);
-    if (!__any_sync(kAllLanes, bad)) return false;
+      for (int i = 0; i < 16 * G; i++) none[i % 4] = fma(x[mi][i], 0.0f, none[i % 4]);
+    if (!__any_sync(kAllLanes, none[0] + none[1] + none[2] + none[3] != 0.0f)) return false;
     const int thread = thread_here(), lane = thread % 32, warp = thread / 32 % 4;
 #pragma unroll 1
     for (int i = 0; i < 16 * G; i++) {

@@ -1,0 +1,52 @@
+// Join: how the lanes of a warp that have rows of the same columns join their parts.
+//
+// Layout: the fragment's (fragment.cuh). Lanes 4 i + k, for i from 0 to 7, have other rows of the same columns.
+#pragma once
+#include "fragment.cuh"
+#include "monoid.cuh"
+
+namespace rf {
+
+// How the parts of a column weigh that three exchanges join (join_columns), seen from this lane. Whole: each
+// lane's rows all count, so that the weights are constants.
+template <int Rows, bool Whole> struct ColumnWeights {
+  Weight step[3];
+  float share, warp_count;  // one over the thread's rows; the rows of all eight lanes
+  RF_FN ColumnWeights(float count, int lane) : share(count > 0.0f ? 1.0f / count : 0.0f), warp_count(count) {
+    if (Whole) share = 1.0f / Rows, warp_count = Rows;
+#pragma unroll
+    for (int i = 0; i < 3; i++) {
+      const float other = Whole ? warp_count : __shfl_xor_sync(kAllLanes, warp_count, 16 >> i);
+      step[i] = Weight(warp_count, other);
+      warp_count += other;
+    }
+  }
+};
+
+// Eight lanes hold parts of the same 8 columns. Three exchanges halve the columns that a lane keeps and double
+// the rows that it covers: 7 exchanges a word, where summing each column across the lanes would take 24. One
+// column a lane is left, in part[0]: its number among the 8.
+template <class D, class Weights>
+RF_FN int join_columns(typename D::Part (&part)[8], const Weights& weights, int lane) {
+  int mine = 0;
+#pragma unroll
+  for (int step = 0; step < 3; step++) {
+    const int half = 4 >> step, mask = 16 >> step;
+    const bool upper = lane & mask;
+#pragma unroll
+    for (int i = 0; i < half; i++) {
+      typename D::Part got;
+#pragma unroll
+      for (int w = 0; w < D::kWords; w++) {
+        const float send = upper ? part[i].w[w] : part[i + half].w[w];
+        if (upper) part[i].w[w] = part[i + half].w[w];
+        got.w[w] = __shfl_xor_sync(kAllLanes, send, mask);
+      }
+      part[i] = D::merge(part[i], got, weights.step[step]);
+    }
+    if (upper) mine += half;
+  }
+  return mine;
+}
+
+}  // namespace rf
