@@ -143,7 +143,7 @@ def loaded(path: Path, folder: Path) -> ctypes.CDLL:
 
 
 def product_is_right(library: ctypes.CDLL, name: str) -> bool:
-    x, w = make(150, 140, 230) if name.startswith("generic") else make(300, 270, 700)
+    x, w = make(150, 140, 230) if name.startswith("generic") else make(300, 270, 400)
     out = empty(x.shape[0], w.shape[0])
     mode = "tf32" if name == "wide" else "ieee"
     product = Product("product", *sides(mode, x, w), (), (out,), library)

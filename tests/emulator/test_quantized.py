@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
@@ -29,9 +29,8 @@ class Normalised(nn.Module):
         return torch.tanh(self.norm(self.linear(x) * 3.0))
 
 
-# what is captured; 140: tiles that no edge cuts, and one that is; 137: no two elements aligned
-MODELS = {
-    "140": (lambda: Normalised(140), (ROWS, DEPTH)),
+# what is captured; of 132 columns there is a tile that no edge cuts, of 137 no row is aligned
+MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "137": (lambda: Normalised(137), (ROWS, DEPTH)),
     "ByHand": (ByHand, (16, ROWS // 16, DEPTH)),
 }
@@ -81,7 +80,7 @@ def error(got: torch.Tensor, wanted: torch.Tensor) -> float:
 
 @pytest.mark.parametrize(
     ("name", "rows"),
-    [("140", (384,)), ("140", (300,)), ("140", (17,)), ("137", (257,)), ("ByHand", (3, 111))],
+    [("137", (257,)), ("137", (17,)), ("ByHand", (3, 128)), ("ByHand", (3, 111))],
 )
 def test_results_and_statistics(built: Built, name: str, rows: tuple[int, ...]) -> None:
     torch.manual_seed(1)
@@ -94,11 +93,11 @@ def test_results_and_statistics(built: Built, name: str, rows: tuple[int, ...]) 
 
 def test_a_few_rows_are_stored_as_they_are(built: Built) -> None:
     torch.manual_seed(1)
-    for got, wanted in zip(*both(built, "140", torch.randn(16, DEPTH)), strict=True):
+    for got, wanted in zip(*both(built, "137", torch.randn(16, DEPTH)), strict=True):
         assert error(got, wanted) < 2e-3
 
 
-@pytest.mark.parametrize("scale", [1e-30, 1e-19, 1e-12, 1e12])
+@pytest.mark.parametrize("scale", [1e-30, 1e-19, 1e12])
 def test_no_scale_costs_accuracy(built: Built, scale: float) -> None:
     torch.manual_seed(1)
     with torch.no_grad():  # whose rounding the small values would drown in, in float64, too
@@ -107,22 +106,27 @@ def test_no_scale_costs_accuracy(built: Built, scale: float) -> None:
     assert error(got[0], wanted[0]) < 2e-3
 
 
+@pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("outliers", [(), (5, 130, 290)])
-def test_an_outlier_costs_the_others_nothing(built: Built, outliers: tuple[int, ...]) -> None:
+def test_an_outlier_costs_the_others_nothing(
+    built: Built, name: str, outliers: tuple[int, ...]
+) -> None:
     torch.manual_seed(1)
     with torch.no_grad():  # products are exact, also of TF32
-        weight = built["140"].result()[0].linear.weight
+        weight = built[name].result()[0].linear.weight
         weight.copy_((weight * 64).round() / 64)
     x = torch.randint(-8, 9, (300, DEPTH)).float()
     x[list(outliers)] *= 1024.0
-    got, wanted = both(built, "140", x)
+    got, wanted = both(built, name, x if name == "137" else x.reshape(3, 100, DEPTH))
+    others = [i for i in range(300) if i not in outliers]
+    g, w = (t[0].reshape(300, -1)[others] for t in (got, wanted))
     # where a row is far from the others of its block, they are stored as they are
-    least, most = (0.0, 2e-6) if outliers else (1e-5, 1e-4)
-    assert least < error(got[0], wanted[0]) < most
+    least, most = (0.0, 1e-5) if outliers else (1e-5, 1e-4)
+    assert least < error(g, w) < most
 
 
 def test_equal_values_are_exact(built: Built) -> None:
-    got, wanted = both(built, "140", torch.ones(300, DEPTH))
+    got, wanted = both(built, "137", torch.ones(300, DEPTH))
     # each column's variance is 0, so only what the sums round off is seen, 1 / sqrt(eps) times
     assert float((got[0] - wanted[0]).abs().max()) < 1e-3
 
@@ -130,10 +134,10 @@ def test_equal_values_are_exact(built: Built) -> None:
 @pytest.mark.parametrize("value", [float("inf"), float("nan"), 3e38])
 def test_what_is_not_finite_makes_its_columns_nan(built: Built, value: float) -> None:
     torch.manual_seed(1)
-    module, _ = built["140"].result()
-    x = torch.randn(300, DEPTH)
-    x[140, 7] = value
-    got, _ = both(built, "140", x)
+    module, _ = built["ByHand"].result()
+    x = torch.randn(2, 150, DEPTH)
+    x[1, 40, 7] = value
+    got, _ = both(built, "ByHand", x)
     with torch.no_grad():
         eager = copy.deepcopy(module)(x)
-    assert torch.equal(got[0].isnan(), eager.isnan())
+    assert torch.equal(got[0].isnan(), eager[0].isnan())

@@ -74,19 +74,18 @@ def test_as_exact_as_eager(built: Pairs, name: str, rows: int) -> None:
 
 def test_calls_in_a_row(built: Pairs) -> None:
     """Each tile's barriers are left as the next one, and the next call, finds them."""
-    _, fast = built["140"]
-    x = torch.randn(40000, DEPTH, device="cuda")
-    x[::1000] *= 1e4  # some tiles stay as they are
+    _, fast = built["ByHand"]
+    x = torch.randn(40, 1000, DEPTH, device="cuda")
+    x[:, 0] *= 1e4  # some tiles stay as they are
     with torch.no_grad():
         first = fast(x)
         for _ in range(2000):
             last = fast(x)
-    assert torch.equal(first, last)
+    assert all(torch.equal(a, b) for a, b in zip(first, last, strict=True))
 
 
 def test_a_captured_graph(built: Pairs) -> None:
     _, fast = built["ByHand"]
-    assert isinstance(fast, nn.Module)
     x = torch.randn(3, 500, DEPTH, device="cuda")
     with torch.no_grad():
         wanted = [t.clone() for t in fast(x)]
