@@ -2,8 +2,8 @@
 
 A product stores its values before the moments of their columns are known, and another kernel reads
 them to normalise them. Where they are more than the device's cache holds, both are at the rate of
-its memory, and where operands have no more than TF32's ten bits, 16-bit integers by blocks of rows
-(kernels/cuda/quantized.cuh) cost nothing that the product has not lost before.
+its memory. Where operands have no more than TF32's ten bits, 16-bit integers by blocks of rows
+(kernels/cuda/quantized.cuh) lose a ninth of what the product has lost before.
 """
 
 from __future__ import annotations
