@@ -701,29 +701,6 @@ template <> struct Down<Moments> {
   static RF_FN void merge(State& s, const Part& q, Real m) { s.merge({m, q.w[0], q.w[1]}); }
 };
 
-// Merges a row's `blocks` partial results of M, `stride` floats apart, in order. The loads of a batch
-// are in flight together: what is read here is in the second-level cache, hundreds of cycles away.
-template <class M> RF_FN typename M::State merge_parts(const float* parts, long stride, int blocks) {
-  constexpr int kBatch = 16 / M::kWords;
-  typename M::State state;
-#pragma unroll 1
-  for (int t = 0; t < blocks; t += kBatch) {
-    typename M::Part part[kBatch];
-    const float* at = parts;
-#pragma unroll
-    for (int i = 0; i < kBatch; i++) {
-#pragma unroll
-      for (int w = 0; w < M::kWords; w++) part[i].w[w] = __ldcg(at + w);
-      if (t + i + 1 < blocks) at += stride;  // beyond the last, read it again
-    }
-    parts = at;
-#pragma unroll
-    for (int i = 0; i < kBatch; i++)
-      if (t + i < blocks) M::merge(state, part[i]);
-  }
-  return state;
-}
-
 // Words of the workspace that one row (or column) of partial results takes, and results of a row.
 template <class L> struct Words;
 template <class... M> struct Words<List<M...>> {
@@ -1652,7 +1629,7 @@ static PyModuleDef rf_module = {PyModuleDef_HEAD_INIT, "kernels", nullptr, -1, r
 #define RF_INIT(name) RF_INIT_(name)
 PyMODINIT_FUNC RF_INIT(TORCH_EXTENSION_NAME)() { return PyModule_Create(&rf_module); }
 """
-_REFOLD_NAME = "refold_sm_90_893833705930"
+_REFOLD_NAME = "refold_sm_90_a9f05701f0ed"
 
 import contextlib
 

@@ -42,6 +42,29 @@ template <class Body, int G> struct TeamShared {
   unsigned turn;
 };
 
+// Merges a row's `blocks` partial results of M, `stride` floats apart, in order. The loads of a batch
+// are in flight together: what is read here is in the second-level cache, hundreds of cycles away.
+template <class M> RF_FN typename M::State merge_parts(const float* parts, long stride, int blocks) {
+  constexpr int kBatch = 16 / M::kWords;
+  typename M::State state;
+#pragma unroll 1
+  for (int t = 0; t < blocks; t += kBatch) {
+    typename M::Part part[kBatch];
+    const float* at = parts;
+#pragma unroll
+    for (int i = 0; i < kBatch; i++) {
+#pragma unroll
+      for (int w = 0; w < M::kWords; w++) part[i].w[w] = __ldcg(at + w);
+      if (t + i + 1 < blocks) at += stride;  // beyond the last, read it again
+    }
+    parts = at;
+#pragma unroll
+    for (int i = 0; i < kBatch; i++)
+      if (t + i < blocks) M::merge(state, part[i]);
+  }
+  return state;
+}
+
 // A body whose value is stored quantized. A type of its own: one kernel of both ways would have registers for both.
 template <class Body> struct Quantizing;
 template <class Body> constexpr bool kQuantizes = false;
@@ -148,8 +171,8 @@ template <int MI, bool AScaled> struct HeldRows {
 };
 
 // Group g of a fragment's columns, which stands `at` in its rows: values, stores, parts of its columns. Whole: no
-// edge of the result cuts the fragment, its scales are ordinary, and what the body reads of rows it reads in pairs. unscaled: b's scaling has
-// been undone. in_pairs: whether the body stores in pairs; it does if it reads so.
+// edge of the result cuts the fragment, its scales are ordinary, and what the body reads of rows it reads in pairs.
+// unscaled: b's scaling has been undone. in_pairs: whether the body stores in pairs; it does if it reads so.
 template <bool Whole, bool AScaled, bool BScaled, int MI, int G, class Body, class P>
 RF_FN void group(const Body& body, const P& p, Fragment<MI, G>& acc, const HeldRows<MI, AScaled>& rows,
                  const ColumnWeights<2 * MI, Whole>& weights, int col0, int g, int at, bool unscaled, bool in_pairs,

@@ -1,8 +1,8 @@
 // A pointwise pass over rows that reads one operand quantized (quantized.cuh), or as it is where its step says so.
 //
 // A body has besides
-//   AgainQuantized<I>   the type of that operand, the I-th that it reads along the width; its address is that of what is
-//                       stored as it is
+//   AgainQuantized<I>   the type of that operand, the I-th that it reads along the width; its address is that of
+//                       what is stored as it is
 //
 // Layout: a thread takes four columns of eight neighbouring rows, so that it reads centres and steps, as many bytes
 // as eight rows of codes, once for them.
@@ -39,8 +39,12 @@ template <class V, class T, class C> RF_FN V full(const T* p, long offset, Quant
   return full<V>(p, offset, c.at);
 }
 template <class V, class T, class C> RF_FN V column(const T* p, QuantizedAt<V, C> c) { return column<V>(p, c.at); }
-template <class T, class C> RF_FN void put(T* p, long offset, QuantizedAt<Real, C> c, Real v) { put(p, offset, c.at, v); }
-template <class T, class C> RF_FN void put(T* p, long offset, QuantizedAt<Four, C> c, Four v) { put(p, offset, c.at, v); }
+template <class T, class C> RF_FN void put(T* p, long offset, QuantizedAt<Real, C> c, Real v) {
+  put(p, offset, c.at, v);
+}
+template <class T, class C> RF_FN void put(T* p, long offset, QuantizedAt<Four, C> c, Four v) {
+  put(p, offset, c.at, v);
+}
 template <class T, int N, class C>
 RF_FN void put(T* p, long offset, KnownAt<Four, N, QuantizedAt<Four, C>> c, Four v) {
   put(p, offset, c.at.at, v);

@@ -18,13 +18,8 @@ template <class Body> struct Quantizing : Body { Quantized to; };
 
 constexpr float kWidest = 0.5f;  // the largest square of a range, as a part of the squares' sum
 
-// What two lanes that have rows of the same columns make of both their words.
-struct Total {
-  struct Part { float w[1]; };
-  static constexpr int kWords = 1;
-  static RF_FN Part merge(const Part& p, const Part& q, Weight) { return {{p.w[0] + q.w[0]}}; }
-};
-struct TotalAndLargest {
+// A column's sum of squares and the largest of its threads' sums.
+struct SquaresAndLargest {
   struct Part { float w[2]; };
   static constexpr int kWords = 2;
   static RF_FN Part merge(const Part& p, const Part& q, Weight) {
@@ -47,7 +42,7 @@ RF_FN void leave_columns(typename D::Part (&part)[8], int g, TeamShared<Body, G>
 template <bool Whole, int MI, int G, class Body, class Rows>
 RF_FN void take_means(const Fragment<MI, G>& acc, const Rows& rows, float share, int g, int at,
                       TeamShared<Body, G>& shared) {
-  Total::Part part[8];
+  Down<Sum>::Part part[8];
 #pragma unroll
   for (int i = 0; i < 8; i++) {
     float sum = 0.0f;
@@ -56,14 +51,14 @@ RF_FN void take_means(const Fragment<MI, G>& acc, const Rows& rows, float share,
       sum += Whole || rows.in[r] ? acc.x[r / 2][at + 4 * (i / 2) + 2 * (r % 2) + i % 2] : 0.0f;
     part[i].w[0] = sum * share;
   }
-  leave_columns<Total>(part, g, shared);
+  leave_columns<Down<Sum>>(part, g, shared);
 }
 
 // A group's values become distances from their columns' centres, in shared.unscale. What is outside is none.
 template <bool Whole, int MI, int G, class Body, class Rows>
 RF_FN void take_distances(Fragment<MI, G>& acc, const Rows& rows, int g, int at, TeamShared<Body, G>& shared) {
   const int lane = thread_here() % 32;
-  TotalAndLargest::Part part[8];
+  SquaresAndLargest::Part part[8];
 #pragma unroll
   for (int i = 0; i < 8; i += 2) {
     const float2 centre = *reinterpret_cast<const float2*>(&shared.unscale[32 * g + 4 * i + 2 * (lane % 4)]);
@@ -79,7 +74,7 @@ RF_FN void take_distances(Fragment<MI, G>& acc, const Rows& rows, int g, int at,
       part[i + e] = {{squares, squares}};
     }
   }
-  leave_columns<TotalAndLargest>(part, g, shared);
+  leave_columns<SquaresAndLargest>(part, g, shared);
 }
 
 // Stores a group's codes; the columns' rates, codes a distance, are in shared.columns[0][0].
