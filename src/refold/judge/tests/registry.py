@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from refold.judge.tests.base import Test
+from refold.judge.tests.lives import instances, parts, training, weights
 from refold.judge.tests.once import (
     aliasing,
     cache,
@@ -22,7 +23,7 @@ from refold.judge.tests.once import (
 )
 from refold.judge.tests.process import isolation, memory, stream
 
-TESTS: tuple[Test, ...] = tuple(
+ONCE: tuple[Test, ...] = tuple(
     module.TEST
     for module in (
         contract,
@@ -42,9 +43,10 @@ TESTS: tuple[Test, ...] = tuple(
         modes,
         reload,
         lattice,
-        isolation,
     )
 )
+LIVES: tuple[Test, ...] = (*weights.TESTS, *training.TESTS, *parts.TESTS, *instances.TESTS)
+TESTS = (*ONCE, *LIVES, isolation.TEST)
 # Those of the clock are declared beside it: they have no run of their own.
 CLOCK_TESTS = ("work", "timed outputs")
 

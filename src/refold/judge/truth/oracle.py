@@ -230,7 +230,7 @@ class Oracle:
         self, change: Callable[[torch.Tensor], torch.Tensor] | None = None
     ) -> Iterator[None]:
         """The model's tensors in float64; change: with other values."""
-        found = (*self.model.parameters(), *self.model.buffers(), *_unregistered(self.model))
+        found = (*self.model.parameters(), *self.model.buffers(), *unregistered(self.model))
         held = list({id(t): t for t in found if inexact(t)}.values())
         before = [(t.dtype, None if change is None else t.data) for t in held]
         try:
@@ -242,7 +242,7 @@ class Oracle:
                 t.data = t.data.to(dtype) if data is None else data
 
 
-def _unregistered(model: nn.Module) -> Iterator[torch.Tensor]:
+def unregistered(model: nn.Module) -> Iterator[torch.Tensor]:
     """Tensors that modules hold as plain attributes."""
     for module in model.modules():
         hidden = {"_parameters", "_buffers", "_modules"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,6 +59,8 @@ class Session:
     _oracle_at: str = INITIAL
     _worker_training: bool | None = None
     _dirty: bool = False
+    _random: bool | None = None
+    _held: dict[tuple[str, str], Any] = field(default_factory=dict)
     _remembers: dict[bool, bool] = field(default_factory=dict)
     reload: Callable[[], Host] | None = None
     outside: Outside = field(default_factory=Outside)
@@ -243,6 +246,7 @@ class Session:
             assert self.reload is not None
             self.host = self.reload()
             self._at, self._worker_training, self._dirty = INITIAL, None, False
+            self._held = {}
         return self.host
 
     def ask_guard(self) -> None:
@@ -308,9 +312,28 @@ class Session:
             self._remembers[training] = found
         return self._remembers[training]
 
+    @property
+    def random(self) -> bool:
+        """Whether the reference draws random numbers in either mode."""
+        if self._random is None:
+            self._random = False
+            for mode in (True, False):
+                with contextlib.suppress(Exception):  # it does not run in this mode
+                    run = self.oracle.eager(self.inputs(), mode, self.seed + 7)
+                    self._random = self._random or run.drew
+        return self._random
+
     def entered(self, state: str, written: bool = False) -> None:
         """A test brought the worker into a state by its own means; `written`: but for buffers."""
         self._at, self._dirty = state, written
+
+    def unheld(self, key: tuple[str, str], value: Any) -> bool:
+        """Whether the worker still has to be given a state or inputs of this name; it counts as
+        given from now on."""
+        if self._held.get(key) is value:
+            return False
+        self._held[key] = value
+        return True
 
     def forget_mode(self) -> None:
         """A test has changed the modes of the worker's modules."""

@@ -21,7 +21,7 @@ from refold.judge.wire import answers, forkserver, frames
 from refold.judge.wire.ring import Ring
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_GIVES_OUTPUTS = ("call", "fetch")
+_GIVES_OUTPUTS = ("call", "fetch", "live")
 
 
 @dataclass(frozen=True)

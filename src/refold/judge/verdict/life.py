@@ -1,0 +1,234 @@
+"""A life and its judgement: what the candidate showed at each step beside eager and float64.
+
+Where the reference gives an answer and the candidate silently another, it is rejected. Where the
+candidate raises, that is a limitation which the verdict tells, unless the life must never raise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from refold.judge.rule import compare
+from refold.judge.truth.live import Lived, Living
+from refold.judge.truth.runs import distance
+from refold.judge.verdict.session import Session
+from refold.judge.verdict.verdict import Failure, Status, Worst
+from refold.judge.worker.steps import FACT, GRADS, Step
+
+_LOST = 2.0**-10  # of a value's scale: where eager errs by more, nothing can be said
+_MOVES = 4
+_NO_GRADIENTS = ("NotImplementedError", "does not require grad", "no output requires grad")
+
+
+@dataclass(frozen=True)
+class Life:
+    """Steps, and what they need.
+
+    inputs: by the names that the steps use. states: names of the session's states. must: whether
+    a raise is a failure. stamps: by label, what a disagreement there says instead of failing.
+    """
+
+    case: str
+    steps: tuple[Step, ...]
+    inputs: Mapping[str, list[Any]]
+    states: tuple[str, ...] = ("perturbed",)
+    status: Status = Status.WRONG_MODE
+    must: bool = False
+    stamps: Mapping[str, str] = field(default_factory=dict)
+
+
+def eager(session: Session, life: Life) -> Lived:
+    """What the reference shows."""
+    return _living(session).eager(life.steps, _states(session, life), life.inputs)
+
+
+def judged(session: Session, life: Life, seen: Lived | None = None) -> Iterator[Failure]:
+    """Run a life on all three and compare. ``seen``: what `eager` gave, if it is known."""
+    theirs = seen or eager(session, life)
+    if theirs.raised is not None:
+        return  # no life of this reference
+    mine = Lived.of(_asked(session, life))
+    session.cases += 1
+    yield from _compared(session, life, mine, theirs)
+    if mine.raised is not None:
+        yield from _raised(session, life, mine.raised)
+
+
+def _asked(session: Session, life: Life) -> dict[str, Any]:
+    host = session.worker()
+    states = {n: s for n, s in _states(session, life).items() if session.unheld(("state", n), s)}
+    inputs = {n: v for n, v in life.inputs.items() if session.unheld(("inputs", n), v)}
+    if states or inputs:
+        host.request("hold", 120, states=states, inputs=inputs)
+    patience = session.limits.call_seconds * (1 + len(life.steps) / 8)
+    answer: dict[str, Any] = host.request(
+        "live", patience, steps=list(life.steps), seed=session.seed + 7
+    )
+    return answer
+
+
+def _raised(session: Session, life: Life, raised: dict[str, Any]) -> Iterator[Failure]:
+    words = f"{raised['type']}: {raised['message']}"[:200]
+    if raised["type"] == "Missing":
+        session.notes.append(f"{session.test}: {life.case}: not tried, {raised['message']}")
+    elif life.must:
+        yield session.fail(Status.CRASHED, life.case, f"raised {words}")
+    elif any(word in words for word in _NO_GRADIENTS):
+        session.assumptions.add(f"inference only: {session.test}")
+    else:
+        session.assumptions.add(f"{session.test}: raises where the reference answers")
+        session.notes.append(f"{session.test}: {life.case}: raised {words}")
+
+
+def _compared(session: Session, life: Life, mine: Lived, theirs: Lived) -> Iterator[Failure]:
+    shown = _Truth(session, life, theirs)
+    for label, (kind, value) in theirs.seen.items():
+        if label not in mine.seen:
+            continue  # the life ended before; that is told elsewhere
+        wrong = shown.wrong(label, kind, mine.seen[label][1], value)
+        if wrong is None:
+            continue
+        if label in life.stamps:
+            session.assumptions.add(life.stamps[label])
+            continue
+        reason, worst = wrong
+        case = f"{life.case}: {label}" if life.case else label
+        yield session.fail(life.status, case, reason, worst)
+        return  # what follows, follows from it
+
+
+class _Truth:
+    """One life in float64, made when it is needed: most observations agree with eager at once."""
+
+    def __init__(self, session: Session, life: Life, theirs: Lived) -> None:
+        self.session, self.life, self.theirs = session, life, theirs
+        self._exact: Lived | None = None
+        self._moved: list[Lived] | None = None
+
+    @property
+    def exact(self) -> Lived:
+        """In float64, or eager where that does not run."""
+        if self._exact is None:
+            life = self.life
+            found = _living(self.session).exact(
+                life.steps, _states(self.session, life), life.inputs
+            )
+            self._exact = self.theirs if found.raised is not None else found
+        return self._exact
+
+    @property
+    def moved(self) -> list[Lived]:
+        """In float64, from states and inputs that were moved a little."""
+        if self._moved is None:
+            life, living = self.life, _living(self.session)
+            states = _states(self.session, life)
+            runs = (
+                living.moved(life.steps, states, life.inputs, self.session.seed + i)
+                for i in range(_MOVES)
+            )
+            self._moved = [run for run in runs if run.raised is None]
+        return self._moved
+
+    def wrong(self, label: str, kind: str, got: Any, value: Any) -> tuple[str, Worst | None] | None:
+        """What is wrong with an observation; None if nothing is."""
+        if kind == FACT:
+            return None if got == value else (f"expected {value}, came {got}", None)
+        if kind == GRADS:
+            got, value = _filled(got, value), _filled(value, got)
+        if compare.acquitted(got, value):
+            return None
+        exact = self._of(self.exact, label, got)
+        failed = [r for r in self._rule(label, got, value, exact, None) if not r.agrees]
+        if not failed:
+            return None
+        if all(r.structural for r in failed):
+            return failed[0].reason, None
+        settled = self._settled(label, got, value, exact)
+        bad = [r for r in settled if not r.agrees]
+        bad = [r for r in bad if r.structural or not self._lost(r.name, value, exact)]
+        return (bad[0].reason, bad[0].worst) if bad else None
+
+    def _of(self, lived: Lived, label: str, got: Any) -> Any:
+        kind, tree = lived.seen.get(label, self.theirs.seen[label])
+        return _filled(tree, got) if kind == GRADS else tree
+
+    def _rule(
+        self, label: str, got: Any, value: Any, exact: Any, spread: Any
+    ) -> list[compare.Comparison]:
+        return compare.compare(label, got, value, exact, spread, self.session.finite_only)
+
+    def _settled(self, label: str, got: Any, value: Any, exact: Any) -> list[compare.Comparison]:
+        """Once more: what a unit in the last place at the start does to this observation counts as
+        eager's error, and what jumps among the moved runs is a tie."""
+        runs = [dict(compare.leaves(self._of(run, label, got))) for run in self.moved]
+        spread: dict[str, tuple[float, float]] = {}
+        mended = dict(compare.leaves(got))
+        for name, truth in compare.leaves(exact):
+            if not isinstance(truth, torch.Tensor):
+                continue
+            there = [r[name] for r in runs if isinstance(r.get(name), torch.Tensor)]
+            there = [t for t in there if t.shape == truth.shape]
+            pairs = [distance(t, truth) for t in there]
+            if pairs:
+                most = (max(p[i] for p in pairs) / compare.MOVED for i in (0, 1))
+                spread[name] = (next(most), next(most))
+            mine = mended[name]
+            if there and isinstance(mine, torch.Tensor) and mine.shape == truth.shape:
+                wrong = _apart(mine, truth, spread[name][1])
+                if 0 < int(wrong.sum()) <= max(1, wrong.numel() // 100):
+                    mended[name] = compare.settle(mine, truth, wrong, there)
+        return self._rule(label, _rebuilt(got, mended), value, exact, spread)
+
+    def _lost(self, name: str, value: Any, exact: Any) -> bool:
+        """Whether eager itself has lost the value: then there is no power."""
+        mine, truth = dict(compare.leaves(value))[name], dict(compare.leaves(exact))[name]
+        if not isinstance(mine, torch.Tensor) or not mine.is_floating_point():
+            return False
+        error, _ = distance(mine, truth)
+        finite = truth[torch.isfinite(truth)].abs()
+        scale = float(finite.max()) if finite.numel() else 0.0
+        lost = error > max(_LOST, 8 * torch.finfo(mine.dtype).eps) * scale
+        if lost:
+            self.session.notes.append(f"no power: {self.session.test}, {self.life.case}, {name}")
+        return lost
+
+
+def _apart(mine: torch.Tensor, truth: torch.Tensor, most: float) -> torch.Tensor:
+    if not mine.is_floating_point():
+        return mine != truth.to(mine.dtype)
+    away = (mine.double() - truth.to(mine.device).double()).abs()
+    scale = float(torch.nan_to_num(truth.double()).abs().max()) if truth.numel() else 0.0
+    return away > compare.K_MAX_FLOAT32 * most + 64 * torch.finfo(mine.dtype).eps * scale
+
+
+def _filled(grads: Any, other: Any) -> dict[str, Any]:
+    """Gradients by name; one that is missing is zero where the other side has one."""
+    if not isinstance(grads, dict) or not isinstance(other, dict):
+        return {"all": grads}
+    found = {}
+    for name in sorted({*grads, *other}):
+        mine, theirs = grads.get(name), other.get(name)
+        if mine is None and isinstance(theirs, torch.Tensor):
+            mine = torch.zeros_like(theirs)
+        found[name] = mine
+    return found
+
+
+def _rebuilt(tree: Any, leaves: dict[str, Any], name: str = "output") -> Any:
+    if isinstance(tree, list | tuple):
+        return type(tree)([_rebuilt(v, leaves, f"{name}[{i}]") for i, v in enumerate(tree)])
+    if isinstance(tree, dict):
+        return {k: _rebuilt(v, leaves, f"{name}[{k!r}]") for k, v in tree.items()}
+    return float(leaves[name]) if isinstance(tree, float) else leaves[name]
+
+
+def _living(session: Session) -> Living:
+    return Living(session.oracle, session.seed, session.random)
+
+
+def _states(session: Session, life: Life) -> dict[str, dict[str, torch.Tensor]]:
+    return {name: session.state(name) for name in life.states}
