@@ -74,7 +74,6 @@ def _optimized(
         warnings.warn(f"refold: the original module is kept: {why}", stacklevel=3)
         return module
     fast = pipeline.bind_for_class(result.text, module)
-    type(fast).refold_source = result.text  # type: ignore[attr-defined]
     return fast  # type: ignore[return-value]
 
 
