@@ -68,7 +68,7 @@ def parser() -> Parser:
     explain.add_argument("--graph", action="store_true", help="print the graphs too")
     explain.set_defaults(run=commands.explain)
 
-    from refold.judge import cli as judge_cli
+    from refold.judge.ask import cli as judge_cli
 
     judge = parts.add_parser("judge", help="decide whether a file computes the same function")
     judge_cli.add_arguments(judge)
