@@ -21,6 +21,7 @@ ORDER = [
     "kernels",
     "emit",
     "measure",
+    "baselines",
     "tune",
     "pipeline",
     "api",
