@@ -22,6 +22,7 @@ ORDER = [
     "runtime",
     "emit",
     "measure",
+    "baselines",
     "tune",
     "twin",
     "pipeline",
