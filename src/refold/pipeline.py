@@ -14,11 +14,8 @@ from typing import Any
 
 import torch
 
-<<<<<<< HEAD
 from refold import twin
-=======
 from refold.baselines import EAGER, Contest, contest
->>>>>>> main
 from refold.capture import Captured, CaptureError, capture, kept, widen
 from refold.cost import DEVICES, QUANTIZES, DeviceModel
 from refold.emit.cuda import CudaTarget

@@ -80,22 +80,5 @@ def _prepared_bytes(fast: torch.nn.Module) -> int:
 
 def _working_bytes(fast: torch.nn.Module) -> int:
     """Memory that kernels have worked in so far, kept for each stream; none on a CPU."""
-<<<<<<< HEAD
     kept = [getattr(n, "_refold_workspaces", {}).values() for n in namespaces(fast)]
     return sum(parts + turns for rows in kept for _, _, parts, turns, _ in rows)
-
-
-def _compiled(
-    module: torch.nn.Module, fast: torch.nn.Module, inputs: list[Any], device: str, seconds: float
-) -> Timing | None:
-    try:
-        torch._dynamo.reset()
-        compiled = torch.compile(module)
-        compiled(*inputs)
-    except Exception:
-        return None
-    return compare(lambda: compiled(*inputs), lambda: fast(*inputs), device, seconds)
-=======
-    kept = getattr(sys.modules[type(fast).__module__], "_refold_workspaces", {})
-    return sum(parts + turns for _, _, parts, turns, _ in kept.values())
->>>>>>> main
