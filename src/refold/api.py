@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import torch
 
-from refold import pipeline
+from refold import pipeline, twin
 from refold.baselines import DEFAULT
 from refold.baselines import every as every_baseline
 from refold.pipeline import Options
@@ -110,8 +110,7 @@ def _optimized(
         warnings.warn(f"refold: the original module is kept: {why}", stacklevel=3)
         return module
     fast = pipeline.bind_for_class(result.text, module)
-    type(fast).refold_source = result.text  # type: ignore[attr-defined]
-    type(fast).refold_measured = {  # type: ignore[attr-defined]
+    twin.state_of(fast).measured = {
         d.mode.name: {name: t.ratio for name, t in d.contest.timings.items()}
         for d in result.derivations
         if d.contest is not None

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from refold import twin
 from refold.baselines import EAGER, Contest, contest
 from refold.capture import Captured, CaptureError, Widened, capture, kept, widen
 from refold.cost import DEVICES, QUANTIZES, DeviceModel
@@ -353,9 +354,8 @@ def bind_text(text: str, module: torch.nn.Module) -> torch.nn.Module:
 
 
 def bind_for_class(text: str, module: torch.nn.Module) -> torch.nn.Module:
-    """`bind_text` for text that does not hold the class: Model is `module`'s own class."""
-    namespace = load_text(text, {"Model": type(module)})
-    return adopt(namespace.ModelNew, module)
+    """`bind_text` for text that does not hold the class: a twin of `module` (see twin.py)."""
+    return twin.bind(text, module)
 
 
 def adopt(cls: type[torch.nn.Module], module: torch.nn.Module) -> torch.nn.Module:
@@ -405,11 +405,24 @@ def _measured(
 
 def obstacle(fast: torch.nn.Module, inputs: Sequence[Any]) -> str | None:
     """Why `fast(*inputs)` would take the original forward in its present mode, or None."""
-    for name in ("train" if fast.training else "eval", "both"):
-        prepare = getattr(fast, f"_refold_prepare_{name}", None)
-        if prepare is not None:
-            given = inspect.signature(fast.forward).bind(*inputs)
-            given.apply_defaults()
-            found = prepare(*given.arguments.values())
-            return found if isinstance(found, str) else None
-    return "the original forward is kept in this mode"
+    reason = "the original forward is kept in this mode"
+    for namespace, caches in _programs(fast):
+        for name in ("train" if fast.training else "eval", "both"):
+            prepare = namespace.get(f"_refold_prepare_{name}")
+            if prepare is not None:
+                given = inspect.signature(fast.forward).bind(*inputs)
+                given.apply_defaults()
+                found = prepare(fast, caches, *given.arguments.values())
+                if not isinstance(found, str):
+                    return None
+                reason = found
+    return reason
+
+
+def _programs(fast: torch.nn.Module) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """The globals of each emitted text that a module tries, and what it has folded for it."""
+    if twin.is_twin(fast):
+        return [(vars(p.namespace), caches) for p, caches in twin.state_of(fast).programs]
+    cls = next(c for c in type(fast).__mro__ if "_refold_made" in vars(c))
+    space = cls.forward.__globals__  # type: ignore[attr-defined]
+    return [(space, space["_refold_own_caches"](fast))]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import torch
@@ -12,6 +11,7 @@ from refold.baselines import COMPILE, EAGER, Contest
 from refold.capture import kept
 from refold.measure import clock
 from refold.pipeline import Result
+from refold.twin import caches_of, folded_bytes, namespaces
 
 
 def times_of(
@@ -73,15 +73,12 @@ def _beside(contest: Contest) -> dict[str, Any]:
 
 def _prepared_bytes(fast: torch.nn.Module) -> int:
     """Memory of folded and packed parameters in the present mode, beside the parameters."""
-    caches: dict[str, Any] = fast.__dict__.get("_refold_caches", {})
-    cache = caches.get("train" if fast.training else "eval") or caches.get("both")
-    if cache is None:
-        return 0
-    own = {t.data_ptr() for t in cache.sources}
-    return sum(v.numel() * v.element_size() for v in cache.values if v.data_ptr() not in own)
+    wanted = ("train" if fast.training else "eval", "both")
+    found = [cache for _, name, cache in caches_of(fast) if name in wanted]
+    return sum(folded_bytes(cache) for cache in found)
 
 
 def _working_bytes(fast: torch.nn.Module) -> int:
     """Memory that kernels have worked in so far, kept for each stream; none on a CPU."""
-    kept = getattr(sys.modules[type(fast).__module__], "_refold_workspaces", {})
-    return sum(parts + turns for _, _, parts, turns, _ in kept.values())
+    kept = [getattr(n, "_refold_workspaces", {}).values() for n in namespaces(fast)]
+    return sum(parts + turns for rows in kept for _, _, parts, turns, _ in rows)
