@@ -17,7 +17,7 @@ from refold.report import commands
 
 EXIT_CODES = """exit codes of optimize:
   0  a faster, accepted file was written
-  3  the original is kept and written as it is, with the reason
+  3  the original is kept and written as it is, with the reason, or the baseline that is faster
   4  a file was written and compiled for a target that is not at hand; it was not run
   1  an error; nothing was written
   2  usage"""
@@ -58,7 +58,14 @@ def parser() -> Parser:
         help="cut products on a GPU by rule; do not time (kept in ~/.cache/refold)",
     )
     optimize.add_argument(
-        "--no-compile", action="store_true", help="no torch.compile baseline (takes a while)"
+        "--no-compile",
+        action="store_true",
+        help="do not measure against torch.compile (which takes a while to compile)",
+    )
+    optimize.add_argument(
+        "--baselines",
+        action="store_true",
+        help="measure against max-autotune, reduce-overhead, channels-last and cudnn.benchmark too",
     )
     optimize.set_defaults(run=commands.optimize)
 
@@ -99,6 +106,14 @@ def _reference(command: argparse.ArgumentParser) -> None:
         default=None,
         help="accuracy of fp32 products (default: PyTorch's flags; the CPU is always ieee)",
     )
+    command.add_argument(
+        "--memory",
+        type=_times,
+        default=None,
+        metavar="TIMES",
+        help="bytes that folded and packed parameters may take in a mode, as a multiple of the"
+        " parameters' own (default: 1, or 8 MiB where that is more; inf: any number)",
+    )
     command.add_argument("--strict", action="store_true", help="no rule that assumes finite values")
     command.add_argument("--debug", action="store_true", help="print the stack trace of an error")
 
@@ -120,6 +135,16 @@ def _seconds(text: str) -> float:
         value = math.nan
     if not 0 < value < math.inf:
         raise argparse.ArgumentTypeError(f"expected a positive number, came {text!r}")
+    return value
+
+
+def _times(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not value >= 0:
+        raise argparse.ArgumentTypeError(f"expected a number that is not negative, came {text!r}")
     return value
 
 

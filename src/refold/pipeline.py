@@ -14,17 +14,19 @@ from typing import Any
 
 import torch
 
-from refold.capture import Captured, CaptureError, capture, kept, widen
+from refold import twin
+from refold.baselines import EAGER, Contest, contest
+from refold.capture import Captured, CaptureError, Widened, capture, kept, widen
 from refold.cost import DEVICES, QUANTIZES, DeviceModel
 from refold.emit.cuda import CudaTarget
 from refold.emit.cuda_product import CudaProduct
+from refold.emit.held import held, own_bytes
 from refold.emit.load import load_text
 from refold.emit.module import Emission, Mode, emit
 from refold.emit.target import Target
 from refold.engine import Optimized, optimize
-from refold.ir import NARROW
-from refold.measure import Timing, compare
-from refold.plan import Storage, make_plan
+from refold.ir import NARROW, render
+from refold.plan import Plan, Storage, make_plan
 from refold.rules import EXACT
 from refold.schedule import PACES, Schedule
 from refold.tune import Tuned
@@ -38,26 +40,34 @@ class OptimizeError(Exception):
 
 @dataclass(frozen=True)
 class Options:
-    """strict: no rule that assumes finite values. measure: drop modes that are not faster.
+    """strict: no rule that assumes finite values. measure: drop modes that are not faster than
+    eager and each of `baselines` (names in refold.baselines). bounded: leave out a baseline that
+    takes long to compile, and do not compile one again for a model that is the same.
     tune: time the ways to cut products on the GPU at hand, where they are not known yet.
+    seconds: spent on each comparison. memory: what is folded and packed in a mode may take so many
+    times the bytes of the module's parameters; None for once, or 8 MiB where that is more.
     """
 
     strict: bool = False
     measure: bool = True
     tune: bool = False
     seconds: float = 3.0
+    baselines: tuple[str, ...] = ()
+    bounded: bool = False
+    memory: float | None = None
 
 
 @dataclass(frozen=True)
 class Derivation:
     """One mode's way from its captured graph to its plan.
 
+    contest: refold's times beside the baselines'; None where nothing was timed.
     dtype: what the model's values have in memory, by which a device's rates are chosen.
     """
 
     mode: Mode
     optimized: Optimized | None
-    timing: Timing | None = None
+    contest: Contest | None = None
     dtype: torch.dtype | None = None
 
 
@@ -126,9 +136,17 @@ def target_for(name: str, float32: str | None = None) -> tuple[Target, DeviceMod
 
 
 def derive(
-    module: torch.nn.Module, inputs: Sequence[Any], device: DeviceModel, options: Options
+    module: torch.nn.Module,
+    inputs: Sequence[Any],
+    device: DeviceModel,
+    options: Options,
+    target: Target | None = None,
 ) -> tuple[Derivation, ...]:
-    """Capture, rewrite and plan each mode; one derivation where both modes are one function."""
+    """Capture, rewrite and plan each mode; one derivation where both modes are one function.
+
+    target: whose packed parameters are counted as memory; those of none by default.
+    """
+    budget = _Budget(device, options, own_bytes(module), target)
     captured: list[Captured | CaptureError] = []
     for training in (True, False):
         try:
@@ -141,17 +159,37 @@ def derive(
         and isinstance(second, Captured)
         and replace(second, training=True, constants=first.constants) == first
     ):
-        return (_derived("both", first, device, options),)
+        return (_derived("both", first, budget),)
     modes = zip(("train", "eval"), captured, strict=True)
-    found = [_derived(name, c, device, options) for name, c in modes]
+    found = [_derived(name, c, budget) for name, c in modes]
     if found[0].mode.kept and found[0].mode.kept == found[1].mode.kept:
         return (replace(found[0], mode=replace(found[0].mode, name="both")),)
     return tuple(found)
 
 
-def _derived(
-    name: str, c: Captured | CaptureError, device: DeviceModel, options: Options
-) -> Derivation:
+@dataclass(frozen=True)
+class _Budget:
+    """What a plan is made for. own: the bytes of the module's parameters and buffers."""
+
+    device: DeviceModel
+    options: Options
+    own: int
+    target: Target | None
+
+    @property
+    def most(self) -> float:
+        """How many bytes may be kept beside the parameters."""
+        times = self.options.memory
+        return max(self.own, SMALL_MEMORY) if times is None else times * self.own
+
+    def held(self, plan: Plan) -> int:
+        return sum(h.size for h in held(plan, self.target))
+
+
+SMALL_MEMORY = 8 << 20  # bytes that nobody misses
+
+
+def _derived(name: str, c: Captured | CaptureError, budget: _Budget) -> Derivation:
     """What becomes of one mode that was captured, or could not be."""
     if isinstance(c, CaptureError):
         return Derivation(Mode(name, None, None, kept=str(c)), None)
@@ -160,11 +198,21 @@ def _derived(
         return Derivation(Mode(name, None, None, kept=obstacle), None)
     wide = widen(c.graph)
     dtype = _dtype(c)
-    optimized = optimize(wide.graph, device.at(dtype), strict=options.strict)
-    storage = Storage.of(wide.stored, wide.every, optimized.originals, dtype)
-    # a product whose result has 16 bits stores it sooner than it takes exponentials
-    exponentials = device.exponentials and dtype not in NARROW
-    plan = make_plan(optimized.graph, storage, replace(device, exponentials=exponentials))
+    optimized, plan = _planned(wide, dtype, budget, 0.0)
+    bytes_held = budget.held(plan)
+    if bytes_held > budget.most:
+        # what is kept gets a price, until what gains least for its bytes is given up
+        gain = max(optimized.cost_before - optimized.cost_after, 1e-9) / bytes_held
+        for price in (gain / 8, gain, gain * 8, gain * 64):
+            optimized, plan = _planned(wide, dtype, budget, price)
+            if budget.held(plan) <= budget.most:
+                break
+        else:
+            reason = (
+                f"folded and packed parameters would take {bytes_held:,} bytes beside the"
+                f" {budget.own:,} of the parameters, and {budget.most:,.0f} are allowed (memory)"
+            )
+            return Derivation(Mode(name, None, None, kept=reason), None)
     steps = tuple(str(s) for s in optimized.steps)
     if not steps and not plan.groups:
         reason = "nothing to rewrite or to fuse: every operation stays a call of PyTorch"
@@ -174,6 +222,20 @@ def _derived(
         steps = (ROUNDS_ONCE, *steps)
         label = "reals" if label == "bits" else label
     return Derivation(Mode(name, c, plan, steps, label), optimized, dtype=dtype)
+
+
+def _planned(
+    wide: Widened, dtype: torch.dtype | None, budget: _Budget, price: float
+) -> tuple[Optimized, Plan]:
+    """The cheapest graph and its plan. price: seconds a call for each byte that is folded."""
+    device = replace(budget.device, hold=price)
+    optimized = optimize(wide.graph, device.at(dtype), strict=budget.options.strict)
+    storage = Storage.of(wide.stored, wide.every, optimized.originals, dtype)
+    # a product whose result has 16 bits stores it sooner than it takes exponentials
+    exponentials = device.exponentials and dtype not in NARROW
+    return optimized, make_plan(
+        optimized.graph, storage, replace(device, exponentials=exponentials)
+    )
 
 
 ROUNDS_ONCE = (
@@ -221,7 +283,7 @@ def run(
     """
     start = time.perf_counter()
     progress("capturing and rewriting")
-    derivations = derive(module, inputs, device, options)
+    derivations = derive(module, inputs, device, options, target)
     if options.tune and isinstance(target, CudaTarget):
         progress("timing ways to cut the products")
         try:
@@ -237,7 +299,7 @@ def run(
         start = time.perf_counter()
         fast = bind(text)
         build_seconds = time.perf_counter() - start
-        progress("timing against the original")
+        progress(f"timing against {', '.join((EAGER, *options.baselines))}")
         measured = tuple(_measured(d, module, fast, inputs, target, options) for d in derivations)
         if measured != derivations:
             slower = [d for d, m in zip(derivations, measured, strict=True) if d.mode is not m.mode]
@@ -292,9 +354,8 @@ def bind_text(text: str, module: torch.nn.Module) -> torch.nn.Module:
 
 
 def bind_for_class(text: str, module: torch.nn.Module) -> torch.nn.Module:
-    """`bind_text` for text that does not hold the class: Model is `module`'s own class."""
-    namespace = load_text(text, {"Model": type(module)})
-    return adopt(namespace.ModelNew, module)
+    """`bind_text` for text that does not hold the class: a twin of `module` (see twin.py)."""
+    return twin.bind(text, module)
 
 
 def adopt(cls: type[torch.nn.Module], module: torch.nn.Module) -> torch.nn.Module:
@@ -324,26 +385,44 @@ def _measured(
         problem = obstacle(fast, inputs)
         if problem is not None:
             return Derivation(replace(d.mode, plan=None, captured=None, kept=problem), None)
-        timing = compare(
-            lambda: module(*inputs), lambda: fast(*inputs), target.device, options.seconds
+        assert d.mode.captured is not None
+        graph = d.mode.captured.graph
+        found = contest(
+            module,
+            lambda: fast(*inputs),
+            inputs,
+            target.device,
+            options.seconds,
+            options.baselines,
+            f"{d.mode.name} for {target.name}: {render(graph)}" if options.bounded else None,
+            sum(bool(n.inputs) for n in graph.nodes()),
         )
-    if timing.ratio <= 1.0:
-        reason = (
-            f"the kernels were not faster ({timing.other * 1e3:.3g} ms against"
-            f" {timing.base * 1e3:.3g} ms, ratio {timing.ratio:.2f})"
-        )
-        mode = replace(d.mode, plan=None, captured=None, kept=reason)
-        return replace(d, mode=mode, timing=timing)
-    return replace(d, timing=timing)
+    if found.loss is not None:
+        mode = replace(d.mode, plan=None, captured=None, kept=found.loss)
+        return replace(d, mode=mode, contest=found)
+    return replace(d, contest=found)
 
 
 def obstacle(fast: torch.nn.Module, inputs: Sequence[Any]) -> str | None:
     """Why `fast(*inputs)` would take the original forward in its present mode, or None."""
-    for name in ("train" if fast.training else "eval", "both"):
-        prepare = getattr(fast, f"_refold_prepare_{name}", None)
-        if prepare is not None:
-            given = inspect.signature(fast.forward).bind(*inputs)
-            given.apply_defaults()
-            found = prepare(*given.arguments.values())
-            return found if isinstance(found, str) else None
-    return "the original forward is kept in this mode"
+    reason = "the original forward is kept in this mode"
+    for namespace, caches in _programs(fast):
+        for name in ("train" if fast.training else "eval", "both"):
+            prepare = namespace.get(f"_refold_prepare_{name}")
+            if prepare is not None:
+                given = inspect.signature(fast.forward).bind(*inputs)
+                given.apply_defaults()
+                found = prepare(fast, caches, *given.arguments.values())
+                if not isinstance(found, str):
+                    return None
+                reason = found
+    return reason
+
+
+def _programs(fast: torch.nn.Module) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """The globals of each emitted text that a module tries, and what it has folded for it."""
+    if twin.is_twin(fast):
+        return [(vars(p.namespace), caches) for p, caches in twin.state_of(fast).programs]
+    cls = next(c for c in type(fast).__mro__ if "_refold_made" in vars(c))
+    space = cls.forward.__globals__  # type: ignore[attr-defined]
+    return [(space, space["_refold_own_caches"](fast))]

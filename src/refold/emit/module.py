@@ -12,22 +12,22 @@ import torch
 from refold import __version__
 from refold.capture import Captured
 from refold.emit.alike import shared_names
+from refold.emit.embed import runtime_text
+from refold.emit.facts import facts_text
 from refold.emit.fold import fold_lines
 from refold.emit.forward import ForwardText, ForwardWriter
 from refold.emit.guards import (
     attribute,
     default_refusals,
     dtype_refusals,
-    facts_text,
     forwarded_arguments,
-    module_facts,
     obstacle_lines,
     parameters_of,
     refusal_lines,
     repeated,
     signature_text,
 )
-from refold.emit.settings import settings_text
+from refold.emit.held import held, own_bytes
 from refold.emit.target import Target
 from refold.emit.template import render
 from refold.emit.text import describe, stripped
@@ -119,18 +119,17 @@ def emit(emission: Emission, target: Target) -> str:
         }
         texts[mode.name] = ForwardWriter(mode.captured, mode.plan, launches, target).write()
     names = [p.name for p in parameters_of(emission.module)]
-    facts = module_facts(emission.module)
     context = {
         "version": __version__,
         "target": target.name,
         "device": target.device,
-        "story": _story(emission),
+        "story": _story(emission, target),
         "docstring": _docstring(emission),
         "source": emission.source.strip("\n"),
         "kernels": target.source([(same[n], g) for n, g in groups]).strip("\n"),
         "folds": [],
-        "facts": facts_text(facts),
-        "settings": settings_text().split("\n") if any(f.described for f in facts) else [],
+        "facts": facts_text(emission.module),
+        "runtime": runtime_text(),
         "assumes_finite": any(m.rewrites != "bits" for m in live),
         "signature": signature_text(emission.module),
         "signature_plain": ", ".join(["self", *names]),
@@ -138,7 +137,6 @@ def emit(emission: Emission, target: Target) -> str:
         "arguments": ", ".join(names),
         "modes": [],
         "falls_back": bool(live),
-        "lays_out": any(o.strides is not None for m in live if m.plan for o in m.plan.outputs),
     }
     functions: dict[Any, str] = {}
     for i, mode in enumerate(emission.modes):
@@ -202,9 +200,30 @@ def _mode_context(
         "all_tensors": [f.path for f in mode.captured.tensors],
         "tensors": [f.path for f in mode.captured.tensors if f.dtype and f.dtype.is_floating_point],
         "recipes": recipes,
+        "counters": _counters(text.sources, emission.module),
+        "audit": AUDIT,
         "prepared": values,
         "lines": text.lines,
     }
+
+
+AUDIT = 1  # KiB of parameters that a call looks through for writes that nothing else shows
+
+
+def _counters(sources: Sequence[Node], module: torch.nn.Module) -> list[tuple[int, str]]:
+    """For running statistics, which PyTorch's kernels write uncounted: (the source's index, the
+    path of the batch norm's counter, which is counted)."""
+    found = []
+    for i, node in enumerate(sources):
+        parent, _, name = str(node["name"]).rpartition(".")
+        counter = f"{parent}.num_batches_tracked" if parent else "num_batches_tracked"
+        if name in ("running_mean", "running_var"):
+            try:
+                _lookup(module, counter)
+            except (AttributeError, AssertionError):
+                continue  # none is kept
+            found.append((i, counter))
+    return found
 
 
 def _fold_function(
@@ -245,7 +264,8 @@ def _lookup(module: torch.nn.Module, name: str) -> torch.Tensor:
     return value
 
 
-def _story(emission: Emission) -> list[str]:
+def _story(emission: Emission, target: Target) -> list[str]:
+    own = own_bytes(emission.module)
     lines = [f"{emission.title}."]
     for mode in emission.modes:
         where = {"train": "In train mode", "eval": "In eval mode"}.get(mode.name, "In every mode")
@@ -256,6 +276,12 @@ def _story(emission: Emission) -> list[str]:
         for i, step in enumerate(mode.steps or ("nothing is rewritten",), 1):
             lines += textwrap.wrap(
                 f"{i}. {step}", 96, initial_indent="  ", subsequent_indent="     "
+            )
+        kept = sum(h.size for h in held(mode.plan, target)) if mode.plan is not None else 0
+        if kept:
+            lines.append(
+                f"  Folded and packed parameters take {kept:,} bytes beside the {own:,} of the"
+                " parameters."
             )
     return lines
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from refold.cost import DeviceModel, joints, seconds, work
 from refold.engine.egraph import EGraph
@@ -12,7 +12,6 @@ from refold.engine.extract import extract
 from refold.engine.normalise import Rewrite, normalise
 from refold.engine.saturate import Budget, merge, saturate
 from refold.ir import Graph, Node
-from refold.ir.graph import topological
 from refold.rules import EXACT, RULES, Exact, Rule
 
 
@@ -23,7 +22,8 @@ class Optimized:
     steps: how it follows from the original, in order. cost_before, cost_after: predicted seconds a
     call. label: the weakest promise among the rules used. independent_outputs: outputs that were
     computed from inputs and turn out not to depend on any: likely a bug in the model. originals:
-    for values of the new graph, an equal one of the original where there is one.
+    for values of the new graph, an equal one of the original where there is one. rewrites: the
+    same steps as nodes, those on parameters alone among them.
     """
 
     graph: Graph
@@ -33,6 +33,7 @@ class Optimized:
     label: Exact
     independent_outputs: tuple[int, ...]
     originals: Mapping[Node, Node] = field(default_factory=dict)
+    rewrites: tuple[Rewrite, ...] = ()
 
 
 def optimize(
@@ -40,15 +41,23 @@ def optimize(
     device: DeviceModel,
     *,
     strict: bool = False,
+    unsafe: bool = False,
+    banned: Iterable[str] = (),
     budget: Budget | None = None,
 ) -> Optimized:
     """Rewrite `graph` to what costs least on `device`.
 
-    strict: use no rule that holds for finite values only. Deterministic: the budget counts work,
-    not time.
+    strict: use no rule that holds for finite values only. unsafe: use rules that are marked
+    `unsafe` where NaN may be lost, too. banned: names of rules that are not used. Deterministic:
+    the budget counts work, not time.
     """
     budget = budget or Budget.of(len(graph.nodes()))
-    rules = tuple(r for r in RULES if not strict or r.exact != "finite")
+    banned = frozenset(banned)
+    rules = tuple(
+        replace(r, mark=None, safe=None) if unsafe and r.mark == "unsafe" else r
+        for r in RULES
+        if r.name not in banned and not (strict and r.exact == "finite")
+    )
     egraph = EGraph()
     for root in graph.roots():
         egraph.add(root)
@@ -63,9 +72,9 @@ def optimize(
         if _cheaper(candidate, best, device):
             best = candidate
     if not strict and not _keeps_inputs(graph, best):
-        return optimize(graph, device, strict=True, budget=budget)
+        return optimize(graph, device, strict=True, unsafe=unsafe, banned=banned, budget=budget)
     # the directed pass knows its way; the e-graph's forest knows one, by detours at times
-    way = rewrites if best is normal else proof(egraph, graph, best)
+    way = tuple(rewrites if best is normal else proof(egraph, graph, best))
     steps = explain(way, device)
     return Optimized(
         best,
@@ -75,6 +84,7 @@ def optimize(
         weakest(steps),
         independent(graph, best),
         _originals(egraph, graph, best),
+        way,
     )
 
 
@@ -114,8 +124,8 @@ def weakest(steps: Iterable[Step]) -> Exact:
 
 def independent(before: Graph, after: Graph) -> tuple[int, ...]:
     """Outputs that read an input before and read none after."""
-    pairs = zip(before.roots(), after.roots(), strict=True)
-    return tuple(i for i, (a, b) in enumerate(pairs) if _read(a) and not _read(b))
+    pairs = zip(_read(before), _read(after), strict=True)
+    return tuple(i for i, (a, b) in enumerate(pairs) if a and not b)
 
 
 def _keeps_inputs(before: Graph, after: Graph) -> bool:
@@ -123,9 +133,16 @@ def _keeps_inputs(before: Graph, after: Graph) -> bool:
 
     An output that forgets one of its inputs would no longer pass on that input's NaN.
     """
-    pairs = zip(before.roots(), after.roots(), strict=True)
-    return all(not _read(b) or _read(a) == _read(b) for a, b in pairs)
+    return all(not b or a == b for a, b in zip(_read(before), _read(after), strict=True))
 
 
-def _read(node: Node) -> set[Node]:
-    return {n for n in topological([node]) if n.op in ("input", "state")}
+def _read(graph: Graph) -> list[frozenset[Node]]:
+    """For each output the inputs and buffers that it is computed from."""
+    read: dict[Node, frozenset[Node]] = {}
+    for n in graph.nodes():
+        inner = dict.fromkeys(read[i] for i in n.inputs)
+        own = frozenset([n] if n.op in ("input", "state") else ())
+        # most values read what one of their inputs reads: that set is kept, not copied
+        most = max((own, *inner), key=len)
+        read[n] = most if all(i <= most for i in inner) else own.union(*inner)
+    return [read[r] for r in graph.roots()]

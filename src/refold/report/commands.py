@@ -15,9 +15,10 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from refold import contract, pipeline
+from refold import baselines, contract, pipeline
 from refold.cost import DeviceModel, floor
 from refold.emit.cuda import compile_emitted, nvcc
+from refold.emit.held import held, own_bytes
 from refold.emit.target import Target
 from refold.emit.text import describe
 from refold.judge import Status, Verdict, judge
@@ -123,7 +124,19 @@ def optimize(args: argparse.Namespace) -> int:
         step("loading the reference")
         reference, module, inputs = _prepare(args, target)
         tune = at_hand and target.device == "cuda" and not args.no_tune
-        options = Options(args.strict, measure=at_hand, tune=tune, seconds=args.seconds)
+        names = baselines.every(target.device) if args.baselines else baselines.DEFAULT
+        if args.no_compile:
+            names = tuple(n for n in names if not baselines.compiles(n))
+        # nothing that was compiled before in this process is taken for this model's
+        torch._dynamo.reset()
+        options = Options(
+            args.strict,
+            measure=at_hand,
+            tune=tune,
+            seconds=args.seconds,
+            baselines=names,
+            memory=args.memory,
+        )
         result = pipeline.run(
             module,
             inputs,
@@ -135,7 +148,9 @@ def optimize(args: argparse.Namespace) -> int:
             step,
         )
         if result.text is None:
-            return _keep(reference, output, result, "; ".join(dict.fromkeys(result.reasons)), args)
+            times = times_of(module, inputs, result, target.device)
+            reason = "; ".join(dict.fromkeys(result.reasons))
+            return _keep(reference, output, reason, args, times)
         if not at_hand:
             return _unrun(reference, output, result, target, args, step)
         with tempfile.TemporaryDirectory(prefix="refold_") as folder:
@@ -154,12 +169,11 @@ def optimize(args: argparse.Namespace) -> int:
             )
         if not _passes(verdict, result):
             reason = f"the judge rejected the kernels ({verdict.summary})"
-            return _keep(reference, output, result, reason, args)
-        step("timing the folds" if args.no_compile else "timing torch.compile and the folds")
-        beside = not args.no_compile
-        times = times_of(module, inputs, result, target.device, args.seconds, beside)
+            return _keep(reference, output, reason, args, [])
+        step("timing the folds")
+        times = times_of(module, inputs, result, target.device)
         _write(output, result.text)
-    report = _report(reference, result, verdict, times, target, args)
+    report = _report(reference, module, result, verdict, times, target, args)
     if args.json:
         print(json.dumps(report, indent=2))
     else:
@@ -233,19 +247,21 @@ def _title(reference: contract.Reference, args: argparse.Namespace) -> str:
 def _keep(
     reference: contract.Reference,
     output: Path,
-    result: Result,
     reason: str,
     args: argparse.Namespace,
+    times: list[dict[str, Any]],
 ) -> int:
-    """Write the original as it is; exit code 3."""
+    """Write the original as it is; exit code 3. times: of each mode, where it was timed."""
     text = reference.source_with_sets.rstrip("\n")
     one_line = " ".join(reason.split())
     text += f"\n\n\n# Kept by refold as it is: {one_line}.\nModelNew = Model\n"
     _write(output, text)
     if args.json:
-        print(json.dumps({"kept": True, "reason": one_line, "output": str(output)}, indent=2))
+        report = {"kept": True, "reason": one_line, "output": str(output), "modes": times}
+        print(json.dumps(report, indent=2))
     else:
         terminal.kept(output, one_line)
+        terminal.left_out(times)
     return 3
 
 
@@ -290,6 +306,7 @@ def _write(path: Path, text: str) -> None:
 
 def _report(
     reference: contract.Reference,
+    module: torch.nn.Module,
     result: Result,
     verdict: Verdict,
     times: list[dict[str, Any]],
@@ -304,6 +321,7 @@ def _report(
         "verdict": verdict.status.value,
         "errors": _errors(verdict),
         "assumptions": list(verdict.assumptions),
+        "parameter_bytes": own_bytes(module),
         "algebra_s": result.seconds,
         "build_s": result.build_seconds,
         "independent_outputs": sorted(
@@ -319,8 +337,11 @@ def explain(args: argparse.Namespace) -> int:
     """`refold explain`: the derivation, the plan and how far it is from the floor."""
     target, device = _target(args)
     _, module, inputs = _prepare(args, target)
-    derivations = pipeline.derive(module, inputs, device, Options(strict=args.strict))
-    rows = [_explained(d, device, args.graph) for d in derivations]
+    options = Options(strict=args.strict, memory=args.memory)
+    derivations = pipeline.derive(module, inputs, device, options, target)
+    own = own_bytes(module)
+    rows = [_explained(d, device, target, args.graph) for d in derivations]
+    rows = [r if r.get("kept") else r | {"parameter_bytes": own} for r in rows]
     if args.json:
         print(json.dumps(rows, indent=2))
     else:
@@ -328,7 +349,9 @@ def explain(args: argparse.Namespace) -> int:
     return 0
 
 
-def _explained(d: pipeline.Derivation, device: DeviceModel, graph: bool) -> dict[str, Any]:
+def _explained(
+    d: pipeline.Derivation, device: DeviceModel, target: Target, graph: bool
+) -> dict[str, Any]:
     from refold.ir import render
 
     if d.mode.plan is None or d.optimized is None or d.mode.captured is None:
@@ -368,6 +391,7 @@ def _explained(d: pipeline.Derivation, device: DeviceModel, graph: bool) -> dict
         "steps": steps,
         "groups": groups,
         "folds": [{"name": f.name, "is": describe(f.node)} for f in d.mode.plan.folds],
+        "held": [{"name": h.name, "bytes": h.size} for h in held(d.mode.plan, target)],
         "predicted_before_s": d.optimized.cost_before,
         "predicted_s": d.optimized.cost_after,
         "floor_s": floor(d.optimized.graph, device.at(d.dtype)),

@@ -11,6 +11,7 @@ from __future__ import annotations
 from refold.ir import Dim, Node, numel
 from refold.ir.ops import CONVOLUTIONS
 from refold.rules.rule import Rule
+from refold.rules.safety import is_map
 from refold.rules.term import (
     AXES,
     Term,
@@ -40,10 +41,14 @@ def _is_map(x: Term) -> bool:
 
 
 def _reaches(node: Node, deep: int) -> bool:
-    if node.op == "linear" or node.op in CONVOLUTIONS:
-        return True
     through = ("add", "sub", "mul", "div", "neg", "reshape", "permute", "cat", "expand")
-    return deep > 0 and node.op in through and any(_reaches(i, deep - 1) for i in node.inputs)
+    front, seen = {node}, set[Node]()
+    for _ in range(deep + 1):
+        if any(n.op == "linear" or n.op in CONVOLUTIONS for n in front):
+            return True
+        seen |= front
+        front = {i for n in front if n.op in through for i in n.inputs} - seen
+    return False
 
 
 def _counted(x: Term, axis: int) -> Term:
@@ -69,6 +74,8 @@ APART = (
             # a value that is spread is summed as often as it is read; its mean does not change
             where=(lambda x, y, axes: x.shape == y.shape) if name == "sum" else None,
             simplify=lambda x, y, axes: _is_map(x) or _is_map(y),
+            mark="cancels",
+            safe=lambda x, y, axes: is_map(x) or is_map(y),
         )
         for name, f in {"sum": sum, "mean": mean}.items()
         for op, word, what, result in (
@@ -85,6 +92,8 @@ APART = (
         "A weighted sum of values shifted alike is theirs, and the shift times the sum of weights.",
         where=lambda x, b, s, axes: flat(b, axes) and all(s.shape[a] == x.shape[a] for a in axes),
         simplify=lambda x, b, s, axes: smaller(s, x) and _is_map(x),
+        mark="cancels",
+        safe=lambda x, b, s, axes: is_map(x),
     ),
     Rule(
         "mean-of-joined",
@@ -160,6 +169,8 @@ RUNNING = (
         "Running sums of shifted values are shifted by as many shifts as were added.",
         where=lambda x, b, axis: flat(b, (axis,)) and fits(b, x),
         simplify=False,
+        mark="cancels",
+        safe=lambda x, b, axis: is_map(x),
     ),
     Rule(
         "linear-of-cumsum",

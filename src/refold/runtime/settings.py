@@ -1,29 +1,25 @@
-"""What is compared of a module's attributes that are no plain values: lists, functions, objects.
+"""What is compared of attributes and globals: plain values, lists, functions, objects."""
 
-The functions are a part of an emitted file that needs them, as they stand here, so they name
-nothing else of this file.
-"""
-
-from __future__ import annotations
-
-import inspect
+import enum
+import hashlib
+import math
 from typing import Any
+
+
+def _refold_is_plain(value: Any) -> bool:
+    """True if the value's text is the value; of numpy's and enums' classes it is not."""
+    if type(value) is tuple:
+        return all(map(_refold_is_plain, value))
+    if type(value) is float:
+        return math.isfinite(value)
+    return type(value) in (bool, int, str, type(None))
 
 
 def _refold_setting(value: Any, depth: int = 0) -> Any:
     """A plain value itself; of a list, dict, set, function or object that holds values a text that
     differs where one of them does; None of all else, which nothing can be said of."""
-    import enum
-    import hashlib
-    import math
-
-    def plain(v: Any) -> bool:
-        inside = all(map(plain, v)) if type(v) is tuple else True
-        finite = type(v) is not float or math.isfinite(v)
-        return finite and inside and type(v) in (bool, int, float, str, tuple, type(None))
-
     numbers = enum.Enum, bool, int, float, complex, str, bytes, range, slice
-    if plain(value):
+    if _refold_is_plain(value):
         return value
     kind, inner = type(value), None
     named = value if callable(value) and hasattr(value, "__qualname__") else kind
@@ -71,11 +67,3 @@ def _refold_containers(value: Any, depth: int = 0) -> tuple[Any, ...]:
     inner = now.values() if isinstance(now, dict) else now
     below = (c for v in inner if depth < 4 for c in _refold_containers(v, depth + 1))
     return (held, now, *below)
-
-
-def settings_text() -> str:
-    """Both functions as they stand in an emitted file."""
-    text = "\n\n".join(map(inspect.getsource, (_refold_setting, _refold_containers)))
-    for hint in (": Any", ": int", " -> tuple[Any, ...]", " -> Any", " -> bool"):
-        text = text.replace(hint, "")
-    return text.replace("depth = 0", "depth=0")
