@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from refold.judge.tests.backward import gradients
 from refold.judge.tests.base import Test
+from refold.judge.tests.forms import calls
 from refold.judge.tests.lives import instances, parts, training, weights
 from refold.judge.tests.once import (
     aliasing,
@@ -22,6 +24,7 @@ from refold.judge.tests.once import (
     shapes,
 )
 from refold.judge.tests.process import isolation, memory, stream
+from refold.judge.tests.values import drawn
 
 ONCE: tuple[Test, ...] = tuple(
     module.TEST
@@ -46,7 +49,10 @@ ONCE: tuple[Test, ...] = tuple(
     )
 )
 LIVES: tuple[Test, ...] = (*weights.TESTS, *training.TESTS, *parts.TESTS, *instances.TESTS)
-TESTS = (*ONCE, *LIVES, isolation.TEST)
+BACKWARD: tuple[Test, ...] = gradients.TESTS
+FORMS: tuple[Test, ...] = calls.TESTS
+VALUES: tuple[Test, ...] = drawn.TESTS
+TESTS = (*ONCE, *VALUES, *LIVES, *BACKWARD, *FORMS, isolation.TEST)
 # Those of the clock are declared beside it: they have no run of their own.
 CLOCK_TESTS = ("work", "timed outputs")
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from refold.judge.draws.trees import inexact
-from refold.judge.rule import compare
+from refold.judge.rule import rows
 from refold.judge.truth import replay
 from refold.judge.truth.oracle import Oracle, unregistered, widen
 from refold.judge.worker.steps import Interpreter, Step
@@ -48,7 +48,9 @@ class Living:
         """In float64, with the random numbers that eager draws."""
         return self._wide(steps, states, inputs)
 
-    def moved(self, steps: Sequence[Step], states: States, inputs: Inputs, noise: int) -> Lived:
+    def moved(
+        self, steps: Sequence[Step], states: States, inputs: Inputs, noise: int, eps: float = 0.0
+    ) -> Lived:
         """In float64, all states and inputs moved by some units in the last place: what happens
         to a life's errors."""
         generator = torch.Generator().manual_seed(noise)
@@ -58,7 +60,7 @@ class Living:
                 if not inexact(value):
                     return value
                 draw = torch.randn(value.shape, generator=generator, dtype=torch.float64)
-                step = compare.MOVED * torch.finfo(value.dtype).eps
+                step = rows.MOVED * (eps or torch.finfo(value.dtype).eps)
                 return widen(value) * (1 + step * draw.to(value.device))
             if isinstance(value, list | tuple):
                 return type(value)([move(v) for v in value])

@@ -20,7 +20,7 @@ from torch import nn
 
 from refold.contract import Reference, seed_everything
 from refold.judge.draws.trees import inexact, tensors
-from refold.judge.rule import compare
+from refold.judge.rule import rows
 from refold.judge.truth import replay
 from refold.judge.wire import frames
 from refold.judge.wire.place import Place
@@ -160,7 +160,7 @@ class Oracle:
         training: bool,
         seed: int,
         noise: int,
-        units: float = compare.MOVED,
+        units: float = rows.MOVED,
         cotangents: list[Any] | None = None,
     ) -> Run:
         """The float64 run with every input and weight moved at random by some units in the last

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from refold.judge.rule import compare
+from refold.judge.rule import compare, rows
 from refold.judge.truth.live import Lived, Living
 from refold.judge.truth.runs import distance
 from refold.judge.verdict.session import Session
@@ -21,6 +21,7 @@ from refold.judge.worker.steps import FACT, GRADS, Step
 
 _LOST = 2.0**-10  # of a value's scale: where eager errs by more, nothing can be said
 _MOVES = 4
+_FINE, _COARSE = 100, 4  # one element in so many may be a tie; of 16-bit values more are
 _NO_GRADIENTS = ("NotImplementedError", "does not require grad", "no output requires grad")
 
 
@@ -39,6 +40,9 @@ class Life:
     status: Status = Status.WRONG_MODE
     must: bool = False
     stamps: Mapping[str, str] = field(default_factory=dict)
+    shapes: str = ""  # what another shape of an output says instead of failing: it is not silent
+    dtypes: str = ""  # what another dtype in an output says instead of failing
+    eps: float = 0.0  # a unit in the last place; 0: of each tensor's own type
 
 
 def eager(session: Session, life: Life) -> Lived:
@@ -127,8 +131,8 @@ class _Truth:
             life, living = self.life, _living(self.session)
             states = _states(self.session, life)
             runs = (
-                living.moved(life.steps, states, life.inputs, self.session.seed + i)
-                for i in range(_MOVES)
+                living.moved(life.steps, states, life.inputs, self.session.seed + i, life.eps)
+                for i in range(_MOVES * (4 if life.dtypes else 1))
             )
             self._moved = [run for run in runs if run.raised is None]
         return self._moved
@@ -142,10 +146,16 @@ class _Truth:
         if compare.acquitted(got, value):
             return None
         exact = self._of(self.exact, label, got)
-        failed = [r for r in self._rule(label, got, value, exact, None) if not r.agrees]
+        failed = [r for r in self._rule(label, got, value, exact) if not r.agrees]
         if not failed:
             return None
+        if self.life.dtypes and _narrower(got, value):
+            self.session.assumptions.add(self.life.dtypes)
+            return None
         if all(r.structural for r in failed):
+            if self.life.shapes:
+                self.session.assumptions.add(self.life.shapes)
+                return None
             return failed[0].reason, None
         settled = self._settled(label, got, value, exact)
         bad = [r for r in settled if not r.agrees]
@@ -157,38 +167,39 @@ class _Truth:
         return _filled(tree, got) if kind == GRADS else tree
 
     def _rule(
-        self, label: str, got: Any, value: Any, exact: Any, spread: Any
-    ) -> list[compare.Comparison]:
-        return compare.compare(label, got, value, exact, spread, self.session.finite_only)
+        self, label: str, got: Any, value: Any, exact: Any, also: Any = None
+    ) -> list[rows.Comparison]:
+        given = (label, got, value, exact, None, self.session.finite_only, also)
+        return compare.compare(*given)
 
-    def _settled(self, label: str, got: Any, value: Any, exact: Any) -> list[compare.Comparison]:
+    def _settled(self, label: str, got: Any, value: Any, exact: Any) -> list[rows.Comparison]:
         """Once more: what a unit in the last place at the start does to this observation counts as
         eager's error, and what jumps among the moved runs is a tie."""
         runs = [dict(compare.leaves(self._of(run, label, got))) for run in self.moved]
-        spread: dict[str, tuple[float, float]] = {}
+        also: dict[str, list[torch.Tensor]] = {}
         mended = dict(compare.leaves(got))
         for name, truth in compare.leaves(exact):
             if not isinstance(truth, torch.Tensor):
                 continue
             there = [r[name] for r in runs if isinstance(r.get(name), torch.Tensor)]
             there = [t for t in there if t.shape == truth.shape]
-            pairs = [distance(t, truth) for t in there]
-            if pairs:
-                most = (max(p[i] for p in pairs) / compare.MOVED for i in (0, 1))
-                spread[name] = (next(most), next(most))
+            also[name] = there
             mine = mended[name]
             if there and isinstance(mine, torch.Tensor) and mine.shape == truth.shape:
-                wrong = _apart(mine, truth, spread[name][1])
-                if 0 < int(wrong.sum()) <= max(1, wrong.numel() // 100):
+                wrong = _apart(mine, truth)
+                few = max(1, wrong.numel() // (_COARSE if self.life.dtypes else _FINE))
+                if 0 < int(wrong.sum()) <= few:
                     mended[name] = compare.settle(mine, truth, wrong, there)
-        return self._rule(label, _rebuilt(got, mended), value, exact, spread)
+        return self._rule(label, _rebuilt(got, mended), value, exact, also)
 
     def _lost(self, name: str, value: Any, exact: Any) -> bool:
         """Whether eager itself has lost the value: then there is no power."""
         mine, truth = dict(compare.leaves(value))[name], dict(compare.leaves(exact))[name]
         if not isinstance(mine, torch.Tensor) or not mine.is_floating_point():
             return False
-        error, _ = distance(mine, truth)
+        usual, most = distance(mine, truth)
+        # of a moved type: where eager jumps anywhere, ties are too many to be proven
+        error = most / 4 if self.life.dtypes else usual
         finite = truth[torch.isfinite(truth)].abs()
         scale = float(finite.max()) if finite.numel() else 0.0
         lost = error > max(_LOST, 8 * torch.finfo(mine.dtype).eps) * scale
@@ -197,12 +208,20 @@ class _Truth:
         return lost
 
 
-def _apart(mine: torch.Tensor, truth: torch.Tensor, most: float) -> torch.Tensor:
+def _apart(mine: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
     if not mine.is_floating_point():
         return mine != truth.to(mine.dtype)
     away = (mine.double() - truth.to(mine.device).double()).abs()
     scale = float(torch.nan_to_num(truth.double()).abs().max()) if truth.numel() else 0.0
-    return away > compare.K_MAX_FLOAT32 * most + 64 * torch.finfo(mine.dtype).eps * scale
+    return away > 64 * torch.finfo(mine.dtype).eps * scale
+
+
+def _narrower(got: Any, value: Any) -> bool:
+    """Whether the outputs differ in nothing but their dtypes."""
+    pairs = list(zip(compare.leaves(got), compare.leaves(value), strict=False))
+    both = [(a, b) for (_, a), (_, b) in pairs if isinstance(a, torch.Tensor)]
+    both = [(a, b) for a, b in both if isinstance(b, torch.Tensor)]
+    return any(a.dtype != b.dtype for a, b in both) and all(a.shape == b.shape for a, b in both)
 
 
 def _filled(grads: Any, other: Any) -> dict[str, Any]:

@@ -10,7 +10,6 @@ observes goes to `Interpreter.seen` under a label. See `verdict.life` for what i
 from __future__ import annotations
 
 import copy
-import inspect
 import io
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -154,24 +153,20 @@ class Interpreter:
         want: bool = False,
         seeded: bool = True,
         how: str = "",
+        words: Sequence[str] = (),
         cast: str = "",
         see: bool = True,
     ) -> None:
         """One forward. ``grad``: with autograd on; ``want``: the inputs want gradients; ``how``:
-        ``keywords``, ``inference``, ``partial`` (all arguments as keywords but the first)."""
+        ``inference``; ``words``: names of the last arguments, which are given by keyword."""
         given = self._given(inputs, want, cast)
         self.given[label] = given
         if seeded:
             seed_everything(self.seed)
         module = self.models[model]
-        names = list(inspect.signature(type(module).forward).parameters)[1:] if how else []
+        first = len(given) - len(words)
         with torch.inference_mode(how == "inference"), torch.set_grad_enabled(grad):
-            if how in ("keywords", "partial"):
-                first = 0 if how == "keywords" else 1
-                words = dict(zip(names[first:], given[first:], strict=False))
-                output = module(*given[:first], **words)
-            else:
-                output = module(*given)
+            output = module(*given[:first], **dict(zip(words, given[first:], strict=True)))
         self.outputs[label] = output
         if see:
             self._see(label, OUTPUT, copied(output))
