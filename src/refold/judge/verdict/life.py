@@ -21,6 +21,7 @@ from refold.judge.worker.steps import FACT, GRADS, Step
 
 _LOST = 2.0**-10  # of a value's scale: where eager errs by more, nothing can be said
 _MOVES = 4
+_ROUNDS = 3  # of ties put right: what was hidden behind them shows then
 _FINE, _COARSE = 100, 4  # one element in so many may be a tie; of 16-bit values more are
 _NO_GRADIENTS = ("NotImplementedError", "does not require grad", "no output requires grad")
 
@@ -177,20 +178,26 @@ class _Truth:
         eager's error, and what jumps among the moved runs is a tie."""
         runs = [dict(compare.leaves(self._of(run, label, got))) for run in self.moved]
         also: dict[str, list[torch.Tensor]] = {}
-        mended = dict(compare.leaves(got))
         for name, truth in compare.leaves(exact):
-            if not isinstance(truth, torch.Tensor):
-                continue
-            there = [r[name] for r in runs if isinstance(r.get(name), torch.Tensor)]
-            there = [t for t in there if t.shape == truth.shape]
-            also[name] = there
-            mine = mended[name]
-            if there and isinstance(mine, torch.Tensor) and mine.shape == truth.shape:
-                wrong = _apart(mine, truth)
+            if isinstance(truth, torch.Tensor):
+                there = [r[name] for r in runs if isinstance(r.get(name), torch.Tensor)]
+                also[name] = [t for t in there if t.shape == truth.shape]
+        mended, truths = dict(compare.leaves(got)), dict(compare.leaves(exact))
+        results = self._rule(label, got, value, exact, also)
+        for _ in range(_ROUNDS):
+            changed = False
+            for result in (r for r in results if r.wrong is not None and also.get(r.name)):
+                name, wrong = result.name, result.wrong
+                assert wrong is not None
                 few = max(1, wrong.numel() // (_COARSE if self.life.dtypes else _FINE))
                 if 0 < int(wrong.sum()) <= few:
-                    mended[name] = compare.settle(mine, truth, wrong, there)
-        return self._rule(label, _rebuilt(got, mended), value, exact, also)
+                    better = compare.settle(mended[name], truths[name], wrong, also[name])
+                    changed = changed or not torch.equal(better, mended[name].to(better.device))
+                    mended[name] = better
+            if not changed:
+                break
+            results = self._rule(label, _rebuilt(got, mended), value, exact, also)
+        return results
 
     def _lost(self, name: str, value: Any, exact: Any) -> bool:
         """Whether eager itself has lost the value: then there is no power."""
@@ -206,14 +213,6 @@ class _Truth:
         if lost:
             self.session.notes.append(f"no power: {self.session.test}, {self.life.case}, {name}")
         return lost
-
-
-def _apart(mine: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
-    if not mine.is_floating_point():
-        return mine != truth.to(mine.dtype)
-    away = (mine.double() - truth.to(mine.device).double()).abs()
-    scale = float(torch.nan_to_num(truth.double()).abs().max()) if truth.numel() else 0.0
-    return away > 64 * torch.finfo(mine.dtype).eps * scale
 
 
 def _narrower(got: Any, value: Any) -> bool:
