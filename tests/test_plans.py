@@ -159,13 +159,19 @@ class Appends(Sets):
         return self.fc(x)
 
 
-@pytest.mark.parametrize(("cls", "name"), [(Sets, "seen"), (Appends, "items")])
-def test_an_attribute_that_forward_sets_is_seen_and_left_alone(cls, name):
+@pytest.mark.parametrize(
+    ("cls", "words"),
+    [
+        (Sets, "sets the attribute 0.seen, which it has read before and which is no tensor"),
+        (Appends, "changes the attribute 0.items"),
+    ],
+)
+def test_an_attribute_that_forward_sets_is_seen_and_left_alone(cls, words):
     module = nn.Sequential(cls())
     plain = nn.Module.__setattr__
     _, device = pipeline.target_for("cpu")
     (found,) = pipeline.derive(module, [torch.randn(2, 4)], device, Options())
-    assert found.mode.kept == f"forward sets the attribute 0.{name}, which is no buffer"
+    assert found.mode.kept == f"forward {words}"
     assert (module[0].seen, module[0].items) == (0, [1])
     assert nn.Module.__setattr__ is plain
 

@@ -1,67 +1,143 @@
-"""`refold.optimize(module, *inputs)`: the fast twin of a module that already exists."""
+"""`refold.optimize(module, *args, **kwargs)`: the fast twin of a module that already exists."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib
+import inspect
 import sys
 import warnings
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
 import torch
+from torch.utils import _pytree as pytree
 
 from refold import pipeline
-from refold.pipeline import Options
+from refold.capture import Example
+from refold.pipeline import OptimizeError, Options
 
 ModuleT = TypeVar("ModuleT", bound=torch.nn.Module)
 
+# keywords of `optimize` that are no arguments of forward, and their defaults
+OPTIONS: Mapping[str, Any] = {"examples": None, "target": None, "strict": False, "measure": True}
 
-def optimize(
-    module: ModuleT,
-    *inputs: object,
-    target: str | None = None,
-    strict: bool = False,
-    measure: bool = True,
-) -> ModuleT:
+
+def optimize(module: ModuleT, /, *args: Any, **kwargs: Any) -> ModuleT:
     """A module that computes the same function as `module` and shares its parameters.
 
-    inputs: an example of forward's arguments; sizes that forward lets vary may vary later.
+    args, kwargs: an example call, as `module(*args, **kwargs)` would be; sizes that forward lets
+    vary may vary later. These keywords are options, not forward's:
+
+    examples: a list of example calls, in the place of args and kwargs. Each is a tuple of
+        positional arguments, a dict of keyword arguments, a pair of both, or one tensor.
     target: "cpu", "cuda:sm_90" or "cuda:sm_80" (default: where the parameters are).
     strict: no rule that assumes finite values.
     measure: time both and keep the original forward in a mode that is not faster.
+
+    Where forward has a parameter of such a name, the keyword is forward's, and the option is given
+    as `refold_target=...` and so on, which always works.
 
     The answer is an instance of a subclass of `type(module)`, with the same parameters, buffers
     and submodules (the very same objects) and the same state_dict. The text that it runs is its
     attribute `refold_source`. Where nothing is gained `module` itself comes back, with a warning
     that says why.
 
-    Raises OptimizeError for what is no module, for an unknown target, and where a parameter is not
-    on the target's device.
+    Raises OptimizeError for what is no module, for an unknown target, for an example that forward
+    does not take, and where a parameter is not on the target's device.
     """
     if not isinstance(module, torch.nn.Module):
         kind = type(module).__name__
-        raise pipeline.OptimizeError(f"expected a torch.nn.Module, got a {kind}: wrap it in one")
+        raise OptimizeError(f"expected a torch.nn.Module, got a {kind}: wrap it in one")
+    options, kwargs = _split(module, kwargs)
+    examples = _examples(module, args, kwargs, options["examples"])
     tensors = [*module.parameters(), *module.buffers()]
-    tensors += [v for v in inputs if isinstance(v, torch.Tensor)]
+    leaves = pytree.tree_leaves([(e.args, dict(e.kwargs)) for e in examples])
+    tensors += [v for v in leaves if isinstance(v, torch.Tensor)]
     there = next((t.device for t in tensors if t.is_cuda), None)
+    target = options["target"] or _target_at(there)
     # what is timed, and which target is the default, are questions of the model's own GPU
     with torch.cuda.device(there) if there is not None else contextlib.nullcontext():
-        return _optimized(module, inputs, target or _target_at(there), strict, measure)
+        return _optimized(module, examples, target, options["strict"], options["measure"])
+
+
+def _split(
+    module: torch.nn.Module, kwargs: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The options, by default where they are not given, and the keywords that are forward's."""
+    forwards = {
+        p.name
+        for p in inspect.signature(type(module).forward).parameters.values()
+        if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+    }
+    options, rest = dict(OPTIONS), {}
+    for name, value in kwargs.items():
+        plain = name.removeprefix("refold_")
+        if plain in OPTIONS and (plain != name or name not in forwards):
+            options[plain] = value
+        else:
+            rest[name] = value
+    return options, rest
+
+
+def _examples(
+    module: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    listed: Sequence[Any] | None,
+) -> list[Example]:
+    """The example calls, which forward takes."""
+    if listed is None:
+        found = [Example(args, kwargs)]
+    else:
+        if args or kwargs:
+            raise OptimizeError("expected either one example call or examples=[...], got both")
+        found = [_example(e) for e in listed]
+    if not found:
+        raise OptimizeError("expected at least one example call in examples, got none")
+    for example in found:
+        try:
+            example.bind(module)
+        except TypeError as error:
+            options = ", ".join(OPTIONS)
+            raise OptimizeError(
+                f"the example is no call of forward: {error} (options of optimize are {options})"
+            ) from error
+    return found
+
+
+def _example(given: Any) -> Example:
+    if isinstance(given, Example):
+        return given
+    if isinstance(given, dict):
+        return Example((), given)
+    if isinstance(given, (tuple, list)):
+        pair = len(given) == 2 and isinstance(given[0], (tuple, list))
+        if pair and isinstance(given[1], dict) and all(type(k) is str for k in given[1]):
+            return Example(tuple(given[0]), given[1])
+        return Example(tuple(given))
+    return Example((given,))
 
 
 def _optimized(
-    module: ModuleT, inputs: tuple[object, ...], target: str, strict: bool, measure: bool
+    module: ModuleT, examples: Sequence[Example], target: str, strict: bool, measure: bool
 ) -> ModuleT:
     back, device = pipeline.target_for(target)
     for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
         if tensor.device.type != back.device:
-            raise pipeline.OptimizeError(
+            raise OptimizeError(
                 f"{name} is on {tensor.device}, the target is {back.name}: move the module first"
             )
+    if len(examples) > 1:
+        warnings.warn(
+            "refold: kernels are made for the first example; calls that are not like it take the"
+            " original forward",
+            stacklevel=3,
+        )
     cls = type(module)
     result = pipeline.run(
         module,
-        inputs,
+        examples[0],
         import_text(cls),
         f"The original is {cls.__module__}.{cls.__qualname__}",
         back,

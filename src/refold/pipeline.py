@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from refold.capture import Captured, CaptureError, capture, kept, widen
+from refold.capture import Axes, Captured, CaptureError, Example, capture, kept, widen
 from refold.cost import DEVICES, QUANTIZES, DeviceModel
 from refold.emit.cuda import CudaTarget
 from refold.emit.cuda_product import CudaProduct
@@ -126,15 +126,27 @@ def target_for(name: str, float32: str | None = None) -> tuple[Target, DeviceMod
 
 
 def derive(
-    module: torch.nn.Module, inputs: Sequence[Any], device: DeviceModel, options: Options
+    module: torch.nn.Module,
+    example: Example | Sequence[Any],
+    device: DeviceModel,
+    options: Options,
 ) -> tuple[Derivation, ...]:
-    """Capture, rewrite and plan each mode; one derivation where both modes are one function."""
+    """Capture, rewrite and plan each mode; one derivation where both modes are one function.
+
+    example: a call, or its positional arguments.
+    """
     captured: list[Captured | CaptureError] = []
     for training in (True, False):
+        if captured and not captured[0].reads_mode:  # the other mode does the same
+            break
         try:
-            captured.append(capture(module, inputs, training=training))
+            # sizes that stood in the way of one mode stand in the other's
+            known = captured[0].fixed if captured and isinstance(captured[0], Captured) else Axes()
+            captured.append(capture(module, example, training=training, fixed=known))
         except CaptureError as error:
             captured.append(error)
+    if len(captured) == 1:
+        return (_derived("both", captured[0], device, options),)
     first, second = captured
     if (
         isinstance(first, Captured)
@@ -205,7 +217,7 @@ def _unsupported(c: Captured) -> str | None:
 
 def run(
     module: torch.nn.Module,
-    inputs: Sequence[Any],
+    example: Example | Sequence[Any],
     source: str,
     title: str,
     target: Target,
@@ -216,12 +228,13 @@ def run(
 ) -> Result:
     """Optimize a module; see `Result`.
 
+    example: a call of the module, or its positional arguments.
     bind: turns emitted text into a module of its own and answers with its ModelNew instance that
     shares `module`'s parameters; needed for measuring.
     """
     start = time.perf_counter()
     progress("capturing and rewriting")
-    derivations = derive(module, inputs, device, options)
+    derivations = derive(module, example, device, options)
     if options.tune and isinstance(target, CudaTarget):
         progress("timing ways to cut the products")
         try:
@@ -238,7 +251,7 @@ def run(
         fast = bind(text)
         build_seconds = time.perf_counter() - start
         progress("timing against the original")
-        measured = tuple(_measured(d, module, fast, inputs, target, options) for d in derivations)
+        measured = tuple(_measured(d, module, fast, example, target, options) for d in derivations)
         if measured != derivations:
             slower = [d for d, m in zip(derivations, measured, strict=True) if d.mode is not m.mode]
             derivations = measured
@@ -308,7 +321,7 @@ def _measured(
     d: Derivation,
     module: torch.nn.Module,
     fast: torch.nn.Module,
-    inputs: Sequence[Any],
+    example: Example | Sequence[Any],
     target: Target,
     options: Options,
 ) -> Derivation:
@@ -321,12 +334,11 @@ def _measured(
     with kept(module), torch.no_grad():
         for m in (module, fast):
             m.train(d.mode.name == "train")
-        problem = obstacle(fast, inputs)
+        call = Example.of(example).call
+        problem = obstacle(fast, example)
         if problem is not None:
             return Derivation(replace(d.mode, plan=None, captured=None, kept=problem), None)
-        timing = compare(
-            lambda: module(*inputs), lambda: fast(*inputs), target.device, options.seconds
-        )
+        timing = compare(lambda: call(module), lambda: call(fast), target.device, options.seconds)
     if timing.ratio <= 1.0:
         reason = (
             f"the kernels were not faster ({timing.other * 1e3:.3g} ms against"
@@ -337,12 +349,14 @@ def _measured(
     return replace(d, timing=timing)
 
 
-def obstacle(fast: torch.nn.Module, inputs: Sequence[Any]) -> str | None:
-    """Why `fast(*inputs)` would take the original forward in its present mode, or None."""
+def obstacle(fast: torch.nn.Module, example: Example | Sequence[Any]) -> str | None:
+    """Why the example's call of `fast` would take the original forward in its present mode, or
+    None. example: a call, or its positional arguments."""
     for name in ("train" if fast.training else "eval", "both"):
         prepare = getattr(fast, f"_refold_prepare_{name}", None)
         if prepare is not None:
-            given = inspect.signature(fast.forward).bind(*inputs)
+            call = Example.of(example)
+            given = inspect.signature(fast.forward).bind(*call.args, **call.kwargs)
             given.apply_defaults()
             found = prepare(*given.arguments.values())
             return found if isinstance(found, str) else None

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from refold import __version__
 from refold.capture import Captured
+from refold.capture.containers import forms_of
+from refold.capture.made import made_text
 from refold.emit.alike import shared_names
 from refold.emit.fold import fold_lines
 from refold.emit.forward import ForwardText, ForwardWriter
 from refold.emit.guards import (
+    ModuleFact,
     attribute,
     default_refusals,
-    dtype_refusals,
     facts_text,
     forwarded_arguments,
     module_facts,
     obstacle_lines,
     parameters_of,
+    query_refusals,
     refusal_lines,
     repeated,
     signature_text,
@@ -112,14 +115,17 @@ def emit(emission: Emission, target: Target) -> str:
     groups = [(prefixes[m.name] + g.name, g) for m in live if m.plan for g in m.plan.groups]
     same = shared_names(groups, target.text)
     texts: dict[str, ForwardText] = {}
+    classes = _classes(live)
+    class_names = {kind: f"_refold_class{i}" for i, kind in enumerate(classes)}
     for mode in live:
         assert mode.captured is not None and mode.plan is not None
         launches = {
             g.name: target.launch(g, same[prefixes[mode.name] + g.name]) for g in mode.plan.groups
         }
-        texts[mode.name] = ForwardWriter(mode.captured, mode.plan, launches, target).write()
+        writer = ForwardWriter(mode.captured, mode.plan, launches, target, class_names)
+        texts[mode.name] = writer.write()
     names = [p.name for p in parameters_of(emission.module)]
-    facts = module_facts(emission.module)
+    facts = [_without_assigned(f, live) for f in module_facts(emission.module)]
     context = {
         "version": __version__,
         "target": target.name,
@@ -129,6 +135,9 @@ def emit(emission: Emission, target: Target) -> str:
         "source": emission.source.strip("\n"),
         "kernels": target.source([(same[n], g) for n, g in groups]).strip("\n"),
         "folds": [],
+        "class_names": class_names,
+        "classes": [(class_names[kind], text) for kind, text in classes.items()],
+        "made": made_text() if _makes_objects(live) else [],
         "facts": facts_text(facts),
         "settings": settings_text().split("\n") if any(f.described for f in facts) else [],
         "assumes_finite": any(m.rewrites != "bits" for m in live),
@@ -147,6 +156,26 @@ def emit(emission: Emission, target: Target) -> str:
         )
     text = render("module.py.jinja", **context)
     return "\n".join(line.rstrip() for line in text.splitlines()).rstrip("\n") + "\n"
+
+
+def _classes(modes: Sequence[Mode]) -> dict[type, str]:
+    """The classes of the containers that calls take and give, and the text that gives each."""
+    found: dict[type, str] = {}
+    for mode in modes:
+        found |= mode.captured.classes if mode.captured else {}
+    return found
+
+
+def _makes_objects(modes: Sequence[Mode]) -> bool:
+    trees = [t for m in modes if (c := m.captured) for t in (c.result, *c.assigned.values())]
+    return any(form in ("object", "class of dictionaries") for t in trees for form in forms_of(t))
+
+
+def _without_assigned(fact: ModuleFact, modes: Sequence[Mode]) -> ModuleFact:
+    """A module's settings but for those that forward itself sets."""
+    paths = {path for m in modes if m.captured for path in m.captured.assigned}
+    settings = tuple((k, v) for k, v in fact.settings if f"{fact.path}.{k}".strip(".") not in paths)
+    return replace(fact, settings=settings)
 
 
 def _mode_context(
@@ -189,12 +218,12 @@ def _mode_context(
     values += [text.packed[pack] for pack in text.packs]
     return common | {
         "obstacles": [
-            *obstacle_lines(mode.captured, target.device),
+            *obstacle_lines(mode.captured, target.device, context["class_names"]),
             *refusal_lines(default_refusals(emission.module, mode.captured)),
             *target.guards([f.path for f in mode.captured.tensors]),
         ]
         or ["pass"],
-        "flags": [*target.flags(), *dtype_refusals(mode.captured)],
+        "flags": [*target.flags(), *query_refusals(mode.captured)],
         "repeated": repeated(emission.module, mode.captured),
         "first": mode.captured.tensors[0].path,
         "sources": [_expected(n["name"], emission.module) for n in text.sources],
