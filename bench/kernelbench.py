@@ -166,7 +166,8 @@ def line(found: Sequence[dict[str, Any]]) -> str:
     told = []
     for row in found:
         if row.get("speedup"):
-            compiled = f", {float(row['to_compile']):.2f} of compile" if row["to_compile"] else ""
+            best = row.get("best") or "eager"
+            compiled = f", {float(row['to_best']):.2f} of {best}" if best != "eager" else ""
             error = f"error {_short(row['error'])} beside eager's {_short(row['eager_error'])}"
             told.append(
                 f"{row['mode']} {row['verdict']} {float(row['speedup']):.2f} of eager"
@@ -193,29 +194,33 @@ def summary(every: Sequence[dict[str, Any]]) -> str:
             had = last[row["system"]] = []
         had.append(row)
     gains = {name: _gain(found) for name, found in last.items()}
-    faster = [g for g in gains.values() if g is not None and g > 1]
+    faster = [g for g in gains.values() if g > 1]
     failed = [name for name, found in last.items() if int(found[0]["exit"]) not in (0, 3)]
-    each = [max(1.0, g or 1.0) for g in gains.values()]
-    mean = math.exp(statistics.fmean(math.log(g) for g in each)) if each else 1.0
+    mean = math.exp(statistics.fmean(map(math.log, gains.values()))) if gains else 1.0
     most = f", largest {max(faster):.3g}, median {statistics.median(faster):.3g}" if faster else ""
     return (
         f"of {len(last)} files: {len(faster)} accepted and faster{most};"
         f" {len(last) - len(faster) - len(failed)} kept or constant; {len(failed)} failed"
         + "".join(f" {name}" for name in failed)
-        + f"; geometric mean of speed-ups over eager, all others counted as 1: {mean:.3g}"
+        + "; geometric mean over the best baseline that was timed, a kept file counted as eager"
+        + f" over it, all others as 1: {mean:.3g}"
     )
 
 
-def _gain(found: Sequence[dict[str, Any]]) -> float | None:
-    """What a file gains in the mode of a module as constructed; None where it is kept.
+def _gain(found: Sequence[dict[str, Any]]) -> float:
+    """How many times as fast as the best baseline a file is in the mode of a module as constructed.
 
-    A result that does not depend on the input is never judged ACCEPTED, and is no gain.
+    Where the original is kept it is eager's; without times it is 1. A result that does not depend
+    on the input is never judged ACCEPTED, and is no gain.
     """
     for row in found:
-        first = row.get("mode") in ("both", "train")
-        if first and row["verdict"] == "ACCEPTED" and row.get("speedup"):
-            return float(row["speedup"])
-    return None
+        if row.get("mode") not in ("both", "train"):
+            continue
+        if row["verdict"] == "ACCEPTED" and row.get("speedup"):
+            return float(row.get("to_best") or row["speedup"])
+        if row["verdict"].startswith("kept") and row.get("to_best"):
+            return float(row["to_best"])
+    return 1.0
 
 
 def main() -> int:

@@ -5,14 +5,13 @@ python bench/overhead.py
 
 from __future__ import annotations
 
-import sys
 import timeit
 
 import torch
 from torch import nn
 
 import refold
-from refold import pipeline
+from refold import pipeline, twin
 from refold.measure import synchronise
 
 
@@ -33,14 +32,14 @@ def main() -> None:
     fast = refold.optimize(module, x, measure=False)
     with torch.no_grad():
         assert pipeline.obstacle(fast, [x]) is None
-        cache = fast._refold_caches["eval"]
-        kernels = sys.modules[type(fast).__module__]._refold_kernels
+        ((program, caches),) = twin.state_of(fast).programs
+        cache, space = caches["eval"], program.namespace
         rows = {
-            f"modules and {len(cache.sources)} sources unchanged": lambda: kernels.unchanged(
-                *cache.stamp
+            f"modules and {len(cache.sources)} sources unchanged": lambda: (
+                space._refold_kernels.unchanged(*cache.watched)
             ),
-            "all guards": lambda: fast._refold_prepare_eval(x),
-            "what follows the guards": lambda: fast._refold_eval(cache, x),
+            "all guards": lambda: space._refold_prepare_eval(fast, caches, x),
+            "what follows the guards": lambda: space._refold_eval(fast, cache, x),
             "torch.empty": lambda: torch.empty((4, 1), dtype=torch.float32, device=x.device),
             "a fast call, whole": lambda: fast(x),
             "an eager call": lambda: module(x),

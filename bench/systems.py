@@ -110,9 +110,13 @@ def rows(system: System, report: dict[str, Any], sets: Sequence[str]) -> Iterato
     if "modes" not in report:
         yield base | {"verdict": report.get("reason") or report.get("error")}
         return
+    if report["exit"] == 3 and not any(m.get("kept") for m in report["modes"]):
+        yield base | {"verdict": report["reason"]}
+        return
     for mode in report["modes"]:
         if mode.get("kept"):
-            yield base | {"mode": mode["mode"], "verdict": f"kept: {mode['kept']}"}
+            kept = {"mode": mode["mode"], "verdict": f"kept: {mode['kept']}"}
+            yield base | kept | beside(mode)
             continue
         error = report["errors"].get(mode["mode"]) or report["errors"].get("eval") or {}
         yield base | {
@@ -121,9 +125,7 @@ def rows(system: System, report: dict[str, Any], sets: Sequence[str]) -> Iterato
             "promise": mode["label"],
             "error": error.get("candidate"),
             "eager_error": error.get("eager"),
-            "eager_ms": mode["eager_s"] * 1e3,
-            "compile_ms": mode["compile_s"] and mode["compile_s"] * 1e3,
-            "refold_ms": mode["ours_s"] * 1e3,
+            **beside(mode),
             "speedup": mode["ratio"],
             "speedup_low": mode["ratio_quartiles"][0],
             "speedup_high": mode["ratio_quartiles"][1],
@@ -133,6 +135,20 @@ def rows(system: System, report: dict[str, Any], sets: Sequence[str]) -> Iterato
             "algebra_s": report["algebra_s"],
             "build_s": report["build_s"],
         }
+
+
+def beside(mode: dict[str, Any]) -> dict[str, Any]:
+    """The times of one mode, if it was timed. to_best: how many times as fast as the best baseline
+    what was written is: refold, or eager where the original is kept."""
+    if "best" not in mode:
+        return {}
+    return {
+        "eager_ms": mode["eager_s"] * 1e3,
+        "compile_ms": mode["compile_s"] and mode["compile_s"] * 1e3,
+        "refold_ms": mode["ours_s"] * 1e3,
+        "best": mode["best"],
+        "to_best": mode["speedup_to_best"],
+    }
 
 
 def machine() -> dict[str, Any]:

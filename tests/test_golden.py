@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from refold import contract, pipeline
+from refold.emit.embed import runtime_text
 from refold.emit.source import header, included
 from refold.pipeline import Options
 
@@ -36,8 +37,9 @@ def emitted(problem: Path) -> str:
     )
     assert result.text is not None
     text = result.text
-    for name in ("call.h", *(f"cpu/{h}" for h in HEADERS)):
+    for name in ("call.h", "watch.h", *(f"cpu/{h}" for h in HEADERS)):
         text = text.replace(header(name).strip("\n"), f"// <{name}>")
+    text = text.replace(runtime_text(), "# <runtime>")
     # the extension's name is a hash over those headers
     head, mark, tail = text.partition('_REFOLD_NAME = "refold_cpu_')
     return head + mark + "HASH" + tail[tail.index('"') :]

@@ -69,12 +69,15 @@ def test_summary_counts_each_file_once():
         row("L1/2_b", mode="train", verdict="kept: not faster"),
         row("L1/2_b", mode="eval", verdict="ACCEPTED", speedup=7.0),
         row("L1/3_c", exit=3, verdict="the kernels were not faster"),
+        row("L1/6_f", mode="both", verdict="kept: slower than torch.compile", to_best=0.5),
+        row("L1/7_g", mode="both", verdict="ACCEPTED", speedup=8.0, to_best=2.0),
         row("L1/5_e", mode="both", verdict="INCONCLUSIVE", speedup=1000.0),
         row("L1/4_d", exit=124, verdict="no end after 600 s"),
     ]
     told = kernelbench.summary(rows)
-    assert told.startswith("of 5 files: 1 accepted and faster, largest 4")
-    assert "3 kept or constant; 1 failed L1/4_d" in told and told.endswith("counted as 1: 1.32")
+    assert told.startswith("of 7 files: 2 accepted and faster, largest 4")
+    # 4 * 0.5 * 2 over seven files
+    assert "4 kept or constant; 1 failed L1/4_d" in told and told.endswith("all others as 1: 1.22")
 
 
 def test_a_file_that_hangs_ends(tmp_path, monkeypatch):

@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import refold
-from refold import pipeline
+from refold import pipeline, twin
 
 
 class Inner(nn.Module):
@@ -107,11 +107,11 @@ CHANGES: dict[str, Callable[[Net], object]] = {
 def state() -> tuple[Net, Callable[[], bool]]:
     torch.manual_seed(0)
     fast = refold.optimize(Net(), torch.randn(4, 8), measure=False)
-    kernels = sys.modules[type(fast).__module__]._refold_kernels
     with torch.no_grad():
         fast(torch.randn(5, 8))
-    (cache,) = fast._refold_caches.values()
-    return fast, lambda: kernels.unchanged(*cache.stamp) and cache.laid(*cache.tensors)
+    ((namespace, _, cache),) = twin.caches_of(fast)
+    kernels = namespace._refold_kernels
+    return fast, lambda: kernels.unchanged(*cache.watched) and cache.laid(*cache.tensors)
 
 
 def test_nothing_has_changed():
@@ -144,13 +144,20 @@ def test_every_change_is_seen(change):
             fast.handle.remove()
 
 
-def test_a_stamp_is_five_tuples():
+def test_what_is_watched_is_checked_for_its_kind():
     fast, _ = state()
-    kernels = sys.modules[type(fast).__module__]._refold_kernels
-    with pytest.raises(TypeError, match="five tuples"):
-        kernels.unchanged((), (), (), (), [])
-    with pytest.raises(TypeError, match="expected 5 arguments"):
+    ((namespace, _, cache),) = twin.caches_of(fast)
+    kernels, good = namespace._refold_kernels, cache.watched
+    with pytest.raises(TypeError, match="expected 8 arguments"):
         kernels.unchanged(())
+    with pytest.raises(TypeError, match="argument 6 is a list"):
+        kernels.unchanged(*good[:6], [], good[7])
+    with pytest.raises(TypeError, match="not one that `watch` gave"):
+        kernels.unchanged(*good[:7], b"")
+    with pytest.raises(TypeError, match=r"a row of dicts is \(dict"):
+        kernels.watch((1,), (), (), (), (), 1)
+    with pytest.raises(TypeError, match="a row of types is a type"):
+        kernels.watch((), (1,), (), (), (), 1)
 
 
 class Subclass(torch.Tensor):
@@ -217,9 +224,10 @@ class Scaled(nn.Linear):
 
 def prepared() -> tuple[nn.Module, ModuleType, Callable[..., object]]:
     fast = refold.optimize(Scaled(8, 6).eval(), torch.randn(4, 8), measure=False)
-    (name,) = (n for n in vars(type(fast)) if n.startswith("_refold_prepare_"))
-    prepare = getattr(fast, name)
-    return fast, sys.modules[type(fast).__module__], lambda x, scale=2.0: prepare(x, scale)
+    ((made, caches),) = twin.state_of(fast).programs
+    (name,) = (n for n in vars(made.namespace) if n.startswith("_refold_prepare_"))
+    prepare = getattr(made.namespace, name)
+    return fast, made.namespace, lambda x, scale=2.0: prepare(fast, caches, x, scale)
 
 
 @pytest.mark.parametrize("name", UNLIKE)
@@ -231,7 +239,7 @@ def test_a_call_unlike_the_last_is_examined(name):
         for _ in range(2):
             assert type(prepare(x)) is module._RefoldCache
         found = call(prepare, x)
-        assert type(found) is str, "the fast forward would be taken"
+        assert isinstance(found, str), "the fast forward would be taken"
         assert reason in found
         assert type(prepare(x)) is module._RefoldCache
 
@@ -323,7 +331,7 @@ def test_without_pytorchs_comparison_every_call_is_examined(monkeypatch):
         for rows in (5, 5, 9):
             x = torch.randn(rows, 8)
             torch.testing.assert_close(fast(x), Scaled.forward(fast, x))
-    (cache,) = fast._refold_caches.values()
+    ((_, _, cache),) = twin.caches_of(fast)
     assert not cache.fits(x)
 
 

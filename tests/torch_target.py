@@ -79,8 +79,20 @@ def _statements(group: Group, scope: Scope) -> list[str]:
 _STAND_IN = """\
 class _refold_kernels:
     @staticmethod
-    def unchanged(*stamp):
+    def watch(*things):
+        return bytearray()
+
+    @staticmethod
+    def unchanged(*watched):
         return False
+
+    @staticmethod
+    def altered(memory):
+        return 0
+
+    @staticmethod
+    def differing(before, after):
+        return None
 
 
 _refold_problem = None

@@ -13,14 +13,23 @@ from typing import Any, TypeVar
 import torch
 from torch.utils import _pytree as pytree
 
-from refold import pipeline
+from refold import pipeline, twin
+from refold.baselines import DEFAULT
+from refold.baselines import every as every_baseline
 from refold.capture import Example
 from refold.pipeline import OptimizeError, Options
 
 ModuleT = TypeVar("ModuleT", bound=torch.nn.Module)
 
 # keywords of `optimize` that are no arguments of forward, and their defaults
-OPTIONS: Mapping[str, Any] = {"examples": None, "target": None, "strict": False, "measure": True}
+OPTIONS: Mapping[str, Any] = {
+    "examples": None,
+    "target": None,
+    "strict": False,
+    "measure": True,
+    "baselines": None,
+    "otherwise": "original",
+}
 
 
 def optimize(module: ModuleT, /, *args: Any, **kwargs: Any) -> ModuleT:
@@ -33,23 +42,31 @@ def optimize(module: ModuleT, /, *args: Any, **kwargs: Any) -> ModuleT:
         positional arguments, a dict of keyword arguments, a pair of both, or one tensor.
     target: "cpu", "cuda:sm_90" or "cuda:sm_80" (default: where the parameters are).
     strict: no rule that assumes finite values.
-    measure: time both and keep the original forward in a mode that is not faster.
+    measure: time both modes, and keep the original forward in one that is not faster than eager and
+        torch.compile. False skips this; nothing is timed.
+    baselines: what is timed beside eager, names in refold.baselines; () for eager alone. By default
+        torch.compile, unless the model is so large that this takes long; for a model of the same
+        class and graph it is compiled once in a process.
+    otherwise: what comes back where nothing is gained: "original", the module itself, or "compile",
+        torch.compile(module).
 
     Where forward has a parameter of such a name, the keyword is forward's, and the option is given
     as `refold_target=...` and so on, which always works.
 
     The answer is an instance of a subclass of `type(module)`, with the same parameters, buffers
     and submodules (the very same objects) and the same state_dict. The text that it runs is its
-    attribute `refold_source`. Where nothing is gained `module` itself comes back, with a warning
-    that says why.
+    attribute `refold_source`; how often it is as fast as each baseline stands in `refold_measured`,
+    by mode. Where nothing is gained `module` itself comes back, with a warning that says why, and
+    which baseline was faster.
 
-    Raises OptimizeError for what is no module, for an unknown target, for an example that forward
-    does not take, and where a parameter is not on the target's device.
+    Raises OptimizeError for what is no module, for an unknown target, baseline or `otherwise`, for
+    an example that forward does not take, and where a parameter is not on the target's device.
     """
     if not isinstance(module, torch.nn.Module):
         kind = type(module).__name__
         raise OptimizeError(f"expected a torch.nn.Module, got a {kind}: wrap it in one")
     options, kwargs = _split(module, kwargs)
+    _check_options(options)
     examples = _examples(module, args, kwargs, options["examples"])
     tensors = [*module.parameters(), *module.buffers()]
     leaves = pytree.tree_leaves([(e.args, dict(e.kwargs)) for e in examples])
@@ -58,7 +75,27 @@ def optimize(module: ModuleT, /, *args: Any, **kwargs: Any) -> ModuleT:
     target = options["target"] or _target_at(there)
     # what is timed, and which target is the default, are questions of the model's own GPU
     with torch.cuda.device(there) if there is not None else contextlib.nullcontext():
-        return _optimized(module, examples, target, options["strict"], options["measure"])
+        asked = Options(
+            strict=options["strict"],
+            measure=options["measure"],
+            tune=options["measure"],
+            baselines=DEFAULT if options["baselines"] is None else tuple(options["baselines"]),
+            bounded=options["baselines"] is None,
+        )
+        fast = _optimized(module, examples, target, asked)
+    if fast is module and options["otherwise"] == "compile":
+        return torch.compile(module)  # type: ignore[return-value]
+    return fast
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    if options["otherwise"] not in ("original", "compile"):
+        came = repr(options["otherwise"])
+        raise OptimizeError(f'expected otherwise="original" or "compile", came {came}')
+    for asked in options["baselines"] or ():
+        if asked not in every_baseline():
+            known = ", ".join(every_baseline())
+            raise OptimizeError(f"unknown baseline {asked!r}; the baselines are {known}")
 
 
 def _split(
@@ -120,7 +157,7 @@ def _example(given: Any) -> Example:
 
 
 def _optimized(
-    module: ModuleT, examples: Sequence[Example], target: str, strict: bool, measure: bool
+    module: ModuleT, examples: Sequence[Example], target: str, options: Options
 ) -> ModuleT:
     back, device = pipeline.target_for(target)
     for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
@@ -142,7 +179,7 @@ def _optimized(
         f"The original is {cls.__module__}.{cls.__qualname__}",
         back,
         device,
-        Options(strict=strict, measure=measure, tune=measure),
+        options,
         bind=lambda text: pipeline.bind_for_class(text, module),
     )
     if result.text is None:
@@ -150,7 +187,11 @@ def _optimized(
         warnings.warn(f"refold: the original module is kept: {why}", stacklevel=3)
         return module
     fast = pipeline.bind_for_class(result.text, module)
-    type(fast).refold_source = result.text  # type: ignore[attr-defined]
+    twin.state_of(fast).measured = {
+        d.mode.name: {name: t.ratio for name, t in d.contest.timings.items()}
+        for d in result.derivations
+        if d.contest is not None
+    }
     return fast  # type: ignore[return-value]
 
 

@@ -17,7 +17,7 @@ from refold.report import commands
 
 EXIT_CODES = """exit codes of optimize:
   0  a faster, accepted file was written
-  3  the original is kept and written as it is, with the reason
+  3  the original is kept and written as it is, with the reason, or the baseline that is faster
   4  a file was written and compiled for a target that is not at hand; it was not run
   1  an error; nothing was written
   2  usage"""
@@ -58,7 +58,14 @@ def parser() -> Parser:
         help="cut products on a GPU by rule; do not time (kept in ~/.cache/refold)",
     )
     optimize.add_argument(
-        "--no-compile", action="store_true", help="no torch.compile baseline (takes a while)"
+        "--no-compile",
+        action="store_true",
+        help="do not measure against torch.compile (which takes a while to compile)",
+    )
+    optimize.add_argument(
+        "--baselines",
+        action="store_true",
+        help="measure against max-autotune, reduce-overhead, channels-last and cudnn.benchmark too",
     )
     optimize.set_defaults(run=commands.optimize)
 
@@ -68,7 +75,7 @@ def parser() -> Parser:
     explain.add_argument("--graph", action="store_true", help="print the graphs too")
     explain.set_defaults(run=commands.explain)
 
-    from refold.judge import cli as judge_cli
+    from refold.judge.ask import cli as judge_cli
 
     judge = parts.add_parser("judge", help="decide whether a file computes the same function")
     judge_cli.add_arguments(judge)

@@ -1,14 +1,16 @@
-"""Times of two ways to compute the same thing, taken alternately in one run.
+"""Times of several ways to compute the same thing, taken alternately in one run.
 
-Only the ratio is worth quoting from a shared machine: the sides alternate in ABBA order, the ratio
-is taken pair by pair, and its quartiles come with the median. Correctness is never decided here.
+Only the ratio is worth quoting from a shared machine: the sides take turns, forwards and backwards,
+the ratio is taken round by round, and its quartiles come with the median. Correctness is never
+decided here.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -28,6 +30,19 @@ class Timing:
     pairs: int
 
 
+@dataclass(frozen=True)
+class Side:
+    """A way to compute something, and the context in which it is timed."""
+
+    run: Run
+    setting: Callable[[], AbstractContextManager[object]] = nullcontext
+
+    def clock(self, device: str, repeats: int = 1) -> float:
+        """Seconds per call under the side's own setting."""
+        with self.setting():
+            return clock(self.run, device, repeats)
+
+
 def synchronise(device: str) -> None:
     if device == "cuda":
         torch.cuda.synchronize()
@@ -45,19 +60,31 @@ def clock(run: Run, device: str, repeats: int = 1) -> float:
 
 def compare(base: Run, other: Run, device: str = "cpu", seconds: float = 3.0) -> Timing:
     """Time `base` against `other` for about `seconds`, at least three pairs after warming up."""
-    once = {run: min(clock(run, device) for _ in range(2)) for run in (base, other)}
+    return race({"": Side(base)}, other, device, seconds)[""]
+
+
+def race(
+    bases: Mapping[str, Side], other: Run, device: str = "cpu", seconds: float = 3.0
+) -> dict[str, Timing]:
+    """Time each of `bases` against `other`, all of them in turns, for about `seconds` a base.
+
+    There are at least three rounds, after warming up.
+    """
+    sides = [*bases.values(), Side(other)]
+    once = [min(side.clock(device) for _ in range(2)) for side in sides]
     # a sample shorter than a millisecond is mostly clock and queue
-    repeats = {run: max(1, min(1000, int(0.001 / max(t, 1e-7)))) for run, t in once.items()}
-    both = sum(once[run] * repeats[run] for run in (base, other))
-    pairs = max(3, min(50, int(seconds / max(both, 1e-6))))
-    a, b = [], []
-    for i in range(pairs):
-        if i % 2 == 0:
-            a.append(clock(base, device, repeats[base]))
-            b.append(clock(other, device, repeats[other]))
-        else:
-            b.append(clock(other, device, repeats[other]))
-            a.append(clock(base, device, repeats[base]))
+    repeats = [max(1, min(1000, int(0.001 / max(t, 1e-7)))) for t in once]
+    turn = sum(t * n for t, n in zip(once, repeats, strict=True))
+    rounds = max(3, min(50, int(seconds * len(bases) / max(turn, 1e-6))))
+    taken: list[list[float]] = [[] for _ in sides]
+    for i in range(rounds):
+        order = range(len(sides)) if i % 2 == 0 else reversed(range(len(sides)))
+        for k in order:
+            taken[k].append(sides[k].clock(device, repeats[k]))
+    return {name: _timing(a, taken[-1]) for name, a in zip(bases, taken, strict=False)}
+
+
+def _timing(a: list[float], b: list[float]) -> Timing:
     ratios = sorted(x / max(y, 1e-12) for x, y in zip(a, b, strict=True))
     low, middle, high = statistics.quantiles(ratios, n=4)
-    return Timing(statistics.median(a), statistics.median(b), low, middle, high, pairs)
+    return Timing(statistics.median(a), statistics.median(b), low, middle, high, len(a))

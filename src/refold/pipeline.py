@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from refold import twin
+from refold.baselines import EAGER, Contest, contest
 from refold.capture import Axes, Captured, CaptureError, Example, capture, kept, widen
 from refold.cost import DEVICES, QUANTIZES, DeviceModel
 from refold.emit.cuda import CudaTarget
@@ -22,8 +24,7 @@ from refold.emit.load import load_text
 from refold.emit.module import Emission, Mode, emit
 from refold.emit.target import Target
 from refold.engine import Optimized, optimize
-from refold.ir import NARROW
-from refold.measure import Timing, compare
+from refold.ir import NARROW, render
 from refold.plan import Storage, make_plan
 from refold.rules import EXACT
 from refold.schedule import PACES, Schedule
@@ -38,26 +39,32 @@ class OptimizeError(Exception):
 
 @dataclass(frozen=True)
 class Options:
-    """strict: no rule that assumes finite values. measure: drop modes that are not faster.
+    """strict: no rule that assumes finite values. measure: drop modes that are not faster than
+    eager and each of `baselines` (names in refold.baselines). bounded: leave out a baseline that
+    takes long to compile, and do not compile one again for a model that is the same.
     tune: time the ways to cut products on the GPU at hand, where they are not known yet.
+    seconds: spent on each comparison.
     """
 
     strict: bool = False
     measure: bool = True
     tune: bool = False
     seconds: float = 3.0
+    baselines: tuple[str, ...] = ()
+    bounded: bool = False
 
 
 @dataclass(frozen=True)
 class Derivation:
     """One mode's way from its captured graph to its plan.
 
+    contest: refold's times beside the baselines'; None where nothing was timed.
     dtype: what the model's values have in memory, by which a device's rates are chosen.
     """
 
     mode: Mode
     optimized: Optimized | None
-    timing: Timing | None = None
+    contest: Contest | None = None
     dtype: torch.dtype | None = None
 
 
@@ -250,7 +257,7 @@ def run(
         start = time.perf_counter()
         fast = bind(text)
         build_seconds = time.perf_counter() - start
-        progress("timing against the original")
+        progress(f"timing against {', '.join((EAGER, *options.baselines))}")
         measured = tuple(_measured(d, module, fast, example, target, options) for d in derivations)
         if measured != derivations:
             slower = [d for d, m in zip(derivations, measured, strict=True) if d.mode is not m.mode]
@@ -305,9 +312,8 @@ def bind_text(text: str, module: torch.nn.Module) -> torch.nn.Module:
 
 
 def bind_for_class(text: str, module: torch.nn.Module) -> torch.nn.Module:
-    """`bind_text` for text that does not hold the class: Model is `module`'s own class."""
-    namespace = load_text(text, {"Model": type(module)})
-    return adopt(namespace.ModelNew, module)
+    """`bind_text` for text that does not hold the class: a twin of `module` (see twin.py)."""
+    return twin.bind(text, module)
 
 
 def adopt(cls: type[torch.nn.Module], module: torch.nn.Module) -> torch.nn.Module:
@@ -334,30 +340,50 @@ def _measured(
     with kept(module), torch.no_grad():
         for m in (module, fast):
             m.train(d.mode.name == "train")
-        call = Example.of(example).call
-        problem = obstacle(fast, example)
+        call = Example.of(example)
+        problem = obstacle(fast, call)
         if problem is not None:
             return Derivation(replace(d.mode, plan=None, captured=None, kept=problem), None)
-        timing = compare(lambda: call(module), lambda: call(fast), target.device, options.seconds)
-    if timing.ratio <= 1.0:
-        reason = (
-            f"the kernels were not faster ({timing.other * 1e3:.3g} ms against"
-            f" {timing.base * 1e3:.3g} ms, ratio {timing.ratio:.2f})"
+        assert d.mode.captured is not None
+        graph = d.mode.captured.graph
+        found = contest(
+            module,
+            lambda: call.call(fast),
+            call,
+            target.device,
+            options.seconds,
+            options.baselines,
+            f"{d.mode.name} for {target.name}: {render(graph)}" if options.bounded else None,
+            sum(bool(n.inputs) for n in graph.nodes()),
         )
-        mode = replace(d.mode, plan=None, captured=None, kept=reason)
-        return replace(d, mode=mode, timing=timing)
-    return replace(d, timing=timing)
+    if found.loss is not None:
+        mode = replace(d.mode, plan=None, captured=None, kept=found.loss)
+        return replace(d, mode=mode, contest=found)
+    return replace(d, contest=found)
 
 
 def obstacle(fast: torch.nn.Module, example: Example | Sequence[Any]) -> str | None:
     """Why the example's call of `fast` would take the original forward in its present mode, or
     None. example: a call, or its positional arguments."""
-    for name in ("train" if fast.training else "eval", "both"):
-        prepare = getattr(fast, f"_refold_prepare_{name}", None)
-        if prepare is not None:
-            call = Example.of(example)
-            given = inspect.signature(fast.forward).bind(*call.args, **call.kwargs)
-            given.apply_defaults()
-            found = prepare(*given.arguments.values())
-            return found if isinstance(found, str) else None
-    return "the original forward is kept in this mode"
+    call = Example.of(example)
+    reason = "the original forward is kept in this mode"
+    for namespace, caches in _programs(fast):
+        for name in ("train" if fast.training else "eval", "both"):
+            prepare = namespace.get(f"_refold_prepare_{name}")
+            if prepare is not None:
+                given = inspect.signature(fast.forward).bind(*call.args, **call.kwargs)
+                given.apply_defaults()
+                found = prepare(fast, caches, *given.arguments.values())
+                if not isinstance(found, str):
+                    return None
+                reason = found
+    return reason
+
+
+def _programs(fast: torch.nn.Module) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """The globals of each emitted text that a module tries, and what it has folded for it."""
+    if twin.is_twin(fast):
+        return [(vars(p.namespace), caches) for p, caches in twin.state_of(fast).programs]
+    cls = next(c for c in type(fast).__mro__ if "_refold_made" in vars(c))
+    space = cls.forward.__globals__  # type: ignore[attr-defined]
+    return [(space, space["_refold_own_caches"](fast))]

@@ -71,8 +71,8 @@ def test_proof_names_the_rules_and_nothing_else() -> None:
     saturate(egraph, RULES, Budget())
     egraph.add(end.node)
     assert same(egraph, start, end)
-    assert [rule.name for _, _, rule in egraph.proof(start.node, end.node)] == ["relu-twice"]
-    assert list(egraph.proof(start.node, start.node)) == []
+    assert [rule.name for _, _, rule in egraph.proof([(start.node, end.node)])] == ["relu-twice"]
+    assert list(egraph.proof([(start.node, start.node)])) == []
 
 
 def test_false_equalities_are_not_found() -> None:

@@ -7,14 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 from judge_paths import CANDIDATES, REFERENCES
 
 import refold.judge
 from refold.contract import load
-from refold.judge import books, cli, run
-from refold.judge.host import Limits
-from refold.judge.verdict import Quartiles, Speed, Task, Timing
+from refold.judge.ask import cli
+from refold.judge.ask.request import asked
+from refold.judge.verdict import begin, books
+from refold.judge.verdict.verdict import Quartiles, Speed, Task, Timing
 
 HEAD = """
 import torch
@@ -47,8 +47,7 @@ BODIES = {
 
 
 def kind(path: Path) -> Task:
-    device = torch.device("cpu")
-    session = run._session(load(path), path, device, 0, True, None, Limits())
+    session = begin.session(load(path), *asked(path, path, device="cpu", quick=True))
     return books.classify(session)
 
 
@@ -62,7 +61,7 @@ def test_kinds(tmp_path: Path, body: str) -> None:
 
 
 def test_kinds_of_long_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "_SLOW", 0.0)
+    monkeypatch.setattr(begin, "_SLOW", 0.0)
     for body in ("self.b(torch.relu(self.a(x)))", "self.b(self.a(x))", "self.a(x - x)"):
         (tmp_path / "ref.py").write_text(HEAD.format(body=body))
         assert kind(tmp_path / "ref.py").kind == BODIES[body]

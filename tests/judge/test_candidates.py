@@ -9,6 +9,7 @@ import pytest
 from judge_paths import CANDIDATES, REFERENCES
 
 from refold.judge import Limits, Status, judge
+from refold.judge.tests.registry import CLOCK_TESTS
 
 
 @dataclass(frozen=True)
@@ -138,6 +139,7 @@ TABLE = (
     Case("reject_55_weights_laid_in_rows", "linear", "reload", S.WRONG_NUMERICS),
     Case("reject_56_input_as_scratch", "gated", "aliasing", S.WRONG_NUMERICS),
     Case("attack_logging_frame", "linear", "isolation", S.CHEATS),
+    Case("attack_patches_late", "linear", "isolation", S.CHEATS, timed=True),
     Case("accept_01_copy", "linear", timed=True, both=True),
     Case("accept_02_sequential", "linear"),
     Case("accept_03_split_k", "linear"),
@@ -204,7 +206,9 @@ def test_candidate(case: Case) -> None:
         REFERENCES / f"{case.reference}.py",
         CANDIDATES / f"{case.file}.py",
         quick=not case.sanitized,
-        only=case.test or ("memory" if case.sanitized else None),
+        only=[case.test, *CLOCK_TESTS][: 3 if case.timed else 1]
+        if case.test
+        else ("memory" if case.sanitized else None),
         timing=case.timed,
         device="cuda" if case.gpu else "cpu",
         limits=SHORT if case.short else SMALL if case.small else LIMITS,

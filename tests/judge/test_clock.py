@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from refold.judge import stopwatch
-from refold.judge.agreement import _excess, _Side, typical_excess
-from refold.judge.host import Host
-from refold.judge.stopwatch import RoundTrip
+from refold.judge.clock import stopwatch
+from refold.judge.clock.agreement import _excess, _Side, typical_excess
+from refold.judge.clock.stopwatch import RoundTrip
+from refold.judge.wire.host import Host
 
 NOBODY = cast(Host, None)  # no worker: walls are written down
 MOST = 31e-6  # seconds that a fresh input and a taken output may cost

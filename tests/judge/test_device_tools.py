@@ -11,9 +11,12 @@ from judge_paths import CANDIDATES, REFERENCES
 
 import refold.judge
 from refold.contract import load
-from refold.judge import run, sanitizer, smi
-from refold.judge.host import Host, Limits
-from refold.judge.session import Session
+from refold.judge.ask.request import asked
+from refold.judge.clock import smi
+from refold.judge.tests.process import sanitizer
+from refold.judge.verdict import begin
+from refold.judge.verdict.session import Session
+from refold.judge.wire.host import Host, Limits
 
 TOOL = """#!/bin/sh
 while [ "$1" != --log-file ]; do shift; done
@@ -53,7 +56,7 @@ def tool(folder: Path, name: str, text: str) -> str:
 def session() -> Session:
     reference = load(REFERENCES / "linear.py")
     candidate = CANDIDATES / "accept_01_copy.py"
-    return run._session(reference, candidate, torch.device("cpu"), 0, False, None, Limits())
+    return begin.session(reference, *asked(candidate, candidate, device="cpu", quick=False))
 
 
 def test_the_worker_has_limits_of_its_own() -> None:
@@ -99,7 +102,7 @@ def test_numerics_looks_at_the_other_mode(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, frugal: bool
 ) -> None:
     if frugal:
-        monkeypatch.setattr(run, "_SLOW", 0.0)
+        monkeypatch.setattr(begin, "_SLOW", 0.0)
     reference, copy, wrong = (tmp_path / f"{n}.py" for n in ("ref", "copy", "wrong"))
     reference.write_text(MODES.format(name="Model", change=""))
     copy.write_text(MODES.format(name="ModelNew", change=""))

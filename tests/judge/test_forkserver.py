@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from judge_paths import CANDIDATES, REFERENCES
 
-from refold.judge import Status, forkserver, judge
-from refold.judge.host import Host, WorkerDied
+from refold.judge import Status, judge
+from refold.judge.wire import forkserver
+from refold.judge.wire.host import Host, WorkerDied
 
 
 def test_children_share_nothing_with_the_server() -> None:
@@ -67,7 +68,7 @@ def test_a_server_that_dies_takes_its_workers_and_is_replaced() -> None:
 def test_a_server_with_threads_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "sitecustomize.py").write_text(
         "import sys, threading, time\n"
-        "if 'refold.judge.forked' in sys.orig_argv:\n"
+        "if 'refold.judge.wire.forked' in sys.orig_argv:\n"
         "    threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
     )
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
@@ -79,7 +80,7 @@ def test_a_server_with_threads_is_not_used(tmp_path: Path, monkeypatch: pytest.M
 
 def test_no_worker_outlives_the_judging_process() -> None:
     text = (
-        "from refold.judge.host import Host; import os\n"
+        "from refold.judge.wire.host import Host; import os\n"
         "h = Host(threads=1); h.request('describe', 60)\n"
         "print(h._process.pid, h._process.server._process.pid, flush=True); os._exit(0)\n"
     )

@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,21 +19,27 @@ from judge_paths import CANDIDATES, REFERENCES
 
 import refold.judge
 from refold.contract import load
-from refold.judge import Speed, Status, cli, draws, ring, run, stats, wire
-from refold.judge.calibrate import cut, operands, sequential
-from refold.judge.compare import _row_stats, compare, settle, tensors
-from refold.judge.host import Limits
-from refold.judge.oracle import Oracle
-from refold.judge.session import Session
+from refold.judge import Speed, Status, draws, run
+from refold.judge.ask import cli
+from refold.judge.ask.request import asked
+from refold.judge.clock import stats
+from refold.judge.rule.calibrate import cut, operands, sequential
+from refold.judge.rule.compare import _row_stats, compare, settle, tensors
 from refold.judge.tests.registry import TESTS, names
+from refold.judge.truth.oracle import Oracle
+from refold.judge.verdict import begin
+from refold.judge.verdict.session import Session
+from refold.judge.verdict.verdict import Failure
+from refold.judge.wire import answers, frames, place, ring
+from refold.judge.wire.host import Host
 
 SOURCE = Path(refold.judge.__file__).parent
 
 
-def pair() -> tuple[wire.Peer, wire.Peer]:
+def pair() -> tuple[frames.Peer, frames.Peer]:
     a, b = socket.socketpair()
     b.settimeout(5)
-    return wire.Peer(a), wire.Peer(b, max_bytes=1 << 20)
+    return frames.Peer(a), frames.Peer(b, max_bytes=1 << 20)
 
 
 def test_wire_keeps_values_strides_and_offset() -> None:
@@ -57,7 +64,7 @@ def test_wire_keeps_values_strides_and_offset() -> None:
     assert came["odd"].storage_offset() == 1
 
 
-def rings() -> tuple[wire.Peer, wire.Peer]:
+def rings() -> tuple[frames.Peer, frames.Peer]:
     a, b = pair()
     a.shared, b.shared = ring.Ring.offer(a.sock), ring.Ring.accept(b.sock)
     b.max_bytes = 1 << 30
@@ -84,7 +91,7 @@ def test_a_ring_whose_turns_are_broken_is_refused() -> None:
     header = json.dumps({"t": 0, "dtype": "uint8", "shape": [2 << 20], "stride": [1], "lead": 0})
     frame = struct.pack("<IIQ", len(header), 1, 2 << 20) + header.encode()
     a.sock.sendall(frame + b"x")
-    with pytest.raises(wire.WireError, match="expected"):
+    with pytest.raises(frames.WireError, match="expected"):
         b.receive()
     a, b = rings()
     a.sock.sendall(frame)
@@ -93,7 +100,7 @@ def test_a_ring_whose_turns_are_broken_is_refused() -> None:
         b.receive()
     a, b = rings()
     b.sock.sendall(b"x")
-    with pytest.raises(wire.WireError, match="expected"):
+    with pytest.raises(frames.WireError, match="expected"):
         a.send(torch.zeros(2 << 20, dtype=torch.uint8))
 
 
@@ -114,7 +121,7 @@ def test_wire_refuses_what_is_no_frame(frame: bytes) -> None:
     a, b = pair()
     sender = threading.Thread(target=lambda: (a.sock.sendall(frame), a.sock.close()))
     sender.start()
-    with pytest.raises(wire.WireError):
+    with pytest.raises(frames.WireError):
         b.receive()
     sender.join()
 
@@ -332,14 +339,16 @@ def session_of(folder: Path, text: str) -> Session:
     """A judgement of the reference `text`, before any candidate is called."""
     (folder / "ref.py").write_text(text)
     reference = load(folder / "ref.py")
-    return run._session(reference, folder, torch.device("cpu"), 0, True, None, Limits())
+    return begin.session(
+        reference, *asked(reference.path, reference.path, device="cpu", quick=True)
+    )
 
 
 def test_a_row_that_cancels_is_held_to_what_a_unit_in_the_last_place_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # a search of ties may find the value among those that a sum takes
-    monkeypatch.setattr("refold.judge.ties._settled", lambda *given: given[-1])
+    monkeypatch.setattr("refold.judge.rule.ties._settled", lambda *given: given[-1])
     text = (
         "import torch\nfrom torch import nn\nclass Model(nn.Module):\n"
         "    def forward(self, x):\n        return x.sum(-1, keepdim=True) * torch.ones(1, 32)\n"
@@ -499,3 +508,42 @@ def test_one_thread_makes_the_first_call_of_a_vector_function() -> None:
         "assert made and made[0] < 1000, made\n"  # more would be shared among threads
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_fault_of_the_judge_condemns_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(session: Session) -> Iterator[Failure]:
+        raise RuntimeError("Expected all tensors to be on the same device")
+        yield
+
+    tests = [replace(t, run=broken) if t.name == "shapes" else t for t in TESTS]
+    monkeypatch.setattr(run, "TESTS", tests)
+    files = (REFERENCES / "linear.py", CANDIDATES / "accept_01_copy.py")
+    verdict = run.judge(*files, device="cpu", only=["shapes", "numerics"])
+    assert verdict.status is Status.INCONCLUSIVE
+    (failure,) = verdict.failures
+    assert failure.test == "shapes" and "the judge failed" in failure.detail
+    assert [t.outcome for t in verdict.tests] == ["passed", "failed"]
+
+
+def test_answers_of_another_form_are_the_workers_end() -> None:
+    assert answers.fits("state", {"w": torch.ones(2)}) and not answers.fits("state", [1])
+    assert answers.fits("complaints", ["x"]) and not answers.fits("complaints", [1])
+    assert not answers.fits("call", {"outputs": 1})
+
+
+def test_a_place_is_decided_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    free = iter([1 << 40, 0])
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (next(free), 0))
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    held = place.Place(torch.device("cuda"))
+    assert [held.of(100).type for _ in range(3)] == ["cuda"] * 3  # asked once
+    assert held.of(200).type == "cpu"
+    assert held.retreat() and not held.retreat() and held.of(100).type == "cpu"
+
+
+def test_workers_keep_their_pages() -> None:
+    """Calls whose outputs are kept must not cost new pages: else honest ones look slow."""
+    with Host(threads=1) as host:
+        host.request("describe", 120)
+        text = Path(f"/proc/{host.pid}/environ").read_bytes()
+    assert b"MALLOC_TRIM_THRESHOLD_=" in text and b"MALLOC_MMAP_THRESHOLD_=" in text

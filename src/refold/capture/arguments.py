@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils import _pytree as pytree
 
 from refold.capture.captured import Container, Field
 from refold.capture.containers import FORMS, Apart, Built, Slot, together, walk
@@ -29,6 +30,9 @@ class Example:
 
     def call(self, module: torch.nn.Module) -> Any:
         return module(*self.args, **self.kwargs)
+
+    def leaves(self) -> list[Any]:
+        return pytree.tree_leaves((self.args, dict(self.kwargs)))
 
     def bind(self, module: torch.nn.Module) -> inspect.BoundArguments:
         """The arguments by the names of forward's parameters.

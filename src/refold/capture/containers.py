@@ -22,10 +22,10 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from refold.capture.made import _refold_made
 from refold.capture.values import CaptureError
 from refold.ir import Sym
 from refold.ir.literals import python_literal
+from refold.runtime.containers import _refold_made
 
 PLAIN = (bool, int, float, str, type(None), torch.dtype, torch.device)
 _DEPTH = 16  # of containers in containers

@@ -44,7 +44,12 @@ class CpuTarget:
         narrow = ["narrow.h"] if any(g.has_narrow for _, g in groups) else []
         needed = included("cpu", ["run.h", *narrow, *(_HEADERS[g.template] for _, g in groups)])
         kernels = kernels_of(groups, CpuKernel)
-        parts = ["#define PY_SSIZE_T_CLEAN", *real_text(groups), header("call.h")]
+        parts = [
+            "#define PY_SSIZE_T_CLEAN",
+            *real_text(groups),
+            header("call.h"),
+            header("watch.h"),
+        ]
         parts += [header(f"cpu/{h}") for h in needed]
         parts += ["namespace rf {\n", *(k.struct() for k in kernels), "}  // namespace rf\n"]
         parts += [k.entry() for k in kernels]

@@ -115,7 +115,12 @@ class CudaTarget:
         """The extension's one source."""
         kernels = kernels_of(groups, self.kernel)
         needed = included("cuda", [h for k in kernels for h in k.headers()])
-        parts = ["#define PY_SSIZE_T_CLEAN", *real_text(groups), header("call.h")]
+        parts = [
+            "#define PY_SSIZE_T_CLEAN",
+            *real_text(groups),
+            header("call.h"),
+            header("watch.h"),
+        ]
         parts += [header(f"cuda/{h}") for h in needed]
         parts += ["namespace rf {\n", *(k.struct() for k in kernels), "}  // namespace rf\n"]
         names = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -80,6 +81,29 @@ class ForwardWriter:
         self.as_stored = False  # whether values are written as they lie in memory
         self.wholes: dict[str, str] = {}  # calls of several results: their text and their variable
         self.shown, self.shared = shown(plan), shared(plan)
+        self.used: set[str] = set()  # names that variables have got
+        # where values stand in the graph and in the plan; a plan is long, and asked often
+        self.nodes = plan.graph.nodes()
+        self.roots = set(plan.graph.roots())
+        self.folded = {f.node for f in plan.folds}
+        self.readers: dict[Node, list[Node]] = {}
+        for n in self.nodes:
+            for i in dict.fromkeys(n.inputs):
+                self.readers.setdefault(i, []).append(n)
+        self.made: dict[Node, Group] = {}  # by which kernel a value is stored
+        self.inside: dict[Node, list[int]] = {}  # in which kernels it is computed, by their places
+        self.read_in: dict[Node, list[int]] = {}  # and which read it from memory
+        self.place = {g.name: k for k, g in enumerate(plan.groups)}
+        for k, g in enumerate(plan.groups):
+            self.made |= {n: g for n in g.outputs if n not in self.made}
+            for n in g.nodes:
+                self.inside.setdefault(n, []).append(k)
+            for n in g.inputs:
+                self.read_in.setdefault(n, []).append(k)
+        products = [g for g in plan.groups if g.template is Template.MATMUL]
+        self.sides = {n for g in products for n in g.sides}
+        # how many results of one call of PyTorch are read
+        self.calls = Counter(_call_of(n) for n in self.nodes if n.op == "aten")
         self.direct = dict(self._direct())
         self.quantized: dict[Node, str] = {}  # values that may lie so, and where
         self.counted = {value for g in plan.groups for value, _ in g.counters}
@@ -116,9 +140,9 @@ class ForwardWriter:
 
     # --- leaves ---------------------------------------------------------------------------------
     def _leaves(self) -> None:
-        used = self.plan.graph.nodes()
-        inner = {n for f in self.plan.folds for n in topological([f.node])}
-        outer = set(self.plan.graph.roots())
+        used = self.nodes
+        inner = set(topological(f.node for f in self.plan.folds))
+        outer = self.roots
         for fold in self.plan.folds:
             self.text.names[fold.node] = self._unique(fold.name)
             self.shapes[fold.node] = stripped(fold.node.shape, 1)
@@ -153,8 +177,7 @@ class ForwardWriter:
         for n, name in self.text.names.items():
             if n.op == "input":
                 path = self.captured.tensors[n["index"]].path
-                contiguous = any(isinstance(s, Group) and n in s.inputs for s in self.plan.steps)
-                if contiguous:
+                if n in self.read_in:
                     lines.append(f"{name} = {path}.contiguous()")
                 elif name != path:
                     lines.append(f"{name} = {path}")
@@ -164,14 +187,11 @@ class ForwardWriter:
         return lines
 
     def _unique(self, base: str) -> str:
-        taken = set(self.text.names.values()) | set(self.text.packed.values()) | self.taken
-        taken |= set(self.sizes.values())
-        if base not in taken:
-            return base
-        k = 2
-        while f"{base}{k}" in taken:
-            k += 1
-        return f"{base}{k}"
+        if not self.used:
+            self.used |= self.taken | set(self.sizes.values())
+        name = next(n for k in count(1) if (n := f"{base}{k if k > 1 else ''}") not in self.used)
+        self.used.add(name)
+        return name
 
     def _read(self, node: Node) -> tuple[str, tuple[Dim, ...]] | None:
         value = source(node) if self.as_stored else node
@@ -230,13 +250,12 @@ class ForwardWriter:
 
     def _is_spent(self, node: Node, group: Group) -> bool:
         """Whether a kernel made the value and none but it, and kernels up to `group`, read it."""
-        steps = self.plan.steps[: self.plan.steps.index(group) + 1]
-        earlier = [s for s in steps if isinstance(s, Group)]
-        inside = {n for s in earlier for n in s.nodes}
-        later = [s for s in self.plan.groups if s not in earlier]
-        made = any(node in s.outputs for s in earlier)
-        read_later = any(node in s.inputs for s in later) or node in self.plan.graph.roots()
-        return made and not read_later and all(n in inside for n in self._readers(node))
+        here, maker = self.place[group.name], self.made.get(node)
+        made = maker is not None and self.place[maker.name] <= here
+        read_later = any(k > here for k in self.read_in.get(node, ())) or node in self.roots
+        readers = self.readers.get(node, ())
+        inside = all(any(k <= here for k in self.inside.get(n, ())) for n in readers)
+        return made and not read_later and inside
 
     def _is_for_one(self, pack: Pack) -> bool:
         """Whether one kernel reads the packed form, of a value that each call computes."""
@@ -244,7 +263,7 @@ class ForwardWriter:
         return len(readers) == 1 and not self._is_prepared(pack[0])
 
     def _is_prepared(self, node: Node) -> bool:
-        return node in self.text.reads or any(node is f.node for f in self.text.folds)
+        return node in self.text.reads or node in self.folded
 
     def _pack(self, pack: Pack) -> list[str]:
         """Statements that pack a value; none where it is packed, or prepared with parameters."""
@@ -289,62 +308,52 @@ class ForwardWriter:
                 text = f"{self.wholes[whole]}[{node['index']}]"
         name = self._name(node)
         self.shapes[node] = shape
-        read_by_kernel = any(isinstance(s, Group) and node in s.inputs for s in self.plan.steps)
-        if read_by_kernel:  # a cast, too, lies as what it casts
+        if node in self.read_in:  # a cast, too, lies as what it casts
             text = f"{text}.contiguous()"
         return [*lines, f"{name} = {text}"]
 
     def _lies_alike(self, node: Node) -> bool:
         """Whether a value is another in another shape, and only kernels read it, by its address."""
-        groups = self.plan.groups
         x = node.inputs[0] if node.op == "reshape" else node
+        readers = self.readers.get(node, ())
         return (
             x is not node
-            and any(x in g.outputs for g in groups)
+            and x in self.made
             and self.plan.stored(x) == self.plan.stored(node)
-            and node not in self.plan.graph.roots()
-            and all(any(r in g.nodes for g in groups) for r in self._readers(node))
-            and not any(g.template is Template.MATMUL and node in g.sides for g in groups)
+            and node not in self.roots
+            and all(r in self.inside for r in readers)
+            and node not in self.sides
         )
 
     def _is_read_again(self, node: Node) -> bool:
         """Whether another result of the same call of PyTorch is read too."""
-        same = {k: v for k, v in node.attrs if k not in ("index", "rank")}
-        return any(
-            n is not node
-            and n.op == "aten"
-            and n.inputs == node.inputs
-            and {k: v for k, v in n.attrs if k not in ("index", "rank")} == same
-            for n in self.plan.graph.nodes()
-        )
+        return self.calls[_call_of(node)] > 1
 
     # --- buffers that forward writes ------------------------------------------------------------
     def _mutations(self) -> Iterator[tuple[Node, Node]]:
         """(new value, the buffer's old one) of each buffer that is written and is no result."""
-        states = {n["name"]: n for n in self.plan.graph.nodes() if n.op == "state"}
-        roots = self.plan.graph.roots()
+        states = {n["name"]: n for n in self.nodes if n.op == "state"}
+        times = Counter(self.plan.graph.roots())
         for out in self.plan.outputs:
             state = states.get(out.mutates) if out.mutates is not None else None
             if state is None or state in self.shown:
                 continue
-            if roots.count(out.value) == 1 and out.value.shape == state.shape:
+            if times[out.value] == 1 and out.value.shape == state.shape:
                 yield out.value, state
-
-    def _readers(self, node: Node) -> list[Node]:
-        return [n for n in self.plan.graph.nodes() if node in n.inputs]
 
     def _direct(self) -> Iterator[tuple[Node, Node]]:
         """Results of pointwise kernels that may go straight into their buffer: nothing but the
         kernel itself, element by element, reads what was there."""
         for value, state in self._mutations():
-            for g in self.plan.groups:
-                pointwise = all(OPS[n.op].kind is Kind.POINTWISE for n in g.nodes)
-                alike = g.vectors  # computed element by element, from values of one shape
-                if g.template is Template.ROWS and pointwise and value.shape == g.dims:
-                    alike = g.nodes
-                inside = value in alike and all(r in alike for r in self._readers(state))
-                if value in g.outputs and inside and self.plan.stored(value) == state.dtype:
-                    yield value, state
+            g = self.made.get(value)
+            if g is None or self.plan.stored(value) != state.dtype:
+                continue
+            pointwise = all(OPS[n.op].kind is Kind.POINTWISE for n in g.nodes)
+            alike = g.vectors  # computed element by element, from values of one shape
+            if g.template is Template.ROWS and pointwise and value.shape == g.dims:
+                alike = g.nodes
+            if value in alike and all(r in alike for r in self.readers.get(state, ())):
+                yield value, state
 
     # --- result ---------------------------------------------------------------------------------
     def _result(self, writer: Writer, body: list[str]) -> list[str]:
@@ -361,9 +370,7 @@ class ForwardWriter:
             lines += writer.lines[before:]
             if out.value.op == "scalar":
                 name = writer.at_rank(out.value, 0)
-            if out in self.shared or (
-                out.mutates is None and out.value in {f.node for f in self.plan.folds}
-            ):
+            if out in self.shared or (out.mutates is None and out.value in self.folded):
                 name = f"{name}.clone()"
             if tuple(shape) != tuple(out.shape):
                 name = f"{name}.reshape({shape_text(out.shape, self.sizes)})"
@@ -391,8 +398,9 @@ class ForwardWriter:
         value = out.value
         while value.op == "reshape":
             value = value.inputs[0]
-        made = any(value in g.outputs for g in self.plan.groups)
-        ordered = made or OPS[value.op].kind is Kind.CONTRACT  # all else may lie as what it reads
+        ordered = (
+            value in self.made or OPS[value.op].kind is Kind.CONTRACT
+        )  # all else may lie as what it reads
         return ".contiguous()" if not ordered and out.value.inputs else ""
 
     def _structure(self, tree: Any, texts: list[str]) -> str:
@@ -431,6 +439,12 @@ class ForwardWriter:
             made = f"torch.ops.{target}({', '.join(parts)})"
             made += "" if index is None else f"[{index}]"
         return made
+
+
+def _call_of(node: Node) -> tuple[object, ...]:
+    """What results of one call of PyTorch have in common."""
+    attrs = tuple((k, v, type(v)) for k, v in node.attrs if k not in ("index", "rank"))
+    return node.inputs, attrs
 
 
 def _read_by(step: Group | Call) -> tuple[Node, ...]:

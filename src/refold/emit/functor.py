@@ -73,7 +73,9 @@ _MONOIDS = {
 
 def _signless(node: Node) -> Node:
     """What a value is but for its sign."""
-    return _signless(node.inputs[0]) if node.op == "neg" else node
+    while node.op == "neg":
+        (node,) = node.inputs
+    return node
 
 
 def _made_of(value: Node, source: Node) -> bool:
@@ -320,33 +322,41 @@ class Body:
         texts: dict[Node, str] = dict(known)
         lines: list[str] = []
 
-        def visit(node: Node) -> str:
-            if node in texts:
-                return texts[node]
+        def is_passed_on(node: Node) -> bool:  # loads give the kernel's arithmetic
+            return node.op == "cast" and node in self.inside and not is_narrowing(node)
+
+        def is_read(node: Node) -> bool:
+            return node in self.by_node and not is_passed_on(node)
+
+        def write(node: Node) -> str:
             if node.op == "scalar" and not isinstance(node["value"], Sym):
-                texts[node] = cpp_literal(node["value"])
-                return texts[node]
-            if node.op == "cast" and node in self.inside and not is_narrowing(node):
-                texts[node] = visit(node.inputs[0])  # loads give the kernel's arithmetic
-                return texts[node]
+                return cpp_literal(node["value"])
+            if is_passed_on(node):
+                return texts[node.inputs[0]]
             name = f"t{len(lines)}"
-            if node in self.by_node:
+            if is_read(node):
                 operand = self.by_node[node]
                 lines.append(f"const {lanes} {name} = {self.load(operand, lanes)};")
-            else:
-                # a lone number among lanes must be lanes where C++ cannot convert it
-                args = [self._argument(node, i, visit(i), lanes) for i in node.inputs]
-                name = f"t{len(lines)}"
-                text = OPS[node.op].cpp_text(args, dict(node.attrs)).replace("<V>", f"<{lanes}>")
-                if node in self.apart:
-                    text = f"product<{lanes}>({', '.join(args)})"
-                lines.append(f"const auto {name} = {self.as_stored(node, text)};")
-            texts[node] = name
+                return name
+            # a lone number among lanes must be lanes where C++ cannot convert it
+            args = [self._argument(node, i, texts[i], lanes) for i in node.inputs]
+            text = OPS[node.op].cpp_text(args, dict(node.attrs)).replace("<V>", f"<{lanes}>")
+            if node in self.apart:
+                text = f"product<{lanes}>({', '.join(args)})"
+            lines.append(f"const auto {name} = {self.as_stored(node, text)};")
             return name
 
         targets = list(targets)
-        for target in targets:
-            visit(target)
+        stack = [(t, False) for t in reversed(targets)]
+        while stack:
+            node, ready = stack.pop()
+            if node in texts:
+                continue
+            if ready or is_read(node) or not node.inputs:
+                texts[node] = write(node)
+            else:
+                stack.append((node, True))
+                stack.extend((i, False) for i in reversed(node.inputs))
         return lines, {t: texts[t] for t in targets}
 
     def as_stored(self, node: Node, text: str) -> str:

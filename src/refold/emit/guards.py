@@ -4,81 +4,18 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 
 import torch
 
 from refold.capture import Captured, Container, Field
 from refold.capture.captured import attribute
 from refold.capture.containers import condition, plain_text
-from refold.emit.settings import _refold_setting
 from refold.emit.text import shape_text
 from refold.ir import Sym, hint
+from refold.runtime.settings import _refold_is_plain
 
 Refusal = tuple[str, str]  # the texts of a condition and of the reason to take the original then
-
-
-@dataclass(frozen=True)
-class ModuleFact:
-    """What the kernels assume of one module inside the model: its class and its settings.
-
-    described: the settings that are no plain values, by the text that stands for each.
-    """
-
-    path: str
-    kind: str
-    settings: tuple[tuple[str, object], ...]
-    described: bool = False
-
-
-def module_facts(module: torch.nn.Module) -> list[ModuleFact]:
-    """The class and the settings of every module, the model itself first ("")."""
-    facts = []
-    for path, m in module.named_modules(remove_duplicate=False):
-        held = dict(_attributes(m))
-        settings = {k: v if _is_plain(v) else _refold_setting(v) for k, v in held.items()}
-        known = {k: s for k, s in settings.items() if s is not None or held[k] is None}
-        kind = type(m).__qualname__ if path else ""
-        described = any(not _is_plain(held[k]) for k in known)
-        facts.append(ModuleFact(path, kind, tuple(sorted(known.items())), described))
-    return facts
-
-
-def _attributes(m: torch.nn.Module) -> Iterator[tuple[str, object]]:
-    """What forward may read beside tensors and modules; of PyTorch's own modules what is public.
-    Plain values of a class stand for all of its modules that have none of their own."""
-    usual = vars(torch.nn.Module())
-    for cls in reversed(type(m).__mro__):
-        if cls.__module__.split(".")[0] not in ("torch", "builtins"):
-            yield from ((k, v) for k, v in vars(cls).items() if k[:2] != "__" and _is_number(v))
-    own = not type(m).__module__.startswith("torch.")
-    for k, v in vars(m).items():
-        if k not in usual and (own or not k.startswith("_")) and not k.startswith("_refold"):
-            yield k, v
-
-
-def _is_number(v: object) -> bool:
-    return isinstance(v, (bool, int, float)) and _is_plain(v)
-
-
-def _is_plain(v: object) -> bool:
-    """Whether a value's text is the value; of a class of its own (numpy's, an enum's) it is not."""
-    if type(v) is tuple:
-        return all(_is_plain(e) for e in v)
-    if type(v) is float:
-        return v == v and abs(v) != float("inf")
-    return type(v) in (bool, int, str, type(None))
-
-
-def facts_text(facts: Iterable[ModuleFact]) -> str:
-    """The facts as a tuple literal, one module a line."""
-    lines = ["_REFOLD_MODULES = ("]
-    for f in facts:
-        names = tuple(k for k, _ in f.settings)
-        values = tuple(v for _, v in f.settings)
-        lines.append(f"    ({f.path!r}, {f.kind!r}, {names!r}, {values!r}),")
-    return "\n".join([*lines, ")"])
 
 
 def obstacle_lines(captured: Captured, device: str, class_names: Mapping[type, str]) -> list[str]:
@@ -147,7 +84,7 @@ def default_refusals(module: torch.nn.Module, captured: Captured) -> list[Refusa
             refusals.append((p.name, f'"more arguments are given in {p.name}"'))
             continue
         test = f"{p.name} is not {_default_text(p)}"
-        if _is_plain(p.default) and not isinstance(p.default, (bool, type(None))):
+        if _refold_is_plain(p.default) and not isinstance(p.default, (bool, type(None))):
             kind = type(p.default).__name__
             test = f"type({p.name}) is not {kind} or {p.name} != {p.default!r}"
         refusals.append((test, f'"{p.name} is not its default"'))
@@ -274,7 +211,7 @@ def signature_text(module: torch.nn.Module) -> str:
 
 
 def _default_text(p: inspect.Parameter) -> str:
-    if _is_plain(p.default):
+    if _refold_is_plain(p.default):
         return repr(p.default)
     return f'__import__("inspect").signature(Model.forward).parameters[{p.name!r}].default'
 
@@ -289,12 +226,9 @@ def forwarded_arguments(module: torch.nn.Module) -> str:
 
 
 __all__ = [
-    "ModuleFact",
     "attribute",
     "default_refusals",
-    "facts_text",
     "forwarded_arguments",
-    "module_facts",
     "obstacle_lines",
     "parameters_of",
     "query_refusals",

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from refold import __version__
 from refold.capture import Captured
-from refold.capture.containers import forms_of
-from refold.capture.made import made_text
 from refold.emit.alike import shared_names
+from refold.emit.embed import runtime_text
+from refold.emit.facts import facts_text
 from refold.emit.fold import fold_lines
 from refold.emit.forward import ForwardText, ForwardWriter
 from refold.emit.guards import (
-    ModuleFact,
     attribute,
     default_refusals,
-    facts_text,
     forwarded_arguments,
-    module_facts,
     obstacle_lines,
     parameters_of,
     query_refusals,
@@ -30,7 +27,6 @@ from refold.emit.guards import (
     repeated,
     signature_text,
 )
-from refold.emit.settings import settings_text
 from refold.emit.target import Target
 from refold.emit.template import render
 from refold.emit.text import describe, stripped
@@ -125,7 +121,6 @@ def emit(emission: Emission, target: Target) -> str:
         writer = ForwardWriter(mode.captured, mode.plan, launches, target, class_names)
         texts[mode.name] = writer.write()
     names = [p.name for p in parameters_of(emission.module)]
-    facts = [_without_assigned(f, live) for f in module_facts(emission.module)]
     context = {
         "version": __version__,
         "target": target.name,
@@ -137,9 +132,8 @@ def emit(emission: Emission, target: Target) -> str:
         "folds": [],
         "class_names": class_names,
         "classes": [(class_names[kind], text) for kind, text in classes.items()],
-        "made": made_text() if _makes_objects(live) else [],
-        "facts": facts_text(facts),
-        "settings": settings_text().split("\n") if any(f.described for f in facts) else [],
+        "facts": facts_text(emission.module, _assigned(live)),
+        "runtime": runtime_text(),
         "assumes_finite": any(m.rewrites != "bits" for m in live),
         "signature": signature_text(emission.module),
         "signature_plain": ", ".join(["self", *names]),
@@ -147,7 +141,6 @@ def emit(emission: Emission, target: Target) -> str:
         "arguments": ", ".join(names),
         "modes": [],
         "falls_back": bool(live),
-        "lays_out": any(o.strides is not None for m in live if m.plan for o in m.plan.outputs),
     }
     functions: dict[Any, str] = {}
     for i, mode in enumerate(emission.modes):
@@ -166,16 +159,9 @@ def _classes(modes: Sequence[Mode]) -> dict[type, str]:
     return found
 
 
-def _makes_objects(modes: Sequence[Mode]) -> bool:
-    trees = [t for m in modes if (c := m.captured) for t in (c.result, *c.assigned.values())]
-    return any(form in ("object", "class of dictionaries") for t in trees for form in forms_of(t))
-
-
-def _without_assigned(fact: ModuleFact, modes: Sequence[Mode]) -> ModuleFact:
-    """A module's settings but for those that forward itself sets."""
-    paths = {path for m in modes if m.captured for path in m.captured.assigned}
-    settings = tuple((k, v) for k, v in fact.settings if f"{fact.path}.{k}".strip(".") not in paths)
-    return replace(fact, settings=settings)
+def _assigned(modes: Sequence[Mode]) -> set[str]:
+    """The paths of attributes that forward itself sets."""
+    return {path for m in modes if m.captured for path in m.captured.assigned}
 
 
 def _mode_context(
@@ -231,9 +217,31 @@ def _mode_context(
         "all_tensors": [f.path for f in mode.captured.tensors],
         "tensors": [f.path for f in mode.captured.tensors if f.dtype and f.dtype.is_floating_point],
         "recipes": recipes,
+        "assigned": tuple(mode.captured.assigned),
+        "counters": _counters(text.sources, emission.module),
+        "audit": AUDIT,
         "prepared": values,
         "lines": text.lines,
     }
+
+
+AUDIT = 1  # KiB of parameters that a call looks through for writes that nothing else shows
+
+
+def _counters(sources: Sequence[Node], module: torch.nn.Module) -> list[tuple[int, str]]:
+    """For running statistics, which PyTorch's kernels write uncounted: (the source's index, the
+    path of the batch norm's counter, which is counted)."""
+    found = []
+    for i, node in enumerate(sources):
+        parent, _, name = str(node["name"]).rpartition(".")
+        counter = f"{parent}.num_batches_tracked" if parent else "num_batches_tracked"
+        if name in ("running_mean", "running_var"):
+            try:
+                _lookup(module, counter)
+            except (AttributeError, AssertionError):
+                continue  # none is kept
+            found.append((i, counter))
+    return found
 
 
 def _fold_function(

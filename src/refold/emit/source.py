@@ -45,12 +45,15 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
+WATCH = ("watch", "unchanged", "altered", "differing")  # of watch.h
+
+
 def module_text(names: Iterable[str]) -> str:
     """C++ that makes the entries a Python module."""
     rows = "".join(
         f'    {{"{name}", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>({function})),'
         " METH_FASTCALL, nullptr},\n"
-        for name, function in [("unchanged", "rf_unchanged"), *((n, n) for n in names)]
+        for name, function in [*((n, f"rf_watch::{n}") for n in WATCH), *((n, n) for n in names)]
     )
     return _MODULE.replace("@ROWS@", rows)
 

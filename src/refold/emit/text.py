@@ -71,22 +71,27 @@ class Writer:
 
     def name(self, node: Node) -> tuple[str, tuple[Dim, ...]]:
         """The variable that holds `node` and its shape, writing what it needs first."""
+        stack = [(node, False)]
+        while stack:
+            n, ready = stack.pop()
+            if n in self.values:
+                continue
+            if ready:
+                text, shape = self.expression(n)
+                name = f"{self.prefix}{len(self.lines)}"
+                self.lines.append(f"{name} = {text}")
+                self.values[n] = (name, shape)
+            elif (given := self.read(n)) is not None:
+                self.values[n] = given
+            elif n.op != "scalar":
+                stack.append((n, True))
+                stack.extend((i, False) for i in reversed(n.inputs) if not self._sums_raw(n))
         if node in self.values:
             return self.values[node]
-        given = self.read(node)
-        if given is not None:
-            self.values[node] = given
-            return given
-        if node.op == "scalar":
-            value = node["value"]
-            if isinstance(value, Sym):
-                return f"({value.text(self.sizes)})", ()
-            return python_literal(value), ()
-        text, shape = self.expression(node)
-        name = f"{self.prefix}{len(self.lines)}"
-        self.lines.append(f"{name} = {text}")
-        self.values[node] = (name, shape)
-        return name, shape
+        value = node["value"]
+        if isinstance(value, Sym):
+            return f"({value.text(self.sizes)})", ()
+        return python_literal(value), ()
 
     def at_rank(self, node: Node, rank: int) -> str:
         """The text of `node` with exactly or at least `rank` axes."""
@@ -146,15 +151,20 @@ class Writer:
             texts = [self.at_rank(i, rank) for i in node.inputs]
             return row.torch_text(texts, attrs), node.shape[-rank:]
         x = node.inputs[0]
-        if self.double and node.op in ("sum", "mean") and x not in self.values:
-            # accumulate in float64 without a float64 copy of the whole parameter
+        if self._sums_raw(node):
             rank = max(len(stripped(x.shape, 1)), self._rank_needed(node))
             raw = self.raw(x, rank)
-            if raw is not None:
-                method = f"{raw}.{node.op}({attrs['axes']}, keepdim=True, dtype=torch.float64)"
-                return method, node.shape[-rank:]
+            method = f"{raw}.{node.op}({attrs['axes']}, keepdim=True, dtype=torch.float64)"
+            return method, node.shape[-rank:]
         rank = max(len(self.name(x)[1]), self._rank_needed(node))
         return row.torch_text([self.at_rank(x, rank)], attrs), node.shape[-rank:]
+
+    def _sums_raw(self, node: Node) -> bool:
+        """Does it sum a parameter in float64, without a copy of the whole of it in float64?"""
+        if not self.double or node.op not in ("sum", "mean"):
+            return False
+        (x,) = node.inputs
+        return x not in self.values and self.raw(x, 1) is not None
 
     def _convolution(self, node: Node) -> tuple[str, tuple[Dim, ...]]:
         """The call of PyTorch; its bias is given as it expects it, and none is None."""

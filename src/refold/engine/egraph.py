@@ -7,7 +7,7 @@ union remembers its reason in a forest over the nodes, from which `proof` reads 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -189,11 +189,12 @@ class EGraph:
                 return
             above, node, why = node, next_up[0], next_up[1]
 
-    def proof(self, a: Node, b: Node) -> Iterator[tuple[Node, Node, Rule]]:
-        """Rule applications that lead from `a` to `b`, in order, each once."""
+    def proof(self, pairs: Iterable[tuple[Node, Node]]) -> Iterator[tuple[Node, Node, Rule]]:
+        """Rule applications that lead from the first of each pair to its second, each once."""
         done: set[tuple[Node, Node]] = set()
         applied: set[frozenset[Node]] = set()
-        stack: list[tuple[Node, Node, Rule | None]] = [(a, b, None)]
+        stack: list[tuple[Node, Node, Rule | None]] = [(a, b, None) for a, b in pairs]
+        stack.reverse()
         while stack:
             a, b, rule = stack.pop()
             if rule is not None:

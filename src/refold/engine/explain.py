@@ -118,15 +118,10 @@ class _Saving:
 
 def proof(egraph: EGraph, before: Graph, after: Graph) -> list[Rewrite]:
     """Applications of rules by which `after` follows from `before`, each once, in order."""
-    found: list[Rewrite] = []
-    seen: set[frozenset[Node]] = set()
-    for old, new in zip(before.roots(), after.roots(), strict=True):
+    pairs = list(zip(before.roots(), after.roots(), strict=True))
+    for _, new in pairs:
         egraph.add(new)
-        for a, b, rule in egraph.proof(old, new):
-            if frozenset((a, b)) not in seen:
-                seen.add(frozenset((a, b)))
-                found.append(Rewrite(rule, a, b))
-    return found
+    return [Rewrite(rule, a, b) for a, b, rule in egraph.proof(pairs)]
 
 
 def short(node: Node, depth: int) -> str:

@@ -12,7 +12,6 @@ from refold.engine.extract import extract
 from refold.engine.normalise import Rewrite, normalise
 from refold.engine.saturate import Budget, merge, saturate
 from refold.ir import Graph, Node
-from refold.ir.graph import topological
 from refold.rules import EXACT, RULES, Exact, Rule
 
 
@@ -114,8 +113,8 @@ def weakest(steps: Iterable[Step]) -> Exact:
 
 def independent(before: Graph, after: Graph) -> tuple[int, ...]:
     """Outputs that read an input before and read none after."""
-    pairs = zip(before.roots(), after.roots(), strict=True)
-    return tuple(i for i, (a, b) in enumerate(pairs) if _read(a) and not _read(b))
+    pairs = zip(_read(before), _read(after), strict=True)
+    return tuple(i for i, (a, b) in enumerate(pairs) if a and not b)
 
 
 def _keeps_inputs(before: Graph, after: Graph) -> bool:
@@ -123,9 +122,16 @@ def _keeps_inputs(before: Graph, after: Graph) -> bool:
 
     An output that forgets one of its inputs would no longer pass on that input's NaN.
     """
-    pairs = zip(before.roots(), after.roots(), strict=True)
-    return all(not _read(b) or _read(a) == _read(b) for a, b in pairs)
+    return all(not b or a == b for a, b in zip(_read(before), _read(after), strict=True))
 
 
-def _read(node: Node) -> set[Node]:
-    return {n for n in topological([node]) if n.op in ("input", "state")}
+def _read(graph: Graph) -> list[frozenset[Node]]:
+    """For each output the inputs and buffers that it is computed from."""
+    read: dict[Node, frozenset[Node]] = {}
+    for n in graph.nodes():
+        inner = dict.fromkeys(read[i] for i in n.inputs)
+        own = frozenset([n] if n.op in ("input", "state") else ())
+        # most values read what one of their inputs reads: that set is kept, not copied
+        most = max((own, *inner), key=len)
+        read[n] = most if all(i <= most for i in inner) else own.union(*inner)
+    return [read[r] for r in graph.roots()]

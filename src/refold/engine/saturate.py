@@ -13,6 +13,7 @@ from itertools import islice
 from refold.engine.egraph import EGraph
 from refold.engine.normalise import Normaliser, index, same_type
 from refold.ir import Node
+from refold.ir.graph import within
 from refold.ir.node import rebuild
 from refold.rules.match import Binding, allowed, match_next, matches, replacement
 from refold.rules.rule import Rule
@@ -80,11 +81,14 @@ def saturate(egraph: EGraph, rules: Iterable[Rule], budget: Budget) -> None:
 
 def _parameters(egraph: EGraph, directed: Normaliser, node: Node) -> Node:
     """`node` with its new parameter terms in normal form: one leaf for each, not one a way."""
-    if node in egraph.number:
-        return node
-    if egraph.parametric(node):
-        return directed.normal(node)
-    return rebuild(node, tuple(_parameters(egraph, directed, i) for i in node.inputs))
+    done: dict[Node, Node] = {}
+
+    def known(i: Node) -> Node:
+        return i if i in egraph.number else directed.normal(i)
+
+    for n in within([node], lambda n: n not in egraph.number and not egraph.parametric(n)):
+        done[n] = rebuild(n, tuple(done[i] if i in done else known(i) for i in n.inputs))
+    return done[node] if node in done else known(node)
 
 
 def merge(egraph: EGraph, rules: Iterable[Rule]) -> None:

@@ -68,6 +68,15 @@ def topological(roots: Iterable[Node], known: Container[Node] = ()) -> list[Node
 
     Nodes in `known` are left out, with what they alone are computed from.
     """
+    return within(roots, lambda node: node not in known)
+
+
+def within(roots: Iterable[Node], inside: Callable[[Node], bool]) -> list[Node]:
+    """The nodes that are `inside` and are reached from `roots` through such nodes alone.
+
+    Each comes after its inputs, once, in a stable order. This is how the project walks graphs: a
+    function that calls itself for a node's inputs visits a shared value once for each way to it.
+    """
     order: list[Node] = []
     seen: set[Node] = set()
     stack: list[tuple[Node, bool]] = [(r, False) for r in reversed(list(roots))]
@@ -75,7 +84,7 @@ def topological(roots: Iterable[Node], known: Container[Node] = ()) -> list[Node
         node, ready = stack.pop()
         if ready:
             order.append(node)
-        elif node not in seen and node not in known:
+        elif node not in seen and inside(node):
             seen.add(node)
             stack.append((node, True))
             stack.extend((i, False) for i in reversed(node.inputs) if i not in seen)

@@ -10,14 +10,14 @@ import types
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from refold.judge.books import tally
-    from refold.judge.host import Limits
     from refold.judge.run import judge
-    from refold.judge.verdict import Speed, Status, Task, Timing, Verdict
+    from refold.judge.verdict.books import tally
+    from refold.judge.verdict.verdict import Speed, Status, Task, Timing, Verdict
+    from refold.judge.wire.host import Limits
 
 __all__ = ["Limits", "Speed", "Status", "Task", "Timing", "Verdict", "judge", "tally"]
 
-_HOMES = {"judge": "run", "Limits": "host", "tally": "books"}
+_HOMES = {"judge": "run", "Limits": "wire.host", "tally": "verdict.books"}
 
 
 def __getattr__(name: str) -> Any:
@@ -26,7 +26,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"refold.judge.{_HOMES.get(name, 'verdict')}"), name)
+    return getattr(import_module(f"refold.judge.{_HOMES.get(name, 'verdict.verdict')}"), name)
 
 
 class _Callable(types.ModuleType):

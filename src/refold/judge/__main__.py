@@ -1,5 +1,5 @@
 """``python -m refold.judge REF.py CAND.py``."""
 
-from refold.judge.cli import main
+from refold.judge.ask.cli import main
 
 raise SystemExit(main())

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import platform
 import secrets
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
-from refold.contract import ContractError, Reference, Sets, load
-from refold.judge import books, clock, compare, forkserver, wire
-from refold.judge.host import Host, Limits, Raised, WorkerDied
-from refold.judge.leaves import place
-from refold.judge.oracle import Oracle
-from refold.judge.outside import Outside
-from refold.judge.session import Session
-from refold.judge.stopwatch import effort
+from refold.contract import load
+from refold.judge.ask.request import How, Request, asked
+from refold.judge.clock import measure
 from refold.judge.tests.base import Skip, Test
-from refold.judge.tests.registry import CLOCK_TESTS, TESTS, names
-from refold.judge.verdict import (
+from refold.judge.tests.registry import CLOCK_TESTS, TESTS
+from refold.judge.verdict import begin, books
+from refold.judge.verdict.session import Session
+from refold.judge.verdict.verdict import (
     Failure,
     Status,
     Task,
@@ -32,138 +29,90 @@ from refold.judge.verdict import (
     Verdict,
     headline,
 )
+from refold.judge.wire import forkserver
+from refold.judge.wire.host import Raised, WorkerDied
+from refold.judge.wire.outside import Outside
 
-Progress = Callable[[str], None]
-_SLOW = 0.25  # seconds of one reference call above which only the frugal tests run
+T = TypeVar("T")
 
 
-def judge(
-    ref_path: str | Path,
-    cand_path: str | Path,
-    *,
-    sets: Sets = (),
-    device: str | None = None,
-    quick: bool = False,
-    seed: int = 0,
-    only: str | Sequence[str] | None = None,
-    timing: bool = True,
-    compile_baseline: bool = True,
-    finite_only: bool | None = None,
-    progress: Progress | None = None,
-    limits: Limits | None = None,
-    semantic_sets: Sets | None = None,
-    secret: int | None = None,
-) -> Verdict:
+def judge(ref_path: str | Path, cand_path: str | Path, **options: Any) -> Verdict:
     """Judge a candidate file against a reference file.
 
     Args:
         ref_path: has ``Model``, ``get_inputs``, and perhaps ``get_init_inputs``.
         cand_path: has ``ModelNew``; it is imported in a worker process only.
-        sets: overrides of module-level constants, applied to the reference and, where it has
-            them, to the candidate.
-        device: ``cpu`` or ``cuda``; by default CUDA where there is one.
-        quick: the documented subset, and a short timing without torch.compile.
-        seed: reproduces everything drawn.
-        only: names of tests to run; no timing unless one of the clock's tests is named.
-        timing: whether to measure at all.
-        compile_baseline: time torch.compile as well (never with ``quick``).
-        finite_only: accept differences on NaN and infinite inputs; by default as the candidate
-            declares by a module-level ``REFOLD_ASSUMES = "finite"``.
-        progress: called with a word before each step.
-        limits: of the workers.
-        semantic_sets: where one reference call at ``sets`` takes longer than a quarter second,
-            run the tests that need many calls under these sets instead.
-        secret: seed of what no candidate may foresee: some inputs, and the sampled timed calls.
-            By default the system draws it; the verdict tells it.
+        options: the fields of `ask.request.Request` and of `ask.request.How`;
+            ``semantic_sets`` stands for ``small``.
 
     Raises:
         ContractError: the reference does not keep the contract, or a test's name is unknown.
     """
+    return answer(*asked(ref_path, cand_path, **options))
+
+
+def answer(request: Request, how: How) -> Verdict:
+    """The verdict on a request."""
     began = time.perf_counter()
-    say = progress or (lambda _: None)
-    chosen = _chosen(only)
-    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    if place.type == "cuda" and not torch.cuda.is_available():
-        raise ContractError(f"expected a CUDA device for device={device!r}, came none; use cpu")
-    candidate = Path(cand_path)
-    if not candidate.is_file():
-        raise ContractError(f"{candidate}: expected a candidate file, came none; check the path")
-    limits = limits or Limits()
     # It imports torch while the reference is read.
     server = forkserver.start(torch.get_num_threads())
-    say("reference")
-    hidden = secrets.randbits(31) if secret is None else secret
-    session = _session(load(ref_path, sets), candidate, place, seed, quick, finite_only, limits)
-    session.secret = hidden
-    session.outside = Outside.now((Path(ref_path), candidate), (server.pid,))
+    how.say("reference")
+    if request.secret is None:
+        request = replace(request, secret=secrets.randbits(31))
+    session = begin.session(load(request.reference, request.sets), request, how)
+    session.outside = Outside.now((request.reference, request.candidate), (server.pid,))
+    small: Session | None = None
+    if session.frugal and request.small is not None:
+        small = begin.session(load(request.reference, request.small), request, how)
+        small.frugal, small.outside = False, session.outside
+    sessions = [s for s in (small, session) if s is not None]
     failures: list[Failure] = []
     reports: list[TestReport] = []
     measured: Timing | None = None
-    small: Session | None = None
-    if session.frugal and semantic_sets is not None:
-        reference = load(ref_path, semantic_sets)
-        small = _session(reference, candidate, place, seed, quick, finite_only, limits)
-        small.frugal, small.secret, small.outside = False, hidden, session.outside
-    wants_clock = timing and (only is None or bool(set(chosen) & set(CLOCK_TESTS)))
+    chosen = set(request.chosen)
+    wants_clock = how.timing and (request.only is None or bool(chosen & set(CLOCK_TESTS)))
     try:
-        for part, tests in _parts(session, small, chosen):
-            _prove(part, tests, failures, reports, say)
+        for part, tests in _parts(session, small):
+            _prove(part, tests, failures, reports)
         if wants_clock and session.host is not None and session.host.alive:
-            say("timing")
+            how.say("timing")
             session.test = "timed outputs"
-            try:
-                measured = clock.measure(session, failures, reports, compile_baseline and not quick)
-            except WorkerDied as error:
-                failures.append(session.died(error))
-            except Raised as error:
-                failures.append(session.fail(Status.CRASHED, "timed call", f"raised {error}"))
+            measured = _clock(session, failures, reports)
     finally:
-        for one in (session, small):
-            if one is not None and one.host is not None:
-                one.host.close()
-    sessions = [s for s in (session, small) if s is not None]
-    task = books.classify(small or session) if only is None else Task()
+        for one in sessions:
+            one.dismiss()
+    for one in sessions:
+        failures += [f for f in one.found if f not in failures]
+    task = Task()
+    if request.only is None:
+        task = _own(session, failures, lambda: books.classify(small or session)) or Task()
     powered = any(s.powered for s in sessions) or "numerics" not in chosen
     order = list(Status)
     failures.sort(key=lambda f: order.index(f.status))
-    assumptions = sorted(set().union(*(s.assumptions for s in sessions)))
     return Verdict(
         status=headline(tuple(failures), powered),
-        reference=str(ref_path),
-        candidate=str(cand_path),
-        device=_device_name(place),
-        seed=seed,
-        quick=quick,
+        reference=str(request.reference),
+        candidate=str(request.candidate),
+        device=_device_name(request.place),
+        seed=request.seed,
+        quick=how.quick,
         sets=dict(session.reference.sets),
         tests=tuple(reports),
         failures=tuple(failures),
         errors=tuple(e for s in sessions for e in s.errors),
         timing=measured,
-        assumptions=tuple(assumptions),
+        assumptions=tuple(sorted(set().union(*(s.assumptions for s in sessions)))),
         notes=tuple(dict.fromkeys(n for s in sessions for n in s.notes)),
         environment=_environment(session),
         seconds=time.perf_counter() - began,
-        secret=hidden,
+        secret=session.secret,
         task=task,
     )
 
 
-def _chosen(only: str | Sequence[str] | None) -> list[str]:
-    if only is None:
-        return names()
-    wanted = [only] if isinstance(only, str) else list(only)
-    unknown = [n for n in wanted if n not in names()]
-    if unknown:
-        raise ContractError(
-            f"expected the name of a test, came {unknown[0]!r}; tests: {', '.join(names())}"
-        )
-    return wanted
-
-
-def _parts(
-    session: Session, small: Session | None, chosen: Iterable[str]
-) -> list[tuple[Session, list[Test]]]:
-    tests = [t for t in TESTS if t.name in set(chosen) and (t.quick or not session.quick)]
+def _parts(session: Session, small: Session | None) -> list[tuple[Session, list[Test]]]:
+    chosen = set(session.request.chosen)
+    tests = [t for t in TESTS if t.name in chosen and (t.quick or not session.quick)]
     if small is None:
         return [(session, tests)]
     # Each test runs once, at the size where it can; contract at both.
@@ -171,112 +120,12 @@ def _parts(
     return [(small, many), (session, [t for t in tests if t.frugal])]
 
 
-def _session(
-    reference: Reference,
-    candidate: Path,
-    device: torch.device,
-    seed: int,
-    quick: bool,
-    finite_only: bool | None,
-    limits: Limits,
-) -> Session:
-    oracle = Oracle(reference, seed, device)
-    threads = torch.get_num_threads()
-    session = Session(
-        reference=reference,
-        candidate=candidate,
-        oracle=oracle,
-        device=device,
-        seed=seed,
-        quick=quick,
-        limits=limits,
-        finite_only=bool(finite_only),
-        threads=threads,
-    )
-    session.frugal = _call_seconds(session) > _SLOW or oracle.bytes > 1 << 29
-
-    def reload() -> Host:
-        return _load_candidate(session, finite_only)
-
-    session.reload = reload
-    return session
-
-
-def _call_seconds(session: Session) -> float:
-    """Of the reference on its inputs; a busy machine must not make a small model look large."""
-    inputs, oracle = session.file_inputs(), session.oracle
-    for name, given in (("get_inputs", inputs), ("get_init_inputs", oracle.init)):
-        odd = wire.unknown(given) or wire.named_tuple(given)
-        if odd:
-            raise ContractError(
-                f"{session.reference.path}: expected {name}() to give tensors and plain values, "
-                f"came {odd}; the judge can send no other to a worker"
-            )
-    least = float("inf")
-    for i in range(4):
-        spent = effort()
-        try:
-            if i:
-                oracle.eager(inputs, oracle.training, session.seed)
-            else:
-                outputs = oracle.first(inputs).outputs
-        except (Exception, SystemExit) as error:
-            raise ContractError(
-                f"{session.reference.path}: expected Model to take get_inputs(), came "
-                f"{type(error).__name__}: {' '.join(str(error).split())[:300]}; fix the reference"
-            ) from error
-        least = min(least, spent())
-        if not _SLOW < least < 8 * _SLOW:
-            break
-    odd = wire.unknown(outputs)
-    if odd or not any(isinstance(v, torch.Tensor | int) for _, v in compare.leaves(outputs)):
-        raise ContractError(
-            f"{session.reference.path}: expected forward to return tensors and plain values, came "
-            f"{odd or type(outputs).__name__}; there is nothing else that the judge can compare"
-        )
-    return least
-
-
-def _load_candidate(session: Session, finite_only: bool | None) -> Host:
-    host = Host(session.limits, session.threads, place=functools.partial(place, session.device))
-    began = time.perf_counter()
-    try:
-        info = host.request(
-            "load",
-            session.limits.import_seconds,
-            path=str(session.candidate.resolve()),
-            class_name="ModelNew",
-            sets=dict(session.reference.sets),
-            init=session.oracle.init,
-            seed=session.seed,
-            device=str(session.device),
-            threads=session.threads,
-            watch=True,
-        )
-    except BaseException:
-        host.close()
-        raise
-    session.workers = "forked" if host.forked else "started afresh"
-    session.import_seconds = time.perf_counter() - began
-    session.info = {**info["state"], "flags": info["flags"]}
-    for word in info["assumes"]:
-        if word == "finite" and finite_only is None:
-            session.finite_only = True
-        text = "finite: declared by the candidate" if word == "finite" else str(word)
-        session.assumptions.add(text)
-    return host
-
-
 def _prove(
-    session: Session,
-    tests: list[Test],
-    failures: list[Failure],
-    reports: list[TestReport],
-    say: Progress,
+    session: Session, tests: list[Test], failures: list[Failure], reports: list[TestReport]
 ) -> None:
     """Run tests; a death of the worker ends a test, not the judgement."""
     session.test = "contract"
-    say("import")
+    session.how.say("import")
     began = time.perf_counter()
     try:
         session.worker()
@@ -294,7 +143,7 @@ def _prove(
             note = "one call takes too long for this test; judge a smaller size with --set as well"
             reports.append(TestReport(test.name, test.catches, "skipped", 0.0, 0, note))
             continue
-        say(test.name)
+        session.how.say(test.name)
         reports.append(_one(session, test, failures))
 
 
@@ -304,22 +153,63 @@ def _one(session: Session, test: Test, failures: list[Failure]) -> TestReport:
     found: list[Failure] = []
     outcome = "passed"
     try:
-        found.extend(test.run(session))
+        for _ in range(2):
+            found = []
+            try:
+                found.extend(test.run(session))
+                break
+            except torch.OutOfMemoryError:
+                # Others may use the device, too: once more, with all results on the CPU.
+                if not session.retreat():
+                    raise
     except Skip as skip:
         outcome, note = "skipped", str(skip)
     except WorkerDied as error:
         found.append(session.died(error))
     except Raised as error:
         found.append(session.fail(Status.CRASHED, "call", f"raised {error}"))
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-        # An answer of another form than asked for: the worker is not what it was.
-        detail = f"an answer that makes no sense ({type(error).__name__}: {error})"
-        found.append(session.fail(Status.CRASHED, "answer", detail))
+    except Exception as error:  # the candidate has no part in it: no other verdict would be right
+        found.append(_fault(session, error))
     if found:
         outcome = "failed"
     failures.extend(found[:20])
     spent = time.perf_counter() - began
     return TestReport(test.name, test.catches, outcome, spent, session.cases - before, note)
+
+
+def _clock(session: Session, failures: list[Failure], reports: list[TestReport]) -> Timing | None:
+    try:
+        baselines = session.how.compile_baseline and not session.quick
+        return _own(
+            session, failures, lambda: measure.measure(session, failures, reports, baselines)
+        )
+    except WorkerDied as error:
+        failures.append(session.died(error))
+    except Raised as error:
+        failures.append(session.fail(Status.CRASHED, "timed call", f"raised {error}"))
+    return None
+
+
+def _own(session: Session, failures: list[Failure], work: Callable[[], T]) -> T | None:
+    """What the parent computes by itself; a fault of its own is a finding about the judge."""
+    try:
+        return work()
+    except (WorkerDied, Raised):
+        raise
+    except Exception as error:
+        failures.append(_fault(session, error))
+        return None
+
+
+def _fault(session: Session, error: Exception) -> Failure:
+    """A fault of the judge. It says nothing of the candidate, and the judgement goes on."""
+    trace, where = error.__traceback__, ""
+    while trace is not None:
+        where = f"{Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    said = " ".join(str(error).split())[:300]
+    detail = f"the judge failed ({type(error).__name__} in {where}: {said}); please report it"
+    return session.fail(Status.INCONCLUSIVE, "the judge", detail)
 
 
 def _device_name(device: torch.device) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import cache
+from operator import or_
 
 import torch
 
 from refold.ir import OPS, Dim, Graph, Kind, Node
+from refold.ir.graph import within
 from refold.plan.memory import source
 from refold.plan.plan import (
     Template,
@@ -23,10 +25,11 @@ from refold.plan.plan import (
 
 @dataclass(eq=False)
 class Draft:
-    """A group while it grows. turned: as Group's."""
+    """A group while it grows. turned: as Group's. number: its place in the order of opening."""
 
     template: Template
     dims: tuple[Dim, ...]
+    number: int = 0
     nodes: list[Node] = field(default_factory=list)
     counters: list[tuple[Node, Node]] = field(default_factory=list)
     turned: tuple[Node, ...] = ()
@@ -52,21 +55,32 @@ class Drafts:
         self.place = {node: i for i, node in enumerate(self.order)}
         self.owner: dict[Node, Draft] = {}
         self.drafts: list[Draft] = []
+        self.waits: list[int] = []  # by a draft's number: bits of the drafts that come before it
+        self.nearest: dict[Node, int] = {}  # what _nearest has found
         self.roots = set(graph.roots())
         self.readers: dict[Node, list[Node]] = {}
+        self.known_readers: dict[Node, dict[Node, None]] = {}  # what read_by has found
         for node in self.order:
             for i in node.inputs:
                 self.readers.setdefault(i, []).append(node)
 
-    def through(self, reader: Node) -> list[Node]:
-        """What is computed beside its readers is read by them."""
-        if not is_beside(reader):
-            return [reader]
-        return [r for next_ in self.readers.get(reader, ()) for r in self.through(next_)]
-
     def read_by(self, node: Node) -> dict[Node, None]:
-        """What reads a value where it is computed: never a value beside its readers."""
-        return {r: None for reader in self.readers.get(node, ()) for r in self.through(reader)}
+        """What reads a value where it is computed: what is beside its readers is read by them."""
+        known = self.known_readers.get(node)
+        if known is not None:
+            return known
+        found: dict[Node, None] = {}
+        seen: set[Node] = set()
+        stack = list(reversed(self.readers.get(node, ())))
+        while stack:
+            r = stack.pop()
+            if not is_beside(r):
+                found.setdefault(r)
+            elif r not in seen:
+                seen.add(r)
+                stack.extend(reversed(self.readers.get(r, ())))
+        self.known_readers[node] = found
+        return found
 
     def since(self, nodes: Iterable[Node], first: Node) -> set[Node]:
         """`nodes` and what they are computed from, as far back as `first`: nothing before it in the
@@ -84,8 +98,9 @@ class Drafts:
         return not self.since([node], first).isdisjoint(region)
 
     def new(self, template: Template, dims: tuple[Dim, ...]) -> Draft:
-        draft = Draft(template, tuple(dims))
+        draft = Draft(template, tuple(dims), len(self.waits))
         self.drafts.append(draft)
+        self.waits.append(0)
         return draft
 
     def add(self, draft: Draft, node: Node) -> None:
@@ -95,37 +110,65 @@ class Drafts:
                 draft.nodes.append(inner)
         draft.nodes.append(node)
         self.owner[node] = draft
+        own = 1 << draft.number
+        new = functools.reduce(or_, map(self._before, node.inputs), 0) & ~own
+        if new & ~self.waits[draft.number]:
+            self.waits[draft.number] |= new
+            for number, waits in enumerate(self.waits):
+                if waits & own:
+                    self.waits[number] |= new
 
-    def cycles(self, draft: Draft, node: Node) -> bool:
-        """Would `node` in `draft` make the draft wait for itself?"""
-        return self.cyclic(node)(draft)
+    def _nearest(self, value: Node) -> int:
+        """Bits of the drafts from whose values one that no draft owns is computed by calls.
+
+        Values are placed in the order of the graph, so that what an answer says stays true.
+        """
+        outside = within([value], lambda n: n not in self.owner and n not in self.nearest)
+        for n in outside:
+            bits = 0
+            for i in n.inputs:
+                owner = self.owner.get(i)
+                bits |= self.nearest[i] if owner is None else 1 << owner.number
+            self.nearest[n] = bits
+        return self.nearest[value]
+
+    def _before(self, value: Node) -> int:
+        """Bits of the drafts that have to be computed before `value` is there."""
+        owner = self.owner.get(value)
+        bits = self._nearest(value) if owner is None else 1 << owner.number
+        found = rest = bits
+        while rest:
+            number = rest.bit_length() - 1
+            rest &= ~(1 << number)
+            found |= self.waits[number]
+        return found
 
     def cyclic(self, node: Node) -> Callable[[Draft], bool]:
         """Whether `node` in a draft would make it wait for itself: to ask of many drafts, while
-        none of them changes."""
-
-        @cache
-        def before(value: Node) -> set[Draft]:
-            """The drafts that have to be computed before `value` is there."""
-            seen: set[Node] = set()
-            passed: set[Draft] = set()
-            stack = [value]
-            while stack:
-                n = stack.pop()
-                if n in seen:
-                    continue
-                seen.add(n)
-                group = self.owner.get(n)
-                stack.extend(n.inputs)
-                if group is not None and group not in passed:
-                    passed.add(group)
-                    stack.extend(group.inputs())
-            return passed
-
-        values = values_read(node)
+        none of them changes, and before any draft is absorbed by another."""
+        before = [(self.owner.get(i), self._before(i)) for i in values_read(node)]
         return lambda draft: any(
-            draft in before(i) for i in values if self.owner.get(i) is not draft
+            bits >> draft.number & 1 for owner, bits in before if owner is not draft
         )
+
+    def _cycles(self, draft: Draft, node: Node) -> bool:
+        """Would `node` in `draft` make the draft wait for itself? For drafts of any kind."""
+        stack = [i for i in values_read(node) if self.owner.get(i) is not draft]
+        seen: set[Node] = set()
+        passed: set[Draft] = set()
+        while stack:
+            n = stack.pop()
+            if n in seen:
+                continue
+            seen.add(n)
+            group = self.owner.get(n)
+            stack.extend(n.inputs)
+            if group is draft:
+                return True
+            if group is not None and group not in passed:
+                passed.add(group)
+                stack.extend(group.inputs())
+        return False
 
     def absorb_pointwise(self) -> None:
         """Pointwise values that nothing reads but one column reduction, or one kernel of the same
@@ -212,7 +255,7 @@ class Drafts:
             return False
         own = [n for n in vectors.nodes if not is_beside(n)]
         self.owner |= dict.fromkeys(own, draft)
-        if not any(self.cycles(draft, n) for n in own):
+        if not any(self._cycles(draft, n) for n in own):
             return True
         self.owner |= dict.fromkeys(own, vectors)
         return False

@@ -18,6 +18,7 @@ import torch
 
 from refold.ir import OPS, Dim, Graph, Kind, Node, as_scalar, make, numel
 from refold.ir.evaluate import run
+from refold.ir.graph import within
 from refold.ir.node import rebuild
 from refold.ir.ops import RANK
 from refold.ir.shapes import pad
@@ -60,12 +61,21 @@ def _reshaped_first(graph: Graph) -> dict[Node, Node]:
 def _follows_from_memory(x: Node, shape: tuple[Dim, ...], readers: Counter[Node]) -> bool:
     """Is it a pointwise value, that nothing else reads, of leaves and results of library calls of
     its shape, and of what spreads to it in the other shape, too?"""
-    if OPS[x.op].kind is not Kind.POINTWISE or OPS[x.op].cpp is None or readers[x] != 1:
-        return False
-    full = [i for i in x.inputs if i.shape == x.shape]
-    alike = all(_in_shape(i.shape, x.shape, shape) is not None for i in x.inputs)
-    inner = all(_lies_in_memory(i) or _follows_from_memory(i, shape, readers) for i in full)
-    return bool(full) and alike and inner and x.dtype in _COMPUTED
+
+    def follows(x: Node) -> bool:
+        row = OPS[x.op]
+        if row.kind is not Kind.POINTWISE or row.cpp is None or readers[x] != 1:
+            return False
+        alike = all(_in_shape(i.shape, x.shape, shape) is not None for i in x.inputs)
+        return alike and x.dtype in _COMPUTED and any(i.shape == x.shape for i in x.inputs)
+
+    stack = [x]  # one reader each: nothing is visited twice
+    while stack:
+        x = stack.pop()
+        if not follows(x):
+            return False
+        stack += [i for i in x.inputs if i.shape == x.shape and not _lies_in_memory(i)]
+    return True
 
 
 def _lies_in_memory(x: Node) -> bool:
@@ -100,11 +110,16 @@ def _in_shape(
 
 
 def _computed_as(x: Node, old: tuple[Dim, ...], new: tuple[Dim, ...]) -> Node:
-    if OPS[x.op].kind is Kind.POINTWISE and x.shape == old:
-        return rebuild(x, tuple(_computed_as(i, old, new) for i in x.inputs))
-    shape = _in_shape(x.shape, old, new)
-    assert shape is not None
-    return _reshaped(x, shape)
+    done: dict[Node, Node] = {}
+
+    def moved(i: Node) -> Node:
+        shape = _in_shape(i.shape, old, new)
+        assert shape is not None
+        return _reshaped(i, shape)
+
+    for n in within([x], lambda n: OPS[n.op].kind is Kind.POINTWISE and n.shape == old):
+        done[n] = rebuild(n, tuple(done[i] if i in done else moved(i) for i in n.inputs))
+    return done[x] if x in done else moved(x)
 
 
 def _lower(node: Node) -> Node:
@@ -171,13 +186,17 @@ def _joined(node: Node) -> Node:
 
 def _narrowed(node: Node) -> Node:
     """Rounding next to what computes the value: before elements are moved."""
+    done: dict[Node, Node] = {}
+
+    def rounded(i: Node) -> Node:
+        if is_widening(i) and i.inputs[0].dtype == node.dtype:
+            return i.inputs[0]
+        return make("cast", i, dtype=node.dtype)
+
+    for n in within(node.inputs, lambda n: OPS[n.op].kind is Kind.MOVE and n.op != "avg_pool"):
+        done[n] = rebuild(n, tuple(done[i] if i in done else rounded(i) for i in n.inputs))
     (x,) = node.inputs
-    if is_widening(x) and x.inputs[0].dtype == node.dtype:
-        return x.inputs[0]
-    if OPS[x.op].kind is Kind.MOVE and x.op != "avg_pool":
-        inner = (_narrowed(make("cast", i, dtype=node.dtype)) for i in x.inputs)
-        return rebuild(x, tuple(inner))
-    return node
+    return done[x] if x in done else rounded(x)
 
 
 def _masked(node: Node) -> Node:
@@ -288,11 +307,10 @@ def _flattened(x: Node, first: int) -> tuple[Dim, ...]:
 
 def _fits(x: Node, shape: tuple[Dim, ...]) -> bool:
     """Can a pointwise value be computed in that shape, as far as its operands' shapes go?"""
-    if OPS[x.op].kind is not Kind.POINTWISE:
-        return True
-    return all(_in_shape(i.shape, x.shape, shape) is not None for i in x.inputs) and all(
-        _fits(i, shape) for i in x.inputs if i.shape == x.shape
-    )
+    same = x.shape
+    made = within([x], lambda n: OPS[n.op].kind is Kind.POINTWISE and n.shape == same)
+    needed = {i.shape for n in made for i in n.inputs}
+    return all(_in_shape(given, same, shape) is not None for given in needed)
 
 
 def _row_form(node: Node) -> Node:
@@ -323,9 +341,9 @@ def _split(node: Node, x: Node, leading: tuple[int, ...], trailing: tuple[int, .
     if node.op != "var":
         return _lower(_again(node, _lower(_again(node, x, trailing)), leading))
     # the variance of equal parts: the mean of their variances plus the variance of their means
-    within = _lower(make("var", x, axes=trailing, correction=0))
+    spread = _lower(make("var", x, axes=trailing, correction=0))
     means = _lower(make("mean", x, axes=trailing))
-    mean = _lower(make("mean", within, axes=leading))
+    mean = _lower(make("mean", spread, axes=leading))
     total = _lower(make("add", mean, _lower(make("var", means, axes=leading, correction=0))))
     if node["correction"] == 0:
         return total

@@ -90,9 +90,24 @@ class Memory:
 
     def __call__(self, node: Node) -> torch.dtype:
         node = source(node)
-        if node not in self.found:
-            self.found[node] = self._of(node)
+        stack = [] if node in self.found else [node]
+        while stack:
+            n = stack[-1]
+            waits = [i for i in map(source, n.inputs) if i not in self.found]
+            if waits and self._is_as_its_inputs(n):
+                stack.extend(waits)
+            else:
+                self.found.setdefault(n, self._of(n))
+                stack.pop()
         return self.found[node]
+
+    def _is_as_its_inputs(self, n: Node) -> bool:
+        """Is it moved or multiplied by PyTorch, which keeps the dtype of what it reads?"""
+        if n.dtype != torch.float32 or not n.inputs or self.parametric[n] or n in self.roots:
+            return False
+        if n in self.made or any(r.op == "aten" for r in self.readers.get(n, ())):
+            return False
+        return OPS[n.op].kind is Kind.MOVE or n.op == "linear"
 
     def _of(self, n: Node) -> torch.dtype:
         if n.dtype != torch.float32 or not n.inputs or self.parametric[n]:
@@ -100,9 +115,9 @@ class Memory:
         if n in self.roots or any(r.op == "aten" for r in self.readers.get(n, ())):
             return n.dtype
         if n not in self.made:
-            if OPS[n.op].kind is not Kind.MOVE and n.op != "linear":
+            if not self._is_as_its_inputs(n):
                 return n.dtype
-            inner = {self(i) for i in n.inputs}
+            inner = {self.found[source(i)] for i in n.inputs}
             if len(inner) > 1:
                 return n.dtype
             # PyTorch's product of 16-bit operands is rounded to theirs: only where it is anyway

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 import torch
 
 from refold.ir import NARROW, OPS, Dim, Graph, Kind, Node, Output, Sym, numel
-from refold.ir.graph import memory_of
+from refold.ir.graph import memory_of, within
 from refold.ir.ops import RANK
 from refold.plan.memory import is_narrowing, is_widening, source
 
@@ -260,33 +260,41 @@ def is_beside(node: Node) -> bool:
 
 def beside(node: Node) -> list[Node]:
     """What is computed beside `node` for it, inputs first."""
-    found: dict[Node, None] = {}
-    for i in node.inputs:
-        if is_beside(i):
-            for inner in (*beside(i), i):
-                found.setdefault(inner)
-    return list(found)
+    return within(node.inputs, is_beside)
 
 
 def values_read(node: Node) -> list[Node]:
     """The inputs of `node`, those of what is computed beside it in their place."""
     values: dict[Node, None] = {}
-    for i in node.inputs:
-        for v in values_read(i) if is_beside(i) else (i,):
-            values.setdefault(v)
+    seen: set[Node] = set()
+    stack = list(reversed(node.inputs))
+    while stack:
+        i = stack.pop()
+        if not is_beside(i):
+            values.setdefault(i)
+        elif i not in seen:
+            seen.add(i)
+            stack.extend(reversed(i.inputs))
     return list(values)
 
 
 def reads_numbers(node: Node, kinds: Collection[torch.dtype]) -> bool:
     """Are a value's inputs of some dtypes, but for masks in memory that are read as numbers?"""
-    return all(
-        i.dtype in kinds and i.inputs[0].dtype in (*kinds, torch.bool)
-        if is_widening(i)
-        else i.dtype in kinds
-        if node.op == "cast" or not is_beside(i)
-        else reads_numbers(i, kinds)
-        for i in node.inputs
-    )
+    seen: set[Node] = set()
+    stack = [node]
+    while stack:
+        reader = stack.pop()
+        for i in reader.inputs:
+            if is_widening(i):
+                if i.dtype not in kinds or i.inputs[0].dtype not in (*kinds, torch.bool):
+                    return False
+            elif reader.op != "cast" and is_beside(i):
+                if i not in seen:
+                    seen.add(i)
+                    stack.append(i)
+            elif i.dtype not in kinds:
+                return False
+    return True
 
 
 def reads(node: Node) -> tuple[Node, ...]:

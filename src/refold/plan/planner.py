@@ -221,7 +221,7 @@ class _Planner(Drafts):
         for i in values_read(node):
             if i in self.owner:
                 draft = self.owner[i]
-                candidates[self.drafts.index(draft)] = draft
+                candidates[draft.number] = draft
         cyclic = self.cyclic(node)
         for _, draft in sorted(candidates.items(), reverse=True):
             if self._fits(draft, node, space) and not cyclic(draft):
@@ -237,7 +237,9 @@ class _Planner(Drafts):
         vector = all(d == 1 for d in space[:-1]) and OPS[node.op].kind is not Kind.REDUCE
         wide = {i for i in values_read(node) if i.shape == space}
         cyclic = self.cyclic(node)
-        for draft in self.drafts:
+        readers = (self.owner.get(r) for i in wide for r in self.read_by(i))
+        reading = {d for d in readers if d is not None}
+        for draft in self.drafts if vector else sorted(reading, key=lambda d: d.number):
             if (
                 draft.template is Template.ROWS
                 and draft.dims == tuple(space)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import torch
 
 from refold.ir import Node
-from refold.ir.graph import is_computed, topological
+from refold.ir.graph import is_computed, topological, within
 from refold.plan.draft import Draft, Drafts
 from refold.plan.memory import source
 from refold.plan.plan import Call, Fold, Group, Step, is_beside, reads, values_read
@@ -64,16 +64,17 @@ def ordered(
     for item in order:
         wanted.update(item.inputs() if isinstance(item, Draft) else reads(item))
     steps: list[Step] = []
+    number = 0  # of the next kernel
     for item in order:
         if isinstance(item, Node):
             steps.append(Call(item))
             continue
         # masks appended for one reader may stand behind a node that shares them
         inside = set(item.nodes)
-        nodes = tuple(n for n in topological(item.nodes) if n in inside)
+        nodes = tuple(within(item.nodes, inside.__contains__))
         outputs = tuple(n for n in nodes if n in wanted and not is_beside(n))
-        number = sum(isinstance(s, Group) for s in steps)
         name = f"{item.template.value}{number}"
+        number += 1
         inputs = tuple(item.inputs())
         stored = {n: memory(n) for n in (*inputs, *outputs)}
         steps.append(

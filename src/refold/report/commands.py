@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from refold import contract, pipeline
+from refold import baselines, contract, pipeline
 from refold.cost import DeviceModel, floor
 from refold.emit.cuda import compile_emitted, nvcc
 from refold.emit.target import Target
@@ -123,7 +123,14 @@ def optimize(args: argparse.Namespace) -> int:
         step("loading the reference")
         reference, module, inputs = _prepare(args, target)
         tune = at_hand and target.device == "cuda" and not args.no_tune
-        options = Options(args.strict, measure=at_hand, tune=tune, seconds=args.seconds)
+        names = baselines.every(target.device) if args.baselines else baselines.DEFAULT
+        if args.no_compile:
+            names = tuple(n for n in names if not baselines.compiles(n))
+        # nothing that was compiled before in this process is taken for this model's
+        torch._dynamo.reset()
+        options = Options(
+            args.strict, measure=at_hand, tune=tune, seconds=args.seconds, baselines=names
+        )
         result = pipeline.run(
             module,
             inputs,
@@ -135,7 +142,9 @@ def optimize(args: argparse.Namespace) -> int:
             step,
         )
         if result.text is None:
-            return _keep(reference, output, result, "; ".join(dict.fromkeys(result.reasons)), args)
+            times = times_of(module, inputs, result, target.device)
+            reason = "; ".join(dict.fromkeys(result.reasons))
+            return _keep(reference, output, reason, args, times)
         if not at_hand:
             return _unrun(reference, output, result, target, args, step)
         with tempfile.TemporaryDirectory(prefix="refold_") as folder:
@@ -154,10 +163,9 @@ def optimize(args: argparse.Namespace) -> int:
             )
         if not _passes(verdict, result):
             reason = f"the judge rejected the kernels ({verdict.summary})"
-            return _keep(reference, output, result, reason, args)
-        step("timing the folds" if args.no_compile else "timing torch.compile and the folds")
-        beside = not args.no_compile
-        times = times_of(module, inputs, result, target.device, args.seconds, beside)
+            return _keep(reference, output, reason, args, [])
+        step("timing the folds")
+        times = times_of(module, inputs, result, target.device)
         _write(output, result.text)
     report = _report(reference, result, verdict, times, target, args)
     if args.json:
@@ -233,19 +241,21 @@ def _title(reference: contract.Reference, args: argparse.Namespace) -> str:
 def _keep(
     reference: contract.Reference,
     output: Path,
-    result: Result,
     reason: str,
     args: argparse.Namespace,
+    times: list[dict[str, Any]],
 ) -> int:
-    """Write the original as it is; exit code 3."""
+    """Write the original as it is; exit code 3. times: of each mode, where it was timed."""
     text = reference.source_with_sets.rstrip("\n")
     one_line = " ".join(reason.split())
     text += f"\n\n\n# Kept by refold as it is: {one_line}.\nModelNew = Model\n"
     _write(output, text)
     if args.json:
-        print(json.dumps({"kept": True, "reason": one_line, "output": str(output)}, indent=2))
+        report = {"kept": True, "reason": one_line, "output": str(output), "modes": times}
+        print(json.dumps(report, indent=2))
     else:
         terminal.kept(output, one_line)
+        terminal.left_out(times)
     return 3
 
 

@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from refold.baselines import COMPILE, EAGER
+
 _err = Console(stderr=True)
 _out = Console()
 if not _out.is_terminal:
@@ -52,6 +54,19 @@ def size(count: int) -> str:
     return f"{count} B" if count else "none"
 
 
+_TIMES = ("eager_s", "compile_s", "ours_s")
+
+
+def left_out(rows: list[dict[str, Any]]) -> None:
+    """Name the baselines that could not be timed, and those that the table has no column for."""
+    for row in rows:
+        more = {k: v for k, v in row.get("baselines", {}).items() if k not in (EAGER, COMPILE)}
+        for name, times in more.items():
+            _out.print(f"{row['mode']}: {name} {seconds(times['s'])}, refold {times['ratio']:.2f}x")
+        for name, why in row.get("left_out", {}).items():
+            _out.print(f"{row['mode']}: {name} was left out: {escape(why)}")
+
+
 def optimized(report: dict[str, Any]) -> None:
     """The final table of `refold optimize`."""
     table = Table(title=f"{report['reference']} -> {report['output']} ({report['target']})")
@@ -63,7 +78,8 @@ def optimized(report: dict[str, Any]) -> None:
         "eager",
         "torch.compile",
         "refold",
-        "speed-up",
+        "over eager",
+        "over the best",
         "fold, pays after",
         "its memory",
     ):
@@ -71,7 +87,10 @@ def optimized(report: dict[str, Any]) -> None:
     errors = report["errors"]
     for row in report["modes"]:
         if row.get("kept"):
-            table.add_row(row["mode"], "original kept", *[""] * 6, escape(row["kept"]), "")
+            times = [seconds(row.get(k)) if k in row else "" for k in _TIMES]
+            over = f"{row['speedup_to_best']:.2f}x {row['best']}" if "best" in row else ""
+            told = (*times, "", over, escape(row["kept"]), "")
+            table.add_row(row["mode"], "original kept", "", "", *told)
             continue
         low, high = row["ratio_quartiles"]
         error = errors.get(row["mode"]) or errors.get("eval") or {}
@@ -84,14 +103,14 @@ def optimized(report: dict[str, Any]) -> None:
             report["verdict"],
             row["label"],
             shown,
-            seconds(row["eager_s"]),
-            seconds(row["compile_s"]),
-            seconds(row["ours_s"]),
+            *(seconds(row[k]) for k in _TIMES),
             f"{row['ratio']:.2f}x [{low:.2f}, {high:.2f}]",
+            f"{row['ratio_to_best']:.2f}x {row['best']}",
             fold,
             size(row["prepared_bytes"]),
         )
     _out.print(table)
+    left_out(report["modes"])
     for i in report["independent_outputs"]:
         _out.print(
             f"[bold]Output {i} does not depend on the input[/bold]: it is computed as such, but"

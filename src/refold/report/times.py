@@ -1,88 +1,84 @@
-"""What the emitted modules of one file take: time beside eager and torch.compile, and memory."""
+"""What the emitted modules of one file take: time beside the baselines, and memory."""
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import torch
 
 from refold import pipeline
+from refold.baselines import COMPILE, EAGER, Contest
 from refold.capture import kept
-from refold.measure import Timing, clock, compare
+from refold.measure import clock
 from refold.pipeline import Result
+from refold.twin import caches_of, folded_bytes, namespaces
 
 
 def times_of(
-    module: torch.nn.Module,
-    inputs: list[Any],
-    result: Result,
-    device: str,
-    seconds: float,
-    beside: bool = True,
+    module: torch.nn.Module, inputs: list[Any], result: Result, device: str
 ) -> list[dict[str, Any]]:
-    """Per mode: eager, torch.compile and ours, the folds' cost and when they have paid.
-
-    beside: whether torch.compile is timed at all.
-    """
-    assert result.text is not None
-    fast = pipeline.bind_text(result.text, module)
+    """Per mode: refold beside the baselines, the folds' cost and when they have paid."""
+    fast = pipeline.bind_text(result.text, module) if result.text is not None else module
     rows: list[dict[str, Any]] = []
     for d in result.derivations:
+        row: dict[str, Any] = {"mode": d.mode.name} | (_beside(d.contest) if d.contest else {})
+        rows.append(row)
         if d.mode.plan is None:
-            rows.append({"mode": d.mode.name, "kept": d.mode.kept})
+            row["kept"] = d.mode.kept
             continue
-        assert d.timing is not None
+        assert d.contest is not None
+        eager = d.contest.timings[EAGER]
         with kept(module), torch.no_grad():
             for m in (module, fast):
                 m.train(d.mode.name == "train")
-            steady = d.timing.other
             fast.refold_refresh()  # type: ignore[operator]
-            fold = max(0.0, clock(lambda: fast(*inputs), device) - steady)
-            compiled = _compiled(module, fast, inputs, device, seconds) if beside else None
-        gain = d.timing.base - steady
-        rows.append(
-            {
-                "mode": d.mode.name,
-                "label": d.mode.label,
-                "eager_s": d.timing.base,
-                "ours_s": steady,
-                "ratio": d.timing.ratio,
-                "ratio_quartiles": [d.timing.low, d.timing.high],
-                "compile_s": compiled.base if compiled else None,
-                "ratio_to_compile": compiled.ratio if compiled else None,
-                "fold_s": fold if d.mode.plan.folds else 0.0,
-                "prepared_bytes": _prepared_bytes(fast),
-                "working_bytes": _working_bytes(fast),
-                "break_even_calls": int(fold / gain) + 1 if d.mode.plan.folds and gain > 0 else 0,
-            }
-        )
+            fold = max(0.0, clock(lambda: fast(*inputs), device) - eager.other)
+        gain = eager.base - eager.other
+        row |= {
+            "label": d.mode.label,
+            "fold_s": fold if d.mode.plan.folds else 0.0,
+            "prepared_bytes": _prepared_bytes(fast),
+            "working_bytes": _working_bytes(fast),
+            "break_even_calls": int(fold / gain) + 1 if d.mode.plan.folds and gain > 0 else 0,
+        }
     return rows
+
+
+def _beside(contest: Contest) -> dict[str, Any]:
+    """The fields of one mode that say how fast refold is, and how fast what else there is.
+
+    Every ratio names its baseline; `ratio` is of eager. `speedup_to_best` is of what the file does:
+    refold's over the best baseline, or eager's where the original is kept.
+    """
+    eager, compiled = contest.timings[EAGER], contest.timings.get(COMPILE)
+    best = contest.timings[contest.best]
+    return {
+        "eager_s": eager.base,
+        "ours_s": eager.other,
+        "ratio": eager.ratio,
+        "ratio_quartiles": [eager.low, eager.high],
+        "compile_s": compiled.base if compiled else None,
+        "ratio_to_compile": compiled.ratio if compiled else None,
+        "best": contest.best,
+        "best_s": best.base,
+        "ratio_to_best": best.ratio,
+        "speedup_to_best": contest.eager_to_best if contest.loss else best.ratio,
+        "baselines": {
+            name: {"s": t.base, "ratio": t.ratio, "ratio_quartiles": [t.low, t.high]}
+            for name, t in contest.timings.items()
+        },
+        "left_out": dict(contest.left_out),
+    }
 
 
 def _prepared_bytes(fast: torch.nn.Module) -> int:
     """Memory of folded and packed parameters in the present mode, beside the parameters."""
-    caches: dict[str, Any] = fast.__dict__.get("_refold_caches", {})
-    cache = caches.get("train" if fast.training else "eval") or caches.get("both")
-    if cache is None:
-        return 0
-    own = {t.data_ptr() for t in cache.sources}
-    return sum(v.numel() * v.element_size() for v in cache.values if v.data_ptr() not in own)
+    wanted = ("train" if fast.training else "eval", "both")
+    found = [cache for _, name, cache in caches_of(fast) if name in wanted]
+    return sum(folded_bytes(cache) for cache in found)
 
 
 def _working_bytes(fast: torch.nn.Module) -> int:
     """Memory that kernels have worked in so far, kept for each stream; none on a CPU."""
-    kept = getattr(sys.modules[type(fast).__module__], "_refold_workspaces", {})
-    return sum(parts + turns for _, _, parts, turns, _ in kept.values())
-
-
-def _compiled(
-    module: torch.nn.Module, fast: torch.nn.Module, inputs: list[Any], device: str, seconds: float
-) -> Timing | None:
-    try:
-        torch._dynamo.reset()
-        compiled = torch.compile(module)
-        compiled(*inputs)
-    except Exception:
-        return None
-    return compare(lambda: compiled(*inputs), lambda: fast(*inputs), device, seconds)
+    kept = [getattr(n, "_refold_workspaces", {}).values() for n in namespaces(fast)]
+    return sum(parts + turns for rows in kept for _, _, parts, turns, _ in rows)

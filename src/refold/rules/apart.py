@@ -40,10 +40,14 @@ def _is_map(x: Term) -> bool:
 
 
 def _reaches(node: Node, deep: int) -> bool:
-    if node.op == "linear" or node.op in CONVOLUTIONS:
-        return True
     through = ("add", "sub", "mul", "div", "neg", "reshape", "permute", "cat", "expand")
-    return deep > 0 and node.op in through and any(_reaches(i, deep - 1) for i in node.inputs)
+    front, seen = {node}, set[Node]()
+    for _ in range(deep + 1):
+        if any(n.op == "linear" or n.op in CONVOLUTIONS for n in front):
+            return True
+        seen |= front
+        front = {i for n in front if n.op in through for i in n.inputs} - seen
+    return False
 
 
 def _counted(x: Term, axis: int) -> Term:

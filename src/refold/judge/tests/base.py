@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from refold.judge.session import Session
-from refold.judge.verdict import Failure
+from refold.judge.verdict.session import Session
+from refold.judge.verdict.verdict import Failure
 
 
 @dataclass(frozen=True)

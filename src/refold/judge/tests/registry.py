@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from refold.judge.tests import (
+from refold.judge.tests.base import Test
+from refold.judge.tests.once import (
     aliasing,
     cache,
     contract,
     flags,
     hostile,
-    isolation,
     lattice,
     layout,
-    memory,
     modes,
     mutation,
     numerics,
@@ -20,9 +19,8 @@ from refold.judge.tests import (
     reload,
     repeat,
     shapes,
-    stream,
 )
-from refold.judge.tests.base import Test
+from refold.judge.tests.process import isolation, memory, stream
 
 TESTS: tuple[Test, ...] = tuple(
     module.TEST

@@ -1,0 +1,169 @@
+"""Seconds of the stages before compilation, for growing graphs: python bench/planning.py [NAME ...]
+
+A row gives the captured ops and the seconds of capture, engine, plan and emission. Doubling the ops
+should double the last three. NAME picks rows (chain, shared, wide, blocks), or names a network:
+densenet121, gpt2, efficientnet, llama (each needs the library that defines it).
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from refold import pipeline
+from refold.pipeline import Options
+
+
+class Steps(nn.Module):
+    """`step` applied `count` times, then a sum over the last two axes."""
+
+    def __init__(self, count: int, step: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.count, self.step = count, step
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(self.count):
+            x = self.step(x)
+        return x.sum((1, 2))
+
+
+class Wide(nn.Module):
+    """Many products of one input, each with an activation, added up."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.maps = nn.ModuleList(nn.Linear(32, 32) for _ in range(count))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.stack([torch.tanh(m(x)) for m in self.maps]).sum(0)
+
+
+class Blocks(nn.Module):
+    """Residual blocks: normalise, widen, activate, narrow, add."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        made = (
+            nn.Sequential(nn.LayerNorm(32), nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 32))
+            for _ in range(count)
+        )
+        self.blocks = nn.ModuleList(made)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = x + block(x)
+        return x
+
+
+def small_network(name: str) -> tuple[nn.Module, list[Any]]:
+    """A network of a library at a small input."""
+    image = [torch.randn(2, 3, 64, 64)]
+    if name == "densenet121":
+        import torchvision
+
+        return torchvision.models.densenet121(), image
+    if name == "efficientnet":
+        import timm
+
+        return timm.create_model("efficientnet_b0"), image
+    import transformers
+
+    ids = torch.randint(0, 100, (2, 16))
+    sizes = {"vocab_size": 100, "use_cache": False}
+    if name == "gpt2":
+        config = transformers.GPT2Config(n_embd=64, n_layer=12, n_head=4, n_positions=32, **sizes)
+        return First(transformers.GPT2LMHeadModel(config)), [ids]
+    config = transformers.LlamaConfig(
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        **sizes,
+    )
+    return First(transformers.LlamaForCausalLM(config)), [ids]
+
+
+class First(nn.Module):
+    """The first result of a language model, a tensor."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.model(ids)[0]  # type: ignore[no-any-return]
+
+
+NETWORKS = ("densenet121", "gpt2", "efficientnet", "llama")
+
+
+def rows(names: list[str]) -> Iterator[tuple[str, nn.Module, list[Any]]]:
+    """(title, module, example inputs) of each row asked for."""
+    cube = [torch.randn(2, 3, 4)]
+    for count in (60, 250, 1000):
+        if "chain" in names:
+            yield f"chain of {count}", Steps(count, lambda x: torch.tanh(x) + 1), cube
+        if "shared" in names and count < 1000:
+            yield f"shared factors {count}", Steps(count, lambda x: x * torch.tanh(x)), cube
+    for count in (8, 32, 128):
+        if "wide" in names:
+            yield f"wide {count}", Wide(count), [torch.randn(4, 32)]
+        if "blocks" in names:
+            yield f"blocks {count}", Blocks(count), [torch.randn(4, 32)]
+    for name in NETWORKS:
+        if name in names:
+            yield name, *small_network(name)
+
+
+class Watch:
+    """Adds up the seconds and counts the ops of the pipeline's stages."""
+
+    def __init__(self) -> None:
+        self.seconds = dict.fromkeys(("capture", "optimize", "make_plan", "emit"), 0.0)
+        self.ops = 0
+        for stage in self.seconds:
+            setattr(pipeline, stage, self._timed(stage, getattr(pipeline, stage)))
+
+    def _timed(self, stage: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            if stage == "optimize":
+                self.ops += len(args[0].nodes())
+            start = time.perf_counter()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self.seconds[stage] += time.perf_counter() - start
+
+        return run
+
+    def take(self) -> tuple[int, dict[str, float]]:
+        """The ops and seconds since the last call."""
+        taken = self.ops, dict(self.seconds)
+        self.ops, self.seconds = 0, dict.fromkeys(self.seconds, 0.0)
+        return taken
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    names = parser.parse_args().names or ["chain", "shared", "wide", "blocks"]
+    target, device = pipeline.target_for("cpu")
+    watch = Watch()
+    print(f"{'graph':<20} {'ops':>6} {'capture s':>10} {'engine s':>9} {'plan s':>8} {'emit s':>8}")
+    for title, module, inputs in rows(names):
+        options = Options(measure=False)
+        result = pipeline.run(module, inputs, "", title, target, device, options)
+        ops, took = watch.take()
+        line = f"{title:<20} {ops:>6} {took['capture']:>10.2f} {took['optimize']:>9.2f}"
+        kept = "" if result.text else f"  kept: {result.reasons}"
+        print(f"{line} {took['make_plan']:>8.2f} {took['emit']:>8.2f}{kept}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""What an emitted file assumes of the modules inside the model, as tables of its runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+import torch
+
+from refold.runtime.reach import _refold_plain_globals, _refold_reach, _RefoldReached
+from refold.runtime.settings import _refold_is_plain, _refold_setting
+from refold.runtime.structure import _refold_held, _refold_tied
+
+
+def facts_text(module: torch.nn.Module, assigned: Collection[str] = ()) -> str:
+    """The tables `_REFOLD_MODULES`, `_REFOLD_TIED` and `_REFOLD_GLOBALS` (see structure.py).
+
+    assigned: paths of attributes that forward sets, of which nothing is assumed.
+    """
+    kinds = {type(m): None for m in module.modules()}
+    reached = _refold_reach(kinds)
+    lines = ["_REFOLD_MODULES = ("]
+    for path, m in module.named_modules(remove_duplicate=False):
+        kind = type(m).__qualname__ if path else ""
+        held = dict(_attributes(m, reached))
+        held = {k: v for k, v in held.items() if f"{path}.{k}".strip(".") not in assigned}
+        settings = {k: _refold_setting(v) for k, v in held.items()}
+        known = {k: s for k, s in sorted(settings.items()) if s is not None or held[k] is None}
+        row = (path, kind, _refold_held(m), tuple(known), tuple(known.values()))
+        lines.append(f"    {row!r},")
+    lines += [")", f"_REFOLD_TIED = {_refold_tied(module)!r}"]
+    lines.append(f"_REFOLD_GLOBALS = {_refold_plain_globals(reached)!r}")
+    return "\n".join(lines)
+
+
+def _attributes(m: torch.nn.Module, reached: _RefoldReached) -> Iterator[tuple[str, object]]:
+    """What forward may read beside tensors and modules: of PyTorch's own modules what is public,
+    of others what forward's code names. Plain values of a class stand for all of its modules that
+    have none of their own."""
+    usual = vars(torch.nn.Module())
+    own = not type(m).__module__.startswith("torch.")
+    for cls in reversed(type(m).__mro__):
+        if cls.__module__.split(".")[0] not in ("torch", "builtins"):
+            numbers = ((k, v) for k, v in vars(cls).items() if k[:2] != "__" and _is_number(v))
+            yield from ((k, v) for k, v in numbers if (id(cls), k) in reached.entries)
+    computed = {"getattr", "vars", "__dict__", "eval", "exec"} & reached.names
+    for k, v in vars(m).items():
+        read = computed or k in reached.names if own else not k.startswith("_")
+        if k not in usual and read and not k.startswith("_refold"):
+            yield k, v
+
+
+def _is_number(v: object) -> bool:
+    return isinstance(v, (bool, int, float)) and _refold_is_plain(v)

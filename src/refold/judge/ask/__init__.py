@@ -1,0 +1,1 @@
+"""What is asked of the judge, and how its answer is shown."""

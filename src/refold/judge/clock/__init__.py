@@ -1,0 +1,1 @@
+"""How long the candidate takes beside eager."""

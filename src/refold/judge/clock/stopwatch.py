@@ -1,0 +1,51 @@
+"""The parent's clock around a worker's laps, and around its own work."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+
+from refold.judge.wire.host import Host
+
+
+def effort() -> Callable[[], float]:
+    """Says how many seconds this process has worked since: on a processor, if that is less than
+    have passed. Others that use the machine shall not make a small model look large."""
+    wall, own = time.perf_counter(), time.process_time()
+    return lambda: min(time.perf_counter() - wall, time.process_time() - own)
+
+
+def lap(host: Host, order: list[int], store: bool = False) -> tuple[float, list[float]]:
+    """The parent's seconds for a lap, and the worker's claims.
+
+    ``order`` is a list of input sets to store outputs of, or ``[start, calls]`` to
+    rotate, also among the first of them only: ``[start, calls, sets]``.
+    """
+    began = time.perf_counter()
+    claims = host.request("lap", 600, order=order, store=store)
+    seconds = time.perf_counter() - began
+    first, second = (float(c) for c in claims)
+    return seconds, [first, second]
+
+
+class RoundTrip:
+    """The least seconds of an empty lap of the trusted worker: a part of every other lap.
+
+    It is measured again beside all that it is taken from. A busy machine can hold up every lap of
+    one moment; taken from the laps of a better one, that would leave nothing of them.
+    """
+
+    def __init__(self, trusted: Host) -> None:
+        self.seconds = math.inf
+        self._trusted = trusted
+        self.again(7)
+
+    def again(self, times: int = 1) -> None:
+        """Measure it some more ``times``."""
+        for _ in range(times):
+            self.seconds = min(self.seconds, lap(self._trusted, [0, 0])[0])
+
+    def each(self, wall: float, calls: int) -> float:
+        """Seconds a call, of a lap of ``calls`` that took ``wall`` seconds."""
+        return max(wall - self.seconds, 1e-9) / calls

@@ -1,0 +1,39 @@
+"""What the judge draws: inputs, layouts, states. Every function here is pure."""
+
+from refold.judge.draws.inputs import SCALES, alone, normal, resized, scalars, shapes
+from refold.judge.draws.layouts import bedded, layouts, otherwise_laid, twice
+from refold.judge.draws.states import lattice, perturbed, rolled
+from refold.judge.draws.trees import (
+    all_finite,
+    every,
+    firsts,
+    has_floats,
+    inexact,
+    joined,
+    mapped,
+    tensors,
+)
+
+__all__ = [
+    "SCALES",
+    "all_finite",
+    "alone",
+    "bedded",
+    "every",
+    "firsts",
+    "has_floats",
+    "inexact",
+    "joined",
+    "lattice",
+    "layouts",
+    "mapped",
+    "normal",
+    "otherwise_laid",
+    "perturbed",
+    "resized",
+    "rolled",
+    "scalars",
+    "shapes",
+    "tensors",
+    "twice",
+]

@@ -1,0 +1,92 @@
+"""The same values in other strides, at other offsets, in one tensor instead of several."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from refold.judge.draws.inputs import alone
+from refold.judge.draws.trees import every, joined, mapped, tensors
+
+_BAND = 64  # elements on either side; keeps the alignment of a fresh allocation
+
+
+def twice(inputs: list[Any]) -> list[Any]:
+    """One tensor wherever several have its shape and type; nothing where there are no two."""
+    seen: dict[Any, int] = {}
+    held = tensors(inputs)
+    first = [seen.setdefault((t.shape, t.dtype), i) for i, t in enumerate(held)]
+    return joined(inputs, first) if len(seen) < len(held) else []
+
+
+def layouts(inputs: list[Any]) -> Iterator[tuple[str, list[Any]]]:
+    """The same values under other strides and offsets; ``expanded`` has other values."""
+
+    def fill(t: torch.Tensor) -> Any:
+        # beside integers an integer that may stand there: an index stays one
+        if t.is_floating_point():
+            return 3.0e4
+        return t.reshape(-1)[0] if t.numel() else 0
+
+    def transposed(t: torch.Tensor) -> torch.Tensor:
+        if t.dim() < 2:
+            return t
+        return t.transpose(-1, -2).contiguous().transpose(-1, -2)
+
+    def sliced(t: torch.Tensor) -> torch.Tensor:
+        if t.dim() == 0:
+            return t
+        wide = torch.zeros((*t.shape[:-1], t.shape[-1] * 2), dtype=t.dtype)
+        wide[:] = fill(t)
+        wide[..., ::2] = t
+        return wide[..., ::2]
+
+    def padded(t: torch.Tensor) -> torch.Tensor:
+        if t.dim() < 2:
+            return t
+        wide = torch.zeros((*t.shape[:-1], t.shape[-1] + 3), dtype=t.dtype)
+        wide[:] = fill(t)
+        wide[..., 1:-2] = t
+        return wide[..., 1:-2]
+
+    def shifted(t: torch.Tensor) -> torch.Tensor:
+        storage = torch.zeros((1 + t.numel(),), dtype=t.dtype)
+        storage[:] = fill(t)
+        storage[1:] = t.reshape(-1)
+        return storage[1:].view(t.shape)
+
+    def expanded(t: torch.Tensor) -> torch.Tensor:
+        if t.dim() < 2 or t.shape[0] < 2:
+            return t
+        return t[:1].contiguous().expand(t.shape)
+
+    yield "transposed", every(inputs, transposed)
+    yield "every second column", every(inputs, sliced)
+    yield "slice of wider rows", every(inputs, padded)
+    yield "storage shifted by one element", every(inputs, shifted)
+    yield "expanded row", mapped(inputs, expanded)
+    for change in (transposed, sliced):
+        for case, mixed in alone(inputs, every(inputs, change)):
+            yield f"{change.__name__}: {case}", mixed
+
+
+def otherwise_laid(t: torch.Tensor) -> torch.Tensor:
+    """The same values in other strides: channels last, or the last two axes exchanged."""
+    if t.dim() in (4, 5):
+        last = torch.channels_last if t.dim() == 4 else torch.channels_last_3d
+        return t.contiguous(memory_format=last)
+    return t if t.dim() < 2 else t.transpose(-1, -2).contiguous().transpose(-1, -2)
+
+
+def bedded(tree: Any, fill: float) -> Any:
+    """Floating tensors copied, contiguous, between bands of ``fill`` in their own storage."""
+
+    def bed(t: torch.Tensor) -> torch.Tensor:
+        size = t.numel()
+        storage = torch.full((size + 2 * _BAND,), fill, dtype=t.dtype, device=t.device)
+        storage[_BAND : _BAND + size] = t.reshape(-1)
+        return storage[_BAND : _BAND + size].view(t.shape)
+
+    return mapped(tree, bed)

@@ -1,0 +1,1 @@
+"""The one rule by which every tensor is compared; it knows no process."""

@@ -1,0 +1,195 @@
+"""Ties: where the function itself jumps (argmax, round, comparisons), rounding may fall either way.
+
+A tie is proven, not assumed: the float64 reference is run on inputs and weights moved by a few
+units in the last place, and an element is a tie if its value jumps among those runs. A candidate
+may have any of the values it takes there; and eager's own jump does not count as eager's error.
+
+Where a row's terms all but cancel, eager's error in it may be small by luck, and no other row is
+like it. What one unit in the last place of inputs and weights does to the row counts as eager's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from refold.judge.clock.stopwatch import effort
+from refold.judge.rule import compare
+from refold.judge.truth.oracle import Truth
+
+if TYPE_CHECKING:
+    from refold.judge.verdict.session import Session
+
+_FRUITLESS = 3  # searches of each kind that may find nothing: they cost float64 runs
+_SEARCHES = 30
+_NAMES = {"candidate": "ties", "row": "cancelled rows"}
+_SHAKES = 16
+_MOVES, _LONG = 4, 5.0  # moved runs for a row; no more after one that takes so many seconds
+_DEAR = 0.3  # seconds of one moved run above which ties are not searched: give smaller sizes
+_JUMP = 64.0  # units in the last place of a row's largest value; rounding alone stays far below
+
+
+def without(
+    session: Session, case: str, outputs: Any, truth: Truth, results: list[compare.Comparison]
+) -> list[compare.Comparison]:
+    """Compare again with proven ties put right, if no more than a few elements are wrong; then
+    with what a unit in the last place does to their rows.
+
+    More than one element in a hundred (and more than one at all) is no matter of either.
+    """
+    failed = [r for r in results if not r.agrees]
+    if not all(_few(r.wrong) for r in failed):
+        return results
+    results = _settled(session, case, outputs, truth, results)
+    if all(r.agrees for r in results):
+        return results
+    return _conditioned(session, case, outputs, truth, results)
+
+
+def _conditioned(
+    session: Session, case: str, outputs: Any, truth: Truth, results: list[compare.Comparison]
+) -> list[compare.Comparison]:
+    """Compare again, what one unit in the last place does to a row counting as eager's error."""
+    assert truth.eager is not None and truth.exact is not None
+    done, found = session.tie_searches.get("row", (0, 0))
+    if truth.cotangents or done - found >= _FRUITLESS:
+        return results
+    session.tie_searches["row"] = (done + 1, found)
+    session.oracle_enter(truth.state)
+    eager, exact = (dict(compare.leaves(r.outputs)) for r in (truth.eager, truth.exact))
+    came, moved = dict(compare.leaves(outputs)), []
+    for noise in range(session.seed, session.seed + _MOVES):
+        spent = effort()
+        seed = session.seed + 7
+        run = session.oracle.shaken(truth.inputs, truth.training, seed, noise)
+        moved.append(dict(compare.leaves(run.outputs)))
+        if _shapes(moved[-1]) != _shapes(exact):
+            return results
+        if spent() > _LONG:
+            break
+
+    def again(name: str, wrong: torch.Tensor) -> compare.Comparison:
+        also = [run[name] for run in moved]
+        given = (came[name], eager[name], exact[name], session.spread(truth).get(name))
+        return compare.tensors(case, name, *given, session.finite_only, also)
+
+    words = "where a unit in the last place of the inputs does as much"
+    return _repeated(session, case, results, again, "row", words)
+
+
+def _settled(
+    session: Session, case: str, outputs: Any, truth: Truth, results: list[compare.Comparison]
+) -> list[compare.Comparison]:
+    """Compare again with proven ties put right."""
+    assert truth.eager is not None and truth.exact is not None
+    shaken = _shaken(session, truth, "candidate")
+    eager, exact = (dict(compare.leaves(r.outputs)) for r in (truth.eager, truth.exact))
+    came = dict(compare.leaves(outputs))
+    if any(_shapes(run) != _shapes(exact) for run in shaken) or not shaken:
+        return results
+
+    def again(name: str, wrong: torch.Tensor) -> compare.Comparison:
+        mended = compare.settle(came[name], exact[name], wrong, [run[name] for run in shaken])
+        given = (mended, eager[name], exact[name], session.spread(truth).get(name))
+        return compare.tensors(case, name, *given, session.finite_only)
+
+    words = "where the function itself jumps"
+    return _repeated(session, case, results, again, "candidate", words)
+
+
+def _repeated(
+    session: Session,
+    case: str,
+    results: list[compare.Comparison],
+    again: Callable[[str, torch.Tensor], compare.Comparison],
+    kind: str,
+    words: str,
+) -> list[compare.Comparison]:
+    """The results, those that failed compared again; what agrees now is noted, and why."""
+    fixed = []
+    for result in results:
+        name, wrong = result.name, result.wrong
+        if not result.agrees and wrong is not None:
+            second = again(name, wrong)
+            if second.agrees:
+                _fruit(session, kind)
+                count = f"{int(wrong.sum())} of {wrong.numel()} elements of {name}"
+                session.notes.append(f"{_NAMES[kind]}: {count} differ {words} ({case})")
+                result = replace(second, name=name)
+        fixed.append(result)
+    return fixed
+
+
+def eager_settled(session: Session, truth: Truth) -> Truth:
+    """The truth with eager's own jumps taken out: they would raise every bar."""
+    if truth.eager is None or truth.exact is None or truth.exact is truth.eager:
+        return truth
+    exact = dict(compare.leaves(truth.exact.outputs))
+    jumps = {}
+    for name, value in compare.leaves(truth.eager.outputs):
+        if isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel():
+            jumped = compare.apart(value, exact[name], _JUMP)
+            if _few(jumped):
+                jumps[name] = jumped
+    if not jumps:
+        return truth
+    shaken = _shaken(session, truth, "eager")
+    if not shaken or any(_shapes(run) != _shapes(exact) for run in shaken):
+        return truth
+    settled = dict(compare.leaves(truth.eager.outputs))
+    for name, jumped in jumps.items():
+        value = settled[name]
+        mended = compare.settle(value, exact[name], jumped, [run[name] for run in shaken])
+        settled[name] = mended.to(value.device)
+        if not torch.equal(settled[name], value):
+            _fruit(session, "eager")
+    outputs = _filled(truth.eager.outputs, iter(settled.values()))
+    return replace(truth, eager=replace(truth.eager, outputs=outputs))
+
+
+def _shapes(leaves: dict[str, Any]) -> dict[str, Any]:
+    return {k: v.shape if isinstance(v, torch.Tensor) else None for k, v in leaves.items()}
+
+
+def same_shapes(a: Any, b: Any) -> bool:
+    """Whether two output trees have the same tensors: of a selection by value they may not."""
+    return _shapes(dict(compare.leaves(a))) == _shapes(dict(compare.leaves(b)))
+
+
+def _few(wrong: torch.Tensor | None) -> bool:
+    return wrong is not None and 0 < int(wrong.sum()) <= max(1, wrong.numel() // 100)
+
+
+def _fruit(session: Session, kind: str) -> None:
+    done, found = session.tie_searches[kind]
+    session.tie_searches[kind] = (done, min(found + 1, done))
+
+
+def _shaken(session: Session, truth: Truth, kind: str) -> list[dict[str, Any]]:
+    done, found = session.tie_searches.get(kind, (0, 0))
+    if session.frugal or truth.cotangents or done >= _SEARCHES or done - found >= _FRUITLESS:
+        return []
+    session.tie_searches[kind] = (done + 1, found)
+    session.oracle_enter(truth.state)
+    oracle = session.oracle
+    shaken = []
+    for noise in range(session.seed, session.seed + _SHAKES):
+        spent = effort()
+        moved = oracle.shaken(truth.inputs, truth.training, session.seed + 7, noise)
+        if spent() > _DEAR:
+            session.tie_searches[kind] = (_SEARCHES, found)  # large weights: no search at all
+            return []
+        shaken.append(dict(compare.leaves(moved.outputs)))
+    return shaken
+
+
+def _filled(tree: Any, leaves: Any) -> Any:
+    if isinstance(tree, list | tuple):
+        return type(tree)(_filled(v, leaves) for v in tree)
+    if isinstance(tree, dict):
+        return {k: _filled(v, leaves) for k, v in tree.items()}
+    leaf = next(leaves)
+    return float(leaf) if isinstance(tree, float) else leaf

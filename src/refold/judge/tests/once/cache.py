@@ -1,0 +1,87 @@
+"""cache: outputs keyed by pointer, by fingerprint or by the number of calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from refold.judge import draws
+from refold.judge.draws.trees import tensors
+from refold.judge.tests.base import Skip, Test
+from refold.judge.verdict.session import Session
+from refold.judge.verdict.verdict import Failure, Status
+
+
+def run(session: Session) -> Iterator[Failure]:
+    """Same storage with new values, same values in new storage, small edits, many calls."""
+    first, second = session.inputs(0), session.inputs(1)
+    if not tensors(first) or session.truth(first).eager is None:
+        raise Skip("no tensors among the inputs")
+    session.call(first, slot="x")
+    session.worker().request("write", slot="x", inputs=second)
+    yield from session.check("same storage, new values", second, Status.CHEATS, slot="x", put=False)
+    session.worker().request("write", slot="x", inputs=first, counted=False)
+    case = "same storage, new values, written past PyTorch's count"
+    yield from session.check(case, first, Status.CHEATS, slot="x", put=False)
+    yield from session.check("same values, new storage", second, Status.CHEATS, slot="z")
+    session.call(first, slot="x", put=True)
+    for case, edited in edits(first, session.seed, session.quick):
+        session.worker().request("write", slot="x", inputs=edited)
+        yield from session.check(case, edited, Status.CHEATS, slot="x", put=False)
+    for case, mixed in draws.alone(first, second):
+        session.worker().request("write", slot="x", inputs=first)
+        session.call(first, slot="x", put=False)
+        session.worker().request("write", slot="x", inputs=mixed)
+        yield from session.check(case, mixed, Status.CHEATS, slot="x", put=False)
+    count = 12 if session.quick else 40
+    for i in range(count):
+        inputs = session.inputs(i % 5)
+        found = list(session.check(f"call {i + 1} of {count}", inputs, Status.CHEATS, slot="x"))
+        yield from found
+        if found:
+            return
+
+
+def edits(inputs: list[Any], seed: int, quick: bool) -> Iterator[tuple[str, list[Any]]]:
+    """Changes that a fingerprint may miss: one element, rows or columns in another order."""
+    generator = torch.Generator().manual_seed(seed + 5)
+
+    def place(t: torch.Tensor) -> int:
+        return int(torch.randint(t.numel(), (1,), generator=generator))
+
+    def element(t: torch.Tensor) -> torch.Tensor:
+        t = t.clone(memory_format=torch.contiguous_format)
+        if t.numel():
+            flat = t.view(-1)
+            flat[place(t)] += 4 * (flat.abs().max() + 1)
+        return t
+
+    def exchanged(t: torch.Tensor) -> torch.Tensor:
+        t = t.clone(memory_format=torch.contiguous_format)
+        if t.dim() and t.shape[0] > 1:
+            t = t.flip(0)  # every sum over all elements stays what it was
+        return t
+
+    def permuted(t: torch.Tensor) -> torch.Tensor:
+        if t.dim() < 2:
+            return t
+        inner = t.shape[-1]
+        order = torch.cat([torch.tensor([0]), 1 + torch.randperm(inner - 1, generator=generator)])
+        return t[..., order].contiguous()
+
+    floats = draws.has_floats(inputs)
+    for i in range((2 if quick else 6) if floats else 0):
+        yield f"one element changed ({i + 1})", draws.mapped(inputs, element)
+    moved = draws.mapped if floats else draws.every
+    yield "rows in reverse order", moved(inputs, exchanged)
+    yield "columns permuted, the first kept", moved(inputs, permuted)
+
+
+TEST = Test(
+    "cache",
+    "outputs kept by pointer, by fingerprint or by call count",
+    "New values in the same storage, small edits and many calls are computed afresh.",
+    run,
+)

@@ -1,0 +1,95 @@
+"""contract: the same parameters and buffers by name, loadable strictly, every one of them used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from refold.judge.tests.base import Test
+from refold.judge.verdict.session import INITIAL, PERTURBED, Session
+from refold.judge.verdict.verdict import Failure, Status
+from refold.judge.wire.host import Raised
+from refold.judge.worker.leaves import parameters, tied
+
+
+def run(session: Session) -> Iterator[Failure]:
+    """Names, then a perturbed state loaded before any call."""
+    yield from names(session)
+    if session.frugal:
+        return
+    inputs = session.inputs()
+    truth = session.truth(inputs, PERTURBED)
+    if truth.eager is None:
+        return
+    try:
+        reply = session.call(inputs, PERTURBED)
+    except Raised as error:
+        session.cases += 1
+        kind = Status.WRONG_CONTRACT if "state_dict" in str(error) else Status.CRASHED
+        yield session.fail(kind, "perturbed state", f"raised {error}")
+        return
+    yield from stale_or_wrong(session, "perturbed state", reply["outputs"], inputs, PERTURBED)
+
+
+def names(session: Session) -> Iterator[Failure]:
+    """Compare the described state with the reference's."""
+    session.cases += 1
+    described = session.info
+    model = session.oracle.model
+    wanted: dict[str, dict[str, Any]] = {
+        "state": {k: _spec(v) for k, v in model.state_dict().items()},
+        "parameters": {k: [*_spec(v), v.requires_grad] for k, v in parameters(model).items()},
+    }
+    if described.get("tied") != tied(model):
+        detail = f"expected {tied(model)} to be one and the same, came {described.get('tied')}"
+        yield session.fail(Status.WRONG_CONTRACT, "tied parameters", detail)
+    for kind, expected in wanted.items():
+        came = described.get(kind, {})
+        missing = sorted(expected.keys() - came.keys())
+        extra = sorted(came.keys() - expected.keys())
+        if missing or extra:
+            yield session.fail(
+                Status.WRONG_CONTRACT,
+                kind,
+                f"missing {missing[:5]}, unexpected {extra[:5]} ({kind} by name)",
+            )
+        for name in expected.keys() & came.keys():
+            if list(came[name]) != expected[name]:
+                yield session.fail(
+                    Status.WRONG_CONTRACT, name, f"expected {expected[name]}, came {came[name]}"
+                )
+
+
+def stale_or_wrong(
+    session: Session, case: str, outputs: Any, inputs: list[Any], state: str, old: str = INITIAL
+) -> Iterator[Failure]:
+    """Judge outputs under ``state``; what fits the ``old`` state is stale, not merely wrong."""
+    truth = session.truth(inputs, state)
+    stale = session.truth(inputs, old)
+    if truth.eager is None:
+        return
+    found = list(session.compared(case, outputs, truth))
+    if not found:
+        return
+    is_stale = session.agrees(outputs, stale)
+    if not is_stale and stale.eager is not None:
+        # Only a part may be stale: then the function is right at the weights it was built with.
+        outputs = session.call(inputs, INITIAL)["outputs"]
+        is_stale = session.agrees(outputs, session.truth(inputs, INITIAL))
+        session.enter(state)
+    for failure in found:
+        kind = Status.STALE_WEIGHTS if is_stale else failure.status
+        yield session.fail(kind, failure.case, failure.detail, failure.worst)
+
+
+def _spec(value: Any) -> list[Any]:
+    return [list(value.shape), str(value.dtype).removeprefix("torch.")]
+
+
+TEST = Test(
+    "contract",
+    "missing or renamed parameters, order luck, parameters that are not read",
+    "The reference's state loads strictly, and every parameter and buffer has its effect.",
+    run,
+    frugal=True,
+)

@@ -1,0 +1,118 @@
+"""reload: weights baked or folded at some moment and not followed afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from refold.judge.draws.trees import inexact
+from refold.judge.tests.base import Skip, Test
+from refold.judge.tests.once.contract import stale_or_wrong
+from refold.judge.verdict.session import INITIAL, PERTURBED, SECOND, Session
+from refold.judge.verdict.verdict import Failure, Status
+from refold.judge.wire.host import Raised
+
+
+def run(session: Session) -> Iterator[Failure]:
+    """load_state_dict, in-place update, optimizer step, deepcopy, .to() and back, assign, weights
+    that lie otherwise in memory."""
+    if not session.oracle.bytes:
+        raise Skip("no parameters or buffers")
+    inputs = session.inputs()
+    session.call(inputs)  # whatever is folded at the first call is folded now
+    ways = [("load_state_dict", SECOND, "strict"), ("in-place update", PERTURBED, "inplace")]
+    if not session.quick:
+        ways.append(("load_state_dict(assign=True)", SECOND, "assign"))
+    old = session.base_state
+    for name, state, how in ways:
+        host = session.worker()
+        try:
+            host.request("load_state", state=session.state(state), how=how)
+            session.entered(state)
+            reply = session.call(inputs, state)
+        except Raised as error:
+            yield session.fail(Status.CRASHED, name, f"raised {error}")
+            continue
+        yield from stale_or_wrong(session, name, reply["outputs"], inputs, state, old)
+        old = state
+    yield from _step(session)
+    yield from _laid_otherwise(session)
+    moves = [("deepcopy", "deepcopy")]
+    if all(not inexact(v) or v.dtype == torch.float32 for v in _values(session)):
+        moves.append((".to(float64) and back", "there_and_back"))
+    for name, how in moves:
+        session.enter(PERTURBED).request("move", how=how)
+        host = session.worker()
+        host.request("load_state", state=session.state(SECOND), how="strict")
+        session.entered(SECOND)
+        try:
+            reply = session.call(inputs, SECOND)
+        except Raised as error:
+            yield session.fail(Status.CRASHED, name, f"raised {error}")
+            continue
+        case = f"{name}, then load_state_dict"
+        yield from stale_or_wrong(session, case, reply["outputs"], inputs, SECOND, PERTURBED)
+        if how == "deepcopy" and not session.remembers(session.oracle.training):
+            session.worker().request("move", how="original")
+            session.entered(PERTURBED)
+            case = "the original, after its copy took other weights"
+            yield from session.check(case, inputs, Status.MUTATES, state=PERTURBED)
+
+
+def _step(session: Session) -> Iterator[Failure]:
+    names = [n for n, p in session.oracle.model.named_parameters() if p.is_floating_point()]
+    if not names or session.oracle.writes:
+        return  # of parameters that a forward writes, the call before decides what is stepped
+    rate = 2.0**-6
+    start = session.state(PERTURBED)
+    moved = {k: v - rate if k in names else v for k, v in start.items()}
+    session.add_state("stepped", moved)
+    inputs = session.inputs()
+    session.call(inputs, PERTURBED)
+    session.worker().request("step", names=names, rate=rate)
+    session.entered("stepped", written=session.remembers(session.oracle.training))
+    reply = session.call(inputs, "stepped")
+    yield from stale_or_wrong(
+        session, "optimizer step", reply["outputs"], inputs, "stepped", PERTURBED
+    )
+    host = session.worker()
+    host.request("load_state", state=session.state(INITIAL), how="strict")
+    session.entered(INITIAL)
+    reply = session.call(inputs, INITIAL)
+    yield from stale_or_wrong(
+        session, "back to the first state", reply["outputs"], inputs, INITIAL, "stepped"
+    )
+
+
+def _laid_otherwise(session: Session) -> Iterator[Failure]:
+    """Weights in other strides, as ``to(memory_format=...)`` leaves them; others loaded."""
+    if not any(p.dim() > 1 for p in session.oracle.model.parameters()):
+        return
+    inputs = session.inputs()
+    session.enter(PERTURBED).request("move", how="strides")
+    for case, state, old in (
+        ("weights in other strides", PERTURBED, INITIAL),
+        ("weights in other strides, then load_state_dict", SECOND, PERTURBED),
+    ):
+        try:
+            reply = session.call(inputs, state)
+        except Raised as error:
+            yield session.fail(Status.CRASHED, case, f"raised {error}")
+            continue
+        yield from stale_or_wrong(session, case, reply["outputs"], inputs, state, old)
+    # who takes the original for such weights shall not do so in the tests to come
+    session.worker().request("move", how="contiguous")
+
+
+def _values(session: Session) -> list[torch.Tensor]:
+    return list(session.state(INITIAL).values())
+
+
+TEST = Test(
+    "reload",
+    "weights baked or folded and not followed",
+    "After load_state_dict, in-place updates, an optimizer step, deepcopy and .to(), the new "
+    "weights count, however they lie in memory.",
+    run,
+)

@@ -1,0 +1,28 @@
+"""shapes: one-shape kernels, skipped tails, arguments taken for constants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from refold.judge import draws
+from refold.judge.tests.base import Skip, Test
+from refold.judge.verdict.session import Session
+from refold.judge.verdict.verdict import Failure
+
+
+def run(session: Session) -> Iterator[Failure]:
+    """Each shape, and each value of a plain number, that the reference accepts."""
+    before, given = session.cases, session.inputs()
+    for case, inputs in (*draws.shapes(given, session.quick), *draws.scalars(given)):
+        yield from session.check(case, inputs)
+    if session.cases == before:
+        raise Skip("the reference accepts no other shape")
+
+
+TEST = Test(
+    "shapes",
+    "one-shape kernels, skipped tails, numbers taken for constants",
+    "Batches of 0, 1, odd and one more, every dimension and other numbers that the reference "
+    "accepts.",
+    run,
+)

@@ -1,0 +1,1 @@
+"""Tests of what the candidate does to its process and its memory."""

@@ -1,0 +1,1 @@
+"""The reference as truth: eager, and in float64."""

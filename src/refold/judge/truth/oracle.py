@@ -1,0 +1,398 @@
+"""The reference as truth: eager outputs under the recorded flags, and the same in float64.
+
+Every run is a pure function of (state, inputs, mode, seed): buffers are put back afterwards and
+what they became is part of the result. Widening to float64 and back is lossless, so the model is
+widened in place: it is held once, and whatever else holds its tensors (a function that an attribute
+keeps) computes in float64, too, where a copy's would still read the original's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from refold.contract import Reference, seed_everything
+from refold.judge.draws.trees import inexact, tensors
+from refold.judge.rule import compare
+from refold.judge.truth import replay
+from refold.judge.wire import frames
+from refold.judge.wire.place import Place
+from refold.judge.worker.leaves import other_generators
+
+_SHARE = 1 / 8  # of the device's memory: what is kept of runs
+_CPU_SHARE = 1 / 8  # of the machine's memory: what is kept of runs of a model on the CPU
+LARGE = 64 << 20  # bytes of a state
+_WIDE = (torch.float64, torch.complex128)
+
+
+@dataclass(frozen=True)
+class Meta:
+    """Of an output tensor, beside its values."""
+
+    stride: tuple[int, ...]
+    parameter: bool  # nothing else than a plain tensor otherwise
+
+
+@dataclass(frozen=True)
+class Run:
+    """One forward (and backward) of the reference."""
+
+    outputs: Any
+    buffers: dict[str, torch.Tensor]
+    grads: dict[str, torch.Tensor]
+    random: str
+    changed: tuple[int, ...]
+    meta: tuple[Meta, ...] = ()
+    written: tuple[torch.Tensor, ...] = ()  # what the inputs in `changed` became
+    drew: bool = False  # random numbers
+    others: tuple[bool, ...] = ()  # whether Python's and NumPy's generators moved
+
+    def bytes(self) -> int:
+        """What it holds of outputs, gradients and changed inputs."""
+        held = [*tensors(self.outputs), *self.grads.values(), *self.written]
+        return sum(t.numel() * t.element_size() for t in held)
+
+
+@dataclass(frozen=True)
+class Truth:
+    """Eager and float64 runs on one case; ``raised`` if the reference does not take the input.
+
+    It holds the inputs: truths are found by their identity.
+    """
+
+    eager: Run | None
+    exact: Run | None
+    raised: str = ""
+    note: str = ""
+    cotangents: list[Any] = field(default_factory=list)
+    inputs: list[Any] = field(default_factory=list)
+    state: str = ""
+    training: bool = False
+
+    def bytes(self) -> int:
+        """What its runs hold."""
+        runs = {id(r): r for r in (self.eager, self.exact) if r is not None}
+        return sum(run.bytes() for run in runs.values())
+
+
+class Oracle:
+    """Holds the reference module on the judged device."""
+
+    def __init__(self, reference: Reference, seed: int, device: torch.device) -> None:
+        self.reference = reference
+        self.device = device
+        self.place = Place(device)
+        self.init = reference.init_inputs(seed)
+        self.model = reference.make(seed, self.init).to(device)
+        self.training = self.model.training
+        self._drew: dict[bool, bool] = {}  # by mode, whether runs draw random numbers
+        self.writes: frozenset[str] = frozenset()  # parameters that a forward writes, see `first`
+        tensors = self.model.state_dict().values()
+        self.bytes = sum(t.numel() * t.element_size() for t in tensors)
+
+    def share(self) -> int:
+        """Bytes that kept results of runs may hold."""
+        if self.device.type == "cuda":
+            return int(_memory(self.device) * _SHARE)
+        return int(_CPU_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """A view of the current state, not a copy."""
+        return {k: v.detach() for k, v in self.model.state_dict().items()}
+
+    def load(self, state: dict[str, torch.Tensor]) -> None:
+        """Take a state."""
+        self.model.load_state_dict(state, strict=True)
+
+    def eager(
+        self, inputs: list[Any], training: bool, seed: int, cotangents: list[Any] | None = None
+    ) -> Run:
+        """The reference as it is."""
+        return _run(
+            self.model, inputs, training, seed, cotangents, self.device, self.place, self.writes
+        )
+
+    def first(self, inputs: list[Any]) -> Run:
+        """Run once, to learn whether a forward writes parameters: then they are put back after
+        each run, as buffers are. Of large models it is taken for granted that none does."""
+        if self.bytes > LARGE:
+            return self.eager(inputs, self.training, 0)
+        kept = {k: v.detach().clone() for k, v in self.model.named_parameters()}
+        run = self.eager(inputs, self.training, 0)
+        now = dict(self.model.named_parameters())
+        self.writes = frozenset(k for k, v in kept.items() if not _same(v, now[k].detach()))
+        _write(self.model, {k: kept[k] for k in self.writes})
+        return run
+
+    @contextlib.contextmanager
+    def kept(self) -> Iterator[None]:
+        """Buffers, and whatever else a forward writes, are put back in the end."""
+        held = _held(self.model, self.writes)
+        try:
+            yield
+        finally:
+            _write(self.model, held)
+
+    def remembers(self, inputs: list[Any], training: bool, seed: int) -> bool:
+        """Whether outputs depend on buffers that the call before has written."""
+        kept = _held(self.model, self.writes)
+        first, again = (self.eager(inputs, training, seed) for _ in range(2))
+        if all(torch.equal(v.cpu(), first.buffers[k]) for k, v in kept.items()):
+            return False
+        try:
+            _write(self.model, first.buffers)
+            second = self.eager(inputs, training, seed)
+        finally:
+            _write(self.model, kept)
+        told = [[digest(t) for t in tensors(run.outputs)] for run in (first, again, second)]
+        return told[0] == told[1] != told[2]
+
+    def shaken(
+        self,
+        inputs: list[Any],
+        training: bool,
+        seed: int,
+        noise: int,
+        units: float = compare.MOVED,
+        cotangents: list[Any] | None = None,
+    ) -> Run:
+        """The float64 run with every input and weight moved at random by some units in the last
+        place of its own type: what an honest order of rounding may turn a tie into."""
+        generator = torch.Generator().manual_seed(noise)
+
+        def move(t: torch.Tensor) -> torch.Tensor:
+            if not inexact(t):
+                return t
+            draw = torch.randn(t.shape, generator=generator, dtype=torch.float64).to(t.device)
+            wide: torch.Tensor = widen(t)
+            return wide * (1 + units * torch.finfo(t.dtype).eps * draw)
+
+        draws = self._draws(inputs, training, seed) if self._drew.get(training) else None
+        with self._widened(move):
+            given = [_each(v, move) for v in inputs]
+            return self._wide(given, training, seed, cotangents, draws)
+
+    def exact(
+        self, inputs: list[Any], training: bool, seed: int, cotangents: list[Any] | None = None
+    ) -> Run:
+        """The reference in float64, with the random numbers that it draws as it is."""
+        if not self._drew.get(training):
+            run = self._wide(inputs, training, seed, cotangents, None)
+            self._drew[training] = run.drew
+            if not run.drew:
+                return run
+        draws = self._draws(inputs, training, seed)
+        return self._wide(inputs, training, seed, cotangents, draws)
+
+    def _draws(self, inputs: list[Any], training: bool, seed: int) -> replay.Draws:
+        record = replay.Record()
+        _run(
+            self.model,
+            inputs,
+            training,
+            seed,
+            None,
+            self.device,
+            self.place,
+            self.writes,
+            mode=record,
+        )
+        return record.draws
+
+    def _wide(
+        self,
+        inputs: list[Any],
+        training: bool,
+        seed: int,
+        cotangents: list[Any] | None,
+        draws: replay.Draws | None,
+    ) -> Run:
+        outs = None if cotangents is None else [widen(v) for v in cotangents]
+        mode = None if draws is None else replay.Replay(draws)
+        default = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)
+        try:
+            with self._widened(), replay.Widen():
+                given = (inputs, training, seed, outs, self.device, self.place, self.writes)
+                return _run(self.model, *given, wide=True, mode=mode)
+        finally:
+            torch.set_default_dtype(default)
+
+    @contextlib.contextmanager
+    def _widened(
+        self, change: Callable[[torch.Tensor], torch.Tensor] | None = None
+    ) -> Iterator[None]:
+        """The model's tensors in float64; change: with other values."""
+        found = (*self.model.parameters(), *self.model.buffers(), *_unregistered(self.model))
+        held = list({id(t): t for t in found if inexact(t)}.values())
+        before = [(t.dtype, None if change is None else t.data) for t in held]
+        try:
+            for t in held:
+                t.data = widen(t.data) if change is None else change(t.data)
+            yield
+        finally:
+            for t, (dtype, data) in zip(held, before, strict=True):
+                t.data = t.data.to(dtype) if data is None else data
+
+
+def _unregistered(model: nn.Module) -> Iterator[torch.Tensor]:
+    """Tensors that modules hold as plain attributes."""
+    for module in model.modules():
+        hidden = {"_parameters", "_buffers", "_modules"}
+        yield from tensors({k: v for k, v in vars(module).items() if k not in hidden})
+
+
+def widen(value: Any) -> Any:
+    """Floating and complex tensors of a tree in float64; others as they are."""
+    return _each(value, lambda t: t.to(_WIDE[t.is_complex()]) if inexact(t) else t)
+
+
+def _each(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if isinstance(value, list | tuple):
+        return type(value)(_each(v, change) for v in value)
+    if isinstance(value, dict):
+        return {k: _each(v, change) for k, v in value.items()}
+    return value
+
+
+def digest(tensor: torch.Tensor) -> str:
+    """Of a tensor's values."""
+    return hashlib.blake2b(frames.view_bytes(tensor.cpu()), digest_size=16).hexdigest()
+
+
+def duplicate(value: Any, device: torch.device, grad: bool = False, wide: bool = False) -> Any:
+    """A copy that keeps strides where they mean something; ``wide``: of floats in float64."""
+    if isinstance(value, torch.Tensor):
+        if any(st == 0 and s > 1 for s, st in zip(value.shape, value.stride(), strict=True)):
+            fresh = value.to(device)
+        else:
+            fresh = value.detach().to(device, copy=True, memory_format=torch.preserve_format)
+        fresh = widen(fresh) if wide else fresh
+        return fresh.requires_grad_() if grad and fresh.is_floating_point() else fresh
+    if isinstance(value, list | tuple):
+        return type(value)(duplicate(v, device, grad, wide) for v in value)
+    if isinstance(value, dict):
+        return {k: duplicate(v, device, grad, wide) for k, v in value.items()}
+    return value
+
+
+def _run(
+    model: nn.Module,
+    inputs: list[Any],
+    training: bool,
+    seed: int,
+    cotangents: list[Any] | None,
+    device: torch.device,
+    place: Place,
+    writes: frozenset[str] = frozenset(),
+    wide: bool = False,
+    mode: contextlib.AbstractContextManager[Any] | None = None,
+) -> Run:
+    given = duplicate(inputs, device, cotangents is not None, wide)
+    kept = _held(model, writes)
+    built = [(m, m.training) for m in model.modules()]  # parts may be frozen in eval mode
+    if training != model.training:
+        model.train(training)
+    seed_everything(seed)
+    start, before = _generators(device), other_generators()
+    try:
+        with torch.set_grad_enabled(cotangents is not None), mode or contextlib.nullcontext():
+            outputs = model(*given)
+        random = digest(torch.get_rng_state())
+        drew = _generators(device) != start
+        others = tuple(a != b and bool(a) for a, b in zip(before, other_generators(), strict=True))
+        grads = {} if cotangents is None else _backward(model, outputs, cotangents, given, place)
+        after = {k: v.cpu() for k, v in _held(model, writes).items()}
+        changed = tuple(
+            i
+            for i, (a, b) in enumerate(zip(tensors(inputs), tensors(given), strict=True))
+            if not _same(a.to(b), b.detach())
+        )
+        written = tuple(_plain(tensors(given)[i], place) for i in changed)
+        kinds = tuple(
+            Meta(tuple(t.stride()), isinstance(t, nn.Parameter)) for t in tensors(outputs)
+        )
+        plain = _plain(outputs, place)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)  # what fails or takes time does so here
+        return Run(plain, after, grads, random, changed, kinds, written, drew, others)
+    finally:
+        for module, was in built:
+            module.training = was
+        _write(model, kept)
+
+
+def _held(model: nn.Module, writes: frozenset[str]) -> dict[str, torch.Tensor]:
+    """Copies of the buffers and of what else a forward writes."""
+    found = dict(model.named_buffers())
+    if writes:
+        found |= {k: v for k, v in model.named_parameters() if k in writes}
+    return {k: v.detach().clone() for k, v in found.items()}
+
+
+def _generators(device: torch.device) -> tuple[str, ...]:
+    states = [torch.get_rng_state()]
+    if device.type == "cuda":
+        states.append(torch.cuda.get_rng_state(device))
+    return tuple(digest(state) for state in states)
+
+
+def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Equal, NaN being equal to NaN."""
+    return torch.equal(a, b) or torch.equal(torch.nan_to_num(a), torch.nan_to_num(b))
+
+
+def _write(model: nn.Module, buffers: dict[str, torch.Tensor]) -> None:
+    with torch.no_grad():
+        for name, held in (*model.named_buffers(), *model.named_parameters()):
+            if name in buffers and buffers[name].shape == held.shape:
+                held.copy_(buffers[name])
+
+
+def _backward(
+    model: nn.Module, outputs: Any, cotangents: list[Any], given: Any, place: Place
+) -> dict[str, torch.Tensor]:
+    model.zero_grad(set_to_none=True)
+    pairs = [
+        (o, g.to(o.device))
+        for o, g in zip(tensors(outputs), cotangents, strict=True)
+        if isinstance(g, torch.Tensor) and o.requires_grad
+    ]
+    if not pairs:
+        return {}
+    # The same gradients as from ``grad_tensors``, which import the compiler: a second.
+    torch.autograd.backward([(o * g).sum() for o, g in pairs])
+    found = {f"input {i}": t.grad for i, t in enumerate(tensors(given))}
+    found |= {n: p.grad for n, p in model.named_parameters(remove_duplicate=False)}
+    model.zero_grad(set_to_none=True)
+    # nothing else holds them any more; of large models they are compared where they are
+    return {k: v.detach().to(place.like(v)) for k, v in found.items() if v is not None}
+
+
+def _memory(device: torch.device) -> int:
+    return int(torch.cuda.get_device_properties(device).total_memory)
+
+
+def _plain(tree: Any, place: Place) -> Any:
+    if isinstance(tree, torch.Tensor):
+        return tree.detach().to(
+            place.like(tree),
+            copy=True,
+            memory_format=torch.contiguous_format,
+        )
+    if isinstance(tree, tuple):
+        return tuple(_plain(v, place) for v in tree)
+    if isinstance(tree, list):
+        return [_plain(v, place) for v in tree]
+    if isinstance(tree, dict):
+        return {k: _plain(v, place) for k, v in tree.items()}
+    return tree

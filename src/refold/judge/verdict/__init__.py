@@ -1,0 +1,1 @@
+"""What was found, and the session that finds it."""

@@ -1,0 +1,105 @@
+"""How a session begins: the reference is tried, the candidate is loaded into a worker."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+
+from refold.contract import ContractError, Reference
+from refold.judge.ask.request import How, Request
+from refold.judge.clock.stopwatch import effort
+from refold.judge.rule import compare
+from refold.judge.truth.oracle import Oracle
+from refold.judge.verdict.session import Session
+from refold.judge.wire import frames
+from refold.judge.wire.host import Host
+
+_SLOW = 0.25  # seconds of one reference call above which only the frugal tests run
+_MANY = 1 << 29  # bytes of a state above which only those run
+
+
+def session(reference: Reference, request: Request, how: How) -> Session:
+    """A session on a reference, its candidate not loaded yet.
+
+    Raises:
+        ContractError: the reference does not take its own inputs, or takes or gives what no
+            worker can be sent.
+    """
+    oracle = Oracle(reference, request.seed, request.place)
+    one = Session(
+        reference=reference,
+        request=request,
+        how=how,
+        oracle=oracle,
+        finite_only=bool(request.finite_only),
+        threads=torch.get_num_threads(),
+    )
+    one.frugal = _call_seconds(one) > _SLOW or oracle.bytes > _MANY
+    one.reload = lambda: _load_candidate(one)
+    return one
+
+
+def _call_seconds(session: Session) -> float:
+    """Of the reference on its inputs; a busy machine must not make a small model look large."""
+    inputs, oracle = session.file_inputs(), session.oracle
+    for name, given in (("get_inputs", inputs), ("get_init_inputs", oracle.init)):
+        odd = frames.unknown(given) or frames.named_tuple(given)
+        if odd:
+            raise ContractError(
+                f"{session.reference.path}: expected {name}() to give tensors and plain values, "
+                f"came {odd}; the judge can send no other to a worker"
+            )
+    least = float("inf")
+    for i in range(4):
+        spent = effort()
+        try:
+            if i:
+                oracle.eager(inputs, oracle.training, session.seed)
+            else:
+                outputs = oracle.first(inputs).outputs
+        except (Exception, SystemExit) as error:
+            raise ContractError(
+                f"{session.reference.path}: expected Model to take get_inputs(), came "
+                f"{type(error).__name__}: {' '.join(str(error).split())[:300]}; fix the reference"
+            ) from error
+        least = min(least, spent())
+        if not _SLOW < least < 8 * _SLOW:
+            break
+    odd = frames.unknown(outputs)
+    if odd or not any(isinstance(v, torch.Tensor | int) for _, v in compare.leaves(outputs)):
+        raise ContractError(
+            f"{session.reference.path}: expected forward to return tensors and plain values, came "
+            f"{odd or type(outputs).__name__}; there is nothing else that the judge can compare"
+        )
+    return least
+
+
+def _load_candidate(session: Session) -> Host:
+    host = Host(session.limits, session.threads, place=session.oracle.place.of)
+    began = time.perf_counter()
+    try:
+        info = host.request(
+            "load",
+            session.limits.import_seconds,
+            path=str(session.candidate.resolve()),
+            class_name="ModelNew",
+            sets=dict(session.reference.sets),
+            init=session.oracle.init,
+            seed=session.seed,
+            device=str(session.device),
+            threads=session.threads,
+            watch=True,
+        )
+    except BaseException:
+        host.close()
+        raise
+    session.workers = "forked" if host.forked else "started afresh"
+    session.import_seconds = time.perf_counter() - began
+    session.info = {**info["state"], "flags": info["flags"]}
+    for word in info["assumes"]:
+        if word == "finite" and session.request.finite_only is None:
+            session.finite_only = True
+        text = "finite: declared by the candidate" if word == "finite" else str(word)
+        session.assumptions.add(text)
+    return host

@@ -1,0 +1,1 @@
+"""Processes and the bytes between them; nothing of models."""

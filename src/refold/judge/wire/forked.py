@@ -1,0 +1,119 @@
+"""``python -m refold.judge.wire.forked FD``: imports what a worker needs, forks one per request.
+
+It never runs a line of a candidate. It says whether it has a single thread: a fork keeps only the
+thread that calls it, and whatever lock another held would stay locked in the child.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import sys
+
+from refold.judge.wire.forkserver import TOKEN
+from refold.judge.worker import serve
+
+
+class _Environment:
+    """The token where /proc shows it: the memory that the environment came in."""
+
+    def __init__(self) -> None:
+        getenv = ctypes.CDLL(None).getenv
+        getenv.restype = ctypes.c_void_p
+        self._address = getenv(TOKEN.encode())
+
+    def mark(self, token: str) -> None:
+        ctypes.memmove(self._address, token.encode(), 32)
+        os.environ[TOKEN] = token
+
+
+def _single() -> bool:
+    # NumPy's BLAS starts threads at import and ends them in a handler of its own at the first
+    # fork; it starts them again at its first product.
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+    return len(os.listdir("/proc/self/task")) == 1
+
+
+def _request(sock: socket.socket, environment: _Environment) -> int:
+    """One request: reap a child, or fork one, which never returns from here; its number or 0."""
+    data, descriptors, _, _ = socket.recv_fds(sock, 1 << 12, 3)
+    if not data:
+        raise EOFError
+    request = json.loads(data)
+    if "reap" in request:
+        os.waitpid(int(request["reap"]), 0)
+        return 0
+    channel, arena, printed = descriptors
+    pid = os.fork()
+    if pid:
+        for descriptor in descriptors:
+            os.close(descriptor)
+        return pid
+    code = 1
+    try:
+        os.setsid()
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.dup2(printed, 1)
+        os.dup2(printed, 2)
+        keep = {0, 1, 2, channel, arena}
+        for name in os.listdir("/proc/self/fd"):
+            if int(name) not in keep:
+                with contextlib.suppress(OSError):
+                    os.close(int(name))
+        environment.mark(str(request["token"]))
+        serve.serve(channel, arena, int(request["cpu_seconds"]))
+        code = 0
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        with contextlib.suppress(BaseException):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+
+
+def main() -> None:
+    """Serve until the parent hangs up."""
+    sock = socket.socket(fileno=int(sys.argv[1]))
+    environment = _Environment()
+    single = _single()
+    gc.collect()
+    gc.freeze()  # the children share these pages as long as nobody writes to them
+    wake, into = os.pipe()
+    os.set_blocking(into, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(into)
+    children: set[int] = set()
+    sock.send(json.dumps({"single": single}).encode())
+    while True:
+        ready, _, _ = select.select([sock.fileno(), wake], [], [])
+        if wake in ready:
+            os.read(wake, 1 << 12)
+        for pid in list(children):
+            # Not reaped: its number stays taken until the parent knows of its end.
+            ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if ended is not None:
+                children.discard(pid)
+                died = ended.si_code != os.CLD_EXITED
+                code = -ended.si_status if died else ended.si_status
+                sock.send(json.dumps({"ended": pid, "code": code}).encode())
+        if sock.fileno() in ready:
+            pid = _request(sock, environment)
+            if pid:
+                children.add(pid)
+                sock.send(json.dumps({"forked": pid}).encode())
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(EOFError, OSError):
+        main()

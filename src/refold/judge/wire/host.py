@@ -1,0 +1,355 @@
+"""The parent's side of a worker: spawn, limits, requests with deadlines, and a sure end."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from refold.judge.wire import answers, forkserver, frames
+from refold.judge.wire.ring import Ring
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_GIVES_OUTPUTS = ("call", "fetch")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a worker may use. Seconds are wall time; bytes and processes are of its whole group."""
+
+    import_seconds: float = 600.0
+    call_seconds: float = 20.0
+    memory_bytes: int = 0  # 0: nine tenths of what is free when the worker starts
+    processes: int = 64
+    cpu_seconds: int = 0  # of each process; 0: an hour for every core
+    print_bytes: int = 16 << 20
+    message_bytes: int = 16 << 30
+
+    def __post_init__(self) -> None:
+        if min(self.import_seconds, self.call_seconds) <= 0 or self.processes < 1:
+            raise ValueError(f"expected positive limits, came {self}; raise them")
+
+
+class WorkerDied(RuntimeError):
+    """The worker is gone: ``why`` is ``crashed``, ``timed out``, ``memory``, ``processes``,
+    ``output`` or ``garbled``; the text says more."""
+
+    def __init__(self, why: str, detail: str) -> None:
+        super().__init__(f"{why}: {detail}")
+        self.why = why
+
+
+class Raised(RuntimeError):
+    """The candidate's code raised; the worker lives."""
+
+    def __init__(self, kind: str, message: str, trace: str) -> None:
+        super().__init__(f"{kind}: {message}")
+        self.kind, self.trace = kind, trace
+
+
+class Host:
+    """A spawned worker in its own session. Close it, or use it as a context manager.
+
+    ``under`` is a command that runs the worker's, with ``extra`` added to the environment.
+    ``place`` says of so many bytes on which device an output is to be received.
+    """
+
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        threads: int = 0,
+        under: Sequence[str] = (),
+        extra: Mapping[str, str] | None = None,
+        place: Callable[[int], torch.device] | None = None,
+    ) -> None:
+        # Takes outputs of timed calls; inherited empty, sized by `seal_arena`.
+        self.arena = os.memfd_create("refold-outputs", os.MFD_ALLOW_SEALING)
+        self.limits = limits or Limits()
+        self._cap = self.limits.memory_bytes or int(_available() * 0.9)
+        self.forked = False
+        self._reason = ""
+        self._why = ""
+        self._asked = ""
+        self._printed = bytearray()
+        self._token = secrets.token_hex(16)
+        self._strangers: dict[str, list[bytes]] = {}
+        ours, theirs = socket.socketpair()
+        ring = Ring.offer(ours)
+        cpu = self.limits.cpu_seconds or 3600 * (os.cpu_count() or 1)
+        self._process = self._start(theirs.fileno(), cpu, threads, under, extra or {})
+        theirs.close()
+        self._sock, self._place = ours, place
+        self._peer = frames.Peer(ours, self.limits.message_bytes, ring)
+        self._over = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._drain, daemon=True),
+            threading.Thread(target=self._watch, daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _start(
+        self, sock: int, cpu: int, threads: int, under: Sequence[str], extra: Mapping[str, str]
+    ) -> forkserver.Process:
+        """Forked where that is clean, else (or with a command or environment of its own) afresh."""
+        if not (under or extra):
+            server = forkserver.start(threads)
+            if server.usable():
+                child = server.fork(sock, self.arena, self._token, cpu)
+                if child is not None:
+                    self.forked = True
+                    return child
+        env = forkserver.environment(threads, {**extra, forkserver.TOKEN: self._token})
+        return forkserver.exec_worker(under, env, sock, self.arena, cpu)
+
+    @property
+    def pid(self) -> int:
+        """Of the worker's first process."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether requests can be made."""
+        return not self._over.is_set()
+
+    @property
+    def printed(self) -> str:
+        """The last of what the worker wrote to its standard streams."""
+        return self._printed[-4000:].decode(errors="replace")
+
+    def request(self, do: str, seconds: float | None = None, **arguments: Any) -> Any:
+        """Ask and wait.
+
+        Raises:
+            Raised: the command raised in the worker.
+            WorkerDied: it ended, hung, broke a limit or the protocol; nothing of it is left.
+        """
+        self.post(do, seconds, **arguments)
+        return self.wait(seconds)
+
+    def post(self, do: str, seconds: float | None = None, **arguments: Any) -> None:
+        """Ask without waiting; `wait` takes the answer."""
+        if not self.alive:
+            raise WorkerDied(self._why or "crashed", self._reason or "it was ended before")
+        self._peer.place = self._place if do in _GIVES_OUTPUTS else None
+        self._asked = do
+        with self._within(seconds or self.limits.call_seconds), self._deadly():
+            self._peer.send({"do": do, **arguments})
+
+    def wait(self, seconds: float | None = None) -> Any:
+        """The answer to the last `post`."""
+        with self._within(seconds or self.limits.call_seconds), self._deadly():
+            answer = self._peer.receive()
+        if isinstance(answer, dict) and "ok" in answer:
+            if not answers.fits(self._asked, answer["ok"]):
+                self._end("garbled", f"an answer to {self._asked!r} that makes no sense")
+                raise WorkerDied("garbled", self._reason)
+            return answer["ok"]
+        error = answer.get("error") if isinstance(answer, dict) else None
+        if not isinstance(error, dict):
+            self._end("garbled", "an answer that is neither a result nor an error")
+            raise WorkerDied("garbled", self._reason)
+        texts = [str(error.get(k, "")) for k in ("type", "message", "trace")]
+        raise Raised(*texts)
+
+    @contextlib.contextmanager
+    def stopped(self) -> Iterator[None]:
+        """All of the worker's processes stand still inside the block."""
+        pids = self._members()
+        for pid in pids:
+            _signal(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in pids:
+                _signal(pid, signal.SIGCONT)
+
+    def cpu_seconds(self) -> float:
+        """CPU time that the worker's processes have used."""
+        ticks = 0
+        for pid in self._members():
+            with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/stat", "rb") as file:
+                fields = file.read().rpartition(b")")[2].split()
+                ticks += int(fields[11]) + int(fields[12])
+        return ticks / os.sysconf("SC_CLK_TCK")
+
+    def seal_arena(self, size: int) -> None:
+        """Give the arena its size for good: a file that shrinks under a reader is an attack."""
+        os.ftruncate(self.arena, max(size, 1))
+        with contextlib.suppress(PermissionError):
+            fcntl.fcntl(self.arena, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+
+    def leave(self, seconds: float) -> bool:
+        """Hang up; whether the worker ended by itself within ``seconds``."""
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+        try:
+            self._process.wait(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def close(self) -> None:
+        """End the worker and everything it started."""
+        self._end("closed", "closed")
+        self._sock.close()
+        if self.arena >= 0:
+            os.close(self.arena)
+            self.arena = -1
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(timeout=2.0)
+
+    def __enter__(self) -> Host:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @contextlib.contextmanager
+    def _within(self, limit: float) -> Iterator[None]:
+        """Ends the worker where the block takes longer: each byte of it may come just in time."""
+        timer = threading.Timer(limit, self._expire, (limit,))
+        timer.daemon = True
+        timer.start()
+        self._sock.settimeout(limit + 5.0)
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    @contextlib.contextmanager
+    def _deadly(self) -> Iterator[None]:
+        try:
+            yield
+        except (EOFError, OSError, frames.WireError, MemoryError) as error:
+            # The watcher may have ended it for a reason of its own: that reason wins.
+            if not self._why:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(timeout=0.5)
+            why, detail = "crashed", self._obituary()
+            if isinstance(error, TimeoutError):
+                why, detail = "timed out", "no answer within the limit"
+            elif isinstance(error, frames.WireError):
+                why, detail = "garbled", str(error)
+            self._end(why, detail)
+            raise WorkerDied(self._why, self._reason) from None
+
+    def _expire(self, limit: float) -> None:
+        self._end("timed out", f"no answer within {limit:.0f} s")
+
+    def _obituary(self) -> str:
+        code = self._process.poll()
+        if code is None:
+            return "it closed its channel"
+        tail = " ".join(self.printed.split())[-200:]
+        if code < 0:
+            name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
+            return f"ended by {name}" + (f"; it printed: {tail}" if tail else "")
+        return f"exit code {code}" + (f"; it printed: {tail}" if tail else "")
+
+    def _end(self, why: str, detail: str) -> None:
+        if self._over.is_set():
+            return
+        if not self._why:
+            self._why, self._reason = why, detail
+        self._over.set()
+        _signal_group(self._process.pid, signal.SIGKILL)
+        for _ in range(20):
+            rest = self._members()
+            for pid in rest:
+                _signal(pid, signal.SIGSTOP)
+            for pid in rest:
+                _signal(pid, signal.SIGKILL)
+            self._process.poll()
+            if not rest:
+                break
+            time.sleep(0.02)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=2.0)
+
+    def _drain(self) -> None:
+        total = 0
+        stream = self._process.stdout
+        assert stream is not None
+        while chunk := os.read(stream.fileno(), 65536):
+            total += len(chunk)
+            self._printed = (self._printed + chunk)[-16384:]
+            if total > self.limits.print_bytes:
+                self._end("output", f"printed more than {self.limits.print_bytes} bytes")
+                break
+        stream.close()
+
+    def _watch(self) -> None:
+        while not self._over.wait(0.1):
+            members = self._members()
+            if len(members) > self.limits.processes:
+                self._end("processes", f"more than {self.limits.processes} processes")
+            used = sum(_resident(pid) for pid in members)
+            if used > self._cap:
+                self._end("memory", f"{used >> 20} MiB resident, the limit is {self._cap >> 20}")
+
+    def _members(self) -> list[int]:
+        """The worker's processes: its session, and whatever left it but carries its token."""
+        found = []
+        needle = f"{forkserver.TOKEN}={self._token}".encode()
+        for entry in os.listdir("/proc"):
+            if not entry.isdigit():
+                continue
+            try:
+                with open(f"/proc/{entry}/stat", "rb") as file:
+                    fields = file.read().rpartition(b")")[2].split()
+                if fields[0] == b"Z":
+                    continue
+                if int(fields[3]) == self._process.pid:
+                    found.append(int(entry))
+                    continue
+                # Reading an environment is dear. It changes by exec, which moves it (the last two).
+                identity = [fields[19], *fields[47:49]]
+                if self._strangers.get(entry) == identity:
+                    continue
+                with open(f"/proc/{entry}/environ", "rb") as file:
+                    if needle in file.read():
+                        found.append(int(entry))
+                    else:
+                        self._strangers[entry] = identity
+            except (OSError, IndexError):
+                continue
+        return found
+
+
+def _signal(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
+
+
+def _signal_group(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, number)
+
+
+def _resident(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as file:
+            return int(file.read().split()[1]) * _PAGE
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+def _available() -> int:
+    with open("/proc/meminfo", encoding="ascii") as file:
+        for line in file:
+            if line.startswith("MemAvailable"):
+                return int(line.split()[1]) << 10
+    return 8 << 30

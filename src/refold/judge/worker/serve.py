@@ -1,0 +1,381 @@
+"""The process that holds a candidate (or, for the clock, the reference): it receives only tensors.
+
+Run as ``python -m refold.judge.worker.serve FD ARENA CPU_SECONDS``, or forked (see `forkserver`).
+Its answers are claims of an untrusted process; the parent decides by what it computes itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import ctypes
+import gc
+import resource
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from refold import contract
+from refold.judge import draws
+from refold.judge.wire import frames, ring
+from refold.judge.worker import flags, guard, lap, surroundings
+from refold.judge.worker.leaves import (
+    copied,
+    digest,
+    leaves,
+    meta,
+    moved,
+    other_generators,
+    parameters,
+    place,
+    registered,
+    require_grad,
+    shape,
+    storage,
+    tensors,
+    tied,
+)
+
+Tree = Any
+
+
+class Worker:
+    """One command per method ``do_NAME``; state is the module, input slots and kept outputs."""
+
+    def __init__(self, peer: frames.Peer, arena: int) -> None:
+        self.peer = peer
+        self.arena = arena
+        self.guard = guard.Guard()
+        self.model: nn.Module = nn.Identity()
+        self.original: nn.Module = self.model
+        self.built = {"": True}  # the modes of its modules by name
+        self.device = torch.device("cpu")
+        self.peer.place = lambda size: place(self.device, size)
+        self.slots: dict[str, list[Any]] = {}
+        self.kept: dict[str, Tree] = {}
+        self.lap = lap.Lap()
+        self.flags = flags.snapshot()
+
+    def serve(self) -> None:
+        """Answer until the parent hangs up."""
+        while True:
+            try:
+                request = self.peer.receive()
+            except EOFError:
+                return
+            handler: Callable[..., Any] = getattr(self, "do_" + request.pop("do"))
+            try:
+                answer = {"ok": handler(**request)}
+            except (Exception, SystemExit) as error:
+                answer = {"error": _report(error)}
+            self.peer.send(answer)
+
+    def do_load(
+        self,
+        path: str,
+        class_name: str,
+        sets: dict[str, Any],
+        init: list[Any],
+        seed: int,
+        device: str,
+        threads: int,
+        watch: bool,
+    ) -> dict[str, Any]:
+        """Import the file and build the module under the seed."""
+        self.device = torch.device(device)
+        torch.set_num_threads(threads)
+        if self.device.type == "cuda":
+            torch.zeros(1, device=self.device)
+        if watch:
+            self.guard.arm(path)
+        self.flags = before = flags.snapshot()
+        file = contract.load(path, sets, class_name, needs_inputs=False, unknown_sets="ignore")
+        self.model = file.make(seed, init).to(self.device)
+        self.built = {name: m.training for name, m in self.model.named_modules()}
+        assumes = file.namespace.get("REFOLD_ASSUMES", "")
+        words = list(assumes) if isinstance(assumes, list | tuple | set) else [assumes]
+        return {
+            "state": self.do_describe(),
+            "assumes": [str(w) for w in words if w],
+            "flags": flags.difference(before, flags.snapshot()),
+        }
+
+    def do_describe(self) -> dict[str, Any]:
+        """Names, shapes and dtypes of everything the module holds."""
+        return {
+            "state": {k: shape(v) for k, v in self.model.state_dict().items()},
+            "parameters": {
+                k: [*shape(v), v.requires_grad] for k, v in parameters(self.model).items()
+            },
+            "tied": tied(self.model),
+            "buffers": {k: shape(v) for k, v in self.model.named_buffers()},
+            "training": self.model.training,
+        }
+
+    def do_state(self) -> dict[str, Any]:
+        """The whole state, parameters and buffers alike."""
+        # What lies in the modules counts, and is read first: `state_dict` may be the candidate's.
+        lying = {k: v.detach().to("cpu", copy=True) for k, v in registered(self.model).items()}
+        told = self.model.state_dict().items()
+        return {k: lying[k] if k in lying else v.detach().cpu() for k, v in told}
+
+    def do_load_state(self, state: dict[str, torch.Tensor], how: str) -> None:
+        """Bring a state in: ``strict``, ``inplace``, ``assign`` (new tensors)."""
+        if how == "inplace":
+            own = self.model.state_dict(keep_vars=True)
+            with torch.no_grad():
+                for name, value in state.items():
+                    own[name].copy_(value.to(self.device))
+        else:
+            self.model.load_state_dict(state, strict=True, assign=how == "assign")
+            self.model.to(self.device)
+
+    def do_step(self, names: list[str], rate: float) -> None:
+        """One SGD step against all-ones gradients: what training does to the weights."""
+        chosen = {id(p): p for n, p in parameters(self.model).items() if n in names}
+        # What torch.optim.SGD does; importing torch.optim takes a second.
+        held = list(chosen.values())
+        with torch.no_grad():
+            torch._foreach_add_(held, [torch.ones_like(t) for t in held], alpha=-rate)
+
+    def do_move(self, how: str) -> None:
+        """``train``, ``eval``, ``thaw`` (all parts train), ``deepcopy``, ``original`` (of the
+        copy), ``there_and_back`` (float64 and back), or the weights' ``strides``, ``contiguous``
+        again."""
+        if how == "deepcopy":
+            self.original, self.model = self.model, copy.deepcopy(self.model)
+        elif how == "original":
+            self.model = self.original
+        elif how == "there_and_back":
+            self.model.to(torch.float64).to(torch.float32)
+        elif how in ("strides", "contiguous"):
+            for p in self.model.parameters():  # as Module.to() does
+                laid = draws.otherwise_laid(p.data) if how == "strides" else p.data.contiguous()
+                p.data = laid
+        elif how == "thaw":
+            self.model.train()
+        else:
+            self.model.train(how == "train")
+            if self.model.training == self.built[""]:  # as it was built, parts frozen
+                for name, module in self.model.named_modules():
+                    module.training = self.built.get(name, module.training)
+
+    def do_put(
+        self, slot: str, inputs: list[Any], bed: float | None = None, first: Sequence[int] = ()
+    ) -> None:
+        """New storage for a set of inputs; with ``bed``, between guard bands of that value; with
+        ``first``, the tensor of that number instead of each."""
+        fresh = [moved(v, self.device) for v in inputs]
+        fresh = draws.joined(fresh, list(first)) if first else fresh
+        self.slots[slot] = fresh if bed is None else [draws.bedded(v, bed) for v in fresh]
+
+    def do_write(self, slot: str, inputs: list[Any], counted: bool = True) -> None:
+        """The same storage, other values; not ``counted``: as foreign code writes, past PyTorch's
+        count of versions."""
+        with torch.no_grad():
+            for old, new in zip(tensors(self.slots[slot]), tensors(inputs), strict=True):
+                for i, (size, stride) in enumerate(zip(old.shape, old.stride(), strict=True)):
+                    if size > 1 and stride == 0:  # an expanded input: one element is there
+                        old, new = old.narrow(i, 0, 1), new.narrow(i, 0, 1)
+                (old if counted else old.data).copy_(new.to(self.device))
+
+    def do_drop(self) -> None:
+        """Forget slots and outputs."""
+        self.slots, self.kept = {}, {}
+        gc.collect()
+
+    def do_call(
+        self,
+        slot: str,
+        keep: str = "",
+        seed: int = 0,
+        grad: list[Any] | None = None,
+        grad_mode: bool = False,
+        poison: float | None = None,
+        nan_fill: bool = False,
+        stream: bool = False,
+        settle: float = 0.0,
+        of: str = "all",
+    ) -> dict[str, Any]:
+        """One forward; with ``grad`` (cotangents) also a backward, of ``inputs``, ``parameters``
+        or ``all``. Returns outputs and claims."""
+        inputs = self.slots[slot]
+        expected = reference_output = ref_out = self.guard.canary  # noqa: F841 (bait)
+        before = [storage(t).clone() for t in tensors(inputs)]
+        contract.seed_everything(seed)
+        generators = other_generators()
+        if grad is not None:
+            inputs = inputs if of == "parameters" else require_grad(inputs)
+            self.model.zero_grad(set_to_none=True)
+        frozen = [p for p in self.model.parameters() if p.requires_grad and of == "inputs"]
+        for parameter in frozen:
+            parameter.requires_grad_(False)
+        if poison is not None:
+            surroundings.churn(poison, self.device)
+        began = time.perf_counter()
+        with (
+            torch.set_grad_enabled(grad is not None or grad_mode),
+            surroundings.stream(stream, self.device),
+        ):
+            output = surroundings.forward(self.model, inputs, nan_fill)
+            seconds = time.perf_counter() - began
+            kinds = [meta(v) for v in leaves(output)]
+            # Read on the caller's stream, with no wait for any other.
+            sent = copied(output)
+        random_state = digest(torch.get_rng_state())
+        others = zip(generators, other_generators(), strict=True)
+        changed_later = False
+        if settle:
+            time.sleep(settle)
+            pairs = zip(tensors(sent), tensors(copied(output)), strict=True)
+            changed_later = not all(torch.equal(storage(a), storage(b)) for a, b in pairs)
+        changed = [
+            i
+            for i, (a, b) in enumerate(zip(before, tensors(self.slots[slot]), strict=True))
+            if not torch.equal(a, storage(b))
+        ]
+        result: dict[str, Any] = {
+            "outputs": sent,
+            "meta": kinds,
+            "random": random_state,
+            "others": [a != b and bool(a) for a, b in others],
+            "flags": flags.difference(self.flags, flags.snapshot()),
+            "changed": changed,
+            "written": [copied(tensors(self.slots[slot])[i]) for i in changed],
+            "changed_later": changed_later,
+            "seconds": seconds,
+        }
+        if grad is not None:
+            result["grads"] = self._backward(output, grad, inputs)
+        for parameter in frozen:
+            parameter.requires_grad_(True)
+        if keep:
+            self.kept[keep] = output
+        return result
+
+    def do_spoil(self, keep: str) -> list[tuple[int, int]]:
+        """Write into each output of a kept call; pairs of one that was written and one that
+        changed with it."""
+        outputs, found = tensors(self.kept.pop(keep))[:16], []
+        for i, output in enumerate(outputs):
+            before = [o.detach().clone() for o in outputs]
+            other = ~output if output.dtype is torch.bool else torch.full_like(output, 77)
+            with contextlib.suppress(RuntimeError), torch.no_grad():  # as of an expanded one
+                output.detach().copy_(other)
+                pairs = zip(before, outputs, strict=True)
+                same = [digest(a) == digest(b.detach().clone()) for a, b in pairs]
+                found += [(i, j) for j, equal in enumerate(same) if j != i and not equal]
+        return found
+
+    def do_fetch(self, keep: str) -> Tree:
+        """A kept output as it is now."""
+        return copied(self.kept[keep])
+
+    def do_calls(self, slot: str, count: int, keep: str) -> None:
+        """``count`` calls; the caller holds on to each output as ``keep`` and a number."""
+        with torch.no_grad():
+            for i in range(count):
+                self.kept[f"{keep}{i}"] = self.model(*self.slots[slot])
+
+    def do_complaints(self) -> list[str]:
+        """See `guard.Guard.complaints`."""
+        return self.guard.complaints()
+
+    def do_compile(self, mode: str) -> float:
+        """Wrap the module in torch.compile; seconds until its first output on slot ``lap0``."""
+        began = time.perf_counter()
+        compiled: Any = torch.compile(self.model, mode=mode)
+        with torch.no_grad():
+            compiled(*self.slots["compile"])
+        self.lap.model = compiled
+        return time.perf_counter() - began
+
+    def do_lap_inputs(
+        self,
+        sets: list[list[Any]],
+        slot: int,
+        flush_bytes: int,
+        seed: int | None = None,
+        keep: int = 0,
+    ) -> None:
+        """Input sets for the clock, behind the first ``keep`` that are here; ``slot``: so many
+        bytes of the arena take a call's outputs; ``seed``: of each call whose outputs are taken."""
+        here = [[moved(v, self.device) for v in one] for one in sets]
+        model = self.lap.model if self.lap.model is not None else self.model
+        arena = self.arena if slot else -1
+        self.lap.prepare(model, here, arena, slot, flush_bytes, self.device, seed, keep)
+
+    def do_flush(self) -> None:
+        """Leave nothing of the inputs in a cache."""
+        self.lap.flush()
+
+    def do_lap(self, order: list[int], store: bool) -> list[float]:
+        """Timed calls on the input sets in ``order``; claimed seconds, see `lap.Lap.run`."""
+        if not store:
+            start, calls, among = (*order, self.lap.sets)[:3]
+            order = [(start + i) % max(among, 1) for i in range(calls)]
+        return self.lap.run(order, store)
+
+    def do_graph(self, calls: int) -> None:
+        """Capture ``calls`` calls in one CUDA graph."""
+        self.lap.capture(calls)
+
+    def do_replay(self, times: int) -> None:
+        """Replay what was captured, and wait for its end."""
+        self.lap.replay(times)
+
+    def do_kernels(self) -> list[str]:
+        """Names of the CUDA kernels that one call launches, by the profiler."""
+        return self.lap.kernels()
+
+    def _backward(self, output: Tree, grad: list[Any], inputs: list[Any]) -> dict[str, Any]:
+        outs = list(tensors(output))
+        pairs = [
+            (o, g.to(self.device))
+            for o, g in zip(outs, grad, strict=True)
+            if isinstance(g, torch.Tensor) and o.requires_grad
+        ]
+        if not pairs:
+            return {}
+        # The same gradients as from ``grad_tensors``, which import the compiler: a second.
+        torch.autograd.backward([(o * g).sum() for o, g in pairs])
+        found = {f"input {i}": t.grad for i, t in enumerate(tensors(inputs))}
+        found |= {n: p.grad for n, p in parameters(self.model).items()}
+        self.model.zero_grad(set_to_none=True)
+        return {k: copied(v) for k, v in found.items() if v is not None}
+
+
+def _report(error: BaseException) -> dict[str, str]:
+    lines = traceback.format_exception(error)
+    return {
+        "type": type(error).__name__,
+        "message": " ".join(str(error).split())[:500],
+        "trace": "".join(lines)[-3000:],
+    }
+
+
+def _limit_cpu(seconds: int) -> None:
+    """CPU seconds of each process; an own limit that is lower stays."""
+    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+    if hard == resource.RLIM_INFINITY or hard > seconds:
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+
+
+def serve(channel: int, arena: int, cpu_seconds: int) -> None:
+    """Answer on the inherited socket; ``arena`` is the shared file that takes timed outputs."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: do not outlive the judge
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _limit_cpu(cpu_seconds)
+    sock = socket.socket(fileno=channel)
+    Worker(frames.Peer(sock, shared=ring.Ring.accept(sock)), arena).serve()
+
+
+if __name__ == "__main__":
+    serve(*map(int, sys.argv[1:4]))

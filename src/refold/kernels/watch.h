@@ -1,0 +1,349 @@
+// watch and unchanged: every call of an emitted module asks first whether all that its kernels were prepared for is
+// still so. In Python the answer would cost more than a small kernel.
+//
+//   watch(dicts, types, kinds, tensors, contents, blocks) -> bytearray: how things are now
+//   unchanged(dicts, types, kinds, tensors, contents, cells, alike, memory) -> bool: whether they are so still
+//   altered(memory) -> int: what `unchanged` found last (see Found)
+//   differing(before, after) -> tuple of bool, or None: which contents differ between two memories of the same contents
+//
+//   dicts     (dict, size or -1, key, value, ...), ...: dict[key] is value; the dict as value: there is no such key
+//   types     type, ...: nothing was written to the type or to one of its bases
+//   kinds     object, type, ...: the object is of exactly that type
+//   tensors   tensor, counted, ...: is at its address and, if counted is true, at its version
+//   contents  address, bytes, ...: the memory holds what it held. Whole where it is small; else a few words of it at
+//             every call, and `blocks` KiB more of one of them in turn (the audit)
+//   cells     cell, value, ...: a closure's cell holds the value
+//   alike     object, copy, ...: a list, dict or set equals its copy
+//
+// memory holds addresses of these objects: whoever keeps it keeps the tuples, too.
+#pragma once
+#include <cstdint>
+#include <cstring>
+
+#include "call.h"
+
+namespace rf_watch {
+
+enum Found : uint64_t { kNothing, kDict, kType, kKind, kTensor, kContent, kAudit, kCell, kAlike };
+
+struct Header {
+  uint64_t dicts, types, kinds, tensors, contents, blocks, found;
+  uint64_t content, block;  // the audit's place
+};
+struct Dict {
+  PyObject* dict;
+  uint64_t tag;
+};
+struct Type {
+  PyTypeObject* type;
+  uint64_t tag;
+};
+struct Kind {
+  PyObject* object;
+  PyTypeObject* type;
+};
+struct Tensor {
+  PyObject* tensor;
+  int64_t version;  // -1: not counted
+  void* address;
+};
+struct Content {
+  const char* address;
+  uint64_t bytes, samples, digests;  // where in memory: what was read of it, and a digest of each block
+};
+
+constexpr uint64_t kWhole = 2048, kSamples = 32, kBlock = 1024;  // bytes; words; bytes
+
+// --- dictionaries: CPython up to 3.12 numbers every change of a dict (PEP 509) ---
+#if PY_VERSION_HEX < 0x030D0000
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+static inline uint64_t tag_of(PyObject* dict) { return reinterpret_cast<PyDictObject*>(dict)->ma_version_tag; }
+#pragma GCC diagnostic pop
+constexpr bool kTags = true;
+#else
+static inline uint64_t tag_of(PyObject*) { return 0; }
+constexpr bool kTags = false;
+#endif
+
+static bool same_entries(PyObject* row) {
+  PyObject* dict = PyTuple_GET_ITEM(row, 0);
+  const Py_ssize_t size = PyLong_AsSsize_t(PyTuple_GET_ITEM(row, 1));
+  if (size >= 0 && PyDict_GET_SIZE(dict) != size) return false;
+  for (Py_ssize_t i = 2; i + 1 < PyTuple_GET_SIZE(row); i += 2) {
+    PyObject* wanted = PyTuple_GET_ITEM(row, i + 1);
+    PyObject* value = PyDict_GetItemWithError(dict, PyTuple_GET_ITEM(row, i));
+    if (value != (wanted == dict ? nullptr : wanted)) return false;
+  }
+  return true;
+}
+
+// --- types: CPython gives a type another tag when the type or a base is written to; 0: it has none ---
+static uint64_t tag_of_type(PyTypeObject* type) {
+#if PY_VERSION_HEX < 0x030B0000
+  if (!(type->tp_flags & Py_TPFLAGS_VALID_VERSION_TAG)) return 0;
+#endif
+  return type->tp_version_tag;
+}
+
+// --- tensors ---
+static int64_t version_of(PyObject* tensor) {
+  static PyGetSetDescrObject* field;
+  if (field == nullptr) {
+    PyObject* module = PyImport_ImportModule("torch._C");
+    PyObject* base = module ? PyObject_GetAttrString(module, "TensorBase") : nullptr;
+    PyObject* found = base ? PyObject_GetAttrString(base, "_version") : nullptr;
+    Py_XDECREF(base);
+    Py_XDECREF(module);
+    if (found == nullptr) return -1;
+    if (!PyObject_TypeCheck(found, &PyGetSetDescr_Type)) {
+      PyErr_SetString(PyExc_TypeError, "a tensor's _version is no field");
+      return -1;
+    }
+    field = reinterpret_cast<PyGetSetDescrObject*>(found);
+  }
+  PyObject* number = field->d_getset->get(tensor, field->d_getset->closure);
+  if (number == nullptr) return -1;
+  const int64_t version = PyLong_AsLongLong(number);
+  Py_DECREF(number);
+  return version;
+}
+
+// --- what memory holds ---
+static inline uint64_t sampled(uint64_t k, uint64_t words) {  // evenly spread, whatever the sizes of rows
+  return static_cast<uint64_t>((static_cast<unsigned __int128>(k * 0x9E3779B97F4A7C15ul) * words) >> 64);
+}
+static inline uint64_t samples_bytes(uint64_t bytes) { return bytes <= kWhole ? (bytes + 7) / 8 * 8 : kSamples * 4; }
+static inline uint64_t blocks_of(uint64_t bytes) { return bytes <= kWhole ? 0 : (bytes + kBlock - 1) / kBlock; }
+
+static void sample(const Content& c, char* to) {
+  if (c.bytes <= kWhole) {
+    std::memcpy(to, c.address, c.bytes);
+    return;
+  }
+  for (uint64_t k = 0; k < kSamples; k++) std::memcpy(to + 4 * k, c.address + 4 * sampled(k, c.bytes / 4), 4);
+}
+static bool as_sampled(const Content& c, const char* was) {
+  if (c.bytes <= kWhole) return std::memcmp(was, c.address, c.bytes) == 0;
+  uint32_t differs = 0;
+  for (uint64_t k = 0; k < kSamples; k++) {
+    uint32_t now, then;
+    std::memcpy(&now, c.address + 4 * sampled(k, c.bytes / 4), 4);
+    std::memcpy(&then, was + 4 * k, 4);
+    differs |= now ^ then;
+  }
+  return differs == 0;
+}
+// Each step is one to one, so two blocks that differ in one word never have the same digest.
+static uint64_t digest(const char* p, uint64_t bytes) {
+  constexpr int kLanes = 16;
+  uint32_t lane[kLanes], word[kLanes];
+  for (int l = 0; l < kLanes; l++) lane[l] = 0x85EBCA6Bu * (l + 1);
+  const auto mix = [&] {
+    for (int l = 0; l < kLanes; l++) {
+      lane[l] = (lane[l] ^ word[l]) * 0x9E3779B1u;
+      lane[l] ^= lane[l] >> 15;
+    }
+  };
+  uint64_t i = 0;
+  for (; i + sizeof word <= bytes; i += sizeof word) {
+    std::memcpy(word, p + i, sizeof word);
+    mix();
+  }
+  if (i < bytes) {
+    std::memset(word, 0, sizeof word);
+    std::memcpy(word, p + i, bytes - i);
+    mix();
+  }
+  uint64_t all = bytes;
+  for (int l = 0; l < kLanes; l++) {
+    all = (all ^ lane[l]) * 0x9E3779B97F4A7C15ul;
+    all ^= all >> 29;
+  }
+  return all;
+}
+static uint64_t block_digest(const Content& c, uint64_t b) {
+  const uint64_t from = b * kBlock, left = c.bytes - from;
+  return digest(c.address + from, left < kBlock ? left : kBlock);
+}
+
+struct Memory {
+  char* at;
+  Header& header() const { return *reinterpret_cast<Header*>(at); }
+  Dict* dicts() const { return reinterpret_cast<Dict*>(at + sizeof(Header)); }
+  Type* types() const { return reinterpret_cast<Type*>(dicts() + header().dicts); }
+  Kind* kinds() const { return reinterpret_cast<Kind*>(types() + header().types); }
+  Tensor* tensors() const { return reinterpret_cast<Tensor*>(kinds() + header().kinds); }
+  Content* contents() const { return reinterpret_cast<Content*>(tensors() + header().tensors); }
+  uint64_t* digests(const Content& c) const { return reinterpret_cast<uint64_t*>(at + c.digests); }
+};
+
+// Audits the next blocks of the contents in turn: whether they are as they were.
+static bool audit(const Memory& m) {
+  Header& h = m.header();
+  uint64_t left = h.contents ? h.blocks : 0;
+  for (uint64_t tried = 0; left > 0 && tried <= h.contents; tried++) {
+    if (h.content >= h.contents) h.content = h.block = 0;
+    const Content& c = m.contents()[h.content];
+    for (const uint64_t end = blocks_of(c.bytes); left > 0 && h.block < end; h.block++, left--)
+      if (block_digest(c, h.block) != m.digests(c)[h.block]) return false;
+    if (h.block >= blocks_of(c.bytes)) h.content++, h.block = 0;
+  }
+  return true;
+}
+
+static Found changed(PyObject* const* given, const Memory& m) {
+  const Header& h = m.header();
+  for (uint64_t i = 0; i < h.dicts; i++) {
+    Dict& d = m.dicts()[i];
+    const uint64_t tag = tag_of(d.dict);
+    if (kTags && tag == d.tag) continue;
+    if (!same_entries(PyTuple_GET_ITEM(given[0], i))) return kDict;
+    d.tag = tag;  // what was written is nothing that is read here
+  }
+  for (uint64_t i = 0; i < h.types; i++) {
+    const Type& t = m.types()[i];
+    if (t.tag == 0 || tag_of_type(t.type) != t.tag) return kType;
+  }
+  for (uint64_t i = 0; i < h.kinds; i++)
+    if (Py_TYPE(m.kinds()[i].object) != m.kinds()[i].type) return kKind;
+  PyObject *cells = given[5], *alike = given[6];
+  for (Py_ssize_t i = 0; i + 1 < PyTuple_GET_SIZE(cells); i += 2)
+    if (PyCell_GET(PyTuple_GET_ITEM(cells, i)) != PyTuple_GET_ITEM(cells, i + 1)) return kCell;
+  for (uint64_t i = 0; i < h.tensors; i++) {
+    const Tensor& t = m.tensors()[i];
+    if (t.version >= 0 && version_of(t.tensor) != t.version) return kTensor;
+    if (rf_address(t.tensor) != t.address) return kTensor;
+  }
+  for (Py_ssize_t i = 0; i + 1 < PyTuple_GET_SIZE(alike); i += 2) {
+    const int same = PyObject_RichCompareBool(PyTuple_GET_ITEM(alike, i), PyTuple_GET_ITEM(alike, i + 1), Py_EQ);
+    PyErr_Clear();  // what cannot be compared, as tensors, is not what it was
+    if (same != 1) return kAlike;
+  }
+  for (uint64_t i = 0; i < h.contents; i++) {  // last: memory of a tensor that moved may be gone
+    const Content& c = m.contents()[i];
+    if (!as_sampled(c, m.at + c.samples)) return kContent;
+  }
+  return audit(m) ? kNothing : kAudit;
+}
+
+static bool are_tuples(PyObject* const* args, int n) {
+  for (int i = 0; i < n; i++)
+    if (!PyTuple_Check(args[i])) {
+      PyErr_Format(PyExc_TypeError, "argument %d is a %s, not a tuple", i, Py_TYPE(args[i])->tp_name);
+      return false;
+    }
+  return true;
+}
+static bool memory_of(PyObject* o, Memory& m) {
+  if (!PyByteArray_Check(o) || PyByteArray_GET_SIZE(o) < Py_ssize_t(sizeof(Header))) {
+    PyErr_SetString(PyExc_TypeError, "the memory is not one that `watch` gave");
+    return false;
+  }
+  m.at = PyByteArray_AS_STRING(o);
+  return true;
+}
+
+static PyObject* watch(PyObject*, PyObject* const* args, Py_ssize_t n) {
+  if (!rf_takes(n, 6) || !are_tuples(args, 5)) return nullptr;
+  Header h{};
+  h.dicts = PyTuple_GET_SIZE(args[0]), h.types = PyTuple_GET_SIZE(args[1]), h.kinds = PyTuple_GET_SIZE(args[2]) / 2;
+  h.tensors = PyTuple_GET_SIZE(args[3]) / 2, h.contents = PyTuple_GET_SIZE(args[4]) / 2;
+  h.blocks = PyLong_AsUnsignedLongLong(args[5]);
+  uint64_t size = sizeof h + h.dicts * sizeof(Dict) + h.types * sizeof(Type) + h.kinds * sizeof(Kind) +
+                  h.tensors * sizeof(Tensor) + h.contents * sizeof(Content);
+  const uint64_t fixed = size;
+  for (uint64_t i = 0; i < h.contents; i++) {
+    const uint64_t bytes = PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(args[4], 2 * i + 1));
+    size += samples_bytes(bytes) + 8 * blocks_of(bytes);
+  }
+  if (PyErr_Occurred()) return nullptr;
+  PyObject* made = PyByteArray_FromStringAndSize(nullptr, size);
+  if (made == nullptr) return nullptr;
+  const Memory m{PyByteArray_AS_STRING(made)};
+  m.header() = h;
+  for (uint64_t i = 0; i < h.dicts; i++) {
+    PyObject* row = PyTuple_GET_ITEM(args[0], i);
+    if (!PyTuple_Check(row) || PyTuple_GET_SIZE(row) < 2 || !PyDict_Check(PyTuple_GET_ITEM(row, 0))) {
+      PyErr_SetString(PyExc_TypeError, "a row of dicts is (dict, size, key, value, ...)");
+      goto failed;
+    }
+    PyObject* dict = PyTuple_GET_ITEM(row, 0);
+    const uint64_t tag = tag_of(dict);
+    // what changed since the row was made is seen at the first look
+    m.dicts()[i] = {dict, same_entries(row) ? tag : ~uint64_t{0}};
+  }
+  for (uint64_t i = 0; i < h.types; i++) {
+    PyObject* type = PyTuple_GET_ITEM(args[1], i);
+    if (!PyType_Check(type)) {
+      PyErr_SetString(PyExc_TypeError, "a row of types is a type");
+      goto failed;
+    }
+    PyObject* found = PyObject_GetAttrString(type, "__doc__");  // a type gets its tag where it is looked into
+    Py_XDECREF(found);
+    PyErr_Clear();
+    m.types()[i] = {reinterpret_cast<PyTypeObject*>(type), tag_of_type(reinterpret_cast<PyTypeObject*>(type))};
+  }
+  for (uint64_t i = 0; i < h.kinds; i++)
+    m.kinds()[i] = {PyTuple_GET_ITEM(args[2], 2 * i),
+                    reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(args[2], 2 * i + 1))};
+  for (uint64_t i = 0; i < h.tensors; i++) {
+    PyObject* tensor = PyTuple_GET_ITEM(args[3], 2 * i);
+    const bool counted = PyObject_IsTrue(PyTuple_GET_ITEM(args[3], 2 * i + 1)) == 1;
+    const int64_t version = counted ? version_of(tensor) : -1;
+    if (PyErr_Occurred()) goto failed;
+    m.tensors()[i] = {tensor, version, rf_address(tensor)};
+    if (PyErr_Occurred()) goto failed;
+  }
+  size = fixed;
+  for (uint64_t i = 0; i < h.contents; i++) {
+    Content& c = m.contents()[i];
+    c.address = static_cast<const char*>(PyLong_AsVoidPtr(PyTuple_GET_ITEM(args[4], 2 * i)));
+    c.bytes = PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(args[4], 2 * i + 1));
+    c.samples = size, c.digests = size + samples_bytes(c.bytes);
+    size = c.digests + 8 * blocks_of(c.bytes);
+    std::memset(m.at + c.samples, 0, c.digests - c.samples);
+    sample(c, m.at + c.samples);
+    for (uint64_t b = 0; b < blocks_of(c.bytes); b++) m.digests(c)[b] = block_digest(c, b);
+  }
+  if (PyErr_Occurred()) goto failed;
+  return made;
+failed:
+  Py_DECREF(made);
+  return nullptr;
+}
+
+static PyObject* unchanged(PyObject*, PyObject* const* args, Py_ssize_t n) {
+  Memory m{};
+  if (!rf_takes(n, 8) || !are_tuples(args, 7) || !memory_of(args[7], m)) return nullptr;
+  const Found found = changed(args, m);
+  m.header().found = found;
+  if (PyErr_Occurred()) return nullptr;
+  return PyBool_FromLong(found == kNothing);
+}
+
+static PyObject* altered(PyObject*, PyObject* const* args, Py_ssize_t n) {
+  Memory m{};
+  if (!rf_takes(n, 1) || !memory_of(args[0], m)) return nullptr;
+  return PyLong_FromUnsignedLongLong(m.header().found);
+}
+
+static PyObject* differing(PyObject*, PyObject* const* args, Py_ssize_t n) {
+  Memory a{}, b{};
+  if (!rf_takes(n, 2) || !memory_of(args[0], a) || !memory_of(args[1], b)) return nullptr;
+  const uint64_t contents = a.header().contents;
+  bool alike = contents == b.header().contents;
+  for (uint64_t i = 0; alike && i < contents; i++) alike = a.contents()[i].bytes == b.contents()[i].bytes;
+  if (!alike) Py_RETURN_NONE;
+  PyObject* found = PyTuple_New(contents);
+  if (found == nullptr) return nullptr;
+  for (uint64_t i = 0; i < contents; i++) {
+    const Content &x = a.contents()[i], &y = b.contents()[i];
+    const uint64_t bytes = samples_bytes(x.bytes) + 8 * blocks_of(x.bytes);
+    const bool differs = std::memcmp(a.at + x.samples, b.at + y.samples, bytes) != 0;
+    PyTuple_SET_ITEM(found, i, PyBool_FromLong(differs));
+  }
+  return found;
+}
+
+}  // namespace rf_watch

@@ -1,0 +1,7 @@
+"""What emitted files run beside their kernels: real Python over PyTorch alone.
+
+The emitter copies these files word for word, below the model's own part. Every name at the top of
+a file begins with `_refold` or `_Refold`, because all share one module there. PARTS is their order.
+"""
+
+PARTS = ("settings", "reach", "structure", "folds", "calls", "containers")

@@ -1,0 +1,88 @@
+"""What every fast call asks before its kernels run, and what a call that cannot be fast does."""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+# by names of their own they are found sooner
+_refold_is_compiling = torch.compiler.is_compiling
+_refold_grad_enabled = torch.is_grad_enabled
+_refold_function_modes = torch._C._len_torch_function_stack  # how many
+_refold_forward_ad = torch.autograd.forward_ad
+_refold_tensor_guards = getattr(torch._C._dynamo.guards, "TensorGuards", None)
+_refold_log = logging.getLogger("refold")
+_refold_told: set[str] = set()
+
+
+class _RefoldReason(str):
+    """Why a call takes the original forward; empty where the file was made so."""
+
+
+def _refold_own_caches(model: torch.nn.Module) -> dict[str, Any]:
+    """Where a model keeps what is folded of its parameters, by the mode's name."""
+    caches: dict[str, Any] = vars(model).setdefault("_refold_caches", {})
+    return caches
+
+
+def _refold_like(*tensors: torch.Tensor) -> Callable[..., bool]:
+    """A function that tells whether other tensors are like these: of the same types, dtypes, sizes,
+    strides and devices, and under the same modes and transforms, as the keys tell by which PyTorch
+    would dispatch an operation on them. torch.compile guards its code by the same."""
+    if _refold_tensor_guards is None:
+        return _refold_unlike
+    if not tensors:
+        return lambda: True
+    guards = _refold_tensor_guards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None)
+    check: Callable[..., bool] = guards.check
+    return check
+
+
+def _refold_unlike(*tensors: torch.Tensor) -> bool:
+    return False
+
+
+def _refold_is_watched(device: int, kind: str) -> bool:
+    """True if a function mode is active, but for one that puts new tensors where the arguments are
+    (torch.set_default_device)."""
+    from torch.utils._device import DeviceContext
+
+    stack: Any = torch.overrides
+    for mode in stack._get_current_function_mode_stack():
+        place = mode.device if type(mode) is DeviceContext else None
+        if place is None or place.type != kind or place.index not in (None, max(device, 0)):
+            return True
+    return False
+
+
+def _refold_context(device: int, kind: str) -> str | None:
+    """Why a call takes the original forward whatever its arguments are, or None."""
+    if torch.is_autocast_enabled(kind):
+        return "autocast is active"
+    if torch._C._is_tracing():
+        return "a tracer is active"
+    modes = _refold_function_modes() and _refold_is_watched(device, kind)
+    if torch._C._len_torch_dispatch_stack() or modes:
+        return "a dispatch or function mode is active"
+    if torch._C._are_functorch_transforms_active() or _refold_forward_ad._current_level >= 0:
+        return "a transform of torch.func or forward-mode differentiation is active"
+    return None
+
+
+def _refold_tell(reason: str) -> None:
+    """Log once for each reason why the original forward was taken."""
+    if reason not in _refold_told:
+        _refold_told.add(reason)
+        _refold_log.warning("refold: the original forward was taken: %s", reason)
+
+
+def _refold_laid_out(value: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
+    """`value` in memory with the strides that the original's result has, 0 where it is expanded."""
+    shape, live = value.shape, [i for i, n in enumerate(value.shape) if n > 1]
+    if not value.numel() or all(value.stride(i) == strides[i] for i in live):
+        return value
+    for i in live:
+        if strides[i] == 0:
+            value = value.narrow(i, 0, 1)
+    return value.new_empty_strided(value.shape, strides).copy_(value).expand(shape)

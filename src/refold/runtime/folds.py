@@ -1,0 +1,338 @@
+"""Folded parameters: computed from parameters alone, kept, and computed anew when these change.
+
+By what a change is seen (docs/decisions/0011): PyTorch's counters of writes, addresses, the module
+tree, batch norm's own counter, the end of an optimizer's step, and on the CPU what the memory of
+the parameters holds.
+"""
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from refold.runtime.calls import _refold_like, _refold_log, _refold_unlike
+from refold.runtime.reach import _refold_reach, _RefoldReached
+from refold.runtime.structure import _refold_difference, _refold_tensor, _RefoldRows
+
+_REFOLD_AUDIT = 6  # of `altered`: the audit found a write to part of a parameter
+
+
+class _RefoldCache:
+    """What one mode reads of the parameters, with evidence of everything that it came from.
+
+    sources: the parameters read; seen: their versions, addresses and strides. values: what is
+    computed from them. reason: why the original forward runs as long as nothing changes, or None.
+    watched: the arguments of `unchanged` of the kernels. tensors, laid: the sources and the buffers
+    that are written, and whether they still have the sizes and strides that they had. fits: whether
+    tensors are like those of the last call that came without gradients. stepped: the identities of
+    parameters that an optimizer wrote since. Copies and pickles of a module start with empty ones.
+    """
+
+    def __init__(self, device: int | None = None) -> None:
+        self.device, self.stream, self.event = device, None, None
+        self.sources: tuple[torch.Tensor, ...] = ()
+        self.seen: tuple[Any, ...] = ()
+        self.values: tuple[torch.Tensor, ...] = ()
+        self.reason: str | None = None
+        self.watched: tuple[Any, ...] | None = None
+        self.tensors: tuple[torch.Tensor, ...] = ()
+        self.laid: Callable[..., bool] = _refold_unlike
+        self.fits: Callable[..., bool] = _refold_unlike
+        self.stepped: set[int] | None = None
+        self.audited: tuple[str, ...] = ()
+
+    def __deepcopy__(self, memo: Any) -> "_RefoldCache":
+        return _RefoldCache()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _RefoldCache, ()
+
+    def compute(
+        self,
+        sources: Sequence[torch.Tensor],
+        seen: tuple[Any, ...],
+        changed: list[bool],
+        recipes: Sequence[tuple[Callable[..., torch.Tensor], tuple[int, ...]]],
+        where: torch.device,
+    ) -> None:
+        """Compute the values whose sources changed.
+
+        A recipe is (function, indices) into the sources and the values before it. A value keeps its
+        place in memory, where a CUDA graph may read it.
+        """
+        changed = list(changed)
+        known, values = [t.detach() for t in sources], []
+        with torch.inference_mode(False), torch.no_grad(), where:
+            for k, (function, indices) in enumerate(recipes):
+                old = self.values[k] if len(self.values) == len(recipes) else None
+                if old is None or any(changed[i] for i in indices):
+                    value = function(*(known[i] for i in indices))
+                    kept = function is not torch.Tensor.contiguous and old is not None
+                    if kept and old is not None and _refold_same_form(old, value):
+                        value = old.copy_(value)
+                    changed.append(True)
+                else:
+                    value = old
+                    changed.append(False)
+                known.append(value)
+                values.append(value)
+        self.sources, self.seen, self.values = tuple(sources), seen, tuple(values)
+
+
+def _refold_same_form(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return (a.shape, a.dtype, a.device) == (b.shape, b.dtype, b.device)
+
+
+def _refold_copied(
+    sources: Sequence[torch.Tensor],
+    recipes: Sequence[tuple[Callable[..., torch.Tensor], tuple[int, ...]]],
+) -> list[int]:
+    """The indices of the sources of which a copy or a fold is kept; others are read as they are."""
+    roots: list[set[int]] = [{i} for i in range(len(sources))]
+    live: list[bool] = [True] * len(sources)
+    found: set[int] = set()
+    for function, indices in recipes:
+        below = set().union(*(roots[i] for i in indices))
+        same = function is torch.Tensor.contiguous and live[indices[0]]
+        same = same and sources[indices[0]].is_contiguous()
+        if not same:
+            found |= below
+        roots.append(below)
+        live.append(False)
+    return sorted(found)
+
+
+def _refold_extent(t: torch.Tensor) -> int:
+    """The bytes from a tensor's first element to its last."""
+    if not t.numel():
+        return 0
+    last = sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
+    return (last + 1) * t.element_size()
+
+
+def _refold_current(
+    model: torch.nn.Module, caches: dict[str, Any], mode: dict[str, Any], file: Any, device: int
+) -> Any:
+    """The cache of a mode, after what has changed since the last call; or why there is none.
+
+    file: the tables and functions of the emitted file, see `_RefoldFile`.
+    """
+    cache = caches.get(mode["name"])
+    if cache is not None and cache.device == device and cache.stepped is None:
+        if file.kernels.unchanged(*cache.watched) and cache.laid(*cache.tensors):
+            return cache if cache.reason is None else cache.reason
+        if file.kernels.altered(cache.watched[-1]) == _REFOLD_AUDIT:
+            _refold_log.error(
+                "refold: part of a parameter was written in a way that PyTorch does not count"
+                " (%s): results since then were computed from its old values. From now on they"
+                " are right. Call refold_refresh() after such a write.",
+                ", ".join(cache.audited),
+            )
+    return _refold_renew(model, caches, mode, file, device)
+
+
+def _refold_renew(
+    model: torch.nn.Module, caches: dict[str, Any], mode: dict[str, Any], file: Any, device: int
+) -> Any:
+    """Look at everything anew and compute what has changed: a cache, or why there is none.
+
+    What is looked at before every call is noted first: a change while this runs is seen then.
+    """
+    old = caches.get(mode["name"])
+    reached = file.reached(model)
+    rows = _RefoldRows(model, file.names, reached, mode["assigned"])
+    tensors = [_refold_tensor(model, path) for path, _, _ in mode["tensors"]]
+    sources, states = tensors[: mode["sources"]], tensors[mode["sources"] :]
+    counters = [_refold_tensor(model, path) for _, path in mode["counters"]]
+    reason = file.difference(model, reached) or _refold_misfit(tensors, states, mode, device)
+    usable = [t for t in tensors if isinstance(t, torch.Tensor)]
+    watched: list[Any] = []
+    for i, t in enumerate(tensors):
+        if isinstance(t, torch.Tensor):
+            watched += (t, i < len(sources) and not t.is_inference())
+    for t in counters:
+        if isinstance(t, torch.Tensor):
+            watched += (t, not t.is_inference())
+    contents: list[int] = []
+    copied: list[int] = []
+    if reason is None and device < 0:
+        copied = _refold_copied(sources, mode["recipes"])
+        copied = [i for i in copied if _refold_extent(sources[i])]
+        for i in copied:
+            contents += (sources[i].data_ptr(), _refold_extent(sources[i]))
+    cache = old
+    if cache is None or cache.device != device:
+        cache = _RefoldCache(device)
+    try:
+        transient = file.unfit(device)
+        if transient is not None:
+            return transient
+        fixed = (rows.dicts, rows.types, rows.kinds, tuple(watched), tuple(contents))
+        memory = file.kernels.watch(*fixed, mode["audit"])
+        if reason is None:
+            versions = [None if t.is_inference() else t._version for t in (*sources, *counters)]
+            seen = tuple(
+                (v, t.data_ptr(), t.stride(), t.shape)
+                for t, v in zip(sources, versions, strict=False)
+            )
+            counts = versions[len(sources) :]
+            changed = _refold_changed(cache, file, memory, sources, (seen, counts), mode, copied)
+            cache.compute(sources, (seen, counts), changed, mode["recipes"], file.place(device))
+            file.renewed(cache)
+    except RuntimeError as error:
+        caches.pop(mode["name"], None)  # some of its values may be new, others not
+        said = str(error).strip().splitlines() or [type(error).__name__]
+        reason = f"the folded parameters could not be computed ({said[0]})"
+        if isinstance(error, torch.OutOfMemoryError):
+            return reason
+        cache = _RefoldCache(device)
+    cache.audited = tuple(mode["tensors"][i][0] for i in copied)
+    cache.tensors, cache.laid = tuple(usable), _refold_like(*usable)
+    cache.reason, cache.fits, cache.stepped = reason, _refold_unlike, None
+    _refold_follow_optimizers(cache)
+    # last: threads that find it take the values
+    cache.watched = (*fixed, rows.cells, rows.alike, memory)
+    caches[mode["name"]] = cache
+    return cache if reason is None else reason
+
+
+def _refold_changed(
+    cache: _RefoldCache,
+    file: Any,
+    memory: bytearray,
+    sources: Sequence[torch.Tensor],
+    seen: tuple[Any, ...],
+    mode: dict[str, Any],
+    copied: list[int],
+) -> list[bool]:
+    """For each source whether it may differ from what the cache's values were computed from."""
+    if len(cache.sources) != len(sources) or not cache.seen or cache.watched is None:
+        return [True] * len(sources)
+    (before, counts_before), (now, counts) = cache.seen, seen
+    stepped = cache.stepped or set()
+    changed = [
+        a is not b or before[i] != now[i] or id(b) in stepped
+        for i, (a, b) in enumerate(zip(cache.sources, sources, strict=True))
+    ]
+    for (i, _), then, count in zip(mode["counters"], counts_before, counts, strict=True):
+        changed[i] = changed[i] or then != count
+    if copied:
+        differing = file.kernels.differing(cache.watched[-1], memory)
+        if differing is None:
+            return [True] * len(sources)
+        for i, differs in zip(copied, differing, strict=True):
+            changed[i] = changed[i] or differs
+    return changed
+
+
+def _refold_misfit(
+    tensors: Sequence[Any], states: Sequence[Any], mode: dict[str, Any], device: int
+) -> str | None:
+    """Why parameters are not as the kernels take them, or None."""
+    for t, (name, shape, dtype) in zip(tensors, mode["tensors"], strict=True):
+        if not isinstance(t, torch.Tensor):
+            return f"{name} is a {type(t).__name__}"
+        if type(t) not in (torch.Tensor, torch.nn.Parameter):
+            return f"{name} is a {type(t).__name__}"
+        if t.shape != shape or t.dtype is not dtype or t.get_device() != device:
+            return f"{name} is {t.dtype}{list(t.shape)} on {t.device}"
+        if t.layout is not torch.strided or t.is_neg():
+            return f"{name} is not a plain dense tensor"
+    for t in states:
+        if not t.is_contiguous():
+            return "a buffer that is written is not contiguous"
+    return None
+
+
+def _refold_wants_gradients(
+    model: torch.nn.Module, mode: dict[str, Any], arguments: Sequence[torch.Tensor]
+) -> bool:
+    """True if autograd would record the original forward: asked before anything is folded."""
+    if any(t.requires_grad for t in arguments):
+        return True
+    for path, _, _ in mode["tensors"][: mode["sources"]]:
+        if getattr(_refold_tensor(model, path), "requires_grad", False):
+            return True
+    return False
+
+
+# --- optimizers: a fused step writes parameters uncounted, so its end is looked for ---------------
+_refold_live: weakref.WeakSet[_RefoldCache] = weakref.WeakSet()
+_refold_hook: list[Any] = []
+
+
+def _refold_follow_optimizers(cache: _RefoldCache) -> None:
+    """Let the end of every optimizer's step be known to a cache, as long as the cache lives."""
+    if cache in _refold_live:
+        return
+    _refold_live.add(cache)
+    weakref.finalize(cache, _refold_unfollow).atexit = False
+    if not _refold_hook:
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        _refold_hook.append(register_optimizer_step_post_hook(_refold_stepped))
+
+
+def _refold_unfollow() -> None:
+    """The hook would keep this whole file alive: without caches it goes."""
+    if not _refold_live and _refold_hook:
+        _refold_hook.pop().remove()
+
+
+def _refold_stepped(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    """An optimizer has written its parameters, or memory that they are views of."""
+    stepped = [p for group in optimizer.param_groups for p in group["params"]]
+    ids = set(map(id, stepped))
+    storages = {p.untyped_storage().data_ptr() for p in stepped} if len(stepped) <= 64 else set()
+    for cache in list(_refold_live):
+        hit = {id(t) for t in cache.sources if id(t) in ids}
+        if storages:
+            hit |= {
+                id(t)
+                for t in cache.sources
+                if t.is_contiguous() and t.untyped_storage().data_ptr() in storages
+            }
+        if hit:
+            cache.stepped = (cache.stepped or set()) | hit
+            cache.fits = _refold_unlike
+
+
+class _RefoldFile:
+    """The tables and functions of one emitted file."""
+
+    def __init__(
+        self,
+        modules: Sequence[Any],
+        tied: Sequence[Sequence[str]],
+        numbers: dict[str, Any],
+        kernels: Any,
+        unfit: Callable[[int], str | None],
+        renewed: Callable[[_RefoldCache], None],
+        kind: str,
+        classes: Sequence[type],
+    ) -> None:
+        self.modules, self.tied, self.numbers = modules, tied, numbers
+        self.kernels, self.unfit, self.renewed, self.kind = kernels, unfit, renewed, kind
+        self.names = {path: names for path, _, _, names, _ in modules}
+        self.first = _refold_reach(classes)
+        self.baselines: dict[frozenset[type], _RefoldReached] = {}
+
+    def reached(self, model: torch.nn.Module) -> _RefoldReached:
+        """What forward reads of classes and globals, as it was when a model of these classes was
+        first met, or when the file was imported."""
+        kinds = frozenset(type(m) for m in model.modules())
+        if kinds not in self.baselines:
+            if len(self.baselines) > 16:  # many structures: their first sight is not kept for ever
+                self.baselines.clear()
+            found = _refold_reach(sorted(kinds, key=lambda k: k.__qualname__))
+            known = self.first.entries
+            found.entries = {k: known.get(k, entry) for k, entry in found.entries.items()}
+            self.baselines[kinds] = found
+        return self.baselines[kinds]
+
+    def difference(self, model: torch.nn.Module, reached: _RefoldReached) -> str | None:
+        return _refold_difference(model, self.modules, self.tied, self.numbers, reached)
+
+    def place(self, device: int) -> torch.device:
+        return torch.device("cpu") if device < 0 else torch.device(self.kind, device)

@@ -1,0 +1,169 @@
+"""What is assumed of the modules inside a model, and what of them is looked at before every call.
+
+`_REFOLD_MODULES` has a row for each module: its path, its class, the names of its parameters,
+buffers and children (with a "-" before one that is None), and its settings. `_REFOLD_TIED` has the
+paths of each parameter that is held in several places. `_REFOLD_GLOBALS` has the plain values among
+the globals that forward reads.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from refold.runtime.reach import (
+    _refold_absent,
+    _refold_modules_of,
+    _refold_plain_globals,
+    _refold_reach_difference,
+    _RefoldReached,
+)
+from refold.runtime.settings import _refold_containers, _refold_setting
+
+_REFOLD_HOLDERS = ("_parameters", "_buffers", "_modules")
+_REFOLD_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
+
+
+def _refold_held(module: torch.nn.Module) -> str:
+    """The names of a module's parameters, buffers and children in order; "-" marks what is None."""
+    found = []
+    for holder in _REFOLD_HOLDERS:
+        for name, value in getattr(module, holder).items():
+            found.append(f"-{name}" if value is None else name)
+    return " ".join(sorted(found))
+
+
+def _refold_tied(model: torch.nn.Module) -> tuple[tuple[str, ...], ...]:
+    """The paths of every parameter and buffer that is held under several names."""
+    found: dict[int, list[str]] = {}
+    for path, module in _refold_modules_of(model):
+        for holder in ("_parameters", "_buffers"):
+            for name, tensor in getattr(module, holder).items():
+                if tensor is not None:
+                    found.setdefault(id(tensor), []).append(f"{path}.{name}" if path else name)
+    return tuple(tuple(paths) for paths in found.values() if len(paths) > 1)
+
+
+def _refold_inside(model: torch.nn.Module, path: str) -> torch.nn.Module | None:
+    """The module at a path, or None."""
+    module: torch.nn.Module | None = model
+    for part in path.split(".") if path else ():
+        module = module._modules.get(part) if module is not None else None
+    return module
+
+
+def _refold_tensor(model: torch.nn.Module, path: str) -> Any:
+    """What a path names: a parameter, a buffer or an attribute; None if there is none."""
+    parent, _, name = path.rpartition(".")
+    module = _refold_inside(model, parent)
+    return None if module is None else getattr(module, name, None)
+
+
+def _refold_difference(
+    model: torch.nn.Module,
+    modules: Sequence[tuple[str, str, str, tuple[str, ...], tuple[Any, ...]]],
+    tied: Sequence[Sequence[str]],
+    numbers: dict[str, Any],
+    reached: _RefoldReached,
+) -> str | None:
+    """How a model differs from the one that the kernels were made for, or None."""
+    shared = torch.nn.modules.module
+    if shared._global_forward_hooks or shared._global_forward_pre_hooks:
+        return "every module has a global hook"
+    for path, kind, held, names, settings in modules:
+        module = _refold_inside(model, path)
+        words = path or "the model"
+        if module is None:
+            return f"the module {path} is gone"
+        if path:
+            if type(module).__qualname__ != kind:
+                return f"{path} is a {type(module).__qualname__}, not a {kind}"
+            if module.training is not model.training:
+                return f"{path} is not in the same mode as the model"
+            if module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module):
+                return f"{path} has hooks or a forward of its own"
+        found = _refold_held(module)
+        if found != held:
+            now, then = set(found.split()), set(held.split())
+            more, less = " ".join(sorted(now - then)), " ".join(sorted(then - now))
+            return f"{words} holds {more or 'less'}, which it did not; it held {less or 'no other'}"
+        for name, setting in zip(names, settings, strict=True):
+            value = _refold_setting(getattr(module, name, None))
+            if type(value) is not type(setting) or value != setting:
+                return f"the setting {name} of {words} has changed"
+    for paths in tied:
+        first = _refold_tensor(model, paths[0])
+        if any(_refold_tensor(model, path) is not first for path in paths[1:]):
+            return f"{' and '.join(paths)} are no longer one parameter"
+    found_numbers = _refold_plain_globals(reached)
+    for name, setting in numbers.items():
+        if name in found_numbers and found_numbers[name] != setting:
+            return f"the global {name} has changed"
+    return _refold_reach_difference(reached)
+
+
+class _RefoldRows:
+    """What `watch` of the kernels takes (see watch above): how things are in a model now."""
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        names: dict[str, tuple[str, ...]],
+        reached: _RefoldReached,
+        assigned: Sequence[str] = (),
+    ) -> None:
+        """assigned: paths of attributes that forward itself sets."""
+        shared = torch.nn.modules.module
+        rows: list[tuple[Any, ...]] = [
+            (d, len(d)) for d in (shared._global_forward_hooks, shared._global_forward_pre_hooks)
+        ]
+        kinds: list[Any] = []
+        alike: list[Any] = []
+        types: dict[type, None] = {}
+        for path, module in _refold_modules_of(model):
+            inside = f"{path}." if path else ""
+            own = {p.removeprefix(inside) for p in assigned if p.startswith(inside)}
+            rows += _refold_dict_rows(module, names.get(path, ()), own, root=not path)
+            kinds += (module, type(module))
+            types[type(module)] = None
+            for name in names.get(path, ()):
+                alike += _refold_containers(vars(module).get(name))
+        spaces: dict[int, list[Any]] = {}
+        for where, name, value in reached.entries.values():
+            if isinstance(where, type):
+                types[where] = None
+                continue
+            row = spaces.setdefault(id(where), [where, -1])
+            row += (name, where if value is _refold_absent else value)
+        self.dicts = (*rows, *map(tuple, spaces.values()))
+        self.types, self.kinds = tuple(types), tuple(kinds)
+        self.alike = (*alike, *reached.containers)
+        self.cells = tuple(part for cell in reached.cells.values() for part in cell)
+
+
+def _refold_dict_rows(
+    module: torch.nn.Module, names: tuple[str, ...], assigned: set[str], root: bool
+) -> Iterator[tuple[Any, ...]]:
+    """Rows of a module's dictionaries: (dict, size or -1, key, value, ...), but for attributes that
+    forward sets."""
+    own = vars(module)
+    read = ["training", *_REFOLD_HOLDERS, *names]
+    if not root:
+        read += ["forward", *_REFOLD_HOOKS]
+    held = [name for holder in _REFOLD_HOLDERS for name in own.get(holder, ())]
+    tensors = [name for name, value in own.items() if isinstance(value, torch.Tensor)]
+    keys = dict.fromkeys(key for key in (*read, *held, *tensors) if key not in assigned)
+    yield (own, -1, *(part for key in keys for part in (key, own.get(key, own))))
+    for holder in _REFOLD_HOLDERS:
+        inner = own[holder]
+        items = [item for item in inner.items() if item[0] not in assigned]
+        yield (inner, len(inner), *(part for item in items for part in item))
+    if not root:
+        for hooks in _REFOLD_HOOKS:
+            yield (own[hooks], len(own[hooks]))
+
+
+def _refold_module_classes(names: dict[str, Any]) -> list[type]:
+    """The classes of modules among a file's globals."""
+    found = (v for v in list(names.values()) if isinstance(v, type))
+    return [v for v in found if issubclass(v, torch.nn.Module)]

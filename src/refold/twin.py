@@ -1,0 +1,240 @@
+"""The fast twin of a module in memory: the same attributes under a class that tries kernels first.
+
+A twin and its original share one `__dict__`: modes, parameters and settings changed through either
+are changed in both. All twins of modules of one class are of one class. What the kernels need lies
+beside, in a slot, and is no part of the state that is copied or pickled.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import sys
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from refold.emit.load import load_text
+
+
+class Program:
+    """Emitted text that was imported for a class: what it computes, and why it would not.
+
+    attempt(model, caches, *args, **kwargs) gives forward's result, or an instance of `refusal`.
+    """
+
+    def __init__(self, text: str, cls: type[torch.nn.Module]) -> None:
+        self.text, self.cls = text, cls
+        self.namespace: ModuleType = load_text(text, {"Model": cls}, keep=False)
+        self.attempt: Callable[..., Any] = self.namespace._refold_attempt
+        # errors of a wrong call name forward, as the original's do
+        self.attempt.__qualname__ = f"{cls.__qualname__}.forward"
+        self.refusal: type[str] = self.namespace._RefoldReason
+
+
+_PROGRAMS: weakref.WeakValueDictionary[tuple[str, int], Program] = weakref.WeakValueDictionary()
+
+
+def program(text: str, cls: type[torch.nn.Module]) -> Program:
+    """The program of a text for a class; the same one for as long as somebody holds it."""
+    key = hashlib.sha256(text.encode()).hexdigest(), id(cls)
+    found = _PROGRAMS.get(key)
+    if found is None or found.cls is not cls:
+        found = _PROGRAMS[key] = Program(text, cls)
+    return found
+
+
+@dataclass(eq=False)
+class State:
+    """What a twin holds beside its attributes.
+
+    programs: with the caches of each, the last that fitted first. reason: why the last call took
+    the original forward, or None. grow: makes a program for a call that none fits, or gives None.
+    measured: how often it is as fast as each baseline, by mode.
+    """
+
+    programs: list[tuple[Program, dict[str, Any]]] = field(default_factory=list)
+    reason: str | None = None
+    original: weakref.ref[torch.nn.Module] | None = None
+    grow: Callable[..., Program | None] | None = None
+    measured: dict[str, dict[str, float]] = field(default_factory=dict)
+
+
+def bind(text: str, module: torch.nn.Module) -> torch.nn.Module:
+    """A twin of `module` that runs an emitted text."""
+    cls = original_class(type(module))
+    made = program(text, cls)
+    kind = fast_class(cls)
+    fast = kind.__new__(kind)
+    object.__setattr__(fast, "__dict__", module.__dict__)
+    state = State([(made, {})], original=weakref.ref(module))
+    object.__setattr__(fast, "_refold_state", state)
+    kind._refold_known.add(made)  # type: ignore[attr-defined]
+    made.namespace._refold_file.reached(fast)
+    return fast
+
+
+def is_twin(module: object) -> bool:
+    return "_refold_twin" in vars(type(module))
+
+
+def original_class(cls: type[torch.nn.Module]) -> type[torch.nn.Module]:
+    """The class that a twin's class stands for; any other class itself."""
+    return cls.__mro__[1] if "_refold_twin" in vars(cls) else cls
+
+
+def original(fast: torch.nn.Module) -> torch.nn.Module:
+    """The module that a twin was made of, or one of its class with the very same attributes."""
+    if not is_twin(fast):
+        return fast
+    held = state_of(fast).original
+    module = held() if held is not None else None
+    if module is not None and module.__dict__ is fast.__dict__:
+        return module
+    cls = original_class(type(fast))
+    module = cls.__new__(cls)
+    object.__setattr__(module, "__dict__", fast.__dict__)
+    return module
+
+
+def state_of(fast: torch.nn.Module) -> State:
+    """A twin's state; one that came by a constructor or a copy tries what its class knows."""
+    state: State | None = getattr(fast, "_refold_state", None)
+    if state is None:
+        known = type(fast)._refold_known  # type: ignore[attr-defined]
+        state = State([(p, {}) for p in known])
+        object.__setattr__(fast, "_refold_state", state)
+    return state
+
+
+_CLASSES: weakref.WeakKeyDictionary[type, weakref.ref[type]] = weakref.WeakKeyDictionary()
+
+
+def fast_class(cls: type[torch.nn.Module]) -> type[torch.nn.Module]:
+    """The class of all twins of modules of a class."""
+    held = _CLASSES.get(cls)
+    made = held() if held is not None else None
+    if made is None:
+        made = _made(cls)
+        _CLASSES[cls] = weakref.ref(made)
+    return made
+
+
+def _made(cls: type[torch.nn.Module]) -> type[torch.nn.Module]:
+    compiling = torch.compiler.is_compiling
+
+    @functools.wraps(cls.forward)
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if compiling():
+            return cls.forward(self, *args, **kwargs)
+        try:
+            state = self._refold_state
+        except AttributeError:
+            state = state_of(self)
+        refusals = []
+        for at, (tried, caches) in enumerate(state.programs):
+            found = tried.attempt(self, caches, *args, **kwargs)
+            if type(found) is not tried.refusal:
+                if at:
+                    state.programs.insert(0, state.programs.pop(at))
+                state.reason = None
+                return found
+            refusals.append((tried, str(found)))
+        return _refused(state, cls, refusals, self, args, kwargs)
+
+    names: dict[str, Any] = {
+        "__slots__": ("_refold_state",),
+        "__module__": cls.__module__,
+        "__qualname__": cls.__qualname__,
+        "__doc__": cls.__doc__,
+        "_refold_made": True,
+        "_refold_twin": True,
+        "_refold_known": weakref.WeakSet(),
+        "forward": forward,
+        "refold_refresh": _refresh,
+        "refold_source": property(lambda self: state_of(self).programs[0][0].text),
+        "refold_measured": property(lambda self: state_of(self).measured),
+        "__reduce_ex__": _reduce,
+        "__prepare_scriptable__": original,
+    }
+    metaclass: Any = type(cls)
+    made: type[torch.nn.Module] = metaclass(cls.__name__, (cls,), names)
+    return made
+
+
+def _refused(
+    state: State,
+    cls: type[torch.nn.Module],
+    refusals: list[tuple[Program, str]],
+    self: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """No program takes this call: one may be made for it; else the original forward runs."""
+    if state.grow is not None:
+        made = state.grow(self, refusals, args, kwargs)
+        if made is not None:
+            caches: dict[str, Any] = {}
+            state.programs.insert(0, (made, caches))
+            found = made.attempt(self, caches, *args, **kwargs)
+            if type(found) is not made.refusal:
+                state.reason = None
+                return found
+    state.reason = "; ".join(dict.fromkeys(why for _, why in refusals if why)) or "kept"
+    for tried, why in refusals[:1]:
+        if why:
+            tried.namespace._refold_tell(why)
+    return cls.forward(self, *args, **kwargs)
+
+
+def _refresh(self: torch.nn.Module) -> None:
+    """Forget the folded parameters: the next call computes them anew."""
+    for _, caches in state_of(self).programs:
+        caches.clear()
+
+
+def _reduce(self: torch.nn.Module, protocol: int) -> tuple[Any, ...]:
+    cls = original_class(type(self))
+    texts = tuple(p.text for p, _ in state_of(self).programs)
+    plain: Any = getattr(object, "__getstate__", None)
+    own: Any = getattr(cls, "__getstate__", plain)
+    state = dict(self.__dict__) if own is plain else own(self)
+    return _rebuilt, (cls, texts), state
+
+
+def _rebuilt(cls: type[torch.nn.Module], texts: tuple[str, ...]) -> torch.nn.Module:
+    """An empty twin, whose state a copy or a pickle brings."""
+    kind = fast_class(cls)
+    fast = kind.__new__(kind)
+    programs = [program(text, cls) for text in texts]
+    for one in programs:
+        kind._refold_known.add(one)  # type: ignore[attr-defined]
+    object.__setattr__(fast, "_refold_state", State([(p, {}) for p in programs]))
+    return fast
+
+
+def namespaces(fast: torch.nn.Module) -> list[ModuleType]:
+    """The emitted modules that a module runs: a twin's programs, or the file of its class."""
+    if is_twin(fast):
+        return [made.namespace for made, _ in state_of(fast).programs]
+    return [sys.modules[type(fast).__module__]]
+
+
+def caches_of(fast: torch.nn.Module) -> Iterator[tuple[ModuleType, str, Any]]:
+    """(emitted module, the mode's name, what the mode has folded) of all that a module holds."""
+    if is_twin(fast):
+        held = [caches for _, caches in state_of(fast).programs]
+    else:
+        held = [fast.__dict__.get("_refold_caches") or {}]
+    for namespace, caches in zip(namespaces(fast), held, strict=True):
+        yield from ((namespace, name, cache) for name, cache in list(caches.items()))
+
+
+def folded_bytes(cache: Any) -> int:
+    """Bytes of what a mode has folded, copied or packed, beside the parameters themselves."""
+    own = {t.data_ptr() for t in cache.sources}
+    return sum(v.numel() * v.element_size() for v in cache.values if v.data_ptr() not in own)
