@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,7 +28,7 @@ class Example:
         """An example itself; other sequences are positional arguments."""
         return given if isinstance(given, Example) else Example(tuple(given))
 
-    def call(self, module: torch.nn.Module) -> Any:
+    def call(self, module: Callable[..., Any]) -> Any:
         return module(*self.args, **self.kwargs)
 
     def leaves(self) -> list[Any]:

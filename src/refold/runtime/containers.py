@@ -1,5 +1,6 @@
 """Containers that a fast call gives, put together without running their constructors."""
 
+from collections import OrderedDict
 from typing import Any
 
 
@@ -11,10 +12,7 @@ def _refold_made(kind: Any, items: Any, attributes: Any, same: Any = ()) -> Any:
     """
     made = kind.__new__(kind)
     for base in kind.__mro__:  # whatever the class itself does with an item has been done
-        if (base.__module__, base.__name__) in (
-            ("collections", "OrderedDict"),
-            ("builtins", "dict"),
-        ):
+        if base in (OrderedDict, dict):
             for key, value in items.items():
                 base.__setitem__(made, key, value)
             break
