@@ -117,8 +117,8 @@ def check_sizes(graph: torch.fx.Graph) -> None:
     """Raises SizeError where a tensor that the outputs are computed from has a size that no text
     can say: a reader of the graph would, after the decomposition, which takes longest.
 
-    So does a convolution or pooling whose result's size is no polynomial: of fixed sizes the op
-    table knows it.
+    So do a convolution whose result's sizes are no polynomials and a pooling of images whose sizes
+    vary: of fixed sizes the op table knows them.
     """
     sizes = Sizes()
     needed = {n for n in graph.nodes if n.op == "output"}
@@ -129,15 +129,19 @@ def check_sizes(graph: torch.fx.Graph) -> None:
     for node in graph.nodes:
         if node not in needed or node.op != "call_function":
             continue
-        whole = getattr(node.target, "__name__", "").startswith(("conv", "avg_pool"))
+        name = getattr(node.target, "__name__", "")
         for value in pytree.tree_leaves(node.meta.get("val")):
-            for size in value.shape if isinstance(value, torch.Tensor) else ():
+            for axis, size in enumerate(value.shape if isinstance(value, torch.Tensor) else ()):
                 try:
                     dim = sizes.dim(size)
                 except SizeError as error:
                     found.append(error)
                     continue
-                if whole and isinstance(dim, Sym) and dim.names() & set(sizes.derived):
+                if not isinstance(dim, Sym):
+                    continue
+                strided = name.startswith("conv") and dim.names() & set(sizes.derived)
+                pooled = name.startswith("avg_pool") and axis > 1
+                if strided or pooled:
                     expr = size.node.expr  # type: ignore[attr-defined]
                     found.append(SizeError(f"a size is {expr}, which is no polynomial", expr))
     if found:  # all that is to blame, so that it is fixed at once
