@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import inspect
+import os
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
@@ -29,6 +30,7 @@ OPTIONS: Mapping[str, Any] = {
     "measure": True,
     "baselines": None,
     "otherwise": "original",
+    "memory": None,
 }
 
 
@@ -49,6 +51,8 @@ def optimize(module: ModuleT, /, *args: Any, **kwargs: Any) -> ModuleT:
         class and graph it is compiled once in a process.
     otherwise: what comes back where nothing is gained: "original", the module itself, or "compile",
         torch.compile(module).
+    memory: what folded and packed parameters may take in a mode, as a multiple of the bytes of the
+        parameters and buffers; by default 1, or 8 MiB where that is more.
 
     Where forward has a parameter of such a name, the keyword is forward's, and the option is given
     as `refold_target=...` and so on, which always works.
@@ -59,9 +63,13 @@ def optimize(module: ModuleT, /, *args: Any, **kwargs: Any) -> ModuleT:
     by mode. Where nothing is gained `module` itself comes back, with a warning that says why, and
     which baseline was faster.
 
+    With REFOLD_DISABLE=1 in the environment `module` comes back as it is.
+
     Raises OptimizeError for what is no module, for an unknown target, baseline or `otherwise`, for
     an example that forward does not take, and where a parameter is not on the target's device.
     """
+    if os.environ.get("REFOLD_DISABLE", "0") not in ("", "0"):
+        return module
     if not isinstance(module, torch.nn.Module):
         kind = type(module).__name__
         raise OptimizeError(f"expected a torch.nn.Module, got a {kind}: wrap it in one")
@@ -81,6 +89,7 @@ def optimize(module: ModuleT, /, *args: Any, **kwargs: Any) -> ModuleT:
             tune=options["measure"],
             baselines=DEFAULT if options["baselines"] is None else tuple(options["baselines"]),
             bounded=options["baselines"] is None,
+            memory=options["memory"],
         )
         fast = _optimized(module, examples, target, asked)
     if fast is module and options["otherwise"] == "compile":
@@ -92,6 +101,9 @@ def _check_options(options: Mapping[str, Any]) -> None:
     if options["otherwise"] not in ("original", "compile"):
         came = repr(options["otherwise"])
         raise OptimizeError(f'expected otherwise="original" or "compile", came {came}')
+    memory = options["memory"]
+    if memory is not None and not memory >= 0:
+        raise OptimizeError(f"expected memory to be 0 or more, came {memory!r}")
     for asked in options["baselines"] or ():
         if asked not in every_baseline():
             known = ", ".join(every_baseline())

@@ -163,6 +163,8 @@ ROWS: dict[str, Callable[[], Any]] = {
     "weight-norm": lambda: weight_norm(x(N, 16)),
     "matmul-form": lambda: sum(linear(x(N, 16), turn(p("w", 16, 12))), (-1,)),
     "bn-before": lambda: lin(eval_bn(x(N, 16), "bn", 16), "f", 16, 12),
+    "bn-of-product": lambda: lin(eval_bn(lin(x(N, 16), "f", 16, 12), "bn", 12), "g", 12, 10),
+    "standardised": lambda: lin((x(N, 16) - p("mean", 16)) / p("deviation", 16), "f", 16, 12),
     "bn-between": lambda: lin(relu(eval_bn(lin(x(N, 16), "f", 16, 12), "bn", 12)), "g", 12, 4),
     "layer-norm": lambda: norm(lin(x(N, 16), "f", 16, 12), (-1,), "ln", 12),
     "group-norm": lambda: group_norm(x(N, 16)),
@@ -205,11 +207,23 @@ ROWS: dict[str, Callable[[], Any]] = {
     "cumulative": lambda: apply("cumsum", lin(x(N, 16), "f", 16, 12) * 2.0, axis=-1),
 }
 
+
 # outputs that turn out not to depend on any input
+def _centred(v: Term) -> Term:
+    return mean(v - mean(v, (-1,)), (-1,))
+
+
 EMPTY: dict[str, Callable[[], Any]] = {
-    "centred-mean": lambda: mean(max(x(N, 16), (-1,)) - mean(max(x(N, 16), (-1,)), (-1,)), (-1,)),
+    "centred-mean": lambda: _centred(max(lin(x(N, 16), "f", 16, 12), (-1,))),
     "sum-of-softmax": lambda: sum(softmax(lin(x(N, 16), "f", 16, 12), -1), (-1,)),
+    "minus-itself": lambda: lin(x(N, 16), "f", 16, 12) - lin(x(N, 16), "f", 16, 12),
+}
+# of an input that a mask may have made -inf these are NaN, which is not lost
+MASKED: dict[str, Callable[[], Any]] = {
+    "centred-mean": lambda: _centred(max(x(N, 16), (-1,))),
+    "sum-of-softmax": lambda: sum(softmax(x(N, 16) * 0.5, -1), (-1,)),
     "minus-itself": lambda: x(N, 16) - x(N, 16),
+    "softmax-of-one": lambda: softmax(x(N, 1), -1),
 }
 
 

@@ -11,7 +11,7 @@ from refold.ir.graph import render
 from refold.ir.shapes import pad
 from refold.rules.term import softmax
 
-from .graphs import EMPTY, ROWS, N, data, graph, lin, norm, x
+from .graphs import EMPTY, MASKED, ROWS, N, data, graph, lin, norm, x
 
 H200 = DEVICES["cuda:sm_90"]
 ALL = {**ROWS, **EMPTY}
@@ -60,6 +60,20 @@ def test_independent_outputs_are_reported(name: str) -> None:
     assert done.label == "finite"
     assert "input" not in {n.op for n in done.graph.nodes()}
     assert optimize(graph(EMPTY[name]()), H200, strict=True).independent_outputs == ()
+
+
+@pytest.mark.parametrize("name", MASKED)
+def test_NaN_of_masked_rows_is_lost_only_if_that_is_asked_for(name: str) -> None:
+    g = graph(MASKED[name]())
+    assert optimize(g, H200).independent_outputs == ()
+    assert optimize(g, H200, unsafe=True).independent_outputs == (0,)
+
+
+def test_a_banned_rule_is_not_used() -> None:
+    g = graph(ROWS["s0"]())
+    assert "sum-through-linear" in {s.rule for s in optimize(g, H200).steps}
+    done = optimize(g, H200, banned=["sum-through-linear"])
+    assert "sum-through-linear" not in {s.rule for s in done.steps}
 
 
 def test_an_output_that_would_forget_one_input_keeps_it() -> None:
@@ -164,8 +178,13 @@ def test_a_product_with_a_diagonal_is_a_scale() -> None:
     assert ops(opt("diagonal").graph) == ["mul"]
 
 
-def test_batch_norm_before_a_linear_map_is_folded() -> None:
-    assert ops(opt("bn-before").graph) == ["linear", "add"]
+def test_a_shift_of_an_input_stays_where_it_is_and_its_scale_does_not() -> None:
+    """Where a mean nearly cancels an input the difference is exact: only that is multiplied."""
+    done = ops(opt("bn-before").graph)
+    assert done[-2:] == ["linear", "add"] and done[0] in ("sub", "add")
+    assert ops(opt("standardised").graph) == ["sub", "linear", "add"]
+    # behind a product a shift is as good before the next one as after it
+    assert "add" not in ops(opt("bn-of-product").graph)[:-1]
 
 
 @pytest.mark.parametrize("name", ["s1", "s2-train", "residual", "attention"])

@@ -214,7 +214,7 @@ class DepthwisePooling(nn.Module):
 
 @case
 class NormThenConvolution(nn.Module):
-    """In eval mode a batch norm in front goes into the weights; its shift where none is padded."""
+    """In eval mode a batch norm in front, whose shift stays; factors go into the weights."""
 
     def __init__(self):
         super().__init__()

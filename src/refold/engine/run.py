@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from refold.cost import DeviceModel, joints, seconds, work
 from refold.engine.egraph import EGraph
@@ -22,7 +22,8 @@ class Optimized:
     steps: how it follows from the original, in order. cost_before, cost_after: predicted seconds a
     call. label: the weakest promise among the rules used. independent_outputs: outputs that were
     computed from inputs and turn out not to depend on any: likely a bug in the model. originals:
-    for values of the new graph, an equal one of the original where there is one.
+    for values of the new graph, an equal one of the original where there is one. rewrites: the
+    same steps as nodes, those on parameters alone among them.
     """
 
     graph: Graph
@@ -32,6 +33,7 @@ class Optimized:
     label: Exact
     independent_outputs: tuple[int, ...]
     originals: Mapping[Node, Node] = field(default_factory=dict)
+    rewrites: tuple[Rewrite, ...] = ()
 
 
 def optimize(
@@ -39,15 +41,23 @@ def optimize(
     device: DeviceModel,
     *,
     strict: bool = False,
+    unsafe: bool = False,
+    banned: Iterable[str] = (),
     budget: Budget | None = None,
 ) -> Optimized:
     """Rewrite `graph` to what costs least on `device`.
 
-    strict: use no rule that holds for finite values only. Deterministic: the budget counts work,
-    not time.
+    strict: use no rule that holds for finite values only. unsafe: use rules that are marked
+    `unsafe` where NaN may be lost, too. banned: names of rules that are not used. Deterministic:
+    the budget counts work, not time.
     """
     budget = budget or Budget.of(len(graph.nodes()))
-    rules = tuple(r for r in RULES if not strict or r.exact != "finite")
+    banned = frozenset(banned)
+    rules = tuple(
+        replace(r, mark=None, safe=None) if unsafe and r.mark == "unsafe" else r
+        for r in RULES
+        if r.name not in banned and not (strict and r.exact == "finite")
+    )
     egraph = EGraph()
     for root in graph.roots():
         egraph.add(root)
@@ -62,9 +72,9 @@ def optimize(
         if _cheaper(candidate, best, device):
             best = candidate
     if not strict and not _keeps_inputs(graph, best):
-        return optimize(graph, device, strict=True, budget=budget)
+        return optimize(graph, device, strict=True, unsafe=unsafe, banned=banned, budget=budget)
     # the directed pass knows its way; the e-graph's forest knows one, by detours at times
-    way = rewrites if best is normal else proof(egraph, graph, best)
+    way = tuple(rewrites if best is normal else proof(egraph, graph, best))
     steps = explain(way, device)
     return Optimized(
         best,
@@ -74,6 +84,7 @@ def optimize(
         weakest(steps),
         independent(graph, best),
         _originals(egraph, graph, best),
+        way,
     )
 
 

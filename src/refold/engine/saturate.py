@@ -15,7 +15,7 @@ from refold.engine.normalise import Normaliser, index, same_type
 from refold.ir import Node
 from refold.ir.graph import within
 from refold.ir.node import rebuild
-from refold.rules.match import Binding, allowed, match_next, matches, replacement
+from refold.rules.match import Binding, allowed, is_safe, match_next, matches, replacement
 from refold.rules.rule import Rule
 from refold.rules.term import Var
 
@@ -143,7 +143,7 @@ def _pairs(rule: Rule, node: Node, egraph: EGraph) -> Iterator[tuple[Binding, No
             if egraph.find(other) == egraph.find(node):
                 continue
             for both in match_next(rule, 1, other, first, egraph):
-                if allowed(rule, both):
+                if allowed(rule, both) and is_safe(rule, both):
                     yield both, other
 
 

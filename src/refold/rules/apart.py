@@ -11,6 +11,7 @@ from __future__ import annotations
 from refold.ir import Dim, Node, numel
 from refold.ir.ops import CONVOLUTIONS
 from refold.rules.rule import Rule
+from refold.rules.safety import is_map
 from refold.rules.term import (
     AXES,
     Term,
@@ -73,6 +74,8 @@ APART = (
             # a value that is spread is summed as often as it is read; its mean does not change
             where=(lambda x, y, axes: x.shape == y.shape) if name == "sum" else None,
             simplify=lambda x, y, axes: _is_map(x) or _is_map(y),
+            mark="cancels",
+            safe=lambda x, y, axes: is_map(x) or is_map(y),
         )
         for name, f in {"sum": sum, "mean": mean}.items()
         for op, word, what, result in (
@@ -89,6 +92,8 @@ APART = (
         "A weighted sum of values shifted alike is theirs, and the shift times the sum of weights.",
         where=lambda x, b, s, axes: flat(b, axes) and all(s.shape[a] == x.shape[a] for a in axes),
         simplify=lambda x, b, s, axes: smaller(s, x) and _is_map(x),
+        mark="cancels",
+        safe=lambda x, b, s, axes: is_map(x),
     ),
     Rule(
         "mean-of-joined",
@@ -164,6 +169,8 @@ RUNNING = (
         "Running sums of shifted values are shifted by as many shifts as were added.",
         where=lambda x, b, axis: flat(b, (axis,)) and fits(b, x),
         simplify=False,
+        mark="cancels",
+        safe=lambda x, b, axis: is_map(x),
     ),
     Rule(
         "linear-of-cumsum",

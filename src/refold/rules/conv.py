@@ -23,6 +23,7 @@ from refold.rules.image import (
     swapped,
 )
 from refold.rules.rule import Rule
+from refold.rules.safety import is_map
 from refold.rules.term import (
     Term,
     conv,
@@ -184,6 +185,7 @@ RESULTS = (
             flat(s, places(strides)) and _meets(x, w, strides, paddings, dilations)
         ),
         simplify=False,
+        mark="range",
     ),
     Rule(
         "shift-into-convolution",
@@ -217,6 +219,7 @@ RESULTS = (
         "finite",
         "A factor for each channel of the result scales the weights and the bias of that channel.",
         simplify=False,
+        mark="range",
     ),
     Rule(
         "shift-into-transposed-convolution",
@@ -250,6 +253,7 @@ OPERANDS = (
         "reals",
         "A factor for each channel of the image scales the weights that meet that channel.",
         simplify=lambda x, w, b, s, strides, paddings, dilations, groups: True,
+        mark="range",
     ),
     Rule(
         "convolution-of-shifted",
@@ -270,6 +274,8 @@ OPERANDS = (
         "Where nothing is padded, each weight meets the shift of its channel at every place.",
         where=lambda x, w, b, c, strides, paddings, dilations, groups: not any(paddings),
         simplify=lambda x, w, b, c, strides, paddings, dilations, groups: True,
+        mark="cancels",
+        safe=lambda x, w, b, c, strides, paddings, dilations, groups: is_map(x),
     ),
     Rule(
         "transposed-convolution-of-scaled",
@@ -290,6 +296,7 @@ OPERANDS = (
         "reals",
         "A factor for each channel of the image scales the weights that meet that channel.",
         simplify=lambda x, w, b, s, strides, paddings, dilations, groups, extras: True,
+        mark="range",
     ),
 )
 

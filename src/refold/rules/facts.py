@@ -110,6 +110,12 @@ def _div(node: Node, inner: list[Interval]) -> Interval:
     return ANY
 
 
+def _falling(node: Node, inner: list[Interval]) -> Interval:
+    """Of what falls where the input is positive, and is infinite or nothing beyond."""
+    low, high = inner[0]
+    return _monotone(node, (low, high)) if low > 0 else ANY
+
+
 _SPECIAL: dict[str, Callable[[Node, list[Interval]], Interval]] = {
     "scalar": _scalar,
     "add": lambda n, i: (i[0][0] + i[1][0], i[0][1] + i[1][1]),
@@ -123,6 +129,9 @@ _SPECIAL: dict[str, Callable[[Node, list[Interval]], Interval]] = {
     "sum": _sum,
     "softplus": lambda n, i: (0.0 if n["beta"] > 0 else -math.inf, math.inf),
     "avg_pool": _pool,
+    "rsqrt": _falling,
+    "reciprocal": _falling,
+    "cast": lambda n, i: (0.0, 1.0) if n.inputs[0].dtype == torch.bool else ANY,
     **dict.fromkeys(("mean", "max", "min", "image_pool"), _same),
     **dict.fromkeys(("reshape", "permute", "expand", "slice"), _same),
 }

@@ -13,7 +13,7 @@ from typing import Any
 from refold.ir import Dim, numel
 from refold.ir.ops import RANK
 from refold.ir.shapes import pad
-from refold.rules.term import AXES, Term, cut, joined, mean, permute, reshape, sum
+from refold.rules.term import AXES, Term, constant, cut, joined, mean, permute, reshape, sum
 
 Over = Callable[..., Term]  # sum or mean
 OVER = (("sum", sum), ("mean", mean))
@@ -65,17 +65,30 @@ def of_groups(s: Term, strides: Any, groups: int) -> Term:
 
 
 def windows(x: Term, axis: int, left_out: list[tuple[int, int]]) -> Term:
-    """Along `axis`, for each element of the kernel the sum of all but so many at either end."""
-    total = sum(x, (axis,))
+    """Along `axis`, for each element of the kernel the sum of all but so many at either end.
+
+    That is the sum of all, less the sums of the ends. Where the ends are known to be more than half
+    of the axis, their sums would cancel most of it, and the rest is summed by itself.
+    """
+    total, size = sum(x, (axis,)), x.shape[axis]
     parts = []
     for before, after in left_out:
         met = total
+        if isinstance(size, int) and 2 * (before + after) > size:
+            parts.append(_middle(x, axis, before, size - before - after))
+            continue
         if before:
             met = met - sum(cut(x, axis, 0, before), (axis,))
         if after:
             met = met - sum(cut(x, axis, x.shape[axis] - after, after), (axis,))
         parts.append(met)
     return joined(parts, axis) if len(parts) > 1 else parts[0]
+
+
+def _middle(x: Term, axis: int, start: int, length: int) -> Term:
+    if length > 0:
+        return sum(cut(x, axis, start, length), (axis,))
+    return constant(0, x, tuple(1 if a == axis else d for a, d in zip(AXES, x.shape, strict=True)))
 
 
 def are_there(size: Dim, left_out: list[tuple[int, int]], least: int = 2) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from refold.rules.rule import Rule
+from refold.rules.safety import is_map, is_not_large, is_parameter, is_tame
 from refold.rules.term import (
     Term,
     avg_pool,
@@ -86,6 +87,7 @@ FEATURES = (
         "reals",
         "A weighted sum over output features is one product with the weighted sum of the rows.",
         where=lambda x, w, s, axes: axes == (-1,),
+        mark="range",
     ),
     Rule(
         "weighted-mean-through-linear",
@@ -95,6 +97,7 @@ FEATURES = (
         "reals",
         "A weighted mean over output features is one product with the weighted mean of the rows.",
         where=lambda x, w, s, axes: axes == (-1,),
+        mark="range",
     ),
     Rule(
         "weighted-pool-through-linear",
@@ -107,6 +110,7 @@ FEATURES = (
         ),
         "reals",
         "Pooling scaled output features is pooling the scaled rows of the weight.",
+        mark="range",
     ),
 )
 
@@ -160,6 +164,8 @@ ROWS = (
         "A weighted sum over a batch can be taken before the product, which then sees one row.",
         where=lambda x, w, s, axes: -1 not in axes and flat(s, (-1,)) and _unbatched(w, axes),
         simplify=False,
+        mark="range",
+        safe=lambda x, w, s, axes: is_not_large(s),
     ),
     Rule(
         "slice-of-rows",
@@ -189,6 +195,8 @@ ROWS = (
         "reals",
         "A factor for each row can be applied after the product, in its epilogue.",
         where=lambda x, w, s: flat(s, (-1,)),
+        mark="range",
+        safe=lambda x, w, s: is_tame(s) or (is_parameter(w) and is_not_large(s)),
     ),
 )
 
@@ -201,6 +209,7 @@ SCALE = (
         "reals",
         "A factor for each input feature scales the columns of the weight.",
         where=lambda x, w, s: flat(s, (-2,)),
+        mark="range",
     ),
     Rule(
         "shift-through-linear",
@@ -209,6 +218,8 @@ SCALE = (
         lambda x, w, b: linear(x, w) + linear(b, w),
         "reals",
         "A shift of the inputs is a shift of the outputs by its own product with the weight.",
+        mark="cancels",
+        safe=lambda x, w, b: is_map(x),
     ),
     Rule(
         "even-shift-through-linear",
@@ -217,6 +228,8 @@ SCALE = (
         lambda x, w, b: linear(x, w) + turn(sum(w, (-1,))) * b,
         "reals",
         "A shift of all inputs by one number shifts the outputs by the weight's row sums.",
+        mark="cancels",
+        safe=lambda x, w, b: is_map(x),
     ),
     Rule(
         "scale-into-weight-rows",
@@ -226,6 +239,7 @@ SCALE = (
         "reals",
         "A factor for each output feature scales the rows of the weight.",
         simplify=False,
+        mark="range",
     ),
 )
 

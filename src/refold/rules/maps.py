@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from refold.ir import Dim
 from refold.rules.rule import Rule
+from refold.rules.safety import is_parameter, may_be_ordered
 from refold.rules.term import TURN, Term, cut, diagonal, join, linear, permute, turn
 
 
@@ -21,6 +22,8 @@ COMPOSE = (
         "reals",
         "Two linear maps after each other are one, whose weight is the product of their weights.",
         simplify=False,
+        mark="range",
+        safe=lambda x, w, v: may_be_ordered(x, w, v),
     ),
     Rule(
         "one-map-as-two",
@@ -30,6 +33,8 @@ COMPOSE = (
         "reals",
         "A weight that is a thin product is cheaper applied one factor after the other.",
         simplify=False,
+        mark="range",
+        safe=lambda x, v, u: may_be_ordered(x, v, u),
     ),
     Rule(
         "one-turned-map-as-two",
@@ -39,6 +44,8 @@ COMPOSE = (
         "reals",
         "A weight that is a thin product is cheaper applied one factor after the other.",
         simplify=False,
+        mark="range",
+        safe=lambda x, v, u: may_be_ordered(x, v, u),
     ),
     Rule(
         "one-scaled-map-as-two",
@@ -48,6 +55,8 @@ COMPOSE = (
         "reals",
         "A weight that is a thin product is cheaper applied one factor after the other.",
         simplify=False,
+        mark="range",
+        safe=lambda x, v, u, s: may_be_ordered(x, v, u) and is_parameter(s),
     ),
     Rule(
         "one-turned-scaled-map-as-two",
@@ -57,6 +66,8 @@ COMPOSE = (
         "reals",
         "A weight that is a thin product is cheaper applied one factor after the other.",
         simplify=False,
+        mark="range",
+        safe=lambda x, v, u, s: may_be_ordered(x, v, u) and is_parameter(s),
     ),
     Rule(
         "sum-of-maps",
@@ -73,6 +84,7 @@ COMPOSE = (
         lambda x, w, v, s: linear(x, w + v * turn(s)),
         "reals",
         "A scaled map that is added to a map of the same input is added to its weight.",
+        mark="range",
     ),
     Rule(
         "sum-with-affine-map",
@@ -89,6 +101,7 @@ COMPOSE = (
         lambda x, w, v, b, s: linear(x, w + v * turn(s)) + b,
         "reals",
         "A scaled map that is added to a shifted map of the same input is added to its weight.",
+        mark="range",
     ),
     Rule(
         "sum-of-affine-maps",

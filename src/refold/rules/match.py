@@ -6,7 +6,7 @@ node itself, the e-graph with the node's whole class. So both engines share the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol, TypeAlias
 
 from refold.ir import Node
@@ -56,9 +56,10 @@ class Plain:
 
 
 def matches(rule: Rule, node: Node, view: View) -> Iterator[Binding]:
-    """Every way in which `node` is an instance of the rule's left side, guard included."""
+    """Every way in which `node` is an instance of the rule's left side that the rule may replace:
+    its guard holds, and so does what its mark asks for."""
     for found in _match(rule.pattern, node, {}, rule.holes, view):
-        if allowed(rule, found):
+        if allowed(rule, found) and is_safe(rule, found):
             yield found
 
 
@@ -71,12 +72,19 @@ def match_next(
 
 def allowed(rule: Rule, found: Binding) -> bool:
     """Do the declared sizes and the guard hold? What cannot be decided does not hold."""
-    if not sizes_agree(rule.holes, found):
-        return False
-    if rule.where is None:
-        return True
+    return sizes_agree(rule.holes, found) and _holds(rule, rule.where, found)
+
+
+def is_safe(rule: Rule, found: Binding) -> bool:
+    """Does the rule keep in float32 what its mark says that it may lose?"""
+    if rule.safe is None:
+        return rule.mark in (None, "range")
+    return _holds(rule, rule.safe, found)
+
+
+def _holds(rule: Rule, condition: Callable[..., bool] | None, found: Binding) -> bool:
     try:
-        return bool(rule.where(**arguments(rule, found)))
+        return condition is None or bool(condition(**arguments(rule, found)))
     except (ValueError, TypeError):
         return False
 

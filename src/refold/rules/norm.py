@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from refold.rules.rule import Rule
+from refold.rules.safety import has_exponentials, is_lowered_by_max, may_be_masked
 from refold.rules.term import (
     exp,
     fits,
@@ -25,6 +26,8 @@ RULES = (
         "finite",
         "What is added to both sides of a difference cancels: statistics ignore a bias.",
         where=lambda x, y, b: fits(b, x) or fits(b, y),
+        mark="unsafe",
+        safe=lambda x, y, b: not may_be_masked(b),
     ),
     Rule(
         "common-factor",
@@ -59,6 +62,8 @@ RULES = (
             "finite",
             f"A shift that is the same along the axis does not change a {name}.",
             where=lambda x, c, axis: flat(c, (axis,)) and fits(c, x),
+            mark="unsafe",
+            safe=lambda x, c, axis: not may_be_masked(c),
         )
         for name, f in {"softmax": softmax, "log_softmax": log_softmax}.items()
     ),
@@ -71,6 +76,8 @@ RULES = (
             "finite",
             f"A shift that is the same along the axis does not change a {name}.",
             where=lambda x, c, axis: flat(c, (axis,)) and fits(c, x),
+            mark="unsafe",
+            safe=lambda x, c, axis: not may_be_masked(c) or is_lowered_by_max(x - c, (axis,)),
         )
         for name, f in {"softmax": softmax, "log_softmax": log_softmax}.items()
     ),
@@ -82,6 +89,8 @@ RULES = (
         "reals",
         "Exponentials divided by their sum are a softmax.",
         where=lambda x, axes: len(axes) == 1,
+        mark="unsafe",
+        safe=lambda x, axes: has_exponentials(x) or is_lowered_by_max(x, axes),
     ),
     Rule(
         "log-softmax-by-hand",
@@ -123,5 +132,7 @@ RULES = (
         lambda x, axes: logsumexp(x, axes),
         "finite",
         "A logsumexp lowered by its maximum and raised again is itself.",
+        mark="unsafe",
+        safe=lambda x, axes: not may_be_masked(x),
     ),
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from refold.rules.facts import at_least
 from refold.rules.rule import Rule
+from refold.rules.safety import is_map, is_nonzero, is_ordinary, may_be_masked
 from refold.rules.term import (
     Term,
     abs,
@@ -81,6 +82,7 @@ AFFINE = (
         "reals",
         "Two scales after each other are one.",
         simplify=lambda x, a, b: _meet(a, b),
+        mark="range",
     ),
     Rule(
         "shifts-meet",
@@ -90,6 +92,8 @@ AFFINE = (
         "reals",
         "Two shifts after each other are one.",
         simplify=lambda x, a, b: _meet(a, b),
+        mark="cancels",
+        safe=lambda x, a, b: is_map(x),
     ),
     Rule(
         "scale-of-shifted",
@@ -99,6 +103,8 @@ AFFINE = (
         "reals",
         "A scale of a shifted value is a shift of the scaled value.",
         simplify=lambda x, a, b: _meet(a, b),
+        mark="cancels",
+        safe=lambda x, a, b: is_map(x),
     ),
     Rule(
         "vectors-first",
@@ -108,6 +114,8 @@ AFFINE = (
         "reals",
         "Factors smaller than the value are multiplied with each other first.",
         simplify=_vectors,
+        mark="range",
+        safe=lambda x, a, b: is_ordinary(a) or is_ordinary(b),
     ),
     Rule(
         "minus-negative",
@@ -130,6 +138,8 @@ IDENTITIES = (
         lambda x: constant(0, x),
         "finite",
         "A value minus itself is zero.",
+        mark="unsafe",
+        safe=lambda x: not may_be_masked(x),
     ),
     Rule(
         "divided-by-itself",
@@ -139,6 +149,8 @@ IDENTITIES = (
         "finite",
         "A value divided by itself is one wherever it is not zero.",
         simplify=False,
+        mark="unsafe",
+        safe=lambda x: is_nonzero(x) and not may_be_masked(x),
     ),
     Rule(
         "twice",

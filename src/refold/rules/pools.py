@@ -16,6 +16,7 @@ from refold.ir.ops import RANK
 from refold.ir.shapes import pad
 from refold.rules.image import CONV, OVER, TRANSPOSED, channels, in_groups, places, swapped
 from refold.rules.rule import Rule
+from refold.rules.safety import is_map
 from refold.rules.term import (
     Term,
     avg_pool,
@@ -252,6 +253,8 @@ MOVED = (
         lambda x, c, sizes, strides: image_pool(x, sizes, strides) + c,
         "reals",
         "Pooling values shifted alike is pooling them, shifted.",
+        mark="cancels",
+        safe=lambda x, c, sizes, strides: is_map(x) or is_map(c),
     ),
     Rule(
         "pool-of-pooled-image",

@@ -78,7 +78,7 @@ def prove(
     for _ in range(tries):
         if compared >= instances:
             return None
-        instance = _draw(rule, draw)
+        instance = draw_instance(rule, draw)
         if instance is None or not allowed(rule, instance.found):
             continue
         outcome = _compare(rule, instance, draw)
@@ -123,9 +123,15 @@ def _refuted(rule: Rule) -> bool:
 
 
 # --- drawing ------------------------------------------------------------------------------------
-def _draw(rule: Rule, draw: random.Random) -> Instance | None:
-    base = (draw.choice(OUTER), *(draw.choice(SIZES) for _ in range(RANK - 1)))
-    letters = {c[0]: draw.choice(SIZES) for h in rule.holes.values() for c in h.dims}
+def draw_instance(
+    rule: Rule, draw: random.Random, sizes: tuple[int, ...] = SIZES
+) -> Instance | None:
+    """Random values for the rule's variables; None where the left side does not take them.
+
+    sizes: what an axis may have.
+    """
+    base = (draw.choice(OUTER), *(draw.choice(sizes) for _ in range(RANK - 1)))
+    letters = {c[0]: draw.choice(sizes) for h in rule.holes.values() for c in h.dims}
     places = draw.choice(PLACES) if rule.is_of_images else 0
     found: dict[str, Any] = {}
     data: dict[Node, torch.Tensor] = {}
@@ -139,7 +145,7 @@ def _draw(rule: Rule, draw: random.Random) -> Instance | None:
             shape = _shape(hole, base, letters, places, draw)
             found[hole.name] = _value(hole, shape, kind, data, draw, generator)
     try:
-        left = _terms(rule.lhs(**arguments(rule, found)))
+        left = as_terms(rule.lhs(**arguments(rule, found)))
         for t in left:
             run([t.node], data, {}, F64)
     except (ValueError, RuntimeError, IndexError, TypeError):
@@ -280,9 +286,9 @@ def _compare(rule: Rule, instance: Instance, draw: random.Random) -> Failure | i
         k: (v.op if v.op == "scalar" else v.shape) if isinstance(v, Node) else v
         for k, v in instance.found.items()
     }
-    left = [t.node for t in _terms(rule.lhs(**arguments(rule, instance.found)))]
+    left = [t.node for t in as_terms(rule.lhs(**arguments(rule, instance.found)))]
     try:
-        right = [t.node for t in _terms(rule.rhs(**arguments(rule, instance.found)))]
+        right = [t.node for t in as_terms(rule.rhs(**arguments(rule, instance.found)))]
         if [n.shape for n in left] != [n.shape for n in right]:
             return Failure(rule.name, "the sides have different shapes", shapes)
         done = run([*left, *right], instance.data, {}, F64)
@@ -347,8 +353,18 @@ def _differ(rule: Rule, x: torch.Tensor, y: torch.Tensor) -> str:
     return "" if bool(close.all()) else "values differ"
 
 
-def _terms(made: Term | tuple[Term, ...]) -> tuple[Term, ...]:
+def as_terms(made: Term | tuple[Term, ...]) -> tuple[Term, ...]:
     return made if isinstance(made, tuple) else (made,)
 
 
-__all__ = ["Failure", "ProofError", "prove", "prove_guard", "prove_marks", "unguarded"]
+__all__ = [
+    "Failure",
+    "Instance",
+    "ProofError",
+    "as_terms",
+    "draw_instance",
+    "prove",
+    "prove_guard",
+    "prove_marks",
+    "unguarded",
+]

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from refold.ir import OPS
-from refold.rules.rule import Rule
+from refold.rules.rule import Mark, Rule
+from refold.rules.safety import (
+    is_lowered_by_max,
+    is_map,
+    is_nonzero,
+    is_parameter,
+    is_tame,
+    may_be_masked,
+)
 from refold.rules.term import (
+    Term,
     apply,
     avg_pool,
     constant,
@@ -26,6 +37,22 @@ from refold.rules.term import (
 )
 
 BY_NAME = {"sum": sum, "mean": mean, "max": max, "min": min, "logsumexp": logsumexp}
+
+
+def _keeps_nan(x: Term, c: Term, axes: tuple[int, ...]) -> bool:
+    """Is `x - c` NaN nowhere, or wherever the maximum of x less c is?"""
+    return not may_be_masked(c) or is_lowered_by_max(x - c, axes)
+
+
+def _keeps_digits(x: Term, c: Term, axes: tuple[int, ...]) -> bool:
+    return is_map(x) and _keeps_nan(x, c, axes)
+
+
+_LOWERED: tuple[tuple[str, Any, Mark | None, Any], ...] = (
+    ("max", max, "unsafe", _keeps_nan),
+    ("min", min, None, None),
+    ("logsumexp", logsumexp, "cancels", _keeps_digits),
+)
 
 ONE_ELEMENT = (
     *(
@@ -58,6 +85,8 @@ ONE_ELEMENT = (
         "finite",
         "The softmax over a single element is one.",
         where=lambda x, axis: flat(x, (axis,)),
+        mark="unsafe",
+        safe=lambda x, axis: not may_be_masked(x),
     ),
     Rule(
         "log-softmax-of-one",
@@ -67,6 +96,8 @@ ONE_ELEMENT = (
         "finite",
         "The log-softmax over a single element is zero.",
         where=lambda x, axis: flat(x, (axis,)),
+        mark="unsafe",
+        safe=lambda x, axis: not may_be_masked(x),
     ),
     Rule(
         "variance-of-one",
@@ -76,6 +107,8 @@ ONE_ELEMENT = (
         "finite",
         "A single element does not vary.",
         where=lambda x, axes, correction: flat(x, axes) and correction == 0,
+        mark="unsafe",
+        safe=lambda x, axes, correction: not may_be_masked(x),
     ),
 )
 
@@ -115,6 +148,8 @@ SHIFT = (
         "reals",
         "The sum of shifted values is their sum plus the sum of the shifts.",
         where=lambda x, b, axes: fits(b, x),
+        mark="cancels",
+        safe=lambda x, b, axes: is_map(x),
     ),
     Rule(
         "sum-of-evenly-shifted",
@@ -124,6 +159,8 @@ SHIFT = (
         "reals",
         "The sum of values shifted alike is their sum plus so many shifts.",
         where=lambda x, b, axes: flat(b, axes),
+        mark="cancels",
+        safe=lambda x, b, axes: is_map(x) or is_map(b),
     ),
     Rule(
         "sum-of-evenly-lowered",
@@ -133,6 +170,8 @@ SHIFT = (
         "reals",
         "The sum of values lowered alike is their sum minus so many shifts.",
         where=lambda x, b, axes: flat(b, axes),
+        mark="cancels",
+        safe=lambda x, b, axes: is_map(x) or is_map(b),
     ),
     Rule(
         "mean-of-shifted",
@@ -141,6 +180,8 @@ SHIFT = (
         lambda x, b, axes: mean(x, axes) + mean(b, axes),
         "reals",
         "The mean of shifted values is their mean plus the mean of the shifts.",
+        mark="cancels",
+        safe=lambda x, b, axes: is_map(x),
     ),
     Rule(
         "mean-of-evenly-shifted",
@@ -150,6 +191,8 @@ SHIFT = (
         "reals",
         "The mean of values shifted alike is their mean, shifted.",
         where=lambda x, b, axes: flat(b, axes),
+        mark="cancels",
+        safe=lambda x, b, axes: is_map(x) or is_map(b),
     ),
     Rule(
         "mean-of-evenly-lowered",
@@ -159,6 +202,8 @@ SHIFT = (
         "reals",
         "The mean of values lowered alike is their mean, lowered.",
         where=lambda x, b, axes: flat(b, axes),
+        mark="cancels",
+        safe=lambda x, b, axes: is_map(x) or is_map(b),
     ),
     Rule(
         "variance-ignores-shift",
@@ -168,6 +213,8 @@ SHIFT = (
         "finite",
         "A shift that is the same for all values does not change how they vary.",
         where=lambda x, b, axes, correction: flat(b, axes) and fits(b, x),
+        mark="unsafe",
+        safe=lambda x, b, axes, correction: not may_be_masked(b),
     ),
     *(
         Rule(
@@ -178,6 +225,8 @@ SHIFT = (
             "reals",
             f"The {name} of values shifted alike is their {name}, shifted.",
             where=lambda x, c, axes: flat(c, axes),
+            mark="cancels" if name == "logsumexp" else None,
+            safe=(lambda x, c, axes: is_map(x)) if name == "logsumexp" else None,
         )
         for name, f in {"max": max, "min": min, "logsumexp": logsumexp}.items()
     ),
@@ -190,8 +239,10 @@ SHIFT = (
             "reals",
             f"The {name} of values lowered alike is their {name}, lowered.",
             where=lambda x, c, axes: flat(c, axes),
+            mark=mark,
+            safe=safe,
         )
-        for name, f in {"max": max, "min": min, "logsumexp": logsumexp}.items()
+        for name, f, mark, safe in _LOWERED
     ),
     Rule(
         "pool-of-shifted",
@@ -205,6 +256,8 @@ SHIFT = (
         ),
         "reals",
         "Pooling shifted values is pooling the values and the shifts.",
+        mark="cancels",
+        safe=lambda x, b, size, stride, padding, count_include_pad: is_map(x),
     ),
     Rule(
         "pool-of-evenly-shifted",
@@ -218,6 +271,8 @@ SHIFT = (
         "reals",
         "Without padding, pooling values shifted alike is pooling them, shifted.",
         where=lambda x, b, size, stride, padding, count_include_pad: padding == 0,
+        mark="cancels",
+        safe=lambda x, b, size, stride, padding, count_include_pad: is_map(x),
     ),
     Rule(
         "cumsum-of-shifted",
@@ -227,6 +282,8 @@ SHIFT = (
         "reals",
         "Running sums of shifted values are running sums of the values and of the shifts.",
         where=lambda x, b, axis: x.shape[axis] == b.shape[axis],
+        mark="cancels",
+        safe=lambda x, b, axis: is_map(x),
     ),
 )
 
@@ -252,6 +309,8 @@ SCALE = (
             "reals",
             f"The {name} of values divided alike is their {name}, divided.",
             where=lambda x, s, axes: flat(s, axes),
+            mark="unsafe",
+            safe=lambda x, s, axes: is_nonzero(s),
         )
         for name, f in {"sum": sum, "mean": mean}.items()
     ),
@@ -287,6 +346,8 @@ SCALE = (
         "reals",
         "A factor that is the same for all values enters their variance squared.",
         where=lambda x, s, axes, correction: flat(s, axes),
+        mark="range",
+        safe=lambda x, s, axes, correction: is_tame(s) or (is_map(x) and is_parameter(s)),
     ),
     Rule(
         "pool-of-scaled",
@@ -374,6 +435,8 @@ CONSTANT = (
         "finite",
         "The elements of a softmax add up to one.",
         where=lambda x, axis, axes: axes == (axis,),
+        mark="unsafe",
+        safe=lambda x, axis, axes: not may_be_masked(x),
     ),
     Rule(
         "mean-of-softmax",
@@ -383,6 +446,8 @@ CONSTANT = (
         "finite",
         "The elements of a softmax add up to one, so their mean is one over their number.",
         where=lambda x, axis, axes: axes == (axis,),
+        mark="unsafe",
+        safe=lambda x, axis, axes: not may_be_masked(x),
     ),
     Rule(
         "logsumexp-of-log-softmax",
@@ -392,6 +457,8 @@ CONSTANT = (
         "finite",
         "The exponentials of a log-softmax add up to one, whose logarithm is zero.",
         where=lambda x, axis, axes: axes == (axis,),
+        mark="unsafe",
+        safe=lambda x, axis, axes: not may_be_masked(x),
     ),
 )
 

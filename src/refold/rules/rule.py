@@ -15,6 +15,8 @@ from refold.rules.term import App, Term, Var
 
 Exact = Literal["bits", "reals", "finite"]
 EXACT: tuple[Exact, ...] = ("bits", "reals", "finite")  # from the strongest promise to the weakest
+Mark = Literal["cancels", "range", "unsafe"]
+MARKS: tuple[Mark, ...] = ("cancels", "range", "unsafe")
 ATTRIBUTES = frozenset(a for row in OPS.values() for a in row.attrs)
 
 
@@ -74,6 +76,14 @@ class Rule:
         without looking back; False for the e-graph alone; a predicate that says when for the
         directed pass alone: for rules that reorder a chain, where an e-graph would keep every
         order.
+    mark: what the right side may lose in float32; the shadow proof (shadow.py) finds it, and finds
+        it needed. `cancels`: digits, where terms that nearly cancel are taken apart. `range`:
+        values that become too large or too small for float32 on the way. `unsafe`: NaN that the
+        left side makes of finite or masked inputs.
+    safe: of a marked rule, where nothing is lost all the same. The engine uses the rule there
+        alone (an `unsafe` one everywhere, if the user asks for that). None: `unsafe` and `cancels`
+        rules are never safe, `range` rules wherever their folded parameters fit float32, which
+        an emitted file checks of every folded parameter that could leave it.
     """
 
     name: str
@@ -84,6 +94,8 @@ class Rule:
     why: str
     where: Callable[..., bool] | None = None
     simplify: bool | Callable[..., bool] = True
+    mark: Mark | None = None
+    safe: Callable[..., bool] | None = None
     holes: Mapping[str, Hole] = field(init=False, repr=False)
     patterns: tuple[App, ...] = field(init=False, repr=False)
 
@@ -92,9 +104,13 @@ class Rule:
             raise RuleError(f"{self.name}: exact must be one of {EXACT}, got {self.exact!r}")
         if not re.fullmatch(r"[A-Z].*\.", self.why):
             raise RuleError(f"{self.name}: why must be one sentence, got {self.why!r}")
+        if self.mark not in (None, *MARKS):
+            raise RuleError(f"{self.name}: mark must be one of {MARKS}, got {self.mark!r}")
+        if self.safe is not None and self.mark is None:
+            raise RuleError(f"{self.name}: safe says where a marked rule may be used; give a mark")
         holes = {h.name: h for h in (_hole(self.name, t) for t in self.signature.split())}
         object.__setattr__(self, "holes", holes)
-        for side in ("lhs", "rhs", "where", "simplify"):
+        for side in ("lhs", "rhs", "where", "simplify", "safe"):
             function = getattr(self, side)
             if callable(function):
                 _check_names(self.name, side, function, list(holes))
