@@ -155,7 +155,7 @@ def tensors(
         reason = "zero where eager and float64 agree on a normal number"
         return at(name, reason, lost, got, eager, exact)
     got, eager, exact, also = fills.removed(got, eager, exact, also)
-    unit = _units(exact)
+    unit = units(exact)
     if unit is None:
         return measured(case, name, got, eager, exact, spread, also)
     # Each sample by a scale of its own, relative errors pooled.
@@ -190,7 +190,7 @@ def _normal(dtype: torch.dtype) -> float:
     return float(torch.finfo(dtype).tiny) * (4.0 if dtype == torch.float16 else _NORMAL)
 
 
-def _units(exact: torch.Tensor) -> torch.Tensor | None:
+def units(exact: torch.Tensor) -> torch.Tensor | None:
     """Of outputs with short rows, each sample's own scale, never below the usual one; None where
     rows are long, or where no sample stands out. Beside one of 1e8 the others would have no bar."""
     if not exact.dim() or exact.shape[-1] >= FEW or exact.shape[0] < 2:

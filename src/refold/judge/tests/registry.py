@@ -23,7 +23,7 @@ from refold.judge.tests.once import (
     repeat,
     shapes,
 )
-from refold.judge.tests.process import isolation, memory, stream
+from refold.judge.tests.process import isolation, many, memory, stream
 from refold.judge.tests.values import drawn
 
 ONCE: tuple[Test, ...] = tuple(
@@ -52,7 +52,7 @@ LIVES: tuple[Test, ...] = (*weights.TESTS, *training.TESTS, *parts.TESTS, *insta
 BACKWARD: tuple[Test, ...] = gradients.TESTS
 FORMS: tuple[Test, ...] = calls.TESTS
 VALUES: tuple[Test, ...] = drawn.TESTS
-TESTS = (*ONCE, *VALUES, *LIVES, *BACKWARD, *FORMS, isolation.TEST)
+TESTS = (*ONCE, *VALUES, *LIVES, *BACKWARD, *FORMS, *many.TESTS, isolation.TEST)
 # Those of the clock are declared beside it: they have no run of their own.
 CLOCK_TESTS = ("work", "timed outputs")
 

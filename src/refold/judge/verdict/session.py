@@ -460,6 +460,8 @@ class Session:
                 relative = self._relative(name)
                 finite = leaf[torch.isfinite(leaf)].abs()
                 scale = float(finite.max()) if finite.numel() else 0.0
+                units = compare.units(leaf)  # beside a large sample the usual ones count
+                scale = scale if units is None else float(units.median())
                 found[name] = (relative * scale, relative * scale)
         return found
 

@@ -85,6 +85,7 @@ _FORMS: dict[str, Callable[[Any], bool]] = {
     "spoil": _pairs,
     "lap": lambda v: _numbers(v) and len(v) == 2,
     "kernels": _texts,
+    "fresh_calls": lambda v: isinstance(v, int),
     "compile": lambda v: isinstance(v, int | float),
 }
 

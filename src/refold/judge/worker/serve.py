@@ -289,6 +289,15 @@ class Worker:
             for i in range(count):
                 self.kept[f"{keep}{i}"] = self.model(*self.slots[slot])
 
+    def do_fresh_calls(self, slot: str, count: int) -> int:
+        """``count`` calls, each on new values in new memory; bytes that the device holds then."""
+        with torch.no_grad():
+            for i in range(count):
+                scale = 1.0 + (i % 64) / 1024
+                self.model(*[draws.mapped(v, lambda t, s=scale: t * s) for v in self.slots[slot]])
+        gc.collect()
+        return torch.cuda.memory_allocated() if self.device.type == "cuda" else 0
+
     def do_hold(self, states: dict[str, dict[str, torch.Tensor]], inputs: dict[str, Any]) -> None:
         """States and inputs of lives to come, by name."""
         self.states.update(states)

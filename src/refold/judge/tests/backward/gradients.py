@@ -66,9 +66,9 @@ def _accumulated(session: Session) -> Iterator[Life]:
     yield Life("two backwards into the same gradients", tuple(steps), inputs(session))
     steps = [*begin(), _forward(), *_back(names, "gradients of the inputs", how="grad")]
     yield Life("torch.autograd.grad", tuple(steps), inputs(session, 1))
-    steps = [*begin(), _forward("y0", "x0", want=False), *_back(names, "gradients", "y0")]
+    steps = [*begin(), _forward("y0", "x0"), *_back(names, "gradients", "y0")]
     write = {"do": "write", "names": names, "how": "in place", "factor": 1.25}
-    steps += [{"do": "zero"}, *([write] if names else []), _forward("y1", "x0", want=False)]
+    steps += [{"do": "zero"}, *([write] if names else []), _forward("y1", "x0")]
     steps += _back(names, "gradients after the weights changed", "y1")
     if names:
         yield Life("weights changed between", tuple(steps), inputs(session, 1))

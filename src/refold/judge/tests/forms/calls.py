@@ -67,10 +67,12 @@ def _optional(session: Session) -> Iterator[Life]:
         for value in values:
             said = "a tensor" if isinstance(value, torch.Tensor) else repr(value)
             steps = [*begin(), call("y", words=[*names, parameter.name])]
-            yield Life(f"{parameter.name} = {said}", tuple(steps), {"x0": [*kept, value]})
+            given_so, case = {"x0": [*kept, value]}, f"{parameter.name} = {said}"
+            yield Life(case, tuple(steps), given_so, status=Status.WRONG_CONTRACT)
         if i < len(given):
             steps = [*begin(), call("y", words=names)]
-            yield Life(f"{parameter.name} left out", tuple(steps), {"x0": kept})
+            case = f"{parameter.name} left out"
+            yield Life(case, tuple(steps), {"x0": kept}, status=Status.WRONG_CONTRACT)
 
 
 def _other(t: torch.Tensor) -> torch.Tensor:

@@ -11,6 +11,7 @@ from refold.judge.verdict.life import Life
 from refold.judge.verdict.session import Session
 
 _PARTS = 12
+_TINY = 1e-3
 
 
 def _acting(session: Session) -> list[str]:
@@ -45,10 +46,11 @@ def _numbers(session: Session) -> Iterator[Life]:
             if not path or name.startswith("_") or isinstance(value, bool):
                 continue
             if isinstance(value, float) and value:
-                # of a probability what stays one
-                found.append(
-                    (path, name, min(1.5 * value, (1 + value) / 2) if value < 1 else 1.5 * value)
-                )
+                # what is there to keep a root from zero is made large enough to show; what may be
+                # a probability stays one
+                most = (1 + value) / 2 if value < 1 else 1.5 * value
+                other = 1000 * value if abs(value) < _TINY else min(1.5 * value, most)
+                found.append((path, name, other))
         if path and getattr(part, "momentum", None) is not None:
             found.append((path, "momentum", None))
     for path, name, value in found[:MANY]:
