@@ -38,6 +38,9 @@ class Captured:
         those reachable as attributes are listed in `attributes`.
     conditions: what must hold of the sizes beside, as Python text over forward's parameters.
     default_dtype: PyTorch's, where the dtype of a value follows from it.
+    images_last: of each of the example's images whether its channels lie last in memory.
+        fixed_layout: whether a call's images have to lie as the example's, because it is not known
+        how eager's results would lie else.
     """
 
     graph: Graph
@@ -50,6 +53,8 @@ class Captured:
     training: bool
     conditions: tuple[str, ...] = ()
     default_dtype: torch.dtype | None = None
+    images_last: tuple[bool, ...] = ()
+    fixed_layout: bool = False
 
     @property
     def tensors(self) -> list[Field]:

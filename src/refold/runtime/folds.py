@@ -16,6 +16,8 @@ from refold.runtime.reach import _refold_reach, _RefoldReached
 from refold.runtime.structure import _refold_difference, _refold_tensor, _RefoldRows
 
 _REFOLD_WHOLE = 2048  # bytes that are compared whole at every call, see watch.h
+# how a parameter is read as it is: in the order of its axes, or as it lies
+_REFOLD_READ = (torch.Tensor.contiguous, torch.Tensor.detach)
 _REFOLD_AUDIT = 6  # of `altered`: the audit found a write to part of a parameter
 
 
@@ -72,7 +74,7 @@ class _RefoldCache:
                 old = self.values[k] if len(self.values) == len(recipes) else None
                 if old is None or any(changed[i] for i in indices):
                     value = function(*(known[i] for i in indices))
-                    kept = function is not torch.Tensor.contiguous and old is not None
+                    kept = function not in _REFOLD_READ and old is not None
                     if kept and old is not None and _refold_same_form(old, value):
                         value = old.copy_(value)
                     changed.append(True)
@@ -98,8 +100,10 @@ def _refold_copied(
     found: set[int] = set()
     for function, indices in recipes:
         below = set().union(*(roots[i] for i in indices))
-        same = function is torch.Tensor.contiguous and live[indices[0]]
-        same = same and sources[indices[0]].is_contiguous()
+        same = function in _REFOLD_READ and live[indices[0]]
+        same = same and (
+            function is not torch.Tensor.contiguous or sources[indices[0]].is_contiguous()
+        )
         if not same:
             found |= below
         roots.append(below)
