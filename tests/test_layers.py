@@ -12,6 +12,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "refold"
 ORDER = [
     "contract",
     "ir",
+    "runtime",
     "capture",
     "rules",
     "schedule",
@@ -19,7 +20,6 @@ ORDER = [
     "engine",
     "plan",
     "kernels",
-    "runtime",
     "emit",
     "measure",
     "baselines",

@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from refold.capture import Captured, kept
+from refold.capture import Captured, Example, kept
+from refold.capture.arguments import Arguments
 from refold.ir import Dim, Graph, Node
 from refold.plan.layout import places_of
 from refold.runtime.calls import _refold_in_channels
@@ -23,15 +24,13 @@ from refold.runtime.calls import _refold_in_channels
 _FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
-def images_in_channels(
-    module: torch.nn.Module, inputs: Sequence[Any], c: Captured
-) -> dict[Node, int]:
+def images_in_channels(module: torch.nn.Module, example: Example, c: Captured) -> dict[Node, int]:
     """The leaves of a captured graph that lie channels-last, and their number of places."""
-    tensors = [v for v in pytree.tree_leaves(list(inputs)) if isinstance(v, torch.Tensor)]
+    tensors = _tensors(module, example, c)
     found: dict[Node, int] = {}
     for node in c.graph.nodes():
         value: Any = None
-        if node.op == "input" and len(tensors) == len(c.tensors):
+        if node.op == "input":
             value = tensors[node["index"]]
         elif node.op == "param":
             value = module
@@ -44,6 +43,13 @@ def images_in_channels(
     return found
 
 
+def _tensors(module: torch.nn.Module, example: Example, c: Captured) -> list[Any]:
+    """The example's tensors in the order of `c.tensors`, whose last may be attributes."""
+    given: list[Any] = list(Arguments(module, example).given)
+    attributes = (f.path for f in c.tensors[len(given) :])
+    return given + [eval(path, {"self": module}) for path in attributes]
+
+
 def is_image(value: Any) -> bool:
     return (
         isinstance(value, torch.Tensor)
@@ -53,24 +59,28 @@ def is_image(value: Any) -> bool:
     )
 
 
-def with_other_layouts(module: torch.nn.Module, inputs: Sequence[Any], c: Captured) -> Captured:
+def with_other_layouts(module: torch.nn.Module, example: Example, c: Captured) -> Captured:
     """`c` whose outputs know the strides that eager gives them where images lie the other way.
 
     Where images of the example lie in different ways, or eager gives other strides than both
     layouts have, nothing is known, and `c.fixed_layout` asks for images as in the example.
     """
-    images = [v for v in pytree.tree_leaves(list(inputs)) if is_image(v)]
+    images = [v for v in _tensors(module, example, c) if is_image(v)]
     if not images:
         return c
     c = replace(c, images_last=tuple(map(_refold_in_channels, images)))
     if len(set(c.images_last)) > 1:
         return replace(c, fixed_layout=True)
     last = c.images_last[0]
-    given = pytree.tree_map_only(torch.Tensor, lambda v: _flipped(v, last), list(inputs))
+    if sum(map(is_image, example.leaves())) != len(images):
+        # in containers that PyTorch does not know, or in attributes that forward replaces
+        return replace(c, fixed_layout=True)
+    parts = example.args, dict(example.kwargs)
+    given = pytree.tree_map_only(torch.Tensor, lambda v: _flipped(v, last), parts)
     try:
         with kept(module), torch.no_grad():
             module.train(c.training)
-            result = module(*given)
+            result = Example(*given).call(module)
     except Exception:  # whatever a model raises for images that lie so, its own forward raises
         return replace(c, fixed_layout=True)
     leaves = [v for v in pytree.tree_leaves(result) if isinstance(v, torch.Tensor)]

@@ -16,7 +16,7 @@ import torch
 
 from refold import twin
 from refold.baselines import EAGER, Contest, contest
-from refold.capture import Captured, CaptureError, Widened, capture, kept, widen
+from refold.capture import Axes, Captured, CaptureError, Example, Widened, capture, kept, widen
 from refold.cost import DEVICES, QUANTIZES, DeviceModel
 from refold.emit.cuda import CudaTarget
 from refold.emit.cuda_product import CudaProduct
@@ -139,23 +139,30 @@ def target_for(name: str, float32: str | None = None) -> tuple[Target, DeviceMod
 
 def derive(
     module: torch.nn.Module,
-    inputs: Sequence[Any],
+    example: Example | Sequence[Any],
     device: DeviceModel,
     options: Options,
     target: Target | None = None,
 ) -> tuple[Derivation, ...]:
     """Capture, rewrite and plan each mode; one derivation where both modes are one function.
 
-    target: whose packed parameters are counted as memory; those of none by default.
+    example: a call, or its positional arguments. target: whose packed parameters are counted as
+    memory; those of none by default.
     """
-    budget = _Budget(device, options, module, inputs, target)
+    budget = _Budget(device, options, module, Example.of(example), target)
     captured: list[Captured | CaptureError] = []
     for training in (True, False):
+        if captured and not captured[0].reads_mode:  # the other mode does the same
+            break
         try:
-            one = capture(module, inputs, training=training)
-            captured.append(with_other_layouts(module, inputs, one))
+            # sizes that stood in the way of one mode stand in the other's
+            known = captured[0].fixed if captured and isinstance(captured[0], Captured) else Axes()
+            one = capture(module, example, training=training, fixed=known)
+            captured.append(with_other_layouts(module, Example.of(example), one))
         except CaptureError as error:
             captured.append(error)
+    if len(captured) == 1:
+        return (_derived("both", captured[0], budget),)
     first, second = captured
     if (
         isinstance(first, Captured)
@@ -177,7 +184,7 @@ class _Budget:
     device: DeviceModel
     options: Options
     module: torch.nn.Module
-    inputs: Sequence[Any]
+    example: Example
     target: Target | None
 
     @property
@@ -207,7 +214,7 @@ def _derived(name: str, c: Captured | CaptureError, budget: _Budget) -> Derivati
         return Derivation(Mode(name, None, None, kept=obstacle), None)
     wide = widen(c.graph)
     dtype = _dtype(c)
-    images = images_in_channels(budget.module, budget.inputs, c)
+    images = images_in_channels(budget.module, budget.example, c)
     optimized, plan = _planned(wide, dtype, budget, images, 0.0)
     bytes_held = budget.held(plan)
     if bytes_held > budget.most:
@@ -284,7 +291,7 @@ def _unsupported(c: Captured) -> str | None:
 
 def run(
     module: torch.nn.Module,
-    inputs: Sequence[Any],
+    example: Example | Sequence[Any],
     source: str,
     title: str,
     target: Target,
@@ -295,12 +302,13 @@ def run(
 ) -> Result:
     """Optimize a module; see `Result`.
 
+    example: a call of the module, or its positional arguments.
     bind: turns emitted text into a module of its own and answers with its ModelNew instance that
     shares `module`'s parameters; needed for measuring.
     """
     start = time.perf_counter()
     progress("capturing and rewriting")
-    derivations = derive(module, inputs, device, options, target)
+    derivations = derive(module, example, device, options, target)
     if options.tune and isinstance(target, CudaTarget):
         progress("timing ways to cut the products")
         try:
@@ -317,7 +325,7 @@ def run(
         fast = bind(text)
         build_seconds = time.perf_counter() - start
         progress(f"timing against {', '.join((EAGER, *options.baselines))}")
-        measured = tuple(_measured(d, module, fast, inputs, target, options) for d in derivations)
+        measured = tuple(_measured(d, module, fast, example, target, options) for d in derivations)
         if measured != derivations:
             slower = [d for d, m in zip(derivations, measured, strict=True) if d.mode is not m.mode]
             derivations = measured
@@ -386,7 +394,7 @@ def _measured(
     d: Derivation,
     module: torch.nn.Module,
     fast: torch.nn.Module,
-    inputs: Sequence[Any],
+    example: Example | Sequence[Any],
     target: Target,
     options: Options,
 ) -> Derivation:
@@ -399,15 +407,16 @@ def _measured(
     with kept(module), torch.no_grad():
         for m in (module, fast):
             m.train(d.mode.name == "train")
-        problem = obstacle(fast, inputs)
+        call = Example.of(example)
+        problem = obstacle(fast, call)
         if problem is not None:
             return Derivation(replace(d.mode, plan=None, captured=None, kept=problem), None)
         assert d.mode.captured is not None
         graph = d.mode.captured.graph
         found = contest(
             module,
-            lambda: fast(*inputs),
-            inputs,
+            lambda: call.call(fast),
+            call,
             target.device,
             options.seconds,
             options.baselines,
@@ -420,14 +429,16 @@ def _measured(
     return replace(d, contest=found)
 
 
-def obstacle(fast: torch.nn.Module, inputs: Sequence[Any]) -> str | None:
-    """Why `fast(*inputs)` would take the original forward in its present mode, or None."""
+def obstacle(fast: torch.nn.Module, example: Example | Sequence[Any]) -> str | None:
+    """Why the example's call of `fast` would take the original forward in its present mode, or
+    None. example: a call, or its positional arguments."""
+    call = Example.of(example)
     reason = "the original forward is kept in this mode"
     for namespace, caches in _programs(fast):
         for name in ("train" if fast.training else "eval", "both"):
             prepare = namespace.get(f"_refold_prepare_{name}")
             if prepare is not None:
-                given = inspect.signature(fast.forward).bind(*inputs)
+                given = inspect.signature(fast.forward).bind(*call.args, **call.kwargs)
                 given.apply_defaults()
                 found = prepare(fast, caches, *given.arguments.values())
                 if not isinstance(found, str):

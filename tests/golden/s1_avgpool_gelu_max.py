@@ -274,6 +274,7 @@ _REFOLD_BOTH = {
         ("matmul.bias", (128,), torch.float32),
     ),
     "sources": 2,  # the first of the tensors are read, the others written
+    "assigned": (),  # attributes that forward sets
     "counters": (),
     "recipes": (
         (_refold_fold0, (0,)),

@@ -463,6 +463,7 @@ _REFOLD_TRAIN = {
         ("bn.num_batches_tracked", (), torch.int64),
     ),
     "sources": 5,  # the first of the tensors are read, the others written
+    "assigned": (),  # attributes that forward sets
     "counters": (),
     "recipes": (
         (_refold_fold0, (1,)),
@@ -487,6 +488,7 @@ _REFOLD_EVAL = {
         ("bn.bias", (128,), torch.float32),
     ),
     "sources": 7,  # the first of the tensors are read, the others written
+    "assigned": (),  # attributes that forward sets
     "counters": ((2, "bn.num_batches_tracked"), (5, "bn.num_batches_tracked"), ),
     "recipes": (
         (_refold_fold1, (1, 2, 3)),

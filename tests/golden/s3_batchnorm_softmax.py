@@ -520,6 +520,7 @@ _REFOLD_TRAIN = {
         ("bn.num_batches_tracked", (), torch.int64),
     ),
     "sources": 5,  # the first of the tensors are read, the others written
+    "assigned": (),  # attributes that forward sets
     "counters": (),
     "recipes": (
         (_refold_fold0, (3, 2)),
@@ -543,6 +544,7 @@ _REFOLD_EVAL = {
         ("bn.bias", (128,), torch.float32),
     ),
     "sources": 7,  # the first of the tensors are read, the others written
+    "assigned": (),  # attributes that forward sets
     "counters": ((1, "bn.num_batches_tracked"), (5, "bn.num_batches_tracked"), ),
     "recipes": (
         (_refold_fold1, (1, 2, 3)),

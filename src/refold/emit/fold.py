@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from refold.emit.text import Writer, identifier, shape_text, stripped
+from refold.emit.text import Writer, identifier, leaf_shape, shape_text, stripped
 from refold.ir import Dim, Node
 from refold.plan import Fold
 
@@ -23,11 +23,13 @@ class _FoldWriter(Writer):
         if node.is_float and node.dtype.itemsize < 8:
             self.lines.append(f"{name}_64 = {name}.double()")
             name = f"{name}_64"
-        return name, stripped(node.shape, 1)
+        return name, leaf_shape(node)
 
     def raw(self, node: Node, rank: int) -> str | None:
         name = self.arguments.get(node)
-        if name is None or len(stripped(node.shape, 1)) >= rank:
+        if name is None or len(leaf_shape(node)) == rank:
+            return name
+        if len(leaf_shape(node)) > rank and node.get("rank") is None:
             return name
         return f"{name}.reshape({shape_text(node.shape[-rank:], {})})"
 

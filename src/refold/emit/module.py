@@ -19,10 +19,10 @@ from refold.emit.forward import ForwardText, ForwardWriter, image_paths
 from refold.emit.guards import (
     attribute,
     default_refusals,
-    dtype_refusals,
     forwarded_arguments,
     obstacle_lines,
     parameters_of,
+    query_refusals,
     refusal_lines,
     repeated,
     signature_text,
@@ -112,12 +112,15 @@ def emit(emission: Emission, target: Target) -> str:
     groups = [(prefixes[m.name] + g.name, g) for m in live if m.plan for g in m.plan.groups]
     same = shared_names(groups, target.text)
     texts: dict[str, ForwardText] = {}
+    classes = _classes(live)
+    class_names = {kind: f"_refold_class{i}" for i, kind in enumerate(classes)}
     for mode in live:
         assert mode.captured is not None and mode.plan is not None
         launches = {
             g.name: target.launch(g, same[prefixes[mode.name] + g.name]) for g in mode.plan.groups
         }
-        texts[mode.name] = ForwardWriter(mode.captured, mode.plan, launches, target).write()
+        writer = ForwardWriter(mode.captured, mode.plan, launches, target, class_names)
+        texts[mode.name] = writer.write()
     names = [p.name for p in parameters_of(emission.module)]
     context = {
         "version": __version__,
@@ -128,7 +131,9 @@ def emit(emission: Emission, target: Target) -> str:
         "source": emission.source.strip("\n"),
         "kernels": target.source([(same[n], g) for n, g in groups]).strip("\n"),
         "folds": [],
-        "facts": facts_text(emission.module),
+        "class_names": class_names,
+        "classes": [(class_names[kind], text) for kind, text in classes.items()],
+        "facts": facts_text(emission.module, _assigned(live)),
         "runtime": runtime_text(),
         "assumes_finite": any(m.rewrites != "bits" for m in live),
         "signature": signature_text(emission.module),
@@ -145,6 +150,19 @@ def emit(emission: Emission, target: Target) -> str:
         )
     text = render("module.py.jinja", **context)
     return "\n".join(line.rstrip() for line in text.splitlines()).rstrip("\n") + "\n"
+
+
+def _classes(modes: Sequence[Mode]) -> dict[type, str]:
+    """The classes of the containers that calls take and give, and the text that gives each."""
+    found: dict[type, str] = {}
+    for mode in modes:
+        found |= mode.captured.classes if mode.captured else {}
+    return found
+
+
+def _assigned(modes: Sequence[Mode]) -> set[str]:
+    """The paths of attributes that forward itself sets."""
+    return {path for m in modes if m.captured for path in m.captured.assigned}
 
 
 def _mode_context(
@@ -188,14 +206,14 @@ def _mode_context(
     values += [text.packed[pack] for pack in text.packs]
     return common | {
         "obstacles": [
-            *obstacle_lines(mode.captured, target.device),
+            *obstacle_lines(mode.captured, target.device, context["class_names"]),
             *refusal_lines(default_refusals(emission.module, mode.captured)),
             *target.guards([f.path for f in mode.captured.tensors]),
         ]
         or ["pass"],
         "flags": [
             *target.flags(),
-            *dtype_refusals(mode.captured),
+            *query_refusals(mode.captured),
             *layout_refusals(mode.captured),
         ],
         "repeated": repeated(emission.module, mode.captured),
@@ -205,6 +223,7 @@ def _mode_context(
         "all_tensors": [f.path for f in mode.captured.tensors],
         "tensors": [f.path for f in mode.captured.tensors if f.dtype and f.dtype.is_floating_point],
         "recipes": recipes,
+        "assigned": tuple(mode.captured.assigned),
         "counters": _counters(text.sources, emission.module),
         "audit": AUDIT,
         "prepared": values,

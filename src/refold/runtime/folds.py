@@ -149,7 +149,7 @@ def _refold_renew(
     """
     old = caches.get(mode["name"])
     reached = file.reached(model)
-    rows = _RefoldRows(model, file.names, reached)
+    rows = _RefoldRows(model, file.names, reached, mode["assigned"])
     tensors = [_refold_tensor(model, path) for path, _, _ in mode["tensors"]]
     sources, states = tensors[: mode["sources"]], tensors[mode["sources"] :]
     counters = [_refold_tensor(model, path) for _, path in mode["counters"]]
