@@ -25,6 +25,7 @@ ORDER = [
     "baselines",
     "tune",
     "twin",
+    "layouts",
     "introspect",
     "pipeline",
     "api",

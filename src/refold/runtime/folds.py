@@ -31,6 +31,8 @@ _REFOLD_SAID = {
         " refold_refresh() after such a write."
     ),
 }
+# how a parameter is read as it is: in the order of its axes, or as it lies
+_REFOLD_READ = (torch.Tensor.contiguous, torch.Tensor.detach)
 
 
 class _RefoldCache:
@@ -88,7 +90,7 @@ class _RefoldCache:
                 old = self.values[k] if len(self.values) == len(recipes) else None
                 if old is None or any(changed[i] for i in indices):
                     value = function(*(known[i] for i in indices))
-                    kept = function is not torch.Tensor.contiguous and old is not None
+                    kept = function not in _REFOLD_READ and old is not None
                     if kept and old is not None and _refold_same_form(old, value):
                         value = old.copy_(value)
                     changed.append(True)
@@ -114,8 +116,10 @@ def _refold_copied(
     found: set[int] = set()
     for function, indices in recipes:
         below = set().union(*(roots[i] for i in indices))
-        same = function is torch.Tensor.contiguous and live[indices[0]]
-        same = same and sources[indices[0]].is_contiguous()
+        same = function in _REFOLD_READ and live[indices[0]]
+        same = same and (
+            function is not torch.Tensor.contiguous or sources[indices[0]].is_contiguous()
+        )
         if not same:
             found |= below
         roots.append(below)
