@@ -196,7 +196,8 @@ def _optimized(
     )
     if result.text is None:
         why = "; ".join(dict.fromkeys(result.reasons))
-        warnings.warn(f"refold: the original module is kept: {why}", stacklevel=3)
+        with contextlib.suppress(UserWarning):  # to keep a module is no error, whatever the filters
+            warnings.warn(f"refold: the original module is kept: {why}", stacklevel=3)
         return module
     fast = pipeline.bind_for_class(result.text, module)
     twin.state_of(fast).measured = {
