@@ -28,6 +28,7 @@ ORDER = [
     "layouts",
     "introspect",
     "pipeline",
+    "growth",
     "api",
     "judge",
     "report",
