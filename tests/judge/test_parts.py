@@ -265,7 +265,7 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert set(body) == {
         *("schema", "accepted", "status", "reference", "candidate", "device", "seed", "quick"),
         *("sets", "tests", "failures", "errors", "timing", "assumptions", "notes"),
-        *("environment", "seconds", "secret", "task"),
+        *("environment", "seconds", "secret", "task", "speed"),
     }
     text = page.read_text()
     assert (

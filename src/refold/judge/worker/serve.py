@@ -336,6 +336,15 @@ class Worker:
         arena = self.arena if slot else -1
         self.lap.prepare(model, here, arena, slot, flush_bytes, self.device, seed, keep)
 
+    def do_null(self, outputs: Any) -> None:
+        """A model that computes nothing: what its sealed calls take is the transport."""
+        here = moved(outputs, self.device)
+        self.lap.model = lambda *_: here
+
+    def do_sealed(self, like: list[Any], offset: int, seed: int | None) -> int:
+        """Calls whose inputs the parent reveals one by one; see `clock.sealed`."""
+        return self.lap.sealed(self.peer.sock, like, offset, seed)
+
     def do_flush(self) -> None:
         """Leave nothing of the inputs in a cache."""
         self.lap.flush()
