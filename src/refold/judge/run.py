@@ -74,7 +74,7 @@ def answer(request: Request, how: How) -> Verdict:
     try:
         for part, tests in _parts(session, small):
             _prove(part, tests, failures, reports)
-        if wants_clock and session.host is not None and session.host.alive:
+        if wants_clock and (session.apart or (session.host is not None and session.host.alive)):
             how.say("timing")
             session.test = "timed outputs"
             measured = _clock(session, failures, reports)
@@ -153,6 +153,9 @@ def _prove(
 
 def _one(session: Session, test: Test, failures: list[Failure]) -> TestReport:
     session.test = test.name
+    if test.apart and (session.host is None or not session.apart):
+        session.dismiss()
+        session.apart = True
     before, began, note = session.cases, time.perf_counter(), ""
     found: list[Failure] = []
     outcome = "passed"
@@ -169,7 +172,11 @@ def _one(session: Session, test: Test, failures: list[Failure]) -> TestReport:
     except Skip as skip:
         outcome, note = "skipped", str(skip)
     except WorkerDied as error:
-        found.append(session.died(error))
+        if test.apart:
+            session.assumptions.add(f"{test.name}: its process ends where others refuse or answer")
+            session.notes.append(f"{test.name}: {error}")
+        else:
+            found.append(session.died(error))
     except Raised as error:
         found.append(session.fail(Status.CRASHED, "call", f"raised {error}"))
     except Exception as error:  # the candidate has no part in it: no other verdict would be right

@@ -52,7 +52,12 @@ LIVES: tuple[Test, ...] = (*weights.TESTS, *training.TESTS, *parts.TESTS, *insta
 BACKWARD: tuple[Test, ...] = gradients.TESTS
 FORMS: tuple[Test, ...] = calls.TESTS
 VALUES: tuple[Test, ...] = drawn.TESTS
-TESTS = (*ONCE, *VALUES, *LIVES, *BACKWARD, *FORMS, *many.TESTS, isolation.TEST)
+_ALL = (*ONCE, *VALUES, *LIVES, *BACKWARD, *FORMS, *many.TESTS)
+TESTS: tuple[Test, ...] = (
+    *(t for t in _ALL if not t.apart),
+    isolation.TEST,
+    *(t for t in _ALL if t.apart),
+)
 # Those of the clock are declared beside it: they have no run of their own.
 CLOCK_TESTS = ("work", "timed outputs")
 

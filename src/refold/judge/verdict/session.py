@@ -54,6 +54,7 @@ class Session:
     workers: str = ""
     host: Host | None = None
     deaths: int = 0
+    apart: bool = False  # the present worker serves tests that it may not survive
     tie_searches: dict[str, tuple[int, int]] = field(default_factory=dict)
     _states: dict[str, dict[str, torch.Tensor]] = field(default_factory=dict)
     _truths: dict[Any, Truth] = field(default_factory=dict)
@@ -258,7 +259,7 @@ class Session:
         """The candidate's worker; started again after a death, at most twice."""
         if self.host is None or not self.host.alive:
             if self.host is not None:
-                self.deaths += 1
+                self.deaths += not self.apart
                 self.host.close()
             if self.deaths > _RESPAWNS:
                 raise WorkerDied("crashed", "the candidate's worker died too often")

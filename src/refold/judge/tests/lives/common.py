@@ -20,7 +20,12 @@ MANY = 8  # tensors that are changed alone; of more a secret choice
 
 
 def living(
-    name: str, catches: str, sentence: str, derive: Callable[[Session], Iterator[Life]], calls: int
+    name: str,
+    catches: str,
+    sentence: str,
+    derive: Callable[[Session], Iterator[Life]],
+    calls: int,
+    apart: bool = False,
 ) -> Test:
     """A test that runs the lives which ``derive`` gives for a reference; ``calls``: about how many
     calls of each model that takes."""
@@ -34,7 +39,7 @@ def living(
         if session.cases == before:
             raise Skip("the reference has no such life")
 
-    return Test(name, catches, sentence, run, calls=calls)
+    return Test(name, catches, sentence, run, calls=calls, apart=apart)
 
 
 def inputs(session: Session, count: int = 2) -> dict[str, list[Any]]:
