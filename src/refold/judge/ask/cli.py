@@ -46,6 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         help="sizes for the tests of many calls, where one call at full size takes long",
     )
+    parser.add_argument(
+        "--inputs", metavar="FILE", help="recorded calls: a list of lists of arguments, saved"
+    )
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: CUDA if there is one")
     parser.add_argument(
         "--require-speed", action="store_true", help="exit 1 unless it is FASTER as well"
@@ -74,6 +77,7 @@ def run(args: argparse.Namespace) -> int:
             device=args.device,
             quick=args.quick,
             full=args.full,
+            inputs=args.inputs,
             seed=args.seed,
             only=args.only,
             timing=not args.no_timing,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from refold.judge.tests.backward import gradients
 from refold.judge.tests.base import Test
 from refold.judge.tests.forms import calls
-from refold.judge.tests.lives import instances, parts, training, weights
+from refold.judge.tests.lives import constructor, instances, parts, training, weights
 from refold.judge.tests.once import (
     aliasing,
     cache,
@@ -19,6 +19,7 @@ from refold.judge.tests.once import (
     numerics,
     plain_output,
     poison,
+    recorded,
     reload,
     repeat,
     shapes,
@@ -32,6 +33,7 @@ ONCE: tuple[Test, ...] = tuple(
         contract,
         plain_output,
         numerics,
+        recorded,
         shapes,
         layout,
         hostile,
@@ -48,7 +50,13 @@ ONCE: tuple[Test, ...] = tuple(
         lattice,
     )
 )
-LIVES: tuple[Test, ...] = (*weights.TESTS, *training.TESTS, *parts.TESTS, *instances.TESTS)
+LIVES: tuple[Test, ...] = (
+    *weights.TESTS,
+    *training.TESTS,
+    *parts.TESTS,
+    *instances.TESTS,
+    *constructor.TESTS,
+)
 BACKWARD: tuple[Test, ...] = gradients.TESTS
 FORMS: tuple[Test, ...] = calls.TESTS
 VALUES: tuple[Test, ...] = drawn.TESTS

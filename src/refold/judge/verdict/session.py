@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 INITIAL, PERTURBED, SECOND = "initial", "perturbed", "second"
 _DEATHS = {"timed out": Status.TIMED_OUT}
 _RESPAWNS = 2
+_ACCUSES = (Status.CHEATS, Status.MUTATES, Status.NONDETERMINISTIC)
 _MODELS = 2.5  # eager, the candidate, and now and then float64: calls for each call of a test
 _OVERHEAD = 5e-4  # seconds of a call beside the models' own
 
@@ -41,12 +42,15 @@ class Session:
     finite_only: bool
     threads: int
     frugal: bool = False
+    fixed: bool = False  # no other weights can be loaded
     call_seconds: float = 0.0  # least wall time of one call of the reference
     spent: float = 0.0  # of the budget, in estimated seconds
     test: str = ""
     cases: int = 0
     powered: int = 0
     errors: list[ErrorStats] = field(default_factory=list)
+    plainly_wrong: bool = False
+    recorded: list[list[Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     assumptions: set[str] = field(default_factory=set)
     info: dict[str, Any] = field(default_factory=dict)
@@ -117,7 +121,8 @@ class Session:
     @property
     def base_state(self) -> str:
         """The state most tests run under: every parameter and buffer away from its start value."""
-        return INITIAL if self.frugal and self.oracle.bytes > LARGE else PERTURBED
+        large = self.frugal and self.oracle.bytes > LARGE
+        return INITIAL if large or self.fixed else PERTURBED
 
     def file_inputs(self, draw: int = 0) -> list[Any]:
         """The file's own distribution."""
@@ -304,6 +309,8 @@ class Session:
         name = self.base_state if state is None else state
         mode = self.oracle.training if training is None else training
         host = self.worker()
+        if self.fixed:
+            self._at, self._dirty = name, False
         if self._at != name or (self._dirty and not mode):
             host.request("load_state", self._patience(), state=self.state(name), how="strict")
             self._at, self._dirty = name, False
@@ -435,8 +442,13 @@ class Session:
             if result.errors is not None:
                 self.errors.append(result.errors)
             if not result.agrees:
-                kind = Status.WRONG_CONTRACT if result.structural else status
+                kind = Status.WRONG_CONTRACT if result.structural else self.named(status)
                 yield self.fail(kind, case, result.reason, result.worst)
+
+    def named(self, status: Status) -> Status:
+        """The status of a wrong output. Where plain calls are wrong already, another that is wrong
+        too says nothing of caches or of memory."""
+        return Status.WRONG_NUMERICS if self.plainly_wrong and status in _ACCUSES else status
 
     def agrees(self, outputs: Any, truth: Truth) -> bool:
         """Whether outputs would pass against a truth."""

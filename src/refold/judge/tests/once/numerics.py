@@ -41,7 +41,9 @@ def run(session: Session) -> Iterator[Failure]:
         else:
             session.notes.append(f"no power: a trivial answer passes on {name}")
         previous = truth.eager.outputs
-        yield from session.check(name, inputs)
+        for failure in session.check(name, inputs):
+            session.plainly_wrong = True
+            yield failure
     yield from _other_mode(session)
 
 
