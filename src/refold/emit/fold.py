@@ -41,5 +41,6 @@ def fold_lines(fold: Fold) -> tuple[list[str], list[str]]:
     text, _ = writer.name(fold.node)
     shape = shape_text(stripped(fold.node.shape, 1), {})
     kind = fold.node.dtype
-    lines = [*writer.lines, f"return {text}.to({kind}).reshape({shape}).contiguous()"]
+    rounded = f"_refold_rounded({text}, {kind})" if fold.may_leave_range else f"{text}.to({kind})"
+    lines = [*writer.lines, f"return {rounded}.reshape({shape}).contiguous()"]
     return [names[n] for n in fold.sources], lines
