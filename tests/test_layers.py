@@ -25,6 +25,7 @@ ORDER = [
     "baselines",
     "tune",
     "twin",
+    "introspect",
     "pipeline",
     "api",
     "judge",

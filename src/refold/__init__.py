@@ -4,7 +4,7 @@ import importlib
 from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["judge", "optimize"]
+__all__ = ["judge", "optimize", "original", "status"]
 
 
 def __getattr__(name: str) -> Any:
@@ -13,6 +13,14 @@ def __getattr__(name: str) -> Any:
         from refold.api import optimize
 
         return optimize
+    if name == "original":
+        from refold.twin import original
+
+        return original
+    if name == "status":
+        from refold.introspect import status
+
+        return status
     if name == "judge":
         return importlib.import_module("refold.judge")  # the package can be called
     raise AttributeError(f"refold has no attribute {name!r}; it offers {', '.join(__all__)}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import os
 import sys
 import warnings
 from collections.abc import Sequence
@@ -27,6 +28,7 @@ def optimize(
     measure: bool = True,
     baselines: Sequence[str] | None = None,
     otherwise: str = "original",
+    memory: float | None = None,
 ) -> ModuleT:
     """A module that computes the same function as `module` and shares its parameters.
 
@@ -40,6 +42,8 @@ def optimize(
     and graph it is compiled once in a process.
     otherwise: what comes back where nothing is gained: "original", the module itself, or "compile",
     torch.compile(module).
+    memory: what folded and packed parameters may take in a mode, as a multiple of the bytes of the
+    parameters and buffers; by default 1, or 8 MiB where that is more.
 
     The answer is an instance of a subclass of `type(module)`, with the same parameters, buffers
     and submodules (the very same objects) and the same state_dict. The text that it runs is its
@@ -47,13 +51,19 @@ def optimize(
     by mode. Where nothing is gained `module` itself comes back, with a warning that says why, and
     which baseline was faster.
 
+    With REFOLD_DISABLE=1 in the environment `module` comes back as it is.
+
     Raises OptimizeError for what is no module, for an unknown target, baseline or `otherwise`, and
     where a parameter is not on the target's device.
     """
+    if os.environ.get("REFOLD_DISABLE", "0") not in ("", "0"):
+        return module
     if otherwise not in ("original", "compile"):
         raise pipeline.OptimizeError(
             f'expected otherwise="original" or "compile", came {otherwise!r}'
         )
+    if memory is not None and not memory >= 0:
+        raise pipeline.OptimizeError(f"expected memory to be 0 or more, came {memory!r}")
     for asked in baselines or ():
         if asked not in every_baseline():
             known = ", ".join(every_baseline())
@@ -72,6 +82,7 @@ def optimize(
             tune=measure,
             baselines=DEFAULT if baselines is None else tuple(baselines),
             bounded=baselines is None,
+            memory=memory,
         )
         fast = _optimized(module, inputs, target or _target_at(there), options)
     if fast is module and otherwise == "compile":

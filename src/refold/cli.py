@@ -106,6 +106,14 @@ def _reference(command: argparse.ArgumentParser) -> None:
         default=None,
         help="accuracy of fp32 products (default: PyTorch's flags; the CPU is always ieee)",
     )
+    command.add_argument(
+        "--memory",
+        type=_times,
+        default=None,
+        metavar="TIMES",
+        help="bytes that folded and packed parameters may take in a mode, as a multiple of the"
+        " parameters' own (default: 1, or 8 MiB where that is more; inf: any number)",
+    )
     command.add_argument("--strict", action="store_true", help="no rule that assumes finite values")
     command.add_argument("--debug", action="store_true", help="print the stack trace of an error")
 
@@ -127,6 +135,16 @@ def _seconds(text: str) -> float:
         value = math.nan
     if not 0 < value < math.inf:
         raise argparse.ArgumentTypeError(f"expected a positive number, came {text!r}")
+    return value
+
+
+def _times(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not value >= 0:
+        raise argparse.ArgumentTypeError(f"expected a number that is not negative, came {text!r}")
     return value
 
 

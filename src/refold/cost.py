@@ -71,7 +71,8 @@ class DeviceModel:
     rows have them in registers. exponentials: products reduce rows by logsumexp in one pass.
     batches: which batches of float32 products our kernels compute, if they do any. turns: products
     of float32 read operands that lie the other way round. quantizes: from how many bytes on a value
-    is kept in 16 bits until it is normalised, if ever (plan/quantize.py).
+    is kept in 16 bits until it is normalised, if ever (plan/quantize.py). hold: seconds charged to
+    a call for each byte of a folded parameter, which is kept in memory beside what it came from.
     """
 
     name: str
@@ -88,6 +89,7 @@ class DeviceModel:
     batches: Batches | None = None
     turns: bool = False
     quantizes: int | None = None
+    hold: float = 0.0
 
     def at(self, dtype: torch.dtype | None) -> DeviceModel:
         """The device as a model sees it whose values have that dtype in memory."""
@@ -280,12 +282,13 @@ def passes(
 
 
 def fold_seconds(node: Node, device: DeviceModel) -> float:
-    """A folded parameter's share of one call: reading its sources, computing and keeping it."""
+    """A folded parameter's share of one call: reading its sources, computing it, and the price of
+    the memory that it is kept in."""
     inner = topological([node])
     moved = size_bytes(node) + sum(size_bytes(n) for n in inner if not n.inputs)
     flops = sum(product_flops(n) for n in inner if n.op == "linear")
     work = moved / device.bandwidth + flops / device.product_flops
-    return PER_OP + work / CALLS_PER_FOLD
+    return PER_OP + work / CALLS_PER_FOLD + device.hold * size_bytes(node)
 
 
 def is_folded(node: Node, memo: dict[Node, bool]) -> bool:

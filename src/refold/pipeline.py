@@ -16,16 +16,17 @@ import torch
 
 from refold import twin
 from refold.baselines import EAGER, Contest, contest
-from refold.capture import Captured, CaptureError, capture, kept, widen
+from refold.capture import Captured, CaptureError, Widened, capture, kept, widen
 from refold.cost import DEVICES, QUANTIZES, DeviceModel
 from refold.emit.cuda import CudaTarget
 from refold.emit.cuda_product import CudaProduct
+from refold.emit.held import held, own_bytes
 from refold.emit.load import load_text
 from refold.emit.module import Emission, Mode, emit
 from refold.emit.target import Target
 from refold.engine import Optimized, optimize
 from refold.ir import NARROW, render
-from refold.plan import Storage, make_plan
+from refold.plan import Plan, Storage, make_plan
 from refold.rules import EXACT
 from refold.schedule import PACES, Schedule
 from refold.tune import Tuned
@@ -43,7 +44,8 @@ class Options:
     eager and each of `baselines` (names in refold.baselines). bounded: leave out a baseline that
     takes long to compile, and do not compile one again for a model that is the same.
     tune: time the ways to cut products on the GPU at hand, where they are not known yet.
-    seconds: spent on each comparison.
+    seconds: spent on each comparison. memory: what is folded and packed in a mode may take so many
+    times the bytes of the module's parameters; None for once, or 8 MiB where that is more.
     """
 
     strict: bool = False
@@ -52,6 +54,7 @@ class Options:
     seconds: float = 3.0
     baselines: tuple[str, ...] = ()
     bounded: bool = False
+    memory: float | None = None
 
 
 @dataclass(frozen=True)
@@ -133,9 +136,17 @@ def target_for(name: str, float32: str | None = None) -> tuple[Target, DeviceMod
 
 
 def derive(
-    module: torch.nn.Module, inputs: Sequence[Any], device: DeviceModel, options: Options
+    module: torch.nn.Module,
+    inputs: Sequence[Any],
+    device: DeviceModel,
+    options: Options,
+    target: Target | None = None,
 ) -> tuple[Derivation, ...]:
-    """Capture, rewrite and plan each mode; one derivation where both modes are one function."""
+    """Capture, rewrite and plan each mode; one derivation where both modes are one function.
+
+    target: whose packed parameters are counted as memory; those of none by default.
+    """
+    budget = _Budget(device, options, own_bytes(module), target)
     captured: list[Captured | CaptureError] = []
     for training in (True, False):
         try:
@@ -148,17 +159,37 @@ def derive(
         and isinstance(second, Captured)
         and replace(second, training=True, constants=first.constants) == first
     ):
-        return (_derived("both", first, device, options),)
+        return (_derived("both", first, budget),)
     modes = zip(("train", "eval"), captured, strict=True)
-    found = [_derived(name, c, device, options) for name, c in modes]
+    found = [_derived(name, c, budget) for name, c in modes]
     if found[0].mode.kept and found[0].mode.kept == found[1].mode.kept:
         return (replace(found[0], mode=replace(found[0].mode, name="both")),)
     return tuple(found)
 
 
-def _derived(
-    name: str, c: Captured | CaptureError, device: DeviceModel, options: Options
-) -> Derivation:
+@dataclass(frozen=True)
+class _Budget:
+    """What a plan is made for. own: the bytes of the module's parameters and buffers."""
+
+    device: DeviceModel
+    options: Options
+    own: int
+    target: Target | None
+
+    @property
+    def most(self) -> float:
+        """How many bytes may be kept beside the parameters."""
+        times = self.options.memory
+        return max(self.own, SMALL_MEMORY) if times is None else times * self.own
+
+    def held(self, plan: Plan) -> int:
+        return sum(h.size for h in held(plan, self.target))
+
+
+SMALL_MEMORY = 8 << 20  # bytes that nobody misses
+
+
+def _derived(name: str, c: Captured | CaptureError, budget: _Budget) -> Derivation:
     """What becomes of one mode that was captured, or could not be."""
     if isinstance(c, CaptureError):
         return Derivation(Mode(name, None, None, kept=str(c)), None)
@@ -167,11 +198,21 @@ def _derived(
         return Derivation(Mode(name, None, None, kept=obstacle), None)
     wide = widen(c.graph)
     dtype = _dtype(c)
-    optimized = optimize(wide.graph, device.at(dtype), strict=options.strict)
-    storage = Storage.of(wide.stored, wide.every, optimized.originals, dtype)
-    # a product whose result has 16 bits stores it sooner than it takes exponentials
-    exponentials = device.exponentials and dtype not in NARROW
-    plan = make_plan(optimized.graph, storage, replace(device, exponentials=exponentials))
+    optimized, plan = _planned(wide, dtype, budget, 0.0)
+    bytes_held = budget.held(plan)
+    if bytes_held > budget.most:
+        # what is kept gets a price, until what gains least for its bytes is given up
+        gain = max(optimized.cost_before - optimized.cost_after, 1e-9) / bytes_held
+        for price in (gain / 8, gain, gain * 8, gain * 64):
+            optimized, plan = _planned(wide, dtype, budget, price)
+            if budget.held(plan) <= budget.most:
+                break
+        else:
+            reason = (
+                f"folded and packed parameters would take {bytes_held:,} bytes beside the"
+                f" {budget.own:,} of the parameters, and {budget.most:,.0f} are allowed (memory)"
+            )
+            return Derivation(Mode(name, None, None, kept=reason), None)
     steps = tuple(str(s) for s in optimized.steps)
     if not steps and not plan.groups:
         reason = "nothing to rewrite or to fuse: every operation stays a call of PyTorch"
@@ -181,6 +222,20 @@ def _derived(
         steps = (ROUNDS_ONCE, *steps)
         label = "reals" if label == "bits" else label
     return Derivation(Mode(name, c, plan, steps, label), optimized, dtype=dtype)
+
+
+def _planned(
+    wide: Widened, dtype: torch.dtype | None, budget: _Budget, price: float
+) -> tuple[Optimized, Plan]:
+    """The cheapest graph and its plan. price: seconds a call for each byte that is folded."""
+    device = replace(budget.device, hold=price)
+    optimized = optimize(wide.graph, device.at(dtype), strict=budget.options.strict)
+    storage = Storage.of(wide.stored, wide.every, optimized.originals, dtype)
+    # a product whose result has 16 bits stores it sooner than it takes exponentials
+    exponentials = device.exponentials and dtype not in NARROW
+    return optimized, make_plan(
+        optimized.graph, storage, replace(device, exponentials=exponentials)
+    )
 
 
 ROUNDS_ONCE = (
@@ -228,7 +283,7 @@ def run(
     """
     start = time.perf_counter()
     progress("capturing and rewriting")
-    derivations = derive(module, inputs, device, options)
+    derivations = derive(module, inputs, device, options, target)
     if options.tune and isinstance(target, CudaTarget):
         progress("timing ways to cut the products")
         try:

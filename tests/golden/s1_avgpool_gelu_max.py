@@ -19,6 +19,7 @@
 #      already this one.
 #   6. max-of-positively-scaled (reals): max((gelu(..) * 2), axes=-1) -> (max(gelu(..), axes=-1) *
 #      2). A factor that is not negative does not change which value is the max.
+#   Folded and packed parameters take 3,104 bytes beside the 49,664 of the parameters.
 #
 # The file needs PyTorch and a compiler, nothing else. Model and what it uses stand first, unchanged,
 # because ModelNew falls back on them; then the kernels, the folded parameters, and ModelNew.

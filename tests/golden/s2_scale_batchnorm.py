@@ -39,6 +39,7 @@
 #   13. variance-of-scaled (reals): var((linear(x, gemm.weight) * scale), axes=-2) ->
 #      (var(linear(x, gemm.weight), axes=-2) * square(scale)). A factor that is the same for all
 #      values enters their variance squared.
+#   Folded and packed parameters take 512 bytes beside the 52,232 of the parameters.
 # In eval mode (equal in the reals: sums and products are taken in another order):
 #   1. scale-of-shifted (reals): ((linear(x, gemm.weight) + gemm.bias) * scale) -> ((linear(x,
 #      gemm.weight) * scale) + (gemm.bias * scale)). A scale of a shifted value is a shift of the
@@ -60,6 +61,7 @@
 #      gemm.weight) * ((scale * ..) * bn.weight)). Two scales after each other are one.
 #   8. shifts-meet (reals): (((.. * ..) + (.. * bn.weight)) + bn.bias) -> ((linear(x, gemm.weight)
 #      * (.. * bn.weight)) + ((.. * bn.weight) + bn.bias)). Two shifts after each other are one.
+#   Folded and packed parameters take 1,024 bytes beside the 52,232 of the parameters.
 #
 # The file needs PyTorch and a compiler, nothing else. Model and what it uses stand first, unchanged,
 # because ModelNew falls back on them; then the kernels, the folded parameters, and ModelNew.

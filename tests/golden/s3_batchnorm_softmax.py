@@ -22,6 +22,7 @@
 #   7. variance-ignores-shift (finite): var((linear(x, gemm.weight) + gemm.bias), axes=-2) ->
 #      var(linear(x, gemm.weight), axes=-2). A shift that is the same for all values does not
 #      change how they vary.
+#   Folded and packed parameters take 512 bytes beside the 51,724 of the parameters.
 # In eval mode (equal in the reals: sums and products are taken in another order):
 #   1. minus-parameter (bits): ((linear(x, gemm.weight) + gemm.bias) - bn.running_mean) ->
 #      ((linear(x, gemm.weight) + gemm.bias) + neg(bn.running_mean)). To subtract a parameter is
@@ -42,6 +43,7 @@
 #      ((.. + bn.bias) * scale)). A scale of a shifted value is a shift of the scaled value.
 #   8. scales-meet (reals): ((linear(x, gemm.weight) * (.. * bn.weight)) * scale) -> (linear(x,
 #      gemm.weight) * ((.. * bn.weight) * scale)). Two scales after each other are one.
+#   Folded and packed parameters take 1,024 bytes beside the 51,724 of the parameters.
 #
 # The file needs PyTorch and a compiler, nothing else. Model and what it uses stand first, unchanged,
 # because ModelNew falls back on them; then the kernels, the folded parameters, and ModelNew.

@@ -27,6 +27,7 @@ from refold.emit.guards import (
     repeated,
     signature_text,
 )
+from refold.emit.held import held, own_bytes
 from refold.emit.target import Target
 from refold.emit.template import render
 from refold.emit.text import describe, stripped
@@ -122,7 +123,7 @@ def emit(emission: Emission, target: Target) -> str:
         "version": __version__,
         "target": target.name,
         "device": target.device,
-        "story": _story(emission),
+        "story": _story(emission, target),
         "docstring": _docstring(emission),
         "source": emission.source.strip("\n"),
         "kernels": target.source([(same[n], g) for n, g in groups]).strip("\n"),
@@ -263,7 +264,8 @@ def _lookup(module: torch.nn.Module, name: str) -> torch.Tensor:
     return value
 
 
-def _story(emission: Emission) -> list[str]:
+def _story(emission: Emission, target: Target) -> list[str]:
+    own = own_bytes(emission.module)
     lines = [f"{emission.title}."]
     for mode in emission.modes:
         where = {"train": "In train mode", "eval": "In eval mode"}.get(mode.name, "In every mode")
@@ -274,6 +276,12 @@ def _story(emission: Emission) -> list[str]:
         for i, step in enumerate(mode.steps or ("nothing is rewritten",), 1):
             lines += textwrap.wrap(
                 f"{i}. {step}", 96, initial_indent="  ", subsequent_indent="     "
+            )
+        kept = sum(h.size for h in held(mode.plan, target)) if mode.plan is not None else 0
+        if kept:
+            lines.append(
+                f"  Folded and packed parameters take {kept:,} bytes beside the {own:,} of the"
+                " parameters."
             )
     return lines
 

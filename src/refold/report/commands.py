@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 from refold import baselines, contract, pipeline
 from refold.cost import DeviceModel, floor
 from refold.emit.cuda import compile_emitted, nvcc
+from refold.emit.held import held, own_bytes
 from refold.emit.target import Target
 from refold.emit.text import describe
 from refold.judge import Status, Verdict, judge
@@ -129,7 +130,12 @@ def optimize(args: argparse.Namespace) -> int:
         # nothing that was compiled before in this process is taken for this model's
         torch._dynamo.reset()
         options = Options(
-            args.strict, measure=at_hand, tune=tune, seconds=args.seconds, baselines=names
+            args.strict,
+            measure=at_hand,
+            tune=tune,
+            seconds=args.seconds,
+            baselines=names,
+            memory=args.memory,
         )
         result = pipeline.run(
             module,
@@ -167,7 +173,7 @@ def optimize(args: argparse.Namespace) -> int:
         step("timing the folds")
         times = times_of(module, inputs, result, target.device)
         _write(output, result.text)
-    report = _report(reference, result, verdict, times, target, args)
+    report = _report(reference, module, result, verdict, times, target, args)
     if args.json:
         print(json.dumps(report, indent=2))
     else:
@@ -300,6 +306,7 @@ def _write(path: Path, text: str) -> None:
 
 def _report(
     reference: contract.Reference,
+    module: torch.nn.Module,
     result: Result,
     verdict: Verdict,
     times: list[dict[str, Any]],
@@ -314,6 +321,7 @@ def _report(
         "verdict": verdict.status.value,
         "errors": _errors(verdict),
         "assumptions": list(verdict.assumptions),
+        "parameter_bytes": own_bytes(module),
         "algebra_s": result.seconds,
         "build_s": result.build_seconds,
         "independent_outputs": sorted(
@@ -329,8 +337,11 @@ def explain(args: argparse.Namespace) -> int:
     """`refold explain`: the derivation, the plan and how far it is from the floor."""
     target, device = _target(args)
     _, module, inputs = _prepare(args, target)
-    derivations = pipeline.derive(module, inputs, device, Options(strict=args.strict))
-    rows = [_explained(d, device, args.graph) for d in derivations]
+    options = Options(strict=args.strict, memory=args.memory)
+    derivations = pipeline.derive(module, inputs, device, options, target)
+    own = own_bytes(module)
+    rows = [_explained(d, device, target, args.graph) for d in derivations]
+    rows = [r if r.get("kept") else r | {"parameter_bytes": own} for r in rows]
     if args.json:
         print(json.dumps(rows, indent=2))
     else:
@@ -338,7 +349,9 @@ def explain(args: argparse.Namespace) -> int:
     return 0
 
 
-def _explained(d: pipeline.Derivation, device: DeviceModel, graph: bool) -> dict[str, Any]:
+def _explained(
+    d: pipeline.Derivation, device: DeviceModel, target: Target, graph: bool
+) -> dict[str, Any]:
     from refold.ir import render
 
     if d.mode.plan is None or d.optimized is None or d.mode.captured is None:
@@ -378,6 +391,7 @@ def _explained(d: pipeline.Derivation, device: DeviceModel, graph: bool) -> dict
         "steps": steps,
         "groups": groups,
         "folds": [{"name": f.name, "is": describe(f.node)} for f in d.mode.plan.folds],
+        "held": [{"name": h.name, "bytes": h.size} for h in held(d.mode.plan, target)],
         "predicted_before_s": d.optimized.cost_before,
         "predicted_s": d.optimized.cost_after,
         "floor_s": floor(d.optimized.graph, device.at(d.dtype)),

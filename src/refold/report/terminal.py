@@ -158,6 +158,12 @@ def explained(title: str, rows: list[dict[str, Any]]) -> None:
         _out.print(table)
         for f in row["folds"]:
             _out.print(f"{f['name']} = {escape(f['is'])}")
+        if row["held"]:
+            each = ", ".join(f"{h['name']} {size(h['bytes'])}" for h in row["held"])
+            total = size(sum(h["bytes"] for h in row["held"]))
+            _out.print(
+                f"kept beside {size(row['parameter_bytes'])} of parameters: {total} ({each})"
+            )
         _out.print(
             f"predicted {seconds(row['predicted_before_s'])} -> {seconds(row['predicted_s'])},"
             f" floor {seconds(row['floor_s'])}; promise: {row['label']}"

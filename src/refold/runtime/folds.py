@@ -15,6 +15,7 @@ from refold.runtime.calls import _refold_like, _refold_log, _refold_unlike
 from refold.runtime.reach import _refold_reach, _RefoldReached
 from refold.runtime.structure import _refold_difference, _refold_tensor, _RefoldRows
 
+_REFOLD_WHOLE = 2048  # bytes that are compared whole at every call, see watch.h
 _REFOLD_AUDIT = 6  # of `altered`: the audit found a write to part of a parameter
 
 
@@ -26,7 +27,9 @@ class _RefoldCache:
     watched: the arguments of `unchanged` of the kernels. tensors, laid: the sources and the buffers
     that are written, and whether they still have the sizes and strides that they had. fits: whether
     tensors are like those of the last call that came without gradients. stepped: the identities of
-    parameters that an optimizer wrote since. Copies and pickles of a module start with empty ones.
+    parameters that an optimizer wrote since. audited: the names of the sources whose memory is
+    looked through; audit_calls: in how many calls. Copies and pickles of a module start with empty
+    caches.
     """
 
     def __init__(self, device: int | None = None) -> None:
@@ -41,6 +44,7 @@ class _RefoldCache:
         self.fits: Callable[..., bool] = _refold_unlike
         self.stepped: set[int] | None = None
         self.audited: tuple[str, ...] = ()
+        self.audit_calls = 0
 
     def __deepcopy__(self, memo: Any) -> "_RefoldCache":
         return _RefoldCache()
@@ -188,6 +192,8 @@ def _refold_renew(
             return reason
         cache = _RefoldCache(device)
     cache.audited = tuple(mode["tensors"][i][0] for i in copied)
+    kib = sum(-(-n // 1024) for n in contents[1::2] if n > _REFOLD_WHOLE)
+    cache.audit_calls = -(-kib // mode["audit"])
     cache.tensors, cache.laid = tuple(usable), _refold_like(*usable)
     cache.reason, cache.fits, cache.stepped = reason, _refold_unlike, None
     _refold_follow_optimizers(cache)
@@ -276,7 +282,7 @@ def _refold_follow_optimizers(cache: _RefoldCache) -> None:
 
 def _refold_unfollow() -> None:
     """The hook would keep this whole file alive: without caches it goes."""
-    if not _refold_live and _refold_hook:
+    if not list(_refold_live) and _refold_hook:
         _refold_hook.pop().remove()
 
 

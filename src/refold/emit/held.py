@@ -1,0 +1,59 @@
+"""What a mode keeps in memory beside the parameters: folded parameters and packed ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from refold.emit.target import Target
+from refold.emit.text import describe
+from refold.ir import Node, numel
+from refold.plan import Plan
+
+# a packed element is two 16-bit halves, whatever its dtype was
+_PACKED = 4
+
+
+@dataclass(frozen=True)
+class Held:
+    """One tensor that is kept. size: its bytes, but for the padding of what is packed."""
+
+    name: str
+    words: str
+    size: int
+
+
+def held(plan: Plan, target: Target | None = None) -> tuple[Held, ...]:
+    """What the module keeps for a plan once it has been called, until it is freed itself.
+
+    target: whose packed parameters are counted; None for folded parameters alone.
+    """
+    return tuple(_held(plan, target))
+
+
+def _held(plan: Plan, target: Target | None) -> Iterator[Held]:
+    names = {f.node: f.name for f in plan.folds}
+    for fold in plan.folds:
+        yield Held(fold.name, describe(fold.node), _elements(fold.node) * fold.node.dtype.itemsize)
+    if target is None:
+        return
+    packs = dict.fromkeys(p for g in plan.groups for p in target.launch(g, g.name).packs)
+    for node, function in packs:
+        if node in names or node.op in ("param", "constant"):
+            name = names.get(node) or str(node["name"])
+            packed = _PACKED * _elements(node)
+            yield Held(f"{name}, packed", function.removeprefix("_refold_"), packed)
+
+
+def _elements(node: Node) -> int:
+    count = numel(node.shape)
+    assert isinstance(count, int)  # what follows from parameters alone has fixed sizes
+    return count
+
+
+def own_bytes(module: torch.nn.Module) -> int:
+    """The bytes of a module's parameters and buffers, each memory once."""
+    tensors = {t.data_ptr(): t for t in (*module.parameters(), *module.buffers())}
+    return sum(t.numel() * t.element_size() for t in tensors.values())

@@ -1,0 +1,69 @@
+"""`refold.status(fast)`: whether a fast module is fast, what it has folded, and what that takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from refold import twin
+
+
+@dataclass(frozen=True)
+class Folded:
+    """One value that is kept: what it is, its shape, its dtype and its bytes."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Status:
+    """fast: whether the last call was computed by the kernels. reason: why it was not, or None.
+
+    folds: what is kept of the parameters in every mode that was called. bytes: of all folds.
+    audit_calls: a write to part of a parameter that PyTorch does not count, and that no other
+    evidence shows, is found within so many calls of one mode; 0 where nothing is kept. Measured on
+    the CPU only.
+    """
+
+    fast: bool
+    reason: str | None
+    folds: tuple[Folded, ...]
+    bytes: int
+    audit_calls: int
+
+
+def status(module: torch.nn.Module) -> Status:
+    """What refold does for a module that `refold.optimize` gave, or for a ModelNew.
+
+    Raises TypeError for any other module.
+    """
+    if not any("_refold_made" in vars(c) for c in type(module).__mro__):
+        kind = type(module).__name__
+        raise TypeError(f"expected a module that refold made, got a {kind}: call refold.optimize")
+    folds: dict[int, Folded] = {}
+    audit, reasons, runs = 0, [], False
+    for namespace, name, cache in twin.caches_of(module):
+        mode = getattr(namespace, f"_REFOLD_{name.upper()}")
+        own = {t.data_ptr() for t in cache.sources}
+        for (function, _), value in zip(mode["recipes"], cache.values, strict=False):
+            if value.data_ptr() not in own:
+                words = (function.__doc__ or function.__name__).split("\n")[0]
+                count = value.numel() * value.element_size()
+                folds[value.data_ptr()] = Folded(words, tuple(value.shape), value.dtype, count)
+        audit = max(audit, cache.audit_calls)
+        if name in ("both", "train" if module.training else "eval"):
+            runs = runs or cache.reason is None
+            reasons += [cache.reason] if cache.reason else []
+    if twin.is_twin(module):
+        reason = twin.state_of(module).reason
+        fast = runs and reason is None
+    else:
+        fast, reason = runs and not reasons, next(iter(reasons), None)
+    if not fast and reason is None:
+        reason = "it has not been called in this mode"
+    found = tuple(folds.values())
+    return Status(fast, reason, found, sum(f.bytes for f in found), audit)
