@@ -17,6 +17,7 @@ ORDER = [
     "schedule",
     "cost",
     "engine",
+    "accuracy",
     "plan",
     "kernels",
     "runtime",

@@ -25,6 +25,7 @@ def optimize(
     *inputs: object,
     target: str | None = None,
     strict: bool = False,
+    unsafe: bool = False,
     measure: bool = True,
     baselines: Sequence[str] | None = None,
     otherwise: str = "original",
@@ -35,6 +36,7 @@ def optimize(
     inputs: an example of forward's arguments; sizes that forward lets vary may vary later.
     target: "cpu", "cuda:sm_90" or "cuda:sm_80" (default: where the parameters are).
     strict: no rule that assumes finite values.
+    unsafe: also rules that may lose a NaN which the model makes of finite or masked inputs.
     measure: time both modes, and keep the original forward in one that is not faster than eager and
     torch.compile. False skips this; nothing is timed.
     baselines: what is timed beside eager, names in refold.baselines; () for eager alone. By default
@@ -78,6 +80,7 @@ def optimize(
     with torch.cuda.device(there) if there is not None else contextlib.nullcontext():
         options = Options(
             strict=strict,
+            unsafe=unsafe,
             measure=measure,
             tune=measure,
             baselines=DEFAULT if baselines is None else tuple(baselines),

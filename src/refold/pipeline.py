@@ -10,11 +10,13 @@ import inspect
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
 
 from refold import twin
+from refold.accuracy import Accuracy, Inaccurate, Meter
 from refold.baselines import EAGER, Contest, contest
 from refold.capture import Captured, CaptureError, Widened, capture, kept, widen
 from refold.cost import DEVICES, QUANTIZES, DeviceModel
@@ -24,8 +26,8 @@ from refold.emit.held import held, own_bytes
 from refold.emit.load import load_text
 from refold.emit.module import Emission, Mode, emit
 from refold.emit.target import Target
-from refold.engine import Optimized, optimize
-from refold.ir import NARROW, render
+from refold.engine import Ban, Optimized, optimize
+from refold.ir import NARROW, Graph, render
 from refold.plan import Plan, Storage, make_plan
 from refold.rules import EXACT
 from refold.schedule import PACES, Schedule
@@ -40,7 +42,9 @@ class OptimizeError(Exception):
 
 @dataclass(frozen=True)
 class Options:
-    """strict: no rule that assumes finite values. measure: drop modes that are not faster than
+    """strict: no rule that assumes finite values. unsafe: also rules that may lose NaN which the
+    model makes of finite or masked inputs. accuracy: measure the rewritten graph's error beside
+    eager's, and do without rules that make it larger. measure: drop modes that are not faster than
     eager and each of `baselines` (names in refold.baselines). bounded: leave out a baseline that
     takes long to compile, and do not compile one again for a model that is the same.
     tune: time the ways to cut products on the GPU at hand, where they are not known yet.
@@ -49,6 +53,8 @@ class Options:
     """
 
     strict: bool = False
+    unsafe: bool = False
+    accuracy: bool = True
     measure: bool = True
     tune: bool = False
     seconds: float = 3.0
@@ -63,12 +69,14 @@ class Derivation:
 
     contest: refold's times beside the baselines'; None where nothing was timed.
     dtype: what the model's values have in memory, by which a device's rates are chosen.
+    accuracy: the measured error of the rewritten graph; None where it was not asked for.
     """
 
     mode: Mode
     optimized: Optimized | None
     contest: Contest | None = None
     dtype: torch.dtype | None = None
+    accuracy: Accuracy | None = None
 
 
 @dataclass(frozen=True)
@@ -147,6 +155,7 @@ def derive(
     target: whose packed parameters are counted as memory; those of none by default.
     """
     budget = _Budget(device, options, own_bytes(module), target)
+    meter = partial(Meter, module, inputs) if options.accuracy else None
     captured: list[Captured | CaptureError] = []
     for training in (True, False):
         try:
@@ -159,9 +168,9 @@ def derive(
         and isinstance(second, Captured)
         and replace(second, training=True, constants=first.constants) == first
     ):
-        return (_derived("both", first, budget),)
+        return (_derived("both", first, budget, meter),)
     modes = zip(("train", "eval"), captured, strict=True)
-    found = [_derived(name, c, budget) for name, c in modes]
+    found = [_derived(name, c, budget, meter) for name, c in modes]
     if found[0].mode.kept and found[0].mode.kept == found[1].mode.kept:
         return (replace(found[0], mode=replace(found[0].mode, name="both")),)
     return tuple(found)
@@ -189,7 +198,12 @@ class _Budget:
 SMALL_MEMORY = 8 << 20  # bytes that nobody misses
 
 
-def _derived(name: str, c: Captured | CaptureError, budget: _Budget) -> Derivation:
+def _derived(
+    name: str,
+    c: Captured | CaptureError,
+    budget: _Budget,
+    meter: Callable[[Captured, Graph], Meter] | None,
+) -> Derivation:
     """What becomes of one mode that was captured, or could not be."""
     if isinstance(c, CaptureError):
         return Derivation(Mode(name, None, None, kept=str(c)), None)
@@ -198,13 +212,17 @@ def _derived(name: str, c: Captured | CaptureError, budget: _Budget) -> Derivati
         return Derivation(Mode(name, None, None, kept=obstacle), None)
     wide = widen(c.graph)
     dtype = _dtype(c)
-    optimized, plan = _planned(wide, dtype, budget, 0.0)
+    measures = meter(c, wide.graph) if meter is not None else None
+    try:
+        optimized, plan, accuracy = _planned(wide, dtype, budget, measures, 0.0)
+    except Inaccurate as error:
+        return Derivation(Mode(name, None, None, kept=str(error)), None)
     bytes_held = budget.held(plan)
     if bytes_held > budget.most:
         # what is kept gets a price, until what gains least for its bytes is given up
         gain = max(optimized.cost_before - optimized.cost_after, 1e-9) / bytes_held
         for price in (gain / 8, gain, gain * 8, gain * 64):
-            optimized, plan = _planned(wide, dtype, budget, price)
+            optimized, plan, accuracy = _planned(wide, dtype, budget, measures, price)
             if budget.held(plan) <= budget.most:
                 break
         else:
@@ -221,21 +239,43 @@ def _derived(name: str, c: Captured | CaptureError, budget: _Budget) -> Derivati
     if wide.stored:
         steps = (ROUNDS_ONCE, *steps)
         label = "reals" if label == "bits" else label
-    return Derivation(Mode(name, c, plan, steps, label), optimized, dtype=dtype)
+    said = str(accuracy) if accuracy is not None and budget.options.measure else ""
+    mode = Mode(name, c, plan, steps, label, accuracy=said, unsafe=budget.options.unsafe)
+    return Derivation(mode, optimized, dtype=dtype, accuracy=accuracy)
 
 
 def _planned(
-    wide: Widened, dtype: torch.dtype | None, budget: _Budget, price: float
-) -> tuple[Optimized, Plan]:
-    """The cheapest graph and its plan. price: seconds a call for each byte that is folded."""
+    wide: Widened,
+    dtype: torch.dtype | None,
+    budget: _Budget,
+    measures: Meter | None,
+    price: float,
+) -> tuple[Optimized, Plan, Accuracy | None]:
+    """The cheapest graph that is accurate, its plan, and its errors where they are measured.
+
+    price: seconds a call for each byte that is folded.
+    """
     device = replace(budget.device, hold=price)
-    optimized = optimize(wide.graph, device.at(dtype), strict=budget.options.strict)
+    options, accuracy = budget.options, None
+
+    def rewrite(banned: Sequence[Ban]) -> Optimized:
+        return optimize(
+            wide.graph,
+            device.at(dtype),
+            strict=options.strict,
+            unsafe=options.unsafe,
+            banned=banned,
+        )
+
+    if measures is None:
+        optimized = rewrite(())
+    else:
+        optimized, accuracy = measures.accurate(rewrite)
     storage = Storage.of(wide.stored, wide.every, optimized.originals, dtype)
     # a product whose result has 16 bits stores it sooner than it takes exponentials
     exponentials = device.exponentials and dtype not in NARROW
-    return optimized, make_plan(
-        optimized.graph, storage, replace(device, exponentials=exponentials)
-    )
+    plan = make_plan(optimized.graph, storage, replace(device, exponentials=exponentials))
+    return optimized, plan, accuracy
 
 
 ROUNDS_ONCE = (
@@ -325,7 +365,7 @@ def tune(target: CudaTarget, derivations: Sequence[Derivation]) -> None:
     def build(module: torch.nn.Module, x: torch.Tensor, schedule: Schedule) -> torch.nn.Module:
         one = CudaTarget(target.architecture, target.float32)
         one.choose = lambda rows, cols, depth, kind: schedule
-        found = derive(module.eval(), [x], DEVICES[target.name], Options())
+        found = derive(module.eval(), [x], DEVICES[target.name], Options(accuracy=False))
         text = _emit(module, "# Model is Linear.", "Linear", found, one)
         assert text is not None
         return bind_for_class(text, module)
