@@ -25,11 +25,13 @@ def captured_once() -> Iterator[None]:
     """Inside, models of the zoo as they are made after `torch.manual_seed(0)` are captured once."""
     real = pipeline.capture
 
-    def capture(module: nn.Module, inputs: Sequence[Any], *, training: bool) -> Captured:
+    def capture(
+        module: nn.Module, inputs: Sequence[Any], *, training: bool, **more: Any
+    ) -> Captured:
         key = type(module), training
         assert key[0] in CASES.values(), "another module than one of the zoo's"
         if key not in _KEPT:
-            _KEPT[key] = real(module, inputs, training=training)
+            _KEPT[key] = real(module, inputs, training=training, **more)
         return _KEPT[key]
 
     with mock.patch.object(pipeline, "capture", capture):

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from agree import double, oracle_of, tensors
 from refold import accuracy, pipeline
-from refold.capture import capture, widen
+from refold.capture import Example, capture, widen
 from refold.cost import DEVICES
 from refold.emit.load import load_text
 from refold.engine import optimize
@@ -208,7 +208,7 @@ def test_unsafe_is_asked_for_and_named_in_the_file() -> None:
 def meter_of(module: nn.Module, x: torch.Tensor):
     captured = capture(module, [x], training=False)
     graph = widen(captured.graph).graph
-    return accuracy.Meter(module, [x], captured, graph), graph
+    return accuracy.Meter(module, Example.of([x]), captured, graph), graph
 
 
 def test_the_rule_that_costs_accuracy_is_banned_and_no_other() -> None:

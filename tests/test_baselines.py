@@ -141,7 +141,8 @@ def test_an_equal_model_is_not_compiled_again(monkeypatch):
 
 def test_channels_last_is_a_copy_in_that_layout():
     module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
-    twin, (x,) = baselines.in_channels_last(module, [torch.rand(2, 3, 8, 8)])
+    twin, call = baselines.in_channels_last(module, [torch.rand(2, 3, 8, 8)])
+    (x,) = call.args
     assert x.is_contiguous(memory_format=torch.channels_last)
     assert twin[0].weight.is_contiguous(memory_format=torch.channels_last)
     assert module[0].weight.is_contiguous() and twin[0].weight is not module[0].weight

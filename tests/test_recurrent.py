@@ -11,7 +11,8 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 import refold
 from refold import pipeline
-from refold.capture import program
+from refold.capture import Example, program
+from refold.capture.arguments import Arguments
 
 
 class Head(nn.Module):
@@ -57,11 +58,13 @@ def test_no_step_is_run(monkeypatch):
     monkeypatch.setattr("torch._decomp.decompositions._rnn_helper", step)
     lstm = torch.ops.aten.lstm.input
     before = decomposition_table[lstm]
-    program.exported(nn.LSTM(6, 8, num_layers=2), (torch.randn(5, 3, 6),), None)
+    module = nn.LSTM(6, 8, num_layers=2)
+    arguments = Arguments(module, Example((torch.randn(5, 3, 6),)))
+    program.exported(module, arguments, (), frozenset())
     assert decomposition_table[lstm] is before  # what others trace is theirs
     monkeypatch.setattr("refold.capture.shape_rules._RULES", {})
     with pytest.raises(AssertionError, match="a step was run"):
-        program.exported(nn.LSTM(6, 8, num_layers=2), (torch.randn(5, 3, 6),), None)
+        program.exported(module, arguments, (), frozenset())
 
 
 class Cells(nn.Module):
@@ -86,7 +89,8 @@ def test_cells_are_captured_whole_on_every_device(device):
                 setattr(cell, name, moved)
         args = torch.empty(3, 6, device=device), torch.empty(3, 8, device=device)
     kernels = dict(torch.ops.aten.gru_cell.default.py_kernels)
-    program_ = program.exported(module, args, None).program
+    given = Arguments(module, Example(args))
+    program_ = program.exported(module, given, (), frozenset()).program
     assert torch.ops.aten.gru_cell.default.py_kernels == kernels  # what others trace is theirs
     nodes = program_.graph.nodes
     calls = [str(n.target) for n in nodes if "cell" in str(n.target)]

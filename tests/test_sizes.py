@@ -44,6 +44,7 @@ def test_a_doomed_program_is_not_decomposed(monkeypatch: pytest.MonkeyPatch) -> 
     x = torch.randn(2, 3, 9, 11)
     captured = capture(Strided(), (x,), training=False)
     shape = captured.fields[0].shape
+    # the images' sizes are fixed, one after the other, and the batch is not
     assert shape is not None and isinstance(shape[0], Sym) and shape[1:] == (3, 9, 11)
     assert len(calls) == 1
 

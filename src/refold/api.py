@@ -1,51 +1,63 @@
-"""`refold.optimize(module, *inputs)`: the fast twin of a module that already exists."""
+"""`refold.optimize(module, *args, **kwargs)`: the fast twin of a module that already exists."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib
+import inspect
 import os
 import sys
 import warnings
-from collections.abc import Sequence
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
 import torch
+from torch.utils import _pytree as pytree
 
 from refold import pipeline, twin
 from refold.baselines import DEFAULT
 from refold.baselines import every as every_baseline
-from refold.pipeline import Options
+from refold.capture import Example
+from refold.pipeline import OptimizeError, Options
 
 ModuleT = TypeVar("ModuleT", bound=torch.nn.Module)
 
+# keywords of `optimize` that are no arguments of forward, and their defaults
+OPTIONS: Mapping[str, Any] = {
+    "examples": None,
+    "target": None,
+    "strict": False,
+    "unsafe": False,
+    "measure": True,
+    "baselines": None,
+    "otherwise": "original",
+    "memory": None,
+}
 
-def optimize(
-    module: ModuleT,
-    *inputs: object,
-    target: str | None = None,
-    strict: bool = False,
-    unsafe: bool = False,
-    measure: bool = True,
-    baselines: Sequence[str] | None = None,
-    otherwise: str = "original",
-    memory: float | None = None,
-) -> ModuleT:
+
+def optimize(module: ModuleT, /, *args: Any, **kwargs: Any) -> ModuleT:
     """A module that computes the same function as `module` and shares its parameters.
 
-    inputs: an example of forward's arguments; sizes that forward lets vary may vary later.
+    args, kwargs: an example call, as `module(*args, **kwargs)` would be; sizes that forward lets
+    vary may vary later. These keywords are options, not forward's:
+
+    examples: a list of example calls, in the place of args and kwargs. Each is a tuple of
+        positional arguments, a dict of keyword arguments, a pair of both, or one tensor.
     target: "cpu", "cuda:sm_90" or "cuda:sm_80" (default: where the parameters are).
     strict: no rule that assumes finite values.
     unsafe: also rules that may lose a NaN which the model makes of finite or masked inputs.
     measure: time both modes, and keep the original forward in one that is not faster than eager and
-    torch.compile. False skips this; nothing is timed.
+        torch.compile. False skips this; nothing is timed.
     baselines: what is timed beside eager, names in refold.baselines; () for eager alone. By default
-    torch.compile, unless the model is so large that this takes long; for a model of the same class
-    and graph it is compiled once in a process.
+        torch.compile, unless the model is so large that this takes long; for a model of the same
+        class and graph it is compiled once in a process.
     otherwise: what comes back where nothing is gained: "original", the module itself, or "compile",
-    torch.compile(module).
+        torch.compile(module).
     memory: what folded and packed parameters may take in a mode, as a multiple of the bytes of the
-    parameters and buffers; by default 1, or 8 MiB where that is more.
+        parameters and buffers; by default 1, or 8 MiB where that is more.
+
+    Where forward has a parameter of such a name, the keyword is forward's, and the option is given
+    as `refold_target=...` and so on, which always works.
 
     The answer is an instance of a subclass of `type(module)`, with the same parameters, buffers
     and submodules (the very same objects) and the same state_dict. The text that it runs is its
@@ -55,57 +67,129 @@ def optimize(
 
     With REFOLD_DISABLE=1 in the environment `module` comes back as it is.
 
-    Raises OptimizeError for what is no module, for an unknown target, baseline or `otherwise`, and
-    where a parameter is not on the target's device.
+    Raises OptimizeError for what is no module, for an unknown target, baseline or `otherwise`, for
+    an example that forward does not take, and where a parameter is not on the target's device.
     """
     if os.environ.get("REFOLD_DISABLE", "0") not in ("", "0"):
         return module
-    if otherwise not in ("original", "compile"):
-        raise pipeline.OptimizeError(
-            f'expected otherwise="original" or "compile", came {otherwise!r}'
-        )
-    if memory is not None and not memory >= 0:
-        raise pipeline.OptimizeError(f"expected memory to be 0 or more, came {memory!r}")
-    for asked in baselines or ():
-        if asked not in every_baseline():
-            known = ", ".join(every_baseline())
-            raise pipeline.OptimizeError(f"unknown baseline {asked!r}; the baselines are {known}")
     if not isinstance(module, torch.nn.Module):
         kind = type(module).__name__
-        raise pipeline.OptimizeError(f"expected a torch.nn.Module, got a {kind}: wrap it in one")
+        raise OptimizeError(f"expected a torch.nn.Module, got a {kind}: wrap it in one")
+    options, kwargs = _split(module, kwargs)
+    _check_options(options)
+    examples = _examples(module, args, kwargs, options["examples"])
     tensors = [*module.parameters(), *module.buffers()]
-    tensors += [v for v in inputs if isinstance(v, torch.Tensor)]
+    leaves = pytree.tree_leaves([(e.args, dict(e.kwargs)) for e in examples])
+    tensors += [v for v in leaves if isinstance(v, torch.Tensor)]
     there = next((t.device for t in tensors if t.is_cuda), None)
+    target = options["target"] or _target_at(there)
     # what is timed, and which target is the default, are questions of the model's own GPU
     with torch.cuda.device(there) if there is not None else contextlib.nullcontext():
-        options = Options(
-            strict=strict,
-            unsafe=unsafe,
-            measure=measure,
-            tune=measure,
-            baselines=DEFAULT if baselines is None else tuple(baselines),
-            bounded=baselines is None,
-            memory=memory,
+        asked = Options(
+            strict=options["strict"],
+            unsafe=options["unsafe"],
+            measure=options["measure"],
+            tune=options["measure"],
+            baselines=DEFAULT if options["baselines"] is None else tuple(options["baselines"]),
+            bounded=options["baselines"] is None,
+            memory=options["memory"],
         )
-        fast = _optimized(module, inputs, target or _target_at(there), options)
-    if fast is module and otherwise == "compile":
+        fast = _optimized(module, examples, target, asked)
+    if fast is module and options["otherwise"] == "compile":
         return torch.compile(module)  # type: ignore[return-value]
     return fast
 
 
+def _check_options(options: Mapping[str, Any]) -> None:
+    if options["otherwise"] not in ("original", "compile"):
+        came = repr(options["otherwise"])
+        raise OptimizeError(f'expected otherwise="original" or "compile", came {came}')
+    memory = options["memory"]
+    if memory is not None and not memory >= 0:
+        raise OptimizeError(f"expected memory to be 0 or more, came {memory!r}")
+    for asked in options["baselines"] or ():
+        if asked not in every_baseline():
+            known = ", ".join(every_baseline())
+            raise OptimizeError(f"unknown baseline {asked!r}; the baselines are {known}")
+
+
+def _split(
+    module: torch.nn.Module, kwargs: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The options, by default where they are not given, and the keywords that are forward's."""
+    forwards = {
+        p.name
+        for p in inspect.signature(type(module).forward).parameters.values()
+        if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+    }
+    options, rest = dict(OPTIONS), {}
+    for name, value in kwargs.items():
+        plain = name.removeprefix("refold_")
+        if plain in OPTIONS and (plain != name or name not in forwards):
+            options[plain] = value
+        else:
+            rest[name] = value
+    return options, rest
+
+
+def _examples(
+    module: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    listed: Sequence[Any] | None,
+) -> list[Example]:
+    """The example calls, which forward takes."""
+    if listed is None:
+        found = [Example(args, kwargs)]
+    else:
+        if args or kwargs:
+            raise OptimizeError("expected either one example call or examples=[...], got both")
+        found = [_example(e) for e in listed]
+    if not found:
+        raise OptimizeError("expected at least one example call in examples, got none")
+    for example in found:
+        try:
+            example.bind(module)
+        except TypeError as error:
+            options = ", ".join(OPTIONS)
+            raise OptimizeError(
+                f"the example is no call of forward: {error} (options of optimize are {options})"
+            ) from error
+    return found
+
+
+def _example(given: Any) -> Example:
+    if isinstance(given, Example):
+        return given
+    if isinstance(given, dict):
+        return Example((), given)
+    if isinstance(given, (tuple, list)):
+        pair = len(given) == 2 and isinstance(given[0], (tuple, list))
+        if pair and isinstance(given[1], dict) and all(type(k) is str for k in given[1]):
+            return Example(tuple(given[0]), given[1])
+        return Example(tuple(given))
+    return Example((given,))
+
+
 def _optimized(
-    module: ModuleT, inputs: tuple[object, ...], target: str, options: Options
+    module: ModuleT, examples: Sequence[Example], target: str, options: Options
 ) -> ModuleT:
     back, device = pipeline.target_for(target)
     for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
         if tensor.device.type != back.device:
-            raise pipeline.OptimizeError(
+            raise OptimizeError(
                 f"{name} is on {tensor.device}, the target is {back.name}: move the module first"
             )
+    if len(examples) > 1:
+        warnings.warn(
+            "refold: kernels are made for the first example; calls that are not like it take the"
+            " original forward",
+            stacklevel=3,
+        )
     cls = type(module)
     result = pipeline.run(
         module,
-        inputs,
+        examples[0],
         import_text(cls),
         f"The original is {cls.__module__}.{cls.__qualname__}",
         back,
@@ -115,7 +199,8 @@ def _optimized(
     )
     if result.text is None:
         why = "; ".join(dict.fromkeys(result.reasons))
-        warnings.warn(f"refold: the original module is kept: {why}", stacklevel=3)
+        with contextlib.suppress(UserWarning):  # to keep a module is no error, whatever the filters
+            warnings.warn(f"refold: the original module is kept: {why}", stacklevel=3)
         return module
     fast = pipeline.bind_for_class(result.text, module)
     twin.state_of(fast).measured = {

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from refold.capture import Example
 from refold.measure import Run, Side, Timing, race
 
 EAGER = "eager"
@@ -62,6 +63,8 @@ class Contest:
         return self.timings[self.best].base / self.timings[EAGER].base
 
 
+Call = Example | Sequence[Any]  # positional arguments
+
 # How many times as fast as eager a baseline was for a model, measured before in this process.
 _RATIOS: dict[tuple[str, str], float] = {}
 
@@ -69,7 +72,7 @@ _RATIOS: dict[tuple[str, str], float] = {}
 def contest(
     module: torch.nn.Module,
     fast: Run,
-    inputs: Sequence[Any],
+    inputs: Call,
     device: str,
     seconds: float,
     names: Sequence[str],
@@ -86,7 +89,7 @@ def contest(
     if key:
         known = {n: _RATIOS[key, n] for n in names if (key, n) in _RATIOS}
     found = find([n for n in names if n not in known], module, inputs, ops if key else None)
-    sides = {EAGER: Side(lambda: module(*inputs)), **found.sides}
+    sides = {EAGER: Side(lambda: Example.of(inputs).call(module)), **found.sides}
     timings = race(sides, fast, device, seconds)
     eager = timings[EAGER]
     if key:
@@ -97,10 +100,10 @@ def contest(
     return Contest(MappingProxyType(timings), found.left_out)
 
 
-def _key(module: torch.nn.Module, inputs: Sequence[Any], graph: str) -> str:
+def _key(module: torch.nn.Module, inputs: Call, graph: str) -> str:
     """Equal for modules of one class that compute the same function of inputs of one layout."""
     cls = type(module)
-    tensors = [v for v in pytree.tree_leaves(list(inputs)) if isinstance(v, torch.Tensor)]
+    tensors = [v for v in Example.of(inputs).leaves() if isinstance(v, torch.Tensor)]
     laid = [(tuple(v.shape), v.stride(), v.dtype, v.device) for v in tensors]
     flags = torch.get_num_threads(), torch.get_float32_matmul_precision()
     return f"{cls.__module__}.{cls.__qualname__} {laid} {flags} {graph}"
@@ -125,7 +128,7 @@ def compiles(name: str) -> bool:
 
 
 def find(
-    names: Sequence[str], module: torch.nn.Module, inputs: Sequence[Any], ops: int | None = None
+    names: Sequence[str], module: torch.nn.Module, inputs: Call, ops: int | None = None
 ) -> Found:
     """Build and warm up the baselines of a module in its present mode, under the present flags.
 
@@ -168,7 +171,7 @@ class _Kind:
     """make: a call to be timed, from a module and its inputs. device: the one that it is for.
     setting: flags under which it runs."""
 
-    make: Callable[[torch.nn.Module, Sequence[Any]], Callable[[], object]]
+    make: Callable[[torch.nn.Module, Call], Callable[[], object]]
     compiles: bool = False
     device: str = ""
     setting: Callable[[], Any] = nullcontext
@@ -176,27 +179,25 @@ class _Kind:
 
 def _compiled(
     mode: str | None = None,
-) -> Callable[[torch.nn.Module, Sequence[Any]], Callable[[], object]]:
-    def make(module: torch.nn.Module, inputs: Sequence[Any]) -> Callable[[], object]:
+) -> Callable[[torch.nn.Module, Call], Callable[[], object]]:
+    def make(module: torch.nn.Module, inputs: Call) -> Callable[[], object]:
         compiled = torch.compile(module, mode=mode)
-        return lambda: compiled(*inputs)
+        return lambda: Example.of(inputs).call(compiled)
 
     return make
 
 
-def _eager(module: torch.nn.Module, inputs: Sequence[Any]) -> Callable[[], object]:
-    return lambda: module(*inputs)
+def _eager(module: torch.nn.Module, inputs: Call) -> Callable[[], object]:
+    return lambda: Example.of(inputs).call(module)
 
 
-def in_channels_last(
-    module: torch.nn.Module, inputs: Sequence[Any]
-) -> tuple[torch.nn.Module, Sequence[Any]]:
+def in_channels_last(module: torch.nn.Module, inputs: Call) -> tuple[torch.nn.Module, Example]:
     """A copy of a module of convolutions, and its inputs, in channels-last memory.
 
     Raises ValueError where there is no tensor of four or five dimensions to lay out so.
     """
     ranks = {p.dim() for p in module.parameters()} & _LAYOUTS.keys()
-    images = [v for v in pytree.tree_leaves(list(inputs)) if isinstance(v, torch.Tensor)]
+    images = [v for v in Example.of(inputs).leaves() if isinstance(v, torch.Tensor)]
     if not ranks or not any(v.dim() in _LAYOUTS for v in images):
         raise ValueError("the model has no convolution of images")
 
@@ -206,7 +207,9 @@ def in_channels_last(
     twin: Any = copy.deepcopy(module)
     for rank in ranks:
         twin = twin.to(memory_format=_LAYOUTS[rank])
-    return twin, pytree.tree_map_only(torch.Tensor, laid, list(inputs))
+    call = Example.of(inputs)
+    args, kwargs = pytree.tree_map_only(torch.Tensor, laid, (call.args, dict(call.kwargs)))
+    return twin, Example(args, kwargs)
 
 
 @contextmanager

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -18,7 +17,7 @@ import torch
 from refold import twin
 from refold.accuracy import Accuracy, Inaccurate, Meter
 from refold.baselines import EAGER, Contest, contest
-from refold.capture import Captured, CaptureError, Widened, capture, kept, widen
+from refold.capture import Axes, Captured, CaptureError, Example, Widened, capture, kept, widen
 from refold.cost import DEVICES, QUANTIZES, DeviceModel
 from refold.emit.cuda import CudaTarget
 from refold.emit.cuda_product import CudaProduct
@@ -27,8 +26,10 @@ from refold.emit.load import load_text
 from refold.emit.module import Emission, Mode, emit
 from refold.emit.target import Target
 from refold.engine import Ban, Optimized, optimize
-from refold.ir import NARROW, Graph, render
+from refold.ir import NARROW, Node, render
+from refold.layouts import images_in_channels, with_other_layouts
 from refold.plan import Plan, Storage, make_plan
+from refold.plan.layout import channels_last
 from refold.rules import EXACT
 from refold.schedule import PACES, Schedule
 from refold.tune import Tuned
@@ -145,32 +146,39 @@ def target_for(name: str, float32: str | None = None) -> tuple[Target, DeviceMod
 
 def derive(
     module: torch.nn.Module,
-    inputs: Sequence[Any],
+    example: Example | Sequence[Any],
     device: DeviceModel,
     options: Options,
     target: Target | None = None,
 ) -> tuple[Derivation, ...]:
     """Capture, rewrite and plan each mode; one derivation where both modes are one function.
 
-    target: whose packed parameters are counted as memory; those of none by default.
+    example: a call, or its positional arguments. target: whose packed parameters are counted as
+    memory; those of none by default.
     """
-    budget = _Budget(device, options, own_bytes(module), target)
-    meter = partial(Meter, module, inputs) if options.accuracy else None
+    budget = _Budget(device, options, module, Example.of(example), target)
     captured: list[Captured | CaptureError] = []
     for training in (True, False):
+        if captured and not captured[0].reads_mode:  # the other mode does the same
+            break
         try:
-            captured.append(capture(module, inputs, training=training))
+            # sizes that stood in the way of one mode stand in the other's
+            known = captured[0].fixed if captured and isinstance(captured[0], Captured) else Axes()
+            one = capture(module, example, training=training, fixed=known)
+            captured.append(with_other_layouts(module, Example.of(example), one))
         except CaptureError as error:
             captured.append(error)
+    if len(captured) == 1:
+        return (_derived("both", captured[0], budget),)
     first, second = captured
     if (
         isinstance(first, Captured)
         and isinstance(second, Captured)
         and replace(second, training=True, constants=first.constants) == first
     ):
-        return (_derived("both", first, budget, meter),)
+        return (_derived("both", first, budget),)
     modes = zip(("train", "eval"), captured, strict=True)
-    found = [_derived(name, c, budget, meter) for name, c in modes]
+    found = [_derived(name, c, budget) for name, c in modes]
     if found[0].mode.kept and found[0].mode.kept == found[1].mode.kept:
         return (replace(found[0], mode=replace(found[0].mode, name="both")),)
     return tuple(found)
@@ -178,12 +186,18 @@ def derive(
 
 @dataclass(frozen=True)
 class _Budget:
-    """What a plan is made for. own: the bytes of the module's parameters and buffers."""
+    """What a plan is made for, and how much memory it may keep."""
 
     device: DeviceModel
     options: Options
-    own: int
+    module: torch.nn.Module
+    example: Example
     target: Target | None
+
+    @property
+    def own(self) -> int:
+        """The bytes of the module's parameters and buffers."""
+        return own_bytes(self.module)
 
     @property
     def most(self) -> float:
@@ -198,12 +212,7 @@ class _Budget:
 SMALL_MEMORY = 8 << 20  # bytes that nobody misses
 
 
-def _derived(
-    name: str,
-    c: Captured | CaptureError,
-    budget: _Budget,
-    meter: Callable[[Captured, Graph], Meter] | None,
-) -> Derivation:
+def _derived(name: str, c: Captured | CaptureError, budget: _Budget) -> Derivation:
     """What becomes of one mode that was captured, or could not be."""
     if isinstance(c, CaptureError):
         return Derivation(Mode(name, None, None, kept=str(c)), None)
@@ -212,9 +221,12 @@ def _derived(
         return Derivation(Mode(name, None, None, kept=obstacle), None)
     wide = widen(c.graph)
     dtype = _dtype(c)
-    measures = meter(c, wide.graph) if meter is not None else None
+    images = images_in_channels(budget.module, budget.example, c)
+    measures = None
+    if budget.options.accuracy:
+        measures = Meter(budget.module, budget.example, c, wide.graph)
     try:
-        optimized, plan, accuracy = _planned(wide, dtype, budget, measures, 0.0)
+        optimized, plan, accuracy = _planned(wide, dtype, budget, images, measures, 0.0)
     except Inaccurate as error:
         return Derivation(Mode(name, None, None, kept=str(error)), None)
     bytes_held = budget.held(plan)
@@ -222,7 +234,7 @@ def _derived(
         # what is kept gets a price, until what gains least for its bytes is given up
         gain = max(optimized.cost_before - optimized.cost_after, 1e-9) / bytes_held
         for price in (gain / 8, gain, gain * 8, gain * 64):
-            optimized, plan, accuracy = _planned(wide, dtype, budget, measures, price)
+            optimized, plan, accuracy = _planned(wide, dtype, budget, images, measures, price)
             if budget.held(plan) <= budget.most:
                 break
         else:
@@ -248,12 +260,13 @@ def _planned(
     wide: Widened,
     dtype: torch.dtype | None,
     budget: _Budget,
+    images: Mapping[Node, int],
     measures: Meter | None,
     price: float,
 ) -> tuple[Optimized, Plan, Accuracy | None]:
     """The cheapest graph that is accurate, its plan, and its errors where they are measured.
 
-    price: seconds a call for each byte that is folded.
+    images: what lies channels-last. price: seconds a call for each byte that is folded.
     """
     device = replace(budget.device, hold=price)
     options, accuracy = budget.options, None
@@ -274,7 +287,11 @@ def _planned(
     storage = Storage.of(wide.stored, wide.every, optimized.originals, dtype)
     # a product whose result has 16 bits stores it sooner than it takes exponentials
     exponentials = device.exponentials and dtype not in NARROW
-    plan = make_plan(optimized.graph, storage, replace(device, exponentials=exponentials))
+    graph = optimized.graph
+    if images:
+        graph, moved = channels_last(graph, images)
+        storage = storage.moved(moved)
+    plan = make_plan(graph, storage, replace(device, exponentials=exponentials))
     return optimized, plan, accuracy
 
 
@@ -307,7 +324,7 @@ def _unsupported(c: Captured) -> str | None:
 
 def run(
     module: torch.nn.Module,
-    inputs: Sequence[Any],
+    example: Example | Sequence[Any],
     source: str,
     title: str,
     target: Target,
@@ -318,12 +335,13 @@ def run(
 ) -> Result:
     """Optimize a module; see `Result`.
 
+    example: a call of the module, or its positional arguments.
     bind: turns emitted text into a module of its own and answers with its ModelNew instance that
     shares `module`'s parameters; needed for measuring.
     """
     start = time.perf_counter()
     progress("capturing and rewriting")
-    derivations = derive(module, inputs, device, options, target)
+    derivations = derive(module, example, device, options, target)
     if options.tune and isinstance(target, CudaTarget):
         progress("timing ways to cut the products")
         try:
@@ -340,7 +358,7 @@ def run(
         fast = bind(text)
         build_seconds = time.perf_counter() - start
         progress(f"timing against {', '.join((EAGER, *options.baselines))}")
-        measured = tuple(_measured(d, module, fast, inputs, target, options) for d in derivations)
+        measured = tuple(_measured(d, module, fast, example, target, options) for d in derivations)
         if measured != derivations:
             slower = [d for d, m in zip(derivations, measured, strict=True) if d.mode is not m.mode]
             derivations = measured
@@ -409,7 +427,7 @@ def _measured(
     d: Derivation,
     module: torch.nn.Module,
     fast: torch.nn.Module,
-    inputs: Sequence[Any],
+    example: Example | Sequence[Any],
     target: Target,
     options: Options,
 ) -> Derivation:
@@ -422,15 +440,16 @@ def _measured(
     with kept(module), torch.no_grad():
         for m in (module, fast):
             m.train(d.mode.name == "train")
-        problem = obstacle(fast, inputs)
+        call = Example.of(example)
+        problem = obstacle(fast, call)
         if problem is not None:
             return Derivation(replace(d.mode, plan=None, captured=None, kept=problem), None)
         assert d.mode.captured is not None
         graph = d.mode.captured.graph
         found = contest(
             module,
-            lambda: fast(*inputs),
-            inputs,
+            lambda: call.call(fast),
+            call,
             target.device,
             options.seconds,
             options.baselines,
@@ -443,14 +462,16 @@ def _measured(
     return replace(d, contest=found)
 
 
-def obstacle(fast: torch.nn.Module, inputs: Sequence[Any]) -> str | None:
-    """Why `fast(*inputs)` would take the original forward in its present mode, or None."""
+def obstacle(fast: torch.nn.Module, example: Example | Sequence[Any]) -> str | None:
+    """Why the example's call of `fast` would take the original forward in its present mode, or
+    None. example: a call, or its positional arguments."""
+    call = Example.of(example)
     reason = "the original forward is kept in this mode"
     for namespace, caches in _programs(fast):
         for name in ("train" if fast.training else "eval", "both"):
             prepare = namespace.get(f"_refold_prepare_{name}")
             if prepare is not None:
-                given = inspect.signature(fast.forward).bind(*inputs)
+                given = inspect.signature(fast.forward).bind(*call.args, **call.kwargs)
                 given.apply_defaults()
                 found = prepare(fast, caches, *given.arguments.values())
                 if not isinstance(found, str):

@@ -66,6 +66,8 @@ _REFOLD_CPP = r"""
 #define PY_SSIZE_T_CLEAN
 // <call.h>
 
+// <look.h>
+
 // <watch.h>
 
 // Run: a kernel from Python.
@@ -142,6 +144,7 @@ static PyObject* rows0(PyObject*, PyObject* const* args, Py_ssize_t n) {
 static PyMethodDef rf_methods[] = {
     {"watch", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::watch)), METH_FASTCALL, nullptr},
     {"unchanged", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::unchanged)), METH_FASTCALL, nullptr},
+    {"look", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::look)), METH_FASTCALL, nullptr},
     {"altered", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::altered)), METH_FASTCALL, nullptr},
     {"differing", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::differing)), METH_FASTCALL, nullptr},
     {"rows0", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rows0)), METH_FASTCALL, nullptr},
@@ -261,6 +264,7 @@ _REFOLD_BOTH = {
         ("linear.bias", (128,), torch.float32),
     ),
     "sources": 2,  # the first of the tensors are read, the others written
+    "assigned": (),  # attributes that forward sets
     "counters": (),
     "recipes": (
         (_refold_fold0, (0,)),
@@ -316,7 +320,7 @@ def _refold_prepare_both(self, rf_caches, x):
         return rf_reason
     if _refold_grad_enabled() and _refold_wants_gradients(self, _REFOLD_BOTH, (x,)):
         return "gradients are wanted"
-    rf_cache = _refold_current(self, rf_caches, _REFOLD_BOTH, _refold_file, rf_device)
+    rf_cache = _refold_ready(self, rf_caches, _REFOLD_BOTH, _refold_file, rf_device)
     if type(rf_cache) is _RefoldCache and not _refold_grad_enabled():
         rf_cache.fits = _refold_like(x)
     return rf_cache

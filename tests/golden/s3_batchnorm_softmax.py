@@ -90,6 +90,8 @@ _REFOLD_CPP = r"""
 #define PY_SSIZE_T_CLEAN
 // <call.h>
 
+// <look.h>
+
 // <watch.h>
 
 // Run: a kernel from Python.
@@ -364,6 +366,7 @@ static PyObject* eval_rows1(PyObject*, PyObject* const* args, Py_ssize_t n) {
 static PyMethodDef rf_methods[] = {
     {"watch", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::watch)), METH_FASTCALL, nullptr},
     {"unchanged", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::unchanged)), METH_FASTCALL, nullptr},
+    {"look", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::look)), METH_FASTCALL, nullptr},
     {"altered", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::altered)), METH_FASTCALL, nullptr},
     {"differing", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::differing)), METH_FASTCALL, nullptr},
     {"train_matmul0", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_matmul0)), METH_FASTCALL, nullptr},
@@ -520,6 +523,7 @@ _REFOLD_TRAIN = {
         ("bn.num_batches_tracked", (), torch.int64),
     ),
     "sources": 5,  # the first of the tensors are read, the others written
+    "assigned": (),  # attributes that forward sets
     "counters": (),
     "recipes": (
         (_refold_fold0, (3, 2)),
@@ -543,6 +547,7 @@ _REFOLD_EVAL = {
         ("bn.bias", (128,), torch.float32),
     ),
     "sources": 7,  # the first of the tensors are read, the others written
+    "assigned": (),  # attributes that forward sets
     "counters": ((1, "bn.num_batches_tracked"), (5, "bn.num_batches_tracked"), ),
     "recipes": (
         (_refold_fold1, (1, 2, 3)),
@@ -599,7 +604,7 @@ def _refold_prepare_train(self, rf_caches, x):
         return rf_reason
     if _refold_grad_enabled() and _refold_wants_gradients(self, _REFOLD_TRAIN, (x,)):
         return "gradients are wanted"
-    rf_cache = _refold_current(self, rf_caches, _REFOLD_TRAIN, _refold_file, rf_device)
+    rf_cache = _refold_ready(self, rf_caches, _REFOLD_TRAIN, _refold_file, rf_device)
     if type(rf_cache) is _RefoldCache and not _refold_grad_enabled():
         rf_cache.fits = _refold_like(x)
     return rf_cache
@@ -652,7 +657,7 @@ def _refold_prepare_eval(self, rf_caches, x):
         return rf_reason
     if _refold_grad_enabled() and _refold_wants_gradients(self, _REFOLD_EVAL, (x,)):
         return "gradients are wanted"
-    rf_cache = _refold_current(self, rf_caches, _REFOLD_EVAL, _refold_file, rf_device)
+    rf_cache = _refold_ready(self, rf_caches, _REFOLD_EVAL, _refold_file, rf_device)
     if type(rf_cache) is _RefoldCache and not _refold_grad_enabled():
         rf_cache.fits = _refold_like(x)
     return rf_cache

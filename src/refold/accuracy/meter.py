@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from refold.accuracy.errors import (
     FACTOR,
@@ -20,7 +18,7 @@ from refold.accuracy.errors import (
     words,
 )
 from refold.accuracy.samples import Sample, Samples, Unmeasured, first_line, samples_of
-from refold.capture import Captured
+from refold.capture import Captured, Example
 from refold.engine import Ban, Optimized
 from refold.ir import Graph, Node
 from refold.ir.graph import is_parametric
@@ -69,17 +67,17 @@ class Meter:
     """
 
     def __init__(
-        self, module: torch.nn.Module, inputs: Sequence[Any], captured: Captured, graph: Graph
+        self, module: torch.nn.Module, example: Example, captured: Captured, graph: Graph
     ) -> None:
         self.banned: list[Ban] = []
         self.inaccurate: str | None = None  # empty: it is not; None: nobody has looked
         self.samples: Samples | None = None
         self.skipped = ""
-        on_gpu = any(isinstance(v, torch.Tensor) and v.is_cuda for v in pytree.tree_leaves(inputs))
+        on_gpu = any(isinstance(v, torch.Tensor) and v.is_cuda for v in example.leaves())
         tf32 = on_gpu and torch.get_float32_matmul_precision() != "highest"
         self.bar = FACTOR_TF32 if tf32 else FACTOR
         try:
-            self.samples = samples_of(module, inputs, captured, graph)
+            self.samples = samples_of(module, example, captured, graph)
         except Unmeasured as reason:
             self.skipped = str(reason)
 

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from refold.capture import Captured, kept
+from refold.capture import Captured, CaptureError, Example, kept
+from refold.capture.arguments import Arguments
 from refold.ir import Graph, Node
 from refold.ir.evaluate import concrete
 from refold.ir.ops import CONVOLUTIONS
@@ -65,13 +66,16 @@ class Samples:
 
 
 def samples_of(
-    module: torch.nn.Module, inputs: Sequence[Any], captured: Captured, graph: Graph
+    module: torch.nn.Module, example: Example, captured: Captured, graph: Graph
 ) -> Samples:
-    flat, structure = pytree.tree_flatten(list(inputs))
-    given = [v for v in flat if isinstance(v, torch.Tensor)]
+    try:
+        arguments = Arguments(module, example)
+    except CaptureError as error:
+        raise Unmeasured(str(error)) from error
+    given = arguments.tensors
     fields = captured.tensors
     if len(given) != len(fields) or not any(v.is_floating_point() for v in given):
-        raise Unmeasured("forward takes no tensor of floats")
+        raise Unmeasured("forward takes no tensor of floats, or replaces attributes")
     sizes = {
         name: int(given[fields.index(f)].shape[axis])
         for name, (f, axis) in captured.symbol_sources().items()
@@ -86,15 +90,13 @@ def samples_of(
 
     def make(name: str, draw: int) -> Sample:
         tensors = [_variant(v, name, draw) for v in fitting]
-        rest = iter(tensors)
-        args = [next(rest) if isinstance(v, torch.Tensor) else v for v in flat]
         leaves = dict(fixed)
         for n in graph.nodes():
             if n.op == "input":
                 leaves[n] = tensors[n["index"]]
         truth = run_exact(graph.roots(), leaves, sizes)
         apart = run_rounded(graph.roots(), leaves, sizes)
-        eager = _eager(module, pytree.tree_unflatten(args, structure), captured, sizes)
+        eager = _eager(lambda: arguments.call(module, tensors)[0], module, captured, sizes)
         own, exact = ([made[r] for r in graph.roots()] for made in (apart, truth))
         return Sample(name, leaves, sizes, own if eager is None else eager, own, exact)
 
@@ -193,14 +195,17 @@ def _parameters(module: torch.nn.Module, captured: Captured, graph: Graph) -> Va
 
 
 def _eager(
-    module: torch.nn.Module, args: list[Any], captured: Captured, sizes: Mapping[str, int]
+    call: Callable[[], Any],
+    module: torch.nn.Module,
+    captured: Captured,
+    sizes: Mapping[str, int],
 ) -> list[torch.Tensor] | None:
     """What the module itself gives, and writes to its buffers; None where its results cannot be
     told apart."""
     state = torch.get_rng_state()
     with kept(module), torch.no_grad():
         module.train(captured.training)
-        result = module(*args)
+        result = call()
         buffers = {k: b.detach().clone() for k, b in module.named_buffers()}
     torch.set_rng_state(state)
     tensors = [v for v in pytree.tree_leaves(result) if isinstance(v, torch.Tensor)]

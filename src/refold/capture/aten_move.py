@@ -75,6 +75,8 @@ def _diagonal(out: Out, x: Value, *where: int) -> Value:
 @handles("expand", "broadcast_to", "expand_as", "expand_copy")
 def _expand(out: Out, x: Value, *unused: Any, **implicit: Any) -> Value:
     need(len(out[0]) <= RANK, "rank")
+    if pad(out[0]) == x.node.shape:
+        return Value(x.node, out[0])
     return Value(make("expand", x.node, shape=pad(out[0])), out[0])
 
 

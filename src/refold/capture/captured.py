@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
+from refold.capture.containers import Built
+from refold.capture.sizes import Derived
 from refold.ir import Dim, Graph, Sym
+
+Axes = frozenset[tuple[int, int]]  # dimensions of tensors, as (tensor, dimension)
 
 
 @dataclass(frozen=True)
@@ -16,13 +20,29 @@ class Field:
     """One flattened argument of forward.
 
     path: Python text that reaches it from forward's own names, e.g. `x` or `batch["mask"]`.
-    shape and dtype: of a tensor; None for a plain Python value, which is then `value`.
+    shape and dtype: of a tensor; None for a plain Python value, which is then `value`. An attribute
+    that forward replaces is read at a path that begins with `self`. strides, offset: those of the
+    example, where forward asks for them.
     """
 
     path: str
     shape: tuple[Dim, ...] | None
     dtype: torch.dtype | None
     value: Any = None
+    strides: tuple[int, ...] | None = None
+    offset: int | None = None
+
+
+@dataclass(frozen=True)
+class Container:
+    """A container among forward's arguments, which has to be of the same class and arrangement.
+
+    tree: how it is arranged. starred: whether it is what *args or **kwargs collects.
+    """
+
+    path: str
+    tree: Built
+    starred: bool = False
 
 
 @dataclass(frozen=True)
@@ -31,25 +51,42 @@ class Captured:
 
     graph: its user outputs come first, then the buffers that it writes.
     fields: forward's flattened arguments; an `input` node's index counts the tensor fields only.
-    result: nested containers and plain values; an `Output` index stands as `Slot`. makers: text
-        of the containers' classes, but for tuple, list and dict.
+    containers: what holds them.
+    result: a tree of containers and plain values; an `Output` index stands as `Slot`. classes: text
+        that gives the containers' classes.
+    assigned: trees of the attributes that forward sets, by their paths.
     ranges: smallest and largest allowed value of every named size (None: no bound).
     constants: tensors that are neither parameters nor buffers, by the name used in the graph;
         those reachable as attributes are listed in `attributes`.
     conditions: what must hold of the sizes beside, as Python text over forward's parameters.
-    default_dtype: PyTorch's, where the dtype of a value follows from it.
+    images_last: of each of the example's images whether its channels lie last in memory.
+        fixed_layout: whether a call's images have to lie as the example's, because it is not known
+        how eager's results would lie else.
+    derived: what named sizes that no argument has are computed from, in order.
+    queries: PyTorch's settings that have to be as they were, as Python text, and their values.
+    reads_mode: whether the other mode may be another function. device: of the tensors. fixed:
+        the dimensions of tensors whose sizes do not vary because others than polynomials would
+        follow from them; None for all.
     """
 
     graph: Graph
     fields: tuple[Field, ...]
+    containers: tuple[Container, ...]
     result: Any
-    makers: Mapping[type, str]
+    assigned: Mapping[str, Any]
+    classes: Mapping[type, str]
     ranges: Mapping[str, tuple[int, int | None]]
     constants: Mapping[str, torch.Tensor]
     attributes: frozenset[str]
     training: bool
     conditions: tuple[str, ...] = ()
-    default_dtype: torch.dtype | None = None
+    derived: Mapping[str, Derived] = field(default_factory=dict)
+    queries: Mapping[str, Any] = field(default_factory=dict)
+    reads_mode: bool = True
+    device: torch.device | None = None
+    fixed: Axes | None = frozenset()
+    images_last: tuple[bool, ...] = ()
+    fixed_layout: bool = False
 
     @property
     def tensors(self) -> list[Field]:
@@ -58,11 +95,19 @@ class Captured:
     def symbol_sources(self) -> dict[str, tuple[Field, int]]:
         """Where each named size can be read: a tensor argument and its dimension."""
         found: dict[str, tuple[Field, int]] = {}
-        for field in self.tensors:
-            assert field.shape is not None
-            for i, dim in enumerate(field.shape):
+        for one in self.tensors:
+            assert one.shape is not None
+            for i, dim in enumerate(one.shape):
                 if isinstance(dim, Sym) and len(dim.terms) == 1 and dim.terms[0][1] == 1:
                     names = dim.terms[0][0]
                     if len(names) == 1:
-                        found.setdefault(names[0], (field, i))
+                        found.setdefault(names[0], (one, i))
         return found
+
+
+def attribute(path: str) -> str:
+    """The text that reads a dotted attribute name from self, numbers included."""
+    text = "self"
+    for part in path.split("."):
+        text = f"{text}.{part}" if part.isidentifier() else f"getattr({text}, {part!r})"
+    return text

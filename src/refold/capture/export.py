@@ -1,17 +1,17 @@
 """Read an exported program as a Graph.
 
-Every size varies that the module lets vary. Where sizes turn out not to be polynomials, or the
-module branches on them, only the leading dimension varies, or none: the graph then serves exactly
-the shapes of the example, and others take the original forward.
+Every size varies that the module lets vary. Where a size stands in the way, those that it comes
+from are fixed; then all but the leading dimensions are, then all: the graph serves exactly the
+sizes of the example there, and others take the original forward.
 """
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import operator
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,22 +19,32 @@ from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils import _pytree as pytree
 
+from refold.capture.arguments import Arguments, Example
 from refold.capture.aten import HANDLERS
-from refold.capture.captured import Captured, Field
+from refold.capture.captured import Axes, Captured, Field, attribute
+from refold.capture.containers import Slot, Viewed, classes_of, mapped
 from refold.capture.kept import kept
-from refold.capture.owner import owner
-from refold.capture.program import Exported, exported
-from refold.capture.results import Slot, makers
-from refold.capture.sizes import Sizes
-from refold.capture.values import CaptureError, Unsupported, Value
+from refold.capture.owner import owner, shows
+from refold.capture.program import INNER, Exported, Flat, Lifted, blamed, exported
+from refold.capture.sizes import Derived, Sizes
+from refold.capture.twin import NoTwin, twin_of
+from refold.capture.values import CaptureError, SizeError, Unsupported, Value
+from refold.capture.watch import Watch, owner_of
 from refold.ir import Dim, Graph, Node, Output, Sym, as_scalar, hint, leaf
 from refold.ir.graph import memory_of, topological
 from refold.ir.node import opaque
 
 
-def capture(module: torch.nn.Module, args: Sequence[Any], *, training: bool) -> Captured:
-    """Capture `module(*args)` in train or eval mode. Modes, buffers and the random
-    state are left as they were.
+def capture(
+    module: torch.nn.Module,
+    example: Example | Sequence[Any],
+    *,
+    training: bool,
+    fixed: Axes | None = frozenset(),
+) -> Captured:
+    """Capture the example's call of `module` in train or eval mode. The module, its modes, buffers
+    and attributes, and the random state are left as they were. fixed: sizes that are known to
+    stand in the way (`Captured.fixed`).
 
     Raises CaptureError with one line that says why the module cannot be captured.
     """
@@ -43,32 +53,106 @@ def capture(module: torch.nn.Module, args: Sequence[Any], *, training: bool) -> 
     rng = torch.get_rng_state()
     try:
         with kept(module):
-            module.train(training)
-            reasons = []
-            for axes in (None, 1, 0):
-                try:
-                    return _Reader(module, tuple(args), exported(module, tuple(args), axes)).read()
-                except (CaptureError, Unsupported) as error:
-                    reasons.append(str(error))
-                except Exception as error:
-                    reasons.append(_said(error))
-            raise CaptureError(reasons[-1])
+            arguments = Arguments(module, Example.of(example))
+            try:
+                twin = twin_of(module)
+            except NoTwin:
+                twin = module
+            twin.train(training)
+            try:
+                return _captured(twin, module, arguments, fixed)
+            except _Leak:
+                module.train(training)
+                return _captured(module, module, arguments, fixed)
     finally:
         torch.set_rng_state(rng)
+
+
+class _Leak(Exception):
+    """Forward has found a tensor of the original module by a way that its twin does not have."""
+
+
+def _captured(
+    twin: torch.nn.Module, module: torch.nn.Module, arguments: Arguments, fixed: Axes | None
+) -> Captured:
+    """What is captured with as many sizes free as the module lets vary."""
+    sizes = [(i, a) for i, t in enumerate(arguments.tensors) for a in range(t.dim())]
+    but_leading = frozenset((i, a) for i, a in sizes if a)
+    lifted: tuple[Lifted, ...] = ()
+    for attempt in itertools.count():
+        program = None
+        try:
+            made = exported(twin, arguments, lifted, fixed)
+            needed = _to_lift(twin, made.watch, lifted)
+            if needed != lifted:
+                lifted = needed
+                continue
+            program = made.program
+            captured = _Reader(twin, module, arguments, made, lifted).read()
+            return replace(captured, fixed=fixed)
+        except SizeError as error:
+            if fixed is None:
+                raise
+            more = blamed(error, program) - fixed if attempt < _BLAMED else Axes()
+            rest = None if but_leading <= fixed else fixed | but_leading
+            fixed = fixed | more if more else rest
+        except (CaptureError, _Leak):
+            raise
+        except Unsupported as error:
+            raise CaptureError(str(error)) from error
+        except Exception as error:
+            known = CaptureError(_said(error))
+            known.reads_mode = getattr(error, "reads_mode", True)
+            if fixed is None or isinstance(error, GuardOnDataDependentSymNode):
+                raise known from error
+            # whether sizes are to blame is seen by whether it works where they are fixed
+            fixed = None if but_leading <= fixed else fixed | but_leading
+    raise AssertionError("unreachable")
+
+
+_BLAMED = 4  # exports after which single sizes are not looked at
+
+
+def _to_lift(
+    module: torch.nn.Module, watch: Watch, lifted: tuple[Lifted, ...]
+) -> tuple[Lifted, ...]:
+    """The attributes that forward reads and then replaces. Raises CaptureError for one that is no
+    tensor, before or after."""
+    found = dict.fromkeys(lifted)
+    for path, name in sorted(watch.read_first):
+        one = Lifted(path, name)
+        before = getattr(owner_of(module, path), name, None)
+        for value in (before, watch.assigned[path, name]):
+            if not isinstance(value, torch.Tensor):
+                raise CaptureError(
+                    f"forward sets the attribute {one.text}, which it has read before and which is"
+                    " no tensor"
+                )
+        found[one] = None
+    return tuple(found)
 
 
 class _Reader:
     """Reads one exported program into a graph."""
 
-    def __init__(self, module: torch.nn.Module, args: tuple[Any, ...], made: Exported) -> None:
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        original: torch.nn.Module,
+        arguments: Arguments,
+        made: Exported,
+        lifted: tuple[Lifted, ...],
+    ) -> None:
         self.module = module
-        self.args = args
+        self.original = original
+        self.arguments = arguments
+        self.made = made
+        self.lifted = lifted
         self.program = made.program
-        self.conditions = made.conditions
         self.literals = made.literals
         self.reads_default_dtype = False
         # where the inputs are; calls that name this device mean theirs
-        tensors = [v for v in pytree.tree_leaves(args) if isinstance(v, torch.Tensor)]
+        tensors = arguments.tensors
         self.device = tensors[0].device if tensors else None
         self.sizes = Sizes()
         self.env: dict[torch.fx.Node, Any] = {}
@@ -79,8 +163,11 @@ class _Reader:
         for node in self.program.graph.nodes:
             if node.op == "call_function":
                 self.env[node] = self._call(node)
-        outputs, result = self._outputs()
-        names = {s for f in fields for d in f.shape or () if isinstance(d, Sym) for s in d.names()}
+        outputs, result, assigned = self._outputs()
+        if not outputs:
+            raise CaptureError("nothing to rewrite or to fuse: forward returns what it is given")
+        dims = [d for f in fields for d in f.shape or () if isinstance(d, Sym)]
+        names = {s for d in dims for s in d.names()}
         ranges = {}
         for symbol, bound in self.program.range_constraints.items():
             name = self.sizes.names.get(str(symbol))
@@ -90,49 +177,104 @@ class _Reader:
         used = {n["name"] for o in outputs for n in topological([o.value]) if n.op == "constant"}
         constants = {
             k: v
-            for k, v in self.program.constants.items()
+            for k, v in ((_without(k), v) for k, v in self.program.constants.items())
             if k in used and isinstance(v, torch.Tensor)
         }
+        self._check_leaks(constants)
+        watch = self.made.watch
+        queries = dict(watch.queries)
+        if self.reads_default_dtype:
+            queries["torch.get_default_dtype()"] = torch.get_default_dtype()
+        if watch.history:
+            queries["torch.is_grad_enabled()"] = False
+            paths = [f.path for f in fields if f.shape is not None]
+            for path, tensor in zip(paths, self._tensors(), strict=True):
+                queries[f"{path}.requires_grad"] = tensor.requires_grad
+        containers = tuple(self.arguments.containers)
+        trees = [c.tree for c in containers if not c.starred] + [result, *assigned.values()]
         captured = Captured(
             Graph(tuple(outputs)),
             fields,
+            containers,
             result,
-            makers(result, self.module),
+            assigned,
+            classes_of(trees, self.original),
             ranges,
             constants,
-            frozenset(name for name in constants if _has_attribute(self.module, name)),
+            frozenset(name for name in constants if _has_attribute(self.original, name)),
             self.module.training,
-            self.conditions,
-            torch.get_default_dtype() if self.reads_default_dtype else None,
+            self.made.conditions,
+            self._derived(outputs, result),
+            queries,
+            watch.reads_mode,
+            self.device,
         )
-        if names - set(captured.symbol_sources()):
-            raise CaptureError("a size of an input is not free by itself")
+        missing = names - set(captured.symbol_sources())
+        if missing:
+            raise SizeError("a size of an input is not free by itself", self._axes(fields, missing))
         return captured
+
+    def _tensors(self) -> list[torch.Tensor]:
+        return [*self.arguments.tensors, *self._states()]
+
+    def _states(self) -> list[torch.Tensor]:
+        return [getattr(owner_of(self.module, one.path), one.name) for one in self.lifted]
+
+    def _axes(self, fields: tuple[Field, ...], names: set[str]) -> Axes:
+        """The dimensions of tensors in which some named sizes are."""
+        shapes = [f.shape for f in fields if f.shape is not None]
+        return frozenset(
+            (i, a)
+            for i, shape in enumerate(shapes)
+            for a, d in enumerate(shape)
+            if isinstance(d, Sym) and d.names() & names
+        )
+
+    def _derived(self, outputs: list[Output], result: Any) -> dict[str, Derived]:
+        """What the sizes of values are computed from, in an order in which they can be."""
+        order: dict[str, Derived] = {}
+
+        def visit(name: str) -> None:
+            one = self.sizes.derived.get(name)
+            if one is not None and name not in order:
+                for d in one.operands:
+                    for inner in sorted(d.names()) if isinstance(d, Sym) else ():
+                        visit(inner)
+                order[name] = one
+
+        for name in self.sizes.derived:
+            visit(name)
+        return order
+
+    def _check_leaks(self, constants: Mapping[str, torch.Tensor]) -> None:
+        if self.module is self.original:
+            return
+        held = (*self.original.parameters(), *self.original.buffers())
+        known = {t.untyped_storage().data_ptr() for t in held if t.layout is torch.strided}
+        for name, tensor in constants.items():
+            inside = _has_attribute(self.module, name) or tensor.layout is not torch.strided
+            if not inside and tensor.untyped_storage().data_ptr() in known and tensor.numel():
+                raise _Leak(name)
 
     # --- inputs ---------------------------------------------------------------------------------
     def _fields(self) -> tuple[Field, ...]:
-        values = [
-            n.meta.get("val") for n, s in self._bound_inputs() if s.kind == InputKind.USER_INPUT
-        ]
-        leaves, _ = pytree.tree_flatten_with_path((self.args, {}))
-        parameters = [
-            p
-            for p in inspect.signature(self.module.forward).parameters.values()
-            if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL)
-        ]
-        fields = []
-        for (path, original), meta in zip(leaves, values, strict=True):
-            text = _path_text(path[1:], parameters)
-            if isinstance(original, torch.Tensor) and isinstance(meta, torch.Tensor):
-                if type(original) not in (torch.Tensor, torch.nn.Parameter):
-                    raise CaptureError(f"the input {text} is a {type(original).__name__}")
-                shape = tuple(self.sizes.dim(d) for d in meta.shape)
-                fields.append(Field(text, shape, original.dtype))
-            elif type(original) in (bool, int, float, str, type(None)):
-                fields.append(Field(text, None, None, original))
-            else:
-                raise CaptureError(f"the input {text} is a {type(original).__name__}")
-        return tuple(fields)
+        metas = [n.meta["val"] for n, s in self._bound_inputs() if s.kind == InputKind.USER_INPUT]
+        shapes = [tuple(self.sizes.dim(d) for d in meta.shape) for meta in metas]
+        number = len(self.arguments.tensors)
+        fields = list(self.arguments.fields(shapes[:number]))
+        for one, state, shape in zip(self.lifted, self._states(), shapes[number:], strict=True):
+            if type(state) is not torch.Tensor:
+                raise CaptureError(f"the attribute {one.text} is a {type(state).__name__}")
+            fields.append(Field(attribute(one.text), shape, state.dtype))
+        if not self.made.watch.layout:
+            return tuple(fields)
+        tensors = iter(self._tensors())
+        return tuple(
+            f
+            if f.shape is None
+            else replace(f, strides=(t := next(tensors)).stride(), offset=int(t.storage_offset()))
+            for f in fields
+        )
 
     def _bound_inputs(self) -> list[tuple[torch.fx.Node, Any]]:
         places = [n for n in self.program.graph.nodes if n.op == "placeholder"]
@@ -140,19 +282,16 @@ class _Reader:
 
     def _placeholders(self, fields: tuple[Field, ...]) -> None:
         written = set(self.program.graph_signature.buffers_to_mutate.values())
-        user = iter(fields)
+        user = iter([f for f in fields if f.shape is not None])
         index = 0
         for node, spec in self._bound_inputs():
             meta = node.meta.get("val")
             if spec.kind == InputKind.USER_INPUT:
                 field = next(user)
-                if field.shape is not None and field.dtype is not None:
-                    name = field.path
-                    made = leaf("input", field.shape, field.dtype, name=name, index=index)
-                    self.env[node] = Value(made, field.shape)
-                    index += 1
-                else:
-                    self.env[node] = field.value
+                assert field.shape is not None and field.dtype is not None
+                made = leaf("input", field.shape, field.dtype, name=field.path, index=index)
+                self.env[node] = Value(made, field.shape)
+                index += 1
                 continue
             if not isinstance(meta, torch.Tensor):
                 raise CaptureError(f"an input of kind {spec.kind.name}")
@@ -164,8 +303,11 @@ class _Reader:
             }.get(spec.kind)
             if kind is None:
                 raise CaptureError(f"an input of kind {spec.kind.name}")
+            name = _without(spec.target)
+            # a first dimension of size 1 is not seen in the padded shape
+            rank = {"rank": len(shape)} if shape[:1] == (1,) and len(shape) > 1 else {}
             self.env[node] = self._literal(spec, shape, meta.dtype) or Value(
-                leaf(kind, shape, meta.dtype, name=spec.target), shape
+                leaf(kind, shape, meta.dtype, name=name, **rank), shape
             )
 
     def _literal(self, spec: Any, shape: tuple[Dim, ...], dtype: torch.dtype) -> Value | None:
@@ -192,9 +334,12 @@ class _Reader:
             source, index = node.args
             return self.env[source][index]  # type: ignore[index]
         if isinstance(meta, (torch.SymInt, int)) and not isinstance(meta, bool):
-            return self.sizes.dim(meta)
-        args = torch.fx.map_arg(node.args, self.env.__getitem__)
-        kwargs = torch.fx.map_arg(node.kwargs, self.env.__getitem__)
+            try:
+                return self.sizes.dim(meta)
+            except SizeError as error:
+                return error  # it may be asserted only
+        args = torch.fx.map_arg(node.args, self._known)
+        kwargs = torch.fx.map_arg(node.kwargs, self._known)
         if not isinstance(target, torch._ops.OpOverload):
             if isinstance(meta, torch.SymBool):
                 raise CaptureError(_DATA_SIZES)
@@ -217,6 +362,12 @@ class _Reader:
                 if not isinstance(out, list) or self._read_indices(node) <= _given(made):
                     return made
         return self._opaque(str(target), out, args, kwargs)
+
+    def _known(self, node: torch.fx.Node) -> Any:
+        value = self.env[node]
+        if isinstance(value, SizeError):
+            raise value
+        return value
 
     @staticmethod
     def _read_indices(node: torch.fx.Node) -> set[Any]:
@@ -277,32 +428,77 @@ class _Reader:
         return build(out, None)
 
     # --- outputs --------------------------------------------------------------------------------
-    def _outputs(self) -> tuple[list[Output], Any]:
+    def _outputs(self) -> tuple[list[Output], Any, dict[str, Any]]:
+        """The outputs, and the trees of the result and of attributes that are set, over them."""
         final = next(n for n in self.program.graph.nodes if n.op == "output")
         returned: list[Output] = []
         written: list[Output] = []
-        flat: list[Any] = []
+        places: list[Any] = []
         real = self._real_results()
-        for node, spec in zip(
-            final.args[0], self.program.graph_signature.output_specs, strict=True
-        ):
-            v = self.env[node] if isinstance(node, torch.fx.Node) else node
+        specs = self.program.graph_signature.output_specs
+        self.rewritten = {
+            node: _without(str(spec.target))
+            for node, spec in zip(final.args[0], specs, strict=True)
+            if spec.kind == OutputKind.BUFFER_MUTATION
+        }
+        for node, spec in zip(final.args[0], specs, strict=True):
+            v = self._known(node) if isinstance(node, torch.fx.Node) else node
             if spec.kind == OutputKind.USER_OUTPUT:
-                if isinstance(v, Value):
-                    flat.append(Slot(len(returned)))
-                    strides = self._strides(node.meta["val"], next(real))
-                    memory = self._memory(node)
-                    returned.append(Output(v.node, v.shape, strides=strides, memory=memory))
-                else:
-                    flat.append(v)
+                if not isinstance(v, Value):
+                    places.append(v)
+                    continue
+                view = self._view(node)
+                seen = next(real)
+                if view is not None:
+                    places.append(view)
+                    continue
+                places.append(Slot(len(returned)))
+                strides = self._strides(node.meta["val"], seen)
+                returned.append(Output(v.node, v.shape, strides=strides, memory=self._memory(node)))
             elif spec.kind == OutputKind.BUFFER_MUTATION:
                 assert isinstance(spec.arg, TensorArgument)
-                written.append(Output(v.node, v.shape, mutates=spec.target))
+                written.append(Output(v.node, v.shape, mutates=_without(spec.target)))
             else:
                 raise CaptureError("forward writes to its own inputs")
-        spec = self.program.call_spec.out_spec
-        assert spec is not None
-        return returned + written, pytree.tree_unflatten(flat, spec)
+
+        def placed(tree: Any) -> Any:
+            return mapped(tree, lambda v: places[v.index] if isinstance(v, Slot) else v)
+
+        assigned = {k: placed(v) for k, v in self.made.assigned.items()}
+        return returned + written, placed(self.made.result), assigned
+
+    def _view(self, node: torch.fx.Node) -> Viewed | None:
+        """A result that lies in the memory of an argument, a parameter or a buffer, as a view."""
+        calls: list[tuple[str, Any, Any, Any]] = []
+        index: Any
+        while node.op == "call_function" and node not in self.rewritten:
+            call, index = node, None
+            if node.target is operator.getitem:
+                call, index = node.args  # type: ignore[assignment]
+            if not isinstance(call, torch.fx.Node) or not shows(call):
+                return None
+            source, *args = call.args
+            try:
+                others: Any = torch.fx.map_arg((tuple(args), dict(call.kwargs)), self._known)
+            except SizeError:
+                return None
+            if any(isinstance(v, Value) for v in pytree.tree_leaves(others)):
+                return None
+            calls.append((str(call.target), others[0], tuple(sorted(others[1].items())), index))
+            assert isinstance(source, torch.fx.Node)
+            node = source
+        if node in self.rewritten:
+            name = self.rewritten[node]
+        else:
+            value = self.env[node] if node.op == "placeholder" else None
+            if not isinstance(value, Value) or value.node.op not in ("input", "param", "constant"):
+                return None
+            if value.node.op == "input":
+                return Viewed(value.node["name"], tuple(reversed(calls)))
+            name = value.node["name"]
+            if value.node.op == "constant" and not _has_attribute(self.original, name):
+                return None
+        return Viewed(attribute(name), tuple(reversed(calls)))
 
     def _memory(self, node: torch.fx.Node) -> str:
         """A name of the memory that a result lies in."""
@@ -337,7 +533,7 @@ class _Reader:
         return None
 
     def _real_results(self) -> Iterator[torch.Tensor | None]:
-        """The tensors that a call returns, where the export cannot be trusted to know their
+        """The tensors that a call gives, where the export cannot be trusted to know their
         strides: it knows them where all values lie in the ordinary way."""
         metas = (n.meta.get("val") for n in self.program.graph.nodes)
         values = [v for v in pytree.tree_leaves(list(metas)) if isinstance(v, torch.Tensor)]
@@ -345,26 +541,16 @@ class _Reader:
             return itertools.repeat(None)
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            results = pytree.tree_leaves(self.module(*self.args))
+            flat = Flat(self.module, self.arguments, self.lifted, self.made.watch)
+            results = flat(*self.arguments.tensors, *self._states())
+        if len(results) != len(self.program.graph_signature.user_outputs):
+            raise CaptureError("a real call gives another number of results than torch.export")
         return iter([v for v in results if isinstance(v, torch.Tensor)])
 
 
-def _path_text(path: Sequence[Any], parameters: Sequence[inspect.Parameter]) -> str:
-    position = path[0].idx
-    rest = path[1:]
-    last = parameters[-1] if parameters else None
-    if last is not None and last.kind is last.VAR_POSITIONAL and position >= len(parameters) - 1:
-        text = f"{last.name}[{position - len(parameters) + 1}]"
-    else:
-        text = parameters[position].name
-    for key in rest:
-        if isinstance(key, pytree.SequenceKey):
-            text += f"[{key.idx}]"
-        elif isinstance(key, pytree.MappingKey):
-            text += f"[{key.key!r}]"
-        else:
-            raise CaptureError(f"the input {text} holds a custom container")
-    return text
+def _without(name: str) -> str:
+    """A name in what is exported, as it is in the module."""
+    return name.removeprefix(f"{INNER}.")
 
 
 def _reads_default_dtype(node: torch.fx.Node) -> bool:

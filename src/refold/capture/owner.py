@@ -18,7 +18,7 @@ def owner(node: torch.fx.Node) -> torch.fx.Node:
     """The placeholder or the call that made the memory in which the value of `node` lies."""
     while node.op == "call_function":
         call = node.args[0] if node.target is operator.getitem else node
-        if not (isinstance(call, torch.fx.Node) and _shows(call)):
+        if not (isinstance(call, torch.fx.Node) and shows(call)):
             return node
         source = call.args[0]
         assert isinstance(source, torch.fx.Node)
@@ -26,7 +26,7 @@ def owner(node: torch.fx.Node) -> torch.fx.Node:
     return node
 
 
-def _shows(call: torch.fx.Node) -> bool:
+def shows(call: torch.fx.Node) -> bool:
     """Is the result of a call its first argument, or a view of it?"""
     target, source = call.target, call.args[0] if call.args else None
     if not isinstance(target, torch._ops.OpOverload) or not isinstance(source, torch.fx.Node):

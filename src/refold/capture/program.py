@@ -1,14 +1,13 @@
 """Run torch.export on a module.
 
 The export keeps every ATen op whole (`run_decompositions({})`: the default table would explode
-logsumexp and the like) and lets every size vary that the module lets vary (`Dim.AUTO`).
+logsumexp and the like) and lets every size vary that the module lets vary (`Dim.AUTO`). It is given
+tensors alone: containers are made anew inside, so any class of them will do.
 """
 
 from __future__ import annotations
 
 import contextlib
-import copy
-import inspect
 import io
 import logging
 import re
@@ -17,15 +16,33 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import sympy
 import torch
 from torch.export import Dim as ExportDim
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
-from torch.utils import _pytree as pytree
 
+from refold.capture.arguments import Arguments
+from refold.capture.captured import Axes, attribute
+from refold.capture.containers import Apart
 from refold.capture.shape_rules import shapes_at_once
 from refold.capture.sizes import check_sizes
-from refold.capture.values import CaptureError
+from refold.capture.values import CaptureError, SizeError
+from refold.capture.watch import Watch
+
+INNER = "inner"  # under this name the module lies in what is exported
+
+
+@dataclass(frozen=True)
+class Lifted:
+    """An attribute that forward replaces: read before the call, and set after it."""
+
+    path: str
+    name: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.path}.{self.name}".strip(".")
 
 
 @dataclass(frozen=True)
@@ -33,44 +50,137 @@ class Exported:
     """A program and the conditions on sizes under which it is the module, as Python text over
     forward's own parameters. Sizes that must be fixed or equal are so in the program itself.
 
-    literals: the names of those constants that forward makes anew at each call, of numbers.
+    literals: the names of those constants that forward makes anew at each call, of numbers. result,
+    assigned: trees of the result and of the attributes that forward sets, over the program's
+    results.
     """
 
     program: ExportedProgram
     conditions: tuple[str, ...]
     literals: frozenset[str]
+    result: Any
+    assigned: Mapping[str, Any]
+    watch: Watch
 
 
-def exported(module: torch.nn.Module, args: tuple[Any, ...], axes: int | None) -> Exported:
-    """The program of `module(*args)` in its present mode.
+class Flat(torch.nn.Module):
+    """A module as a function of tensors that gives tensors.
 
-    axes: how many leading dimensions of every tensor may vary, where the module lets them; None for
-    all. Raises CaptureError where conditions on sizes are no arithmetic, and what torch.export
-    raises.
+    lifted: attributes that are arguments, too; their tensors stand behind the others. trees: of the
+    result and of the attributes that forward has set, after a run.
     """
 
-    def spec(x: Any) -> Any:
-        if not isinstance(x, torch.Tensor):
-            return None
-        return dict.fromkeys(range(x.dim())[:axes], ExportDim.AUTO)
+    arguments: Arguments
+    lifted: Sequence[Lifted]
+    watch: Watch
+    trees: tuple[Any, dict[str, Any]]
 
-    shapes = _by_parameter(module, pytree.tree_map(spec, args)) if axes != 0 else None
-    with warnings.catch_warnings(), torch.no_grad(), _silent(), shapes_at_once():
-        warnings.simplefilter("ignore")
-        with _without_assignments(module):
-            program = torch.export.export(module, args, dynamic_shapes=shapes, strict=False)
-        guards = getattr(program, "_guards_code", None) or []
-        conditions = tuple(_condition(g.strip()) for g in guards) if axes != 0 else ()
-        tied = [c for c in conditions if "==" in c and "%" not in c]
-        if axes is None and tied:
-            raise CaptureError(f"sizes depend on each other ({tied[0]})")
-        # decomposing drops what nothing reads, though it may have drawn or written
-        for node in program.graph.nodes:
-            _check_effects(node)
-        check_sizes(program.graph)
-        decomposed: ExportedProgram = program.run_decompositions({})
-        unique = tuple(dict.fromkeys(filter(None, conditions)))
-        return Exported(decomposed, unique, frozenset(_literals(program)))
+    def __init__(
+        self, module: torch.nn.Module, arguments: Arguments, lifted: Sequence[Lifted], watch: Watch
+    ) -> None:
+        super().__init__()
+        self.training = module.training
+        self.add_module(INNER, module)
+        vars(self).update(arguments=arguments, lifted=lifted, watch=watch)
+
+    def forward(self, *tensors: Any) -> tuple[Any, ...]:
+        module, watch = getattr(self, INNER), self.watch
+        places = dict(module.named_modules(remove_duplicate=False))
+        given, states = (
+            tensors[: len(self.arguments.tensors)],
+            tensors[len(self.arguments.tensors) :],
+        )
+        before = [_set(places[o.path], o.name, v) for o, v in zip(self.lifted, states, strict=True)]
+        try:
+            with watch.during():
+                result, paths = self.arguments.call(module, given)
+        finally:
+            for one, value in zip(self.lifted, before, strict=True):
+                _set(places[one.path], one.name, value)
+        apart = Apart(paths)
+        tree = apart.tree(result, "forward returns")
+        assigned = {
+            f"{path}.{name}".strip("."): apart.tree(value, f"forward sets the attribute {name} to")
+            for (path, name), value in watch.assigned.items()
+        }
+        vars(self)["trees"] = tree, assigned
+        return tuple(apart.leaves)
+
+
+def _set(module: torch.nn.Module, name: str, value: Any) -> Any:
+    """Sets an attribute or a buffer, unwatched; gives what it was."""
+    place = module._buffers if name in module._buffers else vars(module)
+    before, place[name] = place[name], value
+    return before
+
+
+def exported(
+    module: torch.nn.Module, arguments: Arguments, lifted: Sequence[Lifted], fixed: Axes | None
+) -> Exported:
+    """The program of a call of `module` in its present mode.
+
+    fixed: the dimensions of tensors whose sizes are the example's; None for all. Raises SizeError
+    where sizes stand in the way, CaptureError, and what torch.export raises.
+    """
+    watch = Watch(module)
+    flat = Flat(module, arguments, lifted, watch)
+    places = dict(module.named_modules(remove_duplicate=False))
+    states = [getattr(places[one.path], one.name).detach() for one in lifted]
+    tensors = (*arguments.tensors, *states)
+    specs = tuple(
+        {a: ExportDim.AUTO for a in range(t.dim()) if (i, a) not in (fixed or ())}
+        for i, t in enumerate(tensors)
+    )
+    shapes = (specs,) if fixed is not None else None
+    program = None
+    try:
+        with warnings.catch_warnings(), torch.no_grad(), _silent(), shapes_at_once():
+            warnings.simplefilter("ignore")
+            program = torch.export.export(flat, tensors, dynamic_shapes=shapes, strict=False)
+            if watch.changed:
+                raise CaptureError(f"forward changes the attribute {watch.changed[0]}")
+            if watch.problem is not None:
+                raise watch.problem
+            guards = getattr(program, "_guards_code", None) or []
+            paths = [*arguments.places, *(attribute(one.text) for one in lifted)]
+            metas = _metas(program)
+            conditions = tuple(_condition(g.strip(), paths, metas) for g in guards if shapes)
+            # decomposing drops what nothing reads, though it may have drawn or written
+            for node in program.graph.nodes:
+                _check_effects(node)
+            check_sizes(program.graph)
+            decomposed: ExportedProgram = program.run_decompositions({})
+    except Exception as error:
+        error.reads_mode = watch.reads_mode  # type: ignore[attr-defined]
+        if isinstance(error, SizeError) and program is not None:
+            error.expr = blamed(error, program)
+        raise
+    unique = tuple(dict.fromkeys(filter(None, conditions)))
+    result, assigned = vars(flat)["trees"]
+    return Exported(decomposed, unique, frozenset(_literals(program)), result, assigned, watch)
+
+
+def blamed(error: SizeError, program: ExportedProgram | None) -> Axes:
+    """The dimensions of tensors in which the sizes are that stand in the way."""
+    if isinstance(error.expr, frozenset):
+        return error.expr
+    if error.expr is None or program is None:
+        return frozenset()
+    symbols = error.expr.free_symbols
+    return frozenset(
+        (i, a)
+        for i, meta in enumerate(_metas(program))
+        for a, size in enumerate(meta.shape)
+        if not isinstance(size, int) and size.node.expr.free_symbols & symbols
+    )
+
+
+def _metas(program: ExportedProgram) -> list[torch.Tensor]:
+    """The arguments as they are while torch.export follows the module."""
+    places = (n for n in program.graph.nodes if n.op == "placeholder")
+    specs = program.graph_signature.input_specs
+    pairs = zip(places, specs, strict=True)
+    return [n.meta["val"] for n, spec in pairs if spec.kind == InputKind.USER_INPUT]
 
 
 def _literals(program: ExportedProgram) -> Iterator[str]:
@@ -81,52 +191,6 @@ def _literals(program: ExportedProgram) -> Iterator[str]:
         made = [u.target is torch.ops.aten.lift_fresh_copy.default for u in node.users]
         if spec.kind == InputKind.CONSTANT_TENSOR and made and all(made):
             yield spec.target
-
-
-@contextlib.contextmanager
-def _without_assignments(module: torch.nn.Module) -> Iterator[None]:
-    """Raises CaptureError in the end where forward has set an attribute that is no buffer, or has
-    changed a list, dict or set among them: the program would not. PyTorch's own modules may."""
-    found: list[str] = []
-    own = {k: m for k, m in module.named_modules() if not type(m).__module__.startswith("torch.")}
-    paths = {id(m): f"{path}." if path else "" for path, m in own.items()}
-    plain = torch.nn.Module.__setattr__
-    usual = vars(torch.nn.Module())
-    held = [
-        (f"{paths[id(m)]}{name}", value, copy.copy(value))
-        for m in own.values()
-        for name, value in vars(m).items()
-        if name not in usual and isinstance(value, (list, dict, set))
-    ]
-
-    def watching(self: torch.nn.Module, name: str, value: Any) -> None:
-        if id(self) in paths and not any(
-            name in getattr(self, kind) for kind in ("_buffers", "_parameters", "_modules")
-        ):
-            found.append(f"{paths[id(self)]}{name}")
-        plain(self, name, value)
-
-    torch.nn.Module.__setattr__ = watching  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        torch.nn.Module.__setattr__ = plain  # type: ignore[method-assign]
-        for path, value, before in held:
-            if not _same_items(value, before):
-                found.append(path)
-                value.clear()
-                value.extend(before) if isinstance(value, list) else value.update(before)
-    if found:
-        raise CaptureError(f"forward sets the attribute {found[0]}, which is no buffer")
-
-
-def _same_items(a: Any, b: Any) -> bool:
-    def items(held: Any) -> list[int]:
-        if isinstance(held, dict):
-            return [id(x) for item in held.items() for x in item]
-        return sorted(map(id, held)) if isinstance(held, set) else list(map(id, held))
-
-    return items(a) == items(b)
 
 
 @contextlib.contextmanager
@@ -147,28 +211,41 @@ def _silent() -> Iterator[None]:
             one.disabled = False
 
 
-def _by_parameter(module: torch.nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...]:
-    """One entry for each parameter of forward: what *args takes is one tuple."""
-    kinds = [p.kind for p in inspect.signature(module.forward).parameters.values()]
-    if inspect.Parameter.VAR_POSITIONAL not in kinds:
-        return given
-    first = kinds.index(inspect.Parameter.VAR_POSITIONAL)
-    return (*given[:first], tuple(given[first:]))
-
-
 # a size compared with a number or another size: the program's own shapes and ranges say so
-_SIZE = r"L\[[^\]]*\](?:\[[^\]]*\])*\.size\(\)\[\d+\]"
+_NAME = r"L\['tensors'\]\[(\d+)\]\.size\(\)\[(\d+)\]"
+_SIZE = re.sub(r"\((\\d\+)\)", r"\1", _NAME)
 _PLAIN_GUARD = re.compile(rf"(?:\d+ <= )?{_SIZE}(?: (?:==|>=|<=) (?:\d+|{_SIZE}))?")
-_ARITHMETIC = re.compile(r"(?:[\d\s+*/%()<>=!-]|\band\b|\bor\b|\bnot\b)*")
+_ARITHMETIC = re.compile(r"(?:[\d\s+*/%()<>=!,-]|\b(?:and|or|not|min|max)\b)*")
 
 
-def _condition(guard: str) -> str:
-    """A guard of torch.export's as Python text over forward's parameters; empty for a plain one."""
+def _condition(guard: str, paths: Sequence[str], metas: Sequence[torch.Tensor]) -> str:
+    """A guard of torch.export's as Python text over forward's parameters; empty for a plain one.
+
+    Raises SizeError for what is no arithmetic, and for an equation that the program's shapes do
+    not say by themselves: nothing would know that two of them are equal.
+    """
     if all(_PLAIN_GUARD.fullmatch(part.strip()) for part in guard.split(" and ")):
         return ""
+    found = frozenset((int(i), int(a)) for i, a in re.findall(_NAME, guard))
     if not _ARITHMETIC.fullmatch(re.sub(_SIZE, "0", guard)):
-        raise CaptureError(f"forward branches on sizes ({guard})")
-    return re.sub(r"L\['(\w+)'\]", r"\1", guard).replace(".size()[", ".shape[")
+        raise SizeError(f"forward branches on sizes ({_over(guard, paths)})", found)
+    sides = guard.split("==")
+    if len(sides) == 2 and "%" not in guard and "//" not in guard:
+        left, right = (_value(side, metas) for side in sides)
+        if sympy.expand(left - right) != 0:
+            raise SizeError(f"sizes depend on each other ({_over(guard, paths)})", found)
+    return _over(guard, paths)
+
+
+def _value(text: str, metas: Sequence[torch.Tensor]) -> Any:
+    """A polynomial of sizes, over the symbols of torch.export."""
+    sizes = [[s if isinstance(s, int) else s.node.expr for s in m.shape] for m in metas]
+    named = re.sub(_NAME, r"sizes[\1][\2]", text)
+    return sympy.sympify(eval(named, {"sizes": sizes, "max": sympy.Max, "min": sympy.Min}))
+
+
+def _over(guard: str, paths: Sequence[str]) -> str:
+    return re.sub(_NAME, lambda m: f"{paths[int(m[1])]}.shape[{m[2]}]", guard)
 
 
 def _check_effects(node: torch.fx.Node) -> None:

@@ -1,43 +1,87 @@
-"""Sizes that torch.export found, as polynomials of the inputs' sizes."""
+"""Sizes that torch.export found, as polynomials of the inputs' and of what is derived from them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sympy
 import torch
 from torch.utils import _pytree as pytree
 
-from refold.capture.values import CaptureError
-from refold.ir import Dim, Sym
+from refold.capture.values import SizeError
+from refold.ir import Dim, Sym, hint
+
+# how a function of sizes that is no polynomial is written in Python
+_DERIVED = {
+    "FloorDiv": "(({0}) // ({1}))",
+    "CleanDiv": "(({0}) // ({1}))",
+    "Mod": "(({0}) % ({1}))",
+    "PythonMod": "(({0}) % ({1}))",
+    "Max": "max({0}, {1})",
+    "Min": "min({0}, {1})",
+}
+
+
+@dataclass(frozen=True)
+class Derived:
+    """A size that is computed from others and is no polynomial of them.
+
+    form: Python text with a place for each operand. more: is added to it.
+    """
+
+    form: str
+    operands: tuple[Dim, ...]
+    more: int = 0
+
+    def text(self, sizes: Mapping[str, str]) -> str:
+        """Python text; sizes: that of each named size."""
+        made = self.form.format(
+            *(d.text(sizes) if isinstance(d, Sym) else str(d) for d in self.operands)
+        )
+        return f"({made} + {self.more})" if self.more else made
+
+    @property
+    def hint(self) -> int:
+        """The size in the captured example."""
+        text = self.form.format(*map(hint, self.operands))
+        return int(eval(text, {"max": max, "min": min})) + self.more
 
 
 class Sizes:
-    """Reads sizes; the same symbol gets the same name, s0, s1 ... in the order they are met."""
+    """Reads sizes; the same symbol gets the same name, s0, s1 ... in the order they are met.
+
+    names: of the symbols. derived: what sizes with names of their own are computed from.
+    """
 
     def __init__(self) -> None:
         self.names: dict[str, str] = {}
+        self.derived: dict[str, Derived] = {}
+        self._known: dict[Derived, Derived] = {}
 
     def dim(self, size: Any) -> Dim:
-        """An int or a torch.SymInt. Raises CaptureError for a size that is no polynomial."""
+        """An int or a torch.SymInt. Raises SizeError for a size that no text can say."""
         if isinstance(size, int):
             return size
-        return self._polynomial(size.node.expr, size.node.shape_env)
+        return self._dim(size.node.expr, size.node.shape_env)
 
-    def _polynomial(self, expr: sympy.Expr, env: Any) -> Dim:
+    def _dim(self, expr: sympy.Expr, env: Any, more: int = 0) -> Dim:
+        """more: what is added to the expression, which together may be the size of an axis."""
         if expr.is_Integer:
             return int(expr)
         if expr.is_Symbol:
             if expr not in env.backed_var_to_val:
-                raise CaptureError("a size depends on a tensor's values")
-            name = self.names.setdefault(str(expr), f"s{len(self.names)}")
-            return Sym.named(name, int(env.backed_var_to_val[expr]))
-        parts = [self._polynomial(a, env) for a in expr.args]
+                raise SizeError("a size depends on a tensor's values")
+            return Sym.named(self._name(str(expr)), int(env.backed_var_to_val[expr]))
         if expr.is_Add:
+            number = next((int(a) for a in expr.args if a.is_Integer), 0)
             total: Dim = 0
-            for part in parts:
+            for a in expr.args:
+                part = self._dim(a, env, number if len(expr.args) == 2 else 0)
                 total = part + total
             return total
+        parts = [self._dim(a, env) for a in expr.args]
         if expr.is_Mul:
             product: Dim = 1
             for part in parts:
@@ -48,20 +92,58 @@ class Sizes:
             for _ in range(parts[1]):
                 power = parts[0] * power
             return power
-        raise CaptureError(f"a size is {expr}, which is no polynomial")
+        form = _DERIVED.get(type(expr).__name__)
+        if form is None or not parts:
+            raise SizeError(f"a size is {expr}, which no arithmetic of whole numbers gives", expr)
+        while len(parts) > 2:  # the largest or smallest of several
+            parts = [*parts[:-2], self._derived(Derived(form, tuple(parts[-2:])), expr)]
+        return self._derived(Derived(form, tuple(parts), max(more, 0)), expr)
+
+    def _derived(self, made: Derived, expr: sympy.Expr) -> Dim:
+        """The size, as a named one less what is added to that."""
+        key = replace(made, more=0)
+        known = self._known.setdefault(key, made)
+        if known.hint < 2:  # a named size is not 1, which would be spread
+            raise SizeError(f"a size is {expr}, which is {known.hint} in the example", expr)
+        name = self._name(known.text({}))
+        self.derived[name] = known
+        return Sym.named(name, known.hint) - known.more
+
+    def _name(self, key: str) -> str:
+        return self.names.setdefault(key, f"s{len(self.names)}")
 
 
 def check_sizes(graph: torch.fx.Graph) -> None:
-    """Raises CaptureError where a tensor that the outputs are computed from has a size that is no
-    polynomial: a reader of the graph would, after the decomposition, which takes longest."""
+    """Raises SizeError where a tensor that the outputs are computed from has a size that no text
+    can say: a reader of the graph would, after the decomposition, which takes longest.
+
+    So do a convolution whose result's sizes are no polynomials and a pooling of images whose sizes
+    vary: of fixed sizes the op table knows them.
+    """
     sizes = Sizes()
     needed = {n for n in graph.nodes if n.op == "output"}
     for node in reversed(graph.nodes):
         if node in needed:
             needed.update(node.all_input_nodes)
+    found = []
     for node in graph.nodes:
-        if node in needed and node.op == "call_function":
-            for value in pytree.tree_leaves(node.meta.get("val")):
-                if isinstance(value, torch.Tensor):
-                    for size in value.shape:
-                        sizes.dim(size)
+        if node not in needed or node.op != "call_function":
+            continue
+        name = getattr(node.target, "__name__", "")
+        for value in pytree.tree_leaves(node.meta.get("val")):
+            for axis, size in enumerate(value.shape if isinstance(value, torch.Tensor) else ()):
+                try:
+                    dim = sizes.dim(size)
+                except SizeError as error:
+                    found.append(error)
+                    continue
+                if not isinstance(dim, Sym):
+                    continue
+                strided = name.startswith("conv") and dim.names() & set(sizes.derived)
+                pooled = name.startswith("avg_pool") and axis > 1
+                if strided or pooled:
+                    expr = size.node.expr  # type: ignore[attr-defined]
+                    found.append(SizeError(f"a size is {expr}, which is no polynomial", expr))
+    if found:  # all that is to blame, so that it is fixed at once
+        exprs = [e.expr for e in found if e.expr is not None]
+        raise SizeError(str(found[0]), sympy.Tuple(*exprs) if exprs else None)

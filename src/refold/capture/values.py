@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -13,7 +14,23 @@ from refold.ir.shapes import pad
 
 
 class CaptureError(Exception):
-    """The module cannot be captured; the text says what stands in the way."""
+    """The module cannot be captured; the text says what stands in the way.
+
+    reads_mode: whether it may be otherwise in the other mode.
+    """
+
+    reads_mode = True
+
+
+class SizeError(CaptureError):
+    """Sizes stand in the way, which may be fixed.
+
+    expr: the sympy expression of sizes that does, or the dimensions, as (tensor, dimension).
+    """
+
+    def __init__(self, text: str, expr: Any = None) -> None:
+        super().__init__(text)
+        self.expr = expr
 
 
 class Unsupported(Exception):

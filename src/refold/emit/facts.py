@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import torch
 
@@ -11,14 +11,18 @@ from refold.runtime.settings import _refold_is_plain, _refold_setting
 from refold.runtime.structure import _refold_held, _refold_tied
 
 
-def facts_text(module: torch.nn.Module) -> str:
-    """The tables `_REFOLD_MODULES`, `_REFOLD_TIED` and `_REFOLD_GLOBALS` (see structure.py)."""
+def facts_text(module: torch.nn.Module, assigned: Collection[str] = ()) -> str:
+    """The tables `_REFOLD_MODULES`, `_REFOLD_TIED` and `_REFOLD_GLOBALS` (see structure.py).
+
+    assigned: paths of attributes that forward sets, of which nothing is assumed.
+    """
     kinds = {type(m): None for m in module.modules()}
     reached = _refold_reach(kinds)
     lines = ["_REFOLD_MODULES = ("]
     for path, m in module.named_modules(remove_duplicate=False):
         kind = type(m).__qualname__ if path else ""
         held = dict(_attributes(m, reached))
+        held = {k: v for k, v in held.items() if f"{path}.{k}".strip(".") not in assigned}
         settings = {k: _refold_setting(v) for k, v in held.items()}
         known = {k: s for k, s in sorted(settings.items()) if s is not None or held[k] is None}
         row = (path, kind, _refold_held(m), tuple(known), tuple(known.values()))

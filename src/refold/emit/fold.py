@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from refold.emit.text import Writer, identifier, shape_text, stripped
+from refold.emit.text import Writer, identifier, leaf_shape, shape_text, stripped
 from refold.ir import Dim, Node
 from refold.plan import Fold
 
@@ -23,17 +23,28 @@ class _FoldWriter(Writer):
         if node.is_float and node.dtype.itemsize < 8:
             self.lines.append(f"{name}_64 = {name}.double()")
             name = f"{name}_64"
-        return name, stripped(node.shape, 1)
+        return name, leaf_shape(node)
 
     def raw(self, node: Node, rank: int) -> str | None:
         name = self.arguments.get(node)
-        if name is None or len(stripped(node.shape, 1)) >= rank:
+        if name is None or len(leaf_shape(node)) == rank:
+            return name
+        if len(leaf_shape(node)) > rank and node.get("rank") is None:
             return name
         return f"{name}.reshape({shape_text(node.shape[-rank:], {})})"
 
 
-def fold_lines(fold: Fold) -> tuple[list[str], list[str]]:
-    """The arguments and the statements of the function that computes one folded parameter."""
+_FORMATS = {
+    4: "memory_format=torch.channels_last",
+    5: "memory_format=torch.channels_last_3d",
+}
+
+
+def fold_lines(fold: Fold, last: bool = False) -> tuple[list[str], list[str]]:
+    """The arguments and the statements of the function that computes one folded parameter.
+
+    last: whether it is a weight of convolutions of images whose channels lie last, as its own then.
+    """
     names = {n: identifier(n["name"]) for n in fold.sources}
     if len(set(names.values())) != len(names):
         names = {n: f"{v}_{i}" for i, (n, v) in enumerate(names.items())}
@@ -41,6 +52,7 @@ def fold_lines(fold: Fold) -> tuple[list[str], list[str]]:
     text, _ = writer.name(fold.node)
     shape = shape_text(stripped(fold.node.shape, 1), {})
     kind = fold.node.dtype
+    order = _FORMATS[len(stripped(fold.node.shape, 1))] if last else ""
     rounded = f"_refold_rounded({text}, {kind})" if fold.may_leave_range else f"{text}.to({kind})"
-    lines = [*writer.lines, f"return {rounded}.reshape({shape}).contiguous()"]
+    lines = [*writer.lines, f"return {rounded}.reshape({shape}).contiguous({order})"]
     return [names[n] for n in fold.sources], lines

@@ -9,17 +9,20 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
+import torch
+
 from refold.capture import Captured
-from refold.capture.results import Slot
+from refold.capture.containers import Given, Slot, Viewed, plain_text, walk_leaves, written
 from refold.emit import quantized
 from refold.emit.guards import attribute
 from refold.emit.launch import Launch, Pack, Scope
 from refold.emit.target import Target
-from refold.emit.text import Writer, identifier, row_major, shape_text, stripped
+from refold.emit.text import Writer, identifier, leaf_shape, row_major, shape_text, stripped
 from refold.ir import OPS, Dim, Kind, Node, Output, Sym
 from refold.ir.graph import topological
-from refold.ir.literals import python_literal
+from refold.ir.ops import CONVOLUTIONS
 from refold.plan import Call, Fold, Group, Plan, Template
+from refold.plan.layout import places_of, turned_back, turned_forth, weights
 from refold.plan.memory import source
 from refold.plan.plan import counters, reads, shared, shown
 
@@ -31,7 +34,8 @@ class ForwardText:
     lines: the statements. sources: parameters and constants that they read, folds among them.
     states: names of written buffers. Prepared values, which calls reuse until a source changes:
     folds; reads, parameters as they are; packs, a packed form of one of these. names, packed: the
-    variable that holds each value, and each packed form.
+    variable that holds each value, and each packed form. as_they_lie: the reads of which calls
+    alone read the memory. channels_last: the folds that are laid out so.
     """
 
     lines: list[str] = field(default_factory=list)
@@ -42,9 +46,11 @@ class ForwardText:
     packs: list[Pack] = field(default_factory=list)
     names: dict[Node, str] = field(default_factory=dict)
     packed: dict[Pack, str] = field(default_factory=dict)
+    as_they_lie: set[Node] = field(default_factory=set)
+    channels_last: set[Node] = field(default_factory=set)
 
 
-LOCALS = ("rf_cache", "rf_device", "rf_stream", "rf_empty")  # of targets' statements
+LOCALS = ("rf_alike", "rf_cache", "rf_device", "rf_stream", "rf_empty")  # of targets' statements
 
 
 class ForwardWriter:
@@ -56,8 +62,10 @@ class ForwardWriter:
         plan: Plan,
         launches: Mapping[str, Launch],
         target: Target,
+        class_names: Mapping[type, str],
     ) -> None:
         self.captured = captured
+        self.class_names = class_names
         self.plan = plan
         self.launches = launches
         self.target = target
@@ -65,7 +73,13 @@ class ForwardWriter:
         self.shapes: dict[Node, tuple[Dim, ...]] = {}
         # forward's own parameters keep their names
         self.taken = {re.split(r"[.\[]", f.path)[0] for f in captured.fields} | {"self", *LOCALS}
-        symbols = sorted(captured.symbol_sources())
+        self.untouched = {
+            leaf.path
+            for tree in (captured.result, *captured.assigned.values())
+            for leaf in walk_leaves(tree)
+            if isinstance(leaf, (Given, Viewed))
+        }
+        symbols = [*sorted(captured.symbol_sources()), *captured.derived]
         free = (name for i in count() if (name := f"n{i}") not in self.taken)
         self.sizes = dict(zip(symbols, free, strict=False))
         self.counter: dict[str, int] = {}
@@ -103,6 +117,7 @@ class ForwardWriter:
 
     def write(self) -> ForwardText:
         self._leaves()
+        self._weights()
         body: list[str] = []
         prefix = "rf_v" if any(re.fullmatch(r"v\d+", name) for name in self.taken) else "v"
         writer = Writer(self.sizes, self._read, prefix=prefix, device=self._device())
@@ -112,13 +127,24 @@ class ForwardWriter:
             elif step.node not in self.bumped and step.node not in self.counted:
                 body += self._call(step, writer)
         result = self._result(writer, body)
-        head = []
-        for name, (place, axis) in sorted(self.captured.symbol_sources().items()):
-            if any(re.search(rf"\b{self.sizes[name]}\b", line) for line in [*body, *result]):
-                head.append(f"{self.sizes[name]} = {place.path}.shape[{axis}]")
+        head: list[str] = []
+        made = {
+            name: f"{place.path}.shape[{axis}]"
+            for name, (place, axis) in sorted(self.captured.symbol_sources().items())
+        }
+        made |= {name: one.text(self.sizes) for name, one in self.captured.derived.items()}
+        later = [*body, *result]
+        for name, text in reversed(made.items()):
+            if any(re.search(rf"\b{self.sizes[name]}\b", line) for line in later):
+                head.insert(0, f"{self.sizes[name]} = {text}")
+                later.append(text)
         prepared = bool(self.text.folds or self.text.reads)
         allocates = any(f"= {self.target.empty}(" in line for line in body)
         first = self.target.prologue(prepared, allocates)
+        if any(o.other_strides is not None for o in self.plan.outputs):
+            image = image_paths(self.captured)[0]
+            alike = "" if self.captured.images_last[0] else "not "
+            head.append(f"rf_alike = {alike}_refold_in_channels({image})")
         self.text.lines = [*first, *head, *self._input_lines(), *body, *result]
         return self.text
 
@@ -142,19 +168,41 @@ class ForwardWriter:
                 if n in needed or n in outer:
                     self.text.reads.append(n)
                     self.text.names[n] = self._unique(identifier(n["name"]))
-                    self.shapes[n] = stripped(n.shape, 1)
+                    self.shapes[n] = leaf_shape(n)
             elif n.op == "state":
                 name = self._unique(identifier(n["name"]))
                 self.text.names[n] = name
                 self.text.states.append(n["name"])
-                self.shapes[n] = stripped(n.shape, 1)
+                self.shapes[n] = leaf_shape(n)
             elif n.op == "input":
                 field_ = self.captured.tensors[n["index"]]
                 assert field_.shape is not None
                 self.shapes[n] = field_.shape
-                plain = field_.path.isidentifier()
+                plain = field_.path.isidentifier() and field_.path not in self.untouched
                 name = field_.path if plain else self._unique(identifier(field_.path))
                 self.text.names[n] = name
+
+    def _weights(self) -> None:
+        """Weights of convolutions alone: PyTorch reads them as they lie; folded ones lie as the
+        images."""
+        for weight, images in weights(self.nodes).items():
+            alone = all(n.op in CONVOLUTIONS for n in self.readers[weight])
+            if not alone or weight in self.roots or weight in self.read_in:
+                continue
+            rank = len(stripped(weight.shape, 1))
+            last = places_of(rank) is not None and all(map(self._is_channels_last, images))
+            if weight in self.text.reads:
+                self.text.as_they_lie.add(weight)
+            elif weight in self.folded and last:
+                self.text.channels_last.add(weight)
+
+    def _is_channels_last(self, images: Node) -> bool:
+        """Whether the example's images lie so: an argument, a call's result, or a kernel's."""
+        if images.op == "input":
+            return all(self.captured.images_last) and bool(self.captured.images_last)
+        if images.op == "aten" or images.op in CONVOLUTIONS:
+            return any(turned_forth(r) for r in self.readers[images])
+        return turned_back(images) is not None
 
     def _input_lines(self) -> list[str]:
         lines = []
@@ -358,7 +406,11 @@ class ForwardWriter:
                 name = f"{name}.clone()"
             if tuple(shape) != tuple(out.shape):
                 name = f"{name}.reshape({shape_text(out.shape, self.sizes)})"
-            if out.mutates is None and out.strides is not None:
+            if out.mutates is None and out.other_strides is not None:
+                mine = out.strides or row_major(out.shape)
+                both = (shape_text(s, self.sizes) for s in (mine, out.other_strides))
+                name = f"_refold_laid_out({name}, {' if rf_alike else '.join(both)})"
+            elif out.mutates is None and out.strides is not None:
                 strides = shape_text(out.strides, self.sizes)
                 name = f"_refold_laid_out({name}, {strides})"
             elif out.mutates is None:
@@ -367,6 +419,14 @@ class ForwardWriter:
                 lines.append(f"{attribute(out.mutates)}.copy_({name})")
             else:
                 texts.append(name)
+        trees = (self.captured.result, *self.captured.assigned.values())
+        slots = [leaf.index for tree in trees for leaf in walk_leaves(tree) if type(leaf) is Slot]
+        for i, name in enumerate(texts):
+            if slots.count(i) > 1 and not name.isidentifier():  # one tensor in several places
+                texts[i] = self._unique(f"result{i}")
+                lines.append(f"{texts[i]} = {name}")
+        for path, tree in self.captured.assigned.items():
+            lines.append(f"{attribute(path)} = {self._structure(tree, texts)}")
         return [*lines, f"return {self._structure(self.captured.result, texts)}"]
 
     def _in_order(self, out: Output) -> str:
@@ -379,26 +439,54 @@ class ForwardWriter:
         )  # all else may lie as what it reads
         return ".contiguous()" if not ordered and out.value.inputs else ""
 
-    def _structure(self, result: Any, texts: list[str]) -> str:
-        if isinstance(result, Slot):
-            return texts[result.index]
-        if isinstance(result, (list, tuple)):
-            parts = [self._structure(r, texts) for r in result]
-            inner = ", ".join(parts)
-            if type(result) is list:
-                return f"[{inner}]"
-            inner = f"({inner},)" if len(parts) == 1 else f"({inner})"
-            if type(result) is tuple:
-                return inner
-            named = "._make" if hasattr(result, "_make") else ""
-            return f"{self.captured.makers[type(result)]}{named}({inner})"
-        if isinstance(result, dict):
-            items = (f"{k!r}: {self._structure(v, texts)}" for k, v in result.items())
-            text = "{" + ", ".join(items) + "}"
-            return text if type(result) is dict else f"{self.captured.makers[type(result)]}({text})"
-        if isinstance(result, Sym):
-            return result.text(self.sizes)
-        return repr(result) if isinstance(result, str) else python_literal(result)
+    def _structure(self, tree: Any, texts: list[str]) -> str:
+        """The text of a result, or of what an attribute is set to."""
+
+        def leaf(value: Any) -> str:
+            if isinstance(value, Slot):
+                return texts[value.index]
+            if isinstance(value, Given):
+                return value.path
+            if isinstance(value, Viewed):
+                return self._viewed(value)
+            if isinstance(value, Sym):
+                return value.text(self.sizes)
+            if isinstance(value, torch.device) and value == self.captured.device:
+                return self._device()
+            return plain_text(value)
+
+        return written(tree, leaf, self.class_names)
+
+    def _viewed(self, view: Viewed) -> str:
+        """A view, by the calls that eager makes; in whatever layout its source is."""
+
+        def text(value: Any) -> str:
+            if isinstance(value, (list, tuple)):
+                return "[" + ", ".join(map(text, value)) + "]"
+            if isinstance(value, Sym):
+                return value.text(self.sizes)
+            if isinstance(value, (torch.layout, torch.memory_format)):
+                return str(value)
+            return plain_text(value)
+
+        made = view.path
+        for target, args, kwargs, index in view.calls:
+            parts = [made, *map(text, args), *(f"{k}={text(v)}" for k, v in kwargs)]
+            made = f"torch.ops.{target}({', '.join(parts)})"
+            made += "" if index is None else f"[{index}]"
+        return made
+
+
+def image_paths(captured: Captured) -> list[str]:
+    """Where forward's images are found: its floating tensors of four or five dimensions."""
+    return [
+        f.path
+        for f in captured.tensors
+        if f.shape is not None
+        and places_of(len(f.shape)) is not None
+        and f.dtype is not None
+        and f.dtype.is_floating_point
+    ]
 
 
 def _call_of(node: Node) -> tuple[object, ...]:

@@ -4,47 +4,55 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import torch
 
-from refold.capture import Captured, Field
-from refold.ir import Sym
+from refold.capture import Captured, Container, Field
+from refold.capture.captured import attribute
+from refold.capture.containers import condition, plain_text
+from refold.emit.text import shape_text
+from refold.ir import Sym, hint
 from refold.runtime.settings import _refold_is_plain
 
 Refusal = tuple[str, str]  # the texts of a condition and of the reason to take the original then
 
 
-def obstacle_lines(captured: Captured, device: str) -> list[str]:
+def obstacle_lines(captured: Captured, device: str, class_names: Mapping[type, str]) -> list[str]:
     """Statements that return a reason where the fast path does not apply.
 
     They read forward's own parameters and `self`. Sizes are compared with those captured; a named
     size only with its range, and with its other occurrences.
     """
-    lines: list[str] = []
+    lines = refusal_lines(
+        _container_refusal(c, class_names.get(c.tree.kind, c.tree.kind.__name__))
+        for c in captured.containers
+    )
     for field in captured.fields:
         lines += _field_lines(field, device)
-    seen: dict[str, str] = {}
+    sources = captured.symbol_sources()
+    seen = {name: f"{field.path}.shape[{i}]" for name, (field, i) in sources.items()}
     for field in captured.tensors:
         assert field.shape is not None
         for i, dim in enumerate(field.shape):
             here = f"{field.path}.shape[{i}]"
             if isinstance(dim, int):
                 continue
-            text = dim.text(seen) if dim.names() <= set(seen) else None
-            if text is not None:
-                lines.append(f"if {here} != {text}:")
-                lines.append(f'    return f"{field.path} has size {{{here}}} in dimension {i}"')
-                continue
-            name = next(iter(dim.names()))
-            seen[name] = here
-            low, high = captured.ranges.get(name, (2, None))
-            test = f"{here} < {low}" + (f" or {here} > {high}" if high is not None else "")
+            (name, *_) = dim.names()
+            if seen[name] == here:
+                low, high = captured.ranges.get(name, (2, None))
+                test = f"{here} < {low}" + (f" or {here} > {high}" if high is not None else "")
+            else:
+                test = f"{here} != {dim.text(seen)}"
             lines.append(f"if {test}:")
             lines.append(f'    return f"{field.path} has size {{{here}}} in dimension {i}"')
-    for condition in dict.fromkeys(captured.conditions):
-        lines.append(f"if not ({condition}):")
-        lines.append(f'    return "the sizes do not satisfy {_quoted(condition)}"')
+    for name, derived in captured.derived.items():
+        seen[name] = derived.text(seen)
+        lines.append(f"if {seen[name]} < 2:")
+        lines.append(f'    return "the size {_quoted(seen[name])} is less than 2"')
+    for test in dict.fromkeys(captured.conditions):
+        lines.append(f"if not ({test}):")
+        lines.append(f'    return "the sizes do not satisfy {_quoted(test)}"')
     return lines
 
 
@@ -57,22 +65,19 @@ def repeated(module: torch.nn.Module, captured: Captured) -> list[str] | None:
     """Conditions under which a call whose tensors are like those of the last accepted one is not
     like it: of the arguments that are no tensors. None where arguments have to be looked for.
     """
-    if not all(f.path.isidentifier() for f in captured.fields):
+    if captured.containers or not all(f.path.isidentifier() for f in captured.fields):
         return None
     values = [_value_refusal(f) for f in captured.fields if f.shape is None]
+    values += [_offset_refusal(f) for f in captured.tensors if f.offset is not None]
     return [test for test, _ in (*values, *default_refusals(module, captured))]
 
 
 def default_refusals(module: torch.nn.Module, captured: Captured) -> list[Refusal]:
     """Of the parameters of forward that the captured call left at their defaults."""
-    given = {re.split(r"[.\[]", f.path)[0] for f in captured.fields}
+    paths = [*(f.path for f in captured.fields), *(c.path for c in captured.containers)]
+    given = {re.split(r"[.\[]", path)[0] for path in paths}
     refusals: list[Refusal] = []
     for p in parameters_of(module):
-        if p.kind is p.VAR_POSITIONAL and p.name in given:
-            used = {f.path.split("]")[0] for f in captured.fields if f.path.startswith(p.name)}
-            reason = f'f"{{len({p.name})}} arguments in {p.name}, not {len(used)}"'
-            refusals.append((f"len({p.name}) != {len(used)}", reason))
-            continue
         if p.name in given:
             continue
         if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
@@ -86,22 +91,66 @@ def default_refusals(module: torch.nn.Module, captured: Captured) -> list[Refusa
     return refusals
 
 
-def dtype_refusals(captured: Captured) -> list[Refusal]:
-    """Of PyTorch's default dtype, where values have it."""
-    if captured.default_dtype is None:
+def query_refusals(captured: Captured) -> list[Refusal]:
+    """Of PyTorch's settings, and of marks on tensors, that forward asks for."""
+    refusals = []
+    for text, value in captured.queries.items():
+        simple = isinstance(value, (bool, type(None), torch.dtype))
+        test = f"{text} is not {value!r}" if simple else f"{text} != {value!r}"
+        words = "the default dtype" if text == "torch.get_default_dtype()" else text
+        refusals.append((test, f'f"{words} is {{{text}}}, not {_quoted(repr(value))}"'))
+    return refusals
+
+
+def _container_refusal(container: Container, cls: str) -> Refusal:
+    path, tree = container.path, container.tree
+    if container.starred:
+        if tree.kind is tuple:
+            reason = f'f"{{len({path})}} arguments in {path}, not {len(tree.parts)}"'
+            return f"len({path}) != {len(tree.parts)}", reason
+        names = ", ".join(map(str, tree.keys))
+        reason = f'f"the arguments in {path} are {{list({path})}}, not {names}"'
+        return f"tuple({path}) != {tuple(tree.keys)!r}", reason
+    words = f"a {tree.kind.__name__} arranged as the one that the kernels were made for"
+    return condition(tree, path, cls), f'"{_quoted(path)} is not {words}"'
+
+
+def _offset_refusal(field: Field) -> Refusal:
+    reason = f'"{_quoted(field.path)} does not begin where it did, which forward asks for"'
+    return f"{field.path}.storage_offset() != {field.offset}", reason
+
+
+def _layout_refusals(field: Field) -> list[Refusal]:
+    """Of a tensor of whose layout forward asks."""
+    if field.strides is None or field.shape is None:
         return []
-    test = f"torch.get_default_dtype() is not {captured.default_dtype}"
-    return [
-        (
-            test,
-            f'f"the default dtype is {{torch.get_default_dtype()}}, not {captured.default_dtype}"',
-        )
-    ]
+    expected = _strides_text(field)
+    reason = f'"{_quoted(field.path)} has other strides, which forward asks for"'
+    return [(f"{field.path}.stride() != {expected}", reason), _offset_refusal(field)]
+
+
+def _strides_text(field: Field) -> str:
+    """The strides as products of sizes where they are those of densely laid elements, in any order
+    of the dimensions; otherwise as they are."""
+    assert field.shape is not None and field.strides is not None
+    order = sorted(range(len(field.shape)), key=lambda i: (-field.strides[i], i))  # type: ignore[index]
+    texts = [str(s) for s in field.strides]
+    step, factors = 1, list[str]()
+    for i in reversed(order):
+        if step != field.strides[i]:
+            return shape_text(field.strides, {})
+        texts[i] = " * ".join(factors) or "1"
+        step *= hint(field.shape[i])
+        size = field.shape[i]
+        factors.insert(0, f"{field.path}.shape[{i}]" if isinstance(size, Sym) else str(size))
+    return "(" + ", ".join(texts) + ("," if len(texts) == 1 else "") + ")"
 
 
 def _value_refusal(field: Field) -> Refusal:
     """Of an argument that is no tensor."""
-    kind, value = type(field.value).__name__, repr(field.value)
+    kind, value = type(field.value).__name__, plain_text(field.value)
+    if isinstance(field.value, (torch.dtype, torch.device)):
+        kind = f"torch.{kind}"
     test = f"type({field.path}) is not {kind} or {field.path} != {value}"
     if field.value is None or isinstance(field.value, bool):
         test = f"{field.path} is not {value}"
@@ -128,6 +177,7 @@ def _field_lines(field: Field, device: str) -> list[str]:
         f' not {field.dtype} on {device}"',
         f"if {wrong}:",
         f'    return f"{label} has the shape {{tuple({path}.shape)}}, not {shape}"',
+        *refusal_lines(_layout_refusals(field)),
     ]
 
 
@@ -175,21 +225,13 @@ def forwarded_arguments(module: torch.nn.Module) -> str:
     return ", ".join(parts)
 
 
-def attribute(path: str) -> str:
-    """The text that reads a dotted parameter name from self, numbers included."""
-    text = "self"
-    for part in path.split("."):
-        text = f"{text}.{part}" if part.isidentifier() else f"getattr({text}, {part!r})"
-    return text
-
-
 __all__ = [
     "attribute",
     "default_refusals",
-    "dtype_refusals",
     "forwarded_arguments",
     "obstacle_lines",
     "parameters_of",
+    "query_refusals",
     "refusal_lines",
     "repeated",
     "signature_text",

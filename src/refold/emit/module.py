@@ -15,14 +15,14 @@ from refold.emit.alike import shared_names
 from refold.emit.embed import runtime_text
 from refold.emit.facts import facts_text
 from refold.emit.fold import fold_lines
-from refold.emit.forward import ForwardText, ForwardWriter
+from refold.emit.forward import ForwardText, ForwardWriter, image_paths
 from refold.emit.guards import (
     attribute,
     default_refusals,
-    dtype_refusals,
     forwarded_arguments,
     obstacle_lines,
     parameters_of,
+    query_refusals,
     refusal_lines,
     repeated,
     signature_text,
@@ -116,12 +116,15 @@ def emit(emission: Emission, target: Target) -> str:
     groups = [(prefixes[m.name] + g.name, g) for m in live if m.plan for g in m.plan.groups]
     same = shared_names(groups, target.text)
     texts: dict[str, ForwardText] = {}
+    classes = _classes(live)
+    class_names = {kind: f"_refold_class{i}" for i, kind in enumerate(classes)}
     for mode in live:
         assert mode.captured is not None and mode.plan is not None
         launches = {
             g.name: target.launch(g, same[prefixes[mode.name] + g.name]) for g in mode.plan.groups
         }
-        texts[mode.name] = ForwardWriter(mode.captured, mode.plan, launches, target).write()
+        writer = ForwardWriter(mode.captured, mode.plan, launches, target, class_names)
+        texts[mode.name] = writer.write()
     names = [p.name for p in parameters_of(emission.module)]
     context = {
         "version": __version__,
@@ -132,7 +135,9 @@ def emit(emission: Emission, target: Target) -> str:
         "source": emission.source.strip("\n"),
         "kernels": target.source([(same[n], g) for n, g in groups]).strip("\n"),
         "folds": [],
-        "facts": facts_text(emission.module),
+        "class_names": class_names,
+        "classes": [(class_names[kind], text) for kind, text in classes.items()],
+        "facts": facts_text(emission.module, _assigned(live)),
         "runtime": runtime_text(),
         "assumes_finite": any(m.rewrites != "bits" for m in live),
         "signature": signature_text(emission.module),
@@ -149,6 +154,19 @@ def emit(emission: Emission, target: Target) -> str:
         )
     text = render("module.py.jinja", **context)
     return "\n".join(line.rstrip() for line in text.splitlines()).rstrip("\n") + "\n"
+
+
+def _classes(modes: Sequence[Mode]) -> dict[type, str]:
+    """The classes of the containers that calls take and give, and the text that gives each."""
+    found: dict[type, str] = {}
+    for mode in modes:
+        found |= mode.captured.classes if mode.captured else {}
+    return found
+
+
+def _assigned(modes: Sequence[Mode]) -> set[str]:
+    """The paths of attributes that forward itself sets."""
+    return {path for m in modes if m.captured for path in m.captured.assigned}
 
 
 def _mode_context(
@@ -177,13 +195,14 @@ def _mode_context(
     for fold in text.folds:
         recipes.append(
             {
-                "function": _fold_function(fold, mode, functions, context),
+                "function": _fold_function(fold, text, functions, context),
                 "indices": repr(tuple(indices[s] for s in fold.sources)),
             }
         )
         values.append(text.names[fold.node])
     for node in text.reads:
-        recipes.append({"function": "torch.Tensor.contiguous", "indices": f"({indices[node]},)"})
+        how = "detach" if node in text.as_they_lie else "contiguous"
+        recipes.append({"function": f"torch.Tensor.{how}", "indices": f"({indices[node]},)"})
         values.append(text.names[node])
     for node, function in text.packs:
         base = len(text.sources) + values.index(text.names[node])
@@ -191,12 +210,16 @@ def _mode_context(
     values += [text.packed[pack] for pack in text.packs]
     return common | {
         "obstacles": [
-            *obstacle_lines(mode.captured, target.device),
+            *obstacle_lines(mode.captured, target.device, context["class_names"]),
             *refusal_lines(default_refusals(emission.module, mode.captured)),
             *target.guards([f.path for f in mode.captured.tensors]),
         ]
         or ["pass"],
-        "flags": [*target.flags(), *dtype_refusals(mode.captured)],
+        "flags": [
+            *target.flags(),
+            *query_refusals(mode.captured),
+            *layout_refusals(mode.captured),
+        ],
         "repeated": repeated(emission.module, mode.captured),
         "first": mode.captured.tensors[0].path,
         "sources": [_expected(n["name"], emission.module) for n in text.sources],
@@ -204,6 +227,7 @@ def _mode_context(
         "all_tensors": [f.path for f in mode.captured.tensors],
         "tensors": [f.path for f in mode.captured.tensors if f.dtype and f.dtype.is_floating_point],
         "recipes": recipes,
+        "assigned": tuple(mode.captured.assigned),
         "counters": _counters(text.sources, emission.module),
         "audit": AUDIT,
         "prepared": values,
@@ -230,14 +254,28 @@ def _counters(sources: Sequence[Node], module: torch.nn.Module) -> list[tuple[in
     return found
 
 
+def layout_refusals(captured: Captured) -> list[tuple[str, str]]:
+    """Tests of images that lie otherwise than any for which eager's results are known, and why."""
+    first, *rest = image_paths(captured) or [""]
+    follows = any(o.other_strides is not None for o in captured.graph.outputs)
+    if captured.fixed_layout:
+        told = repr("the images do not lie in memory as those of the example")
+        given = zip(image_paths(captured), captured.images_last, strict=True)
+        return [(f"_refold_in_channels({path}) is not {last}", told) for path, last in given]
+    told = repr("of the images some lie with their channels last and others do not")
+    lie = f"_refold_in_channels({{}}) is not _refold_in_channels({first})"
+    return [(lie.format(path), told) for path in rest] if follows else []
+
+
 def _fold_function(
-    fold: Fold, mode: Mode, functions: dict[Any, str], context: dict[str, Any]
+    fold: Fold, text: ForwardText, functions: dict[Any, str], context: dict[str, Any]
 ) -> str:
     """The name of the function that computes a fold; equal folds of two modes share one."""
-    if fold.node not in functions:
+    last = fold.node in text.channels_last
+    if (fold.node, last) not in functions:
         name = f"_refold_fold{len(functions)}"
-        arguments, lines = fold_lines(fold)
-        functions[fold.node] = name
+        arguments, lines = fold_lines(fold, last)
+        functions[fold.node, last] = name
         context["folds"].append(
             {
                 "function": name,
@@ -246,7 +284,7 @@ def _fold_function(
                 "words": f"{describe(fold.node)}, of shape {list(stripped(fold.node.shape, 1))}.",
             }
         )
-    return functions[fold.node]
+    return functions[fold.node, last]
 
 
 def _expected(name: str, module: torch.nn.Module) -> dict[str, str]:

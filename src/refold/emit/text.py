@@ -28,6 +28,12 @@ def stripped(shape: Sequence[Dim], at_least: int = 2) -> tuple[Dim, ...]:
     return rest
 
 
+def leaf_shape(node: Node) -> tuple[Dim, ...]:
+    """The shape in memory of a parameter, buffer or constant."""
+    rank = node.get("rank")
+    return stripped(node.shape, 1) if rank is None else node.shape[-rank:]
+
+
 def shape_text(shape: Sequence[Dim], sizes: Mapping[str, str]) -> str:
     """A shape as the text of a tuple."""
     parts = [d.text(sizes) if isinstance(d, Sym) else str(d) for d in shape]
@@ -123,7 +129,8 @@ class Writer:
             shape = stripped(node.shape, 1)
             if node.inputs[0].op == "scalar":
                 return self._filled(node.inputs[0], shape), shape
-            return f"{self._moved(node)}.expand({shape_text(shape, self.sizes)})", shape
+            text = self._at_most(node.inputs[0], len(shape))
+            return f"{text}.expand({shape_text(shape, self.sizes)})", shape
         if node.op == "permute":
             return self._permute(node)
         if node.op == "linear":
@@ -178,6 +185,13 @@ class Writer:
     def _of_rank(self, node: Node, rank: int) -> str:
         """The text of `node` with exactly `rank` axes; it has no more but leading ones."""
         name = self.at_rank(node, rank)
+        if len(self.name(node)[1]) <= rank:
+            return name
+        return f"{name}.reshape({shape_text(node.shape[-rank:], self.sizes)})"
+
+    def _at_most(self, node: Node, rank: int) -> str:
+        """The text of `node`, a tensor, with no more than `rank` axes."""
+        name = self.at_rank(node, 0)
         if len(self.name(node)[1]) <= rank:
             return name
         return f"{name}.reshape({shape_text(node.shape[-rank:], self.sizes)})"

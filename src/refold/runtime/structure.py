@@ -106,8 +106,13 @@ class _RefoldRows:
     """What `watch` of the kernels takes (see watch above): how things are in a model now."""
 
     def __init__(
-        self, model: torch.nn.Module, names: dict[str, tuple[str, ...]], reached: _RefoldReached
+        self,
+        model: torch.nn.Module,
+        names: dict[str, tuple[str, ...]],
+        reached: _RefoldReached,
+        assigned: Sequence[str] = (),
     ) -> None:
+        """assigned: paths of attributes that forward itself sets."""
         shared = torch.nn.modules.module
         rows: list[tuple[Any, ...]] = [
             (d, len(d)) for d in (shared._global_forward_hooks, shared._global_forward_pre_hooks)
@@ -116,7 +121,9 @@ class _RefoldRows:
         alike: list[Any] = []
         types: dict[type, None] = {}
         for path, module in _refold_modules_of(model):
-            rows += _refold_dict_rows(module, names.get(path, ()), root=not path)
+            inside = f"{path}." if path else ""
+            own = {p.removeprefix(inside) for p in assigned if p.startswith(inside)}
+            rows += _refold_dict_rows(module, names.get(path, ()), own, root=not path)
             kinds += (module, type(module))
             types[type(module)] = None
             for name in names.get(path, ()):
@@ -135,20 +142,22 @@ class _RefoldRows:
 
 
 def _refold_dict_rows(
-    module: torch.nn.Module, names: tuple[str, ...], root: bool
+    module: torch.nn.Module, names: tuple[str, ...], assigned: set[str], root: bool
 ) -> Iterator[tuple[Any, ...]]:
-    """Rows of a module's dictionaries: (dict, size or -1, key, value, ...)."""
+    """Rows of a module's dictionaries: (dict, size or -1, key, value, ...), but for attributes that
+    forward sets."""
     own = vars(module)
     read = ["training", *_REFOLD_HOLDERS, *names]
     if not root:
         read += ["forward", *_REFOLD_HOOKS]
     held = [name for holder in _REFOLD_HOLDERS for name in own.get(holder, ())]
     tensors = [name for name, value in own.items() if isinstance(value, torch.Tensor)]
-    keys = dict.fromkeys((*read, *held, *tensors))
+    keys = dict.fromkeys(key for key in (*read, *held, *tensors) if key not in assigned)
     yield (own, -1, *(part for key in keys for part in (key, own.get(key, own))))
     for holder in _REFOLD_HOLDERS:
         inner = own[holder]
-        yield (inner, len(inner), *(part for item in inner.items() for part in item))
+        items = [item for item in inner.items() if item[0] not in assigned]
+        yield (inner, len(inner), *(part for item in items for part in item))
     if not root:
         for hooks in _REFOLD_HOOKS:
             yield (own[hooks], len(own[hooks]))

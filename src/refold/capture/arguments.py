@@ -1,0 +1,155 @@
+"""An example call, taken apart into tensors and the rest."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils import _pytree as pytree
+
+from refold.capture.captured import Container, Field
+from refold.capture.containers import FORMS, Apart, Built, Slot, together, walk
+from refold.capture.values import CaptureError
+
+
+@dataclass(frozen=True)
+class Example:
+    """One call of a module: positional and keyword arguments."""
+
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    @staticmethod
+    def of(given: Example | Sequence[Any]) -> Example:
+        """An example itself; other sequences are positional arguments."""
+        return given if isinstance(given, Example) else Example(tuple(given))
+
+    def call(self, module: Callable[..., Any]) -> Any:
+        return module(*self.args, **self.kwargs)
+
+    def leaves(self) -> list[Any]:
+        return pytree.tree_leaves((self.args, dict(self.kwargs)))
+
+    def bind(self, module: torch.nn.Module) -> inspect.BoundArguments:
+        """The arguments by the names of forward's parameters.
+
+        Raises TypeError where forward does not take such a call.
+        """
+        parameters = [*inspect.signature(type(module).forward).parameters.values()][1:]
+        return inspect.Signature(parameters).bind(*self.args, **self.kwargs)
+
+
+_MOST = 1000  # arguments that are no tensors
+
+
+class Arguments:
+    """The arguments of an example, and how a call of the same form is made with other tensors.
+
+    tensors: those of the example, each in memory that no other argument and no parameter shares: a
+    program that is made for one tensor given twice would be wrong for two. places: the path of
+    each. order: all but containers by path, in order.
+    """
+
+    def __init__(self, module: torch.nn.Module, example: Example) -> None:
+        try:
+            self.bound = example.bind(module)
+        except TypeError as error:
+            raise CaptureError(f"forward does not take the example: {error}") from error
+        kinds = {n: p.kind for n, p in self.bound.signature.parameters.items()}
+        apart = Apart(repeats=True)
+        self.trees = {
+            name: apart.tree(value, f"the argument {name} is or holds")
+            for name, value in self.bound.arguments.items()
+        }
+        self.places: list[str] = [""] * len(apart.leaves)
+        self.containers: list[Container] = []
+        self.order: list[tuple[str, Any]] = []
+        for name, tree in self.trees.items():
+            starred = kinds[name] in (
+                inspect.Parameter.VAR_POSITIONAL,
+                inspect.Parameter.VAR_KEYWORD,
+            )
+            for path, part in walk(tree, name):
+                if isinstance(part, Built):
+                    self.containers.append(Container(path, part, starred and path == name))
+                else:
+                    self.order.append((path, part))
+                    if isinstance(part, Slot):
+                        self.places[part.index] = path
+        if len(self.order) > _MOST:
+            raise CaptureError(f"forward takes {len(self.order)} arguments in containers")
+        for path, tensor in zip(self.places, apart.leaves, strict=True):
+            if type(tensor) not in (torch.Tensor, torch.nn.Parameter, FakeTensor):
+                raise CaptureError(f"the input {path} is a {type(tensor).__name__}")
+        self.given = apart.leaves
+        self.tensors = list(_apart(apart.leaves, module))
+
+    def fields(self, shapes: Sequence[Sequence[Any]]) -> Iterator[Field]:
+        """Every argument but containers. shapes: those of the tensors, as captured."""
+        for path, part in self.order:
+            if isinstance(part, Slot):
+                yield Field(path, tuple(shapes[part.index]), self.given[part.index].dtype)
+            else:
+                yield Field(path, None, None, part)
+
+    def call(self, module: torch.nn.Module, tensors: Sequence[Any]) -> tuple[Any, dict[int, str]]:
+        """`module`'s result with these tensors, and the paths of containers by their ids.
+
+        Raises CaptureError where forward has changed a container.
+        """
+        made: dict[str, Any] = {}
+        arguments = {n: together(t, tensors, made, n) for n, t in self.trees.items()}
+        bound = inspect.BoundArguments(self.bound.signature, arguments)
+        before = {path: _parts(made[path], c.tree) for c in self.containers if (path := c.path)}
+        result = module(*bound.args, **bound.kwargs)
+        for container in self.containers:
+            if _parts(made[container.path], container.tree) != before[container.path]:
+                raise CaptureError(f"forward changes its argument {container.path}")
+        self.alive = made  # their ids are theirs while they live
+        starred = {c.path for c in self.containers if c.starred}
+        return result, {id(v): path for path, v in made.items() if path not in starred}
+
+
+def _parts(value: Any, tree: Built) -> tuple[Any, ...] | None:
+    """What tells whether a container is still what it was."""
+    split = FORMS[tree.form].split(value)
+    if split is None:
+        return None
+    keys, parts, _ = split
+    return tuple(keys), tuple(map(id, parts))
+
+
+def _apart(tensors: Sequence[torch.Tensor], module: torch.nn.Module) -> Iterator[torch.Tensor]:
+    """The tensors, those that share memory with one before or with the module as copies."""
+    seen = {_memory(t) for t in (*module.parameters(), *module.buffers())}
+    for tensor in tensors:
+        memory = _memory(tensor)
+        again = memory is not None and memory in seen
+        alias = _copy(tensor.detach()) if again else tensor.detach()
+        seen.add(memory)
+        yield alias.requires_grad_() if tensor.requires_grad and tensor.is_leaf else alias
+
+
+def _memory(tensor: torch.Tensor) -> int | None:
+    if isinstance(tensor, FakeTensor):
+        return None
+    try:
+        return tensor.untyped_storage().data_ptr() or None
+    except (NotImplementedError, RuntimeError):
+        return None
+
+
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
+    """The same values at the same strides elsewhere."""
+    if tensor.layout is not torch.strided or not tensor.numel():
+        return tensor.clone()
+    size = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+    memory = torch.as_strided(tensor, (size,), (1,)).clone()
+    return memory.as_strided(tensor.shape, tensor.stride())
+
+
+__all__ = ["Arguments", "Example"]

@@ -1,0 +1,247 @@
+"""What forward asks and changes while torch.export follows it.
+
+An exported program holds operations only. What else forward does has to be seen while it does it:
+attributes that it sets, its modules' modes, where tensors lie, and PyTorch's own settings.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import operator
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from refold.capture.values import CaptureError
+
+_QUERIES = (
+    "is_grad_enabled",
+    "is_inference_mode_enabled",
+    "get_default_dtype",
+    "are_deterministic_algorithms_enabled",
+    "get_float32_matmul_precision",
+    "is_anomaly_enabled",
+)
+_LAYOUT = {
+    *("stride", "is_contiguous", "storage_offset", "is_non_overlapping_and_dense"),
+    *("dim_order", "suggest_memory_format"),
+}
+_ADDRESS = {"data_ptr", "untyped_storage", "storage", "_typed_storage", "is_set_to", "_version"}
+_HISTORY = {"requires_grad", "is_leaf", "grad_fn"}
+_ASKS = _LAYOUT | _ADDRESS | _HISTORY
+_DROPOUTS = tuple(
+    getattr(torch.nn, name)
+    for name in (
+        *("Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout", "FeatureAlphaDropout"),
+    )
+)
+
+
+class Watch:
+    """What one run of forward asked and changed.
+
+    assigned: the values of attributes that it set, by module path and name. read_first: those that
+    it read before. reads_mode: whether a module's mode was asked for where it may matter. queries:
+    PyTorch's settings that were asked for, as text, and their values. layout: whether strides were
+    asked for. history: whether gradients' marks on tensors were asked for.
+    """
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self.module = module
+        self.paths = {
+            id(m): path
+            for path, m in module.named_modules()
+            if not type(m).__module__.startswith("torch.")
+        }
+        self.assigned: dict[tuple[str, str], Any] = {}
+        self.read_first: set[tuple[str, str]] = set()
+        self.changed: list[str] = []
+        self.reads_mode = False
+        self.queries: dict[str, Any] = {}
+        self.layout = False
+        self.history = False
+        self.problem: CaptureError | None = None
+        self._read: set[tuple[str, str]] = set()
+
+    @contextlib.contextmanager
+    def during(self) -> Iterator[None]:
+        """Watches the block, and puts back afterwards what it changed."""
+        self._read.clear()
+        held = list(self._held())
+        before = {
+            (path, name): (kind, vars(m)[kind][name] if kind else vars(m)[name])
+            for path, m in self._modules()
+            for kind in ("", "_buffers")
+            for name in (vars(m)[kind] if kind else vars(m))
+            if kind or name not in _USUAL
+        }
+        plain = torch.nn.Module.__setattr__
+        torch.nn.Module.__setattr__ = self._setting(plain)  # type: ignore[method-assign]
+        torch.nn.Module.__getattribute__ = self._getting  # type: ignore[method-assign]
+        try:
+            with self._asked(), _Layouts(self):
+                yield
+        finally:
+            del torch.nn.Module.__getattribute__
+            torch.nn.Module.__setattr__ = plain  # type: ignore[method-assign]
+            for path, value, was in held:
+                if not _same_items(value, was):
+                    self.changed.append(path)
+                    value.clear()
+                    value.extend(was) if isinstance(value, list) else value.update(was)
+            modules = dict(self._modules())
+            for path, name in self.assigned:
+                m = modules[path]
+                m._buffers.pop(name, None)
+                vars(m).pop(name, None)
+                if (path, name) in before:
+                    kind, value = before[path, name]
+                    (vars(m)[kind] if kind else vars(m))[name] = value
+
+    def _modules(self) -> Iterator[tuple[str, torch.nn.Module]]:
+        for path, m in self.module.named_modules():
+            if id(m) in self.paths:
+                yield path, m
+
+    def _held(self) -> Iterator[tuple[str, Any, Any]]:
+        for path, m in self._modules():
+            for name, value in vars(m).items():
+                if name not in _USUAL and isinstance(value, (list, dict, set)):
+                    yield f"{path}.{name}".strip("."), value, copy.copy(value)
+
+    def _setting(self, plain: Callable[..., None]) -> Callable[..., None]:
+        def watching(module: torch.nn.Module, name: str, value: Any) -> None:
+            path = self.paths.get(id(module))
+            if path is not None:
+                if (
+                    name in module._parameters
+                    or name in module._modules
+                    or isinstance(value, (torch.nn.Parameter, torch.nn.Module))
+                ):
+                    self.changed.append(f"{path}.{name}".strip("."))
+                elif name != "training" and value is not _held(module, name):
+                    key = path, name
+                    if key not in self.assigned and key in self._read:
+                        self.read_first.add(key)
+                    self.assigned[key] = value
+            plain(module, name, value)
+
+        return watching
+
+    @property
+    def _getting(self) -> Callable[..., Any]:
+        get = object.__getattribute__
+
+        def watching(module: torch.nn.Module, name: str) -> Any:
+            if name == "training":
+                self.reads_mode = self.reads_mode or not _never_drops(module)
+            elif name not in _USUAL:
+                path = self.paths.get(id(module))
+                if path is not None:
+                    self._read.add((path, name))
+            return get(module, name)
+
+        return watching
+
+    @contextlib.contextmanager
+    def _asked(self) -> Iterator[None]:
+        """PyTorch's functions that tell a setting write down what they told forward."""
+        spaces: list[dict[str, Any]] = [vars(torch)]
+        for m in self.module.modules():
+            home = sys.modules.get(type(m).__module__)
+            if home is not None and not _is_torchs(home.__name__):
+                spaces.append(vars(home))
+        changed: list[tuple[dict[str, Any], str, Any]] = []
+        known = {id(getattr(torch, n)): n for n in _QUERIES if hasattr(torch, n)}
+        makers = {i: self._telling(n, getattr(torch, n)) for i, n in known.items()}
+        for space in {id(s): s for s in spaces}.values():
+            for name, value in list(space.items()):
+                if id(value) in makers:
+                    changed.append((space, name, value))
+                    space[name] = makers[id(value)]
+        try:
+            yield
+        finally:
+            for space, name, value in changed:
+                space[name] = value
+
+    def _telling(self, name: str, function: Callable[[], Any]) -> Callable[[], Any]:
+        def told(*args: Any, **kwargs: Any) -> Any:
+            value = function(*args, **kwargs)
+            if not args and not kwargs and not _is_torchs(_caller(1)):
+                self.queries[f"torch.{name}()"] = value
+            return value
+
+        return told
+
+
+def _held(module: torch.nn.Module, name: str) -> Any:
+    """A tensor that a module has under a name: what `+=` sets is the same one."""
+    found = module._buffers.get(name, vars(module).get(name))
+    return found if isinstance(found, torch.Tensor) else _NOTHING
+
+
+_NOTHING = object()
+_USUAL = vars(torch.nn.Module())
+
+
+class _Layouts(TorchFunctionMode):
+    """Notes where forward itself asks how a tensor lies in memory."""
+
+    def __init__(self, watch: Watch) -> None:
+        super().__init__()
+        self.watch = watch
+
+    def __torch_function__(
+        self,
+        function: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        name = getattr(function, "__name__", "")
+        if name == "__get__":
+            name = getattr(getattr(function, "__self__", None), "__name__", "")
+        if name in _ASKS and not _is_torchs(_caller(1)):
+            if name in _ADDRESS:
+                self.watch.problem = CaptureError(f"forward asks where a tensor lies ({name})")
+            self.watch.layout |= name in _LAYOUT
+            self.watch.history |= name in _HISTORY
+        return function(*args, **(kwargs or {}))
+
+
+def _caller(depth: int) -> str:
+    """The name of the module whose code called, past this file and what dispatches."""
+    frame = sys._getframe(depth + 1)
+    while frame is not None:
+        name = str(frame.f_globals.get("__name__", ""))
+        if name not in (__name__, "torch.overrides", "torch._tensor", "torch.utils._contextlib"):
+            return name
+        frame = frame.f_back  # type: ignore[assignment]
+    return ""
+
+
+def _is_torchs(name: str) -> bool:
+    return name == "torch" or name.startswith(("torch.", "refold."))
+
+
+def _never_drops(module: torch.nn.Module) -> bool:
+    return type(module) in _DROPOUTS and object.__getattribute__(module, "p") == 0
+
+
+def _same_items(a: Any, b: Any) -> bool:
+    def items(held: Any) -> list[int]:
+        if isinstance(held, dict):
+            return [id(x) for item in held.items() for x in item]
+        return sorted(map(id, held)) if isinstance(held, set) else list(map(id, held))
+
+    return items(a) == items(b)
+
+
+def owner_of(module: torch.nn.Module, path: str) -> torch.nn.Module:
+    found: torch.nn.Module = operator.attrgetter(path)(module) if path else module
+    return found
