@@ -29,33 +29,31 @@ def run_rounded(
     here for the next call; None: it is computed like everything else.
     Raises NotImplementedError for a call of PyTorch that cannot be made from its text.
     """
-    return _run(list(roots), leaves, sizes, folds, exact=False)
+    roots = list(roots)
+    if folds is not None:
+        _fold(roots, leaves, folds)
+    return _run(roots, leaves, sizes, folds or {}, exact=False)
 
 
 def run_exact(
     roots: Iterable[Node], leaves: Mapping[Node, torch.Tensor], sizes: Mapping[str, int]
 ) -> dict[Node, torch.Tensor]:
     """The values of `roots` with every float in float64, and no rounding to 16 bits between."""
-    return _run(list(roots), leaves, sizes, None, exact=True)
+    return _run(list(roots), leaves, sizes, {}, exact=True)
 
 
 def _run(
     roots: list[Node],
     leaves: Mapping[Node, torch.Tensor],
     sizes: Mapping[str, int],
-    folds: Folds | None,
+    known: Mapping[Node, torch.Tensor],
     exact: bool,
 ) -> dict[Node, torch.Tensor]:
-    order = topological(roots)
-    fixed: dict[Node, bool] = {}
-    if folds is not None:
-        _fold(order, leaves, folds, fixed)
-        order = topological(roots, folds)
+    order = topological(roots, known)
     last = {i: k for k, n in enumerate(order) for i in n.inputs}
     last |= dict.fromkeys(roots, len(order))
     done: dict[Node, torch.Tensor] = {}
     calls: dict[Any, Any] = {}
-    known: Mapping[Node, torch.Tensor] = folds or {}
     for k, node in enumerate(order):
         inner = [done[i] if i in done else known[i] for i in node.inputs]
         done[node] = _value(node, inner, leaves, sizes, exact, calls)
@@ -65,19 +63,15 @@ def _run(
     return {r: done[r] if r in done else known[r] for r in roots}
 
 
-def _fold(
-    order: list[Node],
-    leaves: Mapping[Node, torch.Tensor],
-    folds: Folds,
-    fixed: dict[Node, bool],
-) -> None:
+def _fold(roots: list[Node], leaves: Mapping[Node, torch.Tensor], folds: Folds) -> None:
     """Compute what is read of the parameters, but for the parameters themselves."""
-    readers = {i for n in order if not is_parametric(n, fixed) for i in n.inputs}
-    wanted = [
-        n for n in order if is_parametric(n, fixed) and n.inputs and n not in folds and n in readers
-    ]
-    wanted += [n for n in order if n not in readers and is_parametric(n, fixed) and n.inputs][-1:]
+    order = topological(roots)
+    fixed: dict[Node, bool] = {}
+    read = {i for n in order if not is_parametric(n, fixed) for i in n.inputs} | set(roots)
+    wanted = [n for n in order if n in read and n.inputs and is_parametric(n, fixed)]
     for node in wanted:
+        if node in folds:
+            continue
         exact = run_exact([node], leaves, {})[node]
         folds[node] = exact.to(node.dtype) if node.is_float else exact
 
