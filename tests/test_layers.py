@@ -29,6 +29,7 @@ ORDER = [
     "layouts",
     "introspect",
     "pipeline",
+    "growth",
     "api",
     "judge",
     "report",
