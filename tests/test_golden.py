@@ -13,7 +13,7 @@ import pytest
 
 from refold import contract, pipeline
 from refold.emit.embed import runtime_text
-from refold.emit.source import header, included
+from refold.emit.source import COMMON, header, included
 from refold.pipeline import Options
 
 HERE = Path(__file__).resolve().parent
@@ -37,7 +37,7 @@ def emitted(problem: Path) -> str:
     )
     assert result.text is not None
     text = result.text
-    for name in ("call.h", "watch.h", *(f"cpu/{h}" for h in HEADERS)):
+    for name in (*COMMON, *(f"cpu/{h}" for h in HEADERS)):
         text = text.replace(header(name).strip("\n"), f"// <{name}>")
     text = text.replace(runtime_text(), "# <runtime>")
     # the extension's name is a hash over those headers

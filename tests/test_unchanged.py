@@ -148,16 +148,16 @@ def test_what_is_watched_is_checked_for_its_kind():
     fast, _ = state()
     ((namespace, _, cache),) = twin.caches_of(fast)
     kernels, good = namespace._refold_kernels, cache.watched
-    with pytest.raises(TypeError, match="expected 8 arguments"):
+    with pytest.raises(TypeError, match="expected 9 arguments"):
         kernels.unchanged(())
-    with pytest.raises(TypeError, match="argument 6 is a list"):
-        kernels.unchanged(*good[:6], [], good[7])
+    with pytest.raises(TypeError, match="argument 7 is a list"):
+        kernels.unchanged(*good[:7], [], good[8])
     with pytest.raises(TypeError, match="not one that `watch` gave"):
-        kernels.unchanged(*good[:7], b"")
+        kernels.unchanged(*good[:8], b"")
     with pytest.raises(TypeError, match=r"a row of dicts is \(dict"):
-        kernels.watch((1,), (), (), (), (), 1)
+        kernels.watch((1,), (), (), (), (), (), 1)
     with pytest.raises(TypeError, match="a row of types is a type"):
-        kernels.watch((), (1,), (), (), (), 1)
+        kernels.watch((), (1,), (), (), (), (), 1)
 
 
 class Subclass(torch.Tensor):

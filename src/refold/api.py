@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import torch
 from torch.utils import _pytree as pytree
 
-from refold import pipeline, twin
+from refold import growth, pipeline, twin
 from refold.baselines import DEFAULT
 from refold.baselines import every as every_baseline
 from refold.capture import Example
@@ -41,7 +41,9 @@ def optimize(module: ModuleT, /, *args: Any, **kwargs: Any) -> ModuleT:
     vary may vary later. These keywords are options, not forward's:
 
     examples: a list of example calls, in the place of args and kwargs. Each is a tuple of
-        positional arguments, a dict of keyword arguments, a pair of both, or one tensor.
+        positional arguments, a dict of keyword arguments, a pair of both, or one tensor. Kernels
+        are made for each. A later call of another form (other optional arguments, dtypes, ranks,
+        containers) gets kernels when it first comes, up to four such forms.
     target: "cpu", "cuda:sm_90" or "cuda:sm_80" (default: where the parameters are).
     strict: no rule that assumes finite values.
     measure: time both modes, and keep the original forward in one that is not faster than eager and
@@ -70,7 +72,9 @@ def optimize(module: ModuleT, /, *args: Any, **kwargs: Any) -> ModuleT:
     """
     if os.environ.get("REFOLD_DISABLE", "0") not in ("", "0"):
         return module
-    if not isinstance(module, torch.nn.Module):
+    if isinstance(module, torch.nn.Module):
+        module = twin.original(module)  # type: ignore[assignment]
+    else:
         kind = type(module).__name__
         raise OptimizeError(f"expected a torch.nn.Module, got a {kind}: wrap it in one")
     options, kwargs = _split(module, kwargs)
@@ -177,33 +181,34 @@ def _optimized(
             raise OptimizeError(
                 f"{name} is on {tensor.device}, the target is {back.name}: move the module first"
             )
-    if len(examples) > 1:
-        warnings.warn(
-            "refold: kernels are made for the first example; calls that are not like it take the"
-            " original forward",
-            stacklevel=3,
+    source, title = import_text(type(module)), growth.title(type(module))
+    texts: list[str] = []
+    measured: dict[str, dict[str, float]] = {}
+    reasons: list[str] = []
+    for example in examples:
+        result = pipeline.run(
+            module,
+            example,
+            source,
+            title,
+            back,
+            device,
+            options,
+            bind=lambda text: pipeline.bind_for_class(text, module),
         )
-    cls = type(module)
-    result = pipeline.run(
-        module,
-        examples[0],
-        import_text(cls),
-        f"The original is {cls.__module__}.{cls.__qualname__}",
-        back,
-        device,
-        options,
-        bind=lambda text: pipeline.bind_for_class(text, module),
-    )
-    if result.text is None:
-        why = "; ".join(dict.fromkeys(result.reasons))
-        warnings.warn(f"refold: the original module is kept: {why}", stacklevel=3)
+        reasons += result.reasons
+        if result.text is not None:
+            texts.append(result.text)
+            measured = measured or growth.measured(result)
+    if not texts:
+        why = "; ".join(dict.fromkeys(reasons))
+        with contextlib.suppress(UserWarning):  # to keep a module is no error, whatever the filters
+            warnings.warn(f"refold: the original module is kept: {why}", stacklevel=3)
         return module
-    fast = pipeline.bind_for_class(result.text, module)
-    twin.state_of(fast).measured = {
-        d.mode.name: {name: t.ratio for name, t in d.contest.timings.items()}
-        for d in result.derivations
-        if d.contest is not None
-    }
+    fast = twin.bind(list(dict.fromkeys(texts)), module)
+    twin.state_of(fast).measured = measured
+    tried = {growth.form(e.args, e.kwargs) for e in examples}
+    twin.state_of(fast).grow = growth.Growth(source, target, options, frozenset(tried))
     return fast  # type: ignore[return-value]
 
 

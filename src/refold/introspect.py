@@ -25,8 +25,8 @@ class Status:
 
     folds: what is kept of the parameters in every mode that was called. bytes: of all folds.
     audit_calls: a write to part of a parameter that PyTorch does not count, and that no other
-    evidence shows, is found within so many calls of one mode; 0 where nothing is kept. Measured on
-    the CPU only.
+    evidence shows, is found within so many calls of one mode; 0 where nothing is kept. On a GPU no
+    audit runs: a write to a whole parameter is found by the next call.
     """
 
     fast: bool

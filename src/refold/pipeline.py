@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,8 +25,10 @@ from refold.emit.load import load_text
 from refold.emit.module import Emission, Mode, emit
 from refold.emit.target import Target
 from refold.engine import Optimized, optimize
-from refold.ir import NARROW, render
+from refold.ir import NARROW, Node, render
+from refold.layouts import images_in_channels, with_other_layouts
 from refold.plan import Plan, Storage, make_plan
+from refold.plan.layout import channels_last
 from refold.rules import EXACT
 from refold.schedule import PACES, Schedule
 from refold.tune import Tuned
@@ -147,7 +149,7 @@ def derive(
     example: a call, or its positional arguments. target: whose packed parameters are counted as
     memory; those of none by default.
     """
-    budget = _Budget(device, options, own_bytes(module), target)
+    budget = _Budget(device, options, module, Example.of(example), target)
     captured: list[Captured | CaptureError] = []
     for training in (True, False):
         if captured and not captured[0].reads_mode:  # the other mode does the same
@@ -155,7 +157,8 @@ def derive(
         try:
             # sizes that stood in the way of one mode stand in the other's
             known = captured[0].fixed if captured and isinstance(captured[0], Captured) else Axes()
-            captured.append(capture(module, example, training=training, fixed=known))
+            one = capture(module, example, training=training, fixed=known)
+            captured.append(with_other_layouts(module, Example.of(example), one))
         except CaptureError as error:
             captured.append(error)
     if len(captured) == 1:
@@ -176,12 +179,18 @@ def derive(
 
 @dataclass(frozen=True)
 class _Budget:
-    """What a plan is made for. own: the bytes of the module's parameters and buffers."""
+    """What a plan is made for, and how much memory it may keep."""
 
     device: DeviceModel
     options: Options
-    own: int
+    module: torch.nn.Module
+    example: Example
     target: Target | None
+
+    @property
+    def own(self) -> int:
+        """The bytes of the module's parameters and buffers."""
+        return own_bytes(self.module)
 
     @property
     def most(self) -> float:
@@ -205,13 +214,14 @@ def _derived(name: str, c: Captured | CaptureError, budget: _Budget) -> Derivati
         return Derivation(Mode(name, None, None, kept=obstacle), None)
     wide = widen(c.graph)
     dtype = _dtype(c)
-    optimized, plan = _planned(wide, dtype, budget, 0.0)
+    images = images_in_channels(budget.module, budget.example, c)
+    optimized, plan = _planned(wide, dtype, budget, images, 0.0)
     bytes_held = budget.held(plan)
     if bytes_held > budget.most:
         # what is kept gets a price, until what gains least for its bytes is given up
         gain = max(optimized.cost_before - optimized.cost_after, 1e-9) / bytes_held
         for price in (gain / 8, gain, gain * 8, gain * 64):
-            optimized, plan = _planned(wide, dtype, budget, price)
+            optimized, plan = _planned(wide, dtype, budget, images, price)
             if budget.held(plan) <= budget.most:
                 break
         else:
@@ -232,17 +242,24 @@ def _derived(name: str, c: Captured | CaptureError, budget: _Budget) -> Derivati
 
 
 def _planned(
-    wide: Widened, dtype: torch.dtype | None, budget: _Budget, price: float
+    wide: Widened,
+    dtype: torch.dtype | None,
+    budget: _Budget,
+    images: Mapping[Node, int],
+    price: float,
 ) -> tuple[Optimized, Plan]:
-    """The cheapest graph and its plan. price: seconds a call for each byte that is folded."""
+    """The cheapest graph and its plan. images: what lies channels-last. price: seconds a call for
+    each byte that is folded."""
     device = replace(budget.device, hold=price)
     optimized = optimize(wide.graph, device.at(dtype), strict=budget.options.strict)
     storage = Storage.of(wide.stored, wide.every, optimized.originals, dtype)
     # a product whose result has 16 bits stores it sooner than it takes exponentials
     exponentials = device.exponentials and dtype not in NARROW
-    return optimized, make_plan(
-        optimized.graph, storage, replace(device, exponentials=exponentials)
-    )
+    graph = optimized.graph
+    if images:
+        graph, moved = channels_last(graph, images)
+        storage = storage.moved(moved)
+    return optimized, make_plan(graph, storage, replace(device, exponentials=exponentials))
 
 
 ROUNDS_ONCE = (

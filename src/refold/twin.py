@@ -11,7 +11,7 @@ import functools
 import hashlib
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
@@ -64,17 +64,18 @@ class State:
     measured: dict[str, dict[str, float]] = field(default_factory=dict)
 
 
-def bind(text: str, module: torch.nn.Module) -> torch.nn.Module:
-    """A twin of `module` that runs an emitted text."""
+def bind(texts: str | Sequence[str], module: torch.nn.Module) -> torch.nn.Module:
+    """A twin of `module` that runs emitted texts, the first that fits a call."""
     cls = original_class(type(module))
-    made = program(text, cls)
     kind = fast_class(cls)
     fast = kind.__new__(kind)
     object.__setattr__(fast, "__dict__", module.__dict__)
-    state = State([(made, {})], original=weakref.ref(module))
-    object.__setattr__(fast, "_refold_state", state)
-    kind._refold_known.add(made)  # type: ignore[attr-defined]
-    made.namespace._refold_file.reached(fast)
+    programs = [program(t, cls) for t in ([texts] if isinstance(texts, str) else texts)]
+    held = weakref.ref(original(module))
+    object.__setattr__(fast, "_refold_state", State([(p, {}) for p in programs], original=held))
+    for made in programs:
+        kind._refold_known.add(made)  # type: ignore[attr-defined]
+        made.namespace._refold_file.reached(fast)
     return fast
 
 
@@ -176,7 +177,7 @@ def _refused(
 ) -> Any:
     """No program takes this call: one may be made for it; else the original forward runs."""
     if state.grow is not None:
-        made = state.grow(self, refusals, args, kwargs)
+        made = state.grow(self, [tried for tried, _ in refusals], args, kwargs)
         if made is not None:
             caches: dict[str, Any] = {}
             state.programs.insert(0, (made, caches))
@@ -203,17 +204,19 @@ def _reduce(self: torch.nn.Module, protocol: int) -> tuple[Any, ...]:
     plain: Any = getattr(object, "__getstate__", None)
     own: Any = getattr(cls, "__getstate__", plain)
     state = dict(self.__dict__) if own is plain else own(self)
-    return _rebuilt, (cls, texts), state
+    return _rebuilt, (cls, texts, state_of(self).grow), state
 
 
-def _rebuilt(cls: type[torch.nn.Module], texts: tuple[str, ...]) -> torch.nn.Module:
+def _rebuilt(
+    cls: type[torch.nn.Module], texts: tuple[str, ...], grow: Any = None
+) -> torch.nn.Module:
     """An empty twin, whose state a copy or a pickle brings."""
     kind = fast_class(cls)
     fast = kind.__new__(kind)
     programs = [program(text, cls) for text in texts]
     for one in programs:
         kind._refold_known.add(one)  # type: ignore[attr-defined]
-    object.__setattr__(fast, "_refold_state", State([(p, {}) for p in programs]))
+    object.__setattr__(fast, "_refold_state", State([(p, {}) for p in programs], grow=grow))
     return fast
 
 

@@ -46,6 +46,8 @@ _REFOLD_CPP = r"""
 #define PY_SSIZE_T_CLEAN
 // <call.h>
 
+// <look.h>
+
 // <watch.h>
 
 // Run: a kernel from Python.
@@ -123,6 +125,7 @@ static PyObject* matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
 static PyMethodDef rf_methods[] = {
     {"watch", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::watch)), METH_FASTCALL, nullptr},
     {"unchanged", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::unchanged)), METH_FASTCALL, nullptr},
+    {"look", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::look)), METH_FASTCALL, nullptr},
     {"altered", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::altered)), METH_FASTCALL, nullptr},
     {"differing", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::differing)), METH_FASTCALL, nullptr},
     {"matmul0", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(matmul0)), METH_FASTCALL, nullptr},
@@ -255,16 +258,8 @@ _refold_file = _RefoldFile(
 # ----------------------------------------------------------------------------------------------
 
 
-def _refold_prepare_both(self, rf_caches, x):
-    """What the kernels read of the parameters; or, as text, why this call takes the original forward."""
-    if _refold_problem is not None:
-        return _refold_problem
-    rf_cache = rf_caches.get("both")
-    if rf_cache is not None and rf_cache.fits(x) and not (
-        _refold_grad_enabled() or _refold_forward_ad._current_level >= 0
-        or _refold_function_modes() and _refold_is_watched(rf_cache.device, "cpu")
-    ) and _refold_kernels.unchanged(*rf_cache.watched) and rf_cache.laid(*rf_cache.tensors):
-        return rf_cache  # the last call was like this one
+def _refold_misfit_both(self, x):
+    """Why the kernels are for other arguments than these, or None."""
     try:
         if type(x) is not torch.Tensor or x.layout is not torch.strided or x.is_neg():
             return "x is not a plain dense tensor"
@@ -276,13 +271,29 @@ def _refold_prepare_both(self, rf_caches, x):
             return f"x has size {x.shape[0]} in dimension 0"
     except (AttributeError, IndexError, KeyError, TypeError):
         return "the arguments are not arranged as those that the kernels were made for"
+    return None
+
+
+def _refold_prepare_both(self, rf_caches, x):
+    """What the kernels read of the parameters; or, as text, why this call takes the original forward."""
+    if _refold_problem is not None:
+        return _refold_problem
+    rf_cache = rf_caches.get("both")
+    if rf_cache is not None and rf_cache.fits(x) and not (
+        _refold_grad_enabled() or _refold_forward_ad._current_level >= 0
+        or _refold_function_modes() and _refold_is_watched(rf_cache.device, "cpu")
+    ) and _refold_kernels.unchanged(*rf_cache.watched) and rf_cache.laid(*rf_cache.tensors):
+        return rf_cache  # the last call was like this one
+    rf_reason = _refold_misfit_both(self, x)
+    if rf_reason is not None:
+        return rf_reason
     rf_device = x.get_device()
     rf_reason = _refold_context(rf_device, "cpu")
     if rf_reason is not None:
         return rf_reason
     if _refold_grad_enabled() and _refold_wants_gradients(self, _REFOLD_BOTH, (x,)):
         return "gradients are wanted"
-    rf_cache = _refold_current(self, rf_caches, _REFOLD_BOTH, _refold_file, rf_device)
+    rf_cache = _refold_ready(self, rf_caches, _REFOLD_BOTH, _refold_file, rf_device)
     if type(rf_cache) is _RefoldCache and not _refold_grad_enabled():
         rf_cache.fits = _refold_like(x)
     return rf_cache

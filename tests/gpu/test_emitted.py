@@ -255,8 +255,7 @@ def test_a_folded_weight_that_16_bits_cannot_hold_takes_the_original(built_by_dt
         for m in (module, fast):
             m.head.weight.copy_(weight)
         assert "not held by two parts" in str(pipeline.obstacle(fast, [x]))
-        with pytest.warns(UserWarning, match="not held by two parts"):
-            assert torch.equal(fast(x), module(x))
+        assert torch.equal(fast(x), module(x))
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -291,7 +290,8 @@ def test_parameters_that_changed_while_capturing_take_the_original(built):
     with torch.no_grad():
         module(x)
         graph = torch.cuda.CUDAGraph()
-        with pytest.warns(UserWarning, match="being captured"), torch.cuda.graph(graph):
+        with torch.cuda.graph(graph):
+            assert "being captured" in str(pipeline.obstacle(fast, [x]))
             y = fast(x)
         graph.replay()
         torch.testing.assert_close(y, module(x), rtol=1e-5, atol=1e-6)
@@ -342,8 +342,10 @@ def test_any_batch_size(built):
 def test_a_model_on_the_cpu_takes_the_original(built):
     _, fast = pair(built, "Chain", "cuda:sm_90")
     fast.cpu().eval()
-    with torch.no_grad(), pytest.warns(UserWarning, match="not torch.float32 on cuda"):
-        fast(torch.randn(4, 96))
+    x = torch.randn(4, 96)
+    with torch.no_grad():
+        fast(x)
+        assert "not torch.float32 on cuda" in str(pipeline.obstacle(fast, [x]))
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")

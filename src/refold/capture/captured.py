@@ -59,6 +59,9 @@ class Captured:
     constants: tensors that are neither parameters nor buffers, by the name used in the graph;
         those reachable as attributes are listed in `attributes`.
     conditions: what must hold of the sizes beside, as Python text over forward's parameters.
+    images_last: of each of the example's images whether its channels lie last in memory.
+        fixed_layout: whether a call's images have to lie as the example's, because it is not known
+        how eager's results would lie else.
     derived: what named sizes that no argument has are computed from, in order.
     queries: PyTorch's settings that have to be as they were, as Python text, and their values.
     reads_mode: whether the other mode may be another function. device: of the tensors. fixed:
@@ -82,6 +85,8 @@ class Captured:
     reads_mode: bool = True
     device: torch.device | None = None
     fixed: Axes | None = frozenset()
+    images_last: tuple[bool, ...] = ()
+    fixed_layout: bool = False
 
     @property
     def tensors(self) -> list[Field]:

@@ -14,7 +14,7 @@ from refold.emit.alike import kernels_of
 from refold.emit.guards import Refusal
 from refold.emit.kernel import GroupKernel
 from refold.emit.launch import Launch, Scope
-from refold.emit.source import digest, header, included, module_text, real_text
+from refold.emit.source import COMMON, digest, header, included, module_text, real_text
 from refold.emit.template import render
 from refold.plan import Group, Template
 
@@ -47,8 +47,7 @@ class CpuTarget:
         parts = [
             "#define PY_SSIZE_T_CLEAN",
             *real_text(groups),
-            header("call.h"),
-            header("watch.h"),
+            *map(header, COMMON),
         ]
         parts += [header(f"cpu/{h}") for h in needed]
         parts += ["namespace rf {\n", *(k.struct() for k in kernels), "}  // namespace rf\n"]

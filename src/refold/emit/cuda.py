@@ -19,7 +19,7 @@ from refold.emit.cuda_kernel import CudaKernel
 from refold.emit.cuda_product import CudaProduct
 from refold.emit.guards import Refusal
 from refold.emit.launch import Launch
-from refold.emit.source import digest, header, included, module_text, real_text
+from refold.emit.source import COMMON, digest, header, included, module_text, real_text
 from refold.emit.template import render
 from refold.plan import Group, Template
 from refold.schedule import Cut, by_rule
@@ -118,8 +118,7 @@ class CudaTarget:
         parts = [
             "#define PY_SSIZE_T_CLEAN",
             *real_text(groups),
-            header("call.h"),
-            header("watch.h"),
+            *map(header, COMMON),
         ]
         parts += [header(f"cuda/{h}") for h in needed]
         parts += ["namespace rf {\n", *(k.struct() for k in kernels), "}  // namespace rf\n"]

@@ -25,6 +25,8 @@ _SPLIT_FROM = 65536
 class CudaKernel(GroupKernel):
     """One group for CUDA."""
 
+    last_members = ("rf_watch::Look look = rf_watch::take_look();  // see look.h",)
+
     def __init__(self, group: Group, name: str) -> None:
         super().__init__(group, name)
         width = hint(group.width)
@@ -167,11 +169,16 @@ class CudaKernel(GroupKernel):
                 "  rf::Error error;",
                 "  Py_BEGIN_ALLOW_THREADS",
                 "  const rf::OnDevice here(static_cast<int>(device));",
-                f"  error = {self.run()};",
+                *self.before_run(),
+                f"  {'if (!error) ' if self.before_run() else ''}error = {self.run()};",
                 "  Py_END_ALLOW_THREADS",
                 "  return rf_result(error);",
             ],
         )
+
+    def before_run(self) -> list[str]:
+        """C++ statements before the kernel is started."""
+        return []
 
     def _aligned(self) -> str:
         """C++: whether what is read or written along the width can be taken 16 bytes at a time."""

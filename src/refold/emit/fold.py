@@ -34,8 +34,17 @@ class _FoldWriter(Writer):
         return f"{name}.reshape({shape_text(node.shape[-rank:], {})})"
 
 
-def fold_lines(fold: Fold) -> tuple[list[str], list[str]]:
-    """The arguments and the statements of the function that computes one folded parameter."""
+_FORMATS = {
+    4: "memory_format=torch.channels_last",
+    5: "memory_format=torch.channels_last_3d",
+}
+
+
+def fold_lines(fold: Fold, last: bool = False) -> tuple[list[str], list[str]]:
+    """The arguments and the statements of the function that computes one folded parameter.
+
+    last: whether it is a weight of convolutions of images whose channels lie last, as its own then.
+    """
     names = {n: identifier(n["name"]) for n in fold.sources}
     if len(set(names.values())) != len(names):
         names = {n: f"{v}_{i}" for i, (n, v) in enumerate(names.items())}
@@ -43,5 +52,6 @@ def fold_lines(fold: Fold) -> tuple[list[str], list[str]]:
     text, _ = writer.name(fold.node)
     shape = shape_text(stripped(fold.node.shape, 1), {})
     kind = fold.node.dtype
-    lines = [*writer.lines, f"return {text}.to({kind}).reshape({shape}).contiguous()"]
+    order = _FORMATS[len(stripped(fold.node.shape, 1))] if last else ""
+    lines = [*writer.lines, f"return {text}.to({kind}).reshape({shape}).contiguous({order})"]
     return [names[n] for n in fold.sources], lines

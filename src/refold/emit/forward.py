@@ -20,7 +20,9 @@ from refold.emit.target import Target
 from refold.emit.text import Writer, identifier, leaf_shape, row_major, shape_text, stripped
 from refold.ir import OPS, Dim, Kind, Node, Output, Sym
 from refold.ir.graph import topological
+from refold.ir.ops import CONVOLUTIONS
 from refold.plan import Call, Fold, Group, Plan, Template
+from refold.plan.layout import places_of, turned_back, turned_forth, weights
 from refold.plan.memory import source
 from refold.plan.plan import counters, reads, shared, shown
 
@@ -32,7 +34,8 @@ class ForwardText:
     lines: the statements. sources: parameters and constants that they read, folds among them.
     states: names of written buffers. Prepared values, which calls reuse until a source changes:
     folds; reads, parameters as they are; packs, a packed form of one of these. names, packed: the
-    variable that holds each value, and each packed form.
+    variable that holds each value, and each packed form. as_they_lie: the reads of which calls
+    alone read the memory. channels_last: the folds that are laid out so.
     """
 
     lines: list[str] = field(default_factory=list)
@@ -43,9 +46,11 @@ class ForwardText:
     packs: list[Pack] = field(default_factory=list)
     names: dict[Node, str] = field(default_factory=dict)
     packed: dict[Pack, str] = field(default_factory=dict)
+    as_they_lie: set[Node] = field(default_factory=set)
+    channels_last: set[Node] = field(default_factory=set)
 
 
-LOCALS = ("rf_cache", "rf_device", "rf_stream", "rf_empty")  # of targets' statements
+LOCALS = ("rf_alike", "rf_cache", "rf_device", "rf_stream", "rf_empty")  # of targets' statements
 
 
 class ForwardWriter:
@@ -112,6 +117,7 @@ class ForwardWriter:
 
     def write(self) -> ForwardText:
         self._leaves()
+        self._weights()
         body: list[str] = []
         prefix = "rf_v" if any(re.fullmatch(r"v\d+", name) for name in self.taken) else "v"
         writer = Writer(self.sizes, self._read, prefix=prefix, device=self._device())
@@ -135,6 +141,10 @@ class ForwardWriter:
         prepared = bool(self.text.folds or self.text.reads)
         allocates = any(f"= {self.target.empty}(" in line for line in body)
         first = self.target.prologue(prepared, allocates)
+        if any(o.other_strides is not None for o in self.plan.outputs):
+            image = image_paths(self.captured)[0]
+            alike = "" if self.captured.images_last[0] else "not "
+            head.append(f"rf_alike = {alike}_refold_in_channels({image})")
         self.text.lines = [*first, *head, *self._input_lines(), *body, *result]
         return self.text
 
@@ -171,6 +181,28 @@ class ForwardWriter:
                 plain = field_.path.isidentifier() and field_.path not in self.untouched
                 name = field_.path if plain else self._unique(identifier(field_.path))
                 self.text.names[n] = name
+
+    def _weights(self) -> None:
+        """Weights of convolutions alone: PyTorch reads them as they lie; folded ones lie as the
+        images."""
+        for weight, images in weights(self.nodes).items():
+            alone = all(n.op in CONVOLUTIONS for n in self.readers[weight])
+            if not alone or weight in self.roots or weight in self.read_in:
+                continue
+            rank = len(stripped(weight.shape, 1))
+            last = places_of(rank) is not None and all(map(self._is_channels_last, images))
+            if weight in self.text.reads:
+                self.text.as_they_lie.add(weight)
+            elif weight in self.folded and last:
+                self.text.channels_last.add(weight)
+
+    def _is_channels_last(self, images: Node) -> bool:
+        """Whether the example's images lie so: an argument, a call's result, or a kernel's."""
+        if images.op == "input":
+            return all(self.captured.images_last) and bool(self.captured.images_last)
+        if images.op == "aten" or images.op in CONVOLUTIONS:
+            return any(turned_forth(r) for r in self.readers[images])
+        return turned_back(images) is not None
 
     def _input_lines(self) -> list[str]:
         lines = []
@@ -374,7 +406,11 @@ class ForwardWriter:
                 name = f"{name}.clone()"
             if tuple(shape) != tuple(out.shape):
                 name = f"{name}.reshape({shape_text(out.shape, self.sizes)})"
-            if out.mutates is None and out.strides is not None:
+            if out.mutates is None and out.other_strides is not None:
+                mine = out.strides or row_major(out.shape)
+                both = (shape_text(s, self.sizes) for s in (mine, out.other_strides))
+                name = f"_refold_laid_out({name}, {' if rf_alike else '.join(both)})"
+            elif out.mutates is None and out.strides is not None:
                 strides = shape_text(out.strides, self.sizes)
                 name = f"_refold_laid_out({name}, {strides})"
             elif out.mutates is None:
@@ -439,6 +475,18 @@ class ForwardWriter:
             made = f"torch.ops.{target}({', '.join(parts)})"
             made += "" if index is None else f"[{index}]"
         return made
+
+
+def image_paths(captured: Captured) -> list[str]:
+    """Where forward's images are found: its floating tensors of four or five dimensions."""
+    return [
+        f.path
+        for f in captured.tensors
+        if f.shape is not None
+        and places_of(len(f.shape)) is not None
+        and f.dtype is not None
+        and f.dtype.is_floating_point
+    ]
 
 
 def _call_of(node: Node) -> tuple[object, ...]:

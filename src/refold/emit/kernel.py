@@ -87,8 +87,17 @@ class GroupKernel:
         ]
         lines = [f"// {words}", f"struct {self.struct_name()} {{"]
         lines += [f"  {m}" for m in members]
-        lines += ["  long width;", *(f"  {line}" for line in made), "};", ""]
+        lines += [
+            "  long width;",
+            *(f"  {line}" for line in self.last_members),
+            *(f"  {line}" for line in made),
+            "};",
+            "",
+        ]
         return self.body.literals("\n".join(lines))
+
+    # members with a value of their own, which entries do not give
+    last_members: tuple[str, ...] = ()
 
     def inputs(self, functions: Sequence[str]) -> list[str]:
         """Declarations of the functor's inputs, which its functions read."""

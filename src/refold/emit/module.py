@@ -15,7 +15,7 @@ from refold.emit.alike import shared_names
 from refold.emit.embed import runtime_text
 from refold.emit.facts import facts_text
 from refold.emit.fold import fold_lines
-from refold.emit.forward import ForwardText, ForwardWriter
+from refold.emit.forward import ForwardText, ForwardWriter, image_paths
 from refold.emit.guards import (
     attribute,
     default_refusals,
@@ -191,13 +191,14 @@ def _mode_context(
     for fold in text.folds:
         recipes.append(
             {
-                "function": _fold_function(fold, mode, functions, context),
+                "function": _fold_function(fold, text, functions, context),
                 "indices": repr(tuple(indices[s] for s in fold.sources)),
             }
         )
         values.append(text.names[fold.node])
     for node in text.reads:
-        recipes.append({"function": "torch.Tensor.contiguous", "indices": f"({indices[node]},)"})
+        how = "detach" if node in text.as_they_lie else "contiguous"
+        recipes.append({"function": f"torch.Tensor.{how}", "indices": f"({indices[node]},)"})
         values.append(text.names[node])
     for node, function in text.packs:
         base = len(text.sources) + values.index(text.names[node])
@@ -210,7 +211,11 @@ def _mode_context(
             *target.guards([f.path for f in mode.captured.tensors]),
         ]
         or ["pass"],
-        "flags": [*target.flags(), *query_refusals(mode.captured)],
+        "flags": [
+            *target.flags(),
+            *query_refusals(mode.captured),
+            *layout_refusals(mode.captured),
+        ],
         "repeated": repeated(emission.module, mode.captured),
         "first": mode.captured.tensors[0].path,
         "sources": [_expected(n["name"], emission.module) for n in text.sources],
@@ -245,14 +250,28 @@ def _counters(sources: Sequence[Node], module: torch.nn.Module) -> list[tuple[in
     return found
 
 
+def layout_refusals(captured: Captured) -> list[tuple[str, str]]:
+    """Tests of images that lie otherwise than any for which eager's results are known, and why."""
+    first, *rest = image_paths(captured) or [""]
+    follows = any(o.other_strides is not None for o in captured.graph.outputs)
+    if captured.fixed_layout:
+        told = repr("the images do not lie in memory as those of the example")
+        given = zip(image_paths(captured), captured.images_last, strict=True)
+        return [(f"_refold_in_channels({path}) is not {last}", told) for path, last in given]
+    told = repr("of the images some lie with their channels last and others do not")
+    lie = f"_refold_in_channels({{}}) is not _refold_in_channels({first})"
+    return [(lie.format(path), told) for path in rest] if follows else []
+
+
 def _fold_function(
-    fold: Fold, mode: Mode, functions: dict[Any, str], context: dict[str, Any]
+    fold: Fold, text: ForwardText, functions: dict[Any, str], context: dict[str, Any]
 ) -> str:
     """The name of the function that computes a fold; equal folds of two modes share one."""
-    if fold.node not in functions:
+    last = fold.node in text.channels_last
+    if (fold.node, last) not in functions:
         name = f"_refold_fold{len(functions)}"
-        arguments, lines = fold_lines(fold)
-        functions[fold.node] = name
+        arguments, lines = fold_lines(fold, last)
+        functions[fold.node, last] = name
         context["folds"].append(
             {
                 "function": name,
@@ -261,7 +280,7 @@ def _fold_function(
                 "words": f"{describe(fold.node)}, of shape {list(stripped(fold.node.shape, 1))}.",
             }
         )
-    return functions[fold.node]
+    return functions[fold.node, last]
 
 
 def _expected(name: str, module: torch.nn.Module) -> dict[str, str]:

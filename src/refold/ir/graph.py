@@ -16,6 +16,8 @@ class Output:
     `shape` is the true shape (not padded). `mutates` names the buffer that takes the value; None
     for a value that is returned. `strides` are those of a result that does not lie in memory in
     the order of its dimensions (turned over, a view of a part, spread out); None for one that does.
+    `other_strides` are those of a result that lies otherwise where the images among the arguments
+    lie the other way than the example's, channels last or not; None where that makes no difference.
     `memory` names the memory that a returned value lies in: results that share it have one name,
     and what lies in a leaf's memory has `memory_of` that leaf.
     """
@@ -25,6 +27,7 @@ class Output:
     mutates: str | None = None
     strides: tuple[Dim, ...] | None = None
     memory: str = ""
+    other_strides: tuple[Dim, ...] | None = None
 
 
 def memory_of(leaf: Node) -> str:

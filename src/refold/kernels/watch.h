@@ -1,8 +1,9 @@
 // watch and unchanged: every call of an emitted module asks first whether all that its kernels were prepared for is
 // still so. In Python the answer would cost more than a small kernel.
 //
-//   watch(dicts, types, kinds, tensors, contents, blocks) -> bytearray: how things are now
-//   unchanged(dicts, types, kinds, tensors, contents, cells, alike, memory) -> bool: whether they are so still
+//   watch(dicts, types, kinds, tensors, stores, contents, blocks) -> bytearray: how things are now
+//   unchanged(dicts, types, kinds, tensors, stores, contents, cells, alike, memory) -> bool: are they so still?
+//   look(memory, words, expected, count, epoch, flag): let the next kernel compare `count` words of device memory
 //   altered(memory) -> int: what `unchanged` found last (see Found)
 //   differing(before, after) -> tuple of bool, or None: which contents differ between two memories of the same contents
 //
@@ -10,6 +11,7 @@
 //   types     type, ...: nothing was written to the type or to one of its bases
 //   kinds     object, type, ...: the object is of exactly that type
 //   tensors   tensor, counted, ...: is at its address and, if counted is true, at its version
+//   stores    weak reference, ...: the storage that a tensor lay in is alive, so its address is nobody else's
 //   contents  address, bytes, ...: the memory holds what it held. Whole where it is small; else a few words of it at
 //             every call, and `blocks` KiB more of one of them in turn (the audit)
 //   cells     cell, value, ...: a closure's cell holds the value
@@ -21,14 +23,16 @@
 #include <cstring>
 
 #include "call.h"
+#include "look.h"
 
 namespace rf_watch {
 
-enum Found : uint64_t { kNothing, kDict, kType, kKind, kTensor, kContent, kAudit, kCell, kAlike };
+enum Found : uint64_t { kNothing, kDict, kType, kKind, kTensor, kContent, kAudit, kCell, kAlike, kStore, kLate };
 
 struct Header {
   uint64_t dicts, types, kinds, tensors, contents, blocks, found;
   uint64_t content, block;  // the audit's place
+  Look look;
 };
 struct Dict {
   PyObject* dict;
@@ -192,6 +196,17 @@ static bool audit(const Memory& m) {
   return true;
 }
 
+static bool is_dead(PyObject* reference) {
+#if PY_VERSION_HEX < 0x030D0000
+  return PyWeakref_Check(reference) && PyWeakref_GetObject(reference) == Py_None;
+#else
+  PyObject* found = nullptr;
+  const int alive = PyWeakref_GetRef(reference, &found);
+  Py_XDECREF(found);
+  return alive == 0;
+#endif
+}
+
 static Found changed(PyObject* const* given, const Memory& m) {
   const Header& h = m.header();
   for (uint64_t i = 0; i < h.dicts; i++) {
@@ -207,7 +222,9 @@ static Found changed(PyObject* const* given, const Memory& m) {
   }
   for (uint64_t i = 0; i < h.kinds; i++)
     if (Py_TYPE(m.kinds()[i].object) != m.kinds()[i].type) return kKind;
-  PyObject *cells = given[5], *alike = given[6];
+  PyObject *stores = given[4], *cells = given[6], *alike = given[7];
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(stores); i++)
+    if (is_dead(PyTuple_GET_ITEM(stores, i))) return kStore;
   for (Py_ssize_t i = 0; i + 1 < PyTuple_GET_SIZE(cells); i += 2)
     if (PyCell_GET(PyTuple_GET_ITEM(cells, i)) != PyTuple_GET_ITEM(cells, i + 1)) return kCell;
   for (uint64_t i = 0; i < h.tensors; i++) {
@@ -224,6 +241,7 @@ static Found changed(PyObject* const* given, const Memory& m) {
     const Content& c = m.contents()[i];
     if (!as_sampled(c, m.at + c.samples)) return kContent;
   }
+  if (h.look.flag != nullptr && *static_cast<volatile uint32_t*>(h.look.flag) == h.look.epoch) return kLate;
   return audit(m) ? kNothing : kAudit;
 }
 
@@ -245,16 +263,16 @@ static bool memory_of(PyObject* o, Memory& m) {
 }
 
 static PyObject* watch(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  if (!rf_takes(n, 6) || !are_tuples(args, 5)) return nullptr;
+  if (!rf_takes(n, 7) || !are_tuples(args, 6)) return nullptr;
   Header h{};
   h.dicts = PyTuple_GET_SIZE(args[0]), h.types = PyTuple_GET_SIZE(args[1]), h.kinds = PyTuple_GET_SIZE(args[2]) / 2;
-  h.tensors = PyTuple_GET_SIZE(args[3]) / 2, h.contents = PyTuple_GET_SIZE(args[4]) / 2;
-  h.blocks = PyLong_AsUnsignedLongLong(args[5]);
+  h.tensors = PyTuple_GET_SIZE(args[3]) / 2, h.contents = PyTuple_GET_SIZE(args[5]) / 2;
+  h.blocks = PyLong_AsUnsignedLongLong(args[6]);
   uint64_t size = sizeof h + h.dicts * sizeof(Dict) + h.types * sizeof(Type) + h.kinds * sizeof(Kind) +
                   h.tensors * sizeof(Tensor) + h.contents * sizeof(Content);
   const uint64_t fixed = size;
   for (uint64_t i = 0; i < h.contents; i++) {
-    const uint64_t bytes = PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(args[4], 2 * i + 1));
+    const uint64_t bytes = PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(args[5], 2 * i + 1));
     size += samples_bytes(bytes) + 8 * blocks_of(bytes);
   }
   if (PyErr_Occurred()) return nullptr;
@@ -298,8 +316,8 @@ static PyObject* watch(PyObject*, PyObject* const* args, Py_ssize_t n) {
   size = fixed;
   for (uint64_t i = 0; i < h.contents; i++) {
     Content& c = m.contents()[i];
-    c.address = static_cast<const char*>(PyLong_AsVoidPtr(PyTuple_GET_ITEM(args[4], 2 * i)));
-    c.bytes = PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(args[4], 2 * i + 1));
+    c.address = static_cast<const char*>(PyLong_AsVoidPtr(PyTuple_GET_ITEM(args[5], 2 * i)));
+    c.bytes = PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(args[5], 2 * i + 1));
     c.samples = size, c.digests = size + samples_bytes(c.bytes);
     size = c.digests + 8 * blocks_of(c.bytes);
     std::memset(m.at + c.samples, 0, c.digests - c.samples);
@@ -315,11 +333,26 @@ failed:
 
 static PyObject* unchanged(PyObject*, PyObject* const* args, Py_ssize_t n) {
   Memory m{};
-  if (!rf_takes(n, 8) || !are_tuples(args, 7) || !memory_of(args[7], m)) return nullptr;
+  if (!rf_takes(n, 9) || !are_tuples(args, 8) || !memory_of(args[8], m)) return nullptr;
   const Found found = changed(args, m);
   m.header().found = found;
+  next_look = m.header().look;
+  if (found != kNothing) next_look.count = 0;
   if (PyErr_Occurred()) return nullptr;
   return PyBool_FromLong(found == kNothing);
+}
+
+static PyObject* look(PyObject*, PyObject* const* args, Py_ssize_t n) {
+  Memory m{};
+  if (!rf_takes(n, 6) || !memory_of(args[0], m)) return nullptr;
+  Look& l = m.header().look;
+  l.words = static_cast<const uint32_t* const*>(PyLong_AsVoidPtr(args[1]));
+  l.expected = static_cast<const uint32_t*>(PyLong_AsVoidPtr(args[2]));
+  l.count = PyLong_AsUnsignedLongLong(args[3]);
+  l.epoch = static_cast<uint32_t>(PyLong_AsUnsignedLong(args[4]));
+  l.flag = static_cast<uint32_t*>(PyLong_AsVoidPtr(args[5]));
+  if (PyErr_Occurred()) return nullptr;
+  Py_RETURN_NONE;
 }
 
 static PyObject* altered(PyObject*, PyObject* const* args, Py_ssize_t n) {

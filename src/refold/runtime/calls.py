@@ -77,6 +77,23 @@ def _refold_tell(reason: str) -> None:
         _refold_log.warning("refold: the original forward was taken: %s", reason)
 
 
+def _refold_in_channels(images: torch.Tensor) -> bool:
+    """Whether PyTorch takes images of four or five dimensions to lie with their channels last."""
+    last = torch.channels_last if images.dim() == 4 else torch.channels_last_3d
+    found = images.is_contiguous(memory_format=last)
+    if found != images.is_contiguous():
+        return found
+    # of one channel, or one place, or no dense tensor: as PyTorch asks of strides alone
+    sizes, strides, least = images.shape, images.stride(), 0
+    if strides[1] == 0:
+        return False
+    for i in (1, *range(images.dim() - 1, 1, -1), 0):
+        if sizes[i] == 0 or strides[i] < least or (i == 0 and least == strides[1]):
+            return False
+        least = strides[i] * max(sizes[i], 1)
+    return True
+
+
 def _refold_laid_out(value: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
     """`value` in memory with the strides that the original's result has, 0 where it is expanded."""
     shape, live = value.shape, [i for i, n in enumerate(value.shape) if n > 1]

@@ -12,11 +12,27 @@ from typing import Any
 import torch
 
 from refold.runtime.calls import _refold_like, _refold_log, _refold_unlike
+from refold.runtime.look import _refold_look_at
 from refold.runtime.reach import _refold_reach, _RefoldReached
 from refold.runtime.structure import _refold_difference, _refold_tensor, _RefoldRows
 
 _REFOLD_WHOLE = 2048  # bytes that are compared whole at every call, see watch.h
-_REFOLD_AUDIT = 6  # of `altered`: the audit found a write to part of a parameter
+# what `altered` says: an uncounted write was found by the audit, or by the kernels of the last call
+_REFOLD_AUDIT, _REFOLD_LATE = 6, 10
+_REFOLD_SAID = {
+    _REFOLD_AUDIT: (
+        "part of a parameter was written in a way that PyTorch does not count (%s): results since"
+        " then were computed from its old values. From now on they are right. Call refold_refresh()"
+        " after such a write."
+    ),
+    _REFOLD_LATE: (
+        "a parameter was written in a way that PyTorch does not count (%s): the result of the call"
+        " before this one was computed from its old values. From now on they are right. Call"
+        " refold_refresh() after such a write."
+    ),
+}
+# how a parameter is read as it is: in the order of its axes, or as it lies
+_REFOLD_READ = (torch.Tensor.contiguous, torch.Tensor.detach)
 
 
 class _RefoldCache:
@@ -28,8 +44,8 @@ class _RefoldCache:
     that are written, and whether they still have the sizes and strides that they had. fits: whether
     tensors are like those of the last call that came without gradients. stepped: the identities of
     parameters that an optimizer wrote since. audited: the names of the sources whose memory is
-    looked through; audit_calls: in how many calls. Copies and pickles of a module start with empty
-    caches.
+    looked through; audit_calls: in how many calls. looked, epoch: see look.py. Copies and
+    pickles of a module start with empty caches.
     """
 
     def __init__(self, device: int | None = None) -> None:
@@ -45,6 +61,8 @@ class _RefoldCache:
         self.stepped: set[int] | None = None
         self.audited: tuple[str, ...] = ()
         self.audit_calls = 0
+        self.looked: tuple[torch.Tensor, ...] | None = None
+        self.epoch = 0
 
     def __deepcopy__(self, memo: Any) -> "_RefoldCache":
         return _RefoldCache()
@@ -72,7 +90,7 @@ class _RefoldCache:
                 old = self.values[k] if len(self.values) == len(recipes) else None
                 if old is None or any(changed[i] for i in indices):
                     value = function(*(known[i] for i in indices))
-                    kept = function is not torch.Tensor.contiguous and old is not None
+                    kept = function not in _REFOLD_READ and old is not None
                     if kept and old is not None and _refold_same_form(old, value):
                         value = old.copy_(value)
                     changed.append(True)
@@ -98,13 +116,20 @@ def _refold_copied(
     found: set[int] = set()
     for function, indices in recipes:
         below = set().union(*(roots[i] for i in indices))
-        same = function is torch.Tensor.contiguous and live[indices[0]]
-        same = same and sources[indices[0]].is_contiguous()
+        same = function in _REFOLD_READ and live[indices[0]]
+        same = same and (
+            function is not torch.Tensor.contiguous or sources[indices[0]].is_contiguous()
+        )
         if not same:
             found |= below
         roots.append(below)
         live.append(False)
     return sorted(found)
+
+
+def _refold_is_readable(device: int) -> bool:
+    """True if the host reads the memory of a device's tensors."""
+    return device < 0
 
 
 def _refold_extent(t: torch.Tensor) -> int:
@@ -115,7 +140,7 @@ def _refold_extent(t: torch.Tensor) -> int:
     return (last + 1) * t.element_size()
 
 
-def _refold_current(
+def _refold_ready(
     model: torch.nn.Module, caches: dict[str, Any], mode: dict[str, Any], file: Any, device: int
 ) -> Any:
     """The cache of a mode, after what has changed since the last call; or why there is none.
@@ -126,13 +151,10 @@ def _refold_current(
     if cache is not None and cache.device == device and cache.stepped is None:
         if file.kernels.unchanged(*cache.watched) and cache.laid(*cache.tensors):
             return cache if cache.reason is None else cache.reason
-        if file.kernels.altered(cache.watched[-1]) == _REFOLD_AUDIT:
-            _refold_log.error(
-                "refold: part of a parameter was written in a way that PyTorch does not count"
-                " (%s): results since then were computed from its old values. From now on they"
-                " are right. Call refold_refresh() after such a write.",
-                ", ".join(cache.audited),
-            )
+        found = file.kernels.altered(cache.watched[-1])
+        if found in _REFOLD_SAID:
+            _refold_log.error(f"refold: {_REFOLD_SAID[found]}", ", ".join(cache.audited))
+            cache.seen = ()  # which of them it was is not known
     return _refold_renew(model, caches, mode, file, device)
 
 
@@ -158,12 +180,13 @@ def _refold_renew(
     for t in counters:
         if isinstance(t, torch.Tensor):
             watched += (t, not t.is_inference())
+    stores = tuple(weakref.ref(t.untyped_storage()) for t in usable if t.layout is torch.strided)
     contents: list[int] = []
     copied: list[int] = []
-    if reason is None and device < 0:
+    if reason is None:
         copied = _refold_copied(sources, mode["recipes"])
         copied = [i for i in copied if _refold_extent(sources[i])]
-        for i in copied:
+        for i in copied if _refold_is_readable(device) else ():
             contents += (sources[i].data_ptr(), _refold_extent(sources[i]))
     cache = old
     if cache is None or cache.device != device:
@@ -172,7 +195,7 @@ def _refold_renew(
         transient = file.unfit(device)
         if transient is not None:
             return transient
-        fixed = (rows.dicts, rows.types, rows.kinds, tuple(watched), tuple(contents))
+        fixed = (rows.dicts, rows.types, rows.kinds, tuple(watched), stores, tuple(contents))
         memory = file.kernels.watch(*fixed, mode["audit"])
         if reason is None:
             versions = [None if t.is_inference() else t._version for t in (*sources, *counters)]
@@ -183,6 +206,9 @@ def _refold_renew(
             counts = versions[len(sources) :]
             changed = _refold_changed(cache, file, memory, sources, (seen, counts), mode, copied)
             cache.compute(sources, (seen, counts), changed, mode["recipes"], file.place(device))
+            if copied and not contents:
+                looked = [sources[i] for i in copied]
+                _refold_look_at(cache, file.kernels, memory, looked, file.place(device))
             file.renewed(cache)
     except RuntimeError as error:
         caches.pop(mode["name"], None)  # some of its values may be new, others not
@@ -223,7 +249,7 @@ def _refold_changed(
     ]
     for (i, _), then, count in zip(mode["counters"], counts_before, counts, strict=True):
         changed[i] = changed[i] or then != count
-    if copied:
+    if copied and cache.watched[5]:
         differing = file.kernels.differing(cache.watched[-1], memory)
         if differing is None:
             return [True] * len(sources)

@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(kColumnThreads, 1)
   const long base = (my_outer < outer ? my_outer : outer - 1) * count;
   const long unit = my_unit < cut.units ? my_unit : cut.units - 1;  // reads like one that exists
   const long last = count < (chunk + 1) * cut.chunk_rows ? count : (chunk + 1) * cut.chunk_rows;
-  begin_kernel();
+  begin_kernel(body);
 
   Mine parts;
   long row = chunk * cut.chunk_rows + team;

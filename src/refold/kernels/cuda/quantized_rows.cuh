@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(kRowThreads, 4)
     pointwise_quantized(const __grid_constant__ Body body, const Quantized from, long rows, long width) {
   const long units = width / LanesOf<V>::count, first = long(blockIdx.x) * blockDim.x + threadIdx.x;
   const long batches = (rows + kQuantizedBatch - 1) / kQuantizedBatch;
-  begin_kernel();
+  begin_kernel(body);
   if (first >= batches * units) return;
   const long batch = batches * units <= UINT32_MAX ? unsigned(first) / unsigned(units) : first / units;
   const long row = batch * kQuantizedBatch;

@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(kRowThreads, 1)
   constexpr int kUnits = kBatch<V>;
   const typename Body::Row r{};
   const long units = width / LanesOf<V>::count, first = long(blockIdx.x) * blockDim.x + threadIdx.x;
-  begin_kernel();
+  begin_kernel(body);
   if constexpr (kDown) {  // rows row, row + groups, ...
     const long groups = (rows + kUnits - 1) / kUnits;
     if (first >= groups * units) return;
@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(Holds<V>::block, LanesOf<V>::count == 4 ? Body
     if constexpr (kSingle) return Single{unit[k], in(k)};
     else return LanesOf<V>::at(unit[k]);
   };
-  begin_kernel();
+  begin_kernel(body);
   Known<V, Body::kAgain> known[kRows][kUnits];
   for_monoids<0>(typename Body::Monoids{}, [&](auto step, auto monoid) {
     using M = decltype(monoid);
@@ -233,7 +233,7 @@ __global__ void __launch_bounds__(kMostTeam, 1)
   __shared__ Real shared[2][kMostTeam / 32][kMostWords];  // two passes
   const int team = threadIdx.x / threads, thread = threadIdx.x - team * threads;
   const long row = long(blockIdx.x) * (blockDim.x / threads) + team;
-  begin_kernel();
+  begin_kernel(body);
   if (row >= rows) return;  // a whole team
   typename Body::Row r{};
   for_monoids<0>(typename Body::Monoids{}, [&](auto step, auto monoid) {
@@ -259,7 +259,7 @@ __global__ void __launch_bounds__(kRowThreads, 1)
   const long chunk_units = chunk_width / LanesOf<V>::count;
   const long first = chunk * chunk_units, left = width / LanesOf<V>::count - first;
   const int units = int(left < chunk_units ? left : chunk_units), thread = threadIdx.x;
-  begin_kernel();
+  begin_kernel(body);
   typename Body::Row r{};
   if (pass > 0) r = row_from(known + row);
   for_monoids<0>(Monoids{}, [&](auto step, auto monoid) {

@@ -1,0 +1,147 @@
+"""Kernels for further forms of call, made when such a call first comes."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from refold import pipeline, twin
+from refold.capture import Example
+from refold.pipeline import Options
+
+MOST = 4  # further forms of one module
+_log = logging.getLogger("refold")
+_busy = threading.Lock()
+
+
+def title(cls: type) -> str:
+    return f"The original is {cls.__module__}.{cls.__qualname__}"
+
+
+def measured(result: pipeline.Result) -> dict[str, dict[str, float]]:
+    """Of each mode the times of the baselines over the kernels', by the baseline's name."""
+    return {
+        d.mode.name: {name: t.ratio for name, t in d.contest.timings.items()}
+        for d in result.derivations
+        if d.contest is not None
+    }
+
+
+def form(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """What a plan is made for: containers, dtypes, ranks and devices of tensors, other values."""
+    leaves, spec = pytree.tree_flatten((tuple(args), dict(kwargs)))
+    parts = [str(spec)]
+    for leaf in leaves:
+        if isinstance(leaf, torch.Tensor):
+            parts.append(f"{leaf.dtype} {leaf.dim()} {leaf.device.type}")
+        else:
+            parts.append(f"{type(leaf).__name__} {leaf!r}"[:80])
+    return "; ".join(parts)
+
+
+@dataclass
+class Growth:
+    """Makes a program for a call that no program of a twin takes because of its arguments.
+
+    source: the text that binds Model. tried: the forms for which programs were made, or none was
+    gained; of further ones there are MOST.
+    """
+
+    source: str
+    target: str
+    options: Options
+    tried: frozenset[str]
+    grown: int = 0
+
+    def __call__(
+        self,
+        fast: torch.nn.Module,
+        refused: Sequence[twin.Program],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> twin.Program | None:
+        if self.grown >= MOST or not all(_is_unlike(p, fast, args, kwargs) for p in refused):
+            return None
+        if torch.is_grad_enabled() and any(p.requires_grad for p in fast.parameters()):
+            return None  # gradients are wanted: the original would run
+        key = form(args, kwargs)
+        if key in self.tried or not _busy.acquire(blocking=False):
+            return None
+        try:
+            self.tried |= {key}
+            self.grown += 1
+            return self._made(fast, args, kwargs)
+        finally:
+            _busy.release()
+
+    def _made(
+        self, fast: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> twin.Program | None:
+        """The program, made in a thread of its own: modes of the caller's are the caller's."""
+        _log.warning("refold: a call of another form than before: kernels are made for it")
+        found: list[twin.Program | BaseException | None] = []
+
+        def make() -> None:
+            try:
+                found.append(self._program(fast, args, kwargs))
+            except Exception as error:
+                found.append(error)
+
+        thread = threading.Thread(target=make)
+        thread.start()
+        thread.join()
+        if isinstance(found[0], BaseException):
+            _log.warning("refold: no kernels were made for this form of call: %s", found[0])
+            return None
+        return found[0]
+
+    def _program(
+        self, fast: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> twin.Program | None:
+        module = twin.original(fast)
+        args, kwargs = pytree.tree_map(_plain, (args, kwargs))
+        back, device = pipeline.target_for(self.target)
+        result = pipeline.run(
+            module,
+            Example(args, kwargs),
+            self.source,
+            title(type(module)),
+            back,
+            device,
+            replace(self.options, tune=False),
+            bind=lambda text: pipeline.bind_for_class(text, module),
+        )
+        if result.text is None:
+            why = "; ".join(dict.fromkeys(result.reasons))
+            _log.warning("refold: calls of this form take the original forward: %s", why)
+            return None
+        return twin.program(result.text, type(module))
+
+
+def _plain(value: Any) -> Any:
+    """A tensor made in inference mode as an ordinary one, which can be captured."""
+    if isinstance(value, torch.Tensor) and value.is_inference():
+        return torch.empty_like(value).copy_(value)
+    return value
+
+
+def _is_unlike(
+    program: twin.Program, fast: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> bool:
+    """True if a program refuses a call for its arguments, whatever the module's state."""
+    try:
+        given = Example(args, kwargs).bind(fast)
+    except TypeError:
+        return False  # the original raises
+    given.apply_defaults()
+    for name in ("train" if fast.training else "eval", "both"):
+        misfit = getattr(program.namespace, f"_refold_misfit_{name}", None)
+        if misfit is not None:
+            return misfit(fast, *given.arguments.values()) is not None
+    return False  # the original is kept in this mode

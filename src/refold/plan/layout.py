@@ -1,0 +1,145 @@
+"""Images whose channels lie last in memory: what is computed from them is computed so.
+
+PyTorch lets a value of shape [N, C, H, W] lie in memory as [N, H, W, C]. A convolution of such
+images, or with such a weight, gives such images, and pooling, arithmetic and joining keep them.
+Kernels know only values that lie in the order of their axes. So what lies channels-last is turned
+here: kernels compute the value with its channels as the last axis, and a view in the model's own
+order, which costs nothing, is what calls of PyTorch read and what is returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from refold.ir import OPS, Dim, Graph, Kind, Node, make
+from refold.ir.node import rebuild
+from refold.ir.ops import CONVOLUTIONS, RANK
+
+# by the number of places (height and width, or depth too): the axes with the channels last
+TURNED: Mapping[int, tuple[int, ...]] = {2: (0, 1, 3, 4, 2), 3: (0, 2, 3, 4, 1)}
+BACK: Mapping[int, tuple[int, ...]] = {2: (0, 1, 4, 2, 3), 3: (0, 4, 1, 2, 3)}
+_KEPT = ("pool", "upsample")  # in the names of PyTorch's operators that keep the layout
+
+
+def places_of(rank: int) -> int | None:
+    """The number of places of images of so many dimensions; None for what are no images."""
+    return rank - 2 if rank - 2 in TURNED else None
+
+
+def channels_last(graph: Graph, images: Mapping[Node, int]) -> tuple[Graph, Mapping[Node, Node]]:
+    """The same function, with what lies channels-last computed with its channels last.
+
+    images: leaves that lie so, and their number of places. Gives what each node has become, too.
+    """
+    turner = _Turner(images)
+    for node in graph.nodes():
+        turner.visit(node)
+    roots = graph.with_roots(turner.done[r] for r in graph.roots())
+    return roots, {n: turner.last.get(n, (d, 0))[0] for n, d in turner.done.items()}
+
+
+class _Turner:
+    """done: each node in the model's own order of axes. last: of those whose channels lie last,
+    the value with its channels as the last axis, and the number of places."""
+
+    def __init__(self, images: Mapping[Node, int]) -> None:
+        self.images = images
+        self.done: dict[Node, Node] = {}
+        self.last: dict[Node, tuple[Node, int]] = {}
+
+    def visit(self, node: Node) -> None:
+        again = rebuild(node, tuple(self.done[i] for i in node.inputs))
+        places = self._made_so(node)
+        if places is not None:
+            self.done[node] = again
+            self.last[node] = _moved(again, TURNED[places]), places
+        elif (found := self._turned(node)) is not None:
+            value, places = found
+            self.last[node] = found
+            self.done[node] = _moved(value, BACK[places])
+        elif node.op == "permute" and node.inputs[0] in self.last:
+            value, places = self.last[node.inputs[0]]
+            self.done[node] = _moved(value, tuple(BACK[places][a] for a in node["order"]))
+        else:
+            self.done[node] = again
+
+    def _made_so(self, node: Node) -> int | None:
+        """The places of images that PyTorch makes, or is given, channels-last."""
+        if node in self.images:
+            return self.images[node]
+        if node.op in CONVOLUTIONS or node.op == "image_pool":
+            places = len(node["strides"])
+            so = node.inputs[0] in self.last or any(i in self.images for i in node.inputs[1:2])
+            return places if so and places in TURNED else None
+        if node.op == "aten" and node.inputs and node.inputs[0] in self.last:
+            name = str(node["target"])
+            same = node["rank"] == self.last[node.inputs[0]][1] + 2
+            kept = same and any(word in name for word in _KEPT)
+            return self.last[node.inputs[0]][1] if kept else None
+        return None
+
+    def _turned(self, node: Node) -> tuple[Node, int] | None:
+        """A value of images that lie channels-last, computed with the channels last."""
+        kind = OPS[node.op].kind
+        full = [self.last[i] for i in node.inputs if i in self.last]
+        if not full or len({p for _, p in full}) > 1:
+            return None
+        places = full[0][1]
+        if kind is Kind.POINTWISE:
+            if not any(i in self.last and i.shape == node.shape for i in node.inputs):
+                return None
+            parts = (self._part(i, places) for i in node.inputs)
+            return make(node.op, *parts, **dict(node.attrs)), places
+        if len(full) < len(node.inputs):
+            return None
+        attrs = dict(node.attrs)
+        if kind is Kind.REDUCE:
+            attrs["axes"] = tuple(sorted(_axis(a, places) for a in node["axes"]))
+        elif node.op in ("softmax", "log_softmax", "cat", "slice"):
+            attrs["axis"] = _axis(node["axis"], places)
+        else:
+            return None
+        return make(node.op, *(value for value, _ in full), **attrs), places
+
+    def _part(self, node: Node, places: int) -> Node:
+        if node in self.last:
+            return self.last[node][0]
+        return _moved(self.done[node], TURNED[places])
+
+
+def _axis(axis: int, places: int) -> int:
+    return TURNED[places].index(axis + RANK) - RANK
+
+
+def _moved(x: Node, order: tuple[int, ...]) -> Node:
+    """`x` with its axes in another order: itself, or in another shape, where memory is the same."""
+    if x.op == "permute":
+        inner: tuple[int, ...] = x["order"]
+        (x,), order = x.inputs, tuple(inner[a] for a in order)
+    shape: tuple[Dim, ...] = tuple(x.shape[a] for a in order)
+    wide = [a for a in order if x.shape[a] != 1]
+    if wide != sorted(wide):
+        return make("permute", x, order=order)
+    while x.op == "reshape":
+        (x,) = x.inputs
+    return x if x.shape == shape else make("reshape", x, shape=shape)
+
+
+def turned_back(x: Node) -> Node | None:
+    """The value with its channels as the last axis, of which `x` is a view in the model's order."""
+    back = x.op == "permute" and x["order"] in BACK.values()
+    return x.inputs[0] if back else None
+
+
+def turned_forth(x: Node) -> bool:
+    """Is it images as PyTorch made them, read with the channels as the last axis?"""
+    return x.op == "permute" and x["order"] in TURNED.values()
+
+
+def weights(nodes: Collection[Node]) -> Mapping[Node, list[Node]]:
+    """The weights of convolutions among `nodes`, and the images that each is applied to."""
+    found: dict[Node, list[Node]] = {}
+    for n in nodes:
+        if n.op in CONVOLUTIONS:
+            found.setdefault(n.inputs[1], []).append(n.inputs[0])
+    return found

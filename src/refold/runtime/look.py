@@ -1,0 +1,57 @@
+"""Looks: a kernel of each call compares a few words of device memory with what they were.
+
+The host cannot read a GPU's memory without waiting for the GPU. So the first kernel of a call does
+(kernels/look.h), sets a flag in host memory, and the call after reads the flag: a write to a whole
+parameter that nothing else shows is followed one call late.
+"""
+
+from typing import Any
+
+import torch
+
+_REFOLD_SAMPLES = 32  # words of a parameter, as many as the host samples
+
+
+def _refold_words(t: torch.Tensor) -> tuple[torch.Tensor, list[int]] | None:
+    """A parameter's memory as 32-bit words, and those of them that are looked at."""
+    count = t.numel() * t.element_size() // 4
+    if not count or not t.is_contiguous() or t.data_ptr() % 4:
+        return None
+    flat = t.detach().reshape(-1)[: count * 4 // t.element_size()].view(torch.int32)
+    if count <= 2 * _REFOLD_SAMPLES:
+        return flat, list(range(count))
+    golden = 0x9E3779B97F4A7C15
+    spread = ((k * golden % 2**64) * count >> 64 for k in range(_REFOLD_SAMPLES))
+    return flat, list(spread)
+
+
+def _refold_look_at(
+    cache: Any, kernels: Any, memory: bytearray, sources: list[torch.Tensor], place: torch.device
+) -> None:
+    """Let the kernels of a cache compare what these sources hold now. The tables keep their place:
+    a CUDA graph may read them."""
+    addresses: list[int] = []
+    held: list[torch.Tensor] = []
+    with torch.inference_mode(False), torch.no_grad():
+        for t in sources:
+            words = _refold_words(t)
+            if words is not None:
+                flat, at = words
+                addresses += [flat.data_ptr() + 4 * i for i in at]
+                held.append(flat[torch.tensor(at, device=flat.device)])
+        if not held:
+            cache.looked = None
+            return
+        table = torch.tensor(addresses, dtype=torch.int64).to(place)
+        expected = torch.cat(held)
+        old = cache.looked
+        if old is not None and old[0].shape == table.shape and old[0].device == table.device:
+            table, expected, flag = old[0].copy_(table), old[1].copy_(expected), old[2]
+        else:
+            flag = torch.zeros(1, dtype=torch.int32)
+            flag = flag.pin_memory() if place.type == "cuda" else flag
+    cache.looked = table, expected, flag
+    cache.epoch += 1  # kernels that are still running tell of an earlier one
+    kernels.look(
+        memory, table.data_ptr(), expected.data_ptr(), table.numel(), cache.epoch, flag.data_ptr()
+    )

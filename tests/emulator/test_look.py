@@ -1,0 +1,80 @@
+"""Writes that only a GPU's memory shows, on the emulator: followed one call late, and told."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import torch
+from torch import nn
+
+from emulator.module import emulated
+from refold import pipeline, twin
+from refold.pipeline import Options
+
+
+class Summed(nn.Module):
+    """Its fold is read by a kernel of rows, which looks in passing."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(96, 64)
+
+    def forward(self, x):
+        return self.fc(x).sum(dim=1, keepdim=True)
+
+
+class Pooled(nn.Module):
+    """Its pooled weight is read by a product, before which a kernel of its own looks."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(96, 64)
+
+    def forward(self, x):
+        return torch.sigmoid(nn.functional.avg_pool1d(self.fc(x)[:, None], 4)[:, 0])
+
+
+@pytest.fixture(scope="module", params=[Summed, Pooled], ids=["rows", "product"])
+def fast(request):
+    torch.manual_seed(0)
+    module = request.param().eval()
+    target, device = pipeline.target_for("cuda:sm_80", "ieee")
+    x = torch.randn(64, 96)
+    result = pipeline.run(module, [x], "", "x", target, device, Options(measure=False))
+    assert result.text is not None
+    return pipeline.bind_for_class(emulated(result.text), module)
+
+
+def test_a_write_is_followed_one_call_late_and_told(fast, monkeypatch, caplog):
+    (namespace,) = twin.namespaces(fast)
+    monkeypatch.setattr(namespace, "_refold_is_readable", lambda device: False)
+    fast.refold_refresh()
+    x, original = torch.randn(64, 96), twin.original(fast)
+
+    def right():
+        torch.testing.assert_close(fast(x), original(x), rtol=1e-3, atol=1e-3)
+
+    with torch.no_grad():
+        for _ in range(3):
+            right()
+        for write in (
+            lambda: fast.fc.weight.data.mul_(1.5),
+            lambda: fast.fc.weight.data.copy_(torch.randn(64, 96)),
+            lambda: fast.fc.weight.data.mul_(0.5),
+        ):
+            caplog.clear()
+            write()
+            fast(x)  # computed from the old values
+            assert not caplog.records
+            right()
+            (record,) = caplog.records
+            assert record.levelno == logging.ERROR and "does not count" in record.getMessage()
+            caplog.clear()
+            right()
+            assert not caplog.records, "told once"
+        fast.fc.weight.mul_(2)  # counted: at once
+        right()
+        fast.fc.weight.data = torch.randn(64, 96)  # another storage: at once
+        right()
+        assert not caplog.records

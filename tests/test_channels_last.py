@@ -1,0 +1,110 @@
+"""Images keep the memory format that eager gives them, for the call's own images."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import refold
+from refold import pipeline
+from refold.ir import Graph, Output
+from refold.plan import make_plan
+from refold.plan.layout import channels_last
+from refold.rules.term import conv, relu
+from refold.rules.term import sum as summed
+from tests.engine.graphs import p, x
+
+FORMATS = (torch.contiguous_format, torch.channels_last)
+
+
+class Images(nn.Module):
+    """Convolutions, batch norm, pooling, joining, a gate by channel, a norm over channels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.bn = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8)
+        self.second, self.gate = nn.Conv2d(8, 8, 3, padding=1), nn.Linear(8, 8)
+        self.norm = nn.LayerNorm(16)
+
+    def forward(self, x):
+        y = F.max_pool2d(torch.relu(self.bn(self.first(x))), 2)
+        z = torch.tanh(self.second(y)) * torch.sigmoid(self.gate(y.mean((2, 3))))[:, :, None, None]
+        both = torch.cat([y, z + y], 1)
+        normed = self.norm(both.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        return both * 2, torch.softmax(both, 1), normed + 1, both.flatten(1).sum(1), x[:, :1] + 1
+
+
+class Plain(nn.Module):
+    """No convolution: results follow the arguments."""
+
+    def forward(self, x, y):
+        return torch.sigmoid(x * 2 + 1) * y, (x - y).sum(1)
+
+
+def check(module, fast, images):
+    """fast takes its kernels for `images`, and gives eager's values, strides and buffers."""
+    with torch.no_grad():
+        assert pipeline.obstacle(fast, images) is None
+        twin = copy.deepcopy(refold.original(fast))
+        for got, want in zip(fast(*images), twin(*images), strict=True):
+            torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+            for size, mine, eager in zip(want.shape, got.stride(), want.stride(), strict=True):
+                assert size == 1 or mine == eager, (want.shape, got.stride(), want.stride())
+        for a, b in zip(fast.buffers(), twin.buffers(), strict=True):
+            torch.testing.assert_close(a, b)
+
+
+def image(form, shape=(2, 3, 8, 10)):
+    return torch.randn(shape).contiguous(memory_format=form)
+
+
+@pytest.mark.parametrize("form", FORMATS, ids=str)
+def test_results_lie_as_eager_lays_them_for_both_layouts(form):
+    torch.manual_seed(0)
+    module = Images().to(memory_format=form)
+    fast = refold.optimize(module, image(form), measure=False)
+    for training in (True, False):
+        fast.train(training)
+        for other in FORMATS:
+            check(module, fast, [image(other, (3, 3, 8, 10))])
+    # what is flattened, and the sum whose norm is taken, as in eager
+    assert copies(fast, image(form)) <= copies(refold.original(fast), image(form))
+
+
+def copies(module, x):
+    """How many weights, and values of eight channels or more, a call lays out anew."""
+    with torch.no_grad():
+        module(x)
+        with torch.profiler.profile(record_shapes=True) as seen:
+            module(x)
+    shapes = [e.input_shapes[0] for e in seen.events() if e.name == "aten::copy_"]
+    return sum(math.prod(shape) > 200 for shape in shapes)
+
+
+def test_arguments_that_lie_in_two_ways_take_the_original():
+    module = Plain()
+    fast = refold.optimize(module, image(FORMATS[0]), image(FORMATS[0]), measure=False)
+    for form in FORMATS:
+        check(module, fast, [image(form), image(form)])
+    with torch.no_grad():
+        reason = pipeline.obstacle(fast, [image(form) for form in FORMATS])
+        assert "some lie with their channels last and others do not" in reason
+        # one channel, laid out either way, is told by its strides as PyTorch tells it
+        one = image(FORMATS[0], (2, 1, 4, 4))
+        assert fast(one, one)[0].stride() == module(one, one)[0].stride()
+
+
+def test_what_follows_a_convolution_is_computed_with_the_channels_last():
+    images, weight, bias = x(2, 3, 8, 8), p("w", 4, 3, 3, 3), p("b", 4)
+    y = relu(conv(images, weight, bias, (1, 1), (1, 1), (1, 1), 1))
+    total = summed(y, (-3,))
+    graph = Graph((Output(y.node, (2, 4, 8, 8)), Output(total.node, (2, 1, 8, 8))))
+    turned, _ = channels_last(graph, {images.node: 2})
+    (group,) = make_plan(turned).groups
+    assert group.dims == (1, 2, 8, 8, 4), "channels are a row: the sum needs no pass of its own"
+    assert channels_last(graph, {})[0] == graph
