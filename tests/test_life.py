@@ -581,7 +581,7 @@ def test_other_forms_of_call_get_kernels_when_they_first_come(caplog):
     fast = refold.optimize(Options().eval(), torch.randn(4, WIDTH), measure=False)
     original = twin.original(fast)
     x, mask = torch.randn(5, WIDTH), torch.rand(5, WIDTH)
-    calls = [((x,), {}), ((x, mask), {}), ((x,), {"mask": mask}), ((x[None],), {})]
+    calls = [((x,), {}), ((x, mask), {}), ((x,), {"mask": mask}), ((torch.stack([x, x]),), {})]
     with torch.no_grad():
         for args, kwargs in calls:
             torch.testing.assert_close(fast(*args, **kwargs), original(*args, **kwargs))

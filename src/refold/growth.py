@@ -34,12 +34,14 @@ def measured(result: pipeline.Result) -> dict[str, dict[str, float]]:
 
 
 def form(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    """What a plan is made for: containers, dtypes, ranks and devices of tensors, other values."""
+    """What a plan is made for: containers, other values, of tensors the dtype, the device, the rank
+    and which sizes are 1: torch.export takes a size of 1 for a constant, as torch.compile does."""
     leaves, spec = pytree.tree_flatten((tuple(args), dict(kwargs)))
     parts = [str(spec)]
     for leaf in leaves:
         if isinstance(leaf, torch.Tensor):
-            parts.append(f"{leaf.dtype} {leaf.dim()} {leaf.device.type}")
+            sizes = "".join("1" if n == 1 else "n" for n in leaf.shape)
+            parts.append(f"{leaf.dtype} {sizes} {leaf.device.type}")
         else:
             parts.append(f"{type(leaf).__name__} {leaf!r}"[:80])
     return "; ".join(parts)
