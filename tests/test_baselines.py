@@ -30,6 +30,13 @@ class Model(nn.Module):
         return torch.sigmoid(x * 2 + 1).sum(1)
 
 
+class Summed(nn.Linear):
+    """A product with the sum of the weight's rows, which is folded."""
+
+    def forward(self, x):
+        return torch.sigmoid(super().forward(x).sum(1))
+
+
 @pytest.fixture(autouse=True)
 def no_compiler(monkeypatch):
     """torch.compile gives the module itself, and what was found for one test is no other's."""
@@ -166,3 +173,16 @@ def test_in_memory(monkeypatch):
         refold.optimize(module, x, baselines=["inductor"])
     with pytest.raises(OptimizeError, match='expected otherwise="original" or "compile"'):
         refold.optimize(module, x, otherwise="eager")
+
+
+@pytest.mark.parametrize("measure", (True, False))
+def test_a_mode_whose_folds_fail_is_dropped_with_its_reason(monkeypatch, measure):
+    def fail(fold, last=False):
+        return [f"p{i}" for i in range(len(fold.sources))], ["raise RuntimeError('no')"]
+
+    monkeypatch.setattr("refold.emit.module.fold_lines", fail)
+    times(monkeypatch, eager=2.0, compile=1.5)
+    module, x = Summed(8, 4), torch.rand(8, 8)
+    with pytest.warns(UserWarning, match=r"could not be computed \(no\)"):
+        assert refold.optimize(module, x, measure=measure) is module
+    assert module.training

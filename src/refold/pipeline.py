@@ -337,7 +337,7 @@ def run(
 
     example: a call of the module, or its positional arguments.
     bind: turns emitted text into a module of its own and answers with its ModelNew instance that
-    shares `module`'s parameters; needed for measuring.
+    shares `module`'s parameters. Folds are tried with it, even where nothing is measured.
     """
     start = time.perf_counter()
     progress("capturing and rewriting")
@@ -351,13 +351,14 @@ def run(
     text = _emit(module, source, title, derivations, target)
     seconds = time.perf_counter() - start
     build_seconds = 0.0
-    if text is not None and options.measure:
+    if text is not None and (options.measure or bind is not None):
         progress("compiling the kernels")
         bind = bind or (lambda t: bind_text(t, module))
         start = time.perf_counter()
         fast = bind(text)
         build_seconds = time.perf_counter() - start
-        progress(f"timing against {', '.join((EAGER, *options.baselines))}")
+        if options.measure:
+            progress(f"timing against {', '.join((EAGER, *options.baselines))}")
         measured = tuple(_measured(d, module, fast, example, target, options) for d in derivations)
         if measured != derivations:
             slower = [d for d, m in zip(derivations, measured, strict=True) if d.mode is not m.mode]
@@ -431,7 +432,8 @@ def _measured(
     target: Target,
     options: Options,
 ) -> Derivation:
-    """The derivation with its timing; its mode keeps the original where that is not slower.
+    """The derivation with its timing; its mode keeps the original where that is not slower, or
+    where what the kernels read cannot be computed.
 
     fast: shares the modules inside `module` and its buffers, which are left as they were.
     """
@@ -442,8 +444,10 @@ def _measured(
             m.train(d.mode.name == "train")
         call = Example.of(example)
         problem = obstacle(fast, call)
-        if problem is not None:
+        if problem is not None and (options.measure or problem.startswith(FOLDS_FAIL)):
             return Derivation(replace(d.mode, plan=None, captured=None, kept=problem), None)
+        if not options.measure:
+            return d
         assert d.mode.captured is not None
         graph = d.mode.captured.graph
         found = contest(
@@ -460,6 +464,9 @@ def _measured(
         mode = replace(d.mode, plan=None, captured=None, kept=found.loss)
         return replace(d, mode=mode, contest=found)
     return replace(d, contest=found)
+
+
+FOLDS_FAIL = "the folded parameters could not be computed"  # runtime/folds.py says why
 
 
 def obstacle(fast: torch.nn.Module, example: Example | Sequence[Any]) -> str | None:

@@ -84,6 +84,23 @@ def _batch_norm(
     return results
 
 
+@handles("batch_norm")
+def _whole_batch_norm(
+    out: Out,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    mean: Value | None,
+    variance: Value | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn: bool,
+) -> Any:
+    need(not training, "statistics are written")
+    return _batch_norm([out], x, weight, bias, mean, variance, momentum, eps)[0]
+
+
 @handles("layer_norm")
 def _layer_norm(
     out: Out,

@@ -1,8 +1,9 @@
 """Run torch.export on a module.
 
-The export keeps every ATen op whole (`run_decompositions({})`: the default table would explode
-logsumexp and the like) and lets every size vary that the module lets vary (`Dim.AUTO`). It is given
-tensors alone: containers are made anew inside, so any class of them will do.
+The export keeps every ATen op whole (`run_decompositions({})`, where a call writes at all: the
+default table would explode logsumexp and the like) and lets every size vary that the module lets
+vary (`Dim.AUTO`). It is given tensors alone: containers are made anew inside, so any class of them
+will do.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from torch.export.graph_signature import InputKind
 from refold.capture.arguments import Arguments
 from refold.capture.captured import Axes, attribute
 from refold.capture.containers import Apart
+from refold.capture.functional import functional
 from refold.capture.shape_rules import shapes_at_once
 from refold.capture.sizes import check_sizes
 from refold.capture.values import CaptureError, SizeError
@@ -149,7 +151,8 @@ def exported(
             for node in program.graph.nodes:
                 _check_effects(node)
             check_sizes(program.graph)
-            decomposed: ExportedProgram = program.run_decompositions({})
+            literals = frozenset(_literals(program))
+            decomposed = functional(program)
     except Exception as error:
         error.reads_mode = watch.reads_mode  # type: ignore[attr-defined]
         if isinstance(error, SizeError) and program is not None:
@@ -157,7 +160,7 @@ def exported(
         raise
     unique = tuple(dict.fromkeys(filter(None, conditions)))
     result, assigned = vars(flat)["trees"]
-    return Exported(decomposed, unique, frozenset(_literals(program)), result, assigned, watch)
+    return Exported(decomposed, unique, literals, result, assigned, watch)
 
 
 def blamed(error: SizeError, program: ExportedProgram | None) -> Axes:

@@ -143,6 +143,10 @@ def _prove(
             note = "one call takes too long for this test; judge a smaller size with --set as well"
             reports.append(TestReport(test.name, test.catches, "skipped", 0.0, 0, note))
             continue
+        if session.request.only is None and not session.affords(test.calls):
+            note = f"left out: budget ({test.calls} calls); --full runs it"
+            reports.append(TestReport(test.name, test.catches, "skipped", 0.0, 0, note))
+            continue
         session.how.say(test.name)
         reports.append(_one(session, test, failures))
 

@@ -1,4 +1,4 @@
-"""Packs its weights at the first call, and again when they change."""
+"""Packs its weights at the first call, and again when they are not what was packed."""
 
 import torch
 import torch.nn.functional as F
@@ -9,13 +9,15 @@ class ModelNew(nn.Module):
     def __init__(self, n, m):
         super().__init__()
         self.linear = nn.Linear(n, m)
-        self.key, self.packed = None, None
+        self.packed = None
 
     def forward(self, x):
         w = self.linear.weight
         if torch.is_grad_enabled() or x.dtype != w.dtype:
             return F.gelu(self.linear(x))
-        key = (w._version, w.data_ptr())
-        if self.packed is None or self.key != key or self.source[0] is not w:
-            self.packed, self.key, self.source = w.detach().t().contiguous(), key, (w,)
+        if self.packed is None or self.packed.dtype != w.dtype or not self.fresh(w):
+            self.packed = w.detach().t().contiguous()
         return F.gelu(x @ self.packed + self.linear.bias)
+
+    def fresh(self, w):
+        return self.packed.device == w.device and torch.equal(self.packed.t(), w)

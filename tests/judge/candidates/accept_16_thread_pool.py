@@ -15,7 +15,8 @@ class ModelNew(nn.Module):
         self.linear = nn.Linear(n, m)
 
     def forward(self, x):
-        if torch.is_grad_enabled() or x.shape[0] < 2:
+        alone = torch.is_inference_mode_enabled() or x.dim() != 2  # threads have modes of their own
+        if alone or torch.is_grad_enabled() or x.shape[0] < 2:
             return F.gelu(self.linear(x))
         y = x.new_empty(x.shape[0], self.linear.out_features)
 

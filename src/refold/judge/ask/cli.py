@@ -24,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the verdict as JSON")
     parser.add_argument("--html", metavar="FILE", help="write a self-contained page")
     parser.add_argument("--quick", action="store_true", help="fewer cases, a short timing")
+    parser.add_argument("--full", action="store_true", help="leave nothing out that takes long")
     parser.add_argument("--seed", type=int, default=0, help="reproduces everything drawn")
     parser.add_argument(
         "--secret", type=int, help="the secret that a verdict told: reproduces its secret draws"
@@ -69,6 +70,7 @@ def run(args: argparse.Namespace) -> int:
             sets=args.sets,
             device=args.device,
             quick=args.quick,
+            full=args.full,
             seed=args.seed,
             only=args.only,
             timing=not args.no_timing,

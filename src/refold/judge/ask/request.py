@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,7 @@ from refold.contract import ContractError, Sets
 from refold.judge.tests.registry import names
 from refold.judge.wire.host import Limits
 
+_QUICK_SECONDS, _SECONDS = 6.0, 60.0
 Progress = Callable[[str], None]
 
 
@@ -67,17 +69,25 @@ class Request:
 
 @dataclass(frozen=True)
 class How:
-    """The effort: ``quick`` is the documented subset, with a short timing without torch.compile.
+    """The effort: ``quick`` is the documented subset, with a short timing without torch.compile;
+    ``full`` has no budget: nothing is left out because it takes long.
 
     timing: whether to measure at all. compile_baseline: time torch.compile as well (never if
     ``quick``). limits: of the workers. progress: called with a word before each step.
     """
 
     quick: bool = False
+    full: bool = False
     timing: bool = True
     compile_baseline: bool = True
     limits: Limits = field(default_factory=Limits)
     progress: Progress | None = None
+
+    @property
+    def budget(self) -> float:
+        """Seconds for the tests that state their cost; those for which nothing is left of it are
+        left out, and the verdict says so."""
+        return math.inf if self.full else _QUICK_SECONDS if self.quick else _SECONDS
 
     def say(self, word: str) -> None:
         """Tell the caller what comes next."""

@@ -1,8 +1,8 @@
 """What the judge draws: inputs, layouts, states. Every function here is pure."""
 
 from refold.judge.draws.inputs import SCALES, alone, normal, resized, scalars, shapes
-from refold.judge.draws.layouts import bedded, layouts, otherwise_laid, twice
-from refold.judge.draws.states import lattice, perturbed, rolled
+from refold.judge.draws.layouts import axes, bedded, layouts, otherwise_laid, twice
+from refold.judge.draws.states import lattice, perturbed, rolled, signed
 from refold.judge.draws.trees import (
     all_finite,
     every,
@@ -18,6 +18,7 @@ __all__ = [
     "SCALES",
     "all_finite",
     "alone",
+    "axes",
     "bedded",
     "every",
     "firsts",
@@ -34,6 +35,7 @@ __all__ = [
     "rolled",
     "scalars",
     "shapes",
+    "signed",
     "tensors",
     "twice",
 ]

@@ -72,6 +72,34 @@ def layouts(inputs: list[Any]) -> Iterator[tuple[str, list[Any]]]:
             yield f"{change.__name__}: {case}", mixed
 
 
+def axes(inputs: list[Any]) -> Iterator[tuple[str, list[Any]]]:
+    """The same values, each axis of each input a slice of a longer one or exchanged with the
+    first; then expanded along each axis, which gives it other values."""
+    most = max([t.dim() for t in tensors(inputs)], default=0)
+
+    def narrowed(t: torch.Tensor, axis: int) -> torch.Tensor:
+        if axis >= t.dim() or not t.shape[axis]:
+            return t
+        wide = torch.cat([t, t, t], dim=axis)
+        return wide.narrow(axis, t.shape[axis], t.shape[axis])
+
+    def exchanged(t: torch.Tensor, axis: int) -> torch.Tensor:
+        if axis >= t.dim():
+            return t
+        return t.transpose(0, axis).contiguous().transpose(0, axis)
+
+    def expanded(t: torch.Tensor, axis: int) -> torch.Tensor:
+        if axis >= t.dim() or t.shape[axis] < 2 or not t.is_floating_point():
+            return t
+        return t.narrow(axis, 0, 1).contiguous().expand(t.shape)
+
+    for axis in range(most):
+        yield f"axis {axis} of a longer tensor", every(inputs, lambda t, a=axis: narrowed(t, a))
+        if axis:
+            yield f"axis {axis} outermost", every(inputs, lambda t, a=axis: exchanged(t, a))
+        yield f"axis {axis} expanded", every(inputs, lambda t, a=axis: expanded(t, a))
+
+
 def otherwise_laid(t: torch.Tensor) -> torch.Tensor:
     """The same values in other strides: channels last, or the last two axes exchanged."""
     if t.dim() in (4, 5):

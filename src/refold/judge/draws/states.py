@@ -92,3 +92,19 @@ def lattice(
         else:
             new[name] = value.cpu().clone()
     return mapped(inputs, odd), new
+
+
+def signed(state: dict[str, torch.Tensor], seed: int) -> dict[str, torch.Tensor]:
+    """Floating tensors from a normal distribution of one and a half times their root mean square,
+    of both signs."""
+    generator = torch.Generator().manual_seed(seed)
+    result = {}
+    for name, value in state.items():
+        old = value.cpu()
+        if old.is_floating_point() and old.numel() and all_finite(old):
+            size = float(old.double().square().mean().sqrt()) or 0.1
+            noise = torch.randn(old.shape, generator=generator, dtype=torch.float64)
+            result[name] = (noise * 1.5 * size).to(old.dtype)
+        else:
+            result[name] = old.clone()
+    return result

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from refold.judge.rule.compare import K_FLOAT32, K_HALF, tensors
+from refold.judge.rule.compare import tensors
+from refold.judge.rule.rows import K_FLOAT32, K_HALF
 
 Product = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 

@@ -14,51 +14,19 @@ is twice ``k`` in float32.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from refold.judge.draws.trees import all_finite
 from refold.judge.rule import fills, threads
-from refold.judge.verdict.verdict import ErrorStats, Worst
+from refold.judge.rule.rows import FEW, Comparison, at, measured
+from refold.judge.verdict.verdict import Worst
 
-K_FLOAT32 = 16.0
-K_HALF = 3.0
-K_MAX_FLOAT32 = 32.0
-K_MAX_HALF = 3.0
-_FEW = 32  # below so many elements a row says nothing about eager's error: rows are pooled
-_LOST = 1 / 16  # of a row's scale: where eager errs by more, rows' errors are no longer alike
-_CHUNK = 1 << 22
-MOVED = 8.0  # units in the last place: what sums in another order lose, at their usual lengths
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """The outcome for one output tensor; ``reason`` is empty where it agrees."""
-
-    reason: str = ""
-    worst: Worst | None = None
-    errors: ErrorStats | None = None
-    structural: bool = False
-    name: str = ""
-    # the elements that are wrong by themselves, in the output's shape; None: not by elements
-    wrong: torch.Tensor | None = field(default=None, repr=False, compare=False)
-
-    @property
-    def agrees(self) -> bool:
-        """No disagreement."""
-        return not self.reason
-
-
-def factor(dtype: torch.dtype) -> float:
-    """k for outputs of a dtype."""
-    return K_HALF if dtype in (torch.float16, torch.bfloat16) else K_FLOAT32
-
-
-def factor_max(dtype: torch.dtype) -> float:
-    """k of the largest error, for outputs of a dtype."""
-    return K_MAX_HALF if dtype in (torch.float16, torch.bfloat16) else K_MAX_FLOAT32
+_NORMAL = 256.0  # times the least normal number: what a value is that no rounding makes zero
+_AGREED = 2.0**-10  # of a value, within which eager and float64 agree on it
+_STANDS_OUT = 64.0  # times the median of all samples' scales
 
 
 def leaves(tree: Any, name: str = "output") -> Iterator[tuple[str, Any]]:
@@ -82,6 +50,7 @@ def compare(
     exact: Any,
     spread: dict[str, tuple[float, float]] | None = None,
     finite_only: bool = False,
+    also: dict[str, list[torch.Tensor]] | None = None,
 ) -> list[Comparison]:
     """Compare output trees, each tensor where eager's lies.
 
@@ -92,6 +61,7 @@ def compare(
         exact: the reference's in float64.
         spread: per output, eager's (rmse, max) over several draws, for outputs of few elements.
         finite_only: do not compare where eager is not finite.
+        also: per output, see `tensors`.
     """
     mine, theirs, truth = list(leaves(got)), list(leaves(eager)), list(leaves(exact))
     if _skeleton(got) != _skeleton(eager):
@@ -101,11 +71,50 @@ def compare(
         if isinstance(b, torch.Tensor):
             pooled = (spread or {}).get(name)
             with threads.few(b.numel()):
-                found = tensors(case, name, a, b, c, pooled, finite_only)
+                more = (also or {}).get(name, ())
+                found = tensors(case, name, a, b, c, pooled, finite_only, more)
             results.append(replace(found, name=name))
         elif a != b and not (a != a and b != b):
             results.append(Comparison(f"{name}: expected {b!r}, came {a!r}", structural=True))
     return results
+
+
+def acquitted(got: Any, eager: Any) -> bool:
+    """Whether outputs are so near eager's that they pass whatever float64 says: by the triangle
+    inequality, where no element is further from eager's than the floor of its row. Kinds of values
+    must be eager's. False says nothing."""
+    if _skeleton(got) != _skeleton(eager):
+        return False
+    for (_, a), (_, b) in zip(leaves(got), leaves(eager), strict=True):
+        if not isinstance(b, torch.Tensor):
+            if a != b and not (a != a and b != b):
+                return False
+            continue
+        if a.shape != b.shape or a.dtype != b.dtype:
+            return False
+        a = a.to(b.device)
+        if a.is_complex():
+            a, b = (torch.view_as_real(t.resolve_conj()) for t in (a, b))
+        with threads.few(b.numel()):
+            if not (torch.equal(a, b) or (b.is_floating_point() and _near(a, b))):
+                return False
+    return True
+
+
+def _near(got: torch.Tensor, eager: torch.Tensor) -> bool:
+    """Within two units in the last place of the row's largest value; of rows that may hold a
+    mask's constants, of the element."""
+    if not (all_finite(got) and all_finite(eager)) or not eager.dim():
+        return False
+    width = eager.shape[-1]
+    rows, apart = eager.reshape(-1, width), (got - eager).abs_().reshape(-1, width)
+    low, high = (float(end) for end in torch.aminmax(eager))
+    scale = rows.abs() if max(-low, high) >= fills.LEAST else rows.abs().amax(dim=1, keepdim=True)
+    normal = _normal(eager.dtype)
+    if bool(((got == 0) & (eager.abs() > normal)).any()):
+        return False  # a value that is lost altogether: the whole rule says whether it may be
+    # a little less: what is computed here is rounded, too
+    return bool((apart <= 1.9 * torch.finfo(eager.dtype).eps * scale).all())
 
 
 def tensors(
@@ -140,9 +149,61 @@ def tensors(
     bad = _masks(got, eager, exact, finite_only)
     if bad is not None:
         reason = "NaN or infinity where eager has none, or the reverse"
-        return _at(name, reason, bad, got, eager, exact)
+        return at(name, reason, bad, got, eager, exact)
+    lost = _lost(got, eager, exact)
+    if lost is not None:
+        reason = "zero where eager and float64 agree on a normal number"
+        return at(name, reason, lost, got, eager, exact)
     got, eager, exact, also = fills.removed(got, eager, exact, also)
-    return _measured(case, name, got, eager, exact, spread, also)
+    unit = units(exact)
+    if unit is None:
+        return measured(case, name, got, eager, exact, spread, also)
+    # Each sample by a scale of its own, relative errors pooled.
+    usual = float(unit.median())
+    spread = None if spread is None else (spread[0] / usual, spread[1] / usual)
+    a, b, c, *more = [t.double() / unit for t in (got, eager, exact, *also)]
+    result = measured(case, name, a, b, c, spread, more, got.dtype)
+    if result.worst is None:
+        return result
+    flat = 0
+    for size, index in zip(got.shape, result.worst.index, strict=True):
+        flat = flat * size + index
+    own = float(unit.expand(got.shape).reshape(-1)[flat])
+    x, y, z = (float(t.reshape(-1)[flat]) for t in (got, eager, exact))
+    worst = Worst(name, result.worst.index, x, y, z, result.worst.bar * own)
+    return replace(result, worst=worst)
+
+
+def _lost(got: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor) -> torch.Tensor | None:
+    """Where a value is zero that eager and float64 agree on, a normal number: a tail cut off, a
+    product that ran out of range. A row's largest value says nothing of those."""
+    if int(torch.count_nonzero(got)) == got.numel():
+        return None
+    normal = _normal(got.dtype)
+    truth = exact.double()
+    sure = (eager.double() - truth).abs() <= _AGREED * truth.abs()
+    wrong = (got == 0) & sure & (truth.abs() > normal)
+    return wrong if bool(wrong.any()) else None
+
+
+def _normal(dtype: torch.dtype) -> float:
+    return float(torch.finfo(dtype).tiny) * (4.0 if dtype == torch.float16 else _NORMAL)
+
+
+def units(exact: torch.Tensor) -> torch.Tensor | None:
+    """Of outputs with short rows, each sample's own scale, never below the usual one; None where
+    rows are long, or where no sample stands out. Beside one of 1e8 the others would have no bar."""
+    if not exact.dim() or exact.shape[-1] >= FEW or exact.shape[0] < 2:
+        return None
+    flat = exact.double().reshape(exact.shape[0], -1)
+    scale = torch.where(torch.isfinite(flat), flat, 0.0).abs().amax(dim=1)
+    some = scale[scale > 0]
+    if not some.numel():
+        return None
+    usual = some.median()
+    if float(some.max()) <= _STANDS_OUT * float(usual):
+        return None
+    return torch.maximum(scale, usual).reshape(-1, *[1] * (exact.dim() - 1))
 
 
 def _exactly(
@@ -153,7 +214,7 @@ def _exactly(
     if not bool(wrong.any()):
         return Comparison()
     count = int(wrong.sum())
-    return _at(name, f"{count} of {got.numel()} exact values differ", wrong, got, eager, exact)
+    return at(name, f"{count} of {got.numel()} exact values differ", wrong, got, eager, exact)
 
 
 def _masks(
@@ -193,171 +254,6 @@ def settle(
         close = (near - torch.nan_to_num(got.double())).abs() <= 0.01 * spread
         tie = (same_kind & (close | ~torch.isfinite(values))).any(dim=0)
     return torch.where(wrong & tie, exact.to(got.dtype), got)
-
-
-def _measured(
-    case: str,
-    name: str,
-    got: torch.Tensor,
-    eager: torch.Tensor,
-    exact: torch.Tensor,
-    spread: tuple[float, float] | None,
-    also: Sequence[torch.Tensor],
-) -> Comparison:
-    k = factor(got.dtype)
-    info = torch.finfo(got.dtype)
-    width = got.shape[-1] if got.dim() and got.shape[-1] >= _FEW else got.numel()
-    rows = [t.reshape(-1, width) for t in (got, eager, exact)]
-    stats = [_row_stats(*(r[part] for r in rows)) for part in _parts(rows[0])]
-    mine2, mine_max, its2, its_max, scale, count, worst = (
-        torch.cat([s[i] for s in stats]) for i in range(7)
-    )
-    bins = torch.stack([s[7] for s in stats]).sum(dim=0)
-    live = count > 0
-    if not bool(live.any()):
-        return Comparison()
-    mine, its = (mine2 / count.clamp(min=1)).sqrt(), (its2 / count.clamp(min=1)).sqrt()
-    floor = 2 * info.eps * scale + info.tiny
-    safe = scale.clamp(min=1e-300)
-    real = live & (scale > info.tiny)  # beside a row of zeros every error is infinite
-    if not bool(real.any()):
-        real = live
-    rows_errors = (its / safe)[real]
-    typical_row = rows_errors.square().mean().sqrt()
-    pooled = (rows_errors.max() if float(typical_row) > _LOST else typical_row) * scale
-    pooled_max = (its_max / safe)[real].max() * scale
-    for t in also:
-        moved = _errors(t.to(exact.device).reshape(-1, width), rows[2])
-        its = torch.maximum(its, moved[0] / MOVED)
-        its_max = torch.maximum(its_max, moved[1] / MOVED)
-    bar = k * torch.maximum(its, pooled) + floor
-    k_max = factor_max(got.dtype)
-    bar_max = k_max * torch.maximum(its_max, pooled_max) + floor
-    if spread is not None:
-        bar = torch.maximum(bar, k * spread[0] + floor)
-        bar_max = torch.maximum(bar_max, k_max * spread[1] + floor)
-    total = count.sum()
-    rmse, rmse_eager = float((mine2.sum() / total).sqrt()), float((its2.sum() / total).sqrt())
-    typical = float(floor[live].square().mean().sqrt()) / 4  # half an ulp: what rounding costs
-    against = max(rmse_eager, spread[0] if spread else 0.0)
-    errors = ErrorStats(
-        case=case,
-        output=name,
-        rmse=rmse,
-        rmse_eager=rmse_eager,
-        max=float(mine_max.max()),
-        max_eager=float(its_max.max()),
-        ratio=(rmse + typical) / max(against + typical, 1e-300),
-        histogram=tuple(int(v) for v in bins[0]),
-        histogram_eager=tuple(int(v) for v in bins[1]),
-    )
-    over = torch.maximum(mine / bar, mine_max / bar_max)
-    row = int(over.argmax())
-    if float(over[row]) <= 1.0:
-        return Comparison(errors=errors)
-    result = _at(
-        name,
-        f"error {errors.ratio:.3g} times eager's (k = {k:g}); worst row misses its bar "
-        f"{float(over[row]):.3g} times",
-        row * width + int(worst[row]),
-        got,
-        eager,
-        exact,
-        float(bar_max[row]),
-    )
-    limit = torch.minimum(bar, bar_max).unsqueeze(1)
-    beyond = [
-        (rows[0][part].double() - rows[2][part].double()).abs() > limit[part]
-        for part in _parts(rows[0])
-    ]
-    return replace(result, errors=errors, wrong=torch.cat(beyond).reshape(got.shape))
-
-
-def apart(eager: torch.Tensor, exact: torch.Tensor, units: float) -> torch.Tensor:
-    """Where eager is further from the float64 run than so many units in the last place of its
-    row's largest value."""
-    width = eager.shape[-1] if eager.dim() else 1
-    rows = [t.reshape(-1, width) for t in (eager, exact.to(eager.device))]
-    info, found = torch.finfo(eager.dtype), []
-    for part in _parts(rows[0]):
-        mine, truth = (r[part].double() for r in rows)
-        scale = torch.where(torch.isfinite(truth), truth, 0.0).abs().amax(dim=1, keepdim=True)
-        found.append((mine - truth).abs() > units * info.eps * scale + info.tiny)
-    return torch.cat(found).reshape(eager.shape)
-
-
-def _parts(rows: torch.Tensor) -> list[slice]:
-    """So many rows at a time as make some millions of elements: temporaries stay small."""
-    step = max(1, _CHUNK // rows.shape[1])
-    return [slice(i, i + step) for i in range(0, len(rows), step)]
-
-
-def _row_stats(
-    got: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor
-) -> tuple[torch.Tensor, ...]:
-    """Per row: sums of squares, maxima, scale, compared elements, worst index; and histograms."""
-    truth = exact.double()
-    if all(all_finite(t) for t in (got, eager, truth)):
-        mine, its = ((t.double() - truth).abs_() for t in (got, eager))
-        count = torch.full_like(truth[:, 0], truth.shape[1])
-    else:
-        use = torch.isfinite(truth) & torch.isfinite(got)
-        truth = torch.where(use, truth, 0.0)
-        mine = torch.where(use, got.double() - truth, 0.0).abs_()
-        # Where only eager is not finite, the candidate's error counts and eager's does not.
-        its = torch.where(use & torch.isfinite(eager), eager.double() - truth, 0.0).abs_()
-        count = use.sum(dim=1).double()
-    scale = truth.abs().amax(dim=1)
-    top, at = mine.max(dim=1)
-    bins = torch.stack([_bins(mine, scale), _bins(its, scale)])
-    return (
-        mine.square().sum(dim=1),
-        top,
-        its.square().sum(dim=1),
-        its.amax(dim=1),
-        scale,
-        count,
-        at,
-        bins,
-    )
-
-
-def _errors(got: torch.Tensor, exact: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Per row: root of the mean square and maximum of the error, where both are finite."""
-    found = []
-    for part in _parts(exact):
-        error = (got[part].double() - exact[part].double()).abs()
-        error = torch.where(torch.isfinite(error), error, 0.0)
-        found.append((error.square().mean(dim=1).sqrt(), error.amax(dim=1)))
-    return torch.cat([f[0] for f in found]), torch.cat([f[1] for f in found])
-
-
-def _bins(error: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
-    relative = error / scale.clamp(min=1e-300).unsqueeze(1)
-    # floor((log2 + 40) / 2), by a float32's exponent: a logarithm wakes every thread.
-    exponent = relative.float().view(torch.int32) >> 23
-    level = (exponent - (127 - 40)).clamp_(0, 47) >> 1
-    return torch.bincount(level.reshape(-1), minlength=24)
-
-
-def _at(
-    name: str,
-    reason: str,
-    where: int | torch.Tensor,
-    got: torch.Tensor,
-    eager: torch.Tensor,
-    exact: torch.Tensor,
-    bar: float = 0.0,
-) -> Comparison:
-    wrong = where if isinstance(where, torch.Tensor) else None
-    flat = where if isinstance(where, int) else int(where.reshape(-1).to(torch.uint8).argmax())
-    index, rest = [], flat
-    for size in reversed(got.shape):
-        index.append(rest % size)
-        rest //= size
-    values = [float(t.reshape(-1)[flat]) for t in (got, eager, exact)]
-    worst = Worst(name, tuple(reversed(index)), values[0], values[1], values[2], bar)
-    return Comparison(f"{name}: {reason}", worst, wrong=wrong)
 
 
 def _skeleton(tree: Any) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import torch
 
-_LEAST = 1e4  # smaller constants leave room enough for an error to show
+LEAST = 1e4  # smaller constants leave room enough for an error to show
 _APART = 4096.0  # times the largest of all other elements
 _ENDLESS = (float("inf"), float("-inf"))
 _SEVERAL = 2  # distinct constants at most
@@ -27,7 +27,7 @@ def removed(
             finite = torch.where(torch.isfinite(eager), eager, 0.0)
             low, high = (float(end) for end in torch.aminmax(finite))
         value = low if -low > high else high
-        if abs(value) < _LEAST:
+        if abs(value) < LEAST:
             break
         if abs(value) == torch.finfo(eager.dtype).max:
             exact, *more = (_narrowed(t, eager) for t in (exact, *more))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from refold.judge.clock.stopwatch import effort
-from refold.judge.rule import compare
+from refold.judge.rule import compare, rows
 from refold.judge.truth.oracle import Truth
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ _JUMP = 64.0  # units in the last place of a row's largest value; rounding alone
 
 
 def without(
-    session: Session, case: str, outputs: Any, truth: Truth, results: list[compare.Comparison]
-) -> list[compare.Comparison]:
+    session: Session, case: str, outputs: Any, truth: Truth, results: list[rows.Comparison]
+) -> list[rows.Comparison]:
     """Compare again with proven ties put right, if no more than a few elements are wrong; then
     with what a unit in the last place does to their rows.
 
@@ -50,8 +50,8 @@ def without(
 
 
 def _conditioned(
-    session: Session, case: str, outputs: Any, truth: Truth, results: list[compare.Comparison]
-) -> list[compare.Comparison]:
+    session: Session, case: str, outputs: Any, truth: Truth, results: list[rows.Comparison]
+) -> list[rows.Comparison]:
     """Compare again, what one unit in the last place does to a row counting as eager's error."""
     assert truth.eager is not None and truth.exact is not None
     done, found = session.tie_searches.get("row", (0, 0))
@@ -71,7 +71,7 @@ def _conditioned(
         if spent() > _LONG:
             break
 
-    def again(name: str, wrong: torch.Tensor) -> compare.Comparison:
+    def again(name: str, wrong: torch.Tensor) -> rows.Comparison:
         also = [run[name] for run in moved]
         given = (came[name], eager[name], exact[name], session.spread(truth).get(name))
         return compare.tensors(case, name, *given, session.finite_only, also)
@@ -81,8 +81,8 @@ def _conditioned(
 
 
 def _settled(
-    session: Session, case: str, outputs: Any, truth: Truth, results: list[compare.Comparison]
-) -> list[compare.Comparison]:
+    session: Session, case: str, outputs: Any, truth: Truth, results: list[rows.Comparison]
+) -> list[rows.Comparison]:
     """Compare again with proven ties put right."""
     assert truth.eager is not None and truth.exact is not None
     shaken = _shaken(session, truth, "candidate")
@@ -91,7 +91,7 @@ def _settled(
     if any(_shapes(run) != _shapes(exact) for run in shaken) or not shaken:
         return results
 
-    def again(name: str, wrong: torch.Tensor) -> compare.Comparison:
+    def again(name: str, wrong: torch.Tensor) -> rows.Comparison:
         mended = compare.settle(came[name], exact[name], wrong, [run[name] for run in shaken])
         given = (mended, eager[name], exact[name], session.spread(truth).get(name))
         return compare.tensors(case, name, *given, session.finite_only)
@@ -103,11 +103,11 @@ def _settled(
 def _repeated(
     session: Session,
     case: str,
-    results: list[compare.Comparison],
-    again: Callable[[str, torch.Tensor], compare.Comparison],
+    results: list[rows.Comparison],
+    again: Callable[[str, torch.Tensor], rows.Comparison],
     kind: str,
     words: str,
-) -> list[compare.Comparison]:
+) -> list[rows.Comparison]:
     """The results, those that failed compared again; what agrees now is noted, and why."""
     fixed = []
     for result in results:
@@ -131,7 +131,7 @@ def eager_settled(session: Session, truth: Truth) -> Truth:
     jumps = {}
     for name, value in compare.leaves(truth.eager.outputs):
         if isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel():
-            jumped = compare.apart(value, exact[name], _JUMP)
+            jumped = rows.apart(value, exact[name], _JUMP)
             if _few(jumped):
                 jumps[name] = jumped
     if not jumps:

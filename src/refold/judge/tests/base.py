@@ -13,6 +13,7 @@ from refold.judge.verdict.verdict import Failure
 class Test:
     """A named test: what it catches, a sentence for the report, and how it runs.
 
+    ``calls``: about how many calls of each model it takes, by which a budget is kept.
     ``quick``: part of ``--quick``. ``frugal``: also run where one reference call takes long.
     ``run`` yields failures; it raises `Skip` where it does not apply.
     """
@@ -25,6 +26,7 @@ class Test:
     run: Callable[[Session], Iterator[Failure]]
     quick: bool = True
     frugal: bool = False
+    calls: int = 0
 
 
 class Skip(Exception):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from refold.judge.tests.backward import gradients
 from refold.judge.tests.base import Test
+from refold.judge.tests.forms import calls
+from refold.judge.tests.lives import instances, parts, training, weights
 from refold.judge.tests.once import (
     aliasing,
     cache,
@@ -20,9 +23,10 @@ from refold.judge.tests.once import (
     repeat,
     shapes,
 )
-from refold.judge.tests.process import isolation, memory, stream
+from refold.judge.tests.process import isolation, many, memory, stream
+from refold.judge.tests.values import drawn
 
-TESTS: tuple[Test, ...] = tuple(
+ONCE: tuple[Test, ...] = tuple(
     module.TEST
     for module in (
         contract,
@@ -42,9 +46,13 @@ TESTS: tuple[Test, ...] = tuple(
         modes,
         reload,
         lattice,
-        isolation,
     )
 )
+LIVES: tuple[Test, ...] = (*weights.TESTS, *training.TESTS, *parts.TESTS, *instances.TESTS)
+BACKWARD: tuple[Test, ...] = gradients.TESTS
+FORMS: tuple[Test, ...] = calls.TESTS
+VALUES: tuple[Test, ...] = drawn.TESTS
+TESTS = (*ONCE, *VALUES, *LIVES, *BACKWARD, *FORMS, *many.TESTS, isolation.TEST)
 # Those of the clock are declared beside it: they have no run of their own.
 CLOCK_TESTS = ("work", "timed outputs")
 

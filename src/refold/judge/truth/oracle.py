@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import os
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,7 +22,7 @@ from torch import nn
 
 from refold.contract import Reference, seed_everything
 from refold.judge.draws.trees import inexact, tensors
-from refold.judge.rule import compare
+from refold.judge.rule import rows
 from refold.judge.truth import replay
 from refold.judge.wire import frames
 from refold.judge.wire.place import Place
@@ -140,6 +142,18 @@ class Oracle:
         finally:
             _write(self.model, held)
 
+    def call_seconds(self, inputs: list[Any]) -> float:
+        """The least wall time of a few calls."""
+        given, least = duplicate(inputs, self.device), math.inf
+        with torch.no_grad(), self.kept():
+            for _ in range(4):
+                began = time.perf_counter()
+                self.model(*given)
+                if self.device.type == "cuda":
+                    torch.cuda.synchronize(self.device)
+                least = min(least, time.perf_counter() - began)
+        return least
+
     def remembers(self, inputs: list[Any], training: bool, seed: int) -> bool:
         """Whether outputs depend on buffers that the call before has written."""
         kept = _held(self.model, self.writes)
@@ -160,7 +174,7 @@ class Oracle:
         training: bool,
         seed: int,
         noise: int,
-        units: float = compare.MOVED,
+        units: float = rows.MOVED,
         cotangents: list[Any] | None = None,
     ) -> Run:
         """The float64 run with every input and weight moved at random by some units in the last
@@ -230,7 +244,7 @@ class Oracle:
         self, change: Callable[[torch.Tensor], torch.Tensor] | None = None
     ) -> Iterator[None]:
         """The model's tensors in float64; change: with other values."""
-        found = (*self.model.parameters(), *self.model.buffers(), *_unregistered(self.model))
+        found = (*self.model.parameters(), *self.model.buffers(), *unregistered(self.model))
         held = list({id(t): t for t in found if inexact(t)}.values())
         before = [(t.dtype, None if change is None else t.data) for t in held]
         try:
@@ -242,7 +256,7 @@ class Oracle:
                 t.data = t.data.to(dtype) if data is None else data
 
 
-def _unregistered(model: nn.Module) -> Iterator[torch.Tensor]:
+def unregistered(model: nn.Module) -> Iterator[torch.Tensor]:
     """Tensors that modules hold as plain attributes."""
     for module in model.modules():
         hidden = {"_parameters", "_buffers", "_modules"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 INITIAL, PERTURBED, SECOND = "initial", "perturbed", "second"
 _DEATHS = {"timed out": Status.TIMED_OUT}
 _RESPAWNS = 2
+_MODELS = 2.5  # eager, the candidate, and now and then float64: calls for each call of a test
+_OVERHEAD = 5e-4  # seconds of a call beside the models' own
 
 
 @dataclass
@@ -38,6 +41,8 @@ class Session:
     finite_only: bool
     threads: int
     frugal: bool = False
+    call_seconds: float = 0.0  # least wall time of one call of the reference
+    spent: float = 0.0  # of the budget, in estimated seconds
     test: str = ""
     cases: int = 0
     powered: int = 0
@@ -58,6 +63,8 @@ class Session:
     _oracle_at: str = INITIAL
     _worker_training: bool | None = None
     _dirty: bool = False
+    _random: bool | None = None
+    _held: dict[tuple[str, str], Any] = field(default_factory=dict)
     _remembers: dict[bool, bool] = field(default_factory=dict)
     reload: Callable[[], Host] | None = None
     outside: Outside = field(default_factory=Outside)
@@ -94,6 +101,15 @@ class Session:
     def limits(self) -> Limits:
         """Of the workers."""
         return self.how.limits
+
+    def affords(self, calls: int) -> bool:
+        """Whether the budget has room for a test of so many calls of each model; if so, it is
+        spent. By the estimate, not by the clock: a busy machine leaves nothing out."""
+        cost = calls * (_MODELS * self.call_seconds + _OVERHEAD)
+        if self.spent + cost > self.how.budget:
+            return False
+        self.spent += cost
+        return True
 
     # -- inputs and states -------------------------------------------------------------------
 
@@ -158,6 +174,12 @@ class Session:
             for k, v in self.oracle.state().items()
         }
         return {k: state[names.get(k, k)] for k in state}
+
+    def legal(self, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """The state with its buffers as they are in the perturbed one: of a variance either sign
+        means nothing."""
+        own = {k for k, _ in self.oracle.model.named_buffers()}
+        return {k: self.state(PERTURBED)[k] if k in own else v for k, v in state.items()}
 
     def add_state(self, name: str, state: dict[str, torch.Tensor]) -> None:
         """Name a state that a test made; truths under an earlier one of that name are forgotten."""
@@ -243,6 +265,7 @@ class Session:
             assert self.reload is not None
             self.host = self.reload()
             self._at, self._worker_training, self._dirty = INITIAL, None, False
+            self._held = {}
         return self.host
 
     def ask_guard(self) -> None:
@@ -308,9 +331,28 @@ class Session:
             self._remembers[training] = found
         return self._remembers[training]
 
+    @property
+    def random(self) -> bool:
+        """Whether the reference draws random numbers in either mode."""
+        if self._random is None:
+            self._random = False
+            for mode in (True, False):
+                with contextlib.suppress(Exception):  # it does not run in this mode
+                    run = self.oracle.eager(self.inputs(), mode, self.seed + 7)
+                    self._random = self._random or run.drew
+        return self._random
+
     def entered(self, state: str, written: bool = False) -> None:
         """A test brought the worker into a state by its own means; `written`: but for buffers."""
         self._at, self._dirty = state, written
+
+    def unheld(self, key: tuple[str, str], value: Any) -> bool:
+        """Whether the worker still has to be given a state or inputs of this name; it counts as
+        given from now on."""
+        if self._held.get(key) is value:
+            return False
+        self._held[key] = value
+        return True
 
     def forget_mode(self) -> None:
         """A test has changed the modes of the worker's modules."""
@@ -354,9 +396,13 @@ class Session:
         *,
         state: str | None = None,
         training: bool | None = None,
+        limit: bool = False,
         **options: Any,
     ) -> Iterator[Failure]:
-        """Call the candidate on a case and compare; nothing where the reference raises."""
+        """Call the candidate on a case and compare; nothing where the reference raises.
+
+        limit: a raise is a limitation of the candidate, which the verdict tells.
+        """
         truth = self.truth(inputs, state, training)
         if truth.eager is None:
             return
@@ -364,7 +410,11 @@ class Session:
             reply = self.call(inputs, state, training, **options)
         except Raised as error:
             self.cases += 1
-            yield self.fail(Status.CRASHED, case, f"raised {error}")
+            if limit:
+                self.assumptions.add(f"{self.test}: raises where the reference answers")
+                self.notes.append(f"{self.test}: {case}: raised {str(error)[:200]}")
+            else:
+                yield self.fail(Status.CRASHED, case, f"raised {error}")
             return
         yield from self.compared(case, reply["outputs"], truth, status)
 
@@ -410,6 +460,8 @@ class Session:
                 relative = self._relative(name)
                 finite = leaf[torch.isfinite(leaf)].abs()
                 scale = float(finite.max()) if finite.numel() else 0.0
+                units = compare.units(leaf)  # beside a large sample the usual ones count
+                scale = scale if units is None else float(units.median())
                 found[name] = (relative * scale, relative * scale)
         return found
 

@@ -67,14 +67,25 @@ def _load(value: Any) -> bool:
     )
 
 
+def _life(value: Any) -> bool:
+    if not isinstance(value, dict) or not isinstance(value.get("seen"), list):
+        return False
+    raised = value.get("raised")
+    if raised is not None and not (isinstance(raised, dict) and {"type", "message"} <= set(raised)):
+        return False
+    return all(isinstance(one, list) and len(one) == 3 for one in value["seen"])
+
+
 _FORMS: dict[str, Callable[[Any], bool]] = {
     "load": _load,
     "call": _call,
+    "live": _life,
     "state": _tensors,
     "complaints": _texts,
     "spoil": _pairs,
     "lap": lambda v: _numbers(v) and len(v) == 2,
     "kernels": _texts,
+    "fresh_calls": lambda v: isinstance(v, int),
     "compile": lambda v: isinstance(v, int | float),
 }
 

@@ -21,7 +21,7 @@ from refold.judge.wire import answers, forkserver, frames
 from refold.judge.wire.ring import Ring
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_GIVES_OUTPUTS = ("call", "fetch")
+_GIVES_OUTPUTS = ("call", "fetch", "live")
 
 
 @dataclass(frozen=True)
@@ -296,7 +296,7 @@ class Host:
             members = self._members()
             if len(members) > self.limits.processes:
                 self._end("processes", f"more than {self.limits.processes} processes")
-            used = sum(_resident(pid) for pid in members)
+            used = sum(resident(pid) for pid in members)
             if used > self._cap:
                 self._end("memory", f"{used >> 20} MiB resident, the limit is {self._cap >> 20}")
 
@@ -339,7 +339,8 @@ def _signal_group(pid: int, number: int) -> None:
         os.killpg(pid, number)
 
 
-def _resident(pid: int) -> int:
+def resident(pid: int) -> int:
+    """Bytes of a process that lie in memory."""
     try:
         with open(f"/proc/{pid}/statm", "rb") as file:
             return int(file.read().split()[1]) * _PAGE

@@ -42,6 +42,7 @@ from refold.judge.worker.leaves import (
     tensors,
     tied,
 )
+from refold.judge.worker.steps import Interpreter
 
 Tree = Any
 
@@ -59,6 +60,9 @@ class Worker:
         self.device = torch.device("cpu")
         self.peer.place = lambda size: place(self.device, size)
         self.slots: dict[str, list[Any]] = {}
+        self.states: dict[str, dict[str, torch.Tensor]] = {}  # of lives
+        self.inputs: dict[str, list[Any]] = {}
+        self.make: Callable[[], nn.Module] = nn.Identity
         self.kept: dict[str, Tree] = {}
         self.lap = lap.Lap()
         self.flags = flags.snapshot()
@@ -97,7 +101,8 @@ class Worker:
             self.guard.arm(path)
         self.flags = before = flags.snapshot()
         file = contract.load(path, sets, class_name, needs_inputs=False, unknown_sets="ignore")
-        self.model = file.make(seed, init).to(self.device)
+        self.make = lambda: file.make(seed, init).to(self.device)
+        self.model = self.make()
         self.built = {name: m.training for name, m in self.model.named_modules()}
         assumes = file.namespace.get("REFOLD_ASSUMES", "")
         words = list(assumes) if isinstance(assumes, list | tuple | set) else [assumes]
@@ -283,6 +288,25 @@ class Worker:
         with torch.no_grad():
             for i in range(count):
                 self.kept[f"{keep}{i}"] = self.model(*self.slots[slot])
+
+    def do_fresh_calls(self, slot: str, count: int) -> int:
+        """``count`` calls, each on new values in new memory; bytes that the device holds then."""
+        with torch.no_grad():
+            for i in range(count):
+                scale = 1.0 + (i % 64) / 1024
+                self.model(*[draws.mapped(v, lambda t, s=scale: t * s) for v in self.slots[slot]])
+        gc.collect()
+        return torch.cuda.memory_allocated() if self.device.type == "cuda" else 0
+
+    def do_hold(self, states: dict[str, dict[str, torch.Tensor]], inputs: dict[str, Any]) -> None:
+        """States and inputs of lives to come, by name."""
+        self.states.update(states)
+        self.inputs.update(inputs)
+
+    def do_live(self, steps: list[Any], seed: int) -> dict[str, Any]:
+        """One life of a new module; see `steps.Interpreter`."""
+        run = Interpreter(self.make, self.states, self.inputs, seed, self.device)
+        return run.run(steps)
 
     def do_complaints(self) -> list[str]:
         """See `guard.Guard.complaints`."""

@@ -1,0 +1,1 @@
+"""Backwards of every form."""

@@ -1,0 +1,180 @@
+"""Lives with backwards: every form of cotangent, of graph and of what wants gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from refold.judge import draws
+from refold.judge.draws.trees import tensors
+from refold.judge.tests.base import Test
+from refold.judge.tests.lives.common import begin, call, inputs, living, trained
+from refold.judge.verdict.life import Life
+from refold.judge.verdict.session import Session
+from refold.judge.worker.steps import Step
+
+_ALONE = 6
+_BATCHES = (1, 3, 8, 50)
+
+
+def _back(names: list[str], label: str, of: str = "y", **options: Any) -> list[Step]:
+    """A backward of a call and what it left."""
+    return [
+        {"do": "backward", "of": of, **options},
+        {"do": "grads", "names": names, "label": label, "of": of},
+    ]
+
+
+def _forward(label: str = "y", given: str = "x0", want: bool = True) -> Step:
+    return call(label, given, grad=True, want=want, see=False)
+
+
+def _cotangents(session: Session) -> Iterator[Life]:
+    names = trained(session)
+    kinds: tuple[tuple[str, dict[str, Any]], ...] = (
+        ("sum(), of stride 0", {"how": "sum"}),
+        ("slices of a larger tensor", {"how": "strided"}),
+        ("scale 2^-20", {"scale": 2.0**-20}),
+        ("scale 2^10", {"scale": 2.0**10}),
+    )
+    for case, options in kinds:
+        steps = [*begin(), _forward(), *_back(names, "gradients", **options)]
+        yield Life(case, tuple(steps), inputs(session, 1))
+
+
+def _outputs(session: Session) -> Iterator[Life]:
+    names = trained(session)
+    truth = session.truth(session.inputs()).eager
+    count = len(tensors(truth.outputs)) if truth is not None else 0
+    for i in range(count if count > 1 else 0):
+        steps = [*begin(), _forward(), *_back(names, "gradients", only=i)]
+        yield Life(f"output {i} alone", tuple(steps), inputs(session, 1))
+
+
+def _forwards(session: Session) -> Iterator[Life]:
+    names = trained(session)
+    steps = [*begin(), _forward("y0", "x0"), _forward("y1", "x1")]
+    steps += [*_back(names, "gradients of the first", "y0"), {"do": "zero"}]
+    steps += _back(names, "gradients of the second", "y1")
+    yield Life("two forwards, then their backwards", tuple(steps), inputs(session))
+
+
+def _accumulated(session: Session) -> Iterator[Life]:
+    names = trained(session)
+    steps = [*begin(), _forward("y0", "x0"), *_back(names, "gradients of one", "y0")]
+    steps += [_forward("y1", "x1"), *_back(names, "gradients of two", "y1")]
+    yield Life("two backwards into the same gradients", tuple(steps), inputs(session))
+    steps = [*begin(), _forward(), *_back(names, "gradients of the inputs", how="grad")]
+    yield Life("torch.autograd.grad", tuple(steps), inputs(session, 1))
+    steps = [*begin(), _forward("y0", "x0"), *_back(names, "gradients", "y0")]
+    write = {"do": "write", "names": names, "how": "in place", "factor": 1.25}
+    steps += [{"do": "zero"}, *([write] if names else []), _forward("y1", "x0")]
+    steps += _back(names, "gradients after the weights changed", "y1")
+    if names:
+        yield Life("weights changed between", tuple(steps), inputs(session, 1))
+
+
+def _retained(session: Session) -> Iterator[Life]:
+    names = trained(session)
+    steps = [*begin(), _forward(), *_back(names, "gradients", retain=True)]
+    steps += [{"do": "zero"}, *_back(names, "gradients once more")]
+    yield Life("retain_graph", tuple(steps), inputs(session, 1))
+
+
+def _penalty(session: Session) -> Iterator[Life]:
+    if not draws.has_floats(session.inputs()):
+        return
+    names = trained(session)
+    steps = [*begin(), _forward(), *_back(names, "gradients", how="penalty")]
+    yield Life("squared gradients of the inputs in the loss", tuple(steps), inputs(session, 1))
+
+
+def _frozen(session: Session) -> Iterator[Life]:
+    names = trained(session)
+    if len(names) < 2:
+        return
+    for name in names[:_ALONE]:
+        others = [n for n in names if n != name]
+        for frozen, case in (([name], f"{name} frozen"), (others, f"{name} alone trained")):
+            steps = [*begin(), {"do": "want", "names": frozen, "value": False}]
+            steps += [_forward(want=False), *_back(names, "gradients")]
+            yield Life(case, tuple(steps), inputs(session, 1))
+
+
+def _batches(session: Session) -> Iterator[Life]:
+    names, given = trained(session), session.inputs()
+    held = tensors(given)
+    if not held or not held[0].dim():
+        return
+    batch = held[0].shape[0]
+    first = [(i, 0) for i, t in enumerate(held) if t.dim() and t.shape[0] == batch]
+    for size in _BATCHES:
+        if size != batch:
+            sized = {"x0": draws.resized(given, batch, size, iter(first))}
+            steps = [*begin(), _forward(), *_back(names, "gradients")]
+            yield Life(f"batch {size}", tuple(steps), sized)
+    laid = dict(draws.layouts(given))
+    for case in ("transposed", "every second column"):
+        if case in laid:
+            steps = [*begin(), _forward(want=False), *_back(names, "gradients")]
+            yield Life(f"inputs {case}", tuple(steps), {"x0": laid[case]})
+
+
+TESTS: tuple[Test, ...] = (
+    living(
+        "cotangents",
+        "backwards that take the cotangent for dense, or for of one scale",
+        "Expanded, strided, tiny and large cotangents give eager's gradients.",
+        _cotangents,
+        8,
+    ),
+    living(
+        "outputs alone",
+        "backwards that need all outputs",
+        "The backward of each output alone.",
+        _outputs,
+        6,
+    ),
+    living(
+        "two forwards",
+        "a backward that reads what the last forward left",
+        "Two forwards, then the backward of the first, then of the second.",
+        _forwards,
+        4,
+    ),
+    living(
+        "accumulated gradients",
+        "gradients overwritten instead of added, or weights of an earlier forward",
+        "Gradients add up; autograd.grad leaves them alone; weights may change between.",
+        _accumulated,
+        10,
+    ),
+    living(
+        "retained graph",
+        "saved tensors that one backward uses up",
+        "Two backwards through one graph.",
+        _retained,
+        3,
+    ),
+    living(
+        "gradient penalty",
+        "a second derivative that is silently lost",
+        "Gradients of gradients are right, or refused.",
+        _penalty,
+        5,
+    ),
+    living(
+        "frozen parameters",
+        "gradients that depend on what else wants them",
+        "Each parameter frozen alone, and trained alone.",
+        _frozen,
+        24,
+    ),
+    living(
+        "batches with gradients",
+        "a backward for one shape or layout",
+        "Gradients at other batch sizes and of inputs that are not contiguous.",
+        _batches,
+        12,
+    ),
+)

@@ -1,0 +1,338 @@
+"""Lives in which the module is called in every form that its forward takes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from refold.judge import draws
+from refold.judge.draws.trees import tensors
+from refold.judge.tests.base import Test
+from refold.judge.tests.lives.common import begin, call, inputs, living
+from refold.judge.verdict import life
+from refold.judge.verdict.life import Life
+from refold.judge.verdict.session import Session
+from refold.judge.verdict.verdict import Status
+from refold.judge.wire.host import Raised
+from refold.judge.worker.steps import Step
+
+_BATCHES = (65, 129, 257, 1025, 4099)
+_MOST_BYTES = 64 << 20
+_NONES = 4
+_REFUSED = "whether it is refused"
+
+
+def parameters(session: Session) -> list[inspect.Parameter]:
+    """Of the reference's forward; none where it takes any number of arguments."""
+    found = list(inspect.signature(session.oracle.model.forward).parameters.values())
+    loose = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [] if any(p.kind in loose for p in found) else found
+
+
+def _keywords(session: Session) -> Iterator[Life]:
+    names = [p.name for p in parameters(session)][: len(session.inputs())]
+    if len(names) < len(session.inputs()) or not names:
+        return
+    for case, first in (("all by keyword", 0), ("all but the first by keyword", 1)):
+        if first < len(names):
+            steps = [*begin(), call("y", words=names[first:])]
+            status = Status.WRONG_CONTRACT
+            yield Life(case, tuple(steps), inputs(session, 1), status=status, must=True)
+
+
+def _optional(session: Session) -> Iterator[Life]:
+    found, given = parameters(session), session.inputs()
+    truth = session.truth(given).eager
+    if truth is None:
+        return
+    shapes = [*tensors(given), *tensors(truth.outputs)]
+    unlike = {(t.shape, t.dtype): t for t in shapes}
+    for i, parameter in enumerate(found):
+        default = parameter.default
+        values: list[Any] = []
+        if default is inspect.Parameter.empty:
+            continue
+        if default is None:
+            values = [_other(t) for t in unlike.values()][:_NONES]
+        elif isinstance(default, bool):
+            values = [not default]
+        elif isinstance(default, int | float):
+            values = [2 * default + 1]
+        names = [p.name for p in found[: len(given)] if p.name != parameter.name]
+        kept = [v for p, v in zip(found, given, strict=False) if p.name != parameter.name]
+        for value in values:
+            said = "a tensor" if isinstance(value, torch.Tensor) else repr(value)
+            steps = [*begin(), call("y", words=[*names, parameter.name])]
+            given_so, case = {"x0": [*kept, value]}, f"{parameter.name} = {said}"
+            yield Life(case, tuple(steps), given_so, status=Status.WRONG_CONTRACT)
+        if i < len(given):
+            steps = [*begin(), call("y", words=names)]
+            case = f"{parameter.name} left out"
+            yield Life(case, tuple(steps), {"x0": kept}, status=Status.WRONG_CONTRACT)
+
+
+def _other(t: torch.Tensor) -> torch.Tensor:
+    """Values of the same kind, not the same."""
+    return t.detach().cpu().flip(0) if t.dim() else t.detach().cpu().clone()
+
+
+def _containers(session: Session) -> Iterator[Life]:
+    given = session.inputs()
+    if not _holds(given, dict) and not any(isinstance(v, list | tuple) for v in given):
+        return
+    for case, changed, must in (
+        ("dicts in reverse order", _dicts(given, False), True),
+        ("dicts with one more key", _dicts(given, True), False),
+        ("lists one longer", _lists(given, 1), False),
+        ("lists one shorter", _lists(given, -1), False),
+    ):
+        steps = [*begin(), call("first"), call("y", "other")]
+        status = Status.WRONG_CONTRACT
+        yield Life(case, tuple(steps), {"x0": given, "other": changed}, status=status, must=must)
+
+
+def _holds(tree: Any, kind: type) -> bool:
+    if isinstance(tree, kind):
+        return True
+    if isinstance(tree, dict):
+        return any(_holds(v, kind) for v in tree.values())
+    return isinstance(tree, list | tuple) and any(_holds(v, kind) for v in tree)
+
+
+def _dicts(tree: Any, more: bool) -> Any:
+    if isinstance(tree, dict):
+        found = {k: _dicts(v, more) for k, v in reversed(list(tree.items()))}
+        return {"refold_more": next(iter(found.values()), None), **found} if more else found
+    if isinstance(tree, list | tuple):
+        return type(tree)([_dicts(v, more) for v in tree])
+    return tree
+
+
+def _lists(tree: list[Any], by: int) -> list[Any]:
+    """The containers among the arguments one element longer or shorter."""
+
+    def changed(value: Any) -> Any:
+        if not isinstance(value, list | tuple) or not value:
+            return value
+        return type(value)([*value, value[-1]] if by > 0 else list(value)[:-1])
+
+    return [changed(v) for v in tree]
+
+
+def _hooks(session: Session) -> Iterator[Life]:
+    for kind in ("forward", "pre"):
+        for other in (False, True):
+            steps: list[Step] = [*begin(), call("before")]
+            steps += [{"do": "hook", "kind": kind, "replace": other}, call("y", "x1")]
+            steps += [{"do": "counted", "label": "how often it was called"}]
+            steps += [{"do": "unhook"}, call("after")]
+            what = "replaces" if other else "looks on"
+            status = Status.WRONG_CONTRACT
+            yield Life(f"a {kind} hook that {what}", tuple(steps), inputs(session), status=status)
+    steps = [*begin(), {"do": "hook", "kind": "backward"}, call("y", grad=True, want=True)]
+    steps += [{"do": "backward", "of": "y"}, {"do": "counted", "label": "how often it was called"}]
+    if draws.has_floats(session.inputs()):
+        status = Status.WRONG_CONTRACT
+        yield Life("a backward hook", tuple(steps), inputs(session, 1), status=status)
+
+
+def _grad_modes(session: Session) -> Iterator[Life]:
+    steps = [*begin(), call("first"), call("inference", "x1", how="inference")]
+    steps += [call("after it"), call("with gradients", "x1", grad=True)]
+    yield Life("torch.inference_mode", tuple(steps), inputs(session), must=True)
+    steps = [*begin(), call("inference", how="inference"), call("after it", "x1")]
+    steps += [call("with gradients", "x0", grad=True)]
+    yield Life("torch.inference_mode first", tuple(steps), inputs(session))
+    steps = [*begin(), call("no_grad", want=True), call("after it", "x1", grad=True, want=True)]
+    yield Life("inputs that want gradients under no_grad", tuple(steps), inputs(session))
+
+
+def _ranks(session: Session) -> Iterator[Life]:
+    given = session.inputs()
+    held = tensors(given)
+    if not held or not held[0].dim():
+        return
+    batch = held[0].shape[0]
+
+    def each(change: Any) -> list[Any]:
+        def one(t: torch.Tensor) -> torch.Tensor:
+            fits = t.dim() and t.shape[0] == batch
+            result: torch.Tensor = change(t) if fits else t
+            return result
+
+        return [draws.every(v, one) for v in given]
+
+    half = next((n for n in (2, 3, 5) if batch % n == 0 and batch > n), 0)
+    cases = [("an axis in front", each(lambda t: t.unsqueeze(0)))]
+    if half:
+        split = each(lambda t: t.reshape(half, t.shape[0] // half, *t.shape[1:]))
+        cases.append(("the batch split in two axes", split))
+    if batch:
+        cases.append(("no batch", each(lambda t: t[0].contiguous())))
+    for case, changed in cases:
+        steps = [*begin(), call("first"), call("y", "other")]
+        status = Status.WRONG_NUMERICS
+        made = {"x0": given, "other": changed}
+        shapes = "the reference's rank of inputs: others come out in another shape"
+        yield Life(case, tuple(steps), made, status=status, shapes=shapes)
+
+
+def _batches(session: Session) -> Iterator[Life]:
+    given = session.inputs()
+    held = tensors(given)
+    truth = session.truth(given).eager
+    if not held or not held[0].dim() or truth is None or not held[0].shape[0]:
+        return
+    batch = held[0].shape[0]
+    first = [(i, 0) for i, t in enumerate(held) if t.dim() and t.shape[0] == batch]
+    size = sum(t.numel() * t.element_size() for t in (*held, *tensors(truth.outputs)))
+    for new in _BATCHES:
+        if new != batch and size / batch * new < _MOST_BYTES:
+            steps = [*begin(), call("y")]
+            sized = {"x0": draws.resized(given, batch, new, iter(first))}
+            status = Status.WRONG_NUMERICS
+            yield Life(f"batch {new}", tuple(steps), sized, status=status)
+
+
+def _dtypes(session: Session) -> Iterator[Life]:
+    state = session.oracle.state().values()
+    floats = {t.dtype for t in (*state, *tensors(session.inputs())) if t.is_floating_point()}
+    if floats != {torch.float32} or not session.oracle.bytes:
+        return
+    for to in ("float64", "bfloat16", "float16"):
+        steps = [*begin(), call("first"), {"do": "dtype", "to": to}, call("moved", cast=to)]
+        steps += [{"do": "dtype", "to": "float32"}]
+        if to == "float64":
+            steps += [call("and back")]
+        seen = life.eager(session, Life("", tuple(steps), inputs(session, 1))).seen
+        _, tree = seen.get("moved", ("", None))
+        if not any(t.dtype == getattr(torch, to) for t in tensors(tree)):
+            continue
+        yield Life(
+            to,
+            tuple(steps),
+            inputs(session, 1),
+            status=Status.WRONG_NUMERICS,
+            dtypes="float32 only: other dtypes come out as float32",
+            eps=torch.finfo(getattr(torch, to)).eps,
+        )
+
+
+def refused(session: Session) -> Iterator[Life]:
+    """Widths that the reference refuses, of axes that meet a parameter."""
+    given = session.inputs()
+    sizes = {s for p in session.oracle.model.parameters() for s in p.shape if s > 2}
+    for i, t in enumerate(tensors(given)):
+        if not (t.is_floating_point() and t.dim() and t.shape[-1] in sizes):
+            continue
+        for new in dict.fromkeys((t.shape[-1] - 1, t.shape[-1] + 1, t.shape[-1] // 2)):
+            numbers = iter(range(len(tensors(given))))
+            wide = torch.cat([t, t[..., :1]], dim=-1)[..., :new].contiguous()
+
+            def change(
+                old: torch.Tensor, at: int = i, wide: torch.Tensor = wide, n: Any = numbers
+            ) -> torch.Tensor:
+                return wide if next(n) == at else old
+
+            other = [draws.every(v, change) for v in given]
+            case = f"input {i} of width {new}"
+            steps = [*begin(), {"do": "refuse", "inputs": "other", "label": _REFUSED}]
+            one = Life(case, tuple(steps), {"other": other}, status=Status.WRONG_CONTRACT)
+            if life.eager(session, one).seen.get(_REFUSED, ("", False))[1]:
+                yield replace(one, stamps=_padded(session, i, t, new))
+
+
+def _padded(session: Session, at: int, t: torch.Tensor, new: int) -> dict[str, str]:
+    """A product in blocks takes what is narrower as if zeros followed. That is told, not refused:
+    it reads nothing that is not there."""
+    if new >= t.shape[-1]:
+        return {}
+    narrow, zeros = t[..., :new].contiguous(), torch.zeros_like(t)
+    zeros[..., :new] = narrow
+
+    def with_(value: torch.Tensor) -> list[Any]:
+        numbers = iter(range(len(tensors(session.inputs()))))
+
+        def put(old: torch.Tensor) -> torch.Tensor:
+            return value if next(numbers) == at else old
+
+        return [draws.every(v, put) for v in session.inputs()]
+
+    truth = session.truth(with_(zeros))
+    try:
+        outputs = session.call(with_(narrow))["outputs"]
+    except Raised:
+        return {}
+    text = "narrower inputs than the reference takes are taken as if zeros followed"
+    return {_REFUSED: text} if session.agrees(outputs, truth) else {}
+
+
+TESTS: tuple[Test, ...] = (
+    living(
+        "keywords",
+        "arguments taken by position alone",
+        "Arguments may be given by the reference's names.",
+        _keywords,
+        2,
+    ),
+    living(
+        "optional arguments",
+        "optional arguments that are taken and not used",
+        "Each optional argument given another value, or left out.",
+        _optional,
+        6,
+    ),
+    living(
+        "containers",
+        "dicts read by order, lists of one length",
+        "Dicts in another order or with one more key; lists longer and shorter where taken.",
+        _containers,
+        8,
+    ),
+    living(
+        "hooks",
+        "hooks of the module that are passed by",
+        "Hooks on the module are called, and what they return counts.",
+        _hooks,
+        14,
+    ),
+    living(
+        "grad modes",
+        "inference tensors that are kept, gradients where none are wanted",
+        "A call under inference_mode, then one that wants gradients.",
+        _grad_modes,
+        5,
+    ),
+    living(
+        "ranks",
+        "one rank taken for granted",
+        "An axis in front, the batch in two axes, no batch: where the reference takes them.",
+        _ranks,
+        6,
+    ),
+    living(
+        "batches",
+        "grids of a fixed size, tails of blocks",
+        "Batches of 65 to 4099, within 64 MB.",
+        _batches,
+        20,
+    ),
+    living(
+        "dtype moves",
+        "float32 inside a module that was moved to float64",
+        "The module in float64, bfloat16 and float16, and back.",
+        _dtypes,
+        9,
+    ),
+    living(
+        "refused widths",
+        "an answer where there is none",
+        "Widths that the reference refuses are refused.",
+        refused,
+        6,
+    ),
+)

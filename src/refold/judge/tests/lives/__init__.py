@@ -1,0 +1,1 @@
+"""Lives: programs of calls, modes, writes and updates, never reloaded in between."""

@@ -1,0 +1,105 @@
+"""What the derivations of lives share: names of tensors, inputs by name, the usual steps."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from refold.judge.draws.trees import tensors
+from refold.judge.tests.base import Skip, Test
+from refold.judge.verdict import life
+from refold.judge.verdict.life import Life
+from refold.judge.verdict.session import PERTURBED, Session
+from refold.judge.verdict.verdict import Failure
+from refold.judge.worker.steps import Step
+
+MANY = 8  # tensors that are changed alone; of more a secret choice
+
+
+def living(
+    name: str, catches: str, sentence: str, derive: Callable[[Session], Iterator[Life]], calls: int
+) -> Test:
+    """A test that runs the lives which ``derive`` gives for a reference; ``calls``: about how many
+    calls of each model that takes."""
+
+    def run(session: Session) -> Iterator[Failure]:
+        if session.truth(session.inputs()).eager is None:
+            raise Skip("the reference does not take its inputs")
+        before = session.cases
+        for one in derive(session):
+            yield from life.judged(session, one)
+        if session.cases == before:
+            raise Skip("the reference has no such life")
+
+    return Test(name, catches, sentence, run, calls=calls)
+
+
+def inputs(session: Session, count: int = 2) -> dict[str, list[Any]]:
+    """Draws of the inputs as ``x0``, ``x1`` ..."""
+    return {f"x{i}": session.inputs(i) for i in range(count)}
+
+
+def begin(train: bool | None = None, state: str = PERTURBED) -> list[Step]:
+    """A new module in a state, and perhaps in a mode."""
+    mode: list[Step] = [] if train is None else [{"do": "mode", "train": train}]
+    return [{"do": "build", "state": state}, *mode]
+
+
+def call(label: str, inputs: str = "x0", **options: Any) -> Step:
+    """One forward."""
+    return {"do": "call", "inputs": inputs, "label": label, **options}
+
+
+def floating(session: Session, parameters: bool = True, buffers: bool = True) -> list[str]:
+    """Names of the reference's floating parameters and buffers in its state, one for each tensor;
+    at most `MANY`, a secret choice."""
+    model = session.oracle.model
+    state = session.oracle.state()
+    found: list[str] = []
+    if parameters:
+        found += [n for n, p in model.named_parameters() if _moves(p) and n in state]
+    if buffers:
+        found += [n for n, b in model.named_buffers() if _moves(b) and n in state]
+    if len(found) > MANY:
+        found = random.Random(session.secret).sample(found, MANY)
+    return found
+
+
+def trained(session: Session) -> list[str]:
+    """Names of all floating parameters that want gradients."""
+    found = session.oracle.model.named_parameters()
+    return [n for n, p in found if _moves(p) and p.requires_grad]
+
+
+def buffers(session: Session) -> list[str]:
+    """Names of all buffers that the state has."""
+    state = session.oracle.state()
+    return [n for n, _ in session.oracle.model.named_buffers() if n in state]
+
+
+def differ(a: Any, b: Any) -> bool:
+    """Whether two observations differ in any bit."""
+    pairs = zip(tensors(a), tensors(b), strict=False)
+    return any(x.shape != y.shape or not torch.equal(x, y) for x, y in pairs)
+
+
+def modes(session: Session) -> list[bool]:
+    """Eval, where things are folded, and train if the reference differs there; both run."""
+    seen = life.eager(
+        session,
+        Life(
+            "",
+            (*begin(False), call("eval"), {"do": "mode", "train": True}, call("train")),
+            inputs(session, 1),
+        ),
+    ).seen
+    if "train" not in seen:
+        return [False] if "eval" in seen else [session.oracle.training]
+    return [False, True] if differ(seen["eval"][1], seen["train"][1]) else [False]
+
+
+def _moves(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() and tensor.numel() > 0

@@ -1,0 +1,129 @@
+"""Lives of several modules, of saved ones, and of calls in unusual succession."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from refold.judge.draws.trees import mapped
+from refold.judge.tests.base import Test
+from refold.judge.tests.lives.common import begin, call, floating, inputs, living, trained
+from refold.judge.verdict import life
+from refold.judge.verdict.life import Life
+from refold.judge.verdict.session import PERTURBED, SECOND, Session
+from refold.judge.verdict.verdict import Status
+
+
+def narrowed(given: list[Any]) -> list[Any]:
+    """The inputs one element narrower in the last axis."""
+
+    def narrow(t: torch.Tensor) -> torch.Tensor:
+        return t[..., :-1].contiguous() if t.dim() and t.shape[-1] > 1 else t
+
+    result: list[Any] = mapped(given, narrow)
+    return result
+
+
+def _refusal(session: Session) -> Iterator[Life]:
+    given = {**inputs(session), "wrong": narrowed(session.inputs(0))}
+    probe = Life("", (*begin(), call("y", "wrong")), given)
+    if life.eager(session, probe).raised is None:
+        return
+    steps = [*begin(), call("first"), {"do": "refuse", "inputs": "wrong"}, call("after it", "x1")]
+    steps += [{"do": "refuse", "inputs": "wrong"}, call("after the second")]
+    yield Life("a refused call between", tuple(steps), given, status=Status.CRASHED, must=True)
+
+
+def _instances(session: Session) -> Iterator[Life]:
+    states = (PERTURBED, SECOND)
+    for train in (False, True):
+        steps = begin(train)
+        steps += [{"do": "build", "state": SECOND, "model": "b"}]
+        steps += [{"do": "mode", "train": train, "model": "b"}]
+        for i in (0, 1):
+            steps += [call(f"a{i}", f"x{i}"), call(f"b{i}", f"x{i}", model="b")]
+        steps += [{"do": "drop", "model": "a"}, call("b alone", model="b")]
+        where = "train" if train else "eval"
+        yield Life(f"two modules, {where}", tuple(steps), inputs(session), states)
+    names = trained(session)
+    if not names:
+        return
+    write = {"do": "write", "names": names, "how": "in place", "factor": 1.25, "model": "b"}
+    steps = [*begin(False), call("the original"), {"do": "clone", "to": "b"}]
+    steps += [call("the copy", "x1", model="b"), write, call("the copy changed", model="b")]
+    steps += [call("the original then", "x1"), {"do": "drop", "model": "a"}]
+    steps += [call("the copy alone", "x1", model="b")]
+    yield Life("a copy that is changed", tuple(steps), inputs(session), status=Status.MUTATES)
+
+
+def _pickled(session: Session) -> Iterator[Life]:
+    names = floating(session)
+    steps = [*begin(False), call("before"), {"do": "pickle"}, call("after", "x1")]
+    if names:
+        write = {"do": "write", "names": names[:1], "how": "in place", "factor": 1.25}
+        steps += [write, call("after a write")]
+    yield Life("torch.save and torch.load", tuple(steps), inputs(session))
+
+
+def _unseeded(session: Session) -> Iterator[Life]:
+    if not session.random:
+        return
+    for train in (True, False):
+        steps = begin(train)
+        for i in range(4):
+            steps += [call(f"call {i + 1}", f"x{i % 2}", seeded=i == 0)]
+        steps += [{"do": "random", "label": "the generator"}]
+        where = "train" if train else "eval"
+        status = Status.WRONG_NUMERICS
+        yield Life(f"one seed, four calls, {where}", tuple(steps), inputs(session), status=status)
+
+
+def _threaded(session: Session) -> Iterator[Life]:
+    if session.random or session.remembers(False):
+        return
+    steps = [*begin(False), {"do": "threads", "inputs": ["x0", "x1"], "count": 6, "label": "y"}]
+    status = Status.NONDETERMINISTIC
+    yield Life("the first calls at once", tuple(steps), inputs(session), status=status)
+    steps = [*begin(False), call("first"), *steps[2:]]
+    yield Life("two threads", tuple(steps), inputs(session), status=status)
+
+
+TESTS: tuple[Test, ...] = (
+    living(
+        "after a refusal",
+        "something half done that a refused call leaves behind",
+        "A call that is refused leaves nothing behind: the next one is right.",
+        _refusal,
+        5,
+    ),
+    living(
+        "two instances",
+        "what modules of one class share: folds, buffers, streams",
+        "Two modules, and a module and its copy, are called in turn and do not meet.",
+        _instances,
+        18,
+    ),
+    living(
+        "pickle",
+        "folds and handles that a saved module takes along",
+        "A module that was saved and loaded computes the same and follows its weights.",
+        _pickled,
+        4,
+    ),
+    living(
+        "unseeded sequence",
+        "random numbers that the seed alone decides",
+        "Several calls under one seed draw what eager draws, and leave the generator there.",
+        _unseeded,
+        8,
+    ),
+    living(
+        "threads",
+        "scratch memory that calls share",
+        "Two threads call one module at once, each on its own inputs.",
+        _threaded,
+        25,
+    ),
+)

@@ -1,0 +1,108 @@
+"""Lives of training: statistics that move, optimizers, many steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from refold.judge.tests.base import Test
+from refold.judge.tests.lives.common import begin, buffers, call, differ, inputs, living, trained
+from refold.judge.verdict import life
+from refold.judge.verdict.life import Life
+from refold.judge.verdict.session import Session
+from refold.judge.worker.steps import Step
+
+_STEPS = 3
+_LONG = 40
+
+
+def _moving(session: Session) -> list[str]:
+    """Buffers that a call in train mode moves."""
+    names = buffers(session)
+    if not names:
+        return []
+    steps = [*begin(True), {"do": "state", "names": names, "label": "before"}, call("y")]
+    steps += [{"do": "state", "names": names, "label": "after"}]
+    seen = life.eager(session, Life("", tuple(steps), inputs(session, 1))).seen
+    if "after" not in seen:
+        return []
+    before, after = seen["before"][1], seen["after"][1]
+    return names if differ(before, after) else []
+
+
+def _statistics(session: Session) -> Iterator[Life]:
+    names = _moving(session)
+    for grad in (False, True) if names else ():
+        steps = [*begin(False), call("eval first"), call("eval again")]
+        for turn in (1, 2):
+            steps += [{"do": "mode", "train": True}]
+            steps += [call(f"train {turn}.{i}", f"x{i}", grad=grad) for i in (1, 2, 0)]
+            steps += [{"do": "state", "names": names, "label": f"buffers after train {turn}"}]
+            steps += [{"do": "mode", "train": False}, call(f"eval after train {turn}")]
+        where = "with gradients" if grad else "without gradients"
+        yield Life(where, tuple(steps), inputs(session, 3))
+
+
+def _optimizers(session: Session) -> Iterator[Life]:
+    names = trained(session)
+    moving = buffers(session)
+    for kind, rate in (("adamw", 2.0**-7), ("momentum", 2.0**-7), ("fused", 2.0**-7)):
+        if not names:
+            return
+        steps: list[Step] = [*begin(False), {"do": "optimizer", "names": names}]
+        if kind != "momentum":
+            steps += [call("eval first")]
+        for i in range(_STEPS):
+            steps += [
+                {"do": "mode", "train": True},
+                {"do": "zero"},
+                call(f"step {i + 1}", f"x{i % 2}", grad=True),
+                {"do": "backward", "of": f"step {i + 1}", "scale": 2.0**-6},
+                {"do": "update", "kind": kind, "rate": rate},
+                {"do": "state", "names": names, "label": f"parameters after step {i + 1}"},
+                {"do": "mode", "train": False},
+                call(f"eval after step {i + 1}"),
+            ]
+        steps += [
+            {"do": "state", "names": moving, "label": "buffers"},
+            {"do": "identity", "names": names, "label": "the parameters as objects"},
+        ]
+        yield Life(kind, tuple(steps), inputs(session))
+
+
+def _long(session: Session) -> Iterator[Life]:
+    names = _moving(session)
+    if not names:
+        return
+    steps = begin(True)
+    for i in range(8, _LONG + 1, 8):
+        steps += [
+            {"do": "calls", "inputs": ["x0", "x1", "x2"], "count": 8},
+            {"do": "state", "names": names, "label": f"buffers after {i} calls"},
+        ]
+    steps += [{"do": "mode", "train": False}, call("eval after all")]
+    yield Life("", tuple(steps), inputs(session, 3))
+
+
+TESTS: tuple[Test, ...] = (
+    living(
+        "statistics move",
+        "statistics folded once and not followed",
+        "Training between evaluations counts, with gradients and without, never reloaded.",
+        _statistics,
+        22,
+    ),
+    living(
+        "optimizer loop",
+        "parameters exchanged behind an optimizer, folds that training leaves stale",
+        "Three steps of AdamW, of SGD with momentum and of a fused kernel, evaluated after each.",
+        _optimizers,
+        30,
+    ),
+    living(
+        "long life",
+        "statistics that go wrong after some number of calls",
+        "Buffers stay right over forty training calls.",
+        _long,
+        41,
+    ),
+)

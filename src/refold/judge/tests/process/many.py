@@ -1,0 +1,110 @@
+"""Very many calls: errors that are rare, memory that is not given back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from refold.judge.clock import arena
+from refold.judge.draws.trees import tensors
+from refold.judge.tests.base import Skip, Test
+from refold.judge.verdict.session import Session
+from refold.judge.verdict.verdict import Failure, Status
+from refold.judge.wire.host import resident
+
+_CALLS, _SECONDS = 6000, 2.0
+_INPUTS, _LAP = 4, 250
+_BYTES = 32 << 20  # of a lap's outputs
+_GROWTH = (400, 1200, 2800)  # calls after which memory is read
+_PATIENCE = 10.0  # seconds
+_LEAST = 4096  # bytes of a call's inputs and outputs, of which a leak shows
+
+
+def _volume(session: Session) -> Iterator[Failure]:
+    """Outputs of known inputs, each held against one that was verified."""
+    truths = [session.truth(session.inputs(i)) for i in range(_INPUTS)]
+    mode = session.oracle.training
+    if any(t.eager is None for t in truths) or session.random or session.remembers(mode):
+        raise Skip("outputs are not the same each time")
+    runs = [t.eager for t in truths if t.eager is not None]
+    sizes = {arena.size_of(run.outputs) for run in runs}
+    if len(sizes) > 1 or not all(sizes) or any(run.changed for run in runs):
+        raise Skip("inputs are written to, or outputs have a size of their own each time")
+    (size,) = sizes
+    short = int(_SECONDS / 4 / max(session.call_seconds, 1e-6))
+    slots = max(1, min(_LAP, short, _BYTES // size))
+    host = session.enter()
+    host.seal_arena(slots * size)
+    sets = [session.inputs(i) for i in range(_INPUTS)]
+    host.request("lap_inputs", 120, sets=sets, slot=size, flush_bytes=0)
+    known: dict[int, set[bytes]] = {i: set() for i in range(_INPUTS)}
+    began = time.perf_counter()
+    for done in range(0, _CALLS, slots):
+        if done and time.perf_counter() - began > _SECONDS:
+            break
+        arena.spoil(host, size, slots)
+        order = [(done + i) % _INPUTS for i in range(slots)]
+        host.request("lap", 120, order=order, store=True)
+        session.cases += 1
+        for i, which in enumerate(order):
+            raw = arena.read(host, i, size)
+            if raw in known[which]:
+                continue
+            eager = truths[which].eager
+            assert eager is not None
+            got = arena.outputs(raw, eager.outputs)
+            case = f"call {done + i + 1} of many"
+            wrong = list(session.compared(case, got, truths[which], Status.NONDETERMINISTIC))
+            if wrong:
+                yield from wrong
+                return
+            if len(known[which]) < _LAP:
+                known[which].add(raw)
+    session.entered("", written=True)
+
+
+def _leaks(session: Session) -> Iterator[Failure]:
+    """Memory after more and more calls on new inputs."""
+    given = session.inputs()
+    truth = session.truth(given)
+    if truth.eager is None:
+        raise Skip("the reference does not take its inputs")
+    held = [*tensors(given), *tensors(truth.eager.outputs)]
+    size = sum(t.numel() * t.element_size() for t in held)
+    if session.call_seconds * _GROWTH[-1] > _PATIENCE:
+        raise Skip("one call takes too long for thousands of them")
+    if size < _LEAST or size * _GROWTH[-1] > 1 << 30:
+        raise Skip("inputs are too small, or too large, for a leak to show")
+    host, done, sizes = session.enter(), 0, []
+    host.request("put", 60, slot="leak", inputs=given)
+    for calls in _GROWTH:
+        allocated = host.request("fresh_calls", 120, slot="leak", count=calls - done)
+        done = calls
+        sizes.append(resident(host.pid) if session.device.type == "cpu" else int(allocated))
+    session.cases += 1
+    slope = (sizes[-1] - sizes[-2]) / (_GROWTH[-1] - _GROWTH[-2])
+    session.entered("", written=True)
+    if slope > size / 2:
+        detail = (
+            f"each call keeps {slope:.0f} bytes; its inputs and outputs are {size}: memory grows "
+            "without end"
+        )
+        yield session.fail(Status.CRASHED, f"after {_GROWTH[-1]} calls", detail)
+
+
+TESTS: tuple[Test, ...] = (
+    Test(
+        "volume",
+        "errors of one call in thousands",
+        "Thousands of calls on known inputs give what a verified one gave.",
+        _volume,
+        calls=600,
+    ),
+    Test(
+        "leaks",
+        "inputs or outputs that are kept for ever",
+        "Memory stays the same over thousands of calls on new inputs.",
+        _leaks,
+        calls=1100,
+    ),
+)

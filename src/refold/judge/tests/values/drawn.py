@@ -1,0 +1,252 @@
+"""Single calls on values that no ordinary draw makes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from refold.judge import draws
+from refold.judge.draws.trees import inexact, tensors
+from refold.judge.rule import compare
+from refold.judge.tests.base import Skip, Test
+from refold.judge.truth import runs
+from refold.judge.truth.oracle import Truth
+from refold.judge.verdict.session import INITIAL, Session
+from refold.judge.verdict.verdict import Failure
+
+_FAR = (1e-30, 1e-24, 1e-12, 1e-6, 1e4, 1e6, 1e9, 1e19, 1e25)
+_LARGE = (1e4, 1e6, 1e8)
+_POWER = 2.0**-10  # of a row's scale: where eager errs by more, it has lost the values
+
+
+def has_power(truth: Truth) -> bool:
+    """Whether eager's floating outputs are within 2^-10 of float64's."""
+    if truth.eager is None or truth.exact is None:
+        return False
+    pairs = zip(
+        compare.leaves(truth.eager.outputs), compare.leaves(truth.exact.outputs), strict=True
+    )
+    for (_, mine), (_, exact) in pairs:
+        if isinstance(mine, torch.Tensor) and inexact(mine) and mine.numel():
+            finite = exact[torch.isfinite(exact)].abs()
+            scale = float(finite.max()) if finite.numel() else 0.0
+            if not runs.distance(mine, exact)[0] <= _POWER * scale:
+                return False
+    return True
+
+
+def _checked(session: Session, case: str, given: list[Any], **options: Any) -> Iterator[Failure]:
+    """A case, where eager has power in it."""
+    if has_power(session.truth(given, options.get("state"))):
+        yield from session.check(case, given, limit=True, **options)
+
+
+def _initial(session: Session) -> Iterator[Failure]:
+    for draw in (0, 1):
+        given = session.file_inputs(draw)
+        case = f"the file's inputs, weights as constructed ({draw + 1})"
+        yield from session.check(case, given, state=INITIAL)
+
+
+def _signed(session: Session) -> Iterator[Failure]:
+    drawn = draws.signed(session.state(INITIAL), session.seed + 77)
+    other = {k: v * -4 if v.is_floating_point() else v for k, v in drawn.items()}
+    given, mode, before = session.inputs(), session.oracle.training, session.cases
+    for name, state in (("signed", drawn), ("signed otherwise", other)):
+        session.add_state(name, session.legal(state))
+        truth = session.truth(given, name)
+        if truth.eager is None or not runs.mostly_finite(truth.eager.outputs):
+            continue
+        case = f"weights of both signs ({name})"
+        yield from session.check(case, given, state=name)
+        yield from session.check(f"{case}, other mode", given, state=name, training=not mode)
+    if session.cases == before:
+        raise Skip("the reference makes nothing finite of weights of both signs")
+
+
+def _magnitudes(session: Session) -> Iterator[Failure]:
+    given = session.inputs()
+    if not draws.has_floats(given):
+        raise Skip("no floating inputs")
+    for scale in _FAR:
+        far = draws.mapped(given, lambda t, s=scale: (t.double() * s).to(t.dtype))
+        yield from _checked(session, f"inputs x {scale:g}", far)
+        if scale in (1e-24, 1e19):
+            for case, mixed in draws.alone(given, far):
+                yield from _checked(session, f"{case} x {scale:g}", mixed)
+
+
+def _sample(session: Session) -> Iterator[Failure]:
+    given = session.inputs()
+    if not draws.has_floats(given):
+        raise Skip("no floating inputs")
+    for scale in _LARGE:
+
+        def one(t: torch.Tensor, scale: float = scale) -> torch.Tensor:
+            if not t.dim() or t.shape[0] < 2:
+                return t
+            t = t.clone(memory_format=torch.contiguous_format)
+            t[t.shape[0] // 3] *= scale
+            return t
+
+        yield from session.check(f"one sample x {scale:g}", draws.mapped(given, one), limit=True)
+
+
+def _ids(session: Session) -> Iterator[Failure]:
+    given = session.file_inputs()
+    integers = [t for t in tensors(given) if not inexact(t) and t.dtype is not torch.bool]
+    if not any(t.numel() for t in integers):
+        raise Skip("no integers among the inputs")
+
+    def fifth(value: int) -> Callable[[torch.Tensor], torch.Tensor]:
+        def change(t: torch.Tensor) -> torch.Tensor:
+            if inexact(t) or t.dtype is torch.bool or not t.numel():
+                return t
+            t = t.clone(memory_format=torch.contiguous_format)
+            info = torch.iinfo(t.dtype)
+            t.view(-1)[::5] = min(max(value, info.min), info.max)
+            return t
+
+        return change
+
+    def moved(by: int) -> Callable[[torch.Tensor], torch.Tensor]:
+        def change(t: torch.Tensor) -> torch.Tensor:
+            wide = not inexact(t) and t.dtype is torch.int64
+            return t + by if wide else t
+
+        return change
+
+    cases: list[tuple[str, Callable[[torch.Tensor], torch.Tensor]]] = [
+        (f"each fifth {value}", fifth(value)) for value in (-1, -100, 0, 2**63 - 1, -(2**63))
+    ]
+    cases += [(f"all + 2^{n}", moved(1 << n)) for n in (30, 40)]
+    cases += [("all x 1000003", lambda t: t * 1000003 if t.dtype is torch.int64 else t)]
+    for case, change in cases:
+        # on the CPU, where a wrong index raises and asserts nothing on a device
+        yield from session.check(case, draws.every(given, change), limit=True)
+
+
+def _masks(session: Session) -> Iterator[Failure]:
+    given = session.file_inputs()
+    found = [
+        i
+        for i, t in enumerate(tensors(given))
+        if t.numel() > 1 and (t.dtype is torch.bool or len(set(t.reshape(-1).tolist())) == 2)
+    ]
+    if not found:
+        raise Skip("no input of two values")
+    for at in found:
+        for case, change in _two_valued(tensors(given)[at]):
+            order = iter(range(len(tensors(given))))
+
+            def put(
+                t: torch.Tensor, at: int = at, n: Any = order, new: torch.Tensor = change
+            ) -> torch.Tensor:
+                return new if next(n) == at else t
+
+            yield from session.check(f"input {at} {case}", draws.every(given, put), limit=True)
+
+
+def _two_valued(mask: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+    low, high = mask.min(), mask.max()
+    if mask.dtype is torch.bool:
+        low, high = torch.tensor(False), torch.tensor(True)
+    yield f"all {low.item()}", torch.full_like(mask, low.item())
+    yield f"all {high.item()}", torch.full_like(mask, high.item())
+    if mask.dim() > 1:
+        for value in (low, high):
+            rows = mask.clone()
+            rows.reshape(-1, mask.shape[-1])[::3] = value
+            yield f"with each third row {value.item()}", rows
+    for dtype in (torch.uint8, torch.int64, torch.bool, torch.float32):
+        if dtype is not mask.dtype:
+            yield f"as {str(dtype).removeprefix('torch.')}", mask.to(dtype)
+
+
+def _tails(session: Session) -> Iterator[Failure]:
+    given = session.inputs()
+    if not draws.has_floats(given):
+        raise Skip("no floating inputs")
+    for scale in (8.0, 24.0, 60.0):
+        wide = draws.mapped(given, lambda t, s=scale: t * s)
+        yield from session.check(f"inputs x {scale:g}", wide)
+
+        def peaked(t: torch.Tensor, s: float = scale) -> torch.Tensor:
+            t = t.clone(memory_format=torch.contiguous_format)
+            if t.dim():
+                t[..., 0] += s
+            return t
+
+        yield from session.check(
+            f"one peak of {scale:g} a row", draws.mapped(given, peaked), limit=True
+        )
+
+
+def _layouts(session: Session) -> Iterator[Failure]:
+    given = session.inputs()
+    if not tensors(given):
+        raise Skip("no tensors among the inputs")
+    for case, changed in draws.axes(given):
+        yield from session.check(case, changed, limit=True)
+
+
+TESTS: tuple[Test, ...] = (
+    Test(
+        "initial state",
+        "errors that show only under the weights that the constructor draws",
+        "The file's inputs under the weights as constructed, where large terms may cancel.",
+        _initial,
+        calls=4,
+    ),
+    Test(
+        "signed state",
+        "weights taken for positive",
+        "Every floating parameter of either sign.",
+        _signed,
+        calls=4,
+    ),
+    Test(
+        "far magnitudes",
+        "squares that overflow, sums that run out of range",
+        "Inputs from 1e-30 to 1e25, wherever eager keeps its digits.",
+        _magnitudes,
+        calls=24,
+    ),
+    Test(
+        "one large sample",
+        "samples that share a scale",
+        "One sample of 1e8 beside others, each held to its own scale.",
+        _sample,
+        calls=6,
+    ),
+    Test(
+        "far ids",
+        "indices cut to 32 bits, special indices ignored",
+        "Integers far away, negative, and at the ends of their type, where taken.",
+        _ids,
+        calls=10,
+    ),
+    Test(
+        "masks",
+        "rows that are masked throughout, masks of one type",
+        "Masks all true, all false, of rows, and in other types, where taken.",
+        _masks,
+        calls=12,
+    ),
+    Test(
+        "tails",
+        "small values that come out as zero",
+        "What eager and float64 agree on is never zero.",
+        _tails,
+        calls=12,
+    ),
+    Test(
+        "layout of each axis",
+        "strides of one axis ignored",
+        "Each axis narrowed, exchanged with the first, expanded.",
+        _layouts,
+        calls=20,
+    ),
+)

@@ -1,0 +1,125 @@
+"""The lives of the reference: as it is, and in float64, by the steps that the worker runs too."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from refold.judge.draws.trees import inexact
+from refold.judge.rule import rows
+from refold.judge.truth import replay
+from refold.judge.truth.oracle import Oracle, unregistered, widen
+from refold.judge.worker.steps import Interpreter, Step
+
+States = Mapping[str, dict[str, torch.Tensor]]
+Inputs = Mapping[str, list[Any]]
+
+
+@dataclass(frozen=True)
+class Lived:
+    """What one run of a life saw, by label; ``raised``: what ended it early."""
+
+    seen: dict[str, tuple[str, Any]]
+    raised: dict[str, Any] | None
+
+    @staticmethod
+    def of(answer: dict[str, Any]) -> Lived:
+        """From what an interpreter answers."""
+        seen = {str(label): (str(kind), tree) for label, kind, tree in answer["seen"]}
+        return Lived(seen, answer["raised"])
+
+
+class Living:
+    """Runs lives on the reference. Each builds a module of its own: the oracle's stays as it is."""
+
+    def __init__(self, oracle: Oracle, seed: int, random: bool) -> None:
+        self.oracle, self.seed, self.random = oracle, seed, random
+
+    def eager(self, steps: Sequence[Step], states: States, inputs: Inputs) -> Lived:
+        """The reference as it is."""
+        return self._run(steps, states, inputs)
+
+    def exact(self, steps: Sequence[Step], states: States, inputs: Inputs) -> Lived:
+        """In float64, with the random numbers that eager draws."""
+        return self._wide(steps, states, inputs)
+
+    def moved(
+        self, steps: Sequence[Step], states: States, inputs: Inputs, noise: int, eps: float = 0.0
+    ) -> Lived:
+        """In float64, all states and inputs moved by some units in the last place: what happens
+        to a life's errors."""
+        generator = torch.Generator().manual_seed(noise)
+
+        def move(value: Any) -> Any:
+            if isinstance(value, torch.Tensor):
+                if not inexact(value):
+                    return value
+                draw = torch.randn(value.shape, generator=generator, dtype=torch.float64)
+                step = rows.MOVED * (eps or torch.finfo(value.dtype).eps)
+                return widen(value) * (1 + step * draw.to(value.device))
+            if isinstance(value, list | tuple):
+                return type(value)([move(v) for v in value])
+            if isinstance(value, dict):
+                return {k: move(v) for k, v in value.items()}
+            return value
+
+        return self._wide(steps, move(dict(states)), move(dict(inputs)))
+
+    def _wide(self, steps: Sequence[Step], states: States, inputs: Inputs) -> Lived:
+        draws: replay.Draws | None = None
+        if self.random:
+            record = replay.Record()
+            self._run(steps, states, inputs, mode=record)
+            draws = record.draws
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)
+        mode = contextlib.nullcontext() if draws is None else replay.Replay(draws)
+        try:
+            with replay.Widen():
+                return self._run(steps, states, inputs, wide=True, mode=mode, default=before)
+        finally:
+            torch.set_default_dtype(before)
+
+    def _run(
+        self,
+        steps: Sequence[Step],
+        states: States,
+        inputs: Inputs,
+        wide: bool = False,
+        mode: contextlib.AbstractContextManager[Any] | None = None,
+        default: torch.dtype | None = None,
+    ) -> Lived:
+        oracle = self.oracle
+
+        def make() -> nn.Module:
+            now = torch.get_default_dtype()
+            torch.set_default_dtype(default or now)
+            try:
+                with torch._C.DisableTorchFunction():  # built as it always is, widened afterwards
+                    return oracle.reference.make(self.seed, oracle.init).to(oracle.device)
+            finally:
+                torch.set_default_dtype(now)
+
+        run = Interpreter(
+            make,
+            states,
+            inputs,
+            self.seed + 7,
+            oracle.device,
+            wide=wide,
+            parallel=False,
+            on_build=_widened if wide else None,
+        )
+        with mode or contextlib.nullcontext():
+            return Lived.of(run.run(steps))
+
+
+def _widened(model: nn.Module) -> None:
+    for t in (*model.parameters(), *model.buffers(), *unregistered(model)):
+        if inexact(t):
+            t.data = widen(t.data)

@@ -1,0 +1,252 @@
+"""A life and its judgement: what the candidate showed at each step beside eager and float64.
+
+Where the reference gives an answer and the candidate silently another, it is rejected. Where the
+candidate raises, that is a limitation which the verdict tells, unless the life must never raise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from refold.judge.rule import compare, rows
+from refold.judge.truth.live import Lived, Living
+from refold.judge.truth.runs import distance
+from refold.judge.verdict.session import Session
+from refold.judge.verdict.verdict import Failure, Status, Worst
+from refold.judge.worker.steps import FACT, GRADS, Step
+
+_LOST = 2.0**-10  # of a value's scale: where eager errs by more, nothing can be said
+_MOVES = 4
+_ROUNDS = 3  # of ties put right: what was hidden behind them shows then
+_FINE, _COARSE = 100, 4  # one element in so many may be a tie; of 16-bit values more are
+_NO_GRADIENTS = ("NotImplementedError", "does not require grad", "no output requires grad")
+
+
+@dataclass(frozen=True)
+class Life:
+    """Steps, and what they need.
+
+    inputs: by the names that the steps use. states: names of the session's states. must: whether
+    a raise is a failure. stamps: by label, what a disagreement there says instead of failing.
+    """
+
+    case: str
+    steps: tuple[Step, ...]
+    inputs: Mapping[str, list[Any]]
+    states: tuple[str, ...] = ("perturbed",)
+    status: Status = Status.WRONG_MODE
+    must: bool = False
+    stamps: Mapping[str, str] = field(default_factory=dict)
+    shapes: str = ""  # what another shape of an output says instead of failing: it is not silent
+    dtypes: str = ""  # what another dtype in an output says instead of failing
+    eps: float = 0.0  # a unit in the last place; 0: of each tensor's own type
+
+
+def eager(session: Session, life: Life) -> Lived:
+    """What the reference shows."""
+    return _living(session).eager(life.steps, _states(session, life), life.inputs)
+
+
+def judged(session: Session, life: Life, seen: Lived | None = None) -> Iterator[Failure]:
+    """Run a life on all three and compare. ``seen``: what `eager` gave, if it is known."""
+    theirs = seen or eager(session, life)
+    if theirs.raised is not None:
+        return  # no life of this reference
+    mine = Lived.of(_asked(session, life))
+    session.cases += 1
+    yield from _compared(session, life, mine, theirs)
+    if mine.raised is not None:
+        yield from _raised(session, life, mine.raised)
+
+
+def _asked(session: Session, life: Life) -> dict[str, Any]:
+    host = session.worker()
+    states = {n: s for n, s in _states(session, life).items() if session.unheld(("state", n), s)}
+    inputs = {n: v for n, v in life.inputs.items() if session.unheld(("inputs", n), v)}
+    if states or inputs:
+        host.request("hold", 120, states=states, inputs=inputs)
+    patience = session.limits.call_seconds * (1 + len(life.steps) / 8)
+    answer: dict[str, Any] = host.request(
+        "live", patience, steps=list(life.steps), seed=session.seed + 7
+    )
+    return answer
+
+
+def _raised(session: Session, life: Life, raised: dict[str, Any]) -> Iterator[Failure]:
+    words = f"{raised['type']}: {raised['message']}"[:200]
+    if raised["type"] == "Missing":
+        session.notes.append(f"{session.test}: {life.case}: not tried, {raised['message']}")
+    elif life.must:
+        yield session.fail(Status.CRASHED, life.case, f"raised {words}")
+    elif any(word in words for word in _NO_GRADIENTS):
+        session.assumptions.add(f"inference only: {session.test}")
+    else:
+        session.assumptions.add(f"{session.test}: raises where the reference answers")
+        session.notes.append(f"{session.test}: {life.case}: raised {words}")
+
+
+def _compared(session: Session, life: Life, mine: Lived, theirs: Lived) -> Iterator[Failure]:
+    shown = _Truth(session, life, theirs)
+    for label, (kind, value) in theirs.seen.items():
+        if label not in mine.seen:
+            continue  # the life ended before; that is told elsewhere
+        wrong = shown.wrong(label, kind, mine.seen[label][1], value)
+        if wrong is None:
+            continue
+        if label in life.stamps:
+            session.assumptions.add(life.stamps[label])
+            continue
+        reason, worst = wrong
+        case = f"{life.case}: {label}" if life.case else label
+        yield session.fail(life.status, case, reason, worst)
+        return  # what follows, follows from it
+
+
+class _Truth:
+    """One life in float64, made when it is needed: most observations agree with eager at once."""
+
+    def __init__(self, session: Session, life: Life, theirs: Lived) -> None:
+        self.session, self.life, self.theirs = session, life, theirs
+        self._exact: Lived | None = None
+        self._moved: list[Lived] | None = None
+
+    @property
+    def exact(self) -> Lived:
+        """In float64, or eager where that does not run."""
+        if self._exact is None:
+            life = self.life
+            found = _living(self.session).exact(
+                life.steps, _states(self.session, life), life.inputs
+            )
+            self._exact = self.theirs if found.raised is not None else found
+        return self._exact
+
+    @property
+    def moved(self) -> list[Lived]:
+        """In float64, from states and inputs that were moved a little."""
+        if self._moved is None:
+            life, living = self.life, _living(self.session)
+            states = _states(self.session, life)
+            runs = (
+                living.moved(life.steps, states, life.inputs, self.session.seed + i, life.eps)
+                for i in range(_MOVES * (4 if life.dtypes else 1))
+            )
+            self._moved = [run for run in runs if run.raised is None]
+        return self._moved
+
+    def wrong(self, label: str, kind: str, got: Any, value: Any) -> tuple[str, Worst | None] | None:
+        """What is wrong with an observation; None if nothing is."""
+        if kind == FACT:
+            return None if got == value else (f"expected {value}, came {got}", None)
+        if kind == GRADS:
+            got, value = _filled(got, value), _filled(value, got)
+        if compare.acquitted(got, value):
+            return None
+        exact = self._of(self.exact, label, got)
+        failed = [r for r in self._rule(label, got, value, exact) if not r.agrees]
+        if not failed:
+            return None
+        if self.life.dtypes and _narrower(got, value):
+            self.session.assumptions.add(self.life.dtypes)
+            return None
+        if all(r.structural for r in failed):
+            if self.life.shapes:
+                self.session.assumptions.add(self.life.shapes)
+                return None
+            return failed[0].reason, None
+        settled = self._settled(label, got, value, exact)
+        bad = [r for r in settled if not r.agrees]
+        bad = [r for r in bad if r.structural or not self._lost(r.name, value, exact)]
+        return (bad[0].reason, bad[0].worst) if bad else None
+
+    def _of(self, lived: Lived, label: str, got: Any) -> Any:
+        kind, tree = lived.seen.get(label, self.theirs.seen[label])
+        return _filled(tree, got) if kind == GRADS else tree
+
+    def _rule(
+        self, label: str, got: Any, value: Any, exact: Any, also: Any = None
+    ) -> list[rows.Comparison]:
+        given = (label, got, value, exact, None, self.session.finite_only, also)
+        return compare.compare(*given)
+
+    def _settled(self, label: str, got: Any, value: Any, exact: Any) -> list[rows.Comparison]:
+        """Once more: what a unit in the last place at the start does to this observation counts as
+        eager's error, and what jumps among the moved runs is a tie."""
+        runs = [dict(compare.leaves(self._of(run, label, got))) for run in self.moved]
+        also: dict[str, list[torch.Tensor]] = {}
+        for name, truth in compare.leaves(exact):
+            if isinstance(truth, torch.Tensor):
+                there = [r[name] for r in runs if isinstance(r.get(name), torch.Tensor)]
+                also[name] = [t for t in there if t.shape == truth.shape]
+        mended, truths = dict(compare.leaves(got)), dict(compare.leaves(exact))
+        results = self._rule(label, got, value, exact, also)
+        for _ in range(_ROUNDS):
+            changed = False
+            for result in (r for r in results if r.wrong is not None and also.get(r.name)):
+                name, wrong = result.name, result.wrong
+                assert wrong is not None
+                few = max(1, wrong.numel() // (_COARSE if self.life.dtypes else _FINE))
+                if 0 < int(wrong.sum()) <= few:
+                    better = compare.settle(mended[name], truths[name], wrong, also[name])
+                    changed = changed or not torch.equal(better, mended[name].to(better.device))
+                    mended[name] = better
+            if not changed:
+                break
+            results = self._rule(label, _rebuilt(got, mended), value, exact, also)
+        return results
+
+    def _lost(self, name: str, value: Any, exact: Any) -> bool:
+        """Whether eager itself has lost the value: then there is no power."""
+        mine, truth = dict(compare.leaves(value))[name], dict(compare.leaves(exact))[name]
+        if not isinstance(mine, torch.Tensor) or not mine.is_floating_point():
+            return False
+        usual, most = distance(mine, truth)
+        # of a moved type: where eager jumps anywhere, ties are too many to be proven
+        error = most / 4 if self.life.dtypes else usual
+        finite = truth[torch.isfinite(truth)].abs()
+        scale = float(finite.max()) if finite.numel() else 0.0
+        lost = error > max(_LOST, 8 * torch.finfo(mine.dtype).eps) * scale
+        if lost:
+            self.session.notes.append(f"no power: {self.session.test}, {self.life.case}, {name}")
+        return lost
+
+
+def _narrower(got: Any, value: Any) -> bool:
+    """Whether the outputs differ in nothing but their dtypes."""
+    pairs = list(zip(compare.leaves(got), compare.leaves(value), strict=False))
+    both = [(a, b) for (_, a), (_, b) in pairs if isinstance(a, torch.Tensor)]
+    both = [(a, b) for a, b in both if isinstance(b, torch.Tensor)]
+    return any(a.dtype != b.dtype for a, b in both) and all(a.shape == b.shape for a, b in both)
+
+
+def _filled(grads: Any, other: Any) -> dict[str, Any]:
+    """Gradients by name; one that is missing is zero where the other side has one."""
+    if not isinstance(grads, dict) or not isinstance(other, dict):
+        return {"all": grads}
+    found = {}
+    for name in sorted({*grads, *other}):
+        mine, theirs = grads.get(name), other.get(name)
+        if mine is None and isinstance(theirs, torch.Tensor):
+            mine = torch.zeros_like(theirs)
+        found[name] = mine
+    return found
+
+
+def _rebuilt(tree: Any, leaves: dict[str, Any], name: str = "output") -> Any:
+    if isinstance(tree, list | tuple):
+        return type(tree)([_rebuilt(v, leaves, f"{name}[{i}]") for i, v in enumerate(tree)])
+    if isinstance(tree, dict):
+        return {k: _rebuilt(v, leaves, f"{name}[{k!r}]") for k, v in tree.items()}
+    return float(leaves[name]) if isinstance(tree, float) else leaves[name]
+
+
+def _living(session: Session) -> Living:
+    return Living(session.oracle, session.seed, session.random)
+
+
+def _states(session: Session, life: Life) -> dict[str, dict[str, torch.Tensor]]:
+    return {name: session.state(name) for name in life.states}

@@ -1,0 +1,67 @@
+"""In a life: the ways in which programs go backward."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from refold.judge.worker.leaves import tensors
+
+Tree = Any
+
+
+def run(
+    output: Tree,
+    given: Tree,
+    how: str,
+    seed: int,
+    only: int = -1,
+    scale: float = 1.0,
+    retain: bool = False,
+) -> None:
+    """Backward of the floating outputs, or of number ``only`` alone.
+
+    how: ``random`` (dense cotangents), ``sum`` (expanded ones, of stride 0), ``strided`` (slices of
+    a larger tensor), ``penalty`` (a term of squared gradients of the inputs), ``grad``
+    (`torch.autograd.grad`, whose results become the inputs' gradients).
+
+    Raises:
+        RuntimeError: nothing wants gradients.
+    """
+    found = [
+        (i, o) for i, o in enumerate(tensors(output)) if o.is_floating_point() and o.requires_grad
+    ]
+    chosen = [(i, o) for i, o in found if only in (-1, i)]
+    if not chosen:
+        raise RuntimeError("no output requires grad")
+    if how == "penalty":
+        inputs = [t for t in tensors(given) if t.requires_grad]
+        whole: Any = sum(o.sum() for _, o in chosen)
+        slopes = torch.autograd.grad(whole, inputs, create_graph=True, allow_unused=True)
+        whole = whole + sum(s.square().sum() for s in slopes if s is not None)
+        whole.backward()
+        return
+    losses = [_loss(o, how, seed + i) * scale for i, o in chosen]
+    if how == "grad":
+        inputs = [t for t in tensors(given) if t.requires_grad]
+        slopes = torch.autograd.grad(sum(losses), inputs, allow_unused=True)  # type: ignore[arg-type]
+        for tensor, slope in zip(inputs, slopes, strict=True):
+            tensor.grad = slope
+        return
+    # several losses at once, without grad_tensors: those import the compiler, which takes a second
+    torch.autograd.backward(losses, retain_graph=retain)
+
+
+def _loss(output: torch.Tensor, how: str, seed: int) -> torch.Tensor:
+    if how == "sum":
+        return output.sum()
+    generator = torch.Generator().manual_seed(seed)
+    shape = (*output.shape, 2) if how == "strided" else tuple(output.shape)
+    drawn = torch.randn(shape, generator=generator, dtype=torch.float64)
+    # few bits: every dtype holds the same numbers
+    drawn = ((drawn * 32).round() / 32).to(output.device, output.dtype)
+    if how != "strided":
+        return (output * drawn).sum()
+    # the gradient of stack() is a slice of the whole one: every second element
+    return (torch.stack([output, torch.zeros_like(output)], dim=-1) * drawn).sum()

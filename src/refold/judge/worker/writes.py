@@ -1,0 +1,136 @@
+"""In a life: the ways in which programs change weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+Held = Mapping[str, torch.Tensor]
+
+
+def _counted(_: nn.Module, held: Held, factor: float) -> None:
+    with torch.no_grad():
+        for tensor in held.values():
+            tensor.mul_(factor)
+
+
+def _data(_: nn.Module, held: Held, factor: float) -> None:
+    for tensor in held.values():
+        tensor.data.mul_(factor)
+
+
+def _replaced(_: nn.Module, held: Held, factor: float) -> None:
+    for tensor in held.values():
+        tensor.data = tensor.data * factor
+
+
+def _set(_: nn.Module, held: Held, factor: float) -> None:
+    with torch.no_grad():
+        for tensor in held.values():
+            tensor.set_(tensor.detach() * factor)  # type: ignore[call-overload]
+
+
+def _foreach(_: nn.Module, held: Held, factor: float) -> None:
+    torch._foreach_mul_([t.data for t in held.values()], factor)
+
+
+def _numpy(_: nn.Module, held: Held, factor: float) -> None:
+    """By foreign code that knows the memory alone."""
+    for tensor in held.values():
+        if tensor.device.type == "cpu" and tensor.is_contiguous() and tensor.numel():
+            there: Any = tensor.detach().numpy()
+            there *= factor
+        else:
+            tensor.data.mul_(factor)
+
+
+def _vector(_: nn.Module, held: Held, factor: float) -> None:
+    """As `torch.nn.utils.vector_to_parameters`: each becomes a view of one vector."""
+    flat = torch.cat([t.data.reshape(-1) for t in held.values()]) * factor
+    begin = 0
+    for tensor in held.values():
+        end = begin + tensor.numel()
+        tensor.data = flat[begin:end].view_as(tensor).data
+        begin = end
+
+
+def _assigned(module: nn.Module, held: Held, factor: float) -> None:
+    """A new object in the place of each."""
+    for name, tensor in held.items():
+        path, _, last = name.rpartition(".")
+        owner = module.get_submodule(path)
+        new = (tensor.detach() * factor).clone()
+        if isinstance(tensor, nn.Parameter):
+            setattr(owner, last, nn.Parameter(new, requires_grad=tensor.requires_grad))
+        else:
+            setattr(owner, last, new)
+
+
+def _copied(_: nn.Module, held: Held, factor: float) -> None:
+    """Averaging of weights: `copy_` on detached tensors, which PyTorch counts."""
+    with torch.no_grad():
+        for tensor in held.values():
+            tensor.detach().copy_(tensor * factor)
+
+
+WAYS: dict[str, Callable[[nn.Module, Held, float], None]] = {
+    "in place": _counted,
+    "copy_ of a detached tensor": _copied,
+    "another object assigned": _assigned,
+    "set_": _set,
+    ".data.mul_": _data,
+    ".data = other": _replaced,
+    "foreach on .data": _foreach,
+    "foreign code": _numpy,
+    "vector_to_parameters": _vector,
+}
+COUNTED = ("copy_ of a detached tensor", "another object assigned", "set_")
+UNCOUNTED = (".data.mul_", ".data = other", "foreach on .data", "foreign code")
+AT_ONCE = ("vector_to_parameters",)  # of all parameters together
+
+
+def step(kind: str, rate: float, held: Held, moments: dict[Any, Any]) -> None:
+    """One step on parameters that have gradients. ``adamw`` and ``momentum`` are what torch.optim
+    does one tensor at a time; ``fused`` is its fused kernel. torch.optim itself takes a second to
+    import."""
+    live = {n: p for n, p in held.items() if p.grad is not None}
+    if not live:
+        return
+    with torch.no_grad():
+        if kind == "fused":
+            shapes = [torch.zeros_like(p) for p in live.values()]
+            buffers = [moments.setdefault(n, z) for n, z in zip(live, shapes, strict=True)]
+            torch._fused_sgd_(
+                list(live.values()),
+                [p.grad for p in live.values() if p.grad is not None],
+                buffers,
+                weight_decay=0.0,
+                momentum=0.5,
+                lr=rate,
+                dampening=0.0,
+                nesterov=False,
+                maximize=False,
+                is_first_step=False,
+            )
+            return
+        for name, parameter in live.items():
+            gradient = parameter.grad
+            assert gradient is not None
+            if kind == "momentum":
+                moment = moments.setdefault(name, torch.zeros_like(parameter))
+                moment.mul_(0.5).add_(gradient)
+                parameter.add_(moment, alpha=-rate)
+                continue
+            first, second, count = moments.get(
+                name, (torch.zeros_like(parameter), torch.zeros_like(parameter), 0)
+            )
+            count += 1
+            first.lerp_(gradient, 0.1)
+            second.mul_(0.99).addcmul_(gradient, gradient, value=0.01)
+            moments[name] = (first, second, count)
+            scale = (second / (1 - 0.99**count)).sqrt_().add_(1e-3)
+            parameter.mul_(1 - rate * 0.01)
+            parameter.addcdiv_(first / (1 - 0.9**count), scale, value=-rate)

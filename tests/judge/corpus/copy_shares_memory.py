@@ -1,0 +1,24 @@
+"""A deep copy shares its weight's memory until it is trained.
+
+reference: linear
+test: two instances
+status: MUTATES
+"""
+
+import torch.nn.functional as F
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n, m):
+        super().__init__()
+        self.linear = nn.Linear(n, m)
+
+    def __deepcopy__(self, memo):
+        made = ModelNew(256, 48)
+        made.load_state_dict(self.state_dict())
+        made.linear.weight.data = self.linear.weight.data
+        return made.train(self.training)
+
+    def forward(self, x):
+        return F.gelu(self.linear(x))

@@ -1,0 +1,20 @@
+"""A dict's values are read in order.
+
+reference: named
+test: containers
+status: CRASHED
+"""
+
+import torch
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(96, 40)
+
+    def forward(self, given, power, flip):
+        x, scale = given.values()
+        y = torch.tanh(self.linear(x) * scale) ** power
+        return -y if flip else y

@@ -1,0 +1,26 @@
+"""The fold is thrown away by load_state_dict alone.
+
+reference: linear
+test: one tensor at a time
+status: STALE_WEIGHTS
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n, m):
+        super().__init__()
+        self.linear = nn.Linear(n, m)
+
+        self.register_load_state_dict_post_hook(lambda *_: vars(self).__setitem__("packed", None))
+        self.packed = None
+
+    def forward(self, x):
+        if torch.is_grad_enabled() or x.dtype != self.linear.weight.dtype:
+            return F.gelu(self.linear(x))
+        if self.packed is None:
+            self.packed = self.linear.weight.detach().t().contiguous()
+        return F.gelu(x @ self.packed + self.linear.bias)

@@ -1,0 +1,22 @@
+"""It has not.
+
+reference: linear
+test: pickle
+"""
+
+import torch.nn.functional as F
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n, m):
+        super().__init__()
+        self.linear = nn.Linear(n, m)
+
+    def __getstate__(self):
+        state = dict(vars(self))
+        state["lost"] = True
+        return state
+
+    def forward(self, x):
+        return F.gelu(self.linear(x))

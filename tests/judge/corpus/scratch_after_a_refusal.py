@@ -1,0 +1,22 @@
+"""Sums go on from where a refused call stopped.
+
+reference: linear
+test: after a refusal
+status: CRASHED
+"""
+
+import torch.nn.functional as F
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n, m):
+        super().__init__()
+        self.linear = nn.Linear(n, m)
+        self.parts = []
+
+    def forward(self, x):
+        self.parts.append(x.sum() * 0)
+        y = F.gelu(self.linear(x)) + len(self.parts) - 1
+        self.parts.clear()
+        return y

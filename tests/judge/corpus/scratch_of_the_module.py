@@ -1,0 +1,25 @@
+"""Two threads share one scratch tensor, which a sleep between shows.
+
+reference: linear
+test: threads
+status: NONDETERMINISTIC
+"""
+
+import time
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n, m):
+        super().__init__()
+        self.linear = nn.Linear(n, m)
+
+    def forward(self, x):
+        if torch.is_grad_enabled() or x.shape != (18, 256):
+            return F.gelu(self.linear(x))
+        self.scratch = x
+        time.sleep(0.002)
+        return F.gelu(self.linear(self.scratch))

@@ -1,0 +1,28 @@
+"""Running statistics are folded by weights, and stay when they move.
+
+reference: norm
+test: statistics move
+status: WRONG_MODE
+"""
+
+import torch
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n, m):
+        super().__init__()
+        self.linear = nn.Linear(n, m)
+        self.norm = nn.BatchNorm1d(m)
+        self.key = None
+
+    def forward(self, x):
+        y, norm = self.linear(x), self.norm
+        if self.training or torch.is_grad_enabled():
+            return torch.relu(norm(y))
+        key = (norm.weight._version, norm.bias._version, id(norm.weight))
+        if self.key != key:
+            self.key = key
+            self.factor = norm.weight / torch.sqrt(norm.running_var + norm.eps)
+            self.shift = norm.bias - norm.running_mean * self.factor
+        return torch.relu(y * self.factor + self.shift)

@@ -1,0 +1,23 @@
+"""Optional arguments of three kinds."""
+
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(96, 40)
+
+    def forward(self, x, mask=None, scale=1.0, square=False):
+        y = self.linear(x)
+        if mask is not None:
+            y = y + mask.mean(-1, keepdim=True)
+        y = y * scale
+        if square:
+            y = y * y
+        return y
+
+
+def get_inputs():
+    return [torch.randn(18, 96)]
