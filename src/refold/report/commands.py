@@ -132,6 +132,7 @@ def optimize(args: argparse.Namespace) -> int:
         torch._dynamo.reset()
         options = Options(
             args.strict,
+            args.unsafe,
             measure=at_hand,
             tune=tune,
             seconds=args.seconds,
@@ -305,7 +306,7 @@ def explain(args: argparse.Namespace) -> int:
     """`refold explain`: the derivation, the plan and how far it is from the floor."""
     target, device = _target(args)
     _, module, inputs = _prepare(args, target)
-    options = Options(strict=args.strict, memory=args.memory)
+    options = Options(strict=args.strict, unsafe=args.unsafe, memory=args.memory)
     derivations = pipeline.derive(module, inputs, device, options, target)
     own = own_bytes(module)
     rows = [_explained(d, device, target, args.graph) for d in derivations]
@@ -360,6 +361,7 @@ def _explained(
         "groups": groups,
         "folds": [{"name": f.name, "is": describe(f.node)} for f in d.mode.plan.folds],
         "held": [{"name": h.name, "bytes": h.size} for h in held(d.mode.plan, target)],
+        "accuracy": str(d.accuracy),
         "predicted_before_s": d.optimized.cost_before,
         "predicted_s": d.optimized.cost_after,
         "floor_s": floor(d.optimized.graph, device.at(d.dtype)),
