@@ -271,6 +271,30 @@ def test_results_are_of_the_very_class(name):
         check(fast, module, x)
 
 
+class Cache:
+    def __init__(self, config: Any, y: torch.Tensor) -> None:
+        self.config, self.made_of, self.layers = config, Slotted, [Slotted(y), Slotted(y + 1)]
+
+
+class GivesCache(Base):
+    """An object as caches of keys and values are, which begins with nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.config = {"layers": [1, 2]}
+
+    def forward(self, x: torch.Tensor) -> Cache:
+        y = torch.cat([torch.tensor([], dtype=x.dtype), torch.relu(self.fc(x))], dim=-2)
+        return Cache(self.config, y)
+
+
+def test_a_result_holds_the_very_objects_that_the_module_holds():
+    module = GivesCache().eval()
+    fast = fast_of(module, r())
+    got = check(fast, module, r(9, 6))
+    assert got.config is module.config and got.made_of is Slotted
+
+
 def test_a_class_that_no_text_reaches_is_named():
     local = type("Local", (), {})
 

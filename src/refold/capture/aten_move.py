@@ -150,6 +150,8 @@ def _split(out: list[Out], x: Value, *args: Any, **options: Any) -> list[Value]:
 def _cat(out: Out, parts: list[Value], dim: int = 0) -> Value:
     # by twos, as the rules have it; the plan joins all of them at once again
     axis = axis_of(dim, len(out[0]))
+    if len(out[0]) > 1:  # a tensor of shape [0] goes with any
+        parts = [p for p in parts if p.shape != (0,)]
     nodes = [operand(p, out[1]) for p in parts]
     return result(reduce(lambda a, b: make("cat", a, b, axis=axis), nodes), out)
 

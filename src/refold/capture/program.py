@@ -25,7 +25,7 @@ from torch.export.graph_signature import InputKind
 
 from refold.capture.arguments import Arguments
 from refold.capture.captured import Axes, attribute
-from refold.capture.containers import Apart
+from refold.capture.containers import PLAIN, Apart
 from refold.capture.functional import functional
 from refold.capture.shape_rules import shapes_at_once
 from refold.capture.sizes import check_sizes
@@ -99,7 +99,7 @@ class Flat(torch.nn.Module):
         finally:
             for one, value in zip(self.lifted, before, strict=True):
                 _set(places[one.path], one.name, value)
-        apart = Apart(paths)
+        apart = Apart(_held_objects(places) | paths)
         tree = apart.tree(result, "forward returns")
         assigned = {
             f"{path}.{name}".strip("."): apart.tree(value, f"forward sets the attribute {name} to")
@@ -107,6 +107,20 @@ class Flat(torch.nn.Module):
         }
         vars(self)["trees"] = tree, assigned
         return tuple(apart.leaves)
+
+
+def _held_objects(places: Mapping[str, torch.nn.Module]) -> dict[int, str]:
+    """The text that reads each object which a module holds, by its id: a result that holds such an
+    object, a configuration for example, holds the very one."""
+    usual = vars(torch.nn.Module())
+    unlike = (torch.Tensor, torch.nn.Module, type, tuple, frozenset, str, bytes, int, float)
+    return {
+        id(value): attribute(f"{path}.{name}".strip("."))
+        for path, m in places.items()
+        for name, value in vars(m).items()
+        if name not in usual and value is not None and not isinstance(value, unlike)
+        if not callable(value) and type(value) not in PLAIN
+    }
 
 
 def _set(module: torch.nn.Module, name: str, value: Any) -> Any:

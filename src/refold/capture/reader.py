@@ -219,7 +219,7 @@ class Reader:
         self.reads_default_dtype |= dtype.is_floating_point
         if tensor.numel() == 1:
             return Value(as_scalar(tensor.item(), dtype), shape)
-        if not 0 < tensor.numel() <= _LARGEST_LITERAL:
+        if tensor.numel() > _LARGEST_LITERAL:
             return None
         named = {"dtype": dtype, "device": self.device}
         made: Value = self._opaque("torch.tensor", (shape, dtype), (tensor.tolist(),), named)
