@@ -63,7 +63,7 @@ def described(d: Derivation) -> str:
     calls = len(plan.steps) - len(plan.groups)
     return (
         f"fast: predicted {gain:.2f}, kernels {len(plan.groups)}, calls {calls},"
-        f" folds {len(plan.folds)}, after {done.cost_after * 1e6:.4g} us"
+        f" folds {len(plan.folds)}, after {done.cost_after * 1e6:.4g} us; {d.accuracy}"
     )
 
 

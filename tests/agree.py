@@ -160,8 +160,56 @@ def check_modes(
             with torch.no_grad():
                 assert pipeline.obstacle(twin, inputs) is None
                 check_close(twin(*inputs), reference(*inputs), oracle(*double(inputs)))
+                if seed == 1:
+                    check_conditioning(*map(copy.deepcopy, (fast, module)), inputs, training)
             for k, v in reference.state_dict().items():
                 torch.testing.assert_close(twin.state_dict()[k], v, rtol=2e-5, atol=1e-6)
+
+
+# inputs far from zero (in deviations), and of other sizes
+CONDITIONS: tuple[Callable[[torch.Tensor], torch.Tensor], ...] = (
+    lambda v: v + 1e3 * (v.std() if v.numel() > 1 else 1.0),
+    lambda v: v * 1e15,
+    lambda v: v * 1e-15,
+)
+
+
+def check_conditioning(
+    fast: nn.Module, module: nn.Module, inputs: list[Any], training: bool
+) -> None:
+    """Moved and scaled inputs: no digits are lost that eager keeps, and no NaN by its position.
+
+    Errors are compared as root mean squares of each result: of sums that nearly cancel, single
+    elements are a matter of luck.
+    """
+    for change in CONDITIONS:
+        moved = pytree.tree_map(
+            lambda v, change=change: (
+                change(v) if isinstance(v, torch.Tensor) and v.is_floating_point() else v
+            ),
+            inputs,
+        )
+        oracle = oracle_of(module).train(training)
+        try:
+            eager = tensors(copy.deepcopy(module).train(training)(*moved))
+            truth = tensors(oracle(*double(moved)))
+        except (RuntimeError, ValueError, IndexError):
+            continue  # values that the model refuses
+        got = tensors(copy.deepcopy(fast).train(training)(*moved))
+        for g, e, t in zip(got, eager, truth, strict=True):
+            if not g.is_floating_point():
+                continue
+            known = e.isfinite() & t.isfinite()
+            assert g[known].isfinite().all(), "NaN or an infinity in the place of a number"
+            assert g[e.isnan() & t.isnan()].isnan().all(), "NaN is gone"
+            scale, theirs, own = (
+                (v.double()[known] / (t[known].abs().max() + 1e-300)).square().mean().sqrt().item()
+                if known.any()
+                else 0.0
+                for v in (t, e - t, g - t)
+            )
+            allowed = 16 * theirs + 8 * torch.finfo(g.dtype).eps * scale + 1e-38
+            assert own <= allowed, f"RMS error {own:.3g}, allowed {allowed:.3g}, eager {theirs:.3g}"
 
 
 def _usual_error(module: nn.Module, make: Make, i: int) -> float:

@@ -271,6 +271,30 @@ def test_results_are_of_the_very_class(name):
         check(fast, module, x)
 
 
+class Cache:
+    def __init__(self, config: Any, y: torch.Tensor) -> None:
+        self.config, self.made_of, self.layers = config, Slotted, [Slotted(y), Slotted(y + 1)]
+
+
+class GivesCache(Base):
+    """An object as caches of keys and values are, which begins with nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.config = {"layers": [1, 2]}
+
+    def forward(self, x: torch.Tensor) -> Cache:
+        y = torch.cat([torch.tensor([], dtype=x.dtype), torch.relu(self.fc(x))], dim=-2)
+        return Cache(self.config, y)
+
+
+def test_a_result_holds_the_very_objects_that_the_module_holds():
+    module = GivesCache().eval()
+    fast = fast_of(module, r())
+    got = check(fast, module, r(9, 6))
+    assert got.config is module.config and got.made_of is Slotted
+
+
 def test_a_class_that_no_text_reaches_is_named():
     local = type("Local", (), {})
 
@@ -493,6 +517,43 @@ def test_one_export_where_one_will_do(name, monkeypatch):
     counted = Counted(monkeypatch)
     reasons(make(), r(*shape))
     assert counted.calls == expected
+
+
+# --- writes to values, which are made functional by hand where that is plain ---------------------
+WRITES: dict[str, tuple[Callable[[torch.Tensor], Any], bool]] = {  # and whether it is plain
+    "a new value": (lambda y: (y * 2).relu_() + 1, True),
+    "a chain": (lambda y: (y * 2).add_(1).mul_(y).tanh_(), True),
+    "read before": (lambda y: (lambda z: (z.exp(), z.relu_()))(y * 2), True),
+    "read later": (lambda y: (lambda z: (z.relu_(), z + 1))(y * 2), True),
+    "seen by a view": (lambda y: (lambda z: (z.view(-1), z.relu_()))(y * 2), False),
+    "of a view": (lambda y: (lambda z: (z, z[1:].relu_()))(y * 2), False),
+    "of a reshaped value": (lambda y: (lambda z: (z.reshape(-1).add_(1), z))(y * 2), False),
+    "of a part": (lambda y: (lambda z: (z.chunk(2, 1)[0].add_(1), z))(y * 2), False),
+    "of another dtype": (lambda y: (y * 2).add_(torch.ones(6, dtype=torch.float16)), False),
+}
+
+
+class Writes(Base):
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return WRITES[self.name][0](torch.sigmoid(self.fc(x)))
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_writes_to_values(name, monkeypatch):
+    decomposed: list[object] = []
+    plain = torch.export.ExportedProgram.run_decompositions
+    monkeypatch.setattr(
+        torch.export.ExportedProgram,
+        "run_decompositions",
+        lambda self, *given: decomposed.append(self) or plain(self, *given),
+    )
+    module = Writes(name).eval()
+    check(fast_of(module, r()), module, r(9, 6))
+    assert (not decomposed) == WRITES[name][1]
 
 
 # --- sizes --------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 import refold
 from refold import pipeline
 from refold.ir import Graph, Output
+from refold.ir.shapes import pad
 from refold.plan import make_plan
 from refold.plan.layout import channels_last
 from refold.rules.term import conv, relu
@@ -99,12 +100,16 @@ def test_arguments_that_lie_in_two_ways_take_the_original():
         assert fast(one, one)[0].stride() == module(one, one)[0].stride()
 
 
-def test_what_follows_a_convolution_is_computed_with_the_channels_last():
-    images, weight, bias = x(2, 3, 8, 8), p("w", 4, 3, 3, 3), p("b", 4)
-    y = relu(conv(images, weight, bias, (1, 1), (1, 1), (1, 1), 1))
-    total = summed(y, (-3,))
-    graph = Graph((Output(y.node, (2, 4, 8, 8)), Output(total.node, (2, 1, 8, 8))))
-    turned, _ = channels_last(graph, {images.node: 2})
+@pytest.mark.parametrize("places", ((8, 8), (4, 8, 8)), ids=("images", "volumes"))
+def test_what_follows_a_convolution_is_computed_with_the_channels_last(places):
+    kernel = (3,) * len(places)
+    images, weight, bias = x(2, 3, *places), p("w", 4, 3, *kernel), p("b", 4)
+    ones = (1,) * len(places)
+    y = relu(conv(images, weight, bias, ones, ones, ones, 1))
+    total = summed(y, (-len(places) - 1,))
+    graph = Graph((Output(y.node, (2, 4, *places)), Output(total.node, (2, 1, *places))))
+    turned, _ = channels_last(graph, {images.node: len(places)})
     (group,) = make_plan(turned).groups
-    assert group.dims == (1, 2, 8, 8, 4), "channels are a row: the sum needs no pass of its own"
+    # channels are a row: the sum needs no pass of its own
+    assert group.dims == pad((2, *places, 4))
     assert channels_last(graph, {})[0] == graph

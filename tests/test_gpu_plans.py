@@ -29,7 +29,7 @@ MODELS = [n for n, case in CASES.items() if case.__module__ in SOURCES]
 def test_model_computes_the_same(name):
     module, inputs = drawn(name)
     _, device = pipeline.target_for("cuda:sm_90")
-    options = Options(measure=False)
+    options = Options(measure=False, accuracy=False)
     with captured_once():
         result = pipeline.run(
             module, inputs, "# Model is bound.", name, TorchTarget(), device, options
@@ -80,7 +80,13 @@ def test_a_product_takes_exponentials_where_no_kernel_of_rows_follows(form, kern
         module, x = Exponentials(form).to(dtype), torch.randn(70, 96, dtype=dtype)
         target, device = pipeline.target_for("cuda:sm_90", "ieee")
         result = pipeline.run(
-            module, [x], "# Model is bound.", form, target, device, Options(measure=False)
+            module,
+            [x],
+            "# Model is bound.",
+            form,
+            target,
+            device,
+            Options(measure=False, accuracy=False),
         )
         (plan,) = {id(m.plan): m.plan for m in result.modes}.values()
         assert plan is not None and len(plan.groups) == count, dtype
@@ -92,7 +98,13 @@ def test_exponentials_that_a_product_takes_are_right(form):
     module, x = Exponentials(form), torch.randn(3, 70, 96)
     _, device = pipeline.target_for("cuda:sm_90")
     result = pipeline.run(
-        module, [x], "# Model is bound.", form, TorchTarget(), device, Options(measure=False)
+        module,
+        [x],
+        "# Model is bound.",
+        form,
+        TorchTarget(),
+        device,
+        Options(measure=False, accuracy=False),
     )
     fast = pipeline.bind_for_class(result.text or "", copy.deepcopy(module))
     oracle = copy.deepcopy(module).double()
@@ -103,7 +115,7 @@ def test_exponentials_that_a_product_takes_are_right(form):
 
 def plan_of(name, target, float32="ieee"):
     back, device = pipeline.target_for(target, float32)
-    options = Options(measure=False)
+    options = Options(measure=False, accuracy=False)
     with captured_once():
         result = pipeline.run(*drawn(name), "# Model is bound.", name, back, device, options)
     (plan,) = {id(m.plan): m.plan for m in result.modes}.values()
@@ -155,7 +167,7 @@ def test_a_model_in_memory_lends_the_next_one_no_sizes():
             return [x[:, :-8100].contiguous() for x in super().inputs()]
 
     back, device = pipeline.target_for("cuda:sm_90")
-    options = Options(measure=False)
+    options = Options(measure=False, accuracy=False)
     module = Short()
     derived = pipeline.derive(module, module.inputs(), device, options)
     _, text = plan_of("LongRows", "cuda:sm_90")

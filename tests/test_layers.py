@@ -18,6 +18,7 @@ ORDER = [
     "schedule",
     "cost",
     "engine",
+    "accuracy",
     "plan",
     "kernels",
     "emit",

@@ -414,11 +414,13 @@ def test_a_change_of_structure_is_seen(makers, name):
 def test_what_forward_does_not_read_may_change(fast):
     """A check that takes the original more often would be no remedy."""
     fast.epoch, fast.notes = 3, ["anything"]
+    globals()["body"] = 1  # forward reads an attribute of that name, not this
     Net.created = 5
     globals()["UNREAD"] = 3
     try:
         agrees(fast)
         fast.epoch += 1
+        globals()["body"] = 2
         agrees(fast)
     finally:
         del Net.created

@@ -26,7 +26,7 @@ def result_of(module, inputs, name="cpu", float32="ieee"):
         type(module).__name__,
         target,
         device,
-        Options(measure=False),
+        Options(measure=False, accuracy=name == "cpu"),
     )
     assert result.text is not None, result.reasons
     return result

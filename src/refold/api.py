@@ -27,6 +27,7 @@ OPTIONS: Mapping[str, Any] = {
     "examples": None,
     "target": None,
     "strict": False,
+    "unsafe": False,
     "measure": True,
     "baselines": None,
     "otherwise": "original",
@@ -46,6 +47,7 @@ def optimize(module: ModuleT, /, *args: Any, **kwargs: Any) -> ModuleT:
         containers) gets kernels when it first comes, up to four such forms.
     target: "cpu", "cuda:sm_90" or "cuda:sm_80" (default: where the parameters are).
     strict: no rule that assumes finite values.
+    unsafe: also rules that may lose a NaN which the model makes of finite or masked inputs.
     measure: time both modes, and keep the original forward in one that is not faster than eager and
         torch.compile. False skips this; nothing is timed.
     baselines: what is timed beside eager, names in refold.baselines; () for eager alone. By default
@@ -89,6 +91,7 @@ def optimize(module: ModuleT, /, *args: Any, **kwargs: Any) -> ModuleT:
     with torch.cuda.device(there) if there is not None else contextlib.nullcontext():
         asked = Options(
             strict=options["strict"],
+            unsafe=options["unsafe"],
             measure=options["measure"],
             tune=options["measure"],
             baselines=DEFAULT if options["baselines"] is None else tuple(options["baselines"]),

@@ -115,6 +115,11 @@ def _reference(command: argparse.ArgumentParser) -> None:
         " parameters' own (default: 1, or 8 MiB where that is more; inf: any number)",
     )
     command.add_argument("--strict", action="store_true", help="no rule that assumes finite values")
+    command.add_argument(
+        "--unsafe",
+        action="store_true",
+        help="also rules that may lose a NaN which the model makes of finite or masked inputs",
+    )
     command.add_argument("--debug", action="store_true", help="print the stack trace of an error")
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from refold import twin
+from refold.accuracy import Accuracy, Inaccurate, Meter
 from refold.baselines import EAGER, Contest, contest
 from refold.capture import Axes, Captured, CaptureError, Example, Widened, capture, kept, widen
 from refold.cost import DEVICES, QUANTIZES, DeviceModel
@@ -24,7 +25,7 @@ from refold.emit.held import held, own_bytes
 from refold.emit.load import load_text
 from refold.emit.module import Emission, Mode, emit
 from refold.emit.target import Target
-from refold.engine import Optimized, optimize
+from refold.engine import Ban, Optimized, optimize
 from refold.ir import NARROW, Node, render
 from refold.layouts import images_in_channels, with_other_layouts
 from refold.plan import Plan, Storage, make_plan
@@ -42,7 +43,9 @@ class OptimizeError(Exception):
 
 @dataclass(frozen=True)
 class Options:
-    """strict: no rule that assumes finite values. measure: drop modes that are not faster than
+    """strict: no rule that assumes finite values. unsafe: also rules that may lose NaN which the
+    model makes of finite or masked inputs. accuracy: measure the rewritten graph's error beside
+    eager's, and do without rules that make it larger. measure: drop modes that are not faster than
     eager and each of `baselines` (names in refold.baselines). bounded: leave out a baseline that
     takes long to compile, and do not compile one again for a model that is the same.
     tune: time the ways to cut products on the GPU at hand, where they are not known yet.
@@ -51,6 +54,8 @@ class Options:
     """
 
     strict: bool = False
+    unsafe: bool = False
+    accuracy: bool = True
     measure: bool = True
     tune: bool = False
     seconds: float = 3.0
@@ -65,12 +70,14 @@ class Derivation:
 
     contest: refold's times beside the baselines'; None where nothing was timed.
     dtype: what the model's values have in memory, by which a device's rates are chosen.
+    accuracy: the measured error of the rewritten graph; None where it was not asked for.
     """
 
     mode: Mode
     optimized: Optimized | None
     contest: Contest | None = None
     dtype: torch.dtype | None = None
+    accuracy: Accuracy | None = None
 
 
 @dataclass(frozen=True)
@@ -215,13 +222,19 @@ def _derived(name: str, c: Captured | CaptureError, budget: _Budget) -> Derivati
     wide = widen(c.graph)
     dtype = _dtype(c)
     images = images_in_channels(budget.module, budget.example, c)
-    optimized, plan = _planned(wide, dtype, budget, images, 0.0)
+    measures = None
+    if budget.options.accuracy:
+        measures = Meter(budget.module, budget.example, c, wide.graph)
+    try:
+        optimized, plan, accuracy = _planned(wide, dtype, budget, images, measures, 0.0)
+    except Inaccurate as error:
+        return Derivation(Mode(name, None, None, kept=str(error)), None)
     bytes_held = budget.held(plan)
     if bytes_held > budget.most:
         # what is kept gets a price, until what gains least for its bytes is given up
         gain = max(optimized.cost_before - optimized.cost_after, 1e-9) / bytes_held
         for price in (gain / 8, gain, gain * 8, gain * 64):
-            optimized, plan = _planned(wide, dtype, budget, images, price)
+            optimized, plan, accuracy = _planned(wide, dtype, budget, images, measures, price)
             if budget.held(plan) <= budget.most:
                 break
         else:
@@ -238,7 +251,9 @@ def _derived(name: str, c: Captured | CaptureError, budget: _Budget) -> Derivati
     if wide.stored:
         steps = (ROUNDS_ONCE, *steps)
         label = "reals" if label == "bits" else label
-    return Derivation(Mode(name, c, plan, steps, label), optimized, dtype=dtype)
+    said = str(accuracy) if accuracy is not None and budget.options.measure else ""
+    mode = Mode(name, c, plan, steps, label, accuracy=said, unsafe=budget.options.unsafe)
+    return Derivation(mode, optimized, dtype=dtype, accuracy=accuracy)
 
 
 def _planned(
@@ -246,12 +261,29 @@ def _planned(
     dtype: torch.dtype | None,
     budget: _Budget,
     images: Mapping[Node, int],
+    measures: Meter | None,
     price: float,
-) -> tuple[Optimized, Plan]:
-    """The cheapest graph and its plan. images: what lies channels-last. price: seconds a call for
-    each byte that is folded."""
+) -> tuple[Optimized, Plan, Accuracy | None]:
+    """The cheapest graph that is accurate, its plan, and its errors where they are measured.
+
+    images: what lies channels-last. price: seconds a call for each byte that is folded.
+    """
     device = replace(budget.device, hold=price)
-    optimized = optimize(wide.graph, device.at(dtype), strict=budget.options.strict)
+    options, accuracy = budget.options, None
+
+    def rewrite(banned: Sequence[Ban]) -> Optimized:
+        return optimize(
+            wide.graph,
+            device.at(dtype),
+            strict=options.strict,
+            unsafe=options.unsafe,
+            banned=banned,
+        )
+
+    if measures is None:
+        optimized = rewrite(())
+    else:
+        optimized, accuracy = measures.accurate(rewrite)
     storage = Storage.of(wide.stored, wide.every, optimized.originals, dtype)
     # a product whose result has 16 bits stores it sooner than it takes exponentials
     exponentials = device.exponentials and dtype not in NARROW
@@ -259,7 +291,8 @@ def _planned(
     if images:
         graph, moved = channels_last(graph, images)
         storage = storage.moved(moved)
-    return optimized, make_plan(graph, storage, replace(device, exponentials=exponentials))
+    plan = make_plan(graph, storage, replace(device, exponentials=exponentials))
+    return optimized, plan, accuracy
 
 
 ROUNDS_ONCE = (
@@ -351,7 +384,7 @@ def tune(target: CudaTarget, derivations: Sequence[Derivation]) -> None:
     def build(module: torch.nn.Module, x: torch.Tensor, schedule: Schedule) -> torch.nn.Module:
         one = CudaTarget(target.architecture, target.float32)
         one.choose = lambda rows, cols, depth, kind: schedule
-        found = derive(module.eval(), [x], DEVICES[target.name], Options())
+        found = derive(module.eval(), [x], DEVICES[target.name], Options(accuracy=False))
         text = _emit(module, "# Model is Linear.", "Linear", found, one)
         assert text is not None
         return bind_for_class(text, module)

@@ -72,7 +72,7 @@ def test_NaN_of_masked_rows_is_lost_only_if_that_is_asked_for(name: str) -> None
 def test_a_banned_rule_is_not_used() -> None:
     g = graph(ROWS["s0"]())
     assert "sum-through-linear" in {s.rule for s in optimize(g, H200).steps}
-    done = optimize(g, H200, banned=["sum-through-linear"])
+    done = optimize(g, H200, banned=[("sum-through-linear", None)])
     assert "sum-through-linear" not in {s.rule for s in done.steps}
 
 

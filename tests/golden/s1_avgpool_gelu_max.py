@@ -267,7 +267,7 @@ _REFOLD_MODULES = (
     ('avg_pool', 'AvgPool1d', '', ('ceil_mode', 'count_include_pad', 'kernel_size', 'padding', 'stride'), (False, True, (16,), (0,), (16,))),
 )
 _REFOLD_TIED = ()
-_REFOLD_GLOBALS = {'scale_factor': 2.0}
+_REFOLD_GLOBALS = {}
 
 
 _REFOLD_BOTH = {

@@ -410,7 +410,7 @@ def _refold_fold0(scale):
     """square(scale), of shape [128]."""
     scale_64 = scale.double()
     t1 = scale_64.square()
-    return t1.to(torch.float32).reshape((128,)).contiguous()
+    return _refold_rounded(t1, torch.float32).reshape((128,)).contiguous()
 
 
 def _refold_fold1(scale, bn_running_var, bn_weight):
@@ -422,7 +422,7 @@ def _refold_fold1(scale, bn_running_var, bn_weight):
     t4 = (scale_64 * t3)
     bn_weight_64 = bn_weight.double()
     t6 = (t4 * bn_weight_64)
-    return t6.to(torch.float32).reshape((128,)).contiguous()
+    return _refold_rounded(t6, torch.float32).reshape((128,)).contiguous()
 
 
 def _refold_fold2(gemm_bias, scale, bn_running_mean, bn_running_var, bn_weight, bn_bias):
@@ -441,7 +441,7 @@ def _refold_fold2(gemm_bias, scale, bn_running_mean, bn_running_var, bn_weight, 
     t11 = (t9 * bn_weight_64)
     bn_bias_64 = bn_bias.double()
     t13 = (t11 + bn_bias_64)
-    return t13.to(torch.float32).reshape((128,)).contiguous()
+    return _refold_rounded(t13, torch.float32).reshape((128,)).contiguous()
 
 
 _REFOLD_MODULES = (

@@ -467,7 +467,7 @@ def _refold_fold0(bn_bias, scale):
     bn_bias_64 = bn_bias.double()
     scale_64 = scale.double()
     t2 = (bn_bias_64 * scale_64)
-    return t2.to(torch.float32).reshape((128,)).contiguous()
+    return _refold_rounded(t2, torch.float32).reshape((128,)).contiguous()
 
 
 def _refold_fold1(bn_running_var, bn_weight, scale):
@@ -479,7 +479,7 @@ def _refold_fold1(bn_running_var, bn_weight, scale):
     t4 = (t2 * bn_weight_64)
     scale_64 = scale.double()
     t6 = (t4 * scale_64)
-    return t6.to(torch.float32).reshape((128,)).contiguous()
+    return _refold_rounded(t6, torch.float32).reshape((128,)).contiguous()
 
 
 def _refold_fold2(gemm_bias, bn_running_mean, bn_running_var, bn_weight, bn_bias, scale):
@@ -498,7 +498,7 @@ def _refold_fold2(gemm_bias, bn_running_mean, bn_running_var, bn_weight, bn_bias
     t11 = (t9 + bn_bias_64)
     scale_64 = scale.double()
     t13 = (t11 * scale_64)
-    return t13.to(torch.float32).reshape((128,)).contiguous()
+    return _refold_rounded(t13, torch.float32).reshape((128,)).contiguous()
 
 
 _REFOLD_MODULES = (

@@ -45,7 +45,18 @@ def _permute(out: Out, x: Value, order: list[int]) -> Value:
     return permuted(x, list(order))
 
 
-@handles("transpose", "t", "mT", "numpy_T", "transpose_copy", "t_copy", "swapaxes")
+@handles("mT", "mH")
+def _turned(out: Out, x: Value) -> Value:
+    need(not x.dtype.is_complex, "a complex value")
+    return permuted(x, [*range(x.rank - 2), x.rank - 1, x.rank - 2])
+
+
+@handles("numpy_T")
+def _reversed(out: Out, x: Value) -> Value:
+    return permuted(x, list(reversed(range(x.rank))))
+
+
+@handles("transpose", "t", "transpose_copy", "t_copy", "swapaxes")
 def _transpose(out: Out, x: Value, a: int = 0, b: int = 1) -> Value:
     order = list(range(x.rank))
     if x.rank >= 2:
@@ -139,6 +150,8 @@ def _split(out: list[Out], x: Value, *args: Any, **options: Any) -> list[Value]:
 def _cat(out: Out, parts: list[Value], dim: int = 0) -> Value:
     # by twos, as the rules have it; the plan joins all of them at once again
     axis = axis_of(dim, len(out[0]))
+    if len(out[0]) > 1:  # a tensor of shape [0] goes with any
+        parts = [p for p in parts if p.shape != (0,)]
     nodes = [operand(p, out[1]) for p in parts]
     return result(reduce(lambda a, b: make("cat", a, b, axis=axis), nodes), out)
 

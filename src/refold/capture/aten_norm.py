@@ -84,6 +84,23 @@ def _batch_norm(
     return results
 
 
+@handles("batch_norm")
+def _whole_batch_norm(
+    out: Out,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    mean: Value | None,
+    variance: Value | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn: bool,
+) -> Any:
+    need(not training, "statistics are written")
+    return _batch_norm([out], x, weight, bias, mean, variance, momentum, eps)[0]
+
+
 @handles("layer_norm")
 def _layer_norm(
     out: Out,
@@ -134,15 +151,18 @@ def _group_norm(
     mean = make("mean", grouped, axes=(-1,))
     variance = make("var", grouped, axes=(-1,), correction=0)
     if x.rank > 2 and groups != channels and weight is not None and bias is not None:
-        # one factor and one shift for each channel, as PyTorch's own kernel has them: values are
-        # read for their statistics and once more, and nothing is stored between
+        # one mean, factor and shift for each channel: values are read for their statistics and once
+        # more, and nothing is stored between. The mean comes off first: values far from zero times
+        # the factor would keep few of the digits that the difference has.
         per_group = (1, groups, channels // groups)
         root = make("rsqrt", make("add", variance, as_scalar(eps, x.dtype)))
         factor = make("mul", root, value(_wide(weight).node, per_group).node)
-        shift = make("sub", value(_wide(bias).node, per_group).node, make("mul", mean, factor))
+        means = make("expand", mean, shape=factor.shape)
         per_channel = (x.shape[0], channels, *(1,) * (x.rank - 2))
-        factor, shift = (value(v, per_channel).node for v in (factor, shift))
-        return _rounded(make("add", make("mul", x.node, factor), shift), out)
+        means, factor = (value(v, per_channel).node for v in (means, factor))
+        shift = value(_wide(bias).node, (1, *per_channel[1:])).node
+        centred = make("sub", x.node, means)
+        return _rounded(make("add", make("mul", centred, factor), shift), out)
     node = _normalised(grouped, mean, variance, eps)
     if x.rank == 2 or groups == channels:
         # parameters are each group's own, or each value's of a group: one pass over its row

@@ -299,6 +299,13 @@ FORMS: dict[str, Form] = {
         _split_dict_class, _join_made, _made_text, _made_step, _made_test
     ),
     "object": Form(_split_object, _join_made, _made_text, _made_step, _made_test),
+    "class": Form(  # itself, which an object may hold
+        lambda value: None,
+        lambda tree, parts: tree.kind,
+        lambda tree, cls, texts: cls,
+        lambda key: None,
+        lambda tree, path, cls: f"{path} is not {cls}",
+    ),
     "registered": Form(
         _split_registered,
         _join_registered,
@@ -335,6 +342,8 @@ class Apart:
             return self._known[id(value)]
         if type(value) in PLAIN:
             return value
+        if isinstance(value, type):
+            return Built(value, "class", (), ())
         if depth > _DEPTH:
             raise CaptureError(f"{what} has containers in containers, {_DEPTH} deep or without end")
         reasons = []
@@ -450,7 +459,7 @@ def classes_of(trees: Sequence[Any], module: torch.nn.Module) -> dict[type, str]
     for tree in trees:
         for _, part in _built(tree):
             kind = part.kind
-            if kind in (tuple, list, dict, torch.Size) or kind in found:
+            if kind in found or (part.form != "class" and kind in _BUILT_IN):
                 continue
             text = _class_text(kind, type(module))
             if text is None:
@@ -461,6 +470,9 @@ def classes_of(trees: Sequence[Any], module: torch.nn.Module) -> dict[type, str]
                 )
             found[kind] = text
     return found
+
+
+_BUILT_IN = (tuple, list, dict, torch.Size)
 
 
 def _built(tree: Any) -> Iterator[tuple[None, Built]]:

@@ -1,8 +1,9 @@
 """Run torch.export on a module.
 
-The export keeps every ATen op whole (`run_decompositions({})`: the default table would explode
-logsumexp and the like) and lets every size vary that the module lets vary (`Dim.AUTO`). It is given
-tensors alone: containers are made anew inside, so any class of them will do.
+The export keeps every ATen op whole (`run_decompositions({})`, where a call writes at all: the
+default table would explode logsumexp and the like) and lets every size vary that the module lets
+vary (`Dim.AUTO`). It is given tensors alone: containers are made anew inside, so any class of them
+will do.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from torch.export.graph_signature import InputKind
 
 from refold.capture.arguments import Arguments
 from refold.capture.captured import Axes, attribute
-from refold.capture.containers import Apart
+from refold.capture.containers import PLAIN, Apart
+from refold.capture.functional import functional
 from refold.capture.shape_rules import shapes_at_once
 from refold.capture.sizes import check_sizes
 from refold.capture.values import CaptureError, SizeError
@@ -97,7 +99,7 @@ class Flat(torch.nn.Module):
         finally:
             for one, value in zip(self.lifted, before, strict=True):
                 _set(places[one.path], one.name, value)
-        apart = Apart(paths)
+        apart = Apart(_held_objects(places) | paths)
         tree = apart.tree(result, "forward returns")
         assigned = {
             f"{path}.{name}".strip("."): apart.tree(value, f"forward sets the attribute {name} to")
@@ -105,6 +107,20 @@ class Flat(torch.nn.Module):
         }
         vars(self)["trees"] = tree, assigned
         return tuple(apart.leaves)
+
+
+def _held_objects(places: Mapping[str, torch.nn.Module]) -> dict[int, str]:
+    """The text that reads each object which a module holds, by its id: a result that holds such an
+    object, a configuration for example, holds the very one."""
+    usual = vars(torch.nn.Module())
+    unlike = (torch.Tensor, torch.nn.Module, type, tuple, frozenset, str, bytes, int, float)
+    return {
+        id(value): attribute(f"{path}.{name}".strip("."))
+        for path, m in places.items()
+        for name, value in vars(m).items()
+        if name not in usual and value is not None and not isinstance(value, unlike)
+        if not callable(value) and type(value) not in PLAIN
+    }
 
 
 def _set(module: torch.nn.Module, name: str, value: Any) -> Any:
@@ -149,7 +165,8 @@ def exported(
             for node in program.graph.nodes:
                 _check_effects(node)
             check_sizes(program.graph)
-            decomposed: ExportedProgram = program.run_decompositions({})
+            literals = frozenset(_literals(program))
+            decomposed = functional(program)
     except Exception as error:
         error.reads_mode = watch.reads_mode  # type: ignore[attr-defined]
         if isinstance(error, SizeError) and program is not None:
@@ -157,7 +174,7 @@ def exported(
         raise
     unique = tuple(dict.fromkeys(filter(None, conditions)))
     result, assigned = vars(flat)["trees"]
-    return Exported(decomposed, unique, frozenset(_literals(program)), result, assigned, watch)
+    return Exported(decomposed, unique, literals, result, assigned, watch)
 
 
 def blamed(error: SizeError, program: ExportedProgram | None) -> Axes:

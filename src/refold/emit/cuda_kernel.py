@@ -169,16 +169,11 @@ class CudaKernel(GroupKernel):
                 "  rf::Error error;",
                 "  Py_BEGIN_ALLOW_THREADS",
                 "  const rf::OnDevice here(static_cast<int>(device));",
-                *self.before_run(),
-                f"  {'if (!error) ' if self.before_run() else ''}error = {self.run()};",
+                f"  error = {self.run()};",
                 "  Py_END_ALLOW_THREADS",
                 "  return rf_result(error);",
             ],
         )
-
-    def before_run(self) -> list[str]:
-        """C++ statements before the kernel is started."""
-        return []
 
     def _aligned(self) -> str:
         """C++: whether what is read or written along the width can be taken 16 bytes at a time."""

@@ -70,7 +70,7 @@ class CudaProduct(CudaKernel):
         plain = ["packed.cuh", "launch_plain.cuh"] if self.sometimes_plain else []
         finish = ["finish.cuh"] if self.reductions else []
         finish += ["quantized_store.cuh"] if self.may_quantize else []
-        return ["look.cuh", *narrow, *tensor, *plain, *finish]
+        return [*narrow, *tensor, *plain, *finish]
 
     def _matmul_struct(self) -> list[str]:
         epilogue = [n for n in self.group.nodes if OPS[n.op].kind is Kind.POINTWISE]
@@ -260,9 +260,6 @@ class CudaProduct(CudaKernel):
         body = f"rf::{self.struct_name()}"  # depth: 0 if all is given packed
         given = ", ".join([*sizes[:3], "needs", *sizes[3:]])
         return self._choose(f"rf::matmul_needs<@, {body}>({given})")
-
-    def before_run(self) -> list[str]:
-        return ["  error = rf::look_apart(body.look, on);"]
 
     def run(self) -> str:
         text = self._choose("rf::matmul<@>(body, a_side, w_side, depth, work, on)")

@@ -53,5 +53,6 @@ def fold_lines(fold: Fold, last: bool = False) -> tuple[list[str], list[str]]:
     shape = shape_text(stripped(fold.node.shape, 1), {})
     kind = fold.node.dtype
     order = _FORMATS[len(stripped(fold.node.shape, 1))] if last else ""
-    lines = [*writer.lines, f"return {text}.to({kind}).reshape({shape}).contiguous({order})"]
+    rounded = f"_refold_rounded({text}, {kind})" if fold.may_leave_range else f"{text}.to({kind})"
+    lines = [*writer.lines, f"return {rounded}.reshape({shape}).contiguous({order})"]
     return [names[n] for n in fold.sources], lines

@@ -89,8 +89,8 @@ class GroupKernel:
         lines += [f"  {m}" for m in members]
         lines += [
             "  long width;",
-            *(f"  {line}" for line in self.last_members),
             *(f"  {line}" for line in made),
+            *(f"  {line}" for line in self.last_members),
             "};",
             "",
         ]

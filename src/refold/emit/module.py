@@ -43,6 +43,8 @@ class Mode:
     name: "train", "eval", or "both" where the two are the same function.
     kept: why the original forward is kept in this mode; None where captured and plan are given.
     steps: the derivation in words, one line each. rewrites: the weakest label among them.
+    accuracy: what was measured of the rewritten graph's error, in words; empty where nothing was.
+    unsafe: whether NaN of finite or masked inputs may be lost.
     """
 
     name: str
@@ -51,6 +53,8 @@ class Mode:
     steps: tuple[str, ...] = ()
     rewrites: str = "bits"
     kept: str | None = None
+    accuracy: str = ""
+    unsafe: bool = False
 
     @property
     def label(self) -> str:
@@ -305,6 +309,10 @@ def _lookup(module: torch.nn.Module, name: str) -> torch.Tensor:
 def _story(emission: Emission, target: Target) -> list[str]:
     own = own_bytes(emission.module)
     lines = [f"{emission.title}."]
+    if any(m.unsafe for m in emission.modes):
+        lines.append(
+            "Made with --unsafe: NaN that Model makes of finite or masked inputs may be lost."
+        )
     for mode in emission.modes:
         where = {"train": "In train mode", "eval": "In eval mode"}.get(mode.name, "In every mode")
         if mode.kept is not None:
@@ -314,6 +322,13 @@ def _story(emission: Emission, target: Target) -> list[str]:
         for i, step in enumerate(mode.steps or ("nothing is rewritten",), 1):
             lines += textwrap.wrap(
                 f"{i}. {step}", 96, initial_indent="  ", subsequent_indent="     "
+            )
+        if mode.accuracy:
+            lines += textwrap.wrap(
+                f"{mode.accuracy[0].upper()}{mode.accuracy[1:]}.",
+                96,
+                initial_indent="  ",
+                subsequent_indent="  ",
             )
         kept = sum(h.size for h in held(mode.plan, target)) if mode.plan is not None else 0
         if kept:

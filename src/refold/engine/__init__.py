@@ -1,6 +1,7 @@
 """The engine: directed pass, e-graph, extraction by DAG cost, explanations."""
 
 from refold.engine.explain import Step
+from refold.engine.normalise import Ban
 from refold.engine.run import Optimized, optimize
 
-__all__ = ["Optimized", "Step", "optimize"]
+__all__ = ["Ban", "Optimized", "Step", "optimize"]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from refold.ir import OPS, Graph, Kind, Node
 from refold.ir.graph import topological
@@ -15,6 +16,10 @@ from refold.rules.rule import Rule
 # A chain of k moves through k ops takes k steps a value; more than this many is a pair of rules
 # that undo each other, and the pass then stops where it is, which is still correct.
 STEPS_PER_NODE = 40
+
+
+# rules that are not to be applied, by name: at one node, or at none at all (None)
+Ban: TypeAlias = "tuple[str, Node | None]"
 
 
 @dataclass(frozen=True)
@@ -29,7 +34,10 @@ class Rewrite:
 class Normaliser:
     """Rewrites nodes to their normal form; remembers what it did."""
 
-    def __init__(self, rules: Iterable[Rule], budget: int) -> None:
+    def __init__(
+        self, rules: Iterable[Rule], budget: int, banned: Collection[Ban] = frozenset()
+    ) -> None:
+        self.banned = banned
         self.by_op = index(r for r in rules if r.simplify is not False and len(r.patterns) == 1)
         self.view = Plain()
         self.done: dict[Node, Node] = {}
@@ -67,6 +75,8 @@ class Normaliser:
             return None
         parametric = self.view.parametric(node)
         for rule in self.by_op.get(node.op, ()):
+            if (rule.name, node) in self.banned:
+                continue
             for found in matches(rule, node, self.view):
                 if not wanted(rule, found):
                     continue
@@ -104,13 +114,15 @@ def index(rules: Iterable[Rule]) -> Mapping[str, list[Rule]]:
     return found
 
 
-def normalise(graph: Graph, rules: Iterable[Rule]) -> tuple[Graph, tuple[Rewrite, ...]]:
+def normalise(
+    graph: Graph, rules: Iterable[Rule], banned: Collection[Ban] = frozenset()
+) -> tuple[Graph, tuple[Rewrite, ...]]:
     """The graph in normal form, and the steps that led there."""
     nodes = graph.nodes()
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, 20_000))
     try:
-        work = Normaliser(rules, STEPS_PER_NODE * len(nodes))
+        work = Normaliser(rules, STEPS_PER_NODE * len(nodes), banned)
         roots = [work.normal(r) for r in graph.roots()]
     finally:
         sys.setrecursionlimit(limit)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from refold.cost import DeviceModel, joints, seconds, work
 from refold.engine.egraph import EGraph
 from refold.engine.explain import Step, explain, proof
 from refold.engine.extract import extract
-from refold.engine.normalise import Rewrite, normalise
+from refold.engine.normalise import Ban, Rewrite, normalise
 from refold.engine.saturate import Budget, merge, saturate
 from refold.ir import Graph, Node
 from refold.rules import EXACT, RULES, Exact, Rule
@@ -42,31 +42,31 @@ def optimize(
     *,
     strict: bool = False,
     unsafe: bool = False,
-    banned: Iterable[str] = (),
+    banned: Iterable[Ban] = (),
     budget: Budget | None = None,
 ) -> Optimized:
     """Rewrite `graph` to what costs least on `device`.
 
     strict: use no rule that holds for finite values only. unsafe: use rules that are marked
-    `unsafe` where NaN may be lost, too. banned: names of rules that are not used. Deterministic:
-    the budget counts work, not time.
+    `unsafe` where NaN may be lost, too. banned: rules that are not used, at one node or
+    anywhere. Deterministic: the budget counts work, not time.
     """
     budget = budget or Budget.of(len(graph.nodes()))
     banned = frozenset(banned)
     rules = tuple(
         replace(r, mark=None, safe=None) if unsafe and r.mark == "unsafe" else r
         for r in RULES
-        if r.name not in banned and not (strict and r.exact == "finite")
+        if (r.name, None) not in banned and not (strict and r.exact == "finite")
     )
     egraph = EGraph()
     for root in graph.roots():
         egraph.add(root)
     merge(egraph, rules)
-    normal, rewrites = _directed(egraph, graph, rules)
-    saturate(egraph, rules, budget)
+    normal, rewrites = _directed(egraph, graph, rules, banned)
+    saturate(egraph, rules, budget, banned)
     extracted = extract(egraph, list(graph.roots()), [graph, normal], device)
     # what the e-graph found may be open to the directed pass again
-    again = [_directed(egraph, g, rules)[0] for g in extracted]
+    again = [_directed(egraph, g, rules, banned)[0] for g in extracted]
     best = graph
     for candidate in (normal, *extracted, *again):
         if _cheaper(candidate, best, device):
@@ -106,10 +106,10 @@ def _cheaper(a: Graph, b: Graph, device: DeviceModel) -> bool:
 
 
 def _directed(
-    egraph: EGraph, graph: Graph, rules: tuple[Rule, ...]
+    egraph: EGraph, graph: Graph, rules: tuple[Rule, ...], banned: Collection[Ban]
 ) -> tuple[Graph, tuple[Rewrite, ...]]:
     """The normal form of `graph` and how it came; the e-graph learns why they are equal."""
-    normal, rewrites = normalise(graph, rules)
+    normal, rewrites = normalise(graph, rules, banned)
     for step in rewrites:
         egraph.union(step.before, step.after, step.rule)
     for root in (*graph.roots(), *normal.roots()):

@@ -6,12 +6,12 @@ machine. It is set so that an ordinary machine needs less than half a second.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
 from refold.engine.egraph import EGraph
-from refold.engine.normalise import Normaliser, index, same_type
+from refold.engine.normalise import Ban, Normaliser, index, same_type
 from refold.ir import Node
 from refold.ir.graph import within
 from refold.ir.node import rebuild
@@ -45,11 +45,13 @@ class Budget:
 DEPTH = 2
 
 
-def saturate(egraph: EGraph, rules: Iterable[Rule], budget: Budget) -> None:
+def saturate(
+    egraph: EGraph, rules: Iterable[Rule], budget: Budget, banned: Collection[Ban] = frozenset()
+) -> None:
     """Apply every rule everywhere, round by round, each node again when its inputs change."""
     # a rule with a predicate is for the directed pass alone
     by_op = index(r for r in rules if not callable(r.simplify) and len(r.patterns) == 1)
-    directed = Normaliser(rules, budget.attempts)
+    directed = Normaliser(rules, budget.attempts, banned)
     woken = list(egraph.nodes)
     seen: set[tuple[object, ...]] = set()
     attempts = instances = 0
@@ -60,6 +62,8 @@ def saturate(egraph: EGraph, rules: Iterable[Rule], budget: Budget) -> None:
             if not node.is_float or egraph.parametric(node) or egraph.is_loop(node):
                 continue
             for rule in by_op.get(node.op, ()):
+                if banned and _is_banned(rule, node, banned, egraph):
+                    continue
                 attempts += 1
                 room = budget.instances - instances
                 new = list(islice(_applications(rule, node, egraph, seen), room))
@@ -77,6 +81,17 @@ def saturate(egraph: EGraph, rules: Iterable[Rule], budget: Budget) -> None:
         if attempts > budget.attempts or instances >= budget.instances:
             return
         woken = _wake(egraph, changed, egraph.nodes[before:])
+
+
+def _is_banned(rule: Rule, node: Node, banned: Collection[Ban], egraph: EGraph) -> bool:
+    """Is a rule banned at a node, or at one that is equal to it?"""
+    return any(
+        name == rule.name
+        and at is not None
+        and at in egraph.number
+        and egraph.find(at) == egraph.find(node)
+        for name, at in banned
+    )
 
 
 def _parameters(egraph: EGraph, directed: Normaliser, node: Node) -> Node:

@@ -280,6 +280,7 @@ static PyObject* watch(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (made == nullptr) return nullptr;
   const Memory m{PyByteArray_AS_STRING(made)};
   m.header() = h;
+  next_look.count = 0;  // one that was due and never taken may be of a module that is gone
   for (uint64_t i = 0; i < h.dicts; i++) {
     PyObject* row = PyTuple_GET_ITEM(args[0], i);
     if (!PyTuple_Check(row) || PyTuple_GET_SIZE(row) < 2 || !PyDict_Check(PyTuple_GET_ITEM(row, 0))) {

@@ -23,8 +23,8 @@ from dataclasses import dataclass, field
 import torch
 
 from refold.ir import NARROW, OPS, Dim, Graph, Kind, Node, Output, Sym, numel
-from refold.ir.graph import memory_of, within
-from refold.ir.ops import RANK
+from refold.ir.graph import memory_of, topological, within
+from refold.ir.ops import CONVOLUTIONS, RANK
 from refold.plan.memory import is_narrowing, is_widening, source
 
 
@@ -34,6 +34,17 @@ class Template(enum.Enum):
     COLUMNS = "columns"
 
 
+_PRODUCTS = frozenset(
+    {"mul", "div", "reciprocal", "square", "pow", "prod", "linear", *CONVOLUTIONS}
+)
+
+
+def _is_plain_number(node: Node) -> bool:
+    """A number between 2**-20 and 2**20, which moves nothing out of a dtype's range."""
+    value = node["value"] if node.op == "scalar" else None
+    return isinstance(value, (int, float)) and 2.0**-20 <= abs(value) <= 2.0**20
+
+
 @dataclass(frozen=True)
 class Fold:
     """A folded parameter: computed from parameters alone, cached until one of them changes."""
@@ -41,6 +52,18 @@ class Fold:
     name: str
     node: Node
     sources: tuple[Node, ...]
+
+    @property
+    def may_leave_range(self) -> bool:
+        """May it be too large or too small for its dtype, though its sources are not?
+
+        Rules that are marked `range` make products of parameters; what the model itself computes of
+        its parameters is asked, too, where it is a product.
+        """
+        if self.node.dtype not in (torch.float32, *NARROW):
+            return False
+        inner = (n for n in topological([self.node]) if n.is_float and n.op in _PRODUCTS)
+        return any(not any(map(_is_plain_number, n.inputs)) for n in inner)
 
 
 @dataclass(frozen=True)

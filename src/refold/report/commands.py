@@ -25,6 +25,7 @@ from refold.judge import Status, Verdict, judge
 from refold.pipeline import OptimizeError, Options, Result
 from refold.plan import Call, Group
 from refold.report import terminal
+from refold.report.rows import few_rows
 from refold.report.times import times_of
 
 
@@ -131,6 +132,7 @@ def optimize(args: argparse.Namespace) -> int:
         torch._dynamo.reset()
         options = Options(
             args.strict,
+            args.unsafe,
             measure=at_hand,
             tune=tune,
             seconds=args.seconds,
@@ -165,7 +167,7 @@ def optimize(args: argparse.Namespace) -> int:
                 quick=True,
                 timing=False,
                 progress=lambda test: step("judging", test),
-                semantic_sets=_few_rows(reference, args.sets),
+                semantic_sets=few_rows(reference, args.sets),
             )
         if not _passes(verdict, result):
             reason = f"the judge rejected the kernels ({verdict.summary})"
@@ -185,39 +187,6 @@ def _passes(verdict: Verdict, result: Result) -> bool:
     """Accepted; or without power to tell, where the model's output does not depend on its input."""
     constant = any(d.optimized and d.optimized.independent_outputs for d in result.derivations)
     return verdict.accepted or (verdict.status is Status.INCONCLUSIVE and constant)
-
-
-def _few_rows(reference: contract.Reference, sets: list[str]) -> list[str]:
-    """Overrides under which the same kernels run on few rows, for tests of many calls.
-
-    The constant is found by what it does: parameters keep their shapes, and of the inputs' sizes
-    only the first changes.
-    """
-    before = _shapes(reference)
-    for name, value in reference.constants.items():
-        if type(value) is not int or value <= 16:
-            continue
-        given = [*sets, f"{name}=16"]
-        try:
-            after = _shapes(contract.load(reference.path, given))
-        except contract.ContractError:
-            continue
-        if before is None or after is None or after[0] != before[0] or after[1] == before[1]:
-            continue
-        if [s[1:] for s in after[1]] == [s[1:] for s in before[1]]:
-            return given
-    return list(sets)
-
-
-def _shapes(reference: contract.Reference) -> tuple[list[Any], list[Any]] | None:
-    """Shapes of the parameters and of the inputs, without computing anything."""
-    try:
-        with torch.device("meta"):
-            model, inputs = reference.make(0), reference.inputs(0)
-    except (contract.ContractError, RuntimeError, NotImplementedError):
-        return None
-    found = [tuple(v.shape) for v in inputs if isinstance(v, torch.Tensor)]
-    return [tuple(p.shape) for p in model.state_dict().values()], found
 
 
 def _errors(verdict: Verdict) -> dict[str, dict[str, float]]:
@@ -337,7 +306,7 @@ def explain(args: argparse.Namespace) -> int:
     """`refold explain`: the derivation, the plan and how far it is from the floor."""
     target, device = _target(args)
     _, module, inputs = _prepare(args, target)
-    options = Options(strict=args.strict, memory=args.memory)
+    options = Options(strict=args.strict, unsafe=args.unsafe, memory=args.memory)
     derivations = pipeline.derive(module, inputs, device, options, target)
     own = own_bytes(module)
     rows = [_explained(d, device, target, args.graph) for d in derivations]
@@ -392,6 +361,7 @@ def _explained(
         "groups": groups,
         "folds": [{"name": f.name, "is": describe(f.node)} for f in d.mode.plan.folds],
         "held": [{"name": h.name, "bytes": h.size} for h in held(d.mode.plan, target)],
+        "accuracy": str(d.accuracy),
         "predicted_before_s": d.optimized.cost_before,
         "predicted_s": d.optimized.cost_after,
         "floor_s": floor(d.optimized.graph, device.at(d.dtype)),

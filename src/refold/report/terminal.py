@@ -168,6 +168,7 @@ def explained(title: str, rows: list[dict[str, Any]]) -> None:
             f"predicted {seconds(row['predicted_before_s'])} -> {seconds(row['predicted_s'])},"
             f" floor {seconds(row['floor_s'])}; promise: {row['label']}"
         )
+        _out.print(f"{escape(row['accuracy'])}.")
         for i in row["independent_outputs"]:
             _out.print(f"Output {i} does not depend on the input: likely a bug in the model.")
         for key in ("captured_graph", "graph"):

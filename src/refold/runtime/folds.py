@@ -243,8 +243,9 @@ def _refold_changed(
         return [True] * len(sources)
     (before, counts_before), (now, counts) = cache.seen, seen
     stepped = cache.stepped or set()
+    stores = cache.watched[4]  # of the sources first, see _refold_renew
     changed = [
-        a is not b or before[i] != now[i] or id(b) in stepped
+        a is not b or before[i] != now[i] or id(b) in stepped or stores[i]() is None
         for i, (a, b) in enumerate(zip(cache.sources, sources, strict=True))
     ]
     for (i, _), then, count in zip(mode["counters"], counts_before, counts, strict=True):

@@ -6,6 +6,7 @@ with a computed name) is not seen.
 """
 
 import dis
+import sys
 import types
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -16,6 +17,8 @@ from refold.runtime.settings import _refold_is_plain, _refold_setting
 
 _REFOLD_LIBRARIES = ("torch", "numpy", "builtins", "math", "typing", "functools", "itertools")
 _REFOLD_CALLED = ("forward", "__call__", "_call_impl", "_wrapped_call_impl", "__getattr__")
+_REFOLD_LOADS = (dis.opmap["LOAD_GLOBAL"], dis.opmap["LOAD_NAME"])
+_REFOLD_SHIFTED = sys.version_info >= (3, 11)  # the lowest bit says whether it is called
 _REFOLD_MOST = 4000  # functions that are followed
 
 
@@ -38,11 +41,17 @@ class _refold_absent:
 
 
 def _refold_names(code: types.CodeType) -> tuple[set[str], set[str]]:
-    """The names that code and the functions inside it read, and the globals that they assign."""
+    """The names that code and the functions inside it read, and the globals that they assign.
+
+    Globals that are read are marked by a "*" behind the name: an attribute may be called alike.
+    """
     read, stored = set(code.co_names), set()
     raw, extended = code.co_code, 0
     for at in range(0, len(raw), 2):
         extended = extended << 8 | raw[at + 1]
+        if raw[at] in _REFOLD_LOADS:
+            index = extended >> 1 if _REFOLD_SHIFTED and raw[at] == _REFOLD_LOADS[0] else extended
+            read.add(f"{code.co_names[index]}*")
         if raw[at] == dis.opmap["STORE_GLOBAL"]:
             stored.add(code.co_names[extended])
         if raw[at] != dis.EXTENDED_ARG:
@@ -126,7 +135,7 @@ def _refold_reach(kinds: Iterable[type]) -> _RefoldReached:
             for owner in owners:
                 if not library and any(name in vars(cls) for cls in owner.__mro__[:-1]):
                     add_attribute(owner, name)
-            value = space.get(name, _refold_absent)
+            value = space.get(name, _refold_absent) if f"{name}*" in names else _refold_absent
             if value is _refold_absent:
                 continue
             add(space, name, value)

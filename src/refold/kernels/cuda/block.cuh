@@ -3,8 +3,8 @@
 #pragma once
 #include <type_traits>
 
-#include "../look.h"
 #include "lanes.cuh"
+#include "look.cuh"
 #include "monoid.cuh"
 
 namespace rf {
@@ -20,21 +20,10 @@ RF_FN void begin_kernel() {
 #endif
 }
 
-// Compares words of device memory with what they were, in the first block: see look.h. A body without a look has none.
-using rf_watch::Look;
-template <class Body> RF_FN auto look_of(const Body& body, int) -> decltype(body.look) { return body.look; }
-template <class Body> RF_FN Look look_of(const Body&, long) { return {}; }
-RF_FN void look_at_words(const Look& look, unsigned first, unsigned step) {
-  for (unsigned i = first; i < look.count; i += step)
-    if (*static_cast<const volatile uint32_t*>(look.words[i]) != look.expected[i])
-      *static_cast<volatile uint32_t*>(look.flag) = look.epoch;
-}
-
 // begin_kernel() of a kernel that a call may start first.
 template <class Body> RF_FN void begin_kernel(const Body& body) {
   begin_kernel();
-  if (const Look look = look_of(body, 0); look.count != 0 && blockIdx.x == 0)
-    look_at_words(look, threadIdx.x, blockDim.x);
+  look_in_first_block(body);
 }
 
 // A barrier of `threads` threads of the block, by number; 0 is __syncthreads.

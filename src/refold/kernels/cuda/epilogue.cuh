@@ -29,6 +29,7 @@
 #pragma once
 #include "fragment.cuh"
 #include "join.cuh"
+#include "look.cuh"
 
 namespace rf {
 

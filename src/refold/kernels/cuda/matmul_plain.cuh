@@ -76,6 +76,7 @@ __global__ void __launch_bounds__(Tiled::kThreads)
   const long row0 = blockIdx.x / tile_cols * Tiled::kTileRows, col0 = blockIdx.x % tile_cols * Tiled::kTileCols;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   wait_for_previous_kernel();
+  look_in_first_block(body);
 
   Fragment<kMI, kG> acc, run;
 #pragma unroll
@@ -167,6 +168,7 @@ __global__ void __launch_bounds__(T::kThreads, T::kRows <= 4 ? 2 : 1)
   const int far_rows = static_cast<int>(kAcross ? p.rows : p.cols), near_rows = static_cast<int>(kAcross ? p.cols : p.rows);
   const int first = blockIdx.x * T::kLong + of_team * kEach;
   wait_for_previous_kernel();
+  look_in_first_block(body);
 
   const Far* const rows = far + min(first, far_rows - 1) * far_ld;
   unsigned row[kEach];  // from `rows` on; beyond the last, that again

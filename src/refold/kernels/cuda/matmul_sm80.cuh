@@ -177,6 +177,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   const int begin = static_cast<int>(long(launch.stages) * part / S::kSplits);
   const int end = static_cast<int>(long(launch.stages) * (part + 1) / S::kSplits);
   wait_for_previous_kernel();
+  look_in_first_block(body);
 
   int row0 = tile_row * S::kTileRows, b_row = tile_col * S::kTileCols;
   if constexpr (Body::kBatched) {

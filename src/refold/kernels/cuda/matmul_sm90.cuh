@@ -204,6 +204,8 @@ __global__ void __launch_bounds__(384, 1)
         }
       }
       let_next_kernel_start();
+    } else if (threadIdx.x >= 288 && blockIdx.x == 0) {  // warps that have nothing else to do
+      look_at_words(look_of(body, 0), threadIdx.x - 288, 96);
     }
   } else {
     take_registers<S::Mode::kDirect ? 240 : 232>();

@@ -1,0 +1,145 @@
+"""The bar: errors of a rewritten graph beside eager's, as root mean squares."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from refold.accuracy.samples import Sample, Samples, Values
+from refold.ir import Graph
+from refold.ir.rounded import run_rounded
+
+FACTOR = 1.5  # how many times eager's RMS error the rewritten graph may have
+FACTOR_TF32 = 1.1  # where TF32 is allowed, whose own errors are large
+APART = 16.0  # how many times eager's the error of the graph as captured may be: the judge's bar
+ULPS = 2.0  # and how many units in the last place of the results' RMS beside
+AGAIN = 3  # further draws near the example before a failure counts
+
+
+@dataclass(frozen=True)
+class Found:
+    """The largest ratio of errors, and the name of its sample; the sample itself if it fails."""
+
+    ratio: float
+    where: str
+    failed: Sample | None = None
+
+
+def measure(samples: Samples, graph: Graph, bar: float) -> Found:
+    """The errors of a rewritten graph on all samples, as far as the first one that fails."""
+    folds: Values = {}
+
+    def found_on(sample: Sample) -> list[Error]:
+        made = run_rounded(graph.roots(), sample.leaves, sample.sizes, folds)
+        return errors_of(sample, [made[r] for r in graph.roots()], sample.eager, sample.apart)
+
+    best = Found(0.0, samples.names[0])
+    for name in samples.names:
+        sample = samples.get(name)
+        if sample is None:
+            continue
+        errors = [found_on(sample)]
+        if not meets(errors, bar):
+            again = (samples.get(name, draw) for draw in range(1, AGAIN + 1))
+            errors += [found_on(s) for s in again if s is not None]  # eager may have been lucky
+            if not meets(errors, bar):
+                return Found(ratio_of(errors), name, sample)
+        if ratio_of(errors) > best.ratio:
+            best = Found(ratio_of(errors), name)
+    return best
+
+
+def words(name: str) -> str:
+    return name if name == "the example" else f"the example {name}"
+
+
+@dataclass
+class Error:
+    """Sums of squares over one result: errors of both sides, values; and what cannot be summed."""
+
+    eager: float
+    rewritten: float
+    values: float
+    ulp: float
+    lost: bool
+
+
+def errors_of(
+    sample: Sample,
+    made: Sequence[torch.Tensor],
+    eager: Sequence[torch.Tensor],
+    other: Sequence[torch.Tensor],
+) -> list[Error]:
+    """Of each result; eager's error is the larger one of two."""
+    found = []
+    for e, o, m, t in zip(eager, other, made, sample.truth, strict=True):
+        one = error_of(e, m.reshape(e.shape), t.reshape(e.shape))
+        if o is not e:
+            own = error_of(e, o.reshape(e.shape), t.reshape(e.shape))
+            one.eager = max(one.eager, own.rewritten)
+        found.append(one)
+    return found
+
+
+def error_of(eager: torch.Tensor, made: torch.Tensor, truth: torch.Tensor) -> Error:
+    if not eager.is_floating_point():
+        return Error(0.0, 0.0, 0.0, 1.0, False)
+    known = eager.isfinite() & truth.isfinite()
+    known &= truth.abs() <= torch.finfo(eager.dtype).max
+    lost = bool((known & ~made.isfinite()).any())
+    lost |= bool((eager.isnan() & truth.isnan() & ~made.isnan()).any())
+    e, m, t = eager[known].double(), made[known].double(), truth[known]
+    scale = t.abs().max().item() if t.numel() else 0.0
+    if scale == 0.0:
+        scale = 1.0
+    squares = [
+        ((v / scale).square().mean().item() if t.numel() else 0.0) for v in (e - t, m - t, t)
+    ]
+    # relative to the largest, so that no square leaves the range of float64
+    return Error(squares[0], squares[1], squares[2], torch.finfo(eager.dtype).eps, lost)
+
+
+def meets(errors: Sequence[Sequence[Error]], bar: float) -> bool:
+    for draws in zip(*errors, strict=True):
+        if any(d.lost for d in draws):
+            return False
+        eager, made, values = (_rms([getattr(d, k) for d in draws]) for k in _SUMS)
+        if not made <= bar * eager + ULPS * draws[0].ulp * values:
+            return False
+    return True
+
+
+_SUMS = ("eager", "rewritten", "values")
+
+
+def ratio_of(errors: Sequence[Sequence[Error]]) -> float:
+    worst = 0.0
+    for draws in zip(*errors, strict=True):
+        if any(d.lost for d in draws):
+            return math.inf
+        eager, made, values = (_rms([getattr(d, k) for d in draws]) for k in _SUMS)
+        half = draws[0].ulp / 2 * values
+        worst = max(worst, (made + half) / (eager + half) if eager + half else 0.0)
+    return worst
+
+
+def _rms(squares: Sequence[float]) -> float:
+    return math.sqrt(sum(squares) / len(squares))
+
+
+def inaccurate(samples: Samples) -> str | None:
+    """How the graph as captured is less accurate than the model, or None."""
+    for name in samples.names:
+        draws = [s for d in range(AGAIN + 1) if (s := samples.get(name, d)) is not None]
+        errors = [errors_of(s, s.apart, s.eager, s.eager) for s in draws[:1]]
+        if errors and not meets(errors, APART):
+            errors += [errors_of(s, s.apart, s.eager, s.eager) for s in draws[1:]]
+            if not meets(errors, APART):
+                return (
+                    "its arithmetic taken apart would be less accurate than PyTorch's: it has"
+                    f" {ratio_of(errors):.3g} times eager's error on {words(name)}"
+                )
+    return None

@@ -1,0 +1,217 @@
+"""The example, moved and scaled, on part of its batch: what the model makes of it, and truth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from refold.capture import Captured, CaptureError, Example, kept
+from refold.capture.arguments import Arguments
+from refold.ir import Graph, Node
+from refold.ir.evaluate import concrete
+from refold.ir.ops import CONVOLUTIONS
+from refold.ir.rounded import run_exact, run_rounded
+
+MOVED = 1e3  # deviations
+SCALES = (1e15, 1e-15)
+WORK = 3e8  # multiplications that one evaluation may take, unless the smallest batch takes more
+MOST = 2e10  # more are not measured
+ROWS = 16  # the smallest batch
+
+Values = dict[Node, torch.Tensor]
+
+
+def first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+class Unmeasured(Exception):
+    """Nothing can be measured; the text says why."""
+
+
+@dataclass
+class Sample:
+    """One set of arguments: what eager makes of it, the graph as captured, and the truth."""
+
+    name: str
+    leaves: Values
+    sizes: Mapping[str, int]
+    eager: list[torch.Tensor]
+    apart: list[torch.Tensor]
+    truth: list[torch.Tensor]
+
+
+@dataclass
+class Samples:
+    graph: Graph
+    make: Callable[[str, int], Sample]
+    names: tuple[str, ...]
+    known: dict[tuple[str, int], Sample | None] = field(default_factory=dict)
+
+    def get(self, name: str, draw: int = 0) -> Sample | None:
+        """None where the model refuses such values."""
+        if (name, draw) not in self.known:
+            try:
+                self.known[name, draw] = self.make(name, draw)
+            except Exception:  # what runs here is a user's model
+                if (name, draw) == (self.names[0], 0):
+                    raise
+                self.known[name, draw] = None
+        return self.known[name, draw]
+
+
+def samples_of(
+    module: torch.nn.Module, example: Example, captured: Captured, graph: Graph
+) -> Samples:
+    try:
+        arguments = Arguments(module, example)
+    except CaptureError as error:
+        raise Unmeasured(str(error)) from error
+    given = arguments.tensors
+    fields = captured.tensors
+    if len(given) != len(fields) or not any(v.is_floating_point() for v in given):
+        raise Unmeasured("forward takes no tensor of floats, or replaces attributes")
+    sizes = {
+        name: int(given[fields.index(f)].shape[axis])
+        for name, (f, axis) in captured.symbol_sources().items()
+    }
+    sizes = _cut(captured, graph, sizes)
+    try:
+        shapes = [[concrete(d, sizes) for d in f.shape or ()] for f in fields]
+    except KeyError as error:
+        raise Unmeasured(f"the size {error} is read from no argument") from error
+    fitting = [_part(v, shape) for v, shape in zip(given, shapes, strict=True)]
+    fixed = _parameters(module, captured, graph)
+
+    def make(name: str, draw: int) -> Sample:
+        tensors = [_variant(v, name, draw) for v in fitting]
+        leaves = dict(fixed)
+        for n in graph.nodes():
+            if n.op == "input":
+                leaves[n] = tensors[n["index"]]
+        truth = run_exact(graph.roots(), leaves, sizes)
+        apart = run_rounded(graph.roots(), leaves, sizes)
+        eager = _eager(lambda: arguments.call(module, tensors)[0], module, captured, sizes)
+        own, exact = ([made[r] for r in graph.roots()] for made in (apart, truth))
+        return Sample(name, leaves, sizes, own if eager is None else eager, own, exact)
+
+    try:
+        samples = Samples(graph, make, ("the example", "moved", *map(_scaled_name, SCALES)))
+        samples.get("the example")
+    except Exception as error:  # what runs here is a user's model on a part of the example
+        said = first_line(error)
+        raise Unmeasured(f"a part of the example could not be run ({said})") from error
+    return samples
+
+
+def _scaled_name(scale: float) -> str:
+    return f"scaled by {scale:g}"
+
+
+def _variant(v: torch.Tensor, name: str, draw: int) -> torch.Tensor:
+    """A tensor moved or scaled; another draw near it."""
+    if not v.is_floating_point() or not v.numel():
+        return v
+    if draw:
+        generator = torch.Generator().manual_seed(draw)
+        noise = torch.randn(v.shape, generator=generator).to(v.device, v.dtype)
+        v = v * (1 + 0.1 * noise)
+    if name == "moved":
+        known = v[v.isfinite()].float()
+        spread = known.std().item() if known.numel() > 1 else 0.0
+        return v + MOVED * (spread or 1.0)
+    for scale in SCALES:
+        if name == _scaled_name(scale):
+            return v * scale
+    return v
+
+
+def _cut(captured: Captured, graph: Graph, sizes: dict[str, int]) -> dict[str, int]:
+    """Smaller sizes where the example's take too long: the leading one first."""
+    leading = sorted(sizes, key=lambda s: captured.symbol_sources()[s][1])
+    for name in leading:
+        least = max(ROWS, captured.ranges.get(name, (0, None))[0])
+        while _work(graph, sizes) > WORK and sizes[name] > least:
+            sizes[name] = max(least, sizes[name] // 2)
+    if _work(graph, sizes) > MOST:
+        raise Unmeasured("the example is too large, and its batch cannot be cut")
+    return sizes
+
+
+def _work(graph: Graph, sizes: Mapping[str, int]) -> float:
+    """Multiplications and elements of one evaluation."""
+    total = 0.0
+    for n in graph.nodes():
+        if n.inputs:
+            own = math.prod(_sized(n.shape, sizes))
+            deep = 1.0
+            if n.op == "linear":
+                deep = _sized(n.inputs[0].shape, sizes)[-1]
+            elif n.op in CONVOLUTIONS:
+                w = _sized(n.inputs[1].shape, sizes)
+                deep = math.prod(w) / max(w[-len(n["strides"]) - 2], 1)
+            elif n.op == "aten":
+                deep = 64.0  # a guess
+            total += own * deep
+    return total
+
+
+def _sized(shape: Sequence[Any], sizes: Mapping[str, int]) -> list[int]:
+    try:
+        return [int(concrete(d, sizes)) for d in shape]
+    except KeyError as error:
+        raise Unmeasured(f"the size {error} is read from no argument") from error
+
+
+def _part(v: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+    v = v.detach()
+    for axis, size in enumerate(shape):
+        if size > v.shape[axis]:
+            raise Unmeasured("the sizes of the example cannot be cut")
+        v = v.narrow(axis, 0, size)
+    return v.clone(memory_format=torch.contiguous_format) if v.numel() else v
+
+
+def _parameters(module: torch.nn.Module, captured: Captured, graph: Graph) -> Values:
+    found: Values = {}
+    for node in graph.nodes():
+        if node.op in ("param", "state", "constant"):
+            name = node["name"]
+            value = captured.constants.get(name)
+            if value is None:
+                held: Any = module
+                for part in name.split("."):
+                    held = getattr(held, part, None)
+                value = held
+            if not isinstance(value, torch.Tensor):
+                raise Unmeasured(f"{name} is no tensor")
+            found[node] = value.detach().clone() if node.op == "state" else value.detach()
+    return found
+
+
+def _eager(
+    call: Callable[[], Any],
+    module: torch.nn.Module,
+    captured: Captured,
+    sizes: Mapping[str, int],
+) -> list[torch.Tensor] | None:
+    """What the module itself gives, and writes to its buffers; None where its results cannot be
+    told apart."""
+    state = torch.get_rng_state()
+    with kept(module), torch.no_grad():
+        module.train(captured.training)
+        result = call()
+        buffers = {k: b.detach().clone() for k, b in module.named_buffers()}
+    torch.set_rng_state(state)
+    tensors = [v for v in pytree.tree_leaves(result) if isinstance(v, torch.Tensor)]
+    outputs = captured.graph.outputs
+    shapes = [[concrete(d, sizes) for d in o.shape] for o in outputs if o.mutates is None]
+    if [list(t.shape) for t in tensors] != shapes:
+        return None
+    rest = iter(tensors)
+    return [next(rest) if o.mutates is None else buffers[o.mutates] for o in outputs]

@@ -1,0 +1,157 @@
+"""Run a graph as an emitted file does, or in float64: opaque calls included, and no value is kept
+longer than it is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, MutableMapping
+from typing import Any
+
+import torch
+
+from refold.ir.evaluate import concrete
+from refold.ir.graph import is_parametric, topological
+from refold.ir.node import Node
+from refold.ir.ops import OPS, RANK
+
+F64 = torch.float64
+Folds = MutableMapping[Node, torch.Tensor]
+
+
+def run_rounded(
+    roots: Iterable[Node],
+    leaves: Mapping[Node, torch.Tensor],
+    sizes: Mapping[str, int],
+    folds: Folds | None = None,
+) -> dict[Node, torch.Tensor]:
+    """The values of `roots`, each op in its own dtype as PyTorch computes it.
+
+    folds: what follows from parameters alone is computed in float64 and rounded once, and is kept
+    here for the next call; None: it is computed like everything else.
+    Raises NotImplementedError for a call of PyTorch that cannot be made from its text.
+    """
+    roots = list(roots)
+    if folds is not None:
+        _fold(roots, leaves, folds)
+    return _run(roots, leaves, sizes, folds or {}, exact=False)
+
+
+def run_exact(
+    roots: Iterable[Node], leaves: Mapping[Node, torch.Tensor], sizes: Mapping[str, int]
+) -> dict[Node, torch.Tensor]:
+    """The values of `roots` with every float in float64, and no rounding to 16 bits between."""
+    return _run(list(roots), leaves, sizes, {}, exact=True)
+
+
+def _run(
+    roots: list[Node],
+    leaves: Mapping[Node, torch.Tensor],
+    sizes: Mapping[str, int],
+    known: Mapping[Node, torch.Tensor],
+    exact: bool,
+) -> dict[Node, torch.Tensor]:
+    order = topological(roots, known)
+    last = {i: k for k, n in enumerate(order) for i in n.inputs}
+    last |= dict.fromkeys(roots, len(order))
+    done: dict[Node, torch.Tensor] = {}
+    calls: dict[Any, Any] = {}
+    for k, node in enumerate(order):
+        inner = [done[i] if i in done else known[i] for i in node.inputs]
+        done[node] = _value(node, inner, leaves, sizes, exact, calls)
+        for i in node.inputs:
+            if last[i] == k:
+                done.pop(i, None)
+    return {r: done[r] if r in done else known[r] for r in roots}
+
+
+def _fold(roots: list[Node], leaves: Mapping[Node, torch.Tensor], folds: Folds) -> None:
+    """Compute what is read of the parameters, but for the parameters themselves."""
+    order = topological(roots)
+    fixed: dict[Node, bool] = {}
+    read = {i for n in order if not is_parametric(n, fixed) for i in n.inputs} | set(roots)
+    wanted = [n for n in order if n in read and n.inputs and is_parametric(n, fixed)]
+    for node in wanted:
+        if node in folds:
+            continue
+        exact = run_exact([node], leaves, {})[node]
+        folds[node] = exact.to(node.dtype) if node.is_float else exact
+
+
+def _value(
+    node: Node,
+    inner: list[torch.Tensor],
+    leaves: Mapping[Node, torch.Tensor],
+    sizes: Mapping[str, int],
+    exact: bool,
+    calls: dict[Any, Any],
+) -> torch.Tensor:
+    kind = F64 if exact and node.is_float else node.dtype
+    if node.op == "scalar":
+        device = next((v.device for v in leaves.values()), None)
+        value = concrete(node["value"], sizes)
+        return torch.full((1,) * RANK, value, dtype=kind, device=device)
+    if node in leaves:
+        return leaves[node].to(kind).reshape([concrete(d, sizes) for d in node.shape])
+    if node.op == "aten":
+        return _called(node, inner, sizes, exact, calls).to(kind)
+    attrs = {k: concrete(v, sizes) for k, v in node.attrs}
+    if node.op == "cast":
+        attrs["dtype"] = kind
+    return OPS[node.op].run(*inner, **attrs)
+
+
+def _called(
+    node: Node,
+    inner: list[torch.Tensor],
+    sizes: Mapping[str, int],
+    exact: bool,
+    calls: dict[Any, Any],
+) -> torch.Tensor:
+    """An opaque call; one with several results is made once."""
+    key = (node["target"], node.inputs, repr(node["args"]), repr(node["kwargs"]))
+    if key not in calls:
+        given = [
+            v.reshape([concrete(d, sizes) for d in shape])
+            for v, shape in zip(inner, node["shapes"], strict=True)
+        ]
+        device = given[0].device if given else torch.device("cpu")
+        args = [_decoded(a, given, sizes, exact, device) for a in node["args"]]
+        named = {k: _decoded(v, given, sizes, exact, device) for k, v in node["kwargs"]}
+        calls[key] = _function(node["target"])(*args, **named)
+    made = calls[key] if node["index"] is None else calls[key][node["index"]]
+    if not isinstance(made, torch.Tensor):
+        raise NotImplementedError(f"{node['target']} gives a {type(made).__name__}")
+    return made[(None,) * (RANK - made.dim())] if made.dim() < RANK else made
+
+
+def _function(target: str) -> Any:
+    """PyTorch's function of that name."""
+    space, *names = target.split(".")
+    found: Any = torch if space == "torch" else getattr(torch.ops, space, None)
+    for name in names:
+        found = getattr(found, name, None)
+    if found is None:
+        raise NotImplementedError(f"no function {target}")
+    return found
+
+
+def _decoded(
+    coded: Any,
+    given: list[torch.Tensor],
+    sizes: Mapping[str, int],
+    exact: bool,
+    device: torch.device,
+) -> Any:
+    if isinstance(coded, torch.dtype):
+        return F64 if exact and coded.is_floating_point else coded
+    if not isinstance(coded, tuple):
+        return concrete(coded, sizes)
+    kind, *rest = coded
+    if kind == "$":
+        return given[rest[0]]
+    if kind == "[]":
+        return [_decoded(r, given, sizes, exact, device) for r in rest]
+    if kind == "device":
+        return torch.device(rest[0]) if rest[0] else device
+    if kind == "torch":
+        return getattr(torch, str(rest[0]).removeprefix("torch."))
+    raise NotImplementedError(f"an argument {coded!r}")
