@@ -235,6 +235,7 @@ def _prove(
             continue
         session.how.say(test.name)
         reports.append(_one(session, test, failures))
+        session.spend(test.calls, reports[-1].seconds)
 
 
 def _one(session: Session, test: Test, failures: list[Failure]) -> TestReport:
@@ -290,7 +291,12 @@ def _clock(
     except WorkerDied as error:
         failures.append(session.died(error))
     except Raised as error:
-        failures.append(session.fail(Status.CRASHED, "timed call", f"raised {error}"))
+        # eager's worker may have found another file than was judged
+        texts = session.outside.complaints()
+        for text in texts:
+            failures.append(session.fail(Status.CHEATS, "outside its process", text))
+        if not texts:
+            failures.append(session.fail(Status.CRASHED, "timed call", f"raised {error}"))
     return None
 
 

@@ -14,7 +14,7 @@ from refold.contract import ContractError, Sets
 from refold.judge.tests.registry import names
 from refold.judge.wire.host import Limits
 
-_QUICK_SECONDS, _SECONDS = 6.0, 60.0
+_QUICK_SECONDS, _SECONDS = 8.0, 90.0
 Progress = Callable[[str], None]
 
 

@@ -24,7 +24,8 @@ from refold.judge.clock.alternate import LONG, QUICK, Alternation, Budget
 from refold.judge.clock.decide import ROUNDS, Decision, Round, decide
 from refold.judge.clock.stopwatch import RoundTrip, lap
 from refold.judge.draws.trees import tensors
-from refold.judge.verdict.session import INITIAL, SECOND, Session
+from refold.judge.verdict.session import Session
+from refold.judge.verdict.truths import INITIAL, SECOND
 from refold.judge.verdict.verdict import Failure, Quartiles, Status, TestReport, Timing
 from refold.judge.wire.host import Host, Raised, WorkerDied
 

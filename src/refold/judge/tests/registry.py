@@ -60,7 +60,7 @@ LIVES: tuple[Test, ...] = (
 BACKWARD: tuple[Test, ...] = gradients.TESTS
 FORMS: tuple[Test, ...] = calls.TESTS
 VALUES: tuple[Test, ...] = drawn.TESTS
-_ALL = (*ONCE, *VALUES, *LIVES, *BACKWARD, *FORMS, *many.TESTS)
+_ALL = (*ONCE, *LIVES, *BACKWARD, *FORMS, *VALUES, *many.TESTS)
 TESTS: tuple[Test, ...] = (
     *(t for t in _ALL if not t.apart),
     isolation.TEST,

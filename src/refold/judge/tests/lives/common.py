@@ -12,7 +12,8 @@ from refold.judge.draws.trees import tensors
 from refold.judge.tests.base import Skip, Test
 from refold.judge.verdict import life
 from refold.judge.verdict.life import Life
-from refold.judge.verdict.session import PERTURBED, Session
+from refold.judge.verdict.session import Session
+from refold.judge.verdict.truths import PERTURBED
 from refold.judge.verdict.verdict import Failure
 from refold.judge.worker.steps import Step
 

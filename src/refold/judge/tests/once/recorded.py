@@ -10,7 +10,8 @@ import torch
 
 from refold.contract import ContractError
 from refold.judge.tests.base import Skip, Test
-from refold.judge.verdict.session import INITIAL, Session
+from refold.judge.verdict.session import Session
+from refold.judge.verdict.truths import INITIAL
 from refold.judge.verdict.verdict import Failure
 
 _MOST = 32
