@@ -20,7 +20,7 @@ from judge_paths import CANDIDATES, REFERENCES
 import refold.judge
 from refold.contract import load
 from refold.judge import Speed, Status, draws, run
-from refold.judge.ask import cli
+from refold.judge.ask import cli, table
 from refold.judge.ask.request import asked
 from refold.judge.clock import stats
 from refold.judge.rule.calibrate import cut, operands, sequential
@@ -553,3 +553,9 @@ def test_workers_keep_their_pages() -> None:
         host.request("describe", 120)
         text = Path(f"/proc/{host.pid}/environ").read_bytes()
     assert b"MALLOC_TRIM_THRESHOLD_=" in text and b"MALLOC_MMAP_THRESHOLD_=" in text
+
+
+def test_the_documentation_has_the_tests_own_table() -> None:
+    text = (SOURCE.parents[2] / "docs" / "judge.md").read_text()
+    told = text.split(table.BEGIN)[1].split(table.END)[0]
+    assert told == table.table(), "run python -m refold.judge.ask.table, and put it there"
