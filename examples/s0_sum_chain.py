@@ -17,6 +17,7 @@
 #   5. logsumexp-of-one (reals): logsumexp((linear(x, ..) + sum(linear.bias, axes=-1)), axes=-1)
 #      -> (linear(x, sum(linear.weight, axes=-2)) + sum(linear.bias, axes=-1)). The logsumexp over
 #      a single element is that element.
+#   Folded and packed parameters take 32,772 bytes beside the 268,468,224 of the parameters.
 #
 # The file needs PyTorch and a compiler, nothing else. Model and what it uses stand first, unchanged,
 # because ModelNew falls back on them; then the kernels, the folded parameters, and ModelNew.
@@ -57,7 +58,7 @@ def get_init_inputs():
 # ----------------------------------------------------------------------------------------------
 # The kernels: compiled once at the first import, then found in PyTorch's extension cache.
 # ----------------------------------------------------------------------------------------------
-import warnings
+import os
 
 import torch
 
@@ -105,54 +106,411 @@ static inline bool rf_takes(Py_ssize_t given, Py_ssize_t wanted) {
   return given == wanted;
 }
 
-// unchanged(held, empty, kinds, tensors, alike): whether what a check once found is still so. It is what
-// every call of the module asks first, and in Python it would cost more than a small kernel.
-//   held     dict, key, value, ...         dict[key] is value; a dict as its own value: no such key
-//   empty    dict, ...                     has no keys
-//   kinds    object, type, ...             is of exactly that type
-//   tensors  tensor, version, address, ... is at that version (None: any) and address
-//   alike    list, copy, ...               holds what the copy holds; a dict or a set likewise
-static bool rf_is_number(PyObject* got, PyObject* wanted) {
-  if (got == nullptr) return false;
-  const bool same = got == wanted || PyObject_RichCompareBool(got, wanted, Py_EQ) == 1;
-  Py_DECREF(got);
-  return same;
+// Look: what a kernel on a GPU compares in passing, so that writes which nothing on the host shows are seen.
+#include <cstdint>
+
+namespace rf_watch {
+
+// What a kernel on a GPU looks at: it sets *flag to epoch where a word is not the expected one. A call that synchronises
+// with nothing learns of it at the call after.
+struct Look {
+  const uint32_t* const* words;
+  const uint32_t* expected;
+  uint64_t count;
+  uint32_t* flag;
+  uint32_t epoch;
+};
+static thread_local Look next_look;  // of the kernel that this thread starts next
+
+// The look that is due, once.
+[[maybe_unused]] static Look take_look() {
+  const Look due = next_look;
+  next_look.count = 0;
+  return due;
 }
-static bool rf_all_unchanged(PyObject* const* stamp) {
-  PyObject *held = stamp[0], *empty = stamp[1], *kinds = stamp[2], *tensors = stamp[3];
-  for (Py_ssize_t i = 0; i + 2 < PyTuple_GET_SIZE(held); i += 3) {
-    PyObject* dict = PyTuple_GET_ITEM(held, i);
-    PyObject* wanted = PyTuple_GET_ITEM(held, i + 2);
-    PyObject* value = PyDict_GetItemWithError(dict, PyTuple_GET_ITEM(held, i + 1));
+
+}  // namespace rf_watch
+
+// watch and unchanged: every call of an emitted module asks first whether all that its kernels were prepared for is
+// still so. In Python the answer would cost more than a small kernel.
+//
+//   watch(dicts, types, kinds, tensors, stores, contents, blocks) -> bytearray: how things are now
+//   unchanged(dicts, types, kinds, tensors, stores, contents, cells, alike, memory) -> bool: are they so still?
+//   look(memory, words, expected, count, epoch, flag): let the next kernel compare `count` words of device memory
+//   altered(memory) -> int: what `unchanged` found last (see Found)
+//   differing(before, after) -> tuple of bool, or None: which contents differ between two memories of the same contents
+//
+//   dicts     (dict, size or -1, key, value, ...), ...: dict[key] is value; the dict as value: there is no such key
+//   types     type, ...: nothing was written to the type or to one of its bases
+//   kinds     object, type, ...: the object is of exactly that type
+//   tensors   tensor, counted, ...: is at its address and, if counted is true, at its version
+//   stores    weak reference, ...: the storage that a tensor lay in is alive, so its address is nobody else's
+//   contents  address, bytes, ...: the memory holds what it held. Whole where it is small; else a few words of it at
+//             every call, and `blocks` KiB more of one of them in turn (the audit)
+//   cells     cell, value, ...: a closure's cell holds the value
+//   alike     object, copy, ...: a list, dict or set equals its copy
+//
+// memory holds addresses of these objects: whoever keeps it keeps the tuples, too.
+#include <cstdint>
+#include <cstring>
+
+
+namespace rf_watch {
+
+enum Found : uint64_t { kNothing, kDict, kType, kKind, kTensor, kContent, kAudit, kCell, kAlike, kStore, kLate };
+
+struct Header {
+  uint64_t dicts, types, kinds, tensors, contents, blocks, found;
+  uint64_t content, block;  // the audit's place
+  Look look;
+};
+struct Dict {
+  PyObject* dict;
+  uint64_t tag;
+};
+struct Type {
+  PyTypeObject* type;
+  uint64_t tag;
+};
+struct Kind {
+  PyObject* object;
+  PyTypeObject* type;
+};
+struct Tensor {
+  PyObject* tensor;
+  int64_t version;  // -1: not counted
+  void* address;
+};
+struct Content {
+  const char* address;
+  uint64_t bytes, samples, digests;  // where in memory: what was read of it, and a digest of each block
+};
+
+constexpr uint64_t kWhole = 2048, kSamples = 32, kBlock = 1024;  // bytes; words; bytes
+
+// --- dictionaries: CPython up to 3.12 numbers every change of a dict (PEP 509) ---
+#if PY_VERSION_HEX < 0x030D0000
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+static inline uint64_t tag_of(PyObject* dict) { return reinterpret_cast<PyDictObject*>(dict)->ma_version_tag; }
+#pragma GCC diagnostic pop
+constexpr bool kTags = true;
+#else
+static inline uint64_t tag_of(PyObject*) { return 0; }
+constexpr bool kTags = false;
+#endif
+
+static bool same_entries(PyObject* row) {
+  PyObject* dict = PyTuple_GET_ITEM(row, 0);
+  const Py_ssize_t size = PyLong_AsSsize_t(PyTuple_GET_ITEM(row, 1));
+  if (size >= 0 && PyDict_GET_SIZE(dict) != size) return false;
+  for (Py_ssize_t i = 2; i + 1 < PyTuple_GET_SIZE(row); i += 2) {
+    PyObject* wanted = PyTuple_GET_ITEM(row, i + 1);
+    PyObject* value = PyDict_GetItemWithError(dict, PyTuple_GET_ITEM(row, i));
     if (value != (wanted == dict ? nullptr : wanted)) return false;
-  }
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(empty); i++)
-    if (PyDict_Size(PyTuple_GET_ITEM(empty, i)) != 0) return false;
-  for (Py_ssize_t i = 0; i + 1 < PyTuple_GET_SIZE(kinds); i += 2)
-    if (reinterpret_cast<PyObject*>(Py_TYPE(PyTuple_GET_ITEM(kinds, i))) != PyTuple_GET_ITEM(kinds, i + 1))
-      return false;
-  static PyObject* version_name = PyUnicode_InternFromString("_version");
-  for (Py_ssize_t i = 0; i + 2 < PyTuple_GET_SIZE(tensors); i += 3) {
-    PyObject *tensor = PyTuple_GET_ITEM(tensors, i), *version = PyTuple_GET_ITEM(tensors, i + 1);
-    if (version != Py_None && !rf_is_number(PyObject_GetAttr(tensor, version_name), version)) return false;
-    if (rf_address(tensor) != PyLong_AsVoidPtr(PyTuple_GET_ITEM(tensors, i + 2))) return false;
-  }
-  PyObject* alike = stamp[4];
-  for (Py_ssize_t i = 0; i + 1 < PyTuple_GET_SIZE(alike); i += 2) {
-    const int same = PyObject_RichCompareBool(PyTuple_GET_ITEM(alike, i), PyTuple_GET_ITEM(alike, i + 1), Py_EQ);
-    PyErr_Clear();  // what cannot be compared, as tensors, is not what it was
-    if (same != 1) return false;
   }
   return true;
 }
-static PyObject* rf_unchanged(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  if (!rf_takes(n, 5)) return nullptr;
-  for (int i = 0; i < 5; i++)
-    if (!PyTuple_Check(args[i])) return PyErr_Format(PyExc_TypeError, "a stamp is five tuples");
-  const bool same = rf_all_unchanged(args);
-  if (PyErr_Occurred()) return nullptr;
-  return PyBool_FromLong(same);
+
+// --- types: CPython gives a type another tag when the type or a base is written to; 0: it has none ---
+static uint64_t tag_of_type(PyTypeObject* type) {
+#if PY_VERSION_HEX < 0x030B0000
+  if (!(type->tp_flags & Py_TPFLAGS_VALID_VERSION_TAG)) return 0;
+#endif
+  return type->tp_version_tag;
 }
+
+// --- tensors ---
+static int64_t version_of(PyObject* tensor) {
+  static PyGetSetDescrObject* field;
+  if (field == nullptr) {
+    PyObject* module = PyImport_ImportModule("torch._C");
+    PyObject* base = module ? PyObject_GetAttrString(module, "TensorBase") : nullptr;
+    PyObject* found = base ? PyObject_GetAttrString(base, "_version") : nullptr;
+    Py_XDECREF(base);
+    Py_XDECREF(module);
+    if (found == nullptr) return -1;
+    if (!PyObject_TypeCheck(found, &PyGetSetDescr_Type)) {
+      PyErr_SetString(PyExc_TypeError, "a tensor's _version is no field");
+      return -1;
+    }
+    field = reinterpret_cast<PyGetSetDescrObject*>(found);
+  }
+  PyObject* number = field->d_getset->get(tensor, field->d_getset->closure);
+  if (number == nullptr) return -1;
+  const int64_t version = PyLong_AsLongLong(number);
+  Py_DECREF(number);
+  return version;
+}
+
+// --- what memory holds ---
+static inline uint64_t sampled(uint64_t k, uint64_t words) {  // evenly spread, whatever the sizes of rows
+  return static_cast<uint64_t>((static_cast<unsigned __int128>(k * 0x9E3779B97F4A7C15ul) * words) >> 64);
+}
+static inline uint64_t samples_bytes(uint64_t bytes) { return bytes <= kWhole ? (bytes + 7) / 8 * 8 : kSamples * 4; }
+static inline uint64_t blocks_of(uint64_t bytes) { return bytes <= kWhole ? 0 : (bytes + kBlock - 1) / kBlock; }
+
+static void sample(const Content& c, char* to) {
+  if (c.bytes <= kWhole) {
+    std::memcpy(to, c.address, c.bytes);
+    return;
+  }
+  for (uint64_t k = 0; k < kSamples; k++) std::memcpy(to + 4 * k, c.address + 4 * sampled(k, c.bytes / 4), 4);
+}
+static bool as_sampled(const Content& c, const char* was) {
+  if (c.bytes <= kWhole) return std::memcmp(was, c.address, c.bytes) == 0;
+  uint32_t differs = 0;
+  for (uint64_t k = 0; k < kSamples; k++) {
+    uint32_t now, then;
+    std::memcpy(&now, c.address + 4 * sampled(k, c.bytes / 4), 4);
+    std::memcpy(&then, was + 4 * k, 4);
+    differs |= now ^ then;
+  }
+  return differs == 0;
+}
+// Each step is one to one, so two blocks that differ in one word never have the same digest.
+static uint64_t digest(const char* p, uint64_t bytes) {
+  constexpr int kLanes = 16;
+  uint32_t lane[kLanes], word[kLanes];
+  for (int l = 0; l < kLanes; l++) lane[l] = 0x85EBCA6Bu * (l + 1);
+  const auto mix = [&] {
+    for (int l = 0; l < kLanes; l++) {
+      lane[l] = (lane[l] ^ word[l]) * 0x9E3779B1u;
+      lane[l] ^= lane[l] >> 15;
+    }
+  };
+  uint64_t i = 0;
+  for (; i + sizeof word <= bytes; i += sizeof word) {
+    std::memcpy(word, p + i, sizeof word);
+    mix();
+  }
+  if (i < bytes) {
+    std::memset(word, 0, sizeof word);
+    std::memcpy(word, p + i, bytes - i);
+    mix();
+  }
+  uint64_t all = bytes;
+  for (int l = 0; l < kLanes; l++) {
+    all = (all ^ lane[l]) * 0x9E3779B97F4A7C15ul;
+    all ^= all >> 29;
+  }
+  return all;
+}
+static uint64_t block_digest(const Content& c, uint64_t b) {
+  const uint64_t from = b * kBlock, left = c.bytes - from;
+  return digest(c.address + from, left < kBlock ? left : kBlock);
+}
+
+struct Memory {
+  char* at;
+  Header& header() const { return *reinterpret_cast<Header*>(at); }
+  Dict* dicts() const { return reinterpret_cast<Dict*>(at + sizeof(Header)); }
+  Type* types() const { return reinterpret_cast<Type*>(dicts() + header().dicts); }
+  Kind* kinds() const { return reinterpret_cast<Kind*>(types() + header().types); }
+  Tensor* tensors() const { return reinterpret_cast<Tensor*>(kinds() + header().kinds); }
+  Content* contents() const { return reinterpret_cast<Content*>(tensors() + header().tensors); }
+  uint64_t* digests(const Content& c) const { return reinterpret_cast<uint64_t*>(at + c.digests); }
+};
+
+// Audits the next blocks of the contents in turn: whether they are as they were.
+static bool audit(const Memory& m) {
+  Header& h = m.header();
+  uint64_t left = h.contents ? h.blocks : 0;
+  for (uint64_t tried = 0; left > 0 && tried <= h.contents; tried++) {
+    if (h.content >= h.contents) h.content = h.block = 0;
+    const Content& c = m.contents()[h.content];
+    for (const uint64_t end = blocks_of(c.bytes); left > 0 && h.block < end; h.block++, left--)
+      if (block_digest(c, h.block) != m.digests(c)[h.block]) return false;
+    if (h.block >= blocks_of(c.bytes)) h.content++, h.block = 0;
+  }
+  return true;
+}
+
+static bool is_dead(PyObject* reference) {
+#if PY_VERSION_HEX < 0x030D0000
+  return PyWeakref_Check(reference) && PyWeakref_GetObject(reference) == Py_None;
+#else
+  PyObject* found = nullptr;
+  const int alive = PyWeakref_GetRef(reference, &found);
+  Py_XDECREF(found);
+  return alive == 0;
+#endif
+}
+
+static Found changed(PyObject* const* given, const Memory& m) {
+  const Header& h = m.header();
+  for (uint64_t i = 0; i < h.dicts; i++) {
+    Dict& d = m.dicts()[i];
+    const uint64_t tag = tag_of(d.dict);
+    if (kTags && tag == d.tag) continue;
+    if (!same_entries(PyTuple_GET_ITEM(given[0], i))) return kDict;
+    d.tag = tag;  // what was written is nothing that is read here
+  }
+  for (uint64_t i = 0; i < h.types; i++) {
+    const Type& t = m.types()[i];
+    if (t.tag == 0 || tag_of_type(t.type) != t.tag) return kType;
+  }
+  for (uint64_t i = 0; i < h.kinds; i++)
+    if (Py_TYPE(m.kinds()[i].object) != m.kinds()[i].type) return kKind;
+  PyObject *stores = given[4], *cells = given[6], *alike = given[7];
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(stores); i++)
+    if (is_dead(PyTuple_GET_ITEM(stores, i))) return kStore;
+  for (Py_ssize_t i = 0; i + 1 < PyTuple_GET_SIZE(cells); i += 2)
+    if (PyCell_GET(PyTuple_GET_ITEM(cells, i)) != PyTuple_GET_ITEM(cells, i + 1)) return kCell;
+  for (uint64_t i = 0; i < h.tensors; i++) {
+    const Tensor& t = m.tensors()[i];
+    if (t.version >= 0 && version_of(t.tensor) != t.version) return kTensor;
+    if (rf_address(t.tensor) != t.address) return kTensor;
+  }
+  for (Py_ssize_t i = 0; i + 1 < PyTuple_GET_SIZE(alike); i += 2) {
+    const int same = PyObject_RichCompareBool(PyTuple_GET_ITEM(alike, i), PyTuple_GET_ITEM(alike, i + 1), Py_EQ);
+    PyErr_Clear();  // what cannot be compared, as tensors, is not what it was
+    if (same != 1) return kAlike;
+  }
+  for (uint64_t i = 0; i < h.contents; i++) {  // last: memory of a tensor that moved may be gone
+    const Content& c = m.contents()[i];
+    if (!as_sampled(c, m.at + c.samples)) return kContent;
+  }
+  if (h.look.flag != nullptr && *static_cast<volatile uint32_t*>(h.look.flag) == h.look.epoch) return kLate;
+  return audit(m) ? kNothing : kAudit;
+}
+
+static bool are_tuples(PyObject* const* args, int n) {
+  for (int i = 0; i < n; i++)
+    if (!PyTuple_Check(args[i])) {
+      PyErr_Format(PyExc_TypeError, "argument %d is a %s, not a tuple", i, Py_TYPE(args[i])->tp_name);
+      return false;
+    }
+  return true;
+}
+static bool memory_of(PyObject* o, Memory& m) {
+  if (!PyByteArray_Check(o) || PyByteArray_GET_SIZE(o) < Py_ssize_t(sizeof(Header))) {
+    PyErr_SetString(PyExc_TypeError, "the memory is not one that `watch` gave");
+    return false;
+  }
+  m.at = PyByteArray_AS_STRING(o);
+  return true;
+}
+
+static PyObject* watch(PyObject*, PyObject* const* args, Py_ssize_t n) {
+  if (!rf_takes(n, 7) || !are_tuples(args, 6)) return nullptr;
+  Header h{};
+  h.dicts = PyTuple_GET_SIZE(args[0]), h.types = PyTuple_GET_SIZE(args[1]), h.kinds = PyTuple_GET_SIZE(args[2]) / 2;
+  h.tensors = PyTuple_GET_SIZE(args[3]) / 2, h.contents = PyTuple_GET_SIZE(args[5]) / 2;
+  h.blocks = PyLong_AsUnsignedLongLong(args[6]);
+  uint64_t size = sizeof h + h.dicts * sizeof(Dict) + h.types * sizeof(Type) + h.kinds * sizeof(Kind) +
+                  h.tensors * sizeof(Tensor) + h.contents * sizeof(Content);
+  const uint64_t fixed = size;
+  for (uint64_t i = 0; i < h.contents; i++) {
+    const uint64_t bytes = PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(args[5], 2 * i + 1));
+    size += samples_bytes(bytes) + 8 * blocks_of(bytes);
+  }
+  if (PyErr_Occurred()) return nullptr;
+  PyObject* made = PyByteArray_FromStringAndSize(nullptr, size);
+  if (made == nullptr) return nullptr;
+  const Memory m{PyByteArray_AS_STRING(made)};
+  m.header() = h;
+  next_look.count = 0;  // one that was due and never taken may be of a module that is gone
+  for (uint64_t i = 0; i < h.dicts; i++) {
+    PyObject* row = PyTuple_GET_ITEM(args[0], i);
+    if (!PyTuple_Check(row) || PyTuple_GET_SIZE(row) < 2 || !PyDict_Check(PyTuple_GET_ITEM(row, 0))) {
+      PyErr_SetString(PyExc_TypeError, "a row of dicts is (dict, size, key, value, ...)");
+      goto failed;
+    }
+    PyObject* dict = PyTuple_GET_ITEM(row, 0);
+    const uint64_t tag = tag_of(dict);
+    // what changed since the row was made is seen at the first look
+    m.dicts()[i] = {dict, same_entries(row) ? tag : ~uint64_t{0}};
+  }
+  for (uint64_t i = 0; i < h.types; i++) {
+    PyObject* type = PyTuple_GET_ITEM(args[1], i);
+    if (!PyType_Check(type)) {
+      PyErr_SetString(PyExc_TypeError, "a row of types is a type");
+      goto failed;
+    }
+    PyObject* found = PyObject_GetAttrString(type, "__doc__");  // a type gets its tag where it is looked into
+    Py_XDECREF(found);
+    PyErr_Clear();
+    m.types()[i] = {reinterpret_cast<PyTypeObject*>(type), tag_of_type(reinterpret_cast<PyTypeObject*>(type))};
+  }
+  for (uint64_t i = 0; i < h.kinds; i++)
+    m.kinds()[i] = {PyTuple_GET_ITEM(args[2], 2 * i),
+                    reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(args[2], 2 * i + 1))};
+  for (uint64_t i = 0; i < h.tensors; i++) {
+    PyObject* tensor = PyTuple_GET_ITEM(args[3], 2 * i);
+    const bool counted = PyObject_IsTrue(PyTuple_GET_ITEM(args[3], 2 * i + 1)) == 1;
+    const int64_t version = counted ? version_of(tensor) : -1;
+    if (PyErr_Occurred()) goto failed;
+    m.tensors()[i] = {tensor, version, rf_address(tensor)};
+    if (PyErr_Occurred()) goto failed;
+  }
+  size = fixed;
+  for (uint64_t i = 0; i < h.contents; i++) {
+    Content& c = m.contents()[i];
+    c.address = static_cast<const char*>(PyLong_AsVoidPtr(PyTuple_GET_ITEM(args[5], 2 * i)));
+    c.bytes = PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(args[5], 2 * i + 1));
+    c.samples = size, c.digests = size + samples_bytes(c.bytes);
+    size = c.digests + 8 * blocks_of(c.bytes);
+    std::memset(m.at + c.samples, 0, c.digests - c.samples);
+    sample(c, m.at + c.samples);
+    for (uint64_t b = 0; b < blocks_of(c.bytes); b++) m.digests(c)[b] = block_digest(c, b);
+  }
+  if (PyErr_Occurred()) goto failed;
+  return made;
+failed:
+  Py_DECREF(made);
+  return nullptr;
+}
+
+static PyObject* unchanged(PyObject*, PyObject* const* args, Py_ssize_t n) {
+  Memory m{};
+  if (!rf_takes(n, 9) || !are_tuples(args, 8) || !memory_of(args[8], m)) return nullptr;
+  const Found found = changed(args, m);
+  m.header().found = found;
+  next_look = m.header().look;
+  if (found != kNothing) next_look.count = 0;
+  if (PyErr_Occurred()) return nullptr;
+  return PyBool_FromLong(found == kNothing);
+}
+
+static PyObject* look(PyObject*, PyObject* const* args, Py_ssize_t n) {
+  Memory m{};
+  if (!rf_takes(n, 6) || !memory_of(args[0], m)) return nullptr;
+  Look& l = m.header().look;
+  l.words = static_cast<const uint32_t* const*>(PyLong_AsVoidPtr(args[1]));
+  l.expected = static_cast<const uint32_t*>(PyLong_AsVoidPtr(args[2]));
+  l.count = PyLong_AsUnsignedLongLong(args[3]);
+  l.epoch = static_cast<uint32_t>(PyLong_AsUnsignedLong(args[4]));
+  l.flag = static_cast<uint32_t*>(PyLong_AsVoidPtr(args[5]));
+  if (PyErr_Occurred()) return nullptr;
+  Py_RETURN_NONE;
+}
+
+static PyObject* altered(PyObject*, PyObject* const* args, Py_ssize_t n) {
+  Memory m{};
+  if (!rf_takes(n, 1) || !memory_of(args[0], m)) return nullptr;
+  return PyLong_FromUnsignedLongLong(m.header().found);
+}
+
+static PyObject* differing(PyObject*, PyObject* const* args, Py_ssize_t n) {
+  Memory a{}, b{};
+  if (!rf_takes(n, 2) || !memory_of(args[0], a) || !memory_of(args[1], b)) return nullptr;
+  const uint64_t contents = a.header().contents;
+  bool alike = contents == b.header().contents;
+  for (uint64_t i = 0; alike && i < contents; i++) alike = a.contents()[i].bytes == b.contents()[i].bytes;
+  if (!alike) Py_RETURN_NONE;
+  PyObject* found = PyTuple_New(contents);
+  if (found == nullptr) return nullptr;
+  for (uint64_t i = 0; i < contents; i++) {
+    const Content &x = a.contents()[i], &y = b.contents()[i];
+    const uint64_t bytes = samples_bytes(x.bytes) + 8 * blocks_of(x.bytes);
+    const bool differs = std::memcmp(a.at + x.samples, b.at + y.samples, bytes) != 0;
+    PyTuple_SET_ITEM(found, i, PyBool_FromLong(differs));
+  }
+  return found;
+}
+
+}  // namespace rf_watch
 
 // Functor: the names that generated bodies are written in, for CUDA.
 //
@@ -478,6 +836,31 @@ template <> struct LanesOf<Real> {
 
 }  // namespace rf
 
+// Look: the device's side of ../look.h. Kernels that a call may start first compare a few words of the parameters with
+// what they were. One block does, beside its work: it costs a pair of loads.
+
+namespace rf {
+
+using rf_watch::Look;
+
+// The look of a body; one that has none looks at nothing.
+template <class Body> RF_FN auto look_of(const Body& body, int) -> decltype(body.look) { return body.look; }
+template <class Body> RF_FN Look look_of(const Body&, long) { return {}; }
+
+RF_FN void look_at_words(const Look& look, unsigned first, unsigned step) {
+  for (unsigned i = first; i < look.count; i += step)
+    if (*static_cast<const volatile uint32_t*>(look.words[i]) != look.expected[i])
+      *static_cast<volatile uint32_t*>(look.flag) = look.epoch;
+}
+
+// After the kernel waited for the one before: what that one wrote is looked at, too.
+template <class Body> RF_FN void look_in_first_block(const Body& body) {
+  const Look look = look_of(body, 0);
+  if (look.count != 0 && blockIdx.x == 0) look_at_words(look, threadIdx.x, blockDim.x);
+}
+
+}  // namespace rf
+
 // Monoids: what rows and columns are reduced by, and how partial results merge in a fixed order.
 //
 // Why: a tile leaves one partial result for each of its rows (or columns) in a workspace; whoever
@@ -739,6 +1122,12 @@ RF_FN void begin_kernel() {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
+}
+
+// begin_kernel() of a kernel that a call may start first.
+template <class Body> RF_FN void begin_kernel(const Body& body) {
+  begin_kernel();
+  look_in_first_block(body);
 }
 
 // A barrier of `threads` threads of the block, by number; 0 is __syncthreads.
@@ -1229,7 +1618,7 @@ __global__ void __launch_bounds__(kRowThreads, 1)
   constexpr int kUnits = kBatch<V>;
   const typename Body::Row r{};
   const long units = width / LanesOf<V>::count, first = long(blockIdx.x) * blockDim.x + threadIdx.x;
-  begin_kernel();
+  begin_kernel(body);
   if constexpr (kDown) {  // rows row, row + groups, ...
     const long groups = (rows + kUnits - 1) / kUnits;
     if (first >= groups * units) return;
@@ -1292,7 +1681,7 @@ __global__ void __launch_bounds__(Holds<V>::block, LanesOf<V>::count == 4 ? Body
     if constexpr (kSingle) return Single{unit[k], in(k)};
     else return LanesOf<V>::at(unit[k]);
   };
-  begin_kernel();
+  begin_kernel(body);
   Known<V, Body::kAgain> known[kRows][kUnits];
   for_monoids<0>(typename Body::Monoids{}, [&](auto step, auto monoid) {
     using M = decltype(monoid);
@@ -1383,7 +1772,7 @@ __global__ void __launch_bounds__(kMostTeam, 1)
   __shared__ Real shared[2][kMostTeam / 32][kMostWords];  // two passes
   const int team = threadIdx.x / threads, thread = threadIdx.x - team * threads;
   const long row = long(blockIdx.x) * (blockDim.x / threads) + team;
-  begin_kernel();
+  begin_kernel(body);
   if (row >= rows) return;  // a whole team
   typename Body::Row r{};
   for_monoids<0>(typename Body::Monoids{}, [&](auto step, auto monoid) {
@@ -1409,7 +1798,7 @@ __global__ void __launch_bounds__(kRowThreads, 1)
   const long chunk_units = chunk_width / LanesOf<V>::count;
   const long first = chunk * chunk_units, left = width / LanesOf<V>::count - first;
   const int units = int(left < chunk_units ? left : chunk_units), thread = threadIdx.x;
-  begin_kernel();
+  begin_kernel(body);
   typename Body::Row r{};
   if (pass > 0) r = row_from(known + row);
   for_monoids<0>(Monoids{}, [&](auto step, auto monoid) {
@@ -1572,6 +1961,7 @@ struct Rows0 {
     put(y0, row, r.r1);
   }
   static constexpr int kBlocks = 2;
+  rf_watch::Look look = rf_watch::take_look();  // see look.h
 };
 
 }  // namespace rf
@@ -1619,7 +2009,11 @@ static PyObject* rows0(PyObject*, PyObject* const* args, Py_ssize_t n) {
 }
 
 static PyMethodDef rf_methods[] = {
-    {"unchanged", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_unchanged)), METH_FASTCALL, nullptr},
+    {"watch", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::watch)), METH_FASTCALL, nullptr},
+    {"unchanged", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::unchanged)), METH_FASTCALL, nullptr},
+    {"look", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::look)), METH_FASTCALL, nullptr},
+    {"altered", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::altered)), METH_FASTCALL, nullptr},
+    {"differing", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::differing)), METH_FASTCALL, nullptr},
     {"rows0_needs", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rows0_needs)), METH_FASTCALL, nullptr},
     {"rows0", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rows0)), METH_FASTCALL, nullptr},
     {nullptr, nullptr, 0, nullptr}};
@@ -1629,7 +2023,7 @@ static PyModuleDef rf_module = {PyModuleDef_HEAD_INIT, "kernels", nullptr, -1, r
 #define RF_INIT(name) RF_INIT_(name)
 PyMODINIT_FUNC RF_INIT(TORCH_EXTENSION_NAME)() { return PyModule_Create(&rf_module); }
 """
-_REFOLD_NAME = "refold_sm_90_a9f05701f0ed"
+_REFOLD_NAME = "refold_sm_90_e0c2fb33fc0d"
 
 import contextlib
 
@@ -1661,6 +2055,8 @@ def _refold_build():
     """The compiled kernels, and None; or None, and why they could not be compiled."""
     from torch.utils.cpp_extension import load_inline
 
+    if os.environ.get("REFOLD_DISABLE", "0") not in ("", "0"):
+        return None, "REFOLD_DISABLE is set"
     if not torch.cuda.is_available():
         return None, "PyTorch finds no CUDA device"
     try:
@@ -1757,61 +2153,6 @@ def _refold_tf32_allowed():
 # ----------------------------------------------------------------------------------------------
 # Folded parameters: computed from parameters alone, in float64, rounded once.
 # ----------------------------------------------------------------------------------------------
-class _RefoldCache:
-    """What one mode reads of the parameters, with a stamp of everything it came from.
-
-    A parameter that was replaced, moved or written in place has another identity, address or
-    version, and is followed at the next call. PyTorch does not count writes through `.data`: call
-    `refold_refresh()` after one. Copies and pickles of a module start with an empty cache.
-
-    sources: the parameters read; seen: their versions, addresses and strides. values: what is
-    computed from them. stamp: what `unchanged` of the kernels compares before every call
-    (kernels/call.h). tensors, laid: the sources and the buffers that are written, and whether they
-    still have the sizes and strides that they had. fits: whether tensors are like those of the
-    last call that came without gradients.
-    """
-
-    def __init__(self, device):
-        self.device, self.stream, self.event = device, None, None
-        self.sources, self.seen, self.values, self.stamp = (), (), (), None
-        self.tensors, self.laid, self.fits = (), _refold_unlike, _refold_unlike
-
-    def renew(self, sources, recipes):
-        """Compute anew the values whose sources changed.
-
-        A recipe is (function, indices) into the sources and the values before it. A value keeps its
-        place in memory, where a CUDA graph may read it.
-        """
-        seen = tuple((t._version, t.data_ptr(), t.stride()) for t in sources)
-        changed = [
-            len(self.sources) != len(sources) or self.sources[i] is not t or self.seen[i] != seen[i]
-            for i, t in enumerate(sources)
-        ]
-        known, values = [t.detach() for t in sources], []
-        where = torch.device("cuda", self.device)
-        with torch.inference_mode(False), torch.no_grad(), where:
-            for k, (function, indices) in enumerate(recipes):
-                old = self.values[k] if len(self.values) == len(recipes) else None
-                if old is None or any(changed[i] for i in indices):
-                    value = function(*(known[i] for i in indices))
-                    kept = function is not torch.Tensor.contiguous and old is not None
-                    if kept and (old.shape, old.dtype, old.device) == (value.shape, value.dtype, value.device):
-                        value = old.copy_(value)
-                    changed.append(True)
-                else:
-                    value = old
-                    changed.append(False)
-                known.append(value)
-                values.append(value)
-        self.sources, self.seen, self.values = tuple(sources), seen, tuple(values)
-
-    def __deepcopy__(self, memo):
-        return _RefoldCache(None)
-
-    def __reduce__(self):
-        return _RefoldCache, (None,)
-
-
 
 def _refold_fold0(linear_weight):
     """sum(linear.weight, axes [-2]), of shape [8192]."""
@@ -1826,116 +2167,1040 @@ def _refold_fold1(linear_bias):
 
 
 _REFOLD_MODULES = (
-    ('', '', (), ()),
-    ('linear', 'Linear', ('in_features', 'out_features'), (8192, 8192)),
+    ('', '', 'linear', (), ()),
+    ('linear', 'Linear', 'bias weight', ('in_features', 'out_features'), (8192, 8192)),
 )
+_REFOLD_TIED = ()
+_REFOLD_GLOBALS = {}
 
 
-def _refold_difference(model):
-    """How the modules differ from those that the kernels were made for, or None."""
+_REFOLD_BOTH = {
+    "name": "both",
+    "tensors": (
+        ("linear.weight", (8192, 8192), torch.float32),
+        ("linear.bias", (8192,), torch.float32),
+    ),
+    "sources": 2,  # the first of the tensors are read, the others written
+    "assigned": (),  # attributes that forward sets
+    "counters": (),
+    "recipes": (
+        (_refold_fold0, (0,)),
+        (_refold_fold1, (1,)),
+    ),
+    "audit": 1,  # KiB of copied parameters that each call looks through
+}
+
+# ----------------------------------------------------------------------------------------------
+# The runtime: the same in every file.
+# ----------------------------------------------------------------------------------------------
+import enum
+import hashlib
+import math
+from typing import Any
+import dis
+import sys
+import types
+from collections.abc import Iterable, Iterator, Mapping
+import torch
+from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Sequence
+from collections import OrderedDict
+
+
+# What is compared of attributes and globals: plain values, lists, functions, objects.
+
+
+def _refold_is_plain(value: Any) -> bool:
+    """True if the value's text is the value; of numpy's and enums' classes it is not."""
+    if type(value) is tuple:
+        return all(map(_refold_is_plain, value))
+    if type(value) is float:
+        return math.isfinite(value)
+    return type(value) in (bool, int, str, type(None))
+
+
+def _refold_setting(value: Any, depth: int = 0) -> Any:
+    """A plain value itself; of a list, dict, set, function or object that holds values a text that
+    differs where one of them does; None of all else, which nothing can be said of."""
+    numbers = enum.Enum, bool, int, float, complex, str, bytes, range, slice
+    if _refold_is_plain(value):
+        return value
+    kind, inner = type(value), None
+    named = value if callable(value) and hasattr(value, "__qualname__") else kind
+    home = str(getattr(named, "__module__", None)).split(".")[0]
+    # a file's own module has another name once the file is written out
+    name = (f"{home}." if home in ("torch", "builtins", "functools") else "") + named.__qualname__
+    if isinstance(value, (list, tuple)):
+        inner = list(value)
+    elif isinstance(value, dict):
+        inner = [part for item in value.items() for part in item]
+    elif isinstance(value, (set, frozenset)):
+        inner = sorted(value, key=repr)
+    elif named is value:
+        inner = []
+        if "<" in name and hasattr(value, "__code__"):  # others of that name may hold other values
+            cells = [c.cell_contents for c in value.__closure__ or ()]
+            code = value.__code__
+            inner = [code.co_code.hex(), code.co_names, *code.co_consts, value.__defaults__, *cells]
+    elif name == "functools.partial":
+        inner = [value.func, value.args, value.keywords]
+    elif isinstance(value, numbers) or name in ("torch.dtype", "torch.device"):
+        return f"{name} {value!r}"
+    elif home != "torch" and not callable(value) and type(getattr(value, "__dict__", 0)) is dict:
+        held = [(k, v, _refold_setting(v, depth + 1)) for k, v in vars(value).items() if depth < 4]
+        if all(v is None or s is not None for _, v, s in held):
+            inner = [part for k, _, s in held for part in (k, s)]
+    if inner is None:
+        return None
+    parts = [_refold_setting(v, depth + 1) if depth < 4 else None for v in inner]
+    text = f"{name}({', '.join(map(repr, parts))})"
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return text if len(text) <= 100 else f"{name} {digest}"
+
+
+def _refold_containers(value: Any, depth: int = 0) -> tuple[Any, ...]:
+    """Each list, dict and set that an attribute holds, followed by what it holds now."""
+    if isinstance(value, tuple):
+        return tuple(c for v in value for c in _refold_containers(v, depth + 1))
+    held = value
+    if not isinstance(value, (list, dict, set)):
+        held = getattr(value, "__dict__", None)
+        if type(held) is not dict or depth > 3 or _refold_setting(value, depth) is None:
+            return ()
+    now = held.copy()
+    inner = now.values() if isinstance(now, dict) else now
+    below = (c for v in inner if depth < 4 for c in _refold_containers(v, depth + 1))
+    return (held, now, *below)
+
+
+# Which classes, functions and globals forward reads: what its code names, followed through calls.
+#
+# Python code names what it may read. `_refold_reach` follows the names from the forward of each
+# class into the functions that they mean. A name that code means by other ways (`eval`, `getattr`
+# with a computed name) is not seen.
+
+
+_REFOLD_LIBRARIES = ("torch", "numpy", "builtins", "math", "typing", "functools", "itertools")
+_REFOLD_CALLED = ("forward", "__call__", "_call_impl", "_wrapped_call_impl", "__getattr__")
+_REFOLD_LOADS = (dis.opmap["LOAD_GLOBAL"], dis.opmap["LOAD_NAME"])
+_REFOLD_SHIFTED = sys.version_info >= (3, 11)  # the lowest bit says whether it is called
+_REFOLD_MOST = 4000  # functions that are followed
+
+
+class _RefoldReached:
+    """entries: (namespace, name, value) of all that is read, a namespace being a module's globals
+    or a class; a value that is `_refold_absent` means that there is no such name. cells: closures'
+    cells and what they hold. containers: lists, dicts and sets of plain values among the globals.
+    names: all names in the code, those of attributes among them.
+    """
+
+    def __init__(self) -> None:
+        self.entries: dict[tuple[int, str], tuple[Any, str, Any]] = {}
+        self.cells: dict[int, tuple[Any, Any]] = {}
+        self.containers: tuple[Any, ...] = ()
+        self.names: set[str] = set()
+
+
+class _refold_absent:
+    pass
+
+
+def _refold_names(code: types.CodeType) -> tuple[set[str], set[str]]:
+    """The names that code and the functions inside it read, and the globals that they assign.
+
+    Globals that are read are marked by a "*" behind the name: an attribute may be called alike.
+    """
+    read, stored = set(code.co_names), set()
+    raw, extended = code.co_code, 0
+    for at in range(0, len(raw), 2):
+        extended = extended << 8 | raw[at + 1]
+        if raw[at] in _REFOLD_LOADS:
+            index = extended >> 1 if _REFOLD_SHIFTED and raw[at] == _REFOLD_LOADS[0] else extended
+            read.add(f"{code.co_names[index]}*")
+        if raw[at] == dis.opmap["STORE_GLOBAL"]:
+            stored.add(code.co_names[extended])
+        if raw[at] != dis.EXTENDED_ARG:
+            extended = 0
+    for inner in code.co_consts:
+        if isinstance(inner, types.CodeType):
+            more = _refold_names(inner)
+            read |= more[0]
+            stored |= more[1]
+    return read, stored
+
+
+def _refold_function(value: Any) -> types.FunctionType | None:
+    """The Python function behind a method, property or partial; None of all else."""
+    for _ in range(4):
+        if isinstance(value, types.FunctionType):
+            return value
+        for field in ("__func__", "fget", "func", "__wrapped__"):
+            inner = getattr(value, field, None)
+            if inner is not None:
+                value = inner
+                break
+        else:
+            return None
+    return None
+
+
+def _refold_is_library(name: Any) -> bool:
+    return str(name).split(".")[0] in _REFOLD_LIBRARIES
+
+
+def _refold_space(where: Any) -> Mapping[str, Any]:
+    return where if isinstance(where, dict) else vars(where)
+
+
+def _refold_reach(kinds: Iterable[type]) -> _RefoldReached:
+    """All that the forwards of modules of these classes read beside their modules' attributes."""
+    found, stored = _RefoldReached(), set()
+    seen: set[int] = set()
+    waiting: list[tuple[types.FunctionType, tuple[type, ...]]] = []
+
+    def follow(value: Any, owners: tuple[type, ...]) -> None:
+        function = _refold_function(value)
+        if function is not None and id(function.__code__) not in seen and len(seen) < _REFOLD_MOST:
+            own = not _refold_is_library(function.__module__)
+            if own or str(function.__module__).startswith("torch.nn.modules."):
+                seen.add(id(function.__code__))
+                waiting.append((function, owners))
+
+    def add(where: Any, name: str, value: Any) -> None:
+        found.entries.setdefault((id(where), name), (where, name, value))
+
+    def add_attribute(kind: type, name: str) -> None:
+        for cls in kind.__mro__[:-1]:
+            if "_refold_made" in vars(cls):
+                continue  # what refold makes of a class is no part of the original
+            value = vars(cls).get(name, _refold_absent)
+            add(cls, name, value)
+            if value is not _refold_absent:
+                follow(value, (kind,))
+                return
+
+    for kind in kinds:
+        for name in _REFOLD_CALLED:
+            add_attribute(kind, name)
+    while waiting:
+        function, owners = waiting.pop()
+        names, assigned = _refold_names(function.__code__)
+        space = function.__globals__
+        stored |= {(id(space), name) for name in assigned}
+        found.names |= names
+        library = _refold_is_library(function.__module__)
+        for cell in function.__closure__ or ():
+            try:
+                value = cell.cell_contents
+            except ValueError:
+                continue  # not bound yet
+            found.cells[id(cell)] = cell, value
+            follow(value, owners)
+        for name in sorted(names):
+            for owner in owners:
+                if not library and any(name in vars(cls) for cls in owner.__mro__[:-1]):
+                    add_attribute(owner, name)
+            value = space.get(name, _refold_absent) if f"{name}*" in names else _refold_absent
+            if value is _refold_absent:
+                continue
+            add(space, name, value)
+            if isinstance(value, types.ModuleType):
+                for inner in sorted(names & vars(value).keys()):
+                    add(vars(value), inner, vars(value)[inner])
+                    follow(vars(value)[inner], ())
+            elif isinstance(value, type) and not _refold_is_library(value.__module__):
+                for inner in (*_REFOLD_CALLED, "__init__"):
+                    add_attribute(value, inner)
+            else:
+                follow(value, ())
+    for key in stored:  # what forward itself assigns is no setting
+        found.entries.pop(key, None)
+    found.containers = tuple(
+        part
+        for where, _, value in found.entries.values()
+        if isinstance(value, (list, dict, set)) and isinstance(where, dict)
+        if not _refold_is_library(where.get("__name__"))
+        for part in _refold_plain_containers(value)
+    )
+    return found
+
+
+def _refold_plain_containers(value: Any) -> tuple[Any, ...]:
+    """A list, dict or set and its copy, where it holds few plain values and nothing else."""
+    if len(value) > 64 or _refold_setting(value) is None:
+        return ()
+    inner = value.values() if isinstance(value, dict) else value
+    return (value, value.copy()) if all(map(_refold_is_plain, inner)) else ()
+
+
+def _refold_reach_difference(then: _RefoldReached) -> str | None:
+    """How what is read differs from what was read then, or None."""
+    for where, name, value in then.entries.values():
+        now = _refold_space(where).get(name, _refold_absent)
+        if now is value:
+            continue
+        setting = _refold_setting(now) if now is not _refold_absent else None
+        if setting is None or type(now) is not type(value) or setting != _refold_setting(value):
+            kind = f"the class {where.__qualname__}" if isinstance(where, type) else "the module"
+            at = kind if isinstance(where, type) else f"{kind} {where.get('__name__')}"
+            return f"{name} of {at} has changed"
+    for cell, value in then.cells.values():
+        if cell.cell_contents is not value:
+            return "a variable that forward's code closes over has changed"
+    for held, now in zip(then.containers[::2], then.containers[1::2], strict=True):
+        if held != now:
+            return "a list, dict or set among the globals that forward reads has changed"
+    return None
+
+
+def _refold_plain_globals(reached: _RefoldReached) -> dict[str, Any]:
+    """The globals of plain values, or of few of them, by name; of one name two values: none."""
+    found: dict[str, list[Any]] = {}
+    for where, name, value in reached.entries.values():
+        if isinstance(where, dict) and not _refold_is_library(where.get("__name__")):
+            held = isinstance(value, (list, dict, set)) and _refold_plain_containers(value)
+            if held or (_refold_is_plain(value) and value is not None):
+                found.setdefault(name, []).append(_refold_setting(value))
+    return {k: v[0] for k, v in sorted(found.items()) if all(x == v[0] for x in v)}
+
+
+def _refold_modules_of(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
+    """Every module inside the model by its path, one that is held twice under both."""
+    yield from model.named_modules(remove_duplicate=False)
+
+
+# What is assumed of the modules inside a model, and what of them is looked at before every call.
+#
+# `_REFOLD_MODULES` has a row for each module: its path, its class, the names of its parameters,
+# buffers and children (with a "-" before one that is None), and its settings. `_REFOLD_TIED` has the
+# paths of each parameter that is held in several places. `_REFOLD_GLOBALS` has the plain values among
+# the globals that forward reads.
+
+
+_REFOLD_HOLDERS = ("_parameters", "_buffers", "_modules")
+_REFOLD_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
+
+
+def _refold_held(module: torch.nn.Module) -> str:
+    """The names of a module's parameters, buffers and children in order; "-" marks what is None."""
+    found = []
+    for holder in _REFOLD_HOLDERS:
+        for name, value in getattr(module, holder).items():
+            found.append(f"-{name}" if value is None else name)
+    return " ".join(sorted(found))
+
+
+def _refold_tied(model: torch.nn.Module) -> tuple[tuple[str, ...], ...]:
+    """The paths of every parameter and buffer that is held under several names."""
+    found: dict[int, list[str]] = {}
+    for path, module in _refold_modules_of(model):
+        for holder in ("_parameters", "_buffers"):
+            for name, tensor in getattr(module, holder).items():
+                if tensor is not None:
+                    found.setdefault(id(tensor), []).append(f"{path}.{name}" if path else name)
+    return tuple(tuple(paths) for paths in found.values() if len(paths) > 1)
+
+
+def _refold_inside(model: torch.nn.Module, path: str) -> torch.nn.Module | None:
+    """The module at a path, or None."""
+    module: torch.nn.Module | None = model
+    for part in path.split(".") if path else ():
+        module = module._modules.get(part) if module is not None else None
+    return module
+
+
+def _refold_tensor(model: torch.nn.Module, path: str) -> Any:
+    """What a path names: a parameter, a buffer or an attribute; None if there is none."""
+    parent, _, name = path.rpartition(".")
+    module = _refold_inside(model, parent)
+    return None if module is None else getattr(module, name, None)
+
+
+def _refold_difference(
+    model: torch.nn.Module,
+    modules: Sequence[tuple[str, str, str, tuple[str, ...], tuple[Any, ...]]],
+    tied: Sequence[Sequence[str]],
+    numbers: dict[str, Any],
+    reached: _RefoldReached,
+) -> str | None:
+    """How a model differs from the one that the kernels were made for, or None."""
     shared = torch.nn.modules.module
     if shared._global_forward_hooks or shared._global_forward_pre_hooks:
         return "every module has a global hook"
-    for path, kind, names, settings in _REFOLD_MODULES:
-        module = model
-        for part in path.split(".") if path else ():
-            module = module._modules.get(part)
-            if module is None:
-                return f"the module {path} is gone"
+    for path, kind, held, names, settings in modules:
+        module = _refold_inside(model, path)
+        words = path or "the model"
+        if module is None:
+            return f"the module {path} is gone"
         if path:
             if type(module).__qualname__ != kind:
                 return f"{path} is a {type(module).__qualname__}, not a {kind}"
             if module.training is not model.training:
                 return f"{path} is not in the same mode as the model"
-            if module._forward_hooks or module._forward_pre_hooks or "forward" in module.__dict__:
+            if module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module):
                 return f"{path} has hooks or a forward of its own"
-        found = [getattr(module, name, None) for name in names]
-        if any(type(f) is not type(s) or f != s for f, s in zip(found, settings)):
-            return f"a setting of {path or 'the model'} has changed"
-    return None
+        found = _refold_held(module)
+        if found != held:
+            now, then = set(found.split()), set(held.split())
+            more, less = " ".join(sorted(now - then)), " ".join(sorted(then - now))
+            return f"{words} holds {more or 'less'}, which it did not; it held {less or 'no other'}"
+        for name, setting in zip(names, settings, strict=True):
+            value = _refold_setting(getattr(module, name, None))
+            if type(value) is not type(setting) or value != setting:
+                return f"the setting {name} of {words} has changed"
+    for paths in tied:
+        first = _refold_tensor(model, paths[0])
+        if any(_refold_tensor(model, path) is not first for path in paths[1:]):
+            return f"{' and '.join(paths)} are no longer one parameter"
+    found_numbers = _refold_plain_globals(reached)
+    for name, setting in numbers.items():
+        if name in found_numbers and found_numbers[name] != setting:
+            return f"the global {name} has changed"
+    return _refold_reach_difference(reached)
 
 
-def _refold_stamp(model, paths, sources, states):
-    """What `unchanged` compares: all that `_refold_difference` and the checks of tensors looked at.
+class _RefoldRows:
+    """What `watch` of the kernels takes (see watch above): how things are in a model now."""
 
-    paths: names of the sources and then of the states, which calls write (any version will do).
-    """
-    shared = torch.nn.modules.module
-    held, kinds, alike = [], [], []
-    empty = [shared._global_forward_hooks, shared._global_forward_pre_hooks]
-    for path, _, names, _ in _REFOLD_MODULES:
-        module = model
-        for part in path.split(".") if path else ():
-            held += (module._modules, part, module._modules[part])
-            module = module._modules[part]
-        own = module.__dict__
-        for name in ("_modules", "_parameters", "_buffers", "training", *names):
-            held += (own, name, own.get(name, own))
-        if path:
-            held += (own, "forward", own)
-            held += (own, "_forward_hooks", module._forward_hooks)
-            held += (own, "_forward_pre_hooks", module._forward_pre_hooks)
-            empty += (module._forward_hooks, module._forward_pre_hooks)
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        names: dict[str, tuple[str, ...]],
+        reached: _RefoldReached,
+        assigned: Sequence[str] = (),
+    ) -> None:
+        """assigned: paths of attributes that forward itself sets."""
+        shared = torch.nn.modules.module
+        rows: list[tuple[Any, ...]] = [
+            (d, len(d)) for d in (shared._global_forward_hooks, shared._global_forward_pre_hooks)
+        ]
+        kinds: list[Any] = []
+        alike: list[Any] = []
+        types: dict[type, None] = {}
+        for path, module in _refold_modules_of(model):
+            inside = f"{path}." if path else ""
+            own = {p.removeprefix(inside) for p in assigned if p.startswith(inside)}
+            rows += _refold_dict_rows(module, names.get(path, ()), own, root=not path)
             kinds += (module, type(module))
-    tensors = []
-    for path, tensor in zip(paths, (*sources, *states)):
-        *parents, name = path.split(".")
-        module = model
-        for part in parents:
-            module = module._modules[part]
-        for place in (module.__dict__, module._parameters, module._buffers):
-            held += (place, name, tensor if name in place else place)
-            if name in place:
-                break
-        else:
-            return ((), (), (None, None), (), ())  # computed anew at each reading: never unchanged
-        tensors += (tensor, tensor._version if len(tensors) < 3 * len(sources) else None, tensor.data_ptr())
-    return tuple(held), tuple(empty), tuple(kinds), tuple(tensors), tuple(alike)
+            types[type(module)] = None
+            for name in names.get(path, ()):
+                alike += _refold_containers(vars(module).get(name))
+        spaces: dict[int, list[Any]] = {}
+        for where, name, value in reached.entries.values():
+            if isinstance(where, type):
+                types[where] = None
+                continue
+            row = spaces.setdefault(id(where), [where, -1])
+            row += (name, where if value is _refold_absent else value)
+        self.dicts = (*rows, *map(tuple, spaces.values()))
+        self.types, self.kinds = tuple(types), tuple(kinds)
+        self.alike = (*alike, *reached.containers)
+        self.cells = tuple(part for cell in reached.cells.values() for part in cell)
 
 
-# what every call asks first; by names of their own they are found sooner
-_refold_is_compiling, _refold_grad_enabled = torch.compiler.is_compiling, torch.is_grad_enabled
+def _refold_dict_rows(
+    module: torch.nn.Module, names: tuple[str, ...], assigned: set[str], root: bool
+) -> Iterator[tuple[Any, ...]]:
+    """Rows of a module's dictionaries: (dict, size or -1, key, value, ...), but for attributes that
+    forward sets."""
+    own = vars(module)
+    read = ["training", *_REFOLD_HOLDERS, *names]
+    if not root:
+        read += ["forward", *_REFOLD_HOOKS]
+    held = [name for holder in _REFOLD_HOLDERS for name in own.get(holder, ())]
+    tensors = [name for name, value in own.items() if isinstance(value, torch.Tensor)]
+    keys = dict.fromkeys(key for key in (*read, *held, *tensors) if key not in assigned)
+    yield (own, -1, *(part for key in keys for part in (key, own.get(key, own))))
+    for holder in _REFOLD_HOLDERS:
+        inner = own[holder]
+        items = [item for item in inner.items() if item[0] not in assigned]
+        yield (inner, len(inner), *(part for item in items for part in item))
+    if not root:
+        for hooks in _REFOLD_HOOKS:
+            yield (own[hooks], len(own[hooks]))
+
+
+def _refold_module_classes(names: dict[str, Any]) -> list[type]:
+    """The classes of modules among a file's globals."""
+    found = (v for v in list(names.values()) if isinstance(v, type))
+    return [v for v in found if issubclass(v, torch.nn.Module)]
+
+
+# Folded parameters are computed in float64 and rounded once: whether they fit what they become.
+
+
+def _refold_rounded(exact: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """`exact` in `dtype`. Raises RuntimeError where that loses more than the last digit.
+
+    A product of parameters may be too large or too small for `dtype`, though each of its factors,
+    and the original's result, are not. Infinities and NaN of the parameters themselves pass, and so
+    do small elements that are negligible beside the largest.
+    """
+    rounded = exact.to(dtype)
+    if not rounded.numel() or (rounded.is_cuda and torch.cuda.is_current_stream_capturing()):
+        return rounded  # while a CUDA graph is captured nothing may wait for the device
+    low, high = torch.aminmax(rounded)
+    least, most = torch.finfo(dtype).tiny, torch.finfo(dtype).max
+    negligible = 2.0**-100
+    if least / negligible <= max(-low.item(), high.item()) <= most:
+        return rounded  # whatever is too small is negligible
+    known = exact[exact.isfinite()].abs()
+    if not known.numel() or known.max() == 0:
+        return rounded
+    small = known[(known > 0) & (known < least)]
+    if known.max() > most or (small.numel() and small.max() > negligible * known.max()):
+        raise RuntimeError(f"a product of parameters leaves the range of {dtype}")
+    return rounded
+
+
+# What every fast call asks before its kernels run, and what a call that cannot be fast does.
+
+
+# by names of their own they are found sooner
+_refold_is_compiling = torch.compiler.is_compiling
+_refold_grad_enabled = torch.is_grad_enabled
 _refold_function_modes = torch._C._len_torch_function_stack  # how many
 _refold_forward_ad = torch.autograd.forward_ad
 _refold_tensor_guards = getattr(torch._C._dynamo.guards, "TensorGuards", None)
+_refold_log = logging.getLogger("refold")
+_refold_told: set[str] = set()
 
 
-def _refold_like(*tensors):
-    """A function that tells whether other tensors are like these: of the same types, dtypes, sizes, strides
-    and devices, and under the same modes and transforms, as the keys tell by which PyTorch would
-    dispatch an operation on them. torch.compile guards its code by the same."""
+class _RefoldReason(str):
+    """Why a call takes the original forward; empty where the file was made so."""
+
+
+def _refold_own_caches(model: torch.nn.Module) -> dict[str, Any]:
+    """Where a model keeps what is folded of its parameters, by the mode's name."""
+    caches: dict[str, Any] = vars(model).setdefault("_refold_caches", {})
+    return caches
+
+
+def _refold_like(*tensors: torch.Tensor) -> Callable[..., bool]:
+    """A function that tells whether other tensors are like these: of the same types, dtypes, sizes,
+    strides and devices, and under the same modes and transforms, as the keys tell by which PyTorch
+    would dispatch an operation on them. torch.compile guards its code by the same."""
     if _refold_tensor_guards is None:
         return _refold_unlike
     if not tensors:
         return lambda: True
-    return _refold_tensor_guards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
+    guards = _refold_tensor_guards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None)
+    check: Callable[..., bool] = guards.check
+    return check
 
 
-def _refold_unlike(*tensors):
+def _refold_unlike(*tensors: torch.Tensor) -> bool:
     return False
 
 
-def _refold_is_watched(device):
-    """Whether a function mode is active, but for one that puts new tensors where the arguments are
+def _refold_is_watched(device: int, kind: str) -> bool:
+    """True if a function mode is active, but for one that puts new tensors where the arguments are
     (torch.set_default_device)."""
     from torch.utils._device import DeviceContext
 
-    for mode in torch.overrides._get_current_function_mode_stack():
+    stack: Any = torch.overrides
+    for mode in stack._get_current_function_mode_stack():
         place = mode.device if type(mode) is DeviceContext else None
-        if place is None or place.type != "cuda" or place.index not in (None, max(device, 0)):
+        if place is None or place.type != kind or place.index not in (None, max(device, 0)):
             return True
     return False
 
 
-_refold_told = set()
+def _refold_context(device: int, kind: str) -> str | None:
+    """Why a call takes the original forward whatever its arguments are, or None."""
+    if torch.is_autocast_enabled(kind):
+        return "autocast is active"
+    if torch._C._is_tracing():
+        return "a tracer is active"
+    modes = _refold_function_modes() and _refold_is_watched(device, kind)
+    if torch._C._len_torch_dispatch_stack() or modes:
+        return "a dispatch or function mode is active"
+    if torch._C._are_functorch_transforms_active() or _refold_forward_ad._current_level >= 0:
+        return "a transform of torch.func or forward-mode differentiation is active"
+    return None
 
 
-def _refold_tell(reason):
-    """Say once for each reason why the original forward was taken."""
+def _refold_tell(reason: str) -> None:
+    """Log once for each reason why the original forward was taken."""
     if reason not in _refold_told:
         _refold_told.add(reason)
-        warnings.warn(f"refold: the original forward was taken: {reason}", stacklevel=4)
+        _refold_log.warning("refold: the original forward was taken: %s", reason)
 
+
+def _refold_in_channels(images: torch.Tensor) -> bool:
+    """Whether PyTorch takes images of four or five dimensions to lie with their channels last."""
+    last = torch.channels_last if images.dim() == 4 else torch.channels_last_3d
+    found = images.is_contiguous(memory_format=last)
+    if found != images.is_contiguous():
+        return found
+    # of one channel, or one place, or no dense tensor: as PyTorch asks of strides alone
+    sizes, strides, least = images.shape, images.stride(), 0
+    if strides[1] == 0:
+        return False
+    for i in (1, *range(images.dim() - 1, 1, -1), 0):
+        if sizes[i] == 0 or strides[i] < least or (i == 0 and least == strides[1]):
+            return False
+        least = strides[i] * max(sizes[i], 1)
+    return True
+
+
+def _refold_laid_out(value: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
+    """`value` in memory with the strides that the original's result has, 0 where it is expanded."""
+    shape, live = value.shape, [i for i, n in enumerate(value.shape) if n > 1]
+    if not value.numel() or all(value.stride(i) == strides[i] for i in live):
+        return value
+    for i in live:
+        if strides[i] == 0:
+            value = value.narrow(i, 0, 1)
+    return value.new_empty_strided(value.shape, strides).copy_(value).expand(shape)
+
+
+# Looks: a kernel of each call compares a few words of device memory with what they were.
+#
+# The host cannot read a GPU's memory without waiting for the GPU. So the first kernel of a call does
+# (kernels/look.h), sets a flag in host memory, and the call after reads the flag: a write to a whole
+# parameter that nothing else shows is followed one call late.
+
+
+_REFOLD_SAMPLES = 32  # words of a parameter, as many as the host samples
+
+
+def _refold_words(t: torch.Tensor) -> tuple[torch.Tensor, list[int]] | None:
+    """A parameter's memory as 32-bit words, and those of them that are looked at."""
+    count = t.numel() * t.element_size() // 4
+    if not count or not t.is_contiguous() or t.data_ptr() % 4:
+        return None
+    flat = t.detach().reshape(-1)[: count * 4 // t.element_size()].view(torch.int32)
+    if count <= 2 * _REFOLD_SAMPLES:
+        return flat, list(range(count))
+    golden = 0x9E3779B97F4A7C15
+    spread = ((k * golden % 2**64) * count >> 64 for k in range(_REFOLD_SAMPLES))
+    return flat, list(spread)
+
+
+def _refold_look_at(
+    cache: Any, kernels: Any, memory: bytearray, sources: list[torch.Tensor], place: torch.device
+) -> None:
+    """Let the kernels of a cache compare what these sources hold now. The tables keep their place:
+    a CUDA graph may read them."""
+    addresses: list[int] = []
+    held: list[torch.Tensor] = []
+    with torch.inference_mode(False), torch.no_grad():
+        for t in sources:
+            words = _refold_words(t)
+            if words is not None:
+                flat, at = words
+                addresses += [flat.data_ptr() + 4 * i for i in at]
+                held.append(flat[torch.tensor(at, device=flat.device)])
+        if not held:
+            cache.looked = None
+            return
+        table = torch.tensor(addresses, dtype=torch.int64).to(place)
+        expected = torch.cat(held)
+        old = cache.looked
+        if old is not None and old[0].shape == table.shape and old[0].device == table.device:
+            table, expected, flag = old[0].copy_(table), old[1].copy_(expected), old[2]
+        else:
+            flag = torch.zeros(1, dtype=torch.int32)
+            flag = flag.pin_memory() if place.type == "cuda" else flag
+    cache.looked = table, expected, flag
+    cache.epoch += 1  # kernels that are still running tell of an earlier one
+    kernels.look(
+        memory, table.data_ptr(), expected.data_ptr(), table.numel(), cache.epoch, flag.data_ptr()
+    )
+
+
+# Folded parameters: computed from parameters alone, kept, and computed anew when these change.
+#
+# By what a change is seen (docs/decisions/0011): PyTorch's counters of writes, addresses, the module
+# tree, batch norm's own counter, the end of an optimizer's step, and on the CPU what the memory of
+# the parameters holds.
+
+
+_REFOLD_WHOLE = 2048  # bytes that are compared whole at every call, see watch.h
+# what `altered` says: an uncounted write was found by the audit, or by the kernels of the last call
+_REFOLD_AUDIT, _REFOLD_LATE = 6, 10
+_REFOLD_SAID = {
+    _REFOLD_AUDIT: (
+        "part of a parameter was written in a way that PyTorch does not count (%s): results since"
+        " then were computed from its old values. From now on they are right. Call refold_refresh()"
+        " after such a write."
+    ),
+    _REFOLD_LATE: (
+        "a parameter was written in a way that PyTorch does not count (%s): the result of the call"
+        " before this one was computed from its old values. From now on they are right. Call"
+        " refold_refresh() after such a write."
+    ),
+}
+# how a parameter is read as it is: in the order of its axes, or as it lies
+_REFOLD_READ = (torch.Tensor.contiguous, torch.Tensor.detach)
+
+
+class _RefoldCache:
+    """What one mode reads of the parameters, with evidence of everything that it came from.
+
+    sources: the parameters read; seen: their versions, addresses and strides. values: what is
+    computed from them. reason: why the original forward runs as long as nothing changes, or None.
+    watched: the arguments of `unchanged` of the kernels. tensors, laid: the sources and the buffers
+    that are written, and whether they still have the sizes and strides that they had. fits: whether
+    tensors are like those of the last call that came without gradients. stepped: the identities of
+    parameters that an optimizer wrote since. audited: the names of the sources whose memory is
+    looked through; audit_calls: in how many calls. looked, epoch: see look.py. Copies and
+    pickles of a module start with empty caches.
+    """
+
+    def __init__(self, device: int | None = None) -> None:
+        self.device, self.stream, self.event = device, None, None
+        self.sources: tuple[torch.Tensor, ...] = ()
+        self.seen: tuple[Any, ...] = ()
+        self.values: tuple[torch.Tensor, ...] = ()
+        self.reason: str | None = None
+        self.watched: tuple[Any, ...] | None = None
+        self.tensors: tuple[torch.Tensor, ...] = ()
+        self.laid: Callable[..., bool] = _refold_unlike
+        self.fits: Callable[..., bool] = _refold_unlike
+        self.stepped: set[int] | None = None
+        self.audited: tuple[str, ...] = ()
+        self.audit_calls = 0
+        self.looked: tuple[torch.Tensor, ...] | None = None
+        self.epoch = 0
+
+    def __deepcopy__(self, memo: Any) -> "_RefoldCache":
+        return _RefoldCache()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _RefoldCache, ()
+
+    def compute(
+        self,
+        sources: Sequence[torch.Tensor],
+        seen: tuple[Any, ...],
+        changed: list[bool],
+        recipes: Sequence[tuple[Callable[..., torch.Tensor], tuple[int, ...]]],
+        where: torch.device,
+    ) -> None:
+        """Compute the values whose sources changed.
+
+        A recipe is (function, indices) into the sources and the values before it. A value keeps its
+        place in memory, where a CUDA graph may read it.
+        """
+        changed = list(changed)
+        known, values = [t.detach() for t in sources], []
+        with torch.inference_mode(False), torch.no_grad(), where:
+            for k, (function, indices) in enumerate(recipes):
+                old = self.values[k] if len(self.values) == len(recipes) else None
+                if old is None or any(changed[i] for i in indices):
+                    value = function(*(known[i] for i in indices))
+                    kept = function not in _REFOLD_READ and old is not None
+                    if kept and old is not None and _refold_same_form(old, value):
+                        value = old.copy_(value)
+                    changed.append(True)
+                else:
+                    value = old
+                    changed.append(False)
+                known.append(value)
+                values.append(value)
+        self.sources, self.seen, self.values = tuple(sources), seen, tuple(values)
+
+
+def _refold_same_form(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return (a.shape, a.dtype, a.device) == (b.shape, b.dtype, b.device)
+
+
+def _refold_copied(
+    sources: Sequence[torch.Tensor],
+    recipes: Sequence[tuple[Callable[..., torch.Tensor], tuple[int, ...]]],
+) -> list[int]:
+    """The indices of the sources of which a copy or a fold is kept; others are read as they are."""
+    roots: list[set[int]] = [{i} for i in range(len(sources))]
+    live: list[bool] = [True] * len(sources)
+    found: set[int] = set()
+    for function, indices in recipes:
+        below = set().union(*(roots[i] for i in indices))
+        same = function in _REFOLD_READ and live[indices[0]]
+        same = same and (
+            function is not torch.Tensor.contiguous or sources[indices[0]].is_contiguous()
+        )
+        if not same:
+            found |= below
+        roots.append(below)
+        live.append(False)
+    return sorted(found)
+
+
+def _refold_is_readable(device: int) -> bool:
+    """True if the host reads the memory of a device's tensors."""
+    return device < 0
+
+
+def _refold_extent(t: torch.Tensor) -> int:
+    """The bytes from a tensor's first element to its last."""
+    if not t.numel():
+        return 0
+    last = sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
+    return (last + 1) * t.element_size()
+
+
+def _refold_ready(
+    model: torch.nn.Module, caches: dict[str, Any], mode: dict[str, Any], file: Any, device: int
+) -> Any:
+    """The cache of a mode, after what has changed since the last call; or why there is none.
+
+    file: the tables and functions of the emitted file, see `_RefoldFile`.
+    """
+    cache = caches.get(mode["name"])
+    if cache is not None and cache.device == device and cache.stepped is None:
+        if file.kernels.unchanged(*cache.watched) and cache.laid(*cache.tensors):
+            return cache if cache.reason is None else cache.reason
+        found = file.kernels.altered(cache.watched[-1])
+        if found in _REFOLD_SAID:
+            _refold_log.error(f"refold: {_REFOLD_SAID[found]}", ", ".join(cache.audited))
+            cache.seen = ()  # which of them it was is not known
+    return _refold_renew(model, caches, mode, file, device)
+
+
+def _refold_renew(
+    model: torch.nn.Module, caches: dict[str, Any], mode: dict[str, Any], file: Any, device: int
+) -> Any:
+    """Look at everything anew and compute what has changed: a cache, or why there is none.
+
+    What is looked at before every call is noted first: a change while this runs is seen then.
+    """
+    old = caches.get(mode["name"])
+    reached = file.reached(model)
+    rows = _RefoldRows(model, file.names, reached, mode["assigned"])
+    tensors = [_refold_tensor(model, path) for path, _, _ in mode["tensors"]]
+    sources, states = tensors[: mode["sources"]], tensors[mode["sources"] :]
+    counters = [_refold_tensor(model, path) for _, path in mode["counters"]]
+    reason = file.difference(model, reached) or _refold_misfit(tensors, states, mode, device)
+    usable = [t for t in tensors if isinstance(t, torch.Tensor)]
+    watched: list[Any] = []
+    for i, t in enumerate(tensors):
+        if isinstance(t, torch.Tensor):
+            watched += (t, i < len(sources) and not t.is_inference())
+    for t in counters:
+        if isinstance(t, torch.Tensor):
+            watched += (t, not t.is_inference())
+    stores = tuple(weakref.ref(t.untyped_storage()) for t in usable if t.layout is torch.strided)
+    contents: list[int] = []
+    copied: list[int] = []
+    if reason is None:
+        copied = _refold_copied(sources, mode["recipes"])
+        copied = [i for i in copied if _refold_extent(sources[i])]
+        for i in copied if _refold_is_readable(device) else ():
+            contents += (sources[i].data_ptr(), _refold_extent(sources[i]))
+    cache = old
+    if cache is None or cache.device != device:
+        cache = _RefoldCache(device)
+    try:
+        transient = file.unfit(device)
+        if transient is not None:
+            return transient
+        fixed = (rows.dicts, rows.types, rows.kinds, tuple(watched), stores, tuple(contents))
+        memory = file.kernels.watch(*fixed, mode["audit"])
+        if reason is None:
+            versions = [None if t.is_inference() else t._version for t in (*sources, *counters)]
+            seen = tuple(
+                (v, t.data_ptr(), t.stride(), t.shape)
+                for t, v in zip(sources, versions, strict=False)
+            )
+            counts = versions[len(sources) :]
+            changed = _refold_changed(cache, file, memory, sources, (seen, counts), mode, copied)
+            cache.compute(sources, (seen, counts), changed, mode["recipes"], file.place(device))
+            if copied and not contents:
+                looked = [sources[i] for i in copied]
+                _refold_look_at(cache, file.kernels, memory, looked, file.place(device))
+            file.renewed(cache)
+    except RuntimeError as error:
+        caches.pop(mode["name"], None)  # some of its values may be new, others not
+        said = str(error).strip().splitlines() or [type(error).__name__]
+        reason = f"the folded parameters could not be computed ({said[0]})"
+        if isinstance(error, torch.OutOfMemoryError):
+            return reason
+        cache = _RefoldCache(device)
+    cache.audited = tuple(mode["tensors"][i][0] for i in copied)
+    kib = sum(-(-n // 1024) for n in contents[1::2] if n > _REFOLD_WHOLE)
+    cache.audit_calls = -(-kib // mode["audit"])
+    cache.tensors, cache.laid = tuple(usable), _refold_like(*usable)
+    cache.reason, cache.fits, cache.stepped = reason, _refold_unlike, None
+    _refold_follow_optimizers(cache)
+    # last: threads that find it take the values
+    cache.watched = (*fixed, rows.cells, rows.alike, memory)
+    caches[mode["name"]] = cache
+    return cache if reason is None else reason
+
+
+def _refold_changed(
+    cache: _RefoldCache,
+    file: Any,
+    memory: bytearray,
+    sources: Sequence[torch.Tensor],
+    seen: tuple[Any, ...],
+    mode: dict[str, Any],
+    copied: list[int],
+) -> list[bool]:
+    """For each source whether it may differ from what the cache's values were computed from."""
+    if len(cache.sources) != len(sources) or not cache.seen or cache.watched is None:
+        return [True] * len(sources)
+    (before, counts_before), (now, counts) = cache.seen, seen
+    stepped = cache.stepped or set()
+    stores = cache.watched[4]  # of the sources first, see _refold_renew
+    changed = [
+        a is not b or before[i] != now[i] or id(b) in stepped or stores[i]() is None
+        for i, (a, b) in enumerate(zip(cache.sources, sources, strict=True))
+    ]
+    for (i, _), then, count in zip(mode["counters"], counts_before, counts, strict=True):
+        changed[i] = changed[i] or then != count
+    if copied and cache.watched[5]:
+        differing = file.kernels.differing(cache.watched[-1], memory)
+        if differing is None:
+            return [True] * len(sources)
+        for i, differs in zip(copied, differing, strict=True):
+            changed[i] = changed[i] or differs
+    return changed
+
+
+def _refold_misfit(
+    tensors: Sequence[Any], states: Sequence[Any], mode: dict[str, Any], device: int
+) -> str | None:
+    """Why parameters are not as the kernels take them, or None."""
+    for t, (name, shape, dtype) in zip(tensors, mode["tensors"], strict=True):
+        if not isinstance(t, torch.Tensor):
+            return f"{name} is a {type(t).__name__}"
+        if type(t) not in (torch.Tensor, torch.nn.Parameter):
+            return f"{name} is a {type(t).__name__}"
+        if t.shape != shape or t.dtype is not dtype or t.get_device() != device:
+            return f"{name} is {t.dtype}{list(t.shape)} on {t.device}"
+        if t.layout is not torch.strided or t.is_neg():
+            return f"{name} is not a plain dense tensor"
+    for t in states:
+        if not t.is_contiguous():
+            return "a buffer that is written is not contiguous"
+    return None
+
+
+def _refold_wants_gradients(
+    model: torch.nn.Module, mode: dict[str, Any], arguments: Sequence[torch.Tensor]
+) -> bool:
+    """True if autograd would record the original forward: asked before anything is folded."""
+    if any(t.requires_grad for t in arguments):
+        return True
+    for path, _, _ in mode["tensors"][: mode["sources"]]:
+        if getattr(_refold_tensor(model, path), "requires_grad", False):
+            return True
+    return False
+
+
+# --- optimizers: a fused step writes parameters uncounted, so its end is looked for ---------------
+_refold_live: weakref.WeakSet[_RefoldCache] = weakref.WeakSet()
+_refold_hook: list[Any] = []
+
+
+def _refold_follow_optimizers(cache: _RefoldCache) -> None:
+    """Let the end of every optimizer's step be known to a cache, as long as the cache lives."""
+    if cache in _refold_live:
+        return
+    _refold_live.add(cache)
+    weakref.finalize(cache, _refold_unfollow).atexit = False
+    if not _refold_hook:
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        _refold_hook.append(register_optimizer_step_post_hook(_refold_stepped))
+
+
+def _refold_unfollow() -> None:
+    """The hook would keep this whole file alive: without caches it goes."""
+    if not list(_refold_live) and _refold_hook:
+        _refold_hook.pop().remove()
+
+
+def _refold_stepped(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    """An optimizer has written its parameters, or memory that they are views of."""
+    stepped = [p for group in optimizer.param_groups for p in group["params"]]
+    ids = set(map(id, stepped))
+    storages = {p.untyped_storage().data_ptr() for p in stepped} if len(stepped) <= 64 else set()
+    for cache in list(_refold_live):
+        hit = {id(t) for t in cache.sources if id(t) in ids}
+        if storages:
+            hit |= {
+                id(t)
+                for t in cache.sources
+                if t.is_contiguous() and t.untyped_storage().data_ptr() in storages
+            }
+        if hit:
+            cache.stepped = (cache.stepped or set()) | hit
+            cache.fits = _refold_unlike
+
+
+class _RefoldFile:
+    """The tables and functions of one emitted file."""
+
+    def __init__(
+        self,
+        modules: Sequence[Any],
+        tied: Sequence[Sequence[str]],
+        numbers: dict[str, Any],
+        kernels: Any,
+        unfit: Callable[[int], str | None],
+        renewed: Callable[[_RefoldCache], None],
+        kind: str,
+        classes: Sequence[type],
+    ) -> None:
+        self.modules, self.tied, self.numbers = modules, tied, numbers
+        self.kernels, self.unfit, self.renewed, self.kind = kernels, unfit, renewed, kind
+        self.names = {path: names for path, _, _, names, _ in modules}
+        self.first = _refold_reach(classes)
+        self.baselines: dict[frozenset[type], _RefoldReached] = {}
+
+    def reached(self, model: torch.nn.Module) -> _RefoldReached:
+        """What forward reads of classes and globals, as it was when a model of these classes was
+        first met, or when the file was imported."""
+        kinds = frozenset(type(m) for m in model.modules())
+        if kinds not in self.baselines:
+            if len(self.baselines) > 16:  # many structures: their first sight is not kept for ever
+                self.baselines.clear()
+            found = _refold_reach(sorted(kinds, key=lambda k: k.__qualname__))
+            known = self.first.entries
+            found.entries = {k: known.get(k, entry) for k, entry in found.entries.items()}
+            self.baselines[kinds] = found
+        return self.baselines[kinds]
+
+    def difference(self, model: torch.nn.Module, reached: _RefoldReached) -> str | None:
+        return _refold_difference(model, self.modules, self.tied, self.numbers, reached)
+
+    def place(self, device: int) -> torch.device:
+        return torch.device("cpu") if device < 0 else torch.device(self.kind, device)
+
+
+# Containers that a fast call gives, put together without running their constructors.
+
+
+def _refold_made(kind: Any, items: Any, attributes: Any, same: Any = ()) -> Any:
+    """An instance of the class `kind` with these items and attributes.
+
+    A constructor might change what it is given, which the original's has done once. same: names of
+    items that are attributes, too.
+    """
+    made = kind.__new__(kind)
+    for base in kind.__mro__:  # whatever the class itself does with an item has been done
+        if base in (OrderedDict, dict):
+            for key, value in items.items():
+                base.__setitem__(made, key, value)
+            break
+    for name in same:
+        object.__setattr__(made, name, items[name])
+    for name, value in attributes.items():
+        object.__setattr__(made, name, value)
+    return made
+
+
+_refold_file = _RefoldFile(
+    _REFOLD_MODULES, _REFOLD_TIED, _REFOLD_GLOBALS, _refold_kernels, _refold_unfit, _refold_renewed,
+    "cuda", _refold_module_classes(globals()),
+)
 
 # ----------------------------------------------------------------------------------------------
 # The module.
@@ -1943,6 +3208,63 @@ def _refold_tell(reason):
 # Equal in the reals: an infinity among the inputs may give NaN here and an infinity there, or the
 # other way round. NaN stays NaN wherever the result depends on it.
 REFOLD_ASSUMES = "finite"
+
+
+
+def _refold_misfit_both(self, x):
+    """Why the kernels are for other arguments than these, or None."""
+    try:
+        if type(x) is not torch.Tensor or x.layout is not torch.strided or x.is_neg():
+            return "x is not a plain dense tensor"
+        if x.dtype is not torch.float32 or not x.is_cuda:
+            return f"x is {x.dtype} on {x.device}, not torch.float32 on cuda"
+        if x.dim() != 2 or x.shape[1] != 8192:
+            return f"x has the shape {tuple(x.shape)}, not [n, 8192]"
+        if x.shape[0] < 2:
+            return f"x has size {x.shape[0]} in dimension 0"
+    except (AttributeError, IndexError, KeyError, TypeError):
+        return "the arguments are not arranged as those that the kernels were made for"
+    return None
+
+
+def _refold_prepare_both(self, rf_caches, x):
+    """What the kernels read of the parameters; or, as text, why this call takes the original forward."""
+    if _refold_problem is not None:
+        return _refold_problem
+    rf_cache = rf_caches.get("both")
+    if rf_cache is not None and rf_cache.fits(x) and not (
+        _refold_grad_enabled() or _refold_forward_ad._current_level >= 0
+        or _refold_function_modes() and _refold_is_watched(rf_cache.device, "cuda")
+    ) and _refold_kernels.unchanged(*rf_cache.watched) and rf_cache.laid(*rf_cache.tensors):
+        return rf_cache  # the last call was like this one
+    rf_reason = _refold_misfit_both(self, x)
+    if rf_reason is not None:
+        return rf_reason
+    rf_device = x.get_device()
+    rf_reason = _refold_context(rf_device, "cuda")
+    if rf_reason is not None:
+        return rf_reason
+    if _refold_grad_enabled() and _refold_wants_gradients(self, _REFOLD_BOTH, (x,)):
+        return "gradients are wanted"
+    rf_cache = _refold_ready(self, rf_caches, _REFOLD_BOTH, _refold_file, rf_device)
+    if type(rf_cache) is _RefoldCache and not _refold_grad_enabled():
+        rf_cache.fits = _refold_like(x)
+    return rf_cache
+
+
+def _refold_both(self, rf_cache, x):
+    """The fast forward."""
+    folded0, folded1 = rf_cache.values
+    rf_device = rf_cache.device
+    rf_stream = _refold_stream(rf_device)
+    if rf_stream != rf_cache.stream:
+        _refold_wait(rf_cache, rf_device)
+    rf_empty = _refold_empty if _refold_current() == rf_device else _refold_empty_on(rf_device)
+    n0 = x.shape[0]
+    x = x.contiguous()
+    add1 = rf_empty((n0, 1), (1, 1), torch.float32)
+    _refold_kernels.rows0(x, folded0, folded1, add1, n0, 8192, 0, 0, rf_stream, rf_device)
+    return add1
 
 
 class ModelNew(Model):
@@ -1956,121 +3278,27 @@ class ModelNew(Model):
     Any other call takes the original forward and says why, once.
     """
 
-    _refold_caches = {}  # a mode's name: its folded parameters; each instance gets a dict of its own
+    _refold_made = True
+    _refold_caches = None  # see _refold_own_caches
 
     def forward(self, x):
-        rf_found = self._refold_prepare_both(x)
+        if _refold_is_compiling():
+            return super().forward(x)
+        rf_caches = self._refold_caches or _refold_own_caches(self)
+        rf_found = _refold_prepare_both(self, rf_caches, x)
         if type(rf_found) is _RefoldCache:
-            return self._refold_both(rf_found, x)
+            return _refold_both(self, rf_found, x)
         _refold_tell(rf_found)
         return super().forward(x)
 
     def refold_refresh(self):
-        """Forget the folded parameters; call after writing to a parameter through `.data`."""
+        """Forget the folded parameters. No program needs this; see the runtime's first lines."""
         self.__dict__.pop("_refold_caches", None)
 
-    def _refold_prepare_both(self, x):
-        """The folded parameters of this call; or, as text, why it has to take the original forward."""
-        if _refold_problem is not None:
-            return _refold_problem
-        if _refold_is_compiling():
-            return "a tracer is active"
-        rf_cache = self._refold_caches.get("both")
-        if rf_cache is not None and rf_cache.fits(x) and not (
-            _refold_grad_enabled() or _refold_forward_ad._current_level >= 0
-            or _refold_function_modes() and _refold_is_watched(rf_cache.device)
-        ) and _refold_kernels.unchanged(*rf_cache.stamp) and rf_cache.laid(*rf_cache.tensors):
-            return rf_cache  # the last call was like this one
-        try:
-            if type(x) is not torch.Tensor or x.layout is not torch.strided or x.is_neg():
-                return "x is not a plain dense tensor"
-            if x.dtype is not torch.float32 or not x.is_cuda:
-                return f"x is {x.dtype} on {x.device}, not torch.float32 on cuda"
-            if x.dim() != 2 or x.shape[1] != 8192:
-                return f"x has the shape {tuple(x.shape)}, not [n, 8192]"
-            if x.shape[0] < 2:
-                return f"x has size {x.shape[0]} in dimension 0"
-        except (AttributeError, IndexError, KeyError, TypeError):
-            return "the arguments are not arranged as those that the kernels were made for"
-        rf_device = x.get_device()
-        if torch.is_autocast_enabled("cuda"):
-            return "autocast is active"
-        if torch._C._is_tracing():
-            return "a tracer is active"
-        if torch._C._len_torch_dispatch_stack() or _refold_function_modes() and _refold_is_watched(rf_device):
-            return "a dispatch or function mode is active"
-        if torch._C._are_functorch_transforms_active() or _refold_forward_ad._current_level >= 0:
-            return "a transform of torch.func or forward-mode differentiation is active"
-        if rf_cache is None or rf_cache.device != rf_device or not (
-            _refold_kernels.unchanged(*rf_cache.stamp) and rf_cache.laid(*rf_cache.tensors)
-        ):
-            rf_cache = self._refold_renew_both(rf_device)
-            if type(rf_cache) is str:
-                return rf_cache
-        if _refold_grad_enabled():
-            if x.requires_grad or any([s.requires_grad for s in rf_cache.sources]):
-                return "gradients are wanted"
-        else:
-            rf_cache.fits = _refold_like(x)
-        return rf_cache
 
-    def _refold_renew_both(self, device):
-        """The folded parameters, after what has changed since the last call; or why there are none."""
-        difference = _refold_difference(self)
-        if difference is not None:
-            return difference
-        sources = (self.linear.weight, self.linear.bias, )
-        states = ()
-        for t, (name, shape, dtype) in zip((*sources, *states), self._refold_tensors_both):
-            if not isinstance(t, torch.Tensor):
-                return f"{name} is a {type(t).__name__}"
-            if t.shape != shape or t.dtype is not dtype or t.get_device() != device:
-                return f"{name} is {t.dtype}{list(t.shape)} on {t.device}"
-            if t.layout is not torch.strided or t.is_neg():
-                return f"{name} is not a plain dense tensor"
-        for t in states:
-            if not t.is_contiguous():
-                return "a buffer that is written is not contiguous"
-        caches = self.__dict__.setdefault("_refold_caches", {})
-        cache = caches.get("both")
-        try:
-            reason = _refold_unfit(device)
-            if reason is not None:
-                return reason
-            if cache is None or cache.device != device:
-                cache = _RefoldCache(device)
-            cache.renew(sources, self._refold_recipes_both)
-            _refold_renewed(cache)
-            paths = [name for name, _, _ in self._refold_tensors_both]
-            cache.tensors = (*sources, *states)
-            cache.laid = _refold_like(*cache.tensors)
-            # last: threads that find it take the values
-            cache.stamp = _refold_stamp(self, paths, sources, states)
-        except RuntimeError as error:
-            caches.pop("both", None)  # some of its values may be new, others not
-            return f"the folded parameters could not be computed ({error})"
-        caches["both"] = cache
-        return cache
-
-    _refold_tensors_both = (
-        ("linear.weight", (8192, 8192), torch.float32),
-        ("linear.bias", (8192,), torch.float32),
-    )
-    _refold_recipes_both = (
-        (_refold_fold0, (0,)),
-        (_refold_fold1, (1,)),
-    )
-
-    def _refold_both(self, rf_cache, x):
-        """The fast forward."""
-        folded0, folded1 = rf_cache.values
-        rf_device = rf_cache.device
-        rf_stream = _refold_stream(rf_device)
-        if rf_stream != rf_cache.stream:
-            _refold_wait(rf_cache, rf_device)
-        rf_empty = _refold_empty if _refold_current() == rf_device else _refold_empty_on(rf_device)
-        n0 = x.shape[0]
-        x = x.contiguous()
-        add1 = rf_empty((n0, 1), (1, 1), torch.float32)
-        _refold_kernels.rows0(x, folded0, folded1, add1, n0, 8192, 0, 0, rf_stream, rf_device)
-        return add1
+def _refold_attempt(self, rf_caches, x):
+    """forward's result, or a _RefoldReason why the original forward is taken (for refold.optimize)."""
+    rf_found = _refold_prepare_both(self, rf_caches, x)
+    if type(rf_found) is _RefoldCache:
+        return _refold_both(self, rf_found, x)
+    return _RefoldReason(rf_found)

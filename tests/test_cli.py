@@ -146,12 +146,10 @@ def test_a_link_is_followed(tmp_path, capsys):
         ("return x + 1 if x.sum() > 0 else x", "forward needs a tensor's values as Python"),
         ("return x * x.sum().item()", "forward needs a tensor's values as Python numbers"),
         ("return x[x > 0] * 2", "a size depends on a tensor's values"),
-        ("self.seen = x; return x * 2", "forward sets the attribute seen, which is no buffer"),
         ("return x.mul_(2)", "forward writes to its own inputs"),
         ("return x + torch.rand(3)", "forward draws random numbers (aten.rand"),
         ("return (x.double() * 2).float()", "nothing to rewrite or to fuse"),
-        ("return {x.sum()}", "Found <class 'set'> in output"),
-        ("return x.dtype, x * 2", "Found <class 'torch.dtype'> in output"),
+        ("return {x.sum()}", "forward returns a set"),
     ],
 )
 def test_why_the_original_is_kept(tmp_path, capsys, forward, words):

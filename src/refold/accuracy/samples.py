@@ -76,6 +76,9 @@ def samples_of(
     fields = captured.tensors
     if len(given) != len(fields) or not any(v.is_floating_point() for v in given):
         raise Unmeasured("forward takes no tensor of floats, or replaces attributes")
+    held = [*given, *module.parameters(), *module.buffers()]
+    if any(v.is_meta for v in held):
+        raise Unmeasured("tensors on the meta device hold no values")
     sizes = {
         name: int(given[fields.index(f)].shape[axis])
         for name, (f, axis) in captured.symbol_sources().items()
