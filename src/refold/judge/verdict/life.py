@@ -42,6 +42,7 @@ class Life:
     must: bool = False
     stamps: Mapping[str, str] = field(default_factory=dict)
     own: Mapping[str, dict[str, torch.Tensor]] = field(default_factory=dict)  # states of its own
+    coarse: bool = False  # eager itself computes in a narrower type at times
     shapes: str = ""  # what another shape of an output says instead of failing: it is not silent
     dtypes: str = ""  # what another dtype in an output says instead of failing
     eps: float = 0.0  # a unit in the last place; 0: of each tensor's own type
@@ -190,7 +191,9 @@ class _Truth:
             for result in (r for r in results if r.wrong is not None and also.get(r.name)):
                 name, wrong = result.name, result.wrong
                 assert wrong is not None
-                few = max(1, wrong.numel() // (_COARSE if self.life.dtypes else _FINE))
+                few = max(
+                    1, wrong.numel() // (_COARSE if self.life.dtypes or self.life.coarse else _FINE)
+                )
                 if 0 < int(wrong.sum()) <= few:
                     better = compare.settle(mended[name], truths[name], wrong, also[name])
                     changed = changed or not torch.equal(better, mended[name].to(better.device))

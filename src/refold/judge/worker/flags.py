@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
+import signal
 from typing import Any
 
 import torch
 
+_TIMERS = (signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGUSR1, signal.SIGUSR2)
 _MIXED = "no single one: set for one backend alone"
 
 
@@ -46,6 +48,8 @@ def snapshot() -> dict[str, Any]:
         ],
         "fast path of attention": backends.mha.get_fastpath_enabled(),
         "garbage collection": gc.isenabled(),
+        "callbacks of the garbage collection": len(gc.callbacks),
+        "handlers of signals": [str(signal.getsignal(s)) for s in _TIMERS],
         "flush denormal": float(torch.tensor([1e-40]) * 1.0) == 0.0,
     }
 

@@ -122,6 +122,12 @@ class Guard:
         self._busy = True
         try:
             frame: Any = sys._getframe(1)
+            if event == "object.__getattr__":
+                # climbing from a traceback needs no call; only the candidate's own line counts
+                own = os.path.realpath(frame.f_code.co_filename) == self.path
+                if own and len(args) > 1 and args[1] in _CLIMBS:
+                    self.events.add("walked the frames of its caller")
+                return
             for _ in range(3):  # through inspect's or gc's own helpers, no further
                 if frame is None or frame.f_code in _NAMING:
                     return
@@ -175,6 +181,7 @@ _NAMERS = (
     getattr(torch._library.utils, "get_source", None),
 )
 _NAMING = frozenset(f.__code__ for f in _NAMERS if f is not None)
+_CLIMBS = ("tb_frame", "gi_frame", "cr_frame", "ag_frame")
 _EVENTS = {
     "sys._getframe": "walked the frames of its caller",
     "sys._current_frames": "walked the frames of its caller",
@@ -185,4 +192,5 @@ _EVENTS = {
     "sys.settrace": "installed a trace function",
     "sys.setprofile": "installed a profile function",
     "open": "",
+    "object.__getattr__": "",
 }

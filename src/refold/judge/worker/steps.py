@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 import io
 import threading
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -67,21 +68,25 @@ class Interpreter:
     def run(self, steps: Sequence[Step]) -> dict[str, Any]:
         """What was seen, as ``[label, kind, tree]``, and what a step raised, after which none
         follow: its number, type and message."""
-        raised: dict[str, Any] | None = None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # as of hooks on outputs that are no tensors
+            raised = self._all(steps)
+        for handle in self.handles:
+            handle.remove()
+        return {"seen": self.seen, "raised": raised}
+
+    def _all(self, steps: Sequence[Step]) -> dict[str, Any] | None:
         for number, step in enumerate(steps):
             arguments = dict(step)
             try:
                 getattr(self, arguments.pop("do"))(**arguments)
             except (Exception, SystemExit) as error:
-                raised = {
+                return {
                     "step": number,
                     "type": type(error).__name__,
                     "message": " ".join(str(error).split())[:300],
                 }
-                break
-        for handle in self.handles:
-            handle.remove()
-        return {"seen": self.seen, "raised": raised}
+        return None
 
     # -- modules -------------------------------------------------------------------------------
 
@@ -158,7 +163,8 @@ class Interpreter:
         see: bool = True,
     ) -> None:
         """One forward. ``grad``: with autograd on; ``want``: the inputs want gradients; ``how``:
-        ``inference``; ``words``: names of the last arguments, which are given by keyword."""
+        ``inference``, ``functional`` (with larger parameters that are not the module's own),
+        ``autocast``; ``words``: names of the last arguments, which are given by keyword."""
         given = self._given(inputs, want, cast)
         self.given[label] = given
         if seeded:
@@ -166,7 +172,15 @@ class Interpreter:
         module = self.models[model]
         first = len(given) - len(words)
         with torch.inference_mode(how == "inference"), torch.set_grad_enabled(grad):
-            output = module(*given[:first], **dict(zip(words, given[first:], strict=True)))
+            named = dict(zip(words, given[first:], strict=True))
+            if how == "functional":
+                larger = {n: p.detach() * 1.5 for n, p in module.named_parameters()}
+                output = torch.func.functional_call(module, larger, tuple(given))
+            elif how == "autocast":
+                with torch.autocast(self.device.type, torch.bfloat16, enabled=not self.wide):
+                    output = module(*given)
+            else:
+                output = module(*given[:first], **named)
         self.outputs[label] = output
         if see:
             self._see(label, OUTPUT, copied(output))
@@ -246,6 +260,17 @@ class Interpreter:
         """``requires_grad_``."""
         for name in names:
             self._tensor(name, model).requires_grad_(value)
+
+    def parametrize(self, name: str, on: bool, model: str = "a") -> None:
+        """A parametrization of one parameter (one and a half times it), registered or removed."""
+        from torch.nn.utils import parametrize
+
+        path, _, last = name.rpartition(".")
+        part = self._part(path, model)
+        if on:
+            parametrize.register_parametrization(part, last, writes.Larger())
+        else:
+            parametrize.remove_parametrizations(part, last, leave_parametrized=False)
 
     def optimizer(self, names: list[str], model: str = "a") -> None:
         """Hold the parameters, as an optimizer does that is built now."""

@@ -11,6 +11,14 @@ from torch import nn
 Held = Mapping[str, torch.Tensor]
 
 
+class Larger(nn.Module):
+    """A parametrization."""
+
+    def forward(self, value: torch.Tensor) -> torch.Tensor:
+        """One and a half times the value."""
+        return value * 1.5
+
+
 def _counted(_: nn.Module, held: Held, factor: float) -> None:
     with torch.no_grad():
         for tensor in held.values():

@@ -147,6 +147,14 @@ def _grad_modes(session: Session) -> Iterator[Life]:
     steps = [*begin(), call("inference", how="inference"), call("after it", "x1")]
     steps += [call("with gradients", "x0", grad=True)]
     yield Life("torch.inference_mode first", tuple(steps), inputs(session))
+    for how, said in (
+        ("functional", "parameters are the module's own: functional_call is not followed"),
+        ("autocast", "no autocast: it computes as if there were none"),
+    ):
+        if how == "functional" and not any(True for _ in session.oracle.model.parameters()):
+            continue
+        steps = [*begin(False), call("first"), call("y", "x1", how=how), call("after it")]
+        yield Life(how, tuple(steps), inputs(session), stamps={"y": said}, coarse=True)
     steps = [*begin(), call("no_grad", want=True), call("after it", "x1", grad=True, want=True)]
     yield Life("inputs that want gradients under no_grad", tuple(steps), inputs(session))
 

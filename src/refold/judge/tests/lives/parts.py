@@ -43,7 +43,7 @@ def _numbers(session: Session) -> Iterator[Life]:
     found: list[tuple[str, str, Any]] = []
     for path, part in session.oracle.model.named_modules():
         for name, value in vars(part).items():
-            if not path or name.startswith("_") or isinstance(value, bool):
+            if name.startswith("_") or isinstance(value, bool):
                 continue
             if isinstance(value, float) and value:
                 # what is there to keep a root from zero is made large enough to show; what may be
@@ -58,7 +58,8 @@ def _numbers(session: Session) -> Iterator[Life]:
         steps += [{"do": "attribute", "path": path, "name": name, "value": value}]
         steps += [call("train after", "x1"), {"do": "state", "names": names, "label": "buffers"}]
         steps += [{"do": "mode", "train": False}, call("eval after")]
-        yield Life(f"{path}.{name} = {value}", tuple(steps), inputs(session))
+        name = f"{path}.{name}" if path else name
+        yield Life(f"{name} = {value}", tuple(steps), inputs(session))
 
 
 TESTS: tuple[Test, ...] = (

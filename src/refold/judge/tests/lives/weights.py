@@ -57,6 +57,12 @@ def _ways(session: Session) -> Iterator[Life]:
             status=Status.STALE_WEIGHTS,
             stamps=stamps,
         )
+    if parameters:
+        one = {"do": "parametrize", "name": parameters[0]}
+        steps = [*begin(False), call("first"), {**one, "on": True}, call("with it")]
+        steps += [call("once more", "x1"), {**one, "on": False}, call("without it")]
+        status = Status.STALE_WEIGHTS
+        yield Life("a parametrization", tuple(steps), inputs(session), status=status)
     steps = [*begin(False), call("first"), {"do": "save", "name": "s"}]
     steps += [{"do": "load", "state": SECOND}, call("another state")]
     steps += [{"do": "restore", "name": "s"}, call("the first state again")]
