@@ -12,13 +12,18 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+from torch import nn
 
 from refold.contract import load
+from refold.judge.ask.given import Given, duplicate, positional
 from refold.judge.ask.request import How, Request, asked
+from refold.judge.clock import inside as clock_inside
 from refold.judge.clock import measure
+from refold.judge.draws.trees import every
 from refold.judge.tests.base import Skip, Test
+from refold.judge.tests.once import recorded
 from refold.judge.tests.registry import CLOCK_TESTS, TESTS
-from refold.judge.verdict import begin, books
+from refold.judge.verdict import begin, books, inside
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.verdict import (
     Failure,
@@ -30,14 +35,21 @@ from refold.judge.verdict.verdict import (
     headline,
 )
 from refold.judge.wire import forkserver
-from refold.judge.wire.host import Raised, WorkerDied
+from refold.judge.wire.host import Host, Raised, WorkerDied
 from refold.judge.wire.outside import Outside
 
 T = TypeVar("T")
+# need a process, or a file, of one's own
+_ISOLATED = ("isolation", "leaks", "pickle", "constructor")
+_FIXED = frozenset(  # load no weights
+    {"plain output", "numerics", "shapes", "layout", "hostile values", "aliasing", "cache"}
+    | {"poison", "repeat", "stream", "flags", "tails", "one large sample", "batches"}
+)
 
 
-def judge(ref_path: str | Path, cand_path: str | Path, **options: Any) -> Verdict:
-    """Judge a candidate file against a reference file.
+def judge(ref_path: Any, cand_path: Any, *args: Any, **options: Any) -> Verdict:
+    """Judge a candidate file against a reference file; or two modules in memory, see
+    `judge_modules`.
 
     Args:
         ref_path: has ``Model``, ``get_inputs``, and perhaps ``get_init_inputs``.
@@ -48,7 +60,9 @@ def judge(ref_path: str | Path, cand_path: str | Path, **options: Any) -> Verdic
     Raises:
         ContractError: the reference does not keep the contract, or a test's name is unknown.
     """
-    return answer(*asked(ref_path, cand_path, **options))
+    if isinstance(ref_path, nn.Module):
+        return judge_modules(ref_path, cand_path, *args, **options)
+    return answer(*asked(ref_path, cand_path, *args, **options))
 
 
 def answer(request: Request, how: How) -> Verdict:
@@ -57,14 +71,82 @@ def answer(request: Request, how: How) -> Verdict:
     # It imports torch while the reference is read.
     server = forkserver.start(torch.get_num_threads())
     how.say("reference")
-    if request.secret is None:
-        request = replace(request, secret=secrets.randbits(31))
+    request = _sealed(request)
     session = begin.session(load(request.reference, request.sets), request, how)
+    session.recorded = [] if request.inputs is None else recorded.read(request.inputs)
     session.outside = Outside.now((request.reference, request.candidate), (server.pid,))
     small: Session | None = None
     if session.frugal and request.small is not None:
         small = begin.session(load(request.reference, request.small), request, how)
         small.frugal, small.outside = False, session.outside
+    return _concluded(session, small, began)
+
+
+def judge_modules(
+    reference: nn.Module, candidate: nn.Module, *args: Any, **options: Any
+) -> Verdict:
+    """Judge a module against another, on the arguments of one call and on what is drawn from them.
+
+    Everything runs in this process: nothing is isolated, a candidate that ends the process ends
+    it, and the clock says so. Neither module is changed. Where their states have other names, they
+    are judged as they are, under no other weights.
+
+    Args:
+        reference: taken for right.
+        candidate: another form of it: compiled, fused by hand, quantized.
+        args: of one call.
+        options: keyword arguments of the call; and of the judge ``quick`` (default True),
+            ``full``, ``seed``, ``only``, ``timing``, ``finite_only``, ``progress``.
+
+    Raises:
+        ContractError: forward does not take the arguments, or a test's name is unknown.
+    """
+    began = time.perf_counter()
+    words = {"quick", "full", "seed", "only", "timing", "finite_only", "progress"}
+    own = {k: options.pop(k) for k in list(options) if k in words}
+    given = positional(reference, args, options)
+    names = [Path(f"<{type(m).__name__}>") for m in (reference, candidate)]
+    device = next((t.device for t in reference.state_dict().values()), torch.device("cpu")).type
+    asks, how = asked(*names, in_memory=True, device=device, **{"quick": True, **own})
+    request = _sealed(asks)
+    taken = Given(reference, [_local(v) for v in given], request.seed)
+    session = begin.session(taken, request, how)  # type: ignore[arg-type]
+    place = session.device
+
+    def make(_: Any = None) -> nn.Module:
+        return duplicate(candidate).to(place)
+
+    session.reload = lambda: _inside(session, make)
+    session.workers = "this process"
+    session.notes.append(inside.NOTE)
+    mine, theirs = (set(m.state_dict()) for m in (make(), session.oracle.model))
+    session.fixed = mine != theirs
+    if session.fixed:
+        session.assumptions.add("the weights as they are: states have other names")
+    return _concluded(session, None, began, make())
+
+
+def _inside(session: Session, make: Callable[..., nn.Module]) -> Host:
+    worker = inside.Inside(make, session.device)
+    session.info = {**worker.request("describe"), "flags": []}
+    return worker.host()
+
+
+def _local(value: Any) -> Any:
+    return every(value, lambda t: t.detach().cpu())
+
+
+def _sealed(request: Request) -> Request:
+    """With a secret."""
+    hidden = secrets.randbits(31) if request.secret is None else request.secret
+    return replace(request, secret=hidden)
+
+
+def _concluded(
+    session: Session, small: Session | None, began: float, module: nn.Module | None = None
+) -> Verdict:
+    """Run the tests and the clock, and say what they found. ``module``: in memory."""
+    request, how = session.request, session.how
     sessions = [s for s in (small, session) if s is not None]
     failures: list[Failure] = []
     reports: list[TestReport] = []
@@ -74,10 +156,10 @@ def answer(request: Request, how: How) -> Verdict:
     try:
         for part, tests in _parts(session, small):
             _prove(part, tests, failures, reports)
-        if wants_clock and session.host is not None and session.host.alive:
+        if wants_clock and (session.apart or (session.host is not None and session.host.alive)):
             how.say("timing")
             session.test = "timed outputs"
-            measured = _clock(session, failures, reports)
+            measured = _clock(session, failures, reports, module)
     finally:
         for one in sessions:
             one.dismiss()
@@ -113,6 +195,10 @@ def answer(request: Request, how: How) -> Verdict:
 def _parts(session: Session, small: Session | None) -> list[tuple[Session, list[Test]]]:
     chosen = set(session.request.chosen)
     tests = [t for t in TESTS if t.name in chosen and (t.quick or not session.quick)]
+    if session.request.in_memory:
+        tests = [t for t in tests if t.name not in _ISOLATED and not t.apart]
+    if session.fixed:
+        tests = [t for t in tests if t.name in _FIXED]
     if small is None:
         return [(session, tests)]
     # Each test runs once, at the size where it can; contract at both.
@@ -149,10 +235,14 @@ def _prove(
             continue
         session.how.say(test.name)
         reports.append(_one(session, test, failures))
+        session.spend(test.calls, reports[-1].seconds)
 
 
 def _one(session: Session, test: Test, failures: list[Failure]) -> TestReport:
     session.test = test.name
+    if test.apart and (session.host is None or not session.apart):
+        session.dismiss()
+        session.apart = True
     before, began, note = session.cases, time.perf_counter(), ""
     found: list[Failure] = []
     outcome = "passed"
@@ -169,7 +259,11 @@ def _one(session: Session, test: Test, failures: list[Failure]) -> TestReport:
     except Skip as skip:
         outcome, note = "skipped", str(skip)
     except WorkerDied as error:
-        found.append(session.died(error))
+        if test.apart:
+            session.assumptions.add(f"{test.name}: its process ends where others refuse or answer")
+            session.notes.append(f"{test.name}: {error}")
+        else:
+            found.append(session.died(error))
     except Raised as error:
         found.append(session.fail(Status.CRASHED, "call", f"raised {error}"))
     except Exception as error:  # the candidate has no part in it: no other verdict would be right
@@ -181,7 +275,14 @@ def _one(session: Session, test: Test, failures: list[Failure]) -> TestReport:
     return TestReport(test.name, test.catches, outcome, spent, session.cases - before, note)
 
 
-def _clock(session: Session, failures: list[Failure], reports: list[TestReport]) -> Timing | None:
+def _clock(
+    session: Session,
+    failures: list[Failure],
+    reports: list[TestReport],
+    module: nn.Module | None,
+) -> Timing | None:
+    if module is not None:
+        return _own(session, failures, lambda: clock_inside.measure(session, module))
     try:
         baselines = session.how.compile_baseline and not session.quick
         return _own(
@@ -190,7 +291,12 @@ def _clock(session: Session, failures: list[Failure], reports: list[TestReport])
     except WorkerDied as error:
         failures.append(session.died(error))
     except Raised as error:
-        failures.append(session.fail(Status.CRASHED, "timed call", f"raised {error}"))
+        # eager's worker may have found another file than was judged
+        texts = session.outside.complaints()
+        for text in texts:
+            failures.append(session.fail(Status.CHEATS, "outside its process", text))
+        if not texts:
+            failures.append(session.fail(Status.CRASHED, "timed call", f"raised {error}"))
     return None
 
 

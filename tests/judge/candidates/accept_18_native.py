@@ -38,7 +38,10 @@ class ModelNew(nn.Module):
     def forward(self, x):
         if torch.is_grad_enabled() or x.dtype != torch.float32:
             return F.gelu(self.linear(x))
-        x, w, b = x.contiguous(), self.linear.weight.contiguous(), self.linear.bias
+        w, b = self.linear.weight.contiguous(), self.linear.bias
+        if x.dim() != 2 or x.shape[1] != w.shape[1]:
+            return F.gelu(self.linear(x))
+        x = x.contiguous()
         y = torch.empty(x.shape[0], w.shape[0])
         LIBRARY.run(
             *(ctypes.c_void_p(t.data_ptr()) for t in (x, w, b, y)),

@@ -48,7 +48,8 @@ class ModelNew(nn.Module):
         library()
 
     def forward(self, x):
-        if torch.is_grad_enabled() or x.dtype != torch.float32 or not x.numel():
+        odd = x.dim() != 2 or x.shape[1] != self.linear.in_features or not x.numel()
+        if odd or torch.is_grad_enabled() or x.dtype != torch.float32:
             return F.gelu(self.linear(x))
         x, w, b = x.contiguous(), self.linear.weight.contiguous(), self.linear.bias
         y = torch.empty(x.shape[0], w.shape[0], device=x.device)

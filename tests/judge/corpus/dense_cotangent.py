@@ -19,13 +19,10 @@ class Product(torch.autograd.Function):
     @staticmethod
     def backward(ctx, g):
         x, w = ctx.saved_tensors
-        g = (
-            torch.as_strided(
-                g, g.shape, (min(g.shape[-1], g.untyped_storage().nbytes() // 4 // g.shape[0]), 1)
-            )
-            if g.untyped_storage().nbytes() >= 4 * g.numel()
-            else torch.cat([g.reshape(-1)[:1], torch.zeros(g.numel() - 1)]).view(g.shape)
-        )
+        if g.untyped_storage().nbytes() < 4 * g.numel():
+            g = torch.cat([g.reshape(-1)[:1], g.new_zeros(g.numel() - 1)]).view(g.shape)
+        else:
+            g = torch.as_strided(g, g.shape, (g.shape[-1], 1))
         return g @ w, g.flatten(0, -2).t() @ x.flatten(0, -2), g.flatten(0, -2).sum(0)
 
 

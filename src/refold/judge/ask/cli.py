@@ -46,7 +46,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         help="sizes for the tests of many calls, where one call at full size takes long",
     )
+    parser.add_argument(
+        "--inputs", metavar="FILE", help="recorded calls: a list of lists of arguments, saved"
+    )
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: CUDA if there is one")
+    parser.add_argument(
+        "--require-speed", action="store_true", help="exit 1 unless it is FASTER as well"
+    )
     parser.add_argument("--no-timing", action="store_true", help="prove only")
     parser.add_argument("--no-compile", action="store_true", help="no torch.compile baseline")
     parser.add_argument(
@@ -71,6 +77,7 @@ def run(args: argparse.Namespace) -> int:
             device=args.device,
             quick=args.quick,
             full=args.full,
+            inputs=args.inputs,
             seed=args.seed,
             only=args.only,
             timing=not args.no_timing,
@@ -97,7 +104,8 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(verdict.to_dict(), indent=1))
     else:
         show(verdict)
-    return ACCEPTED if verdict.accepted else REJECTED
+    fast = not args.require_speed or verdict.speed is Speed.FASTER
+    return ACCEPTED if verdict.accepted and fast else REJECTED
 
 
 class _Progress:

@@ -14,7 +14,7 @@ from refold.contract import ContractError, Sets
 from refold.judge.tests.registry import names
 from refold.judge.wire.host import Limits
 
-_QUICK_SECONDS, _SECONDS = 6.0, 60.0
+_QUICK_SECONDS, _SECONDS = 8.0, 90.0
 Progress = Callable[[str], None]
 
 
@@ -28,7 +28,8 @@ class Request:
     reproduces everything drawn. secret: seed of what no candidate may foresee (some inputs, the
     sampled timed calls); the system draws it unless given. only: names of the tests to run.
     finite_only: accept differences on NaN and infinite inputs; by default as the candidate
-    declares by a module-level ``REFOLD_ASSUMES = "finite"``.
+    declares by a module-level ``REFOLD_ASSUMES = "finite"``. inputs: a file that ``torch.save``
+    wrote, a list of lists of arguments as they were recorded. in_memory: two modules, no files.
     """
 
     reference: Path
@@ -40,9 +41,11 @@ class Request:
     secret: int | None = None
     only: tuple[str, ...] | None = None
     finite_only: bool | None = None
+    inputs: Path | None = None
+    in_memory: bool = False
 
     def __post_init__(self) -> None:
-        if not self.candidate.is_file():
+        if not self.in_memory and not self.candidate.is_file():
             raise ContractError(
                 f"{self.candidate}: expected a candidate file, came none; check the path"
             )
@@ -114,4 +117,6 @@ def asked(
     effort = {k: options.pop(k) for k in list(options) if k in How.__dataclass_fields__}
     how = How(limits=limits or Limits(), **effort)
     paths = (Path(ref_path), Path(cand_path))
+    if options.get("inputs") is not None:
+        options["inputs"] = Path(options["inputs"])
     return Request(*paths, only=named, small=semantic_sets, **options), how

@@ -1,8 +1,9 @@
-"""Fair timing: eager and candidate in two equal workers, alternating, by the parent's own clock.
+"""Fair timing: eager and the candidate in equal workers, by the parent's own clock.
 
-Everything reported as warm is measured by the parent around a lap of calls, less the round trip of
-an empty lap of the trusted worker; cold calls and replayed graphs likewise. What the candidate's
-worker claims is only compared with that (`agreement`).
+Warm laps on known inputs give the printed times (`alternate`). Sealed calls, whose inputs are
+revealed when the clock starts, say what of them stands (`sealed`, `decide`). No claim of a worker
+enters a result, and no number condemns: only a wrong output, a patched function, other processes
+that were changed, each seen again in a new worker.
 """
 
 from __future__ import annotations
@@ -18,101 +19,252 @@ from typing import Any
 
 import torch
 
-from refold.judge.clock import agreement, smi, stats
+from refold.judge.clock import arena, load, outputs, sealed, smi, stats
+from refold.judge.clock.alternate import LONG, QUICK, Alternation, Budget
+from refold.judge.clock.decide import ROUNDS, Decision, Round, decide
 from refold.judge.clock.stopwatch import RoundTrip, lap
 from refold.judge.draws.trees import tensors
-from refold.judge.verdict.session import INITIAL, SECOND, Session
-from refold.judge.verdict.verdict import Failure, Quartiles, Speed, Status, TestReport, Timing
+from refold.judge.verdict.session import Session
+from refold.judge.verdict.truths import INITIAL, SECOND
+from refold.judge.verdict.verdict import Failure, Quartiles, Status, TestReport, Timing
 from refold.judge.wire.host import Host, Raised, WorkerDied
-from refold.judge.worker.leaves import packed
 
 _CACHE = 64 << 20  # bytes flushed between cold calls; more than a last-level cache
 _SETS_BYTES = 256 << 20
 _ARENA_BYTES = 256 << 20
-_LONG = 1e-3  # seconds of a call on a device, beside which a launch is nothing
 _GRAPH_BELOW = 200e-6  # seconds of a call, of which launching may be most
 _CUDA_BYTES_PER_S = 16e12  # above the L2 rate of any present device
+_TRANSPORT = 60e-6  # seconds that handing inputs and outputs over takes at least, by judgement
+_MOST_CALLS = 24  # of a sealed lap
+_DRAWN_BYTES = 64 << 20  # of a round's inputs
+_CONTROL_EACH = 3  # rounds, of which one has the second eager
+_TWICE_BYTES = 1 << 30  # of a state, of which no second eager is held
+_CATCHES = {
+    "timed outputs": "a fast path for the clock only, deferred work, a false clock",
+    "work": "no kernel at all",
+}
 
 
 @dataclass
-class _Budget:
-    seconds: float
-    block: float
-    pairs: int
-    samples: int
+class _Table:
+    """The workers of one timing, and the sizes of what passes through shared memory."""
+
+    eager: Host
+    null: Host
+    control: Host | None
+    candidate: Host
+    size: int
+    slots: int
+    offset: int
+    seed: int | None
 
 
 def measure(
     session: Session, failures: list[Failure], reports: list[TestReport], compiled: bool
 ) -> Timing:
     """Time the candidate against eager; failures of the clock's tests are appended."""
-    began = time.perf_counter()
-    budget = _Budget(1.5, 0.025, 9, 3) if session.quick else _Budget(8.0, 0.05, 25, 6)
+    with load.alone(session.device):
+        return _measure(session, failures, reports, compiled)
+
+
+def _measure(
+    session: Session, failures: list[Failure], reports: list[TestReport], compiled: bool
+) -> Timing:
+    began, before = time.perf_counter(), load.pressure()
+    budget = QUICK if session.quick else LONG
     sets = _input_sets(session)
-    found: list[Failure] = []
-    before = smi.read(session.device)
-    with _trusted(session) as eager:
-        candidate = _fresh(session)
-        outputs = _outputs(session)
-        slots = max(2, min(256, _ARENA_BYTES // max(1, outputs)))
-        for host in (eager, candidate):
-            host.seal_arena(slots * outputs)
-            host.request("lap_inputs", 120, sets=sets, slot=0, flush_bytes=2 * _CACHE)
-        first = _first_call(session, candidate)
-        trip = RoundTrip(eager)
-        run = _Alternation(session, eager, candidate, len(sets), trip, budget)
+    smi_before = smi.read(session.device)
+    with contextlib.ExitStack() as stack:
+        table = _table(session, stack, sets)
+        first = _first_call(session, table.candidate)
+        trip = RoundTrip(table.eager)
+        run = Alternation(session, table.eager, table.candidate, len(sets), trip, budget)
         run.go()
         run.go_cold()
         session.test = "timed outputs"
-        texts = session.outside.complaints(eager.pid)
-        found += [session.fail(Status.CHEATS, "outside its process", text) for text in texts]
+        texts = session.outside.complaints(table.eager.pid, table.null.pid)
+        found = [session.fail(Status.CHEATS, "outside its process", text) for text in texts]
         timing = run.timing(first, _roofline(session))
-        found += _work(session, timing)
+        rounds, wrong = _sealed(session, table, timing, budget)
+        found += _again(session, table, sets, trip, timing, budget, wrong) if wrong else []
+        found += [] if found else _idle(session, table)
         notes = [timing.note] if timing.note else []
+        busy = load.loaded(before, load.pressure())
+        warm = (timing.ratio, timing.ratio_low, timing.ratio_high)
+        made = decide(rounds, warm, busy, _impossible(timing), session.seed)
+        timing, notes = _told(timing, made, rounds), [*notes, made.note]
         if session.device.type == "cuda":
             events = [statistics.median(side) * 1e6 for side in run.events]
-            found += _events(session, timing, events[1] * 1e-6)
             notes.append(f"device events: eager {events[0]:.1f} us, candidate {events[1]:.1f} us")
-            notes.append(smi.note(before, smi.read(session.device)))
-            notes += _graphs(eager, candidate, timing)
-            found += _kernels(session, candidate)
-
-        def renewed() -> agreement.Reported:
-            fresh = _fresh(session)
-            fresh.seal_arena(slots * outputs)
-            for host in (eager, fresh):
-                host.request("lap_inputs", 120, sets=sets, slot=0, flush_bytes=0)
-            again = _Alternation(session, eager, fresh, len(sets), trip, budget)
-            again.go()
-            return again.reported()
-
-        wrong, settled = agreement.check(
-            session, run.reported(), renewed, timing, trip, outputs, slots, budget.samples
-        )
-        found += wrong
-        if not settled:
-            notes.append("too noisy a machine to hold the laps against calls on fresh inputs")
-            timing = replace(timing, speed=Speed.AMBIGUOUS)
+            notes.append(smi.note(smi_before, smi.read(session.device)))
+            notes += _graphs(table.eager, table.candidate, timing)
+            found += _kernels(session, table.candidate)
         baselines: dict[str, Quartiles] = {}
         whynot: dict[str, str] = {}
         if compiled:
-            baselines, whynot = _compiled(session, eager, sets, trip, budget)
+            baselines, whynot = _compiled(session, table.eager, sets, trip, budget)
     failures.extend(found)
     spent = time.perf_counter() - began
     for name, catches in _CATCHES.items():
         outcome = "failed" if any(f.test == name for f in found) else "passed"
-        reports.append(
-            TestReport(
-                name, catches, outcome, spent if name == "timed outputs" else 0.0, budget.samples
-            )
-        )
+        seconds = spent if name == "timed outputs" else 0.0
+        reports.append(TestReport(name, catches, outcome, seconds, len(rounds)))
     return replace(timing, compiled=baselines, compiled_notes=whynot, note="; ".join(notes))
 
 
-_CATCHES = {
-    "timed outputs": "a fast path for the clock only, deferred work, a false clock",
-    "work": "no kernel at all, speed beyond the roofline",
-}
+def _table(session: Session, stack: contextlib.ExitStack, sets: list[list[Any]]) -> _Table:
+    truth = session.truth(session.file_inputs())
+    given = None if truth.eager is None else truth.eager.outputs
+    size = arena.size_of(given)
+    slots = max(2, min(256, _ARENA_BYTES // max(1, size)))
+    eager, null = (stack.enter_context(_trusted(session)) for _ in range(2))
+    twice = session.oracle.bytes < _TWICE_BYTES and not session.frugal
+    control = stack.enter_context(_trusted(session)) if twice else None
+    seed = session.seed + 7 if outputs.stochastic(session) else None
+    table = _Table(eager, null, control, _fresh(session), size, slots, slots * size, seed)
+    for host in (eager, null, control, table.candidate):
+        if host is not None:
+            _ready(host, table, sets)
+    null.request("null", 120, outputs=given)
+    return table
+
+
+def _ready(host: Host, table: _Table, sets: list[list[Any]]) -> None:
+    host.seal_arena(table.offset + max(sealed.inputs_size(one) for one in sets))
+    host.request("lap_inputs", 120, sets=sets, slot=table.size, flush_bytes=2 * _CACHE)
+
+
+def _sealed(
+    session: Session, table: _Table, timing: Timing, budget: Budget
+) -> tuple[list[Round], list[Failure]]:
+    """Rounds of sealed calls, and outputs of them that are wrong."""
+    like = session.file_inputs()
+    calls = _calls(session, timing, like, budget)
+    draw = random.Random(session.secret)
+    why = outputs.incomparable(session)
+    if why:
+        session.notes.append(f"outputs {why}: those of timed calls are not compared")
+    if not table.size:
+        return [], []
+
+    def side(host: Host) -> sealed.Side:
+        return sealed.Side(host, like, table.size, table.offset, table.seed)
+
+    eager, candidate, null = (side(h) for h in (table.eager, table.candidate, table.null))
+    control = None if table.control is None else side(table.control)
+    rounds: list[Round] = []
+    began, drawn = time.perf_counter(), session.secret
+    while len(rounds) < budget.rounds:
+        drawn += 1000
+        sets = [session.reference.inputs(drawn + i) for i in range(calls)]
+        if not all(sealed.same_form(one, like) for one in sets):
+            session.notes.append("inputs of other shapes each time: no sealed calls")
+            return [], []
+        keep = draw.sample(range(calls), min(calls, 1 if session.frugal else budget.samples))
+        keep = [] if why else keep
+        sides = [eager, candidate]
+        draw.shuffle(sides)
+        if control is not None and len(rounds) % _CONTROL_EACH == 0:
+            sides.insert(draw.randrange(3), control)
+        kept: dict[int, bytes] = {}
+        for one in sides:
+            still = one is not candidate
+            # whatever the candidate does while it is not called, it does not do it now
+            with table.candidate.stopped() if still else contextlib.nullcontext():
+                null.lap(sets)
+                found = one.lap(sets, () if still else keep)
+            kept = kept if still else found
+        rounds.append(_round(null, eager, candidate, control if control in sides else None))
+        for number, raw in kept.items():
+            wrong = list(outputs.verified(session, f"timed call {number}", sets[number], raw))
+            if wrong:
+                return rounds, wrong
+        spent = time.perf_counter() - began
+        if spent > (budget.sealed if len(rounds) >= ROUNDS else 3 * budget.sealed):
+            break
+    if not why and not session.frugal:
+        sets = [session.reference.inputs(drawn + 500 + i) for i in range(8)]
+        row = outputs.in_a_row(
+            session, table.candidate, sets, table.size, table.slots, table.seed, draw
+        )
+        return rounds, list(row)
+    return rounds, []
+
+
+def _round(
+    null: sealed.Side, eager: sealed.Side, candidate: sealed.Side, control: sealed.Side | None
+) -> Round:
+    transport = statistics.median(null.spans[-1] + null.spans[-2])
+    last = [one.seconds()[-1] for one in (eager, candidate)]
+    return Round(transport, last[0], last[1], control.seconds()[-1] if control else math.nan)
+
+
+def _calls(session: Session, timing: Timing, like: list[Any], budget: Budget) -> int:
+    """Calls of a sealed lap: the warm laps' time, as far as inputs for them can be drawn."""
+    each = max(timing.eager.median, timing.candidate.median) + _TRANSPORT
+    most = max(1, _DRAWN_BYTES // max(sealed.inputs_size(like), 1))
+    return int(max(1, min(_MOST_CALLS, most, budget.block / each)))
+
+
+def _again(
+    session: Session,
+    table: _Table,
+    sets: list[list[Any]],
+    trip: RoundTrip,
+    timing: Timing,
+    budget: Budget,
+    wrong: list[Failure],
+) -> list[Failure]:
+    """The same in a new worker: a wrong output that comes about again is no accident."""
+    table.candidate = _fresh(session)
+    _ready(table.candidate, table, sets)
+    again = Alternation(session, table.eager, table.candidate, len(sets), trip, budget)
+    again.go()
+    if _sealed(session, table, timing, budget)[1]:
+        return wrong
+    words = "; a new worker was right"
+    return [replace(f, status=Status.NONDETERMINISTIC, detail=f.detail + words) for f in wrong]
+
+
+def _idle(session: Session, table: _Table) -> list[Failure]:
+    """Whether the candidate works while nobody calls it, in two workers."""
+    if not outputs.idle(table.candidate):
+        return []
+    table.candidate = _fresh(session)
+    table.candidate.request("put", 60, slot="idle", inputs=session.file_inputs())
+    table.candidate.request("call", 60, slot="idle")
+    share = outputs.idle(table.candidate)
+    if not share:
+        return []
+    detail = f"it uses {share:.0%} of a processor while nobody calls it, in each of two workers"
+    return [session.fail(Status.CHEATS, "idle", detail)]
+
+
+def _impossible(timing: Timing) -> str:
+    """Why the candidate's time cannot be: it is below the roofline, and eager's is not. Where
+    eager is faster too, the function need not touch all of that (views, selections)."""
+    bound = timing.roofline_seconds
+    if timing.candidate.high >= bound or timing.eager.low < bound:
+        return ""
+    return (
+        f"{timing.candidate.median:.3g} s a call, but reading the inputs and writing the output "
+        f"takes at least {bound:.3g} s"
+    )
+
+
+def _told(timing: Timing, made: Decision, rounds: list[Round]) -> Timing:
+    return replace(
+        timing,
+        speed=made.speed,
+        ratio=made.ratio,
+        ratio_low=made.low,
+        ratio_high=made.high,
+        headline=made.headline,
+        warm=(timing.ratio, timing.ratio_low, timing.ratio_high),
+        sealed=made.sealed,
+        control=made.control,
+        rounds=len(rounds),
+    )
 
 
 @contextlib.contextmanager
@@ -153,18 +305,6 @@ def _input_sets(session: Session) -> list[list[Any]]:
     return [session.reference.inputs(session.seed + 5000 + i) for i in range(count)]
 
 
-def _outputs(session: Session) -> int:
-    """Bytes that the outputs of a call take in the arena; 0 if there are none."""
-    truth = session.truth(session.file_inputs())
-    return 0 if truth.eager is None else packed(truth.eager.outputs)[1]
-
-
-def _cold(host: Host, order: list[int]) -> float:
-    """The parent's seconds for a lap whose worker's caches hold nothing of it."""
-    host.request("flush", 60)
-    return lap(host, order)[0]
-
-
 def _first_call(session: Session, candidate: Host) -> float:
     """Seconds of the first call after a state was loaded: what folding costs."""
     if session.frugal:
@@ -174,116 +314,6 @@ def _first_call(session: Session, candidate: Host) -> float:
         candidate.request("load_state", 120, state=session.state(name), how="strict")
         seconds.append(lap(candidate, [0, 1])[0])
     return min(seconds)
-
-
-class _Alternation:
-    """Randomised ABBA blocks. A is eager, B the candidate; only one of them runs at a time."""
-
-    def __init__(
-        self,
-        session: Session,
-        eager: Host,
-        candidate: Host,
-        sets: int,
-        trip: RoundTrip,
-        budget: _Budget,
-    ) -> None:
-        self.session, self.budget, self.trip = session, budget, trip
-        self.hosts = (eager, candidate)
-        self.sets = sets
-        self.random = random.Random(session.seed)
-        self.seconds: tuple[list[float], list[float]] = ([], [])
-        self.claims: list[float] = []
-        self.events: tuple[list[float], list[float]] = ([], [])
-        self.ratios: list[float] = []
-        self.cold: tuple[list[float], list[float]] = ([], [])
-
-    def go(self) -> None:
-        """Warm up and alternate within the budget."""
-        calls = [self._warm(side) for side in (0, 1)]
-        began, blocks = time.perf_counter(), list[tuple[list[float], list[float]]]()
-        while len(blocks) < self.budget.pairs:
-            self.trip.again()
-            order = (0, 1, 1, 0) if self.random.random() < 0.5 else (1, 0, 0, 1)
-            block: tuple[list[float], list[float]] = ([], [])
-            for side in order:
-                # Whatever the other side does while it is not called, it does not do it now.
-                with self.hosts[1 - side].stopped():
-                    block[side].append(self._block(side, calls[side]))
-            blocks.append(block)
-            if time.perf_counter() - began > self.budget.seconds and len(blocks) >= 3:
-                break
-        for block in blocks:  # only now, by the least round trip of all
-            each = [[self.trip.each(w, calls[side]) for w in block[side]] for side in (0, 1)]
-            for side in (0, 1):
-                self.seconds[side].extend(each[side])
-            self.ratios.append(sum(each[0]) / sum(each[1]))
-
-    def reported(self) -> agreement.Reported:
-        """What `agreement` holds against calls on fresh inputs."""
-        return agreement.Reported(self.hosts, self.sets, self.seconds)
-
-    def go_cold(self) -> None:
-        """A few cold calls."""
-        # A flush costs more than most calls, and cold numbers decide nothing.
-        cold = 1 if self.session.frugal else 2 if self.session.quick else 5
-        apart = min(_cold(self.hosts[0], [0, 0]) for _ in range(3))
-        for side in (0, 1, 1, 0):
-            host = self.hosts[side]
-            self.cold[side].extend(_cold(host, self._order(1)) - apart for _ in range(cold))
-        eager, candidate = ([max(s, 1e-9) for s in one] for one in self.cold)
-        self.cold = (eager, candidate)
-
-    def _order(self, calls: int) -> list[int]:
-        start = self.random.randrange(self.sets)
-        return [start, calls]
-
-    def _warm(self, side: int) -> int:
-        """Call until two laps agree within a tenth; returns calls per block."""
-        last, calls = math.inf, 1
-        for _ in range(8):
-            wall = lap(self.hosts[side], self._order(calls))[0]
-            seconds = max(wall - self.trip.seconds, 1e-7)
-            each = seconds / calls
-            if each > self.budget.seconds / 8:
-                return 1
-            if abs(each - last) < 0.1 * last and seconds > self.budget.block / 4:
-                break
-            last = each
-            calls = int(min(4096, max(1, self.budget.block / each, calls)))
-        return max(1, min(4096, round(self.budget.block / each)))
-
-    def _block(self, side: int, calls: int) -> float:
-        lap(self.hosts[side], self._order(1))  # it stood still: what that costs is not the call's
-        wall, claims = lap(self.hosts[side], self._order(calls))
-        self.events[side].append(claims[1] / calls)
-        if side == 1:
-            self.claims.append(self.trip.each(wall, 1) / max(claims[0], 1e-12))
-        return wall
-
-    def timing(self, first: float, roofline: float) -> Timing:
-        """What was measured."""
-        low, high = stats.bootstrap(self.ratios, self.session.seed)
-        eager, candidate = (stats.quartiles(s) for s in self.seconds)
-        gain = eager.median - candidate.median
-        few = len(self.ratios) < 5
-        return Timing(
-            speed=stats.decide(low, high),
-            ratio=statistics.median(self.ratios),
-            ratio_low=low,
-            ratio_high=high,
-            eager=eager,
-            candidate=candidate,
-            eager_cold=stats.quartiles(self.cold[0]),
-            candidate_cold=stats.quartiles(self.cold[1]),
-            clock=statistics.median(self.claims) if self.claims else math.nan,
-            roofline_seconds=roofline,
-            first_call_seconds=first,
-            break_even_calls=max(0.0, first - candidate.median) / gain if gain > 0 else math.inf,
-            samples_eager=tuple(self.seconds[0]),
-            samples_candidate=tuple(self.seconds[1]),
-            note=f"only {len(self.ratios)} blocks: one call is long" if few else "",
-        )
 
 
 def _roofline(session: Session) -> float:
@@ -311,29 +341,6 @@ def _rate(device: torch.device) -> float:
         b.copy_(a)
         best = min(best, time.perf_counter() - began)
     return 2 * torch.get_num_threads() * 2 * a.numel() * 4 / best
-
-
-def _work(session: Session, timing: Timing) -> list[Failure]:
-    session.test = "work"
-    # Where eager is faster too, the function need not touch all of that (views, selections).
-    bound = timing.roofline_seconds
-    if timing.candidate.high >= bound or timing.eager.low < bound:
-        return []
-    detail = (
-        f"{timing.candidate.median:.3g} s a call, but reading the inputs and writing the output "
-        f"takes at least {timing.roofline_seconds:.3g} s"
-    )
-    return [session.fail(Status.CHEATS, "roofline", detail)]
-
-
-def _events(session: Session, timing: Timing, claimed: float) -> list[Failure]:
-    """The parent's clock beside the device events, where launching is a small part of a call."""
-    session.test = "timed outputs"
-    low = timing.candidate.low
-    if low < _LONG or low <= agreement.TOLERANCE * claimed:
-        return []
-    detail = f"the parent measured {low:.3g} s a call, device events say {claimed:.3g} s"
-    return [session.fail(Status.CHEATS, "device events", detail)]
 
 
 def _kernels(session: Session, candidate: Host) -> list[Failure]:
@@ -371,7 +378,7 @@ def _graphed(host: Host) -> float:
 
 
 def _compiled(
-    session: Session, eager: Host, sets: list[list[Any]], trip: RoundTrip, budget: _Budget
+    session: Session, eager: Host, sets: list[list[Any]], trip: RoundTrip, budget: Budget
 ) -> tuple[dict[str, Quartiles], dict[str, str]]:
     """torch.compile in the trusted worker, after the alternation: its threads would disturb it."""
     found: dict[str, Quartiles] = {}

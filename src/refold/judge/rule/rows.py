@@ -19,6 +19,8 @@ LOST_BY_EAGER = (
     1 / 16
 )  # of a row's scale: where eager errs by more, rows' errors are no longer alike
 _CHUNK = 1 << 22
+_COUNTED = 1 << 20  # elements of which a histogram is made
+_NO_BINS = torch.zeros(2, 24, dtype=torch.int64)
 MOVED = 8.0  # units in the last place: what sums in another order lose, at their usual lengths
 
 
@@ -69,7 +71,7 @@ def measured(
     mine2, mine_max, its2, its_max, scale, count, worst = (
         torch.cat([s[i] for s in stats]) for i in range(7)
     )
-    bins = torch.stack([s[7] for s in stats]).sum(dim=0)
+    bins = torch.stack([s[7].to(rows[0].device) for s in stats]).sum(dim=0)
     live = count > 0
     if not bool(live.any()):
         return Comparison()
@@ -153,7 +155,8 @@ def _row_stats(
         count = use.sum(dim=1).double()
     scale = truth.abs().amax(dim=1)
     top, at = mine.max(dim=1)
-    bins = torch.stack([_bins(mine, scale), _bins(its, scale)])
+    small = mine.numel() <= _COUNTED  # else a third of the whole comparison
+    bins = torch.stack([_bins(e, scale) for e in (mine, its)]) if small else _NO_BINS
     return (
         mine.square().sum(dim=1),
         top,

@@ -18,10 +18,11 @@ import torch
 
 from refold.judge.clock.stopwatch import effort
 from refold.judge.rule import compare, rows
-from refold.judge.truth.oracle import Truth
+from refold.judge.truth.oracle import Run, Truth
 
 if TYPE_CHECKING:
     from refold.judge.verdict.session import Session
+    from refold.judge.verdict.truths import Truths
 
 _FRUITLESS = 3  # searches of each kind that may find nothing: they cost float64 runs
 _SEARCHES = 30
@@ -123,31 +124,29 @@ def _repeated(
     return fixed
 
 
-def eager_settled(session: Session, truth: Truth) -> Truth:
-    """The truth with eager's own jumps taken out: they would raise every bar."""
-    if truth.eager is None or truth.exact is None or truth.exact is truth.eager:
-        return truth
-    exact = dict(compare.leaves(truth.exact.outputs))
+def eager_settled(session: Truths, truth: Truth, eager: Run, run: Run) -> Run:
+    """Eager's run with its own jumps taken out: they would raise every bar. ``run``: float64."""
+    exact = dict(compare.leaves(run.outputs))
     jumps = {}
-    for name, value in compare.leaves(truth.eager.outputs):
+    for name, value in compare.leaves(eager.outputs):
         if isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel():
             jumped = rows.apart(value, exact[name], _JUMP)
             if _few(jumped):
                 jumps[name] = jumped
     if not jumps:
-        return truth
+        return eager
     shaken = _shaken(session, truth, "eager")
     if not shaken or any(_shapes(run) != _shapes(exact) for run in shaken):
-        return truth
-    settled = dict(compare.leaves(truth.eager.outputs))
+        return eager
+    settled = dict(compare.leaves(eager.outputs))
     for name, jumped in jumps.items():
         value = settled[name]
         mended = compare.settle(value, exact[name], jumped, [run[name] for run in shaken])
         settled[name] = mended.to(value.device)
         if not torch.equal(settled[name], value):
             _fruit(session, "eager")
-    outputs = _filled(truth.eager.outputs, iter(settled.values()))
-    return replace(truth, eager=replace(truth.eager, outputs=outputs))
+    outputs = _filled(eager.outputs, iter(settled.values()))
+    return replace(eager, outputs=outputs)
 
 
 def _shapes(leaves: dict[str, Any]) -> dict[str, Any]:
@@ -163,12 +162,12 @@ def _few(wrong: torch.Tensor | None) -> bool:
     return wrong is not None and 0 < int(wrong.sum()) <= max(1, wrong.numel() // 100)
 
 
-def _fruit(session: Session, kind: str) -> None:
+def _fruit(session: Truths, kind: str) -> None:
     done, found = session.tie_searches[kind]
     session.tie_searches[kind] = (done, min(found + 1, done))
 
 
-def _shaken(session: Session, truth: Truth, kind: str) -> list[dict[str, Any]]:
+def _shaken(session: Truths, truth: Truth, kind: str) -> list[dict[str, Any]]:
     done, found = session.tie_searches.get(kind, (0, 0))
     if session.frugal or truth.cotangents or done >= _SEARCHES or done - found >= _FRUITLESS:
         return []

@@ -15,6 +15,8 @@ class Test:
 
     ``calls``: about how many calls of each model it takes, by which a budget is kept.
     ``quick``: part of ``--quick``. ``frugal``: also run where one reference call takes long.
+    ``apart``: it gives a candidate what the reference may refuse, which native code may not
+    survive; its worker is its own, and the end of that a limitation.
     ``run`` yields failures; it raises `Skip` where it does not apply.
     """
 
@@ -27,6 +29,7 @@ class Test:
     quick: bool = True
     frugal: bool = False
     calls: int = 0
+    apart: bool = False
 
 
 class Skip(Exception):

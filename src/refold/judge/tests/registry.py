@@ -5,7 +5,7 @@ from __future__ import annotations
 from refold.judge.tests.backward import gradients
 from refold.judge.tests.base import Test
 from refold.judge.tests.forms import calls
-from refold.judge.tests.lives import instances, parts, training, weights
+from refold.judge.tests.lives import constructor, instances, parts, training, weights
 from refold.judge.tests.once import (
     aliasing,
     cache,
@@ -19,6 +19,7 @@ from refold.judge.tests.once import (
     numerics,
     plain_output,
     poison,
+    recorded,
     reload,
     repeat,
     shapes,
@@ -32,6 +33,7 @@ ONCE: tuple[Test, ...] = tuple(
         contract,
         plain_output,
         numerics,
+        recorded,
         shapes,
         layout,
         hostile,
@@ -48,11 +50,22 @@ ONCE: tuple[Test, ...] = tuple(
         lattice,
     )
 )
-LIVES: tuple[Test, ...] = (*weights.TESTS, *training.TESTS, *parts.TESTS, *instances.TESTS)
+LIVES: tuple[Test, ...] = (
+    *weights.TESTS,
+    *training.TESTS,
+    *parts.TESTS,
+    *instances.TESTS,
+    *constructor.TESTS,
+)
 BACKWARD: tuple[Test, ...] = gradients.TESTS
 FORMS: tuple[Test, ...] = calls.TESTS
 VALUES: tuple[Test, ...] = drawn.TESTS
-TESTS = (*ONCE, *VALUES, *LIVES, *BACKWARD, *FORMS, *many.TESTS, isolation.TEST)
+_ALL = (*ONCE, *LIVES, *BACKWARD, *FORMS, *VALUES, *many.TESTS)
+TESTS: tuple[Test, ...] = (
+    *(t for t in _ALL if not t.apart),
+    isolation.TEST,
+    *(t for t in _ALL if t.apart),
+)
 # Those of the clock are declared beside it: they have no run of their own.
 CLOCK_TESTS = ("work", "timed outputs")
 

@@ -96,12 +96,13 @@ class Living:
     ) -> Lived:
         oracle = self.oracle
 
-        def make() -> nn.Module:
+        def make(init: list[Any] | None = None) -> nn.Module:
             now = torch.get_default_dtype()
             torch.set_default_dtype(default or now)
             try:
                 with torch._C.DisableTorchFunction():  # built as it always is, widened afterwards
-                    return oracle.reference.make(self.seed, oracle.init).to(oracle.device)
+                    given = oracle.init if init is None else init
+                    return oracle.reference.make(self.seed, given).to(oracle.device)
             finally:
                 torch.set_default_dtype(now)
 

@@ -62,25 +62,43 @@ class Run:
         return sum(t.numel() * t.element_size() for t in held)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Truth:
     """Eager and float64 runs on one case; ``raised`` if the reference does not take the input.
 
-    It holds the inputs: truths are found by their identity.
+    It holds the inputs: truths are found by their identity. The float64 run is made when it is
+    asked for: what is near enough to eager needs none. ``make`` gives it, and eager with its own
+    jumps taken out.
     """
 
-    eager: Run | None
-    exact: Run | None
+    plain: Run | None  # eager as it ran
+    make: Callable[[Truth], tuple[Run, Run]] | None = None
     raised: str = ""
-    note: str = ""
     cotangents: list[Any] = field(default_factory=list)
     inputs: list[Any] = field(default_factory=list)
     state: str = ""
     training: bool = False
 
+    _made: tuple[Run, Run] | None = None
+
+    @property
+    def eager(self) -> Run | None:
+        """The reference as it is; None where it raises. Ask for `exact` first where both count."""
+        return self.plain if self._made is None else self._made[0]
+
+    @property
+    def exact(self) -> Run | None:
+        """The reference in float64; eager's run where there is none."""
+        if self.plain is None or self.make is None:
+            return None
+        if self._made is None:
+            self._made = self.make(self)
+        return self._made[1]
+
     def bytes(self) -> int:
         """What its runs hold."""
-        runs = {id(r): r for r in (self.eager, self.exact) if r is not None}
+        held = (self.plain, *(self._made or ()))
+        runs = {id(r): r for r in held if r is not None}
         return sum(run.bytes() for run in runs.values())
 
 

@@ -36,6 +36,10 @@ def session(reference: Reference, request: Request, how: How) -> Session:
         threads=torch.get_num_threads(),
     )
     worked, one.call_seconds = _call_seconds(one)
+    one.large = worked > _SLOW
+    if one.samples is not None:
+        one.call_seconds = oracle.call_seconds(one.cut(one.file_inputs()))
+        worked = min(worked, one.call_seconds)
     one.frugal = worked > _SLOW or oracle.bytes > _MANY
     one.reload = lambda: _load_candidate(one)
     return one
@@ -74,6 +78,7 @@ def _call_seconds(session: Session) -> tuple[float, float]:
             f"{session.reference.path}: expected forward to return tensors and plain values, came "
             f"{odd or type(outputs).__name__}; there is nothing else that the judge can compare"
         )
+    session.find_cut(outputs)
     if passed < _SLOW:  # the first call paid for much that the others do not
         passed = min(passed, oracle.call_seconds(inputs))
     return least, passed

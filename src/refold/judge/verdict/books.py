@@ -18,7 +18,8 @@ from torch.overrides import TorchFunctionMode
 
 from refold.judge import draws
 from refold.judge.draws.trees import tensors
-from refold.judge.verdict.session import INITIAL, Session
+from refold.judge.verdict.session import Session
+from refold.judge.verdict.truths import INITIAL
 from refold.judge.verdict.verdict import Task, Verdict
 
 ORDINARY, FOLDABLE, DEGENERATE = "ordinary", "foldable", "degenerate"

@@ -41,6 +41,7 @@ class Life:
     status: Status = Status.WRONG_MODE
     must: bool = False
     stamps: Mapping[str, str] = field(default_factory=dict)
+    own: Mapping[str, dict[str, torch.Tensor]] = field(default_factory=dict)  # states of its own
     shapes: str = ""  # what another shape of an output says instead of failing: it is not silent
     dtypes: str = ""  # what another dtype in an output says instead of failing
     eps: float = 0.0  # a unit in the last place; 0: of each tensor's own type
@@ -249,4 +250,4 @@ def _living(session: Session) -> Living:
 
 
 def _states(session: Session, life: Life) -> dict[str, dict[str, torch.Tensor]]:
-    return {name: session.state(name) for name in life.states}
+    return {name: session.state(name) for name in life.states} | dict(life.own)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,10 +11,10 @@ import torch
 
 from refold.contract import Reference
 from refold.judge import draws
-from refold.judge.draws.trees import inexact, tensors
-from refold.judge.rule import compare, threads, ties
-from refold.judge.truth import runs
-from refold.judge.truth.oracle import LARGE, Oracle, Truth
+from refold.judge.draws.trees import tensors
+from refold.judge.rule import compare, ties
+from refold.judge.truth.oracle import Oracle, Truth
+from refold.judge.verdict.truths import INITIAL, Truths
 from refold.judge.verdict.verdict import ErrorStats, Failure, Status
 from refold.judge.wire.host import Host, Limits, Raised, WorkerDied
 from refold.judge.wire.outside import Outside
@@ -23,15 +22,16 @@ from refold.judge.wire.outside import Outside
 if TYPE_CHECKING:
     from refold.judge.ask.request import How, Request
 
-INITIAL, PERTURBED, SECOND = "initial", "perturbed", "second"
 _DEATHS = {"timed out": Status.TIMED_OUT}
 _RESPAWNS = 2
+_SAMPLED = 1 << 16  # elements
+_ACCUSES = (Status.CHEATS, Status.MUTATES, Status.NONDETERMINISTIC)
 _MODELS = 2.5  # eager, the candidate, and now and then float64: calls for each call of a test
 _OVERHEAD = 5e-4  # seconds of a call beside the models' own
 
 
 @dataclass
-class Session:
+class Session(Truths):
     """One judgement in progress."""
 
     reference: Reference
@@ -41,12 +41,17 @@ class Session:
     finite_only: bool
     threads: int
     frugal: bool = False
+    large: bool = False  # one call on the file's inputs takes long
+    samples: tuple[int, int] | None = None  # how many there are, and on how many tests run
+    fixed: bool = False  # no other weights can be loaded
     call_seconds: float = 0.0  # least wall time of one call of the reference
     spent: float = 0.0  # of the budget, in estimated seconds
     test: str = ""
     cases: int = 0
     powered: int = 0
     errors: list[ErrorStats] = field(default_factory=list)
+    plainly_wrong: bool = False
+    recorded: list[list[Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     assumptions: set[str] = field(default_factory=set)
     info: dict[str, Any] = field(default_factory=dict)
@@ -54,6 +59,7 @@ class Session:
     workers: str = ""
     host: Host | None = None
     deaths: int = 0
+    apart: bool = False  # the present worker serves tests that it may not survive
     tie_searches: dict[str, tuple[int, int]] = field(default_factory=dict)
     _states: dict[str, dict[str, torch.Tensor]] = field(default_factory=dict)
     _truths: dict[Any, Truth] = field(default_factory=dict)
@@ -103,154 +109,19 @@ class Session:
         return self.how.limits
 
     def affords(self, calls: int) -> bool:
-        """Whether the budget has room for a test of so many calls of each model; if so, it is
-        spent. By the estimate, not by the clock: a busy machine leaves nothing out."""
-        cost = calls * (_MODELS * self.call_seconds + _OVERHEAD)
-        if self.spent + cost > self.how.budget:
-            return False
-        self.spent += cost
-        return True
+        """Whether the budget has room for a test of so many calls of each model, by an estimate."""
+        return self.spent + self.cost(calls) <= self.how.budget
+
+    def cost(self, calls: int) -> float:
+        """Estimated seconds of a test of so many calls of each model."""
+        return calls * (_MODELS * self.call_seconds + _OVERHEAD)
+
+    def spend(self, calls: int, seconds: float) -> None:
+        """Take from the budget what a test took, at most its estimate: a busy machine leaves
+        nothing out."""
+        self.spent += min(self.cost(calls), seconds)
 
     # -- inputs and states -------------------------------------------------------------------
-
-    @property
-    def base_state(self) -> str:
-        """The state most tests run under: every parameter and buffer away from its start value."""
-        return INITIAL if self.frugal and self.oracle.bytes > LARGE else PERTURBED
-
-    def file_inputs(self, draw: int = 0) -> list[Any]:
-        """The file's own distribution."""
-        key = ("file", draw)
-        if key not in self._inputs:
-            self._inputs[key] = self.reference.inputs(self.seed + 1000 + draw)
-        return self._inputs[key]
-
-    def inputs(self, draw: int = 0) -> list[Any]:
-        """Zero-mean inputs where the reference makes finite outputs of them, else the file's."""
-        key = ("probe", draw)
-        if key not in self._inputs:
-            chosen = self.file_inputs(draw)
-            if draws.has_floats(chosen):
-                probe = draws.normal(chosen, 1.0, self.seed + 2000 + draw)
-                truth = self.truth(probe)
-                if truth.eager is not None and runs.mostly_finite(truth.eager.outputs):
-                    chosen = probe
-            self._inputs[key] = chosen
-        return self._inputs[key]
-
-    def state(self, name: str) -> dict[str, torch.Tensor]:
-        """A named state; ``initial`` is what the constructor draws."""
-        if name not in self._states:
-            if INITIAL not in self._states:
-                self._states[INITIAL] = {k: v.clone() for k, v in self.oracle.state().items()}
-            if name != INITIAL:
-                start = self._states[INITIAL]
-                drawn = draws.perturbed(start, self.seed + len(self._states))
-                rolled = draws.rolled(start, len(self._states))
-                if rolled and self._takes({**drawn, **rolled}):
-                    drawn |= rolled
-                self._states[name] = self.tied(drawn)
-        return self._states[name]
-
-    def _takes(self, state: dict[str, torch.Tensor]) -> bool:
-        """Whether the reference makes finite outputs under a state."""
-        self._oracle_at = ""
-        self.oracle.load(state)
-        try:
-            run = self.oracle.eager(self.file_inputs(), self.oracle.training, self.seed + 7)
-        except Exception:  # what its buffers mean does not bear it
-            return False
-        return runs.mostly_finite(run.outputs)
-
-    def tied(self, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """The state with one value for all names of one tensor: of tied weights the last to be
-        loaded would count, and which that is depends on the order of declaration."""
-        first: dict[Any, str] = {}
-        for name, value in self.oracle.state().items():
-            if value.numel():
-                first.setdefault((value.data_ptr(), value.shape, value.stride()), name)
-        names = {
-            k: first.get((v.data_ptr(), v.shape, v.stride()), k)
-            for k, v in self.oracle.state().items()
-        }
-        return {k: state[names.get(k, k)] for k in state}
-
-    def legal(self, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """The state with its buffers as they are in the perturbed one: of a variance either sign
-        means nothing."""
-        own = {k for k, _ in self.oracle.model.named_buffers()}
-        return {k: self.state(PERTURBED)[k] if k in own else v for k, v in state.items()}
-
-    def add_state(self, name: str, state: dict[str, torch.Tensor]) -> None:
-        """Name a state that a test made; truths under an earlier one of that name are forgotten."""
-        self._states[name] = self.tied(state)
-        self._truths = {k: v for k, v in self._truths.items() if k[1] != name}
-        if self._oracle_at == name:
-            self._oracle_at = ""
-
-    def oracle_enter(self, state: str) -> None:
-        """Bring the oracle's models into a named state."""
-        if self._oracle_at != state:
-            if self._oracle_at == INITIAL:
-                self.state(INITIAL)
-            self.oracle.load(self.state(state))
-            self._oracle_at = state
-
-    def truth(
-        self,
-        inputs: list[Any],
-        state: str | None = None,
-        training: bool | None = None,
-        grad: bool = False,
-    ) -> Truth:
-        """Eager and float64 runs, memoized by the identity of ``inputs``."""
-        name = self.base_state if state is None else state
-        mode = self.oracle.training if training is None else training
-        key = (id(inputs), name, mode, grad)
-        if key in self._truths:
-            self._truths[key] = self._truths.pop(key)  # the last one used goes last
-            return self._truths[key]
-        self.oracle_enter(name)
-        elements = self.oracle.bytes // 4 + sum(t.numel() for t in tensors(inputs))
-        with threads.few(elements):
-            truth = self._made(inputs, name, mode, grad)
-        self._truths[key] = truth
-        self._forget(self.oracle.share())
-        return truth
-
-    def _made(self, inputs: list[Any], name: str, mode: bool, grad: bool) -> Truth:
-        seed = self.seed + 7
-        try:
-            cotangents = None
-            if grad:
-                probe = self.oracle.eager(inputs, mode, seed)
-                cotangents = [runs.cotangent(t, seed) for t in tensors(probe.outputs)]
-            eager = self.oracle.eager(inputs, mode, seed, cotangents)
-        except (Exception, SystemExit) as error:
-            raised = f"{type(error).__name__}: {str(error)[:200]}"
-            return Truth(None, None, raised, inputs=inputs)
-        note = ""
-        try:
-            exact = self.oracle.exact(inputs, mode, seed, cotangents)
-            if not ties.same_shapes(exact.outputs, eager.outputs):
-                raise ValueError("its outputs have other shapes")
-        except Exception as error:
-            # No float64 run: eager is the truth, and only the floor is left to the candidate.
-            exact, note = eager, f"no float64 oracle ({type(error).__name__}: {error})"
-            if note not in self.notes:
-                self.notes.append(note)
-        truth = Truth(eager, exact, "", note, cotangents or [], inputs, name, mode)
-        return ties.eager_settled(self, truth)
-
-    def _forget(self, most: float) -> None:
-        """Drop truths, the longest unused first, until the others hold at most so many bytes: to
-        run the reference again costs less than memory that candidate and reference need."""
-        held = {key: truth.bytes() for key, truth in self._truths.items()}
-        for key in list(held)[:-1]:
-            if sum(held.values()) <= most:
-                break
-            self._moved.pop(id(self._truths.pop(key)), None)
-            del held[key]
 
     # -- the worker ----------------------------------------------------------------------------
 
@@ -258,7 +129,7 @@ class Session:
         """The candidate's worker; started again after a death, at most twice."""
         if self.host is None or not self.host.alive:
             if self.host is not None:
-                self.deaths += 1
+                self.deaths += not self.apart
                 self.host.close()
             if self.deaths > _RESPAWNS:
                 raise WorkerDied("crashed", "the candidate's worker died too often")
@@ -303,6 +174,8 @@ class Session:
         name = self.base_state if state is None else state
         mode = self.oracle.training if training is None else training
         host = self.worker()
+        if self.fixed:
+            self._at, self._dirty = name, False
         if self._at != name or (self._dirty and not mode):
             host.request("load_state", self._patience(), state=self.state(name), how="strict")
             self._at, self._dirty = name, False
@@ -318,29 +191,6 @@ class Session:
         if written and (mode or self.remembers(mode)):
             self._dirty = True
         return host
-
-    def remembers(self, training: bool) -> bool:
-        """Whether the reference's outputs depend on what the call before has written: power
-        iterations, moving averages. Each call then starts from the buffers of its state."""
-        if training not in self._remembers:
-            inputs = self.file_inputs()
-            try:
-                found = self.oracle.remembers(inputs, training, self.seed + 7)
-            except Exception:  # the reference raises in this mode, which the tests find out
-                found = False
-            self._remembers[training] = found
-        return self._remembers[training]
-
-    @property
-    def random(self) -> bool:
-        """Whether the reference draws random numbers in either mode."""
-        if self._random is None:
-            self._random = False
-            for mode in (True, False):
-                with contextlib.suppress(Exception):  # it does not run in this mode
-                    run = self.oracle.eager(self.inputs(), mode, self.seed + 7)
-                    self._random = self._random or run.drew
-        return self._random
 
     def entered(self, state: str, written: bool = False) -> None:
         """A test brought the worker into a state by its own means; `written`: but for buffers."""
@@ -422,8 +272,12 @@ class Session:
         self, case: str, outputs: Any, truth: Truth, status: Status = Status.WRONG_NUMERICS
     ) -> Iterator[Failure]:
         """Compare outputs with a truth by the one rule."""
-        assert truth.eager is not None and truth.exact is not None
         self.cases += 1
+        assert truth.plain is not None
+        # numerics tells the errors of what agrees, too
+        if self.test != "numerics" and compare.acquitted(outputs, truth.plain.outputs):
+            return
+        assert truth.exact is not None and truth.eager is not None
         spread = self.spread(truth)
         results = compare.compare(
             case, outputs, truth.eager.outputs, truth.exact.outputs, spread, self.finite_only
@@ -434,82 +288,42 @@ class Session:
             if result.errors is not None:
                 self.errors.append(result.errors)
             if not result.agrees:
-                kind = Status.WRONG_CONTRACT if result.structural else status
+                kind = Status.WRONG_CONTRACT if result.structural else self.named(status)
                 yield self.fail(kind, case, result.reason, result.worst)
+
+    def named(self, status: Status) -> Status:
+        """The status of a wrong output. Where plain calls are wrong already, another that is wrong
+        too says nothing of caches or of memory."""
+        return Status.WRONG_NUMERICS if self.plainly_wrong and status in _ACCUSES else status
 
     def agrees(self, outputs: Any, truth: Truth) -> bool:
         """Whether outputs would pass against a truth."""
-        if truth.eager is None or truth.exact is None:
+        if truth.exact is None or truth.eager is None:
+            return False
+        if not self._few_agree(outputs, truth):
             return False
         results = compare.compare(
             "", outputs, truth.eager.outputs, truth.exact.outputs, self.spread(truth)
         )
         return all(r.agrees for r in results)
 
-    def spread(self, truth: Truth) -> dict[str, tuple[float, float]]:
-        """Eager's error where one truth does not show it.
-
-        For outputs of few elements it is that over all truths so far. A model of float64 has no
-        wider truth: its error is what one unit in the last place of every input and weight does.
-        """
-        assert truth.eager is not None and truth.exact is not None
-        found = self.float64_errors(truth)
-        for name, leaf in compare.leaves(truth.exact.outputs):
-            few = isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and leaf.numel() < 256
-            if few and name not in found:
-                relative = self._relative(name)
-                finite = leaf[torch.isfinite(leaf)].abs()
-                scale = float(finite.max()) if finite.numel() else 0.0
-                units = compare.units(leaf)  # beside a large sample the usual ones count
-                scale = scale if units is None else float(units.median())
-                found[name] = (relative * scale, relative * scale)
-        return found
-
-    def spread_of(
-        self, truth: Truth, name: str, always: bool = False
-    ) -> dict[str, tuple[float, float]] | None:
-        """What `compare` is to know of one buffer or gradient of a model of float64; always: of
-        any model."""
-        error = (self._moved_errors(truth) if always else self.float64_errors(truth)).get(name)
-        return {"output": error} if error else None
-
-    def float64_errors(self, truth: Truth) -> dict[str, tuple[float, float]]:
-        """Of a model of float64, the errors of each output, buffer and gradient; else nothing."""
-        assert truth.exact is not None
-        given = [*tensors(truth.inputs), *self.oracle.state().values()]
-        if any(inexact(t) and t.dtype not in (torch.float64, torch.complex128) for t in given):
-            return {}
-        return self._moved_errors(truth)
-
-    def _moved_errors(self, truth: Truth) -> dict[str, tuple[float, float]]:
-        """What one unit in the last place of every input and weight does."""
-        assert truth.exact is not None
-        if id(truth) not in self._moved:
-            self.oracle_enter(truth.state)
-            grads = truth.cotangents or None
-            seed = self.seed + 7
-            moved = self.oracle.shaken(truth.inputs, truth.training, seed, self.seed, 1.0, grads)
-            values, exact = runs.named(moved), runs.named(truth.exact)
-            errors = {n: runs.distance(values[n], t) for n, t in exact.items() if n in values}
-            self._moved[id(truth)] = truth, errors  # the truth is kept: ids must not be reused
-        return dict(self._moved[id(truth)][1])
-
-    def _relative(self, name: str) -> float:
-        squares = []
-        for truth in self._truths.values():
-            if truth.eager is None or truth.exact is None:
-                continue
-            theirs = compare.leaves(truth.eager.outputs)
-            exacts = compare.leaves(truth.exact.outputs)
-            for (other, a), (_, b) in zip(theirs, exacts, strict=True):
-                if other == name and isinstance(b, torch.Tensor) and 0 < b.numel() < 4096:
-                    error, scale = (a.to(b) - b).abs(), b.abs().max()
-                    value = float((error / scale).square().mean())
-                    if value == value and value < 1e-6:
-                        squares.append(value)
-        return (sum(squares) / len(squares)) ** 0.5 if squares else 0.0
+    def _few_agree(self, outputs: Any, truth: Truth) -> bool:
+        """Whether outputs would pass on some samples: what fails on a few fails on all."""
+        assert truth.exact is not None and truth.eager is not None
+        trees = (outputs, truth.eager.outputs, truth.exact.outputs)
+        if max([t.numel() for t in tensors(trees[1])], default=0) < 2 * _SAMPLED:
+            return True
+        few = [draws.every(tree, _some) for tree in trees]
+        return all(r.agrees for r in compare.compare("", few[0], few[1], few[2]))
 
     def died(self, error: WorkerDied) -> Failure:
         """The failure that a worker's death amounts to."""
         status = _DEATHS.get(error.why, Status.CRASHED)
         return self.fail(status, "worker", str(error))
+
+
+def _some(t: torch.Tensor) -> torch.Tensor:
+    """Some samples of a tensor."""
+    if not t.dim() or t.numel() < 2 * _SAMPLED or t.shape[0] < 2:
+        return t
+    return t[:: -(-t.numel() // _SAMPLED)]

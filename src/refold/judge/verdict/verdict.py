@@ -27,12 +27,16 @@ class Status(str, enum.Enum):
 
 
 class Speed(str, enum.Enum):
-    """How the candidate's time compares with eager's, by the interval of the paired ratio."""
+    """How the candidate's time compares with eager's, by the interval of the paired ratio.
+
+    INCONCLUSIVE: times on this machine, at this moment, or of this candidate cannot be believed.
+    """
 
     FASTER = "FASTER"
     SLOWER = "SLOWER"
     SAME = "SAME"
     AMBIGUOUS = "AMBIGUOUS"
+    INCONCLUSIVE = "INCONCLUSIVE"
 
 
 @dataclass(frozen=True)
@@ -106,7 +110,9 @@ class Quartiles:
 class Timing:
     """Candidate beside eager, alternating in one run. Ratios are eager's time over the candidate's.
 
-    ``clock`` is the parent's time over the worker's own claim, at the candidate.
+    ``ratio`` with its interval is the headline, of ``sealed`` calls or of ``warm`` laps; both are
+    here with their intervals. ``control``: the interval of eager against eager. ``clock``: the
+    parent's time over the worker's own claim, at the candidate.
     """
 
     speed: Speed
@@ -126,6 +132,11 @@ class Timing:
     samples_eager: tuple[float, ...] = ()
     samples_candidate: tuple[float, ...] = ()
     note: str = ""
+    headline: str = "warm"
+    warm: tuple[float, float, float] = (math.nan, 0.0, math.inf)
+    sealed: tuple[float, float, float] = (math.nan, 0.0, math.inf)
+    control: tuple[float, float] = (1.0, 1.0)
+    rounds: int = 0
 
 
 @dataclass(frozen=True)
@@ -166,6 +177,11 @@ class Verdict:
         return self.status is Status.ACCEPTED
 
     @property
+    def speed(self) -> Speed | None:
+        """How fast, apart from whether it is right; None if nothing was timed."""
+        return None if self.timing is None else self.timing.speed
+
+    @property
     def summary(self) -> str:
         """One line."""
         head = self.status.value
@@ -180,7 +196,8 @@ class Verdict:
     def to_dict(self) -> dict[str, Any]:
         """The documented JSON; non-finite numbers become strings ("nan", "inf", "-inf")."""
         body: dict[str, Any] = _plain(self)
-        return {"schema": SCHEMA, "accepted": self.accepted, **body}
+        speed = None if self.speed is None else self.speed.value
+        return {"schema": SCHEMA, "accepted": self.accepted, "speed": speed, **body}
 
 
 def _plain(value: Any) -> Any:

@@ -21,6 +21,7 @@ from refold.judge.wire import answers, forkserver, frames
 from refold.judge.wire.ring import Ring
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+_GO, _DONE, _END = b"g", b"d", b"e"
 _GIVES_OUTPUTS = ("call", "fetch", "live")
 
 
@@ -162,6 +163,24 @@ class Host:
             raise WorkerDied("garbled", self._reason)
         texts = [str(error.get(k, "")) for k in ("type", "message", "trace")]
         raise Raised(*texts)
+
+    def open_sealed(self, like: list[Any], offset: int, seed: int | None) -> None:
+        """The worker waits for sealed calls: see `clock.sealed`."""
+        self.post("sealed", like=like, offset=offset, seed=seed)
+
+    def sealed_call(self, seconds: float) -> None:
+        """One sealed call: its input lies in the arena, its output does when this returns."""
+        self._sock.settimeout(seconds)
+        with self._deadly():
+            self._sock.sendall(_GO)
+            if self._sock.recv(1) != _DONE:
+                raise frames.WireError("no end of a sealed call")
+
+    def close_sealed(self, seconds: float) -> None:
+        """No more sealed calls."""
+        with self._deadly():
+            self._sock.sendall(_END)
+        self.wait(seconds)
 
     @contextlib.contextmanager
     def stopped(self) -> Iterator[None]:

@@ -37,7 +37,11 @@ def run(
         raise RuntimeError("no output requires grad")
     if how == "penalty":
         inputs = [t for t in tensors(given) if t.requires_grad]
-        whole: Any = sum(o.sum() for _, o in chosen)
+        # factors that want gradients: a backward that can be taken once only says so then, and
+        # is silent about sums
+        factors = [torch.ones_like(o, requires_grad=True) for _, o in chosen]
+        pairs = zip(factors, chosen, strict=True)
+        whole: Any = sum((o * factor).sum() for factor, (_, o) in pairs)
         slopes = torch.autograd.grad(whole, inputs, create_graph=True, allow_unused=True)
         whole = whole + sum(s.square().sum() for s in slopes if s is not None)
         whole.backward()

@@ -50,10 +50,10 @@ Tree = Any
 class Worker:
     """One command per method ``do_NAME``; state is the module, input slots and kept outputs."""
 
-    def __init__(self, peer: frames.Peer, arena: int) -> None:
+    def __init__(self, peer: frames.Peer, arena: int, watch: guard.Guard | None = None) -> None:
         self.peer = peer
         self.arena = arena
-        self.guard = guard.Guard()
+        self.guard = watch or guard.Guard()
         self.model: nn.Module = nn.Identity()
         self.original: nn.Module = self.model
         self.built = {"": True}  # the modes of its modules by name
@@ -62,7 +62,7 @@ class Worker:
         self.slots: dict[str, list[Any]] = {}
         self.states: dict[str, dict[str, torch.Tensor]] = {}  # of lives
         self.inputs: dict[str, list[Any]] = {}
-        self.make: Callable[[], nn.Module] = nn.Identity
+        self.make: Callable[..., nn.Module] = nn.Identity
         self.kept: dict[str, Tree] = {}
         self.lap = lap.Lap()
         self.flags = flags.snapshot()
@@ -101,7 +101,7 @@ class Worker:
             self.guard.arm(path)
         self.flags = before = flags.snapshot()
         file = contract.load(path, sets, class_name, needs_inputs=False, unknown_sets="ignore")
-        self.make = lambda: file.make(seed, init).to(self.device)
+        self.make = lambda given=None: file.make(seed, given or init).to(self.device)
         self.model = self.make()
         self.built = {name: m.training for name, m in self.model.named_modules()}
         assumes = file.namespace.get("REFOLD_ASSUMES", "")
@@ -111,6 +111,12 @@ class Worker:
             "assumes": [str(w) for w in words if w],
             "flags": flags.difference(before, flags.snapshot()),
         }
+
+    def take(self, make: Callable[..., nn.Module], device: torch.device) -> None:
+        """Modules of this process instead of a file's."""
+        self.device, self.make = device, make
+        self.model = make()
+        self.built = {name: m.training for name, m in self.model.named_modules()}
 
     def do_describe(self) -> dict[str, Any]:
         """Names, shapes and dtypes of everything the module holds."""
@@ -335,6 +341,15 @@ class Worker:
         model = self.lap.model if self.lap.model is not None else self.model
         arena = self.arena if slot else -1
         self.lap.prepare(model, here, arena, slot, flush_bytes, self.device, seed, keep)
+
+    def do_null(self, outputs: Any) -> None:
+        """A model that computes nothing: what its sealed calls take is the transport."""
+        here = moved(outputs, self.device)
+        self.lap.model = lambda *_: here
+
+    def do_sealed(self, like: list[Any], offset: int, seed: int | None) -> int:
+        """Calls whose inputs the parent reveals one by one; see `clock.sealed`."""
+        return self.lap.sealed(self.peer.sock, like, offset, seed)
 
     def do_flush(self) -> None:
         """Leave nothing of the inputs in a cache."""

@@ -41,7 +41,7 @@ class Interpreter:
 
     def __init__(
         self,
-        make: Callable[[], nn.Module],
+        make: Callable[..., nn.Module],
         states: Mapping[str, dict[str, torch.Tensor]],
         inputs: Mapping[str, list[Any]],
         seed: int,
@@ -85,9 +85,9 @@ class Interpreter:
 
     # -- modules -------------------------------------------------------------------------------
 
-    def build(self, state: str, model: str = "a") -> None:
-        """A new module, in a state."""
-        made = self.make()
+    def build(self, state: str, model: str = "a", init: list[Any] | None = None) -> None:
+        """A new module, in a state; ``init``: of other arguments of the constructor."""
+        made = self.make() if init is None else self.make(init)
         if self.on_build is not None:
             self.on_build(made)
         self.models[model] = made

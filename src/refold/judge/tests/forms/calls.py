@@ -313,6 +313,7 @@ TESTS: tuple[Test, ...] = (
         "An axis in front, the batch in two axes, no batch: where the reference takes them.",
         _ranks,
         6,
+        apart=True,
     ),
     living(
         "batches",
@@ -334,5 +335,6 @@ TESTS: tuple[Test, ...] = (
         "Widths that the reference refuses are refused.",
         refused,
         6,
+        apart=True,
     ),
 )

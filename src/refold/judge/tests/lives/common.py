@@ -12,7 +12,8 @@ from refold.judge.draws.trees import tensors
 from refold.judge.tests.base import Skip, Test
 from refold.judge.verdict import life
 from refold.judge.verdict.life import Life
-from refold.judge.verdict.session import PERTURBED, Session
+from refold.judge.verdict.session import Session
+from refold.judge.verdict.truths import PERTURBED
 from refold.judge.verdict.verdict import Failure
 from refold.judge.worker.steps import Step
 
@@ -20,7 +21,12 @@ MANY = 8  # tensors that are changed alone; of more a secret choice
 
 
 def living(
-    name: str, catches: str, sentence: str, derive: Callable[[Session], Iterator[Life]], calls: int
+    name: str,
+    catches: str,
+    sentence: str,
+    derive: Callable[[Session], Iterator[Life]],
+    calls: int,
+    apart: bool = False,
 ) -> Test:
     """A test that runs the lives which ``derive`` gives for a reference; ``calls``: about how many
     calls of each model that takes."""
@@ -34,7 +40,7 @@ def living(
         if session.cases == before:
             raise Skip("the reference has no such life")
 
-    return Test(name, catches, sentence, run, calls=calls)
+    return Test(name, catches, sentence, run, calls=calls, apart=apart)
 
 
 def inputs(session: Session, count: int = 2) -> dict[str, list[Any]]:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from refold.judge.tests.base import Test
 from refold.judge.tests.lives.common import begin, call, floating, inputs, living, modes, trained
 from refold.judge.verdict.life import Life
-from refold.judge.verdict.session import PERTURBED, SECOND, Session
+from refold.judge.verdict.session import Session
+from refold.judge.verdict.truths import PERTURBED, SECOND
 from refold.judge.verdict.verdict import Status
 from refold.judge.worker import writes
 

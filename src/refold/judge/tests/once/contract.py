@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from refold.judge.tests.base import Test
-from refold.judge.verdict.session import INITIAL, PERTURBED, Session
+from refold.judge.verdict.session import Session
+from refold.judge.verdict.truths import INITIAL, PERTURBED
 from refold.judge.verdict.verdict import Failure, Status
 from refold.judge.wire.host import Raised
 from refold.judge.worker.leaves import parameters, tied

@@ -16,7 +16,7 @@ from refold.judge.verdict.verdict import Failure, Status
 def run(session: Session) -> Iterator[Failure]:
     """Enforced only where eager itself is exact; the nearest integer must be the right one."""
     inputs, state = draws.lattice(
-        session.file_inputs(), session.state("initial"), session.seed + 11
+        session.cut(session.file_inputs()), session.state("initial"), session.seed + 11
     )
     session.add_state("lattice", state)
     truth = session.truth(inputs, "lattice")

@@ -20,8 +20,10 @@ def run(session: Session) -> Iterator[Failure]:
     cases: list[tuple[str, list[Any]]] = [("the file's inputs", session.file_inputs())]
     if draws.has_floats(session.file_inputs()):
         scales = (1.0,) if session.frugal else draws.SCALES
+        whole = session.file_inputs()
         for i, scale in enumerate(scales):
-            probe = draws.normal(session.file_inputs(), scale, session.seed + 3000 + i)
+            shape = whole if scale == 1.0 and not session.large else session.cut(whole)
+            probe = draws.normal(shape, scale, session.seed + 3000 + i)
             if session.frugal:
                 probe = session.inputs()  # shared with the other tests: truths are dear
             cases.append((f"normal inputs, scale 2^{int(torch.tensor(scale).log2())}", probe))
@@ -41,13 +43,15 @@ def run(session: Session) -> Iterator[Failure]:
         else:
             session.notes.append(f"no power: a trivial answer passes on {name}")
         previous = truth.eager.outputs
-        yield from session.check(name, inputs)
+        for failure in session.check(name, inputs):
+            session.plainly_wrong = True
+            yield failure
     yield from _other_mode(session)
 
 
 def _secret(session: Session) -> list[tuple[str, list[Any]]]:
     """Draws that no candidate can have foreseen from ``--seed``; the verdict tells the secret."""
-    drawn = session.reference.inputs(session.secret)
+    drawn = session.cut(session.reference.inputs(session.secret))
     cases = [("the file's inputs, a secret draw", drawn)]
     if draws.has_floats(drawn):
         probe = draws.normal(drawn, 1.0, session.secret + 1)

@@ -9,7 +9,8 @@ import torch
 from refold.judge.draws.trees import inexact
 from refold.judge.tests.base import Skip, Test
 from refold.judge.tests.once.contract import stale_or_wrong
-from refold.judge.verdict.session import INITIAL, PERTURBED, SECOND, Session
+from refold.judge.verdict.session import Session
+from refold.judge.verdict.truths import INITIAL, PERTURBED, SECOND
 from refold.judge.verdict.verdict import Failure, Status
 from refold.judge.wire.host import Raised
 

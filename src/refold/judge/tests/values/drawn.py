@@ -13,7 +13,8 @@ from refold.judge.rule import compare
 from refold.judge.tests.base import Skip, Test
 from refold.judge.truth import runs
 from refold.judge.truth.oracle import Truth
-from refold.judge.verdict.session import INITIAL, Session
+from refold.judge.verdict.session import Session
+from refold.judge.verdict.truths import INITIAL
 from refold.judge.verdict.verdict import Failure
 
 _FAR = (1e-30, 1e-24, 1e-12, 1e-6, 1e4, 1e6, 1e9, 1e19, 1e25)
@@ -45,7 +46,8 @@ def _checked(session: Session, case: str, given: list[Any], **options: Any) -> I
 
 def _initial(session: Session) -> Iterator[Failure]:
     for draw in (0, 1):
-        given = session.file_inputs(draw)
+        whole = session.file_inputs(draw)
+        given = session.cut(whole) if draw or session.large else whole
         case = f"the file's inputs, weights as constructed ({draw + 1})"
         yield from session.check(case, given, state=INITIAL)
 
@@ -95,7 +97,7 @@ def _sample(session: Session) -> Iterator[Failure]:
 
 
 def _ids(session: Session) -> Iterator[Failure]:
-    given = session.file_inputs()
+    given = session.cut(session.file_inputs())
     integers = [t for t in tensors(given) if not inexact(t) and t.dtype is not torch.bool]
     if not any(t.numel() for t in integers):
         raise Skip("no integers among the inputs")
@@ -129,7 +131,7 @@ def _ids(session: Session) -> Iterator[Failure]:
 
 
 def _masks(session: Session) -> Iterator[Failure]:
-    given = session.file_inputs()
+    given = session.cut(session.file_inputs())
     found = [
         i
         for i, t in enumerate(tensors(given))

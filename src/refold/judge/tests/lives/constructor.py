@@ -1,0 +1,58 @@
+"""The constructor's numbers, each changed: a second build of both sides."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+from refold.judge import draws
+from refold.judge.tests.base import Test
+from refold.judge.tests.lives.common import call, inputs, living
+from refold.judge.verdict import life
+from refold.judge.verdict.life import Life
+from refold.judge.verdict.session import Session
+from refold.judge.verdict.verdict import Status
+
+_NUMBERS = 6
+
+
+def _varied(session: Session) -> Iterator[Life]:
+    init = session.oracle.init
+    found = [
+        (i, new)
+        for i, value in enumerate(init)
+        if isinstance(value, int) and not isinstance(value, bool)
+        for new in dict.fromkeys((value + 1, value - 1, 2 * value))
+    ]
+    if len(found) > _NUMBERS:
+        found = random.Random(session.secret).sample(found, _NUMBERS)
+    for at, new in found:
+        given = [new if i == at else v for i, v in enumerate(init)]
+        try:
+            model = session.reference.make(session.seed, given)
+        except Exception:  # no such module
+            continue
+        held = {k: v.detach().cpu().clone() for k, v in model.state_dict().items()}
+        state = draws.perturbed(held, session.seed + 31)
+        steps = [{"do": "build", "state": "other", "init": given}, call("y"), call("again", "x1")]
+        one = Life(
+            f"argument {at} = {new} instead of {init[at]}",
+            tuple(steps),
+            inputs(session),
+            states=(),
+            own={"other": state},
+            status=Status.WRONG_CONTRACT,
+        )
+        if life.eager(session, one).raised is None:
+            yield one
+
+
+TESTS: tuple[Test, ...] = (
+    living(
+        "constructor",
+        "sizes and numbers of the constructor that are built in",
+        "The constructor's whole numbers, each one more, one less and doubled, where taken.",
+        _varied,
+        12,
+    ),
+)

@@ -1,0 +1,24 @@
+"""Honest candidates in the styles that people write: none is turned away, by any test."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from judge_paths import HERE, REFERENCES
+
+from refold.judge import Limits, judge
+
+STYLES = sorted((HERE / "styles").glob("*.py"))
+LIMITS = Limits(import_seconds=120, call_seconds=20)
+STAMPED = {"own_backward": {"gradient penalty: raises where the reference answers"}}
+
+
+@pytest.mark.parametrize("path", STYLES, ids=lambda path: path.stem)
+def test_style(path: Path) -> None:
+    (name,) = re.findall(r"^reference: (.+)$", path.read_text(), re.MULTILINE)
+    reference = REFERENCES / f"{name}.py"
+    verdict = judge(reference, path, quick=True, timing=False, device="cpu", limits=LIMITS)
+    assert verdict.accepted, verdict.failures
+    assert set(verdict.assumptions) == STAMPED.get(path.stem, set())
