@@ -55,5 +55,6 @@ def _elements(node: Node) -> int:
 
 def own_bytes(module: torch.nn.Module) -> int:
     """The bytes of a module's parameters and buffers, each memory once."""
-    tensors = {t.untyped_storage()._cdata: t for t in (*module.parameters(), *module.buffers())}
-    return sum(t.numel() * t.element_size() for t in tensors.values())
+    tensors = (*module.parameters(), *module.buffers())
+    found = {(t.untyped_storage()._cdata, t.storage_offset(), t.shape): t for t in tensors}
+    return sum(t.numel() * t.element_size() for t in found.values())
