@@ -13,7 +13,7 @@ class Model(nn.Module):
         self.second = nn.Linear(40, 40)
 
     def forward(self, x):
-        time.sleep(0.3)
+        time.sleep(0.03)
         return self.second(torch.tanh(self.first(x)))
 
 
