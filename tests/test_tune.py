@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from refold import pipeline, tune
+from refold import pipeline, tune, twin
 from refold.emit.cuda import CudaTarget, compile_emitted
 from refold.schedule import (
     IEEE,
@@ -235,7 +234,7 @@ def test_candidates_are_whole_modules_each_with_its_schedule(tuned, monkeypatch,
             module = nn.Linear(depth, cols, bias=False, dtype=dtype)
             for schedule in candidates:
                 fast = build(module, torch.randn(rows, depth, dtype=dtype), schedule)
-                built[schedule] = sys.modules[type(fast).__module__]._REFOLD_CUDA
+                built[schedule] = twin.namespaces(fast)[0]._REFOLD_CUDA
         return {s: 1.0 if s == best else 2.0 for s in built}
 
     monkeypatch.setattr(tune, "_time", time)
