@@ -8,6 +8,7 @@ place of what was summed.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
@@ -50,7 +51,7 @@ def compiled(level: str, defines: list[str], needed: list[str]) -> Call:
     headers = [header(h) for h in ("call.h", *(f"cpu/{h}" for h in included("cpu", needed)))]
     text = "\n".join(["#define PY_SSIZE_T_CLEAN", *defines, *headers, bodies])
     name = f"refold_test_{level.lower()}_{digest(level + text)}"
-    scope: dict = {"torch": torch}
+    scope: dict = {"os": os, "torch": torch}
     with mock.patch("torch.backends.cpu.get_cpu_capability", lambda: level):
         exec(render("cpu.py.jinja", text=text, extension=name), scope)
     assert scope["_refold_problem"] is None, scope["_refold_problem"]
