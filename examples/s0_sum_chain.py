@@ -847,13 +847,16 @@ using rf_watch::Look;
 template <class Body> RF_FN auto look_of(const Body& body, int) -> decltype(body.look) { return body.look; }
 template <class Body> RF_FN Look look_of(const Body&, long) { return {}; }
 
+// volatile: other calls may write what is read here while this kernel runs.
 RF_FN void look_at_words(const Look& look, unsigned first, unsigned step) {
+  const volatile uint32_t* const volatile* words = look.words;
+  const volatile uint32_t* expected = look.expected;
   for (unsigned i = first; i < look.count; i += step)
-    if (*static_cast<const volatile uint32_t*>(look.words[i]) != look.expected[i])
-      *static_cast<volatile uint32_t*>(look.flag) = look.epoch;
+    if (*words[i] != expected[i]) *static_cast<volatile uint32_t*>(look.flag) = look.epoch;
 }
 
-// After the kernel waited for the one before: what that one wrote is looked at, too.
+// After the kernel waited for the one before, so that what that one wrote is looked at, too; and before any thread of
+// the first block returns, since each looks at words of its own.
 template <class Body> RF_FN void look_in_first_block(const Body& body) {
   const Look look = look_of(body, 0);
   if (look.count != 0 && blockIdx.x == 0) look_at_words(look, threadIdx.x, blockDim.x);
@@ -1663,6 +1666,7 @@ __global__ void __launch_bounds__(Holds<V>::block, LanesOf<V>::count == 4 ? Body
   __shared__ Real shared[2][kMostTeam / 32][kMostWords];  // two passes
   constexpr bool kSingle = LanesOf<V>::count == 1;
   constexpr int kInside = kSingle ? kUnits / 2 : 0;  // units of every thread that are in the row: see Holds
+  begin_kernel(body);  // before any thread returns: all of the first block look
   const int threads = kThreads ? kThreads : team_threads;
   const int teams = blockDim.x / threads, team = threadIdx.x / threads, thread = threadIdx.x - team * threads;
   const long first = long(blockIdx.x) * teams * kRows + team;
@@ -1681,7 +1685,6 @@ __global__ void __launch_bounds__(Holds<V>::block, LanesOf<V>::count == 4 ? Body
     if constexpr (kSingle) return Single{unit[k], in(k)};
     else return LanesOf<V>::at(unit[k]);
   };
-  begin_kernel(body);
   Known<V, Body::kAgain> known[kRows][kUnits];
   for_monoids<0>(typename Body::Monoids{}, [&](auto step, auto monoid) {
     using M = decltype(monoid);
@@ -2023,7 +2026,7 @@ static PyModuleDef rf_module = {PyModuleDef_HEAD_INIT, "kernels", nullptr, -1, r
 #define RF_INIT(name) RF_INIT_(name)
 PyMODINIT_FUNC RF_INIT(TORCH_EXTENSION_NAME)() { return PyModule_Create(&rf_module); }
 """
-_REFOLD_NAME = "refold_sm_90_e0c2fb33fc0d"
+_REFOLD_NAME = "refold_sm_90_576328a06c49"
 
 import contextlib
 

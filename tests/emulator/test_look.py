@@ -11,6 +11,7 @@ from torch import nn
 from emulator.module import emulated
 from refold import pipeline, twin
 from refold.pipeline import Options
+from refold.runtime.look import _refold_words
 
 
 class Summed(nn.Module):
@@ -18,7 +19,7 @@ class Summed(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.fc = nn.Linear(96, 64)
+        self.fc = nn.Linear(512, 64)
 
     def forward(self, x):
         return self.fc(x).sum(dim=1, keepdim=True)
@@ -35,12 +36,27 @@ class Pooled(nn.Module):
         return torch.sigmoid(nn.functional.avg_pool1d(self.fc(x)[:, None], 4)[:, 0])
 
 
-@pytest.fixture(scope="module", params=[Summed, Pooled], ids=["rows", "product"])
+class Held(nn.Module):
+    """Its folds are read by a kernel that holds rows, of few of which most threads have none."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(512, 64)  # the names of the others' parameters
+        self.fc.weight = nn.Parameter(torch.randn(512))
+        self.fc.bias = nn.Parameter(torch.randn(512))
+        self.gain = nn.Parameter(torch.randn(512))
+
+    def forward(self, x):
+        shift = torch.tanh(self.gain) * torch.exp(self.fc.bias)
+        return torch.softmax(x * torch.exp(self.fc.weight) + shift, -1)
+
+
+@pytest.fixture(scope="module", params=[Summed, Pooled, Held], ids=["rows", "product", "held"])
 def fast(request):
     torch.manual_seed(0)
     module = request.param().eval()
     target, device = pipeline.target_for("cuda:sm_80", "ieee")
-    x = torch.randn(64, 96)
+    x = torch.randn(64, module.fc.in_features)
     result = pipeline.run(
         module, [x], "", "x", target, device, Options(measure=False, accuracy=False)
     )
@@ -48,11 +64,20 @@ def fast(request):
     return pipeline.bind_for_class(emulated(result.text), module)
 
 
-def test_a_write_is_followed_one_call_late_and_told(fast, monkeypatch, caplog):
+def looked(parameter: torch.Tensor) -> list[int]:
+    """Some of the elements that are looked at, the first and the last among them."""
+    found = _refold_words(parameter)
+    assert found is not None
+    return [min(found[1]), max(found[1]), found[1][7]]
+
+
+@pytest.mark.parametrize("rows", [2, 64])
+def test_a_write_is_followed_one_call_late_and_told(fast, rows, monkeypatch, caplog):
+    """Of few rows most threads of a block have none; they look all the same."""
     (namespace,) = twin.namespaces(fast)
     monkeypatch.setattr(namespace, "_refold_is_readable", lambda device: False)
     fast.refold_refresh()
-    x, original = torch.randn(64, 96), twin.original(fast)
+    x, original = torch.randn(rows, fast.fc.in_features), twin.original(fast)
 
     def right():
         torch.testing.assert_close(fast(x), original(x), rtol=1e-3, atol=1e-3)
@@ -62,8 +87,14 @@ def test_a_write_is_followed_one_call_late_and_told(fast, monkeypatch, caplog):
             right()
         for write in (
             lambda: fast.fc.weight.data.mul_(1.5),
-            lambda: fast.fc.weight.data.copy_(torch.randn(64, 96)),
+            lambda: fast.fc.weight.data.copy_(torch.randn_like(fast.fc.weight)),
             lambda: fast.fc.weight.data.mul_(0.5),
+            lambda: fast.fc.bias.data[looked(fast.fc.bias)[0]].add_(9.0),
+            lambda: getattr(fast, "gain", fast.fc.bias).data.add_(1.0),
+            *(
+                lambda i=i: fast.fc.weight.data.view(-1)[i].add_(9.0)
+                for i in looked(fast.fc.weight)
+            ),
         ):
             caplog.clear()
             write()
@@ -77,6 +108,6 @@ def test_a_write_is_followed_one_call_late_and_told(fast, monkeypatch, caplog):
             assert not caplog.records, "told once"
         fast.fc.weight.mul_(2)  # counted: at once
         right()
-        fast.fc.weight.data = torch.randn(64, 96)  # another storage: at once
+        fast.fc.weight.data = torch.randn_like(fast.fc.weight)  # another storage: at once
         right()
         assert not caplog.records

@@ -124,6 +124,7 @@ __global__ void __launch_bounds__(Holds<V>::block, LanesOf<V>::count == 4 ? Body
   __shared__ Real shared[2][kMostTeam / 32][kMostWords];  // two passes
   constexpr bool kSingle = LanesOf<V>::count == 1;
   constexpr int kInside = kSingle ? kUnits / 2 : 0;  // units of every thread that are in the row: see Holds
+  begin_kernel(body);  // before any thread returns: all of the first block look
   const int threads = kThreads ? kThreads : team_threads;
   const int teams = blockDim.x / threads, team = threadIdx.x / threads, thread = threadIdx.x - team * threads;
   const long first = long(blockIdx.x) * teams * kRows + team;
@@ -142,7 +143,6 @@ __global__ void __launch_bounds__(Holds<V>::block, LanesOf<V>::count == 4 ? Body
     if constexpr (kSingle) return Single{unit[k], in(k)};
     else return LanesOf<V>::at(unit[k]);
   };
-  begin_kernel(body);
   Known<V, Body::kAgain> known[kRows][kUnits];
   for_monoids<0>(typename Body::Monoids{}, [&](auto step, auto monoid) {
     using M = decltype(monoid);
