@@ -53,7 +53,10 @@ def _statements(group: Group, scope: Scope) -> list[str]:
             shape = shape_text(node.shape, scope.sizes)
             assert_text = f"assert {scope.operands[node]}.is_contiguous()"
             lines.append(assert_text)
-            lines.append(f"rf_i{i} = {scope.operands[node]}.reshape({shape})")
+            begins = ""
+            if node.op == "slice":  # it may begin where the whole does, and is read by its address
+                begins = f".flatten()[:__import__('math').prod({shape})]"
+            lines.append(f"rf_i{i} = {scope.operands[node]}{begins}.reshape({shape})")
             wide = f".to({node.dtype})" if group.stored(node) != node.dtype else ""
             texts[node] = f"rf_i{i}{wide}"
     for i, node in enumerate(group.nodes):

@@ -345,14 +345,22 @@ class ForwardWriter:
         return [*lines, f"{name} = {text}"]
 
     def _lies_alike(self, node: Node) -> bool:
-        """Whether a value is another in another shape, and only kernels read it, by its address."""
-        x = node.inputs[0] if node.op == "reshape" else node
-        readers = self.readers.get(node, ())
+        """Whether a value begins where another does that a kernel made, in another shape or the
+        first part of it, and only kernels read it, by its address."""
+        x = node.inputs[0] if node.op == "reshape" or _is_first_part(node) else node
+        made = x.inputs[0] if x.op == "reshape" and node.op == "slice" else x
+        readers = [
+            r
+            for reader in self.readers.get(node, ())
+            for r in (self.readers.get(reader, ()) if _is_first_part(reader) else (reader,))
+        ]
         return (
             x is not node
-            and x in self.made
+            and made in self.made
+            and x in self.text.names
             and self.plan.stored(x) == self.plan.stored(node)
             and node not in self.roots
+            and not any(r in self.roots for r in self.readers.get(node, ()) if r.op == "slice")
             and all(r in self.inside for r in readers)
             and node not in self.sides
         )
@@ -493,6 +501,15 @@ def _call_of(node: Node) -> tuple[object, ...]:
     """What results of one call of PyTorch have in common."""
     attrs = tuple((k, v, type(v)) for k, v in node.attrs if k not in ("index", "rank"))
     return node.inputs, attrs
+
+
+def _is_first_part(node: Node) -> bool:
+    """True if a value is the first part of another along its outermost axis: both begin at one
+    address, and the part's elements lie one after the other."""
+    if node.op != "slice" or node["start"] != 0:
+        return False
+    shape = node.inputs[0].shape
+    return all(d == 1 for d in shape[: len(shape) + node["axis"]])
 
 
 def _read_by(step: Group | Call) -> tuple[Node, ...]:

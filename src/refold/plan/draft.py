@@ -192,8 +192,7 @@ class Drafts:
     def _makers(self, draft: Draft) -> list[Draft]:
         """The drafts whose values a draft could compute itself where it reads them."""
         if draft.template is Template.COLUMNS:
-            reduced = next(n for n in draft.nodes if OPS[n.op].kind is Kind.REDUCE)
-            made = [reduced.inputs[0]]
+            made = [n.inputs[0] for n in draft.nodes if OPS[n.op].kind is Kind.REDUCE]
         elif draft.template is Template.ROWS and a_vector(draft.dims) != draft.dims:
             made = draft.inputs()
         else:

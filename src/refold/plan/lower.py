@@ -340,11 +340,23 @@ def _logsumexp(node: Node) -> Node:
 def _split(node: Node, x: Node, leading: tuple[int, ...], trailing: tuple[int, ...]) -> Node:
     if node.op != "var":
         return _lower(_again(node, _lower(_again(node, x, trailing)), leading))
-    # the variance of equal parts: the mean of their variances plus the variance of their means
-    spread = _lower(make("var", x, axes=trailing, correction=0))
+    # the variance of equal parts: the mean of their variances plus the variance of their means.
+    # Far from zero a mean's last digit is not small beside the deviations. So what a mean's rounding
+    # leaves is kept beside it, and the means are taken from the first part's.
     means = _lower(make("mean", x, axes=trailing))
+    left = _lower(make("mean", _lower(make("sub", x, means)), axes=trailing))
+    spread = _lower(make("var", x, axes=trailing, correction=0))
+    # computed in the shape in which it is reduced, so that one kernel does both
+    wide = [a for a in range(-RANK, 0) if means.shape[a] != 1]
+    over = tuple(a for a in range(-len(wide), 0) if wide[a] in leading)
+    means, left = _ones_first(means), _ones_first(left)
+    first = means
+    for axis in over:
+        first = make("slice", first, axis=axis, start=0, length=1)
+    apart = _lower(make("add", _lower(make("sub", means, first)), left))
     mean = _lower(make("mean", spread, axes=leading))
-    total = _lower(make("add", mean, _lower(make("var", means, axes=leading, correction=0))))
+    between = _reshaped(_lower(make("var", apart, axes=over, correction=0)), mean.shape)
+    total = _lower(make("add", mean, between))
     if node["correction"] == 0:
         return total
     count = numel(x.shape[a] for a in (*leading, *trailing))
