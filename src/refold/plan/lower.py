@@ -341,7 +341,7 @@ def _split(node: Node, x: Node, leading: tuple[int, ...], trailing: tuple[int, .
     if node.op != "var":
         return _lower(_again(node, _lower(_again(node, x, trailing)), leading))
     # the variance of equal parts: the mean of their variances plus the variance of their means.
-    # Far from zero a mean's last digit is not small beside the deviations. So what the rounding of a
+    # Far from zero a mean's last digit is not small beside the deviations: what the rounding of a
     # mean leaves is kept beside it, and the means are taken from the first part's.
     means = _lower(make("mean", x, axes=trailing))
     left = _lower(make("mean", _lower(make("sub", x, means)), axes=trailing))
