@@ -15,9 +15,11 @@ from refold.judge.wire.host import resident
 _CALLS, _SECONDS = 6000, 2.0
 _INPUTS, _LAP = 4, 250
 _BYTES = 32 << 20  # of a lap's outputs
-_GROWTH = (400, 1200, 2800)  # calls after which memory is read
-_PATIENCE = 10.0  # seconds for the reference's calls, were they as many
-_LONGEST = 40.0  # seconds for the candidate's: a busy machine is not its fault
+_GROWTH = (1, 3, 7)  # parts of all calls after which memory is read
+_MOST = 400  # calls of a part; fewer where calls take long
+_PACE = 8  # calls that tell how long one takes
+_SHOWN = 2 << 20  # bytes of inputs and outputs in a part, of which a leak shows
+_LONGEST = 40.0  # seconds for all calls: a busy machine is not the candidate's fault
 _LEAST = 4096  # bytes of a call's inputs and outputs, of which a leak shows
 
 
@@ -72,29 +74,32 @@ def _leaks(session: Session) -> Iterator[Failure]:
         raise Skip("the reference does not take its inputs")
     held = [*tensors(given), *tensors(truth.eager.outputs)]
     size = sum(t.numel() * t.element_size() for t in held)
-    if session.call_seconds * _GROWTH[-1] > _PATIENCE:
-        raise Skip("one call takes too long for thousands of them")
-    if size < _LEAST or size * _GROWTH[-1] > 1 << 30:
+    least = max(16, -(-_SHOWN // size))
+    if size < _LEAST or size * least * _GROWTH[-1] > 1 << 30:
         raise Skip("inputs are too small, or too large, for a leak to show")
-    host, done, sizes = session.enter(), 0, []
+    host, sizes = session.enter(), []
     host.request("put", 60, slot="leak", inputs=given)
     began = time.perf_counter()
-    for calls in _GROWTH:
-        if done and (time.perf_counter() - began) / done * _GROWTH[-1] > _LONGEST:
-            session.entered("", written=True)
-            raise Skip("the candidate's calls take too long for thousands of them")
-        allocated = host.request("fresh_calls", 120, slot="leak", count=calls - done)
-        done = calls
+    host.request("fresh_calls", 120, slot="leak", count=_PACE)
+    pace = (time.perf_counter() - began) / _PACE
+    if pace * least * _GROWTH[-1] > _LONGEST:
+        session.entered("", written=True)
+        raise Skip("the candidate's calls take too long for as many as a leak needs to show")
+    most = min(_MOST, int(_LONGEST / 4 / pace / _GROWTH[-1]), (1 << 30) // size // _GROWTH[-1])
+    part, done = max(least, most), 0
+    for parts in _GROWTH:
+        allocated = host.request("fresh_calls", 120, slot="leak", count=parts * part - done)
+        done = parts * part
         sizes.append(resident(host.pid) if session.device.type == "cpu" else int(allocated))
     session.cases += 1
-    slope = (sizes[-1] - sizes[-2]) / (_GROWTH[-1] - _GROWTH[-2])
+    slope = (sizes[-1] - sizes[-2]) / part / (_GROWTH[-1] - _GROWTH[-2])
     session.entered("", written=True)
     if slope > size / 2:
         detail = (
             f"each call keeps {slope:.0f} bytes; its inputs and outputs are {size}: memory grows "
             "without end"
         )
-        yield session.fail(Status.CRASHED, f"after {_GROWTH[-1]} calls", detail)
+        yield session.fail(Status.CRASHED, f"after {done} calls", detail)
 
 
 TESTS: tuple[Test, ...] = (
