@@ -664,7 +664,9 @@ class ModelNew(Model):
         return super().forward(x)
 
     def refold_refresh(self):
-        """Forget the folded parameters. No program needs this; see the runtime's first lines."""
+        """Forget the folded parameters: the next call computes them anew. Programs need this only where
+        that call has to be right after a write that PyTorch does not count: one to part of a parameter
+        (`p.data[0] = 1`), on a GPU any (`p.data.mul_(2)`)."""
         self.__dict__.pop("_refold_caches", None)
 
 
