@@ -23,6 +23,7 @@ BATCHES = (6, 1, 9, 2, 0, 33)
 HOW = (
     *("plain", "plain", "plain", "every second column", "transposed", "a slice", "expanded"),
     *("large", "small", "far", "zeros", "alike", "one nan", "one inf", "positive"),
+    *("channels last", "another number", *(f"shape {i}" for i in range(10))),
 )
 LARGE = 1 << 12  # bytes: an uncounted write to part of a larger tensor is found later
 
@@ -129,7 +130,7 @@ def _called(label: str, name: str = "x0", **more: Any) -> Step:
 
 @st.composite
 def _call(draw: st.DrawFn, facts: Facts) -> list[Step]:
-    how = draw(st.sampled_from(("", "", "", "", "inference", "functional")))
+    how = draw(st.sampled_from(("", "", "", "", "inference", "functional", "autocast")))
     words = draw(st.integers(0, len(facts.words))) if draw(st.booleans()) else 0
     return [
         _called(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import hashlib
@@ -24,8 +25,8 @@ from random_models import model_text
 from refold import pipeline, twin
 from refold.api import import_text
 from refold.judge.ask.given import Given, duplicate
-from refold.judge.draws.inputs import resized
-from refold.judge.draws.layouts import layouts
+from refold.judge.draws.inputs import resized, scalars, shapes
+from refold.judge.draws.layouts import layouts, otherwise_laid
 from refold.judge.draws.trees import every, mapped, tensors
 from refold.judge.verdict import life
 from refold.judge.verdict.life import Life
@@ -61,13 +62,15 @@ class Named:
     """A module by what makes it: the name of one of the zoo's, or the text of a random model.
 
     form: "twin", what `refold.optimize` gives in memory, or "file", the class of the emitted file.
-    target: "cpu", or "torch" for kernels that are PyTorch. dtype: of all its floats.
+    target: "cpu", or "torch" for kernels that are PyTorch. dtype: of all its floats. grown: a twin
+    has been called with one sample, too, for which it makes kernels of their own.
     """
 
     text: str
     form: str = "twin"
     target: str = "cpu"
     dtype: str = "float32"
+    grown: bool = False
 
     @property
     def title(self) -> str:
@@ -133,8 +136,13 @@ class Subject:
         self.module, self.draw = made(named)
         torch.manual_seed(2)
         example = self.draw(6)
+        try:
+            with torch.no_grad():
+                copy.deepcopy(self.module)(*copy.deepcopy(example))
+        except Exception as error:
+            raise Kept("eager does not take it") from error
         self.facts = replace(Facts.of(self.module), writes=_writes(self.module, example))
-        self.fast, text = _fast(self.module, example, named)
+        self.fast, text = _fast(self.module, example, self.draw(1), named)
         self.finite = 'REFOLD_ASSUMES = "finite"' in text
         self.given = Given(copy.deepcopy(self.module), example, SEED)
         self.text = text
@@ -189,7 +197,13 @@ class Subject:
         inputs_of = tuple(given)
         while True:
             one = Life(
-                "", tuple(steps), {n: given[n] for n in inputs_of}, (), must=True, own=states
+                "",
+                tuple(steps),
+                {n: given[n] for n in inputs_of},
+                (),
+                must=True,
+                own=states,
+                coarse=any(s.get("how") == "autocast" for s in steps),
             )
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -261,7 +275,18 @@ def _writes(module: nn.Module, example: list[Any]) -> bool:
     return any(not torch.equal(a, b) for a, b in pairs)
 
 
-def _fast(module: nn.Module, example: list[Any], named: Named) -> tuple[nn.Module, str]:
+def _grow(fast: nn.Module, one: list[Any]) -> None:
+    """A call of one sample in each mode, where eager takes it; the state is left as it was."""
+    for training in (False, True):
+        with pipeline.kept(fast), torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with contextlib.suppress(RuntimeError, ValueError, IndexError, AssertionError):
+                fast.train(training)(*copy.deepcopy(one))
+
+
+def _fast(
+    module: nn.Module, example: list[Any], one: list[Any], named: Named
+) -> tuple[nn.Module, str]:
     mine = copy.deepcopy(module)
     if named.form == "twin" and named.target == "cpu":
         with warnings.catch_warnings():
@@ -269,6 +294,8 @@ def _fast(module: nn.Module, example: list[Any], named: Named) -> tuple[nn.Modul
             fast = refold.optimize(mine, *example, measure=False)
         if not twin.is_twin(fast):
             raise Kept("kept")
+        if named.grown:
+            _grow(fast, one)
         twin.state_of(fast).grow = None  # each further form takes seconds; copies would repeat it
         return fast, fast.refold_source
     name = "cpu" if named.target == "torch" else named.target
@@ -292,6 +319,14 @@ def _fast(module: nn.Module, example: list[Any], named: Named) -> tuple[nn.Modul
 
 def changed(inputs: list[Any], how: str, seed: int) -> list[Any]:
     """Inputs of a kind of `soak_programs.HOW`."""
+    kind, _, number = how.partition(" ")
+    if kind == "shape":  # of one axis, or of all of its size
+        others = [x for _, x in shapes(inputs, quick=False)]
+        return others[int(number) % len(others)] if others else inputs
+    if how == "another number":
+        return next((x for _, x in scalars(inputs)), inputs)
+    if how == "channels last":
+        return [every(v, otherwise_laid) for v in inputs]
     laid = {
         "every second column": "every second column",
         "transposed": "transposed",
