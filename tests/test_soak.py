@@ -8,9 +8,11 @@ from __future__ import annotations
 import copy
 
 import pytest
+from hypothesis import HealthCheck, given, seed, settings
 
 from refold import pipeline
 from soak import a_round, told
+from soak_programs import programs
 from soak_subjects import Named, Subject
 
 CALL = {"do": "call", "inputs": "x0", "label": "y"}
@@ -37,15 +39,22 @@ def get_inputs():
 """
 
 
-@pytest.mark.parametrize("kind", ["random", "zoo", "images"])
-def test_random_programs(kind):
-    finding = a_round(1, [kind], "torch", 8)
+@pytest.mark.parametrize(("kind", "models"), [("random", 8), ("zoo", 4), ("images", 6)])
+def test_random_programs(kind, models):
+    finding = a_round(1, [kind], "torch", models)
     assert finding is None, told(finding, 1)
 
 
 def test_random_programs_on_kernels():
-    finding = a_round(2, ["BatchNormTrain"], "cpu", 10)
-    assert finding is None, told(finding, 2)
+    one = Subject(Named("BatchNormTrain"))
+
+    @seed(2)
+    @settings(max_examples=12, deadline=None, database=None, suppress_health_check=[*HealthCheck])
+    @given(programs(one.facts))
+    def check(program):
+        one.check(program)
+
+    check()
 
 
 def _rounded(module):
