@@ -234,7 +234,7 @@ def test_candidates_are_whole_modules_each_with_its_schedule(tuned, monkeypatch,
             module = nn.Linear(depth, cols, bias=False, dtype=dtype)
             for schedule in candidates:
                 fast = build(module, torch.randn(rows, depth, dtype=dtype), schedule)
-                built[schedule] = twin.namespaces(fast)[0]._REFOLD_CUDA
+                built[schedule] = twin.namespaces(fast)[0]._REFOLD_SOURCE
         return {s: 1.0 if s == best else 2.0 for s in built}
 
     monkeypatch.setattr(tune, "_time", time)

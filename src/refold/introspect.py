@@ -51,7 +51,7 @@ def status(module: torch.nn.Module) -> Status:
         own = {t.data_ptr() for t in cache.sources}
         for (function, _), value in zip(mode["recipes"], cache.values, strict=False):
             if value.data_ptr() not in own:
-                words = (function.__doc__ or function.__name__).split("\n")[0]
+                words = (function.__doc__ or "a weight as the kernels read it").split("\n")[0]
                 count = value.numel() * value.element_size()
                 folds[value.data_ptr()] = Folded(words, tuple(value.shape), value.dtype, count)
         audit = max(audit, cache.audit_calls)
