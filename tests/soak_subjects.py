@@ -22,6 +22,7 @@ import refold
 from agree import check_life
 from random_images import image_text
 from random_models import model_text
+from random_nested import nested_text
 from refold import pipeline, twin
 from refold.api import import_text
 from refold.judge.ask.given import Given, duplicate
@@ -77,9 +78,11 @@ class Named:
         return self.text if self.text in CASES else f"a random model as a {self.form}"
 
 
-def random_text(choose: Callable[[Any], Any], longest: int, images: bool) -> str:
-    """The text of a random model."""
-    return image_text(choose) if images else model_text(choose, longest)
+def random_text(choose: Callable[[Any], Any], longest: int, kind: str) -> str:
+    """The text of a random model, of a kind of `soak.KINDS`."""
+    if kind == "nested":
+        return nested_text(choose)
+    return image_text(choose) if kind == "images" else model_text(choose, longest)
 
 
 @functools.lru_cache(maxsize=64)
