@@ -84,7 +84,7 @@ def check(example: dict[str, Any]) -> None:
     """Raises Found where refold's output disagrees."""
     one = subject(Named(**{f.name: example[f.name] for f in fields(Named)}))
     assert one is not None
-    if example["states"]:
+    if example["states"] and one.named.dtype != "float64":  # which has no wider truth
         try:
             one.check_states()
         except AssertionError as error:
