@@ -171,7 +171,7 @@ class Watch:
                     )
             return forward(own, src, mask, src_key_padding_mask, is_causal)
 
-        encoder.forward = watching  # type: ignore[method-assign]
+        encoder.forward = watching  # type: ignore[method-assign, assignment]
         try:
             yield
         finally:
