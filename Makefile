@@ -5,7 +5,10 @@ RUN = $(VENV)/bin/python
 # a build of PyTorch for the CPU, unless one is asked for: make TORCH=torch==2.12.0 ...
 TORCH ?= torch==2.13.0
 
-.PHONY: demo test check bench gpu-test gpu-bench clean
+# how long `make soak` draws random programs
+SECONDS ?= 3600
+
+.PHONY: demo test check soak bench gpu-test gpu-bench clean
 
 $(VENV)/ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -31,6 +34,9 @@ check: $(VENV)/ready
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
+
+soak: $(VENV)/ready
+	OMP_NUM_THREADS=1 $(RUN) tests/soak.py --seconds $(SECONDS)
 
 bench: $(VENV)/ready
 	$(RUN) bench/systems.py

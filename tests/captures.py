@@ -14,32 +14,60 @@ import torch
 from torch import nn
 
 from refold import pipeline
-from refold.capture import Captured
+from refold.capture import Captured, CaptureError
 from zoo import CASES
 
-_KEPT: dict[tuple[type[nn.Module], bool], Captured] = {}
+_KEPT: dict[tuple[type[nn.Module], torch.dtype, bool], Captured | CaptureError] = {}
 
 
 @contextmanager
 def captured_once() -> Iterator[None]:
-    """Inside, models of the zoo as they are made after `torch.manual_seed(0)` are captured once."""
+    """Inside, models of the zoo as they are made by `drawn` are captured once."""
     real = pipeline.capture
 
     def capture(
         module: nn.Module, inputs: Sequence[Any], *, training: bool, **more: Any
     ) -> Captured:
-        key = type(module), training
-        assert key[0] in CASES.values(), "another module than one of the zoo's"
+        assert type(module) in CASES.values(), "another module than one of the zoo's"
+        key = type(module), _dtype_of(module, inputs), training
         if key not in _KEPT:
-            _KEPT[key] = real(module, inputs, training=training, **more)
-        return _KEPT[key]
+            try:
+                _KEPT[key] = real(module, inputs, training=training, **more)
+            except CaptureError as error:
+                _KEPT[key] = error
+        found = _KEPT[key]
+        if isinstance(found, CaptureError):
+            raise found
+        return found
 
     with mock.patch.object(pipeline, "capture", capture):
         yield
 
 
-def drawn(name: str) -> tuple[nn.Module, list[torch.Tensor]]:
-    """A model of the zoo and its inputs, of whose kind one capture is kept."""
+def _dtype_of(module: nn.Module, inputs: Sequence[Any]) -> torch.dtype:
+    """The dtype of a model's floats."""
+    tensors = [*(t for t in inputs if isinstance(t, torch.Tensor)), *module.parameters()]
+    return next(t.dtype for t in tensors if t.is_floating_point())
+
+
+def drawn(name: str, dtype: torch.dtype = torch.float32) -> tuple[nn.Module, list[torch.Tensor]]:
+    """A model of the zoo and its inputs, of whose kind one capture is kept.
+
+    dtype: what their floats of 32 bits become.
+    """
     torch.manual_seed(0)
     module = CASES[name]()
-    return module, module.inputs()
+    inputs = module.inputs()
+    if dtype == torch.float32:
+        return module, inputs
+    given = [i.to(dtype) if _is_float32(i) else i for i in inputs]
+    return module.to(dtype), given
+
+
+def _is_float32(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.dtype == torch.float32
+
+
+def forget() -> None:
+    """Keep no captures any longer."""
+    _KEPT.clear()

@@ -72,10 +72,10 @@ def _statements(group: Group, scope: Scope) -> list[str]:
         texts[node] = f"rf_n{i}"
     for out in group.outputs:
         lines.append(
-            f"{scope.results[out]}.copy_({texts[out]}.reshape({scope.results[out]}.shape))"
+            f"{scope.results[out]}.data.copy_({texts[out]}.reshape({scope.results[out]}.shape))"
         )
     for value, state in group.counters:
-        lines.append(f"{scope.operands[state]}.add_({value.inputs[1]['value']})")
+        lines.append(f"{scope.operands[state]}.data.add_({value.inputs[1]['value']})")
     return lines
 
 

@@ -574,8 +574,6 @@ def _refold_train(self, rf_cache, x):
     mean1 = _refold_empty((128,), (1,), torch.float32)
     mul1 = _refold_empty((128,), (1,), torch.float32)
     _refold_kernels.train_matmul0(x, gemm_weight, folded0, scale, bn_weight, bn_running_mean, gemm_bias, bn_running_var, product1, mean1, mul1, bn_running_mean, bn_running_var, bn_num_batches_tracked, n0, 128, 96)
-    torch.autograd.graph.increment_version(bn_running_mean)
-    torch.autograd.graph.increment_version(bn_running_var)
     torch.autograd.graph.increment_version(bn_num_batches_tracked)
     add1 = product1
     _refold_kernels.train_rows1(product1, mean1, mul1, bn_bias, add1, n0, 128)

@@ -1,0 +1,119 @@
+"""A digest of every text that the zoo's models become: what a change of structure must not change.
+
+    python tests/net.py before.txt --texts before      # at the commit to compare with
+    python tests/net.py after.txt --texts after        # after the change
+    diff before.txt after.txt                          # empty, or a list of what changed
+    diff -r before after                               # how
+
+A line names a model, a target, the accuracy of float32 products and the models' dtype, then the
+digest of the emitted text. Headers and the runtime are the same in every file: in the texts their
+names stand for them, and their own digests come first, so that a change of one header is one line.
+A model whose text cannot be written has its reason in the place of the digest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from importlib import resources
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+import torch  # noqa: E402
+
+from captures import captured_once, drawn, forget  # noqa: E402
+from refold import pipeline  # noqa: E402
+from refold.emit.embed import runtime_text  # noqa: E402
+from refold.emit.source import header  # noqa: E402
+from refold.pipeline import Options  # noqa: E402
+from zoo import CASES  # noqa: E402
+
+# (target, accuracy, dtype); the CPU's products of float32 have one accuracy
+COLUMNS = (
+    ("cpu", "ieee", torch.float32),
+    ("cuda:sm_80", "ieee", torch.float32),
+    ("cuda:sm_80", "tf32", torch.float32),
+    ("cuda:sm_90", "ieee", torch.float32),
+    ("cuda:sm_90", "tf32", torch.float32),
+    ("cpu", "ieee", torch.bfloat16),
+    ("cuda:sm_90", "ieee", torch.float16),
+)
+_NAME = re.compile(r'"(refold_\w+)_[0-9a-f]{12}"')  # of an extension, by a hash of its text
+
+
+def headers() -> list[str]:
+    """The names of the headers that emitted files may hold."""
+    root = resources.files("refold.kernels")
+    folders = ("", "cpu/", "cuda/")
+    files = [f"{f}{p.name}" for f in folders for p in root.joinpath(f).iterdir() if p.is_file()]
+    return sorted(f for f in files if f.endswith((".h", ".cuh")))
+
+
+def emitted(name: str, target: str, float32: str, dtype: torch.dtype) -> str:
+    """The text of a zoo model, its headers and runtime replaced by their names; or the reason why
+    every mode keeps the original, on one line."""
+    module, inputs = drawn(name, dtype)
+    back, device = pipeline.target_for(target, float32)
+    with captured_once():
+        result = pipeline.run(
+            module,
+            inputs,
+            "# Model is bound.",
+            name,
+            back,
+            device,
+            Options(measure=False, accuracy=False),
+        )
+    if result.text is None:
+        return f"kept: {' | '.join(result.reasons)}"
+    text = result.text.replace(runtime_text(), "# <runtime>")
+    for h in headers():
+        text = text.replace(header(h).strip("\n"), f"// <{h}>")
+    return _NAME.sub(r'"\1"', text)
+
+
+def texts(
+    names: Iterable[str], columns: Sequence[tuple[str, str, torch.dtype]] = COLUMNS
+) -> Iterator[tuple[str, str]]:
+    """(what is written, its text) of each model in each column; equal in every run."""
+    for name in names:
+        for target, float32, dtype in columns:
+            kind = str(dtype).removeprefix("torch.")
+            text = emitted(name, target, float32, dtype)
+            yield f"{name} {target} {float32} {kind}", text
+        forget()
+
+
+def digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def line(what: str, text: str) -> str:
+    return f"{what} {text if text.startswith('kept: ') else digest(text)}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("file", type=Path, help="where the digests go, a line each")
+    parser.add_argument("--texts", type=Path, help="a folder for the texts themselves")
+    parser.add_argument("--only", nargs="+", default=list(CASES), help="models of the zoo")
+    given = parser.parse_args()
+    if given.texts:
+        given.texts.mkdir(parents=True, exist_ok=True)
+    with given.file.open("w") as out:
+        for h in headers():
+            print(f"header {h} {digest(header(h))}", file=out)
+        print(f"runtime {digest(runtime_text())}", file=out)
+        for what, text in texts(given.only):
+            print(line(what, text), file=out, flush=True)
+            if given.texts:
+                (given.texts / what.replace(" ", ".").replace(":", "-")).write_text(text)
+
+
+if __name__ == "__main__":
+    main()
