@@ -106,6 +106,45 @@ def test_a_folder_of_another_is_not_used(tmp_path: Path, monkeypatch: pytest.Mon
     assert "no lease of the memory" in one.notes[0]
 
 
+def test_eight_share_a_device_for_two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each wants two fifths of the device; nine tenths may be leased."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(room, "extent", lambda device: (100, 100))
+    cpu, done, most = torch.device("cpu"), [], []
+
+    def judgement(number: int) -> None:
+        with room.Room(cpu).memory(40):
+            held = Pool("memory-cpu").holders()
+            most.append(len(held))
+            assert sum(held) <= 90
+        done.append(number)
+
+    threads = [threading.Thread(target=judgement, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert sorted(done) == list(range(8)) and max(most) <= 2
+
+
+def test_who_finds_no_room_is_starved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(room, "_PATIENCE", 0.0)
+    monkeypatch.setattr(room, "_CLOCK_PATIENCE", 0.0)
+    monkeypatch.setattr(room, "extent", lambda device: (10, 100))  # others use the device, too
+    words: list[str] = []
+    one = room.Room(torch.device("cpu"), words.append)
+    processors = len(os.sched_getaffinity(0))
+    with one.memory(40), one.clock(processors):
+        with pytest.raises(Starved, match="no room: 1 others held memory-cpu"), one.memory(20):
+            raise AssertionError
+        with pytest.raises(Starved, match="no room: 1 others held clock-cpu"), one.clock(1):
+            raise AssertionError
+        with one.memory(10):  # fits
+            pass
+    assert words == ["waiting for memory", "waiting for clock"] and not one.notes
+
+
 @pytest.mark.parametrize(
     ("kind", "message", "is_so"),
     [
