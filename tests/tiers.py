@@ -32,11 +32,6 @@ ZOO = (
     *("PooledConvolution", "Loop", "RowsInPieces", "LastToken", "MovingAverage", "LongRows"),
     *("Classes", "DictAndTuple", "TiedWeights", "ReducedInOtherShapes", "TwoInputsScaled"),
 )
-_CORPUS_HONEST = (
-    *("answers_wider", "copy_shares_memory", "fold_keyed_by_weight", "hook_sees_not_counts"),
-    *("statistics_stop", "tails_cut", "optional_switch_ignored", "wrong_now_and_then"),
-)
-
 TABLE: Mapping[str, Row] = {
     "tests/test_models.py::test_model_computes_the_same": Row(
         "Each is compiled, and most share rules and kernels. Random models run all the rest.", ZOO
@@ -116,10 +111,6 @@ TABLE: Mapping[str, Row] = {
             "!accept_*",
             *("accept_08_*", "accept_18_*", "accept_21_*", "accept_24_*", "accept_28_*"),
         ),
-    ),
-    "tests/judge/test_corpus.py::test_corpus": Row(
-        "All broken ones, and some of their honest twins.",
-        ("*", "!*_honest", *(f"{name}_honest" for name in _CORPUS_HONEST)),
     ),
     "tests/judge/test_copies.py::test_copy": Row(
         "Each goes through every test: here one of each kind of inputs and states.",

@@ -153,7 +153,7 @@ def tensors(
         )
         return Comparison(reason, structural=True)
     if got.is_complex():
-        real = (torch.view_as_real(t.resolve_conj()) for t in also)
+        real = [torch.view_as_real(t.resolve_conj()) for t in also]
         three = (got, eager, beside.whole(exact))
         a, b, c = (torch.view_as_real(t.resolve_conj()) for t in three)
         return tensors(case, name, a, b, c, spread, finite_only, real)
@@ -168,7 +168,7 @@ def tensors(
     if bad is not None:
         reason = "NaN or infinity where eager has none, or the reverse"
         return at(name, reason, bad, got, eager, exact)
-    lost = _lost(got, eager, exact)
+    lost = _lost(got, eager, exact, also)
     if lost is not None:
         reason = "zero, or next to it, where eager and float64 agree on a normal number"
         return at(name, reason, lost, got, eager, exact)
@@ -181,18 +181,35 @@ def tensors(
     return measured(case, name, Sheet(got, eager, exact, taken, unit), spread, also)
 
 
-def _lost(got: torch.Tensor, eager: torch.Tensor, exact: Exact) -> torch.Tensor | None:
+def _lost(
+    got: torch.Tensor, eager: torch.Tensor, exact: Exact, also: Iterable[torch.Tensor]
+) -> torch.Tensor | None:
     """Where a value is zero, or next to it, that eager and float64 agree on, a normal number: a
-    tail cut off, a product that ran out of range. A row's largest value says nothing of those."""
+    tail cut off, a product that ran out of range. A row's largest value says nothing of those. A
+    result of float64 always agrees with itself: it counts where moved inputs leave it as it is."""
     if not any(bool(_gone(a, b).any()) for a, b in pieces(got, eager)):
         return None
     normal, found = _normal(got.dtype), []
     for a, b, c in pieces(got, eager, exact):
         truth = c.double()
-        sure = (b.double() - truth).abs() <= _AGREED * truth.abs()
-        found.append(_gone(a, b) & sure & (truth.abs() > normal))
-    wrong = torch.cat(found).reshape(got.shape)
+        found.append(_gone(a, b) & _agree(b, truth) & (truth.abs() > normal))
+    wrong = torch.cat(found)
+    if got.dtype == torch.float64:
+        runs = 0
+        for moved in also:
+            runs += 1
+            for at_, (other, truth) in zip(
+                slices(wrong.numel()), pieces(moved.to(got.device), exact), strict=True
+            ):
+                wrong[at_] &= _agree(other, truth)
+        if not runs:
+            return None
+    wrong = wrong.reshape(got.shape)
     return wrong if bool(wrong.any()) else None
+
+
+def _agree(value: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
+    return (value.double() - truth).abs() <= _AGREED * truth.abs()
 
 
 def _gone(got: torch.Tensor, eager: torch.Tensor) -> torch.Tensor:

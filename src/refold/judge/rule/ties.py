@@ -11,7 +11,7 @@ like it. What one unit in the last place of inputs and weights does to the row c
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -68,8 +68,8 @@ def _conditioned(
     kept = [dict(run) for run in moved] if few else None
 
     def again(name: str, wrong: torch.Tensor) -> rows.Comparison:
-        runs = moved if kept is None else kept  # large ones are made again, one at a time
-        also = (run[name] for run in runs)
+        # large ones are made again, one at a time
+        also = _Named(moved if kept is None else kept, name)
         given = (came[name], eager[name], exact[name], session.spread(truth).get(name))
         return compare.tensors(case, name, *given, session.finite_only, also)
 
@@ -215,6 +215,16 @@ class _Moved:
             yield run
             if spent() > _LONG:
                 return
+
+
+class _Named:
+    """One output of several runs; it may be read more than once."""
+
+    def __init__(self, runs: Iterable[dict[str, Any]], name: str) -> None:
+        self.runs, self.name = runs, name
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        return (run[self.name] for run in self.runs)
 
 
 def _run(session: Truths, truth: Truth, noise: int) -> dict[str, Any]:
