@@ -11,6 +11,7 @@ because the original is always called.
 from __future__ import annotations
 
 import copy
+import importlib
 import logging
 import sys
 from collections.abc import Callable
@@ -22,7 +23,7 @@ from torch import nn
 import refold
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
-import test_life as life
+life = importlib.import_module("test_life")
 
 
 def after(made: nn.Module, event: Callable[[nn.Module], object]) -> str:

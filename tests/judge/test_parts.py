@@ -296,7 +296,7 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert set(body) == {
         *("schema", "accepted", "status", "reference", "candidate", "device", "seed", "quick"),
         *("sets", "tests", "failures", "errors", "timing", "assumptions", "notes"),
-        *("environment", "seconds", "secret", "task", "speed"),
+        *("environment", "seconds", "secret", "task", "speed", "hints"),
     }
     text = page.read_text()
     assert (
