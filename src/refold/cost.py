@@ -23,7 +23,8 @@ import torch
 
 from refold.ir import NARROW, OPS, Graph, Kind, Node, hint
 from refold.ir.graph import is_parametric, topological
-from refold.ir.ops import CONVOLUTIONS, RANK
+from refold.ir.ops import CONVOLUTIONS
+from refold.ir.shapes import RANK
 from refold.schedule import batch_pays, batch_pays_on_ampere
 
 TAIL = 1 / 8
@@ -192,7 +193,7 @@ def floor(graph: Graph, device: DeviceModel) -> float:
     flops = moved = 0.0
     read: set[Node] = set()
     for node in _kernels(graph, memo):
-        if node.op in ("linear", *CONVOLUTIONS) and not memo[node]:
+        if node.row.is_contraction and not memo[node]:
             flops += product_flops(node)
         for i in node.inputs[: 1 if node.op == "embedding" else None]:  # few rows may be read
             if not memo[node] and (not i.inputs or memo[i]) and i.op != "scalar":
@@ -234,7 +235,7 @@ def node_seconds(node: Node, device: DeviceModel, memo: dict[Node, bool]) -> flo
         moved = size_bytes(node) + min(size_bytes(node), size_bytes(table)) + size_bytes(ids)
         moved += size_bytes(table) if table.inputs else 0.0
         return device.launch + moved / device.bandwidth
-    arithmetic = TAIL * OPS[node.op].flops / device.plain_flops
+    arithmetic = TAIL * OPS[node.op].flops.plain / device.plain_flops
     if kind is Kind.POINTWISE:
         return PER_OP + elements(node) * arithmetic
     x = node.inputs[0]
@@ -293,8 +294,8 @@ def fold_seconds(node: Node, device: DeviceModel) -> float:
 
 def is_folded(node: Node, memo: dict[Node, bool]) -> bool:
     """Is it computed from parameters, in more than a change of place or dtype?"""
-    while node.op == "cast" or (OPS[node.op].kind is Kind.MOVE and len(node.inputs) == 1):
-        if node.op == "avg_pool":
+    while node.op == "cast" or (node.kind is Kind.MOVE and len(node.inputs) == 1):
+        if not (node.op == "cast" or node.row.selects):
             return is_parametric(node, memo)
         node = node.inputs[0]
     return bool(node.inputs) and is_parametric(node, memo)

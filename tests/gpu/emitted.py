@@ -21,7 +21,7 @@ from refold.emit.cuda_kernel import CudaKernel
 from refold.emit.source import real_text
 from refold.ir import OPS, Node, Sym
 from refold.ir.evaluate import concrete
-from refold.ir.ops import RANK
+from refold.ir.shapes import RANK
 from refold.pipeline import Options, derive
 from refold.plan import Group, Template
 

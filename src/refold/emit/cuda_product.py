@@ -32,9 +32,6 @@ from refold.schedule import (
 
 # of an epilogue, in multiply-adds an element: up to so many, an unrolled loop of it is small
 _LIGHT = 6.0
-# what ops without a branch count there: unrolled, many elements are under way at a time. By
-# judgement, but for sigmoid, of which the unrolled loop was timed (docs/kernels-ladder.md)
-_STRAIGHT = {"exp": 3.0, "sigmoid": 4.0, "silu": 5.0}
 _HEADERS = {"sm_90": "launch.cuh", "sm_80": "launch_sm80.cuh"}
 
 
@@ -74,8 +71,7 @@ class CudaProduct(CudaKernel):
 
     def _matmul_struct(self) -> list[str]:
         epilogue = [n for n in self.group.nodes if OPS[n.op].kind is Kind.POINTWISE]
-        each = [n.op for n in epilogue if n not in self.group.vectors]
-        work = sum(_STRAIGHT.get(op, OPS[op].flops) for op in each)
+        work = sum(n.row.flops.in_a_loop for n in epilogue if n not in self.group.vectors)
         light = f"static constexpr bool kLight = {str(work <= _LIGHT).lower()};"
         lines = [*super()._matmul_struct(), light]
         along = [o for o in self.body.pointers() if self.body.is_along_width(o)]

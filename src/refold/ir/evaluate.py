@@ -10,7 +10,8 @@ import torch
 from refold.ir.dim import Sym
 from refold.ir.graph import Graph, topological
 from refold.ir.node import Node
-from refold.ir.ops import OPS, RANK
+from refold.ir.ops import OPS
+from refold.ir.shapes import RANK
 
 
 def evaluate(

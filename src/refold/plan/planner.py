@@ -14,7 +14,7 @@ import torch
 from refold.cost import DeviceModel
 from refold.ir import NARROW, OPS, Dim, Graph, Kind, Node, hint, numel
 from refold.ir.graph import is_computed, is_parametric
-from refold.ir.ops import RANK
+from refold.ir.shapes import RANK
 from refold.plan.draft import Draft, Drafts
 from refold.plan.lower import lower
 from refold.plan.memory import Memory, Storage, is_narrowing, is_widening, source
@@ -106,7 +106,7 @@ class _Planner(Drafts):
             self._open_product(node)
         elif kind is Kind.POINTWISE and OPS[node.op].cpp is not None:
             self._join(node, node.shape)
-        elif kind is Kind.REDUCE and node.op != "prod":
+        elif kind is Kind.REDUCE and node.row.reduction is not None:
             x = node.inputs[0]
             if node["axes"] == (-1,):
                 self._join(node, x.shape)
@@ -329,7 +329,6 @@ class _Planner(Drafts):
             and draft.template is Template.MATMUL
             and source(x) is self._value(draft)
             and not is_batch(draft.nodes)
-            and node.op in ("sum", "mean", "var", "max", "min")
         ):
             self.add(draft, node)
             return

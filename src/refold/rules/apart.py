@@ -8,8 +8,7 @@ the values is a product, which then shrinks to a product with summed weights or 
 
 from __future__ import annotations
 
-from refold.ir import Dim, Node, numel
-from refold.ir.ops import CONVOLUTIONS
+from refold.ir import Dim, Kind, Node, numel
 from refold.rules.rule import Rule
 from refold.rules.safety import is_map
 from refold.rules.term import (
@@ -41,14 +40,17 @@ def _is_map(x: Term) -> bool:
 
 
 def _reaches(node: Node, deep: int) -> bool:
-    through = ("add", "sub", "mul", "div", "neg", "reshape", "permute", "cat", "expand")
     front, seen = {node}, set[Node]()
     for _ in range(deep + 1):
-        if any(n.op == "linear" or n.op in CONVOLUTIONS for n in front):
+        if any(n.row.is_contraction for n in front):
             return True
         seen |= front
-        front = {i for n in front if n.op in through for i in n.inputs} - seen
+        front = {i for n in front if _scales(n) for i in n.inputs} - seen
     return False
+
+
+def _scales(node: Node) -> bool:
+    return bool(node.row.linear_in) and node.kind in (Kind.POINTWISE, Kind.MOVE)
 
 
 def _counted(x: Term, axis: int) -> Term:

@@ -4,7 +4,7 @@ needed, of the whole at once."""
 from __future__ import annotations
 
 from refold.ir import OPS, Dim, Kind, numel
-from refold.ir.ops import RANK
+from refold.ir.shapes import RANK
 from refold.rules.rule import Rule
 from refold.rules.spread import BINARY, UNARY, exact_of
 from refold.rules.term import (

@@ -6,9 +6,8 @@ division a product with the reciprocal, and parameters meet on one side, where t
 
 from __future__ import annotations
 
-from refold.rules.facts import at_least
 from refold.rules.rule import Rule
-from refold.rules.safety import is_map, is_nonzero, is_ordinary, may_be_masked
+from refold.rules.safety import at_least, is_map, is_nonzero, is_ordinary, may_be_masked
 from refold.rules.term import (
     Term,
     abs,

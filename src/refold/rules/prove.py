@@ -21,7 +21,7 @@ import torch
 
 from refold.ir import Node, as_scalar, hint, leaf, make
 from refold.ir.evaluate import run
-from refold.ir.ops import RANK
+from refold.ir.shapes import RANK
 from refold.rules.match import allowed, arguments
 from refold.rules.rule import Hole, Rule
 from refold.rules.term import AXES, Term

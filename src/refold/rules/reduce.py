@@ -372,7 +372,7 @@ SCALE = (
     ),
 )
 
-_RISING = [op for op, row in OPS.items() if row.slope == 1 and row.arity == 1 and not row.attrs]
+_RISING = [op for op, row in OPS.items() if not row.attrs and row.monotone({}) == 1]
 
 MONOTONE = (
     *(

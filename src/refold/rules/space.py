@@ -8,7 +8,7 @@ front of what needs it, or at the end.
 from __future__ import annotations
 
 from refold.ir import Dim
-from refold.ir.ops import RANK
+from refold.ir.shapes import RANK
 from refold.rules.rule import Rule
 from refold.rules.spread import BINARY, exact_of
 from refold.rules.term import (

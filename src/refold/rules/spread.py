@@ -9,12 +9,12 @@ from refold.rules.term import apply, expand, shape_of
 UNARY = [r.name for r in OPS.values() if r.kind is Kind.POINTWISE and r.arity == 1 and not r.attrs]
 # The others are rounded as the library's vector code has it, which may treat the last few elements
 # of a row differently: moving an element may change its last bit.
-_BITWISE = {r.name for r in OPS.values() if r.exact} - {"maximum", "minimum"}
-BINARY = ("add", "sub", "mul", "div", "maximum", "minimum")
+# Which zero maximum(0, -0) gives may depend on the place, too.
+_BITWISE = {r.name for r in OPS.values() if r.is_exact and not (r.selects and r.arity == 2)}
+BINARY = [r.name for r in OPS.values() if r.is_arithmetic or (r.selects and r.arity == 2)]
 
 
 def exact_of(op: str) -> Exact:
-    # which zero maximum(0, -0) gives may depend on the place, too
     return "bits" if op in _BITWISE else "reals"
 
 
