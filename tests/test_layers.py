@@ -16,6 +16,7 @@ ORDER = [
     "capture",
     "rules",
     "schedule",
+    "devices",
     "cost",
     "engine",
     "accuracy",

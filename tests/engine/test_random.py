@@ -8,7 +8,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from refold.cost import DEVICES
+from refold.cost import DeviceModel
 from refold.engine import optimize
 from refold.ir import OPS
 from refold.ir.evaluate import evaluate
@@ -107,7 +107,7 @@ def _next(kind: str, draw: st.DrawFn, values: list[Term]) -> Term:
 @given(graphs(), st.booleans())
 def test_values_are_kept(terms: list[Term], strict: bool) -> None:
     g = graph(tuple(terms))
-    done = optimize(g, DEVICES["cpu"], strict=strict)
+    done = optimize(g, DeviceModel.of("cpu"), strict=strict)
     assert done.cost_after <= done.cost_before * (1 + 1e-9)
     for seed, sizes in enumerate(({"n": 2}, {"n": 5})):
         values = data(g, sizes, seed)

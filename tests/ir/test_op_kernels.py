@@ -44,7 +44,7 @@ def _body(texts: Sequence[str]) -> str:
 class Rows(nn.Module):
     """Every op with C++, of the same three operands."""
 
-    ops = KERNELS
+    ops = tuple(KERNELS)
     exec(_body([_text(op) for op in KERNELS]))
 
 
@@ -58,12 +58,12 @@ def _reduced(op: Op, axis: int) -> str:
 class Reductions(nn.Module):
     """Every op with a monoid, along rows and down columns."""
 
-    ops = [*REDUCED, *REDUCED]
+    ops = (*REDUCED, *REDUCED)
     exec(_body([_reduced(op, a) for a in (-1, -2) for op in REDUCED]).replace("x, y, m", "x"))
 
 
 def _special() -> list[torch.Tensor]:
-    """Every pair of special values, and ordinary ones behind them: a width that no vector divides."""
+    """Every pair of special values, and ordinary ones behind them; no vector divides the width."""
     values = torch.tensor(SPECIAL)
     x, y = (v.flatten() for v in torch.meshgrid(values, values, indexing="ij"))
     more = torch.randn(2, 7 * 91 - len(x)) * 3
