@@ -82,7 +82,8 @@ class Reduction:
     monoid: a struct of kernels/cpu/monoid.h and kernels/cuda/monoid.cuh. result: C++ of the op's
     value, from `{state}`, the `{count}` of elements and the op's attributes by name. compound: the
     state is a struct, of whose members the result is made; else it is one number. joins: the
-    reduction of equal parts' results by the same op is the reduction of the whole. state_of: an op
+    reduction of equal parts' results by the same op is the reduction of the whole. joined_by: the
+    op that makes the reduction of two parts of any sizes from theirs. state_of: an op
     that reduces the same values by another monoid, whose state this op's value can be read from:
     a mean from the state of a variance; `result_there` is its C++.
     """
@@ -91,6 +92,7 @@ class Reduction:
     result: str = "{state}"
     compound: bool = False
     joins: bool = True
+    joined_by: str | None = None
     state_of: str | None = None
     result_there: str = ""
 
