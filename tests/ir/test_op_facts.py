@@ -5,12 +5,15 @@ Where a row states nothing, the tests show where they can that nothing is left u
 
 from __future__ import annotations
 
+import ast
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+import refold
 from refold.capture.registry import HANDLERS
 from refold.ir import OPS, Kind, Op, leaf, make
 from refold.ir.evaluate import run
@@ -98,6 +101,13 @@ def test_jumps_where_it_says(sample: Sample) -> None:
     step = (below - above)[known].abs().max().item()
     if sample.attrs.get("threshold") != 1.0:  # softplus, as nobody uses it
         assert (step > 0.5) == sample.op.jumps
+
+
+@pytest.mark.parametrize("sample", [s for s in NUMERIC if not s.attrs], ids=str)
+def test_a_second_time(sample: Sample) -> None:
+    (x,) = sample.draw()
+    once = sample.run(x)
+    assert torch.equal(sample.run(once), once) == sample.op.idempotent
 
 
 @pytest.mark.parametrize("op", [op for op in POINTWISE if op.is_comparison], ids=names)
@@ -237,6 +247,26 @@ def test_reductions_of_parts(op: Op) -> None:
     whole = op.run(x, axes=(-2, -1), **attrs)
     parts = op.run(op.run(x, axes=(-1,), **attrs), axes=(-2,), **attrs)
     assert torch.allclose(whole, parts, rtol=1e-12) == op.reduction.joins
+
+
+SOURCE = Path(refold.__file__).parent
+# names of single ops for those who write rules; of those that PyTorch gives another argument
+BY_NAME = {"rules/term.py", "capture/aten_pointwise.py"}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [p for p in SOURCE.rglob("*.py") if not {"ops", "judge", "runtime"} & {*p.parts}],
+    ids=lambda p: str(p.relative_to(SOURCE)),
+)
+def test_no_list_of_ops_stands_outside_the_table(path: Path) -> None:
+    """What three ops or more have in common is a fact, and belongs to their rows."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        keys = node.keys if isinstance(node, ast.Dict) else getattr(node, "elts", [])
+        found = [k.value for k in keys if isinstance(k, ast.Constant) and k.value in OPS]
+        allowed = len(found) < 3 or str(path.relative_to(SOURCE)) in BY_NAME
+        leaves = all(OPS[name].arity == 0 or name == "aten" for name in found)
+        assert allowed or leaves, f"line {node.lineno} lists {found}"  # type: ignore[attr-defined]
 
 
 def test_badly_declared_rows_are_refused() -> None:

@@ -21,8 +21,6 @@ import torch
 from refold.ir import NARROW, Graph, Kind, Node, as_scalar, make
 from refold.ir.node import rebuild
 
-_LEAVES = ("input", "param", "state", "constant")
-
 
 @dataclass(frozen=True)
 class Widened:
@@ -57,7 +55,7 @@ def widen(graph: Graph) -> Widened:
         done[node] = wide
         if is_narrow(node) and not _is_widened(wide):
             stored[wide] = node.dtype
-    ends = {n.dtype for n in nodes if n.op in _LEAVES and n.is_float}
+    ends = {n.dtype for n in nodes if n.row.is_named and n.is_float}
     ends |= {r.dtype for r in graph.roots() if r.is_float}
     every = ends.pop() if len(ends) == 1 else None
     return Widened(graph.with_roots(_exact(r, done) for r in graph.roots()), stored, every)

@@ -155,7 +155,7 @@ class Writer:
 
     def _sums_raw(self, node: Node) -> bool:
         """Does it sum a parameter in float64, without a copy of the whole of it in float64?"""
-        if not self.double or node.op not in ("sum", "mean"):
+        if not self.double or node.kind is not Kind.REDUCE or not node.row.linear_in:
             return False
         (x,) = node.inputs
         return x not in self.values and self.raw(x, 1) is not None
@@ -280,7 +280,7 @@ class Writer:
 
 def describe(node: Node, depth: int = 4) -> str:
     """A parametric expression in short words, for a docstring."""
-    if node.op in ("param", "constant", "state", "input"):
+    if node.row.is_named:
         return str(node["name"])
     if node.op == "scalar":
         return str(node["value"])

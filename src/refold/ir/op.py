@@ -138,6 +138,7 @@ class Op:
         where it never rises, else 0.
     bounds: of the result's elements, from those of the inputs; for finite inputs.
     passes_infinity: an infinite element of an input may make an element of the result infinite.
+    idempotent: of one input; a second time it changes nothing.
     jumps: an arbitrarily small change of an input may change the result by a whole step.
     selects: each element of the result is one of the inputs' elements, its sign aside.
     is_view: PyTorch gives the result as a view of the input's memory, where strides allow it.
@@ -170,6 +171,7 @@ class Op:
     monotone: Callable[[Attrs], int] = _no_slope
     bounds: Bounds = bounds.unknown
     passes_infinity: bool = False
+    idempotent: bool = False
     jumps: bool = False
     selects: bool = False
     is_view: bool = False
@@ -192,6 +194,11 @@ class Op:
     def is_exact(self) -> bool:
         """Every implementation gives the same bits, except for the sign of a zero."""
         return self.rounding is not Rounding.LIBRARY
+
+    @property
+    def is_named(self) -> bool:
+        """A leaf that has a value of its own: an argument, a parameter, a buffer, a constant."""
+        return self.kind is Kind.LEAF and "name" in self.attrs
 
     @property
     def is_comparison(self) -> bool:

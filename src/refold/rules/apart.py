@@ -13,6 +13,8 @@ from refold.rules.rule import Rule
 from refold.rules.safety import is_map
 from refold.rules.term import (
     AXES,
+    JOINING,
+    LINEAR,
     Term,
     apply,
     constant,
@@ -23,9 +25,7 @@ from refold.rules.term import (
     flat,
     join,
     linear,
-    max,
     mean,
-    min,
     reshape,
     smaller,
     sum,
@@ -79,7 +79,7 @@ APART = (
             mark="cancels",
             safe=lambda x, y, axes: is_map(x) or is_map(y),
         )
-        for name, f in {"sum": sum, "mean": mean}.items()
+        for name, f in LINEAR.items()
         for op, word, what, result in (
             ("add", "added", "added values", f"the {name} of each, added"),
             ("sub", "difference", "a difference", f"the difference of the {name}s"),
@@ -121,7 +121,7 @@ TOGETHER = tuple(
         where=lambda x, shape, axes: _is_whole_row(x, shape, axes),
         simplify=lambda x, shape, axes: len(axes) > 1,
     )
-    for name, f in {"sum": sum, "mean": mean, "max": max, "min": min}.items()
+    for name, f in JOINING.items()
 )
 
 SPREAD = (

@@ -8,7 +8,7 @@ be computed whole. The cost model weighs it.
 from __future__ import annotations
 
 from refold.rules.rule import Rule
-from refold.rules.spread import BINARY, UNARY, exact_of
+from refold.rules.spread import BINARY, ORDERED, UNARY, exact_of
 from refold.rules.term import (
     AXES,
     REDUCTIONS,
@@ -65,7 +65,7 @@ POINTWISE = (
             where=lambda i, w, s: flat(s, AXES[:-1]),
             simplify=False,
         )
-        for op in ("sub", "div")
+        for op in ORDERED
     ),
     *(
         Rule(

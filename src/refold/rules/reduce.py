@@ -66,7 +66,7 @@ ONE_ELEMENT = (
             lambda x, axes, f=f: f(x, axes),
             lambda x, axes: x,
             # a sum starts from +0, so the sum of -0 alone is +0
-            "bits" if name in ("max", "min", "prod") else "reals",
+            "bits" if OPS[name].selects or name == "prod" else "reals",
             f"The {name} over a single element is that element.",
             where=lambda x, axes: flat(x, axes),
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from refold.ir import Dim
 from refold.ir.shapes import RANK
 from refold.rules.rule import Rule
-from refold.rules.spread import BINARY, exact_of
+from refold.rules.spread import BINARY, ORDERED, exact_of
 from refold.rules.term import (
     AXES,
     REDUCTIONS,
@@ -101,7 +101,7 @@ RULES = (
             "Axes of one element can be moved after arithmetic as well.",
             where=lambda x, s, shape: _fits(x, s, shape),
         )
-        for op in ("sub", "div")
+        for op in ORDERED
     ),
     *(
         Rule(

@@ -14,6 +14,8 @@ UNARY = [r.name for r in _OF_ONE if r.infer is pointwise]
 # Which zero maximum(0, -0) gives may depend on the place, too.
 _BITWISE = {r.name for r in OPS.values() if r.is_exact and not (r.selects and r.arity == 2)}
 BINARY = [r.name for r in OPS.values() if r.is_arithmetic or (r.selects and r.arity == 2)]
+# those whose operands may not change places
+ORDERED = [op for op in BINARY if not OPS[op].commutative]
 
 
 def exact_of(op: str) -> Exact:
@@ -58,7 +60,7 @@ RULES = (
             "bits",
             "Arithmetic of smaller values comes before they are spread.",
         )
-        for op in ("sub", "div")
+        for op in ORDERED
     ),
     *(
         Rule(

@@ -81,6 +81,7 @@ UNARY = (
         "{0}.abs()",
         "abs({0})",
         bounds=within(low=0.0),
+        idempotent=True,
         selects=True,
         passes_infinity=True,
     ),
@@ -124,6 +125,7 @@ UNARY = (
             f"{{0}}.{name}()",
             f"{name}({{0}})",
             monotone=rises,
+            idempotent=True,
             jumps=True,
             passes_infinity=True,
         )
@@ -135,6 +137,7 @@ UNARY = (
         "relu({0})",
         monotone=rises,
         bounds=within(low=0.0),
+        idempotent=True,
         selects=True,
     ),
     _op(
