@@ -232,7 +232,7 @@ SHIFT = (
             mark="cancels" if name == "logsumexp" else None,
             safe=(lambda x, c, axes: is_map(x)) if name == "logsumexp" else None,
         )
-        for name, f in {"max": max, "min": min, "logsumexp": logsumexp}.items()
+        for name, f in {**SELECTING, "logsumexp": logsumexp}.items()
     ),
     *(
         Rule(
