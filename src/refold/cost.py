@@ -15,7 +15,7 @@ What the model holds to be true of a planned kernel:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -50,6 +50,10 @@ class DeviceModel:
     def of(cls, name: str) -> DeviceModel:
         """The device of that name, for products of full accuracy."""
         return cls(DEVICES[name])
+
+    def at(self, dtype: torch.dtype | None) -> DeviceModel:
+        """The same for a model whose values have that dtype in memory."""
+        return replace(self, dtype=dtype)
 
     @property
     def name(self) -> str:

@@ -18,7 +18,7 @@ F64 = torch.float64
 ATTRIBUTES: Mapping[str, tuple[Any, ...]] = {
     "alpha": (1.0, 0.3, -0.5),
     "beta": (1.0, 2.0),
-    "threshold": (20.0, 40.0, 1.0),
+    "threshold": (20.0, 40.0, -1.0),
     "slope": (0.01, 1.5, -0.5),
     "dtype": (torch.float32, torch.float64),
     "axes": ((-1,), (-2,), (-3, -1)),

@@ -143,7 +143,9 @@ def scalar(node: Node, inner: Sequence[Interval]) -> Interval:
 
 
 def softplus(node: Node, inner: Sequence[Interval]) -> Interval:
-    return (0.0 if node["beta"] > 0 else -math.inf), math.inf
+    if node["beta"] <= 0:
+        return ANY
+    return min(0.0, node["threshold"] / node["beta"]), math.inf  # beyond the threshold it is x
 
 
 def cast(node: Node, inner: Sequence[Interval]) -> Interval:
