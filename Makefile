@@ -5,7 +5,10 @@ RUN = $(VENV)/bin/python
 # a build of PyTorch for the CPU, unless one is asked for: make TORCH=torch==2.12.0 ...
 TORCH ?= torch==2.13.0
 
-.PHONY: demo test check bench gpu-test gpu-bench clean
+# how long `make soak` draws random programs
+SECONDS ?= 3600
+
+.PHONY: demo test test-all faults style check soak bench gpu-test gpu-bench clean
 
 $(VENV)/ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -17,20 +20,36 @@ $(VENV)/ready: pyproject.toml
 demo: $(VENV)/ready
 	$(RUN) bench/demo.py
 
+# What every change must pass, and everything: tests/tiers.py says what the first leaves to the second.
+test: TIER =
+test-all: TIER = --all
 # In three parts side by side: by themselves, each waits half of its time for workers and compilers.
+# Threads that wait for others must not spin on a core that another part needs.
 BESIDE = $(filter-out tests/test_cli.py,$(wildcard tests/test_*.py))
-test: check
+PYTEST = OMP_WAIT_POLICY=passive GOMP_SPINCOUNT=0 OMP_NUM_THREADS=$${OMP_NUM_THREADS:-2} \
+	$(RUN) -m pytest $(TIER)
+test test-all: style
 	@mkdir -p out
-	@$(RUN) -m pytest $(BESIDE) > out/beside.log 2>&1 & beside=$$!; \
-	$(RUN) -m pytest tests/judge > out/judge.log 2>&1 & judge=$$!; \
-	$(RUN) -m pytest --ignore=tests/judge $(addprefix --ignore=,$(BESIDE)); first=$$?; \
-	wait $$beside; second=$$?; wait $$judge; third=$$?; \
-	cat out/beside.log out/judge.log; exit $$((first + second + third))
+	@$(RUN) -m mypy > out/types.log 2>&1 & types=$$!; \
+	$(PYTEST) $(BESIDE) > out/beside.log 2>&1 & beside=$$!; \
+	$(PYTEST) tests/judge > out/judge.log 2>&1 & judge=$$!; \
+	$(PYTEST) --ignore=tests/judge $(addprefix --ignore=,$(BESIDE)); failed=$$?; \
+	for part in $$types $$beside $$judge; do wait $$part || failed=1; done; \
+	cat out/types.log out/beside.log out/judge.log; exit $$failed
 
-check: $(VENV)/ready
+# Twenty faults, one at a time, in a copy: does `make test` still find each?
+faults: $(VENV)/ready
+	$(RUN) tests/faults.py
+
+style: $(VENV)/ready
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
+
+check: style
 	$(RUN) -m mypy
+
+soak: $(VENV)/ready
+	OMP_NUM_THREADS=1 $(RUN) tests/soak.py --seconds $(SECONDS)
 
 bench: $(VENV)/ready
 	$(RUN) bench/systems.py
@@ -40,7 +59,7 @@ bench: $(VENV)/ready
 # On a machine with an NVIDIA GPU, nvcc and a PyTorch that sees it: with PYTHON's own packages, because
 # the environment above holds a PyTorch for the CPU.
 gpu-test:
-	PYTHONPATH=src $(PYTHON) -m pytest tests -m gpu -o addopts=""
+	PYTHONPATH=src $(PYTHON) -m pytest tests -m gpu -o addopts="" --all
 
 gpu-bench:
 	PYTHONPATH=src $(PYTHON) bench/cuda_systems.py

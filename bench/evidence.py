@@ -4,7 +4,8 @@ python bench/evidence.py
 
 Warm: call after call. Cold: the caches hold other memory before each call. "counted" compares
 versions, addresses and storages only; "contents" compares what the parameters' memory holds, too,
-and audits 1 KiB. Parameters of 64 x 64 floats, of which 32 words are read.
+and audits 1 KiB. Parameters of 64 x 64 floats, of which 32 words are read. Then other evidence:
+dictionaries, the end of an optimizer's step; and what digests of all parameters would take.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ import statistics
 import time
 import weakref
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import nn
 
 import refold
 from refold import twin
+
+DIGESTED = 256 << 20  # bytes
 
 
 class Net(nn.Module):
@@ -70,6 +74,29 @@ def main() -> None:
             f"{count:7d}  {warm[0]:12.2f}  {warm[1]:13.2f}  {each[0]:9.3f}"
             f"  {cold[0]:12.2f}  {cold[1]:13.2f}  {each[1]:8.3f}"
         )
+    others(namespace, nothing)
+
+
+def others(namespace: Any, nothing: float) -> None:
+    """The evidence that does not grow with the parameters, and what is not taken."""
+    kernels = namespace._refold_kernels
+    dicts = [{"a": i, "b": None} for i in range(1000)]
+    rows = tuple((d, len(d), *(x for pair in d.items() for x in pair)) for d in dicts)
+    times = []
+    for chosen in ((), rows):
+        given = (chosen, (), (), (), (), ())
+        arguments = (*given, (), (), kernels.watch(*given, 1))
+        times.append(best(lambda a=arguments: kernels.unchanged(*a), None, 500))  # type: ignore[misc]
+    print(f"a dictionary of two entries: {times[1] - times[0]:.2f} ns warm (of 1000)")
+    for count in (2, 200):
+        parameters = [nn.Parameter(torch.zeros(64, 64)) for _ in range(count)]
+        sgd = torch.optim.SGD(parameters, lr=0.1)
+        hook = best(lambda o=sgd: namespace._refold_stepped(o, (), {}), None, 500) - nothing  # type: ignore[misc]
+        print(f"the end of a step of an optimizer of {count} parameters: {hook:.1f} us")
+    memory = torch.zeros(DIGESTED // 4)
+    contents = (memory.data_ptr(), DIGESTED)
+    whole = best(lambda: kernels.watch((), (), (), (), (), contents, 1), None, 3)
+    print(f"digests of {DIGESTED >> 20} MiB: {whole / 1e3:.0f} ms")
 
 
 if __name__ == "__main__":

@@ -95,8 +95,8 @@ def shapes(reference: Reference) -> Shapes:
     )
 
 
-def sizes(path: Path) -> list[str]:
-    """NAME=VALUE for each constant that is halved until eager is predicted to take `EAGER_S`.
+def sizes(path: Path, seconds: float = EAGER_S) -> list[str]:
+    """NAME=VALUE for each constant that is halved until eager is predicted to take ``seconds``.
 
     The largest whole number at the top of the file is halved first; of equals, one that counts
     rows of the inputs, then one that counts places (parameters keep their shapes), then features.
@@ -106,7 +106,7 @@ def sizes(path: Path) -> list[str]:
     fixed: set[str] = set()
     reference = load(path)
     now = shapes(reference)
-    while now.seconds > EAGER_S:
+    while now.seconds > seconds:
         ways: list[tuple[int, int, str, Reference, Shapes]] = []
         large = [
             (value, name)

@@ -1,8 +1,11 @@
 """Shared settings of the tests."""
 
+from __future__ import annotations
+
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,10 +13,40 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 import compiler
+import tiers
 
 _FOLDER = tempfile.TemporaryDirectory(prefix="refold_headers_")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all", action="store_true", help="also what tests/tiers.py leaves out")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if "CXX" not in os.environ:
         compiler.install(Path(_FOLDER.name))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out what only `make test-all` runs; what is named by itself stays."""
+    named = any("::" in a for a in config.args)
+    partly = named or config.getoption("lf", False)
+    if not partly and (mistakes := tiers.mistakes(i.nodeid for i in items)):
+        raise pytest.UsageError("tests/tiers.py: " + "; ".join(mistakes))
+    if named or config.getoption("--all"):
+        return
+    config.hook.pytest_deselected(items=[i for i in items if not tiers.is_kept(i.nodeid)])
+    items[:] = [i for i in items if tiers.is_kept(i.nodeid)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def optimization(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The shorter command compiles without optimization where speed does not matter."""
+    file = request.node.nodeid
+    if request.config.getoption("--all") or file in tiers.AS_SHIPPED:
+        yield
+    else:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv(compiler.OPTIMIZE, "-O0")
+            yield

@@ -14,7 +14,8 @@ import pytest
 from torch import nn
 
 from refold import cli
-from refold.report import times
+from refold.judge.verdict.verdict import Status, TestReport
+from refold.report import commands, times
 
 PROBLEMS = Path(__file__).resolve().parent.parent / "problems"
 S0 = PROBLEMS / "s0_sum_chain.py"
@@ -27,7 +28,7 @@ def refold(*arguments):
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=1800,  # ends what hangs; nothing here is about speed
     )
 
 
@@ -38,7 +39,10 @@ def test_optimize_writes_a_faster_accepted_file(tmp_path):
     report = json.loads(done.stdout)
     assert report["verdict"] == "ACCEPTED"
     assert report["modes"][0]["ratio"] > 1
-    assert "class ModelNew(Model)" in out.read_text()
+    assert report["judged"] == "quick"
+    text = out.read_text()
+    assert "class ModelNew(Model)" in text
+    assert "# The judge's quick verdict on this file: ACCEPTED, no disagreement found" in text
     again = refold("judge", S0, out, *SMALL, "--quick", "--no-timing", "--json")
     assert again.returncode == 0, again.stdout
     assert json.loads(again.stdout)["status"] == "ACCEPTED"
@@ -217,11 +221,28 @@ def test_interrupted_in_the_middle(tmp_path):
     assert "loading" in process.stderr.readline()
     time.sleep(0.5)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=120)
+    _, errors = process.communicate(timeout=1800)
     assert process.returncode == 130
     assert "interrupted; nothing was written" in errors and "Traceback" not in errors
     assert out.read_text() == "what was there before"
     assert [p.name for p in tmp_path.iterdir()] == ["fast.py"]
+
+
+def test_the_header_says_which_verdict_a_file_has():
+    left = TestReport("leaks", "", "skipped", 0.0, 0, "left out: budget (1100 calls)")
+    tests = (TestReport("numerics", "", "passed", 1.0, 9), left)
+    verdict = types.SimpleNamespace(
+        status=Status.ACCEPTED, accepted=True, tests=tests, assumptions=("inference only",)
+    )
+    text = commands._stamped("# Made by refold.\n#\nrest\n", commands._seen_by(verdict, False))
+    told = " ".join(line.removeprefix("# ") for line in text.split("\n#\n")[1].splitlines())
+    assert told == (
+        "The judge's quick verdict on this file: ACCEPTED, no disagreement found by 1 tests;"
+        " left out: leaks (refold judge --full runs them); assumed: inference only."
+    )
+    assert text.startswith("# Made by refold.\n#\n") and text.endswith("\n#\nrest\n")
+    verdict.tests = tests[:1]
+    assert "full verdict on this file: ACCEPTED" in commands._seen_by(verdict, True)
 
 
 def test_explain():

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import sys
+import types
 from pathlib import Path
 
 import pytest
 
+from refold.judge import Status
+
 sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
+import judge_kernelbench
 import kernelbench
 
 FILE = """
@@ -103,3 +107,39 @@ def test_files_are_taken_in_order(tmp_path):
 @pytest.mark.parametrize("value", ["", None])
 def test_errors_that_are_not_known_are_said_so(value):
     assert kernelbench._short(value) == "?"
+
+
+def run_judge(monkeypatch, tmp_path, *arguments):
+    given = ["", str(tmp_path), "--output", str(tmp_path / "rows"), *arguments]
+    monkeypatch.setattr(sys, "argv", given)
+    return judge_kernelbench.main()
+
+
+def test_files_are_judged_against_themselves_and_a_run_goes_on(tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "level1"
+    folder.mkdir()
+    for i in range(3):
+        text = FILE.format(inner=1024).replace(
+            "super().__init__()", "super(Model, self).__init__()"
+        )
+        (folder / f"{i}_file.py").write_text(text)
+    seen = []
+
+    def judged(path, candidate, **options):
+        text = candidate.read_text()
+        assert "class ModelNew(nn.Module)" in text and "super(ModelNew, self)" in text
+        seen.append(path.name)
+        if path.name.startswith("1"):
+            raise RuntimeError("two\nlines")
+        return types.SimpleNamespace(
+            accepted=True, status=Status.ACCEPTED, failures=(), tests=(), assumptions=(), speed=None
+        )
+
+    monkeypatch.setattr(judge_kernelbench, "judge", judged)
+    assert run_judge(monkeypatch, tmp_path, "--level", "1") == 1
+    told = capsys.readouterr().out
+    assert "L1/1_file: CRASH: RuntimeError: two lines" in told
+    assert told.endswith("of 3 files: 2 ACCEPTED, 1 CRASH\n")
+    run_judge(monkeypatch, tmp_path, "--level", "1")
+    run_judge(monkeypatch, tmp_path, "--level", "1", "--again")
+    assert seen == ["0_file.py", "1_file.py", "2_file.py", "1_file.py"]

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).resolve().parent.parent / "src" / "refold"
+REPOSITORY = Path(__file__).resolve().parent.parent
+SOURCE = REPOSITORY / "src" / "refold"
 ORDER = [
     "contract",
     "ir",
@@ -78,7 +79,29 @@ def test_files_stay_readable(path):
     assert len(path.read_text().splitlines()) <= 600
 
 
-def test_the_map_in_design_has_every_layer_in_this_order():
-    text = (SOURCE.parent.parent / "DESIGN.md").read_text()
-    named = re.findall(r"(?m)^  (\w+)(?:\.py|/)", text.partition("```")[2].partition("```")[0])
-    assert named == ORDER
+def mapped(root: str) -> list[str]:
+    """The names under a root in DESIGN.md's lists, a folder's with a slash."""
+    text = (REPOSITORY / "DESIGN.md").read_text()
+    block = text.partition(f"```\n{root}\n")[2].partition("```")[0]
+    return re.findall(r"(?m)^  (\w+(?:\.py|/))", block)
+
+
+def names(folder: Path, known: set[str]) -> set[str]:
+    """The Python files and the folders in a folder, but for hidden ones."""
+    return {
+        f"{p.name}/" if p.is_dir() else p.name
+        for p in folder.iterdir()
+        if not p.name.startswith((".", "__")) and (p.suffix == ".py" or p.is_dir())
+        if not (p / "pyvenv.cfg").exists()
+    } - known
+
+
+def test_the_map_in_design_is_the_tree_in_this_order():
+    found = mapped("src/refold/")
+    assert [n.removesuffix(".py").removesuffix("/") for n in found] == ORDER
+    assert set(found) == names(SOURCE, set())
+
+
+def test_the_map_of_the_repository_is_the_tree():
+    # `out`, `build` and the like are made by the Makefile
+    assert set(mapped("./")) == names(REPOSITORY, {"src/", "out/", "build/", "dist/"})

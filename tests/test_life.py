@@ -547,6 +547,14 @@ def test_status(fast):
         refold.status(plain)
 
 
+def test_status_of_a_module_that_is_kept():
+    module = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2, device="meta"))
+    with pytest.warns(UserWarning, match="several devices"):
+        assert refold.optimize(module, torch.randn(1, 2)) is module
+    found = refold.status(module)
+    assert not found.fast and "several devices (cpu, meta)" in found.reason and not found.folds
+
+
 def test_switched_off():
     code = (
         "import torch, refold, logging\n"
@@ -562,60 +570,3 @@ def test_switched_off():
         text=True,
     )
     assert done.returncode == 0, done.stderr
-
-
-# --- forms of call --------------------------------------------------------------------------------
-
-
-class Options(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.fc = nn.Linear(WIDTH, WIDTH)
-
-    def forward(self, x, mask=None, *, scale=1.0):
-        y = self.fc(x)
-        if mask is not None:
-            y = y * mask
-        return y.sum(dim=-1, keepdim=True) * scale
-
-
-def test_other_forms_of_call_get_kernels_when_they_first_come(caplog):
-    fast = refold.optimize(Options().eval(), torch.randn(4, WIDTH), measure=False)
-    original = twin.original(fast)
-    x, mask = torch.randn(5, WIDTH), torch.rand(5, WIDTH)
-    calls = [((x,), {}), ((x, mask), {}), ((x,), {"mask": mask}), ((torch.stack([x, x]),), {})]
-    with torch.no_grad():
-        for args, kwargs in calls:
-            torch.testing.assert_close(fast(*args, **kwargs), original(*args, **kwargs))
-            assert refold.status(fast).fast, refold.status(fast)
-        assert len(twin.state_of(fast).programs) == 3
-        assert sum("another form" in m for m in caplog.messages) == 2
-        for args, kwargs in calls:  # and keep them
-            fast(*args, **kwargs)
-            assert refold.status(fast).fast
-        with torch.inference_mode():
-            torch.testing.assert_close(fast(x * 1, scale=2.0), original(x, scale=2.0))
-        for scale in (3.0, 4.0, 5.0, 6.0):
-            torch.testing.assert_close(fast(x, scale=scale), original(x, scale=scale))
-    assert len(twin.state_of(fast).programs) <= 5
-    again = pickle.loads(pickle.dumps(fast))
-    with torch.no_grad():
-        torch.testing.assert_close(again(x, mask), original(x, mask))
-        assert refold.status(again).fast
-
-
-def test_examples_of_several_forms():
-    x, mask = torch.randn(5, WIDTH), torch.rand(5, WIDTH)
-    fast = refold.optimize(Options().eval(), examples=[(x,), ((x,), {"mask": mask})], measure=False)
-    with torch.no_grad():
-        for args, kwargs in (((x,), {}), ((x,), {"mask": mask})):
-            expected = twin.original(fast)(*args, **kwargs)
-            torch.testing.assert_close(fast(*args, **kwargs), expected)
-            assert refold.status(fast).fast
-    assert len(twin.state_of(fast).programs) == 2
-
-
-def test_training_makes_no_kernels_for_its_calls():
-    fast = refold.optimize(Options(), torch.randn(4, WIDTH), measure=False)
-    fast(torch.randn(5, WIDTH), torch.rand(5, WIDTH)).sum().backward()
-    assert len(twin.state_of(fast).programs) == 1

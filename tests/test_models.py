@@ -69,7 +69,7 @@ def test_model_is_written_for_cuda(name):
     with captured_once():
         text = result_of(*drawn(name), "cuda:sm_90").text
     compile(text, name, "exec")
-    assert "_REFOLD_CUDA" in text and "for cuda:sm_90" in text
+    assert "cuda_sources" in text and "for cuda:sm_90" in text
 
 
 @pytest.mark.parametrize("length", [1, 2, 4, 9, 30])

@@ -1,21 +1,16 @@
 """Random models in every state they can be in: emitted from fixed seeds, against the originals.
 
 Most run on the target whose kernels are PyTorch (`torch_target`), which leaves nothing out but the
-C++ text; a few are compiled. Many more by hand, each failure with the smallest text of its kind:
-
-    python tests/test_random_models.py 1000:2000 [--target cpu] [--longest 9]
+C++ text; a few are compiled. `python tests/soak.py --only random` draws as many as wanted, and
+makes the text of one that fails small.
 """
 
 from __future__ import annotations
 
-import argparse
 import copy
 import random
-import re
-import sys
-import traceback
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -130,75 +125,3 @@ def test_the_checker_sees(change: Callable[[nn.Module, torch.Tensor], Any]):
     wrong = pipeline.adopt(Wrong, copy.deepcopy(module))
     with pytest.raises(AssertionError):
         check_life(wrong, module, lambda n: [torch.randn(n, 5)], (BATCH, 9))
-
-
-# --- by hand --------------------------------------------------------------------------------------
-def smaller(text: str, fails: Callable[[str], bool]) -> str:
-    """A failing model's text with every line left out that the failure does not need."""
-    lines = text.split("\n")
-    changed = True
-    while changed:
-        changed = False
-        for i in reversed(range(len(lines))):
-            if not lines[i].startswith(" " * 8) or "super()" in lines[i]:
-                continue
-            if lines[i].lstrip().startswith("return"):
-                continue
-            without = [*lines[:i], *lines[i + 1 :]]
-            name = lines[i].split(" = ")[0].strip()
-            rest = "\n".join(without)
-            if fails(rest):
-                lines, changed = without, True
-            elif name.startswith("v"):
-                # its readers read what it was made of
-                source = next((w for w in _names(lines[i].split(" = ", 1)[1])), None)
-                if source is not None:
-                    joined = [_renamed(line, name, source) for line in without]
-                    if fails("\n".join(joined)):
-                        lines, changed = joined, True
-    return "\n".join(lines)
-
-
-def _names(text: str) -> list[str]:
-    return re.findall(r"\b(?:v\d+|[xyz])\b", text)
-
-
-def _renamed(line: str, old: str, new: str) -> str:
-    return re.sub(rf"\b{old}\b", new, line) if line.startswith(" " * 8) else line
-
-
-def problem(text: str, target: str) -> str:
-    """What is wrong with a model, in one line; empty if nothing is."""
-    try:
-        check(text, target)
-    except Exception as error:
-        return f"{type(error).__name__}: {error}".split("\n")[0][:200]
-    return ""
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("seeds", help="FIRST:LAST, the last not included")
-    parser.add_argument("--target", default="torch", help="torch, cpu or cuda:sm_90")
-    parser.add_argument("--longest", type=int, default=9)
-    args = parser.parse_args(arguments)
-    first, last = map(int, args.seeds.split(":"))
-    failed = kept = 0
-    for seed in range(first, last):
-        text = text_of(seed, args.longest)
-        try:
-            kept += not check(text, args.target)
-        except Exception:
-            failed += 1
-            said = problem(text, args.target)
-            kind = said.split(":")[0]
-            small = smaller(text, lambda t: problem(t, args.target).split(":")[0] == kind)  # noqa: B023
-            print(f"--- seed {seed}: {said}\n{small}", flush=True)
-            if args.longest <= 3:
-                traceback.print_exc()
-    print(f"{last - first} models, {kept} kept as they are, {failed} wrong")
-    return 1 if failed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from refold.emit.guards import Refusal
 from refold.emit.launch import Launch, Scope
+from refold.emit.source import Source
 from refold.emit.text import shape_text
 from refold.ir import OPS, Node, Sym
 from refold.ir.shapes import RANK
@@ -28,7 +29,10 @@ class TorchTarget:
     def text(self, group: Group, name: str) -> str:
         return str(id(group))  # none is another's
 
-    def source(self, groups: Sequence[tuple[str, Group]]) -> str:
+    def source(self, groups: Sequence[tuple[str, Group]]) -> Source:
+        return Source("", "", "")
+
+    def build(self, groups: Sequence[tuple[str, Group]], source: Source) -> str:
         return _STAND_IN
 
     def guards(self, names: Sequence[str]) -> list[str]:
@@ -72,10 +76,10 @@ def _statements(group: Group, scope: Scope) -> list[str]:
         texts[node] = f"rf_n{i}"
     for out in group.outputs:
         lines.append(
-            f"{scope.results[out]}.copy_({texts[out]}.reshape({scope.results[out]}.shape))"
+            f"{scope.results[out]}.data.copy_({texts[out]}.reshape({scope.results[out]}.shape))"
         )
     for value, state in group.counters:
-        lines.append(f"{scope.operands[state]}.add_({value.inputs[1]['value']})")
+        lines.append(f"{scope.operands[state]}.data.add_({value.inputs[1]['value']})")
     return lines
 
 

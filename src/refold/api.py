@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import torch
 from torch.utils import _pytree as pytree
 
-from refold import growth, pipeline, twin
+from refold import growth, introspect, pipeline, twin
 from refold.baselines import DEFAULT
 from refold.baselines import every as every_baseline
 from refold.capture import Example
@@ -74,6 +74,7 @@ def optimize(module: ModuleT, /, *args: Any, **kwargs: Any) -> ModuleT:
     an example that forward does not take, and where a parameter is not on the target's device.
     """
     if os.environ.get("REFOLD_DISABLE", "0") not in ("", "0"):
+        introspect.keep(module, "REFOLD_DISABLE is set")
         return module
     if isinstance(module, torch.nn.Module):
         module = twin.original(module)  # type: ignore[assignment]
@@ -180,7 +181,11 @@ def _optimized(
     module: ModuleT, examples: Sequence[Example], target: str, options: Options
 ) -> ModuleT:
     back, device = pipeline.target_for(target)
-    for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
+    tensors = [*module.named_parameters(), *module.named_buffers()]
+    places = sorted({str(t.device) for _, t in tensors})
+    if len(places) > 1:
+        return _kept(module, f"its parameters lie on several devices ({', '.join(places)})")
+    for name, tensor in tensors:
         if tensor.device.type != back.device:
             raise OptimizeError(
                 f"{name} is on {tensor.device}, the target is {back.name}: move the module first"
@@ -205,15 +210,20 @@ def _optimized(
             texts.append(result.text)
             measured = measured or growth.measured(result)
     if not texts:
-        why = "; ".join(dict.fromkeys(reasons))
-        with contextlib.suppress(UserWarning):  # to keep a module is no error, whatever the filters
-            warnings.warn(f"refold: the original module is kept: {why}", stacklevel=3)
-        return module
+        return _kept(module, "; ".join(dict.fromkeys(reasons)))
     fast = twin.bind(list(dict.fromkeys(texts)), module)
     twin.state_of(fast).measured = measured
     tried = {growth.form(e.args, e.kwargs) for e in examples}
     twin.state_of(fast).grow = growth.Growth(source, target, options, frozenset(tried))
     return fast  # type: ignore[return-value]
+
+
+def _kept(module: ModuleT, why: str) -> ModuleT:
+    """The module itself, with a warning that says why."""
+    with contextlib.suppress(UserWarning):  # to keep a module is no error, whatever the filters
+        warnings.warn(f"refold: the original module is kept: {why}", stacklevel=4)
+    introspect.keep(module, f"the original module is kept: {why}")
+    return module
 
 
 def _target_at(device: torch.device | None) -> str:

@@ -68,6 +68,11 @@ def parser() -> Parser:
         action="store_true",
         help="measure against max-autotune, reduce-overhead, channels-last and cudnn.benchmark too",
     )
+    optimize.add_argument(
+        "--full",
+        action="store_true",
+        help="end with the judge's full verdict, which leaves nothing out (default: the quick one)",
+    )
     optimize.set_defaults(run=commands.optimize)
 
     explain = parts.add_parser("explain", help="say what is rewritten, why, and what it saves")

@@ -4,7 +4,8 @@ What the model holds to be true of a planned kernel:
 - A contraction costs its arithmetic or the reading of its operands, whichever is longer, and a
   launch. Nothing fuses in front of it: an operand that is computed must be written and read.
 - What is pointwise, or reduces along rows, runs in the kernel that made its input: its arithmetic
-  counts, at `TAIL` of the plain rate's price, because it overlaps with the product's own work.
+  counts, at `EPILOGUE_DISCOUNT` of the plain rate's price, because it overlaps with the product's
+  own work.
 - A reduction over other axes, a softmax or a copy passes over memory again. So does cutting a
   computed value apart: its parts no longer share the kernel that made it, which is why two
   products of one input are merged only where reading the input costs more than that.
@@ -26,7 +27,7 @@ from refold.ir.graph import is_parametric, topological
 from refold.ir.ops import CONVOLUTIONS
 from refold.ir.shapes import RANK
 
-TAIL = 1 / 8
+EPILOGUE_DISCOUNT = 1 / 8
 CALLS_PER_FOLD = 100
 # what one more op costs beside its arithmetic, so that of two equal forms the shorter wins
 PER_OP = 1e-12
@@ -121,7 +122,7 @@ def work(graph: Graph, device: DeviceModel) -> float:
     return total + sum(shared.values())
 
 
-def joints(graph: Graph, device: DeviceModel) -> float:
+def fusion_breaks(graph: Graph, device: DeviceModel) -> float:
     """How many values are moved between what could otherwise be one kernel."""
     memo: dict[Node, bool] = {}
     fusible = (Kind.POINTWISE, Kind.REDUCE, Kind.SCAN)
@@ -184,7 +185,7 @@ def node_seconds(node: Node, device: DeviceModel, memo: dict[Node, bool]) -> flo
         moved = size_bytes(node) + min(size_bytes(node), size_bytes(table)) + size_bytes(ids)
         moved += size_bytes(table) if table.inputs else 0.0
         return device.launch + moved / device.bandwidth
-    arithmetic = TAIL * OPS[node.op].flops.plain / device.plain_flops
+    arithmetic = EPILOGUE_DISCOUNT * OPS[node.op].flops.plain / device.plain_flops
     if kind is Kind.POINTWISE:
         return PER_OP + elements(node) * arithmetic
     x = node.inputs[0]

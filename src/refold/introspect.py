@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass
 
 import torch
@@ -36,12 +37,24 @@ class Status:
     audit_calls: int
 
 
+_kept: weakref.WeakKeyDictionary[torch.nn.Module, str] = weakref.WeakKeyDictionary()
+
+
+def keep(module: torch.nn.Module, why: str) -> None:
+    """Note why `refold.optimize` gave a module back as it came."""
+    if isinstance(module, torch.nn.Module):
+        _kept[module] = why
+
+
 def status(module: torch.nn.Module) -> Status:
     """What refold does for a module that `refold.optimize` gave, or for a ModelNew.
 
-    Raises TypeError for any other module.
+    Of a module that `refold.optimize` gave back as it came, the reason says why. Raises TypeError
+    for any other module.
     """
     if not any("_refold_made" in vars(c) for c in type(module).__mro__):
+        if isinstance(module, torch.nn.Module) and module in _kept:
+            return Status(False, _kept[module], (), 0, 0)
         kind = type(module).__name__
         raise TypeError(f"expected a module that refold made, got a {kind}: call refold.optimize")
     folds: dict[int, Folded] = {}
@@ -51,7 +64,7 @@ def status(module: torch.nn.Module) -> Status:
         own = {t.data_ptr() for t in cache.sources}
         for (function, _), value in zip(mode["recipes"], cache.values, strict=False):
             if value.data_ptr() not in own:
-                words = (function.__doc__ or function.__name__).split("\n")[0]
+                words = (function.__doc__ or "a weight as the kernels read it").split("\n")[0]
                 count = value.numel() * value.element_size()
                 folds[value.data_ptr()] = Folded(words, tuple(value.shape), value.dtype, count)
         audit = max(audit, cache.audit_calls)

@@ -26,6 +26,9 @@ _CHANGES = (
     ("_empty_strided_cuda", "_empty_strided_cpu"),
 )
 
+# where the tables begin: the original, the folds and the fast forward before them need no change
+_FACTS = "_REFOLD_MODULES = ("
+
 
 class Cuda:
     """What emitted modules ask of torch.cuda, for a device whose number is -1: the CPU's."""
@@ -65,13 +68,14 @@ class Cuda:
 
 def emulated(text: str) -> str:
     """An emitted module's text for the emulator. Raises ValueError if it is not one for CUDA."""
-    head, mark, rest = text.partition('_REFOLD_CUDA = r"""')
-    if not mark:
+    head, mark, rest = text.partition(_FACTS)
+    python = re.split(r'(r""".*?""")', rest, flags=re.DOTALL)  # what is odd is C++
+    if not mark or "cuda_sources" not in rest:
         raise ValueError("the text has no CUDA source")
-    source, end, after = rest.partition('"""')
-    for old, new in _CHANGES:
-        after = after.replace(old, new)
-    return head + f"from {__name__} import Cuda as _emulated_cuda\n" + mark + source + end + after
+    for i in range(0, len(python), 2):
+        for old, new in _CHANGES:
+            python[i] = python[i].replace(old, new)
+    return f"{head}from {__name__} import Cuda as _emulated_cuda\n{mark}{''.join(python)}"
 
 
 def load_inline(

@@ -16,7 +16,7 @@ import torch
 from tests.emulator.translate import compile_source, link
 from tests.gpu.emitted import Kernel, draw, emitted, named, source
 from tests.gpu.library import KERNELS, Product
-from tests.gpu.products import empty, error, make, sides
+from tests.gpu.products import empty, error, make, plain, sides
 
 SCHEDULES = {
     "tall": "Schedule<Ieee, Tall>",
@@ -122,13 +122,22 @@ def compiled(text: str, folder: Path, change: tuple[str, str, str] | None = None
 
 
 @pytest.fixture(scope="module")
-def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Each schedule's and each fault's."""
+def libraries(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Path]:
+    """Each schedule's and each fault's that a chosen test takes."""
+    # the tests' own library, which splits operands here, keeps the device that it saw first
+    plain("ieee_tall", *make(3, 5, 7))
     folder = tmp_path_factory.mktemp("kernels")
+    own = [i for i in request.session.items if i.path == request.path]
+    chosen = {
+        i.callspec.params[k] for i in own for k in ("name", "fault") if k in i.callspec.params
+    }
     wanted: list[tuple[str, str, tuple[str, str, str] | None]]
     wanted = [(name, product_text(name), None) for name in SCHEDULES]
     wanted += [(n, product_text(f[3]), f[:3]) for n, f in PRODUCTS.items()]
     wanted += [(n, source(f[3][0]), f[:3]) for n, f in ROWS.items()]
+    wanted = [w for w in wanted if w[0] in chosen]
     with ThreadPoolExecutor(2) as pool:
         found = [
             pool.submit(compiled, text, folder / str(i), change)

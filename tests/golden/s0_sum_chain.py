@@ -19,8 +19,9 @@
 #      a single element is that element.
 #   Folded and packed parameters take 388 bytes beside the 49,664 of the parameters.
 #
-# The file needs PyTorch and a compiler, nothing else. Model and what it uses stand first, unchanged,
-# because ModelNew falls back on them; then the kernels, the folded parameters, and ModelNew.
+# The file needs PyTorch and a compiler, nothing else. In this order: Model and what it uses,
+# unchanged, because ModelNew falls back on them; the folded parameters; the fast forward and
+# ModelNew; what they assume; the kernels. Below a line stands what refold puts into every file.
 
 """Linear, then a chain of row reductions: sum, max, mean, logsumexp, logsumexp."""
 
@@ -55,46 +56,137 @@ def get_inputs():
 def get_init_inputs():
     return [in_features, out_features]
 
-# ----------------------------------------------------------------------------------------------
-# The kernels: compiled once at the first import, then found in PyTorch's extension cache.
-# ----------------------------------------------------------------------------------------------
 import os
 
 import torch
 
-_REFOLD_CPP = r"""
-#define PY_SSIZE_T_CLEAN
-// <call.h>
+# ----------------------------------------------------------------------------------------------
+# Folded parameters: computed from parameters alone, in float64, rounded once.
+# ----------------------------------------------------------------------------------------------
 
-// <look.h>
+def _refold_fold0(linear_weight):
+    """sum(linear.weight, axes [-2]), of shape [96]."""
+    t0 = linear_weight.sum((-2,), keepdim=True, dtype=torch.float64)
+    return t0.to(torch.float32).reshape((96,)).contiguous()
 
-// <watch.h>
 
-// Run: a kernel from Python.
-#include <Python.h>
+def _refold_fold1(linear_bias):
+    """sum(linear.bias, axes [-1]), of shape [1]."""
+    t0 = linear_bias.sum((-1,), keepdim=True, dtype=torch.float64)
+    return t0.to(torch.float32).reshape((1,)).contiguous()
 
-#include <new>
 
-// Runs a kernel without the interpreter's lock. What its threads throw comes here.
-template <class F> static PyObject* rf_run(F f) {
-  bool enough = true;
-  Py_BEGIN_ALLOW_THREADS
-  try {
-    f();
-  } catch (const std::bad_alloc&) {
-    enough = false;
-  }
-  Py_END_ALLOW_THREADS
-  if (!enough) return PyErr_NoMemory();
-  Py_RETURN_NONE;
+# ----------------------------------------------------------------------------------------------
+# The fast forward, and the module.
+# ----------------------------------------------------------------------------------------------
+# Equal in the reals: an infinity among the inputs may give NaN here and an infinity there, or the
+# other way round. NaN stays NaN wherever the result depends on it.
+REFOLD_ASSUMES = "finite"
+
+
+def _refold_both(self, rf_cache, x):
+    """The fast forward."""
+    folded0, folded1 = rf_cache.values
+    n0 = x.shape[0]
+    x = x.contiguous()
+    add1 = _refold_empty((n0, 1), (1, 1), torch.float32)
+    _refold_kernels.rows0(x, folded0, folded1, add1, n0, 96)
+    return add1
+
+
+class ModelNew(Model):
+    """Model, computed by the kernels below wherever they compute the same function.
+
+    Assumed, and checked at every call:
+    - x is a dense torch.float32 tensor of shape [n, 96].
+    - parameters have the shapes and dtypes that they had when the kernels were made;
+    - modules are of the same classes, with the same settings and no hooks;
+    - no gradient is wanted.
+    Any other call takes the original forward and says why, once.
+    """
+
+    _refold_made = True
+    _refold_caches = None  # see _refold_own_caches
+
+    def forward(self, x):
+        if _refold_is_compiling():
+            return super().forward(x)
+        rf_caches = self._refold_caches or _refold_own_caches(self)
+        rf_found = _refold_prepare_both(self, rf_caches, x)
+        if type(rf_found) is _RefoldCache:
+            return _refold_both(self, rf_found, x)
+        _refold_tell(rf_found)
+        return super().forward(x)
+
+    def refold_refresh(self):
+        """Forget the folded parameters. Programs need this only after they write to part of a
+        parameter in a way that PyTorch does not count; see the runtime's first lines."""
+        self.__dict__.pop("_refold_caches", None)
+
+
+# ----------------------------------------------------------------------------------------------
+# What is assumed: of the modules, of parameters and buffers, and of the arguments of each call.
+# ----------------------------------------------------------------------------------------------
+_REFOLD_MODULES = (
+    ('', '', 'linear', (), ()),
+    ('linear', 'Linear', 'bias weight', ('in_features', 'out_features'), (96, 128)),
+)
+_REFOLD_TIED = ()
+_REFOLD_GLOBALS = {}
+
+
+_REFOLD_BOTH = {
+    "name": "both",
+    "tensors": (
+        ("linear.weight", (128, 96), torch.float32),
+        ("linear.bias", (128,), torch.float32),
+    ),
+    "sources": 2,  # the first of the tensors are read, the others written
+    "assigned": (),  # attributes that forward sets
+    "counters": (),
+    "recipes": (
+        (_refold_fold0, (0,)),
+        (_refold_fold1, (1,)),
+    ),
+    "audit": 1,  # KiB of copied parameters that each call looks through
+    "repeats": True,  # a call is told to be like the last one by its tensors
 }
 
-// <cpu/lanes.h>
 
-// <cpu/monoid.h>
+def _refold_misfit_both(self, x):
+    """Why the kernels are for other arguments than these, or None."""
+    try:
+        if type(x) is not torch.Tensor or x.layout is not torch.strided or x.is_neg():
+            return "x is not a plain dense tensor"
+        if x.dtype is not torch.float32 or not x.is_cpu:
+            return f"x is {x.dtype} on {x.device}, not torch.float32 on cpu"
+        if x.dim() != 2 or x.shape[1] != 96:
+            return f"x has the shape {tuple(x.shape)}, not [n, 96]"
+        if x.shape[0] < 2:
+            return f"x has size {x.shape[0]} in dimension 0"
+    except (AttributeError, IndexError, KeyError, TypeError):
+        return "the arguments are not arranged as those that the kernels were made for"
+    return None
 
-// <cpu/rows.h>
 
+def _refold_prepare_both(self, rf_caches, x):
+    """What the kernels read of the parameters; or, as text, why this call takes the original forward."""
+    rf_cache = rf_caches.get("both")
+    if rf_cache is not None and rf_cache.fits(x) and not (
+        _refold_grad_enabled() or _refold_forward_ad._current_level >= 0
+        or _refold_function_modes() and _refold_is_watched(rf_cache.device, "cpu")
+    ) and _refold_kernels.unchanged(*rf_cache.watched) and rf_cache.laid(*rf_cache.tensors):
+        return rf_cache  # the last call was like this one
+    rf_reason = _refold_problem or _refold_traced() or _refold_misfit_both(self, x)
+    if rf_reason is not None:
+        return rf_reason
+    return _refold_examined(self, rf_caches, _REFOLD_BOTH, _refold_file, (x,))
+
+
+# ----------------------------------------------------------------------------------------------
+# The kernels of this model. Compiled once at the first import, then found in PyTorch's cache.
+# ----------------------------------------------------------------------------------------------
+_REFOLD_KERNELS = r"""
 namespace rf {
 
 // linear, add
@@ -127,7 +219,12 @@ struct Rows0 {
 };
 
 }  // namespace rf
+"""
 
+# ==============================================================================================
+# Below: the functions by which Python calls these kernels, and what is the same in every file.
+# ==============================================================================================
+_REFOLD_ENTRIES = r"""
 static PyObject* rows0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 6)) return nullptr;
   float* p0 = rf_pointer<float>(args[0]);
@@ -155,6 +252,40 @@ static PyModuleDef rf_module = {PyModuleDef_HEAD_INIT, "kernels", nullptr, -1, r
 #define RF_INIT(name) RF_INIT_(name)
 PyMODINIT_FUNC RF_INIT(TORCH_EXTENSION_NAME)() { return PyModule_Create(&rf_module); }
 """
+_REFOLD_HEADERS = r"""
+#define PY_SSIZE_T_CLEAN
+// <call.h>
+
+// <look.h>
+
+// <watch.h>
+
+// Run: a kernel from Python.
+#include <Python.h>
+
+#include <new>
+
+// Runs a kernel without the interpreter's lock. What its threads throw comes here.
+template <class F> static PyObject* rf_run(F f) {
+  bool enough = true;
+  Py_BEGIN_ALLOW_THREADS
+  try {
+    f();
+  } catch (const std::bad_alloc&) {
+    enough = false;
+  }
+  Py_END_ALLOW_THREADS
+  if (!enough) return PyErr_NoMemory();
+  Py_RETURN_NONE;
+}
+
+// <cpu/lanes.h>
+
+// <cpu/monoid.h>
+
+// <cpu/rows.h>
+"""
+_REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS + _REFOLD_ENTRIES
 _REFOLD_NAME = "refold_cpu_HASH"
 
 import contextlib
@@ -200,7 +331,7 @@ def _refold_build():
         with _refold_alone(_REFOLD_NAME):
             return load_inline(
                 name=_REFOLD_NAME,
-                cpp_sources=[_REFOLD_CPP],
+                cpp_sources=[_REFOLD_SOURCE],
                 # -fopenmp only compiles: at load time the threads are those of PyTorch's own runtime;
                 # hidden: two modules may have functions of one name, the loader would take one for both;
                 # off: what is computed twice has the same bits twice (kernels fuse where they say fmadd)
@@ -234,47 +365,7 @@ def _refold_renewed(cache):
     """What is left to do when folded parameters were computed: nothing on the CPU."""
 
 # ----------------------------------------------------------------------------------------------
-# Folded parameters: computed from parameters alone, in float64, rounded once.
-# ----------------------------------------------------------------------------------------------
-
-def _refold_fold0(linear_weight):
-    """sum(linear.weight, axes [-2]), of shape [96]."""
-    t0 = linear_weight.sum((-2,), keepdim=True, dtype=torch.float64)
-    return t0.to(torch.float32).reshape((96,)).contiguous()
-
-
-def _refold_fold1(linear_bias):
-    """sum(linear.bias, axes [-1]), of shape [1]."""
-    t0 = linear_bias.sum((-1,), keepdim=True, dtype=torch.float64)
-    return t0.to(torch.float32).reshape((1,)).contiguous()
-
-
-_REFOLD_MODULES = (
-    ('', '', 'linear', (), ()),
-    ('linear', 'Linear', 'bias weight', ('in_features', 'out_features'), (96, 128)),
-)
-_REFOLD_TIED = ()
-_REFOLD_GLOBALS = {}
-
-
-_REFOLD_BOTH = {
-    "name": "both",
-    "tensors": (
-        ("linear.weight", (128, 96), torch.float32),
-        ("linear.bias", (128,), torch.float32),
-    ),
-    "sources": 2,  # the first of the tensors are read, the others written
-    "assigned": (),  # attributes that forward sets
-    "counters": (),
-    "recipes": (
-        (_refold_fold0, (0,)),
-        (_refold_fold1, (1,)),
-    ),
-    "audit": 1,  # KiB of copied parameters that each call looks through
-}
-
-# ----------------------------------------------------------------------------------------------
-# The runtime: the same in every file.
+# The runtime.
 # ----------------------------------------------------------------------------------------------
 # <runtime>
 
@@ -283,94 +374,6 @@ _refold_file = _RefoldFile(
     _REFOLD_MODULES, _REFOLD_TIED, _REFOLD_GLOBALS, _refold_kernels, _refold_unfit, _refold_renewed,
     "cpu", _refold_module_classes(globals()),
 )
-
-# ----------------------------------------------------------------------------------------------
-# The module.
-# ----------------------------------------------------------------------------------------------
-# Equal in the reals: an infinity among the inputs may give NaN here and an infinity there, or the
-# other way round. NaN stays NaN wherever the result depends on it.
-REFOLD_ASSUMES = "finite"
-
-
-
-def _refold_misfit_both(self, x):
-    """Why the kernels are for other arguments than these, or None."""
-    try:
-        if type(x) is not torch.Tensor or x.layout is not torch.strided or x.is_neg():
-            return "x is not a plain dense tensor"
-        if x.dtype is not torch.float32 or not x.is_cpu:
-            return f"x is {x.dtype} on {x.device}, not torch.float32 on cpu"
-        if x.dim() != 2 or x.shape[1] != 96:
-            return f"x has the shape {tuple(x.shape)}, not [n, 96]"
-        if x.shape[0] < 2:
-            return f"x has size {x.shape[0]} in dimension 0"
-    except (AttributeError, IndexError, KeyError, TypeError):
-        return "the arguments are not arranged as those that the kernels were made for"
-    return None
-
-
-def _refold_prepare_both(self, rf_caches, x):
-    """What the kernels read of the parameters; or, as text, why this call takes the original forward."""
-    if _refold_problem is not None:
-        return _refold_problem
-    rf_cache = rf_caches.get("both")
-    if rf_cache is not None and rf_cache.fits(x) and not (
-        _refold_grad_enabled() or _refold_forward_ad._current_level >= 0
-        or _refold_function_modes() and _refold_is_watched(rf_cache.device, "cpu")
-    ) and _refold_kernels.unchanged(*rf_cache.watched) and rf_cache.laid(*rf_cache.tensors):
-        return rf_cache  # the last call was like this one
-    rf_reason = _refold_misfit_both(self, x)
-    if rf_reason is not None:
-        return rf_reason
-    rf_device = x.get_device()
-    rf_reason = _refold_context(rf_device, "cpu")
-    if rf_reason is not None:
-        return rf_reason
-    if _refold_grad_enabled() and _refold_wants_gradients(self, _REFOLD_BOTH, (x,)):
-        return "gradients are wanted"
-    rf_cache = _refold_ready(self, rf_caches, _REFOLD_BOTH, _refold_file, rf_device)
-    if type(rf_cache) is _RefoldCache and not _refold_grad_enabled():
-        rf_cache.fits = _refold_like(x)
-    return rf_cache
-
-
-def _refold_both(self, rf_cache, x):
-    """The fast forward."""
-    folded0, folded1 = rf_cache.values
-    n0 = x.shape[0]
-    x = x.contiguous()
-    add1 = _refold_empty((n0, 1), (1, 1), torch.float32)
-    _refold_kernels.rows0(x, folded0, folded1, add1, n0, 96)
-    return add1
-
-
-class ModelNew(Model):
-    """Model, computed by the kernels above wherever they compute the same function.
-
-    Assumed, and checked at every call:
-    - x is a dense torch.float32 tensor of shape [n, 96].
-    - parameters have the shapes and dtypes that they had when the kernels were made;
-    - modules are of the same classes, with the same settings and no hooks;
-    - no gradient is wanted.
-    Any other call takes the original forward and says why, once.
-    """
-
-    _refold_made = True
-    _refold_caches = None  # see _refold_own_caches
-
-    def forward(self, x):
-        if _refold_is_compiling():
-            return super().forward(x)
-        rf_caches = self._refold_caches or _refold_own_caches(self)
-        rf_found = _refold_prepare_both(self, rf_caches, x)
-        if type(rf_found) is _RefoldCache:
-            return _refold_both(self, rf_found, x)
-        _refold_tell(rf_found)
-        return super().forward(x)
-
-    def refold_refresh(self):
-        """Forget the folded parameters. No program needs this; see the runtime's first lines."""
-        self.__dict__.pop("_refold_caches", None)
 
 
 def _refold_attempt(self, rf_caches, x):

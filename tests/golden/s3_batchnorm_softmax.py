@@ -45,8 +45,9 @@
 #      gemm.weight) * ((.. * bn.weight) * scale)). Two scales after each other are one.
 #   Folded and packed parameters take 1,024 bytes beside the 51,724 of the parameters.
 #
-# The file needs PyTorch and a compiler, nothing else. Model and what it uses stand first, unchanged,
-# because ModelNew falls back on them; then the kernels, the folded parameters, and ModelNew.
+# The file needs PyTorch and a compiler, nothing else. In this order: Model and what it uses,
+# unchanged, because ModelNew falls back on them; the folded parameters; the fast forward and
+# ModelNew; what they assume; the kernels. Below a line stands what refold puts into every file.
 
 """Linear, batch normalisation, a scale by one parameter, and softmax over the features."""
 
@@ -79,56 +80,222 @@ def get_inputs():
 def get_init_inputs():
     return [in_features, out_features]
 
-# ----------------------------------------------------------------------------------------------
-# The kernels: compiled once at the first import, then found in PyTorch's extension cache.
-# ----------------------------------------------------------------------------------------------
 import os
 
 import torch
 
-_REFOLD_CPP = r"""
-#define PY_SSIZE_T_CLEAN
-// <call.h>
+# ----------------------------------------------------------------------------------------------
+# Folded parameters: computed from parameters alone, in float64, rounded once.
+# ----------------------------------------------------------------------------------------------
 
-// <look.h>
+def _refold_fold0(bn_bias, scale):
+    """(bn.bias * scale), of shape [128]."""
+    t2 = (bn_bias.double() * scale.double())
+    return _refold_rounded(t2, torch.float32).reshape((128,)).contiguous()
 
-// <watch.h>
 
-// Run: a kernel from Python.
-#include <Python.h>
+def _refold_fold1(bn_running_var, bn_weight, scale):
+    """((rsqrt((bn.running_var + 1e-05)) * bn.weight) * scale), of shape [128]."""
+    t6 = (((bn_running_var.double() + 1e-05).rsqrt() * bn_weight.double()) * scale.double())
+    return _refold_rounded(t6, torch.float32).reshape((128,)).contiguous()
 
-#include <new>
 
-// Runs a kernel without the interpreter's lock. What its threads throw comes here.
-template <class F> static PyObject* rf_run(F f) {
-  bool enough = true;
-  Py_BEGIN_ALLOW_THREADS
-  try {
-    f();
-  } catch (const std::bad_alloc&) {
-    enough = false;
-  }
-  Py_END_ALLOW_THREADS
-  if (!enough) return PyErr_NoMemory();
-  Py_RETURN_NONE;
+def _refold_fold2(gemm_bias, bn_running_mean, bn_running_var, bn_weight, bn_bias, scale):
+    """((((... * ...) * bn.weight) + bn.bias) * scale), of shape [128]."""
+    t6 = (bn_running_var.double() + 1e-05).rsqrt()
+    t9 = (((gemm_bias.double() + (-bn_running_mean.double())) * t6) * bn_weight.double())
+    t13 = ((t9 + bn_bias.double()) * scale.double())
+    return _refold_rounded(t13, torch.float32).reshape((128,)).contiguous()
+
+
+# ----------------------------------------------------------------------------------------------
+# The fast forward, and the module.
+# ----------------------------------------------------------------------------------------------
+# Equal in the reals: an infinity among the inputs may give NaN here and an infinity there, or the
+# other way round. NaN stays NaN wherever the result depends on it.
+REFOLD_ASSUMES = "finite"
+
+
+def _refold_train(self, rf_cache, x):
+    """The fast forward in train mode."""
+    folded0, gemm_weight, bn_weight, scale, gemm_bias = rf_cache.values
+    n0 = x.shape[0]
+    x = x.contiguous()
+    bn_running_mean = self.bn.running_mean
+    bn_running_var = self.bn.running_var
+    bn_num_batches_tracked = self.bn.num_batches_tracked
+    product1 = _refold_empty((n0, 128), (128, 1), torch.float32)
+    mean1 = _refold_empty((128,), (1,), torch.float32)
+    mul1 = _refold_empty((128,), (1,), torch.float32)
+    _refold_kernels.train_matmul0(x, gemm_weight, bn_weight, scale, bn_running_mean, gemm_bias, bn_running_var, product1, mean1, mul1, bn_running_mean, bn_running_var, bn_num_batches_tracked, n0, 128, 96)
+    torch.autograd.graph.increment_version(bn_num_batches_tracked)
+    div1 = product1
+    _refold_kernels.train_rows1(product1, mean1, mul1, folded0, div1, n0, 128)
+    return div1
+
+
+def _refold_eval(self, rf_cache, x):
+    """The fast forward in eval mode."""
+    folded0, folded1, gemm_weight = rf_cache.values
+    n0 = x.shape[0]
+    x = x.contiguous()
+    add1 = _refold_empty((n0, 128), (128, 1), torch.float32)
+    max1 = _refold_empty((n0, 1), (1, 1), torch.float32)
+    _refold_kernels.eval_matmul0(x, gemm_weight, folded0, folded1, add1, max1, n0, 128, 96)
+    div1 = add1
+    _refold_kernels.eval_rows1(add1, max1, div1, n0, 128)
+    return div1
+
+
+class ModelNew(Model):
+    """Model, computed by the kernels below wherever they compute the same function.
+
+    Assumed, and checked at every call:
+    - x is a dense torch.float32 tensor of shape [n, 96].
+    - parameters have the shapes and dtypes that they had when the kernels were made;
+    - modules are of the same classes, with the same settings and no hooks;
+    - no gradient is wanted.
+    Any other call takes the original forward and says why, once.
+    """
+
+    _refold_made = True
+    _refold_caches = None  # see _refold_own_caches
+
+    def forward(self, x):
+        if _refold_is_compiling():
+            return super().forward(x)
+        if self.training:
+            rf_caches = self._refold_caches or _refold_own_caches(self)
+            rf_found = _refold_prepare_train(self, rf_caches, x)
+            if type(rf_found) is _RefoldCache:
+                return _refold_train(self, rf_found, x)
+        else:
+            rf_caches = self._refold_caches or _refold_own_caches(self)
+            rf_found = _refold_prepare_eval(self, rf_caches, x)
+            if type(rf_found) is _RefoldCache:
+                return _refold_eval(self, rf_found, x)
+        _refold_tell(rf_found)
+        return super().forward(x)
+
+    def refold_refresh(self):
+        """Forget the folded parameters. Programs need this only after they write to part of a
+        parameter in a way that PyTorch does not count; see the runtime's first lines."""
+        self.__dict__.pop("_refold_caches", None)
+
+
+# ----------------------------------------------------------------------------------------------
+# What is assumed: of the modules, of parameters and buffers, and of the arguments of each call.
+# ----------------------------------------------------------------------------------------------
+_REFOLD_MODULES = (
+    ('', '', 'bn gemm scale', (), ()),
+    ('gemm', 'Linear', 'bias weight', ('in_features', 'out_features'), (96, 128)),
+    ('bn', 'BatchNorm1d', 'bias num_batches_tracked running_mean running_var weight', ('affine', 'eps', 'momentum', 'num_features', 'track_running_stats'), (True, 1e-05, 0.1, 128, True)),
+)
+_REFOLD_TIED = ()
+_REFOLD_GLOBALS = {}
+
+
+_REFOLD_TRAIN = {
+    "name": "train",
+    "tensors": (
+        ("gemm.weight", (128, 96), torch.float32),
+        ("bn.weight", (128,), torch.float32),
+        ("scale", (1,), torch.float32),
+        ("bn.bias", (128,), torch.float32),
+        ("gemm.bias", (128,), torch.float32),
+        ("bn.running_mean", (128,), torch.float32),
+        ("bn.running_var", (128,), torch.float32),
+        ("bn.num_batches_tracked", (), torch.int64),
+    ),
+    "sources": 5,  # the first of the tensors are read, the others written
+    "assigned": (),  # attributes that forward sets
+    "counters": (),
+    "recipes": (
+        (_refold_fold0, (3, 2)),
+        (torch.Tensor.contiguous, (0,)),
+        (torch.Tensor.contiguous, (1,)),
+        (torch.Tensor.contiguous, (2,)),
+        (torch.Tensor.contiguous, (4,)),
+    ),
+    "audit": 1,  # KiB of copied parameters that each call looks through
+    "repeats": True,  # a call is told to be like the last one by its tensors
 }
 
-// <cpu/lanes.h>
+_REFOLD_EVAL = {
+    "name": "eval",
+    "tensors": (
+        ("gemm.weight", (128, 96), torch.float32),
+        ("bn.running_var", (128,), torch.float32),
+        ("bn.weight", (128,), torch.float32),
+        ("scale", (1,), torch.float32),
+        ("gemm.bias", (128,), torch.float32),
+        ("bn.running_mean", (128,), torch.float32),
+        ("bn.bias", (128,), torch.float32),
+    ),
+    "sources": 7,  # the first of the tensors are read, the others written
+    "assigned": (),  # attributes that forward sets
+    "counters": ((1, "bn.num_batches_tracked"), (5, "bn.num_batches_tracked"), ),
+    "recipes": (
+        (_refold_fold1, (1, 2, 3)),
+        (_refold_fold2, (4, 5, 1, 2, 6, 3)),
+        (torch.Tensor.contiguous, (0,)),
+    ),
+    "audit": 1,  # KiB of copied parameters that each call looks through
+    "repeats": True,  # a call is told to be like the last one by its tensors
+}
 
-// <cpu/monoid.h>
 
-// <cpu/columns.h>
+def _refold_misfit_train(self, x):
+    """Why the kernels are for other arguments than these, or None."""
+    try:
+        if type(x) is not torch.Tensor or x.layout is not torch.strided or x.is_neg():
+            return "x is not a plain dense tensor"
+        if x.dtype is not torch.float32 or not x.is_cpu:
+            return f"x is {x.dtype} on {x.device}, not torch.float32 on cpu"
+        if x.dim() != 2 or x.shape[1] != 96:
+            return f"x has the shape {tuple(x.shape)}, not [n, 96]"
+        if x.shape[0] < 2:
+            return f"x has size {x.shape[0]} in dimension 0"
+    except (AttributeError, IndexError, KeyError, TypeError):
+        return "the arguments are not arranged as those that the kernels were made for"
+    return None
 
-// <cpu/parallel.h>
 
-// <cpu/gemm.h>
+def _refold_prepare_train(self, rf_caches, x):
+    """What the kernels read of the parameters; or, as text, why this call takes the original forward."""
+    rf_cache = rf_caches.get("train")
+    if rf_cache is not None and rf_cache.fits(x) and not (
+        _refold_grad_enabled() or _refold_forward_ad._current_level >= 0
+        or _refold_function_modes() and _refold_is_watched(rf_cache.device, "cpu")
+    ) and _refold_kernels.unchanged(*rf_cache.watched) and rf_cache.laid(*rf_cache.tensors):
+        return rf_cache  # the last call was like this one
+    rf_reason = _refold_problem or _refold_traced() or _refold_misfit_train(self, x)
+    if rf_reason is not None:
+        return rf_reason
+    return _refold_examined(self, rf_caches, _REFOLD_TRAIN, _refold_file, (x,))
 
-// <cpu/few.h>
 
-// <cpu/rows.h>
+_refold_misfit_eval = _refold_misfit_train  # they take the same arguments
 
-// <cpu/matmul.h>
 
+def _refold_prepare_eval(self, rf_caches, x):
+    """What the kernels read of the parameters; or, as text, why this call takes the original forward."""
+    rf_cache = rf_caches.get("eval")
+    if rf_cache is not None and rf_cache.fits(x) and not (
+        _refold_grad_enabled() or _refold_forward_ad._current_level >= 0
+        or _refold_function_modes() and _refold_is_watched(rf_cache.device, "cpu")
+    ) and _refold_kernels.unchanged(*rf_cache.watched) and rf_cache.laid(*rf_cache.tensors):
+        return rf_cache  # the last call was like this one
+    rf_reason = _refold_problem or _refold_traced() or _refold_misfit_eval(self, x)
+    if rf_reason is not None:
+        return rf_reason
+    return _refold_examined(self, rf_caches, _REFOLD_EVAL, _refold_file, (x,))
+
+
+# ----------------------------------------------------------------------------------------------
+# The kernels of this model. Compiled once at the first import, then found in PyTorch's cache.
+# ----------------------------------------------------------------------------------------------
+_REFOLD_KERNELS = r"""
 namespace rf {
 
 // linear, mean, var, add, rsqrt, mul
@@ -297,7 +464,12 @@ struct EvalRows1 {
 };
 
 }  // namespace rf
+"""
 
+# ==============================================================================================
+# Below: the functions by which Python calls these kernels, and what is the same in every file.
+# ==============================================================================================
+_REFOLD_ENTRIES = r"""
 static PyObject* train_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 16)) return nullptr;
   float* a = rf_pointer<float>(args[0]);
@@ -380,6 +552,50 @@ static PyModuleDef rf_module = {PyModuleDef_HEAD_INIT, "kernels", nullptr, -1, r
 #define RF_INIT(name) RF_INIT_(name)
 PyMODINIT_FUNC RF_INIT(TORCH_EXTENSION_NAME)() { return PyModule_Create(&rf_module); }
 """
+_REFOLD_HEADERS = r"""
+#define PY_SSIZE_T_CLEAN
+// <call.h>
+
+// <look.h>
+
+// <watch.h>
+
+// Run: a kernel from Python.
+#include <Python.h>
+
+#include <new>
+
+// Runs a kernel without the interpreter's lock. What its threads throw comes here.
+template <class F> static PyObject* rf_run(F f) {
+  bool enough = true;
+  Py_BEGIN_ALLOW_THREADS
+  try {
+    f();
+  } catch (const std::bad_alloc&) {
+    enough = false;
+  }
+  Py_END_ALLOW_THREADS
+  if (!enough) return PyErr_NoMemory();
+  Py_RETURN_NONE;
+}
+
+// <cpu/lanes.h>
+
+// <cpu/monoid.h>
+
+// <cpu/columns.h>
+
+// <cpu/parallel.h>
+
+// <cpu/gemm.h>
+
+// <cpu/few.h>
+
+// <cpu/rows.h>
+
+// <cpu/matmul.h>
+"""
+_REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS + _REFOLD_ENTRIES
 _REFOLD_NAME = "refold_cpu_HASH"
 
 import contextlib
@@ -425,7 +641,7 @@ def _refold_build():
         with _refold_alone(_REFOLD_NAME):
             return load_inline(
                 name=_REFOLD_NAME,
-                cpp_sources=[_REFOLD_CPP],
+                cpp_sources=[_REFOLD_SOURCE],
                 # -fopenmp only compiles: at load time the threads are those of PyTorch's own runtime;
                 # hidden: two modules may have functions of one name, the loader would take one for both;
                 # off: what is computed twice has the same bits twice (kernels fuse where they say fmadd)
@@ -459,106 +675,7 @@ def _refold_renewed(cache):
     """What is left to do when folded parameters were computed: nothing on the CPU."""
 
 # ----------------------------------------------------------------------------------------------
-# Folded parameters: computed from parameters alone, in float64, rounded once.
-# ----------------------------------------------------------------------------------------------
-
-def _refold_fold0(bn_bias, scale):
-    """(bn.bias * scale), of shape [128]."""
-    bn_bias_64 = bn_bias.double()
-    scale_64 = scale.double()
-    t2 = (bn_bias_64 * scale_64)
-    return _refold_rounded(t2, torch.float32).reshape((128,)).contiguous()
-
-
-def _refold_fold1(bn_running_var, bn_weight, scale):
-    """((rsqrt((bn.running_var + 1e-05)) * bn.weight) * scale), of shape [128]."""
-    bn_running_var_64 = bn_running_var.double()
-    t1 = (bn_running_var_64 + 1e-05)
-    t2 = t1.rsqrt()
-    bn_weight_64 = bn_weight.double()
-    t4 = (t2 * bn_weight_64)
-    scale_64 = scale.double()
-    t6 = (t4 * scale_64)
-    return _refold_rounded(t6, torch.float32).reshape((128,)).contiguous()
-
-
-def _refold_fold2(gemm_bias, bn_running_mean, bn_running_var, bn_weight, bn_bias, scale):
-    """((((... * ...) * bn.weight) + bn.bias) * scale), of shape [128]."""
-    gemm_bias_64 = gemm_bias.double()
-    bn_running_mean_64 = bn_running_mean.double()
-    t2 = -bn_running_mean_64
-    t3 = (gemm_bias_64 + t2)
-    bn_running_var_64 = bn_running_var.double()
-    t5 = (bn_running_var_64 + 1e-05)
-    t6 = t5.rsqrt()
-    t7 = (t3 * t6)
-    bn_weight_64 = bn_weight.double()
-    t9 = (t7 * bn_weight_64)
-    bn_bias_64 = bn_bias.double()
-    t11 = (t9 + bn_bias_64)
-    scale_64 = scale.double()
-    t13 = (t11 * scale_64)
-    return _refold_rounded(t13, torch.float32).reshape((128,)).contiguous()
-
-
-_REFOLD_MODULES = (
-    ('', '', 'bn gemm scale', (), ()),
-    ('gemm', 'Linear', 'bias weight', ('in_features', 'out_features'), (96, 128)),
-    ('bn', 'BatchNorm1d', 'bias num_batches_tracked running_mean running_var weight', ('affine', 'eps', 'momentum', 'num_features', 'track_running_stats'), (True, 1e-05, 0.1, 128, True)),
-)
-_REFOLD_TIED = ()
-_REFOLD_GLOBALS = {}
-
-
-_REFOLD_TRAIN = {
-    "name": "train",
-    "tensors": (
-        ("gemm.weight", (128, 96), torch.float32),
-        ("bn.weight", (128,), torch.float32),
-        ("scale", (1,), torch.float32),
-        ("bn.bias", (128,), torch.float32),
-        ("gemm.bias", (128,), torch.float32),
-        ("bn.running_mean", (128,), torch.float32),
-        ("bn.running_var", (128,), torch.float32),
-        ("bn.num_batches_tracked", (), torch.int64),
-    ),
-    "sources": 5,  # the first of the tensors are read, the others written
-    "assigned": (),  # attributes that forward sets
-    "counters": (),
-    "recipes": (
-        (_refold_fold0, (3, 2)),
-        (torch.Tensor.contiguous, (0,)),
-        (torch.Tensor.contiguous, (1,)),
-        (torch.Tensor.contiguous, (2,)),
-        (torch.Tensor.contiguous, (4,)),
-    ),
-    "audit": 1,  # KiB of copied parameters that each call looks through
-}
-
-_REFOLD_EVAL = {
-    "name": "eval",
-    "tensors": (
-        ("gemm.weight", (128, 96), torch.float32),
-        ("bn.running_var", (128,), torch.float32),
-        ("bn.weight", (128,), torch.float32),
-        ("scale", (1,), torch.float32),
-        ("gemm.bias", (128,), torch.float32),
-        ("bn.running_mean", (128,), torch.float32),
-        ("bn.bias", (128,), torch.float32),
-    ),
-    "sources": 7,  # the first of the tensors are read, the others written
-    "assigned": (),  # attributes that forward sets
-    "counters": ((1, "bn.num_batches_tracked"), (5, "bn.num_batches_tracked"), ),
-    "recipes": (
-        (_refold_fold1, (1, 2, 3)),
-        (_refold_fold2, (4, 5, 1, 2, 6, 3)),
-        (torch.Tensor.contiguous, (0,)),
-    ),
-    "audit": 1,  # KiB of copied parameters that each call looks through
-}
-
-# ----------------------------------------------------------------------------------------------
-# The runtime: the same in every file.
+# The runtime.
 # ----------------------------------------------------------------------------------------------
 # <runtime>
 
@@ -567,164 +684,6 @@ _refold_file = _RefoldFile(
     _REFOLD_MODULES, _REFOLD_TIED, _REFOLD_GLOBALS, _refold_kernels, _refold_unfit, _refold_renewed,
     "cpu", _refold_module_classes(globals()),
 )
-
-# ----------------------------------------------------------------------------------------------
-# The module.
-# ----------------------------------------------------------------------------------------------
-# Equal in the reals: an infinity among the inputs may give NaN here and an infinity there, or the
-# other way round. NaN stays NaN wherever the result depends on it.
-REFOLD_ASSUMES = "finite"
-
-
-
-def _refold_misfit_train(self, x):
-    """Why the kernels are for other arguments than these, or None."""
-    try:
-        if type(x) is not torch.Tensor or x.layout is not torch.strided or x.is_neg():
-            return "x is not a plain dense tensor"
-        if x.dtype is not torch.float32 or not x.is_cpu:
-            return f"x is {x.dtype} on {x.device}, not torch.float32 on cpu"
-        if x.dim() != 2 or x.shape[1] != 96:
-            return f"x has the shape {tuple(x.shape)}, not [n, 96]"
-        if x.shape[0] < 2:
-            return f"x has size {x.shape[0]} in dimension 0"
-    except (AttributeError, IndexError, KeyError, TypeError):
-        return "the arguments are not arranged as those that the kernels were made for"
-    return None
-
-
-def _refold_prepare_train(self, rf_caches, x):
-    """What the kernels read of the parameters; or, as text, why this call takes the original forward."""
-    if _refold_problem is not None:
-        return _refold_problem
-    rf_cache = rf_caches.get("train")
-    if rf_cache is not None and rf_cache.fits(x) and not (
-        _refold_grad_enabled() or _refold_forward_ad._current_level >= 0
-        or _refold_function_modes() and _refold_is_watched(rf_cache.device, "cpu")
-    ) and _refold_kernels.unchanged(*rf_cache.watched) and rf_cache.laid(*rf_cache.tensors):
-        return rf_cache  # the last call was like this one
-    rf_reason = _refold_misfit_train(self, x)
-    if rf_reason is not None:
-        return rf_reason
-    rf_device = x.get_device()
-    rf_reason = _refold_context(rf_device, "cpu")
-    if rf_reason is not None:
-        return rf_reason
-    if _refold_grad_enabled() and _refold_wants_gradients(self, _REFOLD_TRAIN, (x,)):
-        return "gradients are wanted"
-    rf_cache = _refold_ready(self, rf_caches, _REFOLD_TRAIN, _refold_file, rf_device)
-    if type(rf_cache) is _RefoldCache and not _refold_grad_enabled():
-        rf_cache.fits = _refold_like(x)
-    return rf_cache
-
-
-def _refold_train(self, rf_cache, x):
-    """The fast forward in train mode."""
-    folded0, gemm_weight, bn_weight, scale, gemm_bias = rf_cache.values
-    n0 = x.shape[0]
-    x = x.contiguous()
-    bn_running_mean = self.bn.running_mean
-    bn_running_var = self.bn.running_var
-    bn_num_batches_tracked = self.bn.num_batches_tracked
-    product1 = _refold_empty((n0, 128), (128, 1), torch.float32)
-    mean1 = _refold_empty((128,), (1,), torch.float32)
-    mul1 = _refold_empty((128,), (1,), torch.float32)
-    _refold_kernels.train_matmul0(x, gemm_weight, bn_weight, scale, bn_running_mean, gemm_bias, bn_running_var, product1, mean1, mul1, bn_running_mean, bn_running_var, bn_num_batches_tracked, n0, 128, 96)
-    torch.autograd.graph.increment_version(bn_running_mean)
-    torch.autograd.graph.increment_version(bn_running_var)
-    torch.autograd.graph.increment_version(bn_num_batches_tracked)
-    div1 = product1
-    _refold_kernels.train_rows1(product1, mean1, mul1, folded0, div1, n0, 128)
-    return div1
-
-
-def _refold_misfit_eval(self, x):
-    """Why the kernels are for other arguments than these, or None."""
-    try:
-        if type(x) is not torch.Tensor or x.layout is not torch.strided or x.is_neg():
-            return "x is not a plain dense tensor"
-        if x.dtype is not torch.float32 or not x.is_cpu:
-            return f"x is {x.dtype} on {x.device}, not torch.float32 on cpu"
-        if x.dim() != 2 or x.shape[1] != 96:
-            return f"x has the shape {tuple(x.shape)}, not [n, 96]"
-        if x.shape[0] < 2:
-            return f"x has size {x.shape[0]} in dimension 0"
-    except (AttributeError, IndexError, KeyError, TypeError):
-        return "the arguments are not arranged as those that the kernels were made for"
-    return None
-
-
-def _refold_prepare_eval(self, rf_caches, x):
-    """What the kernels read of the parameters; or, as text, why this call takes the original forward."""
-    if _refold_problem is not None:
-        return _refold_problem
-    rf_cache = rf_caches.get("eval")
-    if rf_cache is not None and rf_cache.fits(x) and not (
-        _refold_grad_enabled() or _refold_forward_ad._current_level >= 0
-        or _refold_function_modes() and _refold_is_watched(rf_cache.device, "cpu")
-    ) and _refold_kernels.unchanged(*rf_cache.watched) and rf_cache.laid(*rf_cache.tensors):
-        return rf_cache  # the last call was like this one
-    rf_reason = _refold_misfit_eval(self, x)
-    if rf_reason is not None:
-        return rf_reason
-    rf_device = x.get_device()
-    rf_reason = _refold_context(rf_device, "cpu")
-    if rf_reason is not None:
-        return rf_reason
-    if _refold_grad_enabled() and _refold_wants_gradients(self, _REFOLD_EVAL, (x,)):
-        return "gradients are wanted"
-    rf_cache = _refold_ready(self, rf_caches, _REFOLD_EVAL, _refold_file, rf_device)
-    if type(rf_cache) is _RefoldCache and not _refold_grad_enabled():
-        rf_cache.fits = _refold_like(x)
-    return rf_cache
-
-
-def _refold_eval(self, rf_cache, x):
-    """The fast forward in eval mode."""
-    folded0, folded1, gemm_weight = rf_cache.values
-    n0 = x.shape[0]
-    x = x.contiguous()
-    add1 = _refold_empty((n0, 128), (128, 1), torch.float32)
-    max1 = _refold_empty((n0, 1), (1, 1), torch.float32)
-    _refold_kernels.eval_matmul0(x, gemm_weight, folded0, folded1, add1, max1, n0, 128, 96)
-    div1 = add1
-    _refold_kernels.eval_rows1(add1, max1, div1, n0, 128)
-    return div1
-
-
-class ModelNew(Model):
-    """Model, computed by the kernels above wherever they compute the same function.
-
-    Assumed, and checked at every call:
-    - x is a dense torch.float32 tensor of shape [n, 96].
-    - parameters have the shapes and dtypes that they had when the kernels were made;
-    - modules are of the same classes, with the same settings and no hooks;
-    - no gradient is wanted.
-    Any other call takes the original forward and says why, once.
-    """
-
-    _refold_made = True
-    _refold_caches = None  # see _refold_own_caches
-
-    def forward(self, x):
-        if _refold_is_compiling():
-            return super().forward(x)
-        if self.training:
-            rf_caches = self._refold_caches or _refold_own_caches(self)
-            rf_found = _refold_prepare_train(self, rf_caches, x)
-            if type(rf_found) is _RefoldCache:
-                return _refold_train(self, rf_found, x)
-        else:
-            rf_caches = self._refold_caches or _refold_own_caches(self)
-            rf_found = _refold_prepare_eval(self, rf_caches, x)
-            if type(rf_found) is _RefoldCache:
-                return _refold_eval(self, rf_found, x)
-        _refold_tell(rf_found)
-        return super().forward(x)
-
-    def refold_refresh(self):
-        """Forget the folded parameters. No program needs this; see the runtime's first lines."""
-        self.__dict__.pop("_refold_caches", None)
 
 
 def _refold_attempt(self, rf_caches, x):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import socket
 import struct
 import subprocess
@@ -164,6 +165,25 @@ def test_masks_and_exact_values() -> None:
     ints = torch.arange(5)
     assert tensors("", "i", ints, ints, ints).agrees
     assert not tensors("", "i", ints + 1, ints, ints).agrees
+
+
+@pytest.mark.parametrize(
+    ("got", "eager", "exact", "passes"),
+    [
+        (-0.9, -math.inf, math.nan, True),  # 0/0 as rounding has it
+        (math.inf, -0.9, math.nan, True),
+        (1.0, math.nan, math.nan, False),
+        (math.inf, math.nan, 1.0, False),
+        (math.nan, 1.0, math.inf, False),
+        (math.nan, 1.0, 1.0, False),
+    ],
+)
+def test_what_rounding_alone_makes_is_not_held_to_anything(got, eager, exact, passes) -> None:
+    rows = [torch.full((2, 40), v) for v in (1.0, 1.0, 1.0)]
+    for row, value in zip(rows, (got, eager, exact), strict=True):
+        row[1, 3] = value
+    mine, theirs, truth = rows
+    assert tensors("", "y", mine, theirs, truth.double()).agrees == passes
 
 
 def test_structure_must_match() -> None:

@@ -108,6 +108,25 @@ def _of_another_class(path: str, cls: str) -> str:
     return f"type({path}) is not {cls}"
 
 
+# --- members of enumerations: themselves ---------------------------------------------------------
+def _split_member(value: Any) -> tuple[Sequence[Any], Sequence[Any], Any] | None:
+    if not isinstance(value, enum.Enum):
+        return None
+    if value.name in type(value).__members__:
+        return (), (), value.name
+    # several flags together have no name of their own
+    return ((), (), value.value) if isinstance(value, enum.IntFlag | enum.Flag) else None
+
+
+def _member_text(tree: Built, cls: str) -> str:
+    return f"{cls}[{tree.extra!r}]" if isinstance(tree.extra, str) else f"{cls}({tree.extra!r})"
+
+
+def _join_member(tree: Built, parts: Sequence[Any]) -> Any:
+    kind: Any = tree.kind
+    return kind[tree.extra] if isinstance(tree.extra, str) else kind(tree.extra)
+
+
 # --- lists and tuples ---------------------------------------------------------------------------
 def _split_sequence(value: Any) -> tuple[Sequence[Any], Sequence[Any], Any] | None:
     return (
@@ -299,6 +318,13 @@ FORMS: dict[str, Form] = {
         _split_dict_class, _join_made, _made_text, _made_step, _made_test
     ),
     "object": Form(_split_object, _join_made, _made_text, _made_step, _made_test),
+    "member": Form(
+        _split_member,
+        _join_member,
+        lambda tree, cls, texts: _member_text(tree, cls),
+        lambda key: None,
+        lambda tree, path, cls: f"{path} is not {_member_text(tree, cls)}",
+    ),
     "class": Form(  # itself, which an object may hold
         lambda value: None,
         lambda tree, parts: tree.kind,

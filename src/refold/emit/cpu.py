@@ -14,7 +14,16 @@ from refold.emit.alike import kernels_of
 from refold.emit.guards import Refusal
 from refold.emit.kernel import GroupKernel
 from refold.emit.launch import Launch, Scope
-from refold.emit.source import COMMON, digest, header, included, module_text, real_text
+from refold.emit.source import (
+    COMMON,
+    Source,
+    bodies_text,
+    digest,
+    header,
+    included,
+    module_text,
+    real_text,
+)
 from refold.emit.template import render
 from refold.plan import Group, Template
 
@@ -40,23 +49,21 @@ class CpuTarget:
         kernel = CpuKernel(group, name)
         return kernel.struct() + kernel.entry()
 
-    def source(self, groups: Sequence[tuple[str, Group]]) -> str:
+    def source(self, groups: Sequence[tuple[str, Group]]) -> Source:
         narrow = ["narrow.h"] if any(g.has_narrow for _, g in groups) else []
         needed = included("cpu", ["run.h", *narrow, *(_HEADERS[g.template] for _, g in groups)])
         kernels = kernels_of(groups, CpuKernel)
-        parts = [
-            "#define PY_SSIZE_T_CLEAN",
-            *real_text(groups),
-            *map(header, COMMON),
-        ]
-        parts += [header(f"cpu/{h}") for h in needed]
-        parts += ["namespace rf {\n", *(k.struct() for k in kernels), "}  // namespace rf\n"]
-        parts += [k.entry() for k in kernels]
-        parts.append(module_text(k.name for k in kernels))
-        text = "\n".join(parts)
-        return render(
-            "cpu.py.jinja", text=text.rstrip("\n"), extension=f"refold_cpu_{digest(text)}"
+        headers = ["#define PY_SSIZE_T_CLEAN", *real_text(groups), *map(header, COMMON)]
+        headers += [header(f"cpu/{h}") for h in needed]
+        entries = [*(k.entry() for k in kernels), module_text(k.name for k in kernels)]
+        return Source(
+            "\n".join(headers).rstrip("\n"),
+            bodies_text(k.struct() for k in kernels),
+            "\n".join(entries).rstrip("\n"),
         )
+
+    def build(self, groups: Sequence[tuple[str, Group]], source: Source) -> str:
+        return render("cpu.py.jinja", extension=f"refold_cpu_{digest(source.text)}")
 
     def guards(self, names: Sequence[str]) -> list[str]:
         return []

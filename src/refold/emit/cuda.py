@@ -20,7 +20,17 @@ from refold.emit.cuda_kernel import CudaKernel
 from refold.emit.cuda_product import CudaProduct
 from refold.emit.guards import Refusal
 from refold.emit.launch import Launch
-from refold.emit.source import COMMON, digest, header, included, module_text, real_text
+from refold.emit.source import (
+    COMMON,
+    Source,
+    bodies_text,
+    digest,
+    header,
+    included,
+    module_text,
+    real_text,
+    source_of,
+)
 from refold.emit.template import render
 from refold.plan import Group, Template
 from refold.schedule import Cut, by_rule
@@ -87,16 +97,14 @@ class CudaTarget:
         k = self.kernel(group, name)
         return "\n".join([*k.headers(), k.struct(), k.needs(), k.entry()])
 
-    def source(self, groups: Sequence[tuple[str, Group]]) -> str:
-        text = self.cuda_text(groups)
+    def build(self, groups: Sequence[tuple[str, Group]], source: Source) -> str:
         packings = {f for n, g in groups for _, f in self.kernel(g, n).packings()}
         capability = self.gpu.capability
         assert capability is not None
         later = " or later" if self.gpu.runs_later else ""
         return render(
             "cuda.py.jinja",
-            text=text.rstrip("\n"),
-            extension=f"refold_{self.gpu.architecture}_{digest(text + self.name)}",
+            extension=f"refold_{self.gpu.architecture}_{digest(source.text + self.name)}",
             flags=repr([*FLAGS, *self.gpu.flags]),
             packs="_refold_pack" in packings,
             turns="_refold_pack_turned" in packings,
@@ -106,31 +114,29 @@ class CudaTarget:
             words=f"{capability[0]}.{capability[1]}{later}",
         )
 
-    def cuda_text(self, groups: Sequence[tuple[str, Group]]) -> str:
-        """The extension's one source."""
+    def source(self, groups: Sequence[tuple[str, Group]]) -> Source:
         kernels = kernels_of(groups, self.kernel)
         needed = included("cuda", [h for k in kernels for h in k.headers()])
-        parts = [
-            "#define PY_SSIZE_T_CLEAN",
-            *real_text(groups),
-            *map(header, COMMON),
-        ]
-        parts += [header(f"cuda/{h}") for h in needed]
-        parts += ["namespace rf {\n", *(k.struct() for k in kernels), "}  // namespace rf\n"]
-        names = []
+        headers = ["#define PY_SSIZE_T_CLEAN", *real_text(groups), *map(header, COMMON)]
+        headers += [header(f"cuda/{h}") for h in needed]
+        entries, names = [], []
         if kernels:
-            parts.append(_RESULT)
+            entries.append(_RESULT)
         if any(f == "_refold_pack" for k in kernels for _, f in k.packings()):
-            parts.append(_PACK.replace("@MODE@", self.mode))
+            entries.append(_PACK.replace("@MODE@", self.mode))
             names += ["packed_bytes", "pack"]
         if any(f == "_refold_pack_turned" for k in kernels for _, f in k.packings()):
-            parts.append(_PACK_TURNED.replace("@MODE@", self.mode))
+            entries.append(_PACK_TURNED.replace("@MODE@", self.mode))
             names += ["turned_bytes", "pack_turned"]
         for k in kernels:
-            parts += [k.needs(), k.entry()]
+            entries += [k.needs(), k.entry()]
             names += [f"{k.name}_needs", k.name]
-        parts.append(module_text(names))
-        return "\n".join(parts)
+        entries.append(module_text(names))
+        return Source(
+            "\n".join(headers).rstrip("\n"),
+            bodies_text(k.struct() for k in kernels),
+            "\n".join(entries).rstrip("\n"),
+        )
 
 
 _RESULT = """\
@@ -194,14 +200,14 @@ def nvcc() -> str | None:
 
 def compile_emitted(text: str) -> str | None:
     """Compile the CUDA source of an emitted file without running it; the first error, or None."""
-    source = text.partition('_REFOLD_CUDA = r"""')[2].partition('"""')[0]
+    source = source_of(text)
     flags = re.search(r"extra_cuda_cflags=(\[[^\]]*\])", text)
     compiler = nvcc()
-    if not source or flags is None or compiler is None:
+    if source is None or flags is None or compiler is None:
         return "there is no CUDA source, or no nvcc"
     with tempfile.TemporaryDirectory(prefix="refold_") as folder:
         path = Path(folder, "kernels.cu")
-        path.write_text(source)
+        path.write_text(source.text)
         command = [compiler, *ast.literal_eval(flags[1]), "-DTORCH_EXTENSION_NAME=kernels"]
         command += [f"-I{sysconfig.get_path('include')}", "-c", "-o", f"{path}.o", str(path)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -135,8 +135,8 @@ class CudaProduct(CudaKernel):
 
     @property
     def may_be_cut(self) -> bool:
-        """Whether it has the device's best kernels: those that copy tiles want rows of 16 bits at
-        multiples of 16 bytes."""
+        """Whether it has the device's best kernels: TMA wants rows of 16 bits at multiples of 16
+        bytes."""
         return self.narrow is None or hint(dict(self.sizes())["depth"]) % 8 == 0
 
     @property
@@ -214,7 +214,7 @@ class CudaProduct(CudaKernel):
 
     @property
     def _may_be_direct(self) -> bool:
-        """Whether the copy engine can take the first side as it is, rows of fp32 that start at
+        """Whether TMA can take the first side as it is, rows of fp32 that start at
         multiples of 16 bytes; a parameter is better packed once."""
         depth = dict(self.sizes())["depth"]
         if self.mode != "Ieee" or hint(depth) % 4 or (isinstance(depth, Sym) and not self.is_batch):
@@ -223,7 +223,7 @@ class CudaProduct(CudaKernel):
 
     @cached_property
     def _unaligned(self) -> Schedule | None:
-        """How a batch is cut at depths at which the copy engine cannot take the first side as it
+        """How a batch is cut at depths at which TMA cannot take the first side as it
         is, if there may be such a call."""
         if not self.schedule.direct or not isinstance(dict(self.sizes())["depth"], Sym):
             return None
@@ -310,7 +310,7 @@ class CudaProduct(CudaKernel):
             name = scope.operands[i]
             sides.append(name)
             if (side == "a" and self.is_direct) or (copied and i not in scope.packed):
-                # the copy engine reads from multiples of 16 bytes
+                # TMA reads from multiples of 16 bytes
                 lines += [f"if {name}.data_ptr() % 16:", f"    {name} = {name}.clone()"]
             elif i in scope.packed:
                 sides.append(scope.packed[i])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from refold.emit.text import Writer, identifier, leaf_shape, shape_text, stripped
@@ -55,4 +56,28 @@ def fold_lines(fold: Fold, last: bool = False) -> tuple[list[str], list[str]]:
     order = _FORMATS[len(stripped(fold.node.shape, 1))] if last else ""
     rounded = f"_refold_rounded({text}, {kind})" if fold.may_leave_range else f"{text}.to({kind})"
     lines = [*writer.lines, f"return {rounded}.reshape({shape}).contiguous({order})"]
-    return [names[n] for n in fold.sources], lines
+    return [names[n] for n in fold.sources], _joined(lines)
+
+
+_WIDTH = 94  # of a statement in a function
+
+
+def _joined(lines: list[str]) -> list[str]:
+    """The same statements, where what is read once stands where it is read, if the line allows."""
+    done: list[str] = []
+    for i, line in enumerate(lines):
+        name, is_set, value = line.partition(" = ")
+        uses = [(j, m) for j in range(i + 1, len(lines)) for m in _uses(name, lines[j])]
+        if is_set and name.isidentifier() and len(uses) == 1:
+            j, use = uses[0]
+            inner = f"({value})" if value.startswith("-") else value
+            joined = lines[j][: use.start()] + inner + lines[j][use.end() :]
+            if len(joined) <= _WIDTH:
+                lines[j] = joined
+                continue
+        done.append(line)
+    return done
+
+
+def _uses(name: str, line: str) -> list[re.Match[str]]:
+    return list(re.finditer(rf"(?<![\w.]){re.escape(name)}(?!\w)", line)) if name else []

@@ -276,9 +276,19 @@ class ForwardWriter:
         scope = Scope(operands, results, self.sizes, packed, codes)
         lines += launch.statements(scope)
         # PyTorch has to know of these writes, as it does of its own
-        written = [names[out] for out in group.outputs if out in self.direct]
+        direct = [out for out in group.outputs if out in self.direct]
+        written = [names[out] for out in direct if self._is_counted(self.direct[out]["name"])]
         written += [names[state] for state in counters]
         return [*lines, *(f"torch.autograd.graph.increment_version({w})" for w in written)]
+
+    def _is_counted(self, name: str) -> bool:
+        """Whether PyTorch counts this forward's write to a buffer. Those of a batch norm's
+        statistics it does not: a backward that saved them would refuse to run; the batch norm's own
+        counter tells of them."""
+        parent, dot, last = name.rpartition(".")
+        counter = f"{parent}{dot}num_batches_tracked"
+        statistics = last in ("running_mean", "running_var")
+        return not statistics or all(o.mutates != counter for o in self.plan.outputs)
 
     def _is_spent(self, node: Node, group: Group) -> bool:
         """Whether a kernel made the value and none but it, and kernels up to `group`, read it."""
@@ -424,7 +434,8 @@ class ForwardWriter:
             elif out.mutates is None:
                 name += self._in_order(out)
             if out.mutates is not None:
-                lines.append(f"{attribute(out.mutates)}.copy_({name})")
+                data = "" if self._is_counted(out.mutates) else ".data"
+                lines.append(f"{attribute(out.mutates)}{data}.copy_({name})")
             else:
                 texts.append(name)
         trees = (self.captured.result, *self.captured.assigned.values())

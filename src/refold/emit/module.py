@@ -123,6 +123,8 @@ def emit(emission: Emission, target: Target) -> str:
         writer = ForwardWriter(mode.captured, mode.plan, launches, target, class_names)
         texts[mode.name] = writer.write()
     names = [p.name for p in parameters_of(emission.module)]
+    named = [(same[n], g) for n, g in groups]
+    source = target.source(named)
     context = {
         "version": __version__,
         "target": target.name,
@@ -130,7 +132,8 @@ def emit(emission: Emission, target: Target) -> str:
         "story": _story(emission, target),
         "docstring": _docstring(emission),
         "source": emission.source.strip("\n"),
-        "kernels": target.source([(same[n], g) for n, g in groups]).strip("\n"),
+        "cpp": source,
+        "build": target.build(named, source).strip("\n"),
         "folds": [],
         "class_names": class_names,
         "classes": [(class_names[kind], text) for kind, text in classes.items()],
@@ -149,8 +152,16 @@ def emit(emission: Emission, target: Target) -> str:
         context["modes"].append(  # type: ignore[attr-defined]
             _mode_context(mode, i, emission, texts.get(mode.name), functions, context, target)
         )
+    _share_misfits([m for m in context["modes"] if not m["kept"]])  # type: ignore[attr-defined]
     text = render("module.py.jinja", **context)
     return "\n".join(line.rstrip() for line in text.splitlines()).rstrip("\n") + "\n"
+
+
+def _share_misfits(modes: Sequence[dict[str, Any]]) -> None:
+    """Let one function look at the arguments of all modes that take the same."""
+    for i, mode in enumerate(modes):
+        same = (m["name"] for m in modes[:i] if m["obstacles"] == mode["obstacles"])
+        mode["same_misfit"] = next(same, None)
 
 
 def _classes(modes: Sequence[Mode]) -> dict[type, str]:
@@ -203,7 +214,8 @@ def _mode_context(
         values.append(text.names[node])
     for node, function in text.packs:
         base = len(text.sources) + values.index(text.names[node])
-        recipes.append({"function": function, "indices": f"({base},)"})
+        # looked up when it is called: what packs stands below the tables
+        recipes.append({"function": f"lambda x: {function}(x)", "indices": f"({base},)"})
     values += [text.packed[pack] for pack in text.packs]
     return common | {
         "obstacles": [
@@ -218,11 +230,9 @@ def _mode_context(
             *layout_refusals(mode.captured),
         ],
         "repeated": repeated(emission.module, mode.captured),
-        "first": mode.captured.tensors[0].path,
         "sources": [_expected(n["name"], emission.module) for n in text.sources],
         "states": [_expected(name, emission.module) for name in text.states],
         "all_tensors": [f.path for f in mode.captured.tensors],
-        "tensors": [f.path for f in mode.captured.tensors if f.dtype and f.dtype.is_floating_point],
         "recipes": recipes,
         "assigned": tuple(mode.captured.assigned),
         "counters": _counters(text.sources, emission.module),

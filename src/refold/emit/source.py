@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
@@ -41,6 +43,41 @@ def included(folder: str, names: Iterable[str]) -> list[str]:
     return list(found)
 
 
+@dataclass(frozen=True)
+class Source:
+    """The C++ of an extension, in the parts that an emitted file shows apart.
+
+    headers: what kernels are made of, the same in every file with the same kinds of kernels.
+    kernels: this model's own. entries: the functions through which Python calls them.
+    """
+
+    headers: str
+    kernels: str
+    entries: str
+
+    @property
+    def text(self) -> str:
+        """What the compiler reads."""
+        return "".join(f"\n{part}\n" for part in (self.headers, self.kernels, self.entries))
+
+
+_NAMES = (
+    "_REFOLD_HEADERS",
+    "_REFOLD_KERNELS",
+    "_REFOLD_ENTRIES",
+)  # as emitted files name the parts
+
+
+def source_of(text: str) -> Source | None:
+    """The C++ of an emitted file; None where there is none."""
+    found = {}
+    for node in ast.parse(text).body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if name in _NAMES:
+                found[name] = str(ast.literal_eval(value)).strip("\n")
+    return Source(*(found[name] for name in _NAMES)) if len(found) == len(_NAMES) else None
+
+
 def digest(text: str) -> str:
     """Names an extension by its text, so that PyTorch's cache of extensions never mixes two up."""
     return hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -75,3 +112,8 @@ def real_text(groups: Iterable[tuple[str, Group]]) -> list[str]:
     """C++ that names the kernels' arithmetic, where it is not float32."""
     double = any(g.real == torch.float64 for _, g in groups)
     return ["#define RF_REAL double"] if double else []
+
+
+def bodies_text(structs: Iterable[str]) -> str:
+    """The kernels' bodies in the namespace of their headers."""
+    return "\n".join(["namespace rf {\n", *structs, "}  // namespace rf"])

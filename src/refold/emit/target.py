@@ -7,6 +7,7 @@ from typing import Protocol
 
 from refold.emit.guards import Refusal
 from refold.emit.launch import Launch
+from refold.emit.source import Source
 from refold.plan import Group
 
 
@@ -49,10 +50,13 @@ class Target(Protocol):
         """The C++ of a group's kernel."""
         ...
 
-    def source(self, groups: Sequence[tuple[str, Group]]) -> str:
-        """Python text that builds the kernels and binds them to `_refold_kernels`.
+    def source(self, groups: Sequence[tuple[str, Group]]) -> Source:
+        """The C++ of the kernels. Groups of one name are computed by one kernel."""
+        ...
 
-        Groups of one name are computed by one kernel.
+    def build(self, groups: Sequence[tuple[str, Group]], source: Source) -> str:
+        """Python text that compiles `_REFOLD_SOURCE` and binds the kernels to `_refold_kernels`.
+
         It also binds `_refold_problem` to None, or to the reason why they could not be built.
         """
         ...

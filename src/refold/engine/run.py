@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from refold.cost import DeviceModel, joints, seconds, work
+from refold.cost import DeviceModel, fusion_breaks, seconds, work
 from refold.engine.egraph import EGraph
 from refold.engine.explain import Step, explain, proof
 from refold.engine.extract import extract
@@ -97,8 +97,8 @@ def _originals(egraph: EGraph, before: Graph, after: Graph) -> dict[Node, Node]:
 
 
 def _cheaper(a: Graph, b: Graph, device: DeviceModel) -> bool:
-    """Is `a` predicted faster than `b`, or as fast with less work, or with fewer joints?"""
-    for price in (seconds, work, joints):
+    """Is `a` predicted faster than `b`; or as fast with less work, or with fewer breaks?"""
+    for price in (seconds, work, fusion_breaks):
         new, old = price(a, device), price(b, device)
         if abs(new - old) > 1e-9 * old:
             return new < old

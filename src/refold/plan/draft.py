@@ -14,10 +14,10 @@ from refold.ir.graph import within
 from refold.plan.memory import source
 from refold.plan.plan import (
     Template,
-    a_vector,
     beside,
+    column_shape,
     counters,
-    is_beside,
+    is_rematerialized,
     reduces_columns,
     values_read,
 )
@@ -74,7 +74,7 @@ class Drafts:
         stack = list(reversed(self.readers.get(node, ())))
         while stack:
             r = stack.pop()
-            if not is_beside(r):
+            if not is_rematerialized(r):
                 found.setdefault(r)
             elif r not in seen:
                 seen.add(r)
@@ -145,7 +145,7 @@ class Drafts:
 
     def cyclic(self, node: Node) -> Callable[[Draft], bool]:
         """Whether `node` in a draft would make it wait for itself: to ask of many drafts, while
-        none of them changes, and before any draft is absorbed by another."""
+        none of them changes, and before any draft is fused into another."""
         before = [(self.owner.get(i), self._before(i)) for i in values_read(node)]
         return lambda draft: any(
             bits >> draft.number & 1 for owner, bits in before if owner is not draft
@@ -175,7 +175,7 @@ class Drafts:
         rows, are computed inside it."""
         for draft in self.drafts:
             for maker in self._makers(draft):
-                own = [n for n in maker.nodes if not is_beside(n)]
+                own = [n for n in maker.nodes if not is_rematerialized(n)]
                 inner = all(
                     OPS[n.op].kind is Kind.POINTWISE
                     and n.shape == draft.dims
@@ -193,7 +193,7 @@ class Drafts:
         """The drafts whose values a draft could compute itself where it reads them."""
         if draft.template is Template.COLUMNS:
             made = [n.inputs[0] for n in draft.nodes if OPS[n.op].kind is Kind.REDUCE]
-        elif draft.template is Template.ROWS and a_vector(draft.dims) != draft.dims:
+        elif draft.template is Template.ROWS and column_shape(draft.dims) != draft.dims:
             made = draft.inputs()
         else:
             made = []
@@ -203,7 +203,7 @@ class Drafts:
     def absorb_vectors(self) -> None:
         """Vectors that follow from the results of columns are computed where those are known."""
         for draft in list(self.drafts):
-            if draft.template is not Template.ROWS or a_vector(draft.dims) != draft.dims:
+            if draft.template is not Template.ROWS or column_shape(draft.dims) != draft.dims:
                 continue
             if any(OPS[n.op].kind is not Kind.POINTWISE for n in draft.nodes):
                 continue
@@ -227,7 +227,7 @@ class Drafts:
                 readers = self._reading(n)
                 if (
                     self.owner.get(n) is draft
-                    and n.shape == a_vector(draft.dims)
+                    and n.shape == column_shape(draft.dims)
                     and OPS[n.op].kind is Kind.POINTWISE
                     and not any(i in self.owner for i in values_read(n))
                     and n not in self.roots
@@ -250,9 +250,9 @@ class Drafts:
         if not reduces_columns(draft.template, draft.nodes, draft.dims):
             return False
         inside = [i for i in vectors.inputs() if self.owner.get(i) is draft]
-        if a_vector(draft.dims) != shape or any(i.shape != shape for i in inside):
+        if column_shape(draft.dims) != shape or any(i.shape != shape for i in inside):
             return False
-        own = [n for n in vectors.nodes if not is_beside(n)]
+        own = [n for n in vectors.nodes if not is_rematerialized(n)]
         self.owner |= dict.fromkeys(own, draft)
         if not any(self._cycles(draft, n) for n in own):
             return True

@@ -150,9 +150,9 @@ class Group:
         """What follows from the results of whole columns, one value a column."""
         if not reduces_columns(self.template, self.nodes, self.dims):
             return ()
-        shape = a_vector(self.dims)
+        shape = column_shape(self.dims)
         pointwise = (n for n in self.nodes if OPS[n.op].kind is Kind.POINTWISE)
-        return tuple(n for n in pointwise if n.shape == shape and not is_beside(n))
+        return tuple(n for n in pointwise if n.shape == shape and not is_rematerialized(n))
 
 
 @dataclass(frozen=True)
@@ -234,14 +234,14 @@ def shared(plan: Plan) -> set[Output]:
     return found
 
 
-def a_vector(dims: tuple[Dim, ...]) -> tuple[Dim, ...]:
+def column_shape(dims: tuple[Dim, ...]) -> tuple[Dim, ...]:
     """The shape of one value for each column of a space."""
     return (*(1 for _ in dims[:-1]), dims[-1])
 
 
 def reduces_columns(template: Template, nodes: Iterable[Node], dims: tuple[Dim, ...]) -> bool:
     """Does a kernel reduce columns of several rows as a whole?"""
-    shape = a_vector(dims)
+    shape = column_shape(dims)
     return (
         template is not Template.ROWS
         and shape != dims
@@ -263,10 +263,10 @@ def is_batch(nodes: Iterable[Node]) -> bool:
 def last_full(nodes: Iterable[Node], dims: tuple[Dim, ...]) -> Node:
     """The last value of a space that is not reduced."""
     full = [n for n in nodes if OPS[n.op].kind is not Kind.REDUCE and n.shape == dims]
-    return [n for n in full if not is_beside(n)][-1]
+    return [n for n in full if not is_rematerialized(n)][-1]
 
 
-def is_beside(node: Node) -> bool:
+def is_rematerialized(node: Node) -> bool:
     """Is it computed by each of its readers, and never stored? Comparisons, widening and
     arithmetic with sizes are."""
     if is_widening(node):
@@ -278,7 +278,7 @@ def is_beside(node: Node) -> bool:
 
 def beside(node: Node) -> list[Node]:
     """What is computed beside `node` for it, inputs first."""
-    return within(node.inputs, is_beside)
+    return within(node.inputs, is_rematerialized)
 
 
 def values_read(node: Node) -> list[Node]:
@@ -288,7 +288,7 @@ def values_read(node: Node) -> list[Node]:
     stack = list(reversed(node.inputs))
     while stack:
         i = stack.pop()
-        if not is_beside(i):
+        if not is_rematerialized(i):
             values.setdefault(i)
         elif i not in seen:
             seen.add(i)
@@ -306,7 +306,7 @@ def reads_numbers(node: Node, kinds: Collection[torch.dtype]) -> bool:
             if is_widening(i):
                 if i.dtype not in kinds or i.inputs[0].dtype not in (*kinds, torch.bool):
                     return False
-            elif reader.op != "cast" and is_beside(i):
+            elif reader.op != "cast" and is_rematerialized(i):
                 if i not in seen:
                     seen.add(i)
                     stack.append(i)

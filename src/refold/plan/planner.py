@@ -24,7 +24,7 @@ from refold.plan.plan import (
     Template,
     exchanges,
     is_batch,
-    is_beside,
+    is_rematerialized,
     last_full,
     leading,
     reads_numbers,
@@ -101,7 +101,7 @@ class _Planner(Drafts):
             return  # in the epilogue of a product
         kind = OPS[node.op].kind
         # a comparison is computed where its mask is read, never stored
-        if is_beside(node) or not self._computable(node) or self._is_stored_so(node):
+        if is_rematerialized(node) or not self._computable(node) or self._is_stored_so(node):
             return
         if node.op == "linear":
             self._open_product(node)
@@ -209,7 +209,7 @@ class _Planner(Drafts):
             and row.cpp is not None
             and n not in self.owner
             and not self.parametric[n]
-            and not is_beside(n)
+            and not is_rematerialized(n)
             and self._computable(n)
         )
 

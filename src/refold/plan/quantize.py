@@ -14,7 +14,7 @@ from dataclasses import replace
 import torch
 
 from refold.ir import OPS, Graph, Kind, hint, numel
-from refold.plan.plan import Call, Group, Quantized, Step, Template, a_vector, reads
+from refold.plan.plan import Call, Group, Quantized, Step, Template, column_shape, reads
 
 
 def with_quantized(graph: Graph, steps: Sequence[Step], least: int) -> tuple[Step, ...]:
@@ -48,7 +48,7 @@ def _may_be(group: Group) -> bool:
     """Is it a product that takes the moments of the columns of what it stores in float32?"""
     if group.template is not Template.MATMUL or group.batches != 1 or group.real != torch.float32:
         return False
-    value, vector = group.value, a_vector(group.dims)
+    value, vector = group.value, column_shape(group.dims)
     moments = any(n.op == "var" and n.inputs == (value,) for n in group.reductions)
     whole = all(n.shape == vector for n in group.reductions) and vector != group.dims
     full = [n for n in group.outputs if n.shape == group.dims]

@@ -10,7 +10,7 @@ from refold.ir import Node
 from refold.ir.graph import is_computed, topological, within
 from refold.plan.draft import Draft, Drafts
 from refold.plan.memory import source
-from refold.plan.plan import Call, Fold, Group, Step, is_beside, reads, values_read
+from refold.plan.plan import Call, Fold, Group, Step, is_rematerialized, reads, values_read
 
 
 def folds_of(drafts: Drafts, parametric: Mapping[Node, bool]) -> tuple[Fold, ...]:
@@ -72,7 +72,7 @@ def ordered(
         # masks appended for one reader may stand behind a node that shares them
         inside = set(item.nodes)
         nodes = tuple(within(item.nodes, inside.__contains__))
-        outputs = tuple(n for n in nodes if n in wanted and not is_beside(n))
+        outputs = tuple(n for n in nodes if n in wanted and not is_rematerialized(n))
         name = f"{item.template.value}{number}"
         number += 1
         inputs = tuple(item.inputs())

@@ -10,6 +10,7 @@ import shlex
 import shutil
 import sys
 import tempfile
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -168,7 +169,8 @@ def optimize(args: argparse.Namespace) -> int:
                 candidate,
                 sets=args.sets,
                 device=target.device,
-                quick=True,
+                quick=not args.full,
+                full=args.full,
                 timing=False,
                 progress=lambda test: step("judging", test),
                 semantic_sets=few_rows(reference, args.sets),
@@ -178,7 +180,7 @@ def optimize(args: argparse.Namespace) -> int:
             return _keep(reference, output, reason, args, [])
         step("timing the folds")
         times = times_of(module, inputs, result, target.device)
-        _write(output, result.text)
+        _write(output, _stamped(result.text, _seen_by(verdict, args.full)))
     report = _report(reference, module, result, verdict, times, target, args)
     if args.json:
         print(json.dumps(report, indent=2))
@@ -191,6 +193,28 @@ def _passes(verdict: Verdict, result: Result) -> bool:
     """Accepted; or without power to tell, where the model's output does not depend on its input."""
     constant = any(d.optimized and d.optimized.independent_outputs for d in result.derivations)
     return verdict.accepted or (verdict.status is Status.INCONCLUSIVE and constant)
+
+
+def _seen_by(verdict: Verdict, full: bool) -> str:
+    """Which verdict a file has, and what that says."""
+    if not verdict.accepted:  # see `_passes`
+        told = "its output does not depend on the input, and a constant would pass as well"
+    else:
+        count = sum(t.outcome == "passed" for t in verdict.tests)
+        told = f"no disagreement found by {count} tests"
+        left = [t.name for t in verdict.tests if t.note.startswith("left out")]
+        if left:
+            told += f"; left out: {', '.join(left)} (refold judge --full runs them)"
+    also = f"; assumed: {', '.join(verdict.assumptions)}" if verdict.assumptions else ""
+    kind = "full" if full else "quick"
+    return f"The judge's {kind} verdict on this file: {verdict.status.value}, {told}{also}."
+
+
+def _stamped(text: str, told: str) -> str:
+    """The text with a paragraph more behind its first line."""
+    first, rest = text.split("\n", 1)
+    lines = textwrap.wrap(told, 97, break_long_words=False, break_on_hyphens=False)
+    return "\n".join([first, "#", *(f"# {line}" for line in lines), rest])
 
 
 def _errors(verdict: Verdict) -> dict[str, dict[str, float]]:
@@ -252,7 +276,7 @@ def _unrun(
     problem = compile_emitted(result.text)
     if problem is not None:
         raise OptimizeError(f"the kernels do not compile: {problem}")
-    _write(output, result.text)
+    _write(output, _stamped(result.text, "The judge has not seen this file: it was not run."))
     if args.json:
         report = {"output": str(output), "target": target.name, "run": False}
         report |= {"reference": str(reference.path), "label": result.label}
@@ -292,6 +316,7 @@ def _report(
         "target": target.name,
         "label": result.label,
         "verdict": verdict.status.value,
+        "judged": "full" if args.full else "quick",
         "errors": _errors(verdict),
         "assumptions": list(verdict.assumptions),
         "parameter_bytes": own_bytes(module),

@@ -118,6 +118,7 @@ def optimized(report: dict[str, Any]) -> None:
         )
     if report["working_bytes"]:
         _out.print(f"kernels work in {size(report['working_bytes'])} besides, kept for each stream")
+    _out.print(f"the judge's {report['judged']} verdict stands in the file's header")
     _out.print(
         f"algebra, plan and text {seconds(report['algebra_s'])}; compilation"
         f" {seconds(report['build_s'])}; {report['threads']} threads"

@@ -56,12 +56,15 @@ def _refold_is_watched(device: int, kind: str) -> bool:
     return False
 
 
+def _refold_traced() -> str | None:
+    """Why the arguments are not to be looked at, which a tracer would note, or None."""
+    return "a tracer is active" if torch._C._is_tracing() else None
+
+
 def _refold_context(device: int, kind: str) -> str | None:
     """Why a call takes the original forward whatever its arguments are, or None."""
     if torch.is_autocast_enabled(kind):
         return "autocast is active"
-    if torch._C._is_tracing():
-        return "a tracer is active"
     modes = _refold_function_modes() and _refold_is_watched(device, kind)
     if torch._C._len_torch_dispatch_stack() or modes:
         return "a dispatch or function mode is active"

@@ -11,7 +11,13 @@ from typing import Any
 
 import torch
 
-from refold.runtime.calls import _refold_like, _refold_log, _refold_unlike
+from refold.runtime.calls import (
+    _refold_context,
+    _refold_grad_enabled,
+    _refold_like,
+    _refold_log,
+    _refold_unlike,
+)
 from refold.runtime.look import _refold_look_at
 from refold.runtime.reach import _refold_reach, _RefoldReached
 from refold.runtime.structure import _refold_difference, _refold_tensor, _RefoldRows
@@ -138,6 +144,27 @@ def _refold_extent(t: torch.Tensor) -> int:
         return 0
     last = sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
     return (last + 1) * t.element_size()
+
+
+def _refold_examined(
+    model: torch.nn.Module,
+    caches: dict[str, Any],
+    mode: dict[str, Any],
+    file: Any,
+    arguments: Sequence[torch.Tensor],
+) -> Any:
+    """The cache for a call whose arguments suit the kernels; or why the original is called."""
+    device = arguments[0].get_device()
+    reason = _refold_context(device, file.kind)
+    if reason is not None:
+        return reason
+    recorded = _refold_grad_enabled()
+    if recorded and _refold_wants_gradients(model, mode, arguments):
+        return "gradients are wanted"
+    cache = _refold_ready(model, caches, mode, file, device)
+    if mode["repeats"] and not recorded and type(cache) is _RefoldCache:
+        cache.fits = _refold_like(*arguments)
+    return cache
 
 
 def _refold_ready(

@@ -164,6 +164,6 @@ def _refold_dict_rows(
 
 
 def _refold_module_classes(names: dict[str, Any]) -> list[type]:
-    """The classes of modules among a file's globals."""
+    """The classes of modules among a file's globals, but for the one that refold made."""
     found = (v for v in list(names.values()) if isinstance(v, type))
-    return [v for v in found if issubclass(v, torch.nn.Module)]
+    return [v for v in found if issubclass(v, torch.nn.Module) and "_refold_made" not in vars(v)]

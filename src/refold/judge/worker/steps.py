@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from refold.contract import seed_everything
-from refold.judge.worker import backward, writes
+from refold.judge.worker import backward, structure, writes
 from refold.judge.worker.leaves import copied, digest, registered, tensors
 
 Tree = Any
@@ -142,6 +142,11 @@ class Interpreter:
             raise Missing(f"no {path}.{name}")
         setattr(part, name, value)
 
+    def restructure(self, path: str, how: str, other: str = "", model: str = "a") -> None:
+        """Change what the module is made of, at a part, in one of the ways of `structure`."""
+        self._part(path, model)
+        structure.WAYS[how](self.models[model], path, other)
+
     def dtype(self, to: str, model: str = "a") -> None:
         """``.to(dtype)``; the float64 run stays what it is."""
         if not self.wide:
@@ -184,6 +189,16 @@ class Interpreter:
         self.outputs[label] = output
         if see:
             self._see(label, OUTPUT, copied(output))
+
+    def spoil(self, of: str) -> None:
+        """Write to the outputs of a call, which are the caller's."""
+        with torch.no_grad():
+            for tensor in tensors(self.outputs[of]):
+                tensor.fill_(7)
+
+    def look(self, of: str, label: str) -> None:
+        """See the outputs of an earlier call once more: later calls must leave them alone."""
+        self._see(label, OUTPUT, copied(self.outputs[of]))
 
     def calls(self, inputs: list[str], count: int, model: str = "a", grad: bool = False) -> None:
         """Many forwards, one input after another; nothing is looked at."""

@@ -1,0 +1,370 @@
+"""What a soak runs programs on: a module, refold's output for it, and the judge's comparison."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import hashlib
+import sys
+import types
+import warnings
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import nn
+
+import refold
+from agree import check_life
+from random_images import image_text
+from random_models import model_text
+from refold import pipeline, twin
+from refold.api import import_text
+from refold.judge.ask.given import Given, duplicate
+from refold.judge.draws.inputs import resized, scalars, shapes
+from refold.judge.draws.layouts import layouts, otherwise_laid
+from refold.judge.draws.trees import every, mapped, tensors
+from refold.judge.verdict import life
+from refold.judge.verdict.life import Life
+from refold.judge.worker.steps import Interpreter
+from refold.pipeline import Options
+from soak_programs import Facts
+from torch_target import TorchTarget
+from zoo import CASES
+
+SEED = 7
+FORMS = ("twin", "file")
+
+
+COUNTS = Counter[str]()
+
+
+class _Counting(Interpreter):
+    """Counts the calls of twins that the kernels computed, and the others."""
+
+    def call(self, inputs: str, label: str, model: str = "a", **more: Any) -> None:
+        super().call(inputs, label, model, **more)
+        made = self.models[model]
+        if twin.is_twin(made):
+            COUNTS["original" if twin.state_of(made).reason else "kernels"] += 1
+
+
+class Kept(Exception):
+    """refold leaves the module as it is: nothing is compared."""
+
+
+@dataclass(frozen=True)
+class Named:
+    """A module by what makes it: the name of one of the zoo's, or the text of a random model.
+
+    form: "twin", what `refold.optimize` gives in memory, or "file", the class of the emitted file.
+    target: "cpu", or "torch" for kernels that are PyTorch. dtype: of all its floats. grown: a twin
+    has been called with one sample, too, for which it makes kernels of their own.
+    """
+
+    text: str
+    form: str = "twin"
+    target: str = "cpu"
+    dtype: str = "float32"
+    grown: bool = False
+
+    @property
+    def title(self) -> str:
+        return self.text if self.text in CASES else f"a random model as a {self.form}"
+
+
+def random_text(choose: Callable[[Any], Any], longest: int, images: bool) -> str:
+    """The text of a random model."""
+    return image_text(choose) if images else model_text(choose, longest)
+
+
+@functools.lru_cache(maxsize=64)
+def _module(text: str) -> types.ModuleType:
+    """The text as a module that pickles find."""
+    name = f"random_model_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+    made = types.ModuleType(name)
+    sys.modules[name] = made
+    exec(compile(text, f"<{name}>", "exec"), made.__dict__)
+    return made
+
+
+def made(named: Named) -> tuple[nn.Module, Callable[[int], list[Any]]]:
+    """The module, and a function that draws inputs of a batch size."""
+    torch.manual_seed(1)
+    if named.text in CASES:
+        module = CASES[named.text]()
+        return module, functools.partial(_of_the_zoo, module)
+    space = _module(named.text)
+    dtype = getattr(torch, named.dtype)
+
+    def inputs(count: int) -> list[Any]:
+        space.n = count  # type: ignore[attr-defined]
+        given: list[Any] = mapped(space.get_inputs(), lambda t: t.to(dtype))
+        return given
+
+    module = space.Model().to(dtype)
+    for m in module.modules():
+        for k, v in vars(m).items():
+            if isinstance(v, torch.Tensor) and v.is_floating_point():
+                setattr(m, k, v.to(dtype))
+    return module, inputs
+
+
+def _of_the_zoo(module: Any, count: int) -> list[Any]:
+    """Its own inputs, of a batch of another size where they have one; 6 stands for their own."""
+    given: list[Any] = module.inputs()
+    first = next((t for t in tensors(given) if t.dim()), None)
+    if first is None or count == 6:
+        return given
+    old = first.shape[0]
+    pairs = [(i, 0) for i, t in enumerate(tensors(given)) if t.dim() and t.shape[0] == old]
+    return resized(given, old, count, iter(pairs))
+
+
+class Subject:
+    """A module beside refold's output for it.
+
+    Raises Kept where refold gives none.
+    """
+
+    def __init__(self, named: Named) -> None:
+        self.named = named
+        self.module, self.draw = made(named)
+        torch.manual_seed(2)
+        example = self.draw(6)
+        try:
+            with torch.no_grad():
+                copy.deepcopy(self.module)(*copy.deepcopy(example))
+        except Exception as error:
+            raise Kept("eager does not take it") from error
+        self.facts = replace(Facts.of(self.module), writes=_writes(self.module, example))
+        self.fast, text = _fast(self.module, example, self.draw(1), named)
+        self.finite = 'REFOLD_ASSUMES = "finite"' in text
+        self.given = Given(copy.deepcopy(self.module), example, SEED)
+        self.text = text
+
+    def check_states(self) -> None:
+        """Both modes, other batches and layouts, results' form and layout, what is written: see
+        `agree.check_life`. Raises AssertionError."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.manual_seed(5)
+            check_life(duplicate(self.fast), copy.deepcopy(self.module), self.draw, (6, 1, 9, 0))
+
+    def inputs(self, program: Mapping[str, Any]) -> dict[str, list[Any]]:
+        found = {}
+        for i, (name, kind) in enumerate(sorted(program["inputs"].items())):
+            torch.manual_seed(100 + i)
+            try:
+                found[name] = changed(self.draw(kind["batch"]), kind["how"], 100 + i)
+            except (RuntimeError, IndexError, ValueError):
+                found[name] = self.draw(6)
+        torch.manual_seed(100)
+        found["wrong"] = every(self.draw(6), _narrower)
+        return found
+
+    def states(self) -> dict[str, dict[str, torch.Tensor]]:
+        """As constructed; moved by as much as the values are; and of other sizes."""
+        generator = torch.Generator().manual_seed(3)
+        first = {k: v.clone() for k, v in self.module.state_dict().items()}
+
+        def moved(v: torch.Tensor, by: float) -> torch.Tensor:
+            if not v.is_floating_point() or not v.numel():
+                return v.clone()
+            spread = float(v.double().square().mean().sqrt()) or 0.1
+            step = torch.randn(v.shape, generator=generator) * spread * by
+            new = v + step.to(v.dtype)
+            return new.abs() if bool((v >= 0).all()) else new
+
+        return {
+            "s0": first,
+            "s1": {k: moved(v, 1.0) for k, v in first.items()},
+            "s2": {k: moved(v * 4 if v.is_floating_point() else v, 0.1) for k, v in first.items()},
+        }
+
+    def check(self, program: Mapping[str, Any]) -> None:
+        """Run the program on eager, on float64 and on refold's output.
+
+        Raises AssertionError where they disagree.
+        """
+        session = _Session(self)
+        given, states = self.inputs(program), self.states()
+        steps = list(program["steps"])
+        inputs_of = tuple(given)
+        while True:
+            one = Life(
+                "",
+                tuple(steps),
+                {n: given[n] for n in inputs_of},
+                (),
+                must=True,
+                own=states,
+                coarse=any(s.get("how") == "autocast" for s in steps),
+            )
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                theirs = life.eager(session, one)
+            if theirs.raised is None:
+                break
+            del steps[theirs.raised["step"]]
+            if not steps:
+                return
+        if any(p["how"] in ("one nan", "one inf") for p in program["inputs"].values()):
+            session.finite_only = self.finite
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            failures = list(life.judged(session, one, theirs))
+        failures += [n for n in session.notes if "not tried" in n]
+        if failures:
+            raise AssertionError(f"{failures[0]}\nsteps that eager takes: {steps}")
+
+
+@dataclass
+class _Session:
+    """As much of `judge.verdict.session.Session` as a life asks for; everything runs here."""
+
+    subject: Subject
+    test: str = "soak"
+    finite_only: bool = False
+    seed: int = SEED
+    random: bool = True
+    cases: int = 0
+    notes: list[str] = field(default_factory=list)
+    assumptions: set[str] = field(default_factory=set)
+    limits: Any = field(default_factory=lambda: SimpleNamespace(call_seconds=60.0))
+
+    @property
+    def oracle(self) -> Any:
+        return SimpleNamespace(reference=self.subject.given, init=[], device=torch.device("cpu"))
+
+    def unheld(self, key: Any, value: Any) -> bool:
+        return True
+
+    def worker(self) -> Any:
+        held: dict[str, Any] = {}
+
+        def request(do: str, seconds: float, **arguments: Any) -> Any:
+            if do == "hold":
+                held.update(arguments)
+                return None
+            fast = self.subject.fast
+            run = _Counting(
+                lambda: duplicate(fast),
+                held["states"],
+                held["inputs"],
+                arguments["seed"],
+                torch.device("cpu"),
+            )
+            return run.run(arguments["steps"])
+
+        return SimpleNamespace(request=request)
+
+    def fail(self, status: Any, case: str, detail: str, worst: Any = None) -> str:
+        return f"{status.value}: {case}: {detail} {worst or ''}"
+
+
+def _writes(module: nn.Module, example: list[Any]) -> bool:
+    one = copy.deepcopy(module).eval()
+    with torch.no_grad():
+        one(*copy.deepcopy(example))
+    pairs = zip(one.state_dict().values(), module.state_dict().values(), strict=True)
+    return any(not torch.equal(a, b) for a, b in pairs)
+
+
+def _grow(fast: nn.Module, one: list[Any]) -> None:
+    """A call of one sample in each mode, where eager takes it; the state is left as it was."""
+    for training in (False, True):
+        with pipeline.kept(fast), torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with contextlib.suppress(RuntimeError, ValueError, IndexError, AssertionError):
+                fast.train(training)(*copy.deepcopy(one))
+
+
+def _fast(
+    module: nn.Module, example: list[Any], one: list[Any], named: Named
+) -> tuple[nn.Module, str]:
+    mine = copy.deepcopy(module)
+    if named.form == "twin" and named.target == "cpu":
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            fast = refold.optimize(mine, *example, measure=False)
+        if not twin.is_twin(fast):
+            raise Kept("kept")
+        if named.grown:
+            _grow(fast, one)
+        twin.state_of(fast).grow = None  # each further form takes seconds; copies would repeat it
+        return fast, fast.refold_source
+    name = "cpu" if named.target == "torch" else named.target
+    target, device = pipeline.target_for(name)
+    source = import_text(type(module)) if named.text in CASES else named.text
+    result = pipeline.run(
+        mine,
+        example,
+        "# Model is bound here." if named.form == "twin" else source,
+        "Model",
+        TorchTarget() if named.target == "torch" else target,
+        device,
+        Options(measure=False),
+    )
+    if result.text is None:
+        raise Kept("; ".join(result.reasons))
+    if named.form == "twin":
+        return twin.bind(result.text, mine), result.text
+    return pipeline.bind_text(result.text, mine), result.text
+
+
+def changed(inputs: list[Any], how: str, seed: int) -> list[Any]:
+    """Inputs of a kind of `soak_programs.HOW`."""
+    kind, _, number = how.partition(" ")
+    if kind == "shape":  # of one axis, or of all of its size
+        others = [x for _, x in shapes(inputs, quick=False)]
+        return others[int(number) % len(others)] if others else inputs
+    if how == "another number":
+        return next((x for _, x in scalars(inputs)), inputs)
+    if how == "channels last":
+        return [every(v, otherwise_laid) for v in inputs]
+    laid = {
+        "every second column": "every second column",
+        "transposed": "transposed",
+        "a slice": "slice of wider rows",
+        "expanded": "expanded row",
+    }
+    if how in laid:
+        return dict(layouts(inputs))[laid[how]]
+    values: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+        "plain": lambda t: t,
+        "large": lambda t: t * 1024,
+        "small": lambda t: t / 2**20,
+        "far": lambda t: t + 100,
+        "zeros": torch.zeros_like,
+        "alike": lambda t: torch.full_like(t, 0.5),
+        "positive": torch.abs,
+        "one nan": lambda t: _one(t, float("nan")),
+        "one inf": lambda t: _one(t, float("inf")),
+    }
+    found: list[Any] = mapped(inputs, values[how])
+    return found
+
+
+def _one(t: torch.Tensor, value: float) -> torch.Tensor:
+    t = t.clone()
+    if t.numel():
+        t.view(-1)[t.numel() // 2] = value
+    return t
+
+
+def _narrower(t: torch.Tensor) -> torch.Tensor:
+    return t[..., :-1].contiguous() if t.is_floating_point() and t.dim() else t
+
+
+@functools.lru_cache(maxsize=8)
+def subject(named: Named) -> Subject | None:
+    """One for each name; None where refold keeps the module, or eager does not take its inputs."""
+    try:
+        return Subject(named)
+    except Kept:
+        return None

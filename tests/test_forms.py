@@ -1,0 +1,104 @@
+"""Calls of other forms than the example's: keywords, optional tensors, members of enumerations."""
+
+from __future__ import annotations
+
+import copy
+import enum
+import pickle
+
+import torch
+from torch import nn
+
+import refold
+from refold import twin
+
+WIDTH = 64
+
+
+class Options(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x, mask=None, *, scale=1.0):
+        y = self.fc(x)
+        if mask is not None:
+            y = y * mask
+        return y.sum(dim=-1, keepdim=True) * scale
+
+
+def test_other_forms_of_call_get_kernels_when_they_first_come(caplog):
+    fast = refold.optimize(Options().eval(), torch.randn(4, WIDTH), measure=False)
+    original = twin.original(fast)
+    x, mask = torch.randn(5, WIDTH), torch.rand(5, WIDTH)
+    calls = [((x,), {}), ((x, mask), {}), ((x,), {"mask": mask}), ((torch.stack([x, x]),), {})]
+    with torch.no_grad():
+        for args, kwargs in calls:
+            torch.testing.assert_close(fast(*args, **kwargs), original(*args, **kwargs))
+            assert refold.status(fast).fast, refold.status(fast)
+        assert len(twin.state_of(fast).programs) == 3
+        assert sum("another form" in m for m in caplog.messages) == 2
+        for args, kwargs in calls:  # and keep them
+            fast(*args, **kwargs)
+            assert refold.status(fast).fast
+        with torch.inference_mode():
+            torch.testing.assert_close(fast(x * 1, scale=2.0), original(x, scale=2.0))
+        for scale in (3.0, 4.0, 5.0, 6.0):
+            torch.testing.assert_close(fast(x, scale=scale), original(x, scale=scale))
+    assert len(twin.state_of(fast).programs) <= 5
+    again = pickle.loads(pickle.dumps(fast))
+    with torch.no_grad():
+        torch.testing.assert_close(again(x, mask), original(x, mask))
+        assert refold.status(again).fast
+
+
+def test_examples_of_several_forms():
+    x, mask = torch.randn(5, WIDTH), torch.rand(5, WIDTH)
+    fast = refold.optimize(Options().eval(), examples=[(x,), ((x,), {"mask": mask})], measure=False)
+    with torch.no_grad():
+        for args, kwargs in (((x,), {}), ((x,), {"mask": mask})):
+            expected = twin.original(fast)(*args, **kwargs)
+            torch.testing.assert_close(fast(*args, **kwargs), expected)
+            assert refold.status(fast).fast
+    assert len(twin.state_of(fast).programs) == 2
+
+
+def test_training_makes_no_kernels_for_its_calls():
+    fast = refold.optimize(Options(), torch.randn(4, WIDTH), measure=False)
+    fast(torch.randn(5, WIDTH), torch.rand(5, WIDTH)).sum().backward()
+    assert len(twin.state_of(fast).programs) == 1
+
+
+class Side(enum.Enum):
+    LEFT = "left"
+    RIGHT = "right"
+
+
+class Place(enum.Flag):
+    TOP = 1
+    END = 2
+
+
+class Sided(nn.Module):
+    """Members of enumerations come in and go out."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(WIDTH, 8)
+
+    def forward(self, x, side=Side.LEFT, place=Place.TOP | Place.END):
+        y = self.fc(x) if side is Side.LEFT else self.fc(-x)
+        return (y * 2 if Place.END in place else y), side, place
+
+
+def test_members_of_enumerations():
+    module = Sided().eval()
+    known = copy.deepcopy(module)
+    x = torch.randn(3, WIDTH)
+    fast = refold.optimize(module, x, Side.RIGHT, measure=False)
+    with torch.no_grad():
+        for args in ((x, Side.RIGHT), (x, Side.RIGHT, Place.TOP), (x, Side.RIGHT)):
+            got, expected = fast(*args), known(*args)
+            torch.testing.assert_close(got[0], expected[0])
+            assert got[1:] == expected[1:]
+            assert refold.status(fast).fast

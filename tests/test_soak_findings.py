@@ -1,0 +1,93 @@
+"""What soaks found (`make soak`), each as the smallest program that shows it."""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from soak_subjects import FORMS, Named, Subject
+
+Step = dict[str, Any]
+
+_TEXT = """\
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+n = 6
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+{init}
+
+    def forward(self, {names}):
+{forward}
+
+
+def get_inputs():
+    return [{inputs}]
+"""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """init, forward: lines of the model. inputs: of get_inputs, n being the batch size. steps:
+    behind the module's construction. given: kinds of inputs beside x0, see `soak_programs`."""
+
+    says: str
+    init: str
+    forward: str
+    inputs: str
+    steps: tuple[Step, ...]
+    given: tuple[tuple[str, str, int], ...] = ()
+
+    @property
+    def text(self) -> str:
+        init, forward = (textwrap.indent(t, " " * 8) for t in (self.init, self.forward))
+        names = ", ".join("xyz"[: self.inputs.count("torch.")])
+        return _TEXT.format(init=init, forward=forward, names=names, inputs=self.inputs)
+
+    @property
+    def program(self) -> dict[str, Any]:
+        inputs = {f"x{i}": {"batch": 6, "how": "plain"} for i in range(4)}
+        inputs |= {name: {"batch": batch, "how": how} for name, how, batch in self.given}
+        return {"inputs": inputs, "steps": [{"do": "build", "state": ""}, *self.steps]}
+
+
+def mode(train: bool, path: str = "") -> Step:
+    return {"do": "mode", "train": train, "path": path}
+
+
+def call(label: str, inputs: str = "x0", **more: Any) -> Step:
+    return {"do": "call", "inputs": inputs, "label": label, **more}
+
+
+FINDINGS = (
+    Finding(
+        "PyTorch does not count its writes to a batch norm's statistics: a backward of an earlier"
+        " call takes them",
+        "self.m0 = nn.BatchNorm1d(5)",
+        "return torch.relu(self.m0(x))",
+        "torch.randn(n, 5)",
+        (
+            mode(True),
+            call("first", grad=True),
+            call("second"),
+            {"do": "backward", "of": "first"},
+            {"do": "grads", "names": ["m0.weight"], "label": "gradients"},
+            mode(False),
+            call("in eval mode"),
+        ),
+    ),
+)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("finding", FINDINGS, ids=lambda f: f.says.split(":")[0][:40])
+def test_finding(finding, form):
+    Subject(Named(finding.text, form, "torch")).check(finding.program)

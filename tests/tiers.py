@@ -1,0 +1,162 @@
+"""Which tests `make test` leaves to `make test-all`: the one table that decides it.
+
+A row names a test and says which of its cases the shorter command keeps (by their ids, as pytest
+prints them), or that it keeps none; and why that is enough. What has no row is in both. Tests that
+are named on the command line (`tests/x.py::test_y`) always run.
+
+docs/testing.md says what each part costs; tests/faults.py shows what the shorter command finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+
+@dataclass(frozen=True)
+class Row:
+    """kept: patterns of ids (`*` stands for anything) of the cases that the shorter command runs;
+    one that begins with `!` takes cases out again. The last one that fits decides."""
+
+    why: str
+    kept: tuple[str, ...] = ()
+
+
+# models of the zoo: between them every family of kernels, every template, statistics, folds,
+# convolutions with their sums, attention, recurrence, masks, lookups, results of several kinds
+ZOO = (
+    *("Mlp", "SumChain", "PoolChain", "BatchNormTrain", "Attention", "CausalAttention"),
+    *("GroupAndInstanceNorm", "Reductions", "RmsNormAndGlu", "MaskAndWhere", "BooleanMasks"),
+    *("BiasFreeMatvec", "Embedding", "WholeSum", "TwoHeads", "ConvolutionSums", "ResidualBlock"),
+    *("PooledConvolution", "Loop", "RowsInPieces", "LastToken", "MovingAverage", "LongRows"),
+    *("Classes", "DictAndTuple", "TiedWeights", "ReducedInOtherShapes", "TwoInputsScaled"),
+)
+TABLE: Mapping[str, Row] = {
+    "tests/test_models.py::test_model_computes_the_same": Row(
+        "Each is compiled, and most share rules and kernels. Random models run all the rest.", ZOO
+    ),
+    "tests/test_models.py::test_model_is_written_for_cuda": Row(
+        "Each is captured. The emulator and the golden files read the same text.",
+        (*ZOO, "Scores", "OtherWayRound", "OneSquare", "TransformerBlock", "Recurrent"),
+    ),
+    "tests/test_dtypes.py::test_model_computes_the_same": Row(
+        "Each is compiled: every model in one dtype, every dtype in four models.",
+        (
+            *("Mlp-torch.float16", "Mlp-torch.float64", "BatchNormTrain-torch.bfloat16"),
+            *("GroupAndInstanceNorm-torch.float64", "Reductions-torch.float16"),
+            *("MaskAndWhere-torch.bfloat16", "PoolChain-torch.float64", "SumChain-torch.bfloat16"),
+            *("BiasFreeMatvec-torch.float16", "Attention-torch.bfloat16"),
+            *("RmsNormAndGlu-torch.float16", "Embedding-torch.bfloat16", "WholeSum-torch.float64"),
+        ),
+    ),
+    "tests/test_random_models.py::test_random_models": Row("Eight of 24 seeds.", ("0",)),
+    "tests/test_random_models.py::test_random_models_of_other_dtypes": Row(
+        "Ten seeds in the dtype that is widened and rounded most.", ("torch.bfloat16",)
+    ),
+    "tests/test_random_models.py::test_random_models_of_images": Row("Eight of 16 seeds.", ("0",)),
+    "tests/test_random_models.py::test_random_models_compiled": Row("One of four.", ("1000",)),
+    "tests/test_gpu_plans.py::test_model_computes_the_same": Row(
+        "Most are captured for test_models.py, too.",
+        (
+            *("ConvolutionMean", "ResidualBlock", "MeanOfChannels", "NormThenConvolution"),
+            *("PooledConvolution", "GatedSums", "Scores", "OtherWayRound", "LongRows"),
+        ),
+    ),
+    "tests/test_examples.py::test_the_kernels_compile": Row("nvcc takes a minute for both."),
+    "tests/kernels/test_cuda_compile.py::test_kernels_compile_without_spills_as_recorded": Row(
+        "A minute of nvcc. A spill costs speed, no result; the emulator finds what is wrong."
+    ),
+    "tests/kernels/test_cuda_emitted.py::test_it_compiles": Row(
+        "nvcc takes ten seconds for each.", ("PoolChain-*", "LongRows-*")
+    ),
+    "tests/kernels/test_cuda_rows_compile.py::test_rows_and_columns_compile_without_spills": Row(
+        "nvcc takes some seconds for each.", ("Softmax", "Moments")
+    ),
+    "tests/kernels/test_cuda_rows_compile.py::test_other_dtypes_compile_without_spills": Row(
+        "nvcc takes some seconds for each.", ("LayerNorm-torch.bfloat16",)
+    ),
+    "tests/kernels/test_cuda_rows_compile.py::test_rows_and_columns_compile_for_sm_80": Row(
+        "nvcc takes some seconds for each."
+    ),
+    "tests/kernels/test_cuda_rows_compile.py::test_nor_is_what_products_read": Row(
+        "nvcc takes ten seconds for each.", ("simt.cu",)
+    ),
+    "tests/kernels/test_cpu_product.py::test_products_of_every_size": Row(
+        "Tails of every kind stay; sizes that are like others go.",
+        ("*", "!*-2-*", "!*-3-*", "!*-64-*", "!*-200-*", "!*-2", "!*-3", "!*-64", "!*-200"),
+    ),
+    "tests/emulator/test_modules.py::test_model_computes_the_same": Row(
+        "Each is compiled and run by thousands of emulated threads.",
+        (
+            *("BatchNormTrain-cuda:sm_90", "CausalAttention-cuda:sm_90", "MaskAndWhere-cuda:sm_90"),
+            *("Residual-cuda:sm_90", "Chain-cuda:sm_80"),
+        ),
+    ),
+    "tests/emulator/test_kernels.py::test_products_as_they_are": Row(
+        "The same schedules run in tests/gpu; of five processors some share tiles.", ("*-5",)
+    ),
+    "tests/emulator/test_kernels.py::test_products_with_a_fault": Row(
+        "Each is compiled.",
+        ("*", "!*stage is filled*", "!*promoted*", "!*left before*", "!*last share*"),
+    ),
+    "tests/emulator/test_look.py::test_a_write_is_followed_one_call_late_and_told": Row(
+        "Each is compiled.", ("rows-64", "product-64")
+    ),
+    "tests/judge/test_candidates.py::test_candidate": Row(
+        "All that must be rejected, by the one test that finds it. What must be accepted goes"
+        " through every test, ten times as long; test_copies and test_corpus have more of it.",
+        (
+            "*",
+            "!accept_*",
+            *("accept_08_*", "accept_18_*", "accept_21_*", "accept_24_*", "accept_28_*"),
+        ),
+    ),
+    "tests/judge/test_copies.py::test_copy": Row(
+        "Each goes through every test: here one of each kind of inputs and states.",
+        (
+            *("argmax", "dropout", "embedding", "in_place", "linear_float16", "nested", "running"),
+            *("named", "optional", "tied"),
+        ),
+    ),
+    "tests/judge/test_styles.py::test_style": Row(
+        "Each goes through every test.", ("own_backward", "online_softmax", "float64_moments")
+    ),
+}
+
+# files whose extensions are compiled as they ship also by the shorter command; see compiler.py
+AS_SHIPPED = ("tests/test_cli.py",)
+
+
+def is_kept(node: str) -> bool:
+    """Does the shorter command run a test, by its node id?"""
+    name, _, rest = node.partition("[")
+    row = TABLE.get(name)
+    if row is None:
+        return True
+    kept = False
+    for pattern in row.kept:
+        if _fits(rest.removesuffix("]"), pattern):
+            kept = not pattern.startswith("!")
+    return kept
+
+
+def _fits(case: str, pattern: str) -> bool:
+    return fnmatchcase(case, pattern.removeprefix("!").replace("[", "[[]"))
+
+
+def mistakes(nodes: Iterable[str]) -> list[str]:
+    """Rows that say nothing of any of these tests, which are all that there are in some files."""
+    nodes = list(nodes)
+    files = {n.partition("::")[0] for n in nodes}
+    found = []
+    for name, row in TABLE.items():
+        if name.partition("::")[0] not in files:
+            continue
+        ids = [r.removesuffix("]") for n, _, r in (n.partition("[") for n in nodes) if n == name]
+        if not ids:
+            found.append(f"{name}: there is no such test")
+        for p in row.kept:
+            if not any(_fits(i, p) for i in ids):
+                found.append(f"{name}: no case has an id like {p!r}")
+    return found
