@@ -11,7 +11,7 @@ from .graphs import N, graph, p, x
 H200 = DeviceModel.of("cuda:sm_90")
 
 
-@pytest.mark.parametrize("device", map(DeviceModel, DEVICES.values()), ids=lambda d: d.name)
+@pytest.mark.parametrize("device", [*map(DeviceModel, DEVICES.values())], ids=lambda d: d.name)
 def test_an_epilogue_is_cheaper_than_a_prologue(device) -> None:
     before = graph(linear(x(N, 4096) * p("s", 4096), p("w", 4096, 4096)))
     after = graph(linear(x(N, 4096), p("w", 4096, 4096)) * p("s", 4096))
