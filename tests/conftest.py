@@ -32,9 +32,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leaves out what only `make test-all` runs; what is named by itself stays."""
     named = any("::" in a for a in config.args)
     partly = named or config.getoption("lf", False)
-    if not partly and (mistakes := tiers.mistakes(i.nodeid for i in items)):
-        raise pytest.UsageError("tests/tiers.py: " + "; ".join(mistakes))
-    if named or config.getoption("--all"):
+    every = config.getoption("--all")
+    for mistake in () if partly else tiers.mistakes(i.nodeid for i in items):
+        if every:
+            raise pytest.UsageError(f"tests/tiers.py: {mistake}")
+        config.issue_config_time_warning(UserWarning(f"tests/tiers.py: {mistake}"), 2)
+    if named or every:
         return
     config.hook.pytest_deselected(items=[i for i in items if not tiers.is_kept(i.nodeid)])
     items[:] = [i for i in items if tiers.is_kept(i.nodeid)]

@@ -14,14 +14,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import nn
+from torch.utils import _pytree as pytree
 
 import refold
-from agree import check_life
+from agree import check_life, strides
 from random_images import image_text
 from random_models import model_text
+from random_nested import nested_text
 from refold import pipeline, twin
 from refold.api import import_text
 from refold.judge.ask.given import Given, duplicate
@@ -30,7 +33,7 @@ from refold.judge.draws.layouts import layouts, otherwise_laid
 from refold.judge.draws.trees import every, mapped, tensors
 from refold.judge.verdict import life
 from refold.judge.verdict.life import Life
-from refold.judge.worker.steps import Interpreter
+from refold.judge.worker.steps import FACT, Interpreter
 from refold.pipeline import Options
 from soak_programs import Facts
 from torch_target import TorchTarget
@@ -43,14 +46,22 @@ FORMS = ("twin", "file")
 COUNTS = Counter[str]()
 
 
-class _Counting(Interpreter):
-    """Counts the calls of twins that the kernels computed, and the others."""
+class _Looking(Interpreter):
+    """Sees of results whether they want gradients, and how they lie in memory; counts the calls of
+    twins that the kernels computed, and the others."""
 
     def call(self, inputs: str, label: str, model: str = "a", **more: Any) -> None:
         super().call(inputs, label, model, **more)
+        plain = all(t.is_contiguous() for t in tensors(self.given[label]))
+        found = [t for t in pytree.tree_leaves(self.outputs[label]) if isinstance(t, torch.Tensor)]
+        seen = [[t.requires_grad, t.is_inference(), strides(t) if plain else None] for t in found]
+        self._see(f"{label}, of what kind", FACT, seen)
         made = self.models[model]
         if twin.is_twin(made):
             COUNTS["original" if twin.state_of(made).reason else "kernels"] += 1
+
+
+_LOOKS = mock.patch("refold.judge.truth.live.Interpreter", _Looking)
 
 
 class Kept(Exception):
@@ -77,9 +88,11 @@ class Named:
         return self.text if self.text in CASES else f"a random model as a {self.form}"
 
 
-def random_text(choose: Callable[[Any], Any], longest: int, images: bool) -> str:
-    """The text of a random model."""
-    return image_text(choose) if images else model_text(choose, longest)
+def random_text(choose: Callable[[Any], Any], longest: int, kind: str) -> str:
+    """The text of a random model, of a kind of `soak.KINDS`."""
+    if kind == "nested":
+        return nested_text(choose)
+    return image_text(choose) if kind == "images" else model_text(choose, longest)
 
 
 @functools.lru_cache(maxsize=64)
@@ -205,7 +218,7 @@ class Subject:
                 own=states,
                 coarse=any(s.get("how") == "autocast" for s in steps),
             )
-            with warnings.catch_warnings():
+            with warnings.catch_warnings(), _LOOKS:
                 warnings.simplefilter("ignore")
                 theirs = life.eager(session, one)
             if theirs.raised is None:
@@ -215,7 +228,7 @@ class Subject:
                 return
         if any(p["how"] in ("one nan", "one inf") for p in program["inputs"].values()):
             session.finite_only = self.finite
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _LOOKS:
             warnings.simplefilter("ignore")
             failures = list(life.judged(session, one, theirs))
         failures += [n for n in session.notes if "not tried" in n]
@@ -252,7 +265,7 @@ class _Session:
                 held.update(arguments)
                 return None
             fast = self.subject.fast
-            run = _Counting(
+            run = _Looking(
                 lambda: duplicate(fast),
                 held["states"],
                 held["inputs"],

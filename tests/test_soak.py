@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, seed, settings
 
 from refold import pipeline
 from soak import a_round, told
-from soak_programs import programs
+from soak_programs import TAME, programs
 from soak_subjects import Named, Subject
 
 CALL = {"do": "call", "inputs": "x0", "label": "y"}
@@ -39,9 +39,11 @@ def get_inputs():
 """
 
 
-@pytest.mark.parametrize(("kind", "models"), [("random", 8), ("zoo", 4), ("images", 6)])
+@pytest.mark.parametrize(
+    ("kind", "models"), [("random", 6), ("nested", 5), ("zoo", 3), ("images", 5)]
+)
 def test_random_programs(kind, models):
-    finding = a_round(1, [kind], "torch", models)
+    finding = a_round(1, [kind], "torch", models, how=TAME)
     assert finding is None, told(finding, 1)
 
 
@@ -50,7 +52,7 @@ def test_random_programs_on_kernels():
 
     @seed(2)
     @settings(max_examples=12, deadline=None, database=None, suppress_health_check=[*HealthCheck])
-    @given(programs(one.facts))
+    @given(programs(one.facts, TAME))
     def check(program):
         one.check(program)
 

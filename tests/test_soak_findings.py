@@ -84,6 +84,17 @@ FINDINGS = (
             call("in eval mode"),
         ),
     ),
+    Finding(
+        "Results want gradients because of parameters that cannot change them, too",
+        "self.m0 = nn.Linear(5, 7)",
+        "y = self.m0(x)\nreturn (y - y.mean(-1, keepdim=True)).sum(-1)",
+        "torch.randn(n, 5)",
+        (
+            call("first", grad=True),
+            {"do": "backward", "of": "first"},
+            {"do": "grads", "names": ["m0.weight", "m0.bias"], "label": "gradients"},
+        ),
+    ),
 )
 
 

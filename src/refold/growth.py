@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import logging
 import threading
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,8 @@ from refold import pipeline, twin
 from refold.capture import Example
 from refold.pipeline import Options
 
-MOST = 4  # further forms of one module
+MOST = 4  # further forms of one module that get kernels
+TRIES = 8  # further forms that are tried: some cannot be captured
 _log = logging.getLogger("refold")
 _busy = threading.Lock()
 
@@ -43,7 +45,8 @@ def form(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
             sizes = "".join("1" if n == 1 else "n" for n in leaf.shape)
             parts.append(f"{leaf.dtype} {sizes} {leaf.device.type}")
         else:
-            parts.append(f"{type(leaf).__name__} {leaf!r}"[:80])
+            plain = isinstance(leaf, (bool, int, float, str, enum.Enum, type(None)))
+            parts.append(f"{type(leaf).__name__} {leaf!r}"[:80] if plain else type(leaf).__name__)
     return "; ".join(parts)
 
 
@@ -52,7 +55,7 @@ class Growth:
     """Makes a program for a call that no program of a twin takes because of its arguments.
 
     source: the text that binds Model. tried: the forms for which programs were made, or none was
-    gained; of further ones there are MOST.
+    gained. grown: how many further ones were made; there are at most MOST, of at most TRIES tried.
     """
 
     source: str
@@ -60,6 +63,7 @@ class Growth:
     options: Options
     tried: frozenset[str]
     grown: int = 0
+    trials: int = 0
 
     def __call__(
         self,
@@ -68,7 +72,8 @@ class Growth:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> twin.Program | None:
-        if self.grown >= MOST or not all(_is_unlike(p, fast, args, kwargs) for p in refused):
+        spent = self.grown >= MOST or self.trials >= TRIES
+        if spent or not all(_is_unlike(p, fast, args, kwargs) for p in refused):
             return None
         if torch.is_grad_enabled() and any(p.requires_grad for p in fast.parameters()):
             return None  # gradients are wanted: the original would run
@@ -77,8 +82,10 @@ class Growth:
             return None
         try:
             self.tried |= {key}
-            self.grown += 1
-            return self._made(fast, args, kwargs)
+            self.trials += 1
+            made = self._made(fast, args, kwargs)
+            self.grown += made is not None
+            return made
         finally:
             _busy.release()
 

@@ -185,7 +185,8 @@ def _refused(
             if type(found) is not made.refusal:
                 state.reason = None
                 return found
-    state.reason = "; ".join(dict.fromkeys(why for _, why in refusals if why)) or "kept"
+    reasons = dict.fromkeys(why for _, why in refusals if why)
+    state.reason = "; ".join(reasons) or "the original forward is kept in this mode"
     for tried, why in refusals[:1]:
         if why:
             tried.namespace._refold_tell(why)

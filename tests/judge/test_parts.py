@@ -186,6 +186,16 @@ def test_what_rounding_alone_makes_is_not_held_to_anything(got, eager, exact, pa
     assert tensors("", "y", mine, theirs, truth.double()).agrees == passes
 
 
+def test_the_rounding_of_a_zero_may_be_zero() -> None:
+    tail = torch.tensor([[1.0, 1e-30] * 20])
+    zero = torch.tensor([[1.0, 0.0] * 20])
+    assert not tensors("", "y", zero, tail, tail.double()).agrees
+    mine, truth = zero.double(), tail.double()
+    other = torch.tensor([[1.0, -3e-30] * 20], dtype=torch.float64)
+    assert tensors("", "y", mine, truth, truth, also=[other]).agrees
+    assert not tensors("", "y", mine, truth, truth, also=[truth * (1 + 1e-15)]).agrees
+
+
 def test_structure_must_match() -> None:
     x = torch.ones(2)
     assert all(r.agrees for r in compare("", (x, [x]), (x, [x]), (x.double(), [x.double()])))
@@ -286,7 +296,7 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert set(body) == {
         *("schema", "accepted", "status", "reference", "candidate", "device", "seed", "quick"),
         *("sets", "tests", "failures", "errors", "timing", "assumptions", "notes"),
-        *("environment", "seconds", "secret", "task", "speed"),
+        *("environment", "seconds", "secret", "task", "speed", "hints"),
     }
     text = page.read_text()
     assert (

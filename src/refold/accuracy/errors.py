@@ -130,6 +130,41 @@ def _rms(squares: Sequence[float]) -> float:
     return math.sqrt(sum(squares) / len(squares))
 
 
+OTHER = 2e-2  # an error relative to the results' RMS that no rounding of a sound model has
+APART_ALONE = 100.0  # how many times smaller the error of the graph as captured is then
+
+
+def another_function(samples: Samples) -> str | None:
+    """How the graph as captured is another function than the model, or None.
+
+    Capture follows the model with tensors that hold no values. A model may ask for that, as
+    PyTorch's own encoder does, and compute otherwise with real ones.
+    """
+    sample = samples.get(samples.names[0])
+    assert sample is not None
+    for i, (eager, apart, truth) in enumerate(
+        zip(sample.eager, sample.apart, sample.truth, strict=True)
+    ):
+        if not eager.is_floating_point() or not eager.numel():
+            continue
+        apart, truth = apart.reshape(eager.shape), truth.reshape(eager.shape)
+        known = eager.isfinite() & truth.isfinite()
+        values = truth[known].square().mean().sqrt().item() if known.any() else 0.0
+        errors = [
+            (v[known].double() - truth[known]).square().mean().sqrt().item() if known.any() else 0.0
+            for v in (eager, apart)
+        ]
+        differs = errors[0] > OTHER * values and errors[0] > APART_ALONE * errors[1]
+        # a model's NaN must be its own: of the graph, too, in either precision
+        nan = eager.isnan() != (apart.isnan() | truth.isnan())
+        if differs or bool((nan & (eager.isnan() | ~apart.isfinite())).any()):
+            return (
+                "what can be captured of forward computes something else than forward itself does"
+                f" (result {i}, on the example)"
+            )
+    return None
+
+
 def inaccurate(samples: Samples) -> str | None:
     """How the graph as captured is less accurate than the model, or None."""
     for name in samples.names:

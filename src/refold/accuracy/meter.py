@@ -11,6 +11,7 @@ from refold.accuracy.errors import (
     FACTOR,
     FACTOR_TF32,
     Found,
+    another_function,
     error_of,
     inaccurate,
     measure,
@@ -88,7 +89,7 @@ class Meter:
         for the next call. Raises Inaccurate where the graph as captured fails already.
         """
         if self.samples is not None and self.inaccurate is None:
-            self.inaccurate = inaccurate(self.samples) or ""
+            self.inaccurate = another_function(self.samples) or inaccurate(self.samples) or ""
         if self.inaccurate:
             raise Inaccurate(self.inaccurate)
         done = rewrite(self.banned)

@@ -74,8 +74,8 @@ def samples_of(
         raise Unmeasured(str(error)) from error
     given = arguments.tensors
     fields = captured.tensors
-    if len(given) != len(fields) or not any(v.is_floating_point() for v in given):
-        raise Unmeasured("forward takes no tensor of floats, or replaces attributes")
+    if len(given) != len(fields):
+        raise Unmeasured("forward replaces attributes")
     held = [*given, *module.parameters(), *module.buffers()]
     if any(v.is_meta for v in held):
         raise Unmeasured("tensors on the meta device hold no values")
@@ -104,7 +104,9 @@ def samples_of(
         return Sample(name, leaves, sizes, own if eager is None else eager, own, exact)
 
     try:
-        samples = Samples(graph, make, ("the example", "moved", *map(_scaled_name, SCALES)))
+        moved = "moved", *map(_scaled_name, SCALES)
+        floats = any(v.is_floating_point() for v in given)
+        samples = Samples(graph, make, ("the example", *(moved if floats else ())))
         samples.get("the example")
     except Exception as error:  # what runs here is a user's model on a part of the example
         said = first_line(error)

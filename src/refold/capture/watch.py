@@ -83,7 +83,7 @@ class Watch:
         torch.nn.Module.__setattr__ = self._setting(plain)  # type: ignore[method-assign]
         torch.nn.Module.__getattribute__ = self._getting  # type: ignore[method-assign]
         try:
-            with self._asked(), _Layouts(self):
+            with self._asked(), self._nested(), _Layouts(self):
                 yield
         finally:
             del torch.nn.Module.__getattribute__
@@ -146,6 +146,36 @@ class Watch:
             return get(module, name)
 
         return watching
+
+    @contextlib.contextmanager
+    def _nested(self) -> Iterator[None]:
+        """PyTorch's encoder takes padded places out in eval mode, and gives zeros there; not so
+        while it is followed. Where it would, capture ends."""
+        encoder = torch.nn.TransformerEncoder
+        forward = encoder.forward
+
+        def watching(
+            own: torch.nn.TransformerEncoder,
+            src: torch.Tensor,
+            mask: torch.Tensor | None = None,
+            src_key_padding_mask: torch.Tensor | None = None,
+            is_causal: bool | None = None,
+        ) -> torch.Tensor:
+            nests = getattr(own, "use_nested_tensor", False) and src.dim() == 3 and mask is None
+            if nests and src_key_padding_mask is not None:
+                self.reads_mode = True
+                if not own.layers[0].training:
+                    raise CaptureError(
+                        "PyTorch's TransformerEncoder leaves padded places out in eval mode"
+                        " (enable_nested_tensor), which cannot be captured"
+                    )
+            return forward(own, src, mask, src_key_padding_mask, is_causal)
+
+        encoder.forward = watching  # type: ignore[method-assign, assignment]
+        try:
+            yield
+        finally:
+            encoder.forward = forward  # type: ignore[method-assign]
 
     @contextlib.contextmanager
     def _asked(self) -> Iterator[None]:

@@ -232,6 +232,7 @@ def _mode_context(
         "repeated": repeated(emission.module, mode.captured),
         "sources": [_expected(n["name"], emission.module) for n in text.sources],
         "states": [_expected(name, emission.module) for name in text.states],
+        "unread": _unread(mode.captured, text.sources, emission.module),
         "all_tensors": [f.path for f in mode.captured.tensors],
         "recipes": recipes,
         "assigned": tuple(mode.captured.assigned),
@@ -240,6 +241,16 @@ def _mode_context(
         "prepared": values,
         "lines": text.lines,
     }
+
+
+def _unread(
+    captured: Captured, sources: Sequence[Node], module: torch.nn.Module
+) -> tuple[str, ...]:
+    """Parameters that forward reads and the kernels do not, because they cannot change the result
+    (a bias that is taken off again): eager's result wants gradients because of them, too."""
+    read = {str(n["name"]) for n in captured.graph.nodes() if n.op == "param"}
+    read -= {str(n["name"]) for n in sources}
+    return tuple(n for n, p in module.named_parameters() if n in read and p.is_floating_point())
 
 
 AUDIT = 1  # KiB of parameters that a call looks through for writes that nothing else shows

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import secrets
+import shutil
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,7 +17,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from refold.contract import load
+from refold.contract import Sets, load
 from refold.judge.ask.given import Given, duplicate, positional
 from refold.judge.ask.request import How, Request, asked
 from refold.judge.clock import inside as clock_inside
@@ -23,7 +26,8 @@ from refold.judge.draws.trees import every
 from refold.judge.tests.base import Skip, Test
 from refold.judge.tests.once import recorded
 from refold.judge.tests.registry import CLOCK_TESTS, TESTS
-from refold.judge.verdict import begin, books, inside
+from refold.judge.verdict import begin, books, hints, inside, patience
+from refold.judge.verdict.room import Room
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.verdict import (
     Failure,
@@ -36,6 +40,7 @@ from refold.judge.verdict.verdict import (
 )
 from refold.judge.wire import forkserver
 from refold.judge.wire.host import Host, Raised, WorkerDied
+from refold.judge.wire.memory import Starved
 from refold.judge.wire.outside import Outside
 
 T = TypeVar("T")
@@ -72,14 +77,63 @@ def answer(request: Request, how: How) -> Verdict:
     server = forkserver.start(torch.get_num_threads())
     how.say("reference")
     request = _sealed(request)
-    session = begin.session(load(request.reference, request.sets), request, how)
-    session.recorded = [] if request.inputs is None else recorded.read(request.inputs)
-    session.outside = Outside.now((request.reference, request.candidate), (server.pid,))
-    small: Session | None = None
-    if session.frugal and request.small is not None:
-        small = begin.session(load(request.reference, request.small), request, how)
-        small.frugal, small.outside = False, session.outside
-    return _concluded(session, small, began)
+    room = Room(request.place, how.say)
+    try:
+        session = room.patiently(lambda: _begun(request, request.sets, how, room))
+        session.recorded = [] if request.inputs is None else recorded.read(request.inputs)
+        session.outside = Outside.now((request.reference, request.candidate), (server.pid,))
+        small: Session | None = None
+        if session.frugal and request.small is not None:
+            sizes = request.small
+            small = room.patiently(lambda: _begun(request, sizes, how, room))
+            small.frugal, small.outside = False, session.outside
+        with room.memory(session.wanted), _sandbox(request, session, small):
+            return _concluded(session, small, began)
+    except Starved as error:
+        return _without_room(request, how, error, began)
+
+
+@contextlib.contextmanager
+def _sandbox(request: Request, *sessions: Session | None) -> Iterator[None]:
+    """A folder for the candidate's workers, removed in the end."""
+    if not request.sandbox:
+        yield
+        return
+    folder = tempfile.mkdtemp(prefix="refold-sandbox-")
+    try:
+        for one in sessions:
+            if one is not None:
+                one.folder = folder
+        yield
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _begun(request: Request, sets: Sets, how: How, room: Room) -> Session:
+    with patience.within(how.limits.import_seconds, request.reference):
+        return begin.session(load(request.reference, sets), request, how, room)
+
+
+def _without_room(request: Request, how: How, error: Starved, began: float) -> Verdict:
+    """No verdict: the reference itself found no memory."""
+    case, seed = "before any test", request.seed
+    return Verdict(
+        status=Status.INCONCLUSIVE,
+        reference=str(request.reference),
+        candidate=str(request.candidate),
+        device=_device_name(request.place),
+        seed=seed,
+        quick=how.quick,
+        sets={},
+        tests=(),
+        failures=(Failure("memory", Status.INCONCLUSIVE, case, str(error), seed),),
+        errors=(),
+        timing=None,
+        assumptions=(),
+        notes=(),
+        environment={},
+        seconds=time.perf_counter() - began,
+    )
 
 
 def judge_modules(
@@ -163,6 +217,7 @@ def _concluded(
     finally:
         for one in sessions:
             one.dismiss()
+    session.notes += [f"sandbox: {text}" for text in session.missing or ()]
     for one in sessions:
         failures += [f for f in one.found if f not in failures]
     task = Task()
@@ -184,11 +239,12 @@ def _concluded(
         errors=tuple(e for s in sessions for e in s.errors),
         timing=measured,
         assumptions=tuple(sorted(set().union(*(s.assumptions for s in sessions)))),
-        notes=tuple(dict.fromkeys(n for s in sessions for n in s.notes)),
+        notes=tuple(dict.fromkeys(n for s in sessions for n in (*s.notes, *s.room.notes))),
         environment=_environment(session),
         seconds=time.perf_counter() - began,
         secret=session.secret,
         task=task,
+        hints=() if request.in_memory else hints.of(request.candidate),
     )
 
 
@@ -214,7 +270,9 @@ def _prove(
     session.how.say("import")
     began = time.perf_counter()
     try:
-        session.worker()
+        session.room.patiently(session.worker, session.relieve)
+    except Starved as error:
+        failures.append(session.fail(Status.INCONCLUSIVE, "import", str(error)))
     except Raised as error:
         kind = Status.WRONG_CONTRACT if error.kind == "ContractError" else Status.CRASHED
         failures.append(session.fail(kind, "import", f"raised {error}"))
@@ -246,16 +304,14 @@ def _one(session: Session, test: Test, failures: list[Failure]) -> TestReport:
     before, began, note = session.cases, time.perf_counter(), ""
     found: list[Failure] = []
     outcome = "passed"
+
+    def run() -> None:
+        found.clear()
+        found.extend(test.run(session))
+
     try:
-        for _ in range(2):
-            found = []
-            try:
-                found.extend(test.run(session))
-                break
-            except torch.OutOfMemoryError:
-                # Others may use the device, too: once more, with all results on the CPU.
-                if not session.retreat():
-                    raise
+        # Others may use the device, too: then once more, with all results on the CPU.
+        session.room.patiently(run, session.relieve)
     except Skip as skip:
         outcome, note = "skipped", str(skip)
     except WorkerDied as error:
@@ -264,6 +320,8 @@ def _one(session: Session, test: Test, failures: list[Failure]) -> TestReport:
             session.notes.append(f"{test.name}: {error}")
         else:
             found.append(session.died(error))
+    except Starved as error:
+        found.append(session.fail(Status.INCONCLUSIVE, "memory", str(error)))
     except Raised as error:
         found.append(session.fail(Status.CRASHED, "call", f"raised {error}"))
     except Exception as error:  # the candidate has no part in it: no other verdict would be right
@@ -281,13 +339,17 @@ def _clock(
     reports: list[TestReport],
     module: nn.Module | None,
 ) -> Timing | None:
-    if module is not None:
-        return _own(session, failures, lambda: clock_inside.measure(session, module))
+    baselines = session.how.compile_baseline and not session.quick
+
+    def work() -> Timing:
+        if module is not None:
+            return clock_inside.measure(session, module)
+        return measure.measure(session, failures, reports, baselines)
+
     try:
-        baselines = session.how.compile_baseline and not session.quick
-        return _own(
-            session, failures, lambda: measure.measure(session, failures, reports, baselines)
-        )
+        return _own(session, failures, lambda: session.room.patiently(work, session.relieve))
+    except Starved as error:  # equality stays what it is
+        session.notes.append(f"not timed: {error}")
     except WorkerDied as error:
         failures.append(session.died(error))
     except Raised as error:
@@ -304,7 +366,7 @@ def _own(session: Session, failures: list[Failure], work: Callable[[], T]) -> T 
     """What the parent computes by itself; a fault of its own is a finding about the judge."""
     try:
         return work()
-    except (WorkerDied, Raised):
+    except (WorkerDied, Raised, Starved):
         raise
     except Exception as error:
         failures.append(_fault(session, error))
@@ -328,6 +390,13 @@ def _device_name(device: torch.device) -> str:
     return f"cpu: {platform.processor() or platform.machine()}, {torch.get_num_threads()} threads"
 
 
+def _kept(session: Session) -> str:
+    """What the candidate's workers are kept to."""
+    if session.missing is None:
+        return "none"
+    return "in part: " + "; ".join(session.missing) if session.missing else "whole"
+
+
 def _environment(session: Session) -> dict[str, Any]:
     return {
         "torch": torch.__version__,
@@ -336,5 +405,6 @@ def _environment(session: Session) -> dict[str, Any]:
         "threads": session.threads,
         "float32_matmul_precision": torch.get_float32_matmul_precision(),
         "workers": session.workers,
+        "sandbox": _kept(session),
         "import_seconds": round(session.import_seconds, 3),
     }

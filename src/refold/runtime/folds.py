@@ -311,7 +311,8 @@ def _refold_wants_gradients(
     """True if autograd would record the original forward: asked before anything is folded."""
     if any(t.requires_grad for t in arguments):
         return True
-    for path, _, _ in mode["tensors"][: mode["sources"]]:
+    sources = [path for path, _, _ in mode["tensors"][: mode["sources"]]]
+    for path in (*sources, *mode.get("unread", ())):
         if getattr(_refold_tensor(model, path), "requires_grad", False):
             return True
     return False

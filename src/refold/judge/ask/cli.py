@@ -49,6 +49,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--inputs", metavar="FILE", help="recorded calls: a list of lists of arguments, saved"
     )
+    parser.add_argument(
+        "--sandbox",
+        action="store_true",
+        help="the candidate writes below a folder of its own only, and has no network",
+    )
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: CUDA if there is one")
     parser.add_argument(
         "--require-speed", action="store_true", help="exit 1 unless it is FASTER as well"
@@ -78,6 +83,7 @@ def run(args: argparse.Namespace) -> int:
             quick=args.quick,
             full=args.full,
             inputs=args.inputs,
+            sandbox=args.sandbox,
             seed=args.seed,
             only=args.only,
             timing=not args.no_timing,
@@ -147,6 +153,8 @@ def show(verdict: Verdict, console: Console | None = None) -> None:
         out.print(f"[yellow]assumes[/] {_safe(text)}")
     for text in verdict.notes:
         out.print(f"[dim]note: {_safe(text)}[/]")
+    if verdict.hints:
+        out.print(f"[dim]its text, for a reader: {_safe('; '.join(verdict.hints))}[/]")
     good = verdict.status is Status.ACCEPTED
     out.print(f"\n[bold {'green' if good else 'red'}]{verdict.status.value}[/]", end="")
     out.print(f"  {verdict.device}, seed {verdict.seed}, {verdict.seconds:.1f} s")

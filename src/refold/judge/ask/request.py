@@ -29,7 +29,9 @@ class Request:
     sampled timed calls); the system draws it unless given. only: names of the tests to run.
     finite_only: accept differences on NaN and infinite inputs; by default as the candidate
     declares by a module-level ``REFOLD_ASSUMES = "finite"``. inputs: a file that ``torch.save``
-    wrote, a list of lists of arguments as they were recorded. in_memory: two modules, no files.
+    wrote, a list of lists of arguments as they were recorded. sandbox: the kernel keeps the
+    candidate's workers to a folder of their own, as far as it can. in_memory: two modules, no
+    files.
     """
 
     reference: Path
@@ -42,6 +44,7 @@ class Request:
     only: tuple[str, ...] | None = None
     finite_only: bool | None = None
     inputs: Path | None = None
+    sandbox: bool = False
     in_memory: bool = False
 
     def __post_init__(self) -> None:

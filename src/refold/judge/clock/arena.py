@@ -17,9 +17,16 @@ def size_of(outputs: Any) -> int:
     return packed(outputs)[1]
 
 
-def read(host: Host, position: int, size: int) -> bytes:
+def read(host: Host, position: int, size: int) -> bytearray:
     """The bytes in one slot, as they are now."""
-    return os.pread(host.arena, size, position * size)
+    found = bytearray(size)
+    there, done = memoryview(found), 0
+    while done < size:
+        count = os.preadv(host.arena, [there[done:]], position * size + done)
+        if not count:  # the slot is not whole
+            return found[:done]
+        done += count
+    return found
 
 
 def spoil(host: Host, size: int, slots: int) -> None:
@@ -27,9 +34,9 @@ def spoil(host: Host, size: int, slots: int) -> None:
     os.pwrite(host.arena, b"\xff" * min(size * slots, 1 << 20), 0)
 
 
-def outputs(raw: bytes, like: Any) -> Any:
-    """The outputs that bytes hold, of the form of ``like``."""
-    came, got = bytearray(raw), []
+def outputs(raw: bytes | bytearray, like: Any) -> Any:
+    """The outputs that bytes hold, of the form of ``like``. They share a bytearray's memory."""
+    came, got = raw if isinstance(raw, bytearray) else bytearray(raw), []
     for start, eager in packed(like)[0]:
         there = memoryview(came)[start : start + eager.numel() * eager.element_size()]
         if not len(there):

@@ -1,15 +1,9 @@
-"""How busy the machine is, and one clock at a time on a device."""
+"""How busy the machine is."""
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
-
-import torch
 
 _PRESSURE = Path("/proc/pressure/cpu")
 _BUSY = 20.0  # percent of the last ten seconds in which some process waited for a processor
@@ -29,19 +23,3 @@ def loaded(before: float, after: float) -> str:
     if most <= _BUSY:
         return ""
     return f"the machine is busy: processes waited for a processor {most:.0f}% of the time"
-
-
-@contextlib.contextmanager
-def alone(device: torch.device) -> Iterator[None]:
-    """No other judge times anything on the device meanwhile; those that only prove go on."""
-    if device.type != "cuda":
-        yield
-        return
-    name = str(torch.cuda.get_device_properties(device).uuid)
-    path = Path(tempfile.gettempdir()) / f"refold-clock-{name}.lock"
-    handle = os.open(path, os.O_CREAT | os.O_RDWR, 0o666)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)

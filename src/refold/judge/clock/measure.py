@@ -32,6 +32,7 @@ from refold.judge.wire.host import Host, Raised, WorkerDied
 _CACHE = 64 << 20  # bytes flushed between cold calls; more than a last-level cache
 _SETS_BYTES = 256 << 20
 _ARENA_BYTES = 256 << 20
+_LARGE = 64 << 20  # bytes of a call's outputs, of which one a round is compared
 _GRAPH_BELOW = 200e-6  # seconds of a call, of which launching may be most
 _CUDA_BYTES_PER_S = 16e12  # above the L2 rate of any present device
 _TRANSPORT = 60e-6  # seconds that handing inputs and outputs over takes at least, by judgement
@@ -62,8 +63,14 @@ class _Table:
 def measure(
     session: Session, failures: list[Failure], reports: list[TestReport], compiled: bool
 ) -> Timing:
-    """Time the candidate against eager; failures of the clock's tests are appended."""
-    with load.alone(session.device):
+    """Time the candidate against eager; failures of the clock's tests are appended.
+
+    Others prove meanwhile, but none times on the device.
+
+    Raises:
+        Starved: memory was exhausted, or others timed too long.
+    """
+    with session.room.clock(session.threads):
         return _measure(session, failures, reports, compiled)
 
 
@@ -116,7 +123,7 @@ def _table(session: Session, stack: contextlib.ExitStack, sets: list[list[Any]])
     truth = session.truth(session.file_inputs())
     given = None if truth.eager is None else truth.eager.outputs
     size = arena.size_of(given)
-    slots = max(2, min(256, _ARENA_BYTES // max(1, size)))
+    slots = max(1, min(256, _ARENA_BYTES // max(1, size)))
     eager, null = (stack.enter_context(_trusted(session)) for _ in range(2))
     twice = session.oracle.bytes < _TWICE_BYTES and not session.frugal
     control = stack.enter_context(_trusted(session)) if twice else None
@@ -160,13 +167,14 @@ def _sealed(
         if not all(sealed.same_form(one, like) for one in sets):
             session.notes.append("inputs of other shapes each time: no sealed calls")
             return [], []
-        keep = draw.sample(range(calls), min(calls, 1 if session.frugal else budget.samples))
+        few = session.frugal or table.size > _LARGE
+        keep = draw.sample(range(calls), min(calls, 1 if few else budget.samples))
         keep = [] if why else keep
         sides = [eager, candidate]
         draw.shuffle(sides)
         if control is not None and len(rounds) % _CONTROL_EACH == 0:
             sides.insert(draw.randrange(3), control)
-        kept: dict[int, bytes] = {}
+        kept: dict[int, bytearray] = {}
         for one in sides:
             still = one is not candidate
             # whatever the candidate does while it is not called, it does not do it now
@@ -175,14 +183,15 @@ def _sealed(
                 found = one.lap(sets, () if still else keep)
             kept = kept if still else found
         rounds.append(_round(null, eager, candidate, control if control in sides else None))
-        for number, raw in kept.items():
+        while kept:
+            number, raw = kept.popitem()
             wrong = list(outputs.verified(session, f"timed call {number}", sets[number], raw))
             if wrong:
                 return rounds, wrong
         spent = time.perf_counter() - began
         if spent > (budget.sealed if len(rounds) >= ROUNDS else 3 * budget.sealed):
             break
-    if not why and not session.frugal:
+    if not why and not session.frugal and table.slots > 1:
         sets = [session.reference.inputs(drawn + 500 + i) for i in range(8)]
         row = outputs.in_a_row(
             session, table.candidate, sets, table.size, table.slots, table.seed, draw

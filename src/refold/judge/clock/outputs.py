@@ -22,7 +22,7 @@ _IDLE = 0.25  # of one processor; under load a spinner gets a share only
 _CALLS = 8  # of a lap whose outputs are taken, one right after the other
 
 
-def verified(session: Session, case: str, inputs: list[Any], raw: bytes) -> Iterator[Failure]:
+def verified(session: Session, case: str, inputs: list[Any], raw: bytearray) -> Iterator[Failure]:
     """The bytes of one timed call's outputs, by the error rule."""
     truth = session.truth(inputs)
     if truth.eager is None or arena.size_of(truth.eager.outputs) > len(raw):

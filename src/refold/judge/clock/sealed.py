@@ -50,11 +50,11 @@ class Side:
     seed: int | None
     spans: list[list[float]] = field(default_factory=list)
 
-    def lap(self, sets: Sequence[list[Any]], keep: Sequence[int] = ()) -> dict[int, bytes]:
+    def lap(self, sets: Sequence[list[Any]], keep: Sequence[int] = ()) -> dict[int, bytearray]:
         """Calls on inputs that nobody has seen; the outputs' bytes of those in ``keep``. A first
         call, which is not counted, wakes the worker."""
         buffers = [_bytes(one) for one in sets]
-        kept: dict[int, bytes] = {}
+        kept: dict[int, bytearray] = {}
         spans = []
         host = self.host
         host.open_sealed(self.like, self.offset, self.seed)

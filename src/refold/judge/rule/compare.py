@@ -13,16 +13,16 @@ is twice ``k`` in float32.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 
 from refold.judge.draws.trees import all_finite
-from refold.judge.rule import fills, threads
-from refold.judge.rule.rows import FEW, Comparison, at, measured
-from refold.judge.verdict.verdict import Worst
+from refold.judge.rule import beside, fills, threads
+from refold.judge.rule.beside import CHUNK, Exact, piece, slices
+from refold.judge.rule.rows import FEW, Comparison, Sheet, at, measured, pieces
 
 _NORMAL = 256.0  # times the least normal number: what a value is that no rounding makes zero
 _AGREED = 2.0**-10  # of a value, within which eager and float64 agree on it
@@ -30,7 +30,8 @@ _STANDS_OUT = 64.0  # times the median of all samples' scales
 
 
 def leaves(tree: Any, name: str = "output") -> Iterator[tuple[str, Any]]:
-    """Named leaves of an output tree; a Python float as the tensor that it was read from."""
+    """Named leaves of an output tree; a Python float as the tensor that it was read from, a complex
+    number too."""
     if isinstance(tree, list | tuple):
         for i, part in enumerate(tree):
             yield from leaves(part, f"{name}[{i}]")
@@ -39,8 +40,15 @@ def leaves(tree: Any, name: str = "output") -> Iterator[tuple[str, Any]]:
             yield from leaves(part, f"{name}[{key!r}]")
     elif isinstance(tree, float):
         yield name, torch.tensor(tree, dtype=torch.float32)
+    elif isinstance(tree, complex):
+        yield name, torch.tensor(tree, dtype=torch.complex64)
     else:
         yield name, tree
+
+
+def unread(like: Any, leaf: Any) -> Any:
+    """A leaf of `leaves` as it stood in the tree, where ``like`` stands."""
+    return type(like)(leaf.item()) if isinstance(like, float | complex) else leaf
 
 
 def compare(
@@ -107,14 +115,20 @@ def _near(got: torch.Tensor, eager: torch.Tensor) -> bool:
     if not (all_finite(got) and all_finite(eager)) or not eager.dim():
         return False
     width = eager.shape[-1]
-    rows, apart = eager.reshape(-1, width), (got - eager).abs_().reshape(-1, width)
     low, high = (float(end) for end in torch.aminmax(eager))
-    scale = rows.abs() if max(-low, high) >= fills.LEAST else rows.abs().amax(dim=1, keepdim=True)
-    normal = _normal(eager.dtype)
-    if bool(((got == 0) & (eager.abs() > normal)).any()):
-        return False  # a value that is lost altogether: the whole rule says whether it may be
-    # a little less: what is computed here is rounded, too
-    return bool((apart <= 1.9 * torch.finfo(eager.dtype).eps * scale).all())
+    masked = max(-low, high) >= fills.LEAST
+    normal, eps = _normal(eager.dtype), torch.finfo(eager.dtype).eps
+    step = max(1, CHUNK // width) * width
+    for i in range(0, eager.numel(), step):
+        a, b = (piece(t, slice(i, min(i + step, t.numel()))) for t in (got, eager))
+        if bool((_gone(a, b) & (b.abs() > normal)).any()):
+            return False  # a value that is lost altogether: the whole rule says whether it may be
+        rows, apart = b.reshape(-1, width), (a - b).abs_().reshape(-1, width)
+        scale = rows.abs() if masked else rows.abs().amax(dim=1, keepdim=True)
+        # a little less: what is computed here is rounded, too
+        if not bool((apart <= 1.9 * eps * scale).all()):
+            return False
+    return True
 
 
 def tensors(
@@ -122,10 +136,10 @@ def tensors(
     name: str,
     got: torch.Tensor,
     eager: torch.Tensor,
-    exact: torch.Tensor,
+    exact: Exact,
     spread: tuple[float, float] | None = None,
     finite_only: bool = False,
-    also: Sequence[torch.Tensor] = (),
+    also: Iterable[torch.Tensor] = (),
 ) -> Comparison:
     """Compare one tensor; see `compare`.
 
@@ -139,71 +153,103 @@ def tensors(
         )
         return Comparison(reason, structural=True)
     if got.is_complex():
-        a, b, c, *more = (torch.view_as_real(t.resolve_conj()) for t in (got, eager, exact, *also))
-        return tensors(case, name, a, b, c, spread, finite_only, more)
-    got, exact = got.to(eager.device), exact.to(eager.device)
+        real = [torch.view_as_real(t.resolve_conj()) for t in also]
+        three = (got, eager, beside.whole(exact))
+        a, b, c = (torch.view_as_real(t.resolve_conj()) for t in three)
+        return tensors(case, name, a, b, c, spread, finite_only, real)
+    got = got.to(eager.device)
+    if isinstance(exact, torch.Tensor):
+        exact = exact.to(eager.device)
     if not got.is_floating_point():
-        return _exactly(case, name, got, eager, exact)
+        return _exactly(case, name, got, eager, beside.whole(exact))
     if got.numel() == 0:
         return Comparison()
     bad = _masks(got, eager, exact, finite_only)
     if bad is not None:
         reason = "NaN or infinity where eager has none, or the reverse"
         return at(name, reason, bad, got, eager, exact)
-    lost = _lost(got, eager, exact)
+    lost = _lost(got, eager, exact, also)
     if lost is not None:
-        reason = "zero where eager and float64 agree on a normal number"
+        reason = "zero, or next to it, where eager and float64 agree on a normal number"
         return at(name, reason, lost, got, eager, exact)
-    got, eager, exact, also = fills.removed(got, eager, exact, also)
-    unit = units(exact)
-    if unit is None:
-        return measured(case, name, got, eager, exact, spread, also)
-    # Each sample by a scale of its own, relative errors pooled.
-    usual = float(unit.median())
-    spread = None if spread is None else (spread[0] / usual, spread[1] / usual)
-    a, b, c, *more = [t.double() / unit for t in (got, eager, exact, *also)]
-    result = measured(case, name, a, b, c, spread, more, got.dtype)
-    if result.worst is None:
-        return result
-    flat = 0
-    for size, index in zip(got.shape, result.worst.index, strict=True):
-        flat = flat * size + index
-    own = float(unit.expand(got.shape).reshape(-1)[flat])
-    x, y, z = (float(t.reshape(-1)[flat]) for t in (got, eager, exact))
-    worst = Worst(name, result.worst.index, x, y, z, result.worst.bar * own)
-    return replace(result, worst=worst)
+    taken = fills.found(eager, exact)
+    unit = units(exact, eager, taken)
+    if unit is not None and spread is not None:
+        # Each sample by a scale of its own, relative errors pooled.
+        usual = float(unit.median())
+        spread = (spread[0] / usual, spread[1] / usual)
+    return measured(case, name, Sheet(got, eager, exact, taken, unit), spread, also)
 
 
-def _lost(got: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor) -> torch.Tensor | None:
-    """Where a value is zero that eager and float64 agree on, a normal number: a tail cut off, a
-    product that ran out of range. A row's largest value says nothing of those."""
-    if int(torch.count_nonzero(got)) == got.numel():
+def _lost(
+    got: torch.Tensor, eager: torch.Tensor, exact: Exact, also: Iterable[torch.Tensor]
+) -> torch.Tensor | None:
+    """Where a value is zero, or next to it, that eager and float64 agree on, a normal number: a
+    tail cut off, a product that ran out of range. A row's largest value says nothing of those. A
+    result of float64 always agrees with itself: it counts where moved inputs leave it as it is."""
+    if not any(bool(_gone(a, b).any()) for a, b in pieces(got, eager)):
         return None
-    normal = _normal(got.dtype)
-    truth = exact.double()
-    sure = (eager.double() - truth).abs() <= _AGREED * truth.abs()
-    wrong = (got == 0) & sure & (truth.abs() > normal)
+    normal, found = _normal(got.dtype), []
+    for a, b, c in pieces(got, eager, exact):
+        truth = c.double()
+        found.append(_gone(a, b) & _agree(b, truth) & (truth.abs() > normal))
+    wrong = torch.cat(found)
+    if got.dtype == torch.float64:
+        runs = 0
+        for moved in also:
+            runs += 1
+            for at_, (other, truth) in zip(
+                slices(wrong.numel()), pieces(moved.to(got.device), exact), strict=True
+            ):
+                wrong[at_] &= _agree(other, truth)
+        if not runs:
+            return None
+    wrong = wrong.reshape(got.shape)
     return wrong if bool(wrong.any()) else None
+
+
+def _agree(value: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
+    return (value.double() - truth).abs() <= _AGREED * truth.abs()
+
+
+def _gone(got: torch.Tensor, eager: torch.Tensor) -> torch.Tensor:
+    """Where a value is zero, or next to it, that eager's is not."""
+    return (got.abs() <= _AGREED * eager.abs()) & (eager != 0)
 
 
 def _normal(dtype: torch.dtype) -> float:
     return float(torch.finfo(dtype).tiny) * (4.0 if dtype == torch.float16 else _NORMAL)
 
 
-def units(exact: torch.Tensor) -> torch.Tensor | None:
+def units(
+    exact: Exact, eager: torch.Tensor | None = None, taken: fills.Fills | None = None
+) -> torch.Tensor | None:
     """Of outputs with short rows, each sample's own scale, never below the usual one; None where
-    rows are long, or where no sample stands out. Beside one of 1e8 the others would have no bar."""
-    if not exact.dim() or exact.shape[-1] >= FEW or exact.shape[0] < 2:
+    rows are long, or where no sample stands out. Beside one of 1e8 the others would have no bar.
+    ``taken``: constants that set no scale, beside eager's values."""
+    if not exact.dim() or exact.shape[-1] >= FEW or exact.shape[0] < 2 or not exact.numel():
         return None
-    flat = exact.double().reshape(exact.shape[0], -1)
-    scale = torch.where(torch.isfinite(flat), flat, 0.0).abs().amax(dim=1)
+    each = exact.numel() // exact.shape[0]
+    scale = torch.zeros(exact.shape[0], dtype=torch.float64, device=exact.device)
+    step = max(1, CHUNK // each)
+    for i in range(0, exact.shape[0], step):
+        last = min(i + step, exact.shape[0])
+        for columns in slices(each) if step == 1 else (slice(0, each * (last - i)),):
+            part = slice(i * each + columns.start, i * each + columns.stop)
+            truth = piece(exact, part).double()
+            if eager is not None and taken is not None:
+                own = piece(eager, part)
+                truth = taken.removed(own, own, truth)[2]
+            truth = torch.where(torch.isfinite(truth), truth, 0.0).abs()
+            most = truth.reshape(last - i, -1).amax(dim=1)
+            scale[i:last] = torch.maximum(scale[i:last], most)
     some = scale[scale > 0]
     if not some.numel():
         return None
     usual = some.median()
     if float(some.max()) <= _STANDS_OUT * float(usual):
         return None
-    return torch.maximum(scale, usual).reshape(-1, *[1] * (exact.dim() - 1))
+    return torch.maximum(scale, usual)
 
 
 def _exactly(
@@ -218,20 +264,22 @@ def _exactly(
 
 
 def _masks(
-    got: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor, finite_only: bool
+    got: torch.Tensor, eager: torch.Tensor, exact: Exact, finite_only: bool
 ) -> torch.Tensor | None:
     """Where the kind of value (finite, NaN, +inf, -inf) is wrong; None: nowhere."""
     if all_finite(got) and all_finite(eager):
         return None
-    # Eager may overflow, or make NaN, on the way to a value that float64 has: both are right.
-    theirs, truth = _kind(eager), _kind(exact.to(got.dtype))
-    wrong = (_kind(got) != theirs) & (_kind(got) != truth)
-    # 0/0 that rounding has made 1e-8/0 or 1e-8/1e-8 of: it may make anything of it.
-    lucky = (theirs != truth) & ((truth == _NAN) | ((theirs != 0) & (truth != 0)))
-    wrong = wrong & ~lucky
-    if finite_only:
-        wrong = wrong & torch.isfinite(eager)
-    return wrong if bool(wrong.any()) else None
+    found = []
+    for a, b, c in pieces(got, eager, exact):
+        # Eager may overflow, or make NaN, on the way to a value that float64 has: both are right.
+        mine, theirs, truth = _kind(a), _kind(b), _kind(c.to(got.dtype))
+        wrong = (mine != theirs) & (mine != truth)
+        # 0/0 that rounding has made 1e-8/0 or 1e-8/1e-8 of: it may make anything of it.
+        lucky = (theirs != truth) & ((truth == _NAN) | ((theirs != 0) & (truth != 0)))
+        wrong = wrong & ~lucky
+        found.append(wrong & torch.isfinite(b) if finite_only else wrong)
+    whole = torch.cat(found).reshape(got.shape)
+    return whole if bool(whole.any()) else None
 
 
 _NAN = 3
@@ -243,24 +291,36 @@ def _kind(t: torch.Tensor) -> torch.Tensor:
 
 
 def settle(
-    got: torch.Tensor, exact: torch.Tensor, wrong: torch.Tensor, shaken: list[torch.Tensor]
+    got: torch.Tensor, exact: Exact, wrong: torch.Tensor, shaken: Sequence[torch.Tensor]
 ) -> torch.Tensor:
     """``got`` with the exact value put in at those ``wrong`` elements that are proven ties.
 
     ``shaken``: float64 outputs for inputs and weights moved by a few units in the last place. An
     element is a tie if it jumps among them, and the candidate's value is one of those it takes.
     """
-    values = torch.stack([t.to(exact) for t in (exact, *shaken)])
-    got, wrong = got.to(exact.device), wrong.to(exact.device)
+    where = wrong.reshape(-1).nonzero().reshape(-1)
+    return settle_at(got, exact, where, [beside.gathered(t, where) for t in shaken])
+
+
+def settle_at(
+    got: torch.Tensor, exact: Exact, where: torch.Tensor, shaken: Sequence[torch.Tensor]
+) -> torch.Tensor:
+    """As `settle`, of the ``shaken`` outputs the values at these flat positions alone."""
+    truth = beside.gathered(exact, where)
+    values = torch.stack([t.to(truth) for t in (truth, *shaken)])
+    own = beside.gathered(got, where).to(truth.device)
     if not got.is_floating_point():
-        tie = (values == got.to(exact.dtype)).any(dim=0)
+        tie = (values == own.to(truth.dtype)).any(dim=0)
     else:
-        same_kind = _kind(values) == _kind(got)
+        same_kind = _kind(values) == _kind(own)
         near = torch.nan_to_num(values)
         spread = near.amax(dim=0) - near.amin(dim=0)
-        close = (near - torch.nan_to_num(got.double())).abs() <= 0.01 * spread
+        close = (near - torch.nan_to_num(own.double())).abs() <= 0.01 * spread
         tie = (same_kind & (close | ~torch.isfinite(values))).any(dim=0)
-    return torch.where(wrong & tie, exact.to(got.dtype), got)
+    mended = got.detach().clone(memory_format=torch.contiguous_format)
+    put = torch.where(tie, truth.to(got.dtype), own).to(got.device)
+    mended.view(-1)[where.to(got.device)] = put
+    return mended
 
 
 def _skeleton(tree: Any) -> str:

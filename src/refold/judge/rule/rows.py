@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
 
 from refold.judge.draws.trees import all_finite
+from refold.judge.rule import fills
+from refold.judge.rule.beside import CHUNK, Exact, piece, slices
 from refold.judge.verdict.verdict import ErrorStats, Worst
 
 K_FLOAT32 = 16.0
@@ -18,7 +20,6 @@ FEW = 32  # below so many elements a row says nothing about eager's error: rows 
 LOST_BY_EAGER = (
     1 / 16
 )  # of a row's scale: where eager errs by more, rows' errors are no longer alike
-_CHUNK = 1 << 22
 _COUNTED = 1 << 20  # elements of which a histogram is made
 _NO_BINS = torch.zeros(2, 24, dtype=torch.int64)
 MOVED = 8.0  # units in the last place: what sums in another order lose, at their usual lengths
@@ -52,26 +53,95 @@ def factor_max(dtype: torch.dtype) -> float:
     return K_MAX_HALF if dtype in (torch.float16, torch.bfloat16) else K_MAX_FLOAT32
 
 
+class Sheet:
+    """An output three times, as rows, read block by block: temporaries stay small.
+
+    Constants of a mask are taken out of each block. ``unit``: of each sample, what its values are
+    divided by. Rows of few elements are one row.
+    """
+
+    def __init__(
+        self,
+        got: torch.Tensor,
+        eager: torch.Tensor,
+        exact: Exact,
+        taken: fills.Fills | None = None,
+        unit: torch.Tensor | None = None,
+    ) -> None:
+        self.got, self.eager, self.exact = got, eager, exact
+        self.taken, self.unit = taken or fills.Fills(), unit
+        self.width = got.shape[-1] if got.dim() and got.shape[-1] >= FEW else got.numel()
+        self.rows = got.numel() // self.width
+
+    def blocks(self) -> Iterator[tuple[slice, int, slice]]:
+        """Rows, the first column, and the part of the flat form, in order. A long row comes in
+        several blocks."""
+        if self.width > CHUNK:
+            for row in range(self.rows):
+                for at in slices(self.width):
+                    start = row * self.width
+                    yield slice(row, row + 1), at.start, slice(start + at.start, start + at.stop)
+            return
+        step = max(1, CHUNK // self.width)
+        for i in range(0, self.rows, step):
+            rows = slice(i, min(i + step, self.rows))
+            yield rows, 0, slice(rows.start * self.width, rows.stop * self.width)
+
+    def part(self, rows: slice, at: slice) -> list[torch.Tensor]:
+        """The three in a block."""
+        found = self.taken.removed(*(piece(t, at) for t in (self.got, self.eager, self.exact)))
+        return [t.reshape(rows.stop - rows.start, -1) for t in self._divided(at, found)]
+
+    def moved(self, rows: slice, at: slice, other: torch.Tensor) -> list[torch.Tensor]:
+        """Another float64 output in a block, and the one that counts."""
+        own, truth, wide = (piece(t, at) for t in (self.eager, self.exact, other))
+        if self.taken.narrowed or self.taken.values:
+            _, _, kept = self.taken.removed(own, own, truth)
+            narrow = fills.Fills((), self.taken.narrowed)
+            wide = narrow.removed(own, own, wide)[2]
+            wide, truth = torch.where((kept == 0.0) & (truth != 0.0), 0.0, wide), kept
+        return [t.reshape(rows.stop - rows.start, -1) for t in self._divided(at, (wide, truth))]
+
+    def own_unit(self, flat: int) -> float:
+        """What the value at a flat position is divided by."""
+        return 1.0 if self.unit is None else float(self.unit[self._sample(flat)])
+
+    def _sample(self, flat: int) -> int:
+        assert self.unit is not None
+        return flat // (self.got.numel() // self.unit.numel())
+
+    def _divided(self, at: slice, found: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        if self.unit is None:
+            return found
+        each = self.got.numel() // self.unit.numel()
+        index = torch.arange(at.start, at.stop, device=self.unit.device) // each
+        return [t.double() / self.unit[index] for t in found]
+
+
 def measured(
     case: str,
     name: str,
-    got: torch.Tensor,
-    eager: torch.Tensor,
-    exact: torch.Tensor,
+    sheet: Sheet,
     spread: tuple[float, float] | None,
-    also: Sequence[torch.Tensor],
-    dtype: torch.dtype | None = None,
+    also: Iterable[torch.Tensor],
 ) -> Comparison:
-    dtype = dtype or got.dtype  # of the output, where these are its relative values
+    """The rule on one output of finite kinds. ``also``: see `compare.tensors`."""
+    dtype, width = sheet.got.dtype, sheet.width
     k = factor(dtype)
     info = torch.finfo(dtype)
-    width = got.shape[-1] if got.dim() and got.shape[-1] >= FEW else got.numel()
-    rows = [t.reshape(-1, width) for t in (got, eager, exact)]
-    stats = [_row_stats(*(r[part] for r in rows)) for part in _parts(rows[0])]
+    counted = sheet.got.numel() <= _COUNTED
+    stats: list[list[torch.Tensor]] = []
+    for rows, column, at_ in sheet.blocks():
+        own, theirs, truth = sheet.part(rows, at_)
+        found = _row_stats(own, theirs, truth, counted)
+        if column:
+            stats[-1] = _joined(stats[-1], found, column)
+        else:
+            stats.append(list(found))
     mine2, mine_max, its2, its_max, scale, count, worst = (
         torch.cat([s[i] for s in stats]) for i in range(7)
     )
-    bins = torch.stack([s[7].to(rows[0].device) for s in stats]).sum(dim=0)
+    bins = torch.stack([s[7].to(mine2.device) for s in stats]).sum(dim=0)
     live = count > 0
     if not bool(live.any()):
         return Comparison()
@@ -86,7 +156,7 @@ def measured(
     pooled = (rows_errors.max() if float(typical_row) > LOST_BY_EAGER else typical_row) * scale
     pooled_max = (its_max / safe)[real].max() * scale
     for t in also:
-        moved = _errors(t.to(exact.device).reshape(-1, width), rows[2])
+        moved = _errors(sheet, t.to(sheet.eager.device))
         its = torch.maximum(its, moved[0] / MOVED)
         its_max = torch.maximum(its_max, moved[1] / MOVED)
     bar = k * torch.maximum(its, pooled) + floor
@@ -114,32 +184,51 @@ def measured(
     row = int(over.argmax())
     if float(over[row]) <= 1.0:
         return Comparison(errors=errors)
+    flat = row * width + int(worst[row])
     result = at(
         name,
         f"error {errors.ratio:.3g} times eager's (k = {k:g}); worst row misses its bar "
         f"{float(over[row]):.3g} times",
-        row * width + int(worst[row]),
-        got,
-        eager,
-        exact,
-        float(bar_max[row]),
+        flat,
+        sheet.got,
+        sheet.eager,
+        sheet.exact,
+        float(bar_max[row]) * sheet.own_unit(flat),
     )
     limit = torch.minimum(bar, bar_max).unsqueeze(1)
-    beyond = [
-        (rows[0][part].double() - rows[2][part].double()).abs() > limit[part]
-        for part in _parts(rows[0])
+    beyond = torch.empty(sheet.got.numel(), dtype=torch.bool, device=mine2.device)
+    for rows, _, at_ in sheet.blocks():
+        own, _, truth = sheet.part(rows, at_)
+        beyond[at_] = ((own.double() - truth.double()).abs() > limit[rows]).reshape(-1)
+    return replace(result, errors=errors, wrong=beyond.reshape(sheet.got.shape))
+
+
+def _joined(
+    first: list[torch.Tensor], more: tuple[torch.Tensor, ...], column: int
+) -> list[torch.Tensor]:
+    """Statistics of one row from those of two parts of it; the second begins at ``column``."""
+    later = more[1] > first[1]
+    return [
+        first[0] + more[0],
+        torch.maximum(first[1], more[1]),
+        first[2] + more[2],
+        torch.maximum(first[3], more[3]),
+        torch.maximum(first[4], more[4]),
+        first[5] + more[5],
+        torch.where(later, more[6] + column, first[6]),
+        first[7] + more[7],
     ]
-    return replace(result, errors=errors, wrong=torch.cat(beyond).reshape(got.shape))
 
 
-def _parts(rows: torch.Tensor) -> list[slice]:
-    """So many rows at a time as make some millions of elements: temporaries stay small."""
-    step = max(1, _CHUNK // rows.shape[1])
-    return [slice(i, i + step) for i in range(0, len(rows), step)]
+def pieces(*tensors: Exact) -> Iterator[list[torch.Tensor]]:
+    """Flat pieces of tensors of one shape, some millions of elements each: temporaries stay
+    small."""
+    for at in slices(tensors[0].numel()):
+        yield [piece(t, at) for t in tensors]
 
 
 def _row_stats(
-    got: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor
+    got: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor, counted: bool = True
 ) -> tuple[torch.Tensor, ...]:
     """Per row: sums of squares, maxima, scale, compared elements, worst index; and histograms."""
     truth = exact.double()
@@ -155,8 +244,8 @@ def _row_stats(
         count = use.sum(dim=1).double()
     scale = truth.abs().amax(dim=1)
     top, at = mine.max(dim=1)
-    small = mine.numel() <= _COUNTED  # else a third of the whole comparison
-    bins = torch.stack([_bins(e, scale) for e in (mine, its)]) if small else _NO_BINS
+    # of large outputs it would be a third of the whole comparison
+    bins = torch.stack([_bins(e, scale) for e in (mine, its)]) if counted else _NO_BINS
     return (
         mine.square().sum(dim=1),
         top,
@@ -169,14 +258,18 @@ def _row_stats(
     )
 
 
-def _errors(got: torch.Tensor, exact: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Per row: root of the mean square and maximum of the error, where both are finite."""
-    found = []
-    for part in _parts(exact):
-        error = (got[part].double() - exact[part].double()).abs()
+def _errors(sheet: Sheet, other: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Per row: root of the mean square and maximum of another output's distance to the one that
+    counts, where both are finite."""
+    squares = torch.zeros(sheet.rows, dtype=torch.float64, device=sheet.eager.device)
+    most = torch.zeros_like(squares)
+    for rows, _, at_ in sheet.blocks():
+        moved, truth = sheet.moved(rows, at_, other)
+        error = (moved.double() - truth.double()).abs()
         error = torch.where(torch.isfinite(error), error, 0.0)
-        found.append((error.square().mean(dim=1).sqrt(), error.amax(dim=1)))
-    return torch.cat([f[0] for f in found]), torch.cat([f[1] for f in found])
+        squares[rows] += error.square().sum(dim=1)
+        most[rows] = torch.maximum(most[rows], error.amax(dim=1))
+    return (squares / sheet.width).sqrt(), most
 
 
 def _bins(error: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
@@ -193,7 +286,7 @@ def at(
     where: int | torch.Tensor,
     got: torch.Tensor,
     eager: torch.Tensor,
-    exact: torch.Tensor,
+    exact: Exact,
     bar: float = 0.0,
 ) -> Comparison:
     wrong = where if isinstance(where, torch.Tensor) else None
@@ -202,19 +295,23 @@ def at(
     for size in reversed(got.shape):
         index.append(rest % size)
         rest //= size
-    values = [float(t.reshape(-1)[flat]) for t in (got, eager, exact)]
+    values = [float(piece(t, slice(flat, flat + 1))) for t in (got, eager, exact)]
     worst = Worst(name, tuple(reversed(index)), values[0], values[1], values[2], bar)
     return Comparison(f"{name}: {reason}", worst, wrong=wrong)
 
 
-def apart(eager: torch.Tensor, exact: torch.Tensor, units: float) -> torch.Tensor:
+def apart(eager: torch.Tensor, exact: Exact, units: float) -> torch.Tensor:
     """Where eager is further from the float64 run than so many units in the last place of its
     row's largest value."""
     width = eager.shape[-1] if eager.dim() else 1
-    rows = [t.reshape(-1, width) for t in (eager, exact.to(eager.device))]
-    info, found = torch.finfo(eager.dtype), []
-    for part in _parts(rows[0]):
-        mine, truth = (r[part].double() for r in rows)
-        scale = torch.where(torch.isfinite(truth), truth, 0.0).abs().amax(dim=1, keepdim=True)
-        found.append((mine - truth).abs() > units * info.eps * scale + info.tiny)
-    return torch.cat(found).reshape(eager.shape)
+    info = torch.finfo(eager.dtype)
+    found = torch.empty(eager.numel(), dtype=torch.bool, device=eager.device)
+    step = max(1, CHUNK // width) * width
+    for i in range(0, eager.numel(), step):
+        at_ = slice(i, min(i + step, eager.numel()))
+        mine, truth = (piece(t, at_).to(eager.device).double() for t in (eager, exact))
+        rows = truth.reshape(-1, width)
+        scale = torch.where(torch.isfinite(rows), rows, 0.0).abs().amax(dim=1, keepdim=True)
+        wrong = (mine.reshape(-1, width) - rows).abs() > units * info.eps * scale + info.tiny
+        found[at_] = wrong.reshape(-1)
+    return found.reshape(eager.shape)

@@ -10,14 +10,15 @@ like it. What one unit in the last place of inputs and weights does to the row c
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from refold.judge.clock.stopwatch import effort
-from refold.judge.rule import compare, rows
+from refold.judge.rule import beside, compare, rows
 from refold.judge.truth.oracle import Run, Truth
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ _SEARCHES = 30
 _NAMES = {"candidate": "ties", "row": "cancelled rows"}
 _SHAKES = 16
 _MOVES, _LONG = 4, 5.0  # moved runs for a row; no more after one that takes so many seconds
+_KEPT = 1 << 22  # elements of a run, up to which all moved runs are held at once
 _DEAR = 0.3  # seconds of one moved run above which ties are not searched: give smaller sizes
 _JUMP = 64.0  # units in the last place of a row's largest value; rounding alone stays far below
 
@@ -59,21 +61,15 @@ def _conditioned(
     if truth.cotangents or done - found >= _FRUITLESS:
         return results
     session.tie_searches["row"] = (done + 1, found)
-    session.oracle_enter(truth.state)
     eager, exact = (dict(compare.leaves(r.outputs)) for r in (truth.eager, truth.exact))
-    came, moved = dict(compare.leaves(outputs)), []
-    for noise in range(session.seed, session.seed + _MOVES):
-        spent = effort()
-        seed = session.seed + 7
-        run = session.oracle.shaken(truth.inputs, truth.training, seed, noise)
-        moved.append(dict(compare.leaves(run.outputs)))
-        if _shapes(moved[-1]) != _shapes(exact):
-            return results
-        if spent() > _LONG:
-            break
+    came = dict(compare.leaves(outputs))
+    moved = _Moved(session, truth, _shapes(exact))
+    few = sum(math.prod(size) for size in _shapes(exact).values() if size is not None) <= _KEPT
+    kept = [dict(run) for run in moved] if few else None
 
     def again(name: str, wrong: torch.Tensor) -> rows.Comparison:
-        also = [run[name] for run in moved]
+        # large ones are made again, one at a time
+        also = _Named(moved if kept is None else kept, name)
         given = (came[name], eager[name], exact[name], session.spread(truth).get(name))
         return compare.tensors(case, name, *given, session.finite_only, also)
 
@@ -86,14 +82,16 @@ def _settled(
 ) -> list[rows.Comparison]:
     """Compare again with proven ties put right."""
     assert truth.eager is not None and truth.exact is not None
-    shaken = _shaken(session, truth, "candidate")
     eager, exact = (dict(compare.leaves(r.outputs)) for r in (truth.eager, truth.exact))
     came = dict(compare.leaves(outputs))
-    if any(_shapes(run) != _shapes(exact) for run in shaken) or not shaken:
+    where = {r.name: _positions(r.wrong) for r in results if not r.agrees and r.wrong is not None}
+    shaken = _shaken(session, truth, "candidate", where, _shapes(exact))
+    if not shaken:
         return results
 
     def again(name: str, wrong: torch.Tensor) -> rows.Comparison:
-        mended = compare.settle(came[name], exact[name], wrong, [run[name] for run in shaken])
+        jumps = [run[name] for run in shaken]
+        mended = compare.settle_at(came[name], exact[name], where[name], jumps)
         given = (mended, eager[name], exact[name], session.spread(truth).get(name))
         return compare.tensors(case, name, *given, session.finite_only)
 
@@ -135,14 +133,15 @@ def eager_settled(session: Truths, truth: Truth, eager: Run, run: Run) -> Run:
                 jumps[name] = jumped
     if not jumps:
         return eager
-    shaken = _shaken(session, truth, "eager")
-    if not shaken or any(_shapes(run) != _shapes(exact) for run in shaken):
+    where = {name: _positions(jumped) for name, jumped in jumps.items()}
+    shaken = _shaken(session, truth, "eager", where, _shapes(exact))
+    if not shaken:
         return eager
     settled = dict(compare.leaves(eager.outputs))
-    for name, jumped in jumps.items():
+    for name, at in where.items():
         value = settled[name]
-        mended = compare.settle(value, exact[name], jumped, [run[name] for run in shaken])
-        settled[name] = mended.to(value.device)
+        values = [run[name] for run in shaken]
+        settled[name] = compare.settle_at(value, exact[name], at, values).to(value.device)
         if not torch.equal(settled[name], value):
             _fruit(session, "eager")
     outputs = _filled(eager.outputs, iter(settled.values()))
@@ -150,7 +149,12 @@ def eager_settled(session: Truths, truth: Truth, eager: Run, run: Run) -> Run:
 
 
 def _shapes(leaves: dict[str, Any]) -> dict[str, Any]:
-    return {k: v.shape if isinstance(v, torch.Tensor) else None for k, v in leaves.items()}
+    return {k: beside.shape(v) for k, v in leaves.items()}
+
+
+def _positions(wrong: torch.Tensor) -> torch.Tensor:
+    """Flat positions of the elements that are wrong."""
+    return wrong.reshape(-1).nonzero().reshape(-1)
 
 
 def same_shapes(a: Any, b: Any) -> bool:
@@ -167,22 +171,66 @@ def _fruit(session: Truths, kind: str) -> None:
     session.tie_searches[kind] = (done, min(found + 1, done))
 
 
-def _shaken(session: Truths, truth: Truth, kind: str) -> list[dict[str, Any]]:
+def _shaken(
+    session: Truths,
+    truth: Truth,
+    kind: str,
+    where: dict[str, torch.Tensor],
+    shapes: dict[str, Any],
+) -> list[dict[str, torch.Tensor]]:
+    """Of each moved run the values at these flat positions; nothing where that tells nothing."""
     done, found = session.tie_searches.get(kind, (0, 0))
     if session.frugal or truth.cotangents or done >= _SEARCHES or done - found >= _FRUITLESS:
         return []
     session.tie_searches[kind] = (done + 1, found)
     session.oracle_enter(truth.state)
-    oracle = session.oracle
-    shaken = []
+    shaken: list[dict[str, torch.Tensor]] = []
     for noise in range(session.seed, session.seed + _SHAKES):
         spent = effort()
-        moved = oracle.shaken(truth.inputs, truth.training, session.seed + 7, noise)
+        moved = _run(session, truth, noise)
         if spent() > _DEAR:
             session.tie_searches[kind] = (_SEARCHES, found)  # large weights: no search at all
             return []
-        shaken.append(dict(compare.leaves(moved.outputs)))
+        if _shapes(moved) != shapes:
+            return []
+        shaken.append({name: beside.gathered(moved[name], at) for name, at in where.items()})
     return shaken
+
+
+class _Moved:
+    """Float64 outputs by name for inputs and weights that were moved, run after run, each anew:
+    one is held at a time."""
+
+    def __init__(self, session: Session, truth: Truth, shapes: dict[str, Any]) -> None:
+        self.session, self.truth, self.shapes = session, truth, shapes
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        session, truth = self.session, self.truth
+        for noise in range(session.seed, session.seed + _MOVES):
+            session.oracle_enter(truth.state)
+            spent = effort()
+            run = _run(session, truth, noise)
+            if _shapes(run) != self.shapes:
+                return
+            yield run
+            if spent() > _LONG:
+                return
+
+
+class _Named:
+    """One output of several runs; it may be read more than once."""
+
+    def __init__(self, runs: Iterable[dict[str, Any]], name: str) -> None:
+        self.runs, self.name = runs, name
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        return (run[self.name] for run in self.runs)
+
+
+def _run(session: Truths, truth: Truth, noise: int) -> dict[str, Any]:
+    seed = session.seed + 7
+    moved = session.oracle.shaken(truth.inputs, truth.training, seed, noise)
+    return dict(compare.leaves(moved.outputs))
 
 
 def _filled(tree: Any, leaves: Any) -> Any:
@@ -190,5 +238,4 @@ def _filled(tree: Any, leaves: Any) -> Any:
         return type(tree)(_filled(v, leaves) for v in tree)
     if isinstance(tree, dict):
         return {k: _filled(v, leaves) for k, v in tree.items()}
-    leaf = next(leaves)
-    return float(leaf) if isinstance(tree, float) else leaf
+    return compare.unread(tree, next(leaves))

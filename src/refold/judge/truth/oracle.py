@@ -22,9 +22,9 @@ from torch import nn
 
 from refold.contract import Reference, seed_everything
 from refold.judge.draws.trees import inexact, tensors
-from refold.judge.rule import rows
+from refold.judge.rule import beside, rows
 from refold.judge.truth import replay
-from refold.judge.wire import frames
+from refold.judge.wire import frames, plain
 from refold.judge.wire.place import Place
 from refold.judge.worker.leaves import other_generators
 
@@ -59,7 +59,9 @@ class Run:
     def bytes(self) -> int:
         """What it holds of outputs, gradients and changed inputs."""
         held = [*tensors(self.outputs), *self.grads.values(), *self.written]
-        return sum(t.numel() * t.element_size() for t in held)
+        apart: list[int] = []
+        beside.each(self.outputs, lambda v: apart.append(v.bytes()) if _is_beside(v) else None)
+        return sum(t.numel() * t.element_size() for t in held) + sum(apart)
 
 
 @dataclass
@@ -212,16 +214,22 @@ class Oracle:
             return self._wide(given, training, seed, cotangents, draws)
 
     def exact(
-        self, inputs: list[Any], training: bool, seed: int, cotangents: list[Any] | None = None
+        self,
+        inputs: list[Any],
+        training: bool,
+        seed: int,
+        cotangents: list[Any] | None = None,
+        eager: Any = None,
     ) -> Run:
-        """The reference in float64, with the random numbers that it draws as it is."""
+        """The reference in float64, with the random numbers that it draws as it is. Large outputs
+        are held beside those of ``eager``, if they are given."""
         if not self._drew.get(training):
-            run = self._wide(inputs, training, seed, cotangents, None)
+            run = self._wide(inputs, training, seed, cotangents, None, eager)
             self._drew[training] = run.drew
             if not run.drew:
                 return run
         draws = self._draws(inputs, training, seed)
-        return self._wide(inputs, training, seed, cotangents, draws)
+        return self._wide(inputs, training, seed, cotangents, draws, eager)
 
     def _draws(self, inputs: list[Any], training: bool, seed: int) -> replay.Draws:
         record = replay.Record()
@@ -245,6 +253,7 @@ class Oracle:
         seed: int,
         cotangents: list[Any] | None,
         draws: replay.Draws | None,
+        eager: Any = None,
     ) -> Run:
         outs = None if cotangents is None else [widen(v) for v in cotangents]
         mode = None if draws is None else replay.Replay(draws)
@@ -253,7 +262,7 @@ class Oracle:
         try:
             with self._widened(), replay.Widen():
                 given = (inputs, training, seed, outs, self.device, self.place, self.writes)
-                return _run(self.model, *given, wide=True, mode=mode)
+                return _run(self.model, *given, wide=True, mode=mode, eager=eager)
         finally:
             torch.set_default_dtype(default)
 
@@ -328,6 +337,7 @@ def _run(
     writes: frozenset[str] = frozenset(),
     wide: bool = False,
     mode: contextlib.AbstractContextManager[Any] | None = None,
+    eager: Any = None,
 ) -> Run:
     given = duplicate(inputs, device, cotangents is not None, wide)
     kept = _held(model, writes)
@@ -347,13 +357,13 @@ def _run(
         changed = tuple(
             i
             for i, (a, b) in enumerate(zip(tensors(inputs), tensors(given), strict=True))
-            if not _same(a.to(b), b.detach())
+            if not _unchanged(a, b.detach())
         )
         written = tuple(_plain(tensors(given)[i], place) for i in changed)
         kinds = tuple(
             Meta(tuple(t.stride()), isinstance(t, nn.Parameter)) for t in tensors(outputs)
         )
-        plain = _plain(outputs, place)
+        plain = beside.held(outputs, eager, lambda v: _plain(v, place))
         if device.type == "cuda":
             torch.cuda.synchronize(device)  # what fails or takes time does so here
         return Run(plain, after, grads, random, changed, kinds, written, drew, others)
@@ -381,6 +391,18 @@ def _generators(device: torch.device) -> tuple[str, ...]:
 def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Equal, NaN being equal to NaN."""
     return torch.equal(a, b) or torch.equal(torch.nan_to_num(a), torch.nan_to_num(b))
+
+
+def _unchanged(before: torch.Tensor, now: torch.Tensor) -> bool:
+    """`_same`, of one that may have been widened since: part by part."""
+    if before.is_complex() or before.dtype == now.dtype:
+        return _same(before.to(now), now)
+    parts = beside.slices(before.numel())
+    return all(_same(beside.piece(before, at).to(now), beside.piece(now, at)) for at in parts)
+
+
+def _is_beside(value: Any) -> bool:
+    return isinstance(value, beside.Beside)
 
 
 def _write(model: nn.Module, buffers: dict[str, torch.Tensor]) -> None:
@@ -426,5 +448,5 @@ def _plain(tree: Any, place: Place) -> Any:
     if isinstance(tree, list):
         return [_plain(v, place) for v in tree]
     if isinstance(tree, dict):
-        return {k: _plain(v, place) for k, v in tree.items()}
-    return tree
+        return {plain.key(k): _plain(v, place) for k, v in tree.items()}
+    return plain.value(tree)

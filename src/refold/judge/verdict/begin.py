@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import torch
 
 from refold.contract import ContractError, Reference
 from refold.judge.ask.request import How, Request
 from refold.judge.clock.stopwatch import effort
+from refold.judge.draws.trees import inexact, tensors
 from refold.judge.rule import compare
 from refold.judge.truth.oracle import Oracle
+from refold.judge.truth.runs import distance
+from refold.judge.verdict.room import Room, starving, wanted
 from refold.judge.verdict.session import Session
 from refold.judge.wire import frames
 from refold.judge.wire.host import Host
 
+_LOST = 2.0**-6  # of the outputs' scale, by which two runs differ that one seed does not fix
+_FEW = 0.1  # of exact values that may be ties
 _SLOW = 0.25  # seconds of one reference call above which only the frugal tests run
 _MANY = 1 << 29  # bytes of a state above which only those run
 
 
-def session(reference: Reference, request: Request, how: How) -> Session:
+def session(reference: Reference, request: Request, how: How, room: Room | None = None) -> Session:
     """A session on a reference, its candidate not loaded yet.
 
     Raises:
@@ -35,12 +41,15 @@ def session(reference: Reference, request: Request, how: How) -> Session:
         finite_only=bool(request.finite_only),
         threads=torch.get_num_threads(),
     )
+    one.room = room or Room(request.place, how.say)
     worked, one.call_seconds = _call_seconds(one)
     one.large = worked > _SLOW
     if one.samples is not None:
         one.call_seconds = oracle.call_seconds(one.cut(one.file_inputs()))
         worked = min(worked, one.call_seconds)
     one.frugal = worked > _SLOW or oracle.bytes > _MANY
+    if not one.frugal:
+        _repeated(one)
     one.reload = lambda: _load_candidate(one)
     return one
 
@@ -65,6 +74,8 @@ def _call_seconds(session: Session) -> tuple[float, float]:
             else:
                 outputs = oracle.first(inputs).outputs
         except (Exception, SystemExit) as error:
+            if starving(error):
+                raise
             raise ContractError(
                 f"{session.reference.path}: expected Model to take get_inputs(), came "
                 f"{type(error).__name__}: {' '.join(str(error).split())[:300]}; fix the reference"
@@ -78,16 +89,67 @@ def _call_seconds(session: Session) -> tuple[float, float]:
             f"{session.reference.path}: expected forward to return tensors and plain values, came "
             f"{odd or type(outputs).__name__}; there is nothing else that the judge can compare"
         )
+    session.wanted = _wanted(session, inputs, outputs)
     session.find_cut(outputs)
     if passed < _SLOW:  # the first call paid for much that the others do not
         passed = min(passed, oracle.call_seconds(inputs))
     return least, passed
 
 
+def _repeated(session: Session) -> None:
+    """Refuse a reference that answers otherwise under one seed: nobody could be held to it."""
+    oracle, given = session.oracle, session.cut(session.file_inputs())
+    try:
+        runs = [oracle.eager(given, oracle.training, session.seed + 7).outputs for _ in range(2)]
+    except Exception as error:  # it runs on its inputs, as was tried
+        if starving(error):
+            raise
+        return
+    for (name, a), (_, b) in zip(*map(compare.leaves, runs), strict=True):
+        if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) and _others(a, b):
+            raise ContractError(
+                f"{session.reference.path}: expected the same outputs under the same seed, came "
+                f"others in {name} of a second run; draw by the generators of PyTorch, NumPy or "
+                "Python's random, which the judge seeds"
+            )
+
+
+def _others(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two runs differ by more than the order of their sums."""
+    if a.shape != b.shape:
+        return True
+    if not inexact(a):
+        return int((a != b).sum()) > _FEW * a.numel()
+    usual, _ = distance(a, b)
+    scale = torch.view_as_real(b.resolve_conj()) if b.is_complex() else b
+    finite = scale[torch.isfinite(scale)].double().abs()
+    return bool(finite.numel()) and usual > _LOST * float(finite.max())
+
+
+def _wanted(session: Session, inputs: list[Any], outputs: Any) -> int:
+    """Bytes that the judgement takes, by estimate."""
+    oracle = session.oracle
+    results = sum(t.numel() * t.element_size() for t in [*tensors(inputs), *tensors(outputs)])
+    # of temporaries the CPU tells nothing
+    forward = 2 * results
+    if session.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(session.device)
+        before = torch.cuda.memory_allocated(session.device)
+        oracle.eager(inputs, oracle.training, session.seed)
+        forward = torch.cuda.max_memory_allocated(session.device) - before
+    return wanted(session.device, forward, results, oracle.bytes)
+
+
 def _load_candidate(session: Session) -> Host:
     host = Host(session.limits, session.threads, place=session.oracle.place.of)
     began = time.perf_counter()
     try:
+        if session.folder:
+            # before its first line: the answer is the judge's own
+            given = {"folder": session.folder, "device": str(session.device)}
+            session.missing = host.request("sandbox", session.limits.import_seconds, **given)
+            if not host.forked:
+                session.missing.append("threads that were there before are not kept to it")
         info = host.request(
             "load",
             session.limits.import_seconds,

@@ -17,6 +17,7 @@ from refold.judge.truth.live import Lived, Living
 from refold.judge.truth.runs import distance
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.verdict import Failure, Status, Worst
+from refold.judge.wire.memory import Starved, exhausted
 from refold.judge.worker.steps import FACT, GRADS, Step
 
 _LOST = 2.0**-10  # of a value's scale: where eager errs by more, nothing can be said
@@ -80,6 +81,8 @@ def _asked(session: Session, life: Life) -> dict[str, Any]:
 
 def _raised(session: Session, life: Life, raised: dict[str, Any]) -> Iterator[Failure]:
     words = f"{raised['type']}: {raised['message']}"[:200]
+    if exhausted(str(raised["type"]), str(raised["message"])):
+        raise Starved(f"the candidate: {words}")
     if raised["type"] == "Missing":
         session.notes.append(f"{session.test}: {life.case}: not tried, {raised['message']}")
     elif life.must:
@@ -245,7 +248,7 @@ def _rebuilt(tree: Any, leaves: dict[str, Any], name: str = "output") -> Any:
         return type(tree)([_rebuilt(v, leaves, f"{name}[{i}]") for i, v in enumerate(tree)])
     if isinstance(tree, dict):
         return {k: _rebuilt(v, leaves, f"{name}[{k!r}]") for k, v in tree.items()}
-    return float(leaves[name]) if isinstance(tree, float) else leaves[name]
+    return compare.unread(tree, leaves[name])
 
 
 def _living(session: Session) -> Living:

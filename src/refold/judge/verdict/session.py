@@ -12,11 +12,13 @@ import torch
 from refold.contract import Reference
 from refold.judge import draws
 from refold.judge.draws.trees import tensors
-from refold.judge.rule import compare, ties
+from refold.judge.rule import beside, compare, ties
 from refold.judge.truth.oracle import Oracle, Truth
+from refold.judge.verdict.room import Room
 from refold.judge.verdict.truths import INITIAL, Truths
 from refold.judge.verdict.verdict import ErrorStats, Failure, Status
 from refold.judge.wire.host import Host, Limits, Raised, WorkerDied
+from refold.judge.wire.memory import Starved
 from refold.judge.wire.outside import Outside
 
 if TYPE_CHECKING:
@@ -59,6 +61,10 @@ class Session(Truths):
     workers: str = ""
     host: Host | None = None
     deaths: int = 0
+    room: Room = field(default_factory=lambda: Room(torch.device("cpu")))
+    folder: str = ""  # of the candidate's workers, in a sandbox
+    missing: list[str] | None = None  # of the sandbox; None: there is none
+    wanted: int = 0  # bytes that the judgement takes, by estimate
     apart: bool = False  # the present worker serves tests that it may not survive
     tie_searches: dict[str, tuple[int, int]] = field(default_factory=dict)
     _states: dict[str, dict[str, torch.Tensor]] = field(default_factory=dict)
@@ -145,6 +151,8 @@ class Session(Truths):
             return
         try:
             complaints = self.host.request("complaints", 60)
+        except Starved:
+            return
         except (Raised, WorkerDied) as error:
             complaints = [f"no word of what was patched: {error}"]
         for text in complaints:
@@ -160,14 +168,13 @@ class Session(Truths):
         if host is not None:
             host.close()
 
-    def retreat(self) -> bool:
-        """Free the device's memory and keep results on the CPU; False if they are there."""
-        if not self.oracle.place.retreat():
-            return False
+    def relieve(self) -> None:
+        """Free what can be made again, and keep results on the CPU from now on: memory is
+        exhausted."""
+        self.dismiss()
         self._truths.clear()
         self._moved.clear()
-        torch.cuda.empty_cache()
-        return True
+        self.oracle.place.retreat()
 
     def enter(self, state: str | None = None, training: bool | None = None) -> Host:
         """The worker, in the named state and mode."""
@@ -300,20 +307,21 @@ class Session(Truths):
         """Whether outputs would pass against a truth."""
         if truth.exact is None or truth.eager is None:
             return False
-        if not self._few_agree(outputs, truth):
+        if not self.few_agree(outputs, truth):
             return False
         results = compare.compare(
             "", outputs, truth.eager.outputs, truth.exact.outputs, self.spread(truth)
         )
         return all(r.agrees for r in results)
 
-    def _few_agree(self, outputs: Any, truth: Truth) -> bool:
-        """Whether outputs would pass on some samples: what fails on a few fails on all."""
+    def few_agree(self, outputs: Any, truth: Truth) -> bool:
+        """Whether outputs would pass on some samples: what fails on a few fails on all. True where
+        outputs are few. ``outputs``: all, or those samples."""
         assert truth.exact is not None and truth.eager is not None
         trees = (outputs, truth.eager.outputs, truth.exact.outputs)
         if max([t.numel() for t in tensors(trees[1])], default=0) < 2 * _SAMPLED:
             return True
-        few = [draws.every(tree, _some) for tree in trees]
+        few = [some(tree) for tree in trees]
         return all(r.agrees for r in compare.compare("", few[0], few[1], few[2]))
 
     def died(self, error: WorkerDied) -> Failure:
@@ -322,8 +330,14 @@ class Session(Truths):
         return self.fail(status, "worker", str(error))
 
 
-def _some(t: torch.Tensor) -> torch.Tensor:
-    """Some samples of a tensor."""
-    if not t.dim() or t.numel() < 2 * _SAMPLED or t.shape[0] < 2:
+def some(tree: Any) -> Any:
+    """A tree of outputs with some samples of each large tensor."""
+    return beside.each(tree, _some)
+
+
+def _some(t: Any) -> Any:
+    size = beside.shape(t)
+    if not size or t.numel() < 2 * _SAMPLED or size[0] < 2:
         return t
-    return t[:: -(-t.numel() // _SAMPLED)]
+    step = -(-t.numel() // _SAMPLED)
+    return t.every(step) if isinstance(t, beside.Beside) else t[::step]

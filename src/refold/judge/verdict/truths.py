@@ -15,10 +15,12 @@ from refold.judge.draws.trees import inexact, tensors
 from refold.judge.rule import compare, threads, ties
 from refold.judge.truth import runs
 from refold.judge.truth.oracle import LARGE, Oracle, Run, Truth
+from refold.judge.verdict.room import starving
 
 INITIAL, PERTURBED, SECOND = "initial", "perturbed", "second"
 _PROBE = 1 << 18  # elements of the outputs of most tests
 _LEAST_SAMPLES = 3
+_KEPT = 256 << 20  # bytes of truths that are kept at most; the last one always is
 
 
 class Truths:
@@ -181,7 +183,7 @@ class Truths:
         with self._few(inputs):
             truth = self._made(inputs, name, mode, grad)
         self._truths[key] = truth
-        self._forget(self.oracle.share())
+        self._forget(min(self.oracle.share(), _KEPT))
         return truth
 
     def _few(self, inputs: list[Any]) -> contextlib.AbstractContextManager[None]:
@@ -197,6 +199,8 @@ class Truths:
                 cotangents = [runs.cotangent(t, seed) for t in tensors(probe.outputs)]
             eager = self.oracle.eager(inputs, mode, seed, cotangents)
         except (Exception, SystemExit) as error:
+            if starving(error):
+                raise
             raised = f"{type(error).__name__}: {str(error)[:200]}"
             return Truth(None, None, raised, inputs=inputs)
         # the state as it is now: a test may name another one so before float64 is asked for
@@ -225,10 +229,13 @@ class Truths:
     def _exact(self, truth: Truth, eager: Run, seed: int) -> tuple[Run, Run]:
         """Eager with its own jumps taken out, and the float64 run."""
         try:
-            exact = self.oracle.exact(truth.inputs, truth.training, seed, truth.cotangents or None)
+            grads = truth.cotangents or None
+            exact = self.oracle.exact(truth.inputs, truth.training, seed, grads, eager.outputs)
             if not ties.same_shapes(exact.outputs, eager.outputs):
                 raise ValueError("its outputs have other shapes")
         except Exception as error:
+            if starving(error):
+                raise
             # No float64 run: eager is the truth, and only the floor is left to the candidate.
             note = f"no float64 oracle ({type(error).__name__}: {error})"
             if note not in self.notes:

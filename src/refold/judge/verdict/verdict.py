@@ -170,6 +170,7 @@ class Verdict:
     seconds: float
     secret: int = 0
     task: Task = Task()
+    hints: tuple[str, ...] = ()  # of the candidate's text: for a reader, never a reason
 
     @property
     def accepted(self) -> bool:

@@ -82,6 +82,7 @@ _FORMS: dict[str, Callable[[Any], bool]] = {
     "live": _life,
     "state": _tensors,
     "complaints": _texts,
+    "sandbox": _texts,
     "spoil": _pairs,
     "lap": lambda v: _numbers(v) and len(v) == 2,
     "kernels": _texts,

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from refold.judge.wire import ring
+from refold.judge.wire import plain, ring
 
 DTYPES: dict[str, torch.dtype] = {
     str(d).removeprefix("torch."): d
@@ -169,17 +169,22 @@ def encode(value: Any, blobs: list[torch.Tensor]) -> Any:
             "stride": list(tensor.stride()),
             "lead": min(tensor.storage_offset(), 64),
         }
-    if value is None or isinstance(value, bool | int | float | str):
-        return {"v": value}
+    if isinstance(value, torch.Size):
+        return {"s": list(value)}
     if isinstance(value, tuple):
         return {"u": [encode(v, blobs) for v in value]}
     if isinstance(value, list):
         return {"l": [encode(v, blobs) for v in value]}
     if isinstance(value, dict):
-        return {"d": [[str(k), encode(v, blobs)] for k, v in value.items()]}
-    if isinstance(value, torch.dtype):
-        return {"y": str(value).removeprefix("torch.")}
-    raise TypeError(f"expected tensors and plain values, came {type(value).__name__}")
+        return {"d": [[_key(k), encode(v, blobs)] for k, v in value.items()]}
+    sent = plain.encode(value)
+    if sent is None:
+        raise TypeError(f"expected tensors and plain values, came {type(value).__name__}")
+    return sent
+
+
+def _key(key: Any) -> Any:
+    return key if isinstance(key, str) else encode(key, [])
 
 
 def unknown(tree: Any) -> str:
@@ -192,8 +197,9 @@ def unknown(tree: Any) -> str:
         tree = list(tree.values())
     if isinstance(tree, list | tuple):
         return next((odd for odd in map(unknown, tree) if odd), "")
-    plain = tree is None or isinstance(tree, bool | int | float | str | torch.dtype)
-    return "" if plain else f"{type(tree).__module__}.{type(tree).__qualname__}"
+    if plain.encode(tree) is not None:
+        return ""
+    return f"{type(tree).__module__}.{type(tree).__qualname__}"
 
 
 def named_tuple(tree: Any) -> str:
@@ -209,11 +215,6 @@ def named_tuple(tree: Any) -> str:
 
 def decode(value: Any, blobs: list[torch.Tensor]) -> Any:
     """The inverse of `encode`, with every size checked."""
-    if "v" in value:
-        plain = value["v"]
-        if plain is not None and not isinstance(plain, bool | int | float | str):
-            raise ValueError("no plain value")
-        return plain
     if "t" in value:
         return _tensor(value, blobs[int(value["t"])])
     if "l" in value:
@@ -221,8 +222,11 @@ def decode(value: Any, blobs: list[torch.Tensor]) -> Any:
     if "u" in value:
         return tuple(decode(v, blobs) for v in value["u"])
     if "d" in value:
-        return {str(k): decode(v, blobs) for k, v in value["d"]}
-    return DTYPES[value["y"]]
+        pairs = value["d"]
+        return {k if isinstance(k, str) else decode(k, []): decode(v, blobs) for k, v in pairs}
+    if "s" in value:
+        return torch.Size(int(v) for v in value["s"])
+    return plain.decode(value)
 
 
 def _tensor(spec: dict[str, Any], blob: torch.Tensor) -> torch.Tensor:

@@ -17,12 +17,13 @@ from typing import Any
 
 import torch
 
-from refold.judge.wire import answers, forkserver, frames
+from refold.judge.wire import answers, forkserver, frames, memory
+from refold.judge.wire.memory import Starved
 from refold.judge.wire.ring import Ring
 
-_PAGE = os.sysconf("SC_PAGE_SIZE")
 _GO, _DONE, _END = b"g", b"d", b"e"
 _GIVES_OUTPUTS = ("call", "fetch", "live")
+_CROWDED = 4  # a worker that may have less than this part of memory does not answer for the limit
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Limits:
     processes: int = 64
     cpu_seconds: int = 0  # of each process; 0: an hour for every core
     print_bytes: int = 16 << 20
+    disk_bytes: int = 8 << 30  # written to disks; and half of that to one file
     message_bytes: int = 16 << 30
 
     def __post_init__(self) -> None:
@@ -44,7 +46,7 @@ class Limits:
 
 class WorkerDied(RuntimeError):
     """The worker is gone: ``why`` is ``crashed``, ``timed out``, ``memory``, ``processes``,
-    ``output`` or ``garbled``; the text says more."""
+    ``disk``, ``output`` or ``garbled``; the text says more."""
 
     def __init__(self, why: str, detail: str) -> None:
         super().__init__(f"{why}: {detail}")
@@ -77,7 +79,9 @@ class Host:
         # Takes outputs of timed calls; inherited empty, sized by `seal_arena`.
         self.arena = os.memfd_create("refold-outputs", os.MFD_ALLOW_SEALING)
         self.limits = limits or Limits()
-        self._cap = self.limits.memory_bytes or int(_available() * 0.9)
+        self._cap = self.limits.memory_bytes or int(memory.available() * 0.9)
+        self._crowded = not self.limits.memory_bytes and self._cap < memory.installed() // _CROWDED
+        self._killed = memory.killed()
         self.forked = False
         self._reason = ""
         self._why = ""
@@ -134,6 +138,7 @@ class Host:
 
         Raises:
             Raised: the command raised in the worker.
+            Starved: it raised, or was ended, because memory was exhausted.
             WorkerDied: it ended, hung, broke a limit or the protocol; nothing of it is left.
         """
         self.post(do, seconds, **arguments)
@@ -142,7 +147,7 @@ class Host:
     def post(self, do: str, seconds: float | None = None, **arguments: Any) -> None:
         """Ask without waiting; `wait` takes the answer."""
         if not self.alive:
-            raise WorkerDied(self._why or "crashed", self._reason or "it was ended before")
+            raise self._death("crashed", "it was ended before")
         self._peer.place = self._place if do in _GIVES_OUTPUTS else None
         self._asked = do
         with self._within(seconds or self.limits.call_seconds), self._deadly():
@@ -162,6 +167,8 @@ class Host:
             self._end("garbled", "an answer that is neither a result nor an error")
             raise WorkerDied("garbled", self._reason)
         texts = [str(error.get(k, "")) for k in ("type", "message", "trace")]
+        if memory.exhausted(*texts[:2]):
+            raise Starved(f"the candidate: {texts[0]}: {texts[1]}")
         raise Raised(*texts)
 
     def open_sealed(self, like: list[Any], offset: int, seed: int | None) -> None:
@@ -254,16 +261,22 @@ class Host:
             yield
         except (EOFError, OSError, frames.WireError, MemoryError) as error:
             # The watcher may have ended it for a reason of its own: that reason wins.
-            if not self._why:
+            if not self._why and not isinstance(error, TimeoutError | frames.WireError):
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    self._process.wait(timeout=0.5)
+                    self._process.wait(timeout=5.0)  # how it ended
             why, detail = "crashed", self._obituary()
+            if self._process.poll() == -signal.SIGKILL and memory.killed() > self._killed:
+                why, detail = "starved", "the system ended it: the machine's memory was exhausted"
             if isinstance(error, TimeoutError):
                 why, detail = "timed out", "no answer within the limit"
             elif isinstance(error, frames.WireError):
                 why, detail = "garbled", str(error)
             self._end(why, detail)
-            raise WorkerDied(self._why, self._reason) from None
+            raise self._death() from None
+
+    def _death(self, why: str = "", detail: str = "") -> WorkerDied | Starved:
+        why, detail = self._why or why, self._reason or detail
+        return Starved(detail) if why == "starved" else WorkerDied(why, detail)
 
     def _expire(self, limit: float) -> None:
         self._end("timed out", f"no answer within {limit:.0f} s")
@@ -315,9 +328,13 @@ class Host:
             members = self._members()
             if len(members) > self.limits.processes:
                 self._end("processes", f"more than {self.limits.processes} processes")
-            used = sum(resident(pid) for pid in members)
+            written = sum(memory.written(pid) for pid in members)
+            if written > self.limits.disk_bytes:
+                self._end("disk", f"wrote {written >> 20} MiB to disks")
+            used = sum(memory.resident(pid) for pid in members)
             if used > self._cap:
-                self._end("memory", f"{used >> 20} MiB resident, the limit is {self._cap >> 20}")
+                why = "starved" if self._crowded else "memory"
+                self._end(why, f"{used >> 20} MiB resident, the limit is {self._cap >> 20}")
 
     def _members(self) -> list[int]:
         """The worker's processes: its session, and whatever left it but carries its token."""
@@ -356,20 +373,3 @@ def _signal(pid: int, number: int) -> None:
 def _signal_group(pid: int, number: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, number)
-
-
-def resident(pid: int) -> int:
-    """Bytes of a process that lie in memory."""
-    try:
-        with open(f"/proc/{pid}/statm", "rb") as file:
-            return int(file.read().split()[1]) * _PAGE
-    except (OSError, IndexError, ValueError):
-        return 0
-
-
-def _available() -> int:
-    with open("/proc/meminfo", encoding="ascii") as file:
-        for line in file:
-            if line.startswith("MemAvailable"):
-                return int(line.split()[1]) << 10
-    return 8 << 30

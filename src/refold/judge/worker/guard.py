@@ -143,11 +143,22 @@ class Guard:
                 if whose.isdigit() and whose != str(os.getpid()):
                     self.events.add("opened another process under /proc")
                 return
-            if event == "os.kill" and args and args[0] in {os.getpid()}:
+            if event == "os.kill" and args and _own(args[0]):
                 return
             self.events.add(_EVENTS[event])
         finally:
             self._busy = False
+
+
+def _own(pid: Any) -> bool:
+    """Whether a process is this one, or a child of it."""
+    if pid == os.getpid():
+        return True
+    try:
+        with open(f"/proc/{int(pid)}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[1]) == os.getpid()
+    except (OSError, ValueError, IndexError, TypeError):
+        return False
 
 
 def _watched() -> list[tuple[str, Any]]:

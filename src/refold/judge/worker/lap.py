@@ -13,6 +13,8 @@ from refold.contract import seed_everything
 from refold.judge import draws
 from refold.judge.worker.leaves import moved, packed
 
+_LARGE = 64 << 20  # bytes of a call's outputs
+
 
 class Lap:
     """Input sets, the shared arena for outputs, and the loop."""
@@ -77,12 +79,15 @@ class Lap:
         cuda = self._device.type == "cuda"
         model, sets = self.model, self._sets
         taken: list[Any] = []
+        output: Any = None
         start_state: torch.Tensor | None = None
         if store and self._seed is not None:
             seed_everything(self._seed)
             start_state = torch.get_rng_state()
         with torch.no_grad():
             for index in order:
+                if self._slot > _LARGE:
+                    output = None  # else two of them are held while the next is made
                 if start_state is not None:  # to seed takes thirty times as long
                     torch.set_rng_state(start_state)
                     if cuda and self._seed is not None:

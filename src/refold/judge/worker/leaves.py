@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from refold.judge.wire import frames
+from refold.judge.wire import frames, plain
 
 Tree = Any
 _ALIGNED = 16  # bytes, so that each may be viewed as its own type
@@ -79,10 +79,11 @@ def copied(tree: Tree) -> Tree:
     if isinstance(tree, list):
         return [copied(v) for v in tree]
     if isinstance(tree, dict):
-        return {k: copied(v) for k, v in tree.items()}
-    if tree is None or isinstance(tree, bool | int | float | str):
-        return tree
-    return f"<{type(tree).__module__}.{type(tree).__qualname__}>"
+        return {plain.key(k): copied(v) for k, v in tree.items()}
+    value = plain.value(tree)
+    if plain.encode(value) is not None:
+        return value
+    return plain.name_of(tree)
 
 
 def meta(value: Any) -> dict[str, Any]:

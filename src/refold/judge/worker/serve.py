@@ -25,7 +25,7 @@ from torch import nn
 from refold import contract
 from refold.judge import draws
 from refold.judge.wire import frames, ring
-from refold.judge.worker import flags, guard, lap, surroundings
+from refold.judge.worker import flags, guard, lap, sandbox, surroundings
 from refold.judge.worker.leaves import (
     copied,
     digest,
@@ -45,6 +45,9 @@ from refold.judge.worker.leaves import (
 from refold.judge.worker.steps import Interpreter
 
 Tree = Any
+_FILE = 4 << 30  # bytes of one file that is written
+_LARGE = 32 << 20  # bytes of a call's outputs
+_trim = getattr(ctypes.CDLL(None), "malloc_trim", lambda _: 0)  # of the GNU C library
 
 
 class Worker:
@@ -80,6 +83,12 @@ class Worker:
             except (Exception, SystemExit) as error:
                 answer = {"error": _report(error)}
             self.peer.send(answer)
+
+    def do_sandbox(self, folder: str, device: str) -> list[str]:
+        """See `sandbox.enter`; what could not be done."""
+        if torch.device(device).type == "cuda":
+            torch.zeros(1, device=device)  # the driver opens what it needs
+        return sandbox.enter(folder)
 
     def do_load(
         self,
@@ -240,6 +249,8 @@ class Worker:
             kinds = [meta(v) for v in leaves(output)]
             # Read on the caller's stream, with no wait for any other.
             sent = copied(output)
+            if not (keep or settle or grad is not None):
+                output = None  # two of large outputs are held at no time but now
         random_state = digest(torch.get_rng_state())
         others = zip(generators, other_generators(), strict=True)
         changed_later = False
@@ -269,6 +280,8 @@ class Worker:
             parameter.requires_grad_(True)
         if keep:
             self.kept[keep] = output
+        if self.device.type == "cpu" and sum(t.nbytes for t in tensors(sent)) > _LARGE:
+            _trim(0)  # the allocator keeps what is freed, for the clock's sake
         return result
 
     def do_spoil(self, keep: str) -> list[tuple[int, int]]:
@@ -400,18 +413,19 @@ def _report(error: BaseException) -> dict[str, str]:
     }
 
 
-def _limit_cpu(seconds: int) -> None:
-    """CPU seconds of each process; an own limit that is lower stays."""
-    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
-    if hard == resource.RLIM_INFINITY or hard > seconds:
-        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+def _limit(kind: int, most: int) -> None:
+    """A limit of each process; an own one that is lower stays."""
+    hard = resource.getrlimit(kind)[1]
+    if hard == resource.RLIM_INFINITY or hard > most:
+        resource.setrlimit(kind, (most, most))
 
 
 def serve(channel: int, arena: int, cpu_seconds: int) -> None:
     """Answer on the inherited socket; ``arena`` is the shared file that takes timed outputs."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: do not outlive the judge
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    _limit_cpu(cpu_seconds)
+    _limit(resource.RLIMIT_FSIZE, _FILE)
+    _limit(resource.RLIMIT_CPU, cpu_seconds)
     sock = socket.socket(fileno=channel)
     Worker(frames.Peer(sock, shared=ring.Ring.accept(sock)), arena).serve()
 

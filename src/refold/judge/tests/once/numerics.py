@@ -9,15 +9,36 @@ import torch
 
 from refold.judge import draws
 from refold.judge.draws.trees import tensors
+from refold.judge.rule import beside
 from refold.judge.tests.base import Test
 from refold.judge.truth.oracle import Truth, digest
-from refold.judge.verdict.session import Session
+from refold.judge.verdict.session import Session, some
 from refold.judge.verdict.verdict import Failure, Status
 
 
 def run(session: Session) -> Iterator[Failure]:
     """Distributions, with the vacuity of each measured."""
-    cases: list[tuple[str, list[Any]]] = [("the file's inputs", session.file_inputs())]
+    previous: _Known | None = None
+    for number, (name, inputs) in enumerate(_cases(session)):
+        truth = session.truth(inputs)
+        if truth.eager is None:
+            if not number:
+                session.notes.append(f"the reference raises on its own inputs: {truth.raised}")
+            continue
+        if has_power(session, inputs, truth, previous):
+            session.powered += 1
+        else:
+            session.notes.append(f"no power: a trivial answer passes on {name}")
+        previous = _known(truth, inputs)
+        for failure in session.check(name, inputs):
+            session.plainly_wrong = True
+            yield failure
+    yield from _other_mode(session)
+
+
+def _cases(session: Session) -> Iterator[tuple[str, list[Any]]]:
+    """Inputs by name, each drawn when its turn comes."""
+    yield "the file's inputs", session.file_inputs()
     if draws.has_floats(session.file_inputs()):
         scales = (1.0,) if session.frugal else draws.SCALES
         whole = session.file_inputs()
@@ -26,37 +47,19 @@ def run(session: Session) -> Iterator[Failure]:
             probe = draws.normal(shape, scale, session.seed + 3000 + i)
             if session.frugal:
                 probe = session.inputs()  # shared with the other tests: truths are dear
-            cases.append((f"normal inputs, scale 2^{int(torch.tensor(scale).log2())}", probe))
+            yield f"normal inputs, scale 2^{int(torch.tensor(scale).log2())}", probe
     if not (session.quick or session.frugal):
-        cases.append(("the file's inputs, second draw", session.file_inputs(1)))
+        yield "the file's inputs, second draw", session.file_inputs(1)
     if not session.frugal:
-        cases += _secret(session)
-    previous: Any = None
-    for name, inputs in cases:
-        truth = session.truth(inputs)
-        if truth.eager is None:
-            if name == cases[0][0]:
-                session.notes.append(f"the reference raises on its own inputs: {truth.raised}")
-            continue
-        if has_power(session, inputs, truth, previous):
-            session.powered += 1
-        else:
-            session.notes.append(f"no power: a trivial answer passes on {name}")
-        previous = truth.eager.outputs
-        for failure in session.check(name, inputs):
-            session.plainly_wrong = True
-            yield failure
-    yield from _other_mode(session)
+        yield from _secret(session)
 
 
-def _secret(session: Session) -> list[tuple[str, list[Any]]]:
+def _secret(session: Session) -> Iterator[tuple[str, list[Any]]]:
     """Draws that no candidate can have foreseen from ``--seed``; the verdict tells the secret."""
     drawn = session.cut(session.reference.inputs(session.secret))
-    cases = [("the file's inputs, a secret draw", drawn)]
+    yield "the file's inputs, a secret draw", drawn
     if draws.has_floats(drawn):
-        probe = draws.normal(drawn, 1.0, session.secret + 1)
-        cases.append(("normal inputs, a secret draw", probe))
-    return cases
+        yield "normal inputs, a secret draw", draws.normal(drawn, 1.0, session.secret + 1)
 
 
 def _other_mode(session: Session) -> Iterator[Failure]:
@@ -76,45 +79,60 @@ def _other_mode(session: Session) -> Iterator[Failure]:
     yield from session.check(name, inputs, Status.WRONG_MODE, training=not mode)
 
 
-def has_power(session: Session, inputs: list[Any], truth: Truth, previous: Any) -> bool:
+_Known = tuple[Any, list[Any]]  # some samples of an answer, and the inputs of which it comes
+
+
+def _known(truth: Truth, inputs: list[Any]) -> _Known:
+    assert truth.eager is not None
+    return draws.every(some(truth.eager.outputs), torch.Tensor.clone), inputs
+
+
+def has_power(session: Session, inputs: list[Any], truth: Truth, previous: _Known | None) -> bool:
     """Whether zeros, the mean, the input and the previous output are all rejected here.
 
     The mean of a single element is the right answer; another draw's answer stands for it.
     """
     assert truth.eager is not None
     outputs = truth.eager.outputs
-    if not any(bool(torch.isfinite(t).any()) for t in tensors(outputs)):
+    if not any(bool(torch.isfinite(some(t)).any()) for t in tensors(outputs)):
         return False  # empty, or NaN everywhere, which is as easily said
+    if all(t.numel() <= 1 for t in tensors(outputs)) and previous is None:
+        other = session.truth(session.file_inputs(1))
+        previous = None if other.eager is None else _known(other, session.file_inputs(1))
+    if any(session.agrees(answer, truth) for answer in _trivial(inputs, outputs)):
+        return False
+    if previous is None or not session.few_agree(previous[0], truth):
+        return True
+    again = session.truth(previous[1]).eager
+    return again is None or not session.agrees(again.outputs, truth)
 
-    def mean(t: torch.Tensor) -> torch.Tensor:
-        if not t.is_floating_point():
-            return torch.zeros_like(t)
-        finite = torch.isfinite(t)
-        total = torch.where(finite, t, 0.0).sum(dtype=torch.float64)
-        return torch.full_like(t, float(total / finite.sum().clamp(min=1)))
 
-    trivial = [_each(outputs, torch.zeros_like)]
+def _trivial(inputs: list[Any], outputs: Any) -> Iterator[Any]:
+    """Answers that compute nothing, each made when its turn comes. They take no memory of the
+    outputs' size, but for the inputs in other strides."""
+
+    def constant(t: torch.Tensor, value: float) -> torch.Tensor:
+        return torch.full((), value, dtype=t.dtype, device=t.device).expand(t.shape)
+
+    yield draws.every(outputs, lambda t: constant(t, 0))
     if any(t.numel() > 1 for t in tensors(outputs)):
-        trivial.append(_each(outputs, mean))
-    elif previous is None:
-        other = session.truth(session.file_inputs(1)).eager
-        previous = None if other is None else other.outputs
+        yield draws.every(outputs, lambda t: constant(t, _mean(t)))
     given = {(t.shape, t.dtype): t for t in tensors(inputs)}
     if all((t.shape, t.dtype) in given for t in tensors(outputs)):
-        trivial.append(_each(outputs, lambda t: given[(t.shape, t.dtype)].contiguous()))
-    if previous is not None:
-        trivial.append(previous)
-    return not any(session.agrees(answer, truth) for answer in trivial)
+        yield draws.every(outputs, lambda t: given[(t.shape, t.dtype)])
 
 
-def _each(tree: Any, change: Any) -> Any:
-    if isinstance(tree, torch.Tensor):
-        return change(tree)
-    if isinstance(tree, list | tuple):
-        return type(tree)(_each(v, change) for v in tree)
-    if isinstance(tree, dict):
-        return {k: _each(v, change) for k, v in tree.items()}
-    return tree
+def _mean(t: torch.Tensor) -> float:
+    """Of the finite values; zero of what is no floating tensor."""
+    if not t.is_floating_point():
+        return 0.0
+    total, count = 0.0, 0
+    for at in beside.slices(t.numel()):
+        part = beside.piece(t, at)
+        finite = torch.isfinite(part)
+        total += float(torch.where(finite, part, 0.0).sum(dtype=torch.float64))
+        count += int(finite.sum())
+    return total / max(count, 1)
 
 
 TEST = Test(

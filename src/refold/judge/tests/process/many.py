@@ -10,7 +10,7 @@ from refold.judge.draws.trees import tensors
 from refold.judge.tests.base import Skip, Test
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.verdict import Failure, Status
-from refold.judge.wire.host import resident
+from refold.judge.wire.memory import resident
 
 _CALLS, _SECONDS = 6000, 2.0
 _INPUTS, _LAP = 4, 250
@@ -50,7 +50,7 @@ def _volume(session: Session) -> Iterator[Failure]:
         host.request("lap", 120, order=order, store=True)
         session.cases += 1
         for i, which in enumerate(order):
-            raw = arena.read(host, i, size)
+            raw = bytes(arena.read(host, i, size))
             if raw in known[which]:
                 continue
             eager = truths[which].eager

@@ -9,7 +9,7 @@ import torch
 
 from refold.judge import draws
 from refold.judge.draws.trees import inexact, tensors
-from refold.judge.rule import compare
+from refold.judge.rule import beside, compare
 from refold.judge.tests.base import Skip, Test
 from refold.judge.truth import runs
 from refold.judge.truth.oracle import Truth
@@ -27,7 +27,9 @@ def has_power(truth: Truth) -> bool:
     if truth.eager is None or truth.exact is None:
         return False
     pairs = zip(
-        compare.leaves(truth.eager.outputs), compare.leaves(truth.exact.outputs), strict=True
+        compare.leaves(truth.eager.outputs),
+        compare.leaves(beside.whole(truth.exact.outputs)),
+        strict=True,
     )
     for (_, mine), (_, exact) in pairs:
         if isinstance(mine, torch.Tensor) and inexact(mine) and mine.numel():

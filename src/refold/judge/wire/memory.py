@@ -1,0 +1,65 @@
+"""Memory of processes and of the machine, and the errors that say it is exhausted."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_NO_MEMORY = ("out of memory", "not enough memory", "allocate memory", "_STATUS_ALLOC_FAILED")
+
+
+class Starved(RuntimeError):
+    """Memory was exhausted, of the device or of the machine: that says nothing of a candidate."""
+
+
+def exhausted(kind: str, message: str) -> bool:
+    """Whether an error of a class of this name says that memory is exhausted."""
+    if kind in ("OutOfMemoryError", "MemoryError"):
+        return True
+    return kind.endswith("Error") and any(w.lower() in message.lower() for w in _NO_MEMORY)
+
+
+def resident(pid: int) -> int:
+    """Bytes of a process that lie in memory."""
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as file:
+            return int(file.read().split()[1]) * _PAGE
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+def written(pid: int) -> int:
+    """Bytes that a process has written to disks."""
+    with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/io", "rb") as file:
+        for line in file:
+            if line.startswith(b"write_bytes:"):
+                return int(line.split()[1])
+    return 0
+
+
+def available() -> int:
+    """Bytes of the machine's memory that are free, or can be made so."""
+    return _meminfo("MemAvailable")
+
+
+def installed() -> int:
+    """Bytes of the machine's memory."""
+    return _meminfo("MemTotal")
+
+
+def _meminfo(name: str) -> int:
+    with open("/proc/meminfo", encoding="ascii") as file:
+        for line in file:
+            if line.startswith(name):
+                return int(line.split()[1]) << 10
+    return 8 << 30
+
+
+def killed() -> int:
+    """How many processes the system has ended because memory was exhausted."""
+    with contextlib.suppress(OSError, ValueError), open("/proc/vmstat", encoding="ascii") as file:
+        for line in file:
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    return 0

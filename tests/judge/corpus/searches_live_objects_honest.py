@@ -1,0 +1,20 @@
+"""It collects garbage.
+
+reference: linear
+test: isolation
+"""
+
+import gc
+
+import torch.nn.functional as F
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n, m):
+        super().__init__()
+        self.linear = nn.Linear(n, m)
+        self.found = gc.collect()
+
+    def forward(self, x):
+        return F.gelu(self.linear(x))
