@@ -176,7 +176,12 @@ FAULTS = (
         "judge/rule/rows.py",
         "K_FLOAT32 = 16.0",
         "K_FLOAT32 = 1600.0",
-        ("tests/judge/test_candidates.py", "-k", "tf32 or bf16_accumulator or half"),
+        (
+            "tests/judge/test_parts.py",
+            "tests/judge/test_candidates.py",
+            "-k",
+            "not candidate or half",
+        ),
     ),
     Fault(
         "the judge does not see writes to inputs",
@@ -186,11 +191,11 @@ FAULTS = (
         ("tests/judge/test_candidates.py", "-k", "reject_23 or reject_34"),
     ),
     Fault(
-        "the judge never writes new values to old storage",
-        "judge/tests/once/cache.py",
-        'session.worker().request("write", slot="x", inputs=second)',
-        'session.worker().request("write", slot="x", inputs=first); second = first',
-        ("tests/judge/test_candidates.py", "-k", "reject_13 or reject_14 or native_pointer"),
+        "the judge does not compare where values are not finite",
+        "judge/rule/compare.py",
+        "    bad = _masks(got, eager, exact, finite_only)",
+        "    bad = None",
+        ("tests/judge/test_parts.py", "tests/judge/test_candidates.py", "-k", "special or no_max"),
     ),
     Fault(
         "the judge believes outputs of timed calls",

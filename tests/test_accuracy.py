@@ -231,6 +231,18 @@ def test_what_capture_takes_apart_badly_keeps_the_original() -> None:
     assert isinstance(kept, str) and "less accurate than PyTorch's" in kept
 
 
+@pytest.mark.parametrize(
+    ("eager", "made", "met"),
+    [(1e-7, 1e-6, False), (10.0, 300.0, True), (10.0, 3000.0, False), (0.1, 3.0, False)],
+)
+def test_noise_on_both_sides_is_held_to_less(eager: float, made: float, met: bool) -> None:
+    """As where a bias is added to values of 1e-15, and a norm then scales what is left."""
+    one = accuracy.errors.Error(eager**2, made**2, 1.0, 2.0**-23, False)
+    assert accuracy.errors.meets([[one]], accuracy.errors.FACTOR) == met
+    noise = eager > 0.5 and met
+    assert (accuracy.errors.ratio_of([[one]]) == 0.0) == noise
+
+
 def test_the_batch_is_cut_and_modes_stay() -> None:
     module = Of(lambda s, x: s.n(s.f(x)).sum(-1), f=nn.Linear(512, 512), n=nn.BatchNorm1d(512))
     x = torch.randn(5000, 512)
