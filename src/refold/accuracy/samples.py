@@ -199,6 +199,10 @@ def _parameters(module: torch.nn.Module, captured: Captured, graph: Graph) -> Va
     return found
 
 
+def _is_plain(value: Any) -> bool:
+    return value is None or isinstance(value, (torch.Tensor, int, float, complex, str))
+
+
 def _eager(
     call: Callable[[], Any],
     module: torch.nn.Module,
@@ -213,7 +217,10 @@ def _eager(
         result = call()
         buffers = {k: b.detach().clone() for k, b in module.named_buffers()}
     torch.set_rng_state(state)
-    tensors = [v for v in pytree.tree_leaves(result) if isinstance(v, torch.Tensor)]
+    leaves = pytree.tree_leaves(result)
+    if not all(map(_is_plain, leaves)):
+        return None  # objects, which may hold tensors of their own
+    tensors = [v for v in leaves if isinstance(v, torch.Tensor)]
     outputs = captured.graph.outputs
     shapes = [[concrete(d, sizes) for d in o.shape] for o in outputs if o.mutates is None]
     if [list(t.shape) for t in tensors] != shapes:
