@@ -95,6 +95,13 @@ FINDINGS = (
             {"do": "grads", "names": ["m0.weight", "m0.bias"], "label": "gradients"},
         ),
     ),
+    Finding(
+        "A forward that is patched by a function of the same name is another (functools.wraps)",
+        "self.m0 = nn.Linear(5, 7)",
+        "return self.m0(x).sum(-1)",
+        "torch.randn(n, 5)",
+        (call("before"), {"do": "patch", "path": ""}, call("after"), call("again")),
+    ),
 )
 
 

@@ -16,6 +16,7 @@ FACTOR = 1.5  # how many times eager's RMS error the rewritten graph may have
 FACTOR_TF32 = 1.1  # where TF32 is allowed, whose own errors are large
 APART = 16.0  # how many times eager's the error of the graph as captured may be: the judge's bar
 ULPS = 2.0  # and how many units in the last place of the results' RMS beside
+NOISE = 100.0  # how many times eager's where eager's own error is as large as what it gives
 AGAIN = 3  # further draws near the example before a failure counts
 
 
@@ -107,7 +108,8 @@ def meets(errors: Sequence[Sequence[Error]], bar: float) -> bool:
         if any(d.lost for d in draws):
             return False
         eager, made, values = (_rms([getattr(d, k) for d in draws]) for k in _SUMS)
-        if not made <= bar * eager + ULPS * draws[0].ulp * values:
+        allowed = max(bar, NOISE) if eager > values / 2 else bar
+        if not made <= allowed * eager + ULPS * draws[0].ulp * values:
             return False
     return True
 
@@ -121,6 +123,8 @@ def ratio_of(errors: Sequence[Sequence[Error]]) -> float:
         if any(d.lost for d in draws):
             return math.inf
         eager, made, values = (_rms([getattr(d, k) for d in draws]) for k in _SUMS)
+        if eager > values / 2 and made <= NOISE * eager:
+            continue  # noise on both sides
         half = draws[0].ulp / 2 * values
         worst = max(worst, (made + half) / (eager + half) if eager + half else 0.0)
     return worst
