@@ -28,7 +28,7 @@ from cuda_matmul import cublas, events
 from record import Record, gpu
 from tests.gpu import library
 
-from refold.schedule import Schedule, schedules
+from refold.schedule import WGMMA, Schedule, schedules
 
 ROUNDS, SECONDS = 7, 4e-3
 SHAPES = (
@@ -58,7 +58,7 @@ def source(mode: str) -> str:
     """One entry a schedule."""
     text, body, _, _ = MODES[mode]
     lines = ['#include "bodies.cuh"', '#include "launch.cuh"', "using namespace rf;"]
-    lines += [f"RF_ENTRY({name(mode, s)}, {body}, {s.text(text)})" for s in schedules("sm_90")]
+    lines += [f"RF_ENTRY({name(mode, s)}, {body}, {s.text(text)})" for s in schedules(WGMMA)]
     return "\n".join(lines)
 
 
@@ -85,7 +85,7 @@ def measure(mode: str, sizes: tuple[int, int, int], entries: ctypes.CDLL) -> lis
     out = torch.empty(rows, cols, device="cuda", dtype=dtype)
     a, b = library.Split(x, mode), library.Split(w, mode)
     runs: dict[str, Callable[[], object]] = {"cublas": cublas(x, w, out, tf32=mode == "tf32")}
-    for s in schedules("sm_90"):
+    for s in schedules(WGMMA):
         if depth >= 256 * s.splits:
             runs[f"{s.tile}_{s.splits}"] = library.Product(name(mode, s), a, b, (), (out,), entries)
     some = torch.linspace(0, rows - 1, min(256, rows), device="cuda").long()

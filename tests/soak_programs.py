@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from refold.judge.worker import structure, writes
+from refold.runtime.folds import _REFOLD_WHOLE
 
 Step = dict[str, Any]
 WHOLE = (*writes.WAYS,)  # a whole tensor: followed at the next call on the CPU, however written
@@ -29,7 +30,7 @@ HOW = (
     *(*TAME, "expanded", "large", "small", "far", "zeros", "alike", "one nan", "one inf"),
     *("positive", *(f"shape {i}" for i in range(6, 10))),
 )
-LARGE = 1 << 12  # bytes: an uncounted write to part of a larger tensor is found later
+LARGE = _REFOLD_WHOLE  # bytes: an uncounted write to part of a larger tensor is found later
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,9 @@ class Facts:
     parts: tuple[str, ...]
     numbers: tuple[tuple[str, str, Any], ...]
     words: tuple[str, ...]
+    items: tuple[tuple[str, str, str, Any], ...] = ()  # of dicts that parts hold
+    patched: tuple[str, ...] = ()  # parts whose classes are the model's own
+    names: tuple[tuple[str, str, Any], ...] = ()  # of the file, with other values
     dtype: str = "float32"
     writes: bool = False  # buffers in eval mode: then calls of several threads race
 
@@ -64,6 +68,17 @@ class Facts:
                     numbers.append((path, name, 0.25))
             if getattr(part, "momentum", None) is not None:
                 numbers.append((path, "momentum", None))
+        items, patched = [], []
+        for path, part in module.named_modules():
+            for name, value in vars(part).items():
+                if type(value) is dict and not name.startswith("_"):
+                    items += [(path, name, k, _other(v)) for k, v in value.items()]
+            if not type(part).__module__.startswith("torch."):
+                patched.append(path)
+        space = type(module).forward.__globals__
+        names = [(k, "", _other(v)) for k, v in space.items() if k.isupper() and type(v) is float]
+        tables = [(k, v) for k, v in space.items() if k.isupper() and type(v) is dict]
+        names += [(k, key, _other(v)) for k, table in tables for key, v in table.items()]
         given = inspect.signature(type(module).forward).parameters.values()
         return Facts(
             (*(n for n, _ in parameters), *buffers),
@@ -73,8 +88,17 @@ class Facts:
             tuple(path for path, _ in module.named_modules()),
             tuple(numbers),
             tuple(p.name for p in given if p.kind is p.POSITIONAL_OR_KEYWORD)[1:],
+            tuple(items),
+            tuple(patched),
+            tuple(names),
             str(parameters[0][1].dtype).removeprefix("torch.") if parameters else "float32",
         )
+
+
+def _other(value: Any) -> Any:
+    if isinstance(value, bool):
+        return not value
+    return value * 2 if isinstance(value, int | float) else value
 
 
 def _subset(names: Sequence[str]) -> st.SearchStrategy[list[str]]:
@@ -109,6 +133,8 @@ def programs(
         kinds += [_write, _write, _write, _taken]
     if facts.parameters:
         kinds += [_train, _train, _gradients, _want, _part, _dtype, _grown]
+    kinds += [_item] * bool(facts.items) + [_patched] * bool(facts.patched)
+    kinds += [_named] * bool(facts.names)
     if not facts.writes:
         kinds += [_threads]
     if facts.numbers:
@@ -355,6 +381,26 @@ def _number(draw: st.DrawFn, facts: Facts) -> list[Step]:
     path, name, value = draw(st.sampled_from(facts.numbers))
     step = {"do": "attribute", "path": path, "name": name, "value": value}
     return [step, _called("@ another number", draw(st.sampled_from(NAMES)))]
+
+
+@st.composite
+def _item(draw: st.DrawFn, facts: Facts) -> list[Step]:
+    path, name, key, value = draw(st.sampled_from(facts.items))
+    step = {"do": "item", "path": path, "name": name, "key": key, "value": value}
+    return [step, _called("@ another item", draw(st.sampled_from(NAMES)))]
+
+
+@st.composite
+def _patched(draw: st.DrawFn, facts: Facts) -> list[Step]:
+    step = {"do": "patch", "path": draw(st.sampled_from(facts.patched))}
+    return [step, _called("@ patched", draw(st.sampled_from(NAMES)))]
+
+
+@st.composite
+def _named(draw: st.DrawFn, facts: Facts) -> list[Step]:
+    name, key, value = draw(st.sampled_from(facts.names))
+    step = {"do": "name_of_file", "name": name, "key": key, "value": value}
+    return [step, _called("@ another value in the file", draw(st.sampled_from(NAMES)))]
 
 
 @st.composite

@@ -10,7 +10,7 @@ import sys
 import types
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
@@ -33,7 +33,7 @@ from refold.judge.draws.layouts import layouts, otherwise_laid
 from refold.judge.draws.trees import every, mapped, tensors
 from refold.judge.verdict import life
 from refold.judge.verdict.life import Life
-from refold.judge.worker.steps import FACT, Interpreter
+from refold.judge.worker.steps import FACT, Interpreter, Step
 from refold.pipeline import Options
 from soak_programs import Facts
 from torch_target import TorchTarget
@@ -50,6 +50,37 @@ class _Looking(Interpreter):
     """Sees of results whether they want gradients, and how they lie in memory; counts the calls of
     twins that the kernels computed, and the others."""
 
+    def run(self, steps: Sequence[Step]) -> dict[str, Any]:
+        self.undo: list[Callable[[], None]] = []
+        try:
+            return super().run(steps)
+        finally:
+            while self.undo:
+                self.undo.pop()()
+
+    def name_of_file(self, name: str, key: str, value: Any, model: str = "a") -> None:
+        """Another value for a name that forward finds in its file, or for an item of it."""
+        space = _own_class(self.models[model]).forward.__globals__
+        there, at = (space[name], key) if key else (space, name)
+        self.undo.append(functools.partial(there.__setitem__, at, there[at]))
+        there[at] = value
+
+    def item(self, path: str, name: str, key: str, value: Any, model: str = "a") -> None:
+        """Another value in a dict that a part holds."""
+        vars(self._part(path, model))[name][key] = value
+
+    def patch(self, path: str, model: str = "a") -> None:
+        """Another forward for the class of a part."""
+        cls = _own_class(self._part(path, model))
+        forward = cls.forward
+
+        @functools.wraps(forward)
+        def negative(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            return pytree.tree_map_only(torch.Tensor, torch.neg, forward(self, *args, **kwargs))
+
+        self.undo.append(functools.partial(setattr, cls, "forward", forward))
+        cls.forward = negative  # type: ignore[method-assign]
+
     def call(self, inputs: str, label: str, model: str = "a", **more: Any) -> None:
         super().call(inputs, label, model, **more)
         plain = all(t.is_contiguous() for t in tensors(self.given[label]))
@@ -59,6 +90,12 @@ class _Looking(Interpreter):
         made = self.models[model]
         if twin.is_twin(made):
             COUNTS["original" if twin.state_of(made).reason else "kernels"] += 1
+
+
+def _own_class(part: nn.Module) -> type[nn.Module]:
+    """The class of a part as its file has it, below what refold makes of it."""
+    made = type(part).__mro__
+    return next(c for c in made if "forward" in vars(c) and "_refold_made" not in vars(c))
 
 
 _LOOKS = mock.patch("refold.judge.truth.live.Interpreter", _Looking)

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from agree import double, oracle_of, tensors
 from refold import accuracy, pipeline
 from refold.capture import Example, capture, widen
-from refold.cost import DEVICES
+from refold.cost import DeviceModel
 from refold.emit.load import load_text
 from refold.engine import optimize
 from refold.pipeline import Options
@@ -42,7 +42,9 @@ def fast_of(module: nn.Module, inputs: Sequence[torch.Tensor], **options: bool) 
     """The twin as the plan has it, run by torch calls; or why the original is kept."""
     given = Options(measure=False, **options)
     source = "# Model is bound by the test."
-    result = pipeline.run(module, inputs, source, "Model", TorchTarget(), DEVICES["cpu"], given)
+    result = pipeline.run(
+        module, inputs, source, "Model", TorchTarget(), DeviceModel.of("cpu"), given
+    )
     if result.text is None:
         return "; ".join(result.reasons)
     return pipeline.adopt(load_text(result.text, {"Model": type(module)}).ModelNew, module)
@@ -198,7 +200,7 @@ def test_unsafe_is_asked_for_and_named_in_the_file() -> None:
         "# Model is bound by the test.",
         "Model",
         TorchTarget(),
-        DEVICES["cpu"],
+        DeviceModel.of("cpu"),
         Options(measure=False, unsafe=True),
     )
     assert "--unsafe" in result.text.split("import")[0]
@@ -217,7 +219,7 @@ def test_the_rule_that_costs_accuracy_is_banned_and_no_other() -> None:
     torch.manual_seed(0)
     meter, graph = meter_of(module, torch.randn(32, 40) * SD + MU)
     with mock.patch.object(match, "is_safe", lambda rule, found: True):
-        done, found = meter.accurate(lambda no: optimize(graph, DEVICES["cpu"], banned=no))
+        done, found = meter.accurate(lambda no: optimize(graph, DeviceModel.of("cpu"), banned=no))
     assert found.banned and "sum-through-linear" not in found.banned
     assert found.ratio < 2
     assert all(n.shape[-1] == 1 for n in done.graph.nodes() if n.op == "linear")
@@ -258,5 +260,5 @@ def test_the_batch_is_cut_and_modes_stay() -> None:
 def test_bfloat16_is_held_to_its_own_precision() -> None:
     module = Of(lambda s, x: torch.relu(s.f(x)).sum(-1), f=linear()).eval().bfloat16()
     meter, graph = meter_of(module, torch.randn(32, 40).bfloat16())
-    _, found = meter.accurate(lambda no: optimize(graph, DEVICES["cpu"], banned=no))
+    _, found = meter.accurate(lambda no: optimize(graph, DeviceModel.of("cpu"), banned=no))
     assert found.skipped is None and not found.banned

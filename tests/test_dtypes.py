@@ -133,6 +133,26 @@ def test_several_dtypes_in_one_model(model, dtype):
             check_close(got, eager, copy.deepcopy(module).double()(*double(inputs)))
 
 
+class Nearly(nn.Module):
+    """What is added is less than half a unit in the last place of 16 bits."""
+
+    def forward(self, x):
+        return torch.where(x + 1e-5 == x, 1.0, x), x * 1.0001 > x
+
+    def inputs(self):
+        return [1 + torch.rand(30, 40)]
+
+
+def test_values_are_rounded_before_they_are_compared():
+    module, inputs = Nearly(), cast(Nearly().inputs(), torch.float16)
+    fast, _ = emitted(module, inputs)
+    with torch.no_grad():
+        assert pipeline.obstacle(fast, inputs) is None
+        (chosen, more), (expected, known) = fast(*inputs), module(*inputs)
+        assert (expected == 1).all() and not known.any()
+        assert torch.equal(chosen, expected) and torch.equal(more, known)
+
+
 def test_the_mean_of_equal_values_is_theirs():
     """Behind batch norm every other number would be blown up by 1 / sqrt(eps)."""
     torch.manual_seed(0)

@@ -61,7 +61,7 @@ def test_the_page_works(tmp_path: Path) -> None:
 def test_each_part_has_a_difference_and_a_program() -> None:
     parts = re.split(r"(?m)^## ", PAGE.read_text())[1:]
     shown = [p.partition("\n")[0] for p in parts if blocks(p, "diff") and blocks(p, "python")]
-    assert shown == ["An op", "A rule", "A reduction"]
+    assert shown == ["An op", "A rule", "A reduction", "A device"]
 
 
 def test_a_difference_that_does_not_fit_is_found(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ ORDER = [
     "capture",
     "rules",
     "schedule",
+    "devices",
     "cost",
     "engine",
     "accuracy",

@@ -9,7 +9,7 @@ from agree import check_modes
 from beforehand import beforehand
 from captures import captured_once, drawn
 from refold import pipeline
-from refold.cost import DEVICES
+from refold.cost import DeviceModel
 from refold.emit.load import load_text
 from refold.pipeline import Options
 from torch_target import TorchTarget
@@ -85,7 +85,13 @@ def test_the_last_token_of_any_length(built, length):
 def test_a_class_that_there_is_not_is_refused():
     module = CASES["Classes"]()
     x, y, t = module.inputs()
-    given = "# Model is bound.", "Classes", TorchTarget(), DEVICES["cpu"], Options(measure=False)
+    given = (
+        "# Model is bound.",
+        "Classes",
+        TorchTarget(),
+        DeviceModel.of("cpu"),
+        Options(measure=False),
+    )
     text = pipeline.run(module, [x, y, t], *given).text
     fast = pipeline.adopt(load_text(text, {"Model": type(module)}).ModelNew, module)
     with torch.no_grad():

@@ -8,7 +8,7 @@ from torch import nn
 
 from captures import captured_once, drawn
 from refold import pipeline
-from refold.cost import DEVICES
+from refold.cost import DeviceModel
 from refold.emit.functor import Body
 from refold.ir import Node, leaf, make, numel
 from refold.ir.graph import is_parametric
@@ -182,7 +182,7 @@ IMAGES = (*CONVOLUTIONS, "image_pool")
 def left_of(name: str, training: bool) -> list[Node]:
     """The convolutions, and pooling of images, that a call still runs."""
     with captured_once():
-        found = pipeline.derive(*drawn(name), DEVICES["cpu"], Options(accuracy=False))
+        found = pipeline.derive(*drawn(name), DeviceModel.of("cpu"), Options(accuracy=False))
     graph = found[0 if training or len(found) == 1 else 1].optimized.graph
     return [n for n in graph.nodes() if n.op in IMAGES and not is_parametric(n)]
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import nn
 
 from refold import pipeline
+from refold.devices import DEVICES, Device
 from test_models import result_of
 
 ROWS, DEPTH, WIDTH = 16384, 160, 132
@@ -65,9 +67,15 @@ NO = {
 }
 
 
+def quantizing(least: int) -> Mapping[str, Device]:
+    """The devices, with values quantized from so many bytes on."""
+    hopper = replace(DEVICES["cuda:sm_90"], quantizes=least)
+    return {**DEVICES, hopper.name: hopper}
+
+
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline, "QUANTIZES", 4 * ROWS * WIDTH)
+    monkeypatch.setattr(pipeline, "DEVICES", quantizing(4 * ROWS * WIDTH))
 
 
 def text_of(
@@ -114,11 +122,11 @@ def test_only_where_operands_have_no_more_bits(
 
 
 def test_only_values_that_the_cache_does_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline, "QUANTIZES", 4 * ROWS * WIDTH + 1)
+    monkeypatch.setattr(pipeline, "DEVICES", quantizing(4 * ROWS * WIDTH + 1))
     assert QUANTIZED not in text_of(*YES["BatchNorm"])
 
 
 def test_few_rows_are_stored_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     for least, rows in ((4 * WIDTH * 1000, 1000), (1, 17)):
-        monkeypatch.setattr(pipeline, "QUANTIZES", least)
+        monkeypatch.setattr(pipeline, "DEVICES", quantizing(least))
         assert f" if n0 >= {rows} else 0\n" in text_of(*YES["BatchNorm"])

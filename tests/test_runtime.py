@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from importlib import resources
 
+import torch
+
 import refold.runtime
 from refold.emit.embed import runtime_text
+from refold.runtime.settings import _refold_setting
 
 
 def defined(text: str) -> list[str]:
@@ -39,3 +42,23 @@ def test_the_text_is_that_of_the_files():
         for body in re.findall(r"(?ms)^((?:def|class) .*?)(?=^\S|\Z)", source):
             assert body.strip() in text
     compile(text, "runtime", "exec")
+
+
+def test_functions_of_one_name_are_told_apart():
+    def made(text):
+        scope = {}
+        exec(text, scope)
+        return _refold_setting(scope["f"])
+
+    first = made("def f(x):\n    return x + 1")
+    assert first == made("\n\ndef f(x):\n    return x + 1")  # wherever it stands
+    others = (
+        *("def f(x):\n    return x + 2", "def f(x):\n    return x * 1"),
+        "def f(x, y=2):\n    return x + 1",
+        "import functools\ndef g(f):\n    return functools.wraps(f)(lambda x: f(f(x)))\n"
+        "@g\ndef f(x):\n    return x + 1",
+        "def f(x):\n    return (lambda y: y + 2)(x)",
+        "def f(x):\n    return (lambda y: y + 3)(x)",
+    )
+    assert len({first, *map(made, others)}) == 1 + len(others)
+    assert _refold_setting(torch.nn.functional.relu) == "torch.relu()"

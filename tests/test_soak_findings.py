@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+import torch
 
+from refold import pipeline
+from refold.judge.ask.given import duplicate
 from soak_subjects import FORMS, Named, Subject
 
 Step = dict[str, Any]
@@ -95,6 +98,13 @@ FINDINGS = (
             {"do": "grads", "names": ["m0.weight", "m0.bias"], "label": "gradients"},
         ),
     ),
+    Finding(
+        "A forward that is patched by a function of the same name is another (functools.wraps)",
+        "self.m0 = nn.Linear(5, 7)",
+        "return self.m0(x).sum(-1)",
+        "torch.randn(n, 5)",
+        (call("before"), {"do": "patch", "path": ""}, call("after"), call("again")),
+    ),
 )
 
 
@@ -102,3 +112,51 @@ FINDINGS = (
 @pytest.mark.parametrize("finding", FINDINGS, ids=lambda f: f.says.split(":")[0][:40])
 def test_finding(finding, form):
     Subject(Named(finding.text, form, "torch")).check(finding.program)
+
+
+BLOCK = """\
+import torch
+import torch.nn as nn
+
+n = 6
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(5, 5)
+
+    def forward(self, x):
+        return self.linear(x).relu()
+"""
+OF_BLOCKS = f"""{BLOCK}
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.block = Block()
+
+    def forward(self, x):
+        return self.block(x).sum(-1)
+
+
+def get_inputs():
+    return [torch.randn(n, 5)]
+"""
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_class_that_is_defined_anew_is_followed(form):
+    """As in a notebook: a class of the same name takes the place of a part's."""
+    one = Subject(Named(OF_BLOCKS, form, "torch"))
+    x = one.draw(6)
+    for does, takes in ((torch.tanh, BLOCK.replace("relu", "tanh")), (torch.relu, BLOCK)):
+        fast, space = duplicate(one.fast).eval(), {"__name__": "defined.anew"}
+        exec(takes, space)
+        with torch.no_grad():
+            fast(*x)
+            fast.block.__class__ = space["Block"]
+            expected = does(fast.block.linear(*x)).sum(-1)
+            torch.testing.assert_close(fast(*x), expected)
+            # one that does what the old one did is computed as before
+            assert (pipeline.obstacle(fast, x) is None) == (does is torch.relu)

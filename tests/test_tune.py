@@ -15,9 +15,11 @@ from refold import pipeline, tune, twin
 from refold.emit.cuda import CudaTarget, compile_emitted
 from refold.schedule import (
     IEEE,
+    MMA_SYNC,
     NATIVE,
     PACES,
     TF32,
+    WGMMA,
     Schedule,
     by_rows,
     by_rule,
@@ -31,15 +33,15 @@ from refold.tune import Tuned, likely, shape_class
 @pytest.fixture()
 def tuned(tmp_path, monkeypatch):
     monkeypatch.setenv("REFOLD_CACHE", str(tmp_path / "deep"))
-    return Tuned("a device", "sm_90", "ieee")
+    return Tuned("a device", WGMMA, "ieee")
 
 
 def test_few_tiles_share_their_depth_and_many_do_not():
-    assert default_schedule("sm_90", 1024, 512, 8192).splits == 8
-    assert default_schedule("sm_90", 16384, 4096, 4096).splits == 1
-    assert default_schedule("sm_90", 128, 32768, 32768) == Schedule("sm_90", "wide")
-    assert default_schedule("sm_90", 1024, 512, 256).splits == 1, "too shallow to be shared"
-    assert default_schedule("sm_90", 2816, 2048, 8192).splits == 1, "what is left over is shared"
+    assert default_schedule(WGMMA, 1024, 512, 8192).splits == 8
+    assert default_schedule(WGMMA, 16384, 4096, 4096).splits == 1
+    assert default_schedule(WGMMA, 128, 32768, 32768) == Schedule(WGMMA, "wide")
+    assert default_schedule(WGMMA, 1024, 512, 256).splits == 1, "too shallow to be shared"
+    assert default_schedule(WGMMA, 2816, 2048, 8192).splits == 1, "what is left over is shared"
 
 
 # Microseconds of a module of one product on an H200: tall and wide tiles by the number of splits.
@@ -59,7 +61,7 @@ TIMED = {
 @pytest.mark.parametrize("sizes", TIMED)
 def test_the_rule_chooses_among_large_tiles_about_as_well_as_timing(sizes):
     """Whole modules, timed before there were small tiles."""
-    large = [s for s in schedules("sm_90") if s.tile != "small"]
+    large = [s for s in schedules(WGMMA) if s.tile != "small"]
     rule = min(large, key=lambda s: (predicted(s, *sizes), s.splits))
     assert TIMED[sizes][f"{rule.tile}{rule.splits}"] <= 1.05 * min(TIMED[sizes].values())
 
@@ -90,7 +92,7 @@ def timed(mode: str) -> dict[tuple[int, int, int], dict[str, float]]:
 def test_the_rule_chooses_about_as_well_as_timing(mode):
     ratios = []
     for sizes, us in timed(mode).items():
-        rule = default_schedule("sm_90", *sizes, pace=MODES[mode])
+        rule = default_schedule(WGMMA, *sizes, pace=MODES[mode])
         ratios.append(us[f"{rule.tile}_{rule.splits}"] / min(us.values()))
         assert ratios[-1] <= MISSED.get((mode, sizes), 1.06), (sizes, rule)
     assert len(ratios) == 31
@@ -98,7 +100,7 @@ def test_the_rule_chooses_about_as_well_as_timing(mode):
 
 
 def test_other_numbers_of_rows_are_cut_otherwise_where_that_pays():
-    chosen = default_schedule("sm_90", 1024, 8192, 8192)
+    chosen = default_schedule(WGMMA, 1024, 8192, 8192)
     ways = by_rows(chosen, 1024, 8192, 8192)
     limits = [limit for limit, _ in ways]
     assert limits[-1] is None and limits[:-1] == sorted(limits[:-1])
@@ -108,48 +110,48 @@ def test_other_numbers_of_rows_are_cut_otherwise_where_that_pays():
 
 
 def test_the_captured_number_of_rows_keeps_what_was_chosen():
-    timed = Schedule("sm_90", splits=2)  # not what the rule says
-    assert default_schedule("sm_90", 300, 8192, 8192) != timed
+    timed = Schedule(WGMMA, splits=2)  # not what the rule says
+    assert default_schedule(WGMMA, 300, 8192, 8192) != timed
     ways = by_rows(timed, 300, 8192, 8192)
     assert next(s for limit, s in ways if limit is None or limit >= 300) == timed
 
 
 def test_what_suits_all_numbers_of_rows_is_one_kernel():
-    wide = default_schedule("sm_90", 128, 32768, 32768)
+    wide = default_schedule(WGMMA, 128, 32768, 32768)
     assert by_rows(wide, 128, 32768, 32768) == [(None, wide)]
-    plain = default_schedule("sm_90", 8, 512, 512)
+    plain = default_schedule(WGMMA, 8, 512, 512)
     assert by_rows(plain, 8, 512, 512) == [(None, plain)]
 
 
 @pytest.mark.parametrize("sizes", [(1, 4096, 4096), (4096, 8, 4096), (50, 60, 70), (512, 512, 8)])
 def test_what_is_small_or_thin_is_plain(sizes):
-    assert default_schedule("sm_90", *sizes).plain
-    assert default_schedule("sm_80", *sizes).plain
+    assert default_schedule(WGMMA, *sizes).plain
+    assert default_schedule(MMA_SYNC, *sizes).plain
 
 
 def test_generic_kernels_have_one_tile():
-    assert {s.sizes for s in schedules("sm_80")} == {(128, 128)}
-    assert Schedule("sm_80", splits=4).text("Ieee") == "rf::Generic<rf::Ieee, 4>"
-    assert Schedule("sm_90", "wide", 2).text("Tf32") == ("rf::Schedule<rf::Tf32, rf::Wide, 2>")
+    assert {s.sizes for s in schedules(MMA_SYNC)} == {(128, 128)}
+    assert Schedule(MMA_SYNC, splits=4).text("Ieee") == "rf::Generic<rf::Ieee, 4>"
+    assert Schedule(WGMMA, "wide", 2).text("Tf32") == ("rf::Schedule<rf::Tf32, rf::Wide, 2>")
 
 
 @pytest.mark.parametrize("direct", [False, True])
 def test_the_default_is_among_the_likely(direct):
     for sizes in ((1024, 512, 8192), (4096, 4096, 4096), (300, 700, 5000)):
-        default = default_schedule("sm_90", *sizes, direct)
-        assert default in likely("sm_90", sizes, direct, IEEE)[:2]
+        default = default_schedule(WGMMA, *sizes, direct)
+        assert default in likely(WGMMA, sizes, direct, IEEE)[:2]
 
 
 def test_few_columns_split_x_on_its_way():
     """Measured on an H200: 1024 x 512 x 8192 direct 61.8 us for 65.2, 1024 x 8192 x 8192 838 for
     676, 16384 x 4096 x 4096 3409 for 2765."""
-    assert default_schedule("sm_90", 1024, 512, 8192, direct=True).direct
-    assert default_schedule("sm_90", 1024, 512, 8192, direct=True).text("Ieee") == (
+    assert default_schedule(WGMMA, 1024, 512, 8192, direct=True).direct
+    assert default_schedule(WGMMA, 1024, 512, 8192, direct=True).text("Ieee") == (
         "rf::Schedule<rf::Direct, rf::Tall, 8>"
     )
-    assert not default_schedule("sm_90", 1024, 8192, 8192, direct=True).direct
-    assert not default_schedule("sm_90", 16384, 4096, 4096, direct=True).direct
-    assert not default_schedule("sm_80", 1024, 512, 8192, direct=True).direct
+    assert not default_schedule(WGMMA, 1024, 8192, 8192, direct=True).direct
+    assert not default_schedule(WGMMA, 16384, 4096, 4096, direct=True).direct
+    assert not default_schedule(MMA_SYNC, 1024, 512, 8192, direct=True).direct
 
 
 @pytest.mark.parametrize("depth", [4096, 4098])
@@ -168,12 +170,12 @@ def test_a_direct_product_is_given_x_as_it_is(depth):
 
 def test_what_was_timed_is_kept_and_followed(tuned, monkeypatch):
     sizes = (1024, 512, 8192)
-    best = Schedule("sm_90", "wide", 4)
+    best = Schedule(WGMMA, "wide", 4)
     calls = []
 
     def time(candidates, wanted, build, dtype):
         calls.append(wanted)
-        return {default_schedule("sm_90", *sizes): 2e-5, best: 1e-5}
+        return {default_schedule(WGMMA, *sizes): 2e-5, best: 1e-5}
 
     monkeypatch.setattr(tune, "_time", time)
     assert not tuned.knows(sizes)
@@ -182,8 +184,8 @@ def test_what_was_timed_is_kept_and_followed(tuned, monkeypatch):
     assert tuned(*sizes) == best
     assert tuned(1000, 500, 8100) == best, "sizes of one class"
     assert tuned(2048, 512, 8192) != best
-    assert Tuned("another device", "sm_90", "ieee")(*sizes) != best
-    assert Tuned("a device", "sm_90", "tf32")(*sizes) != best
+    assert Tuned("another device", WGMMA, "ieee")(*sizes) != best
+    assert Tuned("a device", WGMMA, "tf32")(*sizes) != best
 
 
 def test_a_broken_file_is_as_good_as_none(tuned):
@@ -201,10 +203,10 @@ def test_a_broken_file_is_as_good_as_none(tuned):
     ]
     for text in ("", "{", "[]", *map(json.dumps, [{tuned.key: 5}, *tables])):
         tuned.path.write_text(text)
-        assert tuned(*sizes) == default_schedule("sm_90", *sizes, True), text
+        assert tuned(*sizes) == default_schedule(WGMMA, *sizes, True), text
         assert not tuned.knows(sizes)
     tuned.path.write_text(json.dumps({tuned.key: {shape_class(sizes): way}}))
-    assert tuned(*sizes) == Schedule("sm_90", "wide", 4)
+    assert tuned(*sizes) == Schedule(WGMMA, "wide", 4)
 
 
 def test_classes_tell_tiles_apart():
@@ -223,8 +225,8 @@ def test_classes_tell_tiles_apart():
 )
 def test_candidates_are_whole_modules_each_with_its_schedule(tuned, monkeypatch, dtype, kind, mode):
     """The way of `refold optimize` on a GPU but for the timing: candidates are built."""
-    best = likely("sm_90", (512, 256, 4096), kind == "ieee", PACES[kind])[-1]
-    assert best != by_rule("sm_90")(512, 256, 4096, kind)
+    best = likely(WGMMA, (512, 256, 4096), kind == "ieee", PACES[kind])[-1]
+    assert best != by_rule(WGMMA)(512, 256, 4096, kind)
     built = {}
 
     def time(candidates, sizes, build, timed):
@@ -265,7 +267,7 @@ def test_timing_that_fails_leaves_the_rule(tuned, monkeypatch):
         module, [x], "# Model is Sequential.", "x", target, device, options, said.append
     )
     assert any("out of memory" in s for s in said)
-    rule = default_schedule("sm_90", 512, 256, 4096, True).text("Ieee")
+    rule = default_schedule(WGMMA, 512, 256, 4096, True).text("Ieee")
     assert result.text is not None and f"rf::matmul<{rule}>" in result.text
 
 
@@ -274,7 +276,7 @@ def test_memory_is_asked_for_if_one_of_the_ways_shares_tiles():
     module, x = nn.Sequential(nn.Linear(4096, 4096)), torch.randn(4096, 4096)
     options = pipeline.Options(measure=False, accuracy=False)
     result = pipeline.run(module, [x], "# Model is Sequential.", "x", target, device, options)
-    assert default_schedule("sm_90", 4096, 4096, 4096).splits == 1
+    assert default_schedule(WGMMA, 4096, 4096, 4096).splits == 1
     text = result.text or ""
     assert "rows <= 256 ? rf::matmul<rf::Schedule<rf::Ieee, rf::Small, 4>>" in text
     assert "_refold_workspace(_refold_kernels.matmul0_needs(" in text

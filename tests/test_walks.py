@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from refold import pipeline
-from refold.cost import DEVICES
+from refold.cost import DeviceModel
 from refold.engine import optimize
 from refold.ir import Graph, Output
 from refold.plan import make_plan
@@ -154,7 +154,7 @@ def test_readers_of_one_value_take_work_in_proportion():
 
 def test_a_thousand_ops_in_a_row_are_planned_and_written():
     target, device = pipeline.target_for("cpu")
-    best = optimize(chain(1000, lambda value: tanh(value) + 1.0), DEVICES["cpu"])
+    best = optimize(chain(1000, lambda value: tanh(value) + 1.0), DeviceModel.of("cpu"))
     plan = make_plan(best.graph, device=device)
     texts = [target.text(g, "kernel") for g in plan.groups]
     assert "".join(texts).count("tanh(") == 1000

@@ -13,7 +13,7 @@ from refold.emit.launch import Launch, Scope
 from refold.emit.source import Source
 from refold.emit.text import shape_text
 from refold.ir import OPS, Node, Sym
-from refold.ir.ops import RANK
+from refold.ir.shapes import RANK
 from refold.plan import Group
 from refold.plan.memory import source
 

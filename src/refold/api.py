@@ -45,7 +45,8 @@ def optimize(module: ModuleT, /, *args: Any, **kwargs: Any) -> ModuleT:
         positional arguments, a dict of keyword arguments, a pair of both, or one tensor. Kernels
         are made for each. A later call of another form (other optional arguments, dtypes, ranks,
         containers) gets kernels when it first comes, up to four such forms.
-    target: "cpu", "cuda:sm_90" or "cuda:sm_80" (default: where the parameters are).
+    target: a name of refold.devices.DEVICES, such as "cpu" or "cuda:sm_90" (default: where the
+        parameters are).
     strict: no rule that assumes finite values.
     unsafe: also rules that may lose a NaN which the model makes of finite or masked inputs.
     measure: time both modes, and keep the original forward in one that is not faster than eager and

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from refold import __version__
+from refold.devices import DEVICES
 from refold.report import commands
 
 EXIT_CODES = """exit codes of optimize:
@@ -95,7 +96,7 @@ def _reference(command: argparse.ArgumentParser) -> None:
         "--target",
         type=_target,
         default=None,
-        help="cpu, cuda:sm_90 or cuda:sm_80 (default: the device at hand)",
+        help=f"one of {', '.join(DEVICES)} (default: the device at hand)",
     )
     command.add_argument(
         "--set",
@@ -129,11 +130,9 @@ def _reference(command: argparse.ArgumentParser) -> None:
 
 
 def _target(name: str) -> str:
-    from refold.emit.targets import TARGETS
-
-    if name not in TARGETS:
+    if name not in DEVICES:
         raise argparse.ArgumentTypeError(
-            f"unknown target {name!r}; the targets are {', '.join(TARGETS)}"
+            f"unknown target {name!r}; the targets are {', '.join(DEVICES)}"
         )
     return name
 

@@ -16,142 +16,92 @@ What the model holds to be true of a planned kernel:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from types import MappingProxyType
+from dataclasses import dataclass, replace
 
 import torch
 
+from refold.devices import DEVICES, Device
+from refold.devices.device import Batches
 from refold.ir import NARROW, OPS, Graph, Kind, Node, hint
 from refold.ir.graph import is_parametric, topological
-from refold.ir.ops import CONVOLUTIONS, RANK
-from refold.schedule import batch_pays, batch_pays_on_ampere
+from refold.ir.ops import CONVOLUTIONS
+from refold.ir.shapes import RANK
 
 EPILOGUE_DISCOUNT = 1 / 8
 CALLS_PER_FOLD = 100
 # what one more op costs beside its arithmetic, so that of two equal forms the shorter wins
 PER_OP = 1e-12
-# from so many bytes on values are quantized: what an H200's second-level cache does not hold
-QUANTIZES = 64 << 20
-
-# The products that a device's kernels compute: a test of the operands' dtypes in memory (x, then
-# the weight) and of whether the weight is a folded parameter.
-Products = Callable[[torch.dtype, torch.dtype, bool], bool]
-# The same of batches of products: of how many, their rows together, columns and depth, and whether
-# the first side is a value that lies as it is read.
-Batches = Callable[[int, int, int, int, bool], bool]
-
-
-def float32_products(x: torch.dtype, weight: torch.dtype, folded: bool) -> bool:
-    return x == weight == torch.float32
-
-
-def _cpu_products(x: torch.dtype, weight: torch.dtype, folded: bool) -> bool:
-    """All but bfloat16 as it is, for which oneDNN has instructions that the kernels do not use."""
-    if x == weight == torch.bfloat16:
-        return False
-    return x == weight == torch.float64 or torch.float64 not in (x, weight)
-
-
-def _cuda_products(x: torch.dtype, weight: torch.dtype, folded: bool) -> bool:
-    """Operands of one dtype; and 16-bit x with a folded weight, kept as two 16-bit parts."""
-    if x in NARROW and folded:
-        return True
-    return x == weight != torch.float64
 
 
 @dataclass(frozen=True)
 class DeviceModel:
-    """What a device can do, sustained.
+    """A device as the plan of one model sees it.
 
-    product_flops: FLOP/s of float32-accurate matrix products. plain_flops: multiply-adds per
-    second outside them. bandwidth: bytes/s of main memory. launch: seconds to start one kernel.
-    folded: how many products one with a folded weight takes. rates: both for products whose
-    operands in memory have another dtype than float32. products: which of them our kernels compute.
-    adds_bias: PyTorch adds the bias of a convolution in a pass of its own. holds_rows: kernels of
-    rows have them in registers. exponentials: products reduce rows by logsumexp in one pass.
-    batches: which batches of float32 products our kernels compute, if they do any. turns: products
-    of float32 read operands that lie the other way round. quantizes: from how many bytes on a value
-    is kept in 16 bits until it is normalised, if ever (plan/quantize.py). hold: seconds charged to
-    a call for each byte of a folded parameter, which is kept in memory beside what it came from.
+    float32: the accuracy that products of float32 have to have, "ieee" or "tf32". dtype: what the
+    model's values have in memory, by which rates are chosen. hold: seconds charged to a call for
+    each byte of a folded parameter, which is kept in memory beside what it came from.
     """
 
-    name: str
-    product_flops: float
-    plain_flops: float
-    bandwidth: float
-    launch: float
-    folded: float = 1.0
-    rates: Mapping[torch.dtype, tuple[float, float]] = field(default_factory=dict)
-    products: Products = float32_products
-    adds_bias: bool = False
-    holds_rows: bool = False
-    exponentials: bool = False
-    batches: Batches | None = None
-    turns: bool = False
-    quantizes: int | None = None
+    device: Device
+    float32: str = "ieee"
+    dtype: torch.dtype | None = None
     hold: float = 0.0
 
+    @classmethod
+    def of(cls, name: str) -> DeviceModel:
+        """The device of that name, for products of full accuracy."""
+        return cls(DEVICES[name])
+
     def at(self, dtype: torch.dtype | None) -> DeviceModel:
-        """The device as a model sees it whose values have that dtype in memory."""
-        if dtype is None or dtype not in self.rates:
-            return self
-        rate, folded = self.rates[dtype]
-        return replace(self, product_flops=rate, folded=folded)
+        """The same for a model whose values have that dtype in memory."""
+        return replace(self, dtype=dtype)
 
+    @property
+    def name(self) -> str:
+        return self.device.name
 
-DEVICES: Mapping[str, DeviceModel] = MappingProxyType(
-    {
-        d.name: d
-        for d in (
-            # two AVX-512 cores: Linear 1024 x 8192 -> 8192 measured in 1.6 s
-            # (bfloat16 by the processor's own instructions: 2.4 times that)
-            DeviceModel(
-                "cpu",
-                product_flops=86e9,
-                plain_flops=30e9,
-                bandwidth=14e9,
-                launch=5e-6,
-                rates={
-                    torch.float64: (43e9, 1.0),
-                    torch.float16: (86e9, 1.0),
-                    torch.bfloat16: (200e9, 2.4),
-                },
-                products=_cpu_products,
-            ),
-            # H200: three fp16 products promoted to float32, sustained; copies at 4.3 TB/s
-            DeviceModel(
-                "cuda:sm_90",
-                product_flops=220e12,
-                plain_flops=30e12,
-                bandwidth=4.3e12,
-                launch=3e-6,
-                rates={torch.float64: (55e12, 1.0), **dict.fromkeys(NARROW, (650e12, 2.0))},
-                products=_cuda_products,
-                adds_bias=True,
-                holds_rows=True,
-                exponentials=True,
-                batches=batch_pays,
-                turns=True,
-            ),
-            # A100: the same three products by its peak of 312 TFLOP/s, four fifths of it
-            DeviceModel(
-                "cuda:sm_80",
-                product_flops=83e12,
-                plain_flops=9.7e12,
-                bandwidth=1.6e12,
-                launch=3e-6,
-                rates={torch.float64: (16e12, 1.0), **dict.fromkeys(NARROW, (250e12, 2.0))},
-                products=_cuda_products,
-                adds_bias=True,
-                holds_rows=True,
-                exponentials=True,
-                batches=batch_pays_on_ampere,
-                turns=True,
-            ),
-        )
-    }
-)
+    @property
+    def product_flops(self) -> float:
+        return self._rates[0]
+
+    @property
+    def folded(self) -> float:
+        """How many products one with a folded weight takes."""
+        return self._rates[1]
+
+    @property
+    def _rates(self) -> tuple[float, float]:
+        own = self.device.product_flops, self.device.folded
+        return own if self.dtype is None else self.device.rates.get(self.dtype, own)
+
+    @property
+    def plain_flops(self) -> float:
+        return self.device.plain_flops
+
+    @property
+    def bandwidth(self) -> float:
+        return self.device.bandwidth
+
+    @property
+    def launch(self) -> float:
+        return self.device.launch
+
+    @property
+    def batches(self) -> Batches | None:
+        """Which batches of products of float32 our kernels compute. None of TF32: cuBLAS's read
+        both sides as they are, which packing would cost."""
+        return None if self.float32 == "tf32" else self.device.batches
+
+    @property
+    def quantizes(self) -> int | None:
+        """From how many bytes on a value is kept in 16 bits until it is normalised, if ever."""
+        return self.device.quantizes if self.float32 == "tf32" else None
+
+    @property
+    def exponentials(self) -> bool:
+        """Products reduce rows by logsumexp in one pass. One whose result has 16 bits stores it
+        sooner than it takes exponentials."""
+        return self.device.exponentials and self.dtype not in NARROW
 
 
 def seconds(graph: Graph, device: DeviceModel) -> float:
@@ -193,7 +143,7 @@ def floor(graph: Graph, device: DeviceModel) -> float:
     flops = moved = 0.0
     read: set[Node] = set()
     for node in _kernels(graph, memo):
-        if node.op in ("linear", *CONVOLUTIONS) and not memo[node]:
+        if node.row.is_contraction and not memo[node]:
             flops += product_flops(node)
         for i in node.inputs[: 1 if node.op == "embedding" else None]:  # few rows may be read
             if not memo[node] and (not i.inputs or memo[i]) and i.op != "scalar":
@@ -223,7 +173,7 @@ def node_seconds(node: Node, device: DeviceModel, memo: dict[Node, bool]) -> flo
         return total
     if node.op in CONVOLUTIONS:
         read = sum(size_bytes(i) for i in node.inputs)
-        if device.adds_bias and node.inputs[2].op != "scalar":
+        if device.device.adds_bias and node.inputs[2].op != "scalar":
             read += 2 * size_bytes(node)
         arithmetic = product_flops(node) / device.product_flops
         return max(arithmetic, read / device.bandwidth) + (
@@ -235,7 +185,7 @@ def node_seconds(node: Node, device: DeviceModel, memo: dict[Node, bool]) -> flo
         moved = size_bytes(node) + min(size_bytes(node), size_bytes(table)) + size_bytes(ids)
         moved += size_bytes(table) if table.inputs else 0.0
         return device.launch + moved / device.bandwidth
-    arithmetic = EPILOGUE_DISCOUNT * OPS[node.op].flops / device.plain_flops
+    arithmetic = EPILOGUE_DISCOUNT * OPS[node.op].flops.plain / device.plain_flops
     if kind is Kind.POINTWISE:
         return PER_OP + elements(node) * arithmetic
     x = node.inputs[0]
@@ -294,8 +244,8 @@ def fold_seconds(node: Node, device: DeviceModel) -> float:
 
 def is_folded(node: Node, memo: dict[Node, bool]) -> bool:
     """Is it computed from parameters, in more than a change of place or dtype?"""
-    while node.op == "cast" or (OPS[node.op].kind is Kind.MOVE and len(node.inputs) == 1):
-        if node.op == "avg_pool":
+    while node.op == "cast" or (node.kind is Kind.MOVE and len(node.inputs) == 1):
+        if not (node.op == "cast" or node.row.selects):
             return is_parametric(node, memo)
         node = node.inputs[0]
     return bool(node.inputs) and is_parametric(node, memo)

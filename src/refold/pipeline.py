@@ -18,15 +18,17 @@ from refold import twin
 from refold.accuracy import Accuracy, Inaccurate, Meter
 from refold.baselines import EAGER, Contest, contest
 from refold.capture import Axes, Captured, CaptureError, Example, Widened, capture, kept, widen
-from refold.cost import DEVICES, QUANTIZES, DeviceModel
+from refold.cost import DeviceModel
+from refold.devices import DEVICES, device_at_hand
 from refold.emit.cuda import CudaTarget
 from refold.emit.cuda_product import CudaProduct
 from refold.emit.held import held, own_bytes
 from refold.emit.load import load_text
 from refold.emit.module import Emission, Mode, emit
 from refold.emit.target import Target
+from refold.emit.targets import target_of
 from refold.engine import Ban, Optimized, optimize
-from refold.ir import NARROW, Node, render
+from refold.ir import Node, render
 from refold.layouts import images_in_channels, with_other_layouts
 from refold.plan import Plan, Storage, make_plan
 from refold.plan.layout import channels_last
@@ -109,19 +111,7 @@ class Result:
 
 def default_target() -> str:
     """The target at hand: the GPU's where PyTorch finds one that has a target, else the CPU's."""
-    if torch.cuda.is_available():
-        capability = torch.cuda.get_device_capability()
-        if capability == (9, 0):
-            return "cuda:sm_90"
-        if capability >= (8, 0):
-            return "cuda:sm_80"
-    return "cpu"
-
-
-def is_at_hand(target: Target) -> bool:
-    """Whether this machine can run what is made for a target."""
-    at_hand = default_target()
-    return target.name in ("cpu", at_hand) or (target.name, at_hand) == ("cuda:sm_80", "cuda:sm_90")
+    return device_at_hand().name
 
 
 def default_float32() -> str:
@@ -131,17 +121,10 @@ def default_float32() -> str:
 
 def target_for(name: str, float32: str | None = None) -> tuple[Target, DeviceModel]:
     """The back end called `name` ("cpu", "cuda:sm_90", ...) and its cost model."""
-    from refold.emit.targets import TARGETS
-
-    if name not in TARGETS:
-        raise OptimizeError(f"unknown target {name!r}; the targets are {', '.join(TARGETS)}")
-    device = DEVICES[name]
-    if (float32 or default_float32()) == "tf32":
-        # cuBLAS's batches of TF32 read both sides as they are, which packing would cost
-        device = replace(device, batches=None)
-        if name == "cuda:sm_90":
-            device = replace(device, quantizes=QUANTIZES)
-    return TARGETS[name](float32 or default_float32()), device
+    if name not in DEVICES:
+        raise OptimizeError(f"unknown target {name!r}; the targets are {', '.join(DEVICES)}")
+    accuracy = float32 or default_float32()
+    return target_of(DEVICES[name], accuracy), DeviceModel(DEVICES[name], accuracy)
 
 
 def derive(
@@ -268,13 +251,13 @@ def _planned(
 
     images: what lies channels-last. price: seconds a call for each byte that is folded.
     """
-    device = replace(budget.device, hold=price)
+    device = replace(budget.device, dtype=dtype, hold=price)
     options, accuracy = budget.options, None
 
     def rewrite(banned: Sequence[Ban]) -> Optimized:
         return optimize(
             wide.graph,
-            device.at(dtype),
+            device,
             strict=options.strict,
             unsafe=options.unsafe,
             banned=banned,
@@ -285,13 +268,11 @@ def _planned(
     else:
         optimized, accuracy = measures.accurate(rewrite)
     storage = Storage.of(wide.stored, wide.every, optimized.originals, dtype)
-    # a product whose result has 16 bits stores it sooner than it takes exponentials
-    exponentials = device.exponentials and dtype not in NARROW
     graph = optimized.graph
     if images:
         graph, moved = channels_last(graph, images)
         storage = storage.moved(moved)
-    plan = make_plan(graph, storage, replace(device, exponentials=exponentials))
+    plan = make_plan(graph, storage, device)
     return optimized, plan, accuracy
 
 
@@ -375,16 +356,16 @@ def _first_line(error: BaseException) -> str:
 def tune(target: CudaTarget, derivations: Sequence[Derivation]) -> None:
     """Let `target` cut products as timing on the current GPU says; see refold.tune."""
     name = torch.cuda.get_device_name()
-    tuned = {kind: Tuned(name, target.architecture, kind) for kind in PACES}
+    tuned = {kind: Tuned(name, target.kernels, kind) for kind in PACES}
     plans = [d.mode.plan for d in derivations if d.mode.plan is not None]
     kernels = [target.kernel(g, "product") for plan in plans for g in plan.groups]
     products = [k for k in kernels if isinstance(k, CudaProduct) and k.may_be_cut]
     target.choose = lambda rows, cols, depth, kind: tuned[kind](rows, cols, depth)
 
     def build(module: torch.nn.Module, x: torch.Tensor, schedule: Schedule) -> torch.nn.Module:
-        one = CudaTarget(target.architecture, target.float32)
+        one = CudaTarget(target.gpu, target.float32)
         one.choose = lambda rows, cols, depth, kind: schedule
-        found = derive(module.eval(), [x], DEVICES[target.name], Options(accuracy=False))
+        found = derive(module.eval(), [x], DeviceModel(target.gpu), Options(accuracy=False))
         text = _emit(module, "# Model is Linear.", "Linear", found, one)
         assert text is not None
         return bind_for_class(text, module)

@@ -1,4 +1,5 @@
-"""How a product is cut into tiles on a GPU: the choices, and a sensible one without timing.
+"""How a product is cut into tiles on a GPU: the kernels that there are, their choices, and a
+sensible one without timing.
 
 A tile is 256 x 128 (tall), 128 x 256 (wide) or 128 x 128 (small) of the result; `splits` blocks may
 share a tile, each with its part of K, where there are too few tiles for the device's processors.
@@ -8,13 +9,11 @@ Hopper.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 PROCESSORS = 132  # of an H200; a default only has to be near
 FEW_ROWS = 16  # at most so many rows: a product is one reading of the weights
-TILES = {"tall": (256, 128), "wide": (128, 256), "small": (128, 128)}  # rows, columns
 _MOST_WAYS, _WORTH_A_KERNEL = 3, 1.25
 _LEAST_DEPTH = 256  # of K for each part; what fewer would do was not timed
 _DIRECT = 1.28  # products that split their rows, beside others
@@ -55,16 +54,85 @@ _CUBLAS = 45e12  # FLOP/s of cuBLAS's products of fp32
 PACES = {"ieee": IEEE, "tf32": TF32, "float16": NATIVE, "bfloat16": NATIVE}
 
 
+@dataclass(frozen=True, eq=False)
+class Kernels:
+    """Kernels of products for GPUs that can do the same.
+
+    requires: features of the device (devices/device.py). header: in kernels/cuda. type: the C++
+    type that they are instantiated with, from the `{mode}`, `{tile}` and `{splits}`. tiles: rows
+    and columns by name. splits: of each tile, by how many blocks it may be shared. direct_splits:
+    the same where x is split on its way to the tensor cores; empty where that is not done. slow:
+    how much longer a tile takes than one of the same area of `WGMMA`. shares_left_over: tiles that
+    are left over once every processor has had as many are shared out. copies_tiles: a unit of its
+    own copies operands, which lie at multiples of 16 bytes. packs: the product packs a value
+    itself, some rows at a time. quantizes: of which tiles a value may be stored quantized.
+    """
+
+    name: str
+    requires: frozenset[str]
+    header: str
+    type: str
+    tiles: Mapping[str, tuple[int, int]]
+    splits: Mapping[str, tuple[int, ...]]
+    direct_splits: tuple[int, ...] = ()
+    slow: float = 1.0
+    shares_left_over: bool = False
+    copies_tiles: bool = False
+    packs: bool = False
+    quantizes: frozenset[str] = frozenset()
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+_FEW, _MANY = (1, 2, 4, 8), (1, 2, 4, 8, 16, 32)
+WGMMA = Kernels(
+    "wgmma",
+    frozenset({"tma", "wgmma", "clusters", "setmaxnreg", "dependent_launch"}),
+    "launch.cuh",
+    "rf::Schedule<rf::{mode}, rf::{tile}, {splits}>",
+    tiles={"tall": (256, 128), "wide": (128, 256), "small": (128, 128)},
+    splits={"tall": _FEW, "wide": _FEW, "small": _MANY},
+    direct_splits=_FEW,
+    shares_left_over=True,
+    copies_tiles=True,
+    packs=True,
+    quantizes=frozenset({"tall", "wide"}),  # whose warpgroups have 128 rows to themselves
+)
+MMA_SYNC = Kernels(
+    "mma_sync",
+    frozenset({"mma_sync", "cp_async"}),
+    "launch_sm80.cuh",
+    "rf::Generic<rf::{mode}, {splits}>",
+    tiles={"tall": (128, 128)},  # its one size
+    splits={"tall": _FEW},
+    slow=2.0,
+)
+KERNELS = (WGMMA, MMA_SYNC)  # the best first
+
+
+def kernels_of(features: frozenset[str]) -> Kernels:
+    """The best kernels of products for a device that has these features.
+
+    Raises ValueError where there are none.
+    """
+    for kernels in KERNELS:
+        if kernels.requires <= features:
+            return kernels
+    least = sorted(MMA_SYNC.requires)
+    raise ValueError(f"products on a GPU need {least} at least, got {sorted(features)}")
+
+
 @dataclass(frozen=True)
 class Schedule:
     """One way to cut a product.
 
-    tile: of TILES (the generic kernels have one size, 128 x 128). splits: blocks that share a tile.
-    plain: by CUDA cores in fp32, without packed operands. direct: x is split on its way to the
-    tensor cores, again for each tile of columns, and not before.
+    tile: of the kernels' tiles. splits: blocks that share a tile. plain: by CUDA cores in fp32,
+    without packed operands. direct: x is split on its way to the tensor cores, again for each tile
+    of columns, and not before.
     """
 
-    architecture: str
+    kernels: Kernels
     tile: str = "tall"
     splits: int = 1
     plain: bool = False
@@ -74,45 +142,38 @@ class Schedule:
         """The C++ type that the kernels are instantiated with."""
         if self.plain:
             return "rf::Plain"
-        if self.architecture == "sm_80":
-            return f"rf::Generic<rf::{mode}, {self.splits}>"
         mode = "Direct" if self.direct else mode
-        return f"rf::Schedule<rf::{mode}, rf::{self.tile.capitalize()}, {self.splits}>"
+        tile = self.tile.capitalize()
+        return self.kernels.type.format(mode=mode, tile=tile, splits=self.splits)
 
     @property
     def sizes(self) -> tuple[int, int]:
         """Rows and columns of a tile."""
-        return (128, 128) if self.architecture == "sm_80" else TILES[self.tile]
+        return self.kernels.tiles[self.tile]
 
 
 # how a product of (rows, columns, depth) and one of these kinds is cut
 Cut = Callable[[int, int, int, str], Schedule]
 
 
-def by_rule(architecture: str) -> Cut:
+def by_rule(kernels: Kernels) -> Cut:
     """`default_schedule` for the kinds of products that a device has."""
 
     def cut(rows: int, cols: int, depth: int, kind: str) -> Schedule:
-        return default_schedule(architecture, rows, cols, depth, kind == "ieee", PACES[kind])
+        return default_schedule(kernels, rows, cols, depth, kind == "ieee", PACES[kind])
 
     return cut
 
 
-def schedules(architecture: str, direct: bool = False) -> list[Schedule]:
+def schedules(kernels: Kernels, direct: bool = False) -> list[Schedule]:
     """Every way that uses tensor cores, for a tuner to time; direct: also those that split x."""
-    if architecture == "sm_80":
-        return [Schedule(architecture, splits=splits) for splits in (1, 2, 4, 8)]
-    ways = [
-        Schedule(architecture, tile, splits)
-        for tile, splits in itertools.product(TILES, (1, 2, 4, 8, 16, 32))
-        if tile == "small" or splits <= 8
-    ]
-    more = [Schedule(architecture, splits=n, direct=True) for n in (1, 2, 4, 8) if direct]
+    ways = [Schedule(kernels, tile, n) for tile in kernels.tiles for n in kernels.splits[tile]]
+    more = [Schedule(kernels, splits=n, direct=True) for n in kernels.direct_splits if direct]
     return ways + more
 
 
 def default_schedule(
-    architecture: str,
+    kernels: Kernels,
     rows: int,
     cols: int,
     depth: int,
@@ -124,17 +185,17 @@ def default_schedule(
     direct: x may be split on its way to the tensor cores.
     """
     if is_small(rows, cols, depth):
-        return Schedule(architecture, plain=True)
-    return _least(architecture, rows, cols, depth, direct, pace)
+        return Schedule(kernels, plain=True)
+    return _least(kernels, rows, cols, depth, direct, pace)
 
 
 def _least(
-    architecture: str, rows: int, cols: int, depth: int, direct: bool, pace: Pace
+    kernels: Kernels, rows: int, cols: int, depth: int, direct: bool, pace: Pace
 ) -> Schedule:
     def cost(s: Schedule) -> tuple[float, int]:
         return predicted(s, rows, cols, depth, pace), s.splits
 
-    return min(schedules(architecture, direct), key=cost)
+    return min(schedules(kernels, direct), key=cost)
 
 
 def by_rows(
@@ -158,7 +219,7 @@ def by_rows(
     def cost(s: Schedule, n: int) -> float:
         return predicted(s, n, cols, depth, pace)
 
-    best = {n: _least(chosen.architecture, n, cols, depth, direct, pace) for n in counts}
+    best = {n: _least(chosen.kernels, n, cols, depth, direct, pace) for n in counts}
     ways = [chosen]
 
     def way(n: int) -> Schedule:
@@ -188,7 +249,7 @@ def batch_pays(batches: int, rows: int, cols: int, depth: int, direct: bool = Fa
     """
     if min(rows // batches, cols) <= FEW_ROWS or depth < 32:
         return False
-    way = batch_schedule("sm_90", batches, rows, cols, depth, direct)
+    way = batch_schedule(WGMMA, batches, rows, cols, depth, direct)
     ours = predicted(way, rows, cols, depth, IEEE, batches)
     packing = IEEE.split * batches * cols * depth + _A_LAUNCH
     return (ours + packing) * _UNIT < 0.85 * 2 * rows * cols * depth / _CUBLAS
@@ -202,7 +263,7 @@ def batch_pays_on_ampere(
 
 
 def batch_schedule(
-    architecture: str,
+    kernels: Kernels,
     batches: int,
     rows: int,
     cols: int,
@@ -215,7 +276,7 @@ def batch_schedule(
     def cost(s: Schedule) -> tuple[float, int]:
         return predicted(s, rows, cols, depth, pace, batches), s.splits
 
-    return min(schedules(architecture, direct), key=cost)
+    return min(schedules(kernels, direct), key=cost)
 
 
 def predicted(
@@ -228,10 +289,8 @@ def predicted(
     if s.splits > 1 and depth < s.splits * _LEAST_DEPTH:
         return float("inf")
     high, wide = s.sizes
-    hopper = s.architecture == "sm_90"
     size = high * wide / 32768
-    # a generic kernel takes as long for 128 x 128 as Hopper's for a large tile
-    unit = (size if hopper else 1.0) * (pace.small if hopper and s.tile == "small" else 1.0)
+    unit = size * s.kernels.slow * (pace.small if s.tile == "small" else 1.0)
     unit *= _DIRECT if s.direct else 1.0
     tiles = batches * -(-(rows // batches) // high) * -(-cols // wide)
     slots = max(1, PROCESSORS // s.splits)
@@ -240,7 +299,8 @@ def predicted(
     waves = -(-tiles // slots) * depth / s.splits * unit
     before = pace.start + (0.0 if s.direct else pace.split * rows * depth)
     left = tiles % slots
-    if hopper and s.splits == 1 and not s.direct and slots <= 4 * left <= 3.5 * slots:
+    shares = s.kernels.shares_left_over and s.splits == 1 and not s.direct
+    if shares and slots <= 4 * left <= 3.5 * slots:
         waves = min(waves, tiles / slots * depth * unit * pace.shared + pace.joining)
     return before + waves + ends
 

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from refold.measure import clock
-from refold.schedule import PACES, Pace, Schedule, default_schedule, predicted, schedules
+from refold.schedule import PACES, Kernels, Pace, Schedule, default_schedule, predicted, schedules
 
 Sizes = tuple[int, int, int]  # rows, columns, depth of a product
 # compiles a module of one product, cut by a schedule, and gives its fast twin
@@ -43,28 +43,28 @@ def shape_class(sizes: Sizes) -> str:
 
 
 class Tuned:
-    """The schedules of one device, architecture and kind of products (of schedule.PACES); a call
+    """The schedules of one device, its kernels and a kind of products (of schedule.PACES); a call
     answers with the best known.
 
     device: its name, which keys the file. A file, or a row, that cannot be read is as good as none.
     """
 
-    def __init__(self, device: str, architecture: str, kind: str) -> None:
-        self.architecture = architecture
+    def __init__(self, device: str, kernels: Kernels, kind: str) -> None:
+        self.kernels = kernels
         self.direct, self.pace = kind == "ieee", PACES[kind]
         self.dtype = {"float16": torch.float16, "bfloat16": torch.bfloat16}.get(kind, torch.float32)
-        self.key = f"{device}, {architecture}, {kind}"
+        self.key = f"{device}, {kernels.name}, {kind}"
         self.path = cache_path()
 
     def __call__(self, rows: int, cols: int, depth: int) -> Schedule:
-        default = default_schedule(self.architecture, rows, cols, depth, self.direct, self.pace)
+        default = default_schedule(self.kernels, rows, cols, depth, self.direct, self.pace)
         if default.plain:
             return default
         return self._found((rows, cols, depth)) or default
 
     def knows(self, sizes: Sizes) -> bool:
         """Whether nothing is left to time for these sizes."""
-        if default_schedule(self.architecture, *sizes).plain:
+        if default_schedule(self.kernels, *sizes).plain:
             return True
         return self._found(sizes) is not None
 
@@ -72,17 +72,17 @@ class Tuned:
         """Time the likely schedules for the sizes that are not known yet, and keep the best."""
         for sizes in dict.fromkeys(wanted):
             if not self.knows(sizes):
-                ways = likely(self.architecture, sizes, self.direct, self.pace)
+                ways = likely(self.kernels, sizes, self.direct, self.pace)
                 self._keep(sizes, _time(ways, sizes, build, self.dtype))
 
     def _found(self, sizes: Sizes) -> Schedule | None:
         """The way that the file has for these sizes, if it is one that there is."""
         row: Any = self._read().get(self.key, {}).get(shape_class(sizes))
         try:
-            way = Schedule(self.architecture, row["tile"], row["splits"], direct=row["direct"])
+            way = Schedule(self.kernels, row["tile"], row["splits"], direct=row["direct"])
         except (KeyError, TypeError):
             return None
-        return next((s for s in schedules(self.architecture, self.direct) if s == way), None)
+        return next((s for s in schedules(self.kernels, self.direct) if s == way), None)
 
     def _read(self) -> dict[str, dict[str, Any]]:
         """What the file has by key, of that what may be tables of rows."""
@@ -111,9 +111,9 @@ class Tuned:
             pass  # the next run times again
 
 
-def likely(architecture: str, sizes: Sizes, direct: bool, pace: Pace) -> list[Schedule]:
+def likely(kernels: Kernels, sizes: Sizes, direct: bool, pace: Pace) -> list[Schedule]:
     """The schedules that may be the best one by prediction, the most likely first."""
-    costs = {s: predicted(s, *sizes, pace) for s in schedules(architecture, direct)}
+    costs = {s: predicted(s, *sizes, pace) for s in schedules(kernels, direct)}
     least = min(costs.values())
     return [s for s in sorted(costs, key=lambda s: costs[s]) if costs[s] <= _WORTH_TIMING * least]
 

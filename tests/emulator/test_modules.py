@@ -15,7 +15,7 @@ from torch import nn
 from agree import check_close, check_modes
 from beforehand import beforehand
 from refold import pipeline
-from refold.cost import DEVICES
+from refold.devices import DEVICES
 from refold.pipeline import Result
 from test_models import written
 from tests.emulator.module import emulated

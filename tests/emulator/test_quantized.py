@@ -13,7 +13,7 @@ from torch import nn
 from beforehand import COMPILERS
 from refold import pipeline
 from test_models import written
-from test_quantized import QUANTIZED, ByHand
+from test_quantized import QUANTIZED, ByHand, quantizing
 from tests.emulator.test_modules import built_for_emulator
 
 ROWS, DEPTH = 16384, 160
@@ -44,7 +44,7 @@ def built() -> Built:
     """Each module with its fast twin; compiled two at a time."""
     pairs = {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pipeline, "QUANTIZES", 1)
+        patch.setattr(pipeline, "DEVICES", quantizing(1))
         for name, (make, shape) in MODELS.items():
             torch.manual_seed(0)
             pairs[name] = written(make(), [torch.randn(shape)], "cuda:sm_90", "tf32")

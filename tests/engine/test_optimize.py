@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from refold.cost import DEVICES, floor, seconds
+from refold.cost import DeviceModel, floor, seconds
 from refold.engine import Optimized, extract, optimize
 from refold.ir import Graph, Node
 from refold.ir.evaluate import evaluate
@@ -13,7 +13,7 @@ from refold.rules.term import softmax
 
 from .graphs import EMPTY, MASKED, ROWS, N, data, graph, lin, norm, x
 
-H200 = DEVICES["cuda:sm_90"]
+H200 = DeviceModel.of("cuda:sm_90")
 ALL = {**ROWS, **EMPTY}
 
 
@@ -38,11 +38,11 @@ def check_equal(before: Graph, after: Graph) -> None:
 @pytest.mark.parametrize("name", ALL)
 def test_same_values_and_never_dearer(name: str, strict: bool, device: str) -> None:
     g = graph(ALL[name]())
-    done = optimize(g, DEVICES[device], strict=strict)
+    done = optimize(g, DeviceModel.of(device), strict=strict)
     check_equal(g, done.graph)
     assert done.cost_after <= done.cost_before
-    assert done.cost_after == seconds(done.graph, DEVICES[device])
-    assert done.cost_after >= floor(done.graph, DEVICES[device])
+    assert done.cost_after == seconds(done.graph, DeviceModel.of(device))
+    assert done.cost_after >= floor(done.graph, DeviceModel.of(device))
     assert not (strict and done.label == "finite")
     if done.graph != g:
         assert done.steps

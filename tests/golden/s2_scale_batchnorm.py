@@ -522,6 +522,8 @@ template <class F> static PyObject* rf_run(F f) {
 
 // <cpu/lanes.h>
 
+// <cpu/../folded.h>
+
 // <cpu/monoid.h>
 
 // <cpu/columns.h>

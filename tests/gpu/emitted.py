@@ -16,12 +16,12 @@ from functools import cache
 
 import torch
 
-from refold.cost import DEVICES
+from refold.cost import DeviceModel
 from refold.emit.cuda_kernel import CudaKernel
 from refold.emit.source import real_text
 from refold.ir import OPS, Node, Sym
 from refold.ir.evaluate import concrete
-from refold.ir.ops import RANK
+from refold.ir.shapes import RANK
 from refold.pipeline import Options, derive
 from refold.plan import Group, Template
 
@@ -92,7 +92,7 @@ def emitted(model: str, dtype: torch.dtype = torch.float32) -> tuple[Emitted, ..
     """The groups of rows and columns of a model's training mode. Raises AssertionError if none."""
     module = MODELS[model]()
     inputs = [x.to(dtype) if x.is_floating_point() else x for x in module.inputs()]
-    first = derive(module, inputs, DEVICES["cpu"], Options())[0]
+    first = derive(module, inputs, DeviceModel.of("cpu"), Options())[0]
     assert first.mode.plan is not None, first.mode.kept
     groups = [g for g in first.mode.plan.groups if g.template in TEMPLATES]
     assert groups, f"{model} has neither rows nor columns"

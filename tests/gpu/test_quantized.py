@@ -13,7 +13,7 @@ from torch import nn
 
 from refold import pipeline
 from refold.emit.load import load_text
-from test_quantized import QUANTIZED
+from test_quantized import QUANTIZED, quantizing
 from tests.emulator.test_quantized import DEPTH, MODELS, error
 from tests.gpu.test_emitted import emitted
 
@@ -26,7 +26,7 @@ def built() -> Pairs:
     """Each module with its fast twin."""
     modules, texts = {}, {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pipeline, "QUANTIZES", 1)
+        patch.setattr(pipeline, "DEVICES", quantizing(1))
         for name, (make, shape) in MODELS.items():
             torch.manual_seed(0)
             modules[name], x = make().cuda(), torch.randn(shape, device="cuda")

@@ -51,9 +51,9 @@ def compiled(level: str, defines: list[str], needed: list[str]) -> Call:
     headers = [header(h) for h in ("call.h", *(f"cpu/{h}" for h in included("cpu", needed)))]
     text = "\n".join(["#define PY_SSIZE_T_CLEAN", *defines, *headers, bodies])
     name = f"refold_test_{level.lower()}_{digest(level + text)}"
-    scope: dict = {"os": os, "torch": torch}
+    scope: dict = {"os": os, "torch": torch, "_REFOLD_SOURCE": f"\n{text}\n"}
     with mock.patch("torch.backends.cpu.get_cpu_capability", lambda: level):
-        exec(render("cpu.py.jinja", text=text, extension=name), scope)
+        exec(render("cpu.py.jinja", extension=name), scope)
     assert scope["_refold_problem"] is None, scope["_refold_problem"]
 
     def run(name: str, *arguments) -> None:

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from refold.ir.evaluate import run
-from refold.ir.ops import RANK
-from refold.rules.facts import bounds
+from refold.ir.facts import bounds
+from refold.ir.shapes import RANK
 from refold.rules.term import (
     Term,
     abs,

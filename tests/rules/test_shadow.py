@@ -28,8 +28,10 @@ def first(found: Iterator[Loss]) -> list[str]:
 
 
 @pytest.mark.parametrize("rule", UNMARKED, ids=lambda r: r.name)
-def test_unmarked_row_is_as_accurate(rule: Rule) -> None:
-    assert not first(losses(rule, marked=False, instances=3))
+def test_unmarked_row_is_as_accurate(rule: Rule, request: pytest.FixtureRequest) -> None:
+    # of the rows whose mark is needed 6 instances show 50 of 63, 12 show 54
+    instances = 12 if request.config.getoption("--all") else 6
+    assert not first(losses(rule, marked=False, instances=instances))
 
 
 @pytest.mark.parametrize("rule", MARKED, ids=lambda r: r.name)

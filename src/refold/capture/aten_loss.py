@@ -10,8 +10,7 @@ import torch
 from refold.capture.registry import HANDLERS, Out, handles, need, result
 from refold.capture.values import Value, axes_of, axis_of
 from refold.ir import NARROW, Node, as_scalar, make
-from refold.ir.ops import RANK
-from refold.ir.shapes import broadcast, pad
+from refold.ir.shapes import RANK, broadcast, pad
 
 NONE, MEAN, SUM = 0, 1, 2  # PyTorch's numbers of reductions
 

@@ -8,8 +8,7 @@ from typing import Any
 from refold.capture.registry import HANDLERS, Out, handles, need, result
 from refold.capture.values import Number, Unsupported, Value, axis_of, operand, value
 from refold.ir import as_scalar, make
-from refold.ir.ops import RANK
-from refold.ir.shapes import pad
+from refold.ir.shapes import RANK, pad
 
 
 @handles(

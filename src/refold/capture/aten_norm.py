@@ -12,7 +12,7 @@ import torch
 from refold.capture.registry import Out, handles, need, result
 from refold.capture.values import Unsupported, Value, axes_of, cast, value
 from refold.ir import NARROW, Dim, Node, as_scalar, make
-from refold.ir.ops import RANK
+from refold.ir.shapes import RANK
 
 
 def _wide(v: Value) -> Value:

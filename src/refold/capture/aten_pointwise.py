@@ -9,22 +9,20 @@ import torch
 
 from refold.capture.registry import HANDLERS, Out, handles, need, result
 from refold.capture.values import Number, Value, axis_of, cast, operand, value
-from refold.ir import as_scalar, make
+from refold.ir import OPS, Kind, Op, as_scalar, make
 
 
-def _unary(op: str) -> Callable[..., Value]:
-    def handler(out: Out, x: Value) -> Value:
-        return result(make(op, operand(x, out[1])), out)
+def _unary(op: Op) -> Callable[..., Value]:
+    given = len(op.attrs) - len(op.defaults)
+
+    def handler(out: Out, x: Value, *numbers: float, **named: float) -> Value:
+        values = (*numbers, *op.defaults[max(0, len(numbers) - given) :])
+        attrs = {n: float(v) for n, v in zip(op.attrs, values, strict=True)}
+        need(set(named) <= set(attrs), f"arguments {sorted(named)}")
+        attrs |= {n: float(v) for n, v in named.items()}
+        return result(make(op.name, operand(x, out[1]), **attrs), out)
 
     return handler
-
-
-_SAME_NAME = (
-    "neg abs exp expm1 log log1p sqrt rsqrt reciprocal square sin cos tanh sigmoid erf floor ceil "
-    "round trunc relu silu mish hardsigmoid hardswish selu"
-)
-for _name in _SAME_NAME.split():
-    HANDLERS[_name] = _unary(_name)
 
 
 def binary(op: str) -> Callable[..., Value]:
@@ -37,7 +35,7 @@ def binary(op: str) -> Callable[..., Value]:
     return handler
 
 
-for _name in ("add", "sub", "mul", "maximum", "minimum"):
+for _name in ("add", "sub"):  # which have a factor `alpha`, as no row has
     HANDLERS[_name] = binary(_name)
 
 
@@ -61,8 +59,16 @@ def _comparison(op: str) -> Callable[..., Value]:
     return handler
 
 
-for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
-    HANDLERS[_name] = _comparison(_name)
+def _of_row(op: Op) -> Callable[..., Value]:
+    """The handler of a pointwise op that is an operator of ATen, argument for argument."""
+    if op.is_comparison:
+        return _comparison(op.name)
+    return _unary(op) if op.arity == 1 else binary(op.name)
+
+
+for _op in OPS.values():
+    if _op.kind is Kind.POINTWISE:
+        handles(*_op.aten)(_of_row(_op))
 
 
 @handles("pow")
@@ -109,11 +115,6 @@ def _gelu(out: Out, x: Value, approximate: str = "none") -> Value:
     return result(make("gelu" if approximate == "none" else "gelu_tanh", x.node), out)
 
 
-@handles("softplus")
-def _softplus(out: Out, x: Value, beta: float = 1, threshold: float = 20) -> Value:
-    return result(make("softplus", x.node, beta=float(beta), threshold=float(threshold)), out)
-
-
 @handles("elu")
 def _elu(out: Out, x: Value, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Value:
     need(scale == 1 and input_scale == 1, "scaled elu")
@@ -124,11 +125,6 @@ def _elu(out: Out, x: Value, alpha: float = 1, scale: float = 1, input_scale: fl
 def _celu(out: Out, x: Value, alpha: float = 1) -> Value:
     scaled = make("div", x.node, as_scalar(alpha, x.dtype))
     return result(make("mul", make("elu", scaled, alpha=1.0), as_scalar(alpha, x.dtype)), out)
-
-
-@handles("leaky_relu")
-def _leaky_relu(out: Out, x: Value, slope: float = 0.01) -> Value:
-    return result(make("leaky_relu", x.node, slope=float(slope)), out)
 
 
 @handles("log_sigmoid")

@@ -8,7 +8,7 @@ from refold.capture.aten_move import permuted
 from refold.capture.registry import Out, handles, need, result
 from refold.capture.values import Number, Value, axes_of, value
 from refold.ir import Dim, Node, as_scalar, make
-from refold.ir.ops import RANK
+from refold.ir.shapes import RANK
 
 
 def swapped(node: Node) -> Node:

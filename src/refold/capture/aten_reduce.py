@@ -12,7 +12,7 @@ from refold.capture.aten_conv import each
 from refold.capture.aten_pointwise import binary
 from refold.capture.registry import HANDLERS, Out, handles, need, result
 from refold.capture.values import Unsupported, Value, axes_of, axis_of, operand
-from refold.ir import NARROW, Node, make
+from refold.ir import NARROW, OPS, Kind, Node, make
 
 
 def _reduction(op: str, x: Node, dims: Any, rank: int, out: Out, **attrs: Any) -> Value:
@@ -30,14 +30,9 @@ def _plain_reduction(op: str) -> Callable[..., Any]:
     return handler
 
 
-for _name, _op in (
-    ("sum", "sum"),
-    ("mean", "mean"),
-    ("amax", "max"),
-    ("amin", "min"),
-    ("logsumexp", "logsumexp"),
-):
-    HANDLERS[_name] = _plain_reduction(_op)
+for _op in OPS.values():
+    if _op.kind is Kind.REDUCE:
+        handles(*_op.aten)(_plain_reduction(_op.name))
 
 
 def _extremum(op: str, pointwise: str) -> Callable[..., Any]:
@@ -101,20 +96,16 @@ def _norm(
     return result(make(str(op), make("abs", node), axes=axes), out)
 
 
-def _softmax_like(op: str) -> Callable[..., Value]:
-    def handler(out: Out, x: Value, dim: int, extra: Any = None) -> Value:
+def _scan(op: str) -> Callable[..., Value]:
+    def handler(out: Out, x: Value, dim: int, *unused: Any, **options: Any) -> Value:
         return result(make(op, operand(x, out[1]), axis=axis_of(dim, x.rank)), out)
 
     return handler
 
 
-for _name in ("softmax", "log_softmax"):
-    HANDLERS[_name] = HANDLERS["_" + _name] = _softmax_like(_name)
-
-
-@handles("cumsum")
-def _cumsum(out: Out, x: Value, dim: int, dtype: Any = None) -> Value:
-    return result(make("cumsum", operand(x, out[1]), axis=axis_of(dim, x.rank)), out)
+for _op in OPS.values():
+    if _op.kind is Kind.SCAN:
+        handles(*_op.aten)(_scan(_op.name))
 
 
 @handles("avg_pool1d")

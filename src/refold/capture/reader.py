@@ -406,7 +406,7 @@ class Reader:
         """A name of the memory that a result lies in."""
         made = owner(node)
         value = self.env[made] if made.op == "placeholder" else None
-        if isinstance(value, Value) and value.node.op in ("input", "param", "state", "constant"):
+        if isinstance(value, Value) and value.node.row.is_named:
             return memory_of(value.node)
         return made.name
 

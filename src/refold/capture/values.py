@@ -9,8 +9,7 @@ from typing import Any
 import torch
 
 from refold.ir import Dim, Node, Sym, as_scalar, make
-from refold.ir.ops import RANK
-from refold.ir.shapes import pad
+from refold.ir.shapes import RANK, pad
 
 
 class CaptureError(Exception):

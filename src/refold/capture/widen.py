@@ -18,13 +18,8 @@ from dataclasses import dataclass
 
 import torch
 
-from refold.ir import NARROW, OPS, Graph, Kind, Node, as_scalar, make
+from refold.ir import NARROW, Graph, Kind, Node, as_scalar, make
 from refold.ir.node import rebuild
-
-_LEAVES = ("input", "param", "state", "constant")
-_JUMPS = ("floor", "ceil", "round", "trunc")
-# what picks among its inputs' values: a rounded result needs no more than rounded inputs
-_PICKS = ("max", "min", "maximum", "minimum", "relu", "neg", "abs", "where")
 
 
 @dataclass(frozen=True)
@@ -60,7 +55,7 @@ def widen(graph: Graph) -> Widened:
         done[node] = wide
         if is_narrow(node) and not _is_widened(wide):
             stored[wide] = node.dtype
-    ends = {n.dtype for n in nodes if n.op in _LEAVES and n.is_float}
+    ends = {n.dtype for n in nodes if n.row.is_named and n.is_float}
     ends |= {r.dtype for r in graph.roots() if r.is_float}
     every = ends.pop() if len(ends) == 1 else None
     return Widened(graph.with_roots(_exact(r, done) for r in graph.roots()), stored, every)
@@ -83,7 +78,6 @@ def _exact(node: Node, done: Mapping[Node, Node]) -> Node:
 
 def _wide(node: Node, done: Mapping[Node, Node]) -> Node:
     """A value in float32 if it is one of 16 bits, else in its own dtype."""
-    kind = OPS[node.op].kind
     if not node.inputs:
         if node.op == "scalar" and is_narrow(node):
             return as_scalar(node["value"], torch.float32)
@@ -96,7 +90,7 @@ def _wide(node: Node, done: Mapping[Node, Node]) -> Node:
         if not is_narrow(x) or x.dtype != node.dtype:
             return _to(_to(done[x], node.dtype), torch.float32)
         return done[x]
-    if kind is Kind.OPAQUE:
+    if node.kind is Kind.OPAQUE:
         made = rebuild(node, tuple(_exact(i, done) for i in node.inputs))
     else:
         made = rebuild(node, tuple(done[i] for i in node.inputs))
@@ -111,8 +105,9 @@ def _rounded(graph: Graph, nodes: list[Node]) -> set[Node]:
             readers[i] = readers.get(i, 0) + 1
     found = {r for r in graph.roots() if is_narrow(r) and readers.get(r)}
     for n in reversed(nodes):
-        jumps = n.op in _JUMPS or n.dtype == torch.bool or (n.op == "cast" and not n.is_float)
-        picks = n in found and (n.op in _PICKS or OPS[n.op].kind is Kind.MOVE)
-        if jumps or picks or OPS[n.op].kind is Kind.OPAQUE:
+        jumps = n.row.jumps or (n.op == "cast" and not n.is_float)
+        # a rounded result needs no more than rounded inputs where it is one of them
+        selects = n in found and n.row.selects
+        if jumps or selects or n.kind is Kind.OPAQUE:
             found |= {i for i in n.inputs if is_narrow(i)}
     return {n for n in found if n.inputs}

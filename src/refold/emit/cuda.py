@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from refold.devices import Device
 from refold.emit.alike import kernels_of
 from refold.emit.cuda_kernel import CudaKernel
 from refold.emit.cuda_product import CudaProduct
@@ -33,14 +34,8 @@ from refold.emit.source import (
 from refold.emit.template import render
 from refold.plan import Group, Template
 from refold.schedule import Cut, by_rule
+from refold.schedule import kernels_of as products_for
 
-ARCHITECTURES = {
-    "sm_90": ("-gencode=arch=compute_90a,code=sm_90a",),
-    "sm_80": (
-        "-gencode=arch=compute_80,code=sm_80",
-        "-gencode=arch=compute_80,code=compute_80",
-    ),
-}
 # hidden: two modules may have functions of one name, and the loader would take one for both
 FLAGS = ("-std=c++17", "-O3", "-split-compile=0", "-Xcompiler=-fvisibility=hidden")
 
@@ -48,20 +43,20 @@ FLAGS = ("-std=c++17", "-O3", "-split-compile=0", "-Xcompiler=-fvisibility=hidde
 class CudaTarget:
     """Kernels for an NVIDIA GPU, by nvcc.
 
-    architecture: "sm_90" (Hopper's own instructions) or "sm_80" (Ampere and later). float32: "ieee"
-    for products as accurate as fp32's, "tf32" for products as accurate as TF32's, which emitted
-    modules use only while PyTorch's flags allow it. choose: how a product is cut; a tuner may put
-    its own in.
+    gpu: which one. float32: "ieee" for products as accurate as fp32's, "tf32" for products as
+    accurate as TF32's, which emitted modules use only while PyTorch's flags allow it. kernels: of
+    products. choose: how a product is cut; a tuner may put its own in.
     """
 
     device = "cuda"
     empty = "rf_empty"
 
-    def __init__(self, architecture: str, float32: str = "ieee") -> None:
-        self.architecture = architecture
+    def __init__(self, gpu: Device, float32: str = "ieee") -> None:
+        self.gpu = gpu
         self.float32 = float32
-        self.choose: Cut = by_rule(architecture)
-        self.name = f"cuda:{architecture}"
+        self.kernels = products_for(gpu.features)
+        self.choose: Cut = by_rule(self.kernels)
+        self.name = gpu.name
 
     @property
     def mode(self) -> str:
@@ -73,7 +68,7 @@ class CudaTarget:
     def kernel(self, group: Group, name: str) -> CudaKernel:
         """The kernel of a group."""
         if group.template is Template.MATMUL:
-            return CudaProduct(group, name, self.architecture, self.mode, self.choose)
+            return CudaProduct(group, name, self.kernels, self.mode, self.choose)
         return CudaKernel(group, name)
 
     def prologue(self, prepared: bool, allocates: bool) -> list[str]:
@@ -104,19 +99,19 @@ class CudaTarget:
 
     def build(self, groups: Sequence[tuple[str, Group]], source: Source) -> str:
         packings = {f for n, g in groups for _, f in self.kernel(g, n).packings()}
-        architecture = ARCHITECTURES[self.architecture]
-        capability = tuple(int(c) for c in self.architecture.removeprefix("sm_"))
-        only = "!=" if self.architecture == "sm_90" else "<"
+        capability = self.gpu.capability
+        assert capability is not None
+        later = " or later" if self.gpu.runs_later else ""
         return render(
             "cuda.py.jinja",
-            extension=f"refold_{self.architecture}_{digest(source.text + self.name)}",
-            flags=repr([*FLAGS, *architecture]),
+            extension=f"refold_{self.gpu.architecture}_{digest(source.text + self.name)}",
+            flags=repr([*FLAGS, *self.gpu.flags]),
             packs="_refold_pack" in packings,
             turns="_refold_pack_turned" in packings,
             parts=sorted(p for p in packings if p.startswith("_refold_parts")),
             capability=capability,
-            only=only,
-            words=f"{capability[0]}.{capability[1]}{' or later' if only == '<' else ''}",
+            only="<" if later else "!=",
+            words=f"{capability[0]}.{capability[1]}{later}",
         )
 
     def source(self, groups: Sequence[tuple[str, Group]]) -> Source:

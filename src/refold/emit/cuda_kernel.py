@@ -14,8 +14,6 @@ from refold.emit.one_pass import one_pass
 from refold.ir import Node, Sym, hint
 from refold.plan import Group, Template
 
-# What has slow ways for large numbers, which take registers.
-_SLOW = ("sin", "cos", "pow")
 # Columns of a row that a block holds in registers (row_cut.cuh, Holds): in fours, and one by one.
 _HELD, _HELD_SINGLY = 8192, 4096
 # Narrower rows are never taken by several blocks (row_cut.cuh, kSplitFrom).
@@ -68,7 +66,7 @@ class CudaKernel(GroupKernel):
         While one waits for its rows the others compute. A thread of two has 64 registers, and its
         part of a row takes 16.
         """
-        slow = any(n.op in _SLOW for n in self.group.nodes)
+        slow = any(n.row.flops.slow_path for n in self.group.nodes)
         return 1 if slow or self.real == "double" or self._kept() > 1 else 2
 
     def _kept(self) -> int:

@@ -21,8 +21,10 @@ from refold.ir.literals import CPP_TYPES
 from refold.plan import Group
 from refold.schedule import (
     FEW_ROWS,
+    MMA_SYNC,
     PACES,
     Cut,
+    Kernels,
     Pace,
     Schedule,
     batch_schedule,
@@ -32,16 +34,12 @@ from refold.schedule import (
 
 # of an epilogue, in multiply-adds an element: up to so many, an unrolled loop of it is small
 _LIGHT = 6.0
-# what ops without a branch count there: unrolled, many elements are under way at a time. By
-# judgement, but for sigmoid, of which the unrolled loop was timed (docs/kernels-ladder.md)
-_STRAIGHT = {"exp": 3.0, "sigmoid": 4.0, "silu": 5.0}
-_HEADERS = {"sm_90": "launch.cuh", "sm_80": "launch_sm80.cuh"}
 
 
 class CudaProduct(CudaKernel):
     """A product with its epilogue.
 
-    architecture: "sm_90" or "sm_80". accuracy: of fp32 products, "Ieee" or "Tf32". cut: how a
+    kernels: those that the device has. accuracy: of fp32 products, "Ieee" or "Tf32". cut: how a
     product is cut.
     """
 
@@ -49,12 +47,12 @@ class CudaProduct(CudaKernel):
         self,
         group: Group,
         name: str,
-        architecture: str,
+        kernels: Kernels,
         accuracy: str,
         cut: Cut,
     ) -> None:
         super().__init__(group, name)
-        self.architecture, self.accuracy, self.cut = architecture, accuracy, cut
+        self.kernels, self.accuracy, self.cut = kernels, accuracy, cut
 
     def launch(self) -> Launch:
         late = self._packed_late()
@@ -64,7 +62,7 @@ class CudaProduct(CudaKernel):
     def headers(self) -> list[str]:
         narrow = ["narrow.cuh"] if self.group.has_narrow else []
         narrow += ["native.cuh"] if self.narrow else []
-        tensor = ["packed.cuh", _HEADERS[self.schedule.architecture]] if self.packs else []
+        tensor = ["packed.cuh", self.schedule.kernels.header] if self.packs else []
         tensor += ["split_columns.cuh"] if self.group.turned else []
         tensor += ["direct_sm90.cuh"] if self.packs and self.is_direct else []
         plain = ["packed.cuh", "launch_plain.cuh"] if self.sometimes_plain else []
@@ -74,8 +72,7 @@ class CudaProduct(CudaKernel):
 
     def _matmul_struct(self) -> list[str]:
         epilogue = [n for n in self.group.nodes if OPS[n.op].kind is Kind.POINTWISE]
-        each = [n.op for n in epilogue if n not in self.group.vectors]
-        work = sum(_STRAIGHT.get(op, OPS[op].flops) for op in each)
+        work = sum(n.row.flops.in_a_loop for n in epilogue if n not in self.group.vectors)
         light = f"static constexpr bool kLight = {str(work <= _LIGHT).lower()};"
         lines = [*super()._matmul_struct(), light]
         along = [o for o in self.body.pointers() if self.body.is_along_width(o)]
@@ -101,7 +98,7 @@ class CudaProduct(CudaKernel):
         if self.group.quantized is None or self.mode != "Tf32" or not self.packs:
             return None
         *some, (_, last) = self._ways
-        if last.architecture != "sm_90" or last.tile == "small" or last.splits > 1:
+        if last.tile not in last.kernels.quantizes or last.splits > 1:
             return None
         limits = [FEW_ROWS, *(limit or 0 for limit, _ in some)]
         rows = max(self.group.quantized.rows, 1 + max(limits))
@@ -112,14 +109,14 @@ class CudaProduct(CudaKernel):
     def schedule(self) -> Schedule:
         """How the product is cut, for the sizes that the model was captured with."""
         if not self.may_be_cut:
-            return default_schedule("sm_80", *self.hints, pace=self.pace)
+            return default_schedule(MMA_SYNC, *self.hints, pace=self.pace)
         if self.is_batch:
             batches = hint(self.group.batches)
             sizes = batches, *self.hints, self._may_be_direct
-            return batch_schedule(self.architecture, *sizes, self.pace)
+            return batch_schedule(self.kernels, *sizes, self.pace)
         way = self.cut(*self.hints, self.kind)
         if way.direct and not self._may_be_direct:
-            return default_schedule(self.architecture, *self.hints, pace=self.pace)
+            return default_schedule(self.kernels, *self.hints, pace=self.pace)
         return way
 
     @property
@@ -138,8 +135,8 @@ class CudaProduct(CudaKernel):
 
     @property
     def may_be_cut(self) -> bool:
-        """Whether it has the kernels of its architecture: TMA of sm_90 wants rows of 16
-        bits at multiples of 16 bytes."""
+        """Whether it has the device's best kernels: TMA wants rows of 16 bits at multiples of 16
+        bytes."""
         return self.narrow is None or hint(dict(self.sizes())["depth"]) % 8 == 0
 
     @property
@@ -186,7 +183,7 @@ class CudaProduct(CudaKernel):
 
     def _packed_late(self) -> Pack | None:
         """What the kernel packs itself unless it is given packed."""
-        if not self.packs or self.narrow or self.schedule.architecture != "sm_90":
+        if not self.packs or self.narrow or not self.schedule.kernels.packs:
             return None
         if self.group.is_turned[0] or (self.is_batch and self._unaligned is None):
             return None
@@ -231,7 +228,7 @@ class CudaProduct(CudaKernel):
         if not self.schedule.direct or not isinstance(dict(self.sizes())["depth"], Sym):
             return None
         batches = hint(self.group.batches)
-        return batch_schedule(self.architecture, batches, *self.hints, pace=self.pace)
+        return batch_schedule(self.kernels, batches, *self.hints, pace=self.pace)
 
     def _schedules(self) -> list[tuple[str, str]]:
         """(C++ condition, schedule) of each kernel that sizes may choose; the last one holds."""
@@ -308,7 +305,7 @@ class CudaProduct(CudaKernel):
 
     def given_sides(self, scope: Scope) -> tuple[list[str], list[str]]:
         lines, sides = [], []
-        copied = self.narrow and self.packs and self.schedule.architecture == "sm_90"
+        copied = self.narrow and self.packs and self.schedule.kernels.copies_tiles
         for i, side in zip(self.group.sides, ("a", "w"), strict=True):
             name = scope.operands[i]
             sides.append(name)
@@ -329,7 +326,7 @@ class CudaProduct(CudaKernel):
     def works_in_memory(self, scope: Scope) -> bool:
         # blocks share tiles by `splits`, or on Hopper where tiles are left over
         shares = self.packs and any(
-            way.splits > 1 or way.architecture == "sm_90" for _, way in self._ways
+            way.splits > 1 or way.kernels.shares_left_over for _, way in self._ways
         )
         return bool(self.reductions) or shares or self._packs_late(scope)
 

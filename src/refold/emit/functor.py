@@ -13,7 +13,9 @@ from dataclasses import dataclass
 
 from refold.emit.text import describe
 from refold.ir import NARROW, OPS, Dim, Kind, Node, Sym, numel
+from refold.ir import op as ops
 from refold.ir.literals import CPP_TYPES, cpp_literal
+from refold.ir.op import Contraction
 from refold.plan import Group, Template
 from refold.plan.memory import is_narrowing
 
@@ -54,21 +56,10 @@ class Reduction:
         """C++ of a node's value, of a row of `count` elements."""
         if not self.second:
             return result_text(node, self.monoid, "value", count)
-        if node not in self.second:
-            return "values[0]"
-        return f"values[1] / {count}" if node.op == "mean" else "values[1]"
+        return result_text(node, "", "values[1]", count) if node in self.second else "values[0]"
 
 
 _FLOAT_LITERAL = re.compile(r"\b(\d+\.\d*(?:e[-+]?\d+)?|\d+e[-+]?\d+)f\b")
-_MONOIDS = {
-    "sum": "Sum",
-    "mean": "Sum",
-    "max": "Max",
-    "min": "Min",
-    "logsumexp": "LogSumExp",
-    "var": "Moments",
-    "linear": "Sum",
-}
 
 
 def _signless(node: Node) -> Node:
@@ -98,18 +89,29 @@ def is_reduction(group: Group, node: Node) -> bool:
     return node.op == "linear" and group.template is Template.ROWS
 
 
+def reduction_of(node: Node) -> ops.Reduction:
+    """How kernels reduce to get `node`."""
+    return reduction_of_op(node.op)
+
+
+def reduction_of_op(op: str) -> ops.Reduction:
+    found = OPS[op].reduction
+    assert found is not None, f"no kernel reduces by {op}"
+    return found
+
+
 def reductions(group: Group) -> tuple[Reduction, ...]:
     """The group's reductions, those over one value and axes by one monoid merged, in order."""
     found: dict[tuple[str, Node, object], list[Node]] = {}
-    with_moments = {(n.inputs[0], n["axes"]) for n in group.nodes if n.op == "var"}
+    taken = {(n.op, n.inputs[0], n["axes"]) for n in group.nodes if n.kind is Kind.REDUCE}
     for node in group.nodes:
         if not is_reduction(group, node):
             continue
         source = node if node.op == "linear" else node.inputs[0]
-        monoid = _MONOIDS[node.op]
-        axes = node.get("axes")
-        if node.op == "mean" and (source, axes) in with_moments:
-            monoid = "Moments"
+        how, axes = reduction_of(node), node.get("axes")
+        if (how.state_of, source, axes) in taken:
+            how = reduction_of_op(str(how.state_of))
+        monoid = how.monoid
         found.setdefault((monoid, source, axes), []).append(node)
     return tuple(
         Reduction(i, monoid, source, tuple(nodes))
@@ -118,12 +120,11 @@ def reductions(group: Group) -> tuple[Reduction, ...]:
 
 
 def result_text(node: Node, monoid: str, result: str, count: str) -> str:
-    """C++ for a node's value from its monoid's result over `count` elements."""
-    if monoid == "Moments":
-        if node.op == "mean":
-            return f"{result}.mean"
-        return f"{result}.m2 / ({count} - {cpp_literal(node['correction'])})"
-    return f"{result} / {count}" if node.op == "mean" else result
+    """C++ for a node's value from the result over `count` elements of a monoid: the op's own, or
+    that of the op whose state it may be read from."""
+    how = reduction_of(node)
+    there = how.state_of is not None and monoid == reduction_of_op(how.state_of).monoid
+    return how.text(result, count, dict(node.attrs), there)
 
 
 def _first_merged(group: Group) -> int:
@@ -178,12 +179,12 @@ class Body:
         largest value would lie a rounding off the maximum: 3e-5 of values near 600, and so much of
         a softmax."""
         found = {_signless(r.source) for r in reductions(self.group) if r.monoid == "LogSumExp"}
-        found = {n for n in found if n.op == "mul" and n in self.inside}
+        found = {n for n in found if n.row.cpp_apart and n in self.inside}
         for node in self.group.nodes:
-            if node.op in ("add", "sub"):
+            if node.row.contraction is Contraction.SUM:
                 a, b = (_signless(i) for i in node.inputs)
                 for n, other in ((a, b), (b, a)):
-                    if n.op == "mul" and n in self.inside and _made_of(other, n):
+                    if n.row.cpp_apart and n in self.inside and _made_of(other, n):
                         found.add(n)
         return found
 
@@ -340,9 +341,8 @@ class Body:
                 return name
             # a lone number among lanes must be lanes where C++ cannot convert it
             args = [self._argument(node, i, texts[i], lanes) for i in node.inputs]
-            text = OPS[node.op].cpp_text(args, dict(node.attrs)).replace("<V>", f"<{lanes}>")
-            if node in self.apart:
-                text = f"product<{lanes}>({', '.join(args)})"
+            text = node.row.cpp_text(args, dict(node.attrs), apart=node in self.apart)
+            text = text.replace("<V>", f"<{lanes}>")
             lines.append(f"const auto {name} = {self.as_stored(node, text)};")
             return name
 
@@ -367,9 +367,8 @@ class Body:
         literal = source.op == "scalar" and not isinstance(source["value"], Sym)
         if not literal or OPS[node.op].kind is not Kind.POINTWISE:
             return text
-        arithmetic = node.op in ("add", "sub", "mul", "div")
         others = [i for i in node.inputs if i is not source]
-        if arithmetic and others and not all(i.op == "scalar" for i in others):
+        if node.row.is_arithmetic and others and not all(i.op == "scalar" for i in others):
             return text
         return f"lanes<{lanes}>({text})"
 

@@ -9,7 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from refold.emit.functor import Body, Operand, Reduction, depends_on, reductions, result_text
+from refold.emit.functor import (
+    Body,
+    Operand,
+    Reduction,
+    depends_on,
+    reduction_of,
+    reductions,
+    result_text,
+)
 from refold.ir import NARROW, OPS, Dim, Kind, Node, Sym, numel
 from refold.plan import Group, Template
 
@@ -19,6 +27,11 @@ def _read(kind: str, i: int) -> str:
     if kind.endswith("*"):
         return f"rf_pointer<{kind[:-1]}>(args[{i}])"
     return f"rf_size(args[{i}])" if kind == "long" else f"{kind}(rf_number(args[{i}]))"
+
+
+def _operand_text(text: str) -> str:
+    """C++ that may be an operand of any other."""
+    return f"({text})" if " " in text else text
 
 
 class GroupKernel:
@@ -204,8 +217,9 @@ class GroupKernel:
         lines = [f"struct Column {{ {self.real} {', '.join(slots.values())}; }};"]
         count = f"static_cast<{self.real}>(count)"
         for i, r in enumerate(down):
-            state = "MomentsState" if r.monoid == "Moments" else f"{r.monoid}::State"
-            result = "s" if r.monoid == "Moments" else "s.get()"
+            compound = any(reduction_of(n).compound for n in r.nodes)
+            state = f"{r.monoid}State" if compound else f"{r.monoid}::State"
+            result = "s" if compound else "s.get()"
             texts = {n: result_text(n, r.monoid, result, count) for n in r.nodes}
             lines += self._function(
                 f"RF_FN void set_column(Step<{i}>, Column& c, const {state}& s)",
@@ -253,9 +267,9 @@ class GroupKernel:
             )
         lines.append(f"using RowMonoids = {self._monoids(along)};")
         known = {
-            n: f"results[{i}]"
-            if n.op != "mean"
-            else f"(results[{i}] / static_cast<{self.real}>(width))"
+            n: _operand_text(
+                result_text(n, r.monoid, f"results[{i}]", f"static_cast<{self.real}>(width)")
+            )
             for i, r in enumerate(along)
             for n in r.nodes
         }

@@ -31,8 +31,9 @@ from refold.emit.held import held, own_bytes
 from refold.emit.target import Target
 from refold.emit.template import render
 from refold.emit.text import describe, stripped
-from refold.ir import OPS, Dim, Kind, Node, Sym
+from refold.ir import Dim, Kind, Node, Sym
 from refold.ir.graph import topological
+from refold.ir.op import Contraction, Rounding
 from refold.plan import Call, Fold, Plan
 
 
@@ -70,16 +71,14 @@ def _same_bits(plan: Plan) -> bool:
     """
     for group in plan.groups:
         for n in group.nodes:
-            products = [i for i in n.inputs if i.op in ("mul", "square") and i in group.nodes]
-            if not OPS[n.op].exact or (n.op in ("add", "sub") and products):
+            inner = (i.row.contraction for i in n.inputs if i in group.nodes)
+            fused = n.row.contraction is Contraction.SUM and Contraction.PRODUCT in inner
+            if not n.row.is_exact or fused:
                 return False
     calls = [s.node for s in plan.steps if isinstance(s, Call)]
-    if not all(n.kind in (Kind.MOVE, Kind.OPAQUE) or OPS[n.op].exact for n in calls):
+    if not all(n.kind in (Kind.MOVE, Kind.OPAQUE) or n.row.is_exact for n in calls):
         return False
     return all(f.node.dtype == torch.float64 or _rounds_once(f.node) for f in plan.folds)
-
-
-_ROUNDING = ("add", "sub", "mul", "div", "square", "sqrt", "reciprocal", "cast")
 
 
 def _rounds_once(folded: Node) -> bool:
@@ -88,13 +87,11 @@ def _rounds_once(folded: Node) -> bool:
     So it is where at most one op rounds: float64 has more than twice the digits of the others.
     """
     inner = topological([folded])
-    moved = (n for n in inner if n.inputs and n.kind is Kind.MOVE)
-    computed = [n for n in inner if n.inputs and n.kind is not Kind.MOVE]
+    computed = [n.row.rounding for n in inner if n.inputs]
     numbers = (n["value"] for n in inner if n.op == "scalar")
     return (
-        all(n.op != "avg_pool" for n in moved)
-        and all(OPS[n.op].exact or n.op == "cast" for n in computed)
-        and sum(n.op in _ROUNDING for n in computed) <= 1
+        Rounding.LIBRARY not in computed
+        and computed.count(Rounding.ONCE) <= 1
         and all(not isinstance(v, float) or v == torch.tensor(v).item() or v != v for v in numbers)
     )
 

@@ -34,7 +34,7 @@ def included(folder: str, names: Iterable[str]) -> list[str]:
 
     def visit(name: str) -> None:
         for inner in _includes(f"{folder}/{name}"):
-            if not inner.startswith("../"):  # what every file begins with
+            if inner.removeprefix("../") not in COMMON:  # what every file begins with
                 visit(inner)
         found.setdefault(name)
 

@@ -1,16 +1,20 @@
-"""The back ends by name."""
+"""The back end of each device."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from refold.devices import Device
 from refold.emit.cpu import CpuTarget
 from refold.emit.cuda import CudaTarget
 from refold.emit.target import Target
 
-# name -> the back end for an accuracy of float32 products, "ieee" or "tf32"
-TARGETS: Mapping[str, Callable[[str], Target]] = {
-    "cpu": lambda float32: CpuTarget(),
-    "cuda:sm_90": lambda float32: CudaTarget("sm_90", float32),
-    "cuda:sm_80": lambda float32: CudaTarget("sm_80", float32),
+_BY_TOOLCHAIN: Mapping[str, Callable[[Device, str], Target]] = {
+    "cpp": lambda device, float32: CpuTarget(),
+    "cuda": CudaTarget,
 }
+
+
+def target_of(device: Device, float32: str) -> Target:
+    """What makes kernels for a device. float32: the accuracy of products, "ieee" or "tf32"."""
+    return _BY_TOOLCHAIN[device.toolchain](device, float32)

@@ -16,7 +16,7 @@ import torch
 
 from refold.ir import OPS, Dim, Kind, Node, Sym
 from refold.ir.literals import python_literal
-from refold.ir.ops import CONVOLUTIONS, RANK
+from refold.ir.shapes import RANK
 from refold.plan.memory import is_narrowing
 
 
@@ -116,7 +116,7 @@ class Writer:
                     (x,) = node.inputs
                     return f"{self._tensor(x)}.to({node.dtype}).double()", self.name(x)[1]
                 attrs["dtype"] = torch.float64
-            if all(i.op == "scalar" for i in node.inputs) or node.op in ("maximum", "minimum"):
+            if all(i.op == "scalar" for i in node.inputs) or row.takes_tensors_only:
                 texts = [self._tensor(i) for i in node.inputs]
             else:
                 texts = [self.name(i)[0] for i in node.inputs]
@@ -138,15 +138,9 @@ class Writer:
             rank = max(len(self.name(x)[1]), 1 if len(self.name(w)[1]) <= 2 else 3)
             shape = node.shape[-max(rank, len(self.name(w)[1]) if rank > 2 else rank) :]
             return row.torch_text([self.at_rank(x, rank), self.at_rank(w, 2)], attrs), shape
-        if node.op in CONVOLUTIONS:
-            return self._convolution(node)
-        if node.op == "embedding":
-            (ids, shape), table = self.name(node.inputs[0]), self._of_rank(node.inputs[1], 2)
-            return row.torch_text([ids, table], attrs), (*shape, node.shape[-1])
-        if node.op == "image_pool":
-            rank = len(attrs["strides"]) + 2
-            return row.torch_text([self._of_rank(node.inputs[0], rank)], attrs), node.shape[-rank:]
-        if node.op == "cat":
+        if row.operand_ranks is not None:
+            return self._of_true_rank(node, row.operand_ranks(attrs), attrs)
+        if row.arity is None:
             rank = max(max(len(self.name(i)[1]) for i in node.inputs), -int(attrs["axis"]))
             texts = [self.at_rank(i, rank) for i in node.inputs]
             return row.torch_text(texts, attrs), node.shape[-rank:]
@@ -161,26 +155,39 @@ class Writer:
 
     def _sums_raw(self, node: Node) -> bool:
         """Does it sum a parameter in float64, without a copy of the whole of it in float64?"""
-        if not self.double or node.op not in ("sum", "mean"):
+        if not self.double or node.kind is not Kind.REDUCE or not node.row.linear_in:
             return False
         (x,) = node.inputs
         return x not in self.values and self.raw(x, 1) is not None
 
-    def _convolution(self, node: Node) -> tuple[str, tuple[Dim, ...]]:
-        """The call of PyTorch; its bias is given as it expects it, and none is None."""
-        x, w, b = node.inputs
-        rank = len(node["strides"]) + 2
-        shape = node.shape[-rank:]
-        if b.op == "scalar" and b["value"] == 0:
-            bias = "None"
-        elif b.op == "scalar":
-            bias = self._filled(b, (shape[1],))
+    def _of_true_rank(
+        self, node: Node, ranks: Sequence[int | None], attrs: Mapping[str, Any]
+    ) -> tuple[str, tuple[Dim, ...]]:
+        """A call of PyTorch that wants so many axes of each operand, None being any number."""
+        first, *_ = node.inputs
+        if ranks[0] is None:
+            shape = (*self.name(first)[1], node.shape[-1])  # a row for each number
         else:
-            bias, written = self.name(b)
-            bias += "" if len(written) == 1 else ".flatten()"
-            bias += "" if b.shape[-1] == shape[1] else f".expand({shape[1]})"
-        texts = [self._of_rank(x, rank), self._of_rank(w, rank), bias]
-        return OPS[node.op].torch_text(texts, dict(node.attrs)), shape
+            shape = node.shape[-ranks[0] :]
+        texts = []
+        for i, rank in zip(node.inputs, ranks, strict=True):
+            if rank is not None:
+                texts.append(self._of_rank(i, rank))
+            elif node.row.is_contraction:
+                texts.append(self._bias(i, shape[1]))
+            else:
+                texts.append(self.name(i)[0])
+        return node.row.torch_text(texts, attrs), shape
+
+    def _bias(self, b: Node, features: Dim) -> str:
+        """A convolution's bias as PyTorch expects it; none is None."""
+        if b.op == "scalar" and b["value"] == 0:
+            return "None"
+        if b.op == "scalar":
+            return self._filled(b, (features,))
+        bias, written = self.name(b)
+        bias += "" if len(written) == 1 else ".flatten()"
+        return bias + ("" if b.shape[-1] == features else f".expand({features})")
 
     def _of_rank(self, node: Node, rank: int) -> str:
         """The text of `node` with exactly `rank` axes; it has no more but leading ones."""
@@ -221,7 +228,7 @@ class Writer:
     def _rank_needed(self, node: Node) -> int:
         axes = node.get("axes") or (node.get("axis", -1),)
         least: int = -min(axes)
-        return max(2 if node.op in ("avg_pool", "diagonal") else 1, least)
+        return max(node.row.least_rank, least)
 
     def _permute(self, node: Node) -> tuple[str, tuple[Dim, ...]]:
         x = node.inputs[0]
@@ -271,12 +278,9 @@ class Writer:
         return call, node.shape[-rank:] if rank > 0 else ()
 
 
-_SIGNS = {"add": " + ", "sub": " - ", "mul": " * ", "div": " / "}
-
-
 def describe(node: Node, depth: int = 4) -> str:
     """A parametric expression in short words, for a docstring."""
-    if node.op in ("param", "constant", "state", "input"):
+    if node.row.is_named:
         return str(node["name"])
     if node.op == "scalar":
         return str(node["value"])
@@ -284,8 +288,8 @@ def describe(node: Node, depth: int = 4) -> str:
         return "..."
     inner = [describe(i, depth - 1) for i in node.inputs]
     name = str(node["target"]).split(".")[1] if node.op == "aten" else node.op
-    if node.op in _SIGNS:
-        return "(" + _SIGNS[node.op].join(inner) + ")"
+    if node.row.is_arithmetic and node.row.infix is not None:
+        return "(" + node.row.infix.join(inner) + ")"
     axes = node.get("axes")
     return f"{name}({', '.join(inner)}{f', axes {list(axes)}' if axes else ''})"
 

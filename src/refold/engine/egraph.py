@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from refold.ir import Node
+from refold.ir.bounds import Interval
+from refold.ir.facts import bounds
 from refold.ir.graph import is_parametric
-from refold.rules.facts import Interval, bounds
-from refold.rules.match import COMMUTATIVE
 from refold.rules.rule import Rule
 
 
@@ -118,7 +118,7 @@ class EGraph:
         if not node.inputs:
             return node
         classes = [self.find(c) for c in node.inputs]
-        if node.op in COMMUTATIVE:
+        if node.row.commutative:
             classes.sort()
         kinds = tuple(type(v) for _, v in node.attrs)
         return (node.op, node.attrs, kinds, tuple(classes), node.shape, node.dtype)

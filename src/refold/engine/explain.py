@@ -126,7 +126,7 @@ def proof(egraph: EGraph, before: Graph, after: Graph) -> list[Rewrite]:
 
 def short(node: Node, depth: int) -> str:
     """A value as text, `depth` ops deep; deeper values are `..`."""
-    if node.op in ("input", "param", "state", "constant"):
+    if node.row.is_named:
         return str(node["name"])
     if node.op == "scalar":
         value = node["value"]
@@ -134,9 +134,8 @@ def short(node: Node, depth: int) -> str:
     if depth == 0:
         return ".."
     args = [short(i, depth - 1) for i in node.inputs]
-    sign = {"add": "+", "sub": "-", "mul": "*", "div": "/"}.get(node.op)
-    if sign:
-        return f"({args[0]} {sign} {args[1]})"
+    if node.row.is_arithmetic and node.row.infix is not None:
+        return f"({node.row.infix.join(args)})"
     shown = [
         f"{k}={_listed(v, k)}"
         for k, v in node.attrs

@@ -3,7 +3,8 @@
 from refold.ir.dim import Dim, Sym, hint, numel
 from refold.ir.graph import Graph, Output, render
 from refold.ir.node import Attr, Node, as_scalar, leaf, make
-from refold.ir.ops import NARROW, OPS, Kind, OpRow
+from refold.ir.op import Kind, Op
+from refold.ir.ops import NARROW, OPS
 
 __all__ = [
     "NARROW",
@@ -13,7 +14,7 @@ __all__ = [
     "Graph",
     "Kind",
     "Node",
-    "OpRow",
+    "Op",
     "Output",
     "Sym",
     "as_scalar",

@@ -10,7 +10,8 @@ import torch
 from refold.ir.dim import Sym
 from refold.ir.graph import Graph, topological
 from refold.ir.node import Node
-from refold.ir.ops import OPS, RANK
+from refold.ir.ops import OPS
+from refold.ir.shapes import RANK
 
 
 def evaluate(
@@ -25,14 +26,11 @@ def evaluate(
     compute all floats in this type (float64 for proofs); None for the graph's own.
     Raises KeyError for a leaf without a value and NotImplementedError for opaque calls.
     """
-    leaves = {n: values[n["name"]] for n in graph.nodes() if n.op in _NAMED}
+    leaves = {n: values[n["name"]] for n in graph.nodes() if n.row.is_named}
     done = run(graph.roots(), leaves, sizes or {}, dtype)
     return [
         done[o.value].reshape([concrete(d, sizes or {}) for d in o.shape]) for o in graph.outputs
     ]
-
-
-_NAMED = ("input", "param", "state", "constant")
 
 
 def run(

@@ -130,7 +130,7 @@ def render(graph: Graph) -> str:
     names: dict[Node, str] = {}
     lines: list[str] = []
     for node in graph.nodes():
-        if node.op in ("param", "state", "input", "constant"):
+        if node.row.is_named:
             names[node] = str(node["name"])
         elif node.op == "scalar":
             names[node] = str(node["value"])

@@ -10,8 +10,9 @@ from typing import Any, TypeAlias
 import torch
 
 from refold.ir.dim import Dim, Sym
-from refold.ir.ops import OPS, RANK, Kind, Shape
-from refold.ir.shapes import pad
+from refold.ir.op import Kind, Op
+from refold.ir.ops import OPS
+from refold.ir.shapes import RANK, Shape, pad
 
 Attr: TypeAlias = "bool | int | float | str | Sym | torch.dtype | tuple[Attr, ...] | None"
 
@@ -38,6 +39,11 @@ class Node:
 
     def get(self, name: str, default: Any = None) -> Any:
         return next((value for key, value in self.attrs if key == name), default)
+
+    @property
+    def row(self) -> Op:
+        """What is known of the op."""
+        return OPS[self.op]
 
     @property
     def kind(self) -> Kind:

@@ -11,7 +11,8 @@ import torch
 from refold.ir.evaluate import concrete
 from refold.ir.graph import is_parametric, topological
 from refold.ir.node import Node
-from refold.ir.ops import OPS, RANK
+from refold.ir.ops import OPS
+from refold.ir.shapes import RANK
 
 F64 = torch.float64
 Folds = MutableMapping[Node, torch.Tensor]

@@ -79,6 +79,12 @@ def reduced(inputs: Sequence[Node], attrs: Mapping[str, Any]) -> Typed:
     return tuple(shape), inputs[0].dtype
 
 
+def reduced_along_one(inputs: Sequence[Node], attrs: Mapping[str, Any]) -> Typed:
+    if len(attrs["axes"]) != 1:
+        raise ValueError(f"one axis at a time is reduced by this op, got {attrs['axes']}")
+    return reduced(inputs, attrs)
+
+
 def linear(inputs: Sequence[Node], attrs: Mapping[str, Any]) -> Typed:
     x, w = inputs
     if x.shape[-1] != w.shape[-1]:

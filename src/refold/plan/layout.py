@@ -13,7 +13,8 @@ from collections.abc import Collection, Mapping
 
 from refold.ir import OPS, Dim, Graph, Kind, Node, make
 from refold.ir.node import rebuild
-from refold.ir.ops import CONVOLUTIONS, RANK
+from refold.ir.ops import CONVOLUTIONS
+from refold.ir.shapes import RANK
 
 # by the number of places (height and width, or depth too): the axes with the channels last
 TURNED: Mapping[int, tuple[int, ...]] = {2: (0, 1, 3, 4, 2), 3: (0, 2, 3, 4, 1)}
@@ -95,7 +96,7 @@ class _Turner:
         attrs = dict(node.attrs)
         if kind is Kind.REDUCE:
             attrs["axes"] = tuple(sorted(_axis(a, places) for a in node["axes"]))
-        elif node.op in ("softmax", "log_softmax", "cat", "slice"):
+        elif "axis" in attrs:
             attrs["axis"] = _axis(node["axis"], places)
         else:
             return None

@@ -20,8 +20,7 @@ from refold.ir import OPS, Dim, Graph, Kind, Node, as_scalar, make, numel
 from refold.ir.evaluate import run
 from refold.ir.graph import within
 from refold.ir.node import rebuild
-from refold.ir.ops import RANK
-from refold.ir.shapes import pad
+from refold.ir.shapes import RANK, pad
 from refold.plan.memory import is_narrowing, is_widening
 
 _COMPUTED = (torch.float32, torch.float64)
@@ -128,13 +127,9 @@ def _lower(node: Node) -> Node:
     if node.op in ("softmax", "log_softmax"):
         along = all(d == 1 for d in node.shape[node["axis"] :][1:])  # rows, or columns of width one
         return _softmax(node) if along and node.dtype in _COMPUTED else node
-    if node.op in ("sum", "mean", "max", "min", "logsumexp", "var") and node.dtype in _COMPUTED:
+    if node.kind is Kind.REDUCE and node.row.reduction and node.dtype in _COMPUTED:
         return _reduction(node)
-    if (
-        OPS[node.op].kind is Kind.MOVE
-        and node.op != "avg_pool"
-        and all(map(is_widening, node.inputs))
-    ):
+    if _only_moves(node) and all(map(is_widening, node.inputs)):
         return _moved_narrow(node)
     if is_narrowing(node):
         return _narrowed(node)
@@ -147,6 +142,10 @@ def _lower(node: Node) -> Node:
     if OPS[node.op].kind is Kind.POINTWISE and node.dtype in _COMPUTED:
         return _laid(node)
     return node
+
+
+def _only_moves(node: Node) -> bool:
+    return node.kind is Kind.MOVE and node.row.selects
 
 
 def _laid(node: Node) -> Node:
@@ -193,7 +192,7 @@ def _narrowed(node: Node) -> Node:
             return i.inputs[0]
         return make("cast", i, dtype=node.dtype)
 
-    for n in within(node.inputs, lambda n: OPS[n.op].kind is Kind.MOVE and n.op != "avg_pool"):
+    for n in within(node.inputs, _only_moves):
         done[n] = rebuild(n, tuple(done[i] if i in done else rounded(i) for i in n.inputs))
     (x,) = node.inputs
     return done[x] if x in done else rounded(x)
@@ -201,13 +200,10 @@ def _narrowed(node: Node) -> Node:
 
 def _masked(node: Node) -> Node:
     mask, yes, no = node.inputs
-    if mask.op in _COMPARISONS and all(i.dtype == node.dtype for i in mask.inputs):
+    if mask.row.is_comparison and all(i.dtype == node.dtype for i in mask.inputs):
         return node
     as_float = make("cast", mask, dtype=node.dtype)
     return make("where", make("ne", as_float, as_scalar(0.0, node.dtype)), yes, no)
-
-
-_COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 
 
 def _is_number(node: Node) -> bool:
@@ -290,13 +286,18 @@ def _over_row(node: Node, x: Node, axes: tuple[int, ...]) -> Node:
     if first == -1:
         return _row_form(_again(node, x, (-1,)))
     flat = _flattened(x, first)
-    if node.op in ("sum", "mean", "max", "min") and not _fits(x, flat):
+    if _joins(node) and not _fits(x, flat):
         # a factor for each channel, say: a kernel has one for a row, not for a part of it
         for inner in range(first + 1, 0):
             if x.shape[inner - 1] != 1 and _fits(x, _flattened(x, inner)):
                 trailing = tuple(range(inner, 0))
                 return _split(node, x, tuple(a for a in axes if a < inner), trailing)
     return _reshaped(_row_form(_again(node, _reshaped(x, flat), (-1,))), node.shape)
+
+
+def _joins(node: Node) -> bool:
+    how = node.row.reduction
+    return how is not None and how.joins
 
 
 def _flattened(x: Node, first: int) -> tuple[Dim, ...]:
@@ -338,7 +339,7 @@ def _logsumexp(node: Node) -> Node:
 
 
 def _split(node: Node, x: Node, leading: tuple[int, ...], trailing: tuple[int, ...]) -> Node:
-    if node.op != "var":
+    if _joins(node):
         return _lower(_again(node, _lower(_again(node, x, trailing)), leading))
     # the variance of equal parts: the mean of their variances plus the variance of their means.
     # Far from zero a mean's last digit is not small beside the deviations: what the rounding of a

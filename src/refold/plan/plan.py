@@ -24,7 +24,7 @@ import torch
 
 from refold.ir import NARROW, OPS, Dim, Graph, Kind, Node, Output, Sym, numel
 from refold.ir.graph import memory_of, topological, within
-from refold.ir.ops import CONVOLUTIONS, RANK
+from refold.ir.shapes import RANK
 from refold.plan.memory import is_narrowing, is_widening, source
 
 
@@ -32,11 +32,6 @@ class Template(enum.Enum):
     MATMUL = "matmul"
     ROWS = "rows"
     COLUMNS = "columns"
-
-
-_PRODUCTS = frozenset(
-    {"mul", "div", "reciprocal", "square", "pow", "prod", "linear", *CONVOLUTIONS}
-)
 
 
 def _is_plain_number(node: Node) -> bool:
@@ -62,7 +57,7 @@ class Fold:
         """
         if self.node.dtype not in (torch.float32, *NARROW):
             return False
-        inner = (n for n in topological([self.node]) if n.is_float and n.op in _PRODUCTS)
+        inner = (n for n in topological([self.node]) if n.is_float and n.row.multiplies)
         return any(not any(map(_is_plain_number, n.inputs)) for n in inner)
 
 
@@ -228,7 +223,7 @@ def shared(plan: Plan) -> set[Output]:
     found = set()
     for out in plan.outputs:
         made = out.value
-        while made.op in ("reshape", "permute", "slice", "expand"):
+        while made.row.is_view:
             made = made.inputs[0]
         if out.mutates is not None or made.op == "scalar":
             continue

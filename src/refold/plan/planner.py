@@ -12,9 +12,10 @@ from heapq import heappop, heappush
 import torch
 
 from refold.cost import DeviceModel
+from refold.devices import ANY
 from refold.ir import NARROW, OPS, Dim, Graph, Kind, Node, hint, numel
 from refold.ir.graph import is_computed, is_parametric
-from refold.ir.ops import RANK
+from refold.ir.shapes import RANK
 from refold.plan.draft import Draft, Drafts
 from refold.plan.lower import lower
 from refold.plan.memory import Memory, Storage, is_narrowing, is_widening, source
@@ -43,7 +44,7 @@ def make_plan(
     that all devices have.
     """
     storage = storage or Storage()
-    device = device or DeviceModel("any", 1.0, 1.0, 1.0, 0.0)
+    device = device or DeviceModel(ANY)
     whole = _only_reduced(graph) if device.exponentials else set()
     while True:
         lowered, done = lower(graph, whole)
@@ -106,7 +107,7 @@ class _Planner(Drafts):
             self._open_product(node)
         elif kind is Kind.POINTWISE and OPS[node.op].cpp is not None:
             self._join(node, node.shape)
-        elif kind is Kind.REDUCE and node.op != "prod":
+        elif kind is Kind.REDUCE and node.row.reduction is not None:
             x = node.inputs[0]
             if node["axes"] == (-1,):
                 self._join(node, x.shape)
@@ -136,7 +137,7 @@ class _Planner(Drafts):
             # one output feature: a reduction of x * w along each row
             self.add(self._beside_rows(node) or self.new(Template.ROWS, x.shape), node)
             return
-        if not self.device.products(self.memory(x), self.memory(w), folded):
+        if not self.device.device.products(self.memory(x), self.memory(w), folded):
             return
         draft = self.new(Template.MATMUL, node.shape)
         draft.turned = self._turned(x, w)
@@ -158,7 +159,7 @@ class _Planner(Drafts):
     def _turned(self, x: Node, w: Node) -> tuple[Node, ...]:
         """The sides that the kernel reads from where they lie the other way round."""
         sizes = numel(x.shape[:-1]), w.shape[-2], x.shape[-1]
-        if not self.device.turns or is_small(*map(hint, sizes)):
+        if not self.device.device.turns or is_small(*map(hint, sizes)):
             return ()
         sides = [
             i
@@ -308,7 +309,7 @@ class _Planner(Drafts):
         Then the kernel of those rows reduces them, too, where it holds them: a product that does
         takes a turn for each of its tiles, and the tensor cores wait.
         """
-        if not self.device.holds_rows:
+        if not self.device.device.holds_rows:
             return False
         return any(
             r.shape == value.shape
@@ -329,7 +330,6 @@ class _Planner(Drafts):
             and draft.template is Template.MATMUL
             and source(x) is self._value(draft)
             and not is_batch(draft.nodes)
-            and node.op in ("sum", "mean", "var", "max", "min")
         ):
             self.add(draft, node)
             return

@@ -16,8 +16,6 @@ import torch
 from refold.ir import OPS, Graph, Kind, hint, numel
 from refold.plan.plan import Call, Group, Quantized, Step, Template, column_shape, reads
 
-_ARITHMETIC = ("add", "sub", "mul", "div")
-
 
 def with_quantized(graph: Graph, steps: Sequence[Step], least: int) -> tuple[Step, ...]:
     """The steps, with `Group.quantized` of those products and of what reads them.
@@ -73,6 +71,6 @@ def _normalises(group: Group, product: Group) -> bool:
         moments |= {n} if any(i in moments for i in n.inputs) else set()
         scaled |= {n} if any(i in scaled for i in n.inputs) else set()
     readers = [n for n in group.nodes if value in n.inputs]
-    return all(n.op in _ARITHMETIC and n in moments for n in readers) and all(
+    return all(n.row.is_arithmetic and n in moments for n in readers) and all(
         n in scaled for n in group.outputs
     )

@@ -8,6 +8,7 @@ import math
 import os
 import shlex
 import shutil
+import sys
 import tempfile
 import textwrap
 from pathlib import Path
@@ -18,6 +19,7 @@ from torch.utils import _pytree as pytree
 
 from refold import baselines, contract, pipeline
 from refold.cost import DeviceModel, floor
+from refold.devices import DEVICES, is_at_hand
 from refold.emit.cuda import compile_emitted, nvcc
 from refold.emit.held import held, own_bytes
 from refold.emit.target import Target
@@ -46,6 +48,8 @@ def _target(args: argparse.Namespace) -> tuple[Target, DeviceModel]:
     """
     float32 = args.float32 or pipeline.default_float32()
     target, device = pipeline.target_for(args.target or pipeline.default_target(), float32)
+    if (warning := device.device.warning) is not None:
+        print(f"refold: {warning}", file=sys.stderr)
     if target.device == "cuda":
         torch.set_float32_matmul_precision("high" if float32 == "tf32" else "highest")
         os.environ["TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"] = str(int(float32 == "tf32"))
@@ -94,7 +98,7 @@ def _prepare(
 ) -> tuple[contract.Reference, torch.nn.Module, list[Any]]:
     """The reference, a model and its inputs, on the target's device if it is at hand."""
     reference = contract.load(args.reference, args.sets)
-    place = target.device if pipeline.is_at_hand(target) else "cpu"
+    place = target.device if is_at_hand(DEVICES[target.name]) else "cpu"
     module = reference.make(seed=0).to(place)
     inputs = reference.inputs(seed=1)
     for value in pytree.tree_leaves(inputs):
@@ -119,7 +123,7 @@ def _prepare(
 def optimize(args: argparse.Namespace) -> int:
     """`refold optimize`: see the exit codes in cli.py."""
     target, device = _target(args)
-    at_hand = pipeline.is_at_hand(target)
+    at_hand = is_at_hand(DEVICES[target.name])
     output = _output(args)
     _check_compiler(target)
     with terminal.progress(enabled=not args.json) as step:

@@ -8,12 +8,13 @@ the values is a product, which then shrinks to a product with summed weights or 
 
 from __future__ import annotations
 
-from refold.ir import Dim, Node, numel
-from refold.ir.ops import CONVOLUTIONS
+from refold.ir import Dim, Kind, Node, numel
 from refold.rules.rule import Rule
 from refold.rules.safety import is_map
 from refold.rules.term import (
     AXES,
+    JOINING,
+    LINEAR,
     Term,
     apply,
     constant,
@@ -24,9 +25,7 @@ from refold.rules.term import (
     flat,
     join,
     linear,
-    max,
     mean,
-    min,
     reshape,
     smaller,
     sum,
@@ -41,14 +40,17 @@ def _is_map(x: Term) -> bool:
 
 
 def _reaches(node: Node, deep: int) -> bool:
-    through = ("add", "sub", "mul", "div", "neg", "reshape", "permute", "cat", "expand")
     front, seen = {node}, set[Node]()
     for _ in range(deep + 1):
-        if any(n.op == "linear" or n.op in CONVOLUTIONS for n in front):
+        if any(n.row.is_contraction for n in front):
             return True
         seen |= front
-        front = {i for n in front if n.op in through for i in n.inputs} - seen
+        front = {i for n in front if _scales(n) for i in n.inputs} - seen
     return False
+
+
+def _scales(node: Node) -> bool:
+    return bool(node.row.linear_in) and node.kind in (Kind.POINTWISE, Kind.MOVE)
 
 
 def _counted(x: Term, axis: int) -> Term:
@@ -77,7 +79,7 @@ APART = (
             mark="cancels",
             safe=lambda x, y, axes: is_map(x) or is_map(y),
         )
-        for name, f in {"sum": sum, "mean": mean}.items()
+        for name, f in LINEAR.items()
         for op, word, what, result in (
             ("add", "added", "added values", f"the {name} of each, added"),
             ("sub", "difference", "a difference", f"the difference of the {name}s"),
@@ -119,7 +121,7 @@ TOGETHER = tuple(
         where=lambda x, shape, axes: _is_whole_row(x, shape, axes),
         simplify=lambda x, shape, axes: len(axes) > 1,
     )
-    for name, f in {"sum": sum, "mean": mean, "max": max, "min": min}.items()
+    for name, f in JOINING.items()
 )
 
 SPREAD = (

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from refold.ir import Dim, numel
-from refold.ir.ops import RANK
-from refold.ir.shapes import pad
+from refold.ir.shapes import RANK, pad
 from refold.rules.conv_sums import fits, fits_transposed, met, transposed_met
 from refold.rules.image import CONV, OVER, TRANSPOSED, Over, channels, is_zero, places
 from refold.rules.rule import Rule

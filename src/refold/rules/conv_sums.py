@@ -13,8 +13,7 @@ import math
 from typing import Any
 
 from refold.ir import Dim, numel
-from refold.ir.ops import RANK
-from refold.ir.shapes import pad
+from refold.ir.shapes import RANK, pad
 from refold.rules.image import (
     CONV,
     OVER,

@@ -8,19 +8,18 @@ be computed whole. The cost model weighs it.
 from __future__ import annotations
 
 from refold.rules.rule import Rule
-from refold.rules.spread import BINARY, UNARY, exact_of
+from refold.rules.spread import BINARY, ORDERED, UNARY, exact_of
 from refold.rules.term import (
     AXES,
+    REDUCTIONS,
     apply,
     cut,
     embedding,
     flat,
+    held,
     linear,
     log_softmax,
-    logsumexp,
-    max,
     mean,
-    min,
     softmax,
     sum,
     var,
@@ -28,32 +27,19 @@ from refold.rules.term import (
 
 _WHY = "What is computed of each row is computed of the table, whose rows are then looked up."
 _FEWER = "Only the rows that are looked up need to be computed."
-_REDUCE = {"sum": sum, "mean": mean, "max": max, "min": min, "logsumexp": logsumexp}
 
 POINTWISE = (
     *(
         Rule(
             f"{op}-of-embedding",
-            "i# w[1,1,1,V,K]!",
-            lambda i, w, op=op: apply(op, embedding(i, w)),
-            lambda i, w, op=op: embedding(i, apply(op, w)),
+            f"i# w[1,1,1,V,K]!{held(op)}",
+            lambda i, w, op=op, **attrs: apply(op, embedding(i, w), **attrs),
+            lambda i, w, op=op, **attrs: embedding(i, apply(op, w, **attrs)),
             exact_of(op),
             _WHY,
             simplify=False,
         )
         for op in UNARY
-    ),
-    *(
-        Rule(
-            f"{op}-of-embedding",
-            "i# w[1,1,1,V,K]! @slope",
-            lambda i, w, slope, op=op, name=name: apply(op, embedding(i, w), **{name: slope}),
-            lambda i, w, slope, op=op, name=name: embedding(i, apply(op, w, **{name: slope})),
-            "reals",
-            _WHY,
-            simplify=False,
-        )
-        for op, name in (("leaky_relu", "slope"), ("elu", "alpha"))
     ),
     *(
         Rule(
@@ -79,7 +65,7 @@ POINTWISE = (
             where=lambda i, w, s: flat(s, AXES[:-1]),
             simplify=False,
         )
-        for op in ("sub", "div")
+        for op in ORDERED
     ),
     *(
         Rule(
@@ -107,7 +93,7 @@ ROWS = (
             where=lambda i, w, axes: axes == (-1,),
             simplify=False,
         )
-        for name, f in _REDUCE.items()
+        for name, f in REDUCTIONS.items()
     ),
     Rule(
         "var-of-embedding",
@@ -182,9 +168,9 @@ FEWER = (
     *(
         Rule(
             f"embedding-of-{op}",
-            "i# x[1,1,1,V,K]",
-            lambda i, x, op=op: embedding(i, apply(op, x)),
-            lambda i, x, op=op: apply(op, embedding(i, x)),
+            f"i# x[1,1,1,V,K]{held(op)}",
+            lambda i, x, op=op, **attrs: embedding(i, apply(op, x, **attrs)),
+            lambda i, x, op=op, **attrs: apply(op, embedding(i, x), **attrs),
             exact_of(op),
             _FEWER,
             simplify=False,

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from refold.ir import Dim, numel
-from refold.ir.ops import RANK
-from refold.ir.shapes import pad
+from refold.ir.shapes import RANK, pad
 from refold.rules.term import AXES, Term, constant, cut, joined, mean, permute, reshape, sum
 
 Over = Callable[..., Term]  # sum or mean

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol, TypeAlias
 
 from refold.ir import Node
+from refold.ir.bounds import Interval
+from refold.ir.facts import bounds
 from refold.ir.graph import is_parametric
-from refold.rules.facts import Interval, bounds
 from refold.rules.rule import Hole, Rule
 from refold.rules.term import App, Num, Term, Value, Var
 
 Binding: TypeAlias = dict[str, Any]
-COMMUTATIVE = frozenset({"add", "mul", "maximum", "minimum", "eq", "ne"})
 
 
 class View(Protocol):
@@ -166,7 +166,7 @@ def _match_app(
         a, b = node.inputs
         for first in _match(args[0], a, found, holes, view):
             yield from _match(args[1], b, first, holes, view)
-        if term.op in COMMUTATIVE and a is not b:
+        if node.row.commutative and a is not b:
             for first in _match(args[0], b, found, holes, view):
                 yield from _match(args[1], a, first, holes, view)
     else:

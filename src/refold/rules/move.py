@@ -10,14 +10,14 @@ from refold.rules.rule import Rule
 from refold.rules.spread import BINARY, UNARY, exact_of
 from refold.rules.term import (
     AXES,
+    REDUCTIONS,
     Term,
     apply,
     avg_pool,
     flat,
+    held,
     linear,
-    max,
     mean,
-    min,
     permute,
     reshape,
     softmax,
@@ -63,8 +63,6 @@ def _reduced_before(
     return reshape(f(x, runs), made)
 
 
-_REDUCE = {"sum": sum, "mean": mean, "max": max, "min": min}
-
 RESHAPE = (
     Rule(
         "reshape-to-itself",
@@ -106,7 +104,7 @@ RESHAPE = (
             "A reduction along the last axis does not see how the others are arranged.",
             where=lambda x, shape, axes: _kept(x, shape) and axes == (-1,),
         )
-        for name, f in _REDUCE.items()
+        for name, f in REDUCTIONS.items()
     ),
     *(
         Rule(
@@ -144,9 +142,9 @@ RESHAPE = (
     *(
         Rule(
             f"{op}-of-reshaped",
-            "x @shape",
-            lambda x, shape, op=op: apply(op, reshape(x, shape)),
-            lambda x, shape, op=op: reshape(apply(op, x), shape),
+            f"x @shape{held(op)}",
+            lambda x, shape, op=op, **attrs: apply(op, reshape(x, shape), **attrs),
+            lambda x, shape, op=op, **attrs: reshape(apply(op, x, **attrs), shape),
             exact_of(op),
             "A function of each element does not see how the elements are arranged.",
         )
@@ -201,9 +199,9 @@ PERMUTE = (
     *(
         Rule(
             f"{op}-of-permuted",
-            "x @order",
-            lambda x, order, op=op: apply(op, permute(x, order)),
-            lambda x, order, op=op: permute(apply(op, x), order),
+            f"x @order{held(op)}",
+            lambda x, order, op=op, **attrs: apply(op, permute(x, order), **attrs),
+            lambda x, order, op=op, **attrs: permute(apply(op, x, **attrs), order),
             exact_of(op),
             "A function of each element does not see how the axes are ordered.",
         )
@@ -229,7 +227,7 @@ PERMUTE = (
             "reals",
             "A reduction can be taken before the axes change places.",
         )
-        for name, f in _REDUCE.items()
+        for name, f in REDUCTIONS.items()
     ),
 )
 

@@ -4,11 +4,12 @@ needed, of the whole at once."""
 from __future__ import annotations
 
 from refold.ir import OPS, Dim, Kind, numel
-from refold.ir.ops import RANK
+from refold.ir.shapes import RANK
 from refold.rules.rule import Rule
 from refold.rules.spread import BINARY, UNARY, exact_of
 from refold.rules.term import (
     AXES,
+    REDUCTIONS,
     Term,
     apply,
     cumsum,
@@ -16,21 +17,22 @@ from refold.rules.term import (
     expand,
     fits,
     flat,
+    held,
     join,
     linear,
     log_softmax,
-    logsumexp,
-    max,
-    mean,
-    min,
     permute,
-    prod,
     reshape,
     select,
     softmax,
-    sum,
     var,
 )
+
+
+def _joiner(name: str) -> str:
+    """The op that makes the reduction of two parts' results; empty where there is none."""
+    how = OPS[name].reduction
+    return (how.joined_by if how else None) or ""
 
 
 def _part(x: Term, axis: int, start: Dim, length: Dim) -> Term:
@@ -59,14 +61,6 @@ def _cut_before(x: Term, shape: tuple[Dim, ...], axis: int, start: Dim, length: 
 
 
 _OF_TWO = [r.name for r in OPS.values() if r.kind is Kind.POINTWISE and r.arity == 2]
-_REDUCE = {
-    "sum": sum,
-    "mean": mean,
-    "prod": prod,
-    "max": max,
-    "min": min,
-    "logsumexp": logsumexp,
-}
 _ONLY = "Only the elements that are kept need to be computed."
 
 SLICE = (
@@ -114,28 +108,17 @@ SLICE = (
     *(
         Rule(
             f"slice-of-{op}",
-            "x @axis @start @length",
-            lambda x, axis, start, length, op=op: cut(apply(op, x), axis, start, length),
-            lambda x, axis, start, length, op=op: apply(op, cut(x, axis, start, length)),
+            f"x @axis @start @length{held(op)}",
+            lambda x, axis, start, length, op=op, **attrs: cut(
+                apply(op, x, **attrs), axis, start, length
+            ),
+            lambda x, axis, start, length, op=op, **attrs: apply(
+                op, cut(x, axis, start, length), **attrs
+            ),
             exact_of(op),
             _ONLY,
         )
         for op in UNARY
-    ),
-    *(
-        Rule(
-            f"slice-of-{op}",
-            "x @slope @axis @start @length",
-            lambda x, slope, axis, start, length, op=op, name=name: cut(
-                apply(op, x, **{name: slope}), axis, start, length
-            ),
-            lambda x, slope, axis, start, length, op=op, name=name: apply(
-                op, cut(x, axis, start, length), **{name: slope}
-            ),
-            "reals",
-            _ONLY,
-        )
-        for op, name in (("leaky_relu", "slope"), ("elu", "alpha"))
     ),
     *(
         Rule(
@@ -170,7 +153,7 @@ SLICE = (
             "Only the rows that are kept need to be reduced.",
             where=lambda x, axes, axis, start, length: axis not in axes,
         )
-        for name, f in _REDUCE.items()
+        for name, f in REDUCTIONS.items()
     ),
     Rule(
         "slice-of-var",
@@ -242,9 +225,13 @@ WHOLE = (
     *(
         Rule(
             f"{op}-of-part",
-            "x @axis @start @length",
-            lambda x, axis, start, length, op=op: apply(op, cut(x, axis, start, length)),
-            lambda x, axis, start, length, op=op: cut(apply(op, x), axis, start, length),
+            f"x @axis @start @length{held(op)}",
+            lambda x, axis, start, length, op=op, **attrs: apply(
+                op, cut(x, axis, start, length), **attrs
+            ),
+            lambda x, axis, start, length, op=op, **attrs: cut(
+                apply(op, x, **attrs), axis, start, length
+            ),
             exact_of(op),
             "What is done to every part is done to the whole.",
             simplify=False,
@@ -300,9 +287,11 @@ CAT = (
     *(
         Rule(
             f"joined-{op}",
-            "x y @axis",
-            lambda x, y, axis, op=op: join(apply(op, x), apply(op, y), axis),
-            lambda x, y, axis, op=op: apply(op, join(x, y, axis)),
+            f"x y @axis{held(op)}",
+            lambda x, y, axis, op=op, **attrs: join(
+                apply(op, x, **attrs), apply(op, y, **attrs), axis
+            ),
+            lambda x, y, axis, op=op, **attrs: apply(op, join(x, y, axis), **attrs),
             exact_of(op),
             "What is done to every part is done to the whole.",
             simplify=False,
@@ -327,12 +316,13 @@ CAT = (
             f"{name}-of-joined",
             "x y @axis @axes",
             lambda x, y, axis, axes, f=f: f(join(x, y, axis), axes),
-            lambda x, y, axis, axes, f=f, g=g: apply(g, f(x, axes), f(y, axes)),
+            lambda x, y, axis, axes, f=f, name=name: apply(_joiner(name), f(x, axes), f(y, axes)),
             "reals",
             f"The {name} of joined values comes from the {name} of each.",
             where=lambda x, y, axis, axes: axis in axes,
         )
-        for name, f, g in (("sum", sum, "add"), ("max", max, "maximum"), ("min", min, "minimum"))
+        for name, f in REDUCTIONS.items()
+        if _joiner(name)
     ),
 )
 

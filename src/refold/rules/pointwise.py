@@ -6,9 +6,9 @@ division a product with the reciprocal, and parameters meet on one side, where t
 
 from __future__ import annotations
 
-from refold.rules.facts import at_least
+from refold.ir import OPS
 from refold.rules.rule import Rule
-from refold.rules.safety import is_map, is_nonzero, is_ordinary, may_be_masked
+from refold.rules.safety import at_least, is_map, is_nonzero, is_ordinary, may_be_masked
 from refold.rules.term import (
     Term,
     abs,
@@ -241,7 +241,8 @@ IDENTITIES = (
             "bits",
             f"A second {op} changes nothing.",
         )
-        for op in ("relu", "abs", "floor", "ceil", "round", "trunc")
+        for op, row in OPS.items()
+        if row.idempotent
     ),
     *(
         Rule(

@@ -12,8 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from refold.ir.ops import RANK
-from refold.ir.shapes import pad
+from refold.ir.shapes import RANK, pad
 from refold.rules.image import CONV, OVER, TRANSPOSED, channels, in_groups, places, swapped
 from refold.rules.rule import Rule
 from refold.rules.safety import is_map

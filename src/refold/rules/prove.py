@@ -21,7 +21,7 @@ import torch
 
 from refold.ir import Node, as_scalar, hint, leaf, make
 from refold.ir.evaluate import run
-from refold.ir.ops import RANK
+from refold.ir.shapes import RANK
 from refold.rules.match import allowed, arguments
 from refold.rules.rule import Hole, Rule
 from refold.rules.term import AXES, Term
@@ -251,7 +251,7 @@ def _attribute(
         "slope": (-0.5, -2.0, 0.01, 0.2, 1.5),
         "alpha": (-1.5, 0.5, 1.0, 1.5),
         "beta": (1.0, 2.0),
-        "threshold": (20.0,),
+        "threshold": (-1.0, 20.0, 40.0),
         "groups": (1, 1, 2, 3),
     }
     return draw.choice(choices[kind])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from refold.ir import OPS
@@ -14,7 +15,12 @@ from refold.rules.safety import (
     is_tame,
     may_be_masked,
 )
+from refold.rules.spread import UNARY
 from refold.rules.term import (
+    JOINING,
+    LINEAR,
+    REDUCTIONS,
+    SELECTING,
     Term,
     apply,
     avg_pool,
@@ -22,12 +28,12 @@ from refold.rules.term import (
     cumsum,
     fits,
     flat,
+    held,
     log_softmax,
     logsumexp,
     max,
     mean,
     min,
-    prod,
     softmax,
     spread,
     square,
@@ -35,8 +41,6 @@ from refold.rules.term import (
     var,
     wide,
 )
-
-BY_NAME = {"sum": sum, "mean": mean, "max": max, "min": min, "logsumexp": logsumexp}
 
 
 def _keeps_nan(x: Term, c: Term, axes: tuple[int, ...]) -> bool:
@@ -62,11 +66,11 @@ ONE_ELEMENT = (
             lambda x, axes, f=f: f(x, axes),
             lambda x, axes: x,
             # a sum starts from +0, so the sum of -0 alone is +0
-            "bits" if name in ("max", "min", "prod") else "reals",
+            "bits" if OPS[name].selects or name == "prod" else "reals",
             f"The {name} over a single element is that element.",
             where=lambda x, axes: flat(x, axes),
         )
-        for name, f in {**BY_NAME, "prod": prod}.items()
+        for name, f in REDUCTIONS.items()
     ),
     Rule(
         "cumsum-of-one",
@@ -122,7 +126,7 @@ NESTED = (
             "reals",
             f"A {name} of {name}s is one {name} over all the axes.",
         )
-        for name, f in BY_NAME.items()
+        for name, f in JOINING.items()
     ),
     *(
         Rule(
@@ -135,7 +139,7 @@ NESTED = (
             where=lambda x, axes: wide(x, axes) != (),
             simplify=lambda x, axes: wide(x, axes) != axes,
         )
-        for name, f in BY_NAME.items()
+        for name, f in JOINING.items()
     ),
 )
 
@@ -228,7 +232,7 @@ SHIFT = (
             mark="cancels" if name == "logsumexp" else None,
             safe=(lambda x, c, axes: is_map(x)) if name == "logsumexp" else None,
         )
-        for name, f in {"max": max, "min": min, "logsumexp": logsumexp}.items()
+        for name, f in {**SELECTING, "logsumexp": logsumexp}.items()
     ),
     *(
         Rule(
@@ -298,7 +302,7 @@ SCALE = (
             f"The {name} of values scaled alike is their {name}, scaled.",
             where=lambda x, s, axes: flat(s, axes),
         )
-        for name, f in {"sum": sum, "mean": mean}.items()
+        for name, f in LINEAR.items()
     ),
     *(
         Rule(
@@ -312,7 +316,7 @@ SCALE = (
             mark="unsafe",
             safe=lambda x, s, axes: is_nonzero(s),
         )
-        for name, f in {"sum": sum, "mean": mean}.items()
+        for name, f in LINEAR.items()
     ),
     *(
         Rule(
@@ -324,7 +328,7 @@ SCALE = (
             f"A factor that is not negative does not change which value is the {name}.",
             where=lambda x, s, axes: flat(s, axes),
         )
-        for name, f in {"max": max, "min": min}.items()
+        for name, f in SELECTING.items()
     ),
     *(
         Rule(
@@ -372,44 +376,39 @@ SCALE = (
     ),
 )
 
-_RISING = [op for op, row in OPS.items() if row.slope == 1 and row.arity == 1 and not row.attrs]
+_RISING = [op for op in UNARY if not OPS[op].attrs and OPS[op].monotone({}) == 1]
+_RISE_BY_ATTRIBUTES = [op for op in UNARY if OPS[op].attrs]
+
+
+def _rises(op: str, attrs: Mapping[str, Any]) -> bool:
+    return OPS[op].monotone(attrs) == 1
+
 
 MONOTONE = (
     *(
         Rule(
             f"{name}-of-{op}",
-            "x @axes",
-            lambda x, axes, f=f, op=op: f(apply(op, x), axes),
-            lambda x, axes, f=f, op=op: apply(op, f(x, axes)),
+            f"x @axes{held(op)}",
+            lambda x, axes, f=f, op=op, **attrs: f(apply(op, x, **attrs), axes),
+            lambda x, axes, f=f, op=op, **attrs: apply(op, f(x, axes), **attrs),
             "reals",
             f"A function that never falls, such as {op}, keeps the order of its inputs.",
         )
         for op in _RISING
-        for name, f in {"max": max, "min": min}.items()
+        for name, f in SELECTING.items()
     ),
     *(
         Rule(
-            f"{name}-of-leaky-relu",
-            "x @axes @slope",
-            lambda x, axes, slope, f=f: f(apply("leaky_relu", x, slope=slope), axes),
-            lambda x, axes, slope, f=f: apply("leaky_relu", f(x, axes), slope=slope),
+            f"{name}-of-{op}",
+            f"x @axes{held(op)}",
+            lambda x, axes, f=f, op=op, **attrs: f(apply(op, x, **attrs), axes),
+            lambda x, axes, f=f, op=op, **attrs: apply(op, f(x, axes), **attrs),
             "reals",
-            "A leaky rectifier whose slope is not negative keeps the order of its inputs.",
-            where=lambda x, axes, slope: slope >= 0,
+            f"Where {op} never falls, by its attributes, it keeps the order of its inputs.",
+            where=lambda x, axes, op=op, **attrs: _rises(op, attrs),
         )
-        for name, f in {"max": max, "min": min}.items()
-    ),
-    *(
-        Rule(
-            f"{name}-of-elu",
-            "x @axes @alpha",
-            lambda x, axes, alpha, f=f: f(apply("elu", x, alpha=alpha), axes),
-            lambda x, axes, alpha, f=f: apply("elu", f(x, axes), alpha=alpha),
-            "reals",
-            "An exponential rectifier whose alpha is not negative keeps the order of its inputs.",
-            where=lambda x, axes, alpha: alpha >= 0,
-        )
-        for name, f in {"max": max, "min": min}.items()
+        for op in _RISE_BY_ATTRIBUTES
+        for name, f in SELECTING.items()
     ),
     *(
         Rule(
@@ -421,7 +420,7 @@ MONOTONE = (
             f"Clipping all values by the same bound keeps their order, so the {name} can go first.",
             where=lambda x, c, axes: flat(c, axes),
         )
-        for name, f in {"max": max, "min": min}.items()
+        for name, f in SELECTING.items()
         for at in ("maximum", "minimum")
     ),
 )

@@ -64,7 +64,8 @@ class Rule:
 
     signature: the variables in the order of the lambdas' parameters, `x[N,K] w[M,K]! s+ @axes`:
         `!` marks a parameter, `+` a value known to be >= 0, `-` one known to be <= 0, `?` one that
-        is true or false, `#` one of integers that number rows, `@` an attribute.
+        is true or false, `#` one of integers that number rows, `@` an attribute. A lambda may take
+        the last attributes as `**attrs`: those of any op of a family.
     lhs, rhs: the two sides. Each may return a tuple: then all of the left values must be found,
         and each is replaced by its partner.
     exact: `bits` (identical), `reals` (equal in real arithmetic, and NaN where the left side is),
@@ -115,7 +116,7 @@ class Rule:
             if callable(function):
                 _check_names(self.name, side, function, list(holes))
         try:
-            made = self.lhs(*(Var(name) for name in holes))
+            made = self.lhs(**{name: Var(name) for name in holes})
         except (KeyError, ValueError, TypeError) as error:
             raise RuleError(f"{self.name}: lhs is no pattern: {error}") from error
         patterns = made if isinstance(made, tuple) else (made,)
@@ -155,12 +156,11 @@ def _hole(rule: str, text: str) -> Hole:
 
 def _check_names(rule: str, side: str, function: Callable[..., Any], holes: list[str]) -> None:
     """The parameters are the signature's, and every name that is used exists."""
-    names = [
-        p.name
-        for p in inspect.signature(function).parameters.values()
-        if p.default is inspect.Parameter.empty  # defaults carry a family's member
-    ]
-    if names != holes:
+    parameters = inspect.signature(function).parameters.values()
+    # defaults carry a family's member
+    given = [p for p in parameters if p.default is inspect.Parameter.empty]
+    names = [p.name for p in given if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    if names != (holes if len(names) == len(given) else holes[: len(names)]):
         raise RuleError(f"{rule}: {side} takes {names}, the signature declares {holes}")
     for step in dis.get_instructions(function):
         if step.opname != "LOAD_GLOBAL" or step.argval in function.__globals__:

@@ -11,24 +11,12 @@ import weakref
 from collections.abc import Callable, MutableMapping
 
 from refold.ir import Node, Sym
+from refold.ir.facts import bounds
 from refold.ir.graph import is_parametric, topological
-from refold.ir.ops import CONVOLUTIONS
-from refold.rules.facts import bounds
 from refold.rules.term import Term
 
 LARGEST = 2.0**20  # factors between this and its reciprocal keep values in the range of float32
 _EXPONENT = 80.0  # exp of more overflows float32; the sum of exp of less than minus this is lost
-
-_MOVES = frozenset({"reshape", "permute", "expand", "slice"})
-_SUMS = frozenset({"sum", "mean", "avg_pool", "image_pool", "cumsum"})
-_FACTORS = frozenset({"mul", "div", "neg"})
-# what a product passes through without losing its rounding errors, whatever stands beside it
-_KEEPS_ERRORS = _FACTORS | _SUMS | _MOVES
-# what keeps -inf of a mask where it finds it, or may
-_KEEPS_MASKS = _KEEPS_ERRORS | frozenset(
-    {"add", "sub", "where", "maximum", "minimum", "max", "min", "cat", "cast"}
-    | {"log", "logsumexp", "log_softmax"}
-)
 
 _maps: MutableMapping[Node, bool] = weakref.WeakKeyDictionary()
 _masked: MutableMapping[Node, bool] = weakref.WeakKeyDictionary()
@@ -46,12 +34,15 @@ def is_map(x: Term) -> bool:
 
 
 def _is_map(node: Node, inner: list[bool]) -> bool:
-    if node.op == "linear" or node.op in CONVOLUTIONS:
+    if node.row.is_contraction:
         return True
-    if node.op in ("add", "sub", "cat"):
-        pairs = zip(node.inputs, inner, strict=True)
-        return any(inner) and all(found or is_parametric(i) for i, found in pairs)
-    return node.op in _KEEPS_ERRORS and any(inner)
+    # what is linear in a product keeps its errors; jointly with others, where these have some too
+    groups = (group or range(len(inner)) for group in node.row.linear_in)
+    return any(
+        any(inner[i] for i in group)
+        and all(inner[i] or is_parametric(node.inputs[i]) for i in group)
+        for group in groups
+    )
 
 
 def may_be_masked(x: Term) -> bool:
@@ -71,7 +62,7 @@ def _is_masked(node: Node, inner: list[bool]) -> bool:
         return True
     if node.op == "scalar":
         return not isinstance(node["value"], Sym) and math.isinf(node["value"])
-    return node.op in _KEEPS_MASKS and any(inner)
+    return node.row.passes_infinity and any(inner)
 
 
 def _known(
@@ -81,6 +72,11 @@ def _known(
         for n in topological([node], memo):
             memo[n] = of(n, [memo[i] for i in n.inputs])
     return memo[node]
+
+
+def at_least(x: Term, c: Term) -> bool:
+    """Is every element of `x` known to be at least every element of `c`?"""
+    return bounds(x.node)[0] >= bounds(c.node)[1]
 
 
 def is_nonzero(s: Term) -> bool:

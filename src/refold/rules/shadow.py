@@ -33,7 +33,9 @@ import torch
 from refold.ir import Node, leaf, make
 from refold.ir.evaluate import concrete, run
 from refold.ir.graph import topological
-from refold.ir.ops import CONVOLUTIONS, OPS, RANK, Kind
+from refold.ir.op import Kind
+from refold.ir.ops import OPS
+from refold.ir.shapes import RANK
 from refold.rules.match import allowed, arguments, is_safe
 from refold.rules.prove import Instance, ProofError, as_terms, draw_instance
 from refold.rules.rule import Rule
@@ -121,8 +123,7 @@ def losses(
 def _has_product(term: Term) -> bool:
     if not isinstance(term, App):
         return False
-    is_product = OPS[term.op].kind is Kind.CONTRACT or term.op in CONVOLUTIONS
-    return is_product or any(map(_has_product, term.args))
+    return OPS[term.op].is_contraction or any(map(_has_product, term.args))
 
 
 def _factors(term: Term, inside: bool = False) -> set[str]:
@@ -131,7 +132,8 @@ def _factors(term: Term, inside: bool = False) -> set[str]:
         return {term.name} if inside else set()
     if not isinstance(term, App):
         return set()
-    inside = term.op in ("mul", "div") and len(set(term.args)) > 1
+    row = OPS[term.op]
+    inside = row.is_arithmetic and row.multiplies and len(set(term.args)) > 1
     return {name for a in term.args for name in _factors(a, inside)}
 
 

@@ -8,24 +8,20 @@ front of what needs it, or at the end.
 from __future__ import annotations
 
 from refold.ir import Dim
-from refold.ir.ops import RANK
+from refold.ir.shapes import RANK
 from refold.rules.rule import Rule
-from refold.rules.spread import BINARY, exact_of
+from refold.rules.spread import BINARY, ORDERED, exact_of
 from refold.rules.term import (
     AXES,
+    REDUCTIONS,
     Term,
     apply,
     flat,
     log_softmax,
-    logsumexp,
-    max,
-    mean,
-    min,
     permute,
     reshape,
     shape_of,
     softmax,
-    sum,
 )
 
 Shape = tuple[Dim, ...]
@@ -71,7 +67,6 @@ def _fits(x: Term, s: Term, shape: Shape) -> bool:
     return not flat(s, AXES) and shape_of(reshape(x, shape), s) == shape
 
 
-_REDUCE = {"sum": sum, "mean": mean, "max": max, "min": min, "logsumexp": logsumexp}
 _ALONG = {"softmax": softmax, "log_softmax": log_softmax}
 
 RULES = (
@@ -106,7 +101,7 @@ RULES = (
             "Axes of one element can be moved after arithmetic as well.",
             where=lambda x, s, shape: _fits(x, s, shape),
         )
-        for op in ("sub", "div")
+        for op in ORDERED
     ),
     *(
         Rule(
@@ -123,7 +118,7 @@ RULES = (
                 x.shape != shape and _spaced(x.shape, shape) and bool(_before(x.shape, shape, axes))
             ),
         )
-        for name, f in _REDUCE.items()
+        for name, f in REDUCTIONS.items()
     ),
     *(
         Rule(

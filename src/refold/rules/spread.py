@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from refold.ir import OPS, Kind
+from refold.ir.shapes import pointwise
 from refold.rules.rule import Exact, Rule
-from refold.rules.term import apply, expand, shape_of
+from refold.rules.term import apply, expand, held, shape_of
 
-UNARY = [r.name for r in OPS.values() if r.kind is Kind.POINTWISE and r.arity == 1 and not r.attrs]
+_OF_ONE = [r for r in OPS.values() if r.kind is Kind.POINTWISE and r.arity == 1]
+UNARY = [r.name for r in _OF_ONE if r.infer is pointwise]
 # The others are rounded as the library's vector code has it, which may treat the last few elements
 # of a row differently: moving an element may change its last bit.
-_BITWISE = {r.name for r in OPS.values() if r.exact} - {"maximum", "minimum"}
-BINARY = ("add", "sub", "mul", "div", "maximum", "minimum")
+# Which zero maximum(0, -0) gives may depend on the place, too.
+_BITWISE = {r.name for r in OPS.values() if r.is_exact and not (r.selects and r.arity == 2)}
+BINARY = [r.name for r in OPS.values() if r.is_arithmetic or (r.selects and r.arity == 2)]
+# those whose operands may not change places
+ORDERED = [op for op in BINARY if not OPS[op].commutative]
 
 
 def exact_of(op: str) -> Exact:
-    # which zero maximum(0, -0) gives may depend on the place, too
     return "bits" if op in _BITWISE else "reals"
 
 
@@ -56,14 +60,14 @@ RULES = (
             "bits",
             "Arithmetic of smaller values comes before they are spread.",
         )
-        for op in ("sub", "div")
+        for op in ORDERED
     ),
     *(
         Rule(
             f"{op}-of-expanded",
-            "x @shape",
-            lambda x, shape, op=op: apply(op, expand(x, shape)),
-            lambda x, shape, op=op: expand(apply(op, x), shape),
+            f"x @shape{held(op)}",
+            lambda x, shape, op=op, **attrs: apply(op, expand(x, shape), **attrs),
+            lambda x, shape, op=op, **attrs: expand(apply(op, x, **attrs), shape),
             exact_of(op),
             "A function of each element can be taken before the value is spread.",
         )

@@ -175,6 +175,11 @@ def _pointwise(op: str) -> Callable[..., Term]:
     return call
 
 
+def held(op: str) -> str:
+    """What a rule's signature says of the attributes of a pointwise op, which it leaves alone."""
+    return "".join(f" @{a}" for a in OPS[op].attrs)
+
+
 def _over(op: str) -> Callable[..., Term]:
     def call(x: Operand, axes: Any, **attrs: Any) -> Term:
         return apply(op, x, axes=axes, **attrs)
@@ -198,9 +203,15 @@ exp, log, sqrt, rsqrt, reciprocal, square, abs, neg, relu = (
 maximum, minimum, pow, select, cast = (
     _pointwise(n) for n in ("maximum", "minimum", "pow", "where", "cast")
 )
-sum, mean, prod, max, min, logsumexp, var = (
-    _over(n) for n in ("sum", "mean", "prod", "max", "min", "logsumexp", "var")
+# the reductions that have axes alone; those of which the reduction of parts is that of the whole
+REDUCTIONS = {r.name: _over(r.name) for r in OPS.values() if r.attrs == ("axes",)}
+JOINING = {n: f for n, f in REDUCTIONS.items() if (how := OPS[n].reduction) and how.joins}
+LINEAR = {n: f for n, f in REDUCTIONS.items() if OPS[n].linear_in}
+SELECTING = {n: f for n, f in REDUCTIONS.items() if OPS[n].selects}
+sum, mean, prod, max, min, logsumexp = (
+    REDUCTIONS[n] for n in ("sum", "mean", "prod", "max", "min", "logsumexp")
 )
+var = _over("var")
 softmax, log_softmax, cumsum = (_along(n) for n in ("softmax", "log_softmax", "cumsum"))
 
 

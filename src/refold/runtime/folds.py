@@ -19,7 +19,7 @@ from refold.runtime.calls import (
     _refold_unlike,
 )
 from refold.runtime.look import _refold_look_at
-from refold.runtime.reach import _refold_reach, _RefoldReached
+from refold.runtime.reach import _refold_as_known, _refold_reach, _RefoldReached
 from refold.runtime.structure import _refold_difference, _refold_tensor, _RefoldRows
 
 _REFOLD_WHOLE = 2048  # bytes that are compared whole at every call, see watch.h
@@ -376,7 +376,7 @@ class _RefoldFile:
         self.modules, self.tied, self.numbers = modules, tied, numbers
         self.kernels, self.unfit, self.renewed, self.kind = kernels, unfit, renewed, kind
         self.names = {path: names for path, _, _, names, _ in modules}
-        self.first = _refold_reach(classes)
+        self.known = _refold_reach(classes).entries
         self.baselines: dict[frozenset[type], _RefoldReached] = {}
 
     def reached(self, model: torch.nn.Module) -> _RefoldReached:
@@ -387,8 +387,8 @@ class _RefoldFile:
             if len(self.baselines) > 16:  # many structures: their first sight is not kept for ever
                 self.baselines.clear()
             found = _refold_reach(sorted(kinds, key=lambda k: k.__qualname__))
-            known = self.first.entries
-            found.entries = {k: known.get(k, entry) for k, entry in found.entries.items()}
+            found.entries = _refold_as_known(found.entries, self.known)
+            self.known = self.known if self.baselines else {**found.entries, **self.known}
             self.baselines[kinds] = found
         return self.baselines[kinds]
 

@@ -22,6 +22,9 @@ _REFOLD_SHIFTED = sys.version_info >= (3, 11)  # the lowest bit says whether it 
 _REFOLD_MOST = 4000  # functions that are followed
 
 
+_RefoldEntries = dict[tuple[int, str], tuple[Any, str, Any]]
+
+
 class _RefoldReached:
     """entries: (namespace, name, value) of all that is read, a namespace being a module's globals
     or a class; a value that is `_refold_absent` means that there is no such name. cells: closures'
@@ -30,7 +33,7 @@ class _RefoldReached:
     """
 
     def __init__(self) -> None:
-        self.entries: dict[tuple[int, str], tuple[Any, str, Any]] = {}
+        self.entries: _RefoldEntries = {}
         self.cells: dict[int, tuple[Any, Any]] = {}
         self.containers: tuple[Any, ...] = ()
         self.names: set[str] = set()
@@ -160,6 +163,30 @@ def _refold_reach(kinds: Iterable[type]) -> _RefoldReached:
     return found
 
 
+def _refold_as_known(entries: _RefoldEntries, known: _RefoldEntries) -> _RefoldEntries:
+    """Entries with the values that they had when they were first met. A class that is not known,
+    but another of its name is, has to do what that one does: it may have been defined anew."""
+    named: dict[tuple[str, str], list[Any]] = {}
+    for where, name, value in known.values():
+        if isinstance(where, type):
+            named.setdefault((where.__qualname__, name), []).append(value)
+    found: _RefoldEntries = {}
+    for key, (where, name, value) in entries.items():
+        found[key] = known.get(key, (where, name, value))
+        alike = named.get((where.__qualname__, name)) if isinstance(where, type) else None
+        if alike and key not in known and not any(_refold_same(value, v) for v in alike):
+            found[key] = where, name, alike[0]
+    return found
+
+
+def _refold_same(a: Any, b: Any) -> bool:
+    """Whether two values are one, or do the same."""
+    if a is b:
+        return True
+    setting = None if a is _refold_absent else _refold_setting(a)
+    return setting is not None and type(a) is type(b) and setting == _refold_setting(b)
+
+
 def _refold_plain_containers(value: Any) -> tuple[Any, ...]:
     """A list, dict or set and its copy, where it holds few plain values and nothing else."""
     if len(value) > 64 or _refold_setting(value) is None:
@@ -172,10 +199,7 @@ def _refold_reach_difference(then: _RefoldReached) -> str | None:
     """How what is read differs from what was read then, or None."""
     for where, name, value in then.entries.values():
         now = _refold_space(where).get(name, _refold_absent)
-        if now is value:
-            continue
-        setting = _refold_setting(now) if now is not _refold_absent else None
-        if setting is None or type(now) is not type(value) or setting != _refold_setting(value):
+        if not _refold_same(now, value):
             kind = f"the class {where.__qualname__}" if isinstance(where, type) else "the module"
             at = kind if isinstance(where, type) else f"{kind} {where.get('__name__')}"
             return f"{name} of {at} has changed"

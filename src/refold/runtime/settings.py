@@ -3,7 +3,10 @@
 import enum
 import hashlib
 import math
+import types
 from typing import Any
+
+_REFOLD_HOMES = ("torch", "builtins", "functools")
 
 
 def _refold_is_plain(value: Any) -> bool:
@@ -13,6 +16,19 @@ def _refold_is_plain(value: Any) -> bool:
     if type(value) is float:
         return math.isfinite(value)
     return type(value) in (bool, int, str, type(None))
+
+
+def _refold_code(code: types.CodeType) -> list[Any]:
+    """What code does, as plain values."""
+    constants = [_refold_code(c) if isinstance(c, types.CodeType) else c for c in code.co_consts]
+    return [code.co_code.hex(), code.co_names, *constants]
+
+
+def _refold_content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None  # not bound yet
 
 
 def _refold_setting(value: Any, depth: int = 0) -> Any:
@@ -25,7 +41,7 @@ def _refold_setting(value: Any, depth: int = 0) -> Any:
     named = value if callable(value) and hasattr(value, "__qualname__") else kind
     home = str(getattr(named, "__module__", None)).split(".")[0]
     # a file's own module has another name once the file is written out
-    name = (f"{home}." if home in ("torch", "builtins", "functools") else "") + named.__qualname__
+    name = (f"{home}." if home in _REFOLD_HOMES else "") + named.__qualname__
     if isinstance(value, (list, tuple)):
         inner = list(value)
     elif isinstance(value, dict):
@@ -33,11 +49,11 @@ def _refold_setting(value: Any, depth: int = 0) -> Any:
     elif isinstance(value, (set, frozenset)):
         inner = sorted(value, key=repr)
     elif named is value:
-        inner = []
-        if "<" in name and hasattr(value, "__code__"):  # others of that name may hold other values
-            cells = [c.cell_contents for c in value.__closure__ or ()]
-            code = value.__code__
-            inner = [code.co_code.hex(), code.co_names, *code.co_consts, value.__defaults__, *cells]
+        inner, code = [], getattr(value, "__code__", None)
+        # others of that name may do something else: after a reload, or around it (functools.wraps)
+        if isinstance(code, types.CodeType) and (home not in _REFOLD_HOMES or "<" in name):
+            inner = [*_refold_code(code), value.__defaults__, value.__kwdefaults__]
+            inner += [_refold_content(cell) for cell in value.__closure__ or ()]
     elif name == "functools.partial":
         inner = [value.func, value.args, value.keywords]
     elif isinstance(value, numbers) or name in ("torch.dtype", "torch.device"):

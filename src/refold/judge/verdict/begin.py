@@ -110,7 +110,7 @@ def _repeated(session: Session) -> None:
             raise ContractError(
                 f"{session.reference.path}: expected the same outputs under the same seed, came "
                 f"others in {name} of a second run; draw by the generators of PyTorch, NumPy or "
-                "Python's random, which the judge seeds"
+                "Python's random, which are seeded, and keep in buffers what a call leaves"
             )
 
 

@@ -45,6 +45,8 @@ RF_FN Vec read_lanes(const bool* p, long count = kLanes) {
 }
 RF_FN void write_lanes(Real* p, Vec v, long count = kLanes) { v.store(p, static_cast<int>(count)); }
 
+RF_FN Real infinity() { return std::numeric_limits<Real>::infinity(); }
+
 template <class V> RF_FN V lanes(Real x) { return V(x); }
 template <class V> RF_FN V lanes(V x) { return x; }
 

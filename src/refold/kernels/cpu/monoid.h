@@ -5,6 +5,7 @@
 // with the rounding error carried along, so a long row is as accurate as a short one.
 #pragma once
 #include "lanes.h"
+#include "../folded.h"
 
 namespace rf {
 
@@ -37,31 +38,21 @@ struct Sum {
   }
 };
 
-template <class Pick> struct Extreme {
+template <class Op> struct Folded {
   struct State {
-    Real value = Pick::start();
+    Real value = Op::start();
     Real get() const { return value; }
   };
-  static Vec identity() { return Vec(Pick::start()); }
-  static RF_FN Vec gather(Vec a, Vec b) { return Pick::of(a, b); }
+  static Vec identity() { return Vec(Op::start()); }
+  static RF_FN Vec gather(Vec a, Vec b) { return Op::of(a, b); }
   static Real across(Vec a) {
     Real x[kLanes];
     a.store(x);
-    for (long i = 1; i < kLanes; i++) x[0] = Pick::of(x[0], x[i]);
+    for (long i = 1; i < kLanes; i++) x[0] = Op::of(x[0], x[i]);
     return x[0];
   }
-  static void merge(State& s, Real x) { s.value = Pick::of(s.value, x); }
+  static void merge(State& s, Real x) { s.value = Op::of(s.value, x); }
 };
-struct PickMax {
-  static Real start() { return -std::numeric_limits<Real>::infinity(); }
-  template <class V> static RF_FN V of(V a, V b) { return maximum(a, b); }
-};
-struct PickMin {
-  static Real start() { return std::numeric_limits<Real>::infinity(); }
-  template <class V> static RF_FN V of(V a, V b) { return minimum(a, b); }
-};
-using Max = Extreme<PickMax>;
-using Min = Extreme<PickMin>;
 
 // Mean and sum of squared deviations of a column, merged by Chan's formula: never E[x^2] - E[x]^2.
 struct MomentsState {

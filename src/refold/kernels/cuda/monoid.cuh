@@ -13,6 +13,7 @@
 //   kResults, results(state, out)          what the body's finish_row is given
 #pragma once
 #include "math.cuh"
+#include "../folded.h"
 
 namespace rf {
 
@@ -40,30 +41,20 @@ struct Sum {
   static RF_FN void results(const State& s, Real* out) { out[0] = s.get(); }
 };
 
-template <class Pick> struct Extreme {
+template <class Op> struct Folded {
   struct Part { Real w[1]; };
   struct State {
-    Real value = Pick::start();
+    Real value = Op::start();
     RF_FN Real get() const { return value; }
   };
   static constexpr int kWords = 1, kResults = 1;
-  static RF_FN Part identity() { return {{Pick::start()}}; }
-  static RF_FN void gather(Part& p, Real x) { p.w[0] = Pick::of(p.w[0], x); }
-  static RF_FN void merge(Part& p, const Part& q) { p.w[0] = Pick::of(p.w[0], q.w[0]); }
-  static RF_FN void merge(State& s, const Part& q) { s.value = Pick::of(s.value, q.w[0]); }
+  static RF_FN Part identity() { return {{Op::start()}}; }
+  static RF_FN void gather(Part& p, Real x) { p.w[0] = Op::of(p.w[0], x); }
+  static RF_FN void merge(Part& p, const Part& q) { p.w[0] = Op::of(p.w[0], q.w[0]); }
+  static RF_FN void merge(State& s, const Part& q) { s.value = Op::of(s.value, q.w[0]); }
   static RF_FN Part part(const State& s) { return {{s.value}}; }
   static RF_FN void results(const State& s, Real* out) { out[0] = s.value; }
 };
-struct PickMax {
-  static RF_FN Real start() { return __int_as_float(0xff800000); }  // -infinity
-  static RF_FN Real of(Real a, Real b) { return maximum(a, b); }
-};
-struct PickMin {
-  static RF_FN Real start() { return infinity(); }
-  static RF_FN Real of(Real a, Real b) { return minimum(a, b); }
-};
-using Max = Extreme<PickMax>;
-using Min = Extreme<PickMin>;
 
 // The largest value m and sum of exp(x - m). Exponents are taken from `exp_base`: exp(inf - inf) would
 // be NaN where log(sum(exp)) is plainly infinite. Only what is subtracted is replaced: a part that
@@ -71,14 +62,14 @@ using Min = Extreme<PickMin>;
 // base.
 struct ExpPart { Real w[2]; };
 struct ExpState {
-  Real max = PickMax::start(), sum = 0.0f;
+  Real max = LargerOf::start(), sum = 0.0f;
 };
 RF_FN Real exp_base(Real m) { return is_infinite(m) ? 0.0f : m; }
 struct LogSumExp {
   using Part = ExpPart;
   using State = ExpState;
   static constexpr int kWords = 2, kResults = 1;
-  static RF_FN Part identity() { return {{PickMax::start(), 0.0f}}; }
+  static RF_FN Part identity() { return {{LargerOf::start(), 0.0f}}; }
   static RF_FN void gather(Part& p, Real x) {
     if (x <= p.w[0]) {  // the common case costs one exponential
       p.w[1] += exp(x - exp_base(p.w[0]));

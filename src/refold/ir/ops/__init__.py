@@ -1,0 +1,26 @@
+"""THE op table: one row says everything that is known of an op.
+
+All ops work on values padded to rank 5, with negative axes, and reductions keep their axes with
+size 1; so broadcasting is an elementwise maximum and rank is never mentioned again.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from refold.ir.op import Op
+from refold.ir.ops import leaves, lookup, moves, pointwise, products, reductions, scans
+
+__all__ = ["CONVOLUTIONS", "NARROW", "OPS"]
+
+# floats of 16 bits
+NARROW = (torch.float16, torch.bfloat16)
+
+OPS: dict[str, Op] = {}
+for _family in (leaves, pointwise, reductions, scans, products, moves, lookup):
+    for _row in _family.ROWS:
+        if _row.name in OPS:
+            raise ValueError(f"the op {_row.name!r} is declared twice")
+        OPS[_row.name] = _row
+
+CONVOLUTIONS = tuple(row.name for row in products.CONVOLUTIONS)

@@ -1,0 +1,85 @@
+"""Contractions, convolutions and pooling of images.
+
+A convolution is PyTorch's own, along as many axes (`places`) as there are strides. Its bias of one
+element is that of every feature.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from refold.ir import bounds, convolution, shapes
+from refold.ir.op import Attrs, Kind, Op, Reduction
+
+_WINDOW = ("strides", "paddings", "dilations", "groups")
+
+
+def _image(attrs: Attrs) -> int:
+    """The axes of an image: a batch, its channels and its places."""
+    return len(attrs["strides"]) + 2
+
+
+def _convolution_ranks(attrs: Attrs) -> tuple[int | None, ...]:
+    return _image(attrs), _image(attrs), None
+
+
+def _pool_ranks(attrs: Attrs) -> tuple[int | None, ...]:
+    return (_image(attrs),)
+
+
+CONVOLUTIONS = (
+    Op(
+        "conv",
+        Kind.OPAQUE,
+        "torch.nn.functional.conv{places}d({0}, {1}, {2}, {strides}, {paddings}, {dilations},"
+        " {groups})",
+        convolution.conv,
+        3,
+        _WINDOW,
+        multiplies=True,
+        linear_in=((0, 2), (1, 2)),
+        operand_ranks=_convolution_ranks,
+        as_torch_takes=partial(convolution.of_true_rank, transposed=False),
+    ),
+    Op(
+        "conv_transpose",
+        Kind.OPAQUE,
+        "torch.nn.functional.conv_transpose{places}d({0}, {1}, {2}, {strides}, {paddings},"
+        " {extras}, {groups}, {dilations})",
+        convolution.conv_transpose,
+        3,
+        (*_WINDOW, "extras"),
+        multiplies=True,
+        linear_in=((0, 2), (1, 2)),
+        operand_ranks=_convolution_ranks,
+        as_torch_takes=partial(convolution.of_true_rank, transposed=True),
+    ),
+)
+
+ROWS = (
+    # over the last axis of both: x[.., N, K], w[.., M, K] -> [.., N, M]
+    Op(
+        "linear",
+        Kind.CONTRACT,
+        "({0} @ {1}.mT)",
+        shapes.linear,
+        2,
+        multiplies=True,
+        linear_in=((0,), (1,)),
+        reduction=Reduction("Sum"),  # of one feature: along the rows of x * w
+    ),
+    *CONVOLUTIONS,
+    Op(
+        "image_pool",
+        Kind.OPAQUE,
+        "torch.nn.functional.avg_pool{places}d({0}, {sizes}, {strides})",
+        convolution.image_pool,
+        1,
+        ("sizes", "strides"),
+        linear_in=((0,),),
+        bounds=bounds.same,
+        passes_infinity=True,
+        operand_ranks=_pool_ranks,
+        as_torch_takes=partial(convolution.of_true_rank, transposed=False),
+    ),
+)
