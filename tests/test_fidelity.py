@@ -76,3 +76,46 @@ def test_what_is_captured_computes_what_forward_does(cls, factor):
         assert kept == [None]
     else:
         assert len(kept) == 1 and kept[0] is not None and "something else" in kept[0]
+
+
+class Traced(nn.Module):
+    """A module inside that torch.fx has made."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.fx.symbolic_trace(nn.Sequential(nn.Linear(8, 8), nn.ReLU()))
+
+    def forward(self, x):
+        return self.inner(x).sum(-1)
+
+
+def test_a_traced_module_inside_is_followed():
+    module, x = Traced().eval(), torch.randn(3, 8)
+    known = copy.deepcopy(module)
+    fast = refold.optimize(module, x, measure=False)
+    with torch.no_grad():
+        torch.testing.assert_close(fast(x), known(x))
+        assert refold.status(fast).fast
+        fast.inner.get_submodule("0").weight.mul_(2)
+        known.inner.get_submodule("0").weight.mul_(2)
+        torch.testing.assert_close(fast(x), known(x))
+        # what is made anew of its graph is another class
+        fast.inner.graph.eliminate_dead_code()
+        fast.inner.recompile()
+        torch.testing.assert_close(fast(x), known(x))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (torch.jit.script, "compiled script"),
+        (torch.fx.symbolic_trace, "GraphModule"),
+        (lambda m: torch.export.export(m, (torch.randn(3, 8),)).module(), "GraphModule"),
+    ],
+)
+def test_programs_of_other_tools_are_kept(make, why):
+    module = make(nn.Sequential(nn.Linear(8, 8), nn.ReLU()))
+    with pytest.warns(UserWarning, match=why):
+        assert refold.optimize(module, torch.randn(3, 8), measure=False) is module
+    assert why in refold.status(module).reason

@@ -81,6 +81,10 @@ def optimize(module: ModuleT, /, *args: Any, **kwargs: Any) -> ModuleT:
     else:
         kind = type(module).__name__
         raise OptimizeError(f"expected a torch.nn.Module, got a {kind}: wrap it in one")
+    if isinstance(module, torch.jit.ScriptModule):
+        return _kept(module, "a compiled script has no forward in Python; optimize what it was")
+    if isinstance(module, torch.fx.GraphModule):
+        return _kept(module, "a GraphModule gets a new class with each change of its graph")
     options, kwargs = _split(module, kwargs)
     _check_options(options)
     examples = _examples(module, args, kwargs, options["examples"])

@@ -97,8 +97,8 @@ def table(found: dict[str, dict[str, str]]) -> str:
     judged = sum(c.name in found for c in every)
     lines = [
         f"Of {len(every)} broken candidates {judged} were judged; the quick verdict rejects"
-        f" {judged - len(missed)}, {len(other)} of them by another test's name than their own"
-        " alone.",
+        f" {judged - len(missed)}, {judged - len(missed) - len(other)} of them by the test that"
+        " they are made for.",
         "",
     ]
     if missed:

@@ -48,7 +48,10 @@ def capture(
                 twin = twin_of(module)
             except NoTwin:
                 twin = module
-            twin.train(training)
+            try:
+                twin.train(training)
+            except NotImplementedError as error:  # of programs by torch.export
+                raise CaptureError(f"its mode cannot be set: {_first_line(error)}") from error
             try:
                 return _captured(twin, module, arguments, fixed)
             except Leak:

@@ -78,7 +78,8 @@ class _Copies:
         if isinstance(module, torch.jit.ScriptModule):
             raise NoTwin("a module is a compiled script")
         kind = type(module)
-        copied: torch.nn.Module = self._keep(module, kind.__new__(kind))
+        # not kind.__new__: that of a GraphModule makes a class without a forward
+        copied: torch.nn.Module = self._keep(module, object.__new__(kind))
         for name, value in vars(module).items():
             copied.__dict__[name] = self.of(value, depth + 1)
         return copied
