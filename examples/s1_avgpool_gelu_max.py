@@ -21,8 +21,9 @@
 #      2). A factor that is not negative does not change which value is the max.
 #   Folded and packed parameters take 33,556,480 bytes beside the 268,468,224 of the parameters.
 #
-# The file needs PyTorch and a compiler, nothing else. Model and what it uses stand first, unchanged,
-# because ModelNew falls back on them; then the kernels, the folded parameters, and ModelNew.
+# The file needs PyTorch and a compiler, nothing else. In this order: Model and what it uses,
+# unchanged, because ModelNew falls back on them; the folded parameters; the fast forward and
+# ModelNew; what they assume; the kernels. Below a line stands what refold puts into every file.
 
 """Linear, average pooling over the features, GELU, a scale, and the maximum of each row."""
 
@@ -61,14 +62,273 @@ def get_inputs():
 def get_init_inputs():
     return [in_features, out_features, pool_kernel_size, scale_factor]
 
-# ----------------------------------------------------------------------------------------------
-# The kernels: compiled once at the first import, then found in PyTorch's extension cache.
-# ----------------------------------------------------------------------------------------------
 import os
 
 import torch
 
-_REFOLD_CUDA = r"""
+# ----------------------------------------------------------------------------------------------
+# Folded parameters: computed from parameters alone, in float64, rounded once.
+# ----------------------------------------------------------------------------------------------
+
+def _refold_fold0(matmul_weight):
+    """permute(avg_pool(permute(matmul.weight))), of shape [512, 8192]."""
+    t1 = matmul_weight.double().mT
+    t2 = torch.nn.functional.avg_pool1d(t1.flatten(0, -2), 16, 16, 0, False, True).unflatten(0, t1.shape[:-1])
+    return t2.mT.to(torch.float32).reshape((512, 8192)).contiguous()
+
+
+def _refold_fold1(matmul_bias):
+    """avg_pool(matmul.bias), of shape [512]."""
+    matmul_bias_64 = matmul_bias.double()
+    t1 = torch.nn.functional.avg_pool1d(matmul_bias_64.reshape((1, 8192)).flatten(0, -2), 16, 16, 0, False, True).unflatten(0, matmul_bias_64.reshape((1, 8192)).shape[:-1])
+    return t1.to(torch.float32).reshape((512,)).contiguous()
+
+
+# ----------------------------------------------------------------------------------------------
+# The fast forward, and the module.
+# ----------------------------------------------------------------------------------------------
+# Equal in the reals: an infinity among the inputs may give NaN here and an infinity there, or the
+# other way round. NaN stays NaN wherever the result depends on it.
+REFOLD_ASSUMES = "finite"
+
+
+def _refold_both(self, rf_cache, x):
+    """The fast forward."""
+    folded0, folded1, folded0_packed = rf_cache.values
+    rf_device = rf_cache.device
+    rf_stream = _refold_stream(rf_device)
+    if rf_stream != rf_cache.stream:
+        _refold_wait(rf_cache, rf_device)
+    rf_empty = _refold_empty if _refold_current() == rf_device else _refold_empty_on(rf_device)
+    n0 = x.shape[0]
+    x = x.contiguous()
+    mul1 = rf_empty((n0, 1), (1, 1), torch.float32)
+    if x.data_ptr() % 16:
+        x = x.clone()
+    rf_work = _refold_workspace(_refold_kernels.matmul0_needs(n0, 512, 8192, rf_device), rf_stream, rf_device)
+    _refold_kernels.matmul0(x, folded0, folded0_packed, folded1, mul1, n0, 512, 8192, rf_work[0], rf_work[1], rf_stream, rf_device)
+    reshape1 = mul1.reshape((n0,))
+    return reshape1
+
+
+class ModelNew(Model):
+    """Model, computed by the kernels below wherever they compute the same function.
+
+    Assumed, and checked at every call:
+    - x is a dense torch.float32 tensor of shape [n, 8192].
+    - parameters have the shapes and dtypes that they had when the kernels were made;
+    - modules are of the same classes, with the same settings and no hooks;
+    - no gradient is wanted.
+    Any other call takes the original forward and says why, once.
+    """
+
+    _refold_made = True
+    _refold_caches = None  # see _refold_own_caches
+
+    def forward(self, x):
+        if _refold_is_compiling():
+            return super().forward(x)
+        rf_caches = self._refold_caches or _refold_own_caches(self)
+        rf_found = _refold_prepare_both(self, rf_caches, x)
+        if type(rf_found) is _RefoldCache:
+            return _refold_both(self, rf_found, x)
+        _refold_tell(rf_found)
+        return super().forward(x)
+
+    def refold_refresh(self):
+        """Forget the folded parameters. Programs need this only after they write to part of a
+        parameter in a way that PyTorch does not count; see the runtime's first lines."""
+        self.__dict__.pop("_refold_caches", None)
+
+
+# ----------------------------------------------------------------------------------------------
+# What is assumed: of the modules, of parameters and buffers, and of the arguments of each call.
+# ----------------------------------------------------------------------------------------------
+_REFOLD_MODULES = (
+    ('', '', 'avg_pool matmul', ('scale_factor',), (2.0,)),
+    ('matmul', 'Linear', 'bias weight', ('in_features', 'out_features'), (8192, 8192)),
+    ('avg_pool', 'AvgPool1d', '', ('ceil_mode', 'count_include_pad', 'kernel_size', 'padding', 'stride'), (False, True, (16,), (0,), (16,))),
+)
+_REFOLD_TIED = ()
+_REFOLD_GLOBALS = {}
+
+
+_REFOLD_BOTH = {
+    "name": "both",
+    "tensors": (
+        ("matmul.weight", (8192, 8192), torch.float32),
+        ("matmul.bias", (8192,), torch.float32),
+    ),
+    "sources": 2,  # the first of the tensors are read, the others written
+    "assigned": (),  # attributes that forward sets
+    "counters": (),
+    "recipes": (
+        (_refold_fold0, (0,)),
+        (_refold_fold1, (1,)),
+        (lambda x: _refold_pack(x), (2,)),
+    ),
+    "audit": 1,  # KiB of copied parameters that each call looks through
+    "repeats": True,  # a call is told to be like the last one by its tensors
+}
+
+
+def _refold_misfit_both(self, x):
+    """Why the kernels are for other arguments than these, or None."""
+    try:
+        if type(x) is not torch.Tensor or x.layout is not torch.strided or x.is_neg():
+            return "x is not a plain dense tensor"
+        if x.dtype is not torch.float32 or not x.is_cuda:
+            return f"x is {x.dtype} on {x.device}, not torch.float32 on cuda"
+        if x.dim() != 2 or x.shape[1] != 8192:
+            return f"x has the shape {tuple(x.shape)}, not [n, 8192]"
+        if x.shape[0] < 2:
+            return f"x has size {x.shape[0]} in dimension 0"
+    except (AttributeError, IndexError, KeyError, TypeError):
+        return "the arguments are not arranged as those that the kernels were made for"
+    return None
+
+
+def _refold_prepare_both(self, rf_caches, x):
+    """What the kernels read of the parameters; or, as text, why this call takes the original forward."""
+    rf_cache = rf_caches.get("both")
+    if rf_cache is not None and rf_cache.fits(x) and not (
+        _refold_grad_enabled() or _refold_forward_ad._current_level >= 0
+        or _refold_function_modes() and _refold_is_watched(rf_cache.device, "cuda")
+    ) and _refold_kernels.unchanged(*rf_cache.watched) and rf_cache.laid(*rf_cache.tensors):
+        return rf_cache  # the last call was like this one
+    rf_reason = _refold_problem or _refold_traced() or _refold_misfit_both(self, x)
+    if rf_reason is not None:
+        return rf_reason
+    return _refold_examined(self, rf_caches, _REFOLD_BOTH, _refold_file, (x,))
+
+
+# ----------------------------------------------------------------------------------------------
+# The kernels of this model. Compiled once at the first import, then found in PyTorch's cache.
+# ----------------------------------------------------------------------------------------------
+_REFOLD_KERNELS = r"""
+namespace rf {
+
+// linear, add, gelu, max, mul
+struct Matmul0 {
+  const float* p2;  // avg_pool(matmul.bias)
+  float* y0;
+  long width;
+  template <class V, class C> RF_FN V value(V acc, long row, C col) const {
+    const V t0 = column<V>(p2, col);
+    const auto t1 = acc + t0;
+    const auto t2 = 0.5f * t1 * (1.0f + erf(t1 * 0.70710678118654752f));
+    return t2;
+  }
+  static constexpr bool kStores = false;
+  using RowMonoids = List<Max>;
+  RF_FN void finish_row(long row, const float* results) const {
+    const auto t0 = results[0] * 2.0f;
+    put(y0, row, t0);
+  }
+  using ColumnMonoids = List<>;
+  static constexpr bool kLight = false;
+  static constexpr bool kBatched = false;
+  static constexpr int kReads = 0;
+  RF_FN bool in_pairs() const { return true; }
+  rf_watch::Look look = rf_watch::take_look();  // see look.h
+};
+
+}  // namespace rf
+"""
+
+# ==============================================================================================
+# Below: the functions by which Python calls these kernels, and what is the same in every file.
+# ==============================================================================================
+_REFOLD_ENTRIES = r"""
+static PyObject* rf_result(rf::Error error) {
+  if (error == nullptr) Py_RETURN_NONE;
+  PyErr_SetString(PyExc_RuntimeError, error);
+  return nullptr;
+}
+
+static PyObject* packed_bytes(PyObject*, PyObject* const* args, Py_ssize_t n) {
+  if (!rf_takes(n, 2)) return nullptr;
+  const long rows = rf_size(args[0]), depth = rf_size(args[1]);
+  if (PyErr_Occurred()) return nullptr;
+  return PyLong_FromSize_t(rf::packed_bytes<rf::Ieee>(rows, depth));
+}
+
+static PyObject* pack(PyObject*, PyObject* const* args, Py_ssize_t n) {
+  if (!rf_takes(n, 6)) return nullptr;
+  float *x = rf_pointer<float>(args[0]), *packed = rf_pointer<float>(args[1]);
+  const long rows = rf_size(args[2]), depth = rf_size(args[3]), stream = rf_size(args[4]);
+  const long device = rf_size(args[5]);
+  if (PyErr_Occurred()) return nullptr;
+  const rf::OnDevice here(static_cast<int>(device));
+  const auto on = reinterpret_cast<cudaStream_t>(stream);
+  return rf_result(rf::pack<rf::Ieee>(x, packed, rows, depth, on));
+}
+
+static PyObject* matmul0_needs(PyObject*, PyObject* const* args, Py_ssize_t n) {
+  if (!rf_takes(n, 4)) return nullptr;
+  const long rows = rf_size(args[0]);
+  const long width = rf_size(args[1]);
+  const long depth = rf_size(args[2]);
+  const rf::OnDevice here(static_cast<int>(rf_size(args[3])));
+  if (PyErr_Occurred()) return nullptr;
+  rf::Needs needs;
+  const rf::Error error = rows <= 16 ? rf::matmul_needs<rf::Plain, rf::Matmul0>(rows, width, depth, needs)
+      : rows <= 256 ? rf::matmul_needs<rf::Schedule<rf::Ieee, rf::Small, 32>, rf::Matmul0>(rows, width, depth, needs)
+      : rows <= 512 ? rf::matmul_needs<rf::Schedule<rf::Ieee, rf::Small, 8>, rf::Matmul0>(rows, width, depth, needs)
+      : rf::matmul_needs<rf::Schedule<rf::Direct, rf::Tall, 8>, rf::Matmul0>(rows, width, depth, needs);
+  if (error) return rf_result(error);
+  return Py_BuildValue("nn", Py_ssize_t(needs.parts), Py_ssize_t(needs.turns));
+}
+
+static PyObject* matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
+  if (!rf_takes(n, 12)) return nullptr;
+  float* a = rf_pointer<float>(args[0]);
+  float* w = rf_pointer<float>(args[1]);
+  float* w_packed = rf_pointer<float>(args[2]);
+  float* p2 = rf_pointer<float>(args[3]);
+  float* y0 = rf_pointer<float>(args[4]);
+  long rows = rf_size(args[5]);
+  long width = rf_size(args[6]);
+  long depth = rf_size(args[7]);
+  float* parts = rf_pointer<float>(args[8]);
+  float* turns = rf_pointer<float>(args[9]);
+  long stream = rf_size(args[10]);
+  long device = rf_size(args[11]);
+  if (PyErr_Occurred()) return nullptr;
+  const rf::Matmul0 body{p2, y0, width};
+  const rf::Side a_side = rf::packed_side<rf::Ieee>(nullptr, a, rows, depth);
+  const rf::Side w_side = rf::packed_side<rf::Ieee>(w_packed, w, width, depth);
+  const rf::Workspace work{parts, reinterpret_cast<unsigned*>(turns)};
+  const auto on = reinterpret_cast<cudaStream_t>(stream);
+  rf::Error error;
+  Py_BEGIN_ALLOW_THREADS
+  const rf::OnDevice here(static_cast<int>(device));
+  error = rows <= 16 ? rf::matmul<rf::Plain>(body, a_side, w_side, depth, work, on)
+      : rows <= 256 ? rf::matmul<rf::Schedule<rf::Ieee, rf::Small, 32>>(body, a_side, w_side, depth, work, on)
+      : rows <= 512 ? rf::matmul<rf::Schedule<rf::Ieee, rf::Small, 8>>(body, a_side, w_side, depth, work, on)
+      : rf::matmul<rf::Schedule<rf::Direct, rf::Tall, 8>>(body, a_side, w_side, depth, work, on);
+  Py_END_ALLOW_THREADS
+  return rf_result(error);
+}
+
+static PyMethodDef rf_methods[] = {
+    {"watch", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::watch)), METH_FASTCALL, nullptr},
+    {"unchanged", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::unchanged)), METH_FASTCALL, nullptr},
+    {"look", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::look)), METH_FASTCALL, nullptr},
+    {"altered", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::altered)), METH_FASTCALL, nullptr},
+    {"differing", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::differing)), METH_FASTCALL, nullptr},
+    {"packed_bytes", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(packed_bytes)), METH_FASTCALL, nullptr},
+    {"pack", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(pack)), METH_FASTCALL, nullptr},
+    {"matmul0_needs", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(matmul0_needs)), METH_FASTCALL, nullptr},
+    {"matmul0", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(matmul0)), METH_FASTCALL, nullptr},
+    {nullptr, nullptr, 0, nullptr}};
+static PyModuleDef rf_module = {PyModuleDef_HEAD_INIT, "kernels", nullptr, -1, rf_methods,
+                                nullptr, nullptr, nullptr, nullptr};
+#define RF_INIT_(name) PyInit_##name
+#define RF_INIT(name) RF_INIT_(name)
+PyMODINIT_FUNC RF_INIT(TORCH_EXTENSION_NAME)() { return PyModule_Create(&rf_module); }
+"""
+_REFOLD_HEADERS = r"""
 #define PY_SSIZE_T_CLEAN
 // Calls from Python: every argument is a tensor, an int (a size, or an address) or a float.
 #include <Python.h>
@@ -1028,6 +1288,31 @@ template <int MI, int G> struct Fragment {
 
 }  // namespace rf
 
+// Reductions that keep one number: what they make of two, `of(a, b)`, and what they start from.
+//
+// A struct here, and a row of the op table that names it as its monoid, give a reduction to all kernels: of rows,
+// columns and products, on the CPU and on CUDA. `of` must not care how values are grouped, rounding aside, and
+// `of(start(), a)` must be a. V is a number, or lanes of numbers on the CPU. How parts are gathered and merged, always
+// in the same order, stands in each target's monoid header, as `Folded`.
+
+namespace rf {
+
+template <class Op> struct Folded;
+
+struct LargerOf {
+  static RF_FN Real start() { return -infinity(); }
+  template <class V> static RF_FN V of(V a, V b) { return maximum(a, b); }
+};
+using Max = Folded<LargerOf>;
+
+struct SmallerOf {
+  static RF_FN Real start() { return infinity(); }
+  template <class V> static RF_FN V of(V a, V b) { return minimum(a, b); }
+};
+using Min = Folded<SmallerOf>;
+
+}  // namespace rf
+
 // Monoids: what rows and columns are reduced by, and how partial results merge in a fixed order.
 //
 // Why: a tile leaves one partial result for each of its rows (or columns) in a workspace; whoever
@@ -1068,30 +1353,20 @@ struct Sum {
   static RF_FN void results(const State& s, Real* out) { out[0] = s.get(); }
 };
 
-template <class Pick> struct Extreme {
+template <class Op> struct Folded {
   struct Part { Real w[1]; };
   struct State {
-    Real value = Pick::start();
+    Real value = Op::start();
     RF_FN Real get() const { return value; }
   };
   static constexpr int kWords = 1, kResults = 1;
-  static RF_FN Part identity() { return {{Pick::start()}}; }
-  static RF_FN void gather(Part& p, Real x) { p.w[0] = Pick::of(p.w[0], x); }
-  static RF_FN void merge(Part& p, const Part& q) { p.w[0] = Pick::of(p.w[0], q.w[0]); }
-  static RF_FN void merge(State& s, const Part& q) { s.value = Pick::of(s.value, q.w[0]); }
+  static RF_FN Part identity() { return {{Op::start()}}; }
+  static RF_FN void gather(Part& p, Real x) { p.w[0] = Op::of(p.w[0], x); }
+  static RF_FN void merge(Part& p, const Part& q) { p.w[0] = Op::of(p.w[0], q.w[0]); }
+  static RF_FN void merge(State& s, const Part& q) { s.value = Op::of(s.value, q.w[0]); }
   static RF_FN Part part(const State& s) { return {{s.value}}; }
   static RF_FN void results(const State& s, Real* out) { out[0] = s.value; }
 };
-struct PickMax {
-  static RF_FN Real start() { return __int_as_float(0xff800000); }  // -infinity
-  static RF_FN Real of(Real a, Real b) { return maximum(a, b); }
-};
-struct PickMin {
-  static RF_FN Real start() { return infinity(); }
-  static RF_FN Real of(Real a, Real b) { return minimum(a, b); }
-};
-using Max = Extreme<PickMax>;
-using Min = Extreme<PickMin>;
 
 // The largest value m and sum of exp(x - m). Exponents are taken from `exp_base`: exp(inf - inf) would
 // be NaN where log(sum(exp)) is plainly infinite. Only what is subtracted is replaced: a part that
@@ -1099,14 +1374,14 @@ using Min = Extreme<PickMin>;
 // base.
 struct ExpPart { Real w[2]; };
 struct ExpState {
-  Real max = PickMax::start(), sum = 0.0f;
+  Real max = LargerOf::start(), sum = 0.0f;
 };
 RF_FN Real exp_base(Real m) { return is_infinite(m) ? 0.0f : m; }
 struct LogSumExp {
   using Part = ExpPart;
   using State = ExpState;
   static constexpr int kWords = 2, kResults = 1;
-  static RF_FN Part identity() { return {{PickMax::start(), 0.0f}}; }
+  static RF_FN Part identity() { return {{LargerOf::start(), 0.0f}}; }
   static RF_FN void gather(Part& p, Real x) {
     if (x <= p.w[0]) {  // the common case costs one exponential
       p.w[1] += exp(x - exp_base(p.w[0]));
@@ -4045,125 +4320,9 @@ template <class Body> Error finish_rows(const Body& body, const Problem& p, long
 }
 
 }  // namespace rf
-
-namespace rf {
-
-// linear, add, gelu, max, mul
-struct Matmul0 {
-  const float* p2;  // avg_pool(matmul.bias)
-  float* y0;
-  long width;
-  template <class V, class C> RF_FN V value(V acc, long row, C col) const {
-    const V t0 = column<V>(p2, col);
-    const auto t1 = acc + t0;
-    const auto t2 = 0.5f * t1 * (1.0f + erf(t1 * 0.70710678118654752f));
-    return t2;
-  }
-  static constexpr bool kStores = false;
-  using RowMonoids = List<Max>;
-  RF_FN void finish_row(long row, const float* results) const {
-    const auto t0 = results[0] * 2.0f;
-    put(y0, row, t0);
-  }
-  using ColumnMonoids = List<>;
-  static constexpr bool kLight = false;
-  static constexpr bool kBatched = false;
-  static constexpr int kReads = 0;
-  RF_FN bool in_pairs() const { return true; }
-  rf_watch::Look look = rf_watch::take_look();  // see look.h
-};
-
-}  // namespace rf
-
-static PyObject* rf_result(rf::Error error) {
-  if (error == nullptr) Py_RETURN_NONE;
-  PyErr_SetString(PyExc_RuntimeError, error);
-  return nullptr;
-}
-
-static PyObject* packed_bytes(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  if (!rf_takes(n, 2)) return nullptr;
-  const long rows = rf_size(args[0]), depth = rf_size(args[1]);
-  if (PyErr_Occurred()) return nullptr;
-  return PyLong_FromSize_t(rf::packed_bytes<rf::Ieee>(rows, depth));
-}
-
-static PyObject* pack(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  if (!rf_takes(n, 6)) return nullptr;
-  float *x = rf_pointer<float>(args[0]), *packed = rf_pointer<float>(args[1]);
-  const long rows = rf_size(args[2]), depth = rf_size(args[3]), stream = rf_size(args[4]);
-  const long device = rf_size(args[5]);
-  if (PyErr_Occurred()) return nullptr;
-  const rf::OnDevice here(static_cast<int>(device));
-  const auto on = reinterpret_cast<cudaStream_t>(stream);
-  return rf_result(rf::pack<rf::Ieee>(x, packed, rows, depth, on));
-}
-
-static PyObject* matmul0_needs(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  if (!rf_takes(n, 4)) return nullptr;
-  const long rows = rf_size(args[0]);
-  const long width = rf_size(args[1]);
-  const long depth = rf_size(args[2]);
-  const rf::OnDevice here(static_cast<int>(rf_size(args[3])));
-  if (PyErr_Occurred()) return nullptr;
-  rf::Needs needs;
-  const rf::Error error = rows <= 16 ? rf::matmul_needs<rf::Plain, rf::Matmul0>(rows, width, depth, needs)
-      : rows <= 256 ? rf::matmul_needs<rf::Schedule<rf::Ieee, rf::Small, 32>, rf::Matmul0>(rows, width, depth, needs)
-      : rows <= 512 ? rf::matmul_needs<rf::Schedule<rf::Ieee, rf::Small, 8>, rf::Matmul0>(rows, width, depth, needs)
-      : rf::matmul_needs<rf::Schedule<rf::Direct, rf::Tall, 8>, rf::Matmul0>(rows, width, depth, needs);
-  if (error) return rf_result(error);
-  return Py_BuildValue("nn", Py_ssize_t(needs.parts), Py_ssize_t(needs.turns));
-}
-
-static PyObject* matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  if (!rf_takes(n, 12)) return nullptr;
-  float* a = rf_pointer<float>(args[0]);
-  float* w = rf_pointer<float>(args[1]);
-  float* w_packed = rf_pointer<float>(args[2]);
-  float* p2 = rf_pointer<float>(args[3]);
-  float* y0 = rf_pointer<float>(args[4]);
-  long rows = rf_size(args[5]);
-  long width = rf_size(args[6]);
-  long depth = rf_size(args[7]);
-  float* parts = rf_pointer<float>(args[8]);
-  float* turns = rf_pointer<float>(args[9]);
-  long stream = rf_size(args[10]);
-  long device = rf_size(args[11]);
-  if (PyErr_Occurred()) return nullptr;
-  const rf::Matmul0 body{p2, y0, width};
-  const rf::Side a_side = rf::packed_side<rf::Ieee>(nullptr, a, rows, depth);
-  const rf::Side w_side = rf::packed_side<rf::Ieee>(w_packed, w, width, depth);
-  const rf::Workspace work{parts, reinterpret_cast<unsigned*>(turns)};
-  const auto on = reinterpret_cast<cudaStream_t>(stream);
-  rf::Error error;
-  Py_BEGIN_ALLOW_THREADS
-  const rf::OnDevice here(static_cast<int>(device));
-  error = rows <= 16 ? rf::matmul<rf::Plain>(body, a_side, w_side, depth, work, on)
-      : rows <= 256 ? rf::matmul<rf::Schedule<rf::Ieee, rf::Small, 32>>(body, a_side, w_side, depth, work, on)
-      : rows <= 512 ? rf::matmul<rf::Schedule<rf::Ieee, rf::Small, 8>>(body, a_side, w_side, depth, work, on)
-      : rf::matmul<rf::Schedule<rf::Direct, rf::Tall, 8>>(body, a_side, w_side, depth, work, on);
-  Py_END_ALLOW_THREADS
-  return rf_result(error);
-}
-
-static PyMethodDef rf_methods[] = {
-    {"watch", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::watch)), METH_FASTCALL, nullptr},
-    {"unchanged", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::unchanged)), METH_FASTCALL, nullptr},
-    {"look", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::look)), METH_FASTCALL, nullptr},
-    {"altered", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::altered)), METH_FASTCALL, nullptr},
-    {"differing", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::differing)), METH_FASTCALL, nullptr},
-    {"packed_bytes", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(packed_bytes)), METH_FASTCALL, nullptr},
-    {"pack", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(pack)), METH_FASTCALL, nullptr},
-    {"matmul0_needs", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(matmul0_needs)), METH_FASTCALL, nullptr},
-    {"matmul0", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(matmul0)), METH_FASTCALL, nullptr},
-    {nullptr, nullptr, 0, nullptr}};
-static PyModuleDef rf_module = {PyModuleDef_HEAD_INIT, "kernels", nullptr, -1, rf_methods,
-                                nullptr, nullptr, nullptr, nullptr};
-#define RF_INIT_(name) PyInit_##name
-#define RF_INIT(name) RF_INIT_(name)
-PyMODINIT_FUNC RF_INIT(TORCH_EXTENSION_NAME)() { return PyModule_Create(&rf_module); }
 """
-_REFOLD_NAME = "refold_sm_90_9d6bc681964e"
+_REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS + _REFOLD_ENTRIES
+_REFOLD_NAME = "refold_sm_90_a14454b24bf4"
 
 import contextlib
 
@@ -4204,7 +4363,7 @@ def _refold_build():
             return load_inline(
                 name=_REFOLD_NAME,
                 cpp_sources=[],
-                cuda_sources=[_REFOLD_CUDA],
+                cuda_sources=[_REFOLD_SOURCE],
                 extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],
                 no_implicit_headers=True,
                 with_cuda=True,
@@ -4301,61 +4460,15 @@ def _refold_tf32_allowed():
         return torch.backends.cuda.matmul.fp32_precision == "tf32"
 
 # ----------------------------------------------------------------------------------------------
-# Folded parameters: computed from parameters alone, in float64, rounded once.
-# ----------------------------------------------------------------------------------------------
-
-def _refold_fold0(matmul_weight):
-    """permute(avg_pool(permute(matmul.weight))), of shape [512, 8192]."""
-    matmul_weight_64 = matmul_weight.double()
-    t1 = matmul_weight_64.mT
-    t2 = torch.nn.functional.avg_pool1d(t1.flatten(0, -2), 16, 16, 0, False, True).unflatten(0, t1.shape[:-1])
-    t3 = t2.mT
-    return t3.to(torch.float32).reshape((512, 8192)).contiguous()
-
-
-def _refold_fold1(matmul_bias):
-    """avg_pool(matmul.bias), of shape [512]."""
-    matmul_bias_64 = matmul_bias.double()
-    t1 = torch.nn.functional.avg_pool1d(matmul_bias_64.reshape((1, 8192)).flatten(0, -2), 16, 16, 0, False, True).unflatten(0, matmul_bias_64.reshape((1, 8192)).shape[:-1])
-    return t1.to(torch.float32).reshape((512,)).contiguous()
-
-
-_REFOLD_MODULES = (
-    ('', '', 'avg_pool matmul', ('scale_factor',), (2.0,)),
-    ('matmul', 'Linear', 'bias weight', ('in_features', 'out_features'), (8192, 8192)),
-    ('avg_pool', 'AvgPool1d', '', ('ceil_mode', 'count_include_pad', 'kernel_size', 'padding', 'stride'), (False, True, (16,), (0,), (16,))),
-)
-_REFOLD_TIED = ()
-_REFOLD_GLOBALS = {}
-
-
-_REFOLD_BOTH = {
-    "name": "both",
-    "tensors": (
-        ("matmul.weight", (8192, 8192), torch.float32),
-        ("matmul.bias", (8192,), torch.float32),
-    ),
-    "sources": 2,  # the first of the tensors are read, the others written
-    "assigned": (),  # attributes that forward sets
-    "counters": (),
-    "recipes": (
-        (_refold_fold0, (0,)),
-        (_refold_fold1, (1,)),
-        (_refold_pack, (2,)),
-    ),
-    "audit": 1,  # KiB of copied parameters that each call looks through
-}
-
-# ----------------------------------------------------------------------------------------------
-# The runtime: the same in every file.
+# The runtime.
 # ----------------------------------------------------------------------------------------------
 import enum
 import hashlib
 import math
+import types
 from typing import Any
 import dis
 import sys
-import types
 from collections.abc import Iterable, Iterator, Mapping
 import torch
 from collections.abc import Iterator, Sequence
@@ -4369,6 +4482,9 @@ from collections import OrderedDict
 # What is compared of attributes and globals: plain values, lists, functions, objects.
 
 
+_REFOLD_HOMES = ("torch", "builtins", "functools")
+
+
 def _refold_is_plain(value: Any) -> bool:
     """True if the value's text is the value; of numpy's and enums' classes it is not."""
     if type(value) is tuple:
@@ -4376,6 +4492,19 @@ def _refold_is_plain(value: Any) -> bool:
     if type(value) is float:
         return math.isfinite(value)
     return type(value) in (bool, int, str, type(None))
+
+
+def _refold_code(code: types.CodeType) -> list[Any]:
+    """What code does, as plain values."""
+    constants = [_refold_code(c) if isinstance(c, types.CodeType) else c for c in code.co_consts]
+    return [code.co_code.hex(), code.co_names, *constants]
+
+
+def _refold_content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None  # not bound yet
 
 
 def _refold_setting(value: Any, depth: int = 0) -> Any:
@@ -4388,7 +4517,7 @@ def _refold_setting(value: Any, depth: int = 0) -> Any:
     named = value if callable(value) and hasattr(value, "__qualname__") else kind
     home = str(getattr(named, "__module__", None)).split(".")[0]
     # a file's own module has another name once the file is written out
-    name = (f"{home}." if home in ("torch", "builtins", "functools") else "") + named.__qualname__
+    name = (f"{home}." if home in _REFOLD_HOMES else "") + named.__qualname__
     if isinstance(value, (list, tuple)):
         inner = list(value)
     elif isinstance(value, dict):
@@ -4396,11 +4525,11 @@ def _refold_setting(value: Any, depth: int = 0) -> Any:
     elif isinstance(value, (set, frozenset)):
         inner = sorted(value, key=repr)
     elif named is value:
-        inner = []
-        if "<" in name and hasattr(value, "__code__"):  # others of that name may hold other values
-            cells = [c.cell_contents for c in value.__closure__ or ()]
-            code = value.__code__
-            inner = [code.co_code.hex(), code.co_names, *code.co_consts, value.__defaults__, *cells]
+        inner, code = [], getattr(value, "__code__", None)
+        # others of that name may do something else: after a reload, or around it (functools.wraps)
+        if isinstance(code, types.CodeType) and (home not in _REFOLD_HOMES or "<" in name):
+            inner = [*_refold_code(code), value.__defaults__, value.__kwdefaults__]
+            inner += [_refold_content(cell) for cell in value.__closure__ or ()]
     elif name == "functools.partial":
         inner = [value.func, value.args, value.keywords]
     elif isinstance(value, numbers) or name in ("torch.dtype", "torch.device"):
@@ -4446,6 +4575,9 @@ _REFOLD_SHIFTED = sys.version_info >= (3, 11)  # the lowest bit says whether it 
 _REFOLD_MOST = 4000  # functions that are followed
 
 
+_RefoldEntries = dict[tuple[int, str], tuple[Any, str, Any]]
+
+
 class _RefoldReached:
     """entries: (namespace, name, value) of all that is read, a namespace being a module's globals
     or a class; a value that is `_refold_absent` means that there is no such name. cells: closures'
@@ -4454,7 +4586,7 @@ class _RefoldReached:
     """
 
     def __init__(self) -> None:
-        self.entries: dict[tuple[int, str], tuple[Any, str, Any]] = {}
+        self.entries: _RefoldEntries = {}
         self.cells: dict[int, tuple[Any, Any]] = {}
         self.containers: tuple[Any, ...] = ()
         self.names: set[str] = set()
@@ -4584,6 +4716,30 @@ def _refold_reach(kinds: Iterable[type]) -> _RefoldReached:
     return found
 
 
+def _refold_as_known(entries: _RefoldEntries, known: _RefoldEntries) -> _RefoldEntries:
+    """Entries with the values that they had when they were first met. A class that is not known,
+    but another of its name is, has to do what that one does: it may have been defined anew."""
+    named: dict[tuple[str, str], list[Any]] = {}
+    for where, name, value in known.values():
+        if isinstance(where, type):
+            named.setdefault((where.__qualname__, name), []).append(value)
+    found: _RefoldEntries = {}
+    for key, (where, name, value) in entries.items():
+        found[key] = known.get(key, (where, name, value))
+        alike = named.get((where.__qualname__, name)) if isinstance(where, type) else None
+        if alike and key not in known and not any(_refold_same(value, v) for v in alike):
+            found[key] = where, name, alike[0]
+    return found
+
+
+def _refold_same(a: Any, b: Any) -> bool:
+    """Whether two values are one, or do the same."""
+    if a is b:
+        return True
+    setting = None if a is _refold_absent else _refold_setting(a)
+    return setting is not None and type(a) is type(b) and setting == _refold_setting(b)
+
+
 def _refold_plain_containers(value: Any) -> tuple[Any, ...]:
     """A list, dict or set and its copy, where it holds few plain values and nothing else."""
     if len(value) > 64 or _refold_setting(value) is None:
@@ -4596,10 +4752,7 @@ def _refold_reach_difference(then: _RefoldReached) -> str | None:
     """How what is read differs from what was read then, or None."""
     for where, name, value in then.entries.values():
         now = _refold_space(where).get(name, _refold_absent)
-        if now is value:
-            continue
-        setting = _refold_setting(now) if now is not _refold_absent else None
-        if setting is None or type(now) is not type(value) or setting != _refold_setting(value):
+        if not _refold_same(now, value):
             kind = f"the class {where.__qualname__}" if isinstance(where, type) else "the module"
             at = kind if isinstance(where, type) else f"{kind} {where.get('__name__')}"
             return f"{name} of {at} has changed"
@@ -4780,9 +4933,9 @@ def _refold_dict_rows(
 
 
 def _refold_module_classes(names: dict[str, Any]) -> list[type]:
-    """The classes of modules among a file's globals."""
+    """The classes of modules among a file's globals, but for the one that refold made."""
     found = (v for v in list(names.values()) if isinstance(v, type))
-    return [v for v in found if issubclass(v, torch.nn.Module)]
+    return [v for v in found if issubclass(v, torch.nn.Module) and "_refold_made" not in vars(v)]
 
 
 # Folded parameters are computed in float64 and rounded once: whether they fit what they become.
@@ -4865,12 +5018,15 @@ def _refold_is_watched(device: int, kind: str) -> bool:
     return False
 
 
+def _refold_traced() -> str | None:
+    """Why the arguments are not to be looked at, which a tracer would note, or None."""
+    return "a tracer is active" if torch._C._is_tracing() else None
+
+
 def _refold_context(device: int, kind: str) -> str | None:
     """Why a call takes the original forward whatever its arguments are, or None."""
     if torch.is_autocast_enabled(kind):
         return "autocast is active"
-    if torch._C._is_tracing():
-        return "a tracer is active"
     modes = _refold_function_modes() and _refold_is_watched(device, kind)
     if torch._C._len_torch_dispatch_stack() or modes:
         return "a dispatch or function mode is active"
@@ -5100,6 +5256,27 @@ def _refold_extent(t: torch.Tensor) -> int:
     return (last + 1) * t.element_size()
 
 
+def _refold_examined(
+    model: torch.nn.Module,
+    caches: dict[str, Any],
+    mode: dict[str, Any],
+    file: Any,
+    arguments: Sequence[torch.Tensor],
+) -> Any:
+    """The cache for a call whose arguments suit the kernels; or why the original is called."""
+    device = arguments[0].get_device()
+    reason = _refold_context(device, file.kind)
+    if reason is not None:
+        return reason
+    recorded = _refold_grad_enabled()
+    if recorded and _refold_wants_gradients(model, mode, arguments):
+        return "gradients are wanted"
+    cache = _refold_ready(model, caches, mode, file, device)
+    if mode["repeats"] and not recorded and type(cache) is _RefoldCache:
+        cache.fits = _refold_like(*arguments)
+    return cache
+
+
 def _refold_ready(
     model: torch.nn.Module, caches: dict[str, Any], mode: dict[str, Any], file: Any, device: int
 ) -> Any:
@@ -5244,7 +5421,8 @@ def _refold_wants_gradients(
     """True if autograd would record the original forward: asked before anything is folded."""
     if any(t.requires_grad for t in arguments):
         return True
-    for path, _, _ in mode["tensors"][: mode["sources"]]:
+    sources = [path for path, _, _ in mode["tensors"][: mode["sources"]]]
+    for path in (*sources, *mode.get("unread", ())):
         if getattr(_refold_tensor(model, path), "requires_grad", False):
             return True
     return False
@@ -5308,7 +5486,7 @@ class _RefoldFile:
         self.modules, self.tied, self.numbers = modules, tied, numbers
         self.kernels, self.unfit, self.renewed, self.kind = kernels, unfit, renewed, kind
         self.names = {path: names for path, _, _, names, _ in modules}
-        self.first = _refold_reach(classes)
+        self.known = _refold_reach(classes).entries
         self.baselines: dict[frozenset[type], _RefoldReached] = {}
 
     def reached(self, model: torch.nn.Module) -> _RefoldReached:
@@ -5319,8 +5497,8 @@ class _RefoldFile:
             if len(self.baselines) > 16:  # many structures: their first sight is not kept for ever
                 self.baselines.clear()
             found = _refold_reach(sorted(kinds, key=lambda k: k.__qualname__))
-            known = self.first.entries
-            found.entries = {k: known.get(k, entry) for k, entry in found.entries.items()}
+            found.entries = _refold_as_known(found.entries, self.known)
+            self.known = self.known if self.baselines else {**found.entries, **self.known}
             self.baselines[kinds] = found
         return self.baselines[kinds]
 
@@ -5357,103 +5535,6 @@ _refold_file = _RefoldFile(
     _REFOLD_MODULES, _REFOLD_TIED, _REFOLD_GLOBALS, _refold_kernels, _refold_unfit, _refold_renewed,
     "cuda", _refold_module_classes(globals()),
 )
-
-# ----------------------------------------------------------------------------------------------
-# The module.
-# ----------------------------------------------------------------------------------------------
-# Equal in the reals: an infinity among the inputs may give NaN here and an infinity there, or the
-# other way round. NaN stays NaN wherever the result depends on it.
-REFOLD_ASSUMES = "finite"
-
-
-
-def _refold_misfit_both(self, x):
-    """Why the kernels are for other arguments than these, or None."""
-    try:
-        if type(x) is not torch.Tensor or x.layout is not torch.strided or x.is_neg():
-            return "x is not a plain dense tensor"
-        if x.dtype is not torch.float32 or not x.is_cuda:
-            return f"x is {x.dtype} on {x.device}, not torch.float32 on cuda"
-        if x.dim() != 2 or x.shape[1] != 8192:
-            return f"x has the shape {tuple(x.shape)}, not [n, 8192]"
-        if x.shape[0] < 2:
-            return f"x has size {x.shape[0]} in dimension 0"
-    except (AttributeError, IndexError, KeyError, TypeError):
-        return "the arguments are not arranged as those that the kernels were made for"
-    return None
-
-
-def _refold_prepare_both(self, rf_caches, x):
-    """What the kernels read of the parameters; or, as text, why this call takes the original forward."""
-    if _refold_problem is not None:
-        return _refold_problem
-    rf_cache = rf_caches.get("both")
-    if rf_cache is not None and rf_cache.fits(x) and not (
-        _refold_grad_enabled() or _refold_forward_ad._current_level >= 0
-        or _refold_function_modes() and _refold_is_watched(rf_cache.device, "cuda")
-    ) and _refold_kernels.unchanged(*rf_cache.watched) and rf_cache.laid(*rf_cache.tensors):
-        return rf_cache  # the last call was like this one
-    rf_reason = _refold_misfit_both(self, x)
-    if rf_reason is not None:
-        return rf_reason
-    rf_device = x.get_device()
-    rf_reason = _refold_context(rf_device, "cuda")
-    if rf_reason is not None:
-        return rf_reason
-    if _refold_grad_enabled() and _refold_wants_gradients(self, _REFOLD_BOTH, (x,)):
-        return "gradients are wanted"
-    rf_cache = _refold_ready(self, rf_caches, _REFOLD_BOTH, _refold_file, rf_device)
-    if type(rf_cache) is _RefoldCache and not _refold_grad_enabled():
-        rf_cache.fits = _refold_like(x)
-    return rf_cache
-
-
-def _refold_both(self, rf_cache, x):
-    """The fast forward."""
-    folded0, folded1, folded0_packed = rf_cache.values
-    rf_device = rf_cache.device
-    rf_stream = _refold_stream(rf_device)
-    if rf_stream != rf_cache.stream:
-        _refold_wait(rf_cache, rf_device)
-    rf_empty = _refold_empty if _refold_current() == rf_device else _refold_empty_on(rf_device)
-    n0 = x.shape[0]
-    x = x.contiguous()
-    mul1 = rf_empty((n0, 1), (1, 1), torch.float32)
-    if x.data_ptr() % 16:
-        x = x.clone()
-    rf_work = _refold_workspace(_refold_kernels.matmul0_needs(n0, 512, 8192, rf_device), rf_stream, rf_device)
-    _refold_kernels.matmul0(x, folded0, folded0_packed, folded1, mul1, n0, 512, 8192, rf_work[0], rf_work[1], rf_stream, rf_device)
-    reshape1 = mul1.reshape((n0,))
-    return reshape1
-
-
-class ModelNew(Model):
-    """Model, computed by the kernels above wherever they compute the same function.
-
-    Assumed, and checked at every call:
-    - x is a dense torch.float32 tensor of shape [n, 8192].
-    - parameters have the shapes and dtypes that they had when the kernels were made;
-    - modules are of the same classes, with the same settings and no hooks;
-    - no gradient is wanted.
-    Any other call takes the original forward and says why, once.
-    """
-
-    _refold_made = True
-    _refold_caches = None  # see _refold_own_caches
-
-    def forward(self, x):
-        if _refold_is_compiling():
-            return super().forward(x)
-        rf_caches = self._refold_caches or _refold_own_caches(self)
-        rf_found = _refold_prepare_both(self, rf_caches, x)
-        if type(rf_found) is _RefoldCache:
-            return _refold_both(self, rf_found, x)
-        _refold_tell(rf_found)
-        return super().forward(x)
-
-    def refold_refresh(self):
-        """Forget the folded parameters. No program needs this; see the runtime's first lines."""
-        self.__dict__.pop("_refold_caches", None)
 
 
 def _refold_attempt(self, rf_caches, x):

@@ -45,8 +45,9 @@
 #      gemm.weight) * ((.. * bn.weight) * scale)). Two scales after each other are one.
 #   Folded and packed parameters take 268,500,992 bytes beside the 268,599,308 of the parameters.
 #
-# The file needs PyTorch and a compiler, nothing else. Model and what it uses stand first, unchanged,
-# because ModelNew falls back on them; then the kernels, the folded parameters, and ModelNew.
+# The file needs PyTorch and a compiler, nothing else. In this order: Model and what it uses,
+# unchanged, because ModelNew falls back on them; the folded parameters; the fast forward and
+# ModelNew; what they assume; the kernels. Below a line stands what refold puts into every file.
 
 """Linear, batch normalisation, a scale by one parameter, and softmax over the features."""
 
@@ -79,14 +80,655 @@ def get_inputs():
 def get_init_inputs():
     return [in_features, out_features]
 
-# ----------------------------------------------------------------------------------------------
-# The kernels: compiled once at the first import, then found in PyTorch's extension cache.
-# ----------------------------------------------------------------------------------------------
 import os
 
 import torch
 
-_REFOLD_CUDA = r"""
+# ----------------------------------------------------------------------------------------------
+# Folded parameters: computed from parameters alone, in float64, rounded once.
+# ----------------------------------------------------------------------------------------------
+
+def _refold_fold0(bn_bias, scale):
+    """(bn.bias * scale), of shape [8192]."""
+    t2 = (bn_bias.double() * scale.double())
+    return _refold_rounded(t2, torch.float32).reshape((8192,)).contiguous()
+
+
+def _refold_fold1(bn_running_var, bn_weight, scale):
+    """((rsqrt((bn.running_var + 1e-05)) * bn.weight) * scale), of shape [8192]."""
+    t6 = (((bn_running_var.double() + 1e-05).rsqrt() * bn_weight.double()) * scale.double())
+    return _refold_rounded(t6, torch.float32).reshape((8192,)).contiguous()
+
+
+def _refold_fold2(gemm_bias, bn_running_mean, bn_running_var, bn_weight, bn_bias, scale):
+    """((((... * ...) * bn.weight) + bn.bias) * scale), of shape [8192]."""
+    t6 = (bn_running_var.double() + 1e-05).rsqrt()
+    t9 = (((gemm_bias.double() + (-bn_running_mean.double())) * t6) * bn_weight.double())
+    t13 = ((t9 + bn_bias.double()) * scale.double())
+    return _refold_rounded(t13, torch.float32).reshape((8192,)).contiguous()
+
+
+# ----------------------------------------------------------------------------------------------
+# The fast forward, and the module.
+# ----------------------------------------------------------------------------------------------
+# Equal in the reals: an infinity among the inputs may give NaN here and an infinity there, or the
+# other way round. NaN stays NaN wherever the result depends on it.
+REFOLD_ASSUMES = "finite"
+
+
+def _refold_train(self, rf_cache, x):
+    """The fast forward in train mode."""
+    folded0, gemm_weight, bn_weight, scale, gemm_bias, gemm_weight_packed = rf_cache.values
+    rf_device = rf_cache.device
+    rf_stream = _refold_stream(rf_device)
+    if rf_stream != rf_cache.stream:
+        _refold_wait(rf_cache, rf_device)
+    rf_empty = _refold_empty if _refold_current() == rf_device else _refold_empty_on(rf_device)
+    n0 = x.shape[0]
+    x = x.contiguous()
+    bn_running_mean = self.bn.running_mean
+    bn_running_var = self.bn.running_var
+    bn_num_batches_tracked = self.bn.num_batches_tracked
+    product1 = rf_empty((n0, 8192), (8192, 1), torch.float32)
+    mean1 = rf_empty((8192,), (1,), torch.float32)
+    mul1 = rf_empty((8192,), (1,), torch.float32)
+    rf_work = _refold_workspace(_refold_kernels.train_matmul0_needs(n0, 8192, 8192, rf_device), rf_stream, rf_device)
+    _refold_kernels.train_matmul0(x, 0, gemm_weight, gemm_weight_packed, bn_weight, scale, bn_running_mean, gemm_bias, bn_running_var, product1, mean1, mul1, bn_running_mean, bn_running_var, bn_num_batches_tracked, n0, 8192, 8192, rf_work[0], rf_work[1], rf_stream, rf_device)
+    torch.autograd.graph.increment_version(bn_num_batches_tracked)
+    div1 = product1
+    _refold_kernels.train_rows1(product1, mean1, mul1, folded0, div1, n0, 8192, 0, 0, rf_stream, rf_device)
+    return div1
+
+
+def _refold_eval(self, rf_cache, x):
+    """The fast forward in eval mode."""
+    folded0, folded1, gemm_weight, gemm_weight_packed = rf_cache.values
+    rf_device = rf_cache.device
+    rf_stream = _refold_stream(rf_device)
+    if rf_stream != rf_cache.stream:
+        _refold_wait(rf_cache, rf_device)
+    rf_empty = _refold_empty if _refold_current() == rf_device else _refold_empty_on(rf_device)
+    n0 = x.shape[0]
+    x = x.contiguous()
+    add1 = rf_empty((n0, 8192), (8192, 1), torch.float32)
+    rf_work = _refold_workspace(_refold_kernels.eval_matmul0_needs(n0, 8192, 8192, rf_device), rf_stream, rf_device)
+    _refold_kernels.eval_matmul0(x, 0, gemm_weight, gemm_weight_packed, folded0, folded1, add1, n0, 8192, 8192, rf_work[0], rf_work[1], rf_stream, rf_device)
+    div1 = add1
+    _refold_kernels.eval_rows1(add1, div1, n0, 8192, 0, 0, rf_stream, rf_device)
+    return div1
+
+
+class ModelNew(Model):
+    """Model, computed by the kernels below wherever they compute the same function.
+
+    Assumed, and checked at every call:
+    - x is a dense torch.float32 tensor of shape [n, 8192].
+    - parameters have the shapes and dtypes that they had when the kernels were made;
+    - modules are of the same classes, with the same settings and no hooks;
+    - no gradient is wanted.
+    Any other call takes the original forward and says why, once.
+    """
+
+    _refold_made = True
+    _refold_caches = None  # see _refold_own_caches
+
+    def forward(self, x):
+        if _refold_is_compiling():
+            return super().forward(x)
+        if self.training:
+            rf_caches = self._refold_caches or _refold_own_caches(self)
+            rf_found = _refold_prepare_train(self, rf_caches, x)
+            if type(rf_found) is _RefoldCache:
+                return _refold_train(self, rf_found, x)
+        else:
+            rf_caches = self._refold_caches or _refold_own_caches(self)
+            rf_found = _refold_prepare_eval(self, rf_caches, x)
+            if type(rf_found) is _RefoldCache:
+                return _refold_eval(self, rf_found, x)
+        _refold_tell(rf_found)
+        return super().forward(x)
+
+    def refold_refresh(self):
+        """Forget the folded parameters. Programs need this only after they write to part of a
+        parameter in a way that PyTorch does not count; see the runtime's first lines."""
+        self.__dict__.pop("_refold_caches", None)
+
+
+# ----------------------------------------------------------------------------------------------
+# What is assumed: of the modules, of parameters and buffers, and of the arguments of each call.
+# ----------------------------------------------------------------------------------------------
+_REFOLD_MODULES = (
+    ('', '', 'bn gemm scale', (), ()),
+    ('gemm', 'Linear', 'bias weight', ('in_features', 'out_features'), (8192, 8192)),
+    ('bn', 'BatchNorm1d', 'bias num_batches_tracked running_mean running_var weight', ('affine', 'eps', 'momentum', 'num_features', 'track_running_stats'), (True, 1e-05, 0.1, 8192, True)),
+)
+_REFOLD_TIED = ()
+_REFOLD_GLOBALS = {}
+
+
+_REFOLD_TRAIN = {
+    "name": "train",
+    "tensors": (
+        ("gemm.weight", (8192, 8192), torch.float32),
+        ("bn.weight", (8192,), torch.float32),
+        ("scale", (1,), torch.float32),
+        ("bn.bias", (8192,), torch.float32),
+        ("gemm.bias", (8192,), torch.float32),
+        ("bn.running_mean", (8192,), torch.float32),
+        ("bn.running_var", (8192,), torch.float32),
+        ("bn.num_batches_tracked", (), torch.int64),
+    ),
+    "sources": 5,  # the first of the tensors are read, the others written
+    "assigned": (),  # attributes that forward sets
+    "counters": (),
+    "recipes": (
+        (_refold_fold0, (3, 2)),
+        (torch.Tensor.contiguous, (0,)),
+        (torch.Tensor.contiguous, (1,)),
+        (torch.Tensor.contiguous, (2,)),
+        (torch.Tensor.contiguous, (4,)),
+        (lambda x: _refold_pack(x), (6,)),
+    ),
+    "audit": 1,  # KiB of copied parameters that each call looks through
+    "repeats": True,  # a call is told to be like the last one by its tensors
+}
+
+_REFOLD_EVAL = {
+    "name": "eval",
+    "tensors": (
+        ("gemm.weight", (8192, 8192), torch.float32),
+        ("bn.running_var", (8192,), torch.float32),
+        ("bn.weight", (8192,), torch.float32),
+        ("scale", (1,), torch.float32),
+        ("gemm.bias", (8192,), torch.float32),
+        ("bn.running_mean", (8192,), torch.float32),
+        ("bn.bias", (8192,), torch.float32),
+    ),
+    "sources": 7,  # the first of the tensors are read, the others written
+    "assigned": (),  # attributes that forward sets
+    "counters": ((1, "bn.num_batches_tracked"), (5, "bn.num_batches_tracked"), ),
+    "recipes": (
+        (_refold_fold1, (1, 2, 3)),
+        (_refold_fold2, (4, 5, 1, 2, 6, 3)),
+        (torch.Tensor.contiguous, (0,)),
+        (lambda x: _refold_pack(x), (9,)),
+    ),
+    "audit": 1,  # KiB of copied parameters that each call looks through
+    "repeats": True,  # a call is told to be like the last one by its tensors
+}
+
+
+def _refold_misfit_train(self, x):
+    """Why the kernels are for other arguments than these, or None."""
+    try:
+        if type(x) is not torch.Tensor or x.layout is not torch.strided or x.is_neg():
+            return "x is not a plain dense tensor"
+        if x.dtype is not torch.float32 or not x.is_cuda:
+            return f"x is {x.dtype} on {x.device}, not torch.float32 on cuda"
+        if x.dim() != 2 or x.shape[1] != 8192:
+            return f"x has the shape {tuple(x.shape)}, not [n, 8192]"
+        if x.shape[0] < 2:
+            return f"x has size {x.shape[0]} in dimension 0"
+    except (AttributeError, IndexError, KeyError, TypeError):
+        return "the arguments are not arranged as those that the kernels were made for"
+    return None
+
+
+def _refold_prepare_train(self, rf_caches, x):
+    """What the kernels read of the parameters; or, as text, why this call takes the original forward."""
+    rf_cache = rf_caches.get("train")
+    if rf_cache is not None and rf_cache.fits(x) and not (
+        _refold_grad_enabled() or _refold_forward_ad._current_level >= 0
+        or _refold_function_modes() and _refold_is_watched(rf_cache.device, "cuda")
+    ) and _refold_kernels.unchanged(*rf_cache.watched) and rf_cache.laid(*rf_cache.tensors):
+        return rf_cache  # the last call was like this one
+    rf_reason = _refold_problem or _refold_traced() or _refold_misfit_train(self, x)
+    if rf_reason is not None:
+        return rf_reason
+    return _refold_examined(self, rf_caches, _REFOLD_TRAIN, _refold_file, (x,))
+
+
+_refold_misfit_eval = _refold_misfit_train  # they take the same arguments
+
+
+def _refold_prepare_eval(self, rf_caches, x):
+    """What the kernels read of the parameters; or, as text, why this call takes the original forward."""
+    rf_cache = rf_caches.get("eval")
+    if rf_cache is not None and rf_cache.fits(x) and not (
+        _refold_grad_enabled() or _refold_forward_ad._current_level >= 0
+        or _refold_function_modes() and _refold_is_watched(rf_cache.device, "cuda")
+    ) and _refold_kernels.unchanged(*rf_cache.watched) and rf_cache.laid(*rf_cache.tensors):
+        return rf_cache  # the last call was like this one
+    rf_reason = _refold_problem or _refold_traced() or _refold_misfit_eval(self, x)
+    if rf_reason is not None:
+        return rf_reason
+    return _refold_examined(self, rf_caches, _REFOLD_EVAL, _refold_file, (x,))
+
+
+# ----------------------------------------------------------------------------------------------
+# The kernels of this model. Compiled once at the first import, then found in PyTorch's cache.
+# ----------------------------------------------------------------------------------------------
+_REFOLD_KERNELS = r"""
+namespace rf {
+
+// linear, mean, var, add, rsqrt, mul
+struct TrainMatmul0 {
+  const float* p2;  // bn.weight
+  const float* p3;  // scale
+  const float* p4;  // bn.running_mean
+  const float* p5;  // gemm.bias
+  const float* p6;  // bn.running_var
+  float* y0;
+  float* y1;
+  float* y2;
+  float* y3;
+  float* y4;
+  long* k0;
+  long width;
+  template <class V, class C> RF_FN V value(V acc, long row, C col) const {
+    return acc;
+  }
+  static constexpr bool kStores = true;
+  template <class C> RF_FN void store(long row, C col, Vec v) const {
+    put(y0, row * width, col, v);
+  }
+  using RowMonoids = List<>;
+  using ColumnMonoids = List<Moments>;
+  long count;
+  struct Column { float r0, r1, r2; };
+  RF_FN void set_column(Step<0>, Column& c, const MomentsState& s) const {
+    c.r0 = s.mean;
+    c.r1 = s.m2 / (static_cast<float>(count) - 0.0f);
+    c.r2 = s.m2 / (static_cast<float>(count) - 1.0f);
+  }
+  RF_FN void finish_column(const Column& c, long col) const {
+    put(y1, col, c.r0);
+    const auto t0 = c.r1 + 1e-05f;
+    const auto t1 = rsqrt(t0);
+    const float t2 = column<float>(p2, col);
+    const auto t3 = t1 * t2;
+    const float t4 = scalar<float>(p3);
+    const auto t5 = t3 * t4;
+    const float t6 = column<float>(p4, col);
+    const auto t7 = t6 * 0.9f;
+    const float t8 = column<float>(p5, col);
+    const auto t9 = c.r0 + t8;
+    const auto t10 = t9 * 0.1f;
+    const auto t11 = t7 + t10;
+    const float t12 = column<float>(p6, col);
+    const auto t13 = t12 * 0.9f;
+    const auto t14 = c.r2 * 0.1f;
+    const auto t15 = t13 + t14;
+    put(y2, col, t5);
+    put(y3, col, t11);
+    put(y4, col, t15);
+    if (col == 0) *k0 += 1;
+  }
+  static constexpr bool kLight = true;
+  static constexpr bool kBatched = false;
+  static constexpr int kReads = 0;
+  RF_FN bool in_pairs() const { return rf::in_pairs(y0, width); }
+  rf_watch::Look look = rf_watch::take_look();  // see look.h
+};
+
+// sub, mul, add, max, exp, sum, div
+struct TrainRows1 {
+  Again<float, 0> p0;  // linear(x, gemm.weight)
+  Again<float, 1> p1;  // mean(linear(x, gemm.weight), axes [-2])
+  Again<float, 2> p2;  // ((... * bn.weight) * scale)
+  Again<float, 3> p3;  // (bn.bias * scale)
+  static constexpr int kAgain = 4;
+  float* y0;
+  long width;
+  struct Row { float r0, r1; };
+  using Monoids = List<Max, Sum>;
+  template <class V, class C> RF_FN V term(Step<0>, const Row& r, long row, C col) const {
+    const V t0 = full<V>(p0, row * width, col);
+    const V t1 = column<V>(p1, col);
+    const auto t2 = t0 - t1;
+    const V t3 = column<V>(p2, col);
+    const auto t4 = t2 * t3;
+    const V t5 = column<V>(p3, col);
+    const auto t6 = t4 + t5;
+    return t6;
+  }
+  RF_FN void set(Step<0>, Row& r, long row, float value) const {
+    r.r0 = value;
+  }
+  template <class V, class C> RF_FN V term(Step<1>, const Row& r, long row, C col) const {
+    const V t0 = full<V>(p0, row * width, col);
+    const V t1 = column<V>(p1, col);
+    const auto t2 = t0 - t1;
+    const V t3 = column<V>(p2, col);
+    const auto t4 = t2 * t3;
+    const V t5 = column<V>(p3, col);
+    const auto t6 = t4 + t5;
+    const auto t7 = t6 - lanes<V>(r.r0);
+    const auto t8 = exp(t7);
+    return t8;
+  }
+  RF_FN void set(Step<1>, Row& r, long row, float value) const {
+    r.r1 = value;
+  }
+  static constexpr bool kStores = true;
+  template <class V, class C> RF_FN void store(const Row& r, long row, C col) const {
+    const V t0 = full<V>(p0, row * width, col);
+    const V t1 = column<V>(p1, col);
+    const auto t2 = t0 - t1;
+    const V t3 = column<V>(p2, col);
+    const auto t4 = t2 * t3;
+    const V t5 = column<V>(p3, col);
+    const auto t6 = t4 + t5;
+    const auto t7 = t6 - lanes<V>(r.r0);
+    const auto t8 = exp(t7);
+    const auto t9 = t8 / lanes<V>(r.r1);
+    put(y0, row * width, col, t9);
+  }
+  static constexpr bool kFinishes = false;
+  static constexpr int kBlocks = 2;
+  template <class V, class C> RF_FN void read(long row, C col) const {
+    full<V>(p0, row * width, col);
+    column<V>(p1, col);
+    column<V>(p2, col);
+    column<V>(p3, col);
+  }
+  rf_watch::Look look = rf_watch::take_look();  // see look.h
+};
+
+// linear, mul, add
+struct EvalMatmul0 {
+  const float* p2;  // ((... * bn.weight) * scale)
+  const float* p3;  // ((... + bn.bias) * scale)
+  float* y0;
+  long width;
+  template <class V, class C> RF_FN V value(V acc, long row, C col) const {
+    const V t0 = column<V>(p2, col);
+    const auto t1 = acc * t0;
+    const V t2 = column<V>(p3, col);
+    const auto t3 = t1 + t2;
+    return t3;
+  }
+  static constexpr bool kStores = true;
+  template <class C> RF_FN void store(long row, C col, Vec v) const {
+    put(y0, row * width, col, v);
+  }
+  using RowMonoids = List<>;
+  using ColumnMonoids = List<>;
+  static constexpr bool kLight = true;
+  static constexpr bool kBatched = false;
+  static constexpr int kReads = 0;
+  RF_FN bool in_pairs() const { return rf::in_pairs(y0, width); }
+  rf_watch::Look look = rf_watch::take_look();  // see look.h
+};
+
+// max, sub, exp, sum, div
+struct EvalRows1 {
+  Again<float, 0> p0;  // ((... * ...) + (... * scale))
+  static constexpr int kAgain = 1;
+  float* y0;
+  long width;
+  struct Row { float r0, r1; };
+  using Monoids = List<Max, Sum>;
+  template <class V, class C> RF_FN V term(Step<0>, const Row& r, long row, C col) const {
+    const V t0 = full<V>(p0, row * width, col);
+    return t0;
+  }
+  RF_FN void set(Step<0>, Row& r, long row, float value) const {
+    r.r0 = value;
+  }
+  template <class V, class C> RF_FN V term(Step<1>, const Row& r, long row, C col) const {
+    const V t0 = full<V>(p0, row * width, col);
+    const auto t1 = t0 - lanes<V>(r.r0);
+    const auto t2 = exp(t1);
+    return t2;
+  }
+  RF_FN void set(Step<1>, Row& r, long row, float value) const {
+    r.r1 = value;
+  }
+  static constexpr bool kStores = true;
+  template <class V, class C> RF_FN void store(const Row& r, long row, C col) const {
+    const V t0 = full<V>(p0, row * width, col);
+    const auto t1 = t0 - lanes<V>(r.r0);
+    const auto t2 = exp(t1);
+    const auto t3 = t2 / lanes<V>(r.r1);
+    put(y0, row * width, col, t3);
+  }
+  static constexpr bool kFinishes = false;
+  static constexpr int kBlocks = 2;
+  template <class V, class C> RF_FN void read(long row, C col) const {
+    full<V>(p0, row * width, col);
+  }
+  rf_watch::Look look = rf_watch::take_look();  // see look.h
+};
+
+}  // namespace rf
+"""
+
+# ==============================================================================================
+# Below: the functions by which Python calls these kernels, and what is the same in every file.
+# ==============================================================================================
+_REFOLD_ENTRIES = r"""
+static PyObject* rf_result(rf::Error error) {
+  if (error == nullptr) Py_RETURN_NONE;
+  PyErr_SetString(PyExc_RuntimeError, error);
+  return nullptr;
+}
+
+static PyObject* packed_bytes(PyObject*, PyObject* const* args, Py_ssize_t n) {
+  if (!rf_takes(n, 2)) return nullptr;
+  const long rows = rf_size(args[0]), depth = rf_size(args[1]);
+  if (PyErr_Occurred()) return nullptr;
+  return PyLong_FromSize_t(rf::packed_bytes<rf::Ieee>(rows, depth));
+}
+
+static PyObject* pack(PyObject*, PyObject* const* args, Py_ssize_t n) {
+  if (!rf_takes(n, 6)) return nullptr;
+  float *x = rf_pointer<float>(args[0]), *packed = rf_pointer<float>(args[1]);
+  const long rows = rf_size(args[2]), depth = rf_size(args[3]), stream = rf_size(args[4]);
+  const long device = rf_size(args[5]);
+  if (PyErr_Occurred()) return nullptr;
+  const rf::OnDevice here(static_cast<int>(device));
+  const auto on = reinterpret_cast<cudaStream_t>(stream);
+  return rf_result(rf::pack<rf::Ieee>(x, packed, rows, depth, on));
+}
+
+static PyObject* train_matmul0_needs(PyObject*, PyObject* const* args, Py_ssize_t n) {
+  if (!rf_takes(n, 4)) return nullptr;
+  const long rows = rf_size(args[0]);
+  const long width = rf_size(args[1]);
+  const long depth = rf_size(args[2]);
+  const rf::OnDevice here(static_cast<int>(rf_size(args[3])));
+  if (PyErr_Occurred()) return nullptr;
+  rf::Needs needs;
+  const rf::Error error = rows <= 16 ? rf::matmul_needs<rf::Plain, rf::TrainMatmul0>(rows, width, depth, needs)
+      : rows <= 256 ? rf::matmul_needs<rf::Schedule<rf::Ieee, rf::Wide, 4>, rf::TrainMatmul0>(rows, width, depth, needs)
+      : rf::matmul_needs<rf::Schedule<rf::Ieee, rf::Tall, 1>, rf::TrainMatmul0>(rows, width, depth, needs);
+  if (error) return rf_result(error);
+  return Py_BuildValue("nn", Py_ssize_t(needs.parts), Py_ssize_t(needs.turns));
+}
+
+static PyObject* train_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
+  if (!rf_takes(n, 22)) return nullptr;
+  float* a = rf_pointer<float>(args[0]);
+  float* a_packed = rf_pointer<float>(args[1]);
+  float* w = rf_pointer<float>(args[2]);
+  float* w_packed = rf_pointer<float>(args[3]);
+  float* p2 = rf_pointer<float>(args[4]);
+  float* p3 = rf_pointer<float>(args[5]);
+  float* p4 = rf_pointer<float>(args[6]);
+  float* p5 = rf_pointer<float>(args[7]);
+  float* p6 = rf_pointer<float>(args[8]);
+  float* y0 = rf_pointer<float>(args[9]);
+  float* y1 = rf_pointer<float>(args[10]);
+  float* y2 = rf_pointer<float>(args[11]);
+  float* y3 = rf_pointer<float>(args[12]);
+  float* y4 = rf_pointer<float>(args[13]);
+  long* k0 = rf_pointer<long>(args[14]);
+  long rows = rf_size(args[15]);
+  long width = rf_size(args[16]);
+  long depth = rf_size(args[17]);
+  float* parts = rf_pointer<float>(args[18]);
+  float* turns = rf_pointer<float>(args[19]);
+  long stream = rf_size(args[20]);
+  long device = rf_size(args[21]);
+  if (PyErr_Occurred()) return nullptr;
+  const rf::TrainMatmul0 body{p2, p3, p4, p5, p6, y0, y1, y2, y3, y4, k0, width, rows};
+  const rf::Side a_side = rf::packed_side<rf::Ieee>(a_packed, a, rows, depth);
+  const rf::Side w_side = rf::packed_side<rf::Ieee>(w_packed, w, width, depth);
+  const rf::Workspace work{parts, reinterpret_cast<unsigned*>(turns)};
+  const auto on = reinterpret_cast<cudaStream_t>(stream);
+  rf::Error error;
+  Py_BEGIN_ALLOW_THREADS
+  const rf::OnDevice here(static_cast<int>(device));
+  error = rows <= 16 ? rf::matmul<rf::Plain>(body, a_side, w_side, depth, work, on)
+      : rows <= 256 ? rf::matmul<rf::Schedule<rf::Ieee, rf::Wide, 4>>(body, a_side, w_side, depth, work, on)
+      : rf::matmul<rf::Schedule<rf::Ieee, rf::Tall, 1>>(body, a_side, w_side, depth, work, on);
+  Py_END_ALLOW_THREADS
+  return rf_result(error);
+}
+
+static PyObject* train_rows1_needs(PyObject*, PyObject* const* args, Py_ssize_t n) {
+  if (!rf_takes(n, 3)) return nullptr;
+  const long rows = rf_size(args[0]);
+  const long width = rf_size(args[1]);
+  const rf::OnDevice here(static_cast<int>(rf_size(args[2])));
+  if (PyErr_Occurred()) return nullptr;
+  rf::Needs needs;
+  const rf::Error error = rf::rows_needs<rf::TrainRows1>(rows, width, needs);
+  if (error) return rf_result(error);
+  return Py_BuildValue("nn", Py_ssize_t(needs.parts), Py_ssize_t(needs.turns));
+}
+
+static PyObject* train_rows1(PyObject*, PyObject* const* args, Py_ssize_t n) {
+  if (!rf_takes(n, 11)) return nullptr;
+  float* p0 = rf_pointer<float>(args[0]);
+  float* p1 = rf_pointer<float>(args[1]);
+  float* p2 = rf_pointer<float>(args[2]);
+  float* p3 = rf_pointer<float>(args[3]);
+  float* y0 = rf_pointer<float>(args[4]);
+  long rows = rf_size(args[5]);
+  long width = rf_size(args[6]);
+  float* parts = rf_pointer<float>(args[7]);
+  float* turns = rf_pointer<float>(args[8]);
+  long stream = rf_size(args[9]);
+  long device = rf_size(args[10]);
+  if (PyErr_Occurred()) return nullptr;
+  const rf::TrainRows1 body{p0, p1, p2, p3, y0, width};
+  const rf::Workspace work{parts, reinterpret_cast<unsigned*>(turns)};
+  const auto on = reinterpret_cast<cudaStream_t>(stream);
+  rf::Error error;
+  Py_BEGIN_ALLOW_THREADS
+  const rf::OnDevice here(static_cast<int>(device));
+  error = rf::rows<8192>(body, rows, width, rf::aligned(p0, p1, p2, p3, y0), work, on);
+  Py_END_ALLOW_THREADS
+  return rf_result(error);
+}
+
+static PyObject* eval_matmul0_needs(PyObject*, PyObject* const* args, Py_ssize_t n) {
+  if (!rf_takes(n, 4)) return nullptr;
+  const long rows = rf_size(args[0]);
+  const long width = rf_size(args[1]);
+  const long depth = rf_size(args[2]);
+  const rf::OnDevice here(static_cast<int>(rf_size(args[3])));
+  if (PyErr_Occurred()) return nullptr;
+  rf::Needs needs;
+  const rf::Error error = rows <= 16 ? rf::matmul_needs<rf::Plain, rf::EvalMatmul0>(rows, width, depth, needs)
+      : rows <= 256 ? rf::matmul_needs<rf::Schedule<rf::Ieee, rf::Wide, 4>, rf::EvalMatmul0>(rows, width, depth, needs)
+      : rf::matmul_needs<rf::Schedule<rf::Ieee, rf::Tall, 1>, rf::EvalMatmul0>(rows, width, depth, needs);
+  if (error) return rf_result(error);
+  return Py_BuildValue("nn", Py_ssize_t(needs.parts), Py_ssize_t(needs.turns));
+}
+
+static PyObject* eval_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
+  if (!rf_takes(n, 14)) return nullptr;
+  float* a = rf_pointer<float>(args[0]);
+  float* a_packed = rf_pointer<float>(args[1]);
+  float* w = rf_pointer<float>(args[2]);
+  float* w_packed = rf_pointer<float>(args[3]);
+  float* p2 = rf_pointer<float>(args[4]);
+  float* p3 = rf_pointer<float>(args[5]);
+  float* y0 = rf_pointer<float>(args[6]);
+  long rows = rf_size(args[7]);
+  long width = rf_size(args[8]);
+  long depth = rf_size(args[9]);
+  float* parts = rf_pointer<float>(args[10]);
+  float* turns = rf_pointer<float>(args[11]);
+  long stream = rf_size(args[12]);
+  long device = rf_size(args[13]);
+  if (PyErr_Occurred()) return nullptr;
+  const rf::EvalMatmul0 body{p2, p3, y0, width};
+  const rf::Side a_side = rf::packed_side<rf::Ieee>(a_packed, a, rows, depth);
+  const rf::Side w_side = rf::packed_side<rf::Ieee>(w_packed, w, width, depth);
+  const rf::Workspace work{parts, reinterpret_cast<unsigned*>(turns)};
+  const auto on = reinterpret_cast<cudaStream_t>(stream);
+  rf::Error error;
+  Py_BEGIN_ALLOW_THREADS
+  const rf::OnDevice here(static_cast<int>(device));
+  error = rows <= 16 ? rf::matmul<rf::Plain>(body, a_side, w_side, depth, work, on)
+      : rows <= 256 ? rf::matmul<rf::Schedule<rf::Ieee, rf::Wide, 4>>(body, a_side, w_side, depth, work, on)
+      : rf::matmul<rf::Schedule<rf::Ieee, rf::Tall, 1>>(body, a_side, w_side, depth, work, on);
+  Py_END_ALLOW_THREADS
+  return rf_result(error);
+}
+
+static PyObject* eval_rows1_needs(PyObject*, PyObject* const* args, Py_ssize_t n) {
+  if (!rf_takes(n, 3)) return nullptr;
+  const long rows = rf_size(args[0]);
+  const long width = rf_size(args[1]);
+  const rf::OnDevice here(static_cast<int>(rf_size(args[2])));
+  if (PyErr_Occurred()) return nullptr;
+  rf::Needs needs;
+  const rf::Error error = rf::rows_needs<rf::EvalRows1>(rows, width, needs);
+  if (error) return rf_result(error);
+  return Py_BuildValue("nn", Py_ssize_t(needs.parts), Py_ssize_t(needs.turns));
+}
+
+static PyObject* eval_rows1(PyObject*, PyObject* const* args, Py_ssize_t n) {
+  if (!rf_takes(n, 8)) return nullptr;
+  float* p0 = rf_pointer<float>(args[0]);
+  float* y0 = rf_pointer<float>(args[1]);
+  long rows = rf_size(args[2]);
+  long width = rf_size(args[3]);
+  float* parts = rf_pointer<float>(args[4]);
+  float* turns = rf_pointer<float>(args[5]);
+  long stream = rf_size(args[6]);
+  long device = rf_size(args[7]);
+  if (PyErr_Occurred()) return nullptr;
+  const rf::EvalRows1 body{p0, y0, width};
+  const rf::Workspace work{parts, reinterpret_cast<unsigned*>(turns)};
+  const auto on = reinterpret_cast<cudaStream_t>(stream);
+  rf::Error error;
+  Py_BEGIN_ALLOW_THREADS
+  const rf::OnDevice here(static_cast<int>(device));
+  error = rf::rows<8192>(body, rows, width, rf::aligned(p0, y0), work, on);
+  Py_END_ALLOW_THREADS
+  return rf_result(error);
+}
+
+static PyMethodDef rf_methods[] = {
+    {"watch", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::watch)), METH_FASTCALL, nullptr},
+    {"unchanged", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::unchanged)), METH_FASTCALL, nullptr},
+    {"look", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::look)), METH_FASTCALL, nullptr},
+    {"altered", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::altered)), METH_FASTCALL, nullptr},
+    {"differing", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::differing)), METH_FASTCALL, nullptr},
+    {"packed_bytes", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(packed_bytes)), METH_FASTCALL, nullptr},
+    {"pack", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(pack)), METH_FASTCALL, nullptr},
+    {"train_matmul0_needs", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_matmul0_needs)), METH_FASTCALL, nullptr},
+    {"train_matmul0", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_matmul0)), METH_FASTCALL, nullptr},
+    {"train_rows1_needs", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_rows1_needs)), METH_FASTCALL, nullptr},
+    {"train_rows1", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_rows1)), METH_FASTCALL, nullptr},
+    {"eval_matmul0_needs", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(eval_matmul0_needs)), METH_FASTCALL, nullptr},
+    {"eval_matmul0", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(eval_matmul0)), METH_FASTCALL, nullptr},
+    {"eval_rows1_needs", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(eval_rows1_needs)), METH_FASTCALL, nullptr},
+    {"eval_rows1", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(eval_rows1)), METH_FASTCALL, nullptr},
+    {nullptr, nullptr, 0, nullptr}};
+static PyModuleDef rf_module = {PyModuleDef_HEAD_INIT, "kernels", nullptr, -1, rf_methods,
+                                nullptr, nullptr, nullptr, nullptr};
+#define RF_INIT_(name) PyInit_##name
+#define RF_INIT(name) RF_INIT_(name)
+PyMODINIT_FUNC RF_INIT(TORCH_EXTENSION_NAME)() { return PyModule_Create(&rf_module); }
+"""
+_REFOLD_HEADERS = r"""
 #define PY_SSIZE_T_CLEAN
 // Calls from Python: every argument is a tensor, an int (a size, or an address) or a float.
 #include <Python.h>
@@ -1046,6 +1688,31 @@ template <int MI, int G> struct Fragment {
 
 }  // namespace rf
 
+// Reductions that keep one number: what they make of two, `of(a, b)`, and what they start from.
+//
+// A struct here, and a row of the op table that names it as its monoid, give a reduction to all kernels: of rows,
+// columns and products, on the CPU and on CUDA. `of` must not care how values are grouped, rounding aside, and
+// `of(start(), a)` must be a. V is a number, or lanes of numbers on the CPU. How parts are gathered and merged, always
+// in the same order, stands in each target's monoid header, as `Folded`.
+
+namespace rf {
+
+template <class Op> struct Folded;
+
+struct LargerOf {
+  static RF_FN Real start() { return -infinity(); }
+  template <class V> static RF_FN V of(V a, V b) { return maximum(a, b); }
+};
+using Max = Folded<LargerOf>;
+
+struct SmallerOf {
+  static RF_FN Real start() { return infinity(); }
+  template <class V> static RF_FN V of(V a, V b) { return minimum(a, b); }
+};
+using Min = Folded<SmallerOf>;
+
+}  // namespace rf
+
 // Monoids: what rows and columns are reduced by, and how partial results merge in a fixed order.
 //
 // Why: a tile leaves one partial result for each of its rows (or columns) in a workspace; whoever
@@ -1086,30 +1753,20 @@ struct Sum {
   static RF_FN void results(const State& s, Real* out) { out[0] = s.get(); }
 };
 
-template <class Pick> struct Extreme {
+template <class Op> struct Folded {
   struct Part { Real w[1]; };
   struct State {
-    Real value = Pick::start();
+    Real value = Op::start();
     RF_FN Real get() const { return value; }
   };
   static constexpr int kWords = 1, kResults = 1;
-  static RF_FN Part identity() { return {{Pick::start()}}; }
-  static RF_FN void gather(Part& p, Real x) { p.w[0] = Pick::of(p.w[0], x); }
-  static RF_FN void merge(Part& p, const Part& q) { p.w[0] = Pick::of(p.w[0], q.w[0]); }
-  static RF_FN void merge(State& s, const Part& q) { s.value = Pick::of(s.value, q.w[0]); }
+  static RF_FN Part identity() { return {{Op::start()}}; }
+  static RF_FN void gather(Part& p, Real x) { p.w[0] = Op::of(p.w[0], x); }
+  static RF_FN void merge(Part& p, const Part& q) { p.w[0] = Op::of(p.w[0], q.w[0]); }
+  static RF_FN void merge(State& s, const Part& q) { s.value = Op::of(s.value, q.w[0]); }
   static RF_FN Part part(const State& s) { return {{s.value}}; }
   static RF_FN void results(const State& s, Real* out) { out[0] = s.value; }
 };
-struct PickMax {
-  static RF_FN Real start() { return __int_as_float(0xff800000); }  // -infinity
-  static RF_FN Real of(Real a, Real b) { return maximum(a, b); }
-};
-struct PickMin {
-  static RF_FN Real start() { return infinity(); }
-  static RF_FN Real of(Real a, Real b) { return minimum(a, b); }
-};
-using Max = Extreme<PickMax>;
-using Min = Extreme<PickMin>;
 
 // The largest value m and sum of exp(x - m). Exponents are taken from `exp_base`: exp(inf - inf) would
 // be NaN where log(sum(exp)) is plainly infinite. Only what is subtracted is replaced: a part that
@@ -1117,14 +1774,14 @@ using Min = Extreme<PickMin>;
 // base.
 struct ExpPart { Real w[2]; };
 struct ExpState {
-  Real max = PickMax::start(), sum = 0.0f;
+  Real max = LargerOf::start(), sum = 0.0f;
 };
 RF_FN Real exp_base(Real m) { return is_infinite(m) ? 0.0f : m; }
 struct LogSumExp {
   using Part = ExpPart;
   using State = ExpState;
   static constexpr int kWords = 2, kResults = 1;
-  static RF_FN Part identity() { return {{PickMax::start(), 0.0f}}; }
+  static RF_FN Part identity() { return {{LargerOf::start(), 0.0f}}; }
   static RF_FN void gather(Part& p, Real x) {
     if (x <= p.w[0]) {  // the common case costs one exponential
       p.w[1] += exp(x - exp_base(p.w[0]));
@@ -4370,422 +5027,9 @@ Error rows(const Body& body, long rows, long width, bool aligned, const Workspac
 }
 
 }  // namespace rf
-
-namespace rf {
-
-// linear, mean, var, add, rsqrt, mul
-struct TrainMatmul0 {
-  const float* p2;  // bn.weight
-  const float* p3;  // scale
-  const float* p4;  // bn.running_mean
-  const float* p5;  // gemm.bias
-  const float* p6;  // bn.running_var
-  float* y0;
-  float* y1;
-  float* y2;
-  float* y3;
-  float* y4;
-  long* k0;
-  long width;
-  template <class V, class C> RF_FN V value(V acc, long row, C col) const {
-    return acc;
-  }
-  static constexpr bool kStores = true;
-  template <class C> RF_FN void store(long row, C col, Vec v) const {
-    put(y0, row * width, col, v);
-  }
-  using RowMonoids = List<>;
-  using ColumnMonoids = List<Moments>;
-  long count;
-  struct Column { float r0, r1, r2; };
-  RF_FN void set_column(Step<0>, Column& c, const MomentsState& s) const {
-    c.r0 = s.mean;
-    c.r1 = s.m2 / (static_cast<float>(count) - 0.0f);
-    c.r2 = s.m2 / (static_cast<float>(count) - 1.0f);
-  }
-  RF_FN void finish_column(const Column& c, long col) const {
-    put(y1, col, c.r0);
-    const auto t0 = c.r1 + 1e-05f;
-    const auto t1 = rsqrt(t0);
-    const float t2 = column<float>(p2, col);
-    const auto t3 = t1 * t2;
-    const float t4 = scalar<float>(p3);
-    const auto t5 = t3 * t4;
-    const float t6 = column<float>(p4, col);
-    const auto t7 = t6 * 0.9f;
-    const float t8 = column<float>(p5, col);
-    const auto t9 = c.r0 + t8;
-    const auto t10 = t9 * 0.1f;
-    const auto t11 = t7 + t10;
-    const float t12 = column<float>(p6, col);
-    const auto t13 = t12 * 0.9f;
-    const auto t14 = c.r2 * 0.1f;
-    const auto t15 = t13 + t14;
-    put(y2, col, t5);
-    put(y3, col, t11);
-    put(y4, col, t15);
-    if (col == 0) *k0 += 1;
-  }
-  static constexpr bool kLight = true;
-  static constexpr bool kBatched = false;
-  static constexpr int kReads = 0;
-  RF_FN bool in_pairs() const { return rf::in_pairs(y0, width); }
-  rf_watch::Look look = rf_watch::take_look();  // see look.h
-};
-
-// sub, mul, add, max, exp, sum, div
-struct TrainRows1 {
-  Again<float, 0> p0;  // linear(x, gemm.weight)
-  Again<float, 1> p1;  // mean(linear(x, gemm.weight), axes [-2])
-  Again<float, 2> p2;  // ((... * bn.weight) * scale)
-  Again<float, 3> p3;  // (bn.bias * scale)
-  static constexpr int kAgain = 4;
-  float* y0;
-  long width;
-  struct Row { float r0, r1; };
-  using Monoids = List<Max, Sum>;
-  template <class V, class C> RF_FN V term(Step<0>, const Row& r, long row, C col) const {
-    const V t0 = full<V>(p0, row * width, col);
-    const V t1 = column<V>(p1, col);
-    const auto t2 = t0 - t1;
-    const V t3 = column<V>(p2, col);
-    const auto t4 = t2 * t3;
-    const V t5 = column<V>(p3, col);
-    const auto t6 = t4 + t5;
-    return t6;
-  }
-  RF_FN void set(Step<0>, Row& r, long row, float value) const {
-    r.r0 = value;
-  }
-  template <class V, class C> RF_FN V term(Step<1>, const Row& r, long row, C col) const {
-    const V t0 = full<V>(p0, row * width, col);
-    const V t1 = column<V>(p1, col);
-    const auto t2 = t0 - t1;
-    const V t3 = column<V>(p2, col);
-    const auto t4 = t2 * t3;
-    const V t5 = column<V>(p3, col);
-    const auto t6 = t4 + t5;
-    const auto t7 = t6 - lanes<V>(r.r0);
-    const auto t8 = exp(t7);
-    return t8;
-  }
-  RF_FN void set(Step<1>, Row& r, long row, float value) const {
-    r.r1 = value;
-  }
-  static constexpr bool kStores = true;
-  template <class V, class C> RF_FN void store(const Row& r, long row, C col) const {
-    const V t0 = full<V>(p0, row * width, col);
-    const V t1 = column<V>(p1, col);
-    const auto t2 = t0 - t1;
-    const V t3 = column<V>(p2, col);
-    const auto t4 = t2 * t3;
-    const V t5 = column<V>(p3, col);
-    const auto t6 = t4 + t5;
-    const auto t7 = t6 - lanes<V>(r.r0);
-    const auto t8 = exp(t7);
-    const auto t9 = t8 / lanes<V>(r.r1);
-    put(y0, row * width, col, t9);
-  }
-  static constexpr bool kFinishes = false;
-  static constexpr int kBlocks = 2;
-  template <class V, class C> RF_FN void read(long row, C col) const {
-    full<V>(p0, row * width, col);
-    column<V>(p1, col);
-    column<V>(p2, col);
-    column<V>(p3, col);
-  }
-  rf_watch::Look look = rf_watch::take_look();  // see look.h
-};
-
-// linear, mul, add
-struct EvalMatmul0 {
-  const float* p2;  // ((... * bn.weight) * scale)
-  const float* p3;  // ((... + bn.bias) * scale)
-  float* y0;
-  long width;
-  template <class V, class C> RF_FN V value(V acc, long row, C col) const {
-    const V t0 = column<V>(p2, col);
-    const auto t1 = acc * t0;
-    const V t2 = column<V>(p3, col);
-    const auto t3 = t1 + t2;
-    return t3;
-  }
-  static constexpr bool kStores = true;
-  template <class C> RF_FN void store(long row, C col, Vec v) const {
-    put(y0, row * width, col, v);
-  }
-  using RowMonoids = List<>;
-  using ColumnMonoids = List<>;
-  static constexpr bool kLight = true;
-  static constexpr bool kBatched = false;
-  static constexpr int kReads = 0;
-  RF_FN bool in_pairs() const { return rf::in_pairs(y0, width); }
-  rf_watch::Look look = rf_watch::take_look();  // see look.h
-};
-
-// max, sub, exp, sum, div
-struct EvalRows1 {
-  Again<float, 0> p0;  // ((... * ...) + (... * scale))
-  static constexpr int kAgain = 1;
-  float* y0;
-  long width;
-  struct Row { float r0, r1; };
-  using Monoids = List<Max, Sum>;
-  template <class V, class C> RF_FN V term(Step<0>, const Row& r, long row, C col) const {
-    const V t0 = full<V>(p0, row * width, col);
-    return t0;
-  }
-  RF_FN void set(Step<0>, Row& r, long row, float value) const {
-    r.r0 = value;
-  }
-  template <class V, class C> RF_FN V term(Step<1>, const Row& r, long row, C col) const {
-    const V t0 = full<V>(p0, row * width, col);
-    const auto t1 = t0 - lanes<V>(r.r0);
-    const auto t2 = exp(t1);
-    return t2;
-  }
-  RF_FN void set(Step<1>, Row& r, long row, float value) const {
-    r.r1 = value;
-  }
-  static constexpr bool kStores = true;
-  template <class V, class C> RF_FN void store(const Row& r, long row, C col) const {
-    const V t0 = full<V>(p0, row * width, col);
-    const auto t1 = t0 - lanes<V>(r.r0);
-    const auto t2 = exp(t1);
-    const auto t3 = t2 / lanes<V>(r.r1);
-    put(y0, row * width, col, t3);
-  }
-  static constexpr bool kFinishes = false;
-  static constexpr int kBlocks = 2;
-  template <class V, class C> RF_FN void read(long row, C col) const {
-    full<V>(p0, row * width, col);
-  }
-  rf_watch::Look look = rf_watch::take_look();  // see look.h
-};
-
-}  // namespace rf
-
-static PyObject* rf_result(rf::Error error) {
-  if (error == nullptr) Py_RETURN_NONE;
-  PyErr_SetString(PyExc_RuntimeError, error);
-  return nullptr;
-}
-
-static PyObject* packed_bytes(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  if (!rf_takes(n, 2)) return nullptr;
-  const long rows = rf_size(args[0]), depth = rf_size(args[1]);
-  if (PyErr_Occurred()) return nullptr;
-  return PyLong_FromSize_t(rf::packed_bytes<rf::Ieee>(rows, depth));
-}
-
-static PyObject* pack(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  if (!rf_takes(n, 6)) return nullptr;
-  float *x = rf_pointer<float>(args[0]), *packed = rf_pointer<float>(args[1]);
-  const long rows = rf_size(args[2]), depth = rf_size(args[3]), stream = rf_size(args[4]);
-  const long device = rf_size(args[5]);
-  if (PyErr_Occurred()) return nullptr;
-  const rf::OnDevice here(static_cast<int>(device));
-  const auto on = reinterpret_cast<cudaStream_t>(stream);
-  return rf_result(rf::pack<rf::Ieee>(x, packed, rows, depth, on));
-}
-
-static PyObject* train_matmul0_needs(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  if (!rf_takes(n, 4)) return nullptr;
-  const long rows = rf_size(args[0]);
-  const long width = rf_size(args[1]);
-  const long depth = rf_size(args[2]);
-  const rf::OnDevice here(static_cast<int>(rf_size(args[3])));
-  if (PyErr_Occurred()) return nullptr;
-  rf::Needs needs;
-  const rf::Error error = rows <= 16 ? rf::matmul_needs<rf::Plain, rf::TrainMatmul0>(rows, width, depth, needs)
-      : rows <= 256 ? rf::matmul_needs<rf::Schedule<rf::Ieee, rf::Wide, 4>, rf::TrainMatmul0>(rows, width, depth, needs)
-      : rf::matmul_needs<rf::Schedule<rf::Ieee, rf::Tall, 1>, rf::TrainMatmul0>(rows, width, depth, needs);
-  if (error) return rf_result(error);
-  return Py_BuildValue("nn", Py_ssize_t(needs.parts), Py_ssize_t(needs.turns));
-}
-
-static PyObject* train_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  if (!rf_takes(n, 22)) return nullptr;
-  float* a = rf_pointer<float>(args[0]);
-  float* a_packed = rf_pointer<float>(args[1]);
-  float* w = rf_pointer<float>(args[2]);
-  float* w_packed = rf_pointer<float>(args[3]);
-  float* p2 = rf_pointer<float>(args[4]);
-  float* p3 = rf_pointer<float>(args[5]);
-  float* p4 = rf_pointer<float>(args[6]);
-  float* p5 = rf_pointer<float>(args[7]);
-  float* p6 = rf_pointer<float>(args[8]);
-  float* y0 = rf_pointer<float>(args[9]);
-  float* y1 = rf_pointer<float>(args[10]);
-  float* y2 = rf_pointer<float>(args[11]);
-  float* y3 = rf_pointer<float>(args[12]);
-  float* y4 = rf_pointer<float>(args[13]);
-  long* k0 = rf_pointer<long>(args[14]);
-  long rows = rf_size(args[15]);
-  long width = rf_size(args[16]);
-  long depth = rf_size(args[17]);
-  float* parts = rf_pointer<float>(args[18]);
-  float* turns = rf_pointer<float>(args[19]);
-  long stream = rf_size(args[20]);
-  long device = rf_size(args[21]);
-  if (PyErr_Occurred()) return nullptr;
-  const rf::TrainMatmul0 body{p2, p3, p4, p5, p6, y0, y1, y2, y3, y4, k0, width, rows};
-  const rf::Side a_side = rf::packed_side<rf::Ieee>(a_packed, a, rows, depth);
-  const rf::Side w_side = rf::packed_side<rf::Ieee>(w_packed, w, width, depth);
-  const rf::Workspace work{parts, reinterpret_cast<unsigned*>(turns)};
-  const auto on = reinterpret_cast<cudaStream_t>(stream);
-  rf::Error error;
-  Py_BEGIN_ALLOW_THREADS
-  const rf::OnDevice here(static_cast<int>(device));
-  error = rows <= 16 ? rf::matmul<rf::Plain>(body, a_side, w_side, depth, work, on)
-      : rows <= 256 ? rf::matmul<rf::Schedule<rf::Ieee, rf::Wide, 4>>(body, a_side, w_side, depth, work, on)
-      : rf::matmul<rf::Schedule<rf::Ieee, rf::Tall, 1>>(body, a_side, w_side, depth, work, on);
-  Py_END_ALLOW_THREADS
-  return rf_result(error);
-}
-
-static PyObject* train_rows1_needs(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  if (!rf_takes(n, 3)) return nullptr;
-  const long rows = rf_size(args[0]);
-  const long width = rf_size(args[1]);
-  const rf::OnDevice here(static_cast<int>(rf_size(args[2])));
-  if (PyErr_Occurred()) return nullptr;
-  rf::Needs needs;
-  const rf::Error error = rf::rows_needs<rf::TrainRows1>(rows, width, needs);
-  if (error) return rf_result(error);
-  return Py_BuildValue("nn", Py_ssize_t(needs.parts), Py_ssize_t(needs.turns));
-}
-
-static PyObject* train_rows1(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  if (!rf_takes(n, 11)) return nullptr;
-  float* p0 = rf_pointer<float>(args[0]);
-  float* p1 = rf_pointer<float>(args[1]);
-  float* p2 = rf_pointer<float>(args[2]);
-  float* p3 = rf_pointer<float>(args[3]);
-  float* y0 = rf_pointer<float>(args[4]);
-  long rows = rf_size(args[5]);
-  long width = rf_size(args[6]);
-  float* parts = rf_pointer<float>(args[7]);
-  float* turns = rf_pointer<float>(args[8]);
-  long stream = rf_size(args[9]);
-  long device = rf_size(args[10]);
-  if (PyErr_Occurred()) return nullptr;
-  const rf::TrainRows1 body{p0, p1, p2, p3, y0, width};
-  const rf::Workspace work{parts, reinterpret_cast<unsigned*>(turns)};
-  const auto on = reinterpret_cast<cudaStream_t>(stream);
-  rf::Error error;
-  Py_BEGIN_ALLOW_THREADS
-  const rf::OnDevice here(static_cast<int>(device));
-  error = rf::rows<8192>(body, rows, width, rf::aligned(p0, p1, p2, p3, y0), work, on);
-  Py_END_ALLOW_THREADS
-  return rf_result(error);
-}
-
-static PyObject* eval_matmul0_needs(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  if (!rf_takes(n, 4)) return nullptr;
-  const long rows = rf_size(args[0]);
-  const long width = rf_size(args[1]);
-  const long depth = rf_size(args[2]);
-  const rf::OnDevice here(static_cast<int>(rf_size(args[3])));
-  if (PyErr_Occurred()) return nullptr;
-  rf::Needs needs;
-  const rf::Error error = rows <= 16 ? rf::matmul_needs<rf::Plain, rf::EvalMatmul0>(rows, width, depth, needs)
-      : rows <= 256 ? rf::matmul_needs<rf::Schedule<rf::Ieee, rf::Wide, 4>, rf::EvalMatmul0>(rows, width, depth, needs)
-      : rf::matmul_needs<rf::Schedule<rf::Ieee, rf::Tall, 1>, rf::EvalMatmul0>(rows, width, depth, needs);
-  if (error) return rf_result(error);
-  return Py_BuildValue("nn", Py_ssize_t(needs.parts), Py_ssize_t(needs.turns));
-}
-
-static PyObject* eval_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  if (!rf_takes(n, 14)) return nullptr;
-  float* a = rf_pointer<float>(args[0]);
-  float* a_packed = rf_pointer<float>(args[1]);
-  float* w = rf_pointer<float>(args[2]);
-  float* w_packed = rf_pointer<float>(args[3]);
-  float* p2 = rf_pointer<float>(args[4]);
-  float* p3 = rf_pointer<float>(args[5]);
-  float* y0 = rf_pointer<float>(args[6]);
-  long rows = rf_size(args[7]);
-  long width = rf_size(args[8]);
-  long depth = rf_size(args[9]);
-  float* parts = rf_pointer<float>(args[10]);
-  float* turns = rf_pointer<float>(args[11]);
-  long stream = rf_size(args[12]);
-  long device = rf_size(args[13]);
-  if (PyErr_Occurred()) return nullptr;
-  const rf::EvalMatmul0 body{p2, p3, y0, width};
-  const rf::Side a_side = rf::packed_side<rf::Ieee>(a_packed, a, rows, depth);
-  const rf::Side w_side = rf::packed_side<rf::Ieee>(w_packed, w, width, depth);
-  const rf::Workspace work{parts, reinterpret_cast<unsigned*>(turns)};
-  const auto on = reinterpret_cast<cudaStream_t>(stream);
-  rf::Error error;
-  Py_BEGIN_ALLOW_THREADS
-  const rf::OnDevice here(static_cast<int>(device));
-  error = rows <= 16 ? rf::matmul<rf::Plain>(body, a_side, w_side, depth, work, on)
-      : rows <= 256 ? rf::matmul<rf::Schedule<rf::Ieee, rf::Wide, 4>>(body, a_side, w_side, depth, work, on)
-      : rf::matmul<rf::Schedule<rf::Ieee, rf::Tall, 1>>(body, a_side, w_side, depth, work, on);
-  Py_END_ALLOW_THREADS
-  return rf_result(error);
-}
-
-static PyObject* eval_rows1_needs(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  if (!rf_takes(n, 3)) return nullptr;
-  const long rows = rf_size(args[0]);
-  const long width = rf_size(args[1]);
-  const rf::OnDevice here(static_cast<int>(rf_size(args[2])));
-  if (PyErr_Occurred()) return nullptr;
-  rf::Needs needs;
-  const rf::Error error = rf::rows_needs<rf::EvalRows1>(rows, width, needs);
-  if (error) return rf_result(error);
-  return Py_BuildValue("nn", Py_ssize_t(needs.parts), Py_ssize_t(needs.turns));
-}
-
-static PyObject* eval_rows1(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  if (!rf_takes(n, 8)) return nullptr;
-  float* p0 = rf_pointer<float>(args[0]);
-  float* y0 = rf_pointer<float>(args[1]);
-  long rows = rf_size(args[2]);
-  long width = rf_size(args[3]);
-  float* parts = rf_pointer<float>(args[4]);
-  float* turns = rf_pointer<float>(args[5]);
-  long stream = rf_size(args[6]);
-  long device = rf_size(args[7]);
-  if (PyErr_Occurred()) return nullptr;
-  const rf::EvalRows1 body{p0, y0, width};
-  const rf::Workspace work{parts, reinterpret_cast<unsigned*>(turns)};
-  const auto on = reinterpret_cast<cudaStream_t>(stream);
-  rf::Error error;
-  Py_BEGIN_ALLOW_THREADS
-  const rf::OnDevice here(static_cast<int>(device));
-  error = rf::rows<8192>(body, rows, width, rf::aligned(p0, y0), work, on);
-  Py_END_ALLOW_THREADS
-  return rf_result(error);
-}
-
-static PyMethodDef rf_methods[] = {
-    {"watch", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::watch)), METH_FASTCALL, nullptr},
-    {"unchanged", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::unchanged)), METH_FASTCALL, nullptr},
-    {"look", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::look)), METH_FASTCALL, nullptr},
-    {"altered", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::altered)), METH_FASTCALL, nullptr},
-    {"differing", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::differing)), METH_FASTCALL, nullptr},
-    {"packed_bytes", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(packed_bytes)), METH_FASTCALL, nullptr},
-    {"pack", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(pack)), METH_FASTCALL, nullptr},
-    {"train_matmul0_needs", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_matmul0_needs)), METH_FASTCALL, nullptr},
-    {"train_matmul0", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_matmul0)), METH_FASTCALL, nullptr},
-    {"train_rows1_needs", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_rows1_needs)), METH_FASTCALL, nullptr},
-    {"train_rows1", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_rows1)), METH_FASTCALL, nullptr},
-    {"eval_matmul0_needs", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(eval_matmul0_needs)), METH_FASTCALL, nullptr},
-    {"eval_matmul0", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(eval_matmul0)), METH_FASTCALL, nullptr},
-    {"eval_rows1_needs", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(eval_rows1_needs)), METH_FASTCALL, nullptr},
-    {"eval_rows1", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(eval_rows1)), METH_FASTCALL, nullptr},
-    {nullptr, nullptr, 0, nullptr}};
-static PyModuleDef rf_module = {PyModuleDef_HEAD_INIT, "kernels", nullptr, -1, rf_methods,
-                                nullptr, nullptr, nullptr, nullptr};
-#define RF_INIT_(name) PyInit_##name
-#define RF_INIT(name) RF_INIT_(name)
-PyMODINIT_FUNC RF_INIT(TORCH_EXTENSION_NAME)() { return PyModule_Create(&rf_module); }
 """
-_REFOLD_NAME = "refold_sm_90_23984062cb6c"
+_REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS + _REFOLD_ENTRIES
+_REFOLD_NAME = "refold_sm_90_0e227e274100"
 
 import contextlib
 
@@ -4826,7 +5070,7 @@ def _refold_build():
             return load_inline(
                 name=_REFOLD_NAME,
                 cpp_sources=[],
-                cuda_sources=[_REFOLD_CUDA],
+                cuda_sources=[_REFOLD_SOURCE],
                 extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],
                 no_implicit_headers=True,
                 with_cuda=True,
@@ -4923,116 +5167,15 @@ def _refold_tf32_allowed():
         return torch.backends.cuda.matmul.fp32_precision == "tf32"
 
 # ----------------------------------------------------------------------------------------------
-# Folded parameters: computed from parameters alone, in float64, rounded once.
-# ----------------------------------------------------------------------------------------------
-
-def _refold_fold0(bn_bias, scale):
-    """(bn.bias * scale), of shape [8192]."""
-    bn_bias_64 = bn_bias.double()
-    scale_64 = scale.double()
-    t2 = (bn_bias_64 * scale_64)
-    return _refold_rounded(t2, torch.float32).reshape((8192,)).contiguous()
-
-
-def _refold_fold1(bn_running_var, bn_weight, scale):
-    """((rsqrt((bn.running_var + 1e-05)) * bn.weight) * scale), of shape [8192]."""
-    bn_running_var_64 = bn_running_var.double()
-    t1 = (bn_running_var_64 + 1e-05)
-    t2 = t1.rsqrt()
-    bn_weight_64 = bn_weight.double()
-    t4 = (t2 * bn_weight_64)
-    scale_64 = scale.double()
-    t6 = (t4 * scale_64)
-    return _refold_rounded(t6, torch.float32).reshape((8192,)).contiguous()
-
-
-def _refold_fold2(gemm_bias, bn_running_mean, bn_running_var, bn_weight, bn_bias, scale):
-    """((((... * ...) * bn.weight) + bn.bias) * scale), of shape [8192]."""
-    gemm_bias_64 = gemm_bias.double()
-    bn_running_mean_64 = bn_running_mean.double()
-    t2 = -bn_running_mean_64
-    t3 = (gemm_bias_64 + t2)
-    bn_running_var_64 = bn_running_var.double()
-    t5 = (bn_running_var_64 + 1e-05)
-    t6 = t5.rsqrt()
-    t7 = (t3 * t6)
-    bn_weight_64 = bn_weight.double()
-    t9 = (t7 * bn_weight_64)
-    bn_bias_64 = bn_bias.double()
-    t11 = (t9 + bn_bias_64)
-    scale_64 = scale.double()
-    t13 = (t11 * scale_64)
-    return _refold_rounded(t13, torch.float32).reshape((8192,)).contiguous()
-
-
-_REFOLD_MODULES = (
-    ('', '', 'bn gemm scale', (), ()),
-    ('gemm', 'Linear', 'bias weight', ('in_features', 'out_features'), (8192, 8192)),
-    ('bn', 'BatchNorm1d', 'bias num_batches_tracked running_mean running_var weight', ('affine', 'eps', 'momentum', 'num_features', 'track_running_stats'), (True, 1e-05, 0.1, 8192, True)),
-)
-_REFOLD_TIED = ()
-_REFOLD_GLOBALS = {}
-
-
-_REFOLD_TRAIN = {
-    "name": "train",
-    "tensors": (
-        ("gemm.weight", (8192, 8192), torch.float32),
-        ("bn.weight", (8192,), torch.float32),
-        ("scale", (1,), torch.float32),
-        ("bn.bias", (8192,), torch.float32),
-        ("gemm.bias", (8192,), torch.float32),
-        ("bn.running_mean", (8192,), torch.float32),
-        ("bn.running_var", (8192,), torch.float32),
-        ("bn.num_batches_tracked", (), torch.int64),
-    ),
-    "sources": 5,  # the first of the tensors are read, the others written
-    "assigned": (),  # attributes that forward sets
-    "counters": (),
-    "recipes": (
-        (_refold_fold0, (3, 2)),
-        (torch.Tensor.contiguous, (0,)),
-        (torch.Tensor.contiguous, (1,)),
-        (torch.Tensor.contiguous, (2,)),
-        (torch.Tensor.contiguous, (4,)),
-        (_refold_pack, (6,)),
-    ),
-    "audit": 1,  # KiB of copied parameters that each call looks through
-}
-
-_REFOLD_EVAL = {
-    "name": "eval",
-    "tensors": (
-        ("gemm.weight", (8192, 8192), torch.float32),
-        ("bn.running_var", (8192,), torch.float32),
-        ("bn.weight", (8192,), torch.float32),
-        ("scale", (1,), torch.float32),
-        ("gemm.bias", (8192,), torch.float32),
-        ("bn.running_mean", (8192,), torch.float32),
-        ("bn.bias", (8192,), torch.float32),
-    ),
-    "sources": 7,  # the first of the tensors are read, the others written
-    "assigned": (),  # attributes that forward sets
-    "counters": ((1, "bn.num_batches_tracked"), (5, "bn.num_batches_tracked"), ),
-    "recipes": (
-        (_refold_fold1, (1, 2, 3)),
-        (_refold_fold2, (4, 5, 1, 2, 6, 3)),
-        (torch.Tensor.contiguous, (0,)),
-        (_refold_pack, (9,)),
-    ),
-    "audit": 1,  # KiB of copied parameters that each call looks through
-}
-
-# ----------------------------------------------------------------------------------------------
-# The runtime: the same in every file.
+# The runtime.
 # ----------------------------------------------------------------------------------------------
 import enum
 import hashlib
 import math
+import types
 from typing import Any
 import dis
 import sys
-import types
 from collections.abc import Iterable, Iterator, Mapping
 import torch
 from collections.abc import Iterator, Sequence
@@ -5046,6 +5189,9 @@ from collections import OrderedDict
 # What is compared of attributes and globals: plain values, lists, functions, objects.
 
 
+_REFOLD_HOMES = ("torch", "builtins", "functools")
+
+
 def _refold_is_plain(value: Any) -> bool:
     """True if the value's text is the value; of numpy's and enums' classes it is not."""
     if type(value) is tuple:
@@ -5053,6 +5199,19 @@ def _refold_is_plain(value: Any) -> bool:
     if type(value) is float:
         return math.isfinite(value)
     return type(value) in (bool, int, str, type(None))
+
+
+def _refold_code(code: types.CodeType) -> list[Any]:
+    """What code does, as plain values."""
+    constants = [_refold_code(c) if isinstance(c, types.CodeType) else c for c in code.co_consts]
+    return [code.co_code.hex(), code.co_names, *constants]
+
+
+def _refold_content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None  # not bound yet
 
 
 def _refold_setting(value: Any, depth: int = 0) -> Any:
@@ -5065,7 +5224,7 @@ def _refold_setting(value: Any, depth: int = 0) -> Any:
     named = value if callable(value) and hasattr(value, "__qualname__") else kind
     home = str(getattr(named, "__module__", None)).split(".")[0]
     # a file's own module has another name once the file is written out
-    name = (f"{home}." if home in ("torch", "builtins", "functools") else "") + named.__qualname__
+    name = (f"{home}." if home in _REFOLD_HOMES else "") + named.__qualname__
     if isinstance(value, (list, tuple)):
         inner = list(value)
     elif isinstance(value, dict):
@@ -5073,11 +5232,11 @@ def _refold_setting(value: Any, depth: int = 0) -> Any:
     elif isinstance(value, (set, frozenset)):
         inner = sorted(value, key=repr)
     elif named is value:
-        inner = []
-        if "<" in name and hasattr(value, "__code__"):  # others of that name may hold other values
-            cells = [c.cell_contents for c in value.__closure__ or ()]
-            code = value.__code__
-            inner = [code.co_code.hex(), code.co_names, *code.co_consts, value.__defaults__, *cells]
+        inner, code = [], getattr(value, "__code__", None)
+        # others of that name may do something else: after a reload, or around it (functools.wraps)
+        if isinstance(code, types.CodeType) and (home not in _REFOLD_HOMES or "<" in name):
+            inner = [*_refold_code(code), value.__defaults__, value.__kwdefaults__]
+            inner += [_refold_content(cell) for cell in value.__closure__ or ()]
     elif name == "functools.partial":
         inner = [value.func, value.args, value.keywords]
     elif isinstance(value, numbers) or name in ("torch.dtype", "torch.device"):
@@ -5123,6 +5282,9 @@ _REFOLD_SHIFTED = sys.version_info >= (3, 11)  # the lowest bit says whether it 
 _REFOLD_MOST = 4000  # functions that are followed
 
 
+_RefoldEntries = dict[tuple[int, str], tuple[Any, str, Any]]
+
+
 class _RefoldReached:
     """entries: (namespace, name, value) of all that is read, a namespace being a module's globals
     or a class; a value that is `_refold_absent` means that there is no such name. cells: closures'
@@ -5131,7 +5293,7 @@ class _RefoldReached:
     """
 
     def __init__(self) -> None:
-        self.entries: dict[tuple[int, str], tuple[Any, str, Any]] = {}
+        self.entries: _RefoldEntries = {}
         self.cells: dict[int, tuple[Any, Any]] = {}
         self.containers: tuple[Any, ...] = ()
         self.names: set[str] = set()
@@ -5261,6 +5423,30 @@ def _refold_reach(kinds: Iterable[type]) -> _RefoldReached:
     return found
 
 
+def _refold_as_known(entries: _RefoldEntries, known: _RefoldEntries) -> _RefoldEntries:
+    """Entries with the values that they had when they were first met. A class that is not known,
+    but another of its name is, has to do what that one does: it may have been defined anew."""
+    named: dict[tuple[str, str], list[Any]] = {}
+    for where, name, value in known.values():
+        if isinstance(where, type):
+            named.setdefault((where.__qualname__, name), []).append(value)
+    found: _RefoldEntries = {}
+    for key, (where, name, value) in entries.items():
+        found[key] = known.get(key, (where, name, value))
+        alike = named.get((where.__qualname__, name)) if isinstance(where, type) else None
+        if alike and key not in known and not any(_refold_same(value, v) for v in alike):
+            found[key] = where, name, alike[0]
+    return found
+
+
+def _refold_same(a: Any, b: Any) -> bool:
+    """Whether two values are one, or do the same."""
+    if a is b:
+        return True
+    setting = None if a is _refold_absent else _refold_setting(a)
+    return setting is not None and type(a) is type(b) and setting == _refold_setting(b)
+
+
 def _refold_plain_containers(value: Any) -> tuple[Any, ...]:
     """A list, dict or set and its copy, where it holds few plain values and nothing else."""
     if len(value) > 64 or _refold_setting(value) is None:
@@ -5273,10 +5459,7 @@ def _refold_reach_difference(then: _RefoldReached) -> str | None:
     """How what is read differs from what was read then, or None."""
     for where, name, value in then.entries.values():
         now = _refold_space(where).get(name, _refold_absent)
-        if now is value:
-            continue
-        setting = _refold_setting(now) if now is not _refold_absent else None
-        if setting is None or type(now) is not type(value) or setting != _refold_setting(value):
+        if not _refold_same(now, value):
             kind = f"the class {where.__qualname__}" if isinstance(where, type) else "the module"
             at = kind if isinstance(where, type) else f"{kind} {where.get('__name__')}"
             return f"{name} of {at} has changed"
@@ -5457,9 +5640,9 @@ def _refold_dict_rows(
 
 
 def _refold_module_classes(names: dict[str, Any]) -> list[type]:
-    """The classes of modules among a file's globals."""
+    """The classes of modules among a file's globals, but for the one that refold made."""
     found = (v for v in list(names.values()) if isinstance(v, type))
-    return [v for v in found if issubclass(v, torch.nn.Module)]
+    return [v for v in found if issubclass(v, torch.nn.Module) and "_refold_made" not in vars(v)]
 
 
 # Folded parameters are computed in float64 and rounded once: whether they fit what they become.
@@ -5542,12 +5725,15 @@ def _refold_is_watched(device: int, kind: str) -> bool:
     return False
 
 
+def _refold_traced() -> str | None:
+    """Why the arguments are not to be looked at, which a tracer would note, or None."""
+    return "a tracer is active" if torch._C._is_tracing() else None
+
+
 def _refold_context(device: int, kind: str) -> str | None:
     """Why a call takes the original forward whatever its arguments are, or None."""
     if torch.is_autocast_enabled(kind):
         return "autocast is active"
-    if torch._C._is_tracing():
-        return "a tracer is active"
     modes = _refold_function_modes() and _refold_is_watched(device, kind)
     if torch._C._len_torch_dispatch_stack() or modes:
         return "a dispatch or function mode is active"
@@ -5777,6 +5963,27 @@ def _refold_extent(t: torch.Tensor) -> int:
     return (last + 1) * t.element_size()
 
 
+def _refold_examined(
+    model: torch.nn.Module,
+    caches: dict[str, Any],
+    mode: dict[str, Any],
+    file: Any,
+    arguments: Sequence[torch.Tensor],
+) -> Any:
+    """The cache for a call whose arguments suit the kernels; or why the original is called."""
+    device = arguments[0].get_device()
+    reason = _refold_context(device, file.kind)
+    if reason is not None:
+        return reason
+    recorded = _refold_grad_enabled()
+    if recorded and _refold_wants_gradients(model, mode, arguments):
+        return "gradients are wanted"
+    cache = _refold_ready(model, caches, mode, file, device)
+    if mode["repeats"] and not recorded and type(cache) is _RefoldCache:
+        cache.fits = _refold_like(*arguments)
+    return cache
+
+
 def _refold_ready(
     model: torch.nn.Module, caches: dict[str, Any], mode: dict[str, Any], file: Any, device: int
 ) -> Any:
@@ -5921,7 +6128,8 @@ def _refold_wants_gradients(
     """True if autograd would record the original forward: asked before anything is folded."""
     if any(t.requires_grad for t in arguments):
         return True
-    for path, _, _ in mode["tensors"][: mode["sources"]]:
+    sources = [path for path, _, _ in mode["tensors"][: mode["sources"]]]
+    for path in (*sources, *mode.get("unread", ())):
         if getattr(_refold_tensor(model, path), "requires_grad", False):
             return True
     return False
@@ -5985,7 +6193,7 @@ class _RefoldFile:
         self.modules, self.tied, self.numbers = modules, tied, numbers
         self.kernels, self.unfit, self.renewed, self.kind = kernels, unfit, renewed, kind
         self.names = {path: names for path, _, _, names, _ in modules}
-        self.first = _refold_reach(classes)
+        self.known = _refold_reach(classes).entries
         self.baselines: dict[frozenset[type], _RefoldReached] = {}
 
     def reached(self, model: torch.nn.Module) -> _RefoldReached:
@@ -5996,8 +6204,8 @@ class _RefoldFile:
             if len(self.baselines) > 16:  # many structures: their first sight is not kept for ever
                 self.baselines.clear()
             found = _refold_reach(sorted(kinds, key=lambda k: k.__qualname__))
-            known = self.first.entries
-            found.entries = {k: known.get(k, entry) for k, entry in found.entries.items()}
+            found.entries = _refold_as_known(found.entries, self.known)
+            self.known = self.known if self.baselines else {**found.entries, **self.known}
             self.baselines[kinds] = found
         return self.baselines[kinds]
 
@@ -6034,175 +6242,6 @@ _refold_file = _RefoldFile(
     _REFOLD_MODULES, _REFOLD_TIED, _REFOLD_GLOBALS, _refold_kernels, _refold_unfit, _refold_renewed,
     "cuda", _refold_module_classes(globals()),
 )
-
-# ----------------------------------------------------------------------------------------------
-# The module.
-# ----------------------------------------------------------------------------------------------
-# Equal in the reals: an infinity among the inputs may give NaN here and an infinity there, or the
-# other way round. NaN stays NaN wherever the result depends on it.
-REFOLD_ASSUMES = "finite"
-
-
-
-def _refold_misfit_train(self, x):
-    """Why the kernels are for other arguments than these, or None."""
-    try:
-        if type(x) is not torch.Tensor or x.layout is not torch.strided or x.is_neg():
-            return "x is not a plain dense tensor"
-        if x.dtype is not torch.float32 or not x.is_cuda:
-            return f"x is {x.dtype} on {x.device}, not torch.float32 on cuda"
-        if x.dim() != 2 or x.shape[1] != 8192:
-            return f"x has the shape {tuple(x.shape)}, not [n, 8192]"
-        if x.shape[0] < 2:
-            return f"x has size {x.shape[0]} in dimension 0"
-    except (AttributeError, IndexError, KeyError, TypeError):
-        return "the arguments are not arranged as those that the kernels were made for"
-    return None
-
-
-def _refold_prepare_train(self, rf_caches, x):
-    """What the kernels read of the parameters; or, as text, why this call takes the original forward."""
-    if _refold_problem is not None:
-        return _refold_problem
-    rf_cache = rf_caches.get("train")
-    if rf_cache is not None and rf_cache.fits(x) and not (
-        _refold_grad_enabled() or _refold_forward_ad._current_level >= 0
-        or _refold_function_modes() and _refold_is_watched(rf_cache.device, "cuda")
-    ) and _refold_kernels.unchanged(*rf_cache.watched) and rf_cache.laid(*rf_cache.tensors):
-        return rf_cache  # the last call was like this one
-    rf_reason = _refold_misfit_train(self, x)
-    if rf_reason is not None:
-        return rf_reason
-    rf_device = x.get_device()
-    rf_reason = _refold_context(rf_device, "cuda")
-    if rf_reason is not None:
-        return rf_reason
-    if _refold_grad_enabled() and _refold_wants_gradients(self, _REFOLD_TRAIN, (x,)):
-        return "gradients are wanted"
-    rf_cache = _refold_ready(self, rf_caches, _REFOLD_TRAIN, _refold_file, rf_device)
-    if type(rf_cache) is _RefoldCache and not _refold_grad_enabled():
-        rf_cache.fits = _refold_like(x)
-    return rf_cache
-
-
-def _refold_train(self, rf_cache, x):
-    """The fast forward in train mode."""
-    folded0, gemm_weight, bn_weight, scale, gemm_bias, gemm_weight_packed = rf_cache.values
-    rf_device = rf_cache.device
-    rf_stream = _refold_stream(rf_device)
-    if rf_stream != rf_cache.stream:
-        _refold_wait(rf_cache, rf_device)
-    rf_empty = _refold_empty if _refold_current() == rf_device else _refold_empty_on(rf_device)
-    n0 = x.shape[0]
-    x = x.contiguous()
-    bn_running_mean = self.bn.running_mean
-    bn_running_var = self.bn.running_var
-    bn_num_batches_tracked = self.bn.num_batches_tracked
-    product1 = rf_empty((n0, 8192), (8192, 1), torch.float32)
-    mean1 = rf_empty((8192,), (1,), torch.float32)
-    mul1 = rf_empty((8192,), (1,), torch.float32)
-    rf_work = _refold_workspace(_refold_kernels.train_matmul0_needs(n0, 8192, 8192, rf_device), rf_stream, rf_device)
-    _refold_kernels.train_matmul0(x, 0, gemm_weight, gemm_weight_packed, bn_weight, scale, bn_running_mean, gemm_bias, bn_running_var, product1, mean1, mul1, bn_running_mean, bn_running_var, bn_num_batches_tracked, n0, 8192, 8192, rf_work[0], rf_work[1], rf_stream, rf_device)
-    torch.autograd.graph.increment_version(bn_running_mean)
-    torch.autograd.graph.increment_version(bn_running_var)
-    torch.autograd.graph.increment_version(bn_num_batches_tracked)
-    div1 = product1
-    _refold_kernels.train_rows1(product1, mean1, mul1, folded0, div1, n0, 8192, 0, 0, rf_stream, rf_device)
-    return div1
-
-
-def _refold_misfit_eval(self, x):
-    """Why the kernels are for other arguments than these, or None."""
-    try:
-        if type(x) is not torch.Tensor or x.layout is not torch.strided or x.is_neg():
-            return "x is not a plain dense tensor"
-        if x.dtype is not torch.float32 or not x.is_cuda:
-            return f"x is {x.dtype} on {x.device}, not torch.float32 on cuda"
-        if x.dim() != 2 or x.shape[1] != 8192:
-            return f"x has the shape {tuple(x.shape)}, not [n, 8192]"
-        if x.shape[0] < 2:
-            return f"x has size {x.shape[0]} in dimension 0"
-    except (AttributeError, IndexError, KeyError, TypeError):
-        return "the arguments are not arranged as those that the kernels were made for"
-    return None
-
-
-def _refold_prepare_eval(self, rf_caches, x):
-    """What the kernels read of the parameters; or, as text, why this call takes the original forward."""
-    if _refold_problem is not None:
-        return _refold_problem
-    rf_cache = rf_caches.get("eval")
-    if rf_cache is not None and rf_cache.fits(x) and not (
-        _refold_grad_enabled() or _refold_forward_ad._current_level >= 0
-        or _refold_function_modes() and _refold_is_watched(rf_cache.device, "cuda")
-    ) and _refold_kernels.unchanged(*rf_cache.watched) and rf_cache.laid(*rf_cache.tensors):
-        return rf_cache  # the last call was like this one
-    rf_reason = _refold_misfit_eval(self, x)
-    if rf_reason is not None:
-        return rf_reason
-    rf_device = x.get_device()
-    rf_reason = _refold_context(rf_device, "cuda")
-    if rf_reason is not None:
-        return rf_reason
-    if _refold_grad_enabled() and _refold_wants_gradients(self, _REFOLD_EVAL, (x,)):
-        return "gradients are wanted"
-    rf_cache = _refold_ready(self, rf_caches, _REFOLD_EVAL, _refold_file, rf_device)
-    if type(rf_cache) is _RefoldCache and not _refold_grad_enabled():
-        rf_cache.fits = _refold_like(x)
-    return rf_cache
-
-
-def _refold_eval(self, rf_cache, x):
-    """The fast forward in eval mode."""
-    folded0, folded1, gemm_weight, gemm_weight_packed = rf_cache.values
-    rf_device = rf_cache.device
-    rf_stream = _refold_stream(rf_device)
-    if rf_stream != rf_cache.stream:
-        _refold_wait(rf_cache, rf_device)
-    rf_empty = _refold_empty if _refold_current() == rf_device else _refold_empty_on(rf_device)
-    n0 = x.shape[0]
-    x = x.contiguous()
-    add1 = rf_empty((n0, 8192), (8192, 1), torch.float32)
-    rf_work = _refold_workspace(_refold_kernels.eval_matmul0_needs(n0, 8192, 8192, rf_device), rf_stream, rf_device)
-    _refold_kernels.eval_matmul0(x, 0, gemm_weight, gemm_weight_packed, folded0, folded1, add1, n0, 8192, 8192, rf_work[0], rf_work[1], rf_stream, rf_device)
-    div1 = add1
-    _refold_kernels.eval_rows1(add1, div1, n0, 8192, 0, 0, rf_stream, rf_device)
-    return div1
-
-
-class ModelNew(Model):
-    """Model, computed by the kernels above wherever they compute the same function.
-
-    Assumed, and checked at every call:
-    - x is a dense torch.float32 tensor of shape [n, 8192].
-    - parameters have the shapes and dtypes that they had when the kernels were made;
-    - modules are of the same classes, with the same settings and no hooks;
-    - no gradient is wanted.
-    Any other call takes the original forward and says why, once.
-    """
-
-    _refold_made = True
-    _refold_caches = None  # see _refold_own_caches
-
-    def forward(self, x):
-        if _refold_is_compiling():
-            return super().forward(x)
-        if self.training:
-            rf_caches = self._refold_caches or _refold_own_caches(self)
-            rf_found = _refold_prepare_train(self, rf_caches, x)
-            if type(rf_found) is _RefoldCache:
-                return _refold_train(self, rf_found, x)
-        else:
-            rf_caches = self._refold_caches or _refold_own_caches(self)
-            rf_found = _refold_prepare_eval(self, rf_caches, x)
-            if type(rf_found) is _RefoldCache:
-                return _refold_eval(self, rf_found, x)
-        _refold_tell(rf_found)
-        return super().forward(x)
-
-    def refold_refresh(self):
-        """Forget the folded parameters. No program needs this; see the runtime's first lines."""
-        self.__dict__.pop("_refold_caches", None)
 
 
 def _refold_attempt(self, rf_caches, x):
