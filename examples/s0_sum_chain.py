@@ -2563,15 +2563,17 @@ def _refold_reach(kinds: Iterable[type]) -> _RefoldReached:
 
 def _refold_as_known(entries: _RefoldEntries, known: _RefoldEntries) -> _RefoldEntries:
     """Entries with the values that they had when they were first met. A class that is not known,
-    but another of its name is, has to do what that one does: it may have been defined anew."""
+    but another of its name is, has to do what that one does: it may have been defined anew. Not so
+    of PyTorch's classes, after which others may well be named."""
     named: dict[tuple[str, str], list[Any]] = {}
     for where, name, value in known.values():
-        if isinstance(where, type):
+        if isinstance(where, type) and not _refold_is_library(where.__module__):
             named.setdefault((where.__qualname__, name), []).append(value)
     found: _RefoldEntries = {}
     for key, (where, name, value) in entries.items():
         found[key] = known.get(key, (where, name, value))
-        alike = named.get((where.__qualname__, name)) if isinstance(where, type) else None
+        own = isinstance(where, type) and not _refold_is_library(where.__module__)
+        alike = named.get((where.__qualname__, name)) if own else None
         if alike and key not in known and not any(_refold_same(value, v) for v in alike):
             found[key] = where, name, alike[0]
     return found
