@@ -17,8 +17,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-import refold
-from refold import api, pipeline
+from refold import pipeline
 from refold.capture import Example
 from refold.pipeline import Options
 from torch_target import TorchTarget
@@ -600,38 +599,3 @@ class OneRow(Base):
 def test_a_buffer_whose_first_size_is_one():
     module = OneRow().eval()
     check(fast_of(module, r(5, 6, 6)), module, r(5, 6, 6))
-
-
-# --- refold.optimize ----------------------------------------------------------------------------
-class Named(Base):
-    def forward(self, x: torch.Tensor, target: torch.Tensor | None = None) -> torch.Tensor:
-        y = torch.relu(self.fc(x))
-        return y if target is None else (y - target).square().mean()
-
-
-def test_options_and_arguments_of_one_name():
-    module = Named()
-    options, rest = api._split(module, {"target": 1, "strict": True, "refold_target": "cpu"})
-    assert (options["target"], options["strict"], rest) == ("cpu", True, {"target": 1})
-    given = [(r(),), {"x": r()}, ((r(),), {"target": r()}), r()]
-    found = api._examples(module, (), {}, given)
-    assert [(len(e.args), list(e.kwargs)) for e in found] == [
-        (1, []),
-        (0, ["x"]),
-        (1, ["target"]),
-        (1, []),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("args", "kwargs", "words"),
-    [
-        ((1, 2, 3), {}, "no call of forward: too many positional"),
-        ((1,), {"tarket": "cpu"}, "unexpected keyword argument 'tarket'.*options of optimize"),
-        ((1,), {"examples": [(1,)]}, "got both"),
-        ((), {"examples": []}, "got none"),
-    ],
-)
-def test_a_wrong_example_raises(args, kwargs, words):
-    with pytest.raises(pipeline.OptimizeError, match=words):
-        refold.optimize(Named(), *args, **kwargs)

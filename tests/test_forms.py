@@ -1,4 +1,4 @@
-"""Calls of other forms than the example's: keywords, optional tensors, members of enumerations."""
+"""Calls of other forms than the example's, members of enumerations, options beside arguments."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import copy
 import enum
 import pickle
 
+import pytest
 import torch
 from torch import nn
 
 import refold
-from refold import twin
+from refold import api, pipeline, twin
 
 WIDTH = 64
 
@@ -102,3 +103,47 @@ def test_members_of_enumerations():
             torch.testing.assert_close(got[0], expected[0])
             assert got[1:] == expected[1:]
             assert refold.status(fast).fast
+
+
+# --- options beside arguments -------------------------------------------------------------------
+class Named(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(6, 6)
+
+    def forward(self, x: torch.Tensor, target: torch.Tensor | None = None) -> torch.Tensor:
+        y = torch.relu(self.fc(x))
+        return y if target is None else (y - target).square().mean()
+
+
+def test_options_and_arguments_of_one_name():
+    module = Named()
+    options, rest = api._split(module, {"target": 1, "strict": True, "refold_target": "cpu"})
+    assert (options["target"], options["strict"], rest) == ("cpu", True, {"target": 1})
+    given = [
+        (torch.randn(4, 6),),
+        {"x": torch.randn(4, 6)},
+        ((torch.randn(4, 6),), {"target": torch.randn(4, 6)}),
+        torch.randn(4, 6),
+    ]
+    found = api._examples(module, (), {}, given)
+    assert [(len(e.args), list(e.kwargs)) for e in found] == [
+        (1, []),
+        (0, ["x"]),
+        (1, ["target"]),
+        (1, []),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "words"),
+    [
+        ((1, 2, 3), {}, "no call of forward: too many positional"),
+        ((1,), {"tarket": "cpu"}, "unexpected keyword argument 'tarket'.*options of optimize"),
+        ((1,), {"examples": [(1,)]}, "got both"),
+        ((), {"examples": []}, "got none"),
+    ],
+)
+def test_a_wrong_example_raises(args, kwargs, words):
+    with pytest.raises(pipeline.OptimizeError, match=words):
+        refold.optimize(Named(), *args, **kwargs)
