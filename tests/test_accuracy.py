@@ -232,15 +232,22 @@ def test_what_capture_takes_apart_badly_keeps_the_original() -> None:
 
 
 @pytest.mark.parametrize(
-    ("eager", "made", "met"),
-    [(1e-7, 1e-6, False), (10.0, 300.0, True), (10.0, 3000.0, False), (0.1, 3.0, False)],
+    ("eager", "made", "scaled", "met"),
+    [
+        (1e-7, 1e-6, True, False),
+        (10.0, 300.0, True, True),
+        (10.0, 300.0, False, False),
+        (10.0, 3000.0, True, False),
+        (0.1, 3.0, True, False),
+    ],
 )
-def test_noise_on_both_sides_is_held_to_less(eager: float, made: float, met: bool) -> None:
+def test_noise_on_both_sides_is_held_to_less(
+    eager: float, made: float, scaled: bool, met: bool
+) -> None:
     """As where a bias is added to values of 1e-15, and a norm then scales what is left."""
     one = accuracy.errors.Error(eager**2, made**2, 1.0, 2.0**-23, False)
-    assert accuracy.errors.meets([[one]], accuracy.errors.FACTOR) == met
-    noise = eager > 0.5 and met
-    assert (accuracy.errors.ratio_of([[one]]) == 0.0) == noise
+    assert accuracy.errors.meets([[one]], accuracy.errors.FACTOR, scaled) == met
+    assert (accuracy.errors.ratio_of([[one]], scaled) == 0.0) == met
 
 
 def test_the_batch_is_cut_and_modes_stay() -> None:

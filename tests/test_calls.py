@@ -581,21 +581,3 @@ def test_sizes_that_depend_on_each_other_vary_together():
     check(fast, module, r(5, 6), r(10, 6))
     reason = pipeline.obstacle(fast, [r(5, 6), r(9, 6)])
     assert reason is not None and "y has size 9" in reason
-
-
-# --- buffers of one row -------------------------------------------------------------------------
-class OneRow(Base):
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("ids", torch.arange(6)[None])
-        self.register_buffer("shift", torch.randn(1, 1, 6))
-        self.table = nn.Embedding(6, 6)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        same = self.table(self.ids.expand(1, 6)) + self.table(self.ids.expand(5, 6))
-        return torch.relu(self.fc(x)) + same + self.shift.expand(5, 6, 6).mT + self.shift.sum()
-
-
-def test_a_buffer_whose_first_size_is_one():
-    module = OneRow().eval()
-    check(fast_of(module, r(5, 6, 6)), module, r(5, 6, 6))

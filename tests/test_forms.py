@@ -147,3 +147,26 @@ def test_options_and_arguments_of_one_name():
 def test_a_wrong_example_raises(args, kwargs, words):
     with pytest.raises(pipeline.OptimizeError, match=words):
         refold.optimize(Named(), *args, **kwargs)
+
+
+# --- buffers of one row -------------------------------------------------------------------------
+class OneRow(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(6, 6)
+        self.register_buffer("ids", torch.arange(6)[None])
+        self.register_buffer("shift", torch.randn(1, 1, 6))
+        self.table = nn.Embedding(6, 6)
+
+    def forward(self, x):
+        same = self.table(self.ids.expand(1, 6)) + self.table(self.ids.expand(5, 6))
+        return torch.relu(self.fc(x)) + same + self.shift.expand(5, 6, 6).mT + self.shift.sum()
+
+
+def test_a_buffer_whose_first_size_is_one():
+    module = OneRow().eval()
+    known, x = copy.deepcopy(module), torch.randn(5, 6, 6)
+    fast = refold.optimize(module, x, measure=False)
+    with torch.no_grad():
+        torch.testing.assert_close(fast(x), known(x))
+    assert refold.status(fast).fast

@@ -124,6 +124,11 @@ def _scaled_name(scale: float) -> str:
     return f"scaled by {scale:g}"
 
 
+def is_scaled(name: str) -> bool:
+    """Whether a sample of this name is the example times a number."""
+    return name in map(_scaled_name, SCALES)
+
+
 def _variant(v: torch.Tensor, name: str, draw: int) -> torch.Tensor:
     """A tensor moved or scaled; another draw near it."""
     if not v.is_floating_point() or not v.numel():

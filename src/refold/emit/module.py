@@ -125,7 +125,7 @@ def emit(emission: Emission, target: Target) -> str:
     names = [p.name for p in parameters_of(emission.module)]
     named = [(same[n], g) for n, g in groups]
     source = target.source(named)
-    context = {
+    context: dict[str, Any] = {
         "version": __version__,
         "target": target.name,
         "device": target.device,
@@ -149,10 +149,10 @@ def emit(emission: Emission, target: Target) -> str:
     }
     functions: dict[Any, str] = {}
     for i, mode in enumerate(emission.modes):
-        context["modes"].append(  # type: ignore[attr-defined]
+        context["modes"].append(
             _mode_context(mode, i, emission, texts.get(mode.name), functions, context, target)
         )
-    _share_misfits([m for m in context["modes"] if not m["kept"]])  # type: ignore[attr-defined]
+    _share_misfits([m for m in context["modes"] if not m["kept"]])
     text = render("module.py.jinja", **context)
     return "\n".join(line.rstrip() for line in text.splitlines()).rstrip("\n") + "\n"
 

@@ -61,11 +61,8 @@ class Source:
         return "".join(f"\n{part}\n" for part in (self.headers, self.kernels, self.entries))
 
 
-_NAMES = (
-    "_REFOLD_HEADERS",
-    "_REFOLD_KERNELS",
-    "_REFOLD_ENTRIES",
-)  # as emitted files name the parts
+# the parts as emitted files name them
+_NAMES = ("_REFOLD_HEADERS", "_REFOLD_KERNELS", "_REFOLD_ENTRIES")
 
 
 def source_of(text: str) -> Source | None:

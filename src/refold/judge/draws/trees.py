@@ -28,26 +28,23 @@ def all_finite(t: torch.Tensor) -> bool:
     return all(bool(torch.isfinite(end)) for end in torch.aminmax(t))
 
 
+def each(tree: Any, change: Any) -> Any:
+    """The tree with ``change`` applied to each leaf, whatever it is."""
+    if isinstance(tree, list | tuple):
+        return type(tree)(each(v, change) for v in tree)
+    if isinstance(tree, dict):
+        return {k: each(v, change) for k, v in tree.items()}
+    return change(tree)
+
+
 def mapped(tree: Any, change: Any) -> Any:
     """The tree with ``change`` applied to each floating tensor."""
-    if isinstance(tree, torch.Tensor):
-        return change(tree) if tree.is_floating_point() else tree
-    if isinstance(tree, list | tuple):
-        return type(tree)(mapped(v, change) for v in tree)
-    if isinstance(tree, dict):
-        return {k: mapped(v, change) for k, v in tree.items()}
-    return tree
+    return every(tree, lambda t: change(t) if t.is_floating_point() else t)
 
 
 def every(tree: Any, change: Any) -> Any:
     """The tree with ``change`` applied to each tensor."""
-    if isinstance(tree, torch.Tensor):
-        return change(tree)
-    if isinstance(tree, list | tuple):
-        return type(tree)(every(v, change) for v in tree)
-    if isinstance(tree, dict):
-        return {k: every(v, change) for k, v in tree.items()}
-    return tree
+    return each(tree, lambda leaf: change(leaf) if isinstance(leaf, torch.Tensor) else leaf)
 
 
 def has_floats(inputs: list[Any]) -> bool:

@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from refold.judge.draws.trees import each
+
 LEAST = 8 << 20  # bytes of eager's output: smaller results are held as they are
 CHUNK = 1 << 22  # elements: temporaries stay small
 
@@ -119,16 +121,6 @@ def _fits(wide: torch.Tensor, eager: torch.Tensor) -> bool:
 def whole(tree: Any) -> Any:
     """The tree with plain tensors."""
     return each(tree, lambda leaf: leaf.wide() if isinstance(leaf, Beside) else leaf)
-
-
-def each(tree: Any, change: Callable[[Any], Any]) -> Any:
-    """The tree with every leaf changed."""
-    if isinstance(tree, list | tuple):
-        parts = [each(v, change) for v in tree]
-        return parts if isinstance(tree, list) else tuple(parts)
-    if isinstance(tree, dict):
-        return {k: each(v, change) for k, v in tree.items()}
-    return change(tree)
 
 
 def shape(value: Any) -> torch.Size | None:

@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 from refold.contract import Reference, seed_everything
-from refold.judge.draws.trees import inexact, tensors
+from refold.judge.draws.trees import each, inexact, tensors
 from refold.judge.rule import beside, rows
 from refold.judge.truth import replay
 from refold.judge.wire import frames, plain
@@ -59,9 +59,15 @@ class Run:
     def bytes(self) -> int:
         """What it holds of outputs, gradients and changed inputs."""
         held = [*tensors(self.outputs), *self.grads.values(), *self.written]
-        apart: list[int] = []
-        beside.each(self.outputs, lambda v: apart.append(v.bytes()) if _is_beside(v) else None)
-        return sum(t.numel() * t.element_size() for t in held) + sum(apart)
+        apart = 0
+
+        def count(leaf: Any) -> Any:
+            nonlocal apart
+            apart += leaf.bytes() if _is_beside(leaf) else 0
+            return leaf
+
+        each(self.outputs, count)
+        return sum(t.numel() * t.element_size() for t in held) + apart
 
 
 @dataclass

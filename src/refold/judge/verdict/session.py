@@ -11,7 +11,7 @@ import torch
 
 from refold.contract import Reference
 from refold.judge import draws
-from refold.judge.draws.trees import tensors
+from refold.judge.draws.trees import each, tensors
 from refold.judge.rule import beside, compare, ties
 from refold.judge.truth.oracle import Oracle, Truth
 from refold.judge.verdict.room import Room
@@ -332,7 +332,7 @@ class Session(Truths):
 
 def some(tree: Any) -> Any:
     """A tree of outputs with some samples of each large tensor."""
-    return beside.each(tree, _some)
+    return each(tree, _some)
 
 
 def _some(t: Any) -> Any:
