@@ -246,7 +246,7 @@ def rows(
                 found.append(base | {"mode": mode["mode"], "verdict": f"fell back: {problem}"})
                 continue
             row = measured(sides(model, fast, inputs, autotune))
-        error = report["errors"].get(mode["mode"]) or report["errors"].get("eval") or {}
+        error = report["errors"].get(mode["mode"]) or {}
         lowest = None
         if case.float32 == "ieee":
             lowest = floor_us(model, inputs, training, case.dtype)

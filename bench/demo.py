@@ -37,17 +37,16 @@ COLUMNS: dict[str, Literal["left", "right"]] = {
 
 def cells(row: dict[str, Any]) -> list[str]:
     """One row of the benchmark as the table shows it."""
-    if not row.get("speedup"):
-        return [row["system"], row.get("mode", ""), str(row["verdict"])]
-    errors = row["error"], row["eager_error"]
-    times = row["eager_ms"], row["compile_ms"], row["refold_ms"]
+    word = str(row["verdict"]).partition(":")[0]
+    errors = row.get("error"), row.get("eager_error")
+    times = row.get("eager_ms"), row.get("compile_ms"), row.get("refold_ms")
     return [
         row["system"],
-        row["mode"],
-        row["verdict"],
+        row.get("mode", ""),
+        word if len(word) <= 13 else "failed",  # reasons stand below the table
         *(f"{e:.1e}" if e is not None else "n/a" for e in errors),
         *(seconds(t / 1e3) if t else "n/a" for t in times),
-        f"{row['speedup']:.2f}x",
+        f"{row['speedup']:.2f}x" if row.get("speedup") else "",
     ]
 
 
@@ -61,9 +60,9 @@ def main() -> int:
     place = torch.cuda.get_device_name() if on_gpu else place
     table = Table(title=f"refold on {place}", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name, side in COLUMNS.items():
-        table.add_column(name, justify=side, no_wrap=name != "verdict")
+        table.add_column(name, justify=side, no_wrap=True)
     chosen = [s for s in SYSTEMS if s.name in (sys.argv[1:] or [s.name])]
-    codes = [0]
+    codes, reasons = [0], []
     with Live(table, console=console, refresh_per_second=2):
         for system in chosen:
             table.caption = f"{system.name}: derived, compiled, judged and timed; a minute or two"
@@ -72,9 +71,13 @@ def main() -> int:
             codes.append(report["exit"])
             for row in rows(system, report, sets):
                 table.add_row(*cells(row))
+                if not row.get("speedup"):
+                    reasons.append(f"{row['system']} {row.get('mode', '')}: {row['verdict']}")
         smaller = [f"{s.name} with {', '.join(s.reduced)}" for s in chosen if s.reduced]
         but = f", but {'; '.join(smaller)}" if smaller and not on_gpu else ""
         table.caption = f"full size{but}"
+    for reason in reasons:
+        console.print(reason, markup=False, highlight=False)
     console.print(f"The files are in {out}. Each holds its own derivation: open one.")
     return max(0 if code == KEPT else code for code in codes)
 

@@ -118,7 +118,7 @@ def rows(system: System, report: dict[str, Any], sets: Sequence[str]) -> Iterato
             kept = {"mode": mode["mode"], "verdict": f"kept: {mode['kept']}"}
             yield base | kept | beside(mode)
             continue
-        error = report["errors"].get(mode["mode"]) or report["errors"].get("eval") or {}
+        error = report["errors"].get(mode["mode"]) or {}
         yield base | {
             "mode": mode["mode"],
             "verdict": report["verdict"],

@@ -218,7 +218,8 @@ def _stamped(text: str, told: str) -> str:
 
 
 def _errors(verdict: Verdict) -> dict[str, dict[str, float]]:
-    """The largest root mean square error of any output in each mode, candidate's and eager's."""
+    """The largest root mean square error of any output in each mode, candidate's and eager's; of
+    eval mode, or else of train mode, under "both"."""
     cases = {
         "train": "train",
         "eval": "eval",
@@ -233,7 +234,8 @@ def _errors(verdict: Verdict) -> dict[str, dict[str, float]]:
             continue
         if e.rmse >= found.get(mode, {}).get("candidate", -1.0):
             found[mode] = {"candidate": e.rmse, "eager": e.rmse_eager}
-    return found
+    both = found.get("eval") or found.get("train")
+    return found | ({"both": both} if both else {})
 
 
 def _title(reference: contract.Reference, args: argparse.Namespace) -> str:

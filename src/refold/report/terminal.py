@@ -93,7 +93,7 @@ def optimized(report: dict[str, Any]) -> None:
             table.add_row(row["mode"], "original kept", "", "", *told)
             continue
         low, high = row["ratio_quartiles"]
-        error = errors.get(row["mode"]) or errors.get("eval") or {}
+        error = errors.get(row["mode"]) or {}
         shown = f"{error['candidate']:.1e} / {error['eager']:.1e}" if error else "n/a"
         fold = "none"
         if row["fold_s"]:
