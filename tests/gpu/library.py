@@ -99,7 +99,9 @@ def library(kind: str, texts: Mapping[str, str]) -> ctypes.CDLL:
                         emulator.compile_source if EMULATED else compile_source, files, objects
                     )
                 )
-            (emulator.link if EMULATED else link)(objects, folder / name)
+            # under its name once it is whole: another process may look for it meanwhile
+            (emulator.link if EMULATED else link)(objects, folder / f"{name}.{os.getpid()}")
+            os.replace(folder / f"{name}.{os.getpid()}", folder / name)
     return ctypes.CDLL(str(folder / name))
 
 

@@ -4,6 +4,7 @@ streams, CUDA graphs and updates. The kernels are compiled beforehand, side by s
 from __future__ import annotations
 
 import copy
+import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -61,6 +62,8 @@ class Chain(nn.Module):
 
 # left out: it makes tensors on the CPU in forward, which cannot meet a model on the GPU
 NAMES = [name for name in CASES if name != "TensorsOfItsOwn"]
+# cuDNN keeps more digits of the mean of a column of data far from zero than fp32 holds
+KEPT = {"BatchNorm3d": "less accurate than PyTorch's"}
 MODELS: dict[str, type[nn.Module]] = {**{n: CASES[n] for n in NAMES}, "Chain": Chain}
 
 
@@ -71,34 +74,51 @@ def on_gpu(cls: type[nn.Module]) -> nn.Module:
     return module
 
 
-@pytest.fixture(scope="session")
-def built() -> dict[tuple[str, str], tuple[nn.Module, nn.Module]]:
-    """For each model and target: the module on the GPU and its fast twin, or what went wrong."""
-    texts = {}
-    for name, cls in MODELS.items():
-        for target in TARGETS:
-            torch.manual_seed(0)
-            module = on_gpu(cls)
-            try:
-                texts[name, target] = module, emitted(module, to_gpu(module.inputs()), target)
-            except Exception as error:
-                texts[name, target] = module, error
-    pairs: dict[Any, Any] = {}
+Pair = tuple[nn.Module, nn.Module]
 
-    def build(key: tuple[str, str]) -> None:
-        module, text = texts[key]
+
+class Pairs:
+    """For each model and target: the module on the GPU and its fast twin, or what went wrong.
+
+    All are made beforehand, side by side; where tests themselves run side by side (pytest-xdist),
+    each when it is asked for.
+    """
+
+    def __init__(self) -> None:
+        self.made: dict[tuple[str, str], Pair | Exception] = {}
+        if "PYTEST_XDIST_WORKER" not in os.environ:
+            texts = {(n, t): self.text(n, t) for n in MODELS for t in TARGETS}
+            with ThreadPoolExecutor(12) as pool:
+                found = pool.map(self.load, texts.values())
+                self.made = dict(zip(texts, found, strict=True))
+
+    def text(self, name: str, target: str) -> tuple[nn.Module, str] | Exception:
+        torch.manual_seed(0)
+        module = on_gpu(MODELS[name])
+        try:
+            return module, emitted(module, to_gpu(module.inputs()), target)
+        except Exception as error:
+            return error
+
+    def load(self, text: tuple[nn.Module, str] | Exception) -> Pair | Exception:
         if isinstance(text, Exception):
-            pairs[key] = text
-            return
-        namespace = load_text(text, {"Model": type(module)})
-        pairs[key] = module, pipeline.adopt(namespace.ModelNew, module)
+            return text
+        module, source = text
+        namespace = load_text(source, {"Model": type(module)})
+        return module, pipeline.adopt(namespace.ModelNew, module)
 
-    with ThreadPoolExecutor(12) as pool:
-        list(pool.map(build, texts))
-    return pairs
+    def __getitem__(self, key: tuple[str, str]) -> Pair | Exception:
+        if key not in self.made:
+            self.made[key] = self.load(self.text(*key))
+        return self.made[key]
 
 
-def pair(built: dict[Any, Any], name: str, target: str) -> tuple[nn.Module, nn.Module]:
+@pytest.fixture(scope="session")
+def built() -> Pairs:
+    return Pairs()
+
+
+def pair(built: Pairs, name: str, target: str) -> Pair:
     found = built[name, target]
     if isinstance(found, Exception):
         raise found
@@ -150,6 +170,10 @@ def test_few_columns_take_any_x():
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", NAMES)
 def test_model_computes_the_same(built, name, target):
+    if name in KEPT:
+        with pytest.raises(AssertionError, match=KEPT[name]):
+            pair(built, name, target)
+        return
     module, fast = pair(built, name, target)
     check_modes(fast, module, to_gpu)
 

@@ -24,6 +24,7 @@ from refold.contract import Reference, seed_everything
 from refold.judge.draws.trees import each, inexact, tensors
 from refold.judge.rule import beside, rows
 from refold.judge.truth import replay
+from refold.judge.truth.rehearsal import Rehearsal, Watch
 from refold.judge.wire import frames, plain
 from refold.judge.wire.place import Place
 from refold.judge.worker.leaves import other_generators
@@ -115,6 +116,7 @@ class Oracle:
 
     def __init__(self, reference: Reference, seed: int, device: torch.device) -> None:
         self.reference = reference
+        self.seed = seed
         self.device = device
         self.place = Place(device)
         self.init = reference.init_inputs(seed)
@@ -124,6 +126,7 @@ class Oracle:
         self.writes: frozenset[str] = frozenset()  # parameters that a forward writes, see `first`
         tensors = self.model.state_dict().values()
         self.bytes = sum(t.numel() * t.element_size() for t in tensors)
+        self.rehearsal: Rehearsal | None = None  # on a GPU, of calls that may end its use
 
     def share(self) -> int:
         """Bytes that kept results of runs may hold."""
@@ -143,13 +146,45 @@ class Oracle:
         self, inputs: list[Any], training: bool, seed: int, cotangents: list[Any] | None = None
     ) -> Run:
         """The reference as it is."""
+        if self.rehearsal is not None:
+            self.rehearsal(self.state(), inputs, training, seed)
         return _run(
             self.model, inputs, training, seed, cotangents, self.device, self.place, self.writes
         )
 
+    def watched(self, inputs: list[Any], training: bool, seed: int, watch: Watch) -> Run:
+        """The reference as it is; ``watch`` notes what runs."""
+        return _run(
+            *(self.model, inputs, training, seed, None, self.device, self.place, self.writes),
+            mode=watch,
+        )
+
+    def asserts(self, inputs: list[Any]) -> bool:
+        """Whether the device would assert on inputs that the reference refuses."""
+        found = self.rehearsal
+        return found is not None and found.asserts(self.state(), inputs, self.training, 0)
+
+    def _rehearse(self, inputs: list[Any]) -> None:
+        """Run what may assert on a twin on the CPU from now on, if there can be one."""
+        watch = Watch()
+        try:
+            self.watched(inputs, self.training, 0, watch)
+            if Rehearsal.needed(watch):
+                twin = Oracle(self.reference, self.seed, torch.device("cpu"))
+                twin.eager(inputs, twin.training, 0)
+                self.rehearsal = Rehearsal(twin, inputs, watch)
+        except Exception:  # it does not run on the CPU, or not while it is watched
+            self.rehearsal = None
+
     def first(self, inputs: list[Any]) -> Run:
         """Run once, to learn whether a forward writes parameters: then they are put back after
         each run, as buffers are. Of large models it is taken for granted that none does."""
+        run = self._first(inputs)
+        if self.device.type == "cuda":
+            self._rehearse(inputs)
+        return run
+
+    def _first(self, inputs: list[Any]) -> Run:
         if self.bytes > LARGE:
             return self.eager(inputs, self.training, 0)
         kept = {k: v.detach().clone() for k, v in self.model.named_parameters()}
@@ -206,11 +241,13 @@ class Oracle:
         """The float64 run with every input and weight moved at random by some units in the last
         place of its own type: what an honest order of rounding may turn a tie into."""
         generator = torch.Generator().manual_seed(noise)
+        inward = self.rehearsal is not None and self.rehearsal.by_value
 
         def move(t: torch.Tensor) -> torch.Tensor:
             if not inexact(t):
                 return t
             draw = torch.randn(t.shape, generator=generator, dtype=torch.float64).to(t.device)
+            draw = -draw.abs() if inward else draw  # what is above 1 is no probability
             wide: torch.Tensor = widen(t)
             return wide * (1 + units * torch.finfo(t.dtype).eps * draw)
 

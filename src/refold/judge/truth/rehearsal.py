@@ -1,0 +1,133 @@
+"""Calls that would end the use of a GPU, found beforehand on the CPU.
+
+An index out of range, or a probability outside of [0, 1], raises an error on the CPU. On a GPU a
+kernel asserts that there is none: the process can use the device no more, and the judge is such a
+process. So where a reference has operations that assert, a call that may be out of range runs on a
+twin of the reference on the CPU first, and what raises there is not tried on the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from refold.judge.draws.trees import inexact, tensors
+
+BY_INDEX = frozenset(
+    {
+        *("embedding", "_embedding_bag", "_embedding_bag_forward_only", "embedding_renorm_"),
+        *("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index", "index_select"),
+        *("index_add", "index_add_", "index_copy", "index_copy_", "index_fill", "index_fill_"),
+        *("gather", "scatter", "scatter_", "scatter_add", "scatter_add_", "scatter_reduce"),
+        *("scatter_reduce_", "take", "put", "put_", "one_hot", "bincount", "_ctc_loss"),
+        *("nll_loss_forward", "nll_loss2d_forward", "nll_loss_nd", "multi_margin_loss"),
+        *("multilabel_margin_loss_forward", "max_unpool2d", "max_unpool3d", "_assert_async"),
+    }
+)
+BY_VALUE = frozenset({"binary_cross_entropy", "multinomial", "bernoulli", "bernoulli_"})
+
+
+class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes which operations run, and in which one an error was raised."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.seen: set[str] = set()
+        self.raised_in = ""
+
+    def __torch_dispatch__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        name = str(getattr(func, "overloadpacket", func)).rpartition(".")[2]
+        self.seen.add(name)
+        try:
+            return func(*args, **(kwargs or {}))
+        except Exception:
+            self.raised_in = self.raised_in or name
+            raise
+
+
+class Twin(Protocol):
+    """The reference on the CPU."""
+
+    def load(self, state: dict[str, torch.Tensor]) -> None: ...
+    def watched(self, inputs: list[Any], training: bool, seed: int, watch: Watch) -> object: ...
+
+
+class Rehearsal:
+    """Runs calls on the twin unless inputs like them have run before.
+
+    inputs: the file's own, which the reference takes. watch: what ran on them.
+    """
+
+    def __init__(self, twin: Twin, inputs: list[Any], watch: Watch) -> None:
+        self.twin = twin
+        self.by_value = bool(watch.seen & BY_VALUE)
+        self.known: dict[Any, list[tuple[int, int]]] = {}
+        self._learn(inputs)
+
+    @staticmethod
+    def needed(watch: Watch) -> bool:
+        """Whether the operations that ran may assert."""
+        return bool(watch.seen & (BY_INDEX | BY_VALUE))
+
+    def __call__(
+        self, state: dict[str, torch.Tensor], inputs: list[Any], training: bool, seed: int
+    ) -> None:
+        """Raises what the reference raises on the CPU."""
+        if self._ordinary(inputs) and not any(not inexact(t) and t.dim() for t in state.values()):
+            return
+        self._run(state, inputs, training, seed, Watch())
+        self._learn(inputs)
+
+    def asserts(
+        self, state: dict[str, torch.Tensor], inputs: list[Any], training: bool, seed: int
+    ) -> bool:
+        """Whether the device would assert on a call that the reference refuses."""
+        watch = Watch()
+        try:
+            self._run(state, inputs, training, seed, watch)
+        except IndexError:
+            return True
+        except Exception:
+            return watch.raised_in in BY_INDEX | BY_VALUE
+        return False
+
+    def _run(
+        self,
+        state: dict[str, torch.Tensor],
+        inputs: list[Any],
+        training: bool,
+        seed: int,
+        watch: Watch,
+    ) -> None:
+        self.twin.load(state)
+        self.twin.watched(inputs, training, seed, watch)
+
+    def _ordinary(self, inputs: list[Any]) -> bool:
+        """Whether shapes have run before, and integers in these ranges."""
+        known = None if self.by_value else self.known.get(_shapes(inputs))
+        if known is None:
+            return False
+        pairs = zip(_ranges(inputs), known, strict=True)
+        return all(low >= least and high <= most for (low, high), (least, most) in pairs)
+
+    def _learn(self, inputs: list[Any]) -> None:
+        shapes, found = _shapes(inputs), _ranges(inputs)
+        before = self.known.get(shapes, found)
+        self.known[shapes] = [
+            (min(a, c), max(b, d)) for (a, b), (c, d) in zip(before, found, strict=True)
+        ]
+
+
+def _shapes(inputs: list[Any]) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(t.shape) for t in tensors(inputs))
+
+
+def _ranges(inputs: list[Any]) -> list[tuple[int, int]]:
+    """The least and the largest value of each tensor of integers."""
+    exact = [t for t in tensors(inputs) if not inexact(t) and t.dtype is not torch.bool]
+    return [(int(t.min()), int(t.max())) if t.numel() else (0, 0) for t in exact]

@@ -1,0 +1,99 @@
+"""Calls that would end the use of a GPU are found on the CPU. Here the twin is asked itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from judge_paths import REFERENCES
+
+from refold.contract import load
+from refold.judge.truth.oracle import Oracle
+from refold.judge.truth.rehearsal import Rehearsal, Watch
+
+_PROBABILITIES = """
+import torch
+class Model(torch.nn.Module):
+    def forward(self, p, t):
+        return torch.nn.functional.binary_cross_entropy(p, t)
+def get_inputs():
+    return [torch.rand(4, 6), torch.rand(4, 6)]
+def get_init_inputs():
+    return []
+"""
+
+
+def oracle_of(path: Path) -> tuple[Oracle, list[torch.Tensor]]:
+    reference = load(path)
+    oracle, inputs = Oracle(reference, 0, torch.device("cpu")), reference.inputs(1)
+    oracle.first(inputs)
+    assert oracle.rehearsal is None  # on the CPU nothing is lost by a wrong index
+    oracle._rehearse(inputs)
+    return oracle, inputs
+
+
+class Counted:
+    """A twin that counts its calls."""
+
+    def __init__(self, rehearsal: Rehearsal) -> None:
+        self.twin, self.calls = rehearsal.twin, 0
+        rehearsal.twin = self
+
+    def load(self, state):
+        self.twin.load(state)
+
+    def watched(self, inputs, training, seed, watch):
+        self.calls += 1
+        return self.twin.watched(inputs, training, seed, watch)
+
+
+def test_models_without_indices_are_not_rehearsed() -> None:
+    assert oracle_of(REFERENCES / "linear.py")[0].rehearsal is None
+
+
+def test_wrong_indices_raise_and_are_told_apart_from_wrong_shapes() -> None:
+    oracle, (x, target) = oracle_of(REFERENCES / "loss.py")
+    assert oracle.rehearsal is not None
+    with pytest.raises(IndexError):
+        oracle.eager([x, target + 40], False, 0)
+    assert oracle.asserts([x, target + 40])
+    assert not oracle.asserts([x[:, :-1], target])  # the product refuses it
+    assert not oracle.asserts([x, target])
+
+
+def test_only_what_is_new_is_run_twice() -> None:
+    oracle, (x, target) = oracle_of(REFERENCES / "loss.py")
+    assert oracle.rehearsal is not None
+    twin = Counted(oracle.rehearsal)
+    oracle.eager([x * 3, target.flip(0)], True, 0)
+    assert twin.calls == 0
+    for _ in range(2):
+        oracle.eager([x[:5], target[:5]], True, 0)
+    assert twin.calls == 1
+    oracle.eager([x, target * 0 + 39], True, 0)
+    oracle.eager([x, target * 0], True, 0)
+    assert twin.calls <= 3
+    oracle.eager([x, target], True, 0)
+    assert twin.calls <= 3
+
+
+def test_what_asserts_by_value_is_always_rehearsed_and_moved_inward(tmp_path: Path) -> None:
+    file = tmp_path / "probabilities.py"
+    file.write_text(_PROBABILITIES)
+    oracle, (p, t) = oracle_of(file)
+    assert oracle.rehearsal is not None
+    with pytest.raises(RuntimeError):
+        oracle.eager([p * 3, t], False, 0)
+    assert oracle.asserts([p * 3, t])
+    oracle.shaken([torch.ones_like(p), t], False, 0, 0)  # 1 moved up would be no probability
+
+
+def test_the_twin_has_the_weights_of_the_moment() -> None:
+    oracle, (x, target) = oracle_of(REFERENCES / "loss.py")
+    assert oracle.rehearsal is not None
+    oracle.load({k: v * 2 for k, v in oracle.state().items()})
+    watch = Watch()
+    oracle.rehearsal(oracle.state(), [x[:3], target[:3]], False, 0)
+    twin = oracle.rehearsal.twin.watched([x, target], False, 0, watch)
+    assert torch.equal(twin.outputs, oracle.eager([x, target], False, 0).outputs)
