@@ -4,7 +4,9 @@ streams, CUDA graphs and updates. The kernels are compiled beforehand, side by s
 from __future__ import annotations
 
 import copy
+import itertools
 import os
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -78,51 +80,52 @@ Pair = tuple[nn.Module, nn.Module]
 
 
 class Pairs:
-    """For each model and target: the module on the GPU and its fast twin, or what went wrong.
+    """For each key: the module on the GPU and its fast twin, or what went wrong.
 
     All are made beforehand, side by side; where tests themselves run side by side (pytest-xdist),
-    each when it is asked for.
+    each when it is asked for. text: the module and what is emitted for it.
     """
 
-    def __init__(self) -> None:
-        self.made: dict[tuple[str, str], Pair | Exception] = {}
+    def __init__(self, text: Callable[..., tuple[nn.Module, str]], keys: Iterable[Any]) -> None:
+        self.text = text
+        self.made: dict[Any, Pair | Exception] = {}
         if "PYTEST_XDIST_WORKER" not in os.environ:
-            texts = {(n, t): self.text(n, t) for n in MODELS for t in TARGETS}
+            texts = {key: self._text(key) for key in keys}
             with ThreadPoolExecutor(12) as pool:
-                found = pool.map(self.load, texts.values())
+                found = pool.map(self._load, texts.values())
                 self.made = dict(zip(texts, found, strict=True))
 
-    def text(self, name: str, target: str) -> tuple[nn.Module, str] | Exception:
+    def _text(self, key: Any) -> tuple[nn.Module, str] | Exception:
         torch.manual_seed(0)
-        module = on_gpu(MODELS[name])
         try:
-            return module, emitted(module, to_gpu(module.inputs()), target)
+            return self.text(*key)
         except Exception as error:
             return error
 
-    def load(self, text: tuple[nn.Module, str] | Exception) -> Pair | Exception:
+    def _load(self, text: tuple[nn.Module, str] | Exception) -> Pair | Exception:
         if isinstance(text, Exception):
             return text
         module, source = text
         namespace = load_text(source, {"Model": type(module)})
         return module, pipeline.adopt(namespace.ModelNew, module)
 
-    def __getitem__(self, key: tuple[str, str]) -> Pair | Exception:
+    def __getitem__(self, key: Any) -> Pair:
         if key not in self.made:
-            self.made[key] = self.load(self.text(*key))
-        return self.made[key]
+            self.made[key] = self._load(self._text(key))
+        found = self.made[key]
+        if isinstance(found, Exception):
+            raise found
+        return copy.deepcopy(found)
+
+
+def model_text(name: str, target: str) -> tuple[nn.Module, str]:
+    module = on_gpu(MODELS[name])
+    return module, emitted(module, to_gpu(module.inputs()), target)
 
 
 @pytest.fixture(scope="session")
 def built() -> Pairs:
-    return Pairs()
-
-
-def pair(built: Pairs, name: str, target: str) -> Pair:
-    found = built[name, target]
-    if isinstance(found, Exception):
-        raise found
-    return copy.deepcopy(found)
+    return Pairs(model_text, itertools.product(MODELS, TARGETS))
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -172,9 +175,9 @@ def test_few_columns_take_any_x():
 def test_model_computes_the_same(built, name, target):
     if name in KEPT:
         with pytest.raises(AssertionError, match=KEPT[name]):
-            pair(built, name, target)
+            built[name, target]
         return
-    module, fast = pair(built, name, target)
+    module, fast = built[name, target]
     check_modes(fast, module, to_gpu)
 
 
@@ -210,34 +213,26 @@ BY_DTYPE: dict[str, type[nn.Module]] = {
 DTYPES = (torch.float16, torch.bfloat16, torch.float64)
 
 
+BY_DTYPE_AND_TARGET = [(n, TARGETS[0]) for n in BY_DTYPE] + [
+    ("Chain", TARGETS[1]),
+    ("Large", TARGETS[1]),
+]
+
+
+def dtype_text(name: str, target: str, dtype: torch.dtype) -> tuple[nn.Module, str]:
+    module = BY_DTYPE[name]().to(dtype).cuda()
+    return module, emitted(module, to_gpu(cast(module.inputs(), dtype)), target)
+
+
 @pytest.fixture(scope="session")
-def built_by_dtype() -> dict[Any, Any]:
-    """For each model, dtype and target: the module on the GPU and its fast twin."""
-    texts = {}
-    for name, cls in BY_DTYPE.items():
-        for dtype in DTYPES:
-            torch.manual_seed(0)
-            module = cls().to(dtype).cuda()
-            inputs = to_gpu(cast(module.inputs(), dtype))
-            for target in TARGETS if name in ("Chain", "Large") else TARGETS[:1]:
-                texts[name, dtype, target] = module, emitted(module, inputs, target)
-
-    def build(key: Any) -> Any:
-        module, text = texts[key]
-        namespace = load_text(text, {"Model": type(module)})
-        return key, (module, pipeline.adopt(namespace.ModelNew, module))
-
-    with ThreadPoolExecutor(16) as pool:
-        return dict(pool.map(build, texts))
+def built_by_dtype() -> Pairs:
+    return Pairs(dtype_text, [(*key, d) for key in BY_DTYPE_AND_TARGET for d in DTYPES])
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize(
-    ("name", "target"),
-    [(n, TARGETS[0]) for n in BY_DTYPE] + [("Chain", TARGETS[1]), ("Large", TARGETS[1])],
-)
+@pytest.mark.parametrize(("name", "target"), BY_DTYPE_AND_TARGET)
 def test_other_dtypes(built_by_dtype, name, target, dtype):
-    module, fast = copy.deepcopy(built_by_dtype[name, dtype, target])
+    module, fast = built_by_dtype[name, target, dtype]
     for training in (True, False):
         for seed in (1, 2):
             torch.manual_seed(seed)
@@ -258,7 +253,7 @@ def test_other_dtypes(built_by_dtype, name, target, dtype):
 
 @pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16), ids=str)
 def test_16_bits_at_any_batch_size_and_address(built_by_dtype, dtype):
-    module, fast = copy.deepcopy(built_by_dtype["Large", dtype, TARGETS[0]])
+    module, fast = built_by_dtype["Large", TARGETS[0], dtype]
     oracle = copy.deepcopy(module).double().eval()
     module.eval(), fast.eval()
     with torch.no_grad():
@@ -271,7 +266,7 @@ def test_16_bits_at_any_batch_size_and_address(built_by_dtype, dtype):
 
 
 def test_a_folded_weight_that_16_bits_cannot_hold_takes_the_original(built_by_dtype):
-    module, fast = copy.deepcopy(built_by_dtype["Large", torch.float16, TARGETS[0]])
+    module, fast = built_by_dtype["Large", TARGETS[0], torch.float16]
     module.eval(), fast.eval()
     x = torch.randn(700, 520, device="cuda").half()
     with torch.no_grad():
@@ -285,7 +280,7 @@ def test_a_folded_weight_that_16_bits_cannot_hold_takes_the_original(built_by_dt
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("training", [True, False])
 def test_a_captured_graph_computes_the_same_and_follows_updates(built, target, training):
-    module, fast = pair(built, "Chain", target)
+    module, fast = built["Chain", target]
     for m in (module, fast):
         m.train(training)
     x = torch.randn(200, 96, device="cuda")
@@ -307,7 +302,7 @@ def test_a_captured_graph_computes_the_same_and_follows_updates(built, target, t
 
 
 def test_parameters_that_changed_while_capturing_take_the_original(built):
-    module, fast = pair(built, "Chain", "cuda:sm_90")
+    module, fast = built["Chain", "cuda:sm_90"]
     for m in (module, fast):
         m.eval()
     x = torch.randn(200, 96, device="cuda")
@@ -323,7 +318,7 @@ def test_parameters_that_changed_while_capturing_take_the_original(built):
 
 def test_streams_do_not_wait_for_each_other_in_vain_nor_too_little(built):
     """Folds of one stream are read by another; kernels of several streams share no memory."""
-    module, fast = pair(built, "Chain", "cuda:sm_90")
+    module, fast = built["Chain", "cuda:sm_90"]
     module.eval(), fast.eval()
     xs = [torch.randn(200 + 64 * i, 96, device="cuda") for i in range(6)]
     with torch.no_grad():
@@ -344,7 +339,7 @@ def test_streams_do_not_wait_for_each_other_in_vain_nor_too_little(built):
 
 
 def test_the_same_bits_every_time(built):
-    _, fast = pair(built, "Chain", "cuda:sm_90")
+    _, fast = built["Chain", "cuda:sm_90"]
     fast.train()
     x = torch.randn(1000, 96, device="cuda")
     with torch.no_grad():
@@ -353,7 +348,7 @@ def test_the_same_bits_every_time(built):
 
 
 def test_any_batch_size(built):
-    module, fast = pair(built, "Chain", "cuda:sm_90")
+    module, fast = built["Chain", "cuda:sm_90"]
     module.eval(), fast.eval()
     with torch.no_grad():
         for rows in (0, 1, 2, 3, 15, 16, 17, 64, 129, 1000, 5000):
@@ -364,7 +359,7 @@ def test_any_batch_size(built):
 
 
 def test_a_model_on_the_cpu_takes_the_original(built):
-    _, fast = pair(built, "Chain", "cuda:sm_90")
+    _, fast = built["Chain", "cuda:sm_90"]
     fast.cpu().eval()
     x = torch.randn(4, 96)
     with torch.no_grad():
@@ -374,7 +369,7 @@ def test_a_model_on_the_cpu_takes_the_original(built):
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 def test_another_device_than_the_current_one(built):
-    module, fast = pair(built, "Chain", "cuda:sm_90")
+    module, fast = built["Chain", "cuda:sm_90"]
     module.to("cuda:1").eval(), fast.to("cuda:1").eval()
     x = torch.randn(300, 96, device="cuda:1")
     with torch.no_grad():

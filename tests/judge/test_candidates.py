@@ -169,6 +169,7 @@ TABLE = (
     Case("accept_28_named_tuple", "linear"),
     Case("accept_29_slow_other_order", "slow"),
     Case("accept_31_frozen", "frozen"),
+    Case("accept_32_assert", "loss"),
     Case("accept_30_nested", "nested", timed=True, both=True),
 )
 LIMITS = Limits(import_seconds=120, call_seconds=20)

@@ -9,8 +9,11 @@ import torch
 from judge_paths import REFERENCES
 
 from refold.contract import load
+from refold.judge.tests.lives.common import begin, call
+from refold.judge.truth.live import Living
 from refold.judge.truth.oracle import Oracle
-from refold.judge.truth.rehearsal import Rehearsal, Watch
+from refold.judge.truth.rehearsal import Rehearsal
+from refold.judge.verdict.truths import PERTURBED
 
 _PROBABILITIES = """
 import torch
@@ -43,9 +46,9 @@ class Counted:
     def load(self, state):
         self.twin.load(state)
 
-    def watched(self, inputs, training, seed, watch):
+    def eager(self, inputs, training, seed):
         self.calls += 1
-        return self.twin.watched(inputs, training, seed, watch)
+        return self.twin.eager(inputs, training, seed)
 
 
 def test_models_without_indices_are_not_rehearsed() -> None:
@@ -57,9 +60,23 @@ def test_wrong_indices_raise_and_are_told_apart_from_wrong_shapes() -> None:
     assert oracle.rehearsal is not None
     with pytest.raises(IndexError):
         oracle.eager([x, target + 40], False, 0)
-    assert oracle.asserts([x, target + 40])
-    assert not oracle.asserts([x[:, :-1], target])  # the product refuses it
-    assert not oracle.asserts([x, target])
+    living, steps = Living(oracle, 0, False), (*begin(), call("y", "x"))
+    states = {PERTURBED: oracle.state()}
+    for target_of, asserts in ((target + 40, True), (target, False)):
+        lived = living.eager(steps, states, {"x": [x, target_of]})
+        assert (lived.raised is not None) == asserts and bool(lived.seen) != asserts
+    # the product refuses it, on a GPU as well: so it is tried there
+    lived = living.eager(steps, states, {"x": [x[:, :-1], target]})
+    assert lived.raised is not None and lived.raised["type"] == "RuntimeError"
+    # an error that a step expects would still have ended the use of the device
+    refused = [*begin(), {"do": "refuse", "inputs": "x"}]
+    lived = living.eager(refused, states, {"x": [x, target + 40]})
+    assert lived.raised == {"type": "Asserted", "message": "on the CPU"}
+    # as many classes as the constructor says
+    fewer = [{"do": "build", "state": PERTURBED, "init": [96, 39]}, call("y", "x")]
+    few = {PERTURBED: {k: v[:39] for k, v in oracle.state().items()}}
+    lived = living.eager(fewer, few, {"x": [x, target * 0 + 39]})
+    assert lived.raised is not None and lived.raised["type"] == "IndexError"
 
 
 def test_only_what_is_new_is_run_twice() -> None:
@@ -85,7 +102,6 @@ def test_what_asserts_by_value_is_always_rehearsed_and_moved_inward(tmp_path: Pa
     assert oracle.rehearsal is not None
     with pytest.raises(RuntimeError):
         oracle.eager([p * 3, t], False, 0)
-    assert oracle.asserts([p * 3, t])
     oracle.shaken([torch.ones_like(p), t], False, 0, 0)  # 1 moved up would be no probability
 
 
@@ -93,7 +109,6 @@ def test_the_twin_has_the_weights_of_the_moment() -> None:
     oracle, (x, target) = oracle_of(REFERENCES / "loss.py")
     assert oracle.rehearsal is not None
     oracle.load({k: v * 2 for k, v in oracle.state().items()})
-    watch = Watch()
     oracle.rehearsal(oracle.state(), [x[:3], target[:3]], False, 0)
-    twin = oracle.rehearsal.twin.watched([x, target], False, 0, watch)
+    twin = oracle.rehearsal.twin.eager([x, target], False, 0)
     assert torch.equal(twin.outputs, oracle.eager([x, target], False, 0).outputs)

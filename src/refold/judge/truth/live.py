@@ -14,6 +14,7 @@ from refold.judge.draws.trees import inexact
 from refold.judge.rule import rows
 from refold.judge.truth import replay
 from refold.judge.truth.oracle import Oracle, unregistered, widen
+from refold.judge.truth.rehearsal import Watch
 from refold.judge.worker.steps import Interpreter, Step
 
 States = Mapping[str, dict[str, torch.Tensor]]
@@ -41,8 +42,23 @@ class Living:
         self.oracle, self.seed, self.random = oracle, seed, random
 
     def eager(self, steps: Sequence[Step], states: States, inputs: Inputs) -> Lived:
-        """The reference as it is."""
+        """The reference as it is. What a GPU would assert is told by the CPU, and is not tried."""
+        if self._may_assert(steps, inputs):
+            watch = Watch()
+            assert self.oracle.rehearsal is not None
+            twin = Living(self.oracle.rehearsal.twin, self.seed, self.random)
+            told = twin._run(steps, states, inputs, mode=watch)
+            if watch.asserted:
+                return Lived({}, told.raised or {"type": "Asserted", "message": "on the CPU"})
         return self._run(steps, states, inputs)
+
+    def _may_assert(self, steps: Sequence[Step], inputs: Inputs) -> bool:
+        """Whether a life has calls of which the rehearsal knows nothing."""
+        known = self.oracle.rehearsal
+        if known is None:
+            return False
+        other = any("init" in step or step["do"] == "refuse" for step in steps)
+        return other or not all(known.ordinary(given) for given in inputs.values())
 
     def exact(self, steps: Sequence[Step], states: States, inputs: Inputs) -> Lived:
         """In float64, with the random numbers that eager draws."""

@@ -152,23 +152,12 @@ class Oracle:
             self.model, inputs, training, seed, cotangents, self.device, self.place, self.writes
         )
 
-    def watched(self, inputs: list[Any], training: bool, seed: int, watch: Watch) -> Run:
-        """The reference as it is; ``watch`` notes what runs."""
-        return _run(
-            *(self.model, inputs, training, seed, None, self.device, self.place, self.writes),
-            mode=watch,
-        )
-
-    def asserts(self, inputs: list[Any]) -> bool:
-        """Whether the device would assert on inputs that the reference refuses."""
-        found = self.rehearsal
-        return found is not None and found.asserts(self.state(), inputs, self.training, 0)
-
     def _rehearse(self, inputs: list[Any]) -> None:
         """Run what may assert on a twin on the CPU from now on, if there can be one."""
         watch = Watch()
         try:
-            self.watched(inputs, self.training, 0, watch)
+            place = self.device, self.place, self.writes
+            _run(self.model, inputs, self.training, 0, None, *place, mode=watch)
             if Rehearsal.needed(watch):
                 twin = Oracle(self.reference, self.seed, torch.device("cpu"))
                 twin.eager(inputs, twin.training, 0)

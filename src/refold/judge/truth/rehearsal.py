@@ -9,12 +9,15 @@ twin of the reference on the CPU first, and what raises there is not tried on th
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from refold.judge.draws.trees import inexact, tensors
+
+if TYPE_CHECKING:
+    from refold.judge.truth.oracle import Oracle
 
 BY_INDEX = frozenset(
     {
@@ -31,12 +34,12 @@ BY_VALUE = frozenset({"binary_cross_entropy", "multinomial", "bernoulli", "berno
 
 
 class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes which operations run, and in which one an error was raised."""
+    """Notes which operations run, and whether one raised for which a GPU asserts."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.seen: set[str] = set()
-        self.raised_in = ""
+        self.asserted = False  # an operation raised for which a GPU asserts
 
     def __torch_dispatch__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
@@ -45,25 +48,19 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.seen.add(name)
         try:
             return func(*args, **(kwargs or {}))
-        except Exception:
-            self.raised_in = self.raised_in or name
+        except Exception as error:
+            listed = name in BY_INDEX or name in BY_VALUE
+            self.asserted = self.asserted or listed or isinstance(error, IndexError)
             raise
 
 
-class Twin(Protocol):
-    """The reference on the CPU."""
-
-    def load(self, state: dict[str, torch.Tensor]) -> None: ...
-    def watched(self, inputs: list[Any], training: bool, seed: int, watch: Watch) -> object: ...
-
-
 class Rehearsal:
-    """Runs calls on the twin unless inputs like them have run before.
+    """Runs calls on the twin, the reference on the CPU, unless inputs like them have run before.
 
     inputs: the file's own, which the reference takes. watch: what ran on them.
     """
 
-    def __init__(self, twin: Twin, inputs: list[Any], watch: Watch) -> None:
+    def __init__(self, twin: Oracle, inputs: list[Any], watch: Watch) -> None:
         self.twin = twin
         self.by_value = bool(watch.seen & BY_VALUE)
         self.known: dict[Any, list[tuple[int, int]]] = {}
@@ -78,36 +75,13 @@ class Rehearsal:
         self, state: dict[str, torch.Tensor], inputs: list[Any], training: bool, seed: int
     ) -> None:
         """Raises what the reference raises on the CPU."""
-        if self._ordinary(inputs) and not any(not inexact(t) and t.dim() for t in state.values()):
+        if self.ordinary(inputs) and not any(not inexact(t) and t.dim() for t in state.values()):
             return
-        self._run(state, inputs, training, seed, Watch())
+        self.twin.load(state)
+        self.twin.eager(inputs, training, seed)
         self._learn(inputs)
 
-    def asserts(
-        self, state: dict[str, torch.Tensor], inputs: list[Any], training: bool, seed: int
-    ) -> bool:
-        """Whether the device would assert on a call that the reference refuses."""
-        watch = Watch()
-        try:
-            self._run(state, inputs, training, seed, watch)
-        except IndexError:
-            return True
-        except Exception:
-            return watch.raised_in in BY_INDEX | BY_VALUE
-        return False
-
-    def _run(
-        self,
-        state: dict[str, torch.Tensor],
-        inputs: list[Any],
-        training: bool,
-        seed: int,
-        watch: Watch,
-    ) -> None:
-        self.twin.load(state)
-        self.twin.watched(inputs, training, seed, watch)
-
-    def _ordinary(self, inputs: list[Any]) -> bool:
+    def ordinary(self, inputs: list[Any]) -> bool:
         """Whether shapes have run before, and integers in these ranges."""
         known = None if self.by_value else self.known.get(_shapes(inputs))
         if known is None:

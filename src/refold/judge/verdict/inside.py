@@ -27,7 +27,7 @@ class Inside:
         peer = types.SimpleNamespace(place=None, sock=None)
         self.worker = Worker(cast(Any, peer), self.arena, cast(Any, guard))
         self.worker.take(make, device)
-        self.alive, self.forked, self.pid = True, False, os.getpid()
+        self.alive, self.lost, self.forked, self.pid = True, False, False, os.getpid()
 
     def request(self, do: str, seconds: float | None = None, **arguments: Any) -> Any:
         """See `Host.request`; there is no limit of time.

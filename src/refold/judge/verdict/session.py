@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _DEATHS = {"timed out": Status.TIMED_OUT}
 _RESPAWNS = 2
+_LOSSES = 10
 _SAMPLED = 1 << 16  # elements
 _ACCUSES = (Status.CHEATS, Status.MUTATES, Status.NONDETERMINISTIC)
 _MODELS = 2.5  # eager, the candidate, and now and then float64: calls for each call of a test
@@ -61,6 +62,7 @@ class Session(Truths):
     workers: str = ""
     host: Host | None = None
     deaths: int = 0
+    losses: int = 0  # workers that could use their device no more
     room: Room = field(default_factory=lambda: Room(torch.device("cpu")))
     folder: str = ""  # of the candidate's workers, in a sandbox
     missing: list[str] | None = None  # of the sandbox; None: there is none
@@ -132,7 +134,13 @@ class Session(Truths):
     # -- the worker ----------------------------------------------------------------------------
 
     def worker(self) -> Host:
-        """The candidate's worker; started again after a death, at most twice."""
+        """The candidate's worker; started again after a death, at most twice, and where a kernel
+        of the candidate failed so that its process can use the device no more."""
+        if self.host is not None and self.host.alive and self.host.lost:
+            self.losses += 1
+            self.dismiss()
+            if self.losses > _LOSSES:
+                raise WorkerDied("crashed", "kernels of the candidate failed too often")
         if self.host is None or not self.host.alive:
             if self.host is not None:
                 self.deaths += not self.apart

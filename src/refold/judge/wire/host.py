@@ -86,6 +86,7 @@ class Host:
         self._reason = ""
         self._why = ""
         self._asked = ""
+        self.lost = False  # the device, by an error of a kernel
         self._printed = bytearray()
         self._token = secrets.token_hex(16)
         self._strangers: dict[str, list[bytes]] = {}
@@ -169,6 +170,7 @@ class Host:
         texts = [str(error.get(k, "")) for k in ("type", "message", "trace")]
         if memory.exhausted(*texts[:2]):
             raise Starved(f"the candidate: {texts[0]}: {texts[1]}")
+        self.lost = self.lost or memory.device_lost(texts[1])
         raise Raised(*texts)
 
     def open_sealed(self, like: list[Any], offset: int, seed: int | None) -> None:

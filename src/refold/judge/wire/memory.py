@@ -1,4 +1,4 @@
-"""Memory of processes and of the machine, and the errors that say it is exhausted."""
+"""Memory of processes and of the machine, and errors: memory is exhausted, the device is lost."""
 
 from __future__ import annotations
 
@@ -7,6 +7,13 @@ import os
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _NO_MEMORY = ("out of memory", "not enough memory", "allocate memory", "_STATUS_ALLOC_FAILED")
+
+
+# after these a process can use its GPU no more
+_LOST = (
+    *("device-side assert", "illegal memory access", "illegal address", "misaligned address"),
+    *("unspecified launch failure", "illegal instruction", "hardware stack error"),
+)
 
 
 class Starved(RuntimeError):
@@ -18,6 +25,11 @@ def exhausted(kind: str, message: str) -> bool:
     if kind in ("OutOfMemoryError", "MemoryError"):
         return True
     return kind.endswith("Error") and any(w.lower() in message.lower() for w in _NO_MEMORY)
+
+
+def device_lost(message: str) -> bool:
+    """Whether an error says that the process can use its GPU no more."""
+    return "CUDA" in message and any(words in message for words in _LOST)
 
 
 def resident(pid: int) -> int:
