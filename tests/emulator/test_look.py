@@ -51,16 +51,38 @@ class Held(nn.Module):
         return torch.softmax(x * torch.exp(self.fc.weight) + shift, -1)
 
 
-@pytest.fixture(scope="module", params=[Summed, Pooled, Held], ids=["rows", "product", "held"])
+class Convolved(nn.Module):
+    """Its fold is read by PyTorch's convolution, and no kernel of ours runs."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Conv2d(3, 8, 5, padding=2)
+        self.gain = nn.Parameter(torch.rand(8, 1, 1) + 0.5)
+
+    def forward(self, x):
+        return nn.functional.avg_pool2d(self.fc(x), 2) * self.gain
+
+
+EXAMPLES = {Convolved: (3, 12, 12)}
+MODELS = {"rows": Summed, "product": Pooled, "held": Held, "none of ours": Convolved}
+
+
+def example(module: nn.Module, rows: int) -> torch.Tensor:
+    shape = next((s for m, s in EXAMPLES.items() if isinstance(module, m)), None)
+    return torch.randn(rows, *(shape or (module.fc.in_features,)))
+
+
+@pytest.fixture(scope="module", params=MODELS.values(), ids=MODELS)
 def fast(request):
     torch.manual_seed(0)
     module = request.param().eval()
     target, device = pipeline.target_for("cuda:sm_80", "ieee")
-    x = torch.randn(64, module.fc.in_features)
+    x = example(module, 64)
     result = pipeline.run(
         module, [x], "", "x", target, device, Options(measure=False, accuracy=False)
     )
     assert result.text is not None
+    assert ("_refold_kernels.look_alone(" in result.text) == isinstance(module, Convolved)
     return pipeline.bind_for_class(emulated(result.text), module)
 
 
@@ -77,7 +99,7 @@ def test_a_write_is_followed_one_call_late_and_told(fast, rows, monkeypatch, cap
     (namespace,) = twin.namespaces(fast)
     monkeypatch.setattr(namespace, "_refold_is_readable", lambda device: False)
     fast.refold_refresh()
-    x, original = torch.randn(rows, fast.fc.in_features), twin.original(fast)
+    x, original = example(fast, rows), twin.original(fast)
 
     def right():
         torch.testing.assert_close(fast(x), original(x), rtol=1e-3, atol=1e-3)

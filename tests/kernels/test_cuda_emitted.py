@@ -43,6 +43,7 @@ def emitted(name: str, target: str, float32: str = "ieee") -> str:
         ("PoolChain", "cuda:sm_90", "ieee"),
         ("OtherWayRound", "cuda:sm_90", "ieee"),
         ("LongRows", "cuda:sm_80", "ieee"),
+        ("PooledUpsampling", "cuda:sm_80", "ieee"),  # PyTorch's kernels alone read what is folded
     ],
 )
 def test_it_compiles(name, target, float32):

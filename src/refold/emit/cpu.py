@@ -49,7 +49,7 @@ class CpuTarget:
         kernel = CpuKernel(group, name)
         return kernel.struct() + kernel.entry()
 
-    def source(self, groups: Sequence[tuple[str, Group]]) -> Source:
+    def source(self, groups: Sequence[tuple[str, Group]], alone: bool) -> Source:
         narrow = ["narrow.h"] if any(g.has_narrow for _, g in groups) else []
         needed = included("cpu", ["run.h", *narrow, *(_HEADERS[g.template] for _, g in groups)])
         kernels = kernels_of(groups, CpuKernel)
@@ -71,7 +71,7 @@ class CpuTarget:
     def flags(self) -> list[Refusal]:
         return []
 
-    def prologue(self, prepared: bool, allocates: bool) -> list[str]:
+    def prologue(self, prepared: bool, allocates: bool, alone: bool) -> list[str]:
         return []
 
 

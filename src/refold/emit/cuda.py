@@ -71,10 +71,12 @@ class CudaTarget:
             return CudaProduct(group, name, self.kernels, self.mode, self.choose)
         return CudaKernel(group, name)
 
-    def prologue(self, prepared: bool, allocates: bool) -> list[str]:
+    def prologue(self, prepared: bool, allocates: bool, alone: bool) -> list[str]:
         lines = ["rf_device = rf_cache.device", "rf_stream = _refold_stream(rf_device)"]
         if prepared:
             lines += ["if rf_stream != rf_cache.stream:", "    _refold_wait(rf_cache, rf_device)"]
+        if alone:  # each of our kernels looks in passing: runtime/look.py
+            lines.append("_refold_kernels.look_alone(rf_stream, rf_device)")
         if allocates:
             lines.append(
                 "rf_empty = _refold_empty if _refold_current() == rf_device"
@@ -114,14 +116,18 @@ class CudaTarget:
             words=f"{capability[0]}.{capability[1]}{later}",
         )
 
-    def source(self, groups: Sequence[tuple[str, Group]]) -> Source:
+    def source(self, groups: Sequence[tuple[str, Group]], alone: bool) -> Source:
         kernels = kernels_of(groups, self.kernel)
-        needed = included("cuda", [h for k in kernels for h in k.headers()])
+        own = ["look_alone.cuh"] if alone else []
+        needed = included("cuda", [*(h for k in kernels for h in k.headers()), *own])
         headers = ["#define PY_SSIZE_T_CLEAN", *real_text(groups), *map(header, COMMON)]
         headers += [header(f"cuda/{h}") for h in needed]
         entries, names = [], []
-        if kernels:
+        if kernels or alone:
             entries.append(_RESULT)
+        if alone:
+            entries.append(_LOOK)
+            names.append("look_alone")
         if any(f == "_refold_pack" for k in kernels for _, f in k.packings()):
             entries.append(_PACK.replace("@MODE@", self.mode))
             names += ["packed_bytes", "pack"]
@@ -144,6 +150,16 @@ static PyObject* rf_result(rf::Error error) {
   if (error == nullptr) Py_RETURN_NONE;
   PyErr_SetString(PyExc_RuntimeError, error);
   return nullptr;
+}
+"""
+
+_LOOK = """\
+static PyObject* look_alone(PyObject*, PyObject* const* args, Py_ssize_t n) {
+  if (!rf_takes(n, 2)) return nullptr;
+  const long stream = rf_size(args[0]), device = rf_size(args[1]);
+  if (PyErr_Occurred()) return nullptr;
+  const rf::OnDevice here(static_cast<int>(device));
+  return rf_result(rf::look_alone(reinterpret_cast<cudaStream_t>(stream)));
 }
 """
 

@@ -35,7 +35,8 @@ class ForwardText:
     states: names of written buffers. Prepared values, which calls reuse until a source changes:
     folds; reads, parameters as they are; packs, a packed form of one of these. names, packed: the
     variable that holds each value, and each packed form. as_they_lie: the reads of which calls
-    alone read the memory. channels_last: the folds that are laid out so.
+    alone read the memory. channels_last: the folds that are laid out so. alone: whether no kernel
+    of ours reads prepared values.
     """
 
     lines: list[str] = field(default_factory=list)
@@ -48,6 +49,7 @@ class ForwardText:
     packed: dict[Pack, str] = field(default_factory=dict)
     as_they_lie: set[Node] = field(default_factory=set)
     channels_last: set[Node] = field(default_factory=set)
+    alone: bool = False
 
 
 LOCALS = ("rf_alike", "rf_cache", "rf_device", "rf_stream", "rf_empty")  # of targets' statements
@@ -140,7 +142,8 @@ class ForwardWriter:
                 later.append(text)
         prepared = bool(self.text.folds or self.text.reads)
         allocates = any(f"= {self.target.empty}(" in line for line in body)
-        first = self.target.prologue(prepared, allocates)
+        self.text.alone = prepared and not self.plan.groups
+        first = self.target.prologue(prepared, allocates, self.text.alone)
         if any(o.other_strides is not None for o in self.plan.outputs):
             image = image_paths(self.captured)[0]
             alike = "" if self.captured.images_last[0] else "not "

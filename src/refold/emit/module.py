@@ -124,7 +124,7 @@ def emit(emission: Emission, target: Target) -> str:
         texts[mode.name] = writer.write()
     names = [p.name for p in parameters_of(emission.module)]
     named = [(same[n], g) for n, g in groups]
-    source = target.source(named)
+    source = target.source(named, any(t.alone for t in texts.values()))
     context: dict[str, Any] = {
         "version": __version__,
         "target": target.name,

@@ -31,10 +31,11 @@ class Target(Protocol):
         """How emitted Python calls the kernel `name` of a group."""
         ...
 
-    def prologue(self, prepared: bool, allocates: bool) -> list[str]:
+    def prologue(self, prepared: bool, allocates: bool, alone: bool) -> list[str]:
         """Statements that begin a fast forward, after the guards, whose cache is `rf_cache`.
 
-        prepared: whether there are folded parameters. allocates: whether `empty` is called.
+        prepared: whether there are folded parameters. allocates: whether `empty` is called. alone:
+        whether what is prepared is read by PyTorch's kernels alone.
         """
         ...
 
@@ -50,8 +51,9 @@ class Target(Protocol):
         """The C++ of a group's kernel."""
         ...
 
-    def source(self, groups: Sequence[tuple[str, Group]]) -> Source:
-        """The C++ of the kernels. Groups of one name are computed by one kernel."""
+    def source(self, groups: Sequence[tuple[str, Group]], alone: bool) -> Source:
+        """The C++ of the kernels. Groups of one name are computed by one kernel. alone: whether a
+        mode has none, see `prologue`."""
         ...
 
     def build(self, groups: Sequence[tuple[str, Group]], source: Source) -> str:

@@ -100,29 +100,18 @@ UNCOUNTED = (".data.mul_", ".data = other", "foreach on .data", "foreign code")
 AT_ONCE = ("vector_to_parameters",)  # of all parameters together
 
 
+_OPTIMIZER = "the optimizer"
+
+
 def step(kind: str, rate: float, held: Held, moments: dict[Any, Any]) -> None:
     """One step on parameters that have gradients. ``adamw`` and ``momentum`` are what torch.optim
-    does one tensor at a time; ``fused`` is its fused kernel. torch.optim itself takes a second to
-    import."""
+    does one tensor at a time; ``fused`` is its fused kernel."""
     live = {n: p for n, p in held.items() if p.grad is not None}
     if not live:
         return
     with torch.no_grad():
         if kind == "fused":
-            shapes = [torch.zeros_like(p) for p in live.values()]
-            buffers = [moments.setdefault(n, z) for n, z in zip(live, shapes, strict=True)]
-            torch._fused_sgd_(
-                list(live.values()),
-                [p.grad for p in live.values() if p.grad is not None],
-                buffers,
-                weight_decay=0.0,
-                momentum=0.5,
-                lr=rate,
-                dampening=0.0,
-                nesterov=False,
-                maximize=False,
-                is_first_step=False,
-            )
+            _fused(rate, held, live, moments)
             return
         for name, parameter in live.items():
             gradient = parameter.grad
@@ -142,3 +131,30 @@ def step(kind: str, rate: float, held: Held, moments: dict[Any, Any]) -> None:
             scale = (second / (1 - 0.99**count)).sqrt_().add_(1e-3)
             parameter.mul_(1 - rate * 0.01)
             parameter.addcdiv_(first / (1 - 0.9**count), scale, value=-rate)
+
+
+def _fused(rate: float, held: Held, live: Held, moments: dict[Any, Any]) -> None:
+    """A step of SGD by a fused kernel, which PyTorch does not count as a write. On the CPU nothing
+    but the memory tells of it. On a GPU torch.optim makes it, whose end can be listened to:
+    importing that takes a second, and memory there cannot be read without waiting."""
+    if not any(p.is_cuda for p in live.values()):
+        fresh = [moments.setdefault(n, torch.zeros_like(p)) for n, p in live.items()]
+        torch._fused_sgd_(
+            list(live.values()),
+            [p.grad for p in live.values() if p.grad is not None],
+            fresh,
+            weight_decay=0.0,
+            momentum=0.5,
+            lr=rate,
+            dampening=0.0,
+            nesterov=False,
+            maximize=False,
+            is_first_step=False,
+        )
+        return
+    optimizer = moments.get(_OPTIMIZER)
+    if optimizer is None:
+        from torch.optim import SGD
+
+        optimizer = moments[_OPTIMIZER] = SGD(held.values(), rate, momentum=0.5, fused=True)
+    optimizer.step()

@@ -1,0 +1,16 @@
+// A look of its own, for a call that starts no kernel that would take it along.
+#pragma once
+#include "device.cuh"
+#include "look.cuh"
+
+namespace rf {
+
+static __global__ void __launch_bounds__(128) look_kernel(Look look) { look_at_words(look, threadIdx.x, blockDim.x); }
+
+[[maybe_unused]] static Error look_alone(cudaStream_t stream) {
+  const Look look = rf_watch::take_look();
+  if (look.count == 0) return nullptr;
+  return launch(look_kernel, 1, 128, 0, stream, Start::after, "looking at the parameters", look);
+}
+
+}  // namespace rf
