@@ -99,7 +99,7 @@ FAULTS = (
         "plan/memory.py",
         "if len(wanted) == 1 and all(map(is_narrowing, readers)):",
         "if any(map(is_narrowing, readers)):",
-        ("tests/test_dtypes.py", "tests/test_random_models.py"),
+        ("tests/test_plan_reference.py", "tests/test_dtypes.py", "tests/test_random_models.py"),
     ),
     Fault(
         "sizes that belong together are not compared",

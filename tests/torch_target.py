@@ -29,7 +29,7 @@ class TorchTarget:
     def text(self, group: Group, name: str) -> str:
         return str(id(group))  # none is another's
 
-    def source(self, groups: Sequence[tuple[str, Group]]) -> Source:
+    def source(self, groups: Sequence[tuple[str, Group]], alone: bool) -> Source:
         return Source("", "", "")
 
     def build(self, groups: Sequence[tuple[str, Group]], source: Source) -> str:
@@ -41,7 +41,7 @@ class TorchTarget:
     def flags(self) -> list[Refusal]:
         return []
 
-    def prologue(self, prepared: bool, allocates: bool) -> list[str]:
+    def prologue(self, prepared: bool, allocates: bool, alone: bool) -> list[str]:
         return []
 
 

@@ -57,7 +57,7 @@ def _run(
     calls: dict[Any, Any] = {}
     for k, node in enumerate(order):
         inner = [done[i] if i in done else known[i] for i in node.inputs]
-        done[node] = _value(node, inner, leaves, sizes, exact, calls)
+        done[node] = value_of(node, inner, leaves, sizes, exact, calls)
         for i in node.inputs:
             if last[i] == k:
                 done.pop(i, None)
@@ -77,7 +77,7 @@ def _fold(roots: list[Node], leaves: Mapping[Node, torch.Tensor], folds: Folds) 
         folds[node] = exact.to(node.dtype) if node.is_float else exact
 
 
-def _value(
+def value_of(
     node: Node,
     inner: list[torch.Tensor],
     leaves: Mapping[Node, torch.Tensor],
@@ -85,6 +85,8 @@ def _value(
     exact: bool,
     calls: dict[Any, Any],
 ) -> torch.Tensor:
+    """The value of a node whose inputs are `inner`, padded to rank 5. calls: opaque calls that have
+    been made, by what they were made of."""
     kind = F64 if exact and node.is_float else node.dtype
     if node.op == "scalar":
         device = next((v.device for v in leaves.values()), None)

@@ -342,13 +342,25 @@ def digest(tensor: torch.Tensor) -> str:
     return hashlib.blake2b(frames.view_bytes(tensor.cpu()), digest_size=16).hexdigest()
 
 
+def _laid_alike(t: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """A copy with the same strides: PyTorch sums in another order where elements lie apart."""
+    fresh = t.to(device, copy=True, memory_format=torch.preserve_format)
+    if fresh.stride() == t.stride() or not t.numel():
+        return fresh
+    apart = torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=device)
+    try:
+        return apart.copy_(fresh)
+    except RuntimeError:  # its elements overlap
+        return fresh
+
+
 def duplicate(value: Any, device: torch.device, grad: bool = False, wide: bool = False) -> Any:
-    """A copy that keeps strides where they mean something; ``wide``: of floats in float64."""
+    """A copy that keeps strides; ``wide``: of floats in float64."""
     if isinstance(value, torch.Tensor):
         if any(st == 0 and s > 1 for s, st in zip(value.shape, value.stride(), strict=True)):
             fresh = value.to(device)
         else:
-            fresh = value.detach().to(device, copy=True, memory_format=torch.preserve_format)
+            fresh = _laid_alike(value.detach(), device)
         fresh = widen(fresh) if wide else fresh
         return fresh.requires_grad_() if grad and fresh.is_floating_point() else fresh
     if isinstance(value, list | tuple):
