@@ -144,6 +144,30 @@ def test_every_change_is_seen(change):
             fast.handle.remove()
 
 
+@pytest.mark.parametrize("count", [3, 600])
+def test_a_whole_tensor_among_few_or_many_is_seen(count):
+    """Of many, fewer words of each are read."""
+    ((namespace, _, _),) = twin.caches_of(state()[0])
+    kernels = namespace._refold_kernels
+    held = [torch.randn(40, 25) for _ in range(count)]
+    contents = tuple(n for t in held for n in (t.data_ptr(), t.numel() * 4))
+
+    def memory():
+        return kernels.watch((), (), (), (), (), contents, 0)
+
+    def unchanged(now):
+        return kernels.unchanged((), (), (), (), (), contents, (), (), now)
+
+    before = memory()
+    assert unchanged(before)
+    for at in (0, count // 2, count - 1):
+        held[at].data.mul_(1.5)
+        now = memory()
+        assert not unchanged(before) and unchanged(now)
+        assert kernels.differing(before, now) == tuple(i == at for i in range(count))
+        before = now
+
+
 def test_what_is_watched_is_checked_for_its_kind():
     fast, _ = state()
     ((namespace, _, cache),) = twin.caches_of(fast)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import torch
 from refold.judge.rule import beside
 from refold.judge.rule.beside import Beside
 from refold.judge.rule.compare import compare, settle
+from refold.judge.wire import memory
 
 ROWS, WIDTH = 2048, 32768
 SIZE = ROWS * WIDTH * 4  # bytes of an output: 256 MiB
@@ -143,3 +145,19 @@ def test_comparisons_are_the_same_beside_eager() -> None:
                 mended = settle(got, held, one.wrong, shaken)
                 assert not torch.equal(mended, got)
                 assert compare("", mended, theirs, held)[0].agrees
+
+
+def test_what_the_machine_does_not_have_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the kernel would give it, and end the process where it is used."""
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    with monkeypatch.context() as patch, memory.bounded():
+        patch.setattr(memory, "available", lambda: 0)
+        with memory.bounded():
+            pass
+        assert resource.getrlimit(resource.RLIMIT_DATA) != before
+    assert resource.getrlimit(resource.RLIMIT_DATA) == before
+    monkeypatch.setattr(memory, "available", lambda: 256 << 20)
+    with memory.bounded(), pytest.raises(RuntimeError) as found:
+        torch.empty(1 << 30, dtype=torch.uint8)
+    assert memory.exhausted(type(found.value).__name__, str(found.value))
+    assert torch.empty(1 << 30, dtype=torch.uint8).numel() == 1 << 30

@@ -38,7 +38,7 @@ from refold.judge.verdict.verdict import (
     Verdict,
     headline,
 )
-from refold.judge.wire import forkserver
+from refold.judge.wire import forkserver, memory
 from refold.judge.wire.host import Host, Raised, WorkerDied
 from refold.judge.wire.memory import Starved
 from refold.judge.wire.outside import Outside
@@ -78,10 +78,15 @@ def answer(request: Request, how: How) -> Verdict:
     how.say("reference")
     request = _sealed(request)
     room = Room(request.place, how.say)
+    with memory.bounded() if request.place.type == "cpu" else contextlib.nullcontext():
+        return _answered(request, how, room, server.pid, began)
+
+
+def _answered(request: Request, how: How, room: Room, server: int, began: float) -> Verdict:
     try:
         session = room.patiently(lambda: _begun(request, request.sets, how, room))
         session.recorded = [] if request.inputs is None else recorded.read(request.inputs)
-        session.outside = Outside.now((request.reference, request.candidate), (server.pid,))
+        session.outside = Outside.now((request.reference, request.candidate), (server,))
         small: Session | None = None
         if session.frugal and request.small is not None:
             sizes = request.small

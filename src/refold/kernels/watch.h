@@ -31,6 +31,7 @@ enum Found : uint64_t { kNothing, kDict, kType, kKind, kTensor, kContent, kAudit
 
 struct Header {
   uint64_t dicts, types, kinds, tensors, contents, blocks, found;
+  uint64_t words;  // that are read of each of the contents
   uint64_t content, block;  // the audit's place
   Look look;
 };
@@ -57,6 +58,7 @@ struct Content {
 };
 
 constexpr uint64_t kWhole = 2048, kSamples = 32, kBlock = 1024;  // bytes; words; bytes
+constexpr uint64_t kMany = 512, kFewer = 16;  // contents, from which on fewer words of each are read
 
 // --- dictionaries: CPython up to 3.12 numbers every change of a dict (PEP 509) ---
 #if PY_VERSION_HEX < 0x030D0000
@@ -117,20 +119,22 @@ static int64_t version_of(PyObject* tensor) {
 static inline uint64_t sampled(uint64_t k, uint64_t words) {  // evenly spread, whatever the sizes of rows
   return static_cast<uint64_t>((static_cast<unsigned __int128>(k * 0x9E3779B97F4A7C15ul) * words) >> 64);
 }
-static inline uint64_t samples_bytes(uint64_t bytes) { return bytes <= kWhole ? (bytes + 7) / 8 * 8 : kSamples * 4; }
+static inline uint64_t samples_bytes(uint64_t bytes, uint64_t words) {
+  return bytes <= kWhole ? (bytes + 7) / 8 * 8 : words * 4;
+}
 static inline uint64_t blocks_of(uint64_t bytes) { return bytes <= kWhole ? 0 : (bytes + kBlock - 1) / kBlock; }
 
-static void sample(const Content& c, char* to) {
+static void sample(const Content& c, uint64_t words, char* to) {
   if (c.bytes <= kWhole) {
     std::memcpy(to, c.address, c.bytes);
     return;
   }
-  for (uint64_t k = 0; k < kSamples; k++) std::memcpy(to + 4 * k, c.address + 4 * sampled(k, c.bytes / 4), 4);
+  for (uint64_t k = 0; k < words; k++) std::memcpy(to + 4 * k, c.address + 4 * sampled(k, c.bytes / 4), 4);
 }
-static bool as_sampled(const Content& c, const char* was) {
+static bool as_sampled(const Content& c, uint64_t words, const char* was) {
   if (c.bytes <= kWhole) return std::memcmp(was, c.address, c.bytes) == 0;
   uint32_t differs = 0;
-  for (uint64_t k = 0; k < kSamples; k++) {
+  for (uint64_t k = 0; k < words; k++) {
     uint32_t now, then;
     std::memcpy(&now, c.address + 4 * sampled(k, c.bytes / 4), 4);
     std::memcpy(&then, was + 4 * k, 4);
@@ -239,7 +243,7 @@ static Found changed(PyObject* const* given, const Memory& m) {
   }
   for (uint64_t i = 0; i < h.contents; i++) {  // last: memory of a tensor that moved may be gone
     const Content& c = m.contents()[i];
-    if (!as_sampled(c, m.at + c.samples)) return kContent;
+    if (!as_sampled(c, h.words, m.at + c.samples)) return kContent;
   }
   if (h.look.flag != nullptr && *static_cast<volatile uint32_t*>(h.look.flag) == h.look.epoch) return kLate;
   return audit(m) ? kNothing : kAudit;
@@ -268,12 +272,13 @@ static PyObject* watch(PyObject*, PyObject* const* args, Py_ssize_t n) {
   h.dicts = PyTuple_GET_SIZE(args[0]), h.types = PyTuple_GET_SIZE(args[1]), h.kinds = PyTuple_GET_SIZE(args[2]) / 2;
   h.tensors = PyTuple_GET_SIZE(args[3]) / 2, h.contents = PyTuple_GET_SIZE(args[5]) / 2;
   h.blocks = PyLong_AsUnsignedLongLong(args[6]);
+  h.words = h.contents > kMany ? kFewer : kSamples;
   uint64_t size = sizeof h + h.dicts * sizeof(Dict) + h.types * sizeof(Type) + h.kinds * sizeof(Kind) +
                   h.tensors * sizeof(Tensor) + h.contents * sizeof(Content);
   const uint64_t fixed = size;
   for (uint64_t i = 0; i < h.contents; i++) {
     const uint64_t bytes = PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(args[5], 2 * i + 1));
-    size += samples_bytes(bytes) + 8 * blocks_of(bytes);
+    size += samples_bytes(bytes, h.words) + 8 * blocks_of(bytes);
   }
   if (PyErr_Occurred()) return nullptr;
   PyObject* made = PyByteArray_FromStringAndSize(nullptr, size);
@@ -319,10 +324,10 @@ static PyObject* watch(PyObject*, PyObject* const* args, Py_ssize_t n) {
     Content& c = m.contents()[i];
     c.address = static_cast<const char*>(PyLong_AsVoidPtr(PyTuple_GET_ITEM(args[5], 2 * i)));
     c.bytes = PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(args[5], 2 * i + 1));
-    c.samples = size, c.digests = size + samples_bytes(c.bytes);
+    c.samples = size, c.digests = size + samples_bytes(c.bytes, h.words);
     size = c.digests + 8 * blocks_of(c.bytes);
     std::memset(m.at + c.samples, 0, c.digests - c.samples);
-    sample(c, m.at + c.samples);
+    sample(c, h.words, m.at + c.samples);
     for (uint64_t b = 0; b < blocks_of(c.bytes); b++) m.digests(c)[b] = block_digest(c, b);
   }
   if (PyErr_Occurred()) goto failed;
@@ -373,7 +378,7 @@ static PyObject* differing(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (found == nullptr) return nullptr;
   for (uint64_t i = 0; i < contents; i++) {
     const Content &x = a.contents()[i], &y = b.contents()[i];
-    const uint64_t bytes = samples_bytes(x.bytes) + 8 * blocks_of(x.bytes);
+    const uint64_t bytes = samples_bytes(x.bytes, a.header().words) + 8 * blocks_of(x.bytes);
     const bool differs = std::memcmp(a.at + x.samples, b.at + y.samples, bytes) != 0;
     PyTuple_SET_ITEM(found, i, PyBool_FromLong(differs));
   }

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
+import threading
+from collections.abc import Iterator
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _NO_MEMORY = ("out of memory", "not enough memory", "allocate memory", "_STATUS_ALLOC_FAILED")
@@ -74,4 +77,43 @@ def killed() -> int:
         for line in file:
             if line.startswith("oom_kill "):
                 return int(line.split()[1])
+    return 0
+
+
+_SHARE = 0.9  # of what is free, that a judgement may take
+_bounds: list[tuple[int, int]] = []  # the limits that were before, of each that runs
+_bounding = threading.Lock()
+
+
+@contextlib.contextmanager
+def bounded() -> Iterator[None]:
+    """Inside the block this process is refused memory that the machine does not have.
+
+    Without that the kernel gives it, and ends the process where it is used. Blocks may run side by
+    side: the first sets the limit, and the last puts back what was.
+    """
+    with _bounding:
+        before = resource.getrlimit(resource.RLIMIT_DATA)
+        if not _bounds:
+            most = _data() + int(_SHARE * available())
+            others = [n for n in before if n != resource.RLIM_INFINITY]
+            resource.setrlimit(resource.RLIMIT_DATA, (min([most, *others]), before[1]))
+        _bounds.append(before)
+    try:
+        yield
+    finally:
+        with _bounding:
+            first = _bounds.pop(0)
+            if _bounds:
+                _bounds[0] = first
+            else:
+                resource.setrlimit(resource.RLIMIT_DATA, first)
+
+
+def _data() -> int:
+    """Bytes that count towards this process's limit of data."""
+    with open("/proc/self/status") as file:
+        for line in file:
+            if line.startswith("VmData:"):
+                return int(line.split()[1]) << 10
     return 0
