@@ -149,6 +149,11 @@ def test_a_wrong_example_raises(args, kwargs, words):
         refold.optimize(Named(), *args, **kwargs)
 
 
+def test_a_tuple_of_all_arguments_is_told():
+    with pytest.raises(pipeline.OptimizeError, match="one by one, not as a tuple"):
+        refold.optimize(nn.Bilinear(2, 3, 4), (torch.ones(5, 2), torch.ones(5, 3)))
+
+
 # --- buffers of one row -------------------------------------------------------------------------
 class OneRow(nn.Module):
     def __init__(self):

@@ -142,6 +142,17 @@ def _split(
     return options, rest
 
 
+def _packed(module: torch.nn.Module, example: Example) -> bool:
+    """Whether the one argument is a tuple of all of forward's, as torch.export takes them."""
+    if len(example.args) != 1 or example.kwargs or not isinstance(example.args[0], tuple | list):
+        return False
+    try:
+        Example(tuple(example.args[0])).bind(module)
+    except TypeError:
+        return False
+    return True
+
+
 def _examples(
     module: torch.nn.Module,
     args: tuple[Any, ...],
@@ -161,9 +172,12 @@ def _examples(
         try:
             example.bind(module)
         except TypeError as error:
-            options = ", ".join(OPTIONS)
+            options, hint = ", ".join(OPTIONS), ""
+            if _packed(module, example):
+                hint = "; give the arguments one by one, not as a tuple"
             raise OptimizeError(
-                f"the example is no call of forward: {error} (options of optimize are {options})"
+                f"the example is no call of forward: {error}{hint} (options of optimize are"
+                f" {options})"
             ) from error
     return found
 
