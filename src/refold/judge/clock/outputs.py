@@ -13,7 +13,7 @@ from refold.contract import seed_everything
 from refold.judge.clock import arena
 from refold.judge.clock.stopwatch import lap
 from refold.judge.draws.trees import tensors
-from refold.judge.truth.oracle import digest
+from refold.judge.truth.copies import digest
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.verdict import Failure, Status
 from refold.judge.wire.host import Host

@@ -13,7 +13,8 @@ from torch import nn
 from refold.judge.draws.trees import inexact
 from refold.judge.rule import rows
 from refold.judge.truth import replay
-from refold.judge.truth.oracle import Oracle, unregistered, widen
+from refold.judge.truth.copies import unregistered, widen
+from refold.judge.truth.oracle import Oracle
 from refold.judge.truth.rehearsal import Watch
 from refold.judge.worker.steps import Interpreter, Step
 

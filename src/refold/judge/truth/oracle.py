@@ -9,7 +9,6 @@ keeps) computes in float64, too, where a copy's would still read the original's.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import math
 import os
 import time
@@ -24,15 +23,25 @@ from refold.contract import Reference, seed_everything
 from refold.judge.draws.trees import each, inexact, tensors
 from refold.judge.rule import beside, rows
 from refold.judge.truth import replay
+from refold.judge.truth.copies import (
+    copied_state,
+    digest,
+    duplicate,
+    each_tensor,
+    plainly,
+    put_back,
+    same,
+    unchanged,
+    unregistered,
+    widen,
+)
 from refold.judge.truth.rehearsal import Rehearsal, Watch
-from refold.judge.wire import frames, plain
 from refold.judge.wire.place import Place
 from refold.judge.worker.leaves import other_generators
 
 _SHARE = 1 / 8  # of the device's memory: what is kept of runs
 _CPU_SHARE = 1 / 8  # of the machine's memory: what is kept of runs of a model on the CPU
 LARGE = 64 << 20  # bytes of a state
-_WIDE = (torch.float64, torch.complex128)
 
 
 @dataclass(frozen=True)
@@ -179,18 +188,18 @@ class Oracle:
         kept = {k: v.detach().clone() for k, v in self.model.named_parameters()}
         run = self.eager(inputs, self.training, 0)
         now = dict(self.model.named_parameters())
-        self.writes = frozenset(k for k, v in kept.items() if not _same(v, now[k].detach()))
-        _write(self.model, {k: kept[k] for k in self.writes})
+        self.writes = frozenset(k for k, v in kept.items() if not same(v, now[k].detach()))
+        put_back(self.model, {k: kept[k] for k in self.writes})
         return run
 
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:
         """Buffers, and whatever else a forward writes, are put back in the end."""
-        held = _held(self.model, self.writes)
+        held = copied_state(self.model, self.writes)
         try:
             yield
         finally:
-            _write(self.model, held)
+            put_back(self.model, held)
 
     def call_seconds(self, inputs: list[Any]) -> float:
         """The least wall time of a few calls."""
@@ -206,15 +215,15 @@ class Oracle:
 
     def remembers(self, inputs: list[Any], training: bool, seed: int) -> bool:
         """Whether outputs depend on buffers that the call before has written."""
-        kept = _held(self.model, self.writes)
+        kept = copied_state(self.model, self.writes)
         first, again = (self.eager(inputs, training, seed) for _ in range(2))
         if all(torch.equal(v.cpu(), first.buffers[k]) for k, v in kept.items()):
             return False
         try:
-            _write(self.model, first.buffers)
+            put_back(self.model, first.buffers)
             second = self.eager(inputs, training, seed)
         finally:
-            _write(self.model, kept)
+            put_back(self.model, kept)
         told = [[digest(t) for t in tensors(run.outputs)] for run in (first, again, second)]
         return told[0] == told[1] != told[2]
 
@@ -242,7 +251,7 @@ class Oracle:
 
         draws = self._draws(inputs, training, seed) if self._drew.get(training) else None
         with self._widened(move):
-            given = [_each(v, move) for v in inputs]
+            given = [each_tensor(v, move) for v in inputs]
             return self._wide(given, training, seed, cotangents, draws)
 
     def exact(
@@ -315,61 +324,6 @@ class Oracle:
                 t.data = t.data.to(dtype) if data is None else data
 
 
-def unregistered(model: nn.Module) -> Iterator[torch.Tensor]:
-    """Tensors that modules hold as plain attributes."""
-    for module in model.modules():
-        hidden = {"_parameters", "_buffers", "_modules"}
-        yield from tensors({k: v for k, v in vars(module).items() if k not in hidden})
-
-
-def widen(value: Any) -> Any:
-    """Floating and complex tensors of a tree in float64; others as they are."""
-    return _each(value, lambda t: t.to(_WIDE[t.is_complex()]) if inexact(t) else t)
-
-
-def _each(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    if isinstance(value, torch.Tensor):
-        return change(value)
-    if isinstance(value, list | tuple):
-        return type(value)(_each(v, change) for v in value)
-    if isinstance(value, dict):
-        return {k: _each(v, change) for k, v in value.items()}
-    return value
-
-
-def digest(tensor: torch.Tensor) -> str:
-    """Of a tensor's values."""
-    return hashlib.blake2b(frames.view_bytes(tensor.cpu()), digest_size=16).hexdigest()
-
-
-def _laid_alike(t: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """A copy with the same strides: PyTorch sums in another order where elements lie apart."""
-    fresh = t.to(device, copy=True, memory_format=torch.preserve_format)
-    if fresh.stride() == t.stride() or not t.numel():
-        return fresh
-    apart = torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=device)
-    try:
-        return apart.copy_(fresh)
-    except RuntimeError:  # its elements overlap
-        return fresh
-
-
-def duplicate(value: Any, device: torch.device, grad: bool = False, wide: bool = False) -> Any:
-    """A copy that keeps strides; ``wide``: of floats in float64."""
-    if isinstance(value, torch.Tensor):
-        if any(st == 0 and s > 1 for s, st in zip(value.shape, value.stride(), strict=True)):
-            fresh = value.to(device)
-        else:
-            fresh = _laid_alike(value.detach(), device)
-        fresh = widen(fresh) if wide else fresh
-        return fresh.requires_grad_() if grad and fresh.is_floating_point() else fresh
-    if isinstance(value, list | tuple):
-        return type(value)(duplicate(v, device, grad, wide) for v in value)
-    if isinstance(value, dict):
-        return {k: duplicate(v, device, grad, wide) for k, v in value.items()}
-    return value
-
-
 def _run(
     model: nn.Module,
     inputs: list[Any],
@@ -384,7 +338,7 @@ def _run(
     eager: Any = None,
 ) -> Run:
     given = duplicate(inputs, device, cotangents is not None, wide)
-    kept = _held(model, writes)
+    kept = copied_state(model, writes)
     built = [(m, m.training) for m in model.modules()]  # parts may be frozen in eval mode
     if training != model.training:
         model.train(training)
@@ -397,32 +351,24 @@ def _run(
         drew = _generators(device) != start
         others = tuple(a != b and bool(a) for a, b in zip(before, other_generators(), strict=True))
         grads = {} if cotangents is None else _backward(model, outputs, cotangents, given, place)
-        after = {k: v.cpu() for k, v in _held(model, writes).items()}
+        after = {k: v.cpu() for k, v in copied_state(model, writes).items()}
         changed = tuple(
             i
             for i, (a, b) in enumerate(zip(tensors(inputs), tensors(given), strict=True))
-            if not _unchanged(a, b.detach())
+            if not unchanged(a, b.detach())
         )
-        written = tuple(_plain(tensors(given)[i], place) for i in changed)
+        written = tuple(plainly(tensors(given)[i], place) for i in changed)
         kinds = tuple(
             Meta(tuple(t.stride()), isinstance(t, nn.Parameter)) for t in tensors(outputs)
         )
-        plain = beside.held(outputs, eager, lambda v: _plain(v, place))
+        plain = beside.held(outputs, eager, lambda v: plainly(v, place))
         if device.type == "cuda":
             torch.cuda.synchronize(device)  # what fails or takes time does so here
         return Run(plain, after, grads, random, changed, kinds, written, drew, others)
     finally:
         for module, was in built:
             module.training = was
-        _write(model, kept)
-
-
-def _held(model: nn.Module, writes: frozenset[str]) -> dict[str, torch.Tensor]:
-    """Copies of the buffers and of what else a forward writes."""
-    found = dict(model.named_buffers())
-    if writes:
-        found |= {k: v for k, v in model.named_parameters() if k in writes}
-    return {k: v.detach().clone() for k, v in found.items()}
+        put_back(model, kept)
 
 
 def _generators(device: torch.device) -> tuple[str, ...]:
@@ -432,28 +378,8 @@ def _generators(device: torch.device) -> tuple[str, ...]:
     return tuple(digest(state) for state in states)
 
 
-def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Equal, NaN being equal to NaN."""
-    return torch.equal(a, b) or torch.equal(torch.nan_to_num(a), torch.nan_to_num(b))
-
-
-def _unchanged(before: torch.Tensor, now: torch.Tensor) -> bool:
-    """`_same`, of one that may have been widened since: part by part."""
-    if before.is_complex() or before.dtype == now.dtype:
-        return _same(before.to(now), now)
-    parts = beside.slices(before.numel())
-    return all(_same(beside.piece(before, at).to(now), beside.piece(now, at)) for at in parts)
-
-
 def _is_beside(value: Any) -> bool:
     return isinstance(value, beside.Beside)
-
-
-def _write(model: nn.Module, buffers: dict[str, torch.Tensor]) -> None:
-    with torch.no_grad():
-        for name, held in (*model.named_buffers(), *model.named_parameters()):
-            if name in buffers and buffers[name].shape == held.shape:
-                held.copy_(buffers[name])
 
 
 def _backward(
@@ -478,19 +404,3 @@ def _backward(
 
 def _memory(device: torch.device) -> int:
     return int(torch.cuda.get_device_properties(device).total_memory)
-
-
-def _plain(tree: Any, place: Place) -> Any:
-    if isinstance(tree, torch.Tensor):
-        return tree.detach().to(
-            place.like(tree),
-            copy=True,
-            memory_format=torch.contiguous_format,
-        )
-    if isinstance(tree, tuple):
-        return tuple(_plain(v, place) for v in tree)
-    if isinstance(tree, list):
-        return [_plain(v, place) for v in tree]
-    if isinstance(tree, dict):
-        return {plain.key(k): _plain(v, place) for k, v in tree.items()}
-    return plain.value(tree)

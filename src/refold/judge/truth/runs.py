@@ -8,7 +8,8 @@ import torch
 
 from refold.judge.draws.trees import inexact, tensors
 from refold.judge.rule import compare
-from refold.judge.truth.oracle import Run, widen
+from refold.judge.truth.copies import widen
+from refold.judge.truth.oracle import Run
 
 
 def named(run: Run) -> dict[str, torch.Tensor]:

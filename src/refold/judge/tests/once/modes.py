@@ -9,7 +9,8 @@ import torch
 from refold.judge.draws.trees import inexact, tensors
 from refold.judge.rule.compare import compare
 from refold.judge.tests.base import Test
-from refold.judge.truth.oracle import Truth, digest
+from refold.judge.truth.copies import digest
+from refold.judge.truth.oracle import Truth
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.verdict import Failure, Status
 from refold.judge.wire.host import Raised

@@ -11,7 +11,8 @@ from refold.judge import draws
 from refold.judge.draws.trees import tensors
 from refold.judge.rule import beside
 from refold.judge.tests.base import Test
-from refold.judge.truth.oracle import Truth, digest
+from refold.judge.truth.copies import digest
+from refold.judge.truth.oracle import Truth
 from refold.judge.verdict.session import Session, some
 from refold.judge.verdict.verdict import Failure, Status
 

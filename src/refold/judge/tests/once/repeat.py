@@ -9,7 +9,7 @@ import torch
 
 from refold.judge.draws.trees import tensors
 from refold.judge.tests.base import Skip, Test
-from refold.judge.truth.oracle import digest
+from refold.judge.truth.copies import digest
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.verdict import Failure, Status
 
