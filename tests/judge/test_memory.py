@@ -149,6 +149,7 @@ def test_comparisons_are_the_same_beside_eager() -> None:
 
 def test_what_the_machine_does_not_have_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the kernel would give it, and end the process where it is used."""
+    monkeypatch.setattr(memory, "_LEAST", 0)
     before = resource.getrlimit(resource.RLIMIT_DATA)
     with monkeypatch.context() as patch, memory.bounded():
         patch.setattr(memory, "available", lambda: 0)

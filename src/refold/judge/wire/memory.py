@@ -81,6 +81,7 @@ def killed() -> int:
 
 
 _SHARE = 0.9  # of what is free, that a judgement may take
+_LEAST = 4 << 30  # bytes that it may take in any case: what is free now may be more soon
 _bounds: list[tuple[int, int]] = []  # the limits that were before, of each that runs
 _bounding = threading.Lock()
 
@@ -95,7 +96,7 @@ def bounded() -> Iterator[None]:
     with _bounding:
         before = resource.getrlimit(resource.RLIMIT_DATA)
         if not _bounds:
-            most = _data() + int(_SHARE * available())
+            most = _data() + max(int(_SHARE * available()), _LEAST)
             others = [n for n in before if n != resource.RLIM_INFINITY]
             resource.setrlimit(resource.RLIMIT_DATA, (min([most, *others]), before[1]))
         _bounds.append(before)
