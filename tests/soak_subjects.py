@@ -289,7 +289,12 @@ class _Session:
 
     @property
     def oracle(self) -> Any:
-        return SimpleNamespace(reference=self.subject.given, init=[], device=torch.device("cpu"))
+        return SimpleNamespace(
+            reference=self.subject.given,
+            init=[],
+            device=torch.device("cpu"),
+            rehearsal=None,
+        )
 
     def unheld(self, key: Any, value: Any) -> bool:
         return True

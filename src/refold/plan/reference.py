@@ -60,16 +60,15 @@ class _Run:
             for o in self.plan.outputs
         ]
 
-    def _load(self, node: Node, reader: str) -> torch.Tensor:
-        """A value as it lies in memory."""
-        if node in self.memory:
-            return self.memory[node]
-        if node.op in _LEAVES:
-            return value_of(node, [], self.leaves, self.sizes, False, self.calls)
-        if is_rematerialized(node):
-            inner = [self._load(i, reader) for i in node.inputs]
-            return value_of(node, inner, {}, self.sizes, False, self.calls)
-        raise Incomplete(f"{reader} reads {node}, which no step before it made")
+    def _load(self, wanted: Node, reader: str) -> torch.Tensor:
+        """A value as it lies in memory, or what its readers compute for themselves of such."""
+        done: dict[Node, torch.Tensor] = {}
+        for node in within([wanted], lambda n: n not in self.memory):
+            if node.op not in _LEAVES and not is_rematerialized(node):
+                raise Incomplete(f"{reader} reads {node}, which no step before it made")
+            inner = [done[i] if i in done else self.memory[i] for i in node.inputs]
+            done[node] = value_of(node, inner, self.leaves, self.sizes, False, self.calls)
+        return done[wanted] if wanted in done else self.memory[wanted]
 
     def _group(self, group: Group) -> None:
         """One kernel: loads widen what lies in fewer bits, stores round."""
