@@ -55,7 +55,7 @@ def test_models_without_indices_are_not_rehearsed() -> None:
     assert oracle_of(REFERENCES / "linear.py")[0].rehearsal is None
 
 
-def test_wrong_indices_raise_and_are_told_apart_from_wrong_shapes() -> None:
+def test_wrong_indices_raise_and_end_lives_beforehand() -> None:
     oracle, (x, target) = oracle_of(REFERENCES / "loss.py")
     assert oracle.rehearsal is not None
     with pytest.raises(IndexError):
@@ -65,7 +65,7 @@ def test_wrong_indices_raise_and_are_told_apart_from_wrong_shapes() -> None:
     for target_of, asserts in ((target + 40, True), (target, False)):
         lived = living.eager(steps, states, {"x": [x, target_of]})
         assert (lived.raised is not None) == asserts and bool(lived.seen) != asserts
-    # the product refuses it, on a GPU as well: so it is tried there
+    # the product refuses it, on a GPU as well
     lived = living.eager(steps, states, {"x": [x[:, :-1], target]})
     assert lived.raised is not None and lived.raised["type"] == "RuntimeError"
     # an error that a step expects would still have ended the use of the device
@@ -77,6 +77,35 @@ def test_wrong_indices_raise_and_are_told_apart_from_wrong_shapes() -> None:
     few = {PERTURBED: {k: v[:39] for k, v in oracle.state().items()}}
     lived = living.eager(fewer, few, {"x": [x, target * 0 + 39]})
     assert lived.raised is not None and lived.raised["type"] == "IndexError"
+
+
+_CLASSES = """
+import torch
+class Model(torch.nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        self.classes = classes
+        self.linear = torch.nn.Linear(4, 1)
+    def forward(self, x):
+        return self.linear(torch.nn.functional.one_hot(x, self.classes).sum(1).float()[:, :4])
+def get_inputs():
+    return [torch.randint(0, 6, (5, 3))]
+def get_init_inputs():
+    return [6]
+"""
+
+
+def test_a_class_that_the_constructor_takes_away_is_not_tried(tmp_path: Path) -> None:
+    """one_hot raises on the CPU outside of all operations."""
+    file = tmp_path / "classes.py"
+    file.write_text(_CLASSES)
+    oracle, (x,) = oracle_of(file)
+    tried: list[object] = []
+    living = Living(oracle, 0, False)
+    living._run = lambda *_, **__: tried.append(1)  # type: ignore[method-assign]
+    fewer = [{"do": "build", "state": PERTURBED, "init": [5]}, call("y", "x")]
+    lived = living.eager(fewer, {PERTURBED: oracle.state()}, {"x": [x * 0 + 5]})
+    assert lived.raised is not None and not tried
 
 
 def test_only_what_is_new_is_run_twice() -> None:

@@ -49,7 +49,8 @@ class Living:
             assert self.oracle.rehearsal is not None
             twin = Living(self.oracle.rehearsal.twin, self.seed, self.random)
             told = twin._run(steps, states, inputs, mode=watch)
-            if watch.asserted:
+            # one_hot asserts on a GPU, and raises on the CPU before any operation does
+            if watch.asserted or told.raised is not None:
                 return Lived({}, told.raised or {"type": "Asserted", "message": "on the CPU"})
         return self._run(steps, states, inputs)
 

@@ -25,8 +25,8 @@ BY_INDEX = frozenset(
         *("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index", "index_select"),
         *("index_add", "index_add_", "index_copy", "index_copy_", "index_fill", "index_fill_"),
         *("gather", "scatter", "scatter_", "scatter_add", "scatter_add_", "scatter_reduce"),
-        *("scatter_reduce_", "take", "put", "put_", "one_hot", "bincount", "_ctc_loss"),
-        *("nll_loss_forward", "nll_loss2d_forward", "nll_loss_nd", "multi_margin_loss"),
+        *("scatter_reduce_", "take", "put", "put_", "bincount", "_ctc_loss"),
+        *("nll_loss_forward", "nll_loss2d_forward", "multi_margin_loss"),
         *("multilabel_margin_loss_forward", "max_unpool2d", "max_unpool3d", "_assert_async"),
     }
 )

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _NO_MEMORY = ("out of memory", "not enough memory", "allocate memory", "_STATUS_ALLOC_FAILED")
-
-
 # after these a process can use its GPU no more
 _LOST = (
     *("device-side assert", "illegal memory access", "illegal address", "misaligned address"),
@@ -82,8 +80,9 @@ def killed() -> int:
 
 _SHARE = 0.9  # of what is free, that a judgement may take
 _LEAST = 4 << 30  # bytes that it may take in any case: what is free now may be more soon
-_bounds: list[tuple[int, int]] = []  # the limits that were before, of each that runs
 _bounding = threading.Lock()
+_bounded = 0  # blocks that run
+_before = (0, 0)  # the limit that the first of them found
 
 
 @contextlib.contextmanager
@@ -93,22 +92,21 @@ def bounded() -> Iterator[None]:
     Without that the kernel gives it, and ends the process where it is used. Blocks may run side by
     side: the first sets the limit, and the last puts back what was.
     """
+    global _bounded, _before
     with _bounding:
-        before = resource.getrlimit(resource.RLIMIT_DATA)
-        if not _bounds:
+        if _bounded == 0:
+            _before = resource.getrlimit(resource.RLIMIT_DATA)
             most = _data() + max(int(_SHARE * available()), _LEAST)
-            others = [n for n in before if n != resource.RLIM_INFINITY]
-            resource.setrlimit(resource.RLIMIT_DATA, (min([most, *others]), before[1]))
-        _bounds.append(before)
+            others = [n for n in _before if n != resource.RLIM_INFINITY]
+            resource.setrlimit(resource.RLIMIT_DATA, (min([most, *others]), _before[1]))
+        _bounded += 1
     try:
         yield
     finally:
         with _bounding:
-            first = _bounds.pop(0)
-            if _bounds:
-                _bounds[0] = first
-            else:
-                resource.setrlimit(resource.RLIMIT_DATA, first)
+            _bounded -= 1
+            if _bounded == 0:
+                resource.setrlimit(resource.RLIMIT_DATA, _before)
 
 
 def _data() -> int:
