@@ -23,6 +23,8 @@ ORDER = [
     "accuracy",
     "plan",
     "kernels",
+    "families",
+    "planner",
     "emit",
     "measure",
     "baselines",

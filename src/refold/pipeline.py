@@ -30,8 +30,9 @@ from refold.emit.targets import target_of
 from refold.engine import Ban, Optimized, optimize
 from refold.ir import Node, render
 from refold.layouts import images_in_channels, with_other_layouts
-from refold.plan import Plan, Storage, make_plan
+from refold.plan import Plan, Storage
 from refold.plan.layout import channels_last
+from refold.planner import make_plan
 from refold.rules import EXACT
 from refold.schedule import PACES, Schedule
 from refold.tune import Tuned

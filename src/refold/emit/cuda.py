@@ -32,7 +32,7 @@ from refold.emit.source import (
     source_of,
 )
 from refold.emit.template import render
-from refold.plan import Group, Template
+from refold.plan import Group
 from refold.schedule import Cut, by_rule
 from refold.schedule import kernels_of as products_for
 
@@ -67,7 +67,7 @@ class CudaTarget:
 
     def kernel(self, group: Group, name: str) -> CudaKernel:
         """The kernel of a group."""
-        if group.template is Template.MATMUL:
+        if group.is_product:
             return CudaProduct(group, name, self.kernels, self.mode, self.choose)
         return CudaKernel(group, name)
 

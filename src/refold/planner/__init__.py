@@ -1,0 +1,6 @@
+"""Makes plans: which family's kernel computes each node, what PyTorch computes, what is folded."""
+
+from refold.planner.lower import lower
+from refold.planner.make import make_plan
+
+__all__ = ["lower", "make_plan"]
