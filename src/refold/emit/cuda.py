@@ -11,13 +11,13 @@ import shutil
 import subprocess
 import sysconfig
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from refold.devices import Device
 from refold.emit.alike import kernels_of
 from refold.emit.cuda_kernel import CudaKernel
-from refold.emit.cuda_product import CudaProduct
+from refold.emit.cuda_product import CudaProduct, mode_of
 from refold.emit.guards import Refusal
 from refold.emit.launch import Launch
 from refold.emit.source import (
@@ -33,8 +33,7 @@ from refold.emit.source import (
 )
 from refold.emit.template import render
 from refold.plan import Group, Template
-from refold.schedule import Cut, by_rule
-from refold.schedule import kernels_of as products_for
+from refold.plan.product import PACKED, TURNED
 
 # hidden: two modules may have functions of one name, and the loader would take one for both
 FLAGS = ("-std=c++17", "-O3", "-split-compile=0", "-Xcompiler=-fvisibility=hidden")
@@ -44,8 +43,7 @@ class CudaTarget:
     """Kernels for an NVIDIA GPU, by nvcc.
 
     gpu: which one. float32: "ieee" for products as accurate as fp32's, "tf32" for products as
-    accurate as TF32's, which emitted modules use only while PyTorch's flags allow it. kernels: of
-    products. choose: how a product is cut; a tuner may put its own in.
+    accurate as TF32's, which emitted modules use only while PyTorch's flags allow it.
     """
 
     device = "cuda"
@@ -54,13 +52,7 @@ class CudaTarget:
     def __init__(self, gpu: Device, float32: str = "ieee") -> None:
         self.gpu = gpu
         self.float32 = float32
-        self.kernels = products_for(gpu.features)
-        self.choose: Cut = by_rule(self.kernels)
         self.name = gpu.name
-
-    @property
-    def mode(self) -> str:
-        return {"ieee": "Ieee", "tf32": "Tf32"}[self.float32]
 
     def launch(self, group: Group, name: str) -> Launch:
         return self.kernel(group, name).launch()
@@ -68,7 +60,7 @@ class CudaTarget:
     def kernel(self, group: Group, name: str) -> CudaKernel:
         """The kernel of a group."""
         if group.template is Template.MATMUL:
-            return CudaProduct(group, name, self.kernels, self.mode, self.choose)
+            return CudaProduct(group, name)
         return CudaKernel(group, name)
 
     def prologue(self, prepared: bool, allocates: bool, alone: bool) -> list[str]:
@@ -100,7 +92,7 @@ class CudaTarget:
         return "\n".join([*k.headers(), k.struct(), k.needs(), k.entry()])
 
     def build(self, groups: Sequence[tuple[str, Group]], source: Source) -> str:
-        packings = {f for n, g in groups for _, f in self.kernel(g, n).packings()}
+        forms = forms_of(g for _, g in groups)
         capability = self.gpu.capability
         assert capability is not None
         later = " or later" if self.gpu.runs_later else ""
@@ -108,9 +100,9 @@ class CudaTarget:
             "cuda.py.jinja",
             extension=f"refold_{self.gpu.architecture}_{digest(source.text + self.name)}",
             flags=repr([*FLAGS, *self.gpu.flags]),
-            packs="_refold_pack" in packings,
-            turns="_refold_pack_turned" in packings,
-            parts=sorted(p for p in packings if p.startswith("_refold_parts")),
+            packs=PACKED in forms,
+            turns=TURNED in forms,
+            parts=sorted(f"_refold_{f}" for f in forms if f.startswith("parts")),
             capability=capability,
             only="<" if later else "!=",
             words=f"{capability[0]}.{capability[1]}{later}",
@@ -128,11 +120,12 @@ class CudaTarget:
         if alone:
             entries.append(_LOOK)
             names.append("look_alone")
-        if any(f == "_refold_pack" for k in kernels for _, f in k.packings()):
-            entries.append(_PACK.replace("@MODE@", self.mode))
+        forms, mode = forms_of(g for _, g in groups), mode_of(self.float32)
+        if PACKED in forms:
+            entries.append(_PACK.replace("@MODE@", mode))
             names += ["packed_bytes", "pack"]
-        if any(f == "_refold_pack_turned" for k in kernels for _, f in k.packings()):
-            entries.append(_PACK_TURNED.replace("@MODE@", self.mode))
+        if TURNED in forms:
+            entries.append(_PACK_TURNED.replace("@MODE@", mode))
             names += ["turned_bytes", "pack_turned"]
         for k in kernels:
             entries += [k.needs(), k.entry()]
@@ -143,6 +136,11 @@ class CudaTarget:
             bodies_text(k.struct() for k in kernels),
             "\n".join(entries).rstrip("\n"),
         )
+
+
+def forms_of(groups: Iterable[Group]) -> set[str]:
+    """The forms in which products read their sides."""
+    return {form for g in groups if g.kernel is not None for _, form in g.kernel.packs}
 
 
 _RESULT = """\

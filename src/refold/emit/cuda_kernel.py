@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from refold.emit.kernel import GroupKernel
-from refold.emit.launch import Launch, Pack, Scope
+from refold.emit.launch import Launch, Scope
 from refold.emit.one_pass import one_pass
 from refold.ir import Node, Sym, hint
 from refold.plan import Group, Template
@@ -35,10 +35,6 @@ class CudaKernel(GroupKernel):
     def launch(self) -> Launch:
         """How the emitted Python calls it."""
         return Launch(self.group, self.call, overwrites=self.overwrites())
-
-    def packings(self) -> tuple[Pack, ...]:
-        """What the kernel reads packed."""
-        return ()
 
     def headers(self) -> list[str]:
         """The headers that the kernel is instantiated from."""

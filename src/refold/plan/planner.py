@@ -31,6 +31,7 @@ from refold.plan.plan import (
     values_read,
 )
 from refold.plan.quantize import with_quantized
+from refold.plan.schedules import with_schedules
 from refold.plan.steps import folds_of, ordered
 from refold.schedule import is_small
 
@@ -87,6 +88,7 @@ class _Planner(Drafts):
         steps = ordered(self, self.parametric, self.memory, self.real)
         if self.device.quantizes is not None:
             steps = with_quantized(self.graph, steps, self.device.quantizes)
+        steps = with_schedules(steps, self.device)
         memory = {n: self.memory(n) for n in self.order}
         return Plan(self.graph, folds, steps, memory)
 
