@@ -89,7 +89,7 @@ FAULTS = (
     ),
     Fault(
         "softmax does not subtract the maximum",
-        "plan/lower.py",
+        "planner/lower.py",
         'shifted = make("sub", x, make("max", x, axes=(-1,)))',
         "shifted = x",
         ("tests/test_accuracy.py", "tests/test_random_models.py", "tests/test_gpu_plans.py"),

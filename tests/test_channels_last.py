@@ -14,8 +14,8 @@ import refold
 from refold import pipeline
 from refold.ir import Graph, Output
 from refold.ir.shapes import pad
-from refold.plan import make_plan
 from refold.plan.layout import channels_last
+from refold.planner import make_plan
 from refold.rules.term import conv, relu
 from refold.rules.term import sum as summed
 from tests.engine.graphs import p, x

@@ -16,7 +16,7 @@ from refold.devices import ANY, DEVICES, FEATURES, Device, detect, device_at_han
 from refold.emit.cuda import compile_emitted, nvcc
 from refold.ir import Graph, Output, leaf, make
 from refold.pipeline import Options
-from refold.plan import make_plan
+from refold.planner import make_plan
 from refold.schedule import KERNELS, MMA_SYNC, WGMMA, kernels_of
 
 GPUS = [d for d in DEVICES.values() if d.toolchain == "cuda"]

@@ -17,7 +17,7 @@ from captures import captured_once, drawn
 from refold import pipeline
 from refold.ir import hint
 from refold.pipeline import Options
-from refold.plan import Call, Template
+from refold.plan import Call
 from torch_target import TorchTarget
 from zoo import CASES, convolutions, values
 
@@ -123,7 +123,7 @@ def plan_of(name, target, float32="ieee"):
 
 
 def products(plan):
-    return [g for g in plan.groups if g.template is Template.MATMUL] if plan else []
+    return [g for g in plan.groups if g.is_product] if plan else []
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,8 @@ ORDER = [
     "accuracy",
     "plan",
     "kernels",
+    "families",
+    "planner",
     "emit",
     "measure",
     "baselines",
@@ -105,43 +107,3 @@ def test_the_map_in_design_is_the_tree_in_this_order():
 def test_the_map_of_the_repository_is_the_tree():
     # `out`, `build` and the like are made by the Makefile
     assert set(mapped("./")) == names(REPOSITORY, {"src/", "out/", "build/", "dist/"})
-
-
-# what text may ask of schedules: what they are, not which one to take
-READ_OF_SCHEDULES = {"FEW_ROWS", "Schedule"}
-DECIDES = ("refold.plan.schedules", "refold.plan.planner", "refold.cost", "refold.tune")
-
-
-def decisions(source: str) -> list[str]:
-    """What a module imports that chooses schedules or makes plans."""
-    found = []
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.ImportFrom) and node.module == "refold.schedule":
-            found += [a.name for a in node.names if a.name not in READ_OF_SCHEDULES]
-        elif isinstance(node, ast.ImportFrom) and node.module is not None:
-            names = [f"{node.module}.{a.name}" for a in node.names]
-            found += [n for n in names if n.startswith(DECIDES) or n == "refold.plan.make_plan"]
-        elif isinstance(node, ast.Import):
-            found += [
-                a.name for a in node.names if a.name.startswith((*DECIDES, "refold.schedule"))
-            ]
-    return found
-
-
-@pytest.mark.parametrize("path", sorted((SOURCE / "emit").glob("*.py")), ids=lambda p: p.name)
-def test_what_writes_text_decides_nothing(path):
-    assert decisions(path.read_text()) == [], f"{path.name}: decide it in plan/, and write it here"
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "from refold.schedule import default_schedule",
-        "from refold.plan.schedules import tuned",
-        "from refold.plan import make_plan, Group",
-        "import refold.schedule",
-        "from refold.cost import DeviceModel",
-    ],
-)
-def test_a_decision_where_text_is_written_is_told(text):
-    assert decisions(text)

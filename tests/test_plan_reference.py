@@ -17,8 +17,8 @@ from refold.ir import leaf, make
 from refold.ir.graph import Graph, Output
 from refold.pipeline import Options
 from refold.plan.plan import Plan
-from refold.plan.planner import make_plan
 from refold.plan.reference import Incomplete, run_plan
+from refold.planner import make_plan
 from zoo import CASES
 
 TARGETS = ("cpu", "cuda:sm_90")

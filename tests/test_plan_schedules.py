@@ -11,8 +11,8 @@ from refold.cost import DeviceModel
 from refold.devices import DEVICES
 from refold.emit.targets import target_of
 from refold.ir import Dim, Graph, Node, Output, Sym, leaf, make
-from refold.plan import Group, Plan, Storage, make_plan
-from refold.plan.schedules import to_tune, tuned
+from refold.plan import Group, Plan, Storage
+from refold.planner import make_plan, to_tune, tuned
 from refold.schedule import WGMMA, Schedule
 
 N = Sym.named("n", 4096)

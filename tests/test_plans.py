@@ -14,10 +14,10 @@ from refold.ir import Node, leaf, make, numel
 from refold.ir.graph import is_parametric
 from refold.ir.ops import CONVOLUTIONS
 from refold.pipeline import Options
-from refold.plan import Group, Template
+from refold.plan import Group
 from zoo import CASES
 
-# model of the zoo, mode -> the kernels' templates in order
+# model of the zoo, mode -> the kernels' families in order
 KERNELS = {
     ("TwoReadersOfOneProduct", "both"): ["matmul", "rows"],
     ("LowRankUpdate", "both"): ["matmul"],
@@ -26,7 +26,7 @@ KERNELS = {
     ("Loop", "both"): ["matmul"] * 7,
     ("SameMapOfEach", "both"): ["matmul", "matmul", "rows"],
     # what becomes of the gates is one kernel a step
-    ("GatedLoop", "both"): ["matmul", "matmul", "rows"] * 5,
+    ("GatedLoop", "both"): ["matmul", "matmul", "pointwise"] * 5,
     ("Mlp", "both"): ["matmul", "matmul"],
     ("FlattenedProduct", "eval"): ["matmul"],
     ("OtherResultInTraining", "train"): ["matmul"],
@@ -37,13 +37,13 @@ KERNELS = {
     ("AxesOfOne", "both"): ["matmul", "rows"],
     ("TransposedMean", "both"): ["rows", "matmul", "rows"],
     ("CausalAttention", "both"): ["matmul", "matmul", "rows", "matmul"],
-    ("BatchNormTrain", "train"): ["matmul", "rows", "matmul"],
-    ("BatchNorm3d", "train"): ["rows", "columns", "rows"],
-    ("GroupedConvolution", "train"): ["rows", "columns", "rows"],
+    ("BatchNormTrain", "train"): ["matmul", "pointwise", "matmul"],
+    ("BatchNorm3d", "train"): ["rows", "columns", "pointwise"],
+    ("GroupedConvolution", "train"): ["rows", "columns", "pointwise"],
     ("GatedSums", "both"): ["rows", "rows"],
     ("TwoInputsScaled", "both"): ["rows"],
     ("PooledByAttention", "both"): ["rows", "rows", "columns", "matmul", "rows"],
-    ("OneMapOfTwoInputs", "both"): ["rows", "matmul"],
+    ("OneMapOfTwoInputs", "both"): ["pointwise", "matmul"],
     ("MeanOfResidual", "both"): ["matmul", "columns", "columns", "matmul"],
     ("MeanOfJoined", "both"): ["rows", "matmul"],
     ("RowsInPieces", "both"): ["matmul"],
@@ -60,7 +60,7 @@ def plan_of(name: str, mode: str):
 @pytest.mark.parametrize(("name", "mode"), KERNELS)
 def test_kernels(name, mode):
     groups = plan_of(name, mode).groups
-    assert [g.template.value for g in groups] == KERNELS[name, mode]
+    assert [g.family for g in groups] == KERNELS[name, mode]
 
 
 @pytest.mark.parametrize(("name", "many"), [("ClassToken", 0), ("MeanOfAttention", 1)])
@@ -127,7 +127,7 @@ def test_a_gpu_reduces_rows_where_they_are_read_again(target, reduced):
     _, device = pipeline.target_for(target)
     (found,) = pipeline.derive(Norms(), [torch.randn(6, 8)], device, Options(accuracy=False))
     product = found.mode.plan.groups[0]
-    assert product.template is Template.MATMUL
+    assert product.is_product
     assert len(product.reductions) == reduced
 
 
@@ -137,9 +137,9 @@ def test_a_product_stores_one_value():
     product = make("linear", x, w)
     tail = make("sin", product)
     dims = product.shape
-    Group("one", Template.MATMUL, dims, (product, tail), (x, w), (tail,))
+    Group("one", "matmul", dims, (product, tail), (x, w), (tail,))
     with pytest.raises(AssertionError, match="stores one value"):
-        Group("two", Template.MATMUL, dims, (product, tail), (x, w), (product, tail))
+        Group("two", "matmul", dims, (product, tail), (x, w), (product, tail))
 
 
 class Sets(nn.Module):

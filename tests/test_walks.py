@@ -18,17 +18,17 @@ from refold import pipeline
 from refold.cost import DeviceModel
 from refold.engine import optimize
 from refold.ir import Graph, Output
-from refold.plan import make_plan
+from refold.planner import make_plan
 from refold.rules.term import Term, apply, sum
 from tests.engine.graphs import x
 
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "refold"
-WALKING = ("ir", "capture", "rules", "engine", "plan", "emit")
+WALKING = ("ir", "capture", "rules", "engine", "plan", "families", "planner", "emit")
 
 # Recursion that is no walk over inputs, or goes a bounded way: one function of the ring, and why.
 BOUNDED = {
-    ("plan/lower.py", "_lower"): "each step takes axes away",
-    ("plan/lower.py", "_softmax"): "the step gives it rows",
+    ("planner/lower.py", "_lower"): "each step takes axes away",
+    ("planner/lower.py", "_softmax"): "the step gives it rows",
     ("emit/text.py", "describe"): "the text is cut off at a depth",
     ("emit/text.py", "name"): "what an expression names has been written before, by a stack",
     ("engine/explain.py", "short"): "the text is cut off at a depth",

@@ -28,9 +28,9 @@ from refold.emit.targets import target_of
 from refold.engine import Ban, Optimized, optimize
 from refold.ir import Node, render
 from refold.layouts import images_in_channels, with_other_layouts
-from refold.plan import Plan, Storage, make_plan
+from refold.plan import Plan, Storage
 from refold.plan.layout import channels_last
-from refold.plan.schedules import to_tune, tuned
+from refold.planner import make_plan, to_tune, tuned
 from refold.rules import EXACT
 from refold.schedule import PACES, Cut, Schedule, kernels_of
 from refold.tune import Tuned

@@ -23,13 +23,13 @@ from refold.ir import OPS, Node, Sym
 from refold.ir.evaluate import concrete
 from refold.ir.shapes import RANK
 from refold.pipeline import Options, derive
-from refold.plan import Group, Template
+from refold.plan import Group
 
 from .library import library
 from .machine import DEVICE, EMULATED, stream
 from .row_models import BY_DTYPE, MODELS
 
-TEMPLATES = (Template.ROWS, Template.COLUMNS)
+TEMPLATES = {"rows": "rows", "pointwise": "rows", "columns": "columns"}  # by family
 DTYPES = (torch.float16, torch.bfloat16, torch.float64)  # beside float32
 
 ENTRY = """
@@ -59,7 +59,7 @@ class Emitted:
 
     @property
     def template(self) -> str:
-        return self.group.template.value
+        return TEMPLATES[self.group.family]
 
     def text(self) -> str:
         k, sizes = self.kernel, self.kernel.sizes()
@@ -94,7 +94,7 @@ def emitted(model: str, dtype: torch.dtype = torch.float32) -> tuple[Emitted, ..
     inputs = [x.to(dtype) if x.is_floating_point() else x for x in module.inputs()]
     first = derive(module, inputs, DeviceModel.of("cpu"), Options())[0]
     assert first.mode.plan is not None, first.mode.kept
-    groups = [g for g in first.mode.plan.groups if g.template in TEMPLATES]
+    groups = [g for g in first.mode.plan.groups if g.family in TEMPLATES]
     assert groups, f"{model} has neither rows nor columns"
     file = file_of(model, dtype)
     kernels = [CudaKernel(g, f"{file}_{i}") for i, g in enumerate(groups)]

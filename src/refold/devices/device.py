@@ -56,7 +56,7 @@ class Device:
     of rows have them in registers. exponentials: products reduce rows by logsumexp in one pass.
     turns: products of float32 read operands that lie the other way round. quantizes: from how many
     bytes on a value of products of TF32 is kept in 16 bits until it is normalised, if ever
-    (plan/quantize.py).
+    (planner/quantize.py).
     """
 
     name: str

@@ -25,12 +25,13 @@ from refold.emit.source import (
     real_text,
 )
 from refold.emit.template import render
-from refold.plan import Group, Template
+from refold.plan import Group
 
 _HEADERS = {
-    Template.ROWS: "rows.h",
-    Template.COLUMNS: "columns.h",
-    Template.MATMUL: "matmul.h",
+    "rows": "rows.h",
+    "pointwise": "rows.h",
+    "columns": "columns.h",
+    "matmul": "matmul.h",
 }
 
 
@@ -51,7 +52,7 @@ class CpuTarget:
 
     def source(self, groups: Sequence[tuple[str, Group]], alone: bool) -> Source:
         narrow = ["narrow.h"] if any(g.has_narrow for _, g in groups) else []
-        needed = included("cpu", ["run.h", *narrow, *(_HEADERS[g.template] for _, g in groups)])
+        needed = included("cpu", ["run.h", *narrow, *(_HEADERS[g.family] for _, g in groups)])
         kernels = kernels_of(groups, CpuKernel)
         headers = ["#define PY_SSIZE_T_CLEAN", *real_text(groups), *map(header, COMMON)]
         headers += [header(f"cpu/{h}") for h in needed]
@@ -80,14 +81,15 @@ class CpuKernel(GroupKernel):
 
     def entry(self) -> str:
         arguments = self.arguments()
-        if self.group.template is Template.MATMUL:
+        if self.group.is_product:
             sides = zip(map(self.pointer, self.group.sides), ("a", "w"), strict=True)
             arguments = [*sides, *arguments]
         run = {
-            Template.MATMUL: "matmul(body, a, w, rows, width, depth)",
-            Template.ROWS: "rows(body, rows, width)",
-            Template.COLUMNS: "columns(body, outer, count, width)",
-        }[self.group.template]
+            "matmul": "matmul(body, a, w, rows, width, depth)",
+            "rows": "rows(body, rows, width)",
+            "pointwise": "rows(body, rows, width)",
+            "columns": "columns(body, outer, count, width)",
+        }[self.group.family]
         return self.entry_text(
             arguments,
             [f"  return rf_run([&] {{ rf::{run}; }});"],
@@ -96,7 +98,7 @@ class CpuKernel(GroupKernel):
     def call(self, scope: Scope) -> list[str]:
         """The statement of emitted Python that runs the kernel."""
         parts = self.given(scope.operands, scope.results, scope.sizes)
-        if self.group.template is Template.MATMUL:
+        if self.group.is_product:
             sides = [scope.operands[i] for i in self.group.sides]
             parts = [*sides, *parts]
         return [f"_refold_kernels.{self.name}({', '.join(parts)})"]

@@ -32,7 +32,7 @@ from refold.emit.source import (
     source_of,
 )
 from refold.emit.template import render
-from refold.plan import Group, Template
+from refold.plan import Group
 from refold.plan.product import PACKED, TURNED
 
 # hidden: two modules may have functions of one name, and the loader would take one for both
@@ -59,7 +59,7 @@ class CudaTarget:
 
     def kernel(self, group: Group, name: str) -> CudaKernel:
         """The kernel of a group."""
-        if group.template is Template.MATMUL:
+        if group.is_product:
             return CudaProduct(group, name)
         return CudaKernel(group, name)
 

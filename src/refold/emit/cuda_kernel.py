@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from refold.emit.kernel import GroupKernel
 from refold.emit.launch import Launch, Scope
 from refold.emit.one_pass import one_pass
+from refold.families.walk import WALKS
 from refold.ir import Node, Sym, hint
-from refold.plan import Group, Template
+from refold.plan import Group
 
 # Columns of a row that a block holds in registers (row_cut.cuh, Holds): in fours, and one by one.
 _HELD, _HELD_SINGLY = 8192, 4096
@@ -28,7 +29,7 @@ class CudaKernel(GroupKernel):
     def __init__(self, group: Group, name: str) -> None:
         super().__init__(group, name)
         width = hint(group.width)
-        if group.template is Template.ROWS and width > (_HELD_SINGLY if width % 4 else _HELD):
+        if group.family in WALKS and width > (_HELD_SINGLY if width % 4 else _HELD):
             self.reductions = one_pass(self.reductions)
             self.reduced = {n: r for r in self.reductions for n in r.nodes}
 
@@ -39,7 +40,7 @@ class CudaKernel(GroupKernel):
     def headers(self) -> list[str]:
         """The headers that the kernel is instantiated from."""
         narrow = ["narrow.cuh"] if self.group.has_narrow else []
-        if self.group.template is not Template.ROWS:
+        if self.group.family not in WALKS:
             return [*narrow, "columns.cuh"]
         return [*narrow, "rows.cuh", *(["quantized_rows.cuh"] if self.group.quantized else [])]
 
@@ -90,7 +91,7 @@ class CudaKernel(GroupKernel):
         return found
 
     def inputs(self, functions: Sequence[str]) -> list[str]:
-        if self.group.template is not Template.ROWS:
+        if self.group.family not in WALKS:
             return super().inputs(functions)
         again = [
             o
@@ -142,7 +143,7 @@ class CudaKernel(GroupKernel):
 
     @property
     def _template(self) -> str:
-        return "rows" if self.group.template is Template.ROWS else "columns"
+        return "rows" if self.group.family in WALKS else "columns"
 
     def sides(self) -> tuple[list[tuple[str, str]], list[str]]:
         """Of a product: (C type, name) of what describes its sides, and the C++ that makes them."""
@@ -201,6 +202,6 @@ class CudaKernel(GroupKernel):
         """Whether some size makes the kernel work in memory beside its operands and results."""
         width = self.group.width
         narrow = isinstance(width, int) and width < _SPLIT_FROM
-        if self.group.template is Template.ROWS and narrow:
+        if self.group.family in WALKS and narrow:
             return False
         return bool(self.reductions)

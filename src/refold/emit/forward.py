@@ -21,7 +21,7 @@ from refold.emit.text import Writer, identifier, leaf_shape, row_major, shape_te
 from refold.ir import OPS, Dim, Kind, Node, Output, Sym
 from refold.ir.graph import topological
 from refold.ir.ops import CONVOLUTIONS
-from refold.plan import Call, Fold, Group, Plan, Template
+from refold.plan import Call, Fold, Group, Plan
 from refold.plan.layout import places_of, turned_back, turned_forth, weights
 from refold.plan.memory import source
 from refold.plan.plan import counters, reads, shared, shown
@@ -108,7 +108,7 @@ class ForwardWriter:
                 self.inside.setdefault(n, []).append(k)
             for n in g.inputs:
                 self.read_in.setdefault(n, []).append(k)
-        products = [g for g in plan.groups if g.template is Template.MATMUL]
+        products = [g for g in plan.groups if g.is_product]
         self.sides = {n for g in products for n in g.sides}
         # how many results of one call of PyTorch are read
         self.calls = Counter(_call_of(n) for n in self.nodes if n.op == "aten")
@@ -407,7 +407,7 @@ class ForwardWriter:
                 continue
             pointwise = all(OPS[n.op].kind is Kind.POINTWISE for n in g.nodes)
             alike = g.vectors  # computed element by element, from values of one shape
-            if g.template is Template.ROWS and pointwise and value.shape == g.dims:
+            if pointwise and value.shape == g.dims:
                 alike = g.nodes
             if value in alike and all(r in alike for r in self.readers.get(state, ())):
                 yield value, state

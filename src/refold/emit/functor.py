@@ -16,8 +16,9 @@ from refold.ir import NARROW, OPS, Dim, Kind, Node, Sym, numel
 from refold.ir import op as ops
 from refold.ir.literals import CPP_TYPES, cpp_literal
 from refold.ir.op import Contraction
-from refold.plan import Group, Template
+from refold.plan import Group
 from refold.plan.memory import is_narrowing
+from refold.plan.plan import is_matrix_product
 
 
 @dataclass(frozen=True)
@@ -82,11 +83,9 @@ def _made_of(value: Node, source: Node) -> bool:
     return False
 
 
-def is_reduction(group: Group, node: Node) -> bool:
-    """Whether the group reduces to get `node` (a product with one output feature does, in ROWS)."""
-    if OPS[node.op].kind is Kind.REDUCE:
-        return True
-    return node.op == "linear" and group.template is Template.ROWS
+def is_reduction(node: Node) -> bool:
+    """Whether a kernel reduces to get `node`; a product with one output feature is a reduction."""
+    return OPS[node.op].kind is Kind.REDUCE or (node.op == "linear" and not is_matrix_product(node))
 
 
 def reduction_of(node: Node) -> ops.Reduction:
@@ -105,7 +104,7 @@ def reductions(group: Group) -> tuple[Reduction, ...]:
     found: dict[tuple[str, Node, object], list[Node]] = {}
     taken = {(n.op, n.inputs[0], n["axes"]) for n in group.nodes if n.kind is Kind.REDUCE}
     for node in group.nodes:
-        if not is_reduction(group, node):
+        if not is_reduction(node):
             continue
         source = node if node.op == "linear" else node.inputs[0]
         how, axes = reduction_of(node), node.get("axes")
@@ -131,9 +130,7 @@ def _first_merged(group: Group) -> int:
     """The first of the axes that are one in a kernel: the last one, but of pointwise groups."""
     dims = group.dims
     first = len(dims) - 1
-    pointwise = group.template is Template.ROWS and not any(
-        is_reduction(group, n) for n in group.nodes
-    )
+    pointwise = not any(is_reduction(n) or is_matrix_product(n) for n in group.nodes)
     if not pointwise or any(o.shape != dims for o in group.outputs):
         return first
     shapes = [n.shape for n in group.inputs]
@@ -191,7 +188,7 @@ class Body:
     # --- operands -------------------------------------------------------------------------------
     def _operands(self) -> list[Operand]:
         found = []
-        sides = set(self.group.sides) if self.group.template is Template.MATMUL else set()
+        sides = set(self.group.sides) if self.group.is_product else set()
         for node in self.group.inputs:
             read = [n for n in self.group.nodes if node in n.inputs]
             if node in sides and all(n.op == "linear" for n in read):  # widening is no reading

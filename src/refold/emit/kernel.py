@@ -18,8 +18,9 @@ from refold.emit.functor import (
     reductions,
     result_text,
 )
+from refold.families.walk import WALKS
 from refold.ir import NARROW, OPS, Dim, Kind, Node, Sym, numel
-from refold.plan import Group, Template
+from refold.plan import Group
 
 
 def _read(kind: str, i: int) -> str:
@@ -47,7 +48,7 @@ class GroupKernel:
         self.reduced = {n: r for r in self.reductions for n in r.nodes}
         self.inside = set(group.nodes)
         self.flat = (
-            group.template is Template.ROWS
+            group.family in WALKS
             and not self.reductions
             and all(o.kind in ("full", "scalar", "number") for o in self.body.operands)
         )
@@ -57,7 +58,7 @@ class GroupKernel:
         return node.shape == self.group.dims
 
     def full_outputs(self) -> list[Node]:
-        if self.group.template is Template.COLUMNS:
+        if self.group.family == "columns":
             return []
         return [n for n in self.group.outputs if self._is_full(n)]
 
@@ -85,10 +86,11 @@ class GroupKernel:
     # --- the body ---------------------------------------------------------------------------------
     def struct(self) -> str:
         make = {
-            Template.ROWS: self._rows_struct,
-            Template.COLUMNS: self._columns_struct,
-            Template.MATMUL: self._matmul_struct,
-        }[self.group.template]
+            "rows": self._rows_struct,
+            "pointwise": self._rows_struct,
+            "columns": self._columns_struct,
+            "matmul": self._matmul_struct,
+        }[self.group.family]
         made = make()
         words = ", ".join(dict.fromkeys(n.op for n in self.group.nodes))
         if self.times > 1:
@@ -302,10 +304,10 @@ class GroupKernel:
 
     def sizes(self) -> list[tuple[str, Dim]]:
         group = self.group
-        if group.template is Template.MATMUL:
+        if group.is_product:
             depth = group.product.inputs[0].shape[-1]
             return [("rows", group.rows), ("width", group.width), ("depth", depth)]
-        if group.template is Template.COLUMNS:
+        if group.family == "columns":
             axes = group.reductions[0]["axes"]
             count = numel(group.dims[a] for a in axes)
             outer = numel(group.dims[: min(a for a in axes if group.dims[a] != 1)])
@@ -319,9 +321,9 @@ class GroupKernel:
         members = [o.member for o in (*self.body.pointers(), *self.body.numbers())]
         members += self.body.named_sizes() + [self.member(o) for o in self.group.outputs]
         members += [*(member for member, _ in self._counters()), "width"]
-        if self.group.template is Template.COLUMNS:
+        if self.group.family == "columns":
             members.append("count")
-        if self.group.template is Template.MATMUL and self.down():
+        if self.group.is_product and self.down():
             members.append("rows")
         return members
 
@@ -331,7 +333,7 @@ class GroupKernel:
         The templates of rows read a row for its reductions, then each element once more where they
         store it.
         """
-        if self.group.template is not Template.ROWS or len(self.full_outputs()) != 1:
+        if self.group.family not in WALKS or len(self.full_outputs()) != 1:
             return ()
         return tuple(o.node for o in self.body.operands if o.kind == "full")
 

@@ -52,7 +52,7 @@ def _is_below(node: Node, x: Node) -> bool:
 
 
 def _finite(node: Node) -> Node | None:
-    """The value that `node` is where that is finite, and else zero (plan/lower.py, _logsumexp)."""
+    """What `node` is where that is finite, and else zero (planner/lower.py, _logsumexp)."""
     if node.op != "where" or node.inputs[0].op != "eq":
         return None
     mask, zero, value = node.inputs

@@ -1,4 +1,4 @@
-"""Values in 16 bits between two kernels (plan/quantize.py), in emitted Python."""
+"""Values in 16 bits between two kernels (planner/quantize.py), in emitted Python."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Graph -> Plan: which nodes become one kernel, which run as PyTorch calls, which are folded."""
+"""What a plan is: its kernels, its calls of PyTorch, its folds; `planner/` makes one."""
 
-from refold.plan.lower import lower
 from refold.plan.memory import Storage
-from refold.plan.plan import Call, Fold, Group, Plan, Step, Template
-from refold.plan.planner import make_plan
+from refold.plan.plan import Call, Fold, Group, Plan, Step
 
-__all__ = ["Call", "Fold", "Group", "Plan", "Step", "Storage", "Template", "lower", "make_plan"]
+__all__ = ["Call", "Fold", "Group", "Plan", "Step", "Storage"]

@@ -2,13 +2,14 @@
 
 Steps are groups (one generated kernel each), calls of PyTorch, and the folds that they read. A
 group has an iteration space of `rows` by `width`: the last axis is the width, the axes before it
-are the rows. Three templates compute groups:
+are the rows. A family of kernels (`families/`) computes each group:
 
-- MATMUL: the product of rows of x with a weight; its epilogue is pointwise; its values are stored,
+- matmul: the product of rows of x with a weight; its epilogue is pointwise; its values are stored,
   reduced along each row, or reduced down each column. On a GPU also a batch of products, each with
   a weight of its own, whose values are stored.
-- ROWS: passes over each row; a pass may use what the passes before it have reduced.
-- COLUMNS: a reduction over the rows for each column of each outer slice.
+- rows: passes over each row; a pass may use what the passes before it have reduced.
+- columns: a reduction over the rows for each column of each outer slice.
+- pointwise: each element once.
 
 What a column is reduced to may be followed by more, vectors of one value a column, in the same
 kernel: batch norm's factor and its running buffers.
@@ -16,7 +17,6 @@ kernel: batch norm's factor and its running buffers.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -27,12 +27,6 @@ from refold.ir.graph import memory_of, topological, within
 from refold.ir.shapes import RANK
 from refold.plan.memory import is_narrowing, is_widening, source
 from refold.plan.product import ProductKernel
-
-
-class Template(enum.Enum):
-    MATMUL = "matmul"
-    ROWS = "rows"
-    COLUMNS = "columns"
 
 
 def _is_plain_number(node: Node) -> bool:
@@ -75,7 +69,7 @@ class Quantized:
 class Group:
     """One generated kernel.
 
-    dims: the iteration space, rank 5; the last is the width. (COLUMNS reduces over `dims[-2]`.)
+    family: whose kernel it is. dims: the iteration space, rank 5; the last is the width.
     nodes: what it computes, inputs first. inputs: values made elsewhere. outputs: values that
     others read, in the order of nodes. memory: the dtype of inputs and outputs where they lie.
     real: the dtype of the kernel's arithmetic. counters: integers in buffers, to which the kernel
@@ -85,7 +79,7 @@ class Group:
     """
 
     name: str
-    template: Template
+    family: str
     dims: tuple[Dim, ...]
     nodes: tuple[Node, ...]
     inputs: tuple[Node, ...]
@@ -109,16 +103,16 @@ class Group:
 
     @property
     def sides(self) -> tuple[Node, ...]:
-        """MATMUL: the product's operands as they lie in memory."""
+        """Of a product: its operands as they lie in memory."""
         return tuple(i.inputs[0] if i in self.turned else source(i) for i in self.product.inputs)
 
     @property
     def is_turned(self) -> tuple[bool, ...]:
-        """MATMUL: of each side, whether it lies the other way round: [depth, rows]."""
+        """Of a product: of each side, whether it lies the other way round: [depth, rows]."""
         return tuple(i in self.turned for i in self.product.inputs)
 
     def __post_init__(self) -> None:
-        if self.template is Template.MATMUL:
+        if self.is_product:
             beside = [n for n in self.outputs if n.shape == self.dims and n is not self.value]
             assert not beside, f"{self.name} stores one value; {beside} would be read too"
 
@@ -131,17 +125,21 @@ class Group:
         return self.dims[-1]
 
     @property
+    def is_product(self) -> bool:
+        return any(map(is_matrix_product, self.nodes))
+
+    @property
     def product(self) -> Node:
-        return next(n for n in self.nodes if n.op == "linear")
+        return next(filter(is_matrix_product, self.nodes))
 
     @property
     def batches(self) -> Dim:
-        """MATMUL: how many products it is of, each of as many of the rows with its own weight."""
+        """Of a product: how many there are, each of as many of the rows with its own weight."""
         return numel(self.product.inputs[1].shape[:-2])
 
     @property
     def value(self) -> Node:
-        """MATMUL: the epilogue's result, the one value that is stored and reduced."""
+        """Of a product: the epilogue's result, the one value that is stored and reduced."""
         return last_full(self.nodes, self.dims)
 
     @property
@@ -151,7 +149,7 @@ class Group:
     @property
     def vectors(self) -> tuple[Node, ...]:
         """What follows from the results of whole columns, one value a column."""
-        if not reduces_columns(self.template, self.nodes, self.dims):
+        if not reduces_columns(self.nodes, self.dims):
             return ()
         shape = column_shape(self.dims)
         pointwise = (n for n in self.nodes if OPS[n.op].kind is Kind.POINTWISE)
@@ -242,14 +240,15 @@ def column_shape(dims: tuple[Dim, ...]) -> tuple[Dim, ...]:
     return (*(1 for _ in dims[:-1]), dims[-1])
 
 
-def reduces_columns(template: Template, nodes: Iterable[Node], dims: tuple[Dim, ...]) -> bool:
+def reduces_columns(nodes: Iterable[Node], dims: tuple[Dim, ...]) -> bool:
     """Does a kernel reduce columns of several rows as a whole?"""
     shape = column_shape(dims)
-    return (
-        template is not Template.ROWS
-        and shape != dims
-        and any(OPS[n.op].kind is Kind.REDUCE and n.shape == shape for n in nodes)
-    )
+    return shape != dims and any(OPS[n.op].kind is Kind.REDUCE and n.shape == shape for n in nodes)
+
+
+def is_matrix_product(node: Node) -> bool:
+    """Is it a product of several features? That of one is a reduction along rows."""
+    return node.op == "linear" and node.inputs[1].shape[-2] != 1
 
 
 def exchanges(node: Node) -> bool:

@@ -7,7 +7,7 @@ One of 16 bits reads its sides as they are; a folded weight, which has more bits
 parts. Of a batch of products both sides are packed before, but for rows that are split on their
 way, and so is a side that lies the other way round (split_columns.cuh): it is never copied.
 
-plan/schedules.py chooses; what stands here is what it has chosen.
+families/matmul/schedules.py chooses; what stands here is what it has chosen.
 """
 
 from __future__ import annotations

@@ -376,14 +376,14 @@ def _explained(
             groups.append(
                 {
                     "kernel": s.name,
-                    "template": s.template.value,
+                    "family": s.family,
                     "space": [str(x) for x in s.dims],
                     "ops": [n.op for n in s.nodes],
                 }
             )
         elif isinstance(s, Call):
             name = str(s.node["target"]) if s.node.op == "aten" else s.node.op
-            groups.append({"kernel": "PyTorch", "template": "call", "ops": [name]})
+            groups.append({"kernel": "PyTorch", "family": "call", "ops": [name]})
     row: dict[str, Any] = {
         "mode": d.mode.name,
         "label": d.mode.label,

@@ -152,10 +152,10 @@ def explained(title: str, rows: list[dict[str, Any]]) -> None:
             _out.print(f"     {escape(step['before'])}\n  -> {escape(step['after'])}")
         if not row["steps"]:
             _out.print("Nothing is rewritten.")
-        table = Table("kernel", "template", "space", "ops")
+        table = Table("kernel", "family", "space", "ops")
         for g in row["groups"]:
             space = " x ".join(d for d in g.get("space", []) if d != "1")
-            table.add_row(g["kernel"], g["template"], space, " ".join(g["ops"]))
+            table.add_row(g["kernel"], g["family"], space, " ".join(g["ops"]))
         _out.print(table)
         for f in row["folds"]:
             _out.print(f"{f['name']} = {escape(f['is'])}")

@@ -14,7 +14,7 @@ from dataclasses import replace
 import torch
 
 from refold.ir import OPS, Graph, Kind, hint, numel
-from refold.plan.plan import Call, Group, Quantized, Step, Template, column_shape, reads
+from refold.plan.plan import Call, Group, Quantized, Step, column_shape, reads
 
 
 def with_quantized(graph: Graph, steps: Sequence[Step], least: int) -> tuple[Step, ...]:
@@ -46,7 +46,7 @@ def _elements(group: Group) -> int:
 
 def _may_be(group: Group) -> bool:
     """Is it a product that takes the moments of the columns of what it stores in float32?"""
-    if group.template is not Template.MATMUL or group.batches != 1 or group.real != torch.float32:
+    if not group.is_product or group.batches != 1 or group.real != torch.float32:
         return False
     value, vector = group.value, column_shape(group.dims)
     moments = any(n.op == "var" and n.inputs == (value,) for n in group.reductions)
@@ -63,7 +63,7 @@ def _normalises(group: Group, product: Group) -> bool:
     the variance of the columns, NaN then, has to enter all that is made of the values.
     """
     value, pointwise = product.value, all(OPS[n.op].kind is Kind.POINTWISE for n in group.nodes)
-    if group.template is not Template.ROWS or group.dims != product.dims or not pointwise:
+    if group.dims != product.dims or not pointwise:
         return False
     moments = {n for n in product.reductions if n.op in ("mean", "var") and n.inputs == (value,)}
     scaled = {n for n in moments if n.op == "var"}

@@ -1,15 +1,14 @@
-"""Which kernels each product of a plan gets on a GPU, and in which form they read its sides."""
+"""Which kernels a product gets on a GPU, and in which form they read its sides."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from refold.cost import DeviceModel
 from refold.ir import NARROW, Dim, Sym, hint
 from refold.ir.graph import is_parametric
-from refold.plan.plan import Group, Plan, Step, Template
+from refold.plan.plan import Group
 from refold.plan.product import PACKED, TURNED, Pack, ProductKernel
 from refold.schedule import (
     FEW_ROWS,
@@ -29,35 +28,23 @@ from refold.schedule import (
 Sizes = tuple[int, int, int]  # rows, columns, depth of a product
 
 
-def with_schedules(
-    steps: tuple[Step, ...], device: DeviceModel, cut: Cut | None = None
-) -> tuple[Step, ...]:
-    """The steps, each product with its kernel where a GPU computes it.
+def schedule(group: Group, device: DeviceModel, cut: Cut | None) -> Group:
+    """The product with its kernels, where a GPU computes it.
 
     cut: how a product of some sizes and kind is cut; by rule where nothing is given.
     """
     if device.device.toolchain != "cuda":
-        return steps
+        return group
     kernels = kernels_of(device.device.features)
-    cut = cut or by_rule(kernels)
-    return tuple(
-        replace(s, kernel=_Chooser(s, kernels, device.float32, cut).kernel())
-        if isinstance(s, Group) and s.template is Template.MATMUL
-        else s
-        for s in steps
-    )
+    chooser = _Chooser(group, kernels, device.float32, cut or by_rule(kernels))
+    return replace(group, kernel=chooser.kernel())
 
 
-def tuned(plan: Plan, device: DeviceModel, cut: Cut) -> Plan:
-    """The plan with its products cut anew."""
-    return replace(plan, steps=with_schedules(plan.steps, device, cut))
-
-
-def to_tune(plan: Plan) -> Iterator[tuple[str, Sizes]]:
-    """Kind and sizes of each product that timing may cut better than the rule does."""
-    for group in plan.groups:
-        if group.kernel is not None and group.batches == 1 and _may_be_cut(group):
-            yield group.kernel.kind, sizes_of(group)
+def to_tune(group: Group) -> tuple[str, Sizes] | None:
+    """Kind and sizes of a product that timing may cut better than the rule does."""
+    if group.kernel is None or group.batches != 1 or not _may_be_cut(group):
+        return None
+    return group.kernel.kind, sizes_of(group)
 
 
 def sizes_of(group: Group) -> Sizes:
@@ -205,6 +192,3 @@ class _Chooser:
         limits = [FEW_ROWS, *(limit or 0 for limit, _ in some)]
         rows = max(group.quantized.rows, 1 + max(limits))
         return rows if isinstance(group.rows, Sym) or group.rows >= rows else None
-
-
-__all__ = ["sizes_of", "to_tune", "tuned", "with_schedules"]

@@ -6,11 +6,13 @@ from collections.abc import Callable, Mapping
 
 import torch
 
+from refold.families import BY_NAME
 from refold.ir import Node
 from refold.ir.graph import is_computed, topological, within
-from refold.plan.draft import Draft, Drafts
+from refold.plan.draft import Draft
 from refold.plan.memory import source
 from refold.plan.plan import Call, Fold, Group, Step, is_rematerialized, reads, values_read
+from refold.planner.drafts import Drafts
 
 
 def folds_of(drafts: Drafts, parametric: Mapping[Node, bool]) -> tuple[Fold, ...]:
@@ -73,14 +75,14 @@ def ordered(
         inside = set(item.nodes)
         nodes = tuple(within(item.nodes, inside.__contains__))
         outputs = tuple(n for n in nodes if n in wanted and not is_rematerialized(n))
-        name = f"{item.template.value}{number}"
+        name = f"{BY_NAME[item.family].kernels}{number}"
         number += 1
         inputs = tuple(item.inputs())
         stored = {n: memory(n) for n in (*inputs, *outputs)}
         steps.append(
             Group(
                 name,
-                item.template,
+                item.family,
                 item.dims,
                 nodes,
                 inputs,

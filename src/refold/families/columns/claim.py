@@ -1,0 +1,38 @@
+"""What kernels of columns compute: reductions over one run of axes before the last."""
+
+from __future__ import annotations
+
+from refold.families.family import Claim
+from refold.families.view import View
+from refold.ir import OPS, Kind, Node
+from refold.plan.draft import Draft
+from refold.plan.plan import leading
+
+
+def claim(node: Node, view: View) -> Claim | None:
+    """Reductions of values of one shape over the same axes share a walk."""
+    if OPS[node.op].kind is not Kind.REDUCE or node.row.reduction is None:
+        return None
+    x = node.inputs[0]
+    if not leading(node["axes"], x.shape):
+        return None
+    cyclic = view.cyclic(node)
+    for draft in view.drafts:
+        if draft.family != "columns":
+            continue
+        first = next(n for n in draft.nodes if OPS[n.op].kind is Kind.REDUCE)
+        same = first.inputs[0].shape == x.shape and first["axes"] == node["axes"]
+        if same and not cyclic(draft):
+            return Claim(draft, (node,), "columns")
+    return Claim(Draft("columns", x.shape), (node,), "columns")
+
+
+def grow(draft: Draft, node: Node, view: View) -> str | None:
+    """Nothing that reads what the columns are reduced to is computed with them: planner/drafts.py
+    adds vectors of one value a column once every value has its place."""
+    return None
+
+
+def reduced(draft: Draft) -> list[Node]:
+    """The values that a draft reduces."""
+    return [n.inputs[0] for n in draft.nodes if OPS[n.op].kind is Kind.REDUCE]

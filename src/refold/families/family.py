@@ -1,0 +1,57 @@
+"""What a family of kernels is: one record, whose functions stand in the family's folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from refold.cost import DeviceModel
+from refold.families.view import View
+from refold.ir import Node
+from refold.plan.draft import Draft
+from refold.plan.plan import Group
+from refold.schedule import Cut
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The draft in which a family computes a node: a new one, or one that shares its passes.
+
+    nodes: what joins it, the node and perhaps what follows it, inputs first. family: whose kernel
+    the draft is with them.
+    """
+
+    draft: Draft
+    nodes: tuple[Node, ...]
+    family: str
+
+
+def _nothing(draft: Draft) -> Sequence[Node]:
+    return ()
+
+
+def _has_one(group: Group, device: DeviceModel, cut: Cut | None) -> Group:
+    return group
+
+
+@dataclass(frozen=True)
+class Family:
+    """A kind of kernels. The planner asks families in the order of `FAMILIES`.
+
+    name: of its folder. kernels: what its kernels are called in emitted files.
+    claim: may a node that no open draft can take begin a kernel of this family, or share one?
+    grow: may a draft of this family that makes an input of a node compute the node, too? It gives
+    the name of the family whose kernel the draft is then.
+    computes: the values of which a draft, while it reads them, could compute each element itself.
+    whole: compositions (`planner/lower.py`) that its kernels take whole.
+    schedule: the group with its schedules, where the family's kernels have several on a device: the
+    likely best ones, or what is given for the sizes of products.
+    """
+
+    name: str
+    kernels: str
+    claim: Callable[[Node, View], Claim | None]
+    grow: Callable[[Draft, Node, View], str | None]
+    computes: Callable[[Draft], Sequence[Node]] = _nothing
+    whole: frozenset[str] = frozenset()
+    schedule: Callable[[Group, DeviceModel, Cut | None], Group] = _has_one

@@ -1,0 +1,249 @@
+"""The drafts of a graph, and what joins them once every value has its place."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from operator import or_
+
+import torch
+
+from refold.families import BY_NAME, Claim
+from refold.ir import OPS, Graph, Kind, Node
+from refold.ir.graph import within
+from refold.plan.draft import Draft
+from refold.plan.plan import (
+    beside,
+    column_shape,
+    counters,
+    is_matrix_product,
+    is_rematerialized,
+    reduces_columns,
+    values_read,
+)
+
+
+class Drafts:
+    """The drafts of a graph, and which of them computes each value."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.order = graph.nodes()
+        self.place = {node: i for i, node in enumerate(self.order)}
+        self.owner: dict[Node, Draft] = {}
+        self.drafts: list[Draft] = []
+        self.waits: list[int] = []  # by a draft's number: bits of the drafts that come before it
+        self.nearest: dict[Node, int] = {}  # what _nearest has found
+        self.roots = set(graph.roots())
+        self.readers: dict[Node, list[Node]] = {}
+        self.known_readers: dict[Node, dict[Node, None]] = {}  # what read_by has found
+        for node in self.order:
+            for i in node.inputs:
+                self.readers.setdefault(i, []).append(node)
+
+    def read_by(self, node: Node) -> dict[Node, None]:
+        """What reads a value where it is computed: what is beside its readers is read by them."""
+        known = self.known_readers.get(node)
+        if known is not None:
+            return known
+        found: dict[Node, None] = {}
+        seen: set[Node] = set()
+        stack = list(reversed(self.readers.get(node, ())))
+        while stack:
+            r = stack.pop()
+            if not is_rematerialized(r):
+                found.setdefault(r)
+            elif r not in seen:
+                seen.add(r)
+                stack.extend(reversed(self.readers.get(r, ())))
+        self.known_readers[node] = found
+        return found
+
+    def since(self, nodes: Iterable[Node], first: Node) -> set[Node]:
+        """`nodes` and what they are computed from, as far back as `first`: nothing before it in the
+        order of the graph follows from it, so that a large graph is not walked whole."""
+        least, found, stack = self.place[first], set[Node](), list(nodes)
+        while stack:
+            n = stack.pop()
+            if n not in found and self.place[n] >= least:
+                found.add(n)
+                stack.extend(n.inputs)
+        return found
+
+    def follows(self, node: Node, region: Iterable[Node], first: Node) -> bool:
+        """Is `node` computed from any of `region`, or among it? `first` comes before all of it."""
+        return not self.since([node], first).isdisjoint(region)
+
+    def take(self, claim: Claim) -> None:
+        """What a family claims is computed in the draft that it names."""
+        draft = claim.draft
+        draft.family = claim.family
+        if draft.number < 0:
+            draft.number = len(self.waits)
+            self.drafts.append(draft)
+            self.waits.append(0)
+        for node in claim.nodes:
+            self.add(draft, node)
+
+    def add(self, draft: Draft, node: Node) -> None:
+        for inner in () if is_matrix_product(node) else beside(node):
+            if inner not in draft.nodes:
+                draft.nodes.append(inner)
+        draft.nodes.append(node)
+        self.owner[node] = draft
+        own = 1 << draft.number
+        new = functools.reduce(or_, map(self._before, node.inputs), 0) & ~own
+        if new & ~self.waits[draft.number]:
+            self.waits[draft.number] |= new
+            for number, waits in enumerate(self.waits):
+                if waits & own:
+                    self.waits[number] |= new
+
+    def _nearest(self, value: Node) -> int:
+        """Bits of the drafts from whose values one that no draft owns is computed by calls.
+
+        Values are placed in the order of the graph, so that what an answer says stays true.
+        """
+        outside = within([value], lambda n: n not in self.owner and n not in self.nearest)
+        for n in outside:
+            bits = 0
+            for i in n.inputs:
+                owner = self.owner.get(i)
+                bits |= self.nearest[i] if owner is None else 1 << owner.number
+            self.nearest[n] = bits
+        return self.nearest[value]
+
+    def _before(self, value: Node) -> int:
+        """Bits of the drafts that have to be computed before `value` is there."""
+        owner = self.owner.get(value)
+        bits = self._nearest(value) if owner is None else 1 << owner.number
+        found = rest = bits
+        while rest:
+            number = rest.bit_length() - 1
+            rest &= ~(1 << number)
+            found |= self.waits[number]
+        return found
+
+    def cyclic(self, node: Node) -> Callable[[Draft], bool]:
+        """Whether `node` in a draft would make it wait for itself: to ask of many drafts, while
+        none of them changes, and before any draft is fused into another."""
+        before = [(self.owner.get(i), self._before(i)) for i in values_read(node)]
+        return lambda draft: any(
+            bits >> draft.number & 1 for owner, bits in before if owner is not draft
+        )
+
+    def _cycles(self, draft: Draft, node: Node) -> bool:
+        """Would `node` in `draft` make the draft wait for itself? For drafts of any kind."""
+        stack = [i for i in values_read(node) if self.owner.get(i) is not draft]
+        seen: set[Node] = set()
+        passed: set[Draft] = set()
+        while stack:
+            n = stack.pop()
+            if n in seen:
+                continue
+            seen.add(n)
+            group = self.owner.get(n)
+            stack.extend(n.inputs)
+            if group is draft:
+                return True
+            if group is not None and group not in passed:
+                passed.add(group)
+                stack.extend(group.inputs())
+        return False
+
+    def absorb_pointwise(self) -> None:
+        """Pointwise values that nothing reads but one column reduction, or one kernel of the same
+        rows, are computed inside it."""
+        for draft in self.drafts:
+            for maker in self._makers(draft):
+                own = [n for n in maker.nodes if not is_rematerialized(n)]
+                inner = all(
+                    OPS[n.op].kind is Kind.POINTWISE
+                    and n.shape == draft.dims
+                    and n not in self.roots
+                    and all(self.owner.get(r) in (maker, draft) for r in self.read_by(n))
+                    for n in own
+                )
+                if inner:
+                    draft.nodes = maker.nodes + [n for n in draft.nodes if n not in maker.nodes]
+                    self.owner |= dict.fromkeys(own, draft)
+                    maker.nodes = []
+        self.drafts = [d for d in self.drafts if d.nodes]
+
+    def _makers(self, draft: Draft) -> list[Draft]:
+        """The drafts whose values a draft could compute itself where it reads them."""
+        made = BY_NAME[draft.family].computes(draft)
+        found = dict.fromkeys(self.owner[i] for i in made if i in self.owner)
+        return [maker for maker in found if maker is not draft]
+
+    def absorb_vectors(self) -> None:
+        """Vectors that follow from the results of columns are computed where those are known."""
+        for draft in list(self.drafts):
+            if column_shape(draft.dims) != draft.dims:
+                continue
+            if any(OPS[n.op].kind is not Kind.POINTWISE for n in draft.nodes):
+                continue
+            made = {self.owner[i] for i in draft.inputs() if i in self.owner}
+            for into in sorted(made, key=self.drafts.index, reverse=True):
+                if self._finishes(into, draft):
+                    into.nodes += [n for n in draft.nodes if n not in into.nodes]
+                    self.drafts.remove(draft)
+                    break
+        self._settle()
+
+    def _settle(self) -> None:
+        """A vector that follows from no kernel is computed by the one that reads it.
+
+        Vectors share a kernel whatever they read; but a buffer is written in place only where all
+        that reads it is.
+        """
+        ends = [d for d in self.drafts if reduces_columns(d.nodes, d.dims)]
+        for draft in ends:
+            for n in reversed(list(draft.nodes)):
+                readers = self._reading(n)
+                if (
+                    self.owner.get(n) is draft
+                    and n.shape == column_shape(draft.dims)
+                    and OPS[n.op].kind is Kind.POINTWISE
+                    and not any(i in self.owner for i in values_read(n))
+                    and n not in self.roots
+                    and len(readers) == 1
+                    and (reader := readers[0]) in ends
+                    and reader is not draft
+                ):
+                    draft.nodes.remove(n)
+                    self.add(reader, n)
+
+    def _reading(self, node: Node) -> list[Draft]:
+        """The drafts that read a value; none if something else does, too."""
+        readers = self.read_by(node)
+        found = dict.fromkeys(self.owner[r] for r in readers if r in self.owner)
+        return list(found) if all(r in self.owner for r in readers) else []
+
+    def _finishes(self, draft: Draft, vectors: Draft) -> bool:
+        """Do `vectors` follow from columns that `draft` reduces? It owns them then."""
+        shape = vectors.dims
+        if not reduces_columns(draft.nodes, draft.dims):
+            return False
+        inside = [i for i in vectors.inputs() if self.owner.get(i) is draft]
+        if column_shape(draft.dims) != shape or any(i.shape != shape for i in inside):
+            return False
+        own = [n for n in vectors.nodes if not is_rematerialized(n)]
+        self.owner |= dict.fromkeys(own, draft)
+        if not any(self._cycles(draft, n) for n in own):
+            return True
+        self.owner |= dict.fromkeys(own, vectors)
+        return False
+
+    def count(self) -> None:
+        """Counters of one integer are kept by kernels of columns, where there are any."""
+        drafts = [d for d in self.drafts if reduces_columns(d.nodes, d.dims)]
+        found = [
+            (value, state)
+            for value, state in counters(self.graph)
+            if value.dtype == torch.int64
+            and all(d == 1 for d in value.shape)
+            and isinstance(value.inputs[1]["value"], int)
+        ]
+        for k, counter in enumerate(found if drafts else ()):
+            drafts[k % len(drafts)].counters.append(counter)

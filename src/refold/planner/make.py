@@ -1,0 +1,132 @@
+"""Graph -> Plan.
+
+Grouping is greedy in topological order: a node joins the group of the last of its inputs whose
+family grows over it and where that makes no cycle; else the first family that claims it computes
+it, in a group of its own or in one that shares its passes; else PyTorch does.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from refold.cost import DeviceModel
+from refold.devices import ANY
+from refold.families import BY_NAME, FAMILIES
+from refold.ir import NARROW, OPS, Graph, Kind, Node
+from refold.ir.graph import is_computed, is_parametric
+from refold.plan.memory import Memory, Storage, is_narrowing
+from refold.plan.plan import Plan, is_rematerialized, reads_numbers, values_read
+from refold.planner.drafts import Drafts
+from refold.planner.lower import lower
+from refold.planner.quantize import with_quantized
+from refold.planner.schedules import with_schedules
+from refold.planner.steps import folds_of, ordered
+
+
+def make_plan(
+    graph: Graph, storage: Storage | None = None, device: DeviceModel | None = None
+) -> Plan:
+    """Choose folds and groups for a graph.
+
+    storage: what values may be stored as. device: whose kernels compute them; without one those
+    that all devices have.
+    """
+    storage = storage or Storage()
+    device = device or DeviceModel(ANY)
+    whole = _only_reduced(graph) if device.exponentials else set()
+    while True:
+        lowered, done = lower(graph, whole)
+        planner = _Planner(lowered, storage.moved(done), device)
+        plan = planner.plan()
+        apart = {n for n in whole if planner.reduces_apart(done[n])}
+        if not apart:
+            return plan
+        whole -= apart
+
+
+def _only_reduced(graph: Graph) -> set[Node]:
+    """The logsumexps along rows of values that nothing else reads but reductions: a kernel of rows
+    that reads them would have the maximum and the sum for nothing."""
+    nodes = graph.nodes()
+    read = {i for n in nodes if OPS[n.op].kind is not Kind.REDUCE for i in n.inputs}
+    along_rows = (n for n in nodes if n.op == "logsumexp" and n["axes"] == (-1,))
+    return {n for n in along_rows if n.inputs[0] not in read}
+
+
+class _Planner(Drafts):
+    def __init__(self, graph: Graph, storage: Storage, device: DeviceModel) -> None:
+        super().__init__(graph)
+        self.device = device
+        self.parametric: dict[Node, bool] = {}
+        for node in self.order:
+            is_parametric(node, self.parametric)
+        self.real = storage.real
+        self.kinds = {torch.float64} if self.real == torch.float64 else {torch.float32, *NARROW}
+        self.memory = Memory(storage, graph.roots(), self.readers, self.parametric, self.owner)
+
+    def plan(self) -> Plan:
+        dynamic = [n for n in self.order if not self.parametric[n] and is_computed(n)]
+        for node in dynamic:
+            self._place(node)
+        self.absorb_pointwise()
+        self.absorb_vectors()
+        self.count()
+        folds = folds_of(self, self.parametric)
+        steps = ordered(self, self.parametric, self.memory, self.real)
+        if self.device.quantizes is not None:
+            steps = with_quantized(self.graph, steps, self.device.quantizes)
+        steps = with_schedules(steps, self.device)
+        memory = {n: self.memory(n) for n in self.order}
+        return Plan(self.graph, folds, steps, memory)
+
+    def reduces_apart(self, node: Node) -> bool:
+        """Is a composition in no kernel that takes it whole?"""
+        draft = self.owner.get(node)
+        return draft is None or node.op not in BY_NAME[draft.family].whole
+
+    # --- grouping -------------------------------------------------------------------------------
+    def _place(self, node: Node) -> None:
+        if node in self.owner:
+            return  # in the epilogue of a product
+        # a comparison is computed where its mask is read, never stored
+        if is_rematerialized(node) or not self._computable(node) or self._is_stored_so(node):
+            return
+        makers = {self.owner[i] for i in values_read(node) if i in self.owner}
+        cyclic = self.cyclic(node) if makers else None
+        for draft in sorted(makers, key=lambda d: d.number, reverse=True):
+            family = BY_NAME[draft.family].grow(draft, node, self)
+            if family is not None and cyclic is not None and not cyclic(draft):
+                draft.family = family
+                self.add(draft, node)
+                return
+        for each in FAMILIES:
+            claim = each.claim(node, self)
+            if claim is not None:
+                self.take(claim)
+                return
+
+    def _computable(self, node: Node) -> bool:
+        """Are a value and all that it is computed from numbers that the kernels compute with?"""
+        return node.dtype in self.kinds and reads_numbers(node, self.kinds)
+
+    def _is_stored_so(self, node: Node) -> bool:
+        """Is rounding what the value lies in memory as? Then nothing is left to be computed."""
+        if not is_narrowing(node):
+            return False
+        (x,) = node.inputs
+        draft = self.owner.get(x)
+        if draft is not None and (OPS[x.op].kind is not Kind.REDUCE or x["axes"] == (-1,)):
+            return False
+        return self.memory(x) == node.dtype
+
+    def is_open_pointwise(self, node: Node) -> bool:
+        """Is it a pointwise value that kernels can compute, and that none computes yet?"""
+        row = OPS[node.op]
+        return (
+            row.kind is Kind.POINTWISE
+            and row.cpp is not None
+            and node not in self.owner
+            and not self.parametric[node]
+            and not is_rematerialized(node)
+            and self._computable(node)
+        )
