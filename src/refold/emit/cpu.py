@@ -43,8 +43,7 @@ class CpuTarget:
     empty = "_refold_empty"
 
     def launch(self, group: Group, name: str) -> Launch:
-        kernel = CpuKernel(group, name)
-        return Launch(group, kernel.call, overwrites=kernel.overwrites())
+        return CpuKernel(group, name).call
 
     def text(self, group: Group, name: str) -> str:
         kernel = CpuKernel(group, name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from refold.emit.kernel import GroupKernel
-from refold.emit.launch import Launch, Scope
+from refold.emit.launch import Scope
 from refold.emit.one_pass import one_pass
 from refold.families.walk import WALKS
 from refold.ir import Node, Sym, hint
@@ -32,10 +32,6 @@ class CudaKernel(GroupKernel):
         if group.family in WALKS and width > (_HELD_SINGLY if width % 4 else _HELD):
             self.reductions = one_pass(self.reductions)
             self.reduced = {n: r for r in self.reductions for n in r.nodes}
-
-    def launch(self) -> Launch:
-        """How the emitted Python calls it."""
-        return Launch(self.group, self.call, overwrites=self.overwrites())
 
     def headers(self) -> list[str]:
         """The headers that the kernel is instantiated from."""

@@ -327,16 +327,6 @@ class GroupKernel:
             members.append("rows")
         return members
 
-    def overwrites(self) -> tuple[Node, ...]:
-        """Operands whose place the result may take: it spares memory that is touched anew.
-
-        The templates of rows read a row for its reductions, then each element once more where they
-        store it.
-        """
-        if self.group.family not in WALKS or len(self.full_outputs()) != 1:
-            return ()
-        return tuple(o.node for o in self.body.operands if o.kind == "full")
-
     def entry_text(self, arguments: Sequence[tuple[str, str]], run: Sequence[str]) -> str:
         """The C function that Python calls: reads `arguments`, fills the functor `body`, runs."""
         lines = [f"static PyObject* {self.name}(PyObject*, PyObject* const* args, Py_ssize_t n) {{"]
