@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from refold.codegen.launch import Launch, Scope
+from refold.codegen.text import shape_text
 from refold.emit.guards import Refusal
-from refold.emit.launch import Launch, Scope
 from refold.emit.source import Source
-from refold.emit.text import shape_text
 from refold.ir import OPS, Node, Sym
 from refold.ir.shapes import RANK
 from refold.plan import Group

@@ -13,11 +13,11 @@ import torch
 
 from refold.capture import Captured
 from refold.capture.containers import Given, Slot, Viewed, plain_text, walk_leaves, written
+from refold.codegen.launch import Launch, Pack, Scope
+from refold.codegen.text import Writer, identifier, leaf_shape, row_major, shape_text, stripped
 from refold.emit import quantized
 from refold.emit.guards import attribute
-from refold.emit.launch import Launch, Pack, Scope
 from refold.emit.target import Target
-from refold.emit.text import Writer, identifier, leaf_shape, row_major, shape_text, stripped
 from refold.ir import OPS, Dim, Kind, Node, Output, Sym
 from refold.ir.graph import topological
 from refold.ir.ops import CONVOLUTIONS

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
+from refold.codegen.text import describe
 from refold.emit.target import Target
-from refold.emit.text import describe
 from refold.ir import Node, numel
 from refold.plan import Plan
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from refold.emit.launch import Launch
+from refold.codegen.launch import Launch
 from refold.ir import Dim, Sym
 from refold.plan.plan import Group
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from refold.codegen.cpp import Cpp
+from refold.codegen.cuda import CudaKernel
+from refold.codegen.kernel import Form
 from refold.families.view import View
 from refold.ir import Node
+from refold.plan import Group
 from refold.plan.draft import Draft
 
 
@@ -35,6 +39,8 @@ class Family:
     claim: may a node that no open draft can take begin a kernel of this family, or share one?
     grow: may a draft of this family that makes an input of a node compute the node, too? It gives
     the name of the family whose kernel the draft is then.
+    form: the text of its kernels, for every target. cpp: its template for the CPU. cuda: what makes
+    its kernels for CUDA, from a group and a name.
     computes: the values of which a draft, while it reads them, could compute each element itself.
     whole: compositions (`planner/lower.py`) that its kernels take whole.
     """
@@ -43,5 +49,8 @@ class Family:
     kernels: str
     claim: Callable[[Node, View], Claim | None]
     grow: Callable[[Draft, Node, View], str | None]
+    form: Form
+    cpp: Cpp
+    cuda: Callable[[Group, str], CudaKernel] | None = None
     computes: Callable[[Draft], Sequence[Node]] = _nothing
     whole: frozenset[str] = frozenset()

@@ -1,4 +1,4 @@
-"""A group of rows or columns for CUDA: its functor's entries, and the Python that calls them.
+"""A group for CUDA: its entries, and the Python that calls them.
 
 Entries take addresses, sizes, the stream and the device as ints, synchronise nothing and allocate
 nothing; memory to work in belongs to the stream and is reused.
@@ -8,30 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from refold.emit.kernel import GroupKernel
-from refold.emit.launch import Launch, Pack, Scope
-from refold.emit.one_pass import one_pass
-from refold.families.walk import WALKS
-from refold.ir import Node, Sym, hint
-from refold.plan import Group
-
-# Columns of a row that a block holds in registers (row_cut.cuh, Holds): in fours, and one by one.
-_HELD, _HELD_SINGLY = 8192, 4096
-# Narrower rows are never taken by several blocks (row_cut.cuh, kSplitFrom).
-_SPLIT_FROM = 65536
+from refold.codegen.kernel import GroupKernel
+from refold.codegen.launch import Launch, Pack, Scope
 
 
 class CudaKernel(GroupKernel):
-    """One group for CUDA."""
+    """One group for CUDA. A family whose kernels need more than this has a class of its own.
+
+    template: the name of the family's C++ functions, and of their header.
+    """
+
+    template = ""
 
     last_members = ("rf_watch::Look look = rf_watch::take_look();  // see look.h",)
-
-    def __init__(self, group: Group, name: str) -> None:
-        super().__init__(group, name)
-        width = hint(group.width)
-        if group.family in WALKS and width > (_HELD_SINGLY if width % 4 else _HELD):
-            self.reductions = one_pass(self.reductions)
-            self.reduced = {n: r for r in self.reductions for n in r.nodes}
 
     def launch(self) -> Launch:
         """How the emitted Python calls it."""
@@ -44,65 +33,7 @@ class CudaKernel(GroupKernel):
     def headers(self) -> list[str]:
         """The headers that the kernel is instantiated from."""
         narrow = ["narrow.cuh"] if self.group.has_narrow else []
-        if self.group.family not in WALKS:
-            return [*narrow, "columns.cuh"]
-        return [*narrow, "rows.cuh", *(["quantized_rows.cuh"] if self.group.quantized else [])]
-
-    def _rows_struct(self) -> list[str]:
-        lines = [*super()._rows_struct(), f"static constexpr int kBlocks = {self._blocks()};"]
-        if not self.full_outputs():
-            return lines
-        start = next(i for i, line in enumerate(lines) if " store(" in line)
-        reads = [
-            f"{self.body.load(o, 'V')};"
-            for o in self.body.pointers()
-            if self.body.is_along_width(o) and any(f"({o.member}," in x for x in lines[start:])
-        ]
-        head = "template <class V, class C> RF_FN void read(long row, C col)"
-        return [*lines, *self._function(head, reads)]
-
-    def _blocks(self) -> int:
-        """Blocks that hold rows on a multiprocessor: as many as registers suffice for.
-
-        While one waits for its rows the others compute. A thread of two has 64 registers, and its
-        part of a row takes 16.
-        """
-        slow = any(n.row.flops.slow_path for n in self.group.nodes)
-        return 1 if slow or self.real == "double" or self._kept() > 1 else 2
-
-    def _kept(self) -> int:
-        """How many values of an element a thread keeps from one pass for later ones, at most."""
-        passes = [self._needed([r.source]) for r in self.reductions]
-        passes.append(self._needed(self.full_outputs()))
-        most = 0
-        for k in range(1, len(passes)):
-            before = {n for needed in passes[:k] for n in needed}
-            later = {n for needed in passes[k:] for n in needed}
-            read = {i for n in later - before for i in n.inputs}
-            stored = set(self.full_outputs())
-            most = max(most, len(before & (read | stored)))
-        return most
-
-    def _needed(self, values: Sequence[Node]) -> set[Node]:
-        """What of an element `values` are computed from, themselves and operands among it."""
-        found: set[Node] = set()
-        stack = list(values)
-        while stack:
-            n = stack.pop()
-            if n not in found and n.shape[-1] == self.group.width:
-                found.add(n)
-                stack += n.inputs if n in self.inside else ()
-        return found
-
-    def inputs(self, functions: Sequence[str]) -> list[str]:
-        if self.group.family not in WALKS:
-            return super().inputs(functions)
-        again = [
-            o
-            for o in self.body.pointers()
-            if self.body.is_along_width(o) and sum(f"({o.member}," in f for f in functions) > 1
-        ]
-        return [*self.body.members(again), f"static constexpr int kAgain = {len(again)};"]
+        return [*narrow, f"{self.template}.cuh"]
 
     def needs(self) -> str:
         """The C function that says how much memory the kernel works in."""
@@ -126,28 +57,17 @@ class CudaKernel(GroupKernel):
 
     def asked(self, sizes: Sequence[str]) -> str:
         """The C++ call that fills in `needs`."""
-        return f"rf::{self._template}_needs<rf::{self.struct_name()}>({', '.join(sizes)}, needs)"
+        return f"rf::{self.template}_needs<rf::{self.struct_name()}>({', '.join(sizes)}, needs)"
 
     def run(self) -> str:
         """The C++ call that starts the kernel."""
         sizes = ", ".join(name for name, _ in self.sizes())
-        width = self.group.width
-        fixed = self._template == "rows" and self.reductions and not isinstance(width, Sym)
-        known = f"<{width}>" if fixed else ""  # fewer kernels are compiled then
-        text = f"rf::{self._template}{known}(body, {sizes}, {self._aligned()}, work, on)"
-        if not self.group.quantized:
-            return text
-        smaller = f"rf::rows_quantized(body, quantized, {sizes}, {self._aligned()}, on)"
-        return f"quantized ? {smaller}\n      : {text}"
+        return f"rf::{self.template}(body, {sizes}, {self.aligned()}, work, on)"
 
     @property
     def may_quantize(self) -> bool:
         """Whether calls say where the group's value is quantized, if it is."""
         return self.group.quantized is not None
-
-    @property
-    def _template(self) -> str:
-        return "rows" if self.group.family in WALKS else "columns"
 
     def sides(self) -> tuple[list[tuple[str, str]], list[str]]:
         """Of a product: (C type, name) of what describes its sides, and the C++ that makes them."""
@@ -174,7 +94,7 @@ class CudaKernel(GroupKernel):
             ],
         )
 
-    def _aligned(self) -> str:
+    def aligned(self) -> str:
         """C++: whether what is read or written along the width can be taken 16 bytes at a time."""
         along = [o.member for o in self.body.pointers() if self.body.is_along_width(o)]
         along += [self.member(n) for n in self.full_outputs()]
@@ -204,8 +124,4 @@ class CudaKernel(GroupKernel):
 
     def works_in_memory(self, scope: Scope) -> bool:
         """Whether some size makes the kernel work in memory beside its operands and results."""
-        width = self.group.width
-        narrow = isinstance(width, int) and width < _SPLIT_FROM
-        if self.group.family in WALKS and narrow:
-            return False
         return bool(self.reductions)
