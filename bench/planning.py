@@ -1,8 +1,10 @@
 """Seconds of the stages before compilation, for growing graphs: python bench/planning.py [NAME ...]
 
-A row gives the captured ops and the seconds of capture, engine, plan and emission. Doubling the ops
-should double the last three. NAME picks rows (chain, shared, wide, blocks), or names a network:
-densenet121, gpt2, efficientnet, llama (each needs the library that defines it).
+A row gives the captured ops, the processor's seconds of capture, engine, plan and emission, and the
+milliseconds that the last three take for an op: they should stay where they are as graphs grow, and
+take at most 1 s together at 400 ops and 10 s at 2,000. NAME picks rows (chain, shared, wide, sums,
+blocks), or names a network: densenet121, gpt2, efficientnet, llama (each needs the library that
+defines it).
 """
 
 from __future__ import annotations
@@ -41,6 +43,20 @@ class Wide(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.stack([torch.tanh(m(x)) for m in self.maps]).sum(0)
+
+
+class Sums(nn.Module):
+    """Many products of two inputs in turn, added and subtracted one after the other."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.maps = nn.ModuleList(nn.Linear(32, 32) for _ in range(count))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        given, total = (x, torch.tanh(x)), x
+        for i, m in enumerate(self.maps):
+            total = total + m(given[i % 2]) if i % 3 else total - 2 * m(given[i % 2])
+        return total
 
 
 class Blocks(nn.Module):
@@ -105,17 +121,18 @@ NETWORKS = ("densenet121", "gpt2", "efficientnet", "llama")
 
 def rows(names: list[str]) -> Iterator[tuple[str, nn.Module, list[Any]]]:
     """(title, module, example inputs) of each row asked for."""
-    cube = [torch.randn(2, 3, 4)]
-    for count in (60, 250, 1000):
-        if "chain" in names:
-            yield f"chain of {count}", Steps(count, lambda x: torch.tanh(x) + 1), cube
-        if "shared" in names and count < 1000:
-            yield f"shared factors {count}", Steps(count, lambda x: x * torch.tanh(x)), cube
-    for count in (8, 32, 128):
-        if "wide" in names:
-            yield f"wide {count}", Wide(count), [torch.randn(4, 32)]
-        if "blocks" in names:
-            yield f"blocks {count}", Blocks(count), [torch.randn(4, 32)]
+    cube, row = [torch.randn(2, 3, 4)], [torch.randn(4, 32)]
+    # about 100, 400 and 2,000 ops of each kind
+    kinds: dict[str, tuple[Callable[[int], nn.Module], list[Any], tuple[int, int, int]]] = {
+        "chain": (lambda n: Steps(n, lambda x: torch.tanh(x) + 1), cube, (50, 200, 1000)),
+        "shared": (lambda n: Steps(n, lambda x: x * torch.tanh(x)), cube, (50, 200, 1000)),
+        "wide": (Wide, row, (16, 66, 333)),
+        "sums": (Sums, row, (20, 80, 400)),
+        "blocks": (Blocks, row, (5, 20, 100)),
+    }
+    for name, (make, inputs, counts) in kinds.items():
+        for count in counts if name in names else ():
+            yield f"{name} {count}", make(count), inputs
     for name in NETWORKS:
         if name in names:
             yield name, *small_network(name)
@@ -134,11 +151,11 @@ class Watch:
         def run(*args: Any, **kwargs: Any) -> Any:
             if stage == "optimize":
                 self.ops += len(args[0].nodes())
-            start = time.perf_counter()
+            start = time.process_time()
             try:
                 return function(*args, **kwargs)
             finally:
-                self.seconds[stage] += time.perf_counter() - start
+                self.seconds[stage] += time.process_time() - start
 
         return run
 
@@ -152,17 +169,19 @@ class Watch:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME")
-    names = parser.parse_args().names or ["chain", "shared", "wide", "blocks"]
+    names = parser.parse_args().names or ["chain", "shared", "wide", "sums", "blocks"]
     target, device = pipeline.target_for("cpu")
     watch = Watch()
-    print(f"{'graph':<20} {'ops':>6} {'capture s':>10} {'engine s':>9} {'plan s':>8} {'emit s':>8}")
+    head = ("capture s", "engine s", "plan s", "emit s", "ms an op")
+    print(f"{'graph':<14}{'ops':>6}{''.join(f'{h:>11}' for h in head)}")
     for title, module, inputs in rows(names):
         options = Options(measure=False)
         result = pipeline.run(module, inputs, "", title, target, device, options)
         ops, took = watch.take()
-        line = f"{title:<20} {ops:>6} {took['capture']:>10.2f} {took['optimize']:>9.2f}"
+        times = list(took.values())
+        times.append(sum(times[1:]) / ops * 1e3)
         kept = "" if result.text else f"  kept: {result.reasons}"
-        print(f"{line} {took['make_plan']:>8.2f} {took['emit']:>8.2f}{kept}", flush=True)
+        print(f"{title:<14}{ops:>6}{''.join(f'{t:>11.2f}' for t in times)}{kept}", flush=True)
 
 
 if __name__ == "__main__":

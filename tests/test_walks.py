@@ -19,8 +19,10 @@ from refold.cost import DeviceModel
 from refold.engine import optimize
 from refold.ir import Graph, Output
 from refold.planner import make_plan
-from refold.rules.term import Term, apply, sum
-from tests.engine.graphs import x
+from refold.rules.term import Term, apply, linear, sum
+from tests.engine.graphs import p, x
+
+CPU = DeviceModel.of("cpu")
 
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "refold"
 WALKING = ("ir", "capture", "rules", "engine", "plan", "codegen", "families", "planner", "emit")
@@ -152,9 +154,23 @@ def test_readers_of_one_value_take_work_in_proportion():
     assert whole < 2.5 * half, f"{half} calls for 30 readers, {whole} for 60"
 
 
+def test_the_search_for_shared_factors_takes_work_in_proportion():
+    half, whole = (calls(lambda n=n: optimize(chain(n, shared), CPU)) for n in (30, 60))
+    assert whole < 2.5 * half, f"{half} calls for 30 factors, {whole} for 60"
+
+
+def test_the_search_among_maps_of_one_input_takes_work_in_proportion():
+    def maps(count: int) -> Graph:
+        made = [tanh(linear(x(8, 16), p(f"w{k}", 16, 16))) for k in range(count)]
+        return Graph(tuple(Output(m.node, (8, 16)) for m in made))
+
+    some, more = (calls(lambda n=n: optimize(maps(n), CPU)) for n in (8, 12))
+    assert more < 2 * some, f"{some} calls for 8 maps, {more} for 12"
+
+
 def test_a_thousand_ops_in_a_row_are_planned_and_written():
     target, device = pipeline.target_for("cpu")
-    best = optimize(chain(1000, lambda value: tanh(value) + 1.0), DeviceModel.of("cpu"))
+    best = optimize(chain(1000, lambda value: tanh(value) + 1.0), CPU)
     plan = make_plan(best.graph, device=device)
     texts = [target.text(g, "kernel") for g in plan.groups]
     assert "".join(texts).count("tanh(") == 1000

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from refold.codegen.kernel import GroupKernel
-from refold.codegen.launch import Launch, Pack, Scope
+from refold.codegen.launch import Launch, Scope
 
 
 class CudaKernel(GroupKernel):
@@ -25,10 +25,6 @@ class CudaKernel(GroupKernel):
     def launch(self) -> Launch:
         """How the emitted Python calls it."""
         return Launch(self.group, self.call, overwrites=self.overwrites())
-
-    def packings(self) -> tuple[Pack, ...]:
-        """What the kernel reads packed."""
-        return ()
 
     def headers(self) -> list[str]:
         """The headers that the kernel is instantiated from."""

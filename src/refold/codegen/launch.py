@@ -14,7 +14,7 @@ class Scope:
     """The Python text of what a launch reads and writes.
 
     operands: tensors of `group.inputs` (parameters, inputs, values). results: of `group.outputs`.
-    sizes: named sizes. packed: of each of the launch's `packs` its packed form, by its value.
+    sizes: named sizes. packed: of what the kernel is given packed its packed form, by its value.
     quantized: where the group's value is quantized; 0 for nowhere.
     """
 
@@ -25,24 +25,14 @@ class Scope:
     quantized: str = "0"
 
 
-Pack = tuple[Node, str]  # a value, and the function that packs it
-
-
 @dataclass(frozen=True)
 class Launch:
     """How a target calls one group's kernel.
 
-    packs: operands that the kernel reads in a form of the target's own, and the emitted Python
-    function that makes it: once for a parameter until it changes, at each call for a value.
-    itself: the one of them that the kernel makes itself if it is given none.
     overwrites: operands whose memory the kernel may write its one full-size result to, because it
-    reads each element before it writes that of the same place. quantized_from: from how many
-    rows on a product stores its value quantized; None for never.
+    reads each element before it writes that of the same place.
     """
 
     group: Group
     statements: Callable[[Scope], list[str]]
-    packs: tuple[Pack, ...] = ()
-    itself: Pack | None = None
     overwrites: tuple[Node, ...] = ()
-    quantized_from: int | None = None

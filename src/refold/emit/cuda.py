@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sysconfig
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from refold.codegen.cuda import CudaKernel
@@ -19,7 +19,7 @@ from refold.codegen.headers import COMMON, header, included
 from refold.codegen.launch import Launch
 from refold.devices import Device
 from refold.emit.alike import kernels_of
-from refold.emit.cuda_product import CudaProduct
+from refold.emit.cuda_product import CudaProduct, mode_of
 from refold.emit.guards import Refusal
 from refold.emit.source import (
     Source,
@@ -32,8 +32,7 @@ from refold.emit.source import (
 from refold.emit.template import render
 from refold.families import BY_NAME
 from refold.plan import Group
-from refold.schedule import Cut, by_rule
-from refold.schedule import kernels_of as products_for
+from refold.plan.product import PACKED, TURNED
 
 # hidden: two modules may have functions of one name, and the loader would take one for both
 FLAGS = ("-std=c++17", "-O3", "-split-compile=0", "-Xcompiler=-fvisibility=hidden")
@@ -43,8 +42,7 @@ class CudaTarget:
     """Kernels for an NVIDIA GPU, by nvcc.
 
     gpu: which one. float32: "ieee" for products as accurate as fp32's, "tf32" for products as
-    accurate as TF32's, which emitted modules use only while PyTorch's flags allow it. kernels: of
-    products. choose: how a product is cut; a tuner may put its own in.
+    accurate as TF32's, which emitted modules use only while PyTorch's flags allow it.
     """
 
     device = "cuda"
@@ -53,13 +51,7 @@ class CudaTarget:
     def __init__(self, gpu: Device, float32: str = "ieee") -> None:
         self.gpu = gpu
         self.float32 = float32
-        self.kernels = products_for(gpu.features)
-        self.choose: Cut = by_rule(self.kernels)
         self.name = gpu.name
-
-    @property
-    def mode(self) -> str:
-        return {"ieee": "Ieee", "tf32": "Tf32"}[self.float32]
 
     def launch(self, group: Group, name: str) -> Launch:
         return self.kernel(group, name).launch()
@@ -67,7 +59,7 @@ class CudaTarget:
     def kernel(self, group: Group, name: str) -> CudaKernel:
         """The kernel of a group."""
         if group.is_product:
-            return CudaProduct(group, name, self.kernels, self.mode, self.choose)
+            return CudaProduct(group, name)
         make = BY_NAME[group.family].cuda
         assert make is not None
         return make(group, name)
@@ -101,7 +93,7 @@ class CudaTarget:
         return "\n".join([*k.headers(), k.struct(), k.needs(), k.entry()])
 
     def build(self, groups: Sequence[tuple[str, Group]], source: Source) -> str:
-        packings = {f for n, g in groups for _, f in self.kernel(g, n).packings()}
+        forms = forms_of(g for _, g in groups)
         capability = self.gpu.capability
         assert capability is not None
         later = " or later" if self.gpu.runs_later else ""
@@ -109,9 +101,9 @@ class CudaTarget:
             "cuda.py.jinja",
             extension=f"refold_{self.gpu.architecture}_{digest(source.text + self.name)}",
             flags=repr([*FLAGS, *self.gpu.flags]),
-            packs="_refold_pack" in packings,
-            turns="_refold_pack_turned" in packings,
-            parts=sorted(p for p in packings if p.startswith("_refold_parts")),
+            packs=PACKED in forms,
+            turns=TURNED in forms,
+            parts=sorted(f"_refold_{f}" for f in forms if f.startswith("parts")),
             capability=capability,
             only="<" if later else "!=",
             words=f"{capability[0]}.{capability[1]}{later}",
@@ -129,11 +121,12 @@ class CudaTarget:
         if alone:
             entries.append(_LOOK)
             names.append("look_alone")
-        if any(f == "_refold_pack" for k in kernels for _, f in k.packings()):
-            entries.append(_PACK.replace("@MODE@", self.mode))
+        forms, mode = forms_of(g for _, g in groups), mode_of(self.float32)
+        if PACKED in forms:
+            entries.append(_PACK.replace("@MODE@", mode))
             names += ["packed_bytes", "pack"]
-        if any(f == "_refold_pack_turned" for k in kernels for _, f in k.packings()):
-            entries.append(_PACK_TURNED.replace("@MODE@", self.mode))
+        if TURNED in forms:
+            entries.append(_PACK_TURNED.replace("@MODE@", mode))
             names += ["turned_bytes", "pack_turned"]
         for k in kernels:
             entries += [k.needs(), k.entry()]
@@ -144,6 +137,11 @@ class CudaTarget:
             bodies_text(k.struct() for k in kernels),
             "\n".join(entries).rstrip("\n"),
         )
+
+
+def forms_of(groups: Iterable[Group]) -> set[str]:
+    """The forms in which products read their sides."""
+    return {form for g in groups if g.kernel is not None for _, form in g.kernel.packs}
 
 
 _RESULT = """\

@@ -1,72 +1,57 @@
-"""A product for CUDA: which kernels its sizes choose, and how its sides are given.
+"""A product for CUDA as text: its kernels by its sizes, and how its sides are given.
 
-A product of float32 reads both sides packed (kernels/cuda/split.cuh): a parameter is packed once
-until it changes, a value at each call; on Hopper by the product itself, some rows at a time, unless
-several products read it; or element by element on its way to the tensor cores (direct_sm90.cuh).
-One of 16 bits reads its sides as they are; a folded weight, which has more bits, as two 16-bit
-parts. Of a batch of products both sides are packed before, but for rows that are split on their
-way, and so is a side that lies the other way round (split_columns.cuh): it is never copied.
+Which kernels, and in which form each side is read, the plan says (plan/product.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 
 from refold.codegen.cuda import CudaKernel
-from refold.codegen.launch import Launch, Pack, Scope
+from refold.codegen.launch import Scope
 from refold.families.matmul.kernel import FORM, reductions_down
-from refold.ir import NARROW, OPS, Dim, Kind, Sym, hint
-from refold.ir.graph import is_parametric
+from refold.ir import OPS, Dim, Kind
 from refold.ir.literals import CPP_TYPES
 from refold.plan import Group
-from refold.schedule import (
-    FEW_ROWS,
-    MMA_SYNC,
-    PACES,
-    Cut,
-    Kernels,
-    Pace,
-    Schedule,
-    batch_schedule,
-    by_rows,
-    default_schedule,
-)
+from refold.plan.product import ProductKernel
+from refold.schedule import FEW_ROWS
 
 # of an epilogue, in multiply-adds an element: up to so many, an unrolled loop of it is small
 _LIGHT = 6.0
 
 
+def kernel_of(group: Group) -> ProductKernel:
+    """What the plan says of a product's kernels."""
+    if group.kernel is None:
+        raise ValueError(
+            f"{group.name}: expected a plan for a GPU, which says how its products are cut, got one"
+            " for another device; make the plan for the device that the text is written for"
+        )
+    return group.kernel
+
+
+def mode_of(kind: str) -> str:
+    """The C++ type that stands for the arithmetic of a kind of products of float32."""
+    return {"ieee": "Ieee", "tf32": "Tf32"}[kind]
+
+
 class CudaProduct(CudaKernel):
-    """A product with its epilogue.
+    """A product with its epilogue. plan: what is decided of it."""
 
-    kernels: those that the device has. accuracy: of fp32 products, "Ieee" or "Tf32". cut: how a
-    product is cut.
-    """
-
-    def __init__(
-        self,
-        group: Group,
-        name: str,
-        kernels: Kernels,
-        accuracy: str,
-        cut: Cut,
-    ) -> None:
+    def __init__(self, group: Group, name: str) -> None:
         super().__init__(group, name, FORM)
-        self.kernels, self.accuracy, self.cut = kernels, accuracy, cut
-
-    def launch(self) -> Launch:
-        late = self._packed_late()
-        packs, over = self.packings(), self.overwrites()
-        return Launch(self.group, self.call, packs, late, over, self.quantized_from)
+        self.plan = kernel_of(group)
+        x = group.stored(group.sides[0])
+        self.narrow = f"rf::{CPP_TYPES[x]}" if self.plan.is_narrow else None
 
     def headers(self) -> list[str]:
         narrow = ["narrow.cuh"] if self.group.has_narrow else []
         narrow += ["native.cuh"] if self.narrow else []
-        tensor = ["packed.cuh", self.schedule.kernels.header] if self.packs else []
+        cores = self.plan.on_tensor_cores
+        tensor = ["packed.cuh", self.plan.schedule.kernels.header] if cores else []
         tensor += ["split_columns.cuh"] if self.group.turned else []
-        tensor += ["direct_sm90.cuh"] if self.packs and self.is_direct else []
-        plain = ["packed.cuh", "launch_plain.cuh"] if self.sometimes_plain else []
+        tensor += ["direct_sm90.cuh"] if cores and self.plan.is_direct else []
+        plain = ["packed.cuh", "launch_plain.cuh"] if self.plan.sometimes_plain else []
         finish = ["finish.cuh"] if self.reductions else []
         finish += ["quantized_store.cuh"] if self.may_quantize else []
         return [*narrow, *tensor, *plain, *finish]
@@ -93,41 +78,7 @@ class CudaProduct(CudaKernel):
 
     @property
     def may_quantize(self) -> bool:
-        return self.quantized_from is not None
-
-    @cached_property
-    def quantized_from(self) -> int | None:
-        """From how many rows on the value is stored quantized, if ever: by products of TF32 whose
-        teams have 128 rows of a tile to themselves."""
-        if self.group.quantized is None or self.mode != "Tf32" or not self.packs:
-            return None
-        *some, (_, last) = self._ways
-        if last.tile not in last.kernels.quantizes or last.splits > 1:
-            return None
-        limits = [FEW_ROWS, *(limit or 0 for limit, _ in some)]
-        rows = max(self.group.quantized.rows, 1 + max(limits))
-        return rows if isinstance(self.group.rows, Sym) or self.group.rows >= rows else None
-
-    # --- which kernels ----------------------------------------------------------------------------
-    @cached_property
-    def schedule(self) -> Schedule:
-        """How the product is cut, for the sizes that the model was captured with."""
-        if not self.may_be_cut:
-            return default_schedule(MMA_SYNC, *self.hints, pace=self.pace)
-        if self.is_batch:
-            batches = hint(self.group.batches)
-            sizes = batches, *self.hints, self._may_be_direct
-            return batch_schedule(self.kernels, *sizes, self.pace)
-        way = self.cut(*self.hints, self.kind)
-        if way.direct and not self._may_be_direct:
-            return default_schedule(self.kernels, *self.hints, pace=self.pace)
-        return way
-
-    @property
-    def hints(self) -> tuple[int, int, int]:
-        """Rows, columns and depth that the product was captured with, of all its parts."""
-        rows, cols, depth = (hint(d) for _, d in self.sizes()[:3])
-        return rows, cols, depth * self.parts
+        return self.plan.quantized_from is not None
 
     @property
     def is_batch(self) -> bool:
@@ -138,117 +89,28 @@ class CudaProduct(CudaKernel):
         return [*super().sizes(), *([("batches", self.group.batches)] if self.is_batch else [])]
 
     @property
-    def may_be_cut(self) -> bool:
-        """Whether it has the device's best kernels: TMA wants rows of 16 bits at multiples of 16
-        bytes."""
-        return self.narrow is None or hint(dict(self.sizes())["depth"]) % 8 == 0
-
-    @property
-    def kind(self) -> str:
-        """What the product is to whoever cuts it."""
-        if self.narrow is None:
-            return self.accuracy.lower()
-        return str(self.group.stored(self.group.sides[0])).removeprefix("torch.")
-
-    @property
-    def pace(self) -> Pace:
-        """What the product's parts take."""
-        return PACES[self.kind]
-
-    @cached_property
-    def narrow(self) -> str | None:
-        """The 16-bit element type of the product's operands, if they have one."""
-        x = self.group.stored(self.group.sides[0])
-        return f"rf::{CPP_TYPES[x]}" if x in NARROW else None
-
-    @property
-    def parts(self) -> int:
-        """How many parts the weight of 16-bit rows is given as: a folded one has more bits."""
-        folded = self.narrow is not None and self.group.stored(self.group.sides[1]) not in NARROW
-        return 2 if folded else 1
-
-    @property
     def mode(self) -> str:
+        """The C++ type of the product's arithmetic."""
         if self.narrow is None:
-            return self.accuracy
-        return f"Native<{self.narrow}{', 2' if self.parts == 2 else ''}>"
+            return mode_of(self.plan.kind)
+        return f"Native<{self.narrow}{', 2' if self.plan.parts == 2 else ''}>"
 
-    def packings(self) -> tuple[Pack, ...]:
-        """What the kernel reads packed."""
-        if not self.packs:
-            return ()
-        if self.narrow is None:
-            pairs = zip(self.group.sides, self.group.is_turned, strict=True)
-            found = [(i, f"_refold_pack{'_turned' if turned else ''}") for i, turned in pairs]
-            return tuple(found[self.is_direct :])
-        x, w = self.group.sides
-        kind = str(self.group.stored(x)).removeprefix("torch.")
-        return ((w, f"_refold_parts_{kind}"),) if self.parts == 2 else ()
-
-    def _packed_late(self) -> Pack | None:
-        """What the kernel packs itself unless it is given packed."""
-        if not self.packs or self.narrow or not self.schedule.kernels.packs:
-            return None
-        if self.group.is_turned[0] or (self.is_batch and self._unaligned is None):
-            return None
-        return self.group.sides[0], "_refold_pack"
-
-    @cached_property
-    def is_direct(self) -> bool:
-        """Whether some way takes the first side as it is: the kernel is never given it packed."""
-        return any(way.direct for _, way in self._ways)
-
-    @property
-    def packs(self) -> bool:
-        """Whether the kernel runs on tensor cores."""
-        return not self.schedule.plain
-
-    @property
-    def sometimes_plain(self) -> bool:
-        """Whether some sizes take the plain product: few rows do, where their number may vary."""
-        varies = isinstance(self.group.rows, Sym) and not self.is_batch and not self.group.turned
-        return self.schedule.plain or varies
-
-    @cached_property
-    def _ways(self) -> list[tuple[int | None, Schedule]]:
-        """How a product on tensor cores is cut, by the most rows of which each way holds."""
-        if not isinstance(self.group.rows, Sym) or self.is_batch:
-            return [(None, self.schedule)]
-        return by_rows(self.schedule, *self.hints, self._may_be_direct, self.pace)
-
-    @property
-    def _may_be_direct(self) -> bool:
-        """Whether TMA can take the first side as it is, rows of fp32 that start at
-        multiples of 16 bytes; a parameter is better packed once."""
-        depth = dict(self.sizes())["depth"]
-        if self.mode != "Ieee" or hint(depth) % 4 or (isinstance(depth, Sym) and not self.is_batch):
-            return False
-        return not (self.group.is_turned[0] or is_parametric(self.group.sides[0]))
-
-    @cached_property
-    def _unaligned(self) -> Schedule | None:
-        """How a batch is cut at depths at which TMA cannot take the first side as it
-        is, if there may be such a call."""
-        if not self.schedule.direct or not isinstance(dict(self.sizes())["depth"], Sym):
-            return None
-        batches = hint(self.group.batches)
-        return batch_schedule(self.kernels, batches, *self.hints, pace=self.pace)
-
+    # --- which kernels ----------------------------------------------------------------------------
     def _schedules(self) -> list[tuple[str, str]]:
         """(C++ condition, schedule) of each kernel that sizes may choose; the last one holds."""
         found = []
-        if self.sometimes_plain:
+        if self.plan.sometimes_plain:
             plain = "rf::Plain"
             if self.narrow is not None:
-                weight = self.narrow if self.parts == 1 else "float"
+                weight = self.narrow if self.plan.parts == 1 else "float"
                 plain = f"rf::PlainOf<{self.narrow}, {weight}>"
-            found.append((f"rows <= {FEW_ROWS}" if self.packs else "true", plain))
-        if self._unaligned is not None:
-            found.append(("depth % 4 != 0", self._unaligned.text(self.mode)))
-        if self.packs:
-            for limit, way in self._ways:
+            found.append((f"rows <= {FEW_ROWS}" if self.plan.on_tensor_cores else "true", plain))
+        if self.plan.unaligned is not None:
+            found.append(("depth % 4 != 0", self.plan.unaligned.text(self.mode)))
+        if self.plan.on_tensor_cores:
+            for limit, schedule in self.plan.by_rows:
                 condition = "true" if limit is None else f"rows <= {limit}"
-                found.append((condition, way.text(self.mode)))
+                found.append((condition, schedule.text(self.mode)))
         return found
 
     def _choose(self, text: str) -> str:
@@ -275,10 +137,10 @@ class CudaProduct(CudaKernel):
     # --- its sides --------------------------------------------------------------------------------
     def sides(self) -> tuple[list[tuple[str, str]], list[str]]:
         found = []
-        packed = [node for node, _ in self.packings()]
+        packed = [node for node, _ in self.plan.packs]
         for node, name in zip(self.group.sides, ("a", "w"), strict=True):
             found.append((self.pointer(node), name))
-            if node in packed and not (name == "a" and self.is_direct):
+            if node in packed and not (name == "a" and self.plan.is_direct):
                 found.append((f"{self.narrow or 'float'}*", f"{name}_packed"))
         of_a = self._side("a", "rows")
         of_w = self._side("w", "width * batches" if self.is_batch else "width")
@@ -295,30 +157,31 @@ class CudaProduct(CudaKernel):
     def _side(self, name: str, count: str) -> str:
         """C++ that describes one side of the product."""
         if self.narrow is None:
-            if not self.packs:
+            if not self.plan.on_tensor_cores:
                 return f"rf::plain_side({name}, {count}, depth)"
-            mode = f"rf::{self.accuracy}"
-            if name == "a" and self.is_direct:
+            mode = f"rf::{self.mode}"
+            if name == "a" and self.plan.is_direct:
                 return f"rf::packed_side<{mode}>(nullptr, a, rows, depth)"
             return f"rf::packed_side<{mode}>({name}_packed, {name}, {count}, depth)"
-        if name == "a" or self.parts == 1:
+        if name == "a" or self.plan.parts == 1:
             return f"rf::native_side({name}, {count}, depth)"
-        if not self.packs:
+        if not self.plan.on_tensor_cores:
             return f"rf::plain_side({name}, {count}, depth)"
         return f"rf::parts_side({name}_packed, {name}, {count}, depth)"
 
     def given_sides(self, scope: Scope) -> tuple[list[str], list[str]]:
         lines, sides = [], []
-        copied = self.narrow and self.packs and self.schedule.kernels.copies_tiles
+        cores = self.plan.on_tensor_cores
+        copied = self.narrow and cores and self.plan.schedule.kernels.copies_tiles
         for i, side in zip(self.group.sides, ("a", "w"), strict=True):
             name = scope.operands[i]
             sides.append(name)
-            if (side == "a" and self.is_direct) or (copied and i not in scope.packed):
+            if (side == "a" and self.plan.is_direct) or (copied and i not in scope.packed):
                 # TMA reads from multiples of 16 bytes
                 lines += [f"if {name}.data_ptr() % 16:", f"    {name} = {name}.clone()"]
             elif i in scope.packed:
                 sides.append(scope.packed[i])
-            elif any(i is node for node, _ in self.packings()):
+            elif any(i is node for node, _ in self.plan.packs):
                 sides.append("0")
         return lines, sides
 
@@ -328,13 +191,9 @@ class CudaProduct(CudaKernel):
         return ["0" if name == "depth" and not late else text for text, (name, _) in texts]
 
     def works_in_memory(self, scope: Scope) -> bool:
-        # blocks share tiles by `splits`, or on Hopper where tiles are left over
-        shares = self.packs and any(
-            way.splits > 1 or way.kernels.shares_left_over for _, way in self._ways
-        )
-        return bool(self.reductions) or shares or self._packs_late(scope)
+        return bool(self.reductions) or self.plan.shares_tiles or self._packs_late(scope)
 
     def _packs_late(self, scope: Scope) -> bool:
         """Whether the kernel packs its first side itself."""
-        late = self._packed_late()
-        return late is not None and (self.is_direct or late[0] not in scope.packed)
+        itself = self.plan.itself
+        return itself is not None and (self.plan.is_direct or itself[0] not in scope.packed)

@@ -13,7 +13,7 @@ import torch
 
 from refold.capture import Captured
 from refold.capture.containers import Given, Slot, Viewed, plain_text, walk_leaves, written
-from refold.codegen.launch import Launch, Pack, Scope
+from refold.codegen.launch import Launch, Scope
 from refold.codegen.text import Writer, identifier, leaf_shape, row_major, shape_text, stripped
 from refold.emit import quantized
 from refold.emit.guards import attribute
@@ -25,6 +25,7 @@ from refold.plan import Call, Fold, Group, Plan
 from refold.plan.layout import places_of, turned_back, turned_forth, weights
 from refold.plan.memory import source
 from refold.plan.plan import counters, reads, shared, shown
+from refold.plan.product import Pack
 
 
 @dataclass
@@ -248,11 +249,12 @@ class ForwardWriter:
         return name
 
     def _group(self, group: Group) -> list[str]:
-        launch = self.launches[group.name]
+        launch, kernel = self.launches[group.name], group.kernel
+        packs = kernel.packs if kernel is not None else ()
         lines = [
             line
-            for pack in launch.packs
-            if pack != launch.itself or not self._is_for_one(pack)
+            for pack in packs
+            if (kernel is not None and pack != kernel.itself) or not self._is_for_one(pack)
             for line in self._pack(pack)
         ]
         for out in group.outputs:
@@ -265,16 +267,17 @@ class ForwardWriter:
             over = next((n for n in spent if (n.shape, self.plan.stored(n)) == like), None)
             memory = self._empty(out) if over is None else self.text.names[over]
             name = self._name(out)
-            if launch.quantized_from is not None and out is group.value:
+            if kernel is not None and kernel.quantized_from is not None and out is group.value:
                 codes = self.quantized[out] = self._unique(f"{name}_codes")
-                made = quantized.memory(group, launch, self.target.empty, self.sizes)
+                least, empty = kernel.quantized_from, self.target.empty
+                made = quantized.memory(group, least, empty, self.sizes)
                 lines.append(f"{codes} = {made}")
             lines.append(f"{name} = {memory}")
         names = self.text.names
         counters = [state for _, state in group.counters]
         operands = {i: names[i] for i in (*group.inputs, *counters) if i in names}
         results = {o: names[o] for o in group.outputs}
-        packed = {p[0]: self.text.packed[p] for p in launch.packs if p in self.text.packed}
+        packed = {p[0]: self.text.packed[p] for p in packs if p in self.text.packed}
         codes = self.quantized.get(group.quantized.value, "0") if group.quantized else "0"
         scope = Scope(operands, results, self.sizes, packed, codes)
         lines += launch.statements(scope)
@@ -304,7 +307,8 @@ class ForwardWriter:
 
     def _is_for_one(self, pack: Pack) -> bool:
         """Whether one kernel reads the packed form, of a value that each call computes."""
-        readers = [p for launch in self.launches.values() for p in launch.packs if p == pack]
+        kernels = (g.kernel for g in self.plan.groups)
+        readers = [p for k in kernels if k is not None for p in k.packs if p == pack]
         return len(readers) == 1 and not self._is_prepared(pack[0])
 
     def _is_prepared(self, node: Node) -> bool:
@@ -312,14 +316,14 @@ class ForwardWriter:
 
     def _pack(self, pack: Pack) -> list[str]:
         """Statements that pack a value; none where it is packed, or prepared with parameters."""
-        text, (node, function) = self.text, pack
+        text, (node, form) = self.text, pack
         if pack in text.packed:
             return []
         name = text.packed[pack] = self._unique(f"{text.names[node]}_packed")
         if self._is_prepared(node):
             text.packs.append(pack)
             return []
-        return [f"{name} = {function}({text.names[node]})"]
+        return [f"{name} = _refold_{form}({text.names[node]})"]
 
     def _empty(self, out: Node) -> str:
         """Memory for a value, on the device of the arguments, row after row."""

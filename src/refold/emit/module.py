@@ -212,10 +212,10 @@ def _mode_context(
         how = "detach" if node in text.as_they_lie else "contiguous"
         recipes.append({"function": f"torch.Tensor.{how}", "indices": f"({indices[node]},)"})
         values.append(text.names[node])
-    for node, function in text.packs:
+    for node, form in text.packs:
         base = len(text.sources) + values.index(text.names[node])
         # looked up when it is called: what packs stands below the tables
-        recipes.append({"function": f"lambda x: {function}(x)", "indices": f"({base},)"})
+        recipes.append({"function": f"lambda x: _refold_{form}(x)", "indices": f"({base},)"})
     values += [text.packed[pack] for pack in text.packs]
     return common | {
         "obstacles": [
@@ -348,7 +348,7 @@ def _story(emission: Emission, target: Target) -> list[str]:
                 initial_indent="  ",
                 subsequent_indent="  ",
             )
-        kept = sum(h.size for h in held(mode.plan, target)) if mode.plan is not None else 0
+        kept = sum(h.size for h in held(mode.plan)) if mode.plan is not None else 0
         if kept:
             lines.append(
                 f"  Folded and packed parameters take {kept:,} bytes beside the {own:,} of the"

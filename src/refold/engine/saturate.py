@@ -43,6 +43,9 @@ class Budget:
 
 # A pattern is at most this many ops deep below its root: how far a change can wake up readers.
 DEPTH = 2
+# With how many of the values that come after it a value is merged. Of many maps of one input, all
+# pairs would be as many as the square of their number; each pair saves the same.
+NEIGHBOURS = 2
 
 
 def saturate(
@@ -146,20 +149,28 @@ def _apply(
 
 
 def _pairs(rule: Rule, node: Node, egraph: EGraph) -> Iterator[tuple[Binding, Node]]:
-    """Instances of a rule with two left sides: partners are readers of what both read."""
+    """Instances of a rule with two left sides: partners are readers of what both read, the next
+    `NEIGHBOURS` of them."""
     second = rule.patterns[1]
     shared = [a.name for a in second.args if isinstance(a, Var)]
     for first in match_next(rule, 0, node, {}, egraph):
         pivot = next(first[name] for name in shared if name in first)
+        room = NEIGHBOURS
         for other in list(egraph.readers[egraph.find(pivot)]):
             # each pair once, in the order in which the nodes came
             if other.op != second.op or egraph.number[other] <= egraph.number[node]:
                 continue
             if egraph.find(other) == egraph.find(node):
                 continue
-            for both in match_next(rule, 1, other, first, egraph):
-                if allowed(rule, both) and is_safe(rule, both):
-                    yield both, other
+            found = [
+                both
+                for both in match_next(rule, 1, other, first, egraph)
+                if allowed(rule, both) and is_safe(rule, both)
+            ]
+            yield from ((both, other) for both in found)
+            room -= bool(found)
+            if not room:
+                break
 
 
 def _wake(egraph: EGraph, changed: list[Node], new: list[Node]) -> list[Node]:

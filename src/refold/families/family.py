@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from refold.codegen.cpp import Cpp
 from refold.codegen.cuda import CudaKernel
 from refold.codegen.kernel import Form
+from refold.cost import DeviceModel
 from refold.families.view import View
 from refold.ir import Node
 from refold.plan import Group
 from refold.plan.draft import Draft
+from refold.schedule import Cut
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,10 @@ def _nothing(draft: Draft) -> Sequence[Node]:
     return ()
 
 
+def _has_one(group: Group, device: DeviceModel, cut: Cut | None) -> Group:
+    return group
+
+
 @dataclass(frozen=True)
 class Family:
     """A kind of kernels. The planner asks families in the order of `FAMILIES`.
@@ -43,6 +49,8 @@ class Family:
     its kernels for CUDA, from a group and a name.
     computes: the values of which a draft, while it reads them, could compute each element itself.
     whole: compositions (`planner/lower.py`) that its kernels take whole.
+    schedule: the group with its schedules, where the family's kernels have several on a device: the
+    likely best ones, or what is given for the sizes of products.
     """
 
     name: str
@@ -54,3 +62,4 @@ class Family:
     cuda: Callable[[Group, str], CudaKernel] | None = None
     computes: Callable[[Draft], Sequence[Node]] = _nothing
     whole: frozenset[str] = frozenset()
+    schedule: Callable[[Group, DeviceModel, Cut | None], Group] = _has_one

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, MutableMapping
 from dataclasses import dataclass, replace
 
 from refold.ir.dim import Dim, Sym
@@ -100,7 +100,7 @@ def is_computed(node: Node) -> bool:
     return bool(node.inputs) or node.op == "aten"
 
 
-def is_parametric(node: Node, memo: dict[Node, bool] | None = None) -> bool:
+def is_parametric(node: Node, memo: MutableMapping[Node, bool] | None = None) -> bool:
     """True if `node` is computed from parameters, buffers and constants alone.
 
     A call that takes nothing, like arange, is a constant where no size of an input is in it.

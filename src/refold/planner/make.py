@@ -19,6 +19,7 @@ from refold.plan.plan import Plan, is_rematerialized, reads_numbers, values_read
 from refold.planner.drafts import Drafts
 from refold.planner.lower import lower
 from refold.planner.quantize import with_quantized
+from refold.planner.schedules import with_schedules
 from refold.planner.steps import folds_of, ordered
 
 
@@ -74,6 +75,7 @@ class _Planner(Drafts):
         steps = ordered(self, self.parametric, self.memory, self.real)
         if self.device.quantizes is not None:
             steps = with_quantized(self.graph, steps, self.device.quantizes)
+        steps = with_schedules(steps, self.device)
         memory = {n: self.memory(n) for n in self.order}
         return Plan(self.graph, folds, steps, memory)
 

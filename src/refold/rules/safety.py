@@ -20,6 +20,7 @@ _EXPONENT = 80.0  # exp of more overflows float32; the sum of exp of less than m
 
 _maps: MutableMapping[Node, bool] = weakref.WeakKeyDictionary()
 _masked: MutableMapping[Node, bool] = weakref.WeakKeyDictionary()
+_parameters: MutableMapping[Node, bool] = weakref.WeakKeyDictionary()
 
 
 def is_map(x: Term) -> bool:
@@ -40,7 +41,7 @@ def _is_map(node: Node, inner: list[bool]) -> bool:
     groups = (group or range(len(inner)) for group in node.row.linear_in)
     return any(
         any(inner[i] for i in group)
-        and all(inner[i] or is_parametric(node.inputs[i]) for i in group)
+        and all(inner[i] or is_parametric(node.inputs[i], _parameters) for i in group)
         for group in groups
     )
 
@@ -105,7 +106,7 @@ def is_ordinary(s: Term) -> bool:
 
 
 def is_parameter(x: Term) -> bool:
-    return is_parametric(x.node)
+    return is_parametric(x.node, _parameters)
 
 
 def may_be_ordered(x: Term, w: Term, v: Term) -> bool:

@@ -4,6 +4,7 @@ from refold.codegen.cpp import Cpp
 from refold.families.family import Family
 from refold.families.matmul.claim import claim, grow
 from refold.families.matmul.kernel import FORM
+from refold.families.matmul.schedules import schedule, to_tune
 
 FAMILY = Family(
     "matmul",
@@ -13,4 +14,7 @@ FAMILY = Family(
     FORM,
     Cpp("matmul.h", "matmul(body, a, w, rows, width, depth)"),
     whole=frozenset({"logsumexp"}),
+    schedule=schedule,
 )
+
+__all__ = ["FAMILY", "to_tune"]

@@ -355,8 +355,10 @@ class Worker:
         arena = self.arena if slot else -1
         self.lap.prepare(model, here, arena, slot, flush_bytes, self.device, seed, keep)
 
-    def do_null(self, outputs: Any) -> None:
+    def do_null(self, outputs: Any, device: str, threads: int) -> None:
         """A model that computes nothing: what its sealed calls take is the transport."""
+        self.device = torch.device(device)
+        torch.set_num_threads(threads)
         here = moved(outputs, self.device)
         self.lap.model = lambda *_: here
 

@@ -1,0 +1,37 @@
+"""The schedules of a plan's kernels: by rule, or as timing says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from refold.cost import DeviceModel
+from refold.families import BY_NAME, matmul
+from refold.families.matmul.schedules import Sizes
+from refold.plan.plan import Group, Plan, Step
+from refold.schedule import Cut
+
+
+def with_schedules(
+    steps: tuple[Step, ...], device: DeviceModel, cut: Cut | None = None
+) -> tuple[Step, ...]:
+    """The steps, each kernel with its schedules.
+
+    cut: how a product of some sizes and kind is cut; by rule where nothing is given.
+    """
+    return tuple(
+        BY_NAME[s.family].schedule(s, device, cut) if isinstance(s, Group) else s for s in steps
+    )
+
+
+def tuned(plan: Plan, device: DeviceModel, cut: Cut) -> Plan:
+    """The plan with its products cut anew."""
+    return replace(plan, steps=with_schedules(plan.steps, device, cut))
+
+
+def to_tune(plan: Plan) -> Iterator[tuple[str, Sizes]]:
+    """Kind and sizes of each product that timing may cut better than the rule does."""
+    for group in plan.groups:
+        found = matmul.to_tune(group) if group.family == matmul.FAMILY.name else None
+        if found is not None:
+            yield found
