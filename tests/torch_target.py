@@ -111,6 +111,14 @@ _refold_empty = torch._C._dynamo.guards._empty_strided_cpu
 inf, nan = float("inf"), float("nan")
 
 
+def _refold_pack(x):
+    # a plan for a GPU has products read sides packed; PyTorch reads them as they are
+    return x
+
+
+_refold_pack_turned = _refold_parts_float16 = _refold_parts_bfloat16 = _refold_pack
+
+
 def _refold_unfit(device):
     return None
 
