@@ -14,24 +14,23 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from refold.codegen.cuda import CudaKernel
+from refold.codegen.headers import COMMON, header, included
+from refold.codegen.launch import Launch
 from refold.devices import Device
 from refold.emit.alike import kernels_of
-from refold.emit.cuda_kernel import CudaKernel
 from refold.emit.cuda_product import CudaProduct, mode_of
 from refold.emit.guards import Refusal
-from refold.emit.launch import Launch
 from refold.emit.source import (
-    COMMON,
     Source,
     bodies_text,
     digest,
-    header,
-    included,
     module_text,
     real_text,
     source_of,
 )
 from refold.emit.template import render
+from refold.families import BY_NAME
 from refold.plan import Group
 from refold.plan.product import PACKED, TURNED
 
@@ -61,7 +60,9 @@ class CudaTarget:
         """The kernel of a group."""
         if group.is_product:
             return CudaProduct(group, name)
-        return CudaKernel(group, name)
+        make = BY_NAME[group.family].cuda
+        assert make is not None
+        return make(group, name)
 
     def prologue(self, prepared: bool, allocates: bool, alone: bool) -> list[str]:
         lines = ["rf_device = rf_cache.device", "rf_stream = _refold_stream(rf_device)"]

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from refold.emit.cuda_kernel import CudaKernel
-from refold.emit.launch import Scope
+from refold.codegen.cuda import CudaKernel
+from refold.codegen.launch import Scope
+from refold.families.matmul.kernel import FORM, reductions_down
 from refold.ir import OPS, Dim, Kind
 from refold.ir.literals import CPP_TYPES
 from refold.plan import Group
@@ -38,7 +39,7 @@ class CudaProduct(CudaKernel):
     """A product with its epilogue. plan: what is decided of it."""
 
     def __init__(self, group: Group, name: str) -> None:
-        super().__init__(group, name)
+        super().__init__(group, name, FORM)
         self.plan = kernel_of(group)
         x = group.stored(group.sides[0])
         self.narrow = f"rf::{CPP_TYPES[x]}" if self.plan.is_narrow else None
@@ -55,11 +56,11 @@ class CudaProduct(CudaKernel):
         finish += ["quantized_store.cuh"] if self.may_quantize else []
         return [*narrow, *tensor, *plain, *finish]
 
-    def _matmul_struct(self) -> list[str]:
+    def functor(self) -> list[str]:
         epilogue = [n for n in self.group.nodes if OPS[n.op].kind is Kind.POINTWISE]
         work = sum(n.row.flops.in_a_loop for n in epilogue if n not in self.group.vectors)
         light = f"static constexpr bool kLight = {str(work <= _LIGHT).lower()};"
-        lines = [*super()._matmul_struct(), light]
+        lines = [*super().functor(), light]
         along = [o for o in self.body.pointers() if self.body.is_along_width(o)]
         reads = [o.member for o in along if o.kind != "column"]
         asked = [*reads, *map(self.member, self.full_outputs())]
@@ -68,7 +69,10 @@ class CudaProduct(CudaKernel):
         lines.append(f"static constexpr int kReads = {len(reads)};")
         lines.append(f"RF_FN bool in_pairs() const {{ return {pairs}; }}")
         if self.may_quantize:
-            moments = [r.monoid == "Moments" and r.source is self.group.value for r in self.down()]
+            moments = [
+                r.monoid == "Moments" and r.source is self.group.value
+                for r in reductions_down(self)
+            ]
             lines.append(f"static constexpr int kQuantized = {moments.index(True)};")
         return lines
 

@@ -10,12 +10,12 @@ from itertools import count
 
 from refold.capture import Captured
 from refold.capture.containers import Given, Slot, Viewed, walk_leaves
+from refold.codegen.launch import Launch, Scope
+from refold.codegen.text import Writer, identifier, leaf_shape, row_major, shape_text, stripped
 from refold.emit import quantized
 from refold.emit.guards import attribute
-from refold.emit.launch import Launch, Scope
 from refold.emit.results import Structure, image_paths
 from refold.emit.target import Target
-from refold.emit.text import Writer, identifier, leaf_shape, row_major, shape_text, stripped
 from refold.ir import Dim, Node, Output
 from refold.plan import Call, Fold, Group, Plan
 from refold.plan.buffers import InPlaceOf, StateOf, ViewOf, Written

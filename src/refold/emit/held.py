@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from refold.emit.text import describe
+from refold.codegen.text import describe
 from refold.ir import Node, numel
 from refold.plan import Plan
 

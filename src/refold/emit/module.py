@@ -11,6 +11,7 @@ import torch
 
 from refold import __version__
 from refold.capture import Captured
+from refold.codegen.text import describe, stripped
 from refold.emit.alike import shared_names
 from refold.emit.embed import runtime_text
 from refold.emit.facts import facts_text
@@ -31,7 +32,6 @@ from refold.emit.held import held, own_bytes
 from refold.emit.results import image_paths
 from refold.emit.target import Target
 from refold.emit.template import render
-from refold.emit.text import describe, stripped
 from refold.ir import Dim, Kind, Node, Sym
 from refold.ir.graph import topological
 from refold.ir.op import Contraction, Rounding

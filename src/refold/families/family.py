@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from refold.codegen.cpp import Cpp
+from refold.codegen.cuda import CudaKernel
+from refold.codegen.kernel import Form
 from refold.cost import DeviceModel
 from refold.families.view import View
 from refold.ir import Node
+from refold.plan import Group
 from refold.plan.draft import Draft
-from refold.plan.plan import Group
 from refold.schedule import Cut
 
 
@@ -30,6 +33,10 @@ def _nothing(draft: Draft) -> Sequence[Node]:
     return ()
 
 
+def _none(group: Group) -> Sequence[Node]:
+    return ()
+
+
 def _has_one(group: Group, device: DeviceModel, cut: Cut | None) -> Group:
     return group
 
@@ -42,8 +49,13 @@ class Family:
     claim: may a node that no open draft can take begin a kernel of this family, or share one?
     grow: may a draft of this family that makes an input of a node compute the node, too? It gives
     the name of the family whose kernel the draft is then.
+    form: the text of its kernels, for every target. cpp: its template for the CPU. cuda: what makes
+    its kernels for CUDA, from a group and a name.
     computes: the values of which a draft, while it reads them, could compute each element itself.
     whole: compositions (`planner/lower.py`) that its kernels take whole.
+    overwrites: the operands of a group whose memory its one full-size result may take, because the
+    kernel reads each element before it writes that of the same place: it spares memory that is
+    touched anew.
     schedule: the group with its schedules, where the family's kernels have several on a device: the
     likely best ones, or what is given for the sizes of products.
     """
@@ -52,6 +64,10 @@ class Family:
     kernels: str
     claim: Callable[[Node, View], Claim | None]
     grow: Callable[[Draft, Node, View], str | None]
+    form: Form
+    cpp: Cpp
+    cuda: Callable[[Group, str], CudaKernel] | None = None
     computes: Callable[[Draft], Sequence[Node]] = _nothing
     whole: frozenset[str] = frozenset()
+    overwrites: Callable[[Group], Sequence[Node]] = _none
     schedule: Callable[[Group, DeviceModel, Cut | None], Group] = _has_one

@@ -1,4 +1,4 @@
-"""A plan in words: its steps in order, the memory of each value, and how results are handed over."""
+"""A plan in words: its steps in order, where each value lies, how results are handed over."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 
-from refold.families.walk import WALKS
+from refold.families import BY_NAME
 from refold.ir import OPS, Dim, Kind, Node, Output
 from refold.ir.graph import topological
 from refold.ir.ops import CONVOLUTIONS
@@ -27,24 +27,11 @@ from refold.plan.buffers import (
 from refold.plan.layout import places_of, turned_back, turned_forth, weights
 from refold.plan.plan import Call, Group, Plan, counters, reads, shared, shown
 from refold.plan.product import Pack
-from refold.plan.space import Space
 
 
 def placed(plan: Plan) -> Plan:
     """The plan with its buffers decided."""
     return replace(plan, buffers=_Placer(plan).buffers())
-
-
-def overwritable(group: Group) -> list[Node]:
-    """The operands whose memory the kernel may write its one full-size result to: it spares memory
-    that is touched anew.
-
-    A walk over rows reads a row for its reductions, then each element once more where it stores it.
-    """
-    if group.family not in WALKS or sum(o.shape == group.dims for o in group.outputs) != 1:
-        return []
-    space = Space(group)
-    return [n for n in group.inputs if n.op != "scalar" and space.access(n) == "full"]
 
 
 class _Placer:
@@ -96,7 +83,9 @@ class _Placer:
         for step in self.plan.steps:
             if isinstance(step, Group):
                 here = next(groups)
-                spent = [n for n in overwritable(step) if self._is_spent(n, here)]
+                spent = [
+                    n for n in BY_NAME[step.family].overwrites(step) if self._is_spent(n, here)
+                ]
                 for out in step.outputs:
                     like = (n for n in spent if self._is_alike(n, out))
                     over = next(like, None)

@@ -18,12 +18,12 @@ import torch
 from torch.utils import _pytree as pytree
 
 from refold import baselines, contract, pipeline
+from refold.codegen.text import describe
 from refold.cost import DeviceModel, floor
 from refold.devices import DEVICES, is_at_hand
 from refold.emit.cuda import compile_emitted, nvcc
 from refold.emit.held import held, own_bytes
 from refold.emit.target import Target
-from refold.emit.text import describe
 from refold.judge import Status, Verdict, judge
 from refold.pipeline import OptimizeError, Options, Result
 from refold.plan import Call, Group

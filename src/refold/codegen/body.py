@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from refold.emit.text import describe
+from refold.codegen.text import describe
 from refold.ir import NARROW, OPS, Dim, Kind, Node, Sym, numel
 from refold.ir import op as ops
 from refold.ir.literals import CPP_TYPES, cpp_literal
