@@ -130,7 +130,7 @@ def _first_merged(group: Group) -> int:
     """The first of the axes that are one in a kernel: the last one, but of pointwise groups."""
     dims = group.dims
     first = len(dims) - 1
-    pointwise = not any(is_reduction(n) or is_matrix_product(n) for n in group.nodes)
+    pointwise = all(OPS[n.op].kind is Kind.POINTWISE for n in group.nodes)
     if not pointwise or any(o.shape != dims for o in group.outputs):
         return first
     shapes = [n.shape for n in group.inputs]
