@@ -10,7 +10,9 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "refold"
 WRITERS = sorted(
-    p for glob in ("emit/*.py", "codegen/*.py", "families/*/*kernel*.py") for p in SOURCE.glob(glob)
+    p
+    for glob in ("emit/*.py", "codegen/*.py", "families/*/*kernel*.py", "families/*/packing.py")
+    for p in SOURCE.glob(glob)
 )
 
 # what text may ask of schedules: what they are, not which one to take

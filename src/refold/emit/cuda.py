@@ -19,7 +19,6 @@ from refold.codegen.headers import COMMON, header, included
 from refold.codegen.launch import Launch
 from refold.devices import Device
 from refold.emit.alike import kernels_of
-from refold.emit.cuda_product import CudaProduct, mode_of
 from refold.emit.guards import Refusal
 from refold.emit.source import (
     Source,
@@ -30,7 +29,7 @@ from refold.emit.source import (
     source_of,
 )
 from refold.emit.template import render
-from refold.families import BY_NAME
+from refold.families import BY_NAME, FAMILIES
 from refold.plan import Group
 from refold.plan.product import PACKED, TURNED
 
@@ -58,11 +57,7 @@ class CudaTarget:
 
     def kernel(self, group: Group, name: str) -> CudaKernel:
         """The kernel of a group."""
-        if group.is_product:
-            return CudaProduct(group, name)
-        make = BY_NAME[group.family].cuda
-        assert make is not None
-        return make(group, name)
+        return BY_NAME[group.family].cuda(group, name)
 
     def prologue(self, prepared: bool, allocates: bool, alone: bool) -> list[str]:
         lines = ["rf_device = rf_cache.device", "rf_stream = _refold_stream(rf_device)"]
@@ -121,13 +116,11 @@ class CudaTarget:
         if alone:
             entries.append(_LOOK)
             names.append("look_alone")
-        forms, mode = forms_of(g for _, g in groups), mode_of(self.float32)
-        if PACKED in forms:
-            entries.append(_PACK.replace("@MODE@", mode))
-            names += ["packed_bytes", "pack"]
-        if TURNED in forms:
-            entries.append(_PACK_TURNED.replace("@MODE@", mode))
-            names += ["turned_bytes", "pack_turned"]
+        for family in FAMILIES:
+            own_groups = [g for _, g in groups if g.family == family.name]
+            for more, text in family.entries(own_groups, self.float32):
+                entries.append(text)
+                names += more
         for k in kernels:
             entries += [k.needs(), k.entry()]
             names += [f"{k.name}_needs", k.name]
@@ -159,47 +152,6 @@ static PyObject* look_alone(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (PyErr_Occurred()) return nullptr;
   const rf::OnDevice here(static_cast<int>(device));
   return rf_result(rf::look_alone(reinterpret_cast<cudaStream_t>(stream)));
-}
-"""
-
-_PACK = """\
-static PyObject* packed_bytes(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  if (!rf_takes(n, 2)) return nullptr;
-  const long rows = rf_size(args[0]), depth = rf_size(args[1]);
-  if (PyErr_Occurred()) return nullptr;
-  return PyLong_FromSize_t(rf::packed_bytes<rf::@MODE@>(rows, depth));
-}
-
-static PyObject* pack(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  if (!rf_takes(n, 6)) return nullptr;
-  float *x = rf_pointer<float>(args[0]), *packed = rf_pointer<float>(args[1]);
-  const long rows = rf_size(args[2]), depth = rf_size(args[3]), stream = rf_size(args[4]);
-  const long device = rf_size(args[5]);
-  if (PyErr_Occurred()) return nullptr;
-  const rf::OnDevice here(static_cast<int>(device));
-  const auto on = reinterpret_cast<cudaStream_t>(stream);
-  return rf_result(rf::pack<rf::@MODE@>(x, packed, rows, depth, on));
-}
-"""
-
-
-_PACK_TURNED = """\
-static PyObject* turned_bytes(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  if (!rf_takes(n, 3)) return nullptr;
-  const long batches = rf_size(args[0]), depth = rf_size(args[1]), cols = rf_size(args[2]);
-  if (PyErr_Occurred()) return nullptr;
-  return PyLong_FromSize_t(rf::turned_bytes<rf::@MODE@>(batches, depth, cols));
-}
-
-static PyObject* pack_turned(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  if (!rf_takes(n, 7)) return nullptr;
-  float *x = rf_pointer<float>(args[0]), *packed = rf_pointer<float>(args[1]);
-  const long batches = rf_size(args[2]), depth = rf_size(args[3]), cols = rf_size(args[4]);
-  const long stream = rf_size(args[5]), device = rf_size(args[6]);
-  if (PyErr_Occurred()) return nullptr;
-  const rf::OnDevice here(static_cast<int>(device));
-  const auto on = reinterpret_cast<cudaStream_t>(stream);
-  return rf_result(rf::pack_turned<rf::@MODE@>(x, packed, batches, depth, cols, on));
 }
 """
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from refold.codegen.cpp import Cpp
@@ -14,6 +14,9 @@ from refold.ir import Node
 from refold.plan import Group
 from refold.plan.draft import Draft
 from refold.schedule import Cut
+
+Sizes = tuple[int, int, int]  # rows, columns, depth of a product
+Entries = tuple[tuple[str, ...], str]  # names of C++ functions that Python calls, and their text
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,9 @@ class Family:
     touched anew.
     schedule: the group with its schedules, where the family's kernels have several on a device: the
     likely best ones, or what is given for the sizes of products.
+    to_tune: kind and sizes of a group that timing may schedule better than the rule does.
+    entries: functions for CUDA that kernels of the family share, of some groups and the accuracy of
+    their products of float32.
     """
 
     name: str
@@ -66,8 +72,10 @@ class Family:
     grow: Callable[[Draft, Node, View], str | None]
     form: Form
     cpp: Cpp
-    cuda: Callable[[Group, str], CudaKernel] | None = None
+    cuda: Callable[[Group, str], CudaKernel]
     computes: Callable[[Draft], Sequence[Node]] = _nothing
     whole: frozenset[str] = frozenset()
     overwrites: Callable[[Group], Sequence[Node]] = _none
     schedule: Callable[[Group, DeviceModel, Cut | None], Group] = _has_one
+    to_tune: Callable[[Group], tuple[str, Sizes] | None] = lambda group: None
+    entries: Callable[[Iterable[Group], str], Iterable[Entries]] = lambda groups, float32: ()

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from refold.cost import DeviceModel
-from refold.families import BY_NAME, matmul
-from refold.families.matmul.schedules import Sizes
+from refold.families import BY_NAME
+from refold.families.family import Sizes
 from refold.plan.plan import Group, Plan, Step
 from refold.planner.buffers import placed
 from refold.schedule import Cut
@@ -33,6 +33,6 @@ def tuned(plan: Plan, device: DeviceModel, cut: Cut) -> Plan:
 def to_tune(plan: Plan) -> Iterator[tuple[str, Sizes]]:
     """Kind and sizes of each product that timing may cut better than the rule does."""
     for group in plan.groups:
-        found = matmul.to_tune(group) if group.family == matmul.FAMILY.name else None
+        found = BY_NAME[group.family].to_tune(group)
         if found is not None:
             yield found

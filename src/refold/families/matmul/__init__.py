@@ -3,7 +3,9 @@
 from refold.codegen.cpp import Cpp
 from refold.families.family import Family
 from refold.families.matmul.claim import claim, grow
+from refold.families.matmul.cuda_kernel import CudaProduct
 from refold.families.matmul.kernel import FORM
+from refold.families.matmul.packing import entries
 from refold.families.matmul.schedules import schedule, to_tune
 
 FAMILY = Family(
@@ -13,8 +15,9 @@ FAMILY = Family(
     grow,
     FORM,
     Cpp("matmul.h", "matmul(body, a, w, rows, width, depth)"),
+    CudaProduct,
     whole=frozenset({"logsumexp"}),
     schedule=schedule,
+    to_tune=to_tune,
+    entries=entries,
 )
-
-__all__ = ["FAMILY", "to_tune"]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from refold.cost import DeviceModel
+from refold.families.family import Sizes
 from refold.ir import NARROW, Dim, Sym, hint
 from refold.ir.graph import is_parametric
 from refold.plan.plan import Group
@@ -24,8 +25,6 @@ from refold.schedule import (
     default_schedule,
     kernels_of,
 )
-
-Sizes = tuple[int, int, int]  # rows, columns, depth of a product
 
 
 def schedule(group: Group, device: DeviceModel, cut: Cut | None) -> Group:
