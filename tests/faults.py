@@ -145,7 +145,7 @@ FAULTS = (
     ),
     Fault(
         "the last columns of a product are packed from the wrong row",
-        "kernels/cpu/gemm.h",
+        "families/matmul/cpu/gemm.h",
         "std::min(r + i, count - 1) * ld + k;",
         "std::min(r + i, count - 1 - (count > 1 ? 1 : 0)) * ld + k;",
         ("tests/kernels/test_cpu_product.py",),
@@ -159,7 +159,7 @@ FAULTS = (
     ),
     Fault(
         "a stage is read while it is copied",
-        "kernels/cuda/matmul_sm80.cuh",
+        "families/matmul/cuda/matmul_sm80.cuh",
         "copy_wait<S::kStages - 2>();",
         "copy_wait<S::kStages - 1>();",
         ("tests/gpu/test_matmul.py", "-k", "generic"),

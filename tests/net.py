@@ -21,7 +21,6 @@ import hashlib
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from importlib import resources
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -31,8 +30,8 @@ import torch  # noqa: E402
 
 from captures import captured_once, drawn, forget  # noqa: E402
 from refold import pipeline  # noqa: E402
+from refold.codegen.headers import header, names  # noqa: E402
 from refold.emit.embed import runtime_text  # noqa: E402
-from refold.emit.source import header  # noqa: E402
 from refold.pipeline import Options  # noqa: E402
 from zoo import CASES  # noqa: E402
 
@@ -47,14 +46,6 @@ COLUMNS = (
     ("cuda:sm_90", "ieee", torch.float16),
 )
 _NAME = re.compile(r'"(refold_\w+)_[0-9a-f]{12}"')  # of an extension, by a hash of its text
-
-
-def headers() -> list[str]:
-    """The names of the headers that emitted files may hold."""
-    root = resources.files("refold.kernels")
-    folders = ("", "cpu/", "cuda/")
-    files = [f"{f}{p.name}" for f in folders for p in root.joinpath(f).iterdir() if p.is_file()]
-    return sorted(f for f in files if f.endswith((".h", ".cuh")))
 
 
 def emitted(name: str, target: str, float32: str, dtype: torch.dtype) -> tuple[str, list[str]]:
@@ -80,7 +71,7 @@ def emitted(name: str, target: str, float32: str, dtype: torch.dtype) -> tuple[s
     if result.text is None:
         return f"kept: {' | '.join(result.reasons)}", prices
     text = result.text.replace(runtime_text(), "# <runtime>")
-    for h in headers():
+    for h in names():
         text = text.replace(header(h).strip("\n"), f"// <{h}>")
     return _NAME.sub(r'"\1"', text), prices
 
@@ -129,7 +120,7 @@ def main() -> None:
         given.texts.mkdir(parents=True, exist_ok=True)
     prices: list[str] = []
     with given.file.open("w") as out:
-        for h in headers():
+        for h in names():
             print(f"header {h} {digest(header(h))}", file=out)
         print(f"runtime {digest(runtime_text())}", file=out)
         for what, text, modes in texts(given.only):

@@ -13,9 +13,10 @@ from refold import pipeline
 from refold.cli import main
 from refold.cost import DeviceModel
 from refold.devices import ANY, DEVICES, FEATURES, Device, detect, device_at_hand, is_at_hand
-from refold.emit.cuda import CudaTarget, compile_emitted, nvcc
-from refold.emit.targets import target_of
+from refold.emit.cuda import compile_emitted, nvcc
+from refold.ir import Graph, Output, leaf, make
 from refold.pipeline import Options
+from refold.planner import make_plan
 from refold.schedule import KERNELS, MMA_SYNC, WGMMA, kernels_of
 
 GPUS = [d for d in DEVICES.values() if d.toolchain == "cuda"]
@@ -54,8 +55,11 @@ def test_kernels_of_products_follow_from_features(device: Device) -> None:
     kernels = kernels_of(device.features)
     assert kernels.requires <= device.features <= FEATURES
     assert kernels is (WGMMA if "wgmma" in device.features else MMA_SYNC)
-    target = target_of(device, "ieee")
-    assert isinstance(target, CudaTarget) and target.kernels is kernels
+    x = leaf("input", (512, 4096), torch.float32, name="x")
+    w = leaf("param", (256, 4096), torch.float32, name="w")
+    product = Graph((Output(make("linear", x, w), (512, 256)),))
+    (group,) = make_plan(product, device=DeviceModel(device)).groups
+    assert group.kernel is not None and group.kernel.schedule.kernels is kernels
 
 
 def test_every_feature_that_kernels_require_is_known() -> None:

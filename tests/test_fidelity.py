@@ -60,8 +60,8 @@ def test_an_encoder_that_leaves_no_place_out_is_captured():
     module = Encoder(nested=False).eval()
     x, pad = torch.randn(3, 5, 16), torch.zeros(3, 5, dtype=torch.bool)
     pad[1, 3:] = True
-    target, device = pipeline.target_for("cpu")
-    derivations = pipeline.derive(module, [x, pad], device, Options(measure=False), target)
+    _, device = pipeline.target_for("cpu")
+    derivations = pipeline.derive(module, [x, pad], device, Options(measure=False))
     assert all(d.mode.kept is None for d in derivations)
 
 
@@ -69,8 +69,8 @@ def test_an_encoder_that_leaves_no_place_out_is_captured():
 @pytest.mark.parametrize("factor", [1.0, 1.5])
 def test_what_is_captured_computes_what_forward_does(cls, factor):
     x = torch.randn(4, 8) if cls is Asks else torch.randint(0, 9, (4, 8))
-    target, device = pipeline.target_for("cpu")
-    found = pipeline.derive(cls(factor), [x], device, Options(measure=False), target)
+    _, device = pipeline.target_for("cpu")
+    found = pipeline.derive(cls(factor), [x], device, Options(measure=False))
     kept = [d.mode.kept for d in found]
     if factor == 1.0:
         assert kept == [None]

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from refold import contract, pipeline
+from refold.codegen.headers import COMMON, header, included
 from refold.emit.embed import runtime_text
-from refold.emit.source import COMMON, header, included
 from refold.pipeline import Options
 
 HERE = Path(__file__).resolve().parent

@@ -43,10 +43,10 @@ MODELS = {Pooled: (4, 6, 40, 40), Turned: (8, 64)}
 
 
 def derived(cls, memory, name="cpu"):
-    target, device = pipeline.target_for(name)
+    _, device = pipeline.target_for(name)
     module, x = cls(), torch.randn(MODELS[cls])
-    (found,) = pipeline.derive(module, [x], device, Options(memory=memory), target)
-    kept = sum(h.size for h in held(found.mode.plan, target)) if found.mode.plan else 0
+    (found,) = pipeline.derive(module, [x], device, Options(memory=memory))
+    kept = sum(h.size for h in held(found.mode.plan)) if found.mode.plan else 0
     return found, kept, own_bytes(module)
 
 
@@ -71,8 +71,7 @@ def test_what_cannot_be_given_up_keeps_the_original():
 
 def test_packed_parameters_are_counted():
     found, kept, own = derived(Turned, 10.0, "cuda:sm_90")
-    target, _ = pipeline.target_for("cuda:sm_90")
-    packed = [h for h in held(found.mode.plan, target) if "packed" in h.name]
+    packed = [h for h in held(found.mode.plan) if "packed" in h.name]
     assert kept == own + sum(h.size for h in packed)
 
 

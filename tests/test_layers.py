@@ -23,6 +23,7 @@ ORDER = [
     "accuracy",
     "plan",
     "kernels",
+    "codegen",
     "families",
     "planner",
     "emit",

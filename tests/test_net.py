@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 import net
-from refold.emit.source import header
+from refold.codegen.headers import header
 
 
 def test_a_text_is_the_same_in_every_run() -> None:

@@ -8,8 +8,8 @@ from torch import nn
 
 from captures import captured_once, drawn
 from refold import pipeline
+from refold.codegen.body import Body
 from refold.cost import DeviceModel
-from refold.emit.functor import Body
 from refold.ir import Node, leaf, make, numel
 from refold.ir.graph import is_parametric
 from refold.ir.ops import CONVOLUTIONS

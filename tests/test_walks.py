@@ -25,14 +25,14 @@ from tests.engine.graphs import p, x
 CPU = DeviceModel.of("cpu")
 
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "refold"
-WALKING = ("ir", "capture", "rules", "engine", "plan", "families", "planner", "emit")
+WALKING = ("ir", "capture", "rules", "engine", "plan", "codegen", "families", "planner", "emit")
 
 # Recursion that is no walk over inputs, or goes a bounded way: one function of the ring, and why.
 BOUNDED = {
     ("planner/lower.py", "_lower"): "each step takes axes away",
     ("planner/lower.py", "_softmax"): "the step gives it rows",
-    ("emit/text.py", "describe"): "the text is cut off at a depth",
-    ("emit/text.py", "name"): "what an expression names has been written before, by a stack",
+    ("codegen/text.py", "describe"): "the text is cut off at a depth",
+    ("codegen/text.py", "name"): "what an expression names has been written before, by a stack",
     ("engine/explain.py", "short"): "the text is cut off at a depth",
     ("engine/normalise.py", "normal"): "one level for each rule in a row; `done` is the memo",
     ("rules/match.py", "_match"): "as deep as the pattern, not as the graph",

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from refold.codegen.launch import Launch, Scope
+from refold.codegen.text import shape_text
 from refold.emit.guards import Refusal
-from refold.emit.launch import Launch, Scope
 from refold.emit.source import Source
-from refold.emit.text import shape_text
 from refold.ir import OPS, Node, Sym
 from refold.ir.shapes import RANK
 from refold.plan import Group
@@ -24,7 +24,7 @@ class TorchTarget:
     empty = "_refold_empty"
 
     def launch(self, group: Group, name: str) -> Launch:
-        return Launch(group, lambda scope: _statements(group, scope))
+        return lambda scope: _statements(group, scope)
 
     def text(self, group: Group, name: str) -> str:
         return str(id(group))  # none is another's
@@ -109,6 +109,14 @@ class _refold_kernels:
 _refold_problem = None
 _refold_empty = torch._C._dynamo.guards._empty_strided_cpu
 inf, nan = float("inf"), float("nan")
+
+
+def _refold_pack(x):
+    # a plan for a GPU has products read sides packed; PyTorch reads them as they are
+    return x
+
+
+_refold_pack_turned = _refold_parts_float16 = _refold_parts_bfloat16 = _refold_pack
 
 
 def _refold_unfit(device):

@@ -20,8 +20,6 @@ from refold.baselines import EAGER, Contest, contest
 from refold.capture import Axes, Captured, CaptureError, Example, Widened, capture, kept, widen
 from refold.cost import DeviceModel
 from refold.devices import DEVICES, device_at_hand
-from refold.emit.cuda import CudaTarget
-from refold.emit.cuda_product import CudaProduct
 from refold.emit.held import held, own_bytes
 from refold.emit.load import load_text
 from refold.emit.module import Emission, Mode, emit
@@ -32,9 +30,9 @@ from refold.ir import Node, render
 from refold.layouts import images_in_channels, with_other_layouts
 from refold.plan import Plan, Storage
 from refold.plan.layout import channels_last
-from refold.planner import make_plan
+from refold.planner import make_plan, to_tune, tuned
 from refold.rules import EXACT
-from refold.schedule import PACES, Schedule
+from refold.schedule import PACES, Cut, Schedule, kernels_of
 from refold.tune import Tuned
 
 Progress = Callable[[str], None]
@@ -133,14 +131,12 @@ def derive(
     example: Example | Sequence[Any],
     device: DeviceModel,
     options: Options,
-    target: Target | None = None,
 ) -> tuple[Derivation, ...]:
     """Capture, rewrite and plan each mode; one derivation where both modes are one function.
 
-    example: a call, or its positional arguments. target: whose packed parameters are counted as
-    memory; those of none by default.
+    example: a call, or its positional arguments.
     """
-    budget = _Budget(device, options, module, Example.of(example), target)
+    budget = _Budget(device, options, module, Example.of(example))
     captured: list[Captured | CaptureError] = []
     for training in (True, False):
         if captured and not captured[0].reads_mode:  # the other mode does the same
@@ -176,7 +172,6 @@ class _Budget:
     options: Options
     module: torch.nn.Module
     example: Example
-    target: Target | None
 
     @property
     def own(self) -> int:
@@ -190,7 +185,7 @@ class _Budget:
         return max(self.own, SMALL_MEMORY) if times is None else times * self.own
 
     def held(self, plan: Plan) -> int:
-        return sum(h.size for h in held(plan, self.target))
+        return sum(h.size for h in held(plan))
 
 
 SMALL_MEMORY = 8 << 20  # bytes that nobody misses
@@ -206,11 +201,12 @@ def _derived(name: str, c: Captured | CaptureError, budget: _Budget) -> Derivati
     wide = widen(c.graph)
     dtype = _dtype(c)
     images = images_in_channels(budget.module, budget.example, c)
+    last = all(c.images_last) and bool(c.images_last)
     measures = None
     if budget.options.accuracy:
         measures = Meter(budget.module, budget.example, c, wide.graph)
     try:
-        optimized, plan, accuracy = _planned(wide, dtype, budget, images, measures, 0.0)
+        optimized, plan, accuracy = _planned(wide, dtype, budget, images, last, measures, 0.0)
     except Inaccurate as error:
         return Derivation(Mode(name, None, None, kept=str(error)), None)
     bytes_held = budget.held(plan)
@@ -218,7 +214,7 @@ def _derived(name: str, c: Captured | CaptureError, budget: _Budget) -> Derivati
         # what is kept gets a price, until what gains least for its bytes is given up
         gain = max(optimized.cost_before - optimized.cost_after, 1e-9) / bytes_held
         for price in (gain / 8, gain, gain * 8, gain * 64):
-            optimized, plan, accuracy = _planned(wide, dtype, budget, images, measures, price)
+            optimized, plan, accuracy = _planned(wide, dtype, budget, images, last, measures, price)
             if budget.held(plan) <= budget.most:
                 break
         else:
@@ -245,12 +241,14 @@ def _planned(
     dtype: torch.dtype | None,
     budget: _Budget,
     images: Mapping[Node, int],
+    images_last: bool,
     measures: Meter | None,
     price: float,
 ) -> tuple[Optimized, Plan, Accuracy | None]:
     """The cheapest graph that is accurate, its plan, and its errors where they are measured.
 
-    images: what lies channels-last. price: seconds a call for each byte that is folded.
+    images: what lies channels-last. images_last: whether all images do. price: seconds a call for
+    each byte that is folded.
     """
     device = replace(budget.device, dtype=dtype, hold=price)
     options, accuracy = budget.options, None
@@ -273,7 +271,7 @@ def _planned(
     if images:
         graph, moved = channels_last(graph, images)
         storage = storage.moved(moved)
-    plan = make_plan(graph, storage, device)
+    plan = make_plan(graph, storage, device, images_last)
     return optimized, plan, accuracy
 
 
@@ -323,13 +321,10 @@ def run(
     """
     start = time.perf_counter()
     progress("capturing and rewriting")
-    derivations = derive(module, example, device, options, target)
-    if options.tune and isinstance(target, CudaTarget):
+    derivations = derive(module, example, device, options)
+    if options.tune and target.device == "cuda":
         progress("timing ways to cut the products")
-        try:
-            tune(target, derivations)
-        except RuntimeError as error:  # out of memory, above all: what is known is used
-            progress(f"products are cut by rule, because timing failed: {_first_line(error)}")
+        derivations = tune(target, device, derivations, progress)
     text = _emit(module, source, title, derivations, target)
     seconds = time.perf_counter() - start
     build_seconds = 0.0
@@ -354,25 +349,52 @@ def _first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
-def tune(target: CudaTarget, derivations: Sequence[Derivation]) -> None:
-    """Let `target` cut products as timing on the current GPU says; see refold.tune."""
-    name = torch.cuda.get_device_name()
-    tuned = {kind: Tuned(name, target.kernels, kind) for kind in PACES}
+def tune(
+    target: Target,
+    device: DeviceModel,
+    derivations: Sequence[Derivation],
+    progress: Progress = lambda text: None,
+) -> tuple[Derivation, ...]:
+    """The derivations, their products cut as timing on the current GPU says; see refold.tune.
+
+    Where timing fails, out of memory above all, what is known is used.
+    """
     plans = [d.mode.plan for d in derivations if d.mode.plan is not None]
-    kernels = [target.kernel(g, "product") for plan in plans for g in plan.groups]
-    products = [k for k in kernels if isinstance(k, CudaProduct) and k.may_be_cut]
-    target.choose = lambda rows, cols, depth, kind: tuned[kind](rows, cols, depth)
+    products = [p for plan in plans for p in to_tune(plan)]
+    kernels = kernels_of(device.device.features)
+    tables: dict[str, Tuned] = {}
 
     def build(module: torch.nn.Module, x: torch.Tensor, schedule: Schedule) -> torch.nn.Module:
-        one = CudaTarget(target.gpu, target.float32)
-        one.choose = lambda rows, cols, depth, kind: schedule
-        found = derive(module.eval(), [x], DeviceModel(target.gpu), Options(accuracy=False))
-        text = _emit(module, "# Model is Linear.", "Linear", found, one)
+        found = derive(module.eval(), [x], device, Options(accuracy=False))
+        found = _cut(found, device, lambda rows, cols, depth, kind: schedule)
+        text = _emit(module, "# Model is Linear.", "Linear", found, target)
         assert text is not None
         return bind_for_class(text, module)
 
-    for kind, cut in tuned.items():
-        cut.fill((p.hints for p in products if p.kind == kind), build)
+    try:
+        name = torch.cuda.get_device_name()
+        tables = {kind: Tuned(name, kernels, kind) for kind in PACES}
+        for kind, table in tables.items():
+            table.fill((sizes for k, sizes in products if k == kind), build)
+    except RuntimeError as error:
+        progress(f"products are cut by rule, because timing failed: {_first_line(error)}")
+    if not tables:
+        return tuple(derivations)
+    return _cut(
+        derivations, device, lambda rows, cols, depth, kind: tables[kind](rows, cols, depth)
+    )
+
+
+def _cut(
+    derivations: Sequence[Derivation], device: DeviceModel, cut: Cut
+) -> tuple[Derivation, ...]:
+    """The derivations with the products of their plans cut anew."""
+    return tuple(
+        replace(d, mode=replace(d.mode, plan=tuned(d.mode.plan, device, cut)))
+        if d.mode.plan is not None
+        else d
+        for d in derivations
+    )
 
 
 def _emit(

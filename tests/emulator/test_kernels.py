@@ -101,7 +101,7 @@ ROWS = {
 
 def changed(header: str, old: str, new: str, folder: Path) -> list[str]:
     """The include paths of a copy of the kernels with one text changed."""
-    for path in KERNELS.glob("*.cuh"):
+    for path in (p for kernels in KERNELS for p in kernels.glob("*.cuh")):
         text = path.read_text()
         if path.name == header:
             assert old in text, f"{header} has no {old!r} any more"

@@ -14,11 +14,11 @@ from functools import cache
 from pathlib import Path
 from threading import Lock
 
-from refold.kernels import cuda
+from refold.codegen.headers import folders
 
 HERE = Path(__file__).parent
 SOURCES = (Path(__file__), *sorted((HERE / "include").iterdir()))
-INCLUDES = [f"-I{p}" for p in (HERE / "include", Path(cuda.__file__).parent, HERE.parent / "gpu")]
+INCLUDES = [f"-I{p}" for p in (HERE / "include", *folders("cuda"), HERE.parent / "gpu")]
 # -fno-strict-aliasing: kernels read floats as float4, which nvcc lets them.
 # -fno-gnu-unique: what is static in a library is its own, its device and threads.
 FLAGS = (

@@ -16,9 +16,10 @@ from functools import cache
 
 import torch
 
+from refold.codegen.cuda import CudaKernel
 from refold.cost import DeviceModel
-from refold.emit.cuda_kernel import CudaKernel
 from refold.emit.source import real_text
+from refold.families import BY_NAME
 from refold.ir import OPS, Node, Sym
 from refold.ir.evaluate import concrete
 from refold.ir.shapes import RANK
@@ -97,7 +98,7 @@ def emitted(model: str, dtype: torch.dtype = torch.float32) -> tuple[Emitted, ..
     groups = [g for g in first.mode.plan.groups if g.family in TEMPLATES]
     assert groups, f"{model} has neither rows nor columns"
     file = file_of(model, dtype)
-    kernels = [CudaKernel(g, f"{file}_{i}") for i, g in enumerate(groups)]
+    kernels = [BY_NAME[g.family].cuda(g, f"{file}_{i}") for i, g in enumerate(groups)]
     return tuple(Emitted(k.name, k.group, k, file) for k in kernels)
 
 

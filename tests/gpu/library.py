@@ -19,19 +19,20 @@ from typing import Any
 
 import torch
 
+from refold.codegen.headers import folders
 from tests import emulator
 
 from .machine import EMULATED, stream
 
 HERE = Path(__file__).parent
-KERNELS = HERE.parents[1] / "src" / "refold" / "kernels" / "cuda"
+KERNELS = folders("cuda")
 SOURCES = ("plain.cu", "direct.cu", "sinks.cu", "systems.cu", "generic.cu", "simt.cu")
 FLAGS = (
     "-std=c++17",
     "-O3",
     "-Xptxas=-v",
     "-Xcompiler=-fPIC",
-    f"-I{KERNELS}",
+    *(f"-I{folder}" for folder in KERNELS),
     f"-I{HERE}",
 )
 
@@ -83,7 +84,8 @@ def library(kind: str, texts: Mapping[str, str]) -> ctypes.CDLL:
     texts: the files' by their names; they may include the kernels and what lies beside this file.
     """
     digest = hashlib.sha256(repr(sorted(texts.items())).encode())
-    for path in sorted((*KERNELS.glob("*.cuh"), *HERE.glob("*.cuh"), *emulator.SOURCES)):
+    headers = (p for folder in (*KERNELS, HERE) for p in folder.glob("*.cuh"))
+    for path in sorted((*headers, *emulator.SOURCES)):
         digest.update(path.read_bytes())
     folder = Path(os.environ.get("REFOLD_CUDA_BUILD", tempfile.gettempdir()))
     name = f"refold_{'emulated' if EMULATED else 'cuda'}_{kind}_{digest.hexdigest()[:12]}.so"

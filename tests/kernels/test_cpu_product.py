@@ -16,7 +16,8 @@ from unittest import mock
 import pytest
 import torch
 
-from refold.emit.source import digest, header, included
+from refold.codegen.headers import header, included
+from refold.emit.source import digest
 from refold.emit.template import render
 
 SIZES = (1, 2, 3, 5, 16, 17, 29, 64, 129, 200)

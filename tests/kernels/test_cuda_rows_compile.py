@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from refold.emit import cuda_kernel
+from refold.families.rows import cuda_kernel
 from tests.gpu.emitted import DTYPES, source
 from tests.gpu.library import HERE, KERNELS, compile_source, nvcc
 from tests.gpu.row_models import MODELS
@@ -52,7 +52,7 @@ def early_accesses(ptx: str) -> list[str]:
 
 def ptx_of_file(file: Path, target: str = "90") -> str:
     arch = f"-gencode=arch=compute_{target},code=compute_{target}"
-    includes = [f"-I{KERNELS}", f"-I{HERE}"]
+    includes = [*(f"-I{folder}" for folder in KERNELS), f"-I{HERE}"]
     command = [nvcc(), "-std=c++17", "-O3", arch, "-ptx", *includes, "-o", "-", str(file)]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
@@ -110,7 +110,8 @@ int main() {
 def test_rows_that_are_held_fit(tmp_path: Path) -> None:
     source, program = tmp_path / "cuts.cu", tmp_path / "cuts"
     source.write_text(CUTS)
-    command = [nvcc(), "-std=c++17", f"-I{KERNELS}", "-o", str(program), str(source)]
+    includes = [f"-I{folder}" for folder in KERNELS]
+    command = [nvcc(), "-std=c++17", *includes, "-o", str(program), str(source)]
     subprocess.run(command, check=True)
     lines = subprocess.run([program], capture_output=True, text=True, check=True).stdout
     split_from, *lines = lines.splitlines()

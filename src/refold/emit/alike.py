@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from refold.emit.kernel import GroupKernel
+from refold.codegen.kernel import GroupKernel
 from refold.plan import Group
 
 Named = tuple[str, Group]

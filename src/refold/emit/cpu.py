@@ -10,29 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from refold.codegen.cpp import CppKernel
+from refold.codegen.headers import COMMON, header, included
+from refold.codegen.launch import Launch
 from refold.emit.alike import kernels_of
 from refold.emit.guards import Refusal
-from refold.emit.kernel import GroupKernel
-from refold.emit.launch import Launch, Scope
 from refold.emit.source import (
-    COMMON,
     Source,
     bodies_text,
     digest,
-    header,
-    included,
     module_text,
     real_text,
 )
 from refold.emit.template import render
+from refold.families import BY_NAME
 from refold.plan import Group
-
-_HEADERS = {
-    "rows": "rows.h",
-    "pointwise": "rows.h",
-    "columns": "columns.h",
-    "matmul": "matmul.h",
-}
 
 
 class CpuTarget:
@@ -43,17 +35,21 @@ class CpuTarget:
     empty = "_refold_empty"
 
     def launch(self, group: Group, name: str) -> Launch:
-        kernel = CpuKernel(group, name)
-        return Launch(group, kernel.call, overwrites=kernel.overwrites())
+        return self.kernel(group, name).call
+
+    def kernel(self, group: Group, name: str) -> CppKernel:
+        """The kernel of a group."""
+        family = BY_NAME[group.family]
+        return CppKernel(group, name, family.form, family.cpp)
 
     def text(self, group: Group, name: str) -> str:
-        kernel = CpuKernel(group, name)
+        kernel = self.kernel(group, name)
         return kernel.struct() + kernel.entry()
 
     def source(self, groups: Sequence[tuple[str, Group]], alone: bool) -> Source:
-        narrow = ["narrow.h"] if any(g.has_narrow for _, g in groups) else []
-        needed = included("cpu", ["run.h", *narrow, *(_HEADERS[g.family] for _, g in groups)])
-        kernels = kernels_of(groups, CpuKernel)
+        kernels = kernels_of(groups, self.kernel)
+        narrow = ["narrow.h"] if any(k.group.has_narrow for k in kernels) else []
+        needed = included("cpu", ["run.h", *narrow, *(k.cpp.header for k in kernels)])
         headers = ["#define PY_SSIZE_T_CLEAN", *real_text(groups), *map(header, COMMON)]
         headers += [header(f"cpu/{h}") for h in needed]
         entries = [*(k.entry() for k in kernels), module_text(k.name for k in kernels)]
@@ -74,31 +70,3 @@ class CpuTarget:
 
     def prologue(self, prepared: bool, allocates: bool, alone: bool) -> list[str]:
         return []
-
-
-class CpuKernel(GroupKernel):
-    """One group for the CPU: its entry and the Python that calls it."""
-
-    def entry(self) -> str:
-        arguments = self.arguments()
-        if self.group.is_product:
-            sides = zip(map(self.pointer, self.group.sides), ("a", "w"), strict=True)
-            arguments = [*sides, *arguments]
-        run = {
-            "matmul": "matmul(body, a, w, rows, width, depth)",
-            "rows": "rows(body, rows, width)",
-            "pointwise": "rows(body, rows, width)",
-            "columns": "columns(body, outer, count, width)",
-        }[self.group.family]
-        return self.entry_text(
-            arguments,
-            [f"  return rf_run([&] {{ rf::{run}; }});"],
-        )
-
-    def call(self, scope: Scope) -> list[str]:
-        """The statement of emitted Python that runs the kernel."""
-        parts = self.given(scope.operands, scope.results, scope.sizes)
-        if self.group.is_product:
-            sides = [scope.operands[i] for i in self.group.sides]
-            parts = [*sides, *parts]
-        return [f"_refold_kernels.{self.name}({', '.join(parts)})"]

@@ -11,30 +11,27 @@ import shutil
 import subprocess
 import sysconfig
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from refold.codegen.cuda import CudaKernel
+from refold.codegen.headers import COMMON, header, included
+from refold.codegen.launch import Launch
 from refold.devices import Device
 from refold.emit.alike import kernels_of
-from refold.emit.cuda_kernel import CudaKernel
-from refold.emit.cuda_product import CudaProduct
 from refold.emit.guards import Refusal
-from refold.emit.launch import Launch
 from refold.emit.source import (
-    COMMON,
     Source,
     bodies_text,
     digest,
-    header,
-    included,
     module_text,
     real_text,
     source_of,
 )
 from refold.emit.template import render
+from refold.families import BY_NAME, FAMILIES
 from refold.plan import Group
-from refold.schedule import Cut, by_rule
-from refold.schedule import kernels_of as products_for
+from refold.plan.product import PACKED, TURNED
 
 # hidden: two modules may have functions of one name, and the loader would take one for both
 FLAGS = ("-std=c++17", "-O3", "-split-compile=0", "-Xcompiler=-fvisibility=hidden")
@@ -44,8 +41,7 @@ class CudaTarget:
     """Kernels for an NVIDIA GPU, by nvcc.
 
     gpu: which one. float32: "ieee" for products as accurate as fp32's, "tf32" for products as
-    accurate as TF32's, which emitted modules use only while PyTorch's flags allow it. kernels: of
-    products. choose: how a product is cut; a tuner may put its own in.
+    accurate as TF32's, which emitted modules use only while PyTorch's flags allow it.
     """
 
     device = "cuda"
@@ -54,22 +50,14 @@ class CudaTarget:
     def __init__(self, gpu: Device, float32: str = "ieee") -> None:
         self.gpu = gpu
         self.float32 = float32
-        self.kernels = products_for(gpu.features)
-        self.choose: Cut = by_rule(self.kernels)
         self.name = gpu.name
 
-    @property
-    def mode(self) -> str:
-        return {"ieee": "Ieee", "tf32": "Tf32"}[self.float32]
-
     def launch(self, group: Group, name: str) -> Launch:
-        return self.kernel(group, name).launch()
+        return self.kernel(group, name).call
 
     def kernel(self, group: Group, name: str) -> CudaKernel:
         """The kernel of a group."""
-        if group.is_product:
-            return CudaProduct(group, name, self.kernels, self.mode, self.choose)
-        return CudaKernel(group, name)
+        return BY_NAME[group.family].cuda(group, name)
 
     def prologue(self, prepared: bool, allocates: bool, alone: bool) -> list[str]:
         lines = ["rf_device = rf_cache.device", "rf_stream = _refold_stream(rf_device)"]
@@ -100,7 +88,7 @@ class CudaTarget:
         return "\n".join([*k.headers(), k.struct(), k.needs(), k.entry()])
 
     def build(self, groups: Sequence[tuple[str, Group]], source: Source) -> str:
-        packings = {f for n, g in groups for _, f in self.kernel(g, n).packings()}
+        forms = forms_of(g for _, g in groups)
         capability = self.gpu.capability
         assert capability is not None
         later = " or later" if self.gpu.runs_later else ""
@@ -108,9 +96,9 @@ class CudaTarget:
             "cuda.py.jinja",
             extension=f"refold_{self.gpu.architecture}_{digest(source.text + self.name)}",
             flags=repr([*FLAGS, *self.gpu.flags]),
-            packs="_refold_pack" in packings,
-            turns="_refold_pack_turned" in packings,
-            parts=sorted(p for p in packings if p.startswith("_refold_parts")),
+            packs=PACKED in forms,
+            turns=TURNED in forms,
+            parts=sorted(f"_refold_{f}" for f in forms if f.startswith("parts")),
             capability=capability,
             only="<" if later else "!=",
             words=f"{capability[0]}.{capability[1]}{later}",
@@ -128,12 +116,11 @@ class CudaTarget:
         if alone:
             entries.append(_LOOK)
             names.append("look_alone")
-        if any(f == "_refold_pack" for k in kernels for _, f in k.packings()):
-            entries.append(_PACK.replace("@MODE@", self.mode))
-            names += ["packed_bytes", "pack"]
-        if any(f == "_refold_pack_turned" for k in kernels for _, f in k.packings()):
-            entries.append(_PACK_TURNED.replace("@MODE@", self.mode))
-            names += ["turned_bytes", "pack_turned"]
+        for family in FAMILIES:
+            own_groups = [g for _, g in groups if g.family == family.name]
+            for more, text in family.entries(own_groups, self.float32):
+                entries.append(text)
+                names += more
         for k in kernels:
             entries += [k.needs(), k.entry()]
             names += [f"{k.name}_needs", k.name]
@@ -143,6 +130,11 @@ class CudaTarget:
             bodies_text(k.struct() for k in kernels),
             "\n".join(entries).rstrip("\n"),
         )
+
+
+def forms_of(groups: Iterable[Group]) -> set[str]:
+    """The forms in which products read their sides."""
+    return {form for g in groups if g.kernel is not None for _, form in g.kernel.packs}
 
 
 _RESULT = """\
@@ -160,47 +152,6 @@ static PyObject* look_alone(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (PyErr_Occurred()) return nullptr;
   const rf::OnDevice here(static_cast<int>(device));
   return rf_result(rf::look_alone(reinterpret_cast<cudaStream_t>(stream)));
-}
-"""
-
-_PACK = """\
-static PyObject* packed_bytes(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  if (!rf_takes(n, 2)) return nullptr;
-  const long rows = rf_size(args[0]), depth = rf_size(args[1]);
-  if (PyErr_Occurred()) return nullptr;
-  return PyLong_FromSize_t(rf::packed_bytes<rf::@MODE@>(rows, depth));
-}
-
-static PyObject* pack(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  if (!rf_takes(n, 6)) return nullptr;
-  float *x = rf_pointer<float>(args[0]), *packed = rf_pointer<float>(args[1]);
-  const long rows = rf_size(args[2]), depth = rf_size(args[3]), stream = rf_size(args[4]);
-  const long device = rf_size(args[5]);
-  if (PyErr_Occurred()) return nullptr;
-  const rf::OnDevice here(static_cast<int>(device));
-  const auto on = reinterpret_cast<cudaStream_t>(stream);
-  return rf_result(rf::pack<rf::@MODE@>(x, packed, rows, depth, on));
-}
-"""
-
-
-_PACK_TURNED = """\
-static PyObject* turned_bytes(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  if (!rf_takes(n, 3)) return nullptr;
-  const long batches = rf_size(args[0]), depth = rf_size(args[1]), cols = rf_size(args[2]);
-  if (PyErr_Occurred()) return nullptr;
-  return PyLong_FromSize_t(rf::turned_bytes<rf::@MODE@>(batches, depth, cols));
-}
-
-static PyObject* pack_turned(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  if (!rf_takes(n, 7)) return nullptr;
-  float *x = rf_pointer<float>(args[0]), *packed = rf_pointer<float>(args[1]);
-  const long batches = rf_size(args[2]), depth = rf_size(args[3]), cols = rf_size(args[4]);
-  const long stream = rf_size(args[5]), device = rf_size(args[6]);
-  if (PyErr_Occurred()) return nullptr;
-  const rf::OnDevice here(static_cast<int>(device));
-  const auto on = reinterpret_cast<cudaStream_t>(stream);
-  return rf_result(rf::pack_turned<rf::@MODE@>(x, packed, batches, depth, cols, on));
 }
 """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from refold.emit.text import Writer, identifier, leaf_shape, shape_text, stripped
+from refold.codegen.text import Writer, identifier, leaf_shape, shape_text, stripped
 from refold.ir import Dim, Node
 from refold.plan import Fold
 

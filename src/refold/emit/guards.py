@@ -11,7 +11,7 @@ import torch
 from refold.capture import Captured, Container, Field
 from refold.capture.captured import attribute
 from refold.capture.containers import condition, plain_text
-from refold.emit.text import shape_text
+from refold.codegen.text import shape_text
 from refold.ir import Sym, hint
 from refold.runtime.settings import _refold_is_plain
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from refold.emit.target import Target
-from refold.emit.text import describe
+from refold.codegen.text import describe
 from refold.ir import Node, numel
 from refold.plan import Plan
 
@@ -25,26 +24,18 @@ class Held:
     size: int
 
 
-def held(plan: Plan, target: Target | None = None) -> tuple[Held, ...]:
-    """What the module keeps for a plan once it has been called, until it is freed itself.
-
-    target: whose packed parameters are counted; None for folded parameters alone.
-    """
-    return tuple(_held(plan, target))
+def held(plan: Plan) -> tuple[Held, ...]:
+    """What the module keeps for a plan once it has been called, until it is freed itself."""
+    return tuple(_held(plan))
 
 
-def _held(plan: Plan, target: Target | None) -> Iterator[Held]:
+def _held(plan: Plan) -> Iterator[Held]:
     names = {f.node: f.name for f in plan.folds}
     for fold in plan.folds:
         yield Held(fold.name, describe(fold.node), _elements(fold.node) * fold.node.dtype.itemsize)
-    if target is None:
-        return
-    packs = dict.fromkeys(p for g in plan.groups for p in target.launch(g, g.name).packs)
-    for node, function in packs:
-        if node in names or node.op in ("param", "constant"):
-            name = names.get(node) or str(node["name"])
-            packed = _PACKED * _elements(node)
-            yield Held(f"{name}, packed", function.removeprefix("_refold_"), packed)
+    for node, form in plan.buffers.prepared.packs:
+        name = names.get(node) or str(node["name"])
+        yield Held(f"{name}, packed", form, _PACKED * _elements(node))
 
 
 def _elements(node: Node) -> int:

@@ -11,11 +11,12 @@ import torch
 
 from refold import __version__
 from refold.capture import Captured
+from refold.codegen.text import describe, stripped
 from refold.emit.alike import shared_names
 from refold.emit.embed import runtime_text
 from refold.emit.facts import facts_text
 from refold.emit.fold import fold_lines
-from refold.emit.forward import ForwardText, ForwardWriter, image_paths
+from refold.emit.forward import ForwardText, ForwardWriter
 from refold.emit.guards import (
     attribute,
     default_refusals,
@@ -28,9 +29,9 @@ from refold.emit.guards import (
     signature_text,
 )
 from refold.emit.held import held, own_bytes
+from refold.emit.results import image_paths
 from refold.emit.target import Target
 from refold.emit.template import render
-from refold.emit.text import describe, stripped
 from refold.ir import Dim, Kind, Node, Sym
 from refold.ir.graph import topological
 from refold.ir.op import Contraction, Rounding
@@ -212,10 +213,10 @@ def _mode_context(
         how = "detach" if node in text.as_they_lie else "contiguous"
         recipes.append({"function": f"torch.Tensor.{how}", "indices": f"({indices[node]},)"})
         values.append(text.names[node])
-    for node, function in text.packs:
+    for node, form in text.packs:
         base = len(text.sources) + values.index(text.names[node])
         # looked up when it is called: what packs stands below the tables
-        recipes.append({"function": f"lambda x: {function}(x)", "indices": f"({base},)"})
+        recipes.append({"function": f"lambda x: _refold_{form}(x)", "indices": f"({base},)"})
     values += [text.packed[pack] for pack in text.packs]
     return common | {
         "obstacles": [
@@ -348,7 +349,7 @@ def _story(emission: Emission, target: Target) -> list[str]:
                 initial_indent="  ",
                 subsequent_indent="  ",
             )
-        kept = sum(h.size for h in held(mode.plan, target)) if mode.plan is not None else 0
+        kept = sum(h.size for h in held(mode.plan)) if mode.plan is not None else 0
         if kept:
             lines.append(
                 f"  Folded and packed parameters take {kept:,} bytes beside the {own:,} of the"

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from refold.emit.launch import Launch
 from refold.ir import Dim, Sym
 from refold.plan.plan import Group
 
 
-def memory(product: Group, launch: Launch, empty: str, sizes: Mapping[str, str]) -> str:
+def memory(product: Group, least: int, empty: str, sizes: Mapping[str, str]) -> str:
     """Memory for the product's value, or 0 where it has few rows: codes, and for each block of rows
-    a centre and a step of each column (kernels/cuda/quantized.cuh)."""
+    a centre and a step of each column (kernels/cuda/quantized.cuh). least: from how many rows on
+    there are any."""
     rows, width = _factor(product.rows, sizes), _factor(product.width, sizes)
     words = f"({rows} * {width} + 7) // 8 * 4 + ({rows} + 127) // 128 * {width} * 2"
     some = f"{empty}(({words},), (1,), torch.float32)"
-    return f"{some} if {rows} >= {launch.quantized_from} else 0"
+    return f"{some} if {rows} >= {least} else 0"
 
 
 def _factor(dim: Dim, sizes: Mapping[str, str]) -> str:

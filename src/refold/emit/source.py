@@ -4,43 +4,12 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
-from importlib import resources
 
 import torch
 
 from refold.plan import Group
-
-
-@cache
-def header(name: str) -> str:
-    """A template's text without its includes of the others: emitted files hold them in order."""
-    text = resources.files("refold.kernels").joinpath(name).read_text()
-    return re.sub(r'(?m)^(#pragma once|#include "[^"]*")\n', "", text)
-
-
-@cache
-def _includes(name: str) -> tuple[str, ...]:
-    text = resources.files("refold.kernels").joinpath(name).read_text()
-    return tuple(re.findall(r'(?m)^#include "([^"]*)"', text))
-
-
-def included(folder: str, names: Iterable[str]) -> list[str]:
-    """The headers `names` of a folder and all that they include, each after what it includes."""
-    found: dict[str, None] = {}
-
-    def visit(name: str) -> None:
-        for inner in _includes(f"{folder}/{name}"):
-            if inner.removeprefix("../") not in COMMON:  # what every file begins with
-                visit(inner)
-        found.setdefault(name)
-
-    for name in names:
-        visit(name)
-    return list(found)
 
 
 @dataclass(frozen=True)
@@ -80,7 +49,6 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-COMMON = ("call.h", "look.h", "watch.h")  # what every file begins with
 WATCH = ("watch", "unchanged", "look", "altered", "differing")  # of watch.h
 
 

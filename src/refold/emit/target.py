@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from refold.codegen.launch import Launch
 from refold.emit.guards import Refusal
-from refold.emit.launch import Launch
 from refold.emit.source import Source
 from refold.plan import Group
 

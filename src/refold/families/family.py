@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from refold.codegen.cpp import Cpp
+from refold.codegen.cuda import CudaKernel
+from refold.codegen.kernel import Form
+from refold.cost import DeviceModel
 from refold.families.view import View
 from refold.ir import Node
+from refold.plan import Group
 from refold.plan.draft import Draft
+from refold.schedule import Cut
+
+Sizes = tuple[int, int, int]  # rows, columns, depth of a product
+Entries = tuple[tuple[str, ...], str]  # names of C++ functions that Python calls, and their text
 
 
 @dataclass(frozen=True)
@@ -27,6 +36,14 @@ def _nothing(draft: Draft) -> Sequence[Node]:
     return ()
 
 
+def _none(group: Group) -> Sequence[Node]:
+    return ()
+
+
+def _has_one(group: Group, device: DeviceModel, cut: Cut | None) -> Group:
+    return group
+
+
 @dataclass(frozen=True)
 class Family:
     """A kind of kernels. The planner asks families in the order of `FAMILIES`.
@@ -35,13 +52,30 @@ class Family:
     claim: may a node that no open draft can take begin a kernel of this family, or share one?
     grow: may a draft of this family that makes an input of a node compute the node, too? It gives
     the name of the family whose kernel the draft is then.
+    form: the text of its kernels, for every target. cpp: its template for the CPU. cuda: what makes
+    its kernels for CUDA, from a group and a name.
     computes: the values of which a draft, while it reads them, could compute each element itself.
     whole: compositions (`planner/lower.py`) that its kernels take whole.
+    overwrites: the operands of a group whose memory its one full-size result may take, because the
+    kernel reads each element before it writes that of the same place: it spares memory that is
+    touched anew.
+    schedule: the group with its schedules, where the family's kernels have several on a device: the
+    likely best ones, or what is given for the sizes of products.
+    to_tune: kind and sizes of a group that timing may schedule better than the rule does.
+    entries: functions for CUDA that kernels of the family share, of some groups and the accuracy of
+    their products of float32.
     """
 
     name: str
     kernels: str
     claim: Callable[[Node, View], Claim | None]
     grow: Callable[[Draft, Node, View], str | None]
+    form: Form
+    cpp: Cpp
+    cuda: Callable[[Group, str], CudaKernel]
     computes: Callable[[Draft], Sequence[Node]] = _nothing
     whole: frozenset[str] = frozenset()
+    overwrites: Callable[[Group], Sequence[Node]] = _none
+    schedule: Callable[[Group, DeviceModel, Cut | None], Group] = _has_one
+    to_tune: Callable[[Group], tuple[str, Sizes] | None] = lambda group: None
+    entries: Callable[[Iterable[Group], str], Iterable[Entries]] = lambda groups, float32: ()

@@ -25,7 +25,9 @@ import torch
 from refold.ir import NARROW, OPS, Dim, Graph, Kind, Node, Output, Sym, numel
 from refold.ir.graph import memory_of, topological, within
 from refold.ir.shapes import RANK
+from refold.plan.buffers import Buffers
 from refold.plan.memory import is_narrowing, is_widening, source
+from refold.plan.product import ProductKernel
 
 
 def _is_plain_number(node: Node) -> bool:
@@ -73,7 +75,8 @@ class Group:
     others read, in the order of nodes. memory: the dtype of inputs and outputs where they lie.
     real: the dtype of the kernel's arithmetic. counters: integers in buffers, to which the kernel
     adds a number, as (the sum, the buffer). turned: sides of the product that are read from a value
-    that lies the other way round. quantized: what it stores, or reads, in 16 bits.
+    that lies the other way round. quantized: what it stores, or reads, in 16 bits. kernel: of a
+    product on a GPU, how it is cut and in which form it reads its sides.
     """
 
     name: str
@@ -87,6 +90,7 @@ class Group:
     counters: tuple[tuple[Node, Node], ...] = ()
     turned: tuple[Node, ...] = ()
     quantized: Quantized | None = None
+    kernel: ProductKernel | None = None
 
     def stored(self, node: Node) -> torch.dtype:
         """The dtype of an input or output in memory."""
@@ -165,10 +169,18 @@ Step = Group | Call
 
 @dataclass(frozen=True)
 class Plan:
+    """What is computed, by which steps, and where it lies.
+
+    memory: the dtype of each value in memory, where it is another than the graph's. images_last:
+    whether the example's images lie with their channels last. buffers: the memory of all values.
+    """
+
     graph: Graph
     folds: tuple[Fold, ...]
     steps: tuple[Step, ...]
     memory: Mapping[Node, torch.dtype] = field(default_factory=dict, compare=False)
+    images_last: bool = False
+    buffers: Buffers = field(default=Buffers(), compare=False)
 
     def stored(self, node: Node) -> torch.dtype:
         """The dtype of a value in memory."""

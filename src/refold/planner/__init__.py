@@ -2,5 +2,6 @@
 
 from refold.planner.lower import lower
 from refold.planner.make import make_plan
+from refold.planner.schedules import to_tune, tuned
 
-__all__ = ["lower", "make_plan"]
+__all__ = ["lower", "make_plan", "to_tune", "tuned"]

@@ -18,12 +18,12 @@ import torch
 from torch.utils import _pytree as pytree
 
 from refold import baselines, contract, pipeline
+from refold.codegen.text import describe
 from refold.cost import DeviceModel, floor
 from refold.devices import DEVICES, is_at_hand
 from refold.emit.cuda import compile_emitted, nvcc
 from refold.emit.held import held, own_bytes
 from refold.emit.target import Target
-from refold.emit.text import describe
 from refold.judge import Status, Verdict, judge
 from refold.pipeline import OptimizeError, Options, Result
 from refold.plan import Call, Group
@@ -338,7 +338,7 @@ def explain(args: argparse.Namespace) -> int:
     target, device = _target(args)
     _, module, inputs = _prepare(args, target)
     options = Options(strict=args.strict, unsafe=args.unsafe, memory=args.memory)
-    derivations = pipeline.derive(module, inputs, device, options, target)
+    derivations = pipeline.derive(module, inputs, device, options)
     own = own_bytes(module)
     rows = [_explained(d, device, target, args.graph) for d in derivations]
     rows = [r if r.get("kept") else r | {"parameter_bytes": own} for r in rows]
@@ -391,7 +391,7 @@ def _explained(
         "steps": steps,
         "groups": groups,
         "folds": [{"name": f.name, "is": describe(f.node)} for f in d.mode.plan.folds],
-        "held": [{"name": h.name, "bytes": h.size} for h in held(d.mode.plan, target)],
+        "held": [{"name": h.name, "bytes": h.size} for h in held(d.mode.plan)],
         "accuracy": str(d.accuracy),
         "predicted_before_s": d.optimized.cost_before,
         "predicted_s": d.optimized.cost_after,

@@ -1,6 +1,18 @@
 """Reductions over the rows for each column, of each outer slice: batch statistics."""
 
+from refold.codegen.cpp import Cpp
 from refold.families.columns.claim import claim, grow, reduced
+from refold.families.columns.cuda_kernel import ColumnsKernel
+from refold.families.columns.kernel import FORM
 from refold.families.family import Family
 
-FAMILY = Family("columns", "columns", claim, grow, computes=reduced)
+FAMILY = Family(
+    "columns",
+    "columns",
+    claim,
+    grow,
+    FORM,
+    Cpp("columns.h", "columns(body, outer, count, width)"),
+    ColumnsKernel,
+    computes=reduced,
+)

@@ -1,6 +1,23 @@
 """Products: rows of x with a weight, and what follows on each element of the result."""
 
+from refold.codegen.cpp import Cpp
 from refold.families.family import Family
 from refold.families.matmul.claim import claim, grow
+from refold.families.matmul.cuda_kernel import CudaProduct
+from refold.families.matmul.kernel import FORM
+from refold.families.matmul.packing import entries
+from refold.families.matmul.schedules import schedule, to_tune
 
-FAMILY = Family("matmul", "matmul", claim, grow, whole=frozenset({"logsumexp"}))
+FAMILY = Family(
+    "matmul",
+    "matmul",
+    claim,
+    grow,
+    FORM,
+    Cpp("matmul.h", "matmul(body, a, w, rows, width, depth)"),
+    CudaProduct,
+    whole=frozenset({"logsumexp"}),
+    schedule=schedule,
+    to_tune=to_tune,
+    entries=entries,
+)

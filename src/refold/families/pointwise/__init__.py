@@ -1,7 +1,19 @@
 """Pointwise values of one space, each element once."""
 
+from refold.codegen.cpp import Cpp
 from refold.families.family import Family
 from refold.families.pointwise.claim import claim, grow
-from refold.families.walk import made_at_hand
+from refold.families.pointwise.kernel import FORM, cuda
+from refold.families.walk import made_at_hand, overwrites
 
-FAMILY = Family("pointwise", "rows", claim, grow, computes=made_at_hand)
+FAMILY = Family(
+    "pointwise",
+    "rows",
+    claim,
+    grow,
+    FORM,
+    Cpp("rows.h", "rows(body, rows, width)"),
+    cuda,
+    computes=made_at_hand,
+    overwrites=overwrites,
+)

@@ -1,7 +1,20 @@
 """Passes over each row; a pass may use what the passes before it have reduced."""
 
+from refold.codegen.cpp import Cpp
 from refold.families.family import Family
 from refold.families.rows.claim import claim, grow
-from refold.families.walk import made_at_hand
+from refold.families.rows.cuda_kernel import RowsKernel
+from refold.families.rows.kernel import FORM
+from refold.families.walk import made_at_hand, overwrites
 
-FAMILY = Family("rows", "rows", claim, grow, computes=made_at_hand)
+FAMILY = Family(
+    "rows",
+    "rows",
+    claim,
+    grow,
+    FORM,
+    Cpp("rows.h", "rows(body, rows, width)"),
+    RowsKernel,
+    computes=made_at_hand,
+    overwrites=overwrites,
+)

@@ -13,51 +13,36 @@ import math
 import random
 import statistics
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import torch
 
-from refold.judge.clock import arena, load, outputs, sealed, smi, stats
+from refold.judge.clock import device, load, outputs, sealed, smi, stats
 from refold.judge.clock.alternate import LONG, QUICK, Alternation, Budget
 from refold.judge.clock.decide import ROUNDS, Decision, Round, decide
 from refold.judge.clock.stopwatch import RoundTrip, lap
+from refold.judge.clock.table import Table, fresh, ready
+from refold.judge.clock.table import table as workers
 from refold.judge.draws.trees import tensors
 from refold.judge.verdict.session import Session
-from refold.judge.verdict.truths import INITIAL, SECOND
+from refold.judge.verdict.truths import SECOND
 from refold.judge.verdict.verdict import Failure, Quartiles, Status, TestReport, Timing
 from refold.judge.wire.host import Host, Raised, WorkerDied
 
 _CACHE = 64 << 20  # bytes flushed between cold calls; more than a last-level cache
 _SETS_BYTES = 256 << 20
-_ARENA_BYTES = 256 << 20
 _LARGE = 64 << 20  # bytes of a call's outputs, of which one a round is compared
-_GRAPH_BELOW = 200e-6  # seconds of a call, of which launching may be most
 _CUDA_BYTES_PER_S = 16e12  # above the L2 rate of any present device
 _TRANSPORT = 60e-6  # seconds that handing inputs and outputs over takes at least, by judgement
 _MOST_CALLS = 24  # of a sealed lap
 _DRAWN_BYTES = 64 << 20  # of a round's inputs
 _CONTROL_EACH = 3  # rounds, of which one has the second eager
-_TWICE_BYTES = 1 << 30  # of a state, of which no second eager is held
 _CATCHES = {
     "timed outputs": "a fast path for the clock only, deferred work, a false clock",
     "work": "no kernel at all",
 }
-
-
-@dataclass
-class _Table:
-    """The workers of one timing, and the sizes of what passes through shared memory."""
-
-    eager: Host
-    null: Host
-    control: Host | None
-    candidate: Host
-    size: int
-    slots: int
-    offset: int
-    seed: int | None
 
 
 def measure(
@@ -80,9 +65,12 @@ def _measure(
     began, before = time.perf_counter(), load.pressure()
     budget = QUICK if session.quick else LONG
     sets = _input_sets(session)
-    smi_before = smi.read(session.device)
     with contextlib.ExitStack() as stack:
-        table = _table(session, stack, sets)
+        # nvidia-smi takes seconds on some machines
+        beside = stack.enter_context(ThreadPoolExecutor(1))
+        before_smi = beside.submit(smi.read, session.device)
+        table = workers(session, stack, sets)
+        before_smi.result()
         first = _first_call(session, table.candidate)
         trip = RoundTrip(table.eager)
         run = Alternation(session, table.eager, table.candidate, len(sets), trip, budget)
@@ -103,9 +91,10 @@ def _measure(
         if session.device.type == "cuda":
             events = [statistics.median(side) * 1e6 for side in run.events]
             notes.append(f"device events: eager {events[0]:.1f} us, candidate {events[1]:.1f} us")
-            notes.append(smi.note(smi_before, smi.read(session.device)))
-            notes += _graphs(table.eager, table.candidate, timing)
-            found += _kernels(session, table.candidate)
+            after_smi = beside.submit(smi.read, session.device)
+            notes += device.graphs(table.eager, table.candidate, timing)
+            found += [] if session.quick else device.kernels(session, table.candidate)
+            notes.append(smi.note(before_smi.result(), after_smi.result()))
         baselines: dict[str, Quartiles] = {}
         whynot: dict[str, str] = {}
         if compiled:
@@ -114,35 +103,16 @@ def _measure(
     spent = time.perf_counter() - began
     for name, catches in _CATCHES.items():
         outcome = "failed" if any(f.test == name for f in found) else "passed"
-        seconds = spent if name == "timed outputs" else 0.0
-        reports.append(TestReport(name, catches, outcome, seconds, len(rounds)))
+        seconds, count, note = spent, len(rounds), ""
+        if name == "work":
+            seconds, count, note = 0.0, 1, _no_profile(session)
+            outcome = "skipped" if note else outcome
+        reports.append(TestReport(name, catches, outcome, seconds, count, note))
     return replace(timing, compiled=baselines, compiled_notes=whynot, note="; ".join(notes))
 
 
-def _table(session: Session, stack: contextlib.ExitStack, sets: list[list[Any]]) -> _Table:
-    truth = session.truth(session.file_inputs())
-    given = None if truth.eager is None else truth.eager.outputs
-    size = arena.size_of(given)
-    slots = max(1, min(256, _ARENA_BYTES // max(1, size)))
-    eager, null = (stack.enter_context(_trusted(session)) for _ in range(2))
-    twice = session.oracle.bytes < _TWICE_BYTES and not session.frugal
-    control = stack.enter_context(_trusted(session)) if twice else None
-    seed = session.seed + 7 if outputs.stochastic(session) else None
-    table = _Table(eager, null, control, _fresh(session), size, slots, slots * size, seed)
-    for host in (eager, null, control, table.candidate):
-        if host is not None:
-            _ready(host, table, sets)
-    null.request("null", 120, outputs=given)
-    return table
-
-
-def _ready(host: Host, table: _Table, sets: list[list[Any]]) -> None:
-    host.seal_arena(table.offset + max(sealed.inputs_size(one) for one in sets))
-    host.request("lap_inputs", 120, sets=sets, slot=table.size, flush_bytes=2 * _CACHE)
-
-
 def _sealed(
-    session: Session, table: _Table, timing: Timing, budget: Budget
+    session: Session, table: Table, timing: Timing, budget: Budget
 ) -> tuple[list[Round], list[Failure]]:
     """Rounds of sealed calls, and outputs of them that are wrong."""
     like = session.file_inputs()
@@ -174,13 +144,14 @@ def _sealed(
         draw.shuffle(sides)
         if control is not None and len(rounds) % _CONTROL_EACH == 0:
             sides.insert(draw.randrange(3), control)
+        buffers = [sealed.written(one) for one in sets]
         kept: dict[int, bytearray] = {}
         for one in sides:
             still = one is not candidate
             # whatever the candidate does while it is not called, it does not do it now
             with table.candidate.stopped() if still else contextlib.nullcontext():
-                null.lap(sets)
-                found = one.lap(sets, () if still else keep)
+                null.lap(buffers)
+                found = one.lap(buffers, () if still else keep)
             kept = kept if still else found
         rounds.append(_round(null, eager, candidate, control if control in sides else None))
         while kept:
@@ -217,7 +188,7 @@ def _calls(session: Session, timing: Timing, like: list[Any], budget: Budget) ->
 
 def _again(
     session: Session,
-    table: _Table,
+    table: Table,
     sets: list[list[Any]],
     trip: RoundTrip,
     timing: Timing,
@@ -225,8 +196,8 @@ def _again(
     wrong: list[Failure],
 ) -> list[Failure]:
     """The same in a new worker: a wrong output that comes about again is no accident."""
-    table.candidate = _fresh(session)
-    _ready(table.candidate, table, sets)
+    table.candidate = fresh(session)
+    ready(table.candidate, table, sets)
     again = Alternation(session, table.eager, table.candidate, len(sets), trip, budget)
     again.go()
     if _sealed(session, table, timing, budget)[1]:
@@ -235,11 +206,11 @@ def _again(
     return [replace(f, status=Status.NONDETERMINISTIC, detail=f.detail + words) for f in wrong]
 
 
-def _idle(session: Session, table: _Table) -> list[Failure]:
+def _idle(session: Session, table: Table) -> list[Failure]:
     """Whether the candidate works while nobody calls it, in two workers."""
     if not outputs.idle(table.candidate):
         return []
-    table.candidate = _fresh(session)
+    table.candidate = fresh(session)
     table.candidate.request("put", 60, slot="idle", inputs=session.file_inputs())
     table.candidate.request("call", 60, slot="idle")
     share = outputs.idle(table.candidate)
@@ -261,6 +232,13 @@ def _impossible(timing: Timing) -> str:
     )
 
 
+def _no_profile(session: Session) -> str:
+    """Why kernels are not counted, if they are not."""
+    if session.device.type != "cuda":
+        return "there are kernels on a GPU only"
+    return "left out: a profiler takes seconds to start; without --quick it runs" * session.quick
+
+
 def _told(timing: Timing, made: Decision, rounds: list[Round]) -> Timing:
     return replace(
         timing,
@@ -274,34 +252,6 @@ def _told(timing: Timing, made: Decision, rounds: list[Round]) -> Timing:
         control=made.control,
         rounds=len(rounds),
     )
-
-
-@contextlib.contextmanager
-def _trusted(session: Session) -> Iterator[Host]:
-    """A worker of the same kind with the reference in it, under the same state and mode."""
-    with Host(session.limits, session.threads) as host:
-        host.request(
-            "load",
-            session.limits.import_seconds,
-            path=str(session.reference.path.resolve()),
-            class_name=session.reference.class_name,
-            sets=dict(session.reference.sets),
-            init=session.oracle.init,
-            seed=session.seed,
-            device=str(session.device),
-            threads=session.threads,
-            watch=False,
-        )
-        if session.base_state != INITIAL:
-            state = session.state(session.base_state)
-            host.request("load_state", 120, state=state, how="strict")
-        yield host
-
-
-def _fresh(session: Session) -> Host:
-    """The candidate in a new worker: a process that served the tests has another heap."""
-    session.dismiss()
-    return session.enter()
 
 
 def _input_sets(session: Session) -> list[list[Any]]:
@@ -350,40 +300,6 @@ def _rate(device: torch.device) -> float:
         b.copy_(a)
         best = min(best, time.perf_counter() - began)
     return 2 * torch.get_num_threads() * 2 * a.numel() * 4 / best
-
-
-def _kernels(session: Session, candidate: Host) -> list[Failure]:
-    session.test = "work"
-    names = candidate.request("kernels", 60)
-    if names:
-        return []
-    return [session.fail(Status.CHEATS, "kernels", "one call launches no kernel on the device")]
-
-
-def _graphs(eager: Host, candidate: Host, timing: Timing) -> list[str]:
-    """Times without launch overhead, both sides graphed, where calls are short."""
-    if timing.candidate.median > _GRAPH_BELOW:
-        return []
-    try:
-        pair = [_graphed(host) for host in (eager, candidate)]
-    except Raised as error:
-        return [f"no CUDA-graph times: {error}"]
-    return [f"in a CUDA graph: eager {pair[0] * 1e6:.1f} us, candidate {pair[1] * 1e6:.1f} us"]
-
-
-def _graphed(host: Host) -> float:
-    """Seconds per call inside a CUDA graph, by the parent's clock: replays of many less of few."""
-    calls, few, many = 20, 10, 210
-    host.request("graph", 60, calls=calls)
-    walls = {}
-    for replays in (few, many):
-        laps = []
-        for _ in range(5):
-            began = time.perf_counter()
-            host.request("replay", 60, times=replays)
-            laps.append(time.perf_counter() - began)
-        walls[replays] = min(laps)
-    return max(walls[many] - walls[few], 0.0) / (calls * (many - few))
 
 
 def _compiled(

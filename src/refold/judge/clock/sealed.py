@@ -50,10 +50,9 @@ class Side:
     seed: int | None
     spans: list[list[float]] = field(default_factory=list)
 
-    def lap(self, sets: Sequence[list[Any]], keep: Sequence[int] = ()) -> dict[int, bytearray]:
-        """Calls on inputs that nobody has seen; the outputs' bytes of those in ``keep``. A first
-        call, which is not counted, wakes the worker."""
-        buffers = [_bytes(one) for one in sets]
+    def lap(self, buffers: Sequence[bytes], keep: Sequence[int] = ()) -> dict[int, bytearray]:
+        """Calls on inputs (`written`) that nobody has seen; the outputs' bytes of those in
+        ``keep``. A first call, which is not counted, wakes the worker."""
         kept: dict[int, bytearray] = {}
         spans = []
         host = self.host
@@ -82,7 +81,8 @@ class Side:
         return [statistics.median(one) for one in self.spans]
 
 
-def _bytes(inputs: list[Any]) -> bytes:
+def written(inputs: list[Any]) -> bytes:
+    """The inputs of a call as they lie in shared memory."""
     parts, end = packed(inputs)
     buffer = bytearray(end)
     for start, tensor in parts:

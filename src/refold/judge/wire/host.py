@@ -23,6 +23,7 @@ from refold.judge.wire.ring import Ring
 
 _GO, _DONE, _END = b"g", b"d", b"e"
 _GIVES_OUTPUTS = ("call", "fetch", "live")
+_LOOK_AGAIN = 2.0  # seconds after which a process that was a stranger is looked at again
 _CROWDED = 4  # a worker that may have less than this part of memory does not answer for the limit
 
 
@@ -90,6 +91,7 @@ class Host:
         self._printed = bytearray()
         self._token = secrets.token_hex(16)
         self._strangers: dict[str, list[bytes]] = {}
+        self._looked = 0.0  # when all of them were looked at
         ours, theirs = socket.socketpair()
         ring = Ring.offer(ours)
         cpu = self.limits.cpu_seconds or 3600 * (os.cpu_count() or 1)
@@ -228,6 +230,11 @@ class Host:
             return False
         return True
 
+    def kill(self) -> None:
+        """Ask the system to end the worker, and wait for nothing: `close` does. A worker that
+        holds a device's context takes a while to go; several go side by side so."""
+        _signal_group(self._process.pid, signal.SIGKILL)
+
     def close(self) -> None:
         """End the worker and everything it started."""
         self._end("closed", "closed")
@@ -301,7 +308,7 @@ class Host:
         self._over.set()
         _signal_group(self._process.pid, signal.SIGKILL)
         for _ in range(20):
-            rest = self._members()
+            rest = self._members(anew=True)
             for pid in rest:
                 _signal(pid, signal.SIGSTOP)
             for pid in rest:
@@ -338,11 +345,24 @@ class Host:
                 why = "starved" if self._crowded else "memory"
                 self._end(why, f"{used >> 20} MiB resident, the limit is {self._cap >> 20}")
 
-    def _members(self) -> list[int]:
-        """The worker's processes: its session, and whatever left it but carries its token."""
-        found = []
+    def _members(self, anew: bool = False) -> list[int]:
+        """The worker's processes: its session, and whatever left it but carries its token.
+
+        A machine has hundreds of processes, and this is asked many times a second: a process that
+        was a stranger is looked at again every two seconds only, unless ``anew``. (Its number may
+        pass to another process by then; and a process changes its environment by exec.)
+        """
+        found, now = [], time.monotonic()
+        anew = anew or now - self._looked > _LOOK_AGAIN
+        if anew:
+            self._looked = now
         needle = f"{forkserver.TOKEN}={self._token}".encode()
+        strangers: dict[str, list[bytes]] = {}
         for entry in os.listdir("/proc"):
+            known = self._strangers.get(entry)
+            if known is not None and not anew:
+                strangers[entry] = known
+                continue
             if not entry.isdigit():
                 continue
             try:
@@ -355,15 +375,15 @@ class Host:
                     continue
                 # Reading an environment is dear. It changes by exec, which moves it (the last two).
                 identity = [fields[19], *fields[47:49]]
-                if self._strangers.get(entry) == identity:
-                    continue
-                with open(f"/proc/{entry}/environ", "rb") as file:
-                    if needle in file.read():
-                        found.append(int(entry))
-                    else:
-                        self._strangers[entry] = identity
+                if known != identity:
+                    with open(f"/proc/{entry}/environ", "rb") as file:
+                        if needle in file.read():
+                            found.append(int(entry))
+                            continue
+                strangers[entry] = identity
             except (OSError, IndexError):
                 continue
+        self._strangers = strangers
         return found
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from refold.emit.functor import Reduction
+from refold.codegen.body import Reduction
 from refold.ir import Node
 
 

@@ -1,0 +1,167 @@
+"""One group as C++ text that every target shares: the functor, its members, its arguments.
+
+The functor is the body of a template in C++; its family says what stands in it (`Form`). A family's
+templates for the CPU and for CUDA give the same names, so the text is the same. What differs, the
+entry that Python calls and the statement that calls it, stands in cpp.py and cuda.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from refold.codegen.body import Body, Operand, Reduction, reductions
+from refold.ir import NARROW, Dim, Node, Sym
+from refold.plan import Group
+
+
+def _read(kind: str, i: int) -> str:
+    """C++ that reads the i-th argument of an entry as a pointer, a size or a number."""
+    if kind.endswith("*"):
+        return f"rf_pointer<{kind[:-1]}>(args[{i}])"
+    return f"rf_size(args[{i}])" if kind == "long" else f"{kind}(rf_number(args[{i}]))"
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a family says of the text of each of its kernels, for every target.
+
+    functor: the lines of the functor that follow its members. sizes: (name, size) of what the entry
+    takes, in order. filled: names of sizes that fill more members, after the width.
+    """
+
+    functor: Callable[[GroupKernel], list[str]]
+    sizes: Callable[[GroupKernel], list[tuple[str, Dim]]]
+    filled: Callable[[GroupKernel], list[str]] = lambda kernel: []
+
+
+class GroupKernel:
+    """One group as C++: a body for its family's template, and what its entry takes."""
+
+    def __init__(self, group: Group, name: str, form: Form) -> None:
+        self.group = group
+        self.name = name
+        self.form = form
+        self.body = Body(group)
+        self.times = 1  # groups that it is the kernel of
+        self.real = self.body.real
+        self.reductions = reductions(group)
+        self.reduced = {n: r for r in self.reductions for n in r.nodes}
+        self.inside = set(group.nodes)
+
+    # --- shapes of values -------------------------------------------------------------------------
+    def is_full(self, node: Node) -> bool:
+        return node.shape == self.group.dims
+
+    def full_outputs(self) -> list[Node]:
+        return [n for n in self.group.outputs if self.is_full(n)]
+
+    def row_outputs(self) -> list[Node]:
+        shape = self.body.row_shape
+        return [n for n in self.group.outputs if n.shape == shape and not self.is_full(n)]
+
+    def member(self, node: Node) -> str:
+        return f"y{self.group.outputs.index(node)}"
+
+    # --- the body ---------------------------------------------------------------------------------
+    def struct(self) -> str:
+        made = self.functor()
+        words = ", ".join(dict.fromkeys(n.op for n in self.group.nodes))
+        if self.times > 1:
+            words += f" (of {self.times} groups; operands are those of the first)"
+        members = [
+            *self.inputs(made),
+            *(f"{self.body.element(o)}* {self.member(o)};" for o in self.group.outputs),
+            *(f"long* {member};" for member, _ in self.counters()),
+        ]
+        lines = [f"// {words}", f"struct {self.struct_name()} {{"]
+        lines += [f"  {m}" for m in members]
+        lines += [
+            "  long width;",
+            *(f"  {line}" for line in made),
+            *(f"  {line}" for line in self.last_members),
+            "};",
+            "",
+        ]
+        return self.body.literals("\n".join(lines))
+
+    def functor(self) -> list[str]:
+        """The lines of the functor that follow its members."""
+        return self.form.functor(self)
+
+    # members with a value of their own, which entries do not give
+    last_members: tuple[str, ...] = ()
+
+    def inputs(self, functions: Sequence[str]) -> list[str]:
+        """Declarations of the functor's inputs, which its functions read."""
+        return self.body.members()
+
+    def struct_name(self) -> str:
+        return "".join(p.capitalize() for p in self.name.split("_"))
+
+    def monoids(self, chosen: Sequence[Reduction]) -> str:
+        return f"List<{', '.join(r.monoid for r in chosen)}>"
+
+    def function(self, head: str, lines: Sequence[str]) -> list[str]:
+        return [head + " const {", *(f"  {line}" for line in lines), "}"]
+
+    def counters(self) -> list[tuple[str, int]]:
+        """(member, number added) of each buffer that counts calls."""
+        values = [value for value, _ in self.group.counters]
+        return [(f"k{i}", value.inputs[1]["value"]) for i, value in enumerate(values)]
+
+    # --- what the entry takes ---------------------------------------------------------------------
+    def arguments(self) -> list[tuple[str, str]]:
+        """(C type, name) of what every entry takes, the sides of a product aside, in order."""
+        found = [(self.pointer(o.node), o.member) for o in self.body.pointers()]
+        found += [(self.real, o.member) for o in self.body.numbers()]
+        found += [("long", n) for n in self.body.named_sizes()]
+        found += [(self.pointer(o), self.member(o)) for o in self.group.outputs]
+        found += [("long*", member) for member, _ in self.counters()]
+        return found + [("long", n) for n, _ in self.sizes()]
+
+    def pointer(self, node: Node) -> str:
+        """C++ type of the address of an input or output, as entries spell it."""
+        element = self.body.element(node)
+        return f"rf::{element}*" if self.group.stored(node) in NARROW else f"{element}*"
+
+    def sizes(self) -> list[tuple[str, Dim]]:
+        """(name, size) of what the entry takes."""
+        return self.form.sizes(self)
+
+    def members(self) -> list[str]:
+        """What the entry fills the functor with, in order."""
+        members = [o.member for o in (*self.body.pointers(), *self.body.numbers())]
+        members += self.body.named_sizes() + [self.member(o) for o in self.group.outputs]
+        members += [*(member for member, _ in self.counters()), "width"]
+        return [*members, *self.form.filled(self)]
+
+    def entry_text(self, arguments: Sequence[tuple[str, str]], run: Sequence[str]) -> str:
+        """The C function that Python calls: reads `arguments`, fills the functor `body`, runs."""
+        lines = [f"static PyObject* {self.name}(PyObject*, PyObject* const* args, Py_ssize_t n) {{"]
+        lines.append(f"  if (!rf_takes(n, {len(arguments)})) return nullptr;")
+        for i, (kind, name) in enumerate(arguments):
+            lines.append(f"  {kind} {name} = {_read(kind, i)};")
+        lines.append("  if (PyErr_Occurred()) return nullptr;")
+        lines.append(f"  const rf::{self.struct_name()} body{{{', '.join(self.members())}}};")
+        return "\n".join([*lines, *run, "}", ""])
+
+    def given(
+        self, operands: Mapping[Node, str], results: Mapping[Node, str], sizes: Mapping[str, str]
+    ) -> list[str]:
+        """The Python text of `arguments()`."""
+        parts = [operands[o.node] for o in self.body.pointers()]
+        parts += [self._number(o, sizes) for o in self.body.numbers()]
+        parts += [sizes[n] for n in self.body.named_sizes()]
+        parts += [results[o] for o in self.group.outputs]
+        parts += [operands[state] for _, state in self.group.counters]
+        return parts + self.given_sizes(sizes)
+
+    def given_sizes(self, sizes: Mapping[str, str]) -> list[str]:
+        """The Python text of `sizes()`."""
+        return [d.text(sizes) if isinstance(d, Sym) else str(d) for _, d in self.sizes()]
+
+    @staticmethod
+    def _number(operand: Operand, sizes: Mapping[str, str]) -> str:
+        value = operand.node["value"]
+        return value.text(sizes) if isinstance(value, Sym) else repr(value)

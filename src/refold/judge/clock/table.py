@@ -1,0 +1,94 @@
+"""The workers of one timing: eager, a second eager, a null model, the candidate."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import Any
+
+from refold.judge.clock import arena, outputs, sealed
+from refold.judge.verdict.session import Session
+from refold.judge.verdict.truths import INITIAL
+from refold.judge.wire.host import Host
+
+_CACHE = 64 << 20  # bytes flushed between cold calls; more than a last-level cache
+_ARENA_BYTES = 256 << 20
+_TWICE_BYTES = 1 << 30  # of a state, of which no second eager is held
+
+
+@dataclass
+class Table:
+    """The workers of one timing, and the sizes of what passes through shared memory."""
+
+    eager: Host
+    null: Host
+    control: Host | None
+    candidate: Host
+    size: int
+    slots: int
+    offset: int
+    seed: int | None
+
+
+def table(session: Session, stack: contextlib.ExitStack, sets: list[list[Any]]) -> Table:
+    """Start the workers. They end with ``stack``, all at once."""
+    truth = session.truth(session.file_inputs())
+    given = None if truth.eager is None else truth.eager.outputs
+    size = arena.size_of(given)
+    slots = max(1, min(256, _ARENA_BYTES // max(1, size)))
+    twice = session.oracle.bytes < _TWICE_BYTES and not session.frugal
+    hosts = [stack.enter_context(_worker(session)) for _ in range(3 if twice else 2)]
+    for host in hosts:
+        stack.callback(host.kill)  # before the first is waited for
+    null, eager = hosts[:2]
+    control = hosts[2] if twice else None
+    for host in hosts[1:]:  # all at once: a large model takes seconds, and so does a device
+        host.post("load", session.limits.import_seconds, **_loaded(session))
+    null.request("null", 120, outputs=given, device=str(session.device), threads=session.threads)
+    candidate = fresh(session)
+    for host in hosts[1:]:
+        _settled(session, host)
+    seed = session.seed + 7 if outputs.stochastic(session) else None
+    found = Table(eager, null, control, candidate, size, slots, slots * size, seed)
+    for host in (*hosts, candidate):
+        ready(host, found, sets)
+    return found
+
+
+def ready(host: Host, table: Table, sets: list[list[Any]]) -> None:
+    """Give a worker its input sets and the memory that it shares."""
+    host.seal_arena(table.offset + max(sealed.inputs_size(one) for one in sets))
+    host.request("lap_inputs", 120, sets=sets, slot=table.size, flush_bytes=2 * _CACHE)
+
+
+def _worker(session: Session) -> Host:
+    """One like the candidate's, for the judge's own code."""
+    return Host(session.limits, session.threads)
+
+
+def _loaded(session: Session) -> dict[str, Any]:
+    """The request for a worker that is to hold the reference."""
+    return {
+        "path": str(session.reference.path.resolve()),
+        "class_name": session.reference.class_name,
+        "sets": dict(session.reference.sets),
+        "init": session.oracle.init,
+        "seed": session.seed,
+        "device": str(session.device),
+        "threads": session.threads,
+        "watch": False,
+    }
+
+
+def _settled(session: Session, host: Host) -> None:
+    """Wait for the reference in a worker, and give it the state of the judgement."""
+    host.wait(session.limits.import_seconds)
+    if session.base_state != INITIAL:
+        state = session.state(session.base_state)
+        host.request("load_state", 120, state=state, how="strict")
+
+
+def fresh(session: Session) -> Host:
+    """The candidate in a new worker: a process that served the tests has another heap."""
+    session.dismiss()
+    return session.enter()

@@ -1,0 +1,38 @@
+"""The schedules of a plan's kernels: by rule, or as timing says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from refold.cost import DeviceModel
+from refold.families import BY_NAME
+from refold.families.family import Sizes
+from refold.plan.plan import Group, Plan, Step
+from refold.planner.buffers import placed
+from refold.schedule import Cut
+
+
+def with_schedules(
+    steps: tuple[Step, ...], device: DeviceModel, cut: Cut | None = None
+) -> tuple[Step, ...]:
+    """The steps, each kernel with its schedules.
+
+    cut: how a product of some sizes and kind is cut; by rule where nothing is given.
+    """
+    return tuple(
+        BY_NAME[s.family].schedule(s, device, cut) if isinstance(s, Group) else s for s in steps
+    )
+
+
+def tuned(plan: Plan, device: DeviceModel, cut: Cut) -> Plan:
+    """The plan with its products cut anew."""
+    return placed(replace(plan, steps=with_schedules(plan.steps, device, cut)))
+
+
+def to_tune(plan: Plan) -> Iterator[tuple[str, Sizes]]:
+    """Kind and sizes of each product that timing may cut better than the rule does."""
+    for group in plan.groups:
+        found = BY_NAME[group.family].to_tune(group)
+        if found is not None:
+            yield found

@@ -1,0 +1,164 @@
+"""What a plan decides of products: kernels by rows, packed sides, values in 16 bits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+from refold.cost import DeviceModel
+from refold.devices import DEVICES
+from refold.emit.targets import target_of
+from refold.ir import Dim, Graph, Node, Output, Sym, leaf, make
+from refold.plan import Group, Plan, Storage
+from refold.planner import make_plan, to_tune, tuned
+from refold.schedule import WGMMA, Schedule
+
+N = Sym.named("n", 4096)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A product of rows of x with a weight; what its plan says of it in words, and packs.
+
+    batches: how many products, each with a value for its weight. turned: x lies the other way
+    round. folded: the weight is computed from parameters.
+    """
+
+    rows: Dim
+    columns: int
+    depth: Dim
+    words: str
+    packs: tuple[str, ...] = ("x pack", "w pack")
+    itself: bool = True
+    device: str = "cuda:sm_90"
+    accuracy: str = "ieee"
+    dtype: torch.dtype = torch.float32
+    batches: int = 1
+    turned: bool = False
+    folded: bool = False
+
+
+LARGE = "wgmma tiles of 256 x 128"
+SMALL_FIRST = "plain up to 16 rows; wgmma tiles of 128 x 128, 4 blocks a tile up to 256 rows"
+AMPERE = "mma_sync tiles of 128 x 128"
+DIRECT = ", x split on its way"
+K = Sym.named("k", 256)
+
+TABLE = (
+    Case(8, 4096, 4096, "ieee: plain", (), itself=False),
+    Case(4096, 4096, 4096, f"ieee: {LARGE}"),
+    Case(N, 4096, 4096, f"ieee: {SMALL_FIRST}; {LARGE}"),
+    Case(1024, 512, 8192, f"ieee: {LARGE}, 8 blocks a tile{DIRECT}", ("w pack",)),
+    Case(4096, 4096, 4096, f"tf32: {LARGE}", accuracy="tf32"),
+    # a GPU without TMA packs before, and has one tile
+    Case(4096, 4096, 4096, f"ieee: {AMPERE}", itself=False, device="cuda:sm_80"),
+    Case(
+        *(N, 4096, 4096),
+        f"ieee: plain up to 16 rows; {AMPERE}, 4 blocks a tile up to 256 rows; {AMPERE}",
+        itself=False,
+        device="cuda:sm_120",
+    ),
+    # 16 bits lie as they are; TMA wants rows at multiples of 16 bytes
+    Case(4096, 4096, 4096, f"float16: {LARGE}", (), itself=False, dtype=torch.float16),
+    Case(4096, 4096, 4100, f"float16: {AMPERE}", (), itself=False, dtype=torch.float16),
+    Case(
+        *(4096, 4096, 4096),
+        f"bfloat16: {LARGE}",
+        ("w parts_bfloat16",),
+        itself=False,
+        dtype=torch.bfloat16,
+        folded=True,
+    ),
+    # of a batch both sides are packed before, but for rows that TMA can take as they are
+    Case(4096, 128, 256, f"ieee: {LARGE}{DIRECT}", ("w pack",), itself=False, batches=16),
+    Case(
+        *(4096, 128, K),
+        f"ieee: {LARGE} at depths that are no multiple of 4; {LARGE}{DIRECT}",
+        ("w pack",),
+        batches=16,
+    ),
+    Case(1024, 1024, 1024, f"ieee: {LARGE}", itself=False, batches=8),
+    Case(4096, 2048, 1024, f"ieee: {LARGE}", ("x pack_turned", "w pack"), False, turned=True),
+)
+
+
+def group_of(case: Case) -> Group:
+    shape = (case.batches, case.rows, case.depth) if case.batches != 1 else (case.rows, case.depth)
+    lies = (*shape[:-2], shape[-1], shape[-2]) if case.turned else shape
+    x = leaf("input", lies, case.dtype, name="x", index=0)
+    weight = (*shape[:-2], case.columns, case.depth)
+    w = leaf("param" if case.batches == 1 else "input", weight, case.dtype, name="w", index=1)
+    order = (0, 1, 2, 4, 3)
+    a: Node = make("permute", x, order=order) if case.turned else x
+    b: Node = w
+    if case.dtype != torch.float32:
+        a, b = (make("cast", i, dtype=torch.float32) for i in (a, b))
+    if case.folded:
+        b = make("mul", b, b)
+    y = make("relu", make("linear", a, b))
+    graph = Graph((Output(y, (*shape[:-2], case.rows, case.columns)),))
+    device = DeviceModel(DEVICES[case.device], case.accuracy)
+    (group,) = make_plan(graph, Storage(), device).groups
+    return group
+
+
+@pytest.mark.parametrize("case", TABLE, ids=lambda c: f"{c.device} {c.words}")
+def test_schedules(case: Case) -> None:
+    group = group_of(case)
+    kernel = group.kernel
+    assert kernel is not None
+    names = dict(zip(group.sides, "xw", strict=True))
+    packs = tuple(f"{names[node]} {form}" for node, form in kernel.packs)
+    assert (str(kernel), packs, kernel.itself is not None) == (case.words, case.packs, case.itself)
+
+
+def normalised(rows: Dim, accuracy: str) -> Plan:
+    """A product whose columns' moments are read where its value is normalised."""
+    x = leaf("input", (rows, 128), torch.float32, name="x", index=0)
+    w = leaf("param", (4096, 128), torch.float32, name="w")
+    y = make("linear", x, w)
+    mean = make("mean", y, axes=(-2,))
+    var = make("var", y, axes=(-2,), correction=0)
+    out = make("mul", make("sub", y, mean), make("rsqrt", var))
+    return make_plan(
+        Graph((Output(out, (rows, 4096)),)),
+        device=DeviceModel(DEVICES["cuda:sm_90"], accuracy),
+    )
+
+
+@pytest.mark.parametrize(
+    ("rows", "accuracy", "words"),
+    [
+        (8192, "tf32", "stored in 16 bits from 4096 rows on"),
+        (Sym.named("n", 8192), "tf32", "stored in 16 bits from 4096 rows on"),
+        (2048, "tf32", None),  # the cache holds it
+        (8192, "ieee", None),  # whose error it would be
+    ],
+)
+def test_values_in_16_bits(rows: Dim, accuracy: str, words: str | None) -> None:
+    product = normalised(rows, accuracy).groups[0]
+    assert product.kernel is not None
+    assert (product.kernel.quantized_from is None) == (words is None)
+    assert words is None or str(product.kernel).endswith(words)
+
+
+def test_no_device_but_a_gpu_has_kernels_of_products() -> None:
+    assert group_of(Case(4096, 4096, 4096, "", device="cpu")).kernel is None
+    group = group_of(Case(4096, 4096, 4096, "", device="cpu"))
+    with pytest.raises(ValueError, match="expected a plan for a GPU"):
+        target_of(DEVICES["cuda:sm_90"], "ieee").text(group, "kernel")
+
+
+def test_a_plan_is_cut_anew_and_nothing_else_of_it_changes() -> None:
+    device = DeviceModel(DEVICES["cuda:sm_90"], "tf32")
+    plan = normalised(8192, "tf32")
+    assert list(to_tune(plan)) == [("tf32", (8192, 4096, 128))]
+    wide = Schedule(WGMMA, "wide")
+    again = tuned(plan, device, lambda rows, cols, depth, kind: wide)
+    assert (plan.graph, plan.folds, plan.memory) == (again.graph, again.folds, again.memory)
+    first, *rest = zip(plan.groups, again.groups, strict=True)
+    assert first[1].kernel is not None and first[1].kernel.schedule == wide
+    assert first[0] != first[1] and all(a == b for a, b in rest)
+    assert tuned(again, device, lambda *_: Schedule(WGMMA, "tall")).groups == plan.groups
