@@ -8,7 +8,12 @@ from pathlib import Path
 
 import pytest
 
-EMIT = Path(__file__).resolve().parents[1] / "src" / "refold" / "emit"
+SOURCE = Path(__file__).resolve().parents[1] / "src" / "refold"
+WRITERS = sorted(
+    p
+    for glob in ("emit/*.py", "codegen/*.py", "families/*/*kernel*.py", "families/*/packing.py")
+    for p in SOURCE.glob(glob)
+)
 
 # what text may ask of schedules: what they are, not which one to take
 READ = {"FEW_ROWS", "Schedule"}
@@ -32,7 +37,7 @@ def decisions(source: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("path", sorted(EMIT.glob("*.py")), ids=lambda p: p.name)
+@pytest.mark.parametrize("path", WRITERS, ids=lambda p: str(p.relative_to(SOURCE)))
 def test_what_writes_text_decides_nothing(path: Path) -> None:
     assert not decisions(path.read_text()), f"{path.name}: decide it in the plan, write it here"
 

@@ -24,7 +24,7 @@ class TorchTarget:
     empty = "_refold_empty"
 
     def launch(self, group: Group, name: str) -> Launch:
-        return Launch(group, lambda scope: _statements(group, scope))
+        return lambda scope: _statements(group, scope)
 
     def text(self, group: Group, name: str) -> str:
         return str(id(group))  # none is another's

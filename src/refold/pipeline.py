@@ -201,11 +201,12 @@ def _derived(name: str, c: Captured | CaptureError, budget: _Budget) -> Derivati
     wide = widen(c.graph)
     dtype = _dtype(c)
     images = images_in_channels(budget.module, budget.example, c)
+    last = all(c.images_last) and bool(c.images_last)
     measures = None
     if budget.options.accuracy:
         measures = Meter(budget.module, budget.example, c, wide.graph)
     try:
-        optimized, plan, accuracy = _planned(wide, dtype, budget, images, measures, 0.0)
+        optimized, plan, accuracy = _planned(wide, dtype, budget, images, last, measures, 0.0)
     except Inaccurate as error:
         return Derivation(Mode(name, None, None, kept=str(error)), None)
     bytes_held = budget.held(plan)
@@ -213,7 +214,7 @@ def _derived(name: str, c: Captured | CaptureError, budget: _Budget) -> Derivati
         # what is kept gets a price, until what gains least for its bytes is given up
         gain = max(optimized.cost_before - optimized.cost_after, 1e-9) / bytes_held
         for price in (gain / 8, gain, gain * 8, gain * 64):
-            optimized, plan, accuracy = _planned(wide, dtype, budget, images, measures, price)
+            optimized, plan, accuracy = _planned(wide, dtype, budget, images, last, measures, price)
             if budget.held(plan) <= budget.most:
                 break
         else:
@@ -240,12 +241,14 @@ def _planned(
     dtype: torch.dtype | None,
     budget: _Budget,
     images: Mapping[Node, int],
+    images_last: bool,
     measures: Meter | None,
     price: float,
 ) -> tuple[Optimized, Plan, Accuracy | None]:
     """The cheapest graph that is accurate, its plan, and its errors where they are measured.
 
-    images: what lies channels-last. price: seconds a call for each byte that is folded.
+    images: what lies channels-last. images_last: whether all images do. price: seconds a call for
+    each byte that is folded.
     """
     device = replace(budget.device, dtype=dtype, hold=price)
     options, accuracy = budget.options, None
@@ -268,7 +271,7 @@ def _planned(
     if images:
         graph, moved = channels_last(graph, images)
         storage = storage.moved(moved)
-    plan = make_plan(graph, storage, device)
+    plan = make_plan(graph, storage, device, images_last)
     return optimized, plan, accuracy
 
 

@@ -18,7 +18,7 @@ from refold.ir.literals import CPP_TYPES, cpp_literal
 from refold.ir.op import Contraction
 from refold.plan import Group
 from refold.plan.memory import is_narrowing
-from refold.plan.plan import is_matrix_product
+from refold.plan.space import Space, is_reduction
 
 
 @dataclass(frozen=True)
@@ -83,11 +83,6 @@ def _made_of(value: Node, source: Node) -> bool:
     return False
 
 
-def is_reduction(node: Node) -> bool:
-    """Whether a kernel reduces to get `node`; a product with one output feature is a reduction."""
-    return OPS[node.op].kind is Kind.REDUCE or (node.op == "linear" and not is_matrix_product(node))
-
-
 def reduction_of(node: Node) -> ops.Reduction:
     """How kernels reduce to get `node`."""
     return reduction_of_op(node.op)
@@ -126,36 +121,13 @@ def result_text(node: Node, monoid: str, result: str, count: str) -> str:
     return how.text(result, count, dict(node.attrs), there)
 
 
-def _first_merged(group: Group) -> int:
-    """The first of the axes that are one in a kernel: the last one, but of pointwise groups."""
-    dims = group.dims
-    first = len(dims) - 1
-    pointwise = all(OPS[n.op].kind is Kind.POINTWISE for n in group.nodes)
-    if not pointwise or any(o.shape != dims for o in group.outputs):
-        return first
-    shapes = [n.shape for n in group.inputs]
-
-    def whole(shape: tuple[Dim, ...], axis: int) -> bool:
-        return shape[axis:] == dims[axis:] or all(d == 1 for d in shape[axis:])
-
-    # all operands that are whole, or one number, are taken as one row: GroupKernel.flat
-    while first > 1 and all(whole(s, first - 1) for s in shapes):
-        first -= 1
-    return first
-
-
 class Body:
-    """Writes values of one group as C++ statements.
-
-    dims: the group's space; of one that is pointwise, the trailing axes that each operand takes
-    whole or not at all are one, so that rows are as wide as they can be.
-    """
+    """Writes values of one group as C++ statements."""
 
     def __init__(self, group: Group) -> None:
         self.group = group
-        self.first = _first_merged(group)
-        self.dims = self.shape(group.dims)
-        self.row_shape = (*self.dims[:-1], 1)
+        self.space = Space(group)
+        self.dims, self.row_shape = self.space.dims, self.space.row_shape
         self.inside = set(group.nodes)
         self.real = CPP_TYPES[group.real]
         # What a kernel stores of a value is what it goes on with: a mean of other values than those
@@ -197,26 +169,8 @@ class Body:
                 if isinstance(node["value"], Sym):
                     found.append(Operand(node, f"c{len(found)}", "number"))
             else:
-                found.append(Operand(node, f"p{len(found)}", self._access(self.shape(node.shape))))
+                found.append(Operand(node, f"p{len(found)}", self.space.access(node)))
         return found
-
-    def shape(self, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
-        """A shape of the group's space, its merged axes being one."""
-        before = shape[: self.first]
-        return (*(1,) * (len(shape) - 1 - len(before)), *before, numel(shape[self.first :]))
-
-    def _access(self, shape: Sequence[Dim]) -> str:
-        dims = self.dims
-        shape = tuple(shape)
-        if all(d == 1 for d in shape):
-            return "scalar"
-        if shape[-1] == dims[-1] and all(d == 1 for d in shape[:-1]):
-            return "column"
-        if shape == dims:
-            return "full"
-        if shape == self.row_shape:
-            return "row"
-        return "mixed"
 
     def load(self, operand: Operand, lanes: str) -> str:
         """C++ that reads an operand at (row, col)."""
@@ -232,19 +186,19 @@ class Body:
         if operand.kind == "full":
             return f"full<{lanes}>({p}, row * width, col)"
         offset = self._mixed_offset(operand)
-        if self.shape(operand.node.shape)[-1] == 1 and self.dims[-1] != 1:
+        if self.space.shape(operand.node.shape)[-1] == 1 and self.dims[-1] != 1:
             return f"scalar<{lanes}>({p} + {offset})"
         return f"full<{lanes}>({p}, {offset}, col)"
 
     def is_along_width(self, operand: Operand) -> bool:
         """Whether an operand is read column after column."""
         if operand.kind == "mixed":
-            return self.shape(operand.node.shape)[-1] != 1 or self.dims[-1] == 1
+            return self.space.shape(operand.node.shape)[-1] != 1 or self.dims[-1] == 1
         return operand.kind in ("column", "full")
 
     def _mixed_offset(self, operand: Operand) -> str:
         """The row's offset in an operand that is broadcast along some of the row axes."""
-        dims, shape = self.dims, self.shape(operand.node.shape)
+        dims, shape = self.dims, self.space.shape(operand.node.shape)
         terms = []
         for axis in range(len(dims) - 1):
             if shape[axis] == 1:
@@ -267,7 +221,7 @@ class Body:
         names: set[str] = set()
         for o in self.operands:
             if o.kind == "mixed":
-                for d in (*self.dims[:-1], *self.shape(o.node.shape)):
+                for d in (*self.dims[:-1], *self.space.shape(o.node.shape)):
                     if isinstance(d, Sym):
                         names |= d.names()
         return sorted(names)

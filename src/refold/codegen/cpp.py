@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from refold.codegen.kernel import Form, GroupKernel
-from refold.codegen.launch import Launch, Scope
+from refold.codegen.launch import Scope
 from refold.ir import Node
 from refold.plan import Group
 
@@ -24,10 +24,6 @@ class CppKernel(GroupKernel):
     def __init__(self, group: Group, name: str, form: Form, cpp: Cpp) -> None:
         super().__init__(group, name, form)
         self.cpp = cpp
-
-    def launch(self) -> Launch:
-        """How the emitted Python calls it."""
-        return Launch(self.group, self.call, overwrites=self.overwrites())
 
     def sides(self) -> tuple[Node, ...]:
         """What the template reads itself: the sides of a product."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from refold.codegen.kernel import GroupKernel
-from refold.codegen.launch import Launch, Scope
+from refold.codegen.launch import Scope
 
 
 class CudaKernel(GroupKernel):
@@ -21,10 +21,6 @@ class CudaKernel(GroupKernel):
     template = ""
 
     last_members = ("rf_watch::Look look = rf_watch::take_look();  // see look.h",)
-
-    def launch(self) -> Launch:
-        """How the emitted Python calls it."""
-        return Launch(self.group, self.call, overwrites=self.overwrites())
 
     def headers(self) -> list[str]:
         """The headers that the kernel is instantiated from."""

@@ -27,15 +27,12 @@ class Form:
     """What a family says of the text of each of its kernels, for every target.
 
     functor: the lines of the functor that follow its members. sizes: (name, size) of what the entry
-    takes, in order. filled: names of sizes that fill more members, after the width. overwrites:
-    operands whose place the one full-size result may take, because the kernel reads each element
-    before it writes that of the same place.
+    takes, in order. filled: names of sizes that fill more members, after the width.
     """
 
     functor: Callable[[GroupKernel], list[str]]
     sizes: Callable[[GroupKernel], list[tuple[str, Dim]]]
     filled: Callable[[GroupKernel], list[str]] = lambda kernel: []
-    overwrites: Callable[[GroupKernel], tuple[Node, ...]] = lambda kernel: ()
 
 
 class GroupKernel:
@@ -138,10 +135,6 @@ class GroupKernel:
         members += self.body.named_sizes() + [self.member(o) for o in self.group.outputs]
         members += [*(member for member, _ in self.counters()), "width"]
         return [*members, *self.form.filled(self)]
-
-    def overwrites(self) -> tuple[Node, ...]:
-        """Operands whose place the result may take: it spares memory that is touched anew."""
-        return self.form.overwrites(self)
 
     def entry_text(self, arguments: Sequence[tuple[str, str]], run: Sequence[str]) -> str:
         """The C function that Python calls: reads `arguments`, fills the functor `body`, runs."""

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from refold.ir import Node
-from refold.plan import Group
 
 
 @dataclass(frozen=True)
@@ -25,14 +24,5 @@ class Scope:
     quantized: str = "0"
 
 
-@dataclass(frozen=True)
-class Launch:
-    """How a target calls one group's kernel.
-
-    overwrites: operands whose memory the kernel may write its one full-size result to, because it
-    reads each element before it writes that of the same place.
-    """
-
-    group: Group
-    statements: Callable[[Scope], list[str]]
-    overwrites: tuple[Node, ...] = ()
+# the statements of emitted Python that call one group's kernel
+Launch = Callable[[Scope], list[str]]

@@ -35,7 +35,7 @@ class CpuTarget:
     empty = "_refold_empty"
 
     def launch(self, group: Group, name: str) -> Launch:
-        return self.kernel(group, name).launch()
+        return self.kernel(group, name).call
 
     def kernel(self, group: Group, name: str) -> CppKernel:
         """The kernel of a group."""

@@ -53,7 +53,7 @@ class CudaTarget:
         self.name = gpu.name
 
     def launch(self, group: Group, name: str) -> Launch:
-        return self.kernel(group, name).launch()
+        return self.kernel(group, name).call
 
     def kernel(self, group: Group, name: str) -> CudaKernel:
         """The kernel of a group."""

@@ -1,30 +1,26 @@
-"""A plan as the statements of a fast forward."""
+"""A plan as the statements of a fast forward: where values lie, and when, the plan has decided."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import Any
-
-import torch
 
 from refold.capture import Captured
-from refold.capture.containers import Given, Slot, Viewed, plain_text, walk_leaves, written
+from refold.capture.containers import Given, Slot, Viewed, walk_leaves
 from refold.codegen.launch import Launch, Scope
 from refold.codegen.text import Writer, identifier, leaf_shape, row_major, shape_text, stripped
 from refold.emit import quantized
 from refold.emit.guards import attribute
+from refold.emit.results import Structure, image_paths
 from refold.emit.target import Target
-from refold.ir import OPS, Dim, Kind, Node, Output, Sym
-from refold.ir.graph import topological
-from refold.ir.ops import CONVOLUTIONS
+from refold.ir import Dim, Node, Output
 from refold.plan import Call, Fold, Group, Plan
-from refold.plan.layout import places_of, turned_back, turned_forth, weights
+from refold.plan.buffers import InPlaceOf, StateOf, ViewOf, Written
 from refold.plan.memory import source
-from refold.plan.plan import counters, reads, shared, shown
+from refold.plan.plan import reads
 from refold.plan.product import Pack
 
 
@@ -48,8 +44,8 @@ class ForwardText:
     packs: list[Pack] = field(default_factory=list)
     names: dict[Node, str] = field(default_factory=dict)
     packed: dict[Pack, str] = field(default_factory=dict)
-    as_they_lie: set[Node] = field(default_factory=set)
-    channels_last: set[Node] = field(default_factory=set)
+    as_they_lie: frozenset[Node] = frozenset()
+    channels_last: frozenset[Node] = frozenset()
     alone: bool = False
 
 
@@ -68,7 +64,6 @@ class ForwardWriter:
         class_names: Mapping[type, str],
     ) -> None:
         self.captured = captured
-        self.class_names = class_names
         self.plan = plan
         self.launches = launches
         self.target = target
@@ -88,46 +83,21 @@ class ForwardWriter:
         self.counter: dict[str, int] = {}
         self.as_stored = False  # whether values are written as they lie in memory
         self.wholes: dict[str, str] = {}  # calls of several results: their text and their variable
-        self.shown, self.shared = shown(plan), shared(plan)
         self.used: set[str] = set()  # names that variables have got
-        # where values stand in the graph and in the plan; a plan is long, and asked often
-        self.nodes = plan.graph.nodes()
-        self.roots = set(plan.graph.roots())
-        self.folded = {f.node for f in plan.folds}
-        self.readers: dict[Node, list[Node]] = {}
-        for n in self.nodes:
-            for i in dict.fromkeys(n.inputs):
-                self.readers.setdefault(i, []).append(n)
-        self.made: dict[Node, Group] = {}  # by which kernel a value is stored
-        self.inside: dict[Node, list[int]] = {}  # in which kernels it is computed, by their places
-        self.read_in: dict[Node, list[int]] = {}  # and which read it from memory
-        self.place = {g.name: k for k, g in enumerate(plan.groups)}
-        for k, g in enumerate(plan.groups):
-            self.made |= {n: g for n in g.outputs if n not in self.made}
-            for n in g.nodes:
-                self.inside.setdefault(n, []).append(k)
-            for n in g.inputs:
-                self.read_in.setdefault(n, []).append(k)
-        products = [g for g in plan.groups if g.is_product]
-        self.sides = {n for g in products for n in g.sides}
         # how many results of one call of PyTorch are read
-        self.calls = Counter(_call_of(n) for n in self.nodes if n.op == "aten")
-        self.direct = dict(self._direct())
+        self.calls = Counter(_call_of(n) for n in plan.graph.nodes() if n.op == "aten")
         self.quantized: dict[Node, str] = {}  # values that may lie so, and where
-        self.counted = {value for g in plan.groups for value, _ in g.counters}
-        called = {s.node for s in plan.steps if isinstance(s, Call)} - self.counted
-        self.bumped = {value for value, _ in counters(plan.graph) if value in called}
+        self.structure = Structure(captured, class_names, self.sizes, self._device())
 
     def write(self) -> ForwardText:
         self._leaves()
-        self._weights()
         body: list[str] = []
         prefix = "rf_v" if any(re.fullmatch(r"v\d+", name) for name in self.taken) else "v"
         writer = Writer(self.sizes, self._read, prefix=prefix, device=self._device())
         for step in self.plan.steps:
             if isinstance(step, Group):
                 body += self._group(step)
-            elif step.node not in self.bumped and step.node not in self.counted:
+            elif step.node in self.plan.buffers.places:
                 body += self._call(step, writer)
         result = self._result(writer, body)
         head: list[str] = []
@@ -154,71 +124,38 @@ class ForwardWriter:
 
     # --- leaves ---------------------------------------------------------------------------------
     def _leaves(self) -> None:
-        used = self.nodes
-        inner = set(topological(f.node for f in self.plan.folds))
-        outer = self.roots
+        text, prepared = self.text, self.plan.buffers.prepared
         for fold in self.plan.folds:
-            self.text.names[fold.node] = self._unique(fold.name)
+            text.names[fold.node] = self._unique(fold.name)
             self.shapes[fold.node] = stripped(fold.node.shape, 1)
-            self.text.folds.append(fold)
-        needed = {i for s in self.plan.steps for i in _read_by(s)}
-        for n in used:
-            if n not in inner:
-                needed.update(n.inputs)
-        for n in used:
-            if n.op in ("param", "constant"):
-                if n in inner or n in needed or n in outer:
-                    self.text.sources.append(n)
-                if n in needed or n in outer:
-                    self.text.reads.append(n)
-                    self.text.names[n] = self._unique(identifier(n["name"]))
-                    self.shapes[n] = leaf_shape(n)
-            elif n.op == "state":
-                name = self._unique(identifier(n["name"]))
-                self.text.names[n] = name
-                self.text.states.append(n["name"])
+            text.folds.append(fold)
+        text.sources, text.reads = list(prepared.sources), list(prepared.reads)
+        text.as_they_lie = prepared.as_they_lie
+        text.channels_last = prepared.channels_last
+        text.states = [n["name"] for n in self.plan.buffers.states]
+        named = {*prepared.reads, *self.plan.buffers.states}
+        for n in self.plan.graph.nodes():
+            if n in named:
+                text.names[n] = self._unique(identifier(n["name"]))
                 self.shapes[n] = leaf_shape(n)
             elif n.op == "input":
                 field_ = self.captured.tensors[n["index"]]
                 assert field_.shape is not None
                 self.shapes[n] = field_.shape
                 plain = field_.path.isidentifier() and field_.path not in self.untouched
-                name = field_.path if plain else self._unique(identifier(field_.path))
-                self.text.names[n] = name
-
-    def _weights(self) -> None:
-        """Weights of convolutions alone: PyTorch reads them as they lie; folded ones lie as the
-        images."""
-        for weight, images in weights(self.nodes).items():
-            alone = all(n.op in CONVOLUTIONS for n in self.readers[weight])
-            if not alone or weight in self.roots or weight in self.read_in:
-                continue
-            rank = len(stripped(weight.shape, 1))
-            last = places_of(rank) is not None and all(map(self._is_channels_last, images))
-            if weight in self.text.reads:
-                self.text.as_they_lie.add(weight)
-            elif weight in self.folded and last:
-                self.text.channels_last.add(weight)
-
-    def _is_channels_last(self, images: Node) -> bool:
-        """Whether the example's images lie so: an argument, a call's result, or a kernel's."""
-        if images.op == "input":
-            return all(self.captured.images_last) and bool(self.captured.images_last)
-        if images.op == "aten" or images.op in CONVOLUTIONS:
-            return any(turned_forth(r) for r in self.readers[images])
-        return turned_back(images) is not None
+                text.names[n] = field_.path if plain else self._unique(identifier(field_.path))
 
     def _input_lines(self) -> list[str]:
         lines = []
         for n, name in self.text.names.items():
             if n.op == "input":
                 path = self.captured.tensors[n["index"]].path
-                if n in self.read_in:
+                if n in self.plan.buffers.dense:
                     lines.append(f"{name} = {path}.contiguous()")
                 elif name != path:
                     lines.append(f"{name} = {path}")
             elif n.op == "state":
-                copied = ".clone()" if n in self.shown else ""
+                copied = ".clone()" if n in self.plan.buffers.copied else ""
                 lines.append(f"{name} = {attribute(n['name'])}{copied}")
         return lines
 
@@ -249,23 +186,19 @@ class ForwardWriter:
         return name
 
     def _group(self, group: Group) -> list[str]:
-        launch, kernel = self.launches[group.name], group.kernel
-        packs = kernel.packs if kernel is not None else ()
-        lines = [
-            line
-            for pack in packs
-            if (kernel is not None and pack != kernel.itself) or not self._is_for_one(pack)
-            for line in self._pack(pack)
-        ]
+        kernel, buffers, names = group.kernel, self.plan.buffers, self.text.names
+        given = buffers.given.get(group.name, ())
+        lines = [line for pack in given for line in self._pack(pack)]
+        written = []  # buffers
         for out in group.outputs:
             self.shapes[out] = stripped(out.shape, 1)
-            if out in self.direct:
-                self.text.names[out] = self.text.names[self.direct[out]]
+            place = buffers.places[out]
+            if isinstance(place, StateOf):
+                names[out] = names[place.state]
+                # PyTorch has to know of these writes, as it does of its own
+                written += [names[out]] * self._is_counted(place.state["name"])
                 continue
-            spent = [n for n in launch.overwrites if self._is_spent(n, group)]
-            like = out.shape, self.plan.stored(out)
-            over = next((n for n in spent if (n.shape, self.plan.stored(n)) == like), None)
-            memory = self._empty(out) if over is None else self.text.names[over]
+            memory = names[place.node] if isinstance(place, InPlaceOf) else self._empty(out)
             name = self._name(out)
             if kernel is not None and kernel.quantized_from is not None and out is group.value:
                 codes = self.quantized[out] = self._unique(f"{name}_codes")
@@ -273,17 +206,12 @@ class ForwardWriter:
                 made = quantized.memory(group, least, empty, self.sizes)
                 lines.append(f"{codes} = {made}")
             lines.append(f"{name} = {memory}")
-        names = self.text.names
         counters = [state for _, state in group.counters]
         operands = {i: names[i] for i in (*group.inputs, *counters) if i in names}
         results = {o: names[o] for o in group.outputs}
-        packed = {p[0]: self.text.packed[p] for p in packs if p in self.text.packed}
+        packed = {pack[0]: self.text.packed[pack] for pack in given}
         codes = self.quantized.get(group.quantized.value, "0") if group.quantized else "0"
-        scope = Scope(operands, results, self.sizes, packed, codes)
-        lines += launch.statements(scope)
-        # PyTorch has to know of these writes, as it does of its own
-        direct = [out for out in group.outputs if out in self.direct]
-        written = [names[out] for out in direct if self._is_counted(self.direct[out]["name"])]
+        lines += self.launches[group.name](Scope(operands, results, self.sizes, packed, codes))
         written += [names[state] for state in counters]
         return [*lines, *(f"torch.autograd.graph.increment_version({w})" for w in written)]
 
@@ -296,31 +224,13 @@ class ForwardWriter:
         statistics = last in ("running_mean", "running_var")
         return not statistics or all(o.mutates != counter for o in self.plan.outputs)
 
-    def _is_spent(self, node: Node, group: Group) -> bool:
-        """Whether a kernel made the value and none but it, and kernels up to `group`, read it."""
-        here, maker = self.place[group.name], self.made.get(node)
-        made = maker is not None and self.place[maker.name] <= here
-        read_later = any(k > here for k in self.read_in.get(node, ())) or node in self.roots
-        readers = self.readers.get(node, ())
-        inside = all(any(k <= here for k in self.inside.get(n, ())) for n in readers)
-        return made and not read_later and inside
-
-    def _is_for_one(self, pack: Pack) -> bool:
-        """Whether one kernel reads the packed form, of a value that each call computes."""
-        kernels = (g.kernel for g in self.plan.groups)
-        readers = [p for k in kernels if k is not None for p in k.packs if p == pack]
-        return len(readers) == 1 and not self._is_prepared(pack[0])
-
-    def _is_prepared(self, node: Node) -> bool:
-        return node in self.text.reads or node in self.folded
-
     def _pack(self, pack: Pack) -> list[str]:
         """Statements that pack a value; none where it is packed, or prepared with parameters."""
         text, (node, form) = self.text, pack
         if pack in text.packed:
             return []
         name = text.packed[pack] = self._unique(f"{text.names[node]}_packed")
-        if self._is_prepared(node):
+        if pack in self.plan.buffers.prepared.packs:
             text.packs.append(pack)
             return []
         return [f"{name} = _refold_{form}({text.names[node]})"]
@@ -336,8 +246,9 @@ class ForwardWriter:
 
     def _call(self, call: Call, writer: Writer) -> list[str]:
         node = call.node
-        if self._lies_alike(node):
-            self.text.names[node] = self.text.names[node.inputs[0]]
+        place = self.plan.buffers.places[node]
+        if isinstance(place, ViewOf):
+            self.text.names[node] = self.text.names[place.node]
             return []
         # a product or a move takes values as they lie in memory, in one dtype at least
         kinds = {self.plan.stored(i) for i in reads(node)}
@@ -350,101 +261,43 @@ class ForwardWriter:
         self.as_stored = False
         if node.op == "aten" and node["index"] is not None:
             whole = text[: text.rindex("[")]
-            if whole not in self.wholes and self._is_read_again(node):
+            if whole not in self.wholes and self.calls[_call_of(node)] > 1:
                 self.wholes[whole] = self._unique(f"results{len(self.wholes) + 1}")
                 lines.append(f"{self.wholes[whole]} = {whole}")
             if whole in self.wholes:
                 text = f"{self.wholes[whole]}[{node['index']}]"
         name = self._name(node)
         self.shapes[node] = shape
-        if node in self.read_in:  # a cast, too, lies as what it casts
+        if node in self.plan.buffers.dense:  # a cast, too, lies as what it casts
             text = f"{text}.contiguous()"
         return [*lines, f"{name} = {text}"]
-
-    def _lies_alike(self, node: Node) -> bool:
-        """Whether a value begins where another does that a kernel made, in another shape or the
-        first part of it, and only kernels read it, by its address."""
-        x = node.inputs[0] if node.op == "reshape" or _is_first_part(node) else node
-        made = x.inputs[0] if x.op == "reshape" and node.op == "slice" else x
-        readers = [
-            r
-            for reader in self.readers.get(node, ())
-            for r in (self.readers.get(reader, ()) if _is_first_part(reader) else (reader,))
-        ]
-        return (
-            x is not node
-            and made in self.made
-            and x in self.text.names
-            and self.plan.stored(x) == self.plan.stored(node)
-            and node not in self.roots
-            and not any(r in self.roots for r in self.readers.get(node, ()) if r.op == "slice")
-            and all(r in self.inside for r in readers)
-            and node not in self.sides
-        )
-
-    def _is_read_again(self, node: Node) -> bool:
-        """Whether another result of the same call of PyTorch is read too."""
-        return self.calls[_call_of(node)] > 1
-
-    # --- buffers that forward writes ------------------------------------------------------------
-    def _mutations(self) -> Iterator[tuple[Node, Node]]:
-        """(new value, the buffer's old one) of each buffer that is written and is no result."""
-        states = {n["name"]: n for n in self.nodes if n.op == "state"}
-        times = Counter(self.plan.graph.roots())
-        for out in self.plan.outputs:
-            state = states.get(out.mutates) if out.mutates is not None else None
-            if state is None or state in self.shown:
-                continue
-            if times[out.value] == 1 and out.value.shape == state.shape:
-                yield out.value, state
-
-    def _direct(self) -> Iterator[tuple[Node, Node]]:
-        """Results of pointwise kernels that may go straight into their buffer: nothing but the
-        kernel itself, element by element, reads what was there."""
-        for value, state in self._mutations():
-            g = self.made.get(value)
-            if g is None or self.plan.stored(value) != state.dtype:
-                continue
-            pointwise = all(OPS[n.op].kind is Kind.POINTWISE for n in g.nodes)
-            alike = g.vectors  # computed element by element, from values of one shape
-            if pointwise and value.shape == g.dims:
-                alike = g.nodes
-            if value in alike and all(r in alike for r in self.readers.get(state, ())):
-                yield value, state
 
     # --- result ---------------------------------------------------------------------------------
     def _result(self, writer: Writer, body: list[str]) -> list[str]:
         lines = []
         texts: list[str] = []
-        for out in self.plan.outputs:
-            if out.mutates is not None and (out.value in self.direct or out.value in self.counted):
+        for out, handed in zip(self.plan.outputs, self.plan.buffers.handed, strict=True):
+            if handed.written is Written.BY_KERNEL:
                 continue
-            if out.mutates is not None and out.value in self.bumped:
-                lines.append(f"{attribute(out.mutates)}.add_({out.value.inputs[1]['value']!r})")
+            if handed.written is Written.ADDED:
+                lines.append(
+                    f"{attribute(str(out.mutates))}.add_({out.value.inputs[1]['value']!r})"
+                )
                 continue
             before = len(writer.lines)
             name, shape = writer.name(out.value)
             lines += writer.lines[before:]
             if out.value.op == "scalar":
                 name = writer.at_rank(out.value, 0)
-            if out in self.shared or (out.mutates is None and out.value in self.folded):
+            if handed.cloned:
                 name = f"{name}.clone()"
             if tuple(shape) != tuple(out.shape):
                 name = f"{name}.reshape({shape_text(out.shape, self.sizes)})"
-            if out.mutates is None and out.other_strides is not None:
-                mine = out.strides or row_major(out.shape)
-                both = (shape_text(s, self.sizes) for s in (mine, out.other_strides))
-                name = f"_refold_laid_out({name}, {' if rf_alike else '.join(both)})"
-            elif out.mutates is None and out.strides is not None:
-                strides = shape_text(out.strides, self.sizes)
-                name = f"_refold_laid_out({name}, {strides})"
-            elif out.mutates is None:
-                name += self._in_order(out)
             if out.mutates is not None:
                 data = "" if self._is_counted(out.mutates) else ".data"
                 lines.append(f"{attribute(out.mutates)}{data}.copy_({name})")
-            else:
-                texts.append(name)
+                continue
+            texts.append(f"{name}.contiguous()" if handed.ordered else self._laid_out(out, name))
         trees = (self.captured.result, *self.captured.assigned.values())
         slots = [leaf.index for tree in trees for leaf in walk_leaves(tree) if type(leaf) is Slot]
         for i, name in enumerate(texts):
@@ -452,83 +305,21 @@ class ForwardWriter:
                 texts[i] = self._unique(f"result{i}")
                 lines.append(f"{texts[i]} = {name}")
         for path, tree in self.captured.assigned.items():
-            lines.append(f"{attribute(path)} = {self._structure(tree, texts)}")
-        return [*lines, f"return {self._structure(self.captured.result, texts)}"]
+            lines.append(f"{attribute(path)} = {self.structure.text(tree, texts)}")
+        return [*lines, f"return {self.structure.text(self.captured.result, texts)}"]
 
-    def _in_order(self, out: Output) -> str:
-        """What has to be appended so that the result's elements lie one after the other."""
-        value = out.value
-        while value.op == "reshape":
-            value = value.inputs[0]
-        ordered = (
-            value in self.made or OPS[value.op].kind is Kind.CONTRACT
-        )  # all else may lie as what it reads
-        return ".contiguous()" if not ordered and out.value.inputs else ""
-
-    def _structure(self, tree: Any, texts: list[str]) -> str:
-        """The text of a result, or of what an attribute is set to."""
-
-        def leaf(value: Any) -> str:
-            if isinstance(value, Slot):
-                return texts[value.index]
-            if isinstance(value, Given):
-                return value.path
-            if isinstance(value, Viewed):
-                return self._viewed(value)
-            if isinstance(value, Sym):
-                return value.text(self.sizes)
-            if isinstance(value, torch.device) and value == self.captured.device:
-                return self._device()
-            return plain_text(value)
-
-        return written(tree, leaf, self.class_names)
-
-    def _viewed(self, view: Viewed) -> str:
-        """A view, by the calls that eager makes; in whatever layout its source is."""
-
-        def text(value: Any) -> str:
-            if isinstance(value, (list, tuple)):
-                return "[" + ", ".join(map(text, value)) + "]"
-            if isinstance(value, Sym):
-                return value.text(self.sizes)
-            if isinstance(value, (torch.layout, torch.memory_format)):
-                return str(value)
-            return plain_text(value)
-
-        made = view.path
-        for target, args, kwargs, index in view.calls:
-            parts = [made, *map(text, args), *(f"{k}={text(v)}" for k, v in kwargs)]
-            made = f"torch.ops.{target}({', '.join(parts)})"
-            made += "" if index is None else f"[{index}]"
-        return made
-
-
-def image_paths(captured: Captured) -> list[str]:
-    """Where forward's images are found: its floating tensors of four or five dimensions."""
-    return [
-        f.path
-        for f in captured.tensors
-        if f.shape is not None
-        and places_of(len(f.shape)) is not None
-        and f.dtype is not None
-        and f.dtype.is_floating_point
-    ]
+    def _laid_out(self, out: Output, name: str) -> str:
+        """A result in the strides that eager gives it, where they are not those of its shape."""
+        if out.other_strides is not None:
+            mine = out.strides or row_major(out.shape)
+            both = (shape_text(s, self.sizes) for s in (mine, out.other_strides))
+            return f"_refold_laid_out({name}, {' if rf_alike else '.join(both)})"
+        if out.strides is not None:
+            return f"_refold_laid_out({name}, {shape_text(out.strides, self.sizes)})"
+        return name
 
 
 def _call_of(node: Node) -> tuple[object, ...]:
     """What results of one call of PyTorch have in common."""
     attrs = tuple((k, v, type(v)) for k, v in node.attrs if k not in ("index", "rank"))
     return node.inputs, attrs
-
-
-def _is_first_part(node: Node) -> bool:
-    """True if a value is the first part of another along its outermost axis: both begin at one
-    address, and the part's elements lie one after the other."""
-    if node.op != "slice" or node["start"] != 0:
-        return False
-    shape = node.inputs[0].shape
-    return all(d == 1 for d in shape[: len(shape) + node["axis"]])
-
-
-def _read_by(step: Group | Call) -> tuple[Node, ...]:
-    return step.inputs if isinstance(step, Group) else reads(step.node)

@@ -33,13 +33,9 @@ def _held(plan: Plan) -> Iterator[Held]:
     names = {f.node: f.name for f in plan.folds}
     for fold in plan.folds:
         yield Held(fold.name, describe(fold.node), _elements(fold.node) * fold.node.dtype.itemsize)
-    kernels = (g.kernel for g in plan.groups)
-    packs = dict.fromkeys(p for k in kernels if k is not None for p in k.packs)
-    for node, form in packs:
-        if node in names or node.op in ("param", "constant"):
-            name = names.get(node) or str(node["name"])
-            packed = _PACKED * _elements(node)
-            yield Held(f"{name}, packed", form, packed)
+    for node, form in plan.buffers.prepared.packs:
+        name = names.get(node) or str(node["name"])
+        yield Held(f"{name}, packed", form, _PACKED * _elements(node))
 
 
 def _elements(node: Node) -> int:

@@ -16,7 +16,7 @@ from refold.emit.alike import shared_names
 from refold.emit.embed import runtime_text
 from refold.emit.facts import facts_text
 from refold.emit.fold import fold_lines
-from refold.emit.forward import ForwardText, ForwardWriter, image_paths
+from refold.emit.forward import ForwardText, ForwardWriter
 from refold.emit.guards import (
     attribute,
     default_refusals,
@@ -29,6 +29,7 @@ from refold.emit.guards import (
     signature_text,
 )
 from refold.emit.held import held, own_bytes
+from refold.emit.results import image_paths
 from refold.emit.target import Target
 from refold.emit.template import render
 from refold.ir import Dim, Kind, Node, Sym

@@ -37,6 +37,10 @@ def _nothing(draft: Draft) -> Sequence[Node]:
     return ()
 
 
+def _none(group: Group) -> Sequence[Node]:
+    return ()
+
+
 def _has_one(group: Group, device: DeviceModel, cut: Cut | None) -> Group:
     return group
 
@@ -55,6 +59,9 @@ class Family:
     samples: what it computes and refuses; its tests are made of them.
     absorbs: the values that a draft reads and whose elements its kernel could compute itself.
     whole: compositions (`planner/lower.py`) that its kernels take whole.
+    overwrites: the operands of a group whose memory its one full-size result may take, because the
+    kernel reads each element before it writes that of the same place: it spares memory that is
+    touched anew.
     schedules: those that its kernels have on a device; none where the sizes of a call decide.
     schedule: a group with its schedules on a device, the likely best ones, or what is given for the
     sizes of products.
@@ -73,6 +80,7 @@ class Family:
     cuda: Callable[[Group, str], CudaKernel] | None = None
     absorbs: Callable[[Draft], Sequence[Node]] = _nothing
     whole: frozenset[str] = frozenset()
+    overwrites: Callable[[Group], Sequence[Node]] = _none
     schedules: Callable[[DeviceModel], Sequence[Schedule]] = lambda device: ()
     schedule: Callable[[Group, DeviceModel, Cut | None], Group] = _has_one
     to_tune: Callable[[Group], tuple[str, Sizes] | None] = lambda group: None

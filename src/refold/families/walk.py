@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from refold.families.view import View
 from refold.ir import OPS, Dim, Kind, Node
 from refold.plan.draft import Draft
-from refold.plan.plan import values_read
+from refold.plan.plan import Group, values_read
+from refold.plan.space import Space
 
 WALKS = frozenset({"rows", "pointwise"})  # the families whose kernels walk over rows
 
@@ -82,3 +83,12 @@ def sibling(node: Node, space: tuple[Dim, ...], view: View) -> Draft | None:
 def made_at_hand(draft: Draft) -> list[Node]:
     """What a walk could compute itself where it reads it: all, if it has more rows than one."""
     return draft.inputs() if any(d != 1 for d in draft.dims[:-1]) else []
+
+
+def overwrites(group: Group) -> list[Node]:
+    """The operands whose memory a walk may write its one full-size result to: it reads a row for
+    its reductions, then each element once more where it stores it."""
+    if sum(o.shape == group.dims for o in group.outputs) != 1:
+        return []
+    space = Space(group)
+    return [n for n in group.inputs if n.op != "scalar" and space.access(n) == "full"]

@@ -125,10 +125,10 @@ def _has_size(attributes: object) -> bool:
     return isinstance(attributes, Sym)
 
 
-def render(graph: Graph) -> str:
-    """The graph as text, one node a line: `%3 = mul(%1, %2) [8, 16] float32`."""
+def names_of(graph: Graph) -> dict[Node, str]:
+    """A name for each node: a leaf's own, a number's value, `%3` for the third of the others."""
     names: dict[Node, str] = {}
-    lines: list[str] = []
+    count = 0
     for node in graph.nodes():
         if node.row.is_named:
             names[node] = str(node["name"])
@@ -136,7 +136,18 @@ def render(graph: Graph) -> str:
             names[node] = str(node["value"])
             continue
         else:
-            names[node] = f"%{len(lines)}"
+            names[node] = f"%{count}"
+        count += 1
+    return names
+
+
+def render(graph: Graph) -> str:
+    """The graph as text, one node a line: `%3 = mul(%1, %2) [8, 16] float32`."""
+    names = names_of(graph)
+    lines: list[str] = []
+    for node in graph.nodes():
+        if node.op == "scalar":
+            continue
         args = [names[i] for i in node.inputs] + [
             f"{k}={v}" for k, v in node.attrs if k != "name" or node.kind.name != "LEAF"
         ]

@@ -25,6 +25,7 @@ import torch
 from refold.ir import NARROW, OPS, Dim, Graph, Kind, Node, Output, Sym, numel
 from refold.ir.graph import memory_of, topological, within
 from refold.ir.shapes import RANK
+from refold.plan.buffers import Buffers
 from refold.plan.memory import is_narrowing, is_widening, source
 from refold.plan.product import ProductKernel
 
@@ -168,10 +169,18 @@ Step = Group | Call
 
 @dataclass(frozen=True)
 class Plan:
+    """What is computed, by which steps, and where it lies.
+
+    memory: the dtype of each value in memory, where it is another than the graph's. images_last:
+    whether the example's images lie with their channels last. buffers: the memory of all values.
+    """
+
     graph: Graph
     folds: tuple[Fold, ...]
     steps: tuple[Step, ...]
     memory: Mapping[Node, torch.dtype] = field(default_factory=dict, compare=False)
+    images_last: bool = False
+    buffers: Buffers = field(default=Buffers(), compare=False)
 
     def stored(self, node: Node) -> torch.dtype:
         """The dtype of a value in memory."""

@@ -7,6 +7,8 @@ it, in a group of its own or in one that shares its passes; else PyTorch does.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from refold.cost import DeviceModel
@@ -16,6 +18,7 @@ from refold.ir import NARROW, OPS, Graph, Kind, Node
 from refold.ir.graph import is_computed, is_parametric
 from refold.plan.memory import Memory, Storage, is_narrowing
 from refold.plan.plan import Plan, is_rematerialized, reads_numbers, values_read
+from refold.planner.buffers import placed
 from refold.planner.drafts import Drafts
 from refold.planner.lower import lower
 from refold.planner.quantize import with_quantized
@@ -24,12 +27,15 @@ from refold.planner.steps import folds_of, ordered
 
 
 def make_plan(
-    graph: Graph, storage: Storage | None = None, device: DeviceModel | None = None
+    graph: Graph,
+    storage: Storage | None = None,
+    device: DeviceModel | None = None,
+    images_last: bool = False,
 ) -> Plan:
     """Choose folds and groups for a graph.
 
     storage: what values may be stored as. device: whose kernels compute them; without one those
-    that all devices have.
+    that all devices have. images_last: whether the example's images lie with their channels last.
     """
     storage = storage or Storage()
     device = device or DeviceModel(ANY)
@@ -40,7 +46,7 @@ def make_plan(
         plan = planner.plan()
         apart = {n for n in whole if planner.reduces_apart(done[n])}
         if not apart:
-            return plan
+            return placed(replace(plan, images_last=images_last))
         whole -= apart
 
 

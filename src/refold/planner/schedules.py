@@ -9,6 +9,7 @@ from refold.cost import DeviceModel
 from refold.families import BY_NAME
 from refold.families.family import Sizes
 from refold.plan.plan import Group, Plan, Step
+from refold.planner.buffers import placed
 from refold.schedule import Cut
 
 
@@ -26,7 +27,7 @@ def with_schedules(
 
 def tuned(plan: Plan, device: DeviceModel, cut: Cut) -> Plan:
     """The plan with its products cut anew."""
-    return replace(plan, steps=with_schedules(plan.steps, device, cut))
+    return placed(replace(plan, steps=with_schedules(plan.steps, device, cut)))
 
 
 def to_tune(plan: Plan) -> Iterator[tuple[str, Sizes]]:

@@ -5,7 +5,7 @@ from refold.families.family import Family
 from refold.families.pointwise.claim import claim, grow
 from refold.families.pointwise.kernel import FORM, cuda
 from refold.families.pointwise.samples import SAMPLES
-from refold.families.walk import made_at_hand
+from refold.families.walk import made_at_hand, overwrites
 
 FAMILY = Family(
     name="pointwise",
@@ -17,4 +17,5 @@ FAMILY = Family(
     cuda=cuda,
     samples=SAMPLES,
     absorbs=made_at_hand,
+    overwrites=overwrites,
 )

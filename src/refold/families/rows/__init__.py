@@ -6,7 +6,7 @@ from refold.families.rows.claim import claim, grow
 from refold.families.rows.cuda_kernel import RowsKernel
 from refold.families.rows.kernel import FORM
 from refold.families.rows.samples import SAMPLES
-from refold.families.walk import made_at_hand
+from refold.families.walk import made_at_hand, overwrites
 
 FAMILY = Family(
     name="rows",
@@ -18,4 +18,5 @@ FAMILY = Family(
     cuda=RowsKernel,
     samples=SAMPLES,
     absorbs=made_at_hand,
+    overwrites=overwrites,
 )

@@ -101,11 +101,4 @@ def sizes(kernel: GroupKernel) -> list[tuple[str, Dim]]:
     return [("rows", numel(kernel.body.dims[:-1])), ("width", kernel.body.dims[-1])]
 
 
-def overwrites(kernel: GroupKernel) -> tuple[Node, ...]:
-    """A row is read for its reductions, then each element once more where it is stored."""
-    if len(kernel.full_outputs()) != 1:
-        return ()
-    return tuple(o.node for o in kernel.body.operands if o.kind == "full")
-
-
-FORM = Form(functor, sizes, overwrites=overwrites)
+FORM = Form(functor, sizes)

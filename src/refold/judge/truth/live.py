@@ -119,8 +119,7 @@ class Living:
             torch.set_default_dtype(default or now)
             try:
                 with torch._C.DisableTorchFunction():  # built as it always is, widened afterwards
-                    given = oracle.init if init is None else init
-                    return oracle.reference.make(self.seed, given).to(oracle.device)
+                    return oracle.builds(init)
             finally:
                 torch.set_default_dtype(now)
 

@@ -37,6 +37,7 @@ from refold.judge.truth.copies import (
 )
 from refold.judge.truth.rehearsal import Rehearsal, Watch
 from refold.judge.wire.place import Place
+from refold.judge.worker.builds import Builds
 from refold.judge.worker.leaves import other_generators
 
 _SHARE = 1 / 8  # of the device's memory: what is kept of runs
@@ -129,7 +130,8 @@ class Oracle:
         self.device = device
         self.place = Place(device)
         self.init = reference.init_inputs(seed)
-        self.model = reference.make(seed, self.init).to(device)
+        self.builds = Builds(lambda given: reference.make(seed, given or self.init).to(device))
+        self.model = self.builds()
         self.training = self.model.training
         self._drew: dict[bool, bool] = {}  # by mode, whether runs draw random numbers
         self.writes: frozenset[str] = frozenset()  # parameters that a forward writes, see `first`

@@ -6,6 +6,7 @@ candidate raises, that is a limitation which the verdict tells, unless the life 
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +21,7 @@ from refold.judge.verdict.verdict import Failure, Status, Worst
 from refold.judge.wire.memory import Starved, exhausted
 from refold.judge.worker.steps import FACT, GRADS, Step
 
+_BUILT = 0.2  # of lives, whose module is no copy, however long its constructor takes
 _LOST = 2.0**-10  # of a value's scale: where eager errs by more, nothing can be said
 _MOVES = 4
 _ROUNDS = 3  # of ties put right: what was hidden behind them shows then
@@ -73,9 +75,9 @@ def _asked(session: Session, life: Life) -> dict[str, Any]:
     if states or inputs:
         host.request("hold", 120, states=states, inputs=inputs)
     patience = session.limits.call_seconds * (1 + len(life.steps) / 8)
-    answer: dict[str, Any] = host.request(
-        "live", patience, steps=list(life.steps), seed=session.seed + 7
-    )
+    anew = random.Random(f"{session.secret} {session.test} {life.case}").random() < _BUILT
+    asked = {"steps": list(life.steps), "seed": session.seed + 7, "anew": anew}
+    answer: dict[str, Any] = host.request("live", patience, **asked)
     return answer
 
 

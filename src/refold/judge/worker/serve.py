@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import ctypes
+import functools
 import gc
 import resource
 import signal
@@ -26,6 +27,7 @@ from refold import contract
 from refold.judge import draws
 from refold.judge.wire import frames, ring
 from refold.judge.worker import flags, guard, lap, sandbox, surroundings
+from refold.judge.worker.builds import Builds
 from refold.judge.worker.leaves import (
     copied,
     digest,
@@ -65,7 +67,7 @@ class Worker:
         self.slots: dict[str, list[Any]] = {}
         self.states: dict[str, dict[str, torch.Tensor]] = {}  # of lives
         self.inputs: dict[str, list[Any]] = {}
-        self.make: Callable[..., nn.Module] = nn.Identity
+        self.make: Callable[..., nn.Module] = Builds(lambda _: nn.Identity())
         self.kept: dict[str, Tree] = {}
         self.lap = lap.Lap()
         self.flags = flags.snapshot()
@@ -110,7 +112,7 @@ class Worker:
             self.guard.arm(path)
         self.flags = before = flags.snapshot()
         file = contract.load(path, sets, class_name, needs_inputs=False, unknown_sets="ignore")
-        self.make = lambda given=None: file.make(seed, given or init).to(self.device)
+        self.make = Builds(lambda given: file.make(seed, given or init).to(self.device))
         self.model = self.make()
         self.built = {name: m.training for name, m in self.model.named_modules()}
         assumes = file.namespace.get("REFOLD_ASSUMES", "")
@@ -123,8 +125,8 @@ class Worker:
 
     def take(self, make: Callable[..., nn.Module], device: torch.device) -> None:
         """Modules of this process instead of a file's."""
-        self.device, self.make = device, make
-        self.model = make()
+        self.device, self.make = device, Builds(lambda _: make())
+        self.model = self.make()
         self.built = {name: m.training for name, m in self.model.named_modules()}
 
     def do_describe(self) -> dict[str, Any]:
@@ -322,9 +324,10 @@ class Worker:
         self.states.update(states)
         self.inputs.update(inputs)
 
-    def do_live(self, steps: list[Any], seed: int) -> dict[str, Any]:
-        """One life of a new module; see `steps.Interpreter`."""
-        run = Interpreter(self.make, self.states, self.inputs, seed, self.device)
+    def do_live(self, steps: list[Any], seed: int, anew: bool) -> dict[str, Any]:
+        """One life of a new module; see `steps.Interpreter`. ``anew``: no copy of one."""
+        make = functools.partial(self.make, anew=True) if anew else self.make
+        run = Interpreter(make, self.states, self.inputs, seed, self.device)
         return run.run(steps)
 
     def do_complaints(self) -> list[str]:

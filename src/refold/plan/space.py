@@ -1,0 +1,62 @@
+"""How a kernel addresses its operands: the axes of its space that are one, and what each operand
+is broadcast along."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from refold.ir import OPS, Dim, Kind, Node, numel
+from refold.plan.plan import Group, is_matrix_product
+
+
+def is_reduction(node: Node) -> bool:
+    """Whether a kernel reduces to get `node`; a product with one output feature is a reduction."""
+    return OPS[node.op].kind is Kind.REDUCE or (node.op == "linear" and not is_matrix_product(node))
+
+
+class Space:
+    """The space of one kernel.
+
+    dims: the group's, rank 5; of a kernel that is pointwise the trailing axes that each operand
+    takes whole or not at all are one, so that rows are as wide as they can be.
+    """
+
+    def __init__(self, group: Group) -> None:
+        self.first = _first_merged(group)
+        self.dims = self.shape(group.dims)
+        self.row_shape = (*self.dims[:-1], 1)
+
+    def shape(self, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
+        """A shape of the group's space, its merged axes being one."""
+        before = shape[: self.first]
+        return (*(1,) * (len(shape) - 1 - len(before)), *before, numel(shape[self.first :]))
+
+    def access(self, node: Node) -> str:
+        """How an operand is read: "scalar" (one element), "column" (one value a column), "full",
+        "row" (one value a row), or "mixed" (broadcast along some of the row axes)."""
+        shape: Sequence[Dim] = self.shape(node.shape)
+        if all(d == 1 for d in shape):
+            return "scalar"
+        if shape[-1] == self.dims[-1] and all(d == 1 for d in shape[:-1]):
+            return "column"
+        if shape == self.dims:
+            return "full"
+        return "row" if shape == self.row_shape else "mixed"
+
+
+def _first_merged(group: Group) -> int:
+    """The first of the axes that are one in a kernel: the last one, but of pointwise groups."""
+    dims = group.dims
+    first = len(dims) - 1
+    pointwise = all(OPS[n.op].kind is Kind.POINTWISE for n in group.nodes)
+    if not pointwise or any(o.shape != dims for o in group.outputs):
+        return first
+    shapes = [n.shape for n in group.inputs]
+
+    def whole(shape: tuple[Dim, ...], axis: int) -> bool:
+        return shape[axis:] == dims[axis:] or all(d == 1 for d in shape[axis:])
+
+    # all operands that are whole, or one number, are taken as one row: GroupKernel.flat
+    while first > 1 and all(whole(s, first - 1) for s in shapes):
+        first -= 1
+    return first
