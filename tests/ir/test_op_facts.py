@@ -76,6 +76,43 @@ def test_linear_in_what_it_says(op: Op) -> None:
                 assert not _linear(sample, (i,)) or op.name == "cast", f"{sample} in {i}"
 
 
+@pytest.mark.parametrize("op", COMPUTED, ids=names)
+def test_factors_are_carried_into_the_operands(op: Op) -> None:
+    carried = [g for g in op.linear_in if op.carries({"strides": (1, 1), "groups": 1}, g)]
+    # the features of a transposed convolution lie in its weight group by group
+    assert bool(carried) == (op.is_contraction and op.name != "conv_transpose")
+    for sample in samples(op) if carried else ():
+        for group in carried:
+            found = op.carries(sample.attrs, group)
+            assert found is not None
+            assert _carries(sample, group, *found), f"{sample} in {group}"
+            assert not _carries(sample, group, found[0], tuple(-1 for _ in group)) or group == (0,)
+
+
+def _carries(sample: Sample, group: tuple[int, ...], along: int, into: tuple[int, ...]) -> bool:
+    """Whether factors along an axis of the result are factors of operands along theirs."""
+    given = sample.draw(0)
+    whole = sample.run(*given).double()
+    factors = torch.arange(1, whole.shape[along] + 1, dtype=F64)
+    scaled = list(given)
+    for i, axis in zip(group, into, strict=True):
+        if given[i].shape[axis] != len(factors):
+            return False
+        scaled[i] = given[i] * _laid(factors, axis)
+    return torch.allclose(sample.run(*scaled).double(), whole * _laid(factors, along))
+
+
+def _laid(factors: torch.Tensor, axis: int) -> torch.Tensor:
+    return factors.reshape([-1 if a == axis else 1 for a in range(-RANK, 0)])
+
+
+@pytest.mark.parametrize("op", COMPUTED, ids=names)
+def test_operands_are_named_where_rules_need_their_sizes(op: Op) -> None:
+    assert len(op.operands) == (op.arity if op.operands else 0)
+    if op.is_contraction:
+        assert op.operands
+
+
 GRID = torch.cat([torch.linspace(-60, 60, 24001, dtype=F64), torch.linspace(-1, 1, 2001).double()])
 
 

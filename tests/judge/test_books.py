@@ -104,3 +104,38 @@ def test_a_fold_is_counted_apart(capsys: pytest.CaptureFixture[str]) -> None:
     assert rows[books.FOLDABLE].accepted == 1 and abs(rows[books.FOLDABLE].speedup - 8) < 1e-9
     assert rows[books.ORDINARY].tasks == 2 and abs(rows[books.ORDINARY].speedup - 0.5) < 1e-12
     assert rows[books.DEGENERATE].tasks == 0 and math.isnan(rows[books.DEGENERATE].speedup)
+
+
+_LAZY = """
+import time
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = None
+    def forward(self, x):
+        if self.table is None:  # as a device that starts, or a compiler
+            began = time.process_time()
+            while time.process_time() - began < 0.3:
+                pass
+            self.table = torch.ones(5)
+        return x * self.table
+
+def get_inputs():
+    return [torch.randn(4, 5)]
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_a_first_call_that_takes_long_makes_no_model_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(begin, "_SLOW", 0.02)  # the first call takes fifteen times as long
+    path = tmp_path / "lazy.py"
+    path.write_text(_LAZY)
+    session = begin.session(load(path), *asked(path, path, device="cpu", quick=True))
+    assert not session.frugal and not session.large

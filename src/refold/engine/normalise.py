@@ -107,10 +107,11 @@ def same_type(a: Node, b: Node) -> bool:
 
 
 def index(rules: Iterable[Rule]) -> Mapping[str, list[Rule]]:
-    """Rules by the op at the root of their pattern."""
+    """Rules by the ops at whose nodes they are looked for."""
     found: dict[str, list[Rule]] = {}
     for rule in rules:
-        found.setdefault(rule.pattern.op, []).append(rule)
+        for op in rule.roots:
+            found.setdefault(op, []).append(rule)
     return found
 
 

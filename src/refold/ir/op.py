@@ -103,6 +103,13 @@ class Reduction:
         return text.format(state=state, count=count, **literals)
 
 
+Carried = tuple[int, tuple[int, ...]]
+
+
+def _carries_nothing(attrs: Attrs, group: tuple[int, ...]) -> Carried | None:
+    return None
+
+
 def _no_slope(attrs: Attrs) -> int:
     return 0
 
@@ -134,6 +141,11 @@ class Op:
     commutative: the two operands may change places.
     linear_in: groups of operands in which it is linear, jointly within a group, with the others
         held: (0,), (1,) of a product; (0, 1) of a sum. The group () is all operands, however many.
+    operands: the operands' names and sizes as rules write them, `x[N,K]`; of an op of one input
+        that takes any sizes, none.
+    carries: by its attributes, for a group of operands in which it is linear: an axis of the
+        result, and of each operand in the group the axis along which factors multiply it that
+        multiply the result along that axis. None where one number alone may be taken in.
     monotone: of an op of one input, by its attributes: +1 where it never falls over all reals, -1
         where it never rises, else 0.
     bounds: of the result's elements, from those of the inputs; for finite inputs.
@@ -168,6 +180,8 @@ class Op:
     contraction: Contraction | None = None
     commutative: bool = False
     linear_in: tuple[tuple[int, ...], ...] = ()
+    operands: tuple[str, ...] = ()
+    carries: Callable[[Attrs, tuple[int, ...]], Carried | None] = _carries_nothing
     monotone: Callable[[Attrs], int] = _no_slope
     bounds: Bounds = bounds.unknown
     passes_infinity: bool = False

@@ -11,6 +11,7 @@ from refold.rules import (
     pointwise,
     pools,
     reduce,
+    schemas,
     space,
 )
 from refold.rules.rule import EXACT, Exact, Rule, RuleError
@@ -22,6 +23,7 @@ RULES: tuple[Rule, ...] = (
     *reduce.RULES,
     *apart.RULES,
     *linear.RULES,
+    *schemas.RULES,
     *maps.RULES,
     *conv.RULES,
     *pools.RULES,

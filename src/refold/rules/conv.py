@@ -18,6 +18,7 @@ from refold.rules.image import (
     channels,
     in_groups,
     is_zero,
+    meets,
     of_groups,
     places,
     swapped,
@@ -68,19 +69,6 @@ def _of_columns(over: Over, w: Term, strides: Any, groups: int) -> Term:
     """The sum or mean of the features of w[C,O/groups,...] -> [C,1,...]."""
     total = over(w, (channels(strides),))
     return total / groups if over is mean and groups > 1 else total
-
-
-def _meets(x: Term, w: Term, strides: Any, paddings: Any, dilations: Any) -> bool:
-    """Does every place of the result meet some of the image, so that a factor NaN is seen in it?
-
-    Of elements that lie apart one may fall before the image and the next one behind it.
-    """
-    for a, padding, dilation in zip(places(strides), paddings, dilations, strict=True):
-        size = x.shape[a]
-        least = size if isinstance(size, int) else 2
-        if padding and (padding > dilation * (w.shape[a] - 1) or least < dilation):
-            return False
-    return True
 
 
 def _first_scaled(w: Term, s: Term, strides: Any) -> Term:
@@ -182,7 +170,7 @@ RESULTS = (
         "reals",
         "A factor for each channel of the result scales the weights and the bias of that channel.",
         where=lambda x, w, b, s, strides, paddings, dilations, groups: (
-            flat(s, places(strides)) and _meets(x, w, strides, paddings, dilations)
+            flat(s, places(strides)) and meets(x, w, strides, paddings, dilations)
         ),
         simplify=False,
         mark="range",

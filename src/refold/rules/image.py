@@ -63,6 +63,19 @@ def of_groups(s: Term, strides: Any, groups: int) -> Term:
     return s if size == 1 else reshape(s, pad((groups, 1, size // groups, 1)))
 
 
+def meets(x: Term, w: Term, strides: Any, paddings: Any, dilations: Any) -> bool:
+    """Does every place of the result meet some of the image, so that a factor NaN is seen in it?
+
+    Of elements that lie apart one may fall before the image and the next one behind it.
+    """
+    for a, padding, dilation in zip(places(strides), paddings, dilations, strict=True):
+        size = x.shape[a]
+        least = size if isinstance(size, int) else 2
+        if padding and (padding > dilation * (w.shape[a] - 1) or least < dilation):
+            return False
+    return True
+
+
 def windows(x: Term, axis: int, left_out: list[tuple[int, int]]) -> Term:
     """Along `axis`, for each element of the kernel the sum of all but so many at either end.
 

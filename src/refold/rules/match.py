@@ -13,6 +13,7 @@ from refold.ir import Node
 from refold.ir.bounds import Interval
 from refold.ir.facts import bounds
 from refold.ir.graph import is_parametric
+from refold.rules import combination
 from refold.rules.rule import Hole, Rule
 from refold.rules.term import App, Num, Term, Value, Var
 
@@ -58,9 +59,31 @@ class Plain:
 def matches(rule: Rule, node: Node, view: View) -> Iterator[Binding]:
     """Every way in which `node` is an instance of the rule's left side that the rule may replace:
     its guard holds, and so does what its mark asks for."""
-    for found in _match(rule.pattern, node, {}, rule.holes, view):
+    ways = _among_terms(rule, node, view) if rule.terms else None
+    for found in ways or _match(rule.pattern, node, {}, rule.holes, view):
         if allowed(rule, found) and is_safe(rule, found):
             yield found
+
+
+def _among_terms(rule: Rule, node: Node, view: View) -> Iterator[Binding]:
+    """Every pair of terms of a combination of which a rule about terms speaks."""
+    first, second, rest = rule.two_terms()
+    for a, b in combination.pairs(node):
+        if isinstance(first, Var) and not a.cancels(b):
+            continue
+        left = combination.without(node, a, b)
+        if (left is None) != (rest is None):
+            continue
+        others = {} if rest is None else {rest.name: left}
+        if isinstance(first, Var):
+            yield {first.name: a.value(), **others}
+            continue
+        assert isinstance(first, App) and isinstance(second, App)
+        (one, s), (other, t) = first.args, second.args
+        assert isinstance(s, Var) and isinstance(t, Var)
+        others |= {s.name: a.coefficient(), t.name: b.coefficient()}
+        for found in _match(one, a.atom, others, rule.holes, view):
+            yield from _match(other, b.atom, found, rule.holes, view)
 
 
 def match_next(

@@ -143,7 +143,11 @@ def draw_instance(
             found[hole.name] = _attribute(name, base, places, found, draw)
         else:
             shape = _shape(hole, base, letters, places, draw)
-            found[hole.name] = _value(hole, shape, kind, data, draw, generator)
+            # images of which a rule is about two: alike half of the time
+            alike = [h for h in rule.holes.values() if h.is_of_images and h.dims == hole.dims]
+            if alike and alike[0] is not hole and draw.random() < 0.7:
+                shape = tuple(hint(d) for d in found[alike[0].name].shape)
+            found[hole.name] = _value(hole, shape, places, kind, data, draw, generator)
     try:
         left = as_terms(rule.lhs(**arguments(rule, found)))
         for t in left:
@@ -159,7 +163,7 @@ def _shape(
     # a third of the variables have the base shape, the others are of size one here and there
     whole = draw.random() < 0.34
     shape = [d if whole or draw.random() < 0.5 else 1 for d in base]
-    if hole.is_of_images:
+    if hole.is_of_images or (places and not hole.dims and draw.random() < 0.7):
         shape = [1] * RANK
     sizes = hole.sizes(places)
     one_place = draw.random() < 0.2
@@ -176,6 +180,7 @@ def _shape(
 def _value(
     hole: Hole,
     shape: tuple[int, ...],
+    places: int,
     kind: str,
     data: dict[Node, torch.Tensor],
     draw: random.Random,
@@ -184,7 +189,9 @@ def _value(
     free = not (hole.parametric or hole.dims or hole.boolean or hole.index)
     # of what may be one element
     number = all(size.startswith("1") or size.endswith("?") for size in hole.dims) and hole.dims
-    if (free and draw.random() < 0.1) or (number and draw.random() < 0.3):
+    # a factor of images that has one element is a number most of the time, as guards want it
+    often = 0.7 if number and places and set(hole.dims) == {"1"} else 0.3
+    if (free and draw.random() < 0.1) or (number and draw.random() < often):
         value = draw.choice((-2.0, -1.0, 0.0, 0.0, 0.5, 1.0, 3.0))
         if not (hole.nonnegative and value < 0) and not (hole.nonpositive and value > 0):
             return as_scalar(value, F64)

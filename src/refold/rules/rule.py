@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from refold.ir import OPS
+from refold.rules.combination import SUMS
 from refold.rules.term import App, Term, Var
 
 Exact = Literal["bits", "reals", "finite"]
@@ -85,6 +86,9 @@ class Rule:
         alone (an `unsafe` one everywhere, if the user asks for that). None: `unsafe` and `cancels`
         rules are never safe, `range` rules wherever their folded parameters fit float32, which
         an emitted file checks of every folded parameter that could leave it.
+    terms: the left side is two terms of a linear combination (combination.py), `f(..) * s + f(..)
+        * t`, or `(f(..) * s + r) + f(..) * t` with others: they may stand anywhere in it, and what
+        has no factor has the factor one. `x - x` and `(x + r) - x` are two that cancel.
     """
 
     name: str
@@ -97,6 +101,7 @@ class Rule:
     simplify: bool | Callable[..., bool] = True
     mark: Mark | None = None
     safe: Callable[..., bool] | None = None
+    terms: bool = False
     holes: Mapping[str, Hole] = field(init=False, repr=False)
     patterns: tuple[App, ...] = field(init=False, repr=False)
 
@@ -127,6 +132,11 @@ class Rule:
         bound = {name for p in patterns for name in _variables(p)}
         if any(h.is_of_images for h in holes.values()) and not self.is_of_images:
             raise RuleError(f"{self.name}: sizes `...` are as many as @strides, of which none are")
+        if self.terms and not self._speaks_of_terms():
+            raise RuleError(
+                f"{self.name}: of terms, lhs must be f(..) * s + f(..) * t or (f(..) * s + r) +"
+                " f(..) * t, or x - x or (x + r) - x"
+            )
         if free := set(holes) - bound:
             raise RuleError(f"{self.name}: lhs does not bind {sorted(free)}")
 
@@ -137,6 +147,28 @@ class Rule:
     @property
     def pattern(self) -> App:
         return self.patterns[0]
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """The ops at whose nodes the rule is looked for."""
+        return SUMS if self.terms else (self.pattern.op,)
+
+    def _speaks_of_terms(self) -> bool:
+        if len(self.patterns) != 1 or self.pattern.op not in SUMS:
+            return False
+        first, second, _ = self.two_terms()
+        if isinstance(first, Var):
+            return first == second
+        products = [t for t in (first, second) if isinstance(t, App) and t.op == "mul"]
+        return len(products) == 2 and all(isinstance(t.args[1], Var) for t in products)
+
+    def two_terms(self) -> tuple[Term, Term, Var | None]:
+        """The two terms that a rule about terms looks for, and what stands for the others."""
+        first, second = self.pattern.args
+        if isinstance(first, App) and first.op == "add":
+            inner, rest = first.args
+            return inner, second, rest if isinstance(rest, Var) else None
+        return first, second, None
 
 
 def _hole(rule: str, text: str) -> Hole:

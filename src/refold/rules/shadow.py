@@ -168,7 +168,7 @@ def _losses(
     shapes = {k: v.shape if isinstance(v, Node) else v for k, v in instance.found.items()}
     factor = FACTOR_OF_PRODUCTS if marked and rule.mark == "cancels" else FACTOR
     factors = {name for p in rule.patterns for name in _factors(p)}
-    whole = {str(instance.found[n]["name"]) for n in factors if _is_leaf(instance.found[n])}
+    whole = {name for n in factors for name in _inputs(instance.found[n])}
     for drawn in range(AGAIN):
         if drawn >= DRAWS and not any(_fails(e, factor) for e in worst):
             return  # the left side may have been lucky in the first draws
@@ -232,8 +232,11 @@ def _is_fixed(node: Node, known: Mapping[Node, bool]) -> bool:
     return all(known[i] for i in node.inputs)
 
 
-def _is_leaf(value: Any) -> bool:
-    return isinstance(value, Node) and value.op == "input"
+def _inputs(value: Any) -> set[str]:
+    """The names of a value that is an input, or of the inputs of one that became a product."""
+    if not isinstance(value, Node) or value.op not in ("input", "linear"):
+        return set()
+    return {str(n["name"]) for n in topological([value]) if n.op == "input"}
 
 
 def _data(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 
 from refold.ir import bounds, convolution, shapes
-from refold.ir.op import Attrs, Kind, Op, Reduction
+from refold.ir.op import Attrs, Carried, Kind, Op, Reduction
 
 _WINDOW = ("strides", "paddings", "dilations", "groups")
 
@@ -27,6 +27,15 @@ def _pool_ranks(attrs: Attrs) -> tuple[int | None, ...]:
     return (_image(attrs),)
 
 
+def _linear_carries(attrs: Attrs, group: tuple[int, ...]) -> Carried | None:
+    return (-2, (-2,)) if group == (0,) else (-1, (-2,))
+
+
+def _conv_carries(attrs: Attrs, group: tuple[int, ...]) -> Carried | None:
+    features = 1 - _image(attrs)
+    return (features, (features - 1, -1)) if group == (1, 2) else None
+
+
 CONVOLUTIONS = (
     Op(
         "conv",
@@ -38,6 +47,8 @@ CONVOLUTIONS = (
         _WINDOW,
         multiplies=True,
         linear_in=((0, 2), (1, 2)),
+        operands=("x[N,C,...]", "w[O,D,...]", "b[1,1,1,1,O?]"),
+        carries=_conv_carries,
         operand_ranks=_convolution_ranks,
         as_torch_takes=partial(convolution.of_true_rank, transposed=False),
     ),
@@ -51,6 +62,7 @@ CONVOLUTIONS = (
         (*_WINDOW, "extras"),
         multiplies=True,
         linear_in=((0, 2), (1, 2)),
+        operands=("x[N,C,...]", "w[C,D,...]", "b[1,1,1,1,F?]"),
         operand_ranks=_convolution_ranks,
         as_torch_takes=partial(convolution.of_true_rank, transposed=True),
     ),
@@ -66,6 +78,8 @@ ROWS = (
         2,
         multiplies=True,
         linear_in=((0,), (1,)),
+        operands=("x[N,K]", "w[M,K]"),
+        carries=_linear_carries,
         reduction=Reduction("Sum"),  # of one feature: along the rows of x * w
     ),
     *CONVOLUTIONS,
@@ -77,6 +91,7 @@ ROWS = (
         1,
         ("sizes", "strides"),
         linear_in=((0,),),
+        operands=("x[N,C,...]",),
         bounds=bounds.same,
         passes_infinity=True,
         operand_ranks=_pool_ranks,
