@@ -252,7 +252,9 @@ def test_explain():
     assert row["mode"] == "both"
     assert row["steps"] and all(s["why"] for s in row["steps"])
     assert row["floor_s"] <= row["predicted_s"] <= row["predicted_before_s"]
-    assert refold("explain", S0, *SMALL, "--graph").returncode == 0
+    done = refold("explain", S0, *SMALL, "--graph", "--plan")
+    assert done.returncode == 0, done.stderr
+    assert "lay out argument x" in done.stdout and "in new memory" in done.stdout
 
 
 def test_memory_that_kernels_work_in_is_counted(monkeypatch):

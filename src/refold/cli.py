@@ -79,6 +79,11 @@ def parser() -> Parser:
     _reference(explain)
     explain.add_argument("--json", action="store_true", help="print one JSON object")
     explain.add_argument("--graph", action="store_true", help="print the graphs too")
+    explain.add_argument(
+        "--plan",
+        action="store_true",
+        help="print the plan too: each kernel, how it is cut, and where each value lies",
+    )
     explain.set_defaults(run=commands.explain)
 
     from refold.judge.ask import cli as judge_cli

@@ -134,11 +134,11 @@ class _Run:
 
     # --- kernels ----------------------------------------------------------------------------------
     def _group(self, group: Group) -> None:
-        for pack in self.buffers.given.get(group.name, ()):
+        given, kernel = self.buffers.given.get(group.name, ()), group.kernel
+        for pack in given:
             self._pack(pack)
-        kernel = group.kernel
         for pack in kernel.packs if kernel is not None else ():
-            if pack not in self.packed and kernel is not None and pack != kernel.itself:
+            if pack not in given and kernel is not None and pack != kernel.itself:
                 raise Incomplete(f"{group.name} is not given {pack[0]} packed")
         targets = {out: self._target(out, group) for out in group.outputs}
         least = kernel.quantized_from if kernel is not None else None

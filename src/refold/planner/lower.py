@@ -246,7 +246,7 @@ def _reduction(node: Node) -> Node:
     if x.shape[-1] == 1 and (close := _ones_first(x)).shape != x.shape:
         # what is left is the columns of a matrix, with axes of one element behind them
         wide = [a for a in range(-RANK, 0) if x.shape[a] != 1]
-        moved = tuple(a for a in range(-len(wide), 0) if wide[a] in leading)
+        moved = tuple(a for a in range(-len(wide), 0) if wide[a] in leading) or (-RANK,)
         return _reshaped(_reduction(_again(node, close, moved)), node.shape)
     after = x.shape[max(leading) + 1 :]
     if sum(d != 1 for d in after) > 1:

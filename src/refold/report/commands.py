@@ -18,16 +18,15 @@ import torch
 from torch.utils import _pytree as pytree
 
 from refold import baselines, contract, pipeline
-from refold.codegen.text import describe
-from refold.cost import DeviceModel, floor
+from refold.cost import DeviceModel
 from refold.devices import DEVICES, is_at_hand
 from refold.emit.cuda import compile_emitted, nvcc
-from refold.emit.held import held, own_bytes
+from refold.emit.held import own_bytes
 from refold.emit.target import Target
 from refold.judge import Status, Verdict, judge
 from refold.pipeline import OptimizeError, Options, Result
-from refold.plan import Call, Group
 from refold.report import terminal
+from refold.report.explained import explained
 from refold.report.rows import few_rows
 from refold.report.times import times_of
 
@@ -340,68 +339,13 @@ def explain(args: argparse.Namespace) -> int:
     options = Options(strict=args.strict, unsafe=args.unsafe, memory=args.memory)
     derivations = pipeline.derive(module, inputs, device, options)
     own = own_bytes(module)
-    rows = [_explained(d, device, target, args.graph) for d in derivations]
+    rows = [explained(d, device, args.graph, args.plan) for d in derivations]
     rows = [r if r.get("kept") else r | {"parameter_bytes": own} for r in rows]
     if args.json:
         print(json.dumps(rows, indent=2))
     else:
         terminal.explained(str(args.reference), rows)
     return 0
-
-
-def _explained(
-    d: pipeline.Derivation, device: DeviceModel, target: Target, graph: bool
-) -> dict[str, Any]:
-    from refold.ir import render
-
-    if d.mode.plan is None or d.optimized is None or d.mode.captured is None:
-        return {"mode": d.mode.name, "kept": d.mode.kept}
-    steps = [
-        {
-            "rule": s.rule,
-            "why": s.why,
-            "before": s.before,
-            "after": s.after,
-            "label": s.label,
-            "saves_s": s.saved,
-        }
-        for s in d.optimized.steps
-    ]
-    if pipeline.ROUNDS_ONCE in d.mode.steps:
-        first = {"rule": "round-once", "why": pipeline.ROUNDS_ONCE, "label": "reals"}
-        steps.insert(0, first | {"before": "16 bits", "after": "float32", "saves_s": 0.0})
-    groups = []
-    for s in d.mode.plan.steps:
-        if isinstance(s, Group):
-            groups.append(
-                {
-                    "kernel": s.name,
-                    "family": s.family,
-                    "space": [str(x) for x in s.dims],
-                    "ops": [n.op for n in s.nodes],
-                }
-            )
-        elif isinstance(s, Call):
-            name = str(s.node["target"]) if s.node.op == "aten" else s.node.op
-            groups.append({"kernel": "PyTorch", "family": "call", "ops": [name]})
-    row: dict[str, Any] = {
-        "mode": d.mode.name,
-        "label": d.mode.label,
-        "dtype": str(d.dtype).removeprefix("torch."),
-        "steps": steps,
-        "groups": groups,
-        "folds": [{"name": f.name, "is": describe(f.node)} for f in d.mode.plan.folds],
-        "held": [{"name": h.name, "bytes": h.size} for h in held(d.mode.plan)],
-        "accuracy": str(d.accuracy),
-        "predicted_before_s": d.optimized.cost_before,
-        "predicted_s": d.optimized.cost_after,
-        "floor_s": floor(d.optimized.graph, device.at(d.dtype)),
-        "independent_outputs": list(d.optimized.independent_outputs),
-    }
-    if graph:
-        row["captured_graph"] = render(d.mode.captured.graph)
-        row["graph"] = render(d.optimized.graph)
-    return row
 
 
 __all__ = ["EXPECTED", "USAGE", "UsageError", "explain", "optimize"]

@@ -172,6 +172,6 @@ def explained(title: str, rows: list[dict[str, Any]]) -> None:
         _out.print(f"{escape(row['accuracy'])}.")
         for i in row["independent_outputs"]:
             _out.print(f"Output {i} does not depend on the input: likely a bug in the model.")
-        for key in ("captured_graph", "graph"):
+        for key in ("captured_graph", "graph", "planned_graph", "plan"):
             if key in row:
                 _out.print(f"[bold]{key.replace('_', ' ')}[/bold]\n{escape(row[key])}")
