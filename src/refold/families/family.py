@@ -57,7 +57,8 @@ class Family:
     its kernels for CUDA, from a group and a name. Where one is None, it claims nothing for such
     devices.
     samples: what it computes and refuses; its tests are made of them.
-    absorbs: the values that a draft reads and whose elements its kernel could compute itself.
+    fusible_inputs: the values that a draft reads and whose elements its kernel could compute
+    itself.
     whole: compositions (`planner/lower.py`) that its kernels take whole.
     overwrites: the operands of a group whose memory its one full-size result may take, because the
     kernel reads each element before it writes that of the same place: it spares memory that is
@@ -77,7 +78,7 @@ class Family:
     samples: tuple[Sample, ...]
     cpp: Cpp | None = None
     cuda: Callable[[Group, str], CudaKernel] | None = None
-    absorbs: Callable[[Draft], Sequence[Node]] = _nothing
+    fusible_inputs: Callable[[Draft], Sequence[Node]] = _nothing
     whole: frozenset[str] = frozenset()
     overwrites: Callable[[Group], Sequence[Node]] = _none
     schedules: Callable[[DeviceModel], Sequence[Schedule]] = lambda device: ()

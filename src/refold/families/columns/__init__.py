@@ -15,5 +15,5 @@ FAMILY = Family(
     cpp=Cpp("columns.h", "columns(body, outer, count, width)"),
     cuda=ColumnsKernel,
     samples=SAMPLES,
-    absorbs=reduced,
+    fusible_inputs=reduced,
 )

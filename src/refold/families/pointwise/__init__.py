@@ -15,6 +15,6 @@ FAMILY = Family(
     cpp=Cpp("rows.h", "rows(body, rows, width)"),
     cuda=cuda,
     samples=SAMPLES,
-    absorbs=made_at_hand,
+    fusible_inputs=made_at_hand,
     overwrites=overwrites,
 )

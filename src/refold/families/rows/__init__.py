@@ -16,6 +16,6 @@ FAMILY = Family(
     cpp=Cpp("rows.h", "rows(body, rows, width)"),
     cuda=RowsKernel,
     samples=SAMPLES,
-    absorbs=made_at_hand,
+    fusible_inputs=made_at_hand,
     overwrites=overwrites,
 )
