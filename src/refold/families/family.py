@@ -49,7 +49,7 @@ def _has_one(group: Group, device: DeviceModel, cut: Cut | None) -> Group:
 class Family:
     """A kind of kernels. The planner asks families in the order of `FAMILIES`.
 
-    name: of its folder. kernels: what its kernels are called in emitted files.
+    name: of its folder; its kernels are called so in emitted files.
     claim: may a node that no open draft can take begin a kernel of this family, or share one?
     grow: may a draft of this family that makes an input of a node compute the node, too? It gives
     the name of the family whose kernel the draft is then.
@@ -57,7 +57,8 @@ class Family:
     its kernels for CUDA, from a group and a name. Where one is None, it claims nothing for such
     devices.
     samples: what it computes and refuses; its tests are made of them.
-    absorbs: the values that a draft reads and whose elements its kernel could compute itself.
+    fusible_inputs: the values that a draft reads and whose elements its kernel could compute
+    itself.
     whole: compositions (`planner/lower.py`) that its kernels take whole.
     overwrites: the operands of a group whose memory its one full-size result may take, because the
     kernel reads each element before it writes that of the same place: it spares memory that is
@@ -71,14 +72,13 @@ class Family:
     """
 
     name: str
-    kernels: str
     claim: Callable[[Node, View], Claim | None]
     grow: Callable[[Draft, Node, View], str | None]
     form: Form
     samples: tuple[Sample, ...]
     cpp: Cpp | None = None
     cuda: Callable[[Group, str], CudaKernel] | None = None
-    absorbs: Callable[[Draft], Sequence[Node]] = _nothing
+    fusible_inputs: Callable[[Draft], Sequence[Node]] = _nothing
     whole: frozenset[str] = frozenset()
     overwrites: Callable[[Group], Sequence[Node]] = _none
     schedules: Callable[[DeviceModel], Sequence[Schedule]] = lambda device: ()

@@ -9,12 +9,11 @@ from refold.families.family import Family
 
 FAMILY = Family(
     name="columns",
-    kernels="columns",
     claim=claim,
     grow=grow,
     form=FORM,
     cpp=Cpp("columns.h", "columns(body, outer, count, width)"),
     cuda=ColumnsKernel,
     samples=SAMPLES,
-    absorbs=reduced,
+    fusible_inputs=reduced,
 )

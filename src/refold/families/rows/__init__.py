@@ -10,13 +10,12 @@ from refold.families.walk import made_at_hand, overwrites
 
 FAMILY = Family(
     name="rows",
-    kernels="rows",
     claim=claim,
     grow=grow,
     form=FORM,
     cpp=Cpp("rows.h", "rows(body, rows, width)"),
     cuda=RowsKernel,
     samples=SAMPLES,
-    absorbs=made_at_hand,
+    fusible_inputs=made_at_hand,
     overwrites=overwrites,
 )
