@@ -102,6 +102,20 @@ FAULTS = (
         ("tests/test_plan_reference.py", "tests/test_dtypes.py", "tests/test_random_models.py"),
     ),
     Fault(
+        "a result lies over a value that a later kernel reads",
+        "planner/buffers.py",
+        "return made and not read_later and inside",
+        "return made and node not in self.roots",
+        ("tests/engine/test_random_plans.py", "tests/test_plan_reference.py"),
+    ),
+    Fault(
+        "any part of a value begins where it does",
+        "planner/buffers.py",
+        'if node.op != "slice" or node["start"] != 0:',
+        'if node.op != "slice":',
+        ("tests/test_plan_buffers.py", "tests/engine/test_random_plans.py"),
+    ),
+    Fault(
         "sizes that belong together are not compared",
         "emit/guards.py",
         'test = f"{here} != {dim.text(seen)}"',

@@ -4,6 +4,7 @@ from refold.codegen.cpp import Cpp
 from refold.families.family import Family
 from refold.families.pointwise.claim import claim, grow
 from refold.families.pointwise.kernel import FORM, cuda
+from refold.families.rows.schedules import schedule
 from refold.families.walk import made_at_hand, overwrites
 
 FAMILY = Family(
@@ -16,4 +17,5 @@ FAMILY = Family(
     cuda,
     computes=made_at_hand,
     overwrites=overwrites,
+    schedule=schedule,
 )

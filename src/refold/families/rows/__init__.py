@@ -5,6 +5,7 @@ from refold.families.family import Family
 from refold.families.rows.claim import claim, grow
 from refold.families.rows.cuda_kernel import RowsKernel
 from refold.families.rows.kernel import FORM
+from refold.families.rows.schedules import schedule
 from refold.families.walk import made_at_hand, overwrites
 
 FAMILY = Family(
@@ -17,4 +18,5 @@ FAMILY = Family(
     RowsKernel,
     computes=made_at_hand,
     overwrites=overwrites,
+    schedule=schedule,
 )
