@@ -281,6 +281,7 @@ class _Session:
     test: str = "soak"
     finite_only: bool = False
     seed: int = SEED
+    secret: int = SEED
     random: bool = True
     cases: int = 0
     notes: list[str] = field(default_factory=list)
@@ -289,9 +290,9 @@ class _Session:
 
     @property
     def oracle(self) -> Any:
+        given = self.subject.given
         return SimpleNamespace(
-            reference=self.subject.given,
-            init=[],
+            builds=lambda init=None: given.make(SEED, init or []),
             device=torch.device("cpu"),
             rehearsal=None,
         )

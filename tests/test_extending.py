@@ -35,8 +35,13 @@ def hunks(diff: str) -> Iterator[tuple[str, str, str]]:
 
 
 def apply(diff: str, root: Path) -> None:
-    """Raises ValueError where the lines before do not stand once in their file."""
+    """Raises ValueError where the lines before do not stand once in their file. A file that is not
+    there is made of lines that have none before."""
     for file, before, after in hunks(diff):
+        if not before and not (root / file).exists():
+            (root / file).parent.mkdir(parents=True, exist_ok=True)
+            (root / file).write_text(after)
+            continue
         text = (root / file).read_text()
         if text.count(before) != 1:
             raise ValueError(f"{file} has {text.count(before)} times:\n{before}")
@@ -56,12 +61,24 @@ def test_the_page_works(tmp_path: Path) -> None:
     done = subprocess.run(command, env=settings, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(str(tmp_path))
+    # the samples of the page's family are tests, and find that it claims too much
+    family = tmp_path / "src/refold/families/scan/__init__.py"
+    assert _tests_of_samples("scan", settings) == 0
+    family.write_text(family.read_text().replace(" or not on_the_cpu", ""))
+    assert _tests_of_samples("scan", settings) == 1
+
+
+def _tests_of_samples(name: str, settings: dict[str, str]) -> int:
+    """What pytest says of the tests of a family's samples, but for what is compiled."""
+    chosen = ["tests/test_families.py", "-k", f"claimed and {name}", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", "-q", *chosen]
+    return subprocess.run(command, env=settings, cwd=ROOT, capture_output=True).returncode
 
 
 def test_each_part_has_a_difference_and_a_program() -> None:
     parts = re.split(r"(?m)^## ", PAGE.read_text())[1:]
     shown = [p.partition("\n")[0] for p in parts if blocks(p, "diff") and blocks(p, "python")]
-    assert shown == ["An op", "A rule", "A reduction", "A device"]
+    assert shown == ["An op", "A rule", "A reduction", "A device", "A family of kernels"]
 
 
 def test_a_difference_that_does_not_fit_is_found(tmp_path: Path) -> None:

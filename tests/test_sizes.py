@@ -53,3 +53,47 @@ def test_what_no_result_needs_is_not_asked() -> None:
     check_sizes(exported(Unread(), torch.randn(6, 8)))
     with pytest.raises(CaptureError, match=r"^a size is .*//2.*, which is no polynomial$"):
         check_sizes(exported(Strided(), torch.randn(2, 3, 9, 11)))
+
+
+class Deep(nn.Module):
+    """What follows the strided convolution counts its runs."""
+
+    runs = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3, stride=2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.conv(x)
+        type(self).runs += 1
+        return torch.relu(y) + 1
+
+
+class Caught(nn.Module):
+    """A forward that takes another way where anything raises."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3, stride=2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        try:
+            y = self.conv(x)
+        except Exception:
+            y = x.sum((1, 2, 3), keepdim=True)
+        return torch.relu(y)
+
+
+def test_the_first_convolution_whose_sizes_stand_in_the_way_ends_an_export() -> None:
+    Deep.runs = 0
+    captured = capture(Deep(), (torch.randn(2, 3, 9, 11),), training=False)
+    shape = captured.fields[0].shape
+    assert shape is not None and isinstance(shape[0], Sym) and shape[1:] == (3, 9, 11)
+    assert Deep.runs == 1  # of the export in which those sizes are fixed
+
+
+def test_a_forward_that_catches_what_ends_an_export_is_followed() -> None:
+    captured = capture(Caught(), (torch.randn(2, 3, 9, 11),), training=False)
+    ops = {n.op for n in captured.graph.nodes()}
+    assert any(op.startswith("conv") for op in ops), ops

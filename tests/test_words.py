@@ -43,6 +43,8 @@ WORDS = (
     Word("(give|take)_registers", "setmaxnreg_dec, setmaxnreg_inc", (*PYTHON, *TEXTS)),
     Word("by_team|by_pass", "warps per row, multi-block", (*PYTHON, *TEXTS)),
     Word("strangers", "unrelated processes"),
+    Word("books|surroundings", "task kinds, environment"),
+    Word("shaken|eager_settled|settle_at", "perturbed run, resolved tie", (*PYTHON, *TEXTS)),
 )
 
 

@@ -67,6 +67,9 @@ TABLE: Mapping[str, Row] = {
             *("PooledConvolution", "GatedSums", "Scores", "OtherWayRound", "LongRows"),
         ),
     ),
+    "tests/test_families.py::test_samples_compute_the_same_on_a_gpu": Row(
+        "The emulator compiles all samples for 40 s; its tests of the zoo have every family, too."
+    ),
     "tests/test_examples.py::test_the_kernels_compile": Row("nvcc takes a minute for both."),
     "tests/kernels/test_cuda_compile.py::test_kernels_compile_without_spills_as_recorded": Row(
         "A minute of nvcc. A spill costs speed, no result; the emulator finds what is wrong."

@@ -13,7 +13,7 @@ import torch
 
 from refold.judge.rule import beside
 from refold.judge.rule.beside import Beside
-from refold.judge.rule.compare import compare, settle
+from refold.judge.rule.compare import compare, resolve
 from refold.judge.wire import memory
 
 ROWS, WIDTH = 2048, 32768
@@ -141,8 +141,8 @@ def test_comparisons_are_the_same_beside_eager() -> None:
                 assert one.worst is not None and two.worst is not None
                 assert one.worst.index == two.worst.index
                 assert one.wrong is not None and torch.equal(one.wrong, two.wrong)
-                shaken = [truth, truth + change * 1e2]
-                mended = settle(got, held, one.wrong, shaken)
+                perturbed = [truth, truth + change * 1e2]
+                mended = resolve(got, held, one.wrong, perturbed)
                 assert not torch.equal(mended, got)
                 assert compare("", mended, theirs, held)[0].agrees
 

@@ -25,7 +25,7 @@ from refold.judge.ask import cli, table
 from refold.judge.ask.request import asked
 from refold.judge.clock import stats
 from refold.judge.rule.calibrate import cut, operands, sequential
-from refold.judge.rule.compare import compare, settle, tensors
+from refold.judge.rule.compare import compare, resolve, tensors
 from refold.judge.rule.rows import _row_stats
 from refold.judge.tests.registry import TESTS, names
 from refold.judge.truth.oracle import Oracle
@@ -353,14 +353,14 @@ def test_same_seed_same_errors() -> None:
 def test_a_tie_is_proven_or_wrong() -> None:
     exact = torch.tensor([0.5, 1.0, -0.25, 2.0], dtype=torch.float64)
     jumped = exact.clone()
-    jumped[1] = 0.0  # among the shaken runs, the second element jumps from 1 to 0
+    jumped[1] = 0.0  # among the perturbed runs, the second element jumps from 1 to 0
     got = torch.tensor([0.5, 0.0, -0.25, 7.0])
     wrong = torch.tensor([False, True, False, True])
-    settled = settle(got, exact, wrong, [exact, jumped])
-    assert settled.tolist() == [0.5, 1.0, -0.25, 7.0]
+    resolved = resolve(got, exact, wrong, [exact, jumped])
+    assert resolved.tolist() == [0.5, 1.0, -0.25, 7.0]
     halfway = torch.tensor([0.5, 0.5, -0.25, 2.0])  # none of the values that it takes
-    assert settle(halfway, exact, wrong, [exact, jumped])[1] == 0.5
-    index = settle(
+    assert resolve(halfway, exact, wrong, [exact, jumped])[1] == 0.5
+    index = resolve(
         torch.tensor([3, 4]),
         torch.tensor([3, 5]),
         torch.ones(2, dtype=torch.bool),
@@ -382,7 +382,7 @@ def test_a_row_that_cancels_is_held_to_what_a_unit_in_the_last_place_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # a search of ties may find the value among those that a sum takes
-    monkeypatch.setattr("refold.judge.rule.ties._settled", lambda *given: given[-1])
+    monkeypatch.setattr("refold.judge.rule.ties._resolved", lambda *given: given[-1])
     text = (
         "import torch\nfrom torch import nn\nclass Model(nn.Module):\n"
         "    def forward(self, x):\n        return x.sum(-1, keepdim=True) * torch.ones(1, 32)\n"
@@ -461,11 +461,11 @@ def test_float64_reaches_what_a_kept_function_reads(tmp_path: Path) -> None:
     inputs = [torch.randn(4, 8)]
     held = {n: t.clone() for n, t in oracle.model.state_dict().items()}
     exact = oracle.exact(inputs, False, 0).outputs
-    shaken = oracle.shaken(inputs, False, 0, 1).outputs
+    perturbed = oracle.perturbed(inputs, False, 0, 1).outputs
     eager = oracle.eager(inputs, False, 0).outputs
-    assert exact.dtype == shaken.dtype == torch.float64 and eager.dtype == torch.float32
+    assert exact.dtype == perturbed.dtype == torch.float64 and eager.dtype == torch.float32
     assert 0 < float((exact - eager).abs().max()) < 1e-5
-    assert 0 < float((exact - shaken).abs().max()) < 1e-4
+    assert 0 < float((exact - perturbed).abs().max()) < 1e-4
     assert all(torch.equal(t, held[n]) for n, t in oracle.model.state_dict().items())
     assert oracle.model.b.dtype == torch.float32
 

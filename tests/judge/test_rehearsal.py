@@ -131,7 +131,7 @@ def test_what_asserts_by_value_is_always_rehearsed_and_moved_inward(tmp_path: Pa
     assert oracle.rehearsal is not None
     with pytest.raises(RuntimeError):
         oracle.eager([p * 3, t], False, 0)
-    oracle.shaken([torch.ones_like(p), t], False, 0, 0)  # 1 moved up would be no probability
+    oracle.perturbed([torch.ones_like(p), t], False, 0, 0)  # 1 moved up would be no probability
 
 
 def test_the_twin_has_the_weights_of_the_moment() -> None:

@@ -28,7 +28,7 @@ from refold.capture.captured import Axes, attribute
 from refold.capture.containers import PLAIN, Apart
 from refold.capture.functional import functional
 from refold.capture.shape_rules import shapes_at_once
-from refold.capture.sizes import check_sizes
+from refold.capture.sizes import AtOnce, check_sizes
 from refold.capture.values import CaptureError, SizeError
 from refold.capture.watch import Watch
 
@@ -75,6 +75,7 @@ class Flat(torch.nn.Module):
     arguments: Arguments
     lifted: Sequence[Lifted]
     watch: Watch
+    at_once: AtOnce
     trees: tuple[Any, dict[str, Any]]
 
     def __init__(
@@ -83,7 +84,7 @@ class Flat(torch.nn.Module):
         super().__init__()
         self.training = module.training
         self.add_module(INNER, module)
-        vars(self).update(arguments=arguments, lifted=lifted, watch=watch)
+        vars(self).update(arguments=arguments, lifted=lifted, watch=watch, at_once=AtOnce())
 
     def forward(self, *tensors: Any) -> tuple[Any, ...]:
         module, watch = getattr(self, INNER), self.watch
@@ -94,8 +95,11 @@ class Flat(torch.nn.Module):
         )
         before = [_set(places[o.path], o.name, v) for o, v in zip(self.lifted, states, strict=True)]
         try:
-            with watch.during():
+            with self.at_once, watch.during():
                 result, paths = self.arguments.call(module, given)
+        except SizeError as error:
+            error.expr = _axes(error, tensors)
+            raise
         finally:
             for one, value in zip(self.lifted, before, strict=True):
                 _set(places[one.path], one.name, value)
@@ -157,6 +161,8 @@ def exported(
                 raise CaptureError(f"forward changes the attribute {watch.changed[0]}")
             if watch.problem is not None:
                 raise watch.problem
+            if flat.at_once.error is not None:
+                raise flat.at_once.error
             guards = getattr(program, "_guards_code", None) or []
             paths = [*arguments.places, *(attribute(one.text) for one in lifted)]
             metas = _metas(program)
@@ -181,13 +187,18 @@ def blamed(error: SizeError, program: ExportedProgram | None) -> Axes:
     """The dimensions of tensors in which the sizes are that stand in the way."""
     if isinstance(error.expr, frozenset):
         return error.expr
-    if error.expr is None or program is None:
-        return frozenset()
+    return frozenset() if program is None else _axes(error, _metas(program))
+
+
+def _axes(error: SizeError, tensors: Sequence[torch.Tensor]) -> Axes:
+    """The dimensions of tensors, by their places, in which an error's sizes are."""
+    if error.expr is None or isinstance(error.expr, frozenset):
+        return error.expr or frozenset()
     symbols = error.expr.free_symbols
     return frozenset(
         (i, a)
-        for i, meta in enumerate(_metas(program))
-        for a, size in enumerate(meta.shape)
+        for i, tensor in enumerate(tensors)
+        for a, size in enumerate(tensor.shape)
         if not isinstance(size, int) and size.node.expr.free_symbols & symbols
     )
 

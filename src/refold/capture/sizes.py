@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import sympy
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from refold.capture.values import SizeError
@@ -125,25 +126,63 @@ def check_sizes(graph: torch.fx.Graph) -> None:
     for node in reversed(graph.nodes):
         if node in needed:
             needed.update(node.all_input_nodes)
-    found = []
+    found: list[SizeError] = []
     for node in graph.nodes:
-        if node not in needed or node.op != "call_function":
-            continue
-        name = getattr(node.target, "__name__", "")
-        for value in pytree.tree_leaves(node.meta.get("val")):
-            for axis, size in enumerate(value.shape if isinstance(value, torch.Tensor) else ()):
-                try:
-                    dim = sizes.dim(size)
-                except SizeError as error:
-                    found.append(error)
-                    continue
-                if not isinstance(dim, Sym):
-                    continue
-                strided = name.startswith("conv") and dim.names() & set(sizes.derived)
-                pooled = name.startswith("avg_pool") and axis > 1
-                if strided or pooled:
-                    expr = size.node.expr  # type: ignore[attr-defined]
-                    found.append(SizeError(f"a size is {expr}, which is no polynomial", expr))
-    if found:  # all that is to blame, so that it is fixed at once
+        if node in needed and node.op == "call_function":
+            name = getattr(node.target, "__name__", "")
+            found += _in_the_way(name, node.meta.get("val"), sizes)
+    _raise_all(found)
+
+
+def _in_the_way(name: str, result: Any, sizes: Sizes) -> Iterator[SizeError]:
+    """The sizes of a call's result that stand in the way. name: of the function."""
+    for value in pytree.tree_leaves(result):
+        for axis, size in enumerate(value.shape if isinstance(value, torch.Tensor) else ()):
+            try:
+                dim = sizes.dim(size)
+            except SizeError as error:
+                yield error
+                continue
+            if not isinstance(dim, Sym):
+                continue
+            strided = name.startswith("conv") and dim.names() & set(sizes.derived)
+            pooled = name.startswith("avg_pool") and axis > 1
+            if strided or pooled:
+                expr = size.node.expr  # type: ignore[attr-defined]
+                yield SizeError(f"a size is {expr}, which is no polynomial", expr)
+
+
+def _raise_all(found: Sequence[SizeError]) -> None:
+    """Raises one error for all that is to blame, so that it is fixed at once."""
+    if found:
         exprs = [e.expr for e in found if e.expr is not None]
         raise SizeError(str(found[0]), sympy.Tuple(*exprs) if exprs else None)
+
+
+class AtOnce(TorchFunctionMode):
+    """Ends a run of forward at the first convolution or pooling of which `check_sizes` would say,
+    when all is exported, that its sizes stand in the way. The rest of an export takes many
+    seconds. error: what it raised; forward may have caught it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes = Sizes()
+        self.error: SizeError | None = None
+
+    def __torch_function__(
+        self,
+        function: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        result = function(*args, **(kwargs or {}))
+        name = getattr(function, "__name__", "")
+        if name.startswith(("conv", "avg_pool")):
+            try:
+                _raise_all(list(_in_the_way(name, result, self.sizes)))
+            except SizeError as error:
+                self.error = error
+                raise
+        return result

@@ -40,6 +40,8 @@ class CpuTarget:
     def kernel(self, group: Group, name: str) -> CppKernel:
         """The kernel of a group."""
         family = BY_NAME[group.family]
+        if family.cpp is None:
+            raise ValueError(f"{family.name} has no kernels for the CPU, but claims {group.nodes}")
         return CppKernel(group, name, family.form, family.cpp)
 
     def text(self, group: Group, name: str) -> str:

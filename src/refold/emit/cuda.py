@@ -57,7 +57,10 @@ class CudaTarget:
 
     def kernel(self, group: Group, name: str) -> CudaKernel:
         """The kernel of a group."""
-        return BY_NAME[group.family].cuda(group, name)
+        family = BY_NAME[group.family]
+        if family.cuda is None:
+            raise ValueError(f"{family.name} has no kernels for GPUs, but claims {group.nodes}")
+        return family.cuda(group, name)
 
     def prologue(self, prepared: bool, allocates: bool, alone: bool) -> list[str]:
         lines = ["rf_device = rf_cache.device", "rf_stream = _refold_stream(rf_device)"]

@@ -9,11 +9,12 @@ from refold.codegen.cpp import Cpp
 from refold.codegen.cuda import CudaKernel
 from refold.codegen.kernel import Form
 from refold.cost import DeviceModel
+from refold.families.samples import Sample
 from refold.families.view import View
 from refold.ir import Node
 from refold.plan import Group
 from refold.plan.draft import Draft
-from refold.schedule import Cut
+from refold.schedule import Cut, Schedule
 
 Sizes = tuple[int, int, int]  # rows, columns, depth of a product
 Entries = tuple[tuple[str, ...], str]  # names of C++ functions that Python calls, and their text
@@ -53,14 +54,18 @@ class Family:
     grow: may a draft of this family that makes an input of a node compute the node, too? It gives
     the name of the family whose kernel the draft is then.
     form: the text of its kernels, for every target. cpp: its template for the CPU. cuda: what makes
-    its kernels for CUDA, from a group and a name.
-    computes: the values of which a draft, while it reads them, could compute each element itself.
+    its kernels for CUDA, from a group and a name. Where one is None, it claims nothing for such
+    devices.
+    samples: what it computes and refuses; its tests are made of them.
+    fusible_inputs: the values that a draft reads and whose elements its kernel could compute
+    itself.
     whole: compositions (`planner/lower.py`) that its kernels take whole.
     overwrites: the operands of a group whose memory its one full-size result may take, because the
     kernel reads each element before it writes that of the same place: it spares memory that is
     touched anew.
-    schedule: the group with its schedules, where the family's kernels have several on a device: the
-    likely best ones, or what is given for the sizes of products.
+    schedules: those that its kernels have on a device; none where the sizes of a call decide.
+    schedule: a group with its schedules on a device, the likely best ones, or what is given for the
+    sizes of products.
     to_tune: kind and sizes of a group that timing may schedule better than the rule does.
     entries: functions for CUDA that kernels of the family share, of some groups and the accuracy of
     their products of float32.
@@ -71,11 +76,13 @@ class Family:
     claim: Callable[[Node, View], Claim | None]
     grow: Callable[[Draft, Node, View], str | None]
     form: Form
-    cpp: Cpp
-    cuda: Callable[[Group, str], CudaKernel]
-    computes: Callable[[Draft], Sequence[Node]] = _nothing
+    samples: tuple[Sample, ...]
+    cpp: Cpp | None = None
+    cuda: Callable[[Group, str], CudaKernel] | None = None
+    fusible_inputs: Callable[[Draft], Sequence[Node]] = _nothing
     whole: frozenset[str] = frozenset()
     overwrites: Callable[[Group], Sequence[Node]] = _none
+    schedules: Callable[[DeviceModel], Sequence[Schedule]] = lambda device: ()
     schedule: Callable[[Group, DeviceModel, Cut | None], Group] = _has_one
     to_tune: Callable[[Group], tuple[str, Sizes] | None] = lambda group: None
     entries: Callable[[Iterable[Group], str], Iterable[Entries]] = lambda groups, float32: ()

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from refold.judge.run import judge
-    from refold.judge.verdict.books import tally
+    from refold.judge.verdict.task_kinds import tally
     from refold.judge.verdict.verdict import Speed, Status, Task, Timing, Verdict
     from refold.judge.wire.host import Limits
 
 __all__ = ["Limits", "Speed", "Status", "Task", "Timing", "Verdict", "judge", "tally"]
 
-_HOMES = {"judge": "run", "Limits": "wire.host", "tally": "verdict.books"}
+_HOMES = {"judge": "run", "Limits": "wire.host", "tally": "verdict.task_kinds"}
 
 
 def __getattr__(name: str) -> Any:

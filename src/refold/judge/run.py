@@ -26,7 +26,7 @@ from refold.judge.draws.trees import every
 from refold.judge.tests.base import Skip, Test
 from refold.judge.tests.once import recorded
 from refold.judge.tests.registry import CLOCK_TESTS, TESTS
-from refold.judge.verdict import begin, books, hints, inside, patience
+from refold.judge.verdict import begin, hints, inside, patience, task_kinds
 from refold.judge.verdict.room import Room
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.verdict import (
@@ -227,7 +227,7 @@ def _concluded(
         failures += [f for f in one.found if f not in failures]
     task = Task()
     if request.only is None:
-        task = _own(session, failures, lambda: books.classify(small or session)) or Task()
+        task = _own(session, failures, lambda: task_kinds.classify(small or session)) or Task()
     powered = any(s.powered for s in sessions) or "numerics" not in chosen
     order = list(Status)
     failures.sort(key=lambda f: order.index(f.status))

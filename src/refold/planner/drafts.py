@@ -172,7 +172,7 @@ class Drafts:
 
     def _makers(self, draft: Draft) -> list[Draft]:
         """The drafts whose values a draft could compute itself where it reads them."""
-        made = BY_NAME[draft.family].computes(draft)
+        made = BY_NAME[draft.family].fusible_inputs(draft)
         found = dict.fromkeys(self.owner[i] for i in made if i in self.owner)
         return [maker for maker in found if maker is not draft]
 

@@ -4,15 +4,17 @@ from refold.codegen.cpp import Cpp
 from refold.families.columns.claim import claim, grow, reduced
 from refold.families.columns.cuda_kernel import ColumnsKernel
 from refold.families.columns.kernel import FORM
+from refold.families.columns.samples import SAMPLES
 from refold.families.family import Family
 
 FAMILY = Family(
-    "columns",
-    "columns",
-    claim,
-    grow,
-    FORM,
-    Cpp("columns.h", "columns(body, outer, count, width)"),
-    ColumnsKernel,
-    computes=reduced,
+    name="columns",
+    kernels="columns",
+    claim=claim,
+    grow=grow,
+    form=FORM,
+    cpp=Cpp("columns.h", "columns(body, outer, count, width)"),
+    cuda=ColumnsKernel,
+    samples=SAMPLES,
+    fusible_inputs=reduced,
 )

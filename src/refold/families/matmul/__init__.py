@@ -6,17 +6,20 @@ from refold.families.matmul.claim import claim, grow
 from refold.families.matmul.cuda_kernel import CudaProduct
 from refold.families.matmul.kernel import FORM
 from refold.families.matmul.packing import entries
-from refold.families.matmul.schedules import schedule, to_tune
+from refold.families.matmul.samples import SAMPLES
+from refold.families.matmul.schedules import of_device, schedule, to_tune
 
 FAMILY = Family(
-    "matmul",
-    "matmul",
-    claim,
-    grow,
-    FORM,
-    Cpp("matmul.h", "matmul(body, a, w, rows, width, depth)"),
-    CudaProduct,
+    name="matmul",
+    kernels="matmul",
+    claim=claim,
+    grow=grow,
+    form=FORM,
+    cpp=Cpp("matmul.h", "matmul(body, a, w, rows, width, depth)"),
+    cuda=CudaProduct,
+    samples=SAMPLES,
     whole=frozenset({"logsumexp"}),
+    schedules=of_device,
     schedule=schedule,
     to_tune=to_tune,
     entries=entries,

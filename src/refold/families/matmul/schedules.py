@@ -24,7 +24,15 @@ from refold.schedule import (
     by_rule,
     default_schedule,
     kernels_of,
+    schedules,
 )
+
+
+def of_device(device: DeviceModel) -> list[Schedule]:
+    """All that use a GPU's tensor cores; those that split x on its way are for full accuracy."""
+    if device.device.toolchain != "cuda":
+        return []
+    return schedules(kernels_of(device.device.features), device.float32 == "ieee")
 
 
 def schedule(group: Group, device: DeviceModel, cut: Cut | None) -> Group:

@@ -5,18 +5,20 @@ from refold.families.family import Family
 from refold.families.rows.claim import claim, grow
 from refold.families.rows.cuda_kernel import RowsKernel
 from refold.families.rows.kernel import FORM
+from refold.families.rows.samples import SAMPLES
 from refold.families.rows.schedules import schedule
 from refold.families.walk import made_at_hand, overwrites
 
 FAMILY = Family(
-    "rows",
-    "rows",
-    claim,
-    grow,
-    FORM,
-    Cpp("rows.h", "rows(body, rows, width)"),
-    RowsKernel,
-    computes=made_at_hand,
+    name="rows",
+    kernels="rows",
+    claim=claim,
+    grow=grow,
+    form=FORM,
+    cpp=Cpp("rows.h", "rows(body, rows, width)"),
+    cuda=RowsKernel,
+    samples=SAMPLES,
+    fusible_inputs=made_at_hand,
     overwrites=overwrites,
     schedule=schedule,
 )

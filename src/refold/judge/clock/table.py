@@ -47,7 +47,7 @@ def table(session: Session, stack: contextlib.ExitStack, sets: list[list[Any]]) 
     null.request("null", 120, outputs=given, device=str(session.device), threads=session.threads)
     candidate = fresh(session)
     for host in hosts[1:]:
-        _settled(session, host)
+        _loaded_reference(session, host)
     seed = session.seed + 7 if outputs.stochastic(session) else None
     found = Table(eager, null, control, candidate, size, slots, slots * size, seed)
     for host in (*hosts, candidate):
@@ -80,7 +80,7 @@ def _loaded(session: Session) -> dict[str, Any]:
     }
 
 
-def _settled(session: Session, host: Host) -> None:
+def _loaded_reference(session: Session, host: Host) -> None:
     """Wait for the reference in a worker, and give it the state of the judgement."""
     host.wait(session.limits.import_seconds)
     if session.base_state != INITIAL:

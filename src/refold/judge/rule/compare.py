@@ -290,24 +290,24 @@ def _kind(t: torch.Tensor) -> torch.Tensor:
     return inf + _NAN * torch.isnan(t).to(torch.int8)
 
 
-def settle(
-    got: torch.Tensor, exact: Exact, wrong: torch.Tensor, shaken: Sequence[torch.Tensor]
+def resolve(
+    got: torch.Tensor, exact: Exact, wrong: torch.Tensor, perturbed: Sequence[torch.Tensor]
 ) -> torch.Tensor:
     """``got`` with the exact value put in at those ``wrong`` elements that are proven ties.
 
-    ``shaken``: float64 outputs for inputs and weights moved by a few units in the last place. An
+    ``perturbed``: float64 outputs for inputs and weights moved by a few units in the last place. An
     element is a tie if it jumps among them, and the candidate's value is one of those it takes.
     """
     where = wrong.reshape(-1).nonzero().reshape(-1)
-    return settle_at(got, exact, where, [beside.gathered(t, where) for t in shaken])
+    return resolve_at(got, exact, where, [beside.gathered(t, where) for t in perturbed])
 
 
-def settle_at(
-    got: torch.Tensor, exact: Exact, where: torch.Tensor, shaken: Sequence[torch.Tensor]
+def resolve_at(
+    got: torch.Tensor, exact: Exact, where: torch.Tensor, perturbed: Sequence[torch.Tensor]
 ) -> torch.Tensor:
-    """As `settle`, of the ``shaken`` outputs the values at these flat positions alone."""
+    """As `resolve`, of the ``perturbed`` outputs the values at these flat positions alone."""
     truth = beside.gathered(exact, where)
-    values = torch.stack([t.to(truth) for t in (truth, *shaken)])
+    values = torch.stack([t.to(truth) for t in (truth, *perturbed)])
     own = beside.gathered(got, where).to(truth.device)
     if not got.is_floating_point():
         tie = (values == own.to(truth.dtype)).any(dim=0)

@@ -46,7 +46,7 @@ def without(
     failed = [r for r in results if not r.agrees]
     if not all(_few(r.wrong) for r in failed):
         return results
-    results = _settled(session, case, outputs, truth, results)
+    results = _resolved(session, case, outputs, truth, results)
     if all(r.agrees for r in results):
         return results
     return _conditioned(session, case, outputs, truth, results)
@@ -77,7 +77,7 @@ def _conditioned(
     return _repeated(session, case, results, again, "row", words)
 
 
-def _settled(
+def _resolved(
     session: Session, case: str, outputs: Any, truth: Truth, results: list[rows.Comparison]
 ) -> list[rows.Comparison]:
     """Compare again with proven ties put right."""
@@ -85,13 +85,13 @@ def _settled(
     eager, exact = (dict(compare.leaves(r.outputs)) for r in (truth.eager, truth.exact))
     came = dict(compare.leaves(outputs))
     where = {r.name: _positions(r.wrong) for r in results if not r.agrees and r.wrong is not None}
-    shaken = _shaken(session, truth, "candidate", where, _shapes(exact))
-    if not shaken:
+    perturbed = _perturbed(session, truth, "candidate", where, _shapes(exact))
+    if not perturbed:
         return results
 
     def again(name: str, wrong: torch.Tensor) -> rows.Comparison:
-        jumps = [run[name] for run in shaken]
-        mended = compare.settle_at(came[name], exact[name], where[name], jumps)
+        jumps = [run[name] for run in perturbed]
+        mended = compare.resolve_at(came[name], exact[name], where[name], jumps)
         given = (mended, eager[name], exact[name], session.spread(truth).get(name))
         return compare.tensors(case, name, *given, session.finite_only)
 
@@ -122,7 +122,7 @@ def _repeated(
     return fixed
 
 
-def eager_settled(session: Truths, truth: Truth, eager: Run, run: Run) -> Run:
+def eager_resolved(session: Truths, truth: Truth, eager: Run, run: Run) -> Run:
     """Eager's run with its own jumps taken out: they would raise every bar. ``run``: float64."""
     exact = dict(compare.leaves(run.outputs))
     jumps = {}
@@ -134,17 +134,17 @@ def eager_settled(session: Truths, truth: Truth, eager: Run, run: Run) -> Run:
     if not jumps:
         return eager
     where = {name: _positions(jumped) for name, jumped in jumps.items()}
-    shaken = _shaken(session, truth, "eager", where, _shapes(exact))
-    if not shaken:
+    perturbed = _perturbed(session, truth, "eager", where, _shapes(exact))
+    if not perturbed:
         return eager
-    settled = dict(compare.leaves(eager.outputs))
+    resolved = dict(compare.leaves(eager.outputs))
     for name, at in where.items():
-        value = settled[name]
-        values = [run[name] for run in shaken]
-        settled[name] = compare.settle_at(value, exact[name], at, values).to(value.device)
-        if not torch.equal(settled[name], value):
+        value = resolved[name]
+        values = [run[name] for run in perturbed]
+        resolved[name] = compare.resolve_at(value, exact[name], at, values).to(value.device)
+        if not torch.equal(resolved[name], value):
             _fruit(session, "eager")
-    outputs = _filled(eager.outputs, iter(settled.values()))
+    outputs = _filled(eager.outputs, iter(resolved.values()))
     return replace(eager, outputs=outputs)
 
 
@@ -171,7 +171,7 @@ def _fruit(session: Truths, kind: str) -> None:
     session.tie_searches[kind] = (done, min(found + 1, done))
 
 
-def _shaken(
+def _perturbed(
     session: Truths,
     truth: Truth,
     kind: str,
@@ -184,7 +184,7 @@ def _shaken(
         return []
     session.tie_searches[kind] = (done + 1, found)
     session.oracle_enter(truth.state)
-    shaken: list[dict[str, torch.Tensor]] = []
+    perturbed: list[dict[str, torch.Tensor]] = []
     for noise in range(session.seed, session.seed + _SHAKES):
         spent = effort()
         moved = _run(session, truth, noise)
@@ -193,8 +193,8 @@ def _shaken(
             return []
         if _shapes(moved) != shapes:
             return []
-        shaken.append({name: beside.gathered(moved[name], at) for name, at in where.items()})
-    return shaken
+        perturbed.append({name: beside.gathered(moved[name], at) for name, at in where.items()})
+    return perturbed
 
 
 class _Moved:
@@ -229,7 +229,7 @@ class _Named:
 
 def _run(session: Truths, truth: Truth, noise: int) -> dict[str, Any]:
     seed = session.seed + 7
-    moved = session.oracle.shaken(truth.inputs, truth.training, seed, noise)
+    moved = session.oracle.perturbed(truth.inputs, truth.training, seed, noise)
     return dict(compare.leaves(moved.outputs))
 
 

@@ -229,7 +229,7 @@ class Oracle:
         told = [[digest(t) for t in tensors(run.outputs)] for run in (first, again, second)]
         return told[0] == told[1] != told[2]
 
-    def shaken(
+    def perturbed(
         self,
         inputs: list[Any],
         training: bool,

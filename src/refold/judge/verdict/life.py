@@ -165,8 +165,8 @@ class _Truth:
                 self.session.assumptions.add(self.life.shapes)
                 return None
             return failed[0].reason, None
-        settled = self._settled(label, got, value, exact)
-        bad = [r for r in settled if not r.agrees]
+        resolved = self._resolved(label, got, value, exact)
+        bad = [r for r in resolved if not r.agrees]
         bad = [r for r in bad if r.structural or not self._lost(r.name, value, exact)]
         return (bad[0].reason, bad[0].worst) if bad else None
 
@@ -180,7 +180,7 @@ class _Truth:
         given = (label, got, value, exact, None, self.session.finite_only, also)
         return compare.compare(*given)
 
-    def _settled(self, label: str, got: Any, value: Any, exact: Any) -> list[rows.Comparison]:
+    def _resolved(self, label: str, got: Any, value: Any, exact: Any) -> list[rows.Comparison]:
         """Once more: what a unit in the last place at the start does to this observation counts as
         eager's error, and what jumps among the moved runs is a tie."""
         runs = [dict(compare.leaves(self._of(run, label, got))) for run in self.moved]
@@ -200,7 +200,7 @@ class _Truth:
                     1, wrong.numel() // (_COARSE if self.life.dtypes or self.life.coarse else _FINE)
                 )
                 if 0 < int(wrong.sum()) <= few:
-                    better = compare.settle(mended[name], truths[name], wrong, also[name])
+                    better = compare.resolve(mended[name], truths[name], wrong, also[name])
                     changed = changed or not torch.equal(better, mended[name].to(better.device))
                     mended[name] = better
             if not changed:

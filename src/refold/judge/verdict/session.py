@@ -1,4 +1,4 @@
-"""What the tests share: the candidate's worker, the oracle's memoized truths, the books."""
+"""What the tests share: the candidate's worker, the oracle's memoized truths, what was found."""
 
 from __future__ import annotations
 

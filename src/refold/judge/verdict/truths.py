@@ -241,7 +241,7 @@ class Truths:
             if note not in self.notes:
                 self.notes.append(note)
             return eager, eager
-        return ties.eager_settled(self, truth, eager, exact), exact
+        return ties.eager_resolved(self, truth, eager, exact), exact
 
     def _forget(self, most: float) -> None:
         """Drop truths, the longest unused first, until the others hold at most so many bytes: to
@@ -318,7 +318,7 @@ class Truths:
             self.oracle_enter(truth.state)
             grads = truth.cotangents or None
             seed = self.seed + 7
-            moved = self.oracle.shaken(truth.inputs, truth.training, seed, self.seed, 1.0, grads)
+            moved = self.oracle.perturbed(truth.inputs, truth.training, seed, self.seed, 1.0, grads)
             values, exact = runs.named(moved), runs.named(truth.exact)
             errors = {n: runs.distance(values[n], t) for n, t in exact.items() if n in values}
             self._moved[id(truth)] = truth, errors  # the truth is kept: ids must not be reused

@@ -143,7 +143,7 @@ class Timing:
 class Task:
     """What the reference is: ``ordinary``; ``foldable`` (affine in its input through several
     operations); ``degenerate`` (independent of its input, or with reductions over one element).
-    Only the first may be counted among the rest; see `books`."""
+    Only the first may be counted among the rest; see `task_kinds`."""
 
     kind: str = "ordinary"
     reasons: tuple[str, ...] = ()

@@ -90,7 +90,7 @@ class Host:
         self.lost = False  # the device, by an error of a kernel
         self._printed = bytearray()
         self._token = secrets.token_hex(16)
-        self._strangers: dict[str, list[bytes]] = {}
+        self._unrelated: dict[str, list[bytes]] = {}
         self._looked = 0.0  # when all of them were looked at
         ours, theirs = socket.socketpair()
         ring = Ring.offer(ours)
@@ -357,11 +357,11 @@ class Host:
         if anew:
             self._looked = now
         needle = f"{forkserver.TOKEN}={self._token}".encode()
-        strangers: dict[str, list[bytes]] = {}
+        unrelated: dict[str, list[bytes]] = {}
         for entry in os.listdir("/proc"):
-            known = self._strangers.get(entry)
+            known = self._unrelated.get(entry)
             if known is not None and not anew:
-                strangers[entry] = known
+                unrelated[entry] = known
                 continue
             if not entry.isdigit():
                 continue
@@ -380,10 +380,10 @@ class Host:
                         if needle in file.read():
                             found.append(int(entry))
                             continue
-                strangers[entry] = identity
+                unrelated[entry] = identity
             except (OSError, IndexError):
                 continue
-        self._strangers = strangers
+        self._unrelated = unrelated
         return found
 
 

@@ -26,7 +26,7 @@ from torch import nn
 from refold import contract
 from refold.judge import draws
 from refold.judge.wire import frames, ring
-from refold.judge.worker import flags, guard, lap, sandbox, surroundings
+from refold.judge.worker import environment, flags, guard, lap, sandbox
 from refold.judge.worker.builds import Builds
 from refold.judge.worker.leaves import (
     copied,
@@ -240,13 +240,13 @@ class Worker:
         for parameter in frozen:
             parameter.requires_grad_(False)
         if poison is not None:
-            surroundings.churn(poison, self.device)
+            environment.churn(poison, self.device)
         began = time.perf_counter()
         with (
             torch.set_grad_enabled(grad is not None or grad_mode),
-            surroundings.stream(stream, self.device),
+            environment.stream(stream, self.device),
         ):
-            output = surroundings.forward(self.model, inputs, nan_fill)
+            output = environment.forward(self.model, inputs, nan_fill)
             seconds = time.perf_counter() - began
             kinds = [meta(v) for v in leaves(output)]
             # Read on the caller's stream, with no wait for any other.

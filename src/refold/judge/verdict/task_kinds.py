@@ -1,4 +1,4 @@
-"""Honest books: what kind of task a reference is, and results counted by kind.
+"""What kind of task a reference is, and results counted by kind.
 
 A speed-up of a model whose output does not depend on its input, or whose layers fold into one, says
 nothing about models that cannot be folded. The kind is a property of the reference, found by

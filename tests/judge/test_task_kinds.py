@@ -13,7 +13,8 @@ import refold.judge
 from refold.contract import load
 from refold.judge.ask import cli
 from refold.judge.ask.request import asked
-from refold.judge.verdict import begin, books
+from refold.judge.verdict import begin, task_kinds
+from refold.judge.verdict.task_kinds import DEGENERATE, FOLDABLE, ORDINARY
 from refold.judge.verdict.verdict import Quartiles, Speed, Task, Timing
 
 HEAD = """
@@ -35,20 +36,20 @@ def get_inputs():
     return [torch.rand(8, 32)]
 """
 BODIES = {
-    "self.b(torch.relu(self.a(x)))": books.ORDINARY,
-    "self.a(x)": books.ORDINARY,
-    "self.a(x).view(8, 2, 8).transpose(1, 2)": books.ORDINARY,
-    "self.b(self.a(x))": books.FOLDABLE,
-    "self.a(x).mean(dim=1, keepdim=True) * 2": books.FOLDABLE,
-    "self.a(x).abs().sum(1, keepdim=True).max(dim=1)[0]": books.DEGENERATE,
-    "torch.softmax(self.a(x).abs().sum(1, keepdim=True), dim=1)": books.DEGENERATE,
-    "self.a(x - x)": books.DEGENERATE,
+    "self.b(torch.relu(self.a(x)))": ORDINARY,
+    "self.a(x)": ORDINARY,
+    "self.a(x).view(8, 2, 8).transpose(1, 2)": ORDINARY,
+    "self.b(self.a(x))": FOLDABLE,
+    "self.a(x).mean(dim=1, keepdim=True) * 2": FOLDABLE,
+    "self.a(x).abs().sum(1, keepdim=True).max(dim=1)[0]": DEGENERATE,
+    "torch.softmax(self.a(x).abs().sum(1, keepdim=True), dim=1)": DEGENERATE,
+    "self.a(x - x)": DEGENERATE,
 }
 
 
 def kind(path: Path) -> Task:
     session = begin.session(load(path), *asked(path, path, device="cpu", quick=True))
-    return books.classify(session)
+    return task_kinds.classify(session)
 
 
 @pytest.mark.parametrize("body", BODIES)
@@ -57,7 +58,7 @@ def test_kinds(tmp_path: Path, body: str) -> None:
     path.write_text(HEAD.format(body=body))
     task = kind(path)
     assert task.kind == BODIES[body], task
-    assert bool(task.reasons) == (task.kind != books.ORDINARY)
+    assert bool(task.reasons) == (task.kind != ORDINARY)
 
 
 def test_kinds_of_long_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +76,7 @@ def test_a_fold_is_counted_apart(capsys: pytest.CaptureFixture[str]) -> None:
         timing=False,
         device="cpu",
     )
-    assert fold.accepted and fold.task.kind == books.FOLDABLE
+    assert fold.accepted and fold.task.kind == FOLDABLE
     assert fold.to_dict()["task"]["kind"] == "foldable"
     q = Quartiles(1e-4, 1e-4, 1e-4, 9)
     timing = Timing(
@@ -101,9 +102,9 @@ def test_a_fold_is_counted_apart(capsys: pytest.CaptureFixture[str]) -> None:
     cli.show(slower)
     assert "does not pay" in capsys.readouterr().out
     rows = refold.judge.tally([fold, slower, slower])
-    assert rows[books.FOLDABLE].accepted == 1 and abs(rows[books.FOLDABLE].speedup - 8) < 1e-9
-    assert rows[books.ORDINARY].tasks == 2 and abs(rows[books.ORDINARY].speedup - 0.5) < 1e-12
-    assert rows[books.DEGENERATE].tasks == 0 and math.isnan(rows[books.DEGENERATE].speedup)
+    assert rows[FOLDABLE].accepted == 1 and abs(rows[FOLDABLE].speedup - 8) < 1e-9
+    assert rows[ORDINARY].tasks == 2 and abs(rows[ORDINARY].speedup - 0.5) < 1e-12
+    assert rows[DEGENERATE].tasks == 0 and math.isnan(rows[DEGENERATE].speedup)
 
 
 _LAZY = """

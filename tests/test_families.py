@@ -1,0 +1,203 @@
+"""What a family's samples say of it: which it claims and which it refuses, and that its kernels
+compute them, in every dtype, with other sizes, at odd addresses, with NaN and infinities.
+
+A folder of families/ brings its samples; nothing here names a family.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from torch import nn
+
+from agree import check_values
+from refold import families, pipeline
+from refold.families import BY_NAME, FAMILIES, Family
+from refold.families.samples import Sample
+from refold.pipeline import Options
+from refold.plan import Plan
+from refold.planner import tuned
+from test_models import written
+from tests.emulator.module import emulated
+
+TARGETS = ("cpu", "cuda:sm_80", "cuda:sm_90")
+ALL = [(f, s) for f in FAMILIES for s in f.samples]
+CLAIMED = [(f, s) for f, s in ALL if not s.refused and f.cpp is not None]
+DTYPES = (torch.float32, torch.bfloat16, torch.float64)
+
+
+def name_of(value: object) -> str | None:
+    return value.name if isinstance(value, (Family, Sample)) else None
+
+
+def plan_of(sample: Sample, device: Any, captures: dict[bool, Any]) -> Plan | None:
+    """The plan of a sample for a device, or none. captures: kept from device to device."""
+    real = pipeline.capture
+
+    def once(module: nn.Module, example: Any, *, training: bool, **more: Any) -> Any:
+        if training not in captures:
+            captures[training] = real(module, example, training=training, **more)
+        return captures[training]
+
+    torch.manual_seed(0)
+    with mock.patch.object(pipeline, "capture", once):
+        options = Options(measure=False, accuracy=False)
+        (found,) = pipeline.derive(sample.module(), sample.inputs(), device, options)
+    return found.mode.plan
+
+
+@cache
+def captures_of(sample: Sample) -> dict[bool, Any]:
+    return {}
+
+
+@pytest.mark.parametrize(("family", "sample"), ALL, ids=name_of)
+def test_a_sample_is_claimed_or_refused(family: Family, sample: Sample) -> None:
+    for target in TARGETS:
+        _, device = pipeline.target_for(target)
+        plan = plan_of(sample, device, captures_of(sample))
+        found = [g.family for g in plan.groups] if plan is not None else []
+        kernels = family.cpp if target == "cpu" else family.cuda
+        claimed = not sample.refused and kernels is not None
+        assert (family.name in found) is claimed, f"{target}: {found}"
+
+
+def test_a_family_that_claims_another_sample_than_it_says_is_found() -> None:
+    family, sample = ALL[0]
+    refused = next(s for s in family.samples if s.refused)
+    for wrong in (replace(sample, refused=True), replace(refused, refused=False)):
+        with pytest.raises(AssertionError, match="cpu"):
+            test_a_sample_is_claimed_or_refused(family, wrong)
+    with pytest.raises(AssertionError, match="cuda:sm_80"):
+        test_a_sample_is_claimed_or_refused(replace(family, cuda=None), sample)
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=name_of)
+def test_a_family_shows_what_it_takes_and_what_it_refuses(family: Family) -> None:
+    names = [s.name for s in family.samples]
+    assert len(set(names)) == len(names)
+    assert {s.refused for s in family.samples} == {True, False}
+
+
+def test_a_folder_is_a_family_and_stands_in_the_list() -> None:
+    root = Path(families.__file__).parent
+    folders = {p.name for p in root.iterdir() if (p / "__init__.py").exists()}
+    assert folders == set(BY_NAME) and len(BY_NAME) == len(FAMILIES)
+
+
+# --- numbers ------------------------------------------------------------------------------------
+class Together(nn.Module):
+    """Many samples as one function, so that their kernels are compiled once."""
+
+    def __init__(self, samples: Sequence[Sample]) -> None:
+        super().__init__()
+        self.samples = nn.ModuleList(s.module() for s in samples)
+        self.counts = [len(s.shapes) for s in samples]
+
+    def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        results, at = [], 0
+        for sample, count in zip(self.samples, self.counts, strict=True):
+            results.append(sample(*inputs[at : at + count]))
+            at += count
+        return tuple(results)
+
+
+def drawn(rows: int | None, seed: int = 1) -> list[torch.Tensor]:
+    torch.manual_seed(seed)
+    return [x for _, s in CLAIMED for x in s.inputs(rows)]
+
+
+def at_odd_addresses(inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Copies that begin one element after where memory begins."""
+    found = [torch.empty(x.numel() + 1, dtype=x.dtype)[1:].view(x.shape) for x in inputs]
+    return [y.copy_(x) for x, y in zip(inputs, found, strict=True)]
+
+
+def with_special_values(inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    found = [x.clone() for x in inputs]
+    for x in found:
+        flat = x.view(-1)
+        for place, value in ((0, torch.nan), (len(flat) // 2, torch.inf), (-1, -torch.inf)):
+            flat[place] = value
+    return found
+
+
+CALLS: dict[str, Callable[[torch.dtype], list[torch.Tensor]]] = {
+    "as captured": lambda dtype: [x.to(dtype) for x in drawn(None)],
+    "two rows": lambda dtype: [x.to(dtype) for x in drawn(2)],
+    "37 rows": lambda dtype: [x.to(dtype) for x in drawn(37)],
+    "at odd addresses": lambda dtype: at_odd_addresses([x.to(dtype) for x in drawn(None)]),
+    "special values": lambda dtype: with_special_values([x.to(dtype) for x in drawn(None)]),
+}
+
+
+@cache
+def built(dtype: torch.dtype, target: str) -> tuple[nn.Module, nn.Module]:
+    """All samples as one module, and its fast twin."""
+    torch.manual_seed(0)
+    module = Together([s for _, s in CLAIMED]).to(dtype).eval()
+    _, result = written(module, CALLS["as captured"](dtype), target)
+    assert result.text is not None
+    text = result.text if target == "cpu" else emulated(result.text)
+    return module, pipeline.bind_for_class(text, module)
+
+
+def check(dtype: torch.dtype, target: str, call: str) -> None:
+    module, fast = built(dtype, target)
+    inputs = CALLS[call](dtype)
+    with torch.no_grad():
+        assert pipeline.obstacle(fast, inputs) is None
+        got, eager = fast(*inputs), module(*inputs)
+        oracle = copy.deepcopy(module).double()(*(x.double() for x in inputs))
+    wrong = []
+    for (family, sample), g, e, t in zip(CLAIMED, got, eager, oracle, strict=True):
+        try:
+            assert (g.shape, g.dtype) == (e.shape, e.dtype)
+            check_values(g, e, t)
+        except AssertionError as error:
+            wrong.append(f"{family.name}, {sample.name}: {error}")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_samples_compute_the_same(dtype: torch.dtype, call: str) -> None:
+    check(dtype, "cpu", call)
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("target", TARGETS[1:])
+def test_samples_compute_the_same_on_a_gpu(target: str, call: str) -> None:
+    check(torch.float32, target, call)
+
+
+# --- schedules ----------------------------------------------------------------------------------
+@pytest.mark.parametrize("float32", ["ieee", "tf32"])
+@pytest.mark.parametrize("target", TARGETS[1:])
+@pytest.mark.parametrize("family", FAMILIES, ids=name_of)
+def test_every_schedule_of_a_family_is_written(family: Family, target: str, float32: str) -> None:
+    back, device = pipeline.target_for(target, float32)
+    wanted = family.schedules(device)
+    taken = set()
+    for sample in family.samples:
+        if sample.refused:
+            continue
+        plan = plan_of(sample, device, captures_of(sample))
+        assert plan is not None
+        for schedule in wanted:
+            again = tuned(plan, device, lambda rows, cols, depth, kind, s=schedule: s)
+            for group in (g for g in again.groups if g.family == family.name):
+                chosen = group.kernel.schedule
+                if chosen == schedule:
+                    taken.add(schedule)
+                    mode = {"ieee": "Ieee", "tf32": "Tf32"}[float32]
+                    assert chosen.text(mode) in back.text(group, "kernel")
+    assert taken == set(wanted)
