@@ -152,7 +152,7 @@ def _refold_train(self, rf_cache, x):
     _refold_kernels.train_matmul0(x, 0, gemm_weight, gemm_weight_packed, folded0, scale, bn_weight, bn_running_mean, gemm_bias, bn_running_var, product1, mean1, mul1, bn_running_mean, bn_running_var, bn_num_batches_tracked, n0, 4096, 4096, rf_work[0], rf_work[1], rf_stream, rf_device)
     torch.autograd.graph.increment_version(bn_num_batches_tracked)
     add1 = product1
-    _refold_kernels.train_rows1(product1, mean1, mul1, bn_bias, add1, n0, 4096, 0, 0, rf_stream, rf_device)
+    _refold_kernels.train_pointwise1(product1, mean1, mul1, bn_bias, add1, n0, 4096, 0, 0, rf_stream, rf_device)
     return add1
 
 
@@ -392,7 +392,7 @@ struct TrainMatmul0 {
 };
 
 // sub, mul, add
-struct TrainRows1 {
+struct TrainPointwise1 {
   Again<float, 0> p0;  // linear(x, gemm.weight)
   Again<float, 1> p1;  // mean(linear(x, gemm.weight), axes [-2])
   Again<float, 2> p2;  // ((scale * ...) * bn.weight)
@@ -537,19 +537,19 @@ static PyObject* train_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   return rf_result(error);
 }
 
-static PyObject* train_rows1_needs(PyObject*, PyObject* const* args, Py_ssize_t n) {
+static PyObject* train_pointwise1_needs(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 3)) return nullptr;
   const long rows = rf_size(args[0]);
   const long width = rf_size(args[1]);
   const rf::OnDevice here(static_cast<int>(rf_size(args[2])));
   if (PyErr_Occurred()) return nullptr;
   rf::Needs needs;
-  const rf::Error error = rf::rows_needs<rf::TrainRows1>(rows, width, needs);
+  const rf::Error error = rf::rows_needs<rf::TrainPointwise1>(rows, width, needs);
   if (error) return rf_result(error);
   return Py_BuildValue("nn", Py_ssize_t(needs.parts), Py_ssize_t(needs.turns));
 }
 
-static PyObject* train_rows1(PyObject*, PyObject* const* args, Py_ssize_t n) {
+static PyObject* train_pointwise1(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 11)) return nullptr;
   float* p0 = rf_pointer<float>(args[0]);
   float* p1 = rf_pointer<float>(args[1]);
@@ -563,7 +563,7 @@ static PyObject* train_rows1(PyObject*, PyObject* const* args, Py_ssize_t n) {
   long stream = rf_size(args[9]);
   long device = rf_size(args[10]);
   if (PyErr_Occurred()) return nullptr;
-  const rf::TrainRows1 body{p0, p1, p2, p3, y0, width};
+  const rf::TrainPointwise1 body{p0, p1, p2, p3, y0, width};
   const rf::Workspace work{parts, reinterpret_cast<unsigned*>(turns)};
   const auto on = reinterpret_cast<cudaStream_t>(stream);
   rf::Error error;
@@ -631,8 +631,8 @@ static PyMethodDef rf_methods[] = {
     {"pack", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(pack)), METH_FASTCALL, nullptr},
     {"train_matmul0_needs", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_matmul0_needs)), METH_FASTCALL, nullptr},
     {"train_matmul0", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_matmul0)), METH_FASTCALL, nullptr},
-    {"train_rows1_needs", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_rows1_needs)), METH_FASTCALL, nullptr},
-    {"train_rows1", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_rows1)), METH_FASTCALL, nullptr},
+    {"train_pointwise1_needs", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_pointwise1_needs)), METH_FASTCALL, nullptr},
+    {"train_pointwise1", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_pointwise1)), METH_FASTCALL, nullptr},
     {"eval_matmul0_needs", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(eval_matmul0_needs)), METH_FASTCALL, nullptr},
     {"eval_matmul0", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(eval_matmul0)), METH_FASTCALL, nullptr},
     {nullptr, nullptr, 0, nullptr}};
@@ -4948,7 +4948,7 @@ Error rows(const Body& body, long rows, long width, bool aligned, const Workspac
 }  // namespace rf
 """
 _REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS + _REFOLD_ENTRIES
-_REFOLD_NAME = "refold_sm_90_ab1be1bdb78f"
+_REFOLD_NAME = "refold_sm_90_a2ad4851cdff"
 
 import contextlib
 

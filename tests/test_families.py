@@ -6,6 +6,7 @@ A folder of families/ brings its samples; nothing here names a family.
 
 from __future__ import annotations
 
+import ast
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -91,6 +92,25 @@ def test_a_folder_is_a_family_and_stands_in_the_list() -> None:
     root = Path(families.__file__).parent
     folders = {p.name for p in root.iterdir() if (p / "__init__.py").exists()}
     assert folders == set(BY_NAME) and len(BY_NAME) == len(FAMILIES)
+
+
+def compared(text: str) -> list[str]:
+    """Names that a file compares a family's with."""
+    found = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            if any(isinstance(s, ast.Attribute) and s.attr == "family" for s in sides):
+                inner = (n for s in sides for n in ast.walk(s))
+                found += [n.value for n in inner if isinstance(n, ast.Constant)]
+    return found
+
+
+def test_no_other_file_names_a_family() -> None:
+    root = Path(families.__file__).parent
+    assert compared('g.family in ("rows", "columns") or "matmul" == g.family') != []
+    for path in root.parent.rglob("*.py"):
+        assert path.is_relative_to(root) or not compared(path.read_text()), path
 
 
 # --- numbers ------------------------------------------------------------------------------------

@@ -133,7 +133,7 @@ matmul0, matmul over n x 6: linear relu max
   reads x, w
   %3 [n x 6] float32 in new memory
   %4 [n] float32 in new memory
-rows1, pointwise over n x 6: sub exp
+pointwise1, pointwise over n x 6: sub exp
   reads %3, %4
   %6 [n x 6] float32 in the memory of %3
 matmul2, matmul over n x 6: linear mean add

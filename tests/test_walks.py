@@ -168,6 +168,17 @@ def test_the_search_among_maps_of_one_input_takes_work_in_proportion():
     assert more < 2 * some, f"{some} calls for 8 maps, {more} for 12"
 
 
+def test_the_search_in_a_long_sum_takes_work_in_proportion():
+    def long_sum(count: int) -> Graph:
+        value = x(8, 16)
+        for k in range(count):
+            value = value + linear(tanh(value), p(f"w{k}", 16, 16))
+        return Graph((Output(value.node, (8, 16)),))
+
+    half, whole = (calls(lambda n=n: optimize(long_sum(n), CPU)) for n in (20, 40))
+    assert whole < 3 * half, f"{half} calls for 20 terms, {whole} for 40"
+
+
 def test_a_thousand_ops_in_a_row_are_planned_and_written():
     target, device = pipeline.target_for("cpu")
     best = optimize(chain(1000, lambda value: tanh(value) + 1.0), CPU)

@@ -146,7 +146,7 @@ def _refold_train(self, rf_cache, x):
     _refold_kernels.train_matmul0(x, gemm_weight, folded0, scale, bn_weight, bn_running_mean, gemm_bias, bn_running_var, product1, mean1, mul1, bn_running_mean, bn_running_var, bn_num_batches_tracked, n0, 128, 96)
     torch.autograd.graph.increment_version(bn_num_batches_tracked)
     add1 = product1
-    _refold_kernels.train_rows1(product1, mean1, mul1, bn_bias, add1, n0, 128)
+    _refold_kernels.train_pointwise1(product1, mean1, mul1, bn_bias, add1, n0, 128)
     return add1
 
 
@@ -373,7 +373,7 @@ struct TrainMatmul0 {
 };
 
 // sub, mul, add
-struct TrainRows1 {
+struct TrainPointwise1 {
   const float* p0;  // linear(x, gemm.weight)
   const float* p1;  // mean(linear(x, gemm.weight), axes [-2])
   const float* p2;  // ((scale * ...) * bn.weight)
@@ -448,7 +448,7 @@ static PyObject* train_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   return rf_run([&] { rf::matmul(body, a, w, rows, width, depth); });
 }
 
-static PyObject* train_rows1(PyObject*, PyObject* const* args, Py_ssize_t n) {
+static PyObject* train_pointwise1(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 7)) return nullptr;
   float* p0 = rf_pointer<float>(args[0]);
   float* p1 = rf_pointer<float>(args[1]);
@@ -458,7 +458,7 @@ static PyObject* train_rows1(PyObject*, PyObject* const* args, Py_ssize_t n) {
   long rows = rf_size(args[5]);
   long width = rf_size(args[6]);
   if (PyErr_Occurred()) return nullptr;
-  const rf::TrainRows1 body{p0, p1, p2, p3, y0, width};
+  const rf::TrainPointwise1 body{p0, p1, p2, p3, y0, width};
   return rf_run([&] { rf::rows(body, rows, width); });
 }
 
@@ -484,7 +484,7 @@ static PyMethodDef rf_methods[] = {
     {"altered", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::altered)), METH_FASTCALL, nullptr},
     {"differing", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::differing)), METH_FASTCALL, nullptr},
     {"train_matmul0", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_matmul0)), METH_FASTCALL, nullptr},
-    {"train_rows1", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_rows1)), METH_FASTCALL, nullptr},
+    {"train_pointwise1", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_pointwise1)), METH_FASTCALL, nullptr},
     {"eval_matmul0", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(eval_matmul0)), METH_FASTCALL, nullptr},
     {nullptr, nullptr, 0, nullptr}};
 static PyModuleDef rf_module = {PyModuleDef_HEAD_INIT, "kernels", nullptr, -1, rf_methods,

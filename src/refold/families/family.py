@@ -49,7 +49,7 @@ def _has_one(group: Group, device: DeviceModel, cut: Cut | None) -> Group:
 class Family:
     """A kind of kernels. The planner asks families in the order of `FAMILIES`.
 
-    name: of its folder. kernels: what its kernels are called in emitted files.
+    name: of its folder; its kernels are called so in emitted files.
     claim: may a node that no open draft can take begin a kernel of this family, or share one?
     grow: may a draft of this family that makes an input of a node compute the node, too? It gives
     the name of the family whose kernel the draft is then.
@@ -72,7 +72,6 @@ class Family:
     """
 
     name: str
-    kernels: str
     claim: Callable[[Node, View], Claim | None]
     grow: Callable[[Draft, Node, View], str | None]
     form: Form

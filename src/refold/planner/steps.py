@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from refold.families import BY_NAME
 from refold.ir import Node
 from refold.ir.graph import is_computed, topological, within
 from refold.plan.draft import Draft
@@ -75,7 +74,7 @@ def ordered(
         inside = set(item.nodes)
         nodes = tuple(within(item.nodes, inside.__contains__))
         outputs = tuple(n for n in nodes if n in wanted and not is_rematerialized(n))
-        name = f"{BY_NAME[item.family].kernels}{number}"
+        name = f"{item.family}{number}"
         number += 1
         inputs = tuple(item.inputs())
         stored = {n: memory(n) for n in (*inputs, *outputs)}

@@ -8,7 +8,7 @@ out of it, and the others keep their order.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 
 from refold.ir import Node, as_scalar, make
@@ -53,6 +53,7 @@ class Part:
 
 
 _parts: MutableMapping[Node, tuple[Part, ...]] = weakref.WeakKeyDictionary()
+_ops: MutableMapping[Node, Mapping[str | None, list[Part]]] = weakref.WeakKeyDictionary()
 _parametric: MutableMapping[Node, bool] = weakref.WeakKeyDictionary()
 
 
@@ -103,13 +104,38 @@ def _scaled(node: Node, part: Part) -> Part:
     return Part(part.atom, part.path, number, factors)
 
 
-def pairs(root: Node) -> Iterator[tuple[Part, Part]]:
-    """A term of either side of a sum or difference; those of one side have met each other."""
-    found = parts(root) if root.op in SUMS and _is_combination(root) else ()
-    for first in (p for p in found if p.path[0] == 0):
-        for second in (p for p in found if p.path[0] == 1):
-            if not any(is_parametric(p.atom, _parametric) for p in (first, second)):
-                yield first, second
+def pairs(root: Node, op: str | None, shared: Sequence[int]) -> Iterator[tuple[Part, Part]]:
+    """A term of either side of a sum or difference; those of one side have met each other.
+
+    op: of both terms, of which the inputs of these numbers are the same; None for two terms of one
+    value.
+    """
+    if root.op not in SUMS or not _is_combination(root):
+        return
+
+    def key(part: Part) -> object:
+        return part.atom if op is None else tuple(part.atom.inputs[i] for i in shared)
+
+    found = _by_op(root).get(op, ())
+    right: dict[object, list[Part]] = {}
+    for part in found:
+        if part.path[0] == 1:
+            right.setdefault(key(part), []).append(part)
+    if right:
+        for first in (p for p in found if p.path[0] == 0):
+            yield from ((first, second) for second in right.get(key(first), ()))
+
+
+def _by_op(root: Node) -> Mapping[str | None, list[Part]]:
+    """The terms that are no parameters, by their ops; all of them under None."""
+    if root not in _ops:
+        found: dict[str | None, list[Part]] = {}
+        for part in parts(root):
+            if not is_parametric(part.atom, _parametric):
+                found.setdefault(part.atom.op, []).append(part)
+                found.setdefault(None, []).append(part)
+        _ops[root] = found
+    return _ops[root]
 
 
 def without(root: Node, first: Part, second: Part) -> Node | None:

@@ -14,6 +14,7 @@ from refold.ir.bounds import Interval
 from refold.ir.facts import bounds
 from refold.ir.graph import is_parametric
 from refold.rules import combination
+from refold.rules.combination import Part
 from refold.rules.rule import Hole, Rule
 from refold.rules.term import App, Num, Term, Value, Var
 
@@ -68,22 +69,30 @@ def matches(rule: Rule, node: Node, view: View) -> Iterator[Binding]:
 def _among_terms(rule: Rule, node: Node, view: View) -> Iterator[Binding]:
     """Every pair of terms of a combination of which a rule about terms speaks."""
     first, second, rest = rule.two_terms()
-    for a, b in combination.pairs(node):
-        if isinstance(first, Var) and not a.cancels(b):
-            continue
-        left = combination.without(node, a, b)
-        if (left is None) != (rest is None):
-            continue
-        others = {} if rest is None else {rest.name: left}
-        if isinstance(first, Var):
-            yield {first.name: a.value(), **others}
-            continue
-        assert isinstance(first, App) and isinstance(second, App)
-        (one, s), (other, t) = first.args, second.args
-        assert isinstance(s, Var) and isinstance(t, Var)
-        others |= {s.name: a.coefficient(), t.name: b.coefficient()}
-        for found in _match(one, a.atom, others, rule.holes, view):
-            yield from _match(other, b.atom, found, rule.holes, view)
+    one, other = (t.args[0] if isinstance(t, App) else t for t in (first, second))
+    op, shared = None, []
+    if isinstance(one, App) and isinstance(other, App):
+        op, shared = one.op, [i for i, v in enumerate(one.args) if v == other.args[i]]
+    for a, b in combination.pairs(node, op, shared):
+        for found in _of_pair(first, second, a, b, rule.holes, view):
+            left = combination.without(node, a, b)
+            if (left is None) == (rest is None):
+                yield found if rest is None else {**found, rest.name: left}
+
+
+def _of_pair(
+    first: Term, second: Term, a: Part, b: Part, holes: Mapping[str, Hole], view: View
+) -> Iterator[Binding]:
+    if isinstance(first, Var):
+        if a.cancels(b):
+            yield {first.name: a.value()}
+        return
+    assert isinstance(first, App) and isinstance(second, App)
+    (one, s), (other, t) = first.args, second.args
+    assert isinstance(s, Var) and isinstance(t, Var)
+    for found in _match(one, a.atom, {}, holes, view):
+        for both in _match(other, b.atom, found, holes, view):
+            yield {**both, s.name: a.coefficient(), t.name: b.coefficient()}
 
 
 def match_next(

@@ -9,7 +9,6 @@ from refold.families.family import Family
 
 FAMILY = Family(
     name="columns",
-    kernels="columns",
     claim=claim,
     grow=grow,
     form=FORM,

@@ -11,7 +11,6 @@ from refold.families.matmul.schedules import of_device, schedule, to_tune
 
 FAMILY = Family(
     name="matmul",
-    kernels="matmul",
     claim=claim,
     grow=grow,
     form=FORM,

@@ -10,7 +10,6 @@ from refold.families.walk import made_at_hand, overwrites
 
 FAMILY = Family(
     name="pointwise",
-    kernels="rows",
     claim=claim,
     grow=grow,
     form=FORM,

@@ -11,7 +11,6 @@ from refold.families.walk import made_at_hand, overwrites
 
 FAMILY = Family(
     name="rows",
-    kernels="rows",
     claim=claim,
     grow=grow,
     form=FORM,
