@@ -1,4 +1,4 @@
-"""Does the shorter command still find faults? Twenty of them, one at a time, in a copy of the tree.
+"""Does the shorter command still find faults? Each of them, one at a time, in a copy of the tree.
 
     python tests/faults.py [NAME ...] [--write]
 
