@@ -1,4 +1,4 @@
-"""Does the shorter command still find faults? Twenty of them, one at a time, in a copy of the tree.
+"""Does the shorter command still find faults? Each of them, one at a time, in a copy of the tree.
 
     python tests/faults.py [NAME ...] [--write]
 
@@ -100,6 +100,20 @@ FAULTS = (
         "if len(wanted) == 1 and all(map(is_narrowing, readers)):",
         "if any(map(is_narrowing, readers)):",
         ("tests/test_plan_reference.py", "tests/test_dtypes.py", "tests/test_random_models.py"),
+    ),
+    Fault(
+        "a result lies over a value that a later kernel reads",
+        "planner/buffers.py",
+        "return made and not read_later and inside",
+        "return made and node not in self.roots",
+        ("tests/engine/test_random_plans.py", "tests/test_plan_reference.py"),
+    ),
+    Fault(
+        "any part of a value begins where it does",
+        "planner/buffers.py",
+        'if node.op != "slice" or node["start"] != 0:',
+        'if node.op != "slice":',
+        ("tests/test_plan_buffers.py", "tests/engine/test_random_plans.py"),
     ),
     Fault(
         "sizes that belong together are not compared",

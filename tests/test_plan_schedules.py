@@ -162,3 +162,37 @@ def test_a_plan_is_cut_anew_and_nothing_else_of_it_changes() -> None:
     assert first[1].kernel is not None and first[1].kernel.schedule == wide
     assert first[0] != first[1] and all(a == b for a, b in rest)
     assert tuned(again, device, lambda *_: Schedule(WGMMA, "tall")).groups == plan.groups
+
+
+def of_rows(width: Dim, reduces: bool, dtype: torch.dtype, device: str) -> Group:
+    """A softmax of rows, or what is pointwise of them."""
+    x = leaf("input", (64, width), dtype, name="x", index=0)
+    y = make("softmax", x, axis=-1) if reduces else make("relu", x)
+    storage = Storage(real=torch.float64) if dtype == torch.float64 else Storage()
+    graph = Graph((Output(y, (64, width)),))
+    return make_plan(graph, storage, DeviceModel.of(device)).groups[-1]
+
+
+TWO, ONE = "2 blocks hold rows on a multiprocessor", "a block holds rows on a multiprocessor"
+ONCE = "statistics that need each other in one pass"
+SPLIT = "several blocks a row where it is long"
+
+
+@pytest.mark.parametrize(
+    ("width", "reduces", "dtype", "words"),
+    [
+        (1024, True, torch.float32, TWO),
+        (1024, True, torch.float64, ONE),
+        (8192, True, torch.float32, TWO),
+        (8193, True, torch.float32, f"{TWO}; {ONCE}"),  # more than a block holds
+        (5001, True, torch.float32, f"{TWO}; {ONCE}"),  # and one by one it holds half of that
+        (65536, True, torch.float32, f"{TWO}; {ONCE}; {SPLIT}"),
+        (Sym.named("n", 1024), True, torch.float32, f"{TWO}; {SPLIT}"),
+        (1024, False, torch.float32, TWO),
+        (Sym.named("n", 1024), False, torch.float32, TWO),
+    ],
+)
+def test_schedules_of_rows(width: Dim, reduces: bool, dtype: torch.dtype, words: str) -> None:
+    group = of_rows(width, reduces, dtype, "cuda:sm_90")
+    assert str(group.rows_schedule) == words
+    assert of_rows(width, reduces, dtype, "cpu").rows_schedule is None

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 PROCESSORS = 132  # of an H200; a default only has to be near
 FEW_ROWS = 16  # at most so many rows: a product is one reading of the weights
@@ -189,6 +190,7 @@ def default_schedule(
     return _least(kernels, rows, cols, depth, direct, pace)
 
 
+@lru_cache(maxsize=4096)  # blocks repeat
 def _least(
     kernels: Kernels, rows: int, cols: int, depth: int, direct: bool, pace: Pace
 ) -> Schedule:

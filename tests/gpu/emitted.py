@@ -95,7 +95,11 @@ def emitted(model: str, dtype: torch.dtype = torch.float32) -> tuple[Emitted, ..
     inputs = [x.to(dtype) if x.is_floating_point() else x for x in module.inputs()]
     first = derive(module, inputs, DeviceModel.of("cpu"), Options())[0]
     assert first.mode.plan is not None, first.mode.kept
-    groups = [g for g in first.mode.plan.groups if g.family in TEMPLATES]
+    plan = first.mode.plan
+    of_gpu = [
+        BY_NAME[g.family].schedule(g, DeviceModel.of("cuda:sm_90"), None) for g in plan.groups
+    ]
+    groups = [g for g in of_gpu if g.family in TEMPLATES]
     assert groups, f"{model} has neither rows nor columns"
     file = file_of(model, dtype)
     kernels = [BY_NAME[g.family].cuda(g, f"{file}_{i}") for i, g in enumerate(groups)]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from refold.families.rows import cuda_kernel
+from refold.families.rows import schedules
 from tests.gpu.emitted import DTYPES, source
 from tests.gpu.library import HERE, KERNELS, compile_source, nvcc
 from tests.gpu.row_models import MODELS
@@ -115,10 +115,10 @@ def test_rows_that_are_held_fit(tmp_path: Path) -> None:
     subprocess.run(command, check=True)
     lines = subprocess.run([program], capture_output=True, text=True, check=True).stdout
     split_from, *lines = lines.splitlines()
-    assert int(split_from) == cuda_kernel._SPLIT_FROM
+    assert int(split_from) == schedules.SPLIT_FROM
     cuts = [tuple(map(int, line.split())) for line in lines]
     # whose statistics are taken in as many passes as there are
-    for each, most in ((4, cuda_kernel._HELD), (1, cuda_kernel._HELD_SINGLY)):
+    for each, most in ((4, schedules.HELD), (1, schedules.HELD_SINGLY)):
         assert max(lanes * units for lanes, units, *_ in cuts if lanes == each) == most
     for lanes, units, threads, block, each, known in cuts:
         assert threads in (1, 2, 4, 8, 16) or threads % 32 == 0

@@ -7,9 +7,26 @@ nothing; memory to work in belongs to the stream and is reused.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 from refold.codegen.kernel import GroupKernel
 from refold.codegen.launch import Scope
+from refold.plan import Group
+
+T = TypeVar("T")
+
+
+def planned(group: Group, decided: T | None) -> T:
+    """What a plan for a GPU has decided of a group.
+
+    Raises ValueError for a plan that was made for another device.
+    """
+    if decided is None:
+        raise ValueError(
+            f"{group.name}: expected a plan for a GPU, which says how its kernels are cut, got one"
+            " for another device; make the plan for the device that the text is written for"
+        )
+    return decided
 
 
 class CudaKernel(GroupKernel):

@@ -28,6 +28,7 @@ from refold.ir.shapes import RANK
 from refold.plan.buffers import Buffers
 from refold.plan.memory import is_narrowing, is_widening, source
 from refold.plan.product import ProductKernel
+from refold.plan.rows import RowsSchedule
 
 
 def _is_plain_number(node: Node) -> bool:
@@ -76,7 +77,8 @@ class Group:
     real: the dtype of the kernel's arithmetic. counters: integers in buffers, to which the kernel
     adds a number, as (the sum, the buffer). turned: sides of the product that are read from a value
     that lies the other way round. quantized: what it stores, or reads, in 16 bits. kernel: of a
-    product on a GPU, how it is cut and in which form it reads its sides.
+    product on a GPU, how it is cut and in which form it reads its sides. rows_schedule: of a kernel
+    of rows on a GPU, or of a pointwise one, how it is cut.
     """
 
     name: str
@@ -91,6 +93,7 @@ class Group:
     turned: tuple[Node, ...] = ()
     quantized: Quantized | None = None
     kernel: ProductKernel | None = None
+    rows_schedule: RowsSchedule | None = None
 
     def stored(self, node: Node) -> torch.dtype:
         """The dtype of an input or output in memory."""

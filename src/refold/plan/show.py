@@ -80,6 +80,8 @@ class _Words:
                 yield f"  is given {', '.join(map(self._form, given))}"
             if kernel.itself is not None and kernel.itself not in given:
                 yield f"  makes {self._form(kernel.itself)} itself"
+        if group.rows_schedule is not None:
+            yield f"  {group.rows_schedule}"
         if group.quantized is not None and group.quantized.value in group.inputs:
             yield f"  reads {self.names[group.quantized.value]} in 16 bits where it lies so"
         for out in group.outputs:

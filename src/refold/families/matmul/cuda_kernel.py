@@ -7,27 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from refold.codegen.cuda import CudaKernel
+from refold.codegen.cuda import CudaKernel, planned
 from refold.codegen.launch import Scope
 from refold.families.matmul.kernel import FORM, reductions_down
 from refold.ir import OPS, Dim, Kind
 from refold.ir.literals import CPP_TYPES
 from refold.plan import Group
-from refold.plan.product import ProductKernel
 from refold.schedule import FEW_ROWS
 
 # of an epilogue, in multiply-adds an element: up to so many, an unrolled loop of it is small
 _LIGHT = 6.0
-
-
-def kernel_of(group: Group) -> ProductKernel:
-    """What the plan says of a product's kernels."""
-    if group.kernel is None:
-        raise ValueError(
-            f"{group.name}: expected a plan for a GPU, which says how its products are cut, got one"
-            " for another device; make the plan for the device that the text is written for"
-        )
-    return group.kernel
 
 
 def mode_of(kind: str) -> str:
@@ -40,7 +29,7 @@ class CudaProduct(CudaKernel):
 
     def __init__(self, group: Group, name: str) -> None:
         super().__init__(group, name, FORM)
-        self.plan = kernel_of(group)
+        self.plan = planned(group, group.kernel)
         x = group.stored(group.sides[0])
         self.narrow = f"rf::{CPP_TYPES[x]}" if self.plan.is_narrow else None
 

@@ -5,6 +5,7 @@ from refold.families.family import Family
 from refold.families.pointwise.claim import claim, grow
 from refold.families.pointwise.kernel import FORM, cuda
 from refold.families.pointwise.samples import SAMPLES
+from refold.families.rows.schedules import schedule
 from refold.families.walk import made_at_hand, overwrites
 
 FAMILY = Family(
@@ -17,4 +18,5 @@ FAMILY = Family(
     samples=SAMPLES,
     fusible_inputs=made_at_hand,
     overwrites=overwrites,
+    schedule=schedule,
 )

@@ -6,6 +6,7 @@ from refold.families.rows.claim import claim, grow
 from refold.families.rows.cuda_kernel import RowsKernel
 from refold.families.rows.kernel import FORM
 from refold.families.rows.samples import SAMPLES
+from refold.families.rows.schedules import schedule
 from refold.families.walk import made_at_hand, overwrites
 
 FAMILY = Family(
@@ -18,4 +19,5 @@ FAMILY = Family(
     samples=SAMPLES,
     fusible_inputs=made_at_hand,
     overwrites=overwrites,
+    schedule=schedule,
 )

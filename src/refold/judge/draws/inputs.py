@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -45,15 +45,17 @@ def resized(inputs: list[Any], old: int, new: int, dims: Iterator[tuple[int, int
     return [every(v, change) for v in inputs]
 
 
-def shapes(inputs: list[Any], quick: bool) -> Iterator[tuple[str, list[Any]]]:
-    """Batches 0, 1, odd and +1; then every other dimension, one more and odd."""
+def shapes(
+    inputs: list[Any], quick: bool, others: Iterable[int] = ()
+) -> Iterator[tuple[str, list[Any]]]:
+    """Batches 0, 1, odd and +1, and ``others``; then every other dimension, one more and odd."""
     all_tensors = tensors(inputs)
     if not all_tensors or all_tensors[0].dim() == 0:
         return
     batch = all_tensors[0].shape[0]
     first = [(i, 0) for i, t in enumerate(all_tensors) if t.dim() and t.shape[0] == batch]
     sizes = [0, 1, 3, batch + 1] if quick else [0, 1, 3, max(batch - 1, 2), batch + 1, 37]
-    for new in dict.fromkeys(s for s in sizes if s != batch):
+    for new in dict.fromkeys(s for s in (*sizes, *others) if s != batch):
         yield f"batch {new}", resized(inputs, batch, new, iter(first))
     seen = set()
     for i, t in enumerate(all_tensors):

@@ -25,7 +25,8 @@ from refold.judge.tests.once import (
     shapes,
 )
 from refold.judge.tests.process import isolation, many, memory, stream
-from refold.judge.tests.values import drawn
+from refold.judge.tests.values import drawn, rows
+from refold.judge.tests.values import weights as sizes
 
 ONCE: tuple[Test, ...] = tuple(
     module.TEST
@@ -59,7 +60,7 @@ LIVES: tuple[Test, ...] = (
 )
 BACKWARD: tuple[Test, ...] = gradients.TESTS
 FORMS: tuple[Test, ...] = calls.TESTS
-VALUES: tuple[Test, ...] = drawn.TESTS
+VALUES: tuple[Test, ...] = (*drawn.TESTS, *sizes.TESTS, *rows.TESTS)
 _ALL = (*ONCE, *LIVES, *BACKWARD, *FORMS, *VALUES, *many.TESTS)
 TESTS: tuple[Test, ...] = (
     *(t for t in _ALL if not t.apart),

@@ -246,8 +246,10 @@ class Worker:
             torch.set_grad_enabled(grad is not None or grad_mode),
             environment.stream(stream, self.device),
         ):
+            entered = torch.is_grad_enabled()
             output = environment.forward(self.model, inputs, nan_fill)
             seconds = time.perf_counter() - began
+            left = torch.is_grad_enabled()  # the block's end puts it back
             kinds = [meta(v) for v in leaves(output)]
             # Read on the caller's stream, with no wait for any other.
             sent = copied(output)
@@ -270,7 +272,10 @@ class Worker:
             "meta": kinds,
             "random": random_state,
             "others": [a != b and bool(a) for a, b in others],
-            "flags": flags.difference(self.flags, flags.snapshot()),
+            "flags": [
+                *flags.difference(self.flags, flags.snapshot()),
+                *flags.difference({"grad enabled": entered}, {"grad enabled": left}),
+            ],
             "changed": changed,
             "written": [copied(tensors(self.slots[slot])[i]) for i in changed],
             "changed_later": changed_later,

@@ -44,6 +44,10 @@ def names(session: Session) -> Iterator[Failure]:
     if described.get("tied") != tied(model):
         detail = f"expected {tied(model)} to be one and the same, came {described.get('tied')}"
         yield session.fail(Status.WRONG_CONTRACT, "tied parameters", detail)
+    here = list(described.get("parameters", {}))
+    if here != (there := list(wanted["parameters"])) and sorted(here) == sorted(there):
+        text = "parameters are declared in another order: an optimizer's saved state is not shared"
+        session.assumptions.add(text)
     for kind, expected in wanted.items():
         came = described.get(kind, {})
         missing = sorted(expected.keys() - came.keys())

@@ -10,15 +10,19 @@ from refold.judge.verdict.verdict import Failure, Status
 
 
 def run(session: Session) -> Iterator[Failure]:
-    """Snapshots around the import and around two calls."""
+    """Snapshots around the import and around calls in both modes, with gradients and without."""
     session.cases += 1
     for text in session.info.get("flags", []):
         yield session.fail(Status.MUTATES, "import", f"left changed: {text}")
-    for draw in (0, 1):
-        reply = session.call(session.inputs(draw))
-        session.cases += 1
-        for text in reply["flags"]:
-            yield session.fail(Status.MUTATES, "call", f"left changed: {text}")
+    inputs, own = session.inputs(), session.oracle.training
+    for mode in (own, not own):
+        if session.truth(inputs, training=mode).eager is None:
+            continue
+        for wanted in (False, True):
+            reply = session.call(inputs, training=mode, grad_mode=wanted)
+            session.cases += 1
+            for text in reply["flags"]:
+                yield session.fail(Status.MUTATES, "call", f"left changed: {text}")
 
 
 TEST = Test(

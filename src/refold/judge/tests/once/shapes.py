@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 
 from refold.judge import draws
@@ -13,7 +14,9 @@ from refold.judge.verdict.verdict import Failure
 def run(session: Session) -> Iterator[Failure]:
     """Each shape, and each value of a plain number, that the reference accepts."""
     before, given = session.cases, session.inputs()
-    for case, inputs in (*draws.shapes(given, session.quick), *draws.scalars(given)):
+    drawn = random.Random(session.secret).sample(range(5, 200), 2 if session.quick else 4)
+    shaped = draws.shapes(given, session.quick, drawn)
+    for case, inputs in (*shaped, *draws.scalars(given)):
         yield from session.check(case, inputs)
     if session.cases == before:
         raise Skip("the reference accepts no other shape")
@@ -22,7 +25,7 @@ def run(session: Session) -> Iterator[Failure]:
 TEST = Test(
     "shapes",
     "one-shape kernels, skipped tails, numbers taken for constants",
-    "Batches of 0, 1, odd and one more, every dimension and other numbers that the reference "
-    "accepts.",
+    "Batches of 0, 1, odd, one more and secret sizes, every dimension and other numbers that the "
+    "reference accepts.",
     run,
 )

@@ -1,0 +1,66 @@
+"""How kernels of rows, and pointwise ones, are cut on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import torch
+
+from refold.codegen.body import Reduction, reductions
+from refold.cost import DeviceModel
+from refold.families.rows.one_pass import one_pass
+from refold.ir import Node, hint
+from refold.plan.plan import Group
+from refold.plan.rows import RowsSchedule
+from refold.schedule import Cut
+
+# Columns of a row that a block holds in registers (row_cut.cuh, Holds): in fours, and one by one.
+HELD, HELD_SINGLY = 8192, 4096
+# Narrower rows are never taken by several blocks (row_cut.cuh, kSplitFrom).
+SPLIT_FROM = 65536
+
+
+def schedule(group: Group, device: DeviceModel, cut: Cut | None) -> Group:
+    """The group with its schedule, where a GPU computes it."""
+    if device.device.toolchain != "cuda":
+        return group
+    width = hint(group.width)
+    long = width > (HELD_SINGLY if width % 4 else HELD)
+    passes = reductions(group)
+    narrow = isinstance(group.width, int) and group.width < SPLIT_FROM
+    blocks = _blocks(group, one_pass(passes) if long else passes)
+    return replace(group, rows_schedule=RowsSchedule(long, blocks, bool(passes) and not narrow))
+
+
+def _blocks(group: Group, passes: Sequence[Reduction]) -> int:
+    """As many as registers suffice for: a thread of two blocks has 64, and its part of a row takes
+    16."""
+    slow = any(n.row.flops.slow_path for n in group.nodes)
+    return 1 if slow or group.real == torch.float64 or _kept(group, passes) > 1 else 2
+
+
+def _kept(group: Group, passes: Sequence[Reduction]) -> int:
+    """How many values of an element a thread keeps from one pass for later ones, at most."""
+    stored = {n for n in group.outputs if n.shape == group.dims}
+    needed = [_needed(group, [r.source]) for r in passes] + [_needed(group, stored)]
+    most = 0
+    for k in range(1, len(needed)):
+        before = {n for values in needed[:k] for n in values}
+        later = {n for values in needed[k:] for n in values}
+        read = {i for n in later - before for i in n.inputs}
+        most = max(most, len(before & (read | stored)))
+    return most
+
+
+def _needed(group: Group, values: Iterable[Node]) -> set[Node]:
+    """What of an element `values` are computed from, themselves and operands among it."""
+    inside = set(group.nodes)
+    found: set[Node] = set()
+    stack = list(values)
+    while stack:
+        n = stack.pop()
+        if n not in found and n.shape[-1] == group.width:
+            found.add(n)
+            stack += n.inputs if n in inside else ()
+    return found

@@ -1,0 +1,100 @@
+"""Single calls on rows that are nearly alike, and on very many rows."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+
+import torch
+
+from refold.judge import draws
+from refold.judge.draws.inputs import resized
+from refold.judge.draws.trees import tensors
+from refold.judge.tests.base import Skip, Test
+from refold.judge.tests.values.drawn import has_power
+from refold.judge.verdict.session import Session
+from refold.judge.verdict.verdict import Failure
+
+_MANY = (1 << 16) + 37  # more than an axis of a grid, or a number of 16 bits, holds
+_STEP = 4
+_BYTES = 512 << 20  # of inputs and outputs, were they to grow with the square of the rows
+_SECONDS = 2.0  # of a call, likewise
+
+
+def _alike(session: Session) -> Iterator[Failure]:
+    given = session.inputs()
+    if not any(_has_rows(t) for t in tensors(given)):
+        raise Skip("no rows of several floats among the inputs")
+    for case, last in (("in their last element", True), ("in one element", False)):
+        draw = random.Random(session.secret)
+
+        def change(t: torch.Tensor, last: bool = last, draw: random.Random = draw) -> torch.Tensor:
+            if not _has_rows(t):
+                return t
+            rows = t[:1].expand(t.shape).clone(memory_format=torch.contiguous_format)
+            flat = rows.reshape(len(rows), -1)
+            for i in range(1, len(flat)):
+                at = flat.shape[1] - 1 if last else draw.randrange(flat.shape[1])
+                flat[i, at] = flat[i, at] * 0.5 + i / len(flat)
+            return flat.reshape(t.shape)
+
+        alike = draws.mapped(given, change)
+        if has_power(session.truth(alike)):
+            yield from session.check(f"rows that differ {case}", alike, limit=True)
+
+
+def _has_rows(t: torch.Tensor) -> bool:
+    return t.is_floating_point() and t.dim() > 1 and t.shape[0] > 1 and t[0].numel() > 1
+
+
+def _many(session: Session) -> Iterator[Failure]:
+    if session.quick and session.request.only is None:
+        raise Skip("left out: it takes seconds; without --quick it runs")
+    given = session.inputs()
+    all_tensors = tensors(given)
+    if not all_tensors or not all_tensors[0].dim() or not all_tensors[0].shape[0]:
+        raise Skip("the first input has no rows")
+    batch = all_tensors[0].shape[0]
+    first = [(i, 0) for i, t in enumerate(all_tensors) if t.dim() and t.shape[0] == batch]
+    for count in _steps(batch):  # what grows with the square of the rows shows on the way
+        began = time.perf_counter()
+        more = resized(given, batch, count, iter(first))
+        truth = session.truth(more)
+        if truth.eager is None:
+            raise Skip("the reference does not take so many rows")
+        found = (*tensors(more), *tensors(truth.eager.outputs))
+        held = sum(t.numel() * t.element_size() for t in found)
+        spent = time.perf_counter() - began
+        if count < _MANY and (_STEP**2 * held > _BYTES or _STEP**2 * spent > _SECONDS):
+            times = _MANY / count
+            if times * held > _BYTES / 2 or times * spent > _SECONDS / 2 or times > _STEP:
+                raise Skip(f"{_MANY:,} rows take too long, or too much memory")
+    yield from session.check(f"{_MANY:,} rows", more, limit=True)
+
+
+def _steps(batch: int) -> Iterator[int]:
+    """Numbers of rows on the way to many."""
+    count = batch * _STEP
+    while count < _MANY:
+        yield count
+        count *= _STEP
+    yield _MANY
+
+
+TESTS: tuple[Test, ...] = (
+    Test(
+        "rows alike",
+        "rows taken for equal by some of their elements",
+        "Rows that differ in one element only, the last or a secret one.",
+        _alike,
+        calls=2,
+    ),
+    Test(
+        "many rows",
+        "grids whose second axis ends at 65,535, row numbers of 16 bits",
+        "More than 65,536 rows, where that takes no half second.",
+        _many,
+        calls=4,
+    ),
+)

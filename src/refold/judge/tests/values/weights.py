@@ -1,0 +1,101 @@
+"""Single calls under weights that no ordinary draw makes: one tensor of another size, one NaN."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from refold.judge.draws.trees import inexact
+from refold.judge.rule import compare
+from refold.judge.tests.base import Skip, Test
+from refold.judge.tests.lives.common import floating
+from refold.judge.tests.values.drawn import has_power
+from refold.judge.truth import runs
+from refold.judge.verdict.session import Session
+from refold.judge.verdict.truths import PERTURBED
+from refold.judge.verdict.verdict import Failure, Status
+from refold.judge.wire.host import Raised
+
+_SCALES = (2.0**-12, 2.0**12)
+_TENSORS = 4  # of which each is tried alone
+
+
+def _parameters(session: Session) -> list[str]:
+    found = floating(session, buffers=False)[:_TENSORS]
+    if not found:
+        raise Skip("no floating parameters")
+    return found
+
+
+def _sizes(session: Session) -> Iterator[Failure]:
+    given, start = session.inputs(), session.state(PERTURBED)
+    for name in _parameters(session):
+        for scale in _SCALES:
+            session.add_state("sized", {k: v * scale if k == name else v for k, v in start.items()})
+            session.entered("")  # the worker has the last one of that name
+            truth = session.truth(given, "sized")
+            if truth.eager is None or not runs.mostly_finite(truth.eager.outputs):
+                continue
+            if has_power(truth):
+                yield from session.check(f"{name} x {scale:g}", given, state="sized", limit=True)
+
+
+def _nan(session: Session) -> Iterator[Failure]:
+    given, start, before = session.inputs(), session.state(PERTURBED), session.cases
+    for name in _parameters(session):
+        changed = start[name].clone(memory_format=torch.contiguous_format)
+        changed.view(-1)[changed.numel() // 2] = float("nan")
+        session.add_state("one nan", {**start, name: changed})
+        session.entered("")
+        truth = session.truth(given, "one nan")
+        if truth.eager is None:
+            continue
+        try:
+            outputs = session.call(given, "one nan")["outputs"]
+        except Raised as error:
+            session.assumptions.add(f"{session.test}: raises where the reference answers")
+            session.notes.append(f"{session.test}: {name}: raised {str(error)[:200]}")
+            continue
+        session.cases += 1
+        lost = _lost(outputs, truth.eager.outputs)
+        if lost and session.finite_only:
+            session.assumptions.add("finite: NaN among the weights is lost")
+        elif lost:
+            detail = f"{lost} values are numbers where eager's are NaN"
+            yield session.fail(Status.WRONG_NUMERICS, f"one NaN in {name}", detail)
+    if session.cases == before:
+        raise Skip("the reference answers under no NaN")
+
+
+def _lost(outputs: Any, eager: Any) -> int:
+    """How many values are numbers where eager's are NaN. More NaN than eager's are no finding: an
+    honest scale of a whole tensor is NaN then."""
+    mine, theirs = (dict(compare.leaves(tree)) for tree in (outputs, eager))
+    count = 0
+    for name, value in theirs.items():
+        got = mine.get(name)
+        if not isinstance(value, torch.Tensor) or not isinstance(got, torch.Tensor):
+            continue
+        if inexact(value) and inexact(got) and got.shape == value.shape:
+            count += int((torch.isnan(value) & ~torch.isnan(got.to(value.device))).sum())
+    return count
+
+
+TESTS: tuple[Test, ...] = (
+    Test(
+        "one tensor's size",
+        "weights clamped, or left out where they are small",
+        "Each of four parameters alone times 2^-12 and 2^12, wherever eager keeps its digits.",
+        _sizes,
+        calls=8,
+    ),
+    Test(
+        "NaN in a weight",
+        "weights of a run that diverged, hidden",
+        "One NaN in each of four parameters: what is NaN in eager is NaN.",
+        _nan,
+        calls=4,
+    ),
+)
