@@ -87,7 +87,9 @@ class _Looking(Interpreter):
         # of other layouts a result may lie otherwise, and what is computed from it in the end
         self.plain = self.plain and all(t.is_contiguous() for t in tensors(self.given[label]))
         found = [t for t in pytree.tree_leaves(self.outputs[label]) if isinstance(t, torch.Tensor)]
-        seen = [[t.requires_grad, t.is_inference(), strides(t) if self.plain else None] for t in found]
+        seen = [
+            [t.requires_grad, t.is_inference(), strides(t) if self.plain else None] for t in found
+        ]
         self._see(f"{label}, of what kind", FACT, seen)
         made = self.models[model]
         if twin.is_twin(made):
