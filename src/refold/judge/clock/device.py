@@ -13,6 +13,7 @@ _GRAPH_LAP = 50e-3  # seconds of its replays
 
 
 def kernels(session: Session, candidate: Host) -> list[Failure]:
+    """A failure where one call of the candidate launches no kernel, by the profiler."""
     session.test = "work"
     names = candidate.request("kernels", 60)
     if names:

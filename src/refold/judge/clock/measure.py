@@ -23,8 +23,7 @@ from refold.judge.clock import device, load, outputs, sealed, smi, stats
 from refold.judge.clock.alternate import LONG, QUICK, Alternation, Budget
 from refold.judge.clock.decide import ROUNDS, Decision, Round, decide
 from refold.judge.clock.stopwatch import RoundTrip, lap
-from refold.judge.clock.table import Table, fresh, ready
-from refold.judge.clock.table import table as workers
+from refold.judge.clock.table import Table, fresh, ready, workers
 from refold.judge.draws.trees import tensors
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.truths import SECOND

@@ -30,7 +30,7 @@ class Table:
     seed: int | None
 
 
-def table(session: Session, stack: contextlib.ExitStack, sets: list[list[Any]]) -> Table:
+def workers(session: Session, stack: contextlib.ExitStack, sets: list[list[Any]]) -> Table:
     """Start the workers. They end with ``stack``, all at once."""
     truth = session.truth(session.file_inputs())
     given = None if truth.eager is None else truth.eager.outputs

@@ -130,7 +130,9 @@ class Oracle:
         self.device = device
         self.place = Place(device)
         self.init = reference.init_inputs(seed)
-        self.builds = Builds(lambda given: reference.make(seed, given or self.init).to(device))
+        self.builds = Builds(
+            lambda given: reference.make(seed, self.init if given is None else given).to(device)
+        )
         self.model = self.builds()
         self.training = self.model.training
         self._drew: dict[bool, bool] = {}  # by mode, whether runs draw random numbers

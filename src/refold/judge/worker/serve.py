@@ -112,7 +112,9 @@ class Worker:
             self.guard.arm(path)
         self.flags = before = flags.snapshot()
         file = contract.load(path, sets, class_name, needs_inputs=False, unknown_sets="ignore")
-        self.make = Builds(lambda given: file.make(seed, given or init).to(self.device))
+        self.make = Builds(
+            lambda given: file.make(seed, init if given is None else given).to(self.device)
+        )
         self.model = self.make()
         self.built = {name: m.training for name, m in self.model.named_modules()}
         assumes = file.namespace.get("REFOLD_ASSUMES", "")
