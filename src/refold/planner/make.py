@@ -73,7 +73,9 @@ class _Planner(Drafts):
     def plan(self) -> Plan:
         dynamic = [n for n in self.order if not self.parametric[n] and is_computed(n)]
         for node in dynamic:
+            self.now = self.place[node]
             self._place(node)
+        self.now = len(self.order)
         self.absorb_pointwise()
         self.absorb_vectors()
         self.count()
