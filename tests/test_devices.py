@@ -11,8 +11,16 @@ from torch import nn
 
 from refold import pipeline
 from refold.cli import main
-from refold.cost import DeviceModel
-from refold.devices import ANY, DEVICES, FEATURES, Device, detect, device_at_hand, is_at_hand
+from refold.devices import (
+    ANY,
+    DEVICES,
+    FEATURES,
+    Device,
+    DeviceModel,
+    detect,
+    device_at_hand,
+    is_at_hand,
+)
 from refold.emit.cuda import compile_emitted, nvcc
 from refold.ir import Graph, Output, leaf, make
 from refold.pipeline import Options

@@ -9,7 +9,7 @@ from agree import check_modes
 from beforehand import beforehand
 from captures import captured_once, drawn
 from refold import pipeline
-from refold.cost import DeviceModel
+from refold.devices import DeviceModel
 from refold.emit.load import load_text
 from refold.pipeline import Options
 from torch_target import TorchTarget

@@ -12,8 +12,7 @@ import torch
 
 from captures import captured_once, drawn
 from refold import pipeline
-from refold.cost import DeviceModel
-from refold.devices import DEVICES
+from refold.devices import DEVICES, DeviceModel
 from refold.ir import Dim, Graph, Node, Output, Sym, leaf, make
 from refold.ir.evaluate import evaluate
 from refold.pipeline import Options

@@ -12,7 +12,7 @@ import torch
 
 from captures import captured_once, drawn
 from refold import pipeline
-from refold.cost import DeviceModel
+from refold.devices import DeviceModel
 from refold.emit.module import Emission, emit
 from refold.emit.target import Target
 from refold.ir import Graph, Output, Sym, leaf, make
@@ -63,7 +63,7 @@ def test_what_writes_text_decides_nothing(path: Path) -> None:
         "from refold.families.matmul.schedules import schedule",
         "from refold.planner import make_plan",
         "import refold.schedule",
-        "from refold.cost import DeviceModel",
+        "from refold.devices import DeviceModel",
     ],
 )
 def test_a_decision_where_text_is_written_is_told(text: str) -> None:

@@ -9,7 +9,7 @@ from torch import nn
 from captures import captured_once, drawn
 from refold import pipeline
 from refold.codegen.body import Body
-from refold.cost import DeviceModel
+from refold.devices import DeviceModel
 from refold.ir import Node, leaf, make, numel
 from refold.ir.graph import is_parametric
 from refold.ir.ops import CONVOLUTIONS

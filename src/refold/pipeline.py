@@ -18,8 +18,7 @@ from refold import twin
 from refold.accuracy import Accuracy, Inaccurate, Meter
 from refold.baselines import EAGER, Contest, contest
 from refold.capture import Axes, Captured, CaptureError, Example, Widened, capture, kept, widen
-from refold.cost import DeviceModel
-from refold.devices import DEVICES, device_at_hand
+from refold.devices import DEVICES, DeviceModel, device_at_hand
 from refold.emit.held import held, own_bytes
 from refold.emit.load import load_text
 from refold.emit.module import Emission, Mode, emit
@@ -28,9 +27,8 @@ from refold.emit.targets import target_of
 from refold.engine import Ban, Optimized, optimize
 from refold.ir import Node, render
 from refold.layouts import images_in_channels, with_other_layouts
-from refold.plan import Plan, Storage
-from refold.plan.layout import channels_last
-from refold.planner import make_plan, to_tune, tuned
+from refold.plan import Plan
+from refold.planner import PlanPricer, to_tune, tuned
 from refold.rules import EXACT
 from refold.schedule import PACES, Cut, Schedule, kernels_of
 from refold.tune import Tuned
@@ -212,7 +210,7 @@ def _derived(name: str, c: Captured | CaptureError, budget: _Budget) -> Derivati
     bytes_held = budget.held(plan)
     if bytes_held > budget.most:
         # what is kept gets a price, until what gains least for its bytes is given up
-        gain = max(optimized.cost_before - optimized.cost_after, 1e-9) / bytes_held
+        gain = max(optimized.price_before - optimized.price_after, 1e-9) / bytes_held
         for price in (gain / 8, gain, gain * 8, gain * 64):
             optimized, plan, accuracy = _planned(wide, dtype, budget, images, last, measures, price)
             if budget.held(plan) <= budget.most:
@@ -251,12 +249,13 @@ def _planned(
     each byte that is folded.
     """
     device = replace(budget.device, dtype=dtype, hold=price)
+    pricer = PlanPricer(device, wide.stored, wide.every, dtype, images, images_last)
     options, accuracy = budget.options, None
 
     def rewrite(banned: Sequence[Ban]) -> Optimized:
         return optimize(
             wide.graph,
-            device,
+            pricer,
             strict=options.strict,
             unsafe=options.unsafe,
             banned=banned,
@@ -266,13 +265,7 @@ def _planned(
         optimized = rewrite(())
     else:
         optimized, accuracy = measures.accurate(rewrite)
-    storage = Storage.of(wide.stored, wide.every, optimized.originals, dtype)
-    graph = optimized.graph
-    if images:
-        graph, moved = channels_last(graph, images)
-        storage = storage.moved(moved)
-    plan = make_plan(graph, storage, device, images_last)
-    return optimized, plan, accuracy
+    return optimized, pricer.plan(optimized.graph, optimized.originals), accuracy
 
 
 ROUNDS_ONCE = (

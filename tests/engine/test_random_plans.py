@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 
-from refold.cost import DeviceModel
+from refold.devices import DeviceModel
 from refold.ir import Graph, Node, leaf
 from refold.ir.evaluate import evaluate
 from refold.ir.node import as_scalar, rebuild

@@ -11,8 +11,7 @@ from dataclasses import replace
 
 import torch
 
-from refold.cost import DeviceModel
-from refold.devices import ANY
+from refold.devices import ANY, DeviceModel
 from refold.families import BY_NAME, FAMILIES
 from refold.ir import NARROW, OPS, Graph, Kind, Node
 from refold.ir.graph import is_computed, is_parametric
