@@ -89,7 +89,7 @@ def ordered(
                 stored,
                 real,
                 tuple(item.counters),
-                item.turned,
+                item.transposed,
             )
         )
     return tuple(steps)
