@@ -529,10 +529,9 @@ static PyObject* train_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   const auto on = reinterpret_cast<cudaStream_t>(stream);
   rf::Error error;
   Py_BEGIN_ALLOW_THREADS
-  const rf::OnDevice here(static_cast<int>(device));
-  error = rows <= 16 ? rf::matmul<rf::Plain>(body, a_operand, w_operand, depth, work, on)
+  error = rf::launch_on(device, [&] { return rows <= 16 ? rf::matmul<rf::Plain>(body, a_operand, w_operand, depth, work, on)
       : rows <= 256 ? rf::matmul<rf::Schedule<rf::Ieee, rf::Small, 4>>(body, a_operand, w_operand, depth, work, on)
-      : rf::matmul<rf::Schedule<rf::Ieee, rf::Tall, 1>>(body, a_operand, w_operand, depth, work, on);
+      : rf::matmul<rf::Schedule<rf::Ieee, rf::Tall, 1>>(body, a_operand, w_operand, depth, work, on); });
   Py_END_ALLOW_THREADS
   return rf_result(error);
 }
@@ -568,8 +567,7 @@ static PyObject* train_pointwise1(PyObject*, PyObject* const* args, Py_ssize_t n
   const auto on = reinterpret_cast<cudaStream_t>(stream);
   rf::Error error;
   Py_BEGIN_ALLOW_THREADS
-  const rf::OnDevice here(static_cast<int>(device));
-  error = rf::rows(body, rows, width, rf::aligned(p0, p1, p2, p3, y0), work, on);
+  error = rf::launch_on(device, [&] { return rf::rows(body, rows, width, rf::aligned(p0, p1, p2, p3, y0), work, on); });
   Py_END_ALLOW_THREADS
   return rf_result(error);
 }
@@ -613,10 +611,9 @@ static PyObject* eval_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   const auto on = reinterpret_cast<cudaStream_t>(stream);
   rf::Error error;
   Py_BEGIN_ALLOW_THREADS
-  const rf::OnDevice here(static_cast<int>(device));
-  error = rows <= 16 ? rf::matmul<rf::Plain>(body, a_operand, w_operand, depth, work, on)
+  error = rf::launch_on(device, [&] { return rows <= 16 ? rf::matmul<rf::Plain>(body, a_operand, w_operand, depth, work, on)
       : rows <= 256 ? rf::matmul<rf::Schedule<rf::Ieee, rf::Small, 4>>(body, a_operand, w_operand, depth, work, on)
-      : rf::matmul<rf::Schedule<rf::Ieee, rf::Tall, 1>>(body, a_operand, w_operand, depth, work, on);
+      : rf::matmul<rf::Schedule<rf::Ieee, rf::Tall, 1>>(body, a_operand, w_operand, depth, work, on); });
   Py_END_ALLOW_THREADS
   return rf_result(error);
 }
@@ -1108,6 +1105,7 @@ static PyObject* differing(PyObject*, PyObject* const* args, Py_ssize_t n) {
 #include <cstdarg>
 #include <cstdint>
 #include <cstdio>
+#include <mutex>
 
 namespace rf {
 
@@ -1257,6 +1255,16 @@ class OnDevice {
   int before_ = 0;
   bool moved_ = false;
 };
+
+inline std::mutex launches;
+
+// Launches the kernels of one call on a device, which the calling thread leaves as it found it. A stream's calls share
+// its workspace, where one kernel leaves what the next reads: no other thread's kernels may come between them.
+template <class Call> Error launch_on(long device, const Call& call) {
+  const OnDevice here(static_cast<int>(device));
+  const std::lock_guard<std::mutex> alone(launches);
+  return call();
+}
 
 }  // namespace rf
 
@@ -4943,7 +4951,7 @@ Error rows(const Body& body, long rows, long width, bool aligned, const Workspac
 }  // namespace rf
 """
 _REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS + _REFOLD_ENTRIES
-_REFOLD_NAME = "refold_sm_90_9aacf31dcee7"
+_REFOLD_NAME = "refold_sm_90_ff3b63baa22b"
 
 import contextlib
 

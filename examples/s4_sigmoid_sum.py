@@ -253,9 +253,8 @@ static PyObject* matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   const auto on = reinterpret_cast<cudaStream_t>(stream);
   rf::Error error;
   Py_BEGIN_ALLOW_THREADS
-  const rf::OnDevice here(static_cast<int>(device));
-  error = rows <= 16 ? rf::matmul<rf::Plain>(body, a_operand, w_operand, depth, work, on)
-      : rf::matmul<rf::Schedule<rf::Ieee, rf::Wide, 1>>(body, a_operand, w_operand, depth, work, on);
+  error = rf::launch_on(device, [&] { return rows <= 16 ? rf::matmul<rf::Plain>(body, a_operand, w_operand, depth, work, on)
+      : rf::matmul<rf::Schedule<rf::Ieee, rf::Wide, 1>>(body, a_operand, w_operand, depth, work, on); });
   Py_END_ALLOW_THREADS
   return rf_result(error);
 }
@@ -743,6 +742,7 @@ static PyObject* differing(PyObject*, PyObject* const* args, Py_ssize_t n) {
 #include <cstdarg>
 #include <cstdint>
 #include <cstdio>
+#include <mutex>
 
 namespace rf {
 
@@ -892,6 +892,16 @@ class OnDevice {
   int before_ = 0;
   bool moved_ = false;
 };
+
+inline std::mutex launches;
+
+// Launches the kernels of one call on a device, which the calling thread leaves as it found it. A stream's calls share
+// its workspace, where one kernel leaves what the next reads: no other thread's kernels may come between them.
+template <class Call> Error launch_on(long device, const Call& call) {
+  const OnDevice here(static_cast<int>(device));
+  const std::lock_guard<std::mutex> alone(launches);
+  return call();
+}
 
 }  // namespace rf
 
@@ -4112,7 +4122,7 @@ template <class Body> Error finalize_rows(const Body& body, const Problem& p, lo
 }  // namespace rf
 """
 _REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS + _REFOLD_ENTRIES
-_REFOLD_NAME = "refold_sm_90_5404d5921f18"
+_REFOLD_NAME = "refold_sm_90_7052eab04b0e"
 
 import contextlib
 
