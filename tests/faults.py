@@ -146,7 +146,7 @@ FAULTS = (
     Fault(
         "the memory of parameters is not looked at",
         "kernels/watch.h",
-        "if (!as_sampled(c, m.at + c.samples)) return kContent;",
+        "if (!as_sampled(c, h.words, m.at + c.samples)) return kContent;",
         "(void)c;",
         ("tests/test_life.py", "tests/test_unchanged.py"),
     ),
@@ -174,13 +174,13 @@ FAULTS = (
     Fault(
         "a stage is read while it is copied",
         "families/matmul/cuda/matmul_sm80.cuh",
-        "copy_wait<S::kStages - 2>();",
-        "copy_wait<S::kStages - 1>();",
+        "cp_async_wait<S::kStages - 2>();",
+        "cp_async_wait<S::kStages - 1>();",
         ("tests/gpu/test_matmul.py", "-k", "generic"),
     ),
     Fault(
-        "teams do not wait for each other's parts",
-        "kernels/cuda/block.cuh",
+        "warps do not wait for each other's partial results",
+        "kernels/cuda/sync.cuh",
         '  asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");',
         "",
         ("tests/gpu/test_rows.py", "-k", "Softmax"),

@@ -42,7 +42,7 @@ def _refold_pack(x):
     return x
 
 
-_refold_pack_turned = _refold_parts_float16 = _refold_parts_bfloat16 = _refold_pack
+_refold_pack_transposed = _refold_hi_lo_float16 = _refold_hi_lo_bfloat16 = _refold_pack
 """
 
 

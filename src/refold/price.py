@@ -17,8 +17,8 @@ from refold.devices import DeviceModel
 from refold.ir import OPS, Graph, Kind, Node, hint
 from refold.ir.ops import CONVOLUTIONS
 
-# of what overlaps with what takes longer in a kernel, so much is left over
-LEFT_OVER = 1 / 8
+# what a kernel does beside what takes longest overlaps with it, but for so much
+NOT_OVERLAPPED = 1 / 8
 # what one more op costs beside its arithmetic, so that of two equal forms the shorter wins
 PER_OP = 1e-12
 
@@ -63,14 +63,14 @@ class Price:
         beside: float = 0.0,
         kernels: int = 1,
     ) -> Price:
-        """A launch of some kernels: products or moving memory, whichever takes longer, and what is
-        left over of the other.
+        """A launch of some kernels: products or moving memory, whichever takes longer, and so much
+        of the other as does not overlap.
 
         busy: seconds of products. moved: bytes. beside: seconds of what else is computed that do
         not overlap with these (`fused_seconds`).
         """
         longer, shorter = sorted((busy, moved / device.bandwidth), reverse=True)
-        seconds = kernels * device.launch + longer + LEFT_OVER * shorter + beside
+        seconds = kernels * device.launch + longer + NOT_OVERLAPPED * shorter + beside
         return Price(seconds, 1, kernels, moved, busy + beside)
 
     def then(self, other: Price) -> Price:
@@ -152,7 +152,7 @@ def fused_seconds(node: Node, device: DeviceModel) -> float:
     longer that it is part of."""
     kind = OPS[node.op].kind
     over = node.inputs[0] if kind is Kind.REDUCE or kind is Kind.SCAN else node
-    return PER_OP + LEFT_OVER * elements(over) * OPS[node.op].flops.plain / device.plain_flops
+    return PER_OP + NOT_OVERLAPPED * elements(over) * OPS[node.op].flops.plain / device.plain_flops
 
 
 def product_flops(node: Node) -> float:

@@ -212,8 +212,8 @@ struct Rows0 {
     }
   }
   static constexpr bool kStores = false;
-  static constexpr bool kFinishes = true;
-  RF_FN void finish(const Row& r, long row) const {
+  static constexpr bool kFinalizes = true;
+  RF_FN void finalize(const Row& r, long row) const {
     put(y0, row, r.r1);
   }
 };

@@ -212,7 +212,7 @@ struct Matmul0 {
   }
   static constexpr bool kStores = false;
   using RowMonoids = List<Max>;
-  RF_FN void finish_row(long row, const float* results) const {
+  RF_FN void finalize_row(long row, const float* results) const {
     const auto t0 = results[0] * 2.0f;
     put(y0, row, t0);
   }
@@ -293,7 +293,7 @@ template <class F> static PyObject* rf_run(F f) {
 
 // <cpu/gemm.h>
 
-// <cpu/few.h>
+// <cpu/skinny.h>
 
 // <cpu/rows.h>
 

@@ -343,7 +343,7 @@ struct TrainMatmul0 {
     c.r1 = s.m2 / (static_cast<float>(count) - 0.0f);
     c.r2 = s.m2 / (static_cast<float>(count) - 1.0f);
   }
-  RF_FN void finish_column(const Column& c, long col) const {
+  RF_FN void finalize_column(const Column& c, long col) const {
     put(y1, col, c.r0);
     const float t0 = column<float>(p3, col);
     const float t1 = column<float>(p2, col);
@@ -393,7 +393,7 @@ struct TrainPointwise1 {
     const auto t6 = t4 + t5;
     put(y0, row * width, col, t6);
   }
-  static constexpr bool kFinishes = false;
+  static constexpr bool kFinalizes = false;
 };
 
 // linear, mul, add
@@ -532,7 +532,7 @@ template <class F> static PyObject* rf_run(F f) {
 
 // <cpu/gemm.h>
 
-// <cpu/few.h>
+// <cpu/skinny.h>
 
 // <cpu/rows.h>
 

@@ -328,7 +328,7 @@ struct TrainMatmul0 {
     c.r1 = s.m2 / (static_cast<float>(count) - 0.0f);
     c.r2 = s.m2 / (static_cast<float>(count) - 1.0f);
   }
-  RF_FN void finish_column(const Column& c, long col) const {
+  RF_FN void finalize_column(const Column& c, long col) const {
     put(y1, col, c.r0);
     const auto t0 = c.r1 + 1e-05f;
     const auto t1 = rsqrt(t0);
@@ -405,7 +405,7 @@ struct TrainRows1 {
     const auto t9 = t8 / lanes<V>(r.r1);
     put(y0, row * width, col, t9);
   }
-  static constexpr bool kFinishes = false;
+  static constexpr bool kFinalizes = false;
 };
 
 // linear, mul, add, max
@@ -427,7 +427,7 @@ struct EvalMatmul0 {
     put(y0, row * width, col, v);
   }
   using RowMonoids = List<Max>;
-  RF_FN void finish_row(long row, const float* results) const {
+  RF_FN void finalize_row(long row, const float* results) const {
     put(y1, row, results[0]);
   }
   using ColumnMonoids = List<>;
@@ -460,7 +460,7 @@ struct EvalRows1 {
     const auto t4 = t3 / lanes<V>(r.r0);
     put(y0, row * width, col, t4);
   }
-  static constexpr bool kFinishes = false;
+  static constexpr bool kFinalizes = false;
 };
 
 }  // namespace rf
@@ -591,7 +591,7 @@ template <class F> static PyObject* rf_run(F f) {
 
 // <cpu/gemm.h>
 
-// <cpu/few.h>
+// <cpu/skinny.h>
 
 // <cpu/rows.h>
 

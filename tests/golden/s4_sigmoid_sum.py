@@ -166,7 +166,7 @@ struct Matmul0 {
   }
   static constexpr bool kStores = false;
   using RowMonoids = List<Sum>;
-  RF_FN void finish_row(long row, const float* results) const {
+  RF_FN void finalize_row(long row, const float* results) const {
     put(y0, row, results[0]);
   }
   using ColumnMonoids = List<>;
@@ -246,7 +246,7 @@ template <class F> static PyObject* rf_run(F f) {
 
 // <cpu/gemm.h>
 
-// <cpu/few.h>
+// <cpu/skinny.h>
 
 // <cpu/rows.h>
 

@@ -13,7 +13,7 @@ def finish_columns(
 ) -> list[str]:
     """What becomes of the results of columns.
 
-    outer: how `finish_column` is given the slice, if it is; before: C++ of its offset.
+    outer: how `finalize_column` is given the slice, if it is; before: C++ of its offset.
     """
     group = kernel.group
     slots = {n: f"r{i}" for i, n in enumerate(n for r in down for n in r.nodes)}
@@ -38,5 +38,5 @@ def finish_columns(
     statements, found = kernel.body.statements(vectors, known, kernel.real)
     puts += [*statements, *(f"put({kernel.member(n)}, col, {found[n]});" for n in vectors)]
     puts += [f"if (col == 0) *{member} += {by};" for member, by in kernel.counters()]
-    head = f"RF_FN void finish_column(const Column& c, {outer}long col)"
+    head = f"RF_FN void finalize_column(const Column& c, {outer}long col)"
     return [*lines, *kernel.function(head, puts)]

@@ -16,7 +16,7 @@ from refold.plan import Plan, Storage
 from refold.plan.buffers import Written
 from refold.plan.layout import channels_last
 from refold.plan.plan import Group
-from refold.plan.product import TURNED, Pack
+from refold.plan.product import TRANSPOSED, Pack
 from refold.planner.calls import CALLS_PER_FOLD, CallPrices, charge_of, fold_seconds
 from refold.planner.make import make_plan
 from refold.price import Charge, PlanPrice, Price, elements, product_flops, size_bytes
@@ -132,7 +132,7 @@ def _packed(pack: Pack) -> tuple[float, float]:
 
 
 def _packing(pack: Pack, device: DeviceModel) -> Price:
-    kernels = 2 if pack[1] == TURNED else 1  # the largest of each column first
+    kernels = 2 if pack[1] == TRANSPOSED else 1  # the largest of each column first
     return Price.of(device, moved=_packed(pack)[0], kernels=kernels)
 
 

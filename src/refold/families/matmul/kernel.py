@@ -48,7 +48,7 @@ def functor(kernel: GroupKernel) -> list[str]:
     statements, texts = kernel.body.statements(rows, known, kernel.body.real)
     if along:
         lines += kernel.function(
-            f"RF_FN void finish_row(long row, const {kernel.real}* results)",
+            f"RF_FN void finalize_row(long row, const {kernel.real}* results)",
             [*statements, *(f"put({kernel.member(n)}, row, {texts[n]});" for n in rows)],
         )
     lines += [f"using ColumnMonoids = {kernel.monoids(down)};"]

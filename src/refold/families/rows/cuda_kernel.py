@@ -30,7 +30,7 @@ class RowsKernel(CudaKernel):
         return [*super().headers(), *(["quantized_rows.cuh"] if self.group.quantized else [])]
 
     def functor(self) -> list[str]:
-        lines = [*super().functor(), f"static constexpr int kBlocks = {self.plan.blocks};"]
+        lines = [*super().functor(), f"static constexpr int kMinBlocks = {self.plan.blocks};"]
         if not self.full_outputs():
             return lines
         start = next(i for i, line in enumerate(lines) if " store(" in line)
@@ -48,7 +48,7 @@ class RowsKernel(CudaKernel):
             for o in self.body.pointers()
             if self.body.is_along_width(o) and sum(f"({o.member}," in f for f in functions) > 1
         ]
-        return [*self.body.members(again), f"static constexpr int kAgain = {len(again)};"]
+        return [*self.body.members(again), f"static constexpr int kReused = {len(again)};"]
 
     def run(self) -> str:
         sizes = ", ".join(name for name, _ in self.sizes())

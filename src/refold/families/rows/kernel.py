@@ -51,12 +51,12 @@ def functor(kernel: GroupKernel) -> list[str]:
             [*statements, *puts],
         )
     rows = kernel.row_outputs()
-    lines.append(f"static constexpr bool kFinishes = {str(bool(rows)).lower()};")
+    lines.append(f"static constexpr bool kFinalizes = {str(bool(rows)).lower()};")
     if rows:
         scalars = {n: f"r.{slot}" for n, slot in slots.items()}
         statements, texts = kernel.body.statements(rows, scalars, kernel.body.real)
         lines += kernel.function(
-            "RF_FN void finish(const Row& r, long row)",
+            "RF_FN void finalize(const Row& r, long row)",
             [*statements, *(f"put({kernel.member(n)}, row, {texts[n]});" for n in rows)],
         )
     return lines

@@ -20,8 +20,8 @@ struct SumState {
 struct Sum {
   using State = SumState;
   static Vec identity() { return Vec(0.0f); }
-  static RF_FN Vec gather(Vec a, Vec b) { return a + b; }
-  static Real across(Vec a) {
+  static RF_FN Vec accumulate(Vec a, Vec b) { return a + b; }
+  static Real horizontal(Vec a) {
     Real x[kLanes];
     a.store(x);
     for (long n = kLanes / 2; n; n /= 2)
@@ -44,8 +44,8 @@ template <class Op> struct Folded {
     Real get() const { return value; }
   };
   static Vec identity() { return Vec(Op::start()); }
-  static RF_FN Vec gather(Vec a, Vec b) { return Op::of(a, b); }
-  static Real across(Vec a) {
+  static RF_FN Vec accumulate(Vec a, Vec b) { return Op::of(a, b); }
+  static Real horizontal(Vec a) {
     Real x[kLanes];
     a.store(x);
     for (long i = 1; i < kLanes; i++) x[0] = Op::of(x[0], x[i]);

@@ -22,7 +22,7 @@ constexpr long round_up(long n, long to) { return (n + to - 1) / to * to; }
 constexpr long pieces(long n, long of) { return (n + of - 1) / of; }
 
 // Runs f(task, own) for every task; `own` is what make() gives each thread before its first task.
-template <class Make, class F> void take_turns(long tasks, long threads, Make make, F f) {
+template <class Make, class F> void run_tasks(long tasks, long threads, Make make, F f) {
   if (tasks <= 0) return;
   if (threads <= 1 || tasks == 1) {
     auto own = make();
@@ -38,10 +38,10 @@ template <class Make, class F> void take_turns(long tasks, long threads, Make ma
 
 // The same, where g(task, own) for `after` more tasks needs all of f(task) to be done.
 template <class F, class Make, class G>
-void take_turns(long before, F f, long after, long threads, Make make, G g) {
+void run_tasks(long before, F f, long after, long threads, Make make, G g) {
   if (threads <= 1) {
     for (long t = 0; t < before; t++) f(t);
-    return take_turns(after, 1, make, g);
+    return run_tasks(after, 1, make, g);
   }
   std::atomic<long> next{0}, done{0}, next_after{0};
   at::parallel_for(0, threads, 1, [&](long, long) {

@@ -113,12 +113,12 @@ __attribute__((noinline)) void pack(const T* src, long ld, long count, long dept
 
 // What the inner loop asks for while it computes: lines from `a` on, and rows of W `ld` apart, of
 // which it fetches the next kDepth floats each.
-struct Ahead {
+struct Prefetch {
   const Real* a;
   const char* w;
   long ld;  // bytes
 };
-template <class T> RF_FN Ahead ahead_of(const Real* a, const T* w, long ld) {
+template <class T> RF_FN Prefetch prefetch_of(const Real* a, const T* w, long ld) {
   return {a, reinterpret_cast<const char*>(w), ld * static_cast<long>(sizeof(T))};
 }
 constexpr long kRowsAhead = kDepth / 4 / (kDepth / kLine);  // rows of W that one tile asks for
@@ -126,7 +126,7 @@ constexpr long kRowsAhead = kDepth / 4 / (kDepth / kLine);  // rows of W that on
 // One register tile: acc[i][j] (+)= sum over k of a[k][i] * b[k][j], R rows by C vectors.
 template <int R, int C>
 void register_tile(bool first, long depth, const Real* __restrict a, const Real* __restrict b,
-                   Real* __restrict acc, Ahead ahead) {
+                   Real* __restrict acc, Prefetch ahead) {
   Vec sum[R][C];
 #pragma GCC unroll 16
   for (int i = 0; i < R; i++)
@@ -166,7 +166,7 @@ void register_tile(bool first, long depth, const Real* __restrict a, const Real*
       (first ? sum[i][j] : Vec::loadu(to) + sum[i][j]).store(to);
     }
 }
-using Tile = void (*)(bool, long, const Real*, const Real*, Real*, Ahead);
+using Tile = void (*)(bool, long, const Real*, const Real*, Real*, Prefetch);
 template <int C, int R = kMostRows> Tile tile_for(long rows) {
   if constexpr (R < kLeastRows) return nullptr;
   else return rows == R ? register_tile<R, C> : tile_for<C, R - 1>(rows);
@@ -186,7 +186,7 @@ struct Tiles {
 
 // The rows of A, ld apart, in panels. packed: as [part of k][panel][k][row], the panels from
 // `origin` on, which have `rows` rows; or null, and each panel is packed when its turn comes.
-template <class T> struct Left {
+template <class T> struct LhsPanels {
   const Panels& panels;
   const T* data;
   long ld;
@@ -204,7 +204,7 @@ template <class T> struct Strip {
 // acc = the product of the panels [first, last) of A with one strip of W. room: for kRoom floats.
 constexpr long kRoom = (kWide + round_up(kMostRows, kLanes)) * kDepth;
 template <class TA, class TW>
-__attribute__((noinline)) void multiply(const Left<TA>& a, const Tiles& tiles, long first, long last,
+__attribute__((noinline)) void multiply(const LhsPanels<TA>& a, const Tiles& tiles, long first, long last,
                                         const Strip<TW>& w, long depth, Real* room, Real* acc) {
   Real* own_panel = room + kWide * kDepth;
   const long top = a.panels.start(first);
@@ -226,11 +226,11 @@ __attribute__((noinline)) void multiply(const Left<TA>& a, const Tiles& tiles, l
       }
       for (long j = 0; j < w.cols; j += kTileCols, asked += kRowsAhead) {
         const Real* panel_ahead = panel + height * steps + j * height * steps / w.cols;
-        Ahead ahead = ahead_of(panel_ahead, next, 0);
+        Prefetch ahead = prefetch_of(panel_ahead, next, 0);
         if (a.packed == nullptr)
-          ahead = ahead_of(panel_ahead, a.data + (start + height + asked) * a.ld + k, a.ld);
+          ahead = prefetch_of(panel_ahead, a.data + (start + height + asked) * a.ld + k, a.ld);
         else if (asked + kRowsAhead <= w.cols)
-          ahead = ahead_of(panel_ahead, next + asked * w.ld, w.ld);
+          ahead = prefetch_of(panel_ahead, next + asked * w.ld, w.ld);
         tiles.of[height - tiles.least][w.cols - j > kLanes](
             k == 0, steps, panel, room + j * steps, acc + (start - top) * kWide + j, ahead);
       }

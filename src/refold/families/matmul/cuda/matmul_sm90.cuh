@@ -2,13 +2,13 @@
 // on fp16 tensor cores.
 //
 // Why: fp32 products run on CUDA cores at 51 TFLOP/s; fp16 ones on tensor cores at 790. An fp32 value
-// is the sum of two scaled fp16 values to 22 bits (split.cuh), and three fp16 products of four,
+// is the sum of two scaled fp16 values to 22 bits (hi_lo_split.cuh), and three fp16 products of four,
 //   lo*hi + hi*lo + hi*hi,
 // carry fp32's accuracy if the accumulator does. Hopper's does not: it truncates toward zero, which
 // over K = 8192 costs 6 times cuBLAS's error. So a short accumulator takes 64 of K only, small
 // products first, and is then added ("promoted") to a second one by plain fp32 additions. Where an element
 // is a single product (Tf32, 16 bits) and tiles are so many that cuBLAS keeps K whole, it cuts off as much: the tensor
-// cores add up the sums themselves, up to kUnpromoted of K, and the next stage's products are always under way.
+// cores add up the sums themselves, up to kMostUnpromotedDepth of K, and the next stage's products are always under way.
 //
 // Layout: one stage of the ring is 48 KB, rows of 128 bytes, four stages deep. A row of a stage is
 // 32 of k, hi beside lo (Ieee), or 64 of k (Tf32: one scaled fp16 product, whose operands carry TF32's
@@ -24,129 +24,129 @@
 // copies half of them to both, a third less for the second-level cache to give. A stage is then empty when
 // the teams of both blocks have left it.
 //
-// Where tiles do not come out even, or are few and K is deep, blocks share tiles: work_sm90.cuh.
+// Where tiles do not come out even, or are few and K is deep, blocks share tiles: tile_scheduler_sm90.cuh.
 #pragma once
-#include "work_sm90.cuh"
+#include "tile_scheduler_sm90.cuh"
 
 namespace rf {
 
-template <class S, class Body> struct alignas(1024) SharedMemory {
-  unsigned char ring[S::kStages][S::kStageBytes];
+template <class S, class Body> struct alignas(1024) SharedStorage {
+  unsigned char stages[S::kStages][S::kStageBytes];
   uint64_t full[S::kStages], empty[S::kStages];
-  TeamShared<Body, S::kG> team[2];
+  EpilogueStorage<Body, S::kG> warpgroup[2];
 };
 
 // Products of one promotion step (`kPromote` stages from `stage`) on rows 64 mi to 64 mi + 63 of the
 // team, the small ones first. a, b: descriptors of the team's rows in the ring's first stage.
 template <class S>
-RF_FN void step(float (&sum)[64], float (&sums)[64], uint32_t a, uint32_t b, int stage, int mi, uint32_t full,
+RF_FN void promotion_step(float (&accumulator)[64], float (&partial)[64], uint32_t a, uint32_t b, int stage, int mi, uint32_t full,
                 uint32_t phase) {
   using T = typename S::Mode::Type;
   constexpr int kNext = S::kStageBytes >> 4, kHalf = 64 * S::kRowBytes >> 4;
   if (mi == 0)
 #pragma unroll
-    for (int p = 0; p < S::kPromote; p++) barrier_wait(full + 8 * (stage + p), phase);
-  product_fence();
+    for (int p = 0; p < S::kPromote; p++) mbarrier_wait(full + 8 * (stage + p), phase);
+  wgmma_fence();
 #pragma unroll
   for (int p = 0; p < S::kPromote; p++) {
     const uint32_t at = a + (stage + p) * kNext + mi * kHalf, bt = b + (stage + p) * kNext;
     if constexpr (S::Mode::kSplit) {
-      product<T>(sums, at + 4, bt, p != 0);  // lo hi, two slices of 16
-      product<T>(sums, at + 6, bt + 2, true);
-      product<T>(sums, at, bt + 4, true);    // hi lo
-      product<T>(sums, at + 2, bt + 6, true);
+      wgmma<T>(partial, at + 4, bt, p != 0);  // lo hi, two slices of 16
+      wgmma<T>(partial, at + 6, bt + 2, true);
+      wgmma<T>(partial, at, bt + 4, true);    // hi lo
+      wgmma<T>(partial, at + 2, bt + 6, true);
     } else {
 #pragma unroll
-      for (int k = 0; k < 4; k++) product<T>(sums, at + 2 * k, bt + 2 * k, p + k != 0);
+      for (int k = 0; k < 4; k++) wgmma<T>(partial, at + 2 * k, bt + 2 * k, p + k != 0);
     }
   }
   if constexpr (S::Mode::kSplit) {
 #pragma unroll
     for (int p = 0; p < S::kPromote; p++) {
       const uint32_t at = a + (stage + p) * kNext + mi * kHalf, bt = b + (stage + p) * kNext;
-      product<T>(sums, at, bt, true);
-      product<T>(sums, at + 2, bt + 2, true);
+      wgmma<T>(partial, at, bt, true);
+      wgmma<T>(partial, at + 2, bt + 2, true);
     }
   }
-  product_commit();
-  product_wait<0>();
+  wgmma_commit_group();
+  wgmma_wait_group<0>();
 #pragma unroll
   for (int i = 0; i < 64; i++) {
-    asm volatile("" : "+f"(sums[i])::"memory");  // not read before the wait
-    sum[i] += sums[i];
+    asm volatile("" : "+f"(partial[i])::"memory");  // not read before the wait
+    accumulator[i] += partial[i];
   }
 }
 
 // The ring's barriers. A warp leaves a stage by lane 0 at its block's own and, in a pair, by the lane `there` at
 // the other block's.
-struct Ring {
+struct Pipeline {
   uint32_t full, empty, others_empty;
   int there;
-  RF_FN void leave(int stage) const {
-    if (threadIdx.x % 32 == 0) barrier_arrive(empty + 8 * stage);
-    if (threadIdx.x % 32 == there) barrier_arrive_there(others_empty + 8 * stage);
+  RF_FN void release(int stage) const {
+    if (threadIdx.x % 32 == 0) mbarrier_arrive(empty + 8 * stage);
+    if (threadIdx.x % 32 == there) mbarrier_arrive_cluster(others_empty + 8 * stage);
   }
 };
 
 // Products of `steps` promotion steps from `first` on, promoted after each: acc becomes their sum.
 template <class S>
-RF_FN void promoted_products(Fragment<S::kHalves, 4>& acc, float (&sums)[64], uint32_t a, uint32_t b, int first,
-                             int steps, const Ring& ring) {
+RF_FN void mainloop_promoted(Fragment<S::kHalves, 4>& acc, float (&partial)[64], uint32_t a, uint32_t b, int first,
+                             int steps, const Pipeline& pipeline) {
 #pragma unroll
   for (int i = 0; i < 64; i++) {  // an epilogue may have their registers
-    sums[i] = 0.0f;
+    partial[i] = 0.0f;
 #pragma unroll
     for (int mi = 0; mi < S::kHalves; mi++) acc.x[mi][i] = 0.0f;
   }
 #pragma unroll 1
   for (int k = first; k < first + steps; k++) {
-    constexpr int kTurn = S::kStages / S::kPromote;  // steps of one turn of the ring
-    const int stage = k % kTurn * S::kPromote, phase = k / kTurn & 1;
+    constexpr int kStepsPerPhase = S::kStages / S::kPromote;  // steps of one turn of the ring
+    const int stage = k % kStepsPerPhase * S::kPromote, phase = k / kStepsPerPhase & 1;
 #pragma unroll
-    for (int mi = 0; mi < S::kHalves; mi++) step<S>(acc.x[mi], sums, a, b, stage, mi, ring.full, phase);
+    for (int mi = 0; mi < S::kHalves; mi++) promotion_step<S>(acc.x[mi], partial, a, b, stage, mi, pipeline.full, phase);
 #pragma unroll
-    for (int p = 0; p < S::kPromote; p++) ring.leave(stage + p);
+    for (int p = 0; p < S::kPromote; p++) pipeline.release(stage + p);
   }
 }
 
 // Issues the products of a stage, one of each element; the first ones overwrite the sums.
 template <class S, bool IsFirst>
-RF_FN void stage_products(Fragment<S::kHalves, 4>& acc, uint32_t a, uint32_t b, int stage) {
+RF_FN void wgmma_stage(Fragment<S::kHalves, 4>& acc, uint32_t a, uint32_t b, int stage) {
   using T = typename S::Mode::Type;
   constexpr int kNext = S::kStageBytes >> 4, kHalf = 64 * S::kRowBytes >> 4;
   const uint32_t at = a + stage * kNext, bt = b + stage * kNext;
-  product_fence();
+  wgmma_fence();
 #pragma unroll
   for (int i = 0; i < 4 * S::kHalves; i++)
-    product<T>(acc.x[i / 4], at + i / 4 * kHalf + 2 * (i % 4), bt + 2 * (i % 4), !IsFirst || i % 4 != 0);
-  product_commit();
+    wgmma<T>(acc.x[i / 4], at + i / 4 * kHalf + 2 * (i % 4), bt + 2 * (i % 4), !IsFirst || i % 4 != 0);
+  wgmma_commit_group();
 }
 
 // The same of one step or more, each element a single product, without promotion.
 template <class S>
-RF_FN void long_products(Fragment<S::kHalves, 4>& acc, uint32_t a, uint32_t b, int first, int steps, const Ring& ring) {
+RF_FN void mainloop_unpromoted(Fragment<S::kHalves, 4>& acc, uint32_t a, uint32_t b, int first, int steps, const Pipeline& pipeline) {
   const int end = (first + steps) * S::kPromote;
   int k = first * S::kPromote;
-  barrier_wait(ring.full + 8 * (k % S::kStages), k / S::kStages & 1);
-  stage_products<S, true>(acc, a, b, k % S::kStages);
+  mbarrier_wait(pipeline.full + 8 * (k % S::kStages), k / S::kStages & 1);
+  wgmma_stage<S, true>(acc, a, b, k % S::kStages);
 #pragma unroll 1
   for (k++; k < end; k++) {
     const int stage = k % S::kStages;
-    barrier_wait(ring.full + 8 * stage, k / S::kStages & 1);
-    stage_products<S, false>(acc, a, b, stage);
-    product_wait<1>();
-    ring.leave((k - 1) % S::kStages);
+    mbarrier_wait(pipeline.full + 8 * stage, k / S::kStages & 1);
+    wgmma_stage<S, false>(acc, a, b, stage);
+    wgmma_wait_group<1>();
+    pipeline.release((k - 1) % S::kStages);
   }
-  product_wait<0>();
+  wgmma_wait_group<0>();
 #pragma unroll
   for (int i = 0; i < 64 * S::kHalves; i++)
     asm volatile("" : "+f"(acc.x[i / 64][i % 64])::"memory");  // not read before the wait
-  ring.leave((end - 1) % S::kStages);
+  pipeline.release((end - 1) % S::kStages);
 }
 
-// Defined in direct_sm90.cuh, which only Direct needs.
+// Defined in mainloop_rs_sm90.cuh, which only Direct needs.
 template <class S>
-RF_FN void direct_products(Fragment<2, 4>& acc, float (&sums)[64], uint32_t a, uint32_t b, int team, int first,
+RF_FN void mainloop_rs(Fragment<2, 4>& acc, float (&partial)[64], uint32_t a, uint32_t b, int warpgroup, int first,
                            int count, uint32_t full, uint32_t empty);
 
 template <class S, class Body>
@@ -154,126 +154,126 @@ __global__ void __launch_bounds__(384, 1)
     matmul_sm90(const __grid_constant__ CUtensorMap a_map, const __grid_constant__ CUtensorMap b_map,
                 const __grid_constant__ Launch launch, const __grid_constant__ Body body) {
   extern __shared__ unsigned char raw_shared[];
-  using Shared = SharedMemory<S, Body>;
+  using Shared = SharedStorage<S, Body>;
   auto& shared = *reinterpret_cast<Shared*>(raw_shared + (-shared_address(raw_shared) & 1023));
   // Exchanged, so that the compiler computes it once, and not in every step.
-  const uint32_t ring = __shfl_sync(kAllLanes, shared_address(shared.ring), 0);
-  const uint32_t full = ring + offsetof(Shared, full), empty = ring + offsetof(Shared, empty);
+  const uint32_t stage_base = __shfl_sync(kFullMask, shared_address(shared.stages), 0);
+  const uint32_t full = stage_base + offsetof(Shared, full), empty = stage_base + offsetof(Shared, empty);
   if (threadIdx.x == 0) {
     for (int s = 0; s < S::kStages; s++) {
-      barrier_init(full + 8 * s, 1);
-      barrier_init(empty + 8 * s, 8 << launch.paired);  // one arrival a warp of the teams
+      mbarrier_init(full + 8 * s, 1);
+      mbarrier_init(empty + 8 * s, 8 << launch.multicast);  // one arrival a warp of the teams
     }
-    barrier_init_fence();
-    prefetch_map(&a_map);
-    prefetch_map(&b_map);
+    fence_mbarrier_init();
+    prefetch_tensormap(&a_map);
+    prefetch_tensormap(&b_map);
   }
   cluster_sync();
-  wait_for_previous_kernel();
+  wait_on_dependent_grids();
 
-  const int paired = S::Mode::kDirect ? 0 : launch.paired;
-  const int slots = (gridDim.x >> paired) / S::kSplits;
+  const int multicast = S::Mode::kRS ? 0 : launch.multicast;
+  const int slots = (gridDim.x >> multicast) / S::kSplitK;
 
   if (threadIdx.x >= 256) {
-    give_registers<S::Mode::kDirect ? 24 : 40>();
+    setmaxnreg_dec<S::Mode::kRS ? 24 : 40>();
     if (threadIdx.x == 256) {
       int stage = 0;
       uint32_t phase = 1;  // the ring is empty at first
-      const Place<S> place(blockIdx.x, paired);
-      Work now;
-      for (int turn = 0, t = place.slot; place.work(launch, turn, t, now); turn++, t += slots) {
+      const TileScheduler<S> scheduler(blockIdx.x, multicast);
+      WorkTile now;
+      for (int iteration = 0, t = scheduler.slot; scheduler.next(launch, iteration, t, now); iteration++, t += slots) {
         int tile_row, tile_col;
-        place.tile(launch, now.tile, tile_row, tile_col);
+        scheduler.tile(launch, now.tile, tile_row, tile_col);
         int a_row = tile_row * S::kTileRows, b_row = tile_col * S::kTileCols;
         if constexpr (Body::kBatched) {
-          const InBatch problem = in_batch<S::kTileRows>(launch.problem, tile_row);
+          const BatchProblem problem = batch_problem<S::kTileRows>(launch.problem, tile_row);
           a_row = problem.first_row, b_row = problem.b_row(b_row);
         }
         for (int k = now.begin * S::kPromote; k < now.end * S::kPromote; k++) {
-          barrier_wait(empty + 8 * stage, phase);
-          barrier_expect(full + 8 * stage, S::kStageBytes);
-          const uint32_t to = ring + stage * S::kStageBytes;
-          const int a_k = S::Mode::kParts == 1 ? k : k % launch.a_stages;
-          if (paired)
-            copy_tile_to_both(to + place.rank * (S::kABytes / 2), &a_map, a_k * 64,
-                              a_row + place.rank * (S::kTileRows / 2), full + 8 * stage);
+          mbarrier_wait(empty + 8 * stage, phase);
+          mbarrier_arrive_expect_tx(full + 8 * stage, S::kStageBytes);
+          const uint32_t to = stage_base + stage * S::kStageBytes;
+          const int a_k = S::Mode::kTerms == 1 ? k : k % launch.a_stages;
+          if (multicast)
+            tma_load_multicast(to + scheduler.rank * (S::kABytes / 2), &a_map, a_k * 64,
+                              a_row + scheduler.rank * (S::kTileRows / 2), full + 8 * stage);
           else
-            copy_tile(to, &a_map, a_k * (S::Mode::kDirect ? 32 : 64), a_row, full + 8 * stage);
-          copy_tile(to + S::kABytes, &b_map, k * 64, b_row, full + 8 * stage);
+            tma_load(to, &a_map, a_k * (S::Mode::kRS ? 32 : 64), a_row, full + 8 * stage);
+          tma_load(to + S::kABytes, &b_map, k * 64, b_row, full + 8 * stage);
           if (++stage == S::kStages) stage = 0, phase ^= 1;
         }
       }
-      let_next_kernel_start();
+      launch_dependent_grids();
     } else if (threadIdx.x >= 288 && blockIdx.x == 0) {  // warps that have nothing else to do
       look_at_words(look_of(body, 0), threadIdx.x - 288, 96);
     }
   } else {
-    take_registers<S::Mode::kDirect ? 240 : 232>();
-    const int team = __shfl_sync(kAllLanes, threadIdx.x / 128, 0);  // known to be uniform
-    const int down = S::kStacked ? 64 * S::kHalves * team : 0, right = S::kStacked ? 0 : 128 * team;
-    const uint32_t a = tile_word(ring + down * S::kRowBytes);
-    const uint32_t b = tile_word(ring + S::kABytes + right * S::kRowBytes);
-    const Ring stages{full, empty, in_block(empty, (blockIdx.x & paired) ^ paired), paired ? 0 : 32};
-    float sums[64];
+    setmaxnreg_inc<S::Mode::kRS ? 240 : 232>();
+    const int warpgroup = __shfl_sync(kFullMask, threadIdx.x / 128, 0);  // known to be uniform
+    const int down = S::kStacked ? 64 * S::kHalves * warpgroup : 0, right = S::kStacked ? 0 : 128 * warpgroup;
+    const uint32_t a = descriptor_word(stage_base + down * S::kRowBytes);
+    const uint32_t b = descriptor_word(stage_base + S::kABytes + right * S::kRowBytes);
+    const Pipeline pipeline{full, empty, map_shared_rank(empty, (blockIdx.x & multicast) ^ multicast), multicast ? 0 : 32};
+    float partial[64];
 #pragma unroll
-    for (int i = 0; i < 64; i++) sums[i] = 0.0f;
-    Work now;
-    for (int turn = 0;; turn++) {
-      const Place<S> here(block_here(), paired);
-      if (!here.work(launch, turn, here.slot + turn * slots, now)) break;
+    for (int i = 0; i < 64; i++) partial[i] = 0.0f;
+    WorkTile now;
+    for (int iteration = 0;; iteration++) {
+      const TileScheduler<S> here(read_ctaid_x(), multicast);
+      if (!here.next(launch, iteration, here.slot + iteration * slots, now)) break;
       // The same in all lanes, which is made known to the compiler once more: behind an epilogue's
       // branches it would keep the stage in each lane's registers and move every descriptor to uniform
       // ones by itself, four moves a product.
-      const int first = __shfl_sync(kAllLanes, now.before, 0);
-      const int count = now.end - now.begin, steps = S::Mode::kDirect ? count : __shfl_sync(kAllLanes, count, 0);
+      const int first = __shfl_sync(kFullMask, now.before, 0);
+      const int count = now.end - now.begin, steps = S::Mode::kRS ? count : __shfl_sync(kFullMask, count, 0);
       Fragment<S::kHalves, 4> acc;
-      if constexpr (S::Mode::kDirect) {
+      if constexpr (S::Mode::kRS) {
 #pragma unroll
         for (int i = 0; i < 64; i++) acc.x[0][i] = acc.x[1][i] = 0.0f;
-        direct_products<S>(acc, sums, ring + down * S::kRowBytes, b, team, first, steps, full, empty);
-      } else if (!S::kMayBeLong || launch.promotes) {
-        promoted_products<S>(acc, sums, a, b, first, steps, stages);
-      } else if constexpr (S::kMayBeLong) {
-        long_products<S>(acc, a, b, first, steps, stages);
+        mainloop_rs<S>(acc, partial, stage_base + down * S::kRowBytes, b, warpgroup, first, steps, full, empty);
+      } else if (!S::kMayBeUnpromoted || launch.promotes) {
+        mainloop_promoted<S>(acc, partial, a, b, first, steps, pipeline);
+      } else if constexpr (S::kMayBeUnpromoted) {
+        mainloop_unpromoted<S>(acc, a, b, first, steps, pipeline);
       }
-      constexpr bool kBScaled = S::Mode::kScaled, kAScaled = kBScaled && !S::Mode::kDirect;
-      auto& mine = shared.team[team];
-      const Place<S> place(block_here(), paired);
-      place.work(launch, turn, place.slot + turn * slots, now);  // once more, for there is no register to keep it in
-      if constexpr (S::kShares) {
-        if (now.end < launch.portions.steps) {
-          leave_part<S>(launch, acc, block_here(), 1 + team);
+      constexpr bool kBScaled = S::Mode::kScaled, kAScaled = kBScaled && !S::Mode::kRS;
+      auto& mine = shared.warpgroup[warpgroup];
+      const TileScheduler<S> scheduler(read_ctaid_x(), multicast);
+      scheduler.next(launch, iteration, scheduler.slot + iteration * slots, now);  // once more, for there is no register to keep it in
+      if constexpr (S::kStreamK) {
+        if (now.end < launch.stream_k.steps) {
+          store_partial<S>(launch, acc, read_ctaid_x(), 1 + warpgroup);
           continue;
         }
-        if (now.begin > 0) join_parts<S>(launch, acc, place, now.begin, 1 + team);
+        if (now.begin > 0) reduce_partials<S>(launch, acc, scheduler, now.begin, 1 + warpgroup);
       }
       int tile_row, tile_col;
-      place.tile(launch, now.tile, tile_row, tile_col);
+      scheduler.tile(launch, now.tile, tile_row, tile_col);
       int row0 = launch.first_row + tile_row * S::kTileRows + down;
       int col0 = tile_col * S::kTileCols + right;
-      const auto finish = [&](auto& sums) {
+      const auto finalize = [&](auto& fragment) {
         if constexpr (Body::kBatched) {
-          const InBatch problem = in_batch<S::kTileRows>(launch.problem, tile_row);
+          const BatchProblem problem = batch_problem<S::kTileRows>(launch.problem, tile_row);
           row0 += problem.first_row - tile_row * S::kTileRows;
-          epilogue<kAScaled, kBScaled>(body, problem, sums, row0, col0, mine, 1 + team);
+          epilogue<kAScaled, kBScaled>(body, problem, fragment, row0, col0, mine, 1 + warpgroup);
         } else {
-          epilogue<kAScaled, kBScaled>(body, launch.problem, sums, row0, col0, mine, 1 + team);
-          take_turn<S::kMI>(body, launch.problem, row0, col0, mine, 1 + team);
+          epilogue<kAScaled, kBScaled>(body, launch.problem, fragment, row0, col0, mine, 1 + warpgroup);
+          arrive_and_finalize_rows<S::kMI>(body, launch.problem, row0, col0, mine, 1 + warpgroup);
         }
       };
-      if constexpr (S::kSplits == 1) {
-        finish(acc);
+      if constexpr (S::kSplitK == 1) {
+        finalize(acc);
       } else {
         Fragment<S::kMI, S::kG> share;
-        if (!share_out<S>(launch, acc, share, (place.slot << paired) + place.rank, turn % 2, place.part)) continue;
+        if (!splitk_reduce<S>(launch, acc, share, (scheduler.slot << multicast) + scheduler.rank, iteration % 2, scheduler.k_split)) continue;
         constexpr int kAcross = 4 / S::kG;  // shares side by side
-        row0 += 64 * (place.part / kAcross);
-        col0 += 32 * S::kG * (place.part % kAcross);
-        finish(share);
+        row0 += 64 * (scheduler.k_split / kAcross);
+        col0 += 32 * S::kG * (scheduler.k_split % kAcross);
+        finalize(share);
       }
     }
   }
-  if (paired) cluster_sync();  // neither may end while the other copies to it or arrives at its barriers
+  if (multicast) cluster_sync();  // neither may end while the other copies to it or arrives at its barriers
 }
 
 }  // namespace rf

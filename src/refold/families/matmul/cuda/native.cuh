@@ -10,12 +10,12 @@
 namespace rf {
 
 // A side [rows, depth] as it is.
-template <class T> Side native_side(const T* data, long rows, long depth) {
+template <class T> Operand native_operand(const T* data, long rows, long depth) {
   return {data, rows, depth, nullptr, reinterpret_cast<const float*>(data), depth};
 }
 
 // A side as two parts, and the fp32 rows that they add up to.
-template <class T> Side parts_side(const T* data, const float* plain, long rows, long depth) {
+template <class T> Operand hi_lo_operand(const T* data, const float* plain, long rows, long depth) {
   return {data, rows, b_elements<Native<T, 2>>(depth), nullptr, plain, depth};
 }
 

@@ -13,7 +13,7 @@
 #pragma once
 #include "epilogue.cuh"
 #include "mode.cuh"
-#include "ptx.cuh"
+#include "ptx_sm90.cuh"
 
 namespace rf {
 
@@ -33,15 +33,15 @@ struct SplitRows {
   }
 
   // sums = these rows times 128 columns whose 32 hi and 32 lo start at b; the small products first.
-  RF_FN void multiply(float (&sums)[64], uint32_t b) const {
-    product_fence();
-    product_of_registers(sums, lo[0], b, false);
-    product_of_registers(sums, lo[1], b + 2, true);
-    product_of_registers(sums, hi[0], b + 4, true);
-    product_of_registers(sums, hi[1], b + 6, true);
-    product_of_registers(sums, hi[0], b, true);
-    product_of_registers(sums, hi[1], b + 2, true);
-    product_commit();
+  RF_FN void multiply(float (&partial)[64], uint32_t b) const {
+    wgmma_fence();
+    wgmma_rs(partial, lo[0], b, false);
+    wgmma_rs(partial, lo[1], b + 2, true);
+    wgmma_rs(partial, hi[0], b + 4, true);
+    wgmma_rs(partial, hi[1], b + 6, true);
+    wgmma_rs(partial, hi[0], b, true);
+    wgmma_rs(partial, hi[1], b + 2, true);
+    wgmma_commit_group();
   }
 
   // 0, from what is computed last.
@@ -51,8 +51,8 @@ struct SplitRows {
   }
 
   // Adds what `multiply` gave to sum.
-  RF_FN void promote(float (&sum)[64], float (&sums)[64]) {
-    product_wait<0>();
+  RF_FN void promote(float (&accumulator)[64], float (&partial)[64]) {
+    wgmma_wait_group<0>();
 #pragma unroll
     for (int s = 0; s < 2; s++)
 #pragma unroll
@@ -60,8 +60,8 @@ struct SplitRows {
     const float factor[2] = {__uint_as_float(unscale & 0xffff0000u), __uint_as_float(unscale << 16)};
 #pragma unroll
     for (int i = 0; i < 64; i++) {
-      asm volatile("" : "+f"(sums[i])::"memory");  // not read before the wait
-      sum[i] = fmaf(sums[i], factor[i / 2 % 2], sum[i]);
+      asm volatile("" : "+f"(partial[i])::"memory");  // not read before the wait
+      accumulator[i] = fmaf(partial[i], factor[i / 2 % 2], accumulator[i]);
     }
   }
 
@@ -69,14 +69,14 @@ struct SplitRows {
   // Rows l / 4 and l / 4 + 8 of a warp's 16: [row][slice].
   RF_FN static void load(float4 (&x)[2][2], uint32_t at) {
 #pragma unroll
-    for (int r = 0; r < 2; r++) x[r][0] = load_piece(at + 1024 * r), x[r][1] = load_piece((at ^ 16) + 1024 * r);
+    for (int r = 0; r < 2; r++) x[r][0] = load_shared_v4(at + 1024 * r), x[r][1] = load_shared_v4((at ^ 16) + 1024 * r);
   }
 
   // The scale of a row, whose 32 of k four lanes hold.
   RF_FN float scale(const float4 (&x)[2], int r) {
     float most = fmaxf(largest(x[0]), largest(x[1]));
-    most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 1));
-    most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 2));
+    most = fmaxf(most, __shfl_xor_sync(kFullMask, most, 1));
+    most = fmaxf(most, __shfl_xor_sync(kFullMask, most, 2));
     // The exponent alone, as it lies in a float. From 2^-112 up: a power of two is at most 2^126 here.
     // An infinity or NaN is scaled by 2^-114 and stays what it is.
     const uint32_t exponent = max(__float_as_uint(most), 15u << 23) & 0x7f800000u;
@@ -115,45 +115,45 @@ struct SplitRows {
 // pieces 2 q and 2 q + 1 of 8, which the copy engine has permuted by the row. Eight lanes that read at a
 // time read all 32 banks. Computed where it is used: there is no register to keep it in.
 RF_FN uint32_t direct_piece(uint32_t rows) {
-  const unsigned thread = thread_here(), lane = thread % 32, warp = thread / 32 % 4;
+  const unsigned thread = read_tid_x(), lane = thread % 32, warp = thread / 32 % 4;
   return rows + (16 * warp + lane / 4) * 128 + ((2 * (lane % 4)) ^ (lane / 4)) * 16;
 }
 
 // The teams hand their products to the tensor cores in turns: with both teams' under way, both would end at
 // a time, and nothing would be multiplied while both promote. Team 1 passes the very first turn.
-RF_FN void wait_for_turn(int team) { group_sync(4 + team, 256); }
-RF_FN void pass_turn(int team) { asm volatile("bar.arrive %0, 256;" ::"r"(5 - team) : "memory"); }
+RF_FN void ping_pong_wait(int warpgroup) { named_barrier_sync(4 + warpgroup, 256); }
+RF_FN void ping_pong_arrive(int warpgroup) { asm volatile("bar.arrive %0, 256;" ::"r"(5 - warpgroup) : "memory"); }
 
 // Products of `count` stages from `first` on, counted over all tiles. a: address of the team's rows in the
 // ring's first stage; b: descriptor of its columns.
 template <class S>
-RF_FN void direct_products(Fragment<2, 4>& acc, float (&sums)[64], uint32_t a, uint32_t b, int team, int first,
+RF_FN void mainloop_rs(Fragment<2, 4>& acc, float (&partial)[64], uint32_t a, uint32_t b, int warpgroup, int first,
                            int count, uint32_t full, uint32_t empty) {
   constexpr int kHalf = 64 * S::kRowBytes;
   if (count <= 0) return;
-  if (first == 0 && team == 1) pass_turn(team);
+  if (first == 0 && warpgroup == 1) ping_pong_arrive(warpgroup);
   SplitRows upper, lower;
   int stage = first % S::kStages, phase = first / S::kStages & 1;
-  barrier_wait(full + 8 * stage, phase);
+  mbarrier_wait(full + 8 * stage, phase);
   upper.take(direct_piece(a + stage * S::kStageBytes));
 #pragma unroll 1
   for (int k = 1; k <= count; k++) {
     // the last step splits its own rows once more, in vain
     const int step = first + (k < count ? k : count - 1), next = step % S::kStages, next_phase = step / S::kStages & 1;
     const uint32_t columns = b + stage * (S::kStageBytes >> 4);
-    wait_for_turn(team);
-    upper.multiply(sums, columns);
-    pass_turn(team);
+    ping_pong_wait(warpgroup);
+    upper.multiply(partial, columns);
+    ping_pong_arrive(warpgroup);
     lower.take(direct_piece(a + stage * S::kStageBytes + kHalf));
-    barrier_wait(full + 8 * next, next_phase + lower.settled());
-    upper.promote(acc.x[0], sums);
-    wait_for_turn(team);
-    lower.multiply(sums, columns);
-    pass_turn(team);
+    mbarrier_wait(full + 8 * next, next_phase + lower.settled());
+    upper.promote(acc.x[0], partial);
+    ping_pong_wait(warpgroup);
+    lower.multiply(partial, columns);
+    ping_pong_arrive(warpgroup);
     upper.take(direct_piece(a + next * S::kStageBytes));
-    barrier_wait(full + 8 * stage, phase + upper.settled());
-    lower.promote(acc.x[1], sums);
-    if (threadIdx.x % 32 == 0) barrier_arrive(empty + 8 * stage);
+    mbarrier_wait(full + 8 * stage, phase + upper.settled());
+    lower.promote(acc.x[1], partial);
+    if (threadIdx.x % 32 == 0) mbarrier_arrive(empty + 8 * stage);
     phase = next_phase;
     stage = next;
   }

@@ -1,6 +1,6 @@
 // Column parts: what reductions down columns keep of the rows seen so far, and how such parts merge.
 //
-// Why: both a pass over stored values (columns.cuh) and a product's tiles (finish.cuh) leave parts of a
+// Why: both a pass over stored values (columns.cuh) and a product's tiles (finalize.cuh) leave parts of a
 // column here and there; they must be merged in an order that depends on the sizes alone.
 #pragma once
 #include "block.cuh"
@@ -10,21 +10,21 @@ namespace rf {
 constexpr int kColumnThreads = 256;  // of a block, at most
 
 // A thread's parts of all reductions: a word of each of its lanes, and of how many rows they are.
-template <class Monoids, class V> struct ColumnParts {
+template <class Monoids, class V> struct ColumnPartials {
   static constexpr int kLanes = LanesOf<V>::count, kWords = Words<Monoids>::column;
   Real words[kWords][kLanes], count = 0.0f;
 
-  template <class D, class S> RF_FN typename D::Part get(S, int lane) const {
-    typename D::Part p;
+  template <class D, class S> RF_FN typename D::Partial get(S, int lane) const {
+    typename D::Partial p;
 #pragma unroll
     for (int w = 0; w < D::kWords; w++) p.w[w] = words[Before<S::index, Monoids>::column + w][lane];
     return p;
   }
-  template <class D, class S> RF_FN void set(S, int lane, const typename D::Part& p) {
+  template <class D, class S> RF_FN void set(S, int lane, const typename D::Partial& p) {
 #pragma unroll
     for (int w = 0; w < D::kWords; w++) words[Before<S::index, Monoids>::column + w][lane] = p.w[w];
   }
-  RF_FN ColumnParts() {
+  RF_FN ColumnPartials() {
     for_monoids<0>(Monoids{}, [&](auto step, auto monoid) {
       using D = Down<decltype(monoid)>;
       const Real none[1] = {0.0f};
@@ -35,7 +35,7 @@ template <class Monoids, class V> struct ColumnParts {
   }
   // Takes the parts of rows that come after those it has. One without rows is left alone: its zero
   // weight would turn an infinite mean into NaN.
-  RF_FN void merge(const ColumnParts& o) {
+  RF_FN void merge(const ColumnPartials& o) {
     if (o.count == 0.0f) return;
     const Weight weight(count, o.count);
     for_monoids<0>(Monoids{}, [&](auto step, auto monoid) {
@@ -49,29 +49,29 @@ template <class Monoids, class V> struct ColumnParts {
 };
 
 // Merges the parts of the block's teams, in pairs, into those of the first.
-template <class Parts>
-RF_FN void merge_teams(Parts& parts, int lane, int team, int slice, int lanes, int teams) {
-  constexpr int kSlots = kColumnThreads / 2, kLanes = Parts::kLanes;
-  __shared__ Real words[Parts::kWords][kLanes][kSlots], counts[kSlots];
-  for (int most = teams; most > 1; most = (most + 1) / 2) {
-    const int half = (most + 1) / 2, from = team >= half ? team - half : team;
+template <class LanePartials>
+RF_FN void merge_row_groups(LanePartials& partials, int lane, int row_group, int slice, int lanes, int row_groups) {
+  constexpr int kSlots = kColumnThreads / 2, kLanes = LanePartials::kLanes;
+  __shared__ Real words[LanePartials::kWords][kLanes][kSlots], counts[kSlots];
+  for (int most = row_groups; most > 1; most = (most + 1) / 2) {
+    const int half = (most + 1) / 2, from = row_group >= half ? row_group - half : row_group;
     const int slot = (slice * (most / 2) + from) * lanes + lane;
-    if (team >= half && team < most) {
+    if (row_group >= half && row_group < most) {
 #pragma unroll
-      for (int w = 0; w < Parts::kWords; w++)
+      for (int w = 0; w < LanePartials::kWords; w++)
 #pragma unroll
-        for (int l = 0; l < kLanes; l++) words[w][l][slot] = parts.words[w][l];
-      counts[slot] = parts.count;
+        for (int l = 0; l < kLanes; l++) words[w][l][slot] = partials.words[w][l];
+      counts[slot] = partials.count;
     }
     __syncthreads();
-    if (team + half < most) {
-      Parts other;
+    if (row_group + half < most) {
+      LanePartials other;
 #pragma unroll
-      for (int w = 0; w < Parts::kWords; w++)
+      for (int w = 0; w < LanePartials::kWords; w++)
 #pragma unroll
         for (int l = 0; l < kLanes; l++) other.words[w][l] = words[w][l][slot];
       other.count = counts[slot];
-      parts.merge(other);
+      partials.merge(other);
     }
     __syncthreads();
   }
@@ -80,39 +80,39 @@ RF_FN void merge_teams(Parts& parts, int lane, int team, int slice, int lanes, i
 // Of the chunks that left their parts in a workspace, `first` and every `step`-th after it, merged in
 // that order. words: the first chunk's first word of this thread's lanes; words are `width` apart and a
 // chunk's words follow one another. A chunk has `chunk_rows` of `count` rows, the last what is left.
-template <class Parts, class V>
-RF_FN Parts merge_chunks(const Real* words, long width, long first, long step, long chunks, long chunk_rows,
+template <class LanePartials, class V>
+RF_FN LanePartials merge_chunks(const Real* words, long width, long first, long step, long chunks, long chunk_rows,
                          long count) {
   constexpr int kAtOnce = 4;  // these reads come from the second-level cache
-  Parts parts;
+  LanePartials partials;
 #pragma unroll 1
   for (long c = first; c < chunks; c += kAtOnce * step) {
-    Parts next[kAtOnce];
+    LanePartials next[kAtOnce];
 #pragma unroll
     for (int k = 0; k < kAtOnce; k++) {
       const long from = c + k * step, left = count - from * chunk_rows;
       next[k].count = left <= 0 ? 0.0f : Real(left < chunk_rows ? left : chunk_rows);
 #pragma unroll
-      for (int w = 0; w < Parts::kWords; w++) {
-        const V word = LanesOf<V>::fresh(words + ((left <= 0 ? c : from) * Parts::kWords + w) * width);
+      for (int w = 0; w < LanePartials::kWords; w++) {
+        const V word = LanesOf<V>::fresh(words + ((left <= 0 ? c : from) * LanePartials::kWords + w) * width);
 #pragma unroll
-        for (int l = 0; l < Parts::kLanes; l++) next[k].words[w][l] = LanesOf<V>::get(word, l);
+        for (int l = 0; l < LanePartials::kLanes; l++) next[k].words[w][l] = LanesOf<V>::get(word, l);
       }
     }
 #pragma unroll
-    for (int k = 0; k < kAtOnce; k++) parts.merge(next[k]);
+    for (int k = 0; k < kAtOnce; k++) partials.merge(next[k]);
   }
-  return parts;
+  return partials;
 }
 
 // use(Step<S>, lane, state) for each monoid and lane.
-template <class Monoids, class V, class Use> RF_FN void for_columns(const ColumnParts<Monoids, V>& parts, Use use) {
+template <class Monoids, class V, class Use> RF_FN void for_columns(const ColumnPartials<Monoids, V>& partials, Use use) {
   for_monoids<0>(Monoids{}, [&](auto step, auto monoid) {
     using D = Down<decltype(monoid)>;
 #pragma unroll
     for (int l = 0; l < LanesOf<V>::count; l++) {
       typename D::State state;
-      D::merge(state, parts.template get<D>(step, l), parts.count);
+      D::merge(state, partials.template get<D>(step, l), partials.count);
       use(step, l, state);
     }
   });

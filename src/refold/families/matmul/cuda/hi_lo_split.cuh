@@ -8,7 +8,7 @@
 // Layout: out[row] is `depth` rounded up to 32. Ieee: 32 hi then 32 lo for every 32 of k, 128 bytes,
 // which is one row of a stage of the product's ring. Among the 32, k = 8 q + 4 s + 2 h + e lies at
 // 16 s + 8 h + 2 q + e: the four k that lane q of a fragment of tensor cores holds of slice s of 16 are
-// next to each other in fp32, so that a row that comes as fp32 can be read by 16 bytes (direct_sm90.cuh).
+// next to each other in fp32, so that a row that comes as fp32 can be read by 16 bytes (mainloop_rs_sm90.cuh).
 // Tf32: hi only, in order. What is beyond `depth` is zero.
 // unscale[row] = 2^-e. An infinity or NaN leaves its row unscaled; the product computes every element
 // that it reaches again in fp32.
@@ -59,7 +59,7 @@ RF_FN unsigned larger(unsigned most, float4 v) {
 
 // Four values from k on, of which the other lanes of eight hold what is next to them. Pairs: the lanes that
 // hold k and k ^ 8 exchange halves, so that each writes 8 bytes of hi and of lo.
-template <bool Pairs> RF_FN void put_split(__half* out, int k, float4 v, float scale) {
+template <bool Pairs> RF_FN void put_hi_lo(__half* out, int k, float4 v, float scale) {
   const float4 x = make_float4(v.x * scale, v.y * scale, v.z * scale, v.w * scale);
   __half2 hi[2] = {__floats2half2_rn(x.x, x.y), __floats2half2_rn(x.z, x.w)};
   if constexpr (!Pairs) {
@@ -87,10 +87,10 @@ constexpr int kHeldValues = (Threads == 512 ? 64 : 32) / (Aligned ? 1 : 2);
 
 template <bool Pairs, bool Aligned, int Threads>
 __global__ void __launch_bounds__(Threads, Threads == 512 ? 1 : 1024 / Threads)
-    split_rows(const float* x, long ld, int depth, int padded, __half* out,
+    hi_lo_split_rows(const float* x, long ld, int depth, int padded, __half* out,
                float* unscale) {
-  wait_for_previous_kernel();
-  let_next_kernel_start();  // it waits for this one's results itself
+  wait_on_dependent_grids();
+  launch_dependent_grids();  // it waits for this one's results itself
   const long row = blockIdx.x;
   x += row * ld;
   out += row * (Pairs ? 2 : 1) * padded;
@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(Threads, Threads == 512 ? 1 : 1024 / Threads)
 #pragma unroll
   for (int i = 0; i < kHeld; i++) {
     const int k = first + 4 * i * Threads;
-    if (k < padded) put_split<Pairs>(out, k, held[i], scale);
+    if (k < padded) put_hi_lo<Pairs>(out, k, held[i], scale);
   }
 #pragma unroll 1
   for (int k = first + kReach; k < padded; k += 4 * kMore * Threads) {
@@ -135,17 +135,17 @@ __global__ void __launch_bounds__(Threads, Threads == 512 ? 1 : 1024 / Threads)
     for (int i = 0; i < kMore; i++) more[i] = load_four<Aligned>(x, k + 4 * i * Threads, depth);
 #pragma unroll
     for (int i = 0; i < kMore; i++)
-      if (k + 4 * i * Threads < padded) put_split<Pairs>(out, k + 4 * i * Threads, more[i], scale);
+      if (k + 4 * i * Threads < padded) put_hi_lo<Pairs>(out, k + 4 * i * Threads, more[i], scale);
   }
 }
 
 // Short rows: `lanes` of a warp, a power of two from 8, take one, up to 4 Units values each.
 template <bool Pairs, bool Aligned, int Units>
 __global__ void __launch_bounds__(256, Units > 2 ? 3 : 4)
-    split_short_rows(const float* x, long ld, long rows, int depth, int padded, int lanes, __half* out,
+    hi_lo_split_short_rows(const float* x, long ld, long rows, int depth, int padded, int lanes, __half* out,
                      float* unscale) {
-  wait_for_previous_kernel();
-  let_next_kernel_start();
+  wait_on_dependent_grids();
+  launch_dependent_grids();
   const int lane = threadIdx.x % lanes;
   const long mine = blockIdx.x * long(256 / lanes) + threadIdx.x / lanes, row = mine < rows ? mine : rows - 1;
   float4 held[Units];
@@ -161,7 +161,7 @@ __global__ void __launch_bounds__(256, Units > 2 ? 3 : 4)
 #pragma unroll
   for (int i = 0; i < Units; i++) {
     const int k = 4 * (lane + i * lanes);
-    if (k < padded) put_split<Pairs>(out + row * (Pairs ? 2 : 1) * padded, k, held[i], power_of_two(e));
+    if (k < padded) put_hi_lo<Pairs>(out + row * (Pairs ? 2 : 1) * padded, k, held[i], power_of_two(e));
   }
 }
 
