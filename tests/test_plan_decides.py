@@ -32,7 +32,8 @@ WRITERS = sorted(
 # what text may ask of schedules: what they are, not which one to take
 READ = {"FEW_ROWS", "Schedule"}
 DECIDES = re.compile(
-    r"refold\.(planner|cost|tune|devices\.table|families\.\w+\.(claim|schedules))\b"
+    r"refold\.(planner|price|tune|devices\.(table|model|DeviceModel)"
+    r"|families\.\w+\.(claim|schedules|price))\b"
 )
 
 
@@ -64,6 +65,7 @@ def test_what_writes_text_decides_nothing(path: Path) -> None:
         "from refold.planner import make_plan",
         "import refold.schedule",
         "from refold.devices import DeviceModel",
+        "from refold.families.matmul.price import price",
     ],
 )
 def test_a_decision_where_text_is_written_is_told(text: str) -> None:

@@ -184,7 +184,7 @@ def product_charge(node: Node, device: DeviceModel, parametric: Parametric) -> f
     read = sum(size_bytes(i) for i in node.inputs)
     made = sum(size_bytes(i) for i in node.inputs if _is_made(i, parametric))
     busy = product_seconds(node, device, is_folded(node.inputs[1], parametric))
-    return max(busy, read / device.bandwidth) + device.launch + 2 * made / device.bandwidth
+    return max(busy, read / device.bandwidth) + device.called + 2 * made / device.bandwidth
 
 
 def _is_made(node: Node, parametric: Parametric) -> bool:

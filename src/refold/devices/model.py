@@ -65,6 +65,24 @@ class DeviceModel:
         return self.device.launch
 
     @property
+    def call(self) -> float:
+        return self.device.call
+
+    @property
+    def memory(self) -> float:
+        return self.device.memory
+
+    @property
+    def called(self) -> float:
+        """Seconds to start one of PyTorch's functions that computes. Charges count a kernel so,
+        too: what is not fused costs no less, and may be PyTorch's."""
+        return self.device.launch + self.device.call
+
+    @property
+    def view(self) -> float:
+        return self.device.view
+
+    @property
     def batches(self) -> Batches | None:
         """Which batches of products of float32 our kernels compute. None of TF32: cuBLAS's read
         both sides as they are, which packing would cost."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -38,7 +37,7 @@ class Optimized:
 
 
 # How many graphs the search ends with, beside the original, of which plans are made and priced.
-LAST = 6
+LAST = 8
 
 
 def optimize(
@@ -104,18 +103,12 @@ def _originals(egraph: EGraph, before: Graph, after: Graph) -> dict[Node, Node]:
 
 
 def last(graph: Graph, found: Iterable[Graph], pricer: Pricer) -> list[Graph]:
-    """The original first, which wins where nothing is cheaper, then the rest by their charges, the
-    least of each structure, `LAST` at most."""
-    by_roots: dict[tuple[Node, ...], Graph] = {graph.roots(): graph}
+    """The original first, which wins where nothing is cheaper, then the rest by their charges."""
+    graphs: dict[tuple[Node, ...], Graph] = {graph.roots(): graph}
     for g in found:
-        by_roots.setdefault(g.roots(), g)
-    del by_roots[graph.roots()]
-    nodes = {g: computed(g) for g in by_roots.values()}
-    charges = {g: charged(of, pricer) for g, of in nodes.items()}
-    by_structure: dict[tuple[tuple[str, int], ...], Graph] = {}
-    for g in sorted(charges, key=lambda g: charges[g]):
-        by_structure.setdefault(tuple(sorted(Counter(n.op for n in nodes[g]).items())), g)
-    return [graph, *by_structure.values()][: LAST + 1]
+        graphs.setdefault(g.roots(), g)
+    first, *rest = graphs.values()
+    return [first, *sorted(rest, key=lambda g: charged(computed(g), pricer))[:LAST]]
 
 
 def _directed(

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from refold.devices import DeviceModel
-from refold.ir import OPS, Kind, Node, Sym, hint
+from refold.ir import OPS, Kind, Node, Output, Sym, hint
 from refold.ir.graph import is_parametric, topological
 from refold.ir.ops import CONVOLUTIONS
 from refold.ir.rounded import value_of
@@ -57,20 +57,20 @@ def charge_of(node: Node, device: DeviceModel, parametric: Parametric) -> Charge
 
 def _charge(node: Node, device: DeviceModel, parametric: Parametric) -> float:
     if node.op == "linear":  # a batch: its result is written, and read again
-        more = device.launch + 2 * size_bytes(node) / device.bandwidth
+        more = device.called + 2 * size_bytes(node) / device.bandwidth
         return product_charge(node, device, parametric) + more
     if node.op in CONVOLUTIONS:
         busy, read = product_seconds(node, device), _read_by_convolution(node, device)
         written = size_bytes(node) / device.bandwidth
-        return max(busy, read / device.bandwidth) + device.launch + written
+        return max(busy, read / device.bandwidth) + device.called + written
     if node.op == "embedding":
         # a computed table is memory of its own, so that a large one has to save that much
         _, table = node.inputs
         whole = size_bytes(table) if table.inputs else 0.0
-        return device.launch + (_looked_up(node) + whole) / device.bandwidth
+        return device.called + (_looked_up(node) + whole) / device.bandwidth
     if OPS[node.op].kind is Kind.SCAN:
         moved = 2 * size_bytes(node.inputs[0]) / device.bandwidth
-        return device.launch + fused_seconds(node, device) + moved
+        return device.called + fused_seconds(node, device) + moved
     if node.op in ("reshape", "expand"):
         return PER_OP
     if node.op == "permute" and node["order"][:-2] == tuple(range(RANK - 2)):
@@ -81,7 +81,7 @@ def _charge(node: Node, device: DeviceModel, parametric: Parametric) -> float:
         # more than two values are joined at once
         return PER_OP + 2 * sum(size_bytes(i) for i in node.inputs[1:]) / device.bandwidth
     moved = size_bytes(node) + sum(size_bytes(i) for i in node.inputs)
-    return device.launch + moved / device.bandwidth
+    return device.called + moved / device.bandwidth
 
 
 def _read_by_convolution(node: Node, device: DeviceModel) -> float:
@@ -105,7 +105,7 @@ def _cut_charge(node: Node, device: DeviceModel) -> float:
         return PER_OP
     if all(d == 1 for d in x.shape[: node["axis"]]):
         return PER_OP + 2 * size_bytes(node) / device.bandwidth
-    return device.launch + 3 * size_bytes(node) / device.bandwidth
+    return device.called + 3 * size_bytes(node) / device.bandwidth
 
 
 # --- prices ---------------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ class CallPrices:
     def price(self, call: Call) -> Price:
         node = call.node
         if isinstance(self.plan.buffers.places[node], ViewOf):
-            return _NOTHING
+            return Price(PER_OP)
         given = [self._lies(i) for i in node.inputs]
         calls = len(self.calls)
         made = self._made(node, given)
@@ -145,12 +145,14 @@ class CallPrices:
         }
         is_view = made.untyped_storage()._cdata in memory
         again = node.op == "aten" and node["index"] is not None and len(self.calls) == calls
-        found = _NOTHING if is_view or again else self._computed(node, moved)
+        found = Price(self.device.view) if is_view or again else self._called(node, moved)
         if node in self.plan.buffers.dense and not made.is_contiguous():
             self.there[node] = made.contiguous()
-            copied = self.copied(node)
-            return copied if found is _NOTHING else found.then(copied)
+            return found.then(self.copied(node))
         return found
+
+    def _called(self, node: Node, moved: float) -> Price:
+        return self._computed(node, moved).then(Price(self.device.call))
 
     def _computed(self, node: Node, moved: float) -> Price:
         device = self.device
@@ -171,11 +173,19 @@ class CallPrices:
 
     def copied(self, node: Node) -> Price:
         """Of writing a value once more."""
-        return Price.of(self.device, moved=2 * self._bytes(node))
+        copied = Price.of(self.device, moved=2 * self._bytes(node))
+        return copied.then(Price(self.device.call))
 
-    def is_in_order(self, node: Node) -> bool:
-        """Whether a value's elements lie one after the other in the order of the axes."""
-        return self._lies(node).is_contiguous()
+    def lies_as_wanted(self, out: Output) -> bool:
+        """Whether a result has the strides that it is handed over with: eager's, or else row after
+        row."""
+        lies = self._lies(out.value)
+        shape = [hint(d) for d in out.shape]
+        if out.strides is None:
+            return lies.is_contiguous()
+        given = lies.reshape(shape).stride()
+        wanted = [hint(d) for d in out.strides]
+        return all(a == b for n, a, b in zip(shape, given, wanted, strict=True) if n != 1)
 
     def _bytes(self, node: Node) -> float:
         return elements(node) * self.plan.stored(node).itemsize
@@ -208,7 +218,6 @@ class CallPrices:
         return made if made.device.type == "meta" else self._empty(node)
 
 
-_NOTHING = Price(PER_OP)
 _ATTENTION = "scaled_dot_product_attention"
 
 

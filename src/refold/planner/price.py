@@ -13,7 +13,7 @@ from refold.families import BY_NAME, FAMILIES
 from refold.ir import Graph, Node
 from refold.ir.graph import is_parametric
 from refold.plan import Plan, Storage
-from refold.plan.buffers import Written
+from refold.plan.buffers import Fresh, Written
 from refold.plan.layout import channels_last
 from refold.plan.plan import Group
 from refold.plan.product import TRANSPOSED, Pack
@@ -84,7 +84,9 @@ def plan_price(plan: Plan, device: DeviceModel) -> PlanPrice:
     steps: list[Price] = []
     for step in plan.steps:
         if isinstance(step, Group):
-            steps.append(BY_NAME[step.family].price(step, device))
+            got = sum(isinstance(plan.buffers.places.get(o), Fresh) for o in step.outputs)
+            memory = Price(got * device.memory)
+            steps.append(BY_NAME[step.family].price(step, device).then(memory))
         elif step.node in plan.buffers.places:
             steps.append(calls.price(step))
         else:
@@ -119,8 +121,7 @@ def _beside(plan: Plan, device: DeviceModel, calls: CallPrices) -> Iterator[tupl
     for out, handed in zip(plan.outputs, buffers.handed, strict=True):
         if handed.written is Written.BY_KERNEL:
             continue
-        laid_out = handed.ordered and not calls.is_in_order(out.value)
-        if handed.written is not None or handed.cloned or laid_out:
+        if handed.written is not None or handed.cloned or not calls.lies_as_wanted(out):
             yield "handing over a result", calls.copied(out.value)
 
 

@@ -14,7 +14,7 @@ def charges(node: Node, device: DeviceModel, parametric: Parametric) -> Charge |
     if OPS[node.op].kind is not Kind.REDUCE:
         return None
     x = node.inputs[0]
-    again = device.launch + 2 * size_bytes(x) / device.bandwidth
+    again = device.called + 2 * size_bytes(x) / device.bandwidth
     arithmetic = fused_seconds(node, device)
     return Charge(arithmetic, Pass(x, node["axes"], again))
 
