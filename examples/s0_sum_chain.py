@@ -86,7 +86,7 @@ REFOLD_ASSUMES = "finite"
 
 def _refold_both(self, rf_cache, x):
     """The fast forward."""
-    folded0, folded1 = rf_cache.values
+    folded_weight, folded = rf_cache.values
     rf_device = rf_cache.device
     rf_stream = _refold_stream(rf_device)
     if rf_stream != rf_cache.stream:
@@ -94,9 +94,9 @@ def _refold_both(self, rf_cache, x):
     rf_empty = _refold_empty if _refold_current() == rf_device else _refold_empty_on(rf_device)
     n0 = x.shape[0]
     x = x.contiguous()
-    add1 = rf_empty((n0, 1), (1, 1), torch.float32)
-    _refold_kernels.rows0(x, folded0, folded1, add1, n0, 8192, 0, 0, rf_stream, rf_device)
-    return add1
+    result = rf_empty((n0, 1), (1, 1), torch.float32)
+    _refold_kernels.rows0(x, folded_weight, folded, result, n0, 8192, 0, 0, rf_stream, rf_device)
+    return result
 
 
 class ModelNew(Model):
@@ -195,34 +195,24 @@ _REFOLD_KERNELS = r"""
 namespace rf {
 
 // linear, add
-struct Rows0 {
-  const float* p0;  // x
-  const float* p1;  // sum(linear.weight, axes [-2])
-  const float* p2;  // sum(linear.bias, axes [-1])
-  static constexpr int kAgain = 0;
-  float* y0;
+struct Rows0 : RowsBody {
+  const float* x;
+  const float* folded_weight;  // sum(linear.weight, axes [-2])
+  const float* folded;  // sum(linear.bias, axes [-1])
+  float* result;
   long width;
-  struct Row { float r0, r1; };
+  struct Row { float product, add; };
   using Monoids = List<Sum>;
   template <class V, class C> RF_FN V term(Step<0>, const Row& r, long row, C col) const {
-    const V t0 = full<V>(p0, row * width, col);
-    const V t1 = column<V>(p1, col);
-    return t0 * t1;
+    return full<V>(x, row * width, col) * column<V>(folded_weight, col);
   }
   RF_FN void set(Step<0>, Row& r, long row, float value) const {
-    r.r0 = value;
-    {
-      const float t0 = scalar<float>(p2);
-      const auto t1 = r.r0 + t0;
-      r.r1 = t1;
-    }
+    r.product = value;
+    r.add = r.product + scalar<float>(folded);
   }
   static constexpr bool kStores = false;
   static constexpr bool kFinishes = true;
-  RF_FN void finish(const Row& r, long row) const {
-    put(y0, row, r.r1);
-  }
-  static constexpr int kBlocks = 2;
+  RF_FN void finish(const Row& r, long row) const { put(result, row, r.add); }
   rf_watch::Look look = rf_watch::take_look();  // see look.h
 };
 
@@ -253,10 +243,10 @@ static PyObject* rows0_needs(PyObject*, PyObject* const* args, Py_ssize_t n) {
 
 static PyObject* rows0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 10)) return nullptr;
-  float* p0 = rf_pointer<float>(args[0]);
-  float* p1 = rf_pointer<float>(args[1]);
-  float* p2 = rf_pointer<float>(args[2]);
-  float* y0 = rf_pointer<float>(args[3]);
+  float* x = rf_pointer<float>(args[0]);
+  float* folded_weight = rf_pointer<float>(args[1]);
+  float* folded = rf_pointer<float>(args[2]);
+  float* result = rf_pointer<float>(args[3]);
   long rows = rf_size(args[4]);
   long width = rf_size(args[5]);
   float* parts = rf_pointer<float>(args[6]);
@@ -264,13 +254,13 @@ static PyObject* rows0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   long stream = rf_size(args[8]);
   long device = rf_size(args[9]);
   if (PyErr_Occurred()) return nullptr;
-  const rf::Rows0 body{p0, p1, p2, y0, width};
+  const rf::Rows0 body{{}, x, folded_weight, folded, result, width};
   const rf::Workspace work{parts, reinterpret_cast<unsigned*>(turns)};
   const auto on = reinterpret_cast<cudaStream_t>(stream);
   rf::Error error;
   Py_BEGIN_ALLOW_THREADS
   const rf::OnDevice here(static_cast<int>(device));
-  error = rf::rows<8192>(body, rows, width, rf::aligned(p0, p1), work, on);
+  error = rf::rows<8192>(body, rows, width, rf::aligned(x, folded_weight), work, on);
   Py_END_ALLOW_THREADS
   return rf_result(error);
 }
@@ -1805,6 +1795,7 @@ template <class V> struct RowsCut {
 //   store<V>(row_so_far, row, col)           writes full-size results      (if kStores)
 //   read<V>(row, col)                        reads what store does, so that no load waits for a store
 //   finish(row_so_far, row)                  writes results of one row     (if kFinishes)
+//   kAgain                                   how many operands several passes read (those of type Again)
 //   kBlocks                                  blocks on a multiprocessor that hold rows of fours
 // Lanes are of four columns or, where rows do not start at multiples of 16 bytes, of one. A "unit" is one V.
 //
@@ -1826,6 +1817,14 @@ template <class V> struct RowsCut {
 // (16 or 32 units a thread instead of 8: 58 and 66). Statistics in one pass: softmax 4096x393216 6131 -> 4691.
 
 namespace rf {
+
+// What a body of rows is unless it says otherwise: pointwise.
+struct RowsBody {
+  struct Row {};
+  using Monoids = List<>;
+  static constexpr bool kStores = true, kFinishes = false;
+  static constexpr int kAgain = 0, kBlocks = 2;
+};
 
 // Reads the words of a Row as another block left them, not as the first-level cache may know them.
 template <class Row> RF_FN Row row_from(const Row* p) {
@@ -2182,7 +2181,7 @@ Error rows(const Body& body, long rows, long width, bool aligned, const Workspac
 }  // namespace rf
 """
 _REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS + _REFOLD_ENTRIES
-_REFOLD_NAME = "refold_sm_90_a27b392e6c05"
+_REFOLD_NAME = "refold_sm_90_6d3c74c32207"
 
 import contextlib
 

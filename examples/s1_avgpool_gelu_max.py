@@ -94,7 +94,7 @@ REFOLD_ASSUMES = "finite"
 
 def _refold_both(self, rf_cache, x):
     """The fast forward."""
-    folded0, folded1, folded0_packed = rf_cache.values
+    folded_weight, folded_shift, folded_weight_packed = rf_cache.values
     rf_device = rf_cache.device
     rf_stream = _refold_stream(rf_device)
     if rf_stream != rf_cache.stream:
@@ -102,13 +102,13 @@ def _refold_both(self, rf_cache, x):
     rf_empty = _refold_empty if _refold_current() == rf_device else _refold_empty_on(rf_device)
     n0 = x.shape[0]
     x = x.contiguous()
-    mul1 = rf_empty((n0, 1), (1, 1), torch.float32)
+    mul = rf_empty((n0, 1), (1, 1), torch.float32)
     if x.data_ptr() % 16:
         x = x.clone()
     rf_work = _refold_workspace(_refold_kernels.matmul0_needs(n0, 512, 8192, rf_device), rf_stream, rf_device)
-    _refold_kernels.matmul0(x, folded0, folded0_packed, folded1, mul1, n0, 512, 8192, rf_work[0], rf_work[1], rf_stream, rf_device)
-    reshape1 = mul1.reshape((n0,))
-    return reshape1
+    _refold_kernels.matmul0(x, folded_weight, folded_weight_packed, folded_shift, mul, n0, 512, 8192, rf_work[0], rf_work[1], rf_stream, rf_device)
+    result = mul.reshape((n0,))
+    return result
 
 
 class ModelNew(Model):
@@ -209,27 +209,18 @@ _REFOLD_KERNELS = r"""
 namespace rf {
 
 // linear, add, gelu, max, mul
-struct Matmul0 {
-  const float* p2;  // avg_pool(matmul.bias)
-  float* y0;
+struct Matmul0 : MatmulBody {
+  const float* folded_shift;  // avg_pool(matmul.bias)
+  float* mul;
   long width;
   template <class V, class C> RF_FN V value(V acc, long row, C col) const {
-    const V t0 = column<V>(p2, col);
-    const auto t1 = acc + t0;
-    const auto t2 = 0.5f * t1 * (1.0f + erf(t1 * 0.70710678118654752f));
-    return t2;
+    const auto add1 = acc + column<V>(folded_shift, col);
+    return 0.5f * add1 * (1.0f + erf(add1 * 0.70710678118654752f));
   }
   static constexpr bool kStores = false;
   using RowMonoids = List<Max>;
-  RF_FN void finish_row(long row, const float* results) const {
-    const auto t0 = results[0] * 2.0f;
-    put(y0, row, t0);
-  }
-  using ColumnMonoids = List<>;
+  RF_FN void finish_row(long row, const float* results) const { put(mul, row, results[0] * 2.0f); }
   static constexpr bool kLight = false;
-  static constexpr bool kBatched = false;
-  static constexpr int kReads = 0;
-  RF_FN bool in_pairs() const { return true; }
   rf_watch::Look look = rf_watch::take_look();  // see look.h
 };
 
@@ -285,8 +276,8 @@ static PyObject* matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   float* a = rf_pointer<float>(args[0]);
   float* w = rf_pointer<float>(args[1]);
   float* w_packed = rf_pointer<float>(args[2]);
-  float* p2 = rf_pointer<float>(args[3]);
-  float* y0 = rf_pointer<float>(args[4]);
+  float* folded_shift = rf_pointer<float>(args[3]);
+  float* mul = rf_pointer<float>(args[4]);
   long rows = rf_size(args[5]);
   long width = rf_size(args[6]);
   long depth = rf_size(args[7]);
@@ -295,7 +286,7 @@ static PyObject* matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   long stream = rf_size(args[10]);
   long device = rf_size(args[11]);
   if (PyErr_Occurred()) return nullptr;
-  const rf::Matmul0 body{p2, y0, width};
+  const rf::Matmul0 body{{}, folded_shift, mul, width};
   const rf::Side a_side = rf::packed_side<rf::Ieee>(nullptr, a, rows, depth);
   const rf::Side w_side = rf::packed_side<rf::Ieee>(w_packed, w, width, depth);
   const rf::Workspace work{parts, reinterpret_cast<unsigned*>(turns)};
@@ -1661,6 +1652,16 @@ template <class Body> RF_FN void look_in_first_block(const Body& body) {
 // body is 4 times the instructions to compile and to fetch, the rotation costs 4 moves an element.
 
 namespace rf {
+
+// What a body of a product is unless it says otherwise: one that stores the product.
+struct MatmulBody {
+  using RowMonoids = List<>;
+  using ColumnMonoids = List<>;
+  static constexpr bool kStores = true, kLight = true, kBatched = false;
+  static constexpr int kReads = 0;
+  template <class V, class C> RF_FN V value(V acc, long row, C col) const { return acc; }
+  RF_FN bool in_pairs() const { return true; }
+};
 
 // Shared memory of one team.
 template <class Body, int G> struct TeamShared {
@@ -4327,7 +4328,7 @@ template <class Body> Error finish_rows(const Body& body, const Problem& p, long
 }  // namespace rf
 """
 _REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS + _REFOLD_ENTRIES
-_REFOLD_NAME = "refold_sm_90_a102040ca6be"
+_REFOLD_NAME = "refold_sm_90_c5df0c8ac23d"
 
 import contextlib
 

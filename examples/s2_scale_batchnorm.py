@@ -134,7 +134,7 @@ REFOLD_ASSUMES = "finite"
 
 def _refold_train(self, rf_cache, x):
     """The fast forward in train mode."""
-    folded0, gemm_weight, scale, bn_weight, bn_bias, gemm_bias, gemm_weight_packed = rf_cache.values
+    folded, gemm_weight, scale, bn_weight, bn_bias, gemm_bias, gemm_weight_packed = rf_cache.values
     rf_device = rf_cache.device
     rf_stream = _refold_stream(rf_device)
     if rf_stream != rf_cache.stream:
@@ -145,20 +145,20 @@ def _refold_train(self, rf_cache, x):
     bn_running_mean = self.bn.running_mean
     bn_running_var = self.bn.running_var
     bn_num_batches_tracked = self.bn.num_batches_tracked
-    product1 = rf_empty((n0, 4096), (4096, 1), torch.float32)
-    mean1 = rf_empty((4096,), (1,), torch.float32)
-    mul1 = rf_empty((4096,), (1,), torch.float32)
+    product = rf_empty((n0, 4096), (4096, 1), torch.float32)
+    mean = rf_empty((4096,), (1,), torch.float32)
+    factor = rf_empty((4096,), (1,), torch.float32)
     rf_work = _refold_workspace(_refold_kernels.train_matmul0_needs(n0, 4096, 4096, rf_device), rf_stream, rf_device)
-    _refold_kernels.train_matmul0(x, 0, gemm_weight, gemm_weight_packed, folded0, scale, bn_weight, bn_running_mean, gemm_bias, bn_running_var, product1, mean1, mul1, bn_running_mean, bn_running_var, bn_num_batches_tracked, n0, 4096, 4096, rf_work[0], rf_work[1], rf_stream, rf_device)
+    _refold_kernels.train_matmul0(x, 0, gemm_weight, gemm_weight_packed, folded, scale, bn_weight, bn_running_mean, gemm_bias, bn_running_var, product, mean, factor, bn_running_mean, bn_running_var, bn_num_batches_tracked, n0, 4096, 4096, rf_work[0], rf_work[1], rf_stream, rf_device)
     torch.autograd.graph.increment_version(bn_num_batches_tracked)
-    add1 = product1
-    _refold_kernels.train_pointwise1(product1, mean1, mul1, bn_bias, add1, n0, 4096, 0, 0, rf_stream, rf_device)
-    return add1
+    result = product  # in its place
+    _refold_kernels.train_pointwise1(product, mean, factor, bn_bias, result, n0, 4096, 0, 0, rf_stream, rf_device)
+    return result
 
 
 def _refold_eval(self, rf_cache, x):
     """The fast forward in eval mode."""
-    folded0, folded1, gemm_weight, gemm_weight_packed = rf_cache.values
+    folded_factor, folded_shift, gemm_weight, gemm_weight_packed = rf_cache.values
     rf_device = rf_cache.device
     rf_stream = _refold_stream(rf_device)
     if rf_stream != rf_cache.stream:
@@ -166,10 +166,10 @@ def _refold_eval(self, rf_cache, x):
     rf_empty = _refold_empty if _refold_current() == rf_device else _refold_empty_on(rf_device)
     n0 = x.shape[0]
     x = x.contiguous()
-    add1 = rf_empty((n0, 4096), (4096, 1), torch.float32)
+    result = rf_empty((n0, 4096), (4096, 1), torch.float32)
     rf_work = _refold_workspace(_refold_kernels.eval_matmul0_needs(n0, 4096, 4096, rf_device), rf_stream, rf_device)
-    _refold_kernels.eval_matmul0(x, 0, gemm_weight, gemm_weight_packed, folded0, folded1, add1, n0, 4096, 4096, rf_work[0], rf_work[1], rf_stream, rf_device)
-    return add1
+    _refold_kernels.eval_matmul0(x, 0, gemm_weight, gemm_weight_packed, folded_factor, folded_shift, result, n0, 4096, 4096, rf_work[0], rf_work[1], rf_stream, rf_device)
+    return result
 
 
 class ModelNew(Model):
@@ -327,126 +327,72 @@ _REFOLD_KERNELS = r"""
 namespace rf {
 
 // linear, mean, var, mul, add, rsqrt
-struct TrainMatmul0 {
-  const float* p2;  // square(scale)
-  const float* p3;  // scale
-  const float* p4;  // bn.weight
-  const float* p5;  // bn.running_mean
-  const float* p6;  // gemm.bias
-  const float* p7;  // bn.running_var
-  float* y0;
-  float* y1;
-  float* y2;
-  float* y3;
-  float* y4;
-  long* k0;
-  long width;
-  template <class V, class C> RF_FN V value(V acc, long row, C col) const {
-    return acc;
-  }
-  static constexpr bool kStores = true;
+struct TrainMatmul0 : MatmulBody {
+  const float* folded;  // square(scale)
+  const float *scale, *bn_weight, *bn_running_mean, *gemm_bias, *bn_running_var;
+  float *product, *mean, *factor, *new_bn_running_mean, *new_bn_running_var;
+  long* bn_num_batches_tracked;
+  long width, count;
   template <class C> RF_FN void store(long row, C col, Vec v) const {
-    put(y0, row * width, col, v);
+    put(product, row * width, col, v);
   }
-  using RowMonoids = List<>;
   using ColumnMonoids = List<Moments>;
-  long count;
-  struct Column { float r0, r1, r2; };
+  struct Column { float mean, var, var2; };
   RF_FN void set_column(Step<0>, Column& c, const MomentsState& s) const {
-    c.r0 = s.mean;
-    c.r1 = s.m2 / (static_cast<float>(count) - 0.0f);
-    c.r2 = s.m2 / (static_cast<float>(count) - 1.0f);
+    c.mean = s.mean;
+    c.var = s.m2 / float(count);
+    c.var2 = s.m2 / (float(count) - 1.0f);
   }
   RF_FN void finish_column(const Column& c, long col) const {
-    put(y1, col, c.r0);
-    const float t0 = column<float>(p3, col);
-    const float t1 = column<float>(p2, col);
-    const auto t2 = c.r1 * t1;
-    const auto t3 = t2 + 1e-05f;
-    const auto t4 = rsqrt(t3);
-    const auto t5 = t0 * t4;
-    const float t6 = column<float>(p4, col);
-    const auto t7 = t5 * t6;
-    const float t8 = column<float>(p5, col);
-    const auto t9 = t8 * 0.9f;
-    const float t10 = column<float>(p6, col);
-    const auto t11 = c.r0 + t10;
-    const auto t12 = t11 * t0;
-    const auto t13 = t12 * 0.1f;
-    const auto t14 = t9 + t13;
-    const float t15 = column<float>(p7, col);
-    const auto t16 = t15 * 0.9f;
-    const auto t17 = c.r2 * t1;
-    const auto t18 = t17 * 0.1f;
-    const auto t19 = t16 + t18;
-    put(y2, col, t7);
-    put(y3, col, t14);
-    put(y4, col, t19);
-    if (col == 0) *k0 += 1;
+    put(mean, col, c.mean);
+    const float scale_at = column<float>(scale, col);
+    const float folded_at = column<float>(folded, col);
+    const auto mul1 = scale_at * rsqrt(c.var * folded_at + 1e-05f);
+    const auto mul2 = (c.mean + column<float>(gemm_bias, col)) * scale_at * 0.1f;
+    const auto mul3 = column<float>(bn_running_var, col) * 0.9f;
+    const auto add1 = column<float>(bn_running_mean, col) * 0.9f + mul2;
+    const auto add2 = mul3 + c.var2 * folded_at * 0.1f;
+    put(factor, col, mul1 * column<float>(bn_weight, col));
+    put(new_bn_running_mean, col, add1);
+    put(new_bn_running_var, col, add2);
+    if (col == 0) *bn_num_batches_tracked += 1;
   }
-  static constexpr bool kLight = true;
-  static constexpr bool kBatched = false;
-  static constexpr int kReads = 0;
-  RF_FN bool in_pairs() const { return rf::in_pairs(y0, width); }
+  RF_FN bool in_pairs() const { return rf::in_pairs(product, width); }
   rf_watch::Look look = rf_watch::take_look();  // see look.h
 };
 
 // sub, mul, add
-struct TrainPointwise1 {
-  Again<float, 0> p0;  // linear(x, gemm.weight)
-  Again<float, 1> p1;  // mean(linear(x, gemm.weight), axes [-2])
-  Again<float, 2> p2;  // ((scale * ...) * bn.weight)
-  Again<float, 3> p3;  // bn.bias
-  static constexpr int kAgain = 4;
-  float* y0;
+struct TrainPointwise1 : RowsBody {
+  const float* product;  // linear(x, gemm.weight)
+  const float* mean;  // mean(linear(x, gemm.weight), axes [-2])
+  const float* factor;  // ((scale * ...) * bn.weight)
+  const float* bn_bias;
+  float* result;
   long width;
-  struct Row { };
-  using Monoids = List<>;
-  static constexpr bool kStores = true;
   template <class V, class C> RF_FN void store(const Row& r, long row, C col) const {
-    const V t0 = full<V>(p0, row * width, col);
-    const V t1 = column<V>(p1, col);
-    const auto t2 = t0 - t1;
-    const V t3 = column<V>(p2, col);
-    const auto t4 = t2 * t3;
-    const V t5 = column<V>(p3, col);
-    const auto t6 = t4 + t5;
-    put(y0, row * width, col, t6);
+    const auto sub1 = full<V>(product, row * width, col) - column<V>(mean, col);
+    put(result, row * width, col, sub1 * column<V>(factor, col) + column<V>(bn_bias, col));
   }
-  static constexpr bool kFinishes = false;
-  static constexpr int kBlocks = 2;
   template <class V, class C> RF_FN void read(long row, C col) const {
-    full<V>(p0, row * width, col);
-    column<V>(p1, col);
-    column<V>(p2, col);
-    column<V>(p3, col);
+    full<V>(product, row * width, col); column<V>(mean, col); column<V>(factor, col);
+    column<V>(bn_bias, col);
   }
   rf_watch::Look look = rf_watch::take_look();  // see look.h
 };
 
 // linear, mul, add
-struct EvalMatmul0 {
-  const float* p2;  // ((scale * ...) * bn.weight)
-  const float* p3;  // ((... * bn.weight) + bn.bias)
-  float* y0;
+struct EvalMatmul0 : MatmulBody {
+  const float* folded_factor;  // ((scale * ...) * bn.weight)
+  const float* folded_shift;  // ((... * bn.weight) + bn.bias)
+  float* result;
   long width;
   template <class V, class C> RF_FN V value(V acc, long row, C col) const {
-    const V t0 = column<V>(p2, col);
-    const auto t1 = acc * t0;
-    const V t2 = column<V>(p3, col);
-    const auto t3 = t1 + t2;
-    return t3;
+    return acc * column<V>(folded_factor, col) + column<V>(folded_shift, col);
   }
-  static constexpr bool kStores = true;
   template <class C> RF_FN void store(long row, C col, Vec v) const {
-    put(y0, row * width, col, v);
+    put(result, row * width, col, v);
   }
-  using RowMonoids = List<>;
-  using ColumnMonoids = List<>;
-  static constexpr bool kLight = true;
-  static constexpr bool kBatched = false;
-  static constexpr int kReads = 0;
-  RF_FN bool in_pairs() const { return rf::in_pairs(y0, width); }
+  RF_FN bool in_pairs() const { return rf::in_pairs(result, width); }
   rf_watch::Look look = rf_watch::take_look();  // see look.h
 };
 
@@ -502,18 +448,18 @@ static PyObject* train_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   float* a_packed = rf_pointer<float>(args[1]);
   float* w = rf_pointer<float>(args[2]);
   float* w_packed = rf_pointer<float>(args[3]);
-  float* p2 = rf_pointer<float>(args[4]);
-  float* p3 = rf_pointer<float>(args[5]);
-  float* p4 = rf_pointer<float>(args[6]);
-  float* p5 = rf_pointer<float>(args[7]);
-  float* p6 = rf_pointer<float>(args[8]);
-  float* p7 = rf_pointer<float>(args[9]);
-  float* y0 = rf_pointer<float>(args[10]);
-  float* y1 = rf_pointer<float>(args[11]);
-  float* y2 = rf_pointer<float>(args[12]);
-  float* y3 = rf_pointer<float>(args[13]);
-  float* y4 = rf_pointer<float>(args[14]);
-  long* k0 = rf_pointer<long>(args[15]);
+  float* folded = rf_pointer<float>(args[4]);
+  float* scale = rf_pointer<float>(args[5]);
+  float* bn_weight = rf_pointer<float>(args[6]);
+  float* bn_running_mean = rf_pointer<float>(args[7]);
+  float* gemm_bias = rf_pointer<float>(args[8]);
+  float* bn_running_var = rf_pointer<float>(args[9]);
+  float* product = rf_pointer<float>(args[10]);
+  float* mean = rf_pointer<float>(args[11]);
+  float* factor = rf_pointer<float>(args[12]);
+  float* new_bn_running_mean = rf_pointer<float>(args[13]);
+  float* new_bn_running_var = rf_pointer<float>(args[14]);
+  long* bn_num_batches_tracked = rf_pointer<long>(args[15]);
   long rows = rf_size(args[16]);
   long width = rf_size(args[17]);
   long depth = rf_size(args[18]);
@@ -522,7 +468,7 @@ static PyObject* train_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   long stream = rf_size(args[21]);
   long device = rf_size(args[22]);
   if (PyErr_Occurred()) return nullptr;
-  const rf::TrainMatmul0 body{p2, p3, p4, p5, p6, p7, y0, y1, y2, y3, y4, k0, width, rows};
+  const rf::TrainMatmul0 body{{}, folded, scale, bn_weight, bn_running_mean, gemm_bias, bn_running_var, product, mean, factor, new_bn_running_mean, new_bn_running_var, bn_num_batches_tracked, width, rows};
   const rf::Side a_side = rf::packed_side<rf::Ieee>(a_packed, a, rows, depth);
   const rf::Side w_side = rf::packed_side<rf::Ieee>(w_packed, w, width, depth);
   const rf::Workspace work{parts, reinterpret_cast<unsigned*>(turns)};
@@ -551,11 +497,11 @@ static PyObject* train_pointwise1_needs(PyObject*, PyObject* const* args, Py_ssi
 
 static PyObject* train_pointwise1(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 11)) return nullptr;
-  float* p0 = rf_pointer<float>(args[0]);
-  float* p1 = rf_pointer<float>(args[1]);
-  float* p2 = rf_pointer<float>(args[2]);
-  float* p3 = rf_pointer<float>(args[3]);
-  float* y0 = rf_pointer<float>(args[4]);
+  float* product = rf_pointer<float>(args[0]);
+  float* mean = rf_pointer<float>(args[1]);
+  float* factor = rf_pointer<float>(args[2]);
+  float* bn_bias = rf_pointer<float>(args[3]);
+  float* result = rf_pointer<float>(args[4]);
   long rows = rf_size(args[5]);
   long width = rf_size(args[6]);
   float* parts = rf_pointer<float>(args[7]);
@@ -563,13 +509,13 @@ static PyObject* train_pointwise1(PyObject*, PyObject* const* args, Py_ssize_t n
   long stream = rf_size(args[9]);
   long device = rf_size(args[10]);
   if (PyErr_Occurred()) return nullptr;
-  const rf::TrainPointwise1 body{p0, p1, p2, p3, y0, width};
+  const rf::TrainPointwise1 body{{}, product, mean, factor, bn_bias, result, width};
   const rf::Workspace work{parts, reinterpret_cast<unsigned*>(turns)};
   const auto on = reinterpret_cast<cudaStream_t>(stream);
   rf::Error error;
   Py_BEGIN_ALLOW_THREADS
   const rf::OnDevice here(static_cast<int>(device));
-  error = rf::rows(body, rows, width, rf::aligned(p0, p1, p2, p3, y0), work, on);
+  error = rf::rows(body, rows, width, rf::aligned(product, mean, factor, bn_bias, result), work, on);
   Py_END_ALLOW_THREADS
   return rf_result(error);
 }
@@ -595,9 +541,9 @@ static PyObject* eval_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   float* a_packed = rf_pointer<float>(args[1]);
   float* w = rf_pointer<float>(args[2]);
   float* w_packed = rf_pointer<float>(args[3]);
-  float* p2 = rf_pointer<float>(args[4]);
-  float* p3 = rf_pointer<float>(args[5]);
-  float* y0 = rf_pointer<float>(args[6]);
+  float* folded_factor = rf_pointer<float>(args[4]);
+  float* folded_shift = rf_pointer<float>(args[5]);
+  float* result = rf_pointer<float>(args[6]);
   long rows = rf_size(args[7]);
   long width = rf_size(args[8]);
   long depth = rf_size(args[9]);
@@ -606,7 +552,7 @@ static PyObject* eval_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   long stream = rf_size(args[12]);
   long device = rf_size(args[13]);
   if (PyErr_Occurred()) return nullptr;
-  const rf::EvalMatmul0 body{p2, p3, y0, width};
+  const rf::EvalMatmul0 body{{}, folded_factor, folded_shift, result, width};
   const rf::Side a_side = rf::packed_side<rf::Ieee>(a_packed, a, rows, depth);
   const rf::Side w_side = rf::packed_side<rf::Ieee>(w_packed, w, width, depth);
   const rf::Workspace work{parts, reinterpret_cast<unsigned*>(turns)};
@@ -1975,6 +1921,16 @@ template <class Body> RF_FN void look_in_first_block(const Body& body) {
 // body is 4 times the instructions to compile and to fetch, the rotation costs 4 moves an element.
 
 namespace rf {
+
+// What a body of a product is unless it says otherwise: one that stores the product.
+struct MatmulBody {
+  using RowMonoids = List<>;
+  using ColumnMonoids = List<>;
+  static constexpr bool kStores = true, kLight = true, kBatched = false;
+  static constexpr int kReads = 0;
+  template <class V, class C> RF_FN V value(V acc, long row, C col) const { return acc; }
+  RF_FN bool in_pairs() const { return true; }
+};
 
 // Shared memory of one team.
 template <class Body, int G> struct TeamShared {
@@ -4571,6 +4527,7 @@ template <class V> struct RowsCut {
 //   store<V>(row_so_far, row, col)           writes full-size results      (if kStores)
 //   read<V>(row, col)                        reads what store does, so that no load waits for a store
 //   finish(row_so_far, row)                  writes results of one row     (if kFinishes)
+//   kAgain                                   how many operands several passes read (those of type Again)
 //   kBlocks                                  blocks on a multiprocessor that hold rows of fours
 // Lanes are of four columns or, where rows do not start at multiples of 16 bytes, of one. A "unit" is one V.
 //
@@ -4592,6 +4549,14 @@ template <class V> struct RowsCut {
 // (16 or 32 units a thread instead of 8: 58 and 66). Statistics in one pass: softmax 4096x393216 6131 -> 4691.
 
 namespace rf {
+
+// What a body of rows is unless it says otherwise: pointwise.
+struct RowsBody {
+  struct Row {};
+  using Monoids = List<>;
+  static constexpr bool kStores = true, kFinishes = false;
+  static constexpr int kAgain = 0, kBlocks = 2;
+};
 
 // Reads the words of a Row as another block left them, not as the first-level cache may know them.
 template <class Row> RF_FN Row row_from(const Row* p) {
@@ -4948,7 +4913,7 @@ Error rows(const Body& body, long rows, long width, bool aligned, const Workspac
 }  // namespace rf
 """
 _REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS + _REFOLD_ENTRIES
-_REFOLD_NAME = "refold_sm_90_a2ad4851cdff"
+_REFOLD_NAME = "refold_sm_90_e41b6b81d359"
 
 import contextlib
 

@@ -118,7 +118,7 @@ REFOLD_ASSUMES = "finite"
 
 def _refold_train(self, rf_cache, x):
     """The fast forward in train mode."""
-    folded0, gemm_weight, bn_weight, scale, gemm_bias, gemm_weight_packed = rf_cache.values
+    folded_shift, gemm_weight, bn_weight, scale, gemm_bias, gemm_weight_packed = rf_cache.values
     rf_device = rf_cache.device
     rf_stream = _refold_stream(rf_device)
     if rf_stream != rf_cache.stream:
@@ -129,20 +129,20 @@ def _refold_train(self, rf_cache, x):
     bn_running_mean = self.bn.running_mean
     bn_running_var = self.bn.running_var
     bn_num_batches_tracked = self.bn.num_batches_tracked
-    product1 = rf_empty((n0, 8192), (8192, 1), torch.float32)
-    mean1 = rf_empty((8192,), (1,), torch.float32)
-    mul1 = rf_empty((8192,), (1,), torch.float32)
+    product = rf_empty((n0, 8192), (8192, 1), torch.float32)
+    mean = rf_empty((8192,), (1,), torch.float32)
+    factor = rf_empty((8192,), (1,), torch.float32)
     rf_work = _refold_workspace(_refold_kernels.train_matmul0_needs(n0, 8192, 8192, rf_device), rf_stream, rf_device)
-    _refold_kernels.train_matmul0(x, 0, gemm_weight, gemm_weight_packed, bn_weight, scale, bn_running_mean, gemm_bias, bn_running_var, product1, mean1, mul1, bn_running_mean, bn_running_var, bn_num_batches_tracked, n0, 8192, 8192, rf_work[0], rf_work[1], rf_stream, rf_device)
+    _refold_kernels.train_matmul0(x, 0, gemm_weight, gemm_weight_packed, bn_weight, scale, bn_running_mean, gemm_bias, bn_running_var, product, mean, factor, bn_running_mean, bn_running_var, bn_num_batches_tracked, n0, 8192, 8192, rf_work[0], rf_work[1], rf_stream, rf_device)
     torch.autograd.graph.increment_version(bn_num_batches_tracked)
-    div1 = product1
-    _refold_kernels.train_rows1(product1, mean1, mul1, folded0, div1, n0, 8192, 0, 0, rf_stream, rf_device)
-    return div1
+    result = product  # in its place
+    _refold_kernels.train_rows1(product, mean, factor, folded_shift, result, n0, 8192, 0, 0, rf_stream, rf_device)
+    return result
 
 
 def _refold_eval(self, rf_cache, x):
     """The fast forward in eval mode."""
-    folded0, folded1, gemm_weight, gemm_weight_packed = rf_cache.values
+    folded_factor, folded_shift, gemm_weight, gemm_weight_packed = rf_cache.values
     rf_device = rf_cache.device
     rf_stream = _refold_stream(rf_device)
     if rf_stream != rf_cache.stream:
@@ -150,12 +150,12 @@ def _refold_eval(self, rf_cache, x):
     rf_empty = _refold_empty if _refold_current() == rf_device else _refold_empty_on(rf_device)
     n0 = x.shape[0]
     x = x.contiguous()
-    add1 = rf_empty((n0, 8192), (8192, 1), torch.float32)
+    add = rf_empty((n0, 8192), (8192, 1), torch.float32)
     rf_work = _refold_workspace(_refold_kernels.eval_matmul0_needs(n0, 8192, 8192, rf_device), rf_stream, rf_device)
-    _refold_kernels.eval_matmul0(x, 0, gemm_weight, gemm_weight_packed, folded0, folded1, add1, n0, 8192, 8192, rf_work[0], rf_work[1], rf_stream, rf_device)
-    div1 = add1
-    _refold_kernels.eval_rows1(add1, div1, n0, 8192, 0, 0, rf_stream, rf_device)
-    return div1
+    _refold_kernels.eval_matmul0(x, 0, gemm_weight, gemm_weight_packed, folded_factor, folded_shift, add, n0, 8192, 8192, rf_work[0], rf_work[1], rf_stream, rf_device)
+    result = add  # in its place
+    _refold_kernels.eval_rows1(add, result, n0, 8192, 0, 0, rf_stream, rf_device)
+    return result
 
 
 class ModelNew(Model):
@@ -312,191 +312,103 @@ _REFOLD_KERNELS = r"""
 namespace rf {
 
 // linear, mean, var, add, rsqrt, mul
-struct TrainMatmul0 {
-  const float* p2;  // bn.weight
-  const float* p3;  // scale
-  const float* p4;  // bn.running_mean
-  const float* p5;  // gemm.bias
-  const float* p6;  // bn.running_var
-  float* y0;
-  float* y1;
-  float* y2;
-  float* y3;
-  float* y4;
-  long* k0;
-  long width;
-  template <class V, class C> RF_FN V value(V acc, long row, C col) const {
-    return acc;
-  }
-  static constexpr bool kStores = true;
+struct TrainMatmul0 : MatmulBody {
+  const float *bn_weight, *scale, *bn_running_mean, *gemm_bias, *bn_running_var;
+  float *product, *mean, *factor, *new_bn_running_mean, *new_bn_running_var;
+  long* bn_num_batches_tracked;
+  long width, count;
   template <class C> RF_FN void store(long row, C col, Vec v) const {
-    put(y0, row * width, col, v);
+    put(product, row * width, col, v);
   }
-  using RowMonoids = List<>;
   using ColumnMonoids = List<Moments>;
-  long count;
-  struct Column { float r0, r1, r2; };
+  struct Column { float mean, var, var2; };
   RF_FN void set_column(Step<0>, Column& c, const MomentsState& s) const {
-    c.r0 = s.mean;
-    c.r1 = s.m2 / (static_cast<float>(count) - 0.0f);
-    c.r2 = s.m2 / (static_cast<float>(count) - 1.0f);
+    c.mean = s.mean;
+    c.var = s.m2 / float(count);
+    c.var2 = s.m2 / (float(count) - 1.0f);
   }
   RF_FN void finish_column(const Column& c, long col) const {
-    put(y1, col, c.r0);
-    const auto t0 = c.r1 + 1e-05f;
-    const auto t1 = rsqrt(t0);
-    const float t2 = column<float>(p2, col);
-    const auto t3 = t1 * t2;
-    const float t4 = scalar<float>(p3);
-    const auto t5 = t3 * t4;
-    const float t6 = column<float>(p4, col);
-    const auto t7 = t6 * 0.9f;
-    const float t8 = column<float>(p5, col);
-    const auto t9 = c.r0 + t8;
-    const auto t10 = t9 * 0.1f;
-    const auto t11 = t7 + t10;
-    const float t12 = column<float>(p6, col);
-    const auto t13 = t12 * 0.9f;
-    const auto t14 = c.r2 * 0.1f;
-    const auto t15 = t13 + t14;
-    put(y2, col, t5);
-    put(y3, col, t11);
-    put(y4, col, t15);
-    if (col == 0) *k0 += 1;
+    put(mean, col, c.mean);
+    const auto mul1 = rsqrt(c.var + 1e-05f) * column<float>(bn_weight, col);
+    const auto mul2 = (c.mean + column<float>(gemm_bias, col)) * 0.1f;
+    const auto add1 = column<float>(bn_running_mean, col) * 0.9f + mul2;
+    const auto add2 = column<float>(bn_running_var, col) * 0.9f + c.var2 * 0.1f;
+    put(factor, col, mul1 * scalar<float>(scale));
+    put(new_bn_running_mean, col, add1);
+    put(new_bn_running_var, col, add2);
+    if (col == 0) *bn_num_batches_tracked += 1;
   }
-  static constexpr bool kLight = true;
-  static constexpr bool kBatched = false;
-  static constexpr int kReads = 0;
-  RF_FN bool in_pairs() const { return rf::in_pairs(y0, width); }
+  RF_FN bool in_pairs() const { return rf::in_pairs(product, width); }
   rf_watch::Look look = rf_watch::take_look();  // see look.h
 };
 
 // sub, mul, add, max, exp, sum, div
-struct TrainRows1 {
-  Again<float, 0> p0;  // linear(x, gemm.weight)
-  Again<float, 1> p1;  // mean(linear(x, gemm.weight), axes [-2])
-  Again<float, 2> p2;  // ((... * bn.weight) * scale)
-  Again<float, 3> p3;  // (bn.bias * scale)
-  static constexpr int kAgain = 4;
-  float* y0;
+struct TrainRows1 : RowsBody {
+  Again<float, 0> product;  // linear(x, gemm.weight)
+  Again<float, 1> mean;  // mean(linear(x, gemm.weight), axes [-2])
+  Again<float, 2> factor;  // ((... * bn.weight) * scale)
+  Again<float, 3> folded_shift;  // (bn.bias * scale)
+  float* result;
   long width;
-  struct Row { float r0, r1; };
+  static constexpr int kAgain = 4;
+  struct Row { float max, sum; };
   using Monoids = List<Max, Sum>;
   template <class V, class C> RF_FN V term(Step<0>, const Row& r, long row, C col) const {
-    const V t0 = full<V>(p0, row * width, col);
-    const V t1 = column<V>(p1, col);
-    const auto t2 = t0 - t1;
-    const V t3 = column<V>(p2, col);
-    const auto t4 = t2 * t3;
-    const V t5 = column<V>(p3, col);
-    const auto t6 = t4 + t5;
-    return t6;
+    const auto sub1 = full<V>(product, row * width, col) - column<V>(mean, col);
+    return sub1 * column<V>(factor, col) + column<V>(folded_shift, col);
   }
-  RF_FN void set(Step<0>, Row& r, long row, float value) const {
-    r.r0 = value;
-  }
+  RF_FN void set(Step<0>, Row& r, long row, float value) const { r.max = value; }
   template <class V, class C> RF_FN V term(Step<1>, const Row& r, long row, C col) const {
-    const V t0 = full<V>(p0, row * width, col);
-    const V t1 = column<V>(p1, col);
-    const auto t2 = t0 - t1;
-    const V t3 = column<V>(p2, col);
-    const auto t4 = t2 * t3;
-    const V t5 = column<V>(p3, col);
-    const auto t6 = t4 + t5;
-    const auto t7 = t6 - lanes<V>(r.r0);
-    const auto t8 = exp(t7);
-    return t8;
+    return exp(term<V>(Step<0>{}, r, row, col) - lanes<V>(r.max));
   }
-  RF_FN void set(Step<1>, Row& r, long row, float value) const {
-    r.r1 = value;
-  }
-  static constexpr bool kStores = true;
+  RF_FN void set(Step<1>, Row& r, long row, float value) const { r.sum = value; }
   template <class V, class C> RF_FN void store(const Row& r, long row, C col) const {
-    const V t0 = full<V>(p0, row * width, col);
-    const V t1 = column<V>(p1, col);
-    const auto t2 = t0 - t1;
-    const V t3 = column<V>(p2, col);
-    const auto t4 = t2 * t3;
-    const V t5 = column<V>(p3, col);
-    const auto t6 = t4 + t5;
-    const auto t7 = t6 - lanes<V>(r.r0);
-    const auto t8 = exp(t7);
-    const auto t9 = t8 / lanes<V>(r.r1);
-    put(y0, row * width, col, t9);
+    put(result, row * width, col, term<V>(Step<1>{}, r, row, col) / lanes<V>(r.sum));
   }
-  static constexpr bool kFinishes = false;
-  static constexpr int kBlocks = 2;
   template <class V, class C> RF_FN void read(long row, C col) const {
-    full<V>(p0, row * width, col);
-    column<V>(p1, col);
-    column<V>(p2, col);
-    column<V>(p3, col);
+    full<V>(product, row * width, col); column<V>(mean, col); column<V>(factor, col);
+    column<V>(folded_shift, col);
   }
   rf_watch::Look look = rf_watch::take_look();  // see look.h
 };
 
 // linear, mul, add
-struct EvalMatmul0 {
-  const float* p2;  // ((... * bn.weight) * scale)
-  const float* p3;  // ((... + bn.bias) * scale)
-  float* y0;
+struct EvalMatmul0 : MatmulBody {
+  const float* folded_factor;  // ((... * bn.weight) * scale)
+  const float* folded_shift;  // ((... + bn.bias) * scale)
+  float* add;
   long width;
   template <class V, class C> RF_FN V value(V acc, long row, C col) const {
-    const V t0 = column<V>(p2, col);
-    const auto t1 = acc * t0;
-    const V t2 = column<V>(p3, col);
-    const auto t3 = t1 + t2;
-    return t3;
+    return acc * column<V>(folded_factor, col) + column<V>(folded_shift, col);
   }
-  static constexpr bool kStores = true;
   template <class C> RF_FN void store(long row, C col, Vec v) const {
-    put(y0, row * width, col, v);
+    put(add, row * width, col, v);
   }
-  using RowMonoids = List<>;
-  using ColumnMonoids = List<>;
-  static constexpr bool kLight = true;
-  static constexpr bool kBatched = false;
-  static constexpr int kReads = 0;
-  RF_FN bool in_pairs() const { return rf::in_pairs(y0, width); }
+  RF_FN bool in_pairs() const { return rf::in_pairs(add, width); }
   rf_watch::Look look = rf_watch::take_look();  // see look.h
 };
 
 // max, sub, exp, sum, div
-struct EvalRows1 {
-  Again<float, 0> p0;  // ((... * ...) + (... * scale))
-  static constexpr int kAgain = 1;
-  float* y0;
+struct EvalRows1 : RowsBody {
+  Again<float, 0> add;  // ((... * ...) + (... * scale))
+  float* result;
   long width;
-  struct Row { float r0, r1; };
+  static constexpr int kAgain = 1;
+  struct Row { float max, sum; };
   using Monoids = List<Max, Sum>;
   template <class V, class C> RF_FN V term(Step<0>, const Row& r, long row, C col) const {
-    const V t0 = full<V>(p0, row * width, col);
-    return t0;
+    return full<V>(add, row * width, col);
   }
-  RF_FN void set(Step<0>, Row& r, long row, float value) const {
-    r.r0 = value;
-  }
+  RF_FN void set(Step<0>, Row& r, long row, float value) const { r.max = value; }
   template <class V, class C> RF_FN V term(Step<1>, const Row& r, long row, C col) const {
-    const V t0 = full<V>(p0, row * width, col);
-    const auto t1 = t0 - lanes<V>(r.r0);
-    const auto t2 = exp(t1);
-    return t2;
+    return exp(full<V>(add, row * width, col) - lanes<V>(r.max));
   }
-  RF_FN void set(Step<1>, Row& r, long row, float value) const {
-    r.r1 = value;
-  }
-  static constexpr bool kStores = true;
+  RF_FN void set(Step<1>, Row& r, long row, float value) const { r.sum = value; }
   template <class V, class C> RF_FN void store(const Row& r, long row, C col) const {
-    const V t0 = full<V>(p0, row * width, col);
-    const auto t1 = t0 - lanes<V>(r.r0);
-    const auto t2 = exp(t1);
-    const auto t3 = t2 / lanes<V>(r.r1);
-    put(y0, row * width, col, t3);
+    put(result, row * width, col, term<V>(Step<1>{}, r, row, col) / lanes<V>(r.sum));
   }
-  static constexpr bool kFinishes = false;
-  static constexpr int kBlocks = 2;
   template <class V, class C> RF_FN void read(long row, C col) const {
-    full<V>(p0, row * width, col);
+    full<V>(add, row * width, col);
   }
   rf_watch::Look look = rf_watch::take_look();  // see look.h
 };
@@ -553,17 +465,17 @@ static PyObject* train_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   float* a_packed = rf_pointer<float>(args[1]);
   float* w = rf_pointer<float>(args[2]);
   float* w_packed = rf_pointer<float>(args[3]);
-  float* p2 = rf_pointer<float>(args[4]);
-  float* p3 = rf_pointer<float>(args[5]);
-  float* p4 = rf_pointer<float>(args[6]);
-  float* p5 = rf_pointer<float>(args[7]);
-  float* p6 = rf_pointer<float>(args[8]);
-  float* y0 = rf_pointer<float>(args[9]);
-  float* y1 = rf_pointer<float>(args[10]);
-  float* y2 = rf_pointer<float>(args[11]);
-  float* y3 = rf_pointer<float>(args[12]);
-  float* y4 = rf_pointer<float>(args[13]);
-  long* k0 = rf_pointer<long>(args[14]);
+  float* bn_weight = rf_pointer<float>(args[4]);
+  float* scale = rf_pointer<float>(args[5]);
+  float* bn_running_mean = rf_pointer<float>(args[6]);
+  float* gemm_bias = rf_pointer<float>(args[7]);
+  float* bn_running_var = rf_pointer<float>(args[8]);
+  float* product = rf_pointer<float>(args[9]);
+  float* mean = rf_pointer<float>(args[10]);
+  float* factor = rf_pointer<float>(args[11]);
+  float* new_bn_running_mean = rf_pointer<float>(args[12]);
+  float* new_bn_running_var = rf_pointer<float>(args[13]);
+  long* bn_num_batches_tracked = rf_pointer<long>(args[14]);
   long rows = rf_size(args[15]);
   long width = rf_size(args[16]);
   long depth = rf_size(args[17]);
@@ -572,7 +484,7 @@ static PyObject* train_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   long stream = rf_size(args[20]);
   long device = rf_size(args[21]);
   if (PyErr_Occurred()) return nullptr;
-  const rf::TrainMatmul0 body{p2, p3, p4, p5, p6, y0, y1, y2, y3, y4, k0, width, rows};
+  const rf::TrainMatmul0 body{{}, bn_weight, scale, bn_running_mean, gemm_bias, bn_running_var, product, mean, factor, new_bn_running_mean, new_bn_running_var, bn_num_batches_tracked, width, rows};
   const rf::Side a_side = rf::packed_side<rf::Ieee>(a_packed, a, rows, depth);
   const rf::Side w_side = rf::packed_side<rf::Ieee>(w_packed, w, width, depth);
   const rf::Workspace work{parts, reinterpret_cast<unsigned*>(turns)};
@@ -601,11 +513,11 @@ static PyObject* train_rows1_needs(PyObject*, PyObject* const* args, Py_ssize_t 
 
 static PyObject* train_rows1(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 11)) return nullptr;
-  float* p0 = rf_pointer<float>(args[0]);
-  float* p1 = rf_pointer<float>(args[1]);
-  float* p2 = rf_pointer<float>(args[2]);
-  float* p3 = rf_pointer<float>(args[3]);
-  float* y0 = rf_pointer<float>(args[4]);
+  float* product = rf_pointer<float>(args[0]);
+  float* mean = rf_pointer<float>(args[1]);
+  float* factor = rf_pointer<float>(args[2]);
+  float* folded_shift = rf_pointer<float>(args[3]);
+  float* result = rf_pointer<float>(args[4]);
   long rows = rf_size(args[5]);
   long width = rf_size(args[6]);
   float* parts = rf_pointer<float>(args[7]);
@@ -613,13 +525,13 @@ static PyObject* train_rows1(PyObject*, PyObject* const* args, Py_ssize_t n) {
   long stream = rf_size(args[9]);
   long device = rf_size(args[10]);
   if (PyErr_Occurred()) return nullptr;
-  const rf::TrainRows1 body{p0, p1, p2, p3, y0, width};
+  const rf::TrainRows1 body{{}, product, mean, factor, folded_shift, result, width};
   const rf::Workspace work{parts, reinterpret_cast<unsigned*>(turns)};
   const auto on = reinterpret_cast<cudaStream_t>(stream);
   rf::Error error;
   Py_BEGIN_ALLOW_THREADS
   const rf::OnDevice here(static_cast<int>(device));
-  error = rf::rows<8192>(body, rows, width, rf::aligned(p0, p1, p2, p3, y0), work, on);
+  error = rf::rows<8192>(body, rows, width, rf::aligned(product, mean, factor, folded_shift, result), work, on);
   Py_END_ALLOW_THREADS
   return rf_result(error);
 }
@@ -645,9 +557,9 @@ static PyObject* eval_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   float* a_packed = rf_pointer<float>(args[1]);
   float* w = rf_pointer<float>(args[2]);
   float* w_packed = rf_pointer<float>(args[3]);
-  float* p2 = rf_pointer<float>(args[4]);
-  float* p3 = rf_pointer<float>(args[5]);
-  float* y0 = rf_pointer<float>(args[6]);
+  float* folded_factor = rf_pointer<float>(args[4]);
+  float* folded_shift = rf_pointer<float>(args[5]);
+  float* add = rf_pointer<float>(args[6]);
   long rows = rf_size(args[7]);
   long width = rf_size(args[8]);
   long depth = rf_size(args[9]);
@@ -656,7 +568,7 @@ static PyObject* eval_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   long stream = rf_size(args[12]);
   long device = rf_size(args[13]);
   if (PyErr_Occurred()) return nullptr;
-  const rf::EvalMatmul0 body{p2, p3, y0, width};
+  const rf::EvalMatmul0 body{{}, folded_factor, folded_shift, add, width};
   const rf::Side a_side = rf::packed_side<rf::Ieee>(a_packed, a, rows, depth);
   const rf::Side w_side = rf::packed_side<rf::Ieee>(w_packed, w, width, depth);
   const rf::Workspace work{parts, reinterpret_cast<unsigned*>(turns)};
@@ -685,8 +597,8 @@ static PyObject* eval_rows1_needs(PyObject*, PyObject* const* args, Py_ssize_t n
 
 static PyObject* eval_rows1(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 8)) return nullptr;
-  float* p0 = rf_pointer<float>(args[0]);
-  float* y0 = rf_pointer<float>(args[1]);
+  float* add = rf_pointer<float>(args[0]);
+  float* result = rf_pointer<float>(args[1]);
   long rows = rf_size(args[2]);
   long width = rf_size(args[3]);
   float* parts = rf_pointer<float>(args[4]);
@@ -694,13 +606,13 @@ static PyObject* eval_rows1(PyObject*, PyObject* const* args, Py_ssize_t n) {
   long stream = rf_size(args[6]);
   long device = rf_size(args[7]);
   if (PyErr_Occurred()) return nullptr;
-  const rf::EvalRows1 body{p0, y0, width};
+  const rf::EvalRows1 body{{}, add, result, width};
   const rf::Workspace work{parts, reinterpret_cast<unsigned*>(turns)};
   const auto on = reinterpret_cast<cudaStream_t>(stream);
   rf::Error error;
   Py_BEGIN_ALLOW_THREADS
   const rf::OnDevice here(static_cast<int>(device));
-  error = rf::rows<8192>(body, rows, width, rf::aligned(p0, y0), work, on);
+  error = rf::rows<8192>(body, rows, width, rf::aligned(add, result), work, on);
   Py_END_ALLOW_THREADS
   return rf_result(error);
 }
@@ -2061,6 +1973,16 @@ template <class Body> RF_FN void look_in_first_block(const Body& body) {
 // body is 4 times the instructions to compile and to fetch, the rotation costs 4 moves an element.
 
 namespace rf {
+
+// What a body of a product is unless it says otherwise: one that stores the product.
+struct MatmulBody {
+  using RowMonoids = List<>;
+  using ColumnMonoids = List<>;
+  static constexpr bool kStores = true, kLight = true, kBatched = false;
+  static constexpr int kReads = 0;
+  template <class V, class C> RF_FN V value(V acc, long row, C col) const { return acc; }
+  RF_FN bool in_pairs() const { return true; }
+};
 
 // Shared memory of one team.
 template <class Body, int G> struct TeamShared {
@@ -4657,6 +4579,7 @@ template <class V> struct RowsCut {
 //   store<V>(row_so_far, row, col)           writes full-size results      (if kStores)
 //   read<V>(row, col)                        reads what store does, so that no load waits for a store
 //   finish(row_so_far, row)                  writes results of one row     (if kFinishes)
+//   kAgain                                   how many operands several passes read (those of type Again)
 //   kBlocks                                  blocks on a multiprocessor that hold rows of fours
 // Lanes are of four columns or, where rows do not start at multiples of 16 bytes, of one. A "unit" is one V.
 //
@@ -4678,6 +4601,14 @@ template <class V> struct RowsCut {
 // (16 or 32 units a thread instead of 8: 58 and 66). Statistics in one pass: softmax 4096x393216 6131 -> 4691.
 
 namespace rf {
+
+// What a body of rows is unless it says otherwise: pointwise.
+struct RowsBody {
+  struct Row {};
+  using Monoids = List<>;
+  static constexpr bool kStores = true, kFinishes = false;
+  static constexpr int kAgain = 0, kBlocks = 2;
+};
 
 // Reads the words of a Row as another block left them, not as the first-level cache may know them.
 template <class Row> RF_FN Row row_from(const Row* p) {
@@ -5034,7 +4965,7 @@ Error rows(const Body& body, long rows, long width, bool aligned, const Workspac
 }  // namespace rf
 """
 _REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS + _REFOLD_ENTRIES
-_REFOLD_NAME = "refold_sm_90_a24f58ccf123"
+_REFOLD_NAME = "refold_sm_90_6176d97651ca"
 
 import contextlib
 

@@ -59,10 +59,10 @@ def _refold_both(self, rf_cache, x):
     rf_empty = _refold_empty if _refold_current() == rf_device else _refold_empty_on(rf_device)
     n0 = x.shape[0]
     x = x.contiguous()
-    sum1 = rf_empty((n0, 1), (1, 1), torch.float32)
+    result = rf_empty((n0, 1), (1, 1), torch.float32)
     rf_work = _refold_workspace(_refold_kernels.matmul0_needs(n0, 32768, 32768, rf_device), rf_stream, rf_device)
-    _refold_kernels.matmul0(x, 0, linear_weight, linear_weight_packed, linear_bias, sum1, n0, 32768, 32768, rf_work[0], rf_work[1], rf_stream, rf_device)
-    return sum1
+    _refold_kernels.matmul0(x, 0, linear_weight, linear_weight_packed, linear_bias, result, n0, 32768, 32768, rf_work[0], rf_work[1], rf_stream, rf_device)
+    return result
 
 
 class ModelNew(Model):
@@ -162,26 +162,16 @@ _REFOLD_KERNELS = r"""
 namespace rf {
 
 // linear, add, sigmoid, sum
-struct Matmul0 {
-  const float* p2;  // linear.bias
-  float* y0;
+struct Matmul0 : MatmulBody {
+  const float* linear_bias;
+  float* result;
   long width;
   template <class V, class C> RF_FN V value(V acc, long row, C col) const {
-    const V t0 = column<V>(p2, col);
-    const auto t1 = acc + t0;
-    const auto t2 = sigmoid(t1);
-    return t2;
+    return sigmoid(acc + column<V>(linear_bias, col));
   }
   static constexpr bool kStores = false;
   using RowMonoids = List<Sum>;
-  RF_FN void finish_row(long row, const float* results) const {
-    put(y0, row, results[0]);
-  }
-  using ColumnMonoids = List<>;
-  static constexpr bool kLight = true;
-  static constexpr bool kBatched = false;
-  static constexpr int kReads = 0;
-  RF_FN bool in_pairs() const { return true; }
+  RF_FN void finish_row(long row, const float* results) const { put(result, row, results[0]); }
   rf_watch::Look look = rf_watch::take_look();  // see look.h
 };
 
@@ -236,8 +226,8 @@ static PyObject* matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   float* a_packed = rf_pointer<float>(args[1]);
   float* w = rf_pointer<float>(args[2]);
   float* w_packed = rf_pointer<float>(args[3]);
-  float* p2 = rf_pointer<float>(args[4]);
-  float* y0 = rf_pointer<float>(args[5]);
+  float* linear_bias = rf_pointer<float>(args[4]);
+  float* result = rf_pointer<float>(args[5]);
   long rows = rf_size(args[6]);
   long width = rf_size(args[7]);
   long depth = rf_size(args[8]);
@@ -246,7 +236,7 @@ static PyObject* matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   long stream = rf_size(args[11]);
   long device = rf_size(args[12]);
   if (PyErr_Occurred()) return nullptr;
-  const rf::Matmul0 body{p2, y0, width};
+  const rf::Matmul0 body{{}, linear_bias, result, width};
   const rf::Side a_side = rf::packed_side<rf::Ieee>(a_packed, a, rows, depth);
   const rf::Side w_side = rf::packed_side<rf::Ieee>(w_packed, w, width, depth);
   const rf::Workspace work{parts, reinterpret_cast<unsigned*>(turns)};
@@ -1610,6 +1600,16 @@ template <class Body> RF_FN void look_in_first_block(const Body& body) {
 // body is 4 times the instructions to compile and to fetch, the rotation costs 4 moves an element.
 
 namespace rf {
+
+// What a body of a product is unless it says otherwise: one that stores the product.
+struct MatmulBody {
+  using RowMonoids = List<>;
+  using ColumnMonoids = List<>;
+  static constexpr bool kStores = true, kLight = true, kBatched = false;
+  static constexpr int kReads = 0;
+  template <class V, class C> RF_FN V value(V acc, long row, C col) const { return acc; }
+  RF_FN bool in_pairs() const { return true; }
+};
 
 // Shared memory of one team.
 template <class Body, int G> struct TeamShared {
@@ -4117,7 +4117,7 @@ template <class Body> Error finish_rows(const Body& body, const Problem& p, long
 }  // namespace rf
 """
 _REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS + _REFOLD_ENTRIES
-_REFOLD_NAME = "refold_sm_90_bf981baf51a8"
+_REFOLD_NAME = "refold_sm_90_faa0b548d507"
 
 import contextlib
 

@@ -86,12 +86,12 @@ REFOLD_ASSUMES = "finite"
 
 def _refold_both(self, rf_cache, x):
     """The fast forward."""
-    folded0, folded1 = rf_cache.values
+    folded_weight, folded = rf_cache.values
     n0 = x.shape[0]
     x = x.contiguous()
-    add1 = _refold_empty((n0, 1), (1, 1), torch.float32)
-    _refold_kernels.rows0(x, folded0, folded1, add1, n0, 96)
-    return add1
+    result = _refold_empty((n0, 1), (1, 1), torch.float32)
+    _refold_kernels.rows0(x, folded_weight, folded, result, n0, 96)
+    return result
 
 
 class ModelNew(Model):
@@ -190,32 +190,24 @@ _REFOLD_KERNELS = r"""
 namespace rf {
 
 // linear, add
-struct Rows0 {
-  const float* p0;  // x
-  const float* p1;  // sum(linear.weight, axes [-2])
-  const float* p2;  // sum(linear.bias, axes [-1])
-  float* y0;
+struct Rows0 : RowsBody {
+  const float* x;
+  const float* folded_weight;  // sum(linear.weight, axes [-2])
+  const float* folded;  // sum(linear.bias, axes [-1])
+  float* result;
   long width;
-  struct Row { float r0, r1; };
+  struct Row { float product, add; };
   using Monoids = List<Sum>;
   template <class V, class C> RF_FN V term(Step<0>, const Row& r, long row, C col) const {
-    const V t0 = full<V>(p0, row * width, col);
-    const V t1 = column<V>(p1, col);
-    return t0 * t1;
+    return full<V>(x, row * width, col) * column<V>(folded_weight, col);
   }
   RF_FN void set(Step<0>, Row& r, long row, float value) const {
-    r.r0 = value;
-    {
-      const float t0 = scalar<float>(p2);
-      const auto t1 = r.r0 + t0;
-      r.r1 = t1;
-    }
+    r.product = value;
+    r.add = r.product + scalar<float>(folded);
   }
   static constexpr bool kStores = false;
   static constexpr bool kFinishes = true;
-  RF_FN void finish(const Row& r, long row) const {
-    put(y0, row, r.r1);
-  }
+  RF_FN void finish(const Row& r, long row) const { put(result, row, r.add); }
 };
 
 }  // namespace rf
@@ -227,14 +219,14 @@ struct Rows0 {
 _REFOLD_ENTRIES = r"""
 static PyObject* rows0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 6)) return nullptr;
-  float* p0 = rf_pointer<float>(args[0]);
-  float* p1 = rf_pointer<float>(args[1]);
-  float* p2 = rf_pointer<float>(args[2]);
-  float* y0 = rf_pointer<float>(args[3]);
+  float* x = rf_pointer<float>(args[0]);
+  float* folded_weight = rf_pointer<float>(args[1]);
+  float* folded = rf_pointer<float>(args[2]);
+  float* result = rf_pointer<float>(args[3]);
   long rows = rf_size(args[4]);
   long width = rf_size(args[5]);
   if (PyErr_Occurred()) return nullptr;
-  const rf::Rows0 body{p0, p1, p2, y0, width};
+  const rf::Rows0 body{{}, x, folded_weight, folded, result, width};
   return rf_run([&] { rf::rows(body, rows, width); });
 }
 

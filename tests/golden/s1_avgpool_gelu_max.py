@@ -94,13 +94,13 @@ REFOLD_ASSUMES = "finite"
 
 def _refold_both(self, rf_cache, x):
     """The fast forward."""
-    folded0, folded1 = rf_cache.values
+    folded_weight, folded_shift = rf_cache.values
     n0 = x.shape[0]
     x = x.contiguous()
-    mul1 = _refold_empty((n0, 1), (1, 1), torch.float32)
-    _refold_kernels.matmul0(x, folded0, folded1, mul1, n0, 8, 96)
-    reshape1 = mul1.reshape((n0,))
-    return reshape1
+    mul = _refold_empty((n0, 1), (1, 1), torch.float32)
+    _refold_kernels.matmul0(x, folded_weight, folded_shift, mul, n0, 8, 96)
+    result = mul.reshape((n0,))
+    return result
 
 
 class ModelNew(Model):
@@ -200,23 +200,17 @@ _REFOLD_KERNELS = r"""
 namespace rf {
 
 // linear, add, gelu, max, mul
-struct Matmul0 {
-  const float* p2;  // avg_pool(matmul.bias)
-  float* y0;
+struct Matmul0 : MatmulBody {
+  const float* folded_shift;  // avg_pool(matmul.bias)
+  float* mul;
   long width;
   template <class V, class C> RF_FN V value(V acc, long row, C col) const {
-    const V t0 = column<V>(p2, col);
-    const auto t1 = acc + t0;
-    const auto t2 = 0.5f * t1 * (1.0f + erf(t1 * 0.70710678118654752f));
-    return t2;
+    const auto add1 = acc + column<V>(folded_shift, col);
+    return 0.5f * add1 * (1.0f + erf(add1 * 0.70710678118654752f));
   }
   static constexpr bool kStores = false;
   using RowMonoids = List<Max>;
-  RF_FN void finish_row(long row, const float* results) const {
-    const auto t0 = results[0] * 2.0f;
-    put(y0, row, t0);
-  }
-  using ColumnMonoids = List<>;
+  RF_FN void finish_row(long row, const float* results) const { put(mul, row, results[0] * 2.0f); }
 };
 
 }  // namespace rf
@@ -230,13 +224,13 @@ static PyObject* matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 7)) return nullptr;
   float* a = rf_pointer<float>(args[0]);
   float* w = rf_pointer<float>(args[1]);
-  float* p2 = rf_pointer<float>(args[2]);
-  float* y0 = rf_pointer<float>(args[3]);
+  float* folded_shift = rf_pointer<float>(args[2]);
+  float* mul = rf_pointer<float>(args[3]);
   long rows = rf_size(args[4]);
   long width = rf_size(args[5]);
   long depth = rf_size(args[6]);
   if (PyErr_Occurred()) return nullptr;
-  const rf::Matmul0 body{p2, y0, width};
+  const rf::Matmul0 body{{}, folded_shift, mul, width};
   return rf_run([&] { rf::matmul(body, a, w, rows, width, depth); });
 }
 

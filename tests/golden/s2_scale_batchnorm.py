@@ -134,30 +134,30 @@ REFOLD_ASSUMES = "finite"
 
 def _refold_train(self, rf_cache, x):
     """The fast forward in train mode."""
-    folded0, gemm_weight, scale, bn_weight, bn_bias, gemm_bias = rf_cache.values
+    folded, gemm_weight, scale, bn_weight, bn_bias, gemm_bias = rf_cache.values
     n0 = x.shape[0]
     x = x.contiguous()
     bn_running_mean = self.bn.running_mean
     bn_running_var = self.bn.running_var
     bn_num_batches_tracked = self.bn.num_batches_tracked
-    product1 = _refold_empty((n0, 128), (128, 1), torch.float32)
-    mean1 = _refold_empty((128,), (1,), torch.float32)
-    mul1 = _refold_empty((128,), (1,), torch.float32)
-    _refold_kernels.train_matmul0(x, gemm_weight, folded0, scale, bn_weight, bn_running_mean, gemm_bias, bn_running_var, product1, mean1, mul1, bn_running_mean, bn_running_var, bn_num_batches_tracked, n0, 128, 96)
+    product = _refold_empty((n0, 128), (128, 1), torch.float32)
+    mean = _refold_empty((128,), (1,), torch.float32)
+    factor = _refold_empty((128,), (1,), torch.float32)
+    _refold_kernels.train_matmul0(x, gemm_weight, folded, scale, bn_weight, bn_running_mean, gemm_bias, bn_running_var, product, mean, factor, bn_running_mean, bn_running_var, bn_num_batches_tracked, n0, 128, 96)
     torch.autograd.graph.increment_version(bn_num_batches_tracked)
-    add1 = product1
-    _refold_kernels.train_pointwise1(product1, mean1, mul1, bn_bias, add1, n0, 128)
-    return add1
+    result = product  # in its place
+    _refold_kernels.train_pointwise1(product, mean, factor, bn_bias, result, n0, 128)
+    return result
 
 
 def _refold_eval(self, rf_cache, x):
     """The fast forward in eval mode."""
-    folded0, folded1, gemm_weight = rf_cache.values
+    folded_factor, folded_shift, gemm_weight = rf_cache.values
     n0 = x.shape[0]
     x = x.contiguous()
-    add1 = _refold_empty((n0, 128), (128, 1), torch.float32)
-    _refold_kernels.eval_matmul0(x, gemm_weight, folded0, folded1, add1, n0, 128, 96)
-    return add1
+    result = _refold_empty((n0, 128), (128, 1), torch.float32)
+    _refold_kernels.eval_matmul0(x, gemm_weight, folded_factor, folded_shift, result, n0, 128, 96)
+    return result
 
 
 class ModelNew(Model):
@@ -313,108 +313,64 @@ _REFOLD_KERNELS = r"""
 namespace rf {
 
 // linear, mean, var, mul, add, rsqrt
-struct TrainMatmul0 {
-  const float* p2;  // square(scale)
-  const float* p3;  // scale
-  const float* p4;  // bn.weight
-  const float* p5;  // bn.running_mean
-  const float* p6;  // gemm.bias
-  const float* p7;  // bn.running_var
-  float* y0;
-  float* y1;
-  float* y2;
-  float* y3;
-  float* y4;
-  long* k0;
-  long width;
-  template <class V, class C> RF_FN V value(V acc, long row, C col) const {
-    return acc;
-  }
-  static constexpr bool kStores = true;
+struct TrainMatmul0 : MatmulBody {
+  const float* folded;  // square(scale)
+  const float *scale, *bn_weight, *bn_running_mean, *gemm_bias, *bn_running_var;
+  float *product, *mean, *factor, *new_bn_running_mean, *new_bn_running_var;
+  long* bn_num_batches_tracked;
+  long width, count;
   template <class C> RF_FN void store(long row, C col, Vec v) const {
-    put(y0, row * width, col, v);
+    put(product, row * width, col, v);
   }
-  using RowMonoids = List<>;
   using ColumnMonoids = List<Moments>;
-  long count;
-  struct Column { float r0, r1, r2; };
+  struct Column { float mean, var, var2; };
   RF_FN void set_column(Step<0>, Column& c, const MomentsState& s) const {
-    c.r0 = s.mean;
-    c.r1 = s.m2 / (static_cast<float>(count) - 0.0f);
-    c.r2 = s.m2 / (static_cast<float>(count) - 1.0f);
+    c.mean = s.mean;
+    c.var = s.m2 / float(count);
+    c.var2 = s.m2 / (float(count) - 1.0f);
   }
   RF_FN void finish_column(const Column& c, long col) const {
-    put(y1, col, c.r0);
-    const float t0 = column<float>(p3, col);
-    const float t1 = column<float>(p2, col);
-    const auto t2 = c.r1 * t1;
-    const auto t3 = t2 + 1e-05f;
-    const auto t4 = rsqrt(t3);
-    const auto t5 = t0 * t4;
-    const float t6 = column<float>(p4, col);
-    const auto t7 = t5 * t6;
-    const float t8 = column<float>(p5, col);
-    const auto t9 = t8 * 0.9f;
-    const float t10 = column<float>(p6, col);
-    const auto t11 = c.r0 + t10;
-    const auto t12 = t11 * t0;
-    const auto t13 = t12 * 0.1f;
-    const auto t14 = t9 + t13;
-    const float t15 = column<float>(p7, col);
-    const auto t16 = t15 * 0.9f;
-    const auto t17 = c.r2 * t1;
-    const auto t18 = t17 * 0.1f;
-    const auto t19 = t16 + t18;
-    put(y2, col, t7);
-    put(y3, col, t14);
-    put(y4, col, t19);
-    if (col == 0) *k0 += 1;
+    put(mean, col, c.mean);
+    const float scale_at = column<float>(scale, col);
+    const float folded_at = column<float>(folded, col);
+    const auto mul1 = scale_at * rsqrt(c.var * folded_at + 1e-05f);
+    const auto mul2 = (c.mean + column<float>(gemm_bias, col)) * scale_at * 0.1f;
+    const auto mul3 = column<float>(bn_running_var, col) * 0.9f;
+    const auto add1 = column<float>(bn_running_mean, col) * 0.9f + mul2;
+    const auto add2 = mul3 + c.var2 * folded_at * 0.1f;
+    put(factor, col, mul1 * column<float>(bn_weight, col));
+    put(new_bn_running_mean, col, add1);
+    put(new_bn_running_var, col, add2);
+    if (col == 0) *bn_num_batches_tracked += 1;
   }
 };
 
 // sub, mul, add
-struct TrainPointwise1 {
-  const float* p0;  // linear(x, gemm.weight)
-  const float* p1;  // mean(linear(x, gemm.weight), axes [-2])
-  const float* p2;  // ((scale * ...) * bn.weight)
-  const float* p3;  // bn.bias
-  float* y0;
+struct TrainPointwise1 : RowsBody {
+  const float* product;  // linear(x, gemm.weight)
+  const float* mean;  // mean(linear(x, gemm.weight), axes [-2])
+  const float* factor;  // ((scale * ...) * bn.weight)
+  const float* bn_bias;
+  float* result;
   long width;
-  struct Row { };
-  using Monoids = List<>;
-  static constexpr bool kStores = true;
   template <class V, class C> RF_FN void store(const Row& r, long row, C col) const {
-    const V t0 = full<V>(p0, row * width, col);
-    const V t1 = column<V>(p1, col);
-    const auto t2 = t0 - t1;
-    const V t3 = column<V>(p2, col);
-    const auto t4 = t2 * t3;
-    const V t5 = column<V>(p3, col);
-    const auto t6 = t4 + t5;
-    put(y0, row * width, col, t6);
+    const auto sub1 = full<V>(product, row * width, col) - column<V>(mean, col);
+    put(result, row * width, col, sub1 * column<V>(factor, col) + column<V>(bn_bias, col));
   }
-  static constexpr bool kFinishes = false;
 };
 
 // linear, mul, add
-struct EvalMatmul0 {
-  const float* p2;  // ((scale * ...) * bn.weight)
-  const float* p3;  // ((... * bn.weight) + bn.bias)
-  float* y0;
+struct EvalMatmul0 : MatmulBody {
+  const float* folded_factor;  // ((scale * ...) * bn.weight)
+  const float* folded_shift;  // ((... * bn.weight) + bn.bias)
+  float* result;
   long width;
   template <class V, class C> RF_FN V value(V acc, long row, C col) const {
-    const V t0 = column<V>(p2, col);
-    const auto t1 = acc * t0;
-    const V t2 = column<V>(p3, col);
-    const auto t3 = t1 + t2;
-    return t3;
+    return acc * column<V>(folded_factor, col) + column<V>(folded_shift, col);
   }
-  static constexpr bool kStores = true;
   template <class C> RF_FN void store(long row, C col, Vec v) const {
-    put(y0, row * width, col, v);
+    put(result, row * width, col, v);
   }
-  using RowMonoids = List<>;
-  using ColumnMonoids = List<>;
 };
 
 }  // namespace rf
@@ -428,37 +384,37 @@ static PyObject* train_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 17)) return nullptr;
   float* a = rf_pointer<float>(args[0]);
   float* w = rf_pointer<float>(args[1]);
-  float* p2 = rf_pointer<float>(args[2]);
-  float* p3 = rf_pointer<float>(args[3]);
-  float* p4 = rf_pointer<float>(args[4]);
-  float* p5 = rf_pointer<float>(args[5]);
-  float* p6 = rf_pointer<float>(args[6]);
-  float* p7 = rf_pointer<float>(args[7]);
-  float* y0 = rf_pointer<float>(args[8]);
-  float* y1 = rf_pointer<float>(args[9]);
-  float* y2 = rf_pointer<float>(args[10]);
-  float* y3 = rf_pointer<float>(args[11]);
-  float* y4 = rf_pointer<float>(args[12]);
-  long* k0 = rf_pointer<long>(args[13]);
+  float* folded = rf_pointer<float>(args[2]);
+  float* scale = rf_pointer<float>(args[3]);
+  float* bn_weight = rf_pointer<float>(args[4]);
+  float* bn_running_mean = rf_pointer<float>(args[5]);
+  float* gemm_bias = rf_pointer<float>(args[6]);
+  float* bn_running_var = rf_pointer<float>(args[7]);
+  float* product = rf_pointer<float>(args[8]);
+  float* mean = rf_pointer<float>(args[9]);
+  float* factor = rf_pointer<float>(args[10]);
+  float* new_bn_running_mean = rf_pointer<float>(args[11]);
+  float* new_bn_running_var = rf_pointer<float>(args[12]);
+  long* bn_num_batches_tracked = rf_pointer<long>(args[13]);
   long rows = rf_size(args[14]);
   long width = rf_size(args[15]);
   long depth = rf_size(args[16]);
   if (PyErr_Occurred()) return nullptr;
-  const rf::TrainMatmul0 body{p2, p3, p4, p5, p6, p7, y0, y1, y2, y3, y4, k0, width, rows};
+  const rf::TrainMatmul0 body{{}, folded, scale, bn_weight, bn_running_mean, gemm_bias, bn_running_var, product, mean, factor, new_bn_running_mean, new_bn_running_var, bn_num_batches_tracked, width, rows};
   return rf_run([&] { rf::matmul(body, a, w, rows, width, depth); });
 }
 
 static PyObject* train_pointwise1(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 7)) return nullptr;
-  float* p0 = rf_pointer<float>(args[0]);
-  float* p1 = rf_pointer<float>(args[1]);
-  float* p2 = rf_pointer<float>(args[2]);
-  float* p3 = rf_pointer<float>(args[3]);
-  float* y0 = rf_pointer<float>(args[4]);
+  float* product = rf_pointer<float>(args[0]);
+  float* mean = rf_pointer<float>(args[1]);
+  float* factor = rf_pointer<float>(args[2]);
+  float* bn_bias = rf_pointer<float>(args[3]);
+  float* result = rf_pointer<float>(args[4]);
   long rows = rf_size(args[5]);
   long width = rf_size(args[6]);
   if (PyErr_Occurred()) return nullptr;
-  const rf::TrainPointwise1 body{p0, p1, p2, p3, y0, width};
+  const rf::TrainPointwise1 body{{}, product, mean, factor, bn_bias, result, width};
   return rf_run([&] { rf::rows(body, rows, width); });
 }
 
@@ -466,14 +422,14 @@ static PyObject* eval_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 8)) return nullptr;
   float* a = rf_pointer<float>(args[0]);
   float* w = rf_pointer<float>(args[1]);
-  float* p2 = rf_pointer<float>(args[2]);
-  float* p3 = rf_pointer<float>(args[3]);
-  float* y0 = rf_pointer<float>(args[4]);
+  float* folded_factor = rf_pointer<float>(args[2]);
+  float* folded_shift = rf_pointer<float>(args[3]);
+  float* result = rf_pointer<float>(args[4]);
   long rows = rf_size(args[5]);
   long width = rf_size(args[6]);
   long depth = rf_size(args[7]);
   if (PyErr_Occurred()) return nullptr;
-  const rf::EvalMatmul0 body{p2, p3, y0, width};
+  const rf::EvalMatmul0 body{{}, folded_factor, folded_shift, result, width};
   return rf_run([&] { rf::matmul(body, a, w, rows, width, depth); });
 }
 

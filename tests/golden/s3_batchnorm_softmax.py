@@ -118,33 +118,33 @@ REFOLD_ASSUMES = "finite"
 
 def _refold_train(self, rf_cache, x):
     """The fast forward in train mode."""
-    folded0, gemm_weight, bn_weight, scale, gemm_bias = rf_cache.values
+    folded_shift, gemm_weight, bn_weight, scale, gemm_bias = rf_cache.values
     n0 = x.shape[0]
     x = x.contiguous()
     bn_running_mean = self.bn.running_mean
     bn_running_var = self.bn.running_var
     bn_num_batches_tracked = self.bn.num_batches_tracked
-    product1 = _refold_empty((n0, 128), (128, 1), torch.float32)
-    mean1 = _refold_empty((128,), (1,), torch.float32)
-    mul1 = _refold_empty((128,), (1,), torch.float32)
-    _refold_kernels.train_matmul0(x, gemm_weight, bn_weight, scale, bn_running_mean, gemm_bias, bn_running_var, product1, mean1, mul1, bn_running_mean, bn_running_var, bn_num_batches_tracked, n0, 128, 96)
+    product = _refold_empty((n0, 128), (128, 1), torch.float32)
+    mean = _refold_empty((128,), (1,), torch.float32)
+    factor = _refold_empty((128,), (1,), torch.float32)
+    _refold_kernels.train_matmul0(x, gemm_weight, bn_weight, scale, bn_running_mean, gemm_bias, bn_running_var, product, mean, factor, bn_running_mean, bn_running_var, bn_num_batches_tracked, n0, 128, 96)
     torch.autograd.graph.increment_version(bn_num_batches_tracked)
-    div1 = product1
-    _refold_kernels.train_rows1(product1, mean1, mul1, folded0, div1, n0, 128)
-    return div1
+    result = product  # in its place
+    _refold_kernels.train_rows1(product, mean, factor, folded_shift, result, n0, 128)
+    return result
 
 
 def _refold_eval(self, rf_cache, x):
     """The fast forward in eval mode."""
-    folded0, folded1, gemm_weight = rf_cache.values
+    folded_factor, folded_shift, gemm_weight = rf_cache.values
     n0 = x.shape[0]
     x = x.contiguous()
-    add1 = _refold_empty((n0, 128), (128, 1), torch.float32)
-    max1 = _refold_empty((n0, 1), (1, 1), torch.float32)
-    _refold_kernels.eval_matmul0(x, gemm_weight, folded0, folded1, add1, max1, n0, 128, 96)
-    div1 = add1
-    _refold_kernels.eval_rows1(add1, max1, div1, n0, 128)
-    return div1
+    add = _refold_empty((n0, 128), (128, 1), torch.float32)
+    max_ = _refold_empty((n0, 1), (1, 1), torch.float32)
+    _refold_kernels.eval_matmul0(x, gemm_weight, folded_factor, folded_shift, add, max_, n0, 128, 96)
+    result = add  # in its place
+    _refold_kernels.eval_rows1(add, max_, result, n0, 128)
+    return result
 
 
 class ModelNew(Model):
@@ -299,168 +299,89 @@ _REFOLD_KERNELS = r"""
 namespace rf {
 
 // linear, mean, var, add, rsqrt, mul
-struct TrainMatmul0 {
-  const float* p2;  // bn.weight
-  const float* p3;  // scale
-  const float* p4;  // bn.running_mean
-  const float* p5;  // gemm.bias
-  const float* p6;  // bn.running_var
-  float* y0;
-  float* y1;
-  float* y2;
-  float* y3;
-  float* y4;
-  long* k0;
-  long width;
-  template <class V, class C> RF_FN V value(V acc, long row, C col) const {
-    return acc;
-  }
-  static constexpr bool kStores = true;
+struct TrainMatmul0 : MatmulBody {
+  const float *bn_weight, *scale, *bn_running_mean, *gemm_bias, *bn_running_var;
+  float *product, *mean, *factor, *new_bn_running_mean, *new_bn_running_var;
+  long* bn_num_batches_tracked;
+  long width, count;
   template <class C> RF_FN void store(long row, C col, Vec v) const {
-    put(y0, row * width, col, v);
+    put(product, row * width, col, v);
   }
-  using RowMonoids = List<>;
   using ColumnMonoids = List<Moments>;
-  long count;
-  struct Column { float r0, r1, r2; };
+  struct Column { float mean, var, var2; };
   RF_FN void set_column(Step<0>, Column& c, const MomentsState& s) const {
-    c.r0 = s.mean;
-    c.r1 = s.m2 / (static_cast<float>(count) - 0.0f);
-    c.r2 = s.m2 / (static_cast<float>(count) - 1.0f);
+    c.mean = s.mean;
+    c.var = s.m2 / float(count);
+    c.var2 = s.m2 / (float(count) - 1.0f);
   }
   RF_FN void finish_column(const Column& c, long col) const {
-    put(y1, col, c.r0);
-    const auto t0 = c.r1 + 1e-05f;
-    const auto t1 = rsqrt(t0);
-    const float t2 = column<float>(p2, col);
-    const auto t3 = t1 * t2;
-    const float t4 = scalar<float>(p3);
-    const auto t5 = t3 * t4;
-    const float t6 = column<float>(p4, col);
-    const auto t7 = t6 * 0.9f;
-    const float t8 = column<float>(p5, col);
-    const auto t9 = c.r0 + t8;
-    const auto t10 = t9 * 0.1f;
-    const auto t11 = t7 + t10;
-    const float t12 = column<float>(p6, col);
-    const auto t13 = t12 * 0.9f;
-    const auto t14 = c.r2 * 0.1f;
-    const auto t15 = t13 + t14;
-    put(y2, col, t5);
-    put(y3, col, t11);
-    put(y4, col, t15);
-    if (col == 0) *k0 += 1;
+    put(mean, col, c.mean);
+    const auto mul1 = rsqrt(c.var + 1e-05f) * column<float>(bn_weight, col);
+    const auto mul2 = (c.mean + column<float>(gemm_bias, col)) * 0.1f;
+    const auto add1 = column<float>(bn_running_mean, col) * 0.9f + mul2;
+    const auto add2 = column<float>(bn_running_var, col) * 0.9f + c.var2 * 0.1f;
+    put(factor, col, mul1 * scalar<float>(scale));
+    put(new_bn_running_mean, col, add1);
+    put(new_bn_running_var, col, add2);
+    if (col == 0) *bn_num_batches_tracked += 1;
   }
 };
 
 // sub, mul, add, max, exp, sum, div
-struct TrainRows1 {
-  const float* p0;  // linear(x, gemm.weight)
-  const float* p1;  // mean(linear(x, gemm.weight), axes [-2])
-  const float* p2;  // ((... * bn.weight) * scale)
-  const float* p3;  // (bn.bias * scale)
-  float* y0;
+struct TrainRows1 : RowsBody {
+  const float* product;  // linear(x, gemm.weight)
+  const float* mean;  // mean(linear(x, gemm.weight), axes [-2])
+  const float* factor;  // ((... * bn.weight) * scale)
+  const float* folded_shift;  // (bn.bias * scale)
+  float* result;
   long width;
-  struct Row { float r0, r1; };
+  struct Row { float max, sum; };
   using Monoids = List<Max, Sum>;
   template <class V, class C> RF_FN V term(Step<0>, const Row& r, long row, C col) const {
-    const V t0 = full<V>(p0, row * width, col);
-    const V t1 = column<V>(p1, col);
-    const auto t2 = t0 - t1;
-    const V t3 = column<V>(p2, col);
-    const auto t4 = t2 * t3;
-    const V t5 = column<V>(p3, col);
-    const auto t6 = t4 + t5;
-    return t6;
+    const auto sub1 = full<V>(product, row * width, col) - column<V>(mean, col);
+    return sub1 * column<V>(factor, col) + column<V>(folded_shift, col);
   }
-  RF_FN void set(Step<0>, Row& r, long row, float value) const {
-    r.r0 = value;
-  }
+  RF_FN void set(Step<0>, Row& r, long row, float value) const { r.max = value; }
   template <class V, class C> RF_FN V term(Step<1>, const Row& r, long row, C col) const {
-    const V t0 = full<V>(p0, row * width, col);
-    const V t1 = column<V>(p1, col);
-    const auto t2 = t0 - t1;
-    const V t3 = column<V>(p2, col);
-    const auto t4 = t2 * t3;
-    const V t5 = column<V>(p3, col);
-    const auto t6 = t4 + t5;
-    const auto t7 = t6 - lanes<V>(r.r0);
-    const auto t8 = exp(t7);
-    return t8;
+    return exp(term<V>(Step<0>{}, r, row, col) - lanes<V>(r.max));
   }
-  RF_FN void set(Step<1>, Row& r, long row, float value) const {
-    r.r1 = value;
-  }
-  static constexpr bool kStores = true;
+  RF_FN void set(Step<1>, Row& r, long row, float value) const { r.sum = value; }
   template <class V, class C> RF_FN void store(const Row& r, long row, C col) const {
-    const V t0 = full<V>(p0, row * width, col);
-    const V t1 = column<V>(p1, col);
-    const auto t2 = t0 - t1;
-    const V t3 = column<V>(p2, col);
-    const auto t4 = t2 * t3;
-    const V t5 = column<V>(p3, col);
-    const auto t6 = t4 + t5;
-    const auto t7 = t6 - lanes<V>(r.r0);
-    const auto t8 = exp(t7);
-    const auto t9 = t8 / lanes<V>(r.r1);
-    put(y0, row * width, col, t9);
+    put(result, row * width, col, term<V>(Step<1>{}, r, row, col) / lanes<V>(r.sum));
   }
-  static constexpr bool kFinishes = false;
 };
 
 // linear, mul, add, max
-struct EvalMatmul0 {
-  const float* p2;  // ((... * bn.weight) * scale)
-  const float* p3;  // ((... + bn.bias) * scale)
-  float* y0;
-  float* y1;
+struct EvalMatmul0 : MatmulBody {
+  const float* folded_factor;  // ((... * bn.weight) * scale)
+  const float* folded_shift;  // ((... + bn.bias) * scale)
+  float *add, *max_;
   long width;
   template <class V, class C> RF_FN V value(V acc, long row, C col) const {
-    const V t0 = column<V>(p2, col);
-    const auto t1 = acc * t0;
-    const V t2 = column<V>(p3, col);
-    const auto t3 = t1 + t2;
-    return t3;
+    return acc * column<V>(folded_factor, col) + column<V>(folded_shift, col);
   }
-  static constexpr bool kStores = true;
   template <class C> RF_FN void store(long row, C col, Vec v) const {
-    put(y0, row * width, col, v);
+    put(add, row * width, col, v);
   }
   using RowMonoids = List<Max>;
-  RF_FN void finish_row(long row, const float* results) const {
-    put(y1, row, results[0]);
-  }
-  using ColumnMonoids = List<>;
+  RF_FN void finish_row(long row, const float* results) const { put(max_, row, results[0]); }
 };
 
 // sub, exp, sum, div
-struct EvalRows1 {
-  const float* p0;  // ((... * ...) + (... * scale))
-  const float* p1;  // max((... + ...), axes [-1])
-  float* y0;
+struct EvalRows1 : RowsBody {
+  const float* add;  // ((... * ...) + (... * scale))
+  const float* max_;  // max((... + ...), axes [-1])
+  float* result;
   long width;
-  struct Row { float r0; };
+  struct Row { float sum; };
   using Monoids = List<Sum>;
   template <class V, class C> RF_FN V term(Step<0>, const Row& r, long row, C col) const {
-    const V t0 = full<V>(p0, row * width, col);
-    const V t1 = scalar<V>(p1 + row);
-    const auto t2 = t0 - t1;
-    const auto t3 = exp(t2);
-    return t3;
+    return exp(full<V>(add, row * width, col) - scalar<V>(max_ + row));
   }
-  RF_FN void set(Step<0>, Row& r, long row, float value) const {
-    r.r0 = value;
-  }
-  static constexpr bool kStores = true;
+  RF_FN void set(Step<0>, Row& r, long row, float value) const { r.sum = value; }
   template <class V, class C> RF_FN void store(const Row& r, long row, C col) const {
-    const V t0 = full<V>(p0, row * width, col);
-    const V t1 = scalar<V>(p1 + row);
-    const auto t2 = t0 - t1;
-    const auto t3 = exp(t2);
-    const auto t4 = t3 / lanes<V>(r.r0);
-    put(y0, row * width, col, t4);
+    put(result, row * width, col, term<V>(Step<0>{}, r, row, col) / lanes<V>(r.sum));
   }
-  static constexpr bool kFinishes = false;
 };
 
 }  // namespace rf
@@ -474,36 +395,36 @@ static PyObject* train_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 16)) return nullptr;
   float* a = rf_pointer<float>(args[0]);
   float* w = rf_pointer<float>(args[1]);
-  float* p2 = rf_pointer<float>(args[2]);
-  float* p3 = rf_pointer<float>(args[3]);
-  float* p4 = rf_pointer<float>(args[4]);
-  float* p5 = rf_pointer<float>(args[5]);
-  float* p6 = rf_pointer<float>(args[6]);
-  float* y0 = rf_pointer<float>(args[7]);
-  float* y1 = rf_pointer<float>(args[8]);
-  float* y2 = rf_pointer<float>(args[9]);
-  float* y3 = rf_pointer<float>(args[10]);
-  float* y4 = rf_pointer<float>(args[11]);
-  long* k0 = rf_pointer<long>(args[12]);
+  float* bn_weight = rf_pointer<float>(args[2]);
+  float* scale = rf_pointer<float>(args[3]);
+  float* bn_running_mean = rf_pointer<float>(args[4]);
+  float* gemm_bias = rf_pointer<float>(args[5]);
+  float* bn_running_var = rf_pointer<float>(args[6]);
+  float* product = rf_pointer<float>(args[7]);
+  float* mean = rf_pointer<float>(args[8]);
+  float* factor = rf_pointer<float>(args[9]);
+  float* new_bn_running_mean = rf_pointer<float>(args[10]);
+  float* new_bn_running_var = rf_pointer<float>(args[11]);
+  long* bn_num_batches_tracked = rf_pointer<long>(args[12]);
   long rows = rf_size(args[13]);
   long width = rf_size(args[14]);
   long depth = rf_size(args[15]);
   if (PyErr_Occurred()) return nullptr;
-  const rf::TrainMatmul0 body{p2, p3, p4, p5, p6, y0, y1, y2, y3, y4, k0, width, rows};
+  const rf::TrainMatmul0 body{{}, bn_weight, scale, bn_running_mean, gemm_bias, bn_running_var, product, mean, factor, new_bn_running_mean, new_bn_running_var, bn_num_batches_tracked, width, rows};
   return rf_run([&] { rf::matmul(body, a, w, rows, width, depth); });
 }
 
 static PyObject* train_rows1(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 7)) return nullptr;
-  float* p0 = rf_pointer<float>(args[0]);
-  float* p1 = rf_pointer<float>(args[1]);
-  float* p2 = rf_pointer<float>(args[2]);
-  float* p3 = rf_pointer<float>(args[3]);
-  float* y0 = rf_pointer<float>(args[4]);
+  float* product = rf_pointer<float>(args[0]);
+  float* mean = rf_pointer<float>(args[1]);
+  float* factor = rf_pointer<float>(args[2]);
+  float* folded_shift = rf_pointer<float>(args[3]);
+  float* result = rf_pointer<float>(args[4]);
   long rows = rf_size(args[5]);
   long width = rf_size(args[6]);
   if (PyErr_Occurred()) return nullptr;
-  const rf::TrainRows1 body{p0, p1, p2, p3, y0, width};
+  const rf::TrainRows1 body{{}, product, mean, factor, folded_shift, result, width};
   return rf_run([&] { rf::rows(body, rows, width); });
 }
 
@@ -511,27 +432,27 @@ static PyObject* eval_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 9)) return nullptr;
   float* a = rf_pointer<float>(args[0]);
   float* w = rf_pointer<float>(args[1]);
-  float* p2 = rf_pointer<float>(args[2]);
-  float* p3 = rf_pointer<float>(args[3]);
-  float* y0 = rf_pointer<float>(args[4]);
-  float* y1 = rf_pointer<float>(args[5]);
+  float* folded_factor = rf_pointer<float>(args[2]);
+  float* folded_shift = rf_pointer<float>(args[3]);
+  float* add = rf_pointer<float>(args[4]);
+  float* max_ = rf_pointer<float>(args[5]);
   long rows = rf_size(args[6]);
   long width = rf_size(args[7]);
   long depth = rf_size(args[8]);
   if (PyErr_Occurred()) return nullptr;
-  const rf::EvalMatmul0 body{p2, p3, y0, y1, width};
+  const rf::EvalMatmul0 body{{}, folded_factor, folded_shift, add, max_, width};
   return rf_run([&] { rf::matmul(body, a, w, rows, width, depth); });
 }
 
 static PyObject* eval_rows1(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 5)) return nullptr;
-  float* p0 = rf_pointer<float>(args[0]);
-  float* p1 = rf_pointer<float>(args[1]);
-  float* y0 = rf_pointer<float>(args[2]);
+  float* add = rf_pointer<float>(args[0]);
+  float* max_ = rf_pointer<float>(args[1]);
+  float* result = rf_pointer<float>(args[2]);
   long rows = rf_size(args[3]);
   long width = rf_size(args[4]);
   if (PyErr_Occurred()) return nullptr;
-  const rf::EvalRows1 body{p0, p1, y0, width};
+  const rf::EvalRows1 body{{}, add, max_, result, width};
   return rf_run([&] { rf::rows(body, rows, width); });
 }
 

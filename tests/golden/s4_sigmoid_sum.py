@@ -53,9 +53,9 @@ def _refold_both(self, rf_cache, x):
     linear_weight, linear_bias = rf_cache.values
     n0 = x.shape[0]
     x = x.contiguous()
-    sum1 = _refold_empty((n0, 1), (1, 1), torch.float32)
-    _refold_kernels.matmul0(x, linear_weight, linear_bias, sum1, n0, 128, 96)
-    return sum1
+    result = _refold_empty((n0, 1), (1, 1), torch.float32)
+    _refold_kernels.matmul0(x, linear_weight, linear_bias, result, n0, 128, 96)
+    return result
 
 
 class ModelNew(Model):
@@ -154,22 +154,16 @@ _REFOLD_KERNELS = r"""
 namespace rf {
 
 // linear, add, sigmoid, sum
-struct Matmul0 {
-  const float* p2;  // linear.bias
-  float* y0;
+struct Matmul0 : MatmulBody {
+  const float* linear_bias;
+  float* result;
   long width;
   template <class V, class C> RF_FN V value(V acc, long row, C col) const {
-    const V t0 = column<V>(p2, col);
-    const auto t1 = acc + t0;
-    const auto t2 = sigmoid(t1);
-    return t2;
+    return sigmoid(acc + column<V>(linear_bias, col));
   }
   static constexpr bool kStores = false;
   using RowMonoids = List<Sum>;
-  RF_FN void finish_row(long row, const float* results) const {
-    put(y0, row, results[0]);
-  }
-  using ColumnMonoids = List<>;
+  RF_FN void finish_row(long row, const float* results) const { put(result, row, results[0]); }
 };
 
 }  // namespace rf
@@ -183,13 +177,13 @@ static PyObject* matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 7)) return nullptr;
   float* a = rf_pointer<float>(args[0]);
   float* w = rf_pointer<float>(args[1]);
-  float* p2 = rf_pointer<float>(args[2]);
-  float* y0 = rf_pointer<float>(args[3]);
+  float* linear_bias = rf_pointer<float>(args[2]);
+  float* result = rf_pointer<float>(args[3]);
   long rows = rf_size(args[4]);
   long width = rf_size(args[5]);
   long depth = rf_size(args[6]);
   if (PyErr_Occurred()) return nullptr;
-  const rf::Matmul0 body{p2, y0, width};
+  const rf::Matmul0 body{{}, linear_bias, result, width};
   return rf_run([&] { rf::matmul(body, a, w, rows, width, depth); });
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+import keyword
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -22,6 +24,7 @@ from refold.plan.buffers import InPlaceOf, StateOf, ViewOf, Written
 from refold.plan.memory import source
 from refold.plan.plan import reads
 from refold.plan.product import Pack
+from refold.plan.roles import roles
 
 
 @dataclass
@@ -80,10 +83,13 @@ class ForwardWriter:
         symbols = [*sorted(captured.symbol_sources()), *captured.derived]
         free = (name for i in count() if (name := f"n{i}") not in self.taken)
         self.sizes = dict(zip(symbols, free, strict=False))
-        self.counter: dict[str, int] = {}
+        self.roles = roles(plan.graph.nodes())
+        results = [o.value for o in plan.outputs if o.mutates is None]
+        self.results = set(results) if len(results) == 1 else set()
         self.as_stored = False  # whether values are written as they lie in memory
         self.wholes: dict[str, str] = {}  # calls of several results: their text and their variable
         self.used: set[str] = set()  # names that variables have got
+        self.numbers: Counter[str] = Counter()  # how many of them began alike
         # how many results of one call of PyTorch are read
         self.calls = Counter(_call_of(n) for n in plan.graph.nodes() if n.op == "aten")
         self.quantized: dict[Node, str] = {}  # values that may lie so, and where
@@ -162,9 +168,13 @@ class ForwardWriter:
     def _unique(self, base: str) -> str:
         if not self.used:
             self.used |= self.taken | set(self.sizes.values())
-        name = next(n for k in count(1) if (n := f"{base}{k if k > 1 else ''}") not in self.used)
-        self.used.add(name)
-        return name
+        while True:
+            self.numbers[base] += 1
+            number = self.numbers[base]
+            name = f"{base}{number if number > 1 else ''}"
+            if name not in self.used:
+                self.used.add(name)
+                return name
 
     def _read(self, node: Node) -> tuple[str, tuple[Dim, ...]] | None:
         value = source(node) if self.as_stored else node
@@ -177,12 +187,15 @@ class ForwardWriter:
 
     # --- steps ----------------------------------------------------------------------------------
     def _name(self, node: Node) -> str:
-        base = {"linear": "product"}.get(node.op, node.op)
+        base = self.roles.get(node) or {"linear": "product"}.get(node.op, node.op)
         if node.op == "aten":
             base = str(node["target"]).split(".")[1]
-        self.counter[base] = self.counter.get(base, 0) + 1
-        name = self._unique(f"{identifier(base)}{self.counter[base]}")
-        self.text.names[node] = name
+        if node in self.results:
+            base = "result"
+        base = identifier(base)
+        if hasattr(builtins, base) or keyword.iskeyword(base):
+            base = f"{base}_"
+        name = self.text.names[node] = self._unique(base)
         return name
 
     def _group(self, group: Group) -> list[str]:
@@ -205,7 +218,8 @@ class ForwardWriter:
                 least, empty = kernel.quantized_from, self.target.empty
                 made = quantized.memory(group, least, empty, self.sizes)
                 lines.append(f"{codes} = {made}")
-            lines.append(f"{name} = {memory}")
+            told = "  # in its place" if isinstance(place, InPlaceOf) else ""
+            lines.append(f"{name} = {memory}{told}")
         counters = [state for _, state in group.counters]
         operands = {i: names[i] for i in (*group.inputs, *counters) if i in names}
         results = {o: names[o] for o in group.outputs}

@@ -12,7 +12,7 @@ import torch
 from refold import __version__
 from refold.capture import Captured
 from refold.codegen.text import describe, stripped
-from refold.emit.alike import shared_names
+from refold.emit.alike import Member, shared_names
 from refold.emit.embed import runtime_text
 from refold.emit.facts import facts_text
 from refold.emit.fold import fold_lines
@@ -124,7 +124,12 @@ def emit(emission: Emission, target: Target) -> str:
         writer = ForwardWriter(mode.captured, mode.plan, launches, target, class_names)
         texts[mode.name] = writer.write()
     names = [p.name for p in parameters_of(emission.module)]
-    named = [(same[n], g) for n, g in groups]
+    named = [
+        Member(same[prefixes[m.name] + g.name], g, texts[m.name].names)
+        for m in live
+        if m.plan
+        for g in m.plan.groups
+    ]
     source = target.source(named, any(t.alone for t in texts.values()))
     context: dict[str, Any] = {
         "version": __version__,

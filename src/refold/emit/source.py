@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from refold.plan import Group
+from refold.emit.alike import Member
 
 
 @dataclass(frozen=True)
@@ -73,9 +73,9 @@ PyMODINIT_FUNC RF_INIT(TORCH_EXTENSION_NAME)() { return PyModule_Create(&rf_modu
 """
 
 
-def real_text(groups: Iterable[tuple[str, Group]]) -> list[str]:
+def real_text(groups: Iterable[Member]) -> list[str]:
     """C++ that names the kernels' arithmetic, where it is not float32."""
-    double = any(g.real == torch.float64 for _, g in groups)
+    double = any(m.group.real == torch.float64 for m in groups)
     return ["#define RF_REAL double"] if double else []
 
 

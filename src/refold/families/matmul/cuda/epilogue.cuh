@@ -33,6 +33,16 @@
 
 namespace rf {
 
+// What a body of a product is unless it says otherwise: one that stores the product.
+struct MatmulBody {
+  using RowMonoids = List<>;
+  using ColumnMonoids = List<>;
+  static constexpr bool kStores = true, kLight = true, kBatched = false;
+  static constexpr int kReads = 0;
+  template <class V, class C> RF_FN V value(V acc, long row, C col) const { return acc; }
+  RF_FN bool in_pairs() const { return true; }
+};
+
 // Shared memory of one team.
 template <class Body, int G> struct TeamShared {
   static constexpr int kWords = Words<typename Body::ColumnMonoids>::column;

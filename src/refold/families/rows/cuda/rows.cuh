@@ -12,6 +12,7 @@
 //   store<V>(row_so_far, row, col)           writes full-size results      (if kStores)
 //   read<V>(row, col)                        reads what store does, so that no load waits for a store
 //   finish(row_so_far, row)                  writes results of one row     (if kFinishes)
+//   kAgain                                   how many operands several passes read (those of type Again)
 //   kBlocks                                  blocks on a multiprocessor that hold rows of fours
 // Lanes are of four columns or, where rows do not start at multiples of 16 bytes, of one. A "unit" is one V.
 //
@@ -36,6 +37,14 @@
 #include "row_cut.cuh"
 
 namespace rf {
+
+// What a body of rows is unless it says otherwise: pointwise.
+struct RowsBody {
+  struct Row {};
+  using Monoids = List<>;
+  static constexpr bool kStores = true, kFinishes = false;
+  static constexpr int kAgain = 0, kBlocks = 2;
+};
 
 // Reads the words of a Row as another block left them, not as the first-level cache may know them.
 template <class Row> RF_FN Row row_from(const Row* p) {
