@@ -2,70 +2,35 @@
 #
 # The original is s2_scale_batchnorm.py.
 # In train mode (equal for finite values):
-#   1. scale-of-shifted (reals): ((linear(x, gemm.weight) + gemm.bias) * scale) -> ((linear(x,
-#      gemm.weight) * scale) + (gemm.bias * scale)). A scale of a shifted value is a shift of the
-#      scaled value.
-#   2. mean-of-shifted (reals): mean(((.. * scale) + (gemm.bias * scale)), axes=-2) -> (mean((.. *
-#      scale), axes=-2) + mean((gemm.bias * scale), axes=-2)). The mean of shifted values is their
-#      mean plus the mean of the shifts.
-#   3. mean-of-scaled (reals): mean((linear(x, gemm.weight) * scale), axes=-2) -> (mean(linear(x,
-#      gemm.weight), axes=-2) * scale). The mean of values scaled alike is their mean, scaled.
-#   4. equal-shifts-cancel (finite): (((.. * scale) + (gemm.bias * scale)) - ((.. * scale) +
-#      (gemm.bias * scale))) -> ((linear(x, gemm.weight) * scale) - (mean(.., axes=-2) * scale)).
-#      What is added to both sides of a difference cancels: statistics ignore a bias.
-#   5. common-factor (reals): ((linear(x, gemm.weight) * scale) - (mean(.., axes=-2) * scale)) ->
-#      ((linear(x, gemm.weight) - mean(.., axes=-2)) * scale). A factor of both sides of a
-#      difference is a factor of the difference.
-#   6. variance-ignores-shift (finite): var(((.. * scale) + (gemm.bias * scale)), axes=-2) ->
-#      var((linear(x, gemm.weight) * scale), axes=-2). A shift that is the same for all values
-#      does not change how they vary.
-#   7. variance-of-scaled (reals): var((linear(x, gemm.weight) * scale), axes=-2) ->
-#      (var(linear(x, gemm.weight), axes=-2) * square(scale)). A factor that is the same for all
-#      values enters their variance squared.
-#   8. vectors-first (reals): (((.. - ..) * scale) * rsqrt((.. + 1e-05))) -> ((linear(x,
-#      gemm.weight) - mean(.., axes=-2)) * (scale * rsqrt(..))). Factors smaller than the value
-#      are multiplied with each other first.
-#   9. vectors-first (reals): (((.. - ..) * (scale * ..)) * bn.weight) -> ((linear(x, gemm.weight)
-#      - mean(.., axes=-2)) * ((scale * ..) * bn.weight)). Factors smaller than the value are
-#      multiplied with each other first.
-#   10. mean-of-scaled (reals): mean(((.. + gemm.bias) * scale), axes=-2) -> (mean((.. +
-#      gemm.bias), axes=-2) * scale). The mean of values scaled alike is their mean, scaled.
-#   11. mean-of-shifted (reals): mean((linear(x, gemm.weight) + gemm.bias), axes=-2) ->
-#      (mean(linear(x, gemm.weight), axes=-2) + gemm.bias). The mean of shifted values is their
-#      mean plus the mean of the shifts.
-#   12. variance-ignores-shift (finite): var(((.. * scale) + (gemm.bias * scale)), axes=-2) ->
-#      var((linear(x, gemm.weight) * scale), axes=-2). A shift that is the same for all values
-#      does not change how they vary.
-#   13. variance-of-scaled (reals): var((linear(x, gemm.weight) * scale), axes=-2) ->
-#      (var(linear(x, gemm.weight), axes=-2) * square(scale)). A factor that is the same for all
-#      values enters their variance squared.
-#   Folded and packed parameters take 67,125,248 bytes beside the 67,207,176 of the parameters.
+#   1. scale-of-shifted (reals): A scale of a shifted value is a shift of the scaled value.
+#      (.. + gemm.bias) * scale -> (.. * scale) + (gemm.bias * scale)
+#   2. mean-of-shifted (reals, 2 times): The mean of shifted values is their mean plus the mean of
+#      the shifts. mean((.. + ..), axes=-2) -> mean(.., axes=-2) + mean(.., axes=-2)
+#   3. mean-of-scaled (reals, 2 times): The mean of values scaled alike is their mean, scaled.
+#      mean((.. * scale), axes=-2) -> mean(.., axes=-2) * scale
+#   4. equal-shifts-cancel (finite): What is added to both sides of a difference cancels: statistics
+#      ignore a bias. (.. + ..) - (.. + ..) -> (.. * scale) - (.. * scale)
+#   5. common-factor (reals): A factor of both sides of a difference is a factor of the difference.
+#      (.. * scale) - (.. * scale) -> (.. - ..) * scale
+#   6. variance-ignores-shift (finite, 2 times): A shift that is the same for all values does not
+#      change how they vary. var((.. + ..), axes=-2) -> var((.. * scale), axes=-2)
+#   7. variance-of-scaled (reals, 2 times): A factor that is the same for all values enters their
+#      variance squared. var((.. * scale), axes=-2) -> var(.., axes=-2) * square(scale)
+#   8. vectors-first (reals, 2 times): Factors smaller than the value are multiplied with each other
+#      first. (.. * scale) * rsqrt(..) -> (.. - ..) * (scale * ..)
 # In eval mode (equal in the reals: sums and products are taken in another order):
-#   1. scale-of-shifted (reals): ((linear(x, gemm.weight) + gemm.bias) * scale) -> ((linear(x,
-#      gemm.weight) * scale) + (gemm.bias * scale)). A scale of a shifted value is a shift of the
-#      scaled value.
-#   2. minus-parameter (bits): (((.. * scale) + (gemm.bias * scale)) - bn.running_mean) -> (((.. *
-#      scale) + (gemm.bias * scale)) + neg(bn.running_mean)). To subtract a parameter is to add
-#      its negative.
-#   3. shifts-meet (reals): (((.. * scale) + (gemm.bias * scale)) + neg(bn.running_mean)) ->
-#      ((linear(x, gemm.weight) * scale) + ((gemm.bias * scale) + neg(bn.running_mean))). Two
-#      shifts after each other are one.
-#   4. scale-of-shifted (reals): (((.. * scale) + (.. + ..)) * rsqrt((bn.running_var + 1e-05))) ->
-#      (((.. * scale) * rsqrt(..)) + ((.. + ..) * rsqrt(..))). A scale of a shifted value is a
-#      shift of the scaled value.
-#   5. scales-meet (reals): ((linear(x, gemm.weight) * scale) * rsqrt((bn.running_var + 1e-05)))
-#      -> (linear(x, gemm.weight) * (scale * rsqrt(..))). Two scales after each other are one.
-#   6. scale-of-shifted (reals): (((.. * ..) + (.. * ..)) * bn.weight) -> (((.. * ..) * bn.weight)
-#      + ((.. * ..) * bn.weight)). A scale of a shifted value is a shift of the scaled value.
-#   7. scales-meet (reals): ((linear(x, gemm.weight) * (scale * ..)) * bn.weight) -> (linear(x,
-#      gemm.weight) * ((scale * ..) * bn.weight)). Two scales after each other are one.
-#   8. shifts-meet (reals): (((.. * ..) + (.. * bn.weight)) + bn.bias) -> ((linear(x, gemm.weight)
-#      * (.. * bn.weight)) + ((.. * bn.weight) + bn.bias)). Two shifts after each other are one.
-#   Folded and packed parameters take 67,141,632 bytes beside the 67,207,176 of the parameters.
+#   1. scale-of-shifted (reals, 3 times): .. * scale -> .. + ..
+#   2. minus-parameter (bits): To subtract a parameter is to add its negative.
+#      (.. + ..) - bn.running_mean -> (.. + ..) + neg(bn.running_mean)
+#   3. shifts-meet (reals, 2 times): Two shifts after each other are one.
+#      (.. + ..) + neg(bn.running_mean) -> (.. * scale) + (.. + ..)
+#   4. scales-meet (reals, 2 times): Two scales after each other are one.
+#      (.. * scale) * rsqrt(..) -> linear(x, gemm.weight) * (scale * ..)
+# Folded and packed parameters take 67,125,248 bytes in train mode, 67,141,632 bytes in eval mode
+# beside 67,207,176 of parameters.
 #
-# The file needs PyTorch and a compiler, nothing else. In this order: Model and what it uses,
-# unchanged, because ModelNew falls back on them; the folded parameters; the fast forward and
-# ModelNew; what they assume; the kernels. Below a line stands what refold puts into every file.
+# It needs PyTorch and a compiler, nothing else. In this order: Model, unchanged, on which ModelNew
+# falls back; the folded parameters; the fast forward and ModelNew; what they assume; the kernels.
 
 """Linear, a scale per feature, and batch normalisation."""
 
@@ -97,38 +62,26 @@ def get_inputs():
 def get_init_inputs():
     return [in_features, out_features]
 
-import os
-
-import torch
-
-# ----------------------------------------------------------------------------------------------
-# Folded parameters: computed from parameters alone, in float64, rounded once.
-# ----------------------------------------------------------------------------------------------
-
+# --- Folded parameters: computed from parameters alone, in float64, rounded once. -----------------
 def _refold_fold0(scale):
     """square(scale), of shape [4096]."""
-    return _refold_rounded(scale.double().square(), torch.float32).reshape((4096,)).contiguous()
+    return _refold_rounded(scale.double().square(), torch.float32)
 
 
 def _refold_fold1(scale, bn_running_var, bn_weight):
-    """((scale * rsqrt((bn.running_var + 1e-05))) * bn.weight), of shape [4096]."""
-    t6 = ((scale.double() * (bn_running_var.double() + 1e-05).rsqrt()) * bn_weight.double())
-    return _refold_rounded(t6, torch.float32).reshape((4096,)).contiguous()
+    """(scale * rsqrt((bn.running_var + 1e-05))) * bn.weight, of shape [4096]."""
+    mul2 = (scale.double() * (bn_running_var.double() + 1e-05).rsqrt()) * bn_weight.double()
+    return _refold_rounded(mul2, torch.float32)
 
 
 def _refold_fold2(gemm_bias, scale, bn_running_mean, bn_running_var, bn_weight, bn_bias):
-    """((((... + ...) * rsqrt(...)) * bn.weight) + bn.bias), of shape [4096]."""
-    t8 = (bn_running_var.double() + 1e-05).rsqrt()
-    t9 = (((gemm_bias.double() * scale.double()) + (-bn_running_mean.double())) * t8)
-    t13 = ((t9 * bn_weight.double()) + bn_bias.double())
-    return _refold_rounded(t13, torch.float32).reshape((4096,)).contiguous()
+    """(((... + ...) * rsqrt(...)) * bn.weight) + bn.bias, of shape [4096]."""
+    rsqrt = (bn_running_var.double() + 1e-05).rsqrt()
+    mul2 = ((gemm_bias.double() * scale.double()) + (-bn_running_mean.double())) * rsqrt
+    return _refold_rounded((mul2 * bn_weight.double()) + bn_bias.double(), torch.float32)
 
-
-# ----------------------------------------------------------------------------------------------
-# The fast forward, and the module.
-# ----------------------------------------------------------------------------------------------
-# Equal in the reals: an infinity among the inputs may give NaN here and an infinity there, or the
-# other way round. NaN stays NaN wherever the result depends on it.
+# --- The fast forward, and the module. ------------------------------------------------------------
+# An infinity among the inputs may give NaN here and an infinity there, or the other way round.
 REFOLD_ASSUMES = "finite"
 
 
@@ -141,18 +94,21 @@ def _refold_train(self, rf_cache, x):
         _refold_wait(rf_cache, rf_device)
     rf_empty = _refold_empty if _refold_current() == rf_device else _refold_empty_on(rf_device)
     n0 = x.shape[0]
+    bn_running_mean, bn_running_var, bn_num_batches_tracked = rf_cache.states
     x = x.contiguous()
-    bn_running_mean = self.bn.running_mean
-    bn_running_var = self.bn.running_var
-    bn_num_batches_tracked = self.bn.num_batches_tracked
     product = rf_empty((n0, 4096), (4096, 1), torch.float32)
     mean = rf_empty((4096,), (1,), torch.float32)
     factor = rf_empty((4096,), (1,), torch.float32)
-    rf_work = _refold_workspace(_refold_kernels.train_matmul0_needs(n0, 4096, 4096, rf_device), rf_stream, rf_device)
-    _refold_kernels.train_matmul0(x, 0, gemm_weight, gemm_weight_packed, folded, scale, bn_weight, bn_running_mean, gemm_bias, bn_running_var, product, mean, factor, bn_running_mean, bn_running_var, bn_num_batches_tracked, n0, 4096, 4096, rf_work[0], rf_work[1], rf_stream, rf_device)
+    rf_needs = _refold_kernels.train_matmul0_needs(n0, 4096, 4096, rf_device)
+    rf_work = _refold_workspace(rf_needs, rf_stream, rf_device)
+    _refold_kernels.train_matmul0(x, 0, gemm_weight, gemm_weight_packed, folded, scale,
+        bn_weight, bn_running_mean, gemm_bias, bn_running_var, product, mean, factor,
+        bn_running_mean, bn_running_var, bn_num_batches_tracked, n0, 4096, 4096, rf_work[0],
+        rf_work[1], rf_stream, rf_device)
     torch.autograd.graph.increment_version(bn_num_batches_tracked)
     result = product  # in its place
-    _refold_kernels.train_pointwise1(product, mean, factor, bn_bias, result, n0, 4096, 0, 0, rf_stream, rf_device)
+    _refold_kernels.train_pointwise1(product, mean, factor, bn_bias, result, n0, 4096, 0, 0,
+        rf_stream, rf_device)
     return result
 
 
@@ -167,8 +123,10 @@ def _refold_eval(self, rf_cache, x):
     n0 = x.shape[0]
     x = x.contiguous()
     result = rf_empty((n0, 4096), (4096, 1), torch.float32)
-    rf_work = _refold_workspace(_refold_kernels.eval_matmul0_needs(n0, 4096, 4096, rf_device), rf_stream, rf_device)
-    _refold_kernels.eval_matmul0(x, 0, gemm_weight, gemm_weight_packed, folded_factor, folded_shift, result, n0, 4096, 4096, rf_work[0], rf_work[1], rf_stream, rf_device)
+    rf_needs = _refold_kernels.eval_matmul0_needs(n0, 4096, 4096, rf_device)
+    rf_work = _refold_workspace(rf_needs, rf_stream, rf_device)
+    _refold_kernels.eval_matmul0(x, 0, gemm_weight, gemm_weight_packed, folded_factor,
+        folded_shift, result, n0, 4096, 4096, rf_work[0], rf_work[1], rf_stream, rf_device)
     return result
 
 
@@ -177,155 +135,83 @@ class ModelNew(Model):
 
     Assumed, and checked at every call:
     - x is a dense torch.float32 tensor of shape [n, 4096].
-    - parameters have the shapes and dtypes that they had when the kernels were made;
-    - modules are of the same classes, with the same settings and no hooks;
-    - no gradient is wanted.
+    - parameters have the shapes and dtypes, modules the classes and settings that they had
+      when the kernels were made; there are no hooks, and no gradient is wanted.
     Any other call takes the original forward and says why, once.
     """
 
     _refold_made = True
-    _refold_caches = None  # see _refold_own_caches
+    _refold_caches = None  # what is folded of the parameters; refold_refresh() forgets it
 
     def forward(self, x):
         if _refold_is_compiling():
             return super().forward(x)
         if self.training:
-            rf_caches = self._refold_caches or _refold_own_caches(self)
-            rf_found = _refold_prepare_train(self, rf_caches, x)
-            if type(rf_found) is _RefoldCache:
-                return _refold_train(self, rf_found, x)
+            rf_mode, rf_fast = "train", _refold_train
         else:
-            rf_caches = self._refold_caches or _refold_own_caches(self)
-            rf_found = _refold_prepare_eval(self, rf_caches, x)
-            if type(rf_found) is _RefoldCache:
-                return _refold_eval(self, rf_found, x)
+            rf_mode, rf_fast = "eval", _refold_eval
+        rf_caches = self._refold_caches or _refold_own_caches(self)
+        rf_found = _refold_prepare(self, rf_caches, rf_mode, x)
+        if type(rf_found) is _RefoldCache:
+            return rf_fast(self, rf_found, x)
         _refold_tell(rf_found)
         return super().forward(x)
 
-    def refold_refresh(self):
-        """Forget the folded parameters. Programs need this only after they write to part of a
-        parameter in a way that PyTorch does not count; see the runtime's first lines."""
-        self.__dict__.pop("_refold_caches", None)
 
-
-# ----------------------------------------------------------------------------------------------
-# What is assumed: of the modules, of parameters and buffers, and of the arguments of each call.
-# ----------------------------------------------------------------------------------------------
+# --- What is assumed of modules, parameters and buffers, and of the arguments of a call. ----------
+# path, class, names of parameters, buffers and children, settings
 _REFOLD_MODULES = (
-    ('', '', 'bn gemm scale', (), ()),
-    ('gemm', 'Linear', 'bias weight', ('in_features', 'out_features'), (4096, 4096)),
-    ('bn', 'BatchNorm1d', 'bias num_batches_tracked running_mean running_var weight', ('affine', 'eps', 'momentum', 'num_features', 'track_running_stats'), (True, 1e-05, 0.1, 4096, True)),
+    ("", "", "bn gemm scale", {}),
+    ("gemm", "Linear", "bias weight", {"in_features": 4096, "out_features": 4096}),
+    ("bn", "BatchNorm1d", "bias num_batches_tracked running_mean running_var weight",
+        {"affine": True, "eps": 1e-05, "momentum": 0.1, "num_features": 4096,
+        "track_running_stats": True}),
 )
-_REFOLD_TIED = ()
-_REFOLD_GLOBALS = {}
-
-
-_REFOLD_TRAIN = {
-    "name": "train",
-    "tensors": (
-        ("gemm.weight", (4096, 4096), torch.float32),
-        ("scale", (4096,), torch.float32),
-        ("bn.weight", (4096,), torch.float32),
-        ("bn.bias", (4096,), torch.float32),
-        ("gemm.bias", (4096,), torch.float32),
-        ("bn.running_mean", (4096,), torch.float32),
-        ("bn.running_var", (4096,), torch.float32),
-        ("bn.num_batches_tracked", (), torch.int64),
-    ),
-    "sources": 5,  # the first of the tensors are read, the others written
-    "assigned": (),  # attributes that forward sets
-    "counters": (),
-    "recipes": (
-        (_refold_fold0, (1,)),
-        (torch.Tensor.contiguous, (0,)),
-        (torch.Tensor.contiguous, (1,)),
-        (torch.Tensor.contiguous, (2,)),
-        (torch.Tensor.contiguous, (3,)),
-        (torch.Tensor.contiguous, (4,)),
-        (lambda x: _refold_pack(x), (6,)),
-    ),
-    "audit": 1,  # KiB of copied parameters that each call looks through
-    "repeats": True,  # a call is told to be like the last one by its tensors
+_REFOLD_TENSORS = {
+    "gemm.weight": ((4096, 4096), torch.float32), "scale": ((4096,), torch.float32),
+    "bn.weight": ((4096,), torch.float32), "bn.bias": ((4096,), torch.float32),
+    "gemm.bias": ((4096,), torch.float32), "bn.running_mean": ((4096,), torch.float32),
+    "bn.running_var": ((4096,), torch.float32), "bn.num_batches_tracked": ((), torch.int64),
 }
-
-_REFOLD_EVAL = {
-    "name": "eval",
-    "tensors": (
-        ("gemm.weight", (4096, 4096), torch.float32),
-        ("scale", (4096,), torch.float32),
-        ("bn.running_var", (4096,), torch.float32),
-        ("bn.weight", (4096,), torch.float32),
-        ("gemm.bias", (4096,), torch.float32),
-        ("bn.running_mean", (4096,), torch.float32),
-        ("bn.bias", (4096,), torch.float32),
-    ),
-    "sources": 7,  # the first of the tensors are read, the others written
-    "assigned": (),  # attributes that forward sets
-    "counters": ((2, "bn.num_batches_tracked"), (5, "bn.num_batches_tracked"), ),
-    "recipes": (
-        (_refold_fold1, (1, 2, 3)),
-        (_refold_fold2, (4, 1, 5, 2, 3, 6)),
-        (torch.Tensor.contiguous, (0,)),
-        (lambda x: _refold_pack(x), (9,)),
-    ),
-    "audit": 1,  # KiB of copied parameters that each call looks through
-    "repeats": True,  # a call is told to be like the last one by its tensors
+# values, as forward reads them: a parameter, what is folded of some, another form of a value
+_REFOLD_MODES = {
+    "train": {
+        "values": {"folded": (_refold_fold0, "scale"), "gemm_weight": "gemm.weight",
+            "scale": "scale", "bn_weight": "bn.weight", "bn_bias": "bn.bias",
+            "gemm_bias": "gemm.bias", "gemm_weight_packed": ("pack", "gemm_weight")},
+        "writes": ("bn.running_mean", "bn.running_var", "bn.num_batches_tracked"),
+    },
+    "eval": {
+        "values": {"folded_factor": (_refold_fold1, "scale", "bn.running_var", "bn.weight"),
+            "folded_shift": (_refold_fold2, "gemm.bias", "scale", "bn.running_mean",
+            "bn.running_var", "bn.weight", "bn.bias"), "gemm_weight": "gemm.weight",
+            "gemm_weight_packed": ("pack", "gemm_weight")},
+    },
 }
 
 
-def _refold_misfit_train(self, x):
+def _refold_misfit(self, x):
     """Why the kernels are for other arguments than these, or None."""
-    try:
-        if type(x) is not torch.Tensor or x.layout is not torch.strided or x.is_neg():
-            return "x is not a plain dense tensor"
-        if x.dtype is not torch.float32 or not x.is_cuda:
-            return f"x is {x.dtype} on {x.device}, not torch.float32 on cuda"
-        if x.dim() != 2 or x.shape[1] != 4096:
-            return f"x has the shape {tuple(x.shape)}, not [n, 4096]"
-        if x.shape[0] < 2:
-            return f"x has size {x.shape[0]} in dimension 0"
-    except (AttributeError, IndexError, KeyError, TypeError):
-        return "the arguments are not arranged as those that the kernels were made for"
-    return None
+    return _refold_argument("x", x, (None, 4096), torch.float32, "cuda")
 
 
-def _refold_prepare_train(self, rf_caches, x):
-    """What the kernels read of the parameters; or, as text, why this call takes the original forward."""
-    rf_cache = rf_caches.get("train")
+def _refold_prepare(self, rf_caches, rf_mode, x):
+    """What the kernels read of the parameters; or, as text, why the original forward is taken."""
+    rf_cache = rf_caches.get(rf_mode)
     if rf_cache is not None and rf_cache.fits(x) and not (
         _refold_grad_enabled() or _refold_forward_ad._current_level >= 0
         or _refold_function_modes() and _refold_is_watched(rf_cache.device, "cuda")
     ) and _refold_kernels.unchanged(*rf_cache.watched) and rf_cache.laid(*rf_cache.tensors):
         return rf_cache  # the last call was like this one
-    rf_reason = _refold_problem or _refold_traced() or _refold_misfit_train(self, x)
-    if rf_reason is not None:
-        return rf_reason
-    return _refold_examined(self, rf_caches, _REFOLD_TRAIN, _refold_file, (x,))
+    return (
+        _refold_problem or _refold_traced() or _refold_misfit(self, x)
+        or _refold_examined(self, rf_caches, rf_mode, _refold_file, (x,))
+    )
 
 
-_refold_misfit_eval = _refold_misfit_train  # they take the same arguments
-
-
-def _refold_prepare_eval(self, rf_caches, x):
-    """What the kernels read of the parameters; or, as text, why this call takes the original forward."""
-    rf_cache = rf_caches.get("eval")
-    if rf_cache is not None and rf_cache.fits(x) and not (
-        _refold_grad_enabled() or _refold_forward_ad._current_level >= 0
-        or _refold_function_modes() and _refold_is_watched(rf_cache.device, "cuda")
-    ) and _refold_kernels.unchanged(*rf_cache.watched) and rf_cache.laid(*rf_cache.tensors):
-        return rf_cache  # the last call was like this one
-    rf_reason = _refold_problem or _refold_traced() or _refold_misfit_eval(self, x)
-    if rf_reason is not None:
-        return rf_reason
-    return _refold_examined(self, rf_caches, _REFOLD_EVAL, _refold_file, (x,))
-
-
-# ----------------------------------------------------------------------------------------------
-# The kernels of this model. Compiled once at the first import, then found in PyTorch's cache.
-# ----------------------------------------------------------------------------------------------
+# --- This model's kernels: compiled at the first import, then found in PyTorch's cache. -----------
 _REFOLD_KERNELS = r"""
 namespace rf {
-
 // linear, mean, var, mul, add, rsqrt
 struct TrainMatmul0 : MatmulBody {
   const float* folded;  // square(scale)
@@ -358,17 +244,17 @@ struct TrainMatmul0 : MatmulBody {
     if (col == 0) *bn_num_batches_tracked += 1;
   }
   RF_FN bool in_pairs() const { return rf::in_pairs(product, width); }
-  rf_watch::Look look = rf_watch::take_look();  // see look.h
 };
 
 // sub, mul, add
 struct TrainPointwise1 : RowsBody {
-  const float* product;  // linear(x, gemm.weight)
-  const float* mean;  // mean(linear(x, gemm.weight), axes [-2])
-  const float* factor;  // ((scale * ...) * bn.weight)
-  const float* bn_bias;
+  Again<float, 0> product;  // linear(x, gemm.weight)
+  Again<float, 1> mean;  // mean(linear(x, gemm.weight), axes [-2])
+  Again<float, 2> factor;  // (scale * ...) * bn.weight
+  Again<float, 3> bn_bias;
   float* result;
   long width;
+  static constexpr int kAgain = 4;
   template <class V, class C> RF_FN void store(const Row& r, long row, C col) const {
     const auto sub1 = full<V>(product, row * width, col) - column<V>(mean, col);
     put(result, row * width, col, sub1 * column<V>(factor, col) + column<V>(bn_bias, col));
@@ -377,13 +263,12 @@ struct TrainPointwise1 : RowsBody {
     full<V>(product, row * width, col); column<V>(mean, col); column<V>(factor, col);
     column<V>(bn_bias, col);
   }
-  rf_watch::Look look = rf_watch::take_look();  // see look.h
 };
 
 // linear, mul, add
 struct EvalMatmul0 : MatmulBody {
-  const float* folded_factor;  // ((scale * ...) * bn.weight)
-  const float* folded_shift;  // ((... * bn.weight) + bn.bias)
+  const float* folded_factor;  // (scale * ...) * bn.weight
+  const float* folded_shift;  // (... * bn.weight) + bn.bias
   float* result;
   long width;
   template <class V, class C> RF_FN V value(V acc, long row, C col) const {
@@ -393,7 +278,6 @@ struct EvalMatmul0 : MatmulBody {
     put(result, row * width, col, v);
   }
   RF_FN bool in_pairs() const { return rf::in_pairs(result, width); }
-  rf_watch::Look look = rf_watch::take_look();  // see look.h
 };
 
 }  // namespace rf
@@ -1930,6 +1814,7 @@ struct MatmulBody {
   static constexpr int kReads = 0;
   template <class V, class C> RF_FN V value(V acc, long row, C col) const { return acc; }
   RF_FN bool in_pairs() const { return true; }
+  rf_watch::Look look = rf_watch::take_look();  // see look.h
 };
 
 // Shared memory of one team.
@@ -4556,6 +4441,7 @@ struct RowsBody {
   using Monoids = List<>;
   static constexpr bool kStores = true, kFinishes = false;
   static constexpr int kAgain = 0, kBlocks = 2;
+  rf_watch::Look look = rf_watch::take_look();  // see look.h
 };
 
 // Reads the words of a Row as another block left them, not as the first-level cache may know them.
@@ -4913,7 +4799,10 @@ Error rows(const Body& body, long rows, long width, bool aligned, const Workspac
 }  // namespace rf
 """
 _REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS + _REFOLD_ENTRIES
-_REFOLD_NAME = "refold_sm_90_e41b6b81d359"
+
+import os
+
+_REFOLD_NAME = "refold_sm_90_6c38adb9333a"
 
 import contextlib
 
@@ -5008,7 +4897,7 @@ def _refold_workspace(needs, stream, device):
 
 
 def _refold_pack(x):
-    """A matrix of rows as the tensor cores read it: see Split above."""
+    """A matrix of rows as the tensor cores read it."""
     depth, device = x.shape[-1], x.get_device()
     rows = x.numel() // depth
     size = _refold_kernels.packed_bytes(rows, depth)
@@ -5050,9 +4939,7 @@ def _refold_tf32_allowed():
     except RuntimeError:  # the flag was set by its newer name
         return torch.backends.cuda.matmul.fp32_precision == "tf32"
 
-# ----------------------------------------------------------------------------------------------
-# The runtime.
-# ----------------------------------------------------------------------------------------------
+# --- The runtime. ---------------------------------------------------------------------------------
 import enum
 import hashlib
 import math
@@ -5377,9 +5264,9 @@ def _refold_modules_of(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.M
 # What is assumed of the modules inside a model, and what of them is looked at before every call.
 #
 # `_REFOLD_MODULES` has a row for each module: its path, its class, the names of its parameters,
-# buffers and children (with a "-" before one that is None), and its settings. `_REFOLD_TIED` has the
-# paths of each parameter that is held in several places. `_REFOLD_GLOBALS` has the plain values among
-# the globals that forward reads.
+# buffers and children (with a "-" before one that is None), and its settings. `_REFOLD_TIED`, where
+# there is one, has the paths of each parameter that is held in several places; `_REFOLD_GLOBALS` the
+# plain values among the globals that forward reads.
 
 
 _REFOLD_HOLDERS = ("_parameters", "_buffers", "_modules")
@@ -5423,7 +5310,7 @@ def _refold_tensor(model: torch.nn.Module, path: str) -> Any:
 
 def _refold_difference(
     model: torch.nn.Module,
-    modules: Sequence[tuple[str, str, str, tuple[str, ...], tuple[Any, ...]]],
+    modules: Sequence[tuple[str, str, str, dict[str, Any]]],
     tied: Sequence[Sequence[str]],
     numbers: dict[str, Any],
     reached: _RefoldReached,
@@ -5432,7 +5319,7 @@ def _refold_difference(
     shared = torch.nn.modules.module
     if shared._global_forward_hooks or shared._global_forward_pre_hooks:
         return "every module has a global hook"
-    for path, kind, held, names, settings in modules:
+    for path, kind, held, settings in modules:
         module = _refold_inside(model, path)
         words = path or "the model"
         if module is None:
@@ -5449,7 +5336,7 @@ def _refold_difference(
             now, then = set(found.split()), set(held.split())
             more, less = " ".join(sorted(now - then)), " ".join(sorted(then - now))
             return f"{words} holds {more or 'less'}, which it did not; it held {less or 'no other'}"
-        for name, setting in zip(names, settings, strict=True):
+        for name, setting in settings.items():
             value = _refold_setting(getattr(module, name, None))
             if type(value) is not type(setting) or value != setting:
                 return f"the setting {name} of {words} has changed"
@@ -5581,6 +5468,12 @@ def _refold_own_caches(model: torch.nn.Module) -> dict[str, Any]:
     return caches
 
 
+def _refold_refresh(self: torch.nn.Module) -> None:
+    """Forget the folded parameters: after a write to part of a parameter that PyTorch does not
+    count. All other writes are seen."""
+    vars(self).pop("_refold_caches", None)
+
+
 def _refold_like(*tensors: torch.Tensor) -> Callable[..., bool]:
     """A function that tells whether other tensors are like these: of the same types, dtypes, sizes,
     strides and devices, and under the same modes and transforms, as the keys tell by which PyTorch
@@ -5614,6 +5507,32 @@ def _refold_is_watched(device: int, kind: str) -> bool:
 def _refold_traced() -> str | None:
     """Why the arguments are not to be looked at, which a tracer would note, or None."""
     return "a tracer is active" if torch._C._is_tracing() else None
+
+
+def _refold_argument(
+    name: str, value: Any, sizes: tuple[Any, ...], dtype: torch.dtype, kind: str
+) -> str | None:
+    """Why an argument is not a tensor as the kernels take it, or None.
+
+    sizes: of each dimension its size, None for any from 2 on, (least, largest or None), or ... for
+    any.
+    """
+    if type(value) is not torch.Tensor or value.layout is not torch.strided or value.is_neg():
+        return f"{name} is not a plain dense tensor"
+    if value.dtype is not dtype or not (value.is_cuda if kind == "cuda" else value.is_cpu):
+        return f"{name} is {value.dtype} on {value.device}, not {dtype} on {kind}"
+    shape = value.shape
+    wrong = len(shape) != len(sizes)
+    for found, size in zip(shape, sizes, strict=False):
+        wrong = wrong or (type(size) is int and found != size)
+    if wrong:
+        told = ", ".join(str(size) if type(size) is int else "n" for size in sizes)
+        return f"{name} has the shape {tuple(shape)}, not [{told}]"
+    for i, (found, size) in enumerate(zip(shape, sizes, strict=True)):
+        least, most = size if type(size) is tuple else (2 if size is None else 0, None)
+        if found < least or (most is not None and found > most):
+            return f"{name} has size {found} in dimension {i}"
+    return None
 
 
 def _refold_context(device: int, kind: str) -> str | None:
@@ -5725,6 +5644,7 @@ def _refold_look_at(
 # the parameters holds.
 
 
+_REFOLD_LOOKED_THROUGH = 1  # KiB of copied parameters that each call looks through
 _REFOLD_WHOLE = 2048  # bytes that are compared whole at every call, see watch.h
 # what `altered` says: an uncounted write was found by the audit, or by the kernels of the last call
 _REFOLD_AUDIT, _REFOLD_LATE = 6, 10
@@ -5749,12 +5669,12 @@ class _RefoldCache:
 
     sources: the parameters read; seen: their versions, addresses and strides. values: what is
     computed from them. reason: why the original forward runs as long as nothing changes, or None.
-    watched: the arguments of `unchanged` of the kernels. tensors, laid: the sources and the buffers
-    that are written, and whether they still have the sizes and strides that they had. fits: whether
-    tensors are like those of the last call that came without gradients. stepped: the identities of
-    parameters that an optimizer wrote since. audited: the names of the sources whose memory is
-    looked through; audit_calls: in how many calls. looked, epoch: see look.py. Copies and
-    pickles of a module start with empty caches.
+    watched: the arguments of `unchanged` of the kernels. states: the buffers that are written.
+    tensors, laid: the sources and the states, and whether they still have the sizes and strides
+    that they had. fits: whether tensors are like those of the last call that came without
+    gradients. stepped: the identities of parameters that an optimizer wrote since. audited: the
+    names of the sources whose memory is looked through; audit_calls: in how many calls. looked,
+    epoch: see look.py. Copies and pickles of a module start with empty caches.
     """
 
     def __init__(self, device: int | None = None) -> None:
@@ -5765,6 +5685,7 @@ class _RefoldCache:
         self.reason: str | None = None
         self.watched: tuple[Any, ...] | None = None
         self.tensors: tuple[torch.Tensor, ...] = ()
+        self.states: tuple[torch.Tensor, ...] = ()
         self.laid: Callable[..., bool] = _refold_unlike
         self.fits: Callable[..., bool] = _refold_unlike
         self.stepped: set[int] | None = None
@@ -5852,11 +5773,13 @@ def _refold_extent(t: torch.Tensor) -> int:
 def _refold_examined(
     model: torch.nn.Module,
     caches: dict[str, Any],
-    mode: dict[str, Any],
+    name: str,
     file: Any,
     arguments: Sequence[torch.Tensor],
 ) -> Any:
-    """The cache for a call whose arguments suit the kernels; or why the original is called."""
+    """The cache for a call whose arguments suit the kernels of a mode; or why the original is
+    called."""
+    mode = file.modes[name]
     device = arguments[0].get_device()
     reason = _refold_context(device, file.kind)
     if reason is not None:
@@ -5901,7 +5824,9 @@ def _refold_renew(
     tensors = [_refold_tensor(model, path) for path, _, _ in mode["tensors"]]
     sources, states = tensors[: mode["sources"]], tensors[mode["sources"] :]
     counters = [_refold_tensor(model, path) for _, path in mode["counters"]]
-    reason = file.difference(model, reached) or _refold_misfit(tensors, states, mode, device)
+    reason = file.difference(model, reached) or _refold_tensors_misfit(
+        tensors, states, mode, device
+    )
     usable = [t for t in tensors if isinstance(t, torch.Tensor)]
     watched: list[Any] = []
     for i, t in enumerate(tensors):
@@ -5926,7 +5851,7 @@ def _refold_renew(
         if transient is not None:
             return transient
         fixed = (rows.dicts, rows.types, rows.kinds, tuple(watched), stores, tuple(contents))
-        memory = file.kernels.watch(*fixed, mode["audit"])
+        memory = file.kernels.watch(*fixed, _REFOLD_LOOKED_THROUGH)
         if reason is None:
             versions = [None if t.is_inference() else t._version for t in (*sources, *counters)]
             seen = tuple(
@@ -5949,8 +5874,9 @@ def _refold_renew(
         cache = _RefoldCache(device)
     cache.audited = tuple(mode["tensors"][i][0] for i in copied)
     kib = sum(-(-n // 1024) for n in contents[1::2] if n > _REFOLD_WHOLE)
-    cache.audit_calls = -(-kib // mode["audit"])
+    cache.audit_calls = -(-kib // _REFOLD_LOOKED_THROUGH)
     cache.tensors, cache.laid = tuple(usable), _refold_like(*usable)
+    cache.states = tuple(states)
     cache.reason, cache.fits, cache.stepped = reason, _refold_unlike, None
     _refold_follow_optimizers(cache)
     # last: threads that find it take the values
@@ -5989,7 +5915,7 @@ def _refold_changed(
     return changed
 
 
-def _refold_misfit(
+def _refold_tensors_misfit(
     tensors: Sequence[Any], states: Sequence[Any], mode: dict[str, Any], device: int
 ) -> str | None:
     """Why parameters are not as the kernels take them, or None."""
@@ -6015,7 +5941,7 @@ def _refold_wants_gradients(
     if any(t.requires_grad for t in arguments):
         return True
     sources = [path for path, _, _ in mode["tensors"][: mode["sources"]]]
-    for path in (*sources, *mode.get("unread", ())):
+    for path in (*sources, *mode["unread"]):
         if getattr(_refold_tensor(model, path), "requires_grad", False):
             return True
     return False
@@ -6062,24 +5988,25 @@ def _refold_stepped(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) ->
             cache.fits = _refold_unlike
 
 
-class _RefoldFile:
-    """The tables and functions of one emitted file."""
+# The tables of one emitted file as the runtime reads them: by place instead of by name.
 
-    def __init__(
-        self,
-        modules: Sequence[Any],
-        tied: Sequence[Sequence[str]],
-        numbers: dict[str, Any],
-        kernels: Any,
-        unfit: Callable[[int], str | None],
-        renewed: Callable[[_RefoldCache], None],
-        kind: str,
-        classes: Sequence[type],
-    ) -> None:
-        self.modules, self.tied, self.numbers = modules, tied, numbers
-        self.kernels, self.unfit, self.renewed, self.kind = kernels, unfit, renewed, kind
-        self.names = {path: names for path, _, _, names, _ in modules}
-        self.known = _refold_reach(classes).entries
+
+class _RefoldFile:
+    """One emitted file: its tables, and the functions that its kernels' part defines.
+
+    kind: the kernels' type of device. names: the file's globals. modes: by name, `_refold_mode`.
+    """
+
+    def __init__(self, kind: str, names: dict[str, Any]) -> None:
+        self.kind, self.kernels = kind, names["_refold_kernels"]
+        self.unfit: Callable[[int], str | None] = names["_refold_unfit"]
+        self.renewed: Callable[[Any], None] = names["_refold_renewed"]
+        self.modules: Sequence[Any] = names["_REFOLD_MODULES"]
+        self.tied: Sequence[Sequence[str]] = names.get("_REFOLD_TIED", ())
+        self.numbers: dict[str, Any] = names.get("_REFOLD_GLOBALS", {})
+        self.names = {path: tuple(settings) for path, _, _, settings in self.modules}
+        self.modes = {name: _refold_mode(name, names, self) for name in names["_REFOLD_MODES"]}
+        self.known = _refold_reach(_refold_module_classes(names)).entries
         self.baselines: dict[frozenset[type], _RefoldReached] = {}
 
     def reached(self, model: torch.nn.Module) -> _RefoldReached:
@@ -6100,6 +6027,54 @@ class _RefoldFile:
 
     def place(self, device: int) -> torch.device:
         return torch.device("cpu") if device < 0 else torch.device(self.kind, device)
+
+
+def _refold_mode(name: str, names: dict[str, Any], file: _RefoldFile) -> dict[str, Any]:
+    """One row of `_REFOLD_MODES`.
+
+    tensors: (path, shape, dtype) of what is read, then of what is written. sources: how many are
+    read. recipes: of each value (function, places of its arguments among what is read and the
+    values before it). counters: of running statistics, which PyTorch's kernels write uncounted,
+    (place, path of the batch norm's counter, which is counted). unread: parameters that cannot
+    change the result. assigned: attributes that forward sets. repeats: whether a call is told to be
+    like the last one by its tensors.
+    """
+    row = names["_REFOLD_MODES"][name]
+    given_row: dict[str, Any] = row["values"]
+    made: dict[str, tuple[Any, ...]] = {
+        value: how if type(how) is tuple else (how,) for value, how in given_row.items()
+    }
+    sources: dict[str, int] = {}
+    for how, *given in made.values():
+        for path in given if callable(how) else () if given else (how,):
+            sources.setdefault(path, len(sources))
+    values = {value: len(sources) + i for i, value in enumerate(made)}
+    recipes: list[tuple[Callable[..., torch.Tensor], tuple[int, ...]]] = []
+    for how, *given in made.values():
+        if callable(how):
+            recipes.append((how, tuple(sources[path] for path in given)))
+        elif given:  # a value in another form
+            recipes.append((names[f"_refold_{how}"], (values[given[0]],)))
+        else:  # a parameter as it is
+            recipes.append((torch.Tensor.contiguous, (sources[how],)))
+    held = {path: names_held.split() for path, _, names_held, _ in file.modules}
+    counters = []
+    for path, i in sources.items():
+        parent, dot, last = path.rpartition(".")
+        statistics = last in ("running_mean", "running_var")
+        if statistics and "num_batches_tracked" in held.get(parent, ()):
+            counters.append((i, f"{parent}{dot}num_batches_tracked"))
+    written = row.get("writes", ())
+    return {
+        "name": name,
+        "tensors": tuple((p, *names["_REFOLD_TENSORS"][p]) for p in (*sources, *written)),
+        "sources": len(sources),
+        "recipes": tuple(recipes),
+        "counters": tuple(counters),
+        "unread": row.get("unread", ()),
+        "assigned": row.get("assigned", ()),
+        "repeats": row.get("repeats", True),
+    }
 
 
 # Containers that a fast call gives, put together without running their constructors.
@@ -6124,20 +6099,17 @@ def _refold_made(kind: Any, items: Any, attributes: Any, same: Any = ()) -> Any:
     return made
 
 
-_refold_file = _RefoldFile(
-    _REFOLD_MODULES, _REFOLD_TIED, _REFOLD_GLOBALS, _refold_kernels, _refold_unfit, _refold_renewed,
-    "cuda", _refold_module_classes(globals()),
-)
+ModelNew.refold_refresh = _refold_refresh
+_refold_file = _RefoldFile("cuda", globals())
 
 
 def _refold_attempt(self, rf_caches, x):
     """forward's result, or a _RefoldReason why the original forward is taken (for refold.optimize)."""
     if self.training:
-        rf_found = _refold_prepare_train(self, rf_caches, x)
-        if type(rf_found) is _RefoldCache:
-            return _refold_train(self, rf_found, x)
+        rf_mode, rf_fast = "train", _refold_train
     else:
-        rf_found = _refold_prepare_eval(self, rf_caches, x)
-        if type(rf_found) is _RefoldCache:
-            return _refold_eval(self, rf_found, x)
+        rf_mode, rf_fast = "eval", _refold_eval
+    rf_found = _refold_prepare(self, rf_caches, rf_mode, x)
+    if type(rf_found) is _RefoldCache:
+        return rf_fast(self, rf_found, x)
     return _RefoldReason(rf_found)

@@ -2,52 +2,31 @@
 #
 # The original is s3_batchnorm_softmax.py.
 # In train mode (equal for finite values):
-#   1. mean-of-shifted (reals): mean((linear(x, gemm.weight) + gemm.bias), axes=-2) ->
-#      (mean(linear(x, gemm.weight), axes=-2) + mean(gemm.bias, axes=-2)). The mean of shifted
-#      values is their mean plus the mean of the shifts.
-#   2. equal-shifts-cancel (finite): ((linear(x, gemm.weight) + gemm.bias) - (mean(.., axes=-2) +
-#      gemm.bias)) -> (linear(x, gemm.weight) - mean(linear(x, gemm.weight), axes=-2)). What is
-#      added to both sides of a difference cancels: statistics ignore a bias.
-#   3. variance-ignores-shift (finite): var((linear(x, gemm.weight) + gemm.bias), axes=-2) ->
-#      var(linear(x, gemm.weight), axes=-2). A shift that is the same for all values does not
+#   1. mean-of-shifted (reals): The mean of shifted values is their mean plus the mean of the
+#      shifts. mean((.. + gemm.bias), axes=-2) -> mean(.., axes=-2) + mean(gemm.bias, axes=-2)
+#   2. equal-shifts-cancel (finite): What is added to both sides of a difference cancels: statistics
+#      ignore a bias.
+#      (.. + gemm.bias) - (.. + gemm.bias) -> linear(x, gemm.weight) - mean(.., axes=-2)
+#   3. variance-ignores-shift (finite, 2 times): A shift that is the same for all values does not
 #      change how they vary.
-#   4. vectors-first (reals): (((.. - ..) * rsqrt(..)) * bn.weight) -> ((linear(x, gemm.weight) -
-#      mean(.., axes=-2)) * (rsqrt(..) * bn.weight)). Factors smaller than the value are
-#      multiplied with each other first.
-#   5. scale-of-shifted (reals): (scale * ((.. * ..) + bn.bias)) -> (((.. * ..) * scale) +
-#      (bn.bias * scale)). A scale of a shifted value is a shift of the scaled value.
-#   6. vectors-first (reals): (((.. - ..) * (.. * bn.weight)) * scale) -> ((linear(x, gemm.weight)
-#      - mean(.., axes=-2)) * ((.. * bn.weight) * scale)). Factors smaller than the value are
-#      multiplied with each other first.
-#   7. variance-ignores-shift (finite): var((linear(x, gemm.weight) + gemm.bias), axes=-2) ->
-#      var(linear(x, gemm.weight), axes=-2). A shift that is the same for all values does not
-#      change how they vary.
-#   Folded and packed parameters take 268,468,224 bytes beside the 268,599,308 of the parameters.
+#      var((linear(x, gemm.weight) + gemm.bias), axes=-2) -> var(linear(x, gemm.weight), axes=-2)
+#   4. vectors-first (reals, 2 times): Factors smaller than the value are multiplied with each other
+#      first. (.. * ..) * bn.weight -> (.. - ..) * (.. * bn.weight)
+#   5. scale-of-shifted (reals): A scale of a shifted value is a shift of the scaled value.
+#      scale * ((.. * ..) + bn.bias) -> ((.. * ..) * scale) + (bn.bias * scale)
 # In eval mode (equal in the reals: sums and products are taken in another order):
-#   1. minus-parameter (bits): ((linear(x, gemm.weight) + gemm.bias) - bn.running_mean) ->
-#      ((linear(x, gemm.weight) + gemm.bias) + neg(bn.running_mean)). To subtract a parameter is
-#      to add its negative.
-#   2. shifts-meet (reals): ((linear(x, gemm.weight) + gemm.bias) + neg(bn.running_mean)) ->
-#      (linear(x, gemm.weight) + (gemm.bias + neg(bn.running_mean))). Two shifts after each other
-#      are one.
-#   3. scale-of-shifted (reals): ((linear(x, gemm.weight) + (gemm.bias + ..)) *
-#      rsqrt((bn.running_var + 1e-05))) -> ((linear(x, gemm.weight) * rsqrt(..)) + ((gemm.bias +
-#      ..) * rsqrt(..))). A scale of a shifted value is a shift of the scaled value.
-#   4. scale-of-shifted (reals): (((.. * ..) + (.. * ..)) * bn.weight) -> (((.. * ..) * bn.weight)
-#      + ((.. * ..) * bn.weight)). A scale of a shifted value is a shift of the scaled value.
-#   5. scales-meet (reals): ((linear(x, gemm.weight) * rsqrt(..)) * bn.weight) -> (linear(x,
-#      gemm.weight) * (rsqrt(..) * bn.weight)). Two scales after each other are one.
-#   6. shifts-meet (reals): (((.. * ..) + (.. * bn.weight)) + bn.bias) -> ((linear(x, gemm.weight)
-#      * (.. * bn.weight)) + ((.. * bn.weight) + bn.bias)). Two shifts after each other are one.
-#   7. scale-of-shifted (reals): (scale * ((.. * ..) + (.. + bn.bias))) -> (((.. * ..) * scale) +
-#      ((.. + bn.bias) * scale)). A scale of a shifted value is a shift of the scaled value.
-#   8. scales-meet (reals): ((linear(x, gemm.weight) * (.. * bn.weight)) * scale) -> (linear(x,
-#      gemm.weight) * ((.. * bn.weight) * scale)). Two scales after each other are one.
-#   Folded and packed parameters take 268,500,992 bytes beside the 268,599,308 of the parameters.
+#   1. minus-parameter (bits): To subtract a parameter is to add its negative.
+#      (.. + gemm.bias) - bn.running_mean -> (.. + gemm.bias) + neg(bn.running_mean)
+#   2. shifts-meet (reals, 2 times): Two shifts after each other are one.
+#      (.. + gemm.bias) + neg(bn.running_mean) -> linear(x, gemm.weight) + (gemm.bias + ..)
+#   3. scale-of-shifted (reals, 3 times): (.. + ..) * rsqrt(..) -> (.. * ..) + (.. * ..)
+#   4. scales-meet (reals, 2 times): Two scales after each other are one.
+#      (.. * ..) * bn.weight -> linear(x, gemm.weight) * (.. * bn.weight)
+# Folded and packed parameters take 268,468,224 bytes in train mode, 268,500,992 bytes in eval mode
+# beside 268,599,308 of parameters.
 #
-# The file needs PyTorch and a compiler, nothing else. In this order: Model and what it uses,
-# unchanged, because ModelNew falls back on them; the folded parameters; the fast forward and
-# ModelNew; what they assume; the kernels. Below a line stands what refold puts into every file.
+# It needs PyTorch and a compiler, nothing else. In this order: Model, unchanged, on which ModelNew
+# falls back; the folded parameters; the fast forward and ModelNew; what they assume; the kernels.
 
 """Linear, batch normalisation, a scale by one parameter, and softmax over the features."""
 
@@ -80,39 +59,26 @@ def get_inputs():
 def get_init_inputs():
     return [in_features, out_features]
 
-import os
-
-import torch
-
-# ----------------------------------------------------------------------------------------------
-# Folded parameters: computed from parameters alone, in float64, rounded once.
-# ----------------------------------------------------------------------------------------------
-
+# --- Folded parameters: computed from parameters alone, in float64, rounded once. -----------------
 def _refold_fold0(bn_bias, scale):
-    """(bn.bias * scale), of shape [8192]."""
-    t2 = (bn_bias.double() * scale.double())
-    return _refold_rounded(t2, torch.float32).reshape((8192,)).contiguous()
+    """bn.bias * scale, of shape [8192]."""
+    return _refold_rounded(bn_bias.double() * scale.double(), torch.float32)
 
 
 def _refold_fold1(bn_running_var, bn_weight, scale):
-    """((rsqrt((bn.running_var + 1e-05)) * bn.weight) * scale), of shape [8192]."""
-    t6 = (((bn_running_var.double() + 1e-05).rsqrt() * bn_weight.double()) * scale.double())
-    return _refold_rounded(t6, torch.float32).reshape((8192,)).contiguous()
+    """(rsqrt((bn.running_var + 1e-05)) * bn.weight) * scale, of shape [8192]."""
+    mul2 = ((bn_running_var.double() + 1e-05).rsqrt() * bn_weight.double()) * scale.double()
+    return _refold_rounded(mul2, torch.float32)
 
 
 def _refold_fold2(gemm_bias, bn_running_mean, bn_running_var, bn_weight, bn_bias, scale):
-    """((((... * ...) * bn.weight) + bn.bias) * scale), of shape [8192]."""
-    t6 = (bn_running_var.double() + 1e-05).rsqrt()
-    t9 = (((gemm_bias.double() + (-bn_running_mean.double())) * t6) * bn_weight.double())
-    t13 = ((t9 + bn_bias.double()) * scale.double())
-    return _refold_rounded(t13, torch.float32).reshape((8192,)).contiguous()
+    """(((... * ...) * bn.weight) + bn.bias) * scale, of shape [8192]."""
+    rsqrt = (bn_running_var.double() + 1e-05).rsqrt()
+    mul2 = ((gemm_bias.double() + (-bn_running_mean.double())) * rsqrt) * bn_weight.double()
+    return _refold_rounded((mul2 + bn_bias.double()) * scale.double(), torch.float32)
 
-
-# ----------------------------------------------------------------------------------------------
-# The fast forward, and the module.
-# ----------------------------------------------------------------------------------------------
-# Equal in the reals: an infinity among the inputs may give NaN here and an infinity there, or the
-# other way round. NaN stays NaN wherever the result depends on it.
+# --- The fast forward, and the module. ------------------------------------------------------------
+# An infinity among the inputs may give NaN here and an infinity there, or the other way round.
 REFOLD_ASSUMES = "finite"
 
 
@@ -125,18 +91,21 @@ def _refold_train(self, rf_cache, x):
         _refold_wait(rf_cache, rf_device)
     rf_empty = _refold_empty if _refold_current() == rf_device else _refold_empty_on(rf_device)
     n0 = x.shape[0]
+    bn_running_mean, bn_running_var, bn_num_batches_tracked = rf_cache.states
     x = x.contiguous()
-    bn_running_mean = self.bn.running_mean
-    bn_running_var = self.bn.running_var
-    bn_num_batches_tracked = self.bn.num_batches_tracked
     product = rf_empty((n0, 8192), (8192, 1), torch.float32)
     mean = rf_empty((8192,), (1,), torch.float32)
     factor = rf_empty((8192,), (1,), torch.float32)
-    rf_work = _refold_workspace(_refold_kernels.train_matmul0_needs(n0, 8192, 8192, rf_device), rf_stream, rf_device)
-    _refold_kernels.train_matmul0(x, 0, gemm_weight, gemm_weight_packed, bn_weight, scale, bn_running_mean, gemm_bias, bn_running_var, product, mean, factor, bn_running_mean, bn_running_var, bn_num_batches_tracked, n0, 8192, 8192, rf_work[0], rf_work[1], rf_stream, rf_device)
+    rf_needs = _refold_kernels.train_matmul0_needs(n0, 8192, 8192, rf_device)
+    rf_work = _refold_workspace(rf_needs, rf_stream, rf_device)
+    _refold_kernels.train_matmul0(x, 0, gemm_weight, gemm_weight_packed, bn_weight, scale,
+        bn_running_mean, gemm_bias, bn_running_var, product, mean, factor, bn_running_mean,
+        bn_running_var, bn_num_batches_tracked, n0, 8192, 8192, rf_work[0], rf_work[1], rf_stream,
+        rf_device)
     torch.autograd.graph.increment_version(bn_num_batches_tracked)
     result = product  # in its place
-    _refold_kernels.train_rows1(product, mean, factor, folded_shift, result, n0, 8192, 0, 0, rf_stream, rf_device)
+    _refold_kernels.train_rows1(product, mean, factor, folded_shift, result, n0, 8192, 0, 0,
+        rf_stream, rf_device)
     return result
 
 
@@ -151,8 +120,10 @@ def _refold_eval(self, rf_cache, x):
     n0 = x.shape[0]
     x = x.contiguous()
     add = rf_empty((n0, 8192), (8192, 1), torch.float32)
-    rf_work = _refold_workspace(_refold_kernels.eval_matmul0_needs(n0, 8192, 8192, rf_device), rf_stream, rf_device)
-    _refold_kernels.eval_matmul0(x, 0, gemm_weight, gemm_weight_packed, folded_factor, folded_shift, add, n0, 8192, 8192, rf_work[0], rf_work[1], rf_stream, rf_device)
+    rf_needs = _refold_kernels.eval_matmul0_needs(n0, 8192, 8192, rf_device)
+    rf_work = _refold_workspace(rf_needs, rf_stream, rf_device)
+    _refold_kernels.eval_matmul0(x, 0, gemm_weight, gemm_weight_packed, folded_factor,
+        folded_shift, add, n0, 8192, 8192, rf_work[0], rf_work[1], rf_stream, rf_device)
     result = add  # in its place
     _refold_kernels.eval_rows1(add, result, n0, 8192, 0, 0, rf_stream, rf_device)
     return result
@@ -163,154 +134,83 @@ class ModelNew(Model):
 
     Assumed, and checked at every call:
     - x is a dense torch.float32 tensor of shape [n, 8192].
-    - parameters have the shapes and dtypes that they had when the kernels were made;
-    - modules are of the same classes, with the same settings and no hooks;
-    - no gradient is wanted.
+    - parameters have the shapes and dtypes, modules the classes and settings that they had
+      when the kernels were made; there are no hooks, and no gradient is wanted.
     Any other call takes the original forward and says why, once.
     """
 
     _refold_made = True
-    _refold_caches = None  # see _refold_own_caches
+    _refold_caches = None  # what is folded of the parameters; refold_refresh() forgets it
 
     def forward(self, x):
         if _refold_is_compiling():
             return super().forward(x)
         if self.training:
-            rf_caches = self._refold_caches or _refold_own_caches(self)
-            rf_found = _refold_prepare_train(self, rf_caches, x)
-            if type(rf_found) is _RefoldCache:
-                return _refold_train(self, rf_found, x)
+            rf_mode, rf_fast = "train", _refold_train
         else:
-            rf_caches = self._refold_caches or _refold_own_caches(self)
-            rf_found = _refold_prepare_eval(self, rf_caches, x)
-            if type(rf_found) is _RefoldCache:
-                return _refold_eval(self, rf_found, x)
+            rf_mode, rf_fast = "eval", _refold_eval
+        rf_caches = self._refold_caches or _refold_own_caches(self)
+        rf_found = _refold_prepare(self, rf_caches, rf_mode, x)
+        if type(rf_found) is _RefoldCache:
+            return rf_fast(self, rf_found, x)
         _refold_tell(rf_found)
         return super().forward(x)
 
-    def refold_refresh(self):
-        """Forget the folded parameters. Programs need this only after they write to part of a
-        parameter in a way that PyTorch does not count; see the runtime's first lines."""
-        self.__dict__.pop("_refold_caches", None)
 
-
-# ----------------------------------------------------------------------------------------------
-# What is assumed: of the modules, of parameters and buffers, and of the arguments of each call.
-# ----------------------------------------------------------------------------------------------
+# --- What is assumed of modules, parameters and buffers, and of the arguments of a call. ----------
+# path, class, names of parameters, buffers and children, settings
 _REFOLD_MODULES = (
-    ('', '', 'bn gemm scale', (), ()),
-    ('gemm', 'Linear', 'bias weight', ('in_features', 'out_features'), (8192, 8192)),
-    ('bn', 'BatchNorm1d', 'bias num_batches_tracked running_mean running_var weight', ('affine', 'eps', 'momentum', 'num_features', 'track_running_stats'), (True, 1e-05, 0.1, 8192, True)),
+    ("", "", "bn gemm scale", {}),
+    ("gemm", "Linear", "bias weight", {"in_features": 8192, "out_features": 8192}),
+    ("bn", "BatchNorm1d", "bias num_batches_tracked running_mean running_var weight",
+        {"affine": True, "eps": 1e-05, "momentum": 0.1, "num_features": 8192,
+        "track_running_stats": True}),
 )
-_REFOLD_TIED = ()
-_REFOLD_GLOBALS = {}
-
-
-_REFOLD_TRAIN = {
-    "name": "train",
-    "tensors": (
-        ("gemm.weight", (8192, 8192), torch.float32),
-        ("bn.weight", (8192,), torch.float32),
-        ("scale", (1,), torch.float32),
-        ("bn.bias", (8192,), torch.float32),
-        ("gemm.bias", (8192,), torch.float32),
-        ("bn.running_mean", (8192,), torch.float32),
-        ("bn.running_var", (8192,), torch.float32),
-        ("bn.num_batches_tracked", (), torch.int64),
-    ),
-    "sources": 5,  # the first of the tensors are read, the others written
-    "assigned": (),  # attributes that forward sets
-    "counters": (),
-    "recipes": (
-        (_refold_fold0, (3, 2)),
-        (torch.Tensor.contiguous, (0,)),
-        (torch.Tensor.contiguous, (1,)),
-        (torch.Tensor.contiguous, (2,)),
-        (torch.Tensor.contiguous, (4,)),
-        (lambda x: _refold_pack(x), (6,)),
-    ),
-    "audit": 1,  # KiB of copied parameters that each call looks through
-    "repeats": True,  # a call is told to be like the last one by its tensors
+_REFOLD_TENSORS = {
+    "gemm.weight": ((8192, 8192), torch.float32), "bn.weight": ((8192,), torch.float32),
+    "scale": ((1,), torch.float32), "bn.bias": ((8192,), torch.float32),
+    "gemm.bias": ((8192,), torch.float32), "bn.running_mean": ((8192,), torch.float32),
+    "bn.running_var": ((8192,), torch.float32), "bn.num_batches_tracked": ((), torch.int64),
 }
-
-_REFOLD_EVAL = {
-    "name": "eval",
-    "tensors": (
-        ("gemm.weight", (8192, 8192), torch.float32),
-        ("bn.running_var", (8192,), torch.float32),
-        ("bn.weight", (8192,), torch.float32),
-        ("scale", (1,), torch.float32),
-        ("gemm.bias", (8192,), torch.float32),
-        ("bn.running_mean", (8192,), torch.float32),
-        ("bn.bias", (8192,), torch.float32),
-    ),
-    "sources": 7,  # the first of the tensors are read, the others written
-    "assigned": (),  # attributes that forward sets
-    "counters": ((1, "bn.num_batches_tracked"), (5, "bn.num_batches_tracked"), ),
-    "recipes": (
-        (_refold_fold1, (1, 2, 3)),
-        (_refold_fold2, (4, 5, 1, 2, 6, 3)),
-        (torch.Tensor.contiguous, (0,)),
-        (lambda x: _refold_pack(x), (9,)),
-    ),
-    "audit": 1,  # KiB of copied parameters that each call looks through
-    "repeats": True,  # a call is told to be like the last one by its tensors
+# values, as forward reads them: a parameter, what is folded of some, another form of a value
+_REFOLD_MODES = {
+    "train": {
+        "values": {"folded_shift": (_refold_fold0, "bn.bias", "scale"),
+            "gemm_weight": "gemm.weight", "bn_weight": "bn.weight", "scale": "scale",
+            "gemm_bias": "gemm.bias", "gemm_weight_packed": ("pack", "gemm_weight")},
+        "writes": ("bn.running_mean", "bn.running_var", "bn.num_batches_tracked"),
+    },
+    "eval": {
+        "values": {"folded_factor": (_refold_fold1, "bn.running_var", "bn.weight", "scale"),
+            "folded_shift": (_refold_fold2, "gemm.bias", "bn.running_mean", "bn.running_var",
+            "bn.weight", "bn.bias", "scale"), "gemm_weight": "gemm.weight",
+            "gemm_weight_packed": ("pack", "gemm_weight")},
+    },
 }
 
 
-def _refold_misfit_train(self, x):
+def _refold_misfit(self, x):
     """Why the kernels are for other arguments than these, or None."""
-    try:
-        if type(x) is not torch.Tensor or x.layout is not torch.strided or x.is_neg():
-            return "x is not a plain dense tensor"
-        if x.dtype is not torch.float32 or not x.is_cuda:
-            return f"x is {x.dtype} on {x.device}, not torch.float32 on cuda"
-        if x.dim() != 2 or x.shape[1] != 8192:
-            return f"x has the shape {tuple(x.shape)}, not [n, 8192]"
-        if x.shape[0] < 2:
-            return f"x has size {x.shape[0]} in dimension 0"
-    except (AttributeError, IndexError, KeyError, TypeError):
-        return "the arguments are not arranged as those that the kernels were made for"
-    return None
+    return _refold_argument("x", x, (None, 8192), torch.float32, "cuda")
 
 
-def _refold_prepare_train(self, rf_caches, x):
-    """What the kernels read of the parameters; or, as text, why this call takes the original forward."""
-    rf_cache = rf_caches.get("train")
+def _refold_prepare(self, rf_caches, rf_mode, x):
+    """What the kernels read of the parameters; or, as text, why the original forward is taken."""
+    rf_cache = rf_caches.get(rf_mode)
     if rf_cache is not None and rf_cache.fits(x) and not (
         _refold_grad_enabled() or _refold_forward_ad._current_level >= 0
         or _refold_function_modes() and _refold_is_watched(rf_cache.device, "cuda")
     ) and _refold_kernels.unchanged(*rf_cache.watched) and rf_cache.laid(*rf_cache.tensors):
         return rf_cache  # the last call was like this one
-    rf_reason = _refold_problem or _refold_traced() or _refold_misfit_train(self, x)
-    if rf_reason is not None:
-        return rf_reason
-    return _refold_examined(self, rf_caches, _REFOLD_TRAIN, _refold_file, (x,))
+    return (
+        _refold_problem or _refold_traced() or _refold_misfit(self, x)
+        or _refold_examined(self, rf_caches, rf_mode, _refold_file, (x,))
+    )
 
 
-_refold_misfit_eval = _refold_misfit_train  # they take the same arguments
-
-
-def _refold_prepare_eval(self, rf_caches, x):
-    """What the kernels read of the parameters; or, as text, why this call takes the original forward."""
-    rf_cache = rf_caches.get("eval")
-    if rf_cache is not None and rf_cache.fits(x) and not (
-        _refold_grad_enabled() or _refold_forward_ad._current_level >= 0
-        or _refold_function_modes() and _refold_is_watched(rf_cache.device, "cuda")
-    ) and _refold_kernels.unchanged(*rf_cache.watched) and rf_cache.laid(*rf_cache.tensors):
-        return rf_cache  # the last call was like this one
-    rf_reason = _refold_problem or _refold_traced() or _refold_misfit_eval(self, x)
-    if rf_reason is not None:
-        return rf_reason
-    return _refold_examined(self, rf_caches, _REFOLD_EVAL, _refold_file, (x,))
-
-
-# ----------------------------------------------------------------------------------------------
-# The kernels of this model. Compiled once at the first import, then found in PyTorch's cache.
-# ----------------------------------------------------------------------------------------------
+# --- This model's kernels: compiled at the first import, then found in PyTorch's cache. -----------
 _REFOLD_KERNELS = r"""
 namespace rf {
-
 // linear, mean, var, add, rsqrt, mul
 struct TrainMatmul0 : MatmulBody {
   const float *bn_weight, *scale, *bn_running_mean, *gemm_bias, *bn_running_var;
@@ -339,15 +239,14 @@ struct TrainMatmul0 : MatmulBody {
     if (col == 0) *bn_num_batches_tracked += 1;
   }
   RF_FN bool in_pairs() const { return rf::in_pairs(product, width); }
-  rf_watch::Look look = rf_watch::take_look();  // see look.h
 };
 
 // sub, mul, add, max, exp, sum, div
 struct TrainRows1 : RowsBody {
   Again<float, 0> product;  // linear(x, gemm.weight)
   Again<float, 1> mean;  // mean(linear(x, gemm.weight), axes [-2])
-  Again<float, 2> factor;  // ((... * bn.weight) * scale)
-  Again<float, 3> folded_shift;  // (bn.bias * scale)
+  Again<float, 2> factor;  // (... * bn.weight) * scale
+  Again<float, 3> folded_shift;  // bn.bias * scale
   float* result;
   long width;
   static constexpr int kAgain = 4;
@@ -369,13 +268,12 @@ struct TrainRows1 : RowsBody {
     full<V>(product, row * width, col); column<V>(mean, col); column<V>(factor, col);
     column<V>(folded_shift, col);
   }
-  rf_watch::Look look = rf_watch::take_look();  // see look.h
 };
 
 // linear, mul, add
 struct EvalMatmul0 : MatmulBody {
-  const float* folded_factor;  // ((... * bn.weight) * scale)
-  const float* folded_shift;  // ((... + bn.bias) * scale)
+  const float* folded_factor;  // (... * bn.weight) * scale
+  const float* folded_shift;  // (... + bn.bias) * scale
   float* add;
   long width;
   template <class V, class C> RF_FN V value(V acc, long row, C col) const {
@@ -385,12 +283,11 @@ struct EvalMatmul0 : MatmulBody {
     put(add, row * width, col, v);
   }
   RF_FN bool in_pairs() const { return rf::in_pairs(add, width); }
-  rf_watch::Look look = rf_watch::take_look();  // see look.h
 };
 
 // max, sub, exp, sum, div
 struct EvalRows1 : RowsBody {
-  Again<float, 0> add;  // ((... * ...) + (... * scale))
+  Again<float, 0> add;  // (... * ...) + (... * scale)
   float* result;
   long width;
   static constexpr int kAgain = 1;
@@ -410,7 +307,6 @@ struct EvalRows1 : RowsBody {
   template <class V, class C> RF_FN void read(long row, C col) const {
     full<V>(add, row * width, col);
   }
-  rf_watch::Look look = rf_watch::take_look();  // see look.h
 };
 
 }  // namespace rf
@@ -1982,6 +1878,7 @@ struct MatmulBody {
   static constexpr int kReads = 0;
   template <class V, class C> RF_FN V value(V acc, long row, C col) const { return acc; }
   RF_FN bool in_pairs() const { return true; }
+  rf_watch::Look look = rf_watch::take_look();  // see look.h
 };
 
 // Shared memory of one team.
@@ -4608,6 +4505,7 @@ struct RowsBody {
   using Monoids = List<>;
   static constexpr bool kStores = true, kFinishes = false;
   static constexpr int kAgain = 0, kBlocks = 2;
+  rf_watch::Look look = rf_watch::take_look();  // see look.h
 };
 
 // Reads the words of a Row as another block left them, not as the first-level cache may know them.
@@ -4965,7 +4863,10 @@ Error rows(const Body& body, long rows, long width, bool aligned, const Workspac
 }  // namespace rf
 """
 _REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS + _REFOLD_ENTRIES
-_REFOLD_NAME = "refold_sm_90_6176d97651ca"
+
+import os
+
+_REFOLD_NAME = "refold_sm_90_decd5041a196"
 
 import contextlib
 
@@ -5060,7 +4961,7 @@ def _refold_workspace(needs, stream, device):
 
 
 def _refold_pack(x):
-    """A matrix of rows as the tensor cores read it: see Split above."""
+    """A matrix of rows as the tensor cores read it."""
     depth, device = x.shape[-1], x.get_device()
     rows = x.numel() // depth
     size = _refold_kernels.packed_bytes(rows, depth)
@@ -5102,9 +5003,7 @@ def _refold_tf32_allowed():
     except RuntimeError:  # the flag was set by its newer name
         return torch.backends.cuda.matmul.fp32_precision == "tf32"
 
-# ----------------------------------------------------------------------------------------------
-# The runtime.
-# ----------------------------------------------------------------------------------------------
+# --- The runtime. ---------------------------------------------------------------------------------
 import enum
 import hashlib
 import math
@@ -5429,9 +5328,9 @@ def _refold_modules_of(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.M
 # What is assumed of the modules inside a model, and what of them is looked at before every call.
 #
 # `_REFOLD_MODULES` has a row for each module: its path, its class, the names of its parameters,
-# buffers and children (with a "-" before one that is None), and its settings. `_REFOLD_TIED` has the
-# paths of each parameter that is held in several places. `_REFOLD_GLOBALS` has the plain values among
-# the globals that forward reads.
+# buffers and children (with a "-" before one that is None), and its settings. `_REFOLD_TIED`, where
+# there is one, has the paths of each parameter that is held in several places; `_REFOLD_GLOBALS` the
+# plain values among the globals that forward reads.
 
 
 _REFOLD_HOLDERS = ("_parameters", "_buffers", "_modules")
@@ -5475,7 +5374,7 @@ def _refold_tensor(model: torch.nn.Module, path: str) -> Any:
 
 def _refold_difference(
     model: torch.nn.Module,
-    modules: Sequence[tuple[str, str, str, tuple[str, ...], tuple[Any, ...]]],
+    modules: Sequence[tuple[str, str, str, dict[str, Any]]],
     tied: Sequence[Sequence[str]],
     numbers: dict[str, Any],
     reached: _RefoldReached,
@@ -5484,7 +5383,7 @@ def _refold_difference(
     shared = torch.nn.modules.module
     if shared._global_forward_hooks or shared._global_forward_pre_hooks:
         return "every module has a global hook"
-    for path, kind, held, names, settings in modules:
+    for path, kind, held, settings in modules:
         module = _refold_inside(model, path)
         words = path or "the model"
         if module is None:
@@ -5501,7 +5400,7 @@ def _refold_difference(
             now, then = set(found.split()), set(held.split())
             more, less = " ".join(sorted(now - then)), " ".join(sorted(then - now))
             return f"{words} holds {more or 'less'}, which it did not; it held {less or 'no other'}"
-        for name, setting in zip(names, settings, strict=True):
+        for name, setting in settings.items():
             value = _refold_setting(getattr(module, name, None))
             if type(value) is not type(setting) or value != setting:
                 return f"the setting {name} of {words} has changed"
@@ -5633,6 +5532,12 @@ def _refold_own_caches(model: torch.nn.Module) -> dict[str, Any]:
     return caches
 
 
+def _refold_refresh(self: torch.nn.Module) -> None:
+    """Forget the folded parameters: after a write to part of a parameter that PyTorch does not
+    count. All other writes are seen."""
+    vars(self).pop("_refold_caches", None)
+
+
 def _refold_like(*tensors: torch.Tensor) -> Callable[..., bool]:
     """A function that tells whether other tensors are like these: of the same types, dtypes, sizes,
     strides and devices, and under the same modes and transforms, as the keys tell by which PyTorch
@@ -5666,6 +5571,32 @@ def _refold_is_watched(device: int, kind: str) -> bool:
 def _refold_traced() -> str | None:
     """Why the arguments are not to be looked at, which a tracer would note, or None."""
     return "a tracer is active" if torch._C._is_tracing() else None
+
+
+def _refold_argument(
+    name: str, value: Any, sizes: tuple[Any, ...], dtype: torch.dtype, kind: str
+) -> str | None:
+    """Why an argument is not a tensor as the kernels take it, or None.
+
+    sizes: of each dimension its size, None for any from 2 on, (least, largest or None), or ... for
+    any.
+    """
+    if type(value) is not torch.Tensor or value.layout is not torch.strided or value.is_neg():
+        return f"{name} is not a plain dense tensor"
+    if value.dtype is not dtype or not (value.is_cuda if kind == "cuda" else value.is_cpu):
+        return f"{name} is {value.dtype} on {value.device}, not {dtype} on {kind}"
+    shape = value.shape
+    wrong = len(shape) != len(sizes)
+    for found, size in zip(shape, sizes, strict=False):
+        wrong = wrong or (type(size) is int and found != size)
+    if wrong:
+        told = ", ".join(str(size) if type(size) is int else "n" for size in sizes)
+        return f"{name} has the shape {tuple(shape)}, not [{told}]"
+    for i, (found, size) in enumerate(zip(shape, sizes, strict=True)):
+        least, most = size if type(size) is tuple else (2 if size is None else 0, None)
+        if found < least or (most is not None and found > most):
+            return f"{name} has size {found} in dimension {i}"
+    return None
 
 
 def _refold_context(device: int, kind: str) -> str | None:
@@ -5777,6 +5708,7 @@ def _refold_look_at(
 # the parameters holds.
 
 
+_REFOLD_LOOKED_THROUGH = 1  # KiB of copied parameters that each call looks through
 _REFOLD_WHOLE = 2048  # bytes that are compared whole at every call, see watch.h
 # what `altered` says: an uncounted write was found by the audit, or by the kernels of the last call
 _REFOLD_AUDIT, _REFOLD_LATE = 6, 10
@@ -5801,12 +5733,12 @@ class _RefoldCache:
 
     sources: the parameters read; seen: their versions, addresses and strides. values: what is
     computed from them. reason: why the original forward runs as long as nothing changes, or None.
-    watched: the arguments of `unchanged` of the kernels. tensors, laid: the sources and the buffers
-    that are written, and whether they still have the sizes and strides that they had. fits: whether
-    tensors are like those of the last call that came without gradients. stepped: the identities of
-    parameters that an optimizer wrote since. audited: the names of the sources whose memory is
-    looked through; audit_calls: in how many calls. looked, epoch: see look.py. Copies and
-    pickles of a module start with empty caches.
+    watched: the arguments of `unchanged` of the kernels. states: the buffers that are written.
+    tensors, laid: the sources and the states, and whether they still have the sizes and strides
+    that they had. fits: whether tensors are like those of the last call that came without
+    gradients. stepped: the identities of parameters that an optimizer wrote since. audited: the
+    names of the sources whose memory is looked through; audit_calls: in how many calls. looked,
+    epoch: see look.py. Copies and pickles of a module start with empty caches.
     """
 
     def __init__(self, device: int | None = None) -> None:
@@ -5817,6 +5749,7 @@ class _RefoldCache:
         self.reason: str | None = None
         self.watched: tuple[Any, ...] | None = None
         self.tensors: tuple[torch.Tensor, ...] = ()
+        self.states: tuple[torch.Tensor, ...] = ()
         self.laid: Callable[..., bool] = _refold_unlike
         self.fits: Callable[..., bool] = _refold_unlike
         self.stepped: set[int] | None = None
@@ -5904,11 +5837,13 @@ def _refold_extent(t: torch.Tensor) -> int:
 def _refold_examined(
     model: torch.nn.Module,
     caches: dict[str, Any],
-    mode: dict[str, Any],
+    name: str,
     file: Any,
     arguments: Sequence[torch.Tensor],
 ) -> Any:
-    """The cache for a call whose arguments suit the kernels; or why the original is called."""
+    """The cache for a call whose arguments suit the kernels of a mode; or why the original is
+    called."""
+    mode = file.modes[name]
     device = arguments[0].get_device()
     reason = _refold_context(device, file.kind)
     if reason is not None:
@@ -5953,7 +5888,9 @@ def _refold_renew(
     tensors = [_refold_tensor(model, path) for path, _, _ in mode["tensors"]]
     sources, states = tensors[: mode["sources"]], tensors[mode["sources"] :]
     counters = [_refold_tensor(model, path) for _, path in mode["counters"]]
-    reason = file.difference(model, reached) or _refold_misfit(tensors, states, mode, device)
+    reason = file.difference(model, reached) or _refold_tensors_misfit(
+        tensors, states, mode, device
+    )
     usable = [t for t in tensors if isinstance(t, torch.Tensor)]
     watched: list[Any] = []
     for i, t in enumerate(tensors):
@@ -5978,7 +5915,7 @@ def _refold_renew(
         if transient is not None:
             return transient
         fixed = (rows.dicts, rows.types, rows.kinds, tuple(watched), stores, tuple(contents))
-        memory = file.kernels.watch(*fixed, mode["audit"])
+        memory = file.kernels.watch(*fixed, _REFOLD_LOOKED_THROUGH)
         if reason is None:
             versions = [None if t.is_inference() else t._version for t in (*sources, *counters)]
             seen = tuple(
@@ -6001,8 +5938,9 @@ def _refold_renew(
         cache = _RefoldCache(device)
     cache.audited = tuple(mode["tensors"][i][0] for i in copied)
     kib = sum(-(-n // 1024) for n in contents[1::2] if n > _REFOLD_WHOLE)
-    cache.audit_calls = -(-kib // mode["audit"])
+    cache.audit_calls = -(-kib // _REFOLD_LOOKED_THROUGH)
     cache.tensors, cache.laid = tuple(usable), _refold_like(*usable)
+    cache.states = tuple(states)
     cache.reason, cache.fits, cache.stepped = reason, _refold_unlike, None
     _refold_follow_optimizers(cache)
     # last: threads that find it take the values
@@ -6041,7 +5979,7 @@ def _refold_changed(
     return changed
 
 
-def _refold_misfit(
+def _refold_tensors_misfit(
     tensors: Sequence[Any], states: Sequence[Any], mode: dict[str, Any], device: int
 ) -> str | None:
     """Why parameters are not as the kernels take them, or None."""
@@ -6067,7 +6005,7 @@ def _refold_wants_gradients(
     if any(t.requires_grad for t in arguments):
         return True
     sources = [path for path, _, _ in mode["tensors"][: mode["sources"]]]
-    for path in (*sources, *mode.get("unread", ())):
+    for path in (*sources, *mode["unread"]):
         if getattr(_refold_tensor(model, path), "requires_grad", False):
             return True
     return False
@@ -6114,24 +6052,25 @@ def _refold_stepped(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) ->
             cache.fits = _refold_unlike
 
 
-class _RefoldFile:
-    """The tables and functions of one emitted file."""
+# The tables of one emitted file as the runtime reads them: by place instead of by name.
 
-    def __init__(
-        self,
-        modules: Sequence[Any],
-        tied: Sequence[Sequence[str]],
-        numbers: dict[str, Any],
-        kernels: Any,
-        unfit: Callable[[int], str | None],
-        renewed: Callable[[_RefoldCache], None],
-        kind: str,
-        classes: Sequence[type],
-    ) -> None:
-        self.modules, self.tied, self.numbers = modules, tied, numbers
-        self.kernels, self.unfit, self.renewed, self.kind = kernels, unfit, renewed, kind
-        self.names = {path: names for path, _, _, names, _ in modules}
-        self.known = _refold_reach(classes).entries
+
+class _RefoldFile:
+    """One emitted file: its tables, and the functions that its kernels' part defines.
+
+    kind: the kernels' type of device. names: the file's globals. modes: by name, `_refold_mode`.
+    """
+
+    def __init__(self, kind: str, names: dict[str, Any]) -> None:
+        self.kind, self.kernels = kind, names["_refold_kernels"]
+        self.unfit: Callable[[int], str | None] = names["_refold_unfit"]
+        self.renewed: Callable[[Any], None] = names["_refold_renewed"]
+        self.modules: Sequence[Any] = names["_REFOLD_MODULES"]
+        self.tied: Sequence[Sequence[str]] = names.get("_REFOLD_TIED", ())
+        self.numbers: dict[str, Any] = names.get("_REFOLD_GLOBALS", {})
+        self.names = {path: tuple(settings) for path, _, _, settings in self.modules}
+        self.modes = {name: _refold_mode(name, names, self) for name in names["_REFOLD_MODES"]}
+        self.known = _refold_reach(_refold_module_classes(names)).entries
         self.baselines: dict[frozenset[type], _RefoldReached] = {}
 
     def reached(self, model: torch.nn.Module) -> _RefoldReached:
@@ -6152,6 +6091,54 @@ class _RefoldFile:
 
     def place(self, device: int) -> torch.device:
         return torch.device("cpu") if device < 0 else torch.device(self.kind, device)
+
+
+def _refold_mode(name: str, names: dict[str, Any], file: _RefoldFile) -> dict[str, Any]:
+    """One row of `_REFOLD_MODES`.
+
+    tensors: (path, shape, dtype) of what is read, then of what is written. sources: how many are
+    read. recipes: of each value (function, places of its arguments among what is read and the
+    values before it). counters: of running statistics, which PyTorch's kernels write uncounted,
+    (place, path of the batch norm's counter, which is counted). unread: parameters that cannot
+    change the result. assigned: attributes that forward sets. repeats: whether a call is told to be
+    like the last one by its tensors.
+    """
+    row = names["_REFOLD_MODES"][name]
+    given_row: dict[str, Any] = row["values"]
+    made: dict[str, tuple[Any, ...]] = {
+        value: how if type(how) is tuple else (how,) for value, how in given_row.items()
+    }
+    sources: dict[str, int] = {}
+    for how, *given in made.values():
+        for path in given if callable(how) else () if given else (how,):
+            sources.setdefault(path, len(sources))
+    values = {value: len(sources) + i for i, value in enumerate(made)}
+    recipes: list[tuple[Callable[..., torch.Tensor], tuple[int, ...]]] = []
+    for how, *given in made.values():
+        if callable(how):
+            recipes.append((how, tuple(sources[path] for path in given)))
+        elif given:  # a value in another form
+            recipes.append((names[f"_refold_{how}"], (values[given[0]],)))
+        else:  # a parameter as it is
+            recipes.append((torch.Tensor.contiguous, (sources[how],)))
+    held = {path: names_held.split() for path, _, names_held, _ in file.modules}
+    counters = []
+    for path, i in sources.items():
+        parent, dot, last = path.rpartition(".")
+        statistics = last in ("running_mean", "running_var")
+        if statistics and "num_batches_tracked" in held.get(parent, ()):
+            counters.append((i, f"{parent}{dot}num_batches_tracked"))
+    written = row.get("writes", ())
+    return {
+        "name": name,
+        "tensors": tuple((p, *names["_REFOLD_TENSORS"][p]) for p in (*sources, *written)),
+        "sources": len(sources),
+        "recipes": tuple(recipes),
+        "counters": tuple(counters),
+        "unread": row.get("unread", ()),
+        "assigned": row.get("assigned", ()),
+        "repeats": row.get("repeats", True),
+    }
 
 
 # Containers that a fast call gives, put together without running their constructors.
@@ -6176,20 +6163,17 @@ def _refold_made(kind: Any, items: Any, attributes: Any, same: Any = ()) -> Any:
     return made
 
 
-_refold_file = _RefoldFile(
-    _REFOLD_MODULES, _REFOLD_TIED, _REFOLD_GLOBALS, _refold_kernels, _refold_unfit, _refold_renewed,
-    "cuda", _refold_module_classes(globals()),
-)
+ModelNew.refold_refresh = _refold_refresh
+_refold_file = _RefoldFile("cuda", globals())
 
 
 def _refold_attempt(self, rf_caches, x):
     """forward's result, or a _RefoldReason why the original forward is taken (for refold.optimize)."""
     if self.training:
-        rf_found = _refold_prepare_train(self, rf_caches, x)
-        if type(rf_found) is _RefoldCache:
-            return _refold_train(self, rf_found, x)
+        rf_mode, rf_fast = "train", _refold_train
     else:
-        rf_found = _refold_prepare_eval(self, rf_caches, x)
-        if type(rf_found) is _RefoldCache:
-            return _refold_eval(self, rf_found, x)
+        rf_mode, rf_fast = "eval", _refold_eval
+    rf_found = _refold_prepare(self, rf_caches, rf_mode, x)
+    if type(rf_found) is _RefoldCache:
+        return rf_fast(self, rf_found, x)
     return _RefoldReason(rf_found)

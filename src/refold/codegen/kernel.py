@@ -114,7 +114,6 @@ class GroupKernel:
         lines += [
             f"  long {', '.join(['width', *self.form.filled(self)])};",
             *(f"  {line}" for line in made),
-            *(f"  {line}" for line in self.last_members),
             "};",
             "",
         ]
@@ -123,9 +122,6 @@ class GroupKernel:
     def functor(self) -> list[str]:
         """The lines of the functor that follow its members."""
         return self.form.functor(self)
-
-    # members with a value of their own, which entries do not give
-    last_members: tuple[str, ...] = ()
 
     def inputs(self) -> list[str]:
         """Declarations of the functor's inputs, once its functions are written."""

@@ -52,7 +52,11 @@ class CpuTarget:
         kernels = kernels_of(groups, self.kernel)
         narrow = ["narrow.h"] if any(k.group.has_narrow for k in kernels) else []
         needed = included("cpu", ["run.h", *narrow, *(k.cpp.header for k in kernels)])
-        headers = ["#define PY_SSIZE_T_CLEAN", *real_text(groups), *map(header, COMMON)]
+        headers = [
+            "#define PY_SSIZE_T_CLEAN",
+            *real_text(m.group for m in groups),
+            *map(header, COMMON),
+        ]
         headers += [header(f"cpu/{h}") for h in needed]
         entries = [*(k.entry() for k in kernels), module_text(k.name for k in kernels)]
         return Source(
@@ -64,7 +68,7 @@ class CpuTarget:
     def build(self, groups: Sequence[Member], source: Source) -> str:
         return render("cpu.py.jinja", extension=f"refold_cpu_{digest(source.text)}")
 
-    def guards(self, names: Sequence[str]) -> list[str]:
+    def guards(self, names: Sequence[str]) -> list[Refusal]:
         return []
 
     def flags(self) -> list[Refusal]:

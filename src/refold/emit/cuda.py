@@ -75,12 +75,10 @@ class CudaTarget:
             )
         return lines
 
-    def guards(self, names: Sequence[str]) -> list[str]:
-        lines = []
-        for name in names[1:]:
-            lines.append(f"if {name}.get_device() != {names[0]}.get_device():")
-            lines.append(f'    return "{name} is on another device than {names[0]}"')
-        return lines
+    def guards(self, names: Sequence[str]) -> list[Refusal]:
+        first, *rest = names
+        reason = f'"{{}} is on another device than {first}"'
+        return [(f"{n}.get_device() != {first}.get_device()", reason.format(n)) for n in rest]
 
     def flags(self) -> list[Refusal]:
         reason = '"PyTorch\'s flags do not allow TF32, which the kernels use"'
@@ -111,7 +109,11 @@ class CudaTarget:
         kernels = kernels_of(groups, self.kernel)
         own = ["look_alone.cuh"] if alone else []
         needed = included("cuda", [*(h for k in kernels for h in k.headers()), *own])
-        headers = ["#define PY_SSIZE_T_CLEAN", *real_text(groups), *map(header, COMMON)]
+        headers = [
+            "#define PY_SSIZE_T_CLEAN",
+            *real_text(m.group for m in groups),
+            *map(header, COMMON),
+        ]
         headers += [header(f"cuda/{h}") for h in needed]
         entries, names = [], []
         if kernels or alone:

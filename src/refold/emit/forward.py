@@ -6,7 +6,7 @@ import builtins
 import keyword
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 
@@ -152,7 +152,8 @@ class ForwardWriter:
                 text.names[n] = field_.path if plain else self._unique(identifier(field_.path))
 
     def _input_lines(self) -> list[str]:
-        lines = []
+        states = [self.text.names[n] for n in self.plan.buffers.states]
+        lines = [f"{_unpacked(states)} = rf_cache.states"] if states else []
         for n, name in self.text.names.items():
             if n.op == "input":
                 path = self.captured.tensors[n["index"]].path
@@ -160,9 +161,8 @@ class ForwardWriter:
                     lines.append(f"{name} = {path}.contiguous()")
                 elif name != path:
                     lines.append(f"{name} = {path}")
-            elif n.op == "state":
-                copied = ".clone()" if n in self.plan.buffers.copied else ""
-                lines.append(f"{name} = {attribute(n['name'])}{copied}")
+            elif n.op == "state" and n in self.plan.buffers.copied:
+                lines.append(f"{name} = {name}.clone()")
         return lines
 
     def _unique(self, base: str) -> str:
@@ -331,6 +331,11 @@ class ForwardWriter:
         if out.strides is not None:
             return f"_refold_laid_out({name}, {shape_text(out.strides, self.sizes)})"
         return name
+
+
+def _unpacked(names: Sequence[str]) -> str:
+    """The targets of an assignment that takes a tuple apart."""
+    return ", ".join(names) + ("," if len(names) == 1 else "")
 
 
 def _call_of(node: Node) -> tuple[object, ...]:

@@ -40,8 +40,8 @@ class Target(Protocol):
         """
         ...
 
-    def guards(self, names: Sequence[str]) -> list[str]:
-        """Statements that return a reason where the tensor arguments `names` do not suit."""
+    def guards(self, names: Sequence[str]) -> list[Refusal]:
+        """Of the tensor arguments `names`."""
         ...
 
     def flags(self) -> list[Refusal]:

@@ -46,8 +46,9 @@ class RowsKernel(CudaKernel):
         return [o for o in self.body.pointers() if self.body.is_along_width(o)]
 
     def _again(self) -> list[Operand]:
-        """What several passes read."""
-        return [o for o in self._along() if sum(o.node in p for p in self.passes) > 1]
+        """What is read by several passes, or by `read` before it is by `store`."""
+        passes = [*self.passes, *(self.passes[-1:] if self.full_outputs() else [])]
+        return [o for o in self._along() if sum(o.node in p for p in passes) > 1]
 
     def inputs(self) -> list[str]:
         return self.body.members(self._again())

@@ -44,6 +44,7 @@ struct RowsBody {
   using Monoids = List<>;
   static constexpr bool kStores = true, kFinishes = false;
   static constexpr int kAgain = 0, kBlocks = 2;
+  rf_watch::Look look = rf_watch::take_look();  // see look.h
 };
 
 // Reads the words of a Row as another block left them, not as the first-level cache may know them.
