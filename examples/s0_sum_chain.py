@@ -300,9 +300,9 @@ _REFOLD_HEADERS = r"""
 typedef void* RfAddressOf(PyObject*);
 static RfAddressOf* rf_address_of() {
   PyObject* guards = PyImport_ImportModule("torch._C._dynamo.guards");
-  PyObject* found = guards ? PyObject_GetAttrString(guards, "_torchinductor_pyobject_tensor_data_ptr") : nullptr;
-  void* address = found ? PyLong_AsVoidPtr(found) : nullptr;
-  Py_XDECREF(found);
+  PyObject* function = guards ? PyObject_GetAttrString(guards, "_torchinductor_pyobject_tensor_data_ptr") : nullptr;
+  void* address = function ? PyLong_AsVoidPtr(function) : nullptr;
+  Py_XDECREF(function);
   Py_XDECREF(guards);
   PyErr_Clear();
   return reinterpret_cast<RfAddressOf*>(address);
@@ -339,8 +339,8 @@ static inline bool rf_takes(Py_ssize_t given, Py_ssize_t wanted) {
 
 namespace rf_watch {
 
-// What a kernel on a GPU looks at: it sets *flag to epoch where a word is not the expected one. A call that synchronises
-// with nothing learns of it at the call after.
+// What a kernel on a GPU looks at: it sets *flag to epoch where a word is not the expected one. A call that
+// synchronises with nothing learns of it at the call after.
 struct Look {
   const uint32_t* const* words;
   const uint32_t* expected;
@@ -362,21 +362,21 @@ static thread_local Look next_look;  // of the kernel that this thread starts ne
 // watch and unchanged: every call of an emitted module asks first whether all that its kernels were prepared for is
 // still so. In Python the answer would cost more than a small kernel.
 //
-//   watch(dicts, types, kinds, tensors, stores, contents, blocks) -> bytearray: how things are now
-//   unchanged(dicts, types, kinds, tensors, stores, contents, cells, alike, memory) -> bool: are they so still?
+//   watch(dicts, types, exact_types, tensors, stores, contents, blocks) -> bytearray: how things are now
+//   unchanged(dicts, types, exact_types, tensors, stores, contents, cells, equal, memory) -> bool: are they so still?
 //   look(memory, words, expected, count, epoch, flag): let the next kernel compare `count` words of device memory
-//   altered(memory) -> int: what `unchanged` found last (see Found)
+//   altered(memory) -> int: what `unchanged` found last (see Change)
 //   differing(before, after) -> tuple of bool, or None: which contents differ between two memories of the same contents
 //
 //   dicts     (dict, size or -1, key, value, ...), ...: dict[key] is value; the dict as value: there is no such key
 //   types     type, ...: nothing was written to the type or to one of its bases
-//   kinds     object, type, ...: the object is of exactly that type
+//   exact_types  object, type, ...: the object is of exactly that type
 //   tensors   tensor, counted, ...: is at its address and, if counted is true, at its version
 //   stores    weak reference, ...: the storage that a tensor lay in is alive, so its address is nobody else's
 //   contents  address, bytes, ...: the memory holds what it held. Whole where it is small; else a few words of it at
-//             every call, and `blocks` KiB more of one of them in turn (the audit)
+//             every call, and `blocks` KiB more of one of them, each at its time (the audit)
 //   cells     cell, value, ...: a closure's cell holds the value
-//   alike     object, copy, ...: a list, dict or set equals its copy
+//   equal     object, copy, ...: a list, dict or set equals its copy
 //
 // memory holds addresses of these objects: whoever keeps it keeps the tuples, too.
 #include <cstdint>
@@ -456,15 +456,15 @@ static int64_t version_of(PyObject* tensor) {
   if (field == nullptr) {
     PyObject* module = PyImport_ImportModule("torch._C");
     PyObject* base = module ? PyObject_GetAttrString(module, "TensorBase") : nullptr;
-    PyObject* change = base ? PyObject_GetAttrString(base, "_version") : nullptr;
+    PyObject* descriptor = base ? PyObject_GetAttrString(base, "_version") : nullptr;
     Py_XDECREF(base);
     Py_XDECREF(module);
-    if (change == nullptr) return -1;
-    if (!PyObject_TypeCheck(change, &PyGetSetDescr_Type)) {
+    if (descriptor == nullptr) return -1;
+    if (!PyObject_TypeCheck(descriptor, &PyGetSetDescr_Type)) {
       PyErr_SetString(PyExc_TypeError, "a tensor's _version is no field");
       return -1;
     }
-    field = reinterpret_cast<PyGetSetDescrObject*>(change);
+    field = reinterpret_cast<PyGetSetDescrObject*>(descriptor);
   }
   PyObject* number = field->d_getset->get(tensor, field->d_getset->closure);
   if (number == nullptr) return -1;
@@ -544,7 +544,7 @@ struct Memory {
   uint64_t* digests(const Content& c) const { return reinterpret_cast<uint64_t*>(at + c.digests); }
 };
 
-// Audits the next blocks of the contents in turn: whether they are as they were.
+// Audits the next blocks of the contents, one after another: whether they are as they were.
 static bool audit(const Memory& m) {
   Header& h = m.header();
   uint64_t left = h.contents ? h.blocks : 0;
@@ -562,9 +562,9 @@ static bool is_dead(PyObject* reference) {
 #if PY_VERSION_HEX < 0x030D0000
   return PyWeakref_Check(reference) && PyWeakref_GetObject(reference) == Py_None;
 #else
-  PyObject* change = nullptr;
-  const int alive = PyWeakref_GetRef(reference, &change);
-  Py_XDECREF(change);
+  PyObject* referent = nullptr;
+  const int alive = PyWeakref_GetRef(reference, &referent);
+  Py_XDECREF(referent);
   return alive == 0;
 #endif
 }
@@ -627,7 +627,8 @@ static bool memory_of(PyObject* o, Memory& m) {
 static PyObject* watch(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 7) || !are_tuples(args, 6)) return nullptr;
   Header h{};
-  h.dicts = PyTuple_GET_SIZE(args[0]), h.types = PyTuple_GET_SIZE(args[1]), h.exact_types = PyTuple_GET_SIZE(args[2]) / 2;
+  h.dicts = PyTuple_GET_SIZE(args[0]), h.types = PyTuple_GET_SIZE(args[1]),
+  h.exact_types = PyTuple_GET_SIZE(args[2]) / 2;
   h.tensors = PyTuple_GET_SIZE(args[3]) / 2, h.contents = PyTuple_GET_SIZE(args[5]) / 2;
   h.blocks = PyLong_AsUnsignedLongLong(args[6]);
   h.words = h.contents > kMany ? kFewer : kSamples;
@@ -661,8 +662,8 @@ static PyObject* watch(PyObject*, PyObject* const* args, Py_ssize_t n) {
       PyErr_SetString(PyExc_TypeError, "a row of types is a type");
       goto failed;
     }
-    PyObject* change = PyObject_GetAttrString(type, "__doc__");  // a type gets its tag where it is looked into
-    Py_XDECREF(change);
+    PyObject* doc = PyObject_GetAttrString(type, "__doc__");  // a type gets its tag where it is looked into
+    Py_XDECREF(doc);
     PyErr_Clear();
     m.types()[i] = {reinterpret_cast<PyTypeObject*>(type), tag_of_type(reinterpret_cast<PyTypeObject*>(type))};
   }
@@ -732,15 +733,15 @@ static PyObject* differing(PyObject*, PyObject* const* args, Py_ssize_t n) {
   bool equal = contents == b.header().contents;
   for (uint64_t i = 0; equal && i < contents; i++) equal = a.contents()[i].bytes == b.contents()[i].bytes;
   if (!equal) Py_RETURN_NONE;
-  PyObject* change = PyTuple_New(contents);
-  if (change == nullptr) return nullptr;
+  PyObject* flags = PyTuple_New(contents);
+  if (flags == nullptr) return nullptr;
   for (uint64_t i = 0; i < contents; i++) {
     const Content &x = a.contents()[i], &y = b.contents()[i];
     const uint64_t bytes = samples_bytes(x.bytes, a.header().words) + 8 * blocks_of(x.bytes);
     const bool differs = std::memcmp(a.at + x.samples, b.at + y.samples, bytes) != 0;
-    PyTuple_SET_ITEM(change, i, PyBool_FromLong(differs));
+    PyTuple_SET_ITEM(flags, i, PyBool_FromLong(differs));
   }
-  return change;
+  return flags;
 }
 
 }  // namespace rf_watch
@@ -769,6 +770,7 @@ namespace rf {
 
 using Real = RF_REAL;
 using Vec = Real;
+constexpr unsigned kFullMask = 0xffffffffu;  // all lanes of a warp
 template <int S> struct Step { static constexpr int index = S; };
 template <class... M> struct List { static constexpr int size = sizeof...(M); };
 
@@ -820,9 +822,9 @@ template <class V, class T, class C> RF_FN V full(const T* p, long offset, C col
 template <class T, class C> RF_FN void put(T* p, long offset, C col, Real v) { write_one(p + offset + col, v); }
 template <class T> RF_FN void put(T* p, long offset, Real v) { write_one(p + offset, v); }
 
-// Two columns that one thread holds: a body's store(row, Pair<Together>{col, more, next}, v) writes v to col + more
-// and `next` beside it. more: a constant, so that a row's stores share an address; the compiler would rather compute
-// each anew if it could see into it.
+// Two columns that one thread holds: a body's store(row, ColumnPair<Together>{col, more, next}, v) writes v to col +
+// more and `next` beside it. more: a constant, so that a row's stores share an address; the compiler would rather
+// compute each anew if it could see into it.
 template <bool Together> struct ColumnPair {
   int col, more;
   Real next;
@@ -863,8 +865,8 @@ template <class T> RF_FN void write_pairs(T* p, int more, Real v, const Real (&n
 // 16 bytes each: half as many stores, 64 bytes of a row each.
 RF_FN void write_pairs(float* p, int more, Real v, const Real (&next)[3]) {
   const bool odd = threadIdx.x % 2;
-  const float got = __shfl_xor_sync(0xffffffffu, odd ? v : next[1], 1);
-  const float got_next = __shfl_xor_sync(0xffffffffu, odd ? next[0] : next[2], 1);
+  const float got = __shfl_xor_sync(kFullMask, odd ? v : next[1], 1);
+  const float got_next = __shfl_xor_sync(kFullMask, odd ? next[0] : next[2], 1);
   const float4 four = odd ? make_float4(got, got_next, next[1], next[2]) : make_float4(v, next[0], got, got_next);
   // volatile: exchanges stay behind the stores before them, whose registers they need
   asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(p + more + (odd ? 6 : 0)), "f"(four.x), "f"(four.y),
@@ -958,8 +960,8 @@ RF_FN Real sigmoid(Real x) { return reciprocal(Real(1) + exp(-x)); }
 //
 // Why: a thread that moves 16 bytes with one instruction needs a quarter of the instructions, and
 // keeps four times the bytes in flight. Generated bodies are templates on their lanes `V` and their
-// position `C`: here V is `Four` at a `Vec4At`, or one number at a column where rows do not start at
-// multiples of 16 bytes. A comparison of Fours gives a `Four::Mask`; numbers convert to Fours.
+// position `C`: here V is `Vec4` at a `Vec4At`, or one number at a column where rows do not start at
+// multiples of 16 bytes. A comparison of Vec4s gives a `Vec4::Mask`; numbers convert to Vec4s.
 //
 // Layout: a Vec4At's columns start at a multiple of 4, its addresses at multiples of 16 bytes (of 8 where
 // elements have 16 bits).
@@ -1055,7 +1057,7 @@ template <> struct LanesOf<Vec4> {
   static constexpr int count = 4;
   static RF_FN Vec4At at(long unit) { return {4 * unit}; }
   static RF_FN Real get(const Vec4& v, int lane) { return v.x[lane]; }
-  // Reads what another block has written: not by way of the first-level cache.
+  // Reads what another block has written: not by way of the L1.
   static RF_FN Vec4 fresh(const Real* p) {
     return read_vec4(p, [](const auto* from) { return __ldcg(from); });
   }
@@ -1101,8 +1103,8 @@ template <class Body> RF_FN void look_in_first_block(const Body& body) {
 //
 // A struct here, and a row of the op table that names it as its monoid, give a reduction to all kernels: of rows,
 // columns and products, on the CPU and on CUDA. `of` must not care how values are grouped, rounding aside, and
-// `of(start(), a)` must be a. V is a number, or lanes of numbers on the CPU. How parts are gathered and merged, always
-// in the same order, stands in each target's monoid header, as `Folded`.
+// `of(start(), a)` must be a. V is a number, or lanes of numbers on the CPU. How partials are accumulated and merged,
+// always in the same order, stands in each target's monoid header, as `Folded`.
 
 namespace rf {
 
@@ -1129,11 +1131,11 @@ using Min = Folded<SmallerOf>;
 // the same bits on every run, and no float is ever added atomically.
 //
 // A monoid has
-//   Part           what travels in registers and in the workspace (kWords floats)
-//   gather(p, x)   takes one more value;   merge(p, q) takes another part
+//   Partial        what travels in registers and in the workspace (kWords floats)
+//   accumulate(p, x)   takes one more value;   merge(p, q) takes another partial
 //   accumulate_batch(p, x, in)   takes those of several values that count   (if kWords > 1)
 //   State          what the final, ordered merge keeps (a sum carries what its additions rounded off)
-//   part(state)    a part again
+//   partial(state)   a partial again
 //   kResults, results(state, out)          what the body's finalize_row is given
 
 namespace rf {
@@ -1178,7 +1180,7 @@ template <class Op> struct Folded {
 };
 
 // The largest value m and sum of exp(x - m). Exponents are taken from `exp_base`: exp(inf - inf) would
-// be NaN where log(sum(exp)) is plainly infinite. Only what is subtracted is replaced: a part that
+// be NaN where log(sum(exp)) is plainly infinite. Only what is subtracted is replaced: a partial that
 // holds nothing, or only -infinity, has m = -infinity and weighs exp(-inf - base) = 0 whatever the
 // base.
 struct ExpPartial { Real w[2]; };
@@ -1272,7 +1274,7 @@ struct RowMoments {
 };
 
 // Count, mean and sum of squared deviations of a column, merged by Chan's formula: E[x^2] - E[x]^2
-// would cancel. The count of a part is known from its rows and travels apart.
+// would cancel. The count of a partial is known from its rows and travels apart.
 struct MomentsState {
   Real count = 0.0f, mean = 0.0f, m2 = 0.0f;
   RF_FN void merge(const MomentsState& o) {
@@ -1285,7 +1287,7 @@ struct MomentsState {
 };
 struct Moments { static constexpr int kWords = 2, kResults = 0; };
 
-// How much the second of two parts weighs, n rows of the first and m of the second; the same for all
+// How much the second of two partials weighs, n rows of the first and m of the second; the same for all
 // columns, so that its division is done once.
 struct Weight {
   Real share = 0.0f, cross = 0.0f;  // m / (n + m), and n times that
@@ -1293,12 +1295,12 @@ struct Weight {
   RF_FN Weight(Real n, Real m) : share(m == 0.0f ? 0.0f : m / (n + m)), cross(n * share) {}
 };
 
-// A monoid down a column: parts with their counts of rows.
+// A monoid down a column: partials with their counts of rows.
 template <class M> struct Down {
   using Partial = typename M::Partial;
   using State = typename M::State;
   static constexpr int kWords = M::kWords;
-  // The part of R values of which some count; share: one over how many do, 0 if none.
+  // The partial of R values of which some count; share: one over how many do, 0 if none.
   template <int R> static RF_FN Partial of(const Real (&x)[R], const bool (&in)[R], Real share) {
     Partial p = M::identity();
 #pragma unroll
@@ -1361,11 +1363,16 @@ template <int S, class M, class... Rest> struct Before<S, List<M, Rest...>> {
 
 namespace rf {
 
-constexpr unsigned kFullMask = 0xffffffffu;  // all lanes of a warp
+constexpr int kWarpgroupThreads = 128;  // four warps, which issue a wgmma together
 
 // A named barrier of `threads` threads of the block; number 0 is __syncthreads.
 RF_FN void named_barrier_sync(int number, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+
+// The same by threads that do not wait themselves.
+RF_FN void named_barrier_arrive(int number, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
 
 // --- programmatic dependent launch (sm_90; before that, kernels follow each other) -----------------
@@ -1389,8 +1396,8 @@ RF_FN void sync_dependent_grids() {
 
 }  // namespace rf
 
-// Block: what the kernels that reduce rows and columns share: their start, and how parts of one
-// result are merged across lanes, warps and blocks, always in the same order.
+// Block: what the kernels that reduce rows and columns share: their start, and how partials of
+// one result are merged across lanes, warps and blocks, always in the same order.
 #include <type_traits>
 
 
@@ -1462,7 +1469,7 @@ template <class T, int N> RF_FN void put(T* p, long offset, CachedAt<Vec4, N, Ve
   put(p, offset, c.at, v);
 }
 
-// A part for each of a thread's lanes.
+// A partial for each of a thread's lanes.
 template <class M, class V> struct LanePartials {
   using Partial = typename M::Partial;
   Partial of[LanesOf<V>::count];
@@ -1487,8 +1494,8 @@ template <class M, class V> struct LanePartials {
   }
 };
 
-// What a thread has gathered of a row. A monoid of one word has a part for each of a thread's lanes, any other takes
-// the values of a batch at once.
+// What a thread has accumulated of a row. A monoid of one word has a partial for each of a thread's lanes, any other
+// takes the values of a batch at once.
 template <class M, class V> struct Accumulated {
   LanePartials<M, V> partials;
   template <int N, class In> RF_FN void accumulate(const V (&x)[N], In in) {
@@ -1522,7 +1529,7 @@ template <class M> RF_FN typename M::Partial from_lane(typename M::Partial p, in
   return p;
 }
 
-// The part of each team of `lanes` neighbours of a warp (a power of two), for all of them.
+// The partial of each group of `lanes` neighbours of a warp (a power of two), for all of them.
 template <class M> RF_FN typename M::Partial warp_reduce(typename M::Partial p, int lanes) {
   for (int mask = lanes / 2; mask; mask /= 2) {
     typename M::Partial other;
@@ -1535,8 +1542,8 @@ template <class M> RF_FN typename M::Partial warp_reduce(typename M::Partial p, 
   return from_lane<M>(p, threadIdx.x & 31 & ~(lanes - 1));
 }
 
-// The part of a team of whole warps, for all of its threads. `shared`, one part a warp, must not be
-// written again before the team's next barrier but one.
+// The partial of a group of whole warps, for all of its threads. `shared`, one partial a warp, must not be
+// written again before the group's next barrier but one.
 template <class M>
 RF_FN typename M::Partial group_reduce(typename M::Partial p, int thread, int threads, int barrier, Real* shared) {
   p = warp_reduce<M>(p, 32);
@@ -1595,7 +1602,7 @@ inline Error error(const char* format, ...) {
 
 inline Error checked(cudaError_t status, const char* doing) {
   if (status == cudaSuccess) return nullptr;
-  cudaGetLastError();  // an error that is reported here must not turn up again elsewhere
+  cudaGetLastError();  // an error that is reported here must not be reported again elsewhere
   return error("%s: %s (%s)", doing, cudaGetErrorString(status), cudaGetErrorName(status));
 }
 
@@ -1638,8 +1645,8 @@ Error allow_shared(Kernel* kernel, size_t bytes, const Device& device, std::atom
 }
 
 // Memory that a kernel works with besides its operands, and how much of each it needs. A workspace
-// belongs to one stream at a time. Kernels that run one after another can share it: parts are dead
-// at a kernel's end, and every launch leaves the turns that it used at zero.
+// belongs to one stream at a time. Kernels that run one after another can share it: scratch is dead
+// at a kernel's end, and every launch leaves the counters that it used at zero.
 struct Workspace {
   void* scratch;      // any content, aligned by 256
   unsigned* arrivals;  // zeroed once, when they are allocated
@@ -1672,7 +1679,9 @@ enum class LaunchMode {
 };
 
 // Kernels that call sync_dependent_grids() first start like this.
-inline LaunchMode launch_mode_on(const Device& device) { return device.major >= 9 ? LaunchMode::overlapping : LaunchMode::after; }
+inline LaunchMode launch_mode_on(const Device& device) {
+  return device.major >= 9 ? LaunchMode::overlapping : LaunchMode::after;
+}
 
 inline Error grid_of(long blocks, unsigned& grid) {
   if (blocks > INT32_MAX) return error("a launch of %ld blocks: at most 2^31 - 1 are possible", blocks);
@@ -1731,9 +1740,9 @@ class OnDevice {
 
 }  // namespace rf
 
-// Row cut: which threads hold, or pass over, which units of a row; from the sizes alone.
+// Row partition: which threads hold, or pass over, which units of a row; from the sizes alone.
 //
-// Why: a load of a warp should touch few lines of the first-level cache. Eight lanes of four columns fill a
+// Why: a load of a warp should touch few lines of the L1. Eight lanes of four columns fill a
 // line; of lanes of one, in rows that start anywhere, it takes a whole warp. So these go along the row first,
 // and a thread has several units, or several rows, only so that enough loads are in flight.
 
@@ -1769,7 +1778,7 @@ template <> struct ResidentShapes<Real> {
   static constexpr int block = kRowThreads;
 };
 
-// How a space is cut.
+// How a space is partitioned.
 template <class V> struct RowPartition {
   enum Strategy { register_resident, warps_per_row, multi_block } strategy;
   int shape = 0;        // of Holds<V>
@@ -1781,9 +1790,11 @@ template <class V> struct RowPartition {
       : strategy(register_resident), units(width / LanesOf<V>::count), chunks(0),
         chunk_width(kMultiBlockWidth * blocks_of(blocks_of(width, kMultiBlockWidth) * rows + 1, kMultiBlockBlocks)) {
     chunks = blocks_of(width, chunk_width);
-    if ((rows <= kMultiBlockRows && width >= kMultiBlockFrom) || units > INT32_MAX / 2) strategy = multi_block, threads = kRowThreads;
+    if ((rows <= kMultiBlockRows && width >= kMultiBlockFrom) || units > INT32_MAX / 2)
+      strategy = multi_block, threads = kRowThreads;
     else if (units == 0) strategy = warps_per_row, threads = 32;
-    else if (units <= (again ? ResidentShapes<V>::longest : ResidentShapes<V>::once)) strategy = register_resident, threads = threads_if_resident();
+    else if (units <= (again ? ResidentShapes<V>::longest : ResidentShapes<V>::once))
+      strategy = register_resident, threads = threads_if_resident();
     else strategy = warps_per_row, threads = threads_per_row(rows);
   }
   constexpr int rows_of_thread() const { return strategy == register_resident ? ResidentShapes<V>::of[shape].rows : 1; }
@@ -1810,7 +1821,7 @@ template <class V> struct RowPartition {
 // Rows: passes over each row of a space of rows x width; a pass may use what earlier ones reduced.
 //
 // Why: everything between products is bound by memory. A row is read once from it: the passes that
-// follow have it in registers or, of a long one, find it in the first-level cache, which holds the rows
+// follow have it in registers or, of a long one, find it in the L1, which holds the rows
 // that a multiprocessor works on.
 //
 // A body gives
@@ -1820,30 +1831,36 @@ template <class V> struct RowPartition {
 //   set(Step<S>, row_so_far, row, value)     takes the result of pass S into row_so_far, or its results
 //   store<V>(row_so_far, row, col)           writes full-size results      (if kStores)
 //   read<V>(row, col)                        reads what store does, so that no load waits for a store
-//   finish(row_so_far, row)                  writes results of one row     (if kFinalizes)
-//   kMinBlocks                                  blocks on a multiprocessor that hold rows of fours
+//   finalize(row_so_far, row)                writes results of one row     (if kFinalizes)
+//   kMinBlocks                               blocks on a multiprocessor (launch bounds) that hold rows by Vec4
 // Lanes are of four columns or, where rows do not start at multiples of 16 bytes, of one. A "unit" is one V.
 //
 // Layout: which threads take which units follows from the sizes alone, so results do not depend on
 // the device. In order of width:
-//   pointwise   each thread takes kBatch units: of as many rows (what is known of a column is then
-//               read once), or of one row where rows are few
-//   held        lanes of a warp, or whole warps, hold a row in registers, of short rows those of several, as
-//               the table of row_partition.cuh says; long rows only if more than one pass reads them
-//   by team     whole warps take a row, kBatch units at once; small teams share a block
-//   by pass     few rows that are very long: many blocks a row, one launch a pass; the last block to
-//               arrive merges the parts of the others
+//   kernel                   who takes what                                            registers   shared memory
+//   pointwise                each thread kBatch units: of as many rows (what is known    by the body   none
+//                            of a column is then read once), or of one row where rows
+//                            are few
+//   rows_register_resident   lanes of a warp, or whole warps, hold a row in registers,   31 to 64      384 bytes: a
+//                            of short rows those of several, as the table of                         partial a warp,
+//                            row_partition.cuh says; long rows only if more than one                 for two passes
+//                            pass reads them
+//   rows_warps_per_row       whole warps take a row, kBatch units at once; small groups  39 to 56      384 bytes
+//                            share a block
+//   rows_multi_block         few rows that are very long: many blocks a row, one launch  40 to 56      196 bytes
+//                            a pass; the last block to arrive merges the others' partials
+// (registers of a thread for a softmax, a layer norm and their like; of a block: 256 threads, or up to 512)
 //
 // The ladder (H200, of the copy rate 4.25 TB/s): a float4 that is assigned became four stores, 0.75; one
 // store, 0.96. Whole batches without branches took softmax 16384x4096 from 0.73 to 0.79, x @ v to 1.04; rows
 // held in registers, softmax 149 -> 135 us, layer norm 262144x64 45 -> 35. Four batches a thread: rows fall
-// out of the first-level cache, 20% slower; blocks that loop over rows: 7% slower. Single columns by whole warps, by
-// constants where the width is known: softmax 16384x1023 54 -> 45, 1000000x50 170 -> 143, layer norm 16384x1023 50 -> 42
-// (16 or 32 units a thread instead of 8: 58 and 66). Statistics in one pass: softmax 4096x393216 6131 -> 4691.
+// out of the L1, 20% slower; blocks that loop over rows: 7% slower. Single columns by whole warps, by
+// constants where the width is known: softmax 16384x1023 54 -> 45, 1000000x50 170 -> 143, layer norm 16384x1023 50 ->
+// 42 (16 or 32 units a thread instead of 8: 58 and 66). Statistics in one pass: softmax 4096x393216 6131 -> 4691.
 
 namespace rf {
 
-// Reads the words of a Row as another block left them, not as the first-level cache may know them.
+// Reads the words of a Row as another block left them, not as the L1 may know them.
 template <class Row> RF_FN Row row_from(const Row* p) {
   Row r{};
 #pragma unroll
@@ -1862,7 +1879,7 @@ RF_FN void set_results(const Body& body, Step step, typename Body::Row& r, long 
   if constexpr (M::kResults == 1) body.set(step, r, row, values[0]);
   else body.set(step, r, row, values);
 }
-constexpr int kMostPartialWords = 3;  // of the parts of a team
+constexpr int kMostPartialWords = 3;  // of the partials of a group
 
 template <class Body> RF_FN void finalize_row(const Body& body, const typename Body::Row& r, long row) {
   if constexpr (Body::kFinalizes) body.finalize(r, row);
@@ -1921,7 +1938,7 @@ __global__ void __launch_bounds__(kRowThreads, 1)
   }
 }
 
-// --- held ----------------------------------------------------------------------------------------
+// --- register-resident -------------------------------------------------------------------------------
 // kRows rows of kUnits units a thread: `threads` lanes of a warp hold a row, or whole warps (then one). All
 // passes name the same units, so a row is read once and stays in registers, of a softmax its exponentials.
 template <class V, int kRows, int kUnits, int kThreads, class Body>
@@ -1932,9 +1949,10 @@ __global__ void __launch_bounds__(ResidentShapes<V>::block, LanesOf<V>::count ==
   constexpr int kInside = kSingle ? kUnits / 2 : 0;  // units of every thread that are in the row: see Holds
   sync_dependent_grids(body);  // before any thread returns: all of the first block look
   const int threads = kThreads ? kThreads : row_threads;
-  const int thread_groups = blockDim.x / threads, thread_group = threadIdx.x / threads, thread = threadIdx.x - thread_group * threads;
+  const int thread_groups = blockDim.x / threads, thread_group = threadIdx.x / threads,
+            thread = threadIdx.x - thread_group * threads;
   const long first = long(blockIdx.x) * thread_groups * kRows + thread_group;
-  if (threads >= 32 && first >= rows) return;  // a whole team; lanes are needed by others of their warp
+  if (threads >= 32 && first >= rows) return;  // a whole group; lanes are needed by others of their warp
   // Rows and units after the last are read like it and left out: all loads are in flight together. Single columns
   // are computed, too, and not stored: what a branch guards is computed one after another.
   long row[kRows];
@@ -1965,7 +1983,8 @@ __global__ void __launch_bounds__(ResidentShapes<V>::block, LanesOf<V>::count ==
       if (kRows > 1 || threads <= 32)
         partial = warp_reduce<M>(partial, threads);
       else
-        partial = group_reduce<M>(partial, thread, threads, thread_group + 1, shared[decltype(step)::index % 2][thread_group * (threads / 32)]);
+        partial = group_reduce<M>(partial, thread, threads, thread_group + 1,
+                                  shared[decltype(step)::index % 2][thread_group * (threads / 32)]);
       set_results<M>(body, step, r[i], row[i], partial);
     }
   });
@@ -1984,12 +2003,12 @@ __global__ void __launch_bounds__(ResidentShapes<V>::block, LanesOf<V>::count ==
   }
 }
 
-// --- by team -------------------------------------------------------------------------------------
-// This thread's part of `units` units from `first` on. In the last batch units after the last are
+// --- warps per row ----------------------------------------------------------------------------------
+// This thread's partial of `units` units from `first` on. In the last batch units after the last are
 // read like it and left out: so all loads of a batch are in flight together.
 template <class M, int S, class V, class Body>
-RF_FN typename M::Partial accumulate_units(const Body& body, const typename Body::Row& r, long row, long first, int units,
-                                    int thread, int threads) {
+RF_FN typename M::Partial accumulate_units(const Body& body, const typename Body::Row& r, long row, long first,
+                                           int units, int thread, int threads) {
   constexpr int kUnits = kBatch<V>, kChain = 16;  // batches added one by one, then merged
   AccumulatedOf<M, V> all;
   int j = thread;
@@ -2040,7 +2059,7 @@ __global__ void __launch_bounds__(kMostThreadsPerRow, 1)
   const int thread_group = threadIdx.x / threads, thread = threadIdx.x - thread_group * threads;
   const long row = long(blockIdx.x) * (blockDim.x / threads) + thread_group;
   sync_dependent_grids(body);
-  if (row >= rows) return;  // a whole team
+  if (row >= rows) return;  // a whole group
   typename Body::Row r{};
   for_monoids<0>(typename Body::Monoids{}, [&](auto step, auto monoid) {
     using M = decltype(monoid);
@@ -2054,7 +2073,7 @@ __global__ void __launch_bounds__(kMostThreadsPerRow, 1)
     if (thread == 0) body.finalize(r, row);
 }
 
-// --- by pass -------------------------------------------------------------------------------------
+// --- multi-block ----------------------------------------------------------------------------------
 template <class V, class Body>
 __global__ void __launch_bounds__(kRowThreads, 1)
     rows_multi_block(const __grid_constant__ Body body, long width, long chunks, long chunk_width, int pass,
@@ -2107,7 +2126,8 @@ template <class Body> Error rows_workspace_size(long rows, long width, Workspace
     const auto partition = row_partition<Real, Body>(rows, width);
     if (partition.strategy == partition.multi_block) {
       constexpr size_t words = Words<typename Body::Monoids>::row;
-      size.scratch = (rows * sizeof(typename Body::Row) + 255) / 256 * 256 + rows * partition.chunks * words * sizeof(Real);
+      size.scratch =
+          (rows * sizeof(typename Body::Row) + 255) / 256 * 256 + rows * partition.chunks * words * sizeof(Real);
       size.arrivals = rows * sizeof(unsigned);
     }
   }
@@ -2127,10 +2147,12 @@ template <class V, class Body, int N = 0> auto* resident_kernel(int line) {
   return resident_kernel<V, Body, N>();
 }
 
-// The kernel of a cut that is not by pass; only one is compiled where the width is known.
+// The kernel of a partition that is not multi-block; only one is compiled where the width is known.
 template <long W, class V, class Body> auto* kernel_of(const RowPartition<V>& partition) {
   constexpr RowPartition<V> fixed = row_partition<V, Body>(kMultiBlockRows + 1, W);
-  if constexpr (W == 0) return partition.strategy == partition.register_resident ? resident_kernel<V, Body>(partition.shape) : rows_warps_per_row<V, Body>;
+  if constexpr (W == 0)
+    return partition.strategy == partition.register_resident ? resident_kernel<V, Body>(partition.shape)
+                                                             : rows_warps_per_row<V, Body>;
   else if constexpr (fixed.strategy == fixed.register_resident) return resident_kernel<V, Body, fixed.shape>();
   else return rows_warps_per_row<V, Body>;
 }
@@ -2151,7 +2173,8 @@ Error run_pointwise(const Body& body, long rows, long width, cudaStream_t stream
 }
 
 template <long W, class V, class Body>
-Error run_rows(const Body& body, long rows, long width, const Workspace& workspace, cudaStream_t stream, LaunchMode start) {
+Error run_rows(const Body& body, long rows, long width, const Workspace& workspace, cudaStream_t stream,
+               LaunchMode start) {
   constexpr const char* doing = "launching passes over rows";
   using Row = typename Body::Row;
   const auto partition = row_partition<V, Body>(rows, width);
@@ -2163,13 +2186,14 @@ Error run_rows(const Body& body, long rows, long width, const Workspace& workspa
       Real* partials = reinterpret_cast<Real*>(after);
       RF_TRY(grid_of(rows * partition.chunks, grid));
       for (int pass = 0; pass < Body::Monoids::size + Body::kStores; pass++)
-        RF_TRY(launch(rows_multi_block<V, Body>, grid, kRowThreads, 0, stream, start, doing, body, width, partition.chunks,
-                      partition.chunk_width, pass, row_states, partials, workspace.arrivals));
+        RF_TRY(launch(rows_multi_block<V, Body>, grid, kRowThreads, 0, stream, start, doing, body, width,
+                      partition.chunks, partition.chunk_width, pass, row_states, partials, workspace.arrivals));
       return nullptr;
     }
   }
   const int units = static_cast<int>(partition.units);
-  const int thread_groups = partition.threads > kRowThreads ? 1 : kRowThreads / partition.threads, threads = thread_groups * partition.threads;
+  const int thread_groups = partition.threads > kRowThreads ? 1 : kRowThreads / partition.threads,
+            threads = thread_groups * partition.threads;
   RF_TRY(grid_of(blocks_of(rows, thread_groups * partition.rows_of_thread()), grid));
   auto* kernel = kernel_of<W, V, Body>(partition);
   return launch(kernel, grid, threads, 0, stream, start, doing, body, rows, units, partition.threads);
@@ -2198,7 +2222,7 @@ Error rows(const Body& body, long rows, long width, bool aligned, const Workspac
 }  // namespace rf
 """
 _REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS + _REFOLD_ENTRIES
-_REFOLD_NAME = "refold_sm_90_bfc2dec16a32"
+_REFOLD_NAME = "refold_sm_90_f4e9468fb2f2"
 
 import contextlib
 
