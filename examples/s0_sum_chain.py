@@ -269,8 +269,7 @@ static PyObject* rows0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   const auto on = reinterpret_cast<cudaStream_t>(stream);
   rf::Error error;
   Py_BEGIN_ALLOW_THREADS
-  const rf::OnDevice here(static_cast<int>(device));
-  error = rf::rows<8192>(body, rows, width, rf::aligned(p0, p1), work, on);
+  error = rf::launch_on(device, [&] { return rf::rows<8192>(body, rows, width, rf::aligned(p0, p1), work, on); });
   Py_END_ALLOW_THREADS
   return rf_result(error);
 }
@@ -1586,6 +1585,7 @@ RF_FN bool last_block(unsigned* arrivals, unsigned blocks) {
 #include <cstdarg>
 #include <cstdint>
 #include <cstdio>
+#include <mutex>
 
 namespace rf {
 
@@ -1737,6 +1737,16 @@ class OnDevice {
   int before_ = 0;
   bool moved_ = false;
 };
+
+inline std::mutex launches;
+
+// Launches the kernels of one call on a device, which the calling thread leaves as it found it. A stream's calls share
+// its workspace, where one kernel leaves what the next reads: no other thread's kernels may come between them.
+template <class Call> Error launch_on(long device, const Call& call) {
+  const OnDevice here(static_cast<int>(device));
+  const std::lock_guard<std::mutex> alone(launches);
+  return call();
+}
 
 }  // namespace rf
 
@@ -2222,7 +2232,7 @@ Error rows(const Body& body, long rows, long width, bool aligned, const Workspac
 }  // namespace rf
 """
 _REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS + _REFOLD_ENTRIES
-_REFOLD_NAME = "refold_sm_90_f4e9468fb2f2"
+_REFOLD_NAME = "refold_sm_90_4f285ada7128"
 
 import contextlib
 

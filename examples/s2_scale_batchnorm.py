@@ -529,10 +529,9 @@ static PyObject* train_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   const auto on = reinterpret_cast<cudaStream_t>(stream);
   rf::Error error;
   Py_BEGIN_ALLOW_THREADS
-  const rf::OnDevice here(static_cast<int>(device));
-  error = rows <= 16 ? rf::matmul<rf::Plain>(body, a_operand, w_operand, depth, work, on)
+  error = rf::launch_on(device, [&] { return rows <= 16 ? rf::matmul<rf::Plain>(body, a_operand, w_operand, depth, work, on)
       : rows <= 256 ? rf::matmul<rf::Schedule<rf::Ieee, rf::Small, 4>>(body, a_operand, w_operand, depth, work, on)
-      : rf::matmul<rf::Schedule<rf::Ieee, rf::Tall, 1>>(body, a_operand, w_operand, depth, work, on);
+      : rf::matmul<rf::Schedule<rf::Ieee, rf::Tall, 1>>(body, a_operand, w_operand, depth, work, on); });
   Py_END_ALLOW_THREADS
   return rf_result(error);
 }
@@ -568,8 +567,7 @@ static PyObject* train_pointwise1(PyObject*, PyObject* const* args, Py_ssize_t n
   const auto on = reinterpret_cast<cudaStream_t>(stream);
   rf::Error error;
   Py_BEGIN_ALLOW_THREADS
-  const rf::OnDevice here(static_cast<int>(device));
-  error = rf::rows(body, rows, width, rf::aligned(p0, p1, p2, p3, y0), work, on);
+  error = rf::launch_on(device, [&] { return rf::rows(body, rows, width, rf::aligned(p0, p1, p2, p3, y0), work, on); });
   Py_END_ALLOW_THREADS
   return rf_result(error);
 }
@@ -613,10 +611,9 @@ static PyObject* eval_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   const auto on = reinterpret_cast<cudaStream_t>(stream);
   rf::Error error;
   Py_BEGIN_ALLOW_THREADS
-  const rf::OnDevice here(static_cast<int>(device));
-  error = rows <= 16 ? rf::matmul<rf::Plain>(body, a_operand, w_operand, depth, work, on)
+  error = rf::launch_on(device, [&] { return rows <= 16 ? rf::matmul<rf::Plain>(body, a_operand, w_operand, depth, work, on)
       : rows <= 256 ? rf::matmul<rf::Schedule<rf::Ieee, rf::Small, 4>>(body, a_operand, w_operand, depth, work, on)
-      : rf::matmul<rf::Schedule<rf::Ieee, rf::Tall, 1>>(body, a_operand, w_operand, depth, work, on);
+      : rf::matmul<rf::Schedule<rf::Ieee, rf::Tall, 1>>(body, a_operand, w_operand, depth, work, on); });
   Py_END_ALLOW_THREADS
   return rf_result(error);
 }
@@ -1109,6 +1106,7 @@ static PyObject* differing(PyObject*, PyObject* const* args, Py_ssize_t n) {
 #include <cstdarg>
 #include <cstdint>
 #include <cstdio>
+#include <mutex>
 
 namespace rf {
 
@@ -1260,6 +1258,16 @@ class OnDevice {
   int before_ = 0;
   bool moved_ = false;
 };
+
+inline std::mutex launches;
+
+// Launches the kernels of one call on a device, which the calling thread leaves as it found it. A stream's calls share
+// its workspace, where one kernel leaves what the next reads: no other thread's kernels may come between them.
+template <class Call> Error launch_on(long device, const Call& call) {
+  const OnDevice here(static_cast<int>(device));
+  const std::lock_guard<std::mutex> alone(launches);
+  return call();
+}
 
 }  // namespace rf
 
@@ -3291,7 +3299,6 @@ constexpr int kSlices = 4;                        // of a row, where elements ar
 struct Pipeline {
   uint32_t full, empty, remote_empty;
   int remote_lane;
-  RF_FN void wait_full(int stage, uint32_t phase) const { mbarrier_wait(full + kMbarrierBytes * stage, phase); }
   RF_FN void release(int stage) const {
     if (threadIdx.x % 32 == 0) mbarrier_arrive(empty + kMbarrierBytes * stage);
     if (threadIdx.x % 32 == remote_lane) mbarrier_arrive_cluster(remote_empty + kMbarrierBytes * stage);
@@ -3302,12 +3309,12 @@ struct Pipeline {
 // their promotion. a, b: descriptors of the warpgroup's rows in the first stage.
 template <class S>
 RF_FN void promotion_step(float (&accumulator)[64], float (&partial)[64], uint32_t a, uint32_t b, int stage, int mi,
-                          const Pipeline& pipeline, uint32_t phase) {
+                          uint32_t full, uint32_t phase) {
   using T = typename S::Mode::Type;
   constexpr int kNext = kDescriptorUnits<S::kStageBytes>, kHalf = kDescriptorUnits<64 * S::kRowBytes>;
   if (mi == 0)
 #pragma unroll
-    for (int p = 0; p < S::kPromote; p++) pipeline.wait_full(stage + p, phase);
+    for (int p = 0; p < S::kPromote; p++) mbarrier_wait(full + kMbarrierBytes * (stage + p), phase);
   wgmma_fence();
 #pragma unroll
   for (int p = 0; p < S::kPromote; p++) {
@@ -3354,7 +3361,8 @@ RF_FN void mainloop_promoted(Fragment<S::kHalves, 4>& acc, float (&partial)[64],
     constexpr int kStepsPerPhase = S::kStages / S::kPromote;
     const int stage = k % kStepsPerPhase * S::kPromote, phase = k / kStepsPerPhase & 1;
 #pragma unroll
-    for (int mi = 0; mi < S::kHalves; mi++) promotion_step<S>(acc.x[mi], partial, a, b, stage, mi, pipeline, phase);
+    for (int mi = 0; mi < S::kHalves; mi++)
+      promotion_step<S>(acc.x[mi], partial, a, b, stage, mi, pipeline.full, phase);
 #pragma unroll
     for (int p = 0; p < S::kPromote; p++) pipeline.release(stage + p);
   }
@@ -3368,10 +3376,9 @@ RF_FN void wgmma_stage(Fragment<S::kHalves, 4>& acc, uint32_t a, uint32_t b, int
   const uint32_t at = a + stage * kNext, bt = b + stage * kNext;
   wgmma_fence();
 #pragma unroll
-  for (int i = 0; i < kSlices * S::kHalves; i++) {
-    const int half = i / kSlices, k = i % kSlices;
-    wgmma<T>(acc.x[half], at + half * kHalf + kSlice * k, bt + kSlice * k, !IsFirst || k != 0);
-  }
+  for (int i = 0; i < kSlices * S::kHalves; i++)
+    wgmma<T>(acc.x[i / kSlices], at + i / kSlices * kHalf + kSlice * (i % kSlices), bt + kSlice * (i % kSlices),
+             !IsFirst || i % kSlices != 0);
   wgmma_commit_group();
 }
 
@@ -3381,12 +3388,12 @@ RF_FN void mainloop_unpromoted(Fragment<S::kHalves, 4>& acc, uint32_t a, uint32_
                                const Pipeline& pipeline) {
   const int end = (first + steps) * S::kPromote;
   int k = first * S::kPromote;
-  pipeline.wait_full(k % S::kStages, k / S::kStages & 1);
+  mbarrier_wait(pipeline.full + kMbarrierBytes * (k % S::kStages), k / S::kStages & 1);
   wgmma_stage<S, true>(acc, a, b, k % S::kStages);
 #pragma unroll 1
   for (k++; k < end; k++) {
     const int stage = k % S::kStages;
-    pipeline.wait_full(stage, k / S::kStages & 1);
+    mbarrier_wait(pipeline.full + kMbarrierBytes * stage, k / S::kStages & 1);
     wgmma_stage<S, false>(acc, a, b, stage);
     wgmma_wait_group<1>();
     pipeline.release((k - 1) % S::kStages);
@@ -3422,7 +3429,7 @@ RF_FN void mainloop_rs(Fragment<2, 4>& acc, float (&partial)[64], uint32_t a, ui
 //   threads    role                                          setmaxnreg   registers hold
 //   0-127      consumer warpgroup 0: wgmma, epilogue         232 (RS 240) 128 accumulators, 64 of the short one
 //   128-255    consumer warpgroup 1: the other half's        232 (RS 240) the same (small tiles: 64 and 64)
-//   256        producer: issues every TMA load (`produce`)   40 (RS 24)
+//   256        producer: issues every TMA load               40 (RS 24)
 //   288-383    look at the parameters once (look.cuh)        40 (RS 24)
 // ptxas gives 168 at entry: 384 * 168 = 64512 of 65536 registers; setmaxnreg deals them out anew, 128 * 40 + 256 * 232.
 //
@@ -3461,39 +3468,6 @@ template <class S, class Body> struct alignas(kSwizzleAlignment) SharedStorage {
   EpilogueStorage<Body, S::kG> epilogue[kConsumerWarpgroups];
 };
 
-// The producer: loads the stages of all of the block's tiles, each once it is empty.
-template <class S, class Body>
-RF_FN void produce(const CUtensorMap& a_map, const CUtensorMap& b_map, const Launch& launch, int multicast, int slots,
-                   uint32_t stage_base, uint32_t full, uint32_t empty) {
-  constexpr int kDepth = kSwizzleRowBytes / 2, kRSDepth = kSwizzleRowBytes / 4;  // of k in a row: 16 bits; fp32
-  int stage = 0;
-  uint32_t phase = 1;  // all stages are empty at first
-  const TileScheduler<S> scheduler(blockIdx.x, multicast);
-  WorkTile now;
-  for (int iteration = 0, t = scheduler.slot; scheduler.next(launch, iteration, t, now); iteration++, t += slots) {
-    int tile_row, tile_col;
-    scheduler.tile(launch, now.tile, tile_row, tile_col);
-    int a_row = tile_row * S::kTileRows, b_row = tile_col * S::kTileCols;
-    if constexpr (Body::kBatched) {
-      const BatchProblem problem = batch_problem<S::kTileRows>(launch.problem, tile_row);
-      a_row = problem.first_row, b_row = problem.b_row(b_row);
-    }
-    for (int k = now.begin * S::kPromote; k < now.end * S::kPromote; k++) {
-      mbarrier_wait(empty + kMbarrierBytes * stage, phase);
-      mbarrier_arrive_expect_tx(full + kMbarrierBytes * stage, S::kStageBytes);
-      const uint32_t to = stage_base + stage * S::kStageBytes;
-      const int a_k = S::Mode::kTerms == 1 ? k : k % launch.a_stages;
-      if (multicast)
-        tma_load_multicast(to + scheduler.rank * (S::kABytes / 2), &a_map, a_k * kDepth,
-                           a_row + scheduler.rank * (S::kTileRows / 2), full + kMbarrierBytes * stage);
-      else
-        tma_load(to, &a_map, a_k * (S::Mode::kRS ? kRSDepth : kDepth), a_row, full + kMbarrierBytes * stage);
-      tma_load(to + S::kABytes, &b_map, k * kDepth, b_row, full + kMbarrierBytes * stage);
-      if (++stage == S::kStages) stage = 0, phase ^= 1;
-    }
-  }
-}
-
 template <class S, class Body>
 __global__ void __launch_bounds__(S::kThreads, 1)
     matmul_sm90(const __grid_constant__ CUtensorMap a_map, const __grid_constant__ CUtensorMap b_map,
@@ -3520,15 +3494,44 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   const int multicast = S::Mode::kRS ? 0 : launch.multicast;
   const int slots = (gridDim.x >> multicast) / S::kSplitK;
 
+  // --- producer --------------------------------------------------------------------------------
   if (threadIdx.x >= kConsumerThreads) {
     constexpr int kProducer = kConsumerThreads, kFirstIdle = kProducer + 32;
     setmaxnreg_dec<S::kProducerRegisters>();
     if (threadIdx.x == kProducer) {
-      produce<S, Body>(a_map, b_map, launch, multicast, slots, stage_base, full, empty);
+      // The producer: loads the stages of all of the block's tiles, each once it is empty.
+      constexpr int kDepth = kSwizzleRowBytes / 2, kRSDepth = kSwizzleRowBytes / 4;  // of k in a row: 16 bits; fp32
+      int stage = 0;
+      uint32_t phase = 1;  // all stages are empty at first
+      const TileScheduler<S> scheduler(blockIdx.x, multicast);
+      WorkTile now;
+      for (int iteration = 0, t = scheduler.slot; scheduler.next(launch, iteration, t, now); iteration++, t += slots) {
+        int tile_row, tile_col;
+        scheduler.tile(launch, now.tile, tile_row, tile_col);
+        int a_row = tile_row * S::kTileRows, b_row = tile_col * S::kTileCols;
+        if constexpr (Body::kBatched) {
+          const BatchProblem problem = batch_problem<S::kTileRows>(launch.problem, tile_row);
+          a_row = problem.first_row, b_row = problem.b_row(b_row);
+        }
+        for (int k = now.begin * S::kPromote; k < now.end * S::kPromote; k++) {
+          mbarrier_wait(empty + kMbarrierBytes * stage, phase);
+          mbarrier_arrive_expect_tx(full + kMbarrierBytes * stage, S::kStageBytes);
+          const uint32_t to = stage_base + stage * S::kStageBytes;
+          const int a_k = S::Mode::kTerms == 1 ? k : k % launch.a_stages;
+          if (multicast)
+            tma_load_multicast(to + scheduler.rank * (S::kABytes / 2), &a_map, a_k * kDepth,
+                               a_row + scheduler.rank * (S::kTileRows / 2), full + kMbarrierBytes * stage);
+          else
+            tma_load(to, &a_map, a_k * (S::Mode::kRS ? kRSDepth : kDepth), a_row, full + kMbarrierBytes * stage);
+          tma_load(to + S::kABytes, &b_map, k * kDepth, b_row, full + kMbarrierBytes * stage);
+          if (++stage == S::kStages) stage = 0, phase ^= 1;
+        }
+      }
       launch_dependent_grids();
     } else if (threadIdx.x >= kFirstIdle && blockIdx.x == 0) {  // warps that have nothing else to do
       look_at_words(look_of(body, 0), threadIdx.x - kFirstIdle, S::kThreads - kFirstIdle);
     }
+    // --- consumers -------------------------------------------------------------------------------
   } else {
     setmaxnreg_inc<S::kConsumerRegisters>();
     const int warpgroup = __shfl_sync(kFullMask, threadIdx.x / kWarpgroupThreads, 0);  // known to be uniform
@@ -5101,7 +5104,7 @@ Error rows(const Body& body, long rows, long width, bool aligned, const Workspac
 }  // namespace rf
 """
 _REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS + _REFOLD_ENTRIES
-_REFOLD_NAME = "refold_sm_90_f4cafaa2ef15"
+_REFOLD_NAME = "refold_sm_90_1ba5db1ea012"
 
 import contextlib
 

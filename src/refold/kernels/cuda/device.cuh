@@ -10,6 +10,7 @@
 #include <cstdarg>
 #include <cstdint>
 #include <cstdio>
+#include <mutex>
 
 namespace rf {
 
@@ -161,5 +162,15 @@ class OnDevice {
   int before_ = 0;
   bool moved_ = false;
 };
+
+inline std::mutex launches;
+
+// Launches the kernels of one call on a device, which the calling thread leaves as it found it. A stream's calls share
+// its workspace, where one kernel leaves what the next reads: no other thread's kernels may come between them.
+template <class Call> Error launch_on(long device, const Call& call) {
+  const OnDevice here(static_cast<int>(device));
+  const std::lock_guard<std::mutex> alone(launches);
+  return call();
+}
 
 }  // namespace rf
