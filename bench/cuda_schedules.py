@@ -57,7 +57,7 @@ def name(mode: str, s: Schedule) -> str:
 def source(mode: str) -> str:
     """One entry a schedule."""
     text, body, _, _ = MODES[mode]
-    lines = ['#include "bodies.cuh"', '#include "launch.cuh"', "using namespace rf;"]
+    lines = ['#include "bodies.cuh"', '#include "launch_sm90.cuh"', "using namespace rf;"]
     lines += [f"RF_ENTRY({name(mode, s)}, {body}, {s.text(text)})" for s in schedules(WGMMA)]
     return "\n".join(lines)
 

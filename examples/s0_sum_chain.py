@@ -163,8 +163,8 @@ struct Rows0 : RowsBody {
     r.add = r.product + scalar<float>(folded);
   }
   static constexpr bool kStores = false;
-  static constexpr bool kFinishes = true;
-  RF_FN void finish(const Row& r, long row) const { put(result, row, r.add); }
+  static constexpr bool kFinalizes = true;
+  RF_FN void finalize(const Row& r, long row) const { put(result, row, r.add); }
 };
 
 }  // namespace rf
@@ -180,16 +180,16 @@ static PyObject* rf_result(rf::Error error) {
   return nullptr;
 }
 
-static PyObject* rows0_needs(PyObject*, PyObject* const* args, Py_ssize_t n) {
+static PyObject* rows0_workspace_size(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 3)) return nullptr;
   const long rows = rf_size(args[0]);
   const long width = rf_size(args[1]);
   const rf::OnDevice here(static_cast<int>(rf_size(args[2])));
   if (PyErr_Occurred()) return nullptr;
-  rf::Needs needs;
-  const rf::Error error = rf::rows_needs<rf::Rows0>(rows, width, needs);
+  rf::WorkspaceSize size;
+  const rf::Error error = rf::rows_workspace_size<rf::Rows0>(rows, width, size);
   if (error) return rf_result(error);
-  return Py_BuildValue("nn", Py_ssize_t(needs.parts), Py_ssize_t(needs.turns));
+  return Py_BuildValue("nn", Py_ssize_t(size.scratch), Py_ssize_t(size.arrivals));
 }
 
 static PyObject* rows0(PyObject*, PyObject* const* args, Py_ssize_t n) {
@@ -200,18 +200,17 @@ static PyObject* rows0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   float* result = rf_pointer<float>(args[3]);
   long rows = rf_size(args[4]);
   long width = rf_size(args[5]);
-  float* parts = rf_pointer<float>(args[6]);
-  float* turns = rf_pointer<float>(args[7]);
+  float* scratch = rf_pointer<float>(args[6]);
+  float* arrivals = rf_pointer<float>(args[7]);
   long stream = rf_size(args[8]);
   long device = rf_size(args[9]);
   if (PyErr_Occurred()) return nullptr;
   const rf::Rows0 body{{}, x, folded_weight, folded, result, width};
-  const rf::Workspace work{parts, reinterpret_cast<unsigned*>(turns)};
+  const rf::Workspace work{scratch, reinterpret_cast<unsigned*>(arrivals)};
   const auto on = reinterpret_cast<cudaStream_t>(stream);
   rf::Error error;
   Py_BEGIN_ALLOW_THREADS
-  const rf::OnDevice here(static_cast<int>(device));
-  error = rf::rows<8192>(body, rows, width, rf::aligned(x, folded_weight), work, on);
+  error = rf::launch_on(device, [&] { return rf::rows<8192>(body, rows, width, rf::aligned(x, folded_weight), work, on); });
   Py_END_ALLOW_THREADS
   return rf_result(error);
 }
@@ -222,7 +221,7 @@ static PyMethodDef rf_methods[] = {
     {"look", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::look)), METH_FASTCALL, nullptr},
     {"altered", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::altered)), METH_FASTCALL, nullptr},
     {"differing", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::differing)), METH_FASTCALL, nullptr},
-    {"rows0_needs", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rows0_needs)), METH_FASTCALL, nullptr},
+    {"rows0_workspace_size", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rows0_workspace_size)), METH_FASTCALL, nullptr},
     {"rows0", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rows0)), METH_FASTCALL, nullptr},
     {nullptr, nullptr, 0, nullptr}};
 static PyModuleDef rf_module = {PyModuleDef_HEAD_INIT, "kernels", nullptr, -1, rf_methods,
@@ -241,9 +240,9 @@ _REFOLD_HEADERS = r"""
 typedef void* RfAddressOf(PyObject*);
 static RfAddressOf* rf_address_of() {
   PyObject* guards = PyImport_ImportModule("torch._C._dynamo.guards");
-  PyObject* found = guards ? PyObject_GetAttrString(guards, "_torchinductor_pyobject_tensor_data_ptr") : nullptr;
-  void* address = found ? PyLong_AsVoidPtr(found) : nullptr;
-  Py_XDECREF(found);
+  PyObject* function = guards ? PyObject_GetAttrString(guards, "_torchinductor_pyobject_tensor_data_ptr") : nullptr;
+  void* address = function ? PyLong_AsVoidPtr(function) : nullptr;
+  Py_XDECREF(function);
   Py_XDECREF(guards);
   PyErr_Clear();
   return reinterpret_cast<RfAddressOf*>(address);
@@ -280,8 +279,8 @@ static inline bool rf_takes(Py_ssize_t given, Py_ssize_t wanted) {
 
 namespace rf_watch {
 
-// What a kernel on a GPU looks at: it sets *flag to epoch where a word is not the expected one. A call that synchronises
-// with nothing learns of it at the call after.
+// What a kernel on a GPU looks at: it sets *flag to epoch where a word is not the expected one. A call that
+// synchronises with nothing learns of it at the call after.
 struct Look {
   const uint32_t* const* words;
   const uint32_t* expected;
@@ -303,21 +302,21 @@ static thread_local Look next_look;  // of the kernel that this thread starts ne
 // watch and unchanged: every call of an emitted module asks first whether all that its kernels were prepared for is
 // still so. In Python the answer would cost more than a small kernel.
 //
-//   watch(dicts, types, kinds, tensors, stores, contents, blocks) -> bytearray: how things are now
-//   unchanged(dicts, types, kinds, tensors, stores, contents, cells, alike, memory) -> bool: are they so still?
+//   watch(dicts, types, exact_types, tensors, stores, contents, blocks) -> bytearray: how things are now
+//   unchanged(dicts, types, exact_types, tensors, stores, contents, cells, equal, memory) -> bool: are they so still?
 //   look(memory, words, expected, count, epoch, flag): let the next kernel compare `count` words of device memory
-//   altered(memory) -> int: what `unchanged` found last (see Found)
+//   altered(memory) -> int: what `unchanged` found last (see Change)
 //   differing(before, after) -> tuple of bool, or None: which contents differ between two memories of the same contents
 //
 //   dicts     (dict, size or -1, key, value, ...), ...: dict[key] is value; the dict as value: there is no such key
 //   types     type, ...: nothing was written to the type or to one of its bases
-//   kinds     object, type, ...: the object is of exactly that type
+//   exact_types  object, type, ...: the object is of exactly that type
 //   tensors   tensor, counted, ...: is at its address and, if counted is true, at its version
 //   stores    weak reference, ...: the storage that a tensor lay in is alive, so its address is nobody else's
 //   contents  address, bytes, ...: the memory holds what it held. Whole where it is small; else a few words of it at
-//             every call, and `blocks` KiB more of one of them in turn (the audit)
+//             every call, and `blocks` KiB more of one of them, each at its time (the audit)
 //   cells     cell, value, ...: a closure's cell holds the value
-//   alike     object, copy, ...: a list, dict or set equals its copy
+//   equal     object, copy, ...: a list, dict or set equals its copy
 //
 // memory holds addresses of these objects: whoever keeps it keeps the tuples, too.
 #include <cstdint>
@@ -326,10 +325,10 @@ static thread_local Look next_look;  // of the kernel that this thread starts ne
 
 namespace rf_watch {
 
-enum Found : uint64_t { kNothing, kDict, kType, kKind, kTensor, kContent, kAudit, kCell, kAlike, kStore, kLate };
+enum Change : uint64_t { kNothing, kDict, kType, kExactType, kTensor, kContent, kAudit, kCell, kEqual, kStore, kLate };
 
 struct Header {
-  uint64_t dicts, types, kinds, tensors, contents, blocks, found;
+  uint64_t dicts, types, exact_types, tensors, contents, blocks, change;
   uint64_t words;  // that are read of each of the contents
   uint64_t content, block;  // the audit's place
   Look look;
@@ -342,7 +341,7 @@ struct Type {
   PyTypeObject* type;
   uint64_t tag;
 };
-struct Kind {
+struct ExactType {
   PyObject* object;
   PyTypeObject* type;
 };
@@ -397,15 +396,15 @@ static int64_t version_of(PyObject* tensor) {
   if (field == nullptr) {
     PyObject* module = PyImport_ImportModule("torch._C");
     PyObject* base = module ? PyObject_GetAttrString(module, "TensorBase") : nullptr;
-    PyObject* found = base ? PyObject_GetAttrString(base, "_version") : nullptr;
+    PyObject* descriptor = base ? PyObject_GetAttrString(base, "_version") : nullptr;
     Py_XDECREF(base);
     Py_XDECREF(module);
-    if (found == nullptr) return -1;
-    if (!PyObject_TypeCheck(found, &PyGetSetDescr_Type)) {
+    if (descriptor == nullptr) return -1;
+    if (!PyObject_TypeCheck(descriptor, &PyGetSetDescr_Type)) {
       PyErr_SetString(PyExc_TypeError, "a tensor's _version is no field");
       return -1;
     }
-    field = reinterpret_cast<PyGetSetDescrObject*>(found);
+    field = reinterpret_cast<PyGetSetDescrObject*>(descriptor);
   }
   PyObject* number = field->d_getset->get(tensor, field->d_getset->closure);
   if (number == nullptr) return -1;
@@ -479,13 +478,13 @@ struct Memory {
   Header& header() const { return *reinterpret_cast<Header*>(at); }
   Dict* dicts() const { return reinterpret_cast<Dict*>(at + sizeof(Header)); }
   Type* types() const { return reinterpret_cast<Type*>(dicts() + header().dicts); }
-  Kind* kinds() const { return reinterpret_cast<Kind*>(types() + header().types); }
-  Tensor* tensors() const { return reinterpret_cast<Tensor*>(kinds() + header().kinds); }
+  ExactType* exact_types() const { return reinterpret_cast<ExactType*>(types() + header().types); }
+  Tensor* tensors() const { return reinterpret_cast<Tensor*>(exact_types() + header().exact_types); }
   Content* contents() const { return reinterpret_cast<Content*>(tensors() + header().tensors); }
   uint64_t* digests(const Content& c) const { return reinterpret_cast<uint64_t*>(at + c.digests); }
 };
 
-// Audits the next blocks of the contents in turn: whether they are as they were.
+// Audits the next blocks of the contents, one after another: whether they are as they were.
 static bool audit(const Memory& m) {
   Header& h = m.header();
   uint64_t left = h.contents ? h.blocks : 0;
@@ -503,14 +502,14 @@ static bool is_dead(PyObject* reference) {
 #if PY_VERSION_HEX < 0x030D0000
   return PyWeakref_Check(reference) && PyWeakref_GetObject(reference) == Py_None;
 #else
-  PyObject* found = nullptr;
-  const int alive = PyWeakref_GetRef(reference, &found);
-  Py_XDECREF(found);
+  PyObject* referent = nullptr;
+  const int alive = PyWeakref_GetRef(reference, &referent);
+  Py_XDECREF(referent);
   return alive == 0;
 #endif
 }
 
-static Found changed(PyObject* const* given, const Memory& m) {
+static Change changed(PyObject* const* given, const Memory& m) {
   const Header& h = m.header();
   for (uint64_t i = 0; i < h.dicts; i++) {
     Dict& d = m.dicts()[i];
@@ -523,9 +522,9 @@ static Found changed(PyObject* const* given, const Memory& m) {
     const Type& t = m.types()[i];
     if (t.tag == 0 || tag_of_type(t.type) != t.tag) return kType;
   }
-  for (uint64_t i = 0; i < h.kinds; i++)
-    if (Py_TYPE(m.kinds()[i].object) != m.kinds()[i].type) return kKind;
-  PyObject *stores = given[4], *cells = given[6], *alike = given[7];
+  for (uint64_t i = 0; i < h.exact_types; i++)
+    if (Py_TYPE(m.exact_types()[i].object) != m.exact_types()[i].type) return kExactType;
+  PyObject *stores = given[4], *cells = given[6], *equal = given[7];
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(stores); i++)
     if (is_dead(PyTuple_GET_ITEM(stores, i))) return kStore;
   for (Py_ssize_t i = 0; i + 1 < PyTuple_GET_SIZE(cells); i += 2)
@@ -535,10 +534,10 @@ static Found changed(PyObject* const* given, const Memory& m) {
     if (t.version >= 0 && version_of(t.tensor) != t.version) return kTensor;
     if (rf_address(t.tensor) != t.address) return kTensor;
   }
-  for (Py_ssize_t i = 0; i + 1 < PyTuple_GET_SIZE(alike); i += 2) {
-    const int same = PyObject_RichCompareBool(PyTuple_GET_ITEM(alike, i), PyTuple_GET_ITEM(alike, i + 1), Py_EQ);
+  for (Py_ssize_t i = 0; i + 1 < PyTuple_GET_SIZE(equal); i += 2) {
+    const int same = PyObject_RichCompareBool(PyTuple_GET_ITEM(equal, i), PyTuple_GET_ITEM(equal, i + 1), Py_EQ);
     PyErr_Clear();  // what cannot be compared, as tensors, is not what it was
-    if (same != 1) return kAlike;
+    if (same != 1) return kEqual;
   }
   for (uint64_t i = 0; i < h.contents; i++) {  // last: memory of a tensor that moved may be gone
     const Content& c = m.contents()[i];
@@ -568,11 +567,12 @@ static bool memory_of(PyObject* o, Memory& m) {
 static PyObject* watch(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 7) || !are_tuples(args, 6)) return nullptr;
   Header h{};
-  h.dicts = PyTuple_GET_SIZE(args[0]), h.types = PyTuple_GET_SIZE(args[1]), h.kinds = PyTuple_GET_SIZE(args[2]) / 2;
+  h.dicts = PyTuple_GET_SIZE(args[0]), h.types = PyTuple_GET_SIZE(args[1]),
+  h.exact_types = PyTuple_GET_SIZE(args[2]) / 2;
   h.tensors = PyTuple_GET_SIZE(args[3]) / 2, h.contents = PyTuple_GET_SIZE(args[5]) / 2;
   h.blocks = PyLong_AsUnsignedLongLong(args[6]);
   h.words = h.contents > kMany ? kFewer : kSamples;
-  uint64_t size = sizeof h + h.dicts * sizeof(Dict) + h.types * sizeof(Type) + h.kinds * sizeof(Kind) +
+  uint64_t size = sizeof h + h.dicts * sizeof(Dict) + h.types * sizeof(Type) + h.exact_types * sizeof(ExactType) +
                   h.tensors * sizeof(Tensor) + h.contents * sizeof(Content);
   const uint64_t fixed = size;
   for (uint64_t i = 0; i < h.contents; i++) {
@@ -602,13 +602,13 @@ static PyObject* watch(PyObject*, PyObject* const* args, Py_ssize_t n) {
       PyErr_SetString(PyExc_TypeError, "a row of types is a type");
       goto failed;
     }
-    PyObject* found = PyObject_GetAttrString(type, "__doc__");  // a type gets its tag where it is looked into
-    Py_XDECREF(found);
+    PyObject* doc = PyObject_GetAttrString(type, "__doc__");  // a type gets its tag where it is looked into
+    Py_XDECREF(doc);
     PyErr_Clear();
     m.types()[i] = {reinterpret_cast<PyTypeObject*>(type), tag_of_type(reinterpret_cast<PyTypeObject*>(type))};
   }
-  for (uint64_t i = 0; i < h.kinds; i++)
-    m.kinds()[i] = {PyTuple_GET_ITEM(args[2], 2 * i),
+  for (uint64_t i = 0; i < h.exact_types; i++)
+    m.exact_types()[i] = {PyTuple_GET_ITEM(args[2], 2 * i),
                     reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(args[2], 2 * i + 1))};
   for (uint64_t i = 0; i < h.tensors; i++) {
     PyObject* tensor = PyTuple_GET_ITEM(args[3], 2 * i);
@@ -639,12 +639,12 @@ failed:
 static PyObject* unchanged(PyObject*, PyObject* const* args, Py_ssize_t n) {
   Memory m{};
   if (!rf_takes(n, 9) || !are_tuples(args, 8) || !memory_of(args[8], m)) return nullptr;
-  const Found found = changed(args, m);
-  m.header().found = found;
+  const Change change = changed(args, m);
+  m.header().change = change;
   next_look = m.header().look;
-  if (found != kNothing) next_look.count = 0;
+  if (change != kNothing) next_look.count = 0;
   if (PyErr_Occurred()) return nullptr;
-  return PyBool_FromLong(found == kNothing);
+  return PyBool_FromLong(change == kNothing);
 }
 
 static PyObject* look(PyObject*, PyObject* const* args, Py_ssize_t n) {
@@ -663,25 +663,25 @@ static PyObject* look(PyObject*, PyObject* const* args, Py_ssize_t n) {
 static PyObject* altered(PyObject*, PyObject* const* args, Py_ssize_t n) {
   Memory m{};
   if (!rf_takes(n, 1) || !memory_of(args[0], m)) return nullptr;
-  return PyLong_FromUnsignedLongLong(m.header().found);
+  return PyLong_FromUnsignedLongLong(m.header().change);
 }
 
 static PyObject* differing(PyObject*, PyObject* const* args, Py_ssize_t n) {
   Memory a{}, b{};
   if (!rf_takes(n, 2) || !memory_of(args[0], a) || !memory_of(args[1], b)) return nullptr;
   const uint64_t contents = a.header().contents;
-  bool alike = contents == b.header().contents;
-  for (uint64_t i = 0; alike && i < contents; i++) alike = a.contents()[i].bytes == b.contents()[i].bytes;
-  if (!alike) Py_RETURN_NONE;
-  PyObject* found = PyTuple_New(contents);
-  if (found == nullptr) return nullptr;
+  bool equal = contents == b.header().contents;
+  for (uint64_t i = 0; equal && i < contents; i++) equal = a.contents()[i].bytes == b.contents()[i].bytes;
+  if (!equal) Py_RETURN_NONE;
+  PyObject* flags = PyTuple_New(contents);
+  if (flags == nullptr) return nullptr;
   for (uint64_t i = 0; i < contents; i++) {
     const Content &x = a.contents()[i], &y = b.contents()[i];
     const uint64_t bytes = samples_bytes(x.bytes, a.header().words) + 8 * blocks_of(x.bytes);
     const bool differs = std::memcmp(a.at + x.samples, b.at + y.samples, bytes) != 0;
-    PyTuple_SET_ITEM(found, i, PyBool_FromLong(differs));
+    PyTuple_SET_ITEM(flags, i, PyBool_FromLong(differs));
   }
-  return found;
+  return flags;
 }
 
 }  // namespace rf_watch
@@ -710,6 +710,7 @@ namespace rf {
 
 using Real = RF_REAL;
 using Vec = Real;
+constexpr unsigned kFullMask = 0xffffffffu;  // all lanes of a warp
 template <int S> struct Step { static constexpr int index = S; };
 template <class... M> struct List { static constexpr int size = sizeof...(M); };
 
@@ -728,7 +729,7 @@ template <class T> RF_FN Real read_one(const T* p) { return *p; }
 RF_FN Real read_one(const bool* p) { return *reinterpret_cast<const unsigned char*>(p) != 0; }
 template <class T> RF_FN void write_one(T* p, Real v) { *p = v; }
 // Next to each other from p + more on; together: by one access, which p + more is aligned for.
-template <bool Together, class T> RF_FN void write_two(T* p, int more, Real first, Real second) {
+template <bool Together, class T> RF_FN void write_vec2(T* p, int more, Real first, Real second) {
   if constexpr (Together && sizeof(T) == 4) {
     *reinterpret_cast<float2*>(p + more) = make_float2(first, second);
   } else {
@@ -737,8 +738,8 @@ template <bool Together, class T> RF_FN void write_two(T* p, int more, Real firs
   }
 }
 // The same of what is read.
-struct Two { Real first, second; };
-template <class T> RF_FN Two read_two(const T* p) {
+struct Vec2 { Real first, second; };
+template <class T> RF_FN Vec2 read_vec2(const T* p) {
   if constexpr (sizeof(T) == 4) {
     const float2 v = *reinterpret_cast<const float2*>(p);
     return {v.x, v.y};
@@ -761,57 +762,57 @@ template <class V, class T, class C> RF_FN V full(const T* p, long offset, C col
 template <class T, class C> RF_FN void put(T* p, long offset, C col, Real v) { write_one(p + offset + col, v); }
 template <class T> RF_FN void put(T* p, long offset, Real v) { write_one(p + offset, v); }
 
-// Two columns that one thread holds: a body's store(row, Pair<Together>{col, more, next}, v) writes v to col + more
-// and `next` beside it. more: a constant, so that a row's stores share an address; the compiler would rather compute
-// each anew if it could see into it.
-template <bool Together> struct Pair {
+// Two columns that one thread holds: a body's store(row, ColumnPair<Together>{col, more, next}, v) writes v to col +
+// more and `next` beside it. more: a constant, so that a row's stores share an address; the compiler would rather
+// compute each anew if it could see into it.
+template <bool Together> struct ColumnPair {
   int col, more;
   Real next;
 };
-template <bool Together, class T> RF_FN void put(T* p, long offset, Pair<Together> pair, Real v) {
+template <bool Together, class T> RF_FN void put(T* p, long offset, ColumnPair<Together> pair, Real v) {
   long first = offset + pair.col;
   asm("" : "+l"(first));
-  write_two<Together>(p + first, pair.more, v, pair.next);
+  write_vec2<Together>(p + first, pair.more, v, pair.next);
 }
 
 // One of a pair of columns that a thread computes, one after the other: what a body reads of a row for the first is
 // read for both, and kept for the second in the order in which bodies read.
-struct OfPair {
+struct ColumnOfPair {
   int col;  // the first one's
   bool second;
-  Real* kept;
+  Real* cache;
   int* next;  // of kept
   template <class T> RF_FN Real read(const T* p) const {
-    if (second) return kept[(*next)++];
-    const Two v = read_two(p + col);
-    kept[(*next)++] = v.second;
+    if (second) return cache[(*next)++];
+    const Vec2 v = read_vec2(p + col);
+    cache[(*next)++] = v.second;
     return v.first;
   }
 };
-template <class V, class T> RF_FN V column(const T* p, OfPair col) { return read_one(p + col.col + col.second); }
-template <class V, class T> RF_FN V full(const T* p, long offset, OfPair col) { return col.read(p + offset); }
+template <class V, class T> RF_FN V column(const T* p, ColumnOfPair col) { return read_one(p + col.col + col.second); }
+template <class V, class T> RF_FN V full(const T* p, long offset, ColumnOfPair col) { return col.read(p + offset); }
 
 // Two such pairs, the second 8 columns after the first; all lanes of the warp store theirs.
-struct Pairs {
+struct TwoColumnPairs {
   int col, more;
   Real next[3];
 };
 template <class T> RF_FN void write_pairs(T* p, int more, Real v, const Real (&next)[3]) {
-  write_two<true>(p, more, v, next[0]);
-  write_two<true>(p, more + 8, next[1], next[2]);
+  write_vec2<true>(p, more, v, next[0]);
+  write_vec2<true>(p, more + 8, next[1], next[2]);
 }
 // Lanes 2 i and 2 i + 1 have columns next to each other: one takes the first pairs of both, the other one the second,
 // 16 bytes each: half as many stores, 64 bytes of a row each.
 RF_FN void write_pairs(float* p, int more, Real v, const Real (&next)[3]) {
   const bool odd = threadIdx.x % 2;
-  const float got = __shfl_xor_sync(0xffffffffu, odd ? v : next[1], 1);
-  const float got_next = __shfl_xor_sync(0xffffffffu, odd ? next[0] : next[2], 1);
+  const float got = __shfl_xor_sync(kFullMask, odd ? v : next[1], 1);
+  const float got_next = __shfl_xor_sync(kFullMask, odd ? next[0] : next[2], 1);
   const float4 four = odd ? make_float4(got, got_next, next[1], next[2]) : make_float4(v, next[0], got, got_next);
   // volatile: exchanges stay behind the stores before them, whose registers they need
   asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(p + more + (odd ? 6 : 0)), "f"(four.x), "f"(four.y),
                "f"(four.z), "f"(four.w) : "memory");
 }
-template <class T> RF_FN void put(T* p, long offset, const Pairs& pairs, Real v) {
+template <class T> RF_FN void put(T* p, long offset, const TwoColumnPairs& pairs, Real v) {
   long first = offset + pairs.col;
   asm("" : "+l"(first));
   write_pairs(p + first, pairs.more, v, pairs.next);
@@ -821,7 +822,7 @@ RF_FN Real where(bool mask, Real yes, Real no) { return mask ? yes : no; }
 
 // A product that is rounded whatever is added to it: of values that are computed twice, for their maximum and for
 // the distance from it, both have the same bits.
-template <class V> RF_FN V product(Real a, Real b) {
+template <class V> RF_FN V mul_rn(Real a, Real b) {
   if constexpr (sizeof(Real) == 4) return __fmul_rn(a, b);
   else return __dmul_rn(a, b);
 }
@@ -899,24 +900,24 @@ RF_FN Real sigmoid(Real x) { return reciprocal(Real(1) + exp(-x)); }
 //
 // Why: a thread that moves 16 bytes with one instruction needs a quarter of the instructions, and
 // keeps four times the bytes in flight. Generated bodies are templates on their lanes `V` and their
-// position `C`: here V is `Four` at a `Quad`, or one number at a column where rows do not start at
-// multiples of 16 bytes. A comparison of Fours gives a `Four::Mask`; numbers convert to Fours.
+// position `C`: here V is `Vec4` at a `Vec4At`, or one number at a column where rows do not start at
+// multiples of 16 bytes. A comparison of Vec4s gives a `Vec4::Mask`; numbers convert to Vec4s.
 //
-// Layout: a Quad's columns start at a multiple of 4, its addresses at multiples of 16 bytes (of 8 where
+// Layout: a Vec4At's columns start at a multiple of 4, its addresses at multiples of 16 bytes (of 8 where
 // elements have 16 bits).
 
 namespace rf {
 
-struct Quad { long start; };
+struct Vec4At { long start; };
 
-struct alignas(16) Four {
+struct alignas(16) Vec4 {
   struct Mask { bool in[4]; };
   Real x[4];
-  Four() = default;
-  RF_FN Four(Real a) : x{a, a, a, a} {}
-  RF_FN Four(float4 a) : x{a.x, a.y, a.z, a.w} {}
-  template <class F> static RF_FN Four each(F f) {
-    Four y;
+  Vec4() = default;
+  RF_FN Vec4(Real a) : x{a, a, a, a} {}
+  RF_FN Vec4(float4 a) : x{a.x, a.y, a.z, a.w} {}
+  template <class F> static RF_FN Vec4 each(F f) {
+    Vec4 y;
 #pragma unroll
     for (int i = 0; i < 4; i++) y.x[i] = f(i);
     return y;
@@ -926,79 +927,79 @@ struct alignas(16) Four {
 // Four elements by one access of 16 bytes, of doubles by two. `read` loads a whole vector type. A store
 // written so stays one instruction: the compiler takes the assignment of a float4 apart. Without
 // "memory" later loads may move before it; no body reads what it writes.
-template <class Read> RF_FN Four read_four(const float* p, Read read) {
-  return Four(read(reinterpret_cast<const float4*>(p)));
+template <class Read> RF_FN Vec4 read_vec4(const float* p, Read read) {
+  return Vec4(read(reinterpret_cast<const float4*>(p)));
 }
-RF_FN void write_four(float* p, Four v) {
+RF_FN void write_vec4(float* p, Vec4 v) {
   asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(p), "f"(float(v.x[0])), "f"(float(v.x[1])),
                "f"(float(v.x[2])), "f"(float(v.x[3])));
 }
-template <class Read> RF_FN Four read_four(const double* p, Read read) {
+template <class Read> RF_FN Vec4 read_vec4(const double* p, Read read) {
   const double2 a = read(reinterpret_cast<const double2*>(p)), b = read(reinterpret_cast<const double2*>(p) + 1);
   const Real x[4] = {Real(a.x), Real(a.y), Real(b.x), Real(b.y)};
-  return Four::each([&](int i) { return x[i]; });
+  return Vec4::each([&](int i) { return x[i]; });
 }
-RF_FN void write_four(double* p, Four v) {
+RF_FN void write_vec4(double* p, Vec4 v) {
   asm volatile("st.global.v2.f64 [%0], {%1, %2};" ::"l"(p), "d"(double(v.x[0])), "d"(double(v.x[1])));
   asm volatile("st.global.v2.f64 [%0], {%1, %2};" ::"l"(p + 2), "d"(double(v.x[2])), "d"(double(v.x[3])));
 }
 
-template <class Read> RF_FN Four read_four(const bool* p, Read read) {
+template <class Read> RF_FN Vec4 read_vec4(const bool* p, Read read) {
   const uint32_t bytes = read(reinterpret_cast<const uint32_t*>(p));
-  return Four::each([&](int i) { return Real((bytes >> 8 * i & 255) != 0); });
+  return Vec4::each([&](int i) { return Real((bytes >> 8 * i & 255) != 0); });
 }
 
-template <class V> RF_FN V lanes(Four x) { return x; }
-template <class V, class T> RF_FN V column(const T* p, Quad c) {
-  return read_four(p + c.start, [](const auto* from) { return *from; });
+template <class V> RF_FN V lanes(Vec4 x) { return x; }
+template <class V, class T> RF_FN V column(const T* p, Vec4At c) {
+  return read_vec4(p + c.start, [](const auto* from) { return *from; });
 }
-template <class V, class T> RF_FN V full(const T* p, long offset, Quad c) { return column<V>(p + offset, c); }
-template <class T> RF_FN void put(T* p, long offset, Quad c, Four v) { write_four(p + offset + c.start, v); }
+template <class V, class T> RF_FN V full(const T* p, long offset, Vec4At c) { return column<V>(p + offset, c); }
+template <class T> RF_FN void put(T* p, long offset, Vec4At c, Vec4 v) { write_vec4(p + offset + c.start, v); }
 
 #define RF_ARITHMETIC(op)                                                              \
-  RF_FN Four operator op(Four a, Four b) {                                             \
-    return Four::each([&](int i) { return a.x[i] op b.x[i]; });                        \
+  RF_FN Vec4 operator op(Vec4 a, Vec4 b) {                                             \
+    return Vec4::each([&](int i) { return a.x[i] op b.x[i]; });                        \
   }
 RF_ARITHMETIC(+) RF_ARITHMETIC(-) RF_ARITHMETIC(*) RF_ARITHMETIC(/)
 #undef RF_ARITHMETIC
-RF_FN Four operator-(Four a) { return Four::each([&](int i) { return -a.x[i]; }); }
+RF_FN Vec4 operator-(Vec4 a) { return Vec4::each([&](int i) { return -a.x[i]; }); }
 
 #define RF_COMPARISON(op)                                                              \
-  RF_FN Four::Mask operator op(Four a, Four b) {                                       \
+  RF_FN Vec4::Mask operator op(Vec4 a, Vec4 b) {                                       \
     return {{a.x[0] op b.x[0], a.x[1] op b.x[1], a.x[2] op b.x[2], a.x[3] op b.x[3]}}; \
   }
 RF_COMPARISON(<) RF_COMPARISON(<=) RF_COMPARISON(>) RF_COMPARISON(>=) RF_COMPARISON(==)
 RF_COMPARISON(!=)
 #undef RF_COMPARISON
 
-RF_FN Four where(Four::Mask mask, Four yes, Four no) {
-  return Four::each([&](int i) { return mask.in[i] ? yes.x[i] : no.x[i]; });
+RF_FN Vec4 where(Vec4::Mask mask, Vec4 yes, Vec4 no) {
+  return Vec4::each([&](int i) { return mask.in[i] ? yes.x[i] : no.x[i]; });
 }
 
-template <class V> RF_FN V product(Four a, Four b) {
-  return Four::each([&](int i) { return product<Real>(a.x[i], b.x[i]); });
+template <class V> RF_FN V mul_rn(Vec4 a, Vec4 b) {
+  return Vec4::each([&](int i) { return mul_rn<Real>(a.x[i], b.x[i]); });
 }
 
 #define RF_MATH(name) \
-  RF_FN Four name(Four a) { return Four::each([&](int i) { return name(a.x[i]); }); }
+  RF_FN Vec4 name(Vec4 a) { return Vec4::each([&](int i) { return name(a.x[i]); }); }
 RF_MATH(exp) RF_MATH(expm1) RF_MATH(log) RF_MATH(log1p) RF_MATH(sqrt) RF_MATH(rsqrt) RF_MATH(sin)
 RF_MATH(cos) RF_MATH(tanh) RF_MATH(erf) RF_MATH(abs) RF_MATH(floor) RF_MATH(ceil) RF_MATH(trunc)
 RF_MATH(round) RF_MATH(relu) RF_MATH(sigmoid)
 #undef RF_MATH
-RF_FN Four pow(Four a, Four b) { return Four::each([&](int i) { return pow(a.x[i], b.x[i]); }); }
-RF_FN Four maximum(Four a, Four b) { return Four::each([&](int i) { return maximum(a.x[i], b.x[i]); }); }
-RF_FN Four minimum(Four a, Four b) { return Four::each([&](int i) { return minimum(a.x[i], b.x[i]); }); }
-RF_FN Four fma(Four a, Four b, Four c) { return Four::each([&](int i) { return fma(a.x[i], b.x[i], c.x[i]); }); }
+RF_FN Vec4 pow(Vec4 a, Vec4 b) { return Vec4::each([&](int i) { return pow(a.x[i], b.x[i]); }); }
+RF_FN Vec4 maximum(Vec4 a, Vec4 b) { return Vec4::each([&](int i) { return maximum(a.x[i], b.x[i]); }); }
+RF_FN Vec4 minimum(Vec4 a, Vec4 b) { return Vec4::each([&](int i) { return minimum(a.x[i], b.x[i]); }); }
+RF_FN Vec4 fma(Vec4 a, Vec4 b, Vec4 c) { return Vec4::each([&](int i) { return fma(a.x[i], b.x[i], c.x[i]); }); }
 
 // What a kernel knows of its lanes: how many, and where the n-th of a row's are ("unit" n).
 template <class V> struct LanesOf;
-template <> struct LanesOf<Four> {
+template <> struct LanesOf<Vec4> {
   static constexpr int count = 4;
-  static RF_FN Quad at(long unit) { return {4 * unit}; }
-  static RF_FN Real get(const Four& v, int lane) { return v.x[lane]; }
-  // Reads what another block has written: not by way of the first-level cache.
-  static RF_FN Four fresh(const Real* p) {
-    return read_four(p, [](const auto* from) { return __ldcg(from); });
+  static RF_FN Vec4At at(long unit) { return {4 * unit}; }
+  static RF_FN Real get(const Vec4& v, int lane) { return v.x[lane]; }
+  // Reads what another block has written: not by way of the L1.
+  static RF_FN Vec4 fresh(const Real* p) {
+    return read_vec4(p, [](const auto* from) { return __ldcg(from); });
   }
 };
 template <> struct LanesOf<Real> {
@@ -1042,8 +1043,8 @@ template <class Body> RF_FN void look_in_first_block(const Body& body) {
 //
 // A struct here, and a row of the op table that names it as its monoid, give a reduction to all kernels: of rows,
 // columns and products, on the CPU and on CUDA. `of` must not care how values are grouped, rounding aside, and
-// `of(start(), a)` must be a. V is a number, or lanes of numbers on the CPU. How parts are gathered and merged, always
-// in the same order, stands in each target's monoid header, as `Folded`.
+// `of(start(), a)` must be a. V is a number, or lanes of numbers on the CPU. How partials are accumulated and merged,
+// always in the same order, stands in each target's monoid header, as `Folded`.
 
 namespace rf {
 
@@ -1070,12 +1071,12 @@ using Min = Folded<SmallerOf>;
 // the same bits on every run, and no float is ever added atomically.
 //
 // A monoid has
-//   Part           what travels in registers and in the workspace (kWords floats)
-//   gather(p, x)   takes one more value;   merge(p, q) takes another part
-//   gather_some(p, x, in)   takes those of several values that count   (if kWords > 1)
+//   Partial        what travels in registers and in the workspace (kWords floats)
+//   accumulate(p, x)   takes one more value;   merge(p, q) takes another partial
+//   accumulate_batch(p, x, in)   takes those of several values that count   (if kWords > 1)
 //   State          what the final, ordered merge keeps (a sum carries what its additions rounded off)
-//   part(state)    a part again
-//   kResults, results(state, out)          what the body's finish_row is given
+//   partial(state)   a partial again
+//   kResults, results(state, out)          what the body's finalize_row is given
 
 namespace rf {
 
@@ -1092,47 +1093,47 @@ struct SumState {
 };
 
 struct Sum {
-  struct Part { Real w[1]; };
+  struct Partial { Real w[1]; };
   using State = SumState;
   static constexpr int kWords = 1, kResults = 1;
-  static RF_FN Part identity() { return {{0.0f}}; }
-  static RF_FN void gather(Part& p, Real x) { p.w[0] += x; }
-  static RF_FN void merge(Part& p, const Part& q) { p.w[0] += q.w[0]; }
-  static RF_FN void merge(State& s, const Part& q) { s.add(q.w[0]); }
-  static RF_FN Part part(const State& s) { return {{s.get()}}; }
+  static RF_FN Partial identity() { return {{0.0f}}; }
+  static RF_FN void accumulate(Partial& p, Real x) { p.w[0] += x; }
+  static RF_FN void merge(Partial& p, const Partial& q) { p.w[0] += q.w[0]; }
+  static RF_FN void merge(State& s, const Partial& q) { s.add(q.w[0]); }
+  static RF_FN Partial partial(const State& s) { return {{s.get()}}; }
   static RF_FN void results(const State& s, Real* out) { out[0] = s.get(); }
 };
 
 template <class Op> struct Folded {
-  struct Part { Real w[1]; };
+  struct Partial { Real w[1]; };
   struct State {
     Real value = Op::start();
     RF_FN Real get() const { return value; }
   };
   static constexpr int kWords = 1, kResults = 1;
-  static RF_FN Part identity() { return {{Op::start()}}; }
-  static RF_FN void gather(Part& p, Real x) { p.w[0] = Op::of(p.w[0], x); }
-  static RF_FN void merge(Part& p, const Part& q) { p.w[0] = Op::of(p.w[0], q.w[0]); }
-  static RF_FN void merge(State& s, const Part& q) { s.value = Op::of(s.value, q.w[0]); }
-  static RF_FN Part part(const State& s) { return {{s.value}}; }
+  static RF_FN Partial identity() { return {{Op::start()}}; }
+  static RF_FN void accumulate(Partial& p, Real x) { p.w[0] = Op::of(p.w[0], x); }
+  static RF_FN void merge(Partial& p, const Partial& q) { p.w[0] = Op::of(p.w[0], q.w[0]); }
+  static RF_FN void merge(State& s, const Partial& q) { s.value = Op::of(s.value, q.w[0]); }
+  static RF_FN Partial partial(const State& s) { return {{s.value}}; }
   static RF_FN void results(const State& s, Real* out) { out[0] = s.value; }
 };
 
 // The largest value m and sum of exp(x - m). Exponents are taken from `exp_base`: exp(inf - inf) would
-// be NaN where log(sum(exp)) is plainly infinite. Only what is subtracted is replaced: a part that
+// be NaN where log(sum(exp)) is plainly infinite. Only what is subtracted is replaced: a partial that
 // holds nothing, or only -infinity, has m = -infinity and weighs exp(-inf - base) = 0 whatever the
 // base.
-struct ExpPart { Real w[2]; };
+struct ExpPartial { Real w[2]; };
 struct ExpState {
   Real max = LargerOf::start(), sum = 0.0f;
 };
 RF_FN Real exp_base(Real m) { return is_infinite(m) ? 0.0f : m; }
 struct LogSumExp {
-  using Part = ExpPart;
+  using Partial = ExpPartial;
   using State = ExpState;
   static constexpr int kWords = 2, kResults = 1;
-  static RF_FN Part identity() { return {{LargerOf::start(), 0.0f}}; }
-  static RF_FN void gather(Part& p, Real x) {
+  static RF_FN Partial identity() { return {{LargerOf::start(), 0.0f}}; }
+  static RF_FN void accumulate(Partial& p, Real x) {
     if (x <= p.w[0]) {  // the common case costs one exponential
       p.w[1] += exp(x - exp_base(p.w[0]));
     } else {
@@ -1142,7 +1143,7 @@ struct LogSumExp {
     }
   }
   // Several values, of which some count: one exponential each and one for what came before.
-  template <int N> static RF_FN void gather_some(Part& p, const Real (&x)[N], const bool (&in)[N]) {
+  template <int N> static RF_FN void accumulate_batch(Partial& p, const Real (&x)[N], const bool (&in)[N]) {
     Real m = p.w[0];
 #pragma unroll
     for (int i = 0; i < N; i++) m = in[i] ? maximum(m, x[i]) : m;
@@ -1152,17 +1153,17 @@ struct LogSumExp {
     for (int i = 0; i < N; i++) sum += in[i] ? exp(x[i] - base) : 0.0f;
     p.w[0] = m, p.w[1] = sum;
   }
-  static RF_FN void merge(Part& p, const Part& q) {
+  static RF_FN void merge(Partial& p, const Partial& q) {
     const Real m = maximum(p.w[0], q.w[0]), base = exp_base(m);
     p.w[1] = p.w[1] * exp(p.w[0] - base) + q.w[1] * exp(q.w[0] - base);
     p.w[0] = m;
   }
-  static RF_FN void merge(State& s, const Part& q) {
-    Part p{{s.max, s.sum}};
+  static RF_FN void merge(State& s, const Partial& q) {
+    Partial p{{s.max, s.sum}};
     merge(p, q);
     s = {p.w[0], p.w[1]};
   }
-  static RF_FN Part part(const State& s) { return {{s.max, s.sum}}; }
+  static RF_FN Partial partial(const State& s) { return {{s.max, s.sum}}; }
   static RF_FN void results(const State& s, Real* out) { out[0] = log(s.sum) + exp_base(s.max); }
 };
 
@@ -1177,7 +1178,7 @@ struct Softmax : LogSumExp {
 };
 
 // The same where a logsumexp is made of it: of an infinite maximum the sum is that of exp(x).
-struct LogSumExpParts : LogSumExp {
+struct LogSumExpState : LogSumExp {
   static constexpr int kResults = 2;
   static RF_FN void results(const State& s, Real* out) { out[0] = s.max, out[1] = s.sum; }
 };
@@ -1185,12 +1186,12 @@ struct LogSumExpParts : LogSumExp {
 // Mean and sum of squared deviations of a row in one pass. Values come in batches, whose own are merged into the
 // others' by Chan's formula: E[x^2] - E[x]^2 would cancel.
 struct RowMoments {
-  struct Part { Real w[3]; };  // count, mean, m2
-  using State = Part;
+  struct Partial { Real w[3]; };  // count, mean, m2
+  using State = Partial;
   static constexpr int kWords = 3, kResults = 2;
-  static RF_FN Part identity() { return {{0.0f, 0.0f, 0.0f}}; }
-  template <int N> static RF_FN void gather_some(Part& p, const Real (&x)[N], const bool (&in)[N]) {
-    Part q = identity();
+  static RF_FN Partial identity() { return {{0.0f, 0.0f, 0.0f}}; }
+  template <int N> static RF_FN void accumulate_batch(Partial& p, const Real (&x)[N], const bool (&in)[N]) {
+    Partial q = identity();
 #pragma unroll
     for (int i = 0; i < N; i++) q.w[0] += in[i] ? 1.0f : 0.0f, q.w[1] += in[i] ? x[i] : 0.0f;
     q.w[1] *= 1.0f / maximum(q.w[0], 1.0f);
@@ -1201,64 +1202,64 @@ struct RowMoments {
     }
     merge(p, q);
   }
-  static RF_FN void merge(Part& p, const Part& q) {
+  static RF_FN void merge(Partial& p, const Partial& q) {
     if (q.w[0] == 0.0f) return;
-    const Real total = p.w[0] + q.w[0], delta = q.w[1] - p.w[1], part = q.w[0] / total;
-    p.w[1] += delta * part;
-    p.w[2] += q.w[2] + delta * (delta * (p.w[0] * part));  // 0 where p holds nothing, however large delta is
+    const Real total = p.w[0] + q.w[0], delta = q.w[1] - p.w[1], share = q.w[0] / total;
+    p.w[1] += delta * share;
+    p.w[2] += q.w[2] + delta * (delta * (p.w[0] * share));  // 0 where p holds nothing, however large delta is
     p.w[0] = total;
   }
-  static RF_FN Part part(const State& s) { return s; }
+  static RF_FN Partial partial(const State& s) { return s; }
   static RF_FN void results(const State& s, Real* out) { out[0] = s.w[1], out[1] = s.w[2]; }
 };
 
 // Count, mean and sum of squared deviations of a column, merged by Chan's formula: E[x^2] - E[x]^2
-// would cancel. The count of a part is known from its rows and travels apart.
+// would cancel. The count of a partial is known from its rows and travels apart.
 struct MomentsState {
   Real count = 0.0f, mean = 0.0f, m2 = 0.0f;
   RF_FN void merge(const MomentsState& o) {
     if (o.count == 0.0f) return;
-    const Real total = count + o.count, delta = o.mean - mean, part = o.count / total;
-    mean += delta * part;
-    m2 += o.m2 + delta * (delta * (count * part));  // 0 where this holds nothing, however large delta is
+    const Real total = count + o.count, delta = o.mean - mean, share = o.count / total;
+    mean += delta * share;
+    m2 += o.m2 + delta * (delta * (count * share));  // 0 where this holds nothing, however large delta is
     count = total;
   }
 };
 struct Moments { static constexpr int kWords = 2, kResults = 0; };
 
-// How much the second of two parts weighs, n rows of the first and m of the second; the same for all
+// How much the second of two partials weighs, n rows of the first and m of the second; the same for all
 // columns, so that its division is done once.
 struct Weight {
-  Real part = 0.0f, cross = 0.0f;  // m / (n + m), and n times that
+  Real share = 0.0f, cross = 0.0f;  // m / (n + m), and n times that
   Weight() = default;
-  RF_FN Weight(Real n, Real m) : part(m == 0.0f ? 0.0f : m / (n + m)), cross(n * part) {}
+  RF_FN Weight(Real n, Real m) : share(m == 0.0f ? 0.0f : m / (n + m)), cross(n * share) {}
 };
 
-// A monoid down a column: parts with their counts of rows.
+// A monoid down a column: partials with their counts of rows.
 template <class M> struct Down {
-  using Part = typename M::Part;
+  using Partial = typename M::Partial;
   using State = typename M::State;
   static constexpr int kWords = M::kWords;
-  // The part of R values of which some count; share: one over how many do, 0 if none.
-  template <int R> static RF_FN Part of(const Real (&x)[R], const bool (&in)[R], Real share) {
-    Part p = M::identity();
+  // The partial of R values of which some count; share: one over how many do, 0 if none.
+  template <int R> static RF_FN Partial of(const Real (&x)[R], const bool (&in)[R], Real share) {
+    Partial p = M::identity();
 #pragma unroll
     for (int i = 0; i < R; i++)
-      if (in[i]) M::gather(p, x[i]);
+      if (in[i]) M::accumulate(p, x[i]);
     return p;
   }
-  static RF_FN Part merge(Part p, const Part& q, Weight) {
+  static RF_FN Partial merge(Partial p, const Partial& q, Weight) {
     M::merge(p, q);
     return p;
   }
-  static RF_FN void merge(State& s, const Part& q, Real) { M::merge(s, q); }
+  static RF_FN void merge(State& s, const Partial& q, Real) { M::merge(s, q); }
 };
 template <> struct Down<Moments> {
-  struct Part { Real w[2]; };  // mean, m2
+  struct Partial { Real w[2]; };  // mean, m2
   using State = MomentsState;
   static constexpr int kWords = 2;
-  template <int R> static RF_FN Part of(const Real (&x)[R], const bool (&in)[R], Real share) {
-    Part p{{in[0] ? x[0] : 0.0f, 0.0f}};
+  template <int R> static RF_FN Partial of(const Real (&x)[R], const bool (&in)[R], Real share) {
+    Partial p{{in[0] ? x[0] : 0.0f, 0.0f}};
 #pragma unroll
     for (int i = 1; i < R; i++) p.w[0] += in[i] ? x[i] : 0.0f;
     p.w[0] *= share;
@@ -1269,11 +1270,11 @@ template <> struct Down<Moments> {
     }
     return p;
   }
-  static RF_FN Part merge(const Part& p, const Part& q, Weight w) {
+  static RF_FN Partial merge(const Partial& p, const Partial& q, Weight w) {
     const Real delta = q.w[0] - p.w[0];
-    return {{p.w[0] + delta * w.part, p.w[1] + q.w[1] + delta * (delta * w.cross)}};
+    return {{p.w[0] + delta * w.share, p.w[1] + q.w[1] + delta * (delta * w.cross)}};
   }
-  static RF_FN void merge(State& s, const Part& q, Real m) { s.merge({m, q.w[0], q.w[1]}); }
+  static RF_FN void merge(State& s, const Partial& q, Real m) { s.merge({m, q.w[0], q.w[1]}); }
 };
 
 // Words of the workspace that one row (or column) of partial results takes, and results of a row.
@@ -1298,44 +1299,65 @@ template <int S, class M, class... Rest> struct Before<S, List<M, Rest...>> {
 
 }  // namespace rf
 
-// Block: what the kernels that reduce rows and columns share: their start, and how parts of one
-// result are merged across lanes, warps and blocks, always in the same order.
+// Sync: what threads, blocks and kernels wait for each other by, beside __syncthreads.
+
+namespace rf {
+
+constexpr int kWarpgroupThreads = 128;  // four warps, which issue a wgmma together
+
+// A named barrier of `threads` threads of the block; number 0 is __syncthreads.
+RF_FN void named_barrier_sync(int number, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+
+// The same by threads that do not wait themselves.
+RF_FN void named_barrier_arrive(int number, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+
+// --- programmatic dependent launch (sm_90; before that, kernels follow each other) -----------------
+// Waits for the kernel before this one in the stream: nothing that it wrote may be read before.
+RF_FN void wait_on_dependent_grids() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+// Lets the next kernel of the stream start its prologue, once every block has said so or ended.
+RF_FN void launch_dependent_grids() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+// Both. Nothing is read or written before this.
+RF_FN void sync_dependent_grids() {
+  launch_dependent_grids();
+  wait_on_dependent_grids();
+}
+
+}  // namespace rf
+
+// Block: what the kernels that reduce rows and columns share: their start, and how partials of
+// one result are merged across lanes, warps and blocks, always in the same order.
 #include <type_traits>
 
 
 namespace rf {
 
-constexpr unsigned kWarp = 0xffffffffu;
-
-// Lets the kernel after this one be scheduled, then waits for the one before. Nothing is read or
-// written before this. (Before sm_90 kernels follow one another by themselves.)
-RF_FN void begin_kernel() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-
-// begin_kernel() of a kernel that a call may start first.
-template <class Body> RF_FN void begin_kernel(const Body& body) {
-  begin_kernel();
+// sync_dependent_grids() of a kernel that a call may start first.
+template <class Body> RF_FN void sync_dependent_grids(const Body& body) {
+  sync_dependent_grids();
   look_in_first_block(body);
 }
 
-// A barrier of `threads` threads of the block, by number; 0 is __syncthreads.
-RF_FN void team_sync(int number, int threads) {
-  asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
-}
-
 // The I-th operand that several passes of a body read along the width.
-template <class T, int I> struct Again { const T* p; };
-template <class V, class T, int I, class C> RF_FN V column(Again<T, I> a, C c) { return column<V>(a.p, c); }
-template <class V, class T, int I, class C> RF_FN V full(Again<T, I> a, long offset, C c) {
+template <class T, int I> struct Reused { const T* p; };
+template <class V, class T, int I, class C> RF_FN V column(Reused<T, I> a, C c) { return column<V>(a.p, c); }
+template <class V, class T, int I, class C> RF_FN V full(Reused<T, I> a, long offset, C c) {
   return full<V>(a.p, offset, c);
 }
 
 // One column of a row that is held; what does not count is read like what does, and not stored.
-struct Single {
+struct MaskedColumn {
   int col;
   bool counts;
 };
@@ -1346,64 +1368,64 @@ template <class T> RF_FN T* start_of_row(T* p) {
   asm("" : "+l"(address));
   return static_cast<T*>(__cvta_global_to_generic(address));
 }
-template <class V, class T> RF_FN V column(const T* p, Single c) { return read_one(p + c.col); }
-template <class V, class T> RF_FN V full(const T* p, long offset, Single c) {
+template <class V, class T> RF_FN V column(const T* p, MaskedColumn c) { return read_one(p + c.col); }
+template <class V, class T> RF_FN V full(const T* p, long offset, MaskedColumn c) {
   return read_one(start_of_row(p + offset) + c.col);
 }
-template <class T> RF_FN void put(T* p, long offset, Single c, Real v) {
+template <class T> RF_FN void put(T* p, long offset, MaskedColumn c, Real v) {
   T* to = start_of_row(p + offset) + c.col;
   if (c.counts) write_one(to, v);
 }
 
 // A position that knows what has been read there: each of N such operands is read once. What `has` says is
 // known to the compiler where passes are unrolled; there the values stay in registers.
-template <class V, int N, class C> struct KnownAt {
+template <class V, int N, class C> struct CachedAt {
   C at;
   V* value;
   bool* has;
 };
-template <class V, int N> struct Known {
+template <class V, int N> struct RegisterCache {
   V value[N ? N : 1];
   bool has[N ? N : 1] = {};
-  template <class C> RF_FN KnownAt<V, N, C> at(C position) { return {position, value, has}; }
+  template <class C> RF_FN CachedAt<V, N, C> at(C position) { return {position, value, has}; }
 };
-template <class V, class T, int I, int N, class C> RF_FN V full(Again<T, I> a, long offset, KnownAt<V, N, C> c) {
+template <class V, class T, int I, int N, class C> RF_FN V full(Reused<T, I> a, long offset, CachedAt<V, N, C> c) {
   if (!c.has[I]) c.value[I] = full<V>(a.p, offset, c.at), c.has[I] = true;
   return c.value[I];
 }
-template <class V, class T, int I, int N, class C> RF_FN V column(Again<T, I> a, KnownAt<V, N, C> c) {
+template <class V, class T, int I, int N, class C> RF_FN V column(Reused<T, I> a, CachedAt<V, N, C> c) {
   return full<V>(a, 0, c);
 }
-template <class V, class T, int N, class C> RF_FN V full(const T* p, long offset, KnownAt<V, N, C> c) {
+template <class V, class T, int N, class C> RF_FN V full(const T* p, long offset, CachedAt<V, N, C> c) {
   return full<V>(p, offset, c.at);
 }
-template <class V, class T, int N, class C> RF_FN V column(const T* p, KnownAt<V, N, C> c) {
+template <class V, class T, int N, class C> RF_FN V column(const T* p, CachedAt<V, N, C> c) {
   return column<V>(p, c.at);
 }
-template <class T, int N, class C> RF_FN void put(T* p, long offset, KnownAt<Real, N, C> c, Real v) {
+template <class T, int N, class C> RF_FN void put(T* p, long offset, CachedAt<Real, N, C> c, Real v) {
   put(p, offset, c.at, v);
 }
-template <class T, int N> RF_FN void put(T* p, long offset, KnownAt<Four, N, Quad> c, Four v) {
+template <class T, int N> RF_FN void put(T* p, long offset, CachedAt<Vec4, N, Vec4At> c, Vec4 v) {
   put(p, offset, c.at, v);
 }
 
-// A part for each of a thread's lanes.
-template <class M, class V> struct Parts {
-  using Part = typename M::Part;
-  Part of[LanesOf<V>::count];
-  RF_FN Parts() {
+// A partial for each of a thread's lanes.
+template <class M, class V> struct LanePartials {
+  using Partial = typename M::Partial;
+  Partial of[LanesOf<V>::count];
+  RF_FN LanePartials() {
 #pragma unroll
-    for (Part& p : of) p = M::identity();
+    for (Partial& p : of) p = M::identity();
   }
-  RF_FN void gather(const V& v) {
+  RF_FN void accumulate(const V& v) {
 #pragma unroll
-    for (int l = 0; l < LanesOf<V>::count; l++) M::gather(of[l], LanesOf<V>::get(v, l));
+    for (int l = 0; l < LanesOf<V>::count; l++) M::accumulate(of[l], LanesOf<V>::get(v, l));
   }
-  RF_FN void merge(const Parts& o) {
+  RF_FN void merge(const LanePartials& o) {
 #pragma unroll
     for (int l = 0; l < LanesOf<V>::count; l++) M::merge(of[l], o.of[l]);
   }
-  RF_FN Part all() {
+  RF_FN Partial all() {
 #pragma unroll
     for (int half = LanesOf<V>::count / 2; half; half /= 2)
 #pragma unroll
@@ -1412,47 +1434,47 @@ template <class M, class V> struct Parts {
   }
 };
 
-// What a thread has gathered of a row. A monoid of one word has a part for each of a thread's lanes, any other takes
-// the values of a batch at once.
-template <class M, class V> struct Gathered {
-  Parts<M, V> parts;
-  template <int N, class In> RF_FN void gather(const V (&x)[N], In in) {
+// What a thread has accumulated of a row. A monoid of one word has a partial for each of a thread's lanes, any other
+// takes the values of a batch at once.
+template <class M, class V> struct Accumulated {
+  LanePartials<M, V> partials;
+  template <int N, class In> RF_FN void accumulate(const V (&x)[N], In in) {
 #pragma unroll
     for (int k = 0; k < N; k++)
-      if (in(k)) parts.gather(x[k]);
+      if (in(k)) partials.accumulate(x[k]);
   }
-  RF_FN void merge(const Gathered& o) { parts.merge(o.parts); }
-  RF_FN typename M::Part all() { return parts.all(); }
+  RF_FN void merge(const Accumulated& o) { partials.merge(o.partials); }
+  RF_FN typename M::Partial all() { return partials.all(); }
 };
-template <class M, class V> struct GatheredAtOnce {
-  typename M::Part part = M::identity();
-  template <int N, class In> RF_FN void gather(const V (&x)[N], In in) {
+template <class M, class V> struct AccumulatedAtOnce {
+  typename M::Partial partial = M::identity();
+  template <int N, class In> RF_FN void accumulate(const V (&x)[N], In in) {
     constexpr int kLanes = LanesOf<V>::count;
     Real values[N * kLanes];
     bool counts[N * kLanes];
 #pragma unroll
     for (int i = 0; i < N * kLanes; i++)
       values[i] = LanesOf<V>::get(x[i / kLanes], i % kLanes), counts[i] = in(i / kLanes);
-    M::gather_some(part, values, counts);
+    M::accumulate_batch(partial, values, counts);
   }
-  RF_FN void merge(const GatheredAtOnce& o) { M::merge(part, o.part); }
-  RF_FN typename M::Part all() { return part; }
+  RF_FN void merge(const AccumulatedAtOnce& o) { M::merge(partial, o.partial); }
+  RF_FN typename M::Partial all() { return partial; }
 };
 template <class M, class V>
-using GatheredOf = std::conditional_t<M::kWords == 1, Gathered<M, V>, GatheredAtOnce<M, V>>;
+using AccumulatedOf = std::conditional_t<M::kWords == 1, Accumulated<M, V>, AccumulatedAtOnce<M, V>>;
 
-template <class M> RF_FN typename M::Part from_lane(typename M::Part p, int lane) {
+template <class M> RF_FN typename M::Partial from_lane(typename M::Partial p, int lane) {
 #pragma unroll
-  for (int w = 0; w < M::kWords; w++) p.w[w] = __shfl_sync(kWarp, p.w[w], lane);
+  for (int w = 0; w < M::kWords; w++) p.w[w] = __shfl_sync(kFullMask, p.w[w], lane);
   return p;
 }
 
-// The part of each team of `lanes` neighbours of a warp (a power of two), for all of them.
-template <class M> RF_FN typename M::Part across_lanes(typename M::Part p, int lanes) {
+// The partial of each group of `lanes` neighbours of a warp (a power of two), for all of them.
+template <class M> RF_FN typename M::Partial warp_reduce(typename M::Partial p, int lanes) {
   for (int mask = lanes / 2; mask; mask /= 2) {
-    typename M::Part other;
+    typename M::Partial other;
 #pragma unroll
-    for (int w = 0; w < M::kWords; w++) other.w[w] = __shfl_xor_sync(kWarp, p.w[w], mask);
+    for (int w = 0; w < M::kWords; w++) other.w[w] = __shfl_xor_sync(kFullMask, p.w[w], mask);
     M::merge(p, other);
   }
   if (M::kWords == 1) return p;
@@ -1460,33 +1482,33 @@ template <class M> RF_FN typename M::Part across_lanes(typename M::Part p, int l
   return from_lane<M>(p, threadIdx.x & 31 & ~(lanes - 1));
 }
 
-// The part of a team of whole warps, for all of its threads. `shared`, one part a warp, must not be
-// written again before the team's next barrier but one.
+// The partial of a group of whole warps, for all of its threads. `shared`, one partial a warp, must not be
+// written again before the group's next barrier but one.
 template <class M>
-RF_FN typename M::Part across_team(typename M::Part p, int thread, int threads, int barrier, Real* shared) {
-  p = across_lanes<M>(p, 32);
+RF_FN typename M::Partial group_reduce(typename M::Partial p, int thread, int threads, int barrier, Real* shared) {
+  p = warp_reduce<M>(p, 32);
   if (threads == 32) return p;
   const int lane = thread % 32, warps = threads / 32;
   if (lane == 0)
 #pragma unroll
     for (int w = 0; w < M::kWords; w++) shared[M::kWords * (thread / 32) + w] = p.w[w];
-  team_sync(barrier, threads);
+  named_barrier_sync(barrier, threads);
   p = M::identity();
   if (lane < warps)
 #pragma unroll
     for (int w = 0; w < M::kWords; w++) p.w[w] = shared[M::kWords * lane + w];
-  return across_lanes<M>(p, 32);
+  return warp_reduce<M>(p, 32);
 }
 
 // Whether this block is the last of `blocks` to come here; what the others wrote before is visible.
 // All threads come here.
-RF_FN bool last_block(unsigned* turns, unsigned blocks) {
-  __shared__ unsigned turn;
+RF_FN bool last_block(unsigned* arrivals, unsigned blocks) {
+  __shared__ unsigned arrival;
   __threadfence();
   __syncthreads();
-  if (threadIdx.x == 0) turn = atomicInc(turns, blocks - 1);  // back to 0 after the last
+  if (threadIdx.x == 0) arrival = atomicInc(arrivals, blocks - 1);  // back to 0 after the last
   __syncthreads();
-  const bool last = turn == blocks - 1;
+  const bool last = arrival == blocks - 1;
   if (last) __threadfence();
   return last;
 }
@@ -1504,6 +1526,7 @@ RF_FN bool last_block(unsigned* turns, unsigned blocks) {
 #include <cstdarg>
 #include <cstdint>
 #include <cstdio>
+#include <mutex>
 
 namespace rf {
 
@@ -1520,7 +1543,7 @@ inline Error error(const char* format, ...) {
 
 inline Error checked(cudaError_t status, const char* doing) {
   if (status == cudaSuccess) return nullptr;
-  cudaGetLastError();  // an error that is reported here must not turn up again elsewhere
+  cudaGetLastError();  // an error that is reported here must not be reported again elsewhere
   return error("%s: %s (%s)", doing, cudaGetErrorString(status), cudaGetErrorName(status));
 }
 
@@ -1563,14 +1586,14 @@ Error allow_shared(Kernel* kernel, size_t bytes, const Device& device, std::atom
 }
 
 // Memory that a kernel works with besides its operands, and how much of each it needs. A workspace
-// belongs to one stream at a time. Kernels that run one after another can share it: parts are dead
-// at a kernel's end, and every launch leaves the turns that it used at zero.
+// belongs to one stream at a time. Kernels that run one after another can share it: scratch is dead
+// at a kernel's end, and every launch leaves the counters that it used at zero.
 struct Workspace {
-  void* parts;      // any content, aligned by 256
-  unsigned* turns;  // zeroed once, when they are allocated
+  void* scratch;      // any content, aligned by 256
+  unsigned* arrivals;  // zeroed once, when they are allocated
 };
-struct Needs {
-  size_t parts = 0, turns = 0;  // bytes
+struct WorkspaceSize {
+  size_t scratch = 0, arrivals = 0;  // bytes
 };
 
 constexpr long blocks_of(long n, long block) { return (n + block - 1) / block; }
@@ -1588,16 +1611,18 @@ template <class... T> bool aligned(const T*... pointers) {
 // Whether kernels wait for the one before: those compiled for older devices than Hopper do not, wherever
 // they run, and must not start beside it.
 constexpr int kCompiledFor[] = {__CUDA_ARCH_LIST__};
-constexpr bool kWaits = kCompiledFor[0] >= 900;
+constexpr bool kWaitsOnGrids = kCompiledFor[0] >= 900;
 
-enum class Start {
+enum class LaunchMode {
   after,        // once the kernel before has ended
   overlapping,  // its prologue may run beside the end of the kernel before (it waits before it reads)
   cooperative,  // overlapping, and with all blocks resident at once
 };
 
-// Kernels that call begin_kernel() first start like this.
-inline Start start_on(const Device& device) { return device.major >= 9 ? Start::overlapping : Start::after; }
+// Kernels that call sync_dependent_grids() first start like this.
+inline LaunchMode launch_mode_on(const Device& device) {
+  return device.major >= 9 ? LaunchMode::overlapping : LaunchMode::after;
+}
 
 inline Error grid_of(long blocks, unsigned& grid) {
   if (blocks > INT32_MAX) return error("a launch of %ld blocks: at most 2^31 - 1 are possible", blocks);
@@ -1613,7 +1638,7 @@ struct Blocks {
 
 template <class... Takes, class... Gives>
 Error launch(void (*kernel)(Takes...), Blocks blocks, unsigned threads, size_t shared, cudaStream_t stream,
-             Start start, const char* doing, const Gives&... arguments) {
+             LaunchMode start, const char* doing, const Gives&... arguments) {
   Device device;
   RF_TRY(current_device(device));
   cudaLaunchAttribute attributes[3] = {};
@@ -1621,11 +1646,11 @@ Error launch(void (*kernel)(Takes...), Blocks blocks, unsigned threads, size_t s
   config.gridDim = dim3(blocks.count), config.blockDim = dim3(threads);
   config.dynamicSmemBytes = shared, config.stream = stream;
   config.attrs = attributes;
-  if (start == Start::cooperative) {
+  if (start == LaunchMode::cooperative) {
     attributes[config.numAttrs].id = cudaLaunchAttributeCooperative;
     attributes[config.numAttrs++].val.cooperative = 1;
   }
-  if (kWaits && start != Start::after && device.major >= 9) {
+  if (kWaitsOnGrids && start != LaunchMode::after && device.major >= 9) {
     attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
   }
@@ -1654,39 +1679,49 @@ class OnDevice {
   bool moved_ = false;
 };
 
+inline std::mutex launches;
+
+// Launches the kernels of one call on a device, which the calling thread leaves as it found it. A stream's calls share
+// its workspace, where one kernel leaves what the next reads: no other thread's kernels may come between them.
+template <class Call> Error launch_on(long device, const Call& call) {
+  const OnDevice here(static_cast<int>(device));
+  const std::lock_guard<std::mutex> alone(launches);
+  return call();
+}
+
 }  // namespace rf
 
-// Row cut: which threads hold, or pass over, which units of a row; from the sizes alone.
+// Row partition: which threads hold, or pass over, which units of a row; from the sizes alone.
 //
-// Why: a load of a warp should touch few lines of the first-level cache. Eight lanes of four columns fill a
+// Why: a load of a warp should touch few lines of the L1. Eight lanes of four columns fill a
 // line; of lanes of one, in rows that start anywhere, it takes a whole warp. So these go along the row first,
 // and a thread has several units, or several rows, only so that enough loads are in flight.
 
 namespace rf {
 
-constexpr int kRowThreads = 256, kMostTeam = 512;
-constexpr long kSplitWidth = 8192, kSplitBlocks = 1 << 14;  // by pass: of a block at least; blocks about
-constexpr long kSplitFrom = 8 * kSplitWidth, kSplitRows = 2048;  // rows as wide, and as few, are split
-constexpr long kBusy = 1 << 17;                                // threads that keep memory busy
+constexpr int kRowThreads = 256, kMostThreadsPerRow = 512;
+constexpr long kMultiBlockWidth = 8192, kMultiBlockBlocks = 1 << 14;  // by pass: of a block at least; blocks about
+constexpr long kMultiBlockFrom = 8 * kMultiBlockWidth, kMultiBlockRows = 2048;  // rows as wide, and as few, are split
+constexpr long kThreadsToSaturate = 1 << 17;                                // threads that keep memory busy
 template <class V> constexpr int kBatch = LanesOf<V>::count == 4 ? 4 : 8;  // units in flight in a thread
 
 // How rows of up to `most` units are held: so many units of each of so many rows in a thread, and so many
 // threads a row. 0: as few as suffice. A number is known to the compiler: addresses then differ by constants,
 // shuffles need no loop, and no division finds a thread's row.
-struct Hold {
+struct ResidentShape {
   int rows, units, threads;
   long most;
 };
 // The shorter rows first. longest: that is held at all; once: if one pass alone reads it; block: its threads.
-template <class V> struct Holds;
-template <> struct Holds<Four> {
-  static constexpr Hold of[] = {{2, 2, 0, 8}, {1, 4, 0, kMostTeam * 4}};
-  static constexpr long longest = kMostTeam * 4, once = 32;
-  static constexpr int block = kMostTeam;
+template <class V> struct ResidentShapes;
+template <> struct ResidentShapes<Vec4> {
+  static constexpr ResidentShape of[] = {{2, 2, 0, 8}, {1, 4, 0, kMostThreadsPerRow * 4}};
+  static constexpr long longest = kMostThreadsPerRow * 4, once = 32;
+  static constexpr int block = kMostThreadsPerRow;
 };
 // A row fills more than half of what its threads can hold, so the first half of each one's units need no test.
-template <> struct Holds<Real> {
-  static constexpr Hold of[] = {
+template <> struct ResidentShapes<Real> {
+  static constexpr ResidentShape of[] = {
       {4, 2, 0, 8},    {4, 2, 8, 16},   {4, 2, 16, 32},    {4, 2, 32, 64}, {2, 4, 32, 128},
       {1, 8, 32, 256}, {1, 8, 64, 512}, {1, 8, 128, 1024}, {1, 16, 0, kRowThreads * 16},
   };
@@ -1694,39 +1729,41 @@ template <> struct Holds<Real> {
   static constexpr int block = kRowThreads;
 };
 
-// How a space is cut.
-template <class V> struct RowsCut {
-  enum Kind { held, by_team, by_pass } kind;
-  int hold = 0;        // of Holds<V>
+// How a space is partitioned.
+template <class V> struct RowPartition {
+  enum Strategy { register_resident, warps_per_row, multi_block } strategy;
+  int shape = 0;        // of Holds<V>
   long units, chunks;  // of a row
   long chunk_width;    // a chunk's columns
   int threads = 0;     // of a row: lanes of a warp, or whole warps
   // again: whether a row is read by more than one pass.
-  constexpr RowsCut(long rows, long width, bool again)
-      : kind(held), units(width / LanesOf<V>::count), chunks(0),
-        chunk_width(kSplitWidth * blocks_of(blocks_of(width, kSplitWidth) * rows + 1, kSplitBlocks)) {
+  constexpr RowPartition(long rows, long width, bool again)
+      : strategy(register_resident), units(width / LanesOf<V>::count), chunks(0),
+        chunk_width(kMultiBlockWidth * blocks_of(blocks_of(width, kMultiBlockWidth) * rows + 1, kMultiBlockBlocks)) {
     chunks = blocks_of(width, chunk_width);
-    if ((rows <= kSplitRows && width >= kSplitFrom) || units > INT32_MAX / 2) kind = by_pass, threads = kRowThreads;
-    else if (units == 0) kind = by_team, threads = 32;
-    else if (units <= (again ? Holds<V>::longest : Holds<V>::once)) kind = held, threads = as_held();
-    else kind = by_team, threads = team_of(rows);
+    if ((rows <= kMultiBlockRows && width >= kMultiBlockFrom) || units > INT32_MAX / 2)
+      strategy = multi_block, threads = kRowThreads;
+    else if (units == 0) strategy = warps_per_row, threads = 32;
+    else if (units <= (again ? ResidentShapes<V>::longest : ResidentShapes<V>::once))
+      strategy = register_resident, threads = threads_if_resident();
+    else strategy = warps_per_row, threads = threads_per_row(rows);
   }
-  constexpr int rows_of_thread() const { return kind == held ? Holds<V>::of[hold].rows : 1; }
+  constexpr int rows_of_thread() const { return strategy == register_resident ? ResidentShapes<V>::of[shape].rows : 1; }
   // As few lanes as hold a row, or as few warps.
-  constexpr int as_held() {
-    while (units > Holds<V>::of[hold].most) hold++;
-    const int each = Holds<V>::of[hold].units, known = Holds<V>::of[hold].threads;
+  constexpr int threads_if_resident() {
+    while (units > ResidentShapes<V>::of[shape].most) shape++;
+    const int each = ResidentShapes<V>::of[shape].units, known = ResidentShapes<V>::of[shape].threads;
     if (known) return known;
     const long lanes = covering_power_of_two(blocks_of(units, each));
     return int(lanes < 32 ? lanes : 32 * blocks_of(units, 32 * each));
   }
   // Whole batches a thread: two where there are threads enough without a third.
-  constexpr int team_of(long rows) const {
+  constexpr int threads_per_row(long rows) const {
     constexpr int batch = kBatch<V>;
-    const auto team = [&](long batches) { return 32 * blocks_of(units, 32 * batch * batches); };
-    long batches = blocks_of(units, long(kMostTeam) * batch);
-    if (batches == 1 && rows * team(2) >= kBusy) batches = 2;
-    return int(team(batches) < kMostTeam ? team(batches) : kMostTeam);
+    const auto threads_of = [&](long batches) { return 32 * blocks_of(units, 32 * batch * batches); };
+    long batches = blocks_of(units, long(kMostThreadsPerRow) * batch);
+    if (batches == 1 && rows * threads_of(2) >= kThreadsToSaturate) batches = 2;
+    return int(threads_of(batches) < kMostThreadsPerRow ? threads_of(batches) : kMostThreadsPerRow);
   }
 };
 
@@ -1735,7 +1772,7 @@ template <class V> struct RowsCut {
 // Rows: passes over each row of a space of rows x width; a pass may use what earlier ones reduced.
 //
 // Why: everything between products is bound by memory. A row is read once from it: the passes that
-// follow have it in registers or, of a long one, find it in the first-level cache, which holds the rows
+// follow have it in registers or, of a long one, find it in the L1, which holds the rows
 // that a multiprocessor works on.
 //
 // A body gives
@@ -1745,27 +1782,33 @@ template <class V> struct RowsCut {
 //   set(Step<S>, row_so_far, row, value)     takes the result of pass S into row_so_far, or its results
 //   store<V>(row_so_far, row, col)           writes full-size results      (if kStores)
 //   read<V>(row, col)                        reads what store does, so that no load waits for a store
-//   finish(row_so_far, row)                  writes results of one row     (if kFinishes)
-//   kAgain                                   how many operands several passes read (those of type Again)
-//   kBlocks                                  blocks on a multiprocessor that hold rows of fours
+//   finalize(row_so_far, row)                writes results of one row     (if kFinalizes)
+//   kReused                                  how many operands several passes read (those of type Reused)
+//   kMinBlocks                               blocks on a multiprocessor (launch bounds) that hold rows by Vec4
 // Lanes are of four columns or, where rows do not start at multiples of 16 bytes, of one. A "unit" is one V.
 //
 // Layout: which threads take which units follows from the sizes alone, so results do not depend on
 // the device. In order of width:
-//   pointwise   each thread takes kBatch units: of as many rows (what is known of a column is then
-//               read once), or of one row where rows are few
-//   held        lanes of a warp, or whole warps, hold a row in registers, of short rows those of several, as
-//               the table of row_cut.cuh says; long rows only if more than one pass reads them
-//   by team     whole warps take a row, kBatch units at once; small teams share a block
-//   by pass     few rows that are very long: many blocks a row, one launch a pass; the last block to
-//               arrive merges the parts of the others
+//   kernel                   who takes what                                            registers   shared memory
+//   pointwise                each thread kBatch units: of as many rows (what is known    by the body   none
+//                            of a column is then read once), or of one row where rows
+//                            are few
+//   rows_register_resident   lanes of a warp, or whole warps, hold a row in registers,   31 to 64      384 bytes: a
+//                            of short rows those of several, as the table of                         partial a warp,
+//                            row_partition.cuh says; long rows only if more than one                 for two passes
+//                            pass reads them
+//   rows_warps_per_row       whole warps take a row, kBatch units at once; small groups  39 to 56      384 bytes
+//                            share a block
+//   rows_multi_block         few rows that are very long: many blocks a row, one launch  40 to 56      196 bytes
+//                            a pass; the last block to arrive merges the others' partials
+// (registers of a thread for a softmax, a layer norm and their like; of a block: 256 threads, or up to 512)
 //
 // The ladder (H200, of the copy rate 4.25 TB/s): a float4 that is assigned became four stores, 0.75; one
 // store, 0.96. Whole batches without branches took softmax 16384x4096 from 0.73 to 0.79, x @ v to 1.04; rows
 // held in registers, softmax 149 -> 135 us, layer norm 262144x64 45 -> 35. Four batches a thread: rows fall
-// out of the first-level cache, 20% slower; blocks that loop over rows: 7% slower. Single columns by whole warps, by
-// constants where the width is known: softmax 16384x1023 54 -> 45, 1000000x50 170 -> 143, layer norm 16384x1023 50 -> 42
-// (16 or 32 units a thread instead of 8: 58 and 66). Statistics in one pass: softmax 4096x393216 6131 -> 4691.
+// out of the L1, 20% slower; blocks that loop over rows: 7% slower. Single columns by whole warps, by
+// constants where the width is known: softmax 16384x1023 54 -> 45, 1000000x50 170 -> 143, layer norm 16384x1023 50 ->
+// 42 (16 or 32 units a thread instead of 8: 58 and 66). Statistics in one pass: softmax 4096x393216 6131 -> 4691.
 
 namespace rf {
 
@@ -1773,12 +1816,12 @@ namespace rf {
 struct RowsBody {
   struct Row {};
   using Monoids = List<>;
-  static constexpr bool kStores = true, kFinishes = false;
-  static constexpr int kAgain = 0, kBlocks = 2;
+  static constexpr bool kStores = true, kFinalizes = false;
+  static constexpr int kReused = 0, kMinBlocks = 2;
   rf_watch::Look look = rf_watch::take_look();  // see look.h
 };
 
-// Reads the words of a Row as another block left them, not as the first-level cache may know them.
+// Reads the words of a Row as another block left them, not as the L1 may know them.
 template <class Row> RF_FN Row row_from(const Row* p) {
   Row r{};
 #pragma unroll
@@ -1789,7 +1832,7 @@ template <class Row> RF_FN Row row_from(const Row* p) {
 
 // Tells the body what pass `step` has reduced a row to.
 template <class M, class Body, class Step>
-RF_FN void set_results(const Body& body, Step step, typename Body::Row& r, long row, const typename M::Part& p) {
+RF_FN void set_results(const Body& body, Step step, typename Body::Row& r, long row, const typename M::Partial& p) {
   typename M::State state{};
   Real values[M::kResults];
   M::merge(state, p);
@@ -1797,20 +1840,20 @@ RF_FN void set_results(const Body& body, Step step, typename Body::Row& r, long 
   if constexpr (M::kResults == 1) body.set(step, r, row, values[0]);
   else body.set(step, r, row, values);
 }
-constexpr int kMostWords = 3;  // of the parts of a team
+constexpr int kMostPartialWords = 3;  // of the partials of a group
 
-template <class Body> RF_FN void finish_row(const Body& body, const typename Body::Row& r, long row) {
-  if constexpr (Body::kFinishes) body.finish(r, row);
+template <class Body> RF_FN void finalize_row(const Body& body, const typename Body::Row& r, long row) {
+  if constexpr (Body::kFinalizes) body.finalize(r, row);
 }
 
 // Stores the units at row(k), unit(k), all read first: no load may be moved before a store.
 template <class V, class Body, class RowOf, class UnitOf>
 RF_FN void store_batch(const Body& body, const typename Body::Row& r, RowOf row, UnitOf unit) {
-  Known<V, Body::kAgain> known[kBatch<V>];
+  RegisterCache<V, Body::kReused> cache[kBatch<V>];
 #pragma unroll
-  for (int k = 0; k < kBatch<V>; k++) body.template read<V>(row(k), known[k].at(LanesOf<V>::at(unit(k))));
+  for (int k = 0; k < kBatch<V>; k++) body.template read<V>(row(k), cache[k].at(LanesOf<V>::at(unit(k))));
 #pragma unroll
-  for (int k = 0; k < kBatch<V>; k++) body.template store<V>(r, row(k), known[k].at(LanesOf<V>::at(unit(k))));
+  for (int k = 0; k < kBatch<V>; k++) body.template store<V>(r, row(k), cache[k].at(LanesOf<V>::at(unit(k))));
 }
 
 // --- pointwise -----------------------------------------------------------------------------------
@@ -1820,7 +1863,7 @@ __global__ void __launch_bounds__(kRowThreads, 1)
   constexpr int kUnits = kBatch<V>;
   const typename Body::Row r{};
   const long units = width / LanesOf<V>::count, first = long(blockIdx.x) * blockDim.x + threadIdx.x;
-  begin_kernel(body);
+  sync_dependent_grids(body);
   if constexpr (kDown) {  // rows row, row + groups, ...
     const long groups = (rows + kUnits - 1) / kUnits;
     if (first >= groups * units) return;
@@ -1833,9 +1876,9 @@ __global__ void __launch_bounds__(kRowThreads, 1)
 #pragma unroll 1
       for (long i = row; i < rows; i += groups) body.template store<V>(r, i, LanesOf<V>::at(unit));
     }
-    if constexpr (Body::kFinishes)
+    if constexpr (Body::kFinalizes)
       if (unit == 0)
-        for (long i = row; i < rows; i += groups) body.finish(r, i);
+        for (long i = row; i < rows; i += groups) body.finalize(r, i);
   } else {  // units unit, unit + blockDim.x, ... of one row
     const long row = blockIdx.x / tiles, tile = blockIdx.x - row * tiles;
     const long unit = tile * kUnits * blockDim.x + threadIdx.x;
@@ -1851,93 +1894,95 @@ __global__ void __launch_bounds__(kRowThreads, 1)
       const long col = units * LanesOf<V>::count + threadIdx.x;
       if (col < width) body.template store<Real>(r, row, col);
     }
-    if constexpr (Body::kFinishes)
-      if (unit == 0) body.finish(r, row);
+    if constexpr (Body::kFinalizes)
+      if (unit == 0) body.finalize(r, row);
   }
 }
 
-// --- held ----------------------------------------------------------------------------------------
+// --- register-resident -------------------------------------------------------------------------------
 // kRows rows of kUnits units a thread: `threads` lanes of a warp hold a row, or whole warps (then one). All
 // passes name the same units, so a row is read once and stays in registers, of a softmax its exponentials.
 template <class V, int kRows, int kUnits, int kThreads, class Body>
-__global__ void __launch_bounds__(Holds<V>::block, LanesOf<V>::count == 4 ? Body::kBlocks : 1)
-    rows_held(const __grid_constant__ Body body, long rows, int units, int team_threads) {
-  __shared__ Real shared[2][kMostTeam / 32][kMostWords];  // two passes
+__global__ void __launch_bounds__(ResidentShapes<V>::block, LanesOf<V>::count == 4 ? Body::kMinBlocks : 1)
+    rows_register_resident(const __grid_constant__ Body body, long rows, int units, int row_threads) {
+  __shared__ Real shared[2][kMostThreadsPerRow / 32][kMostPartialWords];  // two passes
   constexpr bool kSingle = LanesOf<V>::count == 1;
   constexpr int kInside = kSingle ? kUnits / 2 : 0;  // units of every thread that are in the row: see Holds
-  begin_kernel(body);  // before any thread returns: all of the first block look
-  const int threads = kThreads ? kThreads : team_threads;
-  const int teams = blockDim.x / threads, team = threadIdx.x / threads, thread = threadIdx.x - team * threads;
-  const long first = long(blockIdx.x) * teams * kRows + team;
-  if (threads >= 32 && first >= rows) return;  // a whole team; lanes are needed by others of their warp
+  sync_dependent_grids(body);  // before any thread returns: all of the first block look
+  const int threads = kThreads ? kThreads : row_threads;
+  const int thread_groups = blockDim.x / threads, thread_group = threadIdx.x / threads,
+            thread = threadIdx.x - thread_group * threads;
+  const long first = long(blockIdx.x) * thread_groups * kRows + thread_group;
+  if (threads >= 32 && first >= rows) return;  // a whole group; lanes are needed by others of their warp
   // Rows and units after the last are read like it and left out: all loads are in flight together. Single columns
   // are computed, too, and not stored: what a branch guards is computed one after another.
   long row[kRows];
   typename Body::Row r[kRows]{};
 #pragma unroll
-  for (int i = 0; i < kRows; i++) row[i] = first + i * teams < rows ? first + i * teams : rows - 1;
+  for (int i = 0; i < kRows; i++) row[i] = first + i * thread_groups < rows ? first + i * thread_groups : rows - 1;
   const auto in = [&](int k) { return k < kInside || thread + k * threads < units; };
   int unit[kUnits];
 #pragma unroll
   for (int k = 0; k < kUnits; k++) unit[k] = in(k) ? thread + k * threads : units - 1;
   const auto at = [&](int k) {
-    if constexpr (kSingle) return Single{unit[k], in(k)};
+    if constexpr (kSingle) return MaskedColumn{unit[k], in(k)};
     else return LanesOf<V>::at(unit[k]);
   };
-  Known<V, Body::kAgain> known[kRows][kUnits];
+  RegisterCache<V, Body::kReused> cache[kRows][kUnits];
   for_monoids<0>(typename Body::Monoids{}, [&](auto step, auto monoid) {
     using M = decltype(monoid);
     V x[kRows][kUnits];
 #pragma unroll
     for (int i = 0; i < kRows; i++)
 #pragma unroll
-      for (int k = 0; k < kUnits; k++) x[i][k] = body.template term<V>(step, r[i], row[i], known[i][k].at(at(k)));
+      for (int k = 0; k < kUnits; k++) x[i][k] = body.template term<V>(step, r[i], row[i], cache[i][k].at(at(k)));
 #pragma unroll
     for (int i = 0; i < kRows; i++) {
-      GatheredOf<M, V> gathered;
-      gathered.gather(x[i], in);
-      typename M::Part part = gathered.all();
+      AccumulatedOf<M, V> accumulated;
+      accumulated.accumulate(x[i], in);
+      typename M::Partial partial = accumulated.all();
       if (kRows > 1 || threads <= 32)
-        part = across_lanes<M>(part, threads);
+        partial = warp_reduce<M>(partial, threads);
       else
-        part = across_team<M>(part, thread, threads, team + 1, shared[decltype(step)::index % 2][team * (threads / 32)]);
-      set_results<M>(body, step, r[i], row[i], part);
+        partial = group_reduce<M>(partial, thread, threads, thread_group + 1,
+                                  shared[decltype(step)::index % 2][thread_group * (threads / 32)]);
+      set_results<M>(body, step, r[i], row[i], partial);
     }
   });
 #pragma unroll
   for (int i = 0; i < kRows; i++) {
-    if (first + i * teams >= rows) continue;
+    if (first + i * thread_groups >= rows) continue;
     if constexpr (Body::kStores) {
 #pragma unroll
-      for (int k = 0; k < kUnits; k++) body.template read<V>(row[i], known[i][k].at(at(k)));
+      for (int k = 0; k < kUnits; k++) body.template read<V>(row[i], cache[i][k].at(at(k)));
 #pragma unroll
       for (int k = 0; k < kUnits; k++)
-        if (kSingle || in(k)) body.template store<V>(r[i], row[i], known[i][k].at(at(k)));
+        if (kSingle || in(k)) body.template store<V>(r[i], row[i], cache[i][k].at(at(k)));
     }
-    if constexpr (Body::kFinishes)
-      if (thread == 0) body.finish(r[i], row[i]);
+    if constexpr (Body::kFinalizes)
+      if (thread == 0) body.finalize(r[i], row[i]);
   }
 }
 
-// --- by team -------------------------------------------------------------------------------------
-// This thread's part of `units` units from `first` on. In the last batch units after the last are
+// --- warps per row ----------------------------------------------------------------------------------
+// This thread's partial of `units` units from `first` on. In the last batch units after the last are
 // read like it and left out: so all loads of a batch are in flight together.
 template <class M, int S, class V, class Body>
-RF_FN typename M::Part gather_units(const Body& body, const typename Body::Row& r, long row, long first, int units,
-                                    int thread, int threads) {
+RF_FN typename M::Partial accumulate_units(const Body& body, const typename Body::Row& r, long row, long first,
+                                           int units, int thread, int threads) {
   constexpr int kUnits = kBatch<V>, kChain = 16;  // batches added one by one, then merged
-  GatheredOf<M, V> all;
+  AccumulatedOf<M, V> all;
   int j = thread;
 #pragma unroll 1
   do {
-    GatheredOf<M, V> chain;
+    AccumulatedOf<M, V> chain;
 #pragma unroll 1
     for (int b = 0; b < kChain && j + (kUnits - 1) * threads < units; b++, j += kUnits * threads) {
       V x[kUnits];
 #pragma unroll
       for (int k = 0; k < kUnits; k++)
         x[k] = body.template term<V>(Step<S>{}, r, row, LanesOf<V>::at(first + j + k * threads));
-      chain.gather(x, [](int) { return true; });
+      chain.accumulate(x, [](int) { return true; });
     }
     all.merge(chain);
   } while (j + (kUnits - 1) * threads < units);
@@ -1948,7 +1993,7 @@ RF_FN typename M::Part gather_units(const Body& body, const typename Body::Row& 
       const int unit = j + k * threads < units ? j + k * threads : units - 1;
       x[k] = body.template term<V>(Step<S>{}, r, row, LanesOf<V>::at(first + unit));
     }
-    all.gather(x, [&](int k) { return k == 0 || j + k * threads < units; });
+    all.accumulate(x, [&](int k) { return k == 0 || j + k * threads < units; });
   }
   return all.all();
 }
@@ -1969,61 +2014,61 @@ RF_FN void store_units(const Body& body, const typename Body::Row& r, long row, 
 }
 
 template <class V, class Body>
-__global__ void __launch_bounds__(kMostTeam, 1)
-    rows_by_team(const __grid_constant__ Body body, long rows, int units, int threads) {
-  __shared__ Real shared[2][kMostTeam / 32][kMostWords];  // two passes
-  const int team = threadIdx.x / threads, thread = threadIdx.x - team * threads;
-  const long row = long(blockIdx.x) * (blockDim.x / threads) + team;
-  begin_kernel(body);
-  if (row >= rows) return;  // a whole team
+__global__ void __launch_bounds__(kMostThreadsPerRow, 1)
+    rows_warps_per_row(const __grid_constant__ Body body, long rows, int units, int threads) {
+  __shared__ Real shared[2][kMostThreadsPerRow / 32][kMostPartialWords];  // two passes
+  const int thread_group = threadIdx.x / threads, thread = threadIdx.x - thread_group * threads;
+  const long row = long(blockIdx.x) * (blockDim.x / threads) + thread_group;
+  sync_dependent_grids(body);
+  if (row >= rows) return;  // a whole group
   typename Body::Row r{};
   for_monoids<0>(typename Body::Monoids{}, [&](auto step, auto monoid) {
     using M = decltype(monoid);
     constexpr int S = decltype(step)::index;
-    const auto part = gather_units<M, S, V>(body, r, row, 0, units, thread, threads);
-    Real* parts = shared[S % 2][team * (threads / 32)];
-    set_results<M>(body, step, r, row, across_team<M>(part, thread, threads, team + 1, parts));
+    const auto partial = accumulate_units<M, S, V>(body, r, row, 0, units, thread, threads);
+    Real* partials = shared[S % 2][thread_group * (threads / 32)];
+    set_results<M>(body, step, r, row, group_reduce<M>(partial, thread, threads, thread_group + 1, partials));
   });
   if constexpr (Body::kStores) store_units<V>(body, r, row, 0, units, thread, threads);
-  if constexpr (Body::kFinishes)
-    if (thread == 0) body.finish(r, row);
+  if constexpr (Body::kFinalizes)
+    if (thread == 0) body.finalize(r, row);
 }
 
-// --- by pass -------------------------------------------------------------------------------------
+// --- multi-block ----------------------------------------------------------------------------------
 template <class V, class Body>
 __global__ void __launch_bounds__(kRowThreads, 1)
-    rows_by_pass(const __grid_constant__ Body body, long width, long chunks, long chunk_width, int pass,
-                 typename Body::Row* known, Real* parts, unsigned* turns) {
+    rows_multi_block(const __grid_constant__ Body body, long width, long chunks, long chunk_width, int pass,
+                 typename Body::Row* row_states, Real* partials, unsigned* arrivals) {
   using Monoids = typename Body::Monoids;
-  __shared__ Real shared[2][kRowThreads / 32 * kMostWords];
+  __shared__ Real shared[2][kRowThreads / 32 * kMostPartialWords];
   const long row = blockIdx.x / chunks, chunk = blockIdx.x - row * chunks;
   const long chunk_units = chunk_width / LanesOf<V>::count;
   const long first = chunk * chunk_units, left = width / LanesOf<V>::count - first;
   const int units = int(left < chunk_units ? left : chunk_units), thread = threadIdx.x;
-  begin_kernel(body);
+  sync_dependent_grids(body);
   typename Body::Row r{};
-  if (pass > 0) r = row_from(known + row);
+  if (pass > 0) r = row_from(row_states + row);
   for_monoids<0>(Monoids{}, [&](auto step, auto monoid) {
     using M = decltype(monoid);
     constexpr int S = decltype(step)::index;
     if (pass != S) return;
-    auto part = gather_units<M, S, V>(body, r, row, first, units, thread, kRowThreads);
-    part = across_team<M>(part, thread, kRowThreads, 0, shared[0]);
+    auto partial = accumulate_units<M, S, V>(body, r, row, first, units, thread, kRowThreads);
+    partial = group_reduce<M>(partial, thread, kRowThreads, 0, shared[0]);
     if (thread == 0)
 #pragma unroll
-      for (int w = 0; w < M::kWords; w++) parts[blockIdx.x * M::kWords + w] = part.w[w];
-    if (!last_block(turns + row, unsigned(chunks))) return;
-    part = M::identity();
+      for (int w = 0; w < M::kWords; w++) partials[blockIdx.x * M::kWords + w] = partial.w[w];
+    if (!last_block(arrivals + row, unsigned(chunks))) return;
+    partial = M::identity();
     for (long c = thread; c < chunks; c += kRowThreads) {
-      typename M::Part next;
+      typename M::Partial next;
 #pragma unroll
-      for (int w = 0; w < M::kWords; w++) next.w[w] = __ldcg(parts + (row * chunks + c) * M::kWords + w);
-      M::merge(part, next);
+      for (int w = 0; w < M::kWords; w++) next.w[w] = __ldcg(partials + (row * chunks + c) * M::kWords + w);
+      M::merge(partial, next);
     }
-    set_results<M>(body, step, r, row, across_team<M>(part, thread, kRowThreads, 0, shared[1]));
+    set_results<M>(body, step, r, row, group_reduce<M>(partial, thread, kRowThreads, 0, shared[1]));
     if (thread == 0) {
-      known[row] = r;
-      if (S + 1 == Monoids::size) finish_row(body, r, row);
+      row_states[row] = r;
+      if (S + 1 == Monoids::size) finalize_row(body, r, row);
     }
   });
   if constexpr (Body::kStores)
@@ -2031,47 +2076,50 @@ __global__ void __launch_bounds__(kRowThreads, 1)
 }
 
 // --- the host's side -----------------------------------------------------------------------------
-template <class V, class Body> constexpr RowsCut<V> rows_cut(long rows, long width) {
+template <class V, class Body> constexpr RowPartition<V> row_partition(long rows, long width) {
   return {rows, width, Body::Monoids::size + Body::kStores > 1};
 }
 
 // What rows() of these sizes needs of its workspace, however its operands are aligned.
-template <class Body> Error rows_needs(long rows, long width, Needs& needs) {
-  needs = {};
+template <class Body> Error rows_workspace_size(long rows, long width, WorkspaceSize& size) {
+  size = {};
   if constexpr (Body::Monoids::size > 0) {
-    const auto cut = rows_cut<Real, Body>(rows, width);
-    if (cut.kind == cut.by_pass) {
+    const auto partition = row_partition<Real, Body>(rows, width);
+    if (partition.strategy == partition.multi_block) {
       constexpr size_t words = Words<typename Body::Monoids>::row;
-      needs.parts = (rows * sizeof(typename Body::Row) + 255) / 256 * 256 + rows * cut.chunks * words * sizeof(Real);
-      needs.turns = rows * sizeof(unsigned);
+      size.scratch =
+          (rows * sizeof(typename Body::Row) + 255) / 256 * 256 + rows * partition.chunks * words * sizeof(Real);
+      size.arrivals = rows * sizeof(unsigned);
     }
   }
   return nullptr;
 }
 
 // The kernel that holds rows as line N of the table says.
-template <class V, class Body, int N> auto* held_by() {
-  constexpr Hold as = Holds<V>::of[N], shorter = Holds<V>::of[N ? N - 1 : 0];
+template <class V, class Body, int N> auto* resident_kernel() {
+  constexpr ResidentShape as = ResidentShapes<V>::of[N], shorter = ResidentShapes<V>::of[N ? N - 1 : 0];
   static_assert(as.threads == 0 || (N && as.most == as.threads * as.units && as.most <= 2 * shorter.most),
-                "rows of a known number of threads fill more than half of what these can hold");
-  return rows_held<V, as.rows, as.units, as.threads, Body>;
+                "rows of a cache number of threads fill more than half of what these can hold");
+  return rows_register_resident<V, as.rows, as.units, as.threads, Body>;
 }
-template <class V, class Body, int N = 0> auto* held_by(int line) {
-  if constexpr (Holds<V>::of[N].most < Holds<V>::longest)
-    if (line > N) return held_by<V, Body, N + 1>(line);
-  return held_by<V, Body, N>();
+template <class V, class Body, int N = 0> auto* resident_kernel(int line) {
+  if constexpr (ResidentShapes<V>::of[N].most < ResidentShapes<V>::longest)
+    if (line > N) return resident_kernel<V, Body, N + 1>(line);
+  return resident_kernel<V, Body, N>();
 }
 
-// The kernel of a cut that is not by pass; only one is compiled where the width is known.
-template <long W, class V, class Body> auto* kernel_of(const RowsCut<V>& cut) {
-  constexpr RowsCut<V> known = rows_cut<V, Body>(kSplitRows + 1, W);
-  if constexpr (W == 0) return cut.kind == cut.held ? held_by<V, Body>(cut.hold) : rows_by_team<V, Body>;
-  else if constexpr (known.kind == known.held) return held_by<V, Body, known.hold>();
-  else return rows_by_team<V, Body>;
+// The kernel of a partition that is not multi-block; only one is compiled where the width is known.
+template <long W, class V, class Body> auto* kernel_of(const RowPartition<V>& partition) {
+  constexpr RowPartition<V> fixed = row_partition<V, Body>(kMultiBlockRows + 1, W);
+  if constexpr (W == 0)
+    return partition.strategy == partition.register_resident ? resident_kernel<V, Body>(partition.shape)
+                                                             : rows_warps_per_row<V, Body>;
+  else if constexpr (fixed.strategy == fixed.register_resident) return resident_kernel<V, Body, fixed.shape>();
+  else return rows_warps_per_row<V, Body>;
 }
 
 template <class V, class Body>
-Error run_pointwise(const Body& body, long rows, long width, cudaStream_t stream, Start start) {
+Error run_pointwise(const Body& body, long rows, long width, cudaStream_t stream, LaunchMode start) {
   constexpr int kUnits = kBatch<V>;
   constexpr const char* doing = "launching a pointwise kernel";
   const long units = width / LanesOf<V>::count;
@@ -2086,28 +2134,30 @@ Error run_pointwise(const Body& body, long rows, long width, cudaStream_t stream
 }
 
 template <long W, class V, class Body>
-Error run_rows(const Body& body, long rows, long width, const Workspace& workspace, cudaStream_t stream, Start start) {
+Error run_rows(const Body& body, long rows, long width, const Workspace& workspace, cudaStream_t stream,
+               LaunchMode start) {
   constexpr const char* doing = "launching passes over rows";
   using Row = typename Body::Row;
-  const auto cut = rows_cut<V, Body>(rows, width);
+  const auto partition = row_partition<V, Body>(rows, width);
   unsigned grid;
-  if constexpr (W == 0 || W >= kSplitFrom) {
-    if (cut.kind == cut.by_pass) {
-      Row* known = static_cast<Row*>(workspace.parts);
-      char* after = static_cast<char*>(workspace.parts) + (rows * sizeof(Row) + 255) / 256 * 256;
-      Real* parts = reinterpret_cast<Real*>(after);
-      RF_TRY(grid_of(rows * cut.chunks, grid));
+  if constexpr (W == 0 || W >= kMultiBlockFrom) {
+    if (partition.strategy == partition.multi_block) {
+      Row* row_states = static_cast<Row*>(workspace.scratch);
+      char* after = static_cast<char*>(workspace.scratch) + (rows * sizeof(Row) + 255) / 256 * 256;
+      Real* partials = reinterpret_cast<Real*>(after);
+      RF_TRY(grid_of(rows * partition.chunks, grid));
       for (int pass = 0; pass < Body::Monoids::size + Body::kStores; pass++)
-        RF_TRY(launch(rows_by_pass<V, Body>, grid, kRowThreads, 0, stream, start, doing, body, width, cut.chunks,
-                      cut.chunk_width, pass, known, parts, workspace.turns));
+        RF_TRY(launch(rows_multi_block<V, Body>, grid, kRowThreads, 0, stream, start, doing, body, width,
+                      partition.chunks, partition.chunk_width, pass, row_states, partials, workspace.arrivals));
       return nullptr;
     }
   }
-  const int units = static_cast<int>(cut.units);
-  const int teams = cut.threads > kRowThreads ? 1 : kRowThreads / cut.threads, threads = teams * cut.threads;
-  RF_TRY(grid_of(blocks_of(rows, teams * cut.rows_of_thread()), grid));
-  auto* kernel = kernel_of<W, V, Body>(cut);
-  return launch(kernel, grid, threads, 0, stream, start, doing, body, rows, units, cut.threads);
+  const int units = static_cast<int>(partition.units);
+  const int thread_groups = partition.threads > kRowThreads ? 1 : kRowThreads / partition.threads,
+            threads = thread_groups * partition.threads;
+  RF_TRY(grid_of(blocks_of(rows, thread_groups * partition.rows_of_thread()), grid));
+  auto* kernel = kernel_of<W, V, Body>(partition);
+  return launch(kernel, grid, threads, 0, stream, start, doing, body, rows, units, partition.threads);
 }
 
 // The body's outputs over rows x width. aligned: whether every operand that is read along the width,
@@ -2115,17 +2165,17 @@ Error run_rows(const Body& body, long rows, long width, const Workspace& workspa
 // one row, whether their addresses can, whatever the width. W: the width of all calls, 0 if it varies.
 template <long W = 0, class Body>
 Error rows(const Body& body, long rows, long width, bool aligned, const Workspace& workspace, cudaStream_t stream) {
-  if (rows == 0 || (width == 0 && Body::Monoids::size == 0 && !Body::kFinishes)) return nullptr;
+  if (rows == 0 || (width == 0 && Body::Monoids::size == 0 && !Body::kFinalizes)) return nullptr;
   Device device;
   RF_TRY(current_device(device));
-  const Start start = start_on(device);
+  const LaunchMode start = launch_mode_on(device);
   if constexpr (Body::Monoids::size == 0) {
     aligned = aligned && (rows == 1 || width % 4 == 0);
-    return aligned ? run_pointwise<Four>(body, rows, width, stream, start)
+    return aligned ? run_pointwise<Vec4>(body, rows, width, stream, start)
                    : run_pointwise<Real>(body, rows, width, stream, start);
   } else {
     if constexpr (W % 4 == 0)
-      if (aligned && width % 4 == 0) return run_rows<W, Four>(body, rows, width, workspace, stream, start);
+      if (aligned && width % 4 == 0) return run_rows<W, Vec4>(body, rows, width, workspace, stream, start);
     return run_rows<W, Real>(body, rows, width, workspace, stream, start);
   }
 }
@@ -2136,7 +2186,7 @@ _REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS + _REFOLD_ENTRIES
 
 import os
 
-_REFOLD_NAME = "refold_sm_90_af471be166f0"
+_REFOLD_NAME = "refold_sm_90_46fb44c77ed9"
 
 import contextlib
 
@@ -2203,28 +2253,28 @@ def _refold_empty_on(device):
     return lambda sizes, strides, dtype: torch.empty_strided(sizes, strides, dtype=dtype, device=place)
 
 
-def _refold_workspace(needs, stream, device):
+def _refold_workspace(size, stream, device):
     """Addresses of memory that the kernels of one stream work in: bytes of any content, and
-    counters at zero, which every kernel leaves at zero; then their sizes and the tensors.
+    arrival counters at zero, which every kernel leaves at zero; then their sizes and the tensors.
 
     A call that is captured into a CUDA graph gets memory of its own from the graph's pool: the
     graph may be replayed beside other work of the stream.
     """
-    if needs == (0, 0):
+    if size == (0, 0):
         return 0, 0
-    parts, turns = needs
+    scratch, arrivals = size
     capturing = torch.cuda.is_current_stream_capturing()
     have = None if capturing else _refold_workspaces.get((device, stream))
     if have is not None:
-        if parts <= have[2] and turns <= have[3]:
+        if scratch <= have[2] and arrivals <= have[3]:
             return have
-        parts, turns = max(parts, have[2]), max(turns, have[3])
+        scratch, arrivals = max(scratch, have[2]), max(arrivals, have[3])
     place = torch.device("cuda", device)
     held = (
-        torch.empty(max(parts, 1), dtype=torch.uint8, device=place),
-        torch.zeros(max(turns, 1), dtype=torch.uint8, device=place),
+        torch.empty(max(scratch, 1), dtype=torch.uint8, device=place),
+        torch.zeros(max(arrivals, 1), dtype=torch.uint8, device=place),
     )
-    have = (*(t.data_ptr() for t in held), parts, turns, held)
+    have = (*(t.data_ptr() for t in held), scratch, arrivals, held)
     if not capturing:
         _refold_workspaces[device, stream] = have
     return have

@@ -96,8 +96,8 @@ def _refold_train(self, rf_cache, x):
     product = rf_empty((n0, 8192), (8192, 1), torch.float32)
     mean = rf_empty((8192,), (1,), torch.float32)
     factor = rf_empty((8192,), (1,), torch.float32)
-    rf_needs = _refold_kernels.train_matmul0_needs(n0, 8192, 8192, rf_device)
-    rf_work = _refold_workspace(rf_needs, rf_stream, rf_device)
+    rf_size = _refold_kernels.train_matmul0_workspace_size(n0, 8192, 8192, rf_device)
+    rf_work = _refold_workspace(rf_size, rf_stream, rf_device)
     _refold_kernels.train_matmul0(x, 0, gemm_weight, gemm_weight_packed, bn_weight, scale,
         bn_running_mean, gemm_bias, bn_running_var, product, mean, factor, bn_running_mean,
         bn_running_var, bn_num_batches_tracked, n0, 8192, 8192, rf_work[0], rf_work[1], rf_stream,
@@ -120,8 +120,8 @@ def _refold_eval(self, rf_cache, x):
     n0 = x.shape[0]
     x = x.contiguous()
     add = rf_empty((n0, 8192), (8192, 1), torch.float32)
-    rf_needs = _refold_kernels.eval_matmul0_needs(n0, 8192, 8192, rf_device)
-    rf_work = _refold_workspace(rf_needs, rf_stream, rf_device)
+    rf_size = _refold_kernels.eval_matmul0_workspace_size(n0, 8192, 8192, rf_device)
+    rf_work = _refold_workspace(rf_size, rf_stream, rf_device)
     _refold_kernels.eval_matmul0(x, 0, gemm_weight, gemm_weight_packed, folded_factor,
         folded_shift, add, n0, 8192, 8192, rf_work[0], rf_work[1], rf_stream, rf_device)
     result = add  # in its place
@@ -227,7 +227,7 @@ struct TrainMatmul0 : MatmulBody {
     c.var = s.m2 / float(count);
     c.var2 = s.m2 / (float(count) - 1.0f);
   }
-  RF_FN void finish_column(const Column& c, long col) const {
+  RF_FN void finalize_column(const Column& c, long col) const {
     put(mean, col, c.mean);
     const auto mul1 = rsqrt(c.var + 1e-05f) * column<float>(bn_weight, col);
     const auto mul2 = (c.mean + column<float>(gemm_bias, col)) * 0.1f;
@@ -243,13 +243,13 @@ struct TrainMatmul0 : MatmulBody {
 
 // sub, mul, add, max, exp, sum, div
 struct TrainRows1 : RowsBody {
-  Again<float, 0> product;  // linear(x, gemm.weight)
-  Again<float, 1> mean;  // mean(linear(x, gemm.weight), axes [-2])
-  Again<float, 2> factor;  // (... * bn.weight) * scale
-  Again<float, 3> folded_shift;  // bn.bias * scale
+  Reused<float, 0> product;  // linear(x, gemm.weight)
+  Reused<float, 1> mean;  // mean(linear(x, gemm.weight), axes [-2])
+  Reused<float, 2> factor;  // (... * bn.weight) * scale
+  Reused<float, 3> folded_shift;  // bn.bias * scale
   float* result;
   long width;
-  static constexpr int kAgain = 4;
+  static constexpr int kReused = 4;
   struct Row { float max, sum; };
   using Monoids = List<Max, Sum>;
   template <class V, class C> RF_FN V term(Step<0>, const Row& r, long row, C col) const {
@@ -287,10 +287,10 @@ struct EvalMatmul0 : MatmulBody {
 
 // max, sub, exp, sum, div
 struct EvalRows1 : RowsBody {
-  Again<float, 0> add;  // (... * ...) + (... * scale)
+  Reused<float, 0> add;  // (... * ...) + (... * scale)
   float* result;
   long width;
-  static constexpr int kAgain = 1;
+  static constexpr int kReused = 1;
   struct Row { float max, sum; };
   using Monoids = List<Max, Sum>;
   template <class V, class C> RF_FN V term(Step<0>, const Row& r, long row, C col) const {
@@ -340,19 +340,19 @@ static PyObject* pack(PyObject*, PyObject* const* args, Py_ssize_t n) {
   return rf_result(rf::pack<rf::Ieee>(x, packed, rows, depth, on));
 }
 
-static PyObject* train_matmul0_needs(PyObject*, PyObject* const* args, Py_ssize_t n) {
+static PyObject* train_matmul0_workspace_size(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 4)) return nullptr;
   const long rows = rf_size(args[0]);
   const long width = rf_size(args[1]);
   const long depth = rf_size(args[2]);
   const rf::OnDevice here(static_cast<int>(rf_size(args[3])));
   if (PyErr_Occurred()) return nullptr;
-  rf::Needs needs;
-  const rf::Error error = rows <= 16 ? rf::matmul_needs<rf::Plain, rf::TrainMatmul0>(rows, width, depth, needs)
-      : rows <= 256 ? rf::matmul_needs<rf::Schedule<rf::Ieee, rf::Wide, 4>, rf::TrainMatmul0>(rows, width, depth, needs)
-      : rf::matmul_needs<rf::Schedule<rf::Ieee, rf::Tall, 1>, rf::TrainMatmul0>(rows, width, depth, needs);
+  rf::WorkspaceSize size;
+  const rf::Error error = rows <= 16 ? rf::matmul_workspace_size<rf::Plain, rf::TrainMatmul0>(rows, width, depth, size)
+      : rows <= 256 ? rf::matmul_workspace_size<rf::Schedule<rf::Ieee, rf::Wide, 4>, rf::TrainMatmul0>(rows, width, depth, size)
+      : rf::matmul_workspace_size<rf::Schedule<rf::Ieee, rf::Tall, 1>, rf::TrainMatmul0>(rows, width, depth, size);
   if (error) return rf_result(error);
-  return Py_BuildValue("nn", Py_ssize_t(needs.parts), Py_ssize_t(needs.turns));
+  return Py_BuildValue("nn", Py_ssize_t(size.scratch), Py_ssize_t(size.arrivals));
 }
 
 static PyObject* train_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
@@ -375,36 +375,35 @@ static PyObject* train_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   long rows = rf_size(args[15]);
   long width = rf_size(args[16]);
   long depth = rf_size(args[17]);
-  float* parts = rf_pointer<float>(args[18]);
-  float* turns = rf_pointer<float>(args[19]);
+  float* scratch = rf_pointer<float>(args[18]);
+  float* arrivals = rf_pointer<float>(args[19]);
   long stream = rf_size(args[20]);
   long device = rf_size(args[21]);
   if (PyErr_Occurred()) return nullptr;
   const rf::TrainMatmul0 body{{}, bn_weight, scale, bn_running_mean, gemm_bias, bn_running_var, product, mean, factor, new_bn_running_mean, new_bn_running_var, bn_num_batches_tracked, width, rows};
-  const rf::Side a_side = rf::packed_side<rf::Ieee>(a_packed, a, rows, depth);
-  const rf::Side w_side = rf::packed_side<rf::Ieee>(w_packed, w, width, depth);
-  const rf::Workspace work{parts, reinterpret_cast<unsigned*>(turns)};
+  const rf::Operand a_operand = rf::packed_operand<rf::Ieee>(a_packed, a, rows, depth);
+  const rf::Operand w_operand = rf::packed_operand<rf::Ieee>(w_packed, w, width, depth);
+  const rf::Workspace work{scratch, reinterpret_cast<unsigned*>(arrivals)};
   const auto on = reinterpret_cast<cudaStream_t>(stream);
   rf::Error error;
   Py_BEGIN_ALLOW_THREADS
-  const rf::OnDevice here(static_cast<int>(device));
-  error = rows <= 16 ? rf::matmul<rf::Plain>(body, a_side, w_side, depth, work, on)
-      : rows <= 256 ? rf::matmul<rf::Schedule<rf::Ieee, rf::Wide, 4>>(body, a_side, w_side, depth, work, on)
-      : rf::matmul<rf::Schedule<rf::Ieee, rf::Tall, 1>>(body, a_side, w_side, depth, work, on);
+  error = rf::launch_on(device, [&] { return rows <= 16 ? rf::matmul<rf::Plain>(body, a_operand, w_operand, depth, work, on)
+      : rows <= 256 ? rf::matmul<rf::Schedule<rf::Ieee, rf::Wide, 4>>(body, a_operand, w_operand, depth, work, on)
+      : rf::matmul<rf::Schedule<rf::Ieee, rf::Tall, 1>>(body, a_operand, w_operand, depth, work, on); });
   Py_END_ALLOW_THREADS
   return rf_result(error);
 }
 
-static PyObject* train_rows1_needs(PyObject*, PyObject* const* args, Py_ssize_t n) {
+static PyObject* train_rows1_workspace_size(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 3)) return nullptr;
   const long rows = rf_size(args[0]);
   const long width = rf_size(args[1]);
   const rf::OnDevice here(static_cast<int>(rf_size(args[2])));
   if (PyErr_Occurred()) return nullptr;
-  rf::Needs needs;
-  const rf::Error error = rf::rows_needs<rf::TrainRows1>(rows, width, needs);
+  rf::WorkspaceSize size;
+  const rf::Error error = rf::rows_workspace_size<rf::TrainRows1>(rows, width, size);
   if (error) return rf_result(error);
-  return Py_BuildValue("nn", Py_ssize_t(needs.parts), Py_ssize_t(needs.turns));
+  return Py_BuildValue("nn", Py_ssize_t(size.scratch), Py_ssize_t(size.arrivals));
 }
 
 static PyObject* train_rows1(PyObject*, PyObject* const* args, Py_ssize_t n) {
@@ -416,35 +415,34 @@ static PyObject* train_rows1(PyObject*, PyObject* const* args, Py_ssize_t n) {
   float* result = rf_pointer<float>(args[4]);
   long rows = rf_size(args[5]);
   long width = rf_size(args[6]);
-  float* parts = rf_pointer<float>(args[7]);
-  float* turns = rf_pointer<float>(args[8]);
+  float* scratch = rf_pointer<float>(args[7]);
+  float* arrivals = rf_pointer<float>(args[8]);
   long stream = rf_size(args[9]);
   long device = rf_size(args[10]);
   if (PyErr_Occurred()) return nullptr;
   const rf::TrainRows1 body{{}, product, mean, factor, folded_shift, result, width};
-  const rf::Workspace work{parts, reinterpret_cast<unsigned*>(turns)};
+  const rf::Workspace work{scratch, reinterpret_cast<unsigned*>(arrivals)};
   const auto on = reinterpret_cast<cudaStream_t>(stream);
   rf::Error error;
   Py_BEGIN_ALLOW_THREADS
-  const rf::OnDevice here(static_cast<int>(device));
-  error = rf::rows<8192>(body, rows, width, rf::aligned(product, mean, factor, folded_shift, result), work, on);
+  error = rf::launch_on(device, [&] { return rf::rows<8192>(body, rows, width, rf::aligned(product, mean, factor, folded_shift, result), work, on); });
   Py_END_ALLOW_THREADS
   return rf_result(error);
 }
 
-static PyObject* eval_matmul0_needs(PyObject*, PyObject* const* args, Py_ssize_t n) {
+static PyObject* eval_matmul0_workspace_size(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 4)) return nullptr;
   const long rows = rf_size(args[0]);
   const long width = rf_size(args[1]);
   const long depth = rf_size(args[2]);
   const rf::OnDevice here(static_cast<int>(rf_size(args[3])));
   if (PyErr_Occurred()) return nullptr;
-  rf::Needs needs;
-  const rf::Error error = rows <= 16 ? rf::matmul_needs<rf::Plain, rf::EvalMatmul0>(rows, width, depth, needs)
-      : rows <= 256 ? rf::matmul_needs<rf::Schedule<rf::Ieee, rf::Wide, 4>, rf::EvalMatmul0>(rows, width, depth, needs)
-      : rf::matmul_needs<rf::Schedule<rf::Ieee, rf::Tall, 1>, rf::EvalMatmul0>(rows, width, depth, needs);
+  rf::WorkspaceSize size;
+  const rf::Error error = rows <= 16 ? rf::matmul_workspace_size<rf::Plain, rf::EvalMatmul0>(rows, width, depth, size)
+      : rows <= 256 ? rf::matmul_workspace_size<rf::Schedule<rf::Ieee, rf::Wide, 4>, rf::EvalMatmul0>(rows, width, depth, size)
+      : rf::matmul_workspace_size<rf::Schedule<rf::Ieee, rf::Tall, 1>, rf::EvalMatmul0>(rows, width, depth, size);
   if (error) return rf_result(error);
-  return Py_BuildValue("nn", Py_ssize_t(needs.parts), Py_ssize_t(needs.turns));
+  return Py_BuildValue("nn", Py_ssize_t(size.scratch), Py_ssize_t(size.arrivals));
 }
 
 static PyObject* eval_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
@@ -459,36 +457,35 @@ static PyObject* eval_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   long rows = rf_size(args[7]);
   long width = rf_size(args[8]);
   long depth = rf_size(args[9]);
-  float* parts = rf_pointer<float>(args[10]);
-  float* turns = rf_pointer<float>(args[11]);
+  float* scratch = rf_pointer<float>(args[10]);
+  float* arrivals = rf_pointer<float>(args[11]);
   long stream = rf_size(args[12]);
   long device = rf_size(args[13]);
   if (PyErr_Occurred()) return nullptr;
   const rf::EvalMatmul0 body{{}, folded_factor, folded_shift, add, width};
-  const rf::Side a_side = rf::packed_side<rf::Ieee>(a_packed, a, rows, depth);
-  const rf::Side w_side = rf::packed_side<rf::Ieee>(w_packed, w, width, depth);
-  const rf::Workspace work{parts, reinterpret_cast<unsigned*>(turns)};
+  const rf::Operand a_operand = rf::packed_operand<rf::Ieee>(a_packed, a, rows, depth);
+  const rf::Operand w_operand = rf::packed_operand<rf::Ieee>(w_packed, w, width, depth);
+  const rf::Workspace work{scratch, reinterpret_cast<unsigned*>(arrivals)};
   const auto on = reinterpret_cast<cudaStream_t>(stream);
   rf::Error error;
   Py_BEGIN_ALLOW_THREADS
-  const rf::OnDevice here(static_cast<int>(device));
-  error = rows <= 16 ? rf::matmul<rf::Plain>(body, a_side, w_side, depth, work, on)
-      : rows <= 256 ? rf::matmul<rf::Schedule<rf::Ieee, rf::Wide, 4>>(body, a_side, w_side, depth, work, on)
-      : rf::matmul<rf::Schedule<rf::Ieee, rf::Tall, 1>>(body, a_side, w_side, depth, work, on);
+  error = rf::launch_on(device, [&] { return rows <= 16 ? rf::matmul<rf::Plain>(body, a_operand, w_operand, depth, work, on)
+      : rows <= 256 ? rf::matmul<rf::Schedule<rf::Ieee, rf::Wide, 4>>(body, a_operand, w_operand, depth, work, on)
+      : rf::matmul<rf::Schedule<rf::Ieee, rf::Tall, 1>>(body, a_operand, w_operand, depth, work, on); });
   Py_END_ALLOW_THREADS
   return rf_result(error);
 }
 
-static PyObject* eval_rows1_needs(PyObject*, PyObject* const* args, Py_ssize_t n) {
+static PyObject* eval_rows1_workspace_size(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 3)) return nullptr;
   const long rows = rf_size(args[0]);
   const long width = rf_size(args[1]);
   const rf::OnDevice here(static_cast<int>(rf_size(args[2])));
   if (PyErr_Occurred()) return nullptr;
-  rf::Needs needs;
-  const rf::Error error = rf::rows_needs<rf::EvalRows1>(rows, width, needs);
+  rf::WorkspaceSize size;
+  const rf::Error error = rf::rows_workspace_size<rf::EvalRows1>(rows, width, size);
   if (error) return rf_result(error);
-  return Py_BuildValue("nn", Py_ssize_t(needs.parts), Py_ssize_t(needs.turns));
+  return Py_BuildValue("nn", Py_ssize_t(size.scratch), Py_ssize_t(size.arrivals));
 }
 
 static PyObject* eval_rows1(PyObject*, PyObject* const* args, Py_ssize_t n) {
@@ -497,18 +494,17 @@ static PyObject* eval_rows1(PyObject*, PyObject* const* args, Py_ssize_t n) {
   float* result = rf_pointer<float>(args[1]);
   long rows = rf_size(args[2]);
   long width = rf_size(args[3]);
-  float* parts = rf_pointer<float>(args[4]);
-  float* turns = rf_pointer<float>(args[5]);
+  float* scratch = rf_pointer<float>(args[4]);
+  float* arrivals = rf_pointer<float>(args[5]);
   long stream = rf_size(args[6]);
   long device = rf_size(args[7]);
   if (PyErr_Occurred()) return nullptr;
   const rf::EvalRows1 body{{}, add, result, width};
-  const rf::Workspace work{parts, reinterpret_cast<unsigned*>(turns)};
+  const rf::Workspace work{scratch, reinterpret_cast<unsigned*>(arrivals)};
   const auto on = reinterpret_cast<cudaStream_t>(stream);
   rf::Error error;
   Py_BEGIN_ALLOW_THREADS
-  const rf::OnDevice here(static_cast<int>(device));
-  error = rf::rows<8192>(body, rows, width, rf::aligned(add, result), work, on);
+  error = rf::launch_on(device, [&] { return rf::rows<8192>(body, rows, width, rf::aligned(add, result), work, on); });
   Py_END_ALLOW_THREADS
   return rf_result(error);
 }
@@ -521,13 +517,13 @@ static PyMethodDef rf_methods[] = {
     {"differing", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::differing)), METH_FASTCALL, nullptr},
     {"packed_bytes", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(packed_bytes)), METH_FASTCALL, nullptr},
     {"pack", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(pack)), METH_FASTCALL, nullptr},
-    {"train_matmul0_needs", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_matmul0_needs)), METH_FASTCALL, nullptr},
+    {"train_matmul0_workspace_size", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_matmul0_workspace_size)), METH_FASTCALL, nullptr},
     {"train_matmul0", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_matmul0)), METH_FASTCALL, nullptr},
-    {"train_rows1_needs", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_rows1_needs)), METH_FASTCALL, nullptr},
+    {"train_rows1_workspace_size", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_rows1_workspace_size)), METH_FASTCALL, nullptr},
     {"train_rows1", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_rows1)), METH_FASTCALL, nullptr},
-    {"eval_matmul0_needs", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(eval_matmul0_needs)), METH_FASTCALL, nullptr},
+    {"eval_matmul0_workspace_size", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(eval_matmul0_workspace_size)), METH_FASTCALL, nullptr},
     {"eval_matmul0", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(eval_matmul0)), METH_FASTCALL, nullptr},
-    {"eval_rows1_needs", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(eval_rows1_needs)), METH_FASTCALL, nullptr},
+    {"eval_rows1_workspace_size", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(eval_rows1_workspace_size)), METH_FASTCALL, nullptr},
     {"eval_rows1", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(eval_rows1)), METH_FASTCALL, nullptr},
     {nullptr, nullptr, 0, nullptr}};
 static PyModuleDef rf_module = {PyModuleDef_HEAD_INIT, "kernels", nullptr, -1, rf_methods,
@@ -546,9 +542,9 @@ _REFOLD_HEADERS = r"""
 typedef void* RfAddressOf(PyObject*);
 static RfAddressOf* rf_address_of() {
   PyObject* guards = PyImport_ImportModule("torch._C._dynamo.guards");
-  PyObject* found = guards ? PyObject_GetAttrString(guards, "_torchinductor_pyobject_tensor_data_ptr") : nullptr;
-  void* address = found ? PyLong_AsVoidPtr(found) : nullptr;
-  Py_XDECREF(found);
+  PyObject* function = guards ? PyObject_GetAttrString(guards, "_torchinductor_pyobject_tensor_data_ptr") : nullptr;
+  void* address = function ? PyLong_AsVoidPtr(function) : nullptr;
+  Py_XDECREF(function);
   Py_XDECREF(guards);
   PyErr_Clear();
   return reinterpret_cast<RfAddressOf*>(address);
@@ -585,8 +581,8 @@ static inline bool rf_takes(Py_ssize_t given, Py_ssize_t wanted) {
 
 namespace rf_watch {
 
-// What a kernel on a GPU looks at: it sets *flag to epoch where a word is not the expected one. A call that synchronises
-// with nothing learns of it at the call after.
+// What a kernel on a GPU looks at: it sets *flag to epoch where a word is not the expected one. A call that
+// synchronises with nothing learns of it at the call after.
 struct Look {
   const uint32_t* const* words;
   const uint32_t* expected;
@@ -608,21 +604,21 @@ static thread_local Look next_look;  // of the kernel that this thread starts ne
 // watch and unchanged: every call of an emitted module asks first whether all that its kernels were prepared for is
 // still so. In Python the answer would cost more than a small kernel.
 //
-//   watch(dicts, types, kinds, tensors, stores, contents, blocks) -> bytearray: how things are now
-//   unchanged(dicts, types, kinds, tensors, stores, contents, cells, alike, memory) -> bool: are they so still?
+//   watch(dicts, types, exact_types, tensors, stores, contents, blocks) -> bytearray: how things are now
+//   unchanged(dicts, types, exact_types, tensors, stores, contents, cells, equal, memory) -> bool: are they so still?
 //   look(memory, words, expected, count, epoch, flag): let the next kernel compare `count` words of device memory
-//   altered(memory) -> int: what `unchanged` found last (see Found)
+//   altered(memory) -> int: what `unchanged` found last (see Change)
 //   differing(before, after) -> tuple of bool, or None: which contents differ between two memories of the same contents
 //
 //   dicts     (dict, size or -1, key, value, ...), ...: dict[key] is value; the dict as value: there is no such key
 //   types     type, ...: nothing was written to the type or to one of its bases
-//   kinds     object, type, ...: the object is of exactly that type
+//   exact_types  object, type, ...: the object is of exactly that type
 //   tensors   tensor, counted, ...: is at its address and, if counted is true, at its version
 //   stores    weak reference, ...: the storage that a tensor lay in is alive, so its address is nobody else's
 //   contents  address, bytes, ...: the memory holds what it held. Whole where it is small; else a few words of it at
-//             every call, and `blocks` KiB more of one of them in turn (the audit)
+//             every call, and `blocks` KiB more of one of them, each at its time (the audit)
 //   cells     cell, value, ...: a closure's cell holds the value
-//   alike     object, copy, ...: a list, dict or set equals its copy
+//   equal     object, copy, ...: a list, dict or set equals its copy
 //
 // memory holds addresses of these objects: whoever keeps it keeps the tuples, too.
 #include <cstdint>
@@ -631,10 +627,10 @@ static thread_local Look next_look;  // of the kernel that this thread starts ne
 
 namespace rf_watch {
 
-enum Found : uint64_t { kNothing, kDict, kType, kKind, kTensor, kContent, kAudit, kCell, kAlike, kStore, kLate };
+enum Change : uint64_t { kNothing, kDict, kType, kExactType, kTensor, kContent, kAudit, kCell, kEqual, kStore, kLate };
 
 struct Header {
-  uint64_t dicts, types, kinds, tensors, contents, blocks, found;
+  uint64_t dicts, types, exact_types, tensors, contents, blocks, change;
   uint64_t words;  // that are read of each of the contents
   uint64_t content, block;  // the audit's place
   Look look;
@@ -647,7 +643,7 @@ struct Type {
   PyTypeObject* type;
   uint64_t tag;
 };
-struct Kind {
+struct ExactType {
   PyObject* object;
   PyTypeObject* type;
 };
@@ -702,15 +698,15 @@ static int64_t version_of(PyObject* tensor) {
   if (field == nullptr) {
     PyObject* module = PyImport_ImportModule("torch._C");
     PyObject* base = module ? PyObject_GetAttrString(module, "TensorBase") : nullptr;
-    PyObject* found = base ? PyObject_GetAttrString(base, "_version") : nullptr;
+    PyObject* descriptor = base ? PyObject_GetAttrString(base, "_version") : nullptr;
     Py_XDECREF(base);
     Py_XDECREF(module);
-    if (found == nullptr) return -1;
-    if (!PyObject_TypeCheck(found, &PyGetSetDescr_Type)) {
+    if (descriptor == nullptr) return -1;
+    if (!PyObject_TypeCheck(descriptor, &PyGetSetDescr_Type)) {
       PyErr_SetString(PyExc_TypeError, "a tensor's _version is no field");
       return -1;
     }
-    field = reinterpret_cast<PyGetSetDescrObject*>(found);
+    field = reinterpret_cast<PyGetSetDescrObject*>(descriptor);
   }
   PyObject* number = field->d_getset->get(tensor, field->d_getset->closure);
   if (number == nullptr) return -1;
@@ -784,13 +780,13 @@ struct Memory {
   Header& header() const { return *reinterpret_cast<Header*>(at); }
   Dict* dicts() const { return reinterpret_cast<Dict*>(at + sizeof(Header)); }
   Type* types() const { return reinterpret_cast<Type*>(dicts() + header().dicts); }
-  Kind* kinds() const { return reinterpret_cast<Kind*>(types() + header().types); }
-  Tensor* tensors() const { return reinterpret_cast<Tensor*>(kinds() + header().kinds); }
+  ExactType* exact_types() const { return reinterpret_cast<ExactType*>(types() + header().types); }
+  Tensor* tensors() const { return reinterpret_cast<Tensor*>(exact_types() + header().exact_types); }
   Content* contents() const { return reinterpret_cast<Content*>(tensors() + header().tensors); }
   uint64_t* digests(const Content& c) const { return reinterpret_cast<uint64_t*>(at + c.digests); }
 };
 
-// Audits the next blocks of the contents in turn: whether they are as they were.
+// Audits the next blocks of the contents, one after another: whether they are as they were.
 static bool audit(const Memory& m) {
   Header& h = m.header();
   uint64_t left = h.contents ? h.blocks : 0;
@@ -808,14 +804,14 @@ static bool is_dead(PyObject* reference) {
 #if PY_VERSION_HEX < 0x030D0000
   return PyWeakref_Check(reference) && PyWeakref_GetObject(reference) == Py_None;
 #else
-  PyObject* found = nullptr;
-  const int alive = PyWeakref_GetRef(reference, &found);
-  Py_XDECREF(found);
+  PyObject* referent = nullptr;
+  const int alive = PyWeakref_GetRef(reference, &referent);
+  Py_XDECREF(referent);
   return alive == 0;
 #endif
 }
 
-static Found changed(PyObject* const* given, const Memory& m) {
+static Change changed(PyObject* const* given, const Memory& m) {
   const Header& h = m.header();
   for (uint64_t i = 0; i < h.dicts; i++) {
     Dict& d = m.dicts()[i];
@@ -828,9 +824,9 @@ static Found changed(PyObject* const* given, const Memory& m) {
     const Type& t = m.types()[i];
     if (t.tag == 0 || tag_of_type(t.type) != t.tag) return kType;
   }
-  for (uint64_t i = 0; i < h.kinds; i++)
-    if (Py_TYPE(m.kinds()[i].object) != m.kinds()[i].type) return kKind;
-  PyObject *stores = given[4], *cells = given[6], *alike = given[7];
+  for (uint64_t i = 0; i < h.exact_types; i++)
+    if (Py_TYPE(m.exact_types()[i].object) != m.exact_types()[i].type) return kExactType;
+  PyObject *stores = given[4], *cells = given[6], *equal = given[7];
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(stores); i++)
     if (is_dead(PyTuple_GET_ITEM(stores, i))) return kStore;
   for (Py_ssize_t i = 0; i + 1 < PyTuple_GET_SIZE(cells); i += 2)
@@ -840,10 +836,10 @@ static Found changed(PyObject* const* given, const Memory& m) {
     if (t.version >= 0 && version_of(t.tensor) != t.version) return kTensor;
     if (rf_address(t.tensor) != t.address) return kTensor;
   }
-  for (Py_ssize_t i = 0; i + 1 < PyTuple_GET_SIZE(alike); i += 2) {
-    const int same = PyObject_RichCompareBool(PyTuple_GET_ITEM(alike, i), PyTuple_GET_ITEM(alike, i + 1), Py_EQ);
+  for (Py_ssize_t i = 0; i + 1 < PyTuple_GET_SIZE(equal); i += 2) {
+    const int same = PyObject_RichCompareBool(PyTuple_GET_ITEM(equal, i), PyTuple_GET_ITEM(equal, i + 1), Py_EQ);
     PyErr_Clear();  // what cannot be compared, as tensors, is not what it was
-    if (same != 1) return kAlike;
+    if (same != 1) return kEqual;
   }
   for (uint64_t i = 0; i < h.contents; i++) {  // last: memory of a tensor that moved may be gone
     const Content& c = m.contents()[i];
@@ -873,11 +869,12 @@ static bool memory_of(PyObject* o, Memory& m) {
 static PyObject* watch(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 7) || !are_tuples(args, 6)) return nullptr;
   Header h{};
-  h.dicts = PyTuple_GET_SIZE(args[0]), h.types = PyTuple_GET_SIZE(args[1]), h.kinds = PyTuple_GET_SIZE(args[2]) / 2;
+  h.dicts = PyTuple_GET_SIZE(args[0]), h.types = PyTuple_GET_SIZE(args[1]),
+  h.exact_types = PyTuple_GET_SIZE(args[2]) / 2;
   h.tensors = PyTuple_GET_SIZE(args[3]) / 2, h.contents = PyTuple_GET_SIZE(args[5]) / 2;
   h.blocks = PyLong_AsUnsignedLongLong(args[6]);
   h.words = h.contents > kMany ? kFewer : kSamples;
-  uint64_t size = sizeof h + h.dicts * sizeof(Dict) + h.types * sizeof(Type) + h.kinds * sizeof(Kind) +
+  uint64_t size = sizeof h + h.dicts * sizeof(Dict) + h.types * sizeof(Type) + h.exact_types * sizeof(ExactType) +
                   h.tensors * sizeof(Tensor) + h.contents * sizeof(Content);
   const uint64_t fixed = size;
   for (uint64_t i = 0; i < h.contents; i++) {
@@ -907,13 +904,13 @@ static PyObject* watch(PyObject*, PyObject* const* args, Py_ssize_t n) {
       PyErr_SetString(PyExc_TypeError, "a row of types is a type");
       goto failed;
     }
-    PyObject* found = PyObject_GetAttrString(type, "__doc__");  // a type gets its tag where it is looked into
-    Py_XDECREF(found);
+    PyObject* doc = PyObject_GetAttrString(type, "__doc__");  // a type gets its tag where it is looked into
+    Py_XDECREF(doc);
     PyErr_Clear();
     m.types()[i] = {reinterpret_cast<PyTypeObject*>(type), tag_of_type(reinterpret_cast<PyTypeObject*>(type))};
   }
-  for (uint64_t i = 0; i < h.kinds; i++)
-    m.kinds()[i] = {PyTuple_GET_ITEM(args[2], 2 * i),
+  for (uint64_t i = 0; i < h.exact_types; i++)
+    m.exact_types()[i] = {PyTuple_GET_ITEM(args[2], 2 * i),
                     reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(args[2], 2 * i + 1))};
   for (uint64_t i = 0; i < h.tensors; i++) {
     PyObject* tensor = PyTuple_GET_ITEM(args[3], 2 * i);
@@ -944,12 +941,12 @@ failed:
 static PyObject* unchanged(PyObject*, PyObject* const* args, Py_ssize_t n) {
   Memory m{};
   if (!rf_takes(n, 9) || !are_tuples(args, 8) || !memory_of(args[8], m)) return nullptr;
-  const Found found = changed(args, m);
-  m.header().found = found;
+  const Change change = changed(args, m);
+  m.header().change = change;
   next_look = m.header().look;
-  if (found != kNothing) next_look.count = 0;
+  if (change != kNothing) next_look.count = 0;
   if (PyErr_Occurred()) return nullptr;
-  return PyBool_FromLong(found == kNothing);
+  return PyBool_FromLong(change == kNothing);
 }
 
 static PyObject* look(PyObject*, PyObject* const* args, Py_ssize_t n) {
@@ -968,25 +965,25 @@ static PyObject* look(PyObject*, PyObject* const* args, Py_ssize_t n) {
 static PyObject* altered(PyObject*, PyObject* const* args, Py_ssize_t n) {
   Memory m{};
   if (!rf_takes(n, 1) || !memory_of(args[0], m)) return nullptr;
-  return PyLong_FromUnsignedLongLong(m.header().found);
+  return PyLong_FromUnsignedLongLong(m.header().change);
 }
 
 static PyObject* differing(PyObject*, PyObject* const* args, Py_ssize_t n) {
   Memory a{}, b{};
   if (!rf_takes(n, 2) || !memory_of(args[0], a) || !memory_of(args[1], b)) return nullptr;
   const uint64_t contents = a.header().contents;
-  bool alike = contents == b.header().contents;
-  for (uint64_t i = 0; alike && i < contents; i++) alike = a.contents()[i].bytes == b.contents()[i].bytes;
-  if (!alike) Py_RETURN_NONE;
-  PyObject* found = PyTuple_New(contents);
-  if (found == nullptr) return nullptr;
+  bool equal = contents == b.header().contents;
+  for (uint64_t i = 0; equal && i < contents; i++) equal = a.contents()[i].bytes == b.contents()[i].bytes;
+  if (!equal) Py_RETURN_NONE;
+  PyObject* flags = PyTuple_New(contents);
+  if (flags == nullptr) return nullptr;
   for (uint64_t i = 0; i < contents; i++) {
     const Content &x = a.contents()[i], &y = b.contents()[i];
     const uint64_t bytes = samples_bytes(x.bytes, a.header().words) + 8 * blocks_of(x.bytes);
     const bool differs = std::memcmp(a.at + x.samples, b.at + y.samples, bytes) != 0;
-    PyTuple_SET_ITEM(found, i, PyBool_FromLong(differs));
+    PyTuple_SET_ITEM(flags, i, PyBool_FromLong(differs));
   }
-  return found;
+  return flags;
 }
 
 }  // namespace rf_watch
@@ -1002,6 +999,7 @@ static PyObject* differing(PyObject*, PyObject* const* args, Py_ssize_t n) {
 #include <cstdarg>
 #include <cstdint>
 #include <cstdio>
+#include <mutex>
 
 namespace rf {
 
@@ -1018,7 +1016,7 @@ inline Error error(const char* format, ...) {
 
 inline Error checked(cudaError_t status, const char* doing) {
   if (status == cudaSuccess) return nullptr;
-  cudaGetLastError();  // an error that is reported here must not turn up again elsewhere
+  cudaGetLastError();  // an error that is reported here must not be reported again elsewhere
   return error("%s: %s (%s)", doing, cudaGetErrorString(status), cudaGetErrorName(status));
 }
 
@@ -1061,14 +1059,14 @@ Error allow_shared(Kernel* kernel, size_t bytes, const Device& device, std::atom
 }
 
 // Memory that a kernel works with besides its operands, and how much of each it needs. A workspace
-// belongs to one stream at a time. Kernels that run one after another can share it: parts are dead
-// at a kernel's end, and every launch leaves the turns that it used at zero.
+// belongs to one stream at a time. Kernels that run one after another can share it: scratch is dead
+// at a kernel's end, and every launch leaves the counters that it used at zero.
 struct Workspace {
-  void* parts;      // any content, aligned by 256
-  unsigned* turns;  // zeroed once, when they are allocated
+  void* scratch;      // any content, aligned by 256
+  unsigned* arrivals;  // zeroed once, when they are allocated
 };
-struct Needs {
-  size_t parts = 0, turns = 0;  // bytes
+struct WorkspaceSize {
+  size_t scratch = 0, arrivals = 0;  // bytes
 };
 
 constexpr long blocks_of(long n, long block) { return (n + block - 1) / block; }
@@ -1086,16 +1084,18 @@ template <class... T> bool aligned(const T*... pointers) {
 // Whether kernels wait for the one before: those compiled for older devices than Hopper do not, wherever
 // they run, and must not start beside it.
 constexpr int kCompiledFor[] = {__CUDA_ARCH_LIST__};
-constexpr bool kWaits = kCompiledFor[0] >= 900;
+constexpr bool kWaitsOnGrids = kCompiledFor[0] >= 900;
 
-enum class Start {
+enum class LaunchMode {
   after,        // once the kernel before has ended
   overlapping,  // its prologue may run beside the end of the kernel before (it waits before it reads)
   cooperative,  // overlapping, and with all blocks resident at once
 };
 
-// Kernels that call begin_kernel() first start like this.
-inline Start start_on(const Device& device) { return device.major >= 9 ? Start::overlapping : Start::after; }
+// Kernels that call sync_dependent_grids() first start like this.
+inline LaunchMode launch_mode_on(const Device& device) {
+  return device.major >= 9 ? LaunchMode::overlapping : LaunchMode::after;
+}
 
 inline Error grid_of(long blocks, unsigned& grid) {
   if (blocks > INT32_MAX) return error("a launch of %ld blocks: at most 2^31 - 1 are possible", blocks);
@@ -1111,7 +1111,7 @@ struct Blocks {
 
 template <class... Takes, class... Gives>
 Error launch(void (*kernel)(Takes...), Blocks blocks, unsigned threads, size_t shared, cudaStream_t stream,
-             Start start, const char* doing, const Gives&... arguments) {
+             LaunchMode start, const char* doing, const Gives&... arguments) {
   Device device;
   RF_TRY(current_device(device));
   cudaLaunchAttribute attributes[3] = {};
@@ -1119,11 +1119,11 @@ Error launch(void (*kernel)(Takes...), Blocks blocks, unsigned threads, size_t s
   config.gridDim = dim3(blocks.count), config.blockDim = dim3(threads);
   config.dynamicSmemBytes = shared, config.stream = stream;
   config.attrs = attributes;
-  if (start == Start::cooperative) {
+  if (start == LaunchMode::cooperative) {
     attributes[config.numAttrs].id = cudaLaunchAttributeCooperative;
     attributes[config.numAttrs++].val.cooperative = 1;
   }
-  if (kWaits && start != Start::after && device.major >= 9) {
+  if (kWaitsOnGrids && start != LaunchMode::after && device.major >= 9) {
     attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
   }
@@ -1152,6 +1152,16 @@ class OnDevice {
   bool moved_ = false;
 };
 
+inline std::mutex launches;
+
+// Launches the kernels of one call on a device, which the calling thread leaves as it found it. A stream's calls share
+// its workspace, where one kernel leaves what the next reads: no other thread's kernels may come between them.
+template <class Call> Error launch_on(long device, const Call& call) {
+  const OnDevice here(static_cast<int>(device));
+  const std::lock_guard<std::mutex> alone(launches);
+  return call();
+}
+
 }  // namespace rf
 
 // Functor: the names that generated bodies are written in, for CUDA.
@@ -1178,6 +1188,7 @@ namespace rf {
 
 using Real = RF_REAL;
 using Vec = Real;
+constexpr unsigned kFullMask = 0xffffffffu;  // all lanes of a warp
 template <int S> struct Step { static constexpr int index = S; };
 template <class... M> struct List { static constexpr int size = sizeof...(M); };
 
@@ -1196,7 +1207,7 @@ template <class T> RF_FN Real read_one(const T* p) { return *p; }
 RF_FN Real read_one(const bool* p) { return *reinterpret_cast<const unsigned char*>(p) != 0; }
 template <class T> RF_FN void write_one(T* p, Real v) { *p = v; }
 // Next to each other from p + more on; together: by one access, which p + more is aligned for.
-template <bool Together, class T> RF_FN void write_two(T* p, int more, Real first, Real second) {
+template <bool Together, class T> RF_FN void write_vec2(T* p, int more, Real first, Real second) {
   if constexpr (Together && sizeof(T) == 4) {
     *reinterpret_cast<float2*>(p + more) = make_float2(first, second);
   } else {
@@ -1205,8 +1216,8 @@ template <bool Together, class T> RF_FN void write_two(T* p, int more, Real firs
   }
 }
 // The same of what is read.
-struct Two { Real first, second; };
-template <class T> RF_FN Two read_two(const T* p) {
+struct Vec2 { Real first, second; };
+template <class T> RF_FN Vec2 read_vec2(const T* p) {
   if constexpr (sizeof(T) == 4) {
     const float2 v = *reinterpret_cast<const float2*>(p);
     return {v.x, v.y};
@@ -1229,57 +1240,57 @@ template <class V, class T, class C> RF_FN V full(const T* p, long offset, C col
 template <class T, class C> RF_FN void put(T* p, long offset, C col, Real v) { write_one(p + offset + col, v); }
 template <class T> RF_FN void put(T* p, long offset, Real v) { write_one(p + offset, v); }
 
-// Two columns that one thread holds: a body's store(row, Pair<Together>{col, more, next}, v) writes v to col + more
-// and `next` beside it. more: a constant, so that a row's stores share an address; the compiler would rather compute
-// each anew if it could see into it.
-template <bool Together> struct Pair {
+// Two columns that one thread holds: a body's store(row, ColumnPair<Together>{col, more, next}, v) writes v to col +
+// more and `next` beside it. more: a constant, so that a row's stores share an address; the compiler would rather
+// compute each anew if it could see into it.
+template <bool Together> struct ColumnPair {
   int col, more;
   Real next;
 };
-template <bool Together, class T> RF_FN void put(T* p, long offset, Pair<Together> pair, Real v) {
+template <bool Together, class T> RF_FN void put(T* p, long offset, ColumnPair<Together> pair, Real v) {
   long first = offset + pair.col;
   asm("" : "+l"(first));
-  write_two<Together>(p + first, pair.more, v, pair.next);
+  write_vec2<Together>(p + first, pair.more, v, pair.next);
 }
 
 // One of a pair of columns that a thread computes, one after the other: what a body reads of a row for the first is
 // read for both, and kept for the second in the order in which bodies read.
-struct OfPair {
+struct ColumnOfPair {
   int col;  // the first one's
   bool second;
-  Real* kept;
+  Real* cache;
   int* next;  // of kept
   template <class T> RF_FN Real read(const T* p) const {
-    if (second) return kept[(*next)++];
-    const Two v = read_two(p + col);
-    kept[(*next)++] = v.second;
+    if (second) return cache[(*next)++];
+    const Vec2 v = read_vec2(p + col);
+    cache[(*next)++] = v.second;
     return v.first;
   }
 };
-template <class V, class T> RF_FN V column(const T* p, OfPair col) { return read_one(p + col.col + col.second); }
-template <class V, class T> RF_FN V full(const T* p, long offset, OfPair col) { return col.read(p + offset); }
+template <class V, class T> RF_FN V column(const T* p, ColumnOfPair col) { return read_one(p + col.col + col.second); }
+template <class V, class T> RF_FN V full(const T* p, long offset, ColumnOfPair col) { return col.read(p + offset); }
 
 // Two such pairs, the second 8 columns after the first; all lanes of the warp store theirs.
-struct Pairs {
+struct TwoColumnPairs {
   int col, more;
   Real next[3];
 };
 template <class T> RF_FN void write_pairs(T* p, int more, Real v, const Real (&next)[3]) {
-  write_two<true>(p, more, v, next[0]);
-  write_two<true>(p, more + 8, next[1], next[2]);
+  write_vec2<true>(p, more, v, next[0]);
+  write_vec2<true>(p, more + 8, next[1], next[2]);
 }
 // Lanes 2 i and 2 i + 1 have columns next to each other: one takes the first pairs of both, the other one the second,
 // 16 bytes each: half as many stores, 64 bytes of a row each.
 RF_FN void write_pairs(float* p, int more, Real v, const Real (&next)[3]) {
   const bool odd = threadIdx.x % 2;
-  const float got = __shfl_xor_sync(0xffffffffu, odd ? v : next[1], 1);
-  const float got_next = __shfl_xor_sync(0xffffffffu, odd ? next[0] : next[2], 1);
+  const float got = __shfl_xor_sync(kFullMask, odd ? v : next[1], 1);
+  const float got_next = __shfl_xor_sync(kFullMask, odd ? next[0] : next[2], 1);
   const float4 four = odd ? make_float4(got, got_next, next[1], next[2]) : make_float4(v, next[0], got, got_next);
   // volatile: exchanges stay behind the stores before them, whose registers they need
   asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(p + more + (odd ? 6 : 0)), "f"(four.x), "f"(four.y),
                "f"(four.z), "f"(four.w) : "memory");
 }
-template <class T> RF_FN void put(T* p, long offset, const Pairs& pairs, Real v) {
+template <class T> RF_FN void put(T* p, long offset, const TwoColumnPairs& pairs, Real v) {
   long first = offset + pairs.col;
   asm("" : "+l"(first));
   write_pairs(p + first, pairs.more, v, pairs.next);
@@ -1289,7 +1300,7 @@ RF_FN Real where(bool mask, Real yes, Real no) { return mask ? yes : no; }
 
 // A product that is rounded whatever is added to it: of values that are computed twice, for their maximum and for
 // the distance from it, both have the same bits.
-template <class V> RF_FN V product(Real a, Real b) {
+template <class V> RF_FN V mul_rn(Real a, Real b) {
   if constexpr (sizeof(Real) == 4) return __fmul_rn(a, b);
   else return __dmul_rn(a, b);
 }
@@ -1363,9 +1374,46 @@ RF_FN Real sigmoid(Real x) { return reciprocal(Real(1) + exp(-x)); }
 
 }  // namespace rf
 
-// Fragment: what a team of four warps holds of a product.
+// Sync: what threads, blocks and kernels wait for each other by, beside __syncthreads.
+
+namespace rf {
+
+constexpr int kWarpgroupThreads = 128;  // four warps, which issue a wgmma together
+
+// A named barrier of `threads` threads of the block; number 0 is __syncthreads.
+RF_FN void named_barrier_sync(int number, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+
+// The same by threads that do not wait themselves.
+RF_FN void named_barrier_arrive(int number, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+
+// --- programmatic dependent launch (sm_90; before that, kernels follow each other) -----------------
+// Waits for the kernel before this one in the stream: nothing that it wrote may be read before.
+RF_FN void wait_on_dependent_grids() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+// Lets the next kernel of the stream start its prologue, once every block has said so or ended.
+RF_FN void launch_dependent_grids() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+// Both. Nothing is read or written before this.
+RF_FN void sync_dependent_grids() {
+  launch_dependent_grids();
+  wait_on_dependent_grids();
+}
+
+}  // namespace rf
+
+// Fragment: what a warpgroup (four warps) holds of a product, 64 MI rows by 32 G columns in 16 G MI registers a thread.
 //
-// Layout: a team is four warps that hold a fragment of 64 MI rows and 32 G columns the way the
+// Layout: a warpgroup is four warps that hold a fragment of 64 MI rows and 32 G columns the way the
 // tensor cores leave it: acc[mi][16 g + 4 j + 2 h + e] of lane l of warp w is the element
 //   row  64 mi + 16 w + 8 h + l / 4,   column  32 g + 8 j + 2 (l % 4) + e.
 //
@@ -1381,9 +1429,9 @@ struct Problem {
   long lda, ldb, a_step, b_step;
   const float* a_unscale;  // powers of two that undo the scaling of rows of a and of b
   const float* b_unscale;
-  float* row_parts;        // [block of columns][row][row_words]
-  float* column_parts;     // [block of rows][column_words][column]
-  unsigned* row_turns;     // one for each block of rows, zero between launches; null: finish.cuh merges rows
+  float* row_partials;        // [block of columns][row][row_words]
+  float* column_partials;     // [block of rows][column_words][column]
+  unsigned* row_arrivals;     // one for each block of rows, zero between launches; null: finalize.cuh merges rows
   int batch_rows, batch_tiles;  // of a batch of products: rows of a of each, and how many tiles cover them
   long a_next, b_next;          // from one product's unsplit operand to the next one's
   RF_FN long row_end() const { return rows; }
@@ -1394,39 +1442,32 @@ struct Problem {
 
 // The same as one tile of a batch of products sees it. The products lie one below the other, `rows` of a in all;
 // each has its own `cols` rows of b, and no tile takes rows of two.
-struct InBatch : Problem {
+struct BatchProblem : Problem {
   int product, first_row;  // which; the tile's
   RF_FN long row_end() const { return long(product + 1) * batch_rows; }
   RF_FN long b_row(int col) const { return product * cols + col; }
   RF_FN const float* a_at(long row) const { return a + product * a_next + (row - long(product) * batch_rows) * lda; }
   RF_FN const float* b_at(int col) const { return b + product * b_next + col * ldb; }
 };
-template <int TileRows> RF_FN InBatch in_batch(const Problem& p, int tile_row) {
+template <int TileRows> RF_FN BatchProblem batch_problem(const Problem& p, int tile_row) {
   const int product = tile_row / p.batch_tiles, down = tile_row - product * p.batch_tiles;
   return {p, product, product * p.batch_rows + down * TileRows};
 }
 
-constexpr unsigned kAllLanes = 0xffffffffu;
-
 // threadIdx.x, read anew: what an epilogue derives from it is then computed where it is used. The
 // compiler would otherwise compute it before the loop over tiles and hold it in registers that the
 // products need.
-RF_FN int thread_here() {
+RF_FN int read_tid_x() {
   int thread;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
   return thread;
 }
 
 // The same for blockIdx.x.
-RF_FN int block_here() {
+RF_FN int read_ctaid_x() {
   int block;
   asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(block));
   return block;
-}
-
-// A barrier of `threads` threads of the block, by number; 0 is __syncthreads.
-RF_FN void group_sync(int number, int threads) {
-  asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
 
 // One element by plain float32 arithmetic, by a whole warp: lanes take every 32nd product.
@@ -1435,7 +1476,7 @@ RF_FN float plain_dot(const float* a, long a_step, const float* b, long b_step, 
 #pragma unroll 1  // it is rare, and callers have few registers left
   for (long k = lane; k < depth; k += 32) sum = fma(a[k * a_step], b[k * b_step], sum);
 #pragma unroll
-  for (int mask = 16; mask; mask /= 2) sum += __shfl_xor_sync(kAllLanes, sum, mask);
+  for (int mask = 16; mask; mask /= 2) sum += __shfl_xor_sync(kFullMask, sum, mask);
   return sum;
 }
 
@@ -1474,8 +1515,8 @@ template <int MI, int G> struct Fragment {
     for (int mi = 0; mi < MI; mi++)
 #pragma unroll
       for (int i = 0; i < 16 * G; i++) none[i % 4] = fma(x[mi][i], 0.0f, none[i % 4]);
-    if (!__any_sync(kAllLanes, none[0] + none[1] + none[2] + none[3] != 0.0f)) return false;
-    const int thread = thread_here(), lane = thread % 32, warp = thread / 32 % 4;
+    if (!__any_sync(kFullMask, none[0] + none[1] + none[2] + none[3] != 0.0f)) return false;
+    const int thread = read_tid_x(), lane = thread % 32, warp = thread / 32 % 4;
 #pragma unroll 1
     for (int i = 0; i < 16 * G; i++) {
 #pragma unroll
@@ -1484,11 +1525,11 @@ template <int MI, int G> struct Fragment {
         const int col = col0 + 8 * (i / 4) + 2 * (lane % 4) + i % 2;
         if constexpr (!AScaled) x[mi][0] *= p.b_unscale[p.b_row(min(col, static_cast<int>(p.cols) - 1))];
         unsigned todo = __ballot_sync(
-            kAllLanes, !is_finite(x[mi][0]) && row < p.row_end() && col < p.cols);
+            kFullMask, !is_finite(x[mi][0]) && row < p.row_end() && col < p.cols);
         for (; todo; todo &= todo - 1) {
           const int owner = __ffs(todo) - 1;
-          const long r = __shfl_sync(kAllLanes, row, owner);
-          const int c = __shfl_sync(kAllLanes, col, owner);
+          const long r = __shfl_sync(kFullMask, row, owner);
+          const int c = __shfl_sync(kFullMask, col, owner);
           const float dot = plain_dot(p.a_at(r), p.a_step, p.b_at(c), p.b_step, p.depth, lane);
           if (lane == owner) x[mi][0] = dot;
         }
@@ -1505,8 +1546,8 @@ template <int MI, int G> struct Fragment {
 //
 // A struct here, and a row of the op table that names it as its monoid, give a reduction to all kernels: of rows,
 // columns and products, on the CPU and on CUDA. `of` must not care how values are grouped, rounding aside, and
-// `of(start(), a)` must be a. V is a number, or lanes of numbers on the CPU. How parts are gathered and merged, always
-// in the same order, stands in each target's monoid header, as `Folded`.
+// `of(start(), a)` must be a. V is a number, or lanes of numbers on the CPU. How partials are accumulated and merged,
+// always in the same order, stands in each target's monoid header, as `Folded`.
 
 namespace rf {
 
@@ -1533,12 +1574,12 @@ using Min = Folded<SmallerOf>;
 // the same bits on every run, and no float is ever added atomically.
 //
 // A monoid has
-//   Part           what travels in registers and in the workspace (kWords floats)
-//   gather(p, x)   takes one more value;   merge(p, q) takes another part
-//   gather_some(p, x, in)   takes those of several values that count   (if kWords > 1)
+//   Partial        what travels in registers and in the workspace (kWords floats)
+//   accumulate(p, x)   takes one more value;   merge(p, q) takes another partial
+//   accumulate_batch(p, x, in)   takes those of several values that count   (if kWords > 1)
 //   State          what the final, ordered merge keeps (a sum carries what its additions rounded off)
-//   part(state)    a part again
-//   kResults, results(state, out)          what the body's finish_row is given
+//   partial(state)   a partial again
+//   kResults, results(state, out)          what the body's finalize_row is given
 
 namespace rf {
 
@@ -1555,47 +1596,47 @@ struct SumState {
 };
 
 struct Sum {
-  struct Part { Real w[1]; };
+  struct Partial { Real w[1]; };
   using State = SumState;
   static constexpr int kWords = 1, kResults = 1;
-  static RF_FN Part identity() { return {{0.0f}}; }
-  static RF_FN void gather(Part& p, Real x) { p.w[0] += x; }
-  static RF_FN void merge(Part& p, const Part& q) { p.w[0] += q.w[0]; }
-  static RF_FN void merge(State& s, const Part& q) { s.add(q.w[0]); }
-  static RF_FN Part part(const State& s) { return {{s.get()}}; }
+  static RF_FN Partial identity() { return {{0.0f}}; }
+  static RF_FN void accumulate(Partial& p, Real x) { p.w[0] += x; }
+  static RF_FN void merge(Partial& p, const Partial& q) { p.w[0] += q.w[0]; }
+  static RF_FN void merge(State& s, const Partial& q) { s.add(q.w[0]); }
+  static RF_FN Partial partial(const State& s) { return {{s.get()}}; }
   static RF_FN void results(const State& s, Real* out) { out[0] = s.get(); }
 };
 
 template <class Op> struct Folded {
-  struct Part { Real w[1]; };
+  struct Partial { Real w[1]; };
   struct State {
     Real value = Op::start();
     RF_FN Real get() const { return value; }
   };
   static constexpr int kWords = 1, kResults = 1;
-  static RF_FN Part identity() { return {{Op::start()}}; }
-  static RF_FN void gather(Part& p, Real x) { p.w[0] = Op::of(p.w[0], x); }
-  static RF_FN void merge(Part& p, const Part& q) { p.w[0] = Op::of(p.w[0], q.w[0]); }
-  static RF_FN void merge(State& s, const Part& q) { s.value = Op::of(s.value, q.w[0]); }
-  static RF_FN Part part(const State& s) { return {{s.value}}; }
+  static RF_FN Partial identity() { return {{Op::start()}}; }
+  static RF_FN void accumulate(Partial& p, Real x) { p.w[0] = Op::of(p.w[0], x); }
+  static RF_FN void merge(Partial& p, const Partial& q) { p.w[0] = Op::of(p.w[0], q.w[0]); }
+  static RF_FN void merge(State& s, const Partial& q) { s.value = Op::of(s.value, q.w[0]); }
+  static RF_FN Partial partial(const State& s) { return {{s.value}}; }
   static RF_FN void results(const State& s, Real* out) { out[0] = s.value; }
 };
 
 // The largest value m and sum of exp(x - m). Exponents are taken from `exp_base`: exp(inf - inf) would
-// be NaN where log(sum(exp)) is plainly infinite. Only what is subtracted is replaced: a part that
+// be NaN where log(sum(exp)) is plainly infinite. Only what is subtracted is replaced: a partial that
 // holds nothing, or only -infinity, has m = -infinity and weighs exp(-inf - base) = 0 whatever the
 // base.
-struct ExpPart { Real w[2]; };
+struct ExpPartial { Real w[2]; };
 struct ExpState {
   Real max = LargerOf::start(), sum = 0.0f;
 };
 RF_FN Real exp_base(Real m) { return is_infinite(m) ? 0.0f : m; }
 struct LogSumExp {
-  using Part = ExpPart;
+  using Partial = ExpPartial;
   using State = ExpState;
   static constexpr int kWords = 2, kResults = 1;
-  static RF_FN Part identity() { return {{LargerOf::start(), 0.0f}}; }
-  static RF_FN void gather(Part& p, Real x) {
+  static RF_FN Partial identity() { return {{LargerOf::start(), 0.0f}}; }
+  static RF_FN void accumulate(Partial& p, Real x) {
     if (x <= p.w[0]) {  // the common case costs one exponential
       p.w[1] += exp(x - exp_base(p.w[0]));
     } else {
@@ -1605,7 +1646,7 @@ struct LogSumExp {
     }
   }
   // Several values, of which some count: one exponential each and one for what came before.
-  template <int N> static RF_FN void gather_some(Part& p, const Real (&x)[N], const bool (&in)[N]) {
+  template <int N> static RF_FN void accumulate_batch(Partial& p, const Real (&x)[N], const bool (&in)[N]) {
     Real m = p.w[0];
 #pragma unroll
     for (int i = 0; i < N; i++) m = in[i] ? maximum(m, x[i]) : m;
@@ -1615,17 +1656,17 @@ struct LogSumExp {
     for (int i = 0; i < N; i++) sum += in[i] ? exp(x[i] - base) : 0.0f;
     p.w[0] = m, p.w[1] = sum;
   }
-  static RF_FN void merge(Part& p, const Part& q) {
+  static RF_FN void merge(Partial& p, const Partial& q) {
     const Real m = maximum(p.w[0], q.w[0]), base = exp_base(m);
     p.w[1] = p.w[1] * exp(p.w[0] - base) + q.w[1] * exp(q.w[0] - base);
     p.w[0] = m;
   }
-  static RF_FN void merge(State& s, const Part& q) {
-    Part p{{s.max, s.sum}};
+  static RF_FN void merge(State& s, const Partial& q) {
+    Partial p{{s.max, s.sum}};
     merge(p, q);
     s = {p.w[0], p.w[1]};
   }
-  static RF_FN Part part(const State& s) { return {{s.max, s.sum}}; }
+  static RF_FN Partial partial(const State& s) { return {{s.max, s.sum}}; }
   static RF_FN void results(const State& s, Real* out) { out[0] = log(s.sum) + exp_base(s.max); }
 };
 
@@ -1640,7 +1681,7 @@ struct Softmax : LogSumExp {
 };
 
 // The same where a logsumexp is made of it: of an infinite maximum the sum is that of exp(x).
-struct LogSumExpParts : LogSumExp {
+struct LogSumExpState : LogSumExp {
   static constexpr int kResults = 2;
   static RF_FN void results(const State& s, Real* out) { out[0] = s.max, out[1] = s.sum; }
 };
@@ -1648,12 +1689,12 @@ struct LogSumExpParts : LogSumExp {
 // Mean and sum of squared deviations of a row in one pass. Values come in batches, whose own are merged into the
 // others' by Chan's formula: E[x^2] - E[x]^2 would cancel.
 struct RowMoments {
-  struct Part { Real w[3]; };  // count, mean, m2
-  using State = Part;
+  struct Partial { Real w[3]; };  // count, mean, m2
+  using State = Partial;
   static constexpr int kWords = 3, kResults = 2;
-  static RF_FN Part identity() { return {{0.0f, 0.0f, 0.0f}}; }
-  template <int N> static RF_FN void gather_some(Part& p, const Real (&x)[N], const bool (&in)[N]) {
-    Part q = identity();
+  static RF_FN Partial identity() { return {{0.0f, 0.0f, 0.0f}}; }
+  template <int N> static RF_FN void accumulate_batch(Partial& p, const Real (&x)[N], const bool (&in)[N]) {
+    Partial q = identity();
 #pragma unroll
     for (int i = 0; i < N; i++) q.w[0] += in[i] ? 1.0f : 0.0f, q.w[1] += in[i] ? x[i] : 0.0f;
     q.w[1] *= 1.0f / maximum(q.w[0], 1.0f);
@@ -1664,64 +1705,64 @@ struct RowMoments {
     }
     merge(p, q);
   }
-  static RF_FN void merge(Part& p, const Part& q) {
+  static RF_FN void merge(Partial& p, const Partial& q) {
     if (q.w[0] == 0.0f) return;
-    const Real total = p.w[0] + q.w[0], delta = q.w[1] - p.w[1], part = q.w[0] / total;
-    p.w[1] += delta * part;
-    p.w[2] += q.w[2] + delta * (delta * (p.w[0] * part));  // 0 where p holds nothing, however large delta is
+    const Real total = p.w[0] + q.w[0], delta = q.w[1] - p.w[1], share = q.w[0] / total;
+    p.w[1] += delta * share;
+    p.w[2] += q.w[2] + delta * (delta * (p.w[0] * share));  // 0 where p holds nothing, however large delta is
     p.w[0] = total;
   }
-  static RF_FN Part part(const State& s) { return s; }
+  static RF_FN Partial partial(const State& s) { return s; }
   static RF_FN void results(const State& s, Real* out) { out[0] = s.w[1], out[1] = s.w[2]; }
 };
 
 // Count, mean and sum of squared deviations of a column, merged by Chan's formula: E[x^2] - E[x]^2
-// would cancel. The count of a part is known from its rows and travels apart.
+// would cancel. The count of a partial is known from its rows and travels apart.
 struct MomentsState {
   Real count = 0.0f, mean = 0.0f, m2 = 0.0f;
   RF_FN void merge(const MomentsState& o) {
     if (o.count == 0.0f) return;
-    const Real total = count + o.count, delta = o.mean - mean, part = o.count / total;
-    mean += delta * part;
-    m2 += o.m2 + delta * (delta * (count * part));  // 0 where this holds nothing, however large delta is
+    const Real total = count + o.count, delta = o.mean - mean, share = o.count / total;
+    mean += delta * share;
+    m2 += o.m2 + delta * (delta * (count * share));  // 0 where this holds nothing, however large delta is
     count = total;
   }
 };
 struct Moments { static constexpr int kWords = 2, kResults = 0; };
 
-// How much the second of two parts weighs, n rows of the first and m of the second; the same for all
+// How much the second of two partials weighs, n rows of the first and m of the second; the same for all
 // columns, so that its division is done once.
 struct Weight {
-  Real part = 0.0f, cross = 0.0f;  // m / (n + m), and n times that
+  Real share = 0.0f, cross = 0.0f;  // m / (n + m), and n times that
   Weight() = default;
-  RF_FN Weight(Real n, Real m) : part(m == 0.0f ? 0.0f : m / (n + m)), cross(n * part) {}
+  RF_FN Weight(Real n, Real m) : share(m == 0.0f ? 0.0f : m / (n + m)), cross(n * share) {}
 };
 
-// A monoid down a column: parts with their counts of rows.
+// A monoid down a column: partials with their counts of rows.
 template <class M> struct Down {
-  using Part = typename M::Part;
+  using Partial = typename M::Partial;
   using State = typename M::State;
   static constexpr int kWords = M::kWords;
-  // The part of R values of which some count; share: one over how many do, 0 if none.
-  template <int R> static RF_FN Part of(const Real (&x)[R], const bool (&in)[R], Real share) {
-    Part p = M::identity();
+  // The partial of R values of which some count; share: one over how many do, 0 if none.
+  template <int R> static RF_FN Partial of(const Real (&x)[R], const bool (&in)[R], Real share) {
+    Partial p = M::identity();
 #pragma unroll
     for (int i = 0; i < R; i++)
-      if (in[i]) M::gather(p, x[i]);
+      if (in[i]) M::accumulate(p, x[i]);
     return p;
   }
-  static RF_FN Part merge(Part p, const Part& q, Weight) {
+  static RF_FN Partial merge(Partial p, const Partial& q, Weight) {
     M::merge(p, q);
     return p;
   }
-  static RF_FN void merge(State& s, const Part& q, Real) { M::merge(s, q); }
+  static RF_FN void merge(State& s, const Partial& q, Real) { M::merge(s, q); }
 };
 template <> struct Down<Moments> {
-  struct Part { Real w[2]; };  // mean, m2
+  struct Partial { Real w[2]; };  // mean, m2
   using State = MomentsState;
   static constexpr int kWords = 2;
-  template <int R> static RF_FN Part of(const Real (&x)[R], const bool (&in)[R], Real share) {
-    Part p{{in[0] ? x[0] : 0.0f, 0.0f}};
+  template <int R> static RF_FN Partial of(const Real (&x)[R], const bool (&in)[R], Real share) {
+    Partial p{{in[0] ? x[0] : 0.0f, 0.0f}};
 #pragma unroll
     for (int i = 1; i < R; i++) p.w[0] += in[i] ? x[i] : 0.0f;
     p.w[0] *= share;
@@ -1732,11 +1773,11 @@ template <> struct Down<Moments> {
     }
     return p;
   }
-  static RF_FN Part merge(const Part& p, const Part& q, Weight w) {
+  static RF_FN Partial merge(const Partial& p, const Partial& q, Weight w) {
     const Real delta = q.w[0] - p.w[0];
-    return {{p.w[0] + delta * w.part, p.w[1] + q.w[1] + delta * (delta * w.cross)}};
+    return {{p.w[0] + delta * w.share, p.w[1] + q.w[1] + delta * (delta * w.cross)}};
   }
-  static RF_FN void merge(State& s, const Part& q, Real m) { s.merge({m, q.w[0], q.w[1]}); }
+  static RF_FN void merge(State& s, const Partial& q, Real m) { s.merge({m, q.w[0], q.w[1]}); }
 };
 
 // Words of the workspace that one row (or column) of partial results takes, and results of a row.
@@ -1761,14 +1802,14 @@ template <int S, class M, class... Rest> struct Before<S, List<M, Rest...>> {
 
 }  // namespace rf
 
-// Join: how the lanes of a warp that have rows of the same columns join their parts.
+// Column reduce: how the lanes of a warp that have rows of the same columns reduce their partial results.
 //
 // Layout: the fragment's (fragment.cuh). Lanes 4 i + k, for i from 0 to 7, have other rows of the same columns.
 
 namespace rf {
 
-// How the parts of a column weigh that three exchanges join (join_columns), seen from this lane. Whole: each
-// lane's rows all count, so that the weights are constants.
+// How the partials of a column weigh that three exchanges merge (reduce_columns_across_lanes), seen from this lane.
+// Whole: each lane's rows all count, so that the weights are constants.
 template <int Rows, bool Whole> struct ColumnWeights {
   Weight step[3];
   float share, warp_count;  // one over the thread's rows; the rows of all eight lanes
@@ -1776,18 +1817,18 @@ template <int Rows, bool Whole> struct ColumnWeights {
     if (Whole) share = 1.0f / Rows, warp_count = Rows;
 #pragma unroll
     for (int i = 0; i < 3; i++) {
-      const float other = Whole ? warp_count : __shfl_xor_sync(kAllLanes, warp_count, 16 >> i);
+      const float other = Whole ? warp_count : __shfl_xor_sync(kFullMask, warp_count, 16 >> i);
       step[i] = Weight(warp_count, other);
       warp_count += other;
     }
   }
 };
 
-// Eight lanes hold parts of the same 8 columns. Three exchanges halve the columns that a lane keeps and double
+// Eight lanes hold partials of the same 8 columns. Three exchanges halve the columns that a lane keeps and double
 // the rows that it covers: 7 exchanges a word, where summing each column across the lanes would take 24. One
-// column a lane is left, in part[0]: its number among the 8.
+// column a lane is left, in partial[0]: its number among the 8.
 template <class D, class Weights>
-RF_FN int join_columns(typename D::Part (&part)[8], const Weights& weights, int lane) {
+RF_FN int reduce_columns_across_lanes(typename D::Partial (&partial)[8], const Weights& weights, int lane) {
   int mine = 0;
 #pragma unroll
   for (int step = 0; step < 3; step++) {
@@ -1795,14 +1836,14 @@ RF_FN int join_columns(typename D::Part (&part)[8], const Weights& weights, int 
     const bool upper = lane & mask;
 #pragma unroll
     for (int i = 0; i < half; i++) {
-      typename D::Part got;
+      typename D::Partial got;
 #pragma unroll
       for (int w = 0; w < D::kWords; w++) {
-        const float send = upper ? part[i].w[w] : part[i + half].w[w];
-        if (upper) part[i].w[w] = part[i + half].w[w];
-        got.w[w] = __shfl_xor_sync(kAllLanes, send, mask);
+        const float send = upper ? partial[i].w[w] : partial[i + half].w[w];
+        if (upper) partial[i].w[w] = partial[i + half].w[w];
+        got.w[w] = __shfl_xor_sync(kFullMask, send, mask);
       }
-      part[i] = D::merge(part[i], got, weights.step[step]);
+      partial[i] = D::merge(partial[i], got, weights.step[step]);
     }
     if (upper) mine += half;
   }
@@ -1844,24 +1885,27 @@ template <class Body> RF_FN void look_in_first_block(const Body& body) {
 // A body gives
 //   value(acc, row, col)                    the epilogue: the result from the product's element
 //   kLight                                  whether that is a few instructions
-//   kBatched                                whether it is of a batch of products (InBatch): they reduce nothing
+//   kBatched                                whether it is of a batch of products (BatchProblem): they reduce nothing
 //   store(row, col, v)                      writes it                          (if kStores)
 //   kReads, in_pairs()                      how many values of rows value() reads; whether two columns of them, and of
 //                                           what is stored, can be taken by one access
 //   RowMonoids = List<...>                  each reduces v along the row
-//   finish_row(row, const float* results)   takes what a row was reduced to
+//   finalize_row(row, const float* results)   takes what a row was reduced to
 //   ColumnMonoids = List<...>               each reduces v down the column
 //   Column                                  what a column is reduced to        (if any)
 //   set_column(Step<S>, column, state)      takes one result into it
-//   finish_column(column, col)              writes results
+//   finalize_column(column, col)              writes results
 //   kQuantized                              the column monoid that is the moments of v (if it may be stored quantized:
 //                                           as Quantizing<Body>, quantized_store.cuh)
 //
 // Layout: the fragment's (fragment.cuh). Rows are reduced in registers and across the four lanes that
 // share them; columns across the eight lanes that share them, then across warps through shared memory.
-// Each team leaves one partial result for a row or column of its fragment in the workspace. Where a row has few
-// the last team to arrive at a block of rows merges its rows' first to last (turns are counted by integer atomics;
-// floats are only ever merged in order); more of them, and columns, are left to finish.cuh.
+// Each warpgroup leaves one partial result for a row or column of its fragment in the workspace. Where a row has few
+// the last warpgroup to arrive at a block of rows merges its rows' first to last (arrivals are counted by integer
+// atomics; floats are only ever merged in order); more of them, and columns, are left to finalize.cuh.
+//
+// Shared memory: EpilogueStorage, one for each warpgroup: column partials of its four warps (512 bytes a word and 32
+// columns), scales of its columns, counts. Registers: the fragment's 32 G MI / 2, in place, and what the body takes.
 //
 // A whole fragment's columns are read and stored in pairs, where operands and results are aligned so. (Results alone
 // that are not are stored one by one; with operands it is taken like a fragment that is cut.) Its groups of 32
@@ -1881,35 +1925,35 @@ struct MatmulBody {
   rf_watch::Look look = rf_watch::take_look();  // see look.h
 };
 
-// Shared memory of one team.
-template <class Body, int G> struct TeamShared {
+// What a warpgroup's epilogue has in shared memory.
+template <class Body, int G> struct EpilogueStorage {
   static constexpr int kWords = Words<typename Body::ColumnMonoids>::column;
   float columns[4][kWords > 0 ? kWords : 1][32 * G];
   alignas(8) float unscale[32 * G];
   float counts[4];
   bool agree[4];
-  unsigned turn;
+  unsigned arrival;
 };
 
 // Merges a row's `blocks` partial results of M, `stride` floats apart, in order. The loads of a batch
-// are in flight together: what is read here is in the second-level cache, hundreds of cycles away.
-template <class M> RF_FN typename M::State merge_parts(const float* parts, long stride, int blocks) {
+// are in flight together: what is read here is in the L2, hundreds of cycles away.
+template <class M> RF_FN typename M::State merge_partials(const float* partials, long stride, int blocks) {
   constexpr int kBatch = 16 / M::kWords;
   typename M::State state;
 #pragma unroll 1
   for (int t = 0; t < blocks; t += kBatch) {
-    typename M::Part part[kBatch];
-    const float* at = parts;
+    typename M::Partial partial[kBatch];
+    const float* at = partials;
 #pragma unroll
     for (int i = 0; i < kBatch; i++) {
 #pragma unroll
-      for (int w = 0; w < M::kWords; w++) part[i].w[w] = __ldcg(at + w);
+      for (int w = 0; w < M::kWords; w++) partial[i].w[w] = __ldcg(at + w);
       if (t + i + 1 < blocks) at += stride;  // beyond the last, read it again
     }
-    parts = at;
+    partials = at;
 #pragma unroll
     for (int i = 0; i < kBatch; i++)
-      if (t + i < blocks) M::merge(state, part[i]);
+      if (t + i < blocks) M::merge(state, partial[i]);
   }
   return state;
 }
@@ -1923,16 +1967,16 @@ template <class Body, class S> constexpr bool kTakenLater = false;
 template <class Body, class S>
 constexpr bool kTakenLater<Quantizing<Body>, S> = S::index == Body::kQuantized;
 
-// This fragment's part of monoid M for each of its rows, to parts[row * pitch]. One monoid at a time:
+// This fragment's partial of monoid M for each of its rows, to partials[row * pitch]. One monoid at a time:
 // what several would keep for each row at once does not fit in the registers.
 template <class M, int MI, int G>
 RF_FN void reduce_rows(Fragment<MI, G>& acc, const Problem& p, int row0, int col0, int thread,
-                       int pitch, float* parts) {
+                       int pitch, float* partials) {
   const int lane = thread % 32, warp = thread / 32;
-  typename M::Part part[2 * MI];
+  typename M::Partial partial[2 * MI];
 #pragma unroll
-  for (int r = 0; r < 2 * MI; r++) part[r] = M::identity();
-  auto gather = [&](int g, int from) {
+  for (int r = 0; r < 2 * MI; r++) partial[r] = M::identity();
+  auto accumulate = [&](int g, int from) {
     bool in[8];
 #pragma unroll
     for (int i = 0; i < 8; i++) in[i] = col0 + 32 * g + 8 * (i / 2) + 2 * (lane % 4) + i % 2 < p.cols;
@@ -1942,21 +1986,21 @@ RF_FN void reduce_rows(Fragment<MI, G>& acc, const Problem& p, int row0, int col
 #pragma unroll
       for (int i = 0; i < 8; i++) x[i] = acc.x[r / 2][from + 4 * (i / 2) + 2 * (r % 2) + i % 2];
       if constexpr (M::kWords > 1) {
-        M::gather_some(part[r], x, in);
+        M::accumulate_batch(partial[r], x, in);
       } else {
 #pragma unroll
         for (int i = 0; i < 8; i++)
-          if (in[i]) M::gather(part[r], x[i]);
+          if (in[i]) M::accumulate(partial[r], x[i]);
       }
     }
   };
   if constexpr (M::kWords == 1) {
 #pragma unroll
-    for (int g = 0; g < G; g++) gather(g, 16 * g);  // an instruction or two an element
+    for (int g = 0; g < G; g++) accumulate(g, 16 * g);  // an instruction or two an element
   } else {
 #pragma unroll 1
     for (int g = 0; g < G; g++) {
-      gather(g, 0);
+      accumulate(g, 0);
       acc.rotate(false);
     }
   }
@@ -1964,50 +2008,50 @@ RF_FN void reduce_rows(Fragment<MI, G>& acc, const Problem& p, int row0, int col
   for (int r = 0; r < 2 * MI; r++) {
 #pragma unroll
     for (int mask = 1; mask < 4; mask *= 2) {
-      typename M::Part other;
+      typename M::Partial other;
 #pragma unroll
       for (int w = 0; w < M::kWords; w++)
-        other.w[w] = __shfl_xor_sync(kAllLanes, part[r].w[w], mask);
-      M::merge(part[r], other);  // only lanes that come first in their pairs are read in the end
+        other.w[w] = __shfl_xor_sync(kFullMask, partial[r].w[w], mask);
+      M::merge(partial[r], other);  // only lanes that come first in their pairs are read in the end
     }
     const long row = row0 + 64 * (r / 2) + 16 * warp + 8 * (r % 2) + lane / 4;
     if (lane % 4 == 0 && row < p.rows)
 #pragma unroll
-      for (int w = 0; w < M::kWords; w++) parts[row * pitch + w] = part[r].w[w];
+      for (int w = 0; w < M::kWords; w++) partials[row * pitch + w] = partial[r].w[w];
   }
 }
 
 // Whether a power of two is far from the ends of float32's range.
 RF_FN bool is_ordinary(float unscale) { return unscale > 0x1p-60f && unscale < 0x1p60f; }
 
-// Whether this team is the last of `teams` to come here; what the others wrote before is visible.
-RF_FN bool last_to_arrive(unsigned* turns, unsigned teams, unsigned* shared, int barrier,
+// Whether this warpgroup is the last of `warpgroups` to come here; what the others wrote before is visible.
+RF_FN bool last_to_arrive(unsigned* arrivals, unsigned warpgroups, unsigned* shared, int barrier,
                           int thread) {
   __threadfence();
-  group_sync(barrier, 128);
-  if (thread == 0) *shared = atomicInc(turns, teams - 1);  // back to 0 after the last
-  group_sync(barrier, 128);
-  const bool last = *shared == teams - 1;
-  group_sync(barrier, 128);  // `shared` may be written again
+  named_barrier_sync(barrier, kWarpgroupThreads);
+  if (thread == 0) *shared = atomicInc(arrivals, warpgroups - 1);  // back to 0 after the last
+  named_barrier_sync(barrier, kWarpgroupThreads);
+  const bool last = *shared == warpgroups - 1;
+  named_barrier_sync(barrier, kWarpgroupThreads);  // `shared` may be written again
   if (last) __threadfence();
   return last;
 }
 
-// Whether `mine` holds for all threads of the team, which meet here.
+// Whether `mine` holds for all threads of the warpgroup, which meet here.
 template <class Shared> RF_FN bool all_agree(Shared& shared, bool mine, int barrier) {
-  const bool warp = !__any_sync(kAllLanes, !mine);
-  if (thread_here() % 32 == 0) shared.agree[thread_here() / 32 % 4] = warp;
-  group_sync(barrier, 128);
+  const bool warp = !__any_sync(kFullMask, !mine);
+  if (read_tid_x() % 32 == 0) shared.agree[read_tid_x() / 32 % 4] = warp;
+  named_barrier_sync(barrier, kWarpgroupThreads);
   return shared.agree[0] && shared.agree[1] && shared.agree[2] && shared.agree[3];
 }
 
 // The rows of a fragment that a thread holds elements of: 8 (r % 2) + 64 (r / 2) below its first.
-template <int MI, bool AScaled> struct HeldRows {
+template <int MI, bool AScaled> struct FragmentRows {
   static constexpr int kRows = 2 * MI;
   int row[kRows];      // one beyond the result's last is read like that, never counted
   bool in[kRows];
   float unscale[kRows], count = 0.0f;  // what undoes their scaling; how many count
-  template <class P> RF_FN HeldRows(const P& p, int row0, int lane, int warp) {
+  template <class P> RF_FN FragmentRows(const P& p, int row0, int lane, int warp) {
 #pragma unroll
     for (int r = 0; r < kRows; r++) {
       row[r] = row0 + 64 * (r / 2) + 16 * warp + 8 * (r % 2) + lane / 4;
@@ -2019,16 +2063,16 @@ template <int MI, bool AScaled> struct HeldRows {
   }
 };
 
-// Group g of a fragment's columns, which stands `at` in its rows: values, stores, parts of its columns. Whole: no
+// Group g of a fragment's columns, which stands `at` in its rows: values, stores, partials of its columns. Whole: no
 // edge of the result cuts the fragment, its scales are ordinary, and what the body reads of rows it reads in pairs.
 // unscaled: b's scaling has been undone. in_pairs: whether the body stores in pairs; it does if it reads so.
 template <bool Whole, bool AScaled, bool BScaled, int MI, int G, class Body, class P>
-RF_FN void group(const Body& body, const P& p, Fragment<MI, G>& acc, const HeldRows<MI, AScaled>& rows,
+RF_FN void column_group(const Body& body, const P& p, Fragment<MI, G>& acc, const FragmentRows<MI, AScaled>& rows,
                  const ColumnWeights<2 * MI, Whole>& weights, int col0, int g, int at, bool unscaled, bool in_pairs,
-                 TeamShared<Body, G>& shared) {
+                 EpilogueStorage<Body, G>& shared) {
   constexpr int kRows = 2 * MI;
   constexpr bool kStores = Body::kStores && !kQuantizes<Body>;  // what is quantized is stored at the end
-  const int lane = thread_here() % 32, warp = thread_here() / 32 % 4;
+  const int lane = read_tid_x() % 32, warp = read_tid_x() / 32 % 4;
   const int first = col0 + 2 * (lane % 4), last = static_cast<int>(p.cols) - 1;
 #pragma unroll
   for (int j = 0; j < 4; j++) {
@@ -2044,7 +2088,7 @@ RF_FN void group(const Body& body, const P& p, Fragment<MI, G>& acc, const HeldR
     for (int r = 0; r < kRows; r++) {
       float* x = &acc.x[r / 2][at + 4 * j + 2 * (r % 2)];
       const long row = rows.row[r];
-      Real kept[Body::kReads > 0 ? Body::kReads : 1];
+      Real pair_cache[Body::kReads > 0 ? Body::kReads : 1];
 #pragma unroll
       for (int e = 0; e < 2; e++) {
         // ordinary factors, or the smaller one first: no step leaves float32's range unless the result does
@@ -2055,7 +2099,8 @@ RF_FN void group(const Body& body, const P& p, Fragment<MI, G>& acc, const HeldR
         else if constexpr (BScaled)
           x[e] = x[e] * column_unscale[e];
         int next = 0;
-        if constexpr (Whole) x[e] = body.template value<float>(x[e], row, OfPair{pair, e == 1, kept, &next});
+        if constexpr (Whole)
+          x[e] = body.template value<float>(x[e], row, ColumnOfPair{pair, e == 1, pair_cache, &next});
         else x[e] = body.template value<float>(x[e], row, col[e]);
       }
     }
@@ -2064,13 +2109,13 @@ RF_FN void group(const Body& body, const P& p, Fragment<MI, G>& acc, const HeldR
       for (int r = 0; r < kRows; r++) {
         const float* x = &acc.x[r / 2][at + 4 * j + 2 * (r % 2)];
         const long row = rows.row[r];
-        if (rows.in[r] && pair < last && in_pairs) body.store(row, Pair<true>{pair, 0, x[1]}, x[0]);
-        else if (rows.in[r] && pair < last) body.store(row, Pair<false>{pair, 0, x[1]}, x[0]);
+        if (rows.in[r] && pair < last && in_pairs) body.store(row, ColumnPair<true>{pair, 0, x[1]}, x[0]);
+        else if (rows.in[r] && pair < last) body.store(row, ColumnPair<false>{pair, 0, x[1]}, x[0]);
         else if (rows.in[r] && pair == last) body.store(row, pair, x[0]);
       }
   }
   if constexpr (kStores && Whole) {
-    // what is known of g where the loop over groups is unrolled: the other part is added to the row's address once
+    // what is known of g where the loop over groups is unrolled: the rest is added to the row's address once
     const int known = Body::kLight ? 32 * g : 0, column = first + 32 * g - known;
     const auto store = [&](auto pairs) {
 #pragma unroll
@@ -2080,10 +2125,10 @@ RF_FN void group(const Body& body, const P& p, Fragment<MI, G>& acc, const HeldR
           const float* x = &acc.x[r / 2][at + 4 * j + 2 * (r % 2)];
           const long row = rows.row[r];
           if constexpr (decltype(pairs)::index != 0) {
-            body.store(row, Pairs{column, known + 8 * j, {x[1], x[4], x[5]}}, x[0]);
+            body.store(row, TwoColumnPairs{column, known + 8 * j, {x[1], x[4], x[5]}}, x[0]);
           } else {
-            body.store(row, Pair<false>{column, known + 8 * j, x[1]}, x[0]);
-            body.store(row, Pair<false>{column, known + 8 * j + 8, x[5]}, x[4]);
+            body.store(row, ColumnPair<false>{column, known + 8 * j, x[1]}, x[0]);
+            body.store(row, ColumnPair<false>{column, known + 8 * j + 8, x[5]}, x[4]);
           }
         }
     };
@@ -2094,7 +2139,7 @@ RF_FN void group(const Body& body, const P& p, Fragment<MI, G>& acc, const HeldR
     if constexpr (kTakenLater<Body, decltype(s)>) return;
     using D = Down<decltype(monoid)>;
     constexpr int word = Before<decltype(s)::index, typename Body::ColumnMonoids>::column;
-    typename D::Part part[8];
+    typename D::Partial partial[8];
 #pragma unroll
     for (int i = 0; i < 8; i++) {
       float x[kRows];
@@ -2102,22 +2147,22 @@ RF_FN void group(const Body& body, const P& p, Fragment<MI, G>& acc, const HeldR
 #pragma unroll
       for (int r = 0; r < kRows; r++)
         x[r] = acc.x[r / 2][at + 4 * (i / 2) + 2 * (r % 2) + i % 2], in[r] = Whole || rows.in[r];
-      part[i] = D::template of<kRows>(x, in, weights.share);
+      partial[i] = D::template of<kRows>(x, in, weights.share);
     }
-    const int mine = join_columns<D>(part, weights, lane);
+    const int mine = reduce_columns_across_lanes<D>(partial, weights, lane);
     const int at_column = 32 * g + 8 * (mine / 2) + 2 * (lane % 4) + mine % 2;
 #pragma unroll
-    for (int w = 0; w < D::kWords; w++) shared.columns[warp][word + w][at_column] = part[0].w[w];
+    for (int w = 0; w < D::kWords; w++) shared.columns[warp][word + w][at_column] = partial[0].w[w];
     if (lane == 0) shared.counts[warp] = weights.warp_count;
   });
 }
 
-// The epilogue of one team's fragment, whose first element is (row0, col0), but for its turn.
+// The epilogue of one warpgroup's fragment, whose first element is (row0, col0), but for its arrival.
 // AScaled, BScaled: whose rows were scaled; where halves were, elements that are not finite are computed
-// again. barrier: a number of the team's own, from 1. Every thread of the team comes here.
+// again. barrier: a number of the warpgroup's own, from 1. Every thread of the warpgroup comes here.
 template <bool AScaled, bool BScaled, int MI, int G, class Body, class P>
 RF_FN void epilogue(const Body& body, const P& p, Fragment<MI, G>& acc, int row0, int col0,
-                    TeamShared<Body, G>& shared, int barrier) {
+                    EpilogueStorage<Body, G>& shared, int barrier) {
   using RowMonoids = typename Body::RowMonoids;
   using ColumnMonoids = typename Body::ColumnMonoids;
   constexpr int kRowWords = Words<RowMonoids>::row, kColumnWords = Words<ColumnMonoids>::column;
@@ -2126,35 +2171,35 @@ RF_FN void epilogue(const Body& body, const P& p, Fragment<MI, G>& acc, int row0
   bool unscaled = false;
   if constexpr (BScaled) unscaled = acc.template repair<AScaled>(p, row0, col0);
 
-  const int thread = thread_here() % 128, lane = thread % 32, warp = thread / 32;
+  const int thread = read_tid_x() % kWarpgroupThreads, lane = thread % 32, warp = thread / 32;
   bool ordinary = true;  // whether all of the warp's factors are far from the ends of float32's range
   if constexpr (AScaled && BScaled) {  // one load of a thread, where each group of columns would wait for its own
     const float unscale = p.b_unscale[p.b_row(min(col0 + thread % (32 * G), static_cast<int>(p.cols) - 1))];
-    group_sync(barrier, 128);  // the last tile's have been read
+    named_barrier_sync(barrier, kWarpgroupThreads);  // the last tile's have been read
     if (thread < 32 * G) shared.unscale[thread] = unscale;
     ordinary = all_agree(shared, is_ordinary(unscale), barrier);
   }
-  const HeldRows<MI, AScaled> rows(p, row0, lane, warp);
+  const FragmentRows<MI, AScaled> rows(p, row0, lane, warp);
   if constexpr (AScaled && BScaled) {
 #pragma unroll
     for (int r = 0; r < 2 * MI; r++) ordinary &= is_ordinary(rows.unscale[r]);
-    ordinary = !__any_sync(kAllLanes, !ordinary);
+    ordinary = !__any_sync(kFullMask, !ordinary);
   }
   const bool in_pairs = body.in_pairs(), inside = row0 + 64 * MI <= p.row_end() && col0 + 32 * G <= p.cols;
-  // Direct's registers are full: it has none for addresses that several groups share.
+  // IeeeRS's registers are full: it has none for addresses that several groups share.
   if (AScaled == BScaled && inside && ordinary && (in_pairs || Body::kReads == 0)) {  // as most are
     const ColumnWeights<2 * MI, true> weights(rows.count, lane);
     if constexpr (Body::kLight) {
 #pragma unroll
       for (int g = 0; g < G; g++) {
-        group<true, AScaled, BScaled>(body, p, acc, rows, weights, col0, g, 16 * g, unscaled, in_pairs, shared);
+        column_group<true, AScaled, BScaled>(body, p, acc, rows, weights, col0, g, 16 * g, unscaled, in_pairs, shared);
         // Loads stay behind stores; without any, those of all groups would come first, more than registers hold.
         if constexpr (!Body::kStores) __syncwarp();
       }
     } else {
 #pragma unroll 1
       for (int g = 0; g < G; g++) {
-        group<true, AScaled, BScaled>(body, p, acc, rows, weights, col0, g, 0, unscaled, in_pairs, shared);
+        column_group<true, AScaled, BScaled>(body, p, acc, rows, weights, col0, g, 0, unscaled, in_pairs, shared);
         acc.rotate(false);
       }
     }
@@ -2162,7 +2207,7 @@ RF_FN void epilogue(const Body& body, const P& p, Fragment<MI, G>& acc, int row0
     const ColumnWeights<2 * MI, false> weights(rows.count, lane);
 #pragma unroll 1
     for (int g = 0; g < G; g++) {
-      group<false, AScaled, BScaled>(body, p, acc, rows, weights, col0, g, 0, unscaled, in_pairs, shared);
+      column_group<false, AScaled, BScaled>(body, p, acc, rows, weights, col0, g, 0, unscaled, in_pairs, shared);
       acc.rotate(false);
     }
   }
@@ -2170,67 +2215,67 @@ RF_FN void epilogue(const Body& body, const P& p, Fragment<MI, G>& acc, int row0
   if constexpr (kRowWords > 0)
     for_monoids<0>(RowMonoids{}, [&](auto s, auto monoid) {
       reduce_rows<decltype(monoid)>(acc, p, row0, col0, thread, kRowWords,
-                                    p.row_parts + col0 / (32 * G) * p.rows * kRowWords +
+                                    p.row_partials + col0 / (32 * G) * p.rows * kRowWords +
                                         Before<decltype(s)::index, RowMonoids>::row);
     });
 
   const long block = row0 / (64 * MI), mine = col0 + thread;
   if constexpr (kColumnWords > (kQuantizes<Body> ? Down<Moments>::kWords : 0)) {
-    group_sync(barrier, 128);
+    named_barrier_sync(barrier, kWarpgroupThreads);
     if (thread < 32 * G && mine < p.cols)
       for_monoids<0>(ColumnMonoids{}, [&](auto s, auto monoid) {
         if constexpr (kTakenLater<Body, decltype(s)>) return;
         using D = Down<decltype(monoid)>;
         constexpr int at = Before<decltype(s)::index, ColumnMonoids>::column;
-        typename D::Part part, next;
+        typename D::Partial partial, next;
         float n = shared.counts[0];
 #pragma unroll
-        for (int w = 0; w < D::kWords; w++) part.w[w] = shared.columns[0][at + w][thread];
+        for (int w = 0; w < D::kWords; w++) partial.w[w] = shared.columns[0][at + w][thread];
 #pragma unroll
         for (int i = 1; i < 4; i++) {
 #pragma unroll
           for (int w = 0; w < D::kWords; w++) next.w[w] = shared.columns[i][at + w][thread];
-          part = D::merge(part, next, Weight(n, shared.counts[i]));
+          partial = D::merge(partial, next, Weight(n, shared.counts[i]));
           n += shared.counts[i];
         }
 #pragma unroll
         for (int w = 0; w < D::kWords; w++)
-          p.column_parts[(block * kColumnWords + at + w) * p.cols + mine] = part.w[w];
+          p.column_partials[(block * kColumnWords + at + w) * p.cols + mine] = partial.w[w];
       });
-    group_sync(barrier, 128);  // `shared` may be written again
+    named_barrier_sync(barrier, kWarpgroupThreads);  // `shared` may be written again
   }
   if constexpr (kQuantizes<Body>) {
     constexpr int at = Before<Body::kQuantized, ColumnMonoids>::column;
-    float* moments = p.column_parts + (block * kColumnWords + at) * p.cols;
+    float* moments = p.column_partials + (block * kColumnWords + at) * p.cols;
     if (inside && in_pairs) store_quantized(Step<1>{}, body, p, acc, rows, row0, col0, moments, shared, barrier);
     else store_quantized(Step<0>{}, body, p, acc, rows, row0, col0, moments, shared, barrier);
   }
 }
 
-// Takes the turn of the fragment at (row0, col0), whose epilogue has been done; whoever comes last to a
-// block of rows finishes it, unless a kernel of its own will.
+// Counts the arrival of the fragment at (row0, col0), whose epilogue has been done; whoever comes last to a
+// block of rows finalizes it, unless a kernel of its own will.
 template <int MI, int G, class Body>
-RF_FN void take_turn(const Body& body, const Problem& p, int row0, int col0,
-                     TeamShared<Body, G>& shared, int barrier) {
+RF_FN void arrive_and_finalize_rows(const Body& body, const Problem& p, int row0, int col0,
+                     EpilogueStorage<Body, G>& shared, int barrier) {
   using RowMonoids = typename Body::RowMonoids;
   constexpr int kRowWords = Words<RowMonoids>::row;
   if (row0 >= p.rows || col0 >= p.cols) return;
 
   if constexpr (kRowWords > 0) {
-    if (p.row_turns == nullptr) return;
-    const int thread = thread_here() % 128;
+    if (p.row_arrivals == nullptr) return;
+    const int thread = read_tid_x() % kWarpgroupThreads;
     const int blocks = (static_cast<int>(p.cols) + 32 * G - 1) / (32 * G);
     const long mine = row0 + thread;
-    if (last_to_arrive(p.row_turns + row0 / (64 * MI), blocks, &shared.turn, barrier, thread) &&
+    if (last_to_arrive(p.row_arrivals + row0 / (64 * MI), blocks, &shared.arrival, barrier, thread) &&
         thread < 64 * MI && mine < p.rows) {
       float results[Words<RowMonoids>::results];
       for_monoids<0>(RowMonoids{}, [&](auto s, auto monoid) {
         using M = decltype(monoid);
         using At = Before<decltype(s)::index, RowMonoids>;
-        M::results(merge_parts<M>(p.row_parts + mine * kRowWords + At::row, p.rows * kRowWords, blocks),
+        M::results(merge_partials<M>(p.row_partials + mine * kRowWords + At::row, p.rows * kRowWords, blocks),
                    results + At::results);
       });
-      body.finish_row(mine, results);
+      body.finalize_row(mine, results);
     }
   }
 }
@@ -2257,7 +2302,7 @@ struct Bfloat {
 // shared memory and of the kernel before it.
 //
 // Layout: fragments of a warp as the instructions define them; lane l holds of a tile [8 rows, 16 bytes]
-// that load_tiles reads the four bytes 4 (l % 4) of row l / 4.
+// that ldmatrix reads the four bytes 4 (l % 4) of row l / 4.
 
 namespace rf {
 
@@ -2265,38 +2310,24 @@ RF_FN uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
-// --- the kernel before this one in the stream (sm_90; before that, kernels follow each other) --------
-// Nothing that it wrote may be read before.
-RF_FN void wait_for_previous_kernel() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-// Lets the next kernel of the stream start its prologue, once every block has said so or ended.
-RF_FN void let_next_kernel_start() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
-
 // --- copies to shared memory that the copying thread does not wait for -----------------------------
 // 16 bytes, of which the first `bytes` are read and the others are zero.
-RF_FN void copy_piece(uint32_t to, const void* from, int bytes) {
+RF_FN void cp_async(uint32_t to, const void* from, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
-RF_FN void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+RF_FN void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Until at most `Left` of this thread's committed groups are under way.
-template <int Left> RF_FN void copy_wait() {
+template <int Left> RF_FN void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(Left) : "memory");
 }
-RF_FN void store_piece(uint32_t to, uint4 v) {
+RF_FN void store_shared_v4(uint32_t to, uint4 v) {
   asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
                : "memory");
 }
 
 // --- matrix products of one warp ---------------------------------------------------------------------
 // Four tiles [8, 16 bytes]; lane l gives the address of row l % 8 of tile l / 8.
-RF_FN void load_tiles(uint32_t (&tile)[4], uint32_t address) {
+RF_FN void ldmatrix(uint32_t (&tile)[4], uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(tile[0]), "=r"(tile[1]), "=r"(tile[2]), "=r"(tile[3])
                : "r"(address)
@@ -2305,7 +2336,7 @@ RF_FN void load_tiles(uint32_t (&tile)[4], uint32_t address) {
 
 // d[16 x 8] += a[16 x 16] * b[8 x 16]^T: d[2 h + e] of lane l is row 8 h + l / 4, column 2 (l % 4) + e.
 template <class T>
-RF_FN void warp_product(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+RF_FN void mma_sync(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   if constexpr (T::kBfloat)
     asm volatile(
         "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
@@ -2326,36 +2357,36 @@ RF_FN void warp_product(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint
 // tiles are taken.
 //
 // Ieee: fp32 split into two scaled fp16 values, three products of four; fp32's accuracy.
-// Direct: the same, but a comes as fp32 and is split on its way to the tensor cores (direct_sm90.cuh).
+// IeeeRS: the same, but a comes as fp32 and is split on its way to the tensor cores (mainloop_rs_sm90.cuh).
 // Tf32: one scaled fp16 value, whose ten bits are TF32's; where the user allows TF32.
-// Native<Half>, Native<Bfloat>: 16-bit operands as they are. Native<T, 2>: b is given as two 16-bit parts
+// Native<Half>, Native<Bfloat>: 16-bit operands as they are. Native<T, 2>: b is given as two 16-bit terms, hi and lo,
 // that add up to it, one after the other along k; a is taken once for each.
 
 namespace rf {
 
-// kScaled: rows of b are scaled by powers of two; and those of a, unless it comes as it is (kDirect).
+// kScaled: rows of b are scaled by powers of two; and those of a, unless it comes as it is (kRS).
 // kStageDepth: of k in the 128 bytes of a stage's row.
 struct Ieee {
   using Type = Half;
-  static constexpr bool kSplit = true, kScaled = true, kDirect = false;
-  static constexpr int kStageDepth = 32, kParts = 1;
+  static constexpr bool kSplit = true, kScaled = true, kRS = false;
+  static constexpr int kStageDepth = 32, kTerms = 1;
 };
-struct Direct : Ieee {
-  static constexpr bool kDirect = true;
+struct IeeeRS : Ieee {
+  static constexpr bool kRS = true;
 };
 struct Tf32 {
   using Type = Half;
-  static constexpr bool kSplit = false, kScaled = true, kDirect = false;
-  static constexpr int kStageDepth = 64, kParts = 1;
+  static constexpr bool kSplit = false, kScaled = true, kRS = false;
+  static constexpr int kStageDepth = 64, kTerms = 1;
 };
-template <class T, int InParts = 1> struct Native {
+template <class T, int Terms = 1> struct Native {
   using Type = T;
-  static constexpr bool kSplit = false, kScaled = false, kDirect = false;
-  static constexpr int kStageDepth = 64, kParts = InParts;
+  static constexpr bool kSplit = false, kScaled = false, kRS = false;
+  static constexpr int kStageDepth = 64, kTerms = Terms;
 };
 
 // The t-th tile of a grid of tiles: bands of 8 tiles of rows, column after column, so that blocks at work
-// at a time read few rows and columns and the second-level cache serves them again. Every other band goes
+// at a time read few rows and columns and the L2 serves them again. Every other band goes
 // from the last column to the first, whose columns the cache has at hand.
 RF_FN void tile_at(int t, int tile_rows, int tile_cols, int& row, int& col) {
   constexpr int kBand = 8;
@@ -2368,7 +2399,7 @@ RF_FN void tile_at(int t, int tile_rows, int tile_cols, int& row, int& col) {
 
 }  // namespace rf
 
-// Split: rows of fp32 as pairs of scaled fp16, ready for the tensor cores.
+// Hi/lo split: rows of fp32 as hi and lo, scaled fp16 each, ready for the tensor cores.
 //
 // Why: x * 2^e = hi + lo with fp16 hi and lo keeps 22 bits if neither is subnormal. Each row is scaled
 // by the power of two that takes its largest value to [2^14, 2^15): exact, undone by the epilogue, and
@@ -2376,17 +2407,21 @@ RF_FN void tile_at(int t, int tile_rows, int tile_cols, int& row, int& col) {
 // bits, smaller ones an absolute error of 2^-39 of it).
 //
 // Layout: out[row] is `depth` rounded up to 32. Ieee: 32 hi then 32 lo for every 32 of k, 128 bytes,
-// which is one row of a stage of the product's ring. Among the 32, k = 8 q + 4 s + 2 h + e lies at
+// which is one row of a stage of the product's pipeline. Among the 32, k = 8 q + 4 s + 2 h + e lies at
 // 16 s + 8 h + 2 q + e: the four k that lane q of a fragment of tensor cores holds of slice s of 16 are
-// next to each other in fp32, so that a row that comes as fp32 can be read by 16 bytes (direct_sm90.cuh).
+// next to each other in fp32, so that a row that comes as fp32 can be read by 16 bytes (mainloop_rs_sm90.cuh).
 // Tf32: hi only, in order. What is beyond `depth` is zero.
 // unscale[row] = 2^-e. An infinity or NaN leaves its row unscaled; the product computes every element
 // that it reaches again in fp32.
 //
-// One block a row, of short ones some lanes of a warp. Every thread's part of a row, up to 32 or 64 values, is
+// One block a row, of short ones some lanes of a warp. Every thread's values of a row, up to 32 or 64 values, is
 // loaded at once and stays in registers from the search for the largest value to the conversion; what a row of
 // more than 32768 has beyond that is read a second time, from a cache. Bound by memory: 4 bytes read and 4 (Ieee)
 // or 2 (Tf32) written an element.
+//
+//   kernel                   threads                        registers (a thread)      shared memory
+//   hi_lo_split_rows         128, 256 or 512, one row       51 to 64; of 512: 110     a word a warp
+//   hi_lo_split_short_rows   256: 8, 16 or 32 lanes a row   32; of 8 vectors 64, 76   none
 #include <cuda_fp16.h>
 
 
@@ -2426,7 +2461,7 @@ RF_FN unsigned larger(unsigned most, float4 v) {
 
 // Four values from k on, of which the other lanes of eight hold what is next to them. Pairs: the lanes that
 // hold k and k ^ 8 exchange halves, so that each writes 8 bytes of hi and of lo.
-template <bool Pairs> RF_FN void put_split(__half* out, int k, float4 v, float scale) {
+template <bool Pairs> RF_FN void put_hi_lo(__half* out, int k, float4 v, float scale) {
   const float4 x = make_float4(v.x * scale, v.y * scale, v.z * scale, v.w * scale);
   __half2 hi[2] = {__floats2half2_rn(x.x, x.y), __floats2half2_rn(x.z, x.w)};
   if constexpr (!Pairs) {
@@ -2454,10 +2489,10 @@ constexpr int kHeldValues = (Threads == 512 ? 64 : 32) / (Aligned ? 1 : 2);
 
 template <bool Pairs, bool Aligned, int Threads>
 __global__ void __launch_bounds__(Threads, Threads == 512 ? 1 : 1024 / Threads)
-    split_rows(const float* x, long ld, int depth, int padded, __half* out,
+    hi_lo_split_rows(const float* x, long ld, int depth, int padded, __half* out,
                float* unscale) {
-  wait_for_previous_kernel();
-  let_next_kernel_start();  // it waits for this one's results itself
+  wait_on_dependent_grids();
+  launch_dependent_grids();  // it waits for this one's results itself
   const long row = blockIdx.x;
   x += row * ld;
   out += row * (Pairs ? 2 : 1) * padded;
@@ -2481,7 +2516,7 @@ __global__ void __launch_bounds__(Threads, Threads == 512 ? 1 : 1024 / Threads)
   }
 
   __shared__ unsigned of_warp[Threads / 32];
-  most = __reduce_max_sync(0xffffffffu, most);
+  most = __reduce_max_sync(kFullMask, most);
   if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = most;
   __syncthreads();
 #pragma unroll
@@ -2493,7 +2528,7 @@ __global__ void __launch_bounds__(Threads, Threads == 512 ? 1 : 1024 / Threads)
 #pragma unroll
   for (int i = 0; i < kHeld; i++) {
     const int k = first + 4 * i * Threads;
-    if (k < padded) put_split<Pairs>(out, k, held[i], scale);
+    if (k < padded) put_hi_lo<Pairs>(out, k, held[i], scale);
   }
 #pragma unroll 1
   for (int k = first + kReach; k < padded; k += 4 * kMore * Threads) {
@@ -2502,17 +2537,17 @@ __global__ void __launch_bounds__(Threads, Threads == 512 ? 1 : 1024 / Threads)
     for (int i = 0; i < kMore; i++) more[i] = load_four<Aligned>(x, k + 4 * i * Threads, depth);
 #pragma unroll
     for (int i = 0; i < kMore; i++)
-      if (k + 4 * i * Threads < padded) put_split<Pairs>(out, k + 4 * i * Threads, more[i], scale);
+      if (k + 4 * i * Threads < padded) put_hi_lo<Pairs>(out, k + 4 * i * Threads, more[i], scale);
   }
 }
 
 // Short rows: `lanes` of a warp, a power of two from 8, take one, up to 4 Units values each.
 template <bool Pairs, bool Aligned, int Units>
 __global__ void __launch_bounds__(256, Units > 2 ? 3 : 4)
-    split_short_rows(const float* x, long ld, long rows, int depth, int padded, int lanes, __half* out,
+    hi_lo_split_short_rows(const float* x, long ld, long rows, int depth, int padded, int lanes, __half* out,
                      float* unscale) {
-  wait_for_previous_kernel();
-  let_next_kernel_start();
+  wait_on_dependent_grids();
+  launch_dependent_grids();
   const int lane = threadIdx.x % lanes;
   const long mine = blockIdx.x * long(256 / lanes) + threadIdx.x / lanes, row = mine < rows ? mine : rows - 1;
   float4 held[Units];
@@ -2521,14 +2556,14 @@ __global__ void __launch_bounds__(256, Units > 2 ? 3 : 4)
   unsigned most = 0;
 #pragma unroll
   for (int i = 0; i < Units; i++) most = larger(most, held[i]);
-  for (int mask = lanes / 2; mask; mask /= 2) most = max(most, __shfl_xor_sync(0xffffffffu, most, mask));
+  for (int mask = lanes / 2; mask; mask /= 2) most = max(most, __shfl_xor_sync(kFullMask, most, mask));
   const int e = scale_exponent(__uint_as_float(most));
   if (mine >= rows) return;  // as one for all lanes of a row
   if (lane == 0) unscale[row] = power_of_two(-e);
 #pragma unroll
   for (int i = 0; i < Units; i++) {
     const int k = 4 * (lane + i * lanes);
-    if (k < padded) put_split<Pairs>(out + row * (Pairs ? 2 : 1) * padded, k, held[i], power_of_two(e));
+    if (k < padded) put_hi_lo<Pairs>(out + row * (Pairs ? 2 : 1) * padded, k, held[i], power_of_two(e));
   }
 }
 
@@ -2537,14 +2572,14 @@ __global__ void __launch_bounds__(256, Units > 2 ? 3 : 4)
 // Operand: the host side that all products share: operands, their splitting, the workspace.
 //
 // An emitter instantiates, for each product of a plan,
-//   rf::split<Ieee>(x, rows, depth, ld, out, unscale, stream)        activations each call, weights once
+//   rf::hi_lo_split<Ieee>(x, rows, depth, ld, out, unscale, stream)        activations each call, weights once
 //   rf::matmul<S>(body, a, b, depth, workspace, stream)
 // with sizes from rf::split_bytes and rf::workspace_bytes<S, Body>. On Hopper a may come unsplit (data null):
 // matmul then splits it in the workspace, some rows at a time. The schedule S names the kernel:
-//   Schedule<Mode, tile, splits>   launch.cuh        Hopper
-//   Generic<Mode, splits>          launch_sm80.cuh   sm_80 and later
-//   Plain                          launch_plain.cuh  fp32 as it is, for what is tiny or odd
-// A workspace belongs to one stream at a time; its turns are zeroed once, when they are allocated: every
+//   Schedule<Mode, tile, split-K>   launch_sm90.cuh        Hopper
+//   Generic<Mode, split-K>          launch_sm80.cuh   sm_80 and later
+//   Plain                           launch_plain.cuh  fp32 as it is, for what is tiny or odd
+// A workspace belongs to one stream at a time; its arrival counters are zeroed once, when they are allocated: every
 // launch leaves them zero.
 
 namespace rf {
@@ -2557,41 +2592,42 @@ template <class Mode> size_t split_bytes(long rows, long depth) {
 }
 
 template <bool Pairs, bool Aligned>
-Error launch_split(const float* x, long rows, long depth, long ld, __half* out, float* unscale, cudaStream_t stream) {
+Error launch_hi_lo_split(const float* x, long rows, long depth, long ld, __half* out, float* unscale,
+                         cudaStream_t stream) {
   constexpr const char* doing = "launching the splitting of an operand";
   const int padded = static_cast<int>(padded_depth(depth));
   if (depth <= 1024) {
     const long lanes = depth <= 32 ? 8 : depth <= 64 ? 16 : 32;
-    auto* kernel = depth <= 256 ? split_short_rows<Pairs, Aligned, 2> : split_short_rows<Pairs, Aligned, 8>;
-    return launch(kernel, static_cast<unsigned>(blocks_of(rows, 256 / lanes)), 256, 0, stream, Start::overlapping, doing,
-                  x, ld, rows, static_cast<int>(depth), padded, static_cast<int>(lanes), out, unscale);
+    auto* kernel = depth <= 256 ? hi_lo_split_short_rows<Pairs, Aligned, 2> : hi_lo_split_short_rows<Pairs, Aligned, 8>;
+    return launch(kernel, static_cast<unsigned>(blocks_of(rows, 256 / lanes)), 256, 0, stream, LaunchMode::overlapping,
+                  doing, x, ld, rows, static_cast<int>(depth), padded, static_cast<int>(lanes), out, unscale);
   }
   // as few threads as hold a row
-  auto* kernel = split_rows<Pairs, Aligned, 512>;
+  auto* kernel = hi_lo_split_rows<Pairs, Aligned, 512>;
   unsigned threads = 512;
-  if (depth <= 128 * kHeldValues<true, 128>) kernel = split_rows<Pairs, Aligned, 128>, threads = 128;
-  else if (depth <= 256 * kHeldValues<true, 256>) kernel = split_rows<Pairs, Aligned, 256>, threads = 256;
-  return launch(kernel, static_cast<unsigned>(rows), threads, 0, stream, Start::overlapping, doing, x, ld,
+  if (depth <= 128 * kHeldValues<true, 128>) kernel = hi_lo_split_rows<Pairs, Aligned, 128>, threads = 128;
+  else if (depth <= 256 * kHeldValues<true, 256>) kernel = hi_lo_split_rows<Pairs, Aligned, 256>, threads = 256;
+  return launch(kernel, static_cast<unsigned>(rows), threads, 0, stream, LaunchMode::overlapping, doing, x, ld,
                 static_cast<int>(depth), padded, out, unscale);
 }
 
 // x [rows, depth], rows ld apart, fp32 -> out (split_bytes) and unscale [rows].
 template <class Mode>
-Error split(const float* x, long rows, long depth, long ld, void* out, float* unscale, cudaStream_t stream) {
-  static_assert(Mode::kScaled, "native operands are not split");
+Error hi_lo_split(const float* x, long rows, long depth, long ld, void* out, float* unscale, cudaStream_t stream) {
+  static_assert(Mode::kScaled, "native operands are not hi_lo_split");
   if (rows == 0) return nullptr;
   if (depth <= 0 || depth > INT32_MAX / 2 || rows > INT32_MAX)
     return error("an operand [%ld, %ld]: sizes are from 1 to 2^30", rows, depth);
   const bool aligned = depth % 4 == 0 && ld % 4 == 0 && reinterpret_cast<uintptr_t>(x) % 16 == 0;
   auto* to = static_cast<__half*>(out);
-  return aligned ? launch_split<Mode::kSplit, true>(x, rows, depth, ld, to, unscale, stream)
-                 : launch_split<Mode::kSplit, false>(x, rows, depth, ld, to, unscale, stream);
+  return aligned ? launch_hi_lo_split<Mode::kSplit, true>(x, rows, depth, ld, to, unscale, stream)
+                 : launch_hi_lo_split<Mode::kSplit, false>(x, rows, depth, ld, to, unscale, stream);
 }
 
-// One side of a product: data as the tensor cores read it, and the fp32 rows that it was split from
+// One operand of a product: data as the tensor cores read it, and the fp32 rows that it was split from
 // (ld and unscale are not used by native modes, whose rows are `pitch` elements apart; Plain uses plain,
 // which points to what its schedule says, and ld alone).
-struct Side {
+struct Operand {
   const void* data;
   long rows;
   long pitch;  // pairs of bytes from row to row; a multiple of 8
@@ -2601,17 +2637,17 @@ struct Side {
   long batches = 1;  // of `b`: how many matrices follow one another, each for as many rows of a
   long step = 1;     // between the elements of a row of plain
 };
-inline Side batch_of(Side b, long batches) {
+inline Operand batch_of(Operand b, long batches) {
   b.batches = batches;
   return b;
 }
-// A side whose plain matrices lie the other way round, [depth, rows]: rows, those of one.
-inline Side turned(Side side, long rows) {
+// An operand whose plain matrices are transposed, [depth, rows]: rows, those of one.
+inline Operand transposed(Operand side, long rows) {
   side.ld = 1, side.step = rows;
   return side;
 }
 template <class Mode>
-Side split_side(const void* data, const float* unscale, const float* plain, long rows, long depth, long ld) {
+Operand split_operand(const void* data, const float* unscale, const float* plain, long rows, long depth, long ld) {
   return {data, rows, padded_depth(depth) * (Mode::kSplit ? 2 : 1), unscale, plain, ld};
 }
 
@@ -2620,45 +2656,45 @@ template <class M> long a_elements(long depth) {
   return M::kScaled ? padded_depth(depth) * (M::kSplit ? 2 : 1) : depth;
 }
 template <class M> long b_elements(long depth) {
-  return M::kParts == 1 ? a_elements<M>(depth) : M::kParts * blocks_of(depth, M::kStageDepth) * M::kStageDepth;
+  return M::kTerms == 1 ? a_elements<M>(depth) : M::kTerms * blocks_of(depth, M::kStageDepth) * M::kStageDepth;
 }
 
-// A side [rows, depth] of fp32 as it is, rows ld apart.
-inline Side plain_side(const float* plain, long rows, long ld) { return {nullptr, rows, 0, nullptr, plain, ld}; }
+// An operand [rows, depth] of fp32 as it is, rows ld apart.
+inline Operand plain_operand(const float* plain, long rows, long ld) { return {nullptr, rows, 0, nullptr, plain, ld}; }
 
-// The same as side a of Direct: x is aligned by 16 bytes, ld a multiple of 4.
-inline Side direct_side(const float* x, long rows, long ld) { return {x, rows, 2 * ld, nullptr, x, ld}; }
+// The same as operand a of IeeeRS: x is aligned by 16 bytes, ld a multiple of 4.
+inline Operand rs_operand(const float* x, long rows, long ld) { return {x, rows, 2 * ld, nullptr, x, ld}; }
 
 inline size_t aligned_bytes(size_t bytes) { return (bytes + 255) / 256 * 256; }
 
-// Defined in finish.cuh, which only bodies that reduce rows or columns need.
-template <class Body> Error finish_columns(const Body& body, const Problem& p, long block_rows, cudaStream_t stream);
-template <class Body> Error finish_rows(const Body& body, const Problem& p, long blocks, cudaStream_t stream);
+// Defined in finalize.cuh, which only bodies that reduce rows or columns need.
+template <class Body> Error finalize_columns(const Body& body, const Problem& p, long block_rows, cudaStream_t stream);
+template <class Body> Error finalize_rows(const Body& body, const Problem& p, long blocks, cudaStream_t stream);
 
-// How the epilogue cuts a product, by fragments of fragment_rows x fragment_cols: the workspace's first
-// parts and turns are its, what a kernel needs besides comes after them.
-template <class Body> struct Cut {
+// How the epilogue partitions a product, by fragments of fragment_rows x fragment_cols: the workspace's first
+// scratch and counters are its, what a kernel needs besides comes after them.
+template <class Body> struct Partition {
   long rows, cols, fragment_rows, row_blocks, column_blocks;
   static constexpr int kRowWords = Words<typename Body::RowMonoids>::row;
   static constexpr int kColumnWords = Words<typename Body::ColumnMonoids>::column;
-  Cut(long rows, long cols, int fragment_rows, int fragment_cols)
+  Partition(long rows, long cols, int fragment_rows, int fragment_cols)
       : rows(rows), cols(cols), fragment_rows(fragment_rows), row_blocks(blocks_of(rows, fragment_rows)),
         column_blocks(blocks_of(cols, fragment_cols)) {}
   size_t row_bytes() const { return aligned_bytes(sizeof(float) * kRowWords * rows * column_blocks); }
   size_t bytes() const { return row_bytes() + aligned_bytes(sizeof(float) * kColumnWords * cols * row_blocks); }
-  size_t turns() const { return kRowWords ? row_blocks : 0; }
-  // Whether a row has so many parts that the last to arrive had better not merge them alone.
+  size_t arrivals() const { return kRowWords ? row_blocks : 0; }
+  // Whether a row has so many partials that the last to arrive had better not merge them alone.
   bool rows_apart() const { return kRowWords > 0 && column_blocks > 32; }
 
-  Problem problem(const Side& a, const Side& b, long depth, const Workspace& workspace) const {
+  Problem problem(const Operand& a, const Operand& b, long depth, const Workspace& workspace) const {
     Problem p{};
     p.rows = rows, p.cols = cols, p.depth = depth;
     p.a = a.plain, p.b = b.plain, p.lda = a.ld, p.ldb = b.ld, p.a_step = a.step, p.b_step = b.step;
     p.a_unscale = a.unscale, p.b_unscale = b.unscale;
-    char* parts = static_cast<char*>(workspace.parts);
-    p.row_parts = reinterpret_cast<float*>(parts);
-    p.column_parts = reinterpret_cast<float*>(parts + row_bytes());
-    p.row_turns = rows_apart() ? nullptr : workspace.turns;
+    char* partials = static_cast<char*>(workspace.scratch);
+    p.row_partials = reinterpret_cast<float*>(partials);
+    p.column_partials = reinterpret_cast<float*>(partials + row_bytes());
+    p.row_arrivals = rows_apart() ? nullptr : workspace.arrivals;
     p.batch_rows = static_cast<int>(rows / b.batches);
     p.a_next = a.step == 1 ? rows / b.batches * a.ld : depth * a.step;
     p.b_next = b.step == 1 ? cols * b.ld : depth * b.step;
@@ -2666,30 +2702,32 @@ template <class Body> struct Cut {
   }
 
   // What is left to do once the product has been launched.
-  Error finish(const Body& body, const Problem& p, cudaStream_t stream) const {
+  Error finalize(const Body& body, const Problem& p, cudaStream_t stream) const {
     if constexpr (kRowWords > 0)
-      if (rows_apart()) RF_TRY(finish_rows(body, p, column_blocks, stream));
-    if constexpr (kColumnWords > 0) return finish_columns(body, p, fragment_rows, stream);
+      if (rows_apart()) RF_TRY(finalize_rows(body, p, column_blocks, stream));
+    if constexpr (kColumnWords > 0) return finalize_columns(body, p, fragment_rows, stream);
     return nullptr;
   }
 };
 
 // The host side of one schedule and body; each launch*.cuh has its schedule's:
-//   static Error bytes(rows, cols, unsplit_depth, parts, turns, batches);
+//   static Error bytes(rows, cols, unsplit_depth, scratch, arrivals, batches);
 //   static Error run(body, a, b, depth, workspace, stream);
 template <class S, class Body> struct Product;
 
-// Bytes of a workspace's parts and turns for a product of `rows` x `cols`, of any depth; unsplit_depth: that
-// of a product whose a comes unsplit; batches: Side's.
+// Bytes of a workspace's scratch and counters for a product of `rows` x `cols`, of any depth; unsplit_depth: that
+// of a product whose a comes unsplit; batches: Operand's.
 template <class S, class Body>
-Error workspace_bytes(long rows, long cols, size_t& parts, size_t& turns, long unsplit_depth = 0, long batches = 1) {
-  return Product<S, Body>::bytes(rows, cols, unsplit_depth, parts, turns, batches);
+Error workspace_bytes(long rows, long cols, size_t& scratch, size_t& arrivals, long unsplit_depth = 0,
+                      long batches = 1) {
+  return Product<S, Body>::bytes(rows, cols, unsplit_depth, scratch, arrivals, batches);
 }
 
 // body's outputs from the product of a [rows, depth] and b [cols, depth]; of a batch, from those of b.batches
 // products [rows / b.batches, depth] and [cols, depth].
 template <class S, class Body>
-Error matmul(const Body& body, const Side& a, const Side& b, long depth, const Workspace& workspace, cudaStream_t stream) {
+Error matmul(const Body& body, const Operand& a, const Operand& b, long depth, const Workspace& workspace,
+             cudaStream_t stream) {
   if (a.rows == 0 || b.rows == 0) return nullptr;
   constexpr long kMost = INT32_MAX - 256;  // the last tile counts on beyond the last row
   if (depth <= 0 || a.rows > kMost || b.rows > kMost || depth > INT32_MAX / 2)
@@ -2702,7 +2740,7 @@ Error matmul(const Body& body, const Side& a, const Side& b, long depth, const W
 
 // Packed: operands of a product as the entries of an emitted module take them.
 //
-// Layout: a packed operand is one block of memory: the matrix as the tensor cores read it (split.cuh),
+// Layout: a packed operand is one block of memory: the matrix as the tensor cores read it (hi_lo_split.cuh),
 // then, aligned by 256, what undoes the scaling of each row.
 
 namespace rf {
@@ -2717,119 +2755,128 @@ template <class Mode> float* packed_unscale(void* packed, long rows, long depth)
 
 // x [rows, depth] without gaps -> packed (packed_bytes of it).
 template <class Mode> Error pack(const float* x, void* packed, long rows, long depth, cudaStream_t stream) {
-  return split<Mode>(x, rows, depth, depth, packed, packed_unscale<Mode>(packed, rows, depth), stream);
+  return hi_lo_split<Mode>(x, rows, depth, depth, packed, packed_unscale<Mode>(packed, rows, depth), stream);
 }
 
 // packed: null for an `a` that the product splits itself.
-template <class Mode> Side packed_side(void* packed, const float* plain, long rows, long depth) {
-  if (packed == nullptr) return split_side<Mode>(nullptr, nullptr, plain, rows, depth, depth);
-  return split_side<Mode>(packed, packed_unscale<Mode>(packed, rows, depth), plain, rows, depth, depth);
+template <class Mode> Operand packed_operand(void* packed, const float* plain, long rows, long depth) {
+  if (packed == nullptr) return split_operand<Mode>(nullptr, nullptr, plain, rows, depth, depth);
+  return split_operand<Mode>(packed, packed_unscale<Mode>(packed, rows, depth), plain, rows, depth, depth);
 }
 
 // What matmul<S>(body, ...) works in, for a result of rows x cols; unsplit_depth: see workspace_bytes.
 template <class S, class Body>
-Error matmul_needs(long rows, long cols, long unsplit_depth, Needs& needs, long batches = 1) {
-  return workspace_bytes<S, Body>(rows, cols, needs.parts, needs.turns, unsplit_depth, batches);
+Error matmul_workspace_size(long rows, long cols, long unsplit_depth, WorkspaceSize& size, long batches = 1) {
+  return workspace_bytes<S, Body>(rows, cols, size.scratch, size.arrivals, unsplit_depth, batches);
 }
 
 }  // namespace rf
 
-// Portions: how tiles are dealt out to slots that work side by side.
+// Stream-K: how tiles are dealt out to slots that work side by side.
 //
-// Slots take tile after tile while there is one for every slot. The tiles that are left over would keep some
-// slots waiting for the others: their K, one tile's after another's, is cut into steps and dealt out evenly
-// instead. A portion of it ends one tile and may begin the next, whose part comes first: whoever has a tile's
-// last part waits for the others, and they are done by then.
+// Slots take tile after tile while there is one for every slot (data-parallel tiles). The tiles that are left over
+// would keep some slots waiting for the others: their K, one tile's after another's, is cut into steps and dealt out
+// evenly instead. What a slot gets of it ends one tile and may begin the next, whose steps come first: whoever has a
+// tile's last steps waits for the others, and they are done by then.
+//
+//   3 slots, 4 tiles of 6 steps       slot 0   tile 0        | tile 3, steps 0 1
+//   (1 tile is left over: 6 steps,    slot 1   tile 1        | tile 3, steps 2 3
+//   2 a slot)                         slot 2   tile 2        | tile 3, steps 4 5, reduces all, epilogue
 //
 // Plain arithmetic: the host decides by it, and it is tested there.
 
 namespace rf {
 
 // What a slot does next: steps begin to end of a tile.
-struct Work {
+struct WorkTile {
   int tile, begin, end;
   int before;  // steps that the slot has done
 };
 
-struct Portions {
+struct StreamK {
   int steps = 0;  // that cover K
-  int whole = 0;  // tiles that slots take alone
-  int turns = 0;  // of a slot, for those
-  unsigned portion = 0, longer = 0;  // steps of the others that each slot takes, the first `longer` one more
+  int data_parallel_tiles = 0;       // that slots take alone
+  int data_parallel_iterations = 0;  // of a slot, for those
+  unsigned steps_per_slot = 0,
+           longer_slots = 0;  // steps of the others that each slot takes, the first `longer` one more
 
   // Whether `tiles` on `slots` slots leave some over that are worth sharing out: few slots share one then, and an
-  // eighth of a tile or more is spared, which takes longer than joining its parts. dear: all tiles cost more if some
-  // are shared, 3% where it was measured; a sixteenth of the time must be spared.
-  static bool pay(long tiles, long slots, long steps, bool dear = false) {
-    constexpr long kJoining = 8;  // steps
+  // eighth of a tile or more is spared, which takes longer than reducing its partial sums. dear: all tiles cost more if
+  // some are shared, 3% where it was measured; a sixteenth of the time must be spared.
+  static bool pays(long tiles, long slots, long steps, bool dear = false) {
+    constexpr long kReductionSteps = 8;  // what a reduction takes
     const long left = tiles % slots, spared = slots - left;
     if (dear && 16 * spared < (tiles / slots + 1) * slots) return false;
-    return 4 * left >= slots && 8 * left <= 7 * slots && spared * steps >= kJoining * slots;
+    return 4 * left >= slots && 8 * left <= 7 * slots && spared * steps >= kReductionSteps * slots;
   }
-  Portions() = default;
-  Portions(long tiles, long slots, long steps, bool share)
-      : steps(static_cast<int>(steps)), whole(static_cast<int>(share ? tiles - tiles % slots : tiles)) {
-    turns = static_cast<int>((whole + slots - 1) / slots);
-    const long left = (tiles - whole) * steps;
-    portion = static_cast<unsigned>(left / slots), longer = static_cast<unsigned>(left % slots);
+  StreamK() = default;
+  StreamK(long tiles, long slots, long steps, bool shared)
+      : steps(static_cast<int>(steps)), data_parallel_tiles(static_cast<int>(shared ? tiles - tiles % slots : tiles)) {
+    data_parallel_iterations = static_cast<int>((data_parallel_tiles + slots - 1) / slots);
+    const long left = (tiles - data_parallel_tiles) * steps;
+    steps_per_slot = static_cast<unsigned>(left / slots), longer_slots = static_cast<unsigned>(left % slots);
   }
 
-  // The turn-th work of a slot, tile t if that is its alone; false: there is none any more.
-  RF_FN bool work(unsigned slot, int turn, int t, Work& w) const {
-    w.tile = t, w.begin = 0, w.end = steps, w.before = turn * steps;
-    if (turn < turns) return t < whole;
+  // What a slot does in an iteration, tile t if that is its alone; false: nothing any more.
+  RF_FN bool next(unsigned slot, int iteration, int t, WorkTile& w) const {
+    w.tile = t, w.begin = 0, w.end = steps, w.before = iteration * steps;
+    if (iteration < data_parallel_iterations) return t < data_parallel_tiles;
     const unsigned all = steps, from = begin(slot), to = begin(slot + 1), first = from / all;
     const unsigned end = to - first * all, next = end > all ? end - all : 0;  // steps of the tile after the first
-    const bool is_next = next > 0 && turn == turns;
-    w.tile = whole + first + is_next;
+    const bool is_next = next > 0 && iteration == data_parallel_iterations;
+    w.tile = data_parallel_tiles + first + is_next;
     w.begin = is_next ? 0 : from - first * all, w.end = is_next ? next : end - next;
-    w.before = turns * steps + (is_next ? 0 : next);
-    return from < to && turn <= turns + (next > 0);
+    w.before = data_parallel_iterations * steps + (is_next ? 0 : next);
+    return from < to && iteration <= data_parallel_iterations + (next > 0);
   }
-  // Where a slot's portion begins, in steps of the tiles left over.
+  // Where a slot's steps begin, among those of the tiles left over.
   RF_FN unsigned begin(unsigned slot) const {
-    return portion * slot + (slot < longer ? slot : longer);
+    return steps_per_slot * slot + (slot < longer_slots ? slot : longer_slots);
   }
 };
 
 }  // namespace rf
 
-// Ptx: the Hopper instructions that the product is built from, one small function each.
+// Ptx on Hopper: the instructions that the product is built from, one small function each.
 //
-// Why: barriers in shared memory, copies of whole tiles by the copy engine, and matrix products of
-// a group of four warps have no C++ spelling. Nothing here decides anything.
+// Why: mbarriers in shared memory, TMA loads of whole tiles, and wgmma, the matrix product of a warpgroup, have no C++
+// spelling. Nothing here decides anything.
 //
 // Layout: a tile in shared memory is rows of 128 bytes, 16-byte pieces permuted inside every eight
-// rows (the copy engine's 128-byte swizzle), and starts at a multiple of 1024 bytes.
+// rows (TMA's 128-byte swizzle), and starts at a multiple of 1024 bytes.
 #include <cuda.h>
 
 
 namespace rf {
 
-// --- barriers in shared memory -----------------------------------------------------------------
-RF_FN void barrier_init(uint32_t barrier, uint32_t arrivals) {
+constexpr int kSwizzleRowBytes = 128;    // a row of a stage
+constexpr int kSwizzleAlignment = 1024;  // eight rows, after which the swizzle repeats
+constexpr int kMbarrierBytes = 8;
+
+// --- mbarriers in shared memory -----------------------------------------------------------------
+RF_FN void mbarrier_init(uint32_t barrier, uint32_t arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
 }
-RF_FN void barrier_expect(uint32_t barrier, uint32_t bytes) {
+RF_FN void mbarrier_arrive_expect_tx(uint32_t barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                : "memory");
 }
-RF_FN void barrier_arrive(uint32_t barrier) {
+RF_FN void mbarrier_arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-// The same in another block of the cluster (in_block).
-RF_FN void barrier_arrive_there(uint32_t barrier) {
+// The same in another block of the cluster (map_shared_rank).
+RF_FN void mbarrier_arrive_cluster(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-RF_FN void barrier_wait(uint32_t barrier, uint32_t parity) {
+RF_FN void mbarrier_wait(uint32_t barrier, uint32_t parity) {
   asm volatile(
       "{\n.reg .pred done;\nagain:\n"
       "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
       "@!done bra again;\n}" ::"r"(barrier), "r"(parity)
       : "memory");
 }
-// Makes initialised barriers visible to the copy engine.
-RF_FN void barrier_init_fence() {
+// Makes initialised barriers visible to TMA.
+RF_FN void fence_mbarrier_init() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
@@ -2839,32 +2886,32 @@ RF_FN void cluster_sync() {
   asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
 // The same address in the shared memory of the cluster's block `rank`.
-RF_FN uint32_t in_block(uint32_t address, uint32_t rank) {
+RF_FN uint32_t map_shared_rank(uint32_t address, uint32_t rank) {
   uint32_t there;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
   return there;
 }
 
-// --- copies by the copy engine -------------------------------------------------------------------
-RF_FN void copy_tile(uint32_t to, const CUtensorMap* map, int x, int y, uint32_t barrier) {
+// --- loads by TMA -------------------------------------------------------------------
+RF_FN void tma_load(uint32_t to, const CUtensorMap* map, int x, int y, uint32_t barrier) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
       " [%0], [%1, {%3, %4}], [%2];" ::"r"(to), "l"(map), "r"(barrier), "r"(x), "r"(y)
       : "memory");
 }
-// The same to both blocks of a pair, where each counts the bytes at its own barrier.
-RF_FN void copy_tile_to_both(uint32_t to, const CUtensorMap* map, int x, int y, uint32_t barrier) {
+// The same to both blocks of a 2-CTA cluster (multicast), where each counts the bytes at its own mbarrier.
+RF_FN void tma_load_multicast(uint32_t to, const CUtensorMap* map, int x, int y, uint32_t barrier) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster"
       " [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(to), "l"(map), "r"(barrier), "r"(x), "r"(y), "h"(uint16_t(3))
       : "memory");
 }
-RF_FN void prefetch_map(const CUtensorMap* map) {
+RF_FN void prefetch_tensormap(const CUtensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
 // --- shared memory ---------------------------------------------------------------------------------
-RF_FN float4 load_piece(uint32_t from) {
+RF_FN float4 load_shared_v4(uint32_t from) {
   float4 v;
   asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(from)
                : "memory");
@@ -2872,72 +2919,89 @@ RF_FN float4 load_piece(uint32_t from) {
 }
 
 // --- registers -----------------------------------------------------------------------------------
-template <int N> RF_FN void give_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N)); }
-template <int N> RF_FN void take_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N)); }
+template <int N> RF_FN void setmaxnreg_dec() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N)); }
+template <int N> RF_FN void setmaxnreg_inc() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N)); }
 
-// --- matrix products of four warps ---------------------------------------------------------------
+// --- wgmma: matrix products of a warpgroup---------------------------------------------------------
 // Both sides lie in shared memory along k; 1024 bytes from eight rows to the next eight. A tile is
-// named by the low word of its descriptor, its address in units of 16 bytes, which can be added to;
+// named by the low word of its matrix descriptor, its address in units of 16 bytes, which can be added to;
 // the high word is the same for all.
-RF_FN uint32_t tile_word(uint32_t address) { return (1u << 16) | ((address & 0x3ffff) >> 4); }
-RF_FN uint64_t tile_descriptor(uint32_t word) { return (uint64_t(0x40000040) << 32) | word; }
-RF_FN void product_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-RF_FN void product_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-template <int Left> RF_FN void product_wait() {
+template <int Bytes> constexpr int kDescriptorUnits = Bytes >> 4;
+constexpr uint32_t kAddressMask = 0x3ffff;          // bits of a shared address
+constexpr uint32_t kLeadingOffset = 1u << 16;       // of no meaning with this swizzle, whose rows are whole
+constexpr uint32_t kStrideOffset = kDescriptorUnits<kSwizzleAlignment>;  // high word: from eight rows to the next
+constexpr uint32_t kSwizzle128 = 1u << 30;          // high word: the 128-byte swizzle
+RF_FN uint32_t descriptor_word(uint32_t address) { return kLeadingOffset | ((address & kAddressMask) >> 4); }
+RF_FN uint64_t matrix_descriptor(uint32_t word) { return (uint64_t(kSwizzle128 | kStrideOffset) << 32) | word; }
+RF_FN void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+RF_FN void wgmma_commit_group() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int Left> RF_FN void wgmma_wait_group() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Left) : "memory");
 }
 
 // The registers of d as an instruction names and takes them, 64 at a time.
-#define RF_SUMS                                                                      \
+#define RF_ACCUMULATORS                                                                      \
   "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "           \
   "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
   "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
   "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define RF_TAKE_8(d, i)                                                                                       \
+#define RF_INOUT_8(d, i)                                                                                       \
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), \
       "+f"(d[i + 7])
-#define RF_TAKE(d)                                                                                          \
-  RF_TAKE_8(d, 0), RF_TAKE_8(d, 8), RF_TAKE_8(d, 16), RF_TAKE_8(d, 24), RF_TAKE_8(d, 32), RF_TAKE_8(d, 40), \
-      RF_TAKE_8(d, 48), RF_TAKE_8(d, 56)
+#define RF_INOUT(d)                                                                                          \
+  RF_INOUT_8(d, 0), RF_INOUT_8(d, 8), RF_INOUT_8(d, 16), RF_INOUT_8(d, 24), RF_INOUT_8(d, 32), RF_INOUT_8(d, 40), \
+      RF_INOUT_8(d, 48), RF_INOUT_8(d, 56)
 
 // d[64 x 128] (+)= a[64 x 16] * b[128 x 16]^T; with add = false d is overwritten.
-template <class T> RF_FN void product(float (&d)[64], uint32_t a, uint32_t b, bool add);
-#define RF_PRODUCT(T, types)                                                                                        \
-  template <> RF_FN void product<T>(float (&d)[64], uint32_t a, uint32_t b, bool add) {                             \
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"                                                       \
-                 "wgmma.mma_async.sync.aligned.m64n128k16.f32." types " {" RF_SUMS "}, %64, %65, p, 1, 1, 0, 0;\n}" \
-                 : RF_TAKE(d)                                                                                       \
-                 : "l"(tile_descriptor(a)), "l"(tile_descriptor(b)), "r"(int(add)));                                \
+template <class T> RF_FN void wgmma(float (&d)[64], uint32_t a, uint32_t b, bool add);
+#define RF_WGMMA(T, types)                                                                                        \
+  template <> RF_FN void wgmma<T>(float (&d)[64], uint32_t a, uint32_t b, bool add) {                             \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"                                                     \
+                 "wgmma.mma_async.sync.aligned.m64n128k16.f32." types " {" RF_ACCUMULATORS "}, %64, %65, "        \
+                 "p, 1, 1, 0, 0;\n}"                                                                              \
+                 : RF_INOUT(d)                                                                                    \
+                 : "l"(matrix_descriptor(a)), "l"(matrix_descriptor(b)), "r"(int(add)));                          \
   }
-RF_PRODUCT(Half, "f16.f16")
-RF_PRODUCT(Bfloat, "bf16.bf16")
-#undef RF_PRODUCT
+RF_WGMMA(Half, "f16.f16")
+RF_WGMMA(Bfloat, "bf16.bf16")
+#undef RF_WGMMA
 
-// The same with a in registers, fp16: lane l of warp w holds of rows 16 w + l / 4 and 8 more, k 2 (l % 4) and
+// The same with a in registers ("RS"), fp16: lane l of warp w holds of rows 16 w + l / 4 and 8 more, k 2 (l % 4) and
 // 1 more, and again 8 further.
-RF_FN void product_of_registers(float (&d)[64], const uint32_t (&a)[4], uint32_t b, bool add) {
+RF_FN void wgmma_rs(float (&d)[64], const uint32_t (&a)[4], uint32_t b, bool add) {
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %69, 0;\n"
-               "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" RF_SUMS
+               "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" RF_ACCUMULATORS
                "}, {%64, %65, %66, %67}, %68, p, 1, 1, 0;\n}"
-               : RF_TAKE(d)
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(tile_descriptor(b)), "r"(int(add)));
+               : RF_INOUT(d)
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(matrix_descriptor(b)), "r"(int(add)));
 }
-#undef RF_SUMS
-#undef RF_TAKE_8
-#undef RF_TAKE
+#undef RF_ACCUMULATORS
+#undef RF_INOUT_8
+#undef RF_INOUT
 
 }  // namespace rf
 
-// Work: which tiles a block multiplies and over which part of K, and how blocks that share a tile join
-// their parts of it.
+// Tile scheduler on Hopper: which tiles a block multiplies and over which steps of K, and how blocks that share a tile
+// reduce its partial sums. The grid is persistent: a slot takes tile after tile.
 //
-// A slot is a block, or a pair of blocks with tiles side by side, or the `kSplits` blocks that share each tile.
-// kSplits == 1: what a slot does is its portion (portions.cuh). A part of a tile that ends elsewhere is left in the
-// workspace; whoever has the tile's last part adds up the others, nearest first, and does the epilogue.
+// A slot is a block, or a 2-CTA cluster with tiles side by side, or the `kSplitK` blocks that share each tile.
 //
-// kSplits > 1 (few tiles, deep K): `kSplits` blocks share each tile, each with its part of K. All leave
-// in the workspace what others will add and wait for each other; each of the first kFinishers then adds up its
-// share of the tile, first part to last, and does that fragment's epilogue.
+//   kSplitK == 1   Stream-K (stream_k.cuh): whole tiles first, then the steps of the tiles left over, dealt out evenly.
+//                  Whoever does a tile's last steps reduces the others' partial tiles, nearest first, and does the
+//                  epilogue (store_partial, reduce_partials).
+//   kSplitK > 1    few tiles, deep K: `kSplitK` blocks share each tile, each with its steps of K. All leave in the
+//                  workspace what others will add and wait for each other; each of the first kEpilogueBlocks then
+//                  reduces its share of the tile, first block to last, and does that fragment's epilogue
+//                  (splitk_reduce).
+//
+// Workspace (zero-filled arrival counters, scratch of any content):
+//   Stream-K   splitk_partials [block][16-byte piece of a fragment][thread], splitk_arrivals [block][warpgroup]
+//   split-K    splitk_partials [slot][parity][block of the split][piece][thread], splitk_arrivals [slot][parity]
+//              [arrived, left]; by parity of the iteration, since some read while others already write
+//
+// Memory order: partial sums are written past L1 (stcg); a named barrier orders them before thread 0, whose fence makes
+// them visible to the device before it counts its arrival. Who waits reads the counter by ld.acquire.gpu, meets its
+// warpgroup at a barrier, and then reads the partial sums past L1 (ldcg).
 //
 // Where blocks wait for each other the grid is launched cooperatively: all are resident, so waiting is safe.
 // Floats are added in an order that depends on the sizes and the device alone.
@@ -2947,150 +3011,159 @@ namespace rf {
 // So much of K may be added up without promotion, where operands are as they are and an element is a single
 // product. What the tensor cores cut off grows with it, as cuBLAS's does: of non-negative data 4.8e-5 over 8192 and
 // 1.9e-4 over 32768 (cuBLAS TF32: 5.5e-5, 2.2e-4). TF32's operands alone lack 2.9e-4 on randn.
-constexpr long kUnpromoted = 32768;
+constexpr long kMostUnpromotedDepth = 32768;
 
-// Tiles: two teams, one above the other or (Wide) side by side, hold half of one each.
+// Tiles: the two consumer warpgroups, one above the other or (Wide) side by side, hold half of one each.
 struct Tall { static constexpr int kRows = 256, kCols = 128; };
 struct Wide { static constexpr int kRows = 128, kCols = 256; };
 struct Small { static constexpr int kRows = 128, kCols = 128; };
 
-template <class M, class Tile = Tall, int InParts = 1> struct Schedule {
+constexpr int kConsumerWarpgroups = 2, kConsumerThreads = kConsumerWarpgroups * kWarpgroupThreads;
+constexpr int kConsumerBarrier = 3, kPingPongBarrier = 4;  // named barriers; 1 and 2 are the warpgroups' own
+
+template <class M, class Tile = Tall, int SplitK = 1> struct Schedule {
   using Mode = M;
-  static constexpr int kSplits = InParts;  // parts of K
+  static constexpr int kSplitK = SplitK;  // blocks that share the K of a tile
   // stages from promotion to promotion
-  static constexpr int kPromote = kSplits > 1 || Mode::kDirect ? 1 : 2;
+  static constexpr int kPromote = kSplitK > 1 || Mode::kRS ? 1 : 2;
   static constexpr int kTileRows = Tile::kRows, kTileCols = Tile::kCols;
   static constexpr bool kStacked = kTileCols == 128;
-  static constexpr int kHalves = kTileRows * kTileCols / 16384;  // of a team, 64 x 128 each, one above the other
-  static constexpr int kStages = kHalves == 2 ? 4 : 6, kThreads = 384, kRowBytes = 128;
+  static constexpr int kHalves =
+      kTileRows * kTileCols / (128 * 128);  // of a warpgroup, 64 x 128 each, one above the other
+  static constexpr int kStages = kHalves == 2 ? 4 : 6, kRowBytes = kSwizzleRowBytes;
+  static constexpr int kThreads = kConsumerThreads + kWarpgroupThreads;
+  // of a thread, once a warpgroup knows its role: multiples of 8, as many as a processor has for all
+  static constexpr int kProducerRegisters = Mode::kRS ? 24 : 40, kConsumerRegisters = Mode::kRS ? 240 : 232;
   static constexpr int kABytes = kTileRows * kRowBytes, kBBytes = kTileCols * kRowBytes;
   static constexpr int kStageBytes = kABytes + kBBytes;
   // Whether sums may stay where the tensor cores add them (Launch::promotes). Not where K is split: there cuBLAS
   // splits it, too, and cuts less off.
-  static constexpr bool kMayBeLong = !Mode::kSplit && Mode::kParts == 1 && kSplits == 1;
+  static constexpr bool kMayBeUnpromoted = !Mode::kSplit && Mode::kTerms == 1 && kSplitK == 1;
   // Whether slots share the tiles left over.
-  static constexpr bool kShares = kSplits == 1 && !Mode::kDirect;
-  // The fragment of a team's epilogue: its halves, or its share of them when K is split.
-  static constexpr int kFinishers = kSplits < 4 * kHalves ? kSplits : 4 * kHalves;
-  static constexpr int kMI = kSplits == 1 ? kHalves : 1;
-  static constexpr int kG = kSplits == 1 ? 4 : 4 * kHalves / kFinishers;
-  static_assert(kStacked || !Mode::kDirect, "teams side by side would split the same rows of a twice");
-  static_assert(kSplits <= 32 && (kSplits & (kSplits - 1)) == 0);
+  static constexpr bool kStreamK = kSplitK == 1 && !Mode::kRS;
+  // The fragment of a warpgroup's epilogue: its halves, or its share of them when K is split.
+  static constexpr int kEpilogueBlocks = kSplitK < 4 * kHalves ? kSplitK : 4 * kHalves;
+  static constexpr int kMI = kSplitK == 1 ? kHalves : 1;
+  static constexpr int kG = kSplitK == 1 ? 4 : 4 * kHalves / kEpilogueBlocks;
+  static_assert(kStacked || !Mode::kRS, "warpgroups side by side would split the same rows of a twice");
+  static_assert(kSplitK <= 32 && (kSplitK & (kSplitK - 1)) == 0);
 };
 
 struct Launch {
   Problem problem;
-  int a_stages;            // stages that cover a row of a, which begins anew for each part of b
-  int tile_rows, tile_cols;  // tiles of C, from its row first_row on, which is a's first; pairs of them if paired
-  int paired;              // 1: blocks go in pairs, tiles side by side; else 0
-  int promotes;            // whether sums are promoted: Grid::shares, Grid::is_long
-  Portions portions;       // what a slot does of them
+  int a_stages;            // stages that cover a row of a, which begins anew for each term of b (hi, lo)
+  int tile_rows, tile_cols;  // tiles of C, from its row first_row on, which is a's first; two at a time if multicast
+  int multicast;           // 1: 2-CTA clusters, tiles side by side, A is multicast; else 0
+  int promotes;            // whether sums are promoted: Grid::uses_stream_k, is_unpromoted
+  StreamK stream_k;        // what a slot does of them
   int first_row;
-  float4* split_parts;     // [slot][parity][part][piece of a fragment][thread], or [block][piece][thread]
-  unsigned* split_turns;   // [slot][parity][arrived, left], or [block][team]; zero between launches
+  float4* splitk_partials;
+  unsigned* splitk_arrivals;  // zero between launches
 };
 
-// A block's place: rank in its pair, part of K, and which slot.
-template <class S> struct Place {
-  int rank, part, slot;
-  RF_FN Place(int block, int paired)
-      : rank(block & paired), part((block >> paired) % S::kSplits), slot((block >> paired) / S::kSplits) {}
-  // Where the t-th tile, or pair of tiles, begins in C's grid of tiles.
+// A block's place: its rank in a cluster, which steps of a split K, and which slot.
+template <class S> struct TileScheduler {
+  int rank, k_split, slot;
+  RF_FN TileScheduler(int block, int multicast)
+      : rank(block & multicast), k_split((block >> multicast) % S::kSplitK), slot((block >> multicast) / S::kSplitK) {}
+  // Where the t-th tile, or two of a cluster, begins in C's grid of tiles.
   RF_FN void tile(const Launch& l, int t, int& row, int& col) const {
     tile_at(t, l.tile_rows, l.tile_cols, row, col);
-    col = (col << l.paired) + rank;
+    col = (col << l.multicast) + rank;
   }
-  // The block's turn-th work, tile t if that is its alone; false: there is none any more.
-  RF_FN bool work(const Launch& l, int turn, int t, Work& w) const {
-    if constexpr (S::kShares) return l.portions.work(slot, turn, t, w);
-    const long steps = l.portions.steps;
-    w.begin = static_cast<int>(steps * part / S::kSplits), w.end = static_cast<int>(steps * (part + 1) / S::kSplits);
-    w.tile = t, w.before = turn * (w.end - w.begin);
-    return t < l.portions.whole;
+  // What the block does in an iteration, tile t if that is its alone; false: nothing any more.
+  RF_FN bool next(const Launch& l, int iteration, int t, WorkTile& w) const {
+    if constexpr (S::kStreamK) return l.stream_k.next(slot, iteration, t, w);
+    const long steps = l.stream_k.steps;
+    w.begin = static_cast<int>(steps * k_split / S::kSplitK),
+    w.end = static_cast<int>(steps * (k_split + 1) / S::kSplitK);
+    w.tile = t, w.before = iteration * (w.end - w.begin);
+    return t < l.stream_k.data_parallel_tiles;
   }
 };
 
-// This team's part of a tile that another slot finishes goes to the workspace.
+// The warpgroup's partial sums of a tile that another slot finishes go to the workspace.
 template <class S>
-RF_FN void leave_part(const Launch& l, const Fragment<S::kHalves, 4>& acc, int block, int barrier) {
+RF_FN void store_partial(const Launch& l, const Fragment<S::kHalves, 4>& acc, int block, int barrier) {
   constexpr int kPieces = 16 * S::kHalves;
-  float4* parts = l.split_parts + long(kPieces) * 256 * block + threadIdx.x;
+  float4* partials = l.splitk_partials + long(kPieces) * kConsumerThreads * block + threadIdx.x;
 #pragma unroll
   for (int q = 0; q < kPieces; q++) {
     const float* x = &acc.x[q / 16][q % 16 * 4];
-    __stcg(parts + q * 256, make_float4(x[0], x[1], x[2], x[3]));
+    __stcg(partials + q * kConsumerThreads, make_float4(x[0], x[1], x[2], x[3]));
   }
-  group_sync(barrier, 128);
-  if (threadIdx.x % 128 == 0) {
+  named_barrier_sync(barrier, kWarpgroupThreads);
+  if (threadIdx.x % kWarpgroupThreads == 0) {
     __threadfence();  // of what the barrier has made known to this thread, too
-    atomicExch(l.split_turns + 2 * block + threadIdx.x / 128, 1u);
+    atomicExch(l.splitk_arrivals + 2 * block + threadIdx.x / kWarpgroupThreads, 1u);
   }
 }
 
 // Adds what other blocks have left of the tile whose steps from `begin` on are this one's.
 template <class S>
-RF_FN void join_parts(const Launch& l, Fragment<S::kHalves, 4>& acc, const Place<S>& place, int begin, int barrier) {
+RF_FN void reduce_partials(const Launch& l, Fragment<S::kHalves, 4>& acc, const TileScheduler<S>& scheduler, int begin,
+                           int barrier) {
   constexpr int kPieces = 16 * S::kHalves;
-  const unsigned tile = l.portions.begin(place.slot) - begin;  // where its steps begin
-  int from = place.slot;
+  const unsigned tile = l.stream_k.begin(scheduler.slot) - begin;  // where its steps begin
+  int from = scheduler.slot;
   do {
-    const int block = (--from << l.paired) + place.rank;
-    if (threadIdx.x % 128 == 0) {
-      unsigned* turn = l.split_turns + 2 * block + threadIdx.x / 128;
+    const int block = (--from << l.multicast) + scheduler.rank;
+    if (threadIdx.x % kWarpgroupThreads == 0) {
+      unsigned* iteration = l.splitk_arrivals + 2 * block + threadIdx.x / kWarpgroupThreads;
       unsigned here;
-      do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(here) : "l"(turn) : "memory");
+      do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(here) : "l"(iteration) : "memory");
       while (here == 0);
-      *turn = 0;
+      *iteration = 0;
     }
-    group_sync(barrier, 128);
-    const float4* parts = l.split_parts + long(kPieces) * 256 * block + threadIdx.x;
+    named_barrier_sync(barrier, kWarpgroupThreads);
+    const float4* partials = l.splitk_partials + long(kPieces) * kConsumerThreads * block + threadIdx.x;
 #pragma unroll
     for (int q = 0; q < kPieces; q++) {
-      const float4 more = __ldcg(parts + q * 256);
+      const float4 more = __ldcg(partials + q * kConsumerThreads);
       float* x = &acc.x[q / 16][q % 16 * 4];
       x[0] += more.x, x[1] += more.y, x[2] += more.z, x[3] += more.w;
     }
-  } while (l.portions.begin(from) > tile);
+  } while (l.stream_k.begin(from) > tile);
 }
 
-// This team's sums go to the workspace, but for its block's share, which meets the other parts' there. False: the
-// block has no share.
+// The warpgroup's partial sums go to the workspace, but for its block's share, which meets the others' there. False:
+// the block has no share.
 template <class S>
-RF_FN bool share_out(const Launch& l, const Fragment<S::kHalves, 4>& acc, Fragment<S::kMI, S::kG>& share,
-                     int slot, int parity, int part) {
-  constexpr int kPieces = 16 * S::kHalves, kMine = kPieces / S::kFinishers;
+RF_FN bool splitk_reduce(const Launch& l, const Fragment<S::kHalves, 4>& acc, Fragment<S::kMI, S::kG>& share,
+                     int slot, int parity, int k_split) {
+  constexpr int kPieces = 16 * S::kHalves, kMine = kPieces / S::kEpilogueBlocks;
   const int thread = threadIdx.x;  // of 256
-  unsigned* turns = l.split_turns + 2 * (2 * slot + parity);
-  float4* parts = l.split_parts + (2L * slot + parity) * S::kSplits * kPieces * 256;
+  unsigned* arrivals = l.splitk_arrivals + 2 * (2 * slot + parity);
+  float4* partials = l.splitk_partials + (2L * slot + parity) * S::kSplitK * kPieces * kConsumerThreads;
 #pragma unroll
   for (int q = 0; q < kPieces; q++) {
     const float* x = &acc.x[q / 16][q % 16 * 4];
-    if (q / kMine != part)
-      __stcg(parts + (part * kPieces + q) * 256 + thread, make_float4(x[0], x[1], x[2], x[3]));
+    if (q / kMine != k_split)
+      __stcg(partials + (k_split * kPieces + q) * kConsumerThreads + thread, make_float4(x[0], x[1], x[2], x[3]));
   }
-  group_sync(3, 256);
+  named_barrier_sync(kConsumerBarrier, kConsumerThreads);
   if (thread == 0) {
     __threadfence();  // of what the barrier has made known to this thread, too
-    atomicAdd(turns, 1u);
+    atomicAdd(arrivals, 1u);
     unsigned here;
-    do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(here) : "l"(turns) : "memory");
-    while (here < S::kSplits);
+    do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(here) : "l"(arrivals) : "memory");
+    while (here < S::kSplitK);
   }
-  group_sync(3, 256);
-  const bool finishes = S::kFinishers == S::kSplits || part < S::kFinishers;
+  named_barrier_sync(kConsumerBarrier, kConsumerThreads);
+  const bool finishes = S::kEpilogueBlocks == S::kSplitK || k_split < S::kEpilogueBlocks;
   if (finishes) {
 #pragma unroll
     for (int q = 0; q < kMine; q++) {
       float4 sum;
 #pragma unroll
-      for (int from = 0; from < S::kSplits; from++) {
+      for (int from = 0; from < S::kSplitK; from++) {
         float4 x;
-        if (from < S::kFinishers && from == part) {
+        if (from < S::kEpilogueBlocks && from == k_split) {
           const int own = from * kMine + q;
           const float* held = &acc.x[own / 16][own % 16 * 4];
           x = make_float4(held[0], held[1], held[2], held[3]);
         } else {
-          x = __ldcg(parts + (from * kPieces + part * kMine + q) * 256 + thread);
+          x = __ldcg(partials + (from * kPieces + k_split * kMine + q) * kConsumerThreads + thread);
         }
         if (from == 0) sum = x;
         else sum = make_float4(sum.x + x.x, sum.y + x.y, sum.z + x.z, sum.w + x.w);
@@ -3099,313 +3172,369 @@ RF_FN bool share_out(const Launch& l, const Fragment<S::kHalves, 4>& acc, Fragme
       x[0] = sum.x, x[1] = sum.y, x[2] = sum.z, x[3] = sum.w;
     }
   }
-  group_sync(3, 256);  // all of this block has read
-  if (thread == 0 && atomicInc(turns + 1, S::kSplits - 1) == S::kSplits - 1) atomicExch(turns, 0u);
+  named_barrier_sync(kConsumerBarrier, kConsumerThreads);  // all of this block has read
+  if (thread == 0 && atomicInc(arrivals + 1, S::kSplitK - 1) == S::kSplitK - 1) atomicExch(arrivals, 0u);
   return finishes;
 }
 
 }  // namespace rf
 
-// Matmul on Hopper: C[row, col] = body.value(sum over k of A[row, k] * B[col, k]), to fp32's accuracy
-// on fp16 tensor cores.
+// Mainloop on Hopper: the wgmmas of a consumer warpgroup over a tile's steps of K, both operands from shared memory.
 //
-// Why: fp32 products run on CUDA cores at 51 TFLOP/s; fp16 ones on tensor cores at 790. An fp32 value
-// is the sum of two scaled fp16 values to 22 bits (split.cuh), and three fp16 products of four,
-//   lo*hi + hi*lo + hi*hi,
-// carry fp32's accuracy if the accumulator does. Hopper's does not: it truncates toward zero, which
-// over K = 8192 costs 6 times cuBLAS's error. So a short accumulator takes 64 of K only, small
-// products first, and is then added ("promoted") to a second one by plain fp32 additions. Where an element
-// is a single product (Tf32, 16 bits) and tiles are so many that cuBLAS keeps K whole, it cuts off as much: the tensor
-// cores add up the sums themselves, up to kUnpromoted of K, and the next stage's products are always under way.
+// Three mainloops (matmul_sm90.cuh says which warps run them, and shows a timeline):
+//   mainloop_promoted     kPromote stages, 64 of k, go to a short accumulator, `partial`; fp32 additions then add it to
+//                         the tile's. Small products first: lo*hi, hi*lo, hi*hi.
+//   mainloop_unpromoted   the tensor cores keep the tile's accumulator; the wgmmas of one stage are always in flight
+//   mainloop_rs           A from registers (mainloop_rs_sm90.cuh)
 //
-// Layout: one stage of the ring is 48 KB, rows of 128 bytes, four stages deep. A row of a stage is
-// 32 of k, hi beside lo (Ieee), or 64 of k (Tf32: one scaled fp16 product, whose operands carry TF32's
-// ten bits; and fp16 or bf16 as they are). A tile of C is 256 x 128 (Tall) or 128 x 256. Two teams of
-// four warps hold 128 x 128 of it each: 128 registers of sums and 64 of the short accumulator, which
-// their two halves of 64 rows use in turn; while one team promotes, the other's products keep the
-// tensor cores busy. Four more warps only feed the ring: one thread of theirs issues the copies.
-// Where C is small, tiles of 128 x 128 keep more processors busy: a team has one half, the ring six stages of 32 KB.
-// Blocks stay and take tile after tile, 8 tiles of rows to a band, so that 132 blocks at a time read
-// about 8 x 17 tiles and the second-level cache serves the rest.
-//
-// Pairs: where there are tiles enough, two blocks side by side (a cluster) need the same rows of a. Each
-// copies half of them to both, a third less for the second-level cache to give. A stage is then empty when
-// the teams of both blocks have left it.
-//
-// Where tiles do not come out even, or are few and K is deep, blocks share tiles: work_sm90.cuh.
+// Registers of a thread: 64 of `partial` and 64 a half (64 rows) of the accumulator. The halves share `partial`, one
+// after the other. Shared memory: a stage's row of 128 bytes is 32 of k, 64 bytes of hi and 64 of lo; or 64 of k as
+// they are.
 
 namespace rf {
 
-template <class S, class Body> struct alignas(1024) SharedMemory {
-  unsigned char ring[S::kStages][S::kStageBytes];
-  uint64_t full[S::kStages], empty[S::kStages];
-  TeamShared<Body, S::kG> team[2];
+// Distances inside a stage's row, in units of descriptors.
+constexpr int kSlice = kDescriptorUnits<16 * 2>;  // from one instruction's 16 of k to the next one's
+constexpr int kLo = kDescriptorUnits<64>;         // from hi to lo of a row that holds both
+constexpr int kSlices = 4;                        // of a row, where elements are single
+
+// The mbarriers of the pipeline. A warp releases a stage by lane 0 at its block's own and, in a cluster of two, by lane
+// `remote_lane` at the other block's.
+struct Pipeline {
+  uint32_t full, empty, remote_empty;
+  int remote_lane;
+  RF_FN void release(int stage) const {
+    if (threadIdx.x % 32 == 0) mbarrier_arrive(empty + kMbarrierBytes * stage);
+    if (threadIdx.x % 32 == remote_lane) mbarrier_arrive_cluster(remote_empty + kMbarrierBytes * stage);
+  }
 };
 
-// Products of one promotion step (`kPromote` stages from `stage`) on rows 64 mi to 64 mi + 63 of the
-// team, the small ones first. a, b: descriptors of the team's rows in the ring's first stage.
+// The wgmmas of one promotion step (`kPromote` stages from `stage`) on rows 64 mi to 64 mi + 63 of the warpgroup, then
+// their promotion. a, b: descriptors of the warpgroup's rows in the first stage.
 template <class S>
-RF_FN void step(float (&sum)[64], float (&sums)[64], uint32_t a, uint32_t b, int stage, int mi, uint32_t full,
-                uint32_t phase) {
+RF_FN void promotion_step(float (&accumulator)[64], float (&partial)[64], uint32_t a, uint32_t b, int stage, int mi,
+                          uint32_t full, uint32_t phase) {
   using T = typename S::Mode::Type;
-  constexpr int kNext = S::kStageBytes >> 4, kHalf = 64 * S::kRowBytes >> 4;
+  constexpr int kNext = kDescriptorUnits<S::kStageBytes>, kHalf = kDescriptorUnits<64 * S::kRowBytes>;
   if (mi == 0)
 #pragma unroll
-    for (int p = 0; p < S::kPromote; p++) barrier_wait(full + 8 * (stage + p), phase);
-  product_fence();
+    for (int p = 0; p < S::kPromote; p++) mbarrier_wait(full + kMbarrierBytes * (stage + p), phase);
+  wgmma_fence();
 #pragma unroll
   for (int p = 0; p < S::kPromote; p++) {
     const uint32_t at = a + (stage + p) * kNext + mi * kHalf, bt = b + (stage + p) * kNext;
     if constexpr (S::Mode::kSplit) {
-      product<T>(sums, at + 4, bt, p != 0);  // lo hi, two slices of 16
-      product<T>(sums, at + 6, bt + 2, true);
-      product<T>(sums, at, bt + 4, true);    // hi lo
-      product<T>(sums, at + 2, bt + 6, true);
+      wgmma<T>(partial, at + kLo, bt, p != 0);
+      wgmma<T>(partial, at + kLo + kSlice, bt + kSlice, true);
+      wgmma<T>(partial, at, bt + kLo, true);
+      wgmma<T>(partial, at + kSlice, bt + kLo + kSlice, true);
     } else {
 #pragma unroll
-      for (int k = 0; k < 4; k++) product<T>(sums, at + 2 * k, bt + 2 * k, p + k != 0);
+      for (int k = 0; k < kSlices; k++) wgmma<T>(partial, at + kSlice * k, bt + kSlice * k, p + k != 0);
     }
   }
   if constexpr (S::Mode::kSplit) {
 #pragma unroll
     for (int p = 0; p < S::kPromote; p++) {
       const uint32_t at = a + (stage + p) * kNext + mi * kHalf, bt = b + (stage + p) * kNext;
-      product<T>(sums, at, bt, true);
-      product<T>(sums, at + 2, bt + 2, true);
+      wgmma<T>(partial, at, bt, true);
+      wgmma<T>(partial, at + kSlice, bt + kSlice, true);
     }
   }
-  product_commit();
-  product_wait<0>();
+  wgmma_commit_group();
+  wgmma_wait_group<0>();
 #pragma unroll
   for (int i = 0; i < 64; i++) {
-    asm volatile("" : "+f"(sums[i])::"memory");  // not read before the wait
-    sum[i] += sums[i];
+    asm volatile("" : "+f"(partial[i])::"memory");  // not read before the wait
+    accumulator[i] += partial[i];
   }
 }
 
-// The ring's barriers. A warp leaves a stage by lane 0 at its block's own and, in a pair, by the lane `there` at
-// the other block's.
-struct Ring {
-  uint32_t full, empty, others_empty;
-  int there;
-  RF_FN void leave(int stage) const {
-    if (threadIdx.x % 32 == 0) barrier_arrive(empty + 8 * stage);
-    if (threadIdx.x % 32 == there) barrier_arrive_there(others_empty + 8 * stage);
-  }
-};
-
-// Products of `steps` promotion steps from `first` on, promoted after each: acc becomes their sum.
+// `steps` promotion steps from `first` on: acc becomes their sum.
 template <class S>
-RF_FN void promoted_products(Fragment<S::kHalves, 4>& acc, float (&sums)[64], uint32_t a, uint32_t b, int first,
-                             int steps, const Ring& ring) {
+RF_FN void mainloop_promoted(Fragment<S::kHalves, 4>& acc, float (&partial)[64], uint32_t a, uint32_t b, int first,
+                             int steps, const Pipeline& pipeline) {
 #pragma unroll
   for (int i = 0; i < 64; i++) {  // an epilogue may have their registers
-    sums[i] = 0.0f;
+    partial[i] = 0.0f;
 #pragma unroll
     for (int mi = 0; mi < S::kHalves; mi++) acc.x[mi][i] = 0.0f;
   }
 #pragma unroll 1
   for (int k = first; k < first + steps; k++) {
-    constexpr int kTurn = S::kStages / S::kPromote;  // steps of one turn of the ring
-    const int stage = k % kTurn * S::kPromote, phase = k / kTurn & 1;
+    constexpr int kStepsPerPhase = S::kStages / S::kPromote;
+    const int stage = k % kStepsPerPhase * S::kPromote, phase = k / kStepsPerPhase & 1;
 #pragma unroll
-    for (int mi = 0; mi < S::kHalves; mi++) step<S>(acc.x[mi], sums, a, b, stage, mi, ring.full, phase);
+    for (int mi = 0; mi < S::kHalves; mi++)
+      promotion_step<S>(acc.x[mi], partial, a, b, stage, mi, pipeline.full, phase);
 #pragma unroll
-    for (int p = 0; p < S::kPromote; p++) ring.leave(stage + p);
+    for (int p = 0; p < S::kPromote; p++) pipeline.release(stage + p);
   }
 }
 
-// Issues the products of a stage, one of each element; the first ones overwrite the sums.
+// Issues the wgmmas of a stage, one for each element; the first ones overwrite the accumulator.
 template <class S, bool IsFirst>
-RF_FN void stage_products(Fragment<S::kHalves, 4>& acc, uint32_t a, uint32_t b, int stage) {
+RF_FN void wgmma_stage(Fragment<S::kHalves, 4>& acc, uint32_t a, uint32_t b, int stage) {
   using T = typename S::Mode::Type;
-  constexpr int kNext = S::kStageBytes >> 4, kHalf = 64 * S::kRowBytes >> 4;
+  constexpr int kNext = kDescriptorUnits<S::kStageBytes>, kHalf = kDescriptorUnits<64 * S::kRowBytes>;
   const uint32_t at = a + stage * kNext, bt = b + stage * kNext;
-  product_fence();
+  wgmma_fence();
 #pragma unroll
-  for (int i = 0; i < 4 * S::kHalves; i++)
-    product<T>(acc.x[i / 4], at + i / 4 * kHalf + 2 * (i % 4), bt + 2 * (i % 4), !IsFirst || i % 4 != 0);
-  product_commit();
+  for (int i = 0; i < kSlices * S::kHalves; i++)
+    wgmma<T>(acc.x[i / kSlices], at + i / kSlices * kHalf + kSlice * (i % kSlices), bt + kSlice * (i % kSlices),
+             !IsFirst || i % kSlices != 0);
+  wgmma_commit_group();
 }
 
-// The same of one step or more, each element a single product, without promotion.
+// The same steps, one or more, each element a single product, without promotion.
 template <class S>
-RF_FN void long_products(Fragment<S::kHalves, 4>& acc, uint32_t a, uint32_t b, int first, int steps, const Ring& ring) {
+RF_FN void mainloop_unpromoted(Fragment<S::kHalves, 4>& acc, uint32_t a, uint32_t b, int first, int steps,
+                               const Pipeline& pipeline) {
   const int end = (first + steps) * S::kPromote;
   int k = first * S::kPromote;
-  barrier_wait(ring.full + 8 * (k % S::kStages), k / S::kStages & 1);
-  stage_products<S, true>(acc, a, b, k % S::kStages);
+  mbarrier_wait(pipeline.full + kMbarrierBytes * (k % S::kStages), k / S::kStages & 1);
+  wgmma_stage<S, true>(acc, a, b, k % S::kStages);
 #pragma unroll 1
   for (k++; k < end; k++) {
     const int stage = k % S::kStages;
-    barrier_wait(ring.full + 8 * stage, k / S::kStages & 1);
-    stage_products<S, false>(acc, a, b, stage);
-    product_wait<1>();
-    ring.leave((k - 1) % S::kStages);
+    mbarrier_wait(pipeline.full + kMbarrierBytes * stage, k / S::kStages & 1);
+    wgmma_stage<S, false>(acc, a, b, stage);
+    wgmma_wait_group<1>();
+    pipeline.release((k - 1) % S::kStages);
   }
-  product_wait<0>();
+  wgmma_wait_group<0>();
 #pragma unroll
   for (int i = 0; i < 64 * S::kHalves; i++)
     asm volatile("" : "+f"(acc.x[i / 64][i % 64])::"memory");  // not read before the wait
-  ring.leave((end - 1) % S::kStages);
+  pipeline.release((end - 1) % S::kStages);
 }
 
-// Defined in direct_sm90.cuh, which only Direct needs.
+// Defined in mainloop_rs_sm90.cuh, which only IeeeRS needs.
 template <class S>
-RF_FN void direct_products(Fragment<2, 4>& acc, float (&sums)[64], uint32_t a, uint32_t b, int team, int first,
-                           int count, uint32_t full, uint32_t empty);
+RF_FN void mainloop_rs(Fragment<2, 4>& acc, float (&partial)[64], uint32_t a, uint32_t b, int warpgroup, int first,
+                       int count, uint32_t full, uint32_t empty);
+
+}  // namespace rf
+
+// Matmul on Hopper: C[row, col] = body.value(sum over k of A[row, k] * B[col, k]), to fp32's accuracy on fp16 tensor
+// cores. A persistent, warp-specialized kernel: one thread issues TMA loads, two consumer warpgroups issue wgmma and do
+// the epilogue of the tile that they hold in registers.
+//
+// Why: fp32 products run on CUDA cores at 51 TFLOP/s; fp16 ones on tensor cores at 790. An fp32 value is the sum of two
+// scaled fp16 values to 22 bits (hi_lo_split.cuh), and three fp16 products of four,
+//   lo*hi + hi*lo + hi*hi,
+// carry fp32's accuracy if the accumulator does. Hopper's does not: it truncates toward zero, which over K = 8192 costs
+// 6 times cuBLAS's error. So a short accumulator takes 64 of K only, small products first, and is then added
+// ("promoted") to a second one by plain fp32 additions. Where an element is a single product (Tf32, 16 bits) and tiles
+// are so many that cuBLAS keeps K whole, it cuts off as much: the tensor cores keep the accumulator, for up to
+// kMostUnpromotedDepth of K, and the next stage's wgmmas are always in flight.
+//
+// Roles of the 384 threads of a block:
+//   threads    role                                          setmaxnreg   registers hold
+//   0-127      consumer warpgroup 0: wgmma, epilogue         232 (RS 240) 128 accumulators, 64 of the short one
+//   128-255    consumer warpgroup 1: the other half's        232 (RS 240) the same (small tiles: 64 and 64)
+//   256        producer: issues every TMA load               40 (RS 24)
+//   288-383    look at the parameters once (look.cuh)        40 (RS 24)
+// ptxas gives 168 at entry: 384 * 168 = 64512 of 65536 registers; setmaxnreg deals them out anew, 128 * 40 + 256 * 232.
+//
+// Shared memory of a block (dynamic; bytes):
+//   stages     196608   4 stages of 48 KB (256 x 128 and 128 x 256 tiles) or 6 of 32 KB (128 x 128): rows of A, then of
+//                       B, each 128 bytes in TMA's 128-byte swizzle: 32 of k, hi beside lo (Ieee, IeeeRS: B alone,
+//                       A is 32 of k in fp32); 64 of k (Tf32, 16 bits)
+//   full       8 each   mbarrier of a stage: the producer's arrival, and its bytes by TMA
+//   empty      8 each   mbarrier of a stage: one arrival of each consumer warp (of both blocks of a cluster)
+//   epilogue   2 x      a warpgroup's (EpilogueStorage, by the body's reductions)
+//   alignment  1024     the swizzle repeats every 1024 bytes
+//
+// Named barriers: 1 and 2, a warpgroup's own in its epilogue; 3, both, when K is split; 4 and 5, ping-pong (IeeeRS).
+//
+// Timeline, 4 stages, 2 to a promotion step; a warpgroup's halves of 64 rows alternate in the short accumulator:
+//   producer     load 0 1 2 3 | wait empty 0 1, load them again | 2 3 | ...
+//   warpgroup 0  wait full 0 1 | wgmma half 0 | promote | wgmma half 1 | promote, release 0 1 | full 2 3 | wgmma ...
+//   warpgroup 1     wait full 0 1 | wgmma half 0 | promote | wgmma half 1 | promote, release 0 1 | ...
+// While one warpgroup promotes, the other's wgmmas keep the tensor cores busy.
+//
+// Tiles: a tile of C is 256 x 128 (Tall) or 128 x 256 (Wide); a warpgroup holds 128 x 128 of it. Where C is small,
+// tiles of 128 x 128 keep more processors busy. Blocks stay and take tile after tile (TileScheduler), 8 tiles of rows
+// to a band, so that 132 blocks at a time read about 8 x 17 tiles and L2 serves the rest.
+//
+// Clusters: where there are tiles enough, two blocks side by side (a 2-CTA cluster) need the same rows of A. Each loads
+// half of them and multicasts it to both, a third less for L2 to give. A stage is then empty when the consumers of both
+// blocks have released it.
+//
+// Where tiles do not come out even, or are few and K is deep: Stream-K and split-K, tile_scheduler_sm90.cuh.
+
+namespace rf {
+
+template <class S, class Body> struct alignas(kSwizzleAlignment) SharedStorage {
+  unsigned char stages[S::kStages][S::kStageBytes];
+  uint64_t full[S::kStages], empty[S::kStages];
+  EpilogueStorage<Body, S::kG> epilogue[kConsumerWarpgroups];
+};
 
 template <class S, class Body>
-__global__ void __launch_bounds__(384, 1)
+__global__ void __launch_bounds__(S::kThreads, 1)
     matmul_sm90(const __grid_constant__ CUtensorMap a_map, const __grid_constant__ CUtensorMap b_map,
                 const __grid_constant__ Launch launch, const __grid_constant__ Body body) {
   extern __shared__ unsigned char raw_shared[];
-  using Shared = SharedMemory<S, Body>;
-  auto& shared = *reinterpret_cast<Shared*>(raw_shared + (-shared_address(raw_shared) & 1023));
+  using Shared = SharedStorage<S, Body>;
+  auto& shared = *reinterpret_cast<Shared*>(raw_shared + (-shared_address(raw_shared) & (kSwizzleAlignment - 1)));
   // Exchanged, so that the compiler computes it once, and not in every step.
-  const uint32_t ring = __shfl_sync(kAllLanes, shared_address(shared.ring), 0);
-  const uint32_t full = ring + offsetof(Shared, full), empty = ring + offsetof(Shared, empty);
+  const uint32_t stage_base = __shfl_sync(kFullMask, shared_address(shared.stages), 0);
+  const uint32_t full = stage_base + offsetof(Shared, full), empty = stage_base + offsetof(Shared, empty);
   if (threadIdx.x == 0) {
+    constexpr int kConsumerWarps = kConsumerThreads / 32;
     for (int s = 0; s < S::kStages; s++) {
-      barrier_init(full + 8 * s, 1);
-      barrier_init(empty + 8 * s, 8 << launch.paired);  // one arrival a warp of the teams
+      mbarrier_init(full + kMbarrierBytes * s, 1);
+      mbarrier_init(empty + kMbarrierBytes * s, kConsumerWarps << launch.multicast);
     }
-    barrier_init_fence();
-    prefetch_map(&a_map);
-    prefetch_map(&b_map);
+    fence_mbarrier_init();
+    prefetch_tensormap(&a_map);
+    prefetch_tensormap(&b_map);
   }
   cluster_sync();
-  wait_for_previous_kernel();
+  wait_on_dependent_grids();
 
-  const int paired = S::Mode::kDirect ? 0 : launch.paired;
-  const int slots = (gridDim.x >> paired) / S::kSplits;
+  const int multicast = S::Mode::kRS ? 0 : launch.multicast;
+  const int slots = (gridDim.x >> multicast) / S::kSplitK;
 
-  if (threadIdx.x >= 256) {
-    give_registers<S::Mode::kDirect ? 24 : 40>();
-    if (threadIdx.x == 256) {
+  // --- producer --------------------------------------------------------------------------------
+  if (threadIdx.x >= kConsumerThreads) {
+    constexpr int kProducer = kConsumerThreads, kFirstIdle = kProducer + 32;
+    setmaxnreg_dec<S::kProducerRegisters>();
+    if (threadIdx.x == kProducer) {
+      // The producer: loads the stages of all of the block's tiles, each once it is empty.
+      constexpr int kDepth = kSwizzleRowBytes / 2, kRSDepth = kSwizzleRowBytes / 4;  // of k in a row: 16 bits; fp32
       int stage = 0;
-      uint32_t phase = 1;  // the ring is empty at first
-      const Place<S> place(blockIdx.x, paired);
-      Work now;
-      for (int turn = 0, t = place.slot; place.work(launch, turn, t, now); turn++, t += slots) {
+      uint32_t phase = 1;  // all stages are empty at first
+      const TileScheduler<S> scheduler(blockIdx.x, multicast);
+      WorkTile now;
+      for (int iteration = 0, t = scheduler.slot; scheduler.next(launch, iteration, t, now); iteration++, t += slots) {
         int tile_row, tile_col;
-        place.tile(launch, now.tile, tile_row, tile_col);
+        scheduler.tile(launch, now.tile, tile_row, tile_col);
         int a_row = tile_row * S::kTileRows, b_row = tile_col * S::kTileCols;
         if constexpr (Body::kBatched) {
-          const InBatch problem = in_batch<S::kTileRows>(launch.problem, tile_row);
+          const BatchProblem problem = batch_problem<S::kTileRows>(launch.problem, tile_row);
           a_row = problem.first_row, b_row = problem.b_row(b_row);
         }
         for (int k = now.begin * S::kPromote; k < now.end * S::kPromote; k++) {
-          barrier_wait(empty + 8 * stage, phase);
-          barrier_expect(full + 8 * stage, S::kStageBytes);
-          const uint32_t to = ring + stage * S::kStageBytes;
-          const int a_k = S::Mode::kParts == 1 ? k : k % launch.a_stages;
-          if (paired)
-            copy_tile_to_both(to + place.rank * (S::kABytes / 2), &a_map, a_k * 64,
-                              a_row + place.rank * (S::kTileRows / 2), full + 8 * stage);
+          mbarrier_wait(empty + kMbarrierBytes * stage, phase);
+          mbarrier_arrive_expect_tx(full + kMbarrierBytes * stage, S::kStageBytes);
+          const uint32_t to = stage_base + stage * S::kStageBytes;
+          const int a_k = S::Mode::kTerms == 1 ? k : k % launch.a_stages;
+          if (multicast)
+            tma_load_multicast(to + scheduler.rank * (S::kABytes / 2), &a_map, a_k * kDepth,
+                               a_row + scheduler.rank * (S::kTileRows / 2), full + kMbarrierBytes * stage);
           else
-            copy_tile(to, &a_map, a_k * (S::Mode::kDirect ? 32 : 64), a_row, full + 8 * stage);
-          copy_tile(to + S::kABytes, &b_map, k * 64, b_row, full + 8 * stage);
+            tma_load(to, &a_map, a_k * (S::Mode::kRS ? kRSDepth : kDepth), a_row, full + kMbarrierBytes * stage);
+          tma_load(to + S::kABytes, &b_map, k * kDepth, b_row, full + kMbarrierBytes * stage);
           if (++stage == S::kStages) stage = 0, phase ^= 1;
         }
       }
-      let_next_kernel_start();
-    } else if (threadIdx.x >= 288 && blockIdx.x == 0) {  // warps that have nothing else to do
-      look_at_words(look_of(body, 0), threadIdx.x - 288, 96);
+      launch_dependent_grids();
+    } else if (threadIdx.x >= kFirstIdle && blockIdx.x == 0) {  // warps that have nothing else to do
+      look_at_words(look_of(body, 0), threadIdx.x - kFirstIdle, S::kThreads - kFirstIdle);
     }
+    // --- consumers -------------------------------------------------------------------------------
   } else {
-    take_registers<S::Mode::kDirect ? 240 : 232>();
-    const int team = __shfl_sync(kAllLanes, threadIdx.x / 128, 0);  // known to be uniform
-    const int down = S::kStacked ? 64 * S::kHalves * team : 0, right = S::kStacked ? 0 : 128 * team;
-    const uint32_t a = tile_word(ring + down * S::kRowBytes);
-    const uint32_t b = tile_word(ring + S::kABytes + right * S::kRowBytes);
-    const Ring stages{full, empty, in_block(empty, (blockIdx.x & paired) ^ paired), paired ? 0 : 32};
-    float sums[64];
+    setmaxnreg_inc<S::kConsumerRegisters>();
+    const int warpgroup = __shfl_sync(kFullMask, threadIdx.x / kWarpgroupThreads, 0);  // known to be uniform
+    const int barrier = 1 + warpgroup;
+    const int down = S::kStacked ? 64 * S::kHalves * warpgroup : 0, right = S::kStacked ? 0 : 128 * warpgroup;
+    const uint32_t a = descriptor_word(stage_base + down * S::kRowBytes);
+    const uint32_t b = descriptor_word(stage_base + S::kABytes + right * S::kRowBytes);
+    constexpr int kNoLane = 32;
+    const uint32_t remote_empty = map_shared_rank(empty, (blockIdx.x & multicast) ^ multicast);
+    const Pipeline pipeline{full, empty, remote_empty, multicast ? 0 : kNoLane};
+    float partial[64];
 #pragma unroll
-    for (int i = 0; i < 64; i++) sums[i] = 0.0f;
-    Work now;
-    for (int turn = 0;; turn++) {
-      const Place<S> here(block_here(), paired);
-      if (!here.work(launch, turn, here.slot + turn * slots, now)) break;
+    for (int i = 0; i < 64; i++) partial[i] = 0.0f;
+    WorkTile now;
+    for (int iteration = 0;; iteration++) {
+      const TileScheduler<S> here(read_ctaid_x(), multicast);
+      if (!here.next(launch, iteration, here.slot + iteration * slots, now)) break;
       // The same in all lanes, which is made known to the compiler once more: behind an epilogue's
       // branches it would keep the stage in each lane's registers and move every descriptor to uniform
       // ones by itself, four moves a product.
-      const int first = __shfl_sync(kAllLanes, now.before, 0);
-      const int count = now.end - now.begin, steps = S::Mode::kDirect ? count : __shfl_sync(kAllLanes, count, 0);
+      const int first = __shfl_sync(kFullMask, now.before, 0);
+      const int count = now.end - now.begin, steps = S::Mode::kRS ? count : __shfl_sync(kFullMask, count, 0);
       Fragment<S::kHalves, 4> acc;
-      if constexpr (S::Mode::kDirect) {
+      if constexpr (S::Mode::kRS) {
 #pragma unroll
         for (int i = 0; i < 64; i++) acc.x[0][i] = acc.x[1][i] = 0.0f;
-        direct_products<S>(acc, sums, ring + down * S::kRowBytes, b, team, first, steps, full, empty);
-      } else if (!S::kMayBeLong || launch.promotes) {
-        promoted_products<S>(acc, sums, a, b, first, steps, stages);
-      } else if constexpr (S::kMayBeLong) {
-        long_products<S>(acc, a, b, first, steps, stages);
+        mainloop_rs<S>(acc, partial, stage_base + down * S::kRowBytes, b, warpgroup, first, steps, full, empty);
+      } else if (!S::kMayBeUnpromoted || launch.promotes) {
+        mainloop_promoted<S>(acc, partial, a, b, first, steps, pipeline);
+      } else if constexpr (S::kMayBeUnpromoted) {
+        mainloop_unpromoted<S>(acc, a, b, first, steps, pipeline);
       }
-      constexpr bool kBScaled = S::Mode::kScaled, kAScaled = kBScaled && !S::Mode::kDirect;
-      auto& mine = shared.team[team];
-      const Place<S> place(block_here(), paired);
-      place.work(launch, turn, place.slot + turn * slots, now);  // once more, for there is no register to keep it in
-      if constexpr (S::kShares) {
-        if (now.end < launch.portions.steps) {
-          leave_part<S>(launch, acc, block_here(), 1 + team);
+      constexpr bool kBScaled = S::Mode::kScaled, kAScaled = kBScaled && !S::Mode::kRS;
+      auto& mine = shared.epilogue[warpgroup];
+      const TileScheduler<S> scheduler(read_ctaid_x(), multicast);
+      // once more, for there is no register to keep it in
+      scheduler.next(launch, iteration, scheduler.slot + iteration * slots, now);
+      if constexpr (S::kStreamK) {
+        if (now.end < launch.stream_k.steps) {
+          store_partial<S>(launch, acc, read_ctaid_x(), barrier);
           continue;
         }
-        if (now.begin > 0) join_parts<S>(launch, acc, place, now.begin, 1 + team);
+        if (now.begin > 0) reduce_partials<S>(launch, acc, scheduler, now.begin, barrier);
       }
       int tile_row, tile_col;
-      place.tile(launch, now.tile, tile_row, tile_col);
+      scheduler.tile(launch, now.tile, tile_row, tile_col);
       int row0 = launch.first_row + tile_row * S::kTileRows + down;
       int col0 = tile_col * S::kTileCols + right;
-      const auto finish = [&](auto& sums) {
+      const auto finalize = [&](auto& fragment) {
         if constexpr (Body::kBatched) {
-          const InBatch problem = in_batch<S::kTileRows>(launch.problem, tile_row);
+          const BatchProblem problem = batch_problem<S::kTileRows>(launch.problem, tile_row);
           row0 += problem.first_row - tile_row * S::kTileRows;
-          epilogue<kAScaled, kBScaled>(body, problem, sums, row0, col0, mine, 1 + team);
+          epilogue<kAScaled, kBScaled>(body, problem, fragment, row0, col0, mine, barrier);
         } else {
-          epilogue<kAScaled, kBScaled>(body, launch.problem, sums, row0, col0, mine, 1 + team);
-          take_turn<S::kMI>(body, launch.problem, row0, col0, mine, 1 + team);
+          epilogue<kAScaled, kBScaled>(body, launch.problem, fragment, row0, col0, mine, barrier);
+          arrive_and_finalize_rows<S::kMI>(body, launch.problem, row0, col0, mine, barrier);
         }
       };
-      if constexpr (S::kSplits == 1) {
-        finish(acc);
+      if constexpr (S::kSplitK == 1) {
+        finalize(acc);
       } else {
         Fragment<S::kMI, S::kG> share;
-        if (!share_out<S>(launch, acc, share, (place.slot << paired) + place.rank, turn % 2, place.part)) continue;
+        const int tile_slot = (scheduler.slot << multicast) + scheduler.rank;
+        if (!splitk_reduce<S>(launch, acc, share, tile_slot, iteration % 2, scheduler.k_split)) continue;
         constexpr int kAcross = 4 / S::kG;  // shares side by side
-        row0 += 64 * (place.part / kAcross);
-        col0 += 32 * S::kG * (place.part % kAcross);
-        finish(share);
+        row0 += 64 * (scheduler.k_split / kAcross);
+        col0 += 32 * S::kG * (scheduler.k_split % kAcross);
+        finalize(share);
       }
     }
   }
-  if (paired) cluster_sync();  // neither may end while the other copies to it or arrives at its barriers
+  if (multicast) cluster_sync();  // neither may end while the other copies to it or arrives at its barriers
 }
 
 }  // namespace rf
 
-// Launch: the host side of the product on Hopper, rf::matmul<Schedule<Mode, tile, splits>>.
+// Launch: the host side of the product on Hopper, rf::matmul<Schedule<Mode, tile, split-K>>.
 //
 // An unsplit `a` of many rows is split and multiplied some rows at a time, over and over in the same memory: no
-// batch is so large that its copy does not fit. Parts of columns are numbered over all rows and merged at the
-// end. As few rows as the second-level cache holds are no faster (docs/kernels.md).
+// batch is so large that its copy does not fit. Partials of columns are numbered over all rows and merged at the
+// end. As few rows as the L2 holds are no faster (docs/kernels.md).
 
 namespace rf {
 
-// The map of a side for the copy engine: boxes of 128 bytes (swizzled) by `box` rows.
-inline Error tile_map(CUtensorMap& map, const Side& side, long elements, int box, CUtensorMapDataType type) {
+// The tensor map of an operand for TMA: boxes of 128 bytes (swizzled) by `box` rows.
+inline Error tile_map(CUtensorMap& map, const Operand& side, long elements, int box, CUtensorMapDataType type) {
   using Encode = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*,
                               const cuuint64_t*, const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave,
                               CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
-  static std::atomic<void*> found{nullptr};
-  void* encode = found.load(std::memory_order_acquire);
+  static std::atomic<void*> known{nullptr};
+  void* encode = known.load(std::memory_order_acquire);
   if (encode == nullptr) {
     cudaDriverEntryPointQueryResult result;
-    RF_TRY(checked(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &encode, 12000, cudaEnableDefault, &result),
-                   "looking for cuTensorMapEncodeTiled in the driver"));
+    RF_TRY(
+        checked(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &encode, 12000, cudaEnableDefault, &result),
+                "looking for cuTensorMapEncodeTiled in the driver"));
     if (result != cudaDriverEntryPointSuccess || encode == nullptr)
       return error("the driver has no cuTensorMapEncodeTiled: it must be one for CUDA 12.0 or later");
-    found.store(encode, std::memory_order_release);
+    known.store(encode, std::memory_order_release);
   }
   const cuuint64_t sizes[2] = {cuuint64_t(elements), cuuint64_t(side.rows)}, stride = cuuint64_t(side.pitch) * 2;
   const cuuint32_t boxes[2] = {type == CU_TENSOR_MAP_DATA_TYPE_FLOAT32 ? 32u : 64u, cuuint32_t(box)}, ones[2] = {1, 1};
@@ -3413,7 +3542,7 @@ inline Error tile_map(CUtensorMap& map, const Side& side, long elements, int box
       &map, type, 2, const_cast<void*>(side.data), sizes, &stride, boxes, ones, CU_TENSOR_MAP_INTERLEAVE_NONE,
       CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (status != CUDA_SUCCESS)
-    return error("describing an operand [%ld, %ld] at %p to the copy engine failed (CUresult %d): it must be aligned "
+    return error("describing an operand [%ld, %ld] at %p to TMA failed (CUresult %d): it must be aligned "
                  "by 16 bytes, rows a multiple of 16 bytes apart", side.rows, elements, side.data, int(status));
   return nullptr;
 }
@@ -3421,44 +3550,47 @@ inline Error tile_map(CUtensorMap& map, const Side& side, long elements, int box
 template <class T> constexpr CUtensorMapDataType element_type() { return CU_TENSOR_MAP_DATA_TYPE_FLOAT16; }
 template <> constexpr CUtensorMapDataType element_type<Bfloat>() { return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16; }
 
-template <class M, class Tile, int InParts, class Body> struct Product<Schedule<M, Tile, InParts>, Body> {
-  using S = Schedule<M, Tile, InParts>;
+template <class M, class Tile, int SplitK, class Body> struct Product<Schedule<M, Tile, SplitK>, Body> {
+  using S = Schedule<M, Tile, SplitK>;
 
-  // Fragments, tiles, whether blocks go in pairs (tile_cols is even then, the last may be empty), and how many
-  // tiles (of kSplits blocks each) are worked on at a time.
-  struct Grid : Cut<Body> {
+  // Fragments, tiles, whether blocks form 2-CTA clusters (tile_cols is even then, the last may be empty), and how many
+  // tiles (of kSplitK blocks each) are worked on at a time.
+  struct Grid : Partition<Body> {
     long tile_rows, tile_cols, fit;
-    int paired = 0;
+    int multicast = 0;
     Grid(long rows, long cols, long batches, const Device& device)
-        : Cut<Body>(rows, cols, 64 * S::kMI, 32 * S::kG), tile_rows(batches * blocks_of(rows / batches, S::kTileRows)),
-          tile_cols(blocks_of(cols, S::kTileCols)), fit(device.processors / S::kSplits) {
-      if (M::kDirect) return;
-      Grid pairs = *this;
-      pairs.tile_cols += tile_cols % 2, pairs.fit -= fit % 2, pairs.paired = 1;
+        : Partition<Body>(rows, cols, 64 * S::kMI, 32 * S::kG),
+          tile_rows(batches * blocks_of(rows / batches, S::kTileRows)),
+          tile_cols(blocks_of(cols, S::kTileCols)),
+          fit(device.processors / S::kSplitK) {
+      if (M::kRS) return;
+      Grid clusters = *this;
+      clusters.tile_cols += tile_cols % 2, clusters.fit -= fit % 2, clusters.multicast = 1;
       const bool empty = tile_cols % 2 == 1;
-      if (pairs.fit > 0 && !(empty && tile_cols < 9) && pairs.waves(tile_rows) <= waves(tile_rows)) *this = pairs;
+      if (clusters.fit > 0 && !(empty && tile_cols < 9) && clusters.waves(tile_rows) <= waves(tile_rows))
+        *this = clusters;
     }
 
     long waves(long high) const { return blocks_of(high * tile_cols, fit); }
-    // along: K as the teams go along it.
+    // along: K as the warpgroups go along it.
     static long steps(long along) { return blocks_of(along, S::kPromote * M::kStageDepth); }
     // A shared tile's sums are cut where others' are not. Equal rows must stay equal, for batch norm magnifies what
     // they differ by: so where tiles are shared all sums are promoted, which is dear, in all calls alike.
-    bool shares(long high, long along) const {
-      const bool dear = is_long(along);
-      return S::kShares && (high == tile_rows || !dear) && Portions::pay(high * tile_cols, fit, steps(along), dear);
+    bool uses_stream_k(long high, long along) const {
+      const bool dear = is_unpromoted(along);
+      return S::kStreamK && (high == tile_rows || !dear) && StreamK::pays(high * tile_cols, fit, steps(along), dear);
     }
     // Whether sums are not promoted but where tiles are shared. Of fewer tiles cuBLAS splits K, and cuts less off; of
     // as many small ones it does where K is deep.
-    bool is_long(long along) const {
+    bool is_unpromoted(long along) const {
       const long tiles = tile_rows * tile_cols;
-      const long most = 2 * S::kHalves * tiles >= 3 * fit ? kUnpromoted : kUnpromoted / 4;
-      return S::kMayBeLong && 4 * tiles >= 3 * fit && along <= most;
+      const long most = 2 * S::kHalves * tiles >= 3 * fit ? kMostUnpromotedDepth : kMostUnpromotedDepth / 4;
+      return S::kMayBeUnpromoted && 4 * tiles >= 3 * fit && along <= most;
     }
     // Tiles that are worked on at a time.
     long slots(long high, long along) const {
       const long tiles = high * tile_cols;
-      return tiles < fit && !shares(high, along) ? tiles : fit;
+      return tiles < fit && !uses_stream_k(high, along) ? tiles : fit;
     }
 
     // Rows of tiles at a time: as many as fit, if that takes hardly more waves than all at once.
@@ -3470,13 +3602,13 @@ template <class M, class Tile, int InParts, class Body> struct Product<Schedule<
       return tile_rows;
     }
 
-    // Where in the workspace's parts each thing begins: shares of split tiles, split rows of a, and the end.
+    // Where in the workspace's scratch each thing begins: partial tiles, split rows of a, and the end.
     static constexpr size_t kTileBytes = S::kTileRows * S::kTileCols * sizeof(float);
-    size_t shared_parts() const { return this->bytes(); }
-    size_t splits() const {
-      if (S::kSplits > 1) return shared_parts() + slots(tile_rows, 0) * 2 * S::kSplits * kTileBytes;
-      const bool may_share = S::kShares && 4 * tile_rows * tile_cols >= fit;  // fewer tiles never do
-      return shared_parts() + (may_share ? fit * kTileBytes : 0);
+    size_t tile_partials() const { return this->bytes(); }
+    size_t split_begin() const {
+      if (S::kSplitK > 1) return tile_partials() + slots(tile_rows, 0) * 2 * S::kSplitK * kTileBytes;
+      const bool may_stream_k = S::kStreamK && 4 * tile_rows * tile_cols >= fit;  // fewer tiles never do
+      return tile_partials() + (may_stream_k ? fit * kTileBytes : 0);
     }
     long rows_at_a_time(long depth) const {
       if (Body::kBatched) return this->rows;  // tiles do not reach across products
@@ -3484,93 +3616,97 @@ template <class M, class Tile, int InParts, class Body> struct Product<Schedule<
       return most < this->rows ? most : this->rows;
     }
     size_t end(long depth) const {
-      const long rows = depth && !M::kDirect ? rows_at_a_time(depth) : 0;
-      return splits() + aligned_bytes(split_bytes<M>(rows, depth)) + rows * sizeof(float);
+      const long rows = depth && !M::kRS ? rows_at_a_time(depth) : 0;
+      return split_begin() + aligned_bytes(split_bytes<M>(rows, depth)) + rows * sizeof(float);
     }
   };
 
-  static Error bytes(long rows, long cols, long unsplit_depth, size_t& parts, size_t& turns, long batches) {
+  static Error bytes(long rows, long cols, long unsplit_depth, size_t& scratch, size_t& arrivals, long batches) {
     Device device;
     RF_TRY(current_device(device));
     const Grid grid(rows, cols, batches, device);
-    parts = grid.end(unsplit_depth);
-    turns = (grid.turns() + (S::kSplits > 1 ? 4 * grid.slots(grid.tile_rows, 0) : 2 * grid.fit)) * sizeof(unsigned);
+    scratch = grid.end(unsplit_depth);
+    arrivals =
+        (grid.arrivals() + (S::kSplitK > 1 ? 4 * grid.slots(grid.tile_rows, 0) : 2 * grid.fit)) * sizeof(unsigned);
     return nullptr;
   }
 
-  static Error run(const Body& body, const Side& a, const Side& b, long depth, const Workspace& workspace,
+  static Error run(const Body& body, const Operand& a, const Operand& b, long depth, const Workspace& workspace,
                    cudaStream_t stream) {
     Device device;
     RF_TRY(current_device(device));
     if (device.major != 9)
       return error("the device has compute capability %d.%d; this kernel is for 9.0", device.major, device.minor);
     const Grid grid(a.rows, b.rows / b.batches, b.batches, device);
-    if (workspace.parts == nullptr && grid.end(a.data == nullptr ? depth : 0) > 0)
+    if (workspace.scratch == nullptr && grid.end(a.data == nullptr ? depth : 0) > 0)
       return error("a product of %ld x %ld has no memory to work in", a.rows, b.rows);
-    if constexpr (M::kDirect) {
-      RF_TRY(multiply(body, grid, 0, direct_side(a.plain, a.rows, a.ld), b, depth, device, workspace, stream));
-      return finish(body, grid, a, b, depth, workspace, stream);
+    if constexpr (M::kRS) {
+      RF_TRY(multiply(body, grid, 0, rs_operand(a.plain, a.rows, a.ld), b, depth, device, workspace, stream));
+      return finalize(body, grid, a, b, depth, workspace, stream);
     } else if constexpr (M::kScaled) {
       if (a.data == nullptr) {
-        char* data = static_cast<char*>(workspace.parts) + grid.splits();
+        char* data = static_cast<char*>(workspace.scratch) + grid.split_begin();
         const long most = grid.rows_at_a_time(depth);
         auto* unscale = reinterpret_cast<float*>(data + aligned_bytes(split_bytes<M>(most, depth)));
         for (long first = 0; first < a.rows; first += most) {
           const float* plain = a.plain + first * a.ld;
-          const Side some =
-              split_side<M>(data, unscale, plain, a.rows - first < most ? a.rows - first : most, depth, a.ld);
-          RF_TRY(split<M>(plain, some.rows, depth, a.ld, data, unscale, stream));
+          const Operand some =
+              split_operand<M>(data, unscale, plain, a.rows - first < most ? a.rows - first : most, depth, a.ld);
+          RF_TRY(hi_lo_split<M>(plain, some.rows, depth, a.ld, data, unscale, stream));
           RF_TRY(multiply(body, grid, first, some, b, depth, device, workspace, stream));
         }
-        return finish(body, grid, a, b, depth, workspace, stream);
+        return finalize(body, grid, a, b, depth, workspace, stream);
       }
     }
     RF_TRY(multiply(body, grid, 0, a, b, depth, device, workspace, stream));
-    return finish(body, grid, a, b, depth, workspace, stream);
+    return finalize(body, grid, a, b, depth, workspace, stream);
   }
 
  private:
   // The rows of the result from `first` on, which is a multiple of a tile's, as many as a has.
-  static Error multiply(const Body& body, const Grid& grid, long first, const Side& a, const Side& b, long depth,
+  static Error multiply(const Body& body, const Grid& grid, long first, const Operand& a, const Operand& b, long depth,
                         const Device& device, const Workspace& workspace, cudaStream_t stream) {
     CUtensorMap a_map, b_map;
     constexpr auto type = element_type<typename M::Type>();
-    constexpr auto a_type = M::kDirect ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32 : type;
-    RF_TRY(tile_map(a_map, a, M::kDirect ? depth : a_elements<M>(depth), S::kTileRows >> grid.paired, a_type));
+    constexpr auto a_type = M::kRS ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32 : type;
+    RF_TRY(tile_map(a_map, a, M::kRS ? depth : a_elements<M>(depth), S::kTileRows >> grid.multicast, a_type));
     RF_TRY(tile_map(b_map, b, b_elements<M>(depth), S::kTileCols, type));
 
     Launch l{};
-    Side all = a;  // as if it began at the result's first row
+    Operand all = a;  // as if it began at the result's first row
     all.plain -= first * a.ld;
     if (all.unscale != nullptr) all.unscale -= first;
     l.problem = grid.problem(all, b, depth, workspace);
     l.first_row = static_cast<int>(first);
-    l.split_parts = reinterpret_cast<float4*>(static_cast<char*>(workspace.parts) + grid.shared_parts());
-    l.split_turns = workspace.turns + grid.turns();
-    const long along = M::kParts == 1 ? depth : b_elements<M>(depth);
+    l.splitk_partials = reinterpret_cast<float4*>(static_cast<char*>(workspace.scratch) + grid.tile_partials());
+    l.splitk_arrivals = workspace.arrivals + grid.arrivals();
+    const long along = M::kTerms == 1 ? depth : b_elements<M>(depth);
     l.a_stages = static_cast<int>(blocks_of(depth, M::kStageDepth));
     const long high = Body::kBatched ? grid.tile_rows : blocks_of(a.rows, S::kTileRows);
     l.problem.batch_tiles = static_cast<int>(grid.tile_rows / b.batches);
-    l.tile_rows = static_cast<int>(high), l.tile_cols = static_cast<int>(grid.tile_cols >> grid.paired);
-    l.paired = grid.paired;
+    l.tile_rows = static_cast<int>(high), l.tile_cols = static_cast<int>(grid.tile_cols >> grid.multicast);
+    l.multicast = grid.multicast;
     const long slots = grid.slots(high, along);
-    const bool shares = grid.shares(high, along);
-    l.promotes = shares || !grid.is_long(along);
-    l.portions = Portions(high * grid.tile_cols >> grid.paired, slots >> grid.paired, grid.steps(along), shares);
+    const bool uses_stream_k = grid.uses_stream_k(high, along);
+    l.promotes = uses_stream_k || !grid.is_unpromoted(along);
+    l.stream_k =
+        StreamK(high * grid.tile_cols >> grid.multicast, slots >> grid.multicast, grid.steps(along), uses_stream_k);
 
     static std::atomic<uint64_t> allowed{0};
-    constexpr size_t shared = sizeof(SharedMemory<S, Body>) + 1024;  // its start is aligned by hand
-    static_assert(shared <= 232448, "more shared memory than a block can have");
+    constexpr size_t shared = sizeof(SharedStorage<S, Body>) + kSwizzleAlignment;  // its start is aligned by hand
+    constexpr size_t kMostShared = 227 << 10;
+    static_assert(shared <= kMostShared, "more shared memory than a block can have");
     auto* kernel = matmul_sm90<S, Body>;
     RF_TRY(allow_shared(kernel, shared, device, allowed));
-    const Start start = S::kSplits > 1 || shares ? Start::cooperative : Start::overlapping;  // blocks may wait
-    return launch(kernel, {static_cast<unsigned>(slots * S::kSplits), 1u << grid.paired}, S::kThreads, shared,
+    const LaunchMode start =
+        S::kSplitK > 1 || uses_stream_k ? LaunchMode::cooperative : LaunchMode::overlapping;  // blocks may wait
+    return launch(kernel, {static_cast<unsigned>(slots * S::kSplitK), 1u << grid.multicast}, S::kThreads, shared,
                   stream, start, "launching the product", a_map, b_map, l, body);
   }
 
-  static Error finish(const Body& body, const Grid& grid, const Side& a, const Side& b, long depth,
+  static Error finalize(const Body& body, const Grid& grid, const Operand& a, const Operand& b, long depth,
                       const Workspace& workspace, cudaStream_t stream) {
-    return grid.finish(body, grid.problem(a, b, depth, workspace), stream);
+    return grid.finalize(body, grid.problem(a, b, depth, workspace), stream);
   }
 };
 
@@ -3578,25 +3714,29 @@ template <class M, class Tile, int InParts, class Body> struct Product<Schedule<
 
 // Matmul in plain fp32 arithmetic, by CUDA cores: for what is tiny or odd, and for weights that are read once.
 //
-// Why: splitting and the tensor cores' tiles of 128 pay only where they are filled. With a batch of 1 to
-// 16 a product is one reading of the weights and nothing else may cost more than that; with K < 32 or
-// a handful of rows and columns it is a launch. Operands are rows of fp32 or 16 bits as they are, at any
-// address.
+// Why: splitting and the tensor cores' tiles of 128 pay only where they are filled. With a batch of 1 to 16 a product
+// is one reading of the weights and nothing else may cost more than that; with K < 32 or a handful of rows and columns
+// it is a launch. Operands are rows of fp32 or 16 bits as they are, at any address.
 //
-// Layout: two kernels. Tiled: a team of four warps holds 128 x 64 of C in the epilogue's layout, chunks
-// of 16 of k of both sides in shared memory, [k][row]. Thin: one side (the short one) has at most R rows;
-// eight warps take rows of the long one, eight rows a warp, every lane four of k at a time, which
-// are read once, past the first-level cache; the short side is read from it. Lanes' sums are added by
-// halving, as columns are in the epilogue, and parts of K first to last: always in one order.
+//   kernel          threads, and what they hold            registers    shared memory
+//   matmul_tiled    128: one warpgroup, 128 x 64 of C in   224 to 254   12.5 KB: 16 of k of both operands, [k][row],
+//                   the epilogue's layout                               and the epilogue's
+//   matmul_skinny   256: eight warps, eight rows of the    128 (R 4),   R KB / 4: the sums of each warp's k, and the
+//                   long operand each, against R of the    to 255       epilogue's
+//                   short one
 //
-// Sums are fp32, cut into runs of 64 of k that are added to longer ones (Tiled), or into 32 or 64 that the
-// lanes hold (Thin): their rounding does not grow with K as one chain's would.
+// Skinny GEMM: one operand (the short one) has at most R rows. Every lane takes four of k at a time of the long one,
+// read once, past L1; the short one is read from L1. Lanes' sums are added by halving, as columns are in the epilogue,
+// and warps that split K first to last: always in one order.
+//
+// Sums are fp32, cut into runs of 64 of k that are added to longer ones (Tiled), or into 32 or 64 that the lanes hold
+// (Skinny): their rounding does not grow with K as one chain's would.
 #include <type_traits>
 
 
 namespace rf {
 
-// A, B: elements of the sides.
+// A, B: elements of the operands.
 template <class A = float, class B = float> struct PlainOf {
   using Mode = void;  // operands are not split
 };
@@ -3605,22 +3745,22 @@ using Plain = PlainOf<>;
 struct Tiled {
   static constexpr int kMI = 2, kG = 2, kThreads = 128;
   static constexpr int kTileRows = 64 * kMI, kTileCols = 32 * kG;
-  static constexpr int kChunk = 16, kRun = 4;  // of k; chunks of a run
+  static constexpr int kChunk = 16, kPromoteChunks = 4;  // of k; chunks from promotion to promotion
 };
 
-// R: at most so many rows of the short side, which is a; or b if kAcross.
-template <int R, bool IsAcross> struct Thin {
+// R: at most so many rows of the short operand, which is a; or b if kAcross.
+template <int R, bool IsAcross> struct Skinny {
   static constexpr int kRows = R;
   static constexpr bool kAcross = IsAcross;
   static constexpr int kMI = 1, kG = 1, kThreads = 256, kWarpRows = 8;
-  static constexpr int kTeams = kAcross ? 8 : 4;  // warps that take different rows of the long side
-  static constexpr int kParts = 8 / kTeams;      // warps that share rows, each with its part of K
-  static constexpr int kLong = kTeams * kWarpRows;  // rows of the long side of a block: of its fragment
+  static constexpr int kRowWarps = kAcross ? 8 : 4;     // warps that take different rows of the long operand
+  static constexpr int kSplitK = 8 / kRowWarps;         // warps that share rows, each with its steps of K
+  static constexpr int kLong = kRowWarps * kWarpRows;  // rows of the long operand of a block: of its fragment
   static constexpr int kTileRows = 64, kTileCols = 32;
   static_assert(kLong == (kAcross ? kTileRows : kTileCols) && R <= 32, "a block fills one fragment");
 };
 
-// One chunk of `Rows` rows of a side: each thread's values of it, then to shared memory as [k][row].
+// One chunk of `Rows` rows of an operand: each thread's values of it, then to shared memory as [k][row].
 template <int Rows> struct Chunk {
   static constexpr int kStride = Rows + 2, kEach = Rows * Tiled::kChunk / Tiled::kThreads;
   float value[kEach];
@@ -3647,16 +3787,16 @@ __global__ void __launch_bounds__(Tiled::kThreads)
   using A = Chunk<Tiled::kTileRows>;
   using B = Chunk<Tiled::kTileCols>;
   __shared__ __align__(16) float a_chunk[Tiled::kChunk * A::kStride], b_chunk[Tiled::kChunk * B::kStride];
-  __shared__ TeamShared<Body, kG> team;
+  __shared__ EpilogueStorage<Body, kG> storage;
   const long tile_cols = (p.cols + Tiled::kTileCols - 1) / Tiled::kTileCols;
   const long row0 = blockIdx.x / tile_cols * Tiled::kTileRows, col0 = blockIdx.x % tile_cols * Tiled::kTileCols;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  wait_for_previous_kernel();
+  wait_on_dependent_grids();
   look_in_first_block(body);
 
-  Fragment<kMI, kG> acc, run;
+  Fragment<kMI, kG> acc, partial;
 #pragma unroll
-  for (int i = 0; i < kMI * 16 * kG; i++) acc.x[0][i] = run.x[0][i] = 0.0f;
+  for (int i = 0; i < kMI * 16 * kG; i++) acc.x[0][i] = partial.x[0][i] = 0.0f;
   const auto* const a_rows = reinterpret_cast<const ElementA*>(p.a);
   const auto* const b_rows = reinterpret_cast<const ElementB*>(p.b);
   A a;
@@ -3682,26 +3822,26 @@ __global__ void __launch_bounds__(Tiled::kThreads)
         const float2 y = *reinterpret_cast<const float2*>(&b_chunk[k * B::kStride + 8 * j + 2 * (lane % 4)]);
 #pragma unroll
         for (int r = 0; r < kRows; r++) {
-          float* sum = &run.x[r / 2][4 * j + 2 * (r % 2)];
+          float* sum = &partial.x[r / 2][4 * j + 2 * (r % 2)];
           sum[0] = fma(x[r], y.x, sum[0]);
           sum[1] = fma(x[r], y.y, sum[1]);
         }
       }
     }
-    if (++chunks % Tiled::kRun == 0 || k0 + Tiled::kChunk >= p.depth)
+    if (++chunks % Tiled::kPromoteChunks == 0 || k0 + Tiled::kChunk >= p.depth)
 #pragma unroll
       for (int i = 0; i < kMI * 16 * kG; i++) {
-        acc.x[0][i] += run.x[0][i];
-        run.x[0][i] = 0.0f;
+        acc.x[0][i] += partial.x[0][i];
+        partial.x[0][i] = 0.0f;
       }
     __syncthreads();
   }
-  let_next_kernel_start();
-  epilogue<false, false>(body, p, acc, static_cast<int>(row0), static_cast<int>(col0), team, 1);
-  take_turn<kMI>(body, p, static_cast<int>(row0), static_cast<int>(col0), team, 1);
+  launch_dependent_grids();
+  epilogue<false, false>(body, p, acc, static_cast<int>(row0), static_cast<int>(col0), storage, 1);
+  arrive_and_finalize_rows<kMI>(body, p, static_cast<int>(row0), static_cast<int>(col0), storage, 1);
 }
 
-RF_FN float4 four_of(const float* p) { return *reinterpret_cast<const float4*>(p); }
+RF_FN float4 load_vec4(const float* p) { return *reinterpret_cast<const float4*>(p); }
 RF_FN float4 load_once(const float* p) {  // what no other block reads
   float4 v;
   asm volatile("ld.global.L1::no_allocate.v4.f32 {%0, %1, %2, %3}, [%4];"
@@ -3721,7 +3861,7 @@ template <int Half, int Mask, int N> RF_FN void halve(float (&sum)[N], int lane,
 #pragma unroll
   for (int i = 0; i < Half; i++) {
     const float send = upper ? sum[i] : sum[i + Half], keep = upper ? sum[i + Half] : sum[i];
-    sum[i] = keep + __shfl_xor_sync(kAllLanes, send, Mask);
+    sum[i] = keep + __shfl_xor_sync(kFullMask, send, Mask);
   }
   if (upper) mine += Half;
   if constexpr (Mask > 1) halve<Half / 2, Mask / 2>(sum, lane, mine);
@@ -3729,35 +3869,38 @@ template <int Half, int Mask, int N> RF_FN void halve(float (&sum)[N], int lane,
 
 template <class T, class ElementA, class ElementB, class Body>
 __global__ void __launch_bounds__(T::kThreads, T::kRows <= 4 ? 2 : 1)
-    matmul_thin(const __grid_constant__ Problem p, const __grid_constant__ Body body, bool aligned) {
+    matmul_skinny(const __grid_constant__ Problem p, const __grid_constant__ Body body, bool aligned) {
   constexpr int kEach = T::kWarpRows, R = T::kRows;
   constexpr bool kAcross = T::kAcross;
-  __shared__ float sums[T::kParts][R][T::kLong];
-  __shared__ TeamShared<Body, T::kG> team;
+  __shared__ float partials[T::kSplitK][R][T::kLong];
+  __shared__ EpilogueStorage<Body, T::kG> storage;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const int of_team = warp % T::kTeams, part = warp / T::kTeams;
-  using Far = std::conditional_t<kAcross, ElementA, ElementB>;
-  using Near = std::conditional_t<kAcross, ElementB, ElementA>;
-  const auto* const far = reinterpret_cast<const Far*>(kAcross ? p.a : p.b);
-  const auto* const near = reinterpret_cast<const Near*>(kAcross ? p.b : p.a);
-  const long far_ld = kAcross ? p.lda : p.ldb, near_ld = kAcross ? p.ldb : p.lda;
-  const int far_rows = static_cast<int>(kAcross ? p.rows : p.cols), near_rows = static_cast<int>(kAcross ? p.cols : p.rows);
-  const int first = blockIdx.x * T::kLong + of_team * kEach;
-  wait_for_previous_kernel();
+  const int row_warp = warp % T::kRowWarps, k_split = warp / T::kRowWarps;
+  using LongElement = std::conditional_t<kAcross, ElementA, ElementB>;
+  using ShortElement = std::conditional_t<kAcross, ElementB, ElementA>;
+  const auto* const long_side = reinterpret_cast<const LongElement*>(kAcross ? p.a : p.b);
+  const auto* const short_side = reinterpret_cast<const ShortElement*>(kAcross ? p.b : p.a);
+  const long long_ld = kAcross ? p.lda : p.ldb, short_ld = kAcross ? p.ldb : p.lda;
+  const int long_rows = static_cast<int>(kAcross ? p.rows : p.cols),
+            short_rows = static_cast<int>(kAcross ? p.cols : p.rows);
+  const int first = blockIdx.x * T::kLong + row_warp * kEach;
+  wait_on_dependent_grids();
   look_in_first_block(body);
 
-  const Far* const rows = far + min(first, far_rows - 1) * far_ld;
+  const LongElement* const rows = long_side + min(first, long_rows - 1) * long_ld;
   unsigned row[kEach];  // from `rows` on; beyond the last, that again
 #pragma unroll
   for (int c = 0; c < kEach; c++)
-    row[c] = static_cast<unsigned>(min(c, max(far_rows - 1 - first, 0))) * static_cast<unsigned>(far_ld);
-  const auto near_row = [&](int r) { return static_cast<unsigned>(min(r, near_rows - 1)) * static_cast<unsigned>(near_ld); };
+    row[c] = static_cast<unsigned>(min(c, max(long_rows - 1 - first, 0))) * static_cast<unsigned>(long_ld);
+  const auto short_row = [&](int r) {
+    return static_cast<unsigned>(min(r, short_rows - 1)) * static_cast<unsigned>(short_ld);
+  };
   float sum[R * kEach];
 #pragma unroll
   for (int i = 0; i < R * kEach; i++) sum[i] = 0.0f;
-  constexpr int kStep = 128 * T::kParts;
+  constexpr int kStep = 128 * T::kSplitK;
   const int depth = static_cast<int>(p.depth), whole = aligned ? depth / kStep * kStep : 0;
-  int k = 128 * part + 4 * lane;
+  int k = 128 * k_split + 4 * lane;
   // Many sums leave room for few warps: then the next step's reads are under way during this one's sums.
   constexpr bool kAhead = R > 4;
   float4 next[kEach];
@@ -3775,16 +3918,16 @@ __global__ void __launch_bounds__(T::kThreads, T::kRows <= 4 ? 2 : 1)
     }
 #pragma unroll
     for (int r = 0; r < R; r++) {
-      const float4 x = four_of(near + (near_row(r) + k));
+      const float4 x = load_vec4(short_side + (short_row(r) + k));
 #pragma unroll
       for (int c = 0; c < kEach; c++) sum[r * kEach + c] = add_four(sum[r * kEach + c], x, y[c]);
     }
   }
 #pragma unroll 1
-  for (k = whole + 32 * part + lane; k < depth; k += 32 * T::kParts) {
+  for (k = whole + 32 * k_split + lane; k < depth; k += 32 * T::kSplitK) {
 #pragma unroll
     for (int r = 0; r < R; r++) {
-      const float x = read_one(near + (near_row(r) + k));
+      const float x = read_one(short_side + (short_row(r) + k));
 #pragma unroll
       for (int c = 0; c < kEach; c++) sum[r * kEach + c] = fma(x, read_one(rows + (row[c] + k)), sum[r * kEach + c]);
     }
@@ -3795,9 +3938,9 @@ __global__ void __launch_bounds__(T::kThreads, T::kRows <= 4 ? 2 : 1)
   constexpr int kLeft = R * kEach / 32;
 #pragma unroll
   for (int i = 0; i < kLeft; i++)
-    sums[part][(mine + i) / kEach][of_team * kEach + (mine + i) % kEach] = sum[i];
+    partials[k_split][(mine + i) / kEach][row_warp * kEach + (mine + i) % kEach] = sum[i];
   __syncthreads();
-  let_next_kernel_start();
+  launch_dependent_grids();
   if (threadIdx.x >= 128) return;
 
   Fragment<1, 1> acc;
@@ -3806,13 +3949,13 @@ __global__ void __launch_bounds__(T::kThreads, T::kRows <= 4 ? 2 : 1)
     const int down = 16 * warp + 8 * (i / 2 % 2) + lane / 4, right = 8 * (i / 4) + 2 * (lane % 4) + i % 2;
     const int r = kAcross ? right : down, c = kAcross ? down : right;
     acc.x[0][i] = 0.0f;
-    if (r < near_rows && r < R)
+    if (r < short_rows && r < R)
 #pragma unroll
-      for (int from = 0; from < T::kParts; from++) acc.x[0][i] += sums[from][r][c];
+      for (int from = 0; from < T::kSplitK; from++) acc.x[0][i] += partials[from][r][c];
   }
   const int row0 = kAcross ? blockIdx.x * T::kLong : 0, col0 = kAcross ? 0 : blockIdx.x * T::kLong;
-  epilogue<false, false>(body, p, acc, row0, col0, team, 1);
-  take_turn<T::kMI>(body, p, row0, col0, team, 1);
+  epilogue<false, false>(body, p, acc, row0, col0, storage, 1);
+  arrive_and_finalize_rows<T::kMI>(body, p, row0, col0, storage, 1);
 }
 
 }  // namespace rf
@@ -3822,47 +3965,50 @@ __global__ void __launch_bounds__(T::kThreads, T::kRows <= 4 ? 2 : 1)
 namespace rf {
 
 template <class A, class B, class Body> struct Product<PlainOf<A, B>, Body> {
-  template <class T> static Cut<Body> cut(long rows, long cols) { return {rows, cols, 64 * T::kMI, 32 * T::kG}; }
+  template <class T>
+  static Partition<Body> partition(long rows, long cols) {
+    return {rows, cols, 64 * T::kMI, 32 * T::kG};
+  }
 
   // Of any kernel that could be chosen: the depth is not known here.
-  static Error bytes(long rows, long cols, long, size_t& parts, size_t& turns, long) {
+  static Error bytes(long rows, long cols, long, size_t& scratch, size_t& arrivals, long) {
     static_assert(!Body::kBatched, "of a batch only tensor cores make products");
-    const Cut<Body> tiled = cut<Tiled>(rows, cols), thin = cut<Thin<4, false>>(rows, cols);
-    parts = tiled.bytes() > thin.bytes() ? tiled.bytes() : thin.bytes();
-    turns = (tiled.turns() > thin.turns() ? tiled.turns() : thin.turns()) * sizeof(unsigned);
+    const Partition<Body> tiled = partition<Tiled>(rows, cols), skinny = partition<Skinny<4, false>>(rows, cols);
+    scratch = tiled.bytes() > skinny.bytes() ? tiled.bytes() : skinny.bytes();
+    arrivals = (tiled.arrivals() > skinny.arrivals() ? tiled.arrivals() : skinny.arrivals()) * sizeof(unsigned);
     return nullptr;
   }
 
   template <class T>
-  static Error thin(const Body& body, const Side& a, const Side& b, long depth, const Workspace& workspace,
+  static Error skinny(const Body& body, const Operand& a, const Operand& b, long depth, const Workspace& workspace,
                     cudaStream_t stream) {
-    const auto by_four = [](const Side& s, size_t element) {
+    const auto by_four = [](const Operand& s, size_t element) {
       return reinterpret_cast<uintptr_t>(s.plain) % (4 * element) == 0 && s.ld % 4 == 0;
     };
     const unsigned blocks = static_cast<unsigned>(blocks_of(T::kAcross ? a.rows : b.rows, T::kLong));
-    const Cut<Body> grid = cut<T>(a.rows, b.rows);
+    const Partition<Body> grid = partition<T>(a.rows, b.rows);
     const Problem problem = grid.problem(a, b, depth, workspace);
-    RF_TRY(launch(matmul_thin<T, A, B, Body>, blocks, T::kThreads, 0, stream, Start::overlapping,
-                  "launching the thin product", problem, body, by_four(a, sizeof(A)) && by_four(b, sizeof(B))));
-    return grid.finish(body, problem, stream);
+    RF_TRY(launch(matmul_skinny<T, A, B, Body>, blocks, T::kThreads, 0, stream, LaunchMode::overlapping,
+                  "launching the skinny product", problem, body, by_four(a, sizeof(A)) && by_four(b, sizeof(B))));
+    return grid.finalize(body, problem, stream);
   }
 
-  static Error run(const Body& body, const Side& a, const Side& b, long depth, const Workspace& workspace,
+  static Error run(const Body& body, const Operand& a, const Operand& b, long depth, const Workspace& workspace,
                    cudaStream_t stream) {
     constexpr long kFar = 1L << 28;  // eight rows this far apart are within 2^31 elements
     if (depth >= 128 && a.ld < kFar && b.ld < kFar) {  // a warp has four of k for each lane
-      if (a.rows <= 4) return thin<Thin<4, false>>(body, a, b, depth, workspace, stream);
-      if (a.rows <= 8) return thin<Thin<8, false>>(body, a, b, depth, workspace, stream);
-      if (a.rows <= 16) return thin<Thin<16, false>>(body, a, b, depth, workspace, stream);
-      if (b.rows <= 16) return thin<Thin<16, true>>(body, a, b, depth, workspace, stream);
+      if (a.rows <= 4) return skinny<Skinny<4, false>>(body, a, b, depth, workspace, stream);
+      if (a.rows <= 8) return skinny<Skinny<8, false>>(body, a, b, depth, workspace, stream);
+      if (a.rows <= 16) return skinny<Skinny<16, false>>(body, a, b, depth, workspace, stream);
+      if (b.rows <= 16) return skinny<Skinny<16, true>>(body, a, b, depth, workspace, stream);
     }
-    const Cut<Body> grid = cut<Tiled>(a.rows, b.rows);
+    const Partition<Body> grid = partition<Tiled>(a.rows, b.rows);
     const Problem problem = grid.problem(a, b, depth, workspace);
     const long blocks = blocks_of(a.rows, Tiled::kTileRows) * blocks_of(b.rows, Tiled::kTileCols);
     if (blocks > INT32_MAX) return error("a product of %ld x %ld has too many tiles", a.rows, b.rows);
     RF_TRY(launch(matmul_tiled<A, B, Body>, static_cast<unsigned>(blocks), Tiled::kThreads, 0, stream,
-                  Start::overlapping, "launching the plain product", problem, body));
-    return grid.finish(body, problem, stream);
+                  LaunchMode::overlapping, "launching the plain product", problem, body));
+    return grid.finalize(body, problem, stream);
   }
 };
 
@@ -3872,24 +4018,24 @@ template <class A, class B, class Body> struct Product<PlainOf<A, B>, Body> {
 //
 // Why: a thread that moves 16 bytes with one instruction needs a quarter of the instructions, and
 // keeps four times the bytes in flight. Generated bodies are templates on their lanes `V` and their
-// position `C`: here V is `Four` at a `Quad`, or one number at a column where rows do not start at
-// multiples of 16 bytes. A comparison of Fours gives a `Four::Mask`; numbers convert to Fours.
+// position `C`: here V is `Vec4` at a `Vec4At`, or one number at a column where rows do not start at
+// multiples of 16 bytes. A comparison of Vec4s gives a `Vec4::Mask`; numbers convert to Vec4s.
 //
-// Layout: a Quad's columns start at a multiple of 4, its addresses at multiples of 16 bytes (of 8 where
+// Layout: a Vec4At's columns start at a multiple of 4, its addresses at multiples of 16 bytes (of 8 where
 // elements have 16 bits).
 
 namespace rf {
 
-struct Quad { long start; };
+struct Vec4At { long start; };
 
-struct alignas(16) Four {
+struct alignas(16) Vec4 {
   struct Mask { bool in[4]; };
   Real x[4];
-  Four() = default;
-  RF_FN Four(Real a) : x{a, a, a, a} {}
-  RF_FN Four(float4 a) : x{a.x, a.y, a.z, a.w} {}
-  template <class F> static RF_FN Four each(F f) {
-    Four y;
+  Vec4() = default;
+  RF_FN Vec4(Real a) : x{a, a, a, a} {}
+  RF_FN Vec4(float4 a) : x{a.x, a.y, a.z, a.w} {}
+  template <class F> static RF_FN Vec4 each(F f) {
+    Vec4 y;
 #pragma unroll
     for (int i = 0; i < 4; i++) y.x[i] = f(i);
     return y;
@@ -3899,79 +4045,79 @@ struct alignas(16) Four {
 // Four elements by one access of 16 bytes, of doubles by two. `read` loads a whole vector type. A store
 // written so stays one instruction: the compiler takes the assignment of a float4 apart. Without
 // "memory" later loads may move before it; no body reads what it writes.
-template <class Read> RF_FN Four read_four(const float* p, Read read) {
-  return Four(read(reinterpret_cast<const float4*>(p)));
+template <class Read> RF_FN Vec4 read_vec4(const float* p, Read read) {
+  return Vec4(read(reinterpret_cast<const float4*>(p)));
 }
-RF_FN void write_four(float* p, Four v) {
+RF_FN void write_vec4(float* p, Vec4 v) {
   asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(p), "f"(float(v.x[0])), "f"(float(v.x[1])),
                "f"(float(v.x[2])), "f"(float(v.x[3])));
 }
-template <class Read> RF_FN Four read_four(const double* p, Read read) {
+template <class Read> RF_FN Vec4 read_vec4(const double* p, Read read) {
   const double2 a = read(reinterpret_cast<const double2*>(p)), b = read(reinterpret_cast<const double2*>(p) + 1);
   const Real x[4] = {Real(a.x), Real(a.y), Real(b.x), Real(b.y)};
-  return Four::each([&](int i) { return x[i]; });
+  return Vec4::each([&](int i) { return x[i]; });
 }
-RF_FN void write_four(double* p, Four v) {
+RF_FN void write_vec4(double* p, Vec4 v) {
   asm volatile("st.global.v2.f64 [%0], {%1, %2};" ::"l"(p), "d"(double(v.x[0])), "d"(double(v.x[1])));
   asm volatile("st.global.v2.f64 [%0], {%1, %2};" ::"l"(p + 2), "d"(double(v.x[2])), "d"(double(v.x[3])));
 }
 
-template <class Read> RF_FN Four read_four(const bool* p, Read read) {
+template <class Read> RF_FN Vec4 read_vec4(const bool* p, Read read) {
   const uint32_t bytes = read(reinterpret_cast<const uint32_t*>(p));
-  return Four::each([&](int i) { return Real((bytes >> 8 * i & 255) != 0); });
+  return Vec4::each([&](int i) { return Real((bytes >> 8 * i & 255) != 0); });
 }
 
-template <class V> RF_FN V lanes(Four x) { return x; }
-template <class V, class T> RF_FN V column(const T* p, Quad c) {
-  return read_four(p + c.start, [](const auto* from) { return *from; });
+template <class V> RF_FN V lanes(Vec4 x) { return x; }
+template <class V, class T> RF_FN V column(const T* p, Vec4At c) {
+  return read_vec4(p + c.start, [](const auto* from) { return *from; });
 }
-template <class V, class T> RF_FN V full(const T* p, long offset, Quad c) { return column<V>(p + offset, c); }
-template <class T> RF_FN void put(T* p, long offset, Quad c, Four v) { write_four(p + offset + c.start, v); }
+template <class V, class T> RF_FN V full(const T* p, long offset, Vec4At c) { return column<V>(p + offset, c); }
+template <class T> RF_FN void put(T* p, long offset, Vec4At c, Vec4 v) { write_vec4(p + offset + c.start, v); }
 
 #define RF_ARITHMETIC(op)                                                              \
-  RF_FN Four operator op(Four a, Four b) {                                             \
-    return Four::each([&](int i) { return a.x[i] op b.x[i]; });                        \
+  RF_FN Vec4 operator op(Vec4 a, Vec4 b) {                                             \
+    return Vec4::each([&](int i) { return a.x[i] op b.x[i]; });                        \
   }
 RF_ARITHMETIC(+) RF_ARITHMETIC(-) RF_ARITHMETIC(*) RF_ARITHMETIC(/)
 #undef RF_ARITHMETIC
-RF_FN Four operator-(Four a) { return Four::each([&](int i) { return -a.x[i]; }); }
+RF_FN Vec4 operator-(Vec4 a) { return Vec4::each([&](int i) { return -a.x[i]; }); }
 
 #define RF_COMPARISON(op)                                                              \
-  RF_FN Four::Mask operator op(Four a, Four b) {                                       \
+  RF_FN Vec4::Mask operator op(Vec4 a, Vec4 b) {                                       \
     return {{a.x[0] op b.x[0], a.x[1] op b.x[1], a.x[2] op b.x[2], a.x[3] op b.x[3]}}; \
   }
 RF_COMPARISON(<) RF_COMPARISON(<=) RF_COMPARISON(>) RF_COMPARISON(>=) RF_COMPARISON(==)
 RF_COMPARISON(!=)
 #undef RF_COMPARISON
 
-RF_FN Four where(Four::Mask mask, Four yes, Four no) {
-  return Four::each([&](int i) { return mask.in[i] ? yes.x[i] : no.x[i]; });
+RF_FN Vec4 where(Vec4::Mask mask, Vec4 yes, Vec4 no) {
+  return Vec4::each([&](int i) { return mask.in[i] ? yes.x[i] : no.x[i]; });
 }
 
-template <class V> RF_FN V product(Four a, Four b) {
-  return Four::each([&](int i) { return product<Real>(a.x[i], b.x[i]); });
+template <class V> RF_FN V mul_rn(Vec4 a, Vec4 b) {
+  return Vec4::each([&](int i) { return mul_rn<Real>(a.x[i], b.x[i]); });
 }
 
 #define RF_MATH(name) \
-  RF_FN Four name(Four a) { return Four::each([&](int i) { return name(a.x[i]); }); }
+  RF_FN Vec4 name(Vec4 a) { return Vec4::each([&](int i) { return name(a.x[i]); }); }
 RF_MATH(exp) RF_MATH(expm1) RF_MATH(log) RF_MATH(log1p) RF_MATH(sqrt) RF_MATH(rsqrt) RF_MATH(sin)
 RF_MATH(cos) RF_MATH(tanh) RF_MATH(erf) RF_MATH(abs) RF_MATH(floor) RF_MATH(ceil) RF_MATH(trunc)
 RF_MATH(round) RF_MATH(relu) RF_MATH(sigmoid)
 #undef RF_MATH
-RF_FN Four pow(Four a, Four b) { return Four::each([&](int i) { return pow(a.x[i], b.x[i]); }); }
-RF_FN Four maximum(Four a, Four b) { return Four::each([&](int i) { return maximum(a.x[i], b.x[i]); }); }
-RF_FN Four minimum(Four a, Four b) { return Four::each([&](int i) { return minimum(a.x[i], b.x[i]); }); }
-RF_FN Four fma(Four a, Four b, Four c) { return Four::each([&](int i) { return fma(a.x[i], b.x[i], c.x[i]); }); }
+RF_FN Vec4 pow(Vec4 a, Vec4 b) { return Vec4::each([&](int i) { return pow(a.x[i], b.x[i]); }); }
+RF_FN Vec4 maximum(Vec4 a, Vec4 b) { return Vec4::each([&](int i) { return maximum(a.x[i], b.x[i]); }); }
+RF_FN Vec4 minimum(Vec4 a, Vec4 b) { return Vec4::each([&](int i) { return minimum(a.x[i], b.x[i]); }); }
+RF_FN Vec4 fma(Vec4 a, Vec4 b, Vec4 c) { return Vec4::each([&](int i) { return fma(a.x[i], b.x[i], c.x[i]); }); }
 
 // What a kernel knows of its lanes: how many, and where the n-th of a row's are ("unit" n).
 template <class V> struct LanesOf;
-template <> struct LanesOf<Four> {
+template <> struct LanesOf<Vec4> {
   static constexpr int count = 4;
-  static RF_FN Quad at(long unit) { return {4 * unit}; }
-  static RF_FN Real get(const Four& v, int lane) { return v.x[lane]; }
-  // Reads what another block has written: not by way of the first-level cache.
-  static RF_FN Four fresh(const Real* p) {
-    return read_four(p, [](const auto* from) { return __ldcg(from); });
+  static RF_FN Vec4At at(long unit) { return {4 * unit}; }
+  static RF_FN Real get(const Vec4& v, int lane) { return v.x[lane]; }
+  // Reads what another block has written: not by way of the L1.
+  static RF_FN Vec4 fresh(const Real* p) {
+    return read_vec4(p, [](const auto* from) { return __ldcg(from); });
   }
 };
 template <> struct LanesOf<Real> {
@@ -3983,44 +4129,28 @@ template <> struct LanesOf<Real> {
 
 }  // namespace rf
 
-// Block: what the kernels that reduce rows and columns share: their start, and how parts of one
-// result are merged across lanes, warps and blocks, always in the same order.
+// Block: what the kernels that reduce rows and columns share: their start, and how partials of
+// one result are merged across lanes, warps and blocks, always in the same order.
 #include <type_traits>
 
 
 namespace rf {
 
-constexpr unsigned kWarp = 0xffffffffu;
-
-// Lets the kernel after this one be scheduled, then waits for the one before. Nothing is read or
-// written before this. (Before sm_90 kernels follow one another by themselves.)
-RF_FN void begin_kernel() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-
-// begin_kernel() of a kernel that a call may start first.
-template <class Body> RF_FN void begin_kernel(const Body& body) {
-  begin_kernel();
+// sync_dependent_grids() of a kernel that a call may start first.
+template <class Body> RF_FN void sync_dependent_grids(const Body& body) {
+  sync_dependent_grids();
   look_in_first_block(body);
 }
 
-// A barrier of `threads` threads of the block, by number; 0 is __syncthreads.
-RF_FN void team_sync(int number, int threads) {
-  asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
-}
-
 // The I-th operand that several passes of a body read along the width.
-template <class T, int I> struct Again { const T* p; };
-template <class V, class T, int I, class C> RF_FN V column(Again<T, I> a, C c) { return column<V>(a.p, c); }
-template <class V, class T, int I, class C> RF_FN V full(Again<T, I> a, long offset, C c) {
+template <class T, int I> struct Reused { const T* p; };
+template <class V, class T, int I, class C> RF_FN V column(Reused<T, I> a, C c) { return column<V>(a.p, c); }
+template <class V, class T, int I, class C> RF_FN V full(Reused<T, I> a, long offset, C c) {
   return full<V>(a.p, offset, c);
 }
 
 // One column of a row that is held; what does not count is read like what does, and not stored.
-struct Single {
+struct MaskedColumn {
   int col;
   bool counts;
 };
@@ -4031,64 +4161,64 @@ template <class T> RF_FN T* start_of_row(T* p) {
   asm("" : "+l"(address));
   return static_cast<T*>(__cvta_global_to_generic(address));
 }
-template <class V, class T> RF_FN V column(const T* p, Single c) { return read_one(p + c.col); }
-template <class V, class T> RF_FN V full(const T* p, long offset, Single c) {
+template <class V, class T> RF_FN V column(const T* p, MaskedColumn c) { return read_one(p + c.col); }
+template <class V, class T> RF_FN V full(const T* p, long offset, MaskedColumn c) {
   return read_one(start_of_row(p + offset) + c.col);
 }
-template <class T> RF_FN void put(T* p, long offset, Single c, Real v) {
+template <class T> RF_FN void put(T* p, long offset, MaskedColumn c, Real v) {
   T* to = start_of_row(p + offset) + c.col;
   if (c.counts) write_one(to, v);
 }
 
 // A position that knows what has been read there: each of N such operands is read once. What `has` says is
 // known to the compiler where passes are unrolled; there the values stay in registers.
-template <class V, int N, class C> struct KnownAt {
+template <class V, int N, class C> struct CachedAt {
   C at;
   V* value;
   bool* has;
 };
-template <class V, int N> struct Known {
+template <class V, int N> struct RegisterCache {
   V value[N ? N : 1];
   bool has[N ? N : 1] = {};
-  template <class C> RF_FN KnownAt<V, N, C> at(C position) { return {position, value, has}; }
+  template <class C> RF_FN CachedAt<V, N, C> at(C position) { return {position, value, has}; }
 };
-template <class V, class T, int I, int N, class C> RF_FN V full(Again<T, I> a, long offset, KnownAt<V, N, C> c) {
+template <class V, class T, int I, int N, class C> RF_FN V full(Reused<T, I> a, long offset, CachedAt<V, N, C> c) {
   if (!c.has[I]) c.value[I] = full<V>(a.p, offset, c.at), c.has[I] = true;
   return c.value[I];
 }
-template <class V, class T, int I, int N, class C> RF_FN V column(Again<T, I> a, KnownAt<V, N, C> c) {
+template <class V, class T, int I, int N, class C> RF_FN V column(Reused<T, I> a, CachedAt<V, N, C> c) {
   return full<V>(a, 0, c);
 }
-template <class V, class T, int N, class C> RF_FN V full(const T* p, long offset, KnownAt<V, N, C> c) {
+template <class V, class T, int N, class C> RF_FN V full(const T* p, long offset, CachedAt<V, N, C> c) {
   return full<V>(p, offset, c.at);
 }
-template <class V, class T, int N, class C> RF_FN V column(const T* p, KnownAt<V, N, C> c) {
+template <class V, class T, int N, class C> RF_FN V column(const T* p, CachedAt<V, N, C> c) {
   return column<V>(p, c.at);
 }
-template <class T, int N, class C> RF_FN void put(T* p, long offset, KnownAt<Real, N, C> c, Real v) {
+template <class T, int N, class C> RF_FN void put(T* p, long offset, CachedAt<Real, N, C> c, Real v) {
   put(p, offset, c.at, v);
 }
-template <class T, int N> RF_FN void put(T* p, long offset, KnownAt<Four, N, Quad> c, Four v) {
+template <class T, int N> RF_FN void put(T* p, long offset, CachedAt<Vec4, N, Vec4At> c, Vec4 v) {
   put(p, offset, c.at, v);
 }
 
-// A part for each of a thread's lanes.
-template <class M, class V> struct Parts {
-  using Part = typename M::Part;
-  Part of[LanesOf<V>::count];
-  RF_FN Parts() {
+// A partial for each of a thread's lanes.
+template <class M, class V> struct LanePartials {
+  using Partial = typename M::Partial;
+  Partial of[LanesOf<V>::count];
+  RF_FN LanePartials() {
 #pragma unroll
-    for (Part& p : of) p = M::identity();
+    for (Partial& p : of) p = M::identity();
   }
-  RF_FN void gather(const V& v) {
+  RF_FN void accumulate(const V& v) {
 #pragma unroll
-    for (int l = 0; l < LanesOf<V>::count; l++) M::gather(of[l], LanesOf<V>::get(v, l));
+    for (int l = 0; l < LanesOf<V>::count; l++) M::accumulate(of[l], LanesOf<V>::get(v, l));
   }
-  RF_FN void merge(const Parts& o) {
+  RF_FN void merge(const LanePartials& o) {
 #pragma unroll
     for (int l = 0; l < LanesOf<V>::count; l++) M::merge(of[l], o.of[l]);
   }
-  RF_FN Part all() {
+  RF_FN Partial all() {
 #pragma unroll
     for (int half = LanesOf<V>::count / 2; half; half /= 2)
 #pragma unroll
@@ -4097,47 +4227,47 @@ template <class M, class V> struct Parts {
   }
 };
 
-// What a thread has gathered of a row. A monoid of one word has a part for each of a thread's lanes, any other takes
-// the values of a batch at once.
-template <class M, class V> struct Gathered {
-  Parts<M, V> parts;
-  template <int N, class In> RF_FN void gather(const V (&x)[N], In in) {
+// What a thread has accumulated of a row. A monoid of one word has a partial for each of a thread's lanes, any other
+// takes the values of a batch at once.
+template <class M, class V> struct Accumulated {
+  LanePartials<M, V> partials;
+  template <int N, class In> RF_FN void accumulate(const V (&x)[N], In in) {
 #pragma unroll
     for (int k = 0; k < N; k++)
-      if (in(k)) parts.gather(x[k]);
+      if (in(k)) partials.accumulate(x[k]);
   }
-  RF_FN void merge(const Gathered& o) { parts.merge(o.parts); }
-  RF_FN typename M::Part all() { return parts.all(); }
+  RF_FN void merge(const Accumulated& o) { partials.merge(o.partials); }
+  RF_FN typename M::Partial all() { return partials.all(); }
 };
-template <class M, class V> struct GatheredAtOnce {
-  typename M::Part part = M::identity();
-  template <int N, class In> RF_FN void gather(const V (&x)[N], In in) {
+template <class M, class V> struct AccumulatedAtOnce {
+  typename M::Partial partial = M::identity();
+  template <int N, class In> RF_FN void accumulate(const V (&x)[N], In in) {
     constexpr int kLanes = LanesOf<V>::count;
     Real values[N * kLanes];
     bool counts[N * kLanes];
 #pragma unroll
     for (int i = 0; i < N * kLanes; i++)
       values[i] = LanesOf<V>::get(x[i / kLanes], i % kLanes), counts[i] = in(i / kLanes);
-    M::gather_some(part, values, counts);
+    M::accumulate_batch(partial, values, counts);
   }
-  RF_FN void merge(const GatheredAtOnce& o) { M::merge(part, o.part); }
-  RF_FN typename M::Part all() { return part; }
+  RF_FN void merge(const AccumulatedAtOnce& o) { M::merge(partial, o.partial); }
+  RF_FN typename M::Partial all() { return partial; }
 };
 template <class M, class V>
-using GatheredOf = std::conditional_t<M::kWords == 1, Gathered<M, V>, GatheredAtOnce<M, V>>;
+using AccumulatedOf = std::conditional_t<M::kWords == 1, Accumulated<M, V>, AccumulatedAtOnce<M, V>>;
 
-template <class M> RF_FN typename M::Part from_lane(typename M::Part p, int lane) {
+template <class M> RF_FN typename M::Partial from_lane(typename M::Partial p, int lane) {
 #pragma unroll
-  for (int w = 0; w < M::kWords; w++) p.w[w] = __shfl_sync(kWarp, p.w[w], lane);
+  for (int w = 0; w < M::kWords; w++) p.w[w] = __shfl_sync(kFullMask, p.w[w], lane);
   return p;
 }
 
-// The part of each team of `lanes` neighbours of a warp (a power of two), for all of them.
-template <class M> RF_FN typename M::Part across_lanes(typename M::Part p, int lanes) {
+// The partial of each group of `lanes` neighbours of a warp (a power of two), for all of them.
+template <class M> RF_FN typename M::Partial warp_reduce(typename M::Partial p, int lanes) {
   for (int mask = lanes / 2; mask; mask /= 2) {
-    typename M::Part other;
+    typename M::Partial other;
 #pragma unroll
-    for (int w = 0; w < M::kWords; w++) other.w[w] = __shfl_xor_sync(kWarp, p.w[w], mask);
+    for (int w = 0; w < M::kWords; w++) other.w[w] = __shfl_xor_sync(kFullMask, p.w[w], mask);
     M::merge(p, other);
   }
   if (M::kWords == 1) return p;
@@ -4145,64 +4275,64 @@ template <class M> RF_FN typename M::Part across_lanes(typename M::Part p, int l
   return from_lane<M>(p, threadIdx.x & 31 & ~(lanes - 1));
 }
 
-// The part of a team of whole warps, for all of its threads. `shared`, one part a warp, must not be
-// written again before the team's next barrier but one.
+// The partial of a group of whole warps, for all of its threads. `shared`, one partial a warp, must not be
+// written again before the group's next barrier but one.
 template <class M>
-RF_FN typename M::Part across_team(typename M::Part p, int thread, int threads, int barrier, Real* shared) {
-  p = across_lanes<M>(p, 32);
+RF_FN typename M::Partial group_reduce(typename M::Partial p, int thread, int threads, int barrier, Real* shared) {
+  p = warp_reduce<M>(p, 32);
   if (threads == 32) return p;
   const int lane = thread % 32, warps = threads / 32;
   if (lane == 0)
 #pragma unroll
     for (int w = 0; w < M::kWords; w++) shared[M::kWords * (thread / 32) + w] = p.w[w];
-  team_sync(barrier, threads);
+  named_barrier_sync(barrier, threads);
   p = M::identity();
   if (lane < warps)
 #pragma unroll
     for (int w = 0; w < M::kWords; w++) p.w[w] = shared[M::kWords * lane + w];
-  return across_lanes<M>(p, 32);
+  return warp_reduce<M>(p, 32);
 }
 
 // Whether this block is the last of `blocks` to come here; what the others wrote before is visible.
 // All threads come here.
-RF_FN bool last_block(unsigned* turns, unsigned blocks) {
-  __shared__ unsigned turn;
+RF_FN bool last_block(unsigned* arrivals, unsigned blocks) {
+  __shared__ unsigned arrival;
   __threadfence();
   __syncthreads();
-  if (threadIdx.x == 0) turn = atomicInc(turns, blocks - 1);  // back to 0 after the last
+  if (threadIdx.x == 0) arrival = atomicInc(arrivals, blocks - 1);  // back to 0 after the last
   __syncthreads();
-  const bool last = turn == blocks - 1;
+  const bool last = arrival == blocks - 1;
   if (last) __threadfence();
   return last;
 }
 
 }  // namespace rf
 
-// Column parts: what reductions down columns keep of the rows seen so far, and how such parts merge.
+// Column partials: what reductions down columns keep of the rows seen so far, and how such partials merge.
 //
-// Why: both a pass over stored values (columns.cuh) and a product's tiles (finish.cuh) leave parts of a
+// Why: both a pass over stored values (columns.cuh) and a product's tiles (finalize.cuh) leave partials of a
 // column here and there; they must be merged in an order that depends on the sizes alone.
 
 namespace rf {
 
 constexpr int kColumnThreads = 256;  // of a block, at most
 
-// A thread's parts of all reductions: a word of each of its lanes, and of how many rows they are.
-template <class Monoids, class V> struct ColumnParts {
+// A thread's partials of all reductions: a word of each of its lanes, and of how many rows they are.
+template <class Monoids, class V> struct ColumnPartials {
   static constexpr int kLanes = LanesOf<V>::count, kWords = Words<Monoids>::column;
   Real words[kWords][kLanes], count = 0.0f;
 
-  template <class D, class S> RF_FN typename D::Part get(S, int lane) const {
-    typename D::Part p;
+  template <class D, class S> RF_FN typename D::Partial get(S, int lane) const {
+    typename D::Partial p;
 #pragma unroll
     for (int w = 0; w < D::kWords; w++) p.w[w] = words[Before<S::index, Monoids>::column + w][lane];
     return p;
   }
-  template <class D, class S> RF_FN void set(S, int lane, const typename D::Part& p) {
+  template <class D, class S> RF_FN void set(S, int lane, const typename D::Partial& p) {
 #pragma unroll
     for (int w = 0; w < D::kWords; w++) words[Before<S::index, Monoids>::column + w][lane] = p.w[w];
   }
-  RF_FN ColumnParts() {
+  RF_FN ColumnPartials() {
     for_monoids<0>(Monoids{}, [&](auto step, auto monoid) {
       using D = Down<decltype(monoid)>;
       const Real none[1] = {0.0f};
@@ -4211,9 +4341,9 @@ template <class Monoids, class V> struct ColumnParts {
       for (int l = 0; l < kLanes; l++) set<D>(step, l, D::template of<1>(none, in, 0.0f));
     });
   }
-  // Takes the parts of rows that come after those it has. One without rows is left alone: its zero
-  // weight would turn an infinite mean into NaN.
-  RF_FN void merge(const ColumnParts& o) {
+  // Takes the partials of rows that come after those it has. One without rows is left alone: its zero
+  // weight would make NaN of an infinite mean.
+  RF_FN void merge(const ColumnPartials& o) {
     if (o.count == 0.0f) return;
     const Weight weight(count, o.count);
     for_monoids<0>(Monoids{}, [&](auto step, auto monoid) {
@@ -4226,71 +4356,72 @@ template <class Monoids, class V> struct ColumnParts {
   }
 };
 
-// Merges the parts of the block's teams, in pairs, into those of the first.
-template <class Parts>
-RF_FN void merge_teams(Parts& parts, int lane, int team, int slice, int lanes, int teams) {
-  constexpr int kSlots = kColumnThreads / 2, kLanes = Parts::kLanes;
-  __shared__ Real words[Parts::kWords][kLanes][kSlots], counts[kSlots];
-  for (int most = teams; most > 1; most = (most + 1) / 2) {
-    const int half = (most + 1) / 2, from = team >= half ? team - half : team;
+// Merges the partials of the block's row groups, in pairs, into those of the first.
+template <class LanePartials>
+RF_FN void merge_row_groups(LanePartials& partials, int lane, int row_group, int slice, int lanes, int row_groups) {
+  constexpr int kSlots = kColumnThreads / 2, kLanes = LanePartials::kLanes;
+  __shared__ Real words[LanePartials::kWords][kLanes][kSlots], counts[kSlots];
+  for (int most = row_groups; most > 1; most = (most + 1) / 2) {
+    const int half = (most + 1) / 2, from = row_group >= half ? row_group - half : row_group;
     const int slot = (slice * (most / 2) + from) * lanes + lane;
-    if (team >= half && team < most) {
+    if (row_group >= half && row_group < most) {
 #pragma unroll
-      for (int w = 0; w < Parts::kWords; w++)
+      for (int w = 0; w < LanePartials::kWords; w++)
 #pragma unroll
-        for (int l = 0; l < kLanes; l++) words[w][l][slot] = parts.words[w][l];
-      counts[slot] = parts.count;
+        for (int l = 0; l < kLanes; l++) words[w][l][slot] = partials.words[w][l];
+      counts[slot] = partials.count;
     }
     __syncthreads();
-    if (team + half < most) {
-      Parts other;
+    if (row_group + half < most) {
+      LanePartials other;
 #pragma unroll
-      for (int w = 0; w < Parts::kWords; w++)
+      for (int w = 0; w < LanePartials::kWords; w++)
 #pragma unroll
         for (int l = 0; l < kLanes; l++) other.words[w][l] = words[w][l][slot];
       other.count = counts[slot];
-      parts.merge(other);
+      partials.merge(other);
     }
     __syncthreads();
   }
 }
 
-// Of the chunks that left their parts in a workspace, `first` and every `step`-th after it, merged in
+// Of the chunks that left their partials in a workspace, `first` and every `step`-th after it, merged in
 // that order. words: the first chunk's first word of this thread's lanes; words are `width` apart and a
 // chunk's words follow one another. A chunk has `chunk_rows` of `count` rows, the last what is left.
-template <class Parts, class V>
-RF_FN Parts merge_chunks(const Real* words, long width, long first, long step, long chunks, long chunk_rows,
+template <class LanePartials, class V>
+RF_FN LanePartials merge_chunks(const Real* words, long width, long first, long step, long chunks, long chunk_rows,
                          long count) {
-  constexpr int kAtOnce = 4;  // these reads come from the second-level cache
-  Parts parts;
+  constexpr int kAtOnce = 4;  // these reads come from the L2
+  LanePartials partials;
 #pragma unroll 1
   for (long c = first; c < chunks; c += kAtOnce * step) {
-    Parts next[kAtOnce];
+    LanePartials next[kAtOnce];
 #pragma unroll
     for (int k = 0; k < kAtOnce; k++) {
       const long from = c + k * step, left = count - from * chunk_rows;
       next[k].count = left <= 0 ? 0.0f : Real(left < chunk_rows ? left : chunk_rows);
 #pragma unroll
-      for (int w = 0; w < Parts::kWords; w++) {
-        const V word = LanesOf<V>::fresh(words + ((left <= 0 ? c : from) * Parts::kWords + w) * width);
+      for (int w = 0; w < LanePartials::kWords; w++) {
+        const V word = LanesOf<V>::fresh(words + ((left <= 0 ? c : from) * LanePartials::kWords + w) * width);
 #pragma unroll
-        for (int l = 0; l < Parts::kLanes; l++) next[k].words[w][l] = LanesOf<V>::get(word, l);
+        for (int l = 0; l < LanePartials::kLanes; l++) next[k].words[w][l] = LanesOf<V>::get(word, l);
       }
     }
 #pragma unroll
-    for (int k = 0; k < kAtOnce; k++) parts.merge(next[k]);
+    for (int k = 0; k < kAtOnce; k++) partials.merge(next[k]);
   }
-  return parts;
+  return partials;
 }
 
 // use(Step<S>, lane, state) for each monoid and lane.
-template <class Monoids, class V, class Use> RF_FN void for_columns(const ColumnParts<Monoids, V>& parts, Use use) {
+template <class Monoids, class V, class Use>
+RF_FN void for_columns(const ColumnPartials<Monoids, V>& partials, Use use) {
   for_monoids<0>(Monoids{}, [&](auto step, auto monoid) {
     using D = Down<decltype(monoid)>;
 #pragma unroll
     for (int l = 0; l < LanesOf<V>::count; l++) {
       typename D::State state;
-      D::merge(state, parts.template get<D>(step, l), parts.count);
+      D::merge(state, partials.template get<D>(step, l), partials.count);
       use(step, l, state);
     }
   });
@@ -4298,125 +4429,134 @@ template <class Monoids, class V, class Use> RF_FN void for_columns(const Column
 
 }  // namespace rf
 
-// Finish: what a product's columns, and rows of many parts, are reduced to, from the parts that its fragments left.
+// Finalize: what a product's columns, and rows of many partial results, are reduced to, from what its fragments left.
 //
-// Why kernels of their own: a fragment that took its turn at its columns would wait until what it stored
-// is visible to others and for an atomic's answer, while the tensor cores idle. These kernels' start is
-// hidden behind the product's end, and their reads come from the second-level cache. And where a row has hundreds of
-// parts, the last team to arrive would merge them alone, while the device waits.
+// Why kernels of their own: a fragment that finalized its columns would wait until what it stored is visible to others
+// and for an atomic's answer, while the tensor cores idle. These kernels' start is hidden behind the product's end
+// (programmatic dependent launch), and their reads come from L2. And where a row has hundreds of partials, the last
+// warpgroup to arrive would merge them alone, while the device waits.
+//
+//   kernel             threads of a block                                registers   shared memory
+//   finalize_columns   32 columns x 8 row groups, each every 8th block   47 to 57    1.5 to 2.5 KB: a word each
+//                      of rows, then merged in pairs
+//   finalize_rows      32 rows x 16 groups of neighbouring partials,     40 to 64    2 to 14 KB: 16 words a monoid's
+//                      then merged first to last                                     word and row
 
 namespace rf {
 
-// Threads: 32 neighbouring columns by kFinishTeams, each of which takes every kFinishTeams-th block of rows.
-constexpr int kFinishTeams = kColumnThreads / 32;
+// Threads: 32 neighbouring columns by kFinalizeRowGroups, each of which takes every kFinalizeRowGroups-th block of
+// rows.
+constexpr int kFinalizeRowGroups = kColumnThreads / 32;
 
 template <class Body>
 __global__ void __launch_bounds__(kColumnThreads, 1)
-    finish_columns_kernel(const __grid_constant__ Body body, const float* parts, long rows, long cols,
+    finalize_columns_kernel(const __grid_constant__ Body body, const float* partials, long rows, long cols,
                           long block_rows, long blocks) {
-  using Mine = ColumnParts<typename Body::ColumnMonoids, float>;
-  const int lane = threadIdx.x % 32, team = threadIdx.x / 32;
+  using Mine = ColumnPartials<typename Body::ColumnMonoids, float>;
+  const int lane = threadIdx.x % 32, row_group = threadIdx.x / 32;
   const long col = 32L * blockIdx.x + lane;
-  begin_kernel();
-  Mine mine = merge_chunks<Mine, float>(parts + (col < cols ? col : cols - 1), cols, team, kFinishTeams, blocks,
-                                        block_rows, rows);
-  merge_teams(mine, lane, team, 0, 32, kFinishTeams);
-  if (team == 0 && col < cols) {
+  sync_dependent_grids();
+  Mine mine = merge_chunks<Mine, float>(partials + (col < cols ? col : cols - 1), cols, row_group, kFinalizeRowGroups,
+                                        blocks, block_rows, rows);
+  merge_row_groups(mine, lane, row_group, 0, 32, kFinalizeRowGroups);
+  if (row_group == 0 && col < cols) {
     typename Body::Column column;
     for_columns(mine, [&](auto step, int, const auto& state) { body.set_column(step, column, state); });
-    body.finish_column(column, col);
+    body.finalize_column(column, col);
   }
 }
 
 // p: the product's, whose fragments have `block_rows` rows.
 template <class Body>
-Error finish_columns(const Body& body, const Problem& p, long block_rows, cudaStream_t stream) {
-  return launch(finish_columns_kernel<Body>, static_cast<unsigned>(blocks_of(p.cols, 32)), kColumnThreads, 0,
-                stream, Start::overlapping, "launching the end of reductions of columns", body,
-                static_cast<const float*>(p.column_parts), p.rows, p.cols, block_rows,
+Error finalize_columns(const Body& body, const Problem& p, long block_rows, cudaStream_t stream) {
+  return launch(finalize_columns_kernel<Body>, static_cast<unsigned>(blocks_of(p.cols, 32)), kColumnThreads, 0,
+                stream, LaunchMode::overlapping, "launching the end of reductions of columns", body,
+                static_cast<const float*>(p.column_partials), p.rows, p.cols, block_rows,
                 blocks_of(p.rows, block_rows));
 }
 
-// Threads: 32 neighbouring rows by kRowTeams, each of which takes as many of a row's parts, next to each other.
-constexpr int kRowTeams = 16;
+// Threads: 32 neighbouring rows by kFinalizeColumnGroups, each of which takes as many of a row's partials, next to each
+// other.
+constexpr int kFinalizeColumnGroups = 16;
 
 template <class Body>
-__global__ void __launch_bounds__(32 * kRowTeams, 1)
-    finish_rows_kernel(const __grid_constant__ Body body, const float* parts, long rows, int blocks) {
+__global__ void __launch_bounds__(32 * kFinalizeColumnGroups, 1)
+    finalize_rows_kernel(const __grid_constant__ Body body, const float* partials, long rows, int blocks) {
   using RowMonoids = typename Body::RowMonoids;
   constexpr int kWords = Words<RowMonoids>::row;
-  __shared__ float words[kRowTeams][kWords][32];
-  const int lane = threadIdx.x % 32, team = threadIdx.x / 32;
+  __shared__ float words[kFinalizeColumnGroups][kWords][32];
+  const int lane = threadIdx.x % 32, row_group = threadIdx.x / 32;
   const long row = 32L * blockIdx.x + lane, mine = row < rows ? row : rows - 1;
-  const int first = static_cast<int>(long(blocks) * team / kRowTeams);
-  const int count = static_cast<int>(long(blocks) * (team + 1) / kRowTeams) - first;
-  begin_kernel();
+  const int first = static_cast<int>(long(blocks) * row_group / kFinalizeColumnGroups);
+  const int count = static_cast<int>(long(blocks) * (row_group + 1) / kFinalizeColumnGroups) - first;
+  sync_dependent_grids();
   for_monoids<0>(RowMonoids{}, [&](auto s, auto monoid) {
     using M = decltype(monoid);
     constexpr int at = Before<decltype(s)::index, RowMonoids>::row;
-    const auto part = M::part(merge_parts<M>(parts + (first * rows + mine) * kWords + at, rows * kWords, count));
+    const auto partial =
+        M::partial(merge_partials<M>(partials + (first * rows + mine) * kWords + at, rows * kWords, count));
 #pragma unroll
-    for (int w = 0; w < M::kWords; w++) words[team][at + w][lane] = part.w[w];
+    for (int w = 0; w < M::kWords; w++) words[row_group][at + w][lane] = partial.w[w];
   });
   __syncthreads();
-  if (team > 0 || row >= rows) return;
+  if (row_group > 0 || row >= rows) return;
   float results[Words<RowMonoids>::results];
   for_monoids<0>(RowMonoids{}, [&](auto s, auto monoid) {
     using M = decltype(monoid);
     using At = Before<decltype(s)::index, RowMonoids>;
     typename M::State state;
 #pragma unroll 4
-    for (int t = 0; t < kRowTeams; t++) {
-      typename M::Part part;
+    for (int t = 0; t < kFinalizeColumnGroups; t++) {
+      typename M::Partial partial;
 #pragma unroll
-      for (int w = 0; w < M::kWords; w++) part.w[w] = words[t][At::row + w][lane];
-      M::merge(state, part);
+      for (int w = 0; w < M::kWords; w++) partial.w[w] = words[t][At::row + w][lane];
+      M::merge(state, partial);
     }
     M::results(state, results + At::results);
   });
-  body.finish_row(row, results);
+  body.finalize_row(row, results);
 }
 
-// p: the product's, whose rows have `blocks` parts each.
-template <class Body> Error finish_rows(const Body& body, const Problem& p, long blocks, cudaStream_t stream) {
-  return launch(finish_rows_kernel<Body>, static_cast<unsigned>(blocks_of(p.rows, 32)), 32 * kRowTeams, 0, stream,
-                Start::overlapping, "launching the end of reductions of rows", body,
-                static_cast<const float*>(p.row_parts), p.rows, static_cast<int>(blocks));
+// p: the product's, whose rows have `blocks` partials each.
+template <class Body> Error finalize_rows(const Body& body, const Problem& p, long blocks, cudaStream_t stream) {
+  return launch(finalize_rows_kernel<Body>, static_cast<unsigned>(blocks_of(p.rows, 32)), 32 * kFinalizeColumnGroups, 0,
+                stream, LaunchMode::overlapping, "launching the end of reductions of rows", body,
+                static_cast<const float*>(p.row_partials), p.rows, static_cast<int>(blocks));
 }
 
 }  // namespace rf
 
-// Row cut: which threads hold, or pass over, which units of a row; from the sizes alone.
+// Row partition: which threads hold, or pass over, which units of a row; from the sizes alone.
 //
-// Why: a load of a warp should touch few lines of the first-level cache. Eight lanes of four columns fill a
+// Why: a load of a warp should touch few lines of the L1. Eight lanes of four columns fill a
 // line; of lanes of one, in rows that start anywhere, it takes a whole warp. So these go along the row first,
 // and a thread has several units, or several rows, only so that enough loads are in flight.
 
 namespace rf {
 
-constexpr int kRowThreads = 256, kMostTeam = 512;
-constexpr long kSplitWidth = 8192, kSplitBlocks = 1 << 14;  // by pass: of a block at least; blocks about
-constexpr long kSplitFrom = 8 * kSplitWidth, kSplitRows = 2048;  // rows as wide, and as few, are split
-constexpr long kBusy = 1 << 17;                                // threads that keep memory busy
+constexpr int kRowThreads = 256, kMostThreadsPerRow = 512;
+constexpr long kMultiBlockWidth = 8192, kMultiBlockBlocks = 1 << 14;  // by pass: of a block at least; blocks about
+constexpr long kMultiBlockFrom = 8 * kMultiBlockWidth, kMultiBlockRows = 2048;  // rows as wide, and as few, are split
+constexpr long kThreadsToSaturate = 1 << 17;                                // threads that keep memory busy
 template <class V> constexpr int kBatch = LanesOf<V>::count == 4 ? 4 : 8;  // units in flight in a thread
 
 // How rows of up to `most` units are held: so many units of each of so many rows in a thread, and so many
 // threads a row. 0: as few as suffice. A number is known to the compiler: addresses then differ by constants,
 // shuffles need no loop, and no division finds a thread's row.
-struct Hold {
+struct ResidentShape {
   int rows, units, threads;
   long most;
 };
 // The shorter rows first. longest: that is held at all; once: if one pass alone reads it; block: its threads.
-template <class V> struct Holds;
-template <> struct Holds<Four> {
-  static constexpr Hold of[] = {{2, 2, 0, 8}, {1, 4, 0, kMostTeam * 4}};
-  static constexpr long longest = kMostTeam * 4, once = 32;
-  static constexpr int block = kMostTeam;
+template <class V> struct ResidentShapes;
+template <> struct ResidentShapes<Vec4> {
+  static constexpr ResidentShape of[] = {{2, 2, 0, 8}, {1, 4, 0, kMostThreadsPerRow * 4}};
+  static constexpr long longest = kMostThreadsPerRow * 4, once = 32;
+  static constexpr int block = kMostThreadsPerRow;
 };
 // A row fills more than half of what its threads can hold, so the first half of each one's units need no test.
-template <> struct Holds<Real> {
-  static constexpr Hold of[] = {
+template <> struct ResidentShapes<Real> {
+  static constexpr ResidentShape of[] = {
       {4, 2, 0, 8},    {4, 2, 8, 16},   {4, 2, 16, 32},    {4, 2, 32, 64}, {2, 4, 32, 128},
       {1, 8, 32, 256}, {1, 8, 64, 512}, {1, 8, 128, 1024}, {1, 16, 0, kRowThreads * 16},
   };
@@ -4424,39 +4564,41 @@ template <> struct Holds<Real> {
   static constexpr int block = kRowThreads;
 };
 
-// How a space is cut.
-template <class V> struct RowsCut {
-  enum Kind { held, by_team, by_pass } kind;
-  int hold = 0;        // of Holds<V>
+// How a space is partitioned.
+template <class V> struct RowPartition {
+  enum Strategy { register_resident, warps_per_row, multi_block } strategy;
+  int shape = 0;        // of Holds<V>
   long units, chunks;  // of a row
   long chunk_width;    // a chunk's columns
   int threads = 0;     // of a row: lanes of a warp, or whole warps
   // again: whether a row is read by more than one pass.
-  constexpr RowsCut(long rows, long width, bool again)
-      : kind(held), units(width / LanesOf<V>::count), chunks(0),
-        chunk_width(kSplitWidth * blocks_of(blocks_of(width, kSplitWidth) * rows + 1, kSplitBlocks)) {
+  constexpr RowPartition(long rows, long width, bool again)
+      : strategy(register_resident), units(width / LanesOf<V>::count), chunks(0),
+        chunk_width(kMultiBlockWidth * blocks_of(blocks_of(width, kMultiBlockWidth) * rows + 1, kMultiBlockBlocks)) {
     chunks = blocks_of(width, chunk_width);
-    if ((rows <= kSplitRows && width >= kSplitFrom) || units > INT32_MAX / 2) kind = by_pass, threads = kRowThreads;
-    else if (units == 0) kind = by_team, threads = 32;
-    else if (units <= (again ? Holds<V>::longest : Holds<V>::once)) kind = held, threads = as_held();
-    else kind = by_team, threads = team_of(rows);
+    if ((rows <= kMultiBlockRows && width >= kMultiBlockFrom) || units > INT32_MAX / 2)
+      strategy = multi_block, threads = kRowThreads;
+    else if (units == 0) strategy = warps_per_row, threads = 32;
+    else if (units <= (again ? ResidentShapes<V>::longest : ResidentShapes<V>::once))
+      strategy = register_resident, threads = threads_if_resident();
+    else strategy = warps_per_row, threads = threads_per_row(rows);
   }
-  constexpr int rows_of_thread() const { return kind == held ? Holds<V>::of[hold].rows : 1; }
+  constexpr int rows_of_thread() const { return strategy == register_resident ? ResidentShapes<V>::of[shape].rows : 1; }
   // As few lanes as hold a row, or as few warps.
-  constexpr int as_held() {
-    while (units > Holds<V>::of[hold].most) hold++;
-    const int each = Holds<V>::of[hold].units, known = Holds<V>::of[hold].threads;
+  constexpr int threads_if_resident() {
+    while (units > ResidentShapes<V>::of[shape].most) shape++;
+    const int each = ResidentShapes<V>::of[shape].units, known = ResidentShapes<V>::of[shape].threads;
     if (known) return known;
     const long lanes = covering_power_of_two(blocks_of(units, each));
     return int(lanes < 32 ? lanes : 32 * blocks_of(units, 32 * each));
   }
   // Whole batches a thread: two where there are threads enough without a third.
-  constexpr int team_of(long rows) const {
+  constexpr int threads_per_row(long rows) const {
     constexpr int batch = kBatch<V>;
-    const auto team = [&](long batches) { return 32 * blocks_of(units, 32 * batch * batches); };
-    long batches = blocks_of(units, long(kMostTeam) * batch);
-    if (batches == 1 && rows * team(2) >= kBusy) batches = 2;
-    return int(team(batches) < kMostTeam ? team(batches) : kMostTeam);
+    const auto threads_of = [&](long batches) { return 32 * blocks_of(units, 32 * batch * batches); };
+    long batches = blocks_of(units, long(kMostThreadsPerRow) * batch);
+    if (batches == 1 && rows * threads_of(2) >= kThreadsToSaturate) batches = 2;
+    return int(threads_of(batches) < kMostThreadsPerRow ? threads_of(batches) : kMostThreadsPerRow);
   }
 };
 
@@ -4465,7 +4607,7 @@ template <class V> struct RowsCut {
 // Rows: passes over each row of a space of rows x width; a pass may use what earlier ones reduced.
 //
 // Why: everything between products is bound by memory. A row is read once from it: the passes that
-// follow have it in registers or, of a long one, find it in the first-level cache, which holds the rows
+// follow have it in registers or, of a long one, find it in the L1, which holds the rows
 // that a multiprocessor works on.
 //
 // A body gives
@@ -4475,27 +4617,33 @@ template <class V> struct RowsCut {
 //   set(Step<S>, row_so_far, row, value)     takes the result of pass S into row_so_far, or its results
 //   store<V>(row_so_far, row, col)           writes full-size results      (if kStores)
 //   read<V>(row, col)                        reads what store does, so that no load waits for a store
-//   finish(row_so_far, row)                  writes results of one row     (if kFinishes)
-//   kAgain                                   how many operands several passes read (those of type Again)
-//   kBlocks                                  blocks on a multiprocessor that hold rows of fours
+//   finalize(row_so_far, row)                writes results of one row     (if kFinalizes)
+//   kReused                                  how many operands several passes read (those of type Reused)
+//   kMinBlocks                               blocks on a multiprocessor (launch bounds) that hold rows by Vec4
 // Lanes are of four columns or, where rows do not start at multiples of 16 bytes, of one. A "unit" is one V.
 //
 // Layout: which threads take which units follows from the sizes alone, so results do not depend on
 // the device. In order of width:
-//   pointwise   each thread takes kBatch units: of as many rows (what is known of a column is then
-//               read once), or of one row where rows are few
-//   held        lanes of a warp, or whole warps, hold a row in registers, of short rows those of several, as
-//               the table of row_cut.cuh says; long rows only if more than one pass reads them
-//   by team     whole warps take a row, kBatch units at once; small teams share a block
-//   by pass     few rows that are very long: many blocks a row, one launch a pass; the last block to
-//               arrive merges the parts of the others
+//   kernel                   who takes what                                            registers   shared memory
+//   pointwise                each thread kBatch units: of as many rows (what is known    by the body   none
+//                            of a column is then read once), or of one row where rows
+//                            are few
+//   rows_register_resident   lanes of a warp, or whole warps, hold a row in registers,   31 to 64      384 bytes: a
+//                            of short rows those of several, as the table of                         partial a warp,
+//                            row_partition.cuh says; long rows only if more than one                 for two passes
+//                            pass reads them
+//   rows_warps_per_row       whole warps take a row, kBatch units at once; small groups  39 to 56      384 bytes
+//                            share a block
+//   rows_multi_block         few rows that are very long: many blocks a row, one launch  40 to 56      196 bytes
+//                            a pass; the last block to arrive merges the others' partials
+// (registers of a thread for a softmax, a layer norm and their like; of a block: 256 threads, or up to 512)
 //
 // The ladder (H200, of the copy rate 4.25 TB/s): a float4 that is assigned became four stores, 0.75; one
 // store, 0.96. Whole batches without branches took softmax 16384x4096 from 0.73 to 0.79, x @ v to 1.04; rows
 // held in registers, softmax 149 -> 135 us, layer norm 262144x64 45 -> 35. Four batches a thread: rows fall
-// out of the first-level cache, 20% slower; blocks that loop over rows: 7% slower. Single columns by whole warps, by
-// constants where the width is known: softmax 16384x1023 54 -> 45, 1000000x50 170 -> 143, layer norm 16384x1023 50 -> 42
-// (16 or 32 units a thread instead of 8: 58 and 66). Statistics in one pass: softmax 4096x393216 6131 -> 4691.
+// out of the L1, 20% slower; blocks that loop over rows: 7% slower. Single columns by whole warps, by
+// constants where the width is known: softmax 16384x1023 54 -> 45, 1000000x50 170 -> 143, layer norm 16384x1023 50 ->
+// 42 (16 or 32 units a thread instead of 8: 58 and 66). Statistics in one pass: softmax 4096x393216 6131 -> 4691.
 
 namespace rf {
 
@@ -4503,12 +4651,12 @@ namespace rf {
 struct RowsBody {
   struct Row {};
   using Monoids = List<>;
-  static constexpr bool kStores = true, kFinishes = false;
-  static constexpr int kAgain = 0, kBlocks = 2;
+  static constexpr bool kStores = true, kFinalizes = false;
+  static constexpr int kReused = 0, kMinBlocks = 2;
   rf_watch::Look look = rf_watch::take_look();  // see look.h
 };
 
-// Reads the words of a Row as another block left them, not as the first-level cache may know them.
+// Reads the words of a Row as another block left them, not as the L1 may know them.
 template <class Row> RF_FN Row row_from(const Row* p) {
   Row r{};
 #pragma unroll
@@ -4519,7 +4667,7 @@ template <class Row> RF_FN Row row_from(const Row* p) {
 
 // Tells the body what pass `step` has reduced a row to.
 template <class M, class Body, class Step>
-RF_FN void set_results(const Body& body, Step step, typename Body::Row& r, long row, const typename M::Part& p) {
+RF_FN void set_results(const Body& body, Step step, typename Body::Row& r, long row, const typename M::Partial& p) {
   typename M::State state{};
   Real values[M::kResults];
   M::merge(state, p);
@@ -4527,20 +4675,20 @@ RF_FN void set_results(const Body& body, Step step, typename Body::Row& r, long 
   if constexpr (M::kResults == 1) body.set(step, r, row, values[0]);
   else body.set(step, r, row, values);
 }
-constexpr int kMostWords = 3;  // of the parts of a team
+constexpr int kMostPartialWords = 3;  // of the partials of a group
 
-template <class Body> RF_FN void finish_row(const Body& body, const typename Body::Row& r, long row) {
-  if constexpr (Body::kFinishes) body.finish(r, row);
+template <class Body> RF_FN void finalize_row(const Body& body, const typename Body::Row& r, long row) {
+  if constexpr (Body::kFinalizes) body.finalize(r, row);
 }
 
 // Stores the units at row(k), unit(k), all read first: no load may be moved before a store.
 template <class V, class Body, class RowOf, class UnitOf>
 RF_FN void store_batch(const Body& body, const typename Body::Row& r, RowOf row, UnitOf unit) {
-  Known<V, Body::kAgain> known[kBatch<V>];
+  RegisterCache<V, Body::kReused> cache[kBatch<V>];
 #pragma unroll
-  for (int k = 0; k < kBatch<V>; k++) body.template read<V>(row(k), known[k].at(LanesOf<V>::at(unit(k))));
+  for (int k = 0; k < kBatch<V>; k++) body.template read<V>(row(k), cache[k].at(LanesOf<V>::at(unit(k))));
 #pragma unroll
-  for (int k = 0; k < kBatch<V>; k++) body.template store<V>(r, row(k), known[k].at(LanesOf<V>::at(unit(k))));
+  for (int k = 0; k < kBatch<V>; k++) body.template store<V>(r, row(k), cache[k].at(LanesOf<V>::at(unit(k))));
 }
 
 // --- pointwise -----------------------------------------------------------------------------------
@@ -4550,7 +4698,7 @@ __global__ void __launch_bounds__(kRowThreads, 1)
   constexpr int kUnits = kBatch<V>;
   const typename Body::Row r{};
   const long units = width / LanesOf<V>::count, first = long(blockIdx.x) * blockDim.x + threadIdx.x;
-  begin_kernel(body);
+  sync_dependent_grids(body);
   if constexpr (kDown) {  // rows row, row + groups, ...
     const long groups = (rows + kUnits - 1) / kUnits;
     if (first >= groups * units) return;
@@ -4563,9 +4711,9 @@ __global__ void __launch_bounds__(kRowThreads, 1)
 #pragma unroll 1
       for (long i = row; i < rows; i += groups) body.template store<V>(r, i, LanesOf<V>::at(unit));
     }
-    if constexpr (Body::kFinishes)
+    if constexpr (Body::kFinalizes)
       if (unit == 0)
-        for (long i = row; i < rows; i += groups) body.finish(r, i);
+        for (long i = row; i < rows; i += groups) body.finalize(r, i);
   } else {  // units unit, unit + blockDim.x, ... of one row
     const long row = blockIdx.x / tiles, tile = blockIdx.x - row * tiles;
     const long unit = tile * kUnits * blockDim.x + threadIdx.x;
@@ -4581,93 +4729,95 @@ __global__ void __launch_bounds__(kRowThreads, 1)
       const long col = units * LanesOf<V>::count + threadIdx.x;
       if (col < width) body.template store<Real>(r, row, col);
     }
-    if constexpr (Body::kFinishes)
-      if (unit == 0) body.finish(r, row);
+    if constexpr (Body::kFinalizes)
+      if (unit == 0) body.finalize(r, row);
   }
 }
 
-// --- held ----------------------------------------------------------------------------------------
+// --- register-resident -------------------------------------------------------------------------------
 // kRows rows of kUnits units a thread: `threads` lanes of a warp hold a row, or whole warps (then one). All
 // passes name the same units, so a row is read once and stays in registers, of a softmax its exponentials.
 template <class V, int kRows, int kUnits, int kThreads, class Body>
-__global__ void __launch_bounds__(Holds<V>::block, LanesOf<V>::count == 4 ? Body::kBlocks : 1)
-    rows_held(const __grid_constant__ Body body, long rows, int units, int team_threads) {
-  __shared__ Real shared[2][kMostTeam / 32][kMostWords];  // two passes
+__global__ void __launch_bounds__(ResidentShapes<V>::block, LanesOf<V>::count == 4 ? Body::kMinBlocks : 1)
+    rows_register_resident(const __grid_constant__ Body body, long rows, int units, int row_threads) {
+  __shared__ Real shared[2][kMostThreadsPerRow / 32][kMostPartialWords];  // two passes
   constexpr bool kSingle = LanesOf<V>::count == 1;
   constexpr int kInside = kSingle ? kUnits / 2 : 0;  // units of every thread that are in the row: see Holds
-  begin_kernel(body);  // before any thread returns: all of the first block look
-  const int threads = kThreads ? kThreads : team_threads;
-  const int teams = blockDim.x / threads, team = threadIdx.x / threads, thread = threadIdx.x - team * threads;
-  const long first = long(blockIdx.x) * teams * kRows + team;
-  if (threads >= 32 && first >= rows) return;  // a whole team; lanes are needed by others of their warp
+  sync_dependent_grids(body);  // before any thread returns: all of the first block look
+  const int threads = kThreads ? kThreads : row_threads;
+  const int thread_groups = blockDim.x / threads, thread_group = threadIdx.x / threads,
+            thread = threadIdx.x - thread_group * threads;
+  const long first = long(blockIdx.x) * thread_groups * kRows + thread_group;
+  if (threads >= 32 && first >= rows) return;  // a whole group; lanes are needed by others of their warp
   // Rows and units after the last are read like it and left out: all loads are in flight together. Single columns
   // are computed, too, and not stored: what a branch guards is computed one after another.
   long row[kRows];
   typename Body::Row r[kRows]{};
 #pragma unroll
-  for (int i = 0; i < kRows; i++) row[i] = first + i * teams < rows ? first + i * teams : rows - 1;
+  for (int i = 0; i < kRows; i++) row[i] = first + i * thread_groups < rows ? first + i * thread_groups : rows - 1;
   const auto in = [&](int k) { return k < kInside || thread + k * threads < units; };
   int unit[kUnits];
 #pragma unroll
   for (int k = 0; k < kUnits; k++) unit[k] = in(k) ? thread + k * threads : units - 1;
   const auto at = [&](int k) {
-    if constexpr (kSingle) return Single{unit[k], in(k)};
+    if constexpr (kSingle) return MaskedColumn{unit[k], in(k)};
     else return LanesOf<V>::at(unit[k]);
   };
-  Known<V, Body::kAgain> known[kRows][kUnits];
+  RegisterCache<V, Body::kReused> cache[kRows][kUnits];
   for_monoids<0>(typename Body::Monoids{}, [&](auto step, auto monoid) {
     using M = decltype(monoid);
     V x[kRows][kUnits];
 #pragma unroll
     for (int i = 0; i < kRows; i++)
 #pragma unroll
-      for (int k = 0; k < kUnits; k++) x[i][k] = body.template term<V>(step, r[i], row[i], known[i][k].at(at(k)));
+      for (int k = 0; k < kUnits; k++) x[i][k] = body.template term<V>(step, r[i], row[i], cache[i][k].at(at(k)));
 #pragma unroll
     for (int i = 0; i < kRows; i++) {
-      GatheredOf<M, V> gathered;
-      gathered.gather(x[i], in);
-      typename M::Part part = gathered.all();
+      AccumulatedOf<M, V> accumulated;
+      accumulated.accumulate(x[i], in);
+      typename M::Partial partial = accumulated.all();
       if (kRows > 1 || threads <= 32)
-        part = across_lanes<M>(part, threads);
+        partial = warp_reduce<M>(partial, threads);
       else
-        part = across_team<M>(part, thread, threads, team + 1, shared[decltype(step)::index % 2][team * (threads / 32)]);
-      set_results<M>(body, step, r[i], row[i], part);
+        partial = group_reduce<M>(partial, thread, threads, thread_group + 1,
+                                  shared[decltype(step)::index % 2][thread_group * (threads / 32)]);
+      set_results<M>(body, step, r[i], row[i], partial);
     }
   });
 #pragma unroll
   for (int i = 0; i < kRows; i++) {
-    if (first + i * teams >= rows) continue;
+    if (first + i * thread_groups >= rows) continue;
     if constexpr (Body::kStores) {
 #pragma unroll
-      for (int k = 0; k < kUnits; k++) body.template read<V>(row[i], known[i][k].at(at(k)));
+      for (int k = 0; k < kUnits; k++) body.template read<V>(row[i], cache[i][k].at(at(k)));
 #pragma unroll
       for (int k = 0; k < kUnits; k++)
-        if (kSingle || in(k)) body.template store<V>(r[i], row[i], known[i][k].at(at(k)));
+        if (kSingle || in(k)) body.template store<V>(r[i], row[i], cache[i][k].at(at(k)));
     }
-    if constexpr (Body::kFinishes)
-      if (thread == 0) body.finish(r[i], row[i]);
+    if constexpr (Body::kFinalizes)
+      if (thread == 0) body.finalize(r[i], row[i]);
   }
 }
 
-// --- by team -------------------------------------------------------------------------------------
-// This thread's part of `units` units from `first` on. In the last batch units after the last are
+// --- warps per row ----------------------------------------------------------------------------------
+// This thread's partial of `units` units from `first` on. In the last batch units after the last are
 // read like it and left out: so all loads of a batch are in flight together.
 template <class M, int S, class V, class Body>
-RF_FN typename M::Part gather_units(const Body& body, const typename Body::Row& r, long row, long first, int units,
-                                    int thread, int threads) {
+RF_FN typename M::Partial accumulate_units(const Body& body, const typename Body::Row& r, long row, long first,
+                                           int units, int thread, int threads) {
   constexpr int kUnits = kBatch<V>, kChain = 16;  // batches added one by one, then merged
-  GatheredOf<M, V> all;
+  AccumulatedOf<M, V> all;
   int j = thread;
 #pragma unroll 1
   do {
-    GatheredOf<M, V> chain;
+    AccumulatedOf<M, V> chain;
 #pragma unroll 1
     for (int b = 0; b < kChain && j + (kUnits - 1) * threads < units; b++, j += kUnits * threads) {
       V x[kUnits];
 #pragma unroll
       for (int k = 0; k < kUnits; k++)
         x[k] = body.template term<V>(Step<S>{}, r, row, LanesOf<V>::at(first + j + k * threads));
-      chain.gather(x, [](int) { return true; });
+      chain.accumulate(x, [](int) { return true; });
     }
     all.merge(chain);
   } while (j + (kUnits - 1) * threads < units);
@@ -4678,7 +4828,7 @@ RF_FN typename M::Part gather_units(const Body& body, const typename Body::Row& 
       const int unit = j + k * threads < units ? j + k * threads : units - 1;
       x[k] = body.template term<V>(Step<S>{}, r, row, LanesOf<V>::at(first + unit));
     }
-    all.gather(x, [&](int k) { return k == 0 || j + k * threads < units; });
+    all.accumulate(x, [&](int k) { return k == 0 || j + k * threads < units; });
   }
   return all.all();
 }
@@ -4699,61 +4849,61 @@ RF_FN void store_units(const Body& body, const typename Body::Row& r, long row, 
 }
 
 template <class V, class Body>
-__global__ void __launch_bounds__(kMostTeam, 1)
-    rows_by_team(const __grid_constant__ Body body, long rows, int units, int threads) {
-  __shared__ Real shared[2][kMostTeam / 32][kMostWords];  // two passes
-  const int team = threadIdx.x / threads, thread = threadIdx.x - team * threads;
-  const long row = long(blockIdx.x) * (blockDim.x / threads) + team;
-  begin_kernel(body);
-  if (row >= rows) return;  // a whole team
+__global__ void __launch_bounds__(kMostThreadsPerRow, 1)
+    rows_warps_per_row(const __grid_constant__ Body body, long rows, int units, int threads) {
+  __shared__ Real shared[2][kMostThreadsPerRow / 32][kMostPartialWords];  // two passes
+  const int thread_group = threadIdx.x / threads, thread = threadIdx.x - thread_group * threads;
+  const long row = long(blockIdx.x) * (blockDim.x / threads) + thread_group;
+  sync_dependent_grids(body);
+  if (row >= rows) return;  // a whole group
   typename Body::Row r{};
   for_monoids<0>(typename Body::Monoids{}, [&](auto step, auto monoid) {
     using M = decltype(monoid);
     constexpr int S = decltype(step)::index;
-    const auto part = gather_units<M, S, V>(body, r, row, 0, units, thread, threads);
-    Real* parts = shared[S % 2][team * (threads / 32)];
-    set_results<M>(body, step, r, row, across_team<M>(part, thread, threads, team + 1, parts));
+    const auto partial = accumulate_units<M, S, V>(body, r, row, 0, units, thread, threads);
+    Real* partials = shared[S % 2][thread_group * (threads / 32)];
+    set_results<M>(body, step, r, row, group_reduce<M>(partial, thread, threads, thread_group + 1, partials));
   });
   if constexpr (Body::kStores) store_units<V>(body, r, row, 0, units, thread, threads);
-  if constexpr (Body::kFinishes)
-    if (thread == 0) body.finish(r, row);
+  if constexpr (Body::kFinalizes)
+    if (thread == 0) body.finalize(r, row);
 }
 
-// --- by pass -------------------------------------------------------------------------------------
+// --- multi-block ----------------------------------------------------------------------------------
 template <class V, class Body>
 __global__ void __launch_bounds__(kRowThreads, 1)
-    rows_by_pass(const __grid_constant__ Body body, long width, long chunks, long chunk_width, int pass,
-                 typename Body::Row* known, Real* parts, unsigned* turns) {
+    rows_multi_block(const __grid_constant__ Body body, long width, long chunks, long chunk_width, int pass,
+                 typename Body::Row* row_states, Real* partials, unsigned* arrivals) {
   using Monoids = typename Body::Monoids;
-  __shared__ Real shared[2][kRowThreads / 32 * kMostWords];
+  __shared__ Real shared[2][kRowThreads / 32 * kMostPartialWords];
   const long row = blockIdx.x / chunks, chunk = blockIdx.x - row * chunks;
   const long chunk_units = chunk_width / LanesOf<V>::count;
   const long first = chunk * chunk_units, left = width / LanesOf<V>::count - first;
   const int units = int(left < chunk_units ? left : chunk_units), thread = threadIdx.x;
-  begin_kernel(body);
+  sync_dependent_grids(body);
   typename Body::Row r{};
-  if (pass > 0) r = row_from(known + row);
+  if (pass > 0) r = row_from(row_states + row);
   for_monoids<0>(Monoids{}, [&](auto step, auto monoid) {
     using M = decltype(monoid);
     constexpr int S = decltype(step)::index;
     if (pass != S) return;
-    auto part = gather_units<M, S, V>(body, r, row, first, units, thread, kRowThreads);
-    part = across_team<M>(part, thread, kRowThreads, 0, shared[0]);
+    auto partial = accumulate_units<M, S, V>(body, r, row, first, units, thread, kRowThreads);
+    partial = group_reduce<M>(partial, thread, kRowThreads, 0, shared[0]);
     if (thread == 0)
 #pragma unroll
-      for (int w = 0; w < M::kWords; w++) parts[blockIdx.x * M::kWords + w] = part.w[w];
-    if (!last_block(turns + row, unsigned(chunks))) return;
-    part = M::identity();
+      for (int w = 0; w < M::kWords; w++) partials[blockIdx.x * M::kWords + w] = partial.w[w];
+    if (!last_block(arrivals + row, unsigned(chunks))) return;
+    partial = M::identity();
     for (long c = thread; c < chunks; c += kRowThreads) {
-      typename M::Part next;
+      typename M::Partial next;
 #pragma unroll
-      for (int w = 0; w < M::kWords; w++) next.w[w] = __ldcg(parts + (row * chunks + c) * M::kWords + w);
-      M::merge(part, next);
+      for (int w = 0; w < M::kWords; w++) next.w[w] = __ldcg(partials + (row * chunks + c) * M::kWords + w);
+      M::merge(partial, next);
     }
-    set_results<M>(body, step, r, row, across_team<M>(part, thread, kRowThreads, 0, shared[1]));
+    set_results<M>(body, step, r, row, group_reduce<M>(partial, thread, kRowThreads, 0, shared[1]));
     if (thread == 0) {
-      known[row] = r;
-      if (S + 1 == Monoids::size) finish_row(body, r, row);
+      row_states[row] = r;
+      if (S + 1 == Monoids::size) finalize_row(body, r, row);
     }
   });
   if constexpr (Body::kStores)
@@ -4761,47 +4911,50 @@ __global__ void __launch_bounds__(kRowThreads, 1)
 }
 
 // --- the host's side -----------------------------------------------------------------------------
-template <class V, class Body> constexpr RowsCut<V> rows_cut(long rows, long width) {
+template <class V, class Body> constexpr RowPartition<V> row_partition(long rows, long width) {
   return {rows, width, Body::Monoids::size + Body::kStores > 1};
 }
 
 // What rows() of these sizes needs of its workspace, however its operands are aligned.
-template <class Body> Error rows_needs(long rows, long width, Needs& needs) {
-  needs = {};
+template <class Body> Error rows_workspace_size(long rows, long width, WorkspaceSize& size) {
+  size = {};
   if constexpr (Body::Monoids::size > 0) {
-    const auto cut = rows_cut<Real, Body>(rows, width);
-    if (cut.kind == cut.by_pass) {
+    const auto partition = row_partition<Real, Body>(rows, width);
+    if (partition.strategy == partition.multi_block) {
       constexpr size_t words = Words<typename Body::Monoids>::row;
-      needs.parts = (rows * sizeof(typename Body::Row) + 255) / 256 * 256 + rows * cut.chunks * words * sizeof(Real);
-      needs.turns = rows * sizeof(unsigned);
+      size.scratch =
+          (rows * sizeof(typename Body::Row) + 255) / 256 * 256 + rows * partition.chunks * words * sizeof(Real);
+      size.arrivals = rows * sizeof(unsigned);
     }
   }
   return nullptr;
 }
 
 // The kernel that holds rows as line N of the table says.
-template <class V, class Body, int N> auto* held_by() {
-  constexpr Hold as = Holds<V>::of[N], shorter = Holds<V>::of[N ? N - 1 : 0];
+template <class V, class Body, int N> auto* resident_kernel() {
+  constexpr ResidentShape as = ResidentShapes<V>::of[N], shorter = ResidentShapes<V>::of[N ? N - 1 : 0];
   static_assert(as.threads == 0 || (N && as.most == as.threads * as.units && as.most <= 2 * shorter.most),
-                "rows of a known number of threads fill more than half of what these can hold");
-  return rows_held<V, as.rows, as.units, as.threads, Body>;
+                "rows of a cache number of threads fill more than half of what these can hold");
+  return rows_register_resident<V, as.rows, as.units, as.threads, Body>;
 }
-template <class V, class Body, int N = 0> auto* held_by(int line) {
-  if constexpr (Holds<V>::of[N].most < Holds<V>::longest)
-    if (line > N) return held_by<V, Body, N + 1>(line);
-  return held_by<V, Body, N>();
+template <class V, class Body, int N = 0> auto* resident_kernel(int line) {
+  if constexpr (ResidentShapes<V>::of[N].most < ResidentShapes<V>::longest)
+    if (line > N) return resident_kernel<V, Body, N + 1>(line);
+  return resident_kernel<V, Body, N>();
 }
 
-// The kernel of a cut that is not by pass; only one is compiled where the width is known.
-template <long W, class V, class Body> auto* kernel_of(const RowsCut<V>& cut) {
-  constexpr RowsCut<V> known = rows_cut<V, Body>(kSplitRows + 1, W);
-  if constexpr (W == 0) return cut.kind == cut.held ? held_by<V, Body>(cut.hold) : rows_by_team<V, Body>;
-  else if constexpr (known.kind == known.held) return held_by<V, Body, known.hold>();
-  else return rows_by_team<V, Body>;
+// The kernel of a partition that is not multi-block; only one is compiled where the width is known.
+template <long W, class V, class Body> auto* kernel_of(const RowPartition<V>& partition) {
+  constexpr RowPartition<V> fixed = row_partition<V, Body>(kMultiBlockRows + 1, W);
+  if constexpr (W == 0)
+    return partition.strategy == partition.register_resident ? resident_kernel<V, Body>(partition.shape)
+                                                             : rows_warps_per_row<V, Body>;
+  else if constexpr (fixed.strategy == fixed.register_resident) return resident_kernel<V, Body, fixed.shape>();
+  else return rows_warps_per_row<V, Body>;
 }
 
 template <class V, class Body>
-Error run_pointwise(const Body& body, long rows, long width, cudaStream_t stream, Start start) {
+Error run_pointwise(const Body& body, long rows, long width, cudaStream_t stream, LaunchMode start) {
   constexpr int kUnits = kBatch<V>;
   constexpr const char* doing = "launching a pointwise kernel";
   const long units = width / LanesOf<V>::count;
@@ -4816,28 +4969,30 @@ Error run_pointwise(const Body& body, long rows, long width, cudaStream_t stream
 }
 
 template <long W, class V, class Body>
-Error run_rows(const Body& body, long rows, long width, const Workspace& workspace, cudaStream_t stream, Start start) {
+Error run_rows(const Body& body, long rows, long width, const Workspace& workspace, cudaStream_t stream,
+               LaunchMode start) {
   constexpr const char* doing = "launching passes over rows";
   using Row = typename Body::Row;
-  const auto cut = rows_cut<V, Body>(rows, width);
+  const auto partition = row_partition<V, Body>(rows, width);
   unsigned grid;
-  if constexpr (W == 0 || W >= kSplitFrom) {
-    if (cut.kind == cut.by_pass) {
-      Row* known = static_cast<Row*>(workspace.parts);
-      char* after = static_cast<char*>(workspace.parts) + (rows * sizeof(Row) + 255) / 256 * 256;
-      Real* parts = reinterpret_cast<Real*>(after);
-      RF_TRY(grid_of(rows * cut.chunks, grid));
+  if constexpr (W == 0 || W >= kMultiBlockFrom) {
+    if (partition.strategy == partition.multi_block) {
+      Row* row_states = static_cast<Row*>(workspace.scratch);
+      char* after = static_cast<char*>(workspace.scratch) + (rows * sizeof(Row) + 255) / 256 * 256;
+      Real* partials = reinterpret_cast<Real*>(after);
+      RF_TRY(grid_of(rows * partition.chunks, grid));
       for (int pass = 0; pass < Body::Monoids::size + Body::kStores; pass++)
-        RF_TRY(launch(rows_by_pass<V, Body>, grid, kRowThreads, 0, stream, start, doing, body, width, cut.chunks,
-                      cut.chunk_width, pass, known, parts, workspace.turns));
+        RF_TRY(launch(rows_multi_block<V, Body>, grid, kRowThreads, 0, stream, start, doing, body, width,
+                      partition.chunks, partition.chunk_width, pass, row_states, partials, workspace.arrivals));
       return nullptr;
     }
   }
-  const int units = static_cast<int>(cut.units);
-  const int teams = cut.threads > kRowThreads ? 1 : kRowThreads / cut.threads, threads = teams * cut.threads;
-  RF_TRY(grid_of(blocks_of(rows, teams * cut.rows_of_thread()), grid));
-  auto* kernel = kernel_of<W, V, Body>(cut);
-  return launch(kernel, grid, threads, 0, stream, start, doing, body, rows, units, cut.threads);
+  const int units = static_cast<int>(partition.units);
+  const int thread_groups = partition.threads > kRowThreads ? 1 : kRowThreads / partition.threads,
+            threads = thread_groups * partition.threads;
+  RF_TRY(grid_of(blocks_of(rows, thread_groups * partition.rows_of_thread()), grid));
+  auto* kernel = kernel_of<W, V, Body>(partition);
+  return launch(kernel, grid, threads, 0, stream, start, doing, body, rows, units, partition.threads);
 }
 
 // The body's outputs over rows x width. aligned: whether every operand that is read along the width,
@@ -4845,17 +5000,17 @@ Error run_rows(const Body& body, long rows, long width, const Workspace& workspa
 // one row, whether their addresses can, whatever the width. W: the width of all calls, 0 if it varies.
 template <long W = 0, class Body>
 Error rows(const Body& body, long rows, long width, bool aligned, const Workspace& workspace, cudaStream_t stream) {
-  if (rows == 0 || (width == 0 && Body::Monoids::size == 0 && !Body::kFinishes)) return nullptr;
+  if (rows == 0 || (width == 0 && Body::Monoids::size == 0 && !Body::kFinalizes)) return nullptr;
   Device device;
   RF_TRY(current_device(device));
-  const Start start = start_on(device);
+  const LaunchMode start = launch_mode_on(device);
   if constexpr (Body::Monoids::size == 0) {
     aligned = aligned && (rows == 1 || width % 4 == 0);
-    return aligned ? run_pointwise<Four>(body, rows, width, stream, start)
+    return aligned ? run_pointwise<Vec4>(body, rows, width, stream, start)
                    : run_pointwise<Real>(body, rows, width, stream, start);
   } else {
     if constexpr (W % 4 == 0)
-      if (aligned && width % 4 == 0) return run_rows<W, Four>(body, rows, width, workspace, stream, start);
+      if (aligned && width % 4 == 0) return run_rows<W, Vec4>(body, rows, width, workspace, stream, start);
     return run_rows<W, Real>(body, rows, width, workspace, stream, start);
   }
 }
@@ -4866,7 +5021,7 @@ _REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS + _REFOLD_ENTRIES
 
 import os
 
-_REFOLD_NAME = "refold_sm_90_decd5041a196"
+_REFOLD_NAME = "refold_sm_90_a7d906557ced"
 
 import contextlib
 
@@ -4933,28 +5088,28 @@ def _refold_empty_on(device):
     return lambda sizes, strides, dtype: torch.empty_strided(sizes, strides, dtype=dtype, device=place)
 
 
-def _refold_workspace(needs, stream, device):
+def _refold_workspace(size, stream, device):
     """Addresses of memory that the kernels of one stream work in: bytes of any content, and
-    counters at zero, which every kernel leaves at zero; then their sizes and the tensors.
+    arrival counters at zero, which every kernel leaves at zero; then their sizes and the tensors.
 
     A call that is captured into a CUDA graph gets memory of its own from the graph's pool: the
     graph may be replayed beside other work of the stream.
     """
-    if needs == (0, 0):
+    if size == (0, 0):
         return 0, 0
-    parts, turns = needs
+    scratch, arrivals = size
     capturing = torch.cuda.is_current_stream_capturing()
     have = None if capturing else _refold_workspaces.get((device, stream))
     if have is not None:
-        if parts <= have[2] and turns <= have[3]:
+        if scratch <= have[2] and arrivals <= have[3]:
             return have
-        parts, turns = max(parts, have[2]), max(turns, have[3])
+        scratch, arrivals = max(scratch, have[2]), max(arrivals, have[3])
     place = torch.device("cuda", device)
     held = (
-        torch.empty(max(parts, 1), dtype=torch.uint8, device=place),
-        torch.zeros(max(turns, 1), dtype=torch.uint8, device=place),
+        torch.empty(max(scratch, 1), dtype=torch.uint8, device=place),
+        torch.zeros(max(arrivals, 1), dtype=torch.uint8, device=place),
     )
-    have = (*(t.data_ptr() for t in held), parts, turns, held)
+    have = (*(t.data_ptr() for t in held), scratch, arrivals, held)
     if not capturing:
         _refold_workspaces[device, stream] = have
     return have

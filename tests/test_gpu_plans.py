@@ -141,7 +141,7 @@ def products(plan):
 )
 def test_products_of_two_values(name, target, float32, sides):
     plan, _ = plan_of(name, target, float32)
-    assert [(hint(g.batches), g.is_turned) for g in products(plan)] == sides
+    assert [(hint(g.batches), g.is_transposed) for g in products(plan)] == sides
 
 
 def test_a_batch_is_stored_and_reduced_by_another_kernel():
@@ -153,7 +153,7 @@ def test_a_batch_is_stored_and_reduced_by_another_kernel():
 
 def test_statistics_of_long_rows_are_taken_in_one_pass():
     _, text = plan_of("LongRows", "cuda:sm_90")
-    for monoid in ("Softmax", "LogSumExpParts", "RowMoments"):
+    for monoid in ("Softmax", "LogSumExpState", "RowMoments"):
         assert f"using Monoids = List<{monoid}>;" in text
     _, text = plan_of("LongRows", "cpu")
     assert "using Monoids = List<Max, Sum>;" in text and "using Monoids = List<Sum, Sum>;" in text

@@ -22,7 +22,7 @@ N = Sym.named("n", 4096)
 class Case:
     """A product of rows of x with a weight; what its plan says of it in words, and packs.
 
-    batches: how many products, each with a value for its weight. turned: x lies the other way
+    batches: how many products, each with a value for its weight. transposed: x lies the other way
     round. folded: the weight is computed from parameters.
     """
 
@@ -36,7 +36,7 @@ class Case:
     accuracy: str = "ieee"
     dtype: torch.dtype = torch.float32
     batches: int = 1
-    turned: bool = False
+    transposed: bool = False
     folded: bool = False
 
 
@@ -66,7 +66,7 @@ TABLE = (
     Case(
         *(4096, 4096, 4096),
         f"bfloat16: {LARGE}",
-        ("w parts_bfloat16",),
+        ("w hi_lo_bfloat16",),
         itself=False,
         dtype=torch.bfloat16,
         folded=True,
@@ -80,18 +80,20 @@ TABLE = (
         batches=16,
     ),
     Case(1024, 1024, 1024, f"ieee: {LARGE}", itself=False, batches=8),
-    Case(4096, 2048, 1024, f"ieee: {LARGE}", ("x pack_turned", "w pack"), False, turned=True),
+    Case(
+        4096, 2048, 1024, f"ieee: {LARGE}", ("x pack_transposed", "w pack"), False, transposed=True
+    ),
 )
 
 
 def group_of(case: Case) -> Group:
     shape = (case.batches, case.rows, case.depth) if case.batches != 1 else (case.rows, case.depth)
-    lies = (*shape[:-2], shape[-1], shape[-2]) if case.turned else shape
+    lies = (*shape[:-2], shape[-1], shape[-2]) if case.transposed else shape
     x = leaf("input", lies, case.dtype, name="x", index=0)
     weight = (*shape[:-2], case.columns, case.depth)
     w = leaf("param" if case.batches == 1 else "input", weight, case.dtype, name="w", index=1)
     order = (0, 1, 2, 4, 3)
-    a: Node = make("permute", x, order=order) if case.turned else x
+    a: Node = make("permute", x, order=order) if case.transposed else x
     b: Node = w
     if case.dtype != torch.float32:
         a, b = (make("cast", i, dtype=torch.float32) for i in (a, b))

@@ -147,7 +147,7 @@ def test_few_columns_split_x_on_its_way():
     676, 16384 x 4096 x 4096 3409 for 2765."""
     assert default_schedule(WGMMA, 1024, 512, 8192, direct=True).direct
     assert default_schedule(WGMMA, 1024, 512, 8192, direct=True).text("Ieee") == (
-        "rf::Schedule<rf::Direct, rf::Tall, 8>"
+        "rf::Schedule<rf::IeeeRS, rf::Tall, 8>"
     )
     assert not default_schedule(WGMMA, 1024, 8192, 8192, direct=True).direct
     assert not default_schedule(WGMMA, 16384, 4096, 4096, direct=True).direct
@@ -162,7 +162,7 @@ def test_a_direct_product_is_given_x_as_it_is(depth):
     result = pipeline.run(module, [x], "# Model is Sequential.", "x", target, device, options)
     text = result.text or ""
     assert compile_emitted(text) is None
-    direct = "rf::Schedule<rf::Direct, rf::Tall," in text
+    direct = "rf::Schedule<rf::IeeeRS, rf::Tall," in text
     assert direct == (depth % 4 == 0), "rows that do not start at multiples of 16 bytes"
     assert (".data_ptr() % 16:" in text) == direct, "nor an x that does not"
     assert text.count("_refold_pack(x)") == 2, "x is packed by the product or not at all"
@@ -279,4 +279,4 @@ def test_memory_is_asked_for_if_one_of_the_ways_shares_tiles():
     assert default_schedule(WGMMA, 4096, 4096, 4096).splits == 1
     text = result.text or ""
     assert "rows <= 256 ? rf::matmul<rf::Schedule<rf::Ieee, rf::Small, 4>>" in text
-    assert "rf_needs = _refold_kernels.matmul0_needs(" in text
+    assert "rf_size = _refold_kernels.matmul0_workspace_size(" in text

@@ -67,7 +67,7 @@ def _statements(group: Group, scope: Scope) -> list[str]:
         # a product widens its sides for itself
         read = []
         for n in node.inputs:
-            if n in group.turned and node.op == "linear":
+            if n in group.transposed and node.op == "linear":
                 read.append(f"{texts[n.inputs[0]]}.mT")
             else:
                 read.append(texts[n] if n in texts else f"{texts[source(n)]}.to({n.dtype})")
@@ -116,7 +116,7 @@ def _refold_pack(x):
     return x
 
 
-_refold_pack_turned = _refold_parts_float16 = _refold_parts_bfloat16 = _refold_pack
+_refold_pack_transposed = _refold_hi_lo_float16 = _refold_hi_lo_bfloat16 = _refold_pack
 
 
 def _refold_unfit(device):

@@ -31,7 +31,7 @@ class Pace:
     small: how much longer the tiles of 128 x 128 take that make up such a tile. share: blocks that
     share a tile write their parts and read a share of them, for each such block. wave: the end of
     such a tile. shared: how much longer tiles take where some are left over and shared out
-    (portions.cuh decides it), and joining: joining their parts. start: launches. split: a pass over
+    (stream_k.cuh decides it), and joining: joining their parts. start: launches. split: a pass over
     x before, for each element.
     """
 
@@ -90,7 +90,7 @@ _FEW, _MANY = (1, 2, 4, 8), (1, 2, 4, 8, 16, 32)
 WGMMA = Kernels(
     "wgmma",
     frozenset({"tma", "wgmma", "clusters", "setmaxnreg", "dependent_launch"}),
-    "launch.cuh",
+    "launch_sm90.cuh",
     "rf::Schedule<rf::{mode}, rf::{tile}, {splits}>",
     tiles={"tall": (256, 128), "wide": (128, 256), "small": (128, 128)},
     splits={"tall": _FEW, "wide": _FEW, "small": _MANY},
@@ -143,7 +143,7 @@ class Schedule:
         """The C++ type that the kernels are instantiated with."""
         if self.plain:
             return "rf::Plain"
-        mode = "Direct" if self.direct else mode
+        mode = "IeeeRS" if self.direct else mode
         tile = self.tile.capitalize()
         return self.kernels.type.format(mode=mode, tile=tile, splits=self.splits)
 

@@ -28,51 +28,51 @@ SCHEDULES = {
 # header, line (its first occurrence from a text on), instead -> the schedule whose product is wrong
 PRODUCTS = {
     "a stage is read before it is full": (
-        "matmul_sm90.cuh",
-        "barrier_wait(full + 8 * (stage + p), phase);",
+        "mainloop_sm90.cuh",
+        "mbarrier_wait(full + kMbarrierBytes * (stage + p), phase);",
         ";",
         "tall",
     ),
     "a stage is filled while it is read": (
         "matmul_sm90.cuh",
-        "barrier_wait(empty + 8 * stage, phase);",
+        "mbarrier_wait(empty + kMbarrierBytes * stage, phase);",
         ";",
         "tall",
     ),
     "sums are promoted before they are there": (
-        "matmul_sm90.cuh",
-        "  product_wait<0>();\n#pragma unroll\n  for (int i = 0; i < 64; i++) {",
+        "mainloop_sm90.cuh",
+        "  wgmma_wait_group<0>();\n#pragma unroll\n  for (int i = 0; i < 64; i++) {",
         "#pragma unroll\n  for (int i = 0; i < 64; i++) {",
         "tall",
     ),
     "a stage is left before its products are done": (
-        "matmul_sm90.cuh",
-        "product_wait<1>();",
+        "mainloop_sm90.cuh",
+        "wgmma_wait_group<1>();",
         ";",
         "wide",
     ),
     "shares are added before all are there": (
-        "work_sm90.cuh",
-        "while (here < S::kSplits);",
+        "tile_scheduler_sm90.cuh",
+        "while (here < S::kSplitK);",
         "while (here < 1);",
         "small_4",
     ),
     "the last share is not waited for by its block": (
-        "work_sm90.cuh",
-        "  group_sync(3, 256);\n  const bool finishes",
+        "tile_scheduler_sm90.cuh",
+        "  named_barrier_sync(kConsumerBarrier, kConsumerThreads);\n  const bool finishes",
         "  const bool finishes",
         "small_4",
     ),
     "a stage is read while it is copied": (
         "matmul_sm80.cuh",
-        "copy_wait<S::kStages - 2>();",
-        "copy_wait<S::kStages - 1>();",
+        "cp_async_wait<S::kStages - 2>();",
+        "cp_async_wait<S::kStages - 1>();",
         "generic",
     ),
     "parts are added before the last block has them": (
         "matmul_sm80.cuh",
-        "*turn = atomicInc(l.split_turns + tile, S::kSplits - 1);",
-        "*turn = blockIdx.x % S::kSplits;",
+        "*arrival = atomicInc(l.splitk_arrivals + tile, S::kSplitK - 1);",
+        "*arrival = blockIdx.x % S::kSplitK;",
         "generic_4",
     ),
 }
@@ -80,20 +80,20 @@ PRODUCTS = {
 ROWS = {
     "warps read parts before they are there": (
         "block.cuh",
-        "  team_sync(barrier, threads);\n",
+        "  named_barrier_sync(barrier, threads);\n",
         "",
         ("Softmax", (9, 1024)),
     ),
     "the block of the highest number is taken for the last": (
         "block.cuh",
-        "if (threadIdx.x == 0) turn = atomicInc(turns, blocks - 1);",
-        "if (threadIdx.x == 0) turn = blockIdx.x % blocks;",
+        "if (threadIdx.x == 0) arrival = atomicInc(arrivals, blocks - 1);",
+        "if (threadIdx.x == 0) arrival = blockIdx.x % blocks;",
         ("Softmax", (2, 140000)),
     ),
     "an empty part weighs infinity times zero": (
         "monoid.cuh",
-        "delta * (delta * (p.w[0] * part))",
-        "delta * delta * p.w[0] * part",
+        "delta * (delta * (p.w[0] * share))",
+        "delta * delta * p.w[0] * share",
         ("LongLayerNorm", (5, 7)),
     ),
 }
@@ -170,7 +170,7 @@ def product_is_right(library: ctypes.CDLL, name: str) -> bool:
 
 
 def product_text(name: str) -> str:
-    launch = "launch_sm80.cuh" if name.startswith("generic") else "launch.cuh"
+    launch = "launch_sm80.cuh" if name.startswith("generic") else "launch_sm90.cuh"
     return (
         f'#include "bodies.cuh"\n#include "{launch}"\nusing namespace rf;\n'
         f"RF_ENTRY(product, Copy, {SCHEDULES[name]})\n"

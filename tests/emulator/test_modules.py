@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -86,6 +87,28 @@ class Weighted(nn.Module):
 
     def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         return torch.softmax(q @ k.mT * 0.2, -1) @ v
+
+
+def test_threads_of_one_stream_keep_their_workspace_apart() -> None:
+    """Each call splits its input into the stream's workspace, then multiplies what lies there."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(256, 512), nn.ReLU())
+    _, result = written(module, [torch.randn(512, 256)], "cuda:sm_90")
+    assert "_refold_workspace(_refold_kernels" in (result.text or "")
+    _, fast = built_for_emulator((module, result))
+    xs = [torch.randn(160 + 64 * i, 256) for i in range(3)]
+    with torch.no_grad():
+        wanted = [module(x) for x in xs]
+        fast(xs[0])
+
+        def call(i: int) -> list[torch.Tensor]:
+            with torch.no_grad():
+                return [fast(xs[i]) for _ in range(6)]
+
+        with ThreadPoolExecutor(len(xs)) as pool:
+            for outputs, expected in zip(pool.map(call, range(len(xs))), wanted, strict=True):
+                for output in outputs:
+                    torch.testing.assert_close(output, expected)
 
 
 def test_rows_of_a_batch_are_split_on_their_way_where_they_may_be(

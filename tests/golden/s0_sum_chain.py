@@ -158,8 +158,8 @@ struct Rows0 : RowsBody {
     r.add = r.product + scalar<float>(folded);
   }
   static constexpr bool kStores = false;
-  static constexpr bool kFinishes = true;
-  RF_FN void finish(const Row& r, long row) const { put(result, row, r.add); }
+  static constexpr bool kFinalizes = true;
+  RF_FN void finalize(const Row& r, long row) const { put(result, row, r.add); }
 };
 
 }  // namespace rf

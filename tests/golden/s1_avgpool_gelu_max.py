@@ -166,7 +166,9 @@ struct Matmul0 : MatmulBody {
   }
   static constexpr bool kStores = false;
   using RowMonoids = List<Max>;
-  RF_FN void finish_row(long row, const float* results) const { put(mul, row, results[0] * 2.0f); }
+  RF_FN void finalize_row(long row, const float* results) const {
+    put(mul, row, results[0] * 2.0f);
+  }
 };
 
 }  // namespace rf
@@ -243,7 +245,7 @@ template <class F> static PyObject* rf_run(F f) {
 
 // <cpu/gemm.h>
 
-// <cpu/few.h>
+// <cpu/skinny.h>
 
 // <cpu/rows.h>
 

@@ -211,7 +211,7 @@ struct TrainMatmul0 : MatmulBody {
     c.var = s.m2 / float(count);
     c.var2 = s.m2 / (float(count) - 1.0f);
   }
-  RF_FN void finish_column(const Column& c, long col) const {
+  RF_FN void finalize_column(const Column& c, long col) const {
     put(mean, col, c.mean);
     const float scale_at = column<float>(scale, col);
     const float folded_at = column<float>(folded, col);
@@ -370,7 +370,7 @@ template <class F> static PyObject* rf_run(F f) {
 
 // <cpu/gemm.h>
 
-// <cpu/few.h>
+// <cpu/skinny.h>
 
 // <cpu/rows.h>
 

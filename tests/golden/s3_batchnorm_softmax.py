@@ -211,7 +211,7 @@ struct TrainMatmul0 : MatmulBody {
     c.var = s.m2 / float(count);
     c.var2 = s.m2 / (float(count) - 1.0f);
   }
-  RF_FN void finish_column(const Column& c, long col) const {
+  RF_FN void finalize_column(const Column& c, long col) const {
     put(mean, col, c.mean);
     const auto mul1 = rsqrt(c.var + 1e-05f) * column<float>(bn_weight, col);
     const auto mul2 = (c.mean + column<float>(gemm_bias, col)) * 0.1f;
@@ -261,7 +261,7 @@ struct EvalMatmul0 : MatmulBody {
     put(add, row * width, col, v);
   }
   using RowMonoids = List<Max>;
-  RF_FN void finish_row(long row, const float* results) const { put(max_, row, results[0]); }
+  RF_FN void finalize_row(long row, const float* results) const { put(max_, row, results[0]); }
 };
 
 // sub, exp, sum, div
@@ -409,7 +409,7 @@ template <class F> static PyObject* rf_run(F f) {
 
 // <cpu/gemm.h>
 
-// <cpu/few.h>
+// <cpu/skinny.h>
 
 // <cpu/rows.h>
 

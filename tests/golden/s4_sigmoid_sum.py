@@ -120,7 +120,7 @@ struct Matmul0 : MatmulBody {
   }
   static constexpr bool kStores = false;
   using RowMonoids = List<Sum>;
-  RF_FN void finish_row(long row, const float* results) const { put(result, row, results[0]); }
+  RF_FN void finalize_row(long row, const float* results) const { put(result, row, results[0]); }
 };
 
 }  // namespace rf
@@ -197,7 +197,7 @@ template <class F> static PyObject* rf_run(F f) {
 
 // <cpu/gemm.h>
 
-// <cpu/few.h>
+// <cpu/skinny.h>
 
 // <cpu/rows.h>
 

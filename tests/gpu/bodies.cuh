@@ -2,7 +2,7 @@
 #pragma once
 #include <type_traits>
 
-#include "finish.cuh"
+#include "finalize.cuh"
 #include "narrow.cuh"
 #include "operand.cuh"
 
@@ -11,8 +11,8 @@ struct Call {
   const float *a_unscale, *b_unscale, *a_plain, *b_plain;
   long rows, cols, depth, lda, ldb;  // of the plain operands; lda, ldb are pitches for native ones
   long batches;                      // matrices of `cols` rows that b is made of
-  void* parts;
-  unsigned* turns;
+  void* scratch;
+  unsigned* arrivals;
   const float* in[4];
   float* out[8];
   cudaStream_t stream;
@@ -86,7 +86,7 @@ struct AllRows {
   RF_STORE(c.out[0])
   RF_READS(0, rf::in_pairs(c.out[0], width))
   using RowMonoids = List<Sum, Max, Min, LogSumExp, Softmax>;
-  RF_FN void finish_row(long row, const float* results) const {
+  RF_FN void finalize_row(long row, const float* results) const {
     for (int i = 0; i < 6; i++) c.out[1 + i][row] = results[i];
   }
   using ColumnMonoids = List<>;
@@ -108,7 +108,7 @@ struct AllColumns {
   }
   RF_FN void set_column(Step<1>, Column& to, const SumState& s) const { to.sum = s.get(); }
   RF_FN void set_column(Step<2>, Column& to, const Max::State& s) const { to.max = s.get(); }
-  RF_FN void finish_column(const Column& of, long col) const {
+  RF_FN void finalize_column(const Column& of, long col) const {
     c.out[1][col] = of.mean, c.out[2][col] = of.var, c.out[3][col] = of.sum, c.out[4][col] = of.max;
   }
 };
@@ -121,11 +121,11 @@ struct Both {  // rows and columns reduced, nothing stored
   RF_NO_STORE
   RF_READS(0, true)
   using RowMonoids = List<Max>;
-  RF_FN void finish_row(long row, const float* results) const { c.out[0][row] = results[0]; }
+  RF_FN void finalize_row(long row, const float* results) const { c.out[0][row] = results[0]; }
   using ColumnMonoids = List<Moments>;
   struct Column { float mean, m2; };
   RF_FN void set_column(Step<0>, Column& to, const MomentsState& s) const { to.mean = s.mean, to.m2 = s.m2; }
-  RF_FN void finish_column(const Column& of, long col) const { c.out[1][col] = of.mean, c.out[2][col] = of.m2; }
+  RF_FN void finalize_column(const Column& of, long col) const { c.out[1][col] = of.mean, c.out[2][col] = of.m2; }
 };
 
 struct GeluMax {  // linear, average pooling (in the weights), gelu, max
@@ -140,7 +140,7 @@ struct GeluMax {  // linear, average pooling (in the weights), gelu, max
   RF_NO_STORE
   RF_READS(0, true)
   using RowMonoids = List<Max>;
-  RF_FN void finish_row(long row, const float* results) const {
+  RF_FN void finalize_row(long row, const float* results) const {
     c.out[0][row] = results[0] * 2.0f;
   }
   using ColumnMonoids = List<>;
@@ -160,7 +160,7 @@ struct StoreMoments {  // linear, batch norm in training mode
     to.mean = s.mean;
     to.var = s.m2 / (static_cast<float>(c.rows) - 1.0f);
   }
-  RF_FN void finish_column(const Column& of, long col) const { c.out[1][col] = of.mean, c.out[2][col] = of.var; }
+  RF_FN void finalize_column(const Column& of, long col) const { c.out[1][col] = of.mean, c.out[2][col] = of.var; }
 };
 
 struct ScaleSoftmax {  // linear, batch norm in eval mode, softmax: what its second pass needs
@@ -174,7 +174,7 @@ struct ScaleSoftmax {  // linear, batch norm in eval mode, softmax: what its sec
   RF_STORE(c.out[0])
   RF_READS(0, rf::in_pairs(c.out[0], width))
   using RowMonoids = List<Softmax>;
-  RF_FN void finish_row(long row, const float* results) const {
+  RF_FN void finalize_row(long row, const float* results) const {
     c.out[1][row] = results[0];
     c.out[2][row] = results[1];
   }
@@ -193,23 +193,23 @@ struct SigmoidSum {  // linear, sigmoid, sum
   RF_NO_STORE
   RF_READS(0, true)
   using RowMonoids = List<Sum>;
-  RF_FN void finish_row(long row, const float* results) const { c.out[0][row] = results[0]; }
+  RF_FN void finalize_row(long row, const float* results) const { c.out[0][row] = results[0]; }
   using ColumnMonoids = List<>;
 };
 
 template <class S, class Body> Error run(const Call& c) {
   using Mode = typename S::Mode;
   const long b_rows = c.cols * c.batches;
-  Side a{c.a, c.rows, c.lda}, b{c.b, b_rows, c.ldb};
+  Operand a{c.a, c.rows, c.lda}, b{c.b, b_rows, c.ldb};
   if constexpr (std::is_void_v<Mode>) {
-    a = plain_side(c.a_plain, c.rows, c.lda);
-    b = plain_side(c.b_plain, b_rows, c.ldb);
+    a = plain_operand(c.a_plain, c.rows, c.lda);
+    b = plain_operand(c.b_plain, b_rows, c.ldb);
   } else if constexpr (Mode::kScaled) {
-    if constexpr (Mode::kDirect) a = direct_side(c.a_plain, c.rows, c.lda);
-    else a = split_side<Mode>(c.a, c.a_unscale, c.a_plain, c.rows, c.depth, c.lda);
-    b = split_side<Mode>(c.b, c.b_unscale, c.b_plain, b_rows, c.depth, c.ldb);
+    if constexpr (Mode::kRS) a = rs_operand(c.a_plain, c.rows, c.lda);
+    else a = split_operand<Mode>(c.a, c.a_unscale, c.a_plain, c.rows, c.depth, c.lda);
+    b = split_operand<Mode>(c.b, c.b_unscale, c.b_plain, b_rows, c.depth, c.ldb);
   }
-  return matmul<S>(Body{c, c.cols}, a, batch_of(b, c.batches), c.depth, {c.parts, c.turns}, c.stream);
+  return matmul<S>(Body{c, c.cols}, a, batch_of(b, c.batches), c.depth, {c.scratch, c.arrivals}, c.stream);
 }
 
 }  // namespace rf

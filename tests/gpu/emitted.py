@@ -34,17 +34,17 @@ TEMPLATES = {"rows": "rows", "pointwise": "rows", "columns": "columns"}  # by fa
 DTYPES = (torch.float16, torch.bfloat16, torch.float64)  # beside float32
 
 ENTRY = """
-extern "C" rf::Error {name}_needs(const long* n, size_t* out) {{
-  rf::Needs needs;
-  RF_TRY(rf::{template}_needs<rf::{struct}>({sizes}, needs));
-  out[0] = needs.parts, out[1] = needs.turns;
+extern "C" rf::Error {name}_workspace_size(const long* n, size_t* out) {{
+  rf::WorkspaceSize size;
+  RF_TRY(rf::{template}_workspace_size<rf::{struct}>({sizes}, size));
+  out[0] = size.scratch, out[1] = size.arrivals;
   return nullptr;
 }}
-extern "C" rf::Error {name}(void* const* p, const double* c, const long* n, void* parts,
-                            unsigned* turns, cudaStream_t stream) {{
+extern "C" rf::Error {name}(void* const* p, const double* c, const long* n, void* scratch,
+                            unsigned* arrivals, cudaStream_t stream) {{
   const rf::{struct} body{{{members}}};
   const bool aligned = rf::aligned({along});
-  return rf::{template}(body, {sizes}, aligned, rf::Workspace{{parts, turns}}, stream);
+  return rf::{template}(body, {sizes}, aligned, rf::Workspace{{scratch, arrivals}}, stream);
 }}
 """
 
@@ -164,7 +164,10 @@ class Kernel:
     ) -> None:
         self.e, self.sizes, k = e, sizes, e.kernel
         library = library or library_of(e)
-        self.function, needs = getattr(library, e.name), getattr(library, f"{e.name}_needs")
+        self.function, needs = (
+            getattr(library, e.name),
+            getattr(library, f"{e.name}_workspace_size"),
+        )
         self.operands = {n: shifted(t, shift) for n, t in operands.items()}
         shapes = [tuple(concrete(d, sizes) for d in o.shape) for o in e.group.outputs]
         kinds = [e.group.stored(o) for o in e.group.outputs]

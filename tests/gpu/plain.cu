@@ -1,14 +1,14 @@
 #include "bodies.cuh"
-#include "launch.cuh"
+#include "launch_sm90.cuh"
 using namespace rf;
 
 extern "C" Error split_ieee(const float* x, long rows, long depth, long ld, void* out, float* unscale,
                             cudaStream_t stream) {
-  return split<Ieee>(x, rows, depth, ld, out, unscale, stream);
+  return hi_lo_split<Ieee>(x, rows, depth, ld, out, unscale, stream);
 }
 extern "C" Error split_tf32(const float* x, long rows, long depth, long ld, void* out, float* unscale,
                             cudaStream_t stream) {
-  return split<Tf32>(x, rows, depth, ld, out, unscale, stream);
+  return hi_lo_split<Tf32>(x, rows, depth, ld, out, unscale, stream);
 }
 RF_ENTRY(plain_ieee_tall, Copy, Schedule<Ieee, Tall>)
 RF_ENTRY(plain_ieee_wide, Copy, Schedule<Ieee, Wide>)

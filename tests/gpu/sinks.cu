@@ -1,5 +1,5 @@
 #include "bodies.cuh"
-#include "launch.cuh"
+#include "launch_sm90.cuh"
 using namespace rf;
 
 RF_ENTRY(operands_ieee_tall, Operands, Schedule<Ieee, Tall>)

@@ -1,5 +1,5 @@
 #include "bodies.cuh"
-#include "launch.cuh"
+#include "launch_sm90.cuh"
 using namespace rf;
 
 RF_ENTRY(gelu_max_ieee_tall_8, GeluMax, Schedule<Ieee, Tall, 8>)

@@ -92,12 +92,15 @@ def test_data_parallel(pair):
             assert fast.fc.weight is module.fc.weight
 
 
-def test_threads(pair):
-    """One module, called by threads, each with a stream and sizes of its own; then an update."""
+@pytest.mark.parametrize("own_streams", [True, False])
+def test_threads(pair, own_streams):
+    """One module, called by threads, each with sizes and perhaps a stream of its own; then an
+    update."""
     module, fast = pair
 
     def call(i: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        with torch.no_grad(), torch.cuda.stream(torch.cuda.Stream()):
+        stream = torch.cuda.Stream() if own_streams else torch.cuda.default_stream()
+        with torch.no_grad(), torch.cuda.stream(stream):
             xs = [torch.randn(100 + 50 * i, 96, device="cuda") for _ in range(30)]
             found = [(x, fast(x)) for x in xs]
             torch.cuda.current_stream().synchronize()

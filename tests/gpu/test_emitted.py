@@ -158,7 +158,7 @@ def test_few_columns_take_any_x():
     module = Heads().cuda()
     x = torch.randn(64, 256, 1024, device="cuda")
     text = emitted(module, [x], "cuda:sm_90")
-    assert "rf::matmul<rf::Schedule<rf::Direct, rf::Tall," in text
+    assert "rf::matmul<rf::Schedule<rf::IeeeRS, rf::Tall," in text
     assert "rf::matmul<rf::Schedule<rf::Ieee, rf::Tall," in text
     namespace = load_text(text, {"Model": Heads})
     fast, oracle = pipeline.adopt(namespace.ModelNew, module), copy.deepcopy(module).double()

@@ -78,6 +78,17 @@ def test_a_server_with_threads_is_not_used(tmp_path: Path, monkeypatch: pytest.M
         assert not host.forked
 
 
+def test_a_server_that_was_expected_serves_or_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REFOLD_OF_THIS_TEST", "1")  # no other test's server is for it
+    for threads in (1, 3):
+        monkeypatch.setattr(forkserver, "_usual_threads", lambda: 1)
+        forkserver.expect()
+        (expected,) = (s for s in forkserver._servers if s.expected)
+        asked = forkserver.start(threads)
+        assert (asked is expected, expected.alive) == (threads == 1, threads == 1)
+        asked.close()
+
+
 def test_no_worker_outlives_the_judging_process() -> None:
     text = (
         "from refold.judge.wire.host import Host; import os\n"

@@ -29,7 +29,7 @@ struct Reduced {
   static constexpr bool kStores = true;
   template <class C> RF_FN void store(long row, C col, Vec v) const { put(y, row * width, col, v); }
   using RowMonoids = List<Sum, Max, Min>;
-  RF_FN void finish_row(long row, const Real* results) const {
+  RF_FN void finalize_row(long row, const Real* results) const {
     for (long i = 0; i < 3; i++) along[i * rows + row] = results[i];
   }
   using ColumnMonoids = List<Sum, Max, Moments>;
@@ -39,7 +39,7 @@ struct Reduced {
     c.r[2] = s.mean;
     c.r[3] = s.m2;
   }
-  RF_FN void finish_column(const Column& c, long col) const {
+  RF_FN void finalize_column(const Column& c, long col) const {
     for (long i = 0; i < 4; i++) down[i * width + col] = c.r[i];
   }
 };

@@ -63,7 +63,7 @@ def test_blocks_that_hold_rows(name, struct, blocks):
     """As many as have registers enough: `test_cuda_rows_compile` and ptxas say whether they do."""
     text = emitted(name, "cuda:sm_90")
     body = text.partition(f"struct {struct} : RowsBody {{")[2].partition("\n};")[0]
-    assert body and ("kBlocks = 1;" in body) == (blocks == 1), "the header says two"
+    assert body and ("kMinBlocks = 1;" in body) == (blocks == 1), "the header says two"
 
 
 class WideHead(torch.nn.Module):

@@ -75,7 +75,9 @@ def test_nor_is_what_products_read(file: str) -> None:
 
 def test_rows_that_are_held_are_read_once(tmp_path: Path) -> None:
     ptx = ptx_of("Softmax", tmp_path)  # three passes over one operand, two with exp
-    entries = [text for text in ptx.split(".entry ")[1:] if "rows_held" in text.split("(")[0]]
+    entries = [
+        text for text in ptx.split(".entry ")[1:] if "rows_register_resident" in text.split("(")[0]
+    ]
     # four units of four columns; eight of one, of a row or of several, or 16 of a long row
     assert sorted(text.count("ld.global") for text in entries) == [4] * 2 + [8] * 8 + [16]
     assert sorted(text.count("ex2.approx") for text in entries) == [8] * 8 + [16] * 3
@@ -89,20 +91,20 @@ def test_what_is_computed_twice_is_rounded_twice(tmp_path: Path) -> None:
 
 
 CUTS = """
-#include "row_cut.cuh"
+#include "row_partition.cuh"
 template <class V> void print(bool again) {
   constexpr int lanes = rf::LanesOf<V>::count;
   for (long width = lanes; width < 9000; width += lanes) {
-    const rf::RowsCut<V> cut(100000, width, again);
-    const rf::Hold as = rf::Holds<V>::of[cut.hold];
-    if (cut.kind != cut.held) continue;
-    std::printf("%d %ld %d %d ", lanes, cut.units, cut.threads, rf::Holds<V>::block);
+    const rf::RowPartition<V> cut(100000, width, again);
+    const rf::ResidentShape as = rf::ResidentShapes<V>::of[cut.shape];
+    if (cut.strategy != cut.register_resident) continue;
+    std::printf("%d %ld %d %d ", lanes, cut.units, cut.threads, rf::ResidentShapes<V>::block);
     std::printf("%d %d\\n", as.units, as.threads);
   }
 }
 int main() {
-  std::printf("%ld\\n", rf::kSplitFrom);
-  for (bool again : {false, true}) print<rf::Four>(again), print<rf::Real>(again);
+  std::printf("%ld\\n", rf::kMultiBlockFrom);
+  for (bool again : {false, true}) print<rf::Vec4>(again), print<rf::Real>(again);
 }
 """
 

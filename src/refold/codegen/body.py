@@ -240,14 +240,14 @@ class Body:
     def members(self, again: Sequence[Operand] = ()) -> list[str]:
         """Declarations of the functor's members, in the order in which launches fill them.
 
-        again: operands of type Again, whose addresses say that several passes read them.
+        again: operands of type Reused, whose addresses say that several passes read them.
         """
 
         def kind(o: Operand) -> str:
             element, quantized = self.element(o.node), self.group.quantized
             if quantized is not None and o.node is quantized.value:
-                return f"AgainQuantized<{again.index(o)}>"
-            return f"Again<{element}, {again.index(o)}>" if o in again else f"const {element}*"
+                return f"ReusedQuantized<{again.index(o)}>"
+            return f"Reused<{element}, {again.index(o)}>" if o in again else f"const {element}*"
 
         lines: list[str] = []
         alike: list[tuple[str, str]] = []  # of those whose names say what they are

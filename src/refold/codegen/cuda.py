@@ -45,26 +45,26 @@ class CudaKernel(GroupKernel):
     def needs(self) -> str:
         """The C function that says how much memory the kernel works in."""
         sizes = [name for name, _ in self.sizes()]
-        lines = [
-            f"static PyObject* {self.name}_needs(PyObject*, PyObject* const* args, Py_ssize_t n) {{"
-        ]
+        name = f"{self.name}_workspace_size"
+        lines = [f"static PyObject* {name}(PyObject*, PyObject* const* args, Py_ssize_t n) {{"]
         lines.append(f"  if (!rf_takes(n, {len(sizes) + 1})) return nullptr;")
         lines += [f"  const long {s} = rf_size(args[{i}]);" for i, s in enumerate(sizes)]
         lines += [
             f"  const rf::OnDevice here(static_cast<int>(rf_size(args[{len(sizes)}])));",
             "  if (PyErr_Occurred()) return nullptr;",
-            "  rf::Needs needs;",
+            "  rf::WorkspaceSize size;",
             f"  const rf::Error error = {self.asked(sizes)};",
             "  if (error) return rf_result(error);",
-            '  return Py_BuildValue("nn", Py_ssize_t(needs.parts), Py_ssize_t(needs.turns));',
+            '  return Py_BuildValue("nn", Py_ssize_t(size.scratch), Py_ssize_t(size.arrivals));',
             "}",
             "",
         ]
         return "\n".join(lines)
 
     def asked(self, sizes: Sequence[str]) -> str:
-        """The C++ call that fills in `needs`."""
-        return f"rf::{self.template}_needs<rf::{self.struct_name()}>({', '.join(sizes)}, needs)"
+        """The C++ call that fills in `size`."""
+        function = f"rf::{self.template}_workspace_size"
+        return f"{function}<rf::{self.struct_name()}>({', '.join(sizes)}, size)"
 
     def run(self) -> str:
         """The C++ call that starts the kernel."""
@@ -84,18 +84,17 @@ class CudaKernel(GroupKernel):
         sides, lines = self.sides()
         arguments = [*sides, *self.arguments()]
         arguments += [("float*", "quantized")] if self.may_quantize else []
-        arguments += [("float*", "parts"), ("float*", "turns"), ("long", "stream")]
+        arguments += [("float*", "scratch"), ("float*", "arrivals"), ("long", "stream")]
         arguments.append(("long", "device"))
         return self.entry_text(
             arguments,
             [
                 *lines,
-                "  const rf::Workspace work{parts, reinterpret_cast<unsigned*>(turns)};",
+                "  const rf::Workspace work{scratch, reinterpret_cast<unsigned*>(arrivals)};",
                 "  const auto on = reinterpret_cast<cudaStream_t>(stream);",
                 "  rf::Error error;",
                 "  Py_BEGIN_ALLOW_THREADS",
-                "  const rf::OnDevice here(static_cast<int>(device));",
-                f"  error = {self.run()};",
+                f"  error = rf::launch_on(device, [&] {{ return {self.run()}; }});",
                 "  Py_END_ALLOW_THREADS",
                 "  return rf_result(error);",
             ],
@@ -113,9 +112,9 @@ class CudaKernel(GroupKernel):
         lines, sides = self.given_sides(scope)
         if self.works_in_memory(scope):
             sizes = [*self.sizes_of_needs(scope), "rf_device"]
-            asked = f"_refold_kernels.{self.name}_needs({', '.join(sizes)})"
-            lines.append(f"rf_needs = {asked}")
-            lines.append("rf_work = _refold_workspace(rf_needs, rf_stream, rf_device)")
+            asked = f"_refold_kernels.{self.name}_workspace_size({', '.join(sizes)})"
+            lines.append(f"rf_size = {asked}")
+            lines.append("rf_work = _refold_workspace(rf_size, rf_stream, rf_device)")
             memory = ["rf_work[0]", "rf_work[1]"]
         parts = [*sides, *self.given(scope.operands, scope.results, scope.sizes)]
         parts += [scope.quantized] if self.may_quantize else []

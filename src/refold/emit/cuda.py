@@ -31,7 +31,7 @@ from refold.emit.source import (
 from refold.emit.template import render
 from refold.families import BY_NAME, FAMILIES
 from refold.plan import Group
-from refold.plan.product import PACKED, TURNED
+from refold.plan.product import PACKED, TRANSPOSED
 
 # hidden: two modules may have functions of one name, and the loader would take one for both
 FLAGS = ("-std=c++17", "-O3", "-split-compile=0", "-Xcompiler=-fvisibility=hidden")
@@ -98,8 +98,8 @@ class CudaTarget:
             extension=f"refold_{self.gpu.architecture}_{digest(source.text + self.name)}",
             flags=repr([*FLAGS, *self.gpu.flags]),
             packs=PACKED in forms,
-            turns=TURNED in forms,
-            parts=sorted(f"_refold_{f}" for f in forms if f.startswith("parts")),
+            transposes=TRANSPOSED in forms,
+            hi_lo=sorted(f"_refold_{f}" for f in forms if f.startswith("hi_lo")),
             capability=capability,
             only="<" if later else "!=",
             words=f"{capability[0]}.{capability[1]}{later}",
@@ -128,7 +128,7 @@ class CudaTarget:
                 names += more
         for k in kernels:
             entries += [k.needs(), k.entry()]
-            names += [f"{k.name}_needs", k.name]
+            names += [f"{k.name}_workspace_size", k.name]
         entries.append(module_text(names))
         return Source(
             "\n".join(headers).rstrip("\n"),

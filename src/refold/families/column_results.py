@@ -14,7 +14,7 @@ def finish_columns(
 ) -> list[str]:
     """What becomes of the results of columns.
 
-    outer: how `finish_column` is given the slice, if it is; before: C++ of its offset.
+    outer: how `finalize_column` is given the slice, if it is; before: C++ of its offset.
     """
     group = kernel.group
     names = Names()
@@ -41,5 +41,5 @@ def finish_columns(
     statements, found = kernel.body.statements(vectors, known, kernel.real, room=room, stored=True)
     puts += [*statements, *(f"put({kernel.member(n)}, col, {found[n]});" for n in vectors)]
     puts += [f"if (col == 0) *{member} += {by};" for member, by in kernel.counters()]
-    head = f"RF_FN void finish_column(const Column& c, {outer}long col)"
+    head = f"RF_FN void finalize_column(const Column& c, {outer}long col)"
     return [*lines, *kernel.function(head, puts)]

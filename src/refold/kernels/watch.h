@@ -1,21 +1,21 @@
 // watch and unchanged: every call of an emitted module asks first whether all that its kernels were prepared for is
 // still so. In Python the answer would cost more than a small kernel.
 //
-//   watch(dicts, types, kinds, tensors, stores, contents, blocks) -> bytearray: how things are now
-//   unchanged(dicts, types, kinds, tensors, stores, contents, cells, alike, memory) -> bool: are they so still?
+//   watch(dicts, types, exact_types, tensors, stores, contents, blocks) -> bytearray: how things are now
+//   unchanged(dicts, types, exact_types, tensors, stores, contents, cells, equal, memory) -> bool: are they so still?
 //   look(memory, words, expected, count, epoch, flag): let the next kernel compare `count` words of device memory
-//   altered(memory) -> int: what `unchanged` found last (see Found)
+//   altered(memory) -> int: what `unchanged` found last (see Change)
 //   differing(before, after) -> tuple of bool, or None: which contents differ between two memories of the same contents
 //
 //   dicts     (dict, size or -1, key, value, ...), ...: dict[key] is value; the dict as value: there is no such key
 //   types     type, ...: nothing was written to the type or to one of its bases
-//   kinds     object, type, ...: the object is of exactly that type
+//   exact_types  object, type, ...: the object is of exactly that type
 //   tensors   tensor, counted, ...: is at its address and, if counted is true, at its version
 //   stores    weak reference, ...: the storage that a tensor lay in is alive, so its address is nobody else's
 //   contents  address, bytes, ...: the memory holds what it held. Whole where it is small; else a few words of it at
-//             every call, and `blocks` KiB more of one of them in turn (the audit)
+//             every call, and `blocks` KiB more of one of them, each at its time (the audit)
 //   cells     cell, value, ...: a closure's cell holds the value
-//   alike     object, copy, ...: a list, dict or set equals its copy
+//   equal     object, copy, ...: a list, dict or set equals its copy
 //
 // memory holds addresses of these objects: whoever keeps it keeps the tuples, too.
 #pragma once
@@ -27,10 +27,10 @@
 
 namespace rf_watch {
 
-enum Found : uint64_t { kNothing, kDict, kType, kKind, kTensor, kContent, kAudit, kCell, kAlike, kStore, kLate };
+enum Change : uint64_t { kNothing, kDict, kType, kExactType, kTensor, kContent, kAudit, kCell, kEqual, kStore, kLate };
 
 struct Header {
-  uint64_t dicts, types, kinds, tensors, contents, blocks, found;
+  uint64_t dicts, types, exact_types, tensors, contents, blocks, change;
   uint64_t words;  // that are read of each of the contents
   uint64_t content, block;  // the audit's place
   Look look;
@@ -43,7 +43,7 @@ struct Type {
   PyTypeObject* type;
   uint64_t tag;
 };
-struct Kind {
+struct ExactType {
   PyObject* object;
   PyTypeObject* type;
 };
@@ -98,15 +98,15 @@ static int64_t version_of(PyObject* tensor) {
   if (field == nullptr) {
     PyObject* module = PyImport_ImportModule("torch._C");
     PyObject* base = module ? PyObject_GetAttrString(module, "TensorBase") : nullptr;
-    PyObject* found = base ? PyObject_GetAttrString(base, "_version") : nullptr;
+    PyObject* descriptor = base ? PyObject_GetAttrString(base, "_version") : nullptr;
     Py_XDECREF(base);
     Py_XDECREF(module);
-    if (found == nullptr) return -1;
-    if (!PyObject_TypeCheck(found, &PyGetSetDescr_Type)) {
+    if (descriptor == nullptr) return -1;
+    if (!PyObject_TypeCheck(descriptor, &PyGetSetDescr_Type)) {
       PyErr_SetString(PyExc_TypeError, "a tensor's _version is no field");
       return -1;
     }
-    field = reinterpret_cast<PyGetSetDescrObject*>(found);
+    field = reinterpret_cast<PyGetSetDescrObject*>(descriptor);
   }
   PyObject* number = field->d_getset->get(tensor, field->d_getset->closure);
   if (number == nullptr) return -1;
@@ -180,13 +180,13 @@ struct Memory {
   Header& header() const { return *reinterpret_cast<Header*>(at); }
   Dict* dicts() const { return reinterpret_cast<Dict*>(at + sizeof(Header)); }
   Type* types() const { return reinterpret_cast<Type*>(dicts() + header().dicts); }
-  Kind* kinds() const { return reinterpret_cast<Kind*>(types() + header().types); }
-  Tensor* tensors() const { return reinterpret_cast<Tensor*>(kinds() + header().kinds); }
+  ExactType* exact_types() const { return reinterpret_cast<ExactType*>(types() + header().types); }
+  Tensor* tensors() const { return reinterpret_cast<Tensor*>(exact_types() + header().exact_types); }
   Content* contents() const { return reinterpret_cast<Content*>(tensors() + header().tensors); }
   uint64_t* digests(const Content& c) const { return reinterpret_cast<uint64_t*>(at + c.digests); }
 };
 
-// Audits the next blocks of the contents in turn: whether they are as they were.
+// Audits the next blocks of the contents, one after another: whether they are as they were.
 static bool audit(const Memory& m) {
   Header& h = m.header();
   uint64_t left = h.contents ? h.blocks : 0;
@@ -204,14 +204,14 @@ static bool is_dead(PyObject* reference) {
 #if PY_VERSION_HEX < 0x030D0000
   return PyWeakref_Check(reference) && PyWeakref_GetObject(reference) == Py_None;
 #else
-  PyObject* found = nullptr;
-  const int alive = PyWeakref_GetRef(reference, &found);
-  Py_XDECREF(found);
+  PyObject* referent = nullptr;
+  const int alive = PyWeakref_GetRef(reference, &referent);
+  Py_XDECREF(referent);
   return alive == 0;
 #endif
 }
 
-static Found changed(PyObject* const* given, const Memory& m) {
+static Change changed(PyObject* const* given, const Memory& m) {
   const Header& h = m.header();
   for (uint64_t i = 0; i < h.dicts; i++) {
     Dict& d = m.dicts()[i];
@@ -224,9 +224,9 @@ static Found changed(PyObject* const* given, const Memory& m) {
     const Type& t = m.types()[i];
     if (t.tag == 0 || tag_of_type(t.type) != t.tag) return kType;
   }
-  for (uint64_t i = 0; i < h.kinds; i++)
-    if (Py_TYPE(m.kinds()[i].object) != m.kinds()[i].type) return kKind;
-  PyObject *stores = given[4], *cells = given[6], *alike = given[7];
+  for (uint64_t i = 0; i < h.exact_types; i++)
+    if (Py_TYPE(m.exact_types()[i].object) != m.exact_types()[i].type) return kExactType;
+  PyObject *stores = given[4], *cells = given[6], *equal = given[7];
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(stores); i++)
     if (is_dead(PyTuple_GET_ITEM(stores, i))) return kStore;
   for (Py_ssize_t i = 0; i + 1 < PyTuple_GET_SIZE(cells); i += 2)
@@ -236,10 +236,10 @@ static Found changed(PyObject* const* given, const Memory& m) {
     if (t.version >= 0 && version_of(t.tensor) != t.version) return kTensor;
     if (rf_address(t.tensor) != t.address) return kTensor;
   }
-  for (Py_ssize_t i = 0; i + 1 < PyTuple_GET_SIZE(alike); i += 2) {
-    const int same = PyObject_RichCompareBool(PyTuple_GET_ITEM(alike, i), PyTuple_GET_ITEM(alike, i + 1), Py_EQ);
+  for (Py_ssize_t i = 0; i + 1 < PyTuple_GET_SIZE(equal); i += 2) {
+    const int same = PyObject_RichCompareBool(PyTuple_GET_ITEM(equal, i), PyTuple_GET_ITEM(equal, i + 1), Py_EQ);
     PyErr_Clear();  // what cannot be compared, as tensors, is not what it was
-    if (same != 1) return kAlike;
+    if (same != 1) return kEqual;
   }
   for (uint64_t i = 0; i < h.contents; i++) {  // last: memory of a tensor that moved may be gone
     const Content& c = m.contents()[i];
@@ -269,11 +269,12 @@ static bool memory_of(PyObject* o, Memory& m) {
 static PyObject* watch(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 7) || !are_tuples(args, 6)) return nullptr;
   Header h{};
-  h.dicts = PyTuple_GET_SIZE(args[0]), h.types = PyTuple_GET_SIZE(args[1]), h.kinds = PyTuple_GET_SIZE(args[2]) / 2;
+  h.dicts = PyTuple_GET_SIZE(args[0]), h.types = PyTuple_GET_SIZE(args[1]),
+  h.exact_types = PyTuple_GET_SIZE(args[2]) / 2;
   h.tensors = PyTuple_GET_SIZE(args[3]) / 2, h.contents = PyTuple_GET_SIZE(args[5]) / 2;
   h.blocks = PyLong_AsUnsignedLongLong(args[6]);
   h.words = h.contents > kMany ? kFewer : kSamples;
-  uint64_t size = sizeof h + h.dicts * sizeof(Dict) + h.types * sizeof(Type) + h.kinds * sizeof(Kind) +
+  uint64_t size = sizeof h + h.dicts * sizeof(Dict) + h.types * sizeof(Type) + h.exact_types * sizeof(ExactType) +
                   h.tensors * sizeof(Tensor) + h.contents * sizeof(Content);
   const uint64_t fixed = size;
   for (uint64_t i = 0; i < h.contents; i++) {
@@ -303,13 +304,13 @@ static PyObject* watch(PyObject*, PyObject* const* args, Py_ssize_t n) {
       PyErr_SetString(PyExc_TypeError, "a row of types is a type");
       goto failed;
     }
-    PyObject* found = PyObject_GetAttrString(type, "__doc__");  // a type gets its tag where it is looked into
-    Py_XDECREF(found);
+    PyObject* doc = PyObject_GetAttrString(type, "__doc__");  // a type gets its tag where it is looked into
+    Py_XDECREF(doc);
     PyErr_Clear();
     m.types()[i] = {reinterpret_cast<PyTypeObject*>(type), tag_of_type(reinterpret_cast<PyTypeObject*>(type))};
   }
-  for (uint64_t i = 0; i < h.kinds; i++)
-    m.kinds()[i] = {PyTuple_GET_ITEM(args[2], 2 * i),
+  for (uint64_t i = 0; i < h.exact_types; i++)
+    m.exact_types()[i] = {PyTuple_GET_ITEM(args[2], 2 * i),
                     reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(args[2], 2 * i + 1))};
   for (uint64_t i = 0; i < h.tensors; i++) {
     PyObject* tensor = PyTuple_GET_ITEM(args[3], 2 * i);
@@ -340,12 +341,12 @@ failed:
 static PyObject* unchanged(PyObject*, PyObject* const* args, Py_ssize_t n) {
   Memory m{};
   if (!rf_takes(n, 9) || !are_tuples(args, 8) || !memory_of(args[8], m)) return nullptr;
-  const Found found = changed(args, m);
-  m.header().found = found;
+  const Change change = changed(args, m);
+  m.header().change = change;
   next_look = m.header().look;
-  if (found != kNothing) next_look.count = 0;
+  if (change != kNothing) next_look.count = 0;
   if (PyErr_Occurred()) return nullptr;
-  return PyBool_FromLong(found == kNothing);
+  return PyBool_FromLong(change == kNothing);
 }
 
 static PyObject* look(PyObject*, PyObject* const* args, Py_ssize_t n) {
@@ -364,25 +365,25 @@ static PyObject* look(PyObject*, PyObject* const* args, Py_ssize_t n) {
 static PyObject* altered(PyObject*, PyObject* const* args, Py_ssize_t n) {
   Memory m{};
   if (!rf_takes(n, 1) || !memory_of(args[0], m)) return nullptr;
-  return PyLong_FromUnsignedLongLong(m.header().found);
+  return PyLong_FromUnsignedLongLong(m.header().change);
 }
 
 static PyObject* differing(PyObject*, PyObject* const* args, Py_ssize_t n) {
   Memory a{}, b{};
   if (!rf_takes(n, 2) || !memory_of(args[0], a) || !memory_of(args[1], b)) return nullptr;
   const uint64_t contents = a.header().contents;
-  bool alike = contents == b.header().contents;
-  for (uint64_t i = 0; alike && i < contents; i++) alike = a.contents()[i].bytes == b.contents()[i].bytes;
-  if (!alike) Py_RETURN_NONE;
-  PyObject* found = PyTuple_New(contents);
-  if (found == nullptr) return nullptr;
+  bool equal = contents == b.header().contents;
+  for (uint64_t i = 0; equal && i < contents; i++) equal = a.contents()[i].bytes == b.contents()[i].bytes;
+  if (!equal) Py_RETURN_NONE;
+  PyObject* flags = PyTuple_New(contents);
+  if (flags == nullptr) return nullptr;
   for (uint64_t i = 0; i < contents; i++) {
     const Content &x = a.contents()[i], &y = b.contents()[i];
     const uint64_t bytes = samples_bytes(x.bytes, a.header().words) + 8 * blocks_of(x.bytes);
     const bool differs = std::memcmp(a.at + x.samples, b.at + y.samples, bytes) != 0;
-    PyTuple_SET_ITEM(found, i, PyBool_FromLong(differs));
+    PyTuple_SET_ITEM(flags, i, PyBool_FromLong(differs));
   }
-  return found;
+  return flags;
 }
 
 }  // namespace rf_watch

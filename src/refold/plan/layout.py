@@ -17,14 +17,14 @@ from refold.ir.ops import CONVOLUTIONS
 from refold.ir.shapes import RANK
 
 # by the number of places (height and width, or depth too): the axes with the channels last
-TURNED: Mapping[int, tuple[int, ...]] = {2: (0, 1, 3, 4, 2), 3: (0, 2, 3, 4, 1)}
+TRANSPOSED: Mapping[int, tuple[int, ...]] = {2: (0, 1, 3, 4, 2), 3: (0, 2, 3, 4, 1)}
 BACK: Mapping[int, tuple[int, ...]] = {2: (0, 1, 4, 2, 3), 3: (0, 4, 1, 2, 3)}
 _KEPT = ("pool", "upsample")  # in the names of PyTorch's operators that keep the layout
 
 
 def places_of(rank: int) -> int | None:
     """The number of places of images of so many dimensions; None for what are no images."""
-    return rank - 2 if rank - 2 in TURNED else None
+    return rank - 2 if rank - 2 in TRANSPOSED else None
 
 
 def channels_last(graph: Graph, images: Mapping[Node, int]) -> tuple[Graph, Mapping[Node, Node]]:
@@ -53,8 +53,8 @@ class _Turner:
         places = self._made_so(node)
         if places is not None:
             self.done[node] = again
-            self.last[node] = _moved(again, TURNED[places]), places
-        elif (found := self._turned(node)) is not None:
+            self.last[node] = _moved(again, TRANSPOSED[places]), places
+        elif (found := self._transposed(node)) is not None:
             value, places = found
             self.last[node] = found
             self.done[node] = _moved(value, BACK[places])
@@ -71,7 +71,7 @@ class _Turner:
         if node.op in CONVOLUTIONS or node.op == "image_pool":
             places = len(node["strides"])
             so = node.inputs[0] in self.last or any(i in self.images for i in node.inputs[1:2])
-            return places if so and places in TURNED else None
+            return places if so and places in TRANSPOSED else None
         if node.op == "aten" and node.inputs and node.inputs[0] in self.last:
             name = str(node["target"])
             same = node["rank"] == self.last[node.inputs[0]][1] + 2
@@ -79,7 +79,7 @@ class _Turner:
             return self.last[node.inputs[0]][1] if kept else None
         return None
 
-    def _turned(self, node: Node) -> tuple[Node, int] | None:
+    def _transposed(self, node: Node) -> tuple[Node, int] | None:
         """A value of images that lie channels-last, computed with the channels last."""
         kind = OPS[node.op].kind
         full = [self.last[i] for i in node.inputs if i in self.last]
@@ -105,11 +105,11 @@ class _Turner:
     def _part(self, node: Node, places: int) -> Node:
         if node in self.last:
             return self.last[node][0]
-        return _moved(self.done[node], TURNED[places])
+        return _moved(self.done[node], TRANSPOSED[places])
 
 
 def _axis(axis: int, places: int) -> int:
-    return TURNED[places].index(axis + RANK) - RANK
+    return TRANSPOSED[places].index(axis + RANK) - RANK
 
 
 def _moved(x: Node, order: tuple[int, ...]) -> Node:
@@ -134,7 +134,7 @@ def turned_back(x: Node) -> Node | None:
 
 def turned_forth(x: Node) -> bool:
     """Is it images as PyTorch made them, read with the channels as the last axis?"""
-    return x.op == "permute" and x["order"] in TURNED.values()
+    return x.op == "permute" and x["order"] in TRANSPOSED.values()
 
 
 def weights(nodes: Collection[Node]) -> Mapping[Node, list[Node]]:

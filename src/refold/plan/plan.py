@@ -75,10 +75,10 @@ class Group:
     nodes: what it computes, inputs first. inputs: values made elsewhere. outputs: values that
     others read, in the order of nodes. memory: the dtype of inputs and outputs where they lie.
     real: the dtype of the kernel's arithmetic. counters: integers in buffers, to which the kernel
-    adds a number, as (the sum, the buffer). turned: sides of the product that are read from a value
-    that lies the other way round. quantized: what it stores, or reads, in 16 bits. kernel: of a
-    product on a GPU, how it is cut and in which form it reads its sides. rows_schedule: of a kernel
-    of rows on a GPU, or of a pointwise one, how it is cut.
+    adds a number, as (the sum, the buffer). transposed: sides of the product that are read from a
+    value that lies the other way round. quantized: what it stores, or reads, in 16 bits. kernel: of
+    a product on a GPU, how it is cut and in which form it reads its sides. rows_schedule: of a
+    kernel of rows on a GPU, or of a pointwise one, how it is cut.
     """
 
     name: str
@@ -90,7 +90,7 @@ class Group:
     memory: Mapping[Node, torch.dtype] = field(default_factory=dict, compare=False)
     real: torch.dtype = torch.float32
     counters: tuple[tuple[Node, Node], ...] = ()
-    turned: tuple[Node, ...] = ()
+    transposed: tuple[Node, ...] = ()
     quantized: Quantized | None = None
     kernel: ProductKernel | None = None
     rows_schedule: RowsSchedule | None = None
@@ -108,12 +108,14 @@ class Group:
     @property
     def sides(self) -> tuple[Node, ...]:
         """Of a product: its operands as they lie in memory."""
-        return tuple(i.inputs[0] if i in self.turned else source(i) for i in self.product.inputs)
+        return tuple(
+            i.inputs[0] if i in self.transposed else source(i) for i in self.product.inputs
+        )
 
     @property
-    def is_turned(self) -> tuple[bool, ...]:
+    def is_transposed(self) -> tuple[bool, ...]:
         """Of a product: of each side, whether it lies the other way round: [depth, rows]."""
-        return tuple(i in self.turned for i in self.product.inputs)
+        return tuple(i in self.transposed for i in self.product.inputs)
 
     def __post_init__(self) -> None:
         if self.is_product:

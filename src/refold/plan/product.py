@@ -1,11 +1,11 @@
 """How a GPU computes a product: its kernels by the number of rows, and the form of its sides.
 
-A product of float32 reads both sides packed (kernels/cuda/split.cuh): a parameter is packed once
-until it changes, a value at each call; on Hopper by the product itself, some rows at a time, unless
-several products read it; or element by element on its way to the tensor cores (direct_sm90.cuh).
+A product of float32 reads both sides packed (hi_lo_split.cuh): a parameter is packed once until it
+changes, a value at each call; on Hopper by the product itself, some rows at a time, unless several
+products read it; or element by element on its way to the tensor cores (mainloop_rs_sm90.cuh).
 One of 16 bits reads its sides as they are; a folded weight, which has more bits, as two 16-bit
 parts. Of a batch of products both sides are packed before, but for rows that are split on their
-way, and so is a side that lies the other way round (split_columns.cuh): it is never copied.
+way, and so is a side that lies the other way round (hi_lo_split_columns.cuh): it is never copied.
 
 families/matmul/schedules.py chooses; what stands here is what it has chosen.
 """
@@ -17,9 +17,12 @@ from dataclasses import dataclass
 from refold.ir import Node
 from refold.schedule import FEW_ROWS, Schedule
 
-PACKED, TURNED = "pack", "pack_turned"  # as rows lie, and from what lies the other way round
+PACKED, TRANSPOSED = (
+    "pack",
+    "pack_transposed",
+)  # as rows lie, and from what lies the other way round
 
-Pack = tuple[Node, str]  # a value, and the form that it is packed in: "pack", "parts_float16", ...
+Pack = tuple[Node, str]  # a value, and the form that it is packed in: "pack", "hi_lo_float16", ...
 
 
 @dataclass(frozen=True)
@@ -93,4 +96,4 @@ def _words(schedule: Schedule) -> str:
     return f"{schedule.kernels.name} tiles of {high} x {wide}{split}{direct}"
 
 
-__all__ = ["PACKED", "TURNED", "Pack", "ProductKernel"]
+__all__ = ["PACKED", "TRANSPOSED", "Pack", "ProductKernel"]

@@ -188,7 +188,7 @@ class _Run:
         """The values of one kernel's nodes, of what lies in memory now."""
         done: dict[Node, torch.Tensor] = {}
         declared = set(group.inputs)
-        inside = {*group.nodes, *group.turned}
+        inside = {*group.nodes, *group.transposed}
 
         def is_here(node: Node) -> bool:
             return node not in declared and (node in inside or is_rematerialized(node))
@@ -215,7 +215,7 @@ class _Run:
         for pack in self.buffers.given.get(group.name, ()):
             if pack[0] is node:
                 return self.packed[pack]
-            if pack[0] in node.inputs and (node in group.turned or is_rematerialized(node)):
+            if pack[0] in node.inputs and (node in group.transposed or is_rematerialized(node)):
                 packed = self.packed[pack]
                 return value_of(node, [packed], {}, self.sizes, False, self.calls)
         return value

@@ -8,7 +8,7 @@ from refold.ir import Node
 from refold.ir.graph import names_of
 from refold.plan.buffers import Fresh, InPlaceOf, OfPyTorch, Place, StateOf, ViewOf
 from refold.plan.plan import Call, Group, Plan, reads
-from refold.plan.product import PACKED, TURNED, Pack
+from refold.plan.product import PACKED, TRANSPOSED, Pack
 
 
 def show(plan: Plan) -> str:
@@ -59,8 +59,8 @@ class _Words:
 
     def _form(self, pack: Pack) -> str:
         node, form = pack
-        words = {PACKED: "packed", TURNED: "packed from the other way round"}
-        kind = form.removeprefix("parts_")
+        words = {PACKED: "packed", TRANSPOSED: "packed from the other way round"}
+        kind = form.removeprefix("hi_lo_")
         return f"{self.names[node]} {words.get(form, f'as two parts of {kind}')}"
 
     def _group(self, group: Group) -> Iterator[str]:

@@ -93,7 +93,7 @@ def ordered(
                 stored,
                 real,
                 tuple(item.counters),
-                item.turned,
+                item.transposed,
             )
         )
     return tuple(steps)

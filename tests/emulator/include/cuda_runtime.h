@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
+#include <thread>
 #include <type_traits>
 
 #include "emulator.h"
@@ -176,9 +178,15 @@ inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, 
 template <class Kernel> cudaError_t cudaFuncSetAttribute(Kernel*, cudaFuncAttribute, int bytes) {
   return size_t(bytes) <= emulator::kMostDynamic ? cudaSuccess : cudaErrorInvalidValue;
 }
+namespace emulator {
+inline std::mutex stream;
+}
 template <class... Takes, class... Gives>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* c, void (*kernel)(Takes...), Gives&&... gives) {
   const std::tuple<std::decay_t<Takes>...> arguments(std::forward<Gives>(gives)...);
+  // one kernel at a time, as in one stream; between two, another thread's may come
+  std::this_thread::yield();
+  const std::lock_guard<std::mutex> alone(emulator::stream);
   bool together = false;
   unsigned cluster = 1;
   for (unsigned i = 0; i < c->numAttrs; i++) {

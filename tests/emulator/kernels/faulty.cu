@@ -1,5 +1,5 @@
 // Small kernels with the mistakes that the emulator must catch, one each, and the same without it (kFaulty = false).
-#include "ptx.cuh"
+#include "ptx_sm90.cuh"
 #include "block.cuh"
 #include "device.cuh"
 using namespace rf;
@@ -20,21 +20,21 @@ template <bool kFaulty> __global__ void deserted(float* out) {
 
 // Half of the threads think that the barrier is of all, half that it is of half.
 template <bool kFaulty> __global__ void miscounted(float* out) {
-  team_sync(1, kFaulty && threadIdx.x < 64 ? 64 : 128);
+  named_barrier_sync(1, kFaulty && threadIdx.x < 64 ? 64 : 128);
   out[threadIdx.x] = 127.0f - threadIdx.x;
 }
 
 // A lane leaves, and the others exchange values with it.
 template <bool kFaulty> __global__ void unled(float* out) {
   if (kFaulty && threadIdx.x == 31) return;
-  out[threadIdx.x] = 127.0f - __shfl_xor_sync(kWarp, float(threadIdx.x ^ 1), 1);
+  out[threadIdx.x] = 127.0f - __shfl_xor_sync(kFullMask, float(threadIdx.x ^ 1), 1);
 }
 
 // Lanes of one warp meet at different exchanges.
 template <bool kFaulty> __global__ void divided(float* out) {
   float x = float(threadIdx.x ^ 1);
-  if (kFaulty && threadIdx.x % 2) x = __any_sync(kWarp, true) ? 0.0f : x;
-  else x = __shfl_xor_sync(kWarp, x, 1);
+  if (kFaulty && threadIdx.x % 2) x = __any_sync(kFullMask, true) ? 0.0f : x;
+  else x = __shfl_xor_sync(kFullMask, x, 1);
   out[threadIdx.x] = 127.0f - x;
 }
 
@@ -44,7 +44,7 @@ template <bool kFaulty> __global__ void skewed(float* out) {
   if (threadIdx.x >= 32) return;
   const float at = 127.0f - 4 * threadIdx.x;
   if (kFaulty && threadIdx.x == 3) to += 1;
-  write_four(to, Four(make_float4(at, at - 1, at - 2, at - 3)));
+  write_vec4(to, Vec4(make_float4(at, at - 1, at - 2, at - 3)));
 }
 
 // What cp.async copies is read before it is waited for.
@@ -52,9 +52,9 @@ template <bool kFaulty> __global__ void impatient(float* out) {
   __shared__ __align__(16) float words[128];
   out[threadIdx.x] = 127.0f - threadIdx.x;
   __syncthreads();
-  if (threadIdx.x < 32) copy_piece(shared_address(words + 4 * threadIdx.x), out + 4 * threadIdx.x, 16);
-  copy_commit();
-  copy_wait<kFaulty ? 1 : 0>();
+  if (threadIdx.x < 32) cp_async(shared_address(words + 4 * threadIdx.x), out + 4 * threadIdx.x, 16);
+  cp_async_commit();
+  cp_async_wait<kFaulty ? 1 : 0>();
   __syncthreads();
   out[threadIdx.x] = words[threadIdx.x];
 }
@@ -74,10 +74,10 @@ template <bool kFaulty> __global__ void hopeless(float* out) {
 template <bool kFaulty> __global__ void short_of_one(float* out) {
   __shared__ uint64_t barrier;
   const uint32_t at = shared_address(&barrier);
-  if (threadIdx.x == 0) barrier_init(at, kFaulty ? 129 : 128);
+  if (threadIdx.x == 0) mbarrier_init(at, kFaulty ? 129 : 128);
   __syncthreads();
-  barrier_arrive(at);
-  barrier_wait(at, 0);
+  mbarrier_arrive(at);
+  mbarrier_wait(at, 0);
   out[threadIdx.x] = 127.0f - threadIdx.x;
 }
 
@@ -90,16 +90,16 @@ template <bool kFaulty> __global__ void unfinished(float* out) {
   __syncthreads();
   float sums[64];
   for (int i = 0; i < 64; i++) sums[i] = 0.0f;
-  product_fence();
-  product<Half>(sums, tile_word(shared_address(tile)), tile_word(shared_address(tile) + 64 * 128), true);
-  product_commit();
-  if (!kFaulty) product_wait<0>();
+  wgmma_fence();
+  wgmma<Half>(sums, descriptor_word(shared_address(tile)), descriptor_word(shared_address(tile) + 64 * 128), true);
+  wgmma_commit_group();
+  if (!kFaulty) wgmma_wait_group<0>();
   out[threadIdx.x] = sums[63] - 16.0f + 127.0f - threadIdx.x;
-  if (kFaulty) product_wait<0>();
+  if (kFaulty) wgmma_wait_group<0>();
 }
 
 template <class Kernel> static Error one_block(Kernel* kernel, float* out, Blocks blocks = 1) {
-  return launch(kernel, blocks, 128, 0, nullptr, Start::cooperative, "launching", out);
+  return launch(kernel, blocks, 128, 0, nullptr, LaunchMode::cooperative, "launching", out);
 }
 #define RF_BOTH(name)                                                                      \
   extern "C" Error name(float* out) { return one_block(name<true>, out); }                 \

@@ -11,7 +11,7 @@ class ModelNew(nn.Module):
         self.linear = nn.Linear(n, m)
 
     def forward(self, x):
-        total = torch.zeros(*x.shape[:-1], self.linear.out_features, dtype=x.dtype)
+        total = torch.zeros(*x.shape[:-1], self.linear.out_features, dtype=x.dtype, device=x.device)
         for k in range(x.shape[-1]):
             total = total + x[..., k : k + 1] * self.linear.weight[:, k]
         return F.gelu(total + self.linear.bias)

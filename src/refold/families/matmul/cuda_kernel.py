@@ -38,10 +38,10 @@ class CudaProduct(CudaKernel):
         narrow += ["native.cuh"] if self.narrow else []
         cores = self.plan.on_tensor_cores
         tensor = ["packed.cuh", self.plan.schedule.kernels.header] if cores else []
-        tensor += ["split_columns.cuh"] if self.group.turned else []
-        tensor += ["direct_sm90.cuh"] if cores and self.plan.is_direct else []
+        tensor += ["hi_lo_split_columns.cuh"] if self.group.transposed else []
+        tensor += ["mainloop_rs_sm90.cuh"] if cores and self.plan.is_direct else []
         plain = ["packed.cuh", "launch_plain.cuh"] if self.plan.sometimes_plain else []
-        finish = ["finish.cuh"] if self.reductions else []
+        finish = ["finalize.cuh"] if self.reductions else []
         finish += ["quantized_store.cuh"] if self.may_quantize else []
         return [*narrow, *tensor, *plain, *finish]
 
@@ -114,17 +114,17 @@ class CudaProduct(CudaKernel):
 
     def asked(self, sizes: Sequence[str]) -> str:
         body = f"rf::{self.struct_name()}"  # depth: 0 if all is given packed
-        given = ", ".join([*sizes[:3], "needs", *sizes[3:]])
-        return self._choose(f"rf::matmul_needs<@, {body}>({given})")
+        given = ", ".join([*sizes[:3], "size", *sizes[3:]])
+        return self._choose(f"rf::matmul_workspace_size<@, {body}>({given})")
 
     def run(self) -> str:
-        text = self._choose("rf::matmul<@>(body, a_side, w_side, depth, work, on)")
+        text = self._choose("rf::matmul<@>(body, a_operand, w_operand, depth, work, on)")
         if not self.may_quantize:
             return text
         _, last = self._schedules()[-1]
         memory = "rf::Quantized(quantized, rows, width)"
         body = f"rf::Quantizing<rf::{self.struct_name()}>{{body, {memory}}}"
-        called = f"rf::matmul<{last}>({body}, a_side, w_side, depth, work, on)"
+        called = f"rf::matmul<{last}>({body}, a_operand, w_operand, depth, work, on)"
         return f"quantized ? {called}\n      : {text}"
 
     # --- its sides --------------------------------------------------------------------------------
@@ -137,30 +137,30 @@ class CudaProduct(CudaKernel):
                 found.append((f"{self.narrow or 'float'}*", f"{name}_packed"))
         of_a = self._side("a", "rows")
         of_w = self._side("w", "width * batches" if self.is_batch else "width")
-        turned_a, turned_w = self.group.is_turned
-        if turned_a:
-            of_a = f"rf::turned({of_a}, rows{' / batches' if self.is_batch else ''})"
-        if turned_w:
-            of_w = f"rf::turned({of_w}, width)"
+        transposed_a, transposed_w = self.group.is_transposed
+        if transposed_a:
+            of_a = f"rf::transposed({of_a}, rows{' / batches' if self.is_batch else ''})"
+        if transposed_w:
+            of_w = f"rf::transposed({of_w}, width)"
         if self.is_batch:
             of_w = f"rf::batch_of({of_w}, batches)"
         texts = (("a", of_a), ("w", of_w))
-        return found, [f"  const rf::Side {side}_side = {text};" for side, text in texts]
+        return found, [f"  const rf::Operand {side}_operand = {text};" for side, text in texts]
 
     def _side(self, name: str, count: str) -> str:
         """C++ that describes one side of the product."""
         if self.narrow is None:
             if not self.plan.on_tensor_cores:
-                return f"rf::plain_side({name}, {count}, depth)"
+                return f"rf::plain_operand({name}, {count}, depth)"
             mode = f"rf::{self.mode}"
             if name == "a" and self.plan.is_direct:
-                return f"rf::packed_side<{mode}>(nullptr, a, rows, depth)"
-            return f"rf::packed_side<{mode}>({name}_packed, {name}, {count}, depth)"
+                return f"rf::packed_operand<{mode}>(nullptr, a, rows, depth)"
+            return f"rf::packed_operand<{mode}>({name}_packed, {name}, {count}, depth)"
         if name == "a" or self.plan.parts == 1:
-            return f"rf::native_side({name}, {count}, depth)"
+            return f"rf::native_operand({name}, {count}, depth)"
         if not self.plan.on_tensor_cores:
-            return f"rf::plain_side({name}, {count}, depth)"
-        return f"rf::parts_side({name}_packed, {name}, {count}, depth)"
+            return f"rf::plain_operand({name}, {count}, depth)"
+        return f"rf::hi_lo_operand({name}_packed, {name}, {count}, depth)"
 
     def given_sides(self, scope: Scope) -> tuple[list[str], list[str]]:
         lines, sides = [], []

@@ -49,7 +49,7 @@ def functor(kernel: GroupKernel) -> list[str]:
     if along:
         lines.append(f"using RowMonoids = {kernel.monoids(along)};")
         lines += kernel.function(
-            f"RF_FN void finish_row(long row, const {kernel.real}* results)",
+            f"RF_FN void finalize_row(long row, const {kernel.real}* results)",
             [*statements, *(f"put({kernel.member(n)}, row, {texts[n]});" for n in rows)],
         )
     if down:

@@ -10,7 +10,7 @@ from refold.families.family import Sizes
 from refold.ir import NARROW, Dim, Sym, hint
 from refold.ir.graph import is_parametric
 from refold.plan.plan import Group
-from refold.plan.product import PACKED, TURNED, Pack, ProductKernel
+from refold.plan.product import PACKED, TRANSPOSED, Pack, ProductKernel
 from refold.schedule import (
     FEW_ROWS,
     MMA_SYNC,
@@ -148,7 +148,7 @@ class _Chooser:
         depth = _depth(self.group)
         if self.kind != "ieee" or hint(depth) % 4 or (isinstance(depth, Sym) and not self.is_batch):
             return False
-        return not (self.group.is_turned[0] or is_parametric(self.group.sides[0]))
+        return not (self.group.is_transposed[0] or is_parametric(self.group.sides[0]))
 
     @cached_property
     def unaligned(self) -> Schedule | None:
@@ -162,7 +162,7 @@ class _Chooser:
     def sometimes_plain(self) -> bool:
         """Whether some sizes take the plain product: few rows do, where their number may vary."""
         group = self.group
-        varies = isinstance(group.rows, Sym) and not self.is_batch and not group.turned
+        varies = isinstance(group.rows, Sym) and not self.is_batch and not group.transposed
         return self.schedule.plain or varies
 
     # --- the form of its sides --------------------------------------------------------------------
@@ -173,15 +173,15 @@ class _Chooser:
         x, w = self.group.sides
         if _narrow(self.group):
             kind = str(self.group.stored(x)).removeprefix("torch.")
-            return ((w, f"parts_{kind}"),) if _parts(self.group) == 2 else ()
-        forms = (TURNED if turned else PACKED for turned in self.group.is_turned)
+            return ((w, f"hi_lo_{kind}"),) if _parts(self.group) == 2 else ()
+        forms = (TRANSPOSED if transposed else PACKED for transposed in self.group.is_transposed)
         found = tuple(zip((x, w), forms, strict=True))
         return found[1:] if any(s.direct for _, s in self.by_rows) else found
 
     @property
     def itself(self) -> Pack | None:
         plain = self.schedule.plain or _narrow(self.group)
-        if plain or not self.schedule.kernels.packs or self.group.is_turned[0]:
+        if plain or not self.schedule.kernels.packs or self.group.is_transposed[0]:
             return None
         if self.is_batch and self.unaligned is None:
             return None

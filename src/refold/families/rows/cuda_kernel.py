@@ -32,10 +32,10 @@ class RowsKernel(CudaKernel):
     def functor(self) -> list[str]:
         lines = super().functor()
         if self.plan.blocks != 2:
-            lines.append(f"static constexpr int kBlocks = {self.plan.blocks};")
+            lines.append(f"static constexpr int kMinBlocks = {self.plan.blocks};")
         again = self._again()
         if again:
-            lines.insert(0, f"static constexpr int kAgain = {len(again)};")
+            lines.insert(0, f"static constexpr int kReused = {len(again)};")
         if not self.full_outputs():
             return lines
         reads = [f"{self.body.load(o, 'V')};" for o in self._along() if o.node in self.passes[-1]]

@@ -68,11 +68,11 @@ def functor(kernel: GroupKernel) -> list[str]:
         lines.append("static constexpr bool kStores = false;")
     rows = kernel.row_outputs()
     if rows:
-        lines.append("static constexpr bool kFinishes = true;")
+        lines.append("static constexpr bool kFinalizes = true;")
         scalars = {n: f"r.{field}" for n, field in fields.items()}
         statements, texts = body.statements(rows, scalars, real, stored=True)
         lines += kernel.function(
-            "RF_FN void finish(const Row& r, long row)",
+            "RF_FN void finalize(const Row& r, long row)",
             [*statements, *(f"put({kernel.member(n)}, row, {texts[n]});" for n in rows)],
         )
     return lines

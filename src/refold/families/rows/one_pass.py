@@ -38,7 +38,7 @@ def _monoid(first: Reduction, second: Reduction) -> str | None:
         top = y.inputs[0].inputs[1]
         if top in first.nodes:
             return "Softmax"
-        return "LogSumExpParts" if _finite(top) in first.nodes else None
+        return "LogSumExpState" if _finite(top) in first.nodes else None
     means = first.monoid == "Sum" and all(n.op == "mean" for n in first.nodes)
     squared = y.op == "square" or (y.op == "mul" and y.inputs[0] is y.inputs[1])
     if means and squared and _is_below(y.inputs[0], x) and y.inputs[0].inputs[1] in first.nodes:

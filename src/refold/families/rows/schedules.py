@@ -15,9 +15,10 @@ from refold.plan.plan import Group
 from refold.plan.rows import RowsSchedule
 from refold.schedule import Cut
 
-# Columns of a row that a block holds in registers (row_cut.cuh, Holds): in fours, and one by one.
+# Columns of a row that a block holds in registers (row_partition.cuh, ResidentShapes): by Vec4, and
+# one by one.
 HELD, HELD_SINGLY = 8192, 4096
-# Narrower rows are never taken by several blocks (row_cut.cuh, kSplitFrom).
+# Narrower rows are never taken by several blocks (row_partition.cuh, kMultiBlockFrom).
 SPLIT_FROM = 65536
 
 

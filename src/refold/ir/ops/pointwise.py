@@ -246,7 +246,7 @@ BINARY = (
         2,
         "({0} * {1})",
         "{0} * {1}",
-        cpp_apart="product<V>({0}, {1})",
+        cpp_apart="mul_rn<V>({0}, {1})",
         aten=("mul",),
         rounding=Rounding.ONCE,
         multiplies=True,

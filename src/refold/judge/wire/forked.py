@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import importlib
 import json
 import os
 import select
@@ -16,8 +17,14 @@ import signal
 import socket
 import sys
 
+import torch
+
 from refold.judge.wire.forkserver import TOKEN
 from refold.judge.worker import serve
+
+# Where there is one, lives make an optimizer of torch.optim's, which imports torch._dynamo: seconds
+# that the server spends while its parent reads the reference.
+_GPUS = "/dev/nvidiactl"
 
 
 class _Environment:
@@ -34,13 +41,14 @@ class _Environment:
 
 
 def _single() -> bool:
+    """Whether children may use what was imported: all threads, and CUDA if there is one."""
     # NumPy's BLAS starts threads at import and ends them in a handler of its own at the first
     # fork; it starts them again at its first product.
     pid = os.fork()
     if pid == 0:
-        os._exit(0)
-    os.waitpid(pid, 0)
-    return len(os.listdir("/proc/self/task")) == 1
+        os._exit(1 if torch.cuda._is_in_bad_fork() else 0)
+    _, status = os.waitpid(pid, 0)
+    return status == 0 and len(os.listdir("/proc/self/task")) == 1
 
 
 def _request(sock: socket.socket, environment: _Environment) -> int:
@@ -86,6 +94,8 @@ def main() -> None:
     """Serve until the parent hangs up."""
     sock = socket.socket(fileno=int(sys.argv[1]))
     environment = _Environment()
+    if os.path.exists(_GPUS):
+        importlib.import_module("torch._dynamo")
     single = _single()
     gc.collect()
     gc.freeze()  # the children share these pages as long as nobody writes to them

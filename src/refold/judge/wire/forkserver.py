@@ -124,6 +124,7 @@ class ForkServer:
 
     def __init__(self, threads: int) -> None:
         self.key = _key(threads)
+        self.expected = False  # started before anybody asked for it
         self.retired = False  # its children end as they will, and it has no more
         self._lock = threading.Lock()
         self._codes: dict[int, int] = {}
@@ -275,9 +276,34 @@ def start(threads: int = 0) -> ForkServer:
             if not server.alive:
                 _servers.remove(server)
             elif server.key == key and not server.retired:
+                server.expected = False
                 return server
+            elif server.expected:  # of other threads, or for another environment
+                _servers.remove(server)
+                server.close()
         _servers.append(ForkServer(threads))
         return _servers[-1]
+
+
+def expect() -> None:
+    """Start the server that a judgement will most likely ask for, before torch is imported."""
+    start(_usual_threads()).expected = True
+
+
+def _usual_threads() -> int:
+    """How many threads PyTorch takes by itself: one for each core, whatever runs on it."""
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    if given.isdigit() and int(given):
+        return int(given)
+    own = os.sched_getaffinity(0)
+    cores = set()
+    for cpu in own:
+        try:
+            text = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings").read_text()
+        except OSError:
+            text = str(cpu)
+        cores.add(text)
+    return len(cores)
 
 
 @atexit.register

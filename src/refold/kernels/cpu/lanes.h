@@ -1,8 +1,8 @@
 // Lanes: a SIMD vector of consecutive columns, over PyTorch's own vector headers.
 //
 // Generated text works on lanes `V` at a position (row, col). Here V is `Vec`, as wide as the
-// machine's vectors, and a position is `Whole` (all lanes) or `Part` (the first `count` lanes, at
-// the end of a row); loads and stores of a Part touch nothing beyond it. Once a row has been
+// machine's vectors, and a position is `FullVec` (all lanes) or `TailVec` (the first `count` lanes,
+// at the end of a row); loads and stores of a TailVec touch nothing beyond it. Once a row has been
 // reduced its values are plain numbers, and the same text runs with V = Real.
 //
 // All arithmetic is in `Real`, float32 unless a file says otherwise before it comes here; elements of
@@ -26,8 +26,8 @@ using Real = RF_REAL;
 using Vec = at::vec::Vectorized<Real>;
 constexpr long kLanes = Vec::size();
 
-struct Whole { long start; };
-struct Part { long start, count; };
+struct FullVec { long start; };
+struct TailVec { long start, count; };
 template <int S> struct Step {};
 template <class... M> struct List { static constexpr int size = sizeof...(M); };
 
@@ -51,14 +51,14 @@ template <class V> RF_FN V lanes(Real x) { return V(x); }
 template <class V> RF_FN V lanes(V x) { return x; }
 
 template <class V, class T> RF_FN V scalar(const T* p) { return V(read_one(p)); }
-template <class V, class T> RF_FN V column(const T* p, Whole c) { return read_lanes(p + c.start); }
+template <class V, class T> RF_FN V column(const T* p, FullVec c) { return read_lanes(p + c.start); }
 template <class V, class T> RF_FN V column(const T* p, long col) { return V(read_one(p + col)); }
-template <class V, class T> RF_FN V column(const T* p, Part c) { return read_lanes(p + c.start, c.count); }
+template <class V, class T> RF_FN V column(const T* p, TailVec c) { return read_lanes(p + c.start, c.count); }
 template <class V, class T, class C> RF_FN V full(const T* p, long offset, C col) {
   return column<V>(p + offset, col);
 }
-template <class T> RF_FN void put(T* p, long offset, Whole c, Vec v) { write_lanes(p + offset + c.start, v); }
-template <class T> RF_FN void put(T* p, long offset, Part c, Vec v) {
+template <class T> RF_FN void put(T* p, long offset, FullVec c, Vec v) { write_lanes(p + offset + c.start, v); }
+template <class T> RF_FN void put(T* p, long offset, TailVec c, Vec v) {
   write_lanes(p + offset + c.start, v, c.count);
 }
 template <class T> RF_FN void put(T* p, long offset, Real v) { p[offset] = static_cast<T>(v); }
@@ -81,7 +81,7 @@ RF_FN Vec where(Vec mask, Vec yes, Real no) { return where(mask, yes, Vec(no)); 
 RF_FN Real where(bool mask, Real yes, Real no) { return mask ? yes : no; }
 
 // A product that is rounded whatever is added to it, as all are here: compiled with -ffp-contract=off.
-template <class V> RF_FN V product(V a, V b) { return a * b; }
+template <class V> RF_FN V mul_rn(V a, V b) { return a * b; }
 
 // Functions, for lanes and for one number. Minimum and maximum give NaN where either side is NaN.
 #define RF_MATH(name)                      \

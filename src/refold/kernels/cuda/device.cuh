@@ -10,6 +10,7 @@
 #include <cstdarg>
 #include <cstdint>
 #include <cstdio>
+#include <mutex>
 
 namespace rf {
 
@@ -26,7 +27,7 @@ inline Error error(const char* format, ...) {
 
 inline Error checked(cudaError_t status, const char* doing) {
   if (status == cudaSuccess) return nullptr;
-  cudaGetLastError();  // an error that is reported here must not turn up again elsewhere
+  cudaGetLastError();  // an error that is reported here must not be reported again elsewhere
   return error("%s: %s (%s)", doing, cudaGetErrorString(status), cudaGetErrorName(status));
 }
 
@@ -69,14 +70,14 @@ Error allow_shared(Kernel* kernel, size_t bytes, const Device& device, std::atom
 }
 
 // Memory that a kernel works with besides its operands, and how much of each it needs. A workspace
-// belongs to one stream at a time. Kernels that run one after another can share it: parts are dead
-// at a kernel's end, and every launch leaves the turns that it used at zero.
+// belongs to one stream at a time. Kernels that run one after another can share it: scratch is dead
+// at a kernel's end, and every launch leaves the counters that it used at zero.
 struct Workspace {
-  void* parts;      // any content, aligned by 256
-  unsigned* turns;  // zeroed once, when they are allocated
+  void* scratch;      // any content, aligned by 256
+  unsigned* arrivals;  // zeroed once, when they are allocated
 };
-struct Needs {
-  size_t parts = 0, turns = 0;  // bytes
+struct WorkspaceSize {
+  size_t scratch = 0, arrivals = 0;  // bytes
 };
 
 constexpr long blocks_of(long n, long block) { return (n + block - 1) / block; }
@@ -94,16 +95,18 @@ template <class... T> bool aligned(const T*... pointers) {
 // Whether kernels wait for the one before: those compiled for older devices than Hopper do not, wherever
 // they run, and must not start beside it.
 constexpr int kCompiledFor[] = {__CUDA_ARCH_LIST__};
-constexpr bool kWaits = kCompiledFor[0] >= 900;
+constexpr bool kWaitsOnGrids = kCompiledFor[0] >= 900;
 
-enum class Start {
+enum class LaunchMode {
   after,        // once the kernel before has ended
   overlapping,  // its prologue may run beside the end of the kernel before (it waits before it reads)
   cooperative,  // overlapping, and with all blocks resident at once
 };
 
-// Kernels that call begin_kernel() first start like this.
-inline Start start_on(const Device& device) { return device.major >= 9 ? Start::overlapping : Start::after; }
+// Kernels that call sync_dependent_grids() first start like this.
+inline LaunchMode launch_mode_on(const Device& device) {
+  return device.major >= 9 ? LaunchMode::overlapping : LaunchMode::after;
+}
 
 inline Error grid_of(long blocks, unsigned& grid) {
   if (blocks > INT32_MAX) return error("a launch of %ld blocks: at most 2^31 - 1 are possible", blocks);
@@ -119,7 +122,7 @@ struct Blocks {
 
 template <class... Takes, class... Gives>
 Error launch(void (*kernel)(Takes...), Blocks blocks, unsigned threads, size_t shared, cudaStream_t stream,
-             Start start, const char* doing, const Gives&... arguments) {
+             LaunchMode start, const char* doing, const Gives&... arguments) {
   Device device;
   RF_TRY(current_device(device));
   cudaLaunchAttribute attributes[3] = {};
@@ -127,11 +130,11 @@ Error launch(void (*kernel)(Takes...), Blocks blocks, unsigned threads, size_t s
   config.gridDim = dim3(blocks.count), config.blockDim = dim3(threads);
   config.dynamicSmemBytes = shared, config.stream = stream;
   config.attrs = attributes;
-  if (start == Start::cooperative) {
+  if (start == LaunchMode::cooperative) {
     attributes[config.numAttrs].id = cudaLaunchAttributeCooperative;
     attributes[config.numAttrs++].val.cooperative = 1;
   }
-  if (kWaits && start != Start::after && device.major >= 9) {
+  if (kWaitsOnGrids && start != LaunchMode::after && device.major >= 9) {
     attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
   }
@@ -159,5 +162,15 @@ class OnDevice {
   int before_ = 0;
   bool moved_ = false;
 };
+
+inline std::mutex launches;
+
+// Launches the kernels of one call on a device, which the calling thread leaves as it found it. A stream's calls share
+// its workspace, where one kernel leaves what the next reads: no other thread's kernels may come between them.
+template <class Call> Error launch_on(long device, const Call& call) {
+  const OnDevice here(static_cast<int>(device));
+  const std::lock_guard<std::mutex> alone(launches);
+  return call();
+}
 
 }  // namespace rf

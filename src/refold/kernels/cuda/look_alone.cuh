@@ -10,7 +10,7 @@ static __global__ void __launch_bounds__(128) look_kernel(Look look) { look_at_w
 [[maybe_unused]] static Error look_alone(cudaStream_t stream) {
   const Look look = rf_watch::take_look();
   if (look.count == 0) return nullptr;
-  return launch(look_kernel, 1, 128, 0, stream, Start::after, "looking at the parameters", look);
+  return launch(look_kernel, 1, 128, 0, stream, LaunchMode::after, "looking at the parameters", look);
 }
 
 }  // namespace rf

@@ -5,12 +5,12 @@
 // the same bits on every run, and no float is ever added atomically.
 //
 // A monoid has
-//   Part           what travels in registers and in the workspace (kWords floats)
-//   gather(p, x)   takes one more value;   merge(p, q) takes another part
-//   gather_some(p, x, in)   takes those of several values that count   (if kWords > 1)
+//   Partial        what travels in registers and in the workspace (kWords floats)
+//   accumulate(p, x)   takes one more value;   merge(p, q) takes another partial
+//   accumulate_batch(p, x, in)   takes those of several values that count   (if kWords > 1)
 //   State          what the final, ordered merge keeps (a sum carries what its additions rounded off)
-//   part(state)    a part again
-//   kResults, results(state, out)          what the body's finish_row is given
+//   partial(state)   a partial again
+//   kResults, results(state, out)          what the body's finalize_row is given
 #pragma once
 #include "math.cuh"
 #include "../folded.h"
@@ -30,47 +30,47 @@ struct SumState {
 };
 
 struct Sum {
-  struct Part { Real w[1]; };
+  struct Partial { Real w[1]; };
   using State = SumState;
   static constexpr int kWords = 1, kResults = 1;
-  static RF_FN Part identity() { return {{0.0f}}; }
-  static RF_FN void gather(Part& p, Real x) { p.w[0] += x; }
-  static RF_FN void merge(Part& p, const Part& q) { p.w[0] += q.w[0]; }
-  static RF_FN void merge(State& s, const Part& q) { s.add(q.w[0]); }
-  static RF_FN Part part(const State& s) { return {{s.get()}}; }
+  static RF_FN Partial identity() { return {{0.0f}}; }
+  static RF_FN void accumulate(Partial& p, Real x) { p.w[0] += x; }
+  static RF_FN void merge(Partial& p, const Partial& q) { p.w[0] += q.w[0]; }
+  static RF_FN void merge(State& s, const Partial& q) { s.add(q.w[0]); }
+  static RF_FN Partial partial(const State& s) { return {{s.get()}}; }
   static RF_FN void results(const State& s, Real* out) { out[0] = s.get(); }
 };
 
 template <class Op> struct Folded {
-  struct Part { Real w[1]; };
+  struct Partial { Real w[1]; };
   struct State {
     Real value = Op::start();
     RF_FN Real get() const { return value; }
   };
   static constexpr int kWords = 1, kResults = 1;
-  static RF_FN Part identity() { return {{Op::start()}}; }
-  static RF_FN void gather(Part& p, Real x) { p.w[0] = Op::of(p.w[0], x); }
-  static RF_FN void merge(Part& p, const Part& q) { p.w[0] = Op::of(p.w[0], q.w[0]); }
-  static RF_FN void merge(State& s, const Part& q) { s.value = Op::of(s.value, q.w[0]); }
-  static RF_FN Part part(const State& s) { return {{s.value}}; }
+  static RF_FN Partial identity() { return {{Op::start()}}; }
+  static RF_FN void accumulate(Partial& p, Real x) { p.w[0] = Op::of(p.w[0], x); }
+  static RF_FN void merge(Partial& p, const Partial& q) { p.w[0] = Op::of(p.w[0], q.w[0]); }
+  static RF_FN void merge(State& s, const Partial& q) { s.value = Op::of(s.value, q.w[0]); }
+  static RF_FN Partial partial(const State& s) { return {{s.value}}; }
   static RF_FN void results(const State& s, Real* out) { out[0] = s.value; }
 };
 
 // The largest value m and sum of exp(x - m). Exponents are taken from `exp_base`: exp(inf - inf) would
-// be NaN where log(sum(exp)) is plainly infinite. Only what is subtracted is replaced: a part that
+// be NaN where log(sum(exp)) is plainly infinite. Only what is subtracted is replaced: a partial that
 // holds nothing, or only -infinity, has m = -infinity and weighs exp(-inf - base) = 0 whatever the
 // base.
-struct ExpPart { Real w[2]; };
+struct ExpPartial { Real w[2]; };
 struct ExpState {
   Real max = LargerOf::start(), sum = 0.0f;
 };
 RF_FN Real exp_base(Real m) { return is_infinite(m) ? 0.0f : m; }
 struct LogSumExp {
-  using Part = ExpPart;
+  using Partial = ExpPartial;
   using State = ExpState;
   static constexpr int kWords = 2, kResults = 1;
-  static RF_FN Part identity() { return {{LargerOf::start(), 0.0f}}; }
-  static RF_FN void gather(Part& p, Real x) {
+  static RF_FN Partial identity() { return {{LargerOf::start(), 0.0f}}; }
+  static RF_FN void accumulate(Partial& p, Real x) {
     if (x <= p.w[0]) {  // the common case costs one exponential
       p.w[1] += exp(x - exp_base(p.w[0]));
     } else {
@@ -80,7 +80,7 @@ struct LogSumExp {
     }
   }
   // Several values, of which some count: one exponential each and one for what came before.
-  template <int N> static RF_FN void gather_some(Part& p, const Real (&x)[N], const bool (&in)[N]) {
+  template <int N> static RF_FN void accumulate_batch(Partial& p, const Real (&x)[N], const bool (&in)[N]) {
     Real m = p.w[0];
 #pragma unroll
     for (int i = 0; i < N; i++) m = in[i] ? maximum(m, x[i]) : m;
@@ -90,17 +90,17 @@ struct LogSumExp {
     for (int i = 0; i < N; i++) sum += in[i] ? exp(x[i] - base) : 0.0f;
     p.w[0] = m, p.w[1] = sum;
   }
-  static RF_FN void merge(Part& p, const Part& q) {
+  static RF_FN void merge(Partial& p, const Partial& q) {
     const Real m = maximum(p.w[0], q.w[0]), base = exp_base(m);
     p.w[1] = p.w[1] * exp(p.w[0] - base) + q.w[1] * exp(q.w[0] - base);
     p.w[0] = m;
   }
-  static RF_FN void merge(State& s, const Part& q) {
-    Part p{{s.max, s.sum}};
+  static RF_FN void merge(State& s, const Partial& q) {
+    Partial p{{s.max, s.sum}};
     merge(p, q);
     s = {p.w[0], p.w[1]};
   }
-  static RF_FN Part part(const State& s) { return {{s.max, s.sum}}; }
+  static RF_FN Partial partial(const State& s) { return {{s.max, s.sum}}; }
   static RF_FN void results(const State& s, Real* out) { out[0] = log(s.sum) + exp_base(s.max); }
 };
 
@@ -115,7 +115,7 @@ struct Softmax : LogSumExp {
 };
 
 // The same where a logsumexp is made of it: of an infinite maximum the sum is that of exp(x).
-struct LogSumExpParts : LogSumExp {
+struct LogSumExpState : LogSumExp {
   static constexpr int kResults = 2;
   static RF_FN void results(const State& s, Real* out) { out[0] = s.max, out[1] = s.sum; }
 };
@@ -123,12 +123,12 @@ struct LogSumExpParts : LogSumExp {
 // Mean and sum of squared deviations of a row in one pass. Values come in batches, whose own are merged into the
 // others' by Chan's formula: E[x^2] - E[x]^2 would cancel.
 struct RowMoments {
-  struct Part { Real w[3]; };  // count, mean, m2
-  using State = Part;
+  struct Partial { Real w[3]; };  // count, mean, m2
+  using State = Partial;
   static constexpr int kWords = 3, kResults = 2;
-  static RF_FN Part identity() { return {{0.0f, 0.0f, 0.0f}}; }
-  template <int N> static RF_FN void gather_some(Part& p, const Real (&x)[N], const bool (&in)[N]) {
-    Part q = identity();
+  static RF_FN Partial identity() { return {{0.0f, 0.0f, 0.0f}}; }
+  template <int N> static RF_FN void accumulate_batch(Partial& p, const Real (&x)[N], const bool (&in)[N]) {
+    Partial q = identity();
 #pragma unroll
     for (int i = 0; i < N; i++) q.w[0] += in[i] ? 1.0f : 0.0f, q.w[1] += in[i] ? x[i] : 0.0f;
     q.w[1] *= 1.0f / maximum(q.w[0], 1.0f);
@@ -139,64 +139,64 @@ struct RowMoments {
     }
     merge(p, q);
   }
-  static RF_FN void merge(Part& p, const Part& q) {
+  static RF_FN void merge(Partial& p, const Partial& q) {
     if (q.w[0] == 0.0f) return;
-    const Real total = p.w[0] + q.w[0], delta = q.w[1] - p.w[1], part = q.w[0] / total;
-    p.w[1] += delta * part;
-    p.w[2] += q.w[2] + delta * (delta * (p.w[0] * part));  // 0 where p holds nothing, however large delta is
+    const Real total = p.w[0] + q.w[0], delta = q.w[1] - p.w[1], share = q.w[0] / total;
+    p.w[1] += delta * share;
+    p.w[2] += q.w[2] + delta * (delta * (p.w[0] * share));  // 0 where p holds nothing, however large delta is
     p.w[0] = total;
   }
-  static RF_FN Part part(const State& s) { return s; }
+  static RF_FN Partial partial(const State& s) { return s; }
   static RF_FN void results(const State& s, Real* out) { out[0] = s.w[1], out[1] = s.w[2]; }
 };
 
 // Count, mean and sum of squared deviations of a column, merged by Chan's formula: E[x^2] - E[x]^2
-// would cancel. The count of a part is known from its rows and travels apart.
+// would cancel. The count of a partial is known from its rows and travels apart.
 struct MomentsState {
   Real count = 0.0f, mean = 0.0f, m2 = 0.0f;
   RF_FN void merge(const MomentsState& o) {
     if (o.count == 0.0f) return;
-    const Real total = count + o.count, delta = o.mean - mean, part = o.count / total;
-    mean += delta * part;
-    m2 += o.m2 + delta * (delta * (count * part));  // 0 where this holds nothing, however large delta is
+    const Real total = count + o.count, delta = o.mean - mean, share = o.count / total;
+    mean += delta * share;
+    m2 += o.m2 + delta * (delta * (count * share));  // 0 where this holds nothing, however large delta is
     count = total;
   }
 };
 struct Moments { static constexpr int kWords = 2, kResults = 0; };
 
-// How much the second of two parts weighs, n rows of the first and m of the second; the same for all
+// How much the second of two partials weighs, n rows of the first and m of the second; the same for all
 // columns, so that its division is done once.
 struct Weight {
-  Real part = 0.0f, cross = 0.0f;  // m / (n + m), and n times that
+  Real share = 0.0f, cross = 0.0f;  // m / (n + m), and n times that
   Weight() = default;
-  RF_FN Weight(Real n, Real m) : part(m == 0.0f ? 0.0f : m / (n + m)), cross(n * part) {}
+  RF_FN Weight(Real n, Real m) : share(m == 0.0f ? 0.0f : m / (n + m)), cross(n * share) {}
 };
 
-// A monoid down a column: parts with their counts of rows.
+// A monoid down a column: partials with their counts of rows.
 template <class M> struct Down {
-  using Part = typename M::Part;
+  using Partial = typename M::Partial;
   using State = typename M::State;
   static constexpr int kWords = M::kWords;
-  // The part of R values of which some count; share: one over how many do, 0 if none.
-  template <int R> static RF_FN Part of(const Real (&x)[R], const bool (&in)[R], Real share) {
-    Part p = M::identity();
+  // The partial of R values of which some count; share: one over how many do, 0 if none.
+  template <int R> static RF_FN Partial of(const Real (&x)[R], const bool (&in)[R], Real share) {
+    Partial p = M::identity();
 #pragma unroll
     for (int i = 0; i < R; i++)
-      if (in[i]) M::gather(p, x[i]);
+      if (in[i]) M::accumulate(p, x[i]);
     return p;
   }
-  static RF_FN Part merge(Part p, const Part& q, Weight) {
+  static RF_FN Partial merge(Partial p, const Partial& q, Weight) {
     M::merge(p, q);
     return p;
   }
-  static RF_FN void merge(State& s, const Part& q, Real) { M::merge(s, q); }
+  static RF_FN void merge(State& s, const Partial& q, Real) { M::merge(s, q); }
 };
 template <> struct Down<Moments> {
-  struct Part { Real w[2]; };  // mean, m2
+  struct Partial { Real w[2]; };  // mean, m2
   using State = MomentsState;
   static constexpr int kWords = 2;
-  template <int R> static RF_FN Part of(const Real (&x)[R], const bool (&in)[R], Real share) {
-    Part p{{in[0] ? x[0] : 0.0f, 0.0f}};
+  template <int R> static RF_FN Partial of(const Real (&x)[R], const bool (&in)[R], Real share) {
+    Partial p{{in[0] ? x[0] : 0.0f, 0.0f}};
 #pragma unroll
     for (int i = 1; i < R; i++) p.w[0] += in[i] ? x[i] : 0.0f;
     p.w[0] *= share;
@@ -207,11 +207,11 @@ template <> struct Down<Moments> {
     }
     return p;
   }
-  static RF_FN Part merge(const Part& p, const Part& q, Weight w) {
+  static RF_FN Partial merge(const Partial& p, const Partial& q, Weight w) {
     const Real delta = q.w[0] - p.w[0];
-    return {{p.w[0] + delta * w.part, p.w[1] + q.w[1] + delta * (delta * w.cross)}};
+    return {{p.w[0] + delta * w.share, p.w[1] + q.w[1] + delta * (delta * w.cross)}};
   }
-  static RF_FN void merge(State& s, const Part& q, Real m) { s.merge({m, q.w[0], q.w[1]}); }
+  static RF_FN void merge(State& s, const Partial& q, Real m) { s.merge({m, q.w[0], q.w[1]}); }
 };
 
 // Words of the workspace that one row (or column) of partial results takes, and results of a row.

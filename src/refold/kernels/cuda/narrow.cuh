@@ -39,7 +39,7 @@ template <bool Together, class T> RF_FN void write_pair(T* p, int more, uint32_t
 // 8 bytes each. Four lanes write 32 bytes in a row then, which memory takes as a whole.
 template <class T> RF_FN void exchange_pairs(T* p, int more, uint32_t first, uint32_t second) {
   const bool odd = threadIdx.x % 2;
-  const uint32_t got = __shfl_xor_sync(0xffffffffu, odd ? first : second, 1);
+  const uint32_t got = __shfl_xor_sync(kFullMask, odd ? first : second, 1);
   *reinterpret_cast<uint2*>(p + more + (odd ? 6 : 0)) = odd ? make_uint2(got, second) : make_uint2(first, got);
 }
 RF_FN uint2 read_once(const void* p) {
@@ -51,32 +51,32 @@ RF_FN uint2 read_once(const void* p) {
 #define RF_NARROW(T)                                                                                      \
   RF_FN Real read_one(const T* p) { return widened<T>(p->bits).x; }                                       \
   RF_FN void write_one(T* p, Real v) { p->bits = static_cast<uint16_t>(narrowed<T>(v, 0.0f)); }           \
-  RF_FN Two read_two(const T* p) {                                                                        \
+  RF_FN Vec2 read_vec2(const T* p) {                                                                        \
     const float2 v = widened<T>(*reinterpret_cast<const uint32_t*>(p));                                   \
     return {v.x, v.y};                                                                                    \
   }                                                                                                       \
-  template <bool Together> RF_FN void write_two(T* p, int more, Real first, Real second) {                \
+  template <bool Together> RF_FN void write_vec2(T* p, int more, Real first, Real second) {                \
     write_pair<Together>(p, more, narrowed<T>(first, second));                                            \
   }                                                                                                       \
   RF_FN void write_pairs(T* p, int more, Real v, const Real (&next)[3]) {                                 \
     exchange_pairs(p, more, narrowed<T>(v, next[0]), narrowed<T>(next[1], next[2]));                      \
   }                                                                                                       \
-  template <class Read> RF_FN Four read_four(const T* p, Read read) {                                     \
-    return Four(widened<T>(read(reinterpret_cast<const uint2*>(p))));                                     \
+  template <class Read> RF_FN Vec4 read_vec4(const T* p, Read read) {                                     \
+    return Vec4(widened<T>(read(reinterpret_cast<const uint2*>(p))));                                     \
   }                                                                                                       \
-  RF_FN void write_four(T* p, Four v) {                                                                   \
+  RF_FN void write_vec4(T* p, Vec4 v) {                                                                   \
     asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(p), "r"(narrowed<T>(v.x[0], v.x[1])),           \
                  "r"(narrowed<T>(v.x[2], v.x[3])));                                                       \
   }                                                                                                       \
-  RF_FN float4 four_of(const T* p) { return widened<T>(*reinterpret_cast<const uint2*>(p)); }             \
+  RF_FN float4 load_vec4(const T* p) { return widened<T>(*reinterpret_cast<const uint2*>(p)); }             \
   RF_FN float4 load_once(const T* p) { return widened<T>(read_once(p)); }
 RF_NARROW(Half) RF_NARROW(Bfloat)
 #undef RF_NARROW
 
 // Rounded as if it had been stored as T.
 template <class T> RF_FN Real rounded(Real x) { return widened<T>(narrowed<T>(x, 0.0f)).x; }
-template <class T> RF_FN Four rounded(Four v) {
-  return Four::each([&](int i) { return rounded<T>(v.x[i]); });
+template <class T> RF_FN Vec4 rounded(Vec4 v) {
+  return Vec4::each([&](int i) { return rounded<T>(v.x[i]); });
 }
 
 }  // namespace rf

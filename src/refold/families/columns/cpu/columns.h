@@ -5,7 +5,7 @@
 //   term<V>(Step<S>, row, col)              the lanes reduced; row counts over outer * count
 //   Column                                  what a column is reduced to
 //   set_column(Step<S>, column, state)      takes one result into it
-//   finish_column(column, outer, col)       writes results
+//   finalize_column(column, outer, col)       writes results
 // A task is one block of columns of one slice, cut into chunks of rows of a fixed length, so results
 // do not depend on the number of threads. Where columns are few, threads take chunks of rows.
 #pragma once
@@ -20,7 +20,7 @@ namespace rf {
 // What every body of columns has: nothing here.
 struct ColumnsBody {};
 
-constexpr long kRows = 256;           // rows gathered before they merge
+constexpr long kRows = 256;           // rows accumulated before they merge
 constexpr long kBlock = 16 * kLanes;  // columns of a task: a whole number of cache lines
 
 struct Moments {};
@@ -39,7 +39,7 @@ void column_chunk(const Body& body, long first, long last, long column, long wid
   const Real count = static_cast<Real>(last - first);
   auto one = [&](auto col) {
     long lanes = kLanes;
-    if constexpr (std::is_same_v<decltype(col), Part>) lanes = col.count;
+    if constexpr (std::is_same_v<decltype(col), TailVec>) lanes = col.count;
     Real x[kLanes], y[kLanes];
     if constexpr (std::is_same_v<M, Moments>) {
       Vec sum(0.0f), squares(0.0f);
@@ -60,16 +60,16 @@ void column_chunk(const Body& body, long first, long last, long column, long wid
       Vec a = M::identity();
       for_chains(first, last, [&](long i, long stop) {
         Vec some = M::identity();
-        for (; i < stop; i++) some = M::gather(some, body.template term<Vec>(Step<S>{}, i, col));
-        a = M::gather(a, some);
+        for (; i < stop; i++) some = M::accumulate(some, body.template term<Vec>(Step<S>{}, i, col));
+        a = M::accumulate(a, some);
       });
       a.store(x);
       for (long l = 0; l < lanes; l++) M::merge(out[col.start - column + l], x[l]);
     }
   };
   long j = column;
-  for (; j + kLanes <= end; j += kLanes) one(Whole{j});
-  if (j < end) one(Part{j, end - j});
+  for (; j + kLanes <= end; j += kLanes) one(FullVec{j});
+  if (j < end) one(TailVec{j, end - j});
 }
 
 template <class M, class State> void merge_states(State& into, const State& from) {
@@ -77,14 +77,14 @@ template <class M, class State> void merge_states(State& into, const State& from
   else M::merge(into, from.get());
 }
 
-// The reduction S, into found[outer][width].
+// The reduction S, into results[outer][width].
 template <class M, int S, class Body>
-void reduce_columns(const Body& body, long outer, long count, long width, typename Body::Column* found) {
+void reduce_columns(const Body& body, long outer, long count, long width, typename Body::Column* results) {
   using State = typename ColumnState<M>::type;
   const long blocks = (width + kBlock - 1) / kBlock, chunks = (count + kRows - 1) / kRows;
-  auto finish = [&](long o, long column, const State* s) {
+  auto finalize = [&](long o, long column, const State* s) {
     for (long j = column; j < std::min(column + kBlock, width); j++)
-      body.set_column(Step<S>{}, found[o * width + j], s[j - column]);
+      body.set_column(Step<S>{}, results[o * width + j], s[j - column]);
   };
   const bool by_column = outer * blocks >= at::get_num_threads();
   std::vector<State> partial(by_column ? 0 : chunks * kBlock);
@@ -95,12 +95,12 @@ void reduce_columns(const Body& body, long outer, long count, long width, typena
           const long o = t / blocks, column = t % blocks * kBlock;
           State total[kBlock];
           for (long c = 0; c < chunks; c++) {
-            State part[kBlock];
+            State partial_state[kBlock];
             column_chunk<M, S>(body, o * count + c * kRows,
-                               o * count + std::min((c + 1) * kRows, count), column, width, part);
-            for (long l = 0; l < kBlock; l++) merge_states<M>(total[l], part[l]);
+                               o * count + std::min((c + 1) * kRows, count), column, width, partial_state);
+            for (long l = 0; l < kBlock; l++) merge_states<M>(total[l], partial_state[l]);
           }
-          finish(o, column, total);
+          finalize(o, column, total);
         }
       });
     } else {
@@ -115,23 +115,23 @@ void reduce_columns(const Body& body, long outer, long count, long width, typena
       State total[kBlock];
       for (long c = 0; c < chunks; c++)
         for (long l = 0; l < kBlock; l++) merge_states<M>(total[l], partial[c * kBlock + l]);
-      finish(o, column, total);
+      finalize(o, column, total);
     }
   }
 }
 
 template <int S, class Body, class Column> void each_reduction(const Body&, long, long, long, Column*, List<>) {}
 template <int S, class Body, class Column, class M, class... Rest>
-void each_reduction(const Body& body, long outer, long count, long width, Column* found, List<M, Rest...>) {
-  reduce_columns<M, S>(body, outer, count, width, found);
-  each_reduction<S + 1>(body, outer, count, width, found, List<Rest...>{});
+void each_reduction(const Body& body, long outer, long count, long width, Column* results, List<M, Rest...>) {
+  reduce_columns<M, S>(body, outer, count, width, results);
+  each_reduction<S + 1>(body, outer, count, width, results, List<Rest...>{});
 }
 
 template <class Body> void columns(const Body& body, long outer, long count, long width) {
-  std::vector<typename Body::Column> found(outer * width);
-  each_reduction<0>(body, outer, count, width, found.data(), typename Body::Monoids{});
+  std::vector<typename Body::Column> results(outer * width);
+  each_reduction<0>(body, outer, count, width, results.data(), typename Body::Monoids{});
   at::parallel_for(0, outer * width, 512, [&](long begin, long end) {
-    for (long i = begin; i < end; i++) body.finish_column(found[i], i / width, i % width);
+    for (long i = begin; i < end; i++) body.finalize_column(results[i], i / width, i % width);
   });
 }
 

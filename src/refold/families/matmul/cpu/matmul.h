@@ -4,18 +4,18 @@
 //   value(acc, row, col)                    the epilogue: lanes of the result from lanes of acc
 //   store(row, col, v)                      writes them                        (if kStores)
 //   RowMonoids = List<...>                  each reduces v along the row
-//   finish_row(row, const float* results)   takes what a row was reduced to
+//   finalize_row(row, const float* results)   takes what a row was reduced to
 //   ColumnMonoids = List<...>               each reduces v down the column
 //   Column                                  what a column is reduced to        (if any)
 //   set_column(Step<S>, column, state)      takes one result into it
-//   finish_column(column, col)              writes results
+//   finalize_column(column, col)              writes results
 // Every tile leaves a partial result; partial results merge in the order of tiles, so the outcome
 // does not depend on threads.
 #pragma once
 #include <vector>
 
 #include "columns.h"
-#include "few.h"
+#include "skinny.h"
 #include "rows.h"
 
 namespace rf {
@@ -52,7 +52,7 @@ struct TileTerm {
 // What follows the product, tile by tile, and the merging of what tiles leave.
 //
 // n x m: the size of the product. tiles: how many there are down a column; strips: along a row.
-template <class Body> struct Sinks {
+template <class Body> struct EpilogueReductions {
   using RowMonoids = typename Body::RowMonoids;
   using ColumnMonoids = typename Body::ColumnMonoids;
   static constexpr int kRowResults = RowMonoids::size;
@@ -62,7 +62,7 @@ template <class Body> struct Sinks {
   std::vector<Real> row_partials;            // [strip][row][monoid]
   std::vector<MomentsState> column_partials;  // [tile][monoid][column], count unused but by Moments
 
-  Sinks(const Body& b, long n_, long m_, long tiles_, long strips_)
+  EpilogueReductions(const Body& b, long n_, long m_, long tiles_, long strips_)
       : body(b), n(n_), m(m_), tiles(tiles_), strips(strips_),
         row_partials(kRowResults * n_ * strips_), column_partials(kColumnResults * m_ * tiles_) {}
 
@@ -72,9 +72,9 @@ template <class Body> struct Sinks {
     for (long i = 0; i < rows; i++) {
       Real* a = acc + i * ld - col0;
       const long row = row0 + i;
-      Vec gathered[kRowResults + 1];
+      Vec accumulated[kRowResults + 1];
       for_monoids<0>(RowMonoids{}, [&](auto s, auto monoid) {
-        gathered[index_of(s)] = decltype(monoid)::identity();
+        accumulated[index_of(s)] = decltype(monoid)::identity();
       });
       for_columns(col0, col0 + cols, [&](auto col) {
         Vec v = body.template value<Vec>(full<Vec>(a, 0, col), row, col);
@@ -83,14 +83,14 @@ template <class Body> struct Sinks {
         for_monoids<0>(RowMonoids{}, [&](auto s, auto monoid) {
           using M = decltype(monoid);
           Vec x = v;
-          if constexpr (std::is_same_v<decltype(col), Part>)
+          if constexpr (std::is_same_v<decltype(col), TailVec>)
             x = Vec::set(M::identity(), v, col.count);
-          gathered[index_of(s)] = M::gather(gathered[index_of(s)], x);
+          accumulated[index_of(s)] = M::accumulate(accumulated[index_of(s)], x);
         });
       });
       for_monoids<0>(RowMonoids{}, [&](auto s, auto monoid) {
         row_partials[(strip * n + row) * kRowResults + index_of(s)] =
-            decltype(monoid)::across(gathered[index_of(s)]);
+            decltype(monoid)::horizontal(accumulated[index_of(s)]);
       });
     }
     for_monoids<0>(ColumnMonoids{}, [&](auto s, auto monoid) {
@@ -98,12 +98,12 @@ template <class Body> struct Sinks {
       constexpr int S = index_of(decltype(s){});
       const TileTerm term{acc, ld};
       for (long j = 0; j < cols; j += kBlock) {
-        typename ColumnState<M>::type part[kBlock];
-        column_chunk<M, S>(term, 0, rows, j, cols, part);
+        typename ColumnState<M>::type partial[kBlock];
+        column_chunk<M, S>(term, 0, rows, j, cols, partial);
         MomentsState* out = column_partials.data() + (tile * kColumnResults + S) * m + col0 + j;
         for (long l = 0; l < std::min(kBlock, cols - j); l++) {
-          if constexpr (std::is_same_v<M, Moments>) out[l] = part[l];
-          else out[l].mean = part[l].get();
+          if constexpr (std::is_same_v<M, Moments>) out[l] = partial[l];
+          else out[l].mean = partial[l].get();
         }
       }
     });
@@ -121,7 +121,7 @@ template <class Body> struct Sinks {
               M::merge(state, row_partials[(t * n + row) * kRowResults + index_of(s)]);
             results[index_of(s)] = state.get();
           });
-          body.finish_row(row, results);
+          body.finalize_row(row, results);
         }
       });
     if constexpr (kColumnResults > 0) merge_columns();
@@ -135,13 +135,13 @@ template <class Body> struct Sinks {
           using M = decltype(monoid);
           typename ColumnState<M>::type state;
           for (long t = 0; t < tiles; t++) {
-            const MomentsState& part = column_partials[(t * kColumnResults + index_of(s)) * m + j];
-            if constexpr (std::is_same_v<M, Moments>) state.merge(part);
-            else M::merge(state, part.mean);
+            const MomentsState& partial = column_partials[(t * kColumnResults + index_of(s)) * m + j];
+            if constexpr (std::is_same_v<M, Moments>) state.merge(partial);
+            else M::merge(state, partial.mean);
           }
           body.set_column(s, column, state);
         });
-        body.finish_column(column, j);
+        body.finalize_column(column, j);
       }
     });
   }
@@ -151,23 +151,23 @@ inline long threads_for(long n, long m, long depth) {
   return n * m * depth <= kAlone || at::in_parallel_region() ? 1 : at::get_num_threads();
 }
 
-// At most kFew rows of A: W is streamed. At most kFew rows of W: A is.
+// At most kSkinny rows of A: W is streamed. At most kSkinny rows of W: A is.
 template <class Body, class TA, class TW>
-void few(const Body& body, const TA* A, const TW* W, long n, long m, long depth) {
-  const bool rows = n <= kFew;
+void skinny(const Body& body, const TA* A, const TW* W, long n, long m, long depth) {
+  const bool rows = n <= kSkinny;
   const long tasks = n * m == 0 ? 0 : pieces(rows ? m : n, kMany);
-  Sinks<Body> sinks(body, n, m, rows ? std::min(tasks, 1L) : tasks, rows ? tasks : 1);
-  auto own = [] { return std::pair(buffer(kMany * kFew), std::vector<Vec>(kMany * kFew)); };
-  take_turns(tasks, threads_for(n, m, depth), own, [&](long t, auto& room) {
-    Real* acc = room.first.get();
-    Vec* sums = room.second.data();
+  EpilogueReductions<Body> sinks(body, n, m, rows ? std::min(tasks, 1L) : tasks, rows ? tasks : 1);
+  auto per_thread = [] { return std::pair(buffer(kMany * kSkinny), std::vector<Vec>(kMany * kSkinny)); };
+  run_tasks(tasks, threads_for(n, m, depth), per_thread, [&](long t, auto& scratch) {
+    Real* acc = scratch.first.get();
+    Vec* sums = scratch.second.data();
     const long first = t * kMany, count = std::min(kMany, (rows ? m : n) - first);
     if (rows) {
       dots_for<TA, TW>(n)(n, count, depth, A, depth, W + first * depth, depth, sums, acc, kMany, 1);
       sinks.take(acc, kMany, 0, 0, n, t, first, count);
     } else {
-      dots_for<TW, TA>(m)(m, count, depth, W, depth, A + first * depth, depth, sums, acc, 1, kFew);
-      sinks.take(acc, kFew, t, first, count, 0, 0, m);
+      dots_for<TW, TA>(m)(m, count, depth, W, depth, A + first * depth, depth, sums, acc, 1, kSkinny);
+      sinks.take(acc, kSkinny, t, first, count, 0, 0, m);
     }
   });
   sinks.merge();
@@ -180,7 +180,7 @@ void few(const Body& body, const TA* A, const TW* W, long n, long m, long depth)
 // before; then tiles are shared out only where strips are too few to keep the threads busy.
 template <class Body, class TA, class TW>
 void matmul(const Body& body, const TA* A, const TW* W, long n, long m, long depth) {
-  if (n <= kFew || m <= kFew) return few(body, A, W, n, m, depth);
+  if (n <= kSkinny || m <= kSkinny) return skinny(body, A, W, n, m, depth);
   const Panels panels(n);
   const Tiles kernels(panels);
   const long tiles = pieces(panels.count, kPanels), threads = threads_for(n, m, depth);
@@ -189,30 +189,30 @@ void matmul(const Body& body, const TA* A, const TW* W, long n, long m, long dep
   const long blocks = pieces(tiles, std::max(most / (kMostRows * kPanels), 1L));
   auto first_panel = [&](long tile) { return std::min(tile * kPanels, panels.count); };
   auto first_row = [&](long tile) { return panels.start(first_panel(tile)); };
-  Sinks<Body> sinks(body, n, m, tiles, strips);
+  EpilogueReductions<Body> sinks(body, n, m, tiles, strips);
 
   // the tiles [first, last) of one strip
-  auto product = [&](const Left<TA>& a, long first, long last, long s, auto& own) {
+  auto product = [&](const LhsPanels<TA>& a, long first, long last, long s, auto& per_thread) {
     const long left = s * wide, cols = std::min(wide, m - left);
     const long next = std::min(left + threads * wide, m - cols);
-    Real* acc = own.first.get();
+    Real* acc = per_thread.first.get();
     if (depth == 0) std::fill(acc, acc + (first_row(last) - first_row(first)) * kWide, 0.0f);
     multiply(a, kernels, first_panel(first), first_panel(last),
-             Strip<TW>{W + left * depth, depth, cols, W + next * depth}, depth, own.second.get(), acc);
+             Strip<TW>{W + left * depth, depth, cols, W + next * depth}, depth, per_thread.second.get(), acc);
     for (long t = first; t < last; t++) {
       const long row = first_row(t), rows = first_row(t + 1) - row;
       sinks.take(acc + (row - first_row(first)) * kWide, kWide, t, row, rows, s, left, cols);
     }
   };
-  auto own = [&] {
+  auto per_thread = [&] {
     const long rows = pieces(tiles, blocks) * kPanels * kMostRows;
-    return std::pair(buffer(std::min(rows, n) * kWide), buffer(kRoom));
+    return std::pair(buffer(std::min(rows, n) * kWide), buffer(kScratch));
   };
 
   if (strips == 1) {
     const long tasks = std::max({blocks, std::min(tiles, threads), tiles / 2});
-    take_turns(tasks, threads, own, [&](long i, auto& room) {
-      product(Left<TA>{panels, A, depth}, tiles * i / tasks, tiles * (i + 1) / tasks, 0, room);
+    run_tasks(tasks, threads, per_thread, [&](long i, auto& scratch) {
+      product(LhsPanels<TA>{panels, A, depth}, tiles * i / tasks, tiles * (i + 1) / tasks, 0, scratch);
     });
     return sinks.merge();
   }
@@ -220,7 +220,7 @@ void matmul(const Body& body, const TA* A, const TW* W, long n, long m, long dep
   for (long b = 0; b < blocks; b++) {
     const long begin = tiles * b / blocks, count = tiles * (b + 1) / blocks - begin;
     const long origin = first_panel(begin), top = first_row(begin);
-    const Left<TA> a{panels, A, depth, packed.get(), origin, first_row(begin + count) - top};
+    const LhsPanels<TA> a{panels, A, depth, packed.get(), origin, first_row(begin + count) - top};
     auto pack_panel = [&](long i) {
       const long start = panels.start(origin + i), height = panels.rows(origin + i);
       for (long k = 0; k < depth; k += kDepth) {
@@ -230,11 +230,11 @@ void matmul(const Body& body, const TA* A, const TW* W, long n, long m, long dep
       }
     };
     const long shares = threads == 1 ? 1 : std::min(count, pieces(3 * threads, strips));
-    auto one_share = [&](long task, auto& room) {
+    auto one_share = [&](long task, auto& scratch) {
       const long i = task % shares;
-      product(a, begin + count * i / shares, begin + count * (i + 1) / shares, task / shares, room);
+      product(a, begin + count * i / shares, begin + count * (i + 1) / shares, task / shares, scratch);
     };
-    take_turns(first_panel(begin + count) - origin, pack_panel, strips * shares, threads, own,
+    run_tasks(first_panel(begin + count) - origin, pack_panel, strips * shares, threads, per_thread,
                one_share);
   }
   sinks.merge();

@@ -3,24 +3,27 @@
 // A body gives
 //   value(acc, row, col)                    the epilogue: the result from the product's element
 //   kLight                                  whether that is a few instructions
-//   kBatched                                whether it is of a batch of products (InBatch): they reduce nothing
+//   kBatched                                whether it is of a batch of products (BatchProblem): they reduce nothing
 //   store(row, col, v)                      writes it                          (if kStores)
 //   kReads, in_pairs()                      how many values of rows value() reads; whether two columns of them, and of
 //                                           what is stored, can be taken by one access
 //   RowMonoids = List<...>                  each reduces v along the row
-//   finish_row(row, const float* results)   takes what a row was reduced to
+//   finalize_row(row, const float* results)   takes what a row was reduced to
 //   ColumnMonoids = List<...>               each reduces v down the column
 //   Column                                  what a column is reduced to        (if any)
 //   set_column(Step<S>, column, state)      takes one result into it
-//   finish_column(column, col)              writes results
+//   finalize_column(column, col)              writes results
 //   kQuantized                              the column monoid that is the moments of v (if it may be stored quantized:
 //                                           as Quantizing<Body>, quantized_store.cuh)
 //
 // Layout: the fragment's (fragment.cuh). Rows are reduced in registers and across the four lanes that
 // share them; columns across the eight lanes that share them, then across warps through shared memory.
-// Each team leaves one partial result for a row or column of its fragment in the workspace. Where a row has few
-// the last team to arrive at a block of rows merges its rows' first to last (turns are counted by integer atomics;
-// floats are only ever merged in order); more of them, and columns, are left to finish.cuh.
+// Each warpgroup leaves one partial result for a row or column of its fragment in the workspace. Where a row has few
+// the last warpgroup to arrive at a block of rows merges its rows' first to last (arrivals are counted by integer
+// atomics; floats are only ever merged in order); more of them, and columns, are left to finalize.cuh.
+//
+// Shared memory: EpilogueStorage, one for each warpgroup: column partials of its four warps (512 bytes a word and 32
+// columns), scales of its columns, counts. Registers: the fragment's 32 G MI / 2, in place, and what the body takes.
 //
 // A whole fragment's columns are read and stored in pairs, where operands and results are aligned so. (Results alone
 // that are not are stored one by one; with operands it is taken like a fragment that is cut.) Its groups of 32
@@ -28,7 +31,7 @@
 // body is 4 times the instructions to compile and to fetch, the rotation costs 4 moves an element.
 #pragma once
 #include "fragment.cuh"
-#include "join.cuh"
+#include "column_reduce.cuh"
 #include "look.cuh"
 
 namespace rf {
@@ -44,35 +47,35 @@ struct MatmulBody {
   rf_watch::Look look = rf_watch::take_look();  // see look.h
 };
 
-// Shared memory of one team.
-template <class Body, int G> struct TeamShared {
+// What a warpgroup's epilogue has in shared memory.
+template <class Body, int G> struct EpilogueStorage {
   static constexpr int kWords = Words<typename Body::ColumnMonoids>::column;
   float columns[4][kWords > 0 ? kWords : 1][32 * G];
   alignas(8) float unscale[32 * G];
   float counts[4];
   bool agree[4];
-  unsigned turn;
+  unsigned arrival;
 };
 
 // Merges a row's `blocks` partial results of M, `stride` floats apart, in order. The loads of a batch
-// are in flight together: what is read here is in the second-level cache, hundreds of cycles away.
-template <class M> RF_FN typename M::State merge_parts(const float* parts, long stride, int blocks) {
+// are in flight together: what is read here is in the L2, hundreds of cycles away.
+template <class M> RF_FN typename M::State merge_partials(const float* partials, long stride, int blocks) {
   constexpr int kBatch = 16 / M::kWords;
   typename M::State state;
 #pragma unroll 1
   for (int t = 0; t < blocks; t += kBatch) {
-    typename M::Part part[kBatch];
-    const float* at = parts;
+    typename M::Partial partial[kBatch];
+    const float* at = partials;
 #pragma unroll
     for (int i = 0; i < kBatch; i++) {
 #pragma unroll
-      for (int w = 0; w < M::kWords; w++) part[i].w[w] = __ldcg(at + w);
+      for (int w = 0; w < M::kWords; w++) partial[i].w[w] = __ldcg(at + w);
       if (t + i + 1 < blocks) at += stride;  // beyond the last, read it again
     }
-    parts = at;
+    partials = at;
 #pragma unroll
     for (int i = 0; i < kBatch; i++)
-      if (t + i < blocks) M::merge(state, part[i]);
+      if (t + i < blocks) M::merge(state, partial[i]);
   }
   return state;
 }
@@ -86,16 +89,16 @@ template <class Body, class S> constexpr bool kTakenLater = false;
 template <class Body, class S>
 constexpr bool kTakenLater<Quantizing<Body>, S> = S::index == Body::kQuantized;
 
-// This fragment's part of monoid M for each of its rows, to parts[row * pitch]. One monoid at a time:
+// This fragment's partial of monoid M for each of its rows, to partials[row * pitch]. One monoid at a time:
 // what several would keep for each row at once does not fit in the registers.
 template <class M, int MI, int G>
 RF_FN void reduce_rows(Fragment<MI, G>& acc, const Problem& p, int row0, int col0, int thread,
-                       int pitch, float* parts) {
+                       int pitch, float* partials) {
   const int lane = thread % 32, warp = thread / 32;
-  typename M::Part part[2 * MI];
+  typename M::Partial partial[2 * MI];
 #pragma unroll
-  for (int r = 0; r < 2 * MI; r++) part[r] = M::identity();
-  auto gather = [&](int g, int from) {
+  for (int r = 0; r < 2 * MI; r++) partial[r] = M::identity();
+  auto accumulate = [&](int g, int from) {
     bool in[8];
 #pragma unroll
     for (int i = 0; i < 8; i++) in[i] = col0 + 32 * g + 8 * (i / 2) + 2 * (lane % 4) + i % 2 < p.cols;
@@ -105,21 +108,21 @@ RF_FN void reduce_rows(Fragment<MI, G>& acc, const Problem& p, int row0, int col
 #pragma unroll
       for (int i = 0; i < 8; i++) x[i] = acc.x[r / 2][from + 4 * (i / 2) + 2 * (r % 2) + i % 2];
       if constexpr (M::kWords > 1) {
-        M::gather_some(part[r], x, in);
+        M::accumulate_batch(partial[r], x, in);
       } else {
 #pragma unroll
         for (int i = 0; i < 8; i++)
-          if (in[i]) M::gather(part[r], x[i]);
+          if (in[i]) M::accumulate(partial[r], x[i]);
       }
     }
   };
   if constexpr (M::kWords == 1) {
 #pragma unroll
-    for (int g = 0; g < G; g++) gather(g, 16 * g);  // an instruction or two an element
+    for (int g = 0; g < G; g++) accumulate(g, 16 * g);  // an instruction or two an element
   } else {
 #pragma unroll 1
     for (int g = 0; g < G; g++) {
-      gather(g, 0);
+      accumulate(g, 0);
       acc.rotate(false);
     }
   }
@@ -127,50 +130,50 @@ RF_FN void reduce_rows(Fragment<MI, G>& acc, const Problem& p, int row0, int col
   for (int r = 0; r < 2 * MI; r++) {
 #pragma unroll
     for (int mask = 1; mask < 4; mask *= 2) {
-      typename M::Part other;
+      typename M::Partial other;
 #pragma unroll
       for (int w = 0; w < M::kWords; w++)
-        other.w[w] = __shfl_xor_sync(kAllLanes, part[r].w[w], mask);
-      M::merge(part[r], other);  // only lanes that come first in their pairs are read in the end
+        other.w[w] = __shfl_xor_sync(kFullMask, partial[r].w[w], mask);
+      M::merge(partial[r], other);  // only lanes that come first in their pairs are read in the end
     }
     const long row = row0 + 64 * (r / 2) + 16 * warp + 8 * (r % 2) + lane / 4;
     if (lane % 4 == 0 && row < p.rows)
 #pragma unroll
-      for (int w = 0; w < M::kWords; w++) parts[row * pitch + w] = part[r].w[w];
+      for (int w = 0; w < M::kWords; w++) partials[row * pitch + w] = partial[r].w[w];
   }
 }
 
 // Whether a power of two is far from the ends of float32's range.
 RF_FN bool is_ordinary(float unscale) { return unscale > 0x1p-60f && unscale < 0x1p60f; }
 
-// Whether this team is the last of `teams` to come here; what the others wrote before is visible.
-RF_FN bool last_to_arrive(unsigned* turns, unsigned teams, unsigned* shared, int barrier,
+// Whether this warpgroup is the last of `warpgroups` to come here; what the others wrote before is visible.
+RF_FN bool last_to_arrive(unsigned* arrivals, unsigned warpgroups, unsigned* shared, int barrier,
                           int thread) {
   __threadfence();
-  group_sync(barrier, 128);
-  if (thread == 0) *shared = atomicInc(turns, teams - 1);  // back to 0 after the last
-  group_sync(barrier, 128);
-  const bool last = *shared == teams - 1;
-  group_sync(barrier, 128);  // `shared` may be written again
+  named_barrier_sync(barrier, kWarpgroupThreads);
+  if (thread == 0) *shared = atomicInc(arrivals, warpgroups - 1);  // back to 0 after the last
+  named_barrier_sync(barrier, kWarpgroupThreads);
+  const bool last = *shared == warpgroups - 1;
+  named_barrier_sync(barrier, kWarpgroupThreads);  // `shared` may be written again
   if (last) __threadfence();
   return last;
 }
 
-// Whether `mine` holds for all threads of the team, which meet here.
+// Whether `mine` holds for all threads of the warpgroup, which meet here.
 template <class Shared> RF_FN bool all_agree(Shared& shared, bool mine, int barrier) {
-  const bool warp = !__any_sync(kAllLanes, !mine);
-  if (thread_here() % 32 == 0) shared.agree[thread_here() / 32 % 4] = warp;
-  group_sync(barrier, 128);
+  const bool warp = !__any_sync(kFullMask, !mine);
+  if (read_tid_x() % 32 == 0) shared.agree[read_tid_x() / 32 % 4] = warp;
+  named_barrier_sync(barrier, kWarpgroupThreads);
   return shared.agree[0] && shared.agree[1] && shared.agree[2] && shared.agree[3];
 }
 
 // The rows of a fragment that a thread holds elements of: 8 (r % 2) + 64 (r / 2) below its first.
-template <int MI, bool AScaled> struct HeldRows {
+template <int MI, bool AScaled> struct FragmentRows {
   static constexpr int kRows = 2 * MI;
   int row[kRows];      // one beyond the result's last is read like that, never counted
   bool in[kRows];
   float unscale[kRows], count = 0.0f;  // what undoes their scaling; how many count
-  template <class P> RF_FN HeldRows(const P& p, int row0, int lane, int warp) {
+  template <class P> RF_FN FragmentRows(const P& p, int row0, int lane, int warp) {
 #pragma unroll
     for (int r = 0; r < kRows; r++) {
       row[r] = row0 + 64 * (r / 2) + 16 * warp + 8 * (r % 2) + lane / 4;
@@ -182,16 +185,16 @@ template <int MI, bool AScaled> struct HeldRows {
   }
 };
 
-// Group g of a fragment's columns, which stands `at` in its rows: values, stores, parts of its columns. Whole: no
+// Group g of a fragment's columns, which stands `at` in its rows: values, stores, partials of its columns. Whole: no
 // edge of the result cuts the fragment, its scales are ordinary, and what the body reads of rows it reads in pairs.
 // unscaled: b's scaling has been undone. in_pairs: whether the body stores in pairs; it does if it reads so.
 template <bool Whole, bool AScaled, bool BScaled, int MI, int G, class Body, class P>
-RF_FN void group(const Body& body, const P& p, Fragment<MI, G>& acc, const HeldRows<MI, AScaled>& rows,
+RF_FN void column_group(const Body& body, const P& p, Fragment<MI, G>& acc, const FragmentRows<MI, AScaled>& rows,
                  const ColumnWeights<2 * MI, Whole>& weights, int col0, int g, int at, bool unscaled, bool in_pairs,
-                 TeamShared<Body, G>& shared) {
+                 EpilogueStorage<Body, G>& shared) {
   constexpr int kRows = 2 * MI;
   constexpr bool kStores = Body::kStores && !kQuantizes<Body>;  // what is quantized is stored at the end
-  const int lane = thread_here() % 32, warp = thread_here() / 32 % 4;
+  const int lane = read_tid_x() % 32, warp = read_tid_x() / 32 % 4;
   const int first = col0 + 2 * (lane % 4), last = static_cast<int>(p.cols) - 1;
 #pragma unroll
   for (int j = 0; j < 4; j++) {
@@ -207,7 +210,7 @@ RF_FN void group(const Body& body, const P& p, Fragment<MI, G>& acc, const HeldR
     for (int r = 0; r < kRows; r++) {
       float* x = &acc.x[r / 2][at + 4 * j + 2 * (r % 2)];
       const long row = rows.row[r];
-      Real kept[Body::kReads > 0 ? Body::kReads : 1];
+      Real pair_cache[Body::kReads > 0 ? Body::kReads : 1];
 #pragma unroll
       for (int e = 0; e < 2; e++) {
         // ordinary factors, or the smaller one first: no step leaves float32's range unless the result does
@@ -218,7 +221,8 @@ RF_FN void group(const Body& body, const P& p, Fragment<MI, G>& acc, const HeldR
         else if constexpr (BScaled)
           x[e] = x[e] * column_unscale[e];
         int next = 0;
-        if constexpr (Whole) x[e] = body.template value<float>(x[e], row, OfPair{pair, e == 1, kept, &next});
+        if constexpr (Whole)
+          x[e] = body.template value<float>(x[e], row, ColumnOfPair{pair, e == 1, pair_cache, &next});
         else x[e] = body.template value<float>(x[e], row, col[e]);
       }
     }
@@ -227,13 +231,13 @@ RF_FN void group(const Body& body, const P& p, Fragment<MI, G>& acc, const HeldR
       for (int r = 0; r < kRows; r++) {
         const float* x = &acc.x[r / 2][at + 4 * j + 2 * (r % 2)];
         const long row = rows.row[r];
-        if (rows.in[r] && pair < last && in_pairs) body.store(row, Pair<true>{pair, 0, x[1]}, x[0]);
-        else if (rows.in[r] && pair < last) body.store(row, Pair<false>{pair, 0, x[1]}, x[0]);
+        if (rows.in[r] && pair < last && in_pairs) body.store(row, ColumnPair<true>{pair, 0, x[1]}, x[0]);
+        else if (rows.in[r] && pair < last) body.store(row, ColumnPair<false>{pair, 0, x[1]}, x[0]);
         else if (rows.in[r] && pair == last) body.store(row, pair, x[0]);
       }
   }
   if constexpr (kStores && Whole) {
-    // what is known of g where the loop over groups is unrolled: the other part is added to the row's address once
+    // what is known of g where the loop over groups is unrolled: the rest is added to the row's address once
     const int known = Body::kLight ? 32 * g : 0, column = first + 32 * g - known;
     const auto store = [&](auto pairs) {
 #pragma unroll
@@ -243,10 +247,10 @@ RF_FN void group(const Body& body, const P& p, Fragment<MI, G>& acc, const HeldR
           const float* x = &acc.x[r / 2][at + 4 * j + 2 * (r % 2)];
           const long row = rows.row[r];
           if constexpr (decltype(pairs)::index != 0) {
-            body.store(row, Pairs{column, known + 8 * j, {x[1], x[4], x[5]}}, x[0]);
+            body.store(row, TwoColumnPairs{column, known + 8 * j, {x[1], x[4], x[5]}}, x[0]);
           } else {
-            body.store(row, Pair<false>{column, known + 8 * j, x[1]}, x[0]);
-            body.store(row, Pair<false>{column, known + 8 * j + 8, x[5]}, x[4]);
+            body.store(row, ColumnPair<false>{column, known + 8 * j, x[1]}, x[0]);
+            body.store(row, ColumnPair<false>{column, known + 8 * j + 8, x[5]}, x[4]);
           }
         }
     };
@@ -257,7 +261,7 @@ RF_FN void group(const Body& body, const P& p, Fragment<MI, G>& acc, const HeldR
     if constexpr (kTakenLater<Body, decltype(s)>) return;
     using D = Down<decltype(monoid)>;
     constexpr int word = Before<decltype(s)::index, typename Body::ColumnMonoids>::column;
-    typename D::Part part[8];
+    typename D::Partial partial[8];
 #pragma unroll
     for (int i = 0; i < 8; i++) {
       float x[kRows];
@@ -265,22 +269,22 @@ RF_FN void group(const Body& body, const P& p, Fragment<MI, G>& acc, const HeldR
 #pragma unroll
       for (int r = 0; r < kRows; r++)
         x[r] = acc.x[r / 2][at + 4 * (i / 2) + 2 * (r % 2) + i % 2], in[r] = Whole || rows.in[r];
-      part[i] = D::template of<kRows>(x, in, weights.share);
+      partial[i] = D::template of<kRows>(x, in, weights.share);
     }
-    const int mine = join_columns<D>(part, weights, lane);
+    const int mine = reduce_columns_across_lanes<D>(partial, weights, lane);
     const int at_column = 32 * g + 8 * (mine / 2) + 2 * (lane % 4) + mine % 2;
 #pragma unroll
-    for (int w = 0; w < D::kWords; w++) shared.columns[warp][word + w][at_column] = part[0].w[w];
+    for (int w = 0; w < D::kWords; w++) shared.columns[warp][word + w][at_column] = partial[0].w[w];
     if (lane == 0) shared.counts[warp] = weights.warp_count;
   });
 }
 
-// The epilogue of one team's fragment, whose first element is (row0, col0), but for its turn.
+// The epilogue of one warpgroup's fragment, whose first element is (row0, col0), but for its arrival.
 // AScaled, BScaled: whose rows were scaled; where halves were, elements that are not finite are computed
-// again. barrier: a number of the team's own, from 1. Every thread of the team comes here.
+// again. barrier: a number of the warpgroup's own, from 1. Every thread of the warpgroup comes here.
 template <bool AScaled, bool BScaled, int MI, int G, class Body, class P>
 RF_FN void epilogue(const Body& body, const P& p, Fragment<MI, G>& acc, int row0, int col0,
-                    TeamShared<Body, G>& shared, int barrier) {
+                    EpilogueStorage<Body, G>& shared, int barrier) {
   using RowMonoids = typename Body::RowMonoids;
   using ColumnMonoids = typename Body::ColumnMonoids;
   constexpr int kRowWords = Words<RowMonoids>::row, kColumnWords = Words<ColumnMonoids>::column;
@@ -289,35 +293,35 @@ RF_FN void epilogue(const Body& body, const P& p, Fragment<MI, G>& acc, int row0
   bool unscaled = false;
   if constexpr (BScaled) unscaled = acc.template repair<AScaled>(p, row0, col0);
 
-  const int thread = thread_here() % 128, lane = thread % 32, warp = thread / 32;
+  const int thread = read_tid_x() % kWarpgroupThreads, lane = thread % 32, warp = thread / 32;
   bool ordinary = true;  // whether all of the warp's factors are far from the ends of float32's range
   if constexpr (AScaled && BScaled) {  // one load of a thread, where each group of columns would wait for its own
     const float unscale = p.b_unscale[p.b_row(min(col0 + thread % (32 * G), static_cast<int>(p.cols) - 1))];
-    group_sync(barrier, 128);  // the last tile's have been read
+    named_barrier_sync(barrier, kWarpgroupThreads);  // the last tile's have been read
     if (thread < 32 * G) shared.unscale[thread] = unscale;
     ordinary = all_agree(shared, is_ordinary(unscale), barrier);
   }
-  const HeldRows<MI, AScaled> rows(p, row0, lane, warp);
+  const FragmentRows<MI, AScaled> rows(p, row0, lane, warp);
   if constexpr (AScaled && BScaled) {
 #pragma unroll
     for (int r = 0; r < 2 * MI; r++) ordinary &= is_ordinary(rows.unscale[r]);
-    ordinary = !__any_sync(kAllLanes, !ordinary);
+    ordinary = !__any_sync(kFullMask, !ordinary);
   }
   const bool in_pairs = body.in_pairs(), inside = row0 + 64 * MI <= p.row_end() && col0 + 32 * G <= p.cols;
-  // Direct's registers are full: it has none for addresses that several groups share.
+  // IeeeRS's registers are full: it has none for addresses that several groups share.
   if (AScaled == BScaled && inside && ordinary && (in_pairs || Body::kReads == 0)) {  // as most are
     const ColumnWeights<2 * MI, true> weights(rows.count, lane);
     if constexpr (Body::kLight) {
 #pragma unroll
       for (int g = 0; g < G; g++) {
-        group<true, AScaled, BScaled>(body, p, acc, rows, weights, col0, g, 16 * g, unscaled, in_pairs, shared);
+        column_group<true, AScaled, BScaled>(body, p, acc, rows, weights, col0, g, 16 * g, unscaled, in_pairs, shared);
         // Loads stay behind stores; without any, those of all groups would come first, more than registers hold.
         if constexpr (!Body::kStores) __syncwarp();
       }
     } else {
 #pragma unroll 1
       for (int g = 0; g < G; g++) {
-        group<true, AScaled, BScaled>(body, p, acc, rows, weights, col0, g, 0, unscaled, in_pairs, shared);
+        column_group<true, AScaled, BScaled>(body, p, acc, rows, weights, col0, g, 0, unscaled, in_pairs, shared);
         acc.rotate(false);
       }
     }
@@ -325,7 +329,7 @@ RF_FN void epilogue(const Body& body, const P& p, Fragment<MI, G>& acc, int row0
     const ColumnWeights<2 * MI, false> weights(rows.count, lane);
 #pragma unroll 1
     for (int g = 0; g < G; g++) {
-      group<false, AScaled, BScaled>(body, p, acc, rows, weights, col0, g, 0, unscaled, in_pairs, shared);
+      column_group<false, AScaled, BScaled>(body, p, acc, rows, weights, col0, g, 0, unscaled, in_pairs, shared);
       acc.rotate(false);
     }
   }
@@ -333,67 +337,67 @@ RF_FN void epilogue(const Body& body, const P& p, Fragment<MI, G>& acc, int row0
   if constexpr (kRowWords > 0)
     for_monoids<0>(RowMonoids{}, [&](auto s, auto monoid) {
       reduce_rows<decltype(monoid)>(acc, p, row0, col0, thread, kRowWords,
-                                    p.row_parts + col0 / (32 * G) * p.rows * kRowWords +
+                                    p.row_partials + col0 / (32 * G) * p.rows * kRowWords +
                                         Before<decltype(s)::index, RowMonoids>::row);
     });
 
   const long block = row0 / (64 * MI), mine = col0 + thread;
   if constexpr (kColumnWords > (kQuantizes<Body> ? Down<Moments>::kWords : 0)) {
-    group_sync(barrier, 128);
+    named_barrier_sync(barrier, kWarpgroupThreads);
     if (thread < 32 * G && mine < p.cols)
       for_monoids<0>(ColumnMonoids{}, [&](auto s, auto monoid) {
         if constexpr (kTakenLater<Body, decltype(s)>) return;
         using D = Down<decltype(monoid)>;
         constexpr int at = Before<decltype(s)::index, ColumnMonoids>::column;
-        typename D::Part part, next;
+        typename D::Partial partial, next;
         float n = shared.counts[0];
 #pragma unroll
-        for (int w = 0; w < D::kWords; w++) part.w[w] = shared.columns[0][at + w][thread];
+        for (int w = 0; w < D::kWords; w++) partial.w[w] = shared.columns[0][at + w][thread];
 #pragma unroll
         for (int i = 1; i < 4; i++) {
 #pragma unroll
           for (int w = 0; w < D::kWords; w++) next.w[w] = shared.columns[i][at + w][thread];
-          part = D::merge(part, next, Weight(n, shared.counts[i]));
+          partial = D::merge(partial, next, Weight(n, shared.counts[i]));
           n += shared.counts[i];
         }
 #pragma unroll
         for (int w = 0; w < D::kWords; w++)
-          p.column_parts[(block * kColumnWords + at + w) * p.cols + mine] = part.w[w];
+          p.column_partials[(block * kColumnWords + at + w) * p.cols + mine] = partial.w[w];
       });
-    group_sync(barrier, 128);  // `shared` may be written again
+    named_barrier_sync(barrier, kWarpgroupThreads);  // `shared` may be written again
   }
   if constexpr (kQuantizes<Body>) {
     constexpr int at = Before<Body::kQuantized, ColumnMonoids>::column;
-    float* moments = p.column_parts + (block * kColumnWords + at) * p.cols;
+    float* moments = p.column_partials + (block * kColumnWords + at) * p.cols;
     if (inside && in_pairs) store_quantized(Step<1>{}, body, p, acc, rows, row0, col0, moments, shared, barrier);
     else store_quantized(Step<0>{}, body, p, acc, rows, row0, col0, moments, shared, barrier);
   }
 }
 
-// Takes the turn of the fragment at (row0, col0), whose epilogue has been done; whoever comes last to a
-// block of rows finishes it, unless a kernel of its own will.
+// Counts the arrival of the fragment at (row0, col0), whose epilogue has been done; whoever comes last to a
+// block of rows finalizes it, unless a kernel of its own will.
 template <int MI, int G, class Body>
-RF_FN void take_turn(const Body& body, const Problem& p, int row0, int col0,
-                     TeamShared<Body, G>& shared, int barrier) {
+RF_FN void arrive_and_finalize_rows(const Body& body, const Problem& p, int row0, int col0,
+                     EpilogueStorage<Body, G>& shared, int barrier) {
   using RowMonoids = typename Body::RowMonoids;
   constexpr int kRowWords = Words<RowMonoids>::row;
   if (row0 >= p.rows || col0 >= p.cols) return;
 
   if constexpr (kRowWords > 0) {
-    if (p.row_turns == nullptr) return;
-    const int thread = thread_here() % 128;
+    if (p.row_arrivals == nullptr) return;
+    const int thread = read_tid_x() % kWarpgroupThreads;
     const int blocks = (static_cast<int>(p.cols) + 32 * G - 1) / (32 * G);
     const long mine = row0 + thread;
-    if (last_to_arrive(p.row_turns + row0 / (64 * MI), blocks, &shared.turn, barrier, thread) &&
+    if (last_to_arrive(p.row_arrivals + row0 / (64 * MI), blocks, &shared.arrival, barrier, thread) &&
         thread < 64 * MI && mine < p.rows) {
       float results[Words<RowMonoids>::results];
       for_monoids<0>(RowMonoids{}, [&](auto s, auto monoid) {
         using M = decltype(monoid);
         using At = Before<decltype(s)::index, RowMonoids>;
-        M::results(merge_parts<M>(p.row_parts + mine * kRowWords + At::row, p.rows * kRowWords, blocks),
+        M::results(merge_partials<M>(p.row_partials + mine * kRowWords + At::row, p.rows * kRowWords, blocks),
                    results + At::results);
       });
-      body.finish_row(mine, results);
+      body.finalize_row(mine, results);
     }
   }
 }

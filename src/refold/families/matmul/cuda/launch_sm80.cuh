@@ -1,41 +1,43 @@
-// Launch: the host side of the product on sm_80 and later, rf::matmul<Generic<Mode, splits>>.
+// Launch: the host side of the product on sm_80 and later, rf::matmul<Generic<Mode, split-K>>.
 #pragma once
 #include "matmul_sm80.cuh"
 #include "operand.cuh"
 
 namespace rf {
 
-template <class M, int InParts, class Body> struct Product<Generic<M, InParts>, Body> {
-  using S = Generic<M, InParts>;
+template <class M, int SplitK, class Body> struct Product<Generic<M, SplitK>, Body> {
+  using S = Generic<M, SplitK>;
 
-  struct Grid : Cut<Body> {
+  struct Grid : Partition<Body> {
     long tile_rows, tile_cols;
     Grid(long rows, long cols, long batches)
-        : Cut<Body>(rows, cols, 64 * S::kMI, 32 * S::kG), tile_rows(batches * blocks_of(rows / batches, S::kTileRows)),
+        : Partition<Body>(rows, cols, 64 * S::kMI, 32 * S::kG),
+          tile_rows(batches * blocks_of(rows / batches, S::kTileRows)),
           tile_cols(blocks_of(cols, S::kTileCols)) {}
     size_t split_bytes() const {
-      return S::kSplits == 1 ? 0 : size_t(tile_rows) * tile_cols * S::kSplits * S::kTileRows * S::kTileCols * sizeof(float);
+      return S::kSplitK == 1 ? 0
+                             : size_t(tile_rows) * tile_cols * S::kSplitK * S::kTileRows * S::kTileCols * sizeof(float);
     }
-    size_t split_turns() const { return S::kSplits == 1 ? 0 : size_t(tile_rows) * tile_cols; }
+    size_t splitk_arrivals() const { return S::kSplitK == 1 ? 0 : size_t(tile_rows) * tile_cols; }
   };
 
-  static Error bytes(long rows, long cols, long, size_t& parts, size_t& turns, long batches) {
+  static Error bytes(long rows, long cols, long, size_t& scratch, size_t& arrivals, long batches) {
     const Grid grid(rows, cols, batches);
-    parts = grid.bytes() + grid.split_bytes();
-    turns = (grid.turns() + grid.split_turns()) * sizeof(unsigned);
+    scratch = grid.bytes() + grid.split_bytes();
+    arrivals = (grid.arrivals() + grid.splitk_arrivals()) * sizeof(unsigned);
     return nullptr;
   }
 
-  static Rows rows_of(const Side& side, long elements) {
+  static Rows rows_of(const Operand& side, long elements) {
     return {static_cast<const unsigned char*>(side.data), 2 * side.pitch, static_cast<int>(side.rows),
             static_cast<int>(2 * elements)};
   }
 
-  static bool aligned(const Side& side) {
+  static bool aligned(const Operand& side) {
     return reinterpret_cast<uintptr_t>(side.data) % 16 == 0 && side.pitch % 8 == 0;
   }
 
-  static Error run(const Body& body, const Side& a, const Side& b, long depth, const Workspace& workspace,
+  static Error run(const Body& body, const Operand& a, const Operand& b, long depth, const Workspace& workspace,
                    cudaStream_t stream) {
     if (a.data == nullptr || b.data == nullptr) return error("an operand of the generic product is not split");
     if (aligned(a) && aligned(b)) return run_as<true>(body, a, b, depth, workspace, stream);
@@ -44,12 +46,13 @@ template <class M, int InParts, class Body> struct Product<Generic<M, InParts>, 
   }
 
   template <bool Aligned>
-  static Error run_as(const Body& body, const Side& a, const Side& b, long depth, const Workspace& workspace,
+  static Error run_as(const Body& body, const Operand& a, const Operand& b, long depth, const Workspace& workspace,
                    cudaStream_t stream) {
     Device device;
     RF_TRY(current_device(device));
     if (device.major < 8)
-      return error("the device has compute capability %d.%d; this kernel is for 8.0 and later", device.major, device.minor);
+      return error("the device has compute capability %d.%d; this kernel is for 8.0 and later", device.major,
+                   device.minor);
     const Grid grid(a.rows, b.rows / b.batches, b.batches);
     GenericLaunch l{};
     l.problem = grid.problem(a, b, depth, workspace);
@@ -58,19 +61,20 @@ template <class M, int InParts, class Body> struct Product<Generic<M, InParts>, 
     l.stages = static_cast<int>(blocks_of(l.b.bytes, S::kRowBytes));
     l.a_stages = static_cast<int>(blocks_of(l.a.bytes, S::kRowBytes));
     l.tile_rows = static_cast<int>(grid.tile_rows), l.tile_cols = static_cast<int>(grid.tile_cols);
-    l.split_parts = reinterpret_cast<float4*>(static_cast<char*>(workspace.parts) + grid.bytes());
-    l.split_turns = workspace.turns + grid.turns();
-    const long blocks = grid.tile_rows * grid.tile_cols * S::kSplits;
+    l.splitk_partials = reinterpret_cast<float4*>(static_cast<char*>(workspace.scratch) + grid.bytes());
+    l.splitk_arrivals = workspace.arrivals + grid.arrivals();
+    const long blocks = grid.tile_rows * grid.tile_cols * S::kSplitK;
     if (blocks > INT32_MAX) return error("a product of %ld x %ld has too many tiles", a.rows, b.rows);
 
     static std::atomic<uint64_t> allowed{0};
-    constexpr size_t shared = sizeof(GenericShared<S, Body>);
-    static_assert(shared <= 101376, "more shared memory than a block of sm_86 or sm_89 can have");
+    constexpr size_t shared = sizeof(GenericSharedStorage<S, Body>);
+    constexpr size_t kMostShared = 99 << 10;  // what a block of sm_86 and sm_89 can have: least of all
+    static_assert(shared <= kMostShared, "more shared memory than a block of sm_86 or sm_89 can have");
     auto* kernel = matmul_sm80<S, Aligned, Body>;
     RF_TRY(allow_shared(kernel, shared, device, allowed));
-    RF_TRY(launch(kernel, static_cast<unsigned>(blocks), S::kThreads, shared, stream, Start::overlapping,
+    RF_TRY(launch(kernel, static_cast<unsigned>(blocks), S::kThreads, shared, stream, LaunchMode::overlapping,
                   "launching the product", l, body));
-    return grid.finish(body, l.problem, stream);
+    return grid.finalize(body, l.problem, stream);
   }
 };
 

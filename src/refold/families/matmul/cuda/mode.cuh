@@ -2,38 +2,38 @@
 // tiles are taken.
 //
 // Ieee: fp32 split into two scaled fp16 values, three products of four; fp32's accuracy.
-// Direct: the same, but a comes as fp32 and is split on its way to the tensor cores (direct_sm90.cuh).
+// IeeeRS: the same, but a comes as fp32 and is split on its way to the tensor cores (mainloop_rs_sm90.cuh).
 // Tf32: one scaled fp16 value, whose ten bits are TF32's; where the user allows TF32.
-// Native<Half>, Native<Bfloat>: 16-bit operands as they are. Native<T, 2>: b is given as two 16-bit parts
+// Native<Half>, Native<Bfloat>: 16-bit operands as they are. Native<T, 2>: b is given as two 16-bit terms, hi and lo,
 // that add up to it, one after the other along k; a is taken once for each.
 #pragma once
 #include "ptx_sm80.cuh"
 
 namespace rf {
 
-// kScaled: rows of b are scaled by powers of two; and those of a, unless it comes as it is (kDirect).
+// kScaled: rows of b are scaled by powers of two; and those of a, unless it comes as it is (kRS).
 // kStageDepth: of k in the 128 bytes of a stage's row.
 struct Ieee {
   using Type = Half;
-  static constexpr bool kSplit = true, kScaled = true, kDirect = false;
-  static constexpr int kStageDepth = 32, kParts = 1;
+  static constexpr bool kSplit = true, kScaled = true, kRS = false;
+  static constexpr int kStageDepth = 32, kTerms = 1;
 };
-struct Direct : Ieee {
-  static constexpr bool kDirect = true;
+struct IeeeRS : Ieee {
+  static constexpr bool kRS = true;
 };
 struct Tf32 {
   using Type = Half;
-  static constexpr bool kSplit = false, kScaled = true, kDirect = false;
-  static constexpr int kStageDepth = 64, kParts = 1;
+  static constexpr bool kSplit = false, kScaled = true, kRS = false;
+  static constexpr int kStageDepth = 64, kTerms = 1;
 };
-template <class T, int InParts = 1> struct Native {
+template <class T, int Terms = 1> struct Native {
   using Type = T;
-  static constexpr bool kSplit = false, kScaled = false, kDirect = false;
-  static constexpr int kStageDepth = 64, kParts = InParts;
+  static constexpr bool kSplit = false, kScaled = false, kRS = false;
+  static constexpr int kStageDepth = 64, kTerms = Terms;
 };
 
 // The t-th tile of a grid of tiles: bands of 8 tiles of rows, column after column, so that blocks at work
-// at a time read few rows and columns and the second-level cache serves them again. Every other band goes
+// at a time read few rows and columns and the L2 serves them again. Every other band goes
 // from the last column to the first, whose columns the cache has at hand.
 RF_FN void tile_at(int t, int tile_rows, int tile_cols, int& row, int& col) {
   constexpr int kBand = 8;

@@ -16,49 +16,49 @@ namespace rf {
 
 template <class Body> struct Quantizing : Body { Quantized to; };
 
-constexpr float kWidest = 0.5f;  // the largest square of a range, as a part of the squares' sum
+constexpr float kWidest = 0.5f;  // the largest square of a range, as a share of the squares' sum
 
 // A column's sum of squares and the largest of its threads' sums.
 struct SquaresAndLargest {
-  struct Part { float w[2]; };
+  struct Partial { float w[2]; };
   static constexpr int kWords = 2;
-  static RF_FN Part merge(const Part& p, const Part& q, Weight) {
+  static RF_FN Partial merge(const Partial& p, const Partial& q, Weight) {
     return {{p.w[0] + q.w[0], maximum(p.w[1], q.w[1])}};
   }
 };
 struct NoWeights { Weight step[3]; };
 
-// Joins a group's columns across the warp's lanes and leaves them for its team.
+// Reduces a group's columns across the warp's lanes and leaves them for its warpgroup.
 template <class D, class Body, int G>
-RF_FN void leave_columns(typename D::Part (&part)[8], int g, TeamShared<Body, G>& shared) {
-  const int lane = thread_here() % 32, warp = thread_here() / 32 % 4;
-  const int mine = join_columns<D>(part, NoWeights{}, lane);
+RF_FN void store_column_partials(typename D::Partial (&partial)[8], int g, EpilogueStorage<Body, G>& shared) {
+  const int lane = read_tid_x() % 32, warp = read_tid_x() / 32 % 4;
+  const int mine = reduce_columns_across_lanes<D>(partial, NoWeights{}, lane);
 #pragma unroll
   for (int w = 0; w < D::kWords; w++)
-    shared.columns[warp][w][32 * g + 8 * (mine / 2) + 2 * (lane % 4) + mine % 2] = part[0].w[w];
+    shared.columns[warp][w][32 * g + 8 * (mine / 2) + 2 * (lane % 4) + mine % 2] = partial[0].w[w];
 }
 
 // share: one over the fragment's rows.
 template <bool Whole, int MI, int G, class Body, class Rows>
 RF_FN void take_means(const Fragment<MI, G>& acc, const Rows& rows, float share, int g, int at,
-                      TeamShared<Body, G>& shared) {
-  Down<Sum>::Part part[8];
+                      EpilogueStorage<Body, G>& shared) {
+  Down<Sum>::Partial partial[8];
 #pragma unroll
   for (int i = 0; i < 8; i++) {
     float sum = 0.0f;
 #pragma unroll
     for (int r = 0; r < 2 * MI; r++)
       sum += Whole || rows.in[r] ? acc.x[r / 2][at + 4 * (i / 2) + 2 * (r % 2) + i % 2] : 0.0f;
-    part[i].w[0] = sum * share;
+    partial[i].w[0] = sum * share;
   }
-  leave_columns<Down<Sum>>(part, g, shared);
+  store_column_partials<Down<Sum>>(partial, g, shared);
 }
 
 // A group's values become distances from their columns' centres, in shared.unscale. What is outside is none.
 template <bool Whole, int MI, int G, class Body, class Rows>
-RF_FN void take_distances(Fragment<MI, G>& acc, const Rows& rows, int g, int at, TeamShared<Body, G>& shared) {
-  const int lane = thread_here() % 32;
-  SquaresAndLargest::Part part[8];
+RF_FN void take_distances(Fragment<MI, G>& acc, const Rows& rows, int g, int at, EpilogueStorage<Body, G>& shared) {
+  const int lane = read_tid_x() % 32;
+  SquaresAndLargest::Partial partial[8];
 #pragma unroll
   for (int i = 0; i < 8; i += 2) {
     const float2 centre = *reinterpret_cast<const float2*>(&shared.unscale[32 * g + 4 * i + 2 * (lane % 4)]);
@@ -71,17 +71,17 @@ RF_FN void take_distances(Fragment<MI, G>& acc, const Rows& rows, int g, int at,
         x = Whole || rows.in[r] ? x - (e ? centre.y : centre.x) : 0.0f;
         squares = fma(x, x, squares);
       }
-      part[i + e] = {{squares, squares}};
+      partial[i + e] = {{squares, squares}};
     }
   }
-  leave_columns<SquaresAndLargest>(part, g, shared);
+  store_column_partials<SquaresAndLargest>(partial, g, shared);
 }
 
 // Stores a group's codes; the columns' rates, codes a distance, are in shared.columns[0][0].
 template <bool Whole, int MI, int G, class Body, class Rows>
 RF_FN void store_codes(const Quantized& to, const Fragment<MI, G>& acc, const Rows& rows, int col0, int g, int at,
-                       const TeamShared<Body, G>& shared) {
-  const int lane = thread_here() % 32, first = 32 * g + 2 * (lane % 4);
+                       const EpilogueStorage<Body, G>& shared) {
+  const int lane = read_tid_x() % 32, first = 32 * g + 2 * (lane % 4);
 #pragma unroll
   for (int j = 0; j < 4; j += 2) {
     const float2 rate = *reinterpret_cast<const float2*>(&shared.columns[0][0][first + 8 * j]);
@@ -107,8 +107,8 @@ RF_FN void store_codes(const Quantized& to, const Fragment<MI, G>& acc, const Ro
 // Stores a group's values by their distances.
 template <bool Whole, int MI, int G, class Body, class Rows>
 RF_FN void store_values(const Body& body, const Fragment<MI, G>& acc, const Rows& rows, int col0, int g,
-                        const TeamShared<Body, G>& shared) {
-  const int first = 32 * g + 2 * (thread_here() % 4), last = static_cast<int>(body.to.cols) - 1;
+                        const EpilogueStorage<Body, G>& shared) {
+  const int first = 32 * g + 2 * (read_tid_x() % 4), last = static_cast<int>(body.to.cols) - 1;
 #pragma unroll
   for (int j = 0; j < 4; j++) {
     const int col = col0 + first + 8 * j;
@@ -119,9 +119,9 @@ RF_FN void store_values(const Body& body, const Fragment<MI, G>& acc, const Rows
       const float value[2] = {x[0] + centre.x, x[1] + centre.y};
       const long row = rows.row[r];
       if constexpr (Whole) {
-        body.store(row, Pair<true>{col, 0, value[1]}, value[0]);
+        body.store(row, ColumnPair<true>{col, 0, value[1]}, value[0]);
       } else {
-        if (rows.in[r] && col < last) body.store(row, Pair<false>{col, 0, value[1]}, value[0]);
+        if (rows.in[r] && col < last) body.store(row, ColumnPair<false>{col, 0, value[1]}, value[0]);
         else if (rows.in[r] && col == last) body.store(row, col, value[0]);
       }
     }
@@ -146,23 +146,23 @@ template <bool Whole, int MI, int G, class F> RF_FN void for_groups(Fragment<MI,
 // first column's go, the second word p.cols after the first.
 template <int MI, int G, int Inside, class Body, class P, class Rows>
 RF_FN void store_quantized(Step<Inside>, const Body& body, const P& p, Fragment<MI, G>& acc, const Rows& rows, int row0,
-                           int col0, float* moments, TeamShared<Body, G>& shared, int barrier) {
+                           int col0, float* moments, EpilogueStorage<Body, G>& shared, int barrier) {
   constexpr bool Whole = Inside;
   static_assert(64 * MI == kQuantizedRows && 32 * G == 128, "a fragment is a block of rows, a thread has a column");
   const Quantized& to = body.to;
-  const int thread = thread_here() % 128, col = col0 + thread;
+  const int thread = read_tid_x() % kWarpgroupThreads, col = col0 + thread;
   const auto total = [&](int word) {
     return (shared.columns[0][word][thread] + shared.columns[1][word][thread]) +
            (shared.columns[2][word][thread] + shared.columns[3][word][thread]);
   };
   const float share = Whole ? 1.0f / kQuantizedRows : 1.0f / min(kQuantizedRows, static_cast<int>(p.row_end()) - row0);
   for_groups<Whole>(acc, [&](int g, int at) { take_means<Whole>(acc, rows, share, g, at, shared); });
-  group_sync(barrier, 128);
+  named_barrier_sync(barrier, kWarpgroupThreads);
   const float centre = total(0);
   shared.unscale[thread] = centre;
-  group_sync(barrier, 128);
+  named_barrier_sync(barrier, kWarpgroupThreads);
   for_groups<Whole>(acc, [&](int g, int at) { take_distances<Whole>(acc, rows, g, at, shared); });
-  group_sync(barrier, 128);
+  named_barrier_sync(barrier, kWarpgroupThreads);
   const float m2 = total(0);
   float squares = shared.columns[0][1][thread];
 #pragma unroll

@@ -6,7 +6,7 @@
 //   term(Step<S>, row_so_far, row, col)      the lanes that pass S reduces
 //   set(Step<S>, row_so_far, row, value)     takes the result of pass S into row_so_far
 //   store(row_so_far, row, col)              writes full-size results      (if kStores)
-//   finish(row_so_far, row)                  writes results of one row     (if kFinishes)
+//   finish(row_so_far, row)                  writes results of one row     (if kFinalizes)
 // The first pass brings a row into cache, later ones read it there. Threads take whole rows; where
 // there are fewer rows than threads they take chunks of one row.
 #pragma once
@@ -22,40 +22,40 @@ namespace rf {
 struct RowsBody {
   struct Row {};
   using Monoids = List<>;
-  static constexpr bool kStores = true, kFinishes = false;
+  static constexpr bool kStores = true, kFinalizes = false;
 };
 
-// Calls f(col) for the columns [begin, end) by whole lanes, then by the part that is left.
+// Calls f(col) for the columns [begin, end) by whole vectors, then by the tail.
 template <class F> RF_FN void for_columns(long begin, long end, F f) {
   long j = begin;
-  for (; j + kLanes <= end; j += kLanes) f(Whole{j});
-  if (j < end) f(Part{j, end - j});
+  for (; j + kLanes <= end; j += kLanes) f(FullVec{j});
+  if (j < end) f(TailVec{j, end - j});
 }
 
 template <class M, class Body, int S>
-RF_FN Real gather_chunk(const Body& body, const typename Body::Row& r, long row, long begin,
+RF_FN Real accumulate_chunk(const Body& body, const typename Body::Row& r, long row, long begin,
                          long end) {
-  const auto at = [&](long j) { return body.template term<Vec>(Step<S>{}, r, row, Whole{j}); };
-  // four independent gathers hide the latency of the additions
+  const auto at = [&](long j) { return body.template term<Vec>(Step<S>{}, r, row, FullVec{j}); };
+  // four independent accumulators hide the latency of the additions
   Vec all = M::identity();
   long j = begin;
   while (j + 4 * kLanes <= end) {
     Vec a0 = M::identity(), a1 = a0, a2 = a0, a3 = a0;
     const long stop = std::min(end, j + 4 * kLanes * kChain);
     for (; j + 4 * kLanes <= stop; j += 4 * kLanes) {
-      a0 = M::gather(a0, at(j));
-      a1 = M::gather(a1, at(j + kLanes));
-      a2 = M::gather(a2, at(j + 2 * kLanes));
-      a3 = M::gather(a3, at(j + 3 * kLanes));
+      a0 = M::accumulate(a0, at(j));
+      a1 = M::accumulate(a1, at(j + kLanes));
+      a2 = M::accumulate(a2, at(j + 2 * kLanes));
+      a3 = M::accumulate(a3, at(j + 3 * kLanes));
     }
-    all = M::gather(all, M::gather(M::gather(a0, a1), M::gather(a2, a3)));
+    all = M::accumulate(all, M::accumulate(M::accumulate(a0, a1), M::accumulate(a2, a3)));
   }
-  for (; j + kLanes <= end; j += kLanes) all = M::gather(all, at(j));
+  for (; j + kLanes <= end; j += kLanes) all = M::accumulate(all, at(j));
   if (j < end) {
-    const Vec tail = body.template term<Vec>(Step<S>{}, r, row, Part{j, end - j});
-    all = M::gather(all, Vec::set(M::identity(), tail, end - j));
+    const Vec tail = body.template term<Vec>(Step<S>{}, r, row, TailVec{j, end - j});
+    all = M::accumulate(all, Vec::set(M::identity(), tail, end - j));
   }
-  return M::across(all);
+  return M::horizontal(all);
 }
 
 template <int S, class Body> RF_FN void passes(const Body&, typename Body::Row&, long, long, List<>) {}
@@ -63,7 +63,7 @@ template <int S, class Body, class M, class... Rest>
 RF_FN void passes(const Body& body, typename Body::Row& r, long row, long width, List<M, Rest...>) {
   typename M::State state;
   for (long j = 0; j < width; j += kChunk)
-    M::merge(state, gather_chunk<M, Body, S>(body, r, row, j, std::min(j + kChunk, width)));
+    M::merge(state, accumulate_chunk<M, Body, S>(body, r, row, j, std::min(j + kChunk, width)));
   body.set(Step<S>{}, r, row, state.get());
   passes<S + 1>(body, r, row, width, List<Rest...>{});
 }
@@ -77,7 +77,7 @@ void split_passes(const Body& body, typename Body::Row& r, long row, long width,
   std::vector<Real> partial(chunks);
   at::parallel_for(0, chunks, 4, [&](long b, long e) {
     for (long c = b; c < e; c++)
-      partial[c] = gather_chunk<M, Body, S>(body, r, row, c * kChunk,
+      partial[c] = accumulate_chunk<M, Body, S>(body, r, row, c * kChunk,
                                             std::min((c + 1) * kChunk, width));
   });
   typename M::State state;
@@ -97,7 +97,7 @@ template <class Body> void rows(const Body& body, long count, long width) {
           for_columns(b * kChunk, std::min(e * kChunk, width),
                       [&](auto col) { body.template store<Vec>(r, row, col); });
         });
-      if constexpr (Body::kFinishes) body.finish(r, row);
+      if constexpr (Body::kFinalizes) body.finalize(r, row);
     }
     return;
   }
@@ -108,7 +108,7 @@ template <class Body> void rows(const Body& body, long count, long width) {
       passes<0>(body, r, row, width, Monoids{});
       if constexpr (Body::kStores)
         for_columns(0, width, [&](auto col) { body.template store<Vec>(r, row, col); });
-      if constexpr (Body::kFinishes) body.finish(r, row);
+      if constexpr (Body::kFinalizes) body.finalize(r, row);
     }
   });
 }

@@ -1,7 +1,7 @@
 // A pointwise pass over rows that reads one operand quantized (quantized.cuh), or as it is where its step says so.
 //
 // A body has besides
-//   AgainQuantized<I>   the type of that operand, the I-th that it reads along the width; its address is that of
+//   ReusedQuantized<I>   the type of that operand, the I-th that it reads along the width; its address is that of
 //                       what is stored as it is
 //
 // Layout: a thread takes four columns of eight neighbouring rows, so that it reads centres and steps, as many bytes
@@ -12,7 +12,7 @@
 
 namespace rf {
 
-template <int I> struct AgainQuantized : Again<float, I> {};
+template <int I> struct ReusedQuantized : Reused<float, I> {};
 
 // A position in a block of rows whose centres and steps of the operand are known.
 template <class V, class C> struct QuantizedAt {
@@ -22,16 +22,16 @@ template <class V, class C> struct QuantizedAt {
 };
 
 RF_FN Real distances(const uint16_t* p, long at) { return steps_of<false>(p[at]); }
-RF_FN Four distances(const uint16_t* p, Quad at) {
+RF_FN Vec4 distances(const uint16_t* p, Vec4At at) {
   const uint2 words = *reinterpret_cast<const uint2*>(p + at.start);
   return make_float4(steps_of<false>(words.x), steps_of<true>(words.x), steps_of<false>(words.y),
                      steps_of<true>(words.y));
 }
-template <class V, int I, class C> RF_FN V full(AgainQuantized<I>, long offset, QuantizedAt<V, C> c) {
+template <class V, int I, class C> RF_FN V full(ReusedQuantized<I>, long offset, QuantizedAt<V, C> c) {
   return fma(distances(c.codes + offset, c.at), c.step, c.centre);
 }
 template <class V, int I, int N, class C>
-RF_FN V full(AgainQuantized<I> a, long offset, KnownAt<V, N, QuantizedAt<V, C>> c) {
+RF_FN V full(ReusedQuantized<I> a, long offset, CachedAt<V, N, QuantizedAt<V, C>> c) {
   if (!c.has[I]) c.value[I] = full<V>(a, offset, c.at), c.has[I] = true;
   return c.value[I];
 }
@@ -42,11 +42,11 @@ template <class V, class T, class C> RF_FN V column(const T* p, QuantizedAt<V, C
 template <class T, class C> RF_FN void put(T* p, long offset, QuantizedAt<Real, C> c, Real v) {
   put(p, offset, c.at, v);
 }
-template <class T, class C> RF_FN void put(T* p, long offset, QuantizedAt<Four, C> c, Four v) {
+template <class T, class C> RF_FN void put(T* p, long offset, QuantizedAt<Vec4, C> c, Vec4 v) {
   put(p, offset, c.at, v);
 }
 template <class T, int N, class C>
-RF_FN void put(T* p, long offset, KnownAt<Four, N, QuantizedAt<Four, C>> c, Four v) {
+RF_FN void put(T* p, long offset, CachedAt<Vec4, N, QuantizedAt<Vec4, C>> c, Vec4 v) {
   put(p, offset, c.at.at, v);
 }
 
@@ -54,14 +54,14 @@ constexpr int kQuantizedBatch = 8;
 static_assert(kQuantizedRows % kQuantizedBatch == 0, "a thread's rows are of one block");
 
 RF_FN bool is_as_it_is(Real step) { return step < 0.0f; }
-RF_FN bool is_as_it_is(Four step) { return step.x[0] < 0.0f; }  // tiles' columns are a multiple of four
+RF_FN bool is_as_it_is(Vec4 step) { return step.x[0] < 0.0f; }  // tiles' columns are a multiple of four
 
 template <class V, class Body>
 __global__ void __launch_bounds__(kRowThreads, 4)
     pointwise_quantized(const __grid_constant__ Body body, const Quantized from, long rows, long width) {
   const long units = width / LanesOf<V>::count, first = long(blockIdx.x) * blockDim.x + threadIdx.x;
   const long batches = (rows + kQuantizedBatch - 1) / kQuantizedBatch;
-  begin_kernel(body);
+  sync_dependent_grids(body);
   if (first >= batches * units) return;
   const long batch = batches * units <= UINT32_MAX ? unsigned(first) / unsigned(units) : first / units;
   const long row = batch * kQuantizedBatch;
@@ -73,11 +73,11 @@ __global__ void __launch_bounds__(kRowThreads, 4)
 #pragma unroll 1
     for (long i = row; i < min(row + kQuantizedBatch, rows); i++) body.template store<V>(r, i, at);
   } else if (row + kQuantizedBatch <= rows) {
-    Known<V, Body::kAgain> known[kQuantizedBatch];
+    RegisterCache<V, Body::kReused> cache[kQuantizedBatch];
 #pragma unroll
-    for (int k = 0; k < kQuantizedBatch; k++) body.template read<V>(row + k, known[k].at(here));
+    for (int k = 0; k < kQuantizedBatch; k++) body.template read<V>(row + k, cache[k].at(here));
 #pragma unroll
-    for (int k = 0; k < kQuantizedBatch; k++) body.template store<V>(r, row + k, known[k].at(here));
+    for (int k = 0; k < kQuantizedBatch; k++) body.template store<V>(r, row + k, cache[k].at(here));
   } else {
 #pragma unroll 1
     for (long i = row; i < rows; i++) body.template store<V>(r, i, here);
@@ -85,7 +85,8 @@ __global__ void __launch_bounds__(kRowThreads, 4)
 }
 
 template <class V, class Body>
-Error run_quantized(const Body& body, const Quantized& from, long rows, long width, cudaStream_t stream, Start start) {
+Error run_quantized(const Body& body, const Quantized& from, long rows, long width, cudaStream_t stream,
+                    LaunchMode start) {
   unsigned grid;
   const long threads = blocks_of(rows, kQuantizedBatch) * (width / LanesOf<V>::count);
   RF_TRY(grid_of(blocks_of(threads, kRowThreads), grid));
@@ -99,9 +100,9 @@ Error rows_quantized(const Body& body, float* memory, long rows, long width, boo
   if (rows == 0 || width == 0) return nullptr;
   Device device;
   RF_TRY(current_device(device));
-  const Start start = start_on(device);
+  const LaunchMode start = launch_mode_on(device);
   const Quantized from(memory, rows, width);
-  return aligned && width % 4 == 0 ? run_quantized<Four>(body, from, rows, width, stream, start)
+  return aligned && width % 4 == 0 ? run_quantized<Vec4>(body, from, rows, width, stream, start)
                                    : run_quantized<Real>(body, from, rows, width, stream, start);
 }
 

@@ -1,7 +1,7 @@
 // Rows: passes over each row of a space of rows x width; a pass may use what earlier ones reduced.
 //
 // Why: everything between products is bound by memory. A row is read once from it: the passes that
-// follow have it in registers or, of a long one, find it in the first-level cache, which holds the rows
+// follow have it in registers or, of a long one, find it in the L1, which holds the rows
 // that a multiprocessor works on.
 //
 // A body gives
@@ -11,30 +11,36 @@
 //   set(Step<S>, row_so_far, row, value)     takes the result of pass S into row_so_far, or its results
 //   store<V>(row_so_far, row, col)           writes full-size results      (if kStores)
 //   read<V>(row, col)                        reads what store does, so that no load waits for a store
-//   finish(row_so_far, row)                  writes results of one row     (if kFinishes)
-//   kAgain                                   how many operands several passes read (those of type Again)
-//   kBlocks                                  blocks on a multiprocessor that hold rows of fours
+//   finalize(row_so_far, row)                writes results of one row     (if kFinalizes)
+//   kReused                                  how many operands several passes read (those of type Reused)
+//   kMinBlocks                               blocks on a multiprocessor (launch bounds) that hold rows by Vec4
 // Lanes are of four columns or, where rows do not start at multiples of 16 bytes, of one. A "unit" is one V.
 //
 // Layout: which threads take which units follows from the sizes alone, so results do not depend on
 // the device. In order of width:
-//   pointwise   each thread takes kBatch units: of as many rows (what is known of a column is then
-//               read once), or of one row where rows are few
-//   held        lanes of a warp, or whole warps, hold a row in registers, of short rows those of several, as
-//               the table of row_cut.cuh says; long rows only if more than one pass reads them
-//   by team     whole warps take a row, kBatch units at once; small teams share a block
-//   by pass     few rows that are very long: many blocks a row, one launch a pass; the last block to
-//               arrive merges the parts of the others
+//   kernel                   who takes what                                            registers   shared memory
+//   pointwise                each thread kBatch units: of as many rows (what is known    by the body   none
+//                            of a column is then read once), or of one row where rows
+//                            are few
+//   rows_register_resident   lanes of a warp, or whole warps, hold a row in registers,   31 to 64      384 bytes: a
+//                            of short rows those of several, as the table of                         partial a warp,
+//                            row_partition.cuh says; long rows only if more than one                 for two passes
+//                            pass reads them
+//   rows_warps_per_row       whole warps take a row, kBatch units at once; small groups  39 to 56      384 bytes
+//                            share a block
+//   rows_multi_block         few rows that are very long: many blocks a row, one launch  40 to 56      196 bytes
+//                            a pass; the last block to arrive merges the others' partials
+// (registers of a thread for a softmax, a layer norm and their like; of a block: 256 threads, or up to 512)
 //
 // The ladder (H200, of the copy rate 4.25 TB/s): a float4 that is assigned became four stores, 0.75; one
 // store, 0.96. Whole batches without branches took softmax 16384x4096 from 0.73 to 0.79, x @ v to 1.04; rows
 // held in registers, softmax 149 -> 135 us, layer norm 262144x64 45 -> 35. Four batches a thread: rows fall
-// out of the first-level cache, 20% slower; blocks that loop over rows: 7% slower. Single columns by whole warps, by
-// constants where the width is known: softmax 16384x1023 54 -> 45, 1000000x50 170 -> 143, layer norm 16384x1023 50 -> 42
-// (16 or 32 units a thread instead of 8: 58 and 66). Statistics in one pass: softmax 4096x393216 6131 -> 4691.
+// out of the L1, 20% slower; blocks that loop over rows: 7% slower. Single columns by whole warps, by
+// constants where the width is known: softmax 16384x1023 54 -> 45, 1000000x50 170 -> 143, layer norm 16384x1023 50 ->
+// 42 (16 or 32 units a thread instead of 8: 58 and 66). Statistics in one pass: softmax 4096x393216 6131 -> 4691.
 #pragma once
 #include "block.cuh"
-#include "row_cut.cuh"
+#include "row_partition.cuh"
 
 namespace rf {
 
@@ -42,12 +48,12 @@ namespace rf {
 struct RowsBody {
   struct Row {};
   using Monoids = List<>;
-  static constexpr bool kStores = true, kFinishes = false;
-  static constexpr int kAgain = 0, kBlocks = 2;
+  static constexpr bool kStores = true, kFinalizes = false;
+  static constexpr int kReused = 0, kMinBlocks = 2;
   rf_watch::Look look = rf_watch::take_look();  // see look.h
 };
 
-// Reads the words of a Row as another block left them, not as the first-level cache may know them.
+// Reads the words of a Row as another block left them, not as the L1 may know them.
 template <class Row> RF_FN Row row_from(const Row* p) {
   Row r{};
 #pragma unroll
@@ -58,7 +64,7 @@ template <class Row> RF_FN Row row_from(const Row* p) {
 
 // Tells the body what pass `step` has reduced a row to.
 template <class M, class Body, class Step>
-RF_FN void set_results(const Body& body, Step step, typename Body::Row& r, long row, const typename M::Part& p) {
+RF_FN void set_results(const Body& body, Step step, typename Body::Row& r, long row, const typename M::Partial& p) {
   typename M::State state{};
   Real values[M::kResults];
   M::merge(state, p);
@@ -66,20 +72,20 @@ RF_FN void set_results(const Body& body, Step step, typename Body::Row& r, long 
   if constexpr (M::kResults == 1) body.set(step, r, row, values[0]);
   else body.set(step, r, row, values);
 }
-constexpr int kMostWords = 3;  // of the parts of a team
+constexpr int kMostPartialWords = 3;  // of the partials of a group
 
-template <class Body> RF_FN void finish_row(const Body& body, const typename Body::Row& r, long row) {
-  if constexpr (Body::kFinishes) body.finish(r, row);
+template <class Body> RF_FN void finalize_row(const Body& body, const typename Body::Row& r, long row) {
+  if constexpr (Body::kFinalizes) body.finalize(r, row);
 }
 
 // Stores the units at row(k), unit(k), all read first: no load may be moved before a store.
 template <class V, class Body, class RowOf, class UnitOf>
 RF_FN void store_batch(const Body& body, const typename Body::Row& r, RowOf row, UnitOf unit) {
-  Known<V, Body::kAgain> known[kBatch<V>];
+  RegisterCache<V, Body::kReused> cache[kBatch<V>];
 #pragma unroll
-  for (int k = 0; k < kBatch<V>; k++) body.template read<V>(row(k), known[k].at(LanesOf<V>::at(unit(k))));
+  for (int k = 0; k < kBatch<V>; k++) body.template read<V>(row(k), cache[k].at(LanesOf<V>::at(unit(k))));
 #pragma unroll
-  for (int k = 0; k < kBatch<V>; k++) body.template store<V>(r, row(k), known[k].at(LanesOf<V>::at(unit(k))));
+  for (int k = 0; k < kBatch<V>; k++) body.template store<V>(r, row(k), cache[k].at(LanesOf<V>::at(unit(k))));
 }
 
 // --- pointwise -----------------------------------------------------------------------------------
@@ -89,7 +95,7 @@ __global__ void __launch_bounds__(kRowThreads, 1)
   constexpr int kUnits = kBatch<V>;
   const typename Body::Row r{};
   const long units = width / LanesOf<V>::count, first = long(blockIdx.x) * blockDim.x + threadIdx.x;
-  begin_kernel(body);
+  sync_dependent_grids(body);
   if constexpr (kDown) {  // rows row, row + groups, ...
     const long groups = (rows + kUnits - 1) / kUnits;
     if (first >= groups * units) return;
@@ -102,9 +108,9 @@ __global__ void __launch_bounds__(kRowThreads, 1)
 #pragma unroll 1
       for (long i = row; i < rows; i += groups) body.template store<V>(r, i, LanesOf<V>::at(unit));
     }
-    if constexpr (Body::kFinishes)
+    if constexpr (Body::kFinalizes)
       if (unit == 0)
-        for (long i = row; i < rows; i += groups) body.finish(r, i);
+        for (long i = row; i < rows; i += groups) body.finalize(r, i);
   } else {  // units unit, unit + blockDim.x, ... of one row
     const long row = blockIdx.x / tiles, tile = blockIdx.x - row * tiles;
     const long unit = tile * kUnits * blockDim.x + threadIdx.x;
@@ -120,93 +126,95 @@ __global__ void __launch_bounds__(kRowThreads, 1)
       const long col = units * LanesOf<V>::count + threadIdx.x;
       if (col < width) body.template store<Real>(r, row, col);
     }
-    if constexpr (Body::kFinishes)
-      if (unit == 0) body.finish(r, row);
+    if constexpr (Body::kFinalizes)
+      if (unit == 0) body.finalize(r, row);
   }
 }
 
-// --- held ----------------------------------------------------------------------------------------
+// --- register-resident -------------------------------------------------------------------------------
 // kRows rows of kUnits units a thread: `threads` lanes of a warp hold a row, or whole warps (then one). All
 // passes name the same units, so a row is read once and stays in registers, of a softmax its exponentials.
 template <class V, int kRows, int kUnits, int kThreads, class Body>
-__global__ void __launch_bounds__(Holds<V>::block, LanesOf<V>::count == 4 ? Body::kBlocks : 1)
-    rows_held(const __grid_constant__ Body body, long rows, int units, int team_threads) {
-  __shared__ Real shared[2][kMostTeam / 32][kMostWords];  // two passes
+__global__ void __launch_bounds__(ResidentShapes<V>::block, LanesOf<V>::count == 4 ? Body::kMinBlocks : 1)
+    rows_register_resident(const __grid_constant__ Body body, long rows, int units, int row_threads) {
+  __shared__ Real shared[2][kMostThreadsPerRow / 32][kMostPartialWords];  // two passes
   constexpr bool kSingle = LanesOf<V>::count == 1;
   constexpr int kInside = kSingle ? kUnits / 2 : 0;  // units of every thread that are in the row: see Holds
-  begin_kernel(body);  // before any thread returns: all of the first block look
-  const int threads = kThreads ? kThreads : team_threads;
-  const int teams = blockDim.x / threads, team = threadIdx.x / threads, thread = threadIdx.x - team * threads;
-  const long first = long(blockIdx.x) * teams * kRows + team;
-  if (threads >= 32 && first >= rows) return;  // a whole team; lanes are needed by others of their warp
+  sync_dependent_grids(body);  // before any thread returns: all of the first block look
+  const int threads = kThreads ? kThreads : row_threads;
+  const int thread_groups = blockDim.x / threads, thread_group = threadIdx.x / threads,
+            thread = threadIdx.x - thread_group * threads;
+  const long first = long(blockIdx.x) * thread_groups * kRows + thread_group;
+  if (threads >= 32 && first >= rows) return;  // a whole group; lanes are needed by others of their warp
   // Rows and units after the last are read like it and left out: all loads are in flight together. Single columns
   // are computed, too, and not stored: what a branch guards is computed one after another.
   long row[kRows];
   typename Body::Row r[kRows]{};
 #pragma unroll
-  for (int i = 0; i < kRows; i++) row[i] = first + i * teams < rows ? first + i * teams : rows - 1;
+  for (int i = 0; i < kRows; i++) row[i] = first + i * thread_groups < rows ? first + i * thread_groups : rows - 1;
   const auto in = [&](int k) { return k < kInside || thread + k * threads < units; };
   int unit[kUnits];
 #pragma unroll
   for (int k = 0; k < kUnits; k++) unit[k] = in(k) ? thread + k * threads : units - 1;
   const auto at = [&](int k) {
-    if constexpr (kSingle) return Single{unit[k], in(k)};
+    if constexpr (kSingle) return MaskedColumn{unit[k], in(k)};
     else return LanesOf<V>::at(unit[k]);
   };
-  Known<V, Body::kAgain> known[kRows][kUnits];
+  RegisterCache<V, Body::kReused> cache[kRows][kUnits];
   for_monoids<0>(typename Body::Monoids{}, [&](auto step, auto monoid) {
     using M = decltype(monoid);
     V x[kRows][kUnits];
 #pragma unroll
     for (int i = 0; i < kRows; i++)
 #pragma unroll
-      for (int k = 0; k < kUnits; k++) x[i][k] = body.template term<V>(step, r[i], row[i], known[i][k].at(at(k)));
+      for (int k = 0; k < kUnits; k++) x[i][k] = body.template term<V>(step, r[i], row[i], cache[i][k].at(at(k)));
 #pragma unroll
     for (int i = 0; i < kRows; i++) {
-      GatheredOf<M, V> gathered;
-      gathered.gather(x[i], in);
-      typename M::Part part = gathered.all();
+      AccumulatedOf<M, V> accumulated;
+      accumulated.accumulate(x[i], in);
+      typename M::Partial partial = accumulated.all();
       if (kRows > 1 || threads <= 32)
-        part = across_lanes<M>(part, threads);
+        partial = warp_reduce<M>(partial, threads);
       else
-        part = across_team<M>(part, thread, threads, team + 1, shared[decltype(step)::index % 2][team * (threads / 32)]);
-      set_results<M>(body, step, r[i], row[i], part);
+        partial = group_reduce<M>(partial, thread, threads, thread_group + 1,
+                                  shared[decltype(step)::index % 2][thread_group * (threads / 32)]);
+      set_results<M>(body, step, r[i], row[i], partial);
     }
   });
 #pragma unroll
   for (int i = 0; i < kRows; i++) {
-    if (first + i * teams >= rows) continue;
+    if (first + i * thread_groups >= rows) continue;
     if constexpr (Body::kStores) {
 #pragma unroll
-      for (int k = 0; k < kUnits; k++) body.template read<V>(row[i], known[i][k].at(at(k)));
+      for (int k = 0; k < kUnits; k++) body.template read<V>(row[i], cache[i][k].at(at(k)));
 #pragma unroll
       for (int k = 0; k < kUnits; k++)
-        if (kSingle || in(k)) body.template store<V>(r[i], row[i], known[i][k].at(at(k)));
+        if (kSingle || in(k)) body.template store<V>(r[i], row[i], cache[i][k].at(at(k)));
     }
-    if constexpr (Body::kFinishes)
-      if (thread == 0) body.finish(r[i], row[i]);
+    if constexpr (Body::kFinalizes)
+      if (thread == 0) body.finalize(r[i], row[i]);
   }
 }
 
-// --- by team -------------------------------------------------------------------------------------
-// This thread's part of `units` units from `first` on. In the last batch units after the last are
+// --- warps per row ----------------------------------------------------------------------------------
+// This thread's partial of `units` units from `first` on. In the last batch units after the last are
 // read like it and left out: so all loads of a batch are in flight together.
 template <class M, int S, class V, class Body>
-RF_FN typename M::Part gather_units(const Body& body, const typename Body::Row& r, long row, long first, int units,
-                                    int thread, int threads) {
+RF_FN typename M::Partial accumulate_units(const Body& body, const typename Body::Row& r, long row, long first,
+                                           int units, int thread, int threads) {
   constexpr int kUnits = kBatch<V>, kChain = 16;  // batches added one by one, then merged
-  GatheredOf<M, V> all;
+  AccumulatedOf<M, V> all;
   int j = thread;
 #pragma unroll 1
   do {
-    GatheredOf<M, V> chain;
+    AccumulatedOf<M, V> chain;
 #pragma unroll 1
     for (int b = 0; b < kChain && j + (kUnits - 1) * threads < units; b++, j += kUnits * threads) {
       V x[kUnits];
 #pragma unroll
       for (int k = 0; k < kUnits; k++)
         x[k] = body.template term<V>(Step<S>{}, r, row, LanesOf<V>::at(first + j + k * threads));
-      chain.gather(x, [](int) { return true; });
+      chain.accumulate(x, [](int) { return true; });
     }
     all.merge(chain);
   } while (j + (kUnits - 1) * threads < units);
@@ -217,7 +225,7 @@ RF_FN typename M::Part gather_units(const Body& body, const typename Body::Row& 
       const int unit = j + k * threads < units ? j + k * threads : units - 1;
       x[k] = body.template term<V>(Step<S>{}, r, row, LanesOf<V>::at(first + unit));
     }
-    all.gather(x, [&](int k) { return k == 0 || j + k * threads < units; });
+    all.accumulate(x, [&](int k) { return k == 0 || j + k * threads < units; });
   }
   return all.all();
 }
@@ -238,61 +246,61 @@ RF_FN void store_units(const Body& body, const typename Body::Row& r, long row, 
 }
 
 template <class V, class Body>
-__global__ void __launch_bounds__(kMostTeam, 1)
-    rows_by_team(const __grid_constant__ Body body, long rows, int units, int threads) {
-  __shared__ Real shared[2][kMostTeam / 32][kMostWords];  // two passes
-  const int team = threadIdx.x / threads, thread = threadIdx.x - team * threads;
-  const long row = long(blockIdx.x) * (blockDim.x / threads) + team;
-  begin_kernel(body);
-  if (row >= rows) return;  // a whole team
+__global__ void __launch_bounds__(kMostThreadsPerRow, 1)
+    rows_warps_per_row(const __grid_constant__ Body body, long rows, int units, int threads) {
+  __shared__ Real shared[2][kMostThreadsPerRow / 32][kMostPartialWords];  // two passes
+  const int thread_group = threadIdx.x / threads, thread = threadIdx.x - thread_group * threads;
+  const long row = long(blockIdx.x) * (blockDim.x / threads) + thread_group;
+  sync_dependent_grids(body);
+  if (row >= rows) return;  // a whole group
   typename Body::Row r{};
   for_monoids<0>(typename Body::Monoids{}, [&](auto step, auto monoid) {
     using M = decltype(monoid);
     constexpr int S = decltype(step)::index;
-    const auto part = gather_units<M, S, V>(body, r, row, 0, units, thread, threads);
-    Real* parts = shared[S % 2][team * (threads / 32)];
-    set_results<M>(body, step, r, row, across_team<M>(part, thread, threads, team + 1, parts));
+    const auto partial = accumulate_units<M, S, V>(body, r, row, 0, units, thread, threads);
+    Real* partials = shared[S % 2][thread_group * (threads / 32)];
+    set_results<M>(body, step, r, row, group_reduce<M>(partial, thread, threads, thread_group + 1, partials));
   });
   if constexpr (Body::kStores) store_units<V>(body, r, row, 0, units, thread, threads);
-  if constexpr (Body::kFinishes)
-    if (thread == 0) body.finish(r, row);
+  if constexpr (Body::kFinalizes)
+    if (thread == 0) body.finalize(r, row);
 }
 
-// --- by pass -------------------------------------------------------------------------------------
+// --- multi-block ----------------------------------------------------------------------------------
 template <class V, class Body>
 __global__ void __launch_bounds__(kRowThreads, 1)
-    rows_by_pass(const __grid_constant__ Body body, long width, long chunks, long chunk_width, int pass,
-                 typename Body::Row* known, Real* parts, unsigned* turns) {
+    rows_multi_block(const __grid_constant__ Body body, long width, long chunks, long chunk_width, int pass,
+                 typename Body::Row* row_states, Real* partials, unsigned* arrivals) {
   using Monoids = typename Body::Monoids;
-  __shared__ Real shared[2][kRowThreads / 32 * kMostWords];
+  __shared__ Real shared[2][kRowThreads / 32 * kMostPartialWords];
   const long row = blockIdx.x / chunks, chunk = blockIdx.x - row * chunks;
   const long chunk_units = chunk_width / LanesOf<V>::count;
   const long first = chunk * chunk_units, left = width / LanesOf<V>::count - first;
   const int units = int(left < chunk_units ? left : chunk_units), thread = threadIdx.x;
-  begin_kernel(body);
+  sync_dependent_grids(body);
   typename Body::Row r{};
-  if (pass > 0) r = row_from(known + row);
+  if (pass > 0) r = row_from(row_states + row);
   for_monoids<0>(Monoids{}, [&](auto step, auto monoid) {
     using M = decltype(monoid);
     constexpr int S = decltype(step)::index;
     if (pass != S) return;
-    auto part = gather_units<M, S, V>(body, r, row, first, units, thread, kRowThreads);
-    part = across_team<M>(part, thread, kRowThreads, 0, shared[0]);
+    auto partial = accumulate_units<M, S, V>(body, r, row, first, units, thread, kRowThreads);
+    partial = group_reduce<M>(partial, thread, kRowThreads, 0, shared[0]);
     if (thread == 0)
 #pragma unroll
-      for (int w = 0; w < M::kWords; w++) parts[blockIdx.x * M::kWords + w] = part.w[w];
-    if (!last_block(turns + row, unsigned(chunks))) return;
-    part = M::identity();
+      for (int w = 0; w < M::kWords; w++) partials[blockIdx.x * M::kWords + w] = partial.w[w];
+    if (!last_block(arrivals + row, unsigned(chunks))) return;
+    partial = M::identity();
     for (long c = thread; c < chunks; c += kRowThreads) {
-      typename M::Part next;
+      typename M::Partial next;
 #pragma unroll
-      for (int w = 0; w < M::kWords; w++) next.w[w] = __ldcg(parts + (row * chunks + c) * M::kWords + w);
-      M::merge(part, next);
+      for (int w = 0; w < M::kWords; w++) next.w[w] = __ldcg(partials + (row * chunks + c) * M::kWords + w);
+      M::merge(partial, next);
     }
-    set_results<M>(body, step, r, row, across_team<M>(part, thread, kRowThreads, 0, shared[1]));
+    set_results<M>(body, step, r, row, group_reduce<M>(partial, thread, kRowThreads, 0, shared[1]));
     if (thread == 0) {
-      known[row] = r;
-      if (S + 1 == Monoids::size) finish_row(body, r, row);
+      row_states[row] = r;
+      if (S + 1 == Monoids::size) finalize_row(body, r, row);
     }
   });
   if constexpr (Body::kStores)
@@ -300,47 +308,50 @@ __global__ void __launch_bounds__(kRowThreads, 1)
 }
 
 // --- the host's side -----------------------------------------------------------------------------
-template <class V, class Body> constexpr RowsCut<V> rows_cut(long rows, long width) {
+template <class V, class Body> constexpr RowPartition<V> row_partition(long rows, long width) {
   return {rows, width, Body::Monoids::size + Body::kStores > 1};
 }
 
 // What rows() of these sizes needs of its workspace, however its operands are aligned.
-template <class Body> Error rows_needs(long rows, long width, Needs& needs) {
-  needs = {};
+template <class Body> Error rows_workspace_size(long rows, long width, WorkspaceSize& size) {
+  size = {};
   if constexpr (Body::Monoids::size > 0) {
-    const auto cut = rows_cut<Real, Body>(rows, width);
-    if (cut.kind == cut.by_pass) {
+    const auto partition = row_partition<Real, Body>(rows, width);
+    if (partition.strategy == partition.multi_block) {
       constexpr size_t words = Words<typename Body::Monoids>::row;
-      needs.parts = (rows * sizeof(typename Body::Row) + 255) / 256 * 256 + rows * cut.chunks * words * sizeof(Real);
-      needs.turns = rows * sizeof(unsigned);
+      size.scratch =
+          (rows * sizeof(typename Body::Row) + 255) / 256 * 256 + rows * partition.chunks * words * sizeof(Real);
+      size.arrivals = rows * sizeof(unsigned);
     }
   }
   return nullptr;
 }
 
 // The kernel that holds rows as line N of the table says.
-template <class V, class Body, int N> auto* held_by() {
-  constexpr Hold as = Holds<V>::of[N], shorter = Holds<V>::of[N ? N - 1 : 0];
+template <class V, class Body, int N> auto* resident_kernel() {
+  constexpr ResidentShape as = ResidentShapes<V>::of[N], shorter = ResidentShapes<V>::of[N ? N - 1 : 0];
   static_assert(as.threads == 0 || (N && as.most == as.threads * as.units && as.most <= 2 * shorter.most),
-                "rows of a known number of threads fill more than half of what these can hold");
-  return rows_held<V, as.rows, as.units, as.threads, Body>;
+                "rows of a cache number of threads fill more than half of what these can hold");
+  return rows_register_resident<V, as.rows, as.units, as.threads, Body>;
 }
-template <class V, class Body, int N = 0> auto* held_by(int line) {
-  if constexpr (Holds<V>::of[N].most < Holds<V>::longest)
-    if (line > N) return held_by<V, Body, N + 1>(line);
-  return held_by<V, Body, N>();
+template <class V, class Body, int N = 0> auto* resident_kernel(int line) {
+  if constexpr (ResidentShapes<V>::of[N].most < ResidentShapes<V>::longest)
+    if (line > N) return resident_kernel<V, Body, N + 1>(line);
+  return resident_kernel<V, Body, N>();
 }
 
-// The kernel of a cut that is not by pass; only one is compiled where the width is known.
-template <long W, class V, class Body> auto* kernel_of(const RowsCut<V>& cut) {
-  constexpr RowsCut<V> known = rows_cut<V, Body>(kSplitRows + 1, W);
-  if constexpr (W == 0) return cut.kind == cut.held ? held_by<V, Body>(cut.hold) : rows_by_team<V, Body>;
-  else if constexpr (known.kind == known.held) return held_by<V, Body, known.hold>();
-  else return rows_by_team<V, Body>;
+// The kernel of a partition that is not multi-block; only one is compiled where the width is known.
+template <long W, class V, class Body> auto* kernel_of(const RowPartition<V>& partition) {
+  constexpr RowPartition<V> fixed = row_partition<V, Body>(kMultiBlockRows + 1, W);
+  if constexpr (W == 0)
+    return partition.strategy == partition.register_resident ? resident_kernel<V, Body>(partition.shape)
+                                                             : rows_warps_per_row<V, Body>;
+  else if constexpr (fixed.strategy == fixed.register_resident) return resident_kernel<V, Body, fixed.shape>();
+  else return rows_warps_per_row<V, Body>;
 }
 
 template <class V, class Body>
-Error run_pointwise(const Body& body, long rows, long width, cudaStream_t stream, Start start) {
+Error run_pointwise(const Body& body, long rows, long width, cudaStream_t stream, LaunchMode start) {
   constexpr int kUnits = kBatch<V>;
   constexpr const char* doing = "launching a pointwise kernel";
   const long units = width / LanesOf<V>::count;
@@ -355,28 +366,30 @@ Error run_pointwise(const Body& body, long rows, long width, cudaStream_t stream
 }
 
 template <long W, class V, class Body>
-Error run_rows(const Body& body, long rows, long width, const Workspace& workspace, cudaStream_t stream, Start start) {
+Error run_rows(const Body& body, long rows, long width, const Workspace& workspace, cudaStream_t stream,
+               LaunchMode start) {
   constexpr const char* doing = "launching passes over rows";
   using Row = typename Body::Row;
-  const auto cut = rows_cut<V, Body>(rows, width);
+  const auto partition = row_partition<V, Body>(rows, width);
   unsigned grid;
-  if constexpr (W == 0 || W >= kSplitFrom) {
-    if (cut.kind == cut.by_pass) {
-      Row* known = static_cast<Row*>(workspace.parts);
-      char* after = static_cast<char*>(workspace.parts) + (rows * sizeof(Row) + 255) / 256 * 256;
-      Real* parts = reinterpret_cast<Real*>(after);
-      RF_TRY(grid_of(rows * cut.chunks, grid));
+  if constexpr (W == 0 || W >= kMultiBlockFrom) {
+    if (partition.strategy == partition.multi_block) {
+      Row* row_states = static_cast<Row*>(workspace.scratch);
+      char* after = static_cast<char*>(workspace.scratch) + (rows * sizeof(Row) + 255) / 256 * 256;
+      Real* partials = reinterpret_cast<Real*>(after);
+      RF_TRY(grid_of(rows * partition.chunks, grid));
       for (int pass = 0; pass < Body::Monoids::size + Body::kStores; pass++)
-        RF_TRY(launch(rows_by_pass<V, Body>, grid, kRowThreads, 0, stream, start, doing, body, width, cut.chunks,
-                      cut.chunk_width, pass, known, parts, workspace.turns));
+        RF_TRY(launch(rows_multi_block<V, Body>, grid, kRowThreads, 0, stream, start, doing, body, width,
+                      partition.chunks, partition.chunk_width, pass, row_states, partials, workspace.arrivals));
       return nullptr;
     }
   }
-  const int units = static_cast<int>(cut.units);
-  const int teams = cut.threads > kRowThreads ? 1 : kRowThreads / cut.threads, threads = teams * cut.threads;
-  RF_TRY(grid_of(blocks_of(rows, teams * cut.rows_of_thread()), grid));
-  auto* kernel = kernel_of<W, V, Body>(cut);
-  return launch(kernel, grid, threads, 0, stream, start, doing, body, rows, units, cut.threads);
+  const int units = static_cast<int>(partition.units);
+  const int thread_groups = partition.threads > kRowThreads ? 1 : kRowThreads / partition.threads,
+            threads = thread_groups * partition.threads;
+  RF_TRY(grid_of(blocks_of(rows, thread_groups * partition.rows_of_thread()), grid));
+  auto* kernel = kernel_of<W, V, Body>(partition);
+  return launch(kernel, grid, threads, 0, stream, start, doing, body, rows, units, partition.threads);
 }
 
 // The body's outputs over rows x width. aligned: whether every operand that is read along the width,
@@ -384,17 +397,17 @@ Error run_rows(const Body& body, long rows, long width, const Workspace& workspa
 // one row, whether their addresses can, whatever the width. W: the width of all calls, 0 if it varies.
 template <long W = 0, class Body>
 Error rows(const Body& body, long rows, long width, bool aligned, const Workspace& workspace, cudaStream_t stream) {
-  if (rows == 0 || (width == 0 && Body::Monoids::size == 0 && !Body::kFinishes)) return nullptr;
+  if (rows == 0 || (width == 0 && Body::Monoids::size == 0 && !Body::kFinalizes)) return nullptr;
   Device device;
   RF_TRY(current_device(device));
-  const Start start = start_on(device);
+  const LaunchMode start = launch_mode_on(device);
   if constexpr (Body::Monoids::size == 0) {
     aligned = aligned && (rows == 1 || width % 4 == 0);
-    return aligned ? run_pointwise<Four>(body, rows, width, stream, start)
+    return aligned ? run_pointwise<Vec4>(body, rows, width, stream, start)
                    : run_pointwise<Real>(body, rows, width, stream, start);
   } else {
     if constexpr (W % 4 == 0)
-      if (aligned && width % 4 == 0) return run_rows<W, Four>(body, rows, width, workspace, stream, start);
+      if (aligned && width % 4 == 0) return run_rows<W, Vec4>(body, rows, width, workspace, stream, start);
     return run_rows<W, Real>(body, rows, width, workspace, stream, start);
   }
 }

@@ -1,7 +1,7 @@
 // Few: the product of a long side with a few rows, bound by reading the long side.
 //
 // `many` rows of the long side are streamed once, in place, against all of the few rows, which
-// stay in the first-level cache a slice of k at a time. A tile is `Few` x `Many` dot products,
+// stay in L1 a slice of k at a time. A tile is `Few` x `Many` dot products,
 // each summed in one vector along a slice, to which the vectors of the other slices are added: one
 // long sum would be less accurate than PyTorch's. Nothing is packed. The rows that the next tile
 // reads are asked for while this one computes.
@@ -11,7 +11,7 @@
 
 namespace rf {
 
-constexpr long kFew = 12;          // at most so many rows on the short side
+constexpr long kSkinny = 12;          // at most so many rows on the short side
 constexpr long kMany = 64;         // rows of the long side in a task
 constexpr long kSlice = 4096;      // floats of the few rows in a slice: half of the first level
 constexpr long kLongest = 2048;    // steps of k in a slice, which is summed by itself
@@ -73,7 +73,7 @@ void dots(long few, long many, long depth, const F* f, long ldf, const M* m, lon
   }
   for (long j = 0; j < many; j++)
     for (long i = 0; i < few; i++)
-      out[j * step_many + i * step_few] = Sum::across(sums[j * Few + i]);
+      out[j * step_many + i * step_few] = Sum::horizontal(sums[j * Few + i]);
 }
 
 template <class F, class M>

@@ -20,7 +20,7 @@ CUTS = [
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    found = on_host("portions", tmp_path_factory.mktemp("portions"))
+    found = on_host("stream_k", tmp_path_factory.mktemp("stream_k"))
     found.deal.restype = found.joined.restype = ctypes.c_long
     return found
 

@@ -1,4 +1,4 @@
-// Split: rows of fp32 as pairs of scaled fp16, ready for the tensor cores.
+// Hi/lo split: rows of fp32 as hi and lo, scaled fp16 each, ready for the tensor cores.
 //
 // Why: x * 2^e = hi + lo with fp16 hi and lo keeps 22 bits if neither is subnormal. Each row is scaled
 // by the power of two that takes its largest value to [2^14, 2^15): exact, undone by the epilogue, and
@@ -6,17 +6,21 @@
 // bits, smaller ones an absolute error of 2^-39 of it).
 //
 // Layout: out[row] is `depth` rounded up to 32. Ieee: 32 hi then 32 lo for every 32 of k, 128 bytes,
-// which is one row of a stage of the product's ring. Among the 32, k = 8 q + 4 s + 2 h + e lies at
+// which is one row of a stage of the product's pipeline. Among the 32, k = 8 q + 4 s + 2 h + e lies at
 // 16 s + 8 h + 2 q + e: the four k that lane q of a fragment of tensor cores holds of slice s of 16 are
-// next to each other in fp32, so that a row that comes as fp32 can be read by 16 bytes (direct_sm90.cuh).
+// next to each other in fp32, so that a row that comes as fp32 can be read by 16 bytes (mainloop_rs_sm90.cuh).
 // Tf32: hi only, in order. What is beyond `depth` is zero.
 // unscale[row] = 2^-e. An infinity or NaN leaves its row unscaled; the product computes every element
 // that it reaches again in fp32.
 //
-// One block a row, of short ones some lanes of a warp. Every thread's part of a row, up to 32 or 64 values, is
+// One block a row, of short ones some lanes of a warp. Every thread's values of a row, up to 32 or 64 values, is
 // loaded at once and stays in registers from the search for the largest value to the conversion; what a row of
 // more than 32768 has beyond that is read a second time, from a cache. Bound by memory: 4 bytes read and 4 (Ieee)
 // or 2 (Tf32) written an element.
+//
+//   kernel                   threads                        registers (a thread)      shared memory
+//   hi_lo_split_rows         128, 256 or 512, one row       51 to 64; of 512: 110     a word a warp
+//   hi_lo_split_short_rows   256: 8, 16 or 32 lanes a row   32; of 8 vectors 64, 76   none
 #pragma once
 #include <cuda_fp16.h>
 
@@ -59,7 +63,7 @@ RF_FN unsigned larger(unsigned most, float4 v) {
 
 // Four values from k on, of which the other lanes of eight hold what is next to them. Pairs: the lanes that
 // hold k and k ^ 8 exchange halves, so that each writes 8 bytes of hi and of lo.
-template <bool Pairs> RF_FN void put_split(__half* out, int k, float4 v, float scale) {
+template <bool Pairs> RF_FN void put_hi_lo(__half* out, int k, float4 v, float scale) {
   const float4 x = make_float4(v.x * scale, v.y * scale, v.z * scale, v.w * scale);
   __half2 hi[2] = {__floats2half2_rn(x.x, x.y), __floats2half2_rn(x.z, x.w)};
   if constexpr (!Pairs) {
@@ -87,10 +91,10 @@ constexpr int kHeldValues = (Threads == 512 ? 64 : 32) / (Aligned ? 1 : 2);
 
 template <bool Pairs, bool Aligned, int Threads>
 __global__ void __launch_bounds__(Threads, Threads == 512 ? 1 : 1024 / Threads)
-    split_rows(const float* x, long ld, int depth, int padded, __half* out,
+    hi_lo_split_rows(const float* x, long ld, int depth, int padded, __half* out,
                float* unscale) {
-  wait_for_previous_kernel();
-  let_next_kernel_start();  // it waits for this one's results itself
+  wait_on_dependent_grids();
+  launch_dependent_grids();  // it waits for this one's results itself
   const long row = blockIdx.x;
   x += row * ld;
   out += row * (Pairs ? 2 : 1) * padded;
@@ -114,7 +118,7 @@ __global__ void __launch_bounds__(Threads, Threads == 512 ? 1 : 1024 / Threads)
   }
 
   __shared__ unsigned of_warp[Threads / 32];
-  most = __reduce_max_sync(0xffffffffu, most);
+  most = __reduce_max_sync(kFullMask, most);
   if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = most;
   __syncthreads();
 #pragma unroll
@@ -126,7 +130,7 @@ __global__ void __launch_bounds__(Threads, Threads == 512 ? 1 : 1024 / Threads)
 #pragma unroll
   for (int i = 0; i < kHeld; i++) {
     const int k = first + 4 * i * Threads;
-    if (k < padded) put_split<Pairs>(out, k, held[i], scale);
+    if (k < padded) put_hi_lo<Pairs>(out, k, held[i], scale);
   }
 #pragma unroll 1
   for (int k = first + kReach; k < padded; k += 4 * kMore * Threads) {
@@ -135,17 +139,17 @@ __global__ void __launch_bounds__(Threads, Threads == 512 ? 1 : 1024 / Threads)
     for (int i = 0; i < kMore; i++) more[i] = load_four<Aligned>(x, k + 4 * i * Threads, depth);
 #pragma unroll
     for (int i = 0; i < kMore; i++)
-      if (k + 4 * i * Threads < padded) put_split<Pairs>(out, k + 4 * i * Threads, more[i], scale);
+      if (k + 4 * i * Threads < padded) put_hi_lo<Pairs>(out, k + 4 * i * Threads, more[i], scale);
   }
 }
 
 // Short rows: `lanes` of a warp, a power of two from 8, take one, up to 4 Units values each.
 template <bool Pairs, bool Aligned, int Units>
 __global__ void __launch_bounds__(256, Units > 2 ? 3 : 4)
-    split_short_rows(const float* x, long ld, long rows, int depth, int padded, int lanes, __half* out,
+    hi_lo_split_short_rows(const float* x, long ld, long rows, int depth, int padded, int lanes, __half* out,
                      float* unscale) {
-  wait_for_previous_kernel();
-  let_next_kernel_start();
+  wait_on_dependent_grids();
+  launch_dependent_grids();
   const int lane = threadIdx.x % lanes;
   const long mine = blockIdx.x * long(256 / lanes) + threadIdx.x / lanes, row = mine < rows ? mine : rows - 1;
   float4 held[Units];
@@ -154,14 +158,14 @@ __global__ void __launch_bounds__(256, Units > 2 ? 3 : 4)
   unsigned most = 0;
 #pragma unroll
   for (int i = 0; i < Units; i++) most = larger(most, held[i]);
-  for (int mask = lanes / 2; mask; mask /= 2) most = max(most, __shfl_xor_sync(0xffffffffu, most, mask));
+  for (int mask = lanes / 2; mask; mask /= 2) most = max(most, __shfl_xor_sync(kFullMask, most, mask));
   const int e = scale_exponent(__uint_as_float(most));
   if (mine >= rows) return;  // as one for all lanes of a row
   if (lane == 0) unscale[row] = power_of_two(-e);
 #pragma unroll
   for (int i = 0; i < Units; i++) {
     const int k = 4 * (lane + i * lanes);
-    if (k < padded) put_split<Pairs>(out + row * (Pairs ? 2 : 1) * padded, k, held[i], power_of_two(e));
+    if (k < padded) put_hi_lo<Pairs>(out + row * (Pairs ? 2 : 1) * padded, k, held[i], power_of_two(e));
   }
 }
 

@@ -1,0 +1,180 @@
+// Hi/lo split of columns: what hi_lo_split.cuh does to rows, of a transposed matrix.
+//
+// Why: x @ y wants rows of y's transpose. To copy y so first, and split the copy, takes 16 bytes of memory traffic an
+// element where this takes 12, and PyTorch's transposing copy reaches a quarter of the device's rate.
+//
+// x is `batches` matrices [depth, cols], one after the other; column c of the b-th becomes row b * cols + c of the
+// result, which hi_lo_split.cuh describes. A row's scale depends on all of its elements, so x is read twice:
+//   kernel                threads                                           shared memory
+//   column_maxima         256: 128 columns by Vec4, every 8th row of a      4 KB: a warp's maxima
+//                         chunk of kMaximaDepth, to maxima[chunk][row]
+//   hi_lo_split_columns   256: tiles of 64 of k by 64 columns, transposed   17 KB: a tile, its columns' scales
+//                         in shared memory, `tiles` of them down a block
+#pragma once
+#include "packed.cuh"
+
+namespace rf {
+
+constexpr int kMaximaDepth = 256, kTransposeTile = 64;
+
+// Where a block works: blocks of columns come first, then chunks of depth, then matrices.
+struct ColumnsPlace {
+  long col, depth_chunk, batch;
+  RF_FN ColumnsPlace(long wide, long chunks) {
+    const long block = blockIdx.x, rest = block / wide;
+    col = block - rest * wide, batch = rest / chunks, depth_chunk = rest - batch * chunks;
+  }
+};
+
+// Four columns from col on of one row of x; zero beyond the last.
+template <bool Aligned> RF_FN float4 four_columns(const float* x, long col, long cols) {
+  float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  if constexpr (Aligned) {
+    if (col < cols) v = *reinterpret_cast<const float4*>(x + col);
+  } else {
+    if (col < cols) v.x = x[col];
+    if (col + 1 < cols) v.y = x[col + 1];
+    if (col + 2 < cols) v.z = x[col + 2];
+    if (col + 3 < cols) v.w = x[col + 3];
+  }
+  return v;
+}
+
+template <bool Aligned>
+__global__ void __launch_bounds__(256, 4)
+    column_maxima(const float* x, long depth, long cols, long batches, unsigned* maxima) {
+  constexpr unsigned kNoSign = 0x7fffffffu;
+  __shared__ unsigned most[8][128];
+  const ColumnsPlace at((cols + 127) / 128, (depth + kMaximaDepth - 1) / kMaximaDepth);
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const long col = at.col * 128 + 4 * lane,
+             end = (at.depth_chunk + 1) * kMaximaDepth < depth ? (at.depth_chunk + 1) * kMaximaDepth : depth;
+  wait_on_dependent_grids();
+  launch_dependent_grids();  // it waits for this one's results itself
+  x += at.batch * depth * cols;
+  unsigned mine[4] = {};
+#pragma unroll 8
+  for (long k = at.depth_chunk * kMaximaDepth + warp; k < end; k += 8) {
+    const float4 v = four_columns<Aligned>(x + k * cols, col, cols);
+    mine[0] = max(mine[0], __float_as_uint(v.x) & kNoSign), mine[1] = max(mine[1], __float_as_uint(v.y) & kNoSign);
+    mine[2] = max(mine[2], __float_as_uint(v.z) & kNoSign), mine[3] = max(mine[3], __float_as_uint(v.w) & kNoSign);
+  }
+#pragma unroll
+  for (int i = 0; i < 4; i++) most[warp][4 * lane + i] = mine[i];
+  __syncthreads();
+  const int c = threadIdx.x;
+  if (c >= 128 || at.col * 128 + c >= cols) return;
+  unsigned all = most[0][c];
+#pragma unroll
+  for (int w = 1; w < 8; w++) all = max(all, most[w][c]);
+  maxima[at.depth_chunk * batches * cols + at.batch * cols + at.col * 128 + c] = all;
+}
+
+template <bool Pairs, bool Aligned>
+__global__ void __launch_bounds__(256, 4)
+    hi_lo_split_columns(const float* x, long depth, long cols, long batches, int padded, int tiles,
+                        const unsigned* maxima, __half* out, float* unscale) {
+  __shared__ float tile[kTransposeTile][kTransposeTile + 1];  // [k][column]; transposed reads find 32 banks
+  __shared__ unsigned most[kTransposeTile];
+  __shared__ float scales[kTransposeTile];
+  const long steps = (padded + kTransposeTile - 1) / kTransposeTile;
+  const ColumnsPlace at((cols + kTransposeTile - 1) / kTransposeTile, (steps + tiles - 1) / tiles);
+  const long col0 = at.col * kTransposeTile, row0 = at.batch * cols + col0;
+  const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
+  if (thread < kTransposeTile) most[thread] = 0;
+  wait_on_dependent_grids();
+  launch_dependent_grids();
+  __syncthreads();
+  {
+    const int c = thread % kTransposeTile;
+    unsigned mine = 0;
+    if (col0 + c < cols)
+      for (long p = thread / kTransposeTile; p * kMaximaDepth < depth; p += 256 / kTransposeTile)
+        mine = max(mine, maxima[p * batches * cols + row0 + c]);
+    atomicMax(&most[c], mine);
+  }
+  __syncthreads();
+  if (thread < kTransposeTile) {
+    const int e = scale_exponent(__uint_as_float(most[thread]));
+    scales[thread] = power_of_two(e);
+    if (at.depth_chunk == 0 && col0 + thread < cols) unscale[row0 + thread] = power_of_two(-e);
+  }
+  x += at.batch * depth * cols;
+  const long last = (at.depth_chunk + 1) * tiles < steps ? (at.depth_chunk + 1) * tiles : steps;
+#pragma unroll 1
+  for (long t = at.depth_chunk * tiles; t < last; t++) {
+    float4 v[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      const long k = t * kTransposeTile + 16 * i + thread / 16;
+      v[i] = four_columns<Aligned>(x + (k < depth ? k : depth - 1) * cols, col0 + 4 * (thread % 16), cols);
+      if (k >= depth) v[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    }
+    __syncthreads();  // the tile before has been read, and the scales are there
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      float* to = &tile[16 * i + thread / 16][4 * (thread % 16)];
+      to[0] = v[i].x, to[1] = v[i].y, to[2] = v[i].z, to[3] = v[i].w;
+    }
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < 4; i++) {  // eight lanes take 32 of k of a row, a warp four rows
+      const int item = warp + 8 * i, c = 4 * (item % 16) + lane / 8, down = 32 * (item / 16) + 4 * (lane % 8);
+      const long k = t * kTransposeTile + down;
+      if (col0 + c >= cols || k >= padded) continue;  // as one for eight lanes
+      const float4 of = make_float4(tile[down][c], tile[down + 1][c], tile[down + 2][c], tile[down + 3][c]);
+      put_hi_lo<Pairs>(out + (row0 + c) * (Pairs ? 2 : 1) * padded, static_cast<int>(k), of, scales[c]);
+    }
+  }
+}
+
+// Bytes of `maxima`.
+inline size_t columns_bytes(long batches, long depth, long cols) {
+  return static_cast<size_t>(blocks_of(depth, kMaximaDepth)) * batches * cols * sizeof(unsigned);
+}
+
+template <class Mode, bool Aligned>
+Error launch_hi_lo_split_columns(const float* x, long batches, long depth, long cols, void* out, float* unscale,
+                           unsigned* maxima, cudaStream_t stream) {
+  constexpr const char* doing = "launching the splitting of an operand's columns";
+  unsigned grid;
+  RF_TRY(grid_of(blocks_of(cols, 128) * blocks_of(depth, kMaximaDepth) * batches, grid));
+  RF_TRY(launch(column_maxima<Aligned>, grid, 256, 0, stream, LaunchMode::overlapping, doing, x, depth, cols, batches,
+                maxima));
+  // as many tiles a block as leave blocks enough: each finds its columns' scales anew
+  const long padded = padded_depth(depth), steps = blocks_of(padded, kTransposeTile);
+  const long wide = blocks_of(cols, kTransposeTile) * batches;
+  long tiles = blocks_of(steps * wide, 1024);
+  tiles = tiles > 16 ? 16 : tiles;
+  RF_TRY(grid_of(wide * blocks_of(steps, tiles), grid));
+  return launch(hi_lo_split_columns<Mode::kSplit, Aligned>, grid, 256, 0, stream, LaunchMode::overlapping, doing, x,
+                depth, cols, batches, static_cast<int>(padded), static_cast<int>(tiles),
+                static_cast<const unsigned*>(maxima), static_cast<__half*>(out), unscale);
+}
+
+// x [batches, depth, cols] without gaps -> out (split_bytes of batches * cols rows) and unscale [batches * cols];
+// maxima: columns_bytes of memory.
+template <class Mode>
+Error hi_lo_split_transposed(const float* x, long batches, long depth, long cols, void* out, float* unscale,
+                             unsigned* maxima, cudaStream_t stream) {
+  static_assert(Mode::kScaled, "native operands are not hi_lo_split");
+  if (batches * cols == 0) return nullptr;
+  if (depth <= 0 || depth > INT32_MAX / 2 || batches * cols > INT32_MAX)
+    return error("an operand [%ld, %ld, %ld]: sizes are from 1 to 2^30", batches, depth, cols);
+  const bool aligned = cols % 4 == 0 && reinterpret_cast<uintptr_t>(x) % 16 == 0;
+  return aligned ? launch_hi_lo_split_columns<Mode, true>(x, batches, depth, cols, out, unscale, maxima, stream)
+                 : launch_hi_lo_split_columns<Mode, false>(x, batches, depth, cols, out, unscale, maxima, stream);
+}
+
+// The same -> packed (packed.cuh), and behind it what its making works in: transposed_bytes.
+template <class Mode> size_t transposed_bytes(long batches, long depth, long cols) {
+  return packed_bytes<Mode>(batches * cols, depth) + columns_bytes(batches, depth, cols);
+}
+template <class Mode>
+Error pack_transposed(const float* x, void* packed, long batches, long depth, long cols, cudaStream_t stream) {
+  float* unscale = packed_unscale<Mode>(packed, batches * cols, depth);
+  auto* maxima = reinterpret_cast<unsigned*>(unscale + batches * cols);
+  return hi_lo_split_transposed<Mode>(x, batches, depth, cols, packed, unscale, maxima, stream);
+}
+
+}  // namespace rf
