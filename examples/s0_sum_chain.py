@@ -2,26 +2,21 @@
 #
 # The original is s0_sum_chain.py.
 # In every mode (equal in the reals: sums and products are taken in another order):
-#   1. sum-of-shifted (reals): sum((linear(x, linear.weight) + linear.bias), axes=-1) ->
-#      (sum(linear(x, linear.weight), axes=-1) + sum(linear.bias, axes=-1)). The sum of shifted
-#      values is their sum plus the sum of the shifts.
-#   2. sum-through-linear (reals): sum(linear(x, linear.weight), axes=-1) -> linear(x,
-#      sum(linear.weight, axes=-2)). The sum over all output features is one product with the sum
-#      of the weight's rows.
-#   3. max-of-one (bits): max((linear(x, ..) + sum(linear.bias, axes=-1)), axes=-1) -> (linear(x,
-#      sum(linear.weight, axes=-2)) + sum(linear.bias, axes=-1)). The max over a single element is
-#      that element.
-#   4. mean-of-one (reals): mean((linear(x, ..) + sum(linear.bias, axes=-1)), axes=-1) ->
-#      (linear(x, sum(linear.weight, axes=-2)) + sum(linear.bias, axes=-1)). The mean over a
-#      single element is that element.
-#   5. logsumexp-of-one (reals): logsumexp((linear(x, ..) + sum(linear.bias, axes=-1)), axes=-1)
-#      -> (linear(x, sum(linear.weight, axes=-2)) + sum(linear.bias, axes=-1)). The logsumexp over
-#      a single element is that element.
-#   Folded and packed parameters take 32,772 bytes beside the 268,468,224 of the parameters.
+#   1. sum-of-shifted (reals): The sum of shifted values is their sum plus the sum of the shifts.
+#      sum((.. + linear.bias), axes=-1) -> sum(.., axes=-1) + sum(linear.bias, axes=-1)
+#   2. sum-through-linear (reals): The sum over all output features is one product with the sum of
+#      the weight's rows.
+#      sum(linear(x, linear.weight), axes=-1) -> linear(x, sum(linear.weight, axes=-2))
+#   3. max-of-one (bits): The max over a single element is that element.
+#      max((.. + ..), axes=-1) -> linear(x, ..) + sum(linear.bias, axes=-1)
+#   4. mean-of-one (reals): The mean over a single element is that element.
+#      mean((.. + ..), axes=-1) -> linear(x, ..) + sum(linear.bias, axes=-1)
+#   5. logsumexp-of-one (reals): The logsumexp over a single element is that element.
+#      logsumexp((.. + ..), axes=-1) -> linear(x, ..) + sum(linear.bias, axes=-1)
+# Folded and packed parameters take 32,772 bytes in every mode beside 268,468,224 of parameters.
 #
-# The file needs PyTorch and a compiler, nothing else. In this order: Model and what it uses,
-# unchanged, because ModelNew falls back on them; the folded parameters; the fast forward and
-# ModelNew; what they assume; the kernels. Below a line stands what refold puts into every file.
+# It needs PyTorch and a compiler, nothing else. In this order: Model, unchanged, on which ModelNew
+# falls back; the folded parameters; the fast forward and ModelNew; what they assume; the kernels.
 
 """Linear, then a chain of row reductions: sum, max, mean, logsumexp, logsumexp."""
 
@@ -56,37 +51,25 @@ def get_inputs():
 def get_init_inputs():
     return [in_features, out_features]
 
-import os
-
-import torch
-
-# ----------------------------------------------------------------------------------------------
-# Folded parameters: computed from parameters alone, in float64, rounded once.
-# ----------------------------------------------------------------------------------------------
-
+# --- Folded parameters: computed from parameters alone, in float64, rounded once. -----------------
 def _refold_fold0(linear_weight):
     """sum(linear.weight, axes [-2]), of shape [8192]."""
-    t0 = linear_weight.sum((-2,), keepdim=True, dtype=torch.float64)
-    return t0.to(torch.float32).reshape((8192,)).contiguous()
+    sum_ = linear_weight.sum((-2,), keepdim=True, dtype=torch.float64)
+    return sum_.to(torch.float32).reshape((8192,))
 
 
 def _refold_fold1(linear_bias):
     """sum(linear.bias, axes [-1]), of shape [1]."""
-    t0 = linear_bias.sum((-1,), keepdim=True, dtype=torch.float64)
-    return t0.to(torch.float32).reshape((1,)).contiguous()
+    return linear_bias.sum((-1,), keepdim=True, dtype=torch.float64).to(torch.float32)
 
-
-# ----------------------------------------------------------------------------------------------
-# The fast forward, and the module.
-# ----------------------------------------------------------------------------------------------
-# Equal in the reals: an infinity among the inputs may give NaN here and an infinity there, or the
-# other way round. NaN stays NaN wherever the result depends on it.
+# --- The fast forward, and the module. ------------------------------------------------------------
+# An infinity among the inputs may give NaN here and an infinity there, or the other way round.
 REFOLD_ASSUMES = "finite"
 
 
 def _refold_both(self, rf_cache, x):
     """The fast forward."""
-    folded0, folded1 = rf_cache.values
+    folded_weight, folded = rf_cache.values
     rf_device = rf_cache.device
     rf_stream = _refold_stream(rf_device)
     if rf_stream != rf_cache.stream:
@@ -94,9 +77,9 @@ def _refold_both(self, rf_cache, x):
     rf_empty = _refold_empty if _refold_current() == rf_device else _refold_empty_on(rf_device)
     n0 = x.shape[0]
     x = x.contiguous()
-    add1 = rf_empty((n0, 1), (1, 1), torch.float32)
-    _refold_kernels.rows0(x, folded0, folded1, add1, n0, 8192, 0, 0, rf_stream, rf_device)
-    return add1
+    result = rf_empty((n0, 1), (1, 1), torch.float32)
+    _refold_kernels.rows0(x, folded_weight, folded, result, n0, 8192, 0, 0, rf_stream, rf_device)
+    return result
 
 
 class ModelNew(Model):
@@ -104,126 +87,84 @@ class ModelNew(Model):
 
     Assumed, and checked at every call:
     - x is a dense torch.float32 tensor of shape [n, 8192].
-    - parameters have the shapes and dtypes that they had when the kernels were made;
-    - modules are of the same classes, with the same settings and no hooks;
-    - no gradient is wanted.
+    - parameters have the shapes and dtypes, modules the classes and settings that they had
+      when the kernels were made; there are no hooks, and no gradient is wanted.
     Any other call takes the original forward and says why, once.
     """
 
     _refold_made = True
-    _refold_caches = None  # see _refold_own_caches
+    _refold_caches = None  # what is folded of the parameters; refold_refresh() forgets it
 
     def forward(self, x):
         if _refold_is_compiling():
             return super().forward(x)
         rf_caches = self._refold_caches or _refold_own_caches(self)
-        rf_found = _refold_prepare_both(self, rf_caches, x)
+        rf_found = _refold_prepare(self, rf_caches, "both", x)
         if type(rf_found) is _RefoldCache:
             return _refold_both(self, rf_found, x)
         _refold_tell(rf_found)
         return super().forward(x)
 
-    def refold_refresh(self):
-        """Forget the folded parameters. Programs need this only after they write to part of a
-        parameter in a way that PyTorch does not count; see the runtime's first lines."""
-        self.__dict__.pop("_refold_caches", None)
 
-
-# ----------------------------------------------------------------------------------------------
-# What is assumed: of the modules, of parameters and buffers, and of the arguments of each call.
-# ----------------------------------------------------------------------------------------------
+# --- What is assumed of modules, parameters and buffers, and of the arguments of a call. ----------
+# path, class, names of parameters, buffers and children, settings
 _REFOLD_MODULES = (
-    ('', '', 'linear', (), ()),
-    ('linear', 'Linear', 'bias weight', ('in_features', 'out_features'), (8192, 8192)),
+    ("", "", "linear", {}),
+    ("linear", "Linear", "bias weight", {"in_features": 8192, "out_features": 8192}),
 )
-_REFOLD_TIED = ()
-_REFOLD_GLOBALS = {}
-
-
-_REFOLD_BOTH = {
-    "name": "both",
-    "tensors": (
-        ("linear.weight", (8192, 8192), torch.float32),
-        ("linear.bias", (8192,), torch.float32),
-    ),
-    "sources": 2,  # the first of the tensors are read, the others written
-    "assigned": (),  # attributes that forward sets
-    "counters": (),
-    "recipes": (
-        (_refold_fold0, (0,)),
-        (_refold_fold1, (1,)),
-    ),
-    "audit": 1,  # KiB of copied parameters that each call looks through
-    "repeats": True,  # a call is told to be like the last one by its tensors
+_REFOLD_TENSORS = {
+    "linear.weight": ((8192, 8192), torch.float32), "linear.bias": ((8192,), torch.float32),
+}
+# values, as forward reads them: a parameter, what is folded of some, another form of a value
+_REFOLD_MODES = {
+    "both": {
+        "values": {"folded_weight": (_refold_fold0, "linear.weight"), "folded": (_refold_fold1,
+            "linear.bias")},
+    },
 }
 
 
-def _refold_misfit_both(self, x):
+def _refold_misfit(self, x):
     """Why the kernels are for other arguments than these, or None."""
-    try:
-        if type(x) is not torch.Tensor or x.layout is not torch.strided or x.is_neg():
-            return "x is not a plain dense tensor"
-        if x.dtype is not torch.float32 or not x.is_cuda:
-            return f"x is {x.dtype} on {x.device}, not torch.float32 on cuda"
-        if x.dim() != 2 or x.shape[1] != 8192:
-            return f"x has the shape {tuple(x.shape)}, not [n, 8192]"
-        if x.shape[0] < 2:
-            return f"x has size {x.shape[0]} in dimension 0"
-    except (AttributeError, IndexError, KeyError, TypeError):
-        return "the arguments are not arranged as those that the kernels were made for"
-    return None
+    return _refold_argument("x", x, (None, 8192), torch.float32, "cuda")
 
 
-def _refold_prepare_both(self, rf_caches, x):
-    """What the kernels read of the parameters; or, as text, why this call takes the original forward."""
-    rf_cache = rf_caches.get("both")
+def _refold_prepare(self, rf_caches, rf_mode, x):
+    """What the kernels read of the parameters; or, as text, why the original forward is taken."""
+    rf_cache = rf_caches.get(rf_mode)
     if rf_cache is not None and rf_cache.fits(x) and not (
         _refold_grad_enabled() or _refold_forward_ad._current_level >= 0
         or _refold_function_modes() and _refold_is_watched(rf_cache.device, "cuda")
     ) and _refold_kernels.unchanged(*rf_cache.watched) and rf_cache.laid(*rf_cache.tensors):
         return rf_cache  # the last call was like this one
-    rf_reason = _refold_problem or _refold_traced() or _refold_misfit_both(self, x)
-    if rf_reason is not None:
-        return rf_reason
-    return _refold_examined(self, rf_caches, _REFOLD_BOTH, _refold_file, (x,))
+    return (
+        _refold_problem or _refold_traced() or _refold_misfit(self, x)
+        or _refold_examined(self, rf_caches, rf_mode, _refold_file, (x,))
+    )
 
 
-# ----------------------------------------------------------------------------------------------
-# The kernels of this model. Compiled once at the first import, then found in PyTorch's cache.
-# ----------------------------------------------------------------------------------------------
+# --- This model's kernels: compiled at the first import, then found in PyTorch's cache. -----------
 _REFOLD_KERNELS = r"""
 namespace rf {
-
 // linear, add
-struct Rows0 {
-  const float* p0;  // x
-  const float* p1;  // sum(linear.weight, axes [-2])
-  const float* p2;  // sum(linear.bias, axes [-1])
-  static constexpr int kReused = 0;
-  float* y0;
+struct Rows0 : RowsBody {
+  const float* x;
+  const float* folded_weight;  // sum(linear.weight, axes [-2])
+  const float* folded;  // sum(linear.bias, axes [-1])
+  float* result;
   long width;
-  struct Row { float r0, r1; };
+  struct Row { float product, add; };
   using Monoids = List<Sum>;
   template <class V, class C> RF_FN V term(Step<0>, const Row& r, long row, C col) const {
-    const V t0 = full<V>(p0, row * width, col);
-    const V t1 = column<V>(p1, col);
-    return t0 * t1;
+    return full<V>(x, row * width, col) * column<V>(folded_weight, col);
   }
   RF_FN void set(Step<0>, Row& r, long row, float value) const {
-    r.r0 = value;
-    {
-      const float t0 = scalar<float>(p2);
-      const auto t1 = r.r0 + t0;
-      r.r1 = t1;
-    }
+    r.product = value;
+    r.add = r.product + scalar<float>(folded);
   }
   static constexpr bool kStores = false;
   static constexpr bool kFinalizes = true;
-  RF_FN void finalize(const Row& r, long row) const {
-    put(y0, row, r.r1);
-  }
-  static constexpr int kMinBlocks = 2;
-  rf_watch::Look look = rf_watch::take_look();  // see look.h
+  RF_FN void finalize(const Row& r, long row) const { put(result, row, r.add); }
 };
 
 }  // namespace rf
@@ -253,10 +194,10 @@ static PyObject* rows0_workspace_size(PyObject*, PyObject* const* args, Py_ssize
 
 static PyObject* rows0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 10)) return nullptr;
-  float* p0 = rf_pointer<float>(args[0]);
-  float* p1 = rf_pointer<float>(args[1]);
-  float* p2 = rf_pointer<float>(args[2]);
-  float* y0 = rf_pointer<float>(args[3]);
+  float* x = rf_pointer<float>(args[0]);
+  float* folded_weight = rf_pointer<float>(args[1]);
+  float* folded = rf_pointer<float>(args[2]);
+  float* result = rf_pointer<float>(args[3]);
   long rows = rf_size(args[4]);
   long width = rf_size(args[5]);
   float* scratch = rf_pointer<float>(args[6]);
@@ -264,12 +205,12 @@ static PyObject* rows0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   long stream = rf_size(args[8]);
   long device = rf_size(args[9]);
   if (PyErr_Occurred()) return nullptr;
-  const rf::Rows0 body{p0, p1, p2, y0, width};
+  const rf::Rows0 body{{}, x, folded_weight, folded, result, width};
   const rf::Workspace work{scratch, reinterpret_cast<unsigned*>(arrivals)};
   const auto on = reinterpret_cast<cudaStream_t>(stream);
   rf::Error error;
   Py_BEGIN_ALLOW_THREADS
-  error = rf::launch_on(device, [&] { return rf::rows<8192>(body, rows, width, rf::aligned(p0, p1), work, on); });
+  error = rf::launch_on(device, [&] { return rf::rows<8192>(body, rows, width, rf::aligned(x, folded_weight), work, on); });
   Py_END_ALLOW_THREADS
   return rf_result(error);
 }
@@ -299,9 +240,9 @@ _REFOLD_HEADERS = r"""
 typedef void* RfAddressOf(PyObject*);
 static RfAddressOf* rf_address_of() {
   PyObject* guards = PyImport_ImportModule("torch._C._dynamo.guards");
-  PyObject* found = guards ? PyObject_GetAttrString(guards, "_torchinductor_pyobject_tensor_data_ptr") : nullptr;
-  void* address = found ? PyLong_AsVoidPtr(found) : nullptr;
-  Py_XDECREF(found);
+  PyObject* function = guards ? PyObject_GetAttrString(guards, "_torchinductor_pyobject_tensor_data_ptr") : nullptr;
+  void* address = function ? PyLong_AsVoidPtr(function) : nullptr;
+  Py_XDECREF(function);
   Py_XDECREF(guards);
   PyErr_Clear();
   return reinterpret_cast<RfAddressOf*>(address);
@@ -338,8 +279,8 @@ static inline bool rf_takes(Py_ssize_t given, Py_ssize_t wanted) {
 
 namespace rf_watch {
 
-// What a kernel on a GPU looks at: it sets *flag to epoch where a word is not the expected one. A call that synchronises
-// with nothing learns of it at the call after.
+// What a kernel on a GPU looks at: it sets *flag to epoch where a word is not the expected one. A call that
+// synchronises with nothing learns of it at the call after.
 struct Look {
   const uint32_t* const* words;
   const uint32_t* expected;
@@ -361,21 +302,21 @@ static thread_local Look next_look;  // of the kernel that this thread starts ne
 // watch and unchanged: every call of an emitted module asks first whether all that its kernels were prepared for is
 // still so. In Python the answer would cost more than a small kernel.
 //
-//   watch(dicts, types, kinds, tensors, stores, contents, blocks) -> bytearray: how things are now
-//   unchanged(dicts, types, kinds, tensors, stores, contents, cells, alike, memory) -> bool: are they so still?
+//   watch(dicts, types, exact_types, tensors, stores, contents, blocks) -> bytearray: how things are now
+//   unchanged(dicts, types, exact_types, tensors, stores, contents, cells, equal, memory) -> bool: are they so still?
 //   look(memory, words, expected, count, epoch, flag): let the next kernel compare `count` words of device memory
-//   altered(memory) -> int: what `unchanged` found last (see Found)
+//   altered(memory) -> int: what `unchanged` found last (see Change)
 //   differing(before, after) -> tuple of bool, or None: which contents differ between two memories of the same contents
 //
 //   dicts     (dict, size or -1, key, value, ...), ...: dict[key] is value; the dict as value: there is no such key
 //   types     type, ...: nothing was written to the type or to one of its bases
-//   kinds     object, type, ...: the object is of exactly that type
+//   exact_types  object, type, ...: the object is of exactly that type
 //   tensors   tensor, counted, ...: is at its address and, if counted is true, at its version
 //   stores    weak reference, ...: the storage that a tensor lay in is alive, so its address is nobody else's
 //   contents  address, bytes, ...: the memory holds what it held. Whole where it is small; else a few words of it at
-//             every call, and `blocks` KiB more of one of them in turn (the audit)
+//             every call, and `blocks` KiB more of one of them, each at its time (the audit)
 //   cells     cell, value, ...: a closure's cell holds the value
-//   alike     object, copy, ...: a list, dict or set equals its copy
+//   equal     object, copy, ...: a list, dict or set equals its copy
 //
 // memory holds addresses of these objects: whoever keeps it keeps the tuples, too.
 #include <cstdint>
@@ -455,15 +396,15 @@ static int64_t version_of(PyObject* tensor) {
   if (field == nullptr) {
     PyObject* module = PyImport_ImportModule("torch._C");
     PyObject* base = module ? PyObject_GetAttrString(module, "TensorBase") : nullptr;
-    PyObject* change = base ? PyObject_GetAttrString(base, "_version") : nullptr;
+    PyObject* descriptor = base ? PyObject_GetAttrString(base, "_version") : nullptr;
     Py_XDECREF(base);
     Py_XDECREF(module);
-    if (change == nullptr) return -1;
-    if (!PyObject_TypeCheck(change, &PyGetSetDescr_Type)) {
+    if (descriptor == nullptr) return -1;
+    if (!PyObject_TypeCheck(descriptor, &PyGetSetDescr_Type)) {
       PyErr_SetString(PyExc_TypeError, "a tensor's _version is no field");
       return -1;
     }
-    field = reinterpret_cast<PyGetSetDescrObject*>(change);
+    field = reinterpret_cast<PyGetSetDescrObject*>(descriptor);
   }
   PyObject* number = field->d_getset->get(tensor, field->d_getset->closure);
   if (number == nullptr) return -1;
@@ -543,7 +484,7 @@ struct Memory {
   uint64_t* digests(const Content& c) const { return reinterpret_cast<uint64_t*>(at + c.digests); }
 };
 
-// Audits the next blocks of the contents in turn: whether they are as they were.
+// Audits the next blocks of the contents, one after another: whether they are as they were.
 static bool audit(const Memory& m) {
   Header& h = m.header();
   uint64_t left = h.contents ? h.blocks : 0;
@@ -561,9 +502,9 @@ static bool is_dead(PyObject* reference) {
 #if PY_VERSION_HEX < 0x030D0000
   return PyWeakref_Check(reference) && PyWeakref_GetObject(reference) == Py_None;
 #else
-  PyObject* change = nullptr;
-  const int alive = PyWeakref_GetRef(reference, &change);
-  Py_XDECREF(change);
+  PyObject* referent = nullptr;
+  const int alive = PyWeakref_GetRef(reference, &referent);
+  Py_XDECREF(referent);
   return alive == 0;
 #endif
 }
@@ -626,7 +567,8 @@ static bool memory_of(PyObject* o, Memory& m) {
 static PyObject* watch(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 7) || !are_tuples(args, 6)) return nullptr;
   Header h{};
-  h.dicts = PyTuple_GET_SIZE(args[0]), h.types = PyTuple_GET_SIZE(args[1]), h.exact_types = PyTuple_GET_SIZE(args[2]) / 2;
+  h.dicts = PyTuple_GET_SIZE(args[0]), h.types = PyTuple_GET_SIZE(args[1]),
+  h.exact_types = PyTuple_GET_SIZE(args[2]) / 2;
   h.tensors = PyTuple_GET_SIZE(args[3]) / 2, h.contents = PyTuple_GET_SIZE(args[5]) / 2;
   h.blocks = PyLong_AsUnsignedLongLong(args[6]);
   h.words = h.contents > kMany ? kFewer : kSamples;
@@ -660,8 +602,8 @@ static PyObject* watch(PyObject*, PyObject* const* args, Py_ssize_t n) {
       PyErr_SetString(PyExc_TypeError, "a row of types is a type");
       goto failed;
     }
-    PyObject* change = PyObject_GetAttrString(type, "__doc__");  // a type gets its tag where it is looked into
-    Py_XDECREF(change);
+    PyObject* doc = PyObject_GetAttrString(type, "__doc__");  // a type gets its tag where it is looked into
+    Py_XDECREF(doc);
     PyErr_Clear();
     m.types()[i] = {reinterpret_cast<PyTypeObject*>(type), tag_of_type(reinterpret_cast<PyTypeObject*>(type))};
   }
@@ -731,15 +673,15 @@ static PyObject* differing(PyObject*, PyObject* const* args, Py_ssize_t n) {
   bool equal = contents == b.header().contents;
   for (uint64_t i = 0; equal && i < contents; i++) equal = a.contents()[i].bytes == b.contents()[i].bytes;
   if (!equal) Py_RETURN_NONE;
-  PyObject* change = PyTuple_New(contents);
-  if (change == nullptr) return nullptr;
+  PyObject* flags = PyTuple_New(contents);
+  if (flags == nullptr) return nullptr;
   for (uint64_t i = 0; i < contents; i++) {
     const Content &x = a.contents()[i], &y = b.contents()[i];
     const uint64_t bytes = samples_bytes(x.bytes, a.header().words) + 8 * blocks_of(x.bytes);
     const bool differs = std::memcmp(a.at + x.samples, b.at + y.samples, bytes) != 0;
-    PyTuple_SET_ITEM(change, i, PyBool_FromLong(differs));
+    PyTuple_SET_ITEM(flags, i, PyBool_FromLong(differs));
   }
-  return change;
+  return flags;
 }
 
 }  // namespace rf_watch
@@ -768,6 +710,7 @@ namespace rf {
 
 using Real = RF_REAL;
 using Vec = Real;
+constexpr unsigned kFullMask = 0xffffffffu;  // all lanes of a warp
 template <int S> struct Step { static constexpr int index = S; };
 template <class... M> struct List { static constexpr int size = sizeof...(M); };
 
@@ -819,9 +762,9 @@ template <class V, class T, class C> RF_FN V full(const T* p, long offset, C col
 template <class T, class C> RF_FN void put(T* p, long offset, C col, Real v) { write_one(p + offset + col, v); }
 template <class T> RF_FN void put(T* p, long offset, Real v) { write_one(p + offset, v); }
 
-// Two columns that one thread holds: a body's store(row, Pair<Together>{col, more, next}, v) writes v to col + more
-// and `next` beside it. more: a constant, so that a row's stores share an address; the compiler would rather compute
-// each anew if it could see into it.
+// Two columns that one thread holds: a body's store(row, ColumnPair<Together>{col, more, next}, v) writes v to col +
+// more and `next` beside it. more: a constant, so that a row's stores share an address; the compiler would rather
+// compute each anew if it could see into it.
 template <bool Together> struct ColumnPair {
   int col, more;
   Real next;
@@ -862,8 +805,8 @@ template <class T> RF_FN void write_pairs(T* p, int more, Real v, const Real (&n
 // 16 bytes each: half as many stores, 64 bytes of a row each.
 RF_FN void write_pairs(float* p, int more, Real v, const Real (&next)[3]) {
   const bool odd = threadIdx.x % 2;
-  const float got = __shfl_xor_sync(0xffffffffu, odd ? v : next[1], 1);
-  const float got_next = __shfl_xor_sync(0xffffffffu, odd ? next[0] : next[2], 1);
+  const float got = __shfl_xor_sync(kFullMask, odd ? v : next[1], 1);
+  const float got_next = __shfl_xor_sync(kFullMask, odd ? next[0] : next[2], 1);
   const float4 four = odd ? make_float4(got, got_next, next[1], next[2]) : make_float4(v, next[0], got, got_next);
   // volatile: exchanges stay behind the stores before them, whose registers they need
   asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(p + more + (odd ? 6 : 0)), "f"(four.x), "f"(four.y),
@@ -957,8 +900,8 @@ RF_FN Real sigmoid(Real x) { return reciprocal(Real(1) + exp(-x)); }
 //
 // Why: a thread that moves 16 bytes with one instruction needs a quarter of the instructions, and
 // keeps four times the bytes in flight. Generated bodies are templates on their lanes `V` and their
-// position `C`: here V is `Four` at a `Vec4At`, or one number at a column where rows do not start at
-// multiples of 16 bytes. A comparison of Fours gives a `Four::Mask`; numbers convert to Fours.
+// position `C`: here V is `Vec4` at a `Vec4At`, or one number at a column where rows do not start at
+// multiples of 16 bytes. A comparison of Vec4s gives a `Vec4::Mask`; numbers convert to Vec4s.
 //
 // Layout: a Vec4At's columns start at a multiple of 4, its addresses at multiples of 16 bytes (of 8 where
 // elements have 16 bits).
@@ -1054,7 +997,7 @@ template <> struct LanesOf<Vec4> {
   static constexpr int count = 4;
   static RF_FN Vec4At at(long unit) { return {4 * unit}; }
   static RF_FN Real get(const Vec4& v, int lane) { return v.x[lane]; }
-  // Reads what another block has written: not by way of the first-level cache.
+  // Reads what another block has written: not by way of the L1.
   static RF_FN Vec4 fresh(const Real* p) {
     return read_vec4(p, [](const auto* from) { return __ldcg(from); });
   }
@@ -1100,8 +1043,8 @@ template <class Body> RF_FN void look_in_first_block(const Body& body) {
 //
 // A struct here, and a row of the op table that names it as its monoid, give a reduction to all kernels: of rows,
 // columns and products, on the CPU and on CUDA. `of` must not care how values are grouped, rounding aside, and
-// `of(start(), a)` must be a. V is a number, or lanes of numbers on the CPU. How parts are gathered and merged, always
-// in the same order, stands in each target's monoid header, as `Folded`.
+// `of(start(), a)` must be a. V is a number, or lanes of numbers on the CPU. How partials are accumulated and merged,
+// always in the same order, stands in each target's monoid header, as `Folded`.
 
 namespace rf {
 
@@ -1128,11 +1071,11 @@ using Min = Folded<SmallerOf>;
 // the same bits on every run, and no float is ever added atomically.
 //
 // A monoid has
-//   Part           what travels in registers and in the workspace (kWords floats)
-//   gather(p, x)   takes one more value;   merge(p, q) takes another part
+//   Partial        what travels in registers and in the workspace (kWords floats)
+//   accumulate(p, x)   takes one more value;   merge(p, q) takes another partial
 //   accumulate_batch(p, x, in)   takes those of several values that count   (if kWords > 1)
 //   State          what the final, ordered merge keeps (a sum carries what its additions rounded off)
-//   part(state)    a part again
+//   partial(state)   a partial again
 //   kResults, results(state, out)          what the body's finalize_row is given
 
 namespace rf {
@@ -1177,7 +1120,7 @@ template <class Op> struct Folded {
 };
 
 // The largest value m and sum of exp(x - m). Exponents are taken from `exp_base`: exp(inf - inf) would
-// be NaN where log(sum(exp)) is plainly infinite. Only what is subtracted is replaced: a part that
+// be NaN where log(sum(exp)) is plainly infinite. Only what is subtracted is replaced: a partial that
 // holds nothing, or only -infinity, has m = -infinity and weighs exp(-inf - base) = 0 whatever the
 // base.
 struct ExpPartial { Real w[2]; };
@@ -1271,7 +1214,7 @@ struct RowMoments {
 };
 
 // Count, mean and sum of squared deviations of a column, merged by Chan's formula: E[x^2] - E[x]^2
-// would cancel. The count of a part is known from its rows and travels apart.
+// would cancel. The count of a partial is known from its rows and travels apart.
 struct MomentsState {
   Real count = 0.0f, mean = 0.0f, m2 = 0.0f;
   RF_FN void merge(const MomentsState& o) {
@@ -1284,7 +1227,7 @@ struct MomentsState {
 };
 struct Moments { static constexpr int kWords = 2, kResults = 0; };
 
-// How much the second of two parts weighs, n rows of the first and m of the second; the same for all
+// How much the second of two partials weighs, n rows of the first and m of the second; the same for all
 // columns, so that its division is done once.
 struct Weight {
   Real share = 0.0f, cross = 0.0f;  // m / (n + m), and n times that
@@ -1292,12 +1235,12 @@ struct Weight {
   RF_FN Weight(Real n, Real m) : share(m == 0.0f ? 0.0f : m / (n + m)), cross(n * share) {}
 };
 
-// A monoid down a column: parts with their counts of rows.
+// A monoid down a column: partials with their counts of rows.
 template <class M> struct Down {
   using Partial = typename M::Partial;
   using State = typename M::State;
   static constexpr int kWords = M::kWords;
-  // The part of R values of which some count; share: one over how many do, 0 if none.
+  // The partial of R values of which some count; share: one over how many do, 0 if none.
   template <int R> static RF_FN Partial of(const Real (&x)[R], const bool (&in)[R], Real share) {
     Partial p = M::identity();
 #pragma unroll
@@ -1360,11 +1303,16 @@ template <int S, class M, class... Rest> struct Before<S, List<M, Rest...>> {
 
 namespace rf {
 
-constexpr unsigned kFullMask = 0xffffffffu;  // all lanes of a warp
+constexpr int kWarpgroupThreads = 128;  // four warps, which issue a wgmma together
 
 // A named barrier of `threads` threads of the block; number 0 is __syncthreads.
 RF_FN void named_barrier_sync(int number, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+
+// The same by threads that do not wait themselves.
+RF_FN void named_barrier_arrive(int number, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
 
 // --- programmatic dependent launch (sm_90; before that, kernels follow each other) -----------------
@@ -1388,8 +1336,8 @@ RF_FN void sync_dependent_grids() {
 
 }  // namespace rf
 
-// Block: what the kernels that reduce rows and columns share: their start, and how parts of one
-// result are merged across lanes, warps and blocks, always in the same order.
+// Block: what the kernels that reduce rows and columns share: their start, and how partials of
+// one result are merged across lanes, warps and blocks, always in the same order.
 #include <type_traits>
 
 
@@ -1461,7 +1409,7 @@ template <class T, int N> RF_FN void put(T* p, long offset, CachedAt<Vec4, N, Ve
   put(p, offset, c.at, v);
 }
 
-// A part for each of a thread's lanes.
+// A partial for each of a thread's lanes.
 template <class M, class V> struct LanePartials {
   using Partial = typename M::Partial;
   Partial of[LanesOf<V>::count];
@@ -1486,8 +1434,8 @@ template <class M, class V> struct LanePartials {
   }
 };
 
-// What a thread has gathered of a row. A monoid of one word has a part for each of a thread's lanes, any other takes
-// the values of a batch at once.
+// What a thread has accumulated of a row. A monoid of one word has a partial for each of a thread's lanes, any other
+// takes the values of a batch at once.
 template <class M, class V> struct Accumulated {
   LanePartials<M, V> partials;
   template <int N, class In> RF_FN void accumulate(const V (&x)[N], In in) {
@@ -1521,7 +1469,7 @@ template <class M> RF_FN typename M::Partial from_lane(typename M::Partial p, in
   return p;
 }
 
-// The part of each team of `lanes` neighbours of a warp (a power of two), for all of them.
+// The partial of each group of `lanes` neighbours of a warp (a power of two), for all of them.
 template <class M> RF_FN typename M::Partial warp_reduce(typename M::Partial p, int lanes) {
   for (int mask = lanes / 2; mask; mask /= 2) {
     typename M::Partial other;
@@ -1534,8 +1482,8 @@ template <class M> RF_FN typename M::Partial warp_reduce(typename M::Partial p, 
   return from_lane<M>(p, threadIdx.x & 31 & ~(lanes - 1));
 }
 
-// The part of a team of whole warps, for all of its threads. `shared`, one part a warp, must not be
-// written again before the team's next barrier but one.
+// The partial of a group of whole warps, for all of its threads. `shared`, one partial a warp, must not be
+// written again before the group's next barrier but one.
 template <class M>
 RF_FN typename M::Partial group_reduce(typename M::Partial p, int thread, int threads, int barrier, Real* shared) {
   p = warp_reduce<M>(p, 32);
@@ -1595,7 +1543,7 @@ inline Error error(const char* format, ...) {
 
 inline Error checked(cudaError_t status, const char* doing) {
   if (status == cudaSuccess) return nullptr;
-  cudaGetLastError();  // an error that is reported here must not turn up again elsewhere
+  cudaGetLastError();  // an error that is reported here must not be reported again elsewhere
   return error("%s: %s (%s)", doing, cudaGetErrorString(status), cudaGetErrorName(status));
 }
 
@@ -1638,8 +1586,8 @@ Error allow_shared(Kernel* kernel, size_t bytes, const Device& device, std::atom
 }
 
 // Memory that a kernel works with besides its operands, and how much of each it needs. A workspace
-// belongs to one stream at a time. Kernels that run one after another can share it: parts are dead
-// at a kernel's end, and every launch leaves the turns that it used at zero.
+// belongs to one stream at a time. Kernels that run one after another can share it: scratch is dead
+// at a kernel's end, and every launch leaves the counters that it used at zero.
 struct Workspace {
   void* scratch;      // any content, aligned by 256
   unsigned* arrivals;  // zeroed once, when they are allocated
@@ -1672,7 +1620,9 @@ enum class LaunchMode {
 };
 
 // Kernels that call sync_dependent_grids() first start like this.
-inline LaunchMode launch_mode_on(const Device& device) { return device.major >= 9 ? LaunchMode::overlapping : LaunchMode::after; }
+inline LaunchMode launch_mode_on(const Device& device) {
+  return device.major >= 9 ? LaunchMode::overlapping : LaunchMode::after;
+}
 
 inline Error grid_of(long blocks, unsigned& grid) {
   if (blocks > INT32_MAX) return error("a launch of %ld blocks: at most 2^31 - 1 are possible", blocks);
@@ -1741,9 +1691,9 @@ template <class Call> Error launch_on(long device, const Call& call) {
 
 }  // namespace rf
 
-// Row cut: which threads hold, or pass over, which units of a row; from the sizes alone.
+// Row partition: which threads hold, or pass over, which units of a row; from the sizes alone.
 //
-// Why: a load of a warp should touch few lines of the first-level cache. Eight lanes of four columns fill a
+// Why: a load of a warp should touch few lines of the L1. Eight lanes of four columns fill a
 // line; of lanes of one, in rows that start anywhere, it takes a whole warp. So these go along the row first,
 // and a thread has several units, or several rows, only so that enough loads are in flight.
 
@@ -1779,7 +1729,7 @@ template <> struct ResidentShapes<Real> {
   static constexpr int block = kRowThreads;
 };
 
-// How a space is cut.
+// How a space is partitioned.
 template <class V> struct RowPartition {
   enum Strategy { register_resident, warps_per_row, multi_block } strategy;
   int shape = 0;        // of Holds<V>
@@ -1791,9 +1741,11 @@ template <class V> struct RowPartition {
       : strategy(register_resident), units(width / LanesOf<V>::count), chunks(0),
         chunk_width(kMultiBlockWidth * blocks_of(blocks_of(width, kMultiBlockWidth) * rows + 1, kMultiBlockBlocks)) {
     chunks = blocks_of(width, chunk_width);
-    if ((rows <= kMultiBlockRows && width >= kMultiBlockFrom) || units > INT32_MAX / 2) strategy = multi_block, threads = kRowThreads;
+    if ((rows <= kMultiBlockRows && width >= kMultiBlockFrom) || units > INT32_MAX / 2)
+      strategy = multi_block, threads = kRowThreads;
     else if (units == 0) strategy = warps_per_row, threads = 32;
-    else if (units <= (again ? ResidentShapes<V>::longest : ResidentShapes<V>::once)) strategy = register_resident, threads = threads_if_resident();
+    else if (units <= (again ? ResidentShapes<V>::longest : ResidentShapes<V>::once))
+      strategy = register_resident, threads = threads_if_resident();
     else strategy = warps_per_row, threads = threads_per_row(rows);
   }
   constexpr int rows_of_thread() const { return strategy == register_resident ? ResidentShapes<V>::of[shape].rows : 1; }
@@ -1820,7 +1772,7 @@ template <class V> struct RowPartition {
 // Rows: passes over each row of a space of rows x width; a pass may use what earlier ones reduced.
 //
 // Why: everything between products is bound by memory. A row is read once from it: the passes that
-// follow have it in registers or, of a long one, find it in the first-level cache, which holds the rows
+// follow have it in registers or, of a long one, find it in the L1, which holds the rows
 // that a multiprocessor works on.
 //
 // A body gives
@@ -1830,30 +1782,46 @@ template <class V> struct RowPartition {
 //   set(Step<S>, row_so_far, row, value)     takes the result of pass S into row_so_far, or its results
 //   store<V>(row_so_far, row, col)           writes full-size results      (if kStores)
 //   read<V>(row, col)                        reads what store does, so that no load waits for a store
-//   finish(row_so_far, row)                  writes results of one row     (if kFinalizes)
-//   kMinBlocks                                  blocks on a multiprocessor that hold rows of fours
+//   finalize(row_so_far, row)                writes results of one row     (if kFinalizes)
+//   kReused                                  how many operands several passes read (those of type Reused)
+//   kMinBlocks                               blocks on a multiprocessor (launch bounds) that hold rows by Vec4
 // Lanes are of four columns or, where rows do not start at multiples of 16 bytes, of one. A "unit" is one V.
 //
 // Layout: which threads take which units follows from the sizes alone, so results do not depend on
 // the device. In order of width:
-//   pointwise   each thread takes kBatch units: of as many rows (what is known of a column is then
-//               read once), or of one row where rows are few
-//   held        lanes of a warp, or whole warps, hold a row in registers, of short rows those of several, as
-//               the table of row_partition.cuh says; long rows only if more than one pass reads them
-//   by team     whole warps take a row, kBatch units at once; small teams share a block
-//   by pass     few rows that are very long: many blocks a row, one launch a pass; the last block to
-//               arrive merges the parts of the others
+//   kernel                   who takes what                                            registers   shared memory
+//   pointwise                each thread kBatch units: of as many rows (what is known    by the body   none
+//                            of a column is then read once), or of one row where rows
+//                            are few
+//   rows_register_resident   lanes of a warp, or whole warps, hold a row in registers,   31 to 64      384 bytes: a
+//                            of short rows those of several, as the table of                         partial a warp,
+//                            row_partition.cuh says; long rows only if more than one                 for two passes
+//                            pass reads them
+//   rows_warps_per_row       whole warps take a row, kBatch units at once; small groups  39 to 56      384 bytes
+//                            share a block
+//   rows_multi_block         few rows that are very long: many blocks a row, one launch  40 to 56      196 bytes
+//                            a pass; the last block to arrive merges the others' partials
+// (registers of a thread for a softmax, a layer norm and their like; of a block: 256 threads, or up to 512)
 //
 // The ladder (H200, of the copy rate 4.25 TB/s): a float4 that is assigned became four stores, 0.75; one
 // store, 0.96. Whole batches without branches took softmax 16384x4096 from 0.73 to 0.79, x @ v to 1.04; rows
 // held in registers, softmax 149 -> 135 us, layer norm 262144x64 45 -> 35. Four batches a thread: rows fall
-// out of the first-level cache, 20% slower; blocks that loop over rows: 7% slower. Single columns by whole warps, by
-// constants where the width is known: softmax 16384x1023 54 -> 45, 1000000x50 170 -> 143, layer norm 16384x1023 50 -> 42
-// (16 or 32 units a thread instead of 8: 58 and 66). Statistics in one pass: softmax 4096x393216 6131 -> 4691.
+// out of the L1, 20% slower; blocks that loop over rows: 7% slower. Single columns by whole warps, by
+// constants where the width is known: softmax 16384x1023 54 -> 45, 1000000x50 170 -> 143, layer norm 16384x1023 50 ->
+// 42 (16 or 32 units a thread instead of 8: 58 and 66). Statistics in one pass: softmax 4096x393216 6131 -> 4691.
 
 namespace rf {
 
-// Reads the words of a Row as another block left them, not as the first-level cache may know them.
+// What a body of rows is unless it says otherwise: pointwise.
+struct RowsBody {
+  struct Row {};
+  using Monoids = List<>;
+  static constexpr bool kStores = true, kFinalizes = false;
+  static constexpr int kReused = 0, kMinBlocks = 2;
+  rf_watch::Look look = rf_watch::take_look();  // see look.h
+};
+
+// Reads the words of a Row as another block left them, not as the L1 may know them.
 template <class Row> RF_FN Row row_from(const Row* p) {
   Row r{};
 #pragma unroll
@@ -1872,7 +1840,7 @@ RF_FN void set_results(const Body& body, Step step, typename Body::Row& r, long 
   if constexpr (M::kResults == 1) body.set(step, r, row, values[0]);
   else body.set(step, r, row, values);
 }
-constexpr int kMostPartialWords = 3;  // of the parts of a team
+constexpr int kMostPartialWords = 3;  // of the partials of a group
 
 template <class Body> RF_FN void finalize_row(const Body& body, const typename Body::Row& r, long row) {
   if constexpr (Body::kFinalizes) body.finalize(r, row);
@@ -1931,7 +1899,7 @@ __global__ void __launch_bounds__(kRowThreads, 1)
   }
 }
 
-// --- held ----------------------------------------------------------------------------------------
+// --- register-resident -------------------------------------------------------------------------------
 // kRows rows of kUnits units a thread: `threads` lanes of a warp hold a row, or whole warps (then one). All
 // passes name the same units, so a row is read once and stays in registers, of a softmax its exponentials.
 template <class V, int kRows, int kUnits, int kThreads, class Body>
@@ -1942,9 +1910,10 @@ __global__ void __launch_bounds__(ResidentShapes<V>::block, LanesOf<V>::count ==
   constexpr int kInside = kSingle ? kUnits / 2 : 0;  // units of every thread that are in the row: see Holds
   sync_dependent_grids(body);  // before any thread returns: all of the first block look
   const int threads = kThreads ? kThreads : row_threads;
-  const int thread_groups = blockDim.x / threads, thread_group = threadIdx.x / threads, thread = threadIdx.x - thread_group * threads;
+  const int thread_groups = blockDim.x / threads, thread_group = threadIdx.x / threads,
+            thread = threadIdx.x - thread_group * threads;
   const long first = long(blockIdx.x) * thread_groups * kRows + thread_group;
-  if (threads >= 32 && first >= rows) return;  // a whole team; lanes are needed by others of their warp
+  if (threads >= 32 && first >= rows) return;  // a whole group; lanes are needed by others of their warp
   // Rows and units after the last are read like it and left out: all loads are in flight together. Single columns
   // are computed, too, and not stored: what a branch guards is computed one after another.
   long row[kRows];
@@ -1975,7 +1944,8 @@ __global__ void __launch_bounds__(ResidentShapes<V>::block, LanesOf<V>::count ==
       if (kRows > 1 || threads <= 32)
         partial = warp_reduce<M>(partial, threads);
       else
-        partial = group_reduce<M>(partial, thread, threads, thread_group + 1, shared[decltype(step)::index % 2][thread_group * (threads / 32)]);
+        partial = group_reduce<M>(partial, thread, threads, thread_group + 1,
+                                  shared[decltype(step)::index % 2][thread_group * (threads / 32)]);
       set_results<M>(body, step, r[i], row[i], partial);
     }
   });
@@ -1994,12 +1964,12 @@ __global__ void __launch_bounds__(ResidentShapes<V>::block, LanesOf<V>::count ==
   }
 }
 
-// --- by team -------------------------------------------------------------------------------------
-// This thread's part of `units` units from `first` on. In the last batch units after the last are
+// --- warps per row ----------------------------------------------------------------------------------
+// This thread's partial of `units` units from `first` on. In the last batch units after the last are
 // read like it and left out: so all loads of a batch are in flight together.
 template <class M, int S, class V, class Body>
-RF_FN typename M::Partial accumulate_units(const Body& body, const typename Body::Row& r, long row, long first, int units,
-                                    int thread, int threads) {
+RF_FN typename M::Partial accumulate_units(const Body& body, const typename Body::Row& r, long row, long first,
+                                           int units, int thread, int threads) {
   constexpr int kUnits = kBatch<V>, kChain = 16;  // batches added one by one, then merged
   AccumulatedOf<M, V> all;
   int j = thread;
@@ -2050,7 +2020,7 @@ __global__ void __launch_bounds__(kMostThreadsPerRow, 1)
   const int thread_group = threadIdx.x / threads, thread = threadIdx.x - thread_group * threads;
   const long row = long(blockIdx.x) * (blockDim.x / threads) + thread_group;
   sync_dependent_grids(body);
-  if (row >= rows) return;  // a whole team
+  if (row >= rows) return;  // a whole group
   typename Body::Row r{};
   for_monoids<0>(typename Body::Monoids{}, [&](auto step, auto monoid) {
     using M = decltype(monoid);
@@ -2064,7 +2034,7 @@ __global__ void __launch_bounds__(kMostThreadsPerRow, 1)
     if (thread == 0) body.finalize(r, row);
 }
 
-// --- by pass -------------------------------------------------------------------------------------
+// --- multi-block ----------------------------------------------------------------------------------
 template <class V, class Body>
 __global__ void __launch_bounds__(kRowThreads, 1)
     rows_multi_block(const __grid_constant__ Body body, long width, long chunks, long chunk_width, int pass,
@@ -2117,7 +2087,8 @@ template <class Body> Error rows_workspace_size(long rows, long width, Workspace
     const auto partition = row_partition<Real, Body>(rows, width);
     if (partition.strategy == partition.multi_block) {
       constexpr size_t words = Words<typename Body::Monoids>::row;
-      size.scratch = (rows * sizeof(typename Body::Row) + 255) / 256 * 256 + rows * partition.chunks * words * sizeof(Real);
+      size.scratch =
+          (rows * sizeof(typename Body::Row) + 255) / 256 * 256 + rows * partition.chunks * words * sizeof(Real);
       size.arrivals = rows * sizeof(unsigned);
     }
   }
@@ -2137,10 +2108,12 @@ template <class V, class Body, int N = 0> auto* resident_kernel(int line) {
   return resident_kernel<V, Body, N>();
 }
 
-// The kernel of a cut that is not by pass; only one is compiled where the width is known.
+// The kernel of a partition that is not multi-block; only one is compiled where the width is known.
 template <long W, class V, class Body> auto* kernel_of(const RowPartition<V>& partition) {
   constexpr RowPartition<V> fixed = row_partition<V, Body>(kMultiBlockRows + 1, W);
-  if constexpr (W == 0) return partition.strategy == partition.register_resident ? resident_kernel<V, Body>(partition.shape) : rows_warps_per_row<V, Body>;
+  if constexpr (W == 0)
+    return partition.strategy == partition.register_resident ? resident_kernel<V, Body>(partition.shape)
+                                                             : rows_warps_per_row<V, Body>;
   else if constexpr (fixed.strategy == fixed.register_resident) return resident_kernel<V, Body, fixed.shape>();
   else return rows_warps_per_row<V, Body>;
 }
@@ -2161,7 +2134,8 @@ Error run_pointwise(const Body& body, long rows, long width, cudaStream_t stream
 }
 
 template <long W, class V, class Body>
-Error run_rows(const Body& body, long rows, long width, const Workspace& workspace, cudaStream_t stream, LaunchMode start) {
+Error run_rows(const Body& body, long rows, long width, const Workspace& workspace, cudaStream_t stream,
+               LaunchMode start) {
   constexpr const char* doing = "launching passes over rows";
   using Row = typename Body::Row;
   const auto partition = row_partition<V, Body>(rows, width);
@@ -2173,13 +2147,14 @@ Error run_rows(const Body& body, long rows, long width, const Workspace& workspa
       Real* partials = reinterpret_cast<Real*>(after);
       RF_TRY(grid_of(rows * partition.chunks, grid));
       for (int pass = 0; pass < Body::Monoids::size + Body::kStores; pass++)
-        RF_TRY(launch(rows_multi_block<V, Body>, grid, kRowThreads, 0, stream, start, doing, body, width, partition.chunks,
-                      partition.chunk_width, pass, row_states, partials, workspace.arrivals));
+        RF_TRY(launch(rows_multi_block<V, Body>, grid, kRowThreads, 0, stream, start, doing, body, width,
+                      partition.chunks, partition.chunk_width, pass, row_states, partials, workspace.arrivals));
       return nullptr;
     }
   }
   const int units = static_cast<int>(partition.units);
-  const int thread_groups = partition.threads > kRowThreads ? 1 : kRowThreads / partition.threads, threads = thread_groups * partition.threads;
+  const int thread_groups = partition.threads > kRowThreads ? 1 : kRowThreads / partition.threads,
+            threads = thread_groups * partition.threads;
   RF_TRY(grid_of(blocks_of(rows, thread_groups * partition.rows_of_thread()), grid));
   auto* kernel = kernel_of<W, V, Body>(partition);
   return launch(kernel, grid, threads, 0, stream, start, doing, body, rows, units, partition.threads);
@@ -2208,7 +2183,10 @@ Error rows(const Body& body, long rows, long width, bool aligned, const Workspac
 }  // namespace rf
 """
 _REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS + _REFOLD_ENTRIES
-_REFOLD_NAME = "refold_sm_90_e9c6dda45c5d"
+
+import os
+
+_REFOLD_NAME = "refold_sm_90_46fb44c77ed9"
 
 import contextlib
 
@@ -2335,9 +2313,7 @@ def _refold_tf32_allowed():
     except RuntimeError:  # the flag was set by its newer name
         return torch.backends.cuda.matmul.fp32_precision == "tf32"
 
-# ----------------------------------------------------------------------------------------------
-# The runtime.
-# ----------------------------------------------------------------------------------------------
+# --- The runtime. ---------------------------------------------------------------------------------
 import enum
 import hashlib
 import math
@@ -2662,9 +2638,9 @@ def _refold_modules_of(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.M
 # What is assumed of the modules inside a model, and what of them is looked at before every call.
 #
 # `_REFOLD_MODULES` has a row for each module: its path, its class, the names of its parameters,
-# buffers and children (with a "-" before one that is None), and its settings. `_REFOLD_TIED` has the
-# paths of each parameter that is held in several places. `_REFOLD_GLOBALS` has the plain values among
-# the globals that forward reads.
+# buffers and children (with a "-" before one that is None), and its settings. `_REFOLD_TIED`, where
+# there is one, has the paths of each parameter that is held in several places; `_REFOLD_GLOBALS` the
+# plain values among the globals that forward reads.
 
 
 _REFOLD_HOLDERS = ("_parameters", "_buffers", "_modules")
@@ -2708,7 +2684,7 @@ def _refold_tensor(model: torch.nn.Module, path: str) -> Any:
 
 def _refold_difference(
     model: torch.nn.Module,
-    modules: Sequence[tuple[str, str, str, tuple[str, ...], tuple[Any, ...]]],
+    modules: Sequence[tuple[str, str, str, dict[str, Any]]],
     tied: Sequence[Sequence[str]],
     numbers: dict[str, Any],
     reached: _RefoldReached,
@@ -2717,7 +2693,7 @@ def _refold_difference(
     shared = torch.nn.modules.module
     if shared._global_forward_hooks or shared._global_forward_pre_hooks:
         return "every module has a global hook"
-    for path, kind, held, names, settings in modules:
+    for path, kind, held, settings in modules:
         module = _refold_inside(model, path)
         words = path or "the model"
         if module is None:
@@ -2734,7 +2710,7 @@ def _refold_difference(
             now, then = set(found.split()), set(held.split())
             more, less = " ".join(sorted(now - then)), " ".join(sorted(then - now))
             return f"{words} holds {more or 'less'}, which it did not; it held {less or 'no other'}"
-        for name, setting in zip(names, settings, strict=True):
+        for name, setting in settings.items():
             value = _refold_setting(getattr(module, name, None))
             if type(value) is not type(setting) or value != setting:
                 return f"the setting {name} of {words} has changed"
@@ -2866,6 +2842,12 @@ def _refold_own_caches(model: torch.nn.Module) -> dict[str, Any]:
     return caches
 
 
+def _refold_refresh(self: torch.nn.Module) -> None:
+    """Forget the folded parameters: after a write to part of a parameter that PyTorch does not
+    count. All other writes are seen."""
+    vars(self).pop("_refold_caches", None)
+
+
 def _refold_like(*tensors: torch.Tensor) -> Callable[..., bool]:
     """A function that tells whether other tensors are like these: of the same types, dtypes, sizes,
     strides and devices, and under the same modes and transforms, as the keys tell by which PyTorch
@@ -2899,6 +2881,32 @@ def _refold_is_watched(device: int, kind: str) -> bool:
 def _refold_traced() -> str | None:
     """Why the arguments are not to be looked at, which a tracer would note, or None."""
     return "a tracer is active" if torch._C._is_tracing() else None
+
+
+def _refold_argument(
+    name: str, value: Any, sizes: tuple[Any, ...], dtype: torch.dtype, kind: str
+) -> str | None:
+    """Why an argument is not a tensor as the kernels take it, or None.
+
+    sizes: of each dimension its size, None for any from 2 on, (least, largest or None), or ... for
+    any.
+    """
+    if type(value) is not torch.Tensor or value.layout is not torch.strided or value.is_neg():
+        return f"{name} is not a plain dense tensor"
+    if value.dtype is not dtype or not (value.is_cuda if kind == "cuda" else value.is_cpu):
+        return f"{name} is {value.dtype} on {value.device}, not {dtype} on {kind}"
+    shape = value.shape
+    wrong = len(shape) != len(sizes)
+    for found, size in zip(shape, sizes, strict=False):
+        wrong = wrong or (type(size) is int and found != size)
+    if wrong:
+        told = ", ".join(str(size) if type(size) is int else "n" for size in sizes)
+        return f"{name} has the shape {tuple(shape)}, not [{told}]"
+    for i, (found, size) in enumerate(zip(shape, sizes, strict=True)):
+        least, most = size if type(size) is tuple else (2 if size is None else 0, None)
+        if found < least or (most is not None and found > most):
+            return f"{name} has size {found} in dimension {i}"
+    return None
 
 
 def _refold_context(device: int, kind: str) -> str | None:
@@ -3010,6 +3018,7 @@ def _refold_look_at(
 # the parameters holds.
 
 
+_REFOLD_LOOKED_THROUGH = 1  # KiB of copied parameters that each call looks through
 _REFOLD_WHOLE = 2048  # bytes that are compared whole at every call, see watch.h
 # what `altered` says: an uncounted write was found by the audit, or by the kernels of the last call
 _REFOLD_AUDIT, _REFOLD_LATE = 6, 10
@@ -3034,12 +3043,12 @@ class _RefoldCache:
 
     sources: the parameters read; seen: their versions, addresses and strides. values: what is
     computed from them. reason: why the original forward runs as long as nothing changes, or None.
-    watched: the arguments of `unchanged` of the kernels. tensors, laid: the sources and the buffers
-    that are written, and whether they still have the sizes and strides that they had. fits: whether
-    tensors are like those of the last call that came without gradients. stepped: the identities of
-    parameters that an optimizer wrote since. audited: the names of the sources whose memory is
-    looked through; audit_calls: in how many calls. looked, epoch: see look.py. Copies and
-    pickles of a module start with empty caches.
+    watched: the arguments of `unchanged` of the kernels. states: the buffers that are written.
+    tensors, laid: the sources and the states, and whether they still have the sizes and strides
+    that they had. fits: whether tensors are like those of the last call that came without
+    gradients. stepped: the identities of parameters that an optimizer wrote since. audited: the
+    names of the sources whose memory is looked through; audit_calls: in how many calls. looked,
+    epoch: see look.py. Copies and pickles of a module start with empty caches.
     """
 
     def __init__(self, device: int | None = None) -> None:
@@ -3050,6 +3059,7 @@ class _RefoldCache:
         self.reason: str | None = None
         self.watched: tuple[Any, ...] | None = None
         self.tensors: tuple[torch.Tensor, ...] = ()
+        self.states: tuple[torch.Tensor, ...] = ()
         self.laid: Callable[..., bool] = _refold_unlike
         self.fits: Callable[..., bool] = _refold_unlike
         self.stepped: set[int] | None = None
@@ -3137,11 +3147,13 @@ def _refold_extent(t: torch.Tensor) -> int:
 def _refold_examined(
     model: torch.nn.Module,
     caches: dict[str, Any],
-    mode: dict[str, Any],
+    name: str,
     file: Any,
     arguments: Sequence[torch.Tensor],
 ) -> Any:
-    """The cache for a call whose arguments suit the kernels; or why the original is called."""
+    """The cache for a call whose arguments suit the kernels of a mode; or why the original is
+    called."""
+    mode = file.modes[name]
     device = arguments[0].get_device()
     reason = _refold_context(device, file.kind)
     if reason is not None:
@@ -3186,7 +3198,9 @@ def _refold_renew(
     tensors = [_refold_tensor(model, path) for path, _, _ in mode["tensors"]]
     sources, states = tensors[: mode["sources"]], tensors[mode["sources"] :]
     counters = [_refold_tensor(model, path) for _, path in mode["counters"]]
-    reason = file.difference(model, reached) or _refold_misfit(tensors, states, mode, device)
+    reason = file.difference(model, reached) or _refold_tensors_misfit(
+        tensors, states, mode, device
+    )
     usable = [t for t in tensors if isinstance(t, torch.Tensor)]
     watched: list[Any] = []
     for i, t in enumerate(tensors):
@@ -3211,7 +3225,7 @@ def _refold_renew(
         if transient is not None:
             return transient
         fixed = (rows.dicts, rows.types, rows.kinds, tuple(watched), stores, tuple(contents))
-        memory = file.kernels.watch(*fixed, mode["audit"])
+        memory = file.kernels.watch(*fixed, _REFOLD_LOOKED_THROUGH)
         if reason is None:
             versions = [None if t.is_inference() else t._version for t in (*sources, *counters)]
             seen = tuple(
@@ -3234,8 +3248,9 @@ def _refold_renew(
         cache = _RefoldCache(device)
     cache.audited = tuple(mode["tensors"][i][0] for i in copied)
     kib = sum(-(-n // 1024) for n in contents[1::2] if n > _REFOLD_WHOLE)
-    cache.audit_calls = -(-kib // mode["audit"])
+    cache.audit_calls = -(-kib // _REFOLD_LOOKED_THROUGH)
     cache.tensors, cache.laid = tuple(usable), _refold_like(*usable)
+    cache.states = tuple(states)
     cache.reason, cache.fits, cache.stepped = reason, _refold_unlike, None
     _refold_follow_optimizers(cache)
     # last: threads that find it take the values
@@ -3274,7 +3289,7 @@ def _refold_changed(
     return changed
 
 
-def _refold_misfit(
+def _refold_tensors_misfit(
     tensors: Sequence[Any], states: Sequence[Any], mode: dict[str, Any], device: int
 ) -> str | None:
     """Why parameters are not as the kernels take them, or None."""
@@ -3300,7 +3315,7 @@ def _refold_wants_gradients(
     if any(t.requires_grad for t in arguments):
         return True
     sources = [path for path, _, _ in mode["tensors"][: mode["sources"]]]
-    for path in (*sources, *mode.get("unread", ())):
+    for path in (*sources, *mode["unread"]):
         if getattr(_refold_tensor(model, path), "requires_grad", False):
             return True
     return False
@@ -3347,24 +3362,25 @@ def _refold_stepped(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) ->
             cache.fits = _refold_unlike
 
 
-class _RefoldFile:
-    """The tables and functions of one emitted file."""
+# The tables of one emitted file as the runtime reads them: by place instead of by name.
 
-    def __init__(
-        self,
-        modules: Sequence[Any],
-        tied: Sequence[Sequence[str]],
-        numbers: dict[str, Any],
-        kernels: Any,
-        unfit: Callable[[int], str | None],
-        renewed: Callable[[_RefoldCache], None],
-        kind: str,
-        classes: Sequence[type],
-    ) -> None:
-        self.modules, self.tied, self.numbers = modules, tied, numbers
-        self.kernels, self.unfit, self.renewed, self.kind = kernels, unfit, renewed, kind
-        self.names = {path: names for path, _, _, names, _ in modules}
-        self.known = _refold_reach(classes).entries
+
+class _RefoldFile:
+    """One emitted file: its tables, and the functions that its kernels' part defines.
+
+    kind: the kernels' type of device. names: the file's globals. modes: by name, `_refold_mode`.
+    """
+
+    def __init__(self, kind: str, names: dict[str, Any]) -> None:
+        self.kind, self.kernels = kind, names["_refold_kernels"]
+        self.unfit: Callable[[int], str | None] = names["_refold_unfit"]
+        self.renewed: Callable[[Any], None] = names["_refold_renewed"]
+        self.modules: Sequence[Any] = names["_REFOLD_MODULES"]
+        self.tied: Sequence[Sequence[str]] = names.get("_REFOLD_TIED", ())
+        self.numbers: dict[str, Any] = names.get("_REFOLD_GLOBALS", {})
+        self.names = {path: tuple(settings) for path, _, _, settings in self.modules}
+        self.modes = {name: _refold_mode(name, names, self) for name in names["_REFOLD_MODES"]}
+        self.known = _refold_reach(_refold_module_classes(names)).entries
         self.baselines: dict[frozenset[type], _RefoldReached] = {}
 
     def reached(self, model: torch.nn.Module) -> _RefoldReached:
@@ -3385,6 +3401,54 @@ class _RefoldFile:
 
     def place(self, device: int) -> torch.device:
         return torch.device("cpu") if device < 0 else torch.device(self.kind, device)
+
+
+def _refold_mode(name: str, names: dict[str, Any], file: _RefoldFile) -> dict[str, Any]:
+    """One row of `_REFOLD_MODES`.
+
+    tensors: (path, shape, dtype) of what is read, then of what is written. sources: how many are
+    read. recipes: of each value (function, places of its arguments among what is read and the
+    values before it). counters: of running statistics, which PyTorch's kernels write uncounted,
+    (place, path of the batch norm's counter, which is counted). unread: parameters that cannot
+    change the result. assigned: attributes that forward sets. repeats: whether a call is told to be
+    like the last one by its tensors.
+    """
+    row = names["_REFOLD_MODES"][name]
+    given_row: dict[str, Any] = row["values"]
+    made: dict[str, tuple[Any, ...]] = {
+        value: how if type(how) is tuple else (how,) for value, how in given_row.items()
+    }
+    sources: dict[str, int] = {}
+    for how, *given in made.values():
+        for path in given if callable(how) else () if given else (how,):
+            sources.setdefault(path, len(sources))
+    values = {value: len(sources) + i for i, value in enumerate(made)}
+    recipes: list[tuple[Callable[..., torch.Tensor], tuple[int, ...]]] = []
+    for how, *given in made.values():
+        if callable(how):
+            recipes.append((how, tuple(sources[path] for path in given)))
+        elif given:  # a value in another form
+            recipes.append((names[f"_refold_{how}"], (values[given[0]],)))
+        else:  # a parameter as it is
+            recipes.append((torch.Tensor.contiguous, (sources[how],)))
+    held = {path: names_held.split() for path, _, names_held, _ in file.modules}
+    counters = []
+    for path, i in sources.items():
+        parent, dot, last = path.rpartition(".")
+        statistics = last in ("running_mean", "running_var")
+        if statistics and "num_batches_tracked" in held.get(parent, ()):
+            counters.append((i, f"{parent}{dot}num_batches_tracked"))
+    written = row.get("writes", ())
+    return {
+        "name": name,
+        "tensors": tuple((p, *names["_REFOLD_TENSORS"][p]) for p in (*sources, *written)),
+        "sources": len(sources),
+        "recipes": tuple(recipes),
+        "counters": tuple(counters),
+        "unread": row.get("unread", ()),
+        "assigned": row.get("assigned", ()),
+        "repeats": row.get("repeats", True),
+    }
 
 
 # Containers that a fast call gives, put together without running their constructors.
@@ -3409,15 +3473,13 @@ def _refold_made(kind: Any, items: Any, attributes: Any, same: Any = ()) -> Any:
     return made
 
 
-_refold_file = _RefoldFile(
-    _REFOLD_MODULES, _REFOLD_TIED, _REFOLD_GLOBALS, _refold_kernels, _refold_unfit, _refold_renewed,
-    "cuda", _refold_module_classes(globals()),
-)
+ModelNew.refold_refresh = _refold_refresh
+_refold_file = _RefoldFile("cuda", globals())
 
 
 def _refold_attempt(self, rf_caches, x):
     """forward's result, or a _RefoldReason why the original forward is taken (for refold.optimize)."""
-    rf_found = _refold_prepare_both(self, rf_caches, x)
+    rf_found = _refold_prepare(self, rf_caches, "both", x)
     if type(rf_found) is _RefoldCache:
         return _refold_both(self, rf_found, x)
     return _RefoldReason(rf_found)

@@ -3,11 +3,11 @@
 # The original is s4_sigmoid_sum.py.
 # In every mode (equal in the reals: sums and products are taken in another order):
 #   1. nothing is rewritten
-#   Folded and packed parameters take 4,294,967,296 bytes beside the 4,295,098,368 of the parameters.
+# Folded and packed parameters take 4,294,967,296 bytes in every mode beside 4,295,098,368 of
+# parameters.
 #
-# The file needs PyTorch and a compiler, nothing else. In this order: Model and what it uses,
-# unchanged, because ModelNew falls back on them; the folded parameters; the fast forward and
-# ModelNew; what they assume; the kernels. Below a line stands what refold puts into every file.
+# It needs PyTorch and a compiler, nothing else. In this order: Model, unchanged, on which ModelNew
+# falls back; the folded parameters; the fast forward and ModelNew; what they assume; the kernels.
 
 """Linear, sigmoid, and the sum of each row."""
 
@@ -37,17 +37,7 @@ def get_inputs():
 def get_init_inputs():
     return [in_features, out_features]
 
-import os
-
-import torch
-
-# ----------------------------------------------------------------------------------------------
-# Folded parameters: computed from parameters alone, in float64, rounded once.
-# ----------------------------------------------------------------------------------------------
-
-# ----------------------------------------------------------------------------------------------
-# The fast forward, and the module.
-# ----------------------------------------------------------------------------------------------
+# --- The fast forward, and the module. ------------------------------------------------------------
 
 def _refold_both(self, rf_cache, x):
     """The fast forward."""
@@ -59,10 +49,12 @@ def _refold_both(self, rf_cache, x):
     rf_empty = _refold_empty if _refold_current() == rf_device else _refold_empty_on(rf_device)
     n0 = x.shape[0]
     x = x.contiguous()
-    sum1 = rf_empty((n0, 1), (1, 1), torch.float32)
-    rf_work = _refold_workspace(_refold_kernels.matmul0_workspace_size(n0, 32768, 32768, rf_device), rf_stream, rf_device)
-    _refold_kernels.matmul0(x, 0, linear_weight, linear_weight_packed, linear_bias, sum1, n0, 32768, 32768, rf_work[0], rf_work[1], rf_stream, rf_device)
-    return sum1
+    result = rf_empty((n0, 1), (1, 1), torch.float32)
+    rf_size = _refold_kernels.matmul0_workspace_size(n0, 32768, 32768, rf_device)
+    rf_work = _refold_workspace(rf_size, rf_stream, rf_device)
+    _refold_kernels.matmul0(x, 0, linear_weight, linear_weight_packed, linear_bias, result, n0,
+        32768, 32768, rf_work[0], rf_work[1], rf_stream, rf_device)
+    return result
 
 
 class ModelNew(Model):
@@ -70,119 +62,76 @@ class ModelNew(Model):
 
     Assumed, and checked at every call:
     - x is a dense torch.float32 tensor of shape [n, 32768].
-    - parameters have the shapes and dtypes that they had when the kernels were made;
-    - modules are of the same classes, with the same settings and no hooks;
-    - no gradient is wanted.
+    - parameters have the shapes and dtypes, modules the classes and settings that they had
+      when the kernels were made; there are no hooks, and no gradient is wanted.
     Any other call takes the original forward and says why, once.
     """
 
     _refold_made = True
-    _refold_caches = None  # see _refold_own_caches
+    _refold_caches = None  # what is folded of the parameters; refold_refresh() forgets it
 
     def forward(self, x):
         if _refold_is_compiling():
             return super().forward(x)
         rf_caches = self._refold_caches or _refold_own_caches(self)
-        rf_found = _refold_prepare_both(self, rf_caches, x)
+        rf_found = _refold_prepare(self, rf_caches, "both", x)
         if type(rf_found) is _RefoldCache:
             return _refold_both(self, rf_found, x)
         _refold_tell(rf_found)
         return super().forward(x)
 
-    def refold_refresh(self):
-        """Forget the folded parameters. Programs need this only after they write to part of a
-        parameter in a way that PyTorch does not count; see the runtime's first lines."""
-        self.__dict__.pop("_refold_caches", None)
 
-
-# ----------------------------------------------------------------------------------------------
-# What is assumed: of the modules, of parameters and buffers, and of the arguments of each call.
-# ----------------------------------------------------------------------------------------------
+# --- What is assumed of modules, parameters and buffers, and of the arguments of a call. ----------
+# path, class, names of parameters, buffers and children, settings
 _REFOLD_MODULES = (
-    ('', '', 'linear', (), ()),
-    ('linear', 'Linear', 'bias weight', ('in_features', 'out_features'), (32768, 32768)),
+    ("", "", "linear", {}),
+    ("linear", "Linear", "bias weight", {"in_features": 32768, "out_features": 32768}),
 )
-_REFOLD_TIED = ()
-_REFOLD_GLOBALS = {}
-
-
-_REFOLD_BOTH = {
-    "name": "both",
-    "tensors": (
-        ("linear.weight", (32768, 32768), torch.float32),
-        ("linear.bias", (32768,), torch.float32),
-    ),
-    "sources": 2,  # the first of the tensors are read, the others written
-    "assigned": (),  # attributes that forward sets
-    "counters": (),
-    "recipes": (
-        (torch.Tensor.contiguous, (0,)),
-        (torch.Tensor.contiguous, (1,)),
-        (lambda x: _refold_pack(x), (2,)),
-    ),
-    "audit": 1,  # KiB of copied parameters that each call looks through
-    "repeats": True,  # a call is told to be like the last one by its tensors
+_REFOLD_TENSORS = {
+    "linear.weight": ((32768, 32768), torch.float32), "linear.bias": ((32768,), torch.float32),
+}
+# values, as forward reads them: a parameter, what is folded of some, another form of a value
+_REFOLD_MODES = {
+    "both": {
+        "values": {"linear_weight": "linear.weight", "linear_bias": "linear.bias",
+            "linear_weight_packed": ("pack", "linear_weight")},
+    },
 }
 
 
-def _refold_misfit_both(self, x):
+def _refold_misfit(self, x):
     """Why the kernels are for other arguments than these, or None."""
-    try:
-        if type(x) is not torch.Tensor or x.layout is not torch.strided or x.is_neg():
-            return "x is not a plain dense tensor"
-        if x.dtype is not torch.float32 or not x.is_cuda:
-            return f"x is {x.dtype} on {x.device}, not torch.float32 on cuda"
-        if x.dim() != 2 or x.shape[1] != 32768:
-            return f"x has the shape {tuple(x.shape)}, not [n, 32768]"
-        if x.shape[0] < 2:
-            return f"x has size {x.shape[0]} in dimension 0"
-    except (AttributeError, IndexError, KeyError, TypeError):
-        return "the arguments are not arranged as those that the kernels were made for"
-    return None
+    return _refold_argument("x", x, (None, 32768), torch.float32, "cuda")
 
 
-def _refold_prepare_both(self, rf_caches, x):
-    """What the kernels read of the parameters; or, as text, why this call takes the original forward."""
-    rf_cache = rf_caches.get("both")
+def _refold_prepare(self, rf_caches, rf_mode, x):
+    """What the kernels read of the parameters; or, as text, why the original forward is taken."""
+    rf_cache = rf_caches.get(rf_mode)
     if rf_cache is not None and rf_cache.fits(x) and not (
         _refold_grad_enabled() or _refold_forward_ad._current_level >= 0
         or _refold_function_modes() and _refold_is_watched(rf_cache.device, "cuda")
     ) and _refold_kernels.unchanged(*rf_cache.watched) and rf_cache.laid(*rf_cache.tensors):
         return rf_cache  # the last call was like this one
-    rf_reason = _refold_problem or _refold_traced() or _refold_misfit_both(self, x)
-    if rf_reason is not None:
-        return rf_reason
-    return _refold_examined(self, rf_caches, _REFOLD_BOTH, _refold_file, (x,))
+    return (
+        _refold_problem or _refold_traced() or _refold_misfit(self, x)
+        or _refold_examined(self, rf_caches, rf_mode, _refold_file, (x,))
+    )
 
 
-# ----------------------------------------------------------------------------------------------
-# The kernels of this model. Compiled once at the first import, then found in PyTorch's cache.
-# ----------------------------------------------------------------------------------------------
+# --- This model's kernels: compiled at the first import, then found in PyTorch's cache. -----------
 _REFOLD_KERNELS = r"""
 namespace rf {
-
 // linear, add, sigmoid, sum
-struct Matmul0 {
-  const float* p2;  // linear.bias
-  float* y0;
+struct Matmul0 : MatmulBody {
+  const float* linear_bias;
+  float* result;
   long width;
   template <class V, class C> RF_FN V value(V acc, long row, C col) const {
-    const V t0 = column<V>(p2, col);
-    const auto t1 = acc + t0;
-    const auto t2 = sigmoid(t1);
-    return t2;
+    return sigmoid(acc + column<V>(linear_bias, col));
   }
   static constexpr bool kStores = false;
   using RowMonoids = List<Sum>;
-  RF_FN void finalize_row(long row, const float* results) const {
-    put(y0, row, results[0]);
-  }
-  using ColumnMonoids = List<>;
-  static constexpr bool kLight = true;
-  static constexpr bool kBatched = false;
-  static constexpr int kReads = 0;
-  RF_FN bool in_pairs() const { return true; }
-  rf_watch::Look look = rf_watch::take_look();  // see look.h
+  RF_FN void finalize_row(long row, const float* results) const { put(result, row, results[0]); }
 };
 
 }  // namespace rf
@@ -236,8 +185,8 @@ static PyObject* matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   float* a_packed = rf_pointer<float>(args[1]);
   float* w = rf_pointer<float>(args[2]);
   float* w_packed = rf_pointer<float>(args[3]);
-  float* p2 = rf_pointer<float>(args[4]);
-  float* y0 = rf_pointer<float>(args[5]);
+  float* linear_bias = rf_pointer<float>(args[4]);
+  float* result = rf_pointer<float>(args[5]);
   long rows = rf_size(args[6]);
   long width = rf_size(args[7]);
   long depth = rf_size(args[8]);
@@ -246,7 +195,7 @@ static PyObject* matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   long stream = rf_size(args[11]);
   long device = rf_size(args[12]);
   if (PyErr_Occurred()) return nullptr;
-  const rf::Matmul0 body{p2, y0, width};
+  const rf::Matmul0 body{{}, linear_bias, result, width};
   const rf::Operand a_operand = rf::packed_operand<rf::Ieee>(a_packed, a, rows, depth);
   const rf::Operand w_operand = rf::packed_operand<rf::Ieee>(w_packed, w, width, depth);
   const rf::Workspace work{scratch, reinterpret_cast<unsigned*>(arrivals)};
@@ -286,9 +235,9 @@ _REFOLD_HEADERS = r"""
 typedef void* RfAddressOf(PyObject*);
 static RfAddressOf* rf_address_of() {
   PyObject* guards = PyImport_ImportModule("torch._C._dynamo.guards");
-  PyObject* found = guards ? PyObject_GetAttrString(guards, "_torchinductor_pyobject_tensor_data_ptr") : nullptr;
-  void* address = found ? PyLong_AsVoidPtr(found) : nullptr;
-  Py_XDECREF(found);
+  PyObject* function = guards ? PyObject_GetAttrString(guards, "_torchinductor_pyobject_tensor_data_ptr") : nullptr;
+  void* address = function ? PyLong_AsVoidPtr(function) : nullptr;
+  Py_XDECREF(function);
   Py_XDECREF(guards);
   PyErr_Clear();
   return reinterpret_cast<RfAddressOf*>(address);
@@ -325,8 +274,8 @@ static inline bool rf_takes(Py_ssize_t given, Py_ssize_t wanted) {
 
 namespace rf_watch {
 
-// What a kernel on a GPU looks at: it sets *flag to epoch where a word is not the expected one. A call that synchronises
-// with nothing learns of it at the call after.
+// What a kernel on a GPU looks at: it sets *flag to epoch where a word is not the expected one. A call that
+// synchronises with nothing learns of it at the call after.
 struct Look {
   const uint32_t* const* words;
   const uint32_t* expected;
@@ -348,21 +297,21 @@ static thread_local Look next_look;  // of the kernel that this thread starts ne
 // watch and unchanged: every call of an emitted module asks first whether all that its kernels were prepared for is
 // still so. In Python the answer would cost more than a small kernel.
 //
-//   watch(dicts, types, kinds, tensors, stores, contents, blocks) -> bytearray: how things are now
-//   unchanged(dicts, types, kinds, tensors, stores, contents, cells, alike, memory) -> bool: are they so still?
+//   watch(dicts, types, exact_types, tensors, stores, contents, blocks) -> bytearray: how things are now
+//   unchanged(dicts, types, exact_types, tensors, stores, contents, cells, equal, memory) -> bool: are they so still?
 //   look(memory, words, expected, count, epoch, flag): let the next kernel compare `count` words of device memory
-//   altered(memory) -> int: what `unchanged` found last (see Found)
+//   altered(memory) -> int: what `unchanged` found last (see Change)
 //   differing(before, after) -> tuple of bool, or None: which contents differ between two memories of the same contents
 //
 //   dicts     (dict, size or -1, key, value, ...), ...: dict[key] is value; the dict as value: there is no such key
 //   types     type, ...: nothing was written to the type or to one of its bases
-//   kinds     object, type, ...: the object is of exactly that type
+//   exact_types  object, type, ...: the object is of exactly that type
 //   tensors   tensor, counted, ...: is at its address and, if counted is true, at its version
 //   stores    weak reference, ...: the storage that a tensor lay in is alive, so its address is nobody else's
 //   contents  address, bytes, ...: the memory holds what it held. Whole where it is small; else a few words of it at
-//             every call, and `blocks` KiB more of one of them in turn (the audit)
+//             every call, and `blocks` KiB more of one of them, each at its time (the audit)
 //   cells     cell, value, ...: a closure's cell holds the value
-//   alike     object, copy, ...: a list, dict or set equals its copy
+//   equal     object, copy, ...: a list, dict or set equals its copy
 //
 // memory holds addresses of these objects: whoever keeps it keeps the tuples, too.
 #include <cstdint>
@@ -442,15 +391,15 @@ static int64_t version_of(PyObject* tensor) {
   if (field == nullptr) {
     PyObject* module = PyImport_ImportModule("torch._C");
     PyObject* base = module ? PyObject_GetAttrString(module, "TensorBase") : nullptr;
-    PyObject* change = base ? PyObject_GetAttrString(base, "_version") : nullptr;
+    PyObject* descriptor = base ? PyObject_GetAttrString(base, "_version") : nullptr;
     Py_XDECREF(base);
     Py_XDECREF(module);
-    if (change == nullptr) return -1;
-    if (!PyObject_TypeCheck(change, &PyGetSetDescr_Type)) {
+    if (descriptor == nullptr) return -1;
+    if (!PyObject_TypeCheck(descriptor, &PyGetSetDescr_Type)) {
       PyErr_SetString(PyExc_TypeError, "a tensor's _version is no field");
       return -1;
     }
-    field = reinterpret_cast<PyGetSetDescrObject*>(change);
+    field = reinterpret_cast<PyGetSetDescrObject*>(descriptor);
   }
   PyObject* number = field->d_getset->get(tensor, field->d_getset->closure);
   if (number == nullptr) return -1;
@@ -530,7 +479,7 @@ struct Memory {
   uint64_t* digests(const Content& c) const { return reinterpret_cast<uint64_t*>(at + c.digests); }
 };
 
-// Audits the next blocks of the contents in turn: whether they are as they were.
+// Audits the next blocks of the contents, one after another: whether they are as they were.
 static bool audit(const Memory& m) {
   Header& h = m.header();
   uint64_t left = h.contents ? h.blocks : 0;
@@ -548,9 +497,9 @@ static bool is_dead(PyObject* reference) {
 #if PY_VERSION_HEX < 0x030D0000
   return PyWeakref_Check(reference) && PyWeakref_GetObject(reference) == Py_None;
 #else
-  PyObject* change = nullptr;
-  const int alive = PyWeakref_GetRef(reference, &change);
-  Py_XDECREF(change);
+  PyObject* referent = nullptr;
+  const int alive = PyWeakref_GetRef(reference, &referent);
+  Py_XDECREF(referent);
   return alive == 0;
 #endif
 }
@@ -613,7 +562,8 @@ static bool memory_of(PyObject* o, Memory& m) {
 static PyObject* watch(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 7) || !are_tuples(args, 6)) return nullptr;
   Header h{};
-  h.dicts = PyTuple_GET_SIZE(args[0]), h.types = PyTuple_GET_SIZE(args[1]), h.exact_types = PyTuple_GET_SIZE(args[2]) / 2;
+  h.dicts = PyTuple_GET_SIZE(args[0]), h.types = PyTuple_GET_SIZE(args[1]),
+  h.exact_types = PyTuple_GET_SIZE(args[2]) / 2;
   h.tensors = PyTuple_GET_SIZE(args[3]) / 2, h.contents = PyTuple_GET_SIZE(args[5]) / 2;
   h.blocks = PyLong_AsUnsignedLongLong(args[6]);
   h.words = h.contents > kMany ? kFewer : kSamples;
@@ -647,8 +597,8 @@ static PyObject* watch(PyObject*, PyObject* const* args, Py_ssize_t n) {
       PyErr_SetString(PyExc_TypeError, "a row of types is a type");
       goto failed;
     }
-    PyObject* change = PyObject_GetAttrString(type, "__doc__");  // a type gets its tag where it is looked into
-    Py_XDECREF(change);
+    PyObject* doc = PyObject_GetAttrString(type, "__doc__");  // a type gets its tag where it is looked into
+    Py_XDECREF(doc);
     PyErr_Clear();
     m.types()[i] = {reinterpret_cast<PyTypeObject*>(type), tag_of_type(reinterpret_cast<PyTypeObject*>(type))};
   }
@@ -718,15 +668,15 @@ static PyObject* differing(PyObject*, PyObject* const* args, Py_ssize_t n) {
   bool equal = contents == b.header().contents;
   for (uint64_t i = 0; equal && i < contents; i++) equal = a.contents()[i].bytes == b.contents()[i].bytes;
   if (!equal) Py_RETURN_NONE;
-  PyObject* change = PyTuple_New(contents);
-  if (change == nullptr) return nullptr;
+  PyObject* flags = PyTuple_New(contents);
+  if (flags == nullptr) return nullptr;
   for (uint64_t i = 0; i < contents; i++) {
     const Content &x = a.contents()[i], &y = b.contents()[i];
     const uint64_t bytes = samples_bytes(x.bytes, a.header().words) + 8 * blocks_of(x.bytes);
     const bool differs = std::memcmp(a.at + x.samples, b.at + y.samples, bytes) != 0;
-    PyTuple_SET_ITEM(change, i, PyBool_FromLong(differs));
+    PyTuple_SET_ITEM(flags, i, PyBool_FromLong(differs));
   }
-  return change;
+  return flags;
 }
 
 }  // namespace rf_watch
@@ -759,7 +709,7 @@ inline Error error(const char* format, ...) {
 
 inline Error checked(cudaError_t status, const char* doing) {
   if (status == cudaSuccess) return nullptr;
-  cudaGetLastError();  // an error that is reported here must not turn up again elsewhere
+  cudaGetLastError();  // an error that is reported here must not be reported again elsewhere
   return error("%s: %s (%s)", doing, cudaGetErrorString(status), cudaGetErrorName(status));
 }
 
@@ -802,8 +752,8 @@ Error allow_shared(Kernel* kernel, size_t bytes, const Device& device, std::atom
 }
 
 // Memory that a kernel works with besides its operands, and how much of each it needs. A workspace
-// belongs to one stream at a time. Kernels that run one after another can share it: parts are dead
-// at a kernel's end, and every launch leaves the turns that it used at zero.
+// belongs to one stream at a time. Kernels that run one after another can share it: scratch is dead
+// at a kernel's end, and every launch leaves the counters that it used at zero.
 struct Workspace {
   void* scratch;      // any content, aligned by 256
   unsigned* arrivals;  // zeroed once, when they are allocated
@@ -836,7 +786,9 @@ enum class LaunchMode {
 };
 
 // Kernels that call sync_dependent_grids() first start like this.
-inline LaunchMode launch_mode_on(const Device& device) { return device.major >= 9 ? LaunchMode::overlapping : LaunchMode::after; }
+inline LaunchMode launch_mode_on(const Device& device) {
+  return device.major >= 9 ? LaunchMode::overlapping : LaunchMode::after;
+}
 
 inline Error grid_of(long blocks, unsigned& grid) {
   if (blocks > INT32_MAX) return error("a launch of %ld blocks: at most 2^31 - 1 are possible", blocks);
@@ -929,6 +881,7 @@ namespace rf {
 
 using Real = RF_REAL;
 using Vec = Real;
+constexpr unsigned kFullMask = 0xffffffffu;  // all lanes of a warp
 template <int S> struct Step { static constexpr int index = S; };
 template <class... M> struct List { static constexpr int size = sizeof...(M); };
 
@@ -980,9 +933,9 @@ template <class V, class T, class C> RF_FN V full(const T* p, long offset, C col
 template <class T, class C> RF_FN void put(T* p, long offset, C col, Real v) { write_one(p + offset + col, v); }
 template <class T> RF_FN void put(T* p, long offset, Real v) { write_one(p + offset, v); }
 
-// Two columns that one thread holds: a body's store(row, Pair<Together>{col, more, next}, v) writes v to col + more
-// and `next` beside it. more: a constant, so that a row's stores share an address; the compiler would rather compute
-// each anew if it could see into it.
+// Two columns that one thread holds: a body's store(row, ColumnPair<Together>{col, more, next}, v) writes v to col +
+// more and `next` beside it. more: a constant, so that a row's stores share an address; the compiler would rather
+// compute each anew if it could see into it.
 template <bool Together> struct ColumnPair {
   int col, more;
   Real next;
@@ -1023,8 +976,8 @@ template <class T> RF_FN void write_pairs(T* p, int more, Real v, const Real (&n
 // 16 bytes each: half as many stores, 64 bytes of a row each.
 RF_FN void write_pairs(float* p, int more, Real v, const Real (&next)[3]) {
   const bool odd = threadIdx.x % 2;
-  const float got = __shfl_xor_sync(0xffffffffu, odd ? v : next[1], 1);
-  const float got_next = __shfl_xor_sync(0xffffffffu, odd ? next[0] : next[2], 1);
+  const float got = __shfl_xor_sync(kFullMask, odd ? v : next[1], 1);
+  const float got_next = __shfl_xor_sync(kFullMask, odd ? next[0] : next[2], 1);
   const float4 four = odd ? make_float4(got, got_next, next[1], next[2]) : make_float4(v, next[0], got, got_next);
   // volatile: exchanges stay behind the stores before them, whose registers they need
   asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(p + more + (odd ? 6 : 0)), "f"(four.x), "f"(four.y),
@@ -1118,11 +1071,16 @@ RF_FN Real sigmoid(Real x) { return reciprocal(Real(1) + exp(-x)); }
 
 namespace rf {
 
-constexpr unsigned kFullMask = 0xffffffffu;  // all lanes of a warp
+constexpr int kWarpgroupThreads = 128;  // four warps, which issue a wgmma together
 
 // A named barrier of `threads` threads of the block; number 0 is __syncthreads.
 RF_FN void named_barrier_sync(int number, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+
+// The same by threads that do not wait themselves.
+RF_FN void named_barrier_arrive(int number, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
 
 // --- programmatic dependent launch (sm_90; before that, kernels follow each other) -----------------
@@ -1146,9 +1104,9 @@ RF_FN void sync_dependent_grids() {
 
 }  // namespace rf
 
-// Fragment: what a team of four warps holds of a product.
+// Fragment: what a warpgroup (four warps) holds of a product, 64 MI rows by 32 G columns in 16 G MI registers a thread.
 //
-// Layout: a team is four warps that hold a fragment of 64 MI rows and 32 G columns the way the
+// Layout: a warpgroup is four warps that hold a fragment of 64 MI rows and 32 G columns the way the
 // tensor cores leave it: acc[mi][16 g + 4 j + 2 h + e] of lane l of warp w is the element
 //   row  64 mi + 16 w + 8 h + l / 4,   column  32 g + 8 j + 2 (l % 4) + e.
 //
@@ -1281,8 +1239,8 @@ template <int MI, int G> struct Fragment {
 //
 // A struct here, and a row of the op table that names it as its monoid, give a reduction to all kernels: of rows,
 // columns and products, on the CPU and on CUDA. `of` must not care how values are grouped, rounding aside, and
-// `of(start(), a)` must be a. V is a number, or lanes of numbers on the CPU. How parts are gathered and merged, always
-// in the same order, stands in each target's monoid header, as `Folded`.
+// `of(start(), a)` must be a. V is a number, or lanes of numbers on the CPU. How partials are accumulated and merged,
+// always in the same order, stands in each target's monoid header, as `Folded`.
 
 namespace rf {
 
@@ -1309,11 +1267,11 @@ using Min = Folded<SmallerOf>;
 // the same bits on every run, and no float is ever added atomically.
 //
 // A monoid has
-//   Part           what travels in registers and in the workspace (kWords floats)
-//   gather(p, x)   takes one more value;   merge(p, q) takes another part
+//   Partial        what travels in registers and in the workspace (kWords floats)
+//   accumulate(p, x)   takes one more value;   merge(p, q) takes another partial
 //   accumulate_batch(p, x, in)   takes those of several values that count   (if kWords > 1)
 //   State          what the final, ordered merge keeps (a sum carries what its additions rounded off)
-//   part(state)    a part again
+//   partial(state)   a partial again
 //   kResults, results(state, out)          what the body's finalize_row is given
 
 namespace rf {
@@ -1358,7 +1316,7 @@ template <class Op> struct Folded {
 };
 
 // The largest value m and sum of exp(x - m). Exponents are taken from `exp_base`: exp(inf - inf) would
-// be NaN where log(sum(exp)) is plainly infinite. Only what is subtracted is replaced: a part that
+// be NaN where log(sum(exp)) is plainly infinite. Only what is subtracted is replaced: a partial that
 // holds nothing, or only -infinity, has m = -infinity and weighs exp(-inf - base) = 0 whatever the
 // base.
 struct ExpPartial { Real w[2]; };
@@ -1452,7 +1410,7 @@ struct RowMoments {
 };
 
 // Count, mean and sum of squared deviations of a column, merged by Chan's formula: E[x^2] - E[x]^2
-// would cancel. The count of a part is known from its rows and travels apart.
+// would cancel. The count of a partial is known from its rows and travels apart.
 struct MomentsState {
   Real count = 0.0f, mean = 0.0f, m2 = 0.0f;
   RF_FN void merge(const MomentsState& o) {
@@ -1465,7 +1423,7 @@ struct MomentsState {
 };
 struct Moments { static constexpr int kWords = 2, kResults = 0; };
 
-// How much the second of two parts weighs, n rows of the first and m of the second; the same for all
+// How much the second of two partials weighs, n rows of the first and m of the second; the same for all
 // columns, so that its division is done once.
 struct Weight {
   Real share = 0.0f, cross = 0.0f;  // m / (n + m), and n times that
@@ -1473,12 +1431,12 @@ struct Weight {
   RF_FN Weight(Real n, Real m) : share(m == 0.0f ? 0.0f : m / (n + m)), cross(n * share) {}
 };
 
-// A monoid down a column: parts with their counts of rows.
+// A monoid down a column: partials with their counts of rows.
 template <class M> struct Down {
   using Partial = typename M::Partial;
   using State = typename M::State;
   static constexpr int kWords = M::kWords;
-  // The part of R values of which some count; share: one over how many do, 0 if none.
+  // The partial of R values of which some count; share: one over how many do, 0 if none.
   template <int R> static RF_FN Partial of(const Real (&x)[R], const bool (&in)[R], Real share) {
     Partial p = M::identity();
 #pragma unroll
@@ -1537,14 +1495,14 @@ template <int S, class M, class... Rest> struct Before<S, List<M, Rest...>> {
 
 }  // namespace rf
 
-// Join: how the lanes of a warp that have rows of the same columns join their parts.
+// Column reduce: how the lanes of a warp that have rows of the same columns reduce their partial results.
 //
 // Layout: the fragment's (fragment.cuh). Lanes 4 i + k, for i from 0 to 7, have other rows of the same columns.
 
 namespace rf {
 
-// How the parts of a column weigh that three exchanges join (reduce_columns_across_lanes), seen from this lane. Whole: each
-// lane's rows all count, so that the weights are constants.
+// How the partials of a column weigh that three exchanges merge (reduce_columns_across_lanes), seen from this lane.
+// Whole: each lane's rows all count, so that the weights are constants.
 template <int Rows, bool Whole> struct ColumnWeights {
   Weight step[3];
   float share, warp_count;  // one over the thread's rows; the rows of all eight lanes
@@ -1559,9 +1517,9 @@ template <int Rows, bool Whole> struct ColumnWeights {
   }
 };
 
-// Eight lanes hold parts of the same 8 columns. Three exchanges halve the columns that a lane keeps and double
+// Eight lanes hold partials of the same 8 columns. Three exchanges halve the columns that a lane keeps and double
 // the rows that it covers: 7 exchanges a word, where summing each column across the lanes would take 24. One
-// column a lane is left, in part[0]: its number among the 8.
+// column a lane is left, in partial[0]: its number among the 8.
 template <class D, class Weights>
 RF_FN int reduce_columns_across_lanes(typename D::Partial (&partial)[8], const Weights& weights, int lane) {
   int mine = 0;
@@ -1635,9 +1593,12 @@ template <class Body> RF_FN void look_in_first_block(const Body& body) {
 //
 // Layout: the fragment's (fragment.cuh). Rows are reduced in registers and across the four lanes that
 // share them; columns across the eight lanes that share them, then across warps through shared memory.
-// Each team leaves one partial result for a row or column of its fragment in the workspace. Where a row has few
-// the last team to arrive at a block of rows merges its rows' first to last (turns are counted by integer atomics;
-// floats are only ever merged in order); more of them, and columns, are left to finalize.cuh.
+// Each warpgroup leaves one partial result for a row or column of its fragment in the workspace. Where a row has few
+// the last warpgroup to arrive at a block of rows merges its rows' first to last (arrivals are counted by integer
+// atomics; floats are only ever merged in order); more of them, and columns, are left to finalize.cuh.
+//
+// Shared memory: EpilogueStorage, one for each warpgroup: column partials of its four warps (512 bytes a word and 32
+// columns), scales of its columns, counts. Registers: the fragment's 32 G MI / 2, in place, and what the body takes.
 //
 // A whole fragment's columns are read and stored in pairs, where operands and results are aligned so. (Results alone
 // that are not are stored one by one; with operands it is taken like a fragment that is cut.) Its groups of 32
@@ -1646,7 +1607,18 @@ template <class Body> RF_FN void look_in_first_block(const Body& body) {
 
 namespace rf {
 
-// Shared memory of one team.
+// What a body of a product is unless it says otherwise: one that stores the product.
+struct MatmulBody {
+  using RowMonoids = List<>;
+  using ColumnMonoids = List<>;
+  static constexpr bool kStores = true, kLight = true, kBatched = false;
+  static constexpr int kReads = 0;
+  template <class V, class C> RF_FN V value(V acc, long row, C col) const { return acc; }
+  RF_FN bool in_pairs() const { return true; }
+  rf_watch::Look look = rf_watch::take_look();  // see look.h
+};
+
+// What a warpgroup's epilogue has in shared memory.
 template <class Body, int G> struct EpilogueStorage {
   static constexpr int kWords = Words<typename Body::ColumnMonoids>::column;
   float columns[4][kWords > 0 ? kWords : 1][32 * G];
@@ -1657,7 +1629,7 @@ template <class Body, int G> struct EpilogueStorage {
 };
 
 // Merges a row's `blocks` partial results of M, `stride` floats apart, in order. The loads of a batch
-// are in flight together: what is read here is in the second-level cache, hundreds of cycles away.
+// are in flight together: what is read here is in the L2, hundreds of cycles away.
 template <class M> RF_FN typename M::State merge_partials(const float* partials, long stride, int blocks) {
   constexpr int kBatch = 16 / M::kWords;
   typename M::State state;
@@ -1688,7 +1660,7 @@ template <class Body, class S> constexpr bool kTakenLater = false;
 template <class Body, class S>
 constexpr bool kTakenLater<Quantizing<Body>, S> = S::index == Body::kQuantized;
 
-// This fragment's part of monoid M for each of its rows, to parts[row * pitch]. One monoid at a time:
+// This fragment's partial of monoid M for each of its rows, to partials[row * pitch]. One monoid at a time:
 // what several would keep for each row at once does not fit in the registers.
 template <class M, int MI, int G>
 RF_FN void reduce_rows(Fragment<MI, G>& acc, const Problem& p, int row0, int col0, int thread,
@@ -1745,24 +1717,24 @@ RF_FN void reduce_rows(Fragment<MI, G>& acc, const Problem& p, int row0, int col
 // Whether a power of two is far from the ends of float32's range.
 RF_FN bool is_ordinary(float unscale) { return unscale > 0x1p-60f && unscale < 0x1p60f; }
 
-// Whether this team is the last of `teams` to come here; what the others wrote before is visible.
+// Whether this warpgroup is the last of `warpgroups` to come here; what the others wrote before is visible.
 RF_FN bool last_to_arrive(unsigned* arrivals, unsigned warpgroups, unsigned* shared, int barrier,
                           int thread) {
   __threadfence();
-  named_barrier_sync(barrier, 128);
+  named_barrier_sync(barrier, kWarpgroupThreads);
   if (thread == 0) *shared = atomicInc(arrivals, warpgroups - 1);  // back to 0 after the last
-  named_barrier_sync(barrier, 128);
+  named_barrier_sync(barrier, kWarpgroupThreads);
   const bool last = *shared == warpgroups - 1;
-  named_barrier_sync(barrier, 128);  // `shared` may be written again
+  named_barrier_sync(barrier, kWarpgroupThreads);  // `shared` may be written again
   if (last) __threadfence();
   return last;
 }
 
-// Whether `mine` holds for all threads of the team, which meet here.
+// Whether `mine` holds for all threads of the warpgroup, which meet here.
 template <class Shared> RF_FN bool all_agree(Shared& shared, bool mine, int barrier) {
   const bool warp = !__any_sync(kFullMask, !mine);
   if (read_tid_x() % 32 == 0) shared.agree[read_tid_x() / 32 % 4] = warp;
-  named_barrier_sync(barrier, 128);
+  named_barrier_sync(barrier, kWarpgroupThreads);
   return shared.agree[0] && shared.agree[1] && shared.agree[2] && shared.agree[3];
 }
 
@@ -1784,7 +1756,7 @@ template <int MI, bool AScaled> struct FragmentRows {
   }
 };
 
-// Group g of a fragment's columns, which stands `at` in its rows: values, stores, parts of its columns. Whole: no
+// Group g of a fragment's columns, which stands `at` in its rows: values, stores, partials of its columns. Whole: no
 // edge of the result cuts the fragment, its scales are ordinary, and what the body reads of rows it reads in pairs.
 // unscaled: b's scaling has been undone. in_pairs: whether the body stores in pairs; it does if it reads so.
 template <bool Whole, bool AScaled, bool BScaled, int MI, int G, class Body, class P>
@@ -1820,7 +1792,8 @@ RF_FN void column_group(const Body& body, const P& p, Fragment<MI, G>& acc, cons
         else if constexpr (BScaled)
           x[e] = x[e] * column_unscale[e];
         int next = 0;
-        if constexpr (Whole) x[e] = body.template value<float>(x[e], row, ColumnOfPair{pair, e == 1, pair_cache, &next});
+        if constexpr (Whole)
+          x[e] = body.template value<float>(x[e], row, ColumnOfPair{pair, e == 1, pair_cache, &next});
         else x[e] = body.template value<float>(x[e], row, col[e]);
       }
     }
@@ -1835,7 +1808,7 @@ RF_FN void column_group(const Body& body, const P& p, Fragment<MI, G>& acc, cons
       }
   }
   if constexpr (kStores && Whole) {
-    // what is known of g where the loop over groups is unrolled: the other part is added to the row's address once
+    // what is known of g where the loop over groups is unrolled: the rest is added to the row's address once
     const int known = Body::kLight ? 32 * g : 0, column = first + 32 * g - known;
     const auto store = [&](auto pairs) {
 #pragma unroll
@@ -1877,9 +1850,9 @@ RF_FN void column_group(const Body& body, const P& p, Fragment<MI, G>& acc, cons
   });
 }
 
-// The epilogue of one team's fragment, whose first element is (row0, col0), but for its turn.
+// The epilogue of one warpgroup's fragment, whose first element is (row0, col0), but for its arrival.
 // AScaled, BScaled: whose rows were scaled; where halves were, elements that are not finite are computed
-// again. barrier: a number of the team's own, from 1. Every thread of the team comes here.
+// again. barrier: a number of the warpgroup's own, from 1. Every thread of the warpgroup comes here.
 template <bool AScaled, bool BScaled, int MI, int G, class Body, class P>
 RF_FN void epilogue(const Body& body, const P& p, Fragment<MI, G>& acc, int row0, int col0,
                     EpilogueStorage<Body, G>& shared, int barrier) {
@@ -1891,11 +1864,11 @@ RF_FN void epilogue(const Body& body, const P& p, Fragment<MI, G>& acc, int row0
   bool unscaled = false;
   if constexpr (BScaled) unscaled = acc.template repair<AScaled>(p, row0, col0);
 
-  const int thread = read_tid_x() % 128, lane = thread % 32, warp = thread / 32;
+  const int thread = read_tid_x() % kWarpgroupThreads, lane = thread % 32, warp = thread / 32;
   bool ordinary = true;  // whether all of the warp's factors are far from the ends of float32's range
   if constexpr (AScaled && BScaled) {  // one load of a thread, where each group of columns would wait for its own
     const float unscale = p.b_unscale[p.b_row(min(col0 + thread % (32 * G), static_cast<int>(p.cols) - 1))];
-    named_barrier_sync(barrier, 128);  // the last tile's have been read
+    named_barrier_sync(barrier, kWarpgroupThreads);  // the last tile's have been read
     if (thread < 32 * G) shared.unscale[thread] = unscale;
     ordinary = all_agree(shared, is_ordinary(unscale), barrier);
   }
@@ -1906,7 +1879,7 @@ RF_FN void epilogue(const Body& body, const P& p, Fragment<MI, G>& acc, int row0
     ordinary = !__any_sync(kFullMask, !ordinary);
   }
   const bool in_pairs = body.in_pairs(), inside = row0 + 64 * MI <= p.row_end() && col0 + 32 * G <= p.cols;
-  // Direct's registers are full: it has none for addresses that several groups share.
+  // IeeeRS's registers are full: it has none for addresses that several groups share.
   if (AScaled == BScaled && inside && ordinary && (in_pairs || Body::kReads == 0)) {  // as most are
     const ColumnWeights<2 * MI, true> weights(rows.count, lane);
     if constexpr (Body::kLight) {
@@ -1941,7 +1914,7 @@ RF_FN void epilogue(const Body& body, const P& p, Fragment<MI, G>& acc, int row0
 
   const long block = row0 / (64 * MI), mine = col0 + thread;
   if constexpr (kColumnWords > (kQuantizes<Body> ? Down<Moments>::kWords : 0)) {
-    named_barrier_sync(barrier, 128);
+    named_barrier_sync(barrier, kWarpgroupThreads);
     if (thread < 32 * G && mine < p.cols)
       for_monoids<0>(ColumnMonoids{}, [&](auto s, auto monoid) {
         if constexpr (kTakenLater<Body, decltype(s)>) return;
@@ -1962,7 +1935,7 @@ RF_FN void epilogue(const Body& body, const P& p, Fragment<MI, G>& acc, int row0
         for (int w = 0; w < D::kWords; w++)
           p.column_partials[(block * kColumnWords + at + w) * p.cols + mine] = partial.w[w];
       });
-    named_barrier_sync(barrier, 128);  // `shared` may be written again
+    named_barrier_sync(barrier, kWarpgroupThreads);  // `shared` may be written again
   }
   if constexpr (kQuantizes<Body>) {
     constexpr int at = Before<Body::kQuantized, ColumnMonoids>::column;
@@ -1972,8 +1945,8 @@ RF_FN void epilogue(const Body& body, const P& p, Fragment<MI, G>& acc, int row0
   }
 }
 
-// Takes the turn of the fragment at (row0, col0), whose epilogue has been done; whoever comes last to a
-// block of rows finishes it, unless a kernel of its own will.
+// Counts the arrival of the fragment at (row0, col0), whose epilogue has been done; whoever comes last to a
+// block of rows finalizes it, unless a kernel of its own will.
 template <int MI, int G, class Body>
 RF_FN void arrive_and_finalize_rows(const Body& body, const Problem& p, int row0, int col0,
                      EpilogueStorage<Body, G>& shared, int barrier) {
@@ -1983,7 +1956,7 @@ RF_FN void arrive_and_finalize_rows(const Body& body, const Problem& p, int row0
 
   if constexpr (kRowWords > 0) {
     if (p.row_arrivals == nullptr) return;
-    const int thread = read_tid_x() % 128;
+    const int thread = read_tid_x() % kWarpgroupThreads;
     const int blocks = (static_cast<int>(p.cols) + 32 * G - 1) / (32 * G);
     const long mine = row0 + thread;
     if (last_to_arrive(p.row_arrivals + row0 / (64 * MI), blocks, &shared.arrival, barrier, thread) &&
@@ -2077,9 +2050,9 @@ RF_FN void mma_sync(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t
 // tiles are taken.
 //
 // Ieee: fp32 split into two scaled fp16 values, three products of four; fp32's accuracy.
-// Direct: the same, but a comes as fp32 and is split on its way to the tensor cores (mainloop_rs_sm90.cuh).
+// IeeeRS: the same, but a comes as fp32 and is split on its way to the tensor cores (mainloop_rs_sm90.cuh).
 // Tf32: one scaled fp16 value, whose ten bits are TF32's; where the user allows TF32.
-// Native<Half>, Native<Bfloat>: 16-bit operands as they are. Native<T, 2>: b is given as two 16-bit parts
+// Native<Half>, Native<Bfloat>: 16-bit operands as they are. Native<T, 2>: b is given as two 16-bit terms, hi and lo,
 // that add up to it, one after the other along k; a is taken once for each.
 
 namespace rf {
@@ -2099,14 +2072,14 @@ struct Tf32 {
   static constexpr bool kSplit = false, kScaled = true, kRS = false;
   static constexpr int kStageDepth = 64, kTerms = 1;
 };
-template <class T, int InParts = 1> struct Native {
+template <class T, int Terms = 1> struct Native {
   using Type = T;
   static constexpr bool kSplit = false, kScaled = false, kRS = false;
-  static constexpr int kStageDepth = 64, kTerms = InParts;
+  static constexpr int kStageDepth = 64, kTerms = Terms;
 };
 
 // The t-th tile of a grid of tiles: bands of 8 tiles of rows, column after column, so that blocks at work
-// at a time read few rows and columns and the second-level cache serves them again. Every other band goes
+// at a time read few rows and columns and the L2 serves them again. Every other band goes
 // from the last column to the first, whose columns the cache has at hand.
 RF_FN void tile_at(int t, int tile_rows, int tile_cols, int& row, int& col) {
   constexpr int kBand = 8;
@@ -2119,7 +2092,7 @@ RF_FN void tile_at(int t, int tile_rows, int tile_cols, int& row, int& col) {
 
 }  // namespace rf
 
-// Split: rows of fp32 as pairs of scaled fp16, ready for the tensor cores.
+// Hi/lo split: rows of fp32 as hi and lo, scaled fp16 each, ready for the tensor cores.
 //
 // Why: x * 2^e = hi + lo with fp16 hi and lo keeps 22 bits if neither is subnormal. Each row is scaled
 // by the power of two that takes its largest value to [2^14, 2^15): exact, undone by the epilogue, and
@@ -2127,17 +2100,21 @@ RF_FN void tile_at(int t, int tile_rows, int tile_cols, int& row, int& col) {
 // bits, smaller ones an absolute error of 2^-39 of it).
 //
 // Layout: out[row] is `depth` rounded up to 32. Ieee: 32 hi then 32 lo for every 32 of k, 128 bytes,
-// which is one row of a stage of the product's ring. Among the 32, k = 8 q + 4 s + 2 h + e lies at
+// which is one row of a stage of the product's pipeline. Among the 32, k = 8 q + 4 s + 2 h + e lies at
 // 16 s + 8 h + 2 q + e: the four k that lane q of a fragment of tensor cores holds of slice s of 16 are
 // next to each other in fp32, so that a row that comes as fp32 can be read by 16 bytes (mainloop_rs_sm90.cuh).
 // Tf32: hi only, in order. What is beyond `depth` is zero.
 // unscale[row] = 2^-e. An infinity or NaN leaves its row unscaled; the product computes every element
 // that it reaches again in fp32.
 //
-// One block a row, of short ones some lanes of a warp. Every thread's part of a row, up to 32 or 64 values, is
+// One block a row, of short ones some lanes of a warp. Every thread's values of a row, up to 32 or 64 values, is
 // loaded at once and stays in registers from the search for the largest value to the conversion; what a row of
 // more than 32768 has beyond that is read a second time, from a cache. Bound by memory: 4 bytes read and 4 (Ieee)
 // or 2 (Tf32) written an element.
+//
+//   kernel                   threads                        registers (a thread)      shared memory
+//   hi_lo_split_rows         128, 256 or 512, one row       51 to 64; of 512: 110     a word a warp
+//   hi_lo_split_short_rows   256: 8, 16 or 32 lanes a row   32; of 8 vectors 64, 76   none
 #include <cuda_fp16.h>
 
 
@@ -2232,7 +2209,7 @@ __global__ void __launch_bounds__(Threads, Threads == 512 ? 1 : 1024 / Threads)
   }
 
   __shared__ unsigned of_warp[Threads / 32];
-  most = __reduce_max_sync(0xffffffffu, most);
+  most = __reduce_max_sync(kFullMask, most);
   if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = most;
   __syncthreads();
 #pragma unroll
@@ -2272,7 +2249,7 @@ __global__ void __launch_bounds__(256, Units > 2 ? 3 : 4)
   unsigned most = 0;
 #pragma unroll
   for (int i = 0; i < Units; i++) most = larger(most, held[i]);
-  for (int mask = lanes / 2; mask; mask /= 2) most = max(most, __shfl_xor_sync(0xffffffffu, most, mask));
+  for (int mask = lanes / 2; mask; mask /= 2) most = max(most, __shfl_xor_sync(kFullMask, most, mask));
   const int e = scale_exponent(__uint_as_float(most));
   if (mine >= rows) return;  // as one for all lanes of a row
   if (lane == 0) unscale[row] = power_of_two(-e);
@@ -2288,14 +2265,14 @@ __global__ void __launch_bounds__(256, Units > 2 ? 3 : 4)
 // Operand: the host side that all products share: operands, their splitting, the workspace.
 //
 // An emitter instantiates, for each product of a plan,
-//   rf::split<Ieee>(x, rows, depth, ld, out, unscale, stream)        activations each call, weights once
+//   rf::hi_lo_split<Ieee>(x, rows, depth, ld, out, unscale, stream)        activations each call, weights once
 //   rf::matmul<S>(body, a, b, depth, workspace, stream)
 // with sizes from rf::split_bytes and rf::workspace_bytes<S, Body>. On Hopper a may come unsplit (data null):
 // matmul then splits it in the workspace, some rows at a time. The schedule S names the kernel:
-//   Schedule<Mode, tile, splits>   launch_sm90.cuh        Hopper
-//   Generic<Mode, splits>          launch_sm80.cuh   sm_80 and later
-//   Plain                          launch_plain.cuh  fp32 as it is, for what is tiny or odd
-// A workspace belongs to one stream at a time; its turns are zeroed once, when they are allocated: every
+//   Schedule<Mode, tile, split-K>   launch_sm90.cuh        Hopper
+//   Generic<Mode, split-K>          launch_sm80.cuh   sm_80 and later
+//   Plain                           launch_plain.cuh  fp32 as it is, for what is tiny or odd
+// A workspace belongs to one stream at a time; its arrival counters are zeroed once, when they are allocated: every
 // launch leaves them zero.
 
 namespace rf {
@@ -2308,14 +2285,15 @@ template <class Mode> size_t split_bytes(long rows, long depth) {
 }
 
 template <bool Pairs, bool Aligned>
-Error launch_hi_lo_split(const float* x, long rows, long depth, long ld, __half* out, float* unscale, cudaStream_t stream) {
+Error launch_hi_lo_split(const float* x, long rows, long depth, long ld, __half* out, float* unscale,
+                         cudaStream_t stream) {
   constexpr const char* doing = "launching the splitting of an operand";
   const int padded = static_cast<int>(padded_depth(depth));
   if (depth <= 1024) {
     const long lanes = depth <= 32 ? 8 : depth <= 64 ? 16 : 32;
     auto* kernel = depth <= 256 ? hi_lo_split_short_rows<Pairs, Aligned, 2> : hi_lo_split_short_rows<Pairs, Aligned, 8>;
-    return launch(kernel, static_cast<unsigned>(blocks_of(rows, 256 / lanes)), 256, 0, stream, LaunchMode::overlapping, doing,
-                  x, ld, rows, static_cast<int>(depth), padded, static_cast<int>(lanes), out, unscale);
+    return launch(kernel, static_cast<unsigned>(blocks_of(rows, 256 / lanes)), 256, 0, stream, LaunchMode::overlapping,
+                  doing, x, ld, rows, static_cast<int>(depth), padded, static_cast<int>(lanes), out, unscale);
   }
   // as few threads as hold a row
   auto* kernel = hi_lo_split_rows<Pairs, Aligned, 512>;
@@ -2339,7 +2317,7 @@ Error hi_lo_split(const float* x, long rows, long depth, long ld, void* out, flo
                  : launch_hi_lo_split<Mode::kSplit, false>(x, rows, depth, ld, to, unscale, stream);
 }
 
-// One side of a product: data as the tensor cores read it, and the fp32 rows that it was split from
+// One operand of a product: data as the tensor cores read it, and the fp32 rows that it was split from
 // (ld and unscale are not used by native modes, whose rows are `pitch` elements apart; Plain uses plain,
 // which points to what its schedule says, and ld alone).
 struct Operand {
@@ -2356,7 +2334,7 @@ inline Operand batch_of(Operand b, long batches) {
   b.batches = batches;
   return b;
 }
-// A side whose plain matrices lie the other way round, [depth, rows]: rows, those of one.
+// An operand whose plain matrices are transposed, [depth, rows]: rows, those of one.
 inline Operand transposed(Operand side, long rows) {
   side.ld = 1, side.step = rows;
   return side;
@@ -2374,10 +2352,10 @@ template <class M> long b_elements(long depth) {
   return M::kTerms == 1 ? a_elements<M>(depth) : M::kTerms * blocks_of(depth, M::kStageDepth) * M::kStageDepth;
 }
 
-// A side [rows, depth] of fp32 as it is, rows ld apart.
+// An operand [rows, depth] of fp32 as it is, rows ld apart.
 inline Operand plain_operand(const float* plain, long rows, long ld) { return {nullptr, rows, 0, nullptr, plain, ld}; }
 
-// The same as side a of Direct: x is aligned by 16 bytes, ld a multiple of 4.
+// The same as operand a of IeeeRS: x is aligned by 16 bytes, ld a multiple of 4.
 inline Operand rs_operand(const float* x, long rows, long ld) { return {x, rows, 2 * ld, nullptr, x, ld}; }
 
 inline size_t aligned_bytes(size_t bytes) { return (bytes + 255) / 256 * 256; }
@@ -2386,8 +2364,8 @@ inline size_t aligned_bytes(size_t bytes) { return (bytes + 255) / 256 * 256; }
 template <class Body> Error finalize_columns(const Body& body, const Problem& p, long block_rows, cudaStream_t stream);
 template <class Body> Error finalize_rows(const Body& body, const Problem& p, long blocks, cudaStream_t stream);
 
-// How the epilogue cuts a product, by fragments of fragment_rows x fragment_cols: the workspace's first
-// parts and turns are its, what a kernel needs besides comes after them.
+// How the epilogue partitions a product, by fragments of fragment_rows x fragment_cols: the workspace's first
+// scratch and counters are its, what a kernel needs besides comes after them.
 template <class Body> struct Partition {
   long rows, cols, fragment_rows, row_blocks, column_blocks;
   static constexpr int kRowWords = Words<typename Body::RowMonoids>::row;
@@ -2398,7 +2376,7 @@ template <class Body> struct Partition {
   size_t row_bytes() const { return aligned_bytes(sizeof(float) * kRowWords * rows * column_blocks); }
   size_t bytes() const { return row_bytes() + aligned_bytes(sizeof(float) * kColumnWords * cols * row_blocks); }
   size_t arrivals() const { return kRowWords ? row_blocks : 0; }
-  // Whether a row has so many parts that the last to arrive had better not merge them alone.
+  // Whether a row has so many partials that the last to arrive had better not merge them alone.
   bool rows_apart() const { return kRowWords > 0 && column_blocks > 32; }
 
   Problem problem(const Operand& a, const Operand& b, long depth, const Workspace& workspace) const {
@@ -2426,21 +2404,23 @@ template <class Body> struct Partition {
 };
 
 // The host side of one schedule and body; each launch*.cuh has its schedule's:
-//   static Error bytes(rows, cols, unsplit_depth, parts, turns, batches);
+//   static Error bytes(rows, cols, unsplit_depth, scratch, arrivals, batches);
 //   static Error run(body, a, b, depth, workspace, stream);
 template <class S, class Body> struct Product;
 
-// Bytes of a workspace's parts and turns for a product of `rows` x `cols`, of any depth; unsplit_depth: that
-// of a product whose a comes unsplit; batches: Side's.
+// Bytes of a workspace's scratch and counters for a product of `rows` x `cols`, of any depth; unsplit_depth: that
+// of a product whose a comes unsplit; batches: Operand's.
 template <class S, class Body>
-Error workspace_bytes(long rows, long cols, size_t& scratch, size_t& arrivals, long unsplit_depth = 0, long batches = 1) {
+Error workspace_bytes(long rows, long cols, size_t& scratch, size_t& arrivals, long unsplit_depth = 0,
+                      long batches = 1) {
   return Product<S, Body>::bytes(rows, cols, unsplit_depth, scratch, arrivals, batches);
 }
 
 // body's outputs from the product of a [rows, depth] and b [cols, depth]; of a batch, from those of b.batches
 // products [rows / b.batches, depth] and [cols, depth].
 template <class S, class Body>
-Error matmul(const Body& body, const Operand& a, const Operand& b, long depth, const Workspace& workspace, cudaStream_t stream) {
+Error matmul(const Body& body, const Operand& a, const Operand& b, long depth, const Workspace& workspace,
+             cudaStream_t stream) {
   if (a.rows == 0 || b.rows == 0) return nullptr;
   constexpr long kMost = INT32_MAX - 256;  // the last tile counts on beyond the last row
   if (depth <= 0 || a.rows > kMost || b.rows > kMost || depth > INT32_MAX / 2)
@@ -2485,12 +2465,16 @@ Error matmul_workspace_size(long rows, long cols, long unsplit_depth, WorkspaceS
 
 }  // namespace rf
 
-// StreamK: how tiles are dealt out to slots that work side by side.
+// Stream-K: how tiles are dealt out to slots that work side by side.
 //
-// Slots take tile after tile while there is one for every slot. The tiles that are left over would keep some
-// slots waiting for the others: their K, one tile's after another's, is cut into steps and dealt out evenly
-// instead. A portion of it ends one tile and may begin the next, whose part comes first: whoever has a tile's
-// last part waits for the others, and they are done by then.
+// Slots take tile after tile while there is one for every slot (data-parallel tiles). The tiles that are left over
+// would keep some slots waiting for the others: their K, one tile's after another's, is cut into steps and dealt out
+// evenly instead. What a slot gets of it ends one tile and may begin the next, whose steps come first: whoever has a
+// tile's last steps waits for the others, and they are done by then.
+//
+//   3 slots, 4 tiles of 6 steps       slot 0   tile 0        | tile 3, steps 0 1
+//   (1 tile is left over: 6 steps,    slot 1   tile 1        | tile 3, steps 2 3
+//   2 a slot)                         slot 2   tile 2        | tile 3, steps 4 5, reduces all, epilogue
 //
 // Plain arithmetic: the host decides by it, and it is tested there.
 
@@ -2504,18 +2488,19 @@ struct WorkTile {
 
 struct StreamK {
   int steps = 0;  // that cover K
-  int data_parallel_tiles = 0;  // tiles that slots take alone
+  int data_parallel_tiles = 0;       // that slots take alone
   int data_parallel_iterations = 0;  // of a slot, for those
-  unsigned steps_per_slot = 0, longer_slots = 0;  // steps of the others that each slot takes, the first `longer` one more
+  unsigned steps_per_slot = 0,
+           longer_slots = 0;  // steps of the others that each slot takes, the first `longer` one more
 
   // Whether `tiles` on `slots` slots leave some over that are worth sharing out: few slots share one then, and an
-  // eighth of a tile or more is spared, which takes longer than joining its parts. dear: all tiles cost more if some
-  // are shared, 3% where it was measured; a sixteenth of the time must be spared.
+  // eighth of a tile or more is spared, which takes longer than reducing its partial sums. dear: all tiles cost more if
+  // some are shared, 3% where it was measured; a sixteenth of the time must be spared.
   static bool pays(long tiles, long slots, long steps, bool dear = false) {
-    constexpr long kJoining = 8;  // steps
+    constexpr long kReductionSteps = 8;  // what a reduction takes
     const long left = tiles % slots, spared = slots - left;
     if (dear && 16 * spared < (tiles / slots + 1) * slots) return false;
-    return 4 * left >= slots && 8 * left <= 7 * slots && spared * steps >= kJoining * slots;
+    return 4 * left >= slots && 8 * left <= 7 * slots && spared * steps >= kReductionSteps * slots;
   }
   StreamK() = default;
   StreamK(long tiles, long slots, long steps, bool shared)
@@ -2525,7 +2510,7 @@ struct StreamK {
     steps_per_slot = static_cast<unsigned>(left / slots), longer_slots = static_cast<unsigned>(left % slots);
   }
 
-  // The turn-th work of a slot, tile t if that is its alone; false: there is none any more.
+  // What a slot does in an iteration, tile t if that is its alone; false: nothing any more.
   RF_FN bool next(unsigned slot, int iteration, int t, WorkTile& w) const {
     w.tile = t, w.begin = 0, w.end = steps, w.before = iteration * steps;
     if (iteration < data_parallel_iterations) return t < data_parallel_tiles;
@@ -2537,7 +2522,7 @@ struct StreamK {
     w.before = data_parallel_iterations * steps + (is_next ? 0 : next);
     return from < to && iteration <= data_parallel_iterations + (next > 0);
   }
-  // Where a slot's portion begins, in steps of the tiles left over.
+  // Where a slot's steps begin, among those of the tiles left over.
   RF_FN unsigned begin(unsigned slot) const {
     return steps_per_slot * slot + (slot < longer_slots ? slot : longer_slots);
   }
@@ -2545,19 +2530,23 @@ struct StreamK {
 
 }  // namespace rf
 
-// Ptx: the Hopper instructions that the product is built from, one small function each.
+// Ptx on Hopper: the instructions that the product is built from, one small function each.
 //
-// Why: barriers in shared memory, copies of whole tiles by the copy engine, and matrix products of
-// a group of four warps have no C++ spelling. Nothing here decides anything.
+// Why: mbarriers in shared memory, TMA loads of whole tiles, and wgmma, the matrix product of a warpgroup, have no C++
+// spelling. Nothing here decides anything.
 //
 // Layout: a tile in shared memory is rows of 128 bytes, 16-byte pieces permuted inside every eight
-// rows (the copy engine's 128-byte swizzle), and starts at a multiple of 1024 bytes.
+// rows (TMA's 128-byte swizzle), and starts at a multiple of 1024 bytes.
 #include <cuda.h>
 
 
 namespace rf {
 
-// --- barriers in shared memory -----------------------------------------------------------------
+constexpr int kSwizzleRowBytes = 128;    // a row of a stage
+constexpr int kSwizzleAlignment = 1024;  // eight rows, after which the swizzle repeats
+constexpr int kMbarrierBytes = 8;
+
+// --- mbarriers in shared memory -----------------------------------------------------------------
 RF_FN void mbarrier_init(uint32_t barrier, uint32_t arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
 }
@@ -2579,7 +2568,7 @@ RF_FN void mbarrier_wait(uint32_t barrier, uint32_t parity) {
       "@!done bra again;\n}" ::"r"(barrier), "r"(parity)
       : "memory");
 }
-// Makes initialised barriers visible to the copy engine.
+// Makes initialised barriers visible to TMA.
 RF_FN void fence_mbarrier_init() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
@@ -2596,14 +2585,14 @@ RF_FN uint32_t map_shared_rank(uint32_t address, uint32_t rank) {
   return there;
 }
 
-// --- copies by the copy engine -------------------------------------------------------------------
+// --- loads by TMA -------------------------------------------------------------------
 RF_FN void tma_load(uint32_t to, const CUtensorMap* map, int x, int y, uint32_t barrier) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
       " [%0], [%1, {%3, %4}], [%2];" ::"r"(to), "l"(map), "r"(barrier), "r"(x), "r"(y)
       : "memory");
 }
-// The same to both blocks of a pair, where each counts the bytes at its own barrier.
+// The same to both blocks of a 2-CTA cluster (multicast), where each counts the bytes at its own mbarrier.
 RF_FN void tma_load_multicast(uint32_t to, const CUtensorMap* map, int x, int y, uint32_t barrier) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster"
@@ -2626,12 +2615,17 @@ RF_FN float4 load_shared_v4(uint32_t from) {
 template <int N> RF_FN void setmaxnreg_dec() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N)); }
 template <int N> RF_FN void setmaxnreg_inc() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N)); }
 
-// --- matrix products of four warps ---------------------------------------------------------------
+// --- wgmma: matrix products of a warpgroup---------------------------------------------------------
 // Both sides lie in shared memory along k; 1024 bytes from eight rows to the next eight. A tile is
-// named by the low word of its descriptor, its address in units of 16 bytes, which can be added to;
+// named by the low word of its matrix descriptor, its address in units of 16 bytes, which can be added to;
 // the high word is the same for all.
-RF_FN uint32_t descriptor_word(uint32_t address) { return (1u << 16) | ((address & 0x3ffff) >> 4); }
-RF_FN uint64_t matrix_descriptor(uint32_t word) { return (uint64_t(0x40000040) << 32) | word; }
+template <int Bytes> constexpr int kDescriptorUnits = Bytes >> 4;
+constexpr uint32_t kAddressMask = 0x3ffff;          // bits of a shared address
+constexpr uint32_t kLeadingOffset = 1u << 16;       // of no meaning with this swizzle, whose rows are whole
+constexpr uint32_t kStrideOffset = kDescriptorUnits<kSwizzleAlignment>;  // high word: from eight rows to the next
+constexpr uint32_t kSwizzle128 = 1u << 30;          // high word: the 128-byte swizzle
+RF_FN uint32_t descriptor_word(uint32_t address) { return kLeadingOffset | ((address & kAddressMask) >> 4); }
+RF_FN uint64_t matrix_descriptor(uint32_t word) { return (uint64_t(kSwizzle128 | kStrideOffset) << 32) | word; }
 RF_FN void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 RF_FN void wgmma_commit_group() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int Left> RF_FN void wgmma_wait_group() {
@@ -2655,16 +2649,17 @@ template <int Left> RF_FN void wgmma_wait_group() {
 template <class T> RF_FN void wgmma(float (&d)[64], uint32_t a, uint32_t b, bool add);
 #define RF_WGMMA(T, types)                                                                                        \
   template <> RF_FN void wgmma<T>(float (&d)[64], uint32_t a, uint32_t b, bool add) {                             \
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"                                                       \
-                 "wgmma.mma_async.sync.aligned.m64n128k16.f32." types " {" RF_ACCUMULATORS "}, %64, %65, p, 1, 1, 0, 0;\n}" \
-                 : RF_INOUT(d)                                                                                       \
-                 : "l"(matrix_descriptor(a)), "l"(matrix_descriptor(b)), "r"(int(add)));                                \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"                                                     \
+                 "wgmma.mma_async.sync.aligned.m64n128k16.f32." types " {" RF_ACCUMULATORS "}, %64, %65, "        \
+                 "p, 1, 1, 0, 0;\n}"                                                                              \
+                 : RF_INOUT(d)                                                                                    \
+                 : "l"(matrix_descriptor(a)), "l"(matrix_descriptor(b)), "r"(int(add)));                          \
   }
 RF_WGMMA(Half, "f16.f16")
 RF_WGMMA(Bfloat, "bf16.bf16")
 #undef RF_WGMMA
 
-// The same with a in registers, fp16: lane l of warp w holds of rows 16 w + l / 4 and 8 more, k 2 (l % 4) and
+// The same with a in registers ("RS"), fp16: lane l of warp w holds of rows 16 w + l / 4 and 8 more, k 2 (l % 4) and
 // 1 more, and again 8 further.
 RF_FN void wgmma_rs(float (&d)[64], const uint32_t (&a)[4], uint32_t b, bool add) {
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %69, 0;\n"
@@ -2679,16 +2674,27 @@ RF_FN void wgmma_rs(float (&d)[64], const uint32_t (&a)[4], uint32_t b, bool add
 
 }  // namespace rf
 
-// Work: which tiles a block multiplies and over which part of K, and how blocks that share a tile join
-// their parts of it.
+// Tile scheduler on Hopper: which tiles a block multiplies and over which steps of K, and how blocks that share a tile
+// reduce its partial sums. The grid is persistent: a slot takes tile after tile.
 //
-// A slot is a block, or a pair of blocks with tiles side by side, or the `kSplitK` blocks that share each tile.
-// kSplitK == 1: what a slot does is its portion (stream_k.cuh). A part of a tile that ends elsewhere is left in the
-// workspace; whoever has the tile's last part adds up the others, nearest first, and does the epilogue.
+// A slot is a block, or a 2-CTA cluster with tiles side by side, or the `kSplitK` blocks that share each tile.
 //
-// kSplitK > 1 (few tiles, deep K): `kSplitK` blocks share each tile, each with its part of K. All leave
-// in the workspace what others will add and wait for each other; each of the first kEpilogueBlocks then adds up its
-// share of the tile, first part to last, and does that fragment's epilogue.
+//   kSplitK == 1   Stream-K (stream_k.cuh): whole tiles first, then the steps of the tiles left over, dealt out evenly.
+//                  Whoever does a tile's last steps reduces the others' partial tiles, nearest first, and does the
+//                  epilogue (store_partial, reduce_partials).
+//   kSplitK > 1    few tiles, deep K: `kSplitK` blocks share each tile, each with its steps of K. All leave in the
+//                  workspace what others will add and wait for each other; each of the first kEpilogueBlocks then
+//                  reduces its share of the tile, first block to last, and does that fragment's epilogue
+//                  (splitk_reduce).
+//
+// Workspace (zero-filled arrival counters, scratch of any content):
+//   Stream-K   splitk_partials [block][16-byte piece of a fragment][thread], splitk_arrivals [block][warpgroup]
+//   split-K    splitk_partials [slot][parity][block of the split][piece][thread], splitk_arrivals [slot][parity]
+//              [arrived, left]; by parity of the iteration, since some read while others already write
+//
+// Memory order: partial sums are written past L1 (stcg); a named barrier orders them before thread 0, whose fence makes
+// them visible to the device before it counts its arrival. Who waits reads the counter by ld.acquire.gpu, meets its
+// warpgroup at a barrier, and then reads the partial sums past L1 (ldcg).
 //
 // Where blocks wait for each other the grid is launched cooperatively: all are resident, so waiting is safe.
 // Floats are added in an order that depends on the sizes and the device alone.
@@ -2700,20 +2706,27 @@ namespace rf {
 // 1.9e-4 over 32768 (cuBLAS TF32: 5.5e-5, 2.2e-4). TF32's operands alone lack 2.9e-4 on randn.
 constexpr long kMostUnpromotedDepth = 32768;
 
-// Tiles: two teams, one above the other or (Wide) side by side, hold half of one each.
+// Tiles: the two consumer warpgroups, one above the other or (Wide) side by side, hold half of one each.
 struct Tall { static constexpr int kRows = 256, kCols = 128; };
 struct Wide { static constexpr int kRows = 128, kCols = 256; };
 struct Small { static constexpr int kRows = 128, kCols = 128; };
 
-template <class M, class Tile = Tall, int InParts = 1> struct Schedule {
+constexpr int kConsumerWarpgroups = 2, kConsumerThreads = kConsumerWarpgroups * kWarpgroupThreads;
+constexpr int kConsumerBarrier = 3, kPingPongBarrier = 4;  // named barriers; 1 and 2 are the warpgroups' own
+
+template <class M, class Tile = Tall, int SplitK = 1> struct Schedule {
   using Mode = M;
-  static constexpr int kSplitK = InParts;  // parts of K
+  static constexpr int kSplitK = SplitK;  // blocks that share the K of a tile
   // stages from promotion to promotion
   static constexpr int kPromote = kSplitK > 1 || Mode::kRS ? 1 : 2;
   static constexpr int kTileRows = Tile::kRows, kTileCols = Tile::kCols;
   static constexpr bool kStacked = kTileCols == 128;
-  static constexpr int kHalves = kTileRows * kTileCols / 16384;  // of a team, 64 x 128 each, one above the other
-  static constexpr int kStages = kHalves == 2 ? 4 : 6, kThreads = 384, kRowBytes = 128;
+  static constexpr int kHalves =
+      kTileRows * kTileCols / (128 * 128);  // of a warpgroup, 64 x 128 each, one above the other
+  static constexpr int kStages = kHalves == 2 ? 4 : 6, kRowBytes = kSwizzleRowBytes;
+  static constexpr int kThreads = kConsumerThreads + kWarpgroupThreads;
+  // of a thread, once a warpgroup knows its role: multiples of 8, as many as a processor has for all
+  static constexpr int kProducerRegisters = Mode::kRS ? 24 : 40, kConsumerRegisters = Mode::kRS ? 240 : 232;
   static constexpr int kABytes = kTileRows * kRowBytes, kBBytes = kTileCols * kRowBytes;
   static constexpr int kStageBytes = kABytes + kBBytes;
   // Whether sums may stay where the tensor cores add them (Launch::promotes). Not where K is split: there cuBLAS
@@ -2721,105 +2734,107 @@ template <class M, class Tile = Tall, int InParts = 1> struct Schedule {
   static constexpr bool kMayBeUnpromoted = !Mode::kSplit && Mode::kTerms == 1 && kSplitK == 1;
   // Whether slots share the tiles left over.
   static constexpr bool kStreamK = kSplitK == 1 && !Mode::kRS;
-  // The fragment of a team's epilogue: its halves, or its share of them when K is split.
+  // The fragment of a warpgroup's epilogue: its halves, or its share of them when K is split.
   static constexpr int kEpilogueBlocks = kSplitK < 4 * kHalves ? kSplitK : 4 * kHalves;
   static constexpr int kMI = kSplitK == 1 ? kHalves : 1;
   static constexpr int kG = kSplitK == 1 ? 4 : 4 * kHalves / kEpilogueBlocks;
-  static_assert(kStacked || !Mode::kRS, "teams side by side would split the same rows of a twice");
+  static_assert(kStacked || !Mode::kRS, "warpgroups side by side would split the same rows of a twice");
   static_assert(kSplitK <= 32 && (kSplitK & (kSplitK - 1)) == 0);
 };
 
 struct Launch {
   Problem problem;
-  int a_stages;            // stages that cover a row of a, which begins anew for each part of b
-  int tile_rows, tile_cols;  // tiles of C, from its row first_row on, which is a's first; pairs of them if paired
-  int multicast;              // 1: blocks go in pairs, tiles side by side; else 0
-  int promotes;            // whether sums are promoted: Grid::shares, Grid::is_unpromoted
-  StreamK stream_k;       // what a slot does of them
+  int a_stages;            // stages that cover a row of a, which begins anew for each term of b (hi, lo)
+  int tile_rows, tile_cols;  // tiles of C, from its row first_row on, which is a's first; two at a time if multicast
+  int multicast;           // 1: 2-CTA clusters, tiles side by side, A is multicast; else 0
+  int promotes;            // whether sums are promoted: Grid::uses_stream_k, is_unpromoted
+  StreamK stream_k;        // what a slot does of them
   int first_row;
-  float4* splitk_partials;     // [slot][parity][part][piece of a fragment][thread], or [block][piece][thread]
-  unsigned* splitk_arrivals;   // [slot][parity][arrived, left], or [block][team]; zero between launches
+  float4* splitk_partials;
+  unsigned* splitk_arrivals;  // zero between launches
 };
 
-// A block's place: rank in its pair, part of K, and which slot.
+// A block's place: its rank in a cluster, which steps of a split K, and which slot.
 template <class S> struct TileScheduler {
   int rank, k_split, slot;
   RF_FN TileScheduler(int block, int multicast)
       : rank(block & multicast), k_split((block >> multicast) % S::kSplitK), slot((block >> multicast) / S::kSplitK) {}
-  // Where the t-th tile, or pair of tiles, begins in C's grid of tiles.
+  // Where the t-th tile, or two of a cluster, begins in C's grid of tiles.
   RF_FN void tile(const Launch& l, int t, int& row, int& col) const {
     tile_at(t, l.tile_rows, l.tile_cols, row, col);
     col = (col << l.multicast) + rank;
   }
-  // The block's turn-th work, tile t if that is its alone; false: there is none any more.
+  // What the block does in an iteration, tile t if that is its alone; false: nothing any more.
   RF_FN bool next(const Launch& l, int iteration, int t, WorkTile& w) const {
     if constexpr (S::kStreamK) return l.stream_k.next(slot, iteration, t, w);
     const long steps = l.stream_k.steps;
-    w.begin = static_cast<int>(steps * k_split / S::kSplitK), w.end = static_cast<int>(steps * (k_split + 1) / S::kSplitK);
+    w.begin = static_cast<int>(steps * k_split / S::kSplitK),
+    w.end = static_cast<int>(steps * (k_split + 1) / S::kSplitK);
     w.tile = t, w.before = iteration * (w.end - w.begin);
     return t < l.stream_k.data_parallel_tiles;
   }
 };
 
-// This team's part of a tile that another slot finishes goes to the workspace.
+// The warpgroup's partial sums of a tile that another slot finishes go to the workspace.
 template <class S>
 RF_FN void store_partial(const Launch& l, const Fragment<S::kHalves, 4>& acc, int block, int barrier) {
   constexpr int kPieces = 16 * S::kHalves;
-  float4* partials = l.splitk_partials + long(kPieces) * 256 * block + threadIdx.x;
+  float4* partials = l.splitk_partials + long(kPieces) * kConsumerThreads * block + threadIdx.x;
 #pragma unroll
   for (int q = 0; q < kPieces; q++) {
     const float* x = &acc.x[q / 16][q % 16 * 4];
-    __stcg(partials + q * 256, make_float4(x[0], x[1], x[2], x[3]));
+    __stcg(partials + q * kConsumerThreads, make_float4(x[0], x[1], x[2], x[3]));
   }
-  named_barrier_sync(barrier, 128);
-  if (threadIdx.x % 128 == 0) {
+  named_barrier_sync(barrier, kWarpgroupThreads);
+  if (threadIdx.x % kWarpgroupThreads == 0) {
     __threadfence();  // of what the barrier has made known to this thread, too
-    atomicExch(l.splitk_arrivals + 2 * block + threadIdx.x / 128, 1u);
+    atomicExch(l.splitk_arrivals + 2 * block + threadIdx.x / kWarpgroupThreads, 1u);
   }
 }
 
 // Adds what other blocks have left of the tile whose steps from `begin` on are this one's.
 template <class S>
-RF_FN void reduce_partials(const Launch& l, Fragment<S::kHalves, 4>& acc, const TileScheduler<S>& scheduler, int begin, int barrier) {
+RF_FN void reduce_partials(const Launch& l, Fragment<S::kHalves, 4>& acc, const TileScheduler<S>& scheduler, int begin,
+                           int barrier) {
   constexpr int kPieces = 16 * S::kHalves;
   const unsigned tile = l.stream_k.begin(scheduler.slot) - begin;  // where its steps begin
   int from = scheduler.slot;
   do {
     const int block = (--from << l.multicast) + scheduler.rank;
-    if (threadIdx.x % 128 == 0) {
-      unsigned* iteration = l.splitk_arrivals + 2 * block + threadIdx.x / 128;
+    if (threadIdx.x % kWarpgroupThreads == 0) {
+      unsigned* iteration = l.splitk_arrivals + 2 * block + threadIdx.x / kWarpgroupThreads;
       unsigned here;
       do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(here) : "l"(iteration) : "memory");
       while (here == 0);
       *iteration = 0;
     }
-    named_barrier_sync(barrier, 128);
-    const float4* partials = l.splitk_partials + long(kPieces) * 256 * block + threadIdx.x;
+    named_barrier_sync(barrier, kWarpgroupThreads);
+    const float4* partials = l.splitk_partials + long(kPieces) * kConsumerThreads * block + threadIdx.x;
 #pragma unroll
     for (int q = 0; q < kPieces; q++) {
-      const float4 more = __ldcg(partials + q * 256);
+      const float4 more = __ldcg(partials + q * kConsumerThreads);
       float* x = &acc.x[q / 16][q % 16 * 4];
       x[0] += more.x, x[1] += more.y, x[2] += more.z, x[3] += more.w;
     }
   } while (l.stream_k.begin(from) > tile);
 }
 
-// This team's sums go to the workspace, but for its block's share, which meets the other parts' there. False: the
-// block has no share.
+// The warpgroup's partial sums go to the workspace, but for its block's share, which meets the others' there. False:
+// the block has no share.
 template <class S>
 RF_FN bool splitk_reduce(const Launch& l, const Fragment<S::kHalves, 4>& acc, Fragment<S::kMI, S::kG>& share,
                      int slot, int parity, int k_split) {
   constexpr int kPieces = 16 * S::kHalves, kMine = kPieces / S::kEpilogueBlocks;
   const int thread = threadIdx.x;  // of 256
   unsigned* arrivals = l.splitk_arrivals + 2 * (2 * slot + parity);
-  float4* partials = l.splitk_partials + (2L * slot + parity) * S::kSplitK * kPieces * 256;
+  float4* partials = l.splitk_partials + (2L * slot + parity) * S::kSplitK * kPieces * kConsumerThreads;
 #pragma unroll
   for (int q = 0; q < kPieces; q++) {
     const float* x = &acc.x[q / 16][q % 16 * 4];
     if (q / kMine != k_split)
-      __stcg(partials + (k_split * kPieces + q) * 256 + thread, make_float4(x[0], x[1], x[2], x[3]));
+      __stcg(partials + (k_split * kPieces + q) * kConsumerThreads + thread, make_float4(x[0], x[1], x[2], x[3]));
   }
-  named_barrier_sync(3, 256);
+  named_barrier_sync(kConsumerBarrier, kConsumerThreads);
   if (thread == 0) {
     __threadfence();  // of what the barrier has made known to this thread, too
     atomicAdd(arrivals, 1u);
@@ -2827,7 +2842,7 @@ RF_FN bool splitk_reduce(const Launch& l, const Fragment<S::kHalves, 4>& acc, Fr
     do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(here) : "l"(arrivals) : "memory");
     while (here < S::kSplitK);
   }
-  named_barrier_sync(3, 256);
+  named_barrier_sync(kConsumerBarrier, kConsumerThreads);
   const bool finishes = S::kEpilogueBlocks == S::kSplitK || k_split < S::kEpilogueBlocks;
   if (finishes) {
 #pragma unroll
@@ -2841,7 +2856,7 @@ RF_FN bool splitk_reduce(const Launch& l, const Fragment<S::kHalves, 4>& acc, Fr
           const float* held = &acc.x[own / 16][own % 16 * 4];
           x = make_float4(held[0], held[1], held[2], held[3]);
         } else {
-          x = __ldcg(partials + (from * kPieces + k_split * kMine + q) * 256 + thread);
+          x = __ldcg(partials + (from * kPieces + k_split * kMine + q) * kConsumerThreads + thread);
         }
         if (from == 0) sum = x;
         else sum = make_float4(sum.x + x.x, sum.y + x.y, sum.z + x.z, sum.w + x.w);
@@ -2850,71 +2865,65 @@ RF_FN bool splitk_reduce(const Launch& l, const Fragment<S::kHalves, 4>& acc, Fr
       x[0] = sum.x, x[1] = sum.y, x[2] = sum.z, x[3] = sum.w;
     }
   }
-  named_barrier_sync(3, 256);  // all of this block has read
+  named_barrier_sync(kConsumerBarrier, kConsumerThreads);  // all of this block has read
   if (thread == 0 && atomicInc(arrivals + 1, S::kSplitK - 1) == S::kSplitK - 1) atomicExch(arrivals, 0u);
   return finishes;
 }
 
 }  // namespace rf
 
-// Matmul on Hopper: C[row, col] = body.value(sum over k of A[row, k] * B[col, k]), to fp32's accuracy
-// on fp16 tensor cores.
+// Mainloop on Hopper: the wgmmas of a consumer warpgroup over a tile's steps of K, both operands from shared memory.
 //
-// Why: fp32 products run on CUDA cores at 51 TFLOP/s; fp16 ones on tensor cores at 790. An fp32 value
-// is the sum of two scaled fp16 values to 22 bits (hi_lo_split.cuh), and three fp16 products of four,
-//   lo*hi + hi*lo + hi*hi,
-// carry fp32's accuracy if the accumulator does. Hopper's does not: it truncates toward zero, which
-// over K = 8192 costs 6 times cuBLAS's error. So a short accumulator takes 64 of K only, small
-// products first, and is then added ("promoted") to a second one by plain fp32 additions. Where an element
-// is a single product (Tf32, 16 bits) and tiles are so many that cuBLAS keeps K whole, it cuts off as much: the tensor
-// cores add up the sums themselves, up to kMostUnpromotedDepth of K, and the next stage's products are always under way.
+// Three mainloops (matmul_sm90.cuh says which warps run them, and shows a timeline):
+//   mainloop_promoted     kPromote stages, 64 of k, go to a short accumulator, `partial`; fp32 additions then add it to
+//                         the tile's. Small products first: lo*hi, hi*lo, hi*hi.
+//   mainloop_unpromoted   the tensor cores keep the tile's accumulator; the wgmmas of one stage are always in flight
+//   mainloop_rs           A from registers (mainloop_rs_sm90.cuh)
 //
-// Layout: one stage of the ring is 48 KB, rows of 128 bytes, four stages deep. A row of a stage is
-// 32 of k, hi beside lo (Ieee), or 64 of k (Tf32: one scaled fp16 product, whose operands carry TF32's
-// ten bits; and fp16 or bf16 as they are). A tile of C is 256 x 128 (Tall) or 128 x 256. Two teams of
-// four warps hold 128 x 128 of it each: 128 registers of sums and 64 of the short accumulator, which
-// their two halves of 64 rows use in turn; while one team promotes, the other's products keep the
-// tensor cores busy. Four more warps only feed the ring: one thread of theirs issues the copies.
-// Where C is small, tiles of 128 x 128 keep more processors busy: a team has one half, the ring six stages of 32 KB.
-// Blocks stay and take tile after tile, 8 tiles of rows to a band, so that 132 blocks at a time read
-// about 8 x 17 tiles and the second-level cache serves the rest.
-//
-// Pairs: where there are tiles enough, two blocks side by side (a cluster) need the same rows of a. Each
-// copies half of them to both, a third less for the second-level cache to give. A stage is then empty when
-// the teams of both blocks have left it.
-//
-// Where tiles do not come out even, or are few and K is deep, blocks share tiles: tile_scheduler_sm90.cuh.
+// Registers of a thread: 64 of `partial` and 64 a half (64 rows) of the accumulator. The halves share `partial`, one
+// after the other. Shared memory: a stage's row of 128 bytes is 32 of k, 64 bytes of hi and 64 of lo; or 64 of k as
+// they are.
 
 namespace rf {
 
-template <class S, class Body> struct alignas(1024) SharedStorage {
-  unsigned char stages[S::kStages][S::kStageBytes];
-  uint64_t full[S::kStages], empty[S::kStages];
-  EpilogueStorage<Body, S::kG> warpgroup[2];
+// Distances inside a stage's row, in units of descriptors.
+constexpr int kSlice = kDescriptorUnits<16 * 2>;  // from one instruction's 16 of k to the next one's
+constexpr int kLo = kDescriptorUnits<64>;         // from hi to lo of a row that holds both
+constexpr int kSlices = 4;                        // of a row, where elements are single
+
+// The mbarriers of the pipeline. A warp releases a stage by lane 0 at its block's own and, in a cluster of two, by lane
+// `remote_lane` at the other block's.
+struct Pipeline {
+  uint32_t full, empty, remote_empty;
+  int remote_lane;
+  RF_FN void release(int stage) const {
+    if (threadIdx.x % 32 == 0) mbarrier_arrive(empty + kMbarrierBytes * stage);
+    if (threadIdx.x % 32 == remote_lane) mbarrier_arrive_cluster(remote_empty + kMbarrierBytes * stage);
+  }
 };
 
-// Products of one promotion step (`kPromote` stages from `stage`) on rows 64 mi to 64 mi + 63 of the
-// team, the small ones first. a, b: descriptors of the team's rows in the ring's first stage.
+// The wgmmas of one promotion step (`kPromote` stages from `stage`) on rows 64 mi to 64 mi + 63 of the warpgroup, then
+// their promotion. a, b: descriptors of the warpgroup's rows in the first stage.
 template <class S>
-RF_FN void promotion_step(float (&accumulator)[64], float (&partial)[64], uint32_t a, uint32_t b, int stage, int mi, uint32_t full,
-                uint32_t phase) {
+RF_FN void promotion_step(float (&accumulator)[64], float (&partial)[64], uint32_t a, uint32_t b, int stage, int mi,
+                          uint32_t full, uint32_t phase) {
   using T = typename S::Mode::Type;
-  constexpr int kNext = S::kStageBytes >> 4, kHalf = 64 * S::kRowBytes >> 4;
+  constexpr int kNext = kDescriptorUnits<S::kStageBytes>, kHalf = kDescriptorUnits<64 * S::kRowBytes>;
   if (mi == 0)
 #pragma unroll
-    for (int p = 0; p < S::kPromote; p++) mbarrier_wait(full + 8 * (stage + p), phase);
+    for (int p = 0; p < S::kPromote; p++) mbarrier_wait(full + kMbarrierBytes * (stage + p), phase);
   wgmma_fence();
 #pragma unroll
   for (int p = 0; p < S::kPromote; p++) {
     const uint32_t at = a + (stage + p) * kNext + mi * kHalf, bt = b + (stage + p) * kNext;
     if constexpr (S::Mode::kSplit) {
-      wgmma<T>(partial, at + 4, bt, p != 0);  // lo hi, two slices of 16
-      wgmma<T>(partial, at + 6, bt + 2, true);
-      wgmma<T>(partial, at, bt + 4, true);    // hi lo
-      wgmma<T>(partial, at + 2, bt + 6, true);
+      wgmma<T>(partial, at + kLo, bt, p != 0);
+      wgmma<T>(partial, at + kLo + kSlice, bt + kSlice, true);
+      wgmma<T>(partial, at, bt + kLo, true);
+      wgmma<T>(partial, at + kSlice, bt + kLo + kSlice, true);
     } else {
 #pragma unroll
-      for (int k = 0; k < 4; k++) wgmma<T>(partial, at + 2 * k, bt + 2 * k, p + k != 0);
+      for (int k = 0; k < kSlices; k++) wgmma<T>(partial, at + kSlice * k, bt + kSlice * k, p + k != 0);
     }
   }
   if constexpr (S::Mode::kSplit) {
@@ -2922,7 +2931,7 @@ RF_FN void promotion_step(float (&accumulator)[64], float (&partial)[64], uint32
     for (int p = 0; p < S::kPromote; p++) {
       const uint32_t at = a + (stage + p) * kNext + mi * kHalf, bt = b + (stage + p) * kNext;
       wgmma<T>(partial, at, bt, true);
-      wgmma<T>(partial, at + 2, bt + 2, true);
+      wgmma<T>(partial, at + kSlice, bt + kSlice, true);
     }
   }
   wgmma_commit_group();
@@ -2934,18 +2943,7 @@ RF_FN void promotion_step(float (&accumulator)[64], float (&partial)[64], uint32
   }
 }
 
-// The ring's barriers. A warp leaves a stage by lane 0 at its block's own and, in a pair, by the lane `there` at
-// the other block's.
-struct Pipeline {
-  uint32_t full, empty, others_empty;
-  int there;
-  RF_FN void release(int stage) const {
-    if (threadIdx.x % 32 == 0) mbarrier_arrive(empty + 8 * stage);
-    if (threadIdx.x % 32 == there) mbarrier_arrive_cluster(others_empty + 8 * stage);
-  }
-};
-
-// Products of `steps` promotion steps from `first` on, promoted after each: acc becomes their sum.
+// `steps` promotion steps from `first` on: acc becomes their sum.
 template <class S>
 RF_FN void mainloop_promoted(Fragment<S::kHalves, 4>& acc, float (&partial)[64], uint32_t a, uint32_t b, int first,
                              int steps, const Pipeline& pipeline) {
@@ -2957,39 +2955,42 @@ RF_FN void mainloop_promoted(Fragment<S::kHalves, 4>& acc, float (&partial)[64],
   }
 #pragma unroll 1
   for (int k = first; k < first + steps; k++) {
-    constexpr int kStepsPerPhase = S::kStages / S::kPromote;  // steps of one turn of the ring
+    constexpr int kStepsPerPhase = S::kStages / S::kPromote;
     const int stage = k % kStepsPerPhase * S::kPromote, phase = k / kStepsPerPhase & 1;
 #pragma unroll
-    for (int mi = 0; mi < S::kHalves; mi++) promotion_step<S>(acc.x[mi], partial, a, b, stage, mi, pipeline.full, phase);
+    for (int mi = 0; mi < S::kHalves; mi++)
+      promotion_step<S>(acc.x[mi], partial, a, b, stage, mi, pipeline.full, phase);
 #pragma unroll
     for (int p = 0; p < S::kPromote; p++) pipeline.release(stage + p);
   }
 }
 
-// Issues the products of a stage, one of each element; the first ones overwrite the sums.
+// Issues the wgmmas of a stage, one for each element; the first ones overwrite the accumulator.
 template <class S, bool IsFirst>
 RF_FN void wgmma_stage(Fragment<S::kHalves, 4>& acc, uint32_t a, uint32_t b, int stage) {
   using T = typename S::Mode::Type;
-  constexpr int kNext = S::kStageBytes >> 4, kHalf = 64 * S::kRowBytes >> 4;
+  constexpr int kNext = kDescriptorUnits<S::kStageBytes>, kHalf = kDescriptorUnits<64 * S::kRowBytes>;
   const uint32_t at = a + stage * kNext, bt = b + stage * kNext;
   wgmma_fence();
 #pragma unroll
-  for (int i = 0; i < 4 * S::kHalves; i++)
-    wgmma<T>(acc.x[i / 4], at + i / 4 * kHalf + 2 * (i % 4), bt + 2 * (i % 4), !IsFirst || i % 4 != 0);
+  for (int i = 0; i < kSlices * S::kHalves; i++)
+    wgmma<T>(acc.x[i / kSlices], at + i / kSlices * kHalf + kSlice * (i % kSlices), bt + kSlice * (i % kSlices),
+             !IsFirst || i % kSlices != 0);
   wgmma_commit_group();
 }
 
-// The same of one step or more, each element a single product, without promotion.
+// The same steps, one or more, each element a single product, without promotion.
 template <class S>
-RF_FN void mainloop_unpromoted(Fragment<S::kHalves, 4>& acc, uint32_t a, uint32_t b, int first, int steps, const Pipeline& pipeline) {
+RF_FN void mainloop_unpromoted(Fragment<S::kHalves, 4>& acc, uint32_t a, uint32_t b, int first, int steps,
+                               const Pipeline& pipeline) {
   const int end = (first + steps) * S::kPromote;
   int k = first * S::kPromote;
-  mbarrier_wait(pipeline.full + 8 * (k % S::kStages), k / S::kStages & 1);
+  mbarrier_wait(pipeline.full + kMbarrierBytes * (k % S::kStages), k / S::kStages & 1);
   wgmma_stage<S, true>(acc, a, b, k % S::kStages);
 #pragma unroll 1
   for (k++; k < end; k++) {
     const int stage = k % S::kStages;
-    mbarrier_wait(pipeline.full + 8 * stage, k / S::kStages & 1);
+    mbarrier_wait(pipeline.full + kMbarrierBytes * stage, k / S::kStages & 1);
     wgmma_stage<S, false>(acc, a, b, stage);
     wgmma_wait_group<1>();
     pipeline.release((k - 1) % S::kStages);
@@ -3001,25 +3002,84 @@ RF_FN void mainloop_unpromoted(Fragment<S::kHalves, 4>& acc, uint32_t a, uint32_
   pipeline.release((end - 1) % S::kStages);
 }
 
-// Defined in mainloop_rs_sm90.cuh, which only Direct needs.
+// Defined in mainloop_rs_sm90.cuh, which only IeeeRS needs.
 template <class S>
 RF_FN void mainloop_rs(Fragment<2, 4>& acc, float (&partial)[64], uint32_t a, uint32_t b, int warpgroup, int first,
-                           int count, uint32_t full, uint32_t empty);
+                       int count, uint32_t full, uint32_t empty);
+
+}  // namespace rf
+
+// Matmul on Hopper: C[row, col] = body.value(sum over k of A[row, k] * B[col, k]), to fp32's accuracy on fp16 tensor
+// cores. A persistent, warp-specialized kernel: one thread issues TMA loads, two consumer warpgroups issue wgmma and do
+// the epilogue of the tile that they hold in registers.
+//
+// Why: fp32 products run on CUDA cores at 51 TFLOP/s; fp16 ones on tensor cores at 790. An fp32 value is the sum of two
+// scaled fp16 values to 22 bits (hi_lo_split.cuh), and three fp16 products of four,
+//   lo*hi + hi*lo + hi*hi,
+// carry fp32's accuracy if the accumulator does. Hopper's does not: it truncates toward zero, which over K = 8192 costs
+// 6 times cuBLAS's error. So a short accumulator takes 64 of K only, small products first, and is then added
+// ("promoted") to a second one by plain fp32 additions. Where an element is a single product (Tf32, 16 bits) and tiles
+// are so many that cuBLAS keeps K whole, it cuts off as much: the tensor cores keep the accumulator, for up to
+// kMostUnpromotedDepth of K, and the next stage's wgmmas are always in flight.
+//
+// Roles of the 384 threads of a block:
+//   threads    role                                          setmaxnreg   registers hold
+//   0-127      consumer warpgroup 0: wgmma, epilogue         232 (RS 240) 128 accumulators, 64 of the short one
+//   128-255    consumer warpgroup 1: the other half's        232 (RS 240) the same (small tiles: 64 and 64)
+//   256        producer: issues every TMA load               40 (RS 24)
+//   288-383    look at the parameters once (look.cuh)        40 (RS 24)
+// ptxas gives 168 at entry: 384 * 168 = 64512 of 65536 registers; setmaxnreg deals them out anew, 128 * 40 + 256 * 232.
+//
+// Shared memory of a block (dynamic; bytes):
+//   stages     196608   4 stages of 48 KB (256 x 128 and 128 x 256 tiles) or 6 of 32 KB (128 x 128): rows of A, then of
+//                       B, each 128 bytes in TMA's 128-byte swizzle: 32 of k, hi beside lo (Ieee, IeeeRS: B alone,
+//                       A is 32 of k in fp32); 64 of k (Tf32, 16 bits)
+//   full       8 each   mbarrier of a stage: the producer's arrival, and its bytes by TMA
+//   empty      8 each   mbarrier of a stage: one arrival of each consumer warp (of both blocks of a cluster)
+//   epilogue   2 x      a warpgroup's (EpilogueStorage, by the body's reductions)
+//   alignment  1024     the swizzle repeats every 1024 bytes
+//
+// Named barriers: 1 and 2, a warpgroup's own in its epilogue; 3, both, when K is split; 4 and 5, ping-pong (IeeeRS).
+//
+// Timeline, 4 stages, 2 to a promotion step; a warpgroup's halves of 64 rows alternate in the short accumulator:
+//   producer     load 0 1 2 3 | wait empty 0 1, load them again | 2 3 | ...
+//   warpgroup 0  wait full 0 1 | wgmma half 0 | promote | wgmma half 1 | promote, release 0 1 | full 2 3 | wgmma ...
+//   warpgroup 1     wait full 0 1 | wgmma half 0 | promote | wgmma half 1 | promote, release 0 1 | ...
+// While one warpgroup promotes, the other's wgmmas keep the tensor cores busy.
+//
+// Tiles: a tile of C is 256 x 128 (Tall) or 128 x 256 (Wide); a warpgroup holds 128 x 128 of it. Where C is small,
+// tiles of 128 x 128 keep more processors busy. Blocks stay and take tile after tile (TileScheduler), 8 tiles of rows
+// to a band, so that 132 blocks at a time read about 8 x 17 tiles and L2 serves the rest.
+//
+// Clusters: where there are tiles enough, two blocks side by side (a 2-CTA cluster) need the same rows of A. Each loads
+// half of them and multicasts it to both, a third less for L2 to give. A stage is then empty when the consumers of both
+// blocks have released it.
+//
+// Where tiles do not come out even, or are few and K is deep: Stream-K and split-K, tile_scheduler_sm90.cuh.
+
+namespace rf {
+
+template <class S, class Body> struct alignas(kSwizzleAlignment) SharedStorage {
+  unsigned char stages[S::kStages][S::kStageBytes];
+  uint64_t full[S::kStages], empty[S::kStages];
+  EpilogueStorage<Body, S::kG> epilogue[kConsumerWarpgroups];
+};
 
 template <class S, class Body>
-__global__ void __launch_bounds__(384, 1)
+__global__ void __launch_bounds__(S::kThreads, 1)
     matmul_sm90(const __grid_constant__ CUtensorMap a_map, const __grid_constant__ CUtensorMap b_map,
                 const __grid_constant__ Launch launch, const __grid_constant__ Body body) {
   extern __shared__ unsigned char raw_shared[];
   using Shared = SharedStorage<S, Body>;
-  auto& shared = *reinterpret_cast<Shared*>(raw_shared + (-shared_address(raw_shared) & 1023));
+  auto& shared = *reinterpret_cast<Shared*>(raw_shared + (-shared_address(raw_shared) & (kSwizzleAlignment - 1)));
   // Exchanged, so that the compiler computes it once, and not in every step.
   const uint32_t stage_base = __shfl_sync(kFullMask, shared_address(shared.stages), 0);
   const uint32_t full = stage_base + offsetof(Shared, full), empty = stage_base + offsetof(Shared, empty);
   if (threadIdx.x == 0) {
+    constexpr int kConsumerWarps = kConsumerThreads / 32;
     for (int s = 0; s < S::kStages; s++) {
-      mbarrier_init(full + 8 * s, 1);
-      mbarrier_init(empty + 8 * s, 8 << launch.multicast);  // one arrival a warp of the teams
+      mbarrier_init(full + kMbarrierBytes * s, 1);
+      mbarrier_init(empty + kMbarrierBytes * s, kConsumerWarps << launch.multicast);
     }
     fence_mbarrier_init();
     prefetch_tensormap(&a_map);
@@ -3031,11 +3091,15 @@ __global__ void __launch_bounds__(384, 1)
   const int multicast = S::Mode::kRS ? 0 : launch.multicast;
   const int slots = (gridDim.x >> multicast) / S::kSplitK;
 
-  if (threadIdx.x >= 256) {
-    setmaxnreg_dec<S::Mode::kRS ? 24 : 40>();
-    if (threadIdx.x == 256) {
+  // --- producer --------------------------------------------------------------------------------
+  if (threadIdx.x >= kConsumerThreads) {
+    constexpr int kProducer = kConsumerThreads, kFirstIdle = kProducer + 32;
+    setmaxnreg_dec<S::kProducerRegisters>();
+    if (threadIdx.x == kProducer) {
+      // The producer: loads the stages of all of the block's tiles, each once it is empty.
+      constexpr int kDepth = kSwizzleRowBytes / 2, kRSDepth = kSwizzleRowBytes / 4;  // of k in a row: 16 bits; fp32
       int stage = 0;
-      uint32_t phase = 1;  // the ring is empty at first
+      uint32_t phase = 1;  // all stages are empty at first
       const TileScheduler<S> scheduler(blockIdx.x, multicast);
       WorkTile now;
       for (int iteration = 0, t = scheduler.slot; scheduler.next(launch, iteration, t, now); iteration++, t += slots) {
@@ -3047,30 +3111,34 @@ __global__ void __launch_bounds__(384, 1)
           a_row = problem.first_row, b_row = problem.b_row(b_row);
         }
         for (int k = now.begin * S::kPromote; k < now.end * S::kPromote; k++) {
-          mbarrier_wait(empty + 8 * stage, phase);
-          mbarrier_arrive_expect_tx(full + 8 * stage, S::kStageBytes);
+          mbarrier_wait(empty + kMbarrierBytes * stage, phase);
+          mbarrier_arrive_expect_tx(full + kMbarrierBytes * stage, S::kStageBytes);
           const uint32_t to = stage_base + stage * S::kStageBytes;
           const int a_k = S::Mode::kTerms == 1 ? k : k % launch.a_stages;
           if (multicast)
-            tma_load_multicast(to + scheduler.rank * (S::kABytes / 2), &a_map, a_k * 64,
-                              a_row + scheduler.rank * (S::kTileRows / 2), full + 8 * stage);
+            tma_load_multicast(to + scheduler.rank * (S::kABytes / 2), &a_map, a_k * kDepth,
+                               a_row + scheduler.rank * (S::kTileRows / 2), full + kMbarrierBytes * stage);
           else
-            tma_load(to, &a_map, a_k * (S::Mode::kRS ? 32 : 64), a_row, full + 8 * stage);
-          tma_load(to + S::kABytes, &b_map, k * 64, b_row, full + 8 * stage);
+            tma_load(to, &a_map, a_k * (S::Mode::kRS ? kRSDepth : kDepth), a_row, full + kMbarrierBytes * stage);
+          tma_load(to + S::kABytes, &b_map, k * kDepth, b_row, full + kMbarrierBytes * stage);
           if (++stage == S::kStages) stage = 0, phase ^= 1;
         }
       }
       launch_dependent_grids();
-    } else if (threadIdx.x >= 288 && blockIdx.x == 0) {  // warps that have nothing else to do
-      look_at_words(look_of(body, 0), threadIdx.x - 288, 96);
+    } else if (threadIdx.x >= kFirstIdle && blockIdx.x == 0) {  // warps that have nothing else to do
+      look_at_words(look_of(body, 0), threadIdx.x - kFirstIdle, S::kThreads - kFirstIdle);
     }
+    // --- consumers -------------------------------------------------------------------------------
   } else {
-    setmaxnreg_inc<S::Mode::kRS ? 240 : 232>();
-    const int warpgroup = __shfl_sync(kFullMask, threadIdx.x / 128, 0);  // known to be uniform
+    setmaxnreg_inc<S::kConsumerRegisters>();
+    const int warpgroup = __shfl_sync(kFullMask, threadIdx.x / kWarpgroupThreads, 0);  // known to be uniform
+    const int barrier = 1 + warpgroup;
     const int down = S::kStacked ? 64 * S::kHalves * warpgroup : 0, right = S::kStacked ? 0 : 128 * warpgroup;
     const uint32_t a = descriptor_word(stage_base + down * S::kRowBytes);
     const uint32_t b = descriptor_word(stage_base + S::kABytes + right * S::kRowBytes);
-    const Pipeline pipeline{full, empty, map_shared_rank(empty, (blockIdx.x & multicast) ^ multicast), multicast ? 0 : 32};
+    constexpr int kNoLane = 32;
+    const uint32_t remote_empty = map_shared_rank(empty, (blockIdx.x & multicast) ^ multicast);
+    const Pipeline pipeline{full, empty, remote_empty, multicast ? 0 : kNoLane};
     float partial[64];
 #pragma unroll
     for (int i = 0; i < 64; i++) partial[i] = 0.0f;
@@ -3094,15 +3162,16 @@ __global__ void __launch_bounds__(384, 1)
         mainloop_unpromoted<S>(acc, a, b, first, steps, pipeline);
       }
       constexpr bool kBScaled = S::Mode::kScaled, kAScaled = kBScaled && !S::Mode::kRS;
-      auto& mine = shared.warpgroup[warpgroup];
+      auto& mine = shared.epilogue[warpgroup];
       const TileScheduler<S> scheduler(read_ctaid_x(), multicast);
-      scheduler.next(launch, iteration, scheduler.slot + iteration * slots, now);  // once more, for there is no register to keep it in
+      // once more, for there is no register to keep it in
+      scheduler.next(launch, iteration, scheduler.slot + iteration * slots, now);
       if constexpr (S::kStreamK) {
         if (now.end < launch.stream_k.steps) {
-          store_partial<S>(launch, acc, read_ctaid_x(), 1 + warpgroup);
+          store_partial<S>(launch, acc, read_ctaid_x(), barrier);
           continue;
         }
-        if (now.begin > 0) reduce_partials<S>(launch, acc, scheduler, now.begin, 1 + warpgroup);
+        if (now.begin > 0) reduce_partials<S>(launch, acc, scheduler, now.begin, barrier);
       }
       int tile_row, tile_col;
       scheduler.tile(launch, now.tile, tile_row, tile_col);
@@ -3112,17 +3181,18 @@ __global__ void __launch_bounds__(384, 1)
         if constexpr (Body::kBatched) {
           const BatchProblem problem = batch_problem<S::kTileRows>(launch.problem, tile_row);
           row0 += problem.first_row - tile_row * S::kTileRows;
-          epilogue<kAScaled, kBScaled>(body, problem, fragment, row0, col0, mine, 1 + warpgroup);
+          epilogue<kAScaled, kBScaled>(body, problem, fragment, row0, col0, mine, barrier);
         } else {
-          epilogue<kAScaled, kBScaled>(body, launch.problem, fragment, row0, col0, mine, 1 + warpgroup);
-          arrive_and_finalize_rows<S::kMI>(body, launch.problem, row0, col0, mine, 1 + warpgroup);
+          epilogue<kAScaled, kBScaled>(body, launch.problem, fragment, row0, col0, mine, barrier);
+          arrive_and_finalize_rows<S::kMI>(body, launch.problem, row0, col0, mine, barrier);
         }
       };
       if constexpr (S::kSplitK == 1) {
         finalize(acc);
       } else {
         Fragment<S::kMI, S::kG> share;
-        if (!splitk_reduce<S>(launch, acc, share, (scheduler.slot << multicast) + scheduler.rank, iteration % 2, scheduler.k_split)) continue;
+        const int tile_slot = (scheduler.slot << multicast) + scheduler.rank;
+        if (!splitk_reduce<S>(launch, acc, share, tile_slot, iteration % 2, scheduler.k_split)) continue;
         constexpr int kAcross = 4 / S::kG;  // shares side by side
         row0 += 64 * (scheduler.k_split / kAcross);
         col0 += 32 * S::kG * (scheduler.k_split % kAcross);
@@ -3135,28 +3205,29 @@ __global__ void __launch_bounds__(384, 1)
 
 }  // namespace rf
 
-// Launch: the host side of the product on Hopper, rf::matmul<Schedule<Mode, tile, splits>>.
+// Launch: the host side of the product on Hopper, rf::matmul<Schedule<Mode, tile, split-K>>.
 //
 // An unsplit `a` of many rows is split and multiplied some rows at a time, over and over in the same memory: no
-// batch is so large that its copy does not fit. Parts of columns are numbered over all rows and merged at the
-// end. As few rows as the second-level cache holds are no faster (docs/kernels.md).
+// batch is so large that its copy does not fit. Partials of columns are numbered over all rows and merged at the
+// end. As few rows as the L2 holds are no faster (docs/kernels.md).
 
 namespace rf {
 
-// The map of a side for the copy engine: boxes of 128 bytes (swizzled) by `box` rows.
+// The tensor map of an operand for TMA: boxes of 128 bytes (swizzled) by `box` rows.
 inline Error tile_map(CUtensorMap& map, const Operand& side, long elements, int box, CUtensorMapDataType type) {
   using Encode = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*,
                               const cuuint64_t*, const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave,
                               CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
-  static std::atomic<void*> found{nullptr};
-  void* encode = found.load(std::memory_order_acquire);
+  static std::atomic<void*> known{nullptr};
+  void* encode = known.load(std::memory_order_acquire);
   if (encode == nullptr) {
     cudaDriverEntryPointQueryResult result;
-    RF_TRY(checked(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &encode, 12000, cudaEnableDefault, &result),
-                   "looking for cuTensorMapEncodeTiled in the driver"));
+    RF_TRY(
+        checked(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &encode, 12000, cudaEnableDefault, &result),
+                "looking for cuTensorMapEncodeTiled in the driver"));
     if (result != cudaDriverEntryPointSuccess || encode == nullptr)
       return error("the driver has no cuTensorMapEncodeTiled: it must be one for CUDA 12.0 or later");
-    found.store(encode, std::memory_order_release);
+    known.store(encode, std::memory_order_release);
   }
   const cuuint64_t sizes[2] = {cuuint64_t(elements), cuuint64_t(side.rows)}, stride = cuuint64_t(side.pitch) * 2;
   const cuuint32_t boxes[2] = {type == CU_TENSOR_MAP_DATA_TYPE_FLOAT32 ? 32u : 64u, cuuint32_t(box)}, ones[2] = {1, 1};
@@ -3164,7 +3235,7 @@ inline Error tile_map(CUtensorMap& map, const Operand& side, long elements, int 
       &map, type, 2, const_cast<void*>(side.data), sizes, &stride, boxes, ones, CU_TENSOR_MAP_INTERLEAVE_NONE,
       CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (status != CUDA_SUCCESS)
-    return error("describing an operand [%ld, %ld] at %p to the copy engine failed (CUresult %d): it must be aligned "
+    return error("describing an operand [%ld, %ld] at %p to TMA failed (CUresult %d): it must be aligned "
                  "by 16 bytes, rows a multiple of 16 bytes apart", side.rows, elements, side.data, int(status));
   return nullptr;
 }
@@ -3172,26 +3243,29 @@ inline Error tile_map(CUtensorMap& map, const Operand& side, long elements, int 
 template <class T> constexpr CUtensorMapDataType element_type() { return CU_TENSOR_MAP_DATA_TYPE_FLOAT16; }
 template <> constexpr CUtensorMapDataType element_type<Bfloat>() { return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16; }
 
-template <class M, class Tile, int InParts, class Body> struct Product<Schedule<M, Tile, InParts>, Body> {
-  using S = Schedule<M, Tile, InParts>;
+template <class M, class Tile, int SplitK, class Body> struct Product<Schedule<M, Tile, SplitK>, Body> {
+  using S = Schedule<M, Tile, SplitK>;
 
-  // Fragments, tiles, whether blocks go in pairs (tile_cols is even then, the last may be empty), and how many
+  // Fragments, tiles, whether blocks form 2-CTA clusters (tile_cols is even then, the last may be empty), and how many
   // tiles (of kSplitK blocks each) are worked on at a time.
   struct Grid : Partition<Body> {
     long tile_rows, tile_cols, fit;
     int multicast = 0;
     Grid(long rows, long cols, long batches, const Device& device)
-        : Partition<Body>(rows, cols, 64 * S::kMI, 32 * S::kG), tile_rows(batches * blocks_of(rows / batches, S::kTileRows)),
-          tile_cols(blocks_of(cols, S::kTileCols)), fit(device.processors / S::kSplitK) {
+        : Partition<Body>(rows, cols, 64 * S::kMI, 32 * S::kG),
+          tile_rows(batches * blocks_of(rows / batches, S::kTileRows)),
+          tile_cols(blocks_of(cols, S::kTileCols)),
+          fit(device.processors / S::kSplitK) {
       if (M::kRS) return;
-      Grid pairs = *this;
-      pairs.tile_cols += tile_cols % 2, pairs.fit -= fit % 2, pairs.multicast = 1;
+      Grid clusters = *this;
+      clusters.tile_cols += tile_cols % 2, clusters.fit -= fit % 2, clusters.multicast = 1;
       const bool empty = tile_cols % 2 == 1;
-      if (pairs.fit > 0 && !(empty && tile_cols < 9) && pairs.waves(tile_rows) <= waves(tile_rows)) *this = pairs;
+      if (clusters.fit > 0 && !(empty && tile_cols < 9) && clusters.waves(tile_rows) <= waves(tile_rows))
+        *this = clusters;
     }
 
     long waves(long high) const { return blocks_of(high * tile_cols, fit); }
-    // along: K as the teams go along it.
+    // along: K as the warpgroups go along it.
     static long steps(long along) { return blocks_of(along, S::kPromote * M::kStageDepth); }
     // A shared tile's sums are cut where others' are not. Equal rows must stay equal, for batch norm magnifies what
     // they differ by: so where tiles are shared all sums are promoted, which is dear, in all calls alike.
@@ -3221,7 +3295,7 @@ template <class M, class Tile, int InParts, class Body> struct Product<Schedule<
       return tile_rows;
     }
 
-    // Where in the workspace's parts each thing begins: shares of split tiles, split rows of a, and the end.
+    // Where in the workspace's scratch each thing begins: partial tiles, split rows of a, and the end.
     static constexpr size_t kTileBytes = S::kTileRows * S::kTileCols * sizeof(float);
     size_t tile_partials() const { return this->bytes(); }
     size_t split_begin() const {
@@ -3245,7 +3319,8 @@ template <class M, class Tile, int InParts, class Body> struct Product<Schedule<
     RF_TRY(current_device(device));
     const Grid grid(rows, cols, batches, device);
     scratch = grid.end(unsplit_depth);
-    arrivals = (grid.arrivals() + (S::kSplitK > 1 ? 4 * grid.slots(grid.tile_rows, 0) : 2 * grid.fit)) * sizeof(unsigned);
+    arrivals =
+        (grid.arrivals() + (S::kSplitK > 1 ? 4 * grid.slots(grid.tile_rows, 0) : 2 * grid.fit)) * sizeof(unsigned);
     return nullptr;
   }
 
@@ -3307,14 +3382,17 @@ template <class M, class Tile, int InParts, class Body> struct Product<Schedule<
     const long slots = grid.slots(high, along);
     const bool uses_stream_k = grid.uses_stream_k(high, along);
     l.promotes = uses_stream_k || !grid.is_unpromoted(along);
-    l.stream_k = StreamK(high * grid.tile_cols >> grid.multicast, slots >> grid.multicast, grid.steps(along), uses_stream_k);
+    l.stream_k =
+        StreamK(high * grid.tile_cols >> grid.multicast, slots >> grid.multicast, grid.steps(along), uses_stream_k);
 
     static std::atomic<uint64_t> allowed{0};
-    constexpr size_t shared = sizeof(SharedStorage<S, Body>) + 1024;  // its start is aligned by hand
-    static_assert(shared <= 232448, "more shared memory than a block can have");
+    constexpr size_t shared = sizeof(SharedStorage<S, Body>) + kSwizzleAlignment;  // its start is aligned by hand
+    constexpr size_t kMostShared = 227 << 10;
+    static_assert(shared <= kMostShared, "more shared memory than a block can have");
     auto* kernel = matmul_sm90<S, Body>;
     RF_TRY(allow_shared(kernel, shared, device, allowed));
-    const LaunchMode start = S::kSplitK > 1 || uses_stream_k ? LaunchMode::cooperative : LaunchMode::overlapping;  // blocks may wait
+    const LaunchMode start =
+        S::kSplitK > 1 || uses_stream_k ? LaunchMode::cooperative : LaunchMode::overlapping;  // blocks may wait
     return launch(kernel, {static_cast<unsigned>(slots * S::kSplitK), 1u << grid.multicast}, S::kThreads, shared,
                   stream, start, "launching the product", a_map, b_map, l, body);
   }
@@ -3329,25 +3407,29 @@ template <class M, class Tile, int InParts, class Body> struct Product<Schedule<
 
 // Matmul in plain fp32 arithmetic, by CUDA cores: for what is tiny or odd, and for weights that are read once.
 //
-// Why: splitting and the tensor cores' tiles of 128 pay only where they are filled. With a batch of 1 to
-// 16 a product is one reading of the weights and nothing else may cost more than that; with K < 32 or
-// a handful of rows and columns it is a launch. Operands are rows of fp32 or 16 bits as they are, at any
-// address.
+// Why: splitting and the tensor cores' tiles of 128 pay only where they are filled. With a batch of 1 to 16 a product
+// is one reading of the weights and nothing else may cost more than that; with K < 32 or a handful of rows and columns
+// it is a launch. Operands are rows of fp32 or 16 bits as they are, at any address.
 //
-// Layout: two kernels. Tiled: a team of four warps holds 128 x 64 of C in the epilogue's layout, chunks
-// of 16 of k of both sides in shared memory, [k][row]. Skinny: one side (the short one) has at most R rows;
-// eight warps take rows of the long one, eight rows a warp, every lane four of k at a time, which
-// are read once, past the first-level cache; the short side is read from it. Lanes' sums are added by
-// halving, as columns are in the epilogue, and parts of K first to last: always in one order.
+//   kernel          threads, and what they hold            registers    shared memory
+//   matmul_tiled    128: one warpgroup, 128 x 64 of C in   224 to 254   12.5 KB: 16 of k of both operands, [k][row],
+//                   the epilogue's layout                               and the epilogue's
+//   matmul_skinny   256: eight warps, eight rows of the    128 (R 4),   R KB / 4: the sums of each warp's k, and the
+//                   long operand each, against R of the    to 255       epilogue's
+//                   short one
 //
-// Sums are fp32, cut into runs of 64 of k that are added to longer ones (Tiled), or into 32 or 64 that the
-// lanes hold (Skinny): their rounding does not grow with K as one chain's would.
+// Skinny GEMM: one operand (the short one) has at most R rows. Every lane takes four of k at a time of the long one,
+// read once, past L1; the short one is read from L1. Lanes' sums are added by halving, as columns are in the epilogue,
+// and warps that split K first to last: always in one order.
+//
+// Sums are fp32, cut into runs of 64 of k that are added to longer ones (Tiled), or into 32 or 64 that the lanes hold
+// (Skinny): their rounding does not grow with K as one chain's would.
 #include <type_traits>
 
 
 namespace rf {
 
-// A, B: elements of the sides.
+// A, B: elements of the operands.
 template <class A = float, class B = float> struct PlainOf {
   using Mode = void;  // operands are not split
 };
@@ -3356,22 +3438,22 @@ using Plain = PlainOf<>;
 struct Tiled {
   static constexpr int kMI = 2, kG = 2, kThreads = 128;
   static constexpr int kTileRows = 64 * kMI, kTileCols = 32 * kG;
-  static constexpr int kChunk = 16, kPromoteChunks = 4;  // of k; chunks of a run
+  static constexpr int kChunk = 16, kPromoteChunks = 4;  // of k; chunks from promotion to promotion
 };
 
-// R: at most so many rows of the short side, which is a; or b if kAcross.
+// R: at most so many rows of the short operand, which is a; or b if kAcross.
 template <int R, bool IsAcross> struct Skinny {
   static constexpr int kRows = R;
   static constexpr bool kAcross = IsAcross;
   static constexpr int kMI = 1, kG = 1, kThreads = 256, kWarpRows = 8;
-  static constexpr int kRowWarps = kAcross ? 8 : 4;  // warps that take different rows of the long side
-  static constexpr int kSplitK = 8 / kRowWarps;      // warps that share rows, each with its part of K
-  static constexpr int kLong = kRowWarps * kWarpRows;  // rows of the long side of a block: of its fragment
+  static constexpr int kRowWarps = kAcross ? 8 : 4;     // warps that take different rows of the long operand
+  static constexpr int kSplitK = 8 / kRowWarps;         // warps that share rows, each with its steps of K
+  static constexpr int kLong = kRowWarps * kWarpRows;  // rows of the long operand of a block: of its fragment
   static constexpr int kTileRows = 64, kTileCols = 32;
   static_assert(kLong == (kAcross ? kTileRows : kTileCols) && R <= 32, "a block fills one fragment");
 };
 
-// One chunk of `Rows` rows of a side: each thread's values of it, then to shared memory as [k][row].
+// One chunk of `Rows` rows of an operand: each thread's values of it, then to shared memory as [k][row].
 template <int Rows> struct Chunk {
   static constexpr int kStride = Rows + 2, kEach = Rows * Tiled::kChunk / Tiled::kThreads;
   float value[kEach];
@@ -3492,7 +3574,8 @@ __global__ void __launch_bounds__(T::kThreads, T::kRows <= 4 ? 2 : 1)
   const auto* const long_side = reinterpret_cast<const LongElement*>(kAcross ? p.a : p.b);
   const auto* const short_side = reinterpret_cast<const ShortElement*>(kAcross ? p.b : p.a);
   const long long_ld = kAcross ? p.lda : p.ldb, short_ld = kAcross ? p.ldb : p.lda;
-  const int long_rows = static_cast<int>(kAcross ? p.rows : p.cols), short_rows = static_cast<int>(kAcross ? p.cols : p.rows);
+  const int long_rows = static_cast<int>(kAcross ? p.rows : p.cols),
+            short_rows = static_cast<int>(kAcross ? p.cols : p.rows);
   const int first = blockIdx.x * T::kLong + row_warp * kEach;
   wait_on_dependent_grids();
   look_in_first_block(body);
@@ -3502,7 +3585,9 @@ __global__ void __launch_bounds__(T::kThreads, T::kRows <= 4 ? 2 : 1)
 #pragma unroll
   for (int c = 0; c < kEach; c++)
     row[c] = static_cast<unsigned>(min(c, max(long_rows - 1 - first, 0))) * static_cast<unsigned>(long_ld);
-  const auto short_row = [&](int r) { return static_cast<unsigned>(min(r, short_rows - 1)) * static_cast<unsigned>(short_ld); };
+  const auto short_row = [&](int r) {
+    return static_cast<unsigned>(min(r, short_rows - 1)) * static_cast<unsigned>(short_ld);
+  };
   float sum[R * kEach];
 #pragma unroll
   for (int i = 0; i < R * kEach; i++) sum[i] = 0.0f;
@@ -3573,7 +3658,10 @@ __global__ void __launch_bounds__(T::kThreads, T::kRows <= 4 ? 2 : 1)
 namespace rf {
 
 template <class A, class B, class Body> struct Product<PlainOf<A, B>, Body> {
-  template <class T> static Partition<Body> partition(long rows, long cols) { return {rows, cols, 64 * T::kMI, 32 * T::kG}; }
+  template <class T>
+  static Partition<Body> partition(long rows, long cols) {
+    return {rows, cols, 64 * T::kMI, 32 * T::kG};
+  }
 
   // Of any kernel that could be chosen: the depth is not known here.
   static Error bytes(long rows, long cols, long, size_t& scratch, size_t& arrivals, long) {
@@ -3623,8 +3711,8 @@ template <class A, class B, class Body> struct Product<PlainOf<A, B>, Body> {
 //
 // Why: a thread that moves 16 bytes with one instruction needs a quarter of the instructions, and
 // keeps four times the bytes in flight. Generated bodies are templates on their lanes `V` and their
-// position `C`: here V is `Four` at a `Vec4At`, or one number at a column where rows do not start at
-// multiples of 16 bytes. A comparison of Fours gives a `Four::Mask`; numbers convert to Fours.
+// position `C`: here V is `Vec4` at a `Vec4At`, or one number at a column where rows do not start at
+// multiples of 16 bytes. A comparison of Vec4s gives a `Vec4::Mask`; numbers convert to Vec4s.
 //
 // Layout: a Vec4At's columns start at a multiple of 4, its addresses at multiples of 16 bytes (of 8 where
 // elements have 16 bits).
@@ -3720,7 +3808,7 @@ template <> struct LanesOf<Vec4> {
   static constexpr int count = 4;
   static RF_FN Vec4At at(long unit) { return {4 * unit}; }
   static RF_FN Real get(const Vec4& v, int lane) { return v.x[lane]; }
-  // Reads what another block has written: not by way of the first-level cache.
+  // Reads what another block has written: not by way of the L1.
   static RF_FN Vec4 fresh(const Real* p) {
     return read_vec4(p, [](const auto* from) { return __ldcg(from); });
   }
@@ -3734,8 +3822,8 @@ template <> struct LanesOf<Real> {
 
 }  // namespace rf
 
-// Block: what the kernels that reduce rows and columns share: their start, and how parts of one
-// result are merged across lanes, warps and blocks, always in the same order.
+// Block: what the kernels that reduce rows and columns share: their start, and how partials of
+// one result are merged across lanes, warps and blocks, always in the same order.
 #include <type_traits>
 
 
@@ -3807,7 +3895,7 @@ template <class T, int N> RF_FN void put(T* p, long offset, CachedAt<Vec4, N, Ve
   put(p, offset, c.at, v);
 }
 
-// A part for each of a thread's lanes.
+// A partial for each of a thread's lanes.
 template <class M, class V> struct LanePartials {
   using Partial = typename M::Partial;
   Partial of[LanesOf<V>::count];
@@ -3832,8 +3920,8 @@ template <class M, class V> struct LanePartials {
   }
 };
 
-// What a thread has gathered of a row. A monoid of one word has a part for each of a thread's lanes, any other takes
-// the values of a batch at once.
+// What a thread has accumulated of a row. A monoid of one word has a partial for each of a thread's lanes, any other
+// takes the values of a batch at once.
 template <class M, class V> struct Accumulated {
   LanePartials<M, V> partials;
   template <int N, class In> RF_FN void accumulate(const V (&x)[N], In in) {
@@ -3867,7 +3955,7 @@ template <class M> RF_FN typename M::Partial from_lane(typename M::Partial p, in
   return p;
 }
 
-// The part of each team of `lanes` neighbours of a warp (a power of two), for all of them.
+// The partial of each group of `lanes` neighbours of a warp (a power of two), for all of them.
 template <class M> RF_FN typename M::Partial warp_reduce(typename M::Partial p, int lanes) {
   for (int mask = lanes / 2; mask; mask /= 2) {
     typename M::Partial other;
@@ -3880,8 +3968,8 @@ template <class M> RF_FN typename M::Partial warp_reduce(typename M::Partial p, 
   return from_lane<M>(p, threadIdx.x & 31 & ~(lanes - 1));
 }
 
-// The part of a team of whole warps, for all of its threads. `shared`, one part a warp, must not be
-// written again before the team's next barrier but one.
+// The partial of a group of whole warps, for all of its threads. `shared`, one partial a warp, must not be
+// written again before the group's next barrier but one.
 template <class M>
 RF_FN typename M::Partial group_reduce(typename M::Partial p, int thread, int threads, int barrier, Real* shared) {
   p = warp_reduce<M>(p, 32);
@@ -3913,16 +4001,16 @@ RF_FN bool last_block(unsigned* arrivals, unsigned blocks) {
 
 }  // namespace rf
 
-// Column parts: what reductions down columns keep of the rows seen so far, and how such parts merge.
+// Column partials: what reductions down columns keep of the rows seen so far, and how such partials merge.
 //
-// Why: both a pass over stored values (columns.cuh) and a product's tiles (finalize.cuh) leave parts of a
+// Why: both a pass over stored values (columns.cuh) and a product's tiles (finalize.cuh) leave partials of a
 // column here and there; they must be merged in an order that depends on the sizes alone.
 
 namespace rf {
 
 constexpr int kColumnThreads = 256;  // of a block, at most
 
-// A thread's parts of all reductions: a word of each of its lanes, and of how many rows they are.
+// A thread's partials of all reductions: a word of each of its lanes, and of how many rows they are.
 template <class Monoids, class V> struct ColumnPartials {
   static constexpr int kLanes = LanesOf<V>::count, kWords = Words<Monoids>::column;
   Real words[kWords][kLanes], count = 0.0f;
@@ -3946,8 +4034,8 @@ template <class Monoids, class V> struct ColumnPartials {
       for (int l = 0; l < kLanes; l++) set<D>(step, l, D::template of<1>(none, in, 0.0f));
     });
   }
-  // Takes the parts of rows that come after those it has. One without rows is left alone: its zero
-  // weight would turn an infinite mean into NaN.
+  // Takes the partials of rows that come after those it has. One without rows is left alone: its zero
+  // weight would make NaN of an infinite mean.
   RF_FN void merge(const ColumnPartials& o) {
     if (o.count == 0.0f) return;
     const Weight weight(count, o.count);
@@ -3961,7 +4049,7 @@ template <class Monoids, class V> struct ColumnPartials {
   }
 };
 
-// Merges the parts of the block's teams, in pairs, into those of the first.
+// Merges the partials of the block's row groups, in pairs, into those of the first.
 template <class LanePartials>
 RF_FN void merge_row_groups(LanePartials& partials, int lane, int row_group, int slice, int lanes, int row_groups) {
   constexpr int kSlots = kColumnThreads / 2, kLanes = LanePartials::kLanes;
@@ -3990,13 +4078,13 @@ RF_FN void merge_row_groups(LanePartials& partials, int lane, int row_group, int
   }
 }
 
-// Of the chunks that left their parts in a workspace, `first` and every `step`-th after it, merged in
+// Of the chunks that left their partials in a workspace, `first` and every `step`-th after it, merged in
 // that order. words: the first chunk's first word of this thread's lanes; words are `width` apart and a
 // chunk's words follow one another. A chunk has `chunk_rows` of `count` rows, the last what is left.
 template <class LanePartials, class V>
 RF_FN LanePartials merge_chunks(const Real* words, long width, long first, long step, long chunks, long chunk_rows,
                          long count) {
-  constexpr int kAtOnce = 4;  // these reads come from the second-level cache
+  constexpr int kAtOnce = 4;  // these reads come from the L2
   LanePartials partials;
 #pragma unroll 1
   for (long c = first; c < chunks; c += kAtOnce * step) {
@@ -4019,7 +4107,8 @@ RF_FN LanePartials merge_chunks(const Real* words, long width, long first, long 
 }
 
 // use(Step<S>, lane, state) for each monoid and lane.
-template <class Monoids, class V, class Use> RF_FN void for_columns(const ColumnPartials<Monoids, V>& partials, Use use) {
+template <class Monoids, class V, class Use>
+RF_FN void for_columns(const ColumnPartials<Monoids, V>& partials, Use use) {
   for_monoids<0>(Monoids{}, [&](auto step, auto monoid) {
     using D = Down<decltype(monoid)>;
 #pragma unroll
@@ -4033,16 +4122,23 @@ template <class Monoids, class V, class Use> RF_FN void for_columns(const Column
 
 }  // namespace rf
 
-// Finish: what a product's columns, and rows of many parts, are reduced to, from the parts that its fragments left.
+// Finalize: what a product's columns, and rows of many partial results, are reduced to, from what its fragments left.
 //
-// Why kernels of their own: a fragment that took its turn at its columns would wait until what it stored
-// is visible to others and for an atomic's answer, while the tensor cores idle. These kernels' start is
-// hidden behind the product's end, and their reads come from the second-level cache. And where a row has hundreds of
-// parts, the last team to arrive would merge them alone, while the device waits.
+// Why kernels of their own: a fragment that finalized its columns would wait until what it stored is visible to others
+// and for an atomic's answer, while the tensor cores idle. These kernels' start is hidden behind the product's end
+// (programmatic dependent launch), and their reads come from L2. And where a row has hundreds of partials, the last
+// warpgroup to arrive would merge them alone, while the device waits.
+//
+//   kernel             threads of a block                                registers   shared memory
+//   finalize_columns   32 columns x 8 row groups, each every 8th block   47 to 57    1.5 to 2.5 KB: a word each
+//                      of rows, then merged in pairs
+//   finalize_rows      32 rows x 16 groups of neighbouring partials,     40 to 64    2 to 14 KB: 16 words a monoid's
+//                      then merged first to last                                     word and row
 
 namespace rf {
 
-// Threads: 32 neighbouring columns by kFinalizeRowGroups, each of which takes every kFinalizeRowGroups-th block of rows.
+// Threads: 32 neighbouring columns by kFinalizeRowGroups, each of which takes every kFinalizeRowGroups-th block of
+// rows.
 constexpr int kFinalizeRowGroups = kColumnThreads / 32;
 
 template <class Body>
@@ -4053,8 +4149,8 @@ __global__ void __launch_bounds__(kColumnThreads, 1)
   const int lane = threadIdx.x % 32, row_group = threadIdx.x / 32;
   const long col = 32L * blockIdx.x + lane;
   sync_dependent_grids();
-  Mine mine = merge_chunks<Mine, float>(partials + (col < cols ? col : cols - 1), cols, row_group, kFinalizeRowGroups, blocks,
-                                        block_rows, rows);
+  Mine mine = merge_chunks<Mine, float>(partials + (col < cols ? col : cols - 1), cols, row_group, kFinalizeRowGroups,
+                                        blocks, block_rows, rows);
   merge_row_groups(mine, lane, row_group, 0, 32, kFinalizeRowGroups);
   if (row_group == 0 && col < cols) {
     typename Body::Column column;
@@ -4072,7 +4168,8 @@ Error finalize_columns(const Body& body, const Problem& p, long block_rows, cuda
                 blocks_of(p.rows, block_rows));
 }
 
-// Threads: 32 neighbouring rows by kFinalizeColumnGroups, each of which takes as many of a row's parts, next to each other.
+// Threads: 32 neighbouring rows by kFinalizeColumnGroups, each of which takes as many of a row's partials, next to each
+// other.
 constexpr int kFinalizeColumnGroups = 16;
 
 template <class Body>
@@ -4089,7 +4186,8 @@ __global__ void __launch_bounds__(32 * kFinalizeColumnGroups, 1)
   for_monoids<0>(RowMonoids{}, [&](auto s, auto monoid) {
     using M = decltype(monoid);
     constexpr int at = Before<decltype(s)::index, RowMonoids>::row;
-    const auto partial = M::partial(merge_partials<M>(partials + (first * rows + mine) * kWords + at, rows * kWords, count));
+    const auto partial =
+        M::partial(merge_partials<M>(partials + (first * rows + mine) * kWords + at, rows * kWords, count));
 #pragma unroll
     for (int w = 0; w < M::kWords; w++) words[row_group][at + w][lane] = partial.w[w];
   });
@@ -4112,17 +4210,20 @@ __global__ void __launch_bounds__(32 * kFinalizeColumnGroups, 1)
   body.finalize_row(row, results);
 }
 
-// p: the product's, whose rows have `blocks` parts each.
+// p: the product's, whose rows have `blocks` partials each.
 template <class Body> Error finalize_rows(const Body& body, const Problem& p, long blocks, cudaStream_t stream) {
-  return launch(finalize_rows_kernel<Body>, static_cast<unsigned>(blocks_of(p.rows, 32)), 32 * kFinalizeColumnGroups, 0, stream,
-                LaunchMode::overlapping, "launching the end of reductions of rows", body,
+  return launch(finalize_rows_kernel<Body>, static_cast<unsigned>(blocks_of(p.rows, 32)), 32 * kFinalizeColumnGroups, 0,
+                stream, LaunchMode::overlapping, "launching the end of reductions of rows", body,
                 static_cast<const float*>(p.row_partials), p.rows, static_cast<int>(blocks));
 }
 
 }  // namespace rf
 """
 _REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS + _REFOLD_ENTRIES
-_REFOLD_NAME = "refold_sm_90_7052eab04b0e"
+
+import os
+
+_REFOLD_NAME = "refold_sm_90_106df0fa9046"
 
 import contextlib
 
@@ -4217,7 +4318,7 @@ def _refold_workspace(size, stream, device):
 
 
 def _refold_pack(x):
-    """A matrix of rows as the tensor cores read it: see Split above."""
+    """A matrix of rows as the tensor cores read it."""
     depth, device = x.shape[-1], x.get_device()
     rows = x.numel() // depth
     size = _refold_kernels.packed_bytes(rows, depth)
@@ -4259,9 +4360,7 @@ def _refold_tf32_allowed():
     except RuntimeError:  # the flag was set by its newer name
         return torch.backends.cuda.matmul.fp32_precision == "tf32"
 
-# ----------------------------------------------------------------------------------------------
-# The runtime.
-# ----------------------------------------------------------------------------------------------
+# --- The runtime. ---------------------------------------------------------------------------------
 import enum
 import hashlib
 import math
@@ -4586,9 +4685,9 @@ def _refold_modules_of(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.M
 # What is assumed of the modules inside a model, and what of them is looked at before every call.
 #
 # `_REFOLD_MODULES` has a row for each module: its path, its class, the names of its parameters,
-# buffers and children (with a "-" before one that is None), and its settings. `_REFOLD_TIED` has the
-# paths of each parameter that is held in several places. `_REFOLD_GLOBALS` has the plain values among
-# the globals that forward reads.
+# buffers and children (with a "-" before one that is None), and its settings. `_REFOLD_TIED`, where
+# there is one, has the paths of each parameter that is held in several places; `_REFOLD_GLOBALS` the
+# plain values among the globals that forward reads.
 
 
 _REFOLD_HOLDERS = ("_parameters", "_buffers", "_modules")
@@ -4632,7 +4731,7 @@ def _refold_tensor(model: torch.nn.Module, path: str) -> Any:
 
 def _refold_difference(
     model: torch.nn.Module,
-    modules: Sequence[tuple[str, str, str, tuple[str, ...], tuple[Any, ...]]],
+    modules: Sequence[tuple[str, str, str, dict[str, Any]]],
     tied: Sequence[Sequence[str]],
     numbers: dict[str, Any],
     reached: _RefoldReached,
@@ -4641,7 +4740,7 @@ def _refold_difference(
     shared = torch.nn.modules.module
     if shared._global_forward_hooks or shared._global_forward_pre_hooks:
         return "every module has a global hook"
-    for path, kind, held, names, settings in modules:
+    for path, kind, held, settings in modules:
         module = _refold_inside(model, path)
         words = path or "the model"
         if module is None:
@@ -4658,7 +4757,7 @@ def _refold_difference(
             now, then = set(found.split()), set(held.split())
             more, less = " ".join(sorted(now - then)), " ".join(sorted(then - now))
             return f"{words} holds {more or 'less'}, which it did not; it held {less or 'no other'}"
-        for name, setting in zip(names, settings, strict=True):
+        for name, setting in settings.items():
             value = _refold_setting(getattr(module, name, None))
             if type(value) is not type(setting) or value != setting:
                 return f"the setting {name} of {words} has changed"
@@ -4790,6 +4889,12 @@ def _refold_own_caches(model: torch.nn.Module) -> dict[str, Any]:
     return caches
 
 
+def _refold_refresh(self: torch.nn.Module) -> None:
+    """Forget the folded parameters: after a write to part of a parameter that PyTorch does not
+    count. All other writes are seen."""
+    vars(self).pop("_refold_caches", None)
+
+
 def _refold_like(*tensors: torch.Tensor) -> Callable[..., bool]:
     """A function that tells whether other tensors are like these: of the same types, dtypes, sizes,
     strides and devices, and under the same modes and transforms, as the keys tell by which PyTorch
@@ -4823,6 +4928,32 @@ def _refold_is_watched(device: int, kind: str) -> bool:
 def _refold_traced() -> str | None:
     """Why the arguments are not to be looked at, which a tracer would note, or None."""
     return "a tracer is active" if torch._C._is_tracing() else None
+
+
+def _refold_argument(
+    name: str, value: Any, sizes: tuple[Any, ...], dtype: torch.dtype, kind: str
+) -> str | None:
+    """Why an argument is not a tensor as the kernels take it, or None.
+
+    sizes: of each dimension its size, None for any from 2 on, (least, largest or None), or ... for
+    any.
+    """
+    if type(value) is not torch.Tensor or value.layout is not torch.strided or value.is_neg():
+        return f"{name} is not a plain dense tensor"
+    if value.dtype is not dtype or not (value.is_cuda if kind == "cuda" else value.is_cpu):
+        return f"{name} is {value.dtype} on {value.device}, not {dtype} on {kind}"
+    shape = value.shape
+    wrong = len(shape) != len(sizes)
+    for found, size in zip(shape, sizes, strict=False):
+        wrong = wrong or (type(size) is int and found != size)
+    if wrong:
+        told = ", ".join(str(size) if type(size) is int else "n" for size in sizes)
+        return f"{name} has the shape {tuple(shape)}, not [{told}]"
+    for i, (found, size) in enumerate(zip(shape, sizes, strict=True)):
+        least, most = size if type(size) is tuple else (2 if size is None else 0, None)
+        if found < least or (most is not None and found > most):
+            return f"{name} has size {found} in dimension {i}"
+    return None
 
 
 def _refold_context(device: int, kind: str) -> str | None:
@@ -4934,6 +5065,7 @@ def _refold_look_at(
 # the parameters holds.
 
 
+_REFOLD_LOOKED_THROUGH = 1  # KiB of copied parameters that each call looks through
 _REFOLD_WHOLE = 2048  # bytes that are compared whole at every call, see watch.h
 # what `altered` says: an uncounted write was found by the audit, or by the kernels of the last call
 _REFOLD_AUDIT, _REFOLD_LATE = 6, 10
@@ -4958,12 +5090,12 @@ class _RefoldCache:
 
     sources: the parameters read; seen: their versions, addresses and strides. values: what is
     computed from them. reason: why the original forward runs as long as nothing changes, or None.
-    watched: the arguments of `unchanged` of the kernels. tensors, laid: the sources and the buffers
-    that are written, and whether they still have the sizes and strides that they had. fits: whether
-    tensors are like those of the last call that came without gradients. stepped: the identities of
-    parameters that an optimizer wrote since. audited: the names of the sources whose memory is
-    looked through; audit_calls: in how many calls. looked, epoch: see look.py. Copies and
-    pickles of a module start with empty caches.
+    watched: the arguments of `unchanged` of the kernels. states: the buffers that are written.
+    tensors, laid: the sources and the states, and whether they still have the sizes and strides
+    that they had. fits: whether tensors are like those of the last call that came without
+    gradients. stepped: the identities of parameters that an optimizer wrote since. audited: the
+    names of the sources whose memory is looked through; audit_calls: in how many calls. looked,
+    epoch: see look.py. Copies and pickles of a module start with empty caches.
     """
 
     def __init__(self, device: int | None = None) -> None:
@@ -4974,6 +5106,7 @@ class _RefoldCache:
         self.reason: str | None = None
         self.watched: tuple[Any, ...] | None = None
         self.tensors: tuple[torch.Tensor, ...] = ()
+        self.states: tuple[torch.Tensor, ...] = ()
         self.laid: Callable[..., bool] = _refold_unlike
         self.fits: Callable[..., bool] = _refold_unlike
         self.stepped: set[int] | None = None
@@ -5061,11 +5194,13 @@ def _refold_extent(t: torch.Tensor) -> int:
 def _refold_examined(
     model: torch.nn.Module,
     caches: dict[str, Any],
-    mode: dict[str, Any],
+    name: str,
     file: Any,
     arguments: Sequence[torch.Tensor],
 ) -> Any:
-    """The cache for a call whose arguments suit the kernels; or why the original is called."""
+    """The cache for a call whose arguments suit the kernels of a mode; or why the original is
+    called."""
+    mode = file.modes[name]
     device = arguments[0].get_device()
     reason = _refold_context(device, file.kind)
     if reason is not None:
@@ -5110,7 +5245,9 @@ def _refold_renew(
     tensors = [_refold_tensor(model, path) for path, _, _ in mode["tensors"]]
     sources, states = tensors[: mode["sources"]], tensors[mode["sources"] :]
     counters = [_refold_tensor(model, path) for _, path in mode["counters"]]
-    reason = file.difference(model, reached) or _refold_misfit(tensors, states, mode, device)
+    reason = file.difference(model, reached) or _refold_tensors_misfit(
+        tensors, states, mode, device
+    )
     usable = [t for t in tensors if isinstance(t, torch.Tensor)]
     watched: list[Any] = []
     for i, t in enumerate(tensors):
@@ -5135,7 +5272,7 @@ def _refold_renew(
         if transient is not None:
             return transient
         fixed = (rows.dicts, rows.types, rows.kinds, tuple(watched), stores, tuple(contents))
-        memory = file.kernels.watch(*fixed, mode["audit"])
+        memory = file.kernels.watch(*fixed, _REFOLD_LOOKED_THROUGH)
         if reason is None:
             versions = [None if t.is_inference() else t._version for t in (*sources, *counters)]
             seen = tuple(
@@ -5158,8 +5295,9 @@ def _refold_renew(
         cache = _RefoldCache(device)
     cache.audited = tuple(mode["tensors"][i][0] for i in copied)
     kib = sum(-(-n // 1024) for n in contents[1::2] if n > _REFOLD_WHOLE)
-    cache.audit_calls = -(-kib // mode["audit"])
+    cache.audit_calls = -(-kib // _REFOLD_LOOKED_THROUGH)
     cache.tensors, cache.laid = tuple(usable), _refold_like(*usable)
+    cache.states = tuple(states)
     cache.reason, cache.fits, cache.stepped = reason, _refold_unlike, None
     _refold_follow_optimizers(cache)
     # last: threads that find it take the values
@@ -5198,7 +5336,7 @@ def _refold_changed(
     return changed
 
 
-def _refold_misfit(
+def _refold_tensors_misfit(
     tensors: Sequence[Any], states: Sequence[Any], mode: dict[str, Any], device: int
 ) -> str | None:
     """Why parameters are not as the kernels take them, or None."""
@@ -5224,7 +5362,7 @@ def _refold_wants_gradients(
     if any(t.requires_grad for t in arguments):
         return True
     sources = [path for path, _, _ in mode["tensors"][: mode["sources"]]]
-    for path in (*sources, *mode.get("unread", ())):
+    for path in (*sources, *mode["unread"]):
         if getattr(_refold_tensor(model, path), "requires_grad", False):
             return True
     return False
@@ -5271,24 +5409,25 @@ def _refold_stepped(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) ->
             cache.fits = _refold_unlike
 
 
-class _RefoldFile:
-    """The tables and functions of one emitted file."""
+# The tables of one emitted file as the runtime reads them: by place instead of by name.
 
-    def __init__(
-        self,
-        modules: Sequence[Any],
-        tied: Sequence[Sequence[str]],
-        numbers: dict[str, Any],
-        kernels: Any,
-        unfit: Callable[[int], str | None],
-        renewed: Callable[[_RefoldCache], None],
-        kind: str,
-        classes: Sequence[type],
-    ) -> None:
-        self.modules, self.tied, self.numbers = modules, tied, numbers
-        self.kernels, self.unfit, self.renewed, self.kind = kernels, unfit, renewed, kind
-        self.names = {path: names for path, _, _, names, _ in modules}
-        self.known = _refold_reach(classes).entries
+
+class _RefoldFile:
+    """One emitted file: its tables, and the functions that its kernels' part defines.
+
+    kind: the kernels' type of device. names: the file's globals. modes: by name, `_refold_mode`.
+    """
+
+    def __init__(self, kind: str, names: dict[str, Any]) -> None:
+        self.kind, self.kernels = kind, names["_refold_kernels"]
+        self.unfit: Callable[[int], str | None] = names["_refold_unfit"]
+        self.renewed: Callable[[Any], None] = names["_refold_renewed"]
+        self.modules: Sequence[Any] = names["_REFOLD_MODULES"]
+        self.tied: Sequence[Sequence[str]] = names.get("_REFOLD_TIED", ())
+        self.numbers: dict[str, Any] = names.get("_REFOLD_GLOBALS", {})
+        self.names = {path: tuple(settings) for path, _, _, settings in self.modules}
+        self.modes = {name: _refold_mode(name, names, self) for name in names["_REFOLD_MODES"]}
+        self.known = _refold_reach(_refold_module_classes(names)).entries
         self.baselines: dict[frozenset[type], _RefoldReached] = {}
 
     def reached(self, model: torch.nn.Module) -> _RefoldReached:
@@ -5309,6 +5448,54 @@ class _RefoldFile:
 
     def place(self, device: int) -> torch.device:
         return torch.device("cpu") if device < 0 else torch.device(self.kind, device)
+
+
+def _refold_mode(name: str, names: dict[str, Any], file: _RefoldFile) -> dict[str, Any]:
+    """One row of `_REFOLD_MODES`.
+
+    tensors: (path, shape, dtype) of what is read, then of what is written. sources: how many are
+    read. recipes: of each value (function, places of its arguments among what is read and the
+    values before it). counters: of running statistics, which PyTorch's kernels write uncounted,
+    (place, path of the batch norm's counter, which is counted). unread: parameters that cannot
+    change the result. assigned: attributes that forward sets. repeats: whether a call is told to be
+    like the last one by its tensors.
+    """
+    row = names["_REFOLD_MODES"][name]
+    given_row: dict[str, Any] = row["values"]
+    made: dict[str, tuple[Any, ...]] = {
+        value: how if type(how) is tuple else (how,) for value, how in given_row.items()
+    }
+    sources: dict[str, int] = {}
+    for how, *given in made.values():
+        for path in given if callable(how) else () if given else (how,):
+            sources.setdefault(path, len(sources))
+    values = {value: len(sources) + i for i, value in enumerate(made)}
+    recipes: list[tuple[Callable[..., torch.Tensor], tuple[int, ...]]] = []
+    for how, *given in made.values():
+        if callable(how):
+            recipes.append((how, tuple(sources[path] for path in given)))
+        elif given:  # a value in another form
+            recipes.append((names[f"_refold_{how}"], (values[given[0]],)))
+        else:  # a parameter as it is
+            recipes.append((torch.Tensor.contiguous, (sources[how],)))
+    held = {path: names_held.split() for path, _, names_held, _ in file.modules}
+    counters = []
+    for path, i in sources.items():
+        parent, dot, last = path.rpartition(".")
+        statistics = last in ("running_mean", "running_var")
+        if statistics and "num_batches_tracked" in held.get(parent, ()):
+            counters.append((i, f"{parent}{dot}num_batches_tracked"))
+    written = row.get("writes", ())
+    return {
+        "name": name,
+        "tensors": tuple((p, *names["_REFOLD_TENSORS"][p]) for p in (*sources, *written)),
+        "sources": len(sources),
+        "recipes": tuple(recipes),
+        "counters": tuple(counters),
+        "unread": row.get("unread", ()),
+        "assigned": row.get("assigned", ()),
+        "repeats": row.get("repeats", True),
+    }
 
 
 # Containers that a fast call gives, put together without running their constructors.
@@ -5333,15 +5520,13 @@ def _refold_made(kind: Any, items: Any, attributes: Any, same: Any = ()) -> Any:
     return made
 
 
-_refold_file = _RefoldFile(
-    _REFOLD_MODULES, _REFOLD_TIED, _REFOLD_GLOBALS, _refold_kernels, _refold_unfit, _refold_renewed,
-    "cuda", _refold_module_classes(globals()),
-)
+ModelNew.refold_refresh = _refold_refresh
+_refold_file = _RefoldFile("cuda", globals())
 
 
 def _refold_attempt(self, rf_caches, x):
     """forward's result, or a _RefoldReason why the original forward is taken (for refold.optimize)."""
-    rf_found = _refold_prepare_both(self, rf_caches, x)
+    rf_found = _refold_prepare(self, rf_caches, "both", x)
     if type(rf_found) is _RefoldCache:
         return _refold_both(self, rf_found, x)
     return _RefoldReason(rf_found)

@@ -153,7 +153,7 @@ FAULTS = (
     Fault(
         "moments of chunks merge without the distance of their means",
         "kernels/cpu/monoid.h",
-        "m2 += o.m2 + delta * (delta * (count * part));",
+        "m2 += o.m2 + delta * (delta * (count * share));",
         "m2 += o.m2;",
         ("tests/test_models.py", "tests/test_accuracy.py", "tests/test_dtypes.py"),
     ),

@@ -39,6 +39,7 @@ ORDER = [
     "judge",
     "report",
     "cli",
+    "entry",
 ]
 # the package's own version may be read anywhere
 FREE = {""}

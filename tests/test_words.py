@@ -1,7 +1,6 @@
 """Words that the field does not use stay out: each row says what is written instead.
 
-A row is added where a word has been renamed everywhere that it says. C++, and what emitted files
-hold, come last: a changed name there changes every file.
+A row is added where a word has been renamed everywhere that it says.
 """
 
 from __future__ import annotations
@@ -23,11 +22,12 @@ OWN = Path(__file__)
 @dataclass(frozen=True)
 class Word:
     """old: a regular expression, of whole words. instead: what the field says. where: patterns of
-    paths."""
+    paths. in_code: only before a C++ line's comment, where the word may be English."""
 
     old: str
     instead: str
     where: tuple[str, ...] = (*PYTHON, *CPP, *TEXTS)
+    in_code: bool = False
 
 
 WORDS = (
@@ -35,15 +35,37 @@ WORDS = (
     Word("a_vector", "column_shape"),
     Word("joints|fusion_breaks", "the price of the plan"),
     Word("TAIL|EPILOGUE_DISCOUNT", "NOT_OVERLAPPED"),
-    Word("[Cc]opy engines?", "TMA", (*PYTHON, *TEXTS)),
+    Word("[Cc]opy engines?", "TMA"),
     Word("absorb(s|ed)?", "fuse", PYTHON),
     Word("finishers?", "finalize kernel"),
-    Word("leave_part|join_parts", "store_partial, reduce_partials", (*PYTHON, *TEXTS)),
-    Word("share_out|sum_of_parts", "splitk_reduce", (*PYTHON, *TEXTS)),
-    Word("(give|take)_registers", "setmaxnreg_dec, setmaxnreg_inc", (*PYTHON, *TEXTS)),
-    Word("by_team|by_pass", "warps per row, multi-block", (*PYTHON, *TEXTS)),
+    Word("leave_part|join_parts", "store_partial, reduce_partials"),
+    Word("share_out|sum_of_parts", "splitk_reduce"),
+    Word("(give|take)_registers", "setmaxnreg_dec, setmaxnreg_inc"),
+    Word("by_team|by_pass", "warps per row, multi-block"),
     Word("strangers", "unrelated processes"),
     Word("books|surroundings", "task kinds, environment"),
+    # C++ and CUDA, and the Python that writes them
+    Word("[Tt]eams?|team_sync|group_sync", "warpgroup, row group, named_barrier_sync", CPP),
+    Word("turns?|take_turns?|[a-z]+_turns?", "arrivals, iteration, ping-pong, run_tasks", CPP),
+    Word("parts?|[a-z]+_parts?|Parts?", "partials, k_split, hi and lo", CPP),
+    Word("portions?|Portions", "Stream-K", CPP),
+    Word("rings?|Ring", "pipeline, stages", CPP),
+    Word("copy_tile(_to_both)?|barrier_(wait|init|arrive)", "tma_load, mbarrier_*", CPP),
+    Word("product_(fence|commit|wait|of_registers)|warp_product", "wgmma_*, mma_sync", CPP),
+    Word("Direct|kDirect", "IeeeRS, kRS: A from registers", CPP),
+    Word("paired", "2-CTA cluster, multicast", CPP),
+    Word("gather(s|ed|_some|_chunk|_units|_into)?|across", "accumulate, horizontal", CPP, True),
+    Word("Needs|needs", "WorkspaceSize, size", CPP, True),
+    Word(
+        "Side|turned|thin|Thin|Sinks", "Operand, transposed, skinny, EpilogueReductions", CPP, True
+    ),
+    Word(
+        "Four|Quad|Single|Again|Known|Work|Place|Cut", "Vec4, Vec4At, MaskedColumn ...", CPP, True
+    ),
+    Word("finish(_rows?|_columns?)?", "finalize", CPP, True),
+    Word("found|kinds?|Found|Kind", "the noun: change, exact type, strategy", CPP, True),
+    Word("(first|second)-level cache", "L1, L2", CPP),
+    Word("rf::(Needs|Side|Direct|turned|[a-z]+_side|[a-z]+_needs)", "rf::Operand ...", PYTHON),
     Word("shaken|eager_settled|settle_at", "perturbed run, resolved tie", (*PYTHON, *TEXTS)),
 )
 
@@ -55,7 +77,7 @@ def uses(word: Word, root: Path) -> Iterator[str]:
         if path == OWN or "golden" in path.parts or "egg-info" in str(path):
             continue
         for number, line in enumerate(path.read_text().splitlines(), 1):
-            if pattern.search(line):
+            if pattern.search(line.partition("//")[0] if word.in_code else line):
                 yield f"{path.relative_to(root)}:{number}: {line.strip()}"
 
 
@@ -70,3 +92,14 @@ def test_an_old_word_is_found(tmp_path: Path) -> None:
     (tmp_path / "docs" / "page.md").write_text("A copy engine\nand copyengines\n")
     word = Word("[Cc]opy engine", "TMA", TEXTS)
     assert list(uses(word, tmp_path)) == ["docs/page.md:1: A copy engine"]
+
+
+def test_an_old_word_is_found_in_cpp(tmp_path: Path) -> None:
+    header = tmp_path / "src" / "kernels" / "x.cuh"
+    header.parent.mkdir(parents=True)
+    header.write_text("int team = 0;  // what they gather\nint teammate, gather;\n")
+    found = {word.old: list(uses(word, tmp_path)) for word in WORDS if list(uses(word, tmp_path))}
+    assert [line for lines in found.values() for line in lines] == [
+        "src/kernels/x.cuh:1: int team = 0;  // what they gather",
+        "src/kernels/x.cuh:2: int teammate, gather;",
+    ]

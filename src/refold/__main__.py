@@ -1,5 +1,5 @@
 """`python -m refold`: the same as the command `refold`."""
 
-from refold.cli import main
+from refold.entry import main
 
 raise SystemExit(main())

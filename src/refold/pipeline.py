@@ -24,7 +24,7 @@ from refold.emit.load import load_text
 from refold.emit.module import Emission, Mode, emit
 from refold.emit.target import Target
 from refold.emit.targets import target_of
-from refold.engine import Ban, Optimized, optimize
+from refold.engine import Ban, Optimized, Step, optimize
 from refold.ir import Node, render
 from refold.layouts import images_in_channels, with_other_layouts
 from refold.plan import Plan
@@ -221,7 +221,7 @@ def _derived(name: str, c: Captured | CaptureError, budget: _Budget) -> Derivati
                 f" {budget.own:,} of the parameters, and {budget.most:,.0f} are allowed (memory)"
             )
             return Derivation(Mode(name, None, None, kept=reason), None)
-    steps = tuple(str(s) for s in optimized.steps)
+    steps: tuple[Step | str, ...] = optimized.steps
     if not steps and not plan.groups:
         reason = "nothing to rewrite or to fuse: every operation stays a call of PyTorch"
         return Derivation(Mode(name, None, None, kept=reason), None)
@@ -473,11 +473,12 @@ def obstacle(fast: torch.nn.Module, example: Example | Sequence[Any]) -> str | N
     reason = "the original forward is kept in this mode"
     for namespace, caches in _programs(fast):
         for name in ("train" if fast.training else "eval", "both"):
-            prepare = namespace.get(f"_refold_prepare_{name}")
-            if prepare is not None:
+            if name in namespace["_refold_file"].modes:
+                of_mode = namespace.get(f"_refold_prepare_{name}")
+                prepare = of_mode or namespace["_refold_prepare"]
                 given = inspect.signature(fast.forward).bind(*call.args, **call.kwargs)
                 given.apply_defaults()
-                found = prepare(fast, caches, *given.arguments.values())
+                found = prepare(fast, caches, name, *given.arguments.values())
                 if not isinstance(found, str):
                     return None
                 reason = found

@@ -28,25 +28,25 @@ SCHEDULES = {
 # header, line (its first occurrence from a text on), instead -> the schedule whose product is wrong
 PRODUCTS = {
     "a stage is read before it is full": (
-        "matmul_sm90.cuh",
-        "mbarrier_wait(full + 8 * (stage + p), phase);",
+        "mainloop_sm90.cuh",
+        "mbarrier_wait(full + kMbarrierBytes * (stage + p), phase);",
         ";",
         "tall",
     ),
     "a stage is filled while it is read": (
         "matmul_sm90.cuh",
-        "mbarrier_wait(empty + 8 * stage, phase);",
+        "mbarrier_wait(empty + kMbarrierBytes * stage, phase);",
         ";",
         "tall",
     ),
     "sums are promoted before they are there": (
-        "matmul_sm90.cuh",
+        "mainloop_sm90.cuh",
         "  wgmma_wait_group<0>();\n#pragma unroll\n  for (int i = 0; i < 64; i++) {",
         "#pragma unroll\n  for (int i = 0; i < 64; i++) {",
         "tall",
     ),
     "a stage is left before its products are done": (
-        "matmul_sm90.cuh",
+        "mainloop_sm90.cuh",
         "wgmma_wait_group<1>();",
         ";",
         "wide",
@@ -59,7 +59,7 @@ PRODUCTS = {
     ),
     "the last share is not waited for by its block": (
         "tile_scheduler_sm90.cuh",
-        "  named_barrier_sync(3, 256);\n  const bool finishes",
+        "  named_barrier_sync(kConsumerBarrier, kConsumerThreads);\n  const bool finishes",
         "  const bool finishes",
         "small_4",
     ),

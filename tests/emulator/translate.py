@@ -59,7 +59,7 @@ INSTRUCTIONS: dict[str, str | None] = {
     "ld.shared.v4.f32": "load_shared",
     "st.shared.v4.b32": "store_shared",
     "bar.sync": "bar_sync",
-    "bar.arrive %0, 256;": "bar_arrive_of<256>",
+    "bar.arrive": "bar_arrive",
     "barrier.cluster.arrive.release; barrier.cluster.wait.acquire;": "cluster_sync",
     "mapa.shared::cluster.u32": "map_shared",
     "mbarrier.init.shared::cta.b64": "barrier_init",

@@ -7,9 +7,9 @@
 typedef void* RfAddressOf(PyObject*);
 static RfAddressOf* rf_address_of() {
   PyObject* guards = PyImport_ImportModule("torch._C._dynamo.guards");
-  PyObject* found = guards ? PyObject_GetAttrString(guards, "_torchinductor_pyobject_tensor_data_ptr") : nullptr;
-  void* address = found ? PyLong_AsVoidPtr(found) : nullptr;
-  Py_XDECREF(found);
+  PyObject* function = guards ? PyObject_GetAttrString(guards, "_torchinductor_pyobject_tensor_data_ptr") : nullptr;
+  void* address = function ? PyLong_AsVoidPtr(function) : nullptr;
+  Py_XDECREF(function);
   Py_XDECREF(guards);
   PyErr_Clear();
   return reinterpret_cast<RfAddressOf*>(address);

@@ -2,8 +2,8 @@
 //
 // A struct here, and a row of the op table that names it as its monoid, give a reduction to all kernels: of rows,
 // columns and products, on the CPU and on CUDA. `of` must not care how values are grouped, rounding aside, and
-// `of(start(), a)` must be a. V is a number, or lanes of numbers on the CPU. How parts are gathered and merged, always
-// in the same order, stands in each target's monoid header, as `Folded`.
+// `of(start(), a)` must be a. V is a number, or lanes of numbers on the CPU. How partials are accumulated and merged,
+// always in the same order, stands in each target's monoid header, as `Folded`.
 #pragma once
 
 namespace rf {

@@ -4,8 +4,8 @@
 
 namespace rf_watch {
 
-// What a kernel on a GPU looks at: it sets *flag to epoch where a word is not the expected one. A call that synchronises
-// with nothing learns of it at the call after.
+// What a kernel on a GPU looks at: it sets *flag to epoch where a word is not the expected one. A call that
+// synchronises with nothing learns of it at the call after.
 struct Look {
   const uint32_t* const* words;
   const uint32_t* expected;

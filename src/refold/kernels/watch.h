@@ -1,21 +1,21 @@
 // watch and unchanged: every call of an emitted module asks first whether all that its kernels were prepared for is
 // still so. In Python the answer would cost more than a small kernel.
 //
-//   watch(dicts, types, kinds, tensors, stores, contents, blocks) -> bytearray: how things are now
-//   unchanged(dicts, types, kinds, tensors, stores, contents, cells, alike, memory) -> bool: are they so still?
+//   watch(dicts, types, exact_types, tensors, stores, contents, blocks) -> bytearray: how things are now
+//   unchanged(dicts, types, exact_types, tensors, stores, contents, cells, equal, memory) -> bool: are they so still?
 //   look(memory, words, expected, count, epoch, flag): let the next kernel compare `count` words of device memory
-//   altered(memory) -> int: what `unchanged` found last (see Found)
+//   altered(memory) -> int: what `unchanged` found last (see Change)
 //   differing(before, after) -> tuple of bool, or None: which contents differ between two memories of the same contents
 //
 //   dicts     (dict, size or -1, key, value, ...), ...: dict[key] is value; the dict as value: there is no such key
 //   types     type, ...: nothing was written to the type or to one of its bases
-//   kinds     object, type, ...: the object is of exactly that type
+//   exact_types  object, type, ...: the object is of exactly that type
 //   tensors   tensor, counted, ...: is at its address and, if counted is true, at its version
 //   stores    weak reference, ...: the storage that a tensor lay in is alive, so its address is nobody else's
 //   contents  address, bytes, ...: the memory holds what it held. Whole where it is small; else a few words of it at
-//             every call, and `blocks` KiB more of one of them in turn (the audit)
+//             every call, and `blocks` KiB more of one of them, each at its time (the audit)
 //   cells     cell, value, ...: a closure's cell holds the value
-//   alike     object, copy, ...: a list, dict or set equals its copy
+//   equal     object, copy, ...: a list, dict or set equals its copy
 //
 // memory holds addresses of these objects: whoever keeps it keeps the tuples, too.
 #pragma once
@@ -98,15 +98,15 @@ static int64_t version_of(PyObject* tensor) {
   if (field == nullptr) {
     PyObject* module = PyImport_ImportModule("torch._C");
     PyObject* base = module ? PyObject_GetAttrString(module, "TensorBase") : nullptr;
-    PyObject* change = base ? PyObject_GetAttrString(base, "_version") : nullptr;
+    PyObject* descriptor = base ? PyObject_GetAttrString(base, "_version") : nullptr;
     Py_XDECREF(base);
     Py_XDECREF(module);
-    if (change == nullptr) return -1;
-    if (!PyObject_TypeCheck(change, &PyGetSetDescr_Type)) {
+    if (descriptor == nullptr) return -1;
+    if (!PyObject_TypeCheck(descriptor, &PyGetSetDescr_Type)) {
       PyErr_SetString(PyExc_TypeError, "a tensor's _version is no field");
       return -1;
     }
-    field = reinterpret_cast<PyGetSetDescrObject*>(change);
+    field = reinterpret_cast<PyGetSetDescrObject*>(descriptor);
   }
   PyObject* number = field->d_getset->get(tensor, field->d_getset->closure);
   if (number == nullptr) return -1;
@@ -186,7 +186,7 @@ struct Memory {
   uint64_t* digests(const Content& c) const { return reinterpret_cast<uint64_t*>(at + c.digests); }
 };
 
-// Audits the next blocks of the contents in turn: whether they are as they were.
+// Audits the next blocks of the contents, one after another: whether they are as they were.
 static bool audit(const Memory& m) {
   Header& h = m.header();
   uint64_t left = h.contents ? h.blocks : 0;
@@ -204,9 +204,9 @@ static bool is_dead(PyObject* reference) {
 #if PY_VERSION_HEX < 0x030D0000
   return PyWeakref_Check(reference) && PyWeakref_GetObject(reference) == Py_None;
 #else
-  PyObject* change = nullptr;
-  const int alive = PyWeakref_GetRef(reference, &change);
-  Py_XDECREF(change);
+  PyObject* referent = nullptr;
+  const int alive = PyWeakref_GetRef(reference, &referent);
+  Py_XDECREF(referent);
   return alive == 0;
 #endif
 }
@@ -269,7 +269,8 @@ static bool memory_of(PyObject* o, Memory& m) {
 static PyObject* watch(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 7) || !are_tuples(args, 6)) return nullptr;
   Header h{};
-  h.dicts = PyTuple_GET_SIZE(args[0]), h.types = PyTuple_GET_SIZE(args[1]), h.exact_types = PyTuple_GET_SIZE(args[2]) / 2;
+  h.dicts = PyTuple_GET_SIZE(args[0]), h.types = PyTuple_GET_SIZE(args[1]),
+  h.exact_types = PyTuple_GET_SIZE(args[2]) / 2;
   h.tensors = PyTuple_GET_SIZE(args[3]) / 2, h.contents = PyTuple_GET_SIZE(args[5]) / 2;
   h.blocks = PyLong_AsUnsignedLongLong(args[6]);
   h.words = h.contents > kMany ? kFewer : kSamples;
@@ -303,8 +304,8 @@ static PyObject* watch(PyObject*, PyObject* const* args, Py_ssize_t n) {
       PyErr_SetString(PyExc_TypeError, "a row of types is a type");
       goto failed;
     }
-    PyObject* change = PyObject_GetAttrString(type, "__doc__");  // a type gets its tag where it is looked into
-    Py_XDECREF(change);
+    PyObject* doc = PyObject_GetAttrString(type, "__doc__");  // a type gets its tag where it is looked into
+    Py_XDECREF(doc);
     PyErr_Clear();
     m.types()[i] = {reinterpret_cast<PyTypeObject*>(type), tag_of_type(reinterpret_cast<PyTypeObject*>(type))};
   }
@@ -374,15 +375,15 @@ static PyObject* differing(PyObject*, PyObject* const* args, Py_ssize_t n) {
   bool equal = contents == b.header().contents;
   for (uint64_t i = 0; equal && i < contents; i++) equal = a.contents()[i].bytes == b.contents()[i].bytes;
   if (!equal) Py_RETURN_NONE;
-  PyObject* change = PyTuple_New(contents);
-  if (change == nullptr) return nullptr;
+  PyObject* flags = PyTuple_New(contents);
+  if (flags == nullptr) return nullptr;
   for (uint64_t i = 0; i < contents; i++) {
     const Content &x = a.contents()[i], &y = b.contents()[i];
     const uint64_t bytes = samples_bytes(x.bytes, a.header().words) + 8 * blocks_of(x.bytes);
     const bool differs = std::memcmp(a.at + x.samples, b.at + y.samples, bytes) != 0;
-    PyTuple_SET_ITEM(change, i, PyBool_FromLong(differs));
+    PyTuple_SET_ITEM(flags, i, PyBool_FromLong(differs));
   }
-  return change;
+  return flags;
 }
 
 }  // namespace rf_watch

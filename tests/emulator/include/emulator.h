@@ -127,7 +127,6 @@ inline void arrive(Barrier& b, int threads, bool wait) {
 }
 inline void bar_sync(int number, int threads) { arrive(self().block->barriers.at(number), threads, true); }
 inline void bar_arrive(int number, int threads) { arrive(self().block->barriers.at(number), threads, false); }
-template <int Threads> void bar_arrive_of(int number) { bar_arrive(number, Threads); }
 inline void sync_threads() { bar_sync(0, static_cast<int>(machine().block_size.x)); }
 inline void cluster_sync() { arrive(self().block->cluster->barrier, self().block->cluster->alive(), true); }
 

@@ -7,25 +7,25 @@ from typing import Any
 
 import torch
 
+from refold.judge.draws.noise import Noise
 from refold.judge.draws.trees import all_finite, inexact, mapped
 
 
 def perturbed(state: dict[str, torch.Tensor], seed: int) -> dict[str, torch.Tensor]:
-    """Every parameter and buffer changed; what was not negative stays so, counters move on."""
-    generator = torch.Generator().manual_seed(seed)
+    """Every parameter and buffer changed, on the CPU; what was not negative stays so, counters move
+    on."""
+    noise = Noise(seed)
     result = {}
-    for name, value in state.items():
-        old = value.cpu()
+    for name, old in state.items():
         if old.is_complex() and old.numel():
             parts = torch.view_as_real(old.resolve_conj())
-            moved = _moved(parts, torch.randn(parts.shape, generator=generator))
-            result[name] = torch.view_as_complex(moved)
+            result[name] = torch.view_as_complex(_moved(parts, noise.like(parts))).cpu()
         elif old.is_floating_point() and old.numel():
-            result[name] = _moved(old, torch.randn(old.shape, generator=generator))
+            result[name] = _moved(old, noise.like(old)).cpu()
         elif old.dtype in (torch.int64, torch.int32) and old.dim() == 0:
-            result[name] = old + 3
+            result[name] = old.cpu() + 3
         else:
-            result[name] = old.clone()
+            result[name] = old.cpu().clone()
     return result
 
 
@@ -51,10 +51,7 @@ def _moved(old: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
     if not all_finite(old):
         special = ~torch.isfinite(old)
         finite, count = old.masked_fill(special, 0.0), count - int(special.sum())
-    norm = float(torch.linalg.vector_norm(finite))
-    if math.isinf(norm):  # of numbers whose squares overflow
-        norm = float(torch.linalg.vector_norm(finite, dtype=torch.float64))
-    size = norm / math.sqrt(count) if count else 0.0
+    size = _size(finite, count)
     if size == 0.0:
         new = noise.mul_(0.1)
     elif float(finite.amin()) >= 0.0:
@@ -63,6 +60,14 @@ def _moved(old: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
         new = noise.tanh().mul_(0.2).add_(1.0).mul_(finite).add_(noise, alpha=0.2 * size)
     new = new.to(old.dtype)
     return new if special is None else torch.where(special, old, new)
+
+
+def _size(finite: torch.Tensor, count: int) -> float:
+    """The root mean square of ``count`` values; the others are zero."""
+    norm = float(torch.linalg.vector_norm(finite))
+    if math.isinf(norm):  # of numbers whose squares overflow
+        norm = float(torch.linalg.vector_norm(finite, dtype=torch.float64))
+    return norm / math.sqrt(count) if count else 0.0
 
 
 def _integers(shape: torch.Size, low: int, high: int, generator: torch.Generator) -> torch.Tensor:
@@ -96,15 +101,13 @@ def lattice(
 
 def signed(state: dict[str, torch.Tensor], seed: int) -> dict[str, torch.Tensor]:
     """Floating tensors from a normal distribution of one and a half times their root mean square,
-    of both signs."""
-    generator = torch.Generator().manual_seed(seed)
+    of both signs, on the CPU."""
+    noise = Noise(seed)
     result = {}
-    for name, value in state.items():
-        old = value.cpu()
+    for name, old in state.items():
         if old.is_floating_point() and old.numel() and all_finite(old):
-            size = float(old.double().square().mean().sqrt()) or 0.1
-            noise = torch.randn(old.shape, generator=generator, dtype=torch.float64)
-            result[name] = (noise * 1.5 * size).to(old.dtype)
+            size = _size(old, old.numel()) or 0.1
+            result[name] = noise.like(old).mul_(1.5 * size).to(old.dtype).cpu()
         else:
-            result[name] = old.clone()
+            result[name] = old.cpu().clone()
     return result

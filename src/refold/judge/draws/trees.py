@@ -23,6 +23,14 @@ def tensors(tree: Any) -> list[torch.Tensor]:
     return []
 
 
+def differ(a: Any, b: Any) -> bool:
+    """Whether the tensors of two trees differ in any bit, or in their forms."""
+    pairs = list(zip(tensors(a), tensors(b), strict=False))
+    if any(x.shape != y.shape or x.dtype != y.dtype for x, y in pairs):
+        return True
+    return not all(torch.equal(x, y) for x, y in pairs)
+
+
 def all_finite(t: torch.Tensor) -> bool:
     """In one pass that makes no tensor of its size: most results hold tens of millions."""
     return all(bool(torch.isfinite(end)) for end in torch.aminmax(t))

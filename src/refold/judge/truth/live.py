@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from refold.judge.draws.noise import Noise
 from refold.judge.draws.trees import inexact
 from refold.judge.rule import rows
 from refold.judge.truth import replay
@@ -71,15 +72,16 @@ class Living:
     ) -> Lived:
         """In float64, all states and inputs moved by some units in the last place: what happens
         to a life's errors."""
-        generator = torch.Generator().manual_seed(noise)
+        draw = Noise(noise)
 
         def move(value: Any) -> Any:
             if isinstance(value, torch.Tensor):
                 if not inexact(value):
                     return value
-                draw = torch.randn(value.shape, generator=generator, dtype=torch.float64)
                 step = rows.MOVED * (eps or torch.finfo(value.dtype).eps)
-                return widen(value) * (1 + step * draw.to(value.device))
+                there = value.to(self.oracle.device)
+                wide: torch.Tensor = widen(there)
+                return wide * (1 + step * draw.like(there).double())
             if isinstance(value, list | tuple):
                 return type(value)([move(v) for v in value])
             if isinstance(value, dict):

@@ -20,6 +20,7 @@ import torch
 from torch import nn
 
 from refold.contract import Reference, seed_everything
+from refold.judge.draws.noise import Noise
 from refold.judge.draws.trees import each, inexact, tensors
 from refold.judge.rule import beside, rows
 from refold.judge.truth import replay
@@ -242,13 +243,13 @@ class Oracle:
     ) -> Run:
         """The float64 run with every input and weight moved at random by some units in the last
         place of its own type: what an honest order of rounding may turn a tie into."""
-        generator = torch.Generator().manual_seed(noise)
+        random = Noise(noise)
         inward = self.rehearsal is not None and self.rehearsal.by_value
 
         def move(t: torch.Tensor) -> torch.Tensor:
             if not inexact(t):
                 return t
-            draw = torch.randn(t.shape, generator=generator, dtype=torch.float64).to(t.device)
+            draw = random.like(t).double()
             draw = -draw.abs() if inward else draw  # what is above 1 is no probability
             wide: torch.Tensor = widen(t)
             return wide * (1 + units * torch.finfo(t.dtype).eps * draw)

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from refold.judge.draws.trees import differ
 from refold.judge.rule import compare, rows
 from refold.judge.truth.live import Lived, Living
 from refold.judge.truth.runs import distance
@@ -101,6 +102,9 @@ def _compared(session: Session, life: Life, mine: Lived, theirs: Lived) -> Itera
     for label, (kind, value) in theirs.seen.items():
         if label not in mine.seen:
             continue  # the life ended before; that is told elsewhere
+        if label in life.stamps and _stale(label, mine, theirs):
+            session.assumptions.add(life.stamps[label])
+            continue
         wrong = shown.wrong(label, kind, mine.seen[label][1], value)
         if wrong is None:
             continue
@@ -111,6 +115,18 @@ def _compared(session: Session, life: Life, mine: Lived, theirs: Lived) -> Itera
         case = f"{life.case}: {label}" if life.case else label
         yield session.fail(life.status, case, reason, worst)
         return  # what follows, follows from it
+
+
+def _stale(label: str, mine: Lived, theirs: Lived) -> bool:
+    """Whether an observation is, bit by bit, an earlier one of the candidate's where eager's moved
+    on. Then its error needs no float64 to be told."""
+    before = [at for at in theirs.seen if at in mine.seen]
+    before = before[: before.index(label)]
+    got, value = mine.seen[label][1], theirs.seen[label][1]
+    return any(
+        not differ(got, mine.seen[at][1]) and differ(value, theirs.seen[at][1])
+        for at in reversed(before)
+    )
 
 
 class _Truth:

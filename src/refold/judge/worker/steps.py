@@ -293,7 +293,7 @@ class Interpreter:
 
     def update(self, kind: str, rate: float, model: str = "a") -> None:
         """One step of an optimizer on what it holds."""
-        writes.step(kind, rate, self.held[model], self.moments)
+        writes.step(kind, rate, self.held[model], self.moments, heard=self.parallel)
 
     # -- gradients -----------------------------------------------------------------------------
 

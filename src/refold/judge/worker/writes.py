@@ -103,15 +103,16 @@ AT_ONCE = ("vector_to_parameters",)  # of all parameters together
 _OPTIMIZER = "the optimizer"
 
 
-def step(kind: str, rate: float, held: Held, moments: dict[Any, Any]) -> None:
+def step(kind: str, rate: float, held: Held, moments: dict[Any, Any], heard: bool) -> None:
     """One step on parameters that have gradients. ``adamw`` and ``momentum`` are what torch.optim
-    does one tensor at a time; ``fused`` is its fused kernel."""
+    does one tensor at a time; ``fused`` is its fused kernel. ``heard``: whether somebody may listen
+    for the end of steps, as a candidate may."""
     live = {n: p for n, p in held.items() if p.grad is not None}
     if not live:
         return
     with torch.no_grad():
         if kind == "fused":
-            _fused(rate, held, live, moments)
+            _fused(rate, held, live, moments, heard)
             return
         for name, parameter in live.items():
             gradient = parameter.grad
@@ -133,11 +134,11 @@ def step(kind: str, rate: float, held: Held, moments: dict[Any, Any]) -> None:
             parameter.addcdiv_(first / (1 - 0.9**count), scale, value=-rate)
 
 
-def _fused(rate: float, held: Held, live: Held, moments: dict[Any, Any]) -> None:
+def _fused(rate: float, held: Held, live: Held, moments: dict[Any, Any], heard: bool) -> None:
     """A step of SGD by a fused kernel, which PyTorch does not count as a write. On the CPU nothing
-    but the memory tells of it. On a GPU torch.optim makes it, whose end can be listened to:
-    importing that takes a second, and memory there cannot be read without waiting."""
-    if not any(p.is_cuda for p in live.values()):
+    but the memory tells of it. On a GPU memory cannot be read without waiting, so torch.optim makes
+    the step: its end can be listened to. Its first optimizer imports torch._dynamo, for seconds."""
+    if not heard or not any(p.is_cuda for p in live.values()):
         fresh = [moments.setdefault(n, torch.zeros_like(p)) for n, p in live.items()]
         torch._fused_sgd_(
             list(live.values()),

@@ -1,8 +1,8 @@
 // Lanes: a SIMD vector of consecutive columns, over PyTorch's own vector headers.
 //
 // Generated text works on lanes `V` at a position (row, col). Here V is `Vec`, as wide as the
-// machine's vectors, and a position is `Whole` (all lanes) or `Part` (the first `count` lanes, at
-// the end of a row); loads and stores of a Part touch nothing beyond it. Once a row has been
+// machine's vectors, and a position is `FullVec` (all lanes) or `TailVec` (the first `count` lanes,
+// at the end of a row); loads and stores of a TailVec touch nothing beyond it. Once a row has been
 // reduced its values are plain numbers, and the same text runs with V = Real.
 //
 // All arithmetic is in `Real`, float32 unless a file says otherwise before it comes here; elements of

@@ -1,7 +1,7 @@
-// Monoids: how lanes are gathered, and how partial results merge in a fixed order.
+// Monoids: how lanes are accumulated, and how partial results merge in a fixed order.
 //
 // Results never depend on the number of threads: a row (or column) is cut into chunks of a fixed
-// length, each chunk is gathered by lanes, and chunks merge first to last. A sum adds its chunks
+// length, each chunk is accumulated by lanes, and chunks merge first to last. A sum adds its chunks
 // with the rounding error carried along, so a long row is as accurate as a short one.
 #pragma once
 #include "lanes.h"
@@ -9,7 +9,7 @@
 
 namespace rf {
 
-constexpr long kChunk = 4096;  // columns of one row gathered before they merge
+constexpr long kChunk = 4096;  // columns of one row accumulated before they merge
 constexpr long kChain = 8;     // values added one by one: a sum of equal ones must stay near them
 
 struct SumState {
@@ -59,9 +59,9 @@ struct MomentsState {
   Real count = 0.0f, mean = 0.0f, m2 = 0.0f;
   void merge(const MomentsState& o) {
     if (o.count == 0.0f) return;
-    const Real total = count + o.count, delta = o.mean - mean, part = o.count / total;
-    mean += delta * part;
-    m2 += o.m2 + delta * (delta * (count * part));  // 0 where this holds nothing, however large delta is
+    const Real total = count + o.count, delta = o.mean - mean, share = o.count / total;
+    mean += delta * share;
+    m2 += o.m2 + delta * (delta * (count * share));  // 0 where this holds nothing, however large delta is
     count = total;
   }
 };

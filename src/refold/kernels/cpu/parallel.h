@@ -21,22 +21,22 @@ namespace rf {
 constexpr long round_up(long n, long to) { return (n + to - 1) / to * to; }
 constexpr long pieces(long n, long of) { return (n + of - 1) / of; }
 
-// Runs f(task, own) for every task; `own` is what make() gives each thread before its first task.
+// Runs f(task, per_thread) for every task; `per_thread` is what make() gives each thread before its first task.
 template <class Make, class F> void run_tasks(long tasks, long threads, Make make, F f) {
   if (tasks <= 0) return;
   if (threads <= 1 || tasks == 1) {
-    auto own = make();
-    for (long t = 0; t < tasks; t++) f(t, own);
+    auto per_thread = make();
+    for (long t = 0; t < tasks; t++) f(t, per_thread);
     return;
   }
   std::atomic<long> next{0};
   at::parallel_for(0, std::min(tasks, threads), 1, [&](long, long) {
-    auto own = make();
-    for (long t = next++; t < tasks; t = next++) f(t, own);
+    auto per_thread = make();
+    for (long t = next++; t < tasks; t = next++) f(t, per_thread);
   });
 }
 
-// The same, where g(task, own) for `after` more tasks needs all of f(task) to be done.
+// The same, where g(task, per_thread) for `after` more tasks needs all of f(task) to be done.
 template <class F, class Make, class G>
 void run_tasks(long before, F f, long after, long threads, Make make, G g) {
   if (threads <= 1) {
@@ -46,11 +46,11 @@ void run_tasks(long before, F f, long after, long threads, Make make, G g) {
   std::atomic<long> next{0}, done{0}, next_after{0};
   at::parallel_for(0, threads, 1, [&](long, long) {
     for (long t = next++; t < before; t = next++) f(t), done++;
-    auto own = make();
+    auto per_thread = make();
     // two regions would cost twice the time that threads take to start and to meet
     for (long spins = 0; done < before; spins++)
       if (spins > 1000) std::this_thread::yield();
-    for (long t = next_after++; t < after; t = next_after++) g(t, own);
+    for (long t = next_after++; t < after; t = next_after++) g(t, per_thread);
   });
 }
 

@@ -1,5 +1,5 @@
-// Block: what the kernels that reduce rows and columns share: their start, and how parts of one
-// result are merged across lanes, warps and blocks, always in the same order.
+// Block: what the kernels that reduce rows and columns share: their start, and how partials of
+// one result are merged across lanes, warps and blocks, always in the same order.
 #pragma once
 #include <type_traits>
 
@@ -76,7 +76,7 @@ template <class T, int N> RF_FN void put(T* p, long offset, CachedAt<Vec4, N, Ve
   put(p, offset, c.at, v);
 }
 
-// A part for each of a thread's lanes.
+// A partial for each of a thread's lanes.
 template <class M, class V> struct LanePartials {
   using Partial = typename M::Partial;
   Partial of[LanesOf<V>::count];
@@ -101,8 +101,8 @@ template <class M, class V> struct LanePartials {
   }
 };
 
-// What a thread has gathered of a row. A monoid of one word has a part for each of a thread's lanes, any other takes
-// the values of a batch at once.
+// What a thread has accumulated of a row. A monoid of one word has a partial for each of a thread's lanes, any other
+// takes the values of a batch at once.
 template <class M, class V> struct Accumulated {
   LanePartials<M, V> partials;
   template <int N, class In> RF_FN void accumulate(const V (&x)[N], In in) {
@@ -136,7 +136,7 @@ template <class M> RF_FN typename M::Partial from_lane(typename M::Partial p, in
   return p;
 }
 
-// The part of each team of `lanes` neighbours of a warp (a power of two), for all of them.
+// The partial of each group of `lanes` neighbours of a warp (a power of two), for all of them.
 template <class M> RF_FN typename M::Partial warp_reduce(typename M::Partial p, int lanes) {
   for (int mask = lanes / 2; mask; mask /= 2) {
     typename M::Partial other;
@@ -149,8 +149,8 @@ template <class M> RF_FN typename M::Partial warp_reduce(typename M::Partial p, 
   return from_lane<M>(p, threadIdx.x & 31 & ~(lanes - 1));
 }
 
-// The part of a team of whole warps, for all of its threads. `shared`, one part a warp, must not be
-// written again before the team's next barrier but one.
+// The partial of a group of whole warps, for all of its threads. `shared`, one partial a warp, must not be
+// written again before the group's next barrier but one.
 template <class M>
 RF_FN typename M::Partial group_reduce(typename M::Partial p, int thread, int threads, int barrier, Real* shared) {
   p = warp_reduce<M>(p, 32);

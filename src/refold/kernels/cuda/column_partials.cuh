@@ -1,6 +1,6 @@
-// Column parts: what reductions down columns keep of the rows seen so far, and how such parts merge.
+// Column partials: what reductions down columns keep of the rows seen so far, and how such partials merge.
 //
-// Why: both a pass over stored values (columns.cuh) and a product's tiles (finalize.cuh) leave parts of a
+// Why: both a pass over stored values (columns.cuh) and a product's tiles (finalize.cuh) leave partials of a
 // column here and there; they must be merged in an order that depends on the sizes alone.
 #pragma once
 #include "block.cuh"
@@ -9,7 +9,7 @@ namespace rf {
 
 constexpr int kColumnThreads = 256;  // of a block, at most
 
-// A thread's parts of all reductions: a word of each of its lanes, and of how many rows they are.
+// A thread's partials of all reductions: a word of each of its lanes, and of how many rows they are.
 template <class Monoids, class V> struct ColumnPartials {
   static constexpr int kLanes = LanesOf<V>::count, kWords = Words<Monoids>::column;
   Real words[kWords][kLanes], count = 0.0f;
@@ -33,8 +33,8 @@ template <class Monoids, class V> struct ColumnPartials {
       for (int l = 0; l < kLanes; l++) set<D>(step, l, D::template of<1>(none, in, 0.0f));
     });
   }
-  // Takes the parts of rows that come after those it has. One without rows is left alone: its zero
-  // weight would turn an infinite mean into NaN.
+  // Takes the partials of rows that come after those it has. One without rows is left alone: its zero
+  // weight would make NaN of an infinite mean.
   RF_FN void merge(const ColumnPartials& o) {
     if (o.count == 0.0f) return;
     const Weight weight(count, o.count);
@@ -48,7 +48,7 @@ template <class Monoids, class V> struct ColumnPartials {
   }
 };
 
-// Merges the parts of the block's teams, in pairs, into those of the first.
+// Merges the partials of the block's row groups, in pairs, into those of the first.
 template <class LanePartials>
 RF_FN void merge_row_groups(LanePartials& partials, int lane, int row_group, int slice, int lanes, int row_groups) {
   constexpr int kSlots = kColumnThreads / 2, kLanes = LanePartials::kLanes;
@@ -77,13 +77,13 @@ RF_FN void merge_row_groups(LanePartials& partials, int lane, int row_group, int
   }
 }
 
-// Of the chunks that left their parts in a workspace, `first` and every `step`-th after it, merged in
+// Of the chunks that left their partials in a workspace, `first` and every `step`-th after it, merged in
 // that order. words: the first chunk's first word of this thread's lanes; words are `width` apart and a
 // chunk's words follow one another. A chunk has `chunk_rows` of `count` rows, the last what is left.
 template <class LanePartials, class V>
 RF_FN LanePartials merge_chunks(const Real* words, long width, long first, long step, long chunks, long chunk_rows,
                          long count) {
-  constexpr int kAtOnce = 4;  // these reads come from the second-level cache
+  constexpr int kAtOnce = 4;  // these reads come from the L2
   LanePartials partials;
 #pragma unroll 1
   for (long c = first; c < chunks; c += kAtOnce * step) {
@@ -106,7 +106,8 @@ RF_FN LanePartials merge_chunks(const Real* words, long width, long first, long 
 }
 
 // use(Step<S>, lane, state) for each monoid and lane.
-template <class Monoids, class V, class Use> RF_FN void for_columns(const ColumnPartials<Monoids, V>& partials, Use use) {
+template <class Monoids, class V, class Use>
+RF_FN void for_columns(const ColumnPartials<Monoids, V>& partials, Use use) {
   for_monoids<0>(Monoids{}, [&](auto step, auto monoid) {
     using D = Down<decltype(monoid)>;
 #pragma unroll

@@ -27,7 +27,7 @@ inline Error error(const char* format, ...) {
 
 inline Error checked(cudaError_t status, const char* doing) {
   if (status == cudaSuccess) return nullptr;
-  cudaGetLastError();  // an error that is reported here must not turn up again elsewhere
+  cudaGetLastError();  // an error that is reported here must not be reported again elsewhere
   return error("%s: %s (%s)", doing, cudaGetErrorString(status), cudaGetErrorName(status));
 }
 
@@ -70,8 +70,8 @@ Error allow_shared(Kernel* kernel, size_t bytes, const Device& device, std::atom
 }
 
 // Memory that a kernel works with besides its operands, and how much of each it needs. A workspace
-// belongs to one stream at a time. Kernels that run one after another can share it: parts are dead
-// at a kernel's end, and every launch leaves the turns that it used at zero.
+// belongs to one stream at a time. Kernels that run one after another can share it: scratch is dead
+// at a kernel's end, and every launch leaves the counters that it used at zero.
 struct Workspace {
   void* scratch;      // any content, aligned by 256
   unsigned* arrivals;  // zeroed once, when they are allocated
@@ -104,7 +104,9 @@ enum class LaunchMode {
 };
 
 // Kernels that call sync_dependent_grids() first start like this.
-inline LaunchMode launch_mode_on(const Device& device) { return device.major >= 9 ? LaunchMode::overlapping : LaunchMode::after; }
+inline LaunchMode launch_mode_on(const Device& device) {
+  return device.major >= 9 ? LaunchMode::overlapping : LaunchMode::after;
+}
 
 inline Error grid_of(long blocks, unsigned& grid) {
   if (blocks > INT32_MAX) return error("a launch of %ld blocks: at most 2^31 - 1 are possible", blocks);

@@ -23,6 +23,7 @@ namespace rf {
 
 using Real = RF_REAL;
 using Vec = Real;
+constexpr unsigned kFullMask = 0xffffffffu;  // all lanes of a warp
 template <int S> struct Step { static constexpr int index = S; };
 template <class... M> struct List { static constexpr int size = sizeof...(M); };
 
@@ -74,9 +75,9 @@ template <class V, class T, class C> RF_FN V full(const T* p, long offset, C col
 template <class T, class C> RF_FN void put(T* p, long offset, C col, Real v) { write_one(p + offset + col, v); }
 template <class T> RF_FN void put(T* p, long offset, Real v) { write_one(p + offset, v); }
 
-// Two columns that one thread holds: a body's store(row, Pair<Together>{col, more, next}, v) writes v to col + more
-// and `next` beside it. more: a constant, so that a row's stores share an address; the compiler would rather compute
-// each anew if it could see into it.
+// Two columns that one thread holds: a body's store(row, ColumnPair<Together>{col, more, next}, v) writes v to col +
+// more and `next` beside it. more: a constant, so that a row's stores share an address; the compiler would rather
+// compute each anew if it could see into it.
 template <bool Together> struct ColumnPair {
   int col, more;
   Real next;
@@ -117,8 +118,8 @@ template <class T> RF_FN void write_pairs(T* p, int more, Real v, const Real (&n
 // 16 bytes each: half as many stores, 64 bytes of a row each.
 RF_FN void write_pairs(float* p, int more, Real v, const Real (&next)[3]) {
   const bool odd = threadIdx.x % 2;
-  const float got = __shfl_xor_sync(0xffffffffu, odd ? v : next[1], 1);
-  const float got_next = __shfl_xor_sync(0xffffffffu, odd ? next[0] : next[2], 1);
+  const float got = __shfl_xor_sync(kFullMask, odd ? v : next[1], 1);
+  const float got_next = __shfl_xor_sync(kFullMask, odd ? next[0] : next[2], 1);
   const float4 four = odd ? make_float4(got, got_next, next[1], next[2]) : make_float4(v, next[0], got, got_next);
   // volatile: exchanges stay behind the stores before them, whose registers they need
   asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(p + more + (odd ? 6 : 0)), "f"(four.x), "f"(four.y),

@@ -2,8 +2,8 @@
 //
 // Why: a thread that moves 16 bytes with one instruction needs a quarter of the instructions, and
 // keeps four times the bytes in flight. Generated bodies are templates on their lanes `V` and their
-// position `C`: here V is `Four` at a `Vec4At`, or one number at a column where rows do not start at
-// multiples of 16 bytes. A comparison of Fours gives a `Four::Mask`; numbers convert to Fours.
+// position `C`: here V is `Vec4` at a `Vec4At`, or one number at a column where rows do not start at
+// multiples of 16 bytes. A comparison of Vec4s gives a `Vec4::Mask`; numbers convert to Vec4s.
 //
 // Layout: a Vec4At's columns start at a multiple of 4, its addresses at multiples of 16 bytes (of 8 where
 // elements have 16 bits).
@@ -101,7 +101,7 @@ template <> struct LanesOf<Vec4> {
   static constexpr int count = 4;
   static RF_FN Vec4At at(long unit) { return {4 * unit}; }
   static RF_FN Real get(const Vec4& v, int lane) { return v.x[lane]; }
-  // Reads what another block has written: not by way of the first-level cache.
+  // Reads what another block has written: not by way of the L1.
   static RF_FN Vec4 fresh(const Real* p) {
     return read_vec4(p, [](const auto* from) { return __ldcg(from); });
   }

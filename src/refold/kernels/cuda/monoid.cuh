@@ -5,11 +5,11 @@
 // the same bits on every run, and no float is ever added atomically.
 //
 // A monoid has
-//   Part           what travels in registers and in the workspace (kWords floats)
-//   gather(p, x)   takes one more value;   merge(p, q) takes another part
+//   Partial        what travels in registers and in the workspace (kWords floats)
+//   accumulate(p, x)   takes one more value;   merge(p, q) takes another partial
 //   accumulate_batch(p, x, in)   takes those of several values that count   (if kWords > 1)
 //   State          what the final, ordered merge keeps (a sum carries what its additions rounded off)
-//   part(state)    a part again
+//   partial(state)   a partial again
 //   kResults, results(state, out)          what the body's finalize_row is given
 #pragma once
 #include "math.cuh"
@@ -57,7 +57,7 @@ template <class Op> struct Folded {
 };
 
 // The largest value m and sum of exp(x - m). Exponents are taken from `exp_base`: exp(inf - inf) would
-// be NaN where log(sum(exp)) is plainly infinite. Only what is subtracted is replaced: a part that
+// be NaN where log(sum(exp)) is plainly infinite. Only what is subtracted is replaced: a partial that
 // holds nothing, or only -infinity, has m = -infinity and weighs exp(-inf - base) = 0 whatever the
 // base.
 struct ExpPartial { Real w[2]; };
@@ -151,7 +151,7 @@ struct RowMoments {
 };
 
 // Count, mean and sum of squared deviations of a column, merged by Chan's formula: E[x^2] - E[x]^2
-// would cancel. The count of a part is known from its rows and travels apart.
+// would cancel. The count of a partial is known from its rows and travels apart.
 struct MomentsState {
   Real count = 0.0f, mean = 0.0f, m2 = 0.0f;
   RF_FN void merge(const MomentsState& o) {
@@ -164,7 +164,7 @@ struct MomentsState {
 };
 struct Moments { static constexpr int kWords = 2, kResults = 0; };
 
-// How much the second of two parts weighs, n rows of the first and m of the second; the same for all
+// How much the second of two partials weighs, n rows of the first and m of the second; the same for all
 // columns, so that its division is done once.
 struct Weight {
   Real share = 0.0f, cross = 0.0f;  // m / (n + m), and n times that
@@ -172,12 +172,12 @@ struct Weight {
   RF_FN Weight(Real n, Real m) : share(m == 0.0f ? 0.0f : m / (n + m)), cross(n * share) {}
 };
 
-// A monoid down a column: parts with their counts of rows.
+// A monoid down a column: partials with their counts of rows.
 template <class M> struct Down {
   using Partial = typename M::Partial;
   using State = typename M::State;
   static constexpr int kWords = M::kWords;
-  // The part of R values of which some count; share: one over how many do, 0 if none.
+  // The partial of R values of which some count; share: one over how many do, 0 if none.
   template <int R> static RF_FN Partial of(const Real (&x)[R], const bool (&in)[R], Real share) {
     Partial p = M::identity();
 #pragma unroll

@@ -39,7 +39,7 @@ template <bool Together, class T> RF_FN void write_pair(T* p, int more, uint32_t
 // 8 bytes each. Four lanes write 32 bytes in a row then, which memory takes as a whole.
 template <class T> RF_FN void exchange_pairs(T* p, int more, uint32_t first, uint32_t second) {
   const bool odd = threadIdx.x % 2;
-  const uint32_t got = __shfl_xor_sync(0xffffffffu, odd ? first : second, 1);
+  const uint32_t got = __shfl_xor_sync(kFullMask, odd ? first : second, 1);
   *reinterpret_cast<uint2*>(p + more + (odd ? 6 : 0)) = odd ? make_uint2(got, second) : make_uint2(first, got);
 }
 RF_FN uint2 read_once(const void* p) {

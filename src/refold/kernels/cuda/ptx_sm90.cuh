@@ -1,10 +1,10 @@
-// Ptx: the Hopper instructions that the product is built from, one small function each.
+// Ptx on Hopper: the instructions that the product is built from, one small function each.
 //
-// Why: barriers in shared memory, copies of whole tiles by the copy engine, and matrix products of
-// a group of four warps have no C++ spelling. Nothing here decides anything.
+// Why: mbarriers in shared memory, TMA loads of whole tiles, and wgmma, the matrix product of a warpgroup, have no C++
+// spelling. Nothing here decides anything.
 //
 // Layout: a tile in shared memory is rows of 128 bytes, 16-byte pieces permuted inside every eight
-// rows (the copy engine's 128-byte swizzle), and starts at a multiple of 1024 bytes.
+// rows (TMA's 128-byte swizzle), and starts at a multiple of 1024 bytes.
 #pragma once
 #include <cuda.h>
 
@@ -12,7 +12,11 @@
 
 namespace rf {
 
-// --- barriers in shared memory -----------------------------------------------------------------
+constexpr int kSwizzleRowBytes = 128;    // a row of a stage
+constexpr int kSwizzleAlignment = 1024;  // eight rows, after which the swizzle repeats
+constexpr int kMbarrierBytes = 8;
+
+// --- mbarriers in shared memory -----------------------------------------------------------------
 RF_FN void mbarrier_init(uint32_t barrier, uint32_t arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
 }
@@ -34,7 +38,7 @@ RF_FN void mbarrier_wait(uint32_t barrier, uint32_t parity) {
       "@!done bra again;\n}" ::"r"(barrier), "r"(parity)
       : "memory");
 }
-// Makes initialised barriers visible to the copy engine.
+// Makes initialised barriers visible to TMA.
 RF_FN void fence_mbarrier_init() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
@@ -51,14 +55,14 @@ RF_FN uint32_t map_shared_rank(uint32_t address, uint32_t rank) {
   return there;
 }
 
-// --- copies by the copy engine -------------------------------------------------------------------
+// --- loads by TMA -------------------------------------------------------------------
 RF_FN void tma_load(uint32_t to, const CUtensorMap* map, int x, int y, uint32_t barrier) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
       " [%0], [%1, {%3, %4}], [%2];" ::"r"(to), "l"(map), "r"(barrier), "r"(x), "r"(y)
       : "memory");
 }
-// The same to both blocks of a pair, where each counts the bytes at its own barrier.
+// The same to both blocks of a 2-CTA cluster (multicast), where each counts the bytes at its own mbarrier.
 RF_FN void tma_load_multicast(uint32_t to, const CUtensorMap* map, int x, int y, uint32_t barrier) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster"
@@ -81,12 +85,17 @@ RF_FN float4 load_shared_v4(uint32_t from) {
 template <int N> RF_FN void setmaxnreg_dec() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N)); }
 template <int N> RF_FN void setmaxnreg_inc() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N)); }
 
-// --- matrix products of four warps ---------------------------------------------------------------
+// --- wgmma: matrix products of a warpgroup---------------------------------------------------------
 // Both sides lie in shared memory along k; 1024 bytes from eight rows to the next eight. A tile is
-// named by the low word of its descriptor, its address in units of 16 bytes, which can be added to;
+// named by the low word of its matrix descriptor, its address in units of 16 bytes, which can be added to;
 // the high word is the same for all.
-RF_FN uint32_t descriptor_word(uint32_t address) { return (1u << 16) | ((address & 0x3ffff) >> 4); }
-RF_FN uint64_t matrix_descriptor(uint32_t word) { return (uint64_t(0x40000040) << 32) | word; }
+template <int Bytes> constexpr int kDescriptorUnits = Bytes >> 4;
+constexpr uint32_t kAddressMask = 0x3ffff;          // bits of a shared address
+constexpr uint32_t kLeadingOffset = 1u << 16;       // of no meaning with this swizzle, whose rows are whole
+constexpr uint32_t kStrideOffset = kDescriptorUnits<kSwizzleAlignment>;  // high word: from eight rows to the next
+constexpr uint32_t kSwizzle128 = 1u << 30;          // high word: the 128-byte swizzle
+RF_FN uint32_t descriptor_word(uint32_t address) { return kLeadingOffset | ((address & kAddressMask) >> 4); }
+RF_FN uint64_t matrix_descriptor(uint32_t word) { return (uint64_t(kSwizzle128 | kStrideOffset) << 32) | word; }
 RF_FN void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 RF_FN void wgmma_commit_group() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int Left> RF_FN void wgmma_wait_group() {
@@ -110,16 +119,17 @@ template <int Left> RF_FN void wgmma_wait_group() {
 template <class T> RF_FN void wgmma(float (&d)[64], uint32_t a, uint32_t b, bool add);
 #define RF_WGMMA(T, types)                                                                                        \
   template <> RF_FN void wgmma<T>(float (&d)[64], uint32_t a, uint32_t b, bool add) {                             \
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"                                                       \
-                 "wgmma.mma_async.sync.aligned.m64n128k16.f32." types " {" RF_ACCUMULATORS "}, %64, %65, p, 1, 1, 0, 0;\n}" \
-                 : RF_INOUT(d)                                                                                       \
-                 : "l"(matrix_descriptor(a)), "l"(matrix_descriptor(b)), "r"(int(add)));                                \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"                                                     \
+                 "wgmma.mma_async.sync.aligned.m64n128k16.f32." types " {" RF_ACCUMULATORS "}, %64, %65, "        \
+                 "p, 1, 1, 0, 0;\n}"                                                                              \
+                 : RF_INOUT(d)                                                                                    \
+                 : "l"(matrix_descriptor(a)), "l"(matrix_descriptor(b)), "r"(int(add)));                          \
   }
 RF_WGMMA(Half, "f16.f16")
 RF_WGMMA(Bfloat, "bf16.bf16")
 #undef RF_WGMMA
 
-// The same with a in registers, fp16: lane l of warp w holds of rows 16 w + l / 4 and 8 more, k 2 (l % 4) and
+// The same with a in registers ("RS"), fp16: lane l of warp w holds of rows 16 w + l / 4 and 8 more, k 2 (l % 4) and
 // 1 more, and again 8 further.
 RF_FN void wgmma_rs(float (&d)[64], const uint32_t (&a)[4], uint32_t b, bool add) {
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %69, 0;\n"

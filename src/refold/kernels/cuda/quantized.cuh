@@ -1,7 +1,7 @@
 // Quantized: values of a product kept as integers of 16 bits until the columns' moments are known.
 //
 // Why: the train step of a batch norm stores the product and reads it again to normalise it, and where that is more
-// than the second-level cache holds, both passes are at memory's rate. Half the bytes make S2's step under TF32 2.6%
+// than the L2 holds, both passes are at memory's rate. Half the bytes make S2's step under TF32 2.6%
 // shorter, where the operands' ten bits lack nine times what the integers add.
 //
 // A block of 128 rows of a column is quantized by its own centre, its mean, and step: 32767 of them are its range, a
@@ -43,7 +43,9 @@ RF_FN uint32_t quantize(float first, float second, float first_rate, float secon
 // The distance that a code stands for, in steps, exact. word: two codes; Upper: which. 2^23 + code is a float whose
 // lower bits are the code.
 template <bool Upper> RF_FN float steps_of(uint32_t word) {
-  return __uint_as_float(__byte_perm(word, 0x4b00u, Upper ? 0x5432 : 0x5410)) - (8388608.0f + kMiddle);
+  constexpr float k2To23 = 8388608.0f;
+  constexpr uint32_t kUpperOf23 = 0x4b00u;  // the upper half of its bits
+  return __uint_as_float(__byte_perm(word, kUpperOf23, Upper ? 0x5432 : 0x5410)) - (k2To23 + kMiddle);
 }
 
 }  // namespace rf

@@ -4,11 +4,16 @@
 
 namespace rf {
 
-constexpr unsigned kFullMask = 0xffffffffu;  // all lanes of a warp
+constexpr int kWarpgroupThreads = 128;  // four warps, which issue a wgmma together
 
 // A named barrier of `threads` threads of the block; number 0 is __syncthreads.
 RF_FN void named_barrier_sync(int number, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+
+// The same by threads that do not wait themselves.
+RF_FN void named_barrier_arrive(int number, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
 
 // --- programmatic dependent launch (sm_90; before that, kernels follow each other) -----------------

@@ -17,7 +17,10 @@
 
 namespace rf {
 
-constexpr long kRows = 256;           // rows gathered before they merge
+// What every body of columns has: nothing here.
+struct ColumnsBody {};
+
+constexpr long kRows = 256;           // rows accumulated before they merge
 constexpr long kBlock = 16 * kLanes;  // columns of a task: a whole number of cache lines
 
 struct Moments {};
@@ -74,7 +77,7 @@ template <class M, class State> void merge_states(State& into, const State& from
   else M::merge(into, from.get());
 }
 
-// The reduction S, into found[outer][width].
+// The reduction S, into results[outer][width].
 template <class M, int S, class Body>
 void reduce_columns(const Body& body, long outer, long count, long width, typename Body::Column* results) {
   using State = typename ColumnState<M>::type;
@@ -92,10 +95,10 @@ void reduce_columns(const Body& body, long outer, long count, long width, typena
           const long o = t / blocks, column = t % blocks * kBlock;
           State total[kBlock];
           for (long c = 0; c < chunks; c++) {
-            State part[kBlock];
+            State partial_state[kBlock];
             column_chunk<M, S>(body, o * count + c * kRows,
-                               o * count + std::min((c + 1) * kRows, count), column, width, part);
-            for (long l = 0; l < kBlock; l++) merge_states<M>(total[l], part[l]);
+                               o * count + std::min((c + 1) * kRows, count), column, width, partial_state);
+            for (long l = 0; l < kBlock; l++) merge_states<M>(total[l], partial_state[l]);
           }
           finalize(o, column, total);
         }

@@ -1,22 +1,28 @@
 // Columns: for each outer slice of a space [outer, count, width], reductions over `count`.
 //
 // Why: batch statistics and sums down columns read everything once and write next to nothing, so they
-// take as long as reading does. A thread walks down a few rows at a time and keeps a part for each of
-// its columns; all reductions of a body are made in the same walk. Fours read the next rows while they
-// gather these; single columns do without, which leaves registers for more threads.
+// take as long as reading does. A thread walks down a few rows at a time and keeps a partial for each
+// of its columns; all reductions of a body are made in the same walk. Vec4s read the next rows while they
+// accumulate these; single columns do without, which leaves registers for more threads.
 //
 // A body gives
 //   Monoids = List<...>                     one for each reduction
 //   term<V>(Step<S>, row, col)              the lanes reduced; row counts over outer * count
 //   Column                                  what a column is reduced to
 //   set_column(Step<S>, column, state)      takes one result into it
-//   finalize_column(column, outer, col)       writes results
+//   finalize_column(column, outer, col)     writes results
 //
-// Layout: a block is `lanes` x `teams` x `slices` threads: neighbours in a row, then rows, then (where
-// there are few rows) outer slices. Teams merge in pairs in shared memory. Where blocks are few the
-// rows are cut into chunks, whose parts wait in the workspace: [outer][chunk][word][column]; the last
-// block to arrive merges them. All cuts follow from the sizes alone and all merges have a fixed order,
-// so results depend neither on the run nor on the device.
+// Roles: a block is `lanes` x `row_groups` x `slices` threads, at most 256: neighbours in a row, then rows, then (where
+// there are few rows) outer slices. Row groups merge in pairs in shared memory. Where blocks are few the rows are cut
+// into chunks, whose partials wait in the workspace: [outer][chunk][word][column]; the last block to arrive merges
+// them. All partitions follow from the sizes alone and all merges have a fixed order, so results depend neither on the
+// run nor on the device.
+//
+//   lanes by   registers (a thread)   shared memory
+//   Vec4       86 to 170              1 KB and 2 KB a word (128 threads' partials, which merge in pairs)
+//   one        64 to 82               0.5 KB and 0.5 KB a word
+//
+// Pipeline of a thread, by Vec4: read batch 0 | read batch 1, accumulate 0 | read batch 2, accumulate 1 | ...
 #pragma once
 #include "block.cuh"
 #include "column_partials.cuh"
@@ -24,12 +30,17 @@
 
 namespace rf {
 
+// What every body of columns has.
+struct ColumnsBody {
+  rf_watch::Look look = rf_watch::take_look();  // see look.h
+};
+
 constexpr long kColumnsUncut = 256;     // blocks of so many threads are enough
 constexpr long kColumnBlocks = 640;     // of half the threads: a launch has about as many, if it can
 constexpr long kColumnThreadsToSaturate = 1 << 17;  // more threads would only have more to merge
 template <class V> constexpr int kRowsAtOnce = LanesOf<V>::count == 4 ? 4 : 8;
 
-// How a space is cut.
+// How a space is partitioned.
 struct ColumnPartition {
   long units, column_blocks, outer_blocks, chunk_rows, chunks;
   int lanes, row_groups, slices;  // their product is at most kColumnThreads
@@ -47,7 +58,7 @@ struct ColumnPartition {
     column_blocks = blocks_of(units, lanes), outer_blocks = blocks_of(outer, slices);
     const long step = long(row_groups) * at_once, steps = count > step ? blocks_of(count, step) : 1;
     const long blocks = column_blocks * outer_blocks;
-    // slices are independent: only a block of one slice, which has all the teams it can, is cut
+    // slices are independent: only a block of one slice, which has all the row groups it can, is cut
     const long most_blocks = of_unit == 1 ? 2 * kColumnBlocks : kColumnBlocks;
     const long wanted = slices > 1 || whole || blocks >= kColumnBlocks ? 1 : most_blocks / blocks;
     chunk_rows = blocks_of(steps, wanted < steps ? wanted : steps) * step;
@@ -59,7 +70,7 @@ template <class V> ColumnPartition column_partition(long outer, long count, long
   return {outer, count, width, LanesOf<V>::count, kRowsAtOnce<V>};
 }
 
-// Terms of kRows rows: row, row + teams, ...; after `last` - 1 it is read again instead.
+// Terms of kRows rows: row, row + row_groups, ...; after `last` - 1 it is read again instead.
 template <class V, class Body> struct Batch {
   using Mine = ColumnPartials<typename Body::Monoids, V>;
   static constexpr int kRows = kRowsAtOnce<V>;
@@ -110,7 +121,8 @@ __global__ void __launch_bounds__(kColumnThreads, 1)
   const unsigned column_blocks = unsigned(partition.column_blocks), chunks = unsigned(partition.chunks);
   const unsigned column_block = blockIdx.x % column_blocks, rest = blockIdx.x / column_blocks;
   const unsigned chunk = rest % chunks, outer_block = rest / chunks;
-  const long my_outer = long(outer_block) * partition.slices + slice, my_unit = long(column_block) * partition.lanes + lane;
+  const long my_outer = long(outer_block) * partition.slices + slice,
+             my_unit = long(column_block) * partition.lanes + lane;
   const bool has = my_outer < outer && my_unit < partition.units;
   const long base = (my_outer < outer ? my_outer : outer - 1) * count;
   const long unit = my_unit < partition.units ? my_unit : partition.units - 1;  // reads like one that exists
@@ -125,7 +137,7 @@ __global__ void __launch_bounds__(kColumnThreads, 1)
     if constexpr (kLanes == 4) {
       batch.read(body, base, row, last, partition.row_groups, unit);
 #pragma unroll 1
-      for (; row + step < last; row += step) {  // the next batch is on its way while this one is gathered
+      for (; row + step < last; row += step) {  // the next batch is on its way while this one is accumulated
         Batch<V, Body> next;
         next.read(body, base, row + step, last, partition.row_groups, unit);
         batch.template accumulate_into<true>(partials, row, last, partition.row_groups);
@@ -156,7 +168,8 @@ __global__ void __launch_bounds__(kColumnThreads, 1)
         else *words_of(chunk, w) = x[0];
       }
     if (!last_block(arrivals + long(outer_block) * column_blocks + column_block, chunks)) return;
-    partials = merge_chunks<Mine, V>(words_of(0, 0), width, row_group, partition.row_groups, chunks, partition.chunk_rows, count);
+    partials = merge_chunks<Mine, V>(words_of(0, 0), width, row_group, partition.row_groups, chunks,
+                                     partition.chunk_rows, count);
     merge_row_groups(partials, lane, row_group, slice, partition.lanes, partition.row_groups);
   }
   if (row_group == 0 && has) {
@@ -174,7 +187,8 @@ template <class Body> Error columns_workspace_size(long outer, long count, long 
   if (outer == 0 || width == 0) return nullptr;
   for (const bool fours : {false, true}) {
     if (fours && width % 4) continue;
-    const ColumnPartition partition = fours ? column_partition<Vec4>(outer, count, width) : column_partition<Real>(outer, count, width);
+    const ColumnPartition partition =
+        fours ? column_partition<Vec4>(outer, count, width) : column_partition<Real>(outer, count, width);
     if (partition.chunks == 1) continue;
     const size_t partials = sizeof(Real) * Words<typename Body::Monoids>::column * outer * partition.chunks * width;
     const size_t arrivals = sizeof(unsigned) * partition.outer_blocks * partition.column_blocks;
@@ -193,8 +207,8 @@ Error run_columns(const Body& body, long outer, long count, long width, const Wo
   unsigned grid;
   RF_TRY(grid_of(partition.column_blocks * partition.outer_blocks * partition.chunks, grid));
   const unsigned threads = partition.lanes * partition.row_groups * partition.slices;
-  return launch(columns_kernel<V, Body>, grid, threads, 0, stream, launch_mode_on(device), "launching reductions of columns",
-                body, outer, count, width, partition,
+  return launch(columns_kernel<V, Body>, grid, threads, 0, stream, launch_mode_on(device),
+                "launching reductions of columns", body, outer, count, width, partition,
                 static_cast<Real*>(workspace.scratch), workspace.arrivals);
 }
 

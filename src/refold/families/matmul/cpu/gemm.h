@@ -4,12 +4,11 @@
 // to kMostRows rows, W in panels of one or two vectors of columns, each panel as [k][row or
 // column]. The inner loop keeps a tile of sums in registers (28 of AVX-512's 32 vectors, 12 of
 // AVX2's 16) over kDepth steps of k, then adds it to acc. A panel of A (10 KB) stays near the
-// first-level cache for all panels of W of a strip (88 KB, in the second level), acc in the second
-// level: what comes from further away is used kWide times, and is asked for ahead by the inner
-// loop.
+// L1 for all panels of W of a strip (88 KB, in L2), acc in L2: what comes from further away is used kWide times, and is
+// asked for ahead by the inner loop.
 //
 // Panels have as many rows as each other, or one more, so that none is padded: 200 rows are 5
-// panels of 14 and 10 of 13. Summing in parts of kDepth makes the rounding error less than
+// panels of 14 and 10 of 13. Summing kDepth at a time makes the rounding error less than
 // PyTorch's (by 3%; equal at 192). On a core of 118 GFLOP/s (Zen 4) the inner loop runs at 98% of
 // peak, large products at 92%: the rest is touching new memory for the result, packing, and what
 // follows the product.
@@ -184,8 +183,8 @@ struct Tiles {
   }
 };
 
-// The rows of A, ld apart, in panels. packed: as [part of k][panel][k][row], the panels from
-// `origin` on, which have `rows` rows; or null, and each panel is packed when its turn comes.
+// The rows of A, ld apart, in panels. packed: as [kDepth of k][panel][k][row], the panels from
+// `origin` on, which have `rows` rows; or null, and each panel is packed when it is needed.
 template <class T> struct LhsPanels {
   const Panels& panels;
   const T* data;
@@ -194,25 +193,25 @@ template <class T> struct LhsPanels {
   long origin = 0, rows = 0;
 };
 
-// Some columns of the product: `cols` rows of W at data, ld apart. next: those whose turn is next.
+// Some columns of the product: `cols` rows of W at data, ld apart. next: those that come next.
 template <class T> struct Strip {
   const T* data;
   long ld, cols;
   const T* next;
 };
 
-// acc = the product of the panels [first, last) of A with one strip of W. room: for kRoom floats.
-constexpr long kRoom = (kWide + round_up(kMostRows, kLanes)) * kDepth;
+// acc = the product of the panels [first, last) of A with one strip of W. scratch: kScratch floats.
+constexpr long kScratch = (kWide + round_up(kMostRows, kLanes)) * kDepth;
 template <class TA, class TW>
 __attribute__((noinline)) void multiply(const LhsPanels<TA>& a, const Tiles& tiles, long first, long last,
-                                        const Strip<TW>& w, long depth, Real* room, Real* acc) {
-  Real* own_panel = room + kWide * kDepth;
+                                        const Strip<TW>& w, long depth, Real* scratch, Real* acc) {
+  Real* own_panel = scratch + kWide * kDepth;
   const long top = a.panels.start(first);
   for (long k = 0; k < depth; k += kDepth) {
     const long steps = std::min(kDepth, depth - k);
     for (long j = 0; j < w.cols; j += kTileCols) {
       const long count = std::min(kTileCols, w.cols - j);
-      pack(w.data + j * w.ld + k, w.ld, count, steps, round_up(count, kLanes), room + j * steps);
+      pack(w.data + j * w.ld + k, w.ld, count, steps, round_up(count, kLanes), scratch + j * steps);
     }
     const TW* next = k + kDepth < depth ? w.data + k + kDepth : w.next;
     long asked = 0;  // rows of W
@@ -232,7 +231,7 @@ __attribute__((noinline)) void multiply(const LhsPanels<TA>& a, const Tiles& til
         else if (asked + kRowsAhead <= w.cols)
           ahead = prefetch_of(panel_ahead, next + asked * w.ld, w.ld);
         tiles.of[height - tiles.least][w.cols - j > kLanes](
-            k == 0, steps, panel, room + j * steps, acc + (start - top) * kWide + j, ahead);
+            k == 0, steps, panel, scratch + j * steps, acc + (start - top) * kWide + j, ahead);
       }
     }
   }

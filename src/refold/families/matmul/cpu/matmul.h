@@ -20,6 +20,14 @@
 
 namespace rf {
 
+// What a body of a product is unless it says otherwise: one that stores the product.
+struct MatmulBody {
+  using RowMonoids = List<>;
+  using ColumnMonoids = List<>;
+  static constexpr bool kStores = true;
+  template <class V, class C> RF_FN V value(V acc, long row, C col) const { return acc; }
+};
+
 constexpr long kPanels = 4;               // panels of rows in a tile, which leaves partial results
 constexpr long kBlockRows = 1120;         // rows of acc in a block: kWide of them fill half of L2
 constexpr long kPackedBytes = 64L << 20;  // of A are packed at a time
@@ -90,12 +98,12 @@ template <class Body> struct EpilogueReductions {
       constexpr int S = index_of(decltype(s){});
       const TileTerm term{acc, ld};
       for (long j = 0; j < cols; j += kBlock) {
-        typename ColumnState<M>::type part[kBlock];
-        column_chunk<M, S>(term, 0, rows, j, cols, part);
+        typename ColumnState<M>::type partial[kBlock];
+        column_chunk<M, S>(term, 0, rows, j, cols, partial);
         MomentsState* out = column_partials.data() + (tile * kColumnResults + S) * m + col0 + j;
         for (long l = 0; l < std::min(kBlock, cols - j); l++) {
-          if constexpr (std::is_same_v<M, Moments>) out[l] = part[l];
-          else out[l].mean = part[l].get();
+          if constexpr (std::is_same_v<M, Moments>) out[l] = partial[l];
+          else out[l].mean = partial[l].get();
         }
       }
     });
@@ -127,9 +135,9 @@ template <class Body> struct EpilogueReductions {
           using M = decltype(monoid);
           typename ColumnState<M>::type state;
           for (long t = 0; t < tiles; t++) {
-            const MomentsState& part = column_partials[(t * kColumnResults + index_of(s)) * m + j];
-            if constexpr (std::is_same_v<M, Moments>) state.merge(part);
-            else M::merge(state, part.mean);
+            const MomentsState& partial = column_partials[(t * kColumnResults + index_of(s)) * m + j];
+            if constexpr (std::is_same_v<M, Moments>) state.merge(partial);
+            else M::merge(state, partial.mean);
           }
           body.set_column(s, column, state);
         });
@@ -149,10 +157,10 @@ void skinny(const Body& body, const TA* A, const TW* W, long n, long m, long dep
   const bool rows = n <= kSkinny;
   const long tasks = n * m == 0 ? 0 : pieces(rows ? m : n, kMany);
   EpilogueReductions<Body> sinks(body, n, m, rows ? std::min(tasks, 1L) : tasks, rows ? tasks : 1);
-  auto own = [] { return std::pair(buffer(kMany * kSkinny), std::vector<Vec>(kMany * kSkinny)); };
-  run_tasks(tasks, threads_for(n, m, depth), own, [&](long t, auto& room) {
-    Real* acc = room.first.get();
-    Vec* sums = room.second.data();
+  auto per_thread = [] { return std::pair(buffer(kMany * kSkinny), std::vector<Vec>(kMany * kSkinny)); };
+  run_tasks(tasks, threads_for(n, m, depth), per_thread, [&](long t, auto& scratch) {
+    Real* acc = scratch.first.get();
+    Vec* sums = scratch.second.data();
     const long first = t * kMany, count = std::min(kMany, (rows ? m : n) - first);
     if (rows) {
       dots_for<TA, TW>(n)(n, count, depth, A, depth, W + first * depth, depth, sums, acc, kMany, 1);
@@ -184,27 +192,27 @@ void matmul(const Body& body, const TA* A, const TW* W, long n, long m, long dep
   EpilogueReductions<Body> sinks(body, n, m, tiles, strips);
 
   // the tiles [first, last) of one strip
-  auto product = [&](const LhsPanels<TA>& a, long first, long last, long s, auto& own) {
+  auto product = [&](const LhsPanels<TA>& a, long first, long last, long s, auto& per_thread) {
     const long left = s * wide, cols = std::min(wide, m - left);
     const long next = std::min(left + threads * wide, m - cols);
-    Real* acc = own.first.get();
+    Real* acc = per_thread.first.get();
     if (depth == 0) std::fill(acc, acc + (first_row(last) - first_row(first)) * kWide, 0.0f);
     multiply(a, kernels, first_panel(first), first_panel(last),
-             Strip<TW>{W + left * depth, depth, cols, W + next * depth}, depth, own.second.get(), acc);
+             Strip<TW>{W + left * depth, depth, cols, W + next * depth}, depth, per_thread.second.get(), acc);
     for (long t = first; t < last; t++) {
       const long row = first_row(t), rows = first_row(t + 1) - row;
       sinks.take(acc + (row - first_row(first)) * kWide, kWide, t, row, rows, s, left, cols);
     }
   };
-  auto own = [&] {
+  auto per_thread = [&] {
     const long rows = pieces(tiles, blocks) * kPanels * kMostRows;
-    return std::pair(buffer(std::min(rows, n) * kWide), buffer(kRoom));
+    return std::pair(buffer(std::min(rows, n) * kWide), buffer(kScratch));
   };
 
   if (strips == 1) {
     const long tasks = std::max({blocks, std::min(tiles, threads), tiles / 2});
-    run_tasks(tasks, threads, own, [&](long i, auto& room) {
-      product(LhsPanels<TA>{panels, A, depth}, tiles * i / tasks, tiles * (i + 1) / tasks, 0, room);
+    run_tasks(tasks, threads, per_thread, [&](long i, auto& scratch) {
+      product(LhsPanels<TA>{panels, A, depth}, tiles * i / tasks, tiles * (i + 1) / tasks, 0, scratch);
     });
     return sinks.merge();
   }
@@ -222,11 +230,11 @@ void matmul(const Body& body, const TA* A, const TW* W, long n, long m, long dep
       }
     };
     const long shares = threads == 1 ? 1 : std::min(count, pieces(3 * threads, strips));
-    auto one_share = [&](long task, auto& room) {
+    auto one_share = [&](long task, auto& scratch) {
       const long i = task % shares;
-      product(a, begin + count * i / shares, begin + count * (i + 1) / shares, task / shares, room);
+      product(a, begin + count * i / shares, begin + count * (i + 1) / shares, task / shares, scratch);
     };
-    run_tasks(first_panel(begin + count) - origin, pack_panel, strips * shares, threads, own,
+    run_tasks(first_panel(begin + count) - origin, pack_panel, strips * shares, threads, per_thread,
                one_share);
   }
   sinks.merge();

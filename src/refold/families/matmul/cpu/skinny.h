@@ -1,7 +1,7 @@
 // Few: the product of a long side with a few rows, bound by reading the long side.
 //
 // `many` rows of the long side are streamed once, in place, against all of the few rows, which
-// stay in the first-level cache a slice of k at a time. A tile is `Few` x `Many` dot products,
+// stay in L1 a slice of k at a time. A tile is `Few` x `Many` dot products,
 // each summed in one vector along a slice, to which the vectors of the other slices are added: one
 // long sum would be less accurate than PyTorch's. Nothing is packed. The rows that the next tile
 // reads are asked for while this one computes.

@@ -1,4 +1,4 @@
-// Join: how the lanes of a warp that have rows of the same columns join their parts.
+// Column reduce: how the lanes of a warp that have rows of the same columns reduce their partial results.
 //
 // Layout: the fragment's (fragment.cuh). Lanes 4 i + k, for i from 0 to 7, have other rows of the same columns.
 #pragma once
@@ -7,8 +7,8 @@
 
 namespace rf {
 
-// How the parts of a column weigh that three exchanges join (reduce_columns_across_lanes), seen from this lane. Whole: each
-// lane's rows all count, so that the weights are constants.
+// How the partials of a column weigh that three exchanges merge (reduce_columns_across_lanes), seen from this lane.
+// Whole: each lane's rows all count, so that the weights are constants.
 template <int Rows, bool Whole> struct ColumnWeights {
   Weight step[3];
   float share, warp_count;  // one over the thread's rows; the rows of all eight lanes
@@ -23,9 +23,9 @@ template <int Rows, bool Whole> struct ColumnWeights {
   }
 };
 
-// Eight lanes hold parts of the same 8 columns. Three exchanges halve the columns that a lane keeps and double
+// Eight lanes hold partials of the same 8 columns. Three exchanges halve the columns that a lane keeps and double
 // the rows that it covers: 7 exchanges a word, where summing each column across the lanes would take 24. One
-// column a lane is left, in part[0]: its number among the 8.
+// column a lane is left, in partial[0]: its number among the 8.
 template <class D, class Weights>
 RF_FN int reduce_columns_across_lanes(typename D::Partial (&partial)[8], const Weights& weights, int lane) {
   int mine = 0;

@@ -18,9 +18,12 @@
 //
 // Layout: the fragment's (fragment.cuh). Rows are reduced in registers and across the four lanes that
 // share them; columns across the eight lanes that share them, then across warps through shared memory.
-// Each team leaves one partial result for a row or column of its fragment in the workspace. Where a row has few
-// the last team to arrive at a block of rows merges its rows' first to last (turns are counted by integer atomics;
-// floats are only ever merged in order); more of them, and columns, are left to finalize.cuh.
+// Each warpgroup leaves one partial result for a row or column of its fragment in the workspace. Where a row has few
+// the last warpgroup to arrive at a block of rows merges its rows' first to last (arrivals are counted by integer
+// atomics; floats are only ever merged in order); more of them, and columns, are left to finalize.cuh.
+//
+// Shared memory: EpilogueStorage, one for each warpgroup: column partials of its four warps (512 bytes a word and 32
+// columns), scales of its columns, counts. Registers: the fragment's 32 G MI / 2, in place, and what the body takes.
 //
 // A whole fragment's columns are read and stored in pairs, where operands and results are aligned so. (Results alone
 // that are not are stored one by one; with operands it is taken like a fragment that is cut.) Its groups of 32
@@ -33,7 +36,18 @@
 
 namespace rf {
 
-// Shared memory of one team.
+// What a body of a product is unless it says otherwise: one that stores the product.
+struct MatmulBody {
+  using RowMonoids = List<>;
+  using ColumnMonoids = List<>;
+  static constexpr bool kStores = true, kLight = true, kBatched = false;
+  static constexpr int kReads = 0;
+  template <class V, class C> RF_FN V value(V acc, long row, C col) const { return acc; }
+  RF_FN bool in_pairs() const { return true; }
+  rf_watch::Look look = rf_watch::take_look();  // see look.h
+};
+
+// What a warpgroup's epilogue has in shared memory.
 template <class Body, int G> struct EpilogueStorage {
   static constexpr int kWords = Words<typename Body::ColumnMonoids>::column;
   float columns[4][kWords > 0 ? kWords : 1][32 * G];
@@ -44,7 +58,7 @@ template <class Body, int G> struct EpilogueStorage {
 };
 
 // Merges a row's `blocks` partial results of M, `stride` floats apart, in order. The loads of a batch
-// are in flight together: what is read here is in the second-level cache, hundreds of cycles away.
+// are in flight together: what is read here is in the L2, hundreds of cycles away.
 template <class M> RF_FN typename M::State merge_partials(const float* partials, long stride, int blocks) {
   constexpr int kBatch = 16 / M::kWords;
   typename M::State state;
@@ -75,7 +89,7 @@ template <class Body, class S> constexpr bool kTakenLater = false;
 template <class Body, class S>
 constexpr bool kTakenLater<Quantizing<Body>, S> = S::index == Body::kQuantized;
 
-// This fragment's part of monoid M for each of its rows, to parts[row * pitch]. One monoid at a time:
+// This fragment's partial of monoid M for each of its rows, to partials[row * pitch]. One monoid at a time:
 // what several would keep for each row at once does not fit in the registers.
 template <class M, int MI, int G>
 RF_FN void reduce_rows(Fragment<MI, G>& acc, const Problem& p, int row0, int col0, int thread,
@@ -132,24 +146,24 @@ RF_FN void reduce_rows(Fragment<MI, G>& acc, const Problem& p, int row0, int col
 // Whether a power of two is far from the ends of float32's range.
 RF_FN bool is_ordinary(float unscale) { return unscale > 0x1p-60f && unscale < 0x1p60f; }
 
-// Whether this team is the last of `teams` to come here; what the others wrote before is visible.
+// Whether this warpgroup is the last of `warpgroups` to come here; what the others wrote before is visible.
 RF_FN bool last_to_arrive(unsigned* arrivals, unsigned warpgroups, unsigned* shared, int barrier,
                           int thread) {
   __threadfence();
-  named_barrier_sync(barrier, 128);
+  named_barrier_sync(barrier, kWarpgroupThreads);
   if (thread == 0) *shared = atomicInc(arrivals, warpgroups - 1);  // back to 0 after the last
-  named_barrier_sync(barrier, 128);
+  named_barrier_sync(barrier, kWarpgroupThreads);
   const bool last = *shared == warpgroups - 1;
-  named_barrier_sync(barrier, 128);  // `shared` may be written again
+  named_barrier_sync(barrier, kWarpgroupThreads);  // `shared` may be written again
   if (last) __threadfence();
   return last;
 }
 
-// Whether `mine` holds for all threads of the team, which meet here.
+// Whether `mine` holds for all threads of the warpgroup, which meet here.
 template <class Shared> RF_FN bool all_agree(Shared& shared, bool mine, int barrier) {
   const bool warp = !__any_sync(kFullMask, !mine);
   if (read_tid_x() % 32 == 0) shared.agree[read_tid_x() / 32 % 4] = warp;
-  named_barrier_sync(barrier, 128);
+  named_barrier_sync(barrier, kWarpgroupThreads);
   return shared.agree[0] && shared.agree[1] && shared.agree[2] && shared.agree[3];
 }
 
@@ -171,7 +185,7 @@ template <int MI, bool AScaled> struct FragmentRows {
   }
 };
 
-// Group g of a fragment's columns, which stands `at` in its rows: values, stores, parts of its columns. Whole: no
+// Group g of a fragment's columns, which stands `at` in its rows: values, stores, partials of its columns. Whole: no
 // edge of the result cuts the fragment, its scales are ordinary, and what the body reads of rows it reads in pairs.
 // unscaled: b's scaling has been undone. in_pairs: whether the body stores in pairs; it does if it reads so.
 template <bool Whole, bool AScaled, bool BScaled, int MI, int G, class Body, class P>
@@ -207,7 +221,8 @@ RF_FN void column_group(const Body& body, const P& p, Fragment<MI, G>& acc, cons
         else if constexpr (BScaled)
           x[e] = x[e] * column_unscale[e];
         int next = 0;
-        if constexpr (Whole) x[e] = body.template value<float>(x[e], row, ColumnOfPair{pair, e == 1, pair_cache, &next});
+        if constexpr (Whole)
+          x[e] = body.template value<float>(x[e], row, ColumnOfPair{pair, e == 1, pair_cache, &next});
         else x[e] = body.template value<float>(x[e], row, col[e]);
       }
     }
@@ -222,7 +237,7 @@ RF_FN void column_group(const Body& body, const P& p, Fragment<MI, G>& acc, cons
       }
   }
   if constexpr (kStores && Whole) {
-    // what is known of g where the loop over groups is unrolled: the other part is added to the row's address once
+    // what is known of g where the loop over groups is unrolled: the rest is added to the row's address once
     const int known = Body::kLight ? 32 * g : 0, column = first + 32 * g - known;
     const auto store = [&](auto pairs) {
 #pragma unroll
@@ -264,9 +279,9 @@ RF_FN void column_group(const Body& body, const P& p, Fragment<MI, G>& acc, cons
   });
 }
 
-// The epilogue of one team's fragment, whose first element is (row0, col0), but for its turn.
+// The epilogue of one warpgroup's fragment, whose first element is (row0, col0), but for its arrival.
 // AScaled, BScaled: whose rows were scaled; where halves were, elements that are not finite are computed
-// again. barrier: a number of the team's own, from 1. Every thread of the team comes here.
+// again. barrier: a number of the warpgroup's own, from 1. Every thread of the warpgroup comes here.
 template <bool AScaled, bool BScaled, int MI, int G, class Body, class P>
 RF_FN void epilogue(const Body& body, const P& p, Fragment<MI, G>& acc, int row0, int col0,
                     EpilogueStorage<Body, G>& shared, int barrier) {
@@ -278,11 +293,11 @@ RF_FN void epilogue(const Body& body, const P& p, Fragment<MI, G>& acc, int row0
   bool unscaled = false;
   if constexpr (BScaled) unscaled = acc.template repair<AScaled>(p, row0, col0);
 
-  const int thread = read_tid_x() % 128, lane = thread % 32, warp = thread / 32;
+  const int thread = read_tid_x() % kWarpgroupThreads, lane = thread % 32, warp = thread / 32;
   bool ordinary = true;  // whether all of the warp's factors are far from the ends of float32's range
   if constexpr (AScaled && BScaled) {  // one load of a thread, where each group of columns would wait for its own
     const float unscale = p.b_unscale[p.b_row(min(col0 + thread % (32 * G), static_cast<int>(p.cols) - 1))];
-    named_barrier_sync(barrier, 128);  // the last tile's have been read
+    named_barrier_sync(barrier, kWarpgroupThreads);  // the last tile's have been read
     if (thread < 32 * G) shared.unscale[thread] = unscale;
     ordinary = all_agree(shared, is_ordinary(unscale), barrier);
   }
@@ -293,7 +308,7 @@ RF_FN void epilogue(const Body& body, const P& p, Fragment<MI, G>& acc, int row0
     ordinary = !__any_sync(kFullMask, !ordinary);
   }
   const bool in_pairs = body.in_pairs(), inside = row0 + 64 * MI <= p.row_end() && col0 + 32 * G <= p.cols;
-  // Direct's registers are full: it has none for addresses that several groups share.
+  // IeeeRS's registers are full: it has none for addresses that several groups share.
   if (AScaled == BScaled && inside && ordinary && (in_pairs || Body::kReads == 0)) {  // as most are
     const ColumnWeights<2 * MI, true> weights(rows.count, lane);
     if constexpr (Body::kLight) {
@@ -328,7 +343,7 @@ RF_FN void epilogue(const Body& body, const P& p, Fragment<MI, G>& acc, int row0
 
   const long block = row0 / (64 * MI), mine = col0 + thread;
   if constexpr (kColumnWords > (kQuantizes<Body> ? Down<Moments>::kWords : 0)) {
-    named_barrier_sync(barrier, 128);
+    named_barrier_sync(barrier, kWarpgroupThreads);
     if (thread < 32 * G && mine < p.cols)
       for_monoids<0>(ColumnMonoids{}, [&](auto s, auto monoid) {
         if constexpr (kTakenLater<Body, decltype(s)>) return;
@@ -349,7 +364,7 @@ RF_FN void epilogue(const Body& body, const P& p, Fragment<MI, G>& acc, int row0
         for (int w = 0; w < D::kWords; w++)
           p.column_partials[(block * kColumnWords + at + w) * p.cols + mine] = partial.w[w];
       });
-    named_barrier_sync(barrier, 128);  // `shared` may be written again
+    named_barrier_sync(barrier, kWarpgroupThreads);  // `shared` may be written again
   }
   if constexpr (kQuantizes<Body>) {
     constexpr int at = Before<Body::kQuantized, ColumnMonoids>::column;
@@ -359,8 +374,8 @@ RF_FN void epilogue(const Body& body, const P& p, Fragment<MI, G>& acc, int row0
   }
 }
 
-// Takes the turn of the fragment at (row0, col0), whose epilogue has been done; whoever comes last to a
-// block of rows finishes it, unless a kernel of its own will.
+// Counts the arrival of the fragment at (row0, col0), whose epilogue has been done; whoever comes last to a
+// block of rows finalizes it, unless a kernel of its own will.
 template <int MI, int G, class Body>
 RF_FN void arrive_and_finalize_rows(const Body& body, const Problem& p, int row0, int col0,
                      EpilogueStorage<Body, G>& shared, int barrier) {
@@ -370,7 +385,7 @@ RF_FN void arrive_and_finalize_rows(const Body& body, const Problem& p, int row0
 
   if constexpr (kRowWords > 0) {
     if (p.row_arrivals == nullptr) return;
-    const int thread = read_tid_x() % 128;
+    const int thread = read_tid_x() % kWarpgroupThreads;
     const int blocks = (static_cast<int>(p.cols) + 32 * G - 1) / (32 * G);
     const long mine = row0 + thread;
     if (last_to_arrive(p.row_arrivals + row0 / (64 * MI), blocks, &shared.arrival, barrier, thread) &&

@@ -1,9 +1,15 @@
-// Finish: what a product's columns, and rows of many parts, are reduced to, from the parts that its fragments left.
+// Finalize: what a product's columns, and rows of many partial results, are reduced to, from what its fragments left.
 //
-// Why kernels of their own: a fragment that took its turn at its columns would wait until what it stored
-// is visible to others and for an atomic's answer, while the tensor cores idle. These kernels' start is
-// hidden behind the product's end, and their reads come from the second-level cache. And where a row has hundreds of
-// parts, the last team to arrive would merge them alone, while the device waits.
+// Why kernels of their own: a fragment that finalized its columns would wait until what it stored is visible to others
+// and for an atomic's answer, while the tensor cores idle. These kernels' start is hidden behind the product's end
+// (programmatic dependent launch), and their reads come from L2. And where a row has hundreds of partials, the last
+// warpgroup to arrive would merge them alone, while the device waits.
+//
+//   kernel             threads of a block                                registers   shared memory
+//   finalize_columns   32 columns x 8 row groups, each every 8th block   47 to 57    1.5 to 2.5 KB: a word each
+//                      of rows, then merged in pairs
+//   finalize_rows      32 rows x 16 groups of neighbouring partials,     40 to 64    2 to 14 KB: 16 words a monoid's
+//                      then merged first to last                                     word and row
 #pragma once
 #include "column_partials.cuh"
 #include "device.cuh"
@@ -11,7 +17,8 @@
 
 namespace rf {
 
-// Threads: 32 neighbouring columns by kFinalizeRowGroups, each of which takes every kFinalizeRowGroups-th block of rows.
+// Threads: 32 neighbouring columns by kFinalizeRowGroups, each of which takes every kFinalizeRowGroups-th block of
+// rows.
 constexpr int kFinalizeRowGroups = kColumnThreads / 32;
 
 template <class Body>
@@ -22,8 +29,8 @@ __global__ void __launch_bounds__(kColumnThreads, 1)
   const int lane = threadIdx.x % 32, row_group = threadIdx.x / 32;
   const long col = 32L * blockIdx.x + lane;
   sync_dependent_grids();
-  Mine mine = merge_chunks<Mine, float>(partials + (col < cols ? col : cols - 1), cols, row_group, kFinalizeRowGroups, blocks,
-                                        block_rows, rows);
+  Mine mine = merge_chunks<Mine, float>(partials + (col < cols ? col : cols - 1), cols, row_group, kFinalizeRowGroups,
+                                        blocks, block_rows, rows);
   merge_row_groups(mine, lane, row_group, 0, 32, kFinalizeRowGroups);
   if (row_group == 0 && col < cols) {
     typename Body::Column column;
@@ -41,7 +48,8 @@ Error finalize_columns(const Body& body, const Problem& p, long block_rows, cuda
                 blocks_of(p.rows, block_rows));
 }
 
-// Threads: 32 neighbouring rows by kFinalizeColumnGroups, each of which takes as many of a row's parts, next to each other.
+// Threads: 32 neighbouring rows by kFinalizeColumnGroups, each of which takes as many of a row's partials, next to each
+// other.
 constexpr int kFinalizeColumnGroups = 16;
 
 template <class Body>
@@ -58,7 +66,8 @@ __global__ void __launch_bounds__(32 * kFinalizeColumnGroups, 1)
   for_monoids<0>(RowMonoids{}, [&](auto s, auto monoid) {
     using M = decltype(monoid);
     constexpr int at = Before<decltype(s)::index, RowMonoids>::row;
-    const auto partial = M::partial(merge_partials<M>(partials + (first * rows + mine) * kWords + at, rows * kWords, count));
+    const auto partial =
+        M::partial(merge_partials<M>(partials + (first * rows + mine) * kWords + at, rows * kWords, count));
 #pragma unroll
     for (int w = 0; w < M::kWords; w++) words[row_group][at + w][lane] = partial.w[w];
   });
@@ -81,10 +90,10 @@ __global__ void __launch_bounds__(32 * kFinalizeColumnGroups, 1)
   body.finalize_row(row, results);
 }
 
-// p: the product's, whose rows have `blocks` parts each.
+// p: the product's, whose rows have `blocks` partials each.
 template <class Body> Error finalize_rows(const Body& body, const Problem& p, long blocks, cudaStream_t stream) {
-  return launch(finalize_rows_kernel<Body>, static_cast<unsigned>(blocks_of(p.rows, 32)), 32 * kFinalizeColumnGroups, 0, stream,
-                LaunchMode::overlapping, "launching the end of reductions of rows", body,
+  return launch(finalize_rows_kernel<Body>, static_cast<unsigned>(blocks_of(p.rows, 32)), 32 * kFinalizeColumnGroups, 0,
+                stream, LaunchMode::overlapping, "launching the end of reductions of rows", body,
                 static_cast<const float*>(p.row_partials), p.rows, static_cast<int>(blocks));
 }
 

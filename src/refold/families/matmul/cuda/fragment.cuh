@@ -1,6 +1,6 @@
-// Fragment: what a team of four warps holds of a product.
+// Fragment: what a warpgroup (four warps) holds of a product, 64 MI rows by 32 G columns in 16 G MI registers a thread.
 //
-// Layout: a team is four warps that hold a fragment of 64 MI rows and 32 G columns the way the
+// Layout: a warpgroup is four warps that hold a fragment of 64 MI rows and 32 G columns the way the
 // tensor cores leave it: acc[mi][16 g + 4 j + 2 h + e] of lane l of warp w is the element
 //   row  64 mi + 16 w + 8 h + l / 4,   column  32 g + 8 j + 2 (l % 4) + e.
 //

@@ -1,4 +1,4 @@
-// Split: rows of fp32 as pairs of scaled fp16, ready for the tensor cores.
+// Hi/lo split: rows of fp32 as hi and lo, scaled fp16 each, ready for the tensor cores.
 //
 // Why: x * 2^e = hi + lo with fp16 hi and lo keeps 22 bits if neither is subnormal. Each row is scaled
 // by the power of two that takes its largest value to [2^14, 2^15): exact, undone by the epilogue, and
@@ -6,17 +6,21 @@
 // bits, smaller ones an absolute error of 2^-39 of it).
 //
 // Layout: out[row] is `depth` rounded up to 32. Ieee: 32 hi then 32 lo for every 32 of k, 128 bytes,
-// which is one row of a stage of the product's ring. Among the 32, k = 8 q + 4 s + 2 h + e lies at
+// which is one row of a stage of the product's pipeline. Among the 32, k = 8 q + 4 s + 2 h + e lies at
 // 16 s + 8 h + 2 q + e: the four k that lane q of a fragment of tensor cores holds of slice s of 16 are
 // next to each other in fp32, so that a row that comes as fp32 can be read by 16 bytes (mainloop_rs_sm90.cuh).
 // Tf32: hi only, in order. What is beyond `depth` is zero.
 // unscale[row] = 2^-e. An infinity or NaN leaves its row unscaled; the product computes every element
 // that it reaches again in fp32.
 //
-// One block a row, of short ones some lanes of a warp. Every thread's part of a row, up to 32 or 64 values, is
+// One block a row, of short ones some lanes of a warp. Every thread's values of a row, up to 32 or 64 values, is
 // loaded at once and stays in registers from the search for the largest value to the conversion; what a row of
 // more than 32768 has beyond that is read a second time, from a cache. Bound by memory: 4 bytes read and 4 (Ieee)
 // or 2 (Tf32) written an element.
+//
+//   kernel                   threads                        registers (a thread)      shared memory
+//   hi_lo_split_rows         128, 256 or 512, one row       51 to 64; of 512: 110     a word a warp
+//   hi_lo_split_short_rows   256: 8, 16 or 32 lanes a row   32; of 8 vectors 64, 76   none
 #pragma once
 #include <cuda_fp16.h>
 
@@ -114,7 +118,7 @@ __global__ void __launch_bounds__(Threads, Threads == 512 ? 1 : 1024 / Threads)
   }
 
   __shared__ unsigned of_warp[Threads / 32];
-  most = __reduce_max_sync(0xffffffffu, most);
+  most = __reduce_max_sync(kFullMask, most);
   if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = most;
   __syncthreads();
 #pragma unroll
@@ -154,7 +158,7 @@ __global__ void __launch_bounds__(256, Units > 2 ? 3 : 4)
   unsigned most = 0;
 #pragma unroll
   for (int i = 0; i < Units; i++) most = larger(most, held[i]);
-  for (int mask = lanes / 2; mask; mask /= 2) most = max(most, __shfl_xor_sync(0xffffffffu, most, mask));
+  for (int mask = lanes / 2; mask; mask /= 2) most = max(most, __shfl_xor_sync(kFullMask, most, mask));
   const int e = scale_exponent(__uint_as_float(most));
   if (mine >= rows) return;  // as one for all lanes of a row
   if (lane == 0) unscale[row] = power_of_two(-e);

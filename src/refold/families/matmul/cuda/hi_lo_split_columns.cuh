@@ -1,12 +1,15 @@
-// Split columns: what hi_lo_split.cuh does to rows, of a matrix that lies the other way round.
+// Hi/lo split of columns: what hi_lo_split.cuh does to rows, of a transposed matrix.
 //
 // Why: x @ y wants rows of y's transpose. To copy y so first, and split the copy, takes 16 bytes of memory traffic an
 // element where this takes 12, and PyTorch's transposing copy reaches a quarter of the device's rate.
 //
 // x is `batches` matrices [depth, cols], one after the other; column c of the b-th becomes row b * cols + c of the
 // result, which hi_lo_split.cuh describes. A row's scale depends on all of its elements, so x is read twice:
-//   column_maxima   the largest value of each column over each kMaximaDepth of depth, to parts[part][row]
-//   hi_lo_split_columns        tiles of 64 of k by 64 columns, turned in shared memory; `tiles` of them down a block
+//   kernel                threads                                           shared memory
+//   column_maxima         256: 128 columns by Vec4, every 8th row of a      4 KB: a warp's maxima
+//                         chunk of kMaximaDepth, to maxima[chunk][row]
+//   hi_lo_split_columns   256: tiles of 64 of k by 64 columns, transposed   17 KB: a tile, its columns' scales
+//                         in shared memory, `tiles` of them down a block
 #pragma once
 #include "packed.cuh"
 
@@ -14,7 +17,7 @@ namespace rf {
 
 constexpr int kMaximaDepth = 256, kTransposeTile = 64;
 
-// Where a block works: blocks of columns come first, then parts of depth, then matrices.
+// Where a block works: blocks of columns come first, then chunks of depth, then matrices.
 struct ColumnsPlace {
   long col, depth_chunk, batch;
   RF_FN ColumnsPlace(long wide, long chunks) {
@@ -44,7 +47,8 @@ __global__ void __launch_bounds__(256, 4)
   __shared__ unsigned most[8][128];
   const ColumnsPlace at((cols + 127) / 128, (depth + kMaximaDepth - 1) / kMaximaDepth);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const long col = at.col * 128 + 4 * lane, end = (at.depth_chunk + 1) * kMaximaDepth < depth ? (at.depth_chunk + 1) * kMaximaDepth : depth;
+  const long col = at.col * 128 + 4 * lane,
+             end = (at.depth_chunk + 1) * kMaximaDepth < depth ? (at.depth_chunk + 1) * kMaximaDepth : depth;
   wait_on_dependent_grids();
   launch_dependent_grids();  // it waits for this one's results itself
   x += at.batch * depth * cols;
@@ -68,9 +72,9 @@ __global__ void __launch_bounds__(256, 4)
 
 template <bool Pairs, bool Aligned>
 __global__ void __launch_bounds__(256, 4)
-    hi_lo_split_columns(const float* x, long depth, long cols, long batches, int padded, int tiles, const unsigned* maxima,
-                  __half* out, float* unscale) {
-  __shared__ float tile[kTransposeTile][kTransposeTile + 1];  // [k][column]; turned reads find 32 banks
+    hi_lo_split_columns(const float* x, long depth, long cols, long batches, int padded, int tiles,
+                        const unsigned* maxima, __half* out, float* unscale) {
+  __shared__ float tile[kTransposeTile][kTransposeTile + 1];  // [k][column]; transposed reads find 32 banks
   __shared__ unsigned most[kTransposeTile];
   __shared__ float scales[kTransposeTile];
   const long steps = (padded + kTransposeTile - 1) / kTransposeTile;
@@ -124,7 +128,7 @@ __global__ void __launch_bounds__(256, 4)
   }
 }
 
-// Bytes of `parts`.
+// Bytes of `maxima`.
 inline size_t columns_bytes(long batches, long depth, long cols) {
   return static_cast<size_t>(blocks_of(depth, kMaximaDepth)) * batches * cols * sizeof(unsigned);
 }
@@ -143,16 +147,16 @@ Error launch_hi_lo_split_columns(const float* x, long batches, long depth, long 
   long tiles = blocks_of(steps * wide, 1024);
   tiles = tiles > 16 ? 16 : tiles;
   RF_TRY(grid_of(wide * blocks_of(steps, tiles), grid));
-  return launch(hi_lo_split_columns<Mode::kSplit, Aligned>, grid, 256, 0, stream, LaunchMode::overlapping, doing, x, depth, cols,
-                batches, static_cast<int>(padded), static_cast<int>(tiles), static_cast<const unsigned*>(maxima),
-                static_cast<__half*>(out), unscale);
+  return launch(hi_lo_split_columns<Mode::kSplit, Aligned>, grid, 256, 0, stream, LaunchMode::overlapping, doing, x,
+                depth, cols, batches, static_cast<int>(padded), static_cast<int>(tiles),
+                static_cast<const unsigned*>(maxima), static_cast<__half*>(out), unscale);
 }
 
 // x [batches, depth, cols] without gaps -> out (split_bytes of batches * cols rows) and unscale [batches * cols];
-// parts: columns_bytes of memory.
+// maxima: columns_bytes of memory.
 template <class Mode>
-Error hi_lo_split_transposed(const float* x, long batches, long depth, long cols, void* out, float* unscale, unsigned* maxima,
-                   cudaStream_t stream) {
+Error hi_lo_split_transposed(const float* x, long batches, long depth, long cols, void* out, float* unscale,
+                             unsigned* maxima, cudaStream_t stream) {
   static_assert(Mode::kScaled, "native operands are not hi_lo_split");
   if (batches * cols == 0) return nullptr;
   if (depth <= 0 || depth > INT32_MAX / 2 || batches * cols > INT32_MAX)

@@ -6,7 +6,10 @@
 namespace rf {
 
 template <class A, class B, class Body> struct Product<PlainOf<A, B>, Body> {
-  template <class T> static Partition<Body> partition(long rows, long cols) { return {rows, cols, 64 * T::kMI, 32 * T::kG}; }
+  template <class T>
+  static Partition<Body> partition(long rows, long cols) {
+    return {rows, cols, 64 * T::kMI, 32 * T::kG};
+  }
 
   // Of any kernel that could be chosen: the depth is not known here.
   static Error bytes(long rows, long cols, long, size_t& scratch, size_t& arrivals, long) {

@@ -1,20 +1,22 @@
-// Launch: the host side of the product on sm_80 and later, rf::matmul<Generic<Mode, splits>>.
+// Launch: the host side of the product on sm_80 and later, rf::matmul<Generic<Mode, split-K>>.
 #pragma once
 #include "matmul_sm80.cuh"
 #include "operand.cuh"
 
 namespace rf {
 
-template <class M, int InParts, class Body> struct Product<Generic<M, InParts>, Body> {
-  using S = Generic<M, InParts>;
+template <class M, int SplitK, class Body> struct Product<Generic<M, SplitK>, Body> {
+  using S = Generic<M, SplitK>;
 
   struct Grid : Partition<Body> {
     long tile_rows, tile_cols;
     Grid(long rows, long cols, long batches)
-        : Partition<Body>(rows, cols, 64 * S::kMI, 32 * S::kG), tile_rows(batches * blocks_of(rows / batches, S::kTileRows)),
+        : Partition<Body>(rows, cols, 64 * S::kMI, 32 * S::kG),
+          tile_rows(batches * blocks_of(rows / batches, S::kTileRows)),
           tile_cols(blocks_of(cols, S::kTileCols)) {}
     size_t split_bytes() const {
-      return S::kSplitK == 1 ? 0 : size_t(tile_rows) * tile_cols * S::kSplitK * S::kTileRows * S::kTileCols * sizeof(float);
+      return S::kSplitK == 1 ? 0
+                             : size_t(tile_rows) * tile_cols * S::kSplitK * S::kTileRows * S::kTileCols * sizeof(float);
     }
     size_t splitk_arrivals() const { return S::kSplitK == 1 ? 0 : size_t(tile_rows) * tile_cols; }
   };
@@ -49,7 +51,8 @@ template <class M, int InParts, class Body> struct Product<Generic<M, InParts>, 
     Device device;
     RF_TRY(current_device(device));
     if (device.major < 8)
-      return error("the device has compute capability %d.%d; this kernel is for 8.0 and later", device.major, device.minor);
+      return error("the device has compute capability %d.%d; this kernel is for 8.0 and later", device.major,
+                   device.minor);
     const Grid grid(a.rows, b.rows / b.batches, b.batches);
     GenericLaunch l{};
     l.problem = grid.problem(a, b, depth, workspace);
@@ -65,7 +68,8 @@ template <class M, int InParts, class Body> struct Product<Generic<M, InParts>, 
 
     static std::atomic<uint64_t> allowed{0};
     constexpr size_t shared = sizeof(GenericSharedStorage<S, Body>);
-    static_assert(shared <= 101376, "more shared memory than a block of sm_86 or sm_89 can have");
+    constexpr size_t kMostShared = 99 << 10;  // what a block of sm_86 and sm_89 can have: least of all
+    static_assert(shared <= kMostShared, "more shared memory than a block of sm_86 or sm_89 can have");
     auto* kernel = matmul_sm80<S, Aligned, Body>;
     RF_TRY(allow_shared(kernel, shared, device, allowed));
     RF_TRY(launch(kernel, static_cast<unsigned>(blocks), S::kThreads, shared, stream, LaunchMode::overlapping,

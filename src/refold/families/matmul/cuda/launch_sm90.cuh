@@ -1,28 +1,29 @@
-// Launch: the host side of the product on Hopper, rf::matmul<Schedule<Mode, tile, splits>>.
+// Launch: the host side of the product on Hopper, rf::matmul<Schedule<Mode, tile, split-K>>.
 //
 // An unsplit `a` of many rows is split and multiplied some rows at a time, over and over in the same memory: no
-// batch is so large that its copy does not fit. Parts of columns are numbered over all rows and merged at the
-// end. As few rows as the second-level cache holds are no faster (docs/kernels.md).
+// batch is so large that its copy does not fit. Partials of columns are numbered over all rows and merged at the
+// end. As few rows as the L2 holds are no faster (docs/kernels.md).
 #pragma once
 #include "matmul_sm90.cuh"
 #include "operand.cuh"
 
 namespace rf {
 
-// The map of a side for the copy engine: boxes of 128 bytes (swizzled) by `box` rows.
+// The tensor map of an operand for TMA: boxes of 128 bytes (swizzled) by `box` rows.
 inline Error tile_map(CUtensorMap& map, const Operand& side, long elements, int box, CUtensorMapDataType type) {
   using Encode = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*,
                               const cuuint64_t*, const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave,
                               CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
-  static std::atomic<void*> found{nullptr};
-  void* encode = found.load(std::memory_order_acquire);
+  static std::atomic<void*> known{nullptr};
+  void* encode = known.load(std::memory_order_acquire);
   if (encode == nullptr) {
     cudaDriverEntryPointQueryResult result;
-    RF_TRY(checked(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &encode, 12000, cudaEnableDefault, &result),
-                   "looking for cuTensorMapEncodeTiled in the driver"));
+    RF_TRY(
+        checked(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &encode, 12000, cudaEnableDefault, &result),
+                "looking for cuTensorMapEncodeTiled in the driver"));
     if (result != cudaDriverEntryPointSuccess || encode == nullptr)
       return error("the driver has no cuTensorMapEncodeTiled: it must be one for CUDA 12.0 or later");
-    found.store(encode, std::memory_order_release);
+    known.store(encode, std::memory_order_release);
   }
   const cuuint64_t sizes[2] = {cuuint64_t(elements), cuuint64_t(side.rows)}, stride = cuuint64_t(side.pitch) * 2;
   const cuuint32_t boxes[2] = {type == CU_TENSOR_MAP_DATA_TYPE_FLOAT32 ? 32u : 64u, cuuint32_t(box)}, ones[2] = {1, 1};
@@ -30,7 +31,7 @@ inline Error tile_map(CUtensorMap& map, const Operand& side, long elements, int 
       &map, type, 2, const_cast<void*>(side.data), sizes, &stride, boxes, ones, CU_TENSOR_MAP_INTERLEAVE_NONE,
       CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (status != CUDA_SUCCESS)
-    return error("describing an operand [%ld, %ld] at %p to the copy engine failed (CUresult %d): it must be aligned "
+    return error("describing an operand [%ld, %ld] at %p to TMA failed (CUresult %d): it must be aligned "
                  "by 16 bytes, rows a multiple of 16 bytes apart", side.rows, elements, side.data, int(status));
   return nullptr;
 }
@@ -38,26 +39,29 @@ inline Error tile_map(CUtensorMap& map, const Operand& side, long elements, int 
 template <class T> constexpr CUtensorMapDataType element_type() { return CU_TENSOR_MAP_DATA_TYPE_FLOAT16; }
 template <> constexpr CUtensorMapDataType element_type<Bfloat>() { return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16; }
 
-template <class M, class Tile, int InParts, class Body> struct Product<Schedule<M, Tile, InParts>, Body> {
-  using S = Schedule<M, Tile, InParts>;
+template <class M, class Tile, int SplitK, class Body> struct Product<Schedule<M, Tile, SplitK>, Body> {
+  using S = Schedule<M, Tile, SplitK>;
 
-  // Fragments, tiles, whether blocks go in pairs (tile_cols is even then, the last may be empty), and how many
+  // Fragments, tiles, whether blocks form 2-CTA clusters (tile_cols is even then, the last may be empty), and how many
   // tiles (of kSplitK blocks each) are worked on at a time.
   struct Grid : Partition<Body> {
     long tile_rows, tile_cols, fit;
     int multicast = 0;
     Grid(long rows, long cols, long batches, const Device& device)
-        : Partition<Body>(rows, cols, 64 * S::kMI, 32 * S::kG), tile_rows(batches * blocks_of(rows / batches, S::kTileRows)),
-          tile_cols(blocks_of(cols, S::kTileCols)), fit(device.processors / S::kSplitK) {
+        : Partition<Body>(rows, cols, 64 * S::kMI, 32 * S::kG),
+          tile_rows(batches * blocks_of(rows / batches, S::kTileRows)),
+          tile_cols(blocks_of(cols, S::kTileCols)),
+          fit(device.processors / S::kSplitK) {
       if (M::kRS) return;
-      Grid pairs = *this;
-      pairs.tile_cols += tile_cols % 2, pairs.fit -= fit % 2, pairs.multicast = 1;
+      Grid clusters = *this;
+      clusters.tile_cols += tile_cols % 2, clusters.fit -= fit % 2, clusters.multicast = 1;
       const bool empty = tile_cols % 2 == 1;
-      if (pairs.fit > 0 && !(empty && tile_cols < 9) && pairs.waves(tile_rows) <= waves(tile_rows)) *this = pairs;
+      if (clusters.fit > 0 && !(empty && tile_cols < 9) && clusters.waves(tile_rows) <= waves(tile_rows))
+        *this = clusters;
     }
 
     long waves(long high) const { return blocks_of(high * tile_cols, fit); }
-    // along: K as the teams go along it.
+    // along: K as the warpgroups go along it.
     static long steps(long along) { return blocks_of(along, S::kPromote * M::kStageDepth); }
     // A shared tile's sums are cut where others' are not. Equal rows must stay equal, for batch norm magnifies what
     // they differ by: so where tiles are shared all sums are promoted, which is dear, in all calls alike.
@@ -87,7 +91,7 @@ template <class M, class Tile, int InParts, class Body> struct Product<Schedule<
       return tile_rows;
     }
 
-    // Where in the workspace's parts each thing begins: shares of split tiles, split rows of a, and the end.
+    // Where in the workspace's scratch each thing begins: partial tiles, split rows of a, and the end.
     static constexpr size_t kTileBytes = S::kTileRows * S::kTileCols * sizeof(float);
     size_t tile_partials() const { return this->bytes(); }
     size_t split_begin() const {
@@ -111,7 +115,8 @@ template <class M, class Tile, int InParts, class Body> struct Product<Schedule<
     RF_TRY(current_device(device));
     const Grid grid(rows, cols, batches, device);
     scratch = grid.end(unsplit_depth);
-    arrivals = (grid.arrivals() + (S::kSplitK > 1 ? 4 * grid.slots(grid.tile_rows, 0) : 2 * grid.fit)) * sizeof(unsigned);
+    arrivals =
+        (grid.arrivals() + (S::kSplitK > 1 ? 4 * grid.slots(grid.tile_rows, 0) : 2 * grid.fit)) * sizeof(unsigned);
     return nullptr;
   }
 
@@ -173,14 +178,17 @@ template <class M, class Tile, int InParts, class Body> struct Product<Schedule<
     const long slots = grid.slots(high, along);
     const bool uses_stream_k = grid.uses_stream_k(high, along);
     l.promotes = uses_stream_k || !grid.is_unpromoted(along);
-    l.stream_k = StreamK(high * grid.tile_cols >> grid.multicast, slots >> grid.multicast, grid.steps(along), uses_stream_k);
+    l.stream_k =
+        StreamK(high * grid.tile_cols >> grid.multicast, slots >> grid.multicast, grid.steps(along), uses_stream_k);
 
     static std::atomic<uint64_t> allowed{0};
-    constexpr size_t shared = sizeof(SharedStorage<S, Body>) + 1024;  // its start is aligned by hand
-    static_assert(shared <= 232448, "more shared memory than a block can have");
+    constexpr size_t shared = sizeof(SharedStorage<S, Body>) + kSwizzleAlignment;  // its start is aligned by hand
+    constexpr size_t kMostShared = 227 << 10;
+    static_assert(shared <= kMostShared, "more shared memory than a block can have");
     auto* kernel = matmul_sm90<S, Body>;
     RF_TRY(allow_shared(kernel, shared, device, allowed));
-    const LaunchMode start = S::kSplitK > 1 || uses_stream_k ? LaunchMode::cooperative : LaunchMode::overlapping;  // blocks may wait
+    const LaunchMode start =
+        S::kSplitK > 1 || uses_stream_k ? LaunchMode::cooperative : LaunchMode::overlapping;  // blocks may wait
     return launch(kernel, {static_cast<unsigned>(slots * S::kSplitK), 1u << grid.multicast}, S::kThreads, shared,
                   stream, start, "launching the product", a_map, b_map, l, body);
   }

@@ -1,19 +1,23 @@
-// Direct: fp32 rows of a, split into pairs of scaled fp16 in registers, on their way to the tensor cores.
+// Mainloop with A from registers ("RS" wgmma): fp32 rows of a, split into hi and lo fp16 in registers, on their way to
+// the tensor cores.
 //
-// Why: splitting x beforehand reads and writes it once more, 16 us of 65 for 1024 x 8192, and is a launch.
-// Here the copy engine brings x as it is, as many bytes as its split would have. A thread reads what its
-// fragments need, 16 bytes at a time, splits it, and the tensor cores take a from registers.
+// Why: splitting x beforehand reads and writes it once more, 16 us of 65 for 1024 x 8192, and is a launch. Here TMA
+// brings x as it is, as many bytes as its split would have. A thread reads what its fragments need, 16 bytes at a time,
+// splits it, and the tensor cores take A from registers.
 //
-// Scale: of each row and 32 of k, the power of two that takes the largest of them to [2^14, 2^15); four
-// lanes share a row's 32. The short accumulator takes these 32 of k, and its promotion undoes the scale:
-// one multiply-add where there was an addition. So rows may be graded from step to step.
+// Scale: of each row and 32 of k, the power of two that takes the largest of them to [2^14, 2^15); four lanes share a
+// row's 32. The short accumulator takes these 32 of k, and its promotion undoes the scale: one multiply-add where there
+// was an addition. So rows may be graded from step to step.
 //
-// Order: while the tensor cores multiply one half of the team's rows, its threads split the other half.
-// What is on the tensor cores' way then is the promotion alone.
+// Registers of a thread, of 240: 128 accumulator, 64 short accumulator, 2 x 17 of `upper` and `lower` (hi, lo, scales).
+//
+// Timeline of a stage: while the tensor cores multiply one half of the warpgroup's rows, its threads split the other.
+//   tensor cores   upper(k)            | lower(k)               | upper(k + 1)
+//   threads        split lower(k),     | split upper(k + 1),    | split lower(k + 1),
+//                  promote upper(k)    | promote lower(k)       | promote upper(k + 1)
+// What stands in the tensor cores' way then is the promotion alone: the other warpgroup's wgmmas fill it (ping-pong).
 #pragma once
-#include "epilogue.cuh"
-#include "mode.cuh"
-#include "ptx_sm90.cuh"
+#include "mainloop_sm90.cuh"
 
 namespace rf {
 
@@ -36,11 +40,11 @@ struct SplitRows {
   RF_FN void multiply(float (&partial)[64], uint32_t b) const {
     wgmma_fence();
     wgmma_rs(partial, lo[0], b, false);
-    wgmma_rs(partial, lo[1], b + 2, true);
-    wgmma_rs(partial, hi[0], b + 4, true);
-    wgmma_rs(partial, hi[1], b + 6, true);
+    wgmma_rs(partial, lo[1], b + kSlice, true);
+    wgmma_rs(partial, hi[0], b + kLo, true);
+    wgmma_rs(partial, hi[1], b + kLo + kSlice, true);
     wgmma_rs(partial, hi[0], b, true);
-    wgmma_rs(partial, hi[1], b + 2, true);
+    wgmma_rs(partial, hi[1], b + kSlice, true);
     wgmma_commit_group();
   }
 
@@ -69,7 +73,8 @@ struct SplitRows {
   // Rows l / 4 and l / 4 + 8 of a warp's 16: [row][slice].
   RF_FN static void load(float4 (&x)[2][2], uint32_t at) {
 #pragma unroll
-    for (int r = 0; r < 2; r++) x[r][0] = load_shared_v4(at + 1024 * r), x[r][1] = load_shared_v4((at ^ 16) + 1024 * r);
+    for (int r = 0; r < 2; r++)
+      x[r][0] = load_shared_v4(at + kSwizzleAlignment * r), x[r][1] = load_shared_v4((at ^ 16) + kSwizzleAlignment * r);
   }
 
   // The scale of a row, whose 32 of k four lanes hold.
@@ -79,10 +84,13 @@ struct SplitRows {
     most = fmaxf(most, __shfl_xor_sync(kFullMask, most, 2));
     // The exponent alone, as it lies in a float. From 2^-112 up: a power of two is at most 2^126 here.
     // An infinity or NaN is scaled by 2^-114 and stays what it is.
-    const uint32_t exponent = max(__float_as_uint(most), 15u << 23) & 0x7f800000u;
-    const uint32_t back = exponent - (14u << 23);
-    unscale = r == 0 ? back : __byte_perm(unscale, back, 0x3276);
-    return __uint_as_float((268u << 23) - exponent);
+    constexpr uint32_t kOne = 1u << 23, kExponent = 0x7f800000u;  // of an exponent; its bits
+    constexpr uint32_t kTarget = 14, kLeast = 15, kTwiceBias = 254;
+    constexpr unsigned kUpperHalves = 0x3276;  // of the first word, of the second
+    const uint32_t exponent = max(__float_as_uint(most), kLeast * kOne) & kExponent;
+    const uint32_t back = exponent - kTarget * kOne;
+    unscale = r == 0 ? back : __byte_perm(unscale, back, kUpperHalves);
+    return __uint_as_float((kTwiceBias + kTarget) * kOne - exponent);
   }
 
   RF_FN void split(const float4 (&x)[2], int r, float scale) {
@@ -112,48 +120,52 @@ struct SplitRows {
 };
 
 // Where this lane's first piece of 16 bytes lies in 64 rows of a stage: it takes 32 of a row's 128 bytes,
-// pieces 2 q and 2 q + 1 of 8, which the copy engine has permuted by the row. Eight lanes that read at a
+// pieces 2 q and 2 q + 1 of 8, which TMA's swizzle has permuted by the row. Eight lanes that read at a
 // time read all 32 banks. Computed where it is used: there is no register to keep it in.
 RF_FN uint32_t direct_piece(uint32_t rows) {
   const unsigned thread = read_tid_x(), lane = thread % 32, warp = thread / 32 % 4;
-  return rows + (16 * warp + lane / 4) * 128 + ((2 * (lane % 4)) ^ (lane / 4)) * 16;
+  return rows + (16 * warp + lane / 4) * kSwizzleRowBytes + ((2 * (lane % 4)) ^ (lane / 4)) * 16;
 }
 
-// The teams hand their products to the tensor cores in turns: with both teams' under way, both would end at
-// a time, and nothing would be multiplied while both promote. Team 1 passes the very first turn.
-RF_FN void ping_pong_wait(int warpgroup) { named_barrier_sync(4 + warpgroup, 256); }
-RF_FN void ping_pong_arrive(int warpgroup) { asm volatile("bar.arrive %0, 256;" ::"r"(5 - warpgroup) : "memory"); }
+// Ping-pong: the warpgroups' wgmmas take the tensor cores alternately. With both under way, both would end at a time,
+// and nothing would be multiplied while both promote. Warpgroup 1 lets warpgroup 0 go first.
+RF_FN void ping_pong_wait(int warpgroup) {
+  named_barrier_sync(kPingPongBarrier + warpgroup, kConsumerThreads);
+}
+RF_FN void ping_pong_arrive(int warpgroup) {
+  named_barrier_arrive(kPingPongBarrier + 1 - warpgroup, kConsumerThreads);
+}
 
-// Products of `count` stages from `first` on, counted over all tiles. a: address of the team's rows in the
-// ring's first stage; b: descriptor of its columns.
+// Products of `count` stages from `first` on, counted over all tiles. a: address of the warpgroup's rows in the
+// first stage; b: descriptor of its columns.
 template <class S>
 RF_FN void mainloop_rs(Fragment<2, 4>& acc, float (&partial)[64], uint32_t a, uint32_t b, int warpgroup, int first,
-                           int count, uint32_t full, uint32_t empty) {
+                       int count, uint32_t full, uint32_t empty) {
   constexpr int kHalf = 64 * S::kRowBytes;
   if (count <= 0) return;
   if (first == 0 && warpgroup == 1) ping_pong_arrive(warpgroup);
   SplitRows upper, lower;
   int stage = first % S::kStages, phase = first / S::kStages & 1;
-  mbarrier_wait(full + 8 * stage, phase);
+  mbarrier_wait(full + kMbarrierBytes * stage, phase);
   upper.take(direct_piece(a + stage * S::kStageBytes));
 #pragma unroll 1
   for (int k = 1; k <= count; k++) {
     // the last step splits its own rows once more, in vain
     const int step = first + (k < count ? k : count - 1), next = step % S::kStages, next_phase = step / S::kStages & 1;
-    const uint32_t columns = b + stage * (S::kStageBytes >> 4);
+    const uint32_t columns = b + stage * kDescriptorUnits<S::kStageBytes>;
     ping_pong_wait(warpgroup);
     upper.multiply(partial, columns);
     ping_pong_arrive(warpgroup);
     lower.take(direct_piece(a + stage * S::kStageBytes + kHalf));
-    mbarrier_wait(full + 8 * next, next_phase + lower.settled());
+    mbarrier_wait(full + kMbarrierBytes * next, next_phase + lower.settled());
     upper.promote(acc.x[0], partial);
     ping_pong_wait(warpgroup);
     lower.multiply(partial, columns);
     ping_pong_arrive(warpgroup);
     upper.take(direct_piece(a + next * S::kStageBytes));
-    mbarrier_wait(full + 8 * stage, phase + upper.settled());
+    mbarrier_wait(full + kMbarrierBytes * stage, phase + upper.settled());
     lower.promote(acc.x[1], partial);
-    if (threadIdx.x % 32 == 0) mbarrier_arrive(empty + 8 * stage);
+    if (threadIdx.x % 32 == 0) mbarrier_arrive(empty + kMbarrierBytes * stage);
     phase = next_phase;
     stage = next;
   }

@@ -1,18 +1,22 @@
 // Matmul in plain fp32 arithmetic, by CUDA cores: for what is tiny or odd, and for weights that are read once.
 //
-// Why: splitting and the tensor cores' tiles of 128 pay only where they are filled. With a batch of 1 to
-// 16 a product is one reading of the weights and nothing else may cost more than that; with K < 32 or
-// a handful of rows and columns it is a launch. Operands are rows of fp32 or 16 bits as they are, at any
-// address.
+// Why: splitting and the tensor cores' tiles of 128 pay only where they are filled. With a batch of 1 to 16 a product
+// is one reading of the weights and nothing else may cost more than that; with K < 32 or a handful of rows and columns
+// it is a launch. Operands are rows of fp32 or 16 bits as they are, at any address.
 //
-// Layout: two kernels. Tiled: a team of four warps holds 128 x 64 of C in the epilogue's layout, chunks
-// of 16 of k of both sides in shared memory, [k][row]. Skinny: one side (the short one) has at most R rows;
-// eight warps take rows of the long one, eight rows a warp, every lane four of k at a time, which
-// are read once, past the first-level cache; the short side is read from it. Lanes' sums are added by
-// halving, as columns are in the epilogue, and parts of K first to last: always in one order.
+//   kernel          threads, and what they hold            registers    shared memory
+//   matmul_tiled    128: one warpgroup, 128 x 64 of C in   224 to 254   12.5 KB: 16 of k of both operands, [k][row],
+//                   the epilogue's layout                               and the epilogue's
+//   matmul_skinny   256: eight warps, eight rows of the    128 (R 4),   R KB / 4: the sums of each warp's k, and the
+//                   long operand each, against R of the    to 255       epilogue's
+//                   short one
 //
-// Sums are fp32, cut into runs of 64 of k that are added to longer ones (Tiled), or into 32 or 64 that the
-// lanes hold (Skinny): their rounding does not grow with K as one chain's would.
+// Skinny GEMM: one operand (the short one) has at most R rows. Every lane takes four of k at a time of the long one,
+// read once, past L1; the short one is read from L1. Lanes' sums are added by halving, as columns are in the epilogue,
+// and warps that split K first to last: always in one order.
+//
+// Sums are fp32, cut into runs of 64 of k that are added to longer ones (Tiled), or into 32 or 64 that the lanes hold
+// (Skinny): their rounding does not grow with K as one chain's would.
 #pragma once
 #include <type_traits>
 
@@ -20,7 +24,7 @@
 
 namespace rf {
 
-// A, B: elements of the sides.
+// A, B: elements of the operands.
 template <class A = float, class B = float> struct PlainOf {
   using Mode = void;  // operands are not split
 };
@@ -29,22 +33,22 @@ using Plain = PlainOf<>;
 struct Tiled {
   static constexpr int kMI = 2, kG = 2, kThreads = 128;
   static constexpr int kTileRows = 64 * kMI, kTileCols = 32 * kG;
-  static constexpr int kChunk = 16, kPromoteChunks = 4;  // of k; chunks of a run
+  static constexpr int kChunk = 16, kPromoteChunks = 4;  // of k; chunks from promotion to promotion
 };
 
-// R: at most so many rows of the short side, which is a; or b if kAcross.
+// R: at most so many rows of the short operand, which is a; or b if kAcross.
 template <int R, bool IsAcross> struct Skinny {
   static constexpr int kRows = R;
   static constexpr bool kAcross = IsAcross;
   static constexpr int kMI = 1, kG = 1, kThreads = 256, kWarpRows = 8;
-  static constexpr int kRowWarps = kAcross ? 8 : 4;  // warps that take different rows of the long side
-  static constexpr int kSplitK = 8 / kRowWarps;      // warps that share rows, each with its part of K
-  static constexpr int kLong = kRowWarps * kWarpRows;  // rows of the long side of a block: of its fragment
+  static constexpr int kRowWarps = kAcross ? 8 : 4;     // warps that take different rows of the long operand
+  static constexpr int kSplitK = 8 / kRowWarps;         // warps that share rows, each with its steps of K
+  static constexpr int kLong = kRowWarps * kWarpRows;  // rows of the long operand of a block: of its fragment
   static constexpr int kTileRows = 64, kTileCols = 32;
   static_assert(kLong == (kAcross ? kTileRows : kTileCols) && R <= 32, "a block fills one fragment");
 };
 
-// One chunk of `Rows` rows of a side: each thread's values of it, then to shared memory as [k][row].
+// One chunk of `Rows` rows of an operand: each thread's values of it, then to shared memory as [k][row].
 template <int Rows> struct Chunk {
   static constexpr int kStride = Rows + 2, kEach = Rows * Tiled::kChunk / Tiled::kThreads;
   float value[kEach];
@@ -165,7 +169,8 @@ __global__ void __launch_bounds__(T::kThreads, T::kRows <= 4 ? 2 : 1)
   const auto* const long_side = reinterpret_cast<const LongElement*>(kAcross ? p.a : p.b);
   const auto* const short_side = reinterpret_cast<const ShortElement*>(kAcross ? p.b : p.a);
   const long long_ld = kAcross ? p.lda : p.ldb, short_ld = kAcross ? p.ldb : p.lda;
-  const int long_rows = static_cast<int>(kAcross ? p.rows : p.cols), short_rows = static_cast<int>(kAcross ? p.cols : p.rows);
+  const int long_rows = static_cast<int>(kAcross ? p.rows : p.cols),
+            short_rows = static_cast<int>(kAcross ? p.cols : p.rows);
   const int first = blockIdx.x * T::kLong + row_warp * kEach;
   wait_on_dependent_grids();
   look_in_first_block(body);
@@ -175,7 +180,9 @@ __global__ void __launch_bounds__(T::kThreads, T::kRows <= 4 ? 2 : 1)
 #pragma unroll
   for (int c = 0; c < kEach; c++)
     row[c] = static_cast<unsigned>(min(c, max(long_rows - 1 - first, 0))) * static_cast<unsigned>(long_ld);
-  const auto short_row = [&](int r) { return static_cast<unsigned>(min(r, short_rows - 1)) * static_cast<unsigned>(short_ld); };
+  const auto short_row = [&](int r) {
+    return static_cast<unsigned>(min(r, short_rows - 1)) * static_cast<unsigned>(short_ld);
+  };
   float sum[R * kEach];
 #pragma unroll
   for (int i = 0; i < R * kEach; i++) sum[i] = 0.0f;

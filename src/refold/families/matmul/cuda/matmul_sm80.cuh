@@ -1,37 +1,46 @@
-// Matmul on sm_80 and later: the product of matmul_sm90.cuh, by instructions that every tensor core
-// since Ampere has.
+// Matmul on sm_80 and later: the product of matmul_sm90.cuh, by instructions that every tensor core since Ampere has
+// (cp.async, ldmatrix, mma.sync).
 //
-// Why: the same split operands, bodies and epilogues run on A100, RTX 30 and 40, and on Hopper without
-// its own instructions. A warp multiplies fragments that it loads from shared memory itself, so there
-// are no feeding warps: every thread issues copies that it does not wait for, some stages ahead.
+// Why: the same split operands, bodies and epilogues run on A100, RTX 30 and 40, and on Hopper without its own
+// instructions. A warp multiplies fragments that it loads from shared memory itself, so there is no producer: every
+// thread issues cp.async loads (TileLoader), some stages ahead.
 //
-// Layout: one stage of the ring is 32 KB, rows of 128 bytes (mode.cuh), three deep: 96 KB, which all of
-// these devices have. 16-byte pieces of a row are permuted by the row's number modulo 8, so that the
-// eight rows that a fragment is loaded from lie in different banks. A tile of C is 128 x 128; two
-// teams of four warps hold 128 x 64 of it each (wider ones would read shared memory less, but do not
-// fit the registers). A stage's products go to a short accumulator of 16 registers, small products
-// first, for 16 columns at a time, and from there to the sums by fp32 additions ("promoted", see
-// matmul_sm90.cuh): after 32 of k (Ieee) or 64.
+// Roles of the 256 threads: two warpgroups, 128 x 64 of the 128 x 128 tile of C each (wider ones would read shared
+// memory less, but do not fit the registers); all of them load.
+// Registers of a thread, of 255 (202 to 237 are used): 64 accumulators, 16 of the short accumulator, 32 of A's
+// fragments, 16 of B's.
+// Shared memory, 96 KB, which all of these devices have: 3 stages of 32 KB, rows of 128 bytes (mode.cuh), 16-byte
+// pieces swizzled by the row's number modulo 8, so that the eight rows that ldmatrix reads lie in different banks. The
+// epilogue begins where the stages are no longer needed.
 //
-// Splits > 1 (few tiles, deep K): `Splits` blocks share a tile, each with its part of K. Each leaves its
-// sums in the workspace; the last to come adds them, first part to last, and does the epilogue.
-// Nobody waits, so the blocks need not be resident together.
+// Timeline (slots of the pipeline are stages modulo 3):
+//   cp.async     0 1 | 2        | 3        | 4
+//   all threads      | wait 0,  | wait 1,  | wait 2,
+//                    | mma 0    | mma 1    | mma 2
+// One __syncthreads a stage: it is there for all, and nobody reads the slot that is loaded next.
+//
+// A stage's products go to a short accumulator for 16 columns at a time, small products first, and from there to the
+// accumulator by fp32 additions ("promoted", see matmul_sm90.cuh): after 32 of k (Ieee) or 64.
+//
+// Split-K (few tiles, deep K): `kSplitK` blocks share a tile, each with its steps of K. Each leaves its partial sums in
+// the workspace; the last to arrive adds them, first to last, and does the epilogue. Nobody waits, so the blocks need
+// not be resident together.
 #pragma once
 #include "epilogue.cuh"
 #include "mode.cuh"
 
 namespace rf {
 
-template <class M, int InParts = 1> struct Generic {
+template <class M, int SplitK = 1> struct Generic {
   using Mode = M;
-  static constexpr int kSplitK = InParts;  // parts of K
+  static constexpr int kSplitK = SplitK;  // blocks that share the K of a tile
   static constexpr int kTileRows = 128, kTileCols = 128;
   static constexpr int kStages = 3, kThreads = 256, kRowBytes = 128;
   static constexpr int kABytes = kTileRows * kRowBytes, kStageBytes = kABytes + kTileCols * kRowBytes;
-  static constexpr int kMI = 2, kG = 2;  // the fragment of a team: 128 x 64
+  static constexpr int kMI = 2, kG = 2;  // the fragment of a warpgroup: 128 x 64
 };
 
-// One side in global memory.
+// One operand in global memory.
 struct Rows {
   const unsigned char* data;
   long pitch;  // bytes from row to row
@@ -43,20 +52,24 @@ struct GenericLaunch {
   Problem problem;
   Rows a, b;
   int stages;  // that cover K
-  int a_stages;  // that cover a row of a, which begins anew for each part of b
+  int a_stages;  // that cover a row of a, which begins anew for each term of b
   int tile_rows, tile_cols;
-  float4* splitk_partials;    // [tile][part][piece of a fragment][thread]
+  float4* splitk_partials;    // [tile][block of the split][piece of a fragment][thread]
   unsigned* splitk_arrivals;  // one for each tile, zero between launches
 };
 
-RF_FN uint32_t swizzled_offset(uint32_t row, uint32_t piece) { return row * 128 + ((piece ^ (row & 7)) << 4); }
+// Where a piece of 16 bytes of a row of 128 lies.
+RF_FN uint32_t swizzled_offset(uint32_t row, uint32_t piece) {
+  constexpr uint32_t kRowBytes = 128, kPieces = 8, kPieceBytes = 16;
+  return row * kRowBytes + (piece ^ row % kPieces) * kPieceBytes;
+}
 
-// What one thread copies of one side's tile: piece threadIdx.x % 8 of every 32nd row.
+// What one thread loads of one operand's tile: piece threadIdx.x % 8 of every 32nd row.
 struct TileLoader {
   const unsigned char* from;
   long stride;      // bytes from one of its rows to the next
   int rows, bytes;  // of its rows that exist; that are left of a row from its piece on
-  uint32_t to;      // from the start of the side's stage
+  uint32_t to;      // from the start of the operand's stage
 
   RF_FN TileLoader(const Rows& side, int row0) {
     const int piece = threadIdx.x % 8, row = threadIdx.x / 8;
@@ -88,7 +101,7 @@ struct TileLoader {
   }
 };
 
-// The products of one stage, added to acc. a, b: the stage's rows of the team's sides in shared memory.
+// The products of one stage, added to acc. a, b: the stage's rows of the warpgroup's operands in shared memory.
 template <class S>
 RF_FN void mma_stage(Fragment<S::kMI, S::kG>& acc, uint32_t a, uint32_t b) {
   using T = typename S::Mode::Type;
@@ -127,9 +140,11 @@ RF_FN void mma_stage(Fragment<S::kMI, S::kG>& acc, uint32_t a, uint32_t b) {
   }
 }
 
-// The sums of all parts of a tile, in order, in the last block to come; the others get false.
+// The sum of the partial tiles of all blocks that share one, in order, in the last block to arrive; the others get
+// false.
 template <class S>
-RF_FN bool splitk_reduce(const GenericLaunch& l, Fragment<S::kMI, S::kG>& acc, int tile, int k_split, unsigned* arrival) {
+RF_FN bool splitk_reduce(const GenericLaunch& l, Fragment<S::kMI, S::kG>& acc, int tile, int k_split,
+                         unsigned* arrival) {
   constexpr int kPieces = 4 * S::kMI * S::kG;
   float4* partials = l.splitk_partials + long(tile) * S::kSplitK * kPieces * S::kThreads + threadIdx.x;
 #pragma unroll
@@ -156,7 +171,7 @@ RF_FN bool splitk_reduce(const GenericLaunch& l, Fragment<S::kMI, S::kG>& acc, i
   return true;
 }
 
-// The epilogue begins where the ring is no longer needed.
+// The epilogue begins where the stages are no longer needed.
 template <class S, class Body> union GenericSharedStorage {
   unsigned char stages[S::kStages][S::kStageBytes];
   struct {

@@ -1,14 +1,14 @@
 // Operand: the host side that all products share: operands, their splitting, the workspace.
 //
 // An emitter instantiates, for each product of a plan,
-//   rf::split<Ieee>(x, rows, depth, ld, out, unscale, stream)        activations each call, weights once
+//   rf::hi_lo_split<Ieee>(x, rows, depth, ld, out, unscale, stream)        activations each call, weights once
 //   rf::matmul<S>(body, a, b, depth, workspace, stream)
 // with sizes from rf::split_bytes and rf::workspace_bytes<S, Body>. On Hopper a may come unsplit (data null):
 // matmul then splits it in the workspace, some rows at a time. The schedule S names the kernel:
-//   Schedule<Mode, tile, splits>   launch_sm90.cuh        Hopper
-//   Generic<Mode, splits>          launch_sm80.cuh   sm_80 and later
-//   Plain                          launch_plain.cuh  fp32 as it is, for what is tiny or odd
-// A workspace belongs to one stream at a time; its turns are zeroed once, when they are allocated: every
+//   Schedule<Mode, tile, split-K>   launch_sm90.cuh        Hopper
+//   Generic<Mode, split-K>          launch_sm80.cuh   sm_80 and later
+//   Plain                           launch_plain.cuh  fp32 as it is, for what is tiny or odd
+// A workspace belongs to one stream at a time; its arrival counters are zeroed once, when they are allocated: every
 // launch leaves them zero.
 #pragma once
 #include "device.cuh"
@@ -26,14 +26,15 @@ template <class Mode> size_t split_bytes(long rows, long depth) {
 }
 
 template <bool Pairs, bool Aligned>
-Error launch_hi_lo_split(const float* x, long rows, long depth, long ld, __half* out, float* unscale, cudaStream_t stream) {
+Error launch_hi_lo_split(const float* x, long rows, long depth, long ld, __half* out, float* unscale,
+                         cudaStream_t stream) {
   constexpr const char* doing = "launching the splitting of an operand";
   const int padded = static_cast<int>(padded_depth(depth));
   if (depth <= 1024) {
     const long lanes = depth <= 32 ? 8 : depth <= 64 ? 16 : 32;
     auto* kernel = depth <= 256 ? hi_lo_split_short_rows<Pairs, Aligned, 2> : hi_lo_split_short_rows<Pairs, Aligned, 8>;
-    return launch(kernel, static_cast<unsigned>(blocks_of(rows, 256 / lanes)), 256, 0, stream, LaunchMode::overlapping, doing,
-                  x, ld, rows, static_cast<int>(depth), padded, static_cast<int>(lanes), out, unscale);
+    return launch(kernel, static_cast<unsigned>(blocks_of(rows, 256 / lanes)), 256, 0, stream, LaunchMode::overlapping,
+                  doing, x, ld, rows, static_cast<int>(depth), padded, static_cast<int>(lanes), out, unscale);
   }
   // as few threads as hold a row
   auto* kernel = hi_lo_split_rows<Pairs, Aligned, 512>;
@@ -57,7 +58,7 @@ Error hi_lo_split(const float* x, long rows, long depth, long ld, void* out, flo
                  : launch_hi_lo_split<Mode::kSplit, false>(x, rows, depth, ld, to, unscale, stream);
 }
 
-// One side of a product: data as the tensor cores read it, and the fp32 rows that it was split from
+// One operand of a product: data as the tensor cores read it, and the fp32 rows that it was split from
 // (ld and unscale are not used by native modes, whose rows are `pitch` elements apart; Plain uses plain,
 // which points to what its schedule says, and ld alone).
 struct Operand {
@@ -74,7 +75,7 @@ inline Operand batch_of(Operand b, long batches) {
   b.batches = batches;
   return b;
 }
-// A side whose plain matrices lie the other way round, [depth, rows]: rows, those of one.
+// An operand whose plain matrices are transposed, [depth, rows]: rows, those of one.
 inline Operand transposed(Operand side, long rows) {
   side.ld = 1, side.step = rows;
   return side;
@@ -92,10 +93,10 @@ template <class M> long b_elements(long depth) {
   return M::kTerms == 1 ? a_elements<M>(depth) : M::kTerms * blocks_of(depth, M::kStageDepth) * M::kStageDepth;
 }
 
-// A side [rows, depth] of fp32 as it is, rows ld apart.
+// An operand [rows, depth] of fp32 as it is, rows ld apart.
 inline Operand plain_operand(const float* plain, long rows, long ld) { return {nullptr, rows, 0, nullptr, plain, ld}; }
 
-// The same as side a of Direct: x is aligned by 16 bytes, ld a multiple of 4.
+// The same as operand a of IeeeRS: x is aligned by 16 bytes, ld a multiple of 4.
 inline Operand rs_operand(const float* x, long rows, long ld) { return {x, rows, 2 * ld, nullptr, x, ld}; }
 
 inline size_t aligned_bytes(size_t bytes) { return (bytes + 255) / 256 * 256; }
@@ -104,8 +105,8 @@ inline size_t aligned_bytes(size_t bytes) { return (bytes + 255) / 256 * 256; }
 template <class Body> Error finalize_columns(const Body& body, const Problem& p, long block_rows, cudaStream_t stream);
 template <class Body> Error finalize_rows(const Body& body, const Problem& p, long blocks, cudaStream_t stream);
 
-// How the epilogue cuts a product, by fragments of fragment_rows x fragment_cols: the workspace's first
-// parts and turns are its, what a kernel needs besides comes after them.
+// How the epilogue partitions a product, by fragments of fragment_rows x fragment_cols: the workspace's first
+// scratch and counters are its, what a kernel needs besides comes after them.
 template <class Body> struct Partition {
   long rows, cols, fragment_rows, row_blocks, column_blocks;
   static constexpr int kRowWords = Words<typename Body::RowMonoids>::row;
@@ -116,7 +117,7 @@ template <class Body> struct Partition {
   size_t row_bytes() const { return aligned_bytes(sizeof(float) * kRowWords * rows * column_blocks); }
   size_t bytes() const { return row_bytes() + aligned_bytes(sizeof(float) * kColumnWords * cols * row_blocks); }
   size_t arrivals() const { return kRowWords ? row_blocks : 0; }
-  // Whether a row has so many parts that the last to arrive had better not merge them alone.
+  // Whether a row has so many partials that the last to arrive had better not merge them alone.
   bool rows_apart() const { return kRowWords > 0 && column_blocks > 32; }
 
   Problem problem(const Operand& a, const Operand& b, long depth, const Workspace& workspace) const {
@@ -144,21 +145,23 @@ template <class Body> struct Partition {
 };
 
 // The host side of one schedule and body; each launch*.cuh has its schedule's:
-//   static Error bytes(rows, cols, unsplit_depth, parts, turns, batches);
+//   static Error bytes(rows, cols, unsplit_depth, scratch, arrivals, batches);
 //   static Error run(body, a, b, depth, workspace, stream);
 template <class S, class Body> struct Product;
 
-// Bytes of a workspace's parts and turns for a product of `rows` x `cols`, of any depth; unsplit_depth: that
-// of a product whose a comes unsplit; batches: Side's.
+// Bytes of a workspace's scratch and counters for a product of `rows` x `cols`, of any depth; unsplit_depth: that
+// of a product whose a comes unsplit; batches: Operand's.
 template <class S, class Body>
-Error workspace_bytes(long rows, long cols, size_t& scratch, size_t& arrivals, long unsplit_depth = 0, long batches = 1) {
+Error workspace_bytes(long rows, long cols, size_t& scratch, size_t& arrivals, long unsplit_depth = 0,
+                      long batches = 1) {
   return Product<S, Body>::bytes(rows, cols, unsplit_depth, scratch, arrivals, batches);
 }
 
 // body's outputs from the product of a [rows, depth] and b [cols, depth]; of a batch, from those of b.batches
 // products [rows / b.batches, depth] and [cols, depth].
 template <class S, class Body>
-Error matmul(const Body& body, const Operand& a, const Operand& b, long depth, const Workspace& workspace, cudaStream_t stream) {
+Error matmul(const Body& body, const Operand& a, const Operand& b, long depth, const Workspace& workspace,
+             cudaStream_t stream) {
   if (a.rows == 0 || b.rows == 0) return nullptr;
   constexpr long kMost = INT32_MAX - 256;  // the last tile counts on beyond the last row
   if (depth <= 0 || a.rows > kMost || b.rows > kMost || depth > INT32_MAX / 2)

@@ -16,7 +16,7 @@ namespace rf {
 
 template <class Body> struct Quantizing : Body { Quantized to; };
 
-constexpr float kWidest = 0.5f;  // the largest square of a range, as a part of the squares' sum
+constexpr float kWidest = 0.5f;  // the largest square of a range, as a share of the squares' sum
 
 // A column's sum of squares and the largest of its threads' sums.
 struct SquaresAndLargest {
@@ -28,7 +28,7 @@ struct SquaresAndLargest {
 };
 struct NoWeights { Weight step[3]; };
 
-// Joins a group's columns across the warp's lanes and leaves them for its team.
+// Reduces a group's columns across the warp's lanes and leaves them for its warpgroup.
 template <class D, class Body, int G>
 RF_FN void store_column_partials(typename D::Partial (&partial)[8], int g, EpilogueStorage<Body, G>& shared) {
   const int lane = read_tid_x() % 32, warp = read_tid_x() / 32 % 4;
@@ -150,19 +150,19 @@ RF_FN void store_quantized(Step<Inside>, const Body& body, const P& p, Fragment<
   constexpr bool Whole = Inside;
   static_assert(64 * MI == kQuantizedRows && 32 * G == 128, "a fragment is a block of rows, a thread has a column");
   const Quantized& to = body.to;
-  const int thread = read_tid_x() % 128, col = col0 + thread;
+  const int thread = read_tid_x() % kWarpgroupThreads, col = col0 + thread;
   const auto total = [&](int word) {
     return (shared.columns[0][word][thread] + shared.columns[1][word][thread]) +
            (shared.columns[2][word][thread] + shared.columns[3][word][thread]);
   };
   const float share = Whole ? 1.0f / kQuantizedRows : 1.0f / min(kQuantizedRows, static_cast<int>(p.row_end()) - row0);
   for_groups<Whole>(acc, [&](int g, int at) { take_means<Whole>(acc, rows, share, g, at, shared); });
-  named_barrier_sync(barrier, 128);
+  named_barrier_sync(barrier, kWarpgroupThreads);
   const float centre = total(0);
   shared.unscale[thread] = centre;
-  named_barrier_sync(barrier, 128);
+  named_barrier_sync(barrier, kWarpgroupThreads);
   for_groups<Whole>(acc, [&](int g, int at) { take_distances<Whole>(acc, rows, g, at, shared); });
-  named_barrier_sync(barrier, 128);
+  named_barrier_sync(barrier, kWarpgroupThreads);
   const float m2 = total(0);
   float squares = shared.columns[0][1][thread];
 #pragma unroll

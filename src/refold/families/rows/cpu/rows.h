@@ -18,7 +18,14 @@
 
 namespace rf {
 
-// Calls f(col) for the columns [begin, end) by whole lanes, then by the part that is left.
+// What a body of rows is unless it says otherwise: pointwise.
+struct RowsBody {
+  struct Row {};
+  using Monoids = List<>;
+  static constexpr bool kStores = true, kFinalizes = false;
+};
+
+// Calls f(col) for the columns [begin, end) by whole vectors, then by the tail.
 template <class F> RF_FN void for_columns(long begin, long end, F f) {
   long j = begin;
   for (; j + kLanes <= end; j += kLanes) f(FullVec{j});
@@ -29,7 +36,7 @@ template <class M, class Body, int S>
 RF_FN Real accumulate_chunk(const Body& body, const typename Body::Row& r, long row, long begin,
                          long end) {
   const auto at = [&](long j) { return body.template term<Vec>(Step<S>{}, r, row, FullVec{j}); };
-  // four independent gathers hide the latency of the additions
+  // four independent accumulators hide the latency of the additions
   Vec all = M::identity();
   long j = begin;
   while (j + 4 * kLanes <= end) {

@@ -85,7 +85,8 @@ __global__ void __launch_bounds__(kRowThreads, 4)
 }
 
 template <class V, class Body>
-Error run_quantized(const Body& body, const Quantized& from, long rows, long width, cudaStream_t stream, LaunchMode start) {
+Error run_quantized(const Body& body, const Quantized& from, long rows, long width, cudaStream_t stream,
+                    LaunchMode start) {
   unsigned grid;
   const long threads = blocks_of(rows, kQuantizedBatch) * (width / LanesOf<V>::count);
   RF_TRY(grid_of(blocks_of(threads, kRowThreads), grid));

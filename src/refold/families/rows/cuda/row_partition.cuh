@@ -1,6 +1,6 @@
-// Row cut: which threads hold, or pass over, which units of a row; from the sizes alone.
+// Row partition: which threads hold, or pass over, which units of a row; from the sizes alone.
 //
-// Why: a load of a warp should touch few lines of the first-level cache. Eight lanes of four columns fill a
+// Why: a load of a warp should touch few lines of the L1. Eight lanes of four columns fill a
 // line; of lanes of one, in rows that start anywhere, it takes a whole warp. So these go along the row first,
 // and a thread has several units, or several rows, only so that enough loads are in flight.
 #pragma once
@@ -39,7 +39,7 @@ template <> struct ResidentShapes<Real> {
   static constexpr int block = kRowThreads;
 };
 
-// How a space is cut.
+// How a space is partitioned.
 template <class V> struct RowPartition {
   enum Strategy { register_resident, warps_per_row, multi_block } strategy;
   int shape = 0;        // of Holds<V>
@@ -51,9 +51,11 @@ template <class V> struct RowPartition {
       : strategy(register_resident), units(width / LanesOf<V>::count), chunks(0),
         chunk_width(kMultiBlockWidth * blocks_of(blocks_of(width, kMultiBlockWidth) * rows + 1, kMultiBlockBlocks)) {
     chunks = blocks_of(width, chunk_width);
-    if ((rows <= kMultiBlockRows && width >= kMultiBlockFrom) || units > INT32_MAX / 2) strategy = multi_block, threads = kRowThreads;
+    if ((rows <= kMultiBlockRows && width >= kMultiBlockFrom) || units > INT32_MAX / 2)
+      strategy = multi_block, threads = kRowThreads;
     else if (units == 0) strategy = warps_per_row, threads = 32;
-    else if (units <= (again ? ResidentShapes<V>::longest : ResidentShapes<V>::once)) strategy = register_resident, threads = threads_if_resident();
+    else if (units <= (again ? ResidentShapes<V>::longest : ResidentShapes<V>::once))
+      strategy = register_resident, threads = threads_if_resident();
     else strategy = warps_per_row, threads = threads_per_row(rows);
   }
   constexpr int rows_of_thread() const { return strategy == register_resident ? ResidentShapes<V>::of[shape].rows : 1; }

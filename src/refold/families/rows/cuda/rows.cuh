@@ -1,7 +1,7 @@
 // Rows: passes over each row of a space of rows x width; a pass may use what earlier ones reduced.
 //
 // Why: everything between products is bound by memory. A row is read once from it: the passes that
-// follow have it in registers or, of a long one, find it in the first-level cache, which holds the rows
+// follow have it in registers or, of a long one, find it in the L1, which holds the rows
 // that a multiprocessor works on.
 //
 // A body gives
@@ -11,33 +11,49 @@
 //   set(Step<S>, row_so_far, row, value)     takes the result of pass S into row_so_far, or its results
 //   store<V>(row_so_far, row, col)           writes full-size results      (if kStores)
 //   read<V>(row, col)                        reads what store does, so that no load waits for a store
-//   finish(row_so_far, row)                  writes results of one row     (if kFinalizes)
-//   kMinBlocks                                  blocks on a multiprocessor that hold rows of fours
+//   finalize(row_so_far, row)                writes results of one row     (if kFinalizes)
+//   kReused                                  how many operands several passes read (those of type Reused)
+//   kMinBlocks                               blocks on a multiprocessor (launch bounds) that hold rows by Vec4
 // Lanes are of four columns or, where rows do not start at multiples of 16 bytes, of one. A "unit" is one V.
 //
 // Layout: which threads take which units follows from the sizes alone, so results do not depend on
 // the device. In order of width:
-//   pointwise   each thread takes kBatch units: of as many rows (what is known of a column is then
-//               read once), or of one row where rows are few
-//   held        lanes of a warp, or whole warps, hold a row in registers, of short rows those of several, as
-//               the table of row_partition.cuh says; long rows only if more than one pass reads them
-//   by team     whole warps take a row, kBatch units at once; small teams share a block
-//   by pass     few rows that are very long: many blocks a row, one launch a pass; the last block to
-//               arrive merges the parts of the others
+//   kernel                   who takes what                                            registers   shared memory
+//   pointwise                each thread kBatch units: of as many rows (what is known    by the body   none
+//                            of a column is then read once), or of one row where rows
+//                            are few
+//   rows_register_resident   lanes of a warp, or whole warps, hold a row in registers,   31 to 64      384 bytes: a
+//                            of short rows those of several, as the table of                         partial a warp,
+//                            row_partition.cuh says; long rows only if more than one                 for two passes
+//                            pass reads them
+//   rows_warps_per_row       whole warps take a row, kBatch units at once; small groups  39 to 56      384 bytes
+//                            share a block
+//   rows_multi_block         few rows that are very long: many blocks a row, one launch  40 to 56      196 bytes
+//                            a pass; the last block to arrive merges the others' partials
+// (registers of a thread for a softmax, a layer norm and their like; of a block: 256 threads, or up to 512)
 //
 // The ladder (H200, of the copy rate 4.25 TB/s): a float4 that is assigned became four stores, 0.75; one
 // store, 0.96. Whole batches without branches took softmax 16384x4096 from 0.73 to 0.79, x @ v to 1.04; rows
 // held in registers, softmax 149 -> 135 us, layer norm 262144x64 45 -> 35. Four batches a thread: rows fall
-// out of the first-level cache, 20% slower; blocks that loop over rows: 7% slower. Single columns by whole warps, by
-// constants where the width is known: softmax 16384x1023 54 -> 45, 1000000x50 170 -> 143, layer norm 16384x1023 50 -> 42
-// (16 or 32 units a thread instead of 8: 58 and 66). Statistics in one pass: softmax 4096x393216 6131 -> 4691.
+// out of the L1, 20% slower; blocks that loop over rows: 7% slower. Single columns by whole warps, by
+// constants where the width is known: softmax 16384x1023 54 -> 45, 1000000x50 170 -> 143, layer norm 16384x1023 50 ->
+// 42 (16 or 32 units a thread instead of 8: 58 and 66). Statistics in one pass: softmax 4096x393216 6131 -> 4691.
 #pragma once
 #include "block.cuh"
 #include "row_partition.cuh"
 
 namespace rf {
 
-// Reads the words of a Row as another block left them, not as the first-level cache may know them.
+// What a body of rows is unless it says otherwise: pointwise.
+struct RowsBody {
+  struct Row {};
+  using Monoids = List<>;
+  static constexpr bool kStores = true, kFinalizes = false;
+  static constexpr int kReused = 0, kMinBlocks = 2;
+  rf_watch::Look look = rf_watch::take_look();  // see look.h
+};
+
+// Reads the words of a Row as another block left them, not as the L1 may know them.
 template <class Row> RF_FN Row row_from(const Row* p) {
   Row r{};
 #pragma unroll
@@ -56,7 +72,7 @@ RF_FN void set_results(const Body& body, Step step, typename Body::Row& r, long 
   if constexpr (M::kResults == 1) body.set(step, r, row, values[0]);
   else body.set(step, r, row, values);
 }
-constexpr int kMostPartialWords = 3;  // of the parts of a team
+constexpr int kMostPartialWords = 3;  // of the partials of a group
 
 template <class Body> RF_FN void finalize_row(const Body& body, const typename Body::Row& r, long row) {
   if constexpr (Body::kFinalizes) body.finalize(r, row);
@@ -115,7 +131,7 @@ __global__ void __launch_bounds__(kRowThreads, 1)
   }
 }
 
-// --- held ----------------------------------------------------------------------------------------
+// --- register-resident -------------------------------------------------------------------------------
 // kRows rows of kUnits units a thread: `threads` lanes of a warp hold a row, or whole warps (then one). All
 // passes name the same units, so a row is read once and stays in registers, of a softmax its exponentials.
 template <class V, int kRows, int kUnits, int kThreads, class Body>
@@ -126,9 +142,10 @@ __global__ void __launch_bounds__(ResidentShapes<V>::block, LanesOf<V>::count ==
   constexpr int kInside = kSingle ? kUnits / 2 : 0;  // units of every thread that are in the row: see Holds
   sync_dependent_grids(body);  // before any thread returns: all of the first block look
   const int threads = kThreads ? kThreads : row_threads;
-  const int thread_groups = blockDim.x / threads, thread_group = threadIdx.x / threads, thread = threadIdx.x - thread_group * threads;
+  const int thread_groups = blockDim.x / threads, thread_group = threadIdx.x / threads,
+            thread = threadIdx.x - thread_group * threads;
   const long first = long(blockIdx.x) * thread_groups * kRows + thread_group;
-  if (threads >= 32 && first >= rows) return;  // a whole team; lanes are needed by others of their warp
+  if (threads >= 32 && first >= rows) return;  // a whole group; lanes are needed by others of their warp
   // Rows and units after the last are read like it and left out: all loads are in flight together. Single columns
   // are computed, too, and not stored: what a branch guards is computed one after another.
   long row[kRows];
@@ -159,7 +176,8 @@ __global__ void __launch_bounds__(ResidentShapes<V>::block, LanesOf<V>::count ==
       if (kRows > 1 || threads <= 32)
         partial = warp_reduce<M>(partial, threads);
       else
-        partial = group_reduce<M>(partial, thread, threads, thread_group + 1, shared[decltype(step)::index % 2][thread_group * (threads / 32)]);
+        partial = group_reduce<M>(partial, thread, threads, thread_group + 1,
+                                  shared[decltype(step)::index % 2][thread_group * (threads / 32)]);
       set_results<M>(body, step, r[i], row[i], partial);
     }
   });
@@ -178,12 +196,12 @@ __global__ void __launch_bounds__(ResidentShapes<V>::block, LanesOf<V>::count ==
   }
 }
 
-// --- by team -------------------------------------------------------------------------------------
-// This thread's part of `units` units from `first` on. In the last batch units after the last are
+// --- warps per row ----------------------------------------------------------------------------------
+// This thread's partial of `units` units from `first` on. In the last batch units after the last are
 // read like it and left out: so all loads of a batch are in flight together.
 template <class M, int S, class V, class Body>
-RF_FN typename M::Partial accumulate_units(const Body& body, const typename Body::Row& r, long row, long first, int units,
-                                    int thread, int threads) {
+RF_FN typename M::Partial accumulate_units(const Body& body, const typename Body::Row& r, long row, long first,
+                                           int units, int thread, int threads) {
   constexpr int kUnits = kBatch<V>, kChain = 16;  // batches added one by one, then merged
   AccumulatedOf<M, V> all;
   int j = thread;
@@ -234,7 +252,7 @@ __global__ void __launch_bounds__(kMostThreadsPerRow, 1)
   const int thread_group = threadIdx.x / threads, thread = threadIdx.x - thread_group * threads;
   const long row = long(blockIdx.x) * (blockDim.x / threads) + thread_group;
   sync_dependent_grids(body);
-  if (row >= rows) return;  // a whole team
+  if (row >= rows) return;  // a whole group
   typename Body::Row r{};
   for_monoids<0>(typename Body::Monoids{}, [&](auto step, auto monoid) {
     using M = decltype(monoid);
@@ -248,7 +266,7 @@ __global__ void __launch_bounds__(kMostThreadsPerRow, 1)
     if (thread == 0) body.finalize(r, row);
 }
 
-// --- by pass -------------------------------------------------------------------------------------
+// --- multi-block ----------------------------------------------------------------------------------
 template <class V, class Body>
 __global__ void __launch_bounds__(kRowThreads, 1)
     rows_multi_block(const __grid_constant__ Body body, long width, long chunks, long chunk_width, int pass,
@@ -301,7 +319,8 @@ template <class Body> Error rows_workspace_size(long rows, long width, Workspace
     const auto partition = row_partition<Real, Body>(rows, width);
     if (partition.strategy == partition.multi_block) {
       constexpr size_t words = Words<typename Body::Monoids>::row;
-      size.scratch = (rows * sizeof(typename Body::Row) + 255) / 256 * 256 + rows * partition.chunks * words * sizeof(Real);
+      size.scratch =
+          (rows * sizeof(typename Body::Row) + 255) / 256 * 256 + rows * partition.chunks * words * sizeof(Real);
       size.arrivals = rows * sizeof(unsigned);
     }
   }
@@ -321,10 +340,12 @@ template <class V, class Body, int N = 0> auto* resident_kernel(int line) {
   return resident_kernel<V, Body, N>();
 }
 
-// The kernel of a cut that is not by pass; only one is compiled where the width is known.
+// The kernel of a partition that is not multi-block; only one is compiled where the width is known.
 template <long W, class V, class Body> auto* kernel_of(const RowPartition<V>& partition) {
   constexpr RowPartition<V> fixed = row_partition<V, Body>(kMultiBlockRows + 1, W);
-  if constexpr (W == 0) return partition.strategy == partition.register_resident ? resident_kernel<V, Body>(partition.shape) : rows_warps_per_row<V, Body>;
+  if constexpr (W == 0)
+    return partition.strategy == partition.register_resident ? resident_kernel<V, Body>(partition.shape)
+                                                             : rows_warps_per_row<V, Body>;
   else if constexpr (fixed.strategy == fixed.register_resident) return resident_kernel<V, Body, fixed.shape>();
   else return rows_warps_per_row<V, Body>;
 }
@@ -345,7 +366,8 @@ Error run_pointwise(const Body& body, long rows, long width, cudaStream_t stream
 }
 
 template <long W, class V, class Body>
-Error run_rows(const Body& body, long rows, long width, const Workspace& workspace, cudaStream_t stream, LaunchMode start) {
+Error run_rows(const Body& body, long rows, long width, const Workspace& workspace, cudaStream_t stream,
+               LaunchMode start) {
   constexpr const char* doing = "launching passes over rows";
   using Row = typename Body::Row;
   const auto partition = row_partition<V, Body>(rows, width);
@@ -357,13 +379,14 @@ Error run_rows(const Body& body, long rows, long width, const Workspace& workspa
       Real* partials = reinterpret_cast<Real*>(after);
       RF_TRY(grid_of(rows * partition.chunks, grid));
       for (int pass = 0; pass < Body::Monoids::size + Body::kStores; pass++)
-        RF_TRY(launch(rows_multi_block<V, Body>, grid, kRowThreads, 0, stream, start, doing, body, width, partition.chunks,
-                      partition.chunk_width, pass, row_states, partials, workspace.arrivals));
+        RF_TRY(launch(rows_multi_block<V, Body>, grid, kRowThreads, 0, stream, start, doing, body, width,
+                      partition.chunks, partition.chunk_width, pass, row_states, partials, workspace.arrivals));
       return nullptr;
     }
   }
   const int units = static_cast<int>(partition.units);
-  const int thread_groups = partition.threads > kRowThreads ? 1 : kRowThreads / partition.threads, threads = thread_groups * partition.threads;
+  const int thread_groups = partition.threads > kRowThreads ? 1 : kRowThreads / partition.threads,
+            threads = thread_groups * partition.threads;
   RF_TRY(grid_of(blocks_of(rows, thread_groups * partition.rows_of_thread()), grid));
   auto* kernel = kernel_of<W, V, Body>(partition);
   return launch(kernel, grid, threads, 0, stream, start, doing, body, rows, units, partition.threads);

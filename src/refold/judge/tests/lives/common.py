@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from refold.judge.draws.trees import tensors
+from refold.judge.draws.trees import differ
 from refold.judge.tests.base import Skip, Test
 from refold.judge.verdict import life
 from refold.judge.verdict.life import Life
@@ -84,12 +84,6 @@ def buffers(session: Session) -> list[str]:
     """Names of all buffers that the state has."""
     state = session.oracle.state()
     return [n for n, _ in session.oracle.model.named_buffers() if n in state]
-
-
-def differ(a: Any, b: Any) -> bool:
-    """Whether two observations differ in any bit."""
-    pairs = zip(tensors(a), tensors(b), strict=False)
-    return any(x.shape != y.shape or not torch.equal(x, y) for x, y in pairs)
 
 
 def modes(session: Session) -> list[bool]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from refold.judge.draws.trees import differ
 from refold.judge.tests.base import Test
-from refold.judge.tests.lives.common import begin, buffers, call, differ, inputs, living, trained
+from refold.judge.tests.lives.common import begin, buffers, call, inputs, living, trained
 from refold.judge.verdict import life
 from refold.judge.verdict.life import Life
 from refold.judge.verdict.session import Session

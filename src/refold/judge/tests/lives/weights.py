@@ -76,13 +76,15 @@ def _uncounted(session: Session) -> Iterator[Life]:
     for how in writes.UNCOUNTED if names else ():
         steps = [*begin(False), call("first"), call("again")]
         stamps = {}
+        given = ["x0", "x1"]
         for name in names[:4]:
             soon, late = f"the call after {name}", f"the second call after {name}"
             steps += [
                 {"do": "write", "names": [name], "how": how, "factor": _FACTOR},
-                call(soon),
-                call(late, "x1"),
+                call(soon, given[0]),
+                call(late, given[1]),
             ]
+            given.reverse()  # what is stale is, bit by bit, what these inputs gave before
             stamps[soon] = _LATE
         yield Life(how, tuple(steps), inputs(session), status=Status.STALE_WEIGHTS, stamps=stamps)
     parameters = trained(session)
@@ -90,7 +92,7 @@ def _uncounted(session: Session) -> Iterator[Life]:
         steps = [*begin(False), call("first"), {"do": "take", "names": parameters, "key": "own"}]
         other = {"do": "write", "names": parameters, "how": ".data = other", "factor": 0.75}
         steps += [other, call("the average"), call("the average, second call", "x1")]
-        steps += [{"do": "put_back", "key": "own"}, call("its own"), call("its own, second", "x1")]
+        steps += [{"do": "put_back", "key": "own"}, call("its own", "x1"), call("its own, second")]
         stamps = {"the average": _LATE, "its own": _LATE}
         yield Life(
             "weights exchanged for an average and back",
