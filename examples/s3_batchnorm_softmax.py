@@ -1219,6 +1219,7 @@ constexpr int kDevices = 64;  // per process
 
 struct Device {
   int ordinal = -1, processors = 0, major = 0, minor = 0;
+  bool has_dependent_launch() const { return major >= 9; }  // programmatic dependent launch
 };
 
 inline Error current_device(Device& device) {
@@ -1286,7 +1287,7 @@ enum class LaunchMode {
 
 // Kernels that call sync_dependent_grids() first start like this.
 inline LaunchMode launch_mode_on(const Device& device) {
-  return device.major >= 9 ? LaunchMode::overlapping : LaunchMode::after;
+  return device.has_dependent_launch() ? LaunchMode::overlapping : LaunchMode::after;
 }
 
 inline Error grid_of(long blocks, unsigned& grid) {
@@ -1315,7 +1316,7 @@ Error launch(void (*kernel)(Takes...), Blocks blocks, unsigned threads, size_t s
     attributes[config.numAttrs].id = cudaLaunchAttributeCooperative;
     attributes[config.numAttrs++].val.cooperative = 1;
   }
-  if (kWaitsOnGrids && start != LaunchMode::after && device.major >= 9) {
+  if (kWaitsOnGrids && start != LaunchMode::after && device.has_dependent_launch()) {
     attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
   }
@@ -4785,7 +4786,7 @@ template <class V> struct RowPartition {
 
 }  // namespace rf
 
-// Rows: passes over each row of a space of rows x width; a pass may use what earlier ones reduced.
+// Kernels of rows: passes over each row of a space of rows x width; a pass may use what earlier ones reduced.
 //
 // Why: everything between products is bound by memory. A row is read once from it: the passes that
 // follow have it in registers or, of a long one, find it in the L1, which holds the rows
@@ -5081,7 +5082,12 @@ __global__ void __launch_bounds__(kRowThreads, 1)
     if (pass == Monoids::size) store_units<V>(body, r, row, first, units, thread, kRowThreads);
 }
 
-// --- the host's side -----------------------------------------------------------------------------
+}  // namespace rf
+
+// Rows: the host side of the passes over each row (rows_kernels.cuh): which kernel, over which grid.
+
+namespace rf {
+
 template <class V, class Body> constexpr RowPartition<V> row_partition(long rows, long width) {
   return {rows, width, Body::Monoids::size + Body::kStores > 1};
 }
@@ -5189,7 +5195,7 @@ Error rows(const Body& body, long rows, long width, bool aligned, const Workspac
 }  // namespace rf
 """
 _REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS + _REFOLD_ENTRIES
-_REFOLD_NAME = "refold_sm_90_6299d1d88f2f"
+_REFOLD_NAME = "refold_sm_90_0212f00a18ba"
 
 import contextlib
 

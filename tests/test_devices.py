@@ -12,12 +12,12 @@ from torch import nn
 from refold import pipeline
 from refold.cli import main
 from refold.cost import DeviceModel
+from refold.derive import Options
 from refold.devices import ANY, DEVICES, FEATURES, Device, detect, device_at_hand, is_at_hand
 from refold.emit.cuda import compile_emitted, nvcc
 from refold.families import FAMILIES
 from refold.families.family import Family
 from refold.ir import Graph, Output, leaf, make
-from refold.pipeline import Options
 from refold.planner import make_plan
 from refold.schedule import KERNELS, MMA_SYNC, WGMMA, kernels_of
 
