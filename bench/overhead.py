@@ -38,7 +38,7 @@ def main() -> None:
             f"modules and {len(cache.sources)} sources unchanged": lambda: (
                 space._refold_kernels.unchanged(*cache.watched)
             ),
-            "all guards": lambda: space._refold_prepare_eval(fast, caches, x),
+            "all guards": lambda: space._refold_prepare(fast, caches, "eval", x),
             "what follows the guards": lambda: space._refold_eval(fast, cache, x),
             "torch.empty": lambda: torch.empty((4, 1), dtype=torch.float32, device=x.device),
             "a fast call, whole": lambda: fast(x),

@@ -2,26 +2,21 @@
 #
 # The original is s0_sum_chain.py.
 # In every mode (equal in the reals: sums and products are taken in another order):
-#   1. sum-of-shifted (reals): sum((linear(x, linear.weight) + linear.bias), axes=-1) ->
-#      (sum(linear(x, linear.weight), axes=-1) + sum(linear.bias, axes=-1)). The sum of shifted
-#      values is their sum plus the sum of the shifts.
-#   2. sum-through-linear (reals): sum(linear(x, linear.weight), axes=-1) -> linear(x,
-#      sum(linear.weight, axes=-2)). The sum over all output features is one product with the sum
-#      of the weight's rows.
-#   3. max-of-one (bits): max((linear(x, ..) + sum(linear.bias, axes=-1)), axes=-1) -> (linear(x,
-#      sum(linear.weight, axes=-2)) + sum(linear.bias, axes=-1)). The max over a single element is
-#      that element.
-#   4. mean-of-one (reals): mean((linear(x, ..) + sum(linear.bias, axes=-1)), axes=-1) ->
-#      (linear(x, sum(linear.weight, axes=-2)) + sum(linear.bias, axes=-1)). The mean over a
-#      single element is that element.
-#   5. logsumexp-of-one (reals): logsumexp((linear(x, ..) + sum(linear.bias, axes=-1)), axes=-1)
-#      -> (linear(x, sum(linear.weight, axes=-2)) + sum(linear.bias, axes=-1)). The logsumexp over
-#      a single element is that element.
-#   Folded and packed parameters take 32,772 bytes beside the 268,468,224 of the parameters.
+#   1. sum-of-shifted (reals): The sum of shifted values is their sum plus the sum of the shifts.
+#      sum((.. + linear.bias), axes=-1) -> sum(.., axes=-1) + sum(linear.bias, axes=-1)
+#   2. sum-through-linear (reals): The sum over all output features is one product with the sum of
+#      the weight's rows.
+#      sum(linear(x, linear.weight), axes=-1) -> linear(x, sum(linear.weight, axes=-2))
+#   3. max-of-one (bits): The max over a single element is that element.
+#      max((.. + ..), axes=-1) -> linear(x, ..) + sum(linear.bias, axes=-1)
+#   4. mean-of-one (reals): The mean over a single element is that element.
+#      mean((.. + ..), axes=-1) -> linear(x, ..) + sum(linear.bias, axes=-1)
+#   5. logsumexp-of-one (reals): The logsumexp over a single element is that element.
+#      logsumexp((.. + ..), axes=-1) -> linear(x, ..) + sum(linear.bias, axes=-1)
+# Folded and packed parameters take 32,772 bytes in every mode beside 268,468,224 of parameters.
 #
-# The file needs PyTorch and a compiler, nothing else. In this order: Model and what it uses,
-# unchanged, because ModelNew falls back on them; the folded parameters; the fast forward and
-# ModelNew; what they assume; the kernels. Below a line stands what refold puts into every file.
+# It needs PyTorch and a compiler, nothing else. In this order: Model, unchanged, on which ModelNew
+# falls back; the folded parameters; the fast forward and ModelNew; what they assume; the kernels.
 
 """Linear, then a chain of row reductions: sum, max, mean, logsumexp, logsumexp."""
 
@@ -56,37 +51,25 @@ def get_inputs():
 def get_init_inputs():
     return [in_features, out_features]
 
-import os
-
-import torch
-
-# ----------------------------------------------------------------------------------------------
-# Folded parameters: computed from parameters alone, in float64, rounded once.
-# ----------------------------------------------------------------------------------------------
-
+# --- Folded parameters: computed from parameters alone, in float64, rounded once. -----------------
 def _refold_fold0(linear_weight):
     """sum(linear.weight, axes [-2]), of shape [8192]."""
-    t0 = linear_weight.sum((-2,), keepdim=True, dtype=torch.float64)
-    return t0.to(torch.float32).reshape((8192,)).contiguous()
+    sum_ = linear_weight.sum((-2,), keepdim=True, dtype=torch.float64)
+    return sum_.to(torch.float32).reshape((8192,))
 
 
 def _refold_fold1(linear_bias):
     """sum(linear.bias, axes [-1]), of shape [1]."""
-    t0 = linear_bias.sum((-1,), keepdim=True, dtype=torch.float64)
-    return t0.to(torch.float32).reshape((1,)).contiguous()
+    return linear_bias.sum((-1,), keepdim=True, dtype=torch.float64).to(torch.float32)
 
-
-# ----------------------------------------------------------------------------------------------
-# The fast forward, and the module.
-# ----------------------------------------------------------------------------------------------
-# Equal in the reals: an infinity among the inputs may give NaN here and an infinity there, or the
-# other way round. NaN stays NaN wherever the result depends on it.
+# --- The fast forward, and the module. ------------------------------------------------------------
+# An infinity among the inputs may give NaN here and an infinity there, or the other way round.
 REFOLD_ASSUMES = "finite"
 
 
 def _refold_both(self, rf_cache, x):
     """The fast forward."""
-    folded0, folded1 = rf_cache.values
+    folded_weight, folded = rf_cache.values
     rf_device = rf_cache.device
     rf_stream = _refold_stream(rf_device)
     if rf_stream != rf_cache.stream:
@@ -94,9 +77,9 @@ def _refold_both(self, rf_cache, x):
     rf_empty = _refold_empty if _refold_current() == rf_device else _refold_empty_on(rf_device)
     n0 = x.shape[0]
     x = x.contiguous()
-    add1 = rf_empty((n0, 1), (1, 1), torch.float32)
-    _refold_kernels.rows0(x, folded0, folded1, add1, n0, 8192, 0, 0, rf_stream, rf_device)
-    return add1
+    result = rf_empty((n0, 1), (1, 1), torch.float32)
+    _refold_kernels.rows0(x, folded_weight, folded, result, n0, 8192, 0, 0, rf_stream, rf_device)
+    return result
 
 
 class ModelNew(Model):
@@ -104,126 +87,84 @@ class ModelNew(Model):
 
     Assumed, and checked at every call:
     - x is a dense torch.float32 tensor of shape [n, 8192].
-    - parameters have the shapes and dtypes that they had when the kernels were made;
-    - modules are of the same classes, with the same settings and no hooks;
-    - no gradient is wanted.
+    - parameters have the shapes and dtypes, modules the classes and settings that they had
+      when the kernels were made; there are no hooks, and no gradient is wanted.
     Any other call takes the original forward and says why, once.
     """
 
     _refold_made = True
-    _refold_caches = None  # see _refold_own_caches
+    _refold_caches = None  # what is folded of the parameters; refold_refresh() forgets it
 
     def forward(self, x):
         if _refold_is_compiling():
             return super().forward(x)
         rf_caches = self._refold_caches or _refold_own_caches(self)
-        rf_found = _refold_prepare_both(self, rf_caches, x)
+        rf_found = _refold_prepare(self, rf_caches, "both", x)
         if type(rf_found) is _RefoldCache:
             return _refold_both(self, rf_found, x)
         _refold_tell(rf_found)
         return super().forward(x)
 
-    def refold_refresh(self):
-        """Forget the folded parameters. Programs need this only after they write to part of a
-        parameter in a way that PyTorch does not count; see the runtime's first lines."""
-        self.__dict__.pop("_refold_caches", None)
 
-
-# ----------------------------------------------------------------------------------------------
-# What is assumed: of the modules, of parameters and buffers, and of the arguments of each call.
-# ----------------------------------------------------------------------------------------------
+# --- What is assumed of modules, parameters and buffers, and of the arguments of a call. ----------
+# path, class, names of parameters, buffers and children, settings
 _REFOLD_MODULES = (
-    ('', '', 'linear', (), ()),
-    ('linear', 'Linear', 'bias weight', ('in_features', 'out_features'), (8192, 8192)),
+    ("", "", "linear", {}),
+    ("linear", "Linear", "bias weight", {"in_features": 8192, "out_features": 8192}),
 )
-_REFOLD_TIED = ()
-_REFOLD_GLOBALS = {}
-
-
-_REFOLD_BOTH = {
-    "name": "both",
-    "tensors": (
-        ("linear.weight", (8192, 8192), torch.float32),
-        ("linear.bias", (8192,), torch.float32),
-    ),
-    "sources": 2,  # the first of the tensors are read, the others written
-    "assigned": (),  # attributes that forward sets
-    "counters": (),
-    "recipes": (
-        (_refold_fold0, (0,)),
-        (_refold_fold1, (1,)),
-    ),
-    "audit": 1,  # KiB of copied parameters that each call looks through
-    "repeats": True,  # a call is told to be like the last one by its tensors
+_REFOLD_TENSORS = {
+    "linear.weight": ((8192, 8192), torch.float32), "linear.bias": ((8192,), torch.float32),
+}
+# values, as forward reads them: a parameter, what is folded of some, another form of a value
+_REFOLD_MODES = {
+    "both": {
+        "values": {"folded_weight": (_refold_fold0, "linear.weight"), "folded": (_refold_fold1,
+            "linear.bias")},
+    },
 }
 
 
-def _refold_misfit_both(self, x):
+def _refold_misfit(self, x):
     """Why the kernels are for other arguments than these, or None."""
-    try:
-        if type(x) is not torch.Tensor or x.layout is not torch.strided or x.is_neg():
-            return "x is not a plain dense tensor"
-        if x.dtype is not torch.float32 or not x.is_cuda:
-            return f"x is {x.dtype} on {x.device}, not torch.float32 on cuda"
-        if x.dim() != 2 or x.shape[1] != 8192:
-            return f"x has the shape {tuple(x.shape)}, not [n, 8192]"
-        if x.shape[0] < 2:
-            return f"x has size {x.shape[0]} in dimension 0"
-    except (AttributeError, IndexError, KeyError, TypeError):
-        return "the arguments are not arranged as those that the kernels were made for"
-    return None
+    return _refold_argument("x", x, (None, 8192), torch.float32, "cuda")
 
 
-def _refold_prepare_both(self, rf_caches, x):
-    """What the kernels read of the parameters; or, as text, why this call takes the original forward."""
-    rf_cache = rf_caches.get("both")
+def _refold_prepare(self, rf_caches, rf_mode, x):
+    """What the kernels read of the parameters; or, as text, why the original forward is taken."""
+    rf_cache = rf_caches.get(rf_mode)
     if rf_cache is not None and rf_cache.fits(x) and not (
         _refold_grad_enabled() or _refold_forward_ad._current_level >= 0
         or _refold_function_modes() and _refold_is_watched(rf_cache.device, "cuda")
     ) and _refold_kernels.unchanged(*rf_cache.watched) and rf_cache.laid(*rf_cache.tensors):
         return rf_cache  # the last call was like this one
-    rf_reason = _refold_problem or _refold_traced() or _refold_misfit_both(self, x)
-    if rf_reason is not None:
-        return rf_reason
-    return _refold_examined(self, rf_caches, _REFOLD_BOTH, _refold_file, (x,))
+    return (
+        _refold_problem or _refold_traced() or _refold_misfit(self, x)
+        or _refold_examined(self, rf_caches, rf_mode, _refold_file, (x,))
+    )
 
 
-# ----------------------------------------------------------------------------------------------
-# The kernels of this model. Compiled once at the first import, then found in PyTorch's cache.
-# ----------------------------------------------------------------------------------------------
+# --- This model's kernels: compiled at the first import, then found in PyTorch's cache. -----------
 _REFOLD_KERNELS = r"""
 namespace rf {
-
 // linear, add
-struct Rows0 {
-  const float* p0;  // x
-  const float* p1;  // sum(linear.weight, axes [-2])
-  const float* p2;  // sum(linear.bias, axes [-1])
-  static constexpr int kReused = 0;
-  float* y0;
+struct Rows0 : RowsBody {
+  const float* x;
+  const float* folded_weight;  // sum(linear.weight, axes [-2])
+  const float* folded;  // sum(linear.bias, axes [-1])
+  float* result;
   long width;
-  struct Row { float r0, r1; };
+  struct Row { float product, add; };
   using Monoids = List<Sum>;
   template <class V, class C> RF_FN V term(Step<0>, const Row& r, long row, C col) const {
-    const V t0 = full<V>(p0, row * width, col);
-    const V t1 = column<V>(p1, col);
-    return t0 * t1;
+    return full<V>(x, row * width, col) * column<V>(folded_weight, col);
   }
   RF_FN void set(Step<0>, Row& r, long row, float value) const {
-    r.r0 = value;
-    {
-      const float t0 = scalar<float>(p2);
-      const auto t1 = r.r0 + t0;
-      r.r1 = t1;
-    }
+    r.product = value;
+    r.add = r.product + scalar<float>(folded);
   }
   static constexpr bool kStores = false;
   static constexpr bool kFinalizes = true;
-  RF_FN void finalize(const Row& r, long row) const {
-    put(y0, row, r.r1);
-  }
-  static constexpr int kMinBlocks = 2;
-  rf_watch::Look look = rf_watch::take_look();  // see look.h
+  RF_FN void finalize(const Row& r, long row) const { put(result, row, r.add); }
 };
 
 }  // namespace rf
@@ -253,10 +194,10 @@ static PyObject* rows0_workspace_size(PyObject*, PyObject* const* args, Py_ssize
 
 static PyObject* rows0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 10)) return nullptr;
-  float* p0 = rf_pointer<float>(args[0]);
-  float* p1 = rf_pointer<float>(args[1]);
-  float* p2 = rf_pointer<float>(args[2]);
-  float* y0 = rf_pointer<float>(args[3]);
+  float* x = rf_pointer<float>(args[0]);
+  float* folded_weight = rf_pointer<float>(args[1]);
+  float* folded = rf_pointer<float>(args[2]);
+  float* result = rf_pointer<float>(args[3]);
   long rows = rf_size(args[4]);
   long width = rf_size(args[5]);
   float* scratch = rf_pointer<float>(args[6]);
@@ -264,12 +205,12 @@ static PyObject* rows0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   long stream = rf_size(args[8]);
   long device = rf_size(args[9]);
   if (PyErr_Occurred()) return nullptr;
-  const rf::Rows0 body{p0, p1, p2, y0, width};
+  const rf::Rows0 body{{}, x, folded_weight, folded, result, width};
   const rf::Workspace work{scratch, reinterpret_cast<unsigned*>(arrivals)};
   const auto on = reinterpret_cast<cudaStream_t>(stream);
   rf::Error error;
   Py_BEGIN_ALLOW_THREADS
-  error = rf::launch_on(device, [&] { return rf::rows<8192>(body, rows, width, rf::aligned(p0, p1), work, on); });
+  error = rf::launch_on(device, [&] { return rf::rows<8192>(body, rows, width, rf::aligned(x, folded_weight), work, on); });
   Py_END_ALLOW_THREADS
   return rf_result(error);
 }
@@ -1843,6 +1784,7 @@ template <class V> struct RowPartition {
 //   store<V>(row_so_far, row, col)           writes full-size results      (if kStores)
 //   read<V>(row, col)                        reads what store does, so that no load waits for a store
 //   finalize(row_so_far, row)                writes results of one row     (if kFinalizes)
+//   kReused                                  how many operands several passes read (those of type Reused)
 //   kMinBlocks                               blocks on a multiprocessor (launch bounds) that hold rows by Vec4
 // Lanes are of four columns or, where rows do not start at multiples of 16 bytes, of one. A "unit" is one V.
 //
@@ -1870,6 +1812,15 @@ template <class V> struct RowPartition {
 // 42 (16 or 32 units a thread instead of 8: 58 and 66). Statistics in one pass: softmax 4096x393216 6131 -> 4691.
 
 namespace rf {
+
+// What a body of rows is unless it says otherwise: pointwise.
+struct RowsBody {
+  struct Row {};
+  using Monoids = List<>;
+  static constexpr bool kStores = true, kFinalizes = false;
+  static constexpr int kReused = 0, kMinBlocks = 2;
+  rf_watch::Look look = rf_watch::take_look();  // see look.h
+};
 
 // Reads the words of a Row as another block left them, not as the L1 may know them.
 template <class Row> RF_FN Row row_from(const Row* p) {
@@ -2238,7 +2189,10 @@ Error rows(const Body& body, long rows, long width, bool aligned, const Workspac
 }  // namespace rf
 """
 _REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS + _REFOLD_ENTRIES
-_REFOLD_NAME = "refold_sm_90_0a64720f57f0"
+
+import os
+
+_REFOLD_NAME = "refold_sm_90_0df74718fcb0"
 
 import contextlib
 
@@ -2365,9 +2319,7 @@ def _refold_tf32_allowed():
     except RuntimeError:  # the flag was set by its newer name
         return torch.backends.cuda.matmul.fp32_precision == "tf32"
 
-# ----------------------------------------------------------------------------------------------
-# The runtime.
-# ----------------------------------------------------------------------------------------------
+# --- The runtime. ---------------------------------------------------------------------------------
 import enum
 import hashlib
 import math
@@ -2692,9 +2644,9 @@ def _refold_modules_of(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.M
 # What is assumed of the modules inside a model, and what of them is looked at before every call.
 #
 # `_REFOLD_MODULES` has a row for each module: its path, its class, the names of its parameters,
-# buffers and children (with a "-" before one that is None), and its settings. `_REFOLD_TIED` has the
-# paths of each parameter that is held in several places. `_REFOLD_GLOBALS` has the plain values among
-# the globals that forward reads.
+# buffers and children (with a "-" before one that is None), and its settings. `_REFOLD_TIED`, where
+# there is one, has the paths of each parameter that is held in several places; `_REFOLD_GLOBALS` the
+# plain values among the globals that forward reads.
 
 
 _REFOLD_HOLDERS = ("_parameters", "_buffers", "_modules")
@@ -2738,7 +2690,7 @@ def _refold_tensor(model: torch.nn.Module, path: str) -> Any:
 
 def _refold_difference(
     model: torch.nn.Module,
-    modules: Sequence[tuple[str, str, str, tuple[str, ...], tuple[Any, ...]]],
+    modules: Sequence[tuple[str, str, str, dict[str, Any]]],
     tied: Sequence[Sequence[str]],
     numbers: dict[str, Any],
     reached: _RefoldReached,
@@ -2747,7 +2699,7 @@ def _refold_difference(
     shared = torch.nn.modules.module
     if shared._global_forward_hooks or shared._global_forward_pre_hooks:
         return "every module has a global hook"
-    for path, kind, held, names, settings in modules:
+    for path, kind, held, settings in modules:
         module = _refold_inside(model, path)
         words = path or "the model"
         if module is None:
@@ -2764,7 +2716,7 @@ def _refold_difference(
             now, then = set(found.split()), set(held.split())
             more, less = " ".join(sorted(now - then)), " ".join(sorted(then - now))
             return f"{words} holds {more or 'less'}, which it did not; it held {less or 'no other'}"
-        for name, setting in zip(names, settings, strict=True):
+        for name, setting in settings.items():
             value = _refold_setting(getattr(module, name, None))
             if type(value) is not type(setting) or value != setting:
                 return f"the setting {name} of {words} has changed"
@@ -2896,6 +2848,12 @@ def _refold_own_caches(model: torch.nn.Module) -> dict[str, Any]:
     return caches
 
 
+def _refold_refresh(self: torch.nn.Module) -> None:
+    """Forget the folded parameters: after a write to part of a parameter that PyTorch does not
+    count. All other writes are seen."""
+    vars(self).pop("_refold_caches", None)
+
+
 def _refold_like(*tensors: torch.Tensor) -> Callable[..., bool]:
     """A function that tells whether other tensors are like these: of the same types, dtypes, sizes,
     strides and devices, and under the same modes and transforms, as the keys tell by which PyTorch
@@ -2929,6 +2887,32 @@ def _refold_is_watched(device: int, kind: str) -> bool:
 def _refold_traced() -> str | None:
     """Why the arguments are not to be looked at, which a tracer would note, or None."""
     return "a tracer is active" if torch._C._is_tracing() else None
+
+
+def _refold_argument(
+    name: str, value: Any, sizes: tuple[Any, ...], dtype: torch.dtype, kind: str
+) -> str | None:
+    """Why an argument is not a tensor as the kernels take it, or None.
+
+    sizes: of each dimension its size, None for any from 2 on, (least, largest or None), or ... for
+    any.
+    """
+    if type(value) is not torch.Tensor or value.layout is not torch.strided or value.is_neg():
+        return f"{name} is not a plain dense tensor"
+    if value.dtype is not dtype or not (value.is_cuda if kind == "cuda" else value.is_cpu):
+        return f"{name} is {value.dtype} on {value.device}, not {dtype} on {kind}"
+    shape = value.shape
+    wrong = len(shape) != len(sizes)
+    for found, size in zip(shape, sizes, strict=False):
+        wrong = wrong or (type(size) is int and found != size)
+    if wrong:
+        told = ", ".join(str(size) if type(size) is int else "n" for size in sizes)
+        return f"{name} has the shape {tuple(shape)}, not [{told}]"
+    for i, (found, size) in enumerate(zip(shape, sizes, strict=True)):
+        least, most = size if type(size) is tuple else (2 if size is None else 0, None)
+        if found < least or (most is not None and found > most):
+            return f"{name} has size {found} in dimension {i}"
+    return None
 
 
 def _refold_context(device: int, kind: str) -> str | None:
@@ -3040,6 +3024,7 @@ def _refold_look_at(
 # the parameters holds.
 
 
+_REFOLD_LOOKED_THROUGH = 1  # KiB of copied parameters that each call looks through
 _REFOLD_WHOLE = 2048  # bytes that are compared whole at every call, see watch.h
 # what `altered` says: an uncounted write was found by the audit, or by the kernels of the last call
 _REFOLD_AUDIT, _REFOLD_LATE = 6, 10
@@ -3064,12 +3049,12 @@ class _RefoldCache:
 
     sources: the parameters read; seen: their versions, addresses and strides. values: what is
     computed from them. reason: why the original forward runs as long as nothing changes, or None.
-    watched: the arguments of `unchanged` of the kernels. tensors, laid: the sources and the buffers
-    that are written, and whether they still have the sizes and strides that they had. fits: whether
-    tensors are like those of the last call that came without gradients. stepped: the identities of
-    parameters that an optimizer wrote since. audited: the names of the sources whose memory is
-    looked through; audit_calls: in how many calls. looked, epoch: see look.py. Copies and
-    pickles of a module start with empty caches.
+    watched: the arguments of `unchanged` of the kernels. states: the buffers that are written.
+    tensors, laid: the sources and the states, and whether they still have the sizes and strides
+    that they had. fits: whether tensors are like those of the last call that came without
+    gradients. stepped: the identities of parameters that an optimizer wrote since. audited: the
+    names of the sources whose memory is looked through; audit_calls: in how many calls. looked,
+    epoch: see look.py. Copies and pickles of a module start with empty caches.
     """
 
     def __init__(self, device: int | None = None) -> None:
@@ -3080,6 +3065,7 @@ class _RefoldCache:
         self.reason: str | None = None
         self.watched: tuple[Any, ...] | None = None
         self.tensors: tuple[torch.Tensor, ...] = ()
+        self.states: tuple[torch.Tensor, ...] = ()
         self.laid: Callable[..., bool] = _refold_unlike
         self.fits: Callable[..., bool] = _refold_unlike
         self.stepped: set[int] | None = None
@@ -3167,11 +3153,13 @@ def _refold_extent(t: torch.Tensor) -> int:
 def _refold_examined(
     model: torch.nn.Module,
     caches: dict[str, Any],
-    mode: dict[str, Any],
+    name: str,
     file: Any,
     arguments: Sequence[torch.Tensor],
 ) -> Any:
-    """The cache for a call whose arguments suit the kernels; or why the original is called."""
+    """The cache for a call whose arguments suit the kernels of a mode; or why the original is
+    called."""
+    mode = file.modes[name]
     device = arguments[0].get_device()
     reason = _refold_context(device, file.kind)
     if reason is not None:
@@ -3216,7 +3204,9 @@ def _refold_renew(
     tensors = [_refold_tensor(model, path) for path, _, _ in mode["tensors"]]
     sources, states = tensors[: mode["sources"]], tensors[mode["sources"] :]
     counters = [_refold_tensor(model, path) for _, path in mode["counters"]]
-    reason = file.difference(model, reached) or _refold_misfit(tensors, states, mode, device)
+    reason = file.difference(model, reached) or _refold_tensors_misfit(
+        tensors, states, mode, device
+    )
     usable = [t for t in tensors if isinstance(t, torch.Tensor)]
     watched: list[Any] = []
     for i, t in enumerate(tensors):
@@ -3241,7 +3231,7 @@ def _refold_renew(
         if transient is not None:
             return transient
         fixed = (rows.dicts, rows.types, rows.kinds, tuple(watched), stores, tuple(contents))
-        memory = file.kernels.watch(*fixed, mode["audit"])
+        memory = file.kernels.watch(*fixed, _REFOLD_LOOKED_THROUGH)
         if reason is None:
             versions = [None if t.is_inference() else t._version for t in (*sources, *counters)]
             seen = tuple(
@@ -3264,8 +3254,9 @@ def _refold_renew(
         cache = _RefoldCache(device)
     cache.audited = tuple(mode["tensors"][i][0] for i in copied)
     kib = sum(-(-n // 1024) for n in contents[1::2] if n > _REFOLD_WHOLE)
-    cache.audit_calls = -(-kib // mode["audit"])
+    cache.audit_calls = -(-kib // _REFOLD_LOOKED_THROUGH)
     cache.tensors, cache.laid = tuple(usable), _refold_like(*usable)
+    cache.states = tuple(states)
     cache.reason, cache.fits, cache.stepped = reason, _refold_unlike, None
     _refold_follow_optimizers(cache)
     # last: threads that find it take the values
@@ -3304,7 +3295,7 @@ def _refold_changed(
     return changed
 
 
-def _refold_misfit(
+def _refold_tensors_misfit(
     tensors: Sequence[Any], states: Sequence[Any], mode: dict[str, Any], device: int
 ) -> str | None:
     """Why parameters are not as the kernels take them, or None."""
@@ -3330,7 +3321,7 @@ def _refold_wants_gradients(
     if any(t.requires_grad for t in arguments):
         return True
     sources = [path for path, _, _ in mode["tensors"][: mode["sources"]]]
-    for path in (*sources, *mode.get("unread", ())):
+    for path in (*sources, *mode["unread"]):
         if getattr(_refold_tensor(model, path), "requires_grad", False):
             return True
     return False
@@ -3377,24 +3368,25 @@ def _refold_stepped(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) ->
             cache.fits = _refold_unlike
 
 
-class _RefoldFile:
-    """The tables and functions of one emitted file."""
+# The tables of one emitted file as the runtime reads them: by place instead of by name.
 
-    def __init__(
-        self,
-        modules: Sequence[Any],
-        tied: Sequence[Sequence[str]],
-        numbers: dict[str, Any],
-        kernels: Any,
-        unfit: Callable[[int], str | None],
-        renewed: Callable[[_RefoldCache], None],
-        kind: str,
-        classes: Sequence[type],
-    ) -> None:
-        self.modules, self.tied, self.numbers = modules, tied, numbers
-        self.kernels, self.unfit, self.renewed, self.kind = kernels, unfit, renewed, kind
-        self.names = {path: names for path, _, _, names, _ in modules}
-        self.known = _refold_reach(classes).entries
+
+class _RefoldFile:
+    """One emitted file: its tables, and the functions that its kernels' part defines.
+
+    kind: the kernels' type of device. names: the file's globals. modes: by name, `_refold_mode`.
+    """
+
+    def __init__(self, kind: str, names: dict[str, Any]) -> None:
+        self.kind, self.kernels = kind, names["_refold_kernels"]
+        self.unfit: Callable[[int], str | None] = names["_refold_unfit"]
+        self.renewed: Callable[[Any], None] = names["_refold_renewed"]
+        self.modules: Sequence[Any] = names["_REFOLD_MODULES"]
+        self.tied: Sequence[Sequence[str]] = names.get("_REFOLD_TIED", ())
+        self.numbers: dict[str, Any] = names.get("_REFOLD_GLOBALS", {})
+        self.names = {path: tuple(settings) for path, _, _, settings in self.modules}
+        self.modes = {name: _refold_mode(name, names, self) for name in names["_REFOLD_MODES"]}
+        self.known = _refold_reach(_refold_module_classes(names)).entries
         self.baselines: dict[frozenset[type], _RefoldReached] = {}
 
     def reached(self, model: torch.nn.Module) -> _RefoldReached:
@@ -3415,6 +3407,54 @@ class _RefoldFile:
 
     def place(self, device: int) -> torch.device:
         return torch.device("cpu") if device < 0 else torch.device(self.kind, device)
+
+
+def _refold_mode(name: str, names: dict[str, Any], file: _RefoldFile) -> dict[str, Any]:
+    """One row of `_REFOLD_MODES`.
+
+    tensors: (path, shape, dtype) of what is read, then of what is written. sources: how many are
+    read. recipes: of each value (function, places of its arguments among what is read and the
+    values before it). counters: of running statistics, which PyTorch's kernels write uncounted,
+    (place, path of the batch norm's counter, which is counted). unread: parameters that cannot
+    change the result. assigned: attributes that forward sets. repeats: whether a call is told to be
+    like the last one by its tensors.
+    """
+    row = names["_REFOLD_MODES"][name]
+    given_row: dict[str, Any] = row["values"]
+    made: dict[str, tuple[Any, ...]] = {
+        value: how if type(how) is tuple else (how,) for value, how in given_row.items()
+    }
+    sources: dict[str, int] = {}
+    for how, *given in made.values():
+        for path in given if callable(how) else () if given else (how,):
+            sources.setdefault(path, len(sources))
+    values = {value: len(sources) + i for i, value in enumerate(made)}
+    recipes: list[tuple[Callable[..., torch.Tensor], tuple[int, ...]]] = []
+    for how, *given in made.values():
+        if callable(how):
+            recipes.append((how, tuple(sources[path] for path in given)))
+        elif given:  # a value in another form
+            recipes.append((names[f"_refold_{how}"], (values[given[0]],)))
+        else:  # a parameter as it is
+            recipes.append((torch.Tensor.contiguous, (sources[how],)))
+    held = {path: names_held.split() for path, _, names_held, _ in file.modules}
+    counters = []
+    for path, i in sources.items():
+        parent, dot, last = path.rpartition(".")
+        statistics = last in ("running_mean", "running_var")
+        if statistics and "num_batches_tracked" in held.get(parent, ()):
+            counters.append((i, f"{parent}{dot}num_batches_tracked"))
+    written = row.get("writes", ())
+    return {
+        "name": name,
+        "tensors": tuple((p, *names["_REFOLD_TENSORS"][p]) for p in (*sources, *written)),
+        "sources": len(sources),
+        "recipes": tuple(recipes),
+        "counters": tuple(counters),
+        "unread": row.get("unread", ()),
+        "assigned": row.get("assigned", ()),
+        "repeats": row.get("repeats", True),
+    }
 
 
 # Containers that a fast call gives, put together without running their constructors.
@@ -3439,15 +3479,13 @@ def _refold_made(kind: Any, items: Any, attributes: Any, same: Any = ()) -> Any:
     return made
 
 
-_refold_file = _RefoldFile(
-    _REFOLD_MODULES, _REFOLD_TIED, _REFOLD_GLOBALS, _refold_kernels, _refold_unfit, _refold_renewed,
-    "cuda", _refold_module_classes(globals()),
-)
+ModelNew.refold_refresh = _refold_refresh
+_refold_file = _RefoldFile("cuda", globals())
 
 
 def _refold_attempt(self, rf_caches, x):
     """forward's result, or a _RefoldReason why the original forward is taken (for refold.optimize)."""
-    rf_found = _refold_prepare_both(self, rf_caches, x)
+    rf_found = _refold_prepare(self, rf_caches, "both", x)
     if type(rf_found) is _RefoldCache:
         return _refold_both(self, rf_found, x)
     return _RefoldReason(rf_found)

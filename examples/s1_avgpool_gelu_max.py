@@ -2,28 +2,23 @@
 #
 # The original is s1_avgpool_gelu_max.py.
 # In every mode (equal in the reals: sums and products are taken in another order):
-#   1. pool-of-reshaped (bits): avg_pool(reshape((.. + matmul.bias), shape=s0,1,8192), size=16) ->
-#      reshape(avg_pool((.. + matmul.bias), size=16), shape=s0,1,512). Pooling along the last axis
-#      does not see how the others are arranged.
-#   2. pool-of-shifted (reals): avg_pool((linear(x, matmul.weight) + matmul.bias), size=16) ->
-#      (avg_pool(linear(x, matmul.weight), size=16) + avg_pool(matmul.bias, size=16)). Pooling
-#      shifted values is pooling the values and the shifts.
-#   3. pool-through-linear (reals): avg_pool(linear(x, matmul.weight), size=16) -> linear(x,
-#      permute(avg_pool(.., size=16))). Pooling over output features is the same pooling of the
-#      weight's rows.
-#   4. reshape-of-reshape (bits): reshape(reshape((.. + ..), shape=s0,1,512), shape=s0,512) ->
-#      reshape((linear(x, ..) + avg_pool(matmul.bias, size=16)), shape=s0,512). Only the last of
-#      two reshapes counts.
-#   5. reshape-to-itself (bits): reshape((linear(x, ..) + avg_pool(matmul.bias, size=16)),
-#      shape=s0,512) -> (linear(x, permute(..)) + avg_pool(matmul.bias, size=16)). The shape is
-#      already this one.
-#   6. max-of-positively-scaled (reals): max((gelu(..) * 2), axes=-1) -> (max(gelu(..), axes=-1) *
-#      2). A factor that is not negative does not change which value is the max.
-#   Folded and packed parameters take 33,556,480 bytes beside the 268,468,224 of the parameters.
+#   1. pool-of-reshaped (bits): Pooling along the last axis does not see how the others are
+#      arranged. avg_pool(.., size=16) -> reshape(.., shape=s0,1,512)
+#   2. pool-of-shifted (reals): Pooling shifted values is pooling the values and the shifts.
+#      avg_pool(.., size=16) -> .. + ..
+#   3. pool-through-linear (reals): Pooling over output features is the same pooling of the weight's
+#      rows.
+#      avg_pool(linear(x, matmul.weight), size=16) -> linear(x, permute(avg_pool(.., size=16)))
+#   4. reshape-of-reshape (bits): Only the last of two reshapes counts.
+#      reshape(reshape(.., shape=s0,1,512), shape=s0,512) -> reshape((.. + ..), shape=s0,512)
+#   5. reshape-to-itself (bits): The shape is already this one.
+#      reshape((.. + ..), shape=s0,512) -> linear(x, ..) + avg_pool(matmul.bias, size=16)
+#   6. max-of-positively-scaled (reals): A factor that is not negative does not change which value
+#      is the max. max((gelu(..) * 2), axes=-1) -> max(gelu(..), axes=-1) * 2
+# Folded and packed parameters take 33,556,480 bytes in every mode beside 268,468,224 of parameters.
 #
-# The file needs PyTorch and a compiler, nothing else. In this order: Model and what it uses,
-# unchanged, because ModelNew falls back on them; the folded parameters; the fast forward and
-# ModelNew; what they assume; the kernels. Below a line stands what refold puts into every file.
+# It needs PyTorch and a compiler, nothing else. In this order: Model, unchanged, on which ModelNew
+# falls back; the folded parameters; the fast forward and ModelNew; what they assume; the kernels.
 
 """Linear, average pooling over the features, GELU, a scale, and the maximum of each row."""
 
@@ -62,39 +57,30 @@ def get_inputs():
 def get_init_inputs():
     return [in_features, out_features, pool_kernel_size, scale_factor]
 
-import os
-
-import torch
-
-# ----------------------------------------------------------------------------------------------
-# Folded parameters: computed from parameters alone, in float64, rounded once.
-# ----------------------------------------------------------------------------------------------
-
+# --- Folded parameters: computed from parameters alone, in float64, rounded once. -----------------
 def _refold_fold0(matmul_weight):
     """permute(avg_pool(permute(matmul.weight))), of shape [512, 8192]."""
-    t1 = matmul_weight.double().mT
-    t2 = torch.nn.functional.avg_pool1d(t1.flatten(0, -2), 16, 16, 0, False, True).unflatten(0, t1.shape[:-1])
-    return t2.mT.to(torch.float32).reshape((512, 8192)).contiguous()
+    permute = matmul_weight.double().mT
+    avg_pool = torch.nn.functional.avg_pool1d(permute.flatten(0, -2), 16, 16, 0, False,
+        True).unflatten(0, permute.shape[:-1])
+    return avg_pool.mT.to(torch.float32).contiguous()
 
 
 def _refold_fold1(matmul_bias):
     """avg_pool(matmul.bias), of shape [512]."""
     matmul_bias_64 = matmul_bias.double()
-    t1 = torch.nn.functional.avg_pool1d(matmul_bias_64.reshape((1, 8192)).flatten(0, -2), 16, 16, 0, False, True).unflatten(0, matmul_bias_64.reshape((1, 8192)).shape[:-1])
-    return t1.to(torch.float32).reshape((512,)).contiguous()
+    avg_pool = torch.nn.functional.avg_pool1d(matmul_bias_64.reshape((1, 8192)).flatten(0, -2),
+        16, 16, 0, False, True).unflatten(0, matmul_bias_64.reshape((1, 8192)).shape[:-1])
+    return avg_pool.to(torch.float32).reshape((512,))
 
-
-# ----------------------------------------------------------------------------------------------
-# The fast forward, and the module.
-# ----------------------------------------------------------------------------------------------
-# Equal in the reals: an infinity among the inputs may give NaN here and an infinity there, or the
-# other way round. NaN stays NaN wherever the result depends on it.
+# --- The fast forward, and the module. ------------------------------------------------------------
+# An infinity among the inputs may give NaN here and an infinity there, or the other way round.
 REFOLD_ASSUMES = "finite"
 
 
 def _refold_both(self, rf_cache, x):
     """The fast forward."""
-    folded0, folded1, folded0_packed = rf_cache.values
+    folded_weight, folded_shift, folded_weight_packed = rf_cache.values
     rf_device = rf_cache.device
     rf_stream = _refold_stream(rf_device)
     if rf_stream != rf_cache.stream:
@@ -102,13 +88,15 @@ def _refold_both(self, rf_cache, x):
     rf_empty = _refold_empty if _refold_current() == rf_device else _refold_empty_on(rf_device)
     n0 = x.shape[0]
     x = x.contiguous()
-    mul1 = rf_empty((n0, 1), (1, 1), torch.float32)
+    mul = rf_empty((n0, 1), (1, 1), torch.float32)
     if x.data_ptr() % 16:
         x = x.clone()
-    rf_work = _refold_workspace(_refold_kernels.matmul0_workspace_size(n0, 512, 8192, rf_device), rf_stream, rf_device)
-    _refold_kernels.matmul0(x, folded0, folded0_packed, folded1, mul1, n0, 512, 8192, rf_work[0], rf_work[1], rf_stream, rf_device)
-    reshape1 = mul1.reshape((n0,))
-    return reshape1
+    rf_size = _refold_kernels.matmul0_workspace_size(n0, 512, 8192, rf_device)
+    rf_work = _refold_workspace(rf_size, rf_stream, rf_device)
+    _refold_kernels.matmul0(x, folded_weight, folded_weight_packed, folded_shift, mul, n0, 512,
+        8192, rf_work[0], rf_work[1], rf_stream, rf_device)
+    result = mul.reshape((n0,))
+    return result
 
 
 class ModelNew(Model):
@@ -116,121 +104,83 @@ class ModelNew(Model):
 
     Assumed, and checked at every call:
     - x is a dense torch.float32 tensor of shape [n, 8192].
-    - parameters have the shapes and dtypes that they had when the kernels were made;
-    - modules are of the same classes, with the same settings and no hooks;
-    - no gradient is wanted.
+    - parameters have the shapes and dtypes, modules the classes and settings that they had
+      when the kernels were made; there are no hooks, and no gradient is wanted.
     Any other call takes the original forward and says why, once.
     """
 
     _refold_made = True
-    _refold_caches = None  # see _refold_own_caches
+    _refold_caches = None  # what is folded of the parameters; refold_refresh() forgets it
 
     def forward(self, x):
         if _refold_is_compiling():
             return super().forward(x)
         rf_caches = self._refold_caches or _refold_own_caches(self)
-        rf_found = _refold_prepare_both(self, rf_caches, x)
+        rf_found = _refold_prepare(self, rf_caches, "both", x)
         if type(rf_found) is _RefoldCache:
             return _refold_both(self, rf_found, x)
         _refold_tell(rf_found)
         return super().forward(x)
 
-    def refold_refresh(self):
-        """Forget the folded parameters. Programs need this only after they write to part of a
-        parameter in a way that PyTorch does not count; see the runtime's first lines."""
-        self.__dict__.pop("_refold_caches", None)
 
-
-# ----------------------------------------------------------------------------------------------
-# What is assumed: of the modules, of parameters and buffers, and of the arguments of each call.
-# ----------------------------------------------------------------------------------------------
+# --- What is assumed of modules, parameters and buffers, and of the arguments of a call. ----------
+# path, class, names of parameters, buffers and children, settings
 _REFOLD_MODULES = (
-    ('', '', 'avg_pool matmul', ('scale_factor',), (2.0,)),
-    ('matmul', 'Linear', 'bias weight', ('in_features', 'out_features'), (8192, 8192)),
-    ('avg_pool', 'AvgPool1d', '', ('ceil_mode', 'count_include_pad', 'kernel_size', 'padding', 'stride'), (False, True, (16,), (0,), (16,))),
+    ("", "", "avg_pool matmul", {"scale_factor": 2.0}),
+    ("matmul", "Linear", "bias weight", {"in_features": 8192, "out_features": 8192}),
+    ("avg_pool", "AvgPool1d", "", {"ceil_mode": False, "count_include_pad": True,
+        "kernel_size": (16, ), "padding": (0, ), "stride": (16, )}),
 )
-_REFOLD_TIED = ()
-_REFOLD_GLOBALS = {}
-
-
-_REFOLD_BOTH = {
-    "name": "both",
-    "tensors": (
-        ("matmul.weight", (8192, 8192), torch.float32),
-        ("matmul.bias", (8192,), torch.float32),
-    ),
-    "sources": 2,  # the first of the tensors are read, the others written
-    "assigned": (),  # attributes that forward sets
-    "counters": (),
-    "recipes": (
-        (_refold_fold0, (0,)),
-        (_refold_fold1, (1,)),
-        (lambda x: _refold_pack(x), (2,)),
-    ),
-    "audit": 1,  # KiB of copied parameters that each call looks through
-    "repeats": True,  # a call is told to be like the last one by its tensors
+_REFOLD_TENSORS = {
+    "matmul.weight": ((8192, 8192), torch.float32), "matmul.bias": ((8192,), torch.float32),
+}
+# values, as forward reads them: a parameter, what is folded of some, another form of a value
+_REFOLD_MODES = {
+    "both": {
+        "values": {"folded_weight": (_refold_fold0, "matmul.weight"),
+            "folded_shift": (_refold_fold1, "matmul.bias"), "folded_weight_packed": ("pack",
+            "folded_weight")},
+    },
 }
 
 
-def _refold_misfit_both(self, x):
+def _refold_misfit(self, x):
     """Why the kernels are for other arguments than these, or None."""
-    try:
-        if type(x) is not torch.Tensor or x.layout is not torch.strided or x.is_neg():
-            return "x is not a plain dense tensor"
-        if x.dtype is not torch.float32 or not x.is_cuda:
-            return f"x is {x.dtype} on {x.device}, not torch.float32 on cuda"
-        if x.dim() != 2 or x.shape[1] != 8192:
-            return f"x has the shape {tuple(x.shape)}, not [n, 8192]"
-        if x.shape[0] < 2:
-            return f"x has size {x.shape[0]} in dimension 0"
-    except (AttributeError, IndexError, KeyError, TypeError):
-        return "the arguments are not arranged as those that the kernels were made for"
-    return None
+    return _refold_argument("x", x, (None, 8192), torch.float32, "cuda")
 
 
-def _refold_prepare_both(self, rf_caches, x):
-    """What the kernels read of the parameters; or, as text, why this call takes the original forward."""
-    rf_cache = rf_caches.get("both")
+def _refold_prepare(self, rf_caches, rf_mode, x):
+    """What the kernels read of the parameters; or, as text, why the original forward is taken."""
+    rf_cache = rf_caches.get(rf_mode)
     if rf_cache is not None and rf_cache.fits(x) and not (
         _refold_grad_enabled() or _refold_forward_ad._current_level >= 0
         or _refold_function_modes() and _refold_is_watched(rf_cache.device, "cuda")
     ) and _refold_kernels.unchanged(*rf_cache.watched) and rf_cache.laid(*rf_cache.tensors):
         return rf_cache  # the last call was like this one
-    rf_reason = _refold_problem or _refold_traced() or _refold_misfit_both(self, x)
-    if rf_reason is not None:
-        return rf_reason
-    return _refold_examined(self, rf_caches, _REFOLD_BOTH, _refold_file, (x,))
+    return (
+        _refold_problem or _refold_traced() or _refold_misfit(self, x)
+        or _refold_examined(self, rf_caches, rf_mode, _refold_file, (x,))
+    )
 
 
-# ----------------------------------------------------------------------------------------------
-# The kernels of this model. Compiled once at the first import, then found in PyTorch's cache.
-# ----------------------------------------------------------------------------------------------
+# --- This model's kernels: compiled at the first import, then found in PyTorch's cache. -----------
 _REFOLD_KERNELS = r"""
 namespace rf {
-
 // linear, add, gelu, max, mul
-struct Matmul0 {
-  const float* p2;  // avg_pool(matmul.bias)
-  float* y0;
+struct Matmul0 : MatmulBody {
+  const float* folded_shift;  // avg_pool(matmul.bias)
+  float* mul;
   long width;
   template <class V, class C> RF_FN V value(V acc, long row, C col) const {
-    const V t0 = column<V>(p2, col);
-    const auto t1 = acc + t0;
-    const auto t2 = 0.5f * t1 * (1.0f + erf(t1 * 0.70710678118654752f));
-    return t2;
+    const auto add1 = acc + column<V>(folded_shift, col);
+    return 0.5f * add1 * (1.0f + erf(add1 * 0.70710678118654752f));
   }
   static constexpr bool kStores = false;
   using RowMonoids = List<Max>;
   RF_FN void finalize_row(long row, const float* results) const {
-    const auto t0 = results[0] * 2.0f;
-    put(y0, row, t0);
+    put(mul, row, results[0] * 2.0f);
   }
-  using ColumnMonoids = List<>;
   static constexpr bool kLight = false;
-  static constexpr bool kBatched = false;
-  static constexpr int kReads = 0;
-  RF_FN bool in_pairs() const { return true; }
-  rf_watch::Look look = rf_watch::take_look();  // see look.h
 };
 
 }  // namespace rf
@@ -285,8 +235,8 @@ static PyObject* matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   float* a = rf_pointer<float>(args[0]);
   float* w = rf_pointer<float>(args[1]);
   float* w_packed = rf_pointer<float>(args[2]);
-  float* p2 = rf_pointer<float>(args[3]);
-  float* y0 = rf_pointer<float>(args[4]);
+  float* folded_shift = rf_pointer<float>(args[3]);
+  float* mul = rf_pointer<float>(args[4]);
   long rows = rf_size(args[5]);
   long width = rf_size(args[6]);
   long depth = rf_size(args[7]);
@@ -295,7 +245,7 @@ static PyObject* matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   long stream = rf_size(args[10]);
   long device = rf_size(args[11]);
   if (PyErr_Occurred()) return nullptr;
-  const rf::Matmul0 body{p2, y0, width};
+  const rf::Matmul0 body{{}, folded_shift, mul, width};
   const rf::Operand a_operand = rf::packed_operand<rf::Ieee>(nullptr, a, rows, depth);
   const rf::Operand w_operand = rf::packed_operand<rf::Ieee>(w_packed, w, width, depth);
   const rf::Workspace work{scratch, reinterpret_cast<unsigned*>(arrivals)};
@@ -1676,49 +1626,10 @@ template <class Body> RF_FN void look_in_first_block(const Body& body) {
 
 }  // namespace rf
 
-// Epilogue: what happens to a tile of the product while it is still in registers.
-//
-// A body gives
-//   value(acc, row, col)                    the epilogue: the result from the product's element
-//   kLight                                  whether that is a few instructions
-//   kBatched                                whether it is of a batch of products (BatchProblem): they reduce nothing
-//   store(row, col, v)                      writes it                          (if kStores)
-//   kReads, in_pairs()                      how many values of rows value() reads; whether two columns of them, and of
-//                                           what is stored, can be taken by one access
-//   RowMonoids = List<...>                  each reduces v along the row
-//   finalize_row(row, const float* results)   takes what a row was reduced to
-//   ColumnMonoids = List<...>               each reduces v down the column
-//   Column                                  what a column is reduced to        (if any)
-//   set_column(Step<S>, column, state)      takes one result into it
-//   finalize_column(column, col)              writes results
-//   kQuantized                              the column monoid that is the moments of v (if it may be stored quantized:
-//                                           as Quantizing<Body>, quantized_store.cuh)
-//
-// Layout: the fragment's (fragment.cuh). Rows are reduced in registers and across the four lanes that
-// share them; columns across the eight lanes that share them, then across warps through shared memory.
-// Each warpgroup leaves one partial result for a row or column of its fragment in the workspace. Where a row has few
-// the last warpgroup to arrive at a block of rows merges its rows' first to last (arrivals are counted by integer
-// atomics; floats are only ever merged in order); more of them, and columns, are left to finalize.cuh.
-//
-// Shared memory: EpilogueStorage, one for each warpgroup: column partials of its four warps (512 bytes a word and 32
-// columns), scales of its columns, counts. Registers: the fragment's 32 G MI / 2, in place, and what the body takes.
-//
-// A whole fragment's columns are read and stored in pairs, where operands and results are aligned so. (Results alone
-// that are not are stored one by one; with operands it is taken like a fragment that is cut.) Its groups of 32
-// columns are taken by an unrolled loop where the body is light, else by one that rotates the registers: an unrolled
-// body is 4 times the instructions to compile and to fetch, the rotation costs 4 moves an element.
+// Row reduce: a fragment's rows, reduced in registers and across the four lanes that share them; and the merge of the
+// partial results that fragments leave of a row.
 
 namespace rf {
-
-// What a warpgroup's epilogue has in shared memory.
-template <class Body, int G> struct EpilogueStorage {
-  static constexpr int kWords = Words<typename Body::ColumnMonoids>::column;
-  float columns[4][kWords > 0 ? kWords : 1][32 * G];
-  alignas(8) float unscale[32 * G];
-  float counts[4];
-  bool agree[4];
-  unsigned arrival;
-};
 
 // Merges a row's `blocks` partial results of M, `stride` floats apart, in order. The loads of a batch
 // are in flight together: what is read here is in the L2, hundreds of cycles away.
@@ -1742,15 +1653,6 @@ template <class M> RF_FN typename M::State merge_partials(const float* partials,
   }
   return state;
 }
-
-// A body whose value is stored quantized. A type of its own: one kernel of both ways would have registers for both.
-template <class Body> struct Quantizing;
-template <class Body> constexpr bool kQuantizes = false;
-template <class Body> constexpr bool kQuantizes<Quantizing<Body>> = true;
-// Whether column monoid S is the moments of what is quantized: they are taken with it.
-template <class Body, class S> constexpr bool kTakenLater = false;
-template <class Body, class S>
-constexpr bool kTakenLater<Quantizing<Body>, S> = S::index == Body::kQuantized;
 
 // This fragment's partial of monoid M for each of its rows, to partials[row * pitch]. One monoid at a time:
 // what several would keep for each row at once does not fit in the registers.
@@ -1805,6 +1707,72 @@ RF_FN void reduce_rows(Fragment<MI, G>& acc, const Problem& p, int row0, int col
       for (int w = 0; w < M::kWords; w++) partials[row * pitch + w] = partial[r].w[w];
   }
 }
+
+}  // namespace rf
+
+// Epilogue: what happens to a tile of the product while it is still in registers.
+//
+// A body gives
+//   value(acc, row, col)                    the epilogue: the result from the product's element
+//   kLight                                  whether that is a few instructions
+//   kBatched                                whether it is of a batch of products (BatchProblem): they reduce nothing
+//   store(row, col, v)                      writes it                          (if kStores)
+//   kReads, in_pairs()                      how many values of rows value() reads; whether two columns of them, and of
+//                                           what is stored, can be taken by one access
+//   RowMonoids = List<...>                  each reduces v along the row
+//   finalize_row(row, const float* results)   takes what a row was reduced to
+//   ColumnMonoids = List<...>               each reduces v down the column
+//   Column                                  what a column is reduced to        (if any)
+//   set_column(Step<S>, column, state)      takes one result into it
+//   finalize_column(column, col)              writes results
+//   kQuantized                              the column monoid that is the moments of v (if it may be stored quantized:
+//                                           as Quantizing<Body>, quantized_store.cuh)
+//
+// Layout: the fragment's (fragment.cuh). Rows are reduced in registers and across the four lanes that
+// share them; columns across the eight lanes that share them, then across warps through shared memory.
+// Each warpgroup leaves one partial result for a row or column of its fragment in the workspace. Where a row has few
+// the last warpgroup to arrive at a block of rows merges its rows' first to last (arrivals are counted by integer
+// atomics; floats are only ever merged in order); more of them, and columns, are left to finalize.cuh.
+//
+// Shared memory: EpilogueStorage, one for each warpgroup: column partials of its four warps (512 bytes a word and 32
+// columns), scales of its columns, counts. Registers: the fragment's 32 G MI / 2, in place, and what the body takes.
+//
+// A whole fragment's columns are read and stored in pairs, where operands and results are aligned so. (Results alone
+// that are not are stored one by one; with operands it is taken like a fragment that is cut.) Its groups of 32
+// columns are taken by an unrolled loop where the body is light, else by one that rotates the registers: an unrolled
+// body is 4 times the instructions to compile and to fetch, the rotation costs 4 moves an element.
+
+namespace rf {
+
+// What a body of a product is unless it says otherwise: one that stores the product.
+struct MatmulBody {
+  using RowMonoids = List<>;
+  using ColumnMonoids = List<>;
+  static constexpr bool kStores = true, kLight = true, kBatched = false;
+  static constexpr int kReads = 0;
+  template <class V, class C> RF_FN V value(V acc, long row, C col) const { return acc; }
+  RF_FN bool in_pairs() const { return true; }
+  rf_watch::Look look = rf_watch::take_look();  // see look.h
+};
+
+// What a warpgroup's epilogue has in shared memory.
+template <class Body, int G> struct EpilogueStorage {
+  static constexpr int kWords = Words<typename Body::ColumnMonoids>::column;
+  float columns[4][kWords > 0 ? kWords : 1][32 * G];
+  alignas(8) float unscale[32 * G];
+  float counts[4];
+  bool agree[4];
+  unsigned arrival;
+};
+
+// A body whose value is stored quantized. A type of its own: one kernel of both ways would have registers for both.
+template <class Body> struct Quantizing;
+template <class Body> constexpr bool kQuantizes = false;
+template <class Body> constexpr bool kQuantizes<Quantizing<Body>> = true;
+// Whether column monoid S is the moments of what is quantized: they are taken with it.
+template <class Body, class S> constexpr bool kTakenLater = false;
+template <class Body, class S>
+constexpr bool kTakenLater<Quantizing<Body>, S> = S::index == Body::kQuantized;
 
 // Whether a power of two is far from the ends of float32's range.
 RF_FN bool is_ordinary(float unscale) { return unscale > 0x1p-60f && unscale < 0x1p60f; }
@@ -4485,7 +4453,10 @@ template <class Body> Error finalize_rows(const Body& body, const Problem& p, lo
 }  // namespace rf
 """
 _REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS + _REFOLD_ENTRIES
-_REFOLD_NAME = "refold_sm_90_73474d36c66e"
+
+import os
+
+_REFOLD_NAME = "refold_sm_90_cb2397a09e4c"
 
 import contextlib
 
@@ -4580,7 +4551,7 @@ def _refold_workspace(size, stream, device):
 
 
 def _refold_pack(x):
-    """A matrix of rows as the tensor cores read it: see Split above."""
+    """A matrix of rows as the tensor cores read it."""
     depth, device = x.shape[-1], x.get_device()
     rows = x.numel() // depth
     size = _refold_kernels.packed_bytes(rows, depth)
@@ -4622,9 +4593,7 @@ def _refold_tf32_allowed():
     except RuntimeError:  # the flag was set by its newer name
         return torch.backends.cuda.matmul.fp32_precision == "tf32"
 
-# ----------------------------------------------------------------------------------------------
-# The runtime.
-# ----------------------------------------------------------------------------------------------
+# --- The runtime. ---------------------------------------------------------------------------------
 import enum
 import hashlib
 import math
@@ -4949,9 +4918,9 @@ def _refold_modules_of(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.M
 # What is assumed of the modules inside a model, and what of them is looked at before every call.
 #
 # `_REFOLD_MODULES` has a row for each module: its path, its class, the names of its parameters,
-# buffers and children (with a "-" before one that is None), and its settings. `_REFOLD_TIED` has the
-# paths of each parameter that is held in several places. `_REFOLD_GLOBALS` has the plain values among
-# the globals that forward reads.
+# buffers and children (with a "-" before one that is None), and its settings. `_REFOLD_TIED`, where
+# there is one, has the paths of each parameter that is held in several places; `_REFOLD_GLOBALS` the
+# plain values among the globals that forward reads.
 
 
 _REFOLD_HOLDERS = ("_parameters", "_buffers", "_modules")
@@ -4995,7 +4964,7 @@ def _refold_tensor(model: torch.nn.Module, path: str) -> Any:
 
 def _refold_difference(
     model: torch.nn.Module,
-    modules: Sequence[tuple[str, str, str, tuple[str, ...], tuple[Any, ...]]],
+    modules: Sequence[tuple[str, str, str, dict[str, Any]]],
     tied: Sequence[Sequence[str]],
     numbers: dict[str, Any],
     reached: _RefoldReached,
@@ -5004,7 +4973,7 @@ def _refold_difference(
     shared = torch.nn.modules.module
     if shared._global_forward_hooks or shared._global_forward_pre_hooks:
         return "every module has a global hook"
-    for path, kind, held, names, settings in modules:
+    for path, kind, held, settings in modules:
         module = _refold_inside(model, path)
         words = path or "the model"
         if module is None:
@@ -5021,7 +4990,7 @@ def _refold_difference(
             now, then = set(found.split()), set(held.split())
             more, less = " ".join(sorted(now - then)), " ".join(sorted(then - now))
             return f"{words} holds {more or 'less'}, which it did not; it held {less or 'no other'}"
-        for name, setting in zip(names, settings, strict=True):
+        for name, setting in settings.items():
             value = _refold_setting(getattr(module, name, None))
             if type(value) is not type(setting) or value != setting:
                 return f"the setting {name} of {words} has changed"
@@ -5153,6 +5122,12 @@ def _refold_own_caches(model: torch.nn.Module) -> dict[str, Any]:
     return caches
 
 
+def _refold_refresh(self: torch.nn.Module) -> None:
+    """Forget the folded parameters: after a write to part of a parameter that PyTorch does not
+    count. All other writes are seen."""
+    vars(self).pop("_refold_caches", None)
+
+
 def _refold_like(*tensors: torch.Tensor) -> Callable[..., bool]:
     """A function that tells whether other tensors are like these: of the same types, dtypes, sizes,
     strides and devices, and under the same modes and transforms, as the keys tell by which PyTorch
@@ -5186,6 +5161,32 @@ def _refold_is_watched(device: int, kind: str) -> bool:
 def _refold_traced() -> str | None:
     """Why the arguments are not to be looked at, which a tracer would note, or None."""
     return "a tracer is active" if torch._C._is_tracing() else None
+
+
+def _refold_argument(
+    name: str, value: Any, sizes: tuple[Any, ...], dtype: torch.dtype, kind: str
+) -> str | None:
+    """Why an argument is not a tensor as the kernels take it, or None.
+
+    sizes: of each dimension its size, None for any from 2 on, (least, largest or None), or ... for
+    any.
+    """
+    if type(value) is not torch.Tensor or value.layout is not torch.strided or value.is_neg():
+        return f"{name} is not a plain dense tensor"
+    if value.dtype is not dtype or not (value.is_cuda if kind == "cuda" else value.is_cpu):
+        return f"{name} is {value.dtype} on {value.device}, not {dtype} on {kind}"
+    shape = value.shape
+    wrong = len(shape) != len(sizes)
+    for found, size in zip(shape, sizes, strict=False):
+        wrong = wrong or (type(size) is int and found != size)
+    if wrong:
+        told = ", ".join(str(size) if type(size) is int else "n" for size in sizes)
+        return f"{name} has the shape {tuple(shape)}, not [{told}]"
+    for i, (found, size) in enumerate(zip(shape, sizes, strict=True)):
+        least, most = size if type(size) is tuple else (2 if size is None else 0, None)
+        if found < least or (most is not None and found > most):
+            return f"{name} has size {found} in dimension {i}"
+    return None
 
 
 def _refold_context(device: int, kind: str) -> str | None:
@@ -5297,6 +5298,7 @@ def _refold_look_at(
 # the parameters holds.
 
 
+_REFOLD_LOOKED_THROUGH = 1  # KiB of copied parameters that each call looks through
 _REFOLD_WHOLE = 2048  # bytes that are compared whole at every call, see watch.h
 # what `altered` says: an uncounted write was found by the audit, or by the kernels of the last call
 _REFOLD_AUDIT, _REFOLD_LATE = 6, 10
@@ -5321,12 +5323,12 @@ class _RefoldCache:
 
     sources: the parameters read; seen: their versions, addresses and strides. values: what is
     computed from them. reason: why the original forward runs as long as nothing changes, or None.
-    watched: the arguments of `unchanged` of the kernels. tensors, laid: the sources and the buffers
-    that are written, and whether they still have the sizes and strides that they had. fits: whether
-    tensors are like those of the last call that came without gradients. stepped: the identities of
-    parameters that an optimizer wrote since. audited: the names of the sources whose memory is
-    looked through; audit_calls: in how many calls. looked, epoch: see look.py. Copies and
-    pickles of a module start with empty caches.
+    watched: the arguments of `unchanged` of the kernels. states: the buffers that are written.
+    tensors, laid: the sources and the states, and whether they still have the sizes and strides
+    that they had. fits: whether tensors are like those of the last call that came without
+    gradients. stepped: the identities of parameters that an optimizer wrote since. audited: the
+    names of the sources whose memory is looked through; audit_calls: in how many calls. looked,
+    epoch: see look.py. Copies and pickles of a module start with empty caches.
     """
 
     def __init__(self, device: int | None = None) -> None:
@@ -5337,6 +5339,7 @@ class _RefoldCache:
         self.reason: str | None = None
         self.watched: tuple[Any, ...] | None = None
         self.tensors: tuple[torch.Tensor, ...] = ()
+        self.states: tuple[torch.Tensor, ...] = ()
         self.laid: Callable[..., bool] = _refold_unlike
         self.fits: Callable[..., bool] = _refold_unlike
         self.stepped: set[int] | None = None
@@ -5424,11 +5427,13 @@ def _refold_extent(t: torch.Tensor) -> int:
 def _refold_examined(
     model: torch.nn.Module,
     caches: dict[str, Any],
-    mode: dict[str, Any],
+    name: str,
     file: Any,
     arguments: Sequence[torch.Tensor],
 ) -> Any:
-    """The cache for a call whose arguments suit the kernels; or why the original is called."""
+    """The cache for a call whose arguments suit the kernels of a mode; or why the original is
+    called."""
+    mode = file.modes[name]
     device = arguments[0].get_device()
     reason = _refold_context(device, file.kind)
     if reason is not None:
@@ -5473,7 +5478,9 @@ def _refold_renew(
     tensors = [_refold_tensor(model, path) for path, _, _ in mode["tensors"]]
     sources, states = tensors[: mode["sources"]], tensors[mode["sources"] :]
     counters = [_refold_tensor(model, path) for _, path in mode["counters"]]
-    reason = file.difference(model, reached) or _refold_misfit(tensors, states, mode, device)
+    reason = file.difference(model, reached) or _refold_tensors_misfit(
+        tensors, states, mode, device
+    )
     usable = [t for t in tensors if isinstance(t, torch.Tensor)]
     watched: list[Any] = []
     for i, t in enumerate(tensors):
@@ -5498,7 +5505,7 @@ def _refold_renew(
         if transient is not None:
             return transient
         fixed = (rows.dicts, rows.types, rows.kinds, tuple(watched), stores, tuple(contents))
-        memory = file.kernels.watch(*fixed, mode["audit"])
+        memory = file.kernels.watch(*fixed, _REFOLD_LOOKED_THROUGH)
         if reason is None:
             versions = [None if t.is_inference() else t._version for t in (*sources, *counters)]
             seen = tuple(
@@ -5521,8 +5528,9 @@ def _refold_renew(
         cache = _RefoldCache(device)
     cache.audited = tuple(mode["tensors"][i][0] for i in copied)
     kib = sum(-(-n // 1024) for n in contents[1::2] if n > _REFOLD_WHOLE)
-    cache.audit_calls = -(-kib // mode["audit"])
+    cache.audit_calls = -(-kib // _REFOLD_LOOKED_THROUGH)
     cache.tensors, cache.laid = tuple(usable), _refold_like(*usable)
+    cache.states = tuple(states)
     cache.reason, cache.fits, cache.stepped = reason, _refold_unlike, None
     _refold_follow_optimizers(cache)
     # last: threads that find it take the values
@@ -5561,7 +5569,7 @@ def _refold_changed(
     return changed
 
 
-def _refold_misfit(
+def _refold_tensors_misfit(
     tensors: Sequence[Any], states: Sequence[Any], mode: dict[str, Any], device: int
 ) -> str | None:
     """Why parameters are not as the kernels take them, or None."""
@@ -5587,7 +5595,7 @@ def _refold_wants_gradients(
     if any(t.requires_grad for t in arguments):
         return True
     sources = [path for path, _, _ in mode["tensors"][: mode["sources"]]]
-    for path in (*sources, *mode.get("unread", ())):
+    for path in (*sources, *mode["unread"]):
         if getattr(_refold_tensor(model, path), "requires_grad", False):
             return True
     return False
@@ -5634,24 +5642,25 @@ def _refold_stepped(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) ->
             cache.fits = _refold_unlike
 
 
-class _RefoldFile:
-    """The tables and functions of one emitted file."""
+# The tables of one emitted file as the runtime reads them: by place instead of by name.
 
-    def __init__(
-        self,
-        modules: Sequence[Any],
-        tied: Sequence[Sequence[str]],
-        numbers: dict[str, Any],
-        kernels: Any,
-        unfit: Callable[[int], str | None],
-        renewed: Callable[[_RefoldCache], None],
-        kind: str,
-        classes: Sequence[type],
-    ) -> None:
-        self.modules, self.tied, self.numbers = modules, tied, numbers
-        self.kernels, self.unfit, self.renewed, self.kind = kernels, unfit, renewed, kind
-        self.names = {path: names for path, _, _, names, _ in modules}
-        self.known = _refold_reach(classes).entries
+
+class _RefoldFile:
+    """One emitted file: its tables, and the functions that its kernels' part defines.
+
+    kind: the kernels' type of device. names: the file's globals. modes: by name, `_refold_mode`.
+    """
+
+    def __init__(self, kind: str, names: dict[str, Any]) -> None:
+        self.kind, self.kernels = kind, names["_refold_kernels"]
+        self.unfit: Callable[[int], str | None] = names["_refold_unfit"]
+        self.renewed: Callable[[Any], None] = names["_refold_renewed"]
+        self.modules: Sequence[Any] = names["_REFOLD_MODULES"]
+        self.tied: Sequence[Sequence[str]] = names.get("_REFOLD_TIED", ())
+        self.numbers: dict[str, Any] = names.get("_REFOLD_GLOBALS", {})
+        self.names = {path: tuple(settings) for path, _, _, settings in self.modules}
+        self.modes = {name: _refold_mode(name, names, self) for name in names["_REFOLD_MODES"]}
+        self.known = _refold_reach(_refold_module_classes(names)).entries
         self.baselines: dict[frozenset[type], _RefoldReached] = {}
 
     def reached(self, model: torch.nn.Module) -> _RefoldReached:
@@ -5672,6 +5681,54 @@ class _RefoldFile:
 
     def place(self, device: int) -> torch.device:
         return torch.device("cpu") if device < 0 else torch.device(self.kind, device)
+
+
+def _refold_mode(name: str, names: dict[str, Any], file: _RefoldFile) -> dict[str, Any]:
+    """One row of `_REFOLD_MODES`.
+
+    tensors: (path, shape, dtype) of what is read, then of what is written. sources: how many are
+    read. recipes: of each value (function, places of its arguments among what is read and the
+    values before it). counters: of running statistics, which PyTorch's kernels write uncounted,
+    (place, path of the batch norm's counter, which is counted). unread: parameters that cannot
+    change the result. assigned: attributes that forward sets. repeats: whether a call is told to be
+    like the last one by its tensors.
+    """
+    row = names["_REFOLD_MODES"][name]
+    given_row: dict[str, Any] = row["values"]
+    made: dict[str, tuple[Any, ...]] = {
+        value: how if type(how) is tuple else (how,) for value, how in given_row.items()
+    }
+    sources: dict[str, int] = {}
+    for how, *given in made.values():
+        for path in given if callable(how) else () if given else (how,):
+            sources.setdefault(path, len(sources))
+    values = {value: len(sources) + i for i, value in enumerate(made)}
+    recipes: list[tuple[Callable[..., torch.Tensor], tuple[int, ...]]] = []
+    for how, *given in made.values():
+        if callable(how):
+            recipes.append((how, tuple(sources[path] for path in given)))
+        elif given:  # a value in another form
+            recipes.append((names[f"_refold_{how}"], (values[given[0]],)))
+        else:  # a parameter as it is
+            recipes.append((torch.Tensor.contiguous, (sources[how],)))
+    held = {path: names_held.split() for path, _, names_held, _ in file.modules}
+    counters = []
+    for path, i in sources.items():
+        parent, dot, last = path.rpartition(".")
+        statistics = last in ("running_mean", "running_var")
+        if statistics and "num_batches_tracked" in held.get(parent, ()):
+            counters.append((i, f"{parent}{dot}num_batches_tracked"))
+    written = row.get("writes", ())
+    return {
+        "name": name,
+        "tensors": tuple((p, *names["_REFOLD_TENSORS"][p]) for p in (*sources, *written)),
+        "sources": len(sources),
+        "recipes": tuple(recipes),
+        "counters": tuple(counters),
+        "unread": row.get("unread", ()),
+        "assigned": row.get("assigned", ()),
+        "repeats": row.get("repeats", True),
+    }
 
 
 # Containers that a fast call gives, put together without running their constructors.
@@ -5696,15 +5753,13 @@ def _refold_made(kind: Any, items: Any, attributes: Any, same: Any = ()) -> Any:
     return made
 
 
-_refold_file = _RefoldFile(
-    _REFOLD_MODULES, _REFOLD_TIED, _REFOLD_GLOBALS, _refold_kernels, _refold_unfit, _refold_renewed,
-    "cuda", _refold_module_classes(globals()),
-)
+ModelNew.refold_refresh = _refold_refresh
+_refold_file = _RefoldFile("cuda", globals())
 
 
 def _refold_attempt(self, rf_caches, x):
     """forward's result, or a _RefoldReason why the original forward is taken (for refold.optimize)."""
-    rf_found = _refold_prepare_both(self, rf_caches, x)
+    rf_found = _refold_prepare(self, rf_caches, "both", x)
     if type(rf_found) is _RefoldCache:
         return _refold_both(self, rf_found, x)
     return _RefoldReason(rf_found)

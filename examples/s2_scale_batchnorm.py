@@ -2,70 +2,35 @@
 #
 # The original is s2_scale_batchnorm.py.
 # In train mode (equal for finite values):
-#   1. scale-of-shifted (reals): ((linear(x, gemm.weight) + gemm.bias) * scale) -> ((linear(x,
-#      gemm.weight) * scale) + (gemm.bias * scale)). A scale of a shifted value is a shift of the
-#      scaled value.
-#   2. mean-of-shifted (reals): mean(((.. * scale) + (gemm.bias * scale)), axes=-2) -> (mean((.. *
-#      scale), axes=-2) + mean((gemm.bias * scale), axes=-2)). The mean of shifted values is their
-#      mean plus the mean of the shifts.
-#   3. mean-of-scaled (reals): mean((linear(x, gemm.weight) * scale), axes=-2) -> (mean(linear(x,
-#      gemm.weight), axes=-2) * scale). The mean of values scaled alike is their mean, scaled.
-#   4. equal-shifts-cancel (finite): (((.. * scale) + (gemm.bias * scale)) - ((.. * scale) +
-#      (gemm.bias * scale))) -> ((linear(x, gemm.weight) * scale) - (mean(.., axes=-2) * scale)).
-#      What is added to both sides of a difference cancels: statistics ignore a bias.
-#   5. common-factor (reals): ((linear(x, gemm.weight) * scale) - (mean(.., axes=-2) * scale)) ->
-#      ((linear(x, gemm.weight) - mean(.., axes=-2)) * scale). A factor of both sides of a
-#      difference is a factor of the difference.
-#   6. variance-ignores-shift (finite): var(((.. * scale) + (gemm.bias * scale)), axes=-2) ->
-#      var((linear(x, gemm.weight) * scale), axes=-2). A shift that is the same for all values
-#      does not change how they vary.
-#   7. variance-of-scaled (reals): var((linear(x, gemm.weight) * scale), axes=-2) ->
-#      (var(linear(x, gemm.weight), axes=-2) * square(scale)). A factor that is the same for all
-#      values enters their variance squared.
-#   8. vectors-first (reals): (((.. - ..) * scale) * rsqrt((.. + 1e-05))) -> ((linear(x,
-#      gemm.weight) - mean(.., axes=-2)) * (scale * rsqrt(..))). Factors smaller than the value
-#      are multiplied with each other first.
-#   9. vectors-first (reals): (((.. - ..) * (scale * ..)) * bn.weight) -> ((linear(x, gemm.weight)
-#      - mean(.., axes=-2)) * ((scale * ..) * bn.weight)). Factors smaller than the value are
-#      multiplied with each other first.
-#   10. mean-of-scaled (reals): mean(((.. + gemm.bias) * scale), axes=-2) -> (mean((.. +
-#      gemm.bias), axes=-2) * scale). The mean of values scaled alike is their mean, scaled.
-#   11. mean-of-shifted (reals): mean((linear(x, gemm.weight) + gemm.bias), axes=-2) ->
-#      (mean(linear(x, gemm.weight), axes=-2) + gemm.bias). The mean of shifted values is their
-#      mean plus the mean of the shifts.
-#   12. variance-ignores-shift (finite): var(((.. * scale) + (gemm.bias * scale)), axes=-2) ->
-#      var((linear(x, gemm.weight) * scale), axes=-2). A shift that is the same for all values
-#      does not change how they vary.
-#   13. variance-of-scaled (reals): var((linear(x, gemm.weight) * scale), axes=-2) ->
-#      (var(linear(x, gemm.weight), axes=-2) * square(scale)). A factor that is the same for all
-#      values enters their variance squared.
-#   Folded and packed parameters take 67,125,248 bytes beside the 67,207,176 of the parameters.
+#   1. scale-of-shifted (reals): A scale of a shifted value is a shift of the scaled value.
+#      (.. + gemm.bias) * scale -> (.. * scale) + (gemm.bias * scale)
+#   2. mean-of-shifted (reals, 2 times): The mean of shifted values is their mean plus the mean of
+#      the shifts. mean((.. + ..), axes=-2) -> mean(.., axes=-2) + mean(.., axes=-2)
+#   3. mean-of-scaled (reals, 2 times): The mean of values scaled alike is their mean, scaled.
+#      mean((.. * scale), axes=-2) -> mean(.., axes=-2) * scale
+#   4. equal-shifts-cancel (finite): What is added to both sides of a difference cancels: statistics
+#      ignore a bias. (.. + ..) - (.. + ..) -> (.. * scale) - (.. * scale)
+#   5. common-factor (reals): A factor of both sides of a difference is a factor of the difference.
+#      (.. * scale) - (.. * scale) -> (.. - ..) * scale
+#   6. variance-ignores-shift (finite, 2 times): A shift that is the same for all values does not
+#      change how they vary. var((.. + ..), axes=-2) -> var((.. * scale), axes=-2)
+#   7. variance-of-scaled (reals, 2 times): A factor that is the same for all values enters their
+#      variance squared. var((.. * scale), axes=-2) -> var(.., axes=-2) * square(scale)
+#   8. vectors-first (reals, 2 times): Factors smaller than the value are multiplied with each other
+#      first. (.. * scale) * rsqrt(..) -> (.. - ..) * (scale * ..)
 # In eval mode (equal in the reals: sums and products are taken in another order):
-#   1. scale-of-shifted (reals): ((linear(x, gemm.weight) + gemm.bias) * scale) -> ((linear(x,
-#      gemm.weight) * scale) + (gemm.bias * scale)). A scale of a shifted value is a shift of the
-#      scaled value.
-#   2. minus-parameter (bits): (((.. * scale) + (gemm.bias * scale)) - bn.running_mean) -> (((.. *
-#      scale) + (gemm.bias * scale)) + neg(bn.running_mean)). To subtract a parameter is to add
-#      its negative.
-#   3. shifts-meet (reals): (((.. * scale) + (gemm.bias * scale)) + neg(bn.running_mean)) ->
-#      ((linear(x, gemm.weight) * scale) + ((gemm.bias * scale) + neg(bn.running_mean))). Two
-#      shifts after each other are one.
-#   4. scale-of-shifted (reals): (((.. * scale) + (.. + ..)) * rsqrt((bn.running_var + 1e-05))) ->
-#      (((.. * scale) * rsqrt(..)) + ((.. + ..) * rsqrt(..))). A scale of a shifted value is a
-#      shift of the scaled value.
-#   5. scales-meet (reals): ((linear(x, gemm.weight) * scale) * rsqrt((bn.running_var + 1e-05)))
-#      -> (linear(x, gemm.weight) * (scale * rsqrt(..))). Two scales after each other are one.
-#   6. scale-of-shifted (reals): (((.. * ..) + (.. * ..)) * bn.weight) -> (((.. * ..) * bn.weight)
-#      + ((.. * ..) * bn.weight)). A scale of a shifted value is a shift of the scaled value.
-#   7. scales-meet (reals): ((linear(x, gemm.weight) * (scale * ..)) * bn.weight) -> (linear(x,
-#      gemm.weight) * ((scale * ..) * bn.weight)). Two scales after each other are one.
-#   8. shifts-meet (reals): (((.. * ..) + (.. * bn.weight)) + bn.bias) -> ((linear(x, gemm.weight)
-#      * (.. * bn.weight)) + ((.. * bn.weight) + bn.bias)). Two shifts after each other are one.
-#   Folded and packed parameters take 67,141,632 bytes beside the 67,207,176 of the parameters.
+#   1. scale-of-shifted (reals, 3 times): .. * scale -> .. + ..
+#   2. minus-parameter (bits): To subtract a parameter is to add its negative.
+#      (.. + ..) - bn.running_mean -> (.. + ..) + neg(bn.running_mean)
+#   3. shifts-meet (reals, 2 times): Two shifts after each other are one.
+#      (.. + ..) + neg(bn.running_mean) -> (.. * scale) + (.. + ..)
+#   4. scales-meet (reals, 2 times): Two scales after each other are one.
+#      (.. * scale) * rsqrt(..) -> linear(x, gemm.weight) * (scale * ..)
+# Folded and packed parameters take 67,125,248 bytes in train mode, 67,141,632 bytes in eval mode
+# beside 67,207,176 of parameters.
 #
-# The file needs PyTorch and a compiler, nothing else. In this order: Model and what it uses,
-# unchanged, because ModelNew falls back on them; the folded parameters; the fast forward and
-# ModelNew; what they assume; the kernels. Below a line stands what refold puts into every file.
+# It needs PyTorch and a compiler, nothing else. In this order: Model, unchanged, on which ModelNew
+# falls back; the folded parameters; the fast forward and ModelNew; what they assume; the kernels.
 
 """Linear, a scale per feature, and batch normalisation."""
 
@@ -97,68 +62,59 @@ def get_inputs():
 def get_init_inputs():
     return [in_features, out_features]
 
-import os
-
-import torch
-
-# ----------------------------------------------------------------------------------------------
-# Folded parameters: computed from parameters alone, in float64, rounded once.
-# ----------------------------------------------------------------------------------------------
-
+# --- Folded parameters: computed from parameters alone, in float64, rounded once. -----------------
 def _refold_fold0(scale):
     """square(scale), of shape [4096]."""
-    return _refold_rounded(scale.double().square(), torch.float32).reshape((4096,)).contiguous()
+    return _refold_rounded(scale.double().square(), torch.float32)
 
 
 def _refold_fold1(scale, bn_running_var, bn_weight):
-    """((scale * rsqrt((bn.running_var + 1e-05))) * bn.weight), of shape [4096]."""
-    t6 = ((scale.double() * (bn_running_var.double() + 1e-05).rsqrt()) * bn_weight.double())
-    return _refold_rounded(t6, torch.float32).reshape((4096,)).contiguous()
+    """(scale * rsqrt((bn.running_var + 1e-05))) * bn.weight, of shape [4096]."""
+    mul2 = (scale.double() * (bn_running_var.double() + 1e-05).rsqrt()) * bn_weight.double()
+    return _refold_rounded(mul2, torch.float32)
 
 
 def _refold_fold2(gemm_bias, scale, bn_running_mean, bn_running_var, bn_weight, bn_bias):
-    """((((... + ...) * rsqrt(...)) * bn.weight) + bn.bias), of shape [4096]."""
-    t8 = (bn_running_var.double() + 1e-05).rsqrt()
-    t9 = (((gemm_bias.double() * scale.double()) + (-bn_running_mean.double())) * t8)
-    t13 = ((t9 * bn_weight.double()) + bn_bias.double())
-    return _refold_rounded(t13, torch.float32).reshape((4096,)).contiguous()
+    """(((... + ...) * rsqrt(...)) * bn.weight) + bn.bias, of shape [4096]."""
+    rsqrt = (bn_running_var.double() + 1e-05).rsqrt()
+    mul2 = ((gemm_bias.double() * scale.double()) + (-bn_running_mean.double())) * rsqrt
+    return _refold_rounded((mul2 * bn_weight.double()) + bn_bias.double(), torch.float32)
 
-
-# ----------------------------------------------------------------------------------------------
-# The fast forward, and the module.
-# ----------------------------------------------------------------------------------------------
-# Equal in the reals: an infinity among the inputs may give NaN here and an infinity there, or the
-# other way round. NaN stays NaN wherever the result depends on it.
+# --- The fast forward, and the module. ------------------------------------------------------------
+# An infinity among the inputs may give NaN here and an infinity there, or the other way round.
 REFOLD_ASSUMES = "finite"
 
 
 def _refold_train(self, rf_cache, x):
     """The fast forward in train mode."""
-    folded0, gemm_weight, scale, bn_weight, bn_bias, gemm_bias, gemm_weight_packed = rf_cache.values
+    folded, gemm_weight, scale, bn_weight, bn_bias, gemm_bias, gemm_weight_packed = rf_cache.values
     rf_device = rf_cache.device
     rf_stream = _refold_stream(rf_device)
     if rf_stream != rf_cache.stream:
         _refold_wait(rf_cache, rf_device)
     rf_empty = _refold_empty if _refold_current() == rf_device else _refold_empty_on(rf_device)
     n0 = x.shape[0]
+    bn_running_mean, bn_running_var, bn_num_batches_tracked = rf_cache.states
     x = x.contiguous()
-    bn_running_mean = self.bn.running_mean
-    bn_running_var = self.bn.running_var
-    bn_num_batches_tracked = self.bn.num_batches_tracked
-    product1 = rf_empty((n0, 4096), (4096, 1), torch.float32)
-    mean1 = rf_empty((4096,), (1,), torch.float32)
-    mul1 = rf_empty((4096,), (1,), torch.float32)
-    rf_work = _refold_workspace(_refold_kernels.train_matmul0_workspace_size(n0, 4096, 4096, rf_device), rf_stream, rf_device)
-    _refold_kernels.train_matmul0(x, 0, gemm_weight, gemm_weight_packed, folded0, scale, bn_weight, bn_running_mean, gemm_bias, bn_running_var, product1, mean1, mul1, bn_running_mean, bn_running_var, bn_num_batches_tracked, n0, 4096, 4096, rf_work[0], rf_work[1], rf_stream, rf_device)
+    product = rf_empty((n0, 4096), (4096, 1), torch.float32)
+    mean = rf_empty((4096,), (1,), torch.float32)
+    factor = rf_empty((4096,), (1,), torch.float32)
+    rf_size = _refold_kernels.train_matmul0_workspace_size(n0, 4096, 4096, rf_device)
+    rf_work = _refold_workspace(rf_size, rf_stream, rf_device)
+    _refold_kernels.train_matmul0(x, 0, gemm_weight, gemm_weight_packed, folded, scale,
+        bn_weight, bn_running_mean, gemm_bias, bn_running_var, product, mean, factor,
+        bn_running_mean, bn_running_var, bn_num_batches_tracked, n0, 4096, 4096, rf_work[0],
+        rf_work[1], rf_stream, rf_device)
     torch.autograd.graph.increment_version(bn_num_batches_tracked)
-    add1 = product1
-    _refold_kernels.train_pointwise1(product1, mean1, mul1, bn_bias, add1, n0, 4096, 0, 0, rf_stream, rf_device)
-    return add1
+    result = product  # in its place
+    _refold_kernels.train_pointwise1(product, mean, factor, bn_bias, result, n0, 4096, 0, 0,
+        rf_stream, rf_device)
+    return result
 
 
 def _refold_eval(self, rf_cache, x):
     """The fast forward in eval mode."""
-    folded0, folded1, gemm_weight, gemm_weight_packed = rf_cache.values
+    folded_factor, folded_shift, gemm_weight, gemm_weight_packed = rf_cache.values
     rf_device = rf_cache.device
     rf_stream = _refold_stream(rf_device)
     if rf_stream != rf_cache.stream:
@@ -166,10 +122,12 @@ def _refold_eval(self, rf_cache, x):
     rf_empty = _refold_empty if _refold_current() == rf_device else _refold_empty_on(rf_device)
     n0 = x.shape[0]
     x = x.contiguous()
-    add1 = rf_empty((n0, 4096), (4096, 1), torch.float32)
-    rf_work = _refold_workspace(_refold_kernels.eval_matmul0_workspace_size(n0, 4096, 4096, rf_device), rf_stream, rf_device)
-    _refold_kernels.eval_matmul0(x, 0, gemm_weight, gemm_weight_packed, folded0, folded1, add1, n0, 4096, 4096, rf_work[0], rf_work[1], rf_stream, rf_device)
-    return add1
+    result = rf_empty((n0, 4096), (4096, 1), torch.float32)
+    rf_size = _refold_kernels.eval_matmul0_workspace_size(n0, 4096, 4096, rf_device)
+    rf_work = _refold_workspace(rf_size, rf_stream, rf_device)
+    _refold_kernels.eval_matmul0(x, 0, gemm_weight, gemm_weight_packed, folded_factor,
+        folded_shift, result, n0, 4096, 4096, rf_work[0], rf_work[1], rf_stream, rf_device)
+    return result
 
 
 class ModelNew(Model):
@@ -177,277 +135,149 @@ class ModelNew(Model):
 
     Assumed, and checked at every call:
     - x is a dense torch.float32 tensor of shape [n, 4096].
-    - parameters have the shapes and dtypes that they had when the kernels were made;
-    - modules are of the same classes, with the same settings and no hooks;
-    - no gradient is wanted.
+    - parameters have the shapes and dtypes, modules the classes and settings that they had
+      when the kernels were made; there are no hooks, and no gradient is wanted.
     Any other call takes the original forward and says why, once.
     """
 
     _refold_made = True
-    _refold_caches = None  # see _refold_own_caches
+    _refold_caches = None  # what is folded of the parameters; refold_refresh() forgets it
 
     def forward(self, x):
         if _refold_is_compiling():
             return super().forward(x)
         if self.training:
-            rf_caches = self._refold_caches or _refold_own_caches(self)
-            rf_found = _refold_prepare_train(self, rf_caches, x)
-            if type(rf_found) is _RefoldCache:
-                return _refold_train(self, rf_found, x)
+            rf_mode, rf_fast = "train", _refold_train
         else:
-            rf_caches = self._refold_caches or _refold_own_caches(self)
-            rf_found = _refold_prepare_eval(self, rf_caches, x)
-            if type(rf_found) is _RefoldCache:
-                return _refold_eval(self, rf_found, x)
+            rf_mode, rf_fast = "eval", _refold_eval
+        rf_caches = self._refold_caches or _refold_own_caches(self)
+        rf_found = _refold_prepare(self, rf_caches, rf_mode, x)
+        if type(rf_found) is _RefoldCache:
+            return rf_fast(self, rf_found, x)
         _refold_tell(rf_found)
         return super().forward(x)
 
-    def refold_refresh(self):
-        """Forget the folded parameters. Programs need this only after they write to part of a
-        parameter in a way that PyTorch does not count; see the runtime's first lines."""
-        self.__dict__.pop("_refold_caches", None)
 
-
-# ----------------------------------------------------------------------------------------------
-# What is assumed: of the modules, of parameters and buffers, and of the arguments of each call.
-# ----------------------------------------------------------------------------------------------
+# --- What is assumed of modules, parameters and buffers, and of the arguments of a call. ----------
+# path, class, names of parameters, buffers and children, settings
 _REFOLD_MODULES = (
-    ('', '', 'bn gemm scale', (), ()),
-    ('gemm', 'Linear', 'bias weight', ('in_features', 'out_features'), (4096, 4096)),
-    ('bn', 'BatchNorm1d', 'bias num_batches_tracked running_mean running_var weight', ('affine', 'eps', 'momentum', 'num_features', 'track_running_stats'), (True, 1e-05, 0.1, 4096, True)),
+    ("", "", "bn gemm scale", {}),
+    ("gemm", "Linear", "bias weight", {"in_features": 4096, "out_features": 4096}),
+    ("bn", "BatchNorm1d", "bias num_batches_tracked running_mean running_var weight",
+        {"affine": True, "eps": 1e-05, "momentum": 0.1, "num_features": 4096,
+        "track_running_stats": True}),
 )
-_REFOLD_TIED = ()
-_REFOLD_GLOBALS = {}
-
-
-_REFOLD_TRAIN = {
-    "name": "train",
-    "tensors": (
-        ("gemm.weight", (4096, 4096), torch.float32),
-        ("scale", (4096,), torch.float32),
-        ("bn.weight", (4096,), torch.float32),
-        ("bn.bias", (4096,), torch.float32),
-        ("gemm.bias", (4096,), torch.float32),
-        ("bn.running_mean", (4096,), torch.float32),
-        ("bn.running_var", (4096,), torch.float32),
-        ("bn.num_batches_tracked", (), torch.int64),
-    ),
-    "sources": 5,  # the first of the tensors are read, the others written
-    "assigned": (),  # attributes that forward sets
-    "counters": (),
-    "recipes": (
-        (_refold_fold0, (1,)),
-        (torch.Tensor.contiguous, (0,)),
-        (torch.Tensor.contiguous, (1,)),
-        (torch.Tensor.contiguous, (2,)),
-        (torch.Tensor.contiguous, (3,)),
-        (torch.Tensor.contiguous, (4,)),
-        (lambda x: _refold_pack(x), (6,)),
-    ),
-    "audit": 1,  # KiB of copied parameters that each call looks through
-    "repeats": True,  # a call is told to be like the last one by its tensors
+_REFOLD_TENSORS = {
+    "gemm.weight": ((4096, 4096), torch.float32), "scale": ((4096,), torch.float32),
+    "bn.weight": ((4096,), torch.float32), "bn.bias": ((4096,), torch.float32),
+    "gemm.bias": ((4096,), torch.float32), "bn.running_mean": ((4096,), torch.float32),
+    "bn.running_var": ((4096,), torch.float32), "bn.num_batches_tracked": ((), torch.int64),
 }
-
-_REFOLD_EVAL = {
-    "name": "eval",
-    "tensors": (
-        ("gemm.weight", (4096, 4096), torch.float32),
-        ("scale", (4096,), torch.float32),
-        ("bn.running_var", (4096,), torch.float32),
-        ("bn.weight", (4096,), torch.float32),
-        ("gemm.bias", (4096,), torch.float32),
-        ("bn.running_mean", (4096,), torch.float32),
-        ("bn.bias", (4096,), torch.float32),
-    ),
-    "sources": 7,  # the first of the tensors are read, the others written
-    "assigned": (),  # attributes that forward sets
-    "counters": ((2, "bn.num_batches_tracked"), (5, "bn.num_batches_tracked"), ),
-    "recipes": (
-        (_refold_fold1, (1, 2, 3)),
-        (_refold_fold2, (4, 1, 5, 2, 3, 6)),
-        (torch.Tensor.contiguous, (0,)),
-        (lambda x: _refold_pack(x), (9,)),
-    ),
-    "audit": 1,  # KiB of copied parameters that each call looks through
-    "repeats": True,  # a call is told to be like the last one by its tensors
+# values, as forward reads them: a parameter, what is folded of some, another form of a value
+_REFOLD_MODES = {
+    "train": {
+        "values": {"folded": (_refold_fold0, "scale"), "gemm_weight": "gemm.weight",
+            "scale": "scale", "bn_weight": "bn.weight", "bn_bias": "bn.bias",
+            "gemm_bias": "gemm.bias", "gemm_weight_packed": ("pack", "gemm_weight")},
+        "writes": ("bn.running_mean", "bn.running_var", "bn.num_batches_tracked"),
+    },
+    "eval": {
+        "values": {"folded_factor": (_refold_fold1, "scale", "bn.running_var", "bn.weight"),
+            "folded_shift": (_refold_fold2, "gemm.bias", "scale", "bn.running_mean",
+            "bn.running_var", "bn.weight", "bn.bias"), "gemm_weight": "gemm.weight",
+            "gemm_weight_packed": ("pack", "gemm_weight")},
+    },
 }
 
 
-def _refold_misfit_train(self, x):
+def _refold_misfit(self, x):
     """Why the kernels are for other arguments than these, or None."""
-    try:
-        if type(x) is not torch.Tensor or x.layout is not torch.strided or x.is_neg():
-            return "x is not a plain dense tensor"
-        if x.dtype is not torch.float32 or not x.is_cuda:
-            return f"x is {x.dtype} on {x.device}, not torch.float32 on cuda"
-        if x.dim() != 2 or x.shape[1] != 4096:
-            return f"x has the shape {tuple(x.shape)}, not [n, 4096]"
-        if x.shape[0] < 2:
-            return f"x has size {x.shape[0]} in dimension 0"
-    except (AttributeError, IndexError, KeyError, TypeError):
-        return "the arguments are not arranged as those that the kernels were made for"
-    return None
+    return _refold_argument("x", x, (None, 4096), torch.float32, "cuda")
 
 
-def _refold_prepare_train(self, rf_caches, x):
-    """What the kernels read of the parameters; or, as text, why this call takes the original forward."""
-    rf_cache = rf_caches.get("train")
+def _refold_prepare(self, rf_caches, rf_mode, x):
+    """What the kernels read of the parameters; or, as text, why the original forward is taken."""
+    rf_cache = rf_caches.get(rf_mode)
     if rf_cache is not None and rf_cache.fits(x) and not (
         _refold_grad_enabled() or _refold_forward_ad._current_level >= 0
         or _refold_function_modes() and _refold_is_watched(rf_cache.device, "cuda")
     ) and _refold_kernels.unchanged(*rf_cache.watched) and rf_cache.laid(*rf_cache.tensors):
         return rf_cache  # the last call was like this one
-    rf_reason = _refold_problem or _refold_traced() or _refold_misfit_train(self, x)
-    if rf_reason is not None:
-        return rf_reason
-    return _refold_examined(self, rf_caches, _REFOLD_TRAIN, _refold_file, (x,))
+    return (
+        _refold_problem or _refold_traced() or _refold_misfit(self, x)
+        or _refold_examined(self, rf_caches, rf_mode, _refold_file, (x,))
+    )
 
 
-_refold_misfit_eval = _refold_misfit_train  # they take the same arguments
-
-
-def _refold_prepare_eval(self, rf_caches, x):
-    """What the kernels read of the parameters; or, as text, why this call takes the original forward."""
-    rf_cache = rf_caches.get("eval")
-    if rf_cache is not None and rf_cache.fits(x) and not (
-        _refold_grad_enabled() or _refold_forward_ad._current_level >= 0
-        or _refold_function_modes() and _refold_is_watched(rf_cache.device, "cuda")
-    ) and _refold_kernels.unchanged(*rf_cache.watched) and rf_cache.laid(*rf_cache.tensors):
-        return rf_cache  # the last call was like this one
-    rf_reason = _refold_problem or _refold_traced() or _refold_misfit_eval(self, x)
-    if rf_reason is not None:
-        return rf_reason
-    return _refold_examined(self, rf_caches, _REFOLD_EVAL, _refold_file, (x,))
-
-
-# ----------------------------------------------------------------------------------------------
-# The kernels of this model. Compiled once at the first import, then found in PyTorch's cache.
-# ----------------------------------------------------------------------------------------------
+# --- This model's kernels: compiled at the first import, then found in PyTorch's cache. -----------
 _REFOLD_KERNELS = r"""
 namespace rf {
-
 // linear, mean, var, mul, add, rsqrt
-struct TrainMatmul0 {
-  const float* p2;  // square(scale)
-  const float* p3;  // scale
-  const float* p4;  // bn.weight
-  const float* p5;  // bn.running_mean
-  const float* p6;  // gemm.bias
-  const float* p7;  // bn.running_var
-  float* y0;
-  float* y1;
-  float* y2;
-  float* y3;
-  float* y4;
-  long* k0;
-  long width;
-  template <class V, class C> RF_FN V value(V acc, long row, C col) const {
-    return acc;
-  }
-  static constexpr bool kStores = true;
+struct TrainMatmul0 : MatmulBody {
+  const float* folded;  // square(scale)
+  const float *scale, *bn_weight, *bn_running_mean, *gemm_bias, *bn_running_var;
+  float *product, *mean, *factor, *new_bn_running_mean, *new_bn_running_var;
+  long* bn_num_batches_tracked;
+  long width, count;
   template <class C> RF_FN void store(long row, C col, Vec v) const {
-    put(y0, row * width, col, v);
+    put(product, row * width, col, v);
   }
-  using RowMonoids = List<>;
   using ColumnMonoids = List<Moments>;
-  long count;
-  struct Column { float r0, r1, r2; };
+  struct Column { float mean, var, var2; };
   RF_FN void set_column(Step<0>, Column& c, const MomentsState& s) const {
-    c.r0 = s.mean;
-    c.r1 = s.m2 / (static_cast<float>(count) - 0.0f);
-    c.r2 = s.m2 / (static_cast<float>(count) - 1.0f);
+    c.mean = s.mean;
+    c.var = s.m2 / float(count);
+    c.var2 = s.m2 / (float(count) - 1.0f);
   }
   RF_FN void finalize_column(const Column& c, long col) const {
-    put(y1, col, c.r0);
-    const float t0 = column<float>(p3, col);
-    const float t1 = column<float>(p2, col);
-    const auto t2 = c.r1 * t1;
-    const auto t3 = t2 + 1e-05f;
-    const auto t4 = rsqrt(t3);
-    const auto t5 = t0 * t4;
-    const float t6 = column<float>(p4, col);
-    const auto t7 = t5 * t6;
-    const float t8 = column<float>(p5, col);
-    const auto t9 = t8 * 0.9f;
-    const float t10 = column<float>(p6, col);
-    const auto t11 = c.r0 + t10;
-    const auto t12 = t11 * t0;
-    const auto t13 = t12 * 0.1f;
-    const auto t14 = t9 + t13;
-    const float t15 = column<float>(p7, col);
-    const auto t16 = t15 * 0.9f;
-    const auto t17 = c.r2 * t1;
-    const auto t18 = t17 * 0.1f;
-    const auto t19 = t16 + t18;
-    put(y2, col, t7);
-    put(y3, col, t14);
-    put(y4, col, t19);
-    if (col == 0) *k0 += 1;
+    put(mean, col, c.mean);
+    const float scale_at = column<float>(scale, col);
+    const float folded_at = column<float>(folded, col);
+    const auto mul1 = scale_at * rsqrt(c.var * folded_at + 1e-05f);
+    const auto mul2 = (c.mean + column<float>(gemm_bias, col)) * scale_at * 0.1f;
+    const auto mul3 = column<float>(bn_running_var, col) * 0.9f;
+    const auto add1 = column<float>(bn_running_mean, col) * 0.9f + mul2;
+    const auto add2 = mul3 + c.var2 * folded_at * 0.1f;
+    put(factor, col, mul1 * column<float>(bn_weight, col));
+    put(new_bn_running_mean, col, add1);
+    put(new_bn_running_var, col, add2);
+    if (col == 0) *bn_num_batches_tracked += 1;
   }
-  static constexpr bool kLight = true;
-  static constexpr bool kBatched = false;
-  static constexpr int kReads = 0;
-  RF_FN bool in_pairs() const { return rf::in_pairs(y0, width); }
-  rf_watch::Look look = rf_watch::take_look();  // see look.h
+  RF_FN bool in_pairs() const { return rf::in_pairs(product, width); }
 };
 
 // sub, mul, add
-struct TrainPointwise1 {
-  Reused<float, 0> p0;  // linear(x, gemm.weight)
-  Reused<float, 1> p1;  // mean(linear(x, gemm.weight), axes [-2])
-  Reused<float, 2> p2;  // ((scale * ...) * bn.weight)
-  Reused<float, 3> p3;  // bn.bias
-  static constexpr int kReused = 4;
-  float* y0;
+struct TrainPointwise1 : RowsBody {
+  Reused<float, 0> product;  // linear(x, gemm.weight)
+  Reused<float, 1> mean;  // mean(linear(x, gemm.weight), axes [-2])
+  Reused<float, 2> factor;  // (scale * ...) * bn.weight
+  Reused<float, 3> bn_bias;
+  float* result;
   long width;
-  struct Row { };
-  using Monoids = List<>;
-  static constexpr bool kStores = true;
+  static constexpr int kReused = 4;
   template <class V, class C> RF_FN void store(const Row& r, long row, C col) const {
-    const V t0 = full<V>(p0, row * width, col);
-    const V t1 = column<V>(p1, col);
-    const auto t2 = t0 - t1;
-    const V t3 = column<V>(p2, col);
-    const auto t4 = t2 * t3;
-    const V t5 = column<V>(p3, col);
-    const auto t6 = t4 + t5;
-    put(y0, row * width, col, t6);
+    const auto sub1 = full<V>(product, row * width, col) - column<V>(mean, col);
+    put(result, row * width, col, sub1 * column<V>(factor, col) + column<V>(bn_bias, col));
   }
-  static constexpr bool kFinalizes = false;
-  static constexpr int kMinBlocks = 2;
   template <class V, class C> RF_FN void read(long row, C col) const {
-    full<V>(p0, row * width, col);
-    column<V>(p1, col);
-    column<V>(p2, col);
-    column<V>(p3, col);
+    full<V>(product, row * width, col); column<V>(mean, col); column<V>(factor, col);
+    column<V>(bn_bias, col);
   }
-  rf_watch::Look look = rf_watch::take_look();  // see look.h
 };
 
 // linear, mul, add
-struct EvalMatmul0 {
-  const float* p2;  // ((scale * ...) * bn.weight)
-  const float* p3;  // ((... * bn.weight) + bn.bias)
-  float* y0;
+struct EvalMatmul0 : MatmulBody {
+  const float* folded_factor;  // (scale * ...) * bn.weight
+  const float* folded_shift;  // (... * bn.weight) + bn.bias
+  float* result;
   long width;
   template <class V, class C> RF_FN V value(V acc, long row, C col) const {
-    const V t0 = column<V>(p2, col);
-    const auto t1 = acc * t0;
-    const V t2 = column<V>(p3, col);
-    const auto t3 = t1 + t2;
-    return t3;
+    return acc * column<V>(folded_factor, col) + column<V>(folded_shift, col);
   }
-  static constexpr bool kStores = true;
   template <class C> RF_FN void store(long row, C col, Vec v) const {
-    put(y0, row * width, col, v);
+    put(result, row * width, col, v);
   }
-  using RowMonoids = List<>;
-  using ColumnMonoids = List<>;
-  static constexpr bool kLight = true;
-  static constexpr bool kBatched = false;
-  static constexpr int kReads = 0;
-  RF_FN bool in_pairs() const { return rf::in_pairs(y0, width); }
-  rf_watch::Look look = rf_watch::take_look();  // see look.h
+  RF_FN bool in_pairs() const { return rf::in_pairs(result, width); }
 };
 
 }  // namespace rf
@@ -502,18 +332,18 @@ static PyObject* train_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   float* a_packed = rf_pointer<float>(args[1]);
   float* w = rf_pointer<float>(args[2]);
   float* w_packed = rf_pointer<float>(args[3]);
-  float* p2 = rf_pointer<float>(args[4]);
-  float* p3 = rf_pointer<float>(args[5]);
-  float* p4 = rf_pointer<float>(args[6]);
-  float* p5 = rf_pointer<float>(args[7]);
-  float* p6 = rf_pointer<float>(args[8]);
-  float* p7 = rf_pointer<float>(args[9]);
-  float* y0 = rf_pointer<float>(args[10]);
-  float* y1 = rf_pointer<float>(args[11]);
-  float* y2 = rf_pointer<float>(args[12]);
-  float* y3 = rf_pointer<float>(args[13]);
-  float* y4 = rf_pointer<float>(args[14]);
-  long* k0 = rf_pointer<long>(args[15]);
+  float* folded = rf_pointer<float>(args[4]);
+  float* scale = rf_pointer<float>(args[5]);
+  float* bn_weight = rf_pointer<float>(args[6]);
+  float* bn_running_mean = rf_pointer<float>(args[7]);
+  float* gemm_bias = rf_pointer<float>(args[8]);
+  float* bn_running_var = rf_pointer<float>(args[9]);
+  float* product = rf_pointer<float>(args[10]);
+  float* mean = rf_pointer<float>(args[11]);
+  float* factor = rf_pointer<float>(args[12]);
+  float* new_bn_running_mean = rf_pointer<float>(args[13]);
+  float* new_bn_running_var = rf_pointer<float>(args[14]);
+  long* bn_num_batches_tracked = rf_pointer<long>(args[15]);
   long rows = rf_size(args[16]);
   long width = rf_size(args[17]);
   long depth = rf_size(args[18]);
@@ -522,7 +352,7 @@ static PyObject* train_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   long stream = rf_size(args[21]);
   long device = rf_size(args[22]);
   if (PyErr_Occurred()) return nullptr;
-  const rf::TrainMatmul0 body{p2, p3, p4, p5, p6, p7, y0, y1, y2, y3, y4, k0, width, rows};
+  const rf::TrainMatmul0 body{{}, folded, scale, bn_weight, bn_running_mean, gemm_bias, bn_running_var, product, mean, factor, new_bn_running_mean, new_bn_running_var, bn_num_batches_tracked, width, rows};
   const rf::Operand a_operand = rf::packed_operand<rf::Ieee>(a_packed, a, rows, depth);
   const rf::Operand w_operand = rf::packed_operand<rf::Ieee>(w_packed, w, width, depth);
   const rf::Workspace work{scratch, reinterpret_cast<unsigned*>(arrivals)};
@@ -550,11 +380,11 @@ static PyObject* train_pointwise1_workspace_size(PyObject*, PyObject* const* arg
 
 static PyObject* train_pointwise1(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 11)) return nullptr;
-  float* p0 = rf_pointer<float>(args[0]);
-  float* p1 = rf_pointer<float>(args[1]);
-  float* p2 = rf_pointer<float>(args[2]);
-  float* p3 = rf_pointer<float>(args[3]);
-  float* y0 = rf_pointer<float>(args[4]);
+  float* product = rf_pointer<float>(args[0]);
+  float* mean = rf_pointer<float>(args[1]);
+  float* factor = rf_pointer<float>(args[2]);
+  float* bn_bias = rf_pointer<float>(args[3]);
+  float* result = rf_pointer<float>(args[4]);
   long rows = rf_size(args[5]);
   long width = rf_size(args[6]);
   float* scratch = rf_pointer<float>(args[7]);
@@ -562,12 +392,12 @@ static PyObject* train_pointwise1(PyObject*, PyObject* const* args, Py_ssize_t n
   long stream = rf_size(args[9]);
   long device = rf_size(args[10]);
   if (PyErr_Occurred()) return nullptr;
-  const rf::TrainPointwise1 body{p0, p1, p2, p3, y0, width};
+  const rf::TrainPointwise1 body{{}, product, mean, factor, bn_bias, result, width};
   const rf::Workspace work{scratch, reinterpret_cast<unsigned*>(arrivals)};
   const auto on = reinterpret_cast<cudaStream_t>(stream);
   rf::Error error;
   Py_BEGIN_ALLOW_THREADS
-  error = rf::launch_on(device, [&] { return rf::rows(body, rows, width, rf::aligned(p0, p1, p2, p3, y0), work, on); });
+  error = rf::launch_on(device, [&] { return rf::rows(body, rows, width, rf::aligned(product, mean, factor, bn_bias, result), work, on); });
   Py_END_ALLOW_THREADS
   return rf_result(error);
 }
@@ -593,9 +423,9 @@ static PyObject* eval_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   float* a_packed = rf_pointer<float>(args[1]);
   float* w = rf_pointer<float>(args[2]);
   float* w_packed = rf_pointer<float>(args[3]);
-  float* p2 = rf_pointer<float>(args[4]);
-  float* p3 = rf_pointer<float>(args[5]);
-  float* y0 = rf_pointer<float>(args[6]);
+  float* folded_factor = rf_pointer<float>(args[4]);
+  float* folded_shift = rf_pointer<float>(args[5]);
+  float* result = rf_pointer<float>(args[6]);
   long rows = rf_size(args[7]);
   long width = rf_size(args[8]);
   long depth = rf_size(args[9]);
@@ -604,7 +434,7 @@ static PyObject* eval_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   long stream = rf_size(args[12]);
   long device = rf_size(args[13]);
   if (PyErr_Occurred()) return nullptr;
-  const rf::EvalMatmul0 body{p2, p3, y0, width};
+  const rf::EvalMatmul0 body{{}, folded_factor, folded_shift, result, width};
   const rf::Operand a_operand = rf::packed_operand<rf::Ieee>(a_packed, a, rows, depth);
   const rf::Operand w_operand = rf::packed_operand<rf::Ieee>(w_packed, w, width, depth);
   const rf::Workspace work{scratch, reinterpret_cast<unsigned*>(arrivals)};
@@ -1988,49 +1818,10 @@ template <class Body> RF_FN void look_in_first_block(const Body& body) {
 
 }  // namespace rf
 
-// Epilogue: what happens to a tile of the product while it is still in registers.
-//
-// A body gives
-//   value(acc, row, col)                    the epilogue: the result from the product's element
-//   kLight                                  whether that is a few instructions
-//   kBatched                                whether it is of a batch of products (BatchProblem): they reduce nothing
-//   store(row, col, v)                      writes it                          (if kStores)
-//   kReads, in_pairs()                      how many values of rows value() reads; whether two columns of them, and of
-//                                           what is stored, can be taken by one access
-//   RowMonoids = List<...>                  each reduces v along the row
-//   finalize_row(row, const float* results)   takes what a row was reduced to
-//   ColumnMonoids = List<...>               each reduces v down the column
-//   Column                                  what a column is reduced to        (if any)
-//   set_column(Step<S>, column, state)      takes one result into it
-//   finalize_column(column, col)              writes results
-//   kQuantized                              the column monoid that is the moments of v (if it may be stored quantized:
-//                                           as Quantizing<Body>, quantized_store.cuh)
-//
-// Layout: the fragment's (fragment.cuh). Rows are reduced in registers and across the four lanes that
-// share them; columns across the eight lanes that share them, then across warps through shared memory.
-// Each warpgroup leaves one partial result for a row or column of its fragment in the workspace. Where a row has few
-// the last warpgroup to arrive at a block of rows merges its rows' first to last (arrivals are counted by integer
-// atomics; floats are only ever merged in order); more of them, and columns, are left to finalize.cuh.
-//
-// Shared memory: EpilogueStorage, one for each warpgroup: column partials of its four warps (512 bytes a word and 32
-// columns), scales of its columns, counts. Registers: the fragment's 32 G MI / 2, in place, and what the body takes.
-//
-// A whole fragment's columns are read and stored in pairs, where operands and results are aligned so. (Results alone
-// that are not are stored one by one; with operands it is taken like a fragment that is cut.) Its groups of 32
-// columns are taken by an unrolled loop where the body is light, else by one that rotates the registers: an unrolled
-// body is 4 times the instructions to compile and to fetch, the rotation costs 4 moves an element.
+// Row reduce: a fragment's rows, reduced in registers and across the four lanes that share them; and the merge of the
+// partial results that fragments leave of a row.
 
 namespace rf {
-
-// What a warpgroup's epilogue has in shared memory.
-template <class Body, int G> struct EpilogueStorage {
-  static constexpr int kWords = Words<typename Body::ColumnMonoids>::column;
-  float columns[4][kWords > 0 ? kWords : 1][32 * G];
-  alignas(8) float unscale[32 * G];
-  float counts[4];
-  bool agree[4];
-  unsigned arrival;
-};
 
 // Merges a row's `blocks` partial results of M, `stride` floats apart, in order. The loads of a batch
 // are in flight together: what is read here is in the L2, hundreds of cycles away.
@@ -2054,15 +1845,6 @@ template <class M> RF_FN typename M::State merge_partials(const float* partials,
   }
   return state;
 }
-
-// A body whose value is stored quantized. A type of its own: one kernel of both ways would have registers for both.
-template <class Body> struct Quantizing;
-template <class Body> constexpr bool kQuantizes = false;
-template <class Body> constexpr bool kQuantizes<Quantizing<Body>> = true;
-// Whether column monoid S is the moments of what is quantized: they are taken with it.
-template <class Body, class S> constexpr bool kTakenLater = false;
-template <class Body, class S>
-constexpr bool kTakenLater<Quantizing<Body>, S> = S::index == Body::kQuantized;
 
 // This fragment's partial of monoid M for each of its rows, to partials[row * pitch]. One monoid at a time:
 // what several would keep for each row at once does not fit in the registers.
@@ -2117,6 +1899,72 @@ RF_FN void reduce_rows(Fragment<MI, G>& acc, const Problem& p, int row0, int col
       for (int w = 0; w < M::kWords; w++) partials[row * pitch + w] = partial[r].w[w];
   }
 }
+
+}  // namespace rf
+
+// Epilogue: what happens to a tile of the product while it is still in registers.
+//
+// A body gives
+//   value(acc, row, col)                    the epilogue: the result from the product's element
+//   kLight                                  whether that is a few instructions
+//   kBatched                                whether it is of a batch of products (BatchProblem): they reduce nothing
+//   store(row, col, v)                      writes it                          (if kStores)
+//   kReads, in_pairs()                      how many values of rows value() reads; whether two columns of them, and of
+//                                           what is stored, can be taken by one access
+//   RowMonoids = List<...>                  each reduces v along the row
+//   finalize_row(row, const float* results)   takes what a row was reduced to
+//   ColumnMonoids = List<...>               each reduces v down the column
+//   Column                                  what a column is reduced to        (if any)
+//   set_column(Step<S>, column, state)      takes one result into it
+//   finalize_column(column, col)              writes results
+//   kQuantized                              the column monoid that is the moments of v (if it may be stored quantized:
+//                                           as Quantizing<Body>, quantized_store.cuh)
+//
+// Layout: the fragment's (fragment.cuh). Rows are reduced in registers and across the four lanes that
+// share them; columns across the eight lanes that share them, then across warps through shared memory.
+// Each warpgroup leaves one partial result for a row or column of its fragment in the workspace. Where a row has few
+// the last warpgroup to arrive at a block of rows merges its rows' first to last (arrivals are counted by integer
+// atomics; floats are only ever merged in order); more of them, and columns, are left to finalize.cuh.
+//
+// Shared memory: EpilogueStorage, one for each warpgroup: column partials of its four warps (512 bytes a word and 32
+// columns), scales of its columns, counts. Registers: the fragment's 32 G MI / 2, in place, and what the body takes.
+//
+// A whole fragment's columns are read and stored in pairs, where operands and results are aligned so. (Results alone
+// that are not are stored one by one; with operands it is taken like a fragment that is cut.) Its groups of 32
+// columns are taken by an unrolled loop where the body is light, else by one that rotates the registers: an unrolled
+// body is 4 times the instructions to compile and to fetch, the rotation costs 4 moves an element.
+
+namespace rf {
+
+// What a body of a product is unless it says otherwise: one that stores the product.
+struct MatmulBody {
+  using RowMonoids = List<>;
+  using ColumnMonoids = List<>;
+  static constexpr bool kStores = true, kLight = true, kBatched = false;
+  static constexpr int kReads = 0;
+  template <class V, class C> RF_FN V value(V acc, long row, C col) const { return acc; }
+  RF_FN bool in_pairs() const { return true; }
+  rf_watch::Look look = rf_watch::take_look();  // see look.h
+};
+
+// What a warpgroup's epilogue has in shared memory.
+template <class Body, int G> struct EpilogueStorage {
+  static constexpr int kWords = Words<typename Body::ColumnMonoids>::column;
+  float columns[4][kWords > 0 ? kWords : 1][32 * G];
+  alignas(8) float unscale[32 * G];
+  float counts[4];
+  bool agree[4];
+  unsigned arrival;
+};
+
+// A body whose value is stored quantized. A type of its own: one kernel of both ways would have registers for both.
+template <class Body> struct Quantizing;
+template <class Body> constexpr bool kQuantizes = false;
+template <class Body> constexpr bool kQuantizes<Quantizing<Body>> = true;
+// Whether column monoid S is the moments of what is quantized: they are taken with it.
+template <class Body, class S> constexpr bool kTakenLater = false;
+template <class Body, class S>
+constexpr bool kTakenLater<Quantizing<Body>, S> = S::index == Body::kQuantized;
 
 // Whether a power of two is far from the ends of float32's range.
 RF_FN bool is_ordinary(float unscale) { return unscale > 0x1p-60f && unscale < 0x1p60f; }
@@ -4715,6 +4563,7 @@ template <class V> struct RowPartition {
 //   store<V>(row_so_far, row, col)           writes full-size results      (if kStores)
 //   read<V>(row, col)                        reads what store does, so that no load waits for a store
 //   finalize(row_so_far, row)                writes results of one row     (if kFinalizes)
+//   kReused                                  how many operands several passes read (those of type Reused)
 //   kMinBlocks                               blocks on a multiprocessor (launch bounds) that hold rows by Vec4
 // Lanes are of four columns or, where rows do not start at multiples of 16 bytes, of one. A "unit" is one V.
 //
@@ -4742,6 +4591,15 @@ template <class V> struct RowPartition {
 // 42 (16 or 32 units a thread instead of 8: 58 and 66). Statistics in one pass: softmax 4096x393216 6131 -> 4691.
 
 namespace rf {
+
+// What a body of rows is unless it says otherwise: pointwise.
+struct RowsBody {
+  struct Row {};
+  using Monoids = List<>;
+  static constexpr bool kStores = true, kFinalizes = false;
+  static constexpr int kReused = 0, kMinBlocks = 2;
+  rf_watch::Look look = rf_watch::take_look();  // see look.h
+};
 
 // Reads the words of a Row as another block left them, not as the L1 may know them.
 template <class Row> RF_FN Row row_from(const Row* p) {
@@ -5110,7 +4968,10 @@ Error rows(const Body& body, long rows, long width, bool aligned, const Workspac
 }  // namespace rf
 """
 _REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS + _REFOLD_ENTRIES
-_REFOLD_NAME = "refold_sm_90_594dc634ca54"
+
+import os
+
+_REFOLD_NAME = "refold_sm_90_4bcdd803b52c"
 
 import contextlib
 
@@ -5205,7 +5066,7 @@ def _refold_workspace(size, stream, device):
 
 
 def _refold_pack(x):
-    """A matrix of rows as the tensor cores read it: see Split above."""
+    """A matrix of rows as the tensor cores read it."""
     depth, device = x.shape[-1], x.get_device()
     rows = x.numel() // depth
     size = _refold_kernels.packed_bytes(rows, depth)
@@ -5247,9 +5108,7 @@ def _refold_tf32_allowed():
     except RuntimeError:  # the flag was set by its newer name
         return torch.backends.cuda.matmul.fp32_precision == "tf32"
 
-# ----------------------------------------------------------------------------------------------
-# The runtime.
-# ----------------------------------------------------------------------------------------------
+# --- The runtime. ---------------------------------------------------------------------------------
 import enum
 import hashlib
 import math
@@ -5574,9 +5433,9 @@ def _refold_modules_of(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.M
 # What is assumed of the modules inside a model, and what of them is looked at before every call.
 #
 # `_REFOLD_MODULES` has a row for each module: its path, its class, the names of its parameters,
-# buffers and children (with a "-" before one that is None), and its settings. `_REFOLD_TIED` has the
-# paths of each parameter that is held in several places. `_REFOLD_GLOBALS` has the plain values among
-# the globals that forward reads.
+# buffers and children (with a "-" before one that is None), and its settings. `_REFOLD_TIED`, where
+# there is one, has the paths of each parameter that is held in several places; `_REFOLD_GLOBALS` the
+# plain values among the globals that forward reads.
 
 
 _REFOLD_HOLDERS = ("_parameters", "_buffers", "_modules")
@@ -5620,7 +5479,7 @@ def _refold_tensor(model: torch.nn.Module, path: str) -> Any:
 
 def _refold_difference(
     model: torch.nn.Module,
-    modules: Sequence[tuple[str, str, str, tuple[str, ...], tuple[Any, ...]]],
+    modules: Sequence[tuple[str, str, str, dict[str, Any]]],
     tied: Sequence[Sequence[str]],
     numbers: dict[str, Any],
     reached: _RefoldReached,
@@ -5629,7 +5488,7 @@ def _refold_difference(
     shared = torch.nn.modules.module
     if shared._global_forward_hooks or shared._global_forward_pre_hooks:
         return "every module has a global hook"
-    for path, kind, held, names, settings in modules:
+    for path, kind, held, settings in modules:
         module = _refold_inside(model, path)
         words = path or "the model"
         if module is None:
@@ -5646,7 +5505,7 @@ def _refold_difference(
             now, then = set(found.split()), set(held.split())
             more, less = " ".join(sorted(now - then)), " ".join(sorted(then - now))
             return f"{words} holds {more or 'less'}, which it did not; it held {less or 'no other'}"
-        for name, setting in zip(names, settings, strict=True):
+        for name, setting in settings.items():
             value = _refold_setting(getattr(module, name, None))
             if type(value) is not type(setting) or value != setting:
                 return f"the setting {name} of {words} has changed"
@@ -5778,6 +5637,12 @@ def _refold_own_caches(model: torch.nn.Module) -> dict[str, Any]:
     return caches
 
 
+def _refold_refresh(self: torch.nn.Module) -> None:
+    """Forget the folded parameters: after a write to part of a parameter that PyTorch does not
+    count. All other writes are seen."""
+    vars(self).pop("_refold_caches", None)
+
+
 def _refold_like(*tensors: torch.Tensor) -> Callable[..., bool]:
     """A function that tells whether other tensors are like these: of the same types, dtypes, sizes,
     strides and devices, and under the same modes and transforms, as the keys tell by which PyTorch
@@ -5811,6 +5676,32 @@ def _refold_is_watched(device: int, kind: str) -> bool:
 def _refold_traced() -> str | None:
     """Why the arguments are not to be looked at, which a tracer would note, or None."""
     return "a tracer is active" if torch._C._is_tracing() else None
+
+
+def _refold_argument(
+    name: str, value: Any, sizes: tuple[Any, ...], dtype: torch.dtype, kind: str
+) -> str | None:
+    """Why an argument is not a tensor as the kernels take it, or None.
+
+    sizes: of each dimension its size, None for any from 2 on, (least, largest or None), or ... for
+    any.
+    """
+    if type(value) is not torch.Tensor or value.layout is not torch.strided or value.is_neg():
+        return f"{name} is not a plain dense tensor"
+    if value.dtype is not dtype or not (value.is_cuda if kind == "cuda" else value.is_cpu):
+        return f"{name} is {value.dtype} on {value.device}, not {dtype} on {kind}"
+    shape = value.shape
+    wrong = len(shape) != len(sizes)
+    for found, size in zip(shape, sizes, strict=False):
+        wrong = wrong or (type(size) is int and found != size)
+    if wrong:
+        told = ", ".join(str(size) if type(size) is int else "n" for size in sizes)
+        return f"{name} has the shape {tuple(shape)}, not [{told}]"
+    for i, (found, size) in enumerate(zip(shape, sizes, strict=True)):
+        least, most = size if type(size) is tuple else (2 if size is None else 0, None)
+        if found < least or (most is not None and found > most):
+            return f"{name} has size {found} in dimension {i}"
+    return None
 
 
 def _refold_context(device: int, kind: str) -> str | None:
@@ -5922,6 +5813,7 @@ def _refold_look_at(
 # the parameters holds.
 
 
+_REFOLD_LOOKED_THROUGH = 1  # KiB of copied parameters that each call looks through
 _REFOLD_WHOLE = 2048  # bytes that are compared whole at every call, see watch.h
 # what `altered` says: an uncounted write was found by the audit, or by the kernels of the last call
 _REFOLD_AUDIT, _REFOLD_LATE = 6, 10
@@ -5946,12 +5838,12 @@ class _RefoldCache:
 
     sources: the parameters read; seen: their versions, addresses and strides. values: what is
     computed from them. reason: why the original forward runs as long as nothing changes, or None.
-    watched: the arguments of `unchanged` of the kernels. tensors, laid: the sources and the buffers
-    that are written, and whether they still have the sizes and strides that they had. fits: whether
-    tensors are like those of the last call that came without gradients. stepped: the identities of
-    parameters that an optimizer wrote since. audited: the names of the sources whose memory is
-    looked through; audit_calls: in how many calls. looked, epoch: see look.py. Copies and
-    pickles of a module start with empty caches.
+    watched: the arguments of `unchanged` of the kernels. states: the buffers that are written.
+    tensors, laid: the sources and the states, and whether they still have the sizes and strides
+    that they had. fits: whether tensors are like those of the last call that came without
+    gradients. stepped: the identities of parameters that an optimizer wrote since. audited: the
+    names of the sources whose memory is looked through; audit_calls: in how many calls. looked,
+    epoch: see look.py. Copies and pickles of a module start with empty caches.
     """
 
     def __init__(self, device: int | None = None) -> None:
@@ -5962,6 +5854,7 @@ class _RefoldCache:
         self.reason: str | None = None
         self.watched: tuple[Any, ...] | None = None
         self.tensors: tuple[torch.Tensor, ...] = ()
+        self.states: tuple[torch.Tensor, ...] = ()
         self.laid: Callable[..., bool] = _refold_unlike
         self.fits: Callable[..., bool] = _refold_unlike
         self.stepped: set[int] | None = None
@@ -6049,11 +5942,13 @@ def _refold_extent(t: torch.Tensor) -> int:
 def _refold_examined(
     model: torch.nn.Module,
     caches: dict[str, Any],
-    mode: dict[str, Any],
+    name: str,
     file: Any,
     arguments: Sequence[torch.Tensor],
 ) -> Any:
-    """The cache for a call whose arguments suit the kernels; or why the original is called."""
+    """The cache for a call whose arguments suit the kernels of a mode; or why the original is
+    called."""
+    mode = file.modes[name]
     device = arguments[0].get_device()
     reason = _refold_context(device, file.kind)
     if reason is not None:
@@ -6098,7 +5993,9 @@ def _refold_renew(
     tensors = [_refold_tensor(model, path) for path, _, _ in mode["tensors"]]
     sources, states = tensors[: mode["sources"]], tensors[mode["sources"] :]
     counters = [_refold_tensor(model, path) for _, path in mode["counters"]]
-    reason = file.difference(model, reached) or _refold_misfit(tensors, states, mode, device)
+    reason = file.difference(model, reached) or _refold_tensors_misfit(
+        tensors, states, mode, device
+    )
     usable = [t for t in tensors if isinstance(t, torch.Tensor)]
     watched: list[Any] = []
     for i, t in enumerate(tensors):
@@ -6123,7 +6020,7 @@ def _refold_renew(
         if transient is not None:
             return transient
         fixed = (rows.dicts, rows.types, rows.kinds, tuple(watched), stores, tuple(contents))
-        memory = file.kernels.watch(*fixed, mode["audit"])
+        memory = file.kernels.watch(*fixed, _REFOLD_LOOKED_THROUGH)
         if reason is None:
             versions = [None if t.is_inference() else t._version for t in (*sources, *counters)]
             seen = tuple(
@@ -6146,8 +6043,9 @@ def _refold_renew(
         cache = _RefoldCache(device)
     cache.audited = tuple(mode["tensors"][i][0] for i in copied)
     kib = sum(-(-n // 1024) for n in contents[1::2] if n > _REFOLD_WHOLE)
-    cache.audit_calls = -(-kib // mode["audit"])
+    cache.audit_calls = -(-kib // _REFOLD_LOOKED_THROUGH)
     cache.tensors, cache.laid = tuple(usable), _refold_like(*usable)
+    cache.states = tuple(states)
     cache.reason, cache.fits, cache.stepped = reason, _refold_unlike, None
     _refold_follow_optimizers(cache)
     # last: threads that find it take the values
@@ -6186,7 +6084,7 @@ def _refold_changed(
     return changed
 
 
-def _refold_misfit(
+def _refold_tensors_misfit(
     tensors: Sequence[Any], states: Sequence[Any], mode: dict[str, Any], device: int
 ) -> str | None:
     """Why parameters are not as the kernels take them, or None."""
@@ -6212,7 +6110,7 @@ def _refold_wants_gradients(
     if any(t.requires_grad for t in arguments):
         return True
     sources = [path for path, _, _ in mode["tensors"][: mode["sources"]]]
-    for path in (*sources, *mode.get("unread", ())):
+    for path in (*sources, *mode["unread"]):
         if getattr(_refold_tensor(model, path), "requires_grad", False):
             return True
     return False
@@ -6259,24 +6157,25 @@ def _refold_stepped(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) ->
             cache.fits = _refold_unlike
 
 
-class _RefoldFile:
-    """The tables and functions of one emitted file."""
+# The tables of one emitted file as the runtime reads them: by place instead of by name.
 
-    def __init__(
-        self,
-        modules: Sequence[Any],
-        tied: Sequence[Sequence[str]],
-        numbers: dict[str, Any],
-        kernels: Any,
-        unfit: Callable[[int], str | None],
-        renewed: Callable[[_RefoldCache], None],
-        kind: str,
-        classes: Sequence[type],
-    ) -> None:
-        self.modules, self.tied, self.numbers = modules, tied, numbers
-        self.kernels, self.unfit, self.renewed, self.kind = kernels, unfit, renewed, kind
-        self.names = {path: names for path, _, _, names, _ in modules}
-        self.known = _refold_reach(classes).entries
+
+class _RefoldFile:
+    """One emitted file: its tables, and the functions that its kernels' part defines.
+
+    kind: the kernels' type of device. names: the file's globals. modes: by name, `_refold_mode`.
+    """
+
+    def __init__(self, kind: str, names: dict[str, Any]) -> None:
+        self.kind, self.kernels = kind, names["_refold_kernels"]
+        self.unfit: Callable[[int], str | None] = names["_refold_unfit"]
+        self.renewed: Callable[[Any], None] = names["_refold_renewed"]
+        self.modules: Sequence[Any] = names["_REFOLD_MODULES"]
+        self.tied: Sequence[Sequence[str]] = names.get("_REFOLD_TIED", ())
+        self.numbers: dict[str, Any] = names.get("_REFOLD_GLOBALS", {})
+        self.names = {path: tuple(settings) for path, _, _, settings in self.modules}
+        self.modes = {name: _refold_mode(name, names, self) for name in names["_REFOLD_MODES"]}
+        self.known = _refold_reach(_refold_module_classes(names)).entries
         self.baselines: dict[frozenset[type], _RefoldReached] = {}
 
     def reached(self, model: torch.nn.Module) -> _RefoldReached:
@@ -6297,6 +6196,54 @@ class _RefoldFile:
 
     def place(self, device: int) -> torch.device:
         return torch.device("cpu") if device < 0 else torch.device(self.kind, device)
+
+
+def _refold_mode(name: str, names: dict[str, Any], file: _RefoldFile) -> dict[str, Any]:
+    """One row of `_REFOLD_MODES`.
+
+    tensors: (path, shape, dtype) of what is read, then of what is written. sources: how many are
+    read. recipes: of each value (function, places of its arguments among what is read and the
+    values before it). counters: of running statistics, which PyTorch's kernels write uncounted,
+    (place, path of the batch norm's counter, which is counted). unread: parameters that cannot
+    change the result. assigned: attributes that forward sets. repeats: whether a call is told to be
+    like the last one by its tensors.
+    """
+    row = names["_REFOLD_MODES"][name]
+    given_row: dict[str, Any] = row["values"]
+    made: dict[str, tuple[Any, ...]] = {
+        value: how if type(how) is tuple else (how,) for value, how in given_row.items()
+    }
+    sources: dict[str, int] = {}
+    for how, *given in made.values():
+        for path in given if callable(how) else () if given else (how,):
+            sources.setdefault(path, len(sources))
+    values = {value: len(sources) + i for i, value in enumerate(made)}
+    recipes: list[tuple[Callable[..., torch.Tensor], tuple[int, ...]]] = []
+    for how, *given in made.values():
+        if callable(how):
+            recipes.append((how, tuple(sources[path] for path in given)))
+        elif given:  # a value in another form
+            recipes.append((names[f"_refold_{how}"], (values[given[0]],)))
+        else:  # a parameter as it is
+            recipes.append((torch.Tensor.contiguous, (sources[how],)))
+    held = {path: names_held.split() for path, _, names_held, _ in file.modules}
+    counters = []
+    for path, i in sources.items():
+        parent, dot, last = path.rpartition(".")
+        statistics = last in ("running_mean", "running_var")
+        if statistics and "num_batches_tracked" in held.get(parent, ()):
+            counters.append((i, f"{parent}{dot}num_batches_tracked"))
+    written = row.get("writes", ())
+    return {
+        "name": name,
+        "tensors": tuple((p, *names["_REFOLD_TENSORS"][p]) for p in (*sources, *written)),
+        "sources": len(sources),
+        "recipes": tuple(recipes),
+        "counters": tuple(counters),
+        "unread": row.get("unread", ()),
+        "assigned": row.get("assigned", ()),
+        "repeats": row.get("repeats", True),
+    }
 
 
 # Containers that a fast call gives, put together without running their constructors.
@@ -6321,20 +6268,17 @@ def _refold_made(kind: Any, items: Any, attributes: Any, same: Any = ()) -> Any:
     return made
 
 
-_refold_file = _RefoldFile(
-    _REFOLD_MODULES, _REFOLD_TIED, _REFOLD_GLOBALS, _refold_kernels, _refold_unfit, _refold_renewed,
-    "cuda", _refold_module_classes(globals()),
-)
+ModelNew.refold_refresh = _refold_refresh
+_refold_file = _RefoldFile("cuda", globals())
 
 
 def _refold_attempt(self, rf_caches, x):
     """forward's result, or a _RefoldReason why the original forward is taken (for refold.optimize)."""
     if self.training:
-        rf_found = _refold_prepare_train(self, rf_caches, x)
-        if type(rf_found) is _RefoldCache:
-            return _refold_train(self, rf_found, x)
+        rf_mode, rf_fast = "train", _refold_train
     else:
-        rf_found = _refold_prepare_eval(self, rf_caches, x)
-        if type(rf_found) is _RefoldCache:
-            return _refold_eval(self, rf_found, x)
+        rf_mode, rf_fast = "eval", _refold_eval
+    rf_found = _refold_prepare(self, rf_caches, rf_mode, x)
+    if type(rf_found) is _RefoldCache:
+        return rf_fast(self, rf_found, x)
     return _RefoldReason(rf_found)

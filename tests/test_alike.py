@@ -35,7 +35,7 @@ class Blocks(nn.Module):
 
 
 def structs(text: str) -> list[str]:
-    return re.findall(r"(?m)^struct ((?:Eval|Train)\w+\d+) \{", text)
+    return re.findall(r"(?m)^struct ((?:Eval|Train)\w+\d+) : \w+ \{", text)
 
 
 @pytest.mark.parametrize("target", ["cpu", "cuda:sm_90", "cuda:sm_80"])

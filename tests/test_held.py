@@ -108,10 +108,13 @@ def test_explain_says_what_is_kept(tmp_path, capsys):
     path.write_text(REFERENCE)
     assert cli.main(["explain", str(path), "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)
-    assert row["held"] == [{"name": "folded0", "bytes": 12288}]
+    assert row["held"] == [{"name": "folded_weight", "bytes": 12288}]
     assert row["parameter_bytes"] == 12288
     assert cli.main(["explain", str(path)]) == 0
-    assert "kept beside 12.3 kB of parameters: 12.3 kB (folded0 12.3 kB)" in capsys.readouterr().out
+    assert (
+        "kept beside 12.3 kB of parameters: 12.3 kB (folded_weight 12.3 kB)"
+        in capsys.readouterr().out
+    )
     assert cli.main(["explain", str(path), "--memory", "0", "--json"]) == 0
     assert "are allowed (memory)" in json.loads(capsys.readouterr().out)[0]["kept"]
 

@@ -280,4 +280,4 @@ def test_memory_is_asked_for_if_one_of_the_ways_shares_tiles():
     assert default_schedule(WGMMA, 4096, 4096, 4096).splits == 1
     text = result.text or ""
     assert "rows <= 256 ? rf::matmul<rf::Schedule<rf::Ieee, rf::Small, 4>>" in text
-    assert "_refold_workspace(_refold_kernels.matmul0_workspace_size(" in text
+    assert "rf_size = _refold_kernels.matmul0_workspace_size(" in text

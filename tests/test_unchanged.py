@@ -249,9 +249,8 @@ class Scaled(nn.Linear):
 def prepared() -> tuple[nn.Module, ModuleType, Callable[..., object]]:
     fast = refold.optimize(Scaled(8, 6).eval(), torch.randn(4, 8), measure=False)
     ((made, caches),) = twin.state_of(fast).programs
-    (name,) = (n for n in vars(made.namespace) if n.startswith("_refold_prepare_"))
-    prepare = getattr(made.namespace, name)
-    return fast, made.namespace, lambda x, scale=2.0: prepare(fast, caches, x, scale)
+    prepare, (mode,) = made.namespace._refold_prepare, made.namespace._refold_file.modes
+    return fast, made.namespace, lambda x, scale=2.0: prepare(fast, caches, mode, x, scale)
 
 
 @pytest.mark.parametrize("name", UNLIKE)

@@ -14,7 +14,7 @@ from refold.capture import Axes, Captured, CaptureError, Example, Widened, captu
 from refold.cost import DeviceModel
 from refold.emit.held import held, own_bytes
 from refold.emit.module import Mode
-from refold.engine import Ban, Optimized, optimize
+from refold.engine import Ban, Optimized, Step, optimize
 from refold.ir import Node
 from refold.layouts import images_in_channels, with_other_layouts
 from refold.plan import Plan, Storage
@@ -158,7 +158,7 @@ def _derived(name: str, c: Captured | CaptureError, budget: _Budget) -> Derivati
                 f" {budget.own:,} of the parameters, and {budget.most:,.0f} are allowed (memory)"
             )
             return Derivation(Mode(name, None, None, kept=reason), None)
-    steps = tuple(str(s) for s in optimized.steps)
+    steps: tuple[Step | str, ...] = optimized.steps
     if not steps and not plan.groups:
         reason = "nothing to rewrite or to fuse: every operation stays a call of PyTorch"
         return Derivation(Mode(name, None, None, kept=reason), None)

@@ -150,7 +150,8 @@ def _is_unlike(
         return False  # the original raises
     given.apply_defaults()
     for name in ("train" if fast.training else "eval", "both"):
-        misfit = getattr(program.namespace, f"_refold_misfit_{name}", None)
-        if misfit is not None:
+        if name in program.namespace._refold_file.modes:
+            of_mode = getattr(program.namespace, f"_refold_misfit_{name}", None)
+            misfit = of_mode or program.namespace._refold_misfit
             return misfit(fast, *given.arguments.values()) is not None
     return False  # the original is kept in this mode

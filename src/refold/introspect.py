@@ -60,7 +60,7 @@ def status(module: torch.nn.Module) -> Status:
     folds: dict[int, Folded] = {}
     audit, reasons, runs = 0, [], False
     for namespace, name, cache in twin.caches_of(module):
-        mode = getattr(namespace, f"_REFOLD_{name.upper()}")
+        mode = namespace._refold_file.modes[name]
         own = {t.data_ptr() for t in cache.sources}
         for (function, _), value in zip(mode["recipes"], cache.values, strict=False):
             if value.data_ptr() not in own:

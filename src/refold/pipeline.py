@@ -260,11 +260,12 @@ def obstacle(fast: torch.nn.Module, example: Example | Sequence[Any]) -> str | N
     reason = "the original forward is kept in this mode"
     for namespace, caches in _programs(fast):
         for name in ("train" if fast.training else "eval", "both"):
-            prepare = namespace.get(f"_refold_prepare_{name}")
-            if prepare is not None:
+            if name in namespace["_refold_file"].modes:
+                of_mode = namespace.get(f"_refold_prepare_{name}")
+                prepare = of_mode or namespace["_refold_prepare"]
                 given = inspect.signature(fast.forward).bind(*call.args, **call.kwargs)
                 given.apply_defaults()
-                found = prepare(fast, caches, *given.arguments.values())
+                found = prepare(fast, caches, name, *given.arguments.values())
                 if not isinstance(found, str):
                     return None
                 reason = found

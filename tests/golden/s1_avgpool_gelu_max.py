@@ -2,28 +2,23 @@
 #
 # The original is s1_avgpool_gelu_max.py.
 # In every mode (equal in the reals: sums and products are taken in another order):
-#   1. pool-of-reshaped (bits): avg_pool(reshape((.. + matmul.bias), shape=s0,1,128), size=16) ->
-#      reshape(avg_pool((.. + matmul.bias), size=16), shape=s0,1,8). Pooling along the last axis
-#      does not see how the others are arranged.
-#   2. pool-of-shifted (reals): avg_pool((linear(x, matmul.weight) + matmul.bias), size=16) ->
-#      (avg_pool(linear(x, matmul.weight), size=16) + avg_pool(matmul.bias, size=16)). Pooling
-#      shifted values is pooling the values and the shifts.
-#   3. pool-through-linear (reals): avg_pool(linear(x, matmul.weight), size=16) -> linear(x,
-#      permute(avg_pool(.., size=16))). Pooling over output features is the same pooling of the
-#      weight's rows.
-#   4. reshape-of-reshape (bits): reshape(reshape((.. + ..), shape=s0,1,8), shape=s0,8) ->
-#      reshape((linear(x, ..) + avg_pool(matmul.bias, size=16)), shape=s0,8). Only the last of two
-#      reshapes counts.
-#   5. reshape-to-itself (bits): reshape((linear(x, ..) + avg_pool(matmul.bias, size=16)),
-#      shape=s0,8) -> (linear(x, permute(..)) + avg_pool(matmul.bias, size=16)). The shape is
-#      already this one.
-#   6. max-of-positively-scaled (reals): max((gelu(..) * 2), axes=-1) -> (max(gelu(..), axes=-1) *
-#      2). A factor that is not negative does not change which value is the max.
-#   Folded and packed parameters take 3,104 bytes beside the 49,664 of the parameters.
+#   1. pool-of-reshaped (bits): Pooling along the last axis does not see how the others are
+#      arranged. avg_pool(.., size=16) -> reshape(.., shape=s0,1,8)
+#   2. pool-of-shifted (reals): Pooling shifted values is pooling the values and the shifts.
+#      avg_pool(.., size=16) -> .. + ..
+#   3. pool-through-linear (reals): Pooling over output features is the same pooling of the weight's
+#      rows.
+#      avg_pool(linear(x, matmul.weight), size=16) -> linear(x, permute(avg_pool(.., size=16)))
+#   4. reshape-of-reshape (bits): Only the last of two reshapes counts.
+#      reshape(reshape(.., shape=s0,1,8), shape=s0,8) -> reshape((.. + ..), shape=s0,8)
+#   5. reshape-to-itself (bits): The shape is already this one.
+#      reshape((.. + ..), shape=s0,8) -> linear(x, ..) + avg_pool(matmul.bias, size=16)
+#   6. max-of-positively-scaled (reals): A factor that is not negative does not change which value
+#      is the max. max((gelu(..) * 2), axes=-1) -> max(gelu(..), axes=-1) * 2
+# Folded and packed parameters take 3,104 bytes in every mode beside 49,664 of parameters.
 #
-# The file needs PyTorch and a compiler, nothing else. In this order: Model and what it uses,
-# unchanged, because ModelNew falls back on them; the folded parameters; the fast forward and
-# ModelNew; what they assume; the kernels. Below a line stands what refold puts into every file.
+# It needs PyTorch and a compiler, nothing else. In this order: Model, unchanged, on which ModelNew
+# falls back; the folded parameters; the fast forward and ModelNew; what they assume; the kernels.
 
 """Linear, average pooling over the features, GELU, a scale, and the maximum of each row."""
 
@@ -62,45 +57,36 @@ def get_inputs():
 def get_init_inputs():
     return [in_features, out_features, pool_kernel_size, scale_factor]
 
-import os
-
-import torch
-
-# ----------------------------------------------------------------------------------------------
-# Folded parameters: computed from parameters alone, in float64, rounded once.
-# ----------------------------------------------------------------------------------------------
-
+# --- Folded parameters: computed from parameters alone, in float64, rounded once. -----------------
 def _refold_fold0(matmul_weight):
     """permute(avg_pool(permute(matmul.weight))), of shape [8, 96]."""
-    t1 = matmul_weight.double().mT
-    t2 = torch.nn.functional.avg_pool1d(t1.flatten(0, -2), 16, 16, 0, False, True).unflatten(0, t1.shape[:-1])
-    return t2.mT.to(torch.float32).reshape((8, 96)).contiguous()
+    permute = matmul_weight.double().mT
+    avg_pool = torch.nn.functional.avg_pool1d(permute.flatten(0, -2), 16, 16, 0, False,
+        True).unflatten(0, permute.shape[:-1])
+    return avg_pool.mT.to(torch.float32).contiguous()
 
 
 def _refold_fold1(matmul_bias):
     """avg_pool(matmul.bias), of shape [8]."""
     matmul_bias_64 = matmul_bias.double()
-    t1 = torch.nn.functional.avg_pool1d(matmul_bias_64.reshape((1, 128)).flatten(0, -2), 16, 16, 0, False, True).unflatten(0, matmul_bias_64.reshape((1, 128)).shape[:-1])
-    return t1.to(torch.float32).reshape((8,)).contiguous()
+    avg_pool = torch.nn.functional.avg_pool1d(matmul_bias_64.reshape((1, 128)).flatten(0, -2),
+        16, 16, 0, False, True).unflatten(0, matmul_bias_64.reshape((1, 128)).shape[:-1])
+    return avg_pool.to(torch.float32).reshape((8,))
 
-
-# ----------------------------------------------------------------------------------------------
-# The fast forward, and the module.
-# ----------------------------------------------------------------------------------------------
-# Equal in the reals: an infinity among the inputs may give NaN here and an infinity there, or the
-# other way round. NaN stays NaN wherever the result depends on it.
+# --- The fast forward, and the module. ------------------------------------------------------------
+# An infinity among the inputs may give NaN here and an infinity there, or the other way round.
 REFOLD_ASSUMES = "finite"
 
 
 def _refold_both(self, rf_cache, x):
     """The fast forward."""
-    folded0, folded1 = rf_cache.values
+    folded_weight, folded_shift = rf_cache.values
     n0 = x.shape[0]
     x = x.contiguous()
-    mul1 = _refold_empty((n0, 1), (1, 1), torch.float32)
-    _refold_kernels.matmul0(x, folded0, folded1, mul1, n0, 8, 96)
-    reshape1 = mul1.reshape((n0,))
-    return reshape1
+    mul = _refold_empty((n0, 1), (1, 1), torch.float32)
+    _refold_kernels.matmul0(x, folded_weight, folded_shift, mul, n0, 8, 96)
+    result = mul.reshape((n0,))
+    return result
 
 
 class ModelNew(Model):
@@ -108,115 +94,81 @@ class ModelNew(Model):
 
     Assumed, and checked at every call:
     - x is a dense torch.float32 tensor of shape [n, 96].
-    - parameters have the shapes and dtypes that they had when the kernels were made;
-    - modules are of the same classes, with the same settings and no hooks;
-    - no gradient is wanted.
+    - parameters have the shapes and dtypes, modules the classes and settings that they had
+      when the kernels were made; there are no hooks, and no gradient is wanted.
     Any other call takes the original forward and says why, once.
     """
 
     _refold_made = True
-    _refold_caches = None  # see _refold_own_caches
+    _refold_caches = None  # what is folded of the parameters; refold_refresh() forgets it
 
     def forward(self, x):
         if _refold_is_compiling():
             return super().forward(x)
         rf_caches = self._refold_caches or _refold_own_caches(self)
-        rf_found = _refold_prepare_both(self, rf_caches, x)
+        rf_found = _refold_prepare(self, rf_caches, "both", x)
         if type(rf_found) is _RefoldCache:
             return _refold_both(self, rf_found, x)
         _refold_tell(rf_found)
         return super().forward(x)
 
-    def refold_refresh(self):
-        """Forget the folded parameters. Programs need this only after they write to part of a
-        parameter in a way that PyTorch does not count; see the runtime's first lines."""
-        self.__dict__.pop("_refold_caches", None)
 
-
-# ----------------------------------------------------------------------------------------------
-# What is assumed: of the modules, of parameters and buffers, and of the arguments of each call.
-# ----------------------------------------------------------------------------------------------
+# --- What is assumed of modules, parameters and buffers, and of the arguments of a call. ----------
+# path, class, names of parameters, buffers and children, settings
 _REFOLD_MODULES = (
-    ('', '', 'avg_pool matmul', ('scale_factor',), (2.0,)),
-    ('matmul', 'Linear', 'bias weight', ('in_features', 'out_features'), (96, 128)),
-    ('avg_pool', 'AvgPool1d', '', ('ceil_mode', 'count_include_pad', 'kernel_size', 'padding', 'stride'), (False, True, (16,), (0,), (16,))),
+    ("", "", "avg_pool matmul", {"scale_factor": 2.0}),
+    ("matmul", "Linear", "bias weight", {"in_features": 96, "out_features": 128}),
+    ("avg_pool", "AvgPool1d", "", {"ceil_mode": False, "count_include_pad": True,
+        "kernel_size": (16, ), "padding": (0, ), "stride": (16, )}),
 )
-_REFOLD_TIED = ()
-_REFOLD_GLOBALS = {}
-
-
-_REFOLD_BOTH = {
-    "name": "both",
-    "tensors": (
-        ("matmul.weight", (128, 96), torch.float32),
-        ("matmul.bias", (128,), torch.float32),
-    ),
-    "sources": 2,  # the first of the tensors are read, the others written
-    "assigned": (),  # attributes that forward sets
-    "counters": (),
-    "recipes": (
-        (_refold_fold0, (0,)),
-        (_refold_fold1, (1,)),
-    ),
-    "audit": 1,  # KiB of copied parameters that each call looks through
-    "repeats": True,  # a call is told to be like the last one by its tensors
+_REFOLD_TENSORS = {
+    "matmul.weight": ((128, 96), torch.float32), "matmul.bias": ((128,), torch.float32),
+}
+# values, as forward reads them: a parameter, what is folded of some, another form of a value
+_REFOLD_MODES = {
+    "both": {
+        "values": {"folded_weight": (_refold_fold0, "matmul.weight"),
+            "folded_shift": (_refold_fold1, "matmul.bias")},
+    },
 }
 
 
-def _refold_misfit_both(self, x):
+def _refold_misfit(self, x):
     """Why the kernels are for other arguments than these, or None."""
-    try:
-        if type(x) is not torch.Tensor or x.layout is not torch.strided or x.is_neg():
-            return "x is not a plain dense tensor"
-        if x.dtype is not torch.float32 or not x.is_cpu:
-            return f"x is {x.dtype} on {x.device}, not torch.float32 on cpu"
-        if x.dim() != 2 or x.shape[1] != 96:
-            return f"x has the shape {tuple(x.shape)}, not [n, 96]"
-        if x.shape[0] < 2:
-            return f"x has size {x.shape[0]} in dimension 0"
-    except (AttributeError, IndexError, KeyError, TypeError):
-        return "the arguments are not arranged as those that the kernels were made for"
-    return None
+    return _refold_argument("x", x, (None, 96), torch.float32, "cpu")
 
 
-def _refold_prepare_both(self, rf_caches, x):
-    """What the kernels read of the parameters; or, as text, why this call takes the original forward."""
-    rf_cache = rf_caches.get("both")
+def _refold_prepare(self, rf_caches, rf_mode, x):
+    """What the kernels read of the parameters; or, as text, why the original forward is taken."""
+    rf_cache = rf_caches.get(rf_mode)
     if rf_cache is not None and rf_cache.fits(x) and not (
         _refold_grad_enabled() or _refold_forward_ad._current_level >= 0
         or _refold_function_modes() and _refold_is_watched(rf_cache.device, "cpu")
     ) and _refold_kernels.unchanged(*rf_cache.watched) and rf_cache.laid(*rf_cache.tensors):
         return rf_cache  # the last call was like this one
-    rf_reason = _refold_problem or _refold_traced() or _refold_misfit_both(self, x)
-    if rf_reason is not None:
-        return rf_reason
-    return _refold_examined(self, rf_caches, _REFOLD_BOTH, _refold_file, (x,))
+    return (
+        _refold_problem or _refold_traced() or _refold_misfit(self, x)
+        or _refold_examined(self, rf_caches, rf_mode, _refold_file, (x,))
+    )
 
 
-# ----------------------------------------------------------------------------------------------
-# The kernels of this model. Compiled once at the first import, then found in PyTorch's cache.
-# ----------------------------------------------------------------------------------------------
+# --- This model's kernels: compiled at the first import, then found in PyTorch's cache. -----------
 _REFOLD_KERNELS = r"""
 namespace rf {
-
 // linear, add, gelu, max, mul
-struct Matmul0 {
-  const float* p2;  // avg_pool(matmul.bias)
-  float* y0;
+struct Matmul0 : MatmulBody {
+  const float* folded_shift;  // avg_pool(matmul.bias)
+  float* mul;
   long width;
   template <class V, class C> RF_FN V value(V acc, long row, C col) const {
-    const V t0 = column<V>(p2, col);
-    const auto t1 = acc + t0;
-    const auto t2 = 0.5f * t1 * (1.0f + erf(t1 * 0.70710678118654752f));
-    return t2;
+    const auto add1 = acc + column<V>(folded_shift, col);
+    return 0.5f * add1 * (1.0f + erf(add1 * 0.70710678118654752f));
   }
   static constexpr bool kStores = false;
   using RowMonoids = List<Max>;
   RF_FN void finalize_row(long row, const float* results) const {
-    const auto t0 = results[0] * 2.0f;
-    put(y0, row, t0);
+    put(mul, row, results[0] * 2.0f);
   }
-  using ColumnMonoids = List<>;
 };
 
 }  // namespace rf
@@ -230,13 +182,13 @@ static PyObject* matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 7)) return nullptr;
   float* a = rf_pointer<float>(args[0]);
   float* w = rf_pointer<float>(args[1]);
-  float* p2 = rf_pointer<float>(args[2]);
-  float* y0 = rf_pointer<float>(args[3]);
+  float* folded_shift = rf_pointer<float>(args[2]);
+  float* mul = rf_pointer<float>(args[3]);
   long rows = rf_size(args[4]);
   long width = rf_size(args[5]);
   long depth = rf_size(args[6]);
   if (PyErr_Occurred()) return nullptr;
-  const rf::Matmul0 body{p2, y0, width};
+  const rf::Matmul0 body{{}, folded_shift, mul, width};
   return rf_run([&] { rf::matmul(body, a, w, rows, width, depth); });
 }
 
@@ -300,6 +252,9 @@ template <class F> static PyObject* rf_run(F f) {
 // <cpu/matmul.h>
 """
 _REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS + _REFOLD_ENTRIES
+
+import os
+
 _REFOLD_NAME = "refold_cpu_HASH"
 
 import contextlib
@@ -378,21 +333,17 @@ def _refold_unfit(device):
 def _refold_renewed(cache):
     """What is left to do when folded parameters were computed: nothing on the CPU."""
 
-# ----------------------------------------------------------------------------------------------
-# The runtime.
-# ----------------------------------------------------------------------------------------------
+# --- The runtime. ---------------------------------------------------------------------------------
 # <runtime>
 
 
-_refold_file = _RefoldFile(
-    _REFOLD_MODULES, _REFOLD_TIED, _REFOLD_GLOBALS, _refold_kernels, _refold_unfit, _refold_renewed,
-    "cpu", _refold_module_classes(globals()),
-)
+ModelNew.refold_refresh = _refold_refresh
+_refold_file = _RefoldFile("cpu", globals())
 
 
 def _refold_attempt(self, rf_caches, x):
     """forward's result, or a _RefoldReason why the original forward is taken (for refold.optimize)."""
-    rf_found = _refold_prepare_both(self, rf_caches, x)
+    rf_found = _refold_prepare(self, rf_caches, "both", x)
     if type(rf_found) is _RefoldCache:
         return _refold_both(self, rf_found, x)
     return _RefoldReason(rf_found)

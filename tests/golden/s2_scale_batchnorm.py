@@ -2,70 +2,35 @@
 #
 # The original is s2_scale_batchnorm.py.
 # In train mode (equal for finite values):
-#   1. scale-of-shifted (reals): ((linear(x, gemm.weight) + gemm.bias) * scale) -> ((linear(x,
-#      gemm.weight) * scale) + (gemm.bias * scale)). A scale of a shifted value is a shift of the
-#      scaled value.
-#   2. mean-of-shifted (reals): mean(((.. * scale) + (gemm.bias * scale)), axes=-2) -> (mean((.. *
-#      scale), axes=-2) + mean((gemm.bias * scale), axes=-2)). The mean of shifted values is their
-#      mean plus the mean of the shifts.
-#   3. mean-of-scaled (reals): mean((linear(x, gemm.weight) * scale), axes=-2) -> (mean(linear(x,
-#      gemm.weight), axes=-2) * scale). The mean of values scaled alike is their mean, scaled.
-#   4. equal-shifts-cancel (finite): (((.. * scale) + (gemm.bias * scale)) - ((.. * scale) +
-#      (gemm.bias * scale))) -> ((linear(x, gemm.weight) * scale) - (mean(.., axes=-2) * scale)).
-#      What is added to both sides of a difference cancels: statistics ignore a bias.
-#   5. common-factor (reals): ((linear(x, gemm.weight) * scale) - (mean(.., axes=-2) * scale)) ->
-#      ((linear(x, gemm.weight) - mean(.., axes=-2)) * scale). A factor of both sides of a
-#      difference is a factor of the difference.
-#   6. variance-ignores-shift (finite): var(((.. * scale) + (gemm.bias * scale)), axes=-2) ->
-#      var((linear(x, gemm.weight) * scale), axes=-2). A shift that is the same for all values
-#      does not change how they vary.
-#   7. variance-of-scaled (reals): var((linear(x, gemm.weight) * scale), axes=-2) ->
-#      (var(linear(x, gemm.weight), axes=-2) * square(scale)). A factor that is the same for all
-#      values enters their variance squared.
-#   8. vectors-first (reals): (((.. - ..) * scale) * rsqrt((.. + 1e-05))) -> ((linear(x,
-#      gemm.weight) - mean(.., axes=-2)) * (scale * rsqrt(..))). Factors smaller than the value
-#      are multiplied with each other first.
-#   9. vectors-first (reals): (((.. - ..) * (scale * ..)) * bn.weight) -> ((linear(x, gemm.weight)
-#      - mean(.., axes=-2)) * ((scale * ..) * bn.weight)). Factors smaller than the value are
-#      multiplied with each other first.
-#   10. mean-of-scaled (reals): mean(((.. + gemm.bias) * scale), axes=-2) -> (mean((.. +
-#      gemm.bias), axes=-2) * scale). The mean of values scaled alike is their mean, scaled.
-#   11. mean-of-shifted (reals): mean((linear(x, gemm.weight) + gemm.bias), axes=-2) ->
-#      (mean(linear(x, gemm.weight), axes=-2) + gemm.bias). The mean of shifted values is their
-#      mean plus the mean of the shifts.
-#   12. variance-ignores-shift (finite): var(((.. * scale) + (gemm.bias * scale)), axes=-2) ->
-#      var((linear(x, gemm.weight) * scale), axes=-2). A shift that is the same for all values
-#      does not change how they vary.
-#   13. variance-of-scaled (reals): var((linear(x, gemm.weight) * scale), axes=-2) ->
-#      (var(linear(x, gemm.weight), axes=-2) * square(scale)). A factor that is the same for all
-#      values enters their variance squared.
-#   Folded and packed parameters take 512 bytes beside the 52,232 of the parameters.
+#   1. scale-of-shifted (reals): A scale of a shifted value is a shift of the scaled value.
+#      (.. + gemm.bias) * scale -> (.. * scale) + (gemm.bias * scale)
+#   2. mean-of-shifted (reals, 2 times): The mean of shifted values is their mean plus the mean of
+#      the shifts. mean((.. + ..), axes=-2) -> mean(.., axes=-2) + mean(.., axes=-2)
+#   3. mean-of-scaled (reals, 2 times): The mean of values scaled alike is their mean, scaled.
+#      mean((.. * scale), axes=-2) -> mean(.., axes=-2) * scale
+#   4. equal-shifts-cancel (finite): What is added to both sides of a difference cancels: statistics
+#      ignore a bias. (.. + ..) - (.. + ..) -> (.. * scale) - (.. * scale)
+#   5. common-factor (reals): A factor of both sides of a difference is a factor of the difference.
+#      (.. * scale) - (.. * scale) -> (.. - ..) * scale
+#   6. variance-ignores-shift (finite, 2 times): A shift that is the same for all values does not
+#      change how they vary. var((.. + ..), axes=-2) -> var((.. * scale), axes=-2)
+#   7. variance-of-scaled (reals, 2 times): A factor that is the same for all values enters their
+#      variance squared. var((.. * scale), axes=-2) -> var(.., axes=-2) * square(scale)
+#   8. vectors-first (reals, 2 times): Factors smaller than the value are multiplied with each other
+#      first. (.. * scale) * rsqrt(..) -> (.. - ..) * (scale * ..)
 # In eval mode (equal in the reals: sums and products are taken in another order):
-#   1. scale-of-shifted (reals): ((linear(x, gemm.weight) + gemm.bias) * scale) -> ((linear(x,
-#      gemm.weight) * scale) + (gemm.bias * scale)). A scale of a shifted value is a shift of the
-#      scaled value.
-#   2. minus-parameter (bits): (((.. * scale) + (gemm.bias * scale)) - bn.running_mean) -> (((.. *
-#      scale) + (gemm.bias * scale)) + neg(bn.running_mean)). To subtract a parameter is to add
-#      its negative.
-#   3. shifts-meet (reals): (((.. * scale) + (gemm.bias * scale)) + neg(bn.running_mean)) ->
-#      ((linear(x, gemm.weight) * scale) + ((gemm.bias * scale) + neg(bn.running_mean))). Two
-#      shifts after each other are one.
-#   4. scale-of-shifted (reals): (((.. * scale) + (.. + ..)) * rsqrt((bn.running_var + 1e-05))) ->
-#      (((.. * scale) * rsqrt(..)) + ((.. + ..) * rsqrt(..))). A scale of a shifted value is a
-#      shift of the scaled value.
-#   5. scales-meet (reals): ((linear(x, gemm.weight) * scale) * rsqrt((bn.running_var + 1e-05)))
-#      -> (linear(x, gemm.weight) * (scale * rsqrt(..))). Two scales after each other are one.
-#   6. scale-of-shifted (reals): (((.. * ..) + (.. * ..)) * bn.weight) -> (((.. * ..) * bn.weight)
-#      + ((.. * ..) * bn.weight)). A scale of a shifted value is a shift of the scaled value.
-#   7. scales-meet (reals): ((linear(x, gemm.weight) * (scale * ..)) * bn.weight) -> (linear(x,
-#      gemm.weight) * ((scale * ..) * bn.weight)). Two scales after each other are one.
-#   8. shifts-meet (reals): (((.. * ..) + (.. * bn.weight)) + bn.bias) -> ((linear(x, gemm.weight)
-#      * (.. * bn.weight)) + ((.. * bn.weight) + bn.bias)). Two shifts after each other are one.
-#   Folded and packed parameters take 1,024 bytes beside the 52,232 of the parameters.
+#   1. scale-of-shifted (reals, 3 times): .. * scale -> .. + ..
+#   2. minus-parameter (bits): To subtract a parameter is to add its negative.
+#      (.. + ..) - bn.running_mean -> (.. + ..) + neg(bn.running_mean)
+#   3. shifts-meet (reals, 2 times): Two shifts after each other are one.
+#      (.. + ..) + neg(bn.running_mean) -> (.. * scale) + (.. + ..)
+#   4. scales-meet (reals, 2 times): Two scales after each other are one.
+#      (.. * scale) * rsqrt(..) -> linear(x, gemm.weight) * (scale * ..)
+# Folded and packed parameters take 512 bytes in train mode, 1,024 bytes in eval mode beside 52,232
+# of parameters.
 #
-# The file needs PyTorch and a compiler, nothing else. In this order: Model and what it uses,
-# unchanged, because ModelNew falls back on them; the folded parameters; the fast forward and
-# ModelNew; what they assume; the kernels. Below a line stands what refold puts into every file.
+# It needs PyTorch and a compiler, nothing else. In this order: Model, unchanged, on which ModelNew
+# falls back; the folded parameters; the fast forward and ModelNew; what they assume; the kernels.
 
 """Linear, a scale per feature, and batch normalisation."""
 
@@ -97,67 +62,55 @@ def get_inputs():
 def get_init_inputs():
     return [in_features, out_features]
 
-import os
-
-import torch
-
-# ----------------------------------------------------------------------------------------------
-# Folded parameters: computed from parameters alone, in float64, rounded once.
-# ----------------------------------------------------------------------------------------------
-
+# --- Folded parameters: computed from parameters alone, in float64, rounded once. -----------------
 def _refold_fold0(scale):
     """square(scale), of shape [128]."""
-    return _refold_rounded(scale.double().square(), torch.float32).reshape((128,)).contiguous()
+    return _refold_rounded(scale.double().square(), torch.float32)
 
 
 def _refold_fold1(scale, bn_running_var, bn_weight):
-    """((scale * rsqrt((bn.running_var + 1e-05))) * bn.weight), of shape [128]."""
-    t6 = ((scale.double() * (bn_running_var.double() + 1e-05).rsqrt()) * bn_weight.double())
-    return _refold_rounded(t6, torch.float32).reshape((128,)).contiguous()
+    """(scale * rsqrt((bn.running_var + 1e-05))) * bn.weight, of shape [128]."""
+    mul2 = (scale.double() * (bn_running_var.double() + 1e-05).rsqrt()) * bn_weight.double()
+    return _refold_rounded(mul2, torch.float32)
 
 
 def _refold_fold2(gemm_bias, scale, bn_running_mean, bn_running_var, bn_weight, bn_bias):
-    """((((... + ...) * rsqrt(...)) * bn.weight) + bn.bias), of shape [128]."""
-    t8 = (bn_running_var.double() + 1e-05).rsqrt()
-    t9 = (((gemm_bias.double() * scale.double()) + (-bn_running_mean.double())) * t8)
-    t13 = ((t9 * bn_weight.double()) + bn_bias.double())
-    return _refold_rounded(t13, torch.float32).reshape((128,)).contiguous()
+    """(((... + ...) * rsqrt(...)) * bn.weight) + bn.bias, of shape [128]."""
+    rsqrt = (bn_running_var.double() + 1e-05).rsqrt()
+    mul2 = ((gemm_bias.double() * scale.double()) + (-bn_running_mean.double())) * rsqrt
+    return _refold_rounded((mul2 * bn_weight.double()) + bn_bias.double(), torch.float32)
 
-
-# ----------------------------------------------------------------------------------------------
-# The fast forward, and the module.
-# ----------------------------------------------------------------------------------------------
-# Equal in the reals: an infinity among the inputs may give NaN here and an infinity there, or the
-# other way round. NaN stays NaN wherever the result depends on it.
+# --- The fast forward, and the module. ------------------------------------------------------------
+# An infinity among the inputs may give NaN here and an infinity there, or the other way round.
 REFOLD_ASSUMES = "finite"
 
 
 def _refold_train(self, rf_cache, x):
     """The fast forward in train mode."""
-    folded0, gemm_weight, scale, bn_weight, bn_bias, gemm_bias = rf_cache.values
+    folded, gemm_weight, scale, bn_weight, bn_bias, gemm_bias = rf_cache.values
     n0 = x.shape[0]
+    bn_running_mean, bn_running_var, bn_num_batches_tracked = rf_cache.states
     x = x.contiguous()
-    bn_running_mean = self.bn.running_mean
-    bn_running_var = self.bn.running_var
-    bn_num_batches_tracked = self.bn.num_batches_tracked
-    product1 = _refold_empty((n0, 128), (128, 1), torch.float32)
-    mean1 = _refold_empty((128,), (1,), torch.float32)
-    mul1 = _refold_empty((128,), (1,), torch.float32)
-    _refold_kernels.train_matmul0(x, gemm_weight, folded0, scale, bn_weight, bn_running_mean, gemm_bias, bn_running_var, product1, mean1, mul1, bn_running_mean, bn_running_var, bn_num_batches_tracked, n0, 128, 96)
+    product = _refold_empty((n0, 128), (128, 1), torch.float32)
+    mean = _refold_empty((128,), (1,), torch.float32)
+    factor = _refold_empty((128,), (1,), torch.float32)
+    _refold_kernels.train_matmul0(x, gemm_weight, folded, scale, bn_weight, bn_running_mean,
+        gemm_bias, bn_running_var, product, mean, factor, bn_running_mean, bn_running_var,
+        bn_num_batches_tracked, n0, 128, 96)
     torch.autograd.graph.increment_version(bn_num_batches_tracked)
-    add1 = product1
-    _refold_kernels.train_pointwise1(product1, mean1, mul1, bn_bias, add1, n0, 128)
-    return add1
+    result = product  # in its place
+    _refold_kernels.train_pointwise1(product, mean, factor, bn_bias, result, n0, 128)
+    return result
 
 
 def _refold_eval(self, rf_cache, x):
     """The fast forward in eval mode."""
-    folded0, folded1, gemm_weight = rf_cache.values
+    folded_factor, folded_shift, gemm_weight = rf_cache.values
     n0 = x.shape[0]
     x = x.contiguous()
-    add1 = _refold_empty((n0, 128), (128, 1), torch.float32)
-    _refold_kernels.eval_matmul0(x, gemm_weight, folded0, folded1, add1, n0, 128, 96)
-    return add1
+    result = _refold_empty((n0, 128), (128, 1), torch.float32)
+    _refold_kernels.eval_matmul0(x, gemm_weight, folded_factor, folded_shift, result, n0, 128, 96)
+    return result
 
 
 class ModelNew(Model):
@@ -165,256 +118,141 @@ class ModelNew(Model):
 
     Assumed, and checked at every call:
     - x is a dense torch.float32 tensor of shape [n, 96].
-    - parameters have the shapes and dtypes that they had when the kernels were made;
-    - modules are of the same classes, with the same settings and no hooks;
-    - no gradient is wanted.
+    - parameters have the shapes and dtypes, modules the classes and settings that they had
+      when the kernels were made; there are no hooks, and no gradient is wanted.
     Any other call takes the original forward and says why, once.
     """
 
     _refold_made = True
-    _refold_caches = None  # see _refold_own_caches
+    _refold_caches = None  # what is folded of the parameters; refold_refresh() forgets it
 
     def forward(self, x):
         if _refold_is_compiling():
             return super().forward(x)
         if self.training:
-            rf_caches = self._refold_caches or _refold_own_caches(self)
-            rf_found = _refold_prepare_train(self, rf_caches, x)
-            if type(rf_found) is _RefoldCache:
-                return _refold_train(self, rf_found, x)
+            rf_mode, rf_fast = "train", _refold_train
         else:
-            rf_caches = self._refold_caches or _refold_own_caches(self)
-            rf_found = _refold_prepare_eval(self, rf_caches, x)
-            if type(rf_found) is _RefoldCache:
-                return _refold_eval(self, rf_found, x)
+            rf_mode, rf_fast = "eval", _refold_eval
+        rf_caches = self._refold_caches or _refold_own_caches(self)
+        rf_found = _refold_prepare(self, rf_caches, rf_mode, x)
+        if type(rf_found) is _RefoldCache:
+            return rf_fast(self, rf_found, x)
         _refold_tell(rf_found)
         return super().forward(x)
 
-    def refold_refresh(self):
-        """Forget the folded parameters. Programs need this only after they write to part of a
-        parameter in a way that PyTorch does not count; see the runtime's first lines."""
-        self.__dict__.pop("_refold_caches", None)
 
-
-# ----------------------------------------------------------------------------------------------
-# What is assumed: of the modules, of parameters and buffers, and of the arguments of each call.
-# ----------------------------------------------------------------------------------------------
+# --- What is assumed of modules, parameters and buffers, and of the arguments of a call. ----------
+# path, class, names of parameters, buffers and children, settings
 _REFOLD_MODULES = (
-    ('', '', 'bn gemm scale', (), ()),
-    ('gemm', 'Linear', 'bias weight', ('in_features', 'out_features'), (96, 128)),
-    ('bn', 'BatchNorm1d', 'bias num_batches_tracked running_mean running_var weight', ('affine', 'eps', 'momentum', 'num_features', 'track_running_stats'), (True, 1e-05, 0.1, 128, True)),
+    ("", "", "bn gemm scale", {}),
+    ("gemm", "Linear", "bias weight", {"in_features": 96, "out_features": 128}),
+    ("bn", "BatchNorm1d", "bias num_batches_tracked running_mean running_var weight",
+        {"affine": True, "eps": 1e-05, "momentum": 0.1, "num_features": 128,
+        "track_running_stats": True}),
 )
-_REFOLD_TIED = ()
-_REFOLD_GLOBALS = {}
-
-
-_REFOLD_TRAIN = {
-    "name": "train",
-    "tensors": (
-        ("gemm.weight", (128, 96), torch.float32),
-        ("scale", (128,), torch.float32),
-        ("bn.weight", (128,), torch.float32),
-        ("bn.bias", (128,), torch.float32),
-        ("gemm.bias", (128,), torch.float32),
-        ("bn.running_mean", (128,), torch.float32),
-        ("bn.running_var", (128,), torch.float32),
-        ("bn.num_batches_tracked", (), torch.int64),
-    ),
-    "sources": 5,  # the first of the tensors are read, the others written
-    "assigned": (),  # attributes that forward sets
-    "counters": (),
-    "recipes": (
-        (_refold_fold0, (1,)),
-        (torch.Tensor.contiguous, (0,)),
-        (torch.Tensor.contiguous, (1,)),
-        (torch.Tensor.contiguous, (2,)),
-        (torch.Tensor.contiguous, (3,)),
-        (torch.Tensor.contiguous, (4,)),
-    ),
-    "audit": 1,  # KiB of copied parameters that each call looks through
-    "repeats": True,  # a call is told to be like the last one by its tensors
+_REFOLD_TENSORS = {
+    "gemm.weight": ((128, 96), torch.float32), "scale": ((128,), torch.float32),
+    "bn.weight": ((128,), torch.float32), "bn.bias": ((128,), torch.float32),
+    "gemm.bias": ((128,), torch.float32), "bn.running_mean": ((128,), torch.float32),
+    "bn.running_var": ((128,), torch.float32), "bn.num_batches_tracked": ((), torch.int64),
 }
-
-_REFOLD_EVAL = {
-    "name": "eval",
-    "tensors": (
-        ("gemm.weight", (128, 96), torch.float32),
-        ("scale", (128,), torch.float32),
-        ("bn.running_var", (128,), torch.float32),
-        ("bn.weight", (128,), torch.float32),
-        ("gemm.bias", (128,), torch.float32),
-        ("bn.running_mean", (128,), torch.float32),
-        ("bn.bias", (128,), torch.float32),
-    ),
-    "sources": 7,  # the first of the tensors are read, the others written
-    "assigned": (),  # attributes that forward sets
-    "counters": ((2, "bn.num_batches_tracked"), (5, "bn.num_batches_tracked"), ),
-    "recipes": (
-        (_refold_fold1, (1, 2, 3)),
-        (_refold_fold2, (4, 1, 5, 2, 3, 6)),
-        (torch.Tensor.contiguous, (0,)),
-    ),
-    "audit": 1,  # KiB of copied parameters that each call looks through
-    "repeats": True,  # a call is told to be like the last one by its tensors
+# values, as forward reads them: a parameter, what is folded of some, another form of a value
+_REFOLD_MODES = {
+    "train": {
+        "values": {"folded": (_refold_fold0, "scale"), "gemm_weight": "gemm.weight",
+            "scale": "scale", "bn_weight": "bn.weight", "bn_bias": "bn.bias",
+            "gemm_bias": "gemm.bias"},
+        "writes": ("bn.running_mean", "bn.running_var", "bn.num_batches_tracked"),
+    },
+    "eval": {
+        "values": {"folded_factor": (_refold_fold1, "scale", "bn.running_var", "bn.weight"),
+            "folded_shift": (_refold_fold2, "gemm.bias", "scale", "bn.running_mean",
+            "bn.running_var", "bn.weight", "bn.bias"), "gemm_weight": "gemm.weight"},
+    },
 }
 
 
-def _refold_misfit_train(self, x):
+def _refold_misfit(self, x):
     """Why the kernels are for other arguments than these, or None."""
-    try:
-        if type(x) is not torch.Tensor or x.layout is not torch.strided or x.is_neg():
-            return "x is not a plain dense tensor"
-        if x.dtype is not torch.float32 or not x.is_cpu:
-            return f"x is {x.dtype} on {x.device}, not torch.float32 on cpu"
-        if x.dim() != 2 or x.shape[1] != 96:
-            return f"x has the shape {tuple(x.shape)}, not [n, 96]"
-        if x.shape[0] < 2:
-            return f"x has size {x.shape[0]} in dimension 0"
-    except (AttributeError, IndexError, KeyError, TypeError):
-        return "the arguments are not arranged as those that the kernels were made for"
-    return None
+    return _refold_argument("x", x, (None, 96), torch.float32, "cpu")
 
 
-def _refold_prepare_train(self, rf_caches, x):
-    """What the kernels read of the parameters; or, as text, why this call takes the original forward."""
-    rf_cache = rf_caches.get("train")
+def _refold_prepare(self, rf_caches, rf_mode, x):
+    """What the kernels read of the parameters; or, as text, why the original forward is taken."""
+    rf_cache = rf_caches.get(rf_mode)
     if rf_cache is not None and rf_cache.fits(x) and not (
         _refold_grad_enabled() or _refold_forward_ad._current_level >= 0
         or _refold_function_modes() and _refold_is_watched(rf_cache.device, "cpu")
     ) and _refold_kernels.unchanged(*rf_cache.watched) and rf_cache.laid(*rf_cache.tensors):
         return rf_cache  # the last call was like this one
-    rf_reason = _refold_problem or _refold_traced() or _refold_misfit_train(self, x)
-    if rf_reason is not None:
-        return rf_reason
-    return _refold_examined(self, rf_caches, _REFOLD_TRAIN, _refold_file, (x,))
+    return (
+        _refold_problem or _refold_traced() or _refold_misfit(self, x)
+        or _refold_examined(self, rf_caches, rf_mode, _refold_file, (x,))
+    )
 
 
-_refold_misfit_eval = _refold_misfit_train  # they take the same arguments
-
-
-def _refold_prepare_eval(self, rf_caches, x):
-    """What the kernels read of the parameters; or, as text, why this call takes the original forward."""
-    rf_cache = rf_caches.get("eval")
-    if rf_cache is not None and rf_cache.fits(x) and not (
-        _refold_grad_enabled() or _refold_forward_ad._current_level >= 0
-        or _refold_function_modes() and _refold_is_watched(rf_cache.device, "cpu")
-    ) and _refold_kernels.unchanged(*rf_cache.watched) and rf_cache.laid(*rf_cache.tensors):
-        return rf_cache  # the last call was like this one
-    rf_reason = _refold_problem or _refold_traced() or _refold_misfit_eval(self, x)
-    if rf_reason is not None:
-        return rf_reason
-    return _refold_examined(self, rf_caches, _REFOLD_EVAL, _refold_file, (x,))
-
-
-# ----------------------------------------------------------------------------------------------
-# The kernels of this model. Compiled once at the first import, then found in PyTorch's cache.
-# ----------------------------------------------------------------------------------------------
+# --- This model's kernels: compiled at the first import, then found in PyTorch's cache. -----------
 _REFOLD_KERNELS = r"""
 namespace rf {
-
 // linear, mean, var, mul, add, rsqrt
-struct TrainMatmul0 {
-  const float* p2;  // square(scale)
-  const float* p3;  // scale
-  const float* p4;  // bn.weight
-  const float* p5;  // bn.running_mean
-  const float* p6;  // gemm.bias
-  const float* p7;  // bn.running_var
-  float* y0;
-  float* y1;
-  float* y2;
-  float* y3;
-  float* y4;
-  long* k0;
-  long width;
-  template <class V, class C> RF_FN V value(V acc, long row, C col) const {
-    return acc;
-  }
-  static constexpr bool kStores = true;
+struct TrainMatmul0 : MatmulBody {
+  const float* folded;  // square(scale)
+  const float *scale, *bn_weight, *bn_running_mean, *gemm_bias, *bn_running_var;
+  float *product, *mean, *factor, *new_bn_running_mean, *new_bn_running_var;
+  long* bn_num_batches_tracked;
+  long width, count;
   template <class C> RF_FN void store(long row, C col, Vec v) const {
-    put(y0, row * width, col, v);
+    put(product, row * width, col, v);
   }
-  using RowMonoids = List<>;
   using ColumnMonoids = List<Moments>;
-  long count;
-  struct Column { float r0, r1, r2; };
+  struct Column { float mean, var, var2; };
   RF_FN void set_column(Step<0>, Column& c, const MomentsState& s) const {
-    c.r0 = s.mean;
-    c.r1 = s.m2 / (static_cast<float>(count) - 0.0f);
-    c.r2 = s.m2 / (static_cast<float>(count) - 1.0f);
+    c.mean = s.mean;
+    c.var = s.m2 / float(count);
+    c.var2 = s.m2 / (float(count) - 1.0f);
   }
   RF_FN void finalize_column(const Column& c, long col) const {
-    put(y1, col, c.r0);
-    const float t0 = column<float>(p3, col);
-    const float t1 = column<float>(p2, col);
-    const auto t2 = c.r1 * t1;
-    const auto t3 = t2 + 1e-05f;
-    const auto t4 = rsqrt(t3);
-    const auto t5 = t0 * t4;
-    const float t6 = column<float>(p4, col);
-    const auto t7 = t5 * t6;
-    const float t8 = column<float>(p5, col);
-    const auto t9 = t8 * 0.9f;
-    const float t10 = column<float>(p6, col);
-    const auto t11 = c.r0 + t10;
-    const auto t12 = t11 * t0;
-    const auto t13 = t12 * 0.1f;
-    const auto t14 = t9 + t13;
-    const float t15 = column<float>(p7, col);
-    const auto t16 = t15 * 0.9f;
-    const auto t17 = c.r2 * t1;
-    const auto t18 = t17 * 0.1f;
-    const auto t19 = t16 + t18;
-    put(y2, col, t7);
-    put(y3, col, t14);
-    put(y4, col, t19);
-    if (col == 0) *k0 += 1;
+    put(mean, col, c.mean);
+    const float scale_at = column<float>(scale, col);
+    const float folded_at = column<float>(folded, col);
+    const auto mul1 = scale_at * rsqrt(c.var * folded_at + 1e-05f);
+    const auto mul2 = (c.mean + column<float>(gemm_bias, col)) * scale_at * 0.1f;
+    const auto mul3 = column<float>(bn_running_var, col) * 0.9f;
+    const auto add1 = column<float>(bn_running_mean, col) * 0.9f + mul2;
+    const auto add2 = mul3 + c.var2 * folded_at * 0.1f;
+    put(factor, col, mul1 * column<float>(bn_weight, col));
+    put(new_bn_running_mean, col, add1);
+    put(new_bn_running_var, col, add2);
+    if (col == 0) *bn_num_batches_tracked += 1;
   }
 };
 
 // sub, mul, add
-struct TrainPointwise1 {
-  const float* p0;  // linear(x, gemm.weight)
-  const float* p1;  // mean(linear(x, gemm.weight), axes [-2])
-  const float* p2;  // ((scale * ...) * bn.weight)
-  const float* p3;  // bn.bias
-  float* y0;
+struct TrainPointwise1 : RowsBody {
+  const float* product;  // linear(x, gemm.weight)
+  const float* mean;  // mean(linear(x, gemm.weight), axes [-2])
+  const float* factor;  // (scale * ...) * bn.weight
+  const float* bn_bias;
+  float* result;
   long width;
-  struct Row { };
-  using Monoids = List<>;
-  static constexpr bool kStores = true;
   template <class V, class C> RF_FN void store(const Row& r, long row, C col) const {
-    const V t0 = full<V>(p0, row * width, col);
-    const V t1 = column<V>(p1, col);
-    const auto t2 = t0 - t1;
-    const V t3 = column<V>(p2, col);
-    const auto t4 = t2 * t3;
-    const V t5 = column<V>(p3, col);
-    const auto t6 = t4 + t5;
-    put(y0, row * width, col, t6);
+    const auto sub1 = full<V>(product, row * width, col) - column<V>(mean, col);
+    put(result, row * width, col, sub1 * column<V>(factor, col) + column<V>(bn_bias, col));
   }
-  static constexpr bool kFinalizes = false;
 };
 
 // linear, mul, add
-struct EvalMatmul0 {
-  const float* p2;  // ((scale * ...) * bn.weight)
-  const float* p3;  // ((... * bn.weight) + bn.bias)
-  float* y0;
+struct EvalMatmul0 : MatmulBody {
+  const float* folded_factor;  // (scale * ...) * bn.weight
+  const float* folded_shift;  // (... * bn.weight) + bn.bias
+  float* result;
   long width;
   template <class V, class C> RF_FN V value(V acc, long row, C col) const {
-    const V t0 = column<V>(p2, col);
-    const auto t1 = acc * t0;
-    const V t2 = column<V>(p3, col);
-    const auto t3 = t1 + t2;
-    return t3;
+    return acc * column<V>(folded_factor, col) + column<V>(folded_shift, col);
   }
-  static constexpr bool kStores = true;
   template <class C> RF_FN void store(long row, C col, Vec v) const {
-    put(y0, row * width, col, v);
+    put(result, row * width, col, v);
   }
-  using RowMonoids = List<>;
-  using ColumnMonoids = List<>;
 };
 
 }  // namespace rf
@@ -428,37 +266,37 @@ static PyObject* train_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 17)) return nullptr;
   float* a = rf_pointer<float>(args[0]);
   float* w = rf_pointer<float>(args[1]);
-  float* p2 = rf_pointer<float>(args[2]);
-  float* p3 = rf_pointer<float>(args[3]);
-  float* p4 = rf_pointer<float>(args[4]);
-  float* p5 = rf_pointer<float>(args[5]);
-  float* p6 = rf_pointer<float>(args[6]);
-  float* p7 = rf_pointer<float>(args[7]);
-  float* y0 = rf_pointer<float>(args[8]);
-  float* y1 = rf_pointer<float>(args[9]);
-  float* y2 = rf_pointer<float>(args[10]);
-  float* y3 = rf_pointer<float>(args[11]);
-  float* y4 = rf_pointer<float>(args[12]);
-  long* k0 = rf_pointer<long>(args[13]);
+  float* folded = rf_pointer<float>(args[2]);
+  float* scale = rf_pointer<float>(args[3]);
+  float* bn_weight = rf_pointer<float>(args[4]);
+  float* bn_running_mean = rf_pointer<float>(args[5]);
+  float* gemm_bias = rf_pointer<float>(args[6]);
+  float* bn_running_var = rf_pointer<float>(args[7]);
+  float* product = rf_pointer<float>(args[8]);
+  float* mean = rf_pointer<float>(args[9]);
+  float* factor = rf_pointer<float>(args[10]);
+  float* new_bn_running_mean = rf_pointer<float>(args[11]);
+  float* new_bn_running_var = rf_pointer<float>(args[12]);
+  long* bn_num_batches_tracked = rf_pointer<long>(args[13]);
   long rows = rf_size(args[14]);
   long width = rf_size(args[15]);
   long depth = rf_size(args[16]);
   if (PyErr_Occurred()) return nullptr;
-  const rf::TrainMatmul0 body{p2, p3, p4, p5, p6, p7, y0, y1, y2, y3, y4, k0, width, rows};
+  const rf::TrainMatmul0 body{{}, folded, scale, bn_weight, bn_running_mean, gemm_bias, bn_running_var, product, mean, factor, new_bn_running_mean, new_bn_running_var, bn_num_batches_tracked, width, rows};
   return rf_run([&] { rf::matmul(body, a, w, rows, width, depth); });
 }
 
 static PyObject* train_pointwise1(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 7)) return nullptr;
-  float* p0 = rf_pointer<float>(args[0]);
-  float* p1 = rf_pointer<float>(args[1]);
-  float* p2 = rf_pointer<float>(args[2]);
-  float* p3 = rf_pointer<float>(args[3]);
-  float* y0 = rf_pointer<float>(args[4]);
+  float* product = rf_pointer<float>(args[0]);
+  float* mean = rf_pointer<float>(args[1]);
+  float* factor = rf_pointer<float>(args[2]);
+  float* bn_bias = rf_pointer<float>(args[3]);
+  float* result = rf_pointer<float>(args[4]);
   long rows = rf_size(args[5]);
   long width = rf_size(args[6]);
   if (PyErr_Occurred()) return nullptr;
-  const rf::TrainPointwise1 body{p0, p1, p2, p3, y0, width};
+  const rf::TrainPointwise1 body{{}, product, mean, factor, bn_bias, result, width};
   return rf_run([&] { rf::rows(body, rows, width); });
 }
 
@@ -466,14 +304,14 @@ static PyObject* eval_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 8)) return nullptr;
   float* a = rf_pointer<float>(args[0]);
   float* w = rf_pointer<float>(args[1]);
-  float* p2 = rf_pointer<float>(args[2]);
-  float* p3 = rf_pointer<float>(args[3]);
-  float* y0 = rf_pointer<float>(args[4]);
+  float* folded_factor = rf_pointer<float>(args[2]);
+  float* folded_shift = rf_pointer<float>(args[3]);
+  float* result = rf_pointer<float>(args[4]);
   long rows = rf_size(args[5]);
   long width = rf_size(args[6]);
   long depth = rf_size(args[7]);
   if (PyErr_Occurred()) return nullptr;
-  const rf::EvalMatmul0 body{p2, p3, y0, width};
+  const rf::EvalMatmul0 body{{}, folded_factor, folded_shift, result, width};
   return rf_run([&] { rf::matmul(body, a, w, rows, width, depth); });
 }
 
@@ -539,6 +377,9 @@ template <class F> static PyObject* rf_run(F f) {
 // <cpu/matmul.h>
 """
 _REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS + _REFOLD_ENTRIES
+
+import os
+
 _REFOLD_NAME = "refold_cpu_HASH"
 
 import contextlib
@@ -617,26 +458,21 @@ def _refold_unfit(device):
 def _refold_renewed(cache):
     """What is left to do when folded parameters were computed: nothing on the CPU."""
 
-# ----------------------------------------------------------------------------------------------
-# The runtime.
-# ----------------------------------------------------------------------------------------------
+# --- The runtime. ---------------------------------------------------------------------------------
 # <runtime>
 
 
-_refold_file = _RefoldFile(
-    _REFOLD_MODULES, _REFOLD_TIED, _REFOLD_GLOBALS, _refold_kernels, _refold_unfit, _refold_renewed,
-    "cpu", _refold_module_classes(globals()),
-)
+ModelNew.refold_refresh = _refold_refresh
+_refold_file = _RefoldFile("cpu", globals())
 
 
 def _refold_attempt(self, rf_caches, x):
     """forward's result, or a _RefoldReason why the original forward is taken (for refold.optimize)."""
     if self.training:
-        rf_found = _refold_prepare_train(self, rf_caches, x)
-        if type(rf_found) is _RefoldCache:
-            return _refold_train(self, rf_found, x)
+        rf_mode, rf_fast = "train", _refold_train
     else:
-        rf_found = _refold_prepare_eval(self, rf_caches, x)
-        if type(rf_found) is _RefoldCache:
-            return _refold_eval(self, rf_found, x)
+        rf_mode, rf_fast = "eval", _refold_eval
+    rf_found = _refold_prepare(self, rf_caches, rf_mode, x)
+    if type(rf_found) is _RefoldCache:
+        return rf_fast(self, rf_found, x)
     return _RefoldReason(rf_found)

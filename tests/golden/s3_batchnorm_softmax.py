@@ -2,52 +2,31 @@
 #
 # The original is s3_batchnorm_softmax.py.
 # In train mode (equal for finite values):
-#   1. mean-of-shifted (reals): mean((linear(x, gemm.weight) + gemm.bias), axes=-2) ->
-#      (mean(linear(x, gemm.weight), axes=-2) + mean(gemm.bias, axes=-2)). The mean of shifted
-#      values is their mean plus the mean of the shifts.
-#   2. equal-shifts-cancel (finite): ((linear(x, gemm.weight) + gemm.bias) - (mean(.., axes=-2) +
-#      gemm.bias)) -> (linear(x, gemm.weight) - mean(linear(x, gemm.weight), axes=-2)). What is
-#      added to both sides of a difference cancels: statistics ignore a bias.
-#   3. variance-ignores-shift (finite): var((linear(x, gemm.weight) + gemm.bias), axes=-2) ->
-#      var(linear(x, gemm.weight), axes=-2). A shift that is the same for all values does not
+#   1. mean-of-shifted (reals): The mean of shifted values is their mean plus the mean of the
+#      shifts. mean((.. + gemm.bias), axes=-2) -> mean(.., axes=-2) + mean(gemm.bias, axes=-2)
+#   2. equal-shifts-cancel (finite): What is added to both sides of a difference cancels: statistics
+#      ignore a bias.
+#      (.. + gemm.bias) - (.. + gemm.bias) -> linear(x, gemm.weight) - mean(.., axes=-2)
+#   3. variance-ignores-shift (finite, 2 times): A shift that is the same for all values does not
 #      change how they vary.
-#   4. vectors-first (reals): (((.. - ..) * rsqrt(..)) * bn.weight) -> ((linear(x, gemm.weight) -
-#      mean(.., axes=-2)) * (rsqrt(..) * bn.weight)). Factors smaller than the value are
-#      multiplied with each other first.
-#   5. scale-of-shifted (reals): (scale * ((.. * ..) + bn.bias)) -> (((.. * ..) * scale) +
-#      (bn.bias * scale)). A scale of a shifted value is a shift of the scaled value.
-#   6. vectors-first (reals): (((.. - ..) * (.. * bn.weight)) * scale) -> ((linear(x, gemm.weight)
-#      - mean(.., axes=-2)) * ((.. * bn.weight) * scale)). Factors smaller than the value are
-#      multiplied with each other first.
-#   7. variance-ignores-shift (finite): var((linear(x, gemm.weight) + gemm.bias), axes=-2) ->
-#      var(linear(x, gemm.weight), axes=-2). A shift that is the same for all values does not
-#      change how they vary.
-#   Folded and packed parameters take 512 bytes beside the 51,724 of the parameters.
+#      var((linear(x, gemm.weight) + gemm.bias), axes=-2) -> var(linear(x, gemm.weight), axes=-2)
+#   4. vectors-first (reals, 2 times): Factors smaller than the value are multiplied with each other
+#      first. (.. * ..) * bn.weight -> (.. - ..) * (.. * bn.weight)
+#   5. scale-of-shifted (reals): A scale of a shifted value is a shift of the scaled value.
+#      scale * ((.. * ..) + bn.bias) -> ((.. * ..) * scale) + (bn.bias * scale)
 # In eval mode (equal in the reals: sums and products are taken in another order):
-#   1. minus-parameter (bits): ((linear(x, gemm.weight) + gemm.bias) - bn.running_mean) ->
-#      ((linear(x, gemm.weight) + gemm.bias) + neg(bn.running_mean)). To subtract a parameter is
-#      to add its negative.
-#   2. shifts-meet (reals): ((linear(x, gemm.weight) + gemm.bias) + neg(bn.running_mean)) ->
-#      (linear(x, gemm.weight) + (gemm.bias + neg(bn.running_mean))). Two shifts after each other
-#      are one.
-#   3. scale-of-shifted (reals): ((linear(x, gemm.weight) + (gemm.bias + ..)) *
-#      rsqrt((bn.running_var + 1e-05))) -> ((linear(x, gemm.weight) * rsqrt(..)) + ((gemm.bias +
-#      ..) * rsqrt(..))). A scale of a shifted value is a shift of the scaled value.
-#   4. scale-of-shifted (reals): (((.. * ..) + (.. * ..)) * bn.weight) -> (((.. * ..) * bn.weight)
-#      + ((.. * ..) * bn.weight)). A scale of a shifted value is a shift of the scaled value.
-#   5. scales-meet (reals): ((linear(x, gemm.weight) * rsqrt(..)) * bn.weight) -> (linear(x,
-#      gemm.weight) * (rsqrt(..) * bn.weight)). Two scales after each other are one.
-#   6. shifts-meet (reals): (((.. * ..) + (.. * bn.weight)) + bn.bias) -> ((linear(x, gemm.weight)
-#      * (.. * bn.weight)) + ((.. * bn.weight) + bn.bias)). Two shifts after each other are one.
-#   7. scale-of-shifted (reals): (scale * ((.. * ..) + (.. + bn.bias))) -> (((.. * ..) * scale) +
-#      ((.. + bn.bias) * scale)). A scale of a shifted value is a shift of the scaled value.
-#   8. scales-meet (reals): ((linear(x, gemm.weight) * (.. * bn.weight)) * scale) -> (linear(x,
-#      gemm.weight) * ((.. * bn.weight) * scale)). Two scales after each other are one.
-#   Folded and packed parameters take 1,024 bytes beside the 51,724 of the parameters.
+#   1. minus-parameter (bits): To subtract a parameter is to add its negative.
+#      (.. + gemm.bias) - bn.running_mean -> (.. + gemm.bias) + neg(bn.running_mean)
+#   2. shifts-meet (reals, 2 times): Two shifts after each other are one.
+#      (.. + gemm.bias) + neg(bn.running_mean) -> linear(x, gemm.weight) + (gemm.bias + ..)
+#   3. scale-of-shifted (reals, 3 times): (.. + ..) * rsqrt(..) -> (.. * ..) + (.. * ..)
+#   4. scales-meet (reals, 2 times): Two scales after each other are one.
+#      (.. * ..) * bn.weight -> linear(x, gemm.weight) * (.. * bn.weight)
+# Folded and packed parameters take 512 bytes in train mode, 1,024 bytes in eval mode beside 51,724
+# of parameters.
 #
-# The file needs PyTorch and a compiler, nothing else. In this order: Model and what it uses,
-# unchanged, because ModelNew falls back on them; the folded parameters; the fast forward and
-# ModelNew; what they assume; the kernels. Below a line stands what refold puts into every file.
+# It needs PyTorch and a compiler, nothing else. In this order: Model, unchanged, on which ModelNew
+# falls back; the folded parameters; the fast forward and ModelNew; what they assume; the kernels.
 
 """Linear, batch normalisation, a scale by one parameter, and softmax over the features."""
 
@@ -80,71 +59,59 @@ def get_inputs():
 def get_init_inputs():
     return [in_features, out_features]
 
-import os
-
-import torch
-
-# ----------------------------------------------------------------------------------------------
-# Folded parameters: computed from parameters alone, in float64, rounded once.
-# ----------------------------------------------------------------------------------------------
-
+# --- Folded parameters: computed from parameters alone, in float64, rounded once. -----------------
 def _refold_fold0(bn_bias, scale):
-    """(bn.bias * scale), of shape [128]."""
-    t2 = (bn_bias.double() * scale.double())
-    return _refold_rounded(t2, torch.float32).reshape((128,)).contiguous()
+    """bn.bias * scale, of shape [128]."""
+    return _refold_rounded(bn_bias.double() * scale.double(), torch.float32)
 
 
 def _refold_fold1(bn_running_var, bn_weight, scale):
-    """((rsqrt((bn.running_var + 1e-05)) * bn.weight) * scale), of shape [128]."""
-    t6 = (((bn_running_var.double() + 1e-05).rsqrt() * bn_weight.double()) * scale.double())
-    return _refold_rounded(t6, torch.float32).reshape((128,)).contiguous()
+    """(rsqrt((bn.running_var + 1e-05)) * bn.weight) * scale, of shape [128]."""
+    mul2 = ((bn_running_var.double() + 1e-05).rsqrt() * bn_weight.double()) * scale.double()
+    return _refold_rounded(mul2, torch.float32)
 
 
 def _refold_fold2(gemm_bias, bn_running_mean, bn_running_var, bn_weight, bn_bias, scale):
-    """((((... * ...) * bn.weight) + bn.bias) * scale), of shape [128]."""
-    t6 = (bn_running_var.double() + 1e-05).rsqrt()
-    t9 = (((gemm_bias.double() + (-bn_running_mean.double())) * t6) * bn_weight.double())
-    t13 = ((t9 + bn_bias.double()) * scale.double())
-    return _refold_rounded(t13, torch.float32).reshape((128,)).contiguous()
+    """(((... * ...) * bn.weight) + bn.bias) * scale, of shape [128]."""
+    rsqrt = (bn_running_var.double() + 1e-05).rsqrt()
+    mul2 = ((gemm_bias.double() + (-bn_running_mean.double())) * rsqrt) * bn_weight.double()
+    return _refold_rounded((mul2 + bn_bias.double()) * scale.double(), torch.float32)
 
-
-# ----------------------------------------------------------------------------------------------
-# The fast forward, and the module.
-# ----------------------------------------------------------------------------------------------
-# Equal in the reals: an infinity among the inputs may give NaN here and an infinity there, or the
-# other way round. NaN stays NaN wherever the result depends on it.
+# --- The fast forward, and the module. ------------------------------------------------------------
+# An infinity among the inputs may give NaN here and an infinity there, or the other way round.
 REFOLD_ASSUMES = "finite"
 
 
 def _refold_train(self, rf_cache, x):
     """The fast forward in train mode."""
-    folded0, gemm_weight, bn_weight, scale, gemm_bias = rf_cache.values
+    folded_shift, gemm_weight, bn_weight, scale, gemm_bias = rf_cache.values
     n0 = x.shape[0]
+    bn_running_mean, bn_running_var, bn_num_batches_tracked = rf_cache.states
     x = x.contiguous()
-    bn_running_mean = self.bn.running_mean
-    bn_running_var = self.bn.running_var
-    bn_num_batches_tracked = self.bn.num_batches_tracked
-    product1 = _refold_empty((n0, 128), (128, 1), torch.float32)
-    mean1 = _refold_empty((128,), (1,), torch.float32)
-    mul1 = _refold_empty((128,), (1,), torch.float32)
-    _refold_kernels.train_matmul0(x, gemm_weight, bn_weight, scale, bn_running_mean, gemm_bias, bn_running_var, product1, mean1, mul1, bn_running_mean, bn_running_var, bn_num_batches_tracked, n0, 128, 96)
+    product = _refold_empty((n0, 128), (128, 1), torch.float32)
+    mean = _refold_empty((128,), (1,), torch.float32)
+    factor = _refold_empty((128,), (1,), torch.float32)
+    _refold_kernels.train_matmul0(x, gemm_weight, bn_weight, scale, bn_running_mean, gemm_bias,
+        bn_running_var, product, mean, factor, bn_running_mean, bn_running_var,
+        bn_num_batches_tracked, n0, 128, 96)
     torch.autograd.graph.increment_version(bn_num_batches_tracked)
-    div1 = product1
-    _refold_kernels.train_rows1(product1, mean1, mul1, folded0, div1, n0, 128)
-    return div1
+    result = product  # in its place
+    _refold_kernels.train_rows1(product, mean, factor, folded_shift, result, n0, 128)
+    return result
 
 
 def _refold_eval(self, rf_cache, x):
     """The fast forward in eval mode."""
-    folded0, folded1, gemm_weight = rf_cache.values
+    folded_factor, folded_shift, gemm_weight = rf_cache.values
     n0 = x.shape[0]
     x = x.contiguous()
-    add1 = _refold_empty((n0, 128), (128, 1), torch.float32)
-    max1 = _refold_empty((n0, 1), (1, 1), torch.float32)
-    _refold_kernels.eval_matmul0(x, gemm_weight, folded0, folded1, add1, max1, n0, 128, 96)
-    div1 = add1
-    _refold_kernels.eval_rows1(add1, max1, div1, n0, 128)
-    return div1
+    add = _refold_empty((n0, 128), (128, 1), torch.float32)
+    max_ = _refold_empty((n0, 1), (1, 1), torch.float32)
+    _refold_kernels.eval_matmul0(x, gemm_weight, folded_factor, folded_shift, add, max_, n0,
+        128, 96)
+    result = add  # in its place
+    _refold_kernels.eval_rows1(add, max_, result, n0, 128)
+    return result
 
 
 class ModelNew(Model):
@@ -152,315 +119,166 @@ class ModelNew(Model):
 
     Assumed, and checked at every call:
     - x is a dense torch.float32 tensor of shape [n, 96].
-    - parameters have the shapes and dtypes that they had when the kernels were made;
-    - modules are of the same classes, with the same settings and no hooks;
-    - no gradient is wanted.
+    - parameters have the shapes and dtypes, modules the classes and settings that they had
+      when the kernels were made; there are no hooks, and no gradient is wanted.
     Any other call takes the original forward and says why, once.
     """
 
     _refold_made = True
-    _refold_caches = None  # see _refold_own_caches
+    _refold_caches = None  # what is folded of the parameters; refold_refresh() forgets it
 
     def forward(self, x):
         if _refold_is_compiling():
             return super().forward(x)
         if self.training:
-            rf_caches = self._refold_caches or _refold_own_caches(self)
-            rf_found = _refold_prepare_train(self, rf_caches, x)
-            if type(rf_found) is _RefoldCache:
-                return _refold_train(self, rf_found, x)
+            rf_mode, rf_fast = "train", _refold_train
         else:
-            rf_caches = self._refold_caches or _refold_own_caches(self)
-            rf_found = _refold_prepare_eval(self, rf_caches, x)
-            if type(rf_found) is _RefoldCache:
-                return _refold_eval(self, rf_found, x)
+            rf_mode, rf_fast = "eval", _refold_eval
+        rf_caches = self._refold_caches or _refold_own_caches(self)
+        rf_found = _refold_prepare(self, rf_caches, rf_mode, x)
+        if type(rf_found) is _RefoldCache:
+            return rf_fast(self, rf_found, x)
         _refold_tell(rf_found)
         return super().forward(x)
 
-    def refold_refresh(self):
-        """Forget the folded parameters. Programs need this only after they write to part of a
-        parameter in a way that PyTorch does not count; see the runtime's first lines."""
-        self.__dict__.pop("_refold_caches", None)
 
-
-# ----------------------------------------------------------------------------------------------
-# What is assumed: of the modules, of parameters and buffers, and of the arguments of each call.
-# ----------------------------------------------------------------------------------------------
+# --- What is assumed of modules, parameters and buffers, and of the arguments of a call. ----------
+# path, class, names of parameters, buffers and children, settings
 _REFOLD_MODULES = (
-    ('', '', 'bn gemm scale', (), ()),
-    ('gemm', 'Linear', 'bias weight', ('in_features', 'out_features'), (96, 128)),
-    ('bn', 'BatchNorm1d', 'bias num_batches_tracked running_mean running_var weight', ('affine', 'eps', 'momentum', 'num_features', 'track_running_stats'), (True, 1e-05, 0.1, 128, True)),
+    ("", "", "bn gemm scale", {}),
+    ("gemm", "Linear", "bias weight", {"in_features": 96, "out_features": 128}),
+    ("bn", "BatchNorm1d", "bias num_batches_tracked running_mean running_var weight",
+        {"affine": True, "eps": 1e-05, "momentum": 0.1, "num_features": 128,
+        "track_running_stats": True}),
 )
-_REFOLD_TIED = ()
-_REFOLD_GLOBALS = {}
-
-
-_REFOLD_TRAIN = {
-    "name": "train",
-    "tensors": (
-        ("gemm.weight", (128, 96), torch.float32),
-        ("bn.weight", (128,), torch.float32),
-        ("scale", (1,), torch.float32),
-        ("bn.bias", (128,), torch.float32),
-        ("gemm.bias", (128,), torch.float32),
-        ("bn.running_mean", (128,), torch.float32),
-        ("bn.running_var", (128,), torch.float32),
-        ("bn.num_batches_tracked", (), torch.int64),
-    ),
-    "sources": 5,  # the first of the tensors are read, the others written
-    "assigned": (),  # attributes that forward sets
-    "counters": (),
-    "recipes": (
-        (_refold_fold0, (3, 2)),
-        (torch.Tensor.contiguous, (0,)),
-        (torch.Tensor.contiguous, (1,)),
-        (torch.Tensor.contiguous, (2,)),
-        (torch.Tensor.contiguous, (4,)),
-    ),
-    "audit": 1,  # KiB of copied parameters that each call looks through
-    "repeats": True,  # a call is told to be like the last one by its tensors
+_REFOLD_TENSORS = {
+    "gemm.weight": ((128, 96), torch.float32), "bn.weight": ((128,), torch.float32),
+    "scale": ((1,), torch.float32), "bn.bias": ((128,), torch.float32),
+    "gemm.bias": ((128,), torch.float32), "bn.running_mean": ((128,), torch.float32),
+    "bn.running_var": ((128,), torch.float32), "bn.num_batches_tracked": ((), torch.int64),
 }
-
-_REFOLD_EVAL = {
-    "name": "eval",
-    "tensors": (
-        ("gemm.weight", (128, 96), torch.float32),
-        ("bn.running_var", (128,), torch.float32),
-        ("bn.weight", (128,), torch.float32),
-        ("scale", (1,), torch.float32),
-        ("gemm.bias", (128,), torch.float32),
-        ("bn.running_mean", (128,), torch.float32),
-        ("bn.bias", (128,), torch.float32),
-    ),
-    "sources": 7,  # the first of the tensors are read, the others written
-    "assigned": (),  # attributes that forward sets
-    "counters": ((1, "bn.num_batches_tracked"), (5, "bn.num_batches_tracked"), ),
-    "recipes": (
-        (_refold_fold1, (1, 2, 3)),
-        (_refold_fold2, (4, 5, 1, 2, 6, 3)),
-        (torch.Tensor.contiguous, (0,)),
-    ),
-    "audit": 1,  # KiB of copied parameters that each call looks through
-    "repeats": True,  # a call is told to be like the last one by its tensors
+# values, as forward reads them: a parameter, what is folded of some, another form of a value
+_REFOLD_MODES = {
+    "train": {
+        "values": {"folded_shift": (_refold_fold0, "bn.bias", "scale"),
+            "gemm_weight": "gemm.weight", "bn_weight": "bn.weight", "scale": "scale",
+            "gemm_bias": "gemm.bias"},
+        "writes": ("bn.running_mean", "bn.running_var", "bn.num_batches_tracked"),
+    },
+    "eval": {
+        "values": {"folded_factor": (_refold_fold1, "bn.running_var", "bn.weight", "scale"),
+            "folded_shift": (_refold_fold2, "gemm.bias", "bn.running_mean", "bn.running_var",
+            "bn.weight", "bn.bias", "scale"), "gemm_weight": "gemm.weight"},
+    },
 }
 
 
-def _refold_misfit_train(self, x):
+def _refold_misfit(self, x):
     """Why the kernels are for other arguments than these, or None."""
-    try:
-        if type(x) is not torch.Tensor or x.layout is not torch.strided or x.is_neg():
-            return "x is not a plain dense tensor"
-        if x.dtype is not torch.float32 or not x.is_cpu:
-            return f"x is {x.dtype} on {x.device}, not torch.float32 on cpu"
-        if x.dim() != 2 or x.shape[1] != 96:
-            return f"x has the shape {tuple(x.shape)}, not [n, 96]"
-        if x.shape[0] < 2:
-            return f"x has size {x.shape[0]} in dimension 0"
-    except (AttributeError, IndexError, KeyError, TypeError):
-        return "the arguments are not arranged as those that the kernels were made for"
-    return None
+    return _refold_argument("x", x, (None, 96), torch.float32, "cpu")
 
 
-def _refold_prepare_train(self, rf_caches, x):
-    """What the kernels read of the parameters; or, as text, why this call takes the original forward."""
-    rf_cache = rf_caches.get("train")
+def _refold_prepare(self, rf_caches, rf_mode, x):
+    """What the kernels read of the parameters; or, as text, why the original forward is taken."""
+    rf_cache = rf_caches.get(rf_mode)
     if rf_cache is not None and rf_cache.fits(x) and not (
         _refold_grad_enabled() or _refold_forward_ad._current_level >= 0
         or _refold_function_modes() and _refold_is_watched(rf_cache.device, "cpu")
     ) and _refold_kernels.unchanged(*rf_cache.watched) and rf_cache.laid(*rf_cache.tensors):
         return rf_cache  # the last call was like this one
-    rf_reason = _refold_problem or _refold_traced() or _refold_misfit_train(self, x)
-    if rf_reason is not None:
-        return rf_reason
-    return _refold_examined(self, rf_caches, _REFOLD_TRAIN, _refold_file, (x,))
+    return (
+        _refold_problem or _refold_traced() or _refold_misfit(self, x)
+        or _refold_examined(self, rf_caches, rf_mode, _refold_file, (x,))
+    )
 
 
-_refold_misfit_eval = _refold_misfit_train  # they take the same arguments
-
-
-def _refold_prepare_eval(self, rf_caches, x):
-    """What the kernels read of the parameters; or, as text, why this call takes the original forward."""
-    rf_cache = rf_caches.get("eval")
-    if rf_cache is not None and rf_cache.fits(x) and not (
-        _refold_grad_enabled() or _refold_forward_ad._current_level >= 0
-        or _refold_function_modes() and _refold_is_watched(rf_cache.device, "cpu")
-    ) and _refold_kernels.unchanged(*rf_cache.watched) and rf_cache.laid(*rf_cache.tensors):
-        return rf_cache  # the last call was like this one
-    rf_reason = _refold_problem or _refold_traced() or _refold_misfit_eval(self, x)
-    if rf_reason is not None:
-        return rf_reason
-    return _refold_examined(self, rf_caches, _REFOLD_EVAL, _refold_file, (x,))
-
-
-# ----------------------------------------------------------------------------------------------
-# The kernels of this model. Compiled once at the first import, then found in PyTorch's cache.
-# ----------------------------------------------------------------------------------------------
+# --- This model's kernels: compiled at the first import, then found in PyTorch's cache. -----------
 _REFOLD_KERNELS = r"""
 namespace rf {
-
 // linear, mean, var, add, rsqrt, mul
-struct TrainMatmul0 {
-  const float* p2;  // bn.weight
-  const float* p3;  // scale
-  const float* p4;  // bn.running_mean
-  const float* p5;  // gemm.bias
-  const float* p6;  // bn.running_var
-  float* y0;
-  float* y1;
-  float* y2;
-  float* y3;
-  float* y4;
-  long* k0;
-  long width;
-  template <class V, class C> RF_FN V value(V acc, long row, C col) const {
-    return acc;
-  }
-  static constexpr bool kStores = true;
+struct TrainMatmul0 : MatmulBody {
+  const float *bn_weight, *scale, *bn_running_mean, *gemm_bias, *bn_running_var;
+  float *product, *mean, *factor, *new_bn_running_mean, *new_bn_running_var;
+  long* bn_num_batches_tracked;
+  long width, count;
   template <class C> RF_FN void store(long row, C col, Vec v) const {
-    put(y0, row * width, col, v);
+    put(product, row * width, col, v);
   }
-  using RowMonoids = List<>;
   using ColumnMonoids = List<Moments>;
-  long count;
-  struct Column { float r0, r1, r2; };
+  struct Column { float mean, var, var2; };
   RF_FN void set_column(Step<0>, Column& c, const MomentsState& s) const {
-    c.r0 = s.mean;
-    c.r1 = s.m2 / (static_cast<float>(count) - 0.0f);
-    c.r2 = s.m2 / (static_cast<float>(count) - 1.0f);
+    c.mean = s.mean;
+    c.var = s.m2 / float(count);
+    c.var2 = s.m2 / (float(count) - 1.0f);
   }
   RF_FN void finalize_column(const Column& c, long col) const {
-    put(y1, col, c.r0);
-    const auto t0 = c.r1 + 1e-05f;
-    const auto t1 = rsqrt(t0);
-    const float t2 = column<float>(p2, col);
-    const auto t3 = t1 * t2;
-    const float t4 = scalar<float>(p3);
-    const auto t5 = t3 * t4;
-    const float t6 = column<float>(p4, col);
-    const auto t7 = t6 * 0.9f;
-    const float t8 = column<float>(p5, col);
-    const auto t9 = c.r0 + t8;
-    const auto t10 = t9 * 0.1f;
-    const auto t11 = t7 + t10;
-    const float t12 = column<float>(p6, col);
-    const auto t13 = t12 * 0.9f;
-    const auto t14 = c.r2 * 0.1f;
-    const auto t15 = t13 + t14;
-    put(y2, col, t5);
-    put(y3, col, t11);
-    put(y4, col, t15);
-    if (col == 0) *k0 += 1;
+    put(mean, col, c.mean);
+    const auto mul1 = rsqrt(c.var + 1e-05f) * column<float>(bn_weight, col);
+    const auto mul2 = (c.mean + column<float>(gemm_bias, col)) * 0.1f;
+    const auto add1 = column<float>(bn_running_mean, col) * 0.9f + mul2;
+    const auto add2 = column<float>(bn_running_var, col) * 0.9f + c.var2 * 0.1f;
+    put(factor, col, mul1 * scalar<float>(scale));
+    put(new_bn_running_mean, col, add1);
+    put(new_bn_running_var, col, add2);
+    if (col == 0) *bn_num_batches_tracked += 1;
   }
 };
 
 // sub, mul, add, max, exp, sum, div
-struct TrainRows1 {
-  const float* p0;  // linear(x, gemm.weight)
-  const float* p1;  // mean(linear(x, gemm.weight), axes [-2])
-  const float* p2;  // ((... * bn.weight) * scale)
-  const float* p3;  // (bn.bias * scale)
-  float* y0;
+struct TrainRows1 : RowsBody {
+  const float* product;  // linear(x, gemm.weight)
+  const float* mean;  // mean(linear(x, gemm.weight), axes [-2])
+  const float* factor;  // (... * bn.weight) * scale
+  const float* folded_shift;  // bn.bias * scale
+  float* result;
   long width;
-  struct Row { float r0, r1; };
+  struct Row { float max, sum; };
   using Monoids = List<Max, Sum>;
   template <class V, class C> RF_FN V term(Step<0>, const Row& r, long row, C col) const {
-    const V t0 = full<V>(p0, row * width, col);
-    const V t1 = column<V>(p1, col);
-    const auto t2 = t0 - t1;
-    const V t3 = column<V>(p2, col);
-    const auto t4 = t2 * t3;
-    const V t5 = column<V>(p3, col);
-    const auto t6 = t4 + t5;
-    return t6;
+    const auto sub1 = full<V>(product, row * width, col) - column<V>(mean, col);
+    return sub1 * column<V>(factor, col) + column<V>(folded_shift, col);
   }
-  RF_FN void set(Step<0>, Row& r, long row, float value) const {
-    r.r0 = value;
-  }
+  RF_FN void set(Step<0>, Row& r, long row, float value) const { r.max = value; }
   template <class V, class C> RF_FN V term(Step<1>, const Row& r, long row, C col) const {
-    const V t0 = full<V>(p0, row * width, col);
-    const V t1 = column<V>(p1, col);
-    const auto t2 = t0 - t1;
-    const V t3 = column<V>(p2, col);
-    const auto t4 = t2 * t3;
-    const V t5 = column<V>(p3, col);
-    const auto t6 = t4 + t5;
-    const auto t7 = t6 - lanes<V>(r.r0);
-    const auto t8 = exp(t7);
-    return t8;
+    return exp(term<V>(Step<0>{}, r, row, col) - lanes<V>(r.max));
   }
-  RF_FN void set(Step<1>, Row& r, long row, float value) const {
-    r.r1 = value;
-  }
-  static constexpr bool kStores = true;
+  RF_FN void set(Step<1>, Row& r, long row, float value) const { r.sum = value; }
   template <class V, class C> RF_FN void store(const Row& r, long row, C col) const {
-    const V t0 = full<V>(p0, row * width, col);
-    const V t1 = column<V>(p1, col);
-    const auto t2 = t0 - t1;
-    const V t3 = column<V>(p2, col);
-    const auto t4 = t2 * t3;
-    const V t5 = column<V>(p3, col);
-    const auto t6 = t4 + t5;
-    const auto t7 = t6 - lanes<V>(r.r0);
-    const auto t8 = exp(t7);
-    const auto t9 = t8 / lanes<V>(r.r1);
-    put(y0, row * width, col, t9);
+    put(result, row * width, col, term<V>(Step<1>{}, r, row, col) / lanes<V>(r.sum));
   }
-  static constexpr bool kFinalizes = false;
 };
 
 // linear, mul, add, max
-struct EvalMatmul0 {
-  const float* p2;  // ((... * bn.weight) * scale)
-  const float* p3;  // ((... + bn.bias) * scale)
-  float* y0;
-  float* y1;
+struct EvalMatmul0 : MatmulBody {
+  const float* folded_factor;  // (... * bn.weight) * scale
+  const float* folded_shift;  // (... + bn.bias) * scale
+  float *add, *max_;
   long width;
   template <class V, class C> RF_FN V value(V acc, long row, C col) const {
-    const V t0 = column<V>(p2, col);
-    const auto t1 = acc * t0;
-    const V t2 = column<V>(p3, col);
-    const auto t3 = t1 + t2;
-    return t3;
+    return acc * column<V>(folded_factor, col) + column<V>(folded_shift, col);
   }
-  static constexpr bool kStores = true;
   template <class C> RF_FN void store(long row, C col, Vec v) const {
-    put(y0, row * width, col, v);
+    put(add, row * width, col, v);
   }
   using RowMonoids = List<Max>;
-  RF_FN void finalize_row(long row, const float* results) const {
-    put(y1, row, results[0]);
-  }
-  using ColumnMonoids = List<>;
+  RF_FN void finalize_row(long row, const float* results) const { put(max_, row, results[0]); }
 };
 
 // sub, exp, sum, div
-struct EvalRows1 {
-  const float* p0;  // ((... * ...) + (... * scale))
-  const float* p1;  // max((... + ...), axes [-1])
-  float* y0;
+struct EvalRows1 : RowsBody {
+  const float* add;  // (... * ...) + (... * scale)
+  const float* max_;  // max((... + ...), axes [-1])
+  float* result;
   long width;
-  struct Row { float r0; };
+  struct Row { float sum; };
   using Monoids = List<Sum>;
   template <class V, class C> RF_FN V term(Step<0>, const Row& r, long row, C col) const {
-    const V t0 = full<V>(p0, row * width, col);
-    const V t1 = scalar<V>(p1 + row);
-    const auto t2 = t0 - t1;
-    const auto t3 = exp(t2);
-    return t3;
+    return exp(full<V>(add, row * width, col) - scalar<V>(max_ + row));
   }
-  RF_FN void set(Step<0>, Row& r, long row, float value) const {
-    r.r0 = value;
-  }
-  static constexpr bool kStores = true;
+  RF_FN void set(Step<0>, Row& r, long row, float value) const { r.sum = value; }
   template <class V, class C> RF_FN void store(const Row& r, long row, C col) const {
-    const V t0 = full<V>(p0, row * width, col);
-    const V t1 = scalar<V>(p1 + row);
-    const auto t2 = t0 - t1;
-    const auto t3 = exp(t2);
-    const auto t4 = t3 / lanes<V>(r.r0);
-    put(y0, row * width, col, t4);
+    put(result, row * width, col, term<V>(Step<0>{}, r, row, col) / lanes<V>(r.sum));
   }
-  static constexpr bool kFinalizes = false;
 };
 
 }  // namespace rf
@@ -474,36 +292,36 @@ static PyObject* train_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 16)) return nullptr;
   float* a = rf_pointer<float>(args[0]);
   float* w = rf_pointer<float>(args[1]);
-  float* p2 = rf_pointer<float>(args[2]);
-  float* p3 = rf_pointer<float>(args[3]);
-  float* p4 = rf_pointer<float>(args[4]);
-  float* p5 = rf_pointer<float>(args[5]);
-  float* p6 = rf_pointer<float>(args[6]);
-  float* y0 = rf_pointer<float>(args[7]);
-  float* y1 = rf_pointer<float>(args[8]);
-  float* y2 = rf_pointer<float>(args[9]);
-  float* y3 = rf_pointer<float>(args[10]);
-  float* y4 = rf_pointer<float>(args[11]);
-  long* k0 = rf_pointer<long>(args[12]);
+  float* bn_weight = rf_pointer<float>(args[2]);
+  float* scale = rf_pointer<float>(args[3]);
+  float* bn_running_mean = rf_pointer<float>(args[4]);
+  float* gemm_bias = rf_pointer<float>(args[5]);
+  float* bn_running_var = rf_pointer<float>(args[6]);
+  float* product = rf_pointer<float>(args[7]);
+  float* mean = rf_pointer<float>(args[8]);
+  float* factor = rf_pointer<float>(args[9]);
+  float* new_bn_running_mean = rf_pointer<float>(args[10]);
+  float* new_bn_running_var = rf_pointer<float>(args[11]);
+  long* bn_num_batches_tracked = rf_pointer<long>(args[12]);
   long rows = rf_size(args[13]);
   long width = rf_size(args[14]);
   long depth = rf_size(args[15]);
   if (PyErr_Occurred()) return nullptr;
-  const rf::TrainMatmul0 body{p2, p3, p4, p5, p6, y0, y1, y2, y3, y4, k0, width, rows};
+  const rf::TrainMatmul0 body{{}, bn_weight, scale, bn_running_mean, gemm_bias, bn_running_var, product, mean, factor, new_bn_running_mean, new_bn_running_var, bn_num_batches_tracked, width, rows};
   return rf_run([&] { rf::matmul(body, a, w, rows, width, depth); });
 }
 
 static PyObject* train_rows1(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 7)) return nullptr;
-  float* p0 = rf_pointer<float>(args[0]);
-  float* p1 = rf_pointer<float>(args[1]);
-  float* p2 = rf_pointer<float>(args[2]);
-  float* p3 = rf_pointer<float>(args[3]);
-  float* y0 = rf_pointer<float>(args[4]);
+  float* product = rf_pointer<float>(args[0]);
+  float* mean = rf_pointer<float>(args[1]);
+  float* factor = rf_pointer<float>(args[2]);
+  float* folded_shift = rf_pointer<float>(args[3]);
+  float* result = rf_pointer<float>(args[4]);
   long rows = rf_size(args[5]);
   long width = rf_size(args[6]);
   if (PyErr_Occurred()) return nullptr;
-  const rf::TrainRows1 body{p0, p1, p2, p3, y0, width};
+  const rf::TrainRows1 body{{}, product, mean, factor, folded_shift, result, width};
   return rf_run([&] { rf::rows(body, rows, width); });
 }
 
@@ -511,27 +329,27 @@ static PyObject* eval_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 9)) return nullptr;
   float* a = rf_pointer<float>(args[0]);
   float* w = rf_pointer<float>(args[1]);
-  float* p2 = rf_pointer<float>(args[2]);
-  float* p3 = rf_pointer<float>(args[3]);
-  float* y0 = rf_pointer<float>(args[4]);
-  float* y1 = rf_pointer<float>(args[5]);
+  float* folded_factor = rf_pointer<float>(args[2]);
+  float* folded_shift = rf_pointer<float>(args[3]);
+  float* add = rf_pointer<float>(args[4]);
+  float* max_ = rf_pointer<float>(args[5]);
   long rows = rf_size(args[6]);
   long width = rf_size(args[7]);
   long depth = rf_size(args[8]);
   if (PyErr_Occurred()) return nullptr;
-  const rf::EvalMatmul0 body{p2, p3, y0, y1, width};
+  const rf::EvalMatmul0 body{{}, folded_factor, folded_shift, add, max_, width};
   return rf_run([&] { rf::matmul(body, a, w, rows, width, depth); });
 }
 
 static PyObject* eval_rows1(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 5)) return nullptr;
-  float* p0 = rf_pointer<float>(args[0]);
-  float* p1 = rf_pointer<float>(args[1]);
-  float* y0 = rf_pointer<float>(args[2]);
+  float* add = rf_pointer<float>(args[0]);
+  float* max_ = rf_pointer<float>(args[1]);
+  float* result = rf_pointer<float>(args[2]);
   long rows = rf_size(args[3]);
   long width = rf_size(args[4]);
   if (PyErr_Occurred()) return nullptr;
-  const rf::EvalRows1 body{p0, p1, y0, width};
+  const rf::EvalRows1 body{{}, add, max_, result, width};
   return rf_run([&] { rf::rows(body, rows, width); });
 }
 
@@ -598,6 +416,9 @@ template <class F> static PyObject* rf_run(F f) {
 // <cpu/matmul.h>
 """
 _REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS + _REFOLD_ENTRIES
+
+import os
+
 _REFOLD_NAME = "refold_cpu_HASH"
 
 import contextlib
@@ -676,26 +497,21 @@ def _refold_unfit(device):
 def _refold_renewed(cache):
     """What is left to do when folded parameters were computed: nothing on the CPU."""
 
-# ----------------------------------------------------------------------------------------------
-# The runtime.
-# ----------------------------------------------------------------------------------------------
+# --- The runtime. ---------------------------------------------------------------------------------
 # <runtime>
 
 
-_refold_file = _RefoldFile(
-    _REFOLD_MODULES, _REFOLD_TIED, _REFOLD_GLOBALS, _refold_kernels, _refold_unfit, _refold_renewed,
-    "cpu", _refold_module_classes(globals()),
-)
+ModelNew.refold_refresh = _refold_refresh
+_refold_file = _RefoldFile("cpu", globals())
 
 
 def _refold_attempt(self, rf_caches, x):
     """forward's result, or a _RefoldReason why the original forward is taken (for refold.optimize)."""
     if self.training:
-        rf_found = _refold_prepare_train(self, rf_caches, x)
-        if type(rf_found) is _RefoldCache:
-            return _refold_train(self, rf_found, x)
+        rf_mode, rf_fast = "train", _refold_train
     else:
-        rf_found = _refold_prepare_eval(self, rf_caches, x)
-        if type(rf_found) is _RefoldCache:
-            return _refold_eval(self, rf_found, x)
+        rf_mode, rf_fast = "eval", _refold_eval
+    rf_found = _refold_prepare(self, rf_caches, rf_mode, x)
+    if type(rf_found) is _RefoldCache:
+        return rf_fast(self, rf_found, x)
     return _RefoldReason(rf_found)

@@ -4,9 +4,8 @@
 # In every mode (equal in the reals: sums and products are taken in another order):
 #   1. nothing is rewritten
 #
-# The file needs PyTorch and a compiler, nothing else. In this order: Model and what it uses,
-# unchanged, because ModelNew falls back on them; the folded parameters; the fast forward and
-# ModelNew; what they assume; the kernels. Below a line stands what refold puts into every file.
+# It needs PyTorch and a compiler, nothing else. In this order: Model, unchanged, on which ModelNew
+# falls back; the folded parameters; the fast forward and ModelNew; what they assume; the kernels.
 
 """Linear, sigmoid, and the sum of each row."""
 
@@ -36,26 +35,16 @@ def get_inputs():
 def get_init_inputs():
     return [in_features, out_features]
 
-import os
-
-import torch
-
-# ----------------------------------------------------------------------------------------------
-# Folded parameters: computed from parameters alone, in float64, rounded once.
-# ----------------------------------------------------------------------------------------------
-
-# ----------------------------------------------------------------------------------------------
-# The fast forward, and the module.
-# ----------------------------------------------------------------------------------------------
+# --- The fast forward, and the module. ------------------------------------------------------------
 
 def _refold_both(self, rf_cache, x):
     """The fast forward."""
     linear_weight, linear_bias = rf_cache.values
     n0 = x.shape[0]
     x = x.contiguous()
-    sum1 = _refold_empty((n0, 1), (1, 1), torch.float32)
-    _refold_kernels.matmul0(x, linear_weight, linear_bias, sum1, n0, 128, 96)
-    return sum1
+    result = _refold_empty((n0, 1), (1, 1), torch.float32)
+    _refold_kernels.matmul0(x, linear_weight, linear_bias, result, n0, 128, 96)
+    return result
 
 
 class ModelNew(Model):
@@ -63,113 +52,75 @@ class ModelNew(Model):
 
     Assumed, and checked at every call:
     - x is a dense torch.float32 tensor of shape [n, 96].
-    - parameters have the shapes and dtypes that they had when the kernels were made;
-    - modules are of the same classes, with the same settings and no hooks;
-    - no gradient is wanted.
+    - parameters have the shapes and dtypes, modules the classes and settings that they had
+      when the kernels were made; there are no hooks, and no gradient is wanted.
     Any other call takes the original forward and says why, once.
     """
 
     _refold_made = True
-    _refold_caches = None  # see _refold_own_caches
+    _refold_caches = None  # what is folded of the parameters; refold_refresh() forgets it
 
     def forward(self, x):
         if _refold_is_compiling():
             return super().forward(x)
         rf_caches = self._refold_caches or _refold_own_caches(self)
-        rf_found = _refold_prepare_both(self, rf_caches, x)
+        rf_found = _refold_prepare(self, rf_caches, "both", x)
         if type(rf_found) is _RefoldCache:
             return _refold_both(self, rf_found, x)
         _refold_tell(rf_found)
         return super().forward(x)
 
-    def refold_refresh(self):
-        """Forget the folded parameters. Programs need this only after they write to part of a
-        parameter in a way that PyTorch does not count; see the runtime's first lines."""
-        self.__dict__.pop("_refold_caches", None)
 
-
-# ----------------------------------------------------------------------------------------------
-# What is assumed: of the modules, of parameters and buffers, and of the arguments of each call.
-# ----------------------------------------------------------------------------------------------
+# --- What is assumed of modules, parameters and buffers, and of the arguments of a call. ----------
+# path, class, names of parameters, buffers and children, settings
 _REFOLD_MODULES = (
-    ('', '', 'linear', (), ()),
-    ('linear', 'Linear', 'bias weight', ('in_features', 'out_features'), (96, 128)),
+    ("", "", "linear", {}),
+    ("linear", "Linear", "bias weight", {"in_features": 96, "out_features": 128}),
 )
-_REFOLD_TIED = ()
-_REFOLD_GLOBALS = {}
-
-
-_REFOLD_BOTH = {
-    "name": "both",
-    "tensors": (
-        ("linear.weight", (128, 96), torch.float32),
-        ("linear.bias", (128,), torch.float32),
-    ),
-    "sources": 2,  # the first of the tensors are read, the others written
-    "assigned": (),  # attributes that forward sets
-    "counters": (),
-    "recipes": (
-        (torch.Tensor.contiguous, (0,)),
-        (torch.Tensor.contiguous, (1,)),
-    ),
-    "audit": 1,  # KiB of copied parameters that each call looks through
-    "repeats": True,  # a call is told to be like the last one by its tensors
+_REFOLD_TENSORS = {
+    "linear.weight": ((128, 96), torch.float32), "linear.bias": ((128,), torch.float32),
+}
+# values, as forward reads them: a parameter, what is folded of some, another form of a value
+_REFOLD_MODES = {
+    "both": {
+        "values": {"linear_weight": "linear.weight", "linear_bias": "linear.bias"},
+    },
 }
 
 
-def _refold_misfit_both(self, x):
+def _refold_misfit(self, x):
     """Why the kernels are for other arguments than these, or None."""
-    try:
-        if type(x) is not torch.Tensor or x.layout is not torch.strided or x.is_neg():
-            return "x is not a plain dense tensor"
-        if x.dtype is not torch.float32 or not x.is_cpu:
-            return f"x is {x.dtype} on {x.device}, not torch.float32 on cpu"
-        if x.dim() != 2 or x.shape[1] != 96:
-            return f"x has the shape {tuple(x.shape)}, not [n, 96]"
-        if x.shape[0] < 2:
-            return f"x has size {x.shape[0]} in dimension 0"
-    except (AttributeError, IndexError, KeyError, TypeError):
-        return "the arguments are not arranged as those that the kernels were made for"
-    return None
+    return _refold_argument("x", x, (None, 96), torch.float32, "cpu")
 
 
-def _refold_prepare_both(self, rf_caches, x):
-    """What the kernels read of the parameters; or, as text, why this call takes the original forward."""
-    rf_cache = rf_caches.get("both")
+def _refold_prepare(self, rf_caches, rf_mode, x):
+    """What the kernels read of the parameters; or, as text, why the original forward is taken."""
+    rf_cache = rf_caches.get(rf_mode)
     if rf_cache is not None and rf_cache.fits(x) and not (
         _refold_grad_enabled() or _refold_forward_ad._current_level >= 0
         or _refold_function_modes() and _refold_is_watched(rf_cache.device, "cpu")
     ) and _refold_kernels.unchanged(*rf_cache.watched) and rf_cache.laid(*rf_cache.tensors):
         return rf_cache  # the last call was like this one
-    rf_reason = _refold_problem or _refold_traced() or _refold_misfit_both(self, x)
-    if rf_reason is not None:
-        return rf_reason
-    return _refold_examined(self, rf_caches, _REFOLD_BOTH, _refold_file, (x,))
+    return (
+        _refold_problem or _refold_traced() or _refold_misfit(self, x)
+        or _refold_examined(self, rf_caches, rf_mode, _refold_file, (x,))
+    )
 
 
-# ----------------------------------------------------------------------------------------------
-# The kernels of this model. Compiled once at the first import, then found in PyTorch's cache.
-# ----------------------------------------------------------------------------------------------
+# --- This model's kernels: compiled at the first import, then found in PyTorch's cache. -----------
 _REFOLD_KERNELS = r"""
 namespace rf {
-
 // linear, add, sigmoid, sum
-struct Matmul0 {
-  const float* p2;  // linear.bias
-  float* y0;
+struct Matmul0 : MatmulBody {
+  const float* linear_bias;
+  float* result;
   long width;
   template <class V, class C> RF_FN V value(V acc, long row, C col) const {
-    const V t0 = column<V>(p2, col);
-    const auto t1 = acc + t0;
-    const auto t2 = sigmoid(t1);
-    return t2;
+    return sigmoid(acc + column<V>(linear_bias, col));
   }
   static constexpr bool kStores = false;
   using RowMonoids = List<Sum>;
-  RF_FN void finalize_row(long row, const float* results) const {
-    put(y0, row, results[0]);
-  }
-  using ColumnMonoids = List<>;
+  RF_FN void finalize_row(long row, const float* results) const { put(result, row, results[0]); }
 };
 
 }  // namespace rf
@@ -183,13 +134,13 @@ static PyObject* matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 7)) return nullptr;
   float* a = rf_pointer<float>(args[0]);
   float* w = rf_pointer<float>(args[1]);
-  float* p2 = rf_pointer<float>(args[2]);
-  float* y0 = rf_pointer<float>(args[3]);
+  float* linear_bias = rf_pointer<float>(args[2]);
+  float* result = rf_pointer<float>(args[3]);
   long rows = rf_size(args[4]);
   long width = rf_size(args[5]);
   long depth = rf_size(args[6]);
   if (PyErr_Occurred()) return nullptr;
-  const rf::Matmul0 body{p2, y0, width};
+  const rf::Matmul0 body{{}, linear_bias, result, width};
   return rf_run([&] { rf::matmul(body, a, w, rows, width, depth); });
 }
 
@@ -253,6 +204,9 @@ template <class F> static PyObject* rf_run(F f) {
 // <cpu/matmul.h>
 """
 _REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS + _REFOLD_ENTRIES
+
+import os
+
 _REFOLD_NAME = "refold_cpu_HASH"
 
 import contextlib
@@ -331,21 +285,17 @@ def _refold_unfit(device):
 def _refold_renewed(cache):
     """What is left to do when folded parameters were computed: nothing on the CPU."""
 
-# ----------------------------------------------------------------------------------------------
-# The runtime.
-# ----------------------------------------------------------------------------------------------
+# --- The runtime. ---------------------------------------------------------------------------------
 # <runtime>
 
 
-_refold_file = _RefoldFile(
-    _REFOLD_MODULES, _REFOLD_TIED, _REFOLD_GLOBALS, _refold_kernels, _refold_unfit, _refold_renewed,
-    "cpu", _refold_module_classes(globals()),
-)
+ModelNew.refold_refresh = _refold_refresh
+_refold_file = _RefoldFile("cpu", globals())
 
 
 def _refold_attempt(self, rf_caches, x):
     """forward's result, or a _RefoldReason why the original forward is taken (for refold.optimize)."""
-    rf_found = _refold_prepare_both(self, rf_caches, x)
+    rf_found = _refold_prepare(self, rf_caches, "both", x)
     if type(rf_found) is _RefoldCache:
         return _refold_both(self, rf_found, x)
     return _RefoldReason(rf_found)

@@ -112,7 +112,7 @@ def source(model: str, dtype: torch.dtype = torch.float32) -> str:
     found = emitted(model, dtype)
     needed = ["narrow"] if any(e.group.has_narrow for e in found) else []
     needed += dict.fromkeys(e.template for e in found)
-    lines = real_text([(e.name, e.group) for e in found])
+    lines = real_text(e.group for e in found)
     lines += [f'#include "{t}.cuh"' for t in needed] + [e.text() for e in found]
     return "\n".join(lines)
 

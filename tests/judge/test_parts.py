@@ -20,7 +20,7 @@ from judge_paths import CANDIDATES, REFERENCES
 
 import refold.judge
 from refold.contract import load
-from refold.judge import Speed, Status, conclude, draws
+from refold.judge import Speed, Status, conclude, draws, run
 from refold.judge.ask import cli, table
 from refold.judge.ask.request import asked
 from refold.judge.clock import stats

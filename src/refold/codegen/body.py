@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from refold.codegen.text import describe
+from refold.codegen.expression import Text
+from refold.codegen.names import pointers_text, reserved
+from refold.codegen.statements import Statements
+from refold.codegen.text import describe, identifier
 from refold.ir import NARROW, OPS, Dim, Kind, Node, Sym, numel
 from refold.ir import op as ops
-from refold.ir.literals import CPP_TYPES, cpp_literal
+from refold.ir.literals import CPP_TYPES, bare
 from refold.ir.op import Contraction
 from refold.plan import Group
 from refold.plan.memory import is_narrowing
@@ -141,6 +144,14 @@ class Body:
         self.apart = self._kept_apart()
         self.operands = self._operands()
         self.by_node = {o.node: o for o in self.operands}
+        self.reserved = reserved(group.nodes, self.apart)
+        self.taken = self.reserved  # names that no variable may have
+        self.last_read: set[Node] = set()  # by the last statements: operands, values given
+
+    def rename(self, names: Mapping[Node, str]) -> None:
+        """Give operands other names."""
+        self.operands = [replace(o, member=names.get(o.node, o.member)) for o in self.operands]
+        self.by_node = {o.node: o for o in self.operands}
 
     def _kept_apart(self) -> set[Node]:
         """Products that the compiler must not fuse with the sums that take them: those computed in
@@ -238,8 +249,17 @@ class Body:
                 return f"ReusedQuantized<{again.index(o)}>"
             return f"Reused<{element}, {again.index(o)}>" if o in again else f"const {element}*"
 
-        pointers = [o for o in self.operands if self._is_pointer(o)]
-        lines = [f"{kind(o)} {o.member};  // {describe(o.node, 2)}" for o in pointers]
+        lines: list[str] = []
+        alike: list[tuple[str, str]] = []  # of those whose names say what they are
+        for o in self.pointers():
+            words = bare(describe(o.node, 2))
+            told = "" if identifier(words) == o.member else f"  // {words}"
+            if not told and o not in again:
+                alike.append((f"const {self.element(o.node)}", o.member))
+            else:
+                lines += [*pointers_text(alike), f"{kind(o)} {o.member};{told}"]
+                alike.clear()
+        lines += pointers_text(alike)
         lines += [f"{self.real} {o.member};" for o in self.operands if o.kind == "number"]
         lines += [f"long {name};" for name in self.named_sizes()]
         return lines
@@ -264,64 +284,52 @@ class Body:
 
     # --- values ---------------------------------------------------------------------------------
     def statements(
-        self, targets: Iterable[Node], known: Mapping[Node, str], lanes: str = "V"
+        self,
+        targets: Iterable[Node],
+        known: Mapping[Node, str],
+        lanes: str = "V",
+        given: Mapping[Node, str] | None = None,
+        room: int = 84,
+        in_order: bool = False,
+        stored: bool = False,
     ) -> tuple[list[str], dict[Node, str]]:
         """Statements that compute `targets`, and the text of each.
 
         known: values at hand (the accumulator, what rows have been reduced to) and their text.
-        lanes: the C++ type that values have here.
+        lanes: the C++ type that values have here. given: values that an expression gives, which
+        is better written once. room: characters that the text of a target may take. in_order:
+        whether what is read row by row is read in statements of its own, because C++ leaves open
+        in which order an expression reads. stored: whether the targets are stored one after the
+        other, where others are read from: all but the first then get variables before.
+
+        What is read once stands where it is read, if the line has room for it.
         """
-        texts: dict[Node, str] = dict(known)
-        lines: list[str] = []
+        writer = Statements(self, known, given or {}, lanes, in_order)
+        found = writer.write(list(targets), room, stored)
+        self.last_read = writer.read
+        return found
 
-        def is_passed_on(node: Node) -> bool:  # loads give the kernel's arithmetic
-            return node.op == "cast" and node in self.inside and not is_narrowing(node)
+    def is_passed_on(self, node: Node) -> bool:
+        """Whether it is a widening of what loads give in the kernel's arithmetic anyway."""
+        return node.op == "cast" and node in self.inside and not is_narrowing(node)
 
-        def is_read(node: Node) -> bool:
-            return node in self.by_node and not is_passed_on(node)
-
-        def write(node: Node) -> str:
-            if node.op == "scalar" and not isinstance(node["value"], Sym):
-                return cpp_literal(node["value"])
-            if is_passed_on(node):
-                return texts[node.inputs[0]]
-            name = f"t{len(lines)}"
-            if is_read(node):
-                operand = self.by_node[node]
-                lines.append(f"const {lanes} {name} = {self.load(operand, lanes)};")
-                return name
-            # a lone number among lanes must be lanes where C++ cannot convert it
-            args = [self._argument(node, i, texts[i], lanes) for i in node.inputs]
-            text = node.row.cpp_text(args, dict(node.attrs), apart=node in self.apart)
-            text = text.replace("<V>", f"<{lanes}>")
-            lines.append(f"const auto {name} = {self.as_stored(node, text)};")
-            return name
-
-        targets = list(targets)
-        stack = [(t, False) for t in reversed(targets)]
-        while stack:
-            node, ready = stack.pop()
-            if node in texts:
-                continue
-            if ready or is_read(node) or not node.inputs:
-                texts[node] = write(node)
-            else:
-                stack.append((node, True))
-                stack.extend((i, False) for i in reversed(node.inputs))
-        return lines, {t: texts[t] for t in targets}
+    def is_read(self, node: Node) -> bool:
+        """Whether it is read from memory, or given as a number."""
+        return node in self.by_node and not self.is_passed_on(node)
 
     def as_stored(self, node: Node, text: str) -> str:
         """C++ of a value that has the text `text`, rounded where it is stored and read further."""
         return f"rounded<{self.rounded[node]}>({text})" if node in self.rounded else text
 
-    def _argument(self, node: Node, source: Node, text: str, lanes: str) -> str:
+    def argument(self, node: Node, source: Node, text: Text, lanes: str) -> Text:
+        """An operand as an op of lanes takes it."""
         literal = source.op == "scalar" and not isinstance(source["value"], Sym)
         if not literal or OPS[node.op].kind is not Kind.POINTWISE:
             return text
         others = [i for i in node.inputs if i is not source]
         if node.row.is_arithmetic and others and not all(i.op == "scalar" for i in others):
             return text
-        return f"lanes<{lanes}>({text})"
+        return Text(f"lanes<{lanes}>({text.code})")
 
 
 def depends_on(node: Node, targets: set[Node], inside: set[Node]) -> bool:

@@ -37,8 +37,6 @@ class CudaKernel(GroupKernel):
 
     template = ""
 
-    last_members = ("rf_watch::Look look = rf_watch::take_look();  // see look.h",)
-
     def headers(self) -> list[str]:
         """The headers that the kernel is instantiated from."""
         narrow = ["narrow.cuh"] if self.group.has_narrow else []
@@ -115,7 +113,8 @@ class CudaKernel(GroupKernel):
         if self.works_in_memory(scope):
             sizes = [*self.sizes_of_needs(scope), "rf_device"]
             asked = f"_refold_kernels.{self.name}_workspace_size({', '.join(sizes)})"
-            lines.append(f"rf_work = _refold_workspace({asked}, rf_stream, rf_device)")
+            lines.append(f"rf_size = {asked}")
+            lines.append("rf_work = _refold_workspace(rf_size, rf_stream, rf_device)")
             memory = ["rf_work[0]", "rf_work[1]"]
         parts = [*sides, *self.given(scope.operands, scope.results, scope.sizes)]
         parts += [scope.quantized] if self.may_quantize else []

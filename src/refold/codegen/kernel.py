@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from refold.codegen.body import Body, Operand, Reduction, reductions
+from refold.codegen.names import Names, pointers_text, wrapped
 from refold.ir import NARROW, Dim, Node, Sym
 from refold.plan import Group
 
@@ -27,12 +28,14 @@ class Form:
     """What a family says of the text of each of its kernels, for every target.
 
     functor: the lines of the functor that follow its members. sizes: (name, size) of what the entry
-    takes, in order. filled: names of sizes that fill more members, after the width.
+    takes, in order. base: the struct of its headers that says what functors have unless they say
+    otherwise. filled: more members of the functor, after the width, and the size that fills each.
     """
 
     functor: Callable[[GroupKernel], list[str]]
     sizes: Callable[[GroupKernel], list[tuple[str, Dim]]]
-    filled: Callable[[GroupKernel], list[str]] = lambda kernel: []
+    base: str = ""
+    filled: Callable[[GroupKernel], dict[str, str]] = lambda kernel: {}
 
 
 class GroupKernel:
@@ -48,6 +51,37 @@ class GroupKernel:
         self.reductions = reductions(group)
         self.reduced = {n: r for r in self.reductions for n in r.nodes}
         self.inside = set(group.nodes)
+        self.passes: list[set[Node]] = []  # of rows: what each pass reads, and what stores read
+        self.members_of = {n: f"y{i}" for i, n in enumerate(group.outputs)}
+        self.counter_members = [f"k{i}" for i in range(len(group.counters))]
+        self._take_members()
+
+    def rename(self, names: Mapping[Node, str]) -> None:
+        """Name the functor's members after what they hold. names: of the values, in Python."""
+        unique, body = Names(self.body.reserved), self.body
+        for name in body.named_sizes():
+            unique.unique(name)
+        body.rename(
+            {
+                o.node: unique.unique(names.get(o.node, o.member))
+                for o in body.operands
+                if o.kind != "matrix"
+            }
+        )
+        self.members_of = {n: unique.unique(self._told(names, n)) for n in self.group.outputs}
+        states = (state for _, state in self.group.counters)
+        self.counter_members = [unique.unique(names.get(n, "calls")) for n in states]
+        self._take_members()
+
+    def _told(self, names: Mapping[Node, str], out: Node) -> str:
+        """What an output is called; a buffer that is read, too, is written anew."""
+        name = names.get(out, self.members_of[out])
+        return f"new_{name}" if name in (o.member for o in self.body.operands) else name
+
+    def _take_members(self) -> None:
+        members = [o.member for o in self.body.operands]
+        members += [*self.body.named_sizes(), *self.members_of.values(), *self.counter_members]
+        self.body.taken = {*self.body.reserved, *members}
 
     # --- shapes of values -------------------------------------------------------------------------
     def is_full(self, node: Node) -> bool:
@@ -61,25 +95,25 @@ class GroupKernel:
         return [n for n in self.group.outputs if n.shape == shape and not self.is_full(n)]
 
     def member(self, node: Node) -> str:
-        return f"y{self.group.outputs.index(node)}"
+        """The functor's member that says where an output lies."""
+        return self.members_of[node]
 
     # --- the body ---------------------------------------------------------------------------------
     def struct(self) -> str:
         made = self.functor()
         words = ", ".join(dict.fromkeys(n.op for n in self.group.nodes))
+        outputs = [(self.body.element(o), self.member(o)) for o in self.group.outputs]
+        outputs += [("long", member) for member, _ in self.counters()]
+        base = f" : {self.form.base}" if self.form.base else ""
+        lines = wrapped(words, "// ")
         if self.times > 1:
-            words += f" (of {self.times} groups; operands are those of the first)"
-        members = [
-            *self.inputs(made),
-            *(f"{self.body.element(o)}* {self.member(o)};" for o in self.group.outputs),
-            *(f"long* {member};" for member, _ in self.counters()),
-        ]
-        lines = [f"// {words}", f"struct {self.struct_name()} {{"]
-        lines += [f"  {m}" for m in members]
+            lines.append(f"// (of {self.times} groups; operands are those of the first)")
+        lines += [f"struct {self.struct_name()}{base} {{"]
+        lines += [f"  {m}" for m in self.inputs()]
+        lines += [f"  {m}" for m in pointers_text(outputs)]
         lines += [
-            "  long width;",
+            f"  long {', '.join(['width', *self.form.filled(self)])};",
             *(f"  {line}" for line in made),
-            *(f"  {line}" for line in self.last_members),
             "};",
             "",
         ]
@@ -89,11 +123,8 @@ class GroupKernel:
         """The lines of the functor that follow its members."""
         return self.form.functor(self)
 
-    # members with a value of their own, which entries do not give
-    last_members: tuple[str, ...] = ()
-
-    def inputs(self, functions: Sequence[str]) -> list[str]:
-        """Declarations of the functor's inputs, which its functions read."""
+    def inputs(self) -> list[str]:
+        """Declarations of the functor's inputs, once its functions are written."""
         return self.body.members()
 
     def struct_name(self) -> str:
@@ -103,12 +134,17 @@ class GroupKernel:
         return f"List<{', '.join(r.monoid for r in chosen)}>"
 
     def function(self, head: str, lines: Sequence[str]) -> list[str]:
+        """A function of the functor; on one line if it fits."""
+        whole = f"{head} const {{ {' '.join(lines)} }}"
+        if len(lines) <= 1 and len(whole) <= 98:
+            return [whole]
         return [head + " const {", *(f"  {line}" for line in lines), "}"]
 
     def counters(self) -> list[tuple[str, int]]:
         """(member, number added) of each buffer that counts calls."""
         values = [value for value, _ in self.group.counters]
-        return [(f"k{i}", value.inputs[1]["value"]) for i, value in enumerate(values)]
+        added = [value.inputs[1]["value"] for value in values]
+        return list(zip(self.counter_members, added, strict=True))
 
     # --- what the entry takes ---------------------------------------------------------------------
     def arguments(self) -> list[tuple[str, str]]:
@@ -134,7 +170,8 @@ class GroupKernel:
         members = [o.member for o in (*self.body.pointers(), *self.body.numbers())]
         members += self.body.named_sizes() + [self.member(o) for o in self.group.outputs]
         members += [*(member for member, _ in self.counters()), "width"]
-        return [*members, *self.form.filled(self)]
+        base = ["{}"] if self.form.base else []
+        return [*base, *members, *self.form.filled(self).values()]
 
     def entry_text(self, arguments: Sequence[tuple[str, str]], run: Sequence[str]) -> str:
         """The C function that Python calls: reads `arguments`, fills the functor `body`, runs."""

@@ -78,7 +78,7 @@ class Writer:
                 continue
             if ready:
                 text, shape = self.expression(n)
-                name = f"{self.prefix}{len(self.lines)}"
+                name = self.variable(n)
                 self.lines.append(f"{name} = {text}")
                 self.values[n] = (name, shape)
             elif (given := self.read(n)) is not None:
@@ -92,6 +92,10 @@ class Writer:
         if isinstance(value, Sym):
             return f"({value.text(self.sizes)})", ()
         return python_literal(value), ()
+
+    def variable(self, node: Node) -> str:
+        """A new variable's name."""
+        return f"{self.prefix}{len(self.lines)}"
 
     def at_rank(self, node: Node, rank: int) -> str:
         """The text of `node` with exactly or at least `rank` axes."""

@@ -8,13 +8,26 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 from refold.codegen.kernel import GroupKernel
+from refold.ir import Node
 from refold.plan import Group
 
 Named = tuple[str, Group]
+
+
+@dataclass(frozen=True)
+class Member:
+    """A group, the name of its kernel, and what forward calls the values it reads and writes."""
+
+    kernel: str
+    group: Group
+    names: Mapping[Node, str]
+
+
 K = TypeVar("K", bound=GroupKernel)
 
 
@@ -31,13 +44,16 @@ def shared_names(groups: Sequence[Named], text: Callable[[Group, str], str]) -> 
     return same
 
 
-def kernels_of(groups: Sequence[Named], make: Callable[[Group, str], K]) -> list[K]:
-    """One kernel for each name, of its first group."""
-    unique: dict[str, Group] = {}
-    for name, group in groups:
-        unique.setdefault(name, group)
-    times = Counter(name for name, _ in groups)
-    kernels = [make(group, name) for name, group in unique.items()]
-    for kernel in kernels:
-        kernel.times = times[kernel.name]
+def kernels_of(groups: Sequence[Member], make: Callable[[Group, str], K]) -> list[K]:
+    """One kernel for each name, of its first group, whose values name what it reads and writes."""
+    unique: dict[str, Member] = {}
+    for member in groups:
+        unique.setdefault(member.kernel, member)
+    times = Counter(member.kernel for member in groups)
+    kernels = []
+    for name, member in unique.items():
+        kernel = make(member.group, name)
+        kernel.rename(member.names)
+        kernel.times = times[name]
+        kernels.append(kernel)
     return kernels

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from refold.codegen.cpp import CppKernel
 from refold.codegen.headers import COMMON, header, included
 from refold.codegen.launch import Launch
-from refold.emit.alike import kernels_of
+from refold.emit.alike import Member, kernels_of
 from refold.emit.guards import Refusal
 from refold.emit.source import (
     Source,
@@ -48,11 +48,15 @@ class CpuTarget:
         kernel = self.kernel(group, name)
         return kernel.struct() + kernel.entry()
 
-    def source(self, groups: Sequence[tuple[str, Group]], alone: bool) -> Source:
+    def source(self, groups: Sequence[Member], alone: bool) -> Source:
         kernels = kernels_of(groups, self.kernel)
         narrow = ["narrow.h"] if any(k.group.has_narrow for k in kernels) else []
         needed = included("cpu", ["run.h", *narrow, *(k.cpp.header for k in kernels)])
-        headers = ["#define PY_SSIZE_T_CLEAN", *real_text(groups), *map(header, COMMON)]
+        headers = [
+            "#define PY_SSIZE_T_CLEAN",
+            *real_text(m.group for m in groups),
+            *map(header, COMMON),
+        ]
         headers += [header(f"cpu/{h}") for h in needed]
         entries = [*(k.entry() for k in kernels), module_text(k.name for k in kernels)]
         return Source(
@@ -61,10 +65,10 @@ class CpuTarget:
             "\n".join(entries).rstrip("\n"),
         )
 
-    def build(self, groups: Sequence[tuple[str, Group]], source: Source) -> str:
+    def build(self, groups: Sequence[Member], source: Source) -> str:
         return render("cpu.py.jinja", extension=f"refold_cpu_{digest(source.text)}")
 
-    def guards(self, names: Sequence[str]) -> list[str]:
+    def guards(self, names: Sequence[str]) -> list[Refusal]:
         return []
 
     def flags(self) -> list[Refusal]:

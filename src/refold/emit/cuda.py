@@ -18,7 +18,7 @@ from refold.codegen.cuda import CudaKernel
 from refold.codegen.headers import COMMON, header, included
 from refold.codegen.launch import Launch
 from refold.devices import Device
-from refold.emit.alike import kernels_of
+from refold.emit.alike import Member, kernels_of
 from refold.emit.guards import Refusal
 from refold.emit.source import (
     Source,
@@ -75,12 +75,10 @@ class CudaTarget:
             )
         return lines
 
-    def guards(self, names: Sequence[str]) -> list[str]:
-        lines = []
-        for name in names[1:]:
-            lines.append(f"if {name}.get_device() != {names[0]}.get_device():")
-            lines.append(f'    return "{name} is on another device than {names[0]}"')
-        return lines
+    def guards(self, names: Sequence[str]) -> list[Refusal]:
+        first, *rest = names
+        reason = f'"{{}} is on another device than {first}"'
+        return [(f"{n}.get_device() != {first}.get_device()", reason.format(n)) for n in rest]
 
     def flags(self) -> list[Refusal]:
         reason = '"PyTorch\'s flags do not allow TF32, which the kernels use"'
@@ -90,8 +88,8 @@ class CudaTarget:
         k = self.kernel(group, name)
         return "\n".join([*k.headers(), k.struct(), k.needs(), k.entry()])
 
-    def build(self, groups: Sequence[tuple[str, Group]], source: Source) -> str:
-        forms = forms_of(g for _, g in groups)
+    def build(self, groups: Sequence[Member], source: Source) -> str:
+        forms = forms_of(m.group for m in groups)
         capability = self.gpu.capability
         assert capability is not None
         later = " or later" if self.gpu.runs_later else ""
@@ -107,11 +105,15 @@ class CudaTarget:
             words=f"{capability[0]}.{capability[1]}{later}",
         )
 
-    def source(self, groups: Sequence[tuple[str, Group]], alone: bool) -> Source:
+    def source(self, groups: Sequence[Member], alone: bool) -> Source:
         kernels = kernels_of(groups, self.kernel)
         own = ["look_alone.cuh"] if alone else []
         needed = included("cuda", [*(h for k in kernels for h in k.headers()), *own])
-        headers = ["#define PY_SSIZE_T_CLEAN", *real_text(groups), *map(header, COMMON)]
+        headers = [
+            "#define PY_SSIZE_T_CLEAN",
+            *real_text(m.group for m in groups),
+            *map(header, COMMON),
+        ]
         headers += [header(f"cuda/{h}") for h in needed]
         entries, names = [], []
         if kernels or alone:
@@ -120,7 +122,7 @@ class CudaTarget:
             entries.append(_LOOK)
             names.append("look_alone")
         for family in FAMILIES:
-            own_groups = [g for _, g in groups if g.family == family.name]
+            own_groups = [m.group for m in groups if m.group.family == family.name]
             for more, text in family.entries(own_groups, self.float32):
                 entries.append(text)
                 names += more

@@ -6,30 +6,35 @@ from collections.abc import Collection, Iterator
 
 import torch
 
+from refold.emit.lines import fitted, literal
 from refold.runtime.reach import _refold_plain_globals, _refold_reach, _RefoldReached
 from refold.runtime.settings import _refold_is_plain, _refold_setting
 from refold.runtime.structure import _refold_held, _refold_tied
 
 
-def facts_text(module: torch.nn.Module, assigned: Collection[str] = ()) -> str:
-    """The tables `_REFOLD_MODULES`, `_REFOLD_TIED` and `_REFOLD_GLOBALS` (see structure.py).
+def facts_lines(module: torch.nn.Module, assigned: Collection[str] = ()) -> list[str]:
+    """The tables `_REFOLD_MODULES`, `_REFOLD_TIED` and `_REFOLD_GLOBALS` (see structure.py); of the
+    last two, those that say anything.
 
     assigned: paths of attributes that forward sets, of which nothing is assumed.
     """
     kinds = {type(m): None for m in module.modules()}
     reached = _refold_reach(kinds)
-    lines = ["_REFOLD_MODULES = ("]
+    lines = [
+        "# path, class, names of parameters, buffers and children, settings",
+        "_REFOLD_MODULES = (",
+    ]
     for path, m in module.named_modules(remove_duplicate=False):
         kind = type(m).__qualname__ if path else ""
         held = dict(_attributes(m, reached))
         held = {k: v for k, v in held.items() if f"{path}.{k}".strip(".") not in assigned}
         settings = {k: _refold_setting(v) for k, v in held.items()}
         known = {k: s for k, s in sorted(settings.items()) if s is not None or held[k] is None}
-        row = (path, kind, _refold_held(m), tuple(known), tuple(known.values()))
-        lines.append(f"    {row!r},")
-    lines += [")", f"_REFOLD_TIED = {_refold_tied(module)!r}"]
-    lines.append(f"_REFOLD_GLOBALS = {_refold_plain_globals(reached)!r}")
-    return "\n".join(lines)
+        lines += fitted(f"    {literal((path, kind, _refold_held(m), known))},")
+    lines.append(")")
+    tied, numbers = _refold_tied(module), _refold_plain_globals(reached)
+    lines += fitted(f"_REFOLD_TIED = {literal(tied)}") if tied else []
+    return lines + (fitted(f"_REFOLD_GLOBALS = {literal(numbers)}") if numbers else [])
 
 
 def _attributes(m: torch.nn.Module, reached: _RefoldReached) -> Iterator[tuple[str, object]]:

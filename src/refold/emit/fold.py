@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import builtins
+import keyword
 import re
+from collections import Counter
 from collections.abc import Mapping
 
 from refold.codegen.text import Writer, identifier, leaf_shape, shape_text, stripped
 from refold.ir import Dim, Node
+from refold.ir.literals import bare
 from refold.plan import Fold
 
 
@@ -16,6 +20,19 @@ class _FoldWriter(Writer):
     def __init__(self, arguments: Mapping[Node, str]) -> None:
         super().__init__({}, self._leaf, double=True)
         self.arguments = arguments
+        self.taken = {*arguments.values(), "torch"}
+        self.numbers: Counter[str] = Counter()
+
+    def variable(self, node: Node) -> str:
+        base = node.op if node.op != "aten" else str(node["target"]).split(".")[1]
+        if hasattr(builtins, base) or keyword.iskeyword(base):
+            base = f"{base}_"
+        while True:
+            self.numbers[base] += 1
+            name = f"{base}{self.numbers[base] if self.numbers[base] > 1 else ''}"
+            if name not in self.taken:
+                self.taken.add(name)
+                return name
 
     def _leaf(self, node: Node) -> tuple[str, tuple[Dim, ...]] | None:
         name = self.arguments.get(node)
@@ -50,12 +67,16 @@ def fold_lines(fold: Fold, last: bool = False) -> tuple[list[str], list[str]]:
     if len(set(names.values())) != len(names):
         names = {n: f"{v}_{i}" for i, (n, v) in enumerate(names.items())}
     writer = _FoldWriter(names)
-    text, _ = writer.name(fold.node)
-    shape = shape_text(stripped(fold.node.shape, 1), {})
-    kind = fold.node.dtype
-    order = _FORMATS[len(stripped(fold.node.shape, 1))] if last else ""
-    rounded = f"_refold_rounded({text}, {kind})" if fold.may_leave_range else f"{text}.to({kind})"
-    lines = [*writer.lines, f"return {rounded}.reshape({shape}).contiguous({order})"]
+    text, made = writer.name(fold.node)
+    shape, kind = stripped(fold.node.shape, 1), fold.node.dtype
+    text = f"_refold_rounded({text}, {kind})" if fold.may_leave_range else f"{text}.to({kind})"
+    if tuple(made) != shape:
+        text += f".reshape({shape_text(shape, {})})"
+    if (
+        len(shape) > 1 or not fold.node.is_float or kind.itemsize == 8
+    ):  # else rounding has copied it
+        text += f".contiguous({_FORMATS[len(shape)] if last else ''})"
+    lines = [*writer.lines, f"return {text}"]
     return [names[n] for n in fold.sources], _joined(lines)
 
 
@@ -70,12 +91,14 @@ def _joined(lines: list[str]) -> list[str]:
         uses = [(j, m) for j in range(i + 1, len(lines)) for m in _uses(name, lines[j])]
         if is_set and name.isidentifier() and len(uses) == 1:
             j, use = uses[0]
-            inner = f"({value})" if value.startswith("-") else value
+            before, after = lines[j][: use.start()][-1:], lines[j][use.end() :][:1]
+            alone = before == "(" and after in (",", ")")  # an argument
+            inner = bare(value) if alone else f"({value})" if value.startswith("-") else value
             joined = lines[j][: use.start()] + inner + lines[j][use.end() :]
             if len(joined) <= _WIDTH:
                 lines[j] = joined
                 continue
-        done.append(line)
+        done.append(f"{name}{is_set}{bare(value)}")
     return done
 
 

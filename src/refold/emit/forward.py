@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import builtins
+import keyword
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 
@@ -23,6 +25,7 @@ from refold.plan.buffers import InPlaceOf, StateOf, ViewOf, Written
 from refold.plan.memory import source
 from refold.plan.plan import reads
 from refold.plan.product import Pack
+from refold.plan.roles import roles
 
 
 @dataclass
@@ -81,10 +84,13 @@ class ForwardWriter:
         symbols = [*sorted(captured.symbol_sources()), *captured.derived]
         free = (name for i in count() if (name := f"n{i}") not in self.taken)
         self.sizes = dict(zip(symbols, free, strict=False))
-        self.counter: dict[str, int] = {}
+        self.roles = roles(plan.graph.nodes())
+        results = [o.value for o in plan.outputs if o.mutates is None]
+        self.results = set(results) if len(results) == 1 else set()
         self.as_stored = False  # whether values are written as they lie in memory
         self.wholes: dict[str, str] = {}  # calls of several results: their text and their variable
         self.used: set[str] = set()  # names that variables have got
+        self.numbers: Counter[str] = Counter()  # how many of them began alike
         # how many results of one call of PyTorch are read
         self.calls = Counter(_call_of(n) for n in plan.graph.nodes() if n.op == "aten")
         self.quantized: dict[Node, str] = {}  # values that may lie so, and where
@@ -147,7 +153,8 @@ class ForwardWriter:
                 text.names[n] = field_.path if plain else self._unique(identifier(field_.path))
 
     def _input_lines(self) -> list[str]:
-        lines = []
+        states = [self.text.names[n] for n in self.plan.buffers.states]
+        lines = [f"{_unpacked(states)} = rf_cache.states"] if states else []
         for n, name in self.text.names.items():
             if n.op == "input":
                 path = self.captured.tensors[n["index"]].path
@@ -155,17 +162,20 @@ class ForwardWriter:
                     lines.append(f"{name} = {path}.contiguous()")
                 elif name != path:
                     lines.append(f"{name} = {path}")
-            elif n.op == "state":
-                copied = ".clone()" if n in self.plan.buffers.copied else ""
-                lines.append(f"{name} = {attribute(n['name'])}{copied}")
+            elif n.op == "state" and n in self.plan.buffers.copied:
+                lines.append(f"{name} = {name}.clone()")
         return lines
 
     def _unique(self, base: str) -> str:
         if not self.used:
             self.used |= self.taken | set(self.sizes.values())
-        name = next(n for k in count(1) if (n := f"{base}{k if k > 1 else ''}") not in self.used)
-        self.used.add(name)
-        return name
+        while True:
+            self.numbers[base] += 1
+            number = self.numbers[base]
+            name = f"{base}{number if number > 1 else ''}"
+            if name not in self.used:
+                self.used.add(name)
+                return name
 
     def _read(self, node: Node) -> tuple[str, tuple[Dim, ...]] | None:
         value = source(node) if self.as_stored else node
@@ -178,12 +188,15 @@ class ForwardWriter:
 
     # --- steps ----------------------------------------------------------------------------------
     def _name(self, node: Node) -> str:
-        base = {"linear": "product"}.get(node.op, node.op)
+        base = self.roles.get(node) or {"linear": "product"}.get(node.op, node.op)
         if node.op == "aten":
             base = str(node["target"]).split(".")[1]
-        self.counter[base] = self.counter.get(base, 0) + 1
-        name = self._unique(f"{identifier(base)}{self.counter[base]}")
-        self.text.names[node] = name
+        if node in self.results:
+            base = "result"
+        base = identifier(base)
+        if hasattr(builtins, base) or keyword.iskeyword(base):
+            base = f"{base}_"
+        name = self.text.names[node] = self._unique(base)
         return name
 
     def _group(self, group: Group) -> list[str]:
@@ -206,7 +219,8 @@ class ForwardWriter:
                 least, empty = kernel.quantized_from, self.target.empty
                 made = quantized.memory(group, least, empty, self.sizes)
                 lines.append(f"{codes} = {made}")
-            lines.append(f"{name} = {memory}")
+            told = "  # in its place" if isinstance(place, InPlaceOf) else ""
+            lines.append(f"{name} = {memory}{told}")
         counters = [state for _, state in group.counters]
         operands = {i: names[i] for i in (*group.inputs, *counters) if i in names}
         results = {o: names[o] for o in group.outputs}
@@ -318,6 +332,11 @@ class ForwardWriter:
         if out.strides is not None:
             return f"_refold_laid_out({name}, {shape_text(out.strides, self.sizes)})"
         return name
+
+
+def _unpacked(names: Sequence[str]) -> str:
+    """The targets of an assignment that takes a tuple apart."""
+    return ", ".join(names) + ("," if len(names) == 1 else "")
 
 
 def _call_of(node: Node) -> tuple[object, ...]:

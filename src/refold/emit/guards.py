@@ -12,48 +12,96 @@ from refold.capture import Captured, Container, Field
 from refold.capture.captured import attribute
 from refold.capture.containers import condition, plain_text
 from refold.codegen.text import shape_text
+from refold.emit.lines import fitted, literal
 from refold.ir import Sym, hint
 from refold.runtime.settings import _refold_is_plain
 
 Refusal = tuple[str, str]  # the texts of a condition and of the reason to take the original then
 
 
-def obstacle_lines(captured: Captured, device: str, class_names: Mapping[type, str]) -> list[str]:
-    """Statements that return a reason where the fast path does not apply.
+def misfit_lines(
+    captured: Captured,
+    device: str,
+    class_names: Mapping[type, str],
+    others: Iterable[Refusal],
+) -> list[str]:
+    """Statements that return the reason where the fast path does not apply, or None.
 
     They read forward's own parameters and `self`. Sizes are compared with those captured; a named
-    size only with its range, and with its other occurrences.
+    size only with its range, and with its other occurrences. others: further refusals.
     """
-    lines = refusal_lines(
+    refusals = [
         _container_refusal(c, class_names.get(c.tree.kind, c.tree.kind.__name__))
         for c in captured.containers
-    )
-    for field in captured.fields:
-        lines += _field_lines(field, device)
+    ]
     sources = captured.symbol_sources()
     seen = {name: f"{field.path}.shape[{i}]" for name, (field, i) in sources.items()}
+    tensors, more = [], []
+    for field in captured.fields:
+        if field.shape is None:
+            more.append(_value_refusal(field))
+        else:
+            tensors.append(_argument_text(field, captured, seen, device))
+            more += _layout_refusals(field)
+    more += _size_refusals(captured, seen)
+    more += others
+    plain = all(f.path.isidentifier() for f in captured.fields)
+    looked = [f"{'or ' if i else ''}{text}" for i, text in enumerate(tensors)]
+    if not refusals and not more and plain and tensors:
+        return _bracketed("return", looked)
+    checked = _bracketed("rf_reason =", looked) if tensors else []
+    asked = ["if rf_reason is not None:", "    return rf_reason"] if tensors else []
+    lines = [*refusal_lines(refusals), *checked, *asked, *refusal_lines(more)] or ["pass"]
+    return [
+        "try:",
+        *(f"    {part}" for line in lines for part in fitted(line, 8)),
+        "except (AttributeError, IndexError, KeyError, TypeError):",
+        '    return "the arguments are not arranged as those that the kernels were made for"',
+        "return None",
+    ]
+
+
+def _bracketed(head: str, texts: list[str]) -> list[str]:
+    """A statement of these texts, a line for each if there are several."""
+    if len(texts) == 1:
+        return [f"{head} {texts[0]}"]
+    return [f"{head} (", *(f"    {text}" for text in texts), ")"]
+
+
+def _argument_text(field: Field, captured: Captured, seen: Mapping[str, str], device: str) -> str:
+    """The call of the runtime that looks at a tensor: its sizes as fixed ones, as None for any from
+    2 on, as (least, largest), or as ... where another size says it."""
+    assert field.shape is not None
+    sizes = []
+    for i, dim in enumerate(field.shape):
+        if not isinstance(dim, Sym):
+            sizes.append(str(dim))
+            continue
+        (name, *_) = dim.names()
+        found = captured.ranges.get(name, (2, None))
+        is_first = seen[name] == f"{field.path}.shape[{i}]"
+        sizes.append("..." if not is_first else "None" if found == (2, None) else repr(found))
+    shape = ", ".join(sizes) + ("," if len(sizes) == 1 else "")
+    label = literal(_quoted(field.path))
+    return f'_refold_argument({label}, {field.path}, ({shape}), {field.dtype}, "{device}")'
+
+
+def _size_refusals(captured: Captured, seen: dict[str, str]) -> list[Refusal]:
+    """Of sizes that follow from others, and of conditions among sizes."""
+    refusals = []
     for field in captured.tensors:
         assert field.shape is not None
         for i, dim in enumerate(field.shape):
             here = f"{field.path}.shape[{i}]"
-            if isinstance(dim, int):
-                continue
-            (name, *_) = dim.names()
-            if seen[name] == here:
-                low, high = captured.ranges.get(name, (2, None))
-                test = f"{here} < {low}" + (f" or {here} > {high}" if high is not None else "")
-            else:
-                test = f"{here} != {dim.text(seen)}"
-            lines.append(f"if {test}:")
-            lines.append(f'    return f"{field.path} has size {{{here}}} in dimension {i}"')
+            if isinstance(dim, Sym) and seen[next(iter(dim.names()))] != here:
+                reason = f'f"{field.path} has size {{{here}}} in dimension {i}"'
+                refusals.append((f"{here} != {dim.text(seen)}", reason))
     for name, derived in captured.derived.items():
         seen[name] = derived.text(seen)
-        lines.append(f"if {seen[name]} < 2:")
-        lines.append(f'    return "the size {_quoted(seen[name])} is less than 2"')
+        refusals.append((f"{seen[name]} < 2", f'"the size {_quoted(seen[name])} is less than 2"'))
     for test in dict.fromkeys(captured.conditions):
-        lines.append(f"if not ({test}):")
-        lines.append(f'    return "the sizes do not satisfy {_quoted(test)}"')
-    return lines
+        refusals.append((f"not ({test})", f'"the sizes do not satisfy {_quoted(test)}"'))
+    return refusals
 
 
 def refusal_lines(refusals: Iterable[Refusal]) -> list[str]:
@@ -158,29 +206,6 @@ def _value_refusal(field: Field) -> Refusal:
     return test, f'"{_quoted(field.path)} is not {made_for}"'
 
 
-def _field_lines(field: Field, device: str) -> list[str]:
-    if field.shape is None:
-        return refusal_lines([_value_refusal(field)])
-    path = field.path
-    fixed = [
-        f"{path}.shape[{i}] != {d}" for i, d in enumerate(field.shape) if not isinstance(d, Sym)
-    ]
-    shape = "[" + ", ".join("n" if isinstance(d, Sym) else str(d) for d in field.shape) + "]"
-    wrong = " or ".join([f"{path}.dim() != {len(field.shape)}", *fixed])
-    label = _quoted(path)
-    return [
-        f"if type({path}) is not torch.Tensor or {path}.layout is not torch.strided"
-        f" or {path}.is_neg():",
-        f'    return "{label} is not a plain dense tensor"',
-        f"if {path}.dtype is not {field.dtype} or not {path}.is_{device}:",
-        f'    return f"{label} is {{{path}.dtype}} on {{{path}.device}},'
-        f' not {field.dtype} on {device}"',
-        f"if {wrong}:",
-        f'    return f"{label} has the shape {{tuple({path}.shape)}}, not {shape}"',
-        *refusal_lines(_layout_refusals(field)),
-    ]
-
-
 def _quoted(text: str) -> str:
     return text.replace('"', "'").replace("{", "(").replace("}", ")")
 
@@ -229,7 +254,7 @@ __all__ = [
     "attribute",
     "default_refusals",
     "forwarded_arguments",
-    "obstacle_lines",
+    "misfit_lines",
     "parameters_of",
     "query_refusals",
     "refusal_lines",

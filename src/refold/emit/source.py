@@ -73,12 +73,12 @@ PyMODINIT_FUNC RF_INIT(TORCH_EXTENSION_NAME)() { return PyModule_Create(&rf_modu
 """
 
 
-def real_text(groups: Iterable[tuple[str, Group]]) -> list[str]:
+def real_text(groups: Iterable[Group]) -> list[str]:
     """C++ that names the kernels' arithmetic, where it is not float32."""
-    double = any(g.real == torch.float64 for _, g in groups)
+    double = any(g.real == torch.float64 for g in groups)
     return ["#define RF_REAL double"] if double else []
 
 
 def bodies_text(structs: Iterable[str]) -> str:
     """The kernels' bodies in the namespace of their headers."""
-    return "\n".join(["namespace rf {\n", *structs, "}  // namespace rf"])
+    return "\n".join(["namespace rf {", *structs, "}  // namespace rf"])

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from refold.codegen.launch import Launch
+from refold.emit.alike import Member
 from refold.emit.guards import Refusal
 from refold.emit.source import Source
 from refold.plan import Group
@@ -39,8 +40,8 @@ class Target(Protocol):
         """
         ...
 
-    def guards(self, names: Sequence[str]) -> list[str]:
-        """Statements that return a reason where the tensor arguments `names` do not suit."""
+    def guards(self, names: Sequence[str]) -> list[Refusal]:
+        """Of the tensor arguments `names`."""
         ...
 
     def flags(self) -> list[Refusal]:
@@ -51,12 +52,12 @@ class Target(Protocol):
         """The C++ of a group's kernel."""
         ...
 
-    def source(self, groups: Sequence[tuple[str, Group]], alone: bool) -> Source:
+    def source(self, groups: Sequence[Member], alone: bool) -> Source:
         """The C++ of the kernels. Groups of one name are computed by one kernel. alone: whether a
         mode has none, see `prologue`."""
         ...
 
-    def build(self, groups: Sequence[tuple[str, Group]], source: Source) -> str:
+    def build(self, groups: Sequence[Member], source: Source) -> str:
         """Python text that compiles `_REFOLD_SOURCE` and binds the kernels to `_refold_kernels`.
 
         It also binds `_refold_problem` to None, or to the reason why they could not be built.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
@@ -13,6 +13,7 @@ from refold.engine.egraph import EGraph
 from refold.engine.normalise import Rewrite
 from refold.ir import Graph, Node
 from refold.ir.graph import is_parametric, topological
+from refold.ir.literals import bare
 from refold.rules import Exact
 
 
@@ -20,7 +21,8 @@ from refold.rules import Exact
 class Step:
     """One rule applied once.
 
-    before, after: the values as short text. saved: predicted seconds a call, of this step alone.
+    before, after: the values as short text. forms: both in one text, the longest first. saved:
+    predicted seconds a call, of this step alone.
     """
 
     rule: str
@@ -29,6 +31,7 @@ class Step:
     after: str
     label: Exact
     saved: float
+    forms: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.rule} ({self.label}): {self.before} -> {self.after}. {self.why}"
@@ -45,10 +48,19 @@ def explain(rewrites: Iterable[Rewrite], device: DeviceModel) -> tuple[Step, ...
             short(r.after, 3),
             r.rule.exact,
             saving(r.before, r.after),
+            tuple(_forms(r.before, r.after)),
         )
         for r in rewrites
         if not is_parametric(r.before, saving.parametric)
     )
+
+
+def _forms(before: Node, after: Node) -> Iterator[str]:
+    """Both values as text, ever shorter, as long as they differ."""
+    for depth in (3, 2, 1):
+        first, second = (bare(short(n, depth)) for n in (before, after))
+        if first != second:
+            yield f"{first} -> {second}"
 
 
 class _Saving:

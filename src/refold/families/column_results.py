@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from refold.codegen.body import Reduction, reduction_of, result_text
 from refold.codegen.kernel import GroupKernel
+from refold.codegen.names import Names
 
 
 def finish_columns(
@@ -16,9 +17,10 @@ def finish_columns(
     outer: how `finalize_column` is given the slice, if it is; before: C++ of its offset.
     """
     group = kernel.group
-    slots = {n: f"r{i}" for i, n in enumerate(n for r in down for n in r.nodes)}
+    names = Names()
+    slots = {n: names.unique(n.op) for r in down for n in r.nodes}
     lines = [f"struct Column {{ {kernel.real} {', '.join(slots.values())}; }};"]
-    count = f"static_cast<{kernel.real}>(count)"
+    count = f"{kernel.real}(count)"
     for i, r in enumerate(down):
         compound = any(reduction_of(n).compound for n in r.nodes)
         state = f"{r.monoid}State" if compound else f"{r.monoid}::State"
@@ -35,7 +37,8 @@ def finish_columns(
     ]
     vectors = [n for n in group.vectors if n in group.outputs]
     known = {n: f"c.{slot}" for n, slot in slots.items()}
-    statements, found = kernel.body.statements(vectors, known, kernel.real)
+    room = min((84 - len(kernel.member(n)) for n in vectors), default=84)
+    statements, found = kernel.body.statements(vectors, known, kernel.real, room=room, stored=True)
     puts += [*statements, *(f"put({kernel.member(n)}, col, {found[n]});" for n in vectors)]
     puts += [f"if (col == 0) *{member} += {by};" for member, by in kernel.counters()]
     head = f"RF_FN void finalize_column(const Column& c, {outer}long col)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -25,6 +26,14 @@ def python_literal(value: Any) -> str:
     if isinstance(value, float) and not math.isfinite(value):
         return f'float("{value}")'
     return repr(value) if isinstance(value, (bool, int, float)) or value is None else str(value)
+
+
+def bare(text: str) -> str:
+    """An expression without parentheses around all of it; those of a tuple stay."""
+    depths = list(accumulate((c == "(") - (c == ")") for c in text))
+    whole = text[:1] == "(" and 0 not in depths[:-1]
+    commas = any(c == "," and d == 1 for c, d in zip(text, depths, strict=True))
+    return text[1:-1] if whole and not commas else text
 
 
 def cpp_literal(value: Any) -> str:

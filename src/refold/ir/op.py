@@ -100,7 +100,7 @@ class Reduction:
         """C++ of the op's value. there: the state is that of `state_of`."""
         literals = {k: cpp_literal(v) for k, v in attrs.items() if k != "axes"}
         text = self.result_there if there else self.result
-        return text.format(state=state, count=count, **literals)
+        return text.format(state=state, count=count, **literals).replace(f"({count} - 0.0f)", count)
 
 
 Carried = tuple[int, tuple[int, ...]]
@@ -259,15 +259,15 @@ class Op:
         literals = {k: python_literal(v) for k, v in attrs.items()}
         return self.meaning.format(*inputs, places=places, **literals)
 
-    def cpp_text(self, inputs: Sequence[str], attrs: Attrs, apart: bool = False) -> str:
-        """The C++ expression over the given names; attributes become float literals.
+    def cpp_template(self, apart: bool = False) -> str:
+        """The C++ expression, with places for operands and attributes.
 
         apart: as `cpp_apart` has it. Raises ValueError where there is none.
         """
         cpp = self.cpp_apart if apart else self.cpp
         if cpp is None:
             raise ValueError(f"{self.name} has no C++ expression")
-        return cpp.format(*inputs, **{k: cpp_literal(v) for k, v in attrs.items()})
+        return cpp
 
 
 @functools.cache

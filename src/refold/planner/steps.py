@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 
 import torch
@@ -11,6 +12,7 @@ from refold.ir.graph import is_computed, topological, within
 from refold.plan.draft import Draft
 from refold.plan.memory import source
 from refold.plan.plan import Call, Fold, Group, Step, is_rematerialized, reads, values_read
+from refold.plan.roles import roles
 from refold.planner.drafts import Drafts
 
 
@@ -26,14 +28,16 @@ def folds_of(drafts: Drafts, parametric: Mapping[Node, bool]) -> tuple[Fold, ...
     for root in drafts.graph.roots():
         if parametric[root] and is_computed(root):
             found.setdefault(root)
-    return tuple(
-        Fold(
-            f"folded{k}",
-            node,
-            tuple(n for n in topological([node]) if n.op in ("param", "constant")),
-        )
-        for k, node in enumerate(found)
-    )
+    role = roles(drafts.graph.nodes())
+    bases = ["_".join(["folded", *([role[node]] if node in role else [])]) for node in found]
+    counts: Counter[str] = Counter()
+    folds = []
+    for base, node in zip(bases, found, strict=True):
+        counts[base] += 1
+        name = base if counts[base] == 1 else f"{base}{counts[base]}"
+        sources = tuple(n for n in topological([node]) if n.op in ("param", "constant"))
+        folds.append(Fold(name, node, sources))
+    return tuple(folds)
 
 
 def ordered(

@@ -4,4 +4,14 @@ The emitter copies these files word for word, below the model's own part. Every 
 a file begins with `_refold` or `_Refold`, because all share one module there. PARTS is their order.
 """
 
-PARTS = ("settings", "reach", "structure", "rounding", "calls", "look", "folds", "containers")
+PARTS = (
+    "settings",
+    "reach",
+    "structure",
+    "rounding",
+    "calls",
+    "look",
+    "folds",
+    "file",
+    "containers",
+)

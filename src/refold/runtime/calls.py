@@ -26,6 +26,12 @@ def _refold_own_caches(model: torch.nn.Module) -> dict[str, Any]:
     return caches
 
 
+def _refold_refresh(self: torch.nn.Module) -> None:
+    """Forget the folded parameters: after a write to part of a parameter that PyTorch does not
+    count. All other writes are seen."""
+    vars(self).pop("_refold_caches", None)
+
+
 def _refold_like(*tensors: torch.Tensor) -> Callable[..., bool]:
     """A function that tells whether other tensors are like these: of the same types, dtypes, sizes,
     strides and devices, and under the same modes and transforms, as the keys tell by which PyTorch
@@ -59,6 +65,32 @@ def _refold_is_watched(device: int, kind: str) -> bool:
 def _refold_traced() -> str | None:
     """Why the arguments are not to be looked at, which a tracer would note, or None."""
     return "a tracer is active" if torch._C._is_tracing() else None
+
+
+def _refold_argument(
+    name: str, value: Any, sizes: tuple[Any, ...], dtype: torch.dtype, kind: str
+) -> str | None:
+    """Why an argument is not a tensor as the kernels take it, or None.
+
+    sizes: of each dimension its size, None for any from 2 on, (least, largest or None), or ... for
+    any.
+    """
+    if type(value) is not torch.Tensor or value.layout is not torch.strided or value.is_neg():
+        return f"{name} is not a plain dense tensor"
+    if value.dtype is not dtype or not (value.is_cuda if kind == "cuda" else value.is_cpu):
+        return f"{name} is {value.dtype} on {value.device}, not {dtype} on {kind}"
+    shape = value.shape
+    wrong = len(shape) != len(sizes)
+    for found, size in zip(shape, sizes, strict=False):
+        wrong = wrong or (type(size) is int and found != size)
+    if wrong:
+        told = ", ".join(str(size) if type(size) is int else "n" for size in sizes)
+        return f"{name} has the shape {tuple(shape)}, not [{told}]"
+    for i, (found, size) in enumerate(zip(shape, sizes, strict=True)):
+        least, most = size if type(size) is tuple else (2 if size is None else 0, None)
+        if found < least or (most is not None and found > most):
+            return f"{name} has size {found} in dimension {i}"
+    return None
 
 
 def _refold_context(device: int, kind: str) -> str | None:

@@ -1,9 +1,9 @@
 """What is assumed of the modules inside a model, and what of them is looked at before every call.
 
 `_REFOLD_MODULES` has a row for each module: its path, its class, the names of its parameters,
-buffers and children (with a "-" before one that is None), and its settings. `_REFOLD_TIED` has the
-paths of each parameter that is held in several places. `_REFOLD_GLOBALS` has the plain values among
-the globals that forward reads.
+buffers and children (with a "-" before one that is None), and its settings. `_REFOLD_TIED`, where
+there is one, has the paths of each parameter that is held in several places; `_REFOLD_GLOBALS` the
+plain values among the globals that forward reads.
 """
 
 from collections.abc import Iterator, Sequence
@@ -61,7 +61,7 @@ def _refold_tensor(model: torch.nn.Module, path: str) -> Any:
 
 def _refold_difference(
     model: torch.nn.Module,
-    modules: Sequence[tuple[str, str, str, tuple[str, ...], tuple[Any, ...]]],
+    modules: Sequence[tuple[str, str, str, dict[str, Any]]],
     tied: Sequence[Sequence[str]],
     numbers: dict[str, Any],
     reached: _RefoldReached,
@@ -70,7 +70,7 @@ def _refold_difference(
     shared = torch.nn.modules.module
     if shared._global_forward_hooks or shared._global_forward_pre_hooks:
         return "every module has a global hook"
-    for path, kind, held, names, settings in modules:
+    for path, kind, held, settings in modules:
         module = _refold_inside(model, path)
         words = path or "the model"
         if module is None:
@@ -87,7 +87,7 @@ def _refold_difference(
             now, then = set(found.split()), set(held.split())
             more, less = " ".join(sorted(now - then)), " ".join(sorted(then - now))
             return f"{words} holds {more or 'less'}, which it did not; it held {less or 'no other'}"
-        for name, setting in zip(names, settings, strict=True):
+        for name, setting in settings.items():
             value = _refold_setting(getattr(module, name, None))
             if type(value) is not type(setting) or value != setting:
                 return f"the setting {name} of {words} has changed"

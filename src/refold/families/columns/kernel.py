@@ -8,7 +8,7 @@ from refold.ir import Dim, numel
 
 
 def functor(kernel: GroupKernel) -> list[str]:
-    lines = ["long count;", f"using Monoids = {kernel.monoids(kernel.reductions)};"]
+    lines = [f"using Monoids = {kernel.monoids(kernel.reductions)};"]
     for r in kernel.reductions:
         statements, texts = kernel.body.statements([r.source], {})
         lines += kernel.function(
@@ -25,4 +25,4 @@ def sizes(kernel: GroupKernel) -> list[tuple[str, Dim]]:
     return [("outer", outer), ("count", count), ("width", kernel.group.width)]
 
 
-FORM = Form(functor, sizes, filled=lambda kernel: ["count"])
+FORM = Form(functor, sizes, "ColumnsBody", filled=lambda kernel: {"count": "count"})

@@ -48,15 +48,19 @@ class CudaProduct(CudaKernel):
     def functor(self) -> list[str]:
         epilogue = [n for n in self.group.nodes if OPS[n.op].kind is Kind.POINTWISE]
         work = sum(n.row.flops.in_a_loop for n in epilogue if n not in self.group.vectors)
-        light = f"static constexpr bool kLight = {str(work <= _LIGHT).lower()};"
-        lines = [*super().functor(), light]
+        lines = super().functor()
+        if work > _LIGHT:
+            lines.append("static constexpr bool kLight = false;")
         along = [o for o in self.body.pointers() if self.body.is_along_width(o)]
         reads = [o.member for o in along if o.kind != "column"]
         asked = [*reads, *map(self.member, self.full_outputs())]
-        pairs = " && ".join(f"rf::in_pairs({member}, width)" for member in asked) or "true"
-        lines.append(f"static constexpr bool kBatched = {str(self.is_batch).lower()};")
-        lines.append(f"static constexpr int kReads = {len(reads)};")
-        lines.append(f"RF_FN bool in_pairs() const {{ return {pairs}; }}")
+        if self.is_batch:
+            lines.append("static constexpr bool kBatched = true;")
+        if reads:
+            lines.append(f"static constexpr int kReads = {len(reads)};")
+        if asked:
+            pairs = " && ".join(f"rf::in_pairs({member}, width)" for member in asked)
+            lines += self.function("RF_FN bool in_pairs()", [f"return {pairs};"])
         if self.may_quantize:
             moments = [
                 r.monoid == "Moments" and r.source is self.group.value

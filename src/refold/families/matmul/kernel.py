@@ -24,36 +24,37 @@ def functor(kernel: GroupKernel) -> list[str]:
     along = [r for r in kernel.reductions if r not in down]
     value = group.value
     known = {group.product: kernel.body.as_stored(group.product, "acc")}
-    statements, texts = kernel.body.statements([value], known)
-    lines = kernel.function(
-        "template <class V, class C> RF_FN V value(V acc, long row, C col)",
-        [*statements, f"return {texts[value]};"],
-    )
-    full = kernel.full_outputs()
-    lines.append(f"static constexpr bool kStores = {str(bool(full)).lower()};")
-    if full:
+    lines = []
+    if value is not group.product or known[value] != "acc":
+        read = [o for o in kernel.body.pointers() if o.kind in ("full", "mixed")]
+        statements, texts = kernel.body.statements([value], known, in_order=len(read) > 1)
+        lines += kernel.function(
+            "template <class V, class C> RF_FN V value(V acc, long row, C col)",
+            [*statements, f"return {texts[value]};"],
+        )
+    if kernel.full_outputs():
         lines += kernel.function(
             "template <class C> RF_FN void store(long row, C col, Vec v)",
             [f"put({kernel.member(value)}, row * width, col, v);"],
         )
-    lines.append(f"using RowMonoids = {kernel.monoids(along)};")
+    else:
+        lines.append("static constexpr bool kStores = false;")
     known = {
-        n: _operand_text(
-            result_text(n, r.monoid, f"results[{i}]", f"static_cast<{kernel.real}>(width)")
-        )
+        n: _operand_text(result_text(n, r.monoid, f"results[{i}]", f"{kernel.real}(width)"))
         for i, r in enumerate(along)
         for n in r.nodes
     }
     rows = kernel.row_outputs()
-    statements, texts = kernel.body.statements(rows, known, kernel.body.real)
+    statements, texts = kernel.body.statements(rows, known, kernel.real, stored=True)
     if along:
+        lines.append(f"using RowMonoids = {kernel.monoids(along)};")
         lines += kernel.function(
             f"RF_FN void finalize_row(long row, const {kernel.real}* results)",
             [*statements, *(f"put({kernel.member(n)}, row, {texts[n]});" for n in rows)],
         )
-    lines += [f"using ColumnMonoids = {kernel.monoids(down)};"]
     if down:
-        lines += ["long count;", *finish_columns(kernel, down, "", "")]
+        lines.append(f"using ColumnMonoids = {kernel.monoids(down)};")
+        lines += finish_columns(kernel, down, "", "")
     return lines
 
 
@@ -62,4 +63,9 @@ def sizes(kernel: GroupKernel) -> list[tuple[str, Dim]]:
     return [("rows", kernel.group.rows), ("width", kernel.group.width), ("depth", depth)]
 
 
-FORM = Form(functor, sizes, filled=lambda kernel: ["rows"] if reductions_down(kernel) else [])
+FORM = Form(
+    functor,
+    sizes,
+    base="MatmulBody",
+    filled=lambda kernel: {"count": "rows"} if reductions_down(kernel) else {},
+)

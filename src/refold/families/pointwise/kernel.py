@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from refold.codegen.kernel import Form, GroupKernel
 from refold.families.rows.cuda_kernel import RowsKernel
-from refold.families.rows.kernel import functor
+from refold.families.rows.kernel import BASE, functor
 from refold.families.rows.kernel import sizes as of_rows
 from refold.ir import Dim, numel
 from refold.plan import Group
@@ -17,7 +17,7 @@ def sizes(kernel: GroupKernel) -> list[tuple[str, Dim]]:
     return of_rows(kernel)
 
 
-FORM = Form(functor, sizes)
+FORM = Form(functor, sizes, BASE)
 
 
 def cuda(group: Group, name: str) -> RowsKernel:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
+from refold.codegen.body import Operand
 from refold.codegen.cuda import CudaKernel, planned
 from refold.codegen.kernel import Form
 from refold.codegen.launch import Scope
+from refold.codegen.names import wrapped
 from refold.families.rows.kernel import FORM
 from refold.families.rows.one_pass import one_pass
 from refold.ir import Sym
@@ -30,25 +30,28 @@ class RowsKernel(CudaKernel):
         return [*super().headers(), *(["quantized_rows.cuh"] if self.group.quantized else [])]
 
     def functor(self) -> list[str]:
-        lines = [*super().functor(), f"static constexpr int kMinBlocks = {self.plan.blocks};"]
+        lines = super().functor()
+        if self.plan.blocks != 2:
+            lines.append(f"static constexpr int kMinBlocks = {self.plan.blocks};")
+        again = self._again()
+        if again:
+            lines.insert(0, f"static constexpr int kReused = {len(again)};")
         if not self.full_outputs():
             return lines
-        start = next(i for i, line in enumerate(lines) if " store(" in line)
-        reads = [
-            f"{self.body.load(o, 'V')};"
-            for o in self.body.pointers()
-            if self.body.is_along_width(o) and any(f"({o.member}," in x for x in lines[start:])
-        ]
+        reads = [f"{self.body.load(o, 'V')};" for o in self._along() if o.node in self.passes[-1]]
         head = "template <class V, class C> RF_FN void read(long row, C col)"
-        return [*lines, *self.function(head, reads)]
+        return [*lines, *self.function(head, wrapped(" ".join(reads), ""))]
 
-    def inputs(self, functions: Sequence[str]) -> list[str]:
-        again = [
-            o
-            for o in self.body.pointers()
-            if self.body.is_along_width(o) and sum(f"({o.member}," in f for f in functions) > 1
-        ]
-        return [*self.body.members(again), f"static constexpr int kReused = {len(again)};"]
+    def _along(self) -> list[Operand]:
+        return [o for o in self.body.pointers() if self.body.is_along_width(o)]
+
+    def _again(self) -> list[Operand]:
+        """What is read by several passes, or by `read` before it is by `store`."""
+        passes = [*self.passes, *(self.passes[-1:] if self.full_outputs() else [])]
+        return [o for o in self._along() if sum(o.node in p for p in passes) > 1]
+
+    def inputs(self) -> list[str]:
+        return self.body.members(self._again())
 
     def run(self) -> str:
         sizes = ", ".join(name for name, _ in self.sizes())

@@ -2,47 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from refold.codegen.body import Reduction, depends_on
+from refold.codegen.expression import ATOM
+from refold.codegen.expression import known as text_of
 from refold.codegen.kernel import Form, GroupKernel
+from refold.codegen.names import Names, wrapped
 from refold.ir import OPS, Dim, Kind, Node, numel
+
+_FIELDS = {"linear": "product"}  # what a row's value of an op is called, if not as the op
 
 
 def functor(kernel: GroupKernel) -> list[str]:
+    body, real = kernel.body, kernel.real
     row_values = _row_values(kernel)
-    slots = {n: f"r{i}" for i, n in enumerate([*kernel.reduced, *row_values])}
-    fields = ", ".join(slots.values())
-    known = {n: f"lanes<V>(r.{slot})" for n, slot in slots.items()}
-    lines = [f"struct Row {{ {f'{kernel.real} {fields}; ' if fields else ''}}};"]
-    lines.append(f"using Monoids = {kernel.monoids(kernel.reductions)};")
-    count = f"static_cast<{kernel.real}>(width)"
+    names = Names()
+    fields = {n: names.unique(_FIELDS.get(n.op, n.op)) for n in [*kernel.reduced, *row_values]}
+    known = {n: f"lanes<V>(r.{field})" for n, field in fields.items()}
+    row = f"struct Row {{ {real} {', '.join(fields.values())}; }};"
+    lines = wrapped(row, "", "    ") if fields else []
+    if kernel.reductions:
+        lines.append(f"using Monoids = {kernel.monoids(kernel.reductions)};")
+    count = f"{real}(width)"
+    terms: dict[Node, str] = {}  # what passes take of each element, for those after them
+    read: dict[Node, set[Node]] = {}  # what is read for it
+    kernel.passes.clear()
     for r in kernel.reductions:
         source = r.source
-        own_product = source in r.nodes  # a product of one output feature
-        at_hand = {n: t for n, t in known.items() if not (own_product and n is source)}
-        if own_product:
-            statements, texts = kernel.body.statements(source.inputs, at_hand)
-            x, w = (texts[i] for i in source.inputs)
-            text = f"{x} * {w}"
+        if source in r.nodes:  # a product of one output feature
+            at_hand = {n: t for n, t in known.items() if n is not source}
+            statements, texts = body.statements(source.inputs, at_hand, given=terms, room=40)
+            text = " * ".join(text_of(texts[i]).at_least(ATOM) for i in source.inputs)
         else:
-            statements, texts = kernel.body.statements([source], known)
+            statements, texts = body.statements([source], known, given=terms)
             text = texts[source]
+        kernel.passes.append(_all_read(body.last_read, read))
         lines += kernel.function(
             f"template <class V, class C> RF_FN V term(Step<{r.index}>, const Row& r, long row,"
             " C col)",
             [*statements, f"return {_lanes_text(text, source)};"],
         )
-        setters = [f"r.{slots[n]} = {r.text(n, count)};" for n in r.nodes]
-        setters += _follow(kernel, r, row_values, slots)
-        kind = f"const {kernel.real}" if r.second else kernel.real
+        if source not in r.nodes and source.inputs and not body.is_read(source):
+            terms.setdefault(source, f"term<V>(Step<{r.index}>{{}}, r, row, col)")
+            read[source] = kernel.passes[-1]
+        setters = [f"r.{fields[n]} = {r.text(n, count)};" for n in r.nodes]
+        setters += _follow(kernel, r, row_values, fields)
+        kind = f"const {real}" if r.second else real
         lines += kernel.function(
             f"RF_FN void set(Step<{r.index}>, Row& r, long row, {kind} {r.takes})", setters
         )
     full = kernel.full_outputs()
-    lines.append(f"static constexpr bool kStores = {str(bool(full)).lower()};")
     if full:
-        statements, texts = kernel.body.statements(full, known)
+        room = min(80 - len(kernel.member(n)) for n in full)
+        statements, texts = body.statements(full, known, given=terms, room=room, stored=True)
+        kernel.passes.append(_all_read(body.last_read, read))
         puts = [
             f"put({kernel.member(n)}, row * width, col, {_lanes_text(texts[n], n)});" for n in full
         ]
@@ -50,11 +64,13 @@ def functor(kernel: GroupKernel) -> list[str]:
             "template <class V, class C> RF_FN void store(const Row& r, long row, C col)",
             [*statements, *puts],
         )
+    else:
+        lines.append("static constexpr bool kStores = false;")
     rows = kernel.row_outputs()
-    lines.append(f"static constexpr bool kFinalizes = {str(bool(rows)).lower()};")
     if rows:
-        scalars = {n: f"r.{slot}" for n, slot in slots.items()}
-        statements, texts = kernel.body.statements(rows, scalars, kernel.body.real)
+        lines.append("static constexpr bool kFinalizes = true;")
+        scalars = {n: f"r.{field}" for n, field in fields.items()}
+        statements, texts = body.statements(rows, scalars, real, stored=True)
         lines += kernel.function(
             "RF_FN void finalize(const Row& r, long row)",
             [*statements, *(f"put({kernel.member(n)}, row, {texts[n]});" for n in rows)],
@@ -62,8 +78,13 @@ def functor(kernel: GroupKernel) -> list[str]:
     return lines
 
 
+def _all_read(nodes: Iterable[Node], read: Mapping[Node, set[Node]]) -> set[Node]:
+    """What is read for `nodes`, some of which are what passes take."""
+    return set().union(*(read.get(n, {n}) for n in nodes))
+
+
 def _follow(
-    kernel: GroupKernel, r: Reduction, row_values: Sequence[Node], slots: Mapping[Node, str]
+    kernel: GroupKernel, r: Reduction, row_values: Sequence[Node], fields: Mapping[Node, str]
 ) -> list[str]:
     """Statements that compute the row's values that are complete once `r` is."""
     late = {n for q in kernel.reductions[r.index + 1 :] for n in q.nodes}
@@ -71,10 +92,11 @@ def _follow(
     for k, n in enumerate(row_values):
         if not depends_on(n, set(r.nodes), kernel.inside) or depends_on(n, late, kernel.inside):
             continue
-        known = {m: f"r.{slots[m]}" for m in slots if m in kernel.reduced}
-        known |= {m: f"r.{slots[m]}" for m in row_values[:k]}
+        known = {m: f"r.{fields[m]}" for m in fields if m in kernel.reduced}
+        known |= {m: f"r.{fields[m]}" for m in row_values[:k]}
         more, texts = kernel.body.statements([n], known, kernel.body.real)
-        lines += ["{", *(f"  {m}" for m in more), f"  r.{slots[n]} = {texts[n]};", "}"]
+        last = f"r.{fields[n]} = {texts[n]};"
+        lines += ["{", *(f"  {m}" for m in more), f"  {last}", "}"] if more else [last]
     return lines
 
 
@@ -101,4 +123,5 @@ def sizes(kernel: GroupKernel) -> list[tuple[str, Dim]]:
     return [("rows", numel(kernel.body.dims[:-1])), ("width", kernel.body.dims[-1])]
 
 
-FORM = Form(functor, sizes)
+BASE = "RowsBody"
+FORM = Form(functor, sizes, BASE)

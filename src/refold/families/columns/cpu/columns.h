@@ -17,6 +17,9 @@
 
 namespace rf {
 
+// What every body of columns has: nothing here.
+struct ColumnsBody {};
+
 constexpr long kRows = 256;           // rows accumulated before they merge
 constexpr long kBlock = 16 * kLanes;  // columns of a task: a whole number of cache lines
 

@@ -30,6 +30,11 @@
 
 namespace rf {
 
+// What every body of columns has.
+struct ColumnsBody {
+  rf_watch::Look look = rf_watch::take_look();  // see look.h
+};
+
 constexpr long kColumnsUncut = 256;     // blocks of so many threads are enough
 constexpr long kColumnBlocks = 640;     // of half the threads: a launch has about as many, if it can
 constexpr long kColumnThreadsToSaturate = 1 << 17;  // more threads would only have more to merge

@@ -20,6 +20,14 @@
 
 namespace rf {
 
+// What a body of a product is unless it says otherwise: one that stores the product.
+struct MatmulBody {
+  using RowMonoids = List<>;
+  using ColumnMonoids = List<>;
+  static constexpr bool kStores = true;
+  template <class V, class C> RF_FN V value(V acc, long row, C col) const { return acc; }
+};
+
 constexpr long kPanels = 4;               // panels of rows in a tile, which leaves partial results
 constexpr long kBlockRows = 1120;         // rows of acc in a block: kWide of them fill half of L2
 constexpr long kPackedBytes = 64L << 20;  // of A are packed at a time

@@ -18,6 +18,13 @@
 
 namespace rf {
 
+// What a body of rows is unless it says otherwise: pointwise.
+struct RowsBody {
+  struct Row {};
+  using Monoids = List<>;
+  static constexpr bool kStores = true, kFinalizes = false;
+};
+
 // Calls f(col) for the columns [begin, end) by whole vectors, then by the tail.
 template <class F> RF_FN void for_columns(long begin, long end, F f) {
   long j = begin;

@@ -12,6 +12,7 @@
 //   store<V>(row_so_far, row, col)           writes full-size results      (if kStores)
 //   read<V>(row, col)                        reads what store does, so that no load waits for a store
 //   finalize(row_so_far, row)                writes results of one row     (if kFinalizes)
+//   kReused                                  how many operands several passes read (those of type Reused)
 //   kMinBlocks                               blocks on a multiprocessor (launch bounds) that hold rows by Vec4
 // Lanes are of four columns or, where rows do not start at multiples of 16 bytes, of one. A "unit" is one V.
 //
@@ -42,6 +43,15 @@
 #include "row_partition.cuh"
 
 namespace rf {
+
+// What a body of rows is unless it says otherwise: pointwise.
+struct RowsBody {
+  struct Row {};
+  using Monoids = List<>;
+  static constexpr bool kStores = true, kFinalizes = false;
+  static constexpr int kReused = 0, kMinBlocks = 2;
+  rf_watch::Look look = rf_watch::take_look();  // see look.h
+};
 
 // Reads the words of a Row as another block left them, not as the L1 may know them.
 template <class Row> RF_FN Row row_from(const Row* p) {
