@@ -25,6 +25,7 @@ from refold.emit.cuda import compile_emitted, nvcc
 from refold.emit.held import own_bytes
 from refold.emit.target import Target
 from refold.judge import Status, Verdict, judge
+from refold.judge.wire import forkserver
 from refold.pipeline import OptimizeError, Result
 from refold.report import terminal
 from refold.report.explained import explained
@@ -126,6 +127,8 @@ def optimize(args: argparse.Namespace) -> int:
     at_hand = is_at_hand(DEVICES[target.name])
     output = _output(args)
     _check_compiler(target)
+    if at_hand:
+        forkserver.start(torch.get_num_threads())  # it imports torch while the model is captured
     with terminal.progress(enabled=not args.json) as step:
         step("loading the reference")
         reference, module, inputs = _prepare(args, target)
