@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from refold import pipeline
-from refold.pipeline import Options
+from refold import derive, pipeline
+from refold.derive import Options
 from refold.planner import price
 
 
@@ -143,7 +143,7 @@ class Watch:
     """Adds up the seconds and counts the ops of the pipeline's stages."""
 
     def __init__(self) -> None:
-        where = {"capture": pipeline, "optimize": pipeline, "make_plan": price, "emit": pipeline}
+        where = {"capture": derive, "optimize": derive, "make_plan": price, "emit": pipeline}
         self.seconds = dict.fromkeys(where, 0.0)
         self.ops = 0
         for stage, module in where.items():

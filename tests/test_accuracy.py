@@ -14,10 +14,10 @@ from torch.nn import functional as F
 from agree import double, oracle_of, tensors
 from refold import accuracy, pipeline
 from refold.capture import Example, capture, widen
+from refold.derive import Options
 from refold.devices import DeviceModel
 from refold.emit.load import load_text
 from refold.engine import optimize
-from refold.pipeline import Options
 from refold.planner import PlanPricer
 from refold.rules import match
 from torch_target import TorchTarget

@@ -9,9 +9,9 @@ from agree import check_modes
 from beforehand import beforehand
 from captures import captured_once, drawn
 from refold import pipeline
+from refold.derive import Options
 from refold.devices import DeviceModel
 from refold.emit.load import load_text
-from refold.pipeline import Options
 from torch_target import TorchTarget
 from zoo import CASES
 

@@ -9,7 +9,8 @@ import pytest
 
 from captures import captured_once, drawn
 from launches import CountingTarget, started
-from refold import pipeline
+from refold import derive, pipeline
+from refold.derive import Options
 from refold.devices import DeviceModel
 from refold.engine import run
 from refold.engine.extract import charged, computed
@@ -17,7 +18,6 @@ from refold.families import BY_NAME, Family
 from refold.families.prices import moved
 from refold.families.samples import Sample
 from refold.ir import Node, hint, numel
-from refold.pipeline import Options
 from refold.plan import Group
 from refold.planner import PlanPricer, plan_price
 from refold.price import Price
@@ -42,12 +42,12 @@ class Recording(PlanPricer):
 def test_the_least_price_decides_and_counts_what_is_started(name, target, monkeypatch):
     """Of a model's modes: launches as they are when the emitted forward runs."""
     last = run.last
-    monkeypatch.setattr(pipeline, "PlanPricer", Recording)
+    monkeypatch.setattr(derive, "PlanPricer", Recording)
     monkeypatch.setattr(run, "last", lambda *given: PRICES.clear() or last(*given))
     module, inputs = drawn(name)
     _, device = pipeline.target_for(target, "ieee")
     chosen: list[float] = []
-    optimize = pipeline.optimize
+    optimize = derive.optimize
 
     def checked(*given, **more):
         done = optimize(*given, **more)
@@ -55,7 +55,7 @@ def test_the_least_price_decides_and_counts_what_is_started(name, target, monkey
         chosen.append(done.price_after)
         return done
 
-    monkeypatch.setattr(pipeline, "optimize", checked)
+    monkeypatch.setattr(derive, "optimize", checked)
     options = Options(measure=False, accuracy=False)
     with captured_once():
         result = pipeline.run(

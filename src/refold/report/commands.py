@@ -18,13 +18,14 @@ import torch
 from torch.utils import _pytree as pytree
 
 from refold import baselines, contract, pipeline
+from refold.derive import Options, derive
 from refold.devices import DEVICES, DeviceModel, is_at_hand
 from refold.emit.cuda import compile_emitted, nvcc
 from refold.emit.held import own_bytes
 from refold.emit.target import Target
 from refold.judge import Status, Verdict, judge
 from refold.judge.wire import forkserver
-from refold.pipeline import OptimizeError, Options, Result
+from refold.pipeline import OptimizeError, Result
 from refold.report import terminal
 from refold.report.explained import explained
 from refold.report.rows import few_rows
@@ -339,7 +340,7 @@ def explain(args: argparse.Namespace) -> int:
     target, device = _target(args)
     _, module, inputs = _prepare(args, target)
     options = Options(strict=args.strict, unsafe=args.unsafe, memory=args.memory)
-    derivations = pipeline.derive(module, inputs, device, options)
+    derivations = derive(module, inputs, device, options)
     own = own_bytes(module)
     rows = [explained(d, device, args.graph, args.plan) for d in derivations]
     rows = [r if r.get("kept") else r | {"parameter_bytes": own} for r in rows]

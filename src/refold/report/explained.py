@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from refold import pipeline
 from refold.codegen.text import describe
+from refold.derive import ROUNDS_ONCE, Derivation
 from refold.devices import DeviceModel
 from refold.emit.held import held
 from refold.ir import render
@@ -15,7 +15,7 @@ from refold.planner import floor, plan_price
 
 
 def explained(
-    d: pipeline.Derivation, device: DeviceModel, graph: bool = False, plan: bool = False
+    d: Derivation, device: DeviceModel, graph: bool = False, plan: bool = False
 ) -> dict[str, Any]:
     """Why a mode is rewritten so, its kernels, and what they should take.
 
@@ -35,8 +35,8 @@ def explained(
         }
         for s in d.optimized.steps
     ]
-    if pipeline.ROUNDS_ONCE in d.mode.steps:
-        first = {"rule": "round-once", "why": pipeline.ROUNDS_ONCE, "label": "reals"}
+    if ROUNDS_ONCE in d.mode.steps:
+        first = {"rule": "round-once", "why": ROUNDS_ONCE, "label": "reals"}
         steps.insert(0, first | {"before": "16 bits", "after": "float32", "saves_s": 0.0})
     groups = []
     for s in d.mode.plan.steps:
