@@ -87,11 +87,12 @@ def started(text: str, module: nn.Module, inputs: Sequence[Any], training: bool)
         assert found is None, found
         for space, caches in pipeline._programs(fast):
             for mode in ("train" if training else "eval", "both"):
-                if (prepare := space.get(f"_refold_prepare_{mode}")) is not None:
+                if mode in space["_refold_file"].modes:
+                    prepare = space.get(f"_refold_prepare_{mode}") or space["_refold_prepare"]
                     given = inspect.signature(fast.forward).bind(*inputs)
                     given.apply_defaults()
                     values = given.arguments.values()
-                    ready = prepare(fast, caches, *values)
+                    ready = prepare(fast, caches, mode, *values)
                     space["_refold_started"].clear()
                     with Calls() as calls:  # forward itself would take the original then
                         space[f"_refold_{mode}"](fast, ready, *values)

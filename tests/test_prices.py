@@ -129,6 +129,8 @@ def test_a_charge_is_near_the_price(family: Family, sample: Sample) -> None:
         _, device = pipeline.target_for(target, "ieee")
         plan = plan_of(sample, device, captures_of(sample))
         assert plan is not None
+        # a charge counts a kernel's launch as a function's of PyTorch
+        device = replace(device, device=replace(device.device, call=0.0))
         charge = charged(computed(plan.graph), PlanPricer(device))
         assert charge <= 2 * plan_price(plan, device).seconds
 

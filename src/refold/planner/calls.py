@@ -152,6 +152,8 @@ class CallPrices:
         return found
 
     def _called(self, node: Node, moved: float) -> Price:
+        if all(i.op == "scalar" for i in node.inputs):  # filled with a number
+            return Price.of(self.device, moved=moved).then(Price(self.device.memory))
         return self._computed(node, moved).then(Price(self.device.call))
 
     def _computed(self, node: Node, moved: float) -> Price:

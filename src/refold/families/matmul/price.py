@@ -12,6 +12,7 @@ from refold.price import (
     Charge,
     Parametric,
     Price,
+    elements,
     is_folded,
     product_charge,
     product_flops,
@@ -37,10 +38,17 @@ def price(group: Group, device: DeviceModel) -> Price:
     return Price.of(
         device,
         busy=_busy(group, device),
-        moved=moved(group),
+        moved=moved(group) + _packed(group),
         beside=computed(group, device),
         kernels=1 if group.kernel is None else 1 + _finishing(group),
     )
+
+
+def _packed(group: Group) -> float:
+    """Bytes moved to pack both sides into panels, which the CPU's product does by itself."""
+    if group.kernel is not None:
+        return 0.0
+    return sum(2 * elements(n) * group.stored(n).itemsize for n in group.sides)
 
 
 def _busy(group: Group, device: DeviceModel) -> float:
