@@ -3,8 +3,7 @@
 # The original is s4_sigmoid_sum.py.
 # In every mode (equal in the reals: sums and products are taken in another order):
 #   1. nothing is rewritten
-# Folded and packed parameters take 4,294,967,296 bytes in every mode beside 4,295,098,368 of
-# parameters.
+# Folded and packed parameters take 4,294,967,296 bytes beside 4,295,098,368 of parameters.
 #
 # It needs PyTorch and a compiler, nothing else. In this order: Model, unchanged, on which ModelNew
 # falls back; the folded parameters; the fast forward and ModelNew; what they assume; the kernels.
