@@ -20,8 +20,8 @@ import torch
 from torch import nn
 
 from refold import pipeline
+from refold.derive import Options
 from refold.measure import Run
-from refold.pipeline import Options
 
 SHAPES = (
     *("1x4096x4096", "2x4096x4096", "4x4096x4096", "8x4096x4096", "12x4096x4096", "16x4096x4096"),

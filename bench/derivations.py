@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from refold import contract, pipeline
-from refold.pipeline import Derivation, Options
+from refold.derive import Derivation, Options, derive
 
 ROOT = Path(__file__).resolve().parent.parent
 Make = Callable[[], tuple[torch.nn.Module, list[Any]]]
@@ -79,7 +79,7 @@ def main() -> None:
             continue
         try:
             module, inputs = make()
-            for d in pipeline.derive(module, inputs, device, Options(measure=False)):
+            for d in derive(module, inputs, device, Options(measure=False)):
                 print(f"{name} {d.mode.name}: {described(d)}", flush=True)
                 if args.steps and d.optimized is not None:
                     print("    " + ", ".join(s.rule for s in d.optimized.steps), flush=True)

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from refold import pipeline
-from refold.pipeline import Options
+from refold.derive import Options
 
 
 class Steps(nn.Module):

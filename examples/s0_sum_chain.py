@@ -1555,6 +1555,7 @@ constexpr int kDevices = 64;  // per process
 
 struct Device {
   int ordinal = -1, processors = 0, major = 0, minor = 0;
+  bool has_dependent_launch() const { return major >= 9; }  // programmatic dependent launch
 };
 
 inline Error current_device(Device& device) {
@@ -1622,7 +1623,7 @@ enum class LaunchMode {
 
 // Kernels that call sync_dependent_grids() first start like this.
 inline LaunchMode launch_mode_on(const Device& device) {
-  return device.major >= 9 ? LaunchMode::overlapping : LaunchMode::after;
+  return device.has_dependent_launch() ? LaunchMode::overlapping : LaunchMode::after;
 }
 
 inline Error grid_of(long blocks, unsigned& grid) {
@@ -1651,7 +1652,7 @@ Error launch(void (*kernel)(Takes...), Blocks blocks, unsigned threads, size_t s
     attributes[config.numAttrs].id = cudaLaunchAttributeCooperative;
     attributes[config.numAttrs++].val.cooperative = 1;
   }
-  if (kWaitsOnGrids && start != LaunchMode::after && device.major >= 9) {
+  if (kWaitsOnGrids && start != LaunchMode::after && device.has_dependent_launch()) {
     attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
   }
@@ -1770,7 +1771,7 @@ template <class V> struct RowPartition {
 
 }  // namespace rf
 
-// Rows: passes over each row of a space of rows x width; a pass may use what earlier ones reduced.
+// Kernels of rows: passes over each row of a space of rows x width; a pass may use what earlier ones reduced.
 //
 // Why: everything between products is bound by memory. A row is read once from it: the passes that
 // follow have it in registers or, of a long one, find it in the L1, which holds the rows
@@ -2076,7 +2077,12 @@ __global__ void __launch_bounds__(kRowThreads, 1)
     if (pass == Monoids::size) store_units<V>(body, r, row, first, units, thread, kRowThreads);
 }
 
-// --- the host's side -----------------------------------------------------------------------------
+}  // namespace rf
+
+// Rows: the host side of the passes over each row (rows_kernels.cuh): which kernel, over which grid.
+
+namespace rf {
+
 template <class V, class Body> constexpr RowPartition<V> row_partition(long rows, long width) {
   return {rows, width, Body::Monoids::size + Body::kStores > 1};
 }
@@ -2187,7 +2193,7 @@ _REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS + _REFOLD_ENTRIES
 
 import os
 
-_REFOLD_NAME = "refold_sm_90_236afc22fdd7"
+_REFOLD_NAME = "refold_sm_90_850ea3a97467"
 
 import contextlib
 

@@ -771,6 +771,7 @@ constexpr int kDevices = 64;  // per process
 
 struct Device {
   int ordinal = -1, processors = 0, major = 0, minor = 0;
+  bool has_dependent_launch() const { return major >= 9; }  // programmatic dependent launch
 };
 
 inline Error current_device(Device& device) {
@@ -838,7 +839,7 @@ enum class LaunchMode {
 
 // Kernels that call sync_dependent_grids() first start like this.
 inline LaunchMode launch_mode_on(const Device& device) {
-  return device.major >= 9 ? LaunchMode::overlapping : LaunchMode::after;
+  return device.has_dependent_launch() ? LaunchMode::overlapping : LaunchMode::after;
 }
 
 inline Error grid_of(long blocks, unsigned& grid) {
@@ -867,7 +868,7 @@ Error launch(void (*kernel)(Takes...), Blocks blocks, unsigned threads, size_t s
     attributes[config.numAttrs].id = cudaLaunchAttributeCooperative;
     attributes[config.numAttrs++].val.cooperative = 1;
   }
-  if (kWaitsOnGrids && start != LaunchMode::after && device.major >= 9) {
+  if (kWaitsOnGrids && start != LaunchMode::after && device.has_dependent_launch()) {
     attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
   }
@@ -1624,6 +1625,90 @@ template <class Body> RF_FN void look_in_first_block(const Body& body) {
 
 }  // namespace rf
 
+// Row reduce: a fragment's rows, reduced in registers and across the four lanes that share them; and the merge of the
+// partial results that fragments leave of a row.
+
+namespace rf {
+
+// Merges a row's `blocks` partial results of M, `stride` floats apart, in order. The loads of a batch
+// are in flight together: what is read here is in the L2, hundreds of cycles away.
+template <class M> RF_FN typename M::State merge_partials(const float* partials, long stride, int blocks) {
+  constexpr int kBatch = 16 / M::kWords;
+  typename M::State state;
+#pragma unroll 1
+  for (int t = 0; t < blocks; t += kBatch) {
+    typename M::Partial partial[kBatch];
+    const float* at = partials;
+#pragma unroll
+    for (int i = 0; i < kBatch; i++) {
+#pragma unroll
+      for (int w = 0; w < M::kWords; w++) partial[i].w[w] = __ldcg(at + w);
+      if (t + i + 1 < blocks) at += stride;  // beyond the last, read it again
+    }
+    partials = at;
+#pragma unroll
+    for (int i = 0; i < kBatch; i++)
+      if (t + i < blocks) M::merge(state, partial[i]);
+  }
+  return state;
+}
+
+// This fragment's partial of monoid M for each of its rows, to partials[row * pitch]. One monoid at a time:
+// what several would keep for each row at once does not fit in the registers.
+template <class M, int MI, int G>
+RF_FN void reduce_rows(Fragment<MI, G>& acc, const Problem& p, int row0, int col0, int thread,
+                       int pitch, float* partials) {
+  const int lane = thread % 32, warp = thread / 32;
+  typename M::Partial partial[2 * MI];
+#pragma unroll
+  for (int r = 0; r < 2 * MI; r++) partial[r] = M::identity();
+  auto accumulate = [&](int g, int from) {
+    bool in[8];
+#pragma unroll
+    for (int i = 0; i < 8; i++) in[i] = col0 + 32 * g + 8 * (i / 2) + 2 * (lane % 4) + i % 2 < p.cols;
+#pragma unroll
+    for (int r = 0; r < 2 * MI; r++) {
+      float x[8];
+#pragma unroll
+      for (int i = 0; i < 8; i++) x[i] = acc.x[r / 2][from + 4 * (i / 2) + 2 * (r % 2) + i % 2];
+      if constexpr (M::kWords > 1) {
+        M::accumulate_batch(partial[r], x, in);
+      } else {
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+          if (in[i]) M::accumulate(partial[r], x[i]);
+      }
+    }
+  };
+  if constexpr (M::kWords == 1) {
+#pragma unroll
+    for (int g = 0; g < G; g++) accumulate(g, 16 * g);  // an instruction or two an element
+  } else {
+#pragma unroll 1
+    for (int g = 0; g < G; g++) {
+      accumulate(g, 0);
+      acc.rotate(false);
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < 2 * MI; r++) {
+#pragma unroll
+    for (int mask = 1; mask < 4; mask *= 2) {
+      typename M::Partial other;
+#pragma unroll
+      for (int w = 0; w < M::kWords; w++)
+        other.w[w] = __shfl_xor_sync(kFullMask, partial[r].w[w], mask);
+      M::merge(partial[r], other);  // only lanes that come first in their pairs are read in the end
+    }
+    const long row = row0 + 64 * (r / 2) + 16 * warp + 8 * (r % 2) + lane / 4;
+    if (lane % 4 == 0 && row < p.rows)
+#pragma unroll
+      for (int w = 0; w < M::kWords; w++) partials[row * pitch + w] = partial[r].w[w];
+  }
+}
+
+}  // namespace rf
+
 // Epilogue: what happens to a tile of the product while it is still in registers.
 //
 // A body gives
@@ -1679,29 +1764,6 @@ template <class Body, int G> struct EpilogueStorage {
   unsigned arrival;
 };
 
-// Merges a row's `blocks` partial results of M, `stride` floats apart, in order. The loads of a batch
-// are in flight together: what is read here is in the L2, hundreds of cycles away.
-template <class M> RF_FN typename M::State merge_partials(const float* partials, long stride, int blocks) {
-  constexpr int kBatch = 16 / M::kWords;
-  typename M::State state;
-#pragma unroll 1
-  for (int t = 0; t < blocks; t += kBatch) {
-    typename M::Partial partial[kBatch];
-    const float* at = partials;
-#pragma unroll
-    for (int i = 0; i < kBatch; i++) {
-#pragma unroll
-      for (int w = 0; w < M::kWords; w++) partial[i].w[w] = __ldcg(at + w);
-      if (t + i + 1 < blocks) at += stride;  // beyond the last, read it again
-    }
-    partials = at;
-#pragma unroll
-    for (int i = 0; i < kBatch; i++)
-      if (t + i < blocks) M::merge(state, partial[i]);
-  }
-  return state;
-}
-
 // A body whose value is stored quantized. A type of its own: one kernel of both ways would have registers for both.
 template <class Body> struct Quantizing;
 template <class Body> constexpr bool kQuantizes = false;
@@ -1710,60 +1772,6 @@ template <class Body> constexpr bool kQuantizes<Quantizing<Body>> = true;
 template <class Body, class S> constexpr bool kTakenLater = false;
 template <class Body, class S>
 constexpr bool kTakenLater<Quantizing<Body>, S> = S::index == Body::kQuantized;
-
-// This fragment's partial of monoid M for each of its rows, to partials[row * pitch]. One monoid at a time:
-// what several would keep for each row at once does not fit in the registers.
-template <class M, int MI, int G>
-RF_FN void reduce_rows(Fragment<MI, G>& acc, const Problem& p, int row0, int col0, int thread,
-                       int pitch, float* partials) {
-  const int lane = thread % 32, warp = thread / 32;
-  typename M::Partial partial[2 * MI];
-#pragma unroll
-  for (int r = 0; r < 2 * MI; r++) partial[r] = M::identity();
-  auto accumulate = [&](int g, int from) {
-    bool in[8];
-#pragma unroll
-    for (int i = 0; i < 8; i++) in[i] = col0 + 32 * g + 8 * (i / 2) + 2 * (lane % 4) + i % 2 < p.cols;
-#pragma unroll
-    for (int r = 0; r < 2 * MI; r++) {
-      float x[8];
-#pragma unroll
-      for (int i = 0; i < 8; i++) x[i] = acc.x[r / 2][from + 4 * (i / 2) + 2 * (r % 2) + i % 2];
-      if constexpr (M::kWords > 1) {
-        M::accumulate_batch(partial[r], x, in);
-      } else {
-#pragma unroll
-        for (int i = 0; i < 8; i++)
-          if (in[i]) M::accumulate(partial[r], x[i]);
-      }
-    }
-  };
-  if constexpr (M::kWords == 1) {
-#pragma unroll
-    for (int g = 0; g < G; g++) accumulate(g, 16 * g);  // an instruction or two an element
-  } else {
-#pragma unroll 1
-    for (int g = 0; g < G; g++) {
-      accumulate(g, 0);
-      acc.rotate(false);
-    }
-  }
-#pragma unroll
-  for (int r = 0; r < 2 * MI; r++) {
-#pragma unroll
-    for (int mask = 1; mask < 4; mask *= 2) {
-      typename M::Partial other;
-#pragma unroll
-      for (int w = 0; w < M::kWords; w++)
-        other.w[w] = __shfl_xor_sync(kFullMask, partial[r].w[w], mask);
-      M::merge(partial[r], other);  // only lanes that come first in their pairs are read in the end
-    }
-    const long row = row0 + 64 * (r / 2) + 16 * warp + 8 * (r % 2) + lane / 4;
-    if (lane % 4 == 0 && row < p.rows)
-#pragma unroll
-      for (int w = 0; w < M::kWords; w++) partials[row * pitch + w] = partial[r].w[w];
-  }
-}
 
 // Whether a power of two is far from the ends of float32's range.
 RF_FN bool is_ordinary(float unscale) { return unscale > 0x1p-60f && unscale < 0x1p60f; }
@@ -4447,7 +4455,7 @@ _REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS + _REFOLD_ENTRIES
 
 import os
 
-_REFOLD_NAME = "refold_sm_90_3414995cc205"
+_REFOLD_NAME = "refold_sm_90_cb2397a09e4c"
 
 import contextlib
 

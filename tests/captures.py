@@ -13,7 +13,7 @@ from unittest import mock
 import torch
 from torch import nn
 
-from refold import pipeline
+import refold.derive
 from refold.capture import Captured, CaptureError
 from zoo import CASES
 
@@ -23,7 +23,7 @@ _KEPT: dict[tuple[type[nn.Module], torch.dtype, bool], Captured | CaptureError] 
 @contextmanager
 def captured_once() -> Iterator[None]:
     """Inside, models of the zoo as they are made by `drawn` are captured once."""
-    real = pipeline.capture
+    real = refold.derive.capture
 
     def capture(
         module: nn.Module, inputs: Sequence[Any], *, training: bool, **more: Any
@@ -40,7 +40,7 @@ def captured_once() -> Iterator[None]:
             raise found
         return found
 
-    with mock.patch.object(pipeline, "capture", capture):
+    with mock.patch("refold.derive.capture", capture):
         yield
 
 

@@ -54,7 +54,7 @@ FAULTS = (
     ),
     Fault(
         "a factor may have any sign",
-        "rules/reduce.py",
+        "rules/reduce_affine.py",
         '"x s+ @axes"',
         '"x s @axes"',
         ("tests/rules/test_rules.py", "-k", "max-of-positively-scaled"),

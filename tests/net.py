@@ -31,8 +31,8 @@ import torch  # noqa: E402
 from captures import captured_once, drawn, forget  # noqa: E402
 from refold import pipeline  # noqa: E402
 from refold.codegen.headers import header, names  # noqa: E402
+from refold.derive import Options  # noqa: E402
 from refold.emit.embed import runtime_text  # noqa: E402
-from refold.pipeline import Options  # noqa: E402
 from zoo import CASES  # noqa: E402
 
 # (target, accuracy, dtype); the CPU's products of float32 have one accuracy

@@ -27,6 +27,7 @@ from random_models import model_text
 from random_nested import nested_text
 from refold import pipeline, twin
 from refold.api import import_text
+from refold.derive import Options
 from refold.judge.ask.given import Given, duplicate
 from refold.judge.draws.inputs import resized, scalars, shapes
 from refold.judge.draws.layouts import layouts, otherwise_laid
@@ -34,7 +35,6 @@ from refold.judge.draws.trees import every, mapped, tensors
 from refold.judge.verdict import life
 from refold.judge.verdict.life import Life
 from refold.judge.worker.steps import FACT, Interpreter, Step
-from refold.pipeline import Options
 from soak_programs import Facts
 from torch_target import TorchTarget
 from zoo import CASES

@@ -15,9 +15,9 @@ from agree import double, oracle_of, tensors
 from refold import accuracy, pipeline
 from refold.capture import Example, capture, widen
 from refold.cost import DeviceModel
+from refold.derive import Options
 from refold.emit.load import load_text
 from refold.engine import optimize
-from refold.pipeline import Options
 from refold.rules import match
 from torch_target import TorchTarget
 

@@ -10,7 +10,7 @@ from torch import nn
 
 import refold
 from refold import pipeline
-from refold.pipeline import Options
+from refold.derive import Options
 
 
 class Block(nn.Module):

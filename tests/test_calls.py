@@ -19,19 +19,19 @@ from torch.utils import _pytree as pytree
 
 from refold import pipeline
 from refold.capture import Example
-from refold.pipeline import Options
+from refold.derive import Options, derive
 from torch_target import TorchTarget
 
 
 def reasons(module: nn.Module, *args: Any, **kwargs: Any) -> list[str]:
     """Why the original is kept."""
-    found = pipeline.derive(module, Example(args, kwargs), DEVICE, Options(measure=False))
+    found = derive(module, Example(args, kwargs), DEVICE, Options(measure=False))
     return [d.mode.kept for d in found if d.mode.kept]
 
 
 def fast_of(module: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
     """The fast twin of a module, of which each mode is fast."""
-    found = pipeline.derive(module, Example(args, kwargs), DEVICE, Options(measure=False))
+    found = derive(module, Example(args, kwargs), DEVICE, Options(measure=False))
     assert all(d.mode.kept is None for d in found), [d.mode.kept for d in found]
     text = pipeline._emit(module, "# Model is bound by the test.", "It", found, TorchTarget())
     assert text is not None

@@ -12,10 +12,12 @@ from torch import nn
 from refold import pipeline
 from refold.cli import main
 from refold.cost import DeviceModel
+from refold.derive import Options
 from refold.devices import ANY, DEVICES, FEATURES, Device, detect, device_at_hand, is_at_hand
 from refold.emit.cuda import compile_emitted, nvcc
+from refold.families import FAMILIES
+from refold.families.family import Family
 from refold.ir import Graph, Output, leaf, make
-from refold.pipeline import Options
 from refold.planner import make_plan
 from refold.schedule import KERNELS, MMA_SYNC, WGMMA, kernels_of
 
@@ -160,9 +162,33 @@ def test_an_emitted_file_says_what_it_runs_on(device: Device) -> None:
     assert f"the kernels are for {major}.{minor}{' or later' if device.runs_later else ''}" in text
 
 
+NEVER_RUN = [d.name for d in GPUS if d.warning is not None]
+
+
 @pytest.mark.skipif(nvcc() is None, reason="needs nvcc")
-@pytest.mark.parametrize("which", ["cuda:sm_100", "cuda:sm_120"])
-def test_blackwell_compiles_from_the_headers_of_ampere(which: str) -> None:
+@pytest.mark.parametrize("which", NEVER_RUN)
+def test_products_compile_from_the_headers_of_ampere(which: str) -> None:
     text = emitted_for(which)
     assert "rf::Generic<rf::Ieee" in text
     assert compile_emitted(text) is None
+
+
+@pytest.mark.skipif(nvcc() is None, reason="needs nvcc")
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda f: f.name)
+@pytest.mark.parametrize("which", NEVER_RUN)
+def test_each_family_compiles(which: str, family: Family) -> None:
+    """For each GPU on which no kernel was ever run: then this is all that is known."""
+    sample = next(s for s in family.samples if not s.refused)
+    back, model = pipeline.target_for(which, "ieee")
+    options = Options(measure=False, accuracy=False)
+    result = pipeline.run(
+        sample.module(), sample.inputs(), "# Model is bound.", "M", back, model, options
+    )
+    assert result.text is not None, result.reasons
+    (plan,) = {id(p): p for p in (d.mode.plan for d in result.derivations) if p}.values()
+    assert family.name in {group.family for group in plan.groups}
+    assert compile_emitted(result.text) is None
+
+
+def test_a_file_that_does_not_compile_is_told() -> None:
+    assert compile_emitted(emitted_for("cuda:sm_89").replace("struct Matmul", "struckt Matmul"))

@@ -14,6 +14,7 @@ import refold
 from agree import check_close, double
 from beforehand import beforehand
 from refold import pipeline
+from refold.derive import Options
 from test_models import compiled, emitted, written
 from zoo import CASES
 
@@ -215,7 +216,7 @@ def test_float32_files_hold_nothing_of_other_dtypes():
     module = CASES["BatchNormTrain"]()
     for target in ("cpu", "cuda:sm_90"):
         back, device = pipeline.target_for(target, "ieee")
-        options = pipeline.Options(measure=False)
+        options = Options(measure=False)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             result = pipeline.run(module, module.inputs(), "#", "x", back, device, options)

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from refold import contract, pipeline
+from refold.derive import Options
 from refold.emit.lines import WIDTH, fitted
-from refold.pipeline import Options
 from test_golden import SIZES
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from refold import contract, pipeline
+from refold.derive import Options
 from refold.emit.cuda import compile_emitted
-from refold.pipeline import Options
 
 ROOT = Path(__file__).resolve().parent.parent
 PROBLEMS = sorted((ROOT / "problems").glob("*.py"))

@@ -21,9 +21,10 @@ from torch import nn
 
 from agree import check_values
 from refold import families, pipeline
+from refold.capture import capture
+from refold.derive import Options, derive
 from refold.families import BY_NAME, FAMILIES, Family
 from refold.families.samples import Sample
-from refold.pipeline import Options
 from refold.plan import Plan
 from refold.planner import tuned
 from test_models import written
@@ -41,17 +42,16 @@ def name_of(value: object) -> str | None:
 
 def plan_of(sample: Sample, device: Any, captures: dict[bool, Any]) -> Plan | None:
     """The plan of a sample for a device, or none. captures: kept from device to device."""
-    real = pipeline.capture
 
     def once(module: nn.Module, example: Any, *, training: bool, **more: Any) -> Any:
         if training not in captures:
-            captures[training] = real(module, example, training=training, **more)
+            captures[training] = capture(module, example, training=training, **more)
         return captures[training]
 
     torch.manual_seed(0)
-    with mock.patch.object(pipeline, "capture", once):
+    with mock.patch("refold.derive.capture", once):
         options = Options(measure=False, accuracy=False)
-        (found,) = pipeline.derive(sample.module(), sample.inputs(), device, options)
+        (found,) = derive(sample.module(), sample.inputs(), device, options)
     return found.mode.plan
 
 

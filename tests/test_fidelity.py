@@ -10,7 +10,7 @@ from torch import nn
 
 import refold
 from refold import pipeline
-from refold.pipeline import Options
+from refold.derive import Options, derive
 
 
 class Encoder(nn.Module):
@@ -61,7 +61,7 @@ def test_an_encoder_that_leaves_no_place_out_is_captured():
     x, pad = torch.randn(3, 5, 16), torch.zeros(3, 5, dtype=torch.bool)
     pad[1, 3:] = True
     _, device = pipeline.target_for("cpu")
-    derivations = pipeline.derive(module, [x, pad], device, Options(measure=False))
+    derivations = derive(module, [x, pad], device, Options(measure=False))
     assert all(d.mode.kept is None for d in derivations)
 
 
@@ -70,7 +70,7 @@ def test_an_encoder_that_leaves_no_place_out_is_captured():
 def test_what_is_captured_computes_what_forward_does(cls, factor):
     x = torch.randn(4, 8) if cls is Asks else torch.randint(0, 9, (4, 8))
     _, device = pipeline.target_for("cpu")
-    found = pipeline.derive(cls(factor), [x], device, Options(measure=False))
+    found = derive(cls(factor), [x], device, Options(measure=False))
     kept = [d.mode.kept for d in found]
     if factor == 1.0:
         assert kept == [None]

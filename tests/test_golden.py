@@ -13,8 +13,8 @@ import pytest
 
 from refold import contract, pipeline
 from refold.codegen.headers import COMMON, header, included
+from refold.derive import Options
 from refold.emit.embed import runtime_text
-from refold.pipeline import Options
 
 HERE = Path(__file__).resolve().parent
 PROBLEMS = sorted((HERE.parent / "problems").glob("*.py"))

@@ -15,8 +15,8 @@ from torch import nn
 from agree import check_close, double
 from captures import captured_once, drawn
 from refold import pipeline
+from refold.derive import Options, derive
 from refold.ir import hint
-from refold.pipeline import Options
 from refold.plan import Call
 from torch_target import TorchTarget
 from zoo import CASES, convolutions, values
@@ -169,7 +169,7 @@ def test_a_model_in_memory_lends_the_next_one_no_sizes():
     back, device = pipeline.target_for("cuda:sm_90")
     options = Options(measure=False, accuracy=False)
     module = Short()
-    derived = pipeline.derive(module, module.inputs(), device, options)
+    derived = derive(module, module.inputs(), device, options)
     _, text = plan_of("LongRows", "cuda:sm_90")
     assert derived and "using Monoids = List<RowMoments>;" in text
     emitted = pipeline.run(

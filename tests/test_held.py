@@ -12,8 +12,9 @@ from torch import nn
 
 import refold
 from refold import cli, pipeline
+from refold.derive import Options, derive
 from refold.emit.held import held, own_bytes
-from refold.pipeline import OptimizeError, Options
+from refold.pipeline import OptimizeError
 from refold.twin import caches_of, folded_bytes
 
 
@@ -45,7 +46,7 @@ MODELS = {Pooled: (4, 6, 40, 40), Turned: (8, 64)}
 def derived(cls, memory, name="cpu"):
     _, device = pipeline.target_for(name)
     module, x = cls(), torch.randn(MODELS[cls])
-    (found,) = pipeline.derive(module, [x], device, Options(memory=memory))
+    (found,) = derive(module, [x], device, Options(memory=memory))
     kept = sum(h.size for h in held(found.mode.plan)) if found.mode.plan else 0
     return found, kept, own_bytes(module)
 

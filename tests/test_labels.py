@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from refold import pipeline
-from refold.pipeline import Options
+from refold.derive import Options, derive
 
 Forward = Callable[["Net", torch.Tensor], torch.Tensor]
 
@@ -50,5 +50,5 @@ def test_label(name: str) -> None:
     label, forward = TABLE[name]
     module, x = Net(forward).eval(), torch.randn(6, 12)
     _, device = pipeline.target_for("cpu")
-    found = pipeline.derive(module, [x], device, Options(accuracy=False))
+    found = derive(module, [x], device, Options(accuracy=False))
     assert [d.mode.label for d in found if d.mode.plan] == [label] * len(found)

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from refold import pipeline
-from refold.pipeline import Options
+from refold.derive import Options
 
 
 class Normalised(nn.Module):

@@ -10,8 +10,8 @@ from beforehand import beforehand
 from captures import captured_once, drawn
 from refold import pipeline
 from refold.cost import DeviceModel
+from refold.derive import Options
 from refold.emit.load import load_text
-from refold.pipeline import Options
 from torch_target import TorchTarget
 from zoo import CASES
 

@@ -13,10 +13,10 @@ import torch
 from captures import captured_once, drawn
 from refold import pipeline
 from refold.cost import DeviceModel
+from refold.derive import Options, derive
 from refold.devices import DEVICES
 from refold.ir import Dim, Graph, Node, Output, Sym, leaf, make
 from refold.ir.evaluate import evaluate
-from refold.pipeline import Options
 from refold.plan import Group, Plan
 from refold.plan.buffers import Fresh, Handed, InPlaceOf, Place, Prepared, StateOf, ViewOf, Written
 from refold.plan.reference import Incomplete, run_plan
@@ -69,7 +69,7 @@ PLACES: Mapping[tuple[str, str], Row] = {
 def derived(name: str, mode: str, target: str = "cpu") -> Plan:
     _, device = pipeline.target_for(target, "ieee")
     with captured_once():
-        found = pipeline.derive(*drawn(name), device, Options(accuracy=False))
+        found = derive(*drawn(name), device, Options(accuracy=False))
     plan = {d.mode.name: d.mode.plan for d in found}[mode]
     assert plan is not None
     return plan

@@ -13,10 +13,10 @@ import torch
 from captures import captured_once, drawn
 from refold import pipeline
 from refold.cost import DeviceModel
+from refold.derive import Options, derive
 from refold.emit.module import Emission, emit
 from refold.emit.target import Target
 from refold.ir import Graph, Output, Sym, leaf, make
-from refold.pipeline import Options
 from refold.plan.buffers import Fresh, InPlaceOf
 from refold.plan.show import show
 from refold.planner import make_plan, tuned
@@ -76,7 +76,7 @@ def of_zoo(name: str, target: str) -> tuple[Emission, Target]:
     back, device = pipeline.target_for(target, "ieee")
     module, inputs = drawn(name)
     with captured_once():
-        derived = pipeline.derive(module, inputs, device, Options(accuracy=False))
+        derived = derive(module, inputs, device, Options(accuracy=False))
     modes = tuple(d.mode for d in derived)
     return Emission(module, "# Model is bound.", modes, name), back
 

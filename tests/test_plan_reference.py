@@ -14,9 +14,9 @@ from captures import captured_once, drawn
 from refold import pipeline
 from refold.accuracy.samples import samples_of
 from refold.capture import Example
+from refold.derive import Options, derive
 from refold.ir import leaf, make
 from refold.ir.graph import Graph, Output
-from refold.pipeline import Options
 from refold.plan.reference import Incomplete, run_plan
 from refold.planner import make_plan
 from zoo import CASES
@@ -29,7 +29,7 @@ UNMEASURED = ("Spectrum", "Diagonals")
 def check(module: nn.Module, inputs: Sequence[Any], target: str) -> int:
     """Holds each mode's plan against float64; how many had one."""
     _, device = pipeline.target_for(target, "ieee")
-    found = pipeline.derive(module, inputs, device, Options(accuracy=False))
+    found = derive(module, inputs, device, Options(accuracy=False))
     plans = 0
     for d in found:
         if d.mode.plan is None or d.mode.captured is None:

@@ -10,10 +10,10 @@ from captures import captured_once, drawn
 from refold import pipeline
 from refold.codegen.body import Body
 from refold.cost import DeviceModel
+from refold.derive import Options, derive
 from refold.ir import Node, leaf, make, numel
 from refold.ir.graph import is_parametric
 from refold.ir.ops import CONVOLUTIONS
-from refold.pipeline import Options
 from refold.plan import Group
 from zoo import CASES
 
@@ -53,7 +53,7 @@ KERNELS = {
 def plan_of(name: str, mode: str):
     _, device = pipeline.target_for("cpu")
     with captured_once():
-        found = pipeline.derive(*drawn(name), device, Options(accuracy=False))
+        found = derive(*drawn(name), device, Options(accuracy=False))
     return {d.mode.name: d.mode.plan for d in found}[mode]
 
 
@@ -125,7 +125,7 @@ def test_a_gpu_reduces_rows_where_they_are_read_again(target, reduced):
     """The mean is the rows' kernel's, which waits for it; the sum that no rows wait for is not."""
     torch.manual_seed(0)
     _, device = pipeline.target_for(target)
-    (found,) = pipeline.derive(Norms(), [torch.randn(6, 8)], device, Options(accuracy=False))
+    (found,) = derive(Norms(), [torch.randn(6, 8)], device, Options(accuracy=False))
     product = found.mode.plan.groups[0]
     assert product.is_product
     assert len(product.reductions) == reduced
@@ -170,7 +170,7 @@ def test_an_attribute_that_forward_sets_is_seen_and_left_alone(cls, words):
     module = nn.Sequential(cls())
     plain = nn.Module.__setattr__
     _, device = pipeline.target_for("cpu")
-    (found,) = pipeline.derive(module, [torch.randn(2, 4)], device, Options(accuracy=False))
+    (found,) = derive(module, [torch.randn(2, 4)], device, Options(accuracy=False))
     assert found.mode.kept == f"forward {words}"
     assert (module[0].seen, module[0].items) == (0, [1])
     assert nn.Module.__setattr__ is plain
@@ -182,7 +182,7 @@ IMAGES = (*CONVOLUTIONS, "image_pool")
 def left_of(name: str, training: bool) -> list[Node]:
     """The convolutions, and pooling of images, that a call still runs."""
     with captured_once():
-        found = pipeline.derive(*drawn(name), DeviceModel.of("cpu"), Options(accuracy=False))
+        found = derive(*drawn(name), DeviceModel.of("cpu"), Options(accuracy=False))
     graph = found[0 if training or len(found) == 1 else 1].optimized.graph
     return [n for n in graph.nodes() if n.op in IMAGES and not is_parametric(n)]
 
@@ -268,7 +268,7 @@ def test_a_group_norm_stores_nothing_as_large_between() -> None:
     """And its last pass, pointwise, takes each channel as one row."""
     module = Normed()
     _, device = pipeline.target_for("cpu")
-    derived = pipeline.derive(module, module.inputs(), device, Options(accuracy=False))
+    derived = derive(module, module.inputs(), device, Options(accuracy=False))
     (plan,) = {id(d.mode.plan): d.mode.plan for d in derived}.values()
     x = next(n for n in plan.graph.nodes() if n.op == "input")
     large = [o for g in plan.groups for o in g.outputs if numel(o.shape) == numel(x.shape)]

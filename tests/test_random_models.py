@@ -21,7 +21,7 @@ from agree import check_life
 from random_images import image_text
 from random_models import BATCH, load, model_text
 from refold import pipeline
-from refold.pipeline import Options
+from refold.derive import Options
 from torch_target import TorchTarget
 
 SEEDS = range(24)

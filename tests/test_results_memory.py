@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from refold import pipeline
+from refold.derive import Options
 from refold.emit.load import load_text
-from refold.pipeline import Options
 
 
 class Base(nn.Module):

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from refold import pipeline, tune, twin
+from refold.derive import Options
 from refold.emit.cuda import CudaTarget, compile_emitted
 from refold.schedule import (
     IEEE,
@@ -158,7 +159,7 @@ def test_few_columns_split_x_on_its_way():
 def test_a_direct_product_is_given_x_as_it_is(depth):
     target, device = pipeline.target_for("cuda:sm_90", "ieee")
     module, x = nn.Sequential(nn.Linear(depth, 256)), torch.randn(4096, depth)
-    options = pipeline.Options(measure=False, accuracy=False)
+    options = Options(measure=False, accuracy=False)
     result = pipeline.run(module, [x], "# Model is Sequential.", "x", target, device, options)
     text = result.text or ""
     assert compile_emitted(text) is None
@@ -245,7 +246,7 @@ def test_candidates_are_whole_modules_each_with_its_schedule(tuned, monkeypatch,
     assert isinstance(target, CudaTarget)
     module = nn.Sequential(nn.Linear(4096, 256), nn.ReLU()).to(dtype)
     x = torch.randn(512, 4096, dtype=dtype)
-    options = pipeline.Options(measure=False, accuracy=False, tune=True)
+    options = Options(measure=False, accuracy=False, tune=True)
     result = pipeline.run(module, [x], "# Model is Sequential.", "x", target, device, options)
     assert len(built) > 1
     for schedule, text in built.items():
@@ -262,7 +263,7 @@ def test_timing_that_fails_leaves_the_rule(tuned, monkeypatch):
     target, device = pipeline.target_for("cuda:sm_90", "ieee")
     module, x = nn.Sequential(nn.Linear(4096, 256), nn.ReLU()), torch.randn(512, 4096)
     said: list[str] = []
-    options = pipeline.Options(measure=False, accuracy=False, tune=True)
+    options = Options(measure=False, accuracy=False, tune=True)
     result = pipeline.run(
         module, [x], "# Model is Sequential.", "x", target, device, options, said.append
     )
@@ -274,7 +275,7 @@ def test_timing_that_fails_leaves_the_rule(tuned, monkeypatch):
 def test_memory_is_asked_for_if_one_of_the_ways_shares_tiles():
     target, device = pipeline.target_for("cuda:sm_90", "ieee")
     module, x = nn.Sequential(nn.Linear(4096, 4096)), torch.randn(4096, 4096)
-    options = pipeline.Options(measure=False, accuracy=False)
+    options = Options(measure=False, accuracy=False)
     result = pipeline.run(module, [x], "# Model is Sequential.", "x", target, device, options)
     assert default_schedule(WGMMA, 4096, 4096, 4096).splits == 1
     text = result.text or ""

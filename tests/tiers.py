@@ -89,8 +89,12 @@ TABLE: Mapping[str, Row] = {
     "tests/kernels/test_cuda_rows_compile.py::test_nor_is_what_products_read": Row(
         "nvcc takes ten seconds for each."
     ),
-    "tests/test_devices.py::test_blackwell_compiles_from_the_headers_of_ampere": Row(
-        "nvcc takes ten seconds for each, and both compile the same source.", ("cuda:sm_100",)
+    "tests/test_devices.py::test_products_compile_from_the_headers_of_ampere": Row(
+        "nvcc takes ten seconds for each, and all compile the same source.", ("cuda:sm_100",)
+    ),
+    "tests/test_devices.py::test_each_family_compiles": Row(
+        "nvcc takes five seconds for each, and all compile the same headers.",
+        ("cuda:sm_89-pointwise",),
     ),
     "tests/test_tune.py::test_a_direct_product_is_given_x_as_it_is": Row(
         "nvcc compiles both; tests/gpu runs such products on the emulator."

@@ -18,7 +18,8 @@ from refold import growth, introspect, pipeline, twin
 from refold.baselines import DEFAULT
 from refold.baselines import every as every_baseline
 from refold.capture import Example
-from refold.pipeline import OptimizeError, Options
+from refold.derive import Options
+from refold.pipeline import OptimizeError
 
 ModuleT = TypeVar("ModuleT", bound=torch.nn.Module)
 

@@ -10,7 +10,7 @@ from refold.judge.wire import forkserver
 def main() -> int:
     """See `refold.cli.main`. The judge's fork server imports PyTorch for seconds, and so does this
     process: they do it side by side."""
-    if {"judge", "optimize"} & set(sys.argv[1:2]) and not {"-h", "--help"} & set(sys.argv):
+    if sys.argv[1:2] == ["judge"] and not {"-h", "--help"} & set(sys.argv):
         forkserver.expect()
     from refold.cli import main as command
 

@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 
 from refold import pipeline, twin
 from refold.capture import Example
-from refold.pipeline import Options
+from refold.derive import Options
 
 MOST = 4  # further forms of one module that get kernels
 TRIES = 8  # further forms that are tried: some cannot be captured

@@ -8,29 +8,24 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from refold import twin
-from refold.accuracy import Accuracy, Inaccurate, Meter
-from refold.baselines import EAGER, Contest, contest
-from refold.capture import Axes, Captured, CaptureError, Example, Widened, capture, kept, widen
+from refold.baselines import EAGER, contest
+from refold.capture import Example, kept
 from refold.cost import DeviceModel
+from refold.derive import Derivation, Options, derive
 from refold.devices import DEVICES, device_at_hand
-from refold.emit.held import held, own_bytes
 from refold.emit.load import load_text
 from refold.emit.module import Emission, Mode, emit
 from refold.emit.target import Target
 from refold.emit.targets import target_of
-from refold.engine import Ban, Optimized, Step, optimize
-from refold.ir import Node, render
-from refold.layouts import images_in_channels, with_other_layouts
-from refold.plan import Plan, Storage
-from refold.plan.layout import channels_last
-from refold.planner import make_plan, to_tune, tuned
+from refold.ir import render
+from refold.planner import to_tune, tuned
 from refold.rules import EXACT
 from refold.schedule import PACES, Cut, Schedule, kernels_of
 from refold.tune import Tuned
@@ -40,45 +35,6 @@ Progress = Callable[[str], None]
 
 class OptimizeError(Exception):
     """Optimizing failed; the text is one line for the user."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """strict: no rule that assumes finite values. unsafe: also rules that may lose NaN which the
-    model makes of finite or masked inputs. accuracy: measure the rewritten graph's error beside
-    eager's, and do without rules that make it larger. measure: drop modes that are not faster than
-    eager and each of `baselines` (names in refold.baselines). bounded: leave out a baseline that
-    takes long to compile, and do not compile one again for a model that is the same.
-    tune: time the ways to cut products on the GPU at hand, where they are not known yet.
-    seconds: spent on each comparison. memory: what is folded and packed in a mode may take so many
-    times the bytes of the module's parameters; None for once, or 8 MiB where that is more.
-    """
-
-    strict: bool = False
-    unsafe: bool = False
-    accuracy: bool = True
-    measure: bool = True
-    tune: bool = False
-    seconds: float = 3.0
-    baselines: tuple[str, ...] = ()
-    bounded: bool = False
-    memory: float | None = None
-
-
-@dataclass(frozen=True)
-class Derivation:
-    """One mode's way from its captured graph to its plan.
-
-    contest: refold's times beside the baselines'; None where nothing was timed.
-    dtype: what the model's values have in memory, by which a device's rates are chosen.
-    accuracy: the measured error of the rewritten graph; None where it was not asked for.
-    """
-
-    mode: Mode
-    optimized: Optimized | None
-    contest: Contest | None = None
-    dtype: torch.dtype | None = None
-    accuracy: Accuracy | None = None
 
 
 @dataclass(frozen=True)
@@ -124,182 +80,6 @@ def target_for(name: str, float32: str | None = None) -> tuple[Target, DeviceMod
         raise OptimizeError(f"unknown target {name!r}; the targets are {', '.join(DEVICES)}")
     accuracy = float32 or default_float32()
     return target_of(DEVICES[name], accuracy), DeviceModel(DEVICES[name], accuracy)
-
-
-def derive(
-    module: torch.nn.Module,
-    example: Example | Sequence[Any],
-    device: DeviceModel,
-    options: Options,
-) -> tuple[Derivation, ...]:
-    """Capture, rewrite and plan each mode; one derivation where both modes are one function.
-
-    example: a call, or its positional arguments.
-    """
-    budget = _Budget(device, options, module, Example.of(example))
-    captured: list[Captured | CaptureError] = []
-    for training in (True, False):
-        if captured and not captured[0].reads_mode:  # the other mode does the same
-            break
-        try:
-            # sizes that stood in the way of one mode stand in the other's
-            known = captured[0].fixed if captured and isinstance(captured[0], Captured) else Axes()
-            one = capture(module, example, training=training, fixed=known)
-            captured.append(with_other_layouts(module, Example.of(example), one))
-        except CaptureError as error:
-            captured.append(error)
-    if len(captured) == 1:
-        return (_derived("both", captured[0], budget),)
-    first, second = captured
-    if (
-        isinstance(first, Captured)
-        and isinstance(second, Captured)
-        and replace(second, training=True, constants=first.constants) == first
-    ):
-        return (_derived("both", first, budget),)
-    modes = zip(("train", "eval"), captured, strict=True)
-    found = [_derived(name, c, budget) for name, c in modes]
-    if found[0].mode.kept and found[0].mode.kept == found[1].mode.kept:
-        return (replace(found[0], mode=replace(found[0].mode, name="both")),)
-    return tuple(found)
-
-
-@dataclass(frozen=True)
-class _Budget:
-    """What a plan is made for, and how much memory it may keep."""
-
-    device: DeviceModel
-    options: Options
-    module: torch.nn.Module
-    example: Example
-
-    @property
-    def own(self) -> int:
-        """The bytes of the module's parameters and buffers."""
-        return own_bytes(self.module)
-
-    @property
-    def most(self) -> float:
-        """How many bytes may be kept beside the parameters."""
-        times = self.options.memory
-        return max(self.own, SMALL_MEMORY) if times is None else times * self.own
-
-    def held(self, plan: Plan) -> int:
-        return sum(h.size for h in held(plan))
-
-
-SMALL_MEMORY = 8 << 20  # bytes that nobody misses
-
-
-def _derived(name: str, c: Captured | CaptureError, budget: _Budget) -> Derivation:
-    """What becomes of one mode that was captured, or could not be."""
-    if isinstance(c, CaptureError):
-        return Derivation(Mode(name, None, None, kept=str(c)), None)
-    obstacle = _unsupported(c)
-    if obstacle is not None:
-        return Derivation(Mode(name, None, None, kept=obstacle), None)
-    wide = widen(c.graph)
-    dtype = _dtype(c)
-    images = images_in_channels(budget.module, budget.example, c)
-    last = all(c.images_last) and bool(c.images_last)
-    measures = None
-    if budget.options.accuracy:
-        measures = Meter(budget.module, budget.example, c, wide.graph)
-    try:
-        optimized, plan, accuracy = _planned(wide, dtype, budget, images, last, measures, 0.0)
-    except Inaccurate as error:
-        return Derivation(Mode(name, None, None, kept=str(error)), None)
-    bytes_held = budget.held(plan)
-    if bytes_held > budget.most:
-        # what is kept gets a price, until what gains least for its bytes is given up
-        gain = max(optimized.cost_before - optimized.cost_after, 1e-9) / bytes_held
-        for price in (gain / 8, gain, gain * 8, gain * 64):
-            optimized, plan, accuracy = _planned(wide, dtype, budget, images, last, measures, price)
-            if budget.held(plan) <= budget.most:
-                break
-        else:
-            reason = (
-                f"folded and packed parameters would take {bytes_held:,} bytes beside the"
-                f" {budget.own:,} of the parameters, and {budget.most:,.0f} are allowed (memory)"
-            )
-            return Derivation(Mode(name, None, None, kept=reason), None)
-    steps: tuple[Step | str, ...] = optimized.steps
-    if not steps and not plan.groups:
-        reason = "nothing to rewrite or to fuse: every operation stays a call of PyTorch"
-        return Derivation(Mode(name, None, None, kept=reason), None)
-    label: str = optimized.label
-    if wide.stored:
-        steps = (ROUNDS_ONCE, *steps)
-        label = "reals" if label == "bits" else label
-    said = str(accuracy) if accuracy is not None and budget.options.measure else ""
-    mode = Mode(name, c, plan, steps, label, accuracy=said, unsafe=budget.options.unsafe)
-    return Derivation(mode, optimized, dtype=dtype, accuracy=accuracy)
-
-
-def _planned(
-    wide: Widened,
-    dtype: torch.dtype | None,
-    budget: _Budget,
-    images: Mapping[Node, int],
-    images_last: bool,
-    measures: Meter | None,
-    price: float,
-) -> tuple[Optimized, Plan, Accuracy | None]:
-    """The cheapest graph that is accurate, its plan, and its errors where they are measured.
-
-    images: what lies channels-last. images_last: whether all images do. price: seconds a call for
-    each byte that is folded.
-    """
-    device = replace(budget.device, dtype=dtype, hold=price)
-    options, accuracy = budget.options, None
-
-    def rewrite(banned: Sequence[Ban]) -> Optimized:
-        return optimize(
-            wide.graph,
-            device,
-            strict=options.strict,
-            unsafe=options.unsafe,
-            banned=banned,
-        )
-
-    if measures is None:
-        optimized = rewrite(())
-    else:
-        optimized, accuracy = measures.accurate(rewrite)
-    storage = Storage.of(wide.stored, wide.every, optimized.originals, dtype)
-    graph = optimized.graph
-    if images:
-        graph, moved = channels_last(graph, images)
-        storage = storage.moved(moved)
-    plan = make_plan(graph, storage, device, images_last)
-    return optimized, plan, accuracy
-
-
-ROUNDS_ONCE = (
-    "values of 16 bits are computed in float32 and rounded where they are stored"
-    " (round-once, reals)"
-)
-
-
-def _dtype(c: Captured) -> torch.dtype | None:
-    """The dtype of a model: of its first tensor of floats, or else of its first parameter."""
-    given = [f.dtype for f in c.tensors if f.dtype and f.dtype.is_floating_point]
-    held = [n.dtype for n in c.graph.nodes() if n.op == "param" and n.is_float]
-    return next(iter([*given, *held]), None)
-
-
-def _unsupported(c: Captured) -> str | None:
-    """Why a captured graph cannot be emitted, or None."""
-    loose = set(c.constants) - c.attributes
-    if loose:
-        shapes = ", ".join(str(list(c.constants[name].shape)) for name in sorted(loose))
-        return (
-            "forward reads tensors that are neither arguments nor attributes of the module, or"
-            f" writes out large ones (of shapes {shapes})"
-        )
-    if not c.tensors:
-        return "forward takes no tensor"
-    return None
 
 
 def run(

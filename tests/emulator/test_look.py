@@ -10,7 +10,7 @@ from torch import nn
 
 from emulator.module import emulated
 from refold import pipeline, twin
-from refold.pipeline import Options
+from refold.derive import Options
 from refold.runtime.look import _refold_words
 
 

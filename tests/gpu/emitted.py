@@ -18,12 +18,12 @@ import torch
 
 from refold.codegen.cuda import CudaKernel
 from refold.cost import DeviceModel
+from refold.derive import Options, derive
 from refold.emit.source import real_text
 from refold.families import BY_NAME
 from refold.ir import OPS, Node, Sym
 from refold.ir.evaluate import concrete
 from refold.ir.shapes import RANK
-from refold.pipeline import Options, derive
 from refold.plan import Group
 
 from .library import library

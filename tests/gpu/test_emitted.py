@@ -16,8 +16,8 @@ from torch import nn
 
 from agree import check_close, check_modes, double
 from refold import pipeline
+from refold.derive import Options
 from refold.emit.load import load_text
-from refold.pipeline import Options
 from zoo import CASES
 
 pytestmark = pytest.mark.gpu

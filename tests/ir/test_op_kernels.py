@@ -16,8 +16,8 @@ import torch
 from torch import nn
 
 from refold import pipeline
+from refold.derive import Options
 from refold.ir import OPS, Kind, Op
-from refold.pipeline import Options
 from tests.emulator.module import emulated
 
 from .samples import ATTRIBUTES

@@ -78,15 +78,54 @@ def test_a_server_with_threads_is_not_used(tmp_path: Path, monkeypatch: pytest.M
         assert not host.forked
 
 
-def test_a_server_that_was_expected_serves_or_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("change", ["nothing", "late", "threads", "environment"])
+def test_a_server_that_was_expected_serves_or_ends(
+    change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv("REFOLD_OF_THIS_TEST", "1")  # no other test's server is for it
-    for threads in (1, 3):
-        monkeypatch.setattr(forkserver, "_usual_threads", lambda: 1)
-        forkserver.expect()
-        (expected,) = (s for s in forkserver._servers if s.expected)
-        asked = forkserver.start(threads)
-        assert (asked is expected, expected.alive) == (threads == 1, threads == 1)
-        asked.close()
+    forkserver.expect()
+    (expected,) = (s for s in forkserver._servers if s.expected)
+    if change == "environment":
+        monkeypatch.setenv("REFOLD_OF_THIS_TEST", "2")
+    if change == "late":
+        monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/nowhere")
+    asked = forkserver.start(2 if change == "threads" else 1)
+    assert (asked is expected) == (change != "environment") == expected.alive
+    if change != "environment":
+        assert asked.usable() == (change != "threads")
+        again = forkserver.start(2 if change == "threads" else 1)
+        assert (again is asked) == (change != "threads")
+        again.close()
+    asked.close()
+
+
+@pytest.mark.parametrize("starts_a_thread", [False, True])
+def test_a_server_imports_ahead_when_it_is_idle(
+    starts_a_thread: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, sys\n"
+        "exists = os.path.exists\n"
+        "os.path.exists = lambda p: p == '/dev/nvidiactl' or exists(p)\n"
+    )
+    text = "import threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()\n"
+    if starts_a_thread:
+        (tmp_path / "torch_dynamo_stub.py").write_text(text)
+        with (tmp_path / "sitecustomize.py").open("a") as file:
+            file.write(
+                "import importlib\n"
+                "load = importlib.import_module\n"
+                "importlib.import_module = lambda n, *a: load("
+                "'torch_dynamo_stub' if n == 'torch._dynamo' else n, *a)\n"
+            )
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    server = forkserver.start(1)
+    assert server.usable()
+    time.sleep(1.0)  # it is idle, and imports
+    with Host(threads=1) as host:
+        host.request("describe", 600)
+        assert host.forked is not starts_a_thread
 
 
 def test_no_worker_outlives_the_judging_process() -> None:

@@ -20,7 +20,7 @@ from judge_paths import CANDIDATES, REFERENCES
 
 import refold.judge
 from refold.contract import load
-from refold.judge import Speed, Status, draws, run
+from refold.judge import Speed, Status, conclude, draws, run
 from refold.judge.ask import cli, table
 from refold.judge.ask.request import asked
 from refold.judge.clock import stats
@@ -552,7 +552,7 @@ def test_a_fault_of_the_judge_condemns_nobody(monkeypatch: pytest.MonkeyPatch) -
         yield
 
     tests = [replace(t, run=broken) if t.name == "shapes" else t for t in TESTS]
-    monkeypatch.setattr(run, "TESTS", tests)
+    monkeypatch.setattr(conclude, "TESTS", tests)
     files = (REFERENCES / "linear.py", CANDIDATES / "accept_01_copy.py")
     verdict = run.judge(*files, device="cpu", only=["shapes", "numerics"])
     assert verdict.status is Status.INCONCLUSIVE

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from refold import pipeline
+from refold.derive import Options
 from refold.emit.cuda import compile_emitted
 from refold.emit.load import load_text
-from refold.pipeline import Options
 from zoo import CASES
 
 

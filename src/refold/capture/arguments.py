@@ -12,7 +12,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
 from refold.capture.captured import Container, Field
-from refold.capture.containers import FORMS, Apart, Built, Slot, together, walk
+from refold.capture.containers import Apart, together, walk
+from refold.capture.forms import FORMS, Built, Slot
 from refold.capture.values import CaptureError
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from refold.capture.containers import Built
+from refold.capture.forms import Built
 from refold.capture.sizes import Derived
 from refold.ir import Dim, Graph, Sym
 
@@ -111,3 +112,11 @@ def attribute(path: str) -> str:
     for part in path.split("."):
         text = f"{text}.{part}" if part.isidentifier() else f"getattr({text}, {part!r})"
     return text
+
+
+def has_attribute(module: torch.nn.Module, name: str) -> bool:
+    """Has a module a tensor of this path?"""
+    try:
+        return isinstance(operator.attrgetter(name)(module), torch.Tensor)
+    except AttributeError:
+        return False

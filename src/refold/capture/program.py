@@ -301,3 +301,8 @@ def _draws_nothing(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) 
     off = [given.get(name) == 0 for name in ("p", "dropout", "dropout_p") if name in given]
     off += [given.get(name) is False for name in ("train", "training") if name in given]
     return any(off)
+
+
+def without_inner(name: str) -> str:
+    """A name in what is exported, as it is in the module."""
+    return name.removeprefix(f"{INNER}.")

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import itertools
 import operator
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
-from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
+from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
 
 from refold.capture.arguments import Arguments
 from refold.capture.aten import HANDLERS
-from refold.capture.captured import Axes, Captured, Field, attribute
-from refold.capture.containers import Slot, Viewed, classes_of, mapped
-from refold.capture.owner import owner, shows
-from refold.capture.program import INNER, Exported, Flat, Lifted
+from refold.capture.captured import Axes, Captured, Field, attribute, has_attribute
+from refold.capture.containers import classes_of
+from refold.capture.program import Exported, Lifted, without_inner
+from refold.capture.results import Results
 from refold.capture.sizes import Derived, Sizes
 from refold.capture.values import CaptureError, SizeError, Unsupported, Value
 from refold.capture.watch import owner_of
-from refold.ir import Dim, Graph, Node, Output, Sym, as_scalar, hint, leaf
-from refold.ir.graph import memory_of, topological
+from refold.ir import Dim, Graph, Node, Output, Sym, as_scalar, leaf
+from refold.ir.graph import topological
 from refold.ir.node import opaque
 
 
@@ -62,7 +60,7 @@ class Reader:
         for node in self.program.graph.nodes:
             if node.op == "call_function":
                 self.env[node] = self._call(node)
-        outputs, result, assigned = self._outputs()
+        outputs, result, assigned = Results(self).read()
         if not outputs:
             raise CaptureError("nothing to rewrite or to fuse: forward returns what it is given")
         dims = [d for f in fields for d in f.shape or () if isinstance(d, Sym)]
@@ -76,7 +74,7 @@ class Reader:
         used = {n["name"] for o in outputs for n in topological([o.value]) if n.op == "constant"}
         constants = {
             k: v
-            for k, v in ((_without(k), v) for k, v in self.program.constants.items())
+            for k, v in ((without_inner(k), v) for k, v in self.program.constants.items())
             if k in used and isinstance(v, torch.Tensor)
         }
         self._check_leaks(constants)
@@ -100,7 +98,7 @@ class Reader:
             classes_of(trees, self.original),
             ranges,
             constants,
-            frozenset(name for name in constants if _has_attribute(self.original, name)),
+            frozenset(name for name in constants if has_attribute(self.original, name)),
             self.module.training,
             self.made.conditions,
             self._derived(outputs, result),
@@ -114,9 +112,10 @@ class Reader:
         return captured
 
     def _tensors(self) -> list[torch.Tensor]:
-        return [*self.arguments.tensors, *self._states()]
+        return [*self.arguments.tensors, *self.states()]
 
-    def _states(self) -> list[torch.Tensor]:
+    def states(self) -> list[torch.Tensor]:
+        """The attributes that forward sets and reads, as they are."""
         return [getattr(owner_of(self.module, one.path), one.name) for one in self.lifted]
 
     def _axes(self, fields: tuple[Field, ...], names: set[str]) -> Axes:
@@ -151,7 +150,7 @@ class Reader:
         held = (*self.original.parameters(), *self.original.buffers())
         known = {t.untyped_storage().data_ptr() for t in held if t.layout is torch.strided}
         for name, tensor in constants.items():
-            inside = _has_attribute(self.module, name) or tensor.layout is not torch.strided
+            inside = has_attribute(self.module, name) or tensor.layout is not torch.strided
             if not inside and tensor.untyped_storage().data_ptr() in known and tensor.numel():
                 raise Leak(name)
 
@@ -161,7 +160,7 @@ class Reader:
         shapes = [tuple(self.sizes.dim(d) for d in meta.shape) for meta in metas]
         number = len(self.arguments.tensors)
         fields = list(self.arguments.fields(shapes[:number]))
-        for one, state, shape in zip(self.lifted, self._states(), shapes[number:], strict=True):
+        for one, state, shape in zip(self.lifted, self.states(), shapes[number:], strict=True):
             if type(state) is not torch.Tensor:
                 raise CaptureError(f"the attribute {one.text} is a {type(state).__name__}")
             fields.append(Field(attribute(one.text), shape, state.dtype))
@@ -202,7 +201,7 @@ class Reader:
             }.get(spec.kind)
             if kind is None:
                 raise CaptureError(f"an input of kind {spec.kind.name}")
-            name = _without(spec.target)
+            name = without_inner(spec.target)
             # a first dimension of size 1 is not seen in the padded shape
             rank = {"rank": len(shape)} if shape[:1] == (1,) and len(shape) > 1 else {}
             self.env[node] = self._literal(spec, shape, meta.dtype) or Value(
@@ -237,8 +236,8 @@ class Reader:
                 return self.sizes.dim(meta)
             except SizeError as error:
                 return error  # it may be asserted only
-        args = torch.fx.map_arg(node.args, self._known)
-        kwargs = torch.fx.map_arg(node.kwargs, self._known)
+        args = torch.fx.map_arg(node.args, self.known)
+        kwargs = torch.fx.map_arg(node.kwargs, self.known)
         if not isinstance(target, torch._ops.OpOverload):
             if isinstance(meta, torch.SymBool):
                 raise CaptureError(_DATA_SIZES)
@@ -264,7 +263,8 @@ class Reader:
                     return made
         return self._opaque(str(target), out, args, kwargs)
 
-    def _known(self, node: torch.fx.Node) -> Any:
+    def known(self, node: torch.fx.Node) -> Any:
+        """What a node gives. Raises SizeError for a size that cannot be said."""
         value = self.env[node]
         if isinstance(value, SizeError):
             raise value
@@ -329,131 +329,6 @@ class Reader:
             return [build(o, i) for i, o in enumerate(out)]
         return build(out, None)
 
-    # --- outputs --------------------------------------------------------------------------------
-    def _outputs(self) -> tuple[list[Output], Any, dict[str, Any]]:
-        """The outputs, and the trees of the result and of attributes that are set, over them."""
-        final = next(n for n in self.program.graph.nodes if n.op == "output")
-        returned: list[Output] = []
-        written: list[Output] = []
-        places: list[Any] = []
-        real = self._real_results()
-        specs = self.program.graph_signature.output_specs
-        self.rewritten = {
-            node: _without(str(spec.target))
-            for node, spec in zip(final.args[0], specs, strict=True)
-            if spec.kind == OutputKind.BUFFER_MUTATION
-        }
-        for node, spec in zip(final.args[0], specs, strict=True):
-            v = self._known(node) if isinstance(node, torch.fx.Node) else node
-            if spec.kind == OutputKind.USER_OUTPUT:
-                if not isinstance(v, Value):
-                    places.append(v)
-                    continue
-                view = self._view(node)
-                seen = next(real)
-                if view is not None:
-                    places.append(view)
-                    continue
-                places.append(Slot(len(returned)))
-                strides = self._strides(node.meta["val"], seen)
-                returned.append(Output(v.node, v.shape, strides=strides, memory=self._memory(node)))
-            elif spec.kind == OutputKind.BUFFER_MUTATION:
-                assert isinstance(spec.arg, TensorArgument)
-                written.append(Output(v.node, v.shape, mutates=_without(spec.target)))
-            else:
-                raise CaptureError("forward writes to its own inputs")
-
-        def placed(tree: Any) -> Any:
-            return mapped(tree, lambda v: places[v.index] if isinstance(v, Slot) else v)
-
-        assigned = {k: placed(v) for k, v in self.made.assigned.items()}
-        return returned + written, placed(self.made.result), assigned
-
-    def _view(self, node: torch.fx.Node) -> Viewed | None:
-        """A result that lies in the memory of an argument, a parameter or a buffer, as a view."""
-        calls: list[tuple[str, Any, Any, Any]] = []
-        index: Any
-        while node.op == "call_function" and node not in self.rewritten:
-            call, index = node, None
-            if node.target is operator.getitem:
-                call, index = node.args  # type: ignore[assignment]
-            if not isinstance(call, torch.fx.Node) or not shows(call):
-                return None
-            source, *args = call.args
-            try:
-                others: Any = torch.fx.map_arg((tuple(args), dict(call.kwargs)), self._known)
-            except SizeError:
-                return None
-            if any(isinstance(v, Value) for v in pytree.tree_leaves(others)):
-                return None
-            calls.append((str(call.target), others[0], tuple(sorted(others[1].items())), index))
-            assert isinstance(source, torch.fx.Node)
-            node = source
-        if node in self.rewritten:
-            name = self.rewritten[node]
-        else:
-            value = self.env[node] if node.op == "placeholder" else None
-            if not isinstance(value, Value) or value.node.op not in ("input", "param", "constant"):
-                return None
-            if value.node.op == "input":
-                return Viewed(value.node["name"], tuple(reversed(calls)))
-            name = value.node["name"]
-            if value.node.op == "constant" and not _has_attribute(self.original, name):
-                return None
-        return Viewed(attribute(name), tuple(reversed(calls)))
-
-    def _memory(self, node: torch.fx.Node) -> str:
-        """A name of the memory that a result lies in."""
-        made = owner(node)
-        value = self.env[made] if made.op == "placeholder" else None
-        if isinstance(value, Value) and value.node.row.is_named:
-            return memory_of(value.node)
-        return made.name
-
-    def _strides(self, meta: torch.Tensor, real: torch.Tensor | None) -> tuple[Dim, ...] | None:
-        """A result's strides; None where its elements lie one after the other.
-
-        meta: what the export foresees. real: the result of a real call, which has the last word.
-        """
-        shape, strides = (
-            [self.sizes.dim(d) for d in sizes] for sizes in (meta.shape, meta.stride())
-        )
-        if real is not None:
-            live = [i for i, n in enumerate(real.shape) if n > 1]
-            if any(hint(strides[i]) != real.stride(i) for i in live):
-                order = sorted(range(real.dim()), key=lambda i: (-real.stride()[i], i))
-                step: Dim = 1
-                for i in reversed(order):
-                    strides[i], step = step, shape[i] * step
-                if any(hint(strides[i]) != real.stride(i) for i in live):
-                    raise CaptureError("a result lies in memory as torch.export does not foresee")
-        step = 1
-        for size, stride in zip(reversed(shape), reversed(strides), strict=True):
-            if size != 1 and stride != step:
-                return tuple(strides)
-            step = size * step
-        return None
-
-    def _real_results(self) -> Iterator[torch.Tensor | None]:
-        """The tensors that a call gives, where the export cannot be trusted to know their
-        strides: it knows them where all values lie in the ordinary way."""
-        metas = (n.meta.get("val") for n in self.program.graph.nodes)
-        values = [v for v in pytree.tree_leaves(list(metas)) if isinstance(v, torch.Tensor)]
-        if all(v.is_contiguous() for v in values):
-            return itertools.repeat(None)
-        with torch.no_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            flat = Flat(self.module, self.arguments, self.lifted, self.made.watch)
-            results = flat(*self.arguments.tensors, *self._states())
-        if len(results) != len(self.program.graph_signature.user_outputs):
-            raise CaptureError("a real call gives another number of results than torch.export")
-        return iter([v for v in results if isinstance(v, torch.Tensor)])
-
-
-def _without(name: str) -> str:
-    """A name in what is exported, as it is in the module."""
-    return name.removeprefix(f"{INNER}.")
-
 
 def _stays_there(node: torch.fx.Node) -> bool:
     """Is a copy where the value is, in the same layout?"""
@@ -478,13 +353,6 @@ def _reads_default_dtype(node: torch.fx.Node) -> bool:
 
 def _given(results: Sequence[Any]) -> set[int]:
     return {i for i, r in enumerate(results) if r is not None}
-
-
-def _has_attribute(module: torch.nn.Module, name: str) -> bool:
-    try:
-        return isinstance(operator.attrgetter(name)(module), torch.Tensor)
-    except AttributeError:
-        return False
 
 
 _LARGEST_LITERAL = 256  # elements, which are written out

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 
 from refold.capture import Captured
-from refold.capture.containers import Given, Slot, Viewed, walk_leaves
+from refold.capture.containers import walk_leaves
+from refold.capture.forms import Given, Slot, Viewed
 from refold.codegen.launch import Launch, Scope
 from refold.codegen.text import Writer, identifier, leaf_shape, row_major, shape_text, stripped
 from refold.emit import quantized

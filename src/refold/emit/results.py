@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from refold.capture import Captured
-from refold.capture.containers import Given, Slot, Viewed, plain_text, written
+from refold.capture.containers import plain_text, written
+from refold.capture.forms import Given, Slot, Viewed
 from refold.ir import Sym
 from refold.plan.layout import places_of
 

@@ -19,12 +19,14 @@ from torch.utils import _pytree as pytree
 
 from refold import baselines, contract, pipeline
 from refold.cost import DeviceModel
+from refold.derive import Options, derive
 from refold.devices import DEVICES, is_at_hand
 from refold.emit.cuda import compile_emitted, nvcc
 from refold.emit.held import own_bytes
 from refold.emit.target import Target
 from refold.judge import Status, Verdict, judge
-from refold.pipeline import OptimizeError, Options, Result
+from refold.judge.wire import forkserver
+from refold.pipeline import OptimizeError, Result
 from refold.report import terminal
 from refold.report.explained import explained
 from refold.report.rows import few_rows
@@ -125,6 +127,8 @@ def optimize(args: argparse.Namespace) -> int:
     at_hand = is_at_hand(DEVICES[target.name])
     output = _output(args)
     _check_compiler(target)
+    if at_hand:
+        forkserver.start(torch.get_num_threads())  # it imports torch while the model is captured
     with terminal.progress(enabled=not args.json) as step:
         step("loading the reference")
         reference, module, inputs = _prepare(args, target)
@@ -337,7 +341,7 @@ def explain(args: argparse.Namespace) -> int:
     target, device = _target(args)
     _, module, inputs = _prepare(args, target)
     options = Options(strict=args.strict, unsafe=args.unsafe, memory=args.memory)
-    derivations = pipeline.derive(module, inputs, device, options)
+    derivations = derive(module, inputs, device, options)
     own = own_bytes(module)
     rows = [explained(d, device, args.graph, args.plan) for d in derivations]
     rows = [r if r.get("kept") else r | {"parameter_bytes": own} for r in rows]

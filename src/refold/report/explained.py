@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from refold import pipeline
 from refold.codegen.text import describe
 from refold.cost import DeviceModel, floor
+from refold.derive import ROUNDS_ONCE, Derivation
 from refold.emit.held import held
 from refold.ir import render
 from refold.plan import Call, Group
@@ -14,7 +14,7 @@ from refold.plan.show import show
 
 
 def explained(
-    d: pipeline.Derivation, device: DeviceModel, graph: bool = False, plan: bool = False
+    d: Derivation, device: DeviceModel, graph: bool = False, plan: bool = False
 ) -> dict[str, Any]:
     """Why a mode is rewritten so, its kernels, and what they should take.
 
@@ -34,8 +34,8 @@ def explained(
         }
         for s in d.optimized.steps
     ]
-    if pipeline.ROUNDS_ONCE in d.mode.steps:
-        first = {"rule": "round-once", "why": pipeline.ROUNDS_ONCE, "label": "reals"}
+    if ROUNDS_ONCE in d.mode.steps:
+        first = {"rule": "round-once", "why": ROUNDS_ONCE, "label": "reals"}
         steps.insert(0, first | {"before": "16 bits", "after": "float32", "saves_s": 0.0})
     groups = []
     for s in d.mode.plan.steps:

@@ -19,7 +19,7 @@ import torch
 
 from refold.judge.clock.stopwatch import effort
 from refold.judge.rule import beside, compare, rows
-from refold.judge.truth.oracle import Run, Truth
+from refold.judge.truth.truth import Run, Truth
 
 if TYPE_CHECKING:
     from refold.judge.verdict.session import Session

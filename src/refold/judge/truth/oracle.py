@@ -13,7 +13,6 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -21,7 +20,7 @@ from torch import nn
 
 from refold.contract import Reference, seed_everything
 from refold.judge.draws.noise import Noise
-from refold.judge.draws.trees import each, inexact, tensors
+from refold.judge.draws.trees import inexact, tensors
 from refold.judge.rule import beside, rows
 from refold.judge.truth import replay
 from refold.judge.truth.copies import (
@@ -37,6 +36,7 @@ from refold.judge.truth.copies import (
     widen,
 )
 from refold.judge.truth.rehearsal import Rehearsal, Watch
+from refold.judge.truth.truth import Meta, Run
 from refold.judge.wire.place import Place
 from refold.judge.worker.builds import Builds
 from refold.judge.worker.leaves import other_generators
@@ -44,82 +44,6 @@ from refold.judge.worker.leaves import other_generators
 _SHARE = 1 / 8  # of the device's memory: what is kept of runs
 _CPU_SHARE = 1 / 8  # of the machine's memory: what is kept of runs of a model on the CPU
 LARGE = 64 << 20  # bytes of a state
-
-
-@dataclass(frozen=True)
-class Meta:
-    """Of an output tensor, beside its values."""
-
-    stride: tuple[int, ...]
-    parameter: bool  # nothing else than a plain tensor otherwise
-
-
-@dataclass(frozen=True)
-class Run:
-    """One forward (and backward) of the reference."""
-
-    outputs: Any
-    buffers: dict[str, torch.Tensor]
-    grads: dict[str, torch.Tensor]
-    random: str
-    changed: tuple[int, ...]
-    meta: tuple[Meta, ...] = ()
-    written: tuple[torch.Tensor, ...] = ()  # what the inputs in `changed` became
-    drew: bool = False  # random numbers
-    others: tuple[bool, ...] = ()  # whether Python's and NumPy's generators moved
-
-    def bytes(self) -> int:
-        """What it holds of outputs, gradients and changed inputs."""
-        held = [*tensors(self.outputs), *self.grads.values(), *self.written]
-        apart = 0
-
-        def count(leaf: Any) -> Any:
-            nonlocal apart
-            apart += leaf.bytes() if _is_beside(leaf) else 0
-            return leaf
-
-        each(self.outputs, count)
-        return sum(t.numel() * t.element_size() for t in held) + apart
-
-
-@dataclass
-class Truth:
-    """Eager and float64 runs on one case; ``raised`` if the reference does not take the input.
-
-    It holds the inputs: truths are found by their identity. The float64 run is made when it is
-    asked for: what is near enough to eager needs none. ``make`` gives it, and eager with its own
-    jumps taken out.
-    """
-
-    plain: Run | None  # eager as it ran
-    make: Callable[[Truth], tuple[Run, Run]] | None = None
-    raised: str = ""
-    cotangents: list[Any] = field(default_factory=list)
-    inputs: list[Any] = field(default_factory=list)
-    state: str = ""
-    training: bool = False
-
-    _made: tuple[Run, Run] | None = None
-
-    @property
-    def eager(self) -> Run | None:
-        """The reference as it is; None where it raises. Ask for `exact` first where both count."""
-        return self.plain if self._made is None else self._made[0]
-
-    @property
-    def exact(self) -> Run | None:
-        """The reference in float64; eager's run where there is none."""
-        if self.plain is None or self.make is None:
-            return None
-        if self._made is None:
-            self._made = self.make(self)
-        return self._made[1]
-
-    def bytes(self) -> int:
-        """What its runs hold."""
-        held = (self.plain, *(self._made or ()))
-        runs = {id(r): r for r in held if r is not None}
-        return sum(run.bytes() for run in runs.values())
 
 
 class Oracle:
@@ -381,10 +305,6 @@ def _generators(device: torch.device) -> tuple[str, ...]:
     if device.type == "cuda":
         states.append(torch.cuda.get_rng_state(device))
     return tuple(digest(state) for state in states)
-
-
-def _is_beside(value: Any) -> bool:
-    return isinstance(value, beside.Beside)
 
 
 def _backward(

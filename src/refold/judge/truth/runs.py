@@ -9,7 +9,7 @@ import torch
 from refold.judge.draws.trees import inexact, tensors
 from refold.judge.rule import compare
 from refold.judge.truth.copies import widen
-from refold.judge.truth.oracle import Run
+from refold.judge.truth.truth import Run
 
 
 def named(run: Run) -> dict[str, torch.Tensor]:

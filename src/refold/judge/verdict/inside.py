@@ -13,7 +13,7 @@ from torch import nn
 
 from refold.judge.wire import frames
 from refold.judge.wire.host import Host, Raised
-from refold.judge.worker.serve import Worker
+from refold.judge.worker.commands import Worker
 
 NOTE = "both modules ran in this process: nothing was isolated, and nothing hostile is found"
 

@@ -13,7 +13,8 @@ from refold.contract import Reference
 from refold.judge import draws
 from refold.judge.draws.trees import each, tensors
 from refold.judge.rule import beside, compare, ties
-from refold.judge.truth.oracle import Oracle, Truth
+from refold.judge.truth.oracle import Oracle
+from refold.judge.truth.truth import Truth
 from refold.judge.verdict.room import Room
 from refold.judge.verdict.truths import INITIAL, Truths
 from refold.judge.verdict.verdict import ErrorStats, Failure, Status

@@ -14,7 +14,8 @@ from refold.judge import draws
 from refold.judge.draws.trees import inexact, tensors
 from refold.judge.rule import compare, threads, ties
 from refold.judge.truth import runs
-from refold.judge.truth.oracle import LARGE, Oracle, Run, Truth
+from refold.judge.truth.oracle import LARGE, Oracle
+from refold.judge.truth.truth import Run, Truth
 from refold.judge.verdict.room import starving
 
 INITIAL, PERTURBED, SECOND = "initial", "perturbed", "second"

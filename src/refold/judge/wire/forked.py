@@ -23,8 +23,9 @@ from refold.judge.wire.forkserver import TOKEN
 from refold.judge.worker import serve
 
 # Where there is one, lives make an optimizer of torch.optim's, which imports torch._dynamo: seconds
-# that the server spends while its parent reads the reference.
+# that the server spends when nobody asks for anything.
 _GPUS = "/dev/nvidiactl"
+_IDLE = 0.05  # seconds
 
 
 class _Environment:
@@ -51,18 +52,19 @@ def _single() -> bool:
     return status == 0 and len(os.listdir("/proc/self/task")) == 1
 
 
-def _request(sock: socket.socket, environment: _Environment) -> int:
-    """One request: reap a child, or fork one, which never returns from here; its number or 0."""
+def _request(sock: socket.socket, environment: _Environment, single: bool) -> int | None:
+    """One request: reap a child, or fork one, which never returns from here. Its number; 0 if a
+    child would not be whole: then the parent starts an interpreter instead."""
     data, descriptors, _, _ = socket.recv_fds(sock, 1 << 12, 3)
     if not data:
         raise EOFError
     request = json.loads(data)
     if "reap" in request:
         os.waitpid(int(request["reap"]), 0)
-        return 0
+        return None
     channel, arena, printed = descriptors
-    pid = os.fork()
-    if pid:
+    pid = os.fork() if single else 0
+    if pid or not single:
         for descriptor in descriptors:
             os.close(descriptor)
         return pid
@@ -79,6 +81,10 @@ def _request(sock: socket.socket, environment: _Environment) -> int:
                 with contextlib.suppress(OSError):
                     os.close(int(name))
         environment.mark(str(request["token"]))
+        for name, value in request["environment"].items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
         serve.serve(channel, arena, int(request["cpu_seconds"]))
         code = 0
     except BaseException:
@@ -90,23 +96,32 @@ def _request(sock: socket.socket, environment: _Environment) -> int:
         os._exit(code)
 
 
+def _share() -> None:
+    """Let children share the pages of all objects as long as nobody writes to them."""
+    gc.collect()
+    gc.freeze()
+
+
 def main() -> None:
     """Serve until the parent hangs up."""
     sock = socket.socket(fileno=int(sys.argv[1]))
     environment = _Environment()
-    if os.path.exists(_GPUS):
-        importlib.import_module("torch._dynamo")
     single = _single()
-    gc.collect()
-    gc.freeze()  # the children share these pages as long as nobody writes to them
+    _share()
+    ahead = single and os.path.exists(_GPUS)
     wake, into = os.pipe()
     os.set_blocking(into, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(into)
     children: set[int] = set()
-    sock.send(json.dumps({"single": single}).encode())
+    sock.send(json.dumps({"single": single, "threads": torch.get_num_threads()}).encode())
     while True:
-        ready, _, _ = select.select([sock.fileno(), wake], [], [])
+        ready, _, _ = select.select([sock.fileno(), wake], [], [], _IDLE if ahead else None)
+        if not ready:
+            ahead = False
+            importlib.import_module("torch._dynamo")
+            single = _single()
+            _share()
         if wake in ready:
             os.read(wake, 1 << 12)
         for pid in list(children):
@@ -118,10 +133,10 @@ def main() -> None:
                 code = -ended.si_status if died else ended.si_status
                 sock.send(json.dumps({"ended": pid, "code": code}).encode())
         if sock.fileno() in ready:
-            pid = _request(sock, environment)
-            if pid:
-                children.add(pid)
-                sock.send(json.dumps({"forked": pid}).encode())
+            made = _request(sock, environment, single)
+            if made is not None:
+                children |= {made} - {0}
+                sock.send(json.dumps({"forked": made}).encode())
 
 
 if __name__ == "__main__":

@@ -24,6 +24,12 @@ from pathlib import Path
 from typing import IO, Protocol
 
 TOKEN = "REFOLD_JUDGE_TOKEN"
+# PyTorch reads these when it first compiles or finds a GPU, and sets some by itself: a child gets
+# them when it is forked, so that one server goes on serving.
+_LATE = (
+    *("CUDA_MODULE_LOADING", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"),
+    "_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR",
+)
 _START_SECONDS = 120.0
 _FORK_SECONDS = 20.0  # a fork takes milliseconds
 _MESSAGE = 1 << 12
@@ -124,12 +130,14 @@ class ForkServer:
 
     def __init__(self, threads: int) -> None:
         self.key = _key(threads)
-        self.expected = False  # started before anybody asked for it
+        self.expected = False  # started before anybody asked for it, with as many threads as usual
+        self.wanted = 0  # threads that were asked of it then
         self.retired = False  # its children end as they will, and it has no more
         self._lock = threading.Lock()
         self._codes: dict[int, int] = {}
         self._reaped: set[int] = set()
         self._hello: bool | None = None
+        self._has = 0  # threads, as it says itself
         self._gone = False
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._sock = ours
@@ -160,6 +168,9 @@ class ForkServer:
             end = time.monotonic() + _START_SECONDS
             while self._hello is None and not self._gone and time.monotonic() < end:
                 self._read(0.5)
+            if self.wanted and self._has != self.wanted:
+                self.retired = True  # the next worker starts another
+                return False
             return bool(self._hello) and not self._gone
 
     def fork(self, sock: int, arena: int, token: str, cpu_seconds: int) -> ForkedProcess | None:
@@ -169,7 +180,8 @@ class ForkServer:
             with self._lock:
                 with contextlib.suppress(OSError):  # a candidate may have stopped it
                     os.kill(self.pid, signal.SIGCONT)
-                request = {"token": token, "cpu_seconds": cpu_seconds}
+                request: dict[str, object] = {"token": token, "cpu_seconds": cpu_seconds}
+                request["environment"] = {name: os.environ.get(name) for name in _LATE}
                 try:
                     socket.send_fds(self._sock, [json.dumps(request).encode()], [sock, arena, into])
                     pid = self._reply()
@@ -233,7 +245,7 @@ class ForkServer:
         if "ended" in message:
             self._codes[int(message["ended"])] = int(message["code"])
         if "single" in message:
-            self._hello = bool(message["single"])
+            self._hello, self._has = bool(message["single"]), int(message["threads"])
         if "forked" not in message:
             return None
         pid = int(message["forked"])
@@ -249,7 +261,8 @@ _guard = threading.Lock()
 def _key(threads: int) -> tuple[int, dict[str, str]]:
     """What a server was started under. pytest's variable changes with each test and means nothing
     to a library; any other may be read when one is loaded."""
-    return threads, {k: v for k, v in os.environ.items() if k != "PYTEST_CURRENT_TEST"}
+    ignored = ("PYTEST_CURRENT_TEST", *_LATE)
+    return threads, {k: v for k, v in os.environ.items() if k not in ignored}
 
 
 def scheduling(pid: int) -> tuple[object, ...]:
@@ -276,9 +289,11 @@ def start(threads: int = 0) -> ForkServer:
             if not server.alive:
                 _servers.remove(server)
             elif server.key == key and not server.retired:
-                server.expected = False
                 return server
-            elif server.expected:  # of other threads, or for another environment
+            elif server.expected and server.key[1] == key[1]:
+                server.expected, server.key, server.wanted = False, key, threads
+                return server
+            elif server.expected:  # for another environment
                 _servers.remove(server)
                 server.close()
         _servers.append(ForkServer(threads))
@@ -286,24 +301,11 @@ def start(threads: int = 0) -> ForkServer:
 
 
 def expect() -> None:
-    """Start the server that a judgement will most likely ask for, before torch is imported."""
-    start(_usual_threads()).expected = True
-
-
-def _usual_threads() -> int:
-    """How many threads PyTorch takes by itself: one for each core, whatever runs on it."""
-    given = os.environ.get("OMP_NUM_THREADS", "")
-    if given.isdigit() and int(given):
-        return int(given)
-    own = os.sched_getaffinity(0)
-    cores = set()
-    for cpu in own:
-        try:
-            text = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings").read_text()
-        except OSError:
-            text = str(cpu)
-        cores.add(text)
-    return len(cores)
+    """Start the server that a judgement will ask for, before torch is imported here: both imports
+    run side by side then. It serves if the number of threads turns out as usual."""
+    with _guard:
+        _servers.append(ForkServer(0))
+        _servers[-1].expected = True
 
 
 @atexit.register

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import nn
 
-from refold.judge.worker.leaves import tensors
+from refold.judge.worker.leaves import copied, parameters, tensors
 
 Tree = Any
 
@@ -69,3 +70,23 @@ def _loss(output: torch.Tensor, how: str, seed: int) -> torch.Tensor:
         return (output * drawn).sum()
     # the gradient of stack() is a slice of the whole one: every second element
     return (torch.stack([output, torch.zeros_like(output)], dim=-1) * drawn).sum()
+
+
+def gradients(
+    model: nn.Module, output: Tree, cotangents: list[Any], inputs: list[Any]
+) -> dict[str, Any]:
+    """The gradients of inputs and parameters, by name, from cotangents of the outputs."""
+    outs = list(tensors(output))
+    pairs = [
+        (o, g.to(o.device))
+        for o, g in zip(outs, cotangents, strict=True)
+        if isinstance(g, torch.Tensor) and o.requires_grad
+    ]
+    if not pairs:
+        return {}
+    # The same gradients as from ``grad_tensors``, which import the compiler: a second.
+    torch.autograd.backward([(o * g).sum() for o, g in pairs])
+    found = {f"input {i}": t.grad for i, t in enumerate(tensors(inputs))}
+    found |= {n: p.grad for n, p in parameters(model).items()}
+    model.zero_grad(set_to_none=True)
+    return {k: copied(v) for k, v in found.items() if v is not None}

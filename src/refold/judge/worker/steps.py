@@ -22,6 +22,7 @@ from torch import nn
 from refold.contract import seed_everything
 from refold.judge.worker import backward, structure, writes
 from refold.judge.worker.leaves import copied, digest, registered, tensors
+from refold.judge.worker.values import fresh, scaled, wide
 
 Tree = Any
 Step = dict[str, Any]
@@ -340,11 +341,11 @@ class Interpreter:
 
         def pre(_: nn.Module, given: Any) -> Any:
             self.counts[kind] += 1
-            return tuple(_scaled(v) for v in given) if replace else None
+            return tuple(scaled(v) for v in given) if replace else None
 
         def post(_: nn.Module, given: Any, output: Any) -> Any:
             self.counts[kind] += 1
-            return _scaled(output) if replace else None
+            return scaled(output) if replace else None
 
         register: dict[str, Callable[[], Any]] = {
             "pre": lambda: module.register_forward_pre_hook(pre),
@@ -384,44 +385,10 @@ class Interpreter:
         return found
 
     def _cast(self, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        return {k: _wide(v) for k, v in state.items()} if self.wide else state
+        return {k: wide(v) for k, v in state.items()} if self.wide else state
 
     def _given(self, name: str, want: bool = False, cast: str = "") -> list[Any]:
         if name not in self.inputs and name in self.outputs:  # of an earlier call, as they are
             return tensors(self.outputs[name])[: len(next(iter(self.inputs.values())))]
         to = torch.float64 if self.wide else getattr(torch, cast) if cast else None
-        return [_fresh(v, self.device, to, want) for v in self.inputs[name]]
-
-
-def _wide(value: torch.Tensor) -> torch.Tensor:
-    if value.is_complex():
-        return value.to(torch.complex128)
-    return value.double() if value.is_floating_point() else value
-
-
-def _fresh(value: Any, device: torch.device, to: torch.dtype | None, want: bool) -> Any:
-    """A copy that keeps strides where they mean something."""
-    if isinstance(value, torch.Tensor):
-        value = value.detach()
-        if not any(s > 1 and st == 0 for s, st in zip(value.shape, value.stride(), strict=True)):
-            value = value.clone()
-        value = value.to(device)
-        if to is not None and (value.is_floating_point() or value.is_complex()):
-            value = _wide(value) if value.is_complex() else value.to(to)
-        return value.requires_grad_() if want and value.is_floating_point() else value
-    if isinstance(value, list | tuple):
-        return type(value)([_fresh(v, device, to, want) for v in value])
-    if isinstance(value, dict):
-        return {k: _fresh(v, device, to, want) for k, v in value.items()}
-    return value
-
-
-def _scaled(tree: Tree) -> Tree:
-    """Twice the floating tensors."""
-    if isinstance(tree, torch.Tensor):
-        return tree * 2 if tree.is_floating_point() else tree
-    if isinstance(tree, list | tuple):
-        return type(tree)([_scaled(v) for v in tree])
-    if isinstance(tree, dict):
-        return {k: _scaled(v) for k, v in tree.items()}
-    return tree
+        return [fresh(v, self.device, to, want) for v in self.inputs[name]]

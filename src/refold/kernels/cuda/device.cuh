@@ -38,6 +38,7 @@ constexpr int kDevices = 64;  // per process
 
 struct Device {
   int ordinal = -1, processors = 0, major = 0, minor = 0;
+  bool has_dependent_launch() const { return major >= 9; }  // programmatic dependent launch
 };
 
 inline Error current_device(Device& device) {
@@ -105,7 +106,7 @@ enum class LaunchMode {
 
 // Kernels that call sync_dependent_grids() first start like this.
 inline LaunchMode launch_mode_on(const Device& device) {
-  return device.major >= 9 ? LaunchMode::overlapping : LaunchMode::after;
+  return device.has_dependent_launch() ? LaunchMode::overlapping : LaunchMode::after;
 }
 
 inline Error grid_of(long blocks, unsigned& grid) {
@@ -134,7 +135,7 @@ Error launch(void (*kernel)(Takes...), Blocks blocks, unsigned threads, size_t s
     attributes[config.numAttrs].id = cudaLaunchAttributeCooperative;
     attributes[config.numAttrs++].val.cooperative = 1;
   }
-  if (kWaitsOnGrids && start != LaunchMode::after && device.major >= 9) {
+  if (kWaitsOnGrids && start != LaunchMode::after && device.has_dependent_launch()) {
     attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
   }

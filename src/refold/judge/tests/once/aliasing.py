@@ -10,7 +10,7 @@ from refold.judge import draws
 from refold.judge.draws.trees import tensors
 from refold.judge.tests.base import Skip, Test
 from refold.judge.truth.copies import duplicate
-from refold.judge.truth.oracle import Truth
+from refold.judge.truth.truth import Truth
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.verdict import Failure, Status
 

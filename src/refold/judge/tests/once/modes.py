@@ -10,7 +10,7 @@ from refold.judge.draws.trees import inexact, tensors
 from refold.judge.rule.compare import compare
 from refold.judge.tests.base import Test
 from refold.judge.truth.copies import digest
-from refold.judge.truth.oracle import Truth
+from refold.judge.truth.truth import Truth
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.verdict import Failure, Status
 from refold.judge.wire.host import Raised

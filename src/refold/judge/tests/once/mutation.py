@@ -9,7 +9,7 @@ import torch
 from refold.judge.rule.compare import compare
 from refold.judge.tests.base import Skip, Test
 from refold.judge.tests.once.modes import agree
-from refold.judge.truth.oracle import Truth
+from refold.judge.truth.truth import Truth
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.verdict import Failure, Status
 

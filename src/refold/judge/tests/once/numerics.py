@@ -12,7 +12,7 @@ from refold.judge.draws.trees import tensors
 from refold.judge.rule import beside
 from refold.judge.tests.base import Test
 from refold.judge.truth.copies import digest
-from refold.judge.truth.oracle import Truth
+from refold.judge.truth.truth import Truth
 from refold.judge.verdict.session import Session, some
 from refold.judge.verdict.verdict import Failure, Status
 

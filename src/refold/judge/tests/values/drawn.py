@@ -12,7 +12,7 @@ from refold.judge.draws.trees import inexact, tensors
 from refold.judge.rule import beside, compare
 from refold.judge.tests.base import Skip, Test
 from refold.judge.truth import runs
-from refold.judge.truth.oracle import Truth
+from refold.judge.truth.truth import Truth
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.truths import INITIAL
 from refold.judge.verdict.verdict import Failure

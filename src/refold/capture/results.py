@@ -1,0 +1,157 @@
+"""Read what an exported program returns, sets and writes: values, views and buffers."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+import warnings
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.export.graph_signature import OutputKind, TensorArgument
+from torch.utils import _pytree as pytree
+
+from refold.capture.captured import attribute, has_attribute
+from refold.capture.containers import mapped
+from refold.capture.forms import Slot, Viewed
+from refold.capture.owner import owner, shows
+from refold.capture.program import Flat, without_inner
+from refold.capture.values import CaptureError, SizeError, Value
+from refold.ir import Dim, Output, hint
+from refold.ir.graph import memory_of
+
+if TYPE_CHECKING:
+    from refold.capture.reader import Reader
+
+
+class Results:
+    """Reads the results of one exported program, whose calls a `Reader` has read."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.reader = reader
+        self.rewritten: dict[torch.fx.Node, str] = {}  # the buffers that nodes are written to
+
+    def read(self) -> tuple[list[Output], Any, dict[str, Any]]:
+        """The outputs, and the trees of the result and of attributes that are set, over them."""
+        final = next(n for n in self.reader.program.graph.nodes if n.op == "output")
+        returned: list[Output] = []
+        written: list[Output] = []
+        places: list[Any] = []
+        real = self._real_results()
+        specs = self.reader.program.graph_signature.output_specs
+        self.rewritten = {
+            node: without_inner(str(spec.target))
+            for node, spec in zip(final.args[0], specs, strict=True)
+            if spec.kind == OutputKind.BUFFER_MUTATION
+        }
+        for node, spec in zip(final.args[0], specs, strict=True):
+            v = self.reader.known(node) if isinstance(node, torch.fx.Node) else node
+            if spec.kind == OutputKind.USER_OUTPUT:
+                if not isinstance(v, Value):
+                    places.append(v)
+                    continue
+                view = self._view(node)
+                seen = next(real)
+                if view is not None:
+                    places.append(view)
+                    continue
+                places.append(Slot(len(returned)))
+                strides = self._strides(node.meta["val"], seen)
+                returned.append(Output(v.node, v.shape, strides=strides, memory=self._memory(node)))
+            elif spec.kind == OutputKind.BUFFER_MUTATION:
+                assert isinstance(spec.arg, TensorArgument)
+                written.append(Output(v.node, v.shape, mutates=without_inner(spec.target)))
+            else:
+                raise CaptureError("forward writes to its own inputs")
+
+        def placed(tree: Any) -> Any:
+            return mapped(tree, lambda v: places[v.index] if isinstance(v, Slot) else v)
+
+        assigned = {k: placed(v) for k, v in self.reader.made.assigned.items()}
+        return returned + written, placed(self.reader.made.result), assigned
+
+    def _view(self, node: torch.fx.Node) -> Viewed | None:
+        """A result that lies in the memory of an argument, a parameter or a buffer, as a view."""
+        calls: list[tuple[str, Any, Any, Any]] = []
+        index: Any
+        while node.op == "call_function" and node not in self.rewritten:
+            call, index = node, None
+            if node.target is operator.getitem:
+                call, index = node.args  # type: ignore[assignment]
+            if not isinstance(call, torch.fx.Node) or not shows(call):
+                return None
+            source, *args = call.args
+            try:
+                others: Any = torch.fx.map_arg((tuple(args), dict(call.kwargs)), self.reader.known)
+            except SizeError:
+                return None
+            if any(isinstance(v, Value) for v in pytree.tree_leaves(others)):
+                return None
+            calls.append((str(call.target), others[0], tuple(sorted(others[1].items())), index))
+            assert isinstance(source, torch.fx.Node)
+            node = source
+        if node in self.rewritten:
+            name = self.rewritten[node]
+        else:
+            value = self.reader.env[node] if node.op == "placeholder" else None
+            if not isinstance(value, Value) or value.node.op not in ("input", "param", "constant"):
+                return None
+            if value.node.op == "input":
+                return Viewed(value.node["name"], tuple(reversed(calls)))
+            name = value.node["name"]
+            if value.node.op == "constant" and not has_attribute(self.reader.original, name):
+                return None
+        return Viewed(attribute(name), tuple(reversed(calls)))
+
+    def _memory(self, node: torch.fx.Node) -> str:
+        """A name of the memory that a result lies in."""
+        made = owner(node)
+        value = self.reader.env[made] if made.op == "placeholder" else None
+        if isinstance(value, Value) and value.node.row.is_named:
+            return memory_of(value.node)
+        return made.name
+
+    def _strides(self, meta: torch.Tensor, real: torch.Tensor | None) -> tuple[Dim, ...] | None:
+        """A result's strides; None where its elements lie one after the other.
+
+        meta: what the export foresees. real: the result of a real call, which has the last word.
+        """
+        shape, strides = (
+            [self.reader.sizes.dim(d) for d in sizes] for sizes in (meta.shape, meta.stride())
+        )
+        if real is not None:
+            live = [i for i, n in enumerate(real.shape) if n > 1]
+            if any(hint(strides[i]) != real.stride(i) for i in live):
+                order = sorted(range(real.dim()), key=lambda i: (-real.stride()[i], i))
+                step: Dim = 1
+                for i in reversed(order):
+                    strides[i], step = step, shape[i] * step
+                if any(hint(strides[i]) != real.stride(i) for i in live):
+                    raise CaptureError("a result lies in memory as torch.export does not foresee")
+        step = 1
+        for size, stride in zip(reversed(shape), reversed(strides), strict=True):
+            if size != 1 and stride != step:
+                return tuple(strides)
+            step = size * step
+        return None
+
+    def _real_results(self) -> Iterator[torch.Tensor | None]:
+        """The tensors that a call gives, where the export cannot be trusted to know their
+        strides: it knows them where all values lie in the ordinary way."""
+        metas = (n.meta.get("val") for n in self.reader.program.graph.nodes)
+        values = [v for v in pytree.tree_leaves(list(metas)) if isinstance(v, torch.Tensor)]
+        if all(v.is_contiguous() for v in values):
+            return itertools.repeat(None)
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            flat = Flat(
+                self.reader.module,
+                self.reader.arguments,
+                self.reader.lifted,
+                self.reader.made.watch,
+            )
+            results = flat(*self.reader.arguments.tensors, *self.reader.states())
+        if len(results) != len(self.reader.program.graph_signature.user_outputs):
+            raise CaptureError("a real call gives another number of results than torch.export")
+        return iter([v for v in results if isinstance(v, torch.Tensor)])
