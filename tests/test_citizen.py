@@ -135,6 +135,10 @@ def test_status(fast):
     assert refold.original(fast).head is fast.head
     fast(torch.randn(3, WIDTH))
     assert not refold.status(fast).fast and "gradients" in refold.status(fast).reason
+    fast.body[0].weight.data = fast.body[0].weight.data.t().contiguous().t()
+    with torch.no_grad():
+        fast(torch.randn(3, WIDTH))
+    assert all(f.name for f in refold.status(fast).folds)
     plain = nn.Linear(2, 2)
     assert refold.original(plain) is plain
     with pytest.raises(TypeError, match="expected a module that refold made"):
