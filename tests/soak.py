@@ -31,8 +31,9 @@ from hypothesis import strategies as st
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import compiler
+from soak_models import Named, random_text
 from soak_programs import HOW, programs
-from soak_subjects import COUNTS, Named, random_text, subject
+from soak_subjects import COUNTS, subject
 from zoo import CASES
 
 OUT = Path(__file__).resolve().parents[1] / "out" / "soak"

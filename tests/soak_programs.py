@@ -7,16 +7,13 @@ program is run, so nothing here has to know what a module allows.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from hypothesis import strategies as st
-from torch import nn
 
 from refold.judge.worker import structure, writes
-from refold.runtime.folds import _REFOLD_WHOLE
+from soak_facts import Facts, subset
 
 Step = dict[str, Any]
 WHOLE = (*writes.WAYS,)  # a whole tensor: followed at the next call on the CPU, however written
@@ -30,84 +27,6 @@ HOW = (
     *(*TAME, "expanded", "large", "small", "far", "zeros", "alike", "one nan", "one inf"),
     *("positive", *(f"shape {i}" for i in range(6, 10))),
 )
-LARGE = _REFOLD_WHOLE  # bytes: an uncounted write to part of a larger tensor is found later
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What programs are drawn for."""
-
-    tensors: tuple[str, ...]  # floating parameters and buffers
-    parameters: tuple[str, ...]
-    small: tuple[str, ...]  # floating parameters that are compared whole
-    state: tuple[str, ...]
-    parts: tuple[str, ...]
-    numbers: tuple[tuple[str, str, Any], ...]
-    words: tuple[str, ...]
-    items: tuple[tuple[str, str, str, Any], ...] = ()  # of dicts that parts hold
-    patched: tuple[str, ...] = ()  # parts whose classes are the model's own
-    names: tuple[tuple[str, str, Any], ...] = ()  # of the file, with other values
-    dtype: str = "float32"
-    writes: bool = False  # buffers in eval mode: then calls of several threads race
-
-    @staticmethod
-    def of(module: nn.Module) -> Facts:
-        parameters = [(n, p) for n, p in module.named_parameters() if p.is_floating_point()]
-        buffers = [n for n, b in module.named_buffers() if b.is_floating_point()]
-        numbers = []
-        for path, part in module.named_modules():
-            for name, value in vars(part).items():
-                if name.startswith("_") or name == "training":
-                    continue
-                if isinstance(value, bool):
-                    numbers.append((path, name, not value))
-                elif isinstance(value, float) and value:
-                    numbers.append((path, name, min(1.5 * value, (1 + value) / 2)))
-                    numbers.append((path, name, value * 1000 if abs(value) < 1e-3 else 0.25))
-                elif isinstance(value, float):
-                    numbers.append((path, name, 0.25))
-            if getattr(part, "momentum", None) is not None:
-                numbers.append((path, "momentum", None))
-        items, patched = [], []
-        for path, part in module.named_modules():
-            for name, value in vars(part).items():
-                if type(value) is dict and not name.startswith("_"):
-                    items += [(path, name, k, _other(v)) for k, v in value.items()]
-            if not type(part).__module__.startswith("torch."):
-                patched.append(path)
-        space = type(module).forward.__globals__
-        names = [(k, "", _other(v)) for k, v in space.items() if k.isupper() and type(v) is float]
-        tables = [(k, v) for k, v in space.items() if k.isupper() and type(v) is dict]
-        names += [(k, key, _other(v)) for k, table in tables for key, v in table.items()]
-        given = inspect.signature(type(module).forward).parameters.values()
-        return Facts(
-            (*(n for n, _ in parameters), *buffers),
-            tuple(n for n, _ in parameters),
-            tuple(n for n, p in parameters if p.numel() * p.element_size() <= LARGE),
-            (*dict(module.named_parameters()), *dict(module.named_buffers())),
-            tuple(path for path, _ in module.named_modules()),
-            tuple(numbers),
-            tuple(p.name for p in given if p.kind is p.POSITIONAL_OR_KEYWORD)[1:],
-            tuple(items),
-            tuple(patched),
-            tuple(names),
-            str(parameters[0][1].dtype).removeprefix("torch.") if parameters else "float32",
-        )
-
-
-def _other(value: Any) -> Any:
-    if isinstance(value, bool):
-        return not value
-    return value * 2 if isinstance(value, int | float) else value
-
-
-def _subset(names: Sequence[str]) -> st.SearchStrategy[list[str]]:
-    return st.one_of(
-        st.sampled_from(names).map(lambda n: [n]),
-        st.lists(st.sampled_from(names), min_size=1, max_size=4, unique=True),
-        st.just(list(names)),
-    )
-
 
 NAMES = ("x0", "x1", "x2", "x3")
 NAMED = ("label", "of", "key", "name", "inputs")  # in which @ stands for the macro's number
@@ -214,7 +133,7 @@ def _copy(draw: st.DrawFn, facts: Facts) -> list[Step]:
     steps = list(draw(st.sampled_from(made)))
     steps.append(_called("@ copy", draw(st.sampled_from(NAMES)), model=model))
     if facts.tensors:
-        names = draw(_subset(facts.tensors))
+        names = draw(subset(facts.tensors))
         way = draw(st.sampled_from(WHOLE))
         steps.append({"do": "write", "names": names, "how": way, "factor": 1.25, "model": model})
     steps += [_called("@ a", "x0", model="a"), _called("@ again", "x1", model=model)]
@@ -281,7 +200,7 @@ def _refused(draw: st.DrawFn, facts: Facts) -> list[Step]:
 def _write(draw: st.DrawFn, facts: Facts) -> list[Step]:
     name = draw(st.sampled_from(NAMES))
     way = draw(st.sampled_from(WHOLE))
-    names = draw(_subset(facts.tensors))
+    names = draw(subset(facts.tensors))
     factor = draw(st.sampled_from((1.25, -0.75, 0.0, 1.0009765625, 64.0)))
     if any(n.endswith("running_var") for n in names):  # a negative variance means nothing
         factor = abs(factor)
@@ -293,7 +212,7 @@ def _write(draw: st.DrawFn, facts: Facts) -> list[Step]:
 
 @st.composite
 def _taken(draw: st.DrawFn, facts: Facts) -> list[Step]:
-    names = draw(_subset(facts.tensors))
+    names = draw(subset(facts.tensors))
     return [
         {"do": "take", "names": names, "key": "@"},
         {"do": "write", "names": names, "how": ".data = other", "factor": 0.75},
@@ -350,7 +269,7 @@ def _gradients(draw: st.DrawFn, facts: Facts) -> list[Step]:
 
 @st.composite
 def _want(draw: st.DrawFn, facts: Facts) -> list[Step]:
-    names = draw(_subset(facts.parameters))
+    names = draw(subset(facts.parameters))
     return [
         {"do": "want", "names": names, "value": draw(st.booleans())},
         _called("@ wanted", draw(st.sampled_from(NAMES)), grad=True),

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import copy
 import io
-import os
-import re
-import subprocess
-import sys
 import warnings
 
 import pytest
@@ -18,7 +14,6 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import refold
 from refold import pipeline, twin
-from test_models import written
 
 
 class Net(nn.Module):
@@ -383,22 +378,3 @@ def test_arguments_of_any_name():
         torch.testing.assert_close(fast(*given), module(*given), rtol=1e-4, atol=1e-4)
     fast(*given)[0].sum().backward()
     assert module.fc.weight.grad is not None
-
-
-def test_processes_compile_one_after_another_whoever_was_killed(tmp_path):
-    """PyTorch's lock outlives a process that is killed, and is waited for as long as it lies."""
-    _, result = written(Net().eval(), [torch.randn(4, 40)])
-    name = re.search(r'_REFOLD_NAME = "(\w+)"', result.text)[1]
-    emitted = tmp_path / "emitted.py"
-    model = "class Model(__import__('torch').nn.Module): pass"
-    emitted.write_text(f"{model}\n{result.text}\nassert _refold_problem is None, _refold_problem\n")
-    environment = os.environ | {"TORCH_EXTENSIONS_DIR": str(tmp_path / "extensions")}
-    (tmp_path / "extensions" / name).mkdir(parents=True)
-    (tmp_path / "extensions" / name / "lock").touch()
-    run = [sys.executable, str(emitted)]
-    several = [subprocess.Popen(run, env=environment) for _ in range(3)]
-    try:
-        assert [process.wait(300) for process in several] == [0, 0, 0]
-    finally:
-        for process in several:
-            process.kill()

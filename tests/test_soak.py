@@ -12,8 +12,9 @@ from hypothesis import HealthCheck, given, seed, settings
 
 from refold import pipeline
 from soak import a_round, told
+from soak_models import Named
 from soak_programs import TAME, programs
-from soak_subjects import Named, Subject
+from soak_subjects import Subject
 
 CALL = {"do": "call", "inputs": "x0", "label": "y"}
 WRITE = {"do": "write", "names": ["m0.weight"], "how": "in place", "factor": 1.25}

@@ -11,7 +11,8 @@ import torch
 
 from refold import pipeline
 from refold.judge.ask.given import duplicate
-from soak_subjects import FORMS, Named, Subject
+from soak_models import Named
+from soak_subjects import FORMS, Subject
 
 Step = dict[str, Any]
 

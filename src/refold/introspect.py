@@ -64,7 +64,9 @@ def status(module: torch.nn.Module) -> Status:
         own = {t.data_ptr() for t in cache.sources}
         for (function, _), value in zip(mode["recipes"], cache.values, strict=False):
             if value.data_ptr() not in own:
-                words = (function.__doc__ or "a weight as the kernels read it").split("\n")[0]
+                copied = function is torch.Tensor.contiguous  # of one that lies otherwise
+                words = "" if copied else (function.__doc__ or "").split("\n")[0]
+                words = words or "a weight as the kernels read it"
                 count = value.numel() * value.element_size()
                 folds[value.data_ptr()] = Folded(words, tuple(value.shape), value.dtype, count)
         audit = max(audit, cache.audit_calls)
