@@ -4,8 +4,8 @@ change the model, or to call it.
     python bench/ordinary.py
 
 After each event the line says "fast", or why the original forward was taken. The events are those
-of tests/test_life.py, which hold the results right; this table shows that they are not right
-because the original is always called.
+of tests/lives.py. tests/test_life.py holds the results right; this table shows that they are not
+right because the original is always called.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch import nn
 import refold
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
-life = importlib.import_module("test_life")
+life = importlib.import_module("lives")
 
 
 def after(made: nn.Module, event: Callable[[nn.Module], object]) -> str:

@@ -13,7 +13,7 @@
 #      mean((.. + ..), axes=-1) -> linear(x, ..) + sum(linear.bias, axes=-1)
 #   5. logsumexp-of-one (reals): The logsumexp over a single element is that element.
 #      logsumexp((.. + ..), axes=-1) -> linear(x, ..) + sum(linear.bias, axes=-1)
-# Folded and packed parameters take 32,772 bytes in every mode beside 268,468,224 of parameters.
+# Folded and packed parameters take 32,772 bytes beside 268,468,224 of parameters.
 #
 # It needs PyTorch and a compiler, nothing else. In this order: Model, unchanged, on which ModelNew
 # falls back; the folded parameters; the fast forward and ModelNew; what they assume; the kernels.
@@ -69,7 +69,7 @@ REFOLD_ASSUMES = "finite"
 
 def _refold_both(self, rf_cache, x):
     """The fast forward."""
-    folded_weight, folded = rf_cache.values
+    folded_weight, folded_shift = rf_cache.values
     rf_device = rf_cache.device
     rf_stream = _refold_stream(rf_device)
     if rf_stream != rf_cache.stream:
@@ -78,7 +78,8 @@ def _refold_both(self, rf_cache, x):
     n0 = x.shape[0]
     x = x.contiguous()
     result = rf_empty((n0, 1), (1, 1), torch.float32)
-    _refold_kernels.rows0(x, folded_weight, folded, result, n0, 8192, 0, 0, rf_stream, rf_device)
+    _refold_kernels.rows0(x, folded_weight, folded_shift, result, n0, 8192, 0, 0, rf_stream,
+        rf_device)
     return result
 
 
@@ -118,8 +119,8 @@ _REFOLD_TENSORS = {
 # values, as forward reads them: a parameter, what is folded of some, another form of a value
 _REFOLD_MODES = {
     "both": {
-        "values": {"folded_weight": (_refold_fold0, "linear.weight"), "folded": (_refold_fold1,
-            "linear.bias")},
+        "values": {"folded_weight": (_refold_fold0, "linear.weight"),
+            "folded_shift": (_refold_fold1, "linear.bias")},
     },
 }
 
@@ -150,7 +151,7 @@ namespace rf {
 struct Rows0 : RowsBody {
   const float* x;
   const float* folded_weight;  // sum(linear.weight, axes [-2])
-  const float* folded;  // sum(linear.bias, axes [-1])
+  const float* folded_shift;  // sum(linear.bias, axes [-1])
   float* result;
   long width;
   struct Row { float product, add; };
@@ -160,7 +161,7 @@ struct Rows0 : RowsBody {
   }
   RF_FN void set(Step<0>, Row& r, long row, float value) const {
     r.product = value;
-    r.add = r.product + scalar<float>(folded);
+    r.add = r.product + scalar<float>(folded_shift);
   }
   static constexpr bool kStores = false;
   static constexpr bool kFinalizes = true;
@@ -196,7 +197,7 @@ static PyObject* rows0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 10)) return nullptr;
   float* x = rf_pointer<float>(args[0]);
   float* folded_weight = rf_pointer<float>(args[1]);
-  float* folded = rf_pointer<float>(args[2]);
+  float* folded_shift = rf_pointer<float>(args[2]);
   float* result = rf_pointer<float>(args[3]);
   long rows = rf_size(args[4]);
   long width = rf_size(args[5]);
@@ -205,7 +206,7 @@ static PyObject* rows0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   long stream = rf_size(args[8]);
   long device = rf_size(args[9]);
   if (PyErr_Occurred()) return nullptr;
-  const rf::Rows0 body{{}, x, folded_weight, folded, result, width};
+  const rf::Rows0 body{{}, x, folded_weight, folded_shift, result, width};
   const rf::Workspace work{scratch, reinterpret_cast<unsigned*>(arrivals)};
   const auto on = reinterpret_cast<cudaStream_t>(stream);
   rf::Error error;
@@ -2192,7 +2193,7 @@ _REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS + _REFOLD_ENTRIES
 
 import os
 
-_REFOLD_NAME = "refold_sm_90_0df74718fcb0"
+_REFOLD_NAME = "refold_sm_90_850ea3a97467"
 
 import contextlib
 
@@ -2832,6 +2833,10 @@ def _refold_rounded(exact: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 _refold_is_compiling = torch.compiler.is_compiling
 _refold_grad_enabled = torch.is_grad_enabled
 _refold_function_modes = torch._C._len_torch_function_stack  # how many
+_refold_dispatch_modes = torch._C._len_torch_dispatch_stack  # how many
+_refold_is_tracing = torch._C._is_tracing
+_refold_transformed = torch._C._are_functorch_transforms_active
+_refold_autocast = torch.is_autocast_enabled
 _refold_forward_ad = torch.autograd.forward_ad
 _refold_tensor_guards = getattr(torch._C._dynamo.guards, "TensorGuards", None)
 _refold_log = logging.getLogger("refold")
@@ -2886,7 +2891,7 @@ def _refold_is_watched(device: int, kind: str) -> bool:
 
 def _refold_traced() -> str | None:
     """Why the arguments are not to be looked at, which a tracer would note, or None."""
-    return "a tracer is active" if torch._C._is_tracing() else None
+    return "a tracer is active" if _refold_is_tracing() else None
 
 
 def _refold_argument(
@@ -2897,15 +2902,29 @@ def _refold_argument(
     sizes: of each dimension its size, None for any from 2 on, (least, largest or None), or ... for
     any.
     """
+    if type(value) is torch.Tensor and value.dtype is dtype and value.layout is torch.strided:
+        shape = value.shape
+        if (value.is_cuda if kind == "cuda" else value.is_cpu) and len(shape) == len(sizes):
+            for found, size in zip(shape, sizes):  # noqa: B905  strict= costs 0.2 µs
+                if found != size and (found < 2 if size is None else size is not ...):
+                    break  # unless it is in the range that a pair gives
+            else:
+                if not value.is_neg():
+                    return None
+    return _refold_wrong_argument(name, value, sizes, dtype, kind)
+
+
+def _refold_wrong_argument(
+    name: str, value: Any, sizes: tuple[Any, ...], dtype: torch.dtype, kind: str
+) -> str | None:
+    """The same, in all cases."""
     if type(value) is not torch.Tensor or value.layout is not torch.strided or value.is_neg():
         return f"{name} is not a plain dense tensor"
     if value.dtype is not dtype or not (value.is_cuda if kind == "cuda" else value.is_cpu):
         return f"{name} is {value.dtype} on {value.device}, not {dtype} on {kind}"
     shape = value.shape
-    wrong = len(shape) != len(sizes)
-    for found, size in zip(shape, sizes, strict=False):
-        wrong = wrong or (type(size) is int and found != size)
-    if wrong:
+    fixed = zip(shape, sizes, strict=False)
+    if len(shape) != len(sizes) or any(type(s) is int and n != s for n, s in fixed):
         told = ", ".join(str(size) if type(size) is int else "n" for size in sizes)
         return f"{name} has the shape {tuple(shape)}, not [{told}]"
     for i, (found, size) in enumerate(zip(shape, sizes, strict=True)):
@@ -2917,12 +2936,12 @@ def _refold_argument(
 
 def _refold_context(device: int, kind: str) -> str | None:
     """Why a call takes the original forward whatever its arguments are, or None."""
-    if torch.is_autocast_enabled(kind):
+    if _refold_autocast(kind):
         return "autocast is active"
     modes = _refold_function_modes() and _refold_is_watched(device, kind)
-    if torch._C._len_torch_dispatch_stack() or modes:
+    if _refold_dispatch_modes() or modes:
         return "a dispatch or function mode is active"
-    if torch._C._are_functorch_transforms_active() or _refold_forward_ad._current_level >= 0:
+    if _refold_transformed() or _refold_forward_ad._current_level >= 0:
         return "a transform of torch.func or forward-mode differentiation is active"
     return None
 

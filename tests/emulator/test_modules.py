@@ -94,7 +94,7 @@ def test_threads_of_one_stream_keep_their_workspace_apart() -> None:
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(256, 512), nn.ReLU())
     _, result = written(module, [torch.randn(512, 256)], "cuda:sm_90")
-    assert "_refold_workspace(_refold_kernels" in (result.text or "")
+    assert "rf_work = _refold_workspace(rf_size" in (result.text or "")
     _, fast = built_for_emulator((module, result))
     xs = [torch.randn(160 + 64 * i, 256) for i in range(3)]
     with torch.no_grad():

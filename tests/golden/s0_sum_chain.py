@@ -13,7 +13,7 @@
 #      mean((.. + ..), axes=-1) -> linear(x, ..) + sum(linear.bias, axes=-1)
 #   5. logsumexp-of-one (reals): The logsumexp over a single element is that element.
 #      logsumexp((.. + ..), axes=-1) -> linear(x, ..) + sum(linear.bias, axes=-1)
-# Folded and packed parameters take 388 bytes in every mode beside 49,664 of parameters.
+# Folded and packed parameters take 388 bytes beside 49,664 of parameters.
 #
 # It needs PyTorch and a compiler, nothing else. In this order: Model, unchanged, on which ModelNew
 # falls back; the folded parameters; the fast forward and ModelNew; what they assume; the kernels.
@@ -69,11 +69,11 @@ REFOLD_ASSUMES = "finite"
 
 def _refold_both(self, rf_cache, x):
     """The fast forward."""
-    folded_weight, folded = rf_cache.values
+    folded_weight, folded_shift = rf_cache.values
     n0 = x.shape[0]
     x = x.contiguous()
     result = _refold_empty((n0, 1), (1, 1), torch.float32)
-    _refold_kernels.rows0(x, folded_weight, folded, result, n0, 96)
+    _refold_kernels.rows0(x, folded_weight, folded_shift, result, n0, 96)
     return result
 
 
@@ -113,8 +113,8 @@ _REFOLD_TENSORS = {
 # values, as forward reads them: a parameter, what is folded of some, another form of a value
 _REFOLD_MODES = {
     "both": {
-        "values": {"folded_weight": (_refold_fold0, "linear.weight"), "folded": (_refold_fold1,
-            "linear.bias")},
+        "values": {"folded_weight": (_refold_fold0, "linear.weight"),
+            "folded_shift": (_refold_fold1, "linear.bias")},
     },
 }
 
@@ -145,7 +145,7 @@ namespace rf {
 struct Rows0 : RowsBody {
   const float* x;
   const float* folded_weight;  // sum(linear.weight, axes [-2])
-  const float* folded;  // sum(linear.bias, axes [-1])
+  const float* folded_shift;  // sum(linear.bias, axes [-1])
   float* result;
   long width;
   struct Row { float product, add; };
@@ -155,7 +155,7 @@ struct Rows0 : RowsBody {
   }
   RF_FN void set(Step<0>, Row& r, long row, float value) const {
     r.product = value;
-    r.add = r.product + scalar<float>(folded);
+    r.add = r.product + scalar<float>(folded_shift);
   }
   static constexpr bool kStores = false;
   static constexpr bool kFinalizes = true;
@@ -173,12 +173,12 @@ static PyObject* rows0(PyObject*, PyObject* const* args, Py_ssize_t n) {
   if (!rf_takes(n, 6)) return nullptr;
   float* x = rf_pointer<float>(args[0]);
   float* folded_weight = rf_pointer<float>(args[1]);
-  float* folded = rf_pointer<float>(args[2]);
+  float* folded_shift = rf_pointer<float>(args[2]);
   float* result = rf_pointer<float>(args[3]);
   long rows = rf_size(args[4]);
   long width = rf_size(args[5]);
   if (PyErr_Occurred()) return nullptr;
-  const rf::Rows0 body{{}, x, folded_weight, folded, result, width};
+  const rf::Rows0 body{{}, x, folded_weight, folded_shift, result, width};
   return rf_run([&] { rf::rows(body, rows, width); });
 }
 

@@ -5,7 +5,6 @@
 #   1. pool-of-reshaped (bits): Pooling along the last axis does not see how the others are
 #      arranged. avg_pool(.., size=16) -> reshape(.., shape=s0,1,8)
 #   2. pool-of-shifted (reals): Pooling shifted values is pooling the values and the shifts.
-#      avg_pool(.., size=16) -> .. + ..
 #   3. pool-through-linear (reals): Pooling over output features is the same pooling of the weight's
 #      rows.
 #      avg_pool(linear(x, matmul.weight), size=16) -> linear(x, permute(avg_pool(.., size=16)))
@@ -15,7 +14,7 @@
 #      reshape((.. + ..), shape=s0,8) -> linear(x, ..) + avg_pool(matmul.bias, size=16)
 #   6. max-of-positively-scaled (reals): A factor that is not negative does not change which value
 #      is the max. max((gelu(..) * 2), axes=-1) -> max(gelu(..), axes=-1) * 2
-# Folded and packed parameters take 3,104 bytes in every mode beside 49,664 of parameters.
+# Folded and packed parameters take 3,104 bytes beside 49,664 of parameters.
 #
 # It needs PyTorch and a compiler, nothing else. In this order: Model, unchanged, on which ModelNew
 # falls back; the folded parameters; the fast forward and ModelNew; what they assume; the kernels.
@@ -119,7 +118,7 @@ _REFOLD_MODULES = (
     ("", "", "avg_pool matmul", {"scale_factor": 2.0}),
     ("matmul", "Linear", "bias weight", {"in_features": 96, "out_features": 128}),
     ("avg_pool", "AvgPool1d", "", {"ceil_mode": False, "count_include_pad": True,
-        "kernel_size": (16, ), "padding": (0, ), "stride": (16, )}),
+        "kernel_size": (16,), "padding": (0,), "stride": (16,)}),
 )
 _REFOLD_TENSORS = {
     "matmul.weight": ((128, 96), torch.float32), "matmul.bias": ((128,), torch.float32),

@@ -9,7 +9,7 @@
 #   3. mean-of-scaled (reals, 2 times): The mean of values scaled alike is their mean, scaled.
 #      mean((.. * scale), axes=-2) -> mean(.., axes=-2) * scale
 #   4. equal-shifts-cancel (finite): What is added to both sides of a difference cancels: statistics
-#      ignore a bias. (.. + ..) - (.. + ..) -> (.. * scale) - (.. * scale)
+#      ignore a bias.
 #   5. common-factor (reals): A factor of both sides of a difference is a factor of the difference.
 #      (.. * scale) - (.. * scale) -> (.. - ..) * scale
 #   6. variance-ignores-shift (finite, 2 times): A shift that is the same for all values does not
@@ -19,7 +19,7 @@
 #   8. vectors-first (reals, 2 times): Factors smaller than the value are multiplied with each other
 #      first. (.. * scale) * rsqrt(..) -> (.. - ..) * (scale * ..)
 # In eval mode (equal in the reals: sums and products are taken in another order):
-#   1. scale-of-shifted (reals, 3 times): .. * scale -> .. + ..
+#   1. scale-of-shifted (reals, 3 times): A scale of a shifted value is a shift of the scaled value.
 #   2. minus-parameter (bits): To subtract a parameter is to add its negative.
 #      (.. + ..) - bn.running_mean -> (.. + ..) + neg(bn.running_mean)
 #   3. shifts-meet (reals, 2 times): Two shifts after each other are one.

@@ -19,7 +19,7 @@
 #      (.. + gemm.bias) - bn.running_mean -> (.. + gemm.bias) + neg(bn.running_mean)
 #   2. shifts-meet (reals, 2 times): Two shifts after each other are one.
 #      (.. + gemm.bias) + neg(bn.running_mean) -> linear(x, gemm.weight) + (gemm.bias + ..)
-#   3. scale-of-shifted (reals, 3 times): (.. + ..) * rsqrt(..) -> (.. * ..) + (.. * ..)
+#   3. scale-of-shifted (reals, 3 times): A scale of a shifted value is a shift of the scaled value.
 #   4. scales-meet (reals, 2 times): Two scales after each other are one.
 #      (.. * ..) * bn.weight -> linear(x, gemm.weight) * (.. * bn.weight)
 # Folded and packed parameters take 512 bytes in train mode, 1,024 bytes in eval mode beside 51,724

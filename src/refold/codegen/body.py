@@ -252,15 +252,14 @@ class Body:
         lines: list[str] = []
         alike: list[tuple[str, str]] = []  # of those whose names say what they are
         for o in self.pointers():
-            words = bare(describe(o.node, 2))
-            told = "" if identifier(words) == o.member else f"  // {words}"
+            told = "" if identifier(describe(o.node)) == o.member else _told(o.node)
             if not told and o not in again:
                 alike.append((f"const {self.element(o.node)}", o.member))
             else:
                 lines += [*pointers_text(alike), f"{kind(o)} {o.member};{told}"]
                 alike.clear()
         lines += pointers_text(alike)
-        lines += [f"{self.real} {o.member};" for o in self.operands if o.kind == "number"]
+        lines += [f"{self.real} {o.member};{_told(o.node)}" for o in self.numbers()]
         lines += [f"long {name};" for name in self.named_sizes()]
         return lines
 
@@ -330,6 +329,13 @@ class Body:
         if node.row.is_arithmetic and others and not all(i.op == "scalar" for i in others):
             return text
         return Text(f"lanes<{lanes}>({text.code})")
+
+
+def _told(node: Node) -> str:
+    """A comment that says what a member holds, as far as a line has room for it."""
+    found = (bare(describe(node, depth)) for depth in (2, 1))
+    words = next((w for w in found if len(w) <= 60), "")
+    return f"  // {words}" if words else ""
 
 
 def depends_on(node: Node, targets: set[Node], inside: set[Node]) -> bool:

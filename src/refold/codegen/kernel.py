@@ -63,7 +63,9 @@ class GroupKernel:
             unique.unique(name)
         body.rename(
             {
-                o.node: unique.unique(names.get(o.node, o.member))
+                o.node: unique.unique(
+                    names.get(o.node, "number" if o.kind == "number" else o.member)
+                )
                 for o in body.operands
                 if o.kind != "matrix"
             }

@@ -57,7 +57,8 @@ class Names:
         while True:
             self.last[base] += 1
             number = self.last[base]
-            name = f"{base}{number if number > 1 or numbered else ''}"
+            between = "_" if base[-1].isdigit() else ""
+            name = f"{base}{between}{number}" if number > 1 or numbered else base
             if name not in self.taken:
                 self.taken.add(name)
                 return name
@@ -78,6 +79,17 @@ def pointers_text(members: Iterable[tuple[str, str]]) -> list[str]:
         text = ", ".join(f"*{name}" for name in names) if len(names) > 1 else names[0]
         star = "" if len(names) > 1 else "*"
         lines += wrapped(f"{kind}{star} {text};", "", "    ")
+    return lines
+
+
+def together(statements: Iterable[str]) -> list[str]:
+    """Short statements, as many on a line as fit inside a function."""
+    lines: list[str] = []
+    for text in statements:
+        if lines and len(lines[-1]) + 1 + len(text) <= 96:
+            lines[-1] += f" {text}"
+        else:
+            lines.append(text)
     return lines
 
 

@@ -19,7 +19,7 @@ from refold.emit import quantized
 from refold.emit.guards import attribute
 from refold.emit.results import Structure, image_paths
 from refold.emit.target import Target
-from refold.ir import Dim, Node, Output
+from refold.ir import Dim, Kind, Node, Output
 from refold.plan import Call, Fold, Group, Plan
 from refold.plan.buffers import InPlaceOf, StateOf, ViewOf, Written
 from refold.plan.memory import source
@@ -53,6 +53,7 @@ class ForwardText:
     alone: bool = False
 
 
+_NAMES = {"linear": "product", "slice": "part"}  # of values, where not as their op
 LOCALS = ("rf_alike", "rf_cache", "rf_device", "rf_stream", "rf_empty")  # of targets' statements
 
 
@@ -172,7 +173,8 @@ class ForwardWriter:
         while True:
             self.numbers[base] += 1
             number = self.numbers[base]
-            name = f"{base}{number if number > 1 else ''}"
+            between = "_" if base[-1].isdigit() else ""
+            name = f"{base}{between}{number}" if number > 1 else base
             if name not in self.used:
                 self.used.add(name)
                 return name
@@ -188,7 +190,9 @@ class ForwardWriter:
 
     # --- steps ----------------------------------------------------------------------------------
     def _name(self, node: Node) -> str:
-        base = self.roles.get(node) or {"linear": "product"}.get(node.op, node.op)
+        base = _NAMES.get(node.op, node.op)
+        if node in self.roles and node.kind is not Kind.REDUCE:  # a mean is better called so
+            base = self.roles[node]
         if node.op == "aten":
             base = str(node["target"]).split(".")[1]
         if node in self.results:

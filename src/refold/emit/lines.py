@@ -36,11 +36,20 @@ def fitted(line: str, indent: int = 0) -> list[str]:
         first, *more = line.strip()[3:-1].split(" or ")
         texts = filled([first, *(f"or {part}" for part in more)], room)
         return [f"{lead}if (", *(f"{lead}    {text}" for text in texts), f"{lead}):"]
-    parts = split(line)
-    if len(parts) == 1:
-        parts = split(_in_brackets(line))
-    head, *rest = filled(parts, room)
+    if len(split(line, 1)) == 1:
+        line = _in_brackets(line)
+    head, *rest = filled(_parts(line, room), room)
     return [lead + head, *(f"{lead}    {text}" for text in rest)]
+
+
+def _parts(line: str, room: int) -> list[str]:
+    """What a statement is broken into: at the outermost commas, unless a part is too long then."""
+    parts = split(line, 1)
+    for depth in (2, 3, 99):
+        if all(len(part) + room <= WIDTH for part in parts):
+            break
+        parts = split(line, depth)
+    return parts
 
 
 def _in_brackets(line: str) -> str:
@@ -70,12 +79,13 @@ def filled(parts: Iterable[str], indent: int) -> Iterator[str]:
         yield line
 
 
-def split(line: str) -> list[str]:
-    """A statement's parts, each but the last with the comma at which it may be broken."""
+def split(line: str, deepest: int) -> list[str]:
+    """A statement's parts, each but the last with the comma at which it may be broken: those inside
+    of brackets, of so many at most, and not right before one closes."""
     parts, depth, begin = [], 0, 0
     for i, sign in _signs(line):
         depth += (sign in "([{") - (sign in ")]}")
-        if sign == "," and depth > 0:
+        if sign == "," and 0 < depth <= deepest and line[i + 1 :].lstrip()[:1] not in ")]}":
             parts.append(line[begin : i + 1].strip())
             begin = i + 1
     return [p for p in (*parts, line[begin:].strip()) if p]

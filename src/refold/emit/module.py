@@ -213,7 +213,8 @@ def _fold_function(
         name = f"_refold_fold{len(functions)}"
         arguments, lines = fold_lines(fold, last)
         functions[fold.node, last] = name
-        words = bare(describe(fold.node))
+        found = (bare(describe(fold.node, depth)) for depth in (4, 3, 2))
+        words = next((w for w in found if len(w) <= 60), fold.node.op)
         context["folds"].append(
             {
                 "function": name,

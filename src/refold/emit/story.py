@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -40,7 +41,8 @@ def story(emission: Emission) -> list[str]:
         if mode.accuracy:
             lines += _wrapped(f"{mode.accuracy[0].upper()}{mode.accuracy[1:]}.", "  ", "  ")
         kept = sum(h.size for h in held(mode.plan)) if mode.plan is not None else 0
-        taken += [f"{kept:,} bytes {where[0].lower()}{where[1:]}"] if kept else []
+        where = "" if mode.name == "both" else f" {where[0].lower()}{where[1:]}"
+        taken += [f"{kept:,} bytes{where}"] if kept else []
     if taken:
         both = f"Folded and packed parameters take {', '.join(taken)} beside {own:,} of parameters."
         lines += _wrapped(both, "", "")
@@ -62,8 +64,14 @@ def _steps(steps: Sequence[Step | str], explained: set[str]) -> Iterator[tuple[s
             known = step.rule in explained
             explained.add(step.rule)
             room = _WIDTH - 5 - (len(head) + 1 if known else 0)
-            formula = next((f for f in step.forms if len(f) <= room), "")
+            forms = (f for f in step.forms if len(f) <= room and _says_something(f))
+            formula = next(forms, "")
             yield head if known and formula else f"{head} {step.why}", formula
+
+
+def _says_something(formula: str) -> bool:
+    """Whether there are names on both sides, and not only values that are left out."""
+    return all(re.search("[a-z]", side) for side in formula.split("->"))
 
 
 def _wrapped(text: str, first: str, later: str) -> list[str]:

@@ -22,7 +22,8 @@ def python_literal(value: Any) -> str:
     if isinstance(value, (str, torch.dtype)):
         return str(value)
     if isinstance(value, tuple):
-        return "(" + "".join(f"{python_literal(v)}, " for v in value).rstrip(" ") + ")"
+        inner = ", ".join(map(python_literal, value))
+        return f"({inner},)" if len(value) == 1 else f"({inner})"
     if isinstance(value, float) and not math.isfinite(value):
         return f'float("{value}")'
     return repr(value) if isinstance(value, (bool, int, float)) or value is None else str(value)

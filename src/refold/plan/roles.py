@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from refold.ir import Kind, Node
+from refold.ir import Node
 
 _OF_PRODUCTS = ("", "weight", "bias")
 _OF_ARITHMETIC = {"mul": "factor", "div": "divisor", "add": "shift", "sub": "shift"}
@@ -28,6 +28,6 @@ def _role(reader: Node, place: int) -> str:
     if reader.row.is_contraction:
         return _OF_PRODUCTS[place]
     node = reader.inputs[place]
-    if node.shape == reader.shape or node.kind is Kind.REDUCE:
+    if node.shape == reader.shape:
         return ""
     return _OF_ARITHMETIC.get(reader.op, "")

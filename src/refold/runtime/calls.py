@@ -10,6 +10,10 @@ import torch
 _refold_is_compiling = torch.compiler.is_compiling
 _refold_grad_enabled = torch.is_grad_enabled
 _refold_function_modes = torch._C._len_torch_function_stack  # how many
+_refold_dispatch_modes = torch._C._len_torch_dispatch_stack  # how many
+_refold_is_tracing = torch._C._is_tracing
+_refold_transformed = torch._C._are_functorch_transforms_active
+_refold_autocast = torch.is_autocast_enabled
 _refold_forward_ad = torch.autograd.forward_ad
 _refold_tensor_guards = getattr(torch._C._dynamo.guards, "TensorGuards", None)
 _refold_log = logging.getLogger("refold")
@@ -64,7 +68,7 @@ def _refold_is_watched(device: int, kind: str) -> bool:
 
 def _refold_traced() -> str | None:
     """Why the arguments are not to be looked at, which a tracer would note, or None."""
-    return "a tracer is active" if torch._C._is_tracing() else None
+    return "a tracer is active" if _refold_is_tracing() else None
 
 
 def _refold_argument(
@@ -75,15 +79,29 @@ def _refold_argument(
     sizes: of each dimension its size, None for any from 2 on, (least, largest or None), or ... for
     any.
     """
+    if type(value) is torch.Tensor and value.dtype is dtype and value.layout is torch.strided:
+        shape = value.shape
+        if (value.is_cuda if kind == "cuda" else value.is_cpu) and len(shape) == len(sizes):
+            for found, size in zip(shape, sizes):  # noqa: B905  strict= costs 0.2 µs
+                if found != size and (found < 2 if size is None else size is not ...):
+                    break  # unless it is in the range that a pair gives
+            else:
+                if not value.is_neg():
+                    return None
+    return _refold_wrong_argument(name, value, sizes, dtype, kind)
+
+
+def _refold_wrong_argument(
+    name: str, value: Any, sizes: tuple[Any, ...], dtype: torch.dtype, kind: str
+) -> str | None:
+    """The same, in all cases."""
     if type(value) is not torch.Tensor or value.layout is not torch.strided or value.is_neg():
         return f"{name} is not a plain dense tensor"
     if value.dtype is not dtype or not (value.is_cuda if kind == "cuda" else value.is_cpu):
         return f"{name} is {value.dtype} on {value.device}, not {dtype} on {kind}"
     shape = value.shape
-    wrong = len(shape) != len(sizes)
-    for found, size in zip(shape, sizes, strict=False):
-        wrong = wrong or (type(size) is int and found != size)
-    if wrong:
+    fixed = zip(shape, sizes, strict=False)
+    if len(shape) != len(sizes) or any(type(s) is int and n != s for n, s in fixed):
         told = ", ".join(str(size) if type(size) is int else "n" for size in sizes)
         return f"{name} has the shape {tuple(shape)}, not [{told}]"
     for i, (found, size) in enumerate(zip(shape, sizes, strict=True)):
@@ -95,12 +113,12 @@ def _refold_argument(
 
 def _refold_context(device: int, kind: str) -> str | None:
     """Why a call takes the original forward whatever its arguments are, or None."""
-    if torch.is_autocast_enabled(kind):
+    if _refold_autocast(kind):
         return "autocast is active"
     modes = _refold_function_modes() and _refold_is_watched(device, kind)
-    if torch._C._len_torch_dispatch_stack() or modes:
+    if _refold_dispatch_modes() or modes:
         return "a dispatch or function mode is active"
-    if torch._C._are_functorch_transforms_active() or _refold_forward_ad._current_level >= 0:
+    if _refold_transformed() or _refold_forward_ad._current_level >= 0:
         return "a transform of torch.func or forward-mode differentiation is active"
     return None
 

@@ -45,7 +45,8 @@ def functor(kernel: GroupKernel) -> list[str]:
         for n in r.nodes
     }
     rows = kernel.row_outputs()
-    statements, texts = kernel.body.statements(rows, known, kernel.real, stored=True)
+    room = min((84 - len(kernel.member(n)) for n in rows), default=84)
+    statements, texts = kernel.body.statements(rows, known, kernel.real, room=room, stored=True)
     if along:
         lines.append(f"using RowMonoids = {kernel.monoids(along)};")
         lines += kernel.function(

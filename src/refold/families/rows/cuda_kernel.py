@@ -6,7 +6,7 @@ from refold.codegen.body import Operand
 from refold.codegen.cuda import CudaKernel, planned
 from refold.codegen.kernel import Form
 from refold.codegen.launch import Scope
-from refold.codegen.names import wrapped
+from refold.codegen.names import together
 from refold.families.rows.kernel import FORM
 from refold.families.rows.one_pass import one_pass
 from refold.ir import Sym
@@ -40,7 +40,7 @@ class RowsKernel(CudaKernel):
             return lines
         reads = [f"{self.body.load(o, 'V')};" for o in self._along() if o.node in self.passes[-1]]
         head = "template <class V, class C> RF_FN void read(long row, C col)"
-        return [*lines, *self.function(head, wrapped(" ".join(reads), ""))]
+        return [*lines, *self.function(head, together(reads))]
 
     def _along(self) -> list[Operand]:
         return [o for o in self.body.pointers() if self.body.is_along_width(o)]

@@ -70,7 +70,8 @@ def functor(kernel: GroupKernel) -> list[str]:
     if rows:
         lines.append("static constexpr bool kFinalizes = true;")
         scalars = {n: f"r.{field}" for n, field in fields.items()}
-        statements, texts = body.statements(rows, scalars, real, stored=True)
+        room = min(84 - len(kernel.member(n)) for n in rows)
+        statements, texts = body.statements(rows, scalars, real, room=room, stored=True)
         lines += kernel.function(
             "RF_FN void finalize(const Row& r, long row)",
             [*statements, *(f"put({kernel.member(n)}, row, {texts[n]});" for n in rows)],
