@@ -40,8 +40,9 @@ from record import Record, gpu
 from systems import CONVOLUTIONS, HERE, PROBLEMS, SUMS, SYSTEMS, VALUES, System
 from torch._inductor import async_compile
 
-from refold import contract, cost, pipeline
+from refold import contract, pipeline
 from refold.derive import Options, derive
+from refold.planner import floor
 
 Run = Callable[[], object]
 ROUNDS, SUSTAINED_S, COLD, HOST_S, GRAPHED = 5, 0.25, 15, 0.5, 20
@@ -212,12 +213,12 @@ def measured(runs: dict[str, Run]) -> dict[str, Any]:
 
 
 def floor_us(module: torch.nn.Module, inputs: list[Any], training: bool, dtype: str) -> float:
-    """What the rates of the cost model allow at best, in microseconds."""
+    """What the device's rates allow at best, in microseconds."""
     _, device = pipeline.target_for(pipeline.default_target(), "ieee")
     derivations = derive(module, inputs, device, Options())
     chosen = derivations[0] if training or len(derivations) == 1 else derivations[1]
     assert chosen.optimized is not None
-    return cost.floor(chosen.optimized.graph, device.at(getattr(torch, dtype))) * 1e6
+    return floor(chosen.optimized.graph, device.at(getattr(torch, dtype))) * 1e6
 
 
 def rows(

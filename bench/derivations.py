@@ -59,11 +59,11 @@ def described(d: Derivation) -> str:
     if plan is None:
         return f"kept: {d.mode.kept}"
     assert done is not None
-    gain = done.cost_before / max(done.cost_after, 1e-12)
+    gain = done.price_before / max(done.price_after, 1e-12)
     calls = len(plan.steps) - len(plan.groups)
     return (
         f"fast: predicted {gain:.2f}, kernels {len(plan.groups)}, calls {calls},"
-        f" folds {len(plan.folds)}, after {done.cost_after * 1e6:.4g} us; {d.accuracy}"
+        f" folds {len(plan.folds)}, after {done.price_after * 1e6:.4g} us; {d.accuracy}"
     )
 
 

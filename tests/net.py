@@ -64,7 +64,7 @@ def emitted(name: str, target: str, float32: str, dtype: torch.dtype) -> tuple[s
             Options(measure=False, accuracy=False),
         )
     prices = [
-        f"{d.mode.name} {d.optimized.cost_after * 1e6:.6f} {len(d.mode.plan.groups)}"
+        f"{d.mode.name} {d.optimized.price_after * 1e6:.6f} {len(d.mode.plan.groups)}"
         for d in result.derivations
         if d.optimized is not None and d.mode.plan is not None
     ]

@@ -14,10 +14,11 @@ from torch.nn import functional as F
 from agree import double, oracle_of, tensors
 from refold import accuracy, pipeline
 from refold.capture import Example, capture, widen
-from refold.cost import DeviceModel
 from refold.derive import Options
+from refold.devices import DeviceModel
 from refold.emit.load import load_text
 from refold.engine import optimize
+from refold.planner import PlanPricer
 from refold.rules import match
 from torch_target import TorchTarget
 
@@ -79,6 +80,7 @@ def linear(m: int = 24, k: int = 40) -> nn.Linear:
 
 
 MU, SD = torch.linspace(3e3, 5e3, 40), torch.linspace(0.5, 2, 40)
+CPU = PlanPricer(DeviceModel.of("cpu"))
 NORM = nn.BatchNorm1d(40)
 NORM.running_mean, NORM.running_var = MU.clone(), SD.square()
 NORM.weight.data.uniform_(0.5, 2), NORM.bias.data.normal_()
@@ -219,7 +221,7 @@ def test_the_rule_that_costs_accuracy_is_banned_and_no_other() -> None:
     torch.manual_seed(0)
     meter, graph = meter_of(module, torch.randn(32, 40) * SD + MU)
     with mock.patch.object(match, "is_safe", lambda rule, found: True):
-        done, found = meter.accurate(lambda no: optimize(graph, DeviceModel.of("cpu"), banned=no))
+        done, found = meter.accurate(lambda no: optimize(graph, CPU, banned=no))
     assert found.banned and "sum-through-linear" not in found.banned
     assert found.ratio < 2
     assert all(n.shape[-1] == 1 for n in done.graph.nodes() if n.op == "linear")
@@ -267,5 +269,5 @@ def test_the_batch_is_cut_and_modes_stay() -> None:
 def test_bfloat16_is_held_to_its_own_precision() -> None:
     module = Of(lambda s, x: torch.relu(s.f(x)).sum(-1), f=linear()).eval().bfloat16()
     meter, graph = meter_of(module, torch.randn(32, 40).bfloat16())
-    _, found = meter.accurate(lambda no: optimize(graph, DeviceModel.of("cpu"), banned=no))
+    _, found = meter.accurate(lambda no: optimize(graph, CPU, banned=no))
     assert found.skipped is None and not found.banned

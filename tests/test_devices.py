@@ -11,9 +11,17 @@ from torch import nn
 
 from refold import pipeline
 from refold.cli import main
-from refold.cost import DeviceModel
 from refold.derive import Options
-from refold.devices import ANY, DEVICES, FEATURES, Device, detect, device_at_hand, is_at_hand
+from refold.devices import (
+    ANY,
+    DEVICES,
+    FEATURES,
+    Device,
+    DeviceModel,
+    detect,
+    device_at_hand,
+    is_at_hand,
+)
 from refold.emit.cuda import compile_emitted, nvcc
 from refold.families import FAMILIES
 from refold.families.family import Family

@@ -18,7 +18,7 @@ ORDER = [
     "rules",
     "schedule",
     "devices",
-    "cost",
+    "price",
     "engine",
     "accuracy",
     "plan",

@@ -9,8 +9,8 @@ from agree import check_modes
 from beforehand import beforehand
 from captures import captured_once, drawn
 from refold import pipeline
-from refold.cost import DeviceModel
 from refold.derive import Options
+from refold.devices import DeviceModel
 from refold.emit.load import load_text
 from torch_target import TorchTarget
 from zoo import CASES

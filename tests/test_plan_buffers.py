@@ -12,9 +12,8 @@ import torch
 
 from captures import captured_once, drawn
 from refold import pipeline
-from refold.cost import DeviceModel
 from refold.derive import Options, derive
-from refold.devices import DEVICES
+from refold.devices import DEVICES, DeviceModel
 from refold.ir import Dim, Graph, Node, Output, Sym, leaf, make
 from refold.ir.evaluate import evaluate
 from refold.plan import Group, Plan
@@ -58,10 +57,10 @@ PLACES: Mapping[tuple[str, str], Row] = {
     ("MovingAverage", "train"): Row(["add in buffer mean", "sub in add"], by_kernel=2),
     # buffers handed to one another, and to the caller, are read before any is written
     ("BuffersHandedOn", "train"): Row(
-        ["add in buffer norm.running_var"],
+        ["add in buffer norm.running_mean", "add in buffer norm.running_var"],
         ("history", "left", "now", "right", "square", "steps"),
-        by_kernel=2,
-        copied_to=9,
+        by_kernel=3,
+        copied_to=8,
     ),
 }
 

@@ -12,8 +12,8 @@ import torch
 
 from captures import captured_once, drawn
 from refold import pipeline
-from refold.cost import DeviceModel
 from refold.derive import Options, derive
+from refold.devices import DeviceModel
 from refold.emit.module import Emission, emit
 from refold.emit.target import Target
 from refold.ir import Graph, Output, Sym, leaf, make
@@ -32,7 +32,8 @@ WRITERS = sorted(
 # what text may ask of schedules: what they are, not which one to take
 READ = {"FEW_ROWS", "Schedule"}
 DECIDES = re.compile(
-    r"refold\.(planner|cost|tune|devices\.table|families\.\w+\.(claim|schedules))\b"
+    r"refold\.(planner|price|tune|devices\.(table|model|DeviceModel)"
+    r"|families\.\w+\.(claim|schedules|price))\b"
 )
 
 
@@ -63,7 +64,8 @@ def test_what_writes_text_decides_nothing(path: Path) -> None:
         "from refold.families.matmul.schedules import schedule",
         "from refold.planner import make_plan",
         "import refold.schedule",
-        "from refold.cost import DeviceModel",
+        "from refold.devices import DeviceModel",
+        "from refold.families.matmul.price import price",
     ],
 )
 def test_a_decision_where_text_is_written_is_told(text: str) -> None:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from refold.cost import DeviceModel
-from refold.devices import DEVICES
+from refold.devices import DEVICES, DeviceModel
 from refold.emit.targets import target_of
 from refold.ir import Dim, Graph, Node, Output, Sym, leaf, make
 from refold.plan import Group, Plan, Storage

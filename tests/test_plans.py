@@ -9,8 +9,8 @@ from torch import nn
 from captures import captured_once, drawn
 from refold import pipeline
 from refold.codegen.body import Body
-from refold.cost import DeviceModel
 from refold.derive import Options, derive
+from refold.devices import DeviceModel
 from refold.ir import Node, leaf, make, numel
 from refold.ir.graph import is_parametric
 from refold.ir.ops import CONVOLUTIONS

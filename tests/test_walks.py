@@ -15,14 +15,14 @@ from pathlib import Path
 import pytest
 
 from refold import pipeline
-from refold.cost import DeviceModel
+from refold.devices import DeviceModel
 from refold.engine import optimize
 from refold.ir import Graph, Output
-from refold.planner import make_plan
+from refold.planner import PlanPricer, make_plan
 from refold.rules.term import Term, apply, linear, sum
 from tests.engine.graphs import p, x
 
-CPU = DeviceModel.of("cpu")
+CPU = PlanPricer(DeviceModel.of("cpu"))
 
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "refold"
 WALKING = ("ir", "capture", "rules", "engine", "plan", "codegen", "families", "planner", "emit")

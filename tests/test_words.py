@@ -33,8 +33,8 @@ class Word:
 WORDS = (
     Word("is_beside", "is_rematerialized"),
     Word("a_vector", "column_shape"),
-    Word("joints", "fusion_breaks"),
-    Word("TAIL", "EPILOGUE_DISCOUNT"),
+    Word("joints|fusion_breaks", "the price of the plan"),
+    Word("TAIL|EPILOGUE_DISCOUNT", "NOT_OVERLAPPED"),
     Word("[Cc]opy engines?", "TMA"),
     Word("absorb(s|ed)?", "fuse", PYTHON),
     Word("finishers?", "finalize kernel"),

@@ -44,6 +44,10 @@ TABLE: Mapping[str, Row] = {
         "Each is captured; those stay that other tests capture, too.",
         tuple(f"{name}-*" for name in ZOO),
     ),
+    "tests/test_prices.py::test_the_least_price_decides_and_counts_what_is_started": Row(
+        "Each is captured; those stay that other tests capture, too.",
+        tuple(f"{name}-*" for name in ZOO),
+    ),
     "tests/test_dtypes.py::test_model_computes_the_same": Row(
         "Each is compiled: every model in one dtype, every dtype in four models.",
         (

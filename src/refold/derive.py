@@ -11,15 +11,14 @@ import torch
 from refold.accuracy import Accuracy, Inaccurate, Meter
 from refold.baselines import Contest
 from refold.capture import Axes, Captured, CaptureError, Example, Widened, capture, widen
-from refold.cost import DeviceModel
+from refold.devices import DeviceModel
 from refold.emit.held import held, own_bytes
 from refold.emit.module import Mode
 from refold.engine import Ban, Optimized, Step, optimize
 from refold.ir import Node
 from refold.layouts import images_in_channels, with_other_layouts
-from refold.plan import Plan, Storage
-from refold.plan.layout import channels_last
-from refold.planner import make_plan
+from refold.plan import Plan
+from refold.planner import PlanPricer
 
 
 @dataclass(frozen=True)
@@ -147,7 +146,7 @@ def _derived(name: str, c: Captured | CaptureError, budget: _Budget) -> Derivati
     bytes_held = budget.held(plan)
     if bytes_held > budget.most:
         # what is kept gets a price, until what gains least for its bytes is given up
-        gain = max(optimized.cost_before - optimized.cost_after, 1e-9) / bytes_held
+        gain = max(optimized.price_before - optimized.price_after, 1e-9) / bytes_held
         for price in (gain / 8, gain, gain * 8, gain * 64):
             optimized, plan, accuracy = _planned(wide, dtype, budget, images, last, measures, price)
             if budget.held(plan) <= budget.most:
@@ -186,12 +185,13 @@ def _planned(
     each byte that is folded.
     """
     device = replace(budget.device, dtype=dtype, hold=price)
+    pricer = PlanPricer(device, wide.stored, wide.every, dtype, images, images_last)
     options, accuracy = budget.options, None
 
     def rewrite(banned: Sequence[Ban]) -> Optimized:
         return optimize(
             wide.graph,
-            device,
+            pricer,
             strict=options.strict,
             unsafe=options.unsafe,
             banned=banned,
@@ -201,13 +201,7 @@ def _planned(
         optimized = rewrite(())
     else:
         optimized, accuracy = measures.accurate(rewrite)
-    storage = Storage.of(wide.stored, wide.every, optimized.originals, dtype)
-    graph = optimized.graph
-    if images:
-        graph, moved = channels_last(graph, images)
-        storage = storage.moved(moved)
-    plan = make_plan(graph, storage, device, images_last)
-    return optimized, plan, accuracy
+    return optimized, pricer.plan(optimized.graph, optimized.originals), accuracy
 
 
 ROUNDS_ONCE = (

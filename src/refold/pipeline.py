@@ -17,9 +17,8 @@ import torch
 from refold import twin
 from refold.baselines import EAGER, contest
 from refold.capture import Example, kept
-from refold.cost import DeviceModel
 from refold.derive import Derivation, Options, derive
-from refold.devices import DEVICES, device_at_hand
+from refold.devices import DEVICES, DeviceModel, device_at_hand
 from refold.emit.load import load_text
 from refold.emit.module import Emission, Mode, emit
 from refold.emit.target import Target

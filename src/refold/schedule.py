@@ -288,6 +288,14 @@ def predicted(
 
     batches: how many products the rows belong to, as many to each; tiles do not reach across.
     """
+    before = pace.start + (0.0 if s.direct else pace.split * rows * depth)
+    return before + tile_units(s, rows, cols, depth, pace, batches)
+
+
+def tile_units(
+    s: Schedule, rows: int, cols: int, depth: int, pace: Pace = IEEE, batches: int = 1
+) -> float:
+    """The same without launches and the pass that splits x before."""
     if s.splits > 1 and depth < s.splits * _LEAST_DEPTH:
         return float("inf")
     high, wide = s.sizes
@@ -299,12 +307,11 @@ def predicted(
     sharing = min(tiles, slots) * s.splits * size * pace.share if s.splits > 1 else 0.0
     ends = -(-tiles // slots) * (pace.wave * size + sharing)
     waves = -(-tiles // slots) * depth / s.splits * unit
-    before = pace.start + (0.0 if s.direct else pace.split * rows * depth)
     left = tiles % slots
     shares = s.kernels.shares_left_over and s.splits == 1 and not s.direct
     if shares and slots <= 4 * left <= 3.5 * slots:
         waves = min(waves, tiles / slots * depth * unit * pace.shared + pace.joining)
-    return before + waves + ends
+    return waves + ends
 
 
 def is_small(rows: int, cols: int, depth: int) -> bool:
@@ -315,5 +322,10 @@ def is_small(rows: int, cols: int, depth: int) -> bool:
     """
     if min(rows, cols) <= FEW_ROWS or depth < 32:
         return True
+    return plain_seconds(rows, cols, depth) < 5e-6
+
+
+def plain_seconds(rows: int, cols: int, depth: int) -> float:
+    """Seconds of a product by CUDA cores, in tiles of 128 x 64."""
     waves = -(-(-(-rows // 128) * -(-cols // 64)) // PROCESSORS)
-    return waves * depth * 38e-9 < 5e-6
+    return waves * depth * 38e-9

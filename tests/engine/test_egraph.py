@@ -2,10 +2,11 @@
 
 import pytest
 
-from refold.cost import DeviceModel
+from refold.devices import DeviceModel
 from refold.engine import optimize
 from refold.engine.egraph import EGraph
 from refold.engine.saturate import Budget, saturate
+from refold.planner import PlanPricer
 from refold.rules import RULES, Rule
 from refold.rules.term import Term, apply, exp, linear, max, relu, softmax, sum
 
@@ -61,7 +62,7 @@ def test_parameters_are_leaves_that_still_obey_congruence() -> None:
 def test_a_value_that_becomes_parametric_keeps_its_class() -> None:
     # the softmax over one element is one, so its product with a parameter is a parameter
     y = linear(softmax(sum(exp(x(N, 4)), (-2, -1)), -1), p("w", 1, 1))
-    assert optimize(graph(y), DeviceModel.of("cpu")).independent_outputs == (0,)
+    assert optimize(graph(y), PlanPricer(DeviceModel.of("cpu"))).independent_outputs == (0,)
 
 
 def test_proof_names_the_rules_and_nothing_else() -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 
-from refold.cost import DeviceModel
+from refold.devices import DeviceModel
 from refold.ir import Graph, Node, leaf
 from refold.ir.evaluate import evaluate
 from refold.ir.node import as_scalar, rebuild
@@ -15,9 +15,9 @@ from refold.plan import Storage
 from refold.plan.buffers import InPlaceOf, ViewOf
 from refold.plan.reference import run_plan
 from refold.planner import make_plan
-from refold.rules.term import Term, mean
+from refold.rules.term import Term, apply, cut, linear, mean
 
-from .graphs import N, data, graph, x
+from .graphs import N, data, graph, lin, p, x
 from .test_random import graphs
 
 SEEN: set[type] = set()  # the kinds of places that values had
@@ -73,3 +73,21 @@ def test_a_reduction_of_one_element_before_a_column_is_planned() -> None:
     leaves = {n: values[n["name"]] for n in plan.graph.nodes() if n.row.is_named}
     (got,) = run_plan(plan, leaves, {"n": 5})
     assert torch.equal(got.flatten(), values["z"].flatten())
+
+
+def test_an_epilogue_that_waits_for_a_later_product_is_planned() -> None:
+    """Gates of a recurrence: the input's product adds the state's, which has its turn later, from
+    what a kernel makes that could compute the next state, too, and would wait for itself then."""
+    h = c = x(N, 4, name="h")
+    for t in range(3):
+        gates = lin(x(N, 6, name=f"x{t}"), "w", 6, 16) + linear(h, p("u", 16, 4))
+        opened = apply("sigmoid", gates)
+        i, f, o = (cut(opened, -1, 4 * k, 4) for k in (0, 1, 3))
+        c = f * c + i * apply("tanh", cut(gates, -1, 8, 4))
+        h = o * apply("tanh", c)
+    g = in_float64(graph(h))
+    plan = make_plan(g, Storage(real=torch.float64), DeviceModel.of("cpu"))
+    values = {k: v.double() for k, v in data(g, {"n": 5}).items()}
+    leaves = {n: values[n["name"]] for n in plan.graph.nodes() if n.row.is_named}
+    (got,) = run_plan(plan, leaves, {"n": 5})
+    torch.testing.assert_close(got, evaluate(g, values, {"n": 5})[0])

@@ -17,8 +17,8 @@ from functools import cache
 import torch
 
 from refold.codegen.cuda import CudaKernel
-from refold.cost import DeviceModel
 from refold.derive import Options, derive
+from refold.devices import DeviceModel
 from refold.emit.source import real_text
 from refold.families import BY_NAME
 from refold.ir import OPS, Node, Sym

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 import torch
 
-from refold.cost import DeviceModel
+from refold.devices import DeviceModel
 from refold.engine import optimize
 from refold.ir import OPS, Graph, Kind, Node, Output
 from refold.ir.evaluate import run
 from refold.ir.graph import is_parametric
 from refold.ir.op import Rounding
+from refold.planner import PlanPricer
 from refold.rules import RULES
 from refold.rules.combination import MOST, Part, parts, without
 from refold.rules.match import Plain, arguments, matches, replacement
@@ -25,7 +26,7 @@ from refold.rules.term import Term, Value, apply, conv, conv_transpose, linear, 
 from tests.engine.graphs import graph, lin, p, x
 
 F64 = torch.float64
-CPU = DeviceModel.of("cpu")
+CPU = PlanPricer(DeviceModel.of("cpu"))
 OF_TERMS = [r for r in RULES if r.terms]
 
 

@@ -1,6 +1,6 @@
 """What a device is: one record holds every fact of it.
 
-Nothing else in the project lists devices: the cost model, the targets, the choice of kernels, the
+Nothing else in the project lists devices: prices, the targets, the choice of kernels, the
 command line and the tests ask the records of table.py. What depends on what a device can do asks
 for a feature, not for its name.
 """
@@ -47,9 +47,12 @@ class Device:
     run_on: the processor or GPU on which its kernels were run; empty if they never were.
 
     Rates are sustained. product_flops: FLOP/s of float32-accurate matrix products. plain_flops:
-    multiply-adds per second outside them. bandwidth: bytes/s of main memory. launch: seconds to
-    start one kernel. folded: how many products one with a folded weight takes. rates: both for
-    products whose operands in memory have another dtype than float32.
+    multiply-adds per second outside them. bandwidth: bytes/s of main memory. folded: how many
+    products one with a folded weight takes. rates: both for products whose operands in memory have
+    another dtype than float32.
+
+    Seconds of the host: launch, to start one kernel; call, more for one of PyTorch's functions that
+    computes; view, for one that gives a view; memory, to get memory for what a kernel writes.
 
     products: which products our kernels compute. batches: which batches of float32 products, if
     any. adds_bias: PyTorch adds the bias of a convolution in a pass of its own. holds_rows: kernels
@@ -65,6 +68,9 @@ class Device:
     plain_flops: float
     bandwidth: float
     launch: float
+    call: float = 0.0
+    view: float = 1.5e-6
+    memory: float = 0.5e-6
     capability: tuple[int, int] | None = None
     runs_later: bool = False
     flags: tuple[str, ...] = ()

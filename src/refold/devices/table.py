@@ -69,7 +69,8 @@ _ROWS = (
         product_flops=86e9,
         plain_flops=30e9,
         bandwidth=14e9,
-        launch=5e-6,
+        launch=1.5e-6,
+        call=3.5e-6,
         run_on="two AVX-512 cores",
         rates={
             torch.float64: (43e9, 1.0),
@@ -147,4 +148,13 @@ _ROWS = (
 DEVICES: Mapping[str, Device] = MappingProxyType({d.name: d for d in _ROWS})
 
 # what plans are made for that are to run anywhere
-ANY = Device("any", "cpp", product_flops=1.0, plain_flops=1.0, bandwidth=1.0, launch=0.0)
+ANY = Device(
+    "any",
+    "cpp",
+    product_flops=1.0,
+    plain_flops=1.0,
+    bandwidth=1.0,
+    launch=0.0,
+    view=0.0,
+    memory=0.0,
+)

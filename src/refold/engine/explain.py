@@ -8,12 +8,13 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Any
 
-from refold.cost import DeviceModel, node_seconds, passes
 from refold.engine.egraph import EGraph
+from refold.engine.extract import charged
 from refold.engine.normalise import Rewrite
 from refold.ir import Graph, Node
 from refold.ir.graph import is_parametric, topological
 from refold.ir.literals import bare
+from refold.price import Pricer
 from refold.rules import Exact
 
 
@@ -22,7 +23,7 @@ class Step:
     """One rule applied once.
 
     before, after: the values as short text. forms: both in one text, the longest first. saved:
-    predicted seconds a call, of this step alone.
+    seconds a call of this step alone, by charges.
     """
 
     rule: str
@@ -37,9 +38,9 @@ class Step:
         return f"{self.rule} ({self.label}): {self.before} -> {self.after}. {self.why}"
 
 
-def explain(rewrites: Iterable[Rewrite], device: DeviceModel) -> tuple[Step, ...]:
+def explain(rewrites: Iterable[Rewrite], pricer: Pricer) -> tuple[Step, ...]:
     """Rewrites in words. What parameters alone decide is folded, and its form is no step."""
-    saving = _Saving(device)
+    saving = _Saving(pricer)
     return tuple(
         Step(
             r.rule.name,
@@ -64,26 +65,21 @@ def _forms(before: Node, after: Node) -> Iterator[str]:
 
 
 class _Saving:
-    """Predicted seconds a call by which one value is dearer than another.
+    """Seconds a call by which one value is charged more for than another.
 
     What both are computed from is looked at up to where they meet: a step changes a few ops of a
     model that may have thousands.
     """
 
-    def __init__(self, device: DeviceModel) -> None:
-        self.device = device
+    def __init__(self, pricer: Pricer) -> None:
+        self.pricer = pricer
         self.parametric: dict[Node, bool] = {}
         self.depth: dict[Node, int] = {}  # the longest way to a leaf
 
     def __call__(self, before: Node, after: Node) -> float:
         apart = self._apart(before, after)
-        return sum(self._seconds(nodes) * sign for nodes, sign in zip(apart, (1, -1), strict=True))
-
-    def _seconds(self, nodes: list[Node]) -> float:
-        found = (passes(n, self.device, self.parametric) for n in nodes)
-        shared = dict(p for p in found if p is not None)
-        own = sum(node_seconds(n, self.device, self.parametric) for n in nodes)
-        return own + sum(shared.values())
+        first, second = (charged(nodes, self.pricer) for nodes in apart)
+        return first - second
 
     def _apart(self, first: Node, second: Node) -> tuple[list[Node], list[Node]]:
         """What only the first value needs, and only the second, down to folded parameters.

@@ -1,4 +1,4 @@
-"""Choose one node for every class so that the whole graph costs least, shared values counted once.
+"""Choose one node for every class so that the whole has the least charge, shared values once.
 
 The exact problem is hard. Several good starts (the original, the normal form, the cheapest tree)
 are improved by single swaps with reference counts; the answer is never worse than any of them.
@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from refold.cost import DeviceModel, node_seconds, passes
 from refold.engine.egraph import EGraph
 from refold.ir import Graph, Node
-from refold.ir.graph import topological
+from refold.ir.graph import is_parametric, topological, within
 from refold.ir.node import rebuild
+from refold.price import Charge, Pricer
 
 Choice = dict[int, Node]
 ROUNDS = 4
@@ -21,43 +21,57 @@ SWAPS = 20_000
 
 
 @dataclass
-class _Costs:
+class _Charges:
     """Seconds of each node, and the memory passes that several nodes may share."""
 
     egraph: EGraph
-    device: DeviceModel
+    pricer: Pricer
 
     def __post_init__(self) -> None:
-        self.memo: dict[Node, bool] = {}
-        self.known: dict[Node, float] = {}
+        self.known: dict[Node, Charge] = {}
 
-    def __call__(self, node: Node) -> float:
+    def _of(self, node: Node) -> Charge:
         known = self.known.get(node)
         if known is None:
-            known = self.known[node] = node_seconds(node, self.device, self.memo)
+            known = self.known[node] = self.pricer.charges(node)
         return known
+
+    def __call__(self, node: Node) -> float:
+        return self._of(node).seconds
 
     def shared(self, node: Node) -> tuple[object, float] | None:
         """A pass over memory that this node needs and that others may need too."""
-        found = passes(node, self.device, self.memo)
-        if found is None:
+        shares = self._of(node).shares
+        if shares is None:
             return None
-        (x, axes), price = found
-        return (self.egraph.find(x), axes), price
+        return (self.egraph.find(shares.value), shares.axes), shares.seconds
 
 
-def extract(
-    egraph: EGraph, roots: list[Node], seeds: list[Graph], device: DeviceModel
-) -> list[Graph]:
+def charged(nodes: Iterable[Node], pricer: Pricer) -> float:
+    """Seconds that nodes add to a call by their charges, shared passes once."""
+    found = [pricer.charges(n) for n in nodes]
+    passes = {(s.value, s.axes): s.seconds for _, s in found if s is not None}
+    return sum(c.seconds for c in found) + sum(passes.values())
+
+
+def computed(graph: Graph) -> list[Node]:
+    """What a call computes, and the folded parameters that it reads, not their insides."""
+    memo: dict[Node, bool] = {}
+    called = within(graph.roots(), lambda n: not is_parametric(n, memo))
+    read = (i for n in called for i in n.inputs)
+    return [*called, *dict.fromkeys(n for n in (*read, *graph.roots()) if is_parametric(n, memo))]
+
+
+def extract(egraph: EGraph, roots: list[Node], seeds: list[Graph], pricer: Pricer) -> list[Graph]:
     """Candidates, one from each start, as graphs over the same outputs as the seeds."""
-    costs = _Costs(egraph, device)
-    cheapest = _cheapest_trees(egraph, costs)
+    charges = _Charges(egraph, pricer)
+    cheapest = _cheapest_trees(egraph, charges)
     found = []
     for start in (*[_choice_of(egraph, s) for s in seeds], {}):
         choice = {**cheapest, **start}
         if not _acyclic(egraph, choice, roots):
             continue
-        improved = _Swaps(egraph, costs, choice, roots).run()
+        improved = _Swaps(egraph, charges, choice, roots).run()
         if not _acyclic(egraph, improved, roots):
             continue
         found.append(seeds[0].with_roots(build(egraph, improved, roots)))
@@ -91,7 +105,7 @@ def _choice_of(egraph: EGraph, graph: Graph) -> Choice:
     return choice
 
 
-def _cheapest_trees(egraph: EGraph, costs: _Costs, there: Iterable[int] = ()) -> Choice:
+def _cheapest_trees(egraph: EGraph, charges: _Charges, there: Iterable[int] = ()) -> Choice:
     """The cheapest node of every class when nothing is shared but the classes that are `there`,
     which cost nothing and are left out; ends when no class improves."""
     free = set(there)
@@ -105,8 +119,8 @@ def _cheapest_trees(egraph: EGraph, costs: _Costs, there: Iterable[int] = ()) ->
                 inner = [total.get(egraph.find(i)) for i in egraph.children(node)]
                 if any(t is None for t in inner):
                     continue
-                extra = costs.shared(node)
-                cost = costs(node) + (extra[1] if extra else 0.0) + sum(t or 0.0 for t in inner)
+                extra = charges.shared(node)
+                cost = charges(node) + (extra[1] if extra else 0.0) + sum(t or 0.0 for t in inner)
                 if c not in total or cost < total[c] * (1 - 1e-12):
                     total[c] = cost
                     choice[c] = node
@@ -138,9 +152,11 @@ def _acyclic(egraph: EGraph, choice: Choice, roots: Iterable[Node]) -> bool:
 class _Swaps:
     """A choice with reference counts, changed one class at a time while that saves."""
 
-    def __init__(self, egraph: EGraph, costs: _Costs, choice: Choice, roots: list[Node]) -> None:
+    def __init__(
+        self, egraph: EGraph, charges: _Charges, choice: Choice, roots: list[Node]
+    ) -> None:
         self.egraph = egraph
-        self.costs = costs
+        self.charges = charges
         self.choice = choice
         self.count: dict[int, int] = {}
         self.passes: dict[object, int] = {}
@@ -154,7 +170,7 @@ class _Swaps:
         for _ in range(ROUNDS):
             improved = False
             # what is not computed yet is best made of what is
-            self.choice.update(_cheapest_trees(self.egraph, self.costs, self._order()))
+            self.choice.update(_cheapest_trees(self.egraph, self.charges, self._order()))
             for c in self._order():
                 if not self.count.get(c) or len(self.egraph.members[c]) < 2:
                     continue
@@ -263,8 +279,8 @@ class _Swaps:
                 stack.extend(self._leave(self.choice[c]))
 
     def _enter(self, node: Node) -> list[int]:
-        self.total += self.costs(node)
-        extra = self.costs.shared(node)
+        self.total += self.charges(node)
+        extra = self.charges.shared(node)
         if extra:
             n = self.passes.get(extra[0], 0)
             self.passes[extra[0]] = n + 1
@@ -272,8 +288,8 @@ class _Swaps:
         return [self.egraph.find(i) for i in self.egraph.children(node)]
 
     def _leave(self, node: Node) -> list[int]:
-        self.total -= self.costs(node)
-        extra = self.costs.shared(node)
+        self.total -= self.charges(node)
+        extra = self.charges.shared(node)
         if extra:
             self.passes[extra[0]] -= 1
             self.total -= extra[1] if self.passes[extra[0]] == 0 else 0.0

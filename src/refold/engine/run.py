@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from refold.cost import DeviceModel, fusion_breaks, seconds, work
 from refold.engine.egraph import EGraph
 from refold.engine.explain import Step, explain, proof
-from refold.engine.extract import extract
+from refold.engine.extract import charged, computed, extract
 from refold.engine.normalise import Ban, Rewrite, normalise
 from refold.engine.saturate import Budget, merge, saturate
 from refold.ir import Graph, Node
+from refold.price import Pricer
 from refold.rules import EXACT, RULES, Exact, Rule
 
 
@@ -19,34 +19,39 @@ from refold.rules import EXACT, RULES, Exact, Rule
 class Optimized:
     """The cheapest equal graph that was found.
 
-    steps: how it follows from the original, in order. cost_before, cost_after: predicted seconds a
-    call. label: the weakest promise among the rules used. independent_outputs: outputs that were
-    computed from inputs and turn out not to depend on any: likely a bug in the model. originals:
-    for values of the new graph, an equal one of the original where there is one. rewrites: the
-    same steps as nodes, those on parameters alone among them.
+    steps: how it follows from the original, in order. price_before, price_after: predicted seconds
+    a call of their plans. label: the weakest promise among the rules used. independent_outputs:
+    outputs that were computed from inputs and turn out not to depend on any: likely a bug in the
+    model. originals: for values of the new graph, an equal one of the original where there is one.
+    rewrites: the same steps as nodes, those on parameters alone among them.
     """
 
     graph: Graph
     steps: tuple[Step, ...]
-    cost_before: float
-    cost_after: float
+    price_before: float
+    price_after: float
     label: Exact
     independent_outputs: tuple[int, ...]
     originals: Mapping[Node, Node] = field(default_factory=dict)
     rewrites: tuple[Rewrite, ...] = ()
 
 
+# How many graphs the search ends with, beside the original, of which plans are made and priced.
+LAST = 8
+
+
 def optimize(
     graph: Graph,
-    device: DeviceModel,
+    pricer: Pricer,
     *,
     strict: bool = False,
     unsafe: bool = False,
     banned: Iterable[Ban] = (),
     budget: Budget | None = None,
 ) -> Optimized:
-    """Rewrite `graph` to what costs least on `device`.
+    """Rewrite `graph` to the one of which the plan has the least price.
 
+    Charges of nodes guide the search to a few last graphs; the prices of their plans decide.
     strict: use no rule that holds for finite values only. unsafe: use rules that are marked
     `unsafe` where NaN may be lost, too. banned: rules that are not used, at one node or
     anywhere. Deterministic: the budget counts work, not time.
@@ -64,23 +69,24 @@ def optimize(
     merge(egraph, rules)
     normal, rewrites = _directed(egraph, graph, rules, banned)
     saturate(egraph, rules, budget, banned)
-    extracted = extract(egraph, list(graph.roots()), [graph, normal], device)
+    extracted = extract(egraph, list(graph.roots()), [graph, normal], pricer)
     # what the e-graph found may be open to the directed pass again
     again = [_directed(egraph, g, rules, banned)[0] for g in extracted]
-    best = graph
-    for candidate in (normal, *extracted, *again):
-        if _cheaper(candidate, best, device):
-            best = candidate
+    prices = {
+        g: pricer.price(g, _originals(egraph, graph, g))
+        for g in last(graph, (normal, *extracted, *again), pricer)
+    }
+    best = min(prices, key=lambda g: prices[g])
     if not strict and not _keeps_inputs(graph, best):
-        return optimize(graph, device, strict=True, unsafe=unsafe, banned=banned, budget=budget)
+        return optimize(graph, pricer, strict=True, unsafe=unsafe, banned=banned, budget=budget)
     # the directed pass knows its way; the e-graph's forest knows one, by detours at times
     way = tuple(rewrites if best is normal else proof(egraph, graph, best))
-    steps = explain(way, device)
+    steps = explain(way, pricer)
     return Optimized(
         best,
         steps,
-        seconds(graph, device),
-        seconds(best, device),
+        prices[graph],
+        prices[best],
         weakest(steps),
         independent(graph, best),
         _originals(egraph, graph, best),
@@ -96,13 +102,13 @@ def _originals(egraph: EGraph, before: Graph, after: Graph) -> dict[Node, Node]:
     return {n: original for n, original in found.items() if original is not None}
 
 
-def _cheaper(a: Graph, b: Graph, device: DeviceModel) -> bool:
-    """Is `a` predicted faster than `b`; or as fast with less work, or with fewer breaks?"""
-    for price in (seconds, work, fusion_breaks):
-        new, old = price(a, device), price(b, device)
-        if abs(new - old) > 1e-9 * old:
-            return new < old
-    return False
+def last(graph: Graph, found: Iterable[Graph], pricer: Pricer) -> list[Graph]:
+    """The original first, which wins where nothing is cheaper, then the rest by their charges."""
+    graphs: dict[tuple[Node, ...], Graph] = {graph.roots(): graph}
+    for g in found:
+        graphs.setdefault(g.roots(), g)
+    first, *rest = graphs.values()
+    return [first, *sorted(rest, key=lambda g: charged(computed(g), pricer))[:LAST]]
 
 
 def _directed(

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from refold.codegen.cpp import Cpp
 from refold.codegen.cuda import CudaKernel
 from refold.codegen.kernel import Form
-from refold.cost import DeviceModel
+from refold.devices import DeviceModel
 from refold.families.samples import Sample
 from refold.families.view import View
 from refold.ir import Node
 from refold.plan import Group
 from refold.plan.draft import Draft
+from refold.price import Charge, Parametric, Price
 from refold.schedule import Cut, Schedule
 
 Sizes = tuple[int, int, int]  # rows, columns, depth of a product
@@ -56,6 +57,10 @@ class Family:
     form: the text of its kernels, for every target. cpp: its template for the CPU. cuda: what makes
     its kernels for CUDA, from a group and a name. Where one is None, it claims nothing for such
     devices.
+    charges: what a node adds to a call if a kernel of this family computes it, its inputs being
+    there and all fused that may be: a guide for the search, which has no plan. None for nodes of
+    other families.
+    price: what a planned kernel takes on a device. Both follow from the same facts.
     samples: what it computes and refuses; its tests are made of them.
     fusible_inputs: the values that a draft reads and whose elements its kernel could compute
     itself.
@@ -75,6 +80,8 @@ class Family:
     claim: Callable[[Node, View], Claim | None]
     grow: Callable[[Draft, Node, View], str | None]
     form: Form
+    charges: Callable[[Node, DeviceModel, Parametric], Charge | None]
+    price: Callable[[Group, DeviceModel], Price]
     samples: tuple[Sample, ...]
     cpp: Cpp | None = None
     cuda: Callable[[Group, str], CudaKernel] | None = None

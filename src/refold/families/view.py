@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
-from refold.cost import DeviceModel
+from refold.devices import DeviceModel
 from refold.ir import Node
 from refold.plan.draft import Draft
 from refold.plan.memory import Memory

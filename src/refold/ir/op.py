@@ -60,7 +60,7 @@ class Contraction(enum.Enum):
 class Flops:
     """Arithmetic per element, as a multiple of one multiply-add.
 
-    plain: as the cost model counts it. unrolled: in an unrolled loop without branches, where many
+    plain: as prices count it. unrolled: in an unrolled loop without branches, where many
     elements are under way at a time; None: as `plain`. By judgement, but for sigmoid, of which the
     unrolled loop was timed (docs/kernels-ladder.md). slow_path: the function has a slow way for
     large numbers, which takes registers of a GPU.

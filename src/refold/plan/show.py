@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import zip_longest
 
 from refold.ir import Node
 from refold.ir.graph import names_of
 from refold.plan.buffers import Fresh, InPlaceOf, OfPyTorch, Place, StateOf, ViewOf
 from refold.plan.plan import Call, Group, Plan, reads
 from refold.plan.product import PACKED, TRANSPOSED, Pack
+from refold.price import PlanPrice
 
 
-def show(plan: Plan) -> str:
+def show(plan: Plan, price: PlanPrice | None = None) -> str:
     """The plan as text, a step a line and below it where each of its values lies.
 
-    Values have the names that `ir.render` gives them in the plan's graph.
+    Values have the names that `ir.render` gives them in the plan's graph. price: what its steps
+    take, and what is done beside them, is written out, too.
     """
-    return "\n".join(_Words(plan).lines())
+    return "\n".join(_Words(plan, price or PlanPrice()).lines())
 
 
 class _Words:
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
+    def __init__(self, plan: Plan, price: PlanPrice) -> None:
+        self.plan, self.price = plan, price
         names: Mapping[Node, str] = names_of(plan.graph)
         self.names = {**names, **{f.node: f"{f.name} ({names[f.node]})" for f in plan.folds}}
         self.packed: set[Pack] = set()
@@ -43,11 +46,17 @@ class _Words:
         for node in plan.graph.nodes():
             if node.op == "input" and node in buffers.dense:
                 yield f"lay out argument {self._value(node)} row after row"
-        for step in plan.steps:
+        for step, takes in zip_longest(plan.steps, self.price.steps):
             yield from self._group(step) if isinstance(step, Group) else self._call(step)
+            if takes is not None and takes.launches:
+                yield f"  takes {takes}"
         for out, handed in zip(plan.outputs, buffers.handed, strict=True):
             what = "return" if out.mutates is None else f"write buffer {out.mutates} ="
             yield f"{what} {self.names[out.value]}: {handed}"
+        for words, takes in self.price.beside:
+            yield f"{words} takes {takes}"
+        if self.price.steps:
+            yield f"price: {self.price}"
 
     def _value(self, node: Node) -> str:
         shape = " x ".join(str(d) for d in node.shape if d != 1) or "1"

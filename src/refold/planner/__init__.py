@@ -1,7 +1,9 @@
-"""Makes plans: which family's kernel computes each node, what PyTorch computes, what is folded."""
+"""Makes plans: which family's kernel computes each node, what PyTorch computes, what is folded; and
+prices them."""
 
 from refold.planner.lower import lower
 from refold.planner.make import make_plan
+from refold.planner.price import PlanPricer, floor, plan_price
 from refold.planner.schedules import to_tune, tuned
 
-__all__ = ["lower", "make_plan", "to_tune", "tuned"]
+__all__ = ["PlanPricer", "floor", "lower", "make_plan", "plan_price", "to_tune", "tuned"]

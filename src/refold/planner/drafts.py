@@ -34,6 +34,9 @@ class Drafts:
         self.drafts: list[Draft] = []
         self.waits: list[int] = []  # by a draft's number: bits of the drafts that come before it
         self.nearest: dict[Node, int] = {}  # what _nearest has found
+        self.now = 0  # the place of the first node that may yet get a draft
+        # by values that have none yet: the drafts that wait for them, an epilogue's
+        self.ahead: dict[Node, dict[Draft, None]] = {}
         self.roots = set(graph.roots())
         self.readers: dict[Node, list[Node]] = {}
         self.known_readers: dict[Node, dict[Node, None]] = {}  # what read_by has found
@@ -91,8 +94,16 @@ class Drafts:
                 draft.nodes.append(inner)
         draft.nodes.append(node)
         self.owner[node] = draft
+        self._wait(draft, functools.reduce(or_, map(self._before, node.inputs), 0))
+        for n in within(node.inputs, lambda n: n not in self.owner and self.place[n] >= self.now):
+            self.ahead.setdefault(n, {}).setdefault(draft)
+        for waiting in self.ahead.pop(node, ()):
+            self._wait(waiting, 1 << draft.number | self.waits[draft.number])
+
+    def _wait(self, draft: Draft, new: int) -> None:
+        """Let a draft, and all that wait for it, wait for those of some bits."""
         own = 1 << draft.number
-        new = functools.reduce(or_, map(self._before, node.inputs), 0) & ~own
+        new &= ~own
         if new & ~self.waits[draft.number]:
             self.waits[draft.number] |= new
             for number, waits in enumerate(self.waits):
@@ -102,16 +113,20 @@ class Drafts:
     def _nearest(self, value: Node) -> int:
         """Bits of the drafts from whose values one that no draft owns is computed by calls.
 
-        Values are placed in the order of the graph, so that what an answer says stays true.
+        Values are placed in the order of the graph, so that an answer stays true for those that
+        have had their turn; of others it is what is known now.
         """
+        found: dict[Node, int] = {}
         outside = within([value], lambda n: n not in self.owner and n not in self.nearest)
         for n in outside:
             bits = 0
             for i in n.inputs:
                 owner = self.owner.get(i)
-                bits |= self.nearest[i] if owner is None else 1 << owner.number
-            self.nearest[n] = bits
-        return self.nearest[value]
+                known = self.nearest.get(i, found.get(i, 0))
+                bits |= known if owner is None else 1 << owner.number
+            found[n] = bits
+        self.nearest |= {n: bits for n, bits in found.items() if self.place[n] < self.now}
+        return self.nearest.get(value, found.get(value, 0))
 
     def _before(self, value: Node) -> int:
         """Bits of the drafts that have to be computed before `value` is there."""
@@ -128,9 +143,15 @@ class Drafts:
         """Whether `node` in a draft would make it wait for itself: to ask of many drafts, while
         none of them changes, and before any draft is fused into another."""
         before = [(self.owner.get(i), self._before(i)) for i in values_read(node)]
-        return lambda draft: any(
-            bits >> draft.number & 1 for owner, bits in before if owner is not draft
-        )
+        after = {d: 1 << d.number for d in self.ahead.get(node, ())}
+
+        def waits(draft: Draft) -> bool:
+            if any(bits >> draft.number & 1 for owner, bits in before if owner is not draft):
+                return True
+            own = self.waits[draft.number] if draft.number >= 0 else 0
+            return any(own & bit for waiting, bit in after.items() if waiting is not draft)
+
+        return waits
 
     def _cycles(self, draft: Draft, node: Node) -> bool:
         """Would `node` in `draft` make the draft wait for itself? For drafts of any kind."""

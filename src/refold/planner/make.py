@@ -11,8 +11,7 @@ from dataclasses import replace
 
 import torch
 
-from refold.cost import DeviceModel
-from refold.devices import ANY
+from refold.devices import ANY, DeviceModel
 from refold.families import BY_NAME, FAMILIES
 from refold.ir import NARROW, OPS, Graph, Kind, Node
 from refold.ir.graph import is_computed, is_parametric
@@ -73,7 +72,9 @@ class _Planner(Drafts):
     def plan(self) -> Plan:
         dynamic = [n for n in self.order if not self.parametric[n] and is_computed(n)]
         for node in dynamic:
+            self.now = self.place[node]
             self._place(node)
+        self.now = len(self.order)
         self.absorb_pointwise()
         self.absorb_vectors()
         self.count()

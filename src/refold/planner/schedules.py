@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from refold.cost import DeviceModel
+from refold.devices import DeviceModel
 from refold.families import BY_NAME
 from refold.families.family import Sizes
 from refold.plan.plan import Group, Plan, Step

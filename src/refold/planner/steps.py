@@ -49,6 +49,7 @@ def ordered(
     """What the outputs need, each step after those that it reads."""
     order: list[Draft | Node] = []
     done: set[int] = set()
+    begun: set[int] = set()
     stack: list[tuple[Node, bool]] = [(r, False) for r in reversed(drafts.graph.roots())]
     while stack:
         node, ready = stack.pop()
@@ -62,6 +63,9 @@ def ordered(
             done.add(key)
             order.append(node if draft is None else draft)
             continue
+        if key in begun:
+            raise RuntimeError(f"a plan in which {node} waits for itself")
+        begun.add(key)
         stack.append((node, True))
         sources = reads(node) if draft is None else draft.inputs()
         stack.extend((i, False) for i in reversed(sources))

@@ -18,9 +18,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 from refold import baselines, contract, pipeline
-from refold.cost import DeviceModel
 from refold.derive import Options, derive
-from refold.devices import DEVICES, is_at_hand
+from refold.devices import DEVICES, DeviceModel, is_at_hand
 from refold.emit.cuda import compile_emitted, nvcc
 from refold.emit.held import own_bytes
 from refold.emit.target import Target

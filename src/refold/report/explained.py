@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from refold.codegen.text import describe
-from refold.cost import DeviceModel, floor
 from refold.derive import ROUNDS_ONCE, Derivation
+from refold.devices import DeviceModel
 from refold.emit.held import held
 from refold.ir import render
 from refold.plan import Call, Group
 from refold.plan.show import show
+from refold.planner import floor, plan_price
 
 
 def explained(
@@ -60,8 +61,8 @@ def explained(
         "folds": [{"name": f.name, "is": describe(f.node)} for f in d.mode.plan.folds],
         "held": [{"name": h.name, "bytes": h.size} for h in held(d.mode.plan)],
         "accuracy": str(d.accuracy),
-        "predicted_before_s": d.optimized.cost_before,
-        "predicted_s": d.optimized.cost_after,
+        "predicted_before_s": d.optimized.price_before,
+        "predicted_s": d.optimized.price_after,
         "floor_s": floor(d.optimized.graph, device.at(d.dtype)),
         "independent_outputs": list(d.optimized.independent_outputs),
     }
@@ -70,5 +71,7 @@ def explained(
         row["graph"] = render(d.optimized.graph)
     if plan:
         row["planned_graph"] = render(d.mode.plan.graph)
-        row["plan"] = show(d.mode.plan)
+        price = plan_price(d.mode.plan, device.at(d.dtype))
+        row["plan"] = show(d.mode.plan, price)
+        row["launches"] = price.launches
     return row

@@ -2,7 +2,7 @@
 
 A table that only parameters decide is so computed once until they change. That pays where the
 table is small beside the rows that are looked up; where these are few, a computed table need not
-be computed whole. The cost model weighs it.
+be computed whole. Prices weigh it.
 """
 
 from __future__ import annotations

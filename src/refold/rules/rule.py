@@ -73,7 +73,7 @@ class Rule:
         `finite` (equal for finite values).
     why: one sentence for explanations.
     where: what must hold for the sides to be equal; it reads shapes, dtypes, attributes and
-        bounds. Never a question of profit: that is for the cost model.
+        bounds. Never a question of profit: that is for prices.
     simplify: True where the right side is never worse, so that the directed pass may take it
         without looking back; False for the e-graph alone; a predicate that says when for the
         directed pass alone: for rules that reorder a chain, where an e-graph would keep every

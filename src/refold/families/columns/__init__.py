@@ -4,6 +4,7 @@ from refold.codegen.cpp import Cpp
 from refold.families.columns.claim import claim, grow, reduced
 from refold.families.columns.cuda_kernel import ColumnsKernel
 from refold.families.columns.kernel import FORM
+from refold.families.columns.price import charges, price
 from refold.families.columns.samples import SAMPLES
 from refold.families.family import Family
 
@@ -14,6 +15,8 @@ FAMILY = Family(
     form=FORM,
     cpp=Cpp("columns.h", "columns(body, outer, count, width)"),
     cuda=ColumnsKernel,
+    charges=charges,
+    price=price,
     samples=SAMPLES,
     fusible_inputs=reduced,
 )

@@ -6,6 +6,7 @@ from refold.families.matmul.claim import claim, grow
 from refold.families.matmul.cuda_kernel import CudaProduct
 from refold.families.matmul.kernel import FORM
 from refold.families.matmul.packing import entries
+from refold.families.matmul.price import charges, price
 from refold.families.matmul.samples import SAMPLES
 from refold.families.matmul.schedules import of_device, schedule, to_tune
 
@@ -16,6 +17,8 @@ FAMILY = Family(
     form=FORM,
     cpp=Cpp("matmul.h", "matmul(body, a, w, rows, width, depth)"),
     cuda=CudaProduct,
+    charges=charges,
+    price=price,
     samples=SAMPLES,
     whole=frozenset({"logsumexp"}),
     schedules=of_device,

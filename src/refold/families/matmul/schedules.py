@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from refold.cost import DeviceModel
+from refold.devices import DeviceModel
 from refold.families.family import Sizes
 from refold.ir import NARROW, Dim, Sym, hint
 from refold.ir.graph import is_parametric

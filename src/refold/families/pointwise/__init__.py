@@ -4,6 +4,7 @@ from refold.codegen.cpp import Cpp
 from refold.families.family import Family
 from refold.families.pointwise.claim import claim, grow
 from refold.families.pointwise.kernel import FORM, cuda
+from refold.families.pointwise.price import charges, price
 from refold.families.pointwise.samples import SAMPLES
 from refold.families.rows.schedules import schedule
 from refold.families.walk import made_at_hand, overwrites
@@ -15,6 +16,8 @@ FAMILY = Family(
     form=FORM,
     cpp=Cpp("rows.h", "rows(body, rows, width)"),
     cuda=cuda,
+    charges=charges,
+    price=price,
     samples=SAMPLES,
     fusible_inputs=made_at_hand,
     overwrites=overwrites,

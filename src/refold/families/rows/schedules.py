@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 
 from refold.codegen.body import Reduction, reductions
-from refold.cost import DeviceModel
+from refold.devices import DeviceModel
 from refold.families.rows.one_pass import one_pass
 from refold.ir import Node, hint
 from refold.plan.plan import Group
@@ -18,8 +18,9 @@ from refold.schedule import Cut
 # Columns of a row that a block holds in registers (row_partition.cuh, ResidentShapes): by Vec4, and
 # one by one.
 HELD, HELD_SINGLY = 8192, 4096
-# Narrower rows are never taken by several blocks (row_partition.cuh, kMultiBlockFrom).
-SPLIT_FROM = 65536
+# Narrower rows are never taken by several blocks, nor are more of them (row_partition.cuh,
+# kMultiBlockFrom).
+SPLIT_FROM, SPLIT_ROWS = 65536, 2048
 
 
 def schedule(group: Group, device: DeviceModel, cut: Cut | None) -> Group:
