@@ -69,7 +69,8 @@ class Emitted:
         values = [*(o.node for o in operands), *self.group.outputs]
         address = [f"static_cast<rf::{k.body.element(v)}*>(p[{i}])" for i, v in enumerate(values)]
         address = [re.sub(r"rf::(float|double|bool)", r"\1", text) for text in address]
-        members = address[: len(operands)]
+        members = ["{}"] if k.form.base else []  # of what the functor is unless it says otherwise
+        members += address[: len(operands)]
         members += [f"static_cast<{k.real}>(c[{i}])" for i in range(len(numbers))]
         members += [index[n] for n in named]
         members += address[len(operands) :]

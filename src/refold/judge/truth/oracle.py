@@ -12,6 +12,7 @@ import contextlib
 import math
 import os
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -44,6 +45,8 @@ from refold.judge.worker.leaves import other_generators
 _SHARE = 1 / 8  # of the device's memory: what is kept of runs
 _CPU_SHARE = 1 / 8  # of the machine's memory: what is kept of runs of a model on the CPU
 LARGE = 64 << 20  # bytes of a state
+_BOTH = 1 << 30  # bytes of a state in float64 up to which it stays beside the state
+_KEPT = 1 << 20  # elements of a parameter from which on its float64 values are kept
 
 
 class Oracle:
@@ -64,6 +67,7 @@ class Oracle:
         self.writes: frozenset[str] = frozenset()  # parameters that a forward writes, see `first`
         tensors = self.model.state_dict().values()
         self.bytes = sum(t.numel() * t.element_size() for t in tensors)
+        self._wide_kept: dict[int, tuple[Any, torch.Tensor]] = {}  # see `_wide_data`
         self.rehearsal: Rehearsal | None = None  # on a GPU, of calls that may end its use
 
     def share(self) -> int:
@@ -243,14 +247,28 @@ class Oracle:
         """The model's tensors in float64; change: with other values."""
         found = (*self.model.parameters(), *self.model.buffers(), *unregistered(self.model))
         held = list({id(t): t for t in found if inexact(t)}.values())
-        before = [(t.dtype, None if change is None else t.data) for t in held]
+        both = change is not None or 2 * self.bytes <= _BOTH
+        before = [(t.dtype, t.data if both else None) for t in held]
         try:
             for t in held:
-                t.data = widen(t.data) if change is None else change(t.data)
+                t.data = self._wide_data(t) if change is None else change(t.data)
             yield
         finally:
             for t, (dtype, data) in zip(held, before, strict=True):
                 t.data = t.data.to(dtype) if data is None else data
+
+    def _wide_data(self, t: torch.Tensor) -> Any:
+        """A tensor in float64. Of a large parameter it is kept until PyTorch counts a write to the
+        parameter: who compares a dozen calls under one state widens it once."""
+        kept = isinstance(t, nn.Parameter) and t.numel() >= _KEPT and 2 * self.bytes <= _BOTH
+        if not kept or self.writes or t.is_inference():
+            return widen(t.data)
+        form = (t.data_ptr(), t.shape, t.stride(), t.dtype)
+        then, wide = self._wide_kept.get(id(t), (None, t))
+        if then is None or then[0]() is not t or then[1:] != (t._version, form):
+            wide = widen(t.data)
+            self._wide_kept[id(t)] = (weakref.ref(t), t._version, form), wide
+        return wide
 
 
 def _run(
