@@ -45,7 +45,7 @@ def price(group: Group, device: DeviceModel) -> Price:
 
 
 def _packed(group: Group) -> float:
-    """Bytes moved to pack the weight into panels, filled up to whole ones, at each call on a CPU."""
+    """Bytes moved at each call to pack the weight into whole panels, on the CPU."""
     if group.kernel is not None:
         return 0.0
     w = group.sides[1]
