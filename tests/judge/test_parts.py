@@ -22,7 +22,6 @@ from refold.judge.ask.request import asked
 from refold.judge.rule.calibrate import cut, operands, sequential
 from refold.judge.rule.compare import resolve, tensors
 from refold.judge.tests.registry import TESTS, names
-from refold.judge.truth import oracle as truth_oracle
 from refold.judge.truth.oracle import Oracle
 from refold.judge.verdict import begin
 from refold.judge.verdict.session import Session
@@ -246,44 +245,6 @@ def test_float64_reaches_what_a_kept_function_reads(tmp_path: Path) -> None:
     assert 0 < float((exact - perturbed).abs().max()) < 1e-4
     assert all(torch.equal(t, held[n]) for n, t in oracle.model.state_dict().items())
     assert oracle.model.b.dtype == torch.float32
-
-
-def test_a_large_parameter_is_widened_once_for_each_write(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = (
-        "import torch\nfrom torch import nn\nclass Model(nn.Module):\n"
-        "    def __init__(self):\n        super().__init__()\n"
-        "        self.w = nn.Linear(1024, 1024)\n"
-        "    def forward(self, x):\n        return self.w(x)\n"
-        "def get_inputs():\n    return [torch.randn(4, 1024)]\n"
-    )
-    (tmp_path / "ref.py").write_text(text)
-    one = Oracle(load(tmp_path / "ref.py"), 0, torch.device("cpu"))
-    inputs, weight = [torch.randn(4, 1024)], one.model.w.weight
-    widened = []
-    wide = truth_oracle.widen
-    monkeypatch.setattr(truth_oracle, "widen", lambda t: widened.append(t.numel()) or wide(t))
-
-    def exact() -> torch.Tensor:
-        found = one.exact(inputs, False, 0).outputs
-        assert weight.dtype == torch.float32 and weight.data_ptr() == lies
-        wanted = inputs[0].double() @ weight.double().t() + one.model.w.bias.double()
-        torch.testing.assert_close(found, wanted)
-        return found
-
-    lies = weight.data_ptr()
-    first = exact()
-    assert torch.equal(first, exact())
-    assert widened.count(1 << 20) == 1
-    one.load({k: v * 1.5 for k, v in one.state().items()})
-    assert not torch.equal(first, exact())
-    assert widened.count(1 << 20) == 2
-    other = torch.nn.Parameter(weight.detach() * 3)
-    lies, weight = other.data_ptr(), other
-    one.model.w.weight = other
-    exact()
-    assert widened.count(1 << 20) == 3
 
 
 def test_the_largest_error_is_held_to_eagers_largest() -> None:
