@@ -67,7 +67,7 @@ def test_what_cannot_be_given_up_keeps_the_original():
     found, kept, own = derived(Turned, 1.0)
     assert kept == own, found.mode.kept
     found, _, _ = derived(Turned, 0.5)
-    assert "would take 12,288 bytes beside 12,288 of parameters" in found.mode.kept
+    assert "would take 12,288 bytes beside the 12,288 of the parameters" in found.mode.kept
 
 
 def test_packed_parameters_are_counted():

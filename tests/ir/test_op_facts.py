@@ -155,6 +155,11 @@ def test_a_comparison_jumps(op: Op) -> None:
     assert op.jumps
 
 
+# PyTorch takes them from a library of vectors, which on some processors errs in the last bit; that
+# our kernels do not is tested beside them (test_op_kernels.py)
+OF_A_LIBRARY = {"sqrt"}
+
+
 @pytest.mark.parametrize("op", COMPUTED, ids=names)
 def test_rounding(op: Op) -> None:
     """What rounds once is float64's result, rounded; what does not round is the same in both."""
@@ -164,7 +169,12 @@ def test_rounding(op: Op) -> None:
         narrow = sample.draw(dtype=torch.float32)
         wide = [x.double() if x.is_floating_point() else x for x in narrow]
         exact, made = sample.run(*wide), sample.run(*narrow)
-        assert torch.equal(exact.to(made.dtype), made), str(sample)
+        rounded = exact.to(made.dtype)
+        if op.name in OF_A_LIBRARY:
+            low, high = (torch.nextafter(rounded, torch.full_like(made, s * INF)) for s in (-1, 1))
+            assert ((low <= made) & (made <= high)).all(), str(sample)
+            continue
+        assert torch.equal(rounded, made), str(sample)
         if op.rounding is Rounding.NONE:
             assert torch.equal(exact, made.to(exact.dtype)), str(sample)
 
@@ -290,8 +300,9 @@ def test_reductions_of_parts(op: Op) -> None:
 
 
 SOURCE = Path(refold.__file__).parent
-# names of single ops for those who write rules; of those that PyTorch gives another argument
-BY_NAME = {"rules/term.py", "capture/aten_pointwise.py"}
+# names of single ops for those who write rules; of those that PyTorch gives another argument; what
+# emitted files call an operand
+BY_NAME = {"rules/term.py", "capture/aten_pointwise.py", "plan/roles.py"}
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,9 @@ def _check(op: Op, made: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor)
     assert torch.equal(made[infinite], eager[infinite]), f"{op.name}: other infinities"
     known = eager.isfinite()
     if op.is_exact:
-        assert torch.equal(made[known], eager[known]), f"{op.name}: other bits"
+        # PyTorch's own vectors of square roots err in the last bit on some processors
+        right = (made == eager) | (made == exact.to(made.dtype))
+        assert right[known].all(), f"{op.name}: other bits"
         return
     error, own = ((v[known].double() - exact[known]).abs() for v in (made, eager))
     bar = 8 * own + 4e-6 * exact[known].abs() + 1e-37
