@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import re
 import sysconfig
@@ -99,4 +100,6 @@ def _imported(name: str, library: Path) -> ModuleType:
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
     loader.exec_module(module)
+    launches = ctypes.c_long.in_dll(ctypes.CDLL(str(library)), "emulator_launches")
+    module.launches = lambda: launches.value  # type: ignore[attr-defined]
     return module

@@ -16,8 +16,10 @@ from torch import nn
 from agree import check_close, check_modes
 from beforehand import beforehand
 from refold import pipeline
-from refold.devices import DEVICES
+from refold.devices import DEVICES, DeviceModel
 from refold.pipeline import Result
+from refold.plan import Group
+from refold.planner import plan_price
 from test_models import written
 from tests.emulator.module import emulated
 from tests.gpu.test_emitted import Chain, Large
@@ -55,13 +57,36 @@ def built(request: pytest.FixtureRequest) -> Mapping[tuple[Any, ...], Any]:
         module = MODELS[name]()
         return written(module, module.inputs(), target)
 
-    return beforehand(request, "test_model_computes_the_same", write, built_for_emulator)
+    def build(pair: tuple[nn.Module, Result]) -> tuple[nn.Module, nn.Module, Result]:
+        return *built_for_emulator(pair), pair[1]
+
+    return beforehand(request, "test_model_computes_the_same", write, build)
 
 
 @pytest.mark.parametrize(("name", "target"), CASES_OF)
 def test_model_computes_the_same(built: Any, name: str, target: str) -> None:
-    module, fast = built[(name, target)]()
+    module, fast, result = built[(name, target)]()
     check_modes(fast, module)
+    check_kernels(fast, module.inputs(), result, target)
+
+
+def check_kernels(fast: nn.Module, inputs: list[Any], result: Result, target: str) -> None:
+    """The price of a plan counts the kernels that a call starts on a GPU, PyTorch's own aside."""
+    (namespace, _), *_ = pipeline._programs(fast)
+    launches = namespace["_refold_kernels"].launches
+    for mode in result.modes:
+        if mode.plan is None:
+            continue
+        fast.train(mode.name == "train")
+        price = plan_price(mode.plan, DeviceModel.of(target))
+        steps = zip(mode.plan.steps, price.steps, strict=True)
+        expected = sum(p.kernels for step, p in steps if isinstance(step, Group))
+        expected += sum(p.kernels for what, p in price.beside if what == "packing a value")
+        with torch.no_grad():
+            fast(*inputs)  # folds and packs parameters
+            before = launches()
+            fast(*inputs)
+        assert launches() - before == expected, mode.name
 
 
 def test_tf32_where_it_is_allowed() -> None:

@@ -15,7 +15,10 @@ from refold.ir.ops import OPS
 from refold.ir.shapes import RANK
 
 F64 = torch.float64
-_THIN = 4  # rows of a weight
+# Rows of a product's shorter side up to which kernels sum each element in many parts: kSkinny of
+# families/matmul/cpu/skinny.h. Libraries do otherwise: at a depth of 8192 PyTorch erred 3 to 6
+# times as much there on an AMD processor.
+THIN = 12
 Folds = MutableMapping[Node, torch.Tensor]
 
 
@@ -100,15 +103,17 @@ def value_of(
     attrs = {k: concrete(v, sizes) for k, v in node.attrs}
     if node.op == "cast":
         attrs["dtype"] = kind
-    if node.op == "linear" and not exact and inner[1].shape[-2] <= _THIN:
+    if node.op == "linear" and not exact and min(i.shape[-2] for i in inner) <= THIN:
         return _thin(*inner)
     return OPS[node.op].run(*inner, **attrs)
 
 
 def _thin(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    """x[...,M,K] by w[...,N,K] of few rows -> [...,M,N], each a sum of many partial ones, as our
-    kernels make it. A library's product of one column may add up all of K one after the other: on
-    some processors that costs three times the error, which no emitted file has."""
+    """x[...,M,K] by w[...,N,K], M or N few -> [...,M,N], each a sum of many partial ones, as our
+    kernels make it. A library's may add up all of K one after the other, with an error that no
+    emitted file has."""
+    if w.shape[-2] > THIN:
+        return _thin(w, x).mT
     columns = [(x * w[..., n : n + 1, :]).sum(-1) for n in range(w.shape[-2])]
     return torch.stack(columns, -1)
 

@@ -1,0 +1,37 @@
+"""Products of few rows or columns, whose accuracy is measured as kernels sum them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+import refold
+from refold.ir import leaf, make
+from refold.ir.rounded import THIN, run_exact, run_rounded
+
+DEPTH = 8192
+
+
+def test_few_are_as_many_as_for_the_kernels() -> None:
+    header = Path(refold.__file__).parent / "families/matmul/cpu/skinny.h"
+    found = re.search(r"kSkinny = (\d+);", header.read_text())
+    assert found is not None and int(found[1]) == THIN
+
+
+@pytest.mark.parametrize(("rows", "features"), [(64, 1), (64, THIN), (1, 64), (THIN, 64), (1, 1)])
+def test_thin_products_are_summed_in_parts(rows: int, features: int) -> None:
+    torch.manual_seed(0)
+    x, w = torch.rand(1, 1, 1, rows, DEPTH), torch.rand(1, 1, 1, features, DEPTH)
+    left = leaf("input", x.shape, torch.float32, name="x", index=0)
+    right = leaf("input", w.shape, torch.float32, name="w", index=1)
+    product, given = make("linear", left, right), {left: x, right: w}
+    made = run_rounded([product], given, {})[product]
+    exact = run_exact([product], given, {})[product]
+    assert made.shape == exact.shape == (1, 1, 1, rows, features) and made.dtype == torch.float32
+    in_order = torch.zeros(rows, features)
+    for k in range(DEPTH):
+        in_order += x[0, 0, 0, :, k : k + 1] * w[0, 0, 0, :, k]
+    assert (made - exact).norm() < 0.25 * (in_order - exact[0, 0, 0]).norm()
