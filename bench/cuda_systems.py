@@ -12,8 +12,8 @@ refold alternately in one process, as CSV.
 
 sustained: back to back for a quarter of a second at a time, rounds in random order, median over
 rounds; it holds the clock that the power limit leaves. cold: one call after the second-level cache
-was overwritten, by events, the queue never empty. host: time to enqueue one call. floor: what the
-cost model's rates allow at best. graph: of 20 calls in one CUDA graph, replayed back to back: what
+was overwritten, by events, the queue never empty. host: time to enqueue one call. floor: by the
+rates of the device at best. graph: of 20 calls in one CUDA graph, replayed back to back: what
 the device takes without the host. A number stands only where the judge accepted the file in the
 same run.
 """

@@ -74,7 +74,7 @@ def default_float32() -> str:
 
 
 def target_for(name: str, float32: str | None = None) -> tuple[Target, DeviceModel]:
-    """The back end called `name` ("cpu", "cuda:sm_90", ...) and its cost model."""
+    """The back end called `name` ("cpu", "cuda:sm_90", ...) and the device that prices are for."""
     if name not in DEVICES:
         raise OptimizeError(f"unknown target {name!r}; the targets are {', '.join(DEVICES)}")
     accuracy = float32 or default_float32()
