@@ -10,7 +10,7 @@ import torch
 
 from refold.accuracy import Accuracy, Inaccurate, Meter
 from refold.baselines import Contest
-from refold.capture import Axes, Captured, CaptureError, Example, Widened, capture, widen
+from refold.capture import FREE, Captured, CaptureError, Example, Widened, capture, widen
 from refold.devices import DeviceModel
 from refold.emit.held import held, own_bytes
 from refold.emit.module import Mode
@@ -77,8 +77,8 @@ def derive(
             break
         try:
             # sizes that stood in the way of one mode stand in the other's
-            known = captured[0].fixed if captured and isinstance(captured[0], Captured) else Axes()
-            one = capture(module, example, training=training, fixed=known)
+            known = captured[0].bound if captured and isinstance(captured[0], Captured) else FREE
+            one = capture(module, example, training=training, bound=known)
             captured.append(with_other_layouts(module, Example.of(example), one))
         except CaptureError as error:
             captured.append(error)

@@ -13,12 +13,12 @@ from torch.utils import _pytree as pytree
 
 from refold.capture.arguments import Arguments
 from refold.capture.aten import HANDLERS
-from refold.capture.captured import Axes, Captured, Field, attribute, has_attribute
+from refold.capture.captured import Captured, Field, attribute, has_attribute
 from refold.capture.containers import classes_of
 from refold.capture.program import Exported, Lifted, without_inner
 from refold.capture.results import Results
 from refold.capture.sizes import Derived, Sizes
-from refold.capture.values import CaptureError, SizeError, Unsupported, Value
+from refold.capture.values import Axes, CaptureError, SizeError, Unsupported, Value
 from refold.capture.watch import owner_of
 from refold.ir import Dim, Graph, Node, Output, Sym, as_scalar, leaf
 from refold.ir.graph import topological

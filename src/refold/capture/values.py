@@ -11,6 +11,25 @@ import torch
 from refold.ir import Dim, Node, Sym, as_scalar, make
 from refold.ir.shapes import RANK, pad
 
+Axis = tuple[int, int]  # a dimension of a tensor, as (tensor, dimension)
+Axes = frozenset[Axis]
+Equal = tuple[tuple[Axis, Axis], ...]
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Sizes that do not vary by themselves.
+
+    fixed: the dimensions whose sizes are the example's; None for all. equal: pairs of dimensions
+    whose sizes are the same ones.
+    """
+
+    fixed: Axes | None = frozenset()
+    equal: Equal = ()
+
+
+FREE = Bound()
+
 
 class CaptureError(Exception):
     """The module cannot be captured; the text says what stands in the way.
@@ -25,11 +44,12 @@ class SizeError(CaptureError):
     """Sizes stand in the way, which may be fixed.
 
     expr: the sympy expression of sizes that does, or the dimensions, as (tensor, dimension).
+    equal: pairs of dimensions that may vary if their sizes are the same ones.
     """
 
-    def __init__(self, text: str, expr: Any = None) -> None:
+    def __init__(self, text: str, expr: Any = None, equal: Equal = ()) -> None:
         super().__init__(text)
-        self.expr = expr
+        self.expr, self.equal = expr, equal
 
 
 class Unsupported(Exception):
