@@ -173,7 +173,7 @@ def nvcc() -> str | None:
 def compile_emitted(text: str) -> str | None:
     """Compile the CUDA source of an emitted file without running it; the first error, or None."""
     source = source_of(text)
-    flags = re.search(r"extra_cuda_cflags=(\[[^\]]*\])", text)
+    flags = re.search(r"_REFOLD_FLAGS = (\[[^\]]*\])", text)
     compiler = nvcc()
     if source is None or flags is None or compiler is None:
         return "there is no CUDA source, or no nvcc"
