@@ -17,6 +17,7 @@ ORDER = [
     "capture",
     "rules",
     "schedule",
+    "convolve",
     "devices",
     "price",
     "engine",

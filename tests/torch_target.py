@@ -38,7 +38,7 @@ class TorchTarget:
     def guards(self, names: Sequence[str]) -> list[str]:
         return []
 
-    def flags(self) -> list[Refusal]:
+    def flags(self, groups) -> list[Refusal]:
         return []
 
     def prologue(self, prepared: bool, allocates: bool, alone: bool) -> list[str]:

@@ -118,6 +118,19 @@ def _reference(command: argparse.ArgumentParser) -> None:
         help="accuracy of fp32 products (default: PyTorch's flags; the CPU is always ieee)",
     )
     command.add_argument(
+        "--conv-float32",
+        choices=("ieee", "tf32"),
+        default=None,
+        help="the same of fp32 convolutions (default: PyTorch's flag for them)",
+    )
+    command.add_argument(
+        "--convolutions",
+        choices=("library", "own"),
+        default="library",
+        help="what computes convolutions on a GPU: PyTorch's library (default), or own kernels,"
+        " epilogue and all, where there is one",
+    )
+    command.add_argument(
         "--memory",
         type=_times,
         default=None,

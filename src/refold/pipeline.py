@@ -17,6 +17,7 @@ import torch
 from refold import twin
 from refold.baselines import EAGER, contest
 from refold.capture import Example, kept
+from refold.convolve import Choice
 from refold.derive import Derivation, Options, derive
 from refold.devices import DEVICES, DeviceModel, device_at_hand
 from refold.emit.load import load_text
@@ -73,12 +74,26 @@ def default_float32() -> str:
     return "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
 
 
-def target_for(name: str, float32: str | None = None) -> tuple[Target, DeviceModel]:
-    """The back end called `name` ("cpu", "cuda:sm_90", ...) and the device that prices are for."""
+def default_conv_float32() -> str:
+    """The same of convolutions, for which PyTorch has a flag of its own."""
+    newer = getattr(torch.backends.cudnn, "conv", None)
+    if newer is None:
+        return "tf32" if torch.backends.cudnn.allow_tf32 else "ieee"
+    return "tf32" if newer.fp32_precision == "tf32" else "ieee"
+
+
+def target_for(
+    name: str, float32: str | None = None, convolutions: Choice | None = None
+) -> tuple[Target, DeviceModel]:
+    """The back end called `name` ("cpu", "cuda:sm_90", ...) and the device that prices are for.
+
+    convolutions: which of them a GPU's kernels of our own compute; by default PyTorch's calls do.
+    """
     if name not in DEVICES:
         raise OptimizeError(f"unknown target {name!r}; the targets are {', '.join(DEVICES)}")
-    accuracy = float32 or default_float32()
-    return target_of(DEVICES[name], accuracy), DeviceModel(DEVICES[name], accuracy)
+    device, accuracy = DEVICES[name], float32 or default_float32()
+    own = convolutions if device.toolchain == "cuda" else None
+    return target_of(device, accuracy), DeviceModel(device, accuracy, convolutions=own)
 
 
 def run(

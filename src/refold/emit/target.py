@@ -44,8 +44,8 @@ class Target(Protocol):
         """Of the tensor arguments `names`."""
         ...
 
-    def flags(self) -> list[Refusal]:
-        """Of PyTorch's settings."""
+    def flags(self, groups: Sequence[Group]) -> list[Refusal]:
+        """Of PyTorch's settings, where some groups are computed."""
         ...
 
     def text(self, group: Group, name: str) -> str:

@@ -18,6 +18,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from refold import baselines, contract, pipeline
+from refold.convolve import by_rule
 from refold.derive import Options, derive
 from refold.devices import DEVICES, DeviceModel, is_at_hand
 from refold.emit.cuda import compile_emitted, nvcc
@@ -47,12 +48,17 @@ def _target(args: argparse.Namespace) -> tuple[Target, DeviceModel]:
     from outside.
     """
     float32 = args.float32 or pipeline.default_float32()
-    target, device = pipeline.target_for(args.target or pipeline.default_target(), float32)
+    allowed = args.conv_float32 or pipeline.default_conv_float32()
+    convolutions = by_rule(allowed) if args.convolutions == "own" else None
+    name = args.target or pipeline.default_target()
+    target, device = pipeline.target_for(name, float32, convolutions)
     if (warning := device.device.warning) is not None:
         print(f"refold: {warning}", file=sys.stderr)
     if target.device == "cuda":
         torch.set_float32_matmul_precision("high" if float32 == "tf32" else "highest")
         os.environ["TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"] = str(int(float32 == "tf32"))
+        if args.conv_float32 is not None:
+            torch.backends.cudnn.allow_tf32 = allowed == "tf32"
     return target, device
 
 
