@@ -106,7 +106,10 @@ class _refold_kernels:
         return None
 
 
-_refold_problem = None
+def _refold_build():
+    return _refold_kernels, None
+
+
 _refold_empty = torch._C._dynamo.guards._empty_strided_cpu
 inf, nan = float("inf"), float("nan")
 

@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from refold.measure import clock
+from refold.runtime.library import _refold_home
 from refold.schedule import PACES, Kernels, Pace, Schedule, default_schedule, predicted, schedules
 
 Sizes = tuple[int, int, int]  # rows, columns, depth of a product
@@ -30,9 +31,7 @@ _SECONDS = 0.05
 
 def cache_path() -> Path:
     """The file of tuned schedules; REFOLD_CACHE names another folder than ~/.cache/refold."""
-    folder = os.environ.get("REFOLD_CACHE")
-    base = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-    return (Path(folder) if folder else base / "refold") / "schedules.json"
+    return Path(_refold_home(), "schedules.json")
 
 
 def shape_class(sizes: Sizes) -> str:

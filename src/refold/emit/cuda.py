@@ -182,7 +182,7 @@ def compile_emitted(text: str, said: list[str] | None = None) -> str | None:
     said: gets what the assembler says of registers and of memory.
     """
     source = source_of(text)
-    flags = re.search(r"extra_cuda_cflags=(\[[^\]]*\])", text)
+    flags = re.search(r"_REFOLD_FLAGS = (\[[^\]]*\])", text)
     compiler = nvcc()
     if source is None or flags is None or compiler is None:
         return "there is no CUDA source, or no nvcc"
