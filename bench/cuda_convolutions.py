@@ -13,6 +13,7 @@ import argparse
 import copy
 import statistics
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import torch
 from torch import nn
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from cuda_matmul import Run, sustained
+from cuda_matmul import sustained
 from record import Record, gpu
 
 from refold import pipeline
@@ -41,6 +42,8 @@ SHAPES = {
 }
 RESULTS = Path(__file__).parent / "results" / "cuda_convolutions.csv"
 ROUNDS, SECONDS = 5, 0.02
+CUDNN = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
+Run = Callable[[], torch.Tensor]
 
 
 def file_of(module: nn.Module, x: torch.Tensor, target: str, way: Way | None) -> nn.Module:
@@ -55,7 +58,8 @@ def file_of(module: nn.Module, x: torch.Tensor, target: str, way: Way | None) ->
 
 def sides(module: nn.Module, x: torch.Tensor) -> dict[str, tuple[bool, Run]]:
     """By name: whether TF32 is allowed, and the call."""
-    last = copy.deepcopy(module).to(memory_format=torch.channels_last)
+    last = copy.deepcopy(module)
+    last.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     x_last = x.to(memory_format=torch.channels_last)
     found: dict[str, tuple[bool, Run]] = {
         "eager fp32": (False, lambda: module(x)),
@@ -94,7 +98,7 @@ def measure(name: str) -> list[dict[str, Any]]:
     for side, taken in times.items():
         us = statistics.median(taken)
         row = {"shape": name, "side": side, "us": f"{us:.1f}", "tflops": f"{flops / us / 1e6:.1f}"}
-        row |= {"error": f"{errors[side]:.3g}", "cudnn": torch.backends.cudnn.version()}
+        row |= {"error": f"{errors[side]:.3g}", "cudnn": str(CUDNN)}
         print("  ".join(map(str, row.values())), flush=True)
         rows.append(row)
     return rows
