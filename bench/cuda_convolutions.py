@@ -25,8 +25,9 @@ from cuda_matmul import sustained
 from record import Record, gpu
 
 from refold import pipeline
-from refold.convolve import Way, ways
+from refold.convolve import Convolution, Way, candidates
 from refold.derive import Options
+from refold.devices import DEVICES
 from refold.pipeline import bind_for_class
 
 # images, channels, features, size, kernel: of KernelBench's level 2, by the number of the file
@@ -56,7 +57,14 @@ def file_of(module: nn.Module, x: torch.Tensor, target: str, way: Way | None) ->
     return bind_for_class(result.text, module)
 
 
-def sides(module: nn.Module, x: torch.Tensor) -> dict[str, tuple[bool, Run]]:
+def of_module(conv: Any, x: torch.Tensor) -> Convolution:
+    made = conv(x[:1]).shape[2:]
+    facts = (conv.kernel_size, conv.stride, conv.padding, conv.dilation)
+    channels = conv.in_channels, conv.out_channels, conv.groups
+    return Convolution(x.shape[0], *channels, tuple(x.shape[2:]), tuple(made), *facts)
+
+
+def sides(module: nn.Sequential, x: torch.Tensor) -> dict[str, tuple[bool, Run]]:
     """By name: whether TF32 is allowed, and the call."""
     last = copy.deepcopy(module)
     last.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -72,11 +80,12 @@ def sides(module: nn.Module, x: torch.Tensor) -> dict[str, tuple[bool, Run]]:
         found[name] = allowed, lambda: fast(x)
 
     add("library and a kernel, TF32", True, "cuda:sm_90", None)
+    c = of_module(module[0], x)
     for target in ("cuda:sm_80", "cuda:sm_90"):
-        for schedule in ways():
-            for kind in ("ieee", "tf32"):
-                name = f"{target.removeprefix('cuda:')} {schedule.tile} {kind}"
-                add(name, kind == "tf32", target, Way(schedule, kind))
+        for kind in ("ieee", "tf32"):
+            for way in candidates(c, kind, DEVICES[target].features):
+                name = f"{target.removeprefix('cuda:')} {way.schedule.kernels} {way.schedule.tile}"
+                add(f"{name} {kind}", kind == "tf32", target, way)
     return found
 
 

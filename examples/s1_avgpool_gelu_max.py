@@ -2718,6 +2718,15 @@ RF_WGMMA(Half, "f16.f16")
 RF_WGMMA(Bfloat, "bf16.bf16")
 #undef RF_WGMMA
 
+// The same of descriptors as they are, fp16.
+RF_FN void wgmma_plain(float (&d)[64], uint64_t a, uint64_t b, bool add) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"
+               "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" RF_ACCUMULATORS
+               "}, %64, %65, p, 1, 1, 0, 0;\n}"
+               : RF_INOUT(d)
+               : "l"(a), "l"(b), "r"(int(add)));
+}
+
 // The same with a in registers ("RS"), fp16: lane l of warp w holds of rows 16 w + l / 4 and 8 more, k 2 (l % 4) and
 // 1 more, and again 8 further.
 RF_FN void wgmma_rs(float (&d)[64], const uint32_t (&a)[4], uint32_t b, bool add) {
@@ -4453,7 +4462,7 @@ template <class Body> Error finalize_rows(const Body& body, const Problem& p, lo
 """
 _REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS + _REFOLD_ENTRIES
 
-_REFOLD_NAME = "refold_sm_90_cb2397a09e4c"
+_REFOLD_NAME = "refold_sm_90_331fbecde0fe"
 _REFOLD_FLAGS = ['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a']
 
 

@@ -2974,6 +2974,15 @@ RF_WGMMA(Half, "f16.f16")
 RF_WGMMA(Bfloat, "bf16.bf16")
 #undef RF_WGMMA
 
+// The same of descriptors as they are, fp16.
+RF_FN void wgmma_plain(float (&d)[64], uint64_t a, uint64_t b, bool add) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"
+               "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" RF_ACCUMULATORS
+               "}, %64, %65, p, 1, 1, 0, 0;\n}"
+               : RF_INOUT(d)
+               : "l"(a), "l"(b), "r"(int(add)));
+}
+
 // The same with a in registers ("RS"), fp16: lane l of warp w holds of rows 16 w + l / 4 and 8 more, k 2 (l % 4) and
 // 1 more, and again 8 further.
 RF_FN void wgmma_rs(float (&d)[64], const uint32_t (&a)[4], uint32_t b, bool add) {
@@ -5032,7 +5041,7 @@ Error rows(const Body& body, long rows, long width, bool aligned, const Workspac
 """
 _REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS + _REFOLD_ENTRIES
 
-_REFOLD_NAME = "refold_sm_90_a5480ee79cf0"
+_REFOLD_NAME = "refold_sm_90_dd17d134acb0"
 _REFOLD_FLAGS = ['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a']
 
 

@@ -1,36 +1,48 @@
 """Convolutions by our kernels: who computes which, how accurate they are, and the life of a module.
 
-What they compute is in the family's samples (test_families.py), and at random below.
+What they compute is in the family's samples (test_families.py), and at random in
+test_random_convolutions.py.
 """
 
 from __future__ import annotations
 
 import copy
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from math import prod
 
 import pytest
 import torch
 from torch import nn
 
-from agree import check_life, check_values
+from agree import check_life
 from refold import pipeline
 from refold.accuracy.samples import samples_of
 from refold.capture import Example
-from refold.convolve import Choice, Convolution, Way, by_rule, tile_products, ways
+from refold.convolve import (
+    IMPLICIT,
+    KERNELS,
+    STRIPS,
+    Choice,
+    Convolution,
+    Way,
+    by_rule,
+    takes,
+    tile_products,
+    ways,
+)
 from refold.derive import Options, derive
 from refold.devices import DEVICES, DeviceModel
 from refold.plan import Call, Group
-from refold.plan.convolution import ConvolutionKernel, of_node, unfit
+from refold.plan.convolution import ConvolutionKernel, of_node
 from refold.plan.reference import run_plan
 from refold.planner import plan_price
+from refold.schedule import Kernels
 from test_models import written
 from tests.emulator.module import emulated
 
 TARGET = "cuda:sm_80"
+HOPPER = DEVICES["cuda:sm_90"].features
 
 
 class Block(nn.Module):
@@ -43,9 +55,12 @@ class Block(nn.Module):
         return torch.relu(self.conv(x)) + self.shift
 
 
-def choice(kind: str, tile: str = "slim") -> Choice:
-    (way,) = (w for w in ways() if w.tile == tile)
-    return lambda convolution: Way(way, kind)
+def choice(kind: str, tile: str = "slim", kernels: Kernels = IMPLICIT) -> Choice:
+    """These kernels, for what they take; the implicit product for the rest."""
+    own, way = ([w for w in ways(HOPPER) if w.tile == tile and w.kernels is k] for k in KERNELS)
+    if kernels is IMPLICIT:
+        return lambda convolution: Way(own[0], kind)
+    return lambda c: Way(way[0] if takes(way[0], c, kind) else own[0], kind)
 
 
 def plan_of(module: nn.Module, x: torch.Tensor, convolutions: Choice | None, target: str = TARGET):
@@ -62,8 +77,10 @@ def kinds(module: nn.Module, x: torch.Tensor, convolutions: Choice | None, targe
     return own, sum(isinstance(s, Call) and s.node.op == "conv" for s in steps)
 
 
-def fast_of(module: nn.Module, inputs: list[torch.Tensor], convolutions: Choice) -> nn.Module:
-    _, result = written(module.eval(), inputs, TARGET, convolutions=convolutions)
+def fast_of(
+    module: nn.Module, inputs: list[torch.Tensor], convolutions: Choice, target: str = TARGET
+) -> nn.Module:
+    _, result = written(module.eval(), inputs, target, convolutions=convolutions)
     return pipeline.bind_for_class(emulated(result.text), module)
 
 
@@ -169,10 +186,16 @@ def pair() -> tuple[nn.Module, dict[str, nn.Module]]:
     torch.manual_seed(0)
     module = nn.Conv2d(40, 66, 3, padding=1).eval()
     x = torch.randn(2, 40, 6, 7)
-    return module, {k: fast_of(module, [x], choice(k, t)) for k, t in BOTH.items()}
+    return module, {k: fast_of(module, [x], choice(*how), TARGETS[k]) for k, how in ALL.items()}
 
 
-BOTH = {"ieee": "broad", "tf32": "slim"}
+ALL = {
+    "ieee": ("ieee", "broad"),
+    "tf32": ("tf32", "slim"),
+    "strips": ("tf32", "broad", STRIPS),
+    "strips of slim tiles": ("tf32", "slim", STRIPS),
+}
+TARGETS = {k: "cuda:sm_90" if "strips" in k else TARGET for k in ALL}
 SIZES = (1.0, 1e-30, 1e-15, 1e4, 1e6, 1e15, 1e30)
 
 
@@ -185,7 +208,8 @@ def test_images_of_any_size(pair: tuple[nn.Module, dict[str, nn.Module]], size: 
         module.bias.mul_(0)
         truth, eager = truth_of(module, x), relative(module(x), truth_of(module, x))
         assert relative(fast["ieee"](x), truth) <= max(1.25 * eager, 1.2e-7)
-        assert 1e-4 < relative(fast["tf32"](x), truth) < 4e-4  # ten bits of every operand
+        for kind in list(ALL)[1:]:
+            assert 1e-4 < relative(fast[kind](x), truth) < 4e-4  # ten bits of every operand
 
 
 def test_small_places_beside_large_ones_keep_their_bits(
@@ -199,14 +223,15 @@ def test_small_places_beside_large_ones_keep_their_bits(
     with torch.no_grad():
         module.bias.mul_(0)
         truth = truth_of(module, x)
-        for kind, most in (("ieee", 3e-7), ("tf32", 5e-4)):
+        for kind in ALL:
+            most = 3e-7 if kind == "ieee" else 5e-4
             got = fast[kind](x)
             for n in (0, 1):
                 for part in (slice(0, 6), slice(8, 14)):
                     assert relative(got[n, ..., part], truth[n, ..., part]) < most
 
 
-@pytest.mark.parametrize("kind", BOTH)
+@pytest.mark.parametrize("kind", ALL)
 @pytest.mark.parametrize("value", [torch.inf, -torch.inf, torch.nan, 1e38])
 @pytest.mark.parametrize("where", ["image", "weight"])
 def test_special_values_are_where_the_definition_has_them(
@@ -227,7 +252,7 @@ def test_special_values_are_where_the_definition_has_them(
     assert torch.equal(got.isnan(), truth.isnan())
     assert torch.equal(got[truth.isinf()].double(), truth[truth.isinf()])
     assert got[known].isfinite().all()
-    most = {"ieee": 1e-6, "tf32": 1e-3}[kind]
+    most = 1e-6 if kind == "ieee" else 1e-3
     scale = truth[known].abs().max()
     assert (got[known].double() - truth[known]).abs().max() <= most * scale
 
@@ -251,84 +276,7 @@ def test_nothing_is_done_for_no_images() -> None:
             fast(torch.randn(2, 4, 6, 5))  # eager's own error
 
 
-# --- at random ------------------------------------------------------------------------------------
-def drawn(random: torch.Generator) -> tuple[nn.Module, torch.Tensor]:
-    """A convolution of any kind, and images for it that it may take."""
-
-    def one(*of: int) -> int:
-        return of[int(torch.randint(len(of), (), generator=random))]
-
-    while True:
-        places, groups = one(1, 2, 2, 2, 3), one(1, 1, 1, 2, 3, 8)
-        channels, features = groups * one(2, 3, 5, 8, 17, 32), groups * one(7, 16, 24, 40, 70)
-        kernel, strides, paddings, dilations = (
-            tuple(one(*of) for _ in range(places))
-            for of in ((1, 2, 3, 3, 5), (1, 1, 2, 3), (0, 1, 2), (1, 1, 2, 3))
-        )
-        sizes = tuple(one(*{1: (1, 40, 130), 2: (3, 8, 13), 3: (2, 4, 6)}[places]) for _ in kernel)
-        facts = zip(sizes, kernel, paddings, dilations, strict=True)
-        if any(n + 2 * p < d * (k - 1) + 1 for n, k, p, d in facts):
-            continue  # larger than the image: PyTorch raises
-        kind = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[places - 1]
-        module = kind(
-            *(channels, features, kernel, strides, paddings, dilations, groups),
-            bias=one(0, 1) == 1,
-        )
-        x = torch.randn((one(1, 2, 5), channels, *sizes), generator=random)
-        x *= (1.0, 1e-30, 1e4, 1e6)[one(0, 1, 2, 3)]
-        if one(0, 0, 0, 1):
-            x.view(-1)[one(0, x.numel() // 2)] = torch.inf
-        if prod(module.weight.shape[1:]) * prod(module(x).shape) < 2e6:
-            return module, x
-
-
-class Through(nn.Module):
-    """Convolutions side by side, each with something that follows."""
-
-    def __init__(self, parts: list[nn.Module]) -> None:
-        super().__init__()
-        self.parts = nn.ModuleList(parts)
-
-    def forward(self, *images: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return tuple(torch.relu(m(x)) * 2 for m, x in zip(self.parts, images, strict=True))
-
-
-SHARE = Counter[str]()
-
-
-@pytest.mark.parametrize("seed", range(38))
-def test_random_convolutions(seed: int) -> None:
-    """Eight at a time. The share that is PyTorch's is printed, with reasons (-s)."""
-    random = torch.Generator().manual_seed(seed)
-    torch.manual_seed(seed)
-    pairs = [drawn(random) for _ in range(8)]
-    module, images = Through([m for m, _ in pairs]).eval(), [x for _, x in pairs]
-    kind = ("ieee", "ieee", "tf32")[seed % 3]
-    mode, _ = plan_of_all(module, images, kind)
-    for step in mode.plan.steps:
-        nodes = step.nodes if isinstance(step, Group) else (step.node,)
-        for node in (n for n in nodes if n.op == "conv"):
-            SHARE[unfit(node) or "own"] += 1
-            assert isinstance(step, Group) is (unfit(node) is None)
-    fast = fast_of(module, images, choice(kind, ("slim", "broad")[seed % 2]))
-    with torch.no_grad():
-        assert pipeline.obstacle(fast, images) is None
-        got, eager, truth = fast(*images), module(*images), truth_of(module, *images)
-        for g, e, t in zip(got, eager, truth, strict=True):
-            assert g.shape == e.shape and g.stride() == e.stride()
-            # of TF32 class an error of ten bits of each product's operands
-            known = t.isfinite()
-            scale = t[known].abs().max().item() if known.any() else 0.0
-            check_values(g, e, t, 2e-4 * scale if kind == "tf32" else 0.0)
-    print(f"{SHARE.total()} convolutions: {dict(SHARE)}")
-
-
-def plan_of_all(module: nn.Module, images: list[torch.Tensor], kind: str):
-    _, device = pipeline.target_for(TARGET, "ieee", choice(kind))
-    (found,) = derive(module, images, device, Options(accuracy=False))
-    return found.mode, device
-
-
+# --- what the planner asks -----------------------------------------------------------------------
 def test_what_a_choice_is_told_is_the_convolutions_sizes() -> None:
     told: list[Convolution] = []
 

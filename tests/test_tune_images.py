@@ -11,16 +11,18 @@ import torch
 from torch import nn
 
 from refold import optimize, pipeline, tune_images
-from refold.convolve import Convolution, Way, ways
+from refold.convolve import STRIPS, Convolution, Way, ways
 from refold.derive import Options, derive
+from refold.devices import DEVICES
 from refold.emit.module import Emission, emit
 from refold.emit.target import Target
 from refold.pipeline import OptimizeError, bind_for_class
-from refold.tune_images import Sides, TunedImages, example_of, measured, name_of
+from refold.tune_images import Sides, TunedImages, example_of, likely, measured, name_of
 from tests.emulator.module import emulated
 
 SIZES = Convolution(2, 8, 24, 1, (6, 7), (6, 7), (3, 3), (1, 1), (1, 1), (1, 1))
 BROAD, SLIM = ways()
+HOPPER = DEVICES["cuda:sm_90"].features
 
 
 @pytest.fixture()
@@ -51,12 +53,16 @@ def test_the_faster_side_is_kept_and_followed(table: TunedImages) -> None:
 
 def test_a_broken_row_is_as_good_as_none(table: TunedImages) -> None:
     table.path.parent.mkdir()
-    good = {"tile": "slim", "kind": "ieee"}
-    for row in (5, {}, {"tile": "slim"}, good | {"tile": []}, good | {"kind": "fp8"}):
+    good = {"way": "implicit mma_sync slim", "kind": "ieee"}
+    strips = {"way": "strips wgmma slim"}  # of TF32 class alone
+    for row in (5, {}, strips, good | {"way": []}, good | {"kind": "fp8"}, good | strips):
         table.path.write_text(json.dumps({table.key: {name_of(SIZES): row}}))
         assert table(SIZES) is None
     table.path.write_text(json.dumps({table.key: {name_of(SIZES): good}}))
     assert table(SIZES) == Way(SLIM, "ieee")
+    table.path.write_text(json.dumps({table.key: {name_of(SIZES): strips | {"kind": "tf32"}}}))
+    (found,) = (w for w in ways(HOPPER) if w.kernels is STRIPS and w.tile == "slim")
+    assert table(SIZES) == Way(found, "tf32")
 
 
 def test_names_tell_sizes_apart() -> None:
@@ -92,10 +98,16 @@ def test_a_way_that_is_not_accurate_is_out(wrong: bool) -> None:
         return text.replace(line, "unscale[row] = power_of_two(1 - e);") if wrong else text
 
     torch.manual_seed(0)
-    sides = measured(SIZES, "tf32", build_of(target, device, change), "cpu")
+    sides = measured(SIZES, "tf32", HOPPER, build_of(target, device, change), "cpu")
     assert sides.kind == "ieee", "a processor's library computes in fp32, whatever the flag"
     assert set(sides.seconds) == ({None} if wrong else {None, Way(SLIM, "ieee")})
     assert wrong is False or sides.best is None
+
+
+def test_each_kernel_has_its_likely_tile() -> None:
+    assert likely(SIZES, "ieee", HOPPER) == [Way(SLIM, "ieee")]
+    names = [w.schedule.kernels.name for w in likely(SIZES, "tf32", HOPPER)]
+    assert sorted(names) == ["implicit mma_sync", "strips wgmma"]
 
 
 def test_an_example_has_the_sizes() -> None:
@@ -121,7 +133,9 @@ def test_a_model_gets_what_was_timed(
 ) -> None:
     timed: list[Convolution] = []
 
-    def measure(c: Convolution, allowed: str, build: tune_images.Build) -> Sides:
+    def measure(
+        c: Convolution, allowed: str, features: frozenset[str], build: tune_images.Build
+    ) -> Sides:
         timed.append(c)
         if fails:
             raise torch.OutOfMemoryError("CUDA out of memory.")

@@ -74,7 +74,7 @@ TABLE: Mapping[str, Row] = {
     "tests/test_families.py::test_samples_compute_the_same_on_a_gpu": Row(
         "The emulator compiles all samples for 40 s; its tests of the zoo have every family, too."
     ),
-    "tests/test_convolutions.py::test_random_convolutions": Row(
+    "tests/test_random_convolutions.py::test_random_convolutions": Row(
         "Eight of 304: each is compiled, and run by thousands of emulated threads.", ("3",)
     ),
     "tests/test_examples.py::test_the_kernels_compile": Row("nvcc takes a minute for both."),
@@ -86,6 +86,9 @@ TABLE: Mapping[str, Row] = {
     ),
     "tests/kernels/test_cuda_emitted.py::test_convolutions_compile": Row(
         "nvcc takes six seconds for each.", ("64-tf32-broad-cuda:sm_80",)
+    ),
+    "tests/kernels/test_cuda_emitted.py::test_convolutions_of_strips_compile": Row(
+        "nvcc takes six seconds for each.", ("64-broad",)
     ),
     "tests/kernels/test_cuda_rows_compile.py::test_rows_and_columns_compile_without_spills": Row(
         "nvcc takes some seconds for each.", ("Softmax", "Moments")

@@ -24,6 +24,16 @@ IMPLICIT = Kernels(
     splits={"broad": (1,), "slim": (1,)},
     slow=2.0,
 )
+STRIPS = Kernels(
+    "strips wgmma",
+    frozenset({"wgmma", "setmaxnreg", "dependent_launch"}),
+    "convolution_strips.cuh",
+    "rf::Strips<rf::{mode}, rf::{tile}>",
+    tiles={"broad": (128, 128), "slim": (64, 128)},
+    splits={"broad": (1,), "slim": (1,)},
+)
+KERNELS = (IMPLICIT, STRIPS)
+_SHARED = 232448 - 128  # bytes that a block of Hopper can have, but for alignment
 # of a sum's products, from how many on PyTorch's library is taken to use TF32 where it is allowed
 LEAST_TF32 = 512
 # features and products of a group below which most of a tile of the tensor cores is empty
@@ -51,6 +61,19 @@ class Convolution:
         """Products of each sum."""
         return self.channels // self.groups * prod(self.kernel)
 
+    def slots(self, features: int) -> int:
+        """How many rows of images lie in shared memory beside the kernels of so many features, and
+        fewer than the kernel reaches over if that is none: cuda/convolution_strips.cuh."""
+        high, wide = (1, 1, *self.kernel)[-2:]
+        down, right = (1, 1, *self.dilations)[-2:]
+        places = 128 + (wide - 1) * right
+        octets = -(-self.channels // self.groups // 16) * 2
+        weights = prod(self.kernel) * octets * features * 16
+        staging = 8 * 2 * 136 * 4
+        slot = octets * places * 16 + -(-octets // 8) * places * 4 + 16
+        fit = max(0, _SHARED - weights - staging) // slot
+        return min(fit, (high - 1) * down + 5)
+
     @property
     def pixels(self) -> int:
         """Places of all results."""
@@ -69,21 +92,38 @@ class Way:
 Choice = Callable[[Convolution], Way | None]
 
 
-def by_rule(allowed: str) -> Choice:
+def by_rule(allowed: str, features: frozenset[str] = IMPLICIT.requires) -> Choice:
     """Our kernels, by the least of what they compute. allowed: the accuracy that PyTorch's flag
-    allows for convolutions, "ieee" or "tf32"."""
+    allows for convolutions, "ieee" or "tf32". features: of the device."""
 
     def chosen(convolution: Convolution) -> Way | None:
-        kind = kind_of(convolution, allowed)
-        way = min(ways(), key=lambda s: tile_products(s, convolution))
-        return Way(way, kind)
+        found = candidates(convolution, kind_of(convolution, allowed), features)
+        return min(found, key=lambda w: tile_products(w.schedule, convolution))
 
     return chosen
 
 
-def ways() -> list[Schedule]:
-    """All ways to cut a convolution."""
-    return schedules(IMPLICIT)
+def ways(features: frozenset[str] = IMPLICIT.requires) -> list[Schedule]:
+    """All ways to cut a convolution on a device that has these features."""
+    strips = schedules(STRIPS) if STRIPS.requires <= features else []
+    return schedules(IMPLICIT) + strips
+
+
+def candidates(c: Convolution, kind: str, features: frozenset[str]) -> list[Way]:
+    """Those that compute a convolution in a class of accuracy."""
+    return [Way(s, kind) for s in ways(features) if s.kernels is IMPLICIT or takes(s, c, kind)]
+
+
+def takes(strips: Schedule, c: Convolution, kind: str) -> bool:
+    """Whether strips of rows compute a convolution: along one or two axes, by steps of 1, in TF32
+    class, where kernels and rows fit shared memory."""
+    if kind != "tf32" or len(c.sizes) > 2 or any(s != 1 for s in c.strides):
+        return False
+    if c.channels // c.groups % 8:
+        return False
+    features, _ = strips.sizes
+    span = ((1, *c.kernel)[-2] - 1) * (1, *c.dilations)[-2] + 1
+    return c.slots(features) >= span + (1 if features == 128 else 2)
 
 
 def kind_of(convolution: Convolution, allowed: str) -> str:
@@ -95,7 +135,10 @@ def tile_products(schedule: Schedule, c: Convolution) -> float:
     """Products of whole tiles, which are computed where a tile is not full, too; with processors
     that idle in the last wave."""
     high, wide = schedule.sizes
-    tiles = c.groups * -(-(c.features // c.groups) // high) * -(-c.pixels // wide)
+    columns = -(-c.pixels // wide)
+    if schedule.kernels is STRIPS:  # rows are not joined
+        columns = c.pixels // c.made[-1] * -(-c.made[-1] // wide)
+    tiles = c.groups * -(-(c.features // c.groups) // high) * columns
     waves = -(-tiles // PROCESSORS)
     depth = -(-c.depth // 64) * 64
     # a tile of 64 features reads windows and scales for half the products

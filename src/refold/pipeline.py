@@ -154,7 +154,8 @@ def with_convolutions(device: DeviceModel, options: Options) -> DeviceModel:
     """The device with our kernels for convolutions, where they are asked for by rule."""
     if options.convolutions != "own" or device.device.toolchain != "cuda":
         return device
-    return replace(device, convolutions=by_rule(default_conv_float32()))
+    features = device.device.features
+    return replace(device, convolutions=by_rule(default_conv_float32(), features))
 
 
 def timed_convolutions(
@@ -186,7 +187,8 @@ def timed_convolutions(
     if options.tune:
         progress("timing convolutions")
         try:
-            table.fill(wanted, lambda c, allowed: measured(c, allowed, build))
+            features = device.device.features
+            table.fill(wanted, lambda c, allowed: measured(c, allowed, features, build))
         except RuntimeError as error:
             progress(f"convolutions are as known, because timing failed: {_first_line(error)}")
     return table if any(table(c) is not None for c in wanted) else None

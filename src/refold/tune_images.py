@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from refold.convolve import Convolution, Way, by_rule, ways
+from refold.convolve import KERNELS, Convolution, Way, candidates, tile_products
 from refold.measure import clock
 from refold.tune import Table
 
@@ -62,16 +62,18 @@ class TunedImages(Table):
     def __call__(self, convolution: Convolution) -> Way | None:
         row = self.row(name_of(convolution))
         try:
-            tile, kind = row["tile"], row["kind"]
+            kind, name = row["kind"], row["way"]
         except (KeyError, TypeError):
             return None
         if kind not in ("ieee", self.allowed):
             return None
-        return next((Way(s, kind) for s in ways() if s.tile == tile), None)
+        every = frozenset().union(*(k.requires for k in KERNELS))
+        ways = candidates(convolution, kind, every)
+        return next((w for w in ways if _name(w) == name), None)
 
     def knows(self, convolution: Convolution) -> bool:
         row = self.row(name_of(convolution))
-        return isinstance(row, dict) and {"tile", "kind"} <= row.keys()
+        return isinstance(row, dict) and {"way", "kind"} <= row.keys()
 
     def fill(self, wanted: Iterable[Convolution], measure: Measure) -> None:
         """Measure those that are not known yet, and keep the best side of each."""
@@ -80,12 +82,13 @@ class TunedImages(Table):
                 continue
             sides = measure(convolution, self.allowed)
             best = sides.best
-            us = {
-                "library" if way is None else way.schedule.tile: round(s * 1e6, 2)
-                for way, s in sides.seconds.items()
-            }
-            tile = None if best is None else best.schedule.tile
-            self.keep(name_of(convolution), {"tile": tile, "kind": sides.kind, "us": us})
+            us = {_name(way): round(s * 1e6, 2) for way, s in sides.seconds.items()}
+            row = {"way": _name(best), "kind": sides.kind, "us": us}
+            self.keep(name_of(convolution), row)
+
+
+def _name(way: Way | None) -> str:
+    return "library" if way is None else f"{way.schedule.kernels.name} {way.schedule.tile}"
 
 
 def name_of(c: Convolution) -> str:
@@ -108,17 +111,26 @@ def example_of(c: Convolution, device: str) -> tuple[nn.Module, torch.Tensor]:
     return module, torch.randn(c.images, c.channels, *c.sizes, device=device)
 
 
-def measured(c: Convolution, allowed: str, build: Build, device: str = "cuda") -> Sides:
-    """Both sides of a convolution on a device."""
+def likely(c: Convolution, kind: str, features: frozenset[str]) -> list[Way]:
+    """Of each of our kernels the tile that should take least time."""
+    best: dict[str, Way] = {}
+    ways = candidates(c, kind, features)
+    for way in sorted(ways, key=lambda w: tile_products(w.schedule, c)):
+        best.setdefault(way.schedule.kernels.name, way)
+    return list(best.values())
+
+
+def measured(
+    c: Convolution, allowed: str, features: frozenset[str], build: Build, device: str = "cuda"
+) -> Sides:
+    """All sides of a convolution on a device of some features."""
     module, x = example_of(c, device)
     with torch.no_grad():
         truth = copy.deepcopy(module).double()(x[:1].double())
         library = _error(module, x, truth)
         kind = allowed if library > _TF32_ERROR else "ieee"
-        rule = by_rule(allowed)(c)
-        candidates = [] if rule is None else [Way(rule.schedule, kind)]
         seconds = {}
-        for way in (None, *candidates):
+        for way in (None, *likely(c, kind, features)):
             fast = build(module, x, way)
             if way is None or _error(fast, x, truth) <= _ALLOWED * max(library, 1e-7):
                 seconds[way] = _seconds(fast, x, device)

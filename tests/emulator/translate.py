@@ -39,6 +39,7 @@ INSTRUCTIONS: dict[str, str | None] = {
     "griddepcontrol.wait;": None,
     "griddepcontrol.launch_dependents;": None,
     "fence.mbarrier_init.release.cluster;": None,
+    "fence.proxy.async.shared::cta;": None,
     "prefetch.tensormap": None,
     "setmaxnreg.dec.sync.aligned.u32": None,
     "setmaxnreg.inc.sync.aligned.u32": None,

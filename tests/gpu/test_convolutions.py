@@ -10,33 +10,49 @@ from torch import nn
 
 from agree import check_values
 from refold import pipeline
+from refold.convolve import IMPLICIT, STRIPS, Choice
 from refold.emit.load import load_text
-from test_convolutions import Block, Through, choice, drawn
+from refold.schedule import Kernels
+from test_convolutions import Block, choice
 from test_models import written
+from test_random_convolutions import Through, drawn
 
 pytestmark = pytest.mark.gpu
 
 
-def fast_of(module: nn.Module, images: list[torch.Tensor], kind: str, tile: str, target: str):
-    _, result = written(module.eval(), images, target, convolutions=choice(kind, tile))
+def fast_of(
+    module: nn.Module, images: list[torch.Tensor], convolutions: Choice, target: str
+) -> nn.Module:
+    _, result = written(module.eval(), images, target, convolutions=convolutions)
     cls = load_text(result.text, {"Model": type(module)}).ModelNew
     return pipeline.adopt(cls, module)
 
 
-@pytest.mark.parametrize("target", ["cuda:sm_80", "cuda:sm_90"])
-@pytest.mark.parametrize("kind", ["ieee", "tf32"])
+HOW = {
+    "cuda:sm_80": (("ieee", IMPLICIT), ("tf32", IMPLICIT)),
+    "cuda:sm_90": (("ieee", IMPLICIT), ("tf32", IMPLICIT), ("tf32", STRIPS)),
+}
+WAYS = [(target, *how) for target, ways in HOW.items() for how in ways]
+
+
+@pytest.mark.parametrize(("target", "kind", "kernels"), WAYS)
 @pytest.mark.parametrize("tile", ["slim", "broad"])
 @pytest.mark.parametrize("seed", range(10))
 def test_random_convolutions(
-    seed: int, tile: str, kind: str, target: str, monkeypatch: pytest.MonkeyPatch
+    seed: int,
+    tile: str,
+    target: str,
+    kind: str,
+    kernels: Kernels,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", kind == "tf32")
     random = torch.Generator().manual_seed(1000 + seed)
     torch.manual_seed(seed)
-    pairs = [drawn(random) for _ in range(8)]
+    pairs = [drawn(random, kernels is STRIPS) for _ in range(8)]
     module = Through([m for m, _ in pairs]).cuda()
     images = [x.cuda() for _, x in pairs]
-    fast = fast_of(module, images, kind, tile, target)
+    fast = fast_of(module, images, choice(kind, tile, kernels), target)
     with torch.no_grad():
         assert pipeline.obstacle(fast, images) is None
         got, eager = fast(*images), module(*images)
@@ -54,18 +70,22 @@ def test_random_convolutions(
 LARGE = ((64, 128, 128, 16), (8, 64, 128, 16), (3, 24, 224, 8), (64, 64, 256, 4))
 
 
-@pytest.mark.parametrize("target", ["cuda:sm_80", "cuda:sm_90"])
-@pytest.mark.parametrize("kind", ["ieee", "tf32"])
+@pytest.mark.parametrize(("target", "kind", "kernels"), WAYS)
 @pytest.mark.parametrize("sizes", LARGE)
 def test_large_images(
-    sizes: tuple[int, int, int, int], kind: str, target: str, monkeypatch: pytest.MonkeyPatch
+    sizes: tuple[int, int, int, int],
+    target: str,
+    kind: str,
+    kernels: Kernels,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", kind == "tf32")
     torch.manual_seed(0)
     channels, features, size, count = sizes
     module = Block(channels, features).cuda()
     x = torch.randn(count, channels, size, size, device="cuda")
-    fast = fast_of(module, [x], kind, "broad" if features > 64 else "slim", target)
+    how = choice(kind, "broad" if features > 64 else "slim", kernels)
+    fast = fast_of(module, [x], how, target)
     with torch.no_grad():
         got, truth = fast(x), copy.deepcopy(module).double()(x.double())
     error = float((got - truth).norm() / truth.norm())

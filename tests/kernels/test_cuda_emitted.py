@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from refold import pipeline
-from refold.convolve import Way, ways
+from refold.convolve import STRIPS, Way, ways
 from refold.derive import Options
+from refold.devices import DEVICES
 from refold.emit.cuda import compile_emitted
 from refold.emit.load import load_text
 from tests.kernels.test_cuda_compile import resources
@@ -61,8 +62,24 @@ class Convolution(torch.nn.Module):
         return torch.nn.functional.gelu(self.inner(x))
 
 
-SPILLED = {"broad": 0, "slim": 32}  # bytes: for eight words, two blocks a processor
+# of a tile's implicit product: eight words may be spilled, for two blocks a processor
+SPILLED = {"broad": 0, "slim": 32}
 REGISTERS = {"broad": 255, "slim": 128}
+HOPPER = DEVICES["cuda:sm_90"].features
+
+
+def resources_of(channels, target, way):
+    """What the assembler says of a convolution's kernel."""
+    back, device = pipeline.target_for(target, "ieee", lambda convolution: way)
+    options = Options(measure=False, accuracy=False)
+    inputs = [torch.randn(4, channels, 30, 31)]
+    result = pipeline.run(Convolution(channels), inputs, "#", "Convolution", back, device, options)
+    assert result.text is not None, result.reasons
+    said: list[str] = []
+    assert compile_emitted(result.text, said) is None
+    assert "C75" not in said[0], "wgmma is serialised, or a register budget ignored"
+    (kernel,) = (k for k in resources(said[0]) if k.kernel.startswith("convolution"))
+    return kernel
 
 
 @pytest.mark.parametrize("target", ["cuda:sm_80", "cuda:sm_90"])
@@ -71,15 +88,18 @@ REGISTERS = {"broad": 255, "slim": 128}
 @pytest.mark.parametrize("channels", [3, 8, 64])
 def test_convolutions_compile(channels, kind, tile, target):
     (way,) = (w for w in ways() if w.tile == tile)
-    back, device = pipeline.target_for(target, "ieee", lambda convolution: Way(way, kind))
-    options = Options(measure=False, accuracy=False)
-    inputs = [torch.randn(4, channels, 30, 31)]
-    result = pipeline.run(Convolution(channels), inputs, "#", "Convolution", back, device, options)
-    assert result.text is not None, result.reasons
-    said: list[str] = []
-    assert compile_emitted(result.text, said) is None
-    (kernel,) = (k for k in resources("".join(said)) if k.kernel.startswith("convolution"))
+    kernel = resources_of(channels, target, Way(way, kind))
     assert kernel.spilled <= SPILLED[tile] and kernel.registers <= REGISTERS[tile]
+
+
+@pytest.mark.parametrize("tile", ["broad", "slim"])
+@pytest.mark.parametrize("channels", [8, 64, 72])
+def test_convolutions_of_strips_compile(channels, tile):
+    (way,) = (w for w in ways(HOPPER) if w.tile == tile and w.kernels is STRIPS)
+    if tile == "broad" and channels == 72:
+        return  # its kernels and rows do not fit
+    kernel = resources_of(channels, "cuda:sm_90", Way(way, "tf32"))
+    assert (kernel.spilled, kernel.registers) == (0, 168)
 
 
 @pytest.mark.parametrize(

@@ -181,8 +181,16 @@ inline float dot(const Sixteen& a, const Sixteen& b, float sum) {
   return static_cast<float>(((p[0] + p[1]) + (p[2] + p[3])) + ((p[4] + p[5]) + (p[6] + p[7])) + double(sum));
 }
 
-// A row of a tile that begins where its descriptor says.
+// A row of a tile that begins where its descriptor says: swizzled rows of 128 bytes, or, of no swizzle, core matrices
+// of eight rows of 16 bytes, whose distances along k and along rows the descriptor has.
 template <bool Bfloat> Sixteen tile_row(const Block& block, uint64_t descriptor, int row) {
+  if (descriptor >> 62 == 0) {
+    const auto field = [&](int bit) { return uint32_t(descriptor >> bit & 0x3fff) << 4; };
+    const uint32_t first = field(0) + row / 8 * field(32) + row % 8 * 16, second = first + field(16);
+    if (first + 16 > kSharedBytes || second + 16 > kSharedBytes) fail("a row of a tile at %x is outside", second);
+    const auto eight = [&](uint32_t at) { return widened<Bfloat>(reinterpret_cast<uint16_t*>(block.shared + at)); };
+    return {{eight(first), eight(second)}};
+  }
   const uint32_t start = uint32_t(descriptor & 0x3fff) << 4, at = start + row / 8 * 1024 + row % 8 * 128;
   const auto piece = [&](uint32_t offset) {
     return widened<Bfloat>(reinterpret_cast<uint16_t*>(block.shared + swizzled(offset)));
@@ -191,6 +199,11 @@ template <bool Bfloat> Sixteen tile_row(const Block& block, uint64_t descriptor,
 }
 
 inline void check_descriptor(uint64_t descriptor) {
+  if (descriptor >> 62 == 0) {  // without a swizzle
+    if (descriptor >> 46 || (descriptor >> 32 & 0x3fff) == 0 || (descriptor >> 16 & 0x3fff) == 0)
+      fail("a descriptor %016llx without distances", static_cast<unsigned long long>(descriptor));
+    return;
+  }
   if (descriptor >> 32 != 0x40000040 || (descriptor >> 16 & 0xffff) != 1)
     fail("a descriptor %016llx that is not of rows of 128 bytes", static_cast<unsigned long long>(descriptor));
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from refold.convolve import ways
+from refold.convolve import IMPLICIT, candidates, ways
 from refold.devices import DeviceModel
 from refold.plan.convolution import CONVOLUTION, ConvolutionKernel, of_node
 from refold.plan.plan import Group
@@ -12,7 +12,9 @@ from refold.schedule import Cut, Schedule
 
 
 def of_device(device: DeviceModel) -> list[Schedule]:
-    return ways() if device.device.toolchain == "cuda" else []
+    """All; strips of rows where float32 may be TF32, as they are."""
+    features = device.device.features if device.float32 == "tf32" else IMPLICIT.requires
+    return ways(features) if device.device.toolchain == "cuda" else []
 
 
 def schedule(group: Group, device: DeviceModel, cut: Cut | None) -> Group:
@@ -24,6 +26,7 @@ def schedule(group: Group, device: DeviceModel, cut: Cut | None) -> Group:
     chosen = way.schedule
     if cut is not None:
         given = cut(c.features, c.pixels, c.depth, way.kind)
-        chosen = given if given in ways() else chosen
+        known = candidates(c, way.kind, device.device.features)
+        chosen = given if given in (w.schedule for w in known) else chosen
     packs = ((group.sides[1], CONVOLUTION + way.kind),)
     return replace(group, kernel=ConvolutionKernel(way.kind, chosen, packs))

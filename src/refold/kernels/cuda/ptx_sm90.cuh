@@ -129,6 +129,15 @@ RF_WGMMA(Half, "f16.f16")
 RF_WGMMA(Bfloat, "bf16.bf16")
 #undef RF_WGMMA
 
+// The same of descriptors as they are, fp16.
+RF_FN void wgmma_plain(float (&d)[64], uint64_t a, uint64_t b, bool add) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"
+               "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" RF_ACCUMULATORS
+               "}, %64, %65, p, 1, 1, 0, 0;\n}"
+               : RF_INOUT(d)
+               : "l"(a), "l"(b), "r"(int(add)));
+}
+
 // The same with a in registers ("RS"), fp16: lane l of warp w holds of rows 16 w + l / 4 and 8 more, k 2 (l % 4) and
 // 1 more, and again 8 further.
 RF_FN void wgmma_rs(float (&d)[64], const uint32_t (&a)[4], uint32_t b, bool add) {

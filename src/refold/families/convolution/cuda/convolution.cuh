@@ -1,4 +1,7 @@
-// Convolution, the host side: rf::convolution<GenericConvolution<Mode, Tile>>(body, ...), and its packed kernels.
+// Convolution, the host side: rf::convolution<S>(body, ...), and its packed kernels. The schedule S names the kernel:
+//   GenericConvolution<Mode, tile>   convolution_sm80.cuh    sm_80 and later
+//   Strips<Mode, tile>               convolution_strips.cuh  Hopper, a stride of 1, TF32 class
+// Each has a function of its own: run_convolution(S, body, launch, images, device, stream).
 #pragma once
 #include "convolution_sm80.cuh"
 #include "packed.cuh"
@@ -9,6 +12,23 @@ namespace rf {
 template <class Body> Error convolution_workspace_size(long, long, long, long, long, WorkspaceSize& size) {
   size = {};
   return nullptr;
+}
+
+template <class M, class Tile, class Body>
+Error run_convolution(GenericConvolution<M, Tile>, const Body& body, const ConvolutionLaunch& l, long,
+                      const Device& device, cudaStream_t stream) {
+  using S = GenericConvolution<M, Tile>;
+  using W = typename Body::Window;
+  unsigned grid;
+  RF_TRY(grid_of(blocks_of(l.images.pixels, S::kTileCols) * W::kGroups * l.feature_tiles, grid));
+  static std::atomic<uint64_t> allowed{0};
+  constexpr size_t shared = sizeof(ConvolutionStorage<S>);
+  constexpr size_t kMostShared = 99 << 10;  // what a block of sm_86 and sm_89 can have: least of all
+  static_assert(shared <= kMostShared, "more shared memory than a block of sm_86 or sm_89 can have");
+  auto* kernel = convolution_sm80<S, Body>;
+  RF_TRY(allow_shared(kernel, shared, device, allowed));
+  return launch(kernel, grid, S::kThreads, shared, stream, LaunchMode::overlapping, "launching the convolution", l,
+                body);
 }
 
 // images [count, channels, deep, high, wide] -> body's outputs, `places` for each of a result's channels. packed: the
@@ -40,16 +60,7 @@ Error convolution(const Body& body, const float* x, const float* w, void* packed
   l.unscale = packed_unscale<typename S::Mode>(packed, kRows, W::kDepth);
   l.feature_tiles = (W::kFeatures + S::kTileRows - 1) / S::kTileRows;
   l.in_fours = aligned && places % 4 == 0;
-  unsigned grid;
-  RF_TRY(grid_of(blocks_of(l.images.pixels, S::kTileCols) * W::kGroups * l.feature_tiles, grid));
-  static std::atomic<uint64_t> allowed{0};
-  constexpr size_t shared = sizeof(ConvolutionStorage<S>);
-  constexpr size_t kMostShared = 99 << 10;  // what a block of sm_86 and sm_89 can have: least of all
-  static_assert(shared <= kMostShared, "more shared memory than a block of sm_86 or sm_89 can have");
-  auto* kernel = convolution_sm80<S, Body>;
-  RF_TRY(allow_shared(kernel, shared, device, allowed));
-  return launch(kernel, grid, S::kThreads, shared, stream, LaunchMode::overlapping, "launching the convolution", l,
-                body);
+  return run_convolution(S{}, body, l, count, device, stream);
 }
 
 }  // namespace rf

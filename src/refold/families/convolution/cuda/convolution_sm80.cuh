@@ -143,10 +143,10 @@ template <class S, class W> struct ConvolutionTile {
 };
 
 // A row of the tile, by one warp: 128 places of one feature, of which a lane has four: next to each other (InFours), or
-// every 32nd.
+// every 32nd. pixel_end: beyond the last of them.
 template <bool InFours, class Body>
 RF_FN void finalize_places(const Body& body, const ConvolutionLaunch& l, const float* sums, int feature, int group,
-                      long pixel0, int lane) {
+                             long pixel0, long pixel_end, int lane) {
   using W = typename Body::Window;
   const long channel = long(group) * W::kFeatures + feature;
   float v[4];
@@ -161,7 +161,7 @@ RF_FN void finalize_places(const Body& body, const ConvolutionLaunch& l, const f
     for (int i = 0; i < 4; i++) {
       const float mine = i == 0 ? v[0] : i == 1 ? v[1] : i == 2 ? v[2] : v[3];
       const long pixel = pixel_of(i);
-      unsigned todo = __ballot_sync(kFullMask, !is_finite(mine) && pixel < l.images.pixels);
+      unsigned todo = __ballot_sync(kFullMask, !is_finite(mine) && pixel < pixel_end);
       for (; todo; todo &= todo - 1) {
         const int owner = __ffs(todo) - 1;
         const WindowAt<W> window(l.images, group, __shfl_sync(kFullMask, pixel, owner));
@@ -175,7 +175,7 @@ RF_FN void finalize_places(const Body& body, const ConvolutionLaunch& l, const f
   constexpr long kChannels = long(W::kGroups) * W::kFeatures;
   if constexpr (InFours) {
     const long pixel = pixel_of(0), image = pixel / l.images.places;
-    if (pixel >= l.images.pixels) return;
+    if (pixel >= pixel_end) return;
     const long row = image * kChannels + channel;
     const Vec4At col{pixel - image * l.images.places};
     body.store(row, col, body.value(Vec4(make_float4(v[0], v[1], v[2], v[3])), row, channel, col));
@@ -183,7 +183,7 @@ RF_FN void finalize_places(const Body& body, const ConvolutionLaunch& l, const f
 #pragma unroll
     for (int i = 0; i < 4; i++) {
       const long pixel = pixel_of(i), image = pixel / l.images.places;
-      if (pixel >= l.images.pixels) return;
+      if (pixel >= pixel_end) return;
       const long row = image * kChannels + channel;
       const int col = static_cast<int>(pixel - image * l.images.places);
       body.store(row, col, body.value(v[i], row, channel, col));
@@ -214,11 +214,12 @@ RF_FN void finalize_tile(const ConvolutionLaunch& l, const Body& body, const Fra
     }
   __syncthreads();
   const int rows = min(S::kTileRows, W::kFeatures - tile.feature0);
+  const long end = l.images.pixels;
 #pragma unroll 1
   for (int row = warp; row < rows; row += S::kThreads / 32) {
     const float* sums = result[row];
-    if (l.in_fours) finalize_places<true>(body, l, sums, tile.feature0 + row, tile.group, tile.pixel0, lane);
-    else finalize_places<false>(body, l, sums, tile.feature0 + row, tile.group, tile.pixel0, lane);
+    if (l.in_fours) finalize_places<true>(body, l, sums, tile.feature0 + row, tile.group, tile.pixel0, end, lane);
+    else finalize_places<false>(body, l, sums, tile.feature0 + row, tile.group, tile.pixel0, end, lane);
   }
 }
 

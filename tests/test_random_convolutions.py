@@ -1,0 +1,183 @@
+"""Convolutions by our kernels at random, and with a line of a kernel changed.
+
+Each goes through the dispatch of the planner, and runs on the emulator.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import prod
+
+import pytest
+import torch
+from torch import nn
+
+from agree import check_values
+from refold import pipeline
+from refold.convolve import IMPLICIT, STRIPS, Choice
+from refold.derive import Options, derive
+from refold.emit.module import Mode
+from refold.plan import Group
+from refold.plan.convolution import unfit
+from test_convolutions import ALL, TARGET, TARGETS, choice, fast_of, relative, truth_of
+from test_models import written
+from tests.emulator.module import emulated
+
+
+def drawn(random: torch.Generator, strips: bool = False) -> tuple[nn.Module, torch.Tensor]:
+    """A convolution of any kind, and images for it that it may take. strips: of those that strips
+    of rows may compute."""
+
+    def one(*of: int) -> int:
+        return of[int(torch.randint(len(of), (), generator=random))]
+
+    while True:
+        places, groups = one(1, 2, 2, 2, 2 if strips else 3), one(1, 1, 1, 2, 3, 8)
+        each = one(8, 16, 24, 72) if strips else one(2, 3, 5, 8, 17, 32)
+        channels, features = groups * each, groups * one(7, 16, 24, 40, 70)
+        kernel, strides, paddings, dilations = (
+            tuple(one(*of) for _ in range(places))
+            for of in ((1, 2, 3, 3, 5), (1,) if strips else (1, 1, 2, 3), (0, 1, 2), (1, 1, 2, 3))
+        )
+        sizes = tuple(one(*{1: (1, 40, 130), 2: (3, 8, 13), 3: (2, 4, 6)}[places]) for _ in kernel)
+        facts = zip(sizes, kernel, paddings, dilations, strict=True)
+        if any(n + 2 * p < d * (k - 1) + 1 for n, k, p, d in facts):
+            continue  # larger than the image: PyTorch raises
+        kind = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[places - 1]
+        module = kind(
+            *(channels, features, kernel, strides, paddings, dilations, groups),
+            bias=one(0, 1) == 1,
+        )
+        x = torch.randn((one(1, 2, 5), channels, *sizes), generator=random)
+        x *= (1.0, 1e-30, 1e4, 1e6)[one(0, 1, 2, 3)]
+        if one(0, 0, 0, 1):
+            x.view(-1)[one(0, x.numel() // 2)] = torch.inf
+        if prod(module.weight.shape[1:]) * prod(module(x).shape) < 2e6:
+            return module, x
+
+
+class Through(nn.Module):
+    """Convolutions side by side, each with something that follows."""
+
+    def __init__(self, parts: list[nn.Module]) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(parts)
+
+    def forward(self, *images: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(torch.relu(m(x)) * 2 for m, x in zip(self.parts, images, strict=True))
+
+
+SHARE = Counter[str]()
+
+
+@pytest.mark.parametrize("seed", range(38))
+def test_random_convolutions(seed: int) -> None:
+    """Eight at a time. The share that is PyTorch's is printed, with reasons (-s)."""
+    random = torch.Generator().manual_seed(seed)
+    torch.manual_seed(seed)
+    pairs = [drawn(random, seed % 3 == 2) for _ in range(8)]
+    module, images = Through([m for m, _ in pairs]).eval(), [x for _, x in pairs]
+    kind, kernels = (("ieee", IMPLICIT), ("tf32", IMPLICIT), ("tf32", STRIPS))[seed % 3]
+    how = choice(kind, ("slim", "broad")[seed % 2], kernels)
+    mode = plan_of_all(module, images, how)
+    for step in mode.plan.steps:
+        nodes = step.nodes if isinstance(step, Group) else (step.node,)
+        for node in (n for n in nodes if n.op == "conv"):
+            own = step.kernel.schedule.kernels.name if isinstance(step, Group) else ""
+            SHARE[unfit(node) or own] += 1
+            assert isinstance(step, Group) is (unfit(node) is None)
+    target = "cuda:sm_90" if kernels is STRIPS else TARGET
+    fast = fast_of(module, images, how, target)
+    with torch.no_grad():
+        assert pipeline.obstacle(fast, images) is None
+        got, eager, truth = fast(*images), module(*images), truth_of(module, *images)
+        for g, e, t in zip(got, eager, truth, strict=True):
+            assert g.shape == e.shape and g.stride() == e.stride()
+            # of TF32 class an error of ten bits of each product's operands
+            known = t.isfinite()
+            scale = t[known].abs().max().item() if known.any() else 0.0
+            check_values(g, e, t, 2e-4 * scale if kind == "tf32" else 0.0)
+    print(f"{SHARE.total()} convolutions: {dict(SHARE)}")
+
+
+def plan_of_all(module: nn.Module, images: list[torch.Tensor], convolutions: Choice) -> Mode:
+    _, device = pipeline.target_for("cuda:sm_90", "ieee", convolutions)
+    (found,) = derive(module, images, device, Options(accuracy=False))
+    return found.mode
+
+
+# --- what threads wait for ------------------------------------------------------------------------
+# a line of a kernel, and what stands there instead -> which kernel
+FAULTS = {
+    "a stage is read before it is there": (
+        "__syncthreads();  // stage k is there for all",
+        "__syncwarp();  //",
+        "tf32",
+    ),
+    "kernels are read while they are copied": (
+        "cp_async_wait<S::kStages - 2>();",
+        "cp_async_wait<S::kStages - 1>();",
+        "tf32",
+    ),
+    "a place has its neighbour's scale": (
+        "unscale[16 * n + 8 * (i / 4) + i % 2]",
+        "unscale[16 * n + 8 * (i / 4)]",
+        "tf32",
+    ),
+    "a row is read before it is there": (
+        "mbarrier_wait(full + kMbarrierBytes * ((before + seen) % Slots)",
+        "(void)(full + kMbarrierBytes * ((before + seen) % Slots)",
+        "strips",
+    ),
+    "a row is written while it is read": (
+        "if (chunk == 0) mbarrier_wait(empty",
+        "if (chunk < 0) mbarrier_wait(empty",
+        "strips",
+    ),
+    "sums are promoted before they are there": (
+        "wgmma_wait_group<0>();\n          const float* unscale",
+        "const float* unscale",
+        "strips",
+    ),
+    "a row is released before it was read": (
+        "queue.release(first, lane);",
+        "queue.release(first + 2, lane);",
+        "strips",
+    ),
+    "a tap has another tap's scales": (
+        "shared.unscale[slot][chunk] + shift +",
+        "shared.unscale[slot][chunk] +",
+        "strips of slim tiles",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", [None, *FAULTS])
+def test_a_fault_is_seen(fault: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the emulator, with few processors, so that blocks go on to other strips."""
+    monkeypatch.setenv("EMULATOR_PROCESSORS", "2")
+    torch.manual_seed(0)
+    module, x = nn.Conv2d(32, 66, 3, padding=1, bias=False).eval(), torch.randn(2, 32, 20, 9)
+    x *= 10.0 ** torch.arange(-4, 5)  # a scale for each column
+    for kind, how in ALL.items():
+        if fault is not None and FAULTS[fault][2] != kind:
+            continue
+        _, result = written(module, [x], TARGETS[kind], convolutions=choice(*how))
+        text = result.text or ""
+        if fault is not None:
+            old, new, _ = FAULTS[fault]
+            assert old in text
+            text = text.replace(old, new)
+        fast = pipeline.bind_for_class(emulated(text), module)
+        with torch.no_grad():
+            assert pipeline.obstacle(fast, [x]) is None
+            truth = truth_of(module, x)
+            try:
+                got = fast(x)
+            except RuntimeError as error:  # the emulator's own checks
+                assert fault is not None, error
+                continue
+        # what was not there is NaN, which is computed again in fp32: that is no error of ten bits
+        errors = [relative(got[..., w], truth[..., w]) for w in range(9)]
+        least = 0.0 if kind == "ieee" else 2.4e-4
+        assert (least < min(errors) and max(errors) < 4e-4) is (fault is None), errors
