@@ -36,6 +36,7 @@ ORDER = [
     "derive",
     "pipeline",
     "growth",
+    "backend",
     "api",
     "judge",
     "report",

@@ -7,6 +7,7 @@ from refold.capture import (
     aten_move,
     aten_norm,
     aten_pointwise,
+    aten_prims,
     aten_product,
     aten_reduce,
 )
@@ -20,6 +21,7 @@ __all__ = [
     "aten_move",
     "aten_norm",
     "aten_pointwise",
+    "aten_prims",
     "aten_product",
     "aten_reduce",
 ]

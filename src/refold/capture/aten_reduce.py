@@ -57,7 +57,7 @@ def _prod(out: Out, x: Value, dim: int | None = None, keepdim: bool = False, **k
     return _reduction("prod", operand(x, out[1]), dim, x.rank, out)
 
 
-def _variance(x: Value, dim: Any, correction: Any, unbiased: bool, out: Out) -> Value:
+def variance_of(x: Value, dim: Any, correction: Any, unbiased: bool, out: Out) -> Value:
     amount = 1 if correction is None and unbiased else (correction or 0)
     need(amount in (0, 1), f"correction {amount}")
     return _reduction("var", x.node, dim, x.rank, out, correction=int(amount))
@@ -75,7 +75,7 @@ def _var(
 ) -> Value:
     if isinstance(dim, bool):
         dim, unbiased = None, dim
-    return _variance(x, dim, correction, unbiased, out)
+    return variance_of(x, dim, correction, unbiased, out)
 
 
 HANDLERS["std"] = lambda out, *a, **k: result(make("sqrt", _var(out, *a, **k).node), out)

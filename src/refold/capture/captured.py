@@ -67,7 +67,8 @@ class Captured:
     queries: PyTorch's settings that have to be as they were, as Python text, and their values.
     reads_mode: whether the other mode may be another function. device: of the tensors. fixed:
         the dimensions of tensors whose sizes do not vary because others than polynomials would
-        follow from them; None for all.
+        follow from them; None for all. numbers: named sizes that an argument gives by itself, and
+        its path.
     """
 
     graph: Graph
@@ -88,6 +89,7 @@ class Captured:
     fixed: Axes | None = frozenset()
     images_last: tuple[bool, ...] = ()
     fixed_layout: bool = False
+    numbers: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def tensors(self) -> list[Field]:

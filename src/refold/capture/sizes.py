@@ -11,7 +11,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
-from refold.capture.values import SizeError
+from refold.capture.values import Ratio, SizeError
 from refold.ir import Dim, Sym, hint
 
 # how a function of sizes that is no polynomial is written in Python
@@ -99,6 +99,38 @@ class Sizes:
         while len(parts) > 2:  # the largest or smallest of several
             parts = [*parts[:-2], self._derived(Derived(form, tuple(parts[-2:])), expr)]
         return self._derived(Derived(form, tuple(parts), max(more, 0)), expr)
+
+    def number(self, value: torch.SymFloat) -> int | float | Sym | Ratio:
+        """A number that is computed from sizes. Raises SizeError for one that is more than a size
+        over another."""
+        return self._number(value.node.expr, value.node.shape_env)
+
+    def _number(self, expr: sympy.Expr, env: Any) -> int | float | Sym | Ratio:
+        name = type(expr).__name__
+        if expr.is_Float:
+            return int(expr) if float(expr).is_integer() else float(expr)
+        if name == "ToFloat":
+            return self._number(expr.args[0], env)
+        if name in ("IntTrueDiv", "FloatTrueDiv"):
+            top, bottom = (self._number(a, env) for a in expr.args)
+            if isinstance(top, Ratio) or isinstance(bottom, Ratio):
+                raise SizeError(f"a number is {expr}", expr)
+            if isinstance(top, Sym) and not isinstance(bottom, float):
+                exact = top.divided_by(bottom)
+                if exact is not None:
+                    return exact
+            if isinstance(top, Sym) or isinstance(bottom, Sym):
+                return Ratio(top, bottom)
+            return top / bottom
+        if expr.is_Add:
+            total: Dim = 0
+            for a in expr.args:
+                part = self._number(a, env)
+                if not isinstance(part, (int, Sym)):
+                    raise SizeError(f"a number is {expr}", expr)
+                total = part + total
+            return total
+        return self._dim(expr, env)
 
     def _derived(self, made: Derived, expr: sympy.Expr) -> Dim:
         """The size, as a named one less what is added to that."""

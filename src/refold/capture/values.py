@@ -52,7 +52,15 @@ class Value:
         return self.node.dtype
 
 
-Number = bool | int | float | Sym
+@dataclass(frozen=True)
+class Ratio:
+    """A number that is one size over another, as Python divides them."""
+
+    top: int | float | Sym
+    bottom: int | float | Sym
+
+
+Number = bool | int | float | Sym | Ratio
 
 
 def value(node: Node, shape: Sequence[Dim]) -> Value:
@@ -85,6 +93,8 @@ def operand(v: Value | Number, dtype: torch.dtype) -> Node:
         return cast(v, dtype).node
     if isinstance(v, (bool, int, float, Sym)):
         return as_scalar(v, dtype)
+    if isinstance(v, Ratio) and dtype.is_floating_point:
+        return make("div", as_scalar(v.top, dtype), as_scalar(v.bottom, dtype))
     raise Unsupported(f"operand {type(v).__name__}")
 
 
