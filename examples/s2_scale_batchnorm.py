@@ -209,7 +209,7 @@ def _refold_prepare(self, rf_caches, rf_mode, x):
     )
 
 
-# --- This model's kernels: compiled at the first import, then found in PyTorch's cache. -----------
+# --- This model's kernels: compiled at the first import, then found where they lie. --------------
 _REFOLD_KERNELS = r"""
 namespace rf {
 // linear, mean, var, mul, add, rsqrt
@@ -4969,61 +4969,26 @@ Error rows(const Body& body, long rows, long width, bool aligned, const Workspac
 """
 _REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS + _REFOLD_ENTRIES
 
-import os
-
 _REFOLD_NAME = "refold_sm_90_4bcdd803b52c"
-
-import contextlib
-
-
-@contextlib.contextmanager
-def _refold_alone(name):
-    """One process at a time compiles `name`. One that was killed meanwhile holds this lock no more, but has
-    left PyTorch's own, for which all would wait for ever: it is removed."""
-    import os
-
-    from torch.utils import cpp_extension
-
-    try:
-        import fcntl
-
-        folder = cpp_extension._get_build_directory(name, False)
-        held = open(os.path.join(folder, "refold_lock"), "w")
-    except (ImportError, AttributeError, OSError):
-        yield  # there are no such locks here
-        return
-    with held:
-        with contextlib.suppress(OSError):  # none on this file system, or PyTorch's is not there
-            fcntl.flock(held, fcntl.LOCK_EX)
-            os.remove(os.path.join(folder, "lock"))
-        yield
+_REFOLD_FLAGS = ['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a']
 
 
 def _refold_build():
-    """The compiled kernels, and None; or None, and why they could not be compiled."""
-    from torch.utils.cpp_extension import load_inline
-
-    if os.environ.get("REFOLD_DISABLE", "0") not in ("", "0"):
-        return None, "REFOLD_DISABLE is set"
+    """The compiled kernels, and None; or None, and why there are none."""
     if not torch.cuda.is_available():
         return None, "PyTorch finds no CUDA device"
-    try:
-        with _refold_alone(_REFOLD_NAME):
-            return load_inline(
-                name=_REFOLD_NAME,
-                cpp_sources=[],
-                cuda_sources=[_REFOLD_SOURCE],
-                extra_cuda_cflags=['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a'],
-                no_implicit_headers=True,
-                with_cuda=True,
-            ), None
-    except (RuntimeError, OSError, ImportError) as error:
-        lines = str(error).strip().splitlines() or ["no message"]
-        line = next((x for x in lines if "error" in x), lines[0])
-        return None, f"the kernels could not be compiled ({line})"
+
+    def compiled(folder):
+        from torch.utils.cpp_extension import load_inline
+
+        return load_inline(
+            name=_REFOLD_NAME, cpp_sources=[], cuda_sources=[_REFOLD_SOURCE], extra_cuda_cflags=_REFOLD_FLAGS,
+            build_directory=folder, no_implicit_headers=True, with_cuda=True,
+        )
+
+    return _refold_library(_REFOLD_NAME, _REFOLD_FLAGS, compiled)
 
 
-_refold_kernels, _refold_problem = _refold_build()
 _refold_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 _refold_current = getattr(torch._C, "_cuda_getDevice", None)
 _refold_empty = getattr(torch._C._dynamo.guards, "_empty_strided_cuda", None)
@@ -5109,21 +5074,189 @@ def _refold_tf32_allowed():
         return torch.backends.cuda.matmul.fp32_precision == "tf32"
 
 # --- The runtime. ---------------------------------------------------------------------------------
-import enum
+import contextlib
 import hashlib
+import importlib.util
+import os
+import shutil
+import stat
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+import torch
+import enum
 import math
 import types
-from typing import Any
 import dis
-import sys
 from collections.abc import Iterable, Iterator, Mapping
-import torch
 from collections.abc import Iterator, Sequence
 import logging
 from collections.abc import Callable
 import weakref
 from collections.abc import Callable, Sequence
 from collections import OrderedDict
+
+
+# Compiled kernels: found where they were compiled before, else compiled, by one process at a time.
+#
+# A library stands in a folder of its own, with a stamp: the digest of its bytes. One that is cut
+# short, by a full disk or a process that was killed, would end every process that loads it; without
+# its true stamp it is compiled anew. A folder gets its name when all of it is there.
+
+
+_REFOLD_BYTES = 4 << 30  # of libraries that are kept; those that were not used for longest go first
+_REFOLD_STAMP = "stamp"
+
+
+def _refold_library(
+    name: str, made_for: Any, compiled: Callable[[str], Any]
+) -> tuple[Any, str | None]:
+    """The compiled module, and None; or None, and why there is none.
+
+    name: says which source it has. made_for: all else that its machine code depends on. compiled:
+    compiles and loads it in a folder.
+    """
+    if os.environ.get("REFOLD_DISABLE", "0") not in ("", "0"):
+        return None, "REFOLD_DISABLE is set"
+    versions = torch.__version__, sys.implementation.cache_tag, os.environ.get("CXX")
+    key = hashlib.sha256(repr((*versions, made_for)).encode()).hexdigest()[:12]
+    try:
+        roots = _refold_roots()
+        for root in roots:
+            found = _refold_stamped(os.path.join(root, f"{name}_{key}"))
+            if found is not None:
+                return found, None
+        root = next(r for r in roots if os.access(r, os.W_OK | os.X_OK))
+        folder = os.path.join(root, f"{name}_{key}")
+        with _refold_alone(f"{folder}.lock"):
+            found = _refold_stamped(folder)  # compiled by another process meanwhile
+            return found or _refold_compiled(folder, compiled), None
+    except (RuntimeError, OSError, ImportError, StopIteration) as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        line = next((x for x in lines if "error" in x), lines[0])
+        return None, f"the kernels could not be compiled ({line})"
+
+
+def _refold_home() -> str:
+    """The folder of all that is kept from one process to the next; REFOLD_CACHE names another."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return os.environ.get("REFOLD_CACHE") or os.path.join(base, "refold")
+
+
+def _refold_roots() -> list[str]:
+    """Where libraries may lie, those that cannot be written to among them: TORCH_EXTENSIONS_DIR, if
+    it is set, else the folder above; then one of this user's own among temporary files."""
+    asked = os.environ.get("TORCH_EXTENSIONS_DIR") or os.path.join(_refold_home(), "libraries")
+    user = os.getuid() if hasattr(os, "getuid") else 0
+    own = os.path.join(tempfile.gettempdir(), f"refold_{user}")
+    found = []
+    for root, mode in ((asked, 0o777), (own, 0o700)):
+        with contextlib.suppress(OSError):
+            os.makedirs(root, mode, exist_ok=True)
+        if os.path.isdir(root) and (root == asked or _refold_is_own(root, user)):
+            found.append(root)
+        if found and os.access(found[-1], os.W_OK | os.X_OK):
+            return found
+    return [*found, tempfile.mkdtemp(prefix="refold_")]
+
+
+def _refold_is_own(folder: str, user: int) -> bool:
+    """Whether nobody else can write to a folder where everybody can make one."""
+    held = os.lstat(folder)
+    return stat.S_ISDIR(held.st_mode) and held.st_uid == user and not held.st_mode & 0o022
+
+
+def _refold_stamped(folder: str) -> Any:
+    """The module that lies in a folder, if it is whole and can be loaded; else None."""
+    stamp = os.path.join(folder, _REFOLD_STAMP)
+    try:
+        with open(stamp) as file:
+            digest = file.read()
+        (library,) = (n for n in os.listdir(folder) if n.endswith(".so"))
+        path = os.path.join(folder, library)
+        with open(path, "rb") as library_file:
+            if hashlib.sha256(library_file.read()).hexdigest() != digest:
+                return None
+    except (OSError, ValueError):
+        return None
+    spec = importlib.util.spec_from_file_location(library.removesuffix(".so"), path)
+    if spec is None or spec.loader is None:
+        return None
+    try:
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    except ImportError:  # made for another build of PyTorch
+        return None
+    with contextlib.suppress(OSError):
+        os.utime(stamp)
+    return module
+
+
+def _refold_compiled(folder: str, compiled: Callable[[str], Any]) -> Any:
+    """Compile into a folder that gets its name when all is there."""
+    made = tempfile.mkdtemp(prefix=f"{os.path.basename(folder)}.", dir=os.path.dirname(folder))
+    try:
+        module = compiled(made)
+        library = next(n for n in os.listdir(made) if n.endswith(".so"))
+        for other in list(os.scandir(made)):
+            if other.name != library and not other.is_dir():
+                os.remove(other.path)
+        with open(os.path.join(made, library), "rb") as library_file:
+            digest = hashlib.sha256(library_file.read()).hexdigest()
+        with open(os.path.join(made, _REFOLD_STAMP), "w") as file:
+            file.write(digest)
+        shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):  # another process was as fast
+            os.rename(made, folder)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        _refold_forget(os.path.dirname(folder), _REFOLD_BYTES, folder)
+    return module
+
+
+def _refold_forget(root: str, most: int, but: str = "") -> int:
+    """Remove libraries, those that were not used for longest first, until the others take at most
+    so many bytes, and what processes left that were killed; says how many bytes went."""
+    kept, gone = [], 0
+    for entry in os.scandir(root):
+        if not entry.name.startswith("refold_") or entry.path == but:
+            continue
+        stamp = os.path.join(entry.path, _REFOLD_STAMP)
+        whole = os.path.isfile(stamp)
+        if not whole and (not entry.is_dir() or time.time() - entry.stat().st_mtime < 86400):
+            continue
+        size = sum(f.stat().st_size for f in os.scandir(entry.path) if f.is_file())
+        kept.append((os.stat(stamp).st_mtime if whole else 0.0, size, entry.path))
+    total = sum(size for _, size, _ in kept)
+    for used, size, path in sorted(kept):
+        if used and total - gone <= most:
+            break
+        shutil.rmtree(path, ignore_errors=True)
+        gone += size
+    return gone
+
+
+@contextlib.contextmanager
+def _refold_alone(lock: str) -> Iterator[None]:
+    """One process at a time; one that is killed holds the lock no more."""
+    try:
+        import fcntl
+
+        held = os.open(lock, os.O_CREAT | os.O_RDWR, 0o666)
+    except (ImportError, OSError):
+        yield  # there are no such locks here
+        return
+    try:
+        with contextlib.suppress(OSError):  # none on this file system
+            fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(held)
+        with contextlib.suppress(OSError):
+            os.remove(lock)
 
 
 # What is compared of attributes and globals: plain values, lists, functions, objects.
@@ -6286,6 +6419,7 @@ def _refold_made(kind: Any, items: Any, attributes: Any, same: Any = ()) -> Any:
     return made
 
 
+_refold_kernels, _refold_problem = _refold_build()
 ModelNew.refold_refresh = _refold_refresh
 _refold_file = _RefoldFile("cuda", globals())
 

@@ -25,6 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if "CXX" not in os.environ:
         compiler.install(Path(_FOLDER.name))
+        os.environ.setdefault("REFOLD_CACHE", str(Path(_FOLDER.name, "cache")))
 
 
 @pytest.hookimpl(tryfirst=True)

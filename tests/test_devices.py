@@ -11,6 +11,7 @@ from torch import nn
 
 from refold import pipeline
 from refold.cli import main
+from refold.convolve import by_rule
 from refold.derive import Options
 from refold.devices import (
     ANY,
@@ -187,7 +188,7 @@ def test_products_compile_from_the_headers_of_ampere(which: str) -> None:
 def test_each_family_compiles(which: str, family: Family) -> None:
     """For each GPU on which no kernel was ever run: then this is all that is known."""
     sample = next(s for s in family.samples if not s.refused)
-    back, model = pipeline.target_for(which, "ieee")
+    back, model = pipeline.target_for(which, "ieee", by_rule("ieee"))
     options = Options(measure=False, accuracy=False)
     result = pipeline.run(
         sample.module(), sample.inputs(), "# Model is bound.", "M", back, model, options

@@ -22,6 +22,7 @@ from torch import nn
 from agree import check_values
 from refold import families, pipeline
 from refold.capture import capture
+from refold.convolve import Choice, Way, ways
 from refold.derive import Options, derive
 from refold.families import BY_NAME, FAMILIES, Family
 from refold.families.samples import Sample
@@ -32,8 +33,20 @@ from tests.emulator.module import emulated
 
 TARGETS = ("cpu", "cuda:sm_80", "cuda:sm_90")
 ALL = [(f, s) for f in FAMILIES for s in f.samples]
-CLAIMED = [(f, s) for f, s in ALL if not s.refused and f.cpp is not None]
 DTYPES = (torch.float32, torch.bfloat16, torch.float64)
+
+
+def choice_of(kind: str) -> Choice:
+    """All convolutions by our kernels, of one accuracy."""
+    return lambda convolution: Way(ways()[0], kind)
+
+
+def has_kernels(family: Family, target: str) -> bool:
+    return (family.cpp if target == "cpu" else family.cuda) is not None
+
+
+def claimed_on(target: str) -> list[tuple[Family, Sample]]:
+    return [(f, s) for f, s in ALL if not s.refused and has_kernels(f, target)]
 
 
 def name_of(value: object) -> str | None:
@@ -63,11 +76,10 @@ def captures_of(sample: Sample) -> dict[bool, Any]:
 @pytest.mark.parametrize(("family", "sample"), ALL, ids=name_of)
 def test_a_sample_is_claimed_or_refused(family: Family, sample: Sample) -> None:
     for target in TARGETS:
-        _, device = pipeline.target_for(target)
+        _, device = pipeline.target_for(target, convolutions=choice_of("ieee"))
         plan = plan_of(sample, device, captures_of(sample))
         found = [g.family for g in plan.groups] if plan is not None else []
-        kernels = family.cpp if target == "cpu" else family.cuda
-        claimed = not sample.refused and kernels is not None
+        claimed = not sample.refused and has_kernels(family, target)
         assert (family.name in found) is claimed, f"{target}: {found}"
 
 
@@ -130,9 +142,9 @@ class Together(nn.Module):
         return tuple(results)
 
 
-def drawn(rows: int | None, seed: int = 1) -> list[torch.Tensor]:
-    torch.manual_seed(seed)
-    return [x for _, s in CLAIMED for x in s.inputs(rows)]
+def drawn(target: str, rows: int | None = None) -> list[torch.Tensor]:
+    torch.manual_seed(1)
+    return [x for _, s in claimed_on(target) for x in s.inputs(rows)]
 
 
 def at_odd_addresses(inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -150,21 +162,30 @@ def with_special_values(inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     return found
 
 
-CALLS: dict[str, Callable[[torch.dtype], list[torch.Tensor]]] = {
-    "as captured": lambda dtype: [x.to(dtype) for x in drawn(None)],
-    "two rows": lambda dtype: [x.to(dtype) for x in drawn(2)],
-    "37 rows": lambda dtype: [x.to(dtype) for x in drawn(37)],
-    "at odd addresses": lambda dtype: at_odd_addresses([x.to(dtype) for x in drawn(None)]),
-    "special values": lambda dtype: with_special_values([x.to(dtype) for x in drawn(None)]),
+CALLS: dict[str, Callable[[str], list[torch.Tensor]]] = {
+    "as captured": drawn,
+    "two rows": lambda target: drawn(target, 2),
+    "37 rows": lambda target: drawn(target, 37),
+    "at odd addresses": lambda target: at_odd_addresses(drawn(target)),
+    "special values": lambda target: with_special_values(drawn(target)),
 }
+
+
+def inputs_of(call: str, dtype: torch.dtype, target: str) -> list[torch.Tensor]:
+    found = CALLS[call](target)
+    if dtype == torch.float32:
+        return found
+    found = [x.to(dtype) for x in found]
+    return at_odd_addresses(found) if call == "at odd addresses" else found
 
 
 @cache
 def built(dtype: torch.dtype, target: str) -> tuple[nn.Module, nn.Module]:
     """All samples as one module, and its fast twin."""
     torch.manual_seed(0)
-    module = Together([s for _, s in CLAIMED]).to(dtype).eval()
-    _, result = written(module, CALLS["as captured"](dtype), target)
+    module = Together([s for _, s in claimed_on(target)]).to(dtype).eval()
+    inputs = inputs_of("as captured", dtype, target)
+    _, result = written(module, inputs, target, convolutions=choice_of("ieee"))
     assert result.text is not None
     text = result.text if target == "cpu" else emulated(result.text)
     return module, pipeline.bind_for_class(text, module)
@@ -172,13 +193,13 @@ def built(dtype: torch.dtype, target: str) -> tuple[nn.Module, nn.Module]:
 
 def check(dtype: torch.dtype, target: str, call: str) -> None:
     module, fast = built(dtype, target)
-    inputs = CALLS[call](dtype)
+    inputs = inputs_of(call, dtype, target)
     with torch.no_grad():
         assert pipeline.obstacle(fast, inputs) is None
         got, eager = fast(*inputs), module(*inputs)
         oracle = copy.deepcopy(module).double()(*(x.double() for x in inputs))
     wrong = []
-    for (family, sample), g, e, t in zip(CLAIMED, got, eager, oracle, strict=True):
+    for (family, sample), g, e, t in zip(claimed_on(target), got, eager, oracle, strict=True):
         try:
             assert (g.shape, g.dtype) == (e.shape, e.dtype)
             check_values(g, e, t)
@@ -204,7 +225,7 @@ def test_samples_compute_the_same_on_a_gpu(target: str, call: str) -> None:
 @pytest.mark.parametrize("target", TARGETS[1:])
 @pytest.mark.parametrize("family", FAMILIES, ids=name_of)
 def test_every_schedule_of_a_family_is_written(family: Family, target: str, float32: str) -> None:
-    back, device = pipeline.target_for(target, float32)
+    back, device = pipeline.target_for(target, float32, choice_of(float32))
     wanted = family.schedules(device)
     taken = set()
     for sample in family.samples:

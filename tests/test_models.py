@@ -16,9 +16,9 @@ from torch_target import TorchTarget
 from zoo import CASES
 
 
-def result_of(module, inputs, name="cpu", float32="ieee"):
+def result_of(module, inputs, name="cpu", float32="ieee", convolutions=None):
     """What the pipeline makes of a module for a target, not yet compiled."""
-    target, device = pipeline.target_for(name, float32)
+    target, device = pipeline.target_for(name, float32, convolutions)
     result = pipeline.run(
         module,
         inputs,
@@ -32,9 +32,9 @@ def result_of(module, inputs, name="cpu", float32="ieee"):
     return result
 
 
-def written(module, inputs, name="cpu", float32="ieee"):
+def written(module, inputs, name="cpu", float32="ieee", convolutions=None):
     """A module and its `result_of`; no mode keeps the original."""
-    result = result_of(module, inputs, name, float32)
+    result = result_of(module, inputs, name, float32, convolutions)
     assert not result.reasons
     return module, result
 

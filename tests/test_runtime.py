@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from importlib import resources
 
 import torch
@@ -13,7 +10,6 @@ import torch
 import refold.runtime
 from refold.emit.embed import runtime_text
 from refold.runtime.settings import _refold_setting
-from test_models import written
 
 
 def defined(text: str) -> list[str]:
@@ -28,7 +24,7 @@ def defined(text: str) -> list[str]:
 def test_every_name_is_defined_once():
     templates = [
         resources.files("refold.emit").joinpath(f"{name}.py.jinja").read_text()
-        for name in ("module", "cpu", "cuda", "alone")
+        for name in ("module", "cpu", "cuda")
     ]
     own = defined(runtime_text())
     assert len(own) > 40 and len(set(own)) == len(own)
@@ -66,22 +62,3 @@ def test_functions_of_one_name_are_told_apart():
     )
     assert len({first, *map(made, others)}) == 1 + len(others)
     assert _refold_setting(torch.nn.functional.relu) == "torch.relu()"
-
-
-def test_processes_compile_one_after_another_whoever_was_killed(tmp_path):
-    """PyTorch's lock outlives a process that is killed, and is waited for as long as it lies."""
-    _, result = written(torch.nn.Linear(40, 8).eval(), [torch.randn(4, 40)])
-    name = re.search(r'_REFOLD_NAME = "(\w+)"', result.text)[1]
-    emitted = tmp_path / "emitted.py"
-    model = "class Model(__import__('torch').nn.Module): pass"
-    emitted.write_text(f"{model}\n{result.text}\nassert _refold_problem is None, _refold_problem\n")
-    environment = os.environ | {"TORCH_EXTENSIONS_DIR": str(tmp_path / "extensions")}
-    (tmp_path / "extensions" / name).mkdir(parents=True)
-    (tmp_path / "extensions" / name / "lock").touch()
-    run = [sys.executable, str(emitted)]
-    several = [subprocess.Popen(run, env=environment) for _ in range(3)]
-    try:
-        assert [process.wait(300) for process in several] == [0, 0, 0]
-    finally:
-        for process in several:
-            process.kill()

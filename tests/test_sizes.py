@@ -55,6 +55,28 @@ def test_what_no_result_needs_is_not_asked() -> None:
         check_sizes(exported(Strided(), torch.randn(2, 3, 9, 11)))
 
 
+class Loss(nn.Module):
+    """Of tokens in one row, as language models take it."""
+
+    def forward(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return nn.functional.cross_entropy(logits.flatten(0, 1), labels.view(-1))
+
+
+@pytest.mark.parametrize("sizes", [(2, 9), (4, 4)])
+def test_sizes_that_have_to_be_equal_vary_together(sizes: tuple[int, int]) -> None:
+    labels = torch.randint(0, 7, sizes)
+    captured = capture(Loss(), (torch.randn(*sizes, 7), labels), training=False)
+    logits, targets = (f.shape for f in captured.fields)
+    assert logits is not None and targets is not None
+    assert all(isinstance(d, Sym) for d in logits) and logits[:2] == targets
+
+
+def test_sizes_that_differ_in_the_example_are_no_pair() -> None:
+    labels = torch.randint(0, 7, (6, 3))
+    captured = capture(Loss(), (torch.randn(2, 9, 7), labels), training=False)
+    assert [f.shape and f.shape[:2] for f in captured.fields] == [(2, 9), (6, 3)]
+
+
 class Deep(nn.Module):
     """What follows the strided convolution counts its runs."""
 

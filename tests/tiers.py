@@ -74,12 +74,18 @@ TABLE: Mapping[str, Row] = {
     "tests/test_families.py::test_samples_compute_the_same_on_a_gpu": Row(
         "The emulator compiles all samples for 40 s; its tests of the zoo have every family, too."
     ),
+    "tests/test_convolutions.py::test_random_convolutions": Row(
+        "Eight of 304: each is compiled, and run by thousands of emulated threads.", ("3",)
+    ),
     "tests/test_examples.py::test_the_kernels_compile": Row("nvcc takes a minute for both."),
     "tests/kernels/test_cuda_compile.py::test_kernels_compile_without_spills_as_recorded": Row(
         "A minute of nvcc. A spill costs speed, no result; the emulator finds what is wrong."
     ),
     "tests/kernels/test_cuda_emitted.py::test_it_compiles": Row(
         "nvcc takes ten seconds for each.", ("PoolChain-*",)
+    ),
+    "tests/kernels/test_cuda_emitted.py::test_convolutions_compile": Row(
+        "nvcc takes six seconds for each.", ("64-tf32-broad-cuda:sm_80",)
     ),
     "tests/kernels/test_cuda_rows_compile.py::test_rows_and_columns_compile_without_spills": Row(
         "nvcc takes some seconds for each.", ("Softmax", "Moments")

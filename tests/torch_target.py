@@ -38,7 +38,7 @@ class TorchTarget:
     def guards(self, names: Sequence[str]) -> list[str]:
         return []
 
-    def flags(self) -> list[Refusal]:
+    def flags(self, groups) -> list[Refusal]:
         return []
 
     def prologue(self, prepared: bool, allocates: bool, alone: bool, device: str) -> list[str]:
@@ -106,7 +106,10 @@ class _refold_kernels:
         return None
 
 
-_refold_problem = None
+def _refold_build():
+    return _refold_kernels, None
+
+
 _refold_empty = torch._C._dynamo.guards._empty_strided_cpu
 inf, nan = float("inf"), float("nan")
 

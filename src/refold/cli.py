@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from refold import __version__
+from refold.derive import CONVOLUTIONS
 from refold.devices import DEVICES
 from refold.report import commands
 
@@ -116,6 +117,19 @@ def _reference(command: argparse.ArgumentParser) -> None:
         choices=("ieee", "tf32"),
         default=None,
         help="accuracy of fp32 products (default: PyTorch's flags; the CPU is always ieee)",
+    )
+    command.add_argument(
+        "--conv-float32",
+        choices=("ieee", "tf32"),
+        default=None,
+        help="the same of fp32 convolutions (default: PyTorch's flag for them)",
+    )
+    command.add_argument(
+        "--convolutions",
+        choices=CONVOLUTIONS,
+        default=CONVOLUTIONS[0],
+        help="what computes convolutions on a GPU: PyTorch's library (default); own kernels,"
+        " epilogue and all, where there are; or of each the faster by timing at hand",
     )
     command.add_argument(
         "--memory",

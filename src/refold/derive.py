@@ -10,7 +10,7 @@ import torch
 
 from refold.accuracy import Accuracy, Inaccurate, Meter
 from refold.baselines import Contest
-from refold.capture import Axes, Captured, CaptureError, Example, Widened, capture, widen
+from refold.capture import FREE, Captured, CaptureError, Example, Widened, capture, widen
 from refold.devices import DeviceModel
 from refold.emit.held import held, own_bytes
 from refold.emit.module import Mode
@@ -19,6 +19,10 @@ from refold.ir import Node
 from refold.layouts import images_in_channels, with_other_layouts
 from refold.plan import Plan
 from refold.planner import PlanPricer
+
+# what computes convolutions on a GPU: PyTorch's calls; our kernels, where there are; for each the
+# faster of both, as known from timing (and timed, where ways to cut products are)
+CONVOLUTIONS = ("library", "own", "timed")
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,7 @@ class Options:
     eager and each of `baselines` (names in refold.baselines). bounded: leave out a baseline that
     takes long to compile, and do not compile one again for a model that is the same.
     tune: time the ways to cut products on the GPU at hand, where they are not known yet.
+    convolutions: one of CONVOLUTIONS.
     seconds: spent on each comparison. memory: what is folded and packed in a mode may take so many
     times the bytes of the module's parameters; None for once, or 8 MiB where that is more.
     """
@@ -38,6 +43,7 @@ class Options:
     accuracy: bool = True
     measure: bool = True
     tune: bool = False
+    convolutions: str = CONVOLUTIONS[0]
     seconds: float = 3.0
     baselines: tuple[str, ...] = ()
     bounded: bool = False
@@ -77,8 +83,8 @@ def derive(
             break
         try:
             # sizes that stood in the way of one mode stand in the other's
-            known = captured[0].fixed if captured and isinstance(captured[0], Captured) else Axes()
-            one = capture(module, example, training=training, fixed=known)
+            known = captured[0].bound if captured and isinstance(captured[0], Captured) else FREE
+            one = capture(module, example, training=training, bound=known)
             captured.append(with_other_layouts(module, Example.of(example), one))
         except CaptureError as error:
             captured.append(error)

@@ -192,7 +192,7 @@ def _refold_prepare(self, rf_caches, rf_mode, x):
     )
 
 
-# --- This model's kernels: compiled at the first import, then found in PyTorch's cache. -----------
+# --- This model's kernels: compiled at the first import, then found where they lie. --------------
 _REFOLD_KERNELS = r"""
 namespace rf {
 // linear, mean, var, add, rsqrt, mul
@@ -417,42 +417,11 @@ template <class F> static PyObject* rf_run(F f) {
 """
 _REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS + _REFOLD_ENTRIES
 
-import os
-
 _REFOLD_NAME = "refold_cpu_HASH"
-
-import contextlib
-
-
-@contextlib.contextmanager
-def _refold_alone(name):
-    """One process at a time compiles `name`. One that was killed meanwhile holds this lock no more, but has
-    left PyTorch's own, for which all would wait for ever: it is removed."""
-    import os
-
-    from torch.utils import cpp_extension
-
-    try:
-        import fcntl
-
-        folder = cpp_extension._get_build_directory(name, False)
-        held = open(os.path.join(folder, "refold_lock"), "w")
-    except (ImportError, AttributeError, OSError):
-        yield  # there are no such locks here
-        return
-    with held:
-        with contextlib.suppress(OSError):  # none on this file system, or PyTorch's is not there
-            fcntl.flock(held, fcntl.LOCK_EX)
-            os.remove(os.path.join(folder, "lock"))
-        yield
 
 
 def _refold_build():
-    """The compiled kernels, and None; or None, and why they could not be compiled."""
-    from torch.utils.cpp_extension import load_inline
-
-    if os.environ.get("REFOLD_DISABLE", "0") not in ("", "0"):
-        return None, "REFOLD_DISABLE is set"
+    """The compiled kernels, and None; or None, and why there are none."""
     level = torch.backends.cpu.get_cpu_capability()
     flags = {
         "AVX512": "-mavx512f -mavx512dq -mavx512vl -mavx512bw -mavx2 -mfma -mf16c",
@@ -460,28 +429,25 @@ def _refold_build():
     }.get(level, "").split()
     if flags:
         flags += [f"-DCPU_CAPABILITY={level}", f"-DCPU_CAPABILITY_{level}"]
-    try:
-        with _refold_alone(_REFOLD_NAME):
-            return load_inline(
-                name=_REFOLD_NAME,
-                cpp_sources=[_REFOLD_SOURCE],
-                # -fopenmp only compiles: at load time the threads are those of PyTorch's own runtime;
-                # hidden: two modules may have functions of one name, the loader would take one for both;
-                # off: what is computed twice has the same bits twice (kernels fuse where they say fmadd)
-                extra_cflags=[
-                    "-O3", "-std=c++20", "-fopenmp", "-fno-math-errno", "-ffp-contract=off",
-                    "-fvisibility=hidden", *flags
-                ],
-                no_implicit_headers=True,
-                with_cuda=False,
-            ), None
-    except (RuntimeError, OSError, ImportError) as error:
-        lines = str(error).strip().splitlines() or ["no message"]
-        line = next((x for x in lines if "error:" in x), lines[0])
-        return None, f"the kernels could not be compiled ({line})"
+    # -fopenmp only compiles: at load time the threads are those of PyTorch's own runtime;
+    # hidden: two modules may have functions of one name, the loader would take one for both;
+    # off: what is computed twice has the same bits twice (kernels fuse where they say fmadd)
+    flags = [
+        "-O3", "-std=c++20", "-fopenmp", "-fno-math-errno", "-ffp-contract=off",
+        "-fvisibility=hidden", *flags
+    ]
+
+    def compiled(folder):
+        from torch.utils.cpp_extension import load_inline
+
+        return load_inline(
+            name=_REFOLD_NAME, cpp_sources=[_REFOLD_SOURCE], extra_cflags=flags,
+            build_directory=folder, no_implicit_headers=True, with_cuda=False,
+        )
+
+    return _refold_library(_REFOLD_NAME, flags, compiled)
 
 
-_refold_kernels, _refold_problem = _refold_build()
 _refold_empty = getattr(torch._C._dynamo.guards, "_empty_strided_cpu", None)
 if _refold_empty is None:
 
@@ -501,6 +467,7 @@ def _refold_renewed(cache):
 # <runtime>
 
 
+_refold_kernels, _refold_problem = _refold_build()
 ModelNew.refold_refresh = _refold_refresh
 _refold_file = _RefoldFile("cpu", globals())
 

@@ -8,7 +8,6 @@ place of what was summed.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
@@ -19,6 +18,7 @@ import torch
 from refold.codegen.headers import header, included
 from refold.emit.source import digest
 from refold.emit.template import render
+from refold.runtime.library import _refold_library
 
 SIZES = (1, 2, 3, 5, 16, 17, 29, 64, 129, 200)
 LEVELS = ("DEFAULT", "AVX2", "AVX512")  # the narrower ones run on wider machines too
@@ -52,14 +52,16 @@ def compiled(level: str, defines: list[str], needed: list[str]) -> Call:
     headers = [header(h) for h in ("call.h", *(f"cpu/{h}" for h in included("cpu", needed)))]
     text = "\n".join(["#define PY_SSIZE_T_CLEAN", *defines, *headers, bodies])
     name = f"refold_test_{level.lower()}_{digest(level + text)}"
-    scope: dict = {"os": os, "torch": torch, "_REFOLD_SOURCE": f"\n{text}\n"}
+    scope: dict = {"torch": torch, "_REFOLD_SOURCE": f"\n{text}\n"}
+    scope["_refold_library"] = _refold_library
     with mock.patch("torch.backends.cpu.get_cpu_capability", lambda: level):
         exec(render("cpu.py.jinja", extension=name), scope)
-    assert scope["_refold_problem"] is None, scope["_refold_problem"]
+        kernels, problem = scope["_refold_build"]()
+    assert problem is None, problem
 
     def run(name: str, *arguments) -> None:
         plain = (a.data_ptr() if isinstance(a, torch.Tensor) else a for a in arguments)
-        getattr(scope["_refold_kernels"], name)(*plain)
+        getattr(kernels, name)(*plain)
 
     return run
 

@@ -8,9 +8,11 @@ import pytest
 import torch
 
 from refold import pipeline
+from refold.convolve import Way, ways
 from refold.derive import Options
 from refold.emit.cuda import compile_emitted
 from refold.emit.load import load_text
+from tests.kernels.test_cuda_compile import resources
 from zoo import CASES
 
 
@@ -48,6 +50,36 @@ def emitted(name: str, target: str, float32: str = "ieee") -> str:
 )
 def test_it_compiles(name, target, float32):
     assert compile_emitted(emitted(name, target, float32)) is None
+
+
+class Convolution(torch.nn.Module):
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.inner = torch.nn.Conv2d(channels, 96, 3)
+
+    def forward(self, x):
+        return torch.nn.functional.gelu(self.inner(x))
+
+
+SPILLED = {"broad": 0, "slim": 32}  # bytes: for eight words, two blocks a processor
+REGISTERS = {"broad": 255, "slim": 128}
+
+
+@pytest.mark.parametrize("target", ["cuda:sm_80", "cuda:sm_90"])
+@pytest.mark.parametrize("tile", ["broad", "slim"])
+@pytest.mark.parametrize("kind", ["ieee", "tf32"])
+@pytest.mark.parametrize("channels", [3, 8, 64])
+def test_convolutions_compile(channels, kind, tile, target):
+    (way,) = (w for w in ways() if w.tile == tile)
+    back, device = pipeline.target_for(target, "ieee", lambda convolution: Way(way, kind))
+    options = Options(measure=False, accuracy=False)
+    inputs = [torch.randn(4, channels, 30, 31)]
+    result = pipeline.run(Convolution(channels), inputs, "#", "Convolution", back, device, options)
+    assert result.text is not None, result.reasons
+    said: list[str] = []
+    assert compile_emitted(result.text, said) is None
+    (kernel,) = (k for k in resources("".join(said)) if k.kernel.startswith("convolution"))
+    assert kernel.spilled <= SPILLED[tile] and kernel.registers <= REGISTERS[tile]
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,14 @@
 """nn.Module and example inputs -> Graph, by torch.export."""
 
 from refold.capture.arguments import Example
-from refold.capture.captured import Axes, Captured, Container, Field
+from refold.capture.captured import Captured, Container, Field
 from refold.capture.export import capture
 from refold.capture.kept import kept
-from refold.capture.values import CaptureError
+from refold.capture.values import FREE, CaptureError
 from refold.capture.widen import Widened, is_narrow, widen
 
 __all__ = [
-    "Axes",
+    "FREE",
     "CaptureError",
     "Captured",
     "Container",

@@ -11,9 +11,8 @@ import torch
 
 from refold.capture.forms import Built
 from refold.capture.sizes import Derived
+from refold.capture.values import FREE, Bound
 from refold.ir import Dim, Graph, Sym
-
-Axes = frozenset[tuple[int, int]]  # dimensions of tensors, as (tensor, dimension)
 
 
 @dataclass(frozen=True)
@@ -65,10 +64,10 @@ class Captured:
         how eager's results would lie else.
     derived: what named sizes that no argument has are computed from, in order.
     queries: PyTorch's settings that have to be as they were, as Python text, and their values.
-    reads_mode: whether the other mode may be another function. device: of the tensors. fixed:
-        the dimensions of tensors whose sizes do not vary because others than polynomials would
-        follow from them; None for all. numbers: named sizes that an argument gives by itself, and
-        its path.
+    reads_mode: whether the other mode may be another function. device: of the tensors. bound:
+        sizes that do not vary by themselves, because others than polynomials would follow from
+        them or because others have to be the same. numbers: named sizes that an argument
+        gives by itself, and its path.
     """
 
     graph: Graph
@@ -86,7 +85,7 @@ class Captured:
     queries: Mapping[str, Any] = field(default_factory=dict)
     reads_mode: bool = True
     device: torch.device | None = None
-    fixed: Axes | None = frozenset()
+    bound: Bound = FREE
     images_last: tuple[bool, ...] = ()
     fixed_layout: bool = False
     numbers: Mapping[str, str] = field(default_factory=dict)

@@ -1,8 +1,9 @@
 """Capture a module in one mode: export it, and read the program as a Graph.
 
-Every size varies that the module lets vary. Where a size stands in the way, those that it comes
-from are fixed; then all but the leading dimensions are, then all: the graph serves exactly the
-sizes of the example there, and others take the original forward.
+Every size varies that the module lets vary. Where sizes have to be equal, those of one size in the
+example are taken for the same. Where a size stands in the way, those that it comes from are fixed;
+then all but the leading dimensions are, then all: the graph serves exactly the sizes of the example
+there, and others take the original forward.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from refold.capture.arguments import Arguments, Example
 from refold.capture.calls import VALUES
-from refold.capture.captured import Axes, Captured
+from refold.capture.captured import Captured
 from refold.capture.kept import kept
 from refold.capture.program import Lifted, blamed, exported
 from refold.capture.reader import Leak, Reader
 from refold.capture.twin import NoTwin, twin_of
-from refold.capture.values import CaptureError, SizeError, Unsupported
+from refold.capture.values import FREE, Axes, Bound, CaptureError, SizeError, Unsupported
 from refold.capture.watch import Watch, owner_of
 
 
@@ -31,11 +32,11 @@ def capture(
     example: Example | Sequence[Any],
     *,
     training: bool,
-    fixed: Axes | None = frozenset(),
+    bound: Bound = FREE,
 ) -> Captured:
     """Capture the example's call of `module` in train or eval mode. The module, its modes, buffers
-    and attributes, and the random state are left as they were. fixed: sizes that are known to
-    stand in the way (`Captured.fixed`).
+    and attributes, and the random state are left as they were. bound: sizes that are known to stand
+    in the way (`Captured.bound`).
 
     Raises CaptureError with one line that says why the module cannot be captured.
     """
@@ -54,16 +55,16 @@ def capture(
             except NotImplementedError as error:  # of programs by torch.export
                 raise CaptureError(f"its mode cannot be set: {_first_line(error)}") from error
             try:
-                return _captured(twin, module, arguments, fixed)
+                return _captured(twin, module, arguments, bound)
             except Leak:
                 module.train(training)
-                return _captured(module, module, arguments, fixed)
+                return _captured(module, module, arguments, bound)
     finally:
         torch.set_rng_state(rng)
 
 
 def _captured(
-    twin: torch.nn.Module, module: torch.nn.Module, arguments: Arguments, fixed: Axes | None
+    twin: torch.nn.Module, module: torch.nn.Module, arguments: Arguments, bound: Bound
 ) -> Captured:
     """What is captured with as many sizes free as the module lets vary."""
     sizes = [(i, a) for i, t in enumerate(arguments.tensors) for a in range(t.dim())]
@@ -72,20 +73,24 @@ def _captured(
     for attempt in itertools.count():
         program = None
         try:
-            made = exported(twin, arguments, lifted, fixed)
+            made = exported(twin, arguments, lifted, bound)
             needed = _to_lift(twin, made.watch, lifted)
             if needed != lifted:
                 lifted = needed
                 continue
             program = made.program
             captured = Reader(twin, module, arguments, made, lifted).read()
-            return replace(captured, fixed=fixed)
+            return replace(captured, bound=bound)
         except SizeError as error:
+            fixed = bound.fixed
             if fixed is None:
                 raise
+            if not set(error.equal) <= set(bound.equal):
+                bound = replace(bound, equal=bound.equal + error.equal)
+                continue
             more = blamed(error, program) - fixed if attempt < _BLAMED else Axes()
             rest = None if but_leading <= fixed else fixed | but_leading
-            fixed = fixed | more if more else rest
+            bound = replace(bound, fixed=fixed | more if more else rest)
         except (CaptureError, Leak):
             raise
         except Unsupported as error:
@@ -93,10 +98,11 @@ def _captured(
         except Exception as error:
             known = CaptureError(_said(error))
             known.reads_mode = getattr(error, "reads_mode", True)
+            fixed = bound.fixed
             if fixed is None or isinstance(error, GuardOnDataDependentSymNode):
                 raise known from error
             # whether sizes are to blame is seen by whether it works where they are fixed
-            fixed = None if but_leading <= fixed else fixed | but_leading
+            bound = replace(bound, fixed=None if but_leading <= fixed else fixed | but_leading)
     raise AssertionError("unreachable")
 
 

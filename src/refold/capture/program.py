@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import logging
 import re
 import warnings
@@ -24,12 +25,12 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
 from refold.capture.arguments import Arguments
-from refold.capture.captured import Axes, attribute
+from refold.capture.captured import attribute
 from refold.capture.containers import PLAIN, Apart
 from refold.capture.functional import functional
 from refold.capture.shape_rules import shapes_at_once
 from refold.capture.sizes import AtOnce, check_sizes
-from refold.capture.values import CaptureError, SizeError
+from refold.capture.values import Axes, Axis, Bound, CaptureError, Equal, SizeError
 from refold.capture.watch import Watch
 
 INNER = "inner"  # under this name the module lies in what is exported
@@ -68,26 +69,36 @@ class Exported:
 class Flat(torch.nn.Module):
     """A module as a function of tensors that gives tensors.
 
-    lifted: attributes that are arguments, too; their tensors stand behind the others. trees: of the
-    result and of the attributes that forward has set, after a run.
+    lifted: attributes that are arguments, too; their tensors stand behind the others. equal:
+    dimensions whose sizes are the same ones. trees: of the result and of the attributes that
+    forward has set, after a run.
     """
 
     arguments: Arguments
     lifted: Sequence[Lifted]
     watch: Watch
+    equal: Equal
     at_once: AtOnce
     trees: tuple[Any, dict[str, Any]]
 
     def __init__(
-        self, module: torch.nn.Module, arguments: Arguments, lifted: Sequence[Lifted], watch: Watch
+        self,
+        module: torch.nn.Module,
+        arguments: Arguments,
+        lifted: Sequence[Lifted],
+        watch: Watch,
+        equal: Equal,
     ) -> None:
         super().__init__()
         self.training = module.training
         self.add_module(INNER, module)
-        vars(self).update(arguments=arguments, lifted=lifted, watch=watch, at_once=AtOnce())
+        vars(self).update(arguments=arguments, lifted=lifted, watch=watch, equal=equal)
+        vars(self).update(at_once=AtOnce())
 
     def forward(self, *tensors: Any) -> tuple[Any, ...]:
         module, watch = getattr(self, INNER), self.watch
+        for (i, a), (j, b) in self.equal:  # from here on one size stands for both
+            torch._check(tensors[i].shape[a] == tensors[j].shape[b])  # type: ignore[no-untyped-call]
         places = dict(module.named_modules(remove_duplicate=False))
         given, states = (
             tensors[: len(self.arguments.tensors)],
@@ -135,15 +146,15 @@ def _set(module: torch.nn.Module, name: str, value: Any) -> Any:
 
 
 def exported(
-    module: torch.nn.Module, arguments: Arguments, lifted: Sequence[Lifted], fixed: Axes | None
+    module: torch.nn.Module, arguments: Arguments, lifted: Sequence[Lifted], bound: Bound
 ) -> Exported:
     """The program of a call of `module` in its present mode.
 
-    fixed: the dimensions of tensors whose sizes are the example's; None for all. Raises SizeError
-    where sizes stand in the way, CaptureError, and what torch.export raises.
+    Raises SizeError where sizes stand in the way, CaptureError, and what torch.export raises.
     """
+    fixed = bound.fixed
     watch = Watch(module)
-    flat = Flat(module, arguments, lifted, watch)
+    flat = Flat(module, arguments, lifted, watch, bound.equal)
     places = dict(module.named_modules(remove_duplicate=False))
     states = [getattr(places[one.path], one.name).detach() for one in lifted]
     tensors = (*arguments.tensors, *states)
@@ -261,8 +272,26 @@ def _condition(guard: str, paths: Sequence[str], metas: Sequence[torch.Tensor]) 
     if len(sides) == 2 and "%" not in guard and "//" not in guard:
         left, right = (_value(side, metas) for side in sides)
         if sympy.expand(left - right) != 0:
-            raise SizeError(f"sizes depend on each other ({_over(guard, paths)})", found)
+            said = f"sizes depend on each other ({_over(guard, paths)})"
+            raise SizeError(said, found, _paired(left - right, found, metas))
     return _over(guard, paths)
+
+
+def _paired(difference: Any, axes: Axes, metas: Sequence[torch.Tensor]) -> Equal:
+    """Pairs of dimensions, of one size in the example, that make a difference of polynomials zero
+    if their sizes are the same: a batch of logits and one of labels. Nothing where none do."""
+    first: dict[Any, tuple[Axis, int]] = {}
+    for i, a in sorted(axes):
+        size = metas[i].shape[a]
+        if not isinstance(size, int) and (expr := size.node.expr).is_Symbol:
+            first.setdefault(expr, ((i, a), size.node.hint))
+    pairs: dict[Axis, Axis] = {}
+    for (one, (axis, size)), (other, (to, same)) in itertools.combinations(first.items(), 2):
+        free = axis not in pairs and {one, other} <= difference.free_symbols
+        if free and size == same and axis[0] != to[0]:
+            pairs[axis] = to
+            difference = sympy.expand(difference.subs(other, one))
+    return tuple(pairs.items()) if difference == 0 else ()
 
 
 def _value(text: str, metas: Sequence[torch.Tensor]) -> Any:

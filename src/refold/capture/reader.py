@@ -11,12 +11,12 @@ from torch.export.graph_signature import InputKind
 
 from refold.capture.arguments import Arguments
 from refold.capture.calls import Calls
-from refold.capture.captured import Axes, Captured, Field, attribute, has_attribute
+from refold.capture.captured import Captured, Field, attribute, has_attribute
 from refold.capture.containers import classes_of
 from refold.capture.program import Exported, Lifted, without_inner
 from refold.capture.results import Results
 from refold.capture.sizes import Derived
-from refold.capture.values import CaptureError, SizeError, Value
+from refold.capture.values import Axes, CaptureError, SizeError, Value
 from refold.capture.watch import owner_of
 from refold.ir import Dim, Graph, Output, Sym, as_scalar, leaf
 from refold.ir.graph import topological

@@ -132,6 +132,7 @@ class Results:
                 self.reader.arguments,
                 self.reader.lifted,
                 self.reader.made.watch,
+                equal=(),
             )
             results = flat(*self.reader.arguments.tensors, *self.reader.states())
         if len(results) != len(self.reader.program.graph_signature.user_outputs):

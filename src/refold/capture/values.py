@@ -11,6 +11,25 @@ import torch
 from refold.ir import Dim, Node, Sym, as_scalar, make
 from refold.ir.shapes import RANK, pad
 
+Axis = tuple[int, int]  # a dimension of a tensor, as (tensor, dimension)
+Axes = frozenset[Axis]
+Equal = tuple[tuple[Axis, Axis], ...]
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Sizes that do not vary by themselves.
+
+    fixed: the dimensions whose sizes are the example's; None for all. equal: pairs of dimensions
+    whose sizes are the same ones.
+    """
+
+    fixed: Axes | None = frozenset()
+    equal: Equal = ()
+
+
+FREE = Bound()
+
 
 class CaptureError(Exception):
     """The module cannot be captured; the text says what stands in the way.
@@ -25,11 +44,12 @@ class SizeError(CaptureError):
     """Sizes stand in the way, which may be fixed.
 
     expr: the sympy expression of sizes that does, or the dimensions, as (tensor, dimension).
+    equal: pairs of dimensions that may vary if their sizes are the same ones.
     """
 
-    def __init__(self, text: str, expr: Any = None) -> None:
+    def __init__(self, text: str, expr: Any = None, equal: Equal = ()) -> None:
         super().__init__(text)
-        self.expr = expr
+        self.expr, self.equal = expr, equal
 
 
 class Unsupported(Exception):
@@ -60,7 +80,7 @@ class Ratio:
     bottom: int | float | Sym
 
 
-Number = bool | int | float | Sym | Ratio
+Number = bool | int | float | Sym
 
 
 def value(node: Node, shape: Sequence[Dim]) -> Value:
@@ -85,7 +105,7 @@ def cast(v: Value, dtype: torch.dtype) -> Value:
     return Value(make("cast", v.node, dtype=dtype), v.shape)
 
 
-def operand(v: Value | Number, dtype: torch.dtype) -> Node:
+def operand(v: Value | Number | Ratio, dtype: torch.dtype) -> Node:
     """A tensor or a Python number as a node of `dtype`."""
     if isinstance(v, Value):
         if v.rank > RANK:

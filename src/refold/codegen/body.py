@@ -29,8 +29,9 @@ class Operand:
     """A value that a group reads from memory, or a number that it is given.
 
     member: its name in the functor. kind: "column" (one value a column), "row" (one value a row),
-    "full", "mixed" (broadcast along some of the row axes), "scalar" (one element), "number" (a size
-    passed by value), "matrix" (a side of the product, which the template reads itself).
+    "channel" (one value a channel of a convolution), "full", "mixed" (broadcast along some of the
+    row axes), "scalar" (one element), "number" (a size passed by value), "matrix" (a side of the
+    product, which the template reads itself).
     """
 
     node: Node
@@ -174,7 +175,7 @@ class Body:
         sides = set(self.group.sides) if self.group.is_product else set()
         for node in self.group.inputs:
             read = [n for n in self.group.nodes if node in n.inputs]
-            if node in sides and all(n.op == "linear" for n in read):  # widening is no reading
+            if node in sides and all(n.row.is_contraction for n in read):  # widening is no reading
                 found.append(Operand(node, "", "matrix"))
             elif node.op == "scalar":
                 if isinstance(node["value"], Sym):
@@ -192,6 +193,8 @@ class Body:
             return f"scalar<{lanes}>({p})"
         if operand.kind == "row":
             return f"scalar<{lanes}>({p} + row)"
+        if operand.kind == "channel":
+            return f"scalar<{lanes}>({p} + channel)"
         if operand.kind == "column":
             return f"column<{lanes}>({p}, col)"
         if operand.kind == "full":

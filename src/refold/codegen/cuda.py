@@ -16,12 +16,12 @@ from refold.plan import Group
 T = TypeVar("T")
 
 
-def planned(group: Group, decided: T | None) -> T:
-    """What a plan for a GPU has decided of a group.
+def planned(group: Group, decided: object, kind: type[T]) -> T:
+    """What a plan for a GPU has decided of a group, which is of some kind.
 
     Raises ValueError for a plan that was made for another device.
     """
-    if decided is None:
+    if not isinstance(decided, kind):
         raise ValueError(
             f"{group.name}: expected a plan for a GPU, which says how its kernels are cut, got one"
             " for another device; make the plan for the device that the text is written for"

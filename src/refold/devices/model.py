@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from refold.convolve import Choice
 from refold.devices.device import Batches, Device
 from refold.devices.table import DEVICES
 from refold.ir import NARROW
@@ -17,13 +18,15 @@ class DeviceModel:
 
     float32: the accuracy that products of float32 have to have, "ieee" or "tf32". dtype: what the
     model's values have in memory, by which rates are chosen. hold: seconds charged to a call for
-    each byte of a folded parameter, which is kept in memory beside what it came from.
+    each byte of a folded parameter, which is kept in memory beside what it came from. convolutions:
+    which of them our kernels compute; None for none.
     """
 
     device: Device
     float32: str = "ieee"
     dtype: torch.dtype | None = None
     hold: float = 0.0
+    convolutions: Choice | None = None
 
     @classmethod
     def of(cls, name: str) -> DeviceModel:

@@ -71,7 +71,7 @@ class CpuTarget:
     def guards(self, names: Sequence[str]) -> list[Refusal]:
         return []
 
-    def flags(self) -> list[Refusal]:
+    def flags(self, groups: Sequence[Group]) -> list[Refusal]:
         return []
 
     def prologue(self, prepared: bool, allocates: bool, alone: bool, device: str) -> list[str]:

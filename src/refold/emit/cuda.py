@@ -31,6 +31,7 @@ from refold.emit.source import (
 from refold.emit.template import render
 from refold.families import BY_NAME, FAMILIES
 from refold.plan import Group
+from refold.plan.convolution import CONVOLUTION, ConvolutionKernel
 from refold.plan.product import PACKED, TRANSPOSED
 
 # hidden: two modules may have functions of one name, and the loader would take one for both
@@ -80,9 +81,13 @@ class CudaTarget:
         reason = f'"{{}} is on another device than {first}"'
         return [(f"{n}.get_device() != {first}.get_device()", reason.format(n)) for n in rest]
 
-    def flags(self) -> list[Refusal]:
+    def flags(self, groups: Sequence[Group]) -> list[Refusal]:
         reason = '"PyTorch\'s flags do not allow TF32, which the kernels use"'
-        return [("not _refold_tf32_allowed()", reason)] if self.float32 == "tf32" else []
+        found = [("not _refold_tf32_allowed()", reason)] if self.float32 == "tf32" else []
+        if any(g.kernel.kind == "tf32" for g in groups if isinstance(g.kernel, ConvolutionKernel)):
+            own = '"PyTorch\'s flag does not allow TF32 for convolutions, where the kernels use it"'
+            found.append(("not _refold_tf32_allowed_in_convolutions()", own))
+        return found
 
     def text(self, group: Group, name: str) -> str:
         k = self.kernel(group, name)
@@ -99,6 +104,7 @@ class CudaTarget:
             flags=repr([*FLAGS, *self.gpu.flags]),
             packs=PACKED in forms,
             transposes=TRANSPOSED in forms,
+            convolutions=sorted(f for f in forms if f.startswith(CONVOLUTION)),
             hi_lo=sorted(f"_refold_{f}" for f in forms if f.startswith("hi_lo")),
             capability=capability,
             only="<" if later else "!=",
@@ -170,10 +176,13 @@ def nvcc() -> str | None:
     return found
 
 
-def compile_emitted(text: str) -> str | None:
-    """Compile the CUDA source of an emitted file without running it; the first error, or None."""
+def compile_emitted(text: str, said: list[str] | None = None) -> str | None:
+    """Compile the CUDA source of an emitted file without running it; the first error, or None.
+
+    said: gets what the assembler says of registers and of memory.
+    """
     source = source_of(text)
-    flags = re.search(r"extra_cuda_cflags=(\[[^\]]*\])", text)
+    flags = re.search(r"_REFOLD_FLAGS = (\[[^\]]*\])", text)
     compiler = nvcc()
     if source is None or flags is None or compiler is None:
         return "there is no CUDA source, or no nvcc"
@@ -182,8 +191,11 @@ def compile_emitted(text: str) -> str | None:
         path.write_text(source.text)
         command = [compiler, *ast.literal_eval(flags[1]), "-DTORCH_EXTENSION_NAME=kernels"]
         command += [f"-I{sysconfig.get_path('include')}", "-c", "-o", f"{path}.o", str(path)]
+        command += ["-Xptxas=-v"] if said is not None else []
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode == 0:
+        if said is not None:
+            said.append(done.stderr)
         return None
     lines = done.stderr.strip().splitlines() or ["no message"]
     return next((line for line in lines if "error" in line), lines[0])

@@ -35,11 +35,11 @@ def checks(
     """What is looked at before each call, of all modes that look at the same together."""
     found: list[dict[str, Any]] = []
     for mode, context in zip(live, contexts, strict=True):
-        assert mode.captured is not None
+        assert mode.captured is not None and mode.plan is not None
         paths = [f.path for f in mode.captured.tensors]
         others = [*default_refusals(module, mode.captured), *target.guards(paths)]
         flags = [
-            *target.flags(),
+            *target.flags(mode.plan.groups),
             *query_refusals(mode.captured),
             *layout_refusals(mode.captured),
         ]

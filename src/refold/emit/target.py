@@ -45,8 +45,8 @@ class Target(Protocol):
         """Of the tensor arguments `names`."""
         ...
 
-    def flags(self) -> list[Refusal]:
-        """Of PyTorch's settings."""
+    def flags(self, groups: Sequence[Group]) -> list[Refusal]:
+        """Of PyTorch's settings, where some groups are computed."""
         ...
 
     def text(self, group: Group, name: str) -> str:
@@ -59,8 +59,6 @@ class Target(Protocol):
         ...
 
     def build(self, groups: Sequence[Member], source: Source) -> str:
-        """Python text that compiles `_REFOLD_SOURCE` and binds the kernels to `_refold_kernels`.
-
-        It also binds `_refold_problem` to None, or to the reason why they could not be built.
-        """
+        """Python text with `_refold_build`, which compiles `_REFOLD_SOURCE` and gives the kernels
+        and None, or None and the reason why they could not be built."""
         ...

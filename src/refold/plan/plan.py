@@ -7,6 +7,7 @@ are the rows. A family of kernels (`families/`) computes each group:
 - matmul: the product of rows of x with a weight; its epilogue is pointwise; its values are stored,
   reduced along each row, or reduced down each column. On a GPU also a batch of products, each with
   a weight of its own, whose values are stored.
+- convolution: a convolution on a GPU and its pointwise epilogue, whose value is stored.
 - rows: passes over each row; a pass may use what the passes before it have reduced.
 - columns: a reduction over the rows for each column of each outer slice.
 - pointwise: each element once.
@@ -26,6 +27,7 @@ from refold.ir import NARROW, OPS, Dim, Graph, Kind, Node, Output, Sym, numel
 from refold.ir.graph import memory_of, topological, within
 from refold.ir.shapes import RANK
 from refold.plan.buffers import Buffers
+from refold.plan.convolution import ConvolutionKernel
 from refold.plan.memory import is_narrowing, is_widening, source
 from refold.plan.product import ProductKernel
 from refold.plan.rows import RowsSchedule
@@ -77,8 +79,8 @@ class Group:
     real: the dtype of the kernel's arithmetic. counters: integers in buffers, to which the kernel
     adds a number, as (the sum, the buffer). transposed: sides of the product that are read from a
     value that lies the other way round. quantized: what it stores, or reads, in 16 bits. kernel: of
-    a product on a GPU, how it is cut and in which form it reads its sides. rows_schedule: of a
-    kernel of rows on a GPU, or of a pointwise one, how it is cut.
+    a product or a convolution on a GPU, how it is cut and in which form it reads its sides.
+    rows_schedule: of a kernel of rows on a GPU, or of a pointwise one, how it is cut.
     """
 
     name: str
@@ -92,7 +94,7 @@ class Group:
     counters: tuple[tuple[Node, Node], ...] = ()
     transposed: tuple[Node, ...] = ()
     quantized: Quantized | None = None
-    kernel: ProductKernel | None = None
+    kernel: ProductKernel | ConvolutionKernel | None = None
     rows_schedule: RowsSchedule | None = None
 
     def stored(self, node: Node) -> torch.dtype:
@@ -107,9 +109,9 @@ class Group:
 
     @property
     def sides(self) -> tuple[Node, ...]:
-        """Of a product: its operands as they lie in memory."""
+        """Of a product or a convolution: its two operands as they lie in memory."""
         return tuple(
-            i.inputs[0] if i in self.transposed else source(i) for i in self.product.inputs
+            i.inputs[0] if i in self.transposed else source(i) for i in self.product.inputs[:2]
         )
 
     @property
@@ -132,11 +134,12 @@ class Group:
 
     @property
     def is_product(self) -> bool:
-        return any(map(is_matrix_product, self.nodes))
+        """Whether it multiplies two sides: a product or a convolution."""
+        return any(map(is_of_two_sides, self.nodes))
 
     @property
     def product(self) -> Node:
-        return next(filter(is_matrix_product, self.nodes))
+        return next(filter(is_of_two_sides, self.nodes))
 
     @property
     def batches(self) -> Dim:
@@ -263,6 +266,12 @@ def reduces_columns(nodes: Iterable[Node], dims: tuple[Dim, ...]) -> bool:
 def is_matrix_product(node: Node) -> bool:
     """Is it a product of several features? That of one is a reduction along rows."""
     return node.op == "linear" and node.inputs[1].shape[-2] != 1
+
+
+def is_of_two_sides(node: Node) -> bool:
+    """Is it a contraction that only a kernel for it computes: a product of several features, or a
+    convolution?"""
+    return is_matrix_product(node) or node.op == "conv"
 
 
 def exchanges(node: Node) -> bool:

@@ -8,6 +8,7 @@ from itertools import zip_longest
 from refold.ir import Node
 from refold.ir.graph import names_of
 from refold.plan.buffers import Fresh, InPlaceOf, OfPyTorch, Place, StateOf, ViewOf
+from refold.plan.convolution import CONVOLUTION
 from refold.plan.plan import Call, Group, Plan, reads
 from refold.plan.product import PACKED, TRANSPOSED, Pack
 from refold.price import PlanPrice
@@ -69,6 +70,8 @@ class _Words:
     def _form(self, pack: Pack) -> str:
         node, form = pack
         words = {PACKED: "packed", TRANSPOSED: "packed from the other way round"}
+        if form.startswith(CONVOLUTION):
+            return f"{self.names[node]} packed by features"
         kind = form.removeprefix("hi_lo_")
         return f"{self.names[node]} {words.get(form, f'as two parts of {kind}')}"
 

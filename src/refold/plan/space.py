@@ -18,10 +18,12 @@ class Space:
     """The space of one kernel.
 
     dims: the group's, rank 5; of a kernel that is pointwise the trailing axes that each operand
-    takes whole or not at all are one, so that rows are as wide as they can be.
+    takes whole or not at all are one, so that rows are as wide as they can be; of a convolution
+    all places are one axis. images: the convolution, if it is one.
     """
 
     def __init__(self, group: Group) -> None:
+        self.images = next((n for n in group.nodes if n.op == "conv"), None)
         self.first = _first_merged(group)
         self.dims = self.shape(group.dims)
         self.row_shape = (*self.dims[:-1], 1)
@@ -33,10 +35,15 @@ class Space:
 
     def access(self, node: Node) -> str:
         """How an operand is read: "scalar" (one element), "column" (one value a column), "full",
-        "row" (one value a row), or "mixed" (broadcast along some of the row axes)."""
+        "row" (one value a row), "channel" (one value a channel of a convolution), or "mixed"
+        (broadcast along some of the row axes)."""
         shape: Sequence[Dim] = self.shape(node.shape)
         if all(d == 1 for d in shape):
             return "scalar"
+        if self.images is not None:
+            one = [d for d in shape if d != 1]
+            if node is self.images.inputs[2] or (len(one) == 1 and shape[-2] == one[0]):
+                return "channel"
         if shape[-1] == self.dims[-1] and all(d == 1 for d in shape[:-1]):
             return "column"
         if shape == self.dims:
@@ -48,6 +55,9 @@ def _first_merged(group: Group) -> int:
     """The first of the axes that are one in a kernel: the last one, but of pointwise groups."""
     dims = group.dims
     first = len(dims) - 1
+    for n in group.nodes:
+        if n.op == "conv":
+            return len(dims) - len(n["strides"])
     pointwise = all(OPS[n.op].kind is Kind.POINTWISE for n in group.nodes)
     if not pointwise or any(o.shape != dims for o in group.outputs):
         return first

@@ -16,7 +16,7 @@ from refold.plan.plan import (
     beside,
     column_shape,
     counters,
-    is_matrix_product,
+    is_of_two_sides,
     is_rematerialized,
     reduces_columns,
     values_read,
@@ -89,7 +89,7 @@ class Drafts:
             self.add(draft, node)
 
     def add(self, draft: Draft, node: Node) -> None:
-        for inner in () if is_matrix_product(node) else beside(node):
+        for inner in () if is_of_two_sides(node) else beside(node):
             if inner not in draft.nodes:
                 draft.nodes.append(inner)
         draft.nodes.append(node)

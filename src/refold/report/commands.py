@@ -47,6 +47,8 @@ def _target(args: argparse.Namespace) -> tuple[Target, DeviceModel]:
     from outside.
     """
     float32 = args.float32 or pipeline.default_float32()
+    if args.conv_float32 is not None:
+        torch.backends.cudnn.allow_tf32 = args.conv_float32 == "tf32"
     target, device = pipeline.target_for(args.target or pipeline.default_target(), float32)
     if (warning := device.device.warning) is not None:
         print(f"refold: {warning}", file=sys.stderr)
@@ -145,6 +147,7 @@ def optimize(args: argparse.Namespace) -> int:
             seconds=args.seconds,
             baselines=names,
             memory=args.memory,
+            convolutions=args.convolutions,
         )
         result = pipeline.run(
             module,
@@ -339,7 +342,13 @@ def explain(args: argparse.Namespace) -> int:
     """`refold explain`: the derivation, the plan and how far it is from the floor."""
     target, device = _target(args)
     _, module, inputs = _prepare(args, target)
-    options = Options(strict=args.strict, unsafe=args.unsafe, memory=args.memory)
+    options = Options(
+        strict=args.strict,
+        unsafe=args.unsafe,
+        memory=args.memory,
+        convolutions=args.convolutions,
+    )
+    device = pipeline.with_convolutions(device, options)
     derivations = derive(module, inputs, device, options)
     own = own_bytes(module)
     rows = [explained(d, device, args.graph, args.plan) for d in derivations]

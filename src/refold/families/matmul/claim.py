@@ -6,19 +6,17 @@ stored, reduced along rows, or reduced down columns.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from heapq import heappop, heappush
-
 import torch
 
+from refold.families.epilogue import epilogue
 from refold.families.family import Claim
 from refold.families.view import View
-from refold.families.walk import addressable, level, reduces_row, space_of
+from refold.families.walk import level, reduces_row, space_of
 from refold.ir import OPS, Kind, Node, hint, numel
 from refold.ir.shapes import RANK
 from refold.plan.draft import Draft
 from refold.plan.memory import is_widening, source
-from refold.plan.plan import exchanges, is_batch, last_full, leading, values_read
+from refold.plan.plan import exchanges, is_batch, last_full, leading
 from refold.schedule import is_small
 
 
@@ -35,7 +33,7 @@ def claim(node: Node, view: View) -> Claim | None:
     if not view.device.device.products(view.memory(x), view.memory(w), folded):
         return None
     draft = Draft("matmul", node.shape, transposed=_transposed(x, w, view))
-    return Claim(draft, tuple(_epilogue(node, view)), "matmul")
+    return Claim(draft, tuple(epilogue(node, view)), "matmul")
 
 
 def grow(draft: Draft, node: Node, view: View) -> str | None:
@@ -126,37 +124,3 @@ def _transposed(x: Node, w: Node, view: View) -> tuple[Node, ...]:
     ]
     bases = [i.inputs[0] if i in sides else source(i) for i in (x, w)]
     return () if bases[0] is bases[1] else tuple(sides)
-
-
-def _epilogue(product: Node, view: View) -> list[Node]:
-    """The product and what follows it up to one value, the only one that others read.
-
-    The region grows over pointwise readers; of the values that are read outside it the first
-    stays, and what comes after that belongs to other groups.
-    """
-    region: dict[Node, None] = {product: None}
-    waiting = sorted(view.place[r] for r in view.read_by(product))
-    while waiting:  # in the order of the graph
-        n = view.order[heappop(waiting)]
-        if n in region or n.shape != product.shape or not view.is_open_pointwise(n):
-            continue
-        values = values_read(n)
-        if not addressable(values, product.shape):
-            continue
-        if any(view.follows(i, region, product) for i in values if i not in region):
-            continue
-        region.setdefault(n)
-        for r in view.read_by(n):
-            heappush(waiting, view.place[r])
-    exits = [n for n in region if _read_outside(n, region, view)]
-    while len(exits) > 1:  # what is left out may read a value before the exit
-        needed = view.since([exits[0]], product)
-        region = {n: None for n in region if n in needed}
-        exits = [n for n in region if _read_outside(n, region, view)]
-    needed = view.since(exits or region, product)
-    return [n for n in region if n in needed]
-
-
-def _read_outside(node: Node, region: Iterable[Node], view: View) -> bool:
-    inside = set(region)
-    return node in view.roots or any(r not in inside for r in view.read_by(node))

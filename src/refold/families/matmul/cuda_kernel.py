@@ -13,6 +13,7 @@ from refold.families.matmul.kernel import FORM, reductions_down
 from refold.ir import OPS, Dim, Kind
 from refold.ir.literals import CPP_TYPES
 from refold.plan import Group
+from refold.plan.product import ProductKernel
 from refold.schedule import FEW_ROWS
 
 # of an epilogue, in multiply-adds an element: up to so many, an unrolled loop of it is small
@@ -29,7 +30,7 @@ class CudaProduct(CudaKernel):
 
     def __init__(self, group: Group, name: str) -> None:
         super().__init__(group, name, FORM)
-        self.plan = planned(group, group.kernel)
+        self.plan = planned(group, group.kernel, ProductKernel)
         x = group.stored(group.sides[0])
         self.narrow = f"rf::{CPP_TYPES[x]}" if self.plan.is_narrow else None
 

@@ -54,7 +54,7 @@ def _packed(group: Group) -> float:
 
 def _busy(group: Group, device: DeviceModel) -> float:
     node, kernel = group.product, group.kernel
-    if kernel is None:
+    if not isinstance(kernel, ProductKernel):
         return product_seconds(node, device, is_folded(node.inputs[1], is_parametric))
     sizes = hint(group.rows), hint(group.width), hint(node.inputs[0].shape[-1])
     few_rows = sizes[0] <= FEW_ROWS

@@ -11,6 +11,7 @@ from refold.families.rows.kernel import FORM
 from refold.families.rows.one_pass import one_pass
 from refold.ir import Sym
 from refold.plan import Group
+from refold.plan.rows import RowsSchedule
 
 
 class RowsKernel(CudaKernel):
@@ -21,7 +22,7 @@ class RowsKernel(CudaKernel):
 
     def __init__(self, group: Group, name: str, form: Form = FORM) -> None:
         super().__init__(group, name, form)
-        self.plan = planned(group, group.rows_schedule)
+        self.plan = planned(group, group.rows_schedule, RowsSchedule)
         if self.plan.one_pass:
             self.reductions = one_pass(self.reductions)
             self.reduced = {n: r for r in self.reductions for n in r.nodes}

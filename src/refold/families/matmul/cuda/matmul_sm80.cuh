@@ -101,9 +101,10 @@ struct TileLoader {
   }
 };
 
-// The products of one stage, added to acc. a, b: the stage's rows of the warpgroup's operands in shared memory.
-template <class S>
-RF_FN void mma_stage(Fragment<S::kMI, S::kG>& acc, uint32_t a, uint32_t b) {
+// The products of one stage. a, b: the stage's rows of the warpgroup's operands in shared memory. promote(sum, partial,
+// n, i) adds what a thread holds of 16 columns to its sums: `partial` of column 16 n + 8 (i / 4) + 2 (lane % 4) + i % 2.
+template <class S, class Promote>
+RF_FN void mma_stage(Fragment<S::kMI, S::kG>& acc, uint32_t a, uint32_t b, Promote promote) {
   using T = typename S::Mode::Type;
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
   const uint32_t a_row = 16 * warp + lane % 16, b_row = lane / 16 * 8 + lane % 8;
@@ -136,7 +137,7 @@ RF_FN void mma_stage(Fragment<S::kMI, S::kG>& acc, uint32_t a, uint32_t b) {
 #pragma unroll
     for (int mi = 0; mi < S::kMI; mi++)
 #pragma unroll
-      for (int i = 0; i < 8; i++) acc.x[mi][8 * n + i] += partial[mi][i / 4][i % 4];
+      for (int i = 0; i < 8; i++) promote(acc.x[mi][8 * n + i], partial[mi][i / 4][i % 4], n, i);
   }
 }
 
@@ -223,7 +224,8 @@ __global__ void __launch_bounds__(S::kThreads, 1)
     __syncthreads();  // stage k is there for all, and nobody reads the slot of stage k - 1 any more
     copy(k + S::kStages - 1, free);
     const uint32_t at = stage_base + slot * S::kStageBytes;
-    mma_stage<S>(acc, at, at + S::kABytes + warpgroup * 32 * S::kG * S::kRowBytes);
+    const uint32_t b_rows = at + S::kABytes + warpgroup * 32 * S::kG * S::kRowBytes;
+    mma_stage<S>(acc, at, b_rows, [](float& sum, float partial, int, int) { sum += partial; });
     free = slot;
     if (++slot == S::kStages) slot = 0;
   }

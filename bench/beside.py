@@ -1,0 +1,248 @@
+"""Files of an earlier refold beside today's: the same models, judged and timed in one run.
+
+    python bench/beside.py make --old CHECKOUT [--target cuda:sm_90] [--only S0 S1] FOLDER
+    python bench/beside.py run [--only S0 S1] [--jobs 8] [--output bench/results/beside.csv] FOLDER
+
+`make` writes FOLDER/NAME/{reference,old,new}.py, the second by the refold of another checkout; it
+needs no GPU to make files for one. `run` judges the new file (quick, equality alone), `--jobs`
+models side by side, and then times one model at a time with nothing beside it: eager,
+torch.compile, the old file and the new one alternately, rounds in random order, in a process of
+their own. A row holds the judge's verdict and seconds, the medians in microseconds, and ratios with
+quartiles over the rounds: above 1 the new file is the faster one. Models that the output has rows
+of, for these files, device and commit, are left out: a run that was broken off goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import hashlib
+import json
+import math
+import os
+import random
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import torch
+from record import Record, commit, gpu
+from systems import CONVOLUTIONS, HERE, PROBLEMS, SUMS, SYSTEMS, System, machine
+
+from refold import contract
+
+SAMPLE = ("S0", "S1", "S2", "S3", "S4", "C4", "P2", "P6")
+ROUNDS, SUSTAINED_S = 9, 0.2
+Run = Callable[[], object]
+
+
+# --- making ---------------------------------------------------------------------------------------
+def make(system: System, old: Path, target: str, sets: list[str], folder: Path) -> str:
+    """Write one model's files; what it says is a line."""
+    here = folder / system.name
+    here.mkdir(parents=True, exist_ok=True)
+    reference = here / "reference.py"
+    reference.write_text(contract.load(PROBLEMS / system.file, sets).source_with_sets)
+    said = []
+    for side, root in (("old", old), ("new", HERE.parent)):
+        made = here / f"{side}.py"
+        made.unlink(missing_ok=True)
+        command = [sys.executable, "-m", "refold", "optimize", str(reference), "-o", str(made)]
+        if target != "cpu":  # for the CPU itself the likely file would be timed, judged and kept
+            command += ["--target", target]
+        command += ["--no-tune", "--no-compile", "--seconds", "0.1"]
+        environment = os.environ | {"PYTHONPATH": str(root / "src")}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        if not made.exists() or done.returncode not in (0, 3, 4):
+            return f"{system.name} {side}: exit {done.returncode}: {done.stderr.strip()[-300:]}"
+        said.append(f"{side} {len(made.read_text().splitlines())} lines")
+    return f"{system.name}: {', '.join(said)}"
+
+
+# --- judging --------------------------------------------------------------------------------------
+def judge(folder: Path) -> dict[str, Any]:
+    """The quick verdict about the new file; its seconds hold the compilation of its kernels."""
+    began = time.perf_counter()
+    command = [sys.executable, "-m", "refold", "judge", str(folder / "reference.py")]
+    command += [str(folder / "new.py"), "--quick", "--no-timing", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    seconds = time.perf_counter() - began
+    try:
+        said = json.loads(done.stdout)
+    except ValueError:
+        return {"verdict": f"exit {done.returncode}: {done.stderr.strip()[-200:]}"}
+    failed = "; ".join(f"{f['test']} ({f['case']})" for f in said["failures"][:2])
+    return {"verdict": said["status"], "failed": failed, "judged_s": round(seconds, 1)}
+
+
+# --- timing ---------------------------------------------------------------------------------------
+def rows_of(folder: Path) -> list[dict[str, Any]]:
+    """The times of one model, one row a mode; in the process that calls it."""
+    reference = contract.load(folder / "reference.py")
+    modules: dict[str, torch.nn.Module] = {
+        "eager": reference.make(seed=0),
+        **{
+            n: contract.load(folder / f"{n}.py", class_name="ModelNew").make()
+            for n in ("old", "new")
+        },
+    }
+    inputs = reference.inputs(seed=1)
+    if torch.cuda.is_available():
+        modules = {name: module.cuda() for name, module in modules.items()}
+        inputs = [v.cuda() if isinstance(v, torch.Tensor) else v for v in inputs]
+    for name in ("old", "new"):
+        modules[name].load_state_dict(modules["eager"].state_dict())
+    modules["compile"] = torch.compile(modules["eager"])  # type: ignore[assignment]
+    found = []
+    for mode in ("train", "eval"):
+        for module in modules.values():
+            module.train(mode == "train")
+        with torch.no_grad():
+            rounds = _rounds({n: functools.partial(m, *inputs) for n, m in modules.items()})
+        best = [min(pair) for pair in zip(rounds["eager"], rounds["compile"], strict=True)]
+        row: dict[str, Any] = {"system": folder.name, "mode": mode}
+        row |= {f"{n}_us": round(statistics.median(t) * 1e6, 1) for n, t in rounds.items()}
+        row |= _ratios("old_to_new", rounds["old"], rounds["new"])
+        found.append(row | _ratios("best_to_new", best, rounds["new"]))
+    return found
+
+
+def _rounds(runs: dict[str, Run]) -> dict[str, list[float]]:
+    """Seconds a call of each side, a number a round."""
+    for run in runs.values():
+        for _ in range(3):
+            run()
+    rounds: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(ROUNDS):
+        for name in random.sample(list(runs), len(runs)):
+            rounds[name].append(_sustained(runs[name]))
+    return rounds
+
+
+def _sustained(run: Run) -> float:
+    """Seconds a call, back to back."""
+
+    def wait() -> None:
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+
+    run()
+    wait()
+    calls, start = 0, time.perf_counter()
+    while time.perf_counter() - start < SUSTAINED_S:
+        run()
+        calls += 1
+        if calls % 64 == 0:
+            wait()  # the queue must not grow without end
+    wait()
+    return (time.perf_counter() - start) / calls
+
+
+def _ratios(name: str, over: list[float], under: list[float]) -> dict[str, float]:
+    low, middle, high = statistics.quantiles([a / b for a, b in zip(over, under, strict=True)], n=4)
+    found = {name: middle, f"{name}_low": low, f"{name}_high": high}
+    return {k: round(v, 3) for k, v in found.items()}
+
+
+def time_one(folder: Path) -> list[dict[str, Any]]:
+    """`rows_of` in a process of its own."""
+    command = [sys.executable, __file__, "time", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = done.stderr.strip().splitlines()[-1:]
+        return [{"system": folder.name, "verdict": f"not timed: {said}"}]
+    found: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+# --- the command ----------------------------------------------------------------------------------
+def run(folders: list[Path], jobs: int, output: Path, measured: str) -> int:
+    record = Record(output)
+    on = gpu(measured) if torch.cuda.is_available() else machine() | {"commit": commit(measured)}
+    device = on.get("device") or on.get("processor")
+    had = {
+        (r.get("system"), r.get("files"), r.get("device") or r.get("processor"), r.get("commit"))
+        for r in record.before
+    }
+    digests = {f: _digest(f) for f in folders}
+    left = [f for f in folders if (f.name, digests[f], device, on["commit"]) not in had]
+    print(f"{len(left)} of {len(folders)} models to judge and time; {output} has the others")
+    with ThreadPoolExecutor(jobs) as pool:
+        verdicts = dict(zip(left, pool.map(judge, left), strict=True))
+    found: list[dict[str, Any]] = []
+    for folder in left:
+        for row in time_one(folder):
+            found.append(row | verdicts[folder] | {"files": digests[folder]} | on)
+            print(json.dumps({k: v for k, v in found[-1].items() if k not in on}), flush=True)
+        record.write(found)
+    stands = [r for r in found if r.get("verdict") == "ACCEPTED" and "old_to_new" in r]
+    for name in ("old_to_new", "best_to_new"):
+        if ratios := [r[name] for r in stands]:
+            mean = math.exp(statistics.fmean(map(math.log, ratios)))
+            slower = sum(r < 0.97 for r in ratios)
+            print(
+                f"{name}: geometric mean {mean:.3f}, median {statistics.median(ratios):.3f}, "
+                f"{slower} of {len(ratios)} below 0.97 ({device})"
+            )
+    return 0 if len(stands) == len(found) else 1
+
+
+def _files(folder: Path) -> list[Path]:
+    return [folder / f"{n}.py" for n in ("reference", "old", "new")]
+
+
+def _is_made(folder: Path) -> bool:
+    return all(f.exists() for f in _files(folder))
+
+
+def _digest(folder: Path) -> str:
+    return hashlib.sha256(b"".join(f.read_bytes() for f in _files(folder))).hexdigest()[:12]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("step", choices=("make", "run", "time"))
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--old", type=Path, help="a checkout of the earlier refold")
+    parser.add_argument("--target", default="cpu")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", dest="sets")
+    parser.add_argument("--reduced", action="store_true", help="sizes that a laptop carries")
+    parser.add_argument("--only", nargs="*", default=list(SAMPLE))
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--output", type=Path, default=HERE / "results" / "beside.csv")
+    parser.add_argument("--commit", default="", help="what is measured, where git does not know")
+    args = parser.parse_args()
+    if args.step == "time":
+        print(json.dumps(rows_of(args.folder)))
+        return 0
+    if args.step == "run":
+        folders = [f for n in args.only if _is_made(f := args.folder / n)]
+        if not folders:
+            print(
+                f"{args.folder} has none of {' '.join(args.only)}: make them first", file=sys.stderr
+            )
+            return 2
+        return run(folders, args.jobs, args.output, args.commit)
+    if args.old is None or not (args.old / "src" / "refold").is_dir():
+        print("--old: expected a checkout of refold, with src/refold in it", file=sys.stderr)
+        return 2
+    chosen = [s for s in (*SYSTEMS, *CONVOLUTIONS, *SUMS) if s.name in args.only]
+
+    def write(system: System) -> str:
+        sets = [*(system.reduced if args.reduced else ()), *args.sets]
+        said = make(system, args.old, args.target, sets, args.folder)
+        print(said, flush=True)
+        return said
+
+    with ThreadPoolExecutor(args.jobs) as pool:
+        said = list(pool.map(write, chosen))
+    return 0 if not any(": exit " in s for s in said) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

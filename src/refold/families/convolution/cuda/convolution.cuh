@@ -1,0 +1,55 @@
+// Convolution, the host side: rf::convolution<GenericConvolution<Mode, Tile>>(body, ...), and its packed kernels.
+#pragma once
+#include "convolution_sm80.cuh"
+#include "packed.cuh"
+
+namespace rf {
+
+// What it works in: nothing.
+template <class Body> Error convolution_workspace_size(long, long, long, long, long, WorkspaceSize& size) {
+  size = {};
+  return nullptr;
+}
+
+// images [count, channels, deep, high, wide] -> body's outputs, `places` for each of a result's channels. packed: the
+// kernels w [features, channels of a group, taps] as rows of (tap, channel), packed for the schedule's mode. aligned:
+// whether what is read and written along the places starts at multiples of 16 bytes.
+template <class S, class Body>
+Error convolution(const Body& body, const float* x, const float* w, void* packed, long count, long deep, long high,
+                  long wide, long places, bool aligned, cudaStream_t stream) {
+  using W = typename Body::Window;
+  ConvolutionLaunch l{};
+  const long made_deep = W::Deep::places(deep), made_high = W::High::places(high), made_wide = W::Wide::places(wide);
+  if (count == 0 || places == 0) return nullptr;
+  if (made_deep * made_high * made_wide != places)
+    return error("images of %ld x %ld x %ld: the convolution has %ld places, not %ld", deep, high, wide,
+                 made_deep * made_high * made_wide, places);
+  if (deep * high * wide > INT32_MAX || places > INT32_MAX)
+    return error("images of %ld x %ld x %ld: a channel has more than 2^31 - 1 elements", deep, high, wide);
+  Device device;
+  RF_TRY(current_device(device));
+  if (device.major < 8)
+    return error("the device has compute capability %d.%d; this kernel is for 8.0 and later", device.major,
+                 device.minor);
+  l.images = {x, int(deep), int(high), int(wide), int(made_deep), int(made_high), int(made_wide),
+              int(deep * high * wide), int(places), count * places};
+  l.w = w;
+  constexpr long kRows = long(W::kGroups) * W::kFeatures, kPadded = (W::kDepth + 31) / 32 * 32;
+  constexpr int kBytes = kPadded * (S::Mode::kSplit ? 4 : 2);
+  l.packed = {static_cast<const unsigned char*>(packed), kBytes, int(kRows), kBytes};
+  l.unscale = packed_unscale<typename S::Mode>(packed, kRows, W::kDepth);
+  l.feature_tiles = (W::kFeatures + S::kTileRows - 1) / S::kTileRows;
+  l.in_fours = aligned && places % 4 == 0;
+  unsigned grid;
+  RF_TRY(grid_of(blocks_of(l.images.pixels, S::kTileCols) * W::kGroups * l.feature_tiles, grid));
+  static std::atomic<uint64_t> allowed{0};
+  constexpr size_t shared = sizeof(ConvolutionStorage<S>);
+  constexpr size_t kMostShared = 99 << 10;  // what a block of sm_86 and sm_89 can have: least of all
+  static_assert(shared <= kMostShared, "more shared memory than a block of sm_86 or sm_89 can have");
+  auto* kernel = convolution_sm80<S, Body>;
+  RF_TRY(allow_shared(kernel, shared, device, allowed));
+  return launch(kernel, grid, S::kThreads, shared, stream, LaunchMode::overlapping, "launching the convolution", l,
+                body);
+}
+
+}  // namespace rf

@@ -1,0 +1,281 @@
+// Convolution on sm_80 and later: an implicit product of the features' kernels with the windows of an image, by the
+// instructions of matmul_sm80.cuh (cp.async, ldmatrix, mma.sync), from fp32 images and to fp32 images as they lie.
+//
+// Why: a library's convolution wants channels last, so that images are written twice in passes of their own, once
+// more for the bias, and once more for what follows. Here windows are values where they lie, lanes along the width,
+// and the epilogue's body is applied before anything is stored. Features are the product's rows and places its columns,
+// so that what is stored runs along the width, too.
+//
+// Scales are found as the windows are read: each place's share of a stage (64 of K, or 32 of Ieee) is scaled by the
+// power of two that takes its largest value to [2^14, 2^15), as rows of products are (hi_lo_split.cuh), and the
+// products of a stage are promoted to the sums multiplied by its inverse, which costs no instruction: an addition is a
+// fused multiply-add. What is padded is zero after scaling. So no pass looks for the largest value before, and images of
+// any size, beside others of any other, keep the bits that they have. Kernels are packed once, a scale for each feature.
+//
+// Roles of the 256 threads: two warpgroups, all features of the tile by 64 places each; all load. A pair of lanes l and
+// l + 16 reads one place's share of a stage: 16 places next to each other an instruction, 64 bytes.
+// Registers of a thread: 32 MI accumulators, 8 MI short ones, 16 MI of A's fragments, 16 of B's, and 32 (Ieee: 16)
+// values of the next stage but one, which arrive while the tensor cores work.
+// Shared memory: 3 stages of 8 MI KB of kernels and 16 KB of windows, rows of 128 bytes swizzled as matmul_sm80.cuh's,
+// and 3 x 512 bytes of scales: 96.5 KB of 128 features, 73.5 KB of 64 (two blocks a processor). The tile of the
+// result, which the epilogue reads row after row, lies where the stages were.
+//
+// Timeline (slots of both operands are stages modulo 3):
+//   cp.async of kernels   0 1 | 2              | 3
+//   reads of windows      0 1 | 2              | 3
+//   all threads               | convert 1,     | convert 2,
+//                             | mma 0          | mma 1
+// One __syncthreads a stage: the stage is there for all, and nobody reads the slots that are written next.
+//
+// Elements that are not finite, because of an operand that is not, are computed again in plain fp32.
+#pragma once
+#include "hi_lo_split.cuh"
+#include "lanes.cuh"
+#include "matmul_sm80.cuh"
+#include "window.cuh"
+
+namespace rf {
+
+// What a body of a convolution is unless it says otherwise: one that stores the convolution.
+struct ConvolutionBody {
+  template <class V, class C> RF_FN V value(V acc, long row, long channel, C col) const { return acc; }
+  rf_watch::Look look = rf_watch::take_look();  // see look.h
+};
+
+struct Broad { static constexpr int kMI = 2; };  // tiles of 128 features
+struct Slim { static constexpr int kMI = 1; };   // of 64
+
+template <class M, class Tile> struct GenericConvolution {
+  using Mode = M;
+  static constexpr int kMI = Tile::kMI, kG = 2;  // the fragment of a warpgroup: 64 MI x 64
+  static constexpr int kTileRows = 64 * kMI, kTileCols = 128;
+  static constexpr int kStages = 3, kThreads = 256, kRowBytes = 128;
+  static constexpr int kABytes = kTileRows * kRowBytes, kStageBytes = kABytes + kTileCols * kRowBytes;
+};
+
+struct ConvolutionLaunch {
+  Images images;
+  const float* w;        // the kernels as they are, [features, channels, taps]
+  Rows packed;           // and as the tensor cores read them
+  const float* unscale;  // of each feature
+  int feature_tiles;     // of a group
+  bool in_fours;         // places of an image, and addresses, are multiples of four
+};
+
+// What one thread has of a place's share of a stage.
+template <class S, class W> struct WindowValues {
+  static constexpr bool kSplit = S::Mode::kSplit;
+  static constexpr int kValues = kSplit ? 16 : 32;
+  float v[kValues];
+
+  // Of the values of 32 of K the i-th of a thread's: in the order in which kernels are packed (hi_lo_split.cuh).
+  RF_FN static int k_of(int i, int half) {
+    return kSplit ? 8 * (i % 8 / 2) + 4 * half + 2 * (i / 8) + i % 2 : i;
+  }
+
+  RF_FN void load(const Images& images, const WindowAt<W>& window, int stage, int half) {
+    const int first = stage * S::Mode::kStageDepth + (kSplit ? 0 : 32 * half);
+    if constexpr (W::kChannels % 32 == 0) {  // 32 of K are channels of one tap
+      int offset;
+      const bool there = window.at(images, first / W::kChannels, offset) && first < W::kDepth;
+      int channel = images.channel;
+      asm("" : "+r"(channel));  // the compiler would hold its multiples in registers that the products need
+      const float* from = window.x + long(first % W::kChannels) * channel + offset;
+#pragma unroll
+      for (int i = 0; i < kValues; i++) v[i] = there ? from[long(k_of(i, half)) * channel] : 0.0f;
+    } else {
+#pragma unroll
+      for (int i = 0; i < kValues; i++) {
+        const int k = first + k_of(i, half);
+        v[i] = k < W::kDepth ? window.value(images, k) : 0.0f;
+      }
+    }
+  }
+
+  // To row `row` of a stage's windows in shared memory, scaled.
+  RF_FN void store(uint32_t windows, float* unscale, int row, int half) const {
+    unsigned most = 0;
+#pragma unroll
+    for (int i = 0; i < kValues; i++) most = max(most, __float_as_uint(v[i]) & 0x7fffffffu);
+    most = max(most, __shfl_xor_sync(kFullMask, most, 16));
+    const int exponent = 141 - static_cast<int>(most >> 23);  // takes the largest value to [2^14, 2^15)
+    const int e = most >= 0x7f800000u ? 0 : exponent > 126 ? 126 : exponent;
+    const float scale = power_of_two(e);
+    if (half == 0) unscale[row] = power_of_two(-e);
+#pragma unroll
+    for (int piece = 0; piece < kValues / 8; piece++) {
+      __half2 hi[4], lo[4];
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        const float a = v[8 * piece + 2 * i] * scale, b = v[8 * piece + 2 * i + 1] * scale;
+        hi[i] = __floats2half2_rn(a, b);
+        lo[i] = __floats2half2_rn(a - __low2float(hi[i]), b - __high2float(hi[i]));
+      }
+      const int at = kValues / 8 * half + piece;
+      store_shared_v4(windows + swizzled_offset(row, at), *reinterpret_cast<const uint4*>(hi));
+      if constexpr (kSplit)
+        store_shared_v4(windows + swizzled_offset(row, 4 + at), *reinterpret_cast<const uint4*>(lo));
+    }
+  }
+};
+
+// Rows of the result's tile, as far apart as lets a warp store its fragments without conflicts of banks.
+constexpr int kResultPitch = 136;
+
+template <class S> struct ConvolutionStorage {
+  union {
+    unsigned char stages[S::kStages][S::kStageBytes];
+    float result[S::kTileRows][kResultPitch];
+  };
+  alignas(8) float unscale[S::kStages][S::kTileCols];
+};
+
+// Which features and places a block computes. Tiles of the same places follow one another, so that their windows are
+// read from a cache.
+template <class S, class W> struct ConvolutionTile {
+  int group, feature0;  // of the group
+  long pixel0;
+  RF_FN ConvolutionTile(const ConvolutionLaunch& l, int block) {
+    const int tiles = W::kGroups * l.feature_tiles, tile = block % tiles;
+    pixel0 = long(block / tiles) * S::kTileCols;
+    group = tile / l.feature_tiles, feature0 = tile % l.feature_tiles * S::kTileRows;
+  }
+};
+
+// A row of the tile, by one warp: 128 places of one feature, of which a lane has four: next to each other (InFours), or
+// every 32nd.
+template <bool InFours, class Body>
+RF_FN void finalize_places(const Body& body, const ConvolutionLaunch& l, const float* sums, int feature, int group,
+                      long pixel0, int lane) {
+  using W = typename Body::Window;
+  const long channel = long(group) * W::kFeatures + feature;
+  float v[4];
+#pragma unroll
+  for (int i = 0; i < 4; i++) v[i] = sums[InFours ? 4 * lane + i : 32 * i + lane];
+  const auto pixel_of = [&](int i) { return pixel0 + (InFours ? 4 * lane + i : 32 * i + lane); };
+  float none = 0.0f;  // 0 times what is not finite is NaN
+#pragma unroll
+  for (int i = 0; i < 4; i++) none = fmaf(v[i], 0.0f, none);
+  if (__any_sync(kFullMask, none != 0.0f)) {
+#pragma unroll 1
+    for (int i = 0; i < 4; i++) {
+      const float mine = i == 0 ? v[0] : i == 1 ? v[1] : i == 2 ? v[2] : v[3];
+      const long pixel = pixel_of(i);
+      unsigned todo = __ballot_sync(kFullMask, !is_finite(mine) && pixel < l.images.pixels);
+      for (; todo; todo &= todo - 1) {
+        const int owner = __ffs(todo) - 1;
+        const WindowAt<W> window(l.images, group, __shfl_sync(kFullMask, pixel, owner));
+        const float again = plain_window<W>(l.images, window, l.w + channel * W::kDepth, lane);
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+          if (lane == owner && j == i) v[j] = again;
+      }
+    }
+  }
+  constexpr long kChannels = long(W::kGroups) * W::kFeatures;
+  if constexpr (InFours) {
+    const long pixel = pixel_of(0), image = pixel / l.images.places;
+    if (pixel >= l.images.pixels) return;
+    const long row = image * kChannels + channel;
+    const Vec4At col{pixel - image * l.images.places};
+    body.store(row, col, body.value(Vec4(make_float4(v[0], v[1], v[2], v[3])), row, channel, col));
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      const long pixel = pixel_of(i), image = pixel / l.images.places;
+      if (pixel >= l.images.pixels) return;
+      const long row = image * kChannels + channel;
+      const int col = static_cast<int>(pixel - image * l.images.places);
+      body.store(row, col, body.value(v[i], row, channel, col));
+    }
+  }
+}
+
+// The epilogue of a tile: its sums to shared memory, from there row after row to the body. What it derives from the
+// thread's number is computed here (read_tid_x), not held in registers while the products need them.
+template <class S, class Body>
+RF_FN void finalize_tile(const ConvolutionLaunch& l, const Body& body, const Fragment<S::kMI, S::kG>& acc,
+                       float (&result)[S::kTileRows][kResultPitch]) {
+  using W = typename Body::Window;
+  const ConvolutionTile<S, W> tile(l, read_ctaid_x());
+  const int thread = read_tid_x(), warp = thread / 32, lane = thread % 32, warpgroup = warp / 4;
+#pragma unroll
+  for (int mi = 0; mi < S::kMI; mi++)
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      const int row = 64 * mi + 16 * (warp % 4) + 8 * h + lane / 4, feature = tile.feature0 + row;
+      const float by = feature < W::kFeatures ? l.unscale[tile.group * W::kFeatures + feature] : 0.0f;
+#pragma unroll
+      for (int n = 0; n < 4 * S::kG; n++) {
+        const float* x = &acc.x[mi][4 * n + 2 * h];
+        *reinterpret_cast<float2*>(&result[row][64 * warpgroup + 8 * n + 2 * (lane % 4)]) =
+            make_float2(x[0] * by, x[1] * by);
+      }
+    }
+  __syncthreads();
+  const int rows = min(S::kTileRows, W::kFeatures - tile.feature0);
+#pragma unroll 1
+  for (int row = warp; row < rows; row += S::kThreads / 32) {
+    const float* sums = result[row];
+    if (l.in_fours) finalize_places<true>(body, l, sums, tile.feature0 + row, tile.group, tile.pixel0, lane);
+    else finalize_places<false>(body, l, sums, tile.feature0 + row, tile.group, tile.pixel0, lane);
+  }
+}
+
+template <class S, class Body>
+__global__ void __launch_bounds__(S::kThreads, S::kMI == 1 ? 2 : 1)
+    convolution_sm80(const __grid_constant__ ConvolutionLaunch launch, const __grid_constant__ Body body) {
+  using W = typename Body::Window;
+  extern __shared__ __align__(128) unsigned char raw_shared[];
+  auto& shared = *reinterpret_cast<ConvolutionStorage<S>*>(raw_shared);
+  const uint32_t stage_base = shared_address(shared.stages);
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warpgroup = warp / 4;
+  wait_on_dependent_grids();
+  look_in_first_block(body);
+
+  const ConvolutionTile<S, W> tile(launch, blockIdx.x);
+  const TileLoader a(launch.packed, tile.group * W::kFeatures + tile.feature0);
+  const int mine = 16 * warp + lane % 16, half = lane / 16;
+  const WindowAt<W> window(launch.images, tile.group, tile.pixel0 + mine);
+  constexpr int kEnd = (W::kDepth + S::Mode::kStageDepth - 1) / S::Mode::kStageDepth;
+  auto copy = [&](int stage, int slot) {
+    if (stage < kEnd) a.copy<S::kTileRows, true>(stage_base + slot * S::kStageBytes, stage);
+    cp_async_commit();  // an empty group too: groups are counted
+  };
+  WindowValues<S, W> values;
+  auto convert = [&](int slot) {
+    values.store(stage_base + slot * S::kStageBytes + S::kABytes, shared.unscale[slot], mine, half);
+  };
+  Fragment<S::kMI, S::kG> acc;
+#pragma unroll
+  for (int mi = 0; mi < S::kMI; mi++)
+#pragma unroll
+    for (int i = 0; i < 16 * S::kG; i++) acc.x[mi][i] = 0.0f;
+#pragma unroll
+  for (int s = 0; s + 1 < S::kStages; s++) copy(s, s);
+  values.load(launch.images, window, 0, half);
+  convert(0);
+  if (kEnd > 1) values.load(launch.images, window, 1, half);
+  const auto after = [](int slot) { return slot + 1 == S::kStages ? 0 : slot + 1; };
+  int slot = 0;
+#pragma unroll 1
+  for (int k = 0; k < kEnd; k++) {
+    cp_async_wait<S::kStages - 2>();
+    __syncthreads();  // stage k is there for all, and nobody reads the slots of stage k - 1 any more
+    copy(k + 2, after(after(slot)));
+    if (k + 1 < kEnd) convert(after(slot));
+    if (k + 2 < kEnd) values.load(launch.images, window, k + 2, half);
+    const uint32_t at = stage_base + slot * S::kStageBytes;
+    const float* unscale = shared.unscale[slot] + 64 * warpgroup + 2 * (lane % 4);
+    mma_stage<S>(acc, at, at + S::kABytes + warpgroup * 64 * S::kRowBytes, [&](float& sum, float partial, int n, int i) {
+      sum = fmaf(partial, unscale[16 * n + 8 * (i / 4) + i % 2], sum);
+    });
+    slot = after(slot);
+  }
+  cp_async_wait<0>();
+  __syncthreads();
+  launch_dependent_grids();
+  finalize_tile<S>(launch, body, acc, shared.result);
+}
+
+}  // namespace rf

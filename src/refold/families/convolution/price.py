@@ -1,0 +1,42 @@
+"""What convolutions by our kernels take: the search's charge for one, and the price of a kernel."""
+
+from __future__ import annotations
+
+from refold.convolve import Convolution, Way, tile_products
+from refold.devices import DeviceModel
+from refold.families.prices import computed, moved
+from refold.ir import Node
+from refold.plan.convolution import ConvolutionKernel, of_node, unfit
+from refold.plan.plan import Group
+from refold.price import Charge, Parametric, Price, size_bytes
+
+
+def charges(node: Node, device: DeviceModel, parametric: Parametric) -> Charge | None:
+    """Of a convolution by itself; what follows it is charged for by itself."""
+    if device.convolutions is None or unfit(node) is not None:
+        return None
+    c = of_node(node)
+    way = device.convolutions(c)
+    if way is None:
+        return None
+    read = sum(size_bytes(i) for i in node.inputs[:2]) / device.bandwidth
+    written = size_bytes(node) / device.bandwidth
+    return Charge(max(_busy(c, way, device), read) + device.called + written)
+
+
+def price(group: Group, device: DeviceModel) -> Price:
+    kernel = group.kernel
+    assert isinstance(kernel, ConvolutionKernel)
+    return Price.of(
+        device,
+        busy=_busy(of_node(group.product), Way(kernel.schedule, kernel.kind), device),
+        moved=moved(group),
+        beside=computed(group, device),
+    )
+
+
+def _busy(c: Convolution, way: Way, device: DeviceModel) -> float:
+    """Seconds of its tiles; a rate is that of three products of 16 bits (devices/table.py)."""
+    parts = 1.0 if way.kind == "ieee" else 1 / 3
+    flops = 2 * tile_products(way.schedule, c)
+    return flops * parts * way.schedule.kernels.slow / device.product_flops

@@ -1,0 +1,83 @@
+"""What kernels of convolutions compute, and what they leave to others."""
+
+from __future__ import annotations
+
+import torch
+from torch.nn import functional as F
+
+from refold.families.samples import ROWS, Sample
+
+N = ROWS
+SAMPLES = (
+    Sample("plain", lambda x, w: F.conv2d(x, w), ((N, 4, 6, 9),), ((16, 4, 3, 3),)),
+    Sample(
+        "padded, odd sizes, a bias and a function",
+        lambda x, w, b: F.gelu(F.conv2d(x, w, b, padding=1)),
+        ((N, 3, 7, 11),),
+        ((19, 3, 3, 3), (19,)),
+    ),
+    Sample(
+        "channels of one tap",
+        lambda x, w, b: F.relu(F.conv2d(x, w, b)),
+        ((N, 32, 4, 6),),
+        ((70, 32, 3, 3), (70,)),
+    ),
+    Sample(
+        "more features than a tile has",
+        lambda x, w: F.conv2d(x, w).tanh(),
+        ((N, 9, 3, 5),),
+        ((133, 9, 2, 2),),
+    ),
+    Sample(
+        "a stride, a dilation and groups",
+        lambda x, w, b: F.conv2d(x, w, b, stride=(2, 1), padding=(2, 1), dilation=(1, 2), groups=2),
+        ((N, 6, 9, 8),),
+        ((36, 3, 4, 2), (36,)),
+    ),
+    Sample(
+        "an operand of the result's shape, and one of its channels",
+        lambda x, r, w, s: torch.sigmoid(F.conv2d(x, w, padding=1)) * s.view(-1, 1, 1) + r,
+        ((N, 8, 4, 5), (N, 18, 4, 5)),
+        ((18, 8, 3, 3), (18,)),
+    ),
+    Sample(
+        "operands of an image, of a channel of one, and of places",
+        lambda x, i, c, p, w: F.conv2d(x, w).sin() * i + c * p,
+        ((N, 16, 2, 8), (N, 1, 1, 1), (N, 20, 1, 1), (2, 8)),
+        ((20, 16, 1, 1),),
+    ),
+    Sample(
+        "along one axis",
+        lambda x, w, b: F.silu(F.conv1d(x, w, b, padding=2, dilation=2)),
+        ((N, 5, 23),),
+        ((17, 5, 4), (17,)),
+    ),
+    Sample(
+        "volumes",
+        lambda x, w: F.conv3d(x, w, stride=(1, 2, 1), padding=(1, 0, 1)).cos(),
+        ((N, 3, 3, 5, 4),),
+        ((21, 3, 2, 3, 2),),
+    ),
+    Sample(
+        "few features",
+        lambda x, w: F.conv2d(x, w).sin(),
+        ((N, 8, 6, 6),),
+        ((3, 8, 3, 3),),
+        refused=True,
+    ),
+    Sample(
+        "each channel by itself",
+        lambda x, w: F.conv2d(x, w, groups=24).sin(),
+        ((N, 24, 6, 6),),
+        ((24, 1, 3, 3),),
+        refused=True,
+    ),
+    Sample(
+        "transposed",
+        lambda x, w: F.conv_transpose2d(x, w).sin(),
+        ((N, 16, 4, 4),),
+        ((16, 20, 3, 3),),
+        refused=True,
+    ),
+    Sample("pointwise", lambda x: x.sin() * 2, ((N, 32),), refused=True),
+)

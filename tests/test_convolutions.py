@@ -1,0 +1,363 @@
+"""Convolutions by our kernels: who computes which, how accurate they are, and the life of a module.
+
+What they compute is in the family's samples (test_families.py), and at random below.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from math import prod
+
+import pytest
+import torch
+from torch import nn
+
+from agree import check_life, check_values
+from refold import pipeline
+from refold.accuracy.samples import samples_of
+from refold.capture import Example
+from refold.convolve import Choice, Convolution, Way, by_rule, tile_products, ways
+from refold.derive import Options, derive
+from refold.devices import DEVICES, DeviceModel
+from refold.plan import Call, Group
+from refold.plan.convolution import ConvolutionKernel, of_node, unfit
+from refold.plan.reference import run_plan
+from refold.planner import plan_price
+from test_models import written
+from tests.emulator.module import emulated
+
+TARGET = "cuda:sm_80"
+
+
+class Block(nn.Module):
+    def __init__(self, channels: int = 8, features: int = 24, kernel: int = 3) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(channels, features, kernel, padding=1)
+        self.shift = nn.Parameter(torch.randn(features, 1, 1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.conv(x)) + self.shift
+
+
+def choice(kind: str, tile: str = "slim") -> Choice:
+    (way,) = (w for w in ways() if w.tile == tile)
+    return lambda convolution: Way(way, kind)
+
+
+def plan_of(module: nn.Module, x: torch.Tensor, convolutions: Choice | None, target: str = TARGET):
+    _, device = pipeline.target_for(target, "ieee", convolutions)
+    (found,) = derive(module.eval(), [x], device, Options(accuracy=False))
+    return found.mode, device
+
+
+def kinds(module: nn.Module, x: torch.Tensor, convolutions: Choice | None, target: str = TARGET):
+    """The kinds of its own convolutions, and how many are PyTorch's."""
+    mode, _ = plan_of(module, x, convolutions, target)
+    steps = mode.plan.steps if mode.plan is not None else ()
+    own = [s.kernel.kind for s in steps if isinstance(s, Group) and s.family == "convolution"]
+    return own, sum(isinstance(s, Call) and s.node.op == "conv" for s in steps)
+
+
+def fast_of(module: nn.Module, inputs: list[torch.Tensor], convolutions: Choice) -> nn.Module:
+    _, result = written(module.eval(), inputs, TARGET, convolutions=convolutions)
+    return pipeline.bind_for_class(emulated(result.text), module)
+
+
+def relative(got: torch.Tensor, truth: torch.Tensor) -> float:
+    return float((got.double() - truth).norm() / truth.norm())
+
+
+def truth_of(module: nn.Module, *inputs: torch.Tensor) -> torch.Tensor:
+    return copy.deepcopy(module).double()(*(x.double() for x in inputs))
+
+
+# --- who computes which ---------------------------------------------------------------------------
+def test_by_default_a_convolution_is_the_librarys() -> None:
+    x = torch.randn(2, 8, 9, 9)
+    assert kinds(Block(), x, None) == ([], 1)
+    assert kinds(Block(), x, lambda c: None) == ([], 1)
+    assert kinds(Block(), x, by_rule("ieee")) == (["ieee"], 0)
+    assert kinds(Block(), x, by_rule("ieee"), "cpu") == ([], 1)
+    for device in DEVICES:
+        assert pipeline.target_for(device)[1].convolutions is None
+
+
+def test_of_few_products_the_library_is_taken_to_compute_in_fp32() -> None:
+    few, many = torch.randn(2, 8, 9, 9), torch.randn(2, 64, 9, 9)
+    assert kinds(Block(), few, by_rule("tf32")) == (["ieee"], 0)
+    assert kinds(Block(64), many, by_rule("tf32")) == (["tf32"], 0)
+    assert kinds(Block(64), many, by_rule("ieee")) == (["ieee"], 0)
+
+
+def test_the_tile_follows_from_the_number_of_features() -> None:
+    def tile(features: int) -> str:
+        c = Convolution(64, 64, features, 1, (64, 64), (62, 62), (3, 3), (1, 1), (0, 0), (1, 1))
+        way = by_rule("ieee")(c)
+        assert way is not None
+        return way.schedule.tile
+
+    assert [tile(n) for n in (16, 64, 65, 128, 192, 256)] == [
+        *("slim", "slim", "broad", "broad", "slim", "broad")
+    ]
+
+
+@contextmanager
+def cudnn_tf32(allowed: bool) -> Iterator[None]:
+    before = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = allowed
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.allow_tf32 = before
+
+
+def test_the_flag_of_convolutions_is_read_and_guarded() -> None:
+    module, x = Block(), torch.randn(2, 8, 6, 5)
+    for allowed, kind in ((True, "tf32"), (False, "ieee")):
+        with cudnn_tf32(allowed):
+            assert pipeline.default_conv_float32() == kind
+    wide, narrow = fast_of(module, [x], choice("tf32")), fast_of(module, [x], choice("ieee"))
+    for allowed in (False, True):
+        with cudnn_tf32(allowed), torch.no_grad():
+            reason = pipeline.obstacle(wide, [x])
+            assert (reason is None) is allowed, reason
+            assert allowed or "for convolutions" in str(reason)
+            assert pipeline.obstacle(narrow, [x]) is None
+    with torch.no_grad(), cudnn_tf32(True):
+        before = torch.backends.cuda.matmul.allow_tf32
+        torch.backends.cuda.matmul.allow_tf32 = not before  # that of products is another
+        assert pipeline.obstacle(wide, [x]) is None
+        torch.backends.cuda.matmul.allow_tf32 = before
+
+
+def test_a_plan_with_them_runs_by_pytorch_alone() -> None:
+    module, x = Block(), torch.randn(3, 8, 7, 9)
+    mode, _ = plan_of(module, x, by_rule("ieee"))
+    samples = samples_of(module, Example.of([x]), mode.captured, mode.captured.graph)
+    sample = samples.get("the example")
+    values = {(n.op, n["name"]): v for n, v in sample.leaves.items()}
+    leaves = {n: values[n.op, n["name"]] for n in mode.plan.graph.nodes() if n.row.is_named}
+    for got, truth in zip(run_plan(mode.plan, leaves, sample.sizes), sample.truth, strict=True):
+        torch.testing.assert_close(got.double(), truth[0], rtol=1e-4, atol=1e-5)
+
+
+def test_its_price_follows_from_what_it_computes_and_moves() -> None:
+    def price(kind: str, features: int, size: int) -> float:
+        module = Block(64, features)
+        mode, device = plan_of(module, torch.randn(16, 64, size, size), choice(kind, "broad"))
+        return plan_price(mode.plan, device).seconds
+
+    assert price("tf32", 128, 40) < price("ieee", 128, 40) < price("ieee", 256, 40)
+    assert price("ieee", 128, 20) < price("ieee", 128, 40)
+
+
+def test_idle_processors_and_empty_tiles_are_counted() -> None:
+    broad, slim = ways()
+    c = Convolution(1, 64, 128, 1, (12, 12), (10, 10), (3, 3), (1, 1), (0, 0), (1, 1))
+    assert tile_products(broad, c) == tile_products(broad, replace(c, features=1, images=5))
+    assert tile_products(slim, replace(c, features=64)) < tile_products(broad, c)
+
+
+# --- how accurate they are ------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def pair() -> tuple[nn.Module, dict[str, nn.Module]]:
+    """A convolution of 40 channels, and its twins of both classes, tiles of each size."""
+    torch.manual_seed(0)
+    module = nn.Conv2d(40, 66, 3, padding=1).eval()
+    x = torch.randn(2, 40, 6, 7)
+    return module, {k: fast_of(module, [x], choice(k, t)) for k, t in BOTH.items()}
+
+
+BOTH = {"ieee": "broad", "tf32": "slim"}
+SIZES = (1.0, 1e-30, 1e-15, 1e4, 1e6, 1e15, 1e30)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_images_of_any_size(pair: tuple[nn.Module, dict[str, nn.Module]], size: float) -> None:
+    module, fast = pair
+    torch.manual_seed(1)
+    x = torch.randn(3, 40, 6, 7) * size
+    with torch.no_grad():
+        module.bias.mul_(0)
+        truth, eager = truth_of(module, x), relative(module(x), truth_of(module, x))
+        assert relative(fast["ieee"](x), truth) <= max(1.25 * eager, 1.2e-7)
+        assert 1e-4 < relative(fast["tf32"](x), truth) < 4e-4  # ten bits of every operand
+
+
+def test_small_places_beside_large_ones_keep_their_bits(
+    pair: tuple[nn.Module, dict[str, nn.Module]],
+) -> None:
+    module, fast = pair
+    torch.manual_seed(2)
+    x = torch.randn(2, 40, 6, 14)
+    x[..., 7:] *= 1e-12
+    x[1] *= 1e10
+    with torch.no_grad():
+        module.bias.mul_(0)
+        truth = truth_of(module, x)
+        for kind, most in (("ieee", 3e-7), ("tf32", 5e-4)):
+            got = fast[kind](x)
+            for n in (0, 1):
+                for part in (slice(0, 6), slice(8, 14)):
+                    assert relative(got[n, ..., part], truth[n, ..., part]) < most
+
+
+@pytest.mark.parametrize("kind", BOTH)
+@pytest.mark.parametrize("value", [torch.inf, -torch.inf, torch.nan, 1e38])
+@pytest.mark.parametrize("where", ["image", "weight"])
+def test_special_values_are_where_the_definition_has_them(
+    pair: tuple[nn.Module, dict[str, nn.Module]], kind: str, value: float, where: str
+) -> None:
+    module, fast = copy.deepcopy(pair[0]), copy.deepcopy(pair[1][kind])
+    torch.manual_seed(3)
+    x = torch.randn(2, 40, 6, 7)
+    with torch.no_grad():
+        if where == "image":
+            x[1, 7, 2, 3] = value
+        else:
+            for m in (module, fast):
+                m.weight[5, 3, 0, 1] = value
+        got, truth = fast(x), truth_of(module, x)
+    # where a weight meets padding alone, some of PyTorch's kernels leave its infinity out
+    known = truth.isfinite()
+    assert torch.equal(got.isnan(), truth.isnan())
+    assert torch.equal(got[truth.isinf()].double(), truth[truth.isinf()])
+    assert got[known].isfinite().all()
+    most = {"ieee": 1e-6, "tf32": 1e-3}[kind]
+    scale = truth[known].abs().max()
+    assert (got[known].double() - truth[known]).abs().max() <= most * scale
+
+
+def test_in_the_life_of_a_module() -> None:
+    """Other batches, strides, updated parameters, another state, copies."""
+    torch.manual_seed(0)
+    module = Block(5, 17)
+    fast = fast_of(copy.deepcopy(module), [torch.randn(2, 5, 6, 5)], choice("ieee"))
+    check_life(fast, module.eval(), lambda n: [torch.randn(n, 5, 6, 5)], (2, 3, 1))
+
+
+def test_nothing_is_done_for_no_images() -> None:
+    module = Block(5, 17).eval()
+    fast = fast_of(module, [torch.randn(2, 5, 6, 5)], choice("ieee"))
+    with torch.no_grad():
+        for shape in ((0, 5, 6, 5), (1, 5, 6, 5), (2, 5, 4, 9)):
+            x = torch.randn(shape)
+            torch.testing.assert_close(fast(x), module(x))
+        with pytest.raises(RuntimeError):
+            fast(torch.randn(2, 4, 6, 5))  # eager's own error
+
+
+# --- at random ------------------------------------------------------------------------------------
+def drawn(random: torch.Generator) -> tuple[nn.Module, torch.Tensor]:
+    """A convolution of any kind, and images for it that it may take."""
+
+    def one(*of: int) -> int:
+        return of[int(torch.randint(len(of), (), generator=random))]
+
+    while True:
+        places, groups = one(1, 2, 2, 2, 3), one(1, 1, 1, 2, 3, 8)
+        channels, features = groups * one(2, 3, 5, 8, 17, 32), groups * one(7, 16, 24, 40, 70)
+        kernel, strides, paddings, dilations = (
+            tuple(one(*of) for _ in range(places))
+            for of in ((1, 2, 3, 3, 5), (1, 1, 2, 3), (0, 1, 2), (1, 1, 2, 3))
+        )
+        sizes = tuple(one(*{1: (1, 40, 130), 2: (3, 8, 13), 3: (2, 4, 6)}[places]) for _ in kernel)
+        facts = zip(sizes, kernel, paddings, dilations, strict=True)
+        if any(n + 2 * p < d * (k - 1) + 1 for n, k, p, d in facts):
+            continue  # larger than the image: PyTorch raises
+        kind = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[places - 1]
+        module = kind(
+            *(channels, features, kernel, strides, paddings, dilations, groups),
+            bias=one(0, 1) == 1,
+        )
+        x = torch.randn((one(1, 2, 5), channels, *sizes), generator=random)
+        x *= (1.0, 1e-30, 1e4, 1e6)[one(0, 1, 2, 3)]
+        if one(0, 0, 0, 1):
+            x.view(-1)[one(0, x.numel() // 2)] = torch.inf
+        if prod(module.weight.shape[1:]) * prod(module(x).shape) < 2e6:
+            return module, x
+
+
+class Through(nn.Module):
+    """Convolutions side by side, each with something that follows."""
+
+    def __init__(self, parts: list[nn.Module]) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(parts)
+
+    def forward(self, *images: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(torch.relu(m(x)) * 2 for m, x in zip(self.parts, images, strict=True))
+
+
+SHARE = Counter[str]()
+
+
+@pytest.mark.parametrize("seed", range(38))
+def test_random_convolutions(seed: int) -> None:
+    """Eight at a time. The share that is PyTorch's is printed, with reasons (-s)."""
+    random = torch.Generator().manual_seed(seed)
+    torch.manual_seed(seed)
+    pairs = [drawn(random) for _ in range(8)]
+    module, images = Through([m for m, _ in pairs]).eval(), [x for _, x in pairs]
+    kind = ("ieee", "ieee", "tf32")[seed % 3]
+    mode, _ = plan_of_all(module, images, kind)
+    for step in mode.plan.steps:
+        nodes = step.nodes if isinstance(step, Group) else (step.node,)
+        for node in (n for n in nodes if n.op == "conv"):
+            SHARE[unfit(node) or "own"] += 1
+            assert isinstance(step, Group) is (unfit(node) is None)
+    fast = fast_of(module, images, choice(kind, ("slim", "broad")[seed % 2]))
+    with torch.no_grad():
+        assert pipeline.obstacle(fast, images) is None
+        got, eager, truth = fast(*images), module(*images), truth_of(module, *images)
+        for g, e, t in zip(got, eager, truth, strict=True):
+            assert g.shape == e.shape and g.stride() == e.stride()
+            # of TF32 class an error of ten bits of each product's operands
+            known = t.isfinite()
+            scale = t[known].abs().max().item() if known.any() else 0.0
+            check_values(g, e, t, 2e-4 * scale if kind == "tf32" else 0.0)
+    print(f"{SHARE.total()} convolutions: {dict(SHARE)}")
+
+
+def plan_of_all(module: nn.Module, images: list[torch.Tensor], kind: str):
+    _, device = pipeline.target_for(TARGET, "ieee", choice(kind))
+    (found,) = derive(module, images, device, Options(accuracy=False))
+    return found.mode, device
+
+
+def test_what_a_choice_is_told_is_the_convolutions_sizes() -> None:
+    told: list[Convolution] = []
+
+    def note(c: Convolution) -> None:
+        told.append(c)
+
+    module = nn.Conv2d(6, 36, (3, 2), (2, 1), (1, 0), (1, 3), groups=2)
+    mode, _ = plan_of(Wrapped(module), torch.randn(4, 6, 9, 8), note)
+    expected = Convolution(4, 6, 36, 2, (9, 8), (5, 5), (3, 2), (2, 1), (1, 0), (1, 3))
+    assert set(told) == {expected} and expected.depth == 18 and expected.pixels == 100
+    (node,) = (n for n in mode.plan.graph.nodes() if n.op == "conv")
+    assert of_node(node) == expected
+
+
+class Wrapped(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x).sigmoid()
+
+
+def test_a_kernel_is_for_a_device_whose_choice_it_is() -> None:
+    mode, _ = plan_of(Block(), torch.randn(2, 8, 9, 9), by_rule("ieee"))
+    (group,) = mode.plan.groups
+    assert isinstance(group.kernel, ConvolutionKernel)
+    assert str(group.kernel) == "ieee: implicit mma_sync tiles of 64 features x 128 places"
+    from refold.families import BY_NAME
+
+    with pytest.raises(ValueError, match="convolutions are our kernels'"):
+        BY_NAME["convolution"].schedule(group, DeviceModel.of(TARGET), None)
