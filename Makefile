@@ -70,6 +70,7 @@ gpu-bench:
 	PYTHONPATH=src $(PYTHON) bench/cuda_matmul.py --write
 	PYTHONPATH=src $(PYTHON) bench/cuda_rows.py --write
 	PYTHONPATH=src $(PYTHON) bench/cuda_schedules.py --write
+	PYTHONPATH=src $(PYTHON) bench/cuda_convolutions.py --write
 
 clean:
 	rm -rf $(VENV) out .pytest_cache .mypy_cache .ruff_cache

@@ -23,9 +23,8 @@ from refold.capture import Example
 from refold.convolve import Choice, Convolution, Way, by_rule, tile_products, ways
 from refold.derive import Options, derive
 from refold.devices import DEVICES, DeviceModel
-from refold.families.convolution.claim import of_node, unfit
 from refold.plan import Call, Group
-from refold.plan.convolution import ConvolutionKernel
+from refold.plan.convolution import ConvolutionKernel, of_node, unfit
 from refold.plan.reference import run_plan
 from refold.planner import plan_price
 from test_models import written

@@ -31,6 +31,7 @@ ORDER = [
     "measure",
     "baselines",
     "tune",
+    "tune_images",
     "twin",
     "layouts",
     "introspect",

@@ -18,7 +18,7 @@ from refold import growth, introspect, pipeline, twin
 from refold.baselines import DEFAULT
 from refold.baselines import every as every_baseline
 from refold.capture import Example
-from refold.derive import Options
+from refold.derive import CONVOLUTIONS, Options
 from refold.pipeline import OptimizeError
 
 ModuleT = TypeVar("ModuleT", bound=torch.nn.Module)
@@ -33,6 +33,7 @@ OPTIONS: Mapping[str, Any] = {
     "baselines": None,
     "otherwise": "original",
     "memory": None,
+    "convolutions": CONVOLUTIONS[0],
 }
 
 
@@ -59,6 +60,9 @@ def optimize(module: ModuleT, /, *args: Any, **kwargs: Any) -> ModuleT:
         torch.compile(module).
     memory: what folded and packed parameters may take in a mode, as a multiple of the bytes of the
         parameters and buffers; by default 1, or 8 MiB where that is more.
+    convolutions: what computes them on a GPU: "library", PyTorch's calls; "own", kernels of refold
+        where there are (docs/convolution.md); "timed", the faster of both for each, which is timed
+        where `measure` is on.
 
     Where forward has a parameter of such a name, the keyword is forward's, and the option is given
     as `refold_target=...` and so on, which always works.
@@ -104,6 +108,7 @@ def optimize(module: ModuleT, /, *args: Any, **kwargs: Any) -> ModuleT:
             baselines=DEFAULT if options["baselines"] is None else tuple(options["baselines"]),
             bounded=options["baselines"] is None,
             memory=options["memory"],
+            convolutions=options["convolutions"],
         )
         fast = _optimized(module, examples, target, asked)
     if fast is module and options["otherwise"] == "compile":
@@ -118,6 +123,9 @@ def _check_options(options: Mapping[str, Any]) -> None:
     memory = options["memory"]
     if memory is not None and not memory >= 0:
         raise OptimizeError(f"expected memory to be 0 or more, came {memory!r}")
+    if options["convolutions"] not in CONVOLUTIONS:
+        known, came = ", ".join(CONVOLUTIONS), repr(options["convolutions"])
+        raise OptimizeError(f"expected convolutions to be one of {known}, came {came}")
     for asked in options["baselines"] or ():
         if asked not in every_baseline():
             known = ", ".join(every_baseline())

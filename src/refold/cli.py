@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from refold import __version__
+from refold.derive import CONVOLUTIONS
 from refold.devices import DEVICES
 from refold.report import commands, doctor
 
@@ -135,10 +136,10 @@ def _reference(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--convolutions",
-        choices=("library", "own"),
-        default="library",
-        help="what computes convolutions on a GPU: PyTorch's library (default), or own kernels,"
-        " epilogue and all, where there is one",
+        choices=CONVOLUTIONS,
+        default=CONVOLUTIONS[0],
+        help="what computes convolutions on a GPU: PyTorch's library (default); own kernels,"
+        " epilogue and all, where there are; or of each the faster by timing at hand",
     )
     command.add_argument(
         "--memory",

@@ -20,6 +20,10 @@ from refold.layouts import images_in_channels, with_other_layouts
 from refold.plan import Plan
 from refold.planner import PlanPricer
 
+# what computes convolutions on a GPU: PyTorch's calls; our kernels, where there are; for each the
+# faster of both, as known from timing (and timed, where ways to cut products are)
+CONVOLUTIONS = ("library", "own", "timed")
+
 
 @dataclass(frozen=True)
 class Options:
@@ -29,6 +33,7 @@ class Options:
     eager and each of `baselines` (names in refold.baselines). bounded: leave out a baseline that
     takes long to compile, and do not compile one again for a model that is the same.
     tune: time the ways to cut products on the GPU at hand, where they are not known yet.
+    convolutions: one of CONVOLUTIONS.
     seconds: spent on each comparison. memory: what is folded and packed in a mode may take so many
     times the bytes of the module's parameters; None for once, or 8 MiB where that is more.
     """
@@ -38,6 +43,7 @@ class Options:
     accuracy: bool = True
     measure: bool = True
     tune: bool = False
+    convolutions: str = CONVOLUTIONS[0]
     seconds: float = 3.0
     baselines: tuple[str, ...] = ()
     bounded: bool = False

@@ -17,7 +17,7 @@ import torch
 from refold import twin
 from refold.baselines import EAGER, contest
 from refold.capture import Example, kept
-from refold.convolve import Choice
+from refold.convolve import Choice, Way, by_rule
 from refold.derive import Derivation, Options, derive
 from refold.devices import DEVICES, DeviceModel, device_at_hand
 from refold.emit.load import load_text
@@ -25,10 +25,11 @@ from refold.emit.module import Emission, Mode, emit
 from refold.emit.target import Target
 from refold.emit.targets import target_of
 from refold.ir import render
-from refold.planner import to_tune, tuned
+from refold.planner import convolutions_of, to_tune, tuned
 from refold.rules import EXACT
 from refold.schedule import PACES, Cut, Schedule, kernels_of
 from refold.tune import Tuned
+from refold.tune_images import TunedImages, measured
 
 Progress = Callable[[str], None]
 
@@ -115,7 +116,13 @@ def run(
     """
     start = time.perf_counter()
     progress("capturing and rewriting")
+    device = with_convolutions(device, options)
     derivations = derive(module, example, device, options)
+    if options.convolutions == "timed" and target.device == "cuda":
+        table = timed_convolutions(target, device, derivations, options, progress)
+        if table is not None:
+            device = replace(device, convolutions=table)
+            derivations = derive(module, example, device, options)
     if options.tune and target.device == "cuda":
         progress("timing ways to cut the products")
         derivations = tune(target, device, derivations, progress)
@@ -141,6 +148,48 @@ def run(
 
 def _first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def with_convolutions(device: DeviceModel, options: Options) -> DeviceModel:
+    """The device with our kernels for convolutions, where they are asked for by rule."""
+    if options.convolutions != "own" or device.device.toolchain != "cuda":
+        return device
+    return replace(device, convolutions=by_rule(default_conv_float32()))
+
+
+def timed_convolutions(
+    target: Target,
+    device: DeviceModel,
+    derivations: Sequence[Derivation],
+    options: Options,
+    progress: Progress = lambda text: None,
+) -> TunedImages | None:
+    """Which of a model's convolutions our kernels compute, as timing on the current GPU says; None
+    for none of them. Where timing fails, what is known is used.
+
+    derivations: with PyTorch's calls for all of them. options: tune says whether to time what is
+    not known.
+    """
+    plans = [d.mode.plan for d in derivations if d.mode.plan is not None]
+    wanted = [c for plan in plans for c in convolutions_of(plan)]
+    if not wanted or not torch.cuda.is_available():
+        return None
+
+    def build(module: torch.nn.Module, x: torch.Tensor, way: Way | None) -> torch.nn.Module:
+        one = replace(device, convolutions=None if way is None else lambda convolution: way)
+        found = derive(module, [x], one, Options(accuracy=False))
+        text = _emit(module, "# Model is Sequential.", "Sequential", found, target)
+        return module if text is None else bind_for_class(text, module)
+
+    library = str(torch.backends.cudnn.version())  # type: ignore[no-untyped-call]
+    table = TunedImages(torch.cuda.get_device_name(), library, default_conv_float32())
+    if options.tune:
+        progress("timing convolutions")
+        try:
+            table.fill(wanted, lambda c, allowed: measured(c, allowed, build))
+        except RuntimeError as error:
+            progress(f"convolutions are as known, because timing failed: {_first_line(error)}")
+    return table if any(table(c) is not None for c in wanted) else None
 
 
 def tune(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,19 +41,53 @@ def shape_class(sizes: Sizes) -> str:
     return f"{-(-rows // 128) * 128}x{-(-cols // 128) * 128}x{-(-depth // step) * step}"
 
 
-class Tuned:
+class Table:
+    """Rows by name, on disk under one key of the file of what was timed.
+
+    A file, or a row, that cannot be read is as good as none.
+    """
+
+    def __init__(self, key: str) -> None:
+        self.key, self.path = key, cache_path()
+
+    def row(self, name: str) -> Any:
+        return self._read().get(self.key, {}).get(name)
+
+    def keep(self, name: str, row: Mapping[str, Any]) -> None:
+        """Write a row; what others wrote in the meantime stays."""
+        table = self._read()
+        table.setdefault(self.key, {})[name] = dict(row)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            handle, written = tempfile.mkstemp(dir=self.path.parent)
+            with os.fdopen(handle, "w") as file:
+                json.dump(table, file, indent=1, sort_keys=True)
+            os.replace(written, self.path)
+        except OSError:
+            pass  # the next run times again
+
+    def _read(self) -> dict[str, dict[str, Any]]:
+        """What the file has by key, of that what may be tables of rows."""
+        try:
+            found = json.loads(self.path.read_text())
+        except (OSError, ValueError):
+            return {}
+        tables = found.items() if isinstance(found, dict) else ()
+        return {key: table for key, table in tables if isinstance(table, dict)}
+
+
+class Tuned(Table):
     """The schedules of one device, its kernels and a kind of products (of schedule.PACES); a call
     answers with the best known.
 
-    device: its name, which keys the file. A file, or a row, that cannot be read is as good as none.
+    device: its name, which keys the file.
     """
 
     def __init__(self, device: str, kernels: Kernels, kind: str) -> None:
+        super().__init__(f"{device}, {kernels.name}, {kind}")
         self.kernels = kernels
         self.direct, self.pace = kind == "ieee", PACES[kind]
         self.dtype = {"float16": torch.float16, "bfloat16": torch.bfloat16}.get(kind, torch.float32)
-        self.key = f"{device}, {kernels.name}, {kind}"
-        self.path = cache_path()
 
     def __call__(self, rows: int, cols: int, depth: int) -> Schedule:
         default = default_schedule(self.kernels, rows, cols, depth, self.direct, self.pace)
@@ -76,38 +110,20 @@ class Tuned:
 
     def _found(self, sizes: Sizes) -> Schedule | None:
         """The way that the file has for these sizes, if it is one that there is."""
-        row: Any = self._read().get(self.key, {}).get(shape_class(sizes))
+        row = self.row(shape_class(sizes))
         try:
             way = Schedule(self.kernels, row["tile"], row["splits"], direct=row["direct"])
         except (KeyError, TypeError):
             return None
         return next((s for s in schedules(self.kernels, self.direct) if s == way), None)
 
-    def _read(self) -> dict[str, dict[str, Any]]:
-        """What the file has by key, of that what may be tables of rows."""
-        try:
-            found = json.loads(self.path.read_text())
-        except (OSError, ValueError):
-            return {}
-        tables = found.items() if isinstance(found, dict) else ()
-        return {key: table for key, table in tables if isinstance(table, dict)}
-
     def _keep(self, sizes: Sizes, seconds: dict[Schedule, float]) -> None:
         if not seconds:
             return
         best = min(seconds, key=lambda s: seconds[s])
-        table = self._read()
         us = round(seconds[best] * 1e6, 2)
         row = {"tile": best.tile, "splits": best.splits, "direct": best.direct, "us": us}
-        table.setdefault(self.key, {})[shape_class(sizes)] = row
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=self.path.parent)
-            with os.fdopen(handle, "w") as file:
-                json.dump(table, file, indent=1, sort_keys=True)
-            os.replace(name, self.path)
-        except OSError:
-            pass  # the next run times again
+        self.keep(shape_class(sizes), row)
 
 
 def likely(kernels: Kernels, sizes: Sizes, direct: bool, pace: Pace) -> list[Schedule]:

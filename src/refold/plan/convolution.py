@@ -1,13 +1,22 @@
-"""How a GPU computes a convolution that is a kernel of our own: families/convolution chooses."""
+"""Convolutions on a GPU: which of them a kernel of our own could compute, and how one does.
+
+families/convolution chooses.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
+import torch
+
+from refold.convolve import LEAST_DEPTH, LEAST_FEATURES, Convolution
+from refold.ir import Dim, Node, Sym, hint
 from refold.plan.product import Pack
 from refold.schedule import Schedule
 
 CONVOLUTION = "pack_convolution_"  # the form of packed kernels, followed by the kind
+_MOST = 2**31  # elements of a channel
 
 
 @dataclass(frozen=True)
@@ -26,3 +35,43 @@ class ConvolutionKernel:
         high, wide = self.schedule.sizes
         name = self.schedule.kernels.name
         return f"{self.kind}: {name} tiles of {high} features x {wide} places"
+
+
+def unfit(node: Node) -> str | None:
+    """Why no kernel of ours computes a node, whatever is faster; None where one does."""
+    if node.op != "conv":
+        return "no convolution of images as they are"
+    if node.dtype != torch.float32:
+        return "another dtype than float32"
+    c = of_node(node)
+    if c.features // c.groups < LEAST_FEATURES or c.depth < LEAST_DEPTH:
+        return "few features or few products of each group"
+    if prod(c.sizes) >= _MOST or prod(c.made) >= _MOST:
+        return "channels of 2^31 elements or more"
+    if isinstance(node.inputs[2].get("value"), Sym):
+        return "a bias that is a size"
+    return None
+
+
+def of_node(node: Node) -> Convolution:
+    """The sizes of a convolution, as the model was captured."""
+    x, w, _ = node.inputs
+    places = len(node["strides"])
+
+    def last(value: Node) -> tuple[int, ...]:
+        sizes: tuple[Dim, ...] = value.shape[-places:]
+        return tuple(map(hint, sizes))
+
+    batch, channels = map(hint, x.shape[-places - 2 : -places])
+    return Convolution(
+        batch,
+        channels,
+        hint(node.shape[-places - 1]),
+        node["groups"],
+        last(x),
+        last(node),
+        last(w),
+        node["strides"],
+        node["paddings"],
+        node["dilations"],
+    )

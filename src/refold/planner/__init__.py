@@ -4,6 +4,15 @@ prices them."""
 from refold.planner.lower import lower
 from refold.planner.make import make_plan
 from refold.planner.price import PlanPricer, floor, plan_price
-from refold.planner.schedules import to_tune, tuned
+from refold.planner.schedules import convolutions_of, to_tune, tuned
 
-__all__ = ["PlanPricer", "floor", "lower", "make_plan", "plan_price", "to_tune", "tuned"]
+__all__ = [
+    "PlanPricer",
+    "convolutions_of",
+    "floor",
+    "lower",
+    "make_plan",
+    "plan_price",
+    "to_tune",
+    "tuned",
+]

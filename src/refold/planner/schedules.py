@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from refold.convolve import Convolution
 from refold.devices import DeviceModel
 from refold.families import BY_NAME
 from refold.families.family import Sizes
-from refold.plan.plan import Group, Plan, Step
+from refold.plan.convolution import of_node, unfit
+from refold.plan.plan import Call, Group, Plan, Step
 from refold.planner.buffers import placed
 from refold.schedule import Cut
 
@@ -36,3 +38,10 @@ def to_tune(plan: Plan) -> Iterator[tuple[str, Sizes]]:
         found = BY_NAME[group.family].to_tune(group)
         if found is not None:
             yield found
+
+
+def convolutions_of(plan: Plan) -> Iterator[Convolution]:
+    """The sizes of each of PyTorch's convolutions that a kernel of our own could compute."""
+    for step in plan.steps:
+        if isinstance(step, Call) and unfit(step.node) is None:
+            yield of_node(step.node)

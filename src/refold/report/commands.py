@@ -18,7 +18,6 @@ import torch
 from torch.utils import _pytree as pytree
 
 from refold import baselines, contract, pipeline
-from refold.convolve import by_rule
 from refold.derive import Options, derive
 from refold.devices import DEVICES, DeviceModel, is_at_hand
 from refold.emit.cuda import compile_emitted, nvcc
@@ -48,17 +47,14 @@ def _target(args: argparse.Namespace) -> tuple[Target, DeviceModel]:
     from outside.
     """
     float32 = args.float32 or pipeline.default_float32()
-    allowed = args.conv_float32 or pipeline.default_conv_float32()
-    convolutions = by_rule(allowed) if args.convolutions == "own" else None
-    name = args.target or pipeline.default_target()
-    target, device = pipeline.target_for(name, float32, convolutions)
+    if args.conv_float32 is not None:
+        torch.backends.cudnn.allow_tf32 = args.conv_float32 == "tf32"
+    target, device = pipeline.target_for(args.target or pipeline.default_target(), float32)
     if (warning := device.device.warning) is not None:
         print(f"refold: {warning}", file=sys.stderr)
     if target.device == "cuda":
         torch.set_float32_matmul_precision("high" if float32 == "tf32" else "highest")
         os.environ["TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"] = str(int(float32 == "tf32"))
-        if args.conv_float32 is not None:
-            torch.backends.cudnn.allow_tf32 = allowed == "tf32"
     return target, device
 
 
@@ -151,6 +147,7 @@ def optimize(args: argparse.Namespace) -> int:
             seconds=args.seconds,
             baselines=names,
             memory=args.memory,
+            convolutions=args.convolutions,
         )
         result = pipeline.run(
             module,
@@ -345,7 +342,13 @@ def explain(args: argparse.Namespace) -> int:
     """`refold explain`: the derivation, the plan and how far it is from the floor."""
     target, device = _target(args)
     _, module, inputs = _prepare(args, target)
-    options = Options(strict=args.strict, unsafe=args.unsafe, memory=args.memory)
+    options = Options(
+        strict=args.strict,
+        unsafe=args.unsafe,
+        memory=args.memory,
+        convolutions=args.convolutions,
+    )
+    device = pipeline.with_convolutions(device, options)
     derivations = derive(module, inputs, device, options)
     own = own_bytes(module)
     rows = [explained(d, device, args.graph, args.plan) for d in derivations]

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from math import prod
-
 import torch
 
-from refold.convolve import LEAST_DEPTH, LEAST_FEATURES, Convolution
 from refold.families.epilogue import epilogue
 from refold.families.family import Claim
 from refold.families.view import View
-from refold.ir import Dim, Node, Sym, hint
+from refold.ir import Node
+from refold.plan.convolution import of_node, unfit
 from refold.plan.draft import Draft
 from refold.plan.layout import turned_forth
 from refold.plan.memory import source
-
-_MOST = 2**31  # elements of a channel
 
 
 def claim(node: Node, view: View) -> Claim | None:
@@ -51,41 +47,3 @@ def refusal(node: Node, view: View) -> str | None:
     if choice is None or choice(of_node(node)) is None:
         return "the library's call is taken to be faster"
     return None
-
-
-def unfit(node: Node) -> str | None:
-    """Why no kernel of ours computes a node, whatever is faster; None where one does."""
-    if node.op != "conv":
-        return "no convolution of images as they are"
-    c = of_node(node)
-    if c.features // c.groups < LEAST_FEATURES or c.depth < LEAST_DEPTH:
-        return "few features or few products of each group"
-    if prod(c.sizes) >= _MOST or prod(c.made) >= _MOST:
-        return "channels of 2^31 elements or more"
-    if isinstance(node.inputs[2].get("value"), Sym):
-        return "a bias that is a size"
-    return None
-
-
-def of_node(node: Node) -> Convolution:
-    """The sizes of a convolution, as the model was captured."""
-    x, w, _ = node.inputs
-    places = len(node["strides"])
-
-    def last(value: Node) -> tuple[int, ...]:
-        sizes: tuple[Dim, ...] = value.shape[-places:]
-        return tuple(map(hint, sizes))
-
-    batch, channels = map(hint, x.shape[-places - 2 : -places])
-    return Convolution(
-        batch,
-        channels,
-        hint(node.shape[-places - 1]),
-        node["groups"],
-        last(x),
-        last(node),
-        last(w),
-        node["strides"],
-        node["paddings"],
-        node["dilations"],
-    )

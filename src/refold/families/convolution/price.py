@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from refold.convolve import Convolution, Way, tile_products
 from refold.devices import DeviceModel
-from refold.families.convolution.claim import of_node, unfit
 from refold.families.prices import computed, moved
 from refold.ir import Node
-from refold.plan.convolution import ConvolutionKernel
+from refold.plan.convolution import ConvolutionKernel, of_node, unfit
 from refold.plan.plan import Group
 from refold.price import Charge, Parametric, Price, size_bytes
 

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from refold.convolve import ways
 from refold.devices import DeviceModel
-from refold.families.convolution.claim import of_node
-from refold.plan.convolution import CONVOLUTION, ConvolutionKernel
+from refold.plan.convolution import CONVOLUTION, ConvolutionKernel, of_node
 from refold.plan.plan import Group
 from refold.schedule import Cut, Schedule
 

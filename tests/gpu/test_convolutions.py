@@ -1,0 +1,72 @@
+"""Convolutions by our kernels on a GPU: random ones against float64, and again to the bit."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from agree import check_values
+from refold import pipeline
+from refold.emit.load import load_text
+from test_convolutions import Block, Through, choice, drawn
+from test_models import written
+
+pytestmark = pytest.mark.gpu
+
+
+def fast_of(module: nn.Module, images: list[torch.Tensor], kind: str, tile: str, target: str):
+    _, result = written(module.eval(), images, target, convolutions=choice(kind, tile))
+    cls = load_text(result.text, {"Model": type(module)}).ModelNew
+    return pipeline.adopt(cls, module)
+
+
+@pytest.mark.parametrize("target", ["cuda:sm_80", "cuda:sm_90"])
+@pytest.mark.parametrize("kind", ["ieee", "tf32"])
+@pytest.mark.parametrize("tile", ["slim", "broad"])
+@pytest.mark.parametrize("seed", range(10))
+def test_random_convolutions(
+    seed: int, tile: str, kind: str, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", kind == "tf32")
+    random = torch.Generator().manual_seed(1000 + seed)
+    torch.manual_seed(seed)
+    pairs = [drawn(random) for _ in range(8)]
+    module = Through([m for m, _ in pairs]).cuda()
+    images = [x.cuda() for _, x in pairs]
+    fast = fast_of(module, images, kind, tile, target)
+    with torch.no_grad():
+        assert pipeline.obstacle(fast, images) is None
+        got, eager = fast(*images), module(*images)
+        truth = copy.deepcopy(module).double()(*(x.double() for x in images))
+        for g, e, t in zip(got, eager, truth, strict=True):
+            known = t.isfinite()
+            scale = t[known].abs().max().item() if known.any() else 0.0
+            check_values(g, e, t, 2e-4 * scale if kind == "tf32" else 0.0)
+        for _ in range(20):
+            for g, again in zip(got, fast(*images), strict=True):
+                assert torch.equal(g.nan_to_num(), again.nan_to_num())
+
+
+# level 2 of KernelBench: channels, features, size, images; error of the class
+LARGE = ((64, 128, 128, 16), (8, 64, 128, 16), (3, 24, 224, 8), (64, 64, 256, 4))
+
+
+@pytest.mark.parametrize("target", ["cuda:sm_80", "cuda:sm_90"])
+@pytest.mark.parametrize("kind", ["ieee", "tf32"])
+@pytest.mark.parametrize("sizes", LARGE)
+def test_large_images(
+    sizes: tuple[int, int, int, int], kind: str, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", kind == "tf32")
+    torch.manual_seed(0)
+    channels, features, size, count = sizes
+    module = Block(channels, features).cuda()
+    x = torch.randn(count, channels, size, size, device="cuda")
+    fast = fast_of(module, [x], kind, "broad" if features > 64 else "slim", target)
+    with torch.no_grad():
+        got, truth = fast(x), copy.deepcopy(module).double()(x.double())
+    error = float((got - truth).norm() / truth.norm())
+    assert error < {"ieee": 3e-7, "tf32": 4e-4}[kind]

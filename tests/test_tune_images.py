@@ -1,0 +1,150 @@
+"""Convolutions by timing: what is kept, what is followed, and what is out because it is wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from refold import optimize, pipeline, tune_images
+from refold.convolve import Convolution, Way, ways
+from refold.derive import Options, derive
+from refold.emit.module import Emission, emit
+from refold.emit.target import Target
+from refold.pipeline import OptimizeError, bind_for_class
+from refold.tune_images import Sides, TunedImages, example_of, measured, name_of
+from tests.emulator.module import emulated
+
+SIZES = Convolution(2, 8, 24, 1, (6, 7), (6, 7), (3, 3), (1, 1), (1, 1), (1, 1))
+BROAD, SLIM = ways()
+
+
+@pytest.fixture()
+def table(tmp_path, monkeypatch) -> TunedImages:
+    monkeypatch.setenv("REFOLD_CACHE", str(tmp_path / "deep"))
+    return TunedImages("a device", "9", "tf32")
+
+
+def test_the_faster_side_is_kept_and_followed(table: TunedImages) -> None:
+    ours = Way(BROAD, "tf32")
+    calls: list[Convolution] = []
+
+    def measure(c: Convolution, allowed: str) -> Sides:
+        calls.append(c)
+        return Sides("tf32", {None: 2e-5, ours: 1e-5 if c == SIZES else 1.99e-5})
+
+    other = replace(SIZES, images=3)
+    assert table(SIZES) is None and not table.knows(SIZES), "unknown is the library's"
+    table.fill([SIZES, SIZES, other], measure)
+    table.fill([SIZES, other], measure)
+    assert calls == [SIZES, other], "each once"
+    assert table(SIZES) == ours
+    assert table(other) is None and table.knows(other), "as fast within noise is the library's"
+    assert TunedImages("another device", "9", "tf32")(SIZES) is None
+    assert TunedImages("a device", "10", "tf32")(SIZES) is None, "another library"
+    assert TunedImages("a device", "9", "ieee")(SIZES) is None, "another flag"
+
+
+def test_a_broken_row_is_as_good_as_none(table: TunedImages) -> None:
+    table.path.parent.mkdir()
+    good = {"tile": "slim", "kind": "ieee"}
+    for row in (5, {}, {"tile": "slim"}, good | {"tile": []}, good | {"kind": "fp8"}):
+        table.path.write_text(json.dumps({table.key: {name_of(SIZES): row}}))
+        assert table(SIZES) is None
+    table.path.write_text(json.dumps({table.key: {name_of(SIZES): good}}))
+    assert table(SIZES) == Way(SLIM, "ieee")
+
+
+def test_names_tell_sizes_apart() -> None:
+    others = [
+        replace(SIZES, **{name: value})
+        for name, value in (
+            *(("images", 3), ("channels", 16), ("features", 48), ("groups", 2), ("sizes", (7, 6))),
+            *(("kernel", (3, 2)), ("strides", (1, 2)), ("paddings", (0, 1)), ("dilations", (2, 1))),
+        )
+    ]
+    assert len({name_of(c) for c in (SIZES, *others)}) == 10
+
+
+def build_of(target: Target, device, change: Callable[[str], str]) -> tune_images.Build:
+    """What `pipeline.timed_convolutions` builds, for the emulator; own kernels with a change."""
+
+    def build(module: nn.Module, x: torch.Tensor, way: Way | None) -> nn.Module:
+        one = replace(device, convolutions=None if way is None else lambda convolution: way)
+        (found,) = derive(module, [x], one, Options(accuracy=False))
+        text = emit(Emission(module, "# Model is Sequential.", (found.mode,), "x"), target)
+        return bind_for_class(emulated(text if way is None else change(text)), module)
+
+    return build
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_way_that_is_not_accurate_is_out(wrong: bool) -> None:
+    target, device = pipeline.target_for("cuda:sm_80", "ieee")
+
+    def change(text: str) -> str:
+        line = "unscale[row] = power_of_two(-e);"
+        assert line in text
+        return text.replace(line, "unscale[row] = power_of_two(1 - e);") if wrong else text
+
+    torch.manual_seed(0)
+    sides = measured(SIZES, "tf32", build_of(target, device, change), "cpu")
+    assert sides.kind == "ieee", "a processor's library computes in fp32, whatever the flag"
+    assert set(sides.seconds) == ({None} if wrong else {None, Way(SLIM, "ieee")})
+    assert wrong is False or sides.best is None
+
+
+def test_an_example_has_the_sizes() -> None:
+    for c in (SIZES, Convolution(1, 4, 18, 2, (9,), (4,), (3,), (2,), (0,), (1,))):
+        module, x = example_of(c, "cpu")
+        assert module(x).shape == (c.images, c.features, *c.made)
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(8, 24, 3, padding=1)
+        self.second = nn.Conv2d(24, 40, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.second(torch.tanh(self.first(x))))
+
+
+@pytest.mark.parametrize("asked", ["timed", "library", "own"])
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_model_gets_what_was_timed(
+    table: TunedImages, monkeypatch: pytest.MonkeyPatch, asked: str, fails: bool
+) -> None:
+    timed: list[Convolution] = []
+
+    def measure(c: Convolution, allowed: str, build: tune_images.Build) -> Sides:
+        timed.append(c)
+        if fails:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return Sides("ieee", {None: 2e-5, Way(BROAD, "ieee"): 1e-5 if c.features == 24 else 1.0})
+
+    monkeypatch.setattr(pipeline, "measured", measure)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a device")
+    target, device = pipeline.target_for("cuda:sm_80", "ieee")
+    said: list[str] = []
+    x = torch.randn(2, 8, 6, 7)
+    options = Options(measure=False, accuracy=False, tune=True, convolutions=asked)
+    result = pipeline.run(Model().eval(), [x], "#", "M", target, device, options, said.append)
+    assert result.text is not None
+    own = result.text.count("rf::convolution<rf::GenericConvolution<rf::Ieee, rf::")
+    assert own == {"timed": 0 if fails else 1, "library": 0, "own": 2}[asked]
+    assert (len(timed) > 0) is (asked == "timed")
+    assert any("timing failed" in s for s in said) is (asked == "timed" and fails)
+    if asked == "timed" and not fails:
+        assert [c.features for c in timed] == [24, 40]
+        assert "torch.nn.functional.conv2d(" in result.text
+
+
+def test_no_other_word_is_taken() -> None:
+    with pytest.raises(OptimizeError, match="library, own, timed, came 'ours'"):
+        optimize(nn.Conv2d(3, 16, 3), torch.randn(1, 3, 8, 8), convolutions="ours")
