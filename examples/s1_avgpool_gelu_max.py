@@ -4705,7 +4705,7 @@ def _refold_compiled(folder: str, compiled: Callable[[str], Any]) -> Any:
 
 @contextlib.contextmanager
 def _refold_ninja_on_path() -> Iterator[None]:
-    """PyTorch calls ninja by its name. pip installs it beside Python, in a folder that is not in PATH
+    """PyTorch calls ninja by its name. pip installs it beside Python, in a folder that PATH lacks
     where Python is started by its own path."""
     beside = os.path.dirname(sys.executable)
     before = os.environ.get("PATH")
