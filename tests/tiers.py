@@ -106,6 +106,16 @@ TABLE: Mapping[str, Row] = {
         "nvcc takes five seconds for each, and all compile the same headers.",
         ("cuda:sm_89-pointwise",),
     ),
+    "tests/backend/test_models.py::test_steps_of_a_model": Row("Half a minute or more for each."),
+    "tests/backend/test_models.py::test_generation": Row("Two minutes for each."),
+    **{
+        f"tests/backend/test_parts.py::{name}": Row("Each is compiled, by Inductor too.")
+        for name in (
+            "test_what_is_drawn_is_drawn_as_by_inductor",
+            "test_sizes_that_vary_in_parts",
+            "test_a_part_reads_what_is_written_later",
+        )
+    },
     "tests/backend/test_failures.py::test_an_error_of_ours_is_told_once_and_left_as_a_script": Row(
         "Four compilations and two processes."
     ),

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import torch
 
-from refold.backend import GraphReport, graphs, refold
+from refold.backend import GraphReport, graphs, parts, refold
+from refold.backend import compile as backend
 from refold.backend.report import collected
 
 Loss = Callable[[Any], torch.Tensor]
@@ -32,6 +33,19 @@ def all_ours() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def parts_alone() -> Iterator[None]:
+    """No graph is ours whole; each part that can be is."""
+
+    def declined(*args: Any) -> graphs.Derived:
+        raise graphs.Declined("not whole")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(backend, "derive", declined)
+        patch.setattr(parts, "CALLED", -1.0)
+        yield
+
+
 def compiled(model: Any, **settings: Any) -> Any:
     """A model behind a backend that Dynamo has not met; nothing is timed."""
     options = {"measure": False, **settings.pop("options", {})}
@@ -40,7 +54,7 @@ def compiled(model: Any, **settings: Any) -> Any:
 
 def check(
     model: torch.nn.Module,
-    calls: Sequence[Sequence[Any]],
+    calls: Sequence[Sequence[Any] | Mapping[str, Any]],
     loss: Loss = squares,
     made: Callable[[torch.nn.Module], Any] = compiled,
     kept: int | None = 0,
@@ -59,8 +73,10 @@ def check(
             seen = []
             for run, side, optimizer in zip(runs, sides, optimizers, strict=True):
                 double = side is sides[2]
-                args = [_copied(a, double) for a in call]
-                value = loss(run(*args))
+                named = isinstance(call, Mapping)
+                args = [_copied(a, double) for a in (call.values() if named else call)]
+                given = dict(zip(call, args, strict=True)) if named else {}
+                value = loss(run(**given) if named else run(*args))
                 optimizer.zero_grad()
                 value.backward()
                 inputs = [a.grad for a in args if isinstance(a, torch.Tensor) and a.requires_grad]

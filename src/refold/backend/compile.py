@@ -6,19 +6,21 @@ import contextlib
 import functools
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from refold.backend import repro
-from refold.backend.graphs import Declined, Derived, derive, flops_of, load, opaque_flops
+from refold.backend.graphs import Boxed, Declined, Derived, derive, flops_of, load, opaque_flops
 from refold.backend.options import BackendOptions
+from refold.backend.parts import mixed, parts_of
 from refold.backend.report import GraphReport, note
 from refold.backend.timing import FASTER, timed
+from refold.capture.aot import results_of
 
 log = logging.getLogger("refold")
-Inner = Callable[..., Any]
 
 
 def refold(
@@ -50,18 +52,31 @@ def _inner(
     options: BackendOptions, module: torch.fx.GraphModule, inputs: Sequence[Any], **given: Any
 ) -> Any:
     """Compile one graph of ATen: what Inductor calls in the place of its own compiler."""
-    from torch._inductor.compile_fx import compile_fx_inner
-
-    def other() -> Any:
-        return compile_fx_inner(module, inputs, **given)
-
     kind = "backward" if given.get("is_backward") else "forward"
     kind = "inference" if given.get("is_inference") else kind
-    found, report = _chosen(options, module, inputs, kind, other)
+    found, report = _chosen(options, module, inputs, kind, given)
     note(report)
     if options.report:
         print(f"refold: {report}", flush=True)
     return found
+
+
+@dataclass(frozen=True)
+class _Ours:
+    """What we would run of a graph. call: the whole of it; or else module: the graph with operators
+    of ours in it, which Inductor compiles. facts: for the report."""
+
+    call: Boxed | None
+    module: torch.fx.GraphModule | None
+    facts: Mapping[str, Any]
+
+    def compiled(self, inputs: Sequence[Any], given: Mapping[str, Any]) -> Boxed:
+        if self.call is not None:
+            return self.call
+        from torch._inductor.compile_fx import compile_fx_inner
+
+        found: Boxed = compile_fx_inner(self.module, inputs, **given)  # type: ignore[arg-type]
+        return found
 
 
 def _chosen(
@@ -69,61 +84,86 @@ def _chosen(
     module: torch.fx.GraphModule,
     inputs: Sequence[Any],
     kind: str,
-    other: Callable[[], Any],
+    given: Mapping[str, Any],
 ) -> tuple[Any, GraphReport]:
     """What computes a graph, and why it is that."""
+    from torch._inductor.compile_fx import compile_fx_inner
+
     start = time.perf_counter()
-    flops, derived, ours, text = 0.0, None, None, None
-    reason = ""
     metas = _metas(module)
+    flops, ours, reason = 0.0, None, ""
     try:
         with torch.utils._python_dispatch._disable_current_modes():
             flops = flops_of(module.graph)
-            derived = derive(module.graph, options)
-            if derived.gains:
-                text = derived.text()
-                ours = load(text, module)
-            else:
-                reason = "it gains nothing by price"
+            ours = _ours(options, module, flops)
     except Declined as why:
         reason = str(why)
     except Exception as error:  # whatever it is, PyTorch's own code is there
         reason = _failed(module, metas, options, error)
-    taken = time.perf_counter() - start
-    facts = _facts(derived, module, flops)
-    ratio, beside = None, 0.0
-    compiled: Any = None
-    if ours is None or options.measure:
+    said: dict[str, Any] = {"flops": flops}
+    taken, beside = time.perf_counter() - start, 0.0
+    run: Any = None
+    if ours is not None:
         start = time.perf_counter()
-        compiled = other()
+        try:
+            run = ours.compiled(inputs, given)
+        except Exception as error:
+            reason = _failed(module, metas, options, error)
         beside = time.perf_counter() - start
-    if ours is not None and options.measure:
+        said |= ours.facts
+        reason = reason or "it gains by price"
+    other: Any = None
+    if run is None or options.measure:
+        with _strides_kept():
+            start = time.perf_counter()
+            other = compile_fx_inner(module, inputs, **given)
+            beside += time.perf_counter() - start
+            strides = _strides()
+    if run is not None and options.measure:
         try:
             with torch.utils._python_dispatch._disable_current_modes():
-                ratio = timed(ours, compiled, metas).ratio
+                ratio = said["ratio"] = timed(run, other, metas).ratio
+            reason = f"measured {ratio:.2f} times as fast as Inductor's"
+            run = run if ratio >= FASTER else None
         except Exception as error:  # out of memory above all: the price decides
             reason = f"by price; it could not be timed: {_first_line(error)}"
-        if ratio is not None and ratio < FASTER:
-            ours, reason = None, f"measured {ratio:.2f} times as fast as Inductor's"
-        elif ratio is not None:
-            reason = f"measured {ratio:.2f} times as fast as Inductor's"
-    said: dict[str, Any] = {"flops": flops, "ratio": ratio, "compiling": (taken, beside)}
-    if ours is None:
-        return compiled, GraphReport(kind, "inductor", reason, **(facts | said | {"ours": 0.0}))
-    _tell_strides(module)
-    reason = reason or "it gains by price"
-    return ours, GraphReport(kind, "refold", reason, text=text, **facts, **said)
+    said["compiling"] = taken, beside
+    if run is None:
+        _tell(strides)
+        said |= {"ours": 0.0, "text": None}
+        return other, GraphReport(kind, "inductor", reason, **said)
+    assert ours is not None
+    if ours.call is not None:
+        _tell(_traced_strides(module))
+    return run, GraphReport(kind, "refold", reason, **said)
 
 
-def _facts(derived: Derived | None, module: torch.fx.GraphModule, flops: float) -> dict[str, Any]:
-    if derived is None:
-        return {}
-    left = derived.left() + opaque_flops(derived.plan, module.graph)
+def _ours(options: BackendOptions, module: torch.fx.GraphModule, flops: float) -> _Ours:
+    """The whole graph where that gains by price, or else its parts that do. Raises Declined."""
+    try:
+        derived = derive(module.graph, options)
+        if derived.gains:
+            text = derived.text()
+            left = derived.left() + opaque_flops(derived.plan, module.graph)
+            facts = _facts([derived]) | {"ours": max(flops - left, 0.0), "text": text}
+            return _Ours(load(text, module), None, facts)
+        reason = "it gains nothing by price"
+    except Declined as why:
+        reason = str(why)
+    parts = parts_of(module, options)
+    if not parts:
+        raise Declined(reason)
+    found, texts = mixed(module, parts)
+    own = sum(flops_of(p.graph.graph) - p.derived.left() for p in parts)
+    facts = {"ours": min(max(own, 0.0), flops), "text": "\n\n".join(texts), "parts": len(parts)}
+    return _Ours(None, found, _facts([p.derived for p in parts]) | facts)
+
+
+def _facts(derived: Sequence[Derived]) -> dict[str, Any]:
     return {
-        "ours": max(flops - left, 0.0),
-        "rules": tuple(dict.fromkeys(s.rule for s in derived.optimized.steps)),
-        "seconds": derived.seconds,
-        "rival": derived.rival,
+        "rules": tuple(dict.fromkeys(s.rule for d in derived for s in d.optimized.steps)),
+        "seconds": sum(d.seconds for d in derived),
+        "rival": sum(d.rival for d in derived),
     }
 
 
@@ -153,15 +193,32 @@ def _first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or ["no message"])[0]
 
 
-def _tell_strides(module: torch.fx.GraphModule) -> None:
-    """Tell AOTAutograd how our results lie: as they were traced."""
-    from refold.capture.aot import results_of
-
+# --- how results lie, which AOTAutograd is told of a forward graph --------------------------------
+def _strides() -> list[Any] | None:
+    """What was told of the graph that was compiled last."""
     context = torch._guards.TracingContext.try_get()
-    if context is None or context.output_strides is None:
-        return
-    context.output_strides.clear()
-    for node in results_of(module.graph):
-        meta = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
-        strides = tuple(meta.stride()) if isinstance(meta, torch.Tensor) else None
-        context.output_strides.append(strides)
+    told = None if context is None else context.output_strides
+    return None if told is None else list(told)
+
+
+@contextlib.contextmanager
+def _strides_kept() -> Iterator[None]:
+    """Tells nothing, so that another compilation may tell; puts back what was told before."""
+    before = _strides()
+    _tell([])
+    yield
+    _tell(before)
+
+
+def _tell(strides: Sequence[Any] | None) -> None:
+    context = torch._guards.TracingContext.try_get()
+    if context is not None and context.output_strides is not None and strides is not None:
+        context.output_strides[:] = strides
+
+
+def _traced_strides(module: torch.fx.GraphModule) -> list[Any]:
+    """Those of our results, which lie as they were traced."""
+    metas = [
+        n.meta.get("val") if isinstance(n, torch.fx.Node) else n for n in results_of(module.graph)
+    ]
+    return [tuple(m.stride()) if isinstance(m, torch.Tensor) else None for m in metas]

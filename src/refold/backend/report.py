@@ -27,6 +27,7 @@ class GraphReport:
     rules: the names of the rules that were used. seconds, rival: predicted, of ours and of
     Inductor's code. ratio: Inductor's measured time over ours, where both were timed. compiling:
     seconds that our part took, and Inductor's. text: the module that runs, where it is ours.
+    parts: how many parts of the graph are ours; 0 where all of it is, or none.
     """
 
     kind: str
@@ -40,6 +41,7 @@ class GraphReport:
     ratio: float | None = None
     compiling: tuple[float, float] = (0.0, 0.0)
     text: str | None = field(default=None, repr=False)
+    parts: int = 0
 
     @property
     def share(self) -> float:
@@ -50,6 +52,8 @@ class GraphReport:
         words = f"{self.kind}: {self.share:.0%} of {self.flops / 1e9:.3g} GFLOP by refold"
         if self.by == "inductor":
             words = f"{self.kind}: all of {self.flops / 1e9:.3g} GFLOP is Inductor's"
+        if self.parts and self.by == "refold":
+            words += f", in {self.parts} part{'s' * (self.parts > 1)}"
         told = f"{words} ({self.reason})"
         if self.rules and self.by == "refold":
             told += f"; by {', '.join(self.rules)}"

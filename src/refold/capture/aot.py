@@ -28,7 +28,7 @@ def read_aot(graph: torch.fx.Graph) -> Captured:
 
     Raises CaptureError with one line that says why it cannot be read.
     """
-    return _AotReader(graph).read()
+    return AotReader(graph).read()
 
 
 def arguments_of(graph: torch.fx.Graph) -> list[torch.fx.Node]:
@@ -44,7 +44,7 @@ def results_of(graph: torch.fx.Graph) -> Sequence[Any]:
     return results if isinstance(results, (list, tuple)) else [results]
 
 
-class _AotReader(Calls):
+class AotReader(Calls):
     """Reads one graph."""
 
     def __init__(self, graph: torch.fx.Graph) -> None:
@@ -90,12 +90,14 @@ class _AotReader(Calls):
             elif meta.layout is not torch.strided or meta.is_neg() or meta.is_conj():
                 raise CaptureError("it takes a tensor that is not dense")
             else:
-                shape = self._shape(meta)
-                index = len(fields)
-                made = leaf("input", shape, meta.dtype, name=node.name, index=index)
-                self.env[node] = Value(made, shape)
-                fields.append(Field(node.name, shape, meta.dtype))
+                self.env[node] = made = self.given(meta, node.name, len(fields))
+                fields.append(Field(node.name, made.shape, meta.dtype))
         return tuple(fields), numbers
+
+    def given(self, meta: torch.Tensor, name: str, index: int) -> Value:
+        """The value of a tensor that is given."""
+        shape = self._shape(meta)
+        return Value(leaf("input", shape, meta.dtype, name=name, index=index), shape)
 
     def _shape(self, meta: torch.Tensor) -> tuple[Dim, ...]:
         """A shape in which no size that varies is ever less than 2, which would be spread."""
