@@ -93,7 +93,7 @@ class Flat(torch.nn.Module):
         self.training = module.training
         self.add_module(INNER, module)
         vars(self).update(arguments=arguments, lifted=lifted, watch=watch, equal=equal)
-        vars(self).update(at_once=AtOnce())
+        vars(self).update(at_once=AtOnce(len(arguments.tensors)))
 
     def forward(self, *tensors: Any) -> tuple[Any, ...]:
         module, watch = getattr(self, INNER), self.watch
