@@ -5152,6 +5152,7 @@ import importlib.util
 import os
 import shutil
 import stat
+import subprocess
 import sys
 import tempfile
 import time
@@ -5200,12 +5201,12 @@ def _refold_library(
             found = _refold_stamped(os.path.join(root, f"{name}_{key}"))
             if found is not None:
                 return found, None
-        root = next(r for r in roots if os.access(r, os.W_OK | os.X_OK))
+        root = next((r for r in roots if os.access(r, os.W_OK | os.X_OK)), roots[-1])
         folder = os.path.join(root, f"{name}_{key}")
         with _refold_alone(f"{folder}.lock"):
             found = _refold_stamped(folder)  # compiled by another process meanwhile
             return found or _refold_compiled(folder, compiled), None
-    except (RuntimeError, OSError, ImportError, StopIteration) as error:
+    except (RuntimeError, OSError, ImportError, subprocess.SubprocessError) as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         line = next((x for x in lines if "error" in x), lines[0])
         return None, f"the kernels could not be compiled ({line})"
@@ -5270,8 +5271,9 @@ def _refold_compiled(folder: str, compiled: Callable[[str], Any]) -> Any:
     """Compile into a folder that gets its name when all is there."""
     made = tempfile.mkdtemp(prefix=f"{os.path.basename(folder)}.", dir=os.path.dirname(folder))
     try:
-        module = compiled(made)
-        library = next(n for n in os.listdir(made) if n.endswith(".so"))
+        with _refold_ninja_on_path():
+            module = compiled(made)
+        library = next((n for n in os.listdir(made) if n.endswith(".so")), "a library")
         for other in list(os.scandir(made)):
             if other.name != library and not other.is_dir():
                 os.remove(other.path)
@@ -5287,6 +5289,25 @@ def _refold_compiled(folder: str, compiled: Callable[[str], Any]) -> Any:
     with contextlib.suppress(OSError):
         _refold_forget(os.path.dirname(folder), _REFOLD_BYTES, folder)
     return module
+
+
+@contextlib.contextmanager
+def _refold_ninja_on_path() -> Iterator[None]:
+    """PyTorch calls ninja by its name. pip installs it beside Python, in a folder that PATH lacks
+    where Python is started by its own path."""
+    beside = os.path.dirname(sys.executable)
+    before = os.environ.get("PATH")
+    if shutil.which("ninja") is not None or shutil.which("ninja", path=beside) is None:
+        yield
+        return
+    os.environ["PATH"] = os.pathsep.join(filter(None, (before, beside)))
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PATH"]
+        else:
+            os.environ["PATH"] = before
 
 
 def _refold_forget(root: str, most: int, but: str = "") -> int:

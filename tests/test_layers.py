@@ -38,6 +38,7 @@ ORDER = [
     "derive",
     "pipeline",
     "growth",
+    "backend",
     "api",
     "judge",
     "report",

@@ -154,6 +154,16 @@ def test_those_that_were_not_used_for_longest_go_first(cache: Path) -> None:
     assert left == {"somebody's", "refold_new", "refold_old", "refold_fresh"}
 
 
+def test_ninja_is_found_beside_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    beside = tmp_path / "ninja"
+    beside.touch(mode=0o755)
+    monkeypatch.setattr(library.sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
+    with library._refold_ninja_on_path():
+        assert library.shutil.which("ninja") == str(beside)
+    assert os.environ["PATH"] == str(tmp_path / "nowhere")
+
+
 def test_processes_compile_one_after_another_whoever_was_killed(tmp_path: Path) -> None:
     """Three at once, and one that was killed while it compiled: the compiler runs once more."""
     _, result = written(torch.nn.Linear(40, 8).eval(), [torch.randn(4, 40)])

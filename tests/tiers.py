@@ -109,6 +109,36 @@ TABLE: Mapping[str, Row] = {
         "nvcc takes five seconds for each, and all compile the same headers.",
         ("cuda:sm_89-pointwise",),
     ),
+    "tests/backend/test_models.py::test_steps_of_a_model": Row("Half a minute or more for each."),
+    "tests/backend/test_models.py::test_generation": Row("Two minutes for each."),
+    **{
+        f"tests/backend/test_parts.py::{name}": Row("Each is compiled, by Inductor too.")
+        for name in (
+            "test_what_is_drawn_is_drawn_as_by_inductor",
+            "test_sizes_that_vary_in_parts",
+            "test_a_part_reads_what_is_written_later",
+        )
+    },
+    "tests/backend/test_failures.py::test_an_error_of_ours_is_told_once_and_left_as_a_script": Row(
+        "Four compilations and two processes."
+    ),
+    **{
+        f"tests/backend/test_semantics.py::{name}": Row(
+            "Each is compiled, by Inductor too at times."
+        )
+        for name in (
+            "test_sizes_become_free_when_they_first_vary",
+            "test_graph_breaks_keywords_and_tied_weights",
+            "test_frozen_parts_and_hooks",
+            "test_incoming_gradients",
+            "test_a_second_derivative_is_pytorchs",
+            "test_autocast",
+            "test_random_numbers_are_those_of_torch_compile",
+            "test_checkpoints",
+            "test_what_is_written_to_an_argument",
+            "test_a_model_that_dynamo_cannot_trace_runs",
+        )
+    },
     "tests/test_tune.py::test_a_direct_product_is_given_x_as_it_is": Row(
         "nvcc compiles both; tests/gpu runs such products on the emulator."
     ),

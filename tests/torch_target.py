@@ -41,7 +41,7 @@ class TorchTarget:
     def flags(self, groups) -> list[Refusal]:
         return []
 
-    def prologue(self, prepared: bool, allocates: bool, alone: bool) -> list[str]:
+    def prologue(self, prepared: bool, allocates: bool, alone: bool, device: str) -> list[str]:
         return []
 
 

@@ -4,7 +4,7 @@ import importlib
 from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["judge", "optimize", "original", "status"]
+__all__ = ["explain", "judge", "optimize", "original", "status"]
 
 
 def __getattr__(name: str) -> Any:
@@ -13,6 +13,10 @@ def __getattr__(name: str) -> Any:
         from refold.api import optimize
 
         return optimize
+    if name == "explain":
+        from refold.backend import explain
+
+        return explain
     if name == "original":
         from refold.twin import original
 

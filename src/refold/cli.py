@@ -1,4 +1,4 @@
-"""The command line: refold optimize | judge | explain.
+"""The command line: refold optimize | judge | explain | doctor | cache.
 
 Every failure ends in one line on standard error and an exit code; `--debug` adds the stack trace.
 """
@@ -15,7 +15,7 @@ from typing import NoReturn
 from refold import __version__
 from refold.derive import CONVOLUTIONS
 from refold.devices import DEVICES
-from refold.report import commands
+from refold.report import commands, doctor
 
 EXIT_CODES = """exit codes of optimize:
   0  a faster, accepted file was written
@@ -93,6 +93,16 @@ def parser() -> Parser:
     judge_cli.add_arguments(judge)
     judge.add_argument("--debug", action="store_true", help="print the stack trace of an error")
     judge.set_defaults(run=judge_cli.run)
+
+    checked = parts.add_parser("doctor", help="say what is at hand and what is missing")
+    checked.add_argument("--json", action="store_true", help="print one JSON list")
+    checked.add_argument("--debug", action="store_true", help="print the stack trace of an error")
+    checked.set_defaults(run=doctor.doctor)
+
+    kept = parts.add_parser("cache", help="show the kernels and schedules that are kept")
+    kept.add_argument("--clear", action="store_true", help="remove them")
+    kept.add_argument("--debug", action="store_true", help="print the stack trace of an error")
+    kept.set_defaults(run=doctor.cache)
     return main
 
 

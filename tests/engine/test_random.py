@@ -33,6 +33,7 @@ from refold.rules.term import (
     image_pool,
     join,
     linear,
+    max_pool,
     mean,
     reshape,
     select,
@@ -56,7 +57,7 @@ KINDS = (
     *("linear", "linear", "scale", "shift", *("unary",) * 6, "reduce", "binary", "binary"),
     *("number", "along", "var", "pool", "slice", "join", "reshape", "turn", "centre", "bounded"),
     *("positive", "positive", "positive", "step", "power", "choice", "choice", "spread"),
-    *("maps", "maps", "conv", "image_pool", "lookup", "cast", "diagonal", "equal"),
+    *("maps", "maps", "conv", "image_pool", "max_pool", "lookup", "cast", "diagonal", "equal"),
 )
 SEEN: set[str] = set()  # the kinds of which a value was made
 ELSEWHERE = {"aten"}  # a call of PyTorch has no value here: random_models.py draws it
@@ -137,7 +138,7 @@ def _next(kind: str, draw: st.DrawFn, values: list[Term]) -> Term:
         one, other = one * draw(st.sampled_from(factors)), other * draw(st.sampled_from(factors))
         shifted = one + (draw(st.sampled_from((p("c4_1", 4), mean(v, (-1,))))))
         return shifted + other if draw(st.booleans()) else shifted - other
-    if kind in ("conv", "image_pool"):
+    if kind in ("conv", "image_pool", "max_pool"):
         return _of_image(kind, draw, v)
     if kind == "lookup":
         ids = Value(leaf("input", (N,), torch.int64, name="ids", index=3))
@@ -160,6 +161,8 @@ def _of_image(kind: str, draw: st.DrawFn, v: Term) -> Term:
     image = reshape(v, (*outer[1:], rows, 1, width))
     if kind == "image_pool":
         made = image_pool(image, (2,), (draw(st.integers(1, 2)),))
+    elif kind == "max_pool":
+        made = max_pool(image, (2,), (draw(st.integers(1, 2)),), draw(st.integers(0, 1)), 1, False)
     else:
         transposed, stride = draw(st.booleans()), draw(st.integers(1, 2))
         b = p("o2", 2) if draw(st.booleans()) else Value(as_scalar(0.0, torch.float32))

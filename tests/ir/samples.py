@@ -38,6 +38,7 @@ ATTRIBUTES: Mapping[str, tuple[Any, ...]] = {
     "groups": (1, 2),
     "extras": ((0, 0),),
     "sizes": ((2, 2),),
+    "ceil_mode": (False, True),
 }
 _PLAIN = (1, 2, 3, 4, 6)
 # shapes of the operands where they are not all alike; of a convolution by its groups

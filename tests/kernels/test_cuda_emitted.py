@@ -46,6 +46,8 @@ def emitted(name: str, target: str, float32: str = "ieee") -> str:
         ("PoolChain", "cuda:sm_90", "ieee"),
         ("OtherWayRound", "cuda:sm_90", "ieee"),
         ("LongRows", "cuda:sm_80", "ieee"),
+        ("LargestOfWindows", "cuda:sm_80", "ieee"),
+        ("UnevenPooling", "cuda:sm_90", "ieee"),
         ("PooledUpsampling", "cuda:sm_80", "ieee"),  # PyTorch's kernels alone read what is folded
     ],
 )

@@ -4,7 +4,18 @@ They are small, and odd on purpose: sizes that no vector divides, three-dimensio
 inputs and outputs. They run on the device that their inputs are on.
 """
 
-from zoo import convolutions, forms, losses, models, norms, parts, sums, values
+from zoo import convolutions, forms, losses, models, norms, parts, pools, sums, values
 from zoo.registry import CASES
 
-__all__ = ["CASES", "convolutions", "forms", "losses", "models", "norms", "parts", "sums", "values"]
+__all__ = [
+    "CASES",
+    "convolutions",
+    "forms",
+    "losses",
+    "models",
+    "norms",
+    "parts",
+    "pools",
+    "sums",
+    "values",
+]

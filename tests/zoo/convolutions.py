@@ -287,60 +287,6 @@ class SumsAlongSomePlaces(nn.Module):
 
 
 @case
-class PooledConvolution(nn.Module):
-    """A convolution takes in what is behind it: a factor, pooling twice, a shift."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv2d(6, 40, 3, padding=1)
-        self.scale = nn.Parameter(torch.rand(40, 1, 1) + 0.5)
-        self.norm = nn.BatchNorm2d(40)
-
-    def forward(self, x):
-        y = nn.functional.avg_pool2d(self.conv(x) * self.scale, 2)
-        y = nn.functional.adaptive_avg_pool2d(self.norm(y), (6, 5))
-        return torch.sigmoid(y).sum((1, 2, 3)), y.mean((2, 3))
-
-    def inputs(self):
-        return [rand(3, 6, 48, 40)]
-
-
-@case
-class PooledUpsampling(nn.Module):
-    """Windows that gather what transposed convolutions spread, in three dimensions and in one."""
-
-    def __init__(self):
-        super().__init__()
-        self.up = nn.ConvTranspose3d(6, 24, 3, stride=2, padding=1, groups=2)
-        self.line = nn.Conv1d(5, 32, 3, stride=2)
-        self.pools = nn.AvgPool3d(2), nn.AvgPool1d(4)
-        self.bias = nn.Parameter(torch.randn(24, 1, 1, 1))
-
-    def forward(self, x, z):
-        return self.pools[0](self.up(x)) + self.bias, torch.tanh(self.pools[1](self.line(z)))
-
-    def inputs(self):
-        return [rand(2, 6, 9, 11, 10), rand(3, 5, 515)]
-
-
-@case
-class UnevenPooling(nn.Module):
-    """Pooling that stays: padded, overlapping, behind what no convolution takes in."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv2d(4, 12, 3, stride=2)
-
-    def forward(self, x):
-        y = torch.relu(self.conv(x))
-        padded = nn.functional.avg_pool2d(y, 3, 1, padding=1)
-        return nn.functional.avg_pool2d(y * 2.0 + 1.0, 3, 2), padded + y
-
-    def inputs(self):
-        return [rand(2, 4, 25, 30)]
-
-
-@case
 class GatedImages(nn.Module):
     """Factors for each channel of each image in front of sums over channels and places."""
 

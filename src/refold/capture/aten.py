@@ -7,6 +7,8 @@ from refold.capture import (
     aten_move,
     aten_norm,
     aten_pointwise,
+    aten_pool,
+    aten_prims,
     aten_product,
     aten_reduce,
 )
@@ -20,6 +22,8 @@ __all__ = [
     "aten_move",
     "aten_norm",
     "aten_pointwise",
+    "aten_pool",
+    "aten_prims",
     "aten_product",
     "aten_reduce",
 ]

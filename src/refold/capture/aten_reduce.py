@@ -1,4 +1,4 @@
-"""ATen's reductions, scans and pooling."""
+"""ATen's reductions and scans."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from refold.capture.aten_conv import each
 from refold.capture.aten_pointwise import binary
 from refold.capture.registry import HANDLERS, Out, handles, need, result
 from refold.capture.values import Unsupported, Value, axes_of, axis_of, operand
@@ -57,7 +56,7 @@ def _prod(out: Out, x: Value, dim: int | None = None, keepdim: bool = False, **k
     return _reduction("prod", operand(x, out[1]), dim, x.rank, out)
 
 
-def _variance(x: Value, dim: Any, correction: Any, unbiased: bool, out: Out) -> Value:
+def variance_of(x: Value, dim: Any, correction: Any, unbiased: bool, out: Out) -> Value:
     amount = 1 if correction is None and unbiased else (correction or 0)
     need(amount in (0, 1), f"correction {amount}")
     return _reduction("var", x.node, dim, x.rank, out, correction=int(amount))
@@ -75,7 +74,7 @@ def _var(
 ) -> Value:
     if isinstance(dim, bool):
         dim, unbiased = None, dim
-    return _variance(x, dim, correction, unbiased, out)
+    return variance_of(x, dim, correction, unbiased, out)
 
 
 HANDLERS["std"] = lambda out, *a, **k: result(make("sqrt", _var(out, *a, **k).node), out)
@@ -106,79 +105,3 @@ def _scan(op: str) -> Callable[..., Value]:
 for _op in OPS.values():
     if _op.kind is Kind.SCAN:
         handles(*_op.aten)(_scan(_op.name))
-
-
-@handles("avg_pool1d")
-def _avg_pool1d(
-    out: Out,
-    x: Value,
-    size: list[int],
-    stride: list[int] | None = None,
-    padding: list[int] | tuple[int, ...] = (0,),
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-) -> Value:
-    need(not ceil_mode, "ceil_mode")
-    node = make(
-        "avg_pool",
-        x.node,
-        size=size[0],
-        stride=(stride or size)[0],
-        padding=padding[0],
-        count_include_pad=bool(count_include_pad),
-    )
-    return result(node, out)
-
-
-@handles("adaptive_avg_pool1d")
-def _adaptive_pool(out: Out, x: Value, size: list[int]) -> Value:
-    width = x.shape[-1]
-    if size[0] == 1:
-        return _reduction("mean", x.node, -1, x.rank, out)
-    need(isinstance(width, int) and int(width) % size[0] == 0, "uneven adaptive pooling")
-    window = int(width) // size[0]  # type: ignore[arg-type]
-    return _avg_pool1d(out, x, [window], [window])
-
-
-def _image_pool(places: int) -> Callable[..., Value]:
-    def handler(
-        out: Out,
-        x: Value,
-        size: list[int],
-        stride: list[int] | None = None,
-        padding: list[int] | int = 0,
-        ceil_mode: bool = False,
-        count_include_pad: bool = True,
-        divisor_override: int | None = None,
-    ) -> Value:
-        need(out[1] in (torch.float32, torch.float64), f"pooling in {out[1]}")
-        need(not ceil_mode and divisor_override is None, "ceil_mode or divisor_override")
-        need(not any(each(padding, places)), "padded pooling")
-        need(x.rank == places + 2, "an unbatched image")
-        node = make(
-            "image_pool",
-            x.node,
-            sizes=each(size, places),
-            strides=each(stride or size, places),
-        )
-        return result(node, out)
-
-    return handler
-
-
-def _adaptive_image_pool(places: int) -> Callable[..., Value]:
-    def handler(out: Out, x: Value, size: list[int]) -> Value:
-        if list(size) == [1] * places:
-            return _reduction("mean", x.node, tuple(range(-places, 0)), x.rank, out)
-        given = [n for n in x.shape[-places:] if isinstance(n, int)]
-        pairs = list(zip(given, size, strict=False))
-        even = len(given) == places and all(m and n % m == 0 for n, m in pairs)
-        need(even, "uneven adaptive pooling")
-        return _image_pool(places)(out, x, [n // m for n, m in pairs])
-
-    return handler
-
-
-for _places in (2, 3):
-    HANDLERS[f"avg_pool{_places}d"] = _image_pool(_places)
-    HANDLERS[f"adaptive_avg_pool{_places}d"] = _adaptive_image_pool(_places)

@@ -66,7 +66,8 @@ class Captured:
     queries: PyTorch's settings that have to be as they were, as Python text, and their values.
     reads_mode: whether the other mode may be another function. device: of the tensors. bound:
         sizes that do not vary by themselves, because others than polynomials would follow from
-        them or because others have to be the same.
+        them or because others have to be the same. numbers: named sizes that an argument
+        gives by itself, and its path.
     """
 
     graph: Graph
@@ -87,6 +88,7 @@ class Captured:
     bound: Bound = FREE
     images_last: tuple[bool, ...] = ()
     fixed_layout: bool = False
+    numbers: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def tensors(self) -> list[Field]:

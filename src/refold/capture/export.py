@@ -17,10 +17,11 @@ import torch
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from refold.capture.arguments import Arguments, Example
+from refold.capture.calls import VALUES
 from refold.capture.captured import Captured
 from refold.capture.kept import kept
 from refold.capture.program import Lifted, blamed, exported
-from refold.capture.reader import VALUES, Leak, Reader
+from refold.capture.reader import Leak, Reader
 from refold.capture.twin import NoTwin, twin_of
 from refold.capture.values import FREE, Axes, Bound, CaptureError, SizeError, Unsupported
 from refold.capture.watch import Watch, owner_of

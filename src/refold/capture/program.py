@@ -93,7 +93,7 @@ class Flat(torch.nn.Module):
         self.training = module.training
         self.add_module(INNER, module)
         vars(self).update(arguments=arguments, lifted=lifted, watch=watch, equal=equal)
-        vars(self).update(at_once=AtOnce())
+        vars(self).update(at_once=AtOnce(len(arguments.tensors)))
 
     def forward(self, *tensors: Any) -> tuple[Any, ...]:
         module, watch = getattr(self, INNER), self.watch
@@ -311,7 +311,7 @@ def _check_effects(node: torch.fx.Node) -> None:
     if not isinstance(target, torch._ops.OpOverload):
         return
     drawing = torch.Tag.nondeterministic_seeded in target.tags
-    if drawing and not _draws_nothing(target, node.args, node.kwargs):
+    if drawing and not draws_nothing(target, node.args, node.kwargs):
         raise CaptureError(f"forward draws random numbers ({target})")
     if target is torch.ops.aten.instance_norm.default and node.args[3] is not None and node.args[5]:
         raise CaptureError(f"forward writes running statistics of its own accord ({target})")
@@ -320,7 +320,7 @@ def _check_effects(node: torch.fx.Node) -> None:
 _MAY_DRAW = re.compile("dropout|scaled_dot_product|lstm|gru|rnn|rrelu")
 
 
-def _draws_nothing(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+def draws_nothing(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     """Does a call that may draw random numbers draw none, its probability or mode being off?"""
     if not _MAY_DRAW.search(target.overloadpacket.__name__):
         return False

@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import operator
 import warnings
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.export.graph_signature import OutputKind, TensorArgument
 from torch.utils import _pytree as pytree
 
+from refold.capture.calls import Calls
 from refold.capture.captured import attribute, has_attribute
 from refold.capture.containers import mapped
 from refold.capture.forms import Slot, Viewed
@@ -73,24 +74,10 @@ class Results:
 
     def _view(self, node: torch.fx.Node) -> Viewed | None:
         """A result that lies in the memory of an argument, a parameter or a buffer, as a view."""
-        calls: list[tuple[str, Any, Any, Any]] = []
-        index: Any
-        while node.op == "call_function" and node not in self.rewritten:
-            call, index = node, None
-            if node.target is operator.getitem:
-                call, index = node.args  # type: ignore[assignment]
-            if not isinstance(call, torch.fx.Node) or not shows(call):
-                return None
-            source, *args = call.args
-            try:
-                others: Any = torch.fx.map_arg((tuple(args), dict(call.kwargs)), self.reader.known)
-            except SizeError:
-                return None
-            if any(isinstance(v, Value) for v in pytree.tree_leaves(others)):
-                return None
-            calls.append((str(call.target), others[0], tuple(sorted(others[1].items())), index))
-            assert isinstance(source, torch.fx.Node)
-            node = source
+        found = view_of(node, self.reader, self.rewritten)
+        if found is None:
+            return None
+        node, calls = found
         if node in self.rewritten:
             name = self.rewritten[node]
         else:
@@ -98,11 +85,11 @@ class Results:
             if not isinstance(value, Value) or value.node.op not in ("input", "param", "constant"):
                 return None
             if value.node.op == "input":
-                return Viewed(value.node["name"], tuple(reversed(calls)))
+                return Viewed(value.node["name"], calls)
             name = value.node["name"]
             if value.node.op == "constant" and not has_attribute(self.reader.original, name):
                 return None
-        return Viewed(attribute(name), tuple(reversed(calls)))
+        return Viewed(attribute(name), calls)
 
     def _memory(self, node: torch.fx.Node) -> str:
         """A name of the memory that a result lies in."""
@@ -129,12 +116,7 @@ class Results:
                     strides[i], step = step, shape[i] * step
                 if any(hint(strides[i]) != real.stride(i) for i in live):
                     raise CaptureError("a result lies in memory as torch.export does not foresee")
-        step = 1
-        for size, stride in zip(reversed(shape), reversed(strides), strict=True):
-            if size != 1 and stride != step:
-                return tuple(strides)
-            step = size * step
-        return None
+        return other_than_rows(shape, strides)
 
     def _real_results(self) -> Iterator[torch.Tensor | None]:
         """The tensors that a call gives, where the export cannot be trusted to know their
@@ -156,3 +138,42 @@ class Results:
         if len(results) != len(self.reader.program.graph_signature.user_outputs):
             raise CaptureError("a real call gives another number of results than torch.export")
         return iter([v for v in results if isinstance(v, torch.Tensor)])
+
+
+def view_of(
+    node: torch.fx.Node, reader: Calls, known: Container[torch.fx.Node] = ()
+) -> tuple[torch.fx.Node, tuple[Any, ...]] | None:
+    """The value of which another is a view, and the calls that make the view of it, in order; None
+    where a call on the way is no view, or takes another tensor.
+
+    known: calls at which the way ends; it ends at a placeholder, or at a constant.
+    """
+    calls: list[tuple[str, Any, Any, Any]] = []
+    index: Any
+    while node.op == "call_function" and node not in known:
+        call, index = node, None
+        if node.target is operator.getitem:
+            call, index = node.args  # type: ignore[assignment]
+        if not isinstance(call, torch.fx.Node) or not shows(call):
+            return None
+        source, *args = call.args
+        try:
+            others: Any = torch.fx.map_arg((tuple(args), dict(call.kwargs)), reader.known)
+        except SizeError:
+            return None
+        if any(isinstance(v, Value) for v in pytree.tree_leaves(others)):
+            return None
+        calls.append((str(call.target), others[0], tuple(sorted(others[1].items())), index))
+        assert isinstance(source, torch.fx.Node)
+        node = source
+    return node, tuple(reversed(calls))
+
+
+def other_than_rows(shape: Sequence[Dim], strides: Sequence[Dim]) -> tuple[Dim, ...] | None:
+    """Strides, or None where the elements lie one after the other."""
+    step: Dim = 1
+    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if size != 1 and stride != step:
+            return tuple(strides)
+        step = size * step
+    return None

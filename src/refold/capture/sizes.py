@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,7 +12,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
-from refold.capture.values import SizeError
+from refold.capture.values import Ratio, SizeError
 from refold.ir import Dim, Sym, hint
 
 # how a function of sizes that is no polynomial is written in Python
@@ -100,6 +101,38 @@ class Sizes:
             parts = [*parts[:-2], self._derived(Derived(form, tuple(parts[-2:])), expr)]
         return self._derived(Derived(form, tuple(parts), max(more, 0)), expr)
 
+    def number(self, value: torch.SymFloat) -> int | float | Sym | Ratio:
+        """A number that is computed from sizes. Raises SizeError for one that is more than a size
+        over another."""
+        return self._number(value.node.expr, value.node.shape_env)
+
+    def _number(self, expr: sympy.Expr, env: Any) -> int | float | Sym | Ratio:
+        name = type(expr).__name__
+        if expr.is_Float:
+            return int(expr) if float(expr).is_integer() else float(expr)
+        if name == "ToFloat":
+            return self._number(expr.args[0], env)
+        if name in ("IntTrueDiv", "FloatTrueDiv"):
+            top, bottom = (self._number(a, env) for a in expr.args)
+            if isinstance(top, Ratio) or isinstance(bottom, Ratio):
+                raise SizeError(f"a number is {expr}", expr)
+            if isinstance(top, Sym) and not isinstance(bottom, float):
+                exact = top.divided_by(bottom)
+                if exact is not None:
+                    return exact
+            if isinstance(top, Sym) or isinstance(bottom, Sym):
+                return Ratio(top, bottom)
+            return top / bottom
+        if expr.is_Add:
+            total: Dim = 0
+            for a in expr.args:
+                part = self._number(a, env)
+                if not isinstance(part, (int, Sym)):
+                    raise SizeError(f"a number is {expr}", expr)
+                total = part + total
+            return total
+        return self._dim(expr, env)
+
     def _derived(self, made: Derived, expr: sympy.Expr) -> Dim:
         """The size, as a named one less what is added to that."""
         key = replace(made, more=0)
@@ -112,6 +145,9 @@ class Sizes:
 
     def _name(self, key: str) -> str:
         return self.names.setdefault(key, f"s{len(self.names)}")
+
+
+_WINDOWS = re.compile("(avg|max)_pool")  # functions whose windows lie one after the other
 
 
 def check_sizes(graph: torch.fx.Graph) -> None:
@@ -131,6 +167,8 @@ def check_sizes(graph: torch.fx.Graph) -> None:
         if node in needed and node.op == "call_function":
             name = getattr(node.target, "__name__", "")
             found += _in_the_way(name, node.meta.get("val"), sizes)
+            args = [a.meta.get("val") if isinstance(a, torch.fx.Node) else a for a in node.args]
+            found += _in_windows(name, args, sizes)
     _raise_all(found)
 
 
@@ -146,10 +184,34 @@ def _in_the_way(name: str, result: Any, sizes: Sizes) -> Iterator[SizeError]:
             if not isinstance(dim, Sym):
                 continue
             strided = name.startswith("conv") and dim.names() & set(sizes.derived)
-            pooled = name.startswith("avg_pool") and axis > 1
+            pooled = bool(_WINDOWS.match(name)) and axis > 1
             if strided or pooled:
                 expr = size.node.expr  # type: ignore[attr-defined]
                 yield SizeError(f"a size is {expr}, which is no polynomial", expr)
+
+
+def _in_windows(name: str, args: Sequence[Any], sizes: Sizes) -> Iterator[SizeError]:
+    """The sizes of an image that adaptive pooling divides into windows that are all alike.
+
+    args: of the call, a tensor and how many windows there are.
+    """
+    if not name.startswith("adaptive_") or len(args) < 2 or not isinstance(args[0], torch.Tensor):
+        return
+    places = int(name.split("pool")[1][0])
+    given, made = list(args[0].shape[-places:]), args[1]
+    counts = [made] * places if isinstance(made, int) else list(made)
+    if set(counts) == {1} or not all(isinstance(m, int) and m > 0 for m in counts):
+        return
+    try:
+        dims = [sizes.dim(n) for n in given]
+    except SizeError:
+        return
+    if any(hint(d) % m for d, m in zip(dims, counts, strict=False)):
+        return
+    for size, dim in zip(given, dims, strict=True):
+        if isinstance(dim, Sym):
+            expr = size.node.expr  # type: ignore[attr-defined]
+            yield SizeError(f"a size is {expr}, which is divided into windows", expr)
 
 
 def _raise_all(found: Sequence[SizeError]) -> None:
@@ -159,15 +221,23 @@ def _raise_all(found: Sequence[SizeError]) -> None:
         raise SizeError(str(found[0]), sympy.Tuple(*exprs) if exprs else None)
 
 
+_LOOKS_ON = 256  # calls of functions
+
+
 class AtOnce(TorchFunctionMode):
-    """Ends a run of forward at the first convolution or pooling of which `check_sizes` would say,
-    when all is exported, that its sizes stand in the way. The rest of an export takes many
-    seconds. error: what it raised; forward may have caught it.
+    """Ends a run of forward where convolutions or pooling are of sizes of which `check_sizes` would
+    say, when all is exported, that they stand in the way. The rest of an export takes many seconds.
+
+    inputs: how many tensors there are. Where there are several, a run goes on for some calls, so
+    that the sizes of all are told together. error: what it raised; forward may have caught it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, inputs: int) -> None:
         super().__init__()
+        self.looks_on = _LOOKS_ON if inputs > 1 else 0
         self.sizes = Sizes()
+        self.found: list[SizeError] = []
+        self.calls = 0  # since the first was found
         self.error: SizeError | None = None
 
     def __torch_function__(
@@ -179,10 +249,23 @@ class AtOnce(TorchFunctionMode):
     ) -> Any:
         result = function(*args, **(kwargs or {}))
         name = getattr(function, "__name__", "")
-        if name.startswith(("conv", "avg_pool")):
-            try:
-                _raise_all(list(_in_the_way(name, result, self.sizes)))
-            except SizeError as error:
-                self.error = error
-                raise
+        if name.startswith(("conv", "adaptive_")) or _WINDOWS.match(name):
+            self.found += _in_the_way(name, result, self.sizes)
+            self.found += _in_windows(name, args, self.sizes)
+        self.calls += bool(self.found)
+        if self.calls > self.looks_on:
+            self.tell()
         return result
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        super().__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
+        if kind is None or issubclass(kind, Exception):
+            self.tell()
+
+    def tell(self) -> None:
+        """Raises what was found."""
+        try:
+            _raise_all(self.found)
+        except SizeError as error:
+            self.error = error
+            raise

@@ -72,6 +72,14 @@ class Value:
         return self.node.dtype
 
 
+@dataclass(frozen=True)
+class Ratio:
+    """A number that is one size over another, as Python divides them."""
+
+    top: int | float | Sym
+    bottom: int | float | Sym
+
+
 Number = bool | int | float | Sym
 
 
@@ -97,7 +105,7 @@ def cast(v: Value, dtype: torch.dtype) -> Value:
     return Value(make("cast", v.node, dtype=dtype), v.shape)
 
 
-def operand(v: Value | Number, dtype: torch.dtype) -> Node:
+def operand(v: Value | Number | Ratio, dtype: torch.dtype) -> Node:
     """A tensor or a Python number as a node of `dtype`."""
     if isinstance(v, Value):
         if v.rank > RANK:
@@ -105,6 +113,8 @@ def operand(v: Value | Number, dtype: torch.dtype) -> Node:
         return cast(v, dtype).node
     if isinstance(v, (bool, int, float, Sym)):
         return as_scalar(v, dtype)
+    if isinstance(v, Ratio) and dtype.is_floating_point:
+        return make("div", as_scalar(v.top, dtype), as_scalar(v.bottom, dtype))
     raise Unsupported(f"operand {type(v).__name__}")
 
 

@@ -77,6 +77,7 @@ class Device:
     features: frozenset[str] = frozenset()
     run_on: str = ""
     folded: float = 1.0
+    library: float = 1.0
     rates: Mapping[torch.dtype, tuple[float, float]] = field(default_factory=dict)
     products: Products = float32_products
     batches: Batches | None = None

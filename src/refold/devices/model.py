@@ -51,6 +51,12 @@ class DeviceModel:
         return self._rates[1]
 
     @property
+    def library(self) -> float:
+        """How fast the library's products are beside ours."""
+        accurate = self.float32 == "ieee" and self.dtype in (None, torch.float32)
+        return self.device.library if accurate else 1.0
+
+    @property
     def _rates(self) -> tuple[float, float]:
         own = self.device.product_flops, self.device.folded
         return own if self.dtype is None else self.device.rates.get(self.dtype, own)

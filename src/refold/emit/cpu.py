@@ -74,5 +74,5 @@ class CpuTarget:
     def flags(self, groups: Sequence[Group]) -> list[Refusal]:
         return []
 
-    def prologue(self, prepared: bool, allocates: bool, alone: bool) -> list[str]:
+    def prologue(self, prepared: bool, allocates: bool, alone: bool, device: str) -> list[str]:
         return []

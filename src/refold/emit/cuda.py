@@ -63,8 +63,8 @@ class CudaTarget:
             raise ValueError(f"{family.name} has no kernels for GPUs, but claims {group.nodes}")
         return family.cuda(group, name)
 
-    def prologue(self, prepared: bool, allocates: bool, alone: bool) -> list[str]:
-        lines = ["rf_device = rf_cache.device", "rf_stream = _refold_stream(rf_device)"]
+    def prologue(self, prepared: bool, allocates: bool, alone: bool, device: str) -> list[str]:
+        lines = [f"rf_device = {device}", "rf_stream = _refold_stream(rf_device)"]
         if prepared:
             lines += ["if rf_stream != rf_cache.stream:", "    _refold_wait(rf_cache, rf_device)"]
         if alone:  # each of our kernels looks in passing: runtime/look.py

@@ -82,7 +82,8 @@ class ForwardWriter:
             for leaf in walk_leaves(tree)
             if isinstance(leaf, (Given, Viewed))
         }
-        symbols = [*sorted(captured.symbol_sources()), *captured.derived]
+        found = {*captured.symbol_sources(), *captured.numbers}
+        symbols = [*sorted(found), *captured.derived]
         free = (name for i in count() if (name := f"n{i}") not in self.taken)
         self.sizes = dict(zip(symbols, free, strict=False))
         self.roles = roles(plan.graph.nodes())
@@ -113,16 +114,14 @@ class ForwardWriter:
             name: f"{place.path}.shape[{axis}]"
             for name, (place, axis) in sorted(self.captured.symbol_sources().items())
         }
+        made |= self.captured.numbers
         made |= {name: one.text(self.sizes) for name, one in self.captured.derived.items()}
         later = [*body, *result]
         for name, text in reversed(made.items()):
             if any(re.search(rf"\b{self.sizes[name]}\b", line) for line in later):
                 head.insert(0, f"{self.sizes[name]} = {text}")
                 later.append(text)
-        prepared = bool(self.text.folds or self.text.reads)
-        allocates = any(f"= {self.target.empty}(" in line for line in body)
-        self.text.alone = prepared and not self.plan.groups
-        first = self.target.prologue(prepared, allocates, self.text.alone)
+        first = self._first(any(f"= {self.target.empty}(" in line for line in body))
         if any(o.other_strides is not None for o in self.plan.outputs):
             image = image_paths(self.captured)[0]
             alike = "" if self.captured.images_last[0] else "not "
@@ -260,6 +259,16 @@ class ForwardWriter:
         sizes, strides = (shape_text(s, self.sizes) for s in (shape, row_major(shape)))
         return f"{self.target.empty}({sizes}, {strides}, {self.plan.stored(out)})"
 
+    def _written_place(self, name: str) -> str:
+        """The text of what takes a new value: a buffer of the module."""
+        return attribute(name)
+
+    def _first(self, allocates: bool) -> list[str]:
+        """The statements before all others. allocates: whether memory is asked for."""
+        prepared = bool(self.text.folds or self.text.reads)
+        self.text.alone = prepared and not self.plan.groups
+        return self.target.prologue(prepared, allocates, self.text.alone, "rf_cache.device")
+
     def _device(self) -> str:
         return f"{self.captured.tensors[0].path}.device"
 
@@ -299,9 +308,8 @@ class ForwardWriter:
             if handed.written is Written.BY_KERNEL:
                 continue
             if handed.written is Written.ADDED:
-                lines.append(
-                    f"{attribute(str(out.mutates))}.add_({out.value.inputs[1]['value']!r})"
-                )
+                place = self._written_place(str(out.mutates))
+                lines.append(f"{place}.add_({out.value.inputs[1]['value']!r})")
                 continue
             before = len(writer.lines)
             name, shape = writer.name(out.value)
@@ -314,7 +322,7 @@ class ForwardWriter:
                 name = f"{name}.reshape({shape_text(out.shape, self.sizes)})"
             if out.mutates is not None:
                 data = "" if self._is_counted(out.mutates) else ".data"
-                lines.append(f"{attribute(out.mutates)}{data}.copy_({name})")
+                lines.append(f"{self._written_place(out.mutates)}{data}.copy_({name})")
                 continue
             texts.append(f"{name}.contiguous()" if handed.ordered else self._laid_out(out, name))
         trees = (self.captured.result, *self.captured.assigned.values())

@@ -32,11 +32,12 @@ class Target(Protocol):
         """How emitted Python calls the kernel `name` of a group."""
         ...
 
-    def prologue(self, prepared: bool, allocates: bool, alone: bool) -> list[str]:
+    def prologue(self, prepared: bool, allocates: bool, alone: bool, device: str) -> list[str]:
         """Statements that begin a fast forward, after the guards, whose cache is `rf_cache`.
 
-        prepared: whether there are folded parameters. allocates: whether `empty` is called. alone:
-        whether what is prepared is read by PyTorch's kernels alone.
+        device: text of the number of the device that the arguments are on. prepared: whether there
+        are folded parameters. allocates: whether `empty` is called. alone: whether what is prepared
+        is read by PyTorch's kernels alone.
         """
         ...
 

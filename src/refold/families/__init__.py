@@ -15,6 +15,7 @@ FAMILIES: tuple[Family, ...] = tuple(
         "columns",
         "rows",
         "pointwise",
+        "pooling",
     )
 )
 BY_NAME: Mapping[str, Family] = {f.name: f for f in FAMILIES}

@@ -34,7 +34,7 @@ class Claim:
     family: str
 
 
-def _nothing(draft: Draft) -> Sequence[Node]:
+def _nothing(draft: Draft, view: View) -> Sequence[Node]:
     return ()
 
 
@@ -85,7 +85,7 @@ class Family:
     samples: tuple[Sample, ...]
     cpp: Cpp | None = None
     cuda: Callable[[Group, str], CudaKernel] | None = None
-    fusible_inputs: Callable[[Draft], Sequence[Node]] = _nothing
+    fusible_inputs: Callable[[Draft, View], Sequence[Node]] = _nothing
     whole: frozenset[str] = frozenset()
     overwrites: Callable[[Group], Sequence[Node]] = _none
     schedules: Callable[[DeviceModel], Sequence[Schedule]] = lambda device: ()

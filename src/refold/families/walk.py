@@ -80,7 +80,7 @@ def sibling(node: Node, space: tuple[Dim, ...], view: View) -> Draft | None:
     return None
 
 
-def made_at_hand(draft: Draft) -> list[Node]:
+def made_at_hand(draft: Draft, view: View) -> list[Node]:
     """What a walk could compute itself where it reads it: all, if it has more rows than one."""
     return draft.inputs() if any(d != 1 for d in draft.dims[:-1]) else []
 

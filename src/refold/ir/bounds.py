@@ -131,7 +131,8 @@ def total(node: Node, inner: Sequence[Interval]) -> Interval:
 
 def pool(node: Node, inner: Sequence[Interval]) -> Interval:
     low, high = inner[0]
-    return (min(low, 0.0), max(high, 0.0)) if node["padding"] else (low, high)
+    padded = node.get("padding", node.get("paddings"))
+    return (min(low, 0.0), max(high, 0.0)) if padded else (low, high)
 
 
 def scalar(node: Node, inner: Sequence[Interval]) -> Interval:

@@ -6,6 +6,7 @@ All kinds are one row of the op table: how many places there are is the length o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -51,15 +52,95 @@ def conv_transpose(inputs: Sequence[Node], attrs: Mapping[str, Any]) -> Typed:
     return pad((batch, features, *_there(made))), one_dtype(inputs)
 
 
-def image_pool(inputs: Sequence[Node], attrs: Mapping[str, Any]) -> Typed:
-    """x[N,C,...] -> [N,C,...], windows that do not fit being left out."""
-    batch, channels, *sizes = _axes(inputs[0], attrs)
-    made: list[Dim] = []
-    for n, k, s in zip(sizes, attrs["sizes"], attrs["strides"], strict=True):
-        if not isinstance(n, int):
-            raise ValueError("pooling needs fixed sizes")
-        made.append((n - k) // s + 1)
-    return pad((batch, channels, *_there(made))), inputs[0].dtype
+@dataclass(frozen=True)
+class Window:
+    """Where the windows of a pooling lie along one axis.
+
+    given, made: elements of the image and of the result. step: from one window to the next. apart:
+    from one element of a window to the next.
+    """
+
+    given: int
+    made: int
+    size: int = 1
+    step: int = 1
+    padding: int = 0
+    apart: int = 1
+
+    @staticmethod
+    def over(given: int, size: int, step: int, padding: int, apart: int, ceil_mode: bool) -> Window:
+        """As PyTorch lays them. ceil_mode: one more that begins in the image and ends outside.
+
+        Raises ValueError where there is none, or where PyTorch would refuse them.
+        """
+        span = apart * (size - 1) + 1
+        if min(size, step, apart) < 1 or not 0 <= padding <= size // 2:
+            raise ValueError(f"windows of {size} elements {apart} apart, {step} on, {padding} out")
+        room = given + 2 * padding - span
+        made = (room + (step - 1 if ceil_mode else 0)) // step + 1
+        if ceil_mode and (made - 1) * step >= given + padding:
+            made -= 1
+        if made < 1:
+            raise ValueError(f"no window of {span} elements in {given}")
+        return Window(given, made, size, step, padding, apart)
+
+    @property
+    def begin(self) -> int:
+        """Where the last window begins; the first begins at `-padding`."""
+        return (self.made - 1) * self.step - self.padding
+
+    @property
+    def is_inside(self) -> bool:
+        """Do all windows lie in the image?"""
+        return self.padding == 0 and self.begin + self.apart * (self.size - 1) < self.given
+
+    @property
+    def ends_outside(self) -> bool:
+        """Does the last window reach beyond what is padded?"""
+        return self.begin + self.apart * (self.size - 1) >= self.given + self.padding
+
+    @property
+    def has_empty(self) -> bool:
+        """Does some window, its elements being apart, hold no element of the image?"""
+        starts = (o * self.step - self.padding for o in (*range(self.padding + 1), self.made - 1))
+        return not all(
+            any(0 <= s + i * self.apart < self.given for i in range(self.size)) for s in starts
+        )
+
+
+def windows(x: Node, attrs: Mapping[str, Any]) -> tuple[Window, ...]:
+    """The windows of a pooling of images, axis by axis.
+
+    Raises ValueError where there are none, and where the sizes of the image vary.
+    """
+    _, _, *given = _axes(x, attrs)
+    places = len(attrs["strides"])
+    if not all(isinstance(n, int) for n in given):
+        raise ValueError("pooling needs fixed sizes")
+    paddings, apart = attrs["paddings"], attrs.get("dilations", 1)
+    laid = zip(
+        _fixed(given),
+        attrs["sizes"],
+        attrs["strides"],
+        (paddings,) * places if isinstance(paddings, int) else paddings,
+        (apart,) * places if isinstance(apart, int) else apart,
+        strict=True,
+    )
+    return tuple(Window.over(*axis, attrs["ceil_mode"]) for axis in laid)
+
+
+def pooled(inputs: Sequence[Node], attrs: Mapping[str, Any]) -> Typed:
+    """x[N,C,...] -> [N,C,...], an element for each window."""
+    batch, channels, *_ = _axes(inputs[0], attrs)
+    made = (w.made for w in windows(inputs[0], attrs))
+    return pad((batch, channels, *made)), inputs[0].dtype
+
+
+def largest_pooled(inputs: Sequence[Node], attrs: Mapping[str, Any]) -> Typed:
+    """The same; each window holds an element of the image."""
+    if any(w.has_empty for w in windows(inputs[0], attrs)):
+        raise ValueError("a window without an element of the image")
+    return pooled(inputs, attrs)
 
 
 def of_true_rank(

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 
 from refold.ir import OPS, Dim, Graph, Kind, Node, make
 from refold.ir.node import rebuild
-from refold.ir.ops import CONVOLUTIONS
+from refold.ir.ops import CONVOLUTIONS, POOLS
 from refold.ir.shapes import RANK
 
 # by the number of places (height and width, or depth too): the axes with the channels last
@@ -68,7 +68,7 @@ class _Turner:
         """The places of images that PyTorch makes, or is given, channels-last."""
         if node in self.images:
             return self.images[node]
-        if node.op in CONVOLUTIONS or node.op == "image_pool":
+        if node.op in (*CONVOLUTIONS, *POOLS):
             places = len(node["strides"])
             so = node.inputs[0] in self.last or any(i in self.images for i in node.inputs[1:2])
             return places if so and places in TRANSPOSED else None

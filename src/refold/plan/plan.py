@@ -11,6 +11,7 @@ are the rows. A family of kernels (`families/`) computes each group:
 - rows: passes over each row; a pass may use what the passes before it have reduced.
 - columns: a reduction over the rows for each column of each outer slice.
 - pointwise: each element once.
+- pooling: windows of images; its space is the image's, and what it stores has a space of its own.
 
 What a column is reduced to may be followed by more, vectors of one value a column, in the same
 kernel: batch norm's factor and its running buffers.

@@ -8,7 +8,7 @@ from operator import or_
 
 import torch
 
-from refold.families import BY_NAME, Claim
+from refold.families import BY_NAME, Claim, View
 from refold.ir import OPS, Graph, Kind, Node
 from refold.ir.graph import within
 from refold.plan.draft import Draft
@@ -172,11 +172,11 @@ class Drafts:
                 stack.extend(group.inputs())
         return False
 
-    def absorb_pointwise(self) -> None:
+    def absorb_pointwise(self, view: View) -> None:
         """Pointwise values that nothing reads but one column reduction, or one kernel of the same
         rows, are computed inside it."""
         for draft in self.drafts:
-            for maker in self._makers(draft):
+            for maker in self._makers(draft, view):
                 own = [n for n in maker.nodes if not is_rematerialized(n)]
                 inner = all(
                     OPS[n.op].kind is Kind.POINTWISE
@@ -191,9 +191,9 @@ class Drafts:
                     maker.nodes = []
         self.drafts = [d for d in self.drafts if d.nodes]
 
-    def _makers(self, draft: Draft) -> list[Draft]:
+    def _makers(self, draft: Draft, view: View) -> list[Draft]:
         """The drafts whose values a draft could compute itself where it reads them."""
-        made = BY_NAME[draft.family].fusible_inputs(draft)
+        made = BY_NAME[draft.family].fusible_inputs(draft, view)
         found = dict.fromkeys(self.owner[i] for i in made if i in self.owner)
         return [maker for maker in found if maker is not draft]
 

@@ -75,7 +75,7 @@ class _Planner(Drafts):
             self.now = self.place[node]
             self._place(node)
         self.now = len(self.order)
-        self.absorb_pointwise()
+        self.absorb_pointwise(self)
         self.absorb_vectors()
         self.count()
         folds = folds_of(self, self.parametric)

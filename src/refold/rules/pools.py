@@ -239,9 +239,9 @@ CONVOLVED = (
 MOVED = (
     Rule(
         "pool-of-scaled-image",
-        "x[N,C,...] s[_,_,1...] @sizes @strides",
-        lambda x, s, sizes, strides: image_pool(x * s, sizes, strides),
-        lambda x, s, sizes, strides: image_pool(x, sizes, strides) * s,
+        "x[N,C,...] s[_,_,1...] @sizes @strides @paddings @ceil_mode @count_include_pad",
+        lambda x, s, **attrs: image_pool(x * s, **attrs),
+        lambda x, s, **attrs: image_pool(x, **attrs) * s,
         "reals",
         "Pooling values scaled alike is pooling them, scaled.",
     ),

@@ -255,6 +255,7 @@ def _attribute(
         "stride": (1, 2, 3),
         "padding": (0, 0, 1),
         "count_include_pad": (True, False),
+        "ceil_mode": (False, False, True),
         "slope": (-0.5, -2.0, 0.01, 0.2, 1.5),
         "alpha": (-1.5, 0.5, 1.0, 1.5),
         "beta": (1.0, 2.0),

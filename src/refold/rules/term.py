@@ -264,9 +264,39 @@ def avg_pool(x: Operand, size: Any, stride: Any, padding: Any, count_include_pad
     )
 
 
-def image_pool(x: Operand, sizes: Any, strides: Any) -> Term:
+def image_pool(
+    x: Operand,
+    sizes: Any,
+    strides: Any,
+    paddings: Any = 0,
+    ceil_mode: Any = False,
+    count_include_pad: Any = True,
+) -> Term:
     """Means of windows of x[N,C,...] along the last axes, as many as there are strides."""
-    return apply("image_pool", x, sizes=sizes, strides=strides)
+    return apply(
+        "image_pool",
+        x,
+        sizes=sizes,
+        strides=strides,
+        paddings=paddings,
+        ceil_mode=ceil_mode,
+        count_include_pad=count_include_pad,
+    )
+
+
+def max_pool(
+    x: Operand, sizes: Any, strides: Any, paddings: Any, dilations: Any, ceil_mode: Any
+) -> Term:
+    """The largest elements of windows of x[N,C,...] along the last axes."""
+    return apply(
+        "max_pool",
+        x,
+        sizes=sizes,
+        strides=strides,
+        paddings=paddings,
+        dilations=dilations,
+        ceil_mode=ceil_mode,
+    )
 
 
 def embedding(ids: Operand, table: Operand) -> Term:

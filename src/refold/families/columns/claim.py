@@ -33,6 +33,6 @@ def grow(draft: Draft, node: Node, view: View) -> str | None:
     return None
 
 
-def reduced(draft: Draft) -> list[Node]:
+def reduced(draft: Draft, view: View) -> list[Node]:
     """The values that a draft reduces."""
     return [n.inputs[0] for n in draft.nodes if OPS[n.op].kind is Kind.REDUCE]

@@ -11,7 +11,7 @@ import torch
 from refold.ir.op import Op
 from refold.ir.ops import leaves, lookup, moves, pointwise, products, reductions, scans
 
-__all__ = ["CONVOLUTIONS", "NARROW", "OPS"]
+__all__ = ["CONVOLUTIONS", "NARROW", "OPS", "POOLS"]
 
 # floats of 16 bits
 NARROW = (torch.float16, torch.bfloat16)
@@ -24,3 +24,5 @@ for _family in (leaves, pointwise, reductions, scans, products, moves, lookup):
         OPS[_row.name] = _row
 
 CONVOLUTIONS = tuple(row.name for row in products.CONVOLUTIONS)
+# of images, whose channels may lie last
+POOLS = tuple(row.name for row in products.POOLS)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 
 from refold.ir import bounds, convolution, shapes
-from refold.ir.op import Attrs, Carried, Kind, Op, Reduction
+from refold.ir.op import Attrs, Carried, Kind, Op, Reduction, Rounding
 
 _WINDOW = ("strides", "paddings", "dilations", "groups")
 
@@ -68,6 +68,41 @@ CONVOLUTIONS = (
     ),
 )
 
+# Of windows along the last axes: `paddings` and `dilations` for each axis, or one number for all.
+POOLS = (
+    Op(
+        "image_pool",
+        Kind.MOVE,
+        "torch.nn.functional.avg_pool{places}d({0}, {sizes}, {strides}, {paddings}, {ceil_mode},"
+        " {count_include_pad})",
+        convolution.pooled,
+        1,
+        ("sizes", "strides", "paddings", "ceil_mode", "count_include_pad"),
+        linear_in=((0,),),
+        operands=("x[N,C,...]",),
+        bounds=bounds.pool,
+        passes_infinity=True,
+        operand_ranks=_pool_ranks,
+        as_torch_takes=partial(convolution.of_true_rank, transposed=False),
+    ),
+    Op(
+        "max_pool",
+        Kind.MOVE,
+        "torch.nn.functional.max_pool{places}d({0}, {sizes}, {strides}, {paddings}, {dilations},"
+        " {ceil_mode})",
+        convolution.largest_pooled,
+        1,
+        ("sizes", "strides", "paddings", "dilations", "ceil_mode"),
+        rounding=Rounding.NONE,
+        selects=True,
+        operands=("x[N,C,...]",),
+        bounds=bounds.same,
+        passes_infinity=True,
+        operand_ranks=_pool_ranks,
+        as_torch_takes=partial(convolution.of_true_rank, transposed=False),
+    ),
+)
+
 ROWS = (
     # over the last axis of both: x[.., N, K], w[.., M, K] -> [.., N, M]
     Op(
@@ -83,18 +118,5 @@ ROWS = (
         reduction=Reduction("Sum"),  # of one feature: along the rows of x * w
     ),
     *CONVOLUTIONS,
-    Op(
-        "image_pool",
-        Kind.OPAQUE,
-        "torch.nn.functional.avg_pool{places}d({0}, {sizes}, {strides})",
-        convolution.image_pool,
-        1,
-        ("sizes", "strides"),
-        linear_in=((0,),),
-        operands=("x[N,C,...]",),
-        bounds=bounds.same,
-        passes_infinity=True,
-        operand_ranks=_pool_ranks,
-        as_torch_takes=partial(convolution.of_true_rank, transposed=False),
-    ),
+    *POOLS,
 )

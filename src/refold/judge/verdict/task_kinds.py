@@ -105,7 +105,7 @@ def _elements(tensor: torch.Tensor, args: Any, kwargs: Any) -> int:
 
 def classify(session: Session) -> Task:
     """The kind of the session's reference. Costs a few runs of it."""
-    inputs = session.file_inputs()
+    inputs = session.cut(session.file_inputs())
     reasons: list[str] = []
     record = _Record()
     try:

@@ -1,0 +1,335 @@
+"""The parts of a graph that gain by our kernels, as operators in a graph that is Inductor's.
+
+A part is a region that the op table knows, with a product in it, and that no way leaves and enters
+again. It becomes one operator of PyTorch, which Inductor calls as any that it has no code for. What
+lies between parts is Inductor's: random numbers, look-ups, attention, convolutions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
+from torch.fx.passes.operator_support import OperatorSupportBase
+
+from refold.backend.graphs import Boxed, Declined, Derived, derive, load
+from refold.backend.options import BackendOptions
+from refold.capture.aot import COPY, AotReader
+from refold.capture.owner import shows
+from refold.capture.values import CaptureError, Value
+from refold.ir import Dim, Sym
+
+CALLED = 10e-6  # seconds of an operator's call beside its kernels'
+
+Node = torch.fx.Node
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A region of a graph. nodes: in the graph. graph: the same as a function. inputs, outputs: the
+    nodes of the graph that it reads, in the order of its arguments, and that others read of it."""
+
+    nodes: frozenset[Node]
+    graph: torch.fx.GraphModule
+    inputs: tuple[Node, ...]
+    outputs: tuple[Node, ...]
+    derived: Derived
+
+    @property
+    def gain(self) -> float:
+        """Seconds."""
+        return self.derived.rival - self.derived.seconds - CALLED
+
+
+def parts_of(module: torch.fx.GraphModule, options: BackendOptions) -> list[Part]:
+    """The parts of a graph that gain by price."""
+    found = []
+    try:
+        regions = [*_regions(module)]
+    except CaptureError:
+        return []
+    for nodes in regions:
+        part = _part(module, nodes, options)
+        if part is not None and part.gain > 0 and part.derived.gains:
+            found.append(part)
+    return found
+
+
+def mixed(
+    module: torch.fx.GraphModule, parts: Sequence[Part]
+) -> tuple[torch.fx.GraphModule, list[str]]:
+    """The graph with an operator in the place of each part, and the parts' texts. Raises Declined
+    where kernels cannot be compiled."""
+    texts = [part.derived.text() for part in parts]
+    made = {part: _operator(part, text) for part, text in zip(parts, texts, strict=True)}
+    graph = _replaced(module.graph, made)
+    found = torch.fx.GraphModule(module, graph)
+    found.meta = dict(module.meta)
+    return found, texts
+
+
+# --- regions --------------------------------------------------------------------------------------
+class _Known(AotReader):
+    """Which calls of a graph the op table knows. What it does not know gives values of its own."""
+
+    def known_nodes(self) -> set[Node]:
+        found: set[Node] = set()
+        self._placeholders()
+        for node in self.graph.nodes:
+            if node.op != "call_function":
+                continue
+            try:
+                self._visit(node)
+                made = self.env[node]
+                values = made if isinstance(made, list) else [made]
+                if all(isinstance(v, Value) and v.node.op != "aten" for v in values):
+                    found.add(node)
+            except Exception:  # whatever it is, the call is Inductor's
+                self.env[node] = self._unknown(node.meta.get("val"), node.name)
+        return found
+
+    def _unknown(self, meta: Any, name: str) -> Any:
+        if isinstance(meta, (tuple, list)):
+            return [self._unknown(m, f"{name}_{i}") for i, m in enumerate(meta)]
+        if not isinstance(meta, torch.Tensor):
+            return None
+        try:
+            return self.given(meta, name, 0)
+        except Exception:  # so is what reads it
+            return None
+
+
+class _Supported(OperatorSupportBase):
+    def __init__(self, nodes: set[Node]) -> None:
+        self.nodes = nodes
+
+    def is_node_supported(self, submodules: Any, node: Node) -> bool:
+        return node in self.nodes
+
+
+def _regions(module: torch.fx.GraphModule) -> Iterator[frozenset[Node]]:
+    known = _Known(module.graph).known_nodes()
+    known -= {n for n in known if n.target is operator.getitem and n.args[0] not in known}
+    if not any(map(is_product, known)):
+        return
+    partitioner = CapabilityBasedPartitioner(
+        module, _Supported(known), allows_single_node_partition=True
+    )
+    for partition in partitioner.propose_partitions():
+        nodes = frozenset(partition.nodes)
+        if any(map(is_product, nodes)):
+            yield nodes
+
+
+def is_product(node: Node) -> bool:
+    names = ("mm", "addmm", "bmm", "baddbmm", "mv", "addmv")
+    return node.target in [getattr(torch.ops.aten, name).default for name in names]
+
+
+def _part(
+    module: torch.fx.GraphModule, nodes: frozenset[Node], options: BackendOptions
+) -> Part | None:
+    """A region as a part; None where it is none of ours."""
+    outputs = tuple(n for n in module.graph.nodes if n in _read_outside(nodes))
+    if not outputs or not all(isinstance(n.meta.get("val"), torch.Tensor) for n in outputs):
+        return None
+    graph = torch.fx.Graph()
+    place: dict[Node, Node] = {}
+    needed = _needed(outputs, nodes)
+    order = [n for n in module.graph.nodes if n in needed]
+    read = dict.fromkeys(i for n in order for i in n.all_input_nodes if i not in nodes)
+    inputs = tuple(read)
+    for node in inputs:
+        if node.op == "get_attr" or not _is_passed(node.meta.get("val")):
+            return None
+        place[node] = graph.placeholder(node.name)
+        place[node].meta = dict(node.meta)
+    for node in order:
+        place[node] = graph.node_copy(node, lambda n: place[n])
+    graph.output([place[n] for n in outputs])
+    try:
+        derived = derive(graph, options)
+    except Declined:
+        return None
+    return Part(nodes, torch.fx.GraphModule({}, graph), inputs, outputs, derived)
+
+
+def _is_passed(meta: Any) -> bool:
+    return isinstance(meta, (torch.Tensor, torch.SymInt, int)) and not isinstance(meta, bool)
+
+
+def _read_outside(nodes: frozenset[Node]) -> set[Node]:
+    """What others read of a region, but for views, which they make themselves of what it gives."""
+    found: set[Node] = set()
+    for node in nodes:
+        if all(u in nodes for u in node.users):
+            continue
+        while node in nodes and shows(node):
+            source = node.args[0]
+            assert isinstance(source, Node)
+            node = source
+        if node in nodes:
+            found.add(node)
+    return found
+
+
+def _needed(outputs: Sequence[Node], nodes: frozenset[Node]) -> set[Node]:
+    stack, found = list(outputs), set(outputs)
+    while stack:
+        for i in stack.pop().all_input_nodes:
+            if i in nodes and i not in found:
+                found.add(i)
+                stack.append(i)
+    return found
+
+
+# --- operators ------------------------------------------------------------------------------------
+_library: Any = torch.library.Library("refold", "FRAGMENT")  # type: ignore[no-untyped-call]
+_operators: dict[str, Any] = {}
+
+
+def _operator(part: Part, text: str) -> Any:
+    """The operator that computes a part, named by what it is."""
+    signature = ", ".join(
+        f"{'Tensor' if isinstance(n.meta['val'], torch.Tensor) else 'SymInt'} a{i}"
+        for i, n in enumerate(part.inputs)
+    )
+    results = ", ".join(["Tensor"] * len(part.outputs))
+    results = results if len(part.outputs) == 1 else f"({results})"
+    layout = [_facts(n.meta["val"]) for n in part.outputs]
+    name = f"part_{hashlib.sha256(repr((text, signature, str(layout))).encode()).hexdigest()[:16]}"
+    if name not in _operators:
+        call = load(text, part.graph)
+        _library.define(f"{name}({signature}) -> {results}")
+        _library.impl(name, _real(call, len(part.outputs)), "CompositeExplicitAutograd")
+        torch.library.register_fake(f"refold::{name}", _fake(part), lib=_library)
+        _operators[name] = getattr(torch.ops.refold, name).default
+    return _operators[name]
+
+
+def _facts(meta: torch.Tensor) -> tuple[Any, ...]:
+    return tuple(meta.shape), tuple(meta.stride()), meta.dtype, meta.device
+
+
+def _real(call: Boxed, results: int) -> Callable[..., Any]:
+    def run(*args: Any) -> Any:
+        made = call(list(args))
+        return made[0] if results == 1 else tuple(made)
+
+    return run
+
+
+def _fake(part: Part) -> Callable[..., Any]:
+    """Tensors without memory, of the sizes that follow from the arguments'."""
+    captured = part.derived.captured
+    places = {n.name: i for i, n in enumerate(part.inputs)}
+    sources = {
+        name: (places[f.path], axis) for name, (f, axis) in captured.symbol_sources().items()
+    }
+    numbers = {name: places[path] for name, path in captured.numbers.items()}
+    reader = AotReader(part.graph.graph)
+    reader.read()
+    metas = [n.meta["val"] for n in part.outputs]
+    facts = [
+        ([reader.sizes.dim(d) for d in m.shape], [reader.sizes.dim(d) for d in m.stride()], m)
+        for m in metas
+    ]
+    kinds = [(m.dtype, m.device) for m in metas]
+
+    def run(*args: Any) -> Any:
+        sizes = {name: args[i].shape[axis] for name, (i, axis) in sources.items()}
+        sizes |= {name: args[i] for name, i in numbers.items()}
+        made = tuple(
+            torch.empty_strided(
+                [_size(d, sizes) for d in shape],
+                [_size(d, sizes) for d in strides],
+                dtype=dtype,
+                device=device,
+            )
+            for (shape, strides, _), (dtype, device) in zip(facts, kinds, strict=True)
+        )
+        return made[0] if len(made) == 1 else made
+
+    return run
+
+
+def _size(dim: Dim, sizes: dict[str, Any]) -> Any:
+    if not isinstance(dim, Sym):
+        return dim
+    total: Any = 0
+    for names, factor in dim.terms:
+        term: Any = factor
+        for name in names:
+            term = term * sizes[name]
+        total = total + term
+    return total
+
+
+# --- the graph with operators ---------------------------------------------------------------------
+def _replaced(graph: torch.fx.Graph, made: dict[Part, Any]) -> torch.fx.Graph:
+    """The graph in an order in which each operator comes behind what it reads."""
+    inside = {n: part for part in made for n in part.nodes}
+    made_by = {n: part for part in made for n in part.outputs}
+    # views that others make of what a part gives, or of what it reads
+    outside = {n for n in inside if _is_outside(n, inside)}
+    new = torch.fx.Graph()
+    place: dict[Node, Node] = {}
+
+    def put(node: Node) -> None:
+        stack = [node]
+        while stack:
+            top = stack[-1]
+            part = made_by.get(top)
+            if top in place:
+                stack.pop()
+                continue
+            needed = part.inputs if part is not None else top.all_input_nodes
+            missing = [i for i in needed if i not in place]
+            if missing:
+                stack += missing
+            elif part is not None:
+                _call(new, part, made[part], place)
+                stack.pop()
+            else:
+                place[top] = new.node_copy(top, lambda n: place[n])
+                stack.pop()
+
+    for node in graph.nodes:
+        if node.target is COPY:  # a part may read what is written here
+            for output in made_by:
+                put(output)
+        if node not in inside or node in outside:
+            put(node)
+    return new
+
+
+def _is_outside(node: Node, inside: dict[Node, Part]) -> bool:
+    """Does a node of a part stand in the graph, too: a view that is read there?"""
+    if not shows(node):
+        return False
+    stack = [node]
+    while stack:
+        top = stack.pop()
+        for user in top.users:
+            if inside.get(user) is not inside[node]:
+                return True
+            if shows(user):
+                stack.append(user)
+    return False
+
+
+def _call(new: torch.fx.Graph, part: Part, target: Any, place: dict[Node, Node]) -> None:
+    called = new.call_function(target, tuple(place[i] for i in part.inputs))
+    metas = [n.meta["val"] for n in part.outputs]
+    called.meta["val"] = metas[0] if len(metas) == 1 else tuple(metas)
+    if len(metas) == 1:
+        place[part.outputs[0]] = called
+        return
+    for i, node in enumerate(part.outputs):
+        place[node] = new.call_function(operator.getitem, (called, i))
+        place[node].meta = dict(node.meta)

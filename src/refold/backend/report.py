@@ -1,0 +1,153 @@
+"""What became of each graph that the backend compiled."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from refold.capture import kept
+
+MOST = 1000  # graphs that are remembered
+
+
+@dataclass(frozen=True)
+class GraphReport:
+    """One graph.
+
+    kind: "forward", "backward" or "inference". flops: of its products, convolutions and attention,
+    at the sizes it was captured with. ours: of these, those that our kernels compute or that the
+    algebra took away. by: "refold" where our code runs, else "inductor". reason: why, in one line.
+    rules: the names of the rules that were used. seconds, rival: predicted, of ours and of
+    Inductor's code. ratio: Inductor's measured time over ours, where both were timed. compiling:
+    seconds that our part took, and Inductor's. text: the module that runs, where it is ours.
+    parts: how many parts of the graph are ours; 0 where all of it is, or none.
+    """
+
+    kind: str
+    by: str
+    reason: str
+    flops: float = 0.0
+    ours: float = 0.0
+    rules: tuple[str, ...] = ()
+    seconds: float | None = None
+    rival: float | None = None
+    ratio: float | None = None
+    compiling: tuple[float, float] = (0.0, 0.0)
+    text: str | None = field(default=None, repr=False)
+    parts: int = 0
+
+    @property
+    def share(self) -> float:
+        """The share of FLOPs that is ours."""
+        return self.ours / self.flops if self.flops else float(self.by == "refold")
+
+    def __str__(self) -> str:
+        words = f"{self.kind}: {self.share:.0%} of {self.flops / 1e9:.3g} GFLOP by refold"
+        if self.by == "inductor":
+            words = f"{self.kind}: all of {self.flops / 1e9:.3g} GFLOP is Inductor's"
+        if self.parts and self.by == "refold":
+            words += f", in {self.parts} part{'s' * (self.parts > 1)}"
+        told = f"{words} ({self.reason})"
+        if self.rules and self.by == "refold":
+            told += f"; by {', '.join(self.rules)}"
+        mine, other = self.compiling
+        return f"{told}; compiled in {mine:.2g} s + {other:.2g} s of Inductor"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What became of the graphs of one model, in the order in which they were compiled."""
+
+    graphs: tuple[GraphReport, ...]
+
+    def share(self, kind: str | None = None) -> float:
+        """The share of FLOPs that is ours, of all graphs or of one kind."""
+        chosen = [g for g in self.graphs if kind in (None, g.kind)]
+        flops = sum(g.flops for g in chosen)
+        return sum(g.ours for g in chosen) / flops if flops else 0.0
+
+    def __str__(self) -> str:
+        if not self.graphs:
+            return "no graph was compiled: Dynamo found nothing in it to compile"
+        kinds = dict.fromkeys(g.kind for g in self.graphs)
+        shares = ", ".join(f"{kind} {self.share(kind):.0%}" for kind in kinds)
+        lines = [f"{i}. {graph}" for i, graph in enumerate(self.graphs, 1)]
+        return "\n".join([f"share of FLOPs by refold: {shares}", *lines])
+
+
+_reports: list[GraphReport] = []
+_lock = threading.Lock()
+
+
+def note(report: GraphReport) -> None:
+    with _lock:
+        _reports.append(report)
+        del _reports[:-MOST]
+
+
+def reports() -> Report:
+    """What became of the graphs that this process compiled, the last thousand of them."""
+    return Report(tuple(_reports))
+
+
+@contextlib.contextmanager
+def collected() -> Iterator[list[GraphReport]]:
+    """The graphs that are compiled meanwhile."""
+    known = {id(r) for r in _reports}
+    found: list[GraphReport] = []
+    yield found
+    found += [r for r in _reports if id(r) not in known]
+
+
+def explain(model: Any, /, *args: Any, **kwargs: Any) -> Report:
+    """Compile a call of a model afresh, run it forward and, where its result wants gradients,
+    backward, and tell what became of each graph. Gradients, buffers and the random state of the
+    model's device are left as they were.
+
+    model: a module or a function. Where it is what `torch.compile` gave, its options are not known
+    and the default ones are used.
+    """
+    from refold.backend.compile import refold
+
+    module = getattr(model, "_orig_mod", model)
+    held = kept(module) if isinstance(module, torch.nn.Module) else contextlib.nullcontext()
+    parameters = list(module.parameters()) if isinstance(module, torch.nn.Module) else []
+    gradients = [p.grad for p in parameters]
+    with held, torch.random.fork_rng(), collected() as found:
+        # a backend and a function that Dynamo has not met
+        fresh = torch.compile(_again(module), backend=functools.partial(refold))
+        result = fresh(*args, **kwargs)
+        leaves = torch.utils._pytree.tree_leaves(result)
+        wanted = [t for t in leaves if isinstance(t, torch.Tensor) and t.requires_grad]
+        if wanted:
+            inputs = [p for p in parameters if p.requires_grad]
+            inputs = inputs or [
+                a for a in torch.utils._pytree.tree_leaves((args, kwargs)) if _wants(a)
+            ]
+            ones = [torch.ones_like(t) for t in wanted]
+            torch.autograd.grad(wanted, inputs, ones, allow_unused=True)
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        parameter.grad = gradient
+    return Report(tuple(found))
+
+
+def _again(model: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that Dynamo has not compiled yet."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return model(*args, **kwargs)
+
+    # Dynamo keeps what it compiles with the code
+    code = call.__code__.replace()
+    return types.FunctionType(code, globals(), "call", None, call.__closure__)
+
+
+def _wants(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.requires_grad

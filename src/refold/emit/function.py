@@ -1,0 +1,103 @@
+"""A captured, rewritten and planned function of tensors -> the text of a Python module that has it.
+
+There is no class and nothing is checked: what calls such a function has guarded its arguments.
+Parameters are arguments like others. Only what follows from no argument at all is computed once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from refold import __version__
+from refold.capture import Captured
+from refold.codegen.text import describe
+from refold.emit.alike import Member, shared_names
+from refold.emit.fold import fold_lines
+from refold.emit.forward import ForwardWriter
+from refold.emit.lines import all_fitted
+from refold.emit.target import Target
+from refold.emit.template import render
+from refold.ir.literals import bare
+from refold.plan import Plan
+
+
+class _FunctionWriter(ForwardWriter):
+    """Writes the body of a function that is given all it reads."""
+
+    def _leaves(self) -> None:
+        # what is written to has to be the argument itself, not an ordered copy of it
+        self.untouched |= {o.mutates for o in self.plan.outputs if o.mutates is not None}
+        super()._leaves()
+
+    def _written_place(self, name: str) -> str:
+        return name
+
+    def _first(self, allocates: bool) -> list[str]:
+        device = f"{self.captured.tensors[0].path}.get_device()"
+        return self.target.prologue(False, allocates, False, device)
+
+
+def emit_function(
+    captured: Captured, plan: Plan, target: Target, arguments: Sequence[str], story: Sequence[str]
+) -> str:
+    """The text of a module with `call(args)`, which empties the list of its arguments and gives the
+    list of its results. arguments: their names, sizes among them. story: lines that say what was
+    done.
+
+    Raises ValueError for a plan that prepares more than constants.
+    """
+    prepared = plan.buffers.prepared
+    if prepared.sources or prepared.packs or plan.buffers.states:
+        raise ValueError("a function's plan prepares no parameters")
+    same = shared_names([(g.name, g) for g in plan.groups], target.text)
+    launches = {g.name: target.launch(g, same[g.name]) for g in plan.groups}
+    text = _FunctionWriter(captured, plan, launches, target, {}).write()
+    members = [Member(same[g.name], g, text.names) for g in plan.groups]
+    source = target.source(members, False)
+    constants: list[dict[str, Any]] = []
+    for fold in text.folds:
+        _, lines = fold_lines(fold, fold.node in text.channels_last)
+        words = f"{bare(describe(fold.node, 2))}."
+        constants.append(
+            {"name": text.names[fold.node], "lines": all_fitted(lines, 8), "words": words}
+        )
+    taken = [f"[{', '.join(arguments)}] = args", "args.clear()"]
+    body = [*taken, *released([line for line in text.lines if line], arguments)]
+    made = render(
+        "function.py.jinja",
+        version=__version__,
+        target=target.name,
+        story=story,
+        constants=constants,
+        device=str(captured.device),
+        lines=all_fitted(body, 4),
+        cpp=source,
+        build=target.build(members, source).strip("\n"),
+    )
+    return "\n".join(line.rstrip() for line in made.splitlines()).rstrip("\n") + "\n"
+
+
+def released(lines: Sequence[str], arguments: Sequence[str]) -> list[str]:
+    """Statements that let go of each value, an argument or a variable, behind the last that reads
+    it, so that its memory can be used again."""
+    last: dict[str, int] = dict.fromkeys(arguments, -1)
+    for i, line in enumerate(lines):
+        found = re.match(r"(\w+) = ", line)
+        if found:
+            last.setdefault(found[1], i)
+        for name in re.findall(r"(?<![\w.])[A-Za-z_]\w*", line):
+            if name in last:
+                last[name] = i
+    done: list[str] = []
+    unread = [name for name, i in last.items() if i < 0]
+    done += [f"del {', '.join(unread)}"] if unread else []
+    for i, line in enumerate(lines):
+        done.append(line)
+        spent = [name for name, at in last.items() if at == i]
+        # an indented line is part of a statement that is not at its end
+        inside = line.startswith(" ") or (i + 1 < len(lines) and lines[i + 1].startswith(" "))
+        if spent and i + 1 < len(lines) and not inside:
+            done.append(f"del {', '.join(spent)}")
+    return done

@@ -1,0 +1,176 @@
+// Pooling: means, or largest elements, of windows of an image's planes.
+//
+// Why: a window's elements are neighbours in memory. Neighbouring threads take neighbouring windows of
+// a row, so that what one warp reads lies together; windows that overlap read it again from the L1.
+// Sizes are constants of the body: windows are unrolled, and no place is found by a division that
+// takes long.
+//
+// A body gives
+//   Pool                          LargestOf, or MeanOf<whether what is padded counts>
+//   Depth, Height, Width          a Window each
+//   term(row, col)                an element of the image, row after row of all planes
+//   store(value, row, col)        takes an element of the result
+//
+// What lies outside the image is read at the nearest place and left out: a load that waits for no
+// branch is under way with all others.
+//
+// Layout: one thread takes a column of up to kRows rows of the result, where their windows overlap: a
+// row of the image is met along the width once, for all of them. 256 threads a block; registers by the
+// body; no shared memory.
+#pragma once
+#include "block.cuh"
+#include "device.cuh"
+#include "lanes.cuh"
+
+namespace rf {
+
+struct PoolingBody {
+  rf_watch::Look look = rf_watch::take_look();  // see look.h
+};
+
+constexpr int kPoolingThreads = 256, kUnrolledTaps = 128;
+
+template <long Given, long Made, long Size, long Step, long Padding, long Apart> struct Window {
+  static constexpr long kGiven = Given, kMade = Made, kSize = Size, kStep = Step, kApart = Apart,
+                        kSpan = (Size - 1) * Apart + 1;
+  // where a window begins, perhaps outside; how many of its elements lie in the image, or in what is
+  // padded, too
+  static RF_FN long begin(long made) { return made * Step - Padding; }
+  static constexpr bool kInside = Padding == 0 && (Made - 1) * Step + kSpan <= Given;
+  // whether a place lies in the image, and the nearest one that does
+  static RF_FN bool holds(long place) { return kInside || (place >= 0 && place < Given); }
+  static RF_FN long nearest(long place) {
+    if constexpr (kInside) return place;
+    else return place < 0 ? 0 : place < Given ? place : Given - 1;
+  }
+  static RF_FN int count(long made, bool padded) {
+    const long from = begin(made), most = Given + (padded ? Padding : 0), end = from + Size;
+    return int((end < most ? end : most) - (padded || from > 0 ? from : 0));
+  }
+};
+
+struct LargestOf {
+  static RF_FN Real identity() { return -infinity(); }
+  static RF_FN Real of(Real a, Real b) { return maximum(a, b); }
+  template <class Body> static RF_FN Real whole(Real value, long, long, long) { return value; }
+};
+template <bool CountsPadding> struct MeanOf {
+  static RF_FN Real identity() { return 0; }
+  static RF_FN Real of(Real a, Real b) { return a + b; }
+  template <class Body> static RF_FN Real whole(Real value, long od, long oh, long ow) {
+    const int planes = Body::Depth::count(od, CountsPadding), rows = Body::Height::count(oh, CountsPadding);
+    return value / Real(planes * rows * Body::Width::count(ow, CountsPadding));
+  }
+};
+
+template <class Body> struct PoolingShape {
+  using Depth = typename Body::Depth;
+  using Height = typename Body::Height;
+  using Width = typename Body::Width;
+  static constexpr bool kShares = Height::kSpan > Height::kStep &&
+                                  Depth::kSize * Width::kSize * (Height::kSpan + 3 * Height::kStep) <= kUnrolledTaps;
+  static constexpr int kRows = !kShares || Height::kMade == 1 ? 1 : Height::kMade < 4 ? int(Height::kMade) : 4;
+  static constexpr bool kUnrolled = kShares || Depth::kSize * Height::kSize * Width::kSize <= kUnrolledTaps;
+  static constexpr long kGroups = (Height::kMade + kRows - 1) / kRows;  // of rows of the result
+  static constexpr int kReach = int((kRows - 1) * Height::kStep + Height::kSpan), kNext = kRows == 1 ? int(Height::kApart) : 1;
+  // the row of the image that is read for another; a thread's last rows may lie behind the result
+  static RF_FN long nearest(long row) {
+    if constexpr (kRows > 1 && Height::kMade % kRows != 0) return row < 0 ? 0 : row < Height::kGiven ? row : Height::kGiven - 1;
+    else return Height::nearest(row);
+  }
+  // whether row `at` of those that the thread reads belongs to the window of its row `r`
+  static constexpr RF_FN bool takes(int r, int at) {
+    const int in = at - r * int(Height::kStep);
+    return in >= 0 && in % int(Height::kApart) == 0 && in < int(Height::kSpan);
+  }
+};
+
+struct PoolingPlace { long plane, od, group, ow; };
+
+// Which plane, rows and column a thread has; Index: of 32 bits where they suffice.
+template <class Body, class Index> RF_FN PoolingPlace pooling_place(Index thread) {
+  using Shape = PoolingShape<Body>;
+  const Index columns = Index(Body::Width::kMade), groups = Index(Shape::kGroups), depth = Index(Body::Depth::kMade);
+  const Index row = thread / columns, slice = row / groups, plane = slice / depth;
+  return {long(plane), long(slice - plane * depth), long(row - slice * groups), long(thread - row * columns)};
+}
+
+// A row of the image, met along the width by the window of a column.
+template <class Body> RF_FN Real met_along(const Body& body, long row, long ow) {
+  using Pool = typename Body::Pool;
+  using Width = typename Body::Width;
+  constexpr int kUnroll = PoolingShape<Body>::kUnrolled ? int(Width::kSize) : 4;
+  const long begin = Width::begin(ow);
+  Real value = Pool::identity();
+#pragma unroll kUnroll
+  for (int i = 0; i < int(Width::kSize); i++) {
+    const long col = begin + i * Width::kApart;
+    const Real element = body.template term<Real>(row, Width::nearest(col));
+    value = Pool::of(value, Width::holds(col) ? element : Pool::identity());
+  }
+  return value;
+}
+
+template <class Body>
+__global__ void __launch_bounds__(kPoolingThreads)
+    pooling_windows(const __grid_constant__ Body body, long threads) {
+  using Pool = typename Body::Pool;
+  using Depth = typename Body::Depth;
+  using Height = typename Body::Height;
+  using Shape = PoolingShape<Body>;
+  constexpr int kRows = Shape::kRows, kPlanes = int(Depth::kSize);
+  constexpr int kUnrollDepth = Shape::kUnrolled ? kPlanes : 1, kUnrollRows = Shape::kUnrolled ? Shape::kReach : 1;
+  const long thread = long(blockIdx.x) * kPoolingThreads + threadIdx.x;
+  sync_dependent_grids(body);
+  if (thread >= threads) return;
+  const PoolingPlace at = threads <= 0xffffffffL ? pooling_place<Body>(unsigned(thread))
+                                                 : pooling_place<Body>(static_cast<unsigned long>(thread));
+  Real values[kRows];
+#pragma unroll
+  for (int r = 0; r < kRows; r++) values[r] = Pool::identity();
+  const long top = Height::begin(at.group * kRows);
+#pragma unroll kUnrollDepth
+  for (int i = 0; i < kPlanes; i++) {
+    const long d = Depth::begin(at.od) + i * Depth::kApart;
+    const long rows = (at.plane * Depth::kGiven + Depth::nearest(d)) * Height::kGiven;
+#pragma unroll kUnrollRows
+    for (int j = 0; j < Shape::kReach; j += Shape::kNext) {
+      bool wanted = false;
+#pragma unroll
+      for (int r = 0; r < kRows; r++) wanted |= Shape::takes(r, j);
+      if (!wanted) continue;
+      const Real along = met_along(body, rows + Shape::nearest(top + j), at.ow);
+      const Real met = Depth::holds(d) && Height::holds(top + j) ? along : Pool::identity();
+#pragma unroll
+      for (int r = 0; r < kRows; r++)
+        if (Shape::takes(r, j)) values[r] = Pool::of(values[r], met);
+    }
+  }
+  const long above = (at.plane * Depth::kMade + at.od) * Height::kMade;
+#pragma unroll
+  for (int r = 0; r < kRows; r++) {
+    const long oh = at.group * kRows + r;
+    if (oh < Height::kMade) {
+      const Real value = Pool::template whole<Body>(values[r], at.od, oh, at.ow);
+      body.template store<Real>(value, above + oh, at.ow);
+    }
+  }
+}
+
+template <class Body> Error pooling_workspace_size(long, long, WorkspaceSize& size) {
+  size = {};
+  return nullptr;
+}
+
+template <class Body> Error pooling(const Body& body, long planes, cudaStream_t stream) {
+  const long threads = planes * Body::Depth::kMade * PoolingShape<Body>::kGroups * Body::Width::kMade;
+  if (threads == 0) return nullptr;
+  Device device;
+  RF_TRY(current_device(device));
+  unsigned grid;
+  RF_TRY(grid_of(blocks_of(threads, kPoolingThreads), grid));
+  return launch(pooling_windows<Body>, grid, kPoolingThreads, 0, stream, launch_mode_on(device),
+                "launching a pooling kernel", body, threads);
+}
+
+}  // namespace rf

@@ -1,0 +1,99 @@
+"""Parts of a graph are ours, as operators in a graph that Inductor compiles."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from refold.backend import reports
+from refold.backend.report import collected
+
+from .steps import all_ours, check, compiled, parts_alone
+
+
+class Looked(nn.Module):
+    """Between a look-up and results that are views: statistics, dropout, and two products."""
+
+    def __init__(self, dropped: float = 0.0) -> None:
+        super().__init__()
+        self.table, self.first = nn.Embedding(50, 16), nn.Linear(16, 32)
+        self.norm, self.second = nn.BatchNorm1d(32), nn.Linear(32, 8)
+        self.dropped = dropped
+
+    def forward(self, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = F.gelu(self.norm(self.first(self.table(ids))))
+        y = self.second(F.dropout(y, self.dropped))
+        return y.softmax(-1), y.t()
+
+
+def numbers(rows: int = 24, seed: int = 0) -> torch.Tensor:
+    return torch.randint(0, 50, (rows,), generator=torch.Generator().manual_seed(seed))
+
+
+def test_steps_of_a_model_in_parts() -> None:
+    """What a part gives is read as itself and as a view; statistics are written behind the part
+    that reads them."""
+    with parts_alone():
+        found = check(Looked(), [[numbers(seed=i)] for i in range(3)])
+    assert [g.kind for g in found] == ["forward", "backward"]
+    assert all(g.parts and g.share == 1 for g in found)
+    assert "refold" in str(reports())
+
+
+def test_what_is_drawn_is_drawn_as_by_inductor() -> None:
+    """Random numbers are Inductor's, the products around them ours."""
+    model = Looked(dropped=0.5)
+    other = copy.deepcopy(model)
+    drawn = []
+    with all_ours(), parts_alone(), collected() as found:
+        for m, run in ((model, compiled(model)), (other, torch.compile(other))):
+            torch.manual_seed(3)
+            y, turned = run(numbers())
+            (y.square().sum() + turned.sum()).backward()
+            drawn.append([y, turned, *(p.grad for p in m.parameters())])
+    # behind batch norm a bias has no gradient but rounding
+    top = max(t.abs().max().item() for t in drawn[1])
+    for mine, theirs in zip(*drawn, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-6 * top)
+    assert all(g.parts and g.share == 1 for g in found), [str(g) for g in found]
+
+
+def test_sizes_that_vary_in_parts() -> None:
+    """One graph each way serves every batch, the operators' results have sizes of the call."""
+
+    class Plain(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.first = nn.Embedding(50, 16), nn.Linear(16, 32)
+            self.second = nn.Linear(32, 8)
+
+        def forward(self, ids: torch.Tensor) -> torch.Tensor:
+            return self.second(F.gelu(self.first(self.table(ids))))
+
+    with parts_alone():
+        calls = [[numbers(rows, seed=rows)] for rows in (24, 9, 40)]
+        found = check(Plain(), calls, made=lambda m: compiled(m, dynamic=True))
+    assert [(g.kind, g.share) for g in found] == [("forward", 1.0), ("backward", 1.0)]
+
+
+def test_a_part_reads_what_is_written_later() -> None:
+    """A buffer that a product reads and forward then replaces."""
+
+    class Replaced(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(16, 16)
+            self.register_buffer("last", torch.zeros(24, 16))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = self.inner(x + self.last)
+            with torch.no_grad():
+                self.last.copy_(torch.sigmoid(y))
+            return y.cumsum(0)
+
+    with parts_alone():
+        x = torch.randn(24, 16)
+        check(Replaced(), [[x], [x * 2], [x + 1]], kept=None)
