@@ -49,8 +49,8 @@ def _window(conv: Node) -> list[str]:
     features = conv.shape[-places - 1]
     assert isinstance(features, int)
     return [
-        f"using Window = rf::Window<{places}, {axes[0]}, {axes[1]},",
-        f"                          {axes[2]}, {groups}, {w[-places - 1]}, {features // groups}>;",
+        f"using Window = rf::ConvolutionWindow<{places}, {axes[0]}, {axes[1]},",
+        f"    {axes[2]}, {groups}, {w[-places - 1]}, {features // groups}>;",
     ]
 
 

@@ -2,7 +2,7 @@
 //
 // Layout: images [count, groups * channels, deep, high, wide] of fp32, as they lie in memory. An axis that there is not
 // has one element. K runs over (tap, channel of the group), channels first: k = tap * channels + channel. All that
-// parameters decide is a constant (Window); sizes of images are not.
+// parameters decide is a constant (ConvolutionWindow); sizes of images are not.
 #pragma once
 #include "sync.cuh"
 
@@ -19,7 +19,7 @@ template <int Kernel, int Stride, int Padding, int Dilation> struct WindowAxis {
 
 // Places: axes along which it moves, the last ones. Channels, Features: of one group, which each of its features sees,
 // and which it makes.
-template <int Places, class D, class H, class W, int Groups, int Channels, int Features> struct Window {
+template <int Places, class D, class H, class W, int Groups, int Channels, int Features> struct ConvolutionWindow {
   using Deep = D;
   using High = H;
   using Wide = W;
