@@ -40,6 +40,8 @@ class Calls:
             except SizeError as error:
                 return error  # it may be asserted only
         if isinstance(meta, torch.SymFloat):
+            if meta.node.expr.free_symbols - set(meta.node.shape_env.backed_var_to_val):
+                raise CaptureError(VALUES)
             try:
                 return self.sizes.number(meta)
             except SizeError as error:
