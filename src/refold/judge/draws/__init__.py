@@ -1,6 +1,6 @@
 """What the judge draws: inputs, layouts, states. Every function here is pure."""
 
-from refold.judge.draws.inputs import SCALES, alone, normal, resized, scalars, shapes
+from refold.judge.draws.inputs import SCALES, alone, larger_batch, normal, resized, scalars, shapes
 from refold.judge.draws.layouts import axes, bedded, layouts, otherwise_laid, twice
 from refold.judge.draws.states import lattice, perturbed, rolled, signed
 from refold.judge.draws.trees import (
@@ -25,6 +25,7 @@ __all__ = [
     "has_floats",
     "inexact",
     "joined",
+    "larger_batch",
     "lattice",
     "layouts",
     "mapped",

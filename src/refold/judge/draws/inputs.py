@@ -45,6 +45,18 @@ def resized(inputs: list[Any], old: int, new: int, dims: Iterator[tuple[int, int
     return [every(v, change) for v in inputs]
 
 
+_SMALL = 1 << 18  # elements of what a larger batch is made of
+
+
+def larger_batch(inputs: list[Any]) -> int:
+    """A batch of several times the file's, where that stays small; an odd number for most."""
+    held = tensors(inputs)
+    batch = held[0].shape[0] if held and held[0].dim() else 0
+    most = max((t.numel() for t in held), default=0)
+    times = max(1, min(8, _SMALL // max(most, 1)))
+    return times * batch + 1
+
+
 def shapes(
     inputs: list[Any], quick: bool, others: Iterable[int] = ()
 ) -> Iterator[tuple[str, list[Any]]]:

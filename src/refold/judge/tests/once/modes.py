@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 
 import torch
 
+from refold.judge import draws
 from refold.judge.draws.trees import inexact, tensors
 from refold.judge.rule.compare import compare
 from refold.judge.tests.base import Test
@@ -27,6 +29,7 @@ def run(session: Session) -> Iterator[Failure]:
         name = "train" if training else "eval"
         yield from session.check(name, inputs, Status.WRONG_MODE, training=training)
         yield from _buffers(session, name, training)
+    yield from _other_batches(session)
     yield from _thawed(session)
     yield from _gradients(session)
 
@@ -87,6 +90,33 @@ def _buffers(session: Session, name: str, training: bool) -> Iterator[Failure]:
         host.request("put", slot="b", inputs=fresh)
         host.request("call", slot="b", seed=session.seed + 7)
         yield from _held_alike(session, truth, f"{word} calls in {name} mode")
+    session.entered("")
+
+
+def _other_batches(session: Session) -> Iterator[Failure]:
+    """The buffers that calls of other batch sizes leave in train mode: a larger one, and one of the
+    secret."""
+    given = session.inputs()
+    truth = session.truth(given, training=True)
+    written = truth.eager is not None and any(
+        not torch.equal(v, session.state(session.base_state)[k])
+        for k, v in _kept(session, truth).items()
+    )
+    if not written:
+        return
+    drawn = draws.larger_batch(given), random.Random(session.secret ^ 1).randrange(5, 200)
+    wanted = {f"batch {size}" for size in drawn}
+    host = session.worker()
+    for case, inputs in draws.shapes(given, True, drawn):
+        if case not in wanted:
+            continue
+        truth = session.truth(inputs, training=True)
+        if truth.eager is None or truth.exact is None:
+            continue
+        host.request("load_state", state=session.state(session.base_state), how="strict")
+        session.entered(session.base_state)
+        session.call(inputs, training=True)
+        yield from _held_alike(session, truth, f"a call of {case} in train mode")
     session.entered("")
 
 

@@ -15,7 +15,7 @@ def run(session: Session) -> Iterator[Failure]:
     """Each shape, and each value of a plain number, that the reference accepts."""
     before, given = session.cases, session.inputs()
     drawn = random.Random(session.secret).sample(range(5, 200), 2 if session.quick else 4)
-    shaped = draws.shapes(given, session.quick, drawn)
+    shaped = draws.shapes(given, session.quick, [*drawn, draws.larger_batch(given)])
     for case, inputs in (*shaped, *draws.scalars(given)):
         yield from session.check(case, inputs)
     if session.cases == before:
@@ -25,7 +25,7 @@ def run(session: Session) -> Iterator[Failure]:
 TEST = Test(
     "shapes",
     "one-shape kernels, skipped tails, numbers taken for constants",
-    "Batches of 0, 1, odd, one more and secret sizes, every dimension and other numbers that the "
-    "reference accepts.",
+    "Batches of 0, 1, odd, one more, eight times as many and secret sizes, every dimension and "
+    "other numbers that the reference accepts.",
     run,
 )

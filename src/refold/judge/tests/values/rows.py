@@ -70,7 +70,9 @@ def _many(session: Session) -> Iterator[Failure]:
         held = sum(t.numel() * t.element_size() for t in found)
         spent = time.perf_counter() - began
         next_takes = min(_STEP, _MANY / count) ** 2
-        if next_takes * held > _BYTES or next_takes * spent > _SECONDS:
+        # who asks for this test alone waits for it on a busy machine, too
+        patience = _SECONDS * (1 if session.request.only is None else 5)
+        if next_takes * held > _BYTES or next_takes * spent > patience:
             raise Skip(f"{_MANY:,} rows take too long, or too much memory")
     yield from session.check(f"{_MANY:,} rows", more, limit=True)
 
