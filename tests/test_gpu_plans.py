@@ -19,9 +19,9 @@ from refold.derive import Options, derive
 from refold.ir import hint
 from refold.plan import Call
 from torch_target import TorchTarget
-from zoo import CASES, convolutions, values
+from zoo import CASES, convolutions, pools, values
 
-SOURCES = (convolutions.__name__, values.__name__)
+SOURCES = (convolutions.__name__, pools.__name__, values.__name__)
 MODELS = [n for n, case in CASES.items() if case.__module__ in SOURCES]
 
 

@@ -11,7 +11,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 import refold
 from refold import pipeline
-from refold.capture import Example, program
+from refold.capture import FREE, Example, program
 from refold.capture.arguments import Arguments
 
 
@@ -60,11 +60,11 @@ def test_no_step_is_run(monkeypatch):
     before = decomposition_table[lstm]
     module = nn.LSTM(6, 8, num_layers=2)
     arguments = Arguments(module, Example((torch.randn(5, 3, 6),)))
-    program.exported(module, arguments, (), frozenset())
+    program.exported(module, arguments, (), FREE)
     assert decomposition_table[lstm] is before  # what others trace is theirs
     monkeypatch.setattr("refold.capture.shape_rules._RULES", {})
     with pytest.raises(AssertionError, match="a step was run"):
-        program.exported(module, arguments, (), frozenset())
+        program.exported(module, arguments, (), FREE)
 
 
 class Cells(nn.Module):
@@ -90,7 +90,7 @@ def test_cells_are_captured_whole_on_every_device(device):
         args = torch.empty(3, 6, device=device), torch.empty(3, 8, device=device)
     kernels = dict(torch.ops.aten.gru_cell.default.py_kernels)
     given = Arguments(module, Example(args))
-    program_ = program.exported(module, given, (), frozenset()).program
+    program_ = program.exported(module, given, (), FREE).program
     assert torch.ops.aten.gru_cell.default.py_kernels == kernels  # what others trace is theirs
     nodes = program_.graph.nodes
     calls = [str(n.target) for n in nodes if "cell" in str(n.target)]

@@ -71,8 +71,13 @@ def _statements(group: Group, scope: Scope) -> list[str]:
                 read.append(f"{texts[n.inputs[0]]}.mT")
             else:
                 read.append(texts[n] if n in texts else f"{texts[source(n)]}.to({n.dtype})")
-        text = OPS[node.op].torch_text(read, dict(node.attrs))
-        lines.append(f"rf_n{i} = {text}")
+        row, attrs = OPS[node.op], dict(node.attrs)
+        shape = ""
+        if row.operand_ranks is not None:  # PyTorch's function takes images of their own rank
+            ranks = row.operand_ranks(attrs)
+            read = [f"{t}.flatten(0, -{r})" if r else t for t, r in zip(read, ranks, strict=True)]
+            shape = f".reshape({shape_text(node.shape, scope.sizes)})"
+        lines.append(f"rf_n{i} = {row.torch_text(read, attrs)}{shape}")
         texts[node] = f"rf_n{i}"
     for out in group.outputs:
         lines.append(
