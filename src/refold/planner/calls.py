@@ -60,7 +60,8 @@ def _charge(node: Node, device: DeviceModel, parametric: Parametric) -> float:
         more = device.called + 2 * size_bytes(node) / device.bandwidth
         return product_charge(node, device, parametric) + more
     if node.op in CONVOLUTIONS:
-        busy, read = product_seconds(node, device), _read_by_convolution(node, device)
+        # what adds its bias is fused with what follows
+        busy, read = product_seconds(node, device), sum(size_bytes(i) for i in node.inputs)
         written = size_bytes(node) / device.bandwidth
         return max(busy, read / device.bandwidth) + device.called + written
     if node.op == "embedding":

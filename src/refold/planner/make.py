@@ -17,6 +17,7 @@ from refold.ir import NARROW, OPS, Graph, Kind, Node
 from refold.ir.graph import is_computed, is_parametric
 from refold.plan.memory import Memory, Storage, is_narrowing
 from refold.plan.plan import Plan, is_rematerialized, reads_numbers, values_read
+from refold.planner import biases
 from refold.planner.buffers import placed
 from refold.planner.drafts import Drafts
 from refold.planner.lower import lower
@@ -45,8 +46,16 @@ def make_plan(
         plan = planner.plan()
         apart = {n for n in whole if planner.reduces_apart(done[n])}
         if not apart:
-            return placed(replace(plan, images_last=images_last))
+            break
         whole -= apart
+    biased = biases.taken_out(planner) if device.device.adds_bias else set()
+    if biased:
+        plain, moved = biases.without(lowered, biased)
+        here = {n: moved.get(d, d) for n, d in done.items()}
+        lowered, again = lower(plain, {here[n] for n in whole})
+        known = storage.moved({n: again.get(d, d) for n, d in here.items()})
+        plan = _Planner(lowered, known, device).plan()
+    return placed(replace(plan, images_last=images_last))
 
 
 def _only_reduced(graph: Graph) -> set[Node]:
