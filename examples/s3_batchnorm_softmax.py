@@ -5312,14 +5312,15 @@ def _refold_ninja_on_path() -> Iterator[None]:
 
 def _refold_forget(root: str, most: int, but: str = "") -> int:
     """Remove libraries, those that were not used for longest first, until the others take at most
-    so many bytes, and what processes left that were killed; says how many bytes went."""
+    so many bytes, and what processes left that were killed; says how many bytes went. The folder
+    may hold what others have compiled: theirs has no stamp."""
     kept, gone = [], 0
     for entry in os.scandir(root):
-        if not entry.name.startswith("refold_") or entry.path == but:
+        if not entry.name.startswith("refold_") or not entry.is_dir() or entry.path == but:
             continue
         stamp = os.path.join(entry.path, _REFOLD_STAMP)
-        whole = os.path.isfile(stamp)
-        if not whole and (not entry.is_dir() or time.time() - entry.stat().st_mtime < 86400):
+        whole, unfinished = os.path.isfile(stamp), "." in entry.name
+        if not whole and not (unfinished and time.time() - entry.stat().st_mtime > 86400):
             continue
         size = sum(f.stat().st_size for f in os.scandir(entry.path) if f.is_file())
         kept.append((os.stat(stamp).st_mtime if whole else 0.0, size, entry.path))

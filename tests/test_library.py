@@ -139,19 +139,19 @@ def test_a_cache_that_cannot_be_written_to_is_read(
 def test_those_that_were_not_used_for_longest_go_first(cache: Path) -> None:
     cache.mkdir(parents=True)
     (cache / "somebody's").mkdir()
-    for age, name in enumerate(("new", "old", "oldest", "killed", "fresh")):
+    for age, name in enumerate(("new", "old", "oldest", "0.killed", "theirs", "0.fresh")):
         folder = cache / f"refold_{name}"
         folder.mkdir()
         (folder / "one.so").write_bytes(bytes(1000))
         then = time.time() - 100000 * age
-        if name in ("killed", "fresh"):  # no stamp: a process was killed, or is compiling now
-            os.utime(folder, (then, then) if name == "killed" else None)
+        if name in ("0.killed", "theirs", "0.fresh"):  # unfinished, or somebody's: no stamp
+            os.utime(folder, None if name == "0.fresh" else (then, then))
         else:
             (folder / "stamp").touch()
             os.utime(folder / "stamp", (then, then))
     assert _refold_forget(str(cache), 2500) == 2000
     left = {f.name for f in cache.iterdir()}
-    assert left == {"somebody's", "refold_new", "refold_old", "refold_fresh"}
+    assert left == {"somebody's", "refold_theirs", "refold_new", "refold_old", "refold_0.fresh"}
 
 
 def test_ninja_is_found_beside_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
