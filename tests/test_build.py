@@ -12,6 +12,7 @@ import sys
 import sysconfig
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -319,6 +320,22 @@ def test_files_for_gpus_are_built_where_there_is_none(files: Path, name: str) ->
         input=library.content, capture_output=True, check=False,
     ).stdout.decode()  # fmt: skip
     assert "torch" not in undefined and "cudaLaunch" not in undefined
+
+
+def test_a_driver_runs_what_was_made_for_earlier_releases(monkeypatch: pytest.MonkeyPatch) -> None:
+    def version(of: int) -> Any:
+        def write(at: Any) -> int:
+            at._obj.value = of
+            return 0
+
+        return lambda name: SimpleNamespace(cuDriverGetVersion=write)
+
+    monkeypatch.setattr(built.ctypes, "CDLL", version(13010))
+    assert built._refold_drivers()[:3] == ["CUDA 13", "CUDA 12", "CUDA 11"]
+    monkeypatch.setattr(built.ctypes, "CDLL", version(0))
+    assert built._refold_drivers() == []
+    monkeypatch.undo()
+    built._refold_drivers()  # with a driver or without one
 
 
 def test_what_is_here_is_what_python_calls_its_extensions() -> None:
