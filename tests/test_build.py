@@ -96,6 +96,16 @@ def test_it_runs_without_a_compiler(files: Path, tmp_path: Path, level: str) -> 
     assert not list(tmp_path.glob("home/.cache/refold/libraries/refold_*"))
 
 
+def test_a_file_may_import_what_lies_beside_it(files: Path, tmp_path: Path) -> None:
+    (tmp_path / "beside_refolds_test.py").write_text("WIDTH = 40")
+    text = (files / "fast.py").read_text()
+    (tmp_path / "fast.py").write_text(f"from beside_refolds_test import WIDTH\n{text}")
+    before = list(sys.path)
+    assert building.kind_of(tmp_path / "fast.py") == "cpu"
+    assert building._imported((tmp_path / "fast.py").read_text(), tmp_path).WIDTH == 40
+    assert sys.path == before and "REFOLD_DISABLE" not in os.environ
+
+
 def here(library: Path, **more: Any) -> dict[str, Any]:
     (row,) = (r for r in listed(library)["libraries"] if r["needs"]["processor"] == "AVX2")
     return {n: [v] for n, v in row["needs"].items()} | more
@@ -280,6 +290,7 @@ def test_a_wheel_needs_a_version(tmp_path: Path) -> None:
         (["fast.py", "--wheel", "torch"], "cannot be called 'torch'"),
         (["fast_90.py", "--target", "cuda:sm_80"], "is for one kind of GPU only"),
         (["fast_80.py", "--target", "cpu:avx2"], "is for a GPU; its targets are"),
+        (["fast.py", "fast_90.py", "--target", "tpu"], "is for the CPU; its targets are"),
     ],
     ids=lambda x: " ".join(x) if isinstance(x, list) else "",
 )
@@ -297,6 +308,22 @@ def test_bad_usage_is_a_line(
     said = capsys.readouterr().err.strip()
     assert told in said and len(said.splitlines()) == 1
     assert sorted(files.rglob("*")) == before
+
+
+def test_each_file_is_given_the_targets_that_it_is_for(
+    files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {}
+
+    def build(path: Path, targets: list[str], told: Any) -> Built:
+        given[path.name] = targets
+        return Built(path, "", "kernels", "", ())
+
+    monkeypatch.setattr("refold.report.building.build", build)
+    ask = [str(files / name) for name in ("fast.py", "fast_80.py")]
+    ask += [f"--target={t}" for t in ("cpu:avx2", "cuda:sm_86", "cpu:any")]
+    assert cli.main(["build", *ask, "-o", str(tmp_path / "built")]) == 0
+    assert given == {"fast.py": ["cpu:avx2", "cpu:any"], "fast_80.py": ["cuda:sm_86"]}
 
 
 def test_a_compiler_that_fails_is_a_line(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
