@@ -65,7 +65,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         text = result_of(module, [torch.randn(6, 40)], target).text
         assert text is not None
         (folder / f"{name}.py").write_text(f"{MODEL}\n{text}")
-    assert cli.main(["build", str(folder / "fast.py"), "-o", str(folder / "built")]) == 0
+    building.write(building.build(folder / "fast.py"), folder / "built")
     return folder
 
 
@@ -242,28 +242,39 @@ def test_libraries_for_other_versions_stay(files: Path, copy: Path) -> None:
     kept = [row["file"] for row in listed(copy)["libraries"]]
     assert kept == ["new.so", rows["libraries"][0]["file"], "older.so"]
     assert {p.name for p in copy.iterdir()} == {*kept, "built.json"}
+    # beside the file itself, which stays
+    beside = dataclasses.replace(new, path=copy.parent / "fast.py", text="another")
+    building.write(beside, copy.parent)
+    assert (copy.parent / "fast.py").read_text() == ""
     other = Built(files / "fast.py", "", copy.name, "another source", new.libraries)
     building.write(other, copy.parent)
     assert {p.name for p in copy.iterdir()} == {"new.so", "built.json"}
     assert not list(copy.parent.glob(".*"))
 
 
-def test_a_wheel_of_several_models(files: Path, tmp_path: Path) -> None:
-    second = tmp_path / "second.py"
-    shutil.copy(files / "fast.py", second)
-    one = building.build(files / "fast.py", ["cpu:avx2"])
-    wheel([one, dataclasses.replace(one, path=second)], "My-models", "1.0", tmp_path)
+def test_a_wheel_of_several_models(
+    copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = listed(copy)["libraries"]
+    libraries = [Library(r["file"], (copy / r["file"]).read_bytes(), r["needs"], "") for r in rows]
+    file = copy.parent / "fast.py"
+    one = Built(file, file.read_text(), copy.name, listed(copy)["source"], tuple(libraries))
+    monkeypatch.setattr(
+        "refold.report.building.build", lambda path, *_: dataclasses.replace(one, path=path)
+    )
+    ask = ["build", str(file), "second.py", "-o", str(tmp_path), "--wheel", "My-models"]
+    assert cli.main(ask) == 0
     (made,) = tmp_path.glob("*.whl")
     python = f"cp{sys.version_info[0]}{sys.version_info[1]}"
     assert made.name.startswith(f"my_models-1.0-{python}-none-linux_")
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--no-compile"]
     pip += ["--disable-pip-version-check", "--target", str(tmp_path / "site"), str(made)]
     subprocess.run(pip, check=True)
-    for module in ("my_models.fast", "my_models.second"):
-        assert use(tmp_path / "site", tmp_path / "home", module) == ("None", "")
+    assert use(tmp_path / "site", tmp_path / "home", "my_models.second") == ("None", "")
     with zipfile.ZipFile(made) as archive:
         names = archive.namelist()
-    assert len([n for n in names if n.endswith(".so")]) == 1  # the same kernels lie there once
+    assert "my_models/fast.py" in names
+    assert len([n for n in names if n.endswith(".so")]) == 2  # the same kernels lie there once
 
 
 @pytest.mark.parametrize(
