@@ -176,7 +176,10 @@ def first_steps(name: str, sizes: Mapping[str, int], device: str, side: str) -> 
     return found
 
 
-def measured(name: str, sizes: Mapping[str, int], device: str, seconds: float) -> dict[str, Any]:
+def measured(
+    name: str, sizes: Mapping[str, int], device: str, seconds: float, starts: bool
+) -> dict[str, Any]:
+    """One row; starts: whether processes of their own are timed from their start, too."""
     model, x = made(name, sizes, device)
     sides, steps = {}, {}
     report = Report(())
@@ -190,7 +193,9 @@ def measured(name: str, sizes: Mapping[str, int], device: str, seconds: float) -
             own.load_state_dict(model.state_dict())
         report = Report(tuple(graphs))
     print(report)
-    first = {side: first_steps(name, sizes, device, side) for side in ("compile", "refold")}
+    first = {
+        side: first_steps(name, sizes, device, side) for side in ("compile", "refold") if starts
+    }
     found = errors(sides, x)
     bases = {n: Side(steps[n]) for n in ("eager", "compile")}
     timing = race(bases, steps["refold"], device, seconds)
@@ -219,6 +224,7 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--output", type=Path)
+    parser.add_argument("--no-starts", action="store_true", help="leave cold and warm starts out")
     parser.add_argument("--first", choices=list(COMPILERS), help="print a first step's seconds")
     asked = parser.parse_args()
     given = {k: int(v) for k, _, v in (one.partition("=") for one in asked.set)}
@@ -229,7 +235,7 @@ def main() -> None:
         if asked.first is not None:
             print(first_step(model, sizes, asked.device, asked.first))
             continue
-        found = measured(model, sizes, asked.device, asked.seconds)
+        found = measured(model, sizes, asked.device, asked.seconds, not asked.no_starts)
         about = {"date": datetime.date.today().isoformat(), "device": name}
         about |= {"threads": str(torch.get_num_threads()), "torch": torch.__version__}
         rows.append(found | about | {"commit": commit()})

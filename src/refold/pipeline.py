@@ -27,7 +27,7 @@ from refold.emit.targets import target_of
 from refold.ir import render
 from refold.planner import convolutions_of, to_tune, tuned
 from refold.rules import EXACT
-from refold.schedule import PACES, Cut, Schedule, kernels_of
+from refold.schedule import TILE_COSTS, Schedule, ScheduleChooser, kernels_of
 from refold.tune import Tuned
 from refold.tune_images import TunedImages, largest, measured, processor
 
@@ -233,7 +233,7 @@ def tune(
 
     try:
         name = torch.cuda.get_device_name()
-        tables = {kind: Tuned(name, kernels, kind) for kind in PACES}
+        tables = {kind: Tuned(name, kernels, kind) for kind in TILE_COSTS}
         for kind, table in tables.items():
             table.fill((sizes for k, sizes in products if k == kind), build)
     except RuntimeError as error:
@@ -246,11 +246,11 @@ def tune(
 
 
 def _cut(
-    derivations: Sequence[Derivation], device: DeviceModel, cut: Cut
+    derivations: Sequence[Derivation], device: DeviceModel, choose: ScheduleChooser
 ) -> tuple[Derivation, ...]:
     """The derivations with the products of their plans cut anew."""
     return tuple(
-        replace(d, mode=replace(d.mode, plan=tuned(d.mode.plan, device, cut)))
+        replace(d, mode=replace(d.mode, plan=tuned(d.mode.plan, device, choose)))
         if d.mode.plan is not None
         else d
         for d in derivations
