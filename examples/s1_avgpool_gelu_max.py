@@ -4479,10 +4479,7 @@ def _refold_build():
             build_directory=folder, no_implicit_headers=True, with_cuda=True,
         )
 
-    # a library has CUDA's runtime in it, which asks for a driver of its release or a later one
-    releases = range(torch._C._cuda_getDriverVersion() // 1000, 0, -1)
-    here = _refold_here(driver=[f"CUDA {release}" for release in releases])
-    file = globals().get("__file__")
+    file, here = globals().get("__file__"), _refold_here(driver=_refold_drivers())
     return _refold_library(_REFOLD_NAME, _REFOLD_SOURCE, _REFOLD_FLAGS, compiled, file, here)
 
 
@@ -4571,6 +4568,7 @@ def _refold_tf32_allowed():
         return torch.backends.cuda.matmul.fp32_precision == "tf32"
 
 # --- The runtime. ---------------------------------------------------------------------------------
+import ctypes
 import hashlib
 import importlib.machinery
 import importlib.util
@@ -4620,6 +4618,17 @@ def _refold_here(**more: Sequence[str]) -> dict[str, Sequence[str]]:
 def _refold_torch_release() -> str:
     """Whose functions kernels for the CPU call: those of another release may be others."""
     return ".".join(torch.__version__.split(".")[:2])
+
+
+def _refold_drivers() -> list[str]:
+    """The releases of CUDA that the driver runs. A library has CUDA's runtime in it, which asks for
+    a driver of its release or a later one."""
+    version = ctypes.c_int(0)
+    try:
+        ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version))
+    except (OSError, AttributeError):
+        return []
+    return [f"CUDA {release}" for release in range(version.value // 1000, 0, -1)]
 
 
 def _refold_digest(text: bytes) -> str:

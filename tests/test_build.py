@@ -12,6 +12,7 @@ import sys
 import sysconfig
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -36,18 +37,20 @@ class Model(torch.nn.Module):
         return torch.tanh(self.fc(x)).sum(1)
 """
 USE = """
-import logging, sys, torch
+import logging, os, sys, torch
 logging.basicConfig(format="%(message)s")
 torch.manual_seed(0)
 import {module} as emitted
-model = emitted.ModelNew().eval()
+model = emitted.ModelNew().eval().to(os.environ.get("device", "cpu"))
 with torch.no_grad():
-    x = torch.randn(6, 40)
+    x = torch.randn(6, 40).to(model.fc.weight.device)
     found, wanted = model(x), emitted.Model.forward(model, x)
 assert (found - wanted).abs().max() < 1e-5
-assert not {{"ninja", "setuptools", "refold"}} & set(sys.modules)
+assert not torch.cuda.is_available() or torch.cuda.current_device() == 0
+assert emitted._refold_problem or not {{"ninja", "setuptools", "refold"}} & set(sys.modules)
 print(emitted._refold_problem)
 """
+KEPT = ("LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +66,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         text = result_of(module, [torch.randn(6, 40)], target).text
         assert text is not None
         (folder / f"{name}.py").write_text(f"{MODEL}\n{text}")
-    assert cli.main(["build", str(folder / "fast.py"), "-o", str(folder / "built")]) == 0
+    building.write(building.build(folder / "fast.py"), folder / "built")
     return folder
 
 
@@ -80,7 +83,7 @@ def use(folder: Path, home: Path, module: str = "fast", **more: str) -> tuple[st
     and what was logged."""
     home.mkdir(mode=0o500, exist_ok=True)
     bare = {"PATH": "/nonexistent", "HOME": str(home), "PYTHONPATH": str(folder), **more}
-    bare |= {"TMPDIR": str(home)}
+    bare |= {"TMPDIR": str(home)} | {n: os.environ[n] for n in KEPT if n in os.environ}
     run = [sys.executable, "-B", "-c", USE.format(module=module)]
     done = subprocess.run(run, env=bare, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -92,6 +95,16 @@ def test_it_runs_without_a_compiler(files: Path, tmp_path: Path, level: str) -> 
     problem, said = use(files / "built", tmp_path / "home", ATEN_CPU_CAPABILITY=level)
     assert (problem, said) == ("None", "")
     assert not list(tmp_path.glob("home/.cache/refold/libraries/refold_*"))
+
+
+def test_a_file_may_import_what_lies_beside_it(files: Path, tmp_path: Path) -> None:
+    (tmp_path / "beside_refolds_test.py").write_text("WIDTH = 40")
+    text = (files / "fast.py").read_text()
+    (tmp_path / "fast.py").write_text(f"from beside_refolds_test import WIDTH\n{text}")
+    before = list(sys.path)
+    assert building.kind_of(tmp_path / "fast.py") == "cpu"
+    assert building._imported((tmp_path / "fast.py").read_text(), tmp_path).WIDTH == 40
+    assert sys.path == before and "REFOLD_DISABLE" not in os.environ
 
 
 def here(library: Path, **more: Any) -> dict[str, Any]:
@@ -230,28 +243,39 @@ def test_libraries_for_other_versions_stay(files: Path, copy: Path) -> None:
     kept = [row["file"] for row in listed(copy)["libraries"]]
     assert kept == ["new.so", rows["libraries"][0]["file"], "older.so"]
     assert {p.name for p in copy.iterdir()} == {*kept, "built.json"}
+    # beside the file itself, which stays
+    beside = dataclasses.replace(new, path=copy.parent / "fast.py", text="another")
+    building.write(beside, copy.parent)
+    assert (copy.parent / "fast.py").read_text() == ""
     other = Built(files / "fast.py", "", copy.name, "another source", new.libraries)
     building.write(other, copy.parent)
     assert {p.name for p in copy.iterdir()} == {"new.so", "built.json"}
     assert not list(copy.parent.glob(".*"))
 
 
-def test_a_wheel_of_several_models(files: Path, tmp_path: Path) -> None:
-    second = tmp_path / "second.py"
-    shutil.copy(files / "fast.py", second)
-    one = building.build(files / "fast.py", ["cpu:avx2"])
-    wheel([one, dataclasses.replace(one, path=second)], "My-models", "1.0", tmp_path)
+def test_a_wheel_of_several_models(
+    copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = listed(copy)["libraries"]
+    libraries = [Library(r["file"], (copy / r["file"]).read_bytes(), r["needs"], "") for r in rows]
+    file = copy.parent / "fast.py"
+    one = Built(file, file.read_text(), copy.name, listed(copy)["source"], tuple(libraries))
+    monkeypatch.setattr(
+        "refold.report.building.build", lambda path, *_: dataclasses.replace(one, path=path)
+    )
+    ask = ["build", str(file), "second.py", "-o", str(tmp_path), "--wheel", "My-models"]
+    assert cli.main(ask) == 0
     (made,) = tmp_path.glob("*.whl")
     python = f"cp{sys.version_info[0]}{sys.version_info[1]}"
     assert made.name.startswith(f"my_models-1.0-{python}-none-linux_")
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--no-compile"]
     pip += ["--disable-pip-version-check", "--target", str(tmp_path / "site"), str(made)]
     subprocess.run(pip, check=True)
-    for module in ("my_models.fast", "my_models.second"):
-        assert use(tmp_path / "site", tmp_path / "home", module) == ("None", "")
+    assert use(tmp_path / "site", tmp_path / "home", "my_models.second") == ("None", "")
     with zipfile.ZipFile(made) as archive:
         names = archive.namelist()
-    assert len([n for n in names if n.endswith(".so")]) == 1  # the same kernels lie there once
+    assert "my_models/fast.py" in names
+    assert len([n for n in names if n.endswith(".so")]) == 2  # the same kernels lie there once
 
 
 @pytest.mark.parametrize(
@@ -278,6 +302,7 @@ def test_a_wheel_needs_a_version(tmp_path: Path) -> None:
         (["fast.py", "--wheel", "torch"], "cannot be called 'torch'"),
         (["fast_90.py", "--target", "cuda:sm_80"], "is for one kind of GPU only"),
         (["fast_80.py", "--target", "cpu:avx2"], "is for a GPU; its targets are"),
+        (["fast.py", "fast_90.py", "--target", "tpu"], "is for the CPU; its targets are"),
     ],
     ids=lambda x: " ".join(x) if isinstance(x, list) else "",
 )
@@ -295,6 +320,22 @@ def test_bad_usage_is_a_line(
     said = capsys.readouterr().err.strip()
     assert told in said and len(said.splitlines()) == 1
     assert sorted(files.rglob("*")) == before
+
+
+def test_each_file_is_given_the_targets_that_it_is_for(
+    files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {}
+
+    def build(path: Path, targets: list[str], told: Any) -> Built:
+        given[path.name] = targets
+        return Built(path, "", "kernels", "", ())
+
+    monkeypatch.setattr("refold.report.building.build", build)
+    ask = [str(files / name) for name in ("fast.py", "fast_80.py")]
+    ask += [f"--target={t}" for t in ("cpu:avx2", "cuda:sm_86", "cpu:any")]
+    assert cli.main(["build", *ask, "-o", str(tmp_path / "built")]) == 0
+    assert given == {"fast.py": ["cpu:avx2", "cpu:any"], "fast_80.py": ["cuda:sm_86"]}
 
 
 def test_a_compiler_that_fails_is_a_line(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -319,6 +360,22 @@ def test_files_for_gpus_are_built_where_there_is_none(files: Path, name: str) ->
         input=library.content, capture_output=True, check=False,
     ).stdout.decode()  # fmt: skip
     assert "torch" not in undefined and "cudaLaunch" not in undefined
+
+
+def test_a_driver_runs_what_was_made_for_earlier_releases(monkeypatch: pytest.MonkeyPatch) -> None:
+    def version(of: int) -> Any:
+        def write(at: Any) -> int:
+            at._obj.value = of
+            return 0
+
+        return lambda name: SimpleNamespace(cuDriverGetVersion=write)
+
+    monkeypatch.setattr(built.ctypes, "CDLL", version(13010))
+    assert built._refold_drivers()[:3] == ["CUDA 13", "CUDA 12", "CUDA 11"]
+    monkeypatch.setattr(built.ctypes, "CDLL", version(0))
+    assert built._refold_drivers() == []
+    monkeypatch.undo()
+    built._refold_drivers()  # with a driver or without one
 
 
 def test_what_is_here_is_what_python_calls_its_extensions() -> None:

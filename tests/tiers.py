@@ -179,7 +179,7 @@ TABLE: Mapping[str, Row] = {
         )
     },
     "tests/test_build.py::test_files_for_gpus_are_built_where_there_is_none": Row(
-        "nvcc takes four seconds for each.", ("fast_90",)
+        "nvcc takes four seconds for each."
     ),
     "tests/test_tune.py::test_a_direct_product_is_given_x_as_it_is": Row(
         "nvcc compiles both; tests/gpu runs such products on the emulator."

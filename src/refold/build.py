@@ -12,6 +12,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 import sysconfig
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
@@ -104,7 +105,7 @@ def build(
     """
     try:
         text = path.read_text()
-        module = _imported(text)
+        module = _imported(text, path.parent)
     except (OSError, UnicodeDecodeError) as error:
         raise BuildError(f"{path}: {getattr(error, 'strerror', None) or 'no text'}") from error
     except (Exception, SystemExit) as error:
@@ -121,12 +122,24 @@ def build(
     return Built(path, text, module._REFOLD_NAME, source, libraries)
 
 
-def _imported(text: str) -> ModuleType:
+def kind_of(path: Path) -> str:
+    """For what an emitted file is, "cpu" or "cuda"; empty where that cannot be said."""
+    try:
+        found = re.search(r'_RefoldFile\("(\w+)", globals\(\)\)', path.read_text())
+    except (OSError, UnicodeDecodeError):
+        return ""
+    return found[1] if found else ""
+
+
+def _imported(text: str, folder: Path = Path()) -> ModuleType:
+    """The file's module, without kernels. folder: where modules lie that it may import."""
     before = os.environ.get("REFOLD_DISABLE")
     os.environ["REFOLD_DISABLE"] = "1"  # nothing is compiled by the import
+    sys.path.append(str(folder.resolve()))
     try:
         return load_text(text, keep=False)
     finally:
+        sys.path.remove(str(folder.resolve()))
         if before is None:
             del os.environ["REFOLD_DISABLE"]
         else:

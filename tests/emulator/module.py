@@ -22,7 +22,6 @@ _CHANGES = (
         "_refold_library(_REFOLD_NAME, _REFOLD_SOURCE, _REFOLD_FLAGS, compiled, file, here)",
         'compiled(""), None',
     ),
-    ("torch._C._cuda_getDriverVersion()", "13000"),
     ("from torch.utils.cpp_extension import load_inline", f"from {__name__} import load_inline"),
     ("torch.cuda.", "_emulated_cuda."),
     ('torch.device("cuda", ', '_emulated_cuda.device("cuda", '),

@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from refold.build import BuildError, Built, build, write
+from refold.build import BuildError, Built, build, kind_of, write
 from refold.wheel import package_of, wheel
 
 
@@ -15,10 +15,17 @@ def build_command(args: argparse.Namespace) -> int:
     """See `refold build --help`; nothing is written unless all files were compiled."""
     folder, paths = Path(args.output), [Path(file) for file in args.files]
     _check(paths, folder, args.wheel)
-    built = [
-        build(p, args.targets, lambda line: print(f"refold: {line}", file=sys.stderr))
-        for p in paths
-    ]
+    kinds = {p: kind_of(p) for p in paths}
+
+    def meant(path: Path) -> list[str]:
+        """The targets for a file: one for GPUs is not for the CPU's files among several."""
+        families = {t: t.partition(":")[0] for t in args.targets}
+        return [t for t, f in families.items() if f == kinds[path] or f not in kinds.values()]
+
+    def told(line: str) -> None:
+        print(f"refold: {line}", file=sys.stderr)
+
+    built = [build(p, meant(p), told) for p in paths]
     if args.wheel:
         written = [wheel(built, args.wheel, args.wheel_version, folder)]
     else:

@@ -4,6 +4,7 @@ built.json lists the libraries: of each its digest and what it needs. One that w
 is for another Python, PyTorch, processor or driver, is not loaded.
 """
 
+import ctypes
 import hashlib
 import importlib.machinery
 import importlib.util
@@ -26,6 +27,17 @@ def _refold_here(**more: Sequence[str]) -> dict[str, Sequence[str]]:
 def _refold_torch_release() -> str:
     """Whose functions kernels for the CPU call: those of another release may be others."""
     return ".".join(torch.__version__.split(".")[:2])
+
+
+def _refold_drivers() -> list[str]:
+    """The releases of CUDA that the driver runs. A library has CUDA's runtime in it, which asks for
+    a driver of its release or a later one."""
+    version = ctypes.c_int(0)
+    try:
+        ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version))
+    except (OSError, AttributeError):
+        return []
+    return [f"CUDA {release}" for release in range(version.value // 1000, 0, -1)]
 
 
 def _refold_digest(text: bytes) -> str:
