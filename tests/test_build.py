@@ -46,6 +46,7 @@ with torch.no_grad():
     x = torch.randn(6, 40).to(model.fc.weight.device)
     found, wanted = model(x), emitted.Model.forward(model, x)
 assert (found - wanted).abs().max() < 1e-5
+assert not torch.cuda.is_available() or torch.cuda.current_device() == 0
 assert emitted._refold_problem or not {{"ninja", "setuptools", "refold"}} & set(sys.modules)
 print(emitted._refold_problem)
 """
