@@ -237,7 +237,7 @@ def test_a_cpu_is_timed_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
         return Told("library" if way is None else "own", module)
 
     monkeypatch.setattr(tune_images, "_SECONDS", 0.0)
-    c = replace(SIZES, extras=(1, 0), strides=(2, 1), made=(14, 7))
+    c = replace(SIZES, output_padding=(1, 0), strides=(2, 1), made=(14, 7))
     sides = measured(c, "ieee", frozenset(), build, "cpu")
     assert set(sides.seconds) == {None, ON_CPU} and sides.kind == "ieee"
     assert calls[-10:] == ["library", "own"] * 5

@@ -52,8 +52,8 @@ LEAST_FEATURES, LEAST_DEPTH = 16, 16
 @dataclass(frozen=True)
 class Convolution:
     """The sizes of a convolution. channels, features: of all groups. sizes, made: of an image and
-    of a result along each axis, as are kernel, strides, paddings and dilations, and extras: of a
-    transposed one, how much longer its result is."""
+    of a result along each axis, as are kernel, strides, paddings and dilations; output_padding: of
+    a transposed one, how much longer its result is."""
 
     images: int
     channels: int
@@ -65,7 +65,7 @@ class Convolution:
     strides: tuple[int, ...]
     paddings: tuple[int, ...]
     dilations: tuple[int, ...]
-    extras: tuple[int, ...] | None = None
+    output_padding: tuple[int, ...] | None = None
 
     @property
     def depth(self) -> int:
@@ -113,7 +113,7 @@ def by_rule_on_cpu(c: Convolution) -> Way | None:
     one is empty.
     """
     each = c.features // c.groups
-    if c.extras is not None:
+    if c.output_padding is not None:
         ahead = max(c.strides) > 1 and each >= _PANEL and c.depth >= _PANEL * prod(c.strides)
     else:
         ahead = each <= _FEW and c.made[-1] >= _LANES and c.depth <= 128

@@ -106,7 +106,7 @@ def name_of(c: Convolution) -> str:
 
     more = "/".join(map(text, (c.strides, c.paddings, c.dilations)))
     images = text((c.images, c.channels, *c.sizes))
-    transposed = "" if c.extras is None else f" transposed {text(c.extras)}"
+    transposed = "" if c.output_padding is None else f" transposed {text(c.output_padding)}"
     return f"{images} by {text((c.features, *c.kernel))} {more} groups {c.groups}{transposed}"
 
 
@@ -130,10 +130,10 @@ def largest(convolutions: Iterable[Convolution]) -> list[Convolution]:
 def example_of(c: Convolution, device: str) -> tuple[nn.Module, torch.Tensor]:
     """A convolution with a bias and a function behind it, and images for it."""
     dims, sizes = len(c.sizes) - 1, (c.channels, c.features, c.kernel, c.strides, c.paddings)
-    if c.extras is None:
+    if c.output_padding is None:
         conv = _KINDS[dims](*sizes, c.dilations, c.groups)
     else:
-        conv = _TRANSPOSED[dims](*sizes, c.extras, c.groups, dilation=c.dilations)
+        conv = _TRANSPOSED[dims](*sizes, c.output_padding, c.groups, dilation=c.dilations)
     module = nn.Sequential(conv, nn.Sigmoid()).to(device).eval()
     return module, torch.randn(c.images, c.channels, *c.sizes, device=device)
 

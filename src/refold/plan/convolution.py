@@ -78,5 +78,5 @@ def of_node(node: Node) -> Convolution:
         node["strides"],
         node["paddings"],
         node["dilations"],
-        node.get("extras"),
+        node.get("output_padding"),
     )

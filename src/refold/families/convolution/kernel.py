@@ -38,7 +38,7 @@ def _window(conv: Node) -> list[str]:
     facts = [w[-places:], conv["strides"], conv["paddings"], conv["dilations"]]
     none: tuple[Dim, ...] = (1, 1, 0, 1)
     if transposed:
-        facts.append(conv["extras"])
+        facts.append(conv["output_padding"])
         none = (*none, 0)
     given = [*(none,) * (3 - places), *zip(*facts, strict=True)]
     axes = [f"rf::WindowAxis<{', '.join(map(str, axis))}>" for axis in given]
