@@ -98,7 +98,6 @@ def test_by_default_a_convolution_is_the_librarys() -> None:
     assert kinds(Block(), x, None) == ([], 1)
     assert kinds(Block(), x, lambda c: None) == ([], 1)
     assert kinds(Block(), x, by_rule("ieee")) == (["ieee"], 0)
-    assert kinds(Block(), x, by_rule("ieee"), "cpu") == ([], 1)
     for device in DEVICES:
         assert pipeline.target_for(device)[1].convolutions is None
 

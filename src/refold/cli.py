@@ -161,8 +161,8 @@ def _reference(command: argparse.ArgumentParser) -> None:
         "--convolutions",
         choices=CONVOLUTIONS,
         default=CONVOLUTIONS[0],
-        help="what computes convolutions on a GPU: PyTorch's library (default); own kernels,"
-        " epilogue and all, where there are; or of each the faster by timing at hand",
+        help="what computes convolutions: PyTorch's library (auto on a GPU); own kernels, epilogue"
+        " and all, where there are; or of each the faster by timing at hand (auto on a CPU)",
     )
     command.add_argument(
         "--memory",

@@ -7,7 +7,7 @@ are the rows. A family of kernels (`families/`) computes each group:
 - matmul: the product of rows of x with a weight; its epilogue is pointwise; its values are stored,
   reduced along each row, or reduced down each column. On a GPU also a batch of products, each with
   a weight of its own, whose values are stored.
-- convolution: a convolution on a GPU and its pointwise epilogue, whose value is stored.
+- convolution: a convolution and its pointwise epilogue, whose value is stored.
 - rows: passes over each row; a pass may use what the passes before it have reduced.
 - columns: a reduction over the rows for each column of each outer slice.
 - pointwise: each element once.
@@ -26,6 +26,7 @@ import torch
 
 from refold.ir import HALF_DTYPES, OPS, Dim, Graph, Kind, Node, Output, Sym, numel
 from refold.ir.graph import memory_of, topological, within
+from refold.ir.ops import CONVOLUTIONS
 from refold.ir.shapes import RANK
 from refold.plan.buffers import Buffers
 from refold.plan.convolution import ConvolutionKernel
@@ -272,7 +273,7 @@ def is_matrix_product(node: Node) -> bool:
 def is_of_two_sides(node: Node) -> bool:
     """Is it a contraction that only a kernel for it computes: a product of several features, or a
     convolution?"""
-    return is_matrix_product(node) or node.op == "conv"
+    return is_matrix_product(node) or node.op in CONVOLUTIONS
 
 
 def exchanges(node: Node) -> bool:

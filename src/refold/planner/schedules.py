@@ -40,8 +40,12 @@ def to_tune(plan: Plan) -> Iterator[tuple[str, Sizes]]:
             yield found
 
 
-def convolutions_of(plan: Plan) -> Iterator[Convolution]:
-    """The sizes of each of PyTorch's convolutions that a kernel of our own could compute."""
+def convolutions_of(plan: Plan, on_cpu: bool = False) -> Iterator[Convolution]:
+    """The sizes of each convolution that is PyTorch's or could be, and that a kernel of our own
+    could compute."""
     for step in plan.steps:
-        if isinstance(step, ExternCall) and unfit(step.node) is None:
-            yield of_node(step.node)
+        node = (
+            step.node if isinstance(step, ExternCall) else step.product if step.is_product else None
+        )
+        if node is not None and unfit(node, on_cpu) is None:
+            yield of_node(node)

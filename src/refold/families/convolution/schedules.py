@@ -1,4 +1,4 @@
-"""How a convolution is cut on a GPU."""
+"""How a convolution is cut on a GPU; on a CPU its sizes decide."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ def of_device(device: DeviceModel) -> list[Schedule]:
 
 def schedule(group: Group, device: DeviceModel, choose: ScheduleChooser | None) -> Group:
     """The convolution with its kernel, as the device's choice has it, or as it is cut."""
+    if device.device.toolchain == "cpp":
+        return group
     c = of_node(group.product)
     way = device.convolutions(c) if device.convolutions is not None else None
     if way is None:
