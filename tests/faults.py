@@ -47,9 +47,9 @@ class Fault:
 FAULTS = (
     Fault(
         "a rule holds for any axis",
-        "rules/linear.py",
-        "where=lambda x, w, axes: axes == (-1,),\n    ),",
-        "where=lambda x, w, axes: True,\n    ),",
+        "rules/through.py",
+        "where=(lambda v: self._axes(v) == (-1,)) if",
+        "where=(lambda v: True) if",
         ("tests/rules/test_rules.py", "-k", "sum-through-linear"),
     ),
     Fault(

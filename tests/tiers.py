@@ -127,6 +127,9 @@ TABLE: Mapping[str, Row] = {
     "tests/kernels/test_cuda_compile.py::test_kernels_compile_without_spills_as_recorded": Row(
         "A minute of nvcc. A spill costs speed, no result; the emulator finds what is wrong."
     ),
+    "tests/kernels/test_cuda_compile.py::test_kernels_of_ampere_fit_smaller_gpus": Row(
+        "Half a minute of nvcc for each."
+    ),
     "tests/kernels/test_cuda_emitted.py::test_it_compiles": Row(
         "nvcc takes ten seconds for each.", ("PoolChain-*",)
     ),
