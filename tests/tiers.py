@@ -109,6 +109,16 @@ TABLE: Mapping[str, Row] = {
         "nvcc takes five seconds for each, and all compile the same headers.",
         ("cuda:sm_89-pointwise",),
     ),
+    **{
+        f"tests/backend/test_kept.py::{name}": Row("Each is compiled, by Inductor too.")
+        for name in (
+            "test_sizes_that_vary_are_found",
+            "test_another_option_is_another_choice",
+            "test_what_failed_is_not_kept",
+            "test_kernels_that_cannot_be_loaded_are_chosen_anew",
+            "test_parts_are_found_by_another_process",
+        )
+    },
     "tests/backend/test_models.py::test_steps_of_a_model": Row("Half a minute or more for each."),
     "tests/backend/test_models.py::test_generation": Row("Two minutes for each."),
     **{
