@@ -119,6 +119,17 @@ TABLE: Mapping[str, Row] = {
             "test_parts_are_found_by_another_process",
         )
     },
+    **{
+        f"tests/backend/test_whole.py::{name}": Row("Each is compiled, by Inductor too.")
+        for name in (
+            "test_training",
+            "test_copies_and_pickles",
+            "test_where_nothing_is_gained_the_reason_is_told",
+            "test_what_torch_compile_does_not_run_is_kept",
+        )
+    },
+    "tests/backend/test_loop.py::test_two_hundred_steps": Row("600 steps of three loops."),
+    "tests/backend/test_loop.py::test_gradients_of_fifty_steps": Row("Each is compiled."),
     "tests/backend/test_models.py::test_steps_of_a_model": Row("Half a minute or more for each."),
     "tests/backend/test_models.py::test_generation": Row("Two minutes for each."),
     **{
