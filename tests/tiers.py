@@ -130,6 +130,9 @@ TABLE: Mapping[str, Row] = {
     },
     "tests/backend/test_loop.py::test_two_hundred_steps": Row("600 steps of three loops."),
     "tests/backend/test_loop.py::test_gradients_of_fifty_steps": Row("Each is compiled."),
+    "tests/backend/test_distributed.py::test_two_processes_train_as_one": Row(
+        "Two processes for each."
+    ),
     "tests/backend/test_models.py::test_steps_of_a_model": Row("Half a minute or more for each."),
     "tests/backend/test_models.py::test_generation": Row("Two minutes for each."),
     **{
