@@ -62,9 +62,10 @@ def optimize(module: ModuleT, /, *args: Any, **kwargs: Any) -> ModuleT:
         torch.compile(module).
     memory: what folded and packed parameters may take in a mode, as a multiple of the bytes of the
         parameters and buffers; by default 1, or 8 MiB where that is more.
-    convolutions: what computes them on a GPU: "library", PyTorch's calls; "own", kernels of refold
-        where there are (docs/convolution.md); "timed", the faster of both for each, which is timed
-        where `measure` is on.
+    convolutions: what computes them: "library", PyTorch's calls; "own", kernels of refold where
+        there are (docs/convolution.md); "timed", the faster of both for each, which is timed where
+        `measure` is on. "auto" (the default) is "library" on a GPU and "timed" on a CPU, where a
+        rule decides without timing.
     training: a twin that is fast where gradients are wanted, too: forward and backward of the
         example calls, in train mode, are compiled as `torch.compile(backend="refold")` does.
 

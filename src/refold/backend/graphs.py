@@ -22,7 +22,7 @@ from refold.ir import Kind, Node
 from refold.ir.ops import CONVOLUTIONS
 from refold.layouts import is_image
 from refold.pipeline import target_for
-from refold.plan import Call, Plan
+from refold.plan import ExternCall, Plan
 from refold.plan.layout import places_of
 from refold.planner import PlanPricer
 from refold.price import product_flops
@@ -55,7 +55,7 @@ class Derived:
 
     def left(self) -> float:
         """FLOPs of products that are calls of PyTorch."""
-        nodes = [s.node for s in self.plan.steps if isinstance(s, Call)]
+        nodes = [s.node for s in self.plan.steps if isinstance(s, ExternCall)]
         return sum(product_flops(n) for n in nodes if n.op == "linear" or n.op in CONVOLUTIONS)
 
 
@@ -112,7 +112,9 @@ def flops_of(graph: torch.fx.Graph) -> float:
 def opaque_flops(plan: Plan, graph: torch.fx.Graph) -> float:
     """FLOPs of calls that the op table does not know, such as attention."""
     kept = {
-        str(s.node["target"]) for s in plan.steps if isinstance(s, Call) and s.node.op == "aten"
+        str(s.node["target"])
+        for s in plan.steps
+        if isinstance(s, ExternCall) and s.node.op == "aten"
     }
     return sum(_flops(n) for n in graph.nodes if str(n.target) in kept)
 

@@ -15,18 +15,18 @@ from refold.rules.term import (
     Term,
     avg_pool,
     cumsum,
-    cut,
-    flat,
+    is_unit_along,
     linear,
     mean,
+    slice,
     sum,
-    turn,
+    transpose,
 )
 
 
 def _unbatched(w: Term, axes: Iterable[int]) -> bool:
     """Is the weight the same along those of `axes` that are not rows of x?"""
-    return flat(w, [a for a in axes if a < -2])
+    return is_unit_along(w, [a for a in axes if a < -2])
 
 
 FEATURES = (
@@ -55,7 +55,7 @@ FEATURES = (
             linear(x, w), size, stride, padding, count_include_pad
         ),
         lambda x, w, size, stride, padding, count_include_pad: linear(
-            x, turn(avg_pool(turn(w), size, stride, padding, count_include_pad))
+            x, transpose(avg_pool(transpose(w), size, stride, padding, count_include_pad))
         ),
         "reals",
         "Pooling over output features is the same pooling of the weight's rows.",
@@ -63,8 +63,8 @@ FEATURES = (
     Rule(
         "slice-of-features",
         "x[N,K] w[M,K] @axis @start @length",
-        lambda x, w, axis, start, length: cut(linear(x, w), axis, start, length),
-        lambda x, w, axis, start, length: linear(x, cut(w, -2, start, length)),
+        lambda x, w, axis, start, length: slice(linear(x, w), axis, start, length),
+        lambda x, w, axis, start, length: linear(x, slice(w, -2, start, length)),
         "reals",
         "Only the weight's rows that are kept need to be multiplied.",
         where=lambda x, w, axis, start, length: axis == -1,
@@ -83,7 +83,7 @@ FEATURES = (
         "weighted-sum-through-linear",
         "x[N,K] w[M,K]! s[1,M]! @axes",
         lambda x, w, s, axes: sum(linear(x, w) * s, axes),
-        lambda x, w, s, axes: linear(x, linear(s, turn(w))),
+        lambda x, w, s, axes: linear(x, linear(s, transpose(w))),
         "reals",
         "A weighted sum over output features is one product with the weighted sum of the rows.",
         where=lambda x, w, s, axes: axes == (-1,),
@@ -93,7 +93,7 @@ FEATURES = (
         "weighted-mean-through-linear",
         "x[N,K] w[M,K]! s[1,M]! @axes",
         lambda x, w, s, axes: mean(linear(x, w) * s, axes),
-        lambda x, w, s, axes: linear(x, linear(s, turn(w)) / w.shape[-2]),
+        lambda x, w, s, axes: linear(x, linear(s, transpose(w)) / w.shape[-2]),
         "reals",
         "A weighted mean over output features is one product with the weighted mean of the rows.",
         where=lambda x, w, s, axes: axes == (-1,),
@@ -106,7 +106,7 @@ FEATURES = (
             linear(x, w) * s, size, stride, padding, count_include_pad
         ),
         lambda x, w, s, size, stride, padding, count_include_pad: linear(
-            x, turn(avg_pool(turn(w) * s, size, stride, padding, count_include_pad))
+            x, transpose(avg_pool(transpose(w) * s, size, stride, padding, count_include_pad))
         ),
         "reals",
         "Pooling scaled output features is pooling the scaled rows of the weight.",
@@ -162,7 +162,9 @@ ROWS = (
         lambda x, w, s, axes: linear(sum(x * s, axes), w),
         "reals",
         "A weighted sum over a batch can be taken before the product, which then sees one row.",
-        where=lambda x, w, s, axes: -1 not in axes and flat(s, (-1,)) and _unbatched(w, axes),
+        where=lambda x, w, s, axes: (
+            -1 not in axes and is_unit_along(s, (-1,)) and _unbatched(w, axes)
+        ),
         simplify=False,
         mark="range",
         safe=lambda x, w, s, axes: is_not_large(s),
@@ -170,8 +172,8 @@ ROWS = (
     Rule(
         "slice-of-rows",
         "x[N,K] w[M,K] @axis @start @length",
-        lambda x, w, axis, start, length: cut(linear(x, w), axis, start, length),
-        lambda x, w, axis, start, length: linear(cut(x, axis, start, length), w),
+        lambda x, w, axis, start, length: slice(linear(x, w), axis, start, length),
+        lambda x, w, axis, start, length: linear(slice(x, axis, start, length), w),
         "reals",
         "Only the rows that are kept need to be multiplied.",
         where=lambda x, w, axis, start, length: axis != -1 and _unbatched(w, (axis,)),
@@ -194,7 +196,7 @@ ROWS = (
         lambda x, w, s: linear(x, w) * s,
         "reals",
         "A factor for each row can be applied after the product, in its epilogue.",
-        where=lambda x, w, s: flat(s, (-1,)),
+        where=lambda x, w, s: is_unit_along(s, (-1,)),
         mark="range",
         safe=lambda x, w, s: is_tame(s) or (is_parameter(w) and is_not_large(s)),
     ),
@@ -208,7 +210,7 @@ SCALE = (
         lambda x, w, s: linear(x, w * s),
         "reals",
         "A factor for each input feature scales the columns of the weight.",
-        where=lambda x, w, s: flat(s, (-2,)),
+        where=lambda x, w, s: is_unit_along(s, (-2,)),
         mark="range",
     ),
     Rule(
@@ -225,7 +227,7 @@ SCALE = (
         "even-shift-through-linear",
         "x[N,K] w[M,K]! b[_,1]!",
         lambda x, w, b: linear(x + b, w),
-        lambda x, w, b: linear(x, w) + turn(sum(w, (-1,))) * b,
+        lambda x, w, b: linear(x, w) + transpose(sum(w, (-1,))) * b,
         "reals",
         "A shift of all inputs by one number shifts the outputs by the weight's row sums.",
         mark="cancels",
@@ -235,7 +237,7 @@ SCALE = (
         "scale-into-weight-rows",
         "x[N,K] w[M,K]! s[1,M?]!",
         lambda x, w, s: linear(x, w) * s,
-        lambda x, w, s: linear(x, w * turn(s)),
+        lambda x, w, s: linear(x, w * transpose(s)),
         "reals",
         "A factor for each output feature scales the rows of the weight.",
         simplify=False,
