@@ -157,6 +157,30 @@ TABLE: Mapping[str, Row] = {
     "tests/test_devices.py::test_each_family_compiles": Row(
         "nvcc takes five seconds for each, and all compile the same headers."
     ),
+    **{
+        f"tests/backend/test_kept.py::{name}": Row("Each is compiled, by Inductor too.")
+        for name in (
+            "test_sizes_that_vary_are_found",
+            "test_another_option_is_another_choice",
+            "test_what_failed_is_not_kept",
+            "test_kernels_that_cannot_be_loaded_are_chosen_anew",
+            "test_parts_are_found_by_another_process",
+        )
+    },
+    **{
+        f"tests/backend/test_whole.py::{name}": Row("Each is compiled, by Inductor too.")
+        for name in (
+            "test_training",
+            "test_copies_and_pickles",
+            "test_where_nothing_is_gained_the_reason_is_told",
+            "test_what_torch_compile_does_not_run_is_kept",
+        )
+    },
+    "tests/backend/test_loop.py::test_two_hundred_steps": Row("600 steps of three loops."),
+    "tests/backend/test_loop.py::test_gradients_of_fifty_steps": Row("Each is compiled."),
+    "tests/backend/test_distributed.py::test_two_processes_train_as_one": Row(
+        "Two processes for each."
+    ),
     "tests/backend/test_models.py::test_steps_of_a_model": Row("Half a minute or more for each."),
     "tests/backend/test_models.py::test_generation": Row("Two minutes for each."),
     **{
