@@ -295,7 +295,7 @@ def test_a_wheel_needs_a_version(tmp_path: Path) -> None:
     ("arguments", "told"),
     [
         (["gone.py"], "gone.py: No such file"),
-        (["model.py"], "model.py has no kernels of refold's"),
+        (["model.py"], "model.py has no kernels to compile"),
         (["fast.py", "--target", "cuda:sm_80"], "its targets are cpu:"),
         (["fast.py", "built/fast.py"], "two files are called fast.py"),
         (["fast.py", "-o", "model.py"], "model.py is no folder"),

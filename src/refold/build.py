@@ -111,7 +111,10 @@ def build(
     except (Exception, SystemExit) as error:
         raise BuildError(f"{path} cannot be imported ({type(error).__name__}: {error})") from error
     if not hasattr(module, "_refold_library"):
-        raise BuildError(f"{path} has no kernels of refold's: `refold optimize` writes such files")
+        raise BuildError(
+            f"{path} has no kernels to compile: it is not refold's, or keeps the original and runs"
+            " as it is"
+        )
     if not hasattr(module, "_refold_built"):
         raise BuildError(
             f"{path} is by an older refold, which looks for nothing built: optimize anew"

@@ -89,6 +89,7 @@ def parser() -> Parser:
         action="append",
         default=[],
         dest="targets",
+        metavar="TARGET",
         help="cpu:avx512, cpu:avx2 (default: both) or cpu:any; of a file for GPUs, cuda:sm_86 and"
         " such for machine code beside the file's own; may be repeated",
     )

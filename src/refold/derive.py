@@ -58,6 +58,8 @@ class Derivation:
     contest: refold's times beside the baselines'; None where nothing was timed.
     dtype: what the model's values have in memory, by which a device's rates are chosen.
     accuracy: the measured error of the rewritten graph; None where it was not asked for.
+    uncaptured: whether torch.export could not take the mode's forward, or its results are none
+    that can be written out.
     """
 
     mode: Mode
@@ -65,6 +67,7 @@ class Derivation:
     contest: Contest | None = None
     dtype: torch.dtype | None = None
     accuracy: Accuracy | None = None
+    uncaptured: bool = False
 
 
 def derive(
@@ -135,7 +138,7 @@ SMALL_MEMORY = 8 << 20  # bytes that nobody misses
 def _derived(name: str, c: Captured | CaptureError, budget: _Budget) -> Derivation:
     """What becomes of one mode that was captured, or could not be."""
     if isinstance(c, CaptureError):
-        return Derivation(Mode(name, None, None, kept=str(c)), None)
+        return Derivation(Mode(name, None, None, kept=str(c)), None, uncaptured=True)
     obstacle = _unsupported(c)
     if obstacle is not None:
         return Derivation(Mode(name, None, None, kept=obstacle), None)

@@ -60,6 +60,11 @@ class Result:
         """The weakest promise of any mode: bits, reals or finite."""
         return max((m.label for m in self.modes if m.plan), key=EXACT.index, default=EXACT[0])
 
+    def uncaptured(self, training: bool) -> bool:
+        """Whether forward could not be captured in a mode, train or eval."""
+        of_mode = "both", "train" if training else "eval"
+        return any(d.uncaptured for d in self.derivations if d.mode.name in of_mode)
+
     @property
     def reasons(self) -> list[str]:
         return [m.kept for m in self.modes if m.kept]
