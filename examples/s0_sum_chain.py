@@ -2,10 +2,10 @@
 #
 # The original is s0_sum_chain.py.
 # In every mode (equal in the reals: sums and products are taken in another order):
-#   1. sum-of-shifted (reals): The sum of shifted values is their sum plus the sum of the shifts.
+#   1. sum-of-shifted (reals): The sum of shifted values is their sum plus that of the shifts.
 #      sum((.. + linear.bias), axes=-1) -> sum(.., axes=-1) + sum(linear.bias, axes=-1)
-#   2. sum-through-linear (reals): The sum over all output features is one product with the sum of
-#      the weight's rows.
+#   2. sum-through-linear (reals): The sum of output features is one product with that of the
+#      weight's rows.
 #      sum(linear(x, linear.weight), axes=-1) -> linear(x, sum(linear.weight, axes=-2))
 #   3. max-of-one (bits): The max over a single element is that element.
 #      max((.. + ..), axes=-1) -> linear(x, ..) + sum(linear.bias, axes=-1)

@@ -4,8 +4,8 @@
 # In train mode (equal for finite values):
 #   1. scale-of-shifted (reals): A scale of a shifted value is a shift of the scaled value.
 #      (.. + gemm.bias) * scale -> (.. * scale) + (gemm.bias * scale)
-#   2. mean-of-shifted (reals, 2 times): The mean of shifted values is their mean plus the mean of
-#      the shifts. mean((.. + ..), axes=-2) -> mean(.., axes=-2) + mean(.., axes=-2)
+#   2. mean-of-shifted (reals, 2 times): The mean of shifted values is their mean plus that of the
+#      shifts. mean((.. + ..), axes=-2) -> mean(.., axes=-2) + mean(.., axes=-2)
 #   3. mean-of-scaled (reals, 2 times): The mean of values scaled alike is their mean, scaled.
 #      mean((.. * scale), axes=-2) -> mean(.., axes=-2) * scale
 #   4. equal-shifts-cancel (finite): What is added to both sides of a difference cancels: statistics

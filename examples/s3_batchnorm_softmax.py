@@ -2,8 +2,8 @@
 #
 # The original is s3_batchnorm_softmax.py.
 # In train mode (equal for finite values):
-#   1. mean-of-shifted (reals): The mean of shifted values is their mean plus the mean of the
-#      shifts. mean((.. + gemm.bias), axes=-2) -> mean(.., axes=-2) + mean(gemm.bias, axes=-2)
+#   1. mean-of-shifted (reals): The mean of shifted values is their mean plus that of the shifts.
+#      mean((.. + gemm.bias), axes=-2) -> mean(.., axes=-2) + mean(gemm.bias, axes=-2)
 #   2. equal-shifts-cancel (finite): What is added to both sides of a difference cancels: statistics
 #      ignore a bias.
 #      (.. + gemm.bias) - (.. + gemm.bias) -> linear(x, gemm.weight) - mean(.., axes=-2)

@@ -297,13 +297,14 @@ def test_a_forward_of_the_instance_is_kept():
 
 
 @pytest.mark.filterwarnings("ignore:refold. the original")
-def test_optimizing_leaves_modes_and_buffers_as_they_were():
+@pytest.mark.parametrize("baselines", [(), ("torch.compile",)], ids=["eager", "torch.compile"])
+def test_optimizing_leaves_modes_and_buffers_as_they_were(baselines):
     """Of a model whose first batch norm is frozen while the rest of it trains."""
     norms = nn.BatchNorm1d(32), nn.BatchNorm1d(32)
     module = nn.Sequential(nn.Linear(8, 32), *norms)
     norms[0].eval()
     before = {k: b.clone() for k, b in module.named_buffers()}
-    refold.optimize(module, torch.randn(64, 8), target="cpu")
+    refold.optimize(module, torch.randn(64, 8), target="cpu", baselines=baselines)
     assert module.training and norms[1].training and not norms[0].training
     for name, buffer in module.named_buffers():
         assert torch.equal(buffer, before[name])

@@ -4,9 +4,10 @@
 # In every mode (equal in the reals: sums and products are taken in another order):
 #   1. pool-of-reshaped (bits): Pooling along the last axis does not see how the others are
 #      arranged. avg_pool(.., size=16) -> reshape(.., shape=s0,1,8)
-#   2. pool-of-shifted (reals): Pooling shifted values is pooling the values and the shifts.
-#   3. pool-through-linear (reals): Pooling over output features is the same pooling of the weight's
-#      rows.
+#   2. pool-of-shifted (reals): The pooling of shifted values is their pooling plus that of the
+#      shifts.
+#   3. pool-through-linear (reals): The pooling of output features is one product with that of the
+#      weight's rows.
 #      avg_pool(linear(x, matmul.weight), size=16) -> linear(x, permute(avg_pool(.., size=16)))
 #   4. reshape-of-reshape (bits): Only the last of two reshapes counts.
 #      reshape(reshape(.., shape=s0,1,8), shape=s0,8) -> reshape((.. + ..), shape=s0,8)

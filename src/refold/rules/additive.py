@@ -34,20 +34,22 @@ from refold.rules.term import (
 class _Additive:
     """An op that adds elements of one operand, each times a number that its attributes give.
 
-    name: in the names of its rules. what: of what it makes, in sentences. along: the axes along
-    which it adds. even: what it makes of a value that is the same along these, unspread: b, or b
-    times how often it is added. sizes: of x, of any b, and of one that is the same along the axes,
-    for variables whose sizes a signature can say. is_even: where `even` holds beside that. shifts:
-    where `f(x + b)` of a parameter is the sum of both. goes_first: a shift or factor is taken out
-    wherever there is one; else the price decides.
+    name: in the names of its rules. noun: what it makes, in sentences. often: there, how often a
+    shift comes out. along: the axes along which it adds. even: what it makes of a shift b that is
+    the same along these, without b in all places: b times how often it is added. sizes: of x and
+    b, where a signature says them. is_even: what `even` asks for beside that. shifts: where
+    `f(x + b)` of a parameter b is the sum of both. of_shift: what it makes of such a b, unless that
+    is `f(b)`. even_is_parameter: even shifts come out of parameters only. goes_first: they come out
+    wherever there are any; else the price decides.
     """
 
     op: str
     name: str
-    what: str
+    noun: str
+    often: str
     along: Callable[[Values], tuple[int, ...]]
     even: Callable[[Values], Term]
-    sizes: tuple[str, str, str] = ("", "", "")
+    sizes: tuple[str, str] = ("", "")
     is_even: Callable[[Values], bool] | None = None
     shifts: Callable[[Values], bool] | None = None
     of_shift: Callable[[Values], Term] | None = None
@@ -55,22 +57,22 @@ class _Additive:
     goes_first: bool = True
 
     def rules(self) -> Iterator[Rule]:
-        x, b, unit = self.sizes
+        x, b = self.sizes
         yield self._rule(
             "scaled",
-            (f"x{x}", f"s{unit}"),
+            (f"x{x}", "s"),
             lambda v: self._of(v, v["x"] * v["s"]),
             lambda v: self._of(v, v["x"]) * v["s"],
-            f"{self.what} of values scaled alike is that of the values, scaled.",
-            where=None if unit else lambda v: is_unit_along(v["s"], self.along(v)),
+            f"The {self.noun} of values scaled alike is their {self.noun}, scaled.",
+            where=lambda v: is_unit_along(v["s"], self.along(v)),
         )
         yield self._rule(
             "divided",
-            (f"x{x}", f"s{unit}"),
+            (f"x{x}", "s"),
             lambda v: self._of(v, v["x"] / v["s"]),
             lambda v: self._of(v, v["x"]) / v["s"],
-            f"{self.what} of values divided alike is that of the values, divided.",
-            where=None if unit else lambda v: is_unit_along(v["s"], self.along(v)),
+            f"The {self.noun} of values divided alike is their {self.noun}, divided.",
+            where=lambda v: is_unit_along(v["s"], self.along(v)),
             mark="unsafe",
             safe=lambda v: is_nonzero(v["s"]),
         )
@@ -79,19 +81,19 @@ class _Additive:
             (f"x{x}", f"b{b}!"),
             lambda v: self._of(v, v["x"] + v["b"]),
             lambda v: self._of(v, v["x"]) + (self.of_shift or self._of_b)(v),
-            f"{self.what} of shifted values is that of the values plus that of the shifts.",
+            f"The {self.noun} of shifted values is their {self.noun} plus that of the shifts.",
             where=self.shifts,
             mark="cancels",
             safe=lambda v: is_map(v["x"]),
         )
-        for name, op in (("evenly-shifted", "add"), ("evenly-lowered", "sub")):
+        for done, op in (("shifted", "add"), ("lowered", "sub")):
             yield self._rule(
-                name,
-                (f"x{x}", f"b{unit}{'!' if self.even_is_parameter else ''}"),
+                f"evenly-{done}",
+                (f"x{x}", "b!" if self.even_is_parameter else "b"),
                 lambda v, op=op: self._of(v, apply(op, v["x"], v["b"])),
                 lambda v, op=op: apply(op, self._of(v, v["x"]), self.even(v)),
-                f"{self.what} of values shifted alike is that of the values, shifted as often.",
-                where=self._is_even(bool(unit)),
+                f"The {self.noun} of values {done} alike is their {self.noun}, {done}{self.often}.",
+                where=self._is_even,
                 simplify=self.goes_first,
                 mark="cancels",
                 safe=lambda v: is_map(v["x"]) or is_map(v["b"]),
@@ -107,12 +109,8 @@ class _Additive:
     def _of_b(self, v: Values) -> Term:
         return self._of(v, v["b"])
 
-    def _is_even(self, sized: bool) -> Callable[[Values], bool] | None:
-        if sized:
-            return self.is_even
-        return lambda v: (
-            is_unit_along(v["b"], self.along(v)) and (self.is_even is None or self.is_even(v))
-        )
+    def _is_even(self, v: Values) -> bool:
+        return is_unit_along(v["b"], self.along(v)) and (self.is_even is None or self.is_even(v))
 
 
 def _counted(v: Values) -> Term:
@@ -138,36 +136,40 @@ ADDITIVE = (
     _Additive(
         "sum",
         "sum",
-        "The sum",
+        "sum",
+        " by as many shifts",
         lambda v: v["axes"],
         lambda v: broadcast_sum(v["b"], v["x"], v["axes"]),
         shifts=lambda v: broadcasts_into(v["b"], v["x"]),
         of_shift=lambda v: broadcast_sum(v["b"], v["x"], v["axes"]),
     ),
-    _Additive("mean", "mean", "The mean", lambda v: v["axes"], lambda v: v["b"]),
+    _Additive("mean", "mean", "mean", "", lambda v: v["axes"], lambda v: v["b"]),
     _Additive(
         "avg_pool",
         "pool",
-        "Pooling",
+        "pooling",
+        "",
         lambda v: (-1,),
         lambda v: v["b"],
-        sizes=("[N,K]", "[_,K]", "[_,1]"),
+        sizes=("[N,K]", "[_,K]"),
         is_even=lambda v: v["padding"] == 0,
     ),
     _Additive(
         "image_pool",
         "image-pool",
-        "Pooling",
+        "pooling",
+        "",
         lambda v: spatial_axes(v["strides"]),
         lambda v: v["b"],
-        sizes=("[N,C,...]", "[_,_,...]", "[_,_,1...]"),
+        sizes=("[N,C,...]", "[_,_,...]"),
         is_even=_is_inside,
         shifts=_same_places,
     ),
     _Additive(
         "cumsum",
         "cumsum",
-        "Running sums",
+        "running sum",
+        " by as many shifts as were added",
         lambda v: (v["axis"],),
         _counted,
         is_even=lambda v: broadcasts_into(v["b"], v["x"]),

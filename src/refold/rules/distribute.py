@@ -17,9 +17,7 @@ from refold.rules.term import (
     LINEAR,
     Term,
     apply,
-    broadcasts_into,
     cat,
-    constant,
     count,
     cumsum,
     expand,
@@ -51,12 +49,6 @@ def _reaches(node: Node, deep: int) -> bool:
 
 def _scales(node: Node) -> bool:
     return bool(node.row.linear_in) and node.kind in (Kind.POINTWISE, Kind.MOVE)
-
-
-def _counted(x: Term, axis: int) -> Term:
-    """1, 2, 3 ... along an axis of `x`."""
-    shape = tuple(d if a == axis else 1 for a, d in zip(AXES, x.shape, strict=True))
-    return cumsum(constant(1, x, shape), axis)
 
 
 def _is_whole_row(x: Term, shape: tuple[Dim, ...], axes: tuple[int, ...]) -> bool:
@@ -166,18 +158,6 @@ ROWS = (
 )
 
 RUNNING = (
-    Rule(
-        "cumsum-of-evenly-shifted",
-        "x b! @axis",
-        lambda x, b, axis: cumsum(x + b, axis),
-        lambda x, b, axis: cumsum(x, axis) + b * _counted(x, axis),
-        "reals",
-        "Running sums of shifted values are shifted by as many shifts as were added.",
-        where=lambda x, b, axis: is_unit_along(b, (axis,)) and broadcasts_into(b, x),
-        simplify=False,
-        mark="cancels",
-        safe=lambda x, b, axis: is_map(x),
-    ),
     Rule(
         "linear-of-cumsum",
         "x[N,K] w[M,K] @axis",

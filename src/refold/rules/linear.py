@@ -7,78 +7,21 @@ along any *other* axis acts on x alone. Both hold for a weight that is itself co
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
+from refold.rules import through
 from refold.rules.rule import Rule
 from refold.rules.safety import is_map, is_not_large, is_parameter, is_tame
 from refold.rules.term import (
-    Term,
     avg_pool,
-    cumsum,
     is_unit_along,
     linear,
     mean,
-    slice,
     sum,
     transpose,
 )
-
-
-def _unbatched(w: Term, axes: Iterable[int]) -> bool:
-    """Is the weight the same along those of `axes` that are not rows of x?"""
-    return is_unit_along(w, [a for a in axes if a < -2])
-
+from refold.rules.through import unbatched
 
 FEATURES = (
-    Rule(
-        "sum-through-linear",
-        "x[N,K] w[M,K] @axes",
-        lambda x, w, axes: sum(linear(x, w), axes),
-        lambda x, w, axes: linear(x, sum(w, (-2,))),
-        "reals",
-        "The sum over all output features is one product with the sum of the weight's rows.",
-        where=lambda x, w, axes: axes == (-1,),
-    ),
-    Rule(
-        "mean-through-linear",
-        "x[N,K] w[M,K] @axes",
-        lambda x, w, axes: mean(linear(x, w), axes),
-        lambda x, w, axes: linear(x, mean(w, (-2,))),
-        "reals",
-        "The mean over all output features is one product with the mean of the weight's rows.",
-        where=lambda x, w, axes: axes == (-1,),
-    ),
-    Rule(
-        "pool-through-linear",
-        "x[N,K] w[M,K]! @size @stride @padding @count_include_pad",
-        lambda x, w, size, stride, padding, count_include_pad: avg_pool(
-            linear(x, w), size, stride, padding, count_include_pad
-        ),
-        lambda x, w, size, stride, padding, count_include_pad: linear(
-            x, transpose(avg_pool(transpose(w), size, stride, padding, count_include_pad))
-        ),
-        "reals",
-        "Pooling over output features is the same pooling of the weight's rows.",
-    ),
-    Rule(
-        "slice-of-features",
-        "x[N,K] w[M,K] @axis @start @length",
-        lambda x, w, axis, start, length: slice(linear(x, w), axis, start, length),
-        lambda x, w, axis, start, length: linear(x, slice(w, -2, start, length)),
-        "reals",
-        "Only the weight's rows that are kept need to be multiplied.",
-        where=lambda x, w, axis, start, length: axis == -1,
-        simplify=False,
-    ),
-    Rule(
-        "cumsum-through-linear",
-        "x[N,K] w[M,K]! @axis",
-        lambda x, w, axis: cumsum(linear(x, w), axis),
-        lambda x, w, axis: linear(x, cumsum(w, -2)),
-        "reals",
-        "Running sums over output features are running sums of the weight's rows.",
-        where=lambda x, w, axis: axis == -1,
-    ),
+    *through.FEATURES,
     Rule(
         "weighted-sum-through-linear",
         "x[N,K] w[M,K]! s[1,M]! @axes",
@@ -115,26 +58,7 @@ FEATURES = (
 )
 
 ROWS = (
-    Rule(
-        "sum-over-rows",
-        "x[N,K] w[M,K] @axes",
-        lambda x, w, axes: sum(linear(x, w), axes),
-        lambda x, w, axes: linear(sum(x, axes), w),
-        "reals",
-        "The sum over a batch can be taken before the product, which then sees a single row.",
-        where=lambda x, w, axes: -1 not in axes and _unbatched(w, axes),
-        simplify=False,
-    ),
-    Rule(
-        "mean-over-rows",
-        "x[N,K] w[M,K] @axes",
-        lambda x, w, axes: mean(linear(x, w), axes),
-        lambda x, w, axes: linear(mean(x, axes), w),
-        "reals",
-        "The mean over a batch can be taken before the product, which then sees a single row.",
-        where=lambda x, w, axes: -1 not in axes and _unbatched(w, axes),
-        simplify=False,
-    ),
+    *through.ROWS,
     Rule(
         "sum-over-rows-and-features",
         "x[N,K] w[M,K] @axes",
@@ -142,7 +66,7 @@ ROWS = (
         lambda x, w, axes: linear(sum(x, axes[:-1]), sum(w, (-2,))),
         "reals",
         "The sum of a whole product is the product of two sums.",
-        where=lambda x, w, axes: axes[-1] == -1 and len(axes) > 1 and _unbatched(w, axes[:-1]),
+        where=lambda x, w, axes: axes[-1] == -1 and len(axes) > 1 and unbatched(w, axes[:-1]),
         simplify=False,
     ),
     Rule(
@@ -152,7 +76,7 @@ ROWS = (
         lambda x, w, axes: linear(mean(x, axes[:-1]), mean(w, (-2,))),
         "reals",
         "The mean of a whole product is the product of two means.",
-        where=lambda x, w, axes: axes[-1] == -1 and len(axes) > 1 and _unbatched(w, axes[:-1]),
+        where=lambda x, w, axes: axes[-1] == -1 and len(axes) > 1 and unbatched(w, axes[:-1]),
         simplify=False,
     ),
     Rule(
@@ -163,31 +87,11 @@ ROWS = (
         "reals",
         "A weighted sum over a batch can be taken before the product, which then sees one row.",
         where=lambda x, w, s, axes: (
-            -1 not in axes and is_unit_along(s, (-1,)) and _unbatched(w, axes)
+            -1 not in axes and is_unit_along(s, (-1,)) and unbatched(w, axes)
         ),
         simplify=False,
         mark="range",
         safe=lambda x, w, s, axes: is_not_large(s),
-    ),
-    Rule(
-        "slice-of-rows",
-        "x[N,K] w[M,K] @axis @start @length",
-        lambda x, w, axis, start, length: slice(linear(x, w), axis, start, length),
-        lambda x, w, axis, start, length: linear(slice(x, axis, start, length), w),
-        "reals",
-        "Only the rows that are kept need to be multiplied.",
-        where=lambda x, w, axis, start, length: axis != -1 and _unbatched(w, (axis,)),
-        simplify=False,
-    ),
-    Rule(
-        "cumsum-over-rows",
-        "x[N,K] w[M,K] @axis",
-        lambda x, w, axis: cumsum(linear(x, w), axis),
-        lambda x, w, axis: linear(cumsum(x, axis), w),
-        "reals",
-        "Running sums over a batch can be taken before the product.",
-        where=lambda x, w, axis: axis != -1 and _unbatched(w, (axis,)),
-        simplify=False,
     ),
     Rule(
         "row-scale-through-linear",

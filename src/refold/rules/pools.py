@@ -15,7 +15,6 @@ from typing import Any
 from refold.ir.shapes import RANK, pad
 from refold.rules.image import CONV, OVER, TRANSPOSED, channels, in_groups, spatial_axes, swapped
 from refold.rules.rule import Rule
-from refold.rules.safety import is_map
 from refold.rules.term import (
     Term,
     avg_pool,
@@ -263,24 +262,6 @@ CONVOLVED = (
 )
 
 MOVED = (
-    Rule(
-        "pool-of-scaled-image",
-        "x[N,C,...] s[_,_,1...] @sizes @strides @paddings @ceil_mode @count_include_pad",
-        lambda x, s, **attrs: image_pool(x * s, **attrs),
-        lambda x, s, **attrs: image_pool(x, **attrs) * s,
-        "reals",
-        "Pooling values scaled alike is pooling them, scaled.",
-    ),
-    Rule(
-        "pool-of-shifted-image",
-        "x[N,C,...] c[_,_,1...] @sizes @strides",
-        lambda x, c, sizes, strides: image_pool(x + c, sizes, strides),
-        lambda x, c, sizes, strides: image_pool(x, sizes, strides) + c,
-        "reals",
-        "Pooling values shifted alike is pooling them, shifted.",
-        mark="cancels",
-        safe=lambda x, c, sizes, strides: is_map(x) or is_map(c),
-    ),
     Rule(
         "pool-of-pooled-image",
         "x[N,C,...] @sizes @strides @sizes2 @strides2",

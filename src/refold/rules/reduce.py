@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from refold.ir import OPS
+from refold.rules import additive
 from refold.rules.broadcasts import UNARY
 from refold.rules.reduce_affine import SCALE, SHIFT
 from refold.rules.rule import Rule
@@ -200,4 +201,4 @@ CONSTANT = (
     ),
 )
 
-RULES = (*ONE_ELEMENT, *NESTED, *SHIFT, *SCALE, *MONOTONE, *CONSTANT)
+RULES = (*ONE_ELEMENT, *NESTED, *additive.RULES, *SHIFT, *SCALE, *MONOTONE, *CONSTANT)

@@ -8,6 +8,7 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 from refold.ir import OPS
@@ -54,7 +55,7 @@ class Hole:
             sizes += [size.removesuffix("...") or "_"] * spatial_rank if many else [size]
         return tuple(sizes)
 
-    @property
+    @cached_property
     def is_of_images(self) -> bool:
         return any(size.endswith("...") for size in self.dims)
 
