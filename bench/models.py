@@ -226,7 +226,7 @@ def measured(
         "compiling_s": f"{theirs:.1f}",
         "first_compile_s": f"{first['compile']:.1f}",
         "first_refold_s": f"{first['refold']:.1f}",
-        "theirs": reasons(graphs),
+        "theirs": reasons(graphs) if graphs else "Dynamo captured no graph",
     }
 
 
