@@ -14,7 +14,7 @@ from torch import nn
 
 class Way:
     class Path(enum.Enum):
-        HALF_DTYPES = "narrow"
+        NARROW = "narrow"
         WIDE = "wide"
 
 

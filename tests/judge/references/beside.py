@@ -7,7 +7,7 @@ from torch import nn
 
 
 class Path(enum.Enum):
-    HALF_DTYPES = "narrow"
+    NARROW = "narrow"
     WIDE = "wide"
 
 
