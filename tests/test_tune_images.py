@@ -126,7 +126,7 @@ class Model(nn.Module):
         return torch.relu(self.second(torch.tanh(self.first(x))))
 
 
-@pytest.mark.parametrize("asked", ["timed", "library", "own"])
+@pytest.mark.parametrize("asked", ["timed", "library", "own", "measured"])
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_model_gets_what_was_timed(
     table: TunedImages, monkeypatch: pytest.MonkeyPatch, asked: str, fails: bool
@@ -151,7 +151,7 @@ def test_a_model_gets_what_was_timed(
     result = pipeline.run(Model().eval(), [x], "#", "M", target, device, options, said.append)
     assert result.text is not None
     own = result.text.count("rf::convolution<rf::GenericConvolution<rf::Ieee, rf::")
-    assert own == {"timed": 0 if fails else 1, "library": 0, "own": 2}[asked]
+    assert own == {"timed": 0 if fails else 1, "library": 0, "own": 2, "measured": 0}[asked]
     assert (len(timed) > 0) is (asked == "timed")
     assert any("timing failed" in s for s in said) is (asked == "timed" and fails)
     if asked == "timed" and not fails:
@@ -160,5 +160,5 @@ def test_a_model_gets_what_was_timed(
 
 
 def test_no_other_word_is_taken() -> None:
-    with pytest.raises(OptimizeError, match="library, own, timed, came 'ours'"):
+    with pytest.raises(OptimizeError, match="measured, library, own, timed, came 'ours'"):
         optimize(nn.Conv2d(3, 16, 3), torch.randn(1, 3, 8, 8), convolutions="ours")

@@ -60,9 +60,10 @@ def optimize(module: ModuleT, /, *args: Any, **kwargs: Any) -> ModuleT:
         torch.compile(module).
     memory: what folded and packed parameters may take in a mode, as a multiple of the bytes of the
         parameters and buffers; by default 1, or 8 MiB where that is more.
-    convolutions: what computes them on a GPU: "library", PyTorch's calls; "own", kernels of refold
-        where there are (docs/convolution.md); "timed", the faster of both for each, which is timed
-        where `measure` is on.
+    convolutions: what computes them on a GPU: "measured", PyTorch's calls, and kernels of refold
+        for such as these were measured to be far ahead of (docs/convolution.md); "library",
+        PyTorch's calls alone; "own", kernels of refold where there are; "timed", the faster of both
+        for each, which is timed where `measure` is on.
 
     Where forward has a parameter of such a name, the keyword is forward's, and the option is given
     as `refold_target=...` and so on, which always works.

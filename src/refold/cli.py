@@ -138,8 +138,9 @@ def _reference(command: argparse.ArgumentParser) -> None:
         "--convolutions",
         choices=CONVOLUTIONS,
         default=CONVOLUTIONS[0],
-        help="what computes convolutions on a GPU: PyTorch's library (default); own kernels,"
-        " epilogue and all, where there are; or of each the faster by timing at hand",
+        help="what computes convolutions on a GPU: PyTorch's library, and own kernels, epilogue and"
+        " all, for such as they were measured to be far ahead of (default); the library alone; own"
+        " kernels where there are; or of each the faster by timing at hand",
     )
     command.add_argument(
         "--memory",

@@ -17,7 +17,7 @@ import torch
 from refold import twin
 from refold.baselines import EAGER, contest
 from refold.capture import Example, kept
-from refold.convolve import Choice, Way, by_rule
+from refold.convolve import Choice, Way, by_rule, far_ahead
 from refold.derive import Derivation, Options, derive
 from refold.devices import DEVICES, DeviceModel, device_at_hand
 from refold.emit.load import load_text
@@ -151,11 +151,11 @@ def _first_line(error: BaseException) -> str:
 
 
 def with_convolutions(device: DeviceModel, options: Options) -> DeviceModel:
-    """The device with our kernels for convolutions, where they are asked for by rule."""
-    if options.convolutions != "own" or device.device.toolchain != "cuda":
+    """The device with our kernels for convolutions, where they are chosen by rule."""
+    rule = {"own": by_rule, "measured": far_ahead}.get(options.convolutions)
+    if rule is None or device.convolutions is not None or device.device.toolchain != "cuda":
         return device
-    features = device.device.features
-    return replace(device, convolutions=by_rule(default_conv_float32(), features))
+    return replace(device, convolutions=rule(default_conv_float32(), device.device.features))
 
 
 def timed_convolutions(
