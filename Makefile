@@ -27,9 +27,10 @@ test-all: TIER = --all
 # Threads that wait for others must not spin on a core that another part needs.
 BESIDE = $(filter-out tests/test_cli.py,$(wildcard tests/test_*.py))
 PYTEST = OMP_WAIT_POLICY=passive GOMP_SPINCOUNT=0 OMP_NUM_THREADS=$${OMP_NUM_THREADS:-2} \
+	REFOLD_TEST_HEADERS=$(CURDIR)/out/headers \
 	$(RUN) -m pytest $(TIER)
 test test-all: style
-	@mkdir -p out
+	@rm -rf out/headers && mkdir -p out/headers
 	@$(RUN) -m mypy > out/types.log 2>&1 & types=$$!; \
 	$(PYTEST) $(BESIDE) > out/beside.log 2>&1 & beside=$$!; \
 	$(PYTEST) tests/judge > out/judge.log 2>&1 & judge=$$!; \

@@ -4254,7 +4254,8 @@ def _refold_build():
             build_directory=folder, no_implicit_headers=True, with_cuda=True,
         )
 
-    return _refold_library(_REFOLD_NAME, _REFOLD_FLAGS, compiled)
+    file, here = globals().get("__file__"), _refold_here(driver=_refold_drivers())
+    return _refold_library(_REFOLD_NAME, _REFOLD_SOURCE, _REFOLD_FLAGS, compiled, file, here)
 
 
 _refold_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
@@ -4342,19 +4343,25 @@ def _refold_tf32_allowed():
         return torch.backends.cuda.matmul.fp32_precision == "tf32"
 
 # --- The runtime. ---------------------------------------------------------------------------------
-import contextlib
+import ctypes
 import hashlib
+import importlib.machinery
 import importlib.util
+import json
 import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+import torch
+import contextlib
+import shlex
 import shutil
 import stat
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
-import torch
+from collections.abc import Callable, Iterator, Mapping, Sequence
 import enum
 import math
 import types
@@ -4366,6 +4373,87 @@ from collections.abc import Callable
 import weakref
 from collections.abc import Callable, Sequence
 from collections import OrderedDict
+
+
+# Kernels that `refold build` compiled ahead: in a folder beside the file, which has their name.
+#
+# built.json lists the libraries: of each its digest and what it needs. One that was changed, or that
+# is for another Python, PyTorch, processor or driver, is not loaded.
+
+
+_REFOLD_LIST = "built.json"
+
+
+def _refold_here(**more: Sequence[str]) -> dict[str, Sequence[str]]:
+    """What libraries may need, and of each what there is here, the best first."""
+    python = importlib.machinery.EXTENSION_SUFFIXES[0].strip(".").removesuffix(".so")
+    return {"Python": [python], **more}
+
+
+def _refold_torch_release() -> str:
+    """Whose functions kernels for the CPU call: those of another release may be others."""
+    return ".".join(torch.__version__.split(".")[:2])
+
+
+def _refold_drivers() -> list[str]:
+    """The releases of CUDA that the driver runs. A library has CUDA's runtime in it, which asks for
+    a driver of its release or a later one."""
+    version = ctypes.c_int(0)
+    try:
+        ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version))
+    except (OSError, AttributeError):
+        return []
+    return [f"CUDA {release}" for release in range(version.value // 1000, 0, -1)]
+
+
+def _refold_digest(text: bytes) -> str:
+    return hashlib.sha256(text).hexdigest()
+
+
+def _refold_built(name: str, source: str, file: str | None, here: Mapping[str, Any]) -> Any:
+    """The best library that fits; as text, why none is loaded; None where none was built.
+
+    file: the path of the emitted file, if it lies in one. here: see `_refold_here`.
+    """
+    folder = os.path.join(os.path.dirname(os.path.abspath(file)), name) if file else ""
+    if not os.path.isdir(folder):
+        return None
+    try:
+        with open(os.path.join(folder, _REFOLD_LIST)) as listed:
+            made = json.load(listed)
+        rows = [(row["file"], row["sha256"], dict(row["needs"])) for row in made["libraries"]]
+        if made["source"] != _refold_digest(source.encode()):
+            return f"the kernels in the file are others than those that were built in {folder}"
+        lacking = [[n for n in needs if needs[n] not in here.get(n, ())] for _, _, needs in rows]
+        if not all(lacking):
+            fitting = [row for row, lacks in zip(rows, lacking, strict=True) if not lacks]
+            best = min(fitting, key=lambda row: [here[n].index(row[2][n]) for n in sorted(row[2])])
+            path, digest = os.path.join(folder, os.path.basename(best[0])), best[1]
+            with open(path, "rb") as library:
+                whole = _refold_digest(library.read()) == digest
+            return _refold_loaded(name, path) if whole else f"{path} was changed after it was built"
+        _, _, needs = rows[lacking.index(min(lacking, key=len))]
+        wanted = " and ".join(
+            f"{n} {needs[n]} (here: {', '.join(here.get(n, ())) or 'none'})"
+            for n in min(lacking, key=len)
+        )
+        return f"the kernels in {folder} were built for {wanted}"
+    except OSError as error:
+        return f"the kernels built in {folder} are not all there ({error.strerror})"
+    except ImportError as error:
+        return f"the kernels built in {folder} cannot be loaded ({str(error).splitlines()[0]})"
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return f"the kernels built in {folder} are not all there ({_REFOLD_LIST} is cut or changed)"
+
+
+def _refold_loaded(name: str, path: str) -> Any:
+    """The module in a library. Raises ImportError, or OSError."""
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is no library")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 # Compiled kernels: found where they were compiled before, else compiled, by one process at a time.
@@ -4380,17 +4468,36 @@ _REFOLD_STAMP = "stamp"
 
 
 def _refold_library(
-    name: str, made_for: Any, compiled: Callable[[str], Any]
+    name: str,
+    source: str,
+    made_for: Any,
+    compiled: Callable[[str], Any],
+    file: str | None = None,
+    here: Mapping[str, Sequence[str]] | None = None,
 ) -> tuple[Any, str | None]:
     """The compiled module, and None; or None, and why there is none.
 
-    name: says which source it has. made_for: all else that its machine code depends on. compiled:
-    compiles and loads it in a folder.
+    name: the module's. made_for: all but the source that its machine code depends on. compiled:
+    compiles and loads it in a folder. file, here: of what may have been built beside a file, see
+    `_refold_built`.
     """
     if os.environ.get("REFOLD_DISABLE", "0") not in ("", "0"):
         return None, "REFOLD_DISABLE is set"
-    versions = torch.__version__, sys.implementation.cache_tag, os.environ.get("CXX")
-    key = hashlib.sha256(repr((*versions, made_for)).encode()).hexdigest()[:12]
+    built = _refold_built(name, source, file, here or _refold_here())
+    if built is not None and not isinstance(built, str):
+        return built, None
+    module, problem = _refold_kept(name, (source, made_for), compiled)
+    if built is None:
+        return module, problem
+    if problem is None:
+        _refold_log.warning("refold: %s; others were compiled, or found compiled", built)
+    return module, problem and f"{built}; {problem}"
+
+
+def _refold_kept(name: str, made_of: Any, compiled: Callable[[str], Any]) -> tuple[Any, str | None]:
+    """The same, from the cache, or compiled into it."""
+    versions = torch.__version__, _refold_here(), os.environ.get("CXX")
+    key = _refold_digest(repr((*versions, made_of)).encode())[:12]
     try:
         roots = _refold_roots()
         for root in roots:
@@ -4446,16 +4553,12 @@ def _refold_stamped(folder: str) -> Any:
         (library,) = (n for n in os.listdir(folder) if n.endswith(".so"))
         path = os.path.join(folder, library)
         with open(path, "rb") as library_file:
-            if hashlib.sha256(library_file.read()).hexdigest() != digest:
+            if _refold_digest(library_file.read()) != digest:
                 return None
     except (OSError, ValueError):
         return None
-    spec = importlib.util.spec_from_file_location(library.removesuffix(".so"), path)
-    if spec is None or spec.loader is None:
-        return None
     try:
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        module = _refold_loaded(library.removesuffix(".so"), path)
     except ImportError:  # made for another build of PyTorch
         return None
     with contextlib.suppress(OSError):
@@ -4474,7 +4577,7 @@ def _refold_compiled(folder: str, compiled: Callable[[str], Any]) -> Any:
             if other.name != library and not other.is_dir():
                 os.remove(other.path)
         with open(os.path.join(made, library), "rb") as library_file:
-            digest = hashlib.sha256(library_file.read()).hexdigest()
+            digest = _refold_digest(library_file.read())
         with open(os.path.join(made, _REFOLD_STAMP), "w") as file:
             file.write(digest)
         shutil.rmtree(folder, ignore_errors=True)
@@ -4485,6 +4588,28 @@ def _refold_compiled(folder: str, compiled: Callable[[str], Any]) -> Any:
     with contextlib.suppress(OSError):
         _refold_forget(os.path.dirname(folder), _REFOLD_BYTES, folder)
     return module
+
+
+def _refold_compiled_cpp(name: str, source: str, flags: Sequence[str], folder: str) -> str:
+    """Compile C++ for this Python and PyTorch into a folder; the path of the library. Raises
+    RuntimeError with what the compiler said."""
+    compiler = shlex.split(os.environ.get("CXX") or "c++")
+    if not compiler or shutil.which(compiler[0]) is None:
+        raise RuntimeError(f"there is no {' '.join(compiler) or 'C++ compiler'}")
+    own = os.path.dirname(torch.__file__)
+    text, parts, made = (os.path.join(folder, f"{name}{end}") for end in (".cpp", ".o", ".so"))
+    with open(text, "w") as file:
+        file.write(source)
+    headers = (os.path.join(own, "include"), sysconfig.get_path("include"))
+    told = [f"-DTORCH_EXTENSION_NAME={name}", *flags, "-fPIC", *(f"-isystem{h}" for h in headers)]
+    linked = ["-shared", f"-L{os.path.join(own, 'lib')}", "-ltorch_cpu", "-lc10"]
+    for command in ([*told, "-c", text, "-o", parts], [parts, *linked, "-o", made]):
+        done = subprocess.run(
+            [*compiler, *command], capture_output=True, text=True, errors="replace", check=False
+        )
+        if done.returncode:
+            raise RuntimeError(done.stderr)
+    return made
 
 
 @contextlib.contextmanager

@@ -31,9 +31,10 @@ REAL = "c++"
 
 def install(folder: Path) -> None:
     """Makes this the compiler of extensions, also in processes that are started from this one."""
-    script = folder / "c++"
-    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -IS "{Path(__file__)}" "$@"\n')
-    script.chmod(0o755)
+    script, draft = folder / "c++", folder / f"c++.{os.getpid()}"
+    draft.write_text(f'#!/bin/sh\nexec "{sys.executable}" -IS "{Path(__file__)}" "$@"\n')
+    draft.chmod(0o755)
+    draft.rename(script)  # processes that share the folder may be at work with theirs
     os.environ[FOLDER] = str(folder)
     os.environ["CXX"] = str(script)
 

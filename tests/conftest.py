@@ -24,7 +24,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     if "CXX" not in os.environ:
-        compiler.install(Path(_FOLDER.name))
+        # the processes of `make test` share the headers that they precompile
+        compiler.install(Path(os.environ.get(compiler.FOLDER) or _FOLDER.name))
         os.environ.setdefault("REFOLD_CACHE", str(Path(_FOLDER.name, "cache")))
 
 

@@ -47,9 +47,9 @@ class Fault:
 FAULTS = (
     Fault(
         "a rule holds for any axis",
-        "rules/linear.py",
-        "where=lambda x, w, axes: axes == (-1,),\n    ),",
-        "where=lambda x, w, axes: True,\n    ),",
+        "rules/through.py",
+        "where=(lambda v: self._axes(v) == (-1,)) if",
+        "where=(lambda v: True) if",
         ("tests/rules/test_rules.py", "-k", "sum-through-linear"),
     ),
     Fault(
@@ -118,8 +118,8 @@ FAULTS = (
     Fault(
         "sizes that belong together are not compared",
         "emit/guards.py",
-        'test = f"{here} != {dim.text(seen)}"',
-        'test = "False"',
+        '(f"{here} != {dim.text(seen)}", reason)',
+        '("False", reason)',
         ("tests/test_sizes.py", "tests/test_calls.py", "tests/test_emitted_module.py"),
     ),
     Fault(
@@ -132,7 +132,7 @@ FAULTS = (
     Fault(
         "gradients of parameters are not asked for",
         "runtime/folds.py",
-        'for path in (*sources, *mode.get("unread", ())):',
+        'for path in (*sources, *mode["unread"]):',
         "for path in ():",
         ("tests/test_emitted_module.py", "tests/test_life.py"),
     ),

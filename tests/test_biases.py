@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from refold import pipeline
 from refold.derive import Options, derive
 from refold.ir.ops import CONVOLUTIONS
-from refold.plan import Call, Plan
+from refold.plan import ExternCall, Plan
 from refold.planner import plan_price
 
 CUDA = ("cuda:sm_80", "cuda:sm_90")
@@ -56,7 +56,7 @@ def planned(net: nn.Module, target: str, channels_last: bool = False) -> tuple[P
 
 def biased(plan: Plan) -> list[bool]:
     """Of each convolution that PyTorch computes, whether it adds a bias."""
-    calls = (s.node for s in plan.steps if isinstance(s, Call))
+    calls = (s.node for s in plan.steps if isinstance(s, ExternCall))
     return [n.inputs[2].op != "scalar" for n in calls if n.op in CONVOLUTIONS]
 
 

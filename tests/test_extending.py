@@ -48,12 +48,21 @@ def apply(diff: str, root: Path) -> None:
         (root / file).write_text(text.replace(before, after))
 
 
+def changed(page: str, folder: Path) -> None:
+    """A copy of the source with all differences of a page."""
+    ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    shutil.copytree(ROOT / "src", folder / "src", ignore=ignored)
+    for diff in blocks(page, "diff"):
+        apply(diff, folder)
+
+
+def test_all_differences_fit(tmp_path: Path) -> None:
+    changed(PAGE.read_text(), tmp_path)
+
+
 def test_the_page_works(tmp_path: Path) -> None:
     page = PAGE.read_text()
-    ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
-    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=ignored)
-    for diff in blocks(page, "diff"):
-        apply(diff, tmp_path)
+    changed(page, tmp_path)
     program = "\n\n".join(["import refold", *blocks(page, "python"), "print(refold.__file__)"])
     (tmp_path / "program.py").write_text(program)
     settings = {**os.environ, "PYTHONPATH": str(tmp_path / "src")}

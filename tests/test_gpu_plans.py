@@ -17,7 +17,7 @@ from captures import captured_once, drawn
 from refold import pipeline
 from refold.derive import Options, derive
 from refold.ir import hint
-from refold.plan import Call
+from refold.plan import ExternCall
 from torch_target import TorchTarget
 from zoo import CASES, convolutions, pools, values
 
@@ -182,4 +182,4 @@ def test_what_is_reduced_in_another_shape_is_not_written_before():
     plan, _ = plan_of("ReducedInOtherShapes", "cuda:sm_90")
     written = [n for g in plan.groups for n in g.outputs]
     assert not any(n.op == "square" for n in written)
-    assert not any(isinstance(s, Call) and s.node.op == "mean" for s in plan.steps)
+    assert not any(isinstance(s, ExternCall) and s.node.op == "mean" for s in plan.steps)

@@ -40,6 +40,8 @@ ORDER = [
     "growth",
     "backend",
     "api",
+    "build",
+    "wheel",
     "judge",
     "report",
     "cli",

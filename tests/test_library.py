@@ -44,11 +44,7 @@ class Compiler:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(done.stderr)
-        spec = library.importlib.util.spec_from_file_location("refold_small", made)
-        assert spec is not None and spec.loader is not None
-        module = library.importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        return module
+        return library._refold_loaded("refold_small", str(made))
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +56,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def made(compiler: Compiler, made_for: object = "this") -> Any:
-    found, problem = _refold_library("refold_small", made_for, compiler)
+    found, problem = _refold_library("refold_small", SOURCE, made_for, compiler)
     assert problem is None, problem
     assert found.answer() == 42
     return found
@@ -103,7 +99,7 @@ def test_without_a_stamp_nothing_is_loaded(cache: Path) -> None:
 
 
 def test_what_cannot_be_compiled_is_said_and_leaves_nothing(cache: Path) -> None:
-    found, problem = _refold_library("refold_small", "this", Compiler(works=False))
+    found, problem = _refold_library("refold_small", SOURCE, "this", Compiler(works=False))
     assert found is None and problem is not None
     assert problem.startswith("the kernels could not be compiled (") and "error" in problem
     assert not list(cache.iterdir())

@@ -30,7 +30,7 @@ WRITERS = sorted(
 )
 
 # what text may ask of schedules: what they are, not which one to take
-READ = {"FEW_ROWS", "Schedule"}
+READ = {"SKINNY_ROWS", "Schedule"}
 DECIDES = re.compile(
     r"refold\.(planner|price|tune|devices\.(table|model|DeviceModel)"
     r"|families\.\w+\.(claim|schedules|price))\b"

@@ -77,17 +77,17 @@ def test_rows_that_nothing_asks_for_are_not_multiplied(name, many):
 def test_what_follows_from_statistics_is_where_they_are(name):
     """Batch norm's factor, its running buffers and its counter."""
     plan = plan_of(name, "train")
-    (group,) = [g for g in plan.groups if g.vectors]
+    (group,) = [g for g in plan.groups if g.column_results]
     written = [o.value for o in plan.outputs if o.mutates is not None]
     assert len(written) == 3
-    assert all(v in group.vectors or v == group.counters[0][0] for v in written)
+    assert all(v in group.column_results or v == group.counters[0][0] for v in written)
 
 
 @pytest.mark.parametrize("name", ["ResidualBlock", "TransposedChannels"])
 def test_each_norm_keeps_its_own_buffers(name):
     """Nothing of the second one's is computed with the first one's."""
     plan = plan_of(name, "train")
-    first, second = [g for g in plan.groups if g.vectors]
+    first, second = [g for g in plan.groups if g.column_results]
     names = [
         {n["name"].split(".")[0] for n in g.inputs if n.op == "state"} for g in (first, second)
     ]

@@ -18,8 +18,8 @@ from refold.schedule import (
     IEEE,
     MMA_SYNC,
     NATIVE,
-    PACES,
     TF32,
+    TILE_COSTS,
     WGMMA,
     Schedule,
     by_rows,
@@ -93,7 +93,7 @@ def timed(mode: str) -> dict[tuple[int, int, int], dict[str, float]]:
 def test_the_rule_chooses_about_as_well_as_timing(mode):
     ratios = []
     for sizes, us in timed(mode).items():
-        rule = default_schedule(WGMMA, *sizes, pace=MODES[mode])
+        rule = default_schedule(WGMMA, *sizes, tile_cost=MODES[mode])
         ratios.append(us[f"{rule.tile}_{rule.splits}"] / min(us.values()))
         assert ratios[-1] <= MISSED.get((mode, sizes), 1.06), (sizes, rule)
     assert len(ratios) == 31
@@ -136,23 +136,23 @@ def test_generic_kernels_have_one_tile():
     assert Schedule(WGMMA, "wide", 2).text("Tf32") == ("rf::Schedule<rf::Tf32, rf::Wide, 2>")
 
 
-@pytest.mark.parametrize("direct", [False, True])
-def test_the_default_is_among_the_likely(direct):
+@pytest.mark.parametrize("rs", [False, True])
+def test_the_default_is_among_the_likely(rs):
     for sizes in ((1024, 512, 8192), (4096, 4096, 4096), (300, 700, 5000)):
-        default = default_schedule(WGMMA, *sizes, direct)
-        assert default in likely(WGMMA, sizes, direct, IEEE)[:2]
+        default = default_schedule(WGMMA, *sizes, rs)
+        assert default in likely(WGMMA, sizes, rs, IEEE)[:2]
 
 
 def test_few_columns_split_x_on_its_way():
-    """Measured on an H200: 1024 x 512 x 8192 direct 61.8 us for 65.2, 1024 x 8192 x 8192 838 for
+    """Measured on an H200: 1024 x 512 x 8192 by rs 61.8 us for 65.2, 1024 x 8192 x 8192 838 for
     676, 16384 x 4096 x 4096 3409 for 2765."""
-    assert default_schedule(WGMMA, 1024, 512, 8192, direct=True).direct
-    assert default_schedule(WGMMA, 1024, 512, 8192, direct=True).text("Ieee") == (
+    assert default_schedule(WGMMA, 1024, 512, 8192, rs=True).rs
+    assert default_schedule(WGMMA, 1024, 512, 8192, rs=True).text("Ieee") == (
         "rf::Schedule<rf::IeeeRS, rf::Tall, 8>"
     )
-    assert not default_schedule(WGMMA, 1024, 8192, 8192, direct=True).direct
-    assert not default_schedule(WGMMA, 16384, 4096, 4096, direct=True).direct
-    assert not default_schedule(MMA_SYNC, 1024, 512, 8192, direct=True).direct
+    assert not default_schedule(WGMMA, 1024, 8192, 8192, rs=True).rs
+    assert not default_schedule(WGMMA, 16384, 4096, 4096, rs=True).rs
+    assert not default_schedule(MMA_SYNC, 1024, 512, 8192, rs=True).rs
 
 
 @pytest.mark.parametrize("depth", [4096, 4098])
@@ -163,9 +163,9 @@ def test_a_direct_product_is_given_x_as_it_is(depth):
     result = pipeline.run(module, [x], "# Model is Sequential.", "x", target, device, options)
     text = result.text or ""
     assert compile_emitted(text) is None
-    direct = "rf::Schedule<rf::IeeeRS, rf::Tall," in text
-    assert direct == (depth % 4 == 0), "rows that do not start at multiples of 16 bytes"
-    assert (".data_ptr() % 16:" in text) == direct, "nor an x that does not"
+    rs = "rf::Schedule<rf::IeeeRS, rf::Tall," in text
+    assert rs == (depth % 4 == 0), "rows that do not start at multiples of 16 bytes"
+    assert (".data_ptr() % 16:" in text) == rs, "nor an x that does not"
     assert text.count("_refold_pack(x)") == 2, "x is packed by the product or not at all"
 
 
@@ -191,7 +191,7 @@ def test_what_was_timed_is_kept_and_followed(tuned, monkeypatch):
 
 def test_a_broken_file_is_as_good_as_none(tuned):
     tuned.path.parent.mkdir()
-    sizes, way = (1024, 512, 8192), {"tile": "wide", "splits": 4, "direct": False}
+    sizes, way = (1024, 512, 8192), {"tile": "wide", "splits": 4, "rs": False}
     tables = [
         {tuned.key: {shape_class(sizes): row}}
         for row in (
@@ -226,7 +226,7 @@ def test_classes_tell_tiles_apart():
 )
 def test_candidates_are_whole_modules_each_with_its_schedule(tuned, monkeypatch, dtype, kind, mode):
     """The way of `refold optimize` on a GPU but for the timing: candidates are built."""
-    best = likely(WGMMA, (512, 256, 4096), kind == "ieee", PACES[kind])[-1]
+    best = likely(WGMMA, (512, 256, 4096), kind == "ieee", TILE_COSTS[kind])[-1]
     assert best != by_rule(WGMMA)(512, 256, 4096, kind)
     built = {}
 

@@ -5,19 +5,28 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
 from refold import optimize, pipeline, tune_images
-from refold.convolve import STRIPS, Convolution, Way, ways
+from refold.convolve import ON_CPU, STRIPS, Convolution, Way, ways
 from refold.derive import Options, derive
 from refold.devices import DEVICES
 from refold.emit.module import Emission, emit
 from refold.emit.target import Target
 from refold.pipeline import OptimizeError, bind_for_class
-from refold.tune_images import Sides, TunedImages, example_of, likely, measured, name_of
+from refold.tune_images import (
+    Sides,
+    TunedImages,
+    example_of,
+    largest,
+    likely,
+    measured,
+    name_of,
+)
 from tests.emulator.module import emulated
 
 SIZES = Convolution(2, 8, 24, 1, (6, 7), (6, 7), (3, 3), (1, 1), (1, 1), (1, 1))
@@ -126,7 +135,7 @@ class Model(nn.Module):
         return torch.relu(self.second(torch.tanh(self.first(x))))
 
 
-@pytest.mark.parametrize("asked", ["timed", "library", "own", "measured"])
+@pytest.mark.parametrize("asked", ["timed", "library", "own", "auto"])
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_model_gets_what_was_timed(
     table: TunedImages, monkeypatch: pytest.MonkeyPatch, asked: str, fails: bool
@@ -134,7 +143,11 @@ def test_a_model_gets_what_was_timed(
     timed: list[Convolution] = []
 
     def measure(
-        c: Convolution, allowed: str, features: frozenset[str], build: tune_images.Build
+        c: Convolution,
+        allowed: str,
+        features: frozenset[str],
+        build: tune_images.Build,
+        device: str,
     ) -> Sides:
         timed.append(c)
         if fails:
@@ -151,7 +164,7 @@ def test_a_model_gets_what_was_timed(
     result = pipeline.run(Model().eval(), [x], "#", "M", target, device, options, said.append)
     assert result.text is not None
     own = result.text.count("rf::convolution<rf::GenericConvolution<rf::Ieee, rf::")
-    assert own == {"timed": 0 if fails else 1, "library": 0, "own": 2, "measured": 0}[asked]
+    assert own == {"timed": 0 if fails else 1, "library": 0, "own": 2, "auto": 0}[asked]
     assert (len(timed) > 0) is (asked == "timed")
     assert any("timing failed" in s for s in said) is (asked == "timed" and fails)
     if asked == "timed" and not fails:
@@ -160,5 +173,71 @@ def test_a_model_gets_what_was_timed(
 
 
 def test_no_other_word_is_taken() -> None:
-    with pytest.raises(OptimizeError, match="measured, library, own, timed, came 'ours'"):
+    with pytest.raises(OptimizeError, match="auto, library, own, timed, came 'ours'"):
         optimize(nn.Conv2d(3, 16, 3), torch.randn(1, 3, 8, 8), convolutions="ours")
+
+
+# --- on a CPU -------------------------------------------------------------------------------------
+def own_on_the_cpu(module: nn.Module, x: torch.Tensor, **options: Any) -> int:
+    """How many convolutions of a file for the CPU are our kernels'."""
+    target, device = pipeline.target_for("cpu")
+    given = Options(measure=False, accuracy=False, **options)
+    text = pipeline.run(module.eval(), [x], "#", "M", target, device, given).text
+    return 0 if text is None else text.count("rf::convolution(body")
+
+
+@pytest.mark.parametrize("faster", [False, True])
+def test_a_cpu_takes_the_faster_and_knows_it_the_next_time(
+    table: TunedImages, monkeypatch: pytest.MonkeyPatch, faster: bool
+) -> None:
+    timed: list[Convolution] = []
+
+    def measure(c: Convolution, *rest: Any) -> Sides:
+        timed.append(c)
+        return Sides("ieee", {None: 2e-5, ON_CPU: 1e-5 if faster else 2e-5})
+
+    monkeypatch.setattr(pipeline, "measured", measure)
+    x = torch.randn(2, 8, 6, 7)
+    for _ in range(2):
+        assert own_on_the_cpu(Model(), x, tune=True) == (2 if faster else 0)
+        assert [c.features for c in timed] == [24, 40]
+    assert own_on_the_cpu(Model(), x, tune=True, convolutions="library") == 0
+    assert own_on_the_cpu(Model(), x, convolutions="own") == 2
+
+
+def test_without_timing_a_rule_decides_on_a_cpu() -> None:
+    def own(module: nn.Module, *sizes: int) -> int:
+        return own_on_the_cpu(nn.Sequential(module, nn.Sigmoid()), torch.randn(sizes))
+
+    assert own(nn.Conv2d(24, 24, 3, groups=24), 1, 24, 20, 20) == 1
+    assert own(nn.Conv2d(24, 24, 3, groups=24), 1, 24, 9, 9) == 0
+    assert own(nn.Conv2d(8, 24, 3), 1, 8, 20, 20) == 0
+    assert own(nn.ConvTranspose2d(64, 24, 3, 2), 1, 64, 9, 9) == 1
+    assert own(nn.ConvTranspose2d(64, 24, 3), 1, 64, 9, 9) == 0
+
+
+def test_only_the_largest_are_timed_on_a_cpu() -> None:
+    many = [replace(SIZES, features=8 * n) for n in range(1, 20)]
+    assert largest([*many, *many]) == many[:-9:-1]
+
+
+def test_a_cpu_is_timed_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+
+    class Told(nn.Module):
+        def __init__(self, name: str, module: nn.Module) -> None:
+            super().__init__()
+            self.name, self.module = name, module
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            calls.append(self.name)
+            return self.module(x)
+
+    def build(module: nn.Module, x: torch.Tensor, way: Way | None) -> nn.Module:
+        return Told("library" if way is None else "own", module)
+
+    monkeypatch.setattr(tune_images, "_SECONDS", 0.0)
+    c = replace(SIZES, output_padding=(1, 0), strides=(2, 1), made=(14, 7))
+    sides = measured(c, "ieee", frozenset(), build, "cpu")
+    assert set(sides.seconds) == {None, ON_CPU} and sides.kind == "ieee"
+    assert calls[-10:] == ["library", "own"] * 5

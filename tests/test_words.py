@@ -5,7 +5,9 @@ A row is added where a word has been renamed everywhere that it says.
 
 from __future__ import annotations
 
+import io
 import re
+import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,13 +18,15 @@ ROOT = Path(__file__).resolve().parent.parent
 PYTHON = ("src/**/*.py", "src/**/*.jinja", "bench/**/*.py", "tests/**/*.py")
 CPP = ("src/**/*.h", "src/**/*.cuh")
 TEXTS = ("*.md", "docs/**/*.md")
+RULES = ("src/refold/rules/*.py", "tests/rules/false*.py")
 OWN = Path(__file__)
 
 
 @dataclass(frozen=True)
 class Word:
     """old: a regular expression, of whole words. instead: what the field says. where: patterns of
-    paths. in_code: only before a C++ line's comment, where the word may be English."""
+    paths. in_code: only before a C++ line's comment, where the word may be English; of Python, its
+    names alone, those of methods of others (`", ".join`) not among them."""
 
     old: str
     instead: str
@@ -66,6 +70,25 @@ WORDS = (
     Word("found|kinds?|Found|Kind", "the noun: change, exact type, strategy", CPP, True),
     Word("(first|second)-level cache", "L1, L2", CPP),
     Word("rf::(Needs|Side|Direct|turned|[a-z]+_side|[a-z]+_needs)", "rf::Operand ...", PYTHON),
+    # Python's names
+    Word(
+        "FEW_ROWS|Pace|PACES|direct|direct_splits|may_be_direct",
+        "SKINNY_ROWS ...",
+        PYTHON,
+        True,
+    ),
+    Word("NARROW|Slot|Field", "HALF_DTYPES, OutputIndex, Argument", ("src/**/*.py",), True),
+    Word("vectors", "column_results", ("src/refold/plan/*.py",), True),
+    Word("shown|shared|Call", "aliased_states ...", ("src/refold/plan*/*.py",), True),
+    Word(
+        "ways?|Cut",
+        "schedules, ScheduleChooser",
+        ("src/refold/schedule.py", "src/refold/tune.py"),
+        True,
+    ),
+    Word("cut|join|joined|turn|TURN", "slice, cat, transpose", RULES, True),
+    Word("flat|wide|fits|spread|met", "is_unit_along ...", RULES, True),
+    Word("places|extras", "spatial_axes, output_padding", RULES, True),
     Word("shaken|eager_settled|settle_at", "perturbed run, resolved tie", (*PYTHON, *TEXTS)),
 )
 
@@ -76,9 +99,22 @@ def uses(word: Word, root: Path) -> Iterator[str]:
     for path in sorted({p for glob in word.where for p in root.glob(glob)}):
         if path == OWN or "golden" in path.parts or "egg-info" in str(path):
             continue
-        for number, line in enumerate(path.read_text().splitlines(), 1):
+        text = path.read_text()
+        lines = _names(text) if word.in_code and path.suffix == ".py" else text.splitlines()
+        for number, line in enumerate(lines, 1):
             if pattern.search(line.partition("//")[0] if word.in_code else line):
                 yield f"{path.relative_to(root)}:{number}: {line.strip()}"
+
+
+def _names(text: str) -> list[str]:
+    """The names in each line of a Python text, but methods of strings."""
+    lines = [""] * (text.count("\n") + 1)
+    before = ""
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.NAME and (before != "." or token.string != "join"):
+            lines[token.start[0] - 1] += f"{token.string} "
+        before = token.string
+    return lines
 
 
 @pytest.mark.parametrize("word", WORDS, ids=lambda w: w.old)
@@ -92,6 +128,13 @@ def test_an_old_word_is_found(tmp_path: Path) -> None:
     (tmp_path / "docs" / "page.md").write_text("A copy engine\nand copyengines\n")
     word = Word("[Cc]opy engine", "TMA", TEXTS)
     assert list(uses(word, tmp_path)) == ["docs/page.md:1: A copy engine"]
+
+
+def test_an_old_name_is_found_in_python(tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "x.py").write_text('"""Cut."""\ny = ", ".join(z)  # cut\nx = cut(join)\n')
+    word = Word("cut|join", "slice, cat", PYTHON, True)
+    assert list(uses(word, tmp_path)) == ["src/x.py:3: x cut join"]
 
 
 def test_an_old_word_is_found_in_cpp(tmp_path: Path) -> None:

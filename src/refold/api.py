@@ -15,6 +15,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from refold import growth, introspect, pipeline, twin
+from refold.backend.options import BackendOptions
 from refold.baselines import DEFAULT
 from refold.baselines import every as every_baseline
 from refold.capture import Example
@@ -34,6 +35,7 @@ OPTIONS: Mapping[str, Any] = {
     "otherwise": "original",
     "memory": None,
     "convolutions": CONVOLUTIONS[0],
+    "training": False,
 }
 
 
@@ -60,10 +62,18 @@ def optimize(module: ModuleT, /, *args: Any, **kwargs: Any) -> ModuleT:
         torch.compile(module).
     memory: what folded and packed parameters may take in a mode, as a multiple of the bytes of the
         parameters and buffers; by default 1, or 8 MiB where that is more.
-    convolutions: what computes them on a GPU: "measured", PyTorch's calls, and kernels of refold
-        for such as these were measured to be far ahead of (docs/convolution.md); "library",
-        PyTorch's calls alone; "own", kernels of refold where there are; "timed", the faster of both
-        for each, which is timed where `measure` is on.
+    convolutions: what computes them: "library", PyTorch's calls; "own", kernels of refold where
+        there are (docs/convolution.md); "timed", the faster of both for each, which is timed where
+        `measure` is on. "auto" (the default) is "timed" on a CPU, where a rule decides without
+        timing; on a GPU PyTorch's calls, and kernels of refold for such as these were measured to
+        be far ahead of.
+    training: a twin that is fast where gradients are wanted, too: forward and backward of the
+        example calls, in train mode, are compiled as `torch.compile(backend="refold")` does.
+
+    A module that cannot be written out as a file, such as one that returns a cache or branches on
+    values, is compiled graph by graph in the same way (docs/backend.md): it is faster where some of
+    its graphs are, nothing is folded in advance, and there is no file; `unsafe`, `memory`,
+    `baselines` and `convolutions` say nothing there.
 
     Where forward has a parameter of such a name, the keyword is forward's, and the option is given
     as `refold_target=...` and so on, which always works.
@@ -111,7 +121,7 @@ def optimize(module: ModuleT, /, *args: Any, **kwargs: Any) -> ModuleT:
             memory=options["memory"],
             convolutions=options["convolutions"],
         )
-        fast = _optimized(module, examples, target, asked)
+        fast = _optimized(module, examples, target, asked, options["training"])
     if fast is module and options["otherwise"] == "compile":
         return torch.compile(module)  # type: ignore[return-value]
     return fast
@@ -206,7 +216,7 @@ def _example(given: Any) -> Example:
 
 
 def _optimized(
-    module: ModuleT, examples: Sequence[Example], target: str, options: Options
+    module: ModuleT, examples: Sequence[Example], target: str, options: Options, training: bool
 ) -> ModuleT:
     back, device = pipeline.target_for(target)
     tensors = [*module.named_parameters(), *module.named_buffers()]
@@ -218,10 +228,13 @@ def _optimized(
             raise OptimizeError(
                 f"{name} is on {tensor.device}, the target is {back.name}: move the module first"
             )
+    if training:
+        return _by_graphs(module, examples, target, options, True, "")
     source, title = import_text(type(module)), growth.title(type(module))
     texts: list[str] = []
     measured: dict[str, dict[str, float]] = {}
     reasons: list[str] = []
+    uncaptured = False
     for example in examples:
         result = pipeline.run(
             module,
@@ -234,15 +247,44 @@ def _optimized(
             bind=lambda text: pipeline.bind_for_class(text, module),
         )
         reasons += result.reasons
+        uncaptured |= result.uncaptured(module.training)
         if result.text is not None:
             texts.append(result.text)
             measured = measured or growth.measured(result)
+    if not texts and uncaptured:
+        return _by_graphs(
+            module, examples, target, options, False, "; ".join(dict.fromkeys(reasons))
+        )
     if not texts:
         return _kept(module, "; ".join(dict.fromkeys(reasons)))
     fast = twin.bind(list(dict.fromkeys(texts)), module)
     twin.state_of(fast).measured = measured
     tried = {growth.form(e.args, e.kwargs) for e in examples}
     twin.state_of(fast).grow = growth.Growth(source, target, options, frozenset(tried))
+    return fast  # type: ignore[return-value]
+
+
+def _by_graphs(
+    module: ModuleT,
+    examples: Sequence[Example],
+    target: str,
+    options: Options,
+    training: bool,
+    why: str,
+) -> ModuleT:
+    """A twin whose graphs are compiled one by one, or the module itself where none is ours. why:
+    why there is no file."""
+    from refold.backend.whole import by_graphs
+
+    asked = BackendOptions(target=target, strict=options.strict, measure=options.measure)
+    why = f"{why}; " if why else ""
+    try:
+        fast, report = by_graphs(module, examples, asked, training)
+    except Exception as error:
+        line = (str(error).strip().splitlines() or ["no message"])[0]
+        return _kept(module, f"{why}torch.compile does not run it: {type(error).__name__}: {line}")
+    if not any(g.by == "refold" for g in report.graphs):
+        return _kept(module, f"{why}none of its graphs is ours: {report.reasons()}")
     return fast  # type: ignore[return-value]
 
 

@@ -1,4 +1,4 @@
-"""The command line: refold optimize | judge | explain | doctor | cache.
+"""The command line: refold optimize | build | judge | explain | doctor | cache.
 
 Every failure ends in one line on standard error and an exit code; `--debug` adds the stack trace.
 """
@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from refold import __version__
+from refold.build import BuildError
 from refold.derive import CONVOLUTIONS
 from refold.devices import DEVICES
-from refold.report import commands, doctor
+from refold.report import building, commands, doctor
 
 EXIT_CODES = """exit codes of optimize:
   0  a faster, accepted file was written
@@ -75,6 +76,28 @@ def parser() -> Parser:
         help="end with the judge's full verdict, which leaves nothing out (default: the quick one)",
     )
     optimize.set_defaults(run=commands.optimize)
+
+    built = parts.add_parser(
+        "build", help="compile the kernels of written files ahead, for machines without a compiler"
+    )
+    built.add_argument("files", nargs="+", metavar="FAST.py")
+    built.add_argument(
+        "-o", "--output", default="built", metavar="FOLDER", help="where to write (default: built)"
+    )
+    built.add_argument(
+        "--target",
+        action="append",
+        default=[],
+        dest="targets",
+        metavar="TARGET",
+        help="cpu:avx512, cpu:avx2 (default: both) or cpu:any; of a file for GPUs, cuda:sm_86 and"
+        " such for machine code beside the file's own; may be repeated",
+    )
+    built.add_argument("--wheel", metavar="NAME", help="write one wheel of that name instead")
+    built.add_argument("--wheel-version", default="1.0", metavar="VERSION", help="(default: 1.0)")
+    built.add_argument("--json", action="store_true", help="print one JSON object")
+    built.add_argument("--debug", action="store_true", help="print the stack trace of an error")
+    built.set_defaults(run=building.build_command)
 
     explain = parts.add_parser("explain", help="say what is rewritten, why, and what it saves")
     _reference(explain)
@@ -138,9 +161,9 @@ def _reference(command: argparse.ArgumentParser) -> None:
         "--convolutions",
         choices=CONVOLUTIONS,
         default=CONVOLUTIONS[0],
-        help="what computes convolutions on a GPU: PyTorch's library, and own kernels, epilogue and"
-        " all, for such as they were measured to be far ahead of (default); the library alone; own"
-        " kernels where there are; or of each the faster by timing at hand",
+        help="what computes convolutions: PyTorch's library; own kernels, epilogue and all, where"
+        " there are; or of each the faster by timing at hand (auto on a CPU; auto on a GPU: the"
+        " library, and own kernels for such as they were measured to be far ahead of)",
     )
     command.add_argument(
         "--memory",
@@ -201,7 +224,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if args.debug:
             traceback.print_exc()
         text, more = _one_line(error), "" if args.debug else " (--debug shows the stack)"
-        if not isinstance(error, commands.EXPECTED):
+        if not isinstance(error, (*commands.EXPECTED, BuildError)):
             text = f"unexpected {type(error).__name__}: {text}{more}"
         print(f"refold: {text}", file=sys.stderr)
         # of the judge, 1 says that a candidate was rejected

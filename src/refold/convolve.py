@@ -1,5 +1,5 @@
-"""Who computes a convolution on a GPU: the kernels that there are, which of them a rule takes, and
-how accurate they have to be.
+"""Who computes a convolution: the kernels that there are, which of them a rule takes, and how
+accurate they have to be.
 
 PyTorch's flag for convolutions, which is not the one for products, allows TF32. Whether its library
 then uses TF32 hangs on the convolution: of few products an element it does not, where that was
@@ -33,6 +33,15 @@ STRIPS = Kernels(
     splits={"broad": (1,), "slim": (1,)},
 )
 KERNELS = (IMPLICIT, STRIPS)
+# those for a CPU, whose sizes decide how they are cut
+PANELS = Kernels(
+    "panels of vectors",
+    frozenset(),
+    "convolution.h",
+    "",
+    tiles={"strip": (512, 128)},
+    splits={"strip": (1,)},
+)
 _SHARED = 232448 - 256  # bytes that a block of Hopper can have, but for alignment
 # of a sum's products, from how many on PyTorch's library is taken to use TF32 where it is allowed
 LEAST_TF32 = 512
@@ -43,7 +52,8 @@ LEAST_FEATURES, LEAST_DEPTH = 16, 16
 @dataclass(frozen=True)
 class Convolution:
     """The sizes of a convolution. channels, features: of all groups. sizes, made: of an image and
-    of a result along each axis, as are kernel, strides, paddings and dilations."""
+    of a result along each axis, as are kernel, strides, paddings and dilations; output_padding: of
+    a transposed one, how much longer its result is."""
 
     images: int
     channels: int
@@ -55,6 +65,7 @@ class Convolution:
     strides: tuple[int, ...]
     paddings: tuple[int, ...]
     dilations: tuple[int, ...]
+    output_padding: tuple[int, ...] | None = None
 
     @property
     def depth(self) -> int:
@@ -91,6 +102,27 @@ class Way:
 
 # which of our kernels computes a convolution; None: PyTorch's call does
 Choice = Callable[[Convolution], Way | None]
+ON_CPU = Way(schedules(PANELS)[0], "ieee")
+
+
+def by_rule_on_cpu(c: Convolution) -> Way | None:
+    """Our kernels for a CPU, where they were ahead by more than what was measured may be off: of
+    few features a group, and transposed by steps.
+
+    oneDNN computes the former channel by channel, after a conversion, and the latter by a kernel of
+    all taps with what lies between elements left out. Where rows are shorter than a vector most of
+    one is empty.
+    """
+    each = c.features // c.groups
+    if c.output_padding is not None:
+        ahead = max(c.strides) > 1 and each >= _PANEL and c.depth >= _PANEL * prod(c.strides)
+    else:
+        ahead = each <= _FEW and c.made[-1] >= _LANES and c.depth <= 128
+    return ON_CPU if ahead else None
+
+
+# features of a group that are few, and that fill a panel; places of a vector
+_FEW, _PANEL, _LANES = 2, 14, 16
 
 
 def by_rule(allowed: str, features: frozenset[str] = IMPLICIT.requires) -> Choice:

@@ -20,10 +20,11 @@ from refold.layouts import images_in_channels, with_other_layouts
 from refold.plan import Plan
 from refold.planner import PlanPricer
 
-# what computes convolutions on a GPU: PyTorch's calls, and our kernels for such as these were
-# measured to be far ahead of; PyTorch's alone; ours, where there are; for each the faster of both,
-# as known from timing (and timed, where ways to cut products are)
-CONVOLUTIONS = ("measured", "library", "own", "timed")
+# what computes convolutions: on a GPU PyTorch's calls, and our kernels for such as these were
+# measured to be far ahead of, on a CPU what timing says, or without it a rule; PyTorch's calls; our
+# kernels, where there are; for each the faster of both, as known from timing (and timed, where ways
+# to cut products are)
+CONVOLUTIONS = ("auto", "library", "own", "timed")
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,8 @@ class Derivation:
     contest: refold's times beside the baselines'; None where nothing was timed.
     dtype: what the model's values have in memory, by which a device's rates are chosen.
     accuracy: the measured error of the rewritten graph; None where it was not asked for.
+    uncaptured: whether torch.export could not take the mode's forward, or its results are none
+    that can be written out.
     """
 
     mode: Mode
@@ -65,6 +68,7 @@ class Derivation:
     contest: Contest | None = None
     dtype: torch.dtype | None = None
     accuracy: Accuracy | None = None
+    uncaptured: bool = False
 
 
 def derive(
@@ -135,7 +139,7 @@ SMALL_MEMORY = 8 << 20  # bytes that nobody misses
 def _derived(name: str, c: Captured | CaptureError, budget: _Budget) -> Derivation:
     """What becomes of one mode that was captured, or could not be."""
     if isinstance(c, CaptureError):
-        return Derivation(Mode(name, None, None, kept=str(c)), None)
+        return Derivation(Mode(name, None, None, kept=str(c)), None, uncaptured=True)
     obstacle = _unsupported(c)
     if obstacle is not None:
         return Derivation(Mode(name, None, None, kept=obstacle), None)

@@ -57,6 +57,9 @@ def status(module: torch.nn.Module) -> Status:
             return Status(False, _kept[module], (), 0, 0)
         kind = type(module).__name__
         raise TypeError(f"expected a module that refold made, got a {kind}: call refold.optimize")
+    graphs = twin.state_of(module).graphs if twin.is_twin(module) else None
+    if graphs is not None:
+        return Status(graphs.why is None, graphs.why, (), 0, 0)
     folds: dict[int, Folded] = {}
     audit, reasons, runs = 0, [], False
     for namespace, name, cache in twin.caches_of(module):

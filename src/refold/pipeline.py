@@ -17,7 +17,7 @@ import torch
 from refold import twin
 from refold.baselines import EAGER, contest
 from refold.capture import Example, kept
-from refold.convolve import Choice, Way, by_rule, far_ahead
+from refold.convolve import ON_CPU, Choice, Way, by_rule, by_rule_on_cpu, far_ahead
 from refold.derive import Derivation, Options, derive
 from refold.devices import DEVICES, DeviceModel, device_at_hand
 from refold.emit.load import load_text
@@ -27,9 +27,9 @@ from refold.emit.targets import target_of
 from refold.ir import render
 from refold.planner import convolutions_of, to_tune, tuned
 from refold.rules import EXACT
-from refold.schedule import PACES, Cut, Schedule, kernels_of
+from refold.schedule import TILE_COSTS, Schedule, ScheduleChooser, kernels_of
 from refold.tune import Tuned
-from refold.tune_images import TunedImages, measured
+from refold.tune_images import TunedImages, largest, measured, processor
 
 Progress = Callable[[str], None]
 
@@ -60,6 +60,11 @@ class Result:
         """The weakest promise of any mode: bits, reals or finite."""
         return max((m.label for m in self.modes if m.plan), key=EXACT.index, default=EXACT[0])
 
+    def uncaptured(self, training: bool) -> bool:
+        """Whether forward could not be captured in a mode, train or eval."""
+        of_mode = "both", "train" if training else "eval"
+        return any(d.uncaptured for d in self.derivations if d.mode.name in of_mode)
+
     @property
     def reasons(self) -> list[str]:
         return [m.kept for m in self.modes if m.kept]
@@ -88,13 +93,12 @@ def target_for(
 ) -> tuple[Target, DeviceModel]:
     """The back end called `name` ("cpu", "cuda:sm_90", ...) and the device that prices are for.
 
-    convolutions: which of them a GPU's kernels of our own compute; by default PyTorch's calls do.
+    convolutions: which of them kernels of our own compute; by default PyTorch's calls do.
     """
     if name not in DEVICES:
         raise OptimizeError(f"unknown target {name!r}; the targets are {', '.join(DEVICES)}")
     device, accuracy = DEVICES[name], float32 or default_float32()
-    own = convolutions if device.toolchain == "cuda" else None
-    return target_of(device, accuracy), DeviceModel(device, accuracy, convolutions=own)
+    return target_of(device, accuracy), DeviceModel(device, accuracy, convolutions=convolutions)
 
 
 def run(
@@ -118,7 +122,8 @@ def run(
     progress("capturing and rewriting")
     device = with_convolutions(device, options)
     derivations = derive(module, example, device, options)
-    if options.convolutions == "timed" and target.device == "cuda":
+    on_cpu = target.device == "cpu" and options.convolutions == "auto" and options.tune
+    if options.convolutions == "timed" or on_cpu:
         table = timed_convolutions(target, device, derivations, options, progress)
         if table is not None:
             device = replace(device, convolutions=table)
@@ -151,9 +156,17 @@ def _first_line(error: BaseException) -> str:
 
 
 def with_convolutions(device: DeviceModel, options: Options) -> DeviceModel:
-    """The device with our kernels for convolutions, where they are chosen by rule."""
-    rule = {"own": by_rule, "measured": far_ahead}.get(options.convolutions)
-    if rule is None or device.convolutions is not None or device.device.toolchain != "cuda":
+    """The device with our kernels for convolutions, where they are chosen by rule; a device that
+    has a choice keeps it."""
+    if device.convolutions is not None:
+        return device
+    if device.device.toolchain == "cpp":
+        if options.convolutions == "library":
+            return device
+        own = options.convolutions == "own"
+        return replace(device, convolutions=(lambda c: ON_CPU) if own else by_rule_on_cpu)
+    rule = {"own": by_rule, "auto": far_ahead}.get(options.convolutions)
+    if rule is None:
         return device
     return replace(device, convolutions=rule(default_conv_float32(), device.device.features))
 
@@ -164,16 +177,17 @@ def timed_convolutions(
     derivations: Sequence[Derivation],
     options: Options,
     progress: Progress = lambda text: None,
-) -> TunedImages | None:
-    """Which of a model's convolutions our kernels compute, as timing on the current GPU says; None
-    for none of them. Where timing fails, what is known is used.
+) -> Choice | None:
+    """Which of a model's convolutions our kernels compute, as timing at hand says; None for none of
+    them. Where timing fails, what is known is used.
 
-    derivations: with PyTorch's calls for all of them. options: tune says whether to time what is
-    not known.
+    derivations: with the device as it is. options: tune says whether to time what is not known. On
+    a CPU the rule decides of what is not timed.
     """
+    on_cpu = device.device.toolchain == "cpp"
     plans = [d.mode.plan for d in derivations if d.mode.plan is not None]
-    wanted = [c for plan in plans for c in convolutions_of(plan)]
-    if not wanted or not torch.cuda.is_available():
+    wanted = [c for plan in plans for c in convolutions_of(plan, on_cpu)]
+    if not wanted or not (on_cpu or torch.cuda.is_available()):
         return None
 
     def build(module: torch.nn.Module, x: torch.Tensor, way: Way | None) -> torch.nn.Module:
@@ -182,15 +196,21 @@ def timed_convolutions(
         text = _emit(module, "# Model is Sequential.", "Sequential", found, target)
         return module if text is None else bind_for_class(text, module)
 
-    library = str(torch.backends.cudnn.version())  # type: ignore[no-untyped-call]
-    table = TunedImages(torch.cuda.get_device_name(), library, default_conv_float32())
+    if on_cpu:
+        table = TunedImages(processor(), torch.__version__, "ieee")
+        wanted = largest(c for c in wanted if not table.knows(c))
+    else:
+        library = str(torch.backends.cudnn.version())  # type: ignore[no-untyped-call]
+        table = TunedImages(torch.cuda.get_device_name(), library, default_conv_float32())
     if options.tune:
         progress("timing convolutions")
         try:
-            features = device.device.features
-            table.fill(wanted, lambda c, allowed: measured(c, allowed, features, build))
+            features, kind = device.device.features, target.device
+            table.fill(wanted, lambda c, allowed: measured(c, allowed, features, build, kind))
         except RuntimeError as error:
             progress(f"convolutions are as known, because timing failed: {_first_line(error)}")
+    if on_cpu:
+        return lambda c: table(c) if table.knows(c) else by_rule_on_cpu(c)
     return table if any(table(c) is not None for c in wanted) else None
 
 
@@ -218,7 +238,7 @@ def tune(
 
     try:
         name = torch.cuda.get_device_name()
-        tables = {kind: Tuned(name, kernels, kind) for kind in PACES}
+        tables = {kind: Tuned(name, kernels, kind) for kind in TILE_COSTS}
         for kind, table in tables.items():
             table.fill((sizes for k, sizes in products if k == kind), build)
     except RuntimeError as error:
@@ -231,11 +251,11 @@ def tune(
 
 
 def _cut(
-    derivations: Sequence[Derivation], device: DeviceModel, cut: Cut
+    derivations: Sequence[Derivation], device: DeviceModel, choose: ScheduleChooser
 ) -> tuple[Derivation, ...]:
     """The derivations with the products of their plans cut anew."""
     return tuple(
-        replace(d, mode=replace(d.mode, plan=tuned(d.mode.plan, device, cut)))
+        replace(d, mode=replace(d.mode, plan=tuned(d.mode.plan, device, choose)))
         if d.mode.plan is not None
         else d
         for d in derivations

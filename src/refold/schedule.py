@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 PROCESSORS = 132  # of an H200; a default only has to be near
-FEW_ROWS = 16  # at most so many rows: a product is one reading of the weights
-_MOST_WAYS, _WORTH_A_KERNEL = 3, 1.25
+SKINNY_ROWS = 16  # at most so many rows: a product is one reading of the weights
+_MOST_SCHEDULES, _WORTH_A_KERNEL = 3, 1.25
 _LEAST_DEPTH = 256  # of K for each part; what fewer would do was not timed
-_DIRECT = 1.28  # products that split their rows, beside others
+_RS = 1.28  # products that split their rows, beside others
 
 
 @dataclass(frozen=True)
-class Pace:
+class TileCost:
     """What a product takes on an H200 besides multiplying, in units of the products of one tile of
     256 x 128 for each of K.
 
@@ -45,14 +45,14 @@ class Pace:
 
 
 # A unit takes 32 to 39 ns in Ieee, and 13 to 14 ns where an element is a single product.
-IEEE = Pace(1.15, 2.3, wave=10, shared=1.1, joining=430, start=80, split=4.9e-5)
-TF32 = Pace(1.06, 4.5, wave=0, shared=1.3, joining=490, start=380, split=1.1e-4)
-NATIVE = Pace(1.03, 4.5, wave=0, shared=1.3, joining=490, start=380, split=0)
-_A_LAUNCH = 80.0  # units: one more of the launches that Pace.start counts
+IEEE = TileCost(1.15, 2.3, wave=10, shared=1.1, joining=430, start=80, split=4.9e-5)
+TF32 = TileCost(1.06, 4.5, wave=0, shared=1.3, joining=490, start=380, split=1.1e-4)
+NATIVE = TileCost(1.03, 4.5, wave=0, shared=1.3, joining=490, start=380, split=0)
+_A_LAUNCH = 80.0  # units: one more of the launches that TileCost.start counts
 _UNIT = 36e-9  # seconds of a unit of Ieee
 _CUBLAS = 45e12  # FLOP/s of cuBLAS's products of fp32
 # by kind of product: of fp32 its accuracy, else the dtype of its operands
-PACES = {"ieee": IEEE, "tf32": TF32, "float16": NATIVE, "bfloat16": NATIVE}
+TILE_COSTS = {"ieee": IEEE, "tf32": TF32, "float16": NATIVE, "bfloat16": NATIVE}
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +61,7 @@ class Kernels:
 
     requires: features of the device (devices/device.py). header: in kernels/cuda. type: the C++
     type that they are instantiated with, from the `{mode}`, `{tile}` and `{splits}`. tiles: rows
-    and columns by name. splits: of each tile, by how many blocks it may be shared. direct_splits:
+    and columns by name. splits: of each tile, by how many blocks it may be shared. rs_split_k:
     the same where x is split on its way to the tensor cores; empty where that is not done. slow:
     how much longer a tile takes than one of the same area of `WGMMA`. shares_left_over: tiles that
     are left over once every processor has had as many are shared out. copies_tiles: a unit of its
@@ -75,7 +75,7 @@ class Kernels:
     type: str
     tiles: Mapping[str, tuple[int, int]]
     splits: Mapping[str, tuple[int, ...]]
-    direct_splits: tuple[int, ...] = ()
+    rs_split_k: tuple[int, ...] = ()
     slow: float = 1.0
     shares_left_over: bool = False
     copies_tiles: bool = False
@@ -94,7 +94,7 @@ WGMMA = Kernels(
     "rf::Schedule<rf::{mode}, rf::{tile}, {splits}>",
     tiles={"tall": (256, 128), "wide": (128, 256), "small": (128, 128)},
     splits={"tall": _FEW, "wide": _FEW, "small": _MANY},
-    direct_splits=_FEW,
+    rs_split_k=_FEW,
     shares_left_over=True,
     copies_tiles=True,
     packs=True,
@@ -126,24 +126,24 @@ def kernels_of(features: frozenset[str]) -> Kernels:
 
 @dataclass(frozen=True)
 class Schedule:
-    """One way to cut a product.
+    """How a product is cut.
 
     tile: of the kernels' tiles. splits: blocks that share a tile. plain: by CUDA cores in fp32,
-    without packed operands. direct: x is split on its way to the tensor cores, again for each tile
-    of columns, and not before.
+    without packed operands. rs: tensor cores read A from registers (wgmma's RS form), so that
+    x is split on its way there, again for each tile of columns, and not before.
     """
 
     kernels: Kernels
     tile: str = "tall"
     splits: int = 1
     plain: bool = False
-    direct: bool = False
+    rs: bool = False
 
     def text(self, mode: str) -> str:
         """The C++ type that the kernels are instantiated with."""
         if self.plain:
             return "rf::Plain"
-        mode = "IeeeRS" if self.direct else mode
+        mode = "IeeeRS" if self.rs else mode
         tile = self.tile.capitalize()
         return self.kernels.type.format(mode=mode, tile=tile, splits=self.splits)
 
@@ -154,23 +154,23 @@ class Schedule:
 
 
 # how a product of (rows, columns, depth) and one of these kinds is cut
-Cut = Callable[[int, int, int, str], Schedule]
+ScheduleChooser = Callable[[int, int, int, str], Schedule]
 
 
-def by_rule(kernels: Kernels) -> Cut:
+def by_rule(kernels: Kernels) -> ScheduleChooser:
     """`default_schedule` for the kinds of products that a device has."""
 
-    def cut(rows: int, cols: int, depth: int, kind: str) -> Schedule:
-        return default_schedule(kernels, rows, cols, depth, kind == "ieee", PACES[kind])
+    def choose(rows: int, cols: int, depth: int, kind: str) -> Schedule:
+        return default_schedule(kernels, rows, cols, depth, kind == "ieee", TILE_COSTS[kind])
 
-    return cut
+    return choose
 
 
-def schedules(kernels: Kernels, direct: bool = False) -> list[Schedule]:
-    """Every way that uses tensor cores, for a tuner to time; direct: also those that split x."""
-    ways = [Schedule(kernels, tile, n) for tile in kernels.tiles for n in kernels.splits[tile]]
-    more = [Schedule(kernels, splits=n, direct=True) for n in kernels.direct_splits if direct]
-    return ways + more
+def schedules(kernels: Kernels, rs: bool = False) -> list[Schedule]:
+    """Every schedule on tensor cores, for a tuner to time; rs: also those that split x."""
+    found = [Schedule(kernels, tile, n) for tile in kernels.tiles for n in kernels.splits[tile]]
+    more = [Schedule(kernels, splits=n, rs=True) for n in kernels.rs_split_k if rs]
+    return found + more
 
 
 def default_schedule(
@@ -178,26 +178,26 @@ def default_schedule(
     rows: int,
     cols: int,
     depth: int,
-    direct: bool = False,
-    pace: Pace = IEEE,
+    rs: bool = False,
+    tile_cost: TileCost = IEEE,
 ) -> Schedule:
-    """The way that should take least time: waves of tiles, each as deep as its part of K.
+    """The schedule that should take least time: waves of tiles, each as deep as its part of K.
 
-    direct: x may be split on its way to the tensor cores.
+    rs: x may be split on its way to the tensor cores.
     """
     if is_small(rows, cols, depth):
         return Schedule(kernels, plain=True)
-    return _least(kernels, rows, cols, depth, direct, pace)
+    return _least(kernels, rows, cols, depth, rs, tile_cost)
 
 
 @lru_cache(maxsize=4096)  # blocks repeat
 def _least(
-    kernels: Kernels, rows: int, cols: int, depth: int, direct: bool, pace: Pace
+    kernels: Kernels, rows: int, cols: int, depth: int, rs: bool, tile_cost: TileCost
 ) -> Schedule:
     def cost(s: Schedule) -> tuple[float, int]:
-        return predicted(s, rows, cols, depth, pace), s.splits
+        return predicted(s, rows, cols, depth, tile_cost), s.splits
 
-    return min(schedules(kernels, direct), key=cost)
+    return min(schedules(kernels, rs), key=cost)
 
 
 def by_rows(
@@ -205,13 +205,13 @@ def by_rows(
     rows: int,
     cols: int,
     depth: int,
-    direct: bool = False,
-    pace: Pace = IEEE,
+    rs: bool = False,
+    tile_cost: TileCost = IEEE,
 ) -> list[tuple[int | None, Schedule]]:
     """How to cut a product whose number of rows varies from call to call.
 
-    chosen: the way for `rows`, the number that the model was captured with. Gives (limit,
-    schedule): up to `limit` rows are cut so, and by the last one (None) any more. Each way is a
+    chosen: the schedule for `rows`, the number that the model was captured with. Gives (limit,
+    schedule): up to `limit` rows are cut so, and by the last one (None) any more. Each one is a
     kernel to compile, so there is another one only where `chosen` would take much longer.
     """
     if chosen.plain:
@@ -219,47 +219,45 @@ def by_rows(
     counts = sorted({*(1 << n for n in range(5, 18)), rows})
 
     def cost(s: Schedule, n: int) -> float:
-        return predicted(s, n, cols, depth, pace)
+        return predicted(s, n, cols, depth, tile_cost)
 
-    best = {n: _least(chosen.kernels, n, cols, depth, direct, pace) for n in counts}
-    ways = [chosen]
+    best = {n: _least(chosen.kernels, n, cols, depth, rs, tile_cost) for n in counts}
+    candidates = [chosen]
 
-    def way(n: int) -> Schedule:
-        return chosen if n == rows else min(ways, key=lambda s: cost(s, n))
+    def candidate(n: int) -> Schedule:
+        return chosen if n == rows else min(candidates, key=lambda s: cost(s, n))
 
     def regret(n: int) -> float:
-        return cost(way(n), n) / cost(best[n], n)
+        return cost(candidate(n), n) / cost(best[n], n)
 
-    while len(ways) < _MOST_WAYS:
+    while len(candidates) < _MOST_SCHEDULES:
         worst = max((n for n in counts if n != rows), key=regret)
         if regret(worst) < _WORTH_A_KERNEL:
             break
-        ways.append(best[worst])
+        candidates.append(best[worst])
     found: list[tuple[int | None, Schedule]] = []
     for n in counts:
-        if found and found[-1][1] == way(n):
+        if found and found[-1][1] == candidate(n):
             found.pop()
-        found.append((n, way(n)))
+        found.append((n, candidate(n)))
     return [*found[:-1], (None, found[-1][1])]
 
 
-def batch_pays(batches: int, rows: int, cols: int, depth: int, direct: bool = False) -> bool:
+def batch_pays(batches: int, rows: int, cols: int, depth: int, rs: bool = False) -> bool:
     """Whether a batch of fp32 products is faster than cuBLAS's, which reads both sides as they are.
 
-    rows: of all of them together, as in `predicted`. direct: x may be split on its way to the
+    rows: of all of them together, as in `predicted`. rs: x may be split on its way to the
     tensor cores.
     """
-    if min(rows // batches, cols) <= FEW_ROWS or depth < 32:
+    if min(rows // batches, cols) <= SKINNY_ROWS or depth < 32:
         return False
-    way = batch_schedule(WGMMA, batches, rows, cols, depth, direct)
-    ours = predicted(way, rows, cols, depth, IEEE, batches)
+    candidate = batch_schedule(WGMMA, batches, rows, cols, depth, rs)
+    ours = predicted(candidate, rows, cols, depth, IEEE, batches)
     packing = IEEE.split * batches * cols * depth + _A_LAUNCH
     return (ours + packing) * _UNIT < 0.85 * 2 * rows * cols * depth / _CUBLAS
 
 
-def batch_pays_on_ampere(
-    batches: int, rows: int, cols: int, depth: int, direct: bool = False
-) -> bool:
+def batch_pays_on_ampere(batches: int, rows: int, cols: int, depth: int, rs: bool = False) -> bool:
     """The same where both sides are split before, in all cases."""
     return batch_pays(batches, rows, cols, depth)
 
@@ -270,47 +268,47 @@ def batch_schedule(
     rows: int,
     cols: int,
     depth: int,
-    direct: bool = False,
-    pace: Pace = IEEE,
+    rs: bool = False,
+    tile_cost: TileCost = IEEE,
 ) -> Schedule:
-    """The way of `default_schedule` for a batch of products, whose rows are `rows` together."""
+    """The `default_schedule` for a batch of products, whose rows are `rows` together."""
 
     def cost(s: Schedule) -> tuple[float, int]:
-        return predicted(s, rows, cols, depth, pace, batches), s.splits
+        return predicted(s, rows, cols, depth, tile_cost, batches), s.splits
 
-    return min(schedules(kernels, direct), key=cost)
+    return min(schedules(kernels, rs), key=cost)
 
 
 def predicted(
-    s: Schedule, rows: int, cols: int, depth: int, pace: Pace = IEEE, batches: int = 1
+    s: Schedule, rows: int, cols: int, depth: int, tile_cost: TileCost = IEEE, batches: int = 1
 ) -> float:
-    """What a way costs, in units of one large tile's products for each of K.
+    """What a schedule costs, in units of one large tile's products for each of K.
 
     batches: how many products the rows belong to, as many to each; tiles do not reach across.
     """
-    before = pace.start + (0.0 if s.direct else pace.split * rows * depth)
-    return before + tile_units(s, rows, cols, depth, pace, batches)
+    before = tile_cost.start + (0.0 if s.rs else tile_cost.split * rows * depth)
+    return before + tile_units(s, rows, cols, depth, tile_cost, batches)
 
 
 def tile_units(
-    s: Schedule, rows: int, cols: int, depth: int, pace: Pace = IEEE, batches: int = 1
+    s: Schedule, rows: int, cols: int, depth: int, tile_cost: TileCost = IEEE, batches: int = 1
 ) -> float:
     """The same without launches and the pass that splits x before."""
     if s.splits > 1 and depth < s.splits * _LEAST_DEPTH:
         return float("inf")
     high, wide = s.sizes
     size = high * wide / 32768
-    unit = size * s.kernels.slow * (pace.small if s.tile == "small" else 1.0)
-    unit *= _DIRECT if s.direct else 1.0
+    unit = size * s.kernels.slow * (tile_cost.small if s.tile == "small" else 1.0)
+    unit *= _RS if s.rs else 1.0
     tiles = batches * -(-(rows // batches) // high) * -(-cols // wide)
     slots = max(1, PROCESSORS // s.splits)
-    sharing = min(tiles, slots) * s.splits * size * pace.share if s.splits > 1 else 0.0
-    ends = -(-tiles // slots) * (pace.wave * size + sharing)
+    sharing = min(tiles, slots) * s.splits * size * tile_cost.share if s.splits > 1 else 0.0
+    ends = -(-tiles // slots) * (tile_cost.wave * size + sharing)
     waves = -(-tiles // slots) * depth / s.splits * unit
     left = tiles % slots
-    shares = s.kernels.shares_left_over and s.splits == 1 and not s.direct
+    shares = s.kernels.shares_left_over and s.splits == 1 and not s.rs
     if shares and slots <= 4 * left <= 3.5 * slots:
-        waves = min(waves, tiles / slots * depth * unit * pace.shared + pace.joining)
+        waves = min(waves, tiles / slots * depth * unit * tile_cost.shared + tile_cost.joining)
     return waves + ends
 
 
@@ -320,7 +318,7 @@ def is_small(rows: int, cols: int, depth: int) -> bool:
     A processor takes 38 ns for each of K on a tile of 128 x 64; packing is a launch and a pass over
     x, 5 us at least. A side of a few rows leaves the tensor cores' tiles empty.
     """
-    if min(rows, cols) <= FEW_ROWS or depth < 32:
+    if min(rows, cols) <= SKINNY_ROWS or depth < 32:
         return True
     return plain_seconds(rows, cols, depth) < 5e-6
 

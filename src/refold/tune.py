@@ -19,7 +19,15 @@ from torch import nn
 
 from refold.measure import clock
 from refold.runtime.library import _refold_home
-from refold.schedule import PACES, Kernels, Pace, Schedule, default_schedule, predicted, schedules
+from refold.schedule import (
+    TILE_COSTS,
+    Kernels,
+    Schedule,
+    TileCost,
+    default_schedule,
+    predicted,
+    schedules,
+)
 
 Sizes = tuple[int, int, int]  # rows, columns, depth of a product
 # compiles a module of one product, cut by a schedule, and gives its fast twin
@@ -86,11 +94,11 @@ class Tuned(Table):
     def __init__(self, device: str, kernels: Kernels, kind: str) -> None:
         super().__init__(f"{device}, {kernels.name}, {kind}")
         self.kernels = kernels
-        self.direct, self.pace = kind == "ieee", PACES[kind]
+        self.rs, self.tile_cost = kind == "ieee", TILE_COSTS[kind]
         self.dtype = {"float16": torch.float16, "bfloat16": torch.bfloat16}.get(kind, torch.float32)
 
     def __call__(self, rows: int, cols: int, depth: int) -> Schedule:
-        default = default_schedule(self.kernels, rows, cols, depth, self.direct, self.pace)
+        default = default_schedule(self.kernels, rows, cols, depth, self.rs, self.tile_cost)
         if default.plain:
             return default
         return self._found((rows, cols, depth)) or default
@@ -105,30 +113,35 @@ class Tuned(Table):
         """Time the likely schedules for the sizes that are not known yet, and keep the best."""
         for sizes in dict.fromkeys(wanted):
             if not self.knows(sizes):
-                ways = likely(self.kernels, sizes, self.direct, self.pace)
-                self._keep(sizes, _time(ways, sizes, build, self.dtype))
+                candidates = likely(self.kernels, sizes, self.rs, self.tile_cost)
+                self._keep(sizes, _time(candidates, sizes, build, self.dtype))
 
     def _found(self, sizes: Sizes) -> Schedule | None:
-        """The way that the file has for these sizes, if it is one that there is."""
+        """The schedule that the file has for these sizes, if it is one that there is."""
         row = self.row(shape_class(sizes))
         try:
-            way = Schedule(self.kernels, row["tile"], row["splits"], direct=row["direct"])
+            candidate = Schedule(self.kernels, row["tile"], row["splits"], rs=row["rs"])
         except (KeyError, TypeError):
             return None
-        return next((s for s in schedules(self.kernels, self.direct) if s == way), None)
+        return next((s for s in schedules(self.kernels, self.rs) if s == candidate), None)
 
     def _keep(self, sizes: Sizes, seconds: dict[Schedule, float]) -> None:
         if not seconds:
             return
         best = min(seconds, key=lambda s: seconds[s])
         us = round(seconds[best] * 1e6, 2)
-        row = {"tile": best.tile, "splits": best.splits, "direct": best.direct, "us": us}
+        row = {
+            "tile": best.tile,
+            "splits": best.splits,
+            "rs": best.rs,
+            "us": us,
+        }
         self.keep(shape_class(sizes), row)
 
 
-def likely(kernels: Kernels, sizes: Sizes, direct: bool, pace: Pace) -> list[Schedule]:
+def likely(kernels: Kernels, sizes: Sizes, rs: bool, tile_cost: TileCost) -> list[Schedule]:
     """The schedules that may be the best one by prediction, the most likely first."""
-    costs = {s: predicted(s, *sizes, pace) for s in schedules(kernels, direct)}
+    costs = {s: predicted(s, *sizes, tile_cost) for s in schedules(kernels, rs)}
     least = min(costs.values())
     return [s for s in sorted(costs, key=lambda s: costs[s]) if costs[s] <= _WORTH_TIMING * least]
 

@@ -1,4 +1,4 @@
-"""Which convolutions our kernels compute, by timing both sides on the GPU at hand; kept on disk.
+"""Which convolutions our kernels compute, by timing both sides at hand; kept on disk.
 
 A side is a whole emitted module of one convolution, its bias and a pointwise function: our kernel,
 or PyTorch's call and a kernel for what follows. What our kernel computes has to be as near float64
@@ -8,15 +8,19 @@ flag allows.
 
 from __future__ import annotations
 
+import contextlib
 import copy
-from collections.abc import Callable, Iterable
+import platform
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from refold.convolve import KERNELS, Convolution, Way, candidates, tile_products
+from refold.convolve import KERNELS, ON_CPU, Convolution, Way, candidates, tile_products
 from refold.measure import clock
 from refold.tune import Table
 
@@ -27,7 +31,10 @@ _TF32_ERROR = 1e-5  # relative, of what is no longer fp32
 _ALLOWED = 1.5  # times the library's error, of random numbers
 _FASTER = 0.97  # of the library's time: less is noise
 _SECONDS = 0.05
+_TURNS = 5
+_MOST_TIMED = 8
 _KINDS: tuple[Any, ...] = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+_TRANSPOSED: tuple[Any, ...] = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 
 
 @dataclass(frozen=True)
@@ -68,7 +75,7 @@ class TunedImages(Table):
         if kind not in ("ieee", self.allowed):
             return None
         every = frozenset().union(*(k.requires for k in KERNELS))
-        ways = candidates(convolution, kind, every)
+        ways = [*candidates(convolution, kind, every), ON_CPU]
         return next((w for w in ways if _name(w) == name), None)
 
     def knows(self, convolution: Convolution) -> bool:
@@ -99,14 +106,34 @@ def name_of(c: Convolution) -> str:
 
     more = "/".join(map(text, (c.strides, c.paddings, c.dilations)))
     images = text((c.images, c.channels, *c.sizes))
-    return f"{images} by {text((c.features, *c.kernel))} {more} groups {c.groups}"
+    transposed = "" if c.output_padding is None else f" transposed {text(c.output_padding)}"
+    return f"{images} by {text((c.features, *c.kernel))} {more} groups {c.groups}{transposed}"
+
+
+def processor() -> str:
+    """The processor at hand, as the threads that PyTorch may use see it."""
+    found = platform.processor() or platform.machine()
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        found = next((n.partition(":")[2].strip() for n in lines if "model name" in n), found)
+    level = torch.backends.cpu.get_cpu_capability()
+    return f"{found}, {level}, {torch.get_num_threads()} threads"
+
+
+def largest(convolutions: Iterable[Convolution]) -> list[Convolution]:
+    """Those of most products, each once, as many as are timed for one model: each is compiled in
+    two ways."""
+    found = sorted(dict.fromkeys(convolutions), key=lambda c: -c.pixels * c.features * c.depth)
+    return found[:_MOST_TIMED]
 
 
 def example_of(c: Convolution, device: str) -> tuple[nn.Module, torch.Tensor]:
     """A convolution with a bias and a function behind it, and images for it."""
-    conv = _KINDS[len(c.sizes) - 1](
-        c.channels, c.features, c.kernel, c.strides, c.paddings, c.dilations, c.groups
-    )
+    dims, sizes = len(c.sizes) - 1, (c.channels, c.features, c.kernel, c.strides, c.paddings)
+    if c.output_padding is None:
+        conv = _KINDS[dims](*sizes, c.dilations, c.groups)
+    else:
+        conv = _TRANSPOSED[dims](*sizes, c.output_padding, c.groups, dilation=c.dilations)
     module = nn.Sequential(conv, nn.Sigmoid()).to(device).eval()
     return module, torch.randn(c.images, c.channels, *c.sizes, device=device)
 
@@ -123,18 +150,35 @@ def likely(c: Convolution, kind: str, features: frozenset[str]) -> list[Way]:
 def measured(
     c: Convolution, allowed: str, features: frozenset[str], build: Build, device: str = "cuda"
 ) -> Sides:
-    """All sides of a convolution on a device of some features."""
+    """All sides of a convolution on a device of some features, of which a CPU has none."""
     module, x = example_of(c, device)
     with torch.no_grad():
         truth = copy.deepcopy(module).double()(x[:1].double())
         library = _error(module, x, truth)
         kind = allowed if library > _TF32_ERROR else "ieee"
-        seconds = {}
-        for way in (None, *likely(c, kind, features)):
+        if not features:
+            kind, ways = "ieee", [ON_CPU]
+        else:
+            ways = likely(c, kind, features)
+        sides: dict[Way | None, nn.Module] = {}
+        for way in (None, *ways):
             fast = build(module, x, way)
             if way is None or _error(fast, x, truth) <= _ALLOWED * max(library, 1e-7):
-                seconds[way] = _seconds(fast, x, device)
-    return Sides(kind, seconds)
+                sides[way] = fast
+        if not features:
+            return Sides(kind, _in_turn(sides, x))
+        return Sides(kind, {way: _seconds(fast, x, device) for way, fast in sides.items()})
+
+
+def _in_turn(sides: Mapping[Way | None, nn.Module], x: torch.Tensor) -> dict[Way | None, float]:
+    """The least of rounds in which the sides take turns: other work may run on a processor."""
+    once = min(clock(partial(sides[None], x), "cpu") for _ in range(2))
+    repeats = max(1, int(_SECONDS / _TURNS / max(once, 1e-6)))
+    taken: dict[Way | None, list[float]] = {way: [] for way in sides}
+    for _ in range(_TURNS):
+        for way, side in sides.items():
+            taken[way].append(clock(partial(side, x), "cpu", repeats))
+    return {way: min(seconds) for way, seconds in taken.items()}
 
 
 def _error(module: nn.Module, x: torch.Tensor, truth: torch.Tensor) -> float:

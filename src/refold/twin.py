@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -48,12 +48,28 @@ def program(text: str, cls: type[torch.nn.Module]) -> Program:
     return found
 
 
+class Graphs(Protocol):
+    """What computes forward by compiled graphs. run: with a twin. why: why the last call took the
+    original forward, or None. text: all that runs. fresh: the same for another twin, which knows no
+    graph yet."""
+
+    why: str | None
+
+    @property
+    def text(self) -> str: ...
+
+    def run(self, fast: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
+
+    def fresh(self) -> Graphs: ...
+
+
 @dataclass(eq=False)
 class State:
     """What a twin holds beside its attributes.
 
     programs: with the caches of each, the last that fitted first. reason: why the last call took
     the original forward, or None. grow: makes a program for a call that none fits, or gives None.
+    graphs: in the place of programs, what has each graph of forward compiled by itself.
     measured: of each mode the times of the baselines over the kernels', by the baseline's name.
     """
 
@@ -61,6 +77,7 @@ class State:
     reason: str | None = None
     original: weakref.ref[torch.nn.Module] | None = None
     grow: Callable[..., Program | None] | None = None
+    graphs: Graphs | None = None
     measured: dict[str, dict[str, float]] = field(default_factory=dict)
 
 
@@ -76,6 +93,16 @@ def bind(texts: str | Sequence[str], module: torch.nn.Module) -> torch.nn.Module
     for made in programs:
         kind._refold_known.add(made)  # type: ignore[attr-defined]
         made.namespace._refold_file.reached(fast)
+    return fast
+
+
+def bind_graphs(graphs: Graphs, module: torch.nn.Module) -> torch.nn.Module:
+    """A twin of `module` whose graphs are compiled one by one."""
+    kind = fast_class(original_class(type(module)))
+    fast = kind.__new__(kind)
+    object.__setattr__(fast, "__dict__", module.__dict__)
+    state = State(original=weakref.ref(original(module)), graphs=graphs)
+    object.__setattr__(fast, "_refold_state", state)
     return fast
 
 
@@ -136,6 +163,10 @@ def _made(cls: type[torch.nn.Module]) -> type[torch.nn.Module]:
             state = self._refold_state
         except AttributeError:
             state = state_of(self)
+        if state.graphs is not None:
+            found = state.graphs.run(self, args, kwargs)
+            state.reason = state.graphs.why
+            return found
         refusals = []
         for at, (tried, caches) in enumerate(state.programs):
             found = tried.attempt(self, caches, *args, **kwargs)
@@ -157,7 +188,7 @@ def _made(cls: type[torch.nn.Module]) -> type[torch.nn.Module]:
         "_refold_known": weakref.WeakSet(),
         "forward": forward,
         "refold_refresh": _refresh,
-        "refold_source": property(lambda self: state_of(self).programs[0][0].text),
+        "refold_source": property(_source),
         "refold_measured": property(lambda self: state_of(self).measured),
         "__reduce_ex__": _reduce,
         "__prepare_scriptable__": original,
@@ -193,6 +224,11 @@ def _refused(
     return cls.forward(self, *args, **kwargs)
 
 
+def _source(self: torch.nn.Module) -> str:
+    state = state_of(self)
+    return state.programs[0][0].text if state.graphs is None else state.graphs.text
+
+
 def _refresh(self: torch.nn.Module) -> None:
     """Forget the folded parameters: the next call computes them anew."""
     for _, caches in state_of(self).programs:
@@ -205,11 +241,16 @@ def _reduce(self: torch.nn.Module, protocol: int) -> tuple[Any, ...]:
     plain: Any = getattr(object, "__getstate__", None)
     own: Any = getattr(cls, "__getstate__", plain)
     state = dict(self.__dict__) if own is plain else own(self)
-    return _rebuilt, (cls, texts, state_of(self).grow), state
+    graphs = state_of(self).graphs
+    made = None if graphs is None else graphs.fresh()
+    return _rebuilt, (cls, texts, state_of(self).grow, made), state
 
 
 def _rebuilt(
-    cls: type[torch.nn.Module], texts: tuple[str, ...], grow: Any = None
+    cls: type[torch.nn.Module],
+    texts: tuple[str, ...],
+    grow: Any = None,
+    graphs: Graphs | None = None,
 ) -> torch.nn.Module:
     """An empty twin, whose state a copy or a pickle brings."""
     kind = fast_class(cls)
@@ -217,7 +258,8 @@ def _rebuilt(
     programs = [program(text, cls) for text in texts]
     for one in programs:
         kind._refold_known.add(one)  # type: ignore[attr-defined]
-    object.__setattr__(fast, "_refold_state", State([(p, {}) for p in programs], grow=grow))
+    state = State([(p, {}) for p in programs], grow=grow, graphs=graphs)
+    object.__setattr__(fast, "_refold_state", state)
     return fast
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from refold.backend import GraphReport, graphs, parts, refold
-from refold.backend import compile as backend
+from refold.backend import choose as backend
 from refold.backend.report import collected
 
 Loss = Callable[[Any], torch.Tensor]

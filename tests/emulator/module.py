@@ -18,7 +18,10 @@ from tests.emulator.translate import compile_source, link
 
 # what an emitted module says of its GPU -> the same of the emulator
 _CHANGES = (
-    ("_refold_library(_REFOLD_NAME, _REFOLD_FLAGS, compiled)", 'compiled(""), None'),
+    (
+        "_refold_library(_REFOLD_NAME, _REFOLD_SOURCE, _REFOLD_FLAGS, compiled, file, here)",
+        'compiled(""), None',
+    ),
     ("from torch.utils.cpp_extension import load_inline", f"from {__name__} import load_inline"),
     ("torch.cuda.", "_emulated_cuda."),
     ('torch.device("cuda", ', '_emulated_cuda.device("cuda", '),

@@ -15,13 +15,12 @@ from refold.rules.term import (
     abs,
     apply,
     avg_pool,
+    cat,
     conv,
-    cut,
     diagonal,
     embedding,
     exp,
     expand,
-    join,
     linear,
     log,
     log_softmax,
@@ -33,11 +32,12 @@ from refold.rules.term import (
     relu,
     reshape,
     rsqrt,
+    slice,
     softmax,
     sqrt,
     square,
     sum,
-    turn,
+    transpose,
     var,
 )
 
@@ -69,8 +69,8 @@ def norm(v: Term, axes: tuple[int, ...], name: str, m: int) -> Term:
 
 def train_bn(v: Term, name: str, m: int) -> tuple[Term, Term, Term]:
     running = state(f"{name}.mean", m) * 0.9 + mean(v, (-2,)) * 0.1
-    spread = state(f"{name}.var", m) * 0.9 + var(v, (-2,), correction=1) * 0.1
-    return norm(v, (-2,), name, m), running, spread
+    broadcast_sum = state(f"{name}.var", m) * 0.9 + var(v, (-2,), correction=1) * 0.1
+    return norm(v, (-2,), name, m), running, broadcast_sum
 
 
 def eval_bn(v: Term, name: str, m: int) -> Term:
@@ -81,7 +81,7 @@ def eval_bn(v: Term, name: str, m: int) -> Term:
 def attention(v: Term, d: int, masked: bool = False) -> Term:
     q, k, u = (lin(v, n, d, d) for n in "qkv")
     scores = linear(q, k) * 0.5
-    return lin(linear(softmax(scores, -1), turn(u)), "o", d, d)
+    return lin(linear(softmax(scores, -1), transpose(u)), "o", d, d)
 
 
 def heads(v: Term) -> tuple[Term, Term]:
@@ -135,7 +135,7 @@ ROWS: dict[str, Callable[[], Any]] = {
     "mlp": lambda: lin(relu(lin(relu(lin(x(N, 16), "a", 16, 12)), "b", 12, 12)), "c", 12, 4),
     "attention": lambda: attention(x(2, T, 8), 8),
     "linear-attention": lambda: linear(
-        linear(x(64, 8, name="q"), x(64, 8, name="k")), turn(x(64, 8, name="v"))
+        linear(x(64, 8, name="q"), x(64, 8, name="k")), transpose(x(64, 8, name="v"))
     ),
     "two-heads": lambda: heads(x(N, 16)),
     "two-heads-added": lambda: (
@@ -146,7 +146,7 @@ ROWS: dict[str, Callable[[], Any]] = {
         linear(x(N, 4096), p("v", 12, 4096)),
     ),
     "diagonal": lambda: linear(x(N, 16), diagonal(p("d", 1, 16))),
-    "heads-joined": lambda: join(
+    "heads-joined": lambda: cat(
         linear(x(N, 16), p("w", 8, 16)), linear(x(N, 16), p("v", 4, 16)), -1
     ),
     "sum-and-value": lambda: (
@@ -156,12 +156,14 @@ ROWS: dict[str, Callable[[], Any]] = {
     "three-dims": lambda: mean(lin(x(N, T, 16), "f", 16, 12), (-2,)),
     "four-dims": lambda: sum(lin(x(2, N, T, 16), "f", 16, 12), (-2, -1)),
     "tied": lambda: linear(relu(linear(x(N, 16), p("w", 16, 16))), p("w", 16, 16)),
-    "tied-turned": lambda: linear(relu(linear(x(N, 16), p("w", 12, 16))), turn(p("w", 12, 16))),
+    "tied-transposed": lambda: linear(
+        relu(linear(x(N, 16), p("w", 12, 16))), transpose(p("w", 12, 16))
+    ),
     "one-weight-two-inputs": lambda: (
         linear(x(N, 16), p("w", 8, 16)) - linear(x(N, 16, name="y"), p("w", 8, 16))
     ),
     "weight-norm": lambda: weight_norm(x(N, 16)),
-    "matmul-form": lambda: sum(linear(x(N, 16), turn(p("w", 16, 12))), (-1,)),
+    "matmul-form": lambda: sum(linear(x(N, 16), transpose(p("w", 16, 12))), (-1,)),
     "bn-before": lambda: lin(eval_bn(x(N, 16), "bn", 16), "f", 16, 12),
     "bn-of-product": lambda: lin(eval_bn(lin(x(N, 16), "f", 16, 12), "bn", 12), "g", 12, 10),
     "standardised": lambda: lin((x(N, 16) - p("mean", 16)) / p("deviation", 16), "f", 16, 12),
@@ -186,15 +188,15 @@ ROWS: dict[str, Callable[[], Any]] = {
     "softmax-by-hand": lambda: exp(x(N, 16)) / sum(exp(x(N, 16)), (-1,)),
     "stable-softmax": lambda: log(softmax(x(N, 16) - max(x(N, 16), (-1,)), -1)),
     "log-softmax-shift": lambda: log_softmax(x(N, 16) + x(N, 1, name="c"), -1),
-    "permuted-pool": lambda: avg_pool(turn(x(N, 4, 16)), 2, 2, 0, True),
-    "sliced-features": lambda: cut(lin(x(N, 16), "f", 16, 12), -1, 2, 3),
-    "sliced-row": lambda: lin(cut(lin(x(8, 16), "f", 16, 12), -2, 7, 1), "g", 12, 4),
+    "permuted-pool": lambda: avg_pool(transpose(x(N, 4, 16)), 2, 2, 0, True),
+    "sliced-features": lambda: slice(lin(x(N, 16), "f", 16, 12), -1, 2, 3),
+    "sliced-row": lambda: lin(slice(lin(x(8, 16), "f", 16, 12), -2, 7, 1), "g", 12, 4),
     "expanded": lambda: x(N, 16) + expand(p("b", 16), pad((N, 16))),
     "image-made-one-axis": lambda: lin(
         mean(reshape(_image(x(N, 3, 40, 50)), pad((N, 8, 2000))), (-1,)), "f", 1, 4
     ),
     "tokens-of-image": lambda: sum(
-        turn(reshape(_image(x(N, 3, 40, 50)), pad((N, 8, 2000)))) * 2.0, (-2,)
+        transpose(reshape(_image(x(N, 3, 40, 50)), pad((N, 8, 2000)))) * 2.0, (-2,)
     ),
     "running-sums": lambda: apply("cumsum", lin(x(N, T, 8), "f", 8, 256), axis=-2),
     "map-of-running-sums": lambda: lin(apply("cumsum", x(N, T, 256), axis=-2), "f", 256, 8),

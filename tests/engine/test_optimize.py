@@ -176,10 +176,10 @@ def test_heads_are_merged_only_where_reading_the_input_costs_more_than_cutting()
     """On a GPU a product of few features is one reading of its input; of more it fills tiles of 128
     features, or leaves them empty."""
     cpu = PlanPricer(DeviceModel.of("cpu"))
-    wide = graph(ROWS["heads-of-a-wide-input"]())
+    non_unit_axes = graph(ROWS["heads-of-a-wide-input"]())
     assert ops(opt("two-heads").graph).count("linear") == 2
-    assert ops(optimize(wide, H200).graph).count("linear") == 2
-    assert ops(optimize(wide, cpu).graph).count("linear") == 1
+    assert ops(optimize(non_unit_axes, H200).graph).count("linear") == 2
+    assert ops(optimize(non_unit_axes, cpu).graph).count("linear") == 1
 
 
 def test_a_product_with_a_diagonal_is_a_scale() -> None:

@@ -16,7 +16,7 @@ from refold.ir.evaluate import evaluate
 from refold.ir.graph import topological
 from refold.ir.shapes import pad
 from refold.planner import PlanPricer
-from refold.rules.spread import BINARY, UNARY
+from refold.rules.broadcasts import BINARY, UNARY
 from refold.rules.term import (
     REDUCTIONS,
     Term,
@@ -24,20 +24,20 @@ from refold.rules.term import (
     abs,
     apply,
     avg_pool,
+    cat,
     conv,
     conv_transpose,
-    cut,
     diagonal,
     embedding,
     expand,
     image_pool,
-    join,
     linear,
     max_pool,
     mean,
     reshape,
     select,
-    turn,
+    slice,
+    transpose,
     var,
 )
 from tests.ir.samples import ATTRIBUTES
@@ -124,14 +124,14 @@ def _next(kind: str, draw: st.DrawFn, values: list[Term]) -> Term:
     if kind == "pool":
         return avg_pool(v, 2, 2, draw(st.integers(0, 1)), draw(st.booleans()))
     if kind == "slice" and isinstance(width, int):
-        return cut(v, -1, draw(st.integers(0, 2)), draw(st.integers(1, 3)))
+        return slice(v, -1, draw(st.integers(0, 2)), draw(st.integers(1, 3)))
     if kind == "join":
-        return join(v, draw(st.sampled_from(values)), -1)
+        return cat(v, draw(st.sampled_from(values)), -1)
     if kind == "reshape":
         *front, a, b, width = v.shape
         return reshape(v, (*front, b, a, width))
     if kind == "turn":
-        return turn(v)
+        return transpose(v)
     if kind == "maps":
         one, other = (linear(v, p(f"w{width}_4_{k}", 4, width)) for k in (0, 1))
         factors = (2.0, -1.0, p("c4_0", 4), p("one1_0", 1))

@@ -15,7 +15,7 @@ from refold.plan import Storage
 from refold.plan.buffers import InPlaceOf, ViewOf
 from refold.plan.reference import run_plan
 from refold.planner import make_plan
-from refold.rules.term import Term, apply, cut, linear, mean
+from refold.rules.term import Term, apply, linear, mean, slice
 
 from .graphs import N, data, graph, lin, p, x
 from .test_random import graphs
@@ -82,8 +82,8 @@ def test_an_epilogue_that_waits_for_a_later_product_is_planned() -> None:
     for t in range(3):
         gates = lin(x(N, 6, name=f"x{t}"), "w", 6, 16) + linear(h, p("u", 16, 4))
         opened = apply("sigmoid", gates)
-        i, f, o = (cut(opened, -1, 4 * k, 4) for k in (0, 1, 3))
-        c = f * c + i * apply("tanh", cut(gates, -1, 8, 4))
+        i, f, o = (slice(opened, -1, 4 * k, 4) for k in (0, 1, 3))
+        c = f * c + i * apply("tanh", slice(gates, -1, 8, 4))
         h = o * apply("tanh", c)
     g = in_float64(graph(h))
     plan = make_plan(g, Storage(real=torch.float64), DeviceModel.of("cpu"))

@@ -2,8 +2,8 @@
 #
 # The original is s3_batchnorm_softmax.py.
 # In train mode (equal for finite values):
-#   1. mean-of-shifted (reals): The mean of shifted values is their mean plus the mean of the
-#      shifts. mean((.. + gemm.bias), axes=-2) -> mean(.., axes=-2) + mean(gemm.bias, axes=-2)
+#   1. mean-of-shifted (reals): The mean of shifted values is their mean plus that of the shifts.
+#      mean((.. + gemm.bias), axes=-2) -> mean(.., axes=-2) + mean(gemm.bias, axes=-2)
 #   2. equal-shifts-cancel (finite): What is added to both sides of a difference cancels: statistics
 #      ignore a bias.
 #      (.. + gemm.bias) - (.. + gemm.bias) -> linear(x, gemm.weight) - mean(.., axes=-2)
@@ -418,34 +418,37 @@ template <class F> static PyObject* rf_run(F f) {
 _REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS + _REFOLD_ENTRIES
 
 _REFOLD_NAME = "refold_cpu_HASH"
+# -fopenmp only compiles: at load time the threads are those of PyTorch's own runtime;
+# hidden: two modules may have functions of one name, the loader would take one for both;
+# off: what is computed twice has the same bits twice (kernels fuse where they say fmadd)
+_REFOLD_FLAGS = [
+    "-O3", "-std=c++20", "-fopenmp", "-fno-math-errno", "-ffp-contract=off", "-fvisibility=hidden"
+]
+# what more the compiler is told for processors of each kind, by PyTorch's names, the best first
+_REFOLD_LEVELS = {
+    "AVX512": "-mavx512f -mavx512dq -mavx512vl -mavx512bw -mavx2 -mfma -mf16c"
+    " -DCPU_CAPABILITY=AVX512 -DCPU_CAPABILITY_AVX512",
+    "AVX2": "-mavx2 -mfma -mf16c -DCPU_CAPABILITY=AVX2 -DCPU_CAPABILITY_AVX2",
+    "DEFAULT": "",
+}
+
+
+def _refold_compiled_for(level, folder):
+    """Compile the kernels for processors of a kind into a folder; the path of the library."""
+    flags = [*_REFOLD_FLAGS, *_REFOLD_LEVELS[level].split()]
+    return _refold_compiled_cpp(_REFOLD_NAME, _REFOLD_SOURCE, flags, folder)
 
 
 def _refold_build():
     """The compiled kernels, and None; or None, and why there are none."""
-    level = torch.backends.cpu.get_cpu_capability()
-    flags = {
-        "AVX512": "-mavx512f -mavx512dq -mavx512vl -mavx512bw -mavx2 -mfma -mf16c",
-        "AVX2": "-mavx2 -mfma -mf16c",
-    }.get(level, "").split()
-    if flags:
-        flags += [f"-DCPU_CAPABILITY={level}", f"-DCPU_CAPABILITY_{level}"]
-    # -fopenmp only compiles: at load time the threads are those of PyTorch's own runtime;
-    # hidden: two modules may have functions of one name, the loader would take one for both;
-    # off: what is computed twice has the same bits twice (kernels fuse where they say fmadd)
-    flags = [
-        "-O3", "-std=c++20", "-fopenmp", "-fno-math-errno", "-ffp-contract=off",
-        "-fvisibility=hidden", *flags
-    ]
-
-    def compiled(folder):
-        from torch.utils.cpp_extension import load_inline
-
-        return load_inline(
-            name=_REFOLD_NAME, cpp_sources=[_REFOLD_SOURCE], extra_cflags=flags,
-            build_directory=folder, no_implicit_headers=True, with_cuda=False,
-        )
-
-    return _refold_library(_REFOLD_NAME, flags, compiled)
+    levels, level = list(_REFOLD_LEVELS), torch.backends.cpu.get_cpu_capability()
+    levels = levels[levels.index(level):] if level in levels else ["DEFAULT"]
+    return _refold_library(
+        _REFOLD_NAME, _REFOLD_SOURCE, (_REFOLD_FLAGS, levels[0]),
+        lambda folder: _refold_loaded(_REFOLD_NAME, _refold_compiled_for(levels[0], folder)),
+        globals().get("__file__"),
+        _refold_here(processor=levels, PyTorch=[_refold_torch_release()]),
+    )
 
 
 _refold_empty = getattr(torch._C._dynamo.guards, "_empty_strided_cpu", None)

@@ -36,7 +36,7 @@ ATTRIBUTES: Mapping[str, tuple[Any, ...]] = {
     "paddings": ((0, 0), (1, 1)),
     "dilations": ((1, 1),),
     "groups": (1, 2),
-    "extras": ((0, 0),),
+    "output_padding": ((0, 0),),
     "sizes": ((2, 2),),
     "ceil_mode": (False, True),
 }

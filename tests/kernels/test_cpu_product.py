@@ -18,7 +18,7 @@ import torch
 from refold.codegen.headers import header, included
 from refold.emit.source import digest
 from refold.emit.template import render
-from refold.runtime.library import _refold_library
+from refold.runtime import built, library
 
 SIZES = (1, 2, 3, 5, 16, 17, 29, 64, 129, 200)
 LEVELS = ("DEFAULT", "AVX2", "AVX512")  # the narrower ones run on wider machines too
@@ -52,8 +52,8 @@ def compiled(level: str, defines: list[str], needed: list[str]) -> Call:
     headers = [header(h) for h in ("call.h", *(f"cpu/{h}" for h in included("cpu", needed)))]
     text = "\n".join(["#define PY_SSIZE_T_CLEAN", *defines, *headers, bodies])
     name = f"refold_test_{level.lower()}_{digest(level + text)}"
-    scope: dict = {"torch": torch, "_REFOLD_SOURCE": f"\n{text}\n"}
-    scope["_refold_library"] = _refold_library
+    scope: dict = {**vars(built), **vars(library)} | {"_REFOLD_SOURCE": f"\n{text}\n"}
+    del scope["__file__"]
     with mock.patch("torch.backends.cpu.get_cpu_capability", lambda: level):
         exec(render("cpu.py.jinja", extension=name), scope)
         kernels, problem = scope["_refold_build"]()

@@ -19,6 +19,8 @@ from tempfile import TemporaryDirectory
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
+import pytest
+
 from tests.gpu.library import HERE, compile_source, nvcc
 
 RECORD = Path(__file__).parents[1] / "golden" / "cuda_resources.csv"
@@ -30,6 +32,14 @@ SET = (
     ("direct.cu", "90a"),
     ("generic.cu", "80"),
     ("simt.cu", "80"),
+)
+# GPUs that run Ampere's kernels with less shared memory for a block than an A100: 99 KiB of 163
+SMALLER, MOST_SHARED = ("86", "89"), 99 * 1024
+STORAGES = (
+    *(f"GenericSharedStorage<Generic<Ieee>, {b}>" for b in ("Copy", "Operands", "AllRows", "Both")),
+    *(f"GenericSharedStorage<Generic<Tf32, 8>, {b}>" for b in ("AllColumns", "StoreMoments")),
+    *(f"GenericSharedStorage<Generic<Native<Half, 2>>, {b}>" for b in ("GeluMax", "ScaleSoftmax")),
+    *(f"ConvolutionStorage<GenericConvolution<{m}, Broad>>" for m in ("Ieee", "Tf32")),
 )
 MOST_REGISTERS = {"matmul_sm90": 168}  # a thread of 384, at entry; others: what a thread can have
 
@@ -139,6 +149,27 @@ def test_kernels_compile_without_spills_as_recorded(tmp_path: Path) -> None:
     assert names == [(k.target, k.kernel) for k in rows], "run this file with --write"
     if release == compiler():
         assert kernels == rows, "if the change is meant, run this file with --write"
+
+
+def storages(most: int) -> str:
+    """A CUDA file that compiles if no kernel asks for more dynamic shared memory than `most`."""
+    includes = ("bodies.cuh", "launch_sm80.cuh", "convolution.cuh")
+    lines = [*(f'#include "{name}"' for name in includes), "using namespace rf;"]
+    lines += [f'static_assert(sizeof({s}) <= {most}, "{s}");' for s in STORAGES]
+    return "\n".join([*lines, "__global__ void nothing() {}", ""])
+
+
+@pytest.mark.parametrize("target", SMALLER)
+def test_kernels_of_ampere_fit_smaller_gpus(target: str, tmp_path: Path) -> None:
+    """Products compile without spills, and all kernels find room for their tiles."""
+    for source in ("generic.cu", "simt.cu"):
+        assert problems(compile_source(HERE / source, tmp_path / "kernels.cubin", target)) == []
+    file = tmp_path / "storages.cu"
+    file.write_text(storages(MOST_SHARED))
+    compile_source(file, tmp_path / "storages.cubin", target)
+    file.write_text(storages(48 * 1024))
+    with pytest.raises(RuntimeError, match="GenericSharedStorage"):
+        compile_source(file, tmp_path / "storages.cubin", target)
 
 
 GOOD = """ptxas info    : Compiling entry function '_ZN2rf11matmul_sm90IiEEvv' for 'sm_90a'

@@ -5,7 +5,7 @@ from typing import Any
 
 from refold.rules import Rule
 from refold.rules.conv_sums import of_convolution, of_transposed_convolution
-from refold.rules.image import CONV, TRANSPOSED, channels, is_zero, places, swapped
+from refold.rules.image import CONV, TRANSPOSED, channels, is_zero, spatial_axes, swapped
 from refold.rules.term import conv, conv_transpose, mean, permute, sum
 
 
@@ -31,19 +31,21 @@ FALSE = (
         lambda x, w, b, axes, strides, paddings, dilations, groups: conv(
             mean(x, axes), sum(w, axes), b, strides, (0,) * len(strides), dilations, groups
         ),
-        where=lambda x, w, b, axes, strides, paddings, dilations, groups: axes == places(strides),
+        where=lambda x, w, b, axes, strides, paddings, dilations, groups: (
+            axes == spatial_axes(strides)
+        ),
     ),
     # a bias is not scaled by what scales the weight
     false(
         "scale-of-the-weight-alone",
         TRANSPOSED.format("!", "!", "s[1,F?,1...]!"),
-        lambda x, w, b, s, strides, paddings, dilations, groups, extras: (
-            conv_transpose(x, w, b, strides, paddings, dilations, groups, extras) * s
+        lambda x, w, b, s, strides, paddings, dilations, groups, output_padding: (
+            conv_transpose(x, w, b, strides, paddings, dilations, groups, output_padding) * s
         ),
-        lambda x, w, b, s, strides, paddings, dilations, groups, extras: conv_transpose(
-            x, w * s, b, strides, paddings, dilations, groups, extras
+        lambda x, w, b, s, strides, paddings, dilations, groups, output_padding: conv_transpose(
+            x, w * s, b, strides, paddings, dilations, groups, output_padding
         ),
-        where=lambda x, w, b, s, strides, paddings, dilations, groups, extras: groups == 1,
+        where=lambda x, w, b, s, strides, paddings, dilations, groups, output_padding: groups == 1,
     ),
     # an element of the kernel reaches as far as the kernel is spread
     false(
@@ -56,7 +58,7 @@ FALSE = (
             sum, axes, x, w, b, strides, paddings, (1,) * len(strides), groups
         ),
         where=lambda x, w, b, axes, strides, paddings, dilations, groups: (
-            axes == places(strides) and is_zero(b)
+            axes == spatial_axes(strides) and is_zero(b)
         ),
     ),
     # a stride passes over what lies between
@@ -70,23 +72,23 @@ FALSE = (
             sum, axes, x, w, b, (1,) * len(strides), paddings, dilations, groups
         ),
         where=lambda x, w, b, axes, strides, paddings, dilations, groups: (
-            axes == places(strides) and is_zero(b)
+            axes == spatial_axes(strides) and is_zero(b)
         ),
     ),
     # what is cut off at the ends of the result has met less of the image
     false(
         "sum-of-padded-transposed-convolution-by-the-sum-alone",
         TRANSPOSED.format("", "", "@axes"),
-        lambda x, w, b, axes, strides, paddings, dilations, groups, extras: sum(
-            conv_transpose(x, w, b, strides, paddings, dilations, groups, extras), axes
+        lambda x, w, b, axes, strides, paddings, dilations, groups, output_padding: sum(
+            conv_transpose(x, w, b, strides, paddings, dilations, groups, output_padding), axes
         ),
-        lambda x, w, b, axes, strides, paddings, dilations, groups, extras: (
+        lambda x, w, b, axes, strides, paddings, dilations, groups, output_padding: (
             of_transposed_convolution(
-                sum, axes, x, w, b, strides, (0,) * len(strides), dilations, groups, extras
+                sum, axes, x, w, b, strides, (0,) * len(strides), dilations, groups, output_padding
             )
         ),
-        where=lambda x, w, b, axes, strides, paddings, dilations, groups, extras: (
-            axes == places(strides) and is_zero(b)
+        where=lambda x, w, b, axes, strides, paddings, dilations, groups, output_padding: (
+            axes == spatial_axes(strides) and is_zero(b)
         ),
     ),
     # zeros that are padded are not shifted
@@ -98,7 +100,9 @@ FALSE = (
         ),
         lambda x, w, b, c, strides, paddings, dilations, groups: (
             conv(x, w, b, strides, paddings, dilations, groups)
-            + conv(c, sum(w, places(strides)), 0, strides, (0,) * len(strides), dilations, groups)
+            + conv(
+                c, sum(w, spatial_axes(strides)), 0, strides, (0,) * len(strides), dilations, groups
+            )
         ),
     ),
     # a factor of the channels meets the columns of the weight, not its rows

@@ -6,7 +6,7 @@ from refold.rules.term import (
     constant,
     cumsum,
     exp,
-    flat,
+    is_unit_along,
     linear,
     log,
     log_softmax,
@@ -22,7 +22,7 @@ from refold.rules.term import (
     sqrt,
     square,
     sum,
-    turn,
+    transpose,
     var,
 )
 
@@ -44,14 +44,14 @@ FALSE = (
         "x s @axes",
         lambda x, s, axes: max(x * s, axes),
         lambda x, s, axes: max(x, axes) * s,
-        where=lambda x, s, axes: flat(s, axes),
+        where=lambda x, s, axes: is_unit_along(s, axes),
     ),
     _false(
         "variance-through-scale-unsquared",
         "x s @axes @correction",
         lambda x, s, axes, correction: var(x * s, axes, correction=correction),
         lambda x, s, axes, correction: var(x, axes, correction=correction) * s,
-        where=lambda x, s, axes, correction: flat(s, axes),
+        where=lambda x, s, axes, correction: is_unit_along(s, axes),
     ),
     _false(
         "sum-through-sigmoid",
@@ -69,14 +69,14 @@ FALSE = (
         "sum-through-linear-over-inputs",
         "x[N,K] w[K,K]!",
         lambda x, w: sum(linear(x, w), (-1,)),
-        lambda x, w: linear(x, turn(sum(w, (-1,)))),
+        lambda x, w: linear(x, transpose(sum(w, (-1,)))),
     ),
     _false(
         "sum-of-shifted-counts-once",
         "x b @axes",
         lambda x, b, axes: sum(x + b, axes),
         lambda x, b, axes: sum(x, axes) + b,
-        where=lambda x, b, axes: flat(b, axes),
+        where=lambda x, b, axes: is_unit_along(b, axes),
     ),
     _false(
         "mean-of-means",
@@ -95,7 +95,7 @@ FALSE = (
         "x s+ @axes",
         lambda x, s, axes: logsumexp(x * s, axes),
         lambda x, s, axes: logsumexp(x, axes) * s,
-        where=lambda x, s, axes: flat(s, axes),
+        where=lambda x, s, axes: is_unit_along(s, axes),
     ),
     _false(
         "softmax-ignores-scale",
@@ -157,7 +157,7 @@ FALSE = (
         "two-maps-in-the-wrong-order",
         "x[N,K] w[K,K] v[K,K]",
         lambda x, w, v: linear(linear(x, w), v),
-        lambda x, w, v: linear(x, linear(w, turn(v))),
+        lambda x, w, v: linear(x, linear(w, transpose(v))),
     ),
     _false(
         "cumsum-of-cumsum",

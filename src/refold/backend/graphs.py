@@ -2,40 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.utils.flop_counter import flop_registry
 
+from refold.backend.loaded import Declined
 from refold.backend.options import BackendOptions
 from refold.backend.rival import rival_seconds
 from refold.capture import Captured, CaptureError, widen
 from refold.capture.aot import arguments_of, read_aot
 from refold.devices import device_at_hand
 from refold.emit.function import emit_function
-from refold.emit.load import load_text
 from refold.emit.target import Target
 from refold.engine import Optimized, optimize
 from refold.ir import Kind, Node
 from refold.ir.ops import CONVOLUTIONS
 from refold.layouts import is_image
 from refold.pipeline import target_for
-from refold.plan import Call, Plan
+from refold.plan import ExternCall, Plan
 from refold.plan.layout import places_of
 from refold.planner import PlanPricer
 from refold.price import product_flops
 from refold.runtime.calls import _refold_in_channels
 
-Boxed = Callable[[list[Any]], Any]
-
-
 WORTH = 1.03  # Inductor's price over ours from which on ours is looked at
-
-
-class Declined(Exception):
-    """A graph is not ours; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +55,7 @@ class Derived:
 
     def left(self) -> float:
         """FLOPs of products that are calls of PyTorch."""
-        nodes = [s.node for s in self.plan.steps if isinstance(s, Call)]
+        nodes = [s.node for s in self.plan.steps if isinstance(s, ExternCall)]
         return sum(product_flops(n) for n in nodes if n.op == "linear" or n.op in CONVOLUTIONS)
 
 
@@ -105,25 +98,10 @@ def _check_writes(plan: Plan) -> None:
             raise Declined("what it gives lies where it writes")
 
 
-def load(text: str, graph: torch.fx.GraphModule) -> Boxed:
-    """The function of an emitted text, for the tensors that a graph holds. Raises Declined where
-    its kernels cannot be compiled."""
-    module = load_text(text, keep=False)
-    if module._refold_problem is not None:
-        raise Declined(module._refold_problem)
-    call: Boxed = module.call
+def held_by(graph: torch.fx.GraphModule) -> tuple[torch.Tensor, ...]:
+    """The tensors that a graph holds, in the order in which it takes them."""
     held = [n.target for n in graph.graph.nodes if n.op == "get_attr"]
-    if not held:
-        return call
-    constants = [_attribute(graph, str(path)) for path in held]
-
-    def with_constants(args: list[Any]) -> Any:
-        given = [*args, *constants]
-        args.clear()
-        return call(given)
-
-    with_constants._boxed_call = True  # type: ignore[attr-defined]
-    return with_constants
+    return tuple(_attribute(graph, str(path)) for path in held)
 
 
 def flops_of(graph: torch.fx.Graph) -> float:
@@ -134,7 +112,9 @@ def flops_of(graph: torch.fx.Graph) -> float:
 def opaque_flops(plan: Plan, graph: torch.fx.Graph) -> float:
     """FLOPs of calls that the op table does not know, such as attention."""
     kept = {
-        str(s.node["target"]) for s in plan.steps if isinstance(s, Call) and s.node.op == "aten"
+        str(s.node["target"])
+        for s in plan.steps
+        if isinstance(s, ExternCall) and s.node.op == "aten"
     }
     return sum(_flops(n) for n in graph.nodes if str(n.target) in kept)
 

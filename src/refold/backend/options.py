@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from refold.devices import DEVICES
-
 
 @dataclass(frozen=True)
 class BackendOptions:
@@ -24,6 +22,10 @@ class BackendOptions:
     measure: bool = True
     report: bool = False
 
+    def given(self) -> dict[str, Any]:
+        """As a call would give them."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
     @classmethod
     def of(cls, given: Mapping[str, Any] | None) -> BackendOptions:
         """The options of a call. Raises ValueError for one that is unknown, or of a wrong value."""
@@ -38,7 +40,11 @@ class BackendOptions:
                 raise ValueError(f"expected the option {name} to be True or False, came {came}")
         if made.float32 not in (None, "ieee", "tf32"):
             raise ValueError(f'expected float32="ieee" or "tf32", came {made.float32!r}')
-        if made.target is not None and made.target not in DEVICES:
+        if made.target is not None:
+            from refold.devices import DEVICES  # planning is not needed where all was kept
+
+            if made.target in DEVICES:
+                return made
             known = ", ".join(DEVICES)
             raise ValueError(f"unknown target {made.target!r}; the targets are {known}")
         return made

@@ -17,7 +17,8 @@ import torch
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 
-from refold.backend.graphs import Boxed, Declined, Derived, derive, load
+from refold.backend.graphs import Derived, derive
+from refold.backend.loaded import Declined, Operator, define, trace_as
 from refold.backend.options import BackendOptions
 from refold.capture.aot import COPY, AotReader
 from refold.capture.owner import shows
@@ -62,15 +63,14 @@ def parts_of(module: torch.fx.GraphModule, options: BackendOptions) -> list[Part
 
 def mixed(
     module: torch.fx.GraphModule, parts: Sequence[Part]
-) -> tuple[torch.fx.GraphModule, list[str]]:
-    """The graph with an operator in the place of each part, and the parts' texts. Raises Declined
+) -> tuple[torch.fx.GraphModule, list[Operator]]:
+    """The graph with an operator in the place of each part, and the operators. Raises Declined
     where kernels cannot be compiled."""
-    texts = [part.derived.text() for part in parts]
-    made = {part: _operator(part, text) for part, text in zip(parts, texts, strict=True)}
-    graph = _replaced(module.graph, made)
-    found = torch.fx.GraphModule(module, graph)
+    operators = [_operator(part) for part in parts]
+    made = {p: define(o) for p, o in zip(parts, operators, strict=True)}
+    found = torch.fx.GraphModule(module, _replaced(module.graph, made))
     found.meta = dict(module.meta)
-    return found, texts
+    return found, operators
 
 
 # --- regions --------------------------------------------------------------------------------------
@@ -189,39 +189,25 @@ def _needed(outputs: Sequence[Node], nodes: frozenset[Node]) -> set[Node]:
 
 
 # --- operators ------------------------------------------------------------------------------------
-_library: Any = torch.library.Library("refold", "FRAGMENT")  # type: ignore[no-untyped-call]
-_operators: dict[str, Any] = {}
-
-
-def _operator(part: Part, text: str) -> Any:
+def _operator(part: Part) -> Operator:
     """The operator that computes a part, named by what it is."""
-    signature = ", ".join(
+    arguments = ", ".join(
         f"{'Tensor' if isinstance(n.meta['val'], torch.Tensor) else 'SymInt'} a{i}"
         for i, n in enumerate(part.inputs)
     )
     results = ", ".join(["Tensor"] * len(part.outputs))
     results = results if len(part.outputs) == 1 else f"({results})"
+    signature, text = f"({arguments}) -> {results}", part.derived.text()
     layout = [_facts(n.meta["val"]) for n in part.outputs]
-    name = f"part_{hashlib.sha256(repr((text, signature, str(layout))).encode()).hexdigest()[:16]}"
-    if name not in _operators:
-        call = load(text, part.graph)
-        _library.define(f"{name}({signature}) -> {results}")
-        _library.impl(name, _real(call, len(part.outputs)), "CompositeExplicitAutograd")
-        torch.library.register_fake(f"refold::{name}", _fake(part), lib=_library)
-        _operators[name] = getattr(torch.ops.refold, name).default
-    return _operators[name]
+    digest = hashlib.sha256(repr((text, signature, str(layout))).encode()).hexdigest()
+    made = Operator(f"part_{digest[:16]}", signature, len(part.outputs), text)
+    define(made)
+    trace_as(made, _fake(part))
+    return made
 
 
 def _facts(meta: torch.Tensor) -> tuple[Any, ...]:
     return tuple(meta.shape), tuple(meta.stride()), meta.dtype, meta.device
-
-
-def _real(call: Boxed, results: int) -> Callable[..., Any]:
-    def run(*args: Any) -> Any:
-        made = call(list(args))
-        return made[0] if results == 1 else tuple(made)
-
-    return run
 
 
 def _fake(part: Part) -> Callable[..., Any]:

@@ -6,13 +6,11 @@ import contextlib
 import functools
 import threading
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-
-from refold.capture import kept
 
 MOST = 1000  # graphs that are remembered
 
@@ -27,7 +25,8 @@ class GraphReport:
     rules: the names of the rules that were used. seconds, rival: predicted, of ours and of
     Inductor's code. ratio: Inductor's measured time over ours, where both were timed. compiling:
     seconds that our part took, and Inductor's. text: the module that runs, where it is ours.
-    parts: how many parts of the graph are ours; 0 where all of it is, or none.
+    parts: how many parts of the graph are ours; 0 where all of it is, or none. kept: whether it was
+    found on disk, where another process left it.
     """
 
     kind: str
@@ -42,6 +41,7 @@ class GraphReport:
     compiling: tuple[float, float] = (0.0, 0.0)
     text: str | None = field(default=None, repr=False)
     parts: int = 0
+    kept: bool = False
 
     @property
     def share(self) -> float:
@@ -57,6 +57,8 @@ class GraphReport:
         told = f"{words} ({self.reason})"
         if self.rules and self.by == "refold":
             told += f"; by {', '.join(self.rules)}"
+        if self.kept:
+            return f"{told}; found on disk"
         mine, other = self.compiling
         return f"{told}; compiled in {mine:.2g} s + {other:.2g} s of Inductor"
 
@@ -81,6 +83,13 @@ class Report:
         lines = [f"{i}. {graph}" for i, graph in enumerate(self.graphs, 1)]
         return "\n".join([f"share of FLOPs by refold: {shares}", *lines])
 
+    def reasons(self) -> str:
+        """The same in a line, for a model of which no graph is ours."""
+        if not self.graphs:
+            return str(self)
+        found = dict.fromkeys(f"{g.kind}: {g.reason}" for g in self.graphs)
+        return f"{len(self.graphs)} graphs ({'; '.join(found)})"
+
 
 _reports: list[GraphReport] = []
 _lock = threading.Lock()
@@ -90,6 +99,13 @@ def note(report: GraphReport) -> None:
     with _lock:
         _reports.append(report)
         del _reports[:-MOST]
+
+
+def tell(report: GraphReport, aloud: bool) -> None:
+    """Note what became of a graph; aloud: print it, too."""
+    note(report)
+    if aloud:
+        print(f"refold: {report}", flush=True)
 
 
 def reports() -> Report:
@@ -115,6 +131,7 @@ def explain(model: Any, /, *args: Any, **kwargs: Any) -> Report:
     and the default ones are used.
     """
     from refold.backend.compile import refold
+    from refold.capture import kept
 
     module = getattr(model, "_orig_mod", model)
     held = kept(module) if isinstance(module, torch.nn.Module) else contextlib.nullcontext()
@@ -122,23 +139,25 @@ def explain(model: Any, /, *args: Any, **kwargs: Any) -> Report:
     gradients = [p.grad for p in parameters]
     with held, torch.random.fork_rng(), collected() as found:
         # a backend and a function that Dynamo has not met
-        fresh = torch.compile(_again(module), backend=functools.partial(refold))
-        result = fresh(*args, **kwargs)
-        leaves = torch.utils._pytree.tree_leaves(result)
-        wanted = [t for t in leaves if isinstance(t, torch.Tensor) and t.requires_grad]
-        if wanted:
-            inputs = [p for p in parameters if p.requires_grad]
-            inputs = inputs or [
-                a for a in torch.utils._pytree.tree_leaves((args, kwargs)) if _wants(a)
-            ]
-            ones = [torch.ones_like(t) for t in wanted]
-            torch.autograd.grad(wanted, inputs, ones, allow_unused=True)
+        fresh = torch.compile(again(module), backend=functools.partial(refold))
+        backward_of(fresh(*args, **kwargs), parameters, (args, kwargs))
     for parameter, gradient in zip(parameters, gradients, strict=True):
         parameter.grad = gradient
     return Report(tuple(found))
 
 
-def _again(model: Callable[..., Any]) -> Callable[..., Any]:
+def backward_of(result: Any, parameters: Sequence[torch.Tensor], arguments: Any) -> None:
+    """Take the gradients of a result, where it wants any, and throw them away."""
+    leaves = torch.utils._pytree.tree_leaves(result)
+    wanted = [t for t in leaves if _wants(t)]
+    inputs = [p for p in parameters if p.requires_grad]
+    inputs = inputs or [a for a in torch.utils._pytree.tree_leaves(arguments) if _wants(a)]
+    if wanted and inputs:
+        ones = [torch.ones_like(t) for t in wanted]
+        torch.autograd.grad(wanted, inputs, ones, allow_unused=True)
+
+
+def again(model: Callable[..., Any]) -> Callable[..., Any]:
     """A function that Dynamo has not compiled yet."""
 
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -92,13 +92,14 @@ def run(graph: torch.nn.Module, arguments: Sequence[Any], options: BackendOption
     own; an error is raised as it comes."""
     from torch._subclasses import FakeTensorMode
 
-    from refold.backend.graphs import derive, load
+    from refold.backend.graphs import derive, held_by
+    from refold.backend.loaded import load
 
     module = torch.fx.symbolic_trace(graph)
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         fakes = [mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in arguments]
         _WithValues(module).run(*fakes)
-    call = load(derive(module.graph, options).text(), module)
+    call = load(derive(module.graph, options).text(), held_by(module))
     wanted = module(*[a.clone() if isinstance(a, torch.Tensor) else a for a in arguments])
     found = call(list(arguments))
     for got, want in zip(found, wanted, strict=True):

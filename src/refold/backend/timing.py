@@ -7,11 +7,18 @@ from typing import Any
 
 import torch
 
-from refold.backend.graphs import Boxed, size_of, sizes_of
+from refold.backend.graphs import size_of, sizes_of
+from refold.backend.loaded import Boxed
 from refold.measure import Timing, compare
 
 SECONDS = 0.4  # of a comparison
 FASTER = 1.02  # Inductor's time over ours from which on ours is taken: less may be noise
+
+
+def is_faster(timing: Timing) -> bool:
+    """Are we: by the median of the pairs, and in three of four of them, so that a machine that is
+    busy with something else decides nothing?"""
+    return timing.ratio >= FASTER and timing.low >= 1
 
 
 def example(metas: Sequence[Any]) -> list[Any]:

@@ -1,7 +1,7 @@
 """nn.Module and example inputs -> Graph, by torch.export."""
 
 from refold.capture.arguments import Example
-from refold.capture.captured import Captured, Container, Field
+from refold.capture.captured import Argument, Captured, Container
 from refold.capture.export import capture
 from refold.capture.kept import kept
 from refold.capture.values import FREE, CaptureError
@@ -9,11 +9,11 @@ from refold.capture.widen import Widened, is_narrow, widen
 
 __all__ = [
     "FREE",
+    "Argument",
     "CaptureError",
     "Captured",
     "Container",
     "Example",
-    "Field",
     "Widened",
     "capture",
     "is_narrow",

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from refold.capture.calls import Calls
-from refold.capture.captured import Captured, Field
-from refold.capture.forms import Built, Given, Slot, Viewed
+from refold.capture.captured import Argument, Captured
+from refold.capture.forms import Built, Given, OutputIndex, Viewed
 from refold.capture.program import draws_nothing
 from refold.capture.results import other_than_rows, view_of
 from refold.capture.values import CaptureError, SizeError, Value
@@ -75,8 +75,8 @@ class AotReader(Calls):
             raise CaptureError("a size of an input is not free by itself")
         return captured
 
-    def _placeholders(self) -> tuple[tuple[Field, ...], dict[str, str]]:
-        fields: list[Field] = []
+    def _placeholders(self) -> tuple[tuple[Argument, ...], dict[str, str]]:
+        fields: list[Argument] = []
         numbers: dict[str, str] = {}
         for node in arguments_of(self.graph):
             meta: Any = node.meta.get("val")
@@ -91,7 +91,7 @@ class AotReader(Calls):
                 raise CaptureError("it takes a tensor that is not dense")
             else:
                 self.env[node] = made = self.given(meta, node.name, len(fields))
-                fields.append(Field(node.name, made.shape, meta.dtype))
+                fields.append(Argument(node.name, made.shape, meta.dtype))
         return tuple(fields), numbers
 
     def given(self, meta: torch.Tensor, name: str, index: int) -> Value:
@@ -164,7 +164,7 @@ class AotReader(Calls):
         meta = node.meta["val"]
         strides = other_than_rows(v.shape, [self.sizes.dim(s) for s in meta.stride()])
         outputs.append(Output(v.node, v.shape, strides=strides, memory=node.name))
-        return Slot(len(outputs) - 1)
+        return OutputIndex(len(outputs) - 1)
 
     def _derived(self) -> Mapping[str, Any]:
         if self.sizes.derived:  # they may be 1 at another call, where the values would be spread

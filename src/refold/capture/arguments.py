@@ -11,9 +11,9 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
-from refold.capture.captured import Container, Field
+from refold.capture.captured import Argument, Container
 from refold.capture.containers import Apart, together, walk
-from refold.capture.forms import FORMS, Built, Slot
+from refold.capture.forms import FORMS, Built, OutputIndex
 from refold.capture.values import CaptureError
 
 
@@ -79,7 +79,7 @@ class Arguments:
                     self.containers.append(Container(path, part, starred and path == name))
                 else:
                     self.order.append((path, part))
-                    if isinstance(part, Slot):
+                    if isinstance(part, OutputIndex):
                         self.places[part.index] = path
         if len(self.order) > _MOST:
             raise CaptureError(f"forward takes {len(self.order)} arguments in containers")
@@ -89,13 +89,13 @@ class Arguments:
         self.given = apart.leaves
         self.tensors = list(_apart(apart.leaves, module))
 
-    def fields(self, shapes: Sequence[Sequence[Any]]) -> Iterator[Field]:
+    def fields(self, shapes: Sequence[Sequence[Any]]) -> Iterator[Argument]:
         """Every argument but containers. shapes: those of the tensors, as captured."""
         for path, part in self.order:
-            if isinstance(part, Slot):
-                yield Field(path, tuple(shapes[part.index]), self.given[part.index].dtype)
+            if isinstance(part, OutputIndex):
+                yield Argument(path, tuple(shapes[part.index]), self.given[part.index].dtype)
             else:
-                yield Field(path, None, None, part)
+                yield Argument(path, None, None, part)
 
     def call(self, module: torch.nn.Module, tensors: Sequence[Any]) -> tuple[Any, dict[int, str]]:
         """`module`'s result with these tensors, and the paths of containers by their ids.

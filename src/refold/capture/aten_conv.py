@@ -87,7 +87,7 @@ def _transposed(places: int) -> Callable[..., Value]:
             paddings=each(padding, places),
             dilations=each(dilation, places),
             groups=groups,
-            extras=each(output_padding, places),
+            output_padding=each(output_padding, places),
         )
         return result(node, out)
 

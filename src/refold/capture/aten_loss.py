@@ -9,7 +9,7 @@ import torch
 
 from refold.capture.registry import HANDLERS, Out, handles, need, result
 from refold.capture.values import Value, axes_of, axis_of
-from refold.ir import NARROW, Node, as_scalar, make
+from refold.ir import HALF_DTYPES, Node, as_scalar, make
 from refold.ir.shapes import RANK, broadcast, pad
 
 NONE, MEAN, SUM = 0, 1, 2  # PyTorch's numbers of reductions
@@ -153,7 +153,10 @@ def _cross_entropy(
 ) -> Value:
     """Of rows of logits; `t` holds the number of each row's class, or probabilities."""
     need(x.rank == 2 and weight is None, "other than rows, or weights")
-    need(x.dtype == out[1] and out[1] not in NARROW, "16 bits do not hold the numbers of classes")
+    need(
+        x.dtype == out[1] and out[1] not in HALF_DTYPES,
+        "16 bits do not hold the numbers of classes",
+    )
     logs = make("log_softmax", x.node, axis=-1)
     if t.dtype == x.dtype:
         return _of_probabilities(out, logs, t, reduction, label_smoothing)

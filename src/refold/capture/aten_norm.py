@@ -11,13 +11,13 @@ import torch
 
 from refold.capture.registry import Out, handles, need, result
 from refold.capture.values import Unsupported, Value, axes_of, cast, value
-from refold.ir import NARROW, Dim, Node, as_scalar, make
+from refold.ir import HALF_DTYPES, Dim, Node, as_scalar, make
 from refold.ir.shapes import RANK
 
 
 def _wide(v: Value) -> Value:
     """A value in the dtype that PyTorch normalises it in."""
-    return cast(v, torch.float32) if v.dtype in NARROW else v
+    return cast(v, torch.float32) if v.dtype in HALF_DTYPES else v
 
 
 def _rounded(node: Node, out: Out) -> Value:

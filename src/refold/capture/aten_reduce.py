@@ -11,7 +11,7 @@ import torch
 from refold.capture.aten_pointwise import binary
 from refold.capture.registry import HANDLERS, Out, handles, need, result
 from refold.capture.values import Unsupported, Value, axes_of, axis_of, operand
-from refold.ir import NARROW, OPS, Kind, Node, make
+from refold.ir import HALF_DTYPES, OPS, Kind, Node, make
 
 
 def _reduction(op: str, x: Node, dims: Any, rank: int, out: Out, **attrs: Any) -> Value:
@@ -86,7 +86,7 @@ def _norm(
 ) -> Value:
     node, axes = operand(x, out[1]), axes_of(dim, x.rank)
     if p in (2, 2.0, None):
-        if out[1] in NARROW:  # squares of 16 bits overflow where PyTorch's do not
+        if out[1] in HALF_DTYPES:  # squares of 16 bits overflow where PyTorch's do not
             node = make("cast", node, dtype=torch.float32)
         root = make("sqrt", make("sum", make("square", node), axes=axes))
         return result(root if root.dtype == out[1] else make("cast", root, dtype=out[1]), out)

@@ -16,7 +16,7 @@ from refold.ir import Dim, Graph, Sym
 
 
 @dataclass(frozen=True)
-class Field:
+class Argument:
     """One flattened argument of forward.
 
     path: Python text that reaches it from forward's own names, e.g. `x` or `batch["mask"]`.
@@ -52,7 +52,7 @@ class Captured:
     graph: its user outputs come first, then the buffers that it writes.
     fields: forward's flattened arguments; an `input` node's index counts the tensor fields only.
     containers: what holds them.
-    result: a tree of containers and plain values; an `Output` index stands as `Slot`. classes: text
+    result: a tree of containers and plain values; of an output, its `OutputIndex`. classes: text
         that gives the containers' classes.
     assigned: trees of the attributes that forward sets, by their paths.
     ranges: smallest and largest allowed value of every named size (None: no bound).
@@ -71,7 +71,7 @@ class Captured:
     """
 
     graph: Graph
-    fields: tuple[Field, ...]
+    fields: tuple[Argument, ...]
     containers: tuple[Container, ...]
     result: Any
     assigned: Mapping[str, Any]
@@ -91,12 +91,12 @@ class Captured:
     numbers: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def tensors(self) -> list[Field]:
+    def tensors(self) -> list[Argument]:
         return [f for f in self.fields if f.shape is not None]
 
-    def symbol_sources(self) -> dict[str, tuple[Field, int]]:
+    def symbol_sources(self) -> dict[str, tuple[Argument, int]]:
         """Where each named size can be read: a tensor argument and its dimension."""
-        found: dict[str, tuple[Field, int]] = {}
+        found: dict[str, tuple[Argument, int]] = {}
         for one in self.tensors:
             assert one.shape is not None
             for i, dim in enumerate(one.shape):

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from refold.capture.forms import FORMS, Built, Given, Slot
+from refold.capture.forms import FORMS, Built, Given, OutputIndex
 from refold.capture.values import CaptureError
 from refold.ir import Sym
 from refold.ir.literals import python_literal
@@ -35,7 +35,7 @@ class Apart:
         self.given = given or {}
         self.repeats = repeats
         self.containers: dict[int, Any] = {}  # kept, so that no other gets its id
-        self._known: dict[int, Slot] = {}
+        self._known: dict[int, OutputIndex] = {}
 
     def tree(self, value: Any, what: str, depth: int = 0) -> Any:
         """The tree of a value. Raises CaptureError for what no form takes; what: words for it."""
@@ -43,7 +43,7 @@ class Apart:
             return Given(self.given[id(value)])
         if isinstance(value, torch.Tensor) or type(value) in _SIZES:
             if self.repeats or id(value) not in self._known:
-                self._known[id(value)] = Slot(len(self.leaves))
+                self._known[id(value)] = OutputIndex(len(self.leaves))
                 self.leaves.append(value)
             return self._known[id(value)]
         if type(value) in PLAIN:
@@ -78,7 +78,7 @@ def together(
     tree: Any, leaves: Sequence[Any], made: dict[str, Any] | None = None, path: str = ""
 ) -> Any:
     """The value of a tree with other tensors. made: gets each container by its path."""
-    if isinstance(tree, Slot):
+    if isinstance(tree, OutputIndex):
         return leaves[tree.index]
     if not isinstance(tree, Built):
         return tree

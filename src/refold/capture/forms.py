@@ -19,7 +19,7 @@ from refold.runtime.containers import _refold_made
 
 
 @dataclass(frozen=True)
-class Slot:
+class OutputIndex:
     """The place of tensor number `index`."""
 
     index: int

@@ -11,7 +11,7 @@ from torch.export.graph_signature import InputKind
 
 from refold.capture.arguments import Arguments
 from refold.capture.calls import Calls
-from refold.capture.captured import Captured, Field, attribute, has_attribute
+from refold.capture.captured import Argument, Captured, attribute, has_attribute
 from refold.capture.containers import classes_of
 from refold.capture.program import Exported, Lifted, without_inner
 from refold.capture.results import Results
@@ -111,7 +111,7 @@ class Reader(Calls):
         """The attributes that forward sets and reads, as they are."""
         return [getattr(owner_of(self.module, one.path), one.name) for one in self.lifted]
 
-    def _axes(self, fields: tuple[Field, ...], names: set[str]) -> Axes:
+    def _axes(self, fields: tuple[Argument, ...], names: set[str]) -> Axes:
         """The dimensions of tensors in which some named sizes are."""
         shapes = [f.shape for f in fields if f.shape is not None]
         return frozenset(
@@ -148,7 +148,7 @@ class Reader(Calls):
                 raise Leak(name)
 
     # --- inputs ---------------------------------------------------------------------------------
-    def _fields(self) -> tuple[Field, ...]:
+    def _fields(self) -> tuple[Argument, ...]:
         metas = [n.meta["val"] for n, s in self._bound_inputs() if s.kind == InputKind.USER_INPUT]
         shapes = [tuple(self.sizes.dim(d) for d in meta.shape) for meta in metas]
         number = len(self.arguments.tensors)
@@ -156,7 +156,7 @@ class Reader(Calls):
         for one, state, shape in zip(self.lifted, self.states(), shapes[number:], strict=True):
             if type(state) is not torch.Tensor:
                 raise CaptureError(f"the attribute {one.text} is a {type(state).__name__}")
-            fields.append(Field(attribute(one.text), shape, state.dtype))
+            fields.append(Argument(attribute(one.text), shape, state.dtype))
         if not self.made.watch.layout:
             return tuple(fields)
         tensors = iter(self._tensors())
@@ -171,17 +171,19 @@ class Reader(Calls):
         places = [n for n in self.program.graph.nodes if n.op == "placeholder"]
         return list(zip(places, self.program.graph_signature.input_specs, strict=True))
 
-    def _placeholders(self, fields: tuple[Field, ...]) -> None:
+    def _placeholders(self, fields: tuple[Argument, ...]) -> None:
         written = set(self.program.graph_signature.buffers_to_mutate.values())
         user = iter([f for f in fields if f.shape is not None])
         index = 0
         for node, spec in self._bound_inputs():
             meta = node.meta.get("val")
             if spec.kind == InputKind.USER_INPUT:
-                field = next(user)
-                assert field.shape is not None and field.dtype is not None
-                made = leaf("input", field.shape, field.dtype, name=field.path, index=index)
-                self.env[node] = Value(made, field.shape)
+                argument = next(user)
+                assert argument.shape is not None and argument.dtype is not None
+                made = leaf(
+                    "input", argument.shape, argument.dtype, name=argument.path, index=index
+                )
+                self.env[node] = Value(made, argument.shape)
                 index += 1
                 continue
             if not isinstance(meta, torch.Tensor):

@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 from refold.capture.calls import Calls
 from refold.capture.captured import attribute, has_attribute
 from refold.capture.containers import mapped
-from refold.capture.forms import Slot, Viewed
+from refold.capture.forms import OutputIndex, Viewed
 from refold.capture.owner import owner, shows
 from refold.capture.program import Flat, without_inner
 from refold.capture.values import CaptureError, SizeError, Value
@@ -57,7 +57,7 @@ class Results:
                 if view is not None:
                     places.append(view)
                     continue
-                places.append(Slot(len(returned)))
+                places.append(OutputIndex(len(returned)))
                 strides = self._strides(node.meta["val"], seen)
                 returned.append(Output(v.node, v.shape, strides=strides, memory=self._memory(node)))
             elif spec.kind == OutputKind.BUFFER_MUTATION:
@@ -67,7 +67,7 @@ class Results:
                 raise CaptureError("forward writes to its own inputs")
 
         def placed(tree: Any) -> Any:
-            return mapped(tree, lambda v: places[v.index] if isinstance(v, Slot) else v)
+            return mapped(tree, lambda v: places[v.index] if isinstance(v, OutputIndex) else v)
 
         assigned = {k: placed(v) for k, v in self.reader.made.assigned.items()}
         return returned + written, placed(self.reader.made.result), assigned

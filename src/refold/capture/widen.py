@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import torch
 
-from refold.ir import NARROW, Graph, Kind, Node, as_scalar, make
+from refold.ir import HALF_DTYPES, Graph, Kind, Node, as_scalar, make
 from refold.ir.node import rebuild
 
 
@@ -37,7 +37,7 @@ class Widened:
 
 
 def is_narrow(node: Node) -> bool:
-    return node.dtype in NARROW
+    return node.dtype in HALF_DTYPES
 
 
 def widen(graph: Graph) -> Widened:

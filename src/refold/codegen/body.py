@@ -15,7 +15,7 @@ from refold.codegen.expression import Text
 from refold.codegen.names import pointers_text, reserved
 from refold.codegen.statements import Statements
 from refold.codegen.text import describe, identifier
-from refold.ir import NARROW, OPS, Dim, Kind, Node, Sym, numel
+from refold.ir import HALF_DTYPES, OPS, Dim, Kind, Node, Sym, numel
 from refold.ir import op as ops
 from refold.ir.literals import CPP_TYPES, bare
 from refold.ir.op import Contraction
@@ -139,7 +139,7 @@ class Body:
         self.rounded = {
             n: CPP_TYPES[group.stored(n)]
             for n in group.outputs
-            if group.stored(n) in NARROW and not is_narrowing(n)
+            if group.stored(n) in HALF_DTYPES and not is_narrowing(n)
             if any(n in m.inputs for m in group.nodes)
         }
         self.apart = self._kept_apart()

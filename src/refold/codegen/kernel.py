@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from refold.codegen.body import Body, Operand, Reduction, reductions
 from refold.codegen.names import Names, pointers_text, wrapped
-from refold.ir import NARROW, Dim, Node, Sym
+from refold.ir import HALF_DTYPES, Dim, Node, Sym
 from refold.plan import Group
 
 
@@ -161,7 +161,7 @@ class GroupKernel:
     def pointer(self, node: Node) -> str:
         """C++ type of the address of an input or output, as entries spell it."""
         element = self.body.element(node)
-        return f"rf::{element}*" if self.group.stored(node) in NARROW else f"{element}*"
+        return f"rf::{element}*" if self.group.stored(node) in HALF_DTYPES else f"{element}*"
 
     def sizes(self) -> list[tuple[str, Dim]]:
         """(name, size) of what the entry takes."""

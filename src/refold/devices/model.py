@@ -9,7 +9,7 @@ import torch
 from refold.convolve import Choice
 from refold.devices.device import Batches, Device
 from refold.devices.table import DEVICES
-from refold.ir import NARROW
+from refold.ir import HALF_DTYPES
 
 
 @dataclass(frozen=True)
@@ -106,4 +106,4 @@ class DeviceModel:
     def exponentials(self) -> bool:
         """Products reduce rows by logsumexp in one pass. One whose result has 16 bits stores it
         sooner than it takes exponentials."""
-        return self.device.exponentials and self.dtype not in NARROW
+        return self.device.exponentials and self.dtype not in HALF_DTYPES

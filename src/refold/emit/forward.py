@@ -12,7 +12,7 @@ from itertools import count
 
 from refold.capture import Captured
 from refold.capture.containers import walk_leaves
-from refold.capture.forms import Given, Slot, Viewed
+from refold.capture.forms import Given, OutputIndex, Viewed
 from refold.codegen.launch import Launch, Scope
 from refold.codegen.text import Writer, identifier, leaf_shape, row_major, shape_text, stripped
 from refold.emit import quantized
@@ -20,7 +20,7 @@ from refold.emit.guards import attribute
 from refold.emit.results import Structure, image_paths
 from refold.emit.target import Target
 from refold.ir import Dim, Kind, Node, Output
-from refold.plan import Call, Fold, Group, Plan
+from refold.plan import ExternCall, Fold, Group, Plan
 from refold.plan.buffers import InPlaceOf, StateOf, ViewOf, Written
 from refold.plan.memory import source
 from refold.plan.plan import reads
@@ -272,7 +272,7 @@ class ForwardWriter:
     def _device(self) -> str:
         return f"{self.captured.tensors[0].path}.device"
 
-    def _call(self, call: Call, writer: Writer) -> list[str]:
+    def _call(self, call: ExternCall, writer: Writer) -> list[str]:
         node = call.node
         place = self.plan.buffers.places[node]
         if isinstance(place, ViewOf):
@@ -326,7 +326,9 @@ class ForwardWriter:
                 continue
             texts.append(f"{name}.contiguous()" if handed.ordered else self._laid_out(out, name))
         trees = (self.captured.result, *self.captured.assigned.values())
-        slots = [leaf.index for tree in trees for leaf in walk_leaves(tree) if type(leaf) is Slot]
+        slots = [
+            leaf.index for tree in trees for leaf in walk_leaves(tree) if type(leaf) is OutputIndex
+        ]
         for i, name in enumerate(texts):
             if slots.count(i) > 1 and not name.isidentifier():  # one tensor in several places
                 texts[i] = self._unique(f"result{i}")

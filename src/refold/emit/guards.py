@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 import torch
 
-from refold.capture import Captured, Container, Field
+from refold.capture import Argument, Captured, Container
 from refold.capture.captured import attribute
 from refold.capture.containers import condition, plain_text
 from refold.codegen.text import shape_text
@@ -35,14 +35,14 @@ def misfit_lines(
         for c in captured.containers
     ]
     sources = captured.symbol_sources()
-    seen = {name: f"{field.path}.shape[{i}]" for name, (field, i) in sources.items()}
+    seen = {name: f"{argument.path}.shape[{i}]" for name, (argument, i) in sources.items()}
     tensors, more = [], []
-    for field in captured.fields:
-        if field.shape is None:
-            more.append(_value_refusal(field))
+    for argument in captured.fields:
+        if argument.shape is None:
+            more.append(_value_refusal(argument))
         else:
-            tensors.append(_argument_text(field, captured, seen, device))
-            more += _layout_refusals(field)
+            tensors.append(_argument_text(argument, captured, seen, device))
+            more += _layout_refusals(argument)
     more += _size_refusals(captured, seen)
     more += others
     plain = all(f.path.isidentifier() for f in captured.fields)
@@ -68,33 +68,35 @@ def _bracketed(head: str, texts: list[str]) -> list[str]:
     return [f"{head} (", *(f"    {text}" for text in texts), ")"]
 
 
-def _argument_text(field: Field, captured: Captured, seen: Mapping[str, str], device: str) -> str:
+def _argument_text(
+    argument: Argument, captured: Captured, seen: Mapping[str, str], device: str
+) -> str:
     """The call of the runtime that looks at a tensor: its sizes as fixed ones, as None for any from
     2 on, as (least, largest), or as ... where another size says it."""
-    assert field.shape is not None
+    assert argument.shape is not None
     sizes = []
-    for i, dim in enumerate(field.shape):
+    for i, dim in enumerate(argument.shape):
         if not isinstance(dim, Sym):
             sizes.append(str(dim))
             continue
         (name, *_) = dim.names()
         found = captured.ranges.get(name, (2, None))
-        is_first = seen[name] == f"{field.path}.shape[{i}]"
+        is_first = seen[name] == f"{argument.path}.shape[{i}]"
         sizes.append("..." if not is_first else "None" if found == (2, None) else repr(found))
     shape = ", ".join(sizes) + ("," if len(sizes) == 1 else "")
-    label = literal(_quoted(field.path))
-    return f'_refold_argument({label}, {field.path}, ({shape}), {field.dtype}, "{device}")'
+    label = literal(_quoted(argument.path))
+    return f'_refold_argument({label}, {argument.path}, ({shape}), {argument.dtype}, "{device}")'
 
 
 def _size_refusals(captured: Captured, seen: dict[str, str]) -> list[Refusal]:
     """Of sizes that follow from others, and of conditions among sizes."""
     refusals = []
-    for field in captured.tensors:
-        assert field.shape is not None
-        for i, dim in enumerate(field.shape):
-            here = f"{field.path}.shape[{i}]"
+    for argument in captured.tensors:
+        assert argument.shape is not None
+        for i, dim in enumerate(argument.shape):
+            here = f"{argument.path}.shape[{i}]"
             if isinstance(dim, Sym) and seen[next(iter(dim.names()))] != here:
-                reason = f'f"{field.path} has size {{{here}}} in dimension {i}"'
+                reason = f'f"{argument.path} has size {{{here}}} in dimension {i}"'
                 refusals.append((f"{here} != {dim.text(seen)}", reason))
     for name, derived in captured.derived.items():
         seen[name] = derived.text(seen)
@@ -163,47 +165,47 @@ def _container_refusal(container: Container, cls: str) -> Refusal:
     return condition(tree, path, cls), f'"{_quoted(path)} is not {words}"'
 
 
-def _offset_refusal(field: Field) -> Refusal:
-    reason = f'"{_quoted(field.path)} does not begin where it did, which forward asks for"'
-    return f"{field.path}.storage_offset() != {field.offset}", reason
+def _offset_refusal(argument: Argument) -> Refusal:
+    reason = f'"{_quoted(argument.path)} does not begin where it did, which forward asks for"'
+    return f"{argument.path}.storage_offset() != {argument.offset}", reason
 
 
-def _layout_refusals(field: Field) -> list[Refusal]:
+def _layout_refusals(argument: Argument) -> list[Refusal]:
     """Of a tensor of whose layout forward asks."""
-    if field.strides is None or field.shape is None:
+    if argument.strides is None or argument.shape is None:
         return []
-    expected = _strides_text(field)
-    reason = f'"{_quoted(field.path)} has other strides, which forward asks for"'
-    return [(f"{field.path}.stride() != {expected}", reason), _offset_refusal(field)]
+    expected = _strides_text(argument)
+    reason = f'"{_quoted(argument.path)} has other strides, which forward asks for"'
+    return [(f"{argument.path}.stride() != {expected}", reason), _offset_refusal(argument)]
 
 
-def _strides_text(field: Field) -> str:
+def _strides_text(argument: Argument) -> str:
     """The strides as products of sizes where they are those of densely laid elements, in any order
     of the dimensions; otherwise as they are."""
-    assert field.shape is not None and field.strides is not None
-    order = sorted(range(len(field.shape)), key=lambda i: (-field.strides[i], i))  # type: ignore[index]
-    texts = [str(s) for s in field.strides]
+    assert argument.shape is not None and argument.strides is not None
+    order = sorted(range(len(argument.shape)), key=lambda i: (-argument.strides[i], i))  # type: ignore[index]
+    texts = [str(s) for s in argument.strides]
     step, factors = 1, list[str]()
     for i in reversed(order):
-        if step != field.strides[i]:
-            return shape_text(field.strides, {})
+        if step != argument.strides[i]:
+            return shape_text(argument.strides, {})
         texts[i] = " * ".join(factors) or "1"
-        step *= hint(field.shape[i])
-        size = field.shape[i]
-        factors.insert(0, f"{field.path}.shape[{i}]" if isinstance(size, Sym) else str(size))
+        step *= hint(argument.shape[i])
+        size = argument.shape[i]
+        factors.insert(0, f"{argument.path}.shape[{i}]" if isinstance(size, Sym) else str(size))
     return "(" + ", ".join(texts) + ("," if len(texts) == 1 else "") + ")"
 
 
-def _value_refusal(field: Field) -> Refusal:
+def _value_refusal(argument: Argument) -> Refusal:
     """Of an argument that is no tensor."""
-    kind, value = type(field.value).__name__, plain_text(field.value)
-    if isinstance(field.value, (torch.dtype, torch.device)):
+    kind, value = type(argument.value).__name__, plain_text(argument.value)
+    if isinstance(argument.value, (torch.dtype, torch.device)):
         kind = f"torch.{kind}"
-    test = f"type({field.path}) is not {kind} or {field.path} != {value}"
-    if field.value is None or isinstance(field.value, bool):
-        test = f"{field.path} is not {value}"
+    test = f"type({argument.path}) is not {kind} or {argument.path} != {value}"
+    if argument.value is None or isinstance(argument.value, bool):
+        test = f"{argument.path} is not {value}"
     made_for = f"{_quoted(value)}, the value that the kernels were made for"
-    return test, f'"{_quoted(field.path)} is not {made_for}"'
+    return test, f'"{_quoted(argument.path)} is not {made_for}"'
 
 
 def _quoted(text: str) -> str:

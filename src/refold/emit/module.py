@@ -32,7 +32,7 @@ from refold.ir import Dim, Kind, Node, Sym
 from refold.ir.graph import topological
 from refold.ir.literals import bare
 from refold.ir.op import Contraction, Rounding
-from refold.plan import Call, Fold, Plan
+from refold.plan import ExternCall, Fold, Plan
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def _same_bits(plan: Plan) -> bool:
             fused = n.row.contraction is Contraction.SUM and Contraction.PRODUCT in inner
             if not n.row.is_exact or fused:
                 return False
-    calls = [s.node for s in plan.steps if isinstance(s, Call)]
+    calls = [s.node for s in plan.steps if isinstance(s, ExternCall)]
     if not all(n.kind in (Kind.MOVE, Kind.OPAQUE) or n.row.is_exact for n in calls):
         return False
     return all(f.node.dtype == torch.float64 or _rounds_once(f.node) for f in plan.folds)

@@ -10,7 +10,7 @@ import torch
 
 from refold.capture import Captured
 from refold.capture.containers import plain_text, written
-from refold.capture.forms import Given, Slot, Viewed
+from refold.capture.forms import Given, OutputIndex, Viewed
 from refold.ir import Sym
 from refold.plan.layout import places_of
 
@@ -32,7 +32,7 @@ class Structure:
         """The text of a result, or of what an attribute is set to."""
 
         def leaf(value: Any) -> str:
-            if isinstance(value, Slot):
+            if isinstance(value, OutputIndex):
                 return texts[value.index]
             if isinstance(value, Given):
                 return value.path

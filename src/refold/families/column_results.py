@@ -35,7 +35,7 @@ def finish_columns(
         for n, slot in slots.items()
         if n in group.outputs
     ]
-    vectors = [n for n in group.vectors if n in group.outputs]
+    vectors = [n for n in group.column_results if n in group.outputs]
     known = {n: f"c.{slot}" for n, slot in slots.items()}
     room = min((84 - len(kernel.member(n)) for n in vectors), default=84)
     statements, found = kernel.body.statements(vectors, known, kernel.real, room=room, stored=True)

@@ -15,7 +15,7 @@ from refold.ir import Node
 from refold.plan import Group
 from refold.plan.draft import Draft
 from refold.price import Charge, Parametric, Price
-from refold.schedule import Cut, Schedule
+from refold.schedule import Schedule, ScheduleChooser
 
 Sizes = tuple[int, int, int]  # rows, columns, depth of a product
 Entries = tuple[tuple[str, ...], str]  # names of C++ functions that Python calls, and their text
@@ -42,7 +42,7 @@ def _none(group: Group) -> Sequence[Node]:
     return ()
 
 
-def _has_one(group: Group, device: DeviceModel, cut: Cut | None) -> Group:
+def _has_one(group: Group, device: DeviceModel, choose: ScheduleChooser | None) -> Group:
     return group
 
 
@@ -89,6 +89,6 @@ class Family:
     whole: frozenset[str] = frozenset()
     overwrites: Callable[[Group], Sequence[Node]] = _none
     schedules: Callable[[DeviceModel], Sequence[Schedule]] = lambda device: ()
-    schedule: Callable[[Group, DeviceModel, Cut | None], Group] = _has_one
+    schedule: Callable[[Group, DeviceModel, ScheduleChooser | None], Group] = _has_one
     to_tune: Callable[[Group], tuple[str, Sizes] | None] = lambda group: None
     entries: Callable[[Iterable[Group], str], Iterable[Entries]] = lambda groups, float32: ()

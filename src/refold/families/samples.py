@@ -23,7 +23,8 @@ class Sample:
 
     function: of tensors of `shapes`, which calls give, then of parameters of `weights`. rows: what
     ROWS stands for when the function is captured. refused: no kernel of the family computes it,
-    whatever the device.
+    whatever the device. only: the toolchain of the devices that have kernels for it; those of all
+    devices have, where it is empty.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Sample:
     weights: tuple[tuple[int, ...], ...] = ()
     rows: int = 5
     refused: bool = False
+    only: str = ""
 
     def module(self) -> nn.Module:
         """The function as a module; its parameters are drawn from the current random state."""

@@ -4,10 +4,10 @@ from refold.ir.dim import Dim, Sym, hint, numel
 from refold.ir.graph import Graph, Output, render
 from refold.ir.node import Attr, Node, as_scalar, leaf, make
 from refold.ir.op import Kind, Op
-from refold.ir.ops import NARROW, OPS
+from refold.ir.ops import HALF_DTYPES, OPS
 
 __all__ = [
-    "NARROW",
+    "HALF_DTYPES",
     "OPS",
     "Attr",
     "Dim",

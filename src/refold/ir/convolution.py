@@ -44,7 +44,7 @@ def conv_transpose(inputs: Sequence[Node], attrs: Mapping[str, Any]) -> Typed:
     _check_channels(given, b, channels, features, attrs["groups"])
     made: list[Dim] = []
     for n, k, s, p, d, e in zip(
-        sizes, kernel, *(attrs[a] for a in (*_WINDOW, "extras")), strict=True
+        sizes, kernel, *(attrs[a] for a in (*_WINDOW, "output_padding")), strict=True
     ):
         if e >= max(s, d):
             raise ValueError(f"{e} elements at the end, with a stride of {s}")

@@ -1,4 +1,4 @@
-"""Convolutions on a GPU: which of them a kernel of our own could compute, and how one does.
+"""Convolutions: which of them a kernel of our own could compute, and how one does on a GPU.
 
 families/convolution chooses.
 """
@@ -12,6 +12,7 @@ import torch
 
 from refold.convolve import LEAST_DEPTH, LEAST_FEATURES, Convolution
 from refold.ir import Dim, Node, Sym, hint
+from refold.ir.ops import CONVOLUTIONS
 from refold.plan.product import Pack
 from refold.schedule import Schedule
 
@@ -37,19 +38,22 @@ class ConvolutionKernel:
         return f"{self.kind}: {name} tiles of {high} features x {wide} places"
 
 
-def unfit(node: Node) -> str | None:
-    """Why no kernel of ours computes a node, whatever is faster; None where one does."""
-    if node.op != "conv":
+def unfit(node: Node, on_cpu: bool = False) -> str | None:
+    """Why no kernel of ours computes a node, whatever is faster; None where one does. on_cpu: by
+    those for the CPU, which compute transposed ones, and any number of features, too."""
+    if node.op not in CONVOLUTIONS or (node.op != "conv" and not on_cpu):
         return "no convolution of images as they are"
     if node.dtype != torch.float32:
         return "another dtype than float32"
+    if isinstance(node.inputs[2].get("value"), Sym):
+        return "a bias that is a size"
+    if on_cpu:
+        return None
     c = of_node(node)
     if c.features // c.groups < LEAST_FEATURES or c.depth < LEAST_DEPTH:
         return "few features or few products of each group"
     if prod(c.sizes) >= _MOST or prod(c.made) >= _MOST:
         return "channels of 2^31 elements or more"
-    if isinstance(node.inputs[2].get("value"), Sym):
-        return "a bias that is a size"
     return None
 
 
@@ -74,4 +78,5 @@ def of_node(node: Node) -> Convolution:
         node["strides"],
         node["paddings"],
         node["dilations"],
+        node.get("output_padding"),
     )

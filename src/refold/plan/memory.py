@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from refold.ir import NARROW, OPS, Kind, Node
+from refold.ir import HALF_DTYPES, OPS, Kind, Node
 
 _COMPUTED = (torch.float32, torch.float64)
 
@@ -58,11 +58,11 @@ def is_widening(node: Node) -> bool:
     (x,) = node.inputs
     if x.dtype == torch.bool:
         return node.dtype in _COMPUTED and OPS[x.op].kind is not Kind.POINTWISE
-    return node.dtype == torch.float32 and x.dtype in NARROW
+    return node.dtype == torch.float32 and x.dtype in HALF_DTYPES
 
 
 def is_narrowing(node: Node) -> bool:
-    return node.op == "cast" and node.dtype in NARROW
+    return node.op == "cast" and node.dtype in HALF_DTYPES
 
 
 def source(node: Node) -> Node:

@@ -7,7 +7,7 @@ are the rows. A family of kernels (`families/`) computes each group:
 - matmul: the product of rows of x with a weight; its epilogue is pointwise; its values are stored,
   reduced along each row, or reduced down each column. On a GPU also a batch of products, each with
   a weight of its own, whose values are stored.
-- convolution: a convolution on a GPU and its pointwise epilogue, whose value is stored.
+- convolution: a convolution and its pointwise epilogue, whose value is stored.
 - rows: passes over each row; a pass may use what the passes before it have reduced.
 - columns: a reduction over the rows for each column of each outer slice.
 - pointwise: each element once.
@@ -24,8 +24,9 @@ from dataclasses import dataclass, field
 
 import torch
 
-from refold.ir import NARROW, OPS, Dim, Graph, Kind, Node, Output, Sym, numel
+from refold.ir import HALF_DTYPES, OPS, Dim, Graph, Kind, Node, Output, Sym, numel
 from refold.ir.graph import memory_of, topological, within
+from refold.ir.ops import CONVOLUTIONS
 from refold.ir.shapes import RANK
 from refold.plan.buffers import Buffers
 from refold.plan.convolution import ConvolutionKernel
@@ -55,7 +56,7 @@ class Fold:
         Rules that are marked `range` make products of parameters; what the model itself computes of
         its parameters is asked, too, where it is a product.
         """
-        if self.node.dtype not in (torch.float32, *NARROW):
+        if self.node.dtype not in (torch.float32, *HALF_DTYPES):
             return False
         inner = (n for n in topological([self.node]) if n.is_float and n.row.multiplies)
         return any(not any(map(_is_plain_number, n.inputs)) for n in inner)
@@ -106,7 +107,7 @@ class Group:
     def has_narrow(self) -> bool:
         """Whether the kernel reads, writes or rounds to elements of 16 bits."""
         stored = {self.stored(n) for n in (*self.inputs, *self.outputs)}
-        return bool(stored & set(NARROW)) or any(map(is_narrowing, self.nodes))
+        return bool(stored & set(HALF_DTYPES)) or any(map(is_narrowing, self.nodes))
 
     @property
     def sides(self) -> tuple[Node, ...]:
@@ -157,7 +158,7 @@ class Group:
         return tuple(n for n in self.nodes if OPS[n.op].kind is Kind.REDUCE)
 
     @property
-    def vectors(self) -> tuple[Node, ...]:
+    def column_results(self) -> tuple[Node, ...]:
         """What follows from the results of whole columns, one value a column."""
         if not reduces_columns(self.nodes, self.dims):
             return ()
@@ -167,13 +168,13 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Call:
+class ExternCall:
     """One op computed by PyTorch (a view, a batched product, an opaque call)."""
 
     node: Node
 
 
-Step = Group | Call
+Step = Group | ExternCall
 
 
 @dataclass(frozen=True)
@@ -224,7 +225,7 @@ def counters(graph: Graph) -> Iterator[tuple[Node, Node]]:
             yield value, state
 
 
-def shown(plan: Plan) -> set[Node]:
+def aliased_states(plan: Plan) -> set[Node]:
     """Buffers of which a result, or another buffer, gets what was there before, or a view of it."""
     made = {o for g in plan.groups for o in g.outputs}
     todo = list(plan.graph.roots())
@@ -236,7 +237,7 @@ def shown(plan: Plan) -> set[Node]:
     return {n for n in found if n.op == "state"}
 
 
-def shared(plan: Plan) -> set[Output]:
+def outputs_to_copy(plan: Plan) -> set[Output]:
     """Results of a value that another result, or an argument, has in other memory of its own."""
     owners: dict[Node, str] = {}
     found = set()
@@ -272,7 +273,7 @@ def is_matrix_product(node: Node) -> bool:
 def is_of_two_sides(node: Node) -> bool:
     """Is it a contraction that only a kernel for it computes: a product of several features, or a
     convolution?"""
-    return is_matrix_product(node) or node.op == "conv"
+    return is_matrix_product(node) or node.op in CONVOLUTIONS
 
 
 def exchanges(node: Node) -> bool:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from refold.ir import Node
-from refold.schedule import FEW_ROWS, Schedule
+from refold.schedule import SKINNY_ROWS, Schedule
 
 PACKED, TRANSPOSED = (
     "pack",
@@ -60,7 +60,7 @@ class ProductKernel:
     @property
     def is_direct(self) -> bool:
         """Whether some schedule takes the first side as it is: it is never given packed."""
-        return any(s.direct for _, s in self.by_rows)
+        return any(s.rs for _, s in self.by_rows)
 
     @property
     def shares_tiles(self) -> bool:
@@ -75,7 +75,7 @@ class ProductKernel:
         """In words: how it is cut by rows, what lies packed, what is stored in 16 bits."""
         found = []
         if self.sometimes_plain and self.on_tensor_cores:
-            found.append(f"plain up to {FEW_ROWS} rows")
+            found.append(f"plain up to {SKINNY_ROWS} rows")
         if self.unaligned is not None:
             found.append(f"{_words(self.unaligned)} at depths that are no multiple of 4")
         for limit, schedule in self.by_rows:
@@ -92,8 +92,8 @@ def _words(schedule: Schedule) -> str:
         return "plain"
     high, wide = schedule.sizes
     split = f", {schedule.splits} blocks a tile" if schedule.splits > 1 else ""
-    direct = ", x split on its way" if schedule.direct else ""
-    return f"{schedule.kernels.name} tiles of {high} x {wide}{split}{direct}"
+    rs = ", x split on its way" if schedule.rs else ""
+    return f"{schedule.kernels.name} tiles of {high} x {wide}{split}{rs}"
 
 
 __all__ = ["PACKED", "TRANSPOSED", "Pack", "ProductKernel"]

@@ -25,7 +25,7 @@ from refold.ir.graph import within
 from refold.ir.rounded import run_exact, value_of
 from refold.ir.shapes import RANK
 from refold.plan.buffers import Fresh, InPlaceOf, StateOf, ViewOf, Written
-from refold.plan.plan import Call, Group, Plan, is_rematerialized, reads
+from refold.plan.plan import ExternCall, Group, Plan, is_rematerialized, reads
 from refold.plan.product import Pack
 from refold.plan.space import is_reduction
 
@@ -221,7 +221,7 @@ class _Run:
         return value
 
     # --- calls of PyTorch -------------------------------------------------------------------------
-    def _call(self, call: Call) -> None:
+    def _call(self, call: ExternCall) -> None:
         """PyTorch computes in the dtype that its operands lie in."""
         node = call.node
         match self.buffers.places[node]:

@@ -9,7 +9,7 @@ from refold.ir import Node
 from refold.ir.graph import names_of
 from refold.plan.buffers import Fresh, InPlaceOf, OfPyTorch, Place, StateOf, ViewOf
 from refold.plan.convolution import CONVOLUTION
-from refold.plan.plan import Call, Group, Plan, reads
+from refold.plan.plan import ExternCall, Group, Plan, reads
 from refold.plan.product import PACKED, TRANSPOSED, Pack
 from refold.price import PlanPrice
 
@@ -101,7 +101,7 @@ class _Words:
         for value, buffer in group.counters:
             yield f"  {self.names[buffer]} += {value.inputs[1]['value']}"
 
-    def _call(self, call: Call) -> Iterator[str]:
+    def _call(self, call: ExternCall) -> Iterator[str]:
         node = call.node
         place = self.plan.buffers.places.get(node)
         if place is None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from refold.ir import OPS, Dim, Kind, Node, numel
+from refold.ir.ops import CONVOLUTIONS
 from refold.plan.plan import Group, is_matrix_product
 
 
@@ -23,7 +24,7 @@ class Space:
     """
 
     def __init__(self, group: Group) -> None:
-        self.images = next((n for n in group.nodes if n.op == "conv"), None)
+        self.images = next((n for n in group.nodes if n.op in CONVOLUTIONS), None)
         self.first = _first_merged(group)
         self.dims = self.shape(group.dims)
         self.row_shape = (*self.dims[:-1], 1)
@@ -56,7 +57,7 @@ def _first_merged(group: Group) -> int:
     dims = group.dims
     first = len(dims) - 1
     for n in group.nodes:
-        if n.op == "conv":
+        if n.op in CONVOLUTIONS:
             return len(dims) - len(n["strides"])
     pointwise = all(OPS[n.op].kind is Kind.POINTWISE for n in group.nodes)
     if not pointwise or any(o.shape != dims for o in group.outputs):

@@ -25,7 +25,15 @@ from refold.plan.buffers import (
     Written,
 )
 from refold.plan.layout import places_of, turned_back, turned_forth, weights
-from refold.plan.plan import Call, Group, Plan, counters, reads, shared, shown
+from refold.plan.plan import (
+    ExternCall,
+    Group,
+    Plan,
+    aliased_states,
+    counters,
+    outputs_to_copy,
+    reads,
+)
 from refold.plan.product import Pack
 
 
@@ -57,9 +65,9 @@ class _Placer:
             for n in g.inputs:
                 self.read_in.setdefault(n, []).append(k)
         self.sides = {n for g in plan.groups if g.is_product for n in g.sides}
-        self.shown = shown(plan)
+        self.aliased_states = aliased_states(plan)
         self.counted = {value for g in plan.groups for value, _ in g.counters}
-        called = {s.node for s in plan.steps if isinstance(s, Call)} - self.counted
+        called = {s.node for s in plan.steps if isinstance(s, ExternCall)} - self.counted
         self.added = {value for value, _ in counters(plan.graph) if value in called}
 
     def buffers(self) -> Buffers:
@@ -67,7 +75,7 @@ class _Placer:
         return Buffers(
             self.places,
             states,
-            frozenset(n for n in states if n in self.shown),
+            frozenset(n for n in states if n in self.aliased_states),
             frozenset(n for n in self.read_in if n.op == "input" or self._is_of_pytorch(n)),
             self.given,
             self._prepared(),
@@ -141,7 +149,7 @@ class _Placer:
         times = Counter(self.plan.graph.roots())
         for out in self.plan.outputs:
             state = states.get(out.mutates) if out.mutates is not None else None
-            if state is None or state in self.shown:
+            if state is None or state in self.aliased_states:
                 continue
             if times[out.value] == 1 and out.value.shape == state.shape:
                 yield out.value, state
@@ -155,7 +163,7 @@ class _Placer:
                 continue
             g = self.plan.groups[maker]
             pointwise = all(OPS[n.op].kind is Kind.POINTWISE for n in g.nodes)
-            alike = g.vectors  # computed element by element, from values of one shape
+            alike = g.column_results  # computed element by element, from values of one shape
             if pointwise and value.shape == g.dims:
                 alike = g.nodes
             if value in alike and all(r in alike for r in self.readers.get(state, ())):
@@ -232,7 +240,7 @@ class _Placer:
     # --- results ----------------------------------------------------------------------------------
     @cached_property
     def _shared(self) -> set[Output]:
-        return shared(self.plan)
+        return outputs_to_copy(self.plan)
 
     def _handed(self, out: Output) -> Handed:
         if out.mutates is not None:
@@ -262,5 +270,5 @@ def _is_first_part(node: Node) -> bool:
     return all(d == 1 for d in shape[: RANK + node["axis"]])
 
 
-def _read_by(step: Group | Call) -> tuple[Node, ...]:
+def _read_by(step: Group | ExternCall) -> tuple[Node, ...]:
     return step.inputs if isinstance(step, Group) else reads(step.node)

@@ -19,7 +19,7 @@ from refold.ir.rounded import value_of
 from refold.ir.shapes import RANK
 from refold.plan.buffers import ViewOf
 from refold.plan.layout import turned_forth
-from refold.plan.plan import Call, Plan, reads
+from refold.plan.plan import ExternCall, Plan, reads
 from refold.price import (
     PER_OP,
     Charge,
@@ -130,7 +130,7 @@ class CallPrices:
         self.calls: dict[Any, Any] = {}
         self.turned = {n.inputs[0]: n for n in plan.graph.nodes() if turned_forth(n)}
 
-    def price(self, call: Call) -> Price:
+    def price(self, call: ExternCall) -> Price:
         node = call.node
         if isinstance(self.plan.buffers.places[node], ViewOf):
             return Price(PER_OP)

@@ -13,7 +13,7 @@ import torch
 
 from refold.devices import ANY, DeviceModel
 from refold.families import BY_NAME, FAMILIES
-from refold.ir import NARROW, OPS, Graph, Kind, Node
+from refold.ir import HALF_DTYPES, OPS, Graph, Kind, Node
 from refold.ir.graph import is_computed, is_parametric
 from refold.plan.memory import Memory, Storage, is_narrowing
 from refold.plan.plan import Plan, is_rematerialized, reads_numbers, values_read
@@ -75,7 +75,9 @@ class _Planner(Drafts):
         for node in self.order:
             is_parametric(node, self.parametric)
         self.real = storage.real
-        self.kinds = {torch.float64} if self.real == torch.float64 else {torch.float32, *NARROW}
+        self.kinds = (
+            {torch.float64} if self.real == torch.float64 else {torch.float32, *HALF_DTYPES}
+        )
         self.memory = Memory(storage, graph.roots(), self.readers, self.parametric, self.owner)
 
     def plan(self) -> Plan:

@@ -112,7 +112,7 @@ def _beside(plan: Plan, device: DeviceModel, calls: CallPrices) -> Iterator[tupl
         kernel = group.kernel
         if kernel is None or kernel.itself is None or kernel.itself in given:
             continue
-        if not kernel.schedule.direct:
+        if not kernel.schedule.rs:
             inside = _packing(kernel.itself, device)
             yield f"packing by {group.name}", replace(inside, launches=0)
     for node in plan.graph.nodes():

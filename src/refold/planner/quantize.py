@@ -14,7 +14,7 @@ from dataclasses import replace
 import torch
 
 from refold.ir import OPS, Graph, Kind, hint, numel
-from refold.plan.plan import Call, Group, Quantized, Step, column_shape, reads
+from refold.plan.plan import ExternCall, Group, Quantized, Step, column_shape, reads
 
 
 def with_quantized(graph: Graph, steps: Sequence[Step], least: int) -> tuple[Step, ...]:
@@ -24,7 +24,7 @@ def with_quantized(graph: Graph, steps: Sequence[Step], least: int) -> tuple[Ste
     """
     found: dict[int, Quantized] = {}
     groups = {i: s for i, s in enumerate(steps) if isinstance(s, Group)}
-    called = {n for s in steps if isinstance(s, Call) for n in reads(s.node)}
+    called = {n for s in steps if isinstance(s, ExternCall) for n in reads(s.node)}
     kept = {*graph.roots(), *called}
     for i, product in groups.items():
         if not _may_be(product) or product.value in kept or 4 * _elements(product) < least:

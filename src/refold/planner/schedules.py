@@ -10,26 +10,26 @@ from refold.devices import DeviceModel
 from refold.families import BY_NAME
 from refold.families.family import Sizes
 from refold.plan.convolution import of_node, unfit
-from refold.plan.plan import Call, Group, Plan, Step
+from refold.plan.plan import ExternCall, Group, Plan, Step
 from refold.planner.buffers import placed
-from refold.schedule import Cut
+from refold.schedule import ScheduleChooser
 
 
 def with_schedules(
-    steps: tuple[Step, ...], device: DeviceModel, cut: Cut | None = None
+    steps: tuple[Step, ...], device: DeviceModel, choose: ScheduleChooser | None = None
 ) -> tuple[Step, ...]:
     """The steps, each kernel with its schedules.
 
-    cut: how a product of some sizes and kind is cut; by rule where nothing is given.
+    choose: how a product of some sizes and kind is cut; by rule where nothing is given.
     """
     return tuple(
-        BY_NAME[s.family].schedule(s, device, cut) if isinstance(s, Group) else s for s in steps
+        BY_NAME[s.family].schedule(s, device, choose) if isinstance(s, Group) else s for s in steps
     )
 
 
-def tuned(plan: Plan, device: DeviceModel, cut: Cut) -> Plan:
+def tuned(plan: Plan, device: DeviceModel, choose: ScheduleChooser) -> Plan:
     """The plan with its products cut anew."""
-    return placed(replace(plan, steps=with_schedules(plan.steps, device, cut)))
+    return placed(replace(plan, steps=with_schedules(plan.steps, device, choose)))
 
 
 def to_tune(plan: Plan) -> Iterator[tuple[str, Sizes]]:
@@ -40,8 +40,12 @@ def to_tune(plan: Plan) -> Iterator[tuple[str, Sizes]]:
             yield found
 
 
-def convolutions_of(plan: Plan) -> Iterator[Convolution]:
-    """The sizes of each of PyTorch's convolutions that a kernel of our own could compute."""
+def convolutions_of(plan: Plan, on_cpu: bool = False) -> Iterator[Convolution]:
+    """The sizes of each convolution that is PyTorch's or could be, and that a kernel of our own
+    could compute."""
     for step in plan.steps:
-        if isinstance(step, Call) and unfit(step.node) is None:
-            yield of_node(step.node)
+        node = (
+            step.node if isinstance(step, ExternCall) else step.product if step.is_product else None
+        )
+        if node is not None and unfit(node, on_cpu) is None:
+            yield of_node(node)

@@ -11,7 +11,7 @@ from refold.ir import Node
 from refold.ir.graph import is_computed, topological, within
 from refold.plan.draft import Draft
 from refold.plan.memory import source
-from refold.plan.plan import Call, Fold, Group, Step, is_rematerialized, reads, values_read
+from refold.plan.plan import ExternCall, Fold, Group, Step, is_rematerialized, reads, values_read
 from refold.plan.roles import roles
 from refold.planner.drafts import Drafts
 
@@ -76,7 +76,7 @@ def ordered(
     number = 0  # of the next kernel
     for item in order:
         if isinstance(item, Node):
-            steps.append(Call(item))
+            steps.append(ExternCall(item))
             continue
         # masks appended for one reader may stand behind a node that shares them
         inside = set(item.nodes)

@@ -62,7 +62,7 @@ def checks() -> list[Check]:
         *_devices(),
         _cpp(),
         _cuda(target),
-        _ninja(),
+        _ninja(target),
         *_folders(),
         Check("used", f"files are made for {target} unless --target names another"),
     ]
@@ -136,11 +136,12 @@ def _cuda(target: str) -> Check:
     return Check("nvcc", f"{path}, {said}")
 
 
-def _ninja() -> Check:
+def _ninja(target: str) -> Check:
     with _refold_ninja_on_path():
         path = shutil.which("ninja")
     if path is None:
-        return Check("ninja", "none", "pip install ninja", needed=True)
+        needed = target != "cpu"  # PyTorch calls it where kernels for a GPU are compiled
+        return Check("ninja", "none", "pip install ninja" if needed else "", needed)
     return Check("ninja", f"{path}, {_version(path)}")
 
 

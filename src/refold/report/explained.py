@@ -9,7 +9,7 @@ from refold.derive import ROUNDS_ONCE, Derivation
 from refold.devices import DeviceModel
 from refold.emit.held import held
 from refold.ir import render
-from refold.plan import Call, Group
+from refold.plan import ExternCall, Group
 from refold.plan.show import show
 from refold.planner import floor, plan_price
 
@@ -49,7 +49,7 @@ def explained(
                     "ops": [n.op for n in s.nodes],
                 }
             )
-        elif isinstance(s, Call):
+        elif isinstance(s, ExternCall):
             name = str(s.node["target"]) if s.node.op == "aten" else s.node.op
             groups.append({"kernel": "PyTorch", "family": "call", "ops": [name]})
     row: dict[str, Any] = {

@@ -1,19 +1,19 @@
 """The algebra: tables of rules, each proved in float64 by the row's own two sides."""
 
 from refold.rules import (
-    apart,
+    compose,
     conv,
+    distribute,
     embedding,
     largest,
     linear,
-    maps,
-    move,
     norm,
     pointwise,
     pools,
     reduce,
+    reshape_permute,
     schemas,
-    space,
+    unit_axes,
 )
 from refold.rules.rule import EXACT, Exact, Rule, RuleError
 
@@ -22,16 +22,16 @@ RULES: tuple[Rule, ...] = (
     *pointwise.RULES,
     *norm.RULES,
     *reduce.RULES,
-    *apart.RULES,
+    *distribute.RULES,
     *linear.RULES,
     *schemas.RULES,
-    *maps.RULES,
+    *compose.RULES,
     *conv.RULES,
     *pools.RULES,
     *largest.RULES,
     *embedding.RULES,
-    *move.RULES,
-    *space.RULES,
+    *reshape_permute.RULES,
+    *unit_axes.RULES,
 )
 
 __all__ = ["EXACT", "RULES", "Exact", "Rule", "RuleError"]

@@ -20,7 +20,7 @@ from refold.rules.image import (
     is_zero,
     meets,
     of_groups,
-    places,
+    spatial_axes,
     swapped,
 )
 from refold.rules.rule import Rule
@@ -30,7 +30,7 @@ from refold.rules.term import (
     conv,
     conv_transpose,
     expand,
-    flat,
+    is_unit_along,
     linear,
     mean,
     permute,
@@ -125,10 +125,13 @@ CHANNELS = (
         Rule(
             f"{name}-of-transposed-channels",
             TRANSPOSED.format("", "", "@axes"),
-            lambda x, w, b, axes, strides, paddings, dilations, groups, extras, over=over: over(
-                conv_transpose(x, w, b, strides, paddings, dilations, groups, extras), axes
+            lambda x, w, b, axes, strides, paddings, dilations, groups, output_padding, over=over: (
+                over(
+                    conv_transpose(x, w, b, strides, paddings, dilations, groups, output_padding),
+                    axes,
+                )
             ),
-            lambda x, w, b, axes, strides, paddings, dilations, groups, extras, over=over: (
+            lambda x, w, b, axes, strides, paddings, dilations, groups, output_padding, over=over: (
                 conv_transpose(
                     x,
                     _of_columns(over, w, strides, groups),
@@ -137,12 +140,12 @@ CHANNELS = (
                     paddings,
                     dilations,
                     1,
-                    extras,
+                    output_padding,
                 )
             ),
             "reals",
             f"The {name} of all channels is one channel, by the {name} of their weights.",
-            where=lambda x, w, b, axes, strides, paddings, dilations, groups, extras: (
+            where=lambda x, w, b, axes, strides, paddings, dilations, groups, output_padding: (
                 axes == (channels(strides),)
             ),
             simplify=False,
@@ -170,7 +173,7 @@ RESULTS = (
         "reals",
         "A factor for each channel of the result scales the weights and the bias of that channel.",
         where=lambda x, w, b, s, strides, paddings, dilations, groups: (
-            flat(s, places(strides)) and meets(x, w, strides, paddings, dilations)
+            is_unit_along(s, spatial_axes(strides)) and meets(x, w, strides, paddings, dilations)
         ),
         simplify=False,
         mark="range",
@@ -191,10 +194,10 @@ RESULTS = (
     Rule(
         "scale-into-transposed-convolution",
         TRANSPOSED.format("!", "!", "s[1,F?,1...]!"),
-        lambda x, w, b, s, strides, paddings, dilations, groups, extras: (
-            conv_transpose(x, w, b, strides, paddings, dilations, groups, extras) * s
+        lambda x, w, b, s, strides, paddings, dilations, groups, output_padding: (
+            conv_transpose(x, w, b, strides, paddings, dilations, groups, output_padding) * s
         ),
-        lambda x, w, b, s, strides, paddings, dilations, groups, extras: conv_transpose(
+        lambda x, w, b, s, strides, paddings, dilations, groups, output_padding: conv_transpose(
             x,
             _second_scaled(w, s, strides, groups),
             _scaled(b, s, strides),
@@ -202,7 +205,7 @@ RESULTS = (
             paddings,
             dilations,
             groups,
-            extras,
+            output_padding,
         ),
         "finite",
         "A factor for each channel of the result scales the weights and the bias of that channel.",
@@ -212,15 +215,22 @@ RESULTS = (
     Rule(
         "shift-into-transposed-convolution",
         TRANSPOSED.format("!", "!", "c[1,F?,1...]!"),
-        lambda x, w, b, c, strides, paddings, dilations, groups, extras: (
-            conv_transpose(x, w, b, strides, paddings, dilations, groups, extras) + c
+        lambda x, w, b, c, strides, paddings, dilations, groups, output_padding: (
+            conv_transpose(x, w, b, strides, paddings, dilations, groups, output_padding) + c
         ),
-        lambda x, w, b, c, strides, paddings, dilations, groups, extras: conv_transpose(
-            x, w, _shifted(b, as_bias(c, strides)), strides, paddings, dilations, groups, extras
+        lambda x, w, b, c, strides, paddings, dilations, groups, output_padding: conv_transpose(
+            x,
+            w,
+            _shifted(b, as_bias(c, strides)),
+            strides,
+            paddings,
+            dilations,
+            groups,
+            output_padding,
         ),
         "reals",
         "A shift of each channel of the result is a part of the bias.",
-        where=lambda x, w, b, c, strides, paddings, dilations, groups, extras: (
+        where=lambda x, w, b, c, strides, paddings, dilations, groups, output_padding: (
             c.shape[channels(strides)] in (1, w.shape[channels(strides)] * groups)
         ),
         simplify=False,
@@ -268,10 +278,10 @@ OPERANDS = (
     Rule(
         "transposed-convolution-of-scaled",
         TRANSPOSED.format("!", "", "s[1,C?,1...]!"),
-        lambda x, w, b, s, strides, paddings, dilations, groups, extras: conv_transpose(
-            x * s, w, b, strides, paddings, dilations, groups, extras
+        lambda x, w, b, s, strides, paddings, dilations, groups, output_padding: conv_transpose(
+            x * s, w, b, strides, paddings, dilations, groups, output_padding
         ),
-        lambda x, w, b, s, strides, paddings, dilations, groups, extras: conv_transpose(
+        lambda x, w, b, s, strides, paddings, dilations, groups, output_padding: conv_transpose(
             x,
             _first_scaled(w, s, strides),
             b,
@@ -279,11 +289,11 @@ OPERANDS = (
             paddings,
             dilations,
             groups,
-            extras,
+            output_padding,
         ),
         "reals",
         "A factor for each channel of the image scales the weights that meet that channel.",
-        simplify=lambda x, w, b, s, strides, paddings, dilations, groups, extras: True,
+        simplify=lambda x, w, b, s, strides, paddings, dilations, groups, output_padding: True,
         mark="range",
     ),
 )

@@ -1,4 +1,4 @@
-"""Sums over some of the places of a convolution leave a convolution along the others.
+"""Sums over some of the spatial axes of a convolution leave a convolution along the others.
 
 What an element of the kernel meets along a summed axis becomes a channel of its own, as
 `conv_sums` has it for all of them: the image shrinks to the size of the kernel there, and the
@@ -12,14 +12,19 @@ from typing import Any
 
 from refold.ir import Dim, numel
 from refold.ir.shapes import RANK, pad
-from refold.rules.conv_sums import fits, fits_transposed, met, transposed_met
-from refold.rules.image import CONV, OVER, TRANSPOSED, Over, channels, is_zero, places
+from refold.rules.conv_sums import (
+    covers_ends,
+    covers_ends_transposed,
+    transposed_window_sums,
+    window_sums,
+)
+from refold.rules.image import CONV, OVER, TRANSPOSED, Over, channels, is_zero, spatial_axes
 from refold.rules.rule import Rule
 from refold.rules.term import AXES, Term, conv, conv_transpose, mean, permute, reshape
 
 
 def _summed(axes: Any, strides: Any) -> tuple[int, ...]:
-    return tuple(a for a in places(strides) if a in axes)
+    return tuple(a for a in spatial_axes(strides) if a in axes)
 
 
 def _some(axes: Any, strides: Any) -> bool:
@@ -28,12 +33,12 @@ def _some(axes: Any, strides: Any) -> bool:
 
 def _kept(values: Any, axes: Any) -> tuple[Any, ...]:
     """Of values for each place those along which no sum goes."""
-    return tuple(v for a, v in zip(places(values), values, strict=True) if a not in axes)
+    return tuple(v for a, v in zip(spatial_axes(values), values, strict=True) if a not in axes)
 
 
 def _as_channels(x: Term, strides: Any, axes: Any, into: int) -> Term:
     """The elements along the summed axes become a part of the axis `into`: x[N,C,...] -> [N,C *
-    elements, other places]."""
+    elements, other spatial axes]."""
     summed = _summed(axes, strides)
     front = range(-RANK, into + 1)
     behind = [a for a in range(into + 1, 0) if a not in summed]
@@ -52,7 +57,7 @@ def _of(
     b: Term,
     made: Callable[[Term, Term], Term],
 ) -> Term:
-    """The sum or mean over `axes` by what is made of weight and bias along the other places."""
+    """The sum or mean over `axes` by what is made of weight and bias along the others."""
     summed = _summed(axes, strides)
     count = numel(whole[a] for a in summed)
     if over is mean:
@@ -79,7 +84,7 @@ def of_convolution(
     whole = conv(x, w, b, strides, paddings, dilations, groups).shape
     into = channels(strides)
     image = _as_channels(
-        met(x, w, strides, paddings, dilations, whole, summed), strides, axes, into
+        window_sums(x, w, strides, paddings, dilations, whole, summed), strides, axes, into
     )
     stride, padding, dilation = (_kept(v, summed) for v in (strides, paddings, dilations))
     return _of(
@@ -103,15 +108,15 @@ def of_transposed_convolution(
     paddings: Any,
     dilations: Any,
     groups: int,
-    extras: Any,
+    output_padding: Any,
 ) -> Term:
     summed = _summed(axes, strides)
-    whole = conv_transpose(x, w, b, strides, paddings, dilations, groups, extras).shape
-    x = transposed_met(x, w, strides, paddings, dilations, extras, summed)
+    whole = conv_transpose(x, w, b, strides, paddings, dilations, groups, output_padding).shape
+    x = transposed_window_sums(x, w, strides, paddings, dilations, output_padding, summed)
     into = channels(strides)
     image = _as_channels(x, strides, axes, into)
     stride, padding, dilation, extra = (
-        _kept(v, summed) for v in (strides, paddings, dilations, extras)
+        _kept(v, summed) for v in (strides, paddings, dilations, output_padding)
     )
     return _of(
         over,
@@ -139,7 +144,7 @@ RULES = (
             f"The {name} along an axis leaves a convolution along the others, of summed images.",
             where=lambda x, w, b, axes, strides, paddings, dilations, groups: (
                 _some(axes, strides)
-                and fits(x, w, strides, paddings, dilations, _summed(axes, strides))
+                and covers_ends(x, w, strides, paddings, dilations, _summed(axes, strides))
             ),
             simplify=False,
         )
@@ -149,20 +154,23 @@ RULES = (
         Rule(
             f"{name}-of-transposed-convolution-along-some-places",
             TRANSPOSED.format("", "", "@axes"),
-            lambda x, w, b, axes, strides, paddings, dilations, groups, extras, over=over: over(
-                conv_transpose(x, w, b, strides, paddings, dilations, groups, extras), axes
+            lambda x, w, b, axes, strides, paddings, dilations, groups, output_padding, over=over: (
+                over(
+                    conv_transpose(x, w, b, strides, paddings, dilations, groups, output_padding),
+                    axes,
+                )
             ),
-            lambda x, w, b, axes, strides, paddings, dilations, groups, extras, over=over: (
+            lambda x, w, b, axes, strides, paddings, dilations, groups, output_padding, over=over: (
                 of_transposed_convolution(
-                    over, axes, x, w, b, strides, paddings, dilations, groups, extras
+                    over, axes, x, w, b, strides, paddings, dilations, groups, output_padding
                 )
             ),
             "reals",
             f"The {name} along an axis leaves a convolution along the others, of summed images.",
-            where=lambda x, w, b, axes, strides, paddings, dilations, groups, extras: (
+            where=lambda x, w, b, axes, strides, paddings, dilations, groups, output_padding: (
                 _some(axes, strides)
-                and fits_transposed(
-                    x, w, strides, paddings, dilations, extras, _summed(axes, strides)
+                and covers_ends_transposed(
+                    x, w, strides, paddings, dilations, output_padding, _summed(axes, strides)
                 )
             ),
             simplify=False,

@@ -23,9 +23,9 @@ from refold.rules.image import (
     channels,
     in_groups,
     is_zero,
-    places,
+    spatial_axes,
     swapped,
-    windows,
+    window_sums_along,
 )
 from refold.rules.rule import Rule
 from refold.rules.term import (
@@ -63,10 +63,10 @@ def _transposed_ends(kernel: Dim, stride: int, padding: int, dilation: int, extr
     ]
 
 
-def fits(x: Term, w: Term, strides: Any, paddings: Any, dilations: Any, along: Any) -> bool:
-    """Are there, along these places, as many elements as the ends leave out?"""
+def covers_ends(x: Term, w: Term, strides: Any, paddings: Any, dilations: Any, along: Any) -> bool:
+    """Are there, along these axes, as many elements as the ends leave out?"""
     for a, stride, padding, dilation in zip(
-        places(strides), strides, paddings, dilations, strict=True
+        spatial_axes(strides), strides, paddings, dilations, strict=True
     ):
         if a not in along:
             continue
@@ -82,23 +82,25 @@ def fits(x: Term, w: Term, strides: Any, paddings: Any, dilations: Any, along: A
 def _all_transposed_ends(w: Term, strides: Any, *numbers: Any) -> list[Ends]:
     return [
         _transposed_ends(w.shape[a], *each)
-        for a, *each in zip(places(strides), strides, *numbers, strict=True)
+        for a, *each in zip(spatial_axes(strides), strides, *numbers, strict=True)
     ]
 
 
-def fits_transposed(
+def covers_ends_transposed(
     x: Term,
     w: Term,
     strides: Any,
     paddings: Any,
     dilations: Any,
-    extras: Any,
+    output_padding: Any,
     along: Any,
 ) -> bool:
-    """Are there, along these places, as many elements as the ends leave out?"""
-    ends = _all_transposed_ends(w, strides, paddings, dilations, extras)
+    """Are there, along these axes, as many elements as the ends leave out?"""
+    ends = _all_transposed_ends(w, strides, paddings, dilations, output_padding)
     return all(
-        are_there(x.shape[a], e) for a, e in zip(places(strides), ends, strict=True) if a in along
+        are_there(x.shape[a], e)
+        for a, e in zip(spatial_axes(strides), ends, strict=True)
+        if a in along
     )
 
 
@@ -116,12 +118,12 @@ def _strided(
     assert isinstance(size, int) and isinstance(made, int)
     extra = size - ((made - 1) * stride + dilation * (kernel - 1) + 1 - 2 * padding)
     none = constant(0, x, (1,) * RANK)
-    met = conv_transpose(ones, each, none, (stride,), (padding,), (dilation,), 1, (extra,))
+    matrix = conv_transpose(ones, each, none, (stride,), (padding,), (dilation,), 1, (extra,))
     order = swapped(axis, -1)
-    return linear(x, met) if axis == -1 else permute(linear(permute(x, order), met), order)
+    return linear(x, matrix) if axis == -1 else permute(linear(permute(x, order), matrix), order)
 
 
-def met(
+def window_sums(
     x: Term,
     w: Term,
     strides: Any,
@@ -130,12 +132,12 @@ def met(
     whole: tuple[Dim, ...],
     along: Any,
 ) -> Term:
-    """For each element of the kernel along these places, the sum of what it meets: x[N,C,...] ->
-    [N,C,kernel], where these are all places.
+    """For each element of the kernel along these axes, the sum of what it meets: x[N,C,...] ->
+    [N,C,kernel], where these are all spatial axes.
 
     whole: the shape of the result, which tells how often the kernel is laid on.
     """
-    numbers = list(zip(places(strides), strides, paddings, dilations, strict=True))
+    numbers = list(zip(spatial_axes(strides), strides, paddings, dilations, strict=True))
     # a product goes first along the last axis, as the image lies in memory
     for axis, stride, padding, dilation in numbers[:: -1 if max(strides) > 1 else 1]:
         if axis not in along:
@@ -143,40 +145,40 @@ def met(
         kernel = w.shape[axis]
         assert isinstance(kernel, int)
         if stride == 1:
-            x = windows(x, axis, _ends(kernel, padding, dilation))
+            x = window_sums_along(x, axis, _ends(kernel, padding, dilation))
         else:
             x = _strided(x, axis, kernel, whole[axis], stride, padding, dilation)
     return x
 
 
-def transposed_met(
+def transposed_window_sums(
     x: Term,
     w: Term,
     strides: Any,
     paddings: Any,
     dilations: Any,
-    extras: Any,
+    output_padding: Any,
     along: Any,
 ) -> Term:
-    """For each element of a transposed convolution's kernel along these places, the sum of what
+    """For each element of a transposed convolution's kernel along these axes, the sum of what
     it spreads."""
-    ends = _all_transposed_ends(w, strides, paddings, dilations, extras)
-    for axis, each in zip(places(strides), ends, strict=True):
+    ends = _all_transposed_ends(w, strides, paddings, dilations, output_padding)
+    for axis, each in zip(spatial_axes(strides), ends, strict=True):
         if axis in along:
-            x = windows(x, axis, each)
+            x = window_sums_along(x, axis, each)
     return x
 
 
-def _product(met: Term, rows: Term, strides: Any) -> Term:
+def _product(window_sums: Term, rows: Term, strides: Any) -> Term:
     """met[N,C,kernel] with weights [groups, features, C/groups * elements] -> [N,1...,features]."""
-    n = met.shape[channels(strides) - 1]
+    n = window_sums.shape[channels(strides) - 1]
     groups, features, depth = rows.shape[-3:]
     ones = (1,) * len(strides)
     if groups == 1:
-        row = reshape(met, pad((n, *ones, depth)))
+        row = reshape(window_sums, pad((n, *ones, depth)))
         return linear(row, reshape(rows, pad((features, depth))))
     # each feature reads its own group: what a product of one row would, without its launch
-    each = reshape(met, pad((n, groups, 1, depth))) * rows
+    each = reshape(window_sums, pad((n, groups, 1, depth))) * rows
     return reshape(sum(each, (-1,)), pad((n, *ones, groups * features)))
 
 
@@ -184,12 +186,12 @@ def _of_places(
     over: Over, axes: Any, product: Term, b: Term, strides: Any, whole: tuple[Dim, ...]
 ) -> Term:
     """The sum or mean over `axes` of a convolution, from its sums [N,1...,O] without a bias."""
-    count = numel(whole[a] for a in places(strides))
+    count = numel(whole[a] for a in spatial_axes(strides))
     each = product if over is sum else product / count
     if not is_zero(b):
         each = each + (b * count if over is sum else b)
     each = permute(each, swapped(channels(strides), -1))
-    rest = tuple(a for a in axes if a not in places(strides))
+    rest = tuple(a for a in axes if a not in spatial_axes(strides))
     return over(each, rest) if rest else each
 
 
@@ -205,7 +207,7 @@ def of_convolution(
     groups: int,
 ) -> Term:
     whole = conv(x, w, b, strides, paddings, dilations, groups).shape
-    parts = met(x, w, strides, paddings, dilations, whole, places(strides))
+    parts = window_sums(x, w, strides, paddings, dilations, whole, spatial_axes(strides))
     g, features, depth, elements = in_groups(w, strides, groups).shape[-4:]
     rows = reshape(w, pad((g, features, depth * elements)))
     return _of_places(over, axes, _product(parts, rows, strides), b, strides, whole)
@@ -221,14 +223,16 @@ def of_transposed_convolution(
     paddings: Any,
     dilations: Any,
     groups: int,
-    extras: Any,
+    output_padding: Any,
 ) -> Term:
-    whole = conv_transpose(x, w, b, strides, paddings, dilations, groups, extras).shape
-    ends = _all_transposed_ends(w, strides, paddings, dilations, extras)
+    whole = conv_transpose(x, w, b, strides, paddings, dilations, groups, output_padding).shape
+    ends = _all_transposed_ends(w, strides, paddings, dilations, output_padding)
     if any(before or after for along in ends for before, after in along):
-        x = transposed_met(x, w, strides, paddings, dilations, extras, places(strides))
+        x = transposed_window_sums(
+            x, w, strides, paddings, dilations, output_padding, spatial_axes(strides)
+        )
     else:  # all of them meet the whole image
-        x, w = sum(x, places(strides)), sum(w, places(strides))
+        x, w = sum(x, spatial_axes(strides)), sum(w, spatial_axes(strides))
     # [groups, channels, features, elements] -> [groups, features, channels, elements]
     rows = permute(in_groups(w, strides, groups), swapped(-3, -2))
     g, features, depth, elements = rows.shape[-4:]
@@ -250,8 +254,8 @@ RULES = (
             "reals",
             f"The {name} over all places meets each weight with the sum of a part of the image.",
             where=lambda x, w, b, axes, strides, paddings, dilations, groups: (
-                axes[-len(strides) :] == places(strides)
-                and fits(x, w, strides, paddings, dilations, places(strides))
+                axes[-len(strides) :] == spatial_axes(strides)
+                and covers_ends(x, w, strides, paddings, dilations, spatial_axes(strides))
             ),
             simplify=False,
         )
@@ -261,19 +265,24 @@ RULES = (
         Rule(
             f"{name}-of-transposed-convolution",
             TRANSPOSED.format("", "", "@axes"),
-            lambda x, w, b, axes, strides, paddings, dilations, groups, extras, over=over: over(
-                conv_transpose(x, w, b, strides, paddings, dilations, groups, extras), axes
+            lambda x, w, b, axes, strides, paddings, dilations, groups, output_padding, over=over: (
+                over(
+                    conv_transpose(x, w, b, strides, paddings, dilations, groups, output_padding),
+                    axes,
+                )
             ),
-            lambda x, w, b, axes, strides, paddings, dilations, groups, extras, over=over: (
+            lambda x, w, b, axes, strides, paddings, dilations, groups, output_padding, over=over: (
                 of_transposed_convolution(
-                    over, axes, x, w, b, strides, paddings, dilations, groups, extras
+                    over, axes, x, w, b, strides, paddings, dilations, groups, output_padding
                 )
             ),
             "reals",
             f"Each element of the image meets each weight once: their sums give the {name}.",
-            where=lambda x, w, b, axes, strides, paddings, dilations, groups, extras: (
-                axes[-len(strides) :] == places(strides)
-                and fits_transposed(x, w, strides, paddings, dilations, extras, places(strides))
+            where=lambda x, w, b, axes, strides, paddings, dilations, groups, output_padding: (
+                axes[-len(strides) :] == spatial_axes(strides)
+                and covers_ends_transposed(
+                    x, w, strides, paddings, dilations, output_padding, spatial_axes(strides)
+                )
             ),
             simplify=False,
         )

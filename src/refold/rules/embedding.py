@@ -7,19 +7,19 @@ be computed whole. Prices weigh it.
 
 from __future__ import annotations
 
+from refold.rules.broadcasts import BINARY, ORDERED, UNARY, exact_of
 from refold.rules.rule import Rule
-from refold.rules.spread import BINARY, ORDERED, UNARY, exact_of
 from refold.rules.term import (
     AXES,
     REDUCTIONS,
     apply,
-    cut,
     embedding,
-    flat,
     held,
+    is_unit_along,
     linear,
     log_softmax,
     mean,
+    slice,
     softmax,
     sum,
     var,
@@ -49,7 +49,7 @@ POINTWISE = (
             lambda i, w, s, op=op: embedding(i, apply(op, w, s)),
             exact_of(op),
             _WHY,
-            where=lambda i, w, s: flat(s, AXES[:-1]),
+            where=lambda i, w, s: is_unit_along(s, AXES[:-1]),
             simplify=False,
         )
         for op in BINARY
@@ -62,7 +62,7 @@ POINTWISE = (
             lambda i, w, s, op=op: embedding(i, apply(op, s, w)),
             "bits",
             _WHY,
-            where=lambda i, w, s: flat(s, AXES[:-1]),
+            where=lambda i, w, s: is_unit_along(s, AXES[:-1]),
             simplify=False,
         )
         for op in ORDERED
@@ -121,8 +121,8 @@ ROWS = (
     Rule(
         "slice-of-embedding",
         "i# w[1,1,1,V,K]! @axis @start @length",
-        lambda i, w, axis, start, length: cut(embedding(i, w), axis, start, length),
-        lambda i, w, axis, start, length: embedding(i, cut(w, axis, start, length)),
+        lambda i, w, axis, start, length: slice(embedding(i, w), axis, start, length),
+        lambda i, w, axis, start, length: embedding(i, slice(w, axis, start, length)),
         "bits",
         "Only the features that are kept need to be looked up.",
         where=lambda i, w, axis, start, length: axis == -1,

@@ -1,6 +1,6 @@
-"""Words of the rules about convolutions: places, channels, weights in groups.
+"""Words of the rules about convolutions: spatial axes, channels, weights in groups.
 
-An image is x[N,C,...], its last axes being places: as many as a convolution has strides. A kernel
+An image is x[N,C,...], its last axes being spatial: as many as a convolution has strides. A kernel
 is w[O,D,...], of a transposed convolution w[C,D,...], where D counts the channels or the features
 of one group.
 """
@@ -12,24 +12,25 @@ from typing import Any
 
 from refold.ir import Dim, numel
 from refold.ir.shapes import RANK, pad
-from refold.rules.term import AXES, Term, constant, cut, joined, mean, permute, reshape, sum
+from refold.rules.term import AXES, Term, concatenated, constant, mean, permute, reshape, slice, sum
 
 Over = Callable[..., Term]  # sum or mean
 OVER = (("sum", sum), ("mean", mean))
 
 CONV = "x[N,C,...] w[O,D,...]{} b[1,1,1,1,O?]{} {} @strides @paddings @dilations @groups"
 TRANSPOSED = (
-    "x[N,C,...] w[C,D,...]{} b[1,1,1,1,F?]{} {} @strides @paddings @dilations @groups @extras"
+    "x[N,C,...] w[C,D,...]{} b[1,1,1,1,F?]{} {} @strides @paddings @dilations @groups"
+    " @output_padding"
 )
 
 
-def places(strides: Any) -> tuple[int, ...]:
+def spatial_axes(strides: Any) -> tuple[int, ...]:
     """The axes along which a kernel moves."""
     return AXES[-len(strides) :]
 
 
 def channels(strides: Any) -> int:
-    """The axis before the places: of channels, or of features."""
+    """The axis before the spatial ones: of channels, or of features."""
     return -len(strides) - 1
 
 
@@ -68,7 +69,7 @@ def meets(x: Term, w: Term, strides: Any, paddings: Any, dilations: Any) -> bool
 
     Of elements that lie apart one may fall before the image and the next one behind it.
     """
-    for a, padding, dilation in zip(places(strides), paddings, dilations, strict=True):
+    for a, padding, dilation in zip(spatial_axes(strides), paddings, dilations, strict=True):
         size = x.shape[a]
         least = size if isinstance(size, int) else 2
         if padding and (padding > dilation * (w.shape[a] - 1) or least < dilation):
@@ -76,7 +77,7 @@ def meets(x: Term, w: Term, strides: Any, paddings: Any, dilations: Any) -> bool
     return True
 
 
-def windows(x: Term, axis: int, left_out: list[tuple[int, int]]) -> Term:
+def window_sums_along(x: Term, axis: int, left_out: list[tuple[int, int]]) -> Term:
     """Along `axis`, for each element of the kernel the sum of all but so many at either end.
 
     That is the sum of all, less the sums of the ends. Where the ends are known to be more than half
@@ -85,21 +86,21 @@ def windows(x: Term, axis: int, left_out: list[tuple[int, int]]) -> Term:
     total, size = sum(x, (axis,)), x.shape[axis]
     parts = []
     for before, after in left_out:
-        met = total
+        left = total
         if isinstance(size, int) and 2 * (before + after) > size:
             parts.append(_middle(x, axis, before, size - before - after))
             continue
         if before:
-            met = met - sum(cut(x, axis, 0, before), (axis,))
+            left = left - sum(slice(x, axis, 0, before), (axis,))
         if after:
-            met = met - sum(cut(x, axis, x.shape[axis] - after, after), (axis,))
-        parts.append(met)
-    return joined(parts, axis) if len(parts) > 1 else parts[0]
+            left = left - sum(slice(x, axis, x.shape[axis] - after, after), (axis,))
+        parts.append(left)
+    return concatenated(parts, axis) if len(parts) > 1 else parts[0]
 
 
 def _middle(x: Term, axis: int, start: int, length: int) -> Term:
     if length > 0:
-        return sum(cut(x, axis, start, length), (axis,))
+        return sum(slice(x, axis, start, length), (axis,))
     return constant(0, x, tuple(1 if a == axis else d for a, d in zip(AXES, x.shape, strict=True)))
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from refold.ir import OPS
 from refold.ir.convolution import Window, windows
-from refold.rules.image import places
+from refold.rules.broadcasts import UNARY
+from refold.rules.image import spatial_axes
 from refold.rules.rule import Rule
-from refold.rules.spread import UNARY
 from refold.rules.term import Term, apply, held, max, max_pool
 
 Attrs = Mapping[str, Any]
@@ -72,7 +72,7 @@ def _of_two(op: str, word: str, name: str, why: str) -> Rule:
 def _covered(x: Term, axes: tuple[int, ...], **attrs: Any) -> bool:
     """Is every element in some window, and are these over all places?"""
     laid = _laid(x, attrs)
-    return axes[-len(laid) :] == places(attrs["strides"]) and all(
+    return axes[-len(laid) :] == spatial_axes(attrs["strides"]) and all(
         w.apart == 1 and w.size >= w.step and w.begin + w.size >= w.given for w in laid
     )
 

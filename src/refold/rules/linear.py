@@ -7,83 +7,26 @@ along any *other* axis acts on x alone. Both hold for a weight that is itself co
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
+from refold.rules import through
 from refold.rules.rule import Rule
 from refold.rules.safety import is_map, is_not_large, is_parameter, is_tame
 from refold.rules.term import (
-    Term,
     avg_pool,
-    cumsum,
-    cut,
-    flat,
+    is_unit_along,
     linear,
     mean,
     sum,
-    turn,
+    transpose,
 )
-
-
-def _unbatched(w: Term, axes: Iterable[int]) -> bool:
-    """Is the weight the same along those of `axes` that are not rows of x?"""
-    return flat(w, [a for a in axes if a < -2])
-
+from refold.rules.through import unbatched
 
 FEATURES = (
-    Rule(
-        "sum-through-linear",
-        "x[N,K] w[M,K] @axes",
-        lambda x, w, axes: sum(linear(x, w), axes),
-        lambda x, w, axes: linear(x, sum(w, (-2,))),
-        "reals",
-        "The sum over all output features is one product with the sum of the weight's rows.",
-        where=lambda x, w, axes: axes == (-1,),
-    ),
-    Rule(
-        "mean-through-linear",
-        "x[N,K] w[M,K] @axes",
-        lambda x, w, axes: mean(linear(x, w), axes),
-        lambda x, w, axes: linear(x, mean(w, (-2,))),
-        "reals",
-        "The mean over all output features is one product with the mean of the weight's rows.",
-        where=lambda x, w, axes: axes == (-1,),
-    ),
-    Rule(
-        "pool-through-linear",
-        "x[N,K] w[M,K]! @size @stride @padding @count_include_pad",
-        lambda x, w, size, stride, padding, count_include_pad: avg_pool(
-            linear(x, w), size, stride, padding, count_include_pad
-        ),
-        lambda x, w, size, stride, padding, count_include_pad: linear(
-            x, turn(avg_pool(turn(w), size, stride, padding, count_include_pad))
-        ),
-        "reals",
-        "Pooling over output features is the same pooling of the weight's rows.",
-    ),
-    Rule(
-        "slice-of-features",
-        "x[N,K] w[M,K] @axis @start @length",
-        lambda x, w, axis, start, length: cut(linear(x, w), axis, start, length),
-        lambda x, w, axis, start, length: linear(x, cut(w, -2, start, length)),
-        "reals",
-        "Only the weight's rows that are kept need to be multiplied.",
-        where=lambda x, w, axis, start, length: axis == -1,
-        simplify=False,
-    ),
-    Rule(
-        "cumsum-through-linear",
-        "x[N,K] w[M,K]! @axis",
-        lambda x, w, axis: cumsum(linear(x, w), axis),
-        lambda x, w, axis: linear(x, cumsum(w, -2)),
-        "reals",
-        "Running sums over output features are running sums of the weight's rows.",
-        where=lambda x, w, axis: axis == -1,
-    ),
+    *through.FEATURES,
     Rule(
         "weighted-sum-through-linear",
         "x[N,K] w[M,K]! s[1,M]! @axes",
         lambda x, w, s, axes: sum(linear(x, w) * s, axes),
-        lambda x, w, s, axes: linear(x, linear(s, turn(w))),
+        lambda x, w, s, axes: linear(x, linear(s, transpose(w))),
         "reals",
         "A weighted sum over output features is one product with the weighted sum of the rows.",
         where=lambda x, w, s, axes: axes == (-1,),
@@ -93,7 +36,7 @@ FEATURES = (
         "weighted-mean-through-linear",
         "x[N,K] w[M,K]! s[1,M]! @axes",
         lambda x, w, s, axes: mean(linear(x, w) * s, axes),
-        lambda x, w, s, axes: linear(x, linear(s, turn(w)) / w.shape[-2]),
+        lambda x, w, s, axes: linear(x, linear(s, transpose(w)) / w.shape[-2]),
         "reals",
         "A weighted mean over output features is one product with the weighted mean of the rows.",
         where=lambda x, w, s, axes: axes == (-1,),
@@ -106,7 +49,7 @@ FEATURES = (
             linear(x, w) * s, size, stride, padding, count_include_pad
         ),
         lambda x, w, s, size, stride, padding, count_include_pad: linear(
-            x, turn(avg_pool(turn(w) * s, size, stride, padding, count_include_pad))
+            x, transpose(avg_pool(transpose(w) * s, size, stride, padding, count_include_pad))
         ),
         "reals",
         "Pooling scaled output features is pooling the scaled rows of the weight.",
@@ -115,26 +58,7 @@ FEATURES = (
 )
 
 ROWS = (
-    Rule(
-        "sum-over-rows",
-        "x[N,K] w[M,K] @axes",
-        lambda x, w, axes: sum(linear(x, w), axes),
-        lambda x, w, axes: linear(sum(x, axes), w),
-        "reals",
-        "The sum over a batch can be taken before the product, which then sees a single row.",
-        where=lambda x, w, axes: -1 not in axes and _unbatched(w, axes),
-        simplify=False,
-    ),
-    Rule(
-        "mean-over-rows",
-        "x[N,K] w[M,K] @axes",
-        lambda x, w, axes: mean(linear(x, w), axes),
-        lambda x, w, axes: linear(mean(x, axes), w),
-        "reals",
-        "The mean over a batch can be taken before the product, which then sees a single row.",
-        where=lambda x, w, axes: -1 not in axes and _unbatched(w, axes),
-        simplify=False,
-    ),
+    *through.ROWS,
     Rule(
         "sum-over-rows-and-features",
         "x[N,K] w[M,K] @axes",
@@ -142,7 +66,7 @@ ROWS = (
         lambda x, w, axes: linear(sum(x, axes[:-1]), sum(w, (-2,))),
         "reals",
         "The sum of a whole product is the product of two sums.",
-        where=lambda x, w, axes: axes[-1] == -1 and len(axes) > 1 and _unbatched(w, axes[:-1]),
+        where=lambda x, w, axes: axes[-1] == -1 and len(axes) > 1 and unbatched(w, axes[:-1]),
         simplify=False,
     ),
     Rule(
@@ -152,7 +76,7 @@ ROWS = (
         lambda x, w, axes: linear(mean(x, axes[:-1]), mean(w, (-2,))),
         "reals",
         "The mean of a whole product is the product of two means.",
-        where=lambda x, w, axes: axes[-1] == -1 and len(axes) > 1 and _unbatched(w, axes[:-1]),
+        where=lambda x, w, axes: axes[-1] == -1 and len(axes) > 1 and unbatched(w, axes[:-1]),
         simplify=False,
     ),
     Rule(
@@ -162,30 +86,12 @@ ROWS = (
         lambda x, w, s, axes: linear(sum(x * s, axes), w),
         "reals",
         "A weighted sum over a batch can be taken before the product, which then sees one row.",
-        where=lambda x, w, s, axes: -1 not in axes and flat(s, (-1,)) and _unbatched(w, axes),
+        where=lambda x, w, s, axes: (
+            -1 not in axes and is_unit_along(s, (-1,)) and unbatched(w, axes)
+        ),
         simplify=False,
         mark="range",
         safe=lambda x, w, s, axes: is_not_large(s),
-    ),
-    Rule(
-        "slice-of-rows",
-        "x[N,K] w[M,K] @axis @start @length",
-        lambda x, w, axis, start, length: cut(linear(x, w), axis, start, length),
-        lambda x, w, axis, start, length: linear(cut(x, axis, start, length), w),
-        "reals",
-        "Only the rows that are kept need to be multiplied.",
-        where=lambda x, w, axis, start, length: axis != -1 and _unbatched(w, (axis,)),
-        simplify=False,
-    ),
-    Rule(
-        "cumsum-over-rows",
-        "x[N,K] w[M,K] @axis",
-        lambda x, w, axis: cumsum(linear(x, w), axis),
-        lambda x, w, axis: linear(cumsum(x, axis), w),
-        "reals",
-        "Running sums over a batch can be taken before the product.",
-        where=lambda x, w, axis: axis != -1 and _unbatched(w, (axis,)),
-        simplify=False,
     ),
     Rule(
         "row-scale-through-linear",
@@ -194,7 +100,7 @@ ROWS = (
         lambda x, w, s: linear(x, w) * s,
         "reals",
         "A factor for each row can be applied after the product, in its epilogue.",
-        where=lambda x, w, s: flat(s, (-1,)),
+        where=lambda x, w, s: is_unit_along(s, (-1,)),
         mark="range",
         safe=lambda x, w, s: is_tame(s) or (is_parameter(w) and is_not_large(s)),
     ),
@@ -208,7 +114,7 @@ SCALE = (
         lambda x, w, s: linear(x, w * s),
         "reals",
         "A factor for each input feature scales the columns of the weight.",
-        where=lambda x, w, s: flat(s, (-2,)),
+        where=lambda x, w, s: is_unit_along(s, (-2,)),
         mark="range",
     ),
     Rule(
@@ -225,7 +131,7 @@ SCALE = (
         "even-shift-through-linear",
         "x[N,K] w[M,K]! b[_,1]!",
         lambda x, w, b: linear(x + b, w),
-        lambda x, w, b: linear(x, w) + turn(sum(w, (-1,))) * b,
+        lambda x, w, b: linear(x, w) + transpose(sum(w, (-1,))) * b,
         "reals",
         "A shift of all inputs by one number shifts the outputs by the weight's row sums.",
         mark="cancels",
@@ -235,7 +141,7 @@ SCALE = (
         "scale-into-weight-rows",
         "x[N,K] w[M,K]! s[1,M?]!",
         lambda x, w, s: linear(x, w) * s,
-        lambda x, w, s: linear(x, w * turn(s)),
+        lambda x, w, s: linear(x, w * transpose(s)),
         "reals",
         "A factor for each output feature scales the rows of the weight.",
         simplify=False,

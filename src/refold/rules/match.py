@@ -140,9 +140,9 @@ def arguments(rule: Rule, found: Mapping[str, Any]) -> Binding:
 
 def sizes_agree(holes: Mapping[str, Hole], found: Mapping[str, Any]) -> bool:
     known: dict[str, Any] = {}
-    places = len(found.get("strides", ()))
+    spatial_rank = len(found.get("strides", ()))
     for name, hole in holes.items():
-        wanted, shape = hole.sizes(places), found[name].shape if hole.dims else ()
+        wanted, shape = hole.sizes(spatial_rank), found[name].shape if hole.dims else ()
         if hole.is_of_images and any(size != 1 for size in shape[: -len(wanted)]):
             return False
         for letter, size in zip(wanted, shape[-len(wanted) :], strict=True):

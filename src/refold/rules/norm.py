@@ -5,9 +5,9 @@ from __future__ import annotations
 from refold.rules.rule import Rule
 from refold.rules.safety import has_exponentials, is_lowered_by_max, may_be_masked
 from refold.rules.term import (
+    broadcasts_into,
     exp,
-    fits,
-    flat,
+    is_unit_along,
     log,
     log_softmax,
     logsumexp,
@@ -25,7 +25,7 @@ RULES = (
         lambda x, y, b: x - y,
         "finite",
         "What is added to both sides of a difference cancels: statistics ignore a bias.",
-        where=lambda x, y, b: fits(b, x) or fits(b, y),
+        where=lambda x, y, b: broadcasts_into(b, x) or broadcasts_into(b, y),
         mark="unsafe",
         safe=lambda x, y, b: not may_be_masked(b),
     ),
@@ -61,7 +61,7 @@ RULES = (
             lambda x, c, axis, f=f: f(x, axis),
             "finite",
             f"A shift that is the same along the axis does not change a {name}.",
-            where=lambda x, c, axis: flat(c, (axis,)) and fits(c, x),
+            where=lambda x, c, axis: is_unit_along(c, (axis,)) and broadcasts_into(c, x),
             mark="unsafe",
             safe=lambda x, c, axis: not may_be_masked(c),
         )
@@ -75,7 +75,7 @@ RULES = (
             lambda x, c, axis, f=f: f(x, axis),
             "finite",
             f"A shift that is the same along the axis does not change a {name}.",
-            where=lambda x, c, axis: flat(c, (axis,)) and fits(c, x),
+            where=lambda x, c, axis: is_unit_along(c, (axis,)) and broadcasts_into(c, x),
             mark="unsafe",
             safe=lambda x, c, axis: not may_be_masked(c) or is_lowered_by_max(x - c, (axis,)),
         )

@@ -13,9 +13,9 @@ from refold.rules.term import (
     Term,
     abs,
     apply,
+    broadcasts_into,
     constant,
     exp,
-    fits,
     log,
     maximum,
     minimum,
@@ -289,7 +289,7 @@ RANGES = (
         lambda x, c: x,
         "finite",
         "A value that never falls below the bound is not changed by it.",
-        where=lambda x, c: at_least(x, c) and fits(c, x),
+        where=lambda x, c: at_least(x, c) and broadcasts_into(c, x),
     ),
     Rule(
         "upper-bound-already-held",
@@ -298,7 +298,7 @@ RANGES = (
         lambda x, c: x,
         "finite",
         "A value that never rises above the bound is not changed by it.",
-        where=lambda x, c: at_least(c, x) and fits(c, x),
+        where=lambda x, c: at_least(c, x) and broadcasts_into(c, x),
     ),
     Rule(
         "lower-bound-always-reached",
@@ -307,7 +307,7 @@ RANGES = (
         lambda x, c: c,
         "finite",
         "A value that never rises above the bound is the bound.",
-        where=lambda x, c: at_least(c, x) and fits(x, c),
+        where=lambda x, c: at_least(c, x) and broadcasts_into(x, c),
     ),
 )
 

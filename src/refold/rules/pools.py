@@ -13,21 +13,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from refold.ir.shapes import RANK, pad
-from refold.rules.image import CONV, OVER, TRANSPOSED, channels, in_groups, places, swapped
+from refold.rules.image import CONV, OVER, TRANSPOSED, channels, in_groups, spatial_axes, swapped
 from refold.rules.rule import Rule
-from refold.rules.safety import is_map
 from refold.rules.term import (
     Term,
     avg_pool,
+    concatenated,
     constant,
     conv,
     conv_transpose,
-    cut,
     image_pool,
-    joined,
     mean,
     permute,
     reshape,
+    slice,
     sum,
 )
 
@@ -46,11 +45,13 @@ def _window(sizes: Any, like: Term) -> Term:
 
 def _dense(w: Term, sizes: Any, strides: Any, dilations: Any) -> bool:
     """Is there a weight for each element of the composed kernel?"""
-    for a, size, stride, dilation in zip(places(strides), sizes, strides, dilations, strict=True):
+    for a, size, stride, dilation in zip(
+        spatial_axes(strides), sizes, strides, dilations, strict=True
+    ):
         kernel = w.shape[a]
         assert isinstance(kernel, int)
-        met = {dilation * i + stride * j for i in range(kernel) for j in range(size)}
-        if len(met) <= max(met):
+        taken = {dilation * i + stride * j for i in range(kernel) for j in range(size)}
+        if len(taken) <= max(taken):
             return False
     return True
 
@@ -120,10 +121,17 @@ class _Gathered:
 
 def _gathered(x: Term, w: Term, sizes: Any, steps: Any, *numbers: Any) -> list[_Gathered]:
     """For each place; none where the windows do not take in the strides."""
-    strides, paddings, dilations, extras = numbers
+    strides, paddings, dilations, output_padding = numbers
     found = []
     for a, k, t, s, p, d, e in zip(
-        places(strides), sizes, steps, strides, paddings, dilations, extras, strict=True
+        spatial_axes(strides),
+        sizes,
+        steps,
+        strides,
+        paddings,
+        dilations,
+        output_padding,
+        strict=True,
     ):
         n, kernel = x.shape[a], w.shape[a]
         assert isinstance(kernel, int)
@@ -137,14 +145,14 @@ def _gathered(x: Term, w: Term, sizes: Any, steps: Any, *numbers: Any) -> list[_
 def of_transposed_convolution(
     x: Term, w: Term, b: Term, sizes: Any, steps: Any, *numbers: Any
 ) -> Term:
-    strides, paddings, dilations, groups, extras = numbers
-    along = _gathered(x, w, sizes, steps, strides, paddings, dilations, extras)
+    strides, paddings, dilations, groups, output_padding = numbers
+    along = _gathered(x, w, sizes, steps, strides, paddings, dilations, output_padding)
     none, n = constant(0, w, (1,) * RANK), len(strides)
     margins, ones = tuple(g.kernel_padding for g in along), (1,) * n
     taps = conv(_each_kernel(w, strides), _window(sizes, w), none, strides, margins, ones, 1)
-    for a, g in zip(places(strides), along, strict=True):
+    for a, g in zip(spatial_axes(strides), along, strict=True):
         order = range(g.kernel_start + g.taps - 1, g.kernel_start - 1, -1)
-        taps = joined([cut(taps, a, i, 1) for i in order], a)
+        taps = concatenated([slice(taps, a, i, 1) for i in order], a)
     first, second = w.shape[channels(strides) - 1 : -n]
     kernel = reshape(taps, pad((first, second, *taps.shape[-n:])))
     rows = permute(in_groups(kernel, strides, groups), swapped(-3, -2))
@@ -152,15 +160,15 @@ def of_transposed_convolution(
     apart = tuple(g.step for g in along)
     margins = tuple(g.behind + g.step * g.start for g in along)
     made = conv(x, rows, b, apart, margins, ones, groups)
-    for a, g in zip(places(strides), along, strict=True):
+    for a, g in zip(spatial_axes(strides), along, strict=True):
         if made.shape[a] != g.made:
-            made = cut(made, a, g.start, g.made)
+            made = slice(made, a, g.start, g.made)
     return made
 
 
 def _tiles(x: Term, sizes: Any, strides: Any) -> bool:
     """Do the windows cover the image, each element once?"""
-    given = [x.shape[a] for a in places(strides)]
+    given = [x.shape[a] for a in spatial_axes(strides)]
     return sizes == strides and all(
         isinstance(n, int) and n % k == 0 for n, k in zip(given, sizes, strict=True)
     )
@@ -181,6 +189,22 @@ def _is_line(
     return len(strides) == 1
 
 
+def _takes_in_strides(
+    x: Term,
+    w: Term,
+    b: Term,
+    sizes: Any,
+    strides2: Any,
+    strides: Any,
+    paddings: Any,
+    dilations: Any,
+    groups: int,
+    output_padding: Any,
+) -> bool:
+    numbers = (strides, paddings, dilations, output_padding)
+    return len(sizes) == len(strides) and bool(_gathered(x, w, sizes, strides2, *numbers))
+
+
 CONVOLVED = (
     Rule(
         "pool-of-convolution",
@@ -198,20 +222,21 @@ CONVOLVED = (
     Rule(
         "pool-of-transposed-convolution",
         TRANSPOSED.format("", "", "@sizes @strides2"),
-        lambda x, w, b, sizes, strides2, strides, paddings, dilations, groups, extras: image_pool(
-            conv_transpose(x, w, b, strides, paddings, dilations, groups, extras), sizes, strides2
+        lambda x, w, b, sizes, strides2, strides, paddings, dilations, groups, output_padding: (
+            image_pool(
+                conv_transpose(x, w, b, strides, paddings, dilations, groups, output_padding),
+                sizes,
+                strides2,
+            )
         ),
-        lambda x, w, b, sizes, strides2, strides, paddings, dilations, groups, extras: (
+        lambda x, w, b, sizes, strides2, strides, paddings, dilations, groups, output_padding: (
             of_transposed_convolution(
-                x, w, b, sizes, strides2, strides, paddings, dilations, groups, extras
+                x, w, b, sizes, strides2, strides, paddings, dilations, groups, output_padding
             )
         ),
         "reals",
         "Windows gather what a transposed convolution spreads: a convolution does, where it lies.",
-        where=lambda x, w, b, sizes, strides2, strides, paddings, dilations, groups, extras: (
-            len(sizes) == len(strides)
-            and bool(_gathered(x, w, sizes, strides2, strides, paddings, dilations, extras))
-        ),
+        where=_takes_in_strides,
         simplify=False,
     ),
     Rule(
@@ -238,24 +263,6 @@ CONVOLVED = (
 
 MOVED = (
     Rule(
-        "pool-of-scaled-image",
-        "x[N,C,...] s[_,_,1...] @sizes @strides @paddings @ceil_mode @count_include_pad",
-        lambda x, s, **attrs: image_pool(x * s, **attrs),
-        lambda x, s, **attrs: image_pool(x, **attrs) * s,
-        "reals",
-        "Pooling values scaled alike is pooling them, scaled.",
-    ),
-    Rule(
-        "pool-of-shifted-image",
-        "x[N,C,...] c[_,_,1...] @sizes @strides",
-        lambda x, c, sizes, strides: image_pool(x + c, sizes, strides),
-        lambda x, c, sizes, strides: image_pool(x, sizes, strides) + c,
-        "reals",
-        "Pooling values shifted alike is pooling them, shifted.",
-        mark="cancels",
-        safe=lambda x, c, sizes, strides: is_map(x) or is_map(c),
-    ),
-    Rule(
         "pool-of-pooled-image",
         "x[N,C,...] @sizes @strides @sizes2 @strides2",
         lambda x, sizes, strides, sizes2, strides2: image_pool(
@@ -281,7 +288,7 @@ MOVED = (
             "reals",
             f"The {name} of the means of tiles is that of the whole image.",
             where=lambda x, sizes, strides, axes: (
-                axes[-len(strides) :] == places(strides) and _tiles(x, sizes, strides)
+                axes[-len(strides) :] == spatial_axes(strides) and _tiles(x, sizes, strides)
             ),
         )
         for name, over in OVER

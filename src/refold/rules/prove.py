@@ -29,7 +29,7 @@ from refold.rules.term import AXES, Term
 F64 = torch.float64
 SIZES = (1, 2, 3, 4, 6)
 OUTER = (1, 1, 2)  # of the axis that images of three dimensions alone have
-PLACES = (1, 2, 3)
+SPATIAL_RANKS = (1, 2, 3)
 DATA: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "normal": lambda t: t,
     "shifted": lambda t: t + 3,
@@ -69,12 +69,12 @@ def prove(
 ) -> Failure | None:
     """The first instance that refutes `rule`, or None after `instances` that agree.
 
-    These are 25 unless given, and as many for each number of places that images can have.
+    These are 25 unless given, and as many for each number of spatial axes that images can have.
     Raises ProofError where fewer can be drawn in `tries` attempts.
     """
     draw = random.Random(f"{rule.name} {seed}")
     compared = 0
-    instances = instances or 25 * (len(PLACES) if rule.is_of_images else 1)
+    instances = instances or 25 * (len(SPATIAL_RANKS) if rule.is_of_images else 1)
     for _ in range(tries):
         if compared >= instances:
             return None
@@ -132,7 +132,7 @@ def draw_instance(
     """
     base = (draw.choice(OUTER), *(draw.choice(sizes) for _ in range(RANK - 1)))
     letters = {c[0]: draw.choice(sizes) for h in rule.holes.values() for c in h.dims}
-    places = draw.choice(PLACES) if rule.is_of_images else 0
+    spatial_rank = draw.choice(SPATIAL_RANKS) if rule.is_of_images else 0
     found: dict[str, Any] = {}
     data: dict[Node, torch.Tensor] = {}
     kind = draw.choice(list(DATA))
@@ -140,14 +140,14 @@ def draw_instance(
     for hole in rule.holes.values():
         if hole.attribute:
             name = hole.name.rstrip("0123456789")
-            found[hole.name] = _attribute(name, base, places, found, draw)
+            found[hole.name] = _attribute(name, base, spatial_rank, found, draw)
         else:
-            shape = _shape(hole, base, letters, places, draw)
+            shape = _shape(hole, base, letters, spatial_rank, draw)
             # images of which a rule is about two: alike half of the time
             alike = [h for h in rule.holes.values() if h.is_of_images and h.dims == hole.dims]
             if alike and alike[0] is not hole and draw.random() < 0.7:
                 shape = tuple(hint(d) for d in found[alike[0].name].shape)
-            found[hole.name] = _value(hole, shape, places, kind, data, draw, generator)
+            found[hole.name] = _value(hole, shape, spatial_rank, kind, data, draw, generator)
     try:
         left = as_terms(rule.lhs(**arguments(rule, found)))
         for t in left:
@@ -158,14 +158,18 @@ def draw_instance(
 
 
 def _shape(
-    hole: Hole, base: tuple[int, ...], letters: dict[str, int], places: int, draw: random.Random
+    hole: Hole,
+    base: tuple[int, ...],
+    letters: dict[str, int],
+    spatial_rank: int,
+    draw: random.Random,
 ) -> tuple[int, ...]:
     # a third of the variables have the base shape, the others are of size one here and there
     whole = draw.random() < 0.34
     shape = [d if whole or draw.random() < 0.5 else 1 for d in base]
-    if hole.is_of_images or (places and not hole.dims and draw.random() < 0.7):
+    if hole.is_of_images or (spatial_rank and not hole.dims and draw.random() < 0.7):
         shape = [1] * RANK
-    sizes = hole.sizes(places)
+    sizes = hole.sizes(spatial_rank)
     one_place = draw.random() < 0.2
     for i, letter in enumerate(sizes, RANK - len(sizes)):
         if letter.isdigit():
@@ -180,7 +184,7 @@ def _shape(
 def _value(
     hole: Hole,
     shape: tuple[int, ...],
-    places: int,
+    spatial_rank: int,
     kind: str,
     data: dict[Node, torch.Tensor],
     draw: random.Random,
@@ -190,7 +194,7 @@ def _value(
     # of what may be one element
     number = all(size.startswith("1") or size.endswith("?") for size in hole.dims) and hole.dims
     # a factor of images that has one element is a number most of the time, as guards want it
-    often = 0.7 if number and places and set(hole.dims) == {"1"} else 0.3
+    often = 0.7 if number and spatial_rank and set(hole.dims) == {"1"} else 0.3
     if (free and draw.random() < 0.1) or (number and draw.random() < often):
         value = draw.choice((-2.0, -1.0, 0.0, 0.0, 0.5, 1.0, 3.0))
         if not (hole.nonnegative and value < 0) and not (hole.nonpositive and value > 0):
@@ -218,15 +222,17 @@ def _names(hole: Hole, name: str) -> dict[str, Any]:
 
 
 def _attribute(
-    kind: str, base: tuple[int, ...], places: int, found: dict[str, Any], draw: random.Random
+    kind: str, base: tuple[int, ...], spatial_rank: int, found: dict[str, Any], draw: random.Random
 ) -> Any:
     if kind == "axes":
         if any("axes" in k for k in found) and draw.random() < 0.3:
             return next(v for k, v in found.items() if "axes" in k)
         if "axis" in found and draw.random() < 0.5:
             return (found["axis"],)
-        if places and draw.random() < 0.7:  # all places, with the channels or the batch; channels
-            every, batch, channel = AXES[-places:], -places - 2, -places - 1
+        if (
+            spatial_rank and draw.random() < 0.7
+        ):  # all spatial axes, with the channels or the batch; channels
+            every, batch, channel = AXES[-spatial_rank:], -spatial_rank - 2, -spatial_rank - 1
             ways = (every, every, (channel, *every), (batch, *every), (channel,))
             return draw.choice(ways)
         return tuple(sorted(draw.sample(AXES, draw.choice((1, 1, 1, 2, 2, 3)))))
@@ -240,13 +246,13 @@ def _attribute(
         "strides": (1, 1, 1, 2, 3),
         "paddings": (0, 0, 1, 2),
         "dilations": (1, 1, 1, 2),
-        "extras": (0, 0, 0, 1),
+        "output_padding": (0, 0, 0, 1),
         "sizes": (1, 2, 2, 3),
     }
     if kind in each:
         # alike on all axes half of the time, as most rules want some to be one or zero
-        drawn = [draw.choice(each[kind]) for _ in range(places)]
-        return tuple(drawn) if draw.random() < 0.5 else (drawn[0],) * places
+        drawn = [draw.choice(each[kind]) for _ in range(spatial_rank)]
+        return tuple(drawn) if draw.random() < 0.5 else (drawn[0],) * spatial_rank
     choices: dict[str, tuple[Any, ...]] = {
         "correction": (0, 0, 1),
         "start": (0, 1, 2),

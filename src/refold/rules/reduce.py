@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from refold.ir import OPS
+from refold.rules import additive
+from refold.rules.broadcasts import UNARY
 from refold.rules.reduce_affine import SCALE, SHIFT
 from refold.rules.rule import Rule
 from refold.rules.safety import (
     may_be_masked,
 )
-from refold.rules.spread import UNARY
 from refold.rules.term import (
     JOINING,
     REDUCTIONS,
@@ -19,15 +20,15 @@ from refold.rules.term import (
     apply,
     constant,
     cumsum,
-    flat,
     held,
+    is_unit_along,
     log_softmax,
     logsumexp,
     mean,
+    non_unit_axes,
     softmax,
     sum,
     var,
-    wide,
 )
 
 ONE_ELEMENT = (
@@ -40,7 +41,7 @@ ONE_ELEMENT = (
             # a sum starts from +0, so the sum of -0 alone is +0
             "bits" if OPS[name].selects or name == "prod" else "reals",
             f"The {name} over a single element is that element.",
-            where=lambda x, axes: flat(x, axes),
+            where=lambda x, axes: is_unit_along(x, axes),
         )
         for name, f in REDUCTIONS.items()
     ),
@@ -51,7 +52,7 @@ ONE_ELEMENT = (
         lambda x, axis: x,
         "reals",
         "The running sum over a single element is that element.",
-        where=lambda x, axis: flat(x, (axis,)),
+        where=lambda x, axis: is_unit_along(x, (axis,)),
     ),
     Rule(
         "softmax-of-one",
@@ -60,7 +61,7 @@ ONE_ELEMENT = (
         lambda x, axis: constant(1, x),
         "finite",
         "The softmax over a single element is one.",
-        where=lambda x, axis: flat(x, (axis,)),
+        where=lambda x, axis: is_unit_along(x, (axis,)),
         mark="unsafe",
         safe=lambda x, axis: not may_be_masked(x),
     ),
@@ -71,7 +72,7 @@ ONE_ELEMENT = (
         lambda x, axis: constant(0, x),
         "finite",
         "The log-softmax over a single element is zero.",
-        where=lambda x, axis: flat(x, (axis,)),
+        where=lambda x, axis: is_unit_along(x, (axis,)),
         mark="unsafe",
         safe=lambda x, axis: not may_be_masked(x),
     ),
@@ -82,7 +83,7 @@ ONE_ELEMENT = (
         lambda x, axes, correction: constant(0, x),
         "finite",
         "A single element does not vary.",
-        where=lambda x, axes, correction: flat(x, axes) and correction == 0,
+        where=lambda x, axes, correction: is_unit_along(x, axes) and correction == 0,
         mark="unsafe",
         safe=lambda x, axes, correction: not may_be_masked(x),
     ),
@@ -105,11 +106,11 @@ NESTED = (
             f"{name}-over-wide-axes",
             "x @axes",
             lambda x, axes, f=f: f(x, axes),
-            lambda x, axes, f=f: f(x, wide(x, axes)),
+            lambda x, axes, f=f: f(x, non_unit_axes(x, axes)),
             "reals",
             f"Axes of one element add nothing to a {name}.",
-            where=lambda x, axes: wide(x, axes) != (),
-            simplify=lambda x, axes: wide(x, axes) != axes,
+            where=lambda x, axes: non_unit_axes(x, axes) != (),
+            simplify=lambda x, axes: non_unit_axes(x, axes) != axes,
         )
         for name, f in JOINING.items()
     ),
@@ -157,7 +158,7 @@ MONOTONE = (
             lambda x, c, axes, f=f, at=at: apply(at, f(x, axes), c),
             "reals",
             f"Clipping all values by the same bound keeps their order, so the {name} can go first.",
-            where=lambda x, c, axes: flat(c, axes),
+            where=lambda x, c, axes: is_unit_along(c, axes),
         )
         for name, f in SELECTING.items()
         for at in ("maximum", "minimum")
@@ -200,4 +201,4 @@ CONSTANT = (
     ),
 )
 
-RULES = (*ONE_ELEMENT, *NESTED, *SHIFT, *SCALE, *MONOTONE, *CONSTANT)
+RULES = (*ONE_ELEMENT, *NESTED, *additive.RULES, *SHIFT, *SCALE, *MONOTONE, *CONSTANT)

@@ -8,6 +8,7 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 from refold.ir import OPS
@@ -31,8 +32,8 @@ class Hole:
 
     dims: its trailing sizes: a letter (the same letter is the same size everywhere), `O?` for that
         size or one, a number, or `_`; sizes not named are free. Of images, `...` are the sizes of
-        the places, as many as there are strides, and `1...` as many ones; there are no others.
-        parametric: computed from parameters alone. nonnegative: the
+        the spatial axes, as many as there are strides, and `1...` as many ones; there are no
+        others. parametric: computed from parameters alone. nonnegative: the
         engine must know that no element is below zero. nonpositive: that none is above it.
         attribute: an op's attribute, not a value. boolean: true or false. index: numbers of rows.
     """
@@ -46,15 +47,15 @@ class Hole:
     boolean: bool = False
     index: bool = False
 
-    def sizes(self, places: int) -> tuple[str, ...]:
-        """`dims` for images of so many places."""
+    def sizes(self, spatial_rank: int) -> tuple[str, ...]:
+        """`dims` for images of so many spatial axes."""
         sizes: list[str] = []
         for size in self.dims:
             many = size.endswith("...")
-            sizes += [size.removesuffix("...") or "_"] * places if many else [size]
+            sizes += [size.removesuffix("...") or "_"] * spatial_rank if many else [size]
         return tuple(sizes)
 
-    @property
+    @cached_property
     def is_of_images(self) -> bool:
         return any(size.endswith("...") for size in self.dims)
 

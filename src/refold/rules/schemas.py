@@ -20,7 +20,7 @@ from refold.ir.shapes import RANK
 from refold.rules.image import is_zero, meets, swapped
 from refold.rules.rule import Rule
 from refold.rules.safety import is_map, is_tame, may_be_masked
-from refold.rules.term import AXES, Term, apply, constant, fits, permute
+from refold.rules.term import AXES, Term, apply, broadcasts_into, constant, permute
 
 Values = Mapping[str, Any]  # of a rule's variables, by their names
 Factor = Term | float
@@ -81,7 +81,7 @@ class _Law:
         self, name: str, more: tuple[str, ...], lhs: Function, rhs: Function, **facts: Any
     ) -> Rule:
         second = (self.words[i].replace(self.names[i], f"{self.names[i]}2", 1) for i in self.group)
-        return _rule(
+        return rule_of(
             f"{self.op.name}-{name}-in-{'-and-'.join(self.varied)}",
             (*self.words, *second, *more, *(f"@{a}" for a in self.op.attrs)),
             lhs,
@@ -137,7 +137,7 @@ class _Law:
 Function = Callable[[Values], Any]
 
 
-def _rule(
+def rule_of(
     name: str, words: Sequence[str], lhs: Function, rhs: Function, why: str, **facts: Any
 ) -> Rule:
     """A rule whose functions take all of its variables at once. One about terms is taken by the
@@ -235,13 +235,13 @@ VALUES = (
         lambda x, r: r,
         "finite",
         "A value and its negative cancel.",
-        where=lambda x, r: fits(x, r),
+        where=lambda x, r: broadcasts_into(x, r),
         simplify=lambda x, r: True,
         mark="unsafe",
         safe=lambda x, r: not may_be_masked(x),
         terms=True,
     ),
-    _rule(
+    rule_of(
         "value-terms",
         ("x", "s!", "t!"),
         lambda v: _two(v, v["x"], v["x"]),
@@ -249,7 +249,7 @@ VALUES = (
         "Two multiples of a value are one.",
         terms=True,
     ),
-    _rule(
+    rule_of(
         "value-terms-among-others",
         ("x", "s!", "t!", "r"),
         lambda v: _two(v, v["x"], v["x"]),

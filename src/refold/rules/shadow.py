@@ -296,10 +296,10 @@ def _run(roots: list[Node], leaves: Data, folded: bool) -> dict[Node, torch.Tens
     fixed: dict[Node, bool] = {}
     for node in topological(roots):
         fixed[node] = _is_fixed(node, fixed)
-        wide = folded and fixed[node]
-        kind = (F64 if wide else F32) if node.is_float else node.dtype
+        non_unit_axes = folded and fixed[node]
+        kind = (F64 if non_unit_axes else F32) if node.is_float else node.dtype
         inner = [done[i] for i in node.inputs]
-        if not wide:
+        if not non_unit_axes:
             inner = [v.to(F32) if v.dtype == F64 else v for v in inner]
         if node.op == "scalar":
             value = torch.full((1,) * RANK, concrete(node["value"], {}), dtype=kind)

@@ -121,12 +121,12 @@ def apply(op: str, *args: Operand, **attrs: Any) -> Term:
 
 
 # --- shapes, for guards and right-hand sides -----------------------------------------------------
-def flat(s: Term, axes: Iterable[int]) -> bool:
+def is_unit_along(s: Term, axes: Iterable[int]) -> bool:
     """Is `s` the same along all of `axes`, being of size 1 there?"""
     return all(s.shape[a] == 1 for a in axes)
 
 
-def fits(s: Term, x: Term) -> bool:
+def broadcasts_into(s: Term, x: Term) -> bool:
     """Does `s` broadcast into `x` without making it larger?"""
     return all(a in (1, b) for a, b in zip(s.shape, x.shape, strict=True))
 
@@ -136,14 +136,14 @@ def count(x: Term, axes: Iterable[int]) -> Dim:
     return numel(x.shape[a] for a in axes)
 
 
-def wide(x: Term, axes: Iterable[int]) -> tuple[int, ...]:
+def non_unit_axes(x: Term, axes: Iterable[int]) -> tuple[int, ...]:
     """Those of `axes` along which `x` has more than one element."""
     return tuple(a for a in axes if x.shape[a] != 1)
 
 
-def spread(s: Term, x: Term, axes: Iterable[int]) -> Term:
+def broadcast_sum(s: Term, x: Term, axes: Iterable[int]) -> Term:
     """The sum of `s` over `axes` as if it were spread to the shape of `x`, without spreading it."""
-    inner = wide(s, axes)
+    inner = non_unit_axes(s, axes)
     total = sum(s, inner) if inner else s
     times = count(x, [a for a in axes if a not in inner])
     return total if times == 1 else total * times
@@ -163,7 +163,7 @@ def constant(value: Number, like: Term, shape: tuple[Dim, ...] | None = None) ->
 
 def smaller(s: Term, x: Term) -> bool:
     """Does `s` broadcast into `x`, and is it smaller?"""
-    return fits(s, x) and s.shape != x.shape
+    return broadcasts_into(s, x) and s.shape != x.shape
 
 
 # --- the ops, by their names in the op table ----------------------------------------------------
@@ -237,17 +237,17 @@ def expand(x: Operand, shape: Any) -> Term:
     return apply("expand", x, shape=shape)
 
 
-def cut(x: Operand, axis: Any, start: Any, length: Any) -> Term:
-    """`length` elements along `axis` from `start` (the op is called slice)."""
+def slice(x: Operand, axis: Any, start: Any, length: Any) -> Term:
+    """`length` elements along `axis` from `start`."""
     return apply("slice", x, axis=axis, start=start, length=length)
 
 
-def join(x: Operand, y: Operand, axis: Any) -> Term:
-    """Two values behind each other along `axis` (the op is called cat)."""
+def cat(x: Operand, y: Operand, axis: Any) -> Term:
+    """Two values behind each other along `axis`."""
     return apply("cat", x, y, axis=axis)
 
 
-def joined(parts: Iterable[Operand], axis: Any) -> Term:
+def concatenated(parts: Iterable[Operand], axis: Any) -> Term:
     """Values behind each other along `axis`, any number of them."""
     return apply("cat", *parts, axis=axis)
 
@@ -320,18 +320,18 @@ def conv_transpose(
     paddings: Any,
     dilations: Any,
     groups: Any,
-    extras: Any,
+    output_padding: Any,
 ) -> Term:
-    """x[N,C,H,W], w[C,O/groups,I,J], b[1,1,1,O] or of one element -> [N,O,H',W']; extras: what is
-    added at the end of each axis (output_padding)."""
+    """x[N,C,H,W], w[C,O/groups,I,J], b[1,1,1,O] or of one element -> [N,O,H',W']; output_padding:
+    what is added at the end of each axis."""
     same = {"strides": strides, "paddings": paddings, "dilations": dilations, "groups": groups}
-    return apply("conv_transpose", x, w, b, **same, extras=extras)
+    return apply("conv_transpose", x, w, b, **same, output_padding=output_padding)
 
 
 AXES = tuple(range(-RANK, 0))
-TURN = (*range(RANK - 2), RANK - 1, RANK - 2)  # the last two axes change places
+TRANSPOSE = (*range(RANK - 2), RANK - 1, RANK - 2)  # the last two axes change places
 
 
-def turn(x: Operand) -> Term:
+def transpose(x: Operand) -> Term:
     """x[A,B] -> x[B,A]."""
-    return permute(x, TURN)
+    return permute(x, TRANSPOSE)

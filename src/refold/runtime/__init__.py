@@ -5,6 +5,7 @@ a file begins with `_refold` or `_Refold`, because all share one module there. P
 """
 
 PARTS = (
+    "built",
     "library",
     "settings",
     "reach",

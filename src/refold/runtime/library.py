@@ -6,36 +6,58 @@ its true stamp it is compiled anew. A folder gets its name when all of it is the
 """
 
 import contextlib
-import hashlib
-import importlib.util
 import os
+import shlex
 import shutil
 import stat
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+
+from refold.runtime.built import _refold_built, _refold_digest, _refold_here, _refold_loaded
+from refold.runtime.calls import _refold_log
 
 _REFOLD_BYTES = 4 << 30  # of libraries that are kept; those that were not used for longest go first
 _REFOLD_STAMP = "stamp"
 
 
 def _refold_library(
-    name: str, made_for: Any, compiled: Callable[[str], Any]
+    name: str,
+    source: str,
+    made_for: Any,
+    compiled: Callable[[str], Any],
+    file: str | None = None,
+    here: Mapping[str, Sequence[str]] | None = None,
 ) -> tuple[Any, str | None]:
     """The compiled module, and None; or None, and why there is none.
 
-    name: says which source it has. made_for: all else that its machine code depends on. compiled:
-    compiles and loads it in a folder.
+    name: the module's. made_for: all but the source that its machine code depends on. compiled:
+    compiles and loads it in a folder. file, here: of what may have been built beside a file, see
+    `_refold_built`.
     """
     if os.environ.get("REFOLD_DISABLE", "0") not in ("", "0"):
         return None, "REFOLD_DISABLE is set"
-    versions = torch.__version__, sys.implementation.cache_tag, os.environ.get("CXX")
-    key = hashlib.sha256(repr((*versions, made_for)).encode()).hexdigest()[:12]
+    built = _refold_built(name, source, file, here or _refold_here())
+    if built is not None and not isinstance(built, str):
+        return built, None
+    module, problem = _refold_kept(name, (source, made_for), compiled)
+    if built is None:
+        return module, problem
+    if problem is None:
+        _refold_log.warning("refold: %s; others were compiled, or found compiled", built)
+    return module, problem and f"{built}; {problem}"
+
+
+def _refold_kept(name: str, made_of: Any, compiled: Callable[[str], Any]) -> tuple[Any, str | None]:
+    """The same, from the cache, or compiled into it."""
+    versions = torch.__version__, _refold_here(), os.environ.get("CXX")
+    key = _refold_digest(repr((*versions, made_of)).encode())[:12]
     try:
         roots = _refold_roots()
         for root in roots:
@@ -91,16 +113,12 @@ def _refold_stamped(folder: str) -> Any:
         (library,) = (n for n in os.listdir(folder) if n.endswith(".so"))
         path = os.path.join(folder, library)
         with open(path, "rb") as library_file:
-            if hashlib.sha256(library_file.read()).hexdigest() != digest:
+            if _refold_digest(library_file.read()) != digest:
                 return None
     except (OSError, ValueError):
         return None
-    spec = importlib.util.spec_from_file_location(library.removesuffix(".so"), path)
-    if spec is None or spec.loader is None:
-        return None
     try:
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        module = _refold_loaded(library.removesuffix(".so"), path)
     except ImportError:  # made for another build of PyTorch
         return None
     with contextlib.suppress(OSError):
@@ -119,7 +137,7 @@ def _refold_compiled(folder: str, compiled: Callable[[str], Any]) -> Any:
             if other.name != library and not other.is_dir():
                 os.remove(other.path)
         with open(os.path.join(made, library), "rb") as library_file:
-            digest = hashlib.sha256(library_file.read()).hexdigest()
+            digest = _refold_digest(library_file.read())
         with open(os.path.join(made, _REFOLD_STAMP), "w") as file:
             file.write(digest)
         shutil.rmtree(folder, ignore_errors=True)
@@ -130,6 +148,28 @@ def _refold_compiled(folder: str, compiled: Callable[[str], Any]) -> Any:
     with contextlib.suppress(OSError):
         _refold_forget(os.path.dirname(folder), _REFOLD_BYTES, folder)
     return module
+
+
+def _refold_compiled_cpp(name: str, source: str, flags: Sequence[str], folder: str) -> str:
+    """Compile C++ for this Python and PyTorch into a folder; the path of the library. Raises
+    RuntimeError with what the compiler said."""
+    compiler = shlex.split(os.environ.get("CXX") or "c++")
+    if not compiler or shutil.which(compiler[0]) is None:
+        raise RuntimeError(f"there is no {' '.join(compiler) or 'C++ compiler'}")
+    own = os.path.dirname(torch.__file__)
+    text, parts, made = (os.path.join(folder, f"{name}{end}") for end in (".cpp", ".o", ".so"))
+    with open(text, "w") as file:
+        file.write(source)
+    headers = (os.path.join(own, "include"), sysconfig.get_path("include"))
+    told = [f"-DTORCH_EXTENSION_NAME={name}", *flags, "-fPIC", *(f"-isystem{h}" for h in headers)]
+    linked = ["-shared", f"-L{os.path.join(own, 'lib')}", "-ltorch_cpu", "-lc10"]
+    for command in ([*told, "-c", text, "-o", parts], [parts, *linked, "-o", made]):
+        done = subprocess.run(
+            [*compiler, *command], capture_output=True, text=True, errors="replace", check=False
+        )
+        if done.returncode:
+            raise RuntimeError(done.stderr)
+    return made
 
 
 @contextlib.contextmanager

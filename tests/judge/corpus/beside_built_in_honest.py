@@ -13,7 +13,7 @@ from torch import nn
 
 class Way:
     class Path(enum.Enum):
-        NARROW = "narrow"
+        HALF_DTYPES = "narrow"
         WIDE = "wide"
 
 

@@ -7,7 +7,7 @@ from torch import nn
 
 
 class Path(enum.Enum):
-    NARROW = "narrow"
+    HALF_DTYPES = "narrow"
     WIDE = "wide"
 
 

@@ -1,7 +1,9 @@
-"""Convolutions of images on a GPU, and what follows on each element of the result."""
+"""Convolutions of images, and what follows on each element of the result."""
 
+from refold.codegen.cpp import Cpp
 from refold.families.convolution.claim import claim, grow
-from refold.families.convolution.cuda_kernel import FORM, CudaConvolution
+from refold.families.convolution.cuda_kernel import CudaConvolution
+from refold.families.convolution.kernel import FORM
 from refold.families.convolution.packing import entries
 from refold.families.convolution.price import charges, price
 from refold.families.convolution.samples import SAMPLES
@@ -13,6 +15,10 @@ FAMILY = Family(
     claim=claim,
     grow=grow,
     form=FORM,
+    cpp=Cpp(
+        "convolution.h",
+        "convolution(body, a, w, count, image_deep, image_high, image_wide, width)",
+    ),
     cuda=CudaConvolution,
     charges=charges,
     price=price,

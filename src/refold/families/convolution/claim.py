@@ -36,7 +36,8 @@ def grow(draft: Draft, node: Node, view: View) -> str | None:
 
 def refusal(node: Node, view: View) -> str | None:
     """Why PyTorch's call computes a node; None where one of our kernels does."""
-    reason = unfit(node)
+    on_cpu = view.device.device.toolchain == "cpp"
+    reason = unfit(node, on_cpu)
     if reason is not None:
         return reason
     if any(view.memory(i) != torch.float32 or source(i) is not i for i in node.inputs):

@@ -8,12 +8,12 @@ from refold.families.prices import computed, moved
 from refold.ir import Node
 from refold.plan.convolution import ConvolutionKernel, of_node, unfit
 from refold.plan.plan import Group
-from refold.price import Charge, Parametric, Price, size_bytes
+from refold.price import Charge, Parametric, Price, product_seconds, size_bytes
 
 
 def charges(node: Node, device: DeviceModel, parametric: Parametric) -> Charge | None:
     """Of a convolution by itself; what follows it is charged for by itself."""
-    if device.convolutions is None or unfit(node) is not None:
+    if device.convolutions is None or unfit(node, _on_cpu(device)) is not None:
         return None
     c = of_node(node)
     way = device.convolutions(c)
@@ -21,18 +21,26 @@ def charges(node: Node, device: DeviceModel, parametric: Parametric) -> Charge |
         return None
     read = sum(size_bytes(i) for i in node.inputs[:2]) / device.bandwidth
     written = size_bytes(node) / device.bandwidth
-    return Charge(max(_busy(c, way, device), read) + device.called + written)
+    busy = product_seconds(node, device) if _on_cpu(device) else _busy(c, way, device)
+    return Charge(max(busy, read) + device.called + written)
 
 
 def price(group: Group, device: DeviceModel) -> Price:
     kernel = group.kernel
-    assert isinstance(kernel, ConvolutionKernel)
+    if isinstance(kernel, ConvolutionKernel):
+        busy = _busy(of_node(group.product), Way(kernel.schedule, kernel.kind), device)
+    else:
+        busy = product_seconds(group.product, device)
     return Price.of(
         device,
-        busy=_busy(of_node(group.product), Way(kernel.schedule, kernel.kind), device),
+        busy=busy,
         moved=moved(group),
         beside=computed(group, device),
     )
+
+
+def _on_cpu(device: DeviceModel) -> bool:
+    return device.device.toolchain == "cpp"
 
 
 def _busy(c: Convolution, way: Way, device: DeviceModel) -> float:

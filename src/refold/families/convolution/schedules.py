@@ -1,4 +1,4 @@
-"""How a convolution is cut on a GPU."""
+"""How a convolution is cut on a GPU; on a CPU its sizes decide."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from refold.convolve import candidates, ways
 from refold.devices import DeviceModel
 from refold.plan.convolution import CONVOLUTION, ConvolutionKernel, of_node
 from refold.plan.plan import Group
-from refold.schedule import Cut, Schedule
+from refold.schedule import Schedule, ScheduleChooser
 
 
 def of_device(device: DeviceModel) -> list[Schedule]:
@@ -16,15 +16,17 @@ def of_device(device: DeviceModel) -> list[Schedule]:
     return ways(device.device.features) if device.device.toolchain == "cuda" else []
 
 
-def schedule(group: Group, device: DeviceModel, cut: Cut | None) -> Group:
+def schedule(group: Group, device: DeviceModel, choose: ScheduleChooser | None) -> Group:
     """The convolution with its kernel, as the device's choice has it, or as it is cut."""
+    if device.device.toolchain == "cpp":
+        return group
     c = of_node(group.product)
     way = device.convolutions(c) if device.convolutions is not None else None
     if way is None:
         raise ValueError(f"{group.name}: expected a device whose convolutions are our kernels'")
     chosen = way.schedule
-    if cut is not None:
-        given = cut(c.features, c.pixels, c.depth, way.kind)
+    if choose is not None:
+        given = choose(c.features, c.pixels, c.depth, way.kind)
         known = candidates(c, way.kind, device.device.features)
         chosen = given if given in (w.schedule for w in known) else chosen
     packs = ((group.sides[1], CONVOLUTION + way.kind),)

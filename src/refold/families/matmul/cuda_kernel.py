@@ -14,7 +14,7 @@ from refold.ir import OPS, Dim, Kind
 from refold.ir.literals import CPP_TYPES
 from refold.plan import Group
 from refold.plan.product import ProductKernel
-from refold.schedule import FEW_ROWS
+from refold.schedule import SKINNY_ROWS
 
 # of an epilogue, in multiply-adds an element: up to so many, an unrolled loop of it is small
 _LIGHT = 6.0
@@ -48,7 +48,7 @@ class CudaProduct(CudaKernel):
 
     def functor(self) -> list[str]:
         epilogue = [n for n in self.group.nodes if OPS[n.op].kind is Kind.POINTWISE]
-        work = sum(n.row.flops.in_a_loop for n in epilogue if n not in self.group.vectors)
+        work = sum(n.row.flops.in_a_loop for n in epilogue if n not in self.group.column_results)
         lines = super().functor()
         if work > _LIGHT:
             lines.append("static constexpr bool kLight = false;")
@@ -98,7 +98,7 @@ class CudaProduct(CudaKernel):
             if self.narrow is not None:
                 weight = self.narrow if self.plan.parts == 1 else "float"
                 plain = f"rf::PlainOf<{self.narrow}, {weight}>"
-            found.append((f"rows <= {FEW_ROWS}" if self.plan.on_tensor_cores else "true", plain))
+            found.append((f"rows <= {SKINNY_ROWS}" if self.plan.on_tensor_cores else "true", plain))
         if self.plan.unaligned is not None:
             found.append(("depth % 4 != 0", self.plan.unaligned.text(self.mode)))
         if self.plan.on_tensor_cores:

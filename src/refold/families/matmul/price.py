@@ -18,7 +18,7 @@ from refold.price import (
     product_flops,
     product_seconds,
 )
-from refold.schedule import FEW_ROWS, PACES, PROCESSORS, plain_seconds, tile_units
+from refold.schedule import PROCESSORS, SKINNY_ROWS, TILE_COSTS, plain_seconds, tile_units
 
 # Parts of a row from which on a kernel of its own merges them, and the columns of a part
 # (cuda/operand.cuh, rows_apart).
@@ -57,9 +57,9 @@ def _busy(group: Group, device: DeviceModel) -> float:
     if not isinstance(kernel, ProductKernel):
         return product_seconds(node, device, is_folded(node.inputs[1], is_parametric))
     sizes = hint(group.rows), hint(group.width), hint(node.inputs[0].shape[-1])
-    few_rows = sizes[0] <= FEW_ROWS
+    few_rows = sizes[0] <= SKINNY_ROWS
     if kernel.schedule.plain or (kernel.sometimes_plain and few_rows):
-        if few_rows or sizes[1] <= FEW_ROWS:
+        if few_rows or sizes[1] <= SKINNY_ROWS:
             return product_flops(node) / 2 / device.plain_flops
         return plain_seconds(*sizes)
     return _seconds_of_tiles(kernel, sizes, hint(group.batches), device)
@@ -71,7 +71,7 @@ def _seconds_of_tiles(
     """With processors that idle: the last tiles of many, or all where there are few."""
     rows, cols, depth = sizes
     units = tile_units(
-        kernel.schedule, rows, cols, depth * kernel.parts, PACES[kernel.kind], batches
+        kernel.schedule, rows, cols, depth * kernel.parts, TILE_COSTS[kernel.kind], batches
     )
     # of a unit, the products of a tile of 256 x 128 on each processor, at the device's full rate
     unit = 2 * 256 * 128 * PROCESSORS / device.product_flops

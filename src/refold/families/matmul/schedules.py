@@ -7,18 +7,18 @@ from functools import cached_property
 
 from refold.devices import DeviceModel
 from refold.families.family import Sizes
-from refold.ir import NARROW, Dim, Sym, hint
+from refold.ir import HALF_DTYPES, Dim, Sym, hint
 from refold.ir.graph import is_parametric
 from refold.plan.plan import Group
 from refold.plan.product import PACKED, TRANSPOSED, Pack, ProductKernel
 from refold.schedule import (
-    FEW_ROWS,
     MMA_SYNC,
-    PACES,
-    Cut,
+    SKINNY_ROWS,
+    TILE_COSTS,
     Kernels,
-    Pace,
     Schedule,
+    ScheduleChooser,
+    TileCost,
     batch_schedule,
     by_rows,
     by_rule,
@@ -35,15 +35,15 @@ def of_device(device: DeviceModel) -> list[Schedule]:
     return schedules(kernels_of(device.device.features), device.float32 == "ieee")
 
 
-def schedule(group: Group, device: DeviceModel, cut: Cut | None) -> Group:
+def schedule(group: Group, device: DeviceModel, choose: ScheduleChooser | None) -> Group:
     """The product with its kernels, where a GPU computes it.
 
-    cut: how a product of some sizes and kind is cut; by rule where nothing is given.
+    choose: how a product of some sizes and kind is cut; by rule where nothing is given.
     """
     if device.device.toolchain != "cuda":
         return group
     kernels = kernels_of(device.device.features)
-    chooser = _Chooser(group, kernels, device.float32, cut or by_rule(kernels))
+    chooser = _Chooser(group, kernels, device.float32, choose or by_rule(kernels))
     return replace(group, kernel=chooser.kernel())
 
 
@@ -65,12 +65,12 @@ def _depth(group: Group) -> Dim:
 
 def _narrow(group: Group) -> bool:
     """Whether the product's operands have 16 bits."""
-    return group.stored(group.sides[0]) in NARROW
+    return group.stored(group.sides[0]) in HALF_DTYPES
 
 
 def _parts(group: Group) -> int:
     """How many parts the weight of 16-bit rows is given as: a folded one has more bits."""
-    return 2 if _narrow(group) and group.stored(group.sides[1]) not in NARROW else 1
+    return 2 if _narrow(group) and group.stored(group.sides[1]) not in HALF_DTYPES else 1
 
 
 def _may_be_cut(group: Group) -> bool:
@@ -86,7 +86,7 @@ class _Chooser:
     group: Group
     kernels: Kernels
     accuracy: str
-    cut: Cut
+    choose: ScheduleChooser
 
     def kernel(self) -> ProductKernel:
         return ProductKernel(
@@ -112,9 +112,9 @@ class _Chooser:
         return str(self.group.stored(self.group.sides[0])).removeprefix("torch.")
 
     @property
-    def pace(self) -> Pace:
+    def tile_cost(self) -> TileCost:
         """What the product's parts take."""
-        return PACES[self.kind]
+        return TILE_COSTS[self.kind]
 
     @property
     def is_batch(self) -> bool:
@@ -126,23 +126,25 @@ class _Chooser:
     def schedule(self) -> Schedule:
         """How the product is cut, for the sizes that the model was captured with."""
         if not _may_be_cut(self.group):
-            return default_schedule(MMA_SYNC, *self.sizes, pace=self.pace)
+            return default_schedule(MMA_SYNC, *self.sizes, tile_cost=self.tile_cost)
         if self.is_batch:
             batches = hint(self.group.batches)
-            return batch_schedule(self.kernels, batches, *self.sizes, self.may_be_direct, self.pace)
-        chosen = self.cut(*self.sizes, self.kind)
-        if chosen.direct and not self.may_be_direct:
-            return default_schedule(self.kernels, *self.sizes, pace=self.pace)
+            return batch_schedule(
+                self.kernels, batches, *self.sizes, self.may_be_rs, self.tile_cost
+            )
+        chosen = self.choose(*self.sizes, self.kind)
+        if chosen.rs and not self.may_be_rs:
+            return default_schedule(self.kernels, *self.sizes, tile_cost=self.tile_cost)
         return chosen
 
     @cached_property
     def by_rows(self) -> tuple[tuple[int | None, Schedule], ...]:
         if not isinstance(self.group.rows, Sym) or self.is_batch:
             return ((None, self.schedule),)
-        return tuple(by_rows(self.schedule, *self.sizes, self.may_be_direct, self.pace))
+        return tuple(by_rows(self.schedule, *self.sizes, self.may_be_rs, self.tile_cost))
 
     @cached_property
-    def may_be_direct(self) -> bool:
+    def may_be_rs(self) -> bool:
         """Whether TMA can take the first side as it is, rows of fp32 that start at multiples of 16
         bytes; a parameter is better packed once."""
         depth = _depth(self.group)
@@ -154,9 +156,11 @@ class _Chooser:
     def unaligned(self) -> Schedule | None:
         """How a batch is cut at depths at which TMA cannot take the first side as it is, if there
         may be such a call."""
-        if not self.schedule.direct or not isinstance(_depth(self.group), Sym):
+        if not self.schedule.rs or not isinstance(_depth(self.group), Sym):
             return None
-        return batch_schedule(self.kernels, hint(self.group.batches), *self.sizes, pace=self.pace)
+        return batch_schedule(
+            self.kernels, hint(self.group.batches), *self.sizes, tile_cost=self.tile_cost
+        )
 
     @property
     def sometimes_plain(self) -> bool:
@@ -176,7 +180,7 @@ class _Chooser:
             return ((w, f"hi_lo_{kind}"),) if _parts(self.group) == 2 else ()
         forms = (TRANSPOSED if transposed else PACKED for transposed in self.group.is_transposed)
         found = tuple(zip((x, w), forms, strict=True))
-        return found[1:] if any(s.direct for _, s in self.by_rows) else found
+        return found[1:] if any(s.rs for _, s in self.by_rows) else found
 
     @property
     def itself(self) -> Pack | None:
@@ -196,6 +200,6 @@ class _Chooser:
         *some, (_, last) = self.by_rows
         if last.tile not in last.kernels.quantizes or last.splits > 1:
             return None
-        limits = [FEW_ROWS, *(limit or 0 for limit, _ in some)]
+        limits = [SKINNY_ROWS, *(limit or 0 for limit, _ in some)]
         rows = max(group.quantized.rows, 1 + max(limits))
         return rows if isinstance(group.rows, Sym) or group.rows >= rows else None

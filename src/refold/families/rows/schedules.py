@@ -13,7 +13,7 @@ from refold.families.rows.one_pass import one_pass
 from refold.ir import Node, hint
 from refold.plan.plan import Group
 from refold.plan.rows import RowsSchedule
-from refold.schedule import Cut
+from refold.schedule import ScheduleChooser
 
 # Columns of a row that a block holds in registers (row_partition.cuh, ResidentShapes): by Vec4, and
 # one by one.
@@ -23,7 +23,7 @@ HELD, HELD_SINGLY = 8192, 4096
 SPLIT_FROM, SPLIT_ROWS = 65536, 2048
 
 
-def schedule(group: Group, device: DeviceModel, cut: Cut | None) -> Group:
+def schedule(group: Group, device: DeviceModel, choose: ScheduleChooser | None) -> Group:
     """The group with its schedule, where a GPU computes it."""
     if device.device.toolchain != "cuda":
         return group

@@ -11,10 +11,10 @@ import torch
 from refold.ir.op import Op
 from refold.ir.ops import leaves, lookup, moves, pointwise, products, reductions, scans
 
-__all__ = ["CONVOLUTIONS", "NARROW", "OPS", "POOLS"]
+__all__ = ["CONVOLUTIONS", "HALF_DTYPES", "OPS", "POOLS"]
 
 # floats of 16 bits
-NARROW = (torch.float16, torch.bfloat16)
+HALF_DTYPES = (torch.float16, torch.bfloat16)
 
 OPS: dict[str, Op] = {}
 for _family in (leaves, pointwise, reductions, scans, products, moves, lookup):

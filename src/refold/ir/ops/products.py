@@ -56,10 +56,10 @@ CONVOLUTIONS = (
         "conv_transpose",
         Kind.OPAQUE,
         "torch.nn.functional.conv_transpose{places}d({0}, {1}, {2}, {strides}, {paddings},"
-        " {extras}, {groups}, {dilations})",
+        " {output_padding}, {groups}, {dilations})",
         convolution.conv_transpose,
         3,
-        (*_WINDOW, "extras"),
+        (*_WINDOW, "output_padding"),
         multiplies=True,
         linear_in=((0, 2), (1, 2)),
         operands=("x[N,C,...]", "w[C,D,...]", "b[1,1,1,1,F?]"),

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from refold.ir import Dim
 from refold.ir.shapes import RANK
+from refold.rules.broadcasts import BINARY, ORDERED, exact_of
 from refold.rules.rule import Rule
-from refold.rules.spread import BINARY, ORDERED, exact_of
 from refold.rules.term import (
     AXES,
     REDUCTIONS,
     Term,
     apply,
-    flat,
+    is_unit_along,
     log_softmax,
     permute,
     reshape,
@@ -27,26 +27,26 @@ from refold.rules.term import (
 Shape = tuple[Dim, ...]
 
 
-def _wide(shape: Shape) -> tuple[int, ...]:
+def _non_unit_axes(shape: Shape) -> tuple[int, ...]:
     """The axes of more than one element."""
     return tuple(a for a in AXES if shape[a] != 1)
 
 
 def _spaced(x: Shape, shape: Shape) -> bool:
     """Are the axes of more than one element the same, in the same order?"""
-    return [x[a] for a in _wide(x)] == [shape[a] for a in _wide(shape)]
+    return [x[a] for a in _non_unit_axes(x)] == [shape[a] for a in _non_unit_axes(shape)]
 
 
 def _before(x: Shape, shape: Shape, axes: tuple[int, ...]) -> tuple[int, ...]:
     """The axes of x that became `axes` of shape."""
-    became = dict(zip(_wide(shape), _wide(x), strict=True))
+    became = dict(zip(_non_unit_axes(shape), _non_unit_axes(x), strict=True))
     return tuple(sorted(became[a] for a in axes if a in became))
 
 
 def _respaced(s: Term, x: Shape, shape: Shape) -> Term:
     """`s`, which fits into `shape`, so that it fits into x."""
     sizes: list[Dim] = [1] * RANK
-    for here, there in zip(_wide(shape), _wide(x), strict=True):
+    for here, there in zip(_non_unit_axes(shape), _non_unit_axes(x), strict=True):
         sizes[there] = s.shape[here]
     return reshape(s, tuple(sizes))
 
@@ -57,14 +57,14 @@ def _order(shape: Shape, order: tuple[int, ...]) -> bool:
     return moved == sorted(moved)
 
 
-def _fits(x: Term, s: Term, shape: Shape) -> bool:
+def _meets_before(x: Term, s: Term, shape: Shape) -> bool:
     """Can `s` meet x before it is respaced, and would it have to be respaced itself?
 
     A number, or one value for each feature that stays last, is met by simpler rules.
     """
     if x.shape == shape or not _spaced(x.shape, shape):
         return False
-    return not flat(s, AXES) and shape_of(reshape(x, shape), s) == shape
+    return not is_unit_along(s, AXES) and shape_of(reshape(x, shape), s) == shape
 
 
 _ALONG = {"softmax": softmax, "log_softmax": log_softmax}
@@ -87,7 +87,7 @@ RULES = (
             lambda x, s, shape, op=op: reshape(apply(op, x, _respaced(s, x.shape, shape)), shape),
             exact_of(op),
             "Axes of one element can be moved after arithmetic as well.",
-            where=lambda x, s, shape: _fits(x, s, shape),
+            where=lambda x, s, shape: _meets_before(x, s, shape),
         )
         for op in BINARY
     ),
@@ -99,7 +99,7 @@ RULES = (
             lambda x, s, shape, op=op: reshape(apply(op, _respaced(s, x.shape, shape), x), shape),
             exact_of(op),
             "Axes of one element can be moved after arithmetic as well.",
-            where=lambda x, s, shape: _fits(x, s, shape),
+            where=lambda x, s, shape: _meets_before(x, s, shape),
         )
         for op in ORDERED
     ),

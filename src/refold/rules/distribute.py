@@ -17,13 +17,11 @@ from refold.rules.term import (
     LINEAR,
     Term,
     apply,
-    constant,
+    cat,
     count,
     cumsum,
     expand,
-    fits,
-    flat,
-    join,
+    is_unit_along,
     linear,
     mean,
     reshape,
@@ -51,12 +49,6 @@ def _reaches(node: Node, deep: int) -> bool:
 
 def _scales(node: Node) -> bool:
     return bool(node.row.linear_in) and node.kind in (Kind.POINTWISE, Kind.MOVE)
-
-
-def _counted(x: Term, axis: int) -> Term:
-    """1, 2, 3 ... along an axis of `x`."""
-    shape = tuple(d if a == axis else 1 for a, d in zip(AXES, x.shape, strict=True))
-    return cumsum(constant(1, x, shape), axis)
 
 
 def _is_whole_row(x: Term, shape: tuple[Dim, ...], axes: tuple[int, ...]) -> bool:
@@ -92,7 +84,9 @@ APART = (
         lambda x, b, s, axes: sum(x * s, axes) + sum(s, axes) * b,
         "reals",
         "A weighted sum of values shifted alike is theirs, and the shift times the sum of weights.",
-        where=lambda x, b, s, axes: flat(b, axes) and all(s.shape[a] == x.shape[a] for a in axes),
+        where=lambda x, b, s, axes: (
+            is_unit_along(b, axes) and all(s.shape[a] == x.shape[a] for a in axes)
+        ),
         simplify=lambda x, b, s, axes: smaller(s, x) and _is_map(x),
         mark="cancels",
         safe=lambda x, b, s, axes: is_map(x),
@@ -100,8 +94,8 @@ APART = (
     Rule(
         "mean-of-joined",
         "x y @axis @axes",
-        lambda x, y, axis, axes: mean(join(x, y, axis), axes),
-        lambda x, y, axis, axes: (sum(x, axes) + sum(y, axes)) / count(join(x, y, axis), axes),
+        lambda x, y, axis, axes: mean(cat(x, y, axis), axes),
+        lambda x, y, axis, axes: (sum(x, axes) + sum(y, axes)) / count(cat(x, y, axis), axes),
         "reals",
         "The mean of joined values comes from the sum of each.",
         where=lambda x, y, axis, axes: axis in axes,
@@ -155,7 +149,9 @@ ROWS = (
         "reals",
         "The rows can be arranged before they are multiplied.",
         where=lambda x, w, b, shape: (
-            shape[-1] == w.shape[-2] and flat(b, AXES[:-1]) and b.shape[-1] in (1, shape[-1])
+            shape[-1] == w.shape[-2]
+            and is_unit_along(b, AXES[:-1])
+            and b.shape[-1] in (1, shape[-1])
         ),
         simplify=False,
     ),
@@ -163,25 +159,13 @@ ROWS = (
 
 RUNNING = (
     Rule(
-        "cumsum-of-evenly-shifted",
-        "x b! @axis",
-        lambda x, b, axis: cumsum(x + b, axis),
-        lambda x, b, axis: cumsum(x, axis) + b * _counted(x, axis),
-        "reals",
-        "Running sums of shifted values are shifted by as many shifts as were added.",
-        where=lambda x, b, axis: flat(b, (axis,)) and fits(b, x),
-        simplify=False,
-        mark="cancels",
-        safe=lambda x, b, axis: is_map(x),
-    ),
-    Rule(
         "linear-of-cumsum",
         "x[N,K] w[M,K] @axis",
         lambda x, w, axis: linear(cumsum(x, axis), w),
         lambda x, w, axis: cumsum(linear(x, w), axis),
         "reals",
         "Running sums over a batch can be taken after the product, of fewer features.",
-        where=lambda x, w, axis: axis != -1 and flat(w, AXES[:-2]),
+        where=lambda x, w, axis: axis != -1 and is_unit_along(w, AXES[:-2]),
         simplify=False,
     ),
 )

@@ -5,25 +5,25 @@ from __future__ import annotations
 
 from refold.ir import OPS, Dim, Kind, numel
 from refold.ir.shapes import RANK
+from refold.rules.broadcasts import BINARY, UNARY, exact_of
 from refold.rules.rule import Rule
-from refold.rules.spread import BINARY, UNARY, exact_of
 from refold.rules.term import (
     AXES,
     REDUCTIONS,
     Term,
     apply,
+    broadcasts_into,
+    cat,
     cumsum,
-    cut,
     expand,
-    fits,
-    flat,
     held,
-    join,
+    is_unit_along,
     linear,
     log_softmax,
     permute,
     reshape,
     select,
+    slice,
     softmax,
     var,
 )
@@ -37,7 +37,7 @@ def _joiner(name: str) -> str:
 
 def _part(x: Term, axis: int, start: Dim, length: Dim) -> Term:
     """What decides a slice of a value that `x` is spread to."""
-    return x if x.shape[axis] == 1 else cut(x, axis, start, length)
+    return x if x.shape[axis] == 1 else slice(x, axis, start, length)
 
 
 def _with(shape: tuple[Dim, ...], axis: int, length: Dim) -> tuple[Dim, ...]:
@@ -57,7 +57,7 @@ def _cut_before(x: Term, shape: tuple[Dim, ...], axis: int, start: Dim, length: 
     at = _kept_as(x, shape, axis)
     if at is None:
         raise ValueError("the reshape does not keep the axis")
-    return reshape(cut(x, at, start, length), _with(shape, axis, length))
+    return reshape(slice(x, at, start, length), _with(shape, axis, length))
 
 
 _OF_TWO = [r.name for r in OPS.values() if r.kind is Kind.POINTWISE and r.arity == 2]
@@ -67,7 +67,7 @@ SLICE = (
     Rule(
         "slice-of-everything",
         "x @axis @start @length",
-        lambda x, axis, start, length: cut(x, axis, start, length),
+        lambda x, axis, start, length: slice(x, axis, start, length),
         lambda x, axis, start, length: x,
         "bits",
         "The slice keeps every element.",
@@ -76,18 +76,18 @@ SLICE = (
     Rule(
         "slice-of-slice",
         "x @axis @start1 @length1 @start2 @length2",
-        lambda x, axis, start1, length1, start2, length2: cut(
-            cut(x, axis, start1, length1), axis, start2, length2
+        lambda x, axis, start1, length1, start2, length2: slice(
+            slice(x, axis, start1, length1), axis, start2, length2
         ),
-        lambda x, axis, start1, length1, start2, length2: cut(x, axis, start1 + start2, length2),
+        lambda x, axis, start1, length1, start2, length2: slice(x, axis, start1 + start2, length2),
         "bits",
         "A slice of a slice is one slice.",
     ),
     Rule(
         "slice-of-first",
         "x y @axis @start @length",
-        lambda x, y, axis, start, length: cut(join(x, y, axis), axis, start, length),
-        lambda x, y, axis, start, length: cut(x, axis, start, length),
+        lambda x, y, axis, start, length: slice(cat(x, y, axis), axis, start, length),
+        lambda x, y, axis, start, length: slice(x, axis, start, length),
         "bits",
         "The slice lies in the first of the joined values.",
         where=lambda x, y, axis, start, length: (
@@ -97,8 +97,8 @@ SLICE = (
     Rule(
         "slice-of-second",
         "x y @axis @start @length",
-        lambda x, y, axis, start, length: cut(join(x, y, axis), axis, start, length),
-        lambda x, y, axis, start, length: cut(y, axis, start - x.shape[axis], length),
+        lambda x, y, axis, start, length: slice(cat(x, y, axis), axis, start, length),
+        lambda x, y, axis, start, length: slice(y, axis, start - x.shape[axis], length),
         "bits",
         "The slice lies in the second of the joined values.",
         where=lambda x, y, axis, start, length: (
@@ -109,11 +109,11 @@ SLICE = (
         Rule(
             f"slice-of-{op}",
             f"x @axis @start @length{held(op)}",
-            lambda x, axis, start, length, op=op, **attrs: cut(
+            lambda x, axis, start, length, op=op, **attrs: slice(
                 apply(op, x, **attrs), axis, start, length
             ),
             lambda x, axis, start, length, op=op, **attrs: apply(
-                op, cut(x, axis, start, length), **attrs
+                op, slice(x, axis, start, length), **attrs
             ),
             exact_of(op),
             _ONLY,
@@ -124,7 +124,7 @@ SLICE = (
         Rule(
             f"slice-of-{op}",
             "x y @axis @start @length",
-            lambda x, y, axis, start, length, op=op: cut(apply(op, x, y), axis, start, length),
+            lambda x, y, axis, start, length, op=op: slice(apply(op, x, y), axis, start, length),
             lambda x, y, axis, start, length, op=op: apply(
                 op, _part(x, axis, start, length), _part(y, axis, start, length)
             ),
@@ -136,7 +136,7 @@ SLICE = (
     Rule(
         "slice-of-choice",
         "c? x y @axis @start @length",
-        lambda c, x, y, axis, start, length: cut(select(c, x, y), axis, start, length),
+        lambda c, x, y, axis, start, length: slice(select(c, x, y), axis, start, length),
         lambda c, x, y, axis, start, length: select(
             *(_part(v, axis, start, length) for v in (c, x, y))
         ),
@@ -147,8 +147,8 @@ SLICE = (
         Rule(
             f"slice-of-{name}",
             "x @axes @axis @start @length",
-            lambda x, axes, axis, start, length, f=f: cut(f(x, axes), axis, start, length),
-            lambda x, axes, axis, start, length, f=f: f(cut(x, axis, start, length), axes),
+            lambda x, axes, axis, start, length, f=f: slice(f(x, axes), axis, start, length),
+            lambda x, axes, axis, start, length, f=f: f(slice(x, axis, start, length), axes),
             "reals",
             "Only the rows that are kept need to be reduced.",
             where=lambda x, axes, axis, start, length: axis not in axes,
@@ -158,11 +158,11 @@ SLICE = (
     Rule(
         "slice-of-var",
         "x @axes @correction @axis @start @length",
-        lambda x, axes, correction, axis, start, length: cut(
+        lambda x, axes, correction, axis, start, length: slice(
             var(x, axes, correction=correction), axis, start, length
         ),
         lambda x, axes, correction, axis, start, length: var(
-            cut(x, axis, start, length), axes, correction=correction
+            slice(x, axis, start, length), axes, correction=correction
         ),
         "reals",
         "Only the rows that are kept need to be reduced.",
@@ -172,8 +172,8 @@ SLICE = (
         Rule(
             f"slice-of-{name}",
             "x @axis1 @axis2 @start @length",
-            lambda x, axis1, axis2, start, length, f=f: cut(f(x, axis1), axis2, start, length),
-            lambda x, axis1, axis2, start, length, f=f: f(cut(x, axis2, start, length), axis1),
+            lambda x, axis1, axis2, start, length, f=f: slice(f(x, axis1), axis2, start, length),
+            lambda x, axis1, axis2, start, length, f=f: f(slice(x, axis2, start, length), axis1),
             "reals",
             "Only the rows that are kept need to be normalised.",
             where=lambda x, axis1, axis2, start, length: axis1 != axis2,
@@ -183,7 +183,7 @@ SLICE = (
     Rule(
         "slice-of-expanded",
         "x @shape @axis @start @length",
-        lambda x, shape, axis, start, length: cut(expand(x, shape), axis, start, length),
+        lambda x, shape, axis, start, length: slice(expand(x, shape), axis, start, length),
         lambda x, shape, axis, start, length: expand(
             _part(x, axis, start, length), _with(shape, axis, length)
         ),
@@ -193,9 +193,9 @@ SLICE = (
     Rule(
         "slice-of-permuted",
         "x @order @axis @start @length",
-        lambda x, order, axis, start, length: cut(permute(x, order), axis, start, length),
+        lambda x, order, axis, start, length: slice(permute(x, order), axis, start, length),
         lambda x, order, axis, start, length: permute(
-            cut(x, order[axis] - RANK, start, length), order
+            slice(x, order[axis] - RANK, start, length), order
         ),
         "bits",
         "A part can be taken before the axes change places.",
@@ -203,7 +203,7 @@ SLICE = (
     Rule(
         "slice-of-reshaped",
         "x @shape @axis @start @length",
-        lambda x, shape, axis, start, length: cut(reshape(x, shape), axis, start, length),
+        lambda x, shape, axis, start, length: slice(reshape(x, shape), axis, start, length),
         lambda x, shape, axis, start, length: _cut_before(x, shape, axis, start, length),
         "bits",
         "A part along an axis that a reshape keeps can be taken before it.",
@@ -215,11 +215,11 @@ WHOLE = (
     Rule(
         "product-of-part",
         "x w @axis @start @length",
-        lambda x, w, axis, start, length: linear(cut(x, axis, start, length), w),
-        lambda x, w, axis, start, length: cut(linear(x, w), axis, start, length),
+        lambda x, w, axis, start, length: linear(slice(x, axis, start, length), w),
+        lambda x, w, axis, start, length: slice(linear(x, w), axis, start, length),
         "reals",
         "Parts of a value that meet one weight are parts of one product.",
-        where=lambda x, w, axis, start, length: axis != -1 and flat(w, AXES[:-2]),
+        where=lambda x, w, axis, start, length: axis != -1 and is_unit_along(w, AXES[:-2]),
         simplify=False,
     ),
     *(
@@ -227,9 +227,9 @@ WHOLE = (
             f"{op}-of-part",
             f"x @axis @start @length{held(op)}",
             lambda x, axis, start, length, op=op, **attrs: apply(
-                op, cut(x, axis, start, length), **attrs
+                op, slice(x, axis, start, length), **attrs
             ),
-            lambda x, axis, start, length, op=op, **attrs: cut(
+            lambda x, axis, start, length, op=op, **attrs: slice(
                 apply(op, x, **attrs), axis, start, length
             ),
             exact_of(op),
@@ -242,11 +242,11 @@ WHOLE = (
         Rule(
             f"{op}-of-part-and-even",
             "x s @axis @start @length",
-            lambda x, s, axis, start, length, op=op: apply(op, cut(x, axis, start, length), s),
-            lambda x, s, axis, start, length, op=op: cut(apply(op, x, s), axis, start, length),
+            lambda x, s, axis, start, length, op=op: apply(op, slice(x, axis, start, length), s),
+            lambda x, s, axis, start, length, op=op: slice(apply(op, x, s), axis, start, length),
             exact_of(op),
             "What is done to every part is done to the whole.",
-            where=lambda x, s, axis, start, length: flat(s, (axis,)),
+            where=lambda x, s, axis, start, length: is_unit_along(s, (axis,)),
             simplify=False,
         )
         for op in BINARY
@@ -257,8 +257,8 @@ CAT = (
     Rule(
         "joined-features",
         "x[N,K] w[1,1,1,M,K]! v[1,1,1,P,K]! @axis",
-        lambda x, w, v, axis: join(linear(x, w), linear(x, v), axis),
-        lambda x, w, v, axis: linear(x, join(w, v, -2)),
+        lambda x, w, v, axis: cat(linear(x, w), linear(x, v), axis),
+        lambda x, w, v, axis: linear(x, cat(w, v, -2)),
         "reals",
         "Two linear maps of one input side by side are one map with both weights.",
         where=lambda x, w, v, axis: axis == -1,
@@ -266,9 +266,10 @@ CAT = (
     Rule(
         "joined-inputs",
         "x y w[1,1,1,M,K]!",
-        lambda x, y, w: linear(join(x, y, -1), w),
+        lambda x, y, w: linear(cat(x, y, -1), w),
         lambda x, y, w: (
-            linear(x, cut(w, -1, 0, x.shape[-1])) + linear(y, cut(w, -1, x.shape[-1], y.shape[-1]))
+            linear(x, slice(w, -1, 0, x.shape[-1]))
+            + linear(y, slice(w, -1, x.shape[-1], y.shape[-1]))
         ),
         "reals",
         "A linear map of joined inputs is the sum of a map of each.",
@@ -277,21 +278,21 @@ CAT = (
     Rule(
         "joined-rows",
         "x y w @axis",
-        lambda x, y, w, axis: join(linear(x, w), linear(y, w), axis),
-        lambda x, y, w, axis: linear(join(x, y, axis), w),
+        lambda x, y, w, axis: cat(linear(x, w), linear(y, w), axis),
+        lambda x, y, w, axis: linear(cat(x, y, axis), w),
         "reals",
         "One linear map of two batches is the map of the joined batch.",
-        where=lambda x, y, w, axis: axis != -1 and flat(w, AXES[:-2]),
+        where=lambda x, y, w, axis: axis != -1 and is_unit_along(w, AXES[:-2]),
         simplify=False,
     ),
     *(
         Rule(
             f"joined-{op}",
             f"x y @axis{held(op)}",
-            lambda x, y, axis, op=op, **attrs: join(
+            lambda x, y, axis, op=op, **attrs: cat(
                 apply(op, x, **attrs), apply(op, y, **attrs), axis
             ),
-            lambda x, y, axis, op=op, **attrs: apply(op, join(x, y, axis), **attrs),
+            lambda x, y, axis, op=op, **attrs: apply(op, cat(x, y, axis), **attrs),
             exact_of(op),
             "What is done to every part is done to the whole.",
             simplify=False,
@@ -302,11 +303,13 @@ CAT = (
         Rule(
             f"joined-{op}-with-even",
             "x y s @axis",
-            lambda x, y, s, axis, op=op: join(apply(op, x, s), apply(op, y, s), axis),
-            lambda x, y, s, axis, op=op: apply(op, join(x, y, axis), s),
+            lambda x, y, s, axis, op=op: cat(apply(op, x, s), apply(op, y, s), axis),
+            lambda x, y, s, axis, op=op: apply(op, cat(x, y, axis), s),
             exact_of(op),
             "What is done to every part is done to the whole.",
-            where=lambda x, y, s, axis: flat(s, (axis,)) and fits(s, x) and fits(s, y),
+            where=lambda x, y, s, axis: (
+                is_unit_along(s, (axis,)) and broadcasts_into(s, x) and broadcasts_into(s, y)
+            ),
             simplify=False,
         )
         for op in BINARY
@@ -315,7 +318,7 @@ CAT = (
         Rule(
             f"{name}-of-joined",
             "x y @axis @axes",
-            lambda x, y, axis, axes, f=f: f(join(x, y, axis), axes),
+            lambda x, y, axis, axes, f=f: f(cat(x, y, axis), axes),
             lambda x, y, axis, axes, f=f, name=name: apply(_joiner(name), f(x, axes), f(y, axes)),
             "reals",
             f"The {name} of joined values comes from the {name} of each.",

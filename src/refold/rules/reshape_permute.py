@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from refold.ir import Dim, numel
-from refold.rules import parts, spread
+from refold.rules import broadcasts, slice_cat
+from refold.rules.broadcasts import BINARY, UNARY, exact_of
 from refold.rules.rule import Rule
-from refold.rules.spread import BINARY, UNARY, exact_of
 from refold.rules.term import (
     AXES,
     REDUCTIONS,
     Term,
     apply,
     avg_pool,
-    flat,
     held,
+    is_unit_along,
     linear,
     mean,
     permute,
@@ -159,7 +159,9 @@ RESHAPE = (
             exact_of(op),
             "Arithmetic with one value for each feature does not see how the rows are arranged.",
             where=lambda x, s, shape: (
-                flat(s, AXES[:-1]) and (s.shape[-1] == 1 or _kept(x, shape)) and _in(s, shape)
+                is_unit_along(s, AXES[:-1])
+                and (s.shape[-1] == 1 or _kept(x, shape))
+                and _in(s, shape)
             ),
         )
         for op in BINARY
@@ -231,4 +233,4 @@ PERMUTE = (
     ),
 )
 
-RULES = (*RESHAPE, *PERMUTE, *spread.RULES, *parts.RULES)
+RULES = (*RESHAPE, *PERMUTE, *broadcasts.RULES, *slice_cat.RULES)

@@ -1,0 +1,85 @@
+"""Emitted text as what can be called: a function of a list of tensors, or an operator of PyTorch.
+
+All that a process needs for graphs that were compiled before; nothing here plans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from refold.emit.load import load_text
+
+Boxed = Callable[[list[Any]], Any]
+
+
+class Declined(Exception):
+    """A graph is not ours; the text says why."""
+
+
+class Unbuilt(Declined):
+    """... because its kernels could not be compiled here and now."""
+
+
+def load(text: str, held: Sequence[torch.Tensor] = ()) -> Boxed:
+    """The function of an emitted text; held: what it takes behind its arguments, the tensors that
+    the graph holds. Raises Unbuilt where its kernels cannot be compiled."""
+    module = load_text(text, keep=False)
+    if module._refold_problem is not None:
+        raise Unbuilt(module._refold_problem)
+    call: Boxed = module.call
+    if not held:
+        return call
+
+    def with_constants(args: list[Any]) -> Any:
+        given = [*args, *held]
+        args.clear()
+        return call(given)
+
+    with_constants._boxed_call = True  # type: ignore[attr-defined]
+    return with_constants
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A part of a graph as an operator `refold::name`. signature: of its schema. results: how many
+    tensors it gives."""
+
+    name: str
+    signature: str
+    results: int
+    text: str
+
+
+_library: Any = torch.library.Library("refold", "FRAGMENT")  # type: ignore[no-untyped-call]
+_defined: set[str] = set()
+_traced: set[str] = set()
+
+
+def define(operator: Operator) -> Any:
+    """The operator, which is made if it is not there. Raises Unbuilt."""
+    if operator.name not in _defined:
+        call = load(operator.text)
+        _library.define(f"{operator.name}{operator.signature}")
+        run = _real(call, operator.results)
+        _library.impl(operator.name, run, "CompositeExplicitAutograd")
+        _defined.add(operator.name)
+    return getattr(torch.ops.refold, operator.name).default
+
+
+def trace_as(operator: Operator, fake: Callable[..., Any]) -> None:
+    """What the operator gives where tensors have no memory."""
+    if operator.name not in _traced:
+        torch.library.register_fake(f"refold::{operator.name}", fake, lib=_library)
+        _traced.add(operator.name)
+
+
+def _real(call: Boxed, results: int) -> Callable[..., Any]:
+    def run(*args: Any) -> Any:
+        made = call(list(args))
+        return made[0] if results == 1 else tuple(made)
+
+    return run

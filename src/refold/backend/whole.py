@@ -1,0 +1,88 @@
+"""The fast twin of a module that cannot be written out as a file: its graphs, one by one."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from refold import twin
+from refold.backend.compile import refold
+from refold.backend.options import BackendOptions
+from refold.backend.report import Report, again, backward_of, collected
+from refold.capture import Example, kept
+
+
+@dataclass
+class ByGraphs:
+    """Computes forward by torch.compile(backend="refold"). training: where gradients are wanted,
+    too; else the original forward runs there. report: of the example calls."""
+
+    options: BackendOptions
+    training: bool
+    report: Report = field(default_factory=lambda: Report(()))
+    why: str | None = "it has not been called"
+    _call: Callable[..., Any] | None = field(default=None, repr=False, compare=False)
+
+    def run(self, fast: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        module = twin.original(fast)
+        forward = type(module).forward
+        if not self.training and torch.is_grad_enabled() and _trains(module, args, kwargs):
+            self.why = "gradients are wanted, and it was optimized without training=True"
+            return forward(module, *args, **kwargs)
+        if self._call is None:
+            backend = functools.partial(refold, options=self.options.given())
+            self._call = torch.compile(again(functools.partial(forward, module)), backend=backend)
+        self.why = None
+        return self._call(*args, **kwargs)
+
+    @property
+    def text(self) -> str:
+        texts = [g.text for g in self.report.graphs if g.text is not None]
+        return "\n\n".join(dict.fromkeys(texts))
+
+    def fresh(self) -> ByGraphs:
+        return ByGraphs(self.options, self.training, self.report)
+
+
+def by_graphs(
+    module: torch.nn.Module, examples: Sequence[Example], options: BackendOptions, training: bool
+) -> tuple[torch.nn.Module, Report]:
+    """A twin whose graphs are compiled one by one, as the example calls show them, and what became
+    of each; with `training` those of the backward, too. The module's modes and buffers, gradients
+    and the random state are left as they were."""
+    made = ByGraphs(options, training)
+    fast = twin.bind_graphs(made, module)
+    parameters = list(module.parameters())
+    with kept(module), torch.random.fork_rng(), collected() as found:
+        if training:
+            module.train()
+        for example in examples:
+            args, kwargs = _copied((example.args, dict(example.kwargs)))
+            with torch.set_grad_enabled(training):
+                result = fast(*args, **kwargs)
+                if training:
+                    backward_of(result, parameters, (args, kwargs))
+    made.report = Report(tuple(found))
+    return fast, made.report
+
+
+def _trains(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    tensors = [*module.parameters(), *pytree.tree_leaves((args, kwargs))]
+    return any(isinstance(t, torch.Tensor) and t.requires_grad for t in tensors)
+
+
+def _copied(value: Any) -> Any:
+    """Arguments that forward may write to, such as caches."""
+
+    def one(leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor):
+            return leaf.detach().clone().requires_grad_(leaf.requires_grad)
+        return copy.deepcopy(leaf)
+
+    return pytree.tree_map(one, value)

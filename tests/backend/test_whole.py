@@ -1,0 +1,113 @@
+"""refold.optimize of modules that cannot be written out as a file: their graphs, one by one."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import warnings
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+from torch import nn
+
+import refold
+
+from .steps import all_ours
+
+
+@dataclass
+class Cache:
+    """What torch.export does not know."""
+
+    seen: list[torch.Tensor] = field(default_factory=list)
+
+
+class Decoder(nn.Module):
+    """Returns what it was given to write to, and branches on a value."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(8, 16), nn.Linear(16, 8)
+        self.norm = nn.BatchNorm1d(16)
+
+    def forward(self, x: torch.Tensor, cache: Cache | None = None) -> tuple[torch.Tensor, Cache]:
+        cache = Cache() if cache is None else cache
+        if x.sum() > 1e9:
+            x = x * 0
+        made = self.down(self.norm(self.up(x)).relu())
+        cache.seen.append(made)
+        return made, cache
+
+
+def test_inference() -> None:
+    """By keyword, with a class of results that no file can name, and gradients by the original."""
+    model = Decoder().eval()
+    given = {"x": torch.randn(6, 8), "cache": Cache()}
+    with all_ours():
+        fast = refold.optimize(model, **given, measure=False)
+        assert isinstance(fast, Decoder) and fast is not model
+        assert given["cache"].seen == []  # the example was only shown
+        assert dict(fast.named_parameters()).keys() == dict(model.named_parameters()).keys()
+        with torch.no_grad():
+            wanted, _ = model(given["x"])
+            made, cache = fast(x=given["x"], cache=Cache())
+            assert type(cache) is Cache and cache.seen[0] is made
+            torch.testing.assert_close(made, wanted)
+            assert refold.status(fast).fast
+            model.up.weight.mul_(2)  # nothing is folded in advance
+            torch.testing.assert_close(fast(given["x"])[0], model(given["x"])[0])
+    assert "_refold_kernels" in fast.refold_source
+    fast(given["x"])[0].sum().backward()
+    assert model.up.weight.grad is not None
+    assert "without training=True" in (refold.status(fast).reason or "")
+
+
+def test_training() -> None:
+    """The twin and its original have the same parameters; steps of both are the same."""
+    model, calls = Decoder(), [torch.randn(6, 8), torch.randn(9, 8)]
+    eager = copy.deepcopy(model)
+    with all_ours():
+        fast = refold.optimize(model, calls[0], training=True, measure=False)
+        assert all(p.grad is None for p in model.parameters())
+        assert model.norm.num_batches_tracked == 0
+        optimizers = [torch.optim.SGD(m.parameters(), lr=0.1) for m in (model, eager)]
+        for x in calls:
+            for run, optimizer in zip((fast, eager), optimizers, strict=True):
+                optimizer.zero_grad()
+                run(x)[0].square().sum().backward()
+                optimizer.step()
+    for a, b in zip(model.state_dict().values(), eager.state_dict().values(), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_copies_and_pickles() -> None:
+    model, x = Decoder().eval(), torch.randn(6, 8)
+    with all_ours(), torch.no_grad():
+        fast = refold.optimize(model, x, measure=False)
+        for other in (copy.deepcopy(fast), pickle.loads(pickle.dumps(fast))):
+            other.up.weight.mul_(2)
+            torch.testing.assert_close(other(x)[0], refold.original(other)(x)[0])
+            assert refold.status(other).fast
+        torch.testing.assert_close(fast(x)[0], model(x)[0])
+
+
+def test_where_nothing_is_gained_the_reason_is_told() -> None:
+    model, x = Decoder().eval(), torch.randn(6, 8)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        assert refold.optimize(model, x, measure=False) is model
+    (line,) = [str(w.message) for w in told if "refold" in str(w.message)]
+    assert "none of its graphs is ours: 2 graphs (inference: " in line and "\n" not in line
+
+
+def test_what_torch_compile_does_not_run_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    from refold.backend import whole
+
+    def broken(*args: object, **kwargs: object) -> None:
+        raise RuntimeError("seeded\nfault")
+
+    monkeypatch.setattr(whole, "backward_of", broken)
+    model, x = Decoder(), torch.randn(6, 8)
+    with pytest.warns(UserWarning, match="torch.compile does not run it: RuntimeError: seeded$"):
+        assert refold.optimize(model, x, training=True, measure=False) is model
