@@ -126,7 +126,7 @@ ONE = Convolution(128, 64, 128, 1, (128, 128), (126, 126), (3, 3), (1, 1), (0, 0
 FAR_AHEAD = {  # a convolution, what PyTorch's flag allows -> class and tile, or the library
     "64 channels": (ONE, "tf32", ("tf32", "broad")),
     "8 channels": (replace(ONE, channels=8, features=64), "tf32", ("ieee", "slim")),
-    "fp32 of 64 channels": (ONE, "ieee", None),  # kernels and rows in two parts do not fit
+    "fp32 of 64 channels": (ONE, "ieee", None),  # kernels and rows as hi and lo do not fit
     "3 channels": (replace(ONE, channels=3), "tf32", None),
     "narrow rows": (replace(ONE, sizes=(66, 66), made=(64, 64)), "tf32", None),
     "few rows": (replace(ONE, images=2), "tf32", None),

@@ -177,8 +177,8 @@ FAULTS = {
         "strips",
     ),
     "a tap has another tap's scales": (
-        "shared.unscale[slot][chunk] + tap * W::Wide::kDilation +",
-        "shared.unscale[slot][chunk] +",
+        "const int first = tap * W::Wide::kDilation +",
+        "const int first =",
         "strips of slim tiles",
     ),
 }

@@ -75,14 +75,14 @@ class Convolution:
     def slots(self, features: int, kind: str) -> int:
         """How many rows of images lie in shared memory beside the kernels of so many features, and
         fewer than the kernel reaches over if that is none: cuda/convolution_strips.cuh."""
-        parts = 2 if kind == "ieee" else 1
+        pieces = 2 if kind == "ieee" else 1
         high, wide = (1, 1, *self.kernel)[-2:]
         down, right = (1, 1, *self.dilations)[-2:]
         places = 3 + 128 + (wide - 1) * right
         octets = -(-self.channels // self.groups // 16) * 2
-        weights = parts * prod(self.kernel) * octets * features * 16
+        weights = pieces * prod(self.kernel) * octets * features * 16
         staging = 8 * 8 * 40 * 4
-        slot = parts * octets * places * 16 + -(-octets // 8) * (places + 1) * 4 + 16
+        slot = pieces * octets * places * 16 + -(-octets // 8) * (places + 1) * 4 + 16
         fit = max(0, _SHARED - weights - staging) // slot
         return min(fit, (high - 1) * down + 5)
 

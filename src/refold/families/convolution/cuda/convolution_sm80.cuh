@@ -145,7 +145,7 @@ template <class S, class W> struct ConvolutionTile {
 };
 
 // Elements that are not finite, computed again in plain fp32: N of each lane, from `pixel` on next to each other, of one
-// channel of the result. All lanes of a warp take part; there: whether a lane has any.
+// channel of the result. All lanes of a warp call it; there: whether a lane has any.
 template <class W, int N>
 RF_FN void repair(float (&v)[N], const ConvolutionLaunch& l, int group, int channel, long pixel, bool there, int lane) {
 #pragma unroll 1
@@ -187,7 +187,8 @@ template <int Each> struct Position {
 // The rows of the result's tile: a warp takes 128 places of one feature, of which a lane has four, next to each other
 // (InFours) or every 32nd. Where they lie in images is found once: it is the same of all rows.
 template <bool InFours, class S, class Body>
-RF_FN void finalize_rows(const ConvolutionLaunch& l, const Body& body, const ConvolutionTile<S, typename Body::Window>& tile,
+RF_FN void finalize_rows(const ConvolutionLaunch& l, const Body& body,
+                         const ConvolutionTile<S, typename Body::Window>& tile,
                          float (&result)[S::kTileRows][kResultPitch], int warp, int lane) {
   using W = typename Body::Window;
   constexpr int kRuns = InFours ? 1 : 4, kEach = 4 / kRuns;

@@ -96,31 +96,31 @@ RF_FN void finalize_row(const ConvolutionLaunch& l, const Body& body, float (&ac
       }
       __syncwarp();
     }
-    const auto of_turn = [&](int turn, auto use) {
-      const int r = turn * kEach + lane / kAcross, feature = feature0 + 8 * (eighth / 4) + r;
+    const auto of_step = [&](int step, auto use) {
+      const int r = step * kEach + lane / kAcross, feature = feature0 + 8 * (eighth / 4) + r;
       const bool mine = kWhole || feature < W::kFeatures;
       const int channel = group * W::kFeatures + (mine ? feature : W::kFeatures - 1);
-      use(turn, &staging[r][lane % kAcross * kEach], image * kChannels + channel, channel, mine);
+      use(step, &staging[r][lane % kAcross * kEach], image * kChannels + channel, channel, mine);
     };
     if (first >= begin && first + kEach <= end) {
       const Position<kEach> at{place + first};
       Values<kEach> v[8 / kEach];
 #pragma unroll
-      for (int turn = 0; turn < 8 / kEach; turn++)
-        of_turn(turn, [&](int t, const float* from, long row, int channel, bool) {
+      for (int step = 0; step < 8 / kEach; step++)
+        of_step(step, [&](int t, const float* from, long row, int channel, bool) {
           v[t] = body.value(at.read(from), row, channel, at.col);
         });
 #pragma unroll
-      for (int turn = 0; turn < 8 / kEach; turn++)
-        of_turn(turn, [&](int t, const float*, long row, int, bool mine) {
+      for (int step = 0; step < 8 / kEach; step++)
+        of_step(step, [&](int t, const float*, long row, int, bool mine) {
           if (mine) body.store(row, at.col, v[t]);
         });
     } else if (kEach > 1 && first + kEach > begin && first < end) {  // an end of a row
 #pragma unroll 1
-      for (int turn = 0; turn < 8 / kEach; turn++)
+      for (int step = 0; step < 8 / kEach; step++)
 #pragma unroll 1
         for (int e = 0; e < kEach; e++)
-          of_turn(turn, [&](int, const float* from, long row, int channel, bool mine) {
+          of_step(step, [&](int, const float* from, long row, int channel, bool mine) {
             const int col = place + first + e;
             if (mine && first + e >= begin && first + e < end)
               body.store(row, col, body.value(from[e], row, channel, col));
@@ -178,13 +178,13 @@ RF_FN void consume_rows(const StripLaunch& launch, const Body& body,
             for (int t = 0; t < taps.index; t++)
 #pragma unroll
               for (int octet = 0; octet < octets.index; octet += 2) {
-                const int at = 8 * chunk + octet, tap = tap0 + t, part_a = term == 0, part_b = term == 1;
+                const int at = 8 * chunk + octet, tap = tap0 + t, piece_a = term == 0, piece_b = term == 1;
                 const bool first = term == (S::Mode::kSplit ? 0 : 2) && t == 0 && octet == 0;
                 wgmma_plain(partial,
-                            plain_descriptor(a_row + part_a * Shape::kWeightPart +
+                            plain_descriptor(a_row + piece_a * Shape::kWeightPiece +
                                                  (tap * Shape::kOctets + at) * S::kTileRows * 16,
                                              S::kTileRows * 16),
-                            plain_descriptor(b_row + part_b * Shape::kRowPart +
+                            plain_descriptor(b_row + piece_b * Shape::kRowPiece +
                                                  (at * Shape::kPixels + tap * W::Wide::kDilation) * 16,
                                              Shape::kPixels * 16),
                             !first);
@@ -212,7 +212,8 @@ RF_FN void consume_rows(const StripLaunch& launch, const Body& body,
 #pragma unroll 1
             for (int tap = 0; tap < kWide; tap++) {
               multiply(tap, Step<1>{}, octets, chunk);
-              const float* of_place = shared.unscale[slot][chunk] + tap * W::Wide::kDilation + kMargin - shift + 2 * (lane % 4);
+              const int first = tap * W::Wide::kDilation + kMargin - shift + 2 * (lane % 4);
+              const float* of_place = shared.unscale[slot][chunk] + first;
 #pragma unroll
               for (int i = 0; i < 64; i++) acc[i] = fmaf(partial[i], of_place[8 * (i / 4) + i % 2], acc[i]);
             }

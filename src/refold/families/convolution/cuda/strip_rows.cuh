@@ -12,7 +12,7 @@ namespace rf {
 
 template <class M, class Tile> struct Strips {
   using Mode = M;
-  static constexpr int kParts = M::kSplit ? 2 : 1;  // hi and lo
+  static constexpr int kPieces = M::kSplit ? 2 : 1;  // hi and lo
   static constexpr int kMI = Tile::kMI, kTileRows = 64 * kMI, kTileCols = 128;
   static constexpr int kThreads = 384, kConsumerWarps = 8;
   static constexpr int kRowStep = kMI == 2 ? 1 : 2;  // rows that both warpgroups work on
@@ -26,8 +26,8 @@ template <class S, class W> struct StripShape {
   static constexpr int kPixels = kMargin + 128 + (W::Wide::kKernel - 1) * W::Wide::kDilation;
   static constexpr int kSpan = (W::High::kKernel - 1) * W::High::kDilation + 1;  // rows that a row of the result meets
   static constexpr int kOctets = (W::kChannels + 15) / 16 * 2, kChunks = (kOctets + 7) / 8;
-  static constexpr int kWeightPart = W::kTaps * kOctets * S::kTileRows * 16, kRowPart = kOctets * kPixels * 16;
-  static constexpr int kWeightBytes = S::kParts * kWeightPart, kRowBytes = S::kParts * kRowPart;
+  static constexpr int kWeightPiece = W::kTaps * kOctets * S::kTileRows * 16, kRowPiece = kOctets * kPixels * 16;
+  static constexpr int kWeightBytes = S::kPieces * kWeightPiece, kRowBytes = S::kPieces * kRowPiece;
   static constexpr int kStagingBytes = S::kConsumerWarps * 8 * kStagingPitch * 4;
   static constexpr int kSlotBytes = kRowBytes + kChunks * (kPixels + 1) * 4 + 16;
   static constexpr int kRoom = 232448 - 256 - kWeightBytes - kStagingBytes;
@@ -79,9 +79,9 @@ RF_FN uint64_t plain_descriptor(uint32_t address, uint32_t step) {
 }
 
 // Where the k-th value of a packed row lies, in bytes: hi_lo_split.cuh.
-template <class M> RF_FN int packed_at(int k, int part) {
+template <class M> RF_FN int packed_at(int k, int piece) {
   if constexpr (!M::kSplit) return 2 * k;
-  return k / 32 * 128 + 64 * part + 2 * ((k & 4) * 4 + (k & 2) * 4 + k % 32 / 8 * 2 + k % 2);
+  return k / 32 * 128 + 64 * piece + 2 * ((k & 4) * 4 + (k & 2) * 4 + k % 32 / 8 * 2 + k % 2);
 }
 
 // The kernels of a tile's features, from packed rows of (tap, channel).
@@ -89,10 +89,10 @@ template <class S, class W>
 RF_FN void load_kernels(const ConvolutionLaunch& l, unsigned char* weights, int group, int feature0) {
   using Shape = StripShape<S, W>;
 #pragma unroll 1
-  for (int i = threadIdx.x; i < S::kParts * W::kTaps * Shape::kOctets * S::kTileRows; i += S::kThreads) {
+  for (int i = threadIdx.x; i < S::kPieces * W::kTaps * Shape::kOctets * S::kTileRows; i += S::kThreads) {
     const int octet = i % Shape::kOctets, row = i / Shape::kOctets % S::kTileRows;
     const int tap = i / (Shape::kOctets * S::kTileRows) % W::kTaps;
-    const int part = i / (Shape::kOctets * S::kTileRows * W::kTaps);
+    const int piece = i / (Shape::kOctets * S::kTileRows * W::kTaps);
     uint4 v = make_uint4(0, 0, 0, 0);
     if (feature0 + row < W::kFeatures && 8 * octet < W::kChannels) {
       const unsigned char* from = l.packed.data + (long(group) * W::kFeatures + feature0 + row) * l.packed.pitch;
@@ -104,13 +104,13 @@ RF_FN void load_kernels(const ConvolutionLaunch& l, unsigned char* weights, int 
 #pragma unroll
         for (int j = 0; j < 8; j++)
           values[j] = 8 * octet + j < W::kChannels
-                          ? *reinterpret_cast<const uint16_t*>(from + packed_at<typename S::Mode>(k + j, part))
+                          ? *reinterpret_cast<const uint16_t*>(from + packed_at<typename S::Mode>(k + j, piece))
                           : uint16_t(0);
         v = make_uint4(values[0] | values[1] << 16, values[2] | values[3] << 16, values[4] | values[5] << 16,
                        values[6] | values[7] << 16);
       }
     }
-    const int at = part * Shape::kWeightPart + ((tap * Shape::kOctets + octet) * S::kTileRows + row) * 16;
+    const int at = piece * Shape::kWeightPiece + ((tap * Shape::kOctets + octet) * S::kTileRows + row) * 16;
     *reinterpret_cast<uint4*>(weights + at) = v;
   }
 }
@@ -145,7 +145,7 @@ RF_FN void produce_rows(const StripLaunch& launch, StripStorage<S, W>& shared, i
   constexpr int kValues = Shape::kOctets < 8 ? 8 * Shape::kOctets : 64;  // of a place, at a time
   constexpr int kChunks = Shape::kChunks;
   constexpr unsigned kRange = S::Mode::kSplit ? 12 : 16;  // by so many powers of two a place may be darker than its row
-  int count = 0, turn = 0;  // of rows so far
+  int count = 0, side = 0;  // of rows so far
 #pragma unroll 1
   for (long unit = first_unit; unit < launch.units; unit += launch.blocks) {
     const Strip strip(launch, unit);
@@ -192,8 +192,8 @@ RF_FN void produce_rows(const StripLaunch& launch, StripStorage<S, W>& shared, i
           largest = max(largest, bits), least = min(least, bits - 1);
         }
         largest = __reduce_max_sync(kFullMask, largest), least = ~__reduce_max_sync(kFullMask, ~least);
-        auto& range = shared.range[turn];
-        turn ^= 1;  // who has not read the last row's reads it
+        auto& range = shared.range[side];
+        side ^= 1;  // who has not read the last row's reads it
         if (lane == 0) range[warp] = make_uint2(largest, least);
         named_barrier_sync(kProducerBarrier, kWarpgroupThreads);
 #pragma unroll
@@ -216,7 +216,7 @@ RF_FN void produce_rows(const StripLaunch& launch, StripStorage<S, W>& shared, i
           unsigned char* at = to + (o * Shape::kPixels + thread) * 16;
           *reinterpret_cast<uint4*>(at) = *reinterpret_cast<const uint4*>(hi);
           if constexpr (S::Mode::kSplit)
-            *reinterpret_cast<uint4*>(at + Shape::kRowPart) = *reinterpret_cast<const uint4*>(lo);
+            *reinterpret_cast<uint4*>(at + Shape::kRowPiece) = *reinterpret_cast<const uint4*>(lo);
         }
 #pragma unroll
         for (int i = 0; i < kBeyond; i++) {
@@ -228,7 +228,7 @@ RF_FN void produce_rows(const StripLaunch& launch, StripStorage<S, W>& shared, i
           split_pair(beyond[i][0] * power_of_two(e), beyond[i][1] * power_of_two(e), hi, lo);
           unsigned char* at = to + (lane / 4 * Shape::kPixels + p) * 16 + lane % 4 * 4;
           if (lane / 4 < octets) *reinterpret_cast<__half2*>(at) = hi;
-          if (S::Mode::kSplit && lane / 4 < octets) *reinterpret_cast<__half2*>(at + Shape::kRowPart) = lo;
+          if (S::Mode::kSplit && lane / 4 < octets) *reinterpret_cast<__half2*>(at + Shape::kRowPiece) = lo;
         }
       }
       fence_proxy_async();
