@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from math import prod
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from torch import nn
 
 from agree import check_values
 from refold import pipeline
-from refold.convolve import IMPLICIT, STRIPS, Choice
+from refold.convolve import IMPLICIT, ON_CPU, STRIPS, Choice
 from refold.derive import Options, derive
 from refold.emit.module import Mode
 from refold.plan import Group
@@ -136,6 +137,61 @@ def test_a_dark_place_keeps_its_bits(kind: str) -> None:
             assert some.isfinite().all()
         error = relative(got[:, :, 3:, :4], truth[:, :, 3:, :4]) if dark else 0.0
         assert error < (2.5e-7 if kind == "ieee" else 4e-4), dark
+
+
+# --- on a CPU -------------------------------------------------------------------------------------
+def drawn_for_the_cpu(random: torch.Generator) -> tuple[nn.Module, torch.Tensor]:
+    """A convolution of any kind, transposed or of few features a group, too, and images for it."""
+
+    def one(*of: int) -> int:
+        return of[int(torch.randint(len(of), (), generator=random))]
+
+    while True:
+        places, groups, transposed = one(1, 2, 2, 3), one(1, 1, 2, 5), one(0, 1) == 1
+        channels, features = groups * one(1, 2, 5, 17), groups * one(1, 2, 3, 4, 5, 13, 29)
+        kernel, strides, paddings, dilations = (
+            tuple(one(*of) for _ in range(places))
+            for of in ((1, 2, 3, 5), (1, 1, 2, 3), (0, 1, 2), (1, 1, 2, 3))
+        )
+        sizes = tuple(
+            one(*{1: (1, 40, 301), 2: (3, 8, 13, 35), 3: (2, 4, 6)}[places]) for _ in kernel
+        )
+        name = f"Conv{'Transpose' if transposed else ''}{places}d"
+        facts: dict[str, Any] = {"groups": groups, "dilation": dilations, "bias": one(0, 1) == 1}
+        if transposed:
+            pairs = zip(strides, dilations, strict=True)
+            facts["output_padding"] = tuple(one(0, max(s, d) - 1) for s, d in pairs)
+        module = getattr(nn, name)(channels, features, kernel, strides, paddings, **facts)
+        x = torch.randn((one(2, 5), channels, *sizes), generator=random)
+        x *= (1.0, 1e-30, 1e4, 1e6)[one(0, 1, 2, 3)]
+        if one(0, 0, 0, 1):
+            x.view(-1)[one(0, x.numel() // 2)] = (torch.inf, torch.nan)[one(0, 1)]
+        try:
+            made = module(x)
+        except RuntimeError:
+            continue  # larger than the image
+        if made.numel() and prod(module.weight.shape[1:]) * made.numel() < 2e6:
+            return module, x
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_random_convolutions_on_the_cpu(seed: int) -> None:
+    """Eight at a time, each by our kernels; again with another number of images."""
+    random = torch.Generator().manual_seed(seed)
+    torch.manual_seed(seed)
+    pairs = [drawn_for_the_cpu(random) for _ in range(8)]
+    module, images = Through([m for m, _ in pairs]).eval(), [x for _, x in pairs]
+    _, result = written(module, images, "cpu", convolutions=lambda convolution: ON_CPU)
+    assert result.text.count("rf::convolution(body") == len(pairs)
+    fast = pipeline.bind_for_class(result.text, module)
+    more = [torch.cat([x, x, x[:1]]) for x in images]
+    with torch.no_grad():
+        for given in (images, more):
+            assert pipeline.obstacle(fast, given) is None
+            got, eager, truth = fast(*given), module(*given), truth_of(module, *given)
+            for g, e, t in zip(got, eager, truth, strict=True):
+                assert g.shape == e.shape and g.stride() == e.stride()
+                check_values(g, e, t)
 
 
 # --- what threads wait for ------------------------------------------------------------------------

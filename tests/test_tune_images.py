@@ -214,7 +214,9 @@ def test_without_timing_a_rule_decides_on_a_cpu() -> None:
 
     assert own(nn.Conv2d(24, 24, 3, groups=24), 1, 24, 20, 20) == 1
     assert own(nn.Conv2d(24, 24, 3, groups=24), 1, 24, 9, 9) == 0
-    assert own(nn.Conv2d(8, 24, 3), 1, 8, 20, 20) == 0
+    assert own(nn.Conv2d(8, 24, 3), 1, 8, 32, 32) == own(nn.Conv1d(64, 24, 5), 1, 64, 99) == 1
+    assert own(nn.Conv2d(8, 24, 3), 1, 8, 20, 20) == own(nn.Conv2d(64, 24, 3), 1, 64, 32, 32) == 0
+    assert own(nn.Conv2d(8, 24, 3, 2), 1, 8, 80, 80) == 0
     assert own(nn.ConvTranspose2d(64, 24, 3, 2), 1, 64, 9, 9) == 1
     assert own(nn.ConvTranspose2d(64, 24, 3), 1, 64, 9, 9) == 0
 

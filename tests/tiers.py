@@ -123,6 +123,9 @@ TABLE: Mapping[str, Row] = {
     "tests/test_random_convolutions.py::test_random_convolutions": Row(
         "Eight of 304: each is compiled, and run by thousands of emulated threads.", ("3",)
     ),
+    "tests/test_random_convolutions.py::test_random_convolutions_on_the_cpu": Row(
+        "Eight of 128: each is compiled.", ("0",)
+    ),
     "tests/test_examples.py::test_the_kernels_compile": Row("nvcc takes a minute for both."),
     "tests/kernels/test_cuda_compile.py::test_kernels_compile_without_spills_as_recorded": Row(
         "A minute of nvcc. A spill costs speed, no result; the emulator finds what is wrong."
@@ -181,6 +184,8 @@ TABLE: Mapping[str, Row] = {
     "tests/backend/test_distributed.py::test_two_processes_train_as_one": Row(
         "Two processes for each."
     ),
+    "tests/backend/test_trainers.py::test_accelerate": Row("Its graphs are compiled."),
+    "tests/backend/test_trainers.py::test_lightning": Row("Its graphs are compiled."),
     "tests/backend/test_models.py::test_steps_of_a_model": Row("Half a minute or more for each."),
     "tests/backend/test_models.py::test_generation": Row("Two minutes for each."),
     **{

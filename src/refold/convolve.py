@@ -106,23 +106,24 @@ ON_CPU = Way(schedules(PANELS)[0], "ieee")
 
 
 def by_rule_on_cpu(c: Convolution) -> Way | None:
-    """Our kernels for a CPU, where they were ahead by more than what was measured may be off: of
-    few features a group, and transposed by steps.
-
-    oneDNN computes the former channel by channel, after a conversion, and the latter by a kernel of
-    all taps with what lies between elements left out. Where rows are shorter than a vector most of
-    one is empty.
+    """Our kernels for a CPU, where they were measured to be ahead and to lose nowhere: one or two
+    features a group, few products a sum, along a line, and transposed by steps (the table in
+    docs/convolution.md). Where rows are short, more is copied, or lies in empty lanes, than is
+    gained.
     """
-    each = c.features // c.groups
+    each, wide = c.features // c.groups, c.made[-1]
     if c.output_padding is not None:
         ahead = max(c.strides) > 1 and each >= _PANEL and c.depth >= _PANEL * prod(c.strides)
+    elif each <= _FEW:
+        ahead = wide >= _LANES and c.depth <= 2 * _FEW_PRODUCTS
     else:
-        ahead = each <= _FEW and c.made[-1] >= _LANES and c.depth <= 128
+        plain = each >= _PANEL and wide >= 2 * _LANES - 4 and max(c.strides) == 1
+        ahead = plain and (len(c.made) == 1 or c.depth <= _FEW_PRODUCTS)
     return ON_CPU if ahead else None
 
 
-# features of a group that are few, and that fill a panel; places of a vector
-_FEW, _PANEL, _LANES = 2, 14, 16
+# features of a group that are few, and that fill a panel; places of a vector; products of a sum
+_FEW, _PANEL, _LANES, _FEW_PRODUCTS = 2, 14, 16, 72
 
 
 def by_rule(allowed: str, features: frozenset[str] = IMPLICIT.requires) -> Choice:

@@ -11,9 +11,9 @@ from __future__ import annotations
 import contextlib
 import copy
 import platform
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -171,14 +171,23 @@ def measured(
 
 
 def _in_turn(sides: Mapping[Way | None, nn.Module], x: torch.Tensor) -> dict[Way | None, float]:
-    """The least of rounds in which the sides take turns: other work may run on a processor."""
-    once = min(clock(partial(sides[None], x), "cpu") for _ in range(2))
+    """The least of rounds in which the sides take turns; of one thread its own time, whatever else
+    runs on the processor."""
+    now = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
+
+    def seconds(side: nn.Module, repeats: int) -> float:
+        start = now()
+        for _ in range(repeats):
+            side(x)
+        return (now() - start) / repeats
+
+    once = min(seconds(sides[None], 1) for _ in range(2))
     repeats = max(1, int(_SECONDS / _TURNS / max(once, 1e-6)))
     taken: dict[Way | None, list[float]] = {way: [] for way in sides}
     for _ in range(_TURNS):
         for way, side in sides.items():
-            taken[way].append(clock(partial(side, x), "cpu", repeats))
-    return {way: min(seconds) for way, seconds in taken.items()}
+            taken[way].append(seconds(side, repeats))
+    return {way: min(times) for way, times in taken.items()}
 
 
 def _error(module: nn.Module, x: torch.Tensor, truth: torch.Tensor) -> float:
