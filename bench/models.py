@@ -7,7 +7,8 @@ Each line is one model in one pass, called as its users call it (bench/library.p
 `compile` are their time over refold's, with the quartiles of the latter. `share`: of FLOPs, in
 kernels of ours; training has those of forward and backward, too. `error`: refold's error over
 eager's against float64, the largest of any floating result (inference) or of the gradient of any
-parameter (training), where nothing is dropped out. `result`: whether it is of the very classes that
+parameter (training), where nothing is dropped out; a ReLU that turns by rounding makes it large.
+`result`: whether it is of the very classes that
 eager gives. `theirs`: why graphs stay Inductor's. `failed`: what was raised.
 
 Rows are written as they come; a model that has a row of this commit, size, device and dtype is
@@ -156,7 +157,7 @@ def errors(sides: Mapping[str, Run], kind: str, call: Call, dtype: torch.dtype) 
         pairs = zip(_numbers(side, kind), truth, strict=True)
         # what is nothing but rounding counts by the largest of all
         found[name] = [
-            float((v.double() - t).norm()) + 1e-7 * top
+            float((v.double() - t).norm()) + 1e-7 * top + 1e-30
             for v, t in pairs
             if v is not None and t is not None
         ]
@@ -226,7 +227,7 @@ def measured(
         "compiling_s": f"{theirs:.1f}",
         "first_compile_s": f"{first['compile']:.1f}",
         "first_refold_s": f"{first['refold']:.1f}",
-        "theirs": reasons(graphs),
+        "theirs": reasons(graphs) if graphs else "Dynamo captured no graph",
     }
 
 

@@ -230,6 +230,7 @@ def main() -> None:
     given = {k: int(v) for k, _, v in (one.partition("=") for one in asked.set)}
     name = torch.cuda.get_device_name() if asked.device == "cuda" else "cpu"
     rows: list[dict[str, Any]] = []
+    record = None if asked.output is None else Record(asked.output)
     for model in asked.only:
         sizes = {k: given.get(k, v) for k, v in SIZES[model].items()}
         if asked.first is not None:
@@ -240,8 +241,8 @@ def main() -> None:
         about |= {"threads": str(torch.get_num_threads()), "torch": torch.__version__}
         rows.append(found | about | {"commit": commit()})
         print(rows[-1])
-        if asked.output is not None:
-            Record(asked.output).write(rows)
+        if record is not None:
+            record.write(rows)
 
 
 if __name__ == "__main__":

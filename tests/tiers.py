@@ -184,6 +184,8 @@ TABLE: Mapping[str, Row] = {
     "tests/backend/test_distributed.py::test_two_processes_train_as_one": Row(
         "Two processes for each."
     ),
+    "tests/backend/test_trainers.py::test_accelerate": Row("Its graphs are compiled."),
+    "tests/backend/test_trainers.py::test_lightning": Row("Its graphs are compiled."),
     "tests/backend/test_models.py::test_steps_of_a_model": Row("Half a minute or more for each."),
     "tests/backend/test_models.py::test_generation": Row("Two minutes for each."),
     **{
