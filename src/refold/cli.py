@@ -58,7 +58,8 @@ def parser() -> Parser:
     optimize.add_argument(
         "--no-tune",
         action="store_true",
-        help="cut products on a GPU by rule; do not time (kept in ~/.cache/refold)",
+        help="cut products on a GPU, and choose who computes convolutions, by rule; do not time"
+        " (times are kept in ~/.cache/refold)",
     )
     optimize.add_argument(
         "--no-compile",
