@@ -57,7 +57,7 @@ def file_of(module: nn.Module, x: torch.Tensor, target: str, way: Way | None) ->
     """The twin of a module, its convolution computed in a way; None: by PyTorch's call."""
     choice = None if way is None else lambda convolution: way
     back, device = pipeline.target_for(target, "ieee", choice)
-    options = Options(measure=False, accuracy=False)
+    options = Options(measure=False, accuracy=False, convolutions="library")
     result = pipeline.run(module, [x], "# Model is Sequential.", "x", back, device, options)
     assert result.text is not None, result.reasons
     return bind_for_class(result.text, module)
@@ -153,7 +153,7 @@ def build_all(names: list[str], targets: list[str], jobs: int) -> None:
         if done.returncode:
             print(f"{task}: {done.stderr.strip()[-300:]}", file=sys.stderr, flush=True)
 
-    most = 1 + 6 * len(targets)
+    most = 1 + 8 * len(targets)
     with ThreadPoolExecutor(jobs) as pool:
         list(pool.map(start, [(name, turn) for name in names for turn in range(most)]))
 

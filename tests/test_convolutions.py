@@ -27,6 +27,7 @@ from refold.convolve import (
     Convolution,
     Way,
     by_rule,
+    far_ahead,
     takes,
     tile_products,
     ways,
@@ -119,6 +120,28 @@ def test_the_tile_follows_from_the_number_of_features() -> None:
     assert [tile(n) for n in (16, 64, 65, 128, 192, 256)] == [
         *("slim", "slim", "broad", "broad", "slim", "broad")
     ]
+
+
+ONE = Convolution(128, 64, 128, 1, (128, 128), (126, 126), (3, 3), (1, 1), (0, 0), (1, 1))
+FAR_AHEAD = {  # a convolution, what PyTorch's flag allows -> class and tile, or the library
+    "64 channels": (ONE, "tf32", ("tf32", "broad")),
+    "8 channels": (replace(ONE, channels=8, features=64), "tf32", ("ieee", "slim")),
+    "fp32 of 64 channels": (ONE, "ieee", None),  # kernels and rows as hi and lo do not fit
+    "3 channels": (replace(ONE, channels=3), "tf32", None),
+    "narrow rows": (replace(ONE, sizes=(66, 66), made=(64, 64)), "tf32", None),
+    "few rows": (replace(ONE, images=2), "tf32", None),
+    "a step of two": (replace(ONE, strides=(2, 2), made=(126, 126)), "tf32", None),
+    "half a tile of features": (replace(ONE, features=32), "tf32", None),
+    "one tap": (replace(ONE, kernel=(1, 1)), "tf32", None),
+}
+
+
+@pytest.mark.parametrize("case", FAR_AHEAD)
+def test_by_default_strips_compute_what_they_were_measured_to_be_ahead_of(case: str) -> None:
+    c, allowed, expected = FAR_AHEAD[case]
+    way = far_ahead(allowed, HOPPER)(c)
+    assert (None if way is None else (way.kind, way.schedule.tile)) == expected
+    assert far_ahead(allowed, DEVICES[TARGET].features)(c) is None  # an A100 has no wgmma
 
 
 @contextmanager

@@ -63,8 +63,9 @@ def test_the_faster_side_is_kept_and_followed(table: TunedImages) -> None:
 def test_a_broken_row_is_as_good_as_none(table: TunedImages) -> None:
     table.path.parent.mkdir()
     good = {"way": "implicit mma_sync slim", "kind": "ieee"}
-    strips = {"way": "strips wgmma slim"}  # of TF32 class alone
-    for row in (5, {}, strips, good | {"way": []}, good | {"kind": "fp8"}, good | strips):
+    strips = {"way": "strips wgmma slim"}
+    unknown = {"way": "strips wgmma vast"}
+    for row in (5, {}, strips, good | {"way": []}, good | {"kind": "fp8"}, good | unknown):
         table.path.write_text(json.dumps({table.key: {name_of(SIZES): row}}))
         assert table(SIZES) is None
     table.path.write_text(json.dumps({table.key: {name_of(SIZES): good}}))
@@ -107,16 +108,18 @@ def test_a_way_that_is_not_accurate_is_out(wrong: bool) -> None:
         return text.replace(line, "unscale[row] = power_of_two(1 - e);") if wrong else text
 
     torch.manual_seed(0)
-    sides = measured(SIZES, "tf32", HOPPER, build_of(target, device, change), "cpu")
+    features = device.device.features
+    sides = measured(SIZES, "tf32", features, build_of(target, device, change), "cpu")
     assert sides.kind == "ieee", "a processor's library computes in fp32, whatever the flag"
     assert set(sides.seconds) == ({None} if wrong else {None, Way(SLIM, "ieee")})
     assert wrong is False or sides.best is None
 
 
 def test_each_kernel_has_its_likely_tile() -> None:
-    assert likely(SIZES, "ieee", HOPPER) == [Way(SLIM, "ieee")]
-    names = [w.schedule.kernels.name for w in likely(SIZES, "tf32", HOPPER)]
-    assert sorted(names) == ["implicit mma_sync", "strips wgmma"]
+    for kind in ("ieee", "tf32"):
+        names = [w.schedule.kernels.name for w in likely(SIZES, kind, HOPPER)]
+        assert sorted(names) == ["implicit mma_sync", "strips wgmma"]
+        assert all(w.schedule.tile == "slim" for w in likely(SIZES, kind, HOPPER))
 
 
 def test_an_example_has_the_sizes() -> None:
@@ -135,7 +138,7 @@ class Model(nn.Module):
         return torch.relu(self.second(torch.tanh(self.first(x))))
 
 
-@pytest.mark.parametrize("asked", ["timed", "library", "own"])
+@pytest.mark.parametrize("asked", ["timed", "library", "own", "auto"])
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_model_gets_what_was_timed(
     table: TunedImages, monkeypatch: pytest.MonkeyPatch, asked: str, fails: bool
@@ -164,7 +167,7 @@ def test_a_model_gets_what_was_timed(
     result = pipeline.run(Model().eval(), [x], "#", "M", target, device, options, said.append)
     assert result.text is not None
     own = result.text.count("rf::convolution<rf::GenericConvolution<rf::Ieee, rf::")
-    assert own == {"timed": 0 if fails else 1, "library": 0, "own": 2}[asked]
+    assert own == {"timed": 0 if fails else 1, "library": 0, "own": 2, "auto": 0}[asked]
     assert (len(timed) > 0) is (asked == "timed")
     assert any("timing failed" in s for s in said) is (asked == "timed" and fails)
     if asked == "timed" and not fails:

@@ -58,7 +58,8 @@ def parser() -> Parser:
     optimize.add_argument(
         "--no-tune",
         action="store_true",
-        help="cut products on a GPU by rule; do not time (kept in ~/.cache/refold)",
+        help="cut products on a GPU, and choose who computes convolutions, by rule; do not time"
+        " (times are kept in ~/.cache/refold)",
     )
     optimize.add_argument(
         "--no-compile",
@@ -161,8 +162,9 @@ def _reference(command: argparse.ArgumentParser) -> None:
         "--convolutions",
         choices=CONVOLUTIONS,
         default=CONVOLUTIONS[0],
-        help="what computes convolutions: PyTorch's library (auto on a GPU); own kernels, epilogue"
-        " and all, where there are; or of each the faster by timing at hand (auto on a CPU)",
+        help="what computes convolutions: PyTorch's library; own kernels, epilogue and all, where"
+        " there are; or of each the faster by timing at hand (auto on a CPU; auto on a GPU: the"
+        " library, and own kernels for such as they were measured to be far ahead of)",
     )
     command.add_argument(
         "--memory",

@@ -42,7 +42,7 @@ PANELS = Kernels(
     tiles={"strip": (512, 128)},
     splits={"strip": (1,)},
 )
-_SHARED = 232448 - 128  # bytes that a block of Hopper can have, but for alignment
+_SHARED = 232448 - 256  # bytes that a block of Hopper can have, but for alignment
 # of a sum's products, from how many on PyTorch's library is taken to use TF32 where it is allowed
 LEAST_TF32 = 512
 # features and products of a group below which most of a tile of the tensor cores is empty
@@ -72,16 +72,17 @@ class Convolution:
         """Products of each sum."""
         return self.channels // self.groups * prod(self.kernel)
 
-    def slots(self, features: int) -> int:
+    def slots(self, features: int, kind: str) -> int:
         """How many rows of images lie in shared memory beside the kernels of so many features, and
         fewer than the kernel reaches over if that is none: cuda/convolution_strips.cuh."""
+        pieces = 2 if kind == "ieee" else 1
         high, wide = (1, 1, *self.kernel)[-2:]
         down, right = (1, 1, *self.dilations)[-2:]
-        places = 128 + (wide - 1) * right
+        places = 3 + 128 + (wide - 1) * right
         octets = -(-self.channels // self.groups // 16) * 2
-        weights = prod(self.kernel) * octets * features * 16
-        staging = 8 * 2 * 136 * 4
-        slot = octets * places * 16 + -(-octets // 8) * places * 4 + 16
+        weights = pieces * prod(self.kernel) * octets * features * 16
+        staging = 8 * 8 * 40 * 4
+        slot = pieces * octets * places * 16 + -(-octets // 8) * (places + 1) * 4 + 16
         fit = max(0, _SHARED - weights - staging) // slot
         return min(fit, (high - 1) * down + 5)
 
@@ -136,6 +137,29 @@ def by_rule(allowed: str, features: frozenset[str] = IMPLICIT.requires) -> Choic
     return chosen
 
 
+def far_ahead(allowed: str, features: frozenset[str]) -> Choice:
+    """Strips of rows, for convolutions like those of which they were measured to take less than
+    half of the library's time (docs/convolution.md); the library for the rest."""
+
+    def full(size: int, tile: int) -> bool:
+        return size >= 0.75 * -(-size // tile) * tile
+
+    def chosen(c: Convolution) -> Way | None:
+        if len(c.kernel) < 2 or prod(c.kernel) < 4 or c.channels // c.groups < 8:
+            return None
+        if not full(c.made[-1], 128) or c.images * prod(c.made[:-1]) < 4 * PROCESSORS:
+            return None
+        found = [w for w in candidates(c, kind_of(c, allowed), features) if _is_strips(w)]
+        found = [w for w in found if full(c.features // c.groups, w.schedule.sizes[0])]
+        return min(found, key=lambda w: tile_products(w.schedule, c), default=None)
+
+    return chosen
+
+
+def _is_strips(way: Way) -> bool:
+    return way.schedule.kernels is STRIPS
+
+
 def ways(features: frozenset[str] = IMPLICIT.requires) -> list[Schedule]:
     """All ways to cut a convolution on a device that has these features."""
     strips = schedules(STRIPS) if STRIPS.requires <= features else []
@@ -148,15 +172,13 @@ def candidates(c: Convolution, kind: str, features: frozenset[str]) -> list[Way]
 
 
 def takes(strips: Schedule, c: Convolution, kind: str) -> bool:
-    """Whether strips of rows compute a convolution: along one or two axes, by steps of 1, in TF32
-    class, where kernels and rows fit shared memory."""
-    if kind != "tf32" or len(c.sizes) > 2 or any(s != 1 for s in c.strides):
-        return False
-    if c.channels // c.groups % 8:
+    """Whether strips of rows compute a convolution: along one or two axes, by steps of 1, where
+    kernels and rows fit shared memory."""
+    if len(c.sizes) > 2 or any(s != 1 for s in c.strides):
         return False
     features, _ = strips.sizes
     span = ((1, *c.kernel)[-2] - 1) * (1, *c.dilations)[-2] + 1
-    return c.slots(features) >= span + (1 if features == 128 else 2)
+    return c.slots(features, kind) >= span + (1 if features == 128 else 2)
 
 
 def kind_of(convolution: Convolution, allowed: str) -> str:

@@ -17,7 +17,7 @@ import torch
 from refold import twin
 from refold.baselines import EAGER, contest
 from refold.capture import Example, kept
-from refold.convolve import ON_CPU, Choice, Way, by_rule, by_rule_on_cpu
+from refold.convolve import ON_CPU, Choice, Way, by_rule, by_rule_on_cpu, far_ahead
 from refold.derive import Derivation, Options, derive
 from refold.devices import DEVICES, DeviceModel, device_at_hand
 from refold.emit.load import load_text
@@ -156,7 +156,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def with_convolutions(device: DeviceModel, options: Options) -> DeviceModel:
-    """The device with our kernels for convolutions, where they are asked for by rule; a device that
+    """The device with our kernels for convolutions, where they are chosen by rule; a device that
     has a choice keeps it."""
     if device.convolutions is not None:
         return device
@@ -165,10 +165,10 @@ def with_convolutions(device: DeviceModel, options: Options) -> DeviceModel:
             return device
         own = options.convolutions == "own"
         return replace(device, convolutions=(lambda c: ON_CPU) if own else by_rule_on_cpu)
-    if options.convolutions != "own":
+    rule = {"own": by_rule, "auto": far_ahead}.get(options.convolutions)
+    if rule is None:
         return device
-    features = device.device.features
-    return replace(device, convolutions=by_rule(default_conv_float32(), features))
+    return replace(device, convolutions=rule(default_conv_float32(), device.device.features))
 
 
 def timed_convolutions(

@@ -56,6 +56,7 @@ INSTRUCTIONS: dict[str, str | None] = {
     "st.global.v2.b32": "store<uint2>",
     "ld.global.L1::no_allocate.v4.f32": "load_float4",
     "ld.global.L1::no_allocate.v2.b32": "load_uint2",
+    "ld.global.L1::no_allocate.f32": "load_float",
     "ld.acquire.gpu.global.u32": "acquire",
     "ld.shared.v4.f32": "load_shared",
     "st.shared.v4.b32": "store_shared",

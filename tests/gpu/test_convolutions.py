@@ -30,7 +30,7 @@ def fast_of(
 
 HOW = {
     "cuda:sm_80": (("ieee", IMPLICIT), ("tf32", IMPLICIT)),
-    "cuda:sm_90": (("ieee", IMPLICIT), ("tf32", IMPLICIT), ("tf32", STRIPS)),
+    "cuda:sm_90": (("ieee", IMPLICIT), ("tf32", IMPLICIT), ("ieee", STRIPS), ("tf32", STRIPS)),
 }
 WAYS = [(target, *how) for target, ways in HOW.items() for how in ways]
 

@@ -304,8 +304,9 @@ static PyObject* watch(PyObject*, PyObject* const* args, Py_ssize_t n) {
       PyErr_SetString(PyExc_TypeError, "a row of types is a type");
       goto failed;
     }
-    PyObject* doc = PyObject_GetAttrString(type, "__doc__");  // a type gets its tag where it is looked into
-    Py_XDECREF(doc);
+    // a type gets its tag where it is looked into, which the metatype's own __doc__ does not ask for
+    PyObject* init = PyObject_GetAttrString(type, "__init__");
+    Py_XDECREF(init);
     PyErr_Clear();
     m.types()[i] = {reinterpret_cast<PyTypeObject*>(type), tag_of_type(reinterpret_cast<PyTypeObject*>(type))};
   }

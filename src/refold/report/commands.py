@@ -133,7 +133,7 @@ def optimize(args: argparse.Namespace) -> int:
     with terminal.progress(enabled=not args.json) as step:
         step("loading the reference")
         reference, module, inputs = _prepare(args, target)
-        tune = at_hand and target.device == "cuda" and not args.no_tune
+        tune = at_hand and not args.no_tune
         names = baselines.every(target.device) if args.baselines else baselines.DEFAULT
         if args.no_compile:
             names = tuple(n for n in names if not baselines.compiles(n))

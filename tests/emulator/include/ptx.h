@@ -43,6 +43,7 @@ inline void load_float4(float& x, float& y, float& z, float& w, const float* p) 
   const float4 v = *aligned(reinterpret_cast<const float4*>(p));
   x = v.x, y = v.y, z = v.z, w = v.w;
 }
+inline void load_float(float& x, const float* p) { x = *aligned(p); }
 inline void load_uint2(uint32_t& x, uint32_t& y, const void* p) {
   const uint2 v = *aligned(static_cast<const uint2*>(p));
   x = v.x, y = v.y;

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from refold.convolve import IMPLICIT, candidates, ways
+from refold.convolve import candidates, ways
 from refold.devices import DeviceModel
 from refold.plan.convolution import CONVOLUTION, ConvolutionKernel, of_node
 from refold.plan.plan import Group
@@ -12,9 +12,8 @@ from refold.schedule import Schedule, ScheduleChooser
 
 
 def of_device(device: DeviceModel) -> list[Schedule]:
-    """All; strips of rows where float32 may be TF32, as they are."""
-    features = device.device.features if device.float32 == "tf32" else IMPLICIT.requires
-    return ways(features) if device.device.toolchain == "cuda" else []
+    """All that the device has."""
+    return ways(device.device.features) if device.device.toolchain == "cuda" else []
 
 
 def schedule(group: Group, device: DeviceModel, choose: ScheduleChooser | None) -> Group:

@@ -84,11 +84,10 @@ template <class S, class W> struct WindowValues {
 #pragma unroll
       for (int i = 0; i < kValues; i++) v[i] = there ? from[long(k_of(i, half)) * channel] : 0.0f;
     } else {
+      const int begin = stage * S::Mode::kStageDepth;  // a constant where stages are unrolled
 #pragma unroll
-      for (int i = 0; i < kValues; i++) {
-        const int k = first + k_of(i, half);
-        v[i] = k < W::kDepth ? window.value(images, k) : 0.0f;
-      }
+      for (int i = 0; i < kValues; i++)
+        v[i] = window.value(images, begin + k_of(i, 0), begin + k_of(i, 1) + (kSplit ? 0 : 32), half);
     }
   }
 
@@ -119,6 +118,9 @@ template <class S, class W> struct WindowValues {
   }
 };
 
+// So many stages are unrolled, so that taps and channels of few channels' windows are constants.
+constexpr int kUnrolled = 5;
+
 // Rows of the result's tile, as far apart as lets a warp store its fragments without conflicts of banks.
 constexpr int kResultPitch = 136;
 
@@ -142,52 +144,91 @@ template <class S, class W> struct ConvolutionTile {
   }
 };
 
-// A row of the tile, by one warp: 128 places of one feature, of which a lane has four: next to each other (InFours), or
-// every 32nd. pixel_end: beyond the last of them.
-template <bool InFours, class Body>
-RF_FN void finalize_places(const Body& body, const ConvolutionLaunch& l, const float* sums, int feature, int group,
-                             long pixel0, long pixel_end, int lane) {
-  using W = typename Body::Window;
-  const long channel = long(group) * W::kFeatures + feature;
-  float v[4];
-#pragma unroll
-  for (int i = 0; i < 4; i++) v[i] = sums[InFours ? 4 * lane + i : 32 * i + lane];
-  const auto pixel_of = [&](int i) { return pixel0 + (InFours ? 4 * lane + i : 32 * i + lane); };
-  float none = 0.0f;  // 0 times what is not finite is NaN
-#pragma unroll
-  for (int i = 0; i < 4; i++) none = fmaf(v[i], 0.0f, none);
-  if (__any_sync(kFullMask, none != 0.0f)) {
+// Elements that are not finite, computed again in plain fp32: N of each lane, from `pixel` on next to each other, of one
+// channel of the result. All lanes of a warp call it; there: whether a lane has any.
+template <class W, int N>
+RF_FN void repair(float (&v)[N], const ConvolutionLaunch& l, int group, int channel, long pixel, bool there, int lane) {
 #pragma unroll 1
-    for (int i = 0; i < 4; i++) {
-      const float mine = i == 0 ? v[0] : i == 1 ? v[1] : i == 2 ? v[2] : v[3];
-      const long pixel = pixel_of(i);
-      unsigned todo = __ballot_sync(kFullMask, !is_finite(mine) && pixel < pixel_end);
-      for (; todo; todo &= todo - 1) {
-        const int owner = __ffs(todo) - 1;
-        const WindowAt<W> window(l.images, group, __shfl_sync(kFullMask, pixel, owner));
-        const float again = plain_window<W>(l.images, window, l.w + channel * W::kDepth, lane);
+  for (int i = 0; i < N; i++) {
+    float mine = v[0];
 #pragma unroll
-        for (int j = 0; j < 4; j++)
-          if (lane == owner && j == i) v[j] = again;
-      }
+    for (int j = 1; j < N; j++) mine = j == i ? v[j] : mine;
+    unsigned todo = __ballot_sync(kFullMask, there && !is_finite(mine));
+    for (; todo; todo &= todo - 1) {
+      const int owner = __ffs(todo) - 1, of = __shfl_sync(kFullMask, channel, owner);
+      const WindowAt<W> window(l.images, group, __shfl_sync(kFullMask, pixel + i, owner));
+      const float again = plain_window<W>(l.images, window, l.w + long(of) * W::kDepth, lane);
+#pragma unroll
+      for (int j = 0; j < N; j++)
+        if (lane == owner && j == i) v[j] = again;
     }
   }
-  constexpr long kChannels = long(W::kGroups) * W::kFeatures;
-  if constexpr (InFours) {
-    const long pixel = pixel_of(0), image = pixel / l.images.places;
-    if (pixel >= pixel_end) return;
-    const long row = image * kChannels + channel;
-    const Vec4At col{pixel - image * l.images.places};
-    body.store(row, col, body.value(Vec4(make_float4(v[0], v[1], v[2], v[3])), row, channel, col));
-  } else {
+}
+template <int N> RF_FN bool all_finite(const float (&v)[N]) {
+  float none = 0.0f;  // 0 times what is not finite is NaN
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-      const long pixel = pixel_of(i), image = pixel / l.images.places;
-      if (pixel >= pixel_end) return;
-      const long row = image * kChannels + channel;
-      const int col = static_cast<int>(pixel - image * l.images.places);
-      body.store(row, col, body.value(v[i], row, channel, col));
+  for (int i = 0; i < N; i++) none = fmaf(v[i], 0.0f, none);
+  return none == 0.0f;
+}
+
+// Values of a row of the result as a body takes them, and where they lie: four next to each other, or one. All that a
+// thread has are computed before the first is stored, since what is read after a store waits for it.
+template <int Each> struct PositionOf { using Value = Vec4; using Col = Vec4At; };
+template <> struct PositionOf<1> { using Value = Real; using Col = int; };
+template <int Each> using Values = typename PositionOf<Each>::Value;
+template <int Each> struct Position {
+  typename PositionOf<Each>::Col col;
+  RF_FN Values<Each> read(const float* from) const {
+    if constexpr (Each == 4) return Vec4(*reinterpret_cast<const float4*>(from));
+    else return *from;
+  }
+};
+
+// The rows of the result's tile: a warp takes 128 places of one feature, of which a lane has four, next to each other
+// (InFours) or every 32nd. Where they lie in images is found once: it is the same of all rows.
+template <bool InFours, class S, class Body>
+RF_FN void finalize_rows(const ConvolutionLaunch& l, const Body& body,
+                         const ConvolutionTile<S, typename Body::Window>& tile,
+                         float (&result)[S::kTileRows][kResultPitch], int warp, int lane) {
+  using W = typename Body::Window;
+  constexpr int kRuns = InFours ? 1 : 4, kEach = 4 / kRuns;
+  constexpr long kChannels = long(W::kGroups) * W::kFeatures;
+  const int channel0 = tile.group * W::kFeatures + tile.feature0;
+  long rows0[kRuns];
+  Position<kEach> at[kRuns];
+  bool there[kRuns];
+#pragma unroll
+  for (int i = 0; i < kRuns; i++) {
+    const long pixel = tile.pixel0 + 32 * i + kEach * lane, last = l.images.pixels - kEach;
+    there[i] = pixel <= last;
+    const long safe = there[i] ? pixel : last, image = safe / l.images.places;  // of one that there is
+    rows0[i] = image * kChannels + channel0;
+    at[i].col = {static_cast<int>(safe - image * l.images.places)};
+  }
+  const int rows = min(S::kTileRows, W::kFeatures - tile.feature0);
+#pragma unroll 2
+  for (int row = warp; row < rows; row += S::kThreads / 32) {
+    float* sums = result[row];
+    float sum[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) sum[i] = sums[32 * i + lane];
+    if (__any_sync(kFullMask, !all_finite(sum))) {
+#pragma unroll 1
+      for (int i = 0; i < 4; i++) {
+        float v[1] = {sums[32 * i + lane]};
+        const long pixel = tile.pixel0 + 32 * i + lane;
+        repair<W>(v, l, tile.group, channel0 + row, pixel, pixel < l.images.pixels, lane);
+        sums[32 * i + lane] = v[0];
+      }
+      __syncwarp();
     }
+    Values<kEach> v[kRuns];
+#pragma unroll
+    for (int i = 0; i < kRuns; i++)
+      v[i] = body.value(at[i].read(&sums[32 * i + kEach * lane]), rows0[i] + row, channel0 + row, at[i].col);
+#pragma unroll
+    for (int i = 0; i < kRuns; i++)
+      if (there[i]) body.store(rows0[i] + row, at[i].col, v[i]);
   }
 }
 
@@ -213,14 +254,8 @@ RF_FN void finalize_tile(const ConvolutionLaunch& l, const Body& body, const Fra
       }
     }
   __syncthreads();
-  const int rows = min(S::kTileRows, W::kFeatures - tile.feature0);
-  const long end = l.images.pixels;
-#pragma unroll 1
-  for (int row = warp; row < rows; row += S::kThreads / 32) {
-    const float* sums = result[row];
-    if (l.in_fours) finalize_places<true>(body, l, sums, tile.feature0 + row, tile.group, tile.pixel0, end, lane);
-    else finalize_places<false>(body, l, sums, tile.feature0 + row, tile.group, tile.pixel0, end, lane);
-  }
+  if (l.in_fours) finalize_rows<true, S>(l, body, tile, result, warp, lane);
+  else finalize_rows<false, S>(l, body, tile, result, warp, lane);
 }
 
 template <class S, class Body>
@@ -259,7 +294,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kMI == 1 ? 2 : 1)
   if (kEnd > 1) values.load(launch.images, window, 1, half);
   const auto after = [](int slot) { return slot + 1 == S::kStages ? 0 : slot + 1; };
   int slot = 0;
-#pragma unroll 1
+#pragma unroll(kEnd <= kUnrolled ? kEnd : 1)
   for (int k = 0; k < kEnd; k++) {
     cp_async_wait<S::kStages - 2>();
     __syncthreads();  // stage k is there for all, and nobody reads the slots of stage k - 1 any more

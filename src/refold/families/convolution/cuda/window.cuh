@@ -72,7 +72,29 @@ template <class W> struct WindowAt {
   }
   RF_FN float value(const Images& images, int k) const {
     int offset;
-    return at(images, k / W::kChannels, offset) ? x[long(k % W::kChannels) * images.channel + offset] : 0.0f;
+    const bool there = at(images, k / W::kChannels, offset);
+    return there && k < W::kDepth ? x[long(k % W::kChannels) * images.channel + offset] : 0.0f;
+  }
+  // The k0-th, or the k1-th in the second half: of numbers that are constants all but a choice is, too.
+  RF_FN float value(const Images& images, int k0, int k1, int half) const {
+    constexpr int kHigh = W::High::kKernel, kWide = W::Wide::kKernel;
+    const auto of = [half](int a, int b) { return half ? b : a; };
+    const int tap0 = k0 / W::kChannels, tap1 = k1 / W::kChannels;
+    const int channel = of(k0 % W::kChannels, k1 % W::kChannels);
+    const int ww = w + of(tap0 % kWide, tap1 % kWide) * W::Wide::kDilation;
+    bool inside = of(k0, k1) < W::kDepth && unsigned(ww) < unsigned(images.wide);
+    int offset = ww;
+    if constexpr (W::kPlaces > 1) {
+      const int hh = h + of(tap0 / kWide % kHigh, tap1 / kWide % kHigh) * W::High::kDilation;
+      inside = inside && unsigned(hh) < unsigned(images.high);
+      offset += hh * images.wide;
+    }
+    if constexpr (W::kPlaces > 2) {
+      const int dd = d + of(tap0 / (kHigh * kWide), tap1 / (kHigh * kWide)) * W::Deep::kDilation;
+      inside = inside && unsigned(dd) < unsigned(images.deep);
+      offset += dd * images.high * images.wide;
+    }
+    return inside ? x[long(channel) * images.channel + offset] : 0.0f;
   }
 };
 
