@@ -23,7 +23,7 @@ from refold.planner import make_plan
 
 # views of the sums of a batch norm of images, whose vectors kernels read by other shapes
 _NORM = ["reshape at mean", "slice at reshape", "reshape at mean", "reshape at div"]
-_SCALE = ["reshape at mean", "reshape at mul"]
+_SCALE = ["reshape at add", "reshape at mul"]
 
 
 def statistics(name: str) -> list[str]:

@@ -32,9 +32,13 @@ def lower(graph: Graph, whole: Container[Node] = ()) -> tuple[Graph, Mapping[Nod
     Values are equal in the reals. whole: what stays as it is, logsumexps along rows.
     """
     done: dict[Node, Node] = {}
+    spread = {(n.inputs, n["axes"]) for n in graph.nodes() if n.op == "var"}
     for node in graph.nodes():
         again = rebuild(node, tuple(done[i] for i in node.inputs))
-        done[node] = again if node in whole else _lower(again)
+        if node.op == "mean" and (node.inputs, node["axes"]) in spread:
+            done[node] = _mean_beside_variance(again)
+        else:
+            done[node] = again if node in whole else _lower(again)
     lowered = graph.with_roots(done[r] for r in graph.roots())
     moved = _reshaped_first(lowered)
     return lowered.with_roots(moved[r] for r in lowered.roots()), {
@@ -341,20 +345,9 @@ def _logsumexp(node: Node) -> Node:
 def _split(node: Node, x: Node, leading: tuple[int, ...], trailing: tuple[int, ...]) -> Node:
     if _joins(node):
         return _lower(_again(node, _lower(_again(node, x, trailing)), leading))
-    # the variance of equal parts: the mean of their variances plus the variance of their means.
-    # Far from zero a mean's last digit is not small beside the deviations: what the rounding of a
-    # mean leaves is kept beside it, and the means are taken from the first part's.
-    means = _lower(make("mean", x, axes=trailing))
-    left = _lower(make("mean", _lower(make("sub", x, means)), axes=trailing))
+    # the variance of equal shares: the mean of their variances plus the variance of their means
     spread = _lower(make("var", x, axes=trailing, correction=0))
-    # computed in the shape in which it is reduced, so that one kernel does both
-    wide = [a for a in range(-RANK, 0) if means.shape[a] != 1]
-    over = tuple(a for a in range(-len(wide), 0) if wide[a] in leading)
-    means, left = _ones_first(means), _ones_first(left)
-    first = means
-    for axis in over:
-        first = make("slice", first, axis=axis, start=0, length=1)
-    apart = _lower(make("add", _lower(make("sub", means, first)), left))
+    _, apart, over = _means_apart(x, leading, trailing)
     mean = _lower(make("mean", spread, axes=leading))
     between = _reshaped(_lower(make("var", apart, axes=over, correction=0)), mean.shape)
     total = _lower(make("add", mean, between))
@@ -363,3 +356,38 @@ def _split(node: Node, x: Node, leading: tuple[int, ...], trailing: tuple[int, .
     count = numel(x.shape[a] for a in (*leading, *trailing))
     unbiased = _lower(make("div", as_scalar(count, x.dtype), as_scalar(count - 1, x.dtype)))
     return _lower(make("mul", total, unbiased))
+
+
+def _mean_beside_variance(node: Node) -> Node:
+    """A mean of which the variance is asked for, too: what is centred by it is small, so that its
+    last digit counts. Of equal values it is exact."""
+    (x,) = node.inputs
+    axes = tuple(a for a in node["axes"] if x.shape[a] != 1)
+    trailing = tuple(a for a in axes if _reaches_end(x, a, axes))
+    leading = tuple(a for a in axes if a not in trailing)
+    if not (trailing and leading) or node.dtype not in _COMPUTED:
+        return _lower(node)
+    first, apart, over = _means_apart(x, leading, trailing)
+    mean = _lower(make("mean", apart, axes=over))
+    return _reshaped(_lower(make("add", first, mean)), node.shape)
+
+
+def _means_apart(
+    x: Node, leading: tuple[int, ...], trailing: tuple[int, ...]
+) -> tuple[Node, Node, tuple[int, ...]]:
+    """The first of the means over the trailing axes; all of them less that one; and the axes that
+    `leading` are there.
+
+    Far from zero a mean's last digit is not small beside the deviations: what the rounding of a
+    mean leaves is added to it once it is small.
+    """
+    means = _lower(make("mean", x, axes=trailing))
+    left = _lower(make("mean", _lower(make("sub", x, means)), axes=trailing))
+    # computed in the shape in which it is reduced, so that one kernel does both
+    wide = [a for a in range(-RANK, 0) if means.shape[a] != 1]
+    over = tuple(a for a in range(-len(wide), 0) if wide[a] in leading)
+    means, left = _ones_first(means), _ones_first(left)
+    first = means
+    for axis in over:
+        first = make("slice", first, axis=axis, start=0, length=1)
+    return first, _lower(make("add", _lower(make("sub", means, first)), left)), over
