@@ -124,7 +124,7 @@ TABLE: Mapping[str, Row] = {
         "Eight of 304: each is compiled, and run by thousands of emulated threads.", ("3",)
     ),
     "tests/test_random_convolutions.py::test_random_convolutions_on_the_cpu": Row(
-        "Eight of 128: each is compiled.", ("0",)
+        "16 of 128: each is compiled.", ("0", "13")
     ),
     "tests/test_examples.py::test_the_kernels_compile": Row("nvcc takes a minute for both."),
     "tests/kernels/test_cuda_compile.py::test_kernels_compile_without_spills_as_recorded": Row(

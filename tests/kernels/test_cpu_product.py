@@ -146,6 +146,20 @@ def test_the_check_rejects_a_wrong_product():
             check(got, a @ w.T, truth, summed)
 
 
+def test_each_number_of_rows_by_two_threads(call):
+    """Panels of every height are packed side by side: none may write into another's."""
+    m, k = 2000, 300
+    w, bias = torch.randn(m, k), torch.randn(m)
+    for n in range(1, 44):
+        a, results = torch.randn(n, k), []
+        for threads in (1, *[2] * 8):
+            torch.set_num_threads(threads)
+            y, along, down = (torch.full(s, math.nan) for s in ((n, m), (3, n), (4, m)))
+            call("reduced", a, w, bias, y, along, down, n, m, k)
+            results.append(torch.cat([t.flatten() for t in (y, along, down)]))
+        assert all(torch.equal(results[0], r) for r in results), n
+
+
 @pytest.mark.parametrize("n", (1, 4, 33, 300, 1300))
 @pytest.mark.parametrize("m", (1, 6, 70, 260, 600))
 def test_reductions_and_threads(call, n, m):

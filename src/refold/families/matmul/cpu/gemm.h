@@ -102,8 +102,9 @@ __attribute__((noinline)) void pack(const T* src, long ld, long count, long dept
 #pragma GCC unroll 16
       for (long i = 0; i < kLanes; i++, to += panel) {
         if (i == steps) break;
-        // lanes beyond a narrow panel are overwritten by the next step, if it is still to come
-        if (whole_lanes || (r == 0 && k + i + 1 < depth)) block[i].store(to);
+        // lanes beyond a narrow panel are overwritten by its next steps, if they reach as far: what
+        // lies behind the panel may be another thread's
+        if (whole_lanes || (r == 0 && (depth - k - i) * panel >= kLanes)) block[i].store(to);
         else block[i].store(to, static_cast<int>(panel - r));
       }
     }
