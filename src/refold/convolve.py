@@ -42,7 +42,9 @@ PANELS = Kernels(
     tiles={"strip": (512, 128)},
     splits={"strip": (1,)},
 )
-_SHARED = 232448 - 256  # bytes that a block of Hopper can have, but for alignment
+# of cuda/strip_rows.cuh: bytes that a block of Hopper can have, but for alignment and small tables;
+# places before a tile; floats of a feature's 32 places
+_SHARED, _MARGIN, _STAGING_PITCH = 232448 - 256, 3, 40
 # of a sum's products, from how many on PyTorch's library is taken to use TF32 where it is allowed
 LEAST_TF32 = 512
 # features and products of a group below which most of a tile of the tensor cores is empty
@@ -78,10 +80,10 @@ class Convolution:
         pieces = 2 if kind == "ieee" else 1
         high, wide = (1, 1, *self.kernel)[-2:]
         down, right = (1, 1, *self.dilations)[-2:]
-        places = 3 + 128 + (wide - 1) * right
+        places = _MARGIN + 128 + (wide - 1) * right
         octets = -(-self.channels // self.groups // 16) * 2
         weights = pieces * prod(self.kernel) * octets * features * 16
-        staging = 8 * 8 * 40 * 4
+        staging = 8 * 8 * _STAGING_PITCH * 4
         slot = pieces * octets * places * 16 + -(-octets // 8) * (places + 1) * 4 + 16
         fit = max(0, _SHARED - weights - staging) // slot
         return min(fit, (high - 1) * down + 5)

@@ -39,7 +39,7 @@ def wheel(files: Sequence[Built], name: str, version: str, folder: Path) -> Path
     if not re.fullmatch(r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?", version):
         raise BuildError(f"{version!r} is no version: 1.0 is one")
     pythons = sorted({_tag(lib.needs["Python"]) for built in files for lib in built.libraries})
-    ((machine),) = {p[1] for p in pythons}
+    (machine,) = {p[1] for p in pythons}  # all were compiled on this one
     tag = f"{'.'.join(p[0] for p in pythons)}-none-{machine}"
     content: dict[str, bytes] = {f"{package}/__init__.py": _init(files).encode()}
     for built in files:

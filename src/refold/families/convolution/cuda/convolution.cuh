@@ -1,6 +1,6 @@
 // Convolution, the host side: rf::convolution<S>(body, ...), and its packed kernels. The schedule S names the kernel:
 //   GenericConvolution<Mode, tile>   convolution_sm80.cuh    sm_80 and later
-//   Strips<Mode, tile>               convolution_strips.cuh  Hopper, a stride of 1, TF32 class
+//   Strips<Mode, tile>               convolution_strips.cuh  Hopper, a stride of 1
 // Each has a function of its own: run_convolution(S, body, launch, images, device, stream).
 #pragma once
 #include "convolution_sm80.cuh"

@@ -62,6 +62,18 @@ struct ConvolutionLaunch {
   bool in_fours;         // places of an image, and addresses, are multiples of four
 };
 
+// The exponent that takes a value of these bits to [2^14, 2^15), within what a power of two can be; 0 where none can.
+RF_FN int exponent_of_bits(unsigned most) {
+  const int e = 141 - static_cast<int>(most >> 23);
+  return most >= 0x7f800000u ? 0 : e > 126 ? 126 : e;
+}
+
+// Two scaled values as fp16, and as fp16 what that leaves of them.
+RF_FN void split_scaled(float a, float b, __half2& hi, __half2& lo) {
+  hi = __floats2half2_rn(a, b);
+  lo = __floats2half2_rn(a - __low2float(hi), b - __high2float(hi));
+}
+
 // What one thread has of a place's share of a stage.
 template <class S, class W> struct WindowValues {
   static constexpr bool kSplit = S::Mode::kSplit;
@@ -97,19 +109,15 @@ template <class S, class W> struct WindowValues {
 #pragma unroll
     for (int i = 0; i < kValues; i++) most = max(most, __float_as_uint(v[i]) & 0x7fffffffu);
     most = max(most, __shfl_xor_sync(kFullMask, most, 16));
-    const int exponent = 141 - static_cast<int>(most >> 23);  // takes the largest value to [2^14, 2^15)
-    const int e = most >= 0x7f800000u ? 0 : exponent > 126 ? 126 : exponent;
+    const int e = exponent_of_bits(most);
     const float scale = power_of_two(e);
     if (half == 0) unscale[row] = power_of_two(-e);
 #pragma unroll
     for (int piece = 0; piece < kValues / 8; piece++) {
       __half2 hi[4], lo[4];
 #pragma unroll
-      for (int i = 0; i < 4; i++) {
-        const float a = v[8 * piece + 2 * i] * scale, b = v[8 * piece + 2 * i + 1] * scale;
-        hi[i] = __floats2half2_rn(a, b);
-        lo[i] = __floats2half2_rn(a - __low2float(hi[i]), b - __high2float(hi[i]));
-      }
+      for (int i = 0; i < 4; i++)
+        split_scaled(v[8 * piece + 2 * i] * scale, v[8 * piece + 2 * i + 1] * scale, hi[i], lo[i]);
       const int at = kValues / 8 * half + piece;
       store_shared_v4(windows + swizzled_offset(row, at), *reinterpret_cast<const uint4*>(hi));
       if constexpr (kSplit)
@@ -119,7 +127,7 @@ template <class S, class W> struct WindowValues {
 };
 
 // So many stages are unrolled, so that taps and channels of few channels' windows are constants.
-constexpr int kUnrolled = 5;
+constexpr int kUnrolled = 3;
 
 // Rows of the result's tile, as far apart as lets a warp store its fragments without conflicts of banks.
 constexpr int kResultPitch = 136;

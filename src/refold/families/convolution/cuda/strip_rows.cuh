@@ -18,8 +18,9 @@ template <class M, class Tile> struct Strips {
   static constexpr int kRowStep = kMI == 2 ? 1 : 2;  // rows that both warpgroups work on
 };
 
-constexpr int kMargin = 3;  // places to the left of a tile, which shifted rows begin with
-constexpr int kStagingPitch = 40;  // of 32 places; features are as far apart as lets a warp store without conflicts
+// refold/convolve.py has these two as well (Convolution.slots).
+constexpr int kMargin = 3;         // places to the left of a tile, which shifted rows begin with
+constexpr int kStagingPitch = 40;  // of 32 places: features are as far apart as lets a warp store without conflicts
 
 // refold/convolve.py computes the same (Convolution.slots).
 template <class S, class W> struct StripShape {
@@ -115,25 +116,14 @@ RF_FN void load_kernels(const ConvolutionLaunch& l, unsigned char* weights, int 
   }
 }
 
-// The exponent that takes a value of these bits to [2^14, 2^15), within what a power of two can be.
-RF_FN int exponent_of_bits(unsigned most) {
-  const int e = 141 - static_cast<int>(most >> 23);
-  return most >= 0x7f800000u ? 0 : e > 126 ? 126 : e;
-}
+constexpr int kProducerBarrier = 1;  // of the producer's 128 threads
 
-constexpr int kProducerBarrier = 1;
-
-// An element of an image. What the L1 has beside the shared memory is left to the operands of the epilogue, which each
-// row reads again: from the L2 they would take longer than the row's products.
+// An element of an image, not by way of the L1: the little that the shared memory leaves of it is for the operands of the
+// epilogue, which each row reads again.
 RF_FN float load_past_l1(const float* p) {
   float v;
   asm volatile("ld.global.L1::no_allocate.f32 %0, [%1];" : "=f"(v) : "l"(p));
   return v;
-}
-
-RF_FN void split_pair(float a, float b, __half2& hi, __half2& lo) {
-  hi = __floats2half2_rn(a, b);
-  lo = __floats2half2_rn(a - __low2float(hi), b - __high2float(hi));
 }
 
 template <class S, class W>
@@ -145,7 +135,7 @@ RF_FN void produce_rows(const StripLaunch& launch, StripStorage<S, W>& shared, i
   constexpr int kValues = Shape::kOctets < 8 ? 8 * Shape::kOctets : 64;  // of a place, at a time
   constexpr int kChunks = Shape::kChunks;
   constexpr unsigned kRange = S::Mode::kSplit ? 12 : 16;  // by so many powers of two a place may be darker than its row
-  int count = 0, side = 0;  // of rows so far
+  int count = 0, side = 0;  // rows so far; which of the two ranges is written next
 #pragma unroll 1
   for (long unit = first_unit; unit < launch.units; unit += launch.blocks) {
     const Strip strip(launch, unit);
@@ -193,7 +183,7 @@ RF_FN void produce_rows(const StripLaunch& launch, StripStorage<S, W>& shared, i
         }
         largest = __reduce_max_sync(kFullMask, largest), least = ~__reduce_max_sync(kFullMask, ~least);
         auto& range = shared.range[side];
-        side ^= 1;  // who has not read the last row's reads it
+        side ^= 1;  // a thread may still read the other one, of the row before
         if (lane == 0) range[warp] = make_uint2(largest, least);
         named_barrier_sync(kProducerBarrier, kWarpgroupThreads);
 #pragma unroll
@@ -212,7 +202,7 @@ RF_FN void produce_rows(const StripLaunch& launch, StripStorage<S, W>& shared, i
           if (o >= octets) break;
           __half2 hi[4], lo[4];
 #pragma unroll
-          for (int k = 0; k < 4; k++) split_pair(v[8 * o + 2 * k] * scale, v[8 * o + 2 * k + 1] * scale, hi[k], lo[k]);
+          for (int k = 0; k < 4; k++) split_scaled(v[8 * o + 2 * k] * scale, v[8 * o + 2 * k + 1] * scale, hi[k], lo[k]);
           unsigned char* at = to + (o * Shape::kPixels + thread) * 16;
           *reinterpret_cast<uint4*>(at) = *reinterpret_cast<const uint4*>(hi);
           if constexpr (S::Mode::kSplit)
@@ -225,7 +215,7 @@ RF_FN void produce_rows(const StripLaunch& launch, StripStorage<S, W>& shared, i
           const int e = exponent(most_beyond[i]);
           if (!alike && lane == 0) shared.unscale[slot][chunk][p] = power_of_two(-e);
           __half2 hi, lo;
-          split_pair(beyond[i][0] * power_of_two(e), beyond[i][1] * power_of_two(e), hi, lo);
+          split_scaled(beyond[i][0] * power_of_two(e), beyond[i][1] * power_of_two(e), hi, lo);
           unsigned char* at = to + (lane / 4 * Shape::kPixels + p) * 16 + lane % 4 * 4;
           if (lane / 4 < octets) *reinterpret_cast<__half2*>(at) = hi;
           if (S::Mode::kSplit && lane / 4 < octets) *reinterpret_cast<__half2*>(at + Shape::kRowPiece) = lo;
