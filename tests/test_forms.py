@@ -64,6 +64,27 @@ def test_examples_of_several_forms():
     assert len(twin.state_of(fast).programs) == 2
 
 
+def test_kernels_for_another_form_are_made_beside_other_threads_calls(monkeypatch):
+    """The module itself is never set to train mode meanwhile, nor are its buffers written."""
+    module = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(WIDTH), nn.Linear(WIDTH, 1))
+    fast = refold.optimize(module.eval(), torch.randn(4, WIDTH), measure=False)
+    before, modes, run = copy.deepcopy(module.state_dict()), set(), pipeline.run
+
+    def noting(made, *rest, **more):
+        made.train()(torch.randn(4, WIDTH))
+        modes.update(m.training for m in live)
+        made.eval()
+        return run(made, *rest, **more)
+
+    live = list(module.modules())
+    monkeypatch.setattr(pipeline, "run", noting)
+    with torch.no_grad():
+        fast(torch.randn(1, WIDTH))
+    assert modes == {False} and len(twin.state_of(fast).programs) == 2
+    for name, value in module.state_dict().items():
+        assert torch.equal(value, before[name]), name
+
+
 def test_training_makes_no_kernels_for_its_calls():
     fast = refold.optimize(Options(), torch.randn(4, WIDTH), measure=False)
     fast(torch.randn(5, WIDTH), torch.rand(5, WIDTH)).sum().backward()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import enum
 import logging
 import threading
@@ -113,7 +114,7 @@ class Growth:
     def _program(
         self, fast: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> twin.Program | None:
-        module = twin.original(fast)
+        module = _apart(twin.original(fast))
         args, kwargs = pytree.tree_map(_plain, (args, kwargs))
         back, device = pipeline.target_for(self.target)
         result = pipeline.run(
@@ -131,6 +132,12 @@ class Growth:
             _log.warning("refold: calls of this form take the original forward: %s", why)
             return None
         return twin.program(result.text, type(module))
+
+
+def _apart(module: torch.nn.Module) -> torch.nn.Module:
+    """A copy with the same parameters. It is captured in both modes, and its buffers are written,
+    while other threads call the module itself."""
+    return copy.deepcopy(module, {id(p): p for p in module.parameters()})
 
 
 def _plain(value: Any) -> Any:
