@@ -17,6 +17,7 @@ ORDER = [
     "capture",
     "rules",
     "schedule",
+    "patches",
     "convolve",
     "devices",
     "price",

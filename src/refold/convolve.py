@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 
+from refold import patches
 from refold.schedule import PROCESSORS, Kernels, Schedule, schedules
 
 IMPLICIT = Kernels(
@@ -32,7 +33,17 @@ STRIPS = Kernels(
     tiles={"broad": (128, 128), "slim": (64, 128)},
     splits={"broad": (1,), "slim": (1,)},
 )
-KERNELS = (IMPLICIT, STRIPS)
+PATCHES = Kernels(
+    "patches mma_sync",
+    frozenset({"mma_sync", "cp_async"}),
+    "convolution_patches.cuh",
+    "rf::Patches<rf::{mode}, rf::{tile}, {channels}>",
+    tiles={"features64": (64, 128), "features32": (32, 256), "features16": (16, 256)},
+    splits={"features64": (1,), "features32": (1,), "features16": (1,)},
+    slow=2.0,
+    packs=True,
+)
+KERNELS = (IMPLICIT, STRIPS, PATCHES)
 # those for a CPU, whose sizes decide how they are cut
 PANELS = Kernels(
     "panels of vectors",
@@ -89,6 +100,26 @@ class Convolution:
         return min(fit, (high - 1) * down + 5)
 
     @property
+    def transposed(self) -> bool:
+        return self.output_padding is not None
+
+    @property
+    def axes(self) -> tuple[patches.Axis, ...]:
+        facts = (self.made, self.kernel, self.strides, self.paddings, self.dilations)
+        return tuple(patches.Axis(*axis, self.transposed) for axis in zip(*facts, strict=True))
+
+    def at_once(self, schedule: Schedule) -> int:
+        """Channels of a patch in shared memory at a time; 0 where none fit."""
+        _, places = schedule.sizes
+        return patches.channels_at_once(self.channels // self.groups, self.axes, places)
+
+    @property
+    def products(self) -> int:
+        """Of all results; of a transposed one each element of an image meets the whole kernel."""
+        places = self.images * prod(self.sizes) if self.transposed else self.pixels
+        return places * prod(self.kernel) * self.channels * self.features // self.groups
+
+    @property
     def pixels(self) -> int:
         """Places of all results."""
         return self.images * prod(self.made)
@@ -129,12 +160,16 @@ _FEW, _PANEL, _LANES, _FEW_PRODUCTS = 2, 14, 16, 72
 
 
 def by_rule(allowed: str, features: frozenset[str] = IMPLICIT.requires) -> Choice:
-    """Our kernels, by the least of what they compute. allowed: the accuracy that PyTorch's flag
-    allows for convolutions, "ieee" or "tf32". features: of the device."""
+    """Our kernels, by the least of what they compute; patches, which were not timed yet, for what
+    the others do not take. allowed: the accuracy that PyTorch's flag allows for convolutions,
+    "ieee" or "tf32". features: of the device."""
 
     def chosen(convolution: Convolution) -> Way | None:
         found = candidates(convolution, kind_of(convolution, allowed), features)
-        return min(found, key=lambda w: tile_products(w.schedule, convolution))
+        timed = [w for w in found if w.schedule.kernels is not PATCHES]
+        return min(
+            timed or found, key=lambda w: tile_products(w.schedule, convolution), default=None
+        )
 
     return chosen
 
@@ -164,18 +199,30 @@ def _is_strips(way: Way) -> bool:
 
 def ways(features: frozenset[str] = IMPLICIT.requires) -> list[Schedule]:
     """All ways to cut a convolution on a device that has these features."""
-    strips = schedules(STRIPS) if STRIPS.requires <= features else []
-    return schedules(IMPLICIT) + strips
+    return [s for kernels in KERNELS if kernels.requires <= features for s in schedules(kernels)]
 
 
 def candidates(c: Convolution, kind: str, features: frozenset[str]) -> list[Way]:
     """Those that compute a convolution in a class of accuracy."""
-    return [Way(s, kind) for s in ways(features) if s.kernels is IMPLICIT or takes(s, c, kind)]
+    return [Way(s, kind) for s in ways(features) if takes(s, c, kind)]
 
 
-def takes(strips: Schedule, c: Convolution, kind: str) -> bool:
-    """Whether strips of rows compute a convolution: along one or two axes, by steps of 1, where
-    kernels and rows fit shared memory."""
+def takes(schedule: Schedule, c: Convolution, kind: str) -> bool:
+    """Whether the kernels of a schedule compute a convolution."""
+    if schedule.kernels is PANELS:
+        return True
+    by_patches = schedule.kernels is PATCHES
+    part = 4 if by_patches else 1  # whose tiles are smaller
+    if c.features // c.groups * part < LEAST_FEATURES or c.depth * part < LEAST_DEPTH:
+        return False
+    if by_patches:
+        return c.at_once(schedule) > 0
+    return not c.transposed and (schedule.kernels is IMPLICIT or _fit_strips(schedule, c, kind))
+
+
+def _fit_strips(strips: Schedule, c: Convolution, kind: str) -> bool:
+    """Strips of rows are along one or two axes, by steps of 1, where kernels and rows fit shared
+    memory."""
     if len(c.sizes) > 2 or any(s != 1 for s in c.strides):
         return False
     features, _ = strips.sizes
@@ -192,6 +239,13 @@ def tile_products(schedule: Schedule, c: Convolution) -> float:
     """Products of whole tiles, which are computed where a tile is not full, too; with processors
     that idle in the last wave."""
     high, wide = schedule.sizes
+    if schedule.kernels is PATCHES:
+        each, places = c.channels // c.groups, prod(a.places for a in c.axes) * c.images
+        tiles = c.groups * -(-(c.features // c.groups) // high) * -(-places // wide)
+        waves = -(-tiles // PROCESSORS)
+        return float(
+            waves * PROCESSORS * high * wide * patches.depth(each, c.at_once(schedule), c.axes)
+        )
     columns = -(-c.pixels // wide)
     if schedule.kernels is STRIPS:  # rows are not joined
         columns = c.pixels // c.made[-1] * -(-c.made[-1] // wide)

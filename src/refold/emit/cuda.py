@@ -84,7 +84,7 @@ class CudaTarget:
     def flags(self, groups: Sequence[Group]) -> list[Refusal]:
         reason = '"PyTorch\'s flags do not allow TF32, which the kernels use"'
         found = [("not _refold_tf32_allowed()", reason)] if self.float32 == "tf32" else []
-        if any(g.kernel.kind == "tf32" for g in groups if isinstance(g.kernel, ConvolutionKernel)):
+        if _convolves_in_tf32(groups):
             own = '"PyTorch\'s flag does not allow TF32 for convolutions, where the kernels use it"'
             found.append(("not _refold_tf32_allowed_in_convolutions()", own))
         return found
@@ -105,6 +105,7 @@ class CudaTarget:
             packs=PACKED in forms,
             transposes=TRANSPOSED in forms,
             convolutions=sorted(f for f in forms if f.startswith(CONVOLUTION)),
+            asks=_convolves_in_tf32(m.group for m in groups),
             hi_lo=sorted(f"_refold_{f}" for f in forms if f.startswith("hi_lo")),
             capability=capability,
             only="<" if later else "!=",
@@ -141,6 +142,11 @@ class CudaTarget:
             bodies_text(k.struct() for k in kernels),
             "\n".join(entries).rstrip("\n"),
         )
+
+
+def _convolves_in_tf32(groups: Iterable[Group]) -> bool:
+    kernels = (g.kernel for g in groups)
+    return any(k.kind == "tf32" for k in kernels if isinstance(k, ConvolutionKernel))
 
 
 def forms_of(groups: Iterable[Group]) -> set[str]:

@@ -12,7 +12,7 @@ from refold.plan.convolution import CONVOLUTION
 
 def entries(groups: Iterable[Group], float32: str) -> Iterator[Entries]:
     """Those that some convolutions need. float32: of products."""
-    for kind in sorted({g.kernel.kind for g in groups if g.kernel is not None}):
+    for kind in sorted({g.kernel.kind for g in groups if g.kernel is not None and g.kernel.packs}):
         form = CONVOLUTION + kind
         text = _PACK.replace("@FORM@", form).replace("@MODE@", MODES[kind])
         yield (f"{form}_bytes", form), text

@@ -91,21 +91,18 @@ SAMPLES = (
         lambda x, w, b: F.conv_transpose2d(x, w, b).sin(),
         ((N, 16, 4, 4),),
         ((16, 20, 3, 3), (20,)),
-        only="cpp",
     ),
     Sample(
         "transposed by steps of two",
         lambda x, w, b: F.gelu(F.conv_transpose2d(x, w, b, 2, 1, 1)),
         ((N, 5, 7, 9),),
         ((5, 17, 3, 3), (17,)),
-        only="cpp",
     ),
     Sample(
         "transposed, steps longer than the kernel, groups, dilations",
         lambda x, w: F.conv_transpose2d(x, w, None, (3, 5), (0, 1), (2, 3), 2, (2, 1)).sin(),
         ((N, 6, 4, 5),),
         ((6, 4, 2, 4),),
-        only="cpp",
     ),
     Sample(
         "transposed along a line, and volumes",
@@ -115,7 +112,6 @@ SAMPLES = (
         ),
         ((N, 3, 23), (N, 3, 3, 2, 5)),
         ((3, 7, 4), (3, 8, 3, 3, 3)),
-        only="cpp",
     ),
     Sample(
         "long lines of many features",
