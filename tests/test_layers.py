@@ -44,6 +44,7 @@ ORDER = [
     "wheel",
     "judge",
     "report",
+    "suite",
     "cli",
     "entry",
 ]
