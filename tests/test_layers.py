@@ -45,6 +45,7 @@ ORDER = [
     "wheel",
     "judge",
     "report",
+    "suite",
     "cli",
     "entry",
 ]
