@@ -184,6 +184,9 @@ TABLE: Mapping[str, Row] = {
     "tests/backend/test_distributed.py::test_two_processes_train_as_one": Row(
         "Two processes for each."
     ),
+    "tests/backend/test_distributed.py::test_the_run_on_several_gpus_by_two_processes_here": Row(
+        "A minute: two processes compile a model twice."
+    ),
     "tests/backend/test_trainers.py::test_accelerate": Row("Its graphs are compiled."),
     "tests/backend/test_trainers.py::test_lightning": Row("Its graphs are compiled."),
     "tests/backend/test_models.py::test_steps_of_a_model": Row("Half a minute or more for each."),
@@ -225,6 +228,12 @@ TABLE: Mapping[str, Row] = {
             "test_a_model_that_dynamo_cannot_trace_runs",
         )
     },
+    "tests/test_suite.py::test_killed_at_random_moments_and_resumed_the_rows_are_the_same": Row(
+        "Ten kills take half a minute.", ("3",)
+    ),
+    "tests/test_suite.py::test_models_are_optimized_judged_and_the_run_goes_on": Row(
+        "Models are optimized and judged, half a minute of processes; the others need no model."
+    ),
     "tests/test_build.py::test_files_for_gpus_are_built_where_there_is_none": Row(
         "nvcc takes four seconds for each."
     ),
