@@ -29,6 +29,7 @@ ORDER = [
     "families",
     "planner",
     "emit",
+    "turns",
     "measure",
     "baselines",
     "tune",
@@ -45,6 +46,7 @@ ORDER = [
     "wheel",
     "judge",
     "report",
+    "suite",
     "cli",
     "entry",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import subprocess
 import sys
@@ -37,3 +38,28 @@ def test_two_processes_train_as_one(case: str, tmp_path: Path) -> None:
     finally:
         for process in running:
             process.kill()
+
+
+def test_the_run_on_several_gpus_by_two_processes_here(tmp_path: Path) -> None:
+    """bench/several_gpus.py: losses and gradients, a checkpoint of two read by one, a module in
+    threads; called again, it has nothing left to do."""
+    rows = tmp_path / "rows.csv"
+    command = [sys.executable, str(ROOT / "bench" / "several_gpus.py"), "--device", "cpu"]
+    command += ["--only", "mlp_ddp_inside", "emitted", "--every", "--steps", "4", "--rounds", "2"]
+    command += ["--limit", "1500"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    for told in ("2 parts", "0 parts"):
+        done = subprocess.run(
+            [*command, "--output", str(rows)],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        assert told in done.stdout
+    with rows.open(newline="") as file:
+        spread, emitted = csv.DictReader(file)
+    assert spread["losses"] == spread["checkpoint"] == "the same"
+    assert spread["graphs"] == "2 of 2" and float(spread["error"]) < 2
+    assert emitted["checked"] == "copied moved threads"

@@ -25,8 +25,11 @@ class CudaConvolution(CudaKernel):
     def headers(self) -> list[str]:
         return [self.plan.schedule.kernels.header]
 
+    def functor(self) -> list[str]:
+        return [*super().functor(), *self.aligned()]
+
     @property
-    def by_patches(self) -> bool:
+    def may_work_in_memory(self) -> bool:
         """Whether the kernel packs kernels itself, in memory that it works in."""
         return self.plan.schedule.kernels.packs
 
@@ -36,27 +39,24 @@ class CudaConvolution(CudaKernel):
         names = {"mode": MODES[self.plan.kind], "tile": schedule.tile.capitalize()}
         return schedule.kernels.type.format(**names, channels=channels)
 
-    def asked(self, sizes: Sequence[str]) -> str:
-        if not self.by_patches:
-            return super().asked(sizes)
-        types = f"{self.schedule()}, rf::{self.struct_name()}"
-        return f"rf::patches_workspace_size<{types}>({', '.join(sizes)}, size)"
-
-    def works_in_memory(self, scope: Scope) -> bool:
-        return self.by_patches
+    def asked(self) -> str:
+        return f"rf::patches_workspace_size<{self.schedule()}, {self.struct_name()}>"
 
     def run(self) -> str:
-        given, schedule = ", ".join(name for name, _ in self.sizes()), self.schedule()
-        if self.by_patches:
-            return f"rf::patches<{schedule}>(body, a, w, {given}, {self.aligned()}, work, on)"
-        return f"rf::convolution<{schedule}>(body, a, w, w_packed, {given}, {self.aligned()}, on)"
+        given = ", ".join(name for name, _ in self.sizes())
+        sides, work = ("a, w", "work, ") if self.may_work_in_memory else ("a, w, w_packed", "")
+        function = "patches" if self.may_work_in_memory else "convolution"
+        return (
+            f"rf::{function}<{self.schedule()}>({self.sized()}, {sides}, {given},"
+            f" body.is_aligned(), {work}on)"
+        )
 
-    def sides(self) -> tuple[list[tuple[str, str]], list[str]]:
+    def sides(self) -> list[tuple[str, str]]:
         x, w = self.group.sides
-        packed = [] if self.by_patches else [("float*", "w_packed")]
-        return [(self.pointer(x), "a"), (self.pointer(w), "w"), *packed], []
+        packed = [] if self.may_work_in_memory else [("float*", "w_packed")]
+        return [(self.pointer(x), "a"), (self.pointer(w), "w"), *packed]
 
     def given_sides(self, scope: Scope) -> tuple[list[str], list[str]]:
         x, w = self.group.sides
-        packed = [] if self.by_patches else [scope.packed[w]]
+        packed = [] if self.may_work_in_memory else [scope.packed[w]]
         return [], [scope.operands[x], scope.operands[w], *packed]

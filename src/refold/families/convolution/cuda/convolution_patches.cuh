@@ -241,7 +241,7 @@ template <class S, class W> Error choose_box(PatchLaunch& l, size_t& shared) {
 }
 
 template <class S, class Body>
-Error patches_workspace_size(long, long, long, long, long, WorkspaceSize& size) {
+Error patches_workspace_size(WorkspaceSize& size, long, long, long, long, long) {
   size.scratch = Fragments<S, typename Body::Window>::bytes();
   return nullptr;
 }
