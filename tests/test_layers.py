@@ -28,6 +28,7 @@ ORDER = [
     "families",
     "planner",
     "emit",
+    "turns",
     "measure",
     "baselines",
     "tune",

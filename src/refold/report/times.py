@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from refold import pipeline
+from refold import pipeline, turns
 from refold.baselines import COMPILE, EAGER, Contest
 from refold.capture import kept
 from refold.devices import DeviceModel
@@ -37,7 +37,7 @@ def times_of(
             continue
         assert d.contest is not None
         eager = d.contest.timings[EAGER]
-        with kept(module), torch.no_grad():
+        with turns.alone(), kept(module), torch.no_grad():
             for m in (module, fast):
                 m.train(d.mode.name == "train")
             fast.refold_refresh()  # type: ignore[operator]
