@@ -258,6 +258,14 @@ TABLE: Mapping[str, Row] = {
             "test_a_model_that_dynamo_cannot_trace_runs",
         )
     },
+    **{
+        f"tests/test_pages_browser.py::{name}": Row("A browser looks at each page.")
+        for name in ("test_nothing_overlaps_or_is_cut", "test_a_fault_is_seen")
+    },
+    "tests/test_pages.py::test_a_page_is_one_file_and_needs_nothing": Row(
+        "Models are captured, judged; the browser's test reads the same pages.",
+        ("explain", "suite"),
+    ),
     "tests/test_suite.py::test_killed_at_random_moments_and_resumed_the_rows_are_the_same": Row(
         "Ten kills take half a minute.", ("3",)
     ),
