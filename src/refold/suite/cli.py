@@ -16,6 +16,7 @@ from refold import __version__
 from refold.report import arguments
 from refold.suite import leases
 from refold.suite.here import Here, machine
+from refold.suite.page import page
 from refold.suite.progress import Terminal
 from refold.suite.rows import FAILED, Record, table
 from refold.suite.run import run
@@ -112,7 +113,7 @@ def suite(args: argparse.Namespace) -> int:
         print(json.dumps(asdict(found), indent=2))
     else:
         print(found.text())
-        print(f"rows in {folder}/rows.jsonl and {folder}/rows.csv")
+        print(f"rows in {folder}/rows.jsonl and {folder}/rows.csv, a page in {folder}/page.html")
     return int(any(row["status"] in FAILED for row in record.of(tasks)))
 
 
@@ -127,7 +128,9 @@ def _anew(args: argparse.Namespace, record: Record) -> set[str]:
 
 def _write(folder: Path, record: Record, tasks: list[Task]) -> None:
     """What is made of the rows."""
-    (folder / "rows.csv").write_text(table(record.of(tasks)))
+    rows = record.of(tasks)
+    (folder / "rows.csv").write_text(table(rows))
+    (folder / "page.html").write_text(page(rows, len(tasks)), encoding="utf-8")
 
 
 @contextlib.contextmanager
