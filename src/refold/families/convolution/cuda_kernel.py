@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from refold.codegen.cuda import CudaKernel, planned
 from refold.codegen.launch import Scope
 from refold.families.convolution.kernel import FORM
