@@ -20,6 +20,7 @@ from refold import pipeline
 from refold.accuracy.samples import samples_of
 from refold.capture import Example
 from refold.convolve import (
+    DIRECT,
     IMPLICIT,
     PATCHES,
     STRIPS,
@@ -61,6 +62,7 @@ def choice(kind: str, tile: str = "slim", kernels: Kernels = IMPLICIT) -> Choice
     own, way = (
         [w for w in ways(HOPPER) if w.tile == tile and w.kernels is k] for k in (IMPLICIT, kernels)
     )
+    kind = "ieee" if kernels is DIRECT else kind
     return lambda c: Way((way if takes(way[0], c, kind) else own or way)[0], kind)
 
 

@@ -15,11 +15,12 @@ from torch import nn
 
 from agree import check_values
 from refold import pipeline
-from refold.convolve import IMPLICIT, ON_CPU, PATCHES, STRIPS, Choice, takes
+from refold.convolve import DIRECT, IMPLICIT, ON_CPU, PATCHES, STRIPS, Choice, takes
 from refold.derive import Options, derive
 from refold.emit.module import Mode
 from refold.plan import Group
 from refold.plan.convolution import of_node, unfit
+from refold.schedule import Kernels
 from test_convolutions import ALL, TARGET, TARGETS, choice, fast_of, relative, truth_of
 from test_models import written
 from tests.emulator.module import emulated
@@ -186,21 +187,25 @@ def drawn_of_all(
 
 
 @pytest.mark.parametrize("seed", range(24))
-def test_random_convolutions_by_patches(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kernels", [PATCHES, DIRECT], ids=str)
+def test_random_convolutions_of_all_forms(
+    kernels: Kernels, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Eight at a time, with few processors or many, by which the phases of a tile are shared."""
     monkeypatch.setenv("EMULATOR_PROCESSORS", str((1, 132)[seed % 2]))
     random = torch.Generator().manual_seed(seed)
     torch.manual_seed(seed)
-    pairs = [drawn_of_all(random, (8, 16, 33, 70)) for _ in range(8)]
+    each = (8, 16, 33, 70) if kernels is PATCHES else (1, 1, 2, 3, 5, 8)
+    pairs = [drawn_of_all(random, each) for _ in range(8)]
     module, images = Through([m for m, _ in pairs]).eval(), [x for _, x in pairs]
-    kind, tile = ("ieee", "tf32")[seed % 2], list(PATCHES.tiles)[seed % 3]
-    fast = fast_of(module, images, choice(kind, tile, PATCHES))
+    kind, tile = ("ieee", "tf32")[seed % 2], list(kernels.tiles)[seed % len(kernels.tiles)]
+    fast = fast_of(module, images, choice(kind, tile, kernels))
     with torch.no_grad():
         assert pipeline.obstacle(fast, images) is None
         got, eager, truth = fast(*images), module(*images), truth_of(module, *images)
         for g, e, t in zip(got, eager, truth, strict=True):
             assert g.shape == e.shape and g.stride() == e.stride()
-            check_as_accurate(g, e, t, kind)
+            check_as_accurate(g, e, t, kind if kernels is PATCHES else "ieee")
 
 
 # --- on a CPU -------------------------------------------------------------------------------------

@@ -153,8 +153,8 @@ TABLE: Mapping[str, Row] = {
     "tests/test_random_convolutions.py::test_random_convolutions": Row(
         "Eight of 304: each is compiled, and run by thousands of emulated threads.", ("3",)
     ),
-    "tests/test_random_convolutions.py::test_random_convolutions_by_patches": Row(
-        "Eight of 192: each is compiled, and run by thousands of emulated threads.", ("1",)
+    "tests/test_random_convolutions.py::test_random_convolutions_of_all_forms": Row(
+        "16 of 384: each is compiled, and run by emulated threads.", ("patches*-1", "direct-0")
     ),
     "tests/test_random_convolutions.py::test_random_convolutions_on_the_cpu": Row(
         "16 of 128: each is compiled.", ("0", "13")

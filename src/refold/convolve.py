@@ -43,7 +43,15 @@ PATCHES = Kernels(
     slow=2.0,
     packs=True,
 )
-KERNELS = (IMPLICIT, STRIPS, PATCHES)
+DIRECT = Kernels(
+    "direct",
+    frozenset(),
+    "convolution_direct.cuh",
+    "rf::Direct",
+    tiles={"columns": (1, 256)},
+    splits={"columns": (1,)},
+)
+KERNELS = (IMPLICIT, STRIPS, PATCHES, DIRECT)
 # those for a CPU, whose sizes decide how they are cut
 PANELS = Kernels(
     "panels of vectors",
@@ -60,6 +68,10 @@ _SHARED, _MARGIN, _STAGING_PITCH = 232448 - 256, 3, 40
 LEAST_TF32 = 512
 # features and products of a group below which most of a tile of the tensor cores is empty
 LEAST_FEATURES, LEAST_DEPTH = 16, 16
+# a product by plain arithmetic, in those of tensor cores
+_PLAIN = 10.0
+# the most of both that plain arithmetic computes
+_MOST_DIRECT, _MOST_DIRECT_DEPTH = 8, 1024
 
 
 @dataclass(frozen=True)
@@ -159,17 +171,22 @@ def by_rule_on_cpu(c: Convolution) -> Way | None:
 _FEW, _PANEL, _LANES, _FEW_PRODUCTS = 2, 14, 16, 72
 
 
+_IN_ORDER = ((IMPLICIT, STRIPS), (PATCHES,), (DIRECT,))
+
+
 def by_rule(allowed: str, features: frozenset[str] = IMPLICIT.requires) -> Choice:
     """Our kernels, by the least of what they compute; patches, which were not timed yet, for what
-    the others do not take. allowed: the accuracy that PyTorch's flag allows for convolutions,
-    "ieee" or "tf32". features: of the device."""
+    the others do not take, plain arithmetic last.
+
+    allowed: the accuracy that PyTorch's flag allows for convolutions, "ieee" or "tf32". features:
+    of the device.
+    """
 
     def chosen(convolution: Convolution) -> Way | None:
         found = candidates(convolution, kind_of(convolution, allowed), features)
-        timed = [w for w in found if w.schedule.kernels is not PATCHES]
-        return min(
-            timed or found, key=lambda w: tile_products(w.schedule, convolution), default=None
-        )
+        best = [[w for w in found if w.schedule.kernels in k] for k in _IN_ORDER]
+        taken = next(filter(None, best), [])
+        return min(taken, key=lambda w: tile_products(w.schedule, convolution), default=None)
 
     return chosen
 
@@ -204,16 +221,20 @@ def ways(features: frozenset[str] = IMPLICIT.requires) -> list[Schedule]:
 
 def candidates(c: Convolution, kind: str, features: frozenset[str]) -> list[Way]:
     """Those that compute a convolution in a class of accuracy."""
-    return [Way(s, kind) for s in ways(features) if takes(s, c, kind)]
+    taken = (s for s in ways(features) if takes(s, c, kind))
+    return [Way(s, "ieee" if s.kernels is DIRECT else kind) for s in taken]
 
 
 def takes(schedule: Schedule, c: Convolution, kind: str) -> bool:
     """Whether the kernels of a schedule compute a convolution."""
     if schedule.kernels is PANELS:
         return True
+    each = c.features // c.groups
+    if schedule.kernels is DIRECT:
+        return not c.transposed and each <= _MOST_DIRECT and c.depth <= _MOST_DIRECT_DEPTH
     by_patches = schedule.kernels is PATCHES
     part = 4 if by_patches else 1  # whose tiles are smaller
-    if c.features // c.groups * part < LEAST_FEATURES or c.depth * part < LEAST_DEPTH:
+    if each * part < LEAST_FEATURES or c.depth * part < LEAST_DEPTH:
         return False
     if by_patches:
         return c.at_once(schedule) > 0
@@ -239,6 +260,8 @@ def tile_products(schedule: Schedule, c: Convolution) -> float:
     """Products of whole tiles, which are computed where a tile is not full, too; with processors
     that idle in the last wave."""
     high, wide = schedule.sizes
+    if schedule.kernels is DIRECT:
+        return float(c.features * c.pixels * c.depth) * _PLAIN
     if schedule.kernels is PATCHES:
         each, places = c.channels // c.groups, prod(a.places for a in c.axes) * c.images
         tiles = c.groups * -(-(c.features // c.groups) // high) * -(-places // wide)

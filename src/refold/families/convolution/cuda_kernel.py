@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from refold.codegen.cuda import CudaKernel, planned
 from refold.codegen.launch import Scope
+from refold.convolve import DIRECT, PATCHES
 from refold.families.convolution.kernel import FORM
 from refold.plan import Group
 from refold.plan.convolution import ConvolutionKernel
 
+_FUNCTIONS = {PATCHES: "patches", DIRECT: "direct"}  # where it is another than that of the header
 MODES = {"ieee": "Ieee", "tf32": "Tf32"}  # the C++ types of the kinds
 
 
@@ -40,21 +42,26 @@ class CudaConvolution(CudaKernel):
     def asked(self) -> str:
         return f"rf::patches_workspace_size<{self.schedule()}, {self.struct_name()}>"
 
+    @property
+    def is_packed(self) -> bool:
+        """Whether the kernel is given packed kernels."""
+        return bool(self.plan.packs)
+
     def run(self) -> str:
-        given = ", ".join(name for name, _ in self.sizes())
-        sides, work = ("a, w", "work, ") if self.may_work_in_memory else ("a, w, w_packed", "")
-        function = "patches" if self.may_work_in_memory else "convolution"
-        return (
-            f"rf::{function}<{self.schedule()}>({self.sized()}, {sides}, {given},"
-            f" body.is_aligned(), {work}on)"
-        )
+        function = _FUNCTIONS.get(self.plan.schedule.kernels, "convolution")
+        packed = ["w_packed"] if self.is_packed else []
+        sizes = [name for name, _ in self.sizes()]
+        aligned = [] if function == "direct" else ["body.is_aligned()"]
+        work = ["work"] if self.may_work_in_memory else []
+        given = ", ".join([self.sized(), "a", "w", *packed, *sizes, *aligned, *work, "on"])
+        return f"rf::{function}<{self.schedule()}>({given})"
 
     def sides(self) -> list[tuple[str, str]]:
         x, w = self.group.sides
-        packed = [] if self.may_work_in_memory else [("float*", "w_packed")]
+        packed = [("float*", "w_packed")] if self.is_packed else []
         return [(self.pointer(x), "a"), (self.pointer(w), "w"), *packed]
 
     def given_sides(self, scope: Scope) -> tuple[list[str], list[str]]:
         x, w = self.group.sides
-        packed = [] if self.may_work_in_memory else [scope.packed[w]]
+        packed = [scope.packed[w]] if self.is_packed else []
         return [], [scope.operands[x], scope.operands[w], *packed]

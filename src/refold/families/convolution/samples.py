@@ -63,28 +63,24 @@ SAMPLES = (
         lambda x, w: F.conv2d(x, w).sin(),
         ((N, 8, 6, 6),),
         ((3, 8, 3, 3),),
-        only="cpp",
     ),
     Sample(
         "each channel by itself",
         lambda x, w, b: F.conv2d(x, w, b, padding=1, groups=24).sin(),
         ((N, 24, 9, 20),),
         ((24, 1, 3, 3), (24,)),
-        only="cpp",
     ),
     Sample(
         "each channel by itself, strides and dilations",
         lambda x, w: F.conv2d(x, w, None, (3, 2), (2, 1), (1, 2), groups=3).sin(),
         ((N, 3, 14, 41),),
         ((6, 1, 2, 3),),
-        only="cpp",
     ),
     Sample(
         "volumes of few features",
         lambda x, w: F.conv3d(x, w, padding=(1, 0, 2), groups=2).cos(),
         ((N, 4, 3, 5, 34),),
         ((4, 2, 2, 3, 3),),
-        only="cpp",
     ),
     Sample(
         "transposed",

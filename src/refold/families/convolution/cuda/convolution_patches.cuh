@@ -252,22 +252,14 @@ template <class S, class Body>
 Error patches(const Body& body, const float* x, const float* w, long count, long deep, long high, long wide,
               long places, bool aligned, const Workspace& work, cudaStream_t stream) {
   using W = typename Body::Window;
-  using P = Phases<W>;
-  const long made_deep = P::Deep::made(deep), made_high = P::High::made(high), made_wide = P::Wide::made(wide);
   if (count == 0 || places == 0) return nullptr;
-  if (made_deep * made_high * made_wide != places)
-    return error("images of %ld x %ld x %ld: the convolution has %ld places, not %ld", deep, high, wide,
-                 made_deep * made_high * made_wide, places);
-  if (deep * high * wide > INT32_MAX || places > INT32_MAX)
-    return error("images of %ld x %ld x %ld: a channel has more than 2^31 - 1 elements", deep, high, wide);
   Device device;
   RF_TRY(current_device(device));
   if (device.major < 8)
     return error("the device has compute capability %d.%d; this kernel is for 8.0 and later", device.major,
                  device.minor);
   PatchLaunch l{};
-  l.images = {x, int(deep), int(high), int(wide), int(made_deep), int(made_high), int(made_wide),
-              int(deep * high * wide), int(places), count * places};
+  RF_TRY(images_of<W>(l.images, x, count, deep, high, wide, places));
   l.w = w, l.packed = static_cast<const float4*>(work.scratch);
   l.in_fours = aligned && places % 4 == 0;
   size_t shared;
@@ -276,7 +268,7 @@ Error patches(const Body& body, const float* x, const float* w, long count, long
   while (l.lanes < S::kThreads && l.lanes < l.plane) l.lanes *= 2;
   using Shape = PatchShape<S, W>;
   const long boxes = count * l.boxes_deep * l.boxes_high * l.boxes_wide;
-  const long blocks = boxes * W::kGroups * Shape::kTiles, phases = P::kPhases / Shape::kJoined;
+  const long blocks = boxes * W::kGroups * Shape::kTiles, phases = Phases<W>::kPhases / Shape::kJoined;
   l.splits = static_cast<int>(blocks >= 2L * device.processors ? 1 : phases);
   unsigned grid, pack_grid;
   RF_TRY(grid_of(blocks * l.splits, grid));

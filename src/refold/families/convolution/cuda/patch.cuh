@@ -1,7 +1,6 @@
 // Patches of images in shared memory, and kernels as fragments, for convolution_patches.cuh: what lies where, how it gets
 // there, and the instructions that multiply it.
 #pragma once
-#include "device.cuh"
 #include "lanes.cuh"
 #include "mode.cuh"
 #include "phases.cuh"

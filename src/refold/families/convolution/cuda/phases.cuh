@@ -5,6 +5,7 @@
 // phase + padding - tap * dilation is a multiple of the stride, at q plus that multiple. Its taps lie stride /
 // gcd(stride, dilation) apart.
 #pragma once
+#include "device.cuh"
 #include "window.cuh"
 
 namespace rf {
@@ -68,6 +69,21 @@ template <class W> struct Phases {
     }
   };
 };
+
+// The sizes of a call, whose result has `places` for each of its channels.
+template <class W>
+Error images_of(Images& images, const float* x, long count, long deep, long high, long wide, long places) {
+  using P = Phases<W>;
+  const long made_deep = P::Deep::made(deep), made_high = P::High::made(high), made_wide = P::Wide::made(wide);
+  if (made_deep * made_high * made_wide != places)
+    return error("images of %ld x %ld x %ld: the convolution has %ld places, not %ld", deep, high, wide,
+                 made_deep * made_high * made_wide, places);
+  if (deep * high * wide > INT32_MAX || places > INT32_MAX)
+    return error("images of %ld x %ld x %ld: a channel has more than 2^31 - 1 elements", deep, high, wide);
+  images = {x, int(deep), int(high), int(wide), int(made_deep), int(made_high), int(made_wide),
+            int(deep * high * wide), int(places), count * places};
+  return nullptr;
+}
 
 // Where a kernel's value lies: [features, channels of a group, taps], of a transposed one [channels, features of a group,
 // taps].
