@@ -236,6 +236,9 @@ TABLE: Mapping[str, Row] = {
         "Models are captured, judged; the browser's test reads the same pages.",
         ("explain", "suite"),
     ),
+    "tests/test_suite_ray.py::test_a_worker_and_a_node_are_lost_and_no_row_is": Row(
+        "Starts a cluster."
+    ),
     "tests/test_suite.py::test_killed_at_random_moments_and_resumed_the_rows_are_the_same": Row(
         "Ten kills take half a minute.", ("3",)
     ),
