@@ -10,12 +10,14 @@ SECONDS ?= 3600
 
 .PHONY: demo test test-all faults style check soak bench gpu-test gpu-bench clean
 
+# holds how many seconds the installation took
 $(VENV)/ready: pyproject.toml
+	@mkdir -p $(VENV) && date +%s > $(VENV)/begun
 	$(PYTHON) -m venv $(VENV)
 	$(RUN) -m pip install --quiet --upgrade pip
 	$(RUN) -m pip install --quiet "$(TORCH)"
 	$(RUN) -m pip install --quiet -e ".[dev]"
-	touch $@
+	@echo $$(( $$(date +%s) - $$(cat $(VENV)/begun) )) > $@
 
 demo: $(VENV)/ready
 	$(RUN) bench/demo.py

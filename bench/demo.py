@@ -1,14 +1,21 @@
 """The demo: five models become faster, each line with its verdict, its error and its speed.
 
-    python bench/demo.py [S0 S1 ...]
+    python bench/demo.py [S0 S1 ...] [--full]
 
-On the GPU where there is one, at full size; else on the CPU, two of them at smaller sizes. The
-emitted files stay in `out/`; open one.
+On the GPU where there is one, at full size and one model at a time. Else on the CPU, at sizes at
+which eager takes about a fifth of a second, and two models side by side: one is derived, compiled
+or judged beside another, and who times is alone. `--full` takes the sizes of bench/results/cpu.csv.
+The emitted files stay in `out/`; open one.
 """
 
 from __future__ import annotations
 
+import argparse
+import os
 import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,7 +24,7 @@ from rich import box
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
-from systems import PROBLEMS, SYSTEMS, machine, optimize, rows
+from systems import PROBLEMS, SYSTEMS, System, machine, optimize, rows
 
 from refold.report.terminal import seconds
 
@@ -50,35 +57,66 @@ def cells(row: dict[str, Any]) -> list[str]:
     ]
 
 
+def title() -> str:
+    """What the table was measured on."""
+    where = machine()
+    place = f"{where['cores']} cores, {where['capability']}"
+    return f"refold on {torch.cuda.get_device_name() if torch.cuda.is_available() else place}"
+
+
+def clock(spent: float) -> str:
+    """Minutes and seconds."""
+    return f"{int(spent) // 60}:{int(spent) % 60:02}"
+
+
+def installation() -> str:
+    """How long `make` took to install what the demo runs in, where it did: see the Makefile."""
+    said = Path(sys.prefix, "ready")
+    text = said.read_text().strip() if said.exists() else ""
+    return f"; installation, once: {clock(float(text))}" if text.isdigit() else ""
+
+
 def main() -> int:
+    asked = argparse.ArgumentParser()
+    asked.add_argument("systems", nargs="*", default=[s.name for s in SYSTEMS])
+    asked.add_argument("--full", action="store_true")
+    args = asked.parse_args()
+    began = time.monotonic()
     out = PROBLEMS.parent / "out"
     out.mkdir(exist_ok=True)
     console = Console()
-    where = machine()
     on_gpu = torch.cuda.is_available()
-    place = f"{where['cores']} cores, {where['capability']}"
-    place = torch.cuda.get_device_name() if on_gpu else place
-    table = Table(title=f"refold on {place}", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    chosen = [s for s in SYSTEMS if s.name in args.systems]
+
+    def sets(system: System) -> tuple[str, ...]:
+        return () if on_gpu else system.reduced if args.full else system.small
+
+    def run(system: System) -> dict[str, Any]:
+        return optimize(system, sets(system), 2.0, out / f"{Path(system.file).stem}_fast.py")
+
+    table = Table(title=title(), box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name, side in COLUMNS.items():
         table.add_column(name, justify=side, no_wrap=True)
-    chosen = [s for s in SYSTEMS if s.name in (sys.argv[1:] or [s.name])]
+    table.caption = "derived, compiled, judged and timed; two or three minutes for all"
     codes, reasons = [0], []
-    with Live(table, console=console, refresh_per_second=2):
-        for system in chosen:
-            table.caption = f"{system.name}: derived, compiled, judged and timed; a minute or two"
-            sets = () if on_gpu else system.reduced
-            report = optimize(system, sets, 2.0, out / f"{Path(system.file).stem}_fast.py")
-            codes.append(report["exit"])
-            for row in rows(system, report, sets):
-                table.add_row(*cells(row))
-                if not row.get("speedup"):
-                    reasons.append(f"{row['system']} {row.get('mode', '')}: {row['verdict']}")
-        smaller = [f"{s.name} with {', '.join(s.reduced)}" for s in chosen if s.reduced]
-        but = f", but {'; '.join(smaller)}" if smaller and not on_gpu else ""
-        table.caption = f"full size{but}"
+    with (
+        tempfile.TemporaryDirectory(prefix="refold_demo_") as turns,
+        Live(table, console=console, refresh_per_second=2),
+    ):
+        os.environ["REFOLD_TURNS"] = turns
+        with ThreadPoolExecutor(1 if on_gpu else 2) as pool:
+            for system, report in zip(chosen, pool.map(run, chosen), strict=True):
+                codes.append(report["exit"])
+                for row in rows(system, report, sets(system)):
+                    table.add_row(*cells(row))
+                    if not row.get("speedup"):
+                        reasons.append(f"{row['system']} {row.get('mode', '')}: {row['verdict']}")
+        smaller = [f"{s.name} with {', '.join(sets(s))}" for s in chosen if sets(s)]
+        table.caption = f"full size, but {'; '.join(smaller)}" if smaller else "full size"
     for reason in reasons:
         console.print(reason, markup=False, highlight=False)
     console.print(f"The files are in {out}. Each holds its own derivation: open one.")
+    console.print(f"To the table: {clock(time.monotonic() - began)}{installation()}.")
     return max(0 if code == KEPT else code for code in codes)
 
 

@@ -4,7 +4,7 @@
     python bench/judge_kernelbench.py PATH/TO/KernelBench --summary     # of the rows that are there
 
 The candidate is the file itself with Model renamed ModelNew, so any rejection and any crash is the
-judge's. Sizes are halved by the rule of `kernelbench.py` until eager is predicted to take
+judge's. Sizes are halved by the rule of `refold suite --shrink` until eager is predicted to take
 `--eager` seconds. A file that has a row is skipped, so that a run that was broken off goes on;
 a file whose judgement ended the process has the row that says so. `--again` judges anew what was
 not accepted. Shards write files of their own. Nothing of KernelBench is kept here: its files are
@@ -23,10 +23,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from kernelbench import files, sizes
 from record import Record, commit
 
 from refold.judge import Limits, judge
+from refold.suite.sizes import sizes
+from refold.suite.tasks import kernelbench
 
 HERE = Path(__file__).resolve().parent
 ENDED = "CRASH"
@@ -94,11 +95,8 @@ def main() -> int:
     args = parser.parse_args()
     index, of = map(int, args.shard.split("/"))
     record = Record(args.output / f"{index}_of_{of}.csv")
-    every = [
-        (f"L{level}/{path.stem}", path)
-        for level in args.level
-        for path in files(args.root, level, args.only)
-    ][index::of]
+    tasks = kernelbench(args.root, args.level, args.only)
+    every = [(task.name, task.path) for task in tasks][index::of]
     found = {row["file"]: row for row in record.before}
     record.before = []
     for name, path in every:

@@ -28,6 +28,7 @@ ORDER = [
     "families",
     "planner",
     "emit",
+    "turns",
     "measure",
     "baselines",
     "tune",
@@ -44,6 +45,7 @@ ORDER = [
     "wheel",
     "judge",
     "report",
+    "suite",
     "cli",
     "entry",
 ]

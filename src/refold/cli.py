@@ -1,4 +1,4 @@
-"""The command line: refold optimize | build | judge | explain | doctor | cache.
+"""The command line: refold optimize | build | judge | explain | suite | doctor | cache.
 
 Every failure ends in one line on standard error and an exit code; `--debug` adds the stack trace.
 """
@@ -6,18 +6,17 @@ Every failure ends in one line on standard error and an exit code; `--debug` add
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import NoReturn
 
 from refold import __version__
 from refold.build import BuildError
-from refold.derive import CONVOLUTIONS
-from refold.devices import DEVICES
-from refold.report import building, commands, doctor
+from refold.report import arguments, building, commands, doctor, explaining
+from refold.suite import cli as suite_cli
+from refold.suite.tasks import SuiteError
 
+USAGE = (*commands.USAGE, SuiteError)
 EXIT_CODES = """exit codes of optimize:
   0  a faster, accepted file was written
   3  the original is kept and written as it is, with the reason, or the baseline that is faster
@@ -26,15 +25,8 @@ EXIT_CODES = """exit codes of optimize:
   2  usage"""
 
 
-class Parser(argparse.ArgumentParser):
-    """Wrong usage is one line too."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"refold: {message} ({self.prog} --help says more)\n")
-
-
-def parser() -> Parser:
-    main = Parser(
+def parser() -> arguments.Parser:
+    main = arguments.Parser(
         prog="refold",
         description="Rewrite a PyTorch module's algebra, fuse the rest into kernels, judge it.",
         epilog=EXIT_CODES,
@@ -49,33 +41,10 @@ def parser() -> Parser:
         epilog=EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    _reference(optimize)
+    arguments.reference(optimize)
     optimize.add_argument("-o", "--output", required=True, metavar="FAST.py")
     optimize.add_argument("--json", action="store_true", help="print one JSON object")
-    optimize.add_argument(
-        "--seconds", type=_seconds, default=3.0, help="time spent on each comparison (default 3)"
-    )
-    optimize.add_argument(
-        "--no-tune",
-        action="store_true",
-        help="cut products on a GPU, and choose who computes convolutions, by rule; do not time"
-        " (times are kept in ~/.cache/refold)",
-    )
-    optimize.add_argument(
-        "--no-compile",
-        action="store_true",
-        help="do not measure against torch.compile (which takes a while to compile)",
-    )
-    optimize.add_argument(
-        "--baselines",
-        action="store_true",
-        help="measure against max-autotune, reduce-overhead, channels-last and cudnn.benchmark too",
-    )
-    optimize.add_argument(
-        "--full",
-        action="store_true",
-        help="end with the judge's full verdict, which leaves nothing out (default: the quick one)",
-    )
+    arguments.optimize(optimize)
     optimize.set_defaults(run=commands.optimize)
 
     built = parts.add_parser(
@@ -101,7 +70,7 @@ def parser() -> Parser:
     built.set_defaults(run=building.build_command)
 
     explain = parts.add_parser("explain", help="say what is rewritten, why, and what it saves")
-    _reference(explain)
+    arguments.reference(explain)
     explain.add_argument("--json", action="store_true", help="print one JSON object")
     explain.add_argument("--graph", action="store_true", help="print the graphs too")
     explain.add_argument(
@@ -109,7 +78,11 @@ def parser() -> Parser:
         action="store_true",
         help="print the plan too: each kernel, how it is cut, and where each value lies",
     )
-    explain.set_defaults(run=commands.explain)
+    explain.add_argument("--html", metavar="FILE", help="write one page, which needs nothing else")
+    explain.add_argument(
+        "--measure", action="store_true", help="... with times beside eager and torch.compile"
+    )
+    explain.set_defaults(run=explaining.explain)
 
     from refold.judge.ask import cli as judge_cli
 
@@ -117,6 +90,10 @@ def parser() -> Parser:
     judge_cli.add_arguments(judge)
     judge.add_argument("--debug", action="store_true", help="print the stack trace of an error")
     judge.set_defaults(run=judge_cli.run)
+
+    many = parts.add_parser("suite", help="optimise and judge many files, each in its own process")
+    suite_cli.add_arguments(many)
+    many.set_defaults(run=suite_cli.suite)
 
     checked = parts.add_parser("doctor", help="say what is at hand and what is missing")
     checked.add_argument("--json", action="store_true", help="print one JSON list")
@@ -130,90 +107,9 @@ def parser() -> Parser:
     return main
 
 
-def _reference(command: argparse.ArgumentParser) -> None:
-    command.add_argument("reference", metavar="REF.py")
-    command.add_argument(
-        "--target",
-        type=_target,
-        default=None,
-        help=f"one of {', '.join(DEVICES)} (default: the device at hand)",
-    )
-    command.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        dest="sets",
-        metavar="NAME=VALUE",
-        help="override a top-level constant of REF.py; may be repeated",
-    )
-    command.add_argument(
-        "--float32",
-        choices=("ieee", "tf32"),
-        default=None,
-        help="accuracy of fp32 products (default: PyTorch's flags; the CPU is always ieee)",
-    )
-    command.add_argument(
-        "--conv-float32",
-        choices=("ieee", "tf32"),
-        default=None,
-        help="the same of fp32 convolutions (default: PyTorch's flag for them)",
-    )
-    command.add_argument(
-        "--convolutions",
-        choices=CONVOLUTIONS,
-        default=CONVOLUTIONS[0],
-        help="what computes convolutions: PyTorch's library; own kernels, epilogue and all, where"
-        " there are; or of each the faster by timing at hand (auto on a CPU; auto on a GPU: the"
-        " library, and own kernels for such as they were measured to be far ahead of)",
-    )
-    command.add_argument(
-        "--memory",
-        type=_times,
-        default=None,
-        metavar="TIMES",
-        help="bytes that folded and packed parameters may take in a mode, as a multiple of the"
-        " parameters' own (default: 1, or 8 MiB where that is more; inf: any number)",
-    )
-    command.add_argument("--strict", action="store_true", help="no rule that assumes finite values")
-    command.add_argument(
-        "--unsafe",
-        action="store_true",
-        help="also rules that may lose a NaN which the model makes of finite or masked inputs",
-    )
-    command.add_argument("--debug", action="store_true", help="print the stack trace of an error")
-
-
-def _target(name: str) -> str:
-    if name not in DEVICES:
-        raise argparse.ArgumentTypeError(
-            f"unknown target {name!r}; the targets are {', '.join(DEVICES)}"
-        )
-    return name
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"expected a positive number, came {text!r}")
-    return value
-
-
-def _times(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not value >= 0:
-        raise argparse.ArgumentTypeError(f"expected a number that is not negative, came {text!r}")
-    return value
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(given: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code."""
-    args = parser().parse_args(arguments)
+    args = parser().parse_args(given)
     try:
         code: int = args.run(args)
         return code
@@ -225,11 +121,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if args.debug:
             traceback.print_exc()
         text, more = _one_line(error), "" if args.debug else " (--debug shows the stack)"
-        if not isinstance(error, (*commands.EXPECTED, BuildError)):
+        if not isinstance(error, (*commands.EXPECTED, BuildError, SuiteError)):
             text = f"unexpected {type(error).__name__}: {text}{more}"
         print(f"refold: {text}", file=sys.stderr)
         # of the judge, 1 says that a candidate was rejected
-        return 2 if args.command == "judge" or isinstance(error, commands.USAGE) else 1
+        return 2 if args.command == "judge" or isinstance(error, USAGE) else 1
 
 
 def _one_line(error: BaseException) -> str:

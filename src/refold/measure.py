@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
+
+from refold import turns
 
 Run = Callable[[], object]
 
@@ -70,18 +72,24 @@ def race(
 
     There are at least three rounds, after warming up.
     """
-    sides = [*bases.values(), Side(other)]
+    with turns.alone():
+        taken = _taken([*bases.values(), Side(other)], device, seconds * len(bases))
+    return {name: _timing(a, taken[-1]) for name, a in zip(bases, taken, strict=False)}
+
+
+def _taken(sides: Sequence[Side], device: str, seconds: float) -> list[list[float]]:
+    """Seconds per call of each side, round by round."""
     once = [min(side.clock(device) for _ in range(2)) for side in sides]
     # a sample shorter than a millisecond is mostly clock and queue
     repeats = [max(1, min(1000, int(0.001 / max(t, 1e-7)))) for t in once]
     turn = sum(t * n for t, n in zip(once, repeats, strict=True))
-    rounds = max(3, min(50, int(seconds * len(bases) / max(turn, 1e-6))))
+    rounds = max(3, min(50, int(seconds / max(turn, 1e-6))))
     taken: list[list[float]] = [[] for _ in sides]
     for i in range(rounds):
         order = range(len(sides)) if i % 2 == 0 else reversed(range(len(sides)))
         for k in order:
             taken[k].append(sides[k].clock(device, repeats[k]))
-    return {name: _timing(a, taken[-1]) for name, a in zip(bases, taken, strict=False)}
+    return taken
 
 
 def _timing(a: list[float], b: list[float]) -> Timing:

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from refold import turns
 from refold.measure import clock
 from refold.runtime.library import _refold_home
 from refold.schedule import (
@@ -160,8 +161,13 @@ def _time(
         for schedule in candidates:
             # one at a time: each holds a packed copy of the weight
             fast = build(module, x, schedule)
-            once = min(clock(lambda f=fast: f(x), "cuda") for _ in range(3))  # type: ignore[misc]
-            repeats = max(1, int(_SECONDS / max(once, 1e-6)))
-            times = [clock(lambda f=fast: f(x), "cuda", repeats) for _ in range(3)]  # type: ignore[misc]
-            found[schedule] = sorted(times)
+            with turns.alone():
+                found[schedule] = _rounds(fast, x)
     return {s: t[1] for s, t in found.items()}
+
+
+def _rounds(fast: nn.Module, x: torch.Tensor) -> list[float]:
+    """Seconds per call of three rounds, the shortest first."""
+    once = min(clock(lambda: fast(x), "cuda") for _ in range(3))
+    repeats = max(1, int(_SECONDS / max(once, 1e-6)))
+    return sorted(clock(lambda: fast(x), "cuda", repeats) for _ in range(3))

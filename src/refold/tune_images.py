@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from refold import turns
 from refold.convolve import KERNELS, ON_CPU, Convolution, Way, candidates, tile_products
 from refold.measure import clock
 from refold.tune import Table
@@ -198,6 +199,7 @@ def _error(module: nn.Module, x: torch.Tensor, truth: torch.Tensor) -> float:
 
 def _seconds(module: nn.Module, x: torch.Tensor, device: str) -> float:
     """The median of three rounds."""
-    once = min(clock(lambda: module(x), device) for _ in range(3))
-    repeats = max(1, int(_SECONDS / max(once, 1e-6)))
-    return sorted(clock(lambda: module(x), device, repeats) for _ in range(3))[1]
+    with turns.alone():
+        once = min(clock(lambda: module(x), device) for _ in range(3))
+        repeats = max(1, int(_SECONDS / max(once, 1e-6)))
+        return sorted(clock(lambda: module(x), device, repeats) for _ in range(3))[1]

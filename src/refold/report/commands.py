@@ -1,4 +1,4 @@
-"""The commands `optimize` and `explain`: run the pipeline, judge, write, report."""
+"""The command `optimize`: run the pipeline, judge, write, report."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import shutil
 import sys
 import tempfile
 import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from refold import baselines, contract, pipeline
-from refold.derive import Options, derive
+from refold.derive import Options
 from refold.devices import DEVICES, DeviceModel, is_at_hand
 from refold.emit.cuda import compile_emitted, nvcc
 from refold.emit.held import own_bytes
@@ -27,7 +29,6 @@ from refold.judge import Status, Verdict, judge
 from refold.judge.wire import forkserver
 from refold.pipeline import OptimizeError, Result
 from refold.report import terminal
-from refold.report.explained import explained
 from refold.report.rows import few_rows
 from refold.report.times import times_of
 
@@ -36,11 +37,12 @@ class UsageError(Exception):
     """What was asked for cannot be asked for; the text is one line for the user."""
 
 
+KEPT, UNRUN = 3, 4  # exit codes
 USAGE = (UsageError, contract.ArgumentError)
 EXPECTED = (*USAGE, contract.ContractError, OptimizeError, OSError)  # their text is for the user
 
 
-def _target(args: argparse.Namespace) -> tuple[Target, DeviceModel]:
+def chosen_target(args: argparse.Namespace) -> tuple[Target, DeviceModel]:
     """The target asked for, or the one at hand; PyTorch's flags are set to the accuracy asked for.
 
     The judge's workers take theirs from the environment, which is how PyTorch lets TF32 be allowed
@@ -58,20 +60,20 @@ def _target(args: argparse.Namespace) -> tuple[Target, DeviceModel]:
     return target, device
 
 
-def _output(args: argparse.Namespace) -> Path:
-    """The file to write, links followed. Raises where it could not be written in the end."""
-    path = Path(args.output).resolve()
+def writable(output: str, reference: str) -> Path:
+    """A file to write, links followed. Raises where it could not be written in the end."""
+    path = Path(output).resolve()
     folder = path.parent
     if not folder.is_dir():
         raise UsageError(f"the output folder {folder} does not exist; create it first")
     if path.is_dir():
-        raise UsageError(f"the output {args.output} is a folder; name a file")
+        raise UsageError(f"the output {output} is a folder; name a file")
     if path.exists() and not path.is_file():
-        raise UsageError(f"the output {args.output} is no ordinary file; name another")
-    if path.exists() and Path(args.reference).exists() and path.samefile(args.reference):
-        raise UsageError(f"the output {args.output} is the reference itself; name another file")
+        raise UsageError(f"the output {output} is no ordinary file; name another")
+    if path.exists() and Path(reference).exists() and path.samefile(reference):
+        raise UsageError(f"the output {output} is the reference itself; name another file")
     if path.exists() and not os.access(path, os.W_OK):
-        raise UsageError(f"the output {args.output} is not writable")
+        raise UsageError(f"the output {output} is not writable")
     try:
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=folder)
     except OSError as error:
@@ -95,7 +97,7 @@ def _check_compiler(target: Target) -> None:
         )
 
 
-def _prepare(
+def prepared(
     args: argparse.Namespace, target: Target
 ) -> tuple[contract.Reference, torch.nn.Module, list[Any]]:
     """The reference, a model and its inputs, on the target's device if it is at hand."""
@@ -122,76 +124,101 @@ def _prepare(
     return reference, reference.make(seed=0).to(place), inputs
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """What `optimize` did: its exit code (see cli.py), and what `--json` prints."""
+
+    code: int
+    report: dict[str, Any]
+
+
 def optimize(args: argparse.Namespace) -> int:
     """`refold optimize`: see the exit codes in cli.py."""
-    target, device = _target(args)
+    with terminal.progress(enabled=not args.json) as step:
+        found = optimized(args, step)
+    report = found.report
+    if args.json:
+        print(json.dumps(report, indent=2))
+    elif found.code == KEPT:
+        terminal.kept(report["output"], report["reason"])
+        terminal.left_out(report["modes"])
+    elif found.code == UNRUN:
+        terminal.unrun(report["output"], report["target"])
+    else:
+        terminal.optimized(report)
+    return found.code
+
+
+def optimized(args: argparse.Namespace, step: Callable[..., None]) -> Outcome:
+    """Optimize, judge and write as `args` of the command line ask.
+
+    step: called with what is begun, and perhaps a part of it. Raises one of EXPECTED where nothing
+    was written.
+    """
+    target, device = chosen_target(args)
     at_hand = is_at_hand(DEVICES[target.name])
-    output = _output(args)
+    output = writable(args.output, args.reference)
     _check_compiler(target)
     if at_hand:
         forkserver.start(torch.get_num_threads())  # it imports torch while the model is captured
-    with terminal.progress(enabled=not args.json) as step:
-        step("loading the reference")
-        reference, module, inputs = _prepare(args, target)
-        tune = at_hand and not args.no_tune
-        names = baselines.every(target.device) if args.baselines else baselines.DEFAULT
-        if args.no_compile:
-            names = tuple(n for n in names if not baselines.compiles(n))
-        # nothing that was compiled before in this process is taken for this model's
-        torch._dynamo.reset()
-        options = Options(
-            args.strict,
-            args.unsafe,
-            measure=at_hand,
-            tune=tune,
-            seconds=args.seconds,
-            baselines=names,
-            memory=args.memory,
-            convolutions=args.convolutions,
-        )
-        result = pipeline.run(
-            module,
-            inputs,
-            reference.source_with_sets,
-            _title(reference, args),
-            target,
-            device,
-            options,
-            step,
-        )
-        if result.text is None:
-            times = times_of(module, inputs, result, target.device)
-            reason = "; ".join(dict.fromkeys(result.reasons))
-            return _keep(reference, output, reason, args, times)
-        if not at_hand:
-            return _unrun(reference, output, result, target, args, step)
-        with tempfile.TemporaryDirectory(prefix="refold_") as folder:
-            candidate = Path(folder) / output.name
-            candidate.write_text(result.text)
-            step("judging")
-            verdict = judge(
-                args.reference,
-                candidate,
-                sets=args.sets,
-                device=target.device,
-                quick=not args.full,
-                full=args.full,
-                timing=False,
-                progress=lambda test: step("judging", test),
-                semantic_sets=few_rows(reference, args.sets),
-            )
-        if not _passes(verdict, result):
-            reason = f"the judge rejected the kernels ({verdict.summary})"
-            return _keep(reference, output, reason, args, [])
-        step("timing the folds")
+    step("loading the reference")
+    reference, module, inputs = prepared(args, target)
+    # nothing that was compiled before in this process is taken for this model's
+    torch._dynamo.reset()
+    result = pipeline.run(
+        module,
+        inputs,
+        reference.source_with_sets,
+        _title(reference, args),
+        target,
+        device,
+        _options(args, target, at_hand),
+        step,
+    )
+    if result.text is None:
         times = times_of(module, inputs, result, target.device)
-        _write(output, _stamped(result.text, _seen_by(verdict, args.full)))
-    report = _report(reference, module, result, verdict, times, target, args)
-    if args.json:
-        print(json.dumps(report, indent=2))
-    else:
-        terminal.optimized(report)
-    return 0
+        reason = "; ".join(dict.fromkeys(result.reasons))
+        return _keep(reference, output, reason, times, None)
+    if not at_hand:
+        return _unrun(reference, output, result, target, step)
+    with tempfile.TemporaryDirectory(prefix="refold_") as folder:
+        candidate = Path(folder) / output.name
+        candidate.write_text(result.text)
+        step("judging")
+        verdict = judge(
+            args.reference,
+            candidate,
+            sets=args.sets,
+            device=target.device,
+            quick=not args.full,
+            full=args.full,
+            timing=False,
+            progress=lambda test: step("judging", test),
+            semantic_sets=few_rows(reference, args.sets),
+        )
+    if not _passes(verdict, result):
+        reason = f"the judge rejected the kernels ({verdict.summary})"
+        return _keep(reference, output, reason, [], verdict)
+    step("timing the folds")
+    times = times_of(module, inputs, result, target.device, device)
+    _write(output, _stamped(result.text, _seen_by(verdict, args.full)))
+    return Outcome(0, _report(reference, module, result, verdict, times, target, args))
+
+
+def _options(args: argparse.Namespace, target: Target, at_hand: bool) -> Options:
+    names = baselines.every(target.device) if args.baselines else baselines.DEFAULT
+    if args.no_compile:
+        names = tuple(n for n in names if not baselines.compiles(n))
+    return Options(
+        args.strict,
+        args.unsafe,
+        measure=at_hand,
+        tune=at_hand and not args.no_tune,
+        seconds=args.seconds,
+        baselines=names,
+        memory=args.memory,
+        convolutions=args.convolutions,
+    )
 
 
 def _passes(verdict: Verdict, result: Result) -> bool:
@@ -252,21 +279,17 @@ def _keep(
     reference: contract.Reference,
     output: Path,
     reason: str,
-    args: argparse.Namespace,
     times: list[dict[str, Any]],
-) -> int:
-    """Write the original as it is; exit code 3. times: of each mode, where it was timed."""
+    verdict: Verdict | None,
+) -> Outcome:
+    """Write the original as it is. times: of each mode, where it was timed. verdict: on kernels
+    that were made."""
     text = reference.source_with_sets.rstrip("\n")
     one_line = " ".join(reason.split())
     text += f"\n\n\n# Kept by refold as it is: {one_line}.\nModelNew = Model\n"
     _write(output, text)
-    if args.json:
-        report = {"kept": True, "reason": one_line, "output": str(output), "modes": times}
-        print(json.dumps(report, indent=2))
-    else:
-        terminal.kept(output, one_line)
-        terminal.left_out(times)
-    return 3
+    report = {"kept": True, "reason": one_line, "output": str(output), "modes": times}
+    return Outcome(KEPT, report | (_said(verdict) if verdict else {}))
 
 
 def _unrun(
@@ -274,23 +297,27 @@ def _unrun(
     output: Path,
     result: Result,
     target: Target,
-    args: argparse.Namespace,
     step: pipeline.Progress,
-) -> int:
-    """Write a file whose target is not at hand: compiled, never run; exit code 4."""
+) -> Outcome:
+    """Write a file whose target is not at hand: compiled, never run."""
     assert result.text is not None
     step("compiling the kernels")
     problem = compile_emitted(result.text)
     if problem is not None:
         raise OptimizeError(f"the kernels do not compile: {problem}")
     _write(output, _stamped(result.text, "The judge has not seen this file: it was not run."))
-    if args.json:
-        report = {"output": str(output), "target": target.name, "run": False}
-        report |= {"reference": str(reference.path), "label": result.label}
-        print(json.dumps(report, indent=2))
-    else:
-        terminal.unrun(output, target.name)
-    return 4
+    report = {"output": str(output), "target": target.name, "run": False}
+    return Outcome(UNRUN, report | {"reference": str(reference.path), "label": result.label})
+
+
+def _said(verdict: Verdict) -> dict[str, Any]:
+    """What the report keeps of a verdict."""
+    return {
+        "verdict": verdict.status.value,
+        "errors": _errors(verdict),
+        "assumptions": list(verdict.assumptions),
+        "task": {"kind": verdict.task.kind, "reasons": list(verdict.task.reasons)},
+    }
 
 
 def _write(path: Path, text: str) -> None:
@@ -322,10 +349,8 @@ def _report(
         "output": str(args.output),
         "target": target.name,
         "label": result.label,
-        "verdict": verdict.status.value,
         "judged": "full" if args.full else "quick",
-        "errors": _errors(verdict),
-        "assumptions": list(verdict.assumptions),
+        **_said(verdict),
         "parameter_bytes": own_bytes(module),
         "algebra_s": result.seconds,
         "build_s": result.build_seconds,
@@ -338,26 +363,4 @@ def _report(
     }
 
 
-def explain(args: argparse.Namespace) -> int:
-    """`refold explain`: the derivation, the plan and how far it is from the floor."""
-    target, device = _target(args)
-    _, module, inputs = _prepare(args, target)
-    options = Options(
-        strict=args.strict,
-        unsafe=args.unsafe,
-        memory=args.memory,
-        convolutions=args.convolutions,
-    )
-    device = pipeline.with_convolutions(device, options)
-    derivations = derive(module, inputs, device, options)
-    own = own_bytes(module)
-    rows = [explained(d, device, args.graph, args.plan) for d in derivations]
-    rows = [r if r.get("kept") else r | {"parameter_bytes": own} for r in rows]
-    if args.json:
-        print(json.dumps(rows, indent=2))
-    else:
-        terminal.explained(str(args.reference), rows)
-    return 0
-
-
-__all__ = ["EXPECTED", "USAGE", "UsageError", "explain", "optimize"]
+__all__ = ["EXPECTED", "USAGE", "Outcome", "UsageError", "optimize", "optimized"]

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from refold import turns
 from refold.baselines import COMPILE, EAGER
 
 _err = Console(stderr=True)
@@ -22,13 +23,15 @@ if not _out.is_terminal:
 @contextmanager
 def progress(enabled: bool) -> Iterator[Callable[..., None]]:
     """Shows which long step is running; gives the function that names the next one, and what of it
-    is under way, which only a terminal shows."""
+    is under way, which only a terminal shows. Between two steps other processes may time."""
+    turns.take_part()
     if not enabled:
-        yield lambda text, part="": None
+        yield lambda text, part="": turns.pause()
         return
     with _err.status("starting") as status:
 
         def step(text: str, part: str = "") -> None:
+            turns.pause()
             if not (part or _err.is_terminal):
                 _err.print(f"refold: {text}")
             status.update(f"{text}: {part}" if part else text)
@@ -130,6 +133,10 @@ def unrun(output: Path, target: str) -> None:
         f"[bold]written[/bold] to {output} for {target}, which is not at hand: the kernels compile,"
         " but they were neither run nor judged; judge the file on such a machine"
     )
+
+
+def written(page: Path) -> None:
+    _out.print(f"[bold]written[/bold] to {page}; open it in a browser")
 
 
 def kept(output: Path, reason: str) -> None:

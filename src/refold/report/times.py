@@ -6,18 +6,27 @@ from typing import Any
 
 import torch
 
-from refold import pipeline
+from refold import pipeline, turns
 from refold.baselines import COMPILE, EAGER, Contest
 from refold.capture import kept
+from refold.devices import DeviceModel
 from refold.measure import clock
 from refold.pipeline import Result
+from refold.planner import floor
 from refold.twin import caches_of, folded_bytes, namespaces
 
 
 def times_of(
-    module: torch.nn.Module, inputs: list[Any], result: Result, device: str
+    module: torch.nn.Module,
+    inputs: list[Any],
+    result: Result,
+    device: str,
+    model: DeviceModel | None = None,
 ) -> list[dict[str, Any]]:
-    """Per mode: refold beside the baselines, the folds' cost and when they have paid."""
+    """Per mode: refold beside the baselines, the folds' cost and when they have paid.
+
+    model: by whose rates the least time of what is left to compute is told (`floor_s`).
+    """
     fast = pipeline.bind_text(result.text, module) if result.text is not None else module
     rows: list[dict[str, Any]] = []
     for d in result.derivations:
@@ -28,7 +37,7 @@ def times_of(
             continue
         assert d.contest is not None
         eager = d.contest.timings[EAGER]
-        with kept(module), torch.no_grad():
+        with turns.alone(), kept(module), torch.no_grad():
             for m in (module, fast):
                 m.train(d.mode.name == "train")
             fast.refold_refresh()  # type: ignore[operator]
@@ -36,6 +45,9 @@ def times_of(
         gain = eager.base - eager.other
         row |= {
             "label": d.mode.label,
+            "floor_s": floor(d.optimized.graph, model.at(d.dtype))
+            if model and d.optimized
+            else None,
             "fold_s": fold if d.mode.plan.folds else 0.0,
             "prepared_bytes": _prepared_bytes(fast),
             "working_bytes": _working_bytes(fast),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -104,6 +105,23 @@ def meta(value: Any) -> dict[str, Any]:
     }
 
 
+def form(tree: Tree) -> Any:
+    """What a caller's arguments are made of: containers, keys, how tensors lie, other values."""
+    if isinstance(tree, torch.Tensor):
+        place = [list(tree.stride()), tree.storage_offset()] if tree.layout == torch.strided else []
+        return ["tensor", list(tree.shape), place, tree.requires_grad]
+    if isinstance(tree, list | tuple):
+        return [type(tree).__name__, *(form(v) for v in tree)]
+    if isinstance(tree, dict):
+        return ["dict", *([str(k), form(v)] for k, v in tree.items())]
+    return [type(tree).__name__, repr(tree)[:200]]
+
+
+def versions(held: list[torch.Tensor]) -> list[int]:
+    """How often PyTorch counted a write to each."""
+    return [0 if t.is_inference() else t._version for t in held]
+
+
 def packed(tree: Tree) -> tuple[list[tuple[int, torch.Tensor]], int]:
     """The tensors of an output with the offsets at which they follow one another in the arena, and
     the bytes that they take there."""
@@ -125,19 +143,17 @@ def other_generators() -> list[str]:
 
 def registered(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Parameters and buffers where modules keep them, past what a class may have overridden."""
-    found: dict[str, torch.Tensor] = {}
+    return dict(_registered(model, ""))
 
-    def walk(module: torch.nn.Module, prefix: str) -> None:
-        own = vars(module)
-        for name, value in {**own.get("_parameters", {}), **own.get("_buffers", {})}.items():
-            if isinstance(value, torch.Tensor):
-                found[prefix + name] = value
-        for name, child in own.get("_modules", {}).items():
-            if isinstance(child, torch.nn.Module):
-                walk(child, f"{prefix}{name}.")
 
-    walk(model, "")
-    return found
+def _registered(module: torch.nn.Module, prefix: str) -> Iterator[tuple[str, torch.Tensor]]:
+    own = vars(module)
+    for name, value in {**own.get("_parameters", {}), **own.get("_buffers", {})}.items():
+        if isinstance(value, torch.Tensor):
+            yield prefix + name, value
+    for name, child in own.get("_modules", {}).items():
+        if isinstance(child, torch.nn.Module):
+            yield from _registered(child, f"{prefix}{name}.")
 
 
 def parameters(model: torch.nn.Module) -> dict[str, torch.Tensor]:

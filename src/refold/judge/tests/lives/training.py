@@ -38,6 +38,8 @@ def _statistics(session: Session) -> Iterator[Life]:
             steps += [{"do": "mode", "train": True}]
             steps += [call(f"train {turn}.{i}", f"x{i}", grad=grad) for i in (1, 2, 0)]
             steps += [{"do": "state", "names": names, "label": f"buffers after train {turn}"}]
+            hang = f"whether buffers hang on a graph after train {turn}"
+            steps += [{"do": "attached", "names": names, "label": hang}]
             steps += [{"do": "mode", "train": False}, call(f"eval after train {turn}")]
         where = "with gradients" if grad else "without gradients"
         yield Life(where, tuple(steps), inputs(session, 3))
@@ -91,6 +93,7 @@ TESTS: tuple[Test, ...] = (
         "Training between evaluations counts, with gradients and without, never reloaded.",
         _statistics,
         22,
+        lives=2,
     ),
     living(
         "optimizer loop",
@@ -98,6 +101,7 @@ TESTS: tuple[Test, ...] = (
         "Three steps of AdamW, of SGD with momentum and of a fused kernel, evaluated after each.",
         _optimizers,
         30,
+        lives=6,
     ),
     living(
         "long life",
@@ -105,5 +109,6 @@ TESTS: tuple[Test, ...] = (
         "Buffers stay right over forty training calls.",
         _long,
         41,
+        lives=1,
     ),
 )
