@@ -220,6 +220,7 @@ TABLE: Mapping[str, Row] = {
     "tests/backend/test_distributed.py::test_the_run_on_several_gpus_by_two_processes_here": Row(
         "A minute: two processes compile a model twice."
     ),
+    "tests/backend/test_accurate.py::test_it_can_be_turned_off": Row("It is compiled."),
     "tests/backend/test_trainers.py::test_accelerate": Row("Its graphs are compiled."),
     "tests/backend/test_trainers.py::test_lightning": Row("Its graphs are compiled."),
     "tests/backend/test_models.py::test_steps_of_a_model": Row("Half a minute or more for each."),
@@ -268,6 +269,9 @@ TABLE: Mapping[str, Row] = {
     "tests/test_pages.py::test_a_page_is_one_file_and_needs_nothing": Row(
         "Models are captured, judged; the browser's test reads the same pages.",
         ("explain", "suite"),
+    ),
+    "tests/test_suite_ray.py::test_a_worker_and_a_node_are_lost_and_no_row_is": Row(
+        "Starts a cluster."
     ),
     "tests/test_suite.py::test_killed_at_random_moments_and_resumed_the_rows_are_the_same": Row(
         "Ten kills take half a minute.", ("3",)
