@@ -47,7 +47,7 @@ DIRECT = Kernels(
     "direct",
     frozenset(),
     "convolution_direct.cuh",
-    "rf::Direct",
+    "rf::PlainSums",
     tiles={"columns": (1, 256)},
     splits={"columns": (1,)},
 )

@@ -12,7 +12,7 @@
 
 namespace rf {
 
-struct Direct {};
+struct PlainSums {};
 
 template <class W> struct DirectShape {
   static constexpr int kThreads = 256, kMostLoads = 160, kMostSums = 16;
