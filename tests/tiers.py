@@ -68,21 +68,22 @@ TABLE: Mapping[str, Row] = {
         tuple(f"{name}-*" for name in ZOO),
     ),
     "tests/test_dtypes.py::test_model_computes_the_same": Row(
-        "Each is compiled: every model in one dtype, every dtype in three models.",
+        "Each is compiled: models in one dtype, every dtype in one or more.",
         (
             *("Mlp-torch.float16", "Mlp-torch.float64", "BatchNormTrain-torch.bfloat16"),
             *("GroupAndInstanceNorm-torch.float64", "Reductions-torch.float16"),
-            *("MaskAndWhere-torch.bfloat16", "PoolChain-torch.float64"),
-            *("BiasFreeMatvec-torch.float16", "Attention-torch.bfloat16"),
-            "RmsNormAndGlu-torch.float16",
+            *("MaskAndWhere-torch.bfloat16", "Attention-torch.bfloat16"),
         ),
     ),
     "tests/test_dtypes.py::test_several_dtypes_in_one_model": Row(
         "Each is compiled: two dtypes of each model.",
         ("*", "!*-dtype1", "!*-dtype2", "!*-dtype4", "!*-dtype5"),
     ),
+    "tests/test_fidelity.py::test_an_encoder_that_leaves_places_out_is_kept": Row(
+        "Each is captured.", ("False",)
+    ),
     "tests/test_examples.py::test_the_example_is_what_refold_writes": Row(
-        "The golden files are the same texts at small sizes.", ("s0_*", "s1_*")
+        "The golden files are the same texts at small sizes.", ("s0_*",)
     ),
     "tests/test_build.py::test_what_is_damaged_is_compiled_where_there_is_a_compiler": Row(
         "Two processes and a compilation; what is damaged is refused and told in others."
@@ -110,8 +111,8 @@ TABLE: Mapping[str, Row] = {
         "Compiled again, in a process of its own."
     ),
     "tests/test_soak.py::test_random_programs": Row(
-        "Programs of two kinds of models; test_soak_findings.py has what was found.",
-        ("random-*", "images-*"),
+        "Programs of random models; test_soak_findings.py has what was found in others.",
+        ("random-*",),
     ),
     "tests/test_extending.py::test_the_page_works": Row(
         "A copy of the source is changed, compiled and run; both test that all differences fit."
@@ -133,10 +134,7 @@ TABLE: Mapping[str, Row] = {
     ),
     "tests/test_recurrent.py::test_shapes_strides_and_values": Row(
         "Each is compiled: one of each cell, with and without what else there is.",
-        (
-            *("LSTM-settings1-5-False-False", "GRU-settings2-8-False-False"),
-            "RNN-settings3-8-True-True",
-        ),
+        (*("LSTM-settings1-5-False-False", "GRU-settings2-8-False-False"),),
     ),
     "tests/test_library.py::test_processes_compile_one_after_another_whoever_was_killed": Row(
         "Processes that are started, compile and are killed."
@@ -145,7 +143,7 @@ TABLE: Mapping[str, Row] = {
         "Each is compiled.", ("torch.channels_last",)
     ),
     "tests/test_random_convolutions.py::test_results_of_any_width": Row(
-        "Widths are handled alike in both accuracies.", ("ieee-*", "tf32-7", "tf32-130")
+        "Widths are handled alike in both accuracies.", ("ieee-*", "tf32-130")
     ),
     "tests/test_tune_images.py::test_a_way_that_is_not_accurate_is_out": Row(
         "Each is compiled.", ("False",)
@@ -302,11 +300,14 @@ TABLE: Mapping[str, Row] = {
     },
     "tests/emulator/test_kernels.py::test_products_as_they_are": Row(
         "The same schedules run in tests/gpu; of five processors some share tiles.",
-        ("tall-5", "small_4-5", "generic-5"),
+        ("small_4-5", "generic-5"),
     ),
     "tests/emulator/test_kernels.py::test_products_with_a_fault": Row(
-        "Each is compiled.",
-        ("*", "!*stage is filled*", "!*promoted*", "!*left before*", "!*last share*"),
+        "Each is compiled: one of what a GPU's threads wait for, for each kind of kernels.",
+        ("shares are added before*", "a stage is read while it is copied"),
+    ),
+    "tests/emulator/test_kernels.py::test_rows_with_a_fault": Row(
+        "Each is compiled.", ("warps read parts*", "an empty part*")
     ),
     "tests/emulator/test_look.py::test_a_write_is_followed_one_call_late_and_told": Row(
         "Each is compiled.", ("rows-64", "product-64")
@@ -325,7 +326,7 @@ TABLE: Mapping[str, Row] = {
     ),
     "tests/judge/test_copies.py::test_copy": Row(
         "Each goes through every test: here one of each kind of inputs and states.",
-        (*("dropout", "embedding", "in_place", "linear_float16", "optional", "running", "tied"),),
+        ("dropout", "in_place", "optional", "running", "tied"),
     ),
     "tests/judge/test_corpus.py::test_corpus": Row(
         "Nearly all that are broken, of every class, and the honest twins of one in five: copies"
@@ -339,6 +340,12 @@ TABLE: Mapping[str, Row] = {
     ),
     "tests/judge/test_memory.py::test_the_judge_holds_few_outputs": Row(
         "Half a minute of a processor, with large outputs; others of the file have small ones."
+    ),
+    "tests/judge/test_parts.py::test_truths_beyond_their_share_of_memory_are_made_again": Row(
+        "Two whole judgements."
+    ),
+    "tests/judge/test_device_tools.py::test_sanitizer_errors_are_the_candidates_own": Row(
+        "Five runs of a tool of GPUs, each with workers of its own."
     ),
     "tests/judge/test_stamps.py::test_it_is_told": Row(
         "Each stamp is one comparison of its own; those stay that no life tells.",
