@@ -135,7 +135,7 @@ def timed(case: Case, rounds: int) -> str:
         refold.optimize(module, x, measure=False, convolutions=how) for how in ("library", "own")
     )
     torch._dynamo.reset()
-    sides = {
+    sides: dict[str, Any] = {
         "eager": module,
         "compile": torch.compile(copy.deepcopy(module)),
         "call": call,

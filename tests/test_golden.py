@@ -39,7 +39,7 @@ def emitted(problem: Path) -> str:
     text = result.text
     for name in (*COMMON, *(f"cpu/{h}" for h in HEADERS)):
         text = text.replace(header(name).strip("\n"), f"// <{name}>")
-    text = text.replace(runtime_text(), "# <runtime>")
+    text = text.replace(runtime_text("cpu"), "# <runtime>")
     # the extension's name is a hash over those headers
     head, mark, tail = text.partition('_REFOLD_NAME = "refold_cpu_')
     return head + mark + "HASH" + tail[tail.index('"') :]
