@@ -61,7 +61,9 @@ def test_every_header_stands_in_a_product():
 
 def test_readme_shows_what_is_emitted():
     """Line after line, at whatever sizes."""
-    shown = (HERE.parent / "README.md").read_text().partition("## An emitted file, in part")[2]
+    shown = (
+        (HERE.parent / "docs" / "use.md").read_text().partition("## An emitted file, in part")[2]
+    )
     shown = shown.partition("\n## ")[0]
     text = _without_sizes((HERE / "golden" / PROBLEMS[1].name).read_text())
     for block in re.findall(r"```\w+\n(.*?)```", shown, re.DOTALL):

@@ -39,7 +39,9 @@ def run(switches: str, cache: Path) -> subprocess.CompletedProcess[str]:
 def test_each_switch_prints_its_own_lines(tmp_path: Path) -> None:
     done = run("rewrites, cache,fallbacks,nonsense", tmp_path)
     lines = done.stderr.splitlines()
-    assert "refold: REFOLD_LOGS has no 'nonsense': there are rewrites, fallbacks, cache, all" in lines
+    assert (
+        "refold: REFOLD_LOGS has no 'nonsense': there are rewrites, fallbacks, cache, all" in lines
+    )
     for kind, words in (
         ("rewrites", "In every mode"),
         ("cache", "compiled in"),
@@ -58,7 +60,7 @@ def test_another_system_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) 
         refold.optimize  # noqa: B018
     monkeypatch.undo()
     monkeypatch.setattr(torch.version, "hip", "6.4")
-    assert refold.optimize and "cpu" == __import__("refold").pipeline.default_target()
+    assert refold.optimize and __import__("refold").pipeline.default_target() == "cpu"
 
 
 def test_the_compiler_of_a_wheel_is_found_where_there_is_no_other(
