@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import os
+import re
 import subprocess
 import sysconfig
 import tempfile
@@ -31,21 +32,8 @@ static void kernel(void* a, void* b, void* c, void* d, void* e, long n, long m, 
 }
 """
 MODULE = """
-static PyObject* call(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  if (!rf_takes(n, 8)) return nullptr;
-  void *a = rf_address(args[0]), *b = rf_address(args[1]), *c = rf_address(args[2]);
-  void *d = rf_address(args[3]), *e = rf_address(args[4]);
-  const long x = rf_size(args[5]), y = rf_size(args[6]), z = rf_size(args[7]);
-  if (PyErr_Occurred()) return nullptr;
-  kernel(a, b, c, d, e, x, y, z);
-  Py_RETURN_NONE;
-}
-static PyMethodDef methods[] = {
-    {"call", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(call)), METH_FASTCALL, nullptr},
-    {nullptr, nullptr, 0, nullptr}};
-static PyModuleDef module = {PyModuleDef_HEAD_INIT, "NAME", nullptr, -1, methods,
-                             nullptr, nullptr, nullptr, nullptr};
-PyMODINIT_FUNC PyInit_NAME() { return PyModule_Create(&module); }
+RF_FUNCTION(call, (void* a, void* b, void* c, void* d, void* e, long n, long m, long k),
+            (kernel(a, b, c, d, e, n, m, k), size_t(0)))
 """
 PLAIN = (
     'extern "C" void call(void* a, void* b, void* c, void* d, void* e, long n, long m, long k) {\n'
@@ -76,7 +64,7 @@ STABLE_TORCH_LIBRARY_IMPL(NAME, CPU, m) { m.impl("call", TORCH_BOX(&call)); }
 
 def compiled(folder: Path, name: str, text: str, torch_headers: bool = False) -> Path:
     source, made = folder / f"{name}.cpp", folder / f"{name}.so"
-    source.write_text(text.replace("NAME", name))
+    source.write_text(re.sub(r"\bNAME\b", name, text))
     paths = [sysconfig.get_path("include"), *(cpp_extension.include_paths() * torch_headers)]
     lib = Path(torch.__file__).parent / "lib"
     libraries = [f"-l{n}" for n in ("torch_python", "torch", "torch_cpu", "c10")]

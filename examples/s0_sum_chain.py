@@ -119,10 +119,8 @@ _REFOLD_TENSORS = {
 }
 # values, as forward reads them: a parameter, what is folded of some, another form of a value
 _REFOLD_MODES = {
-    "both": {
-        "values": {"folded_weight": (_refold_fold0, "linear.weight"),
-            "folded_shift": (_refold_fold1, "linear.bias")},
-    },
+    "both": {"values": {"folded_weight": (_refold_fold0, "linear.weight"),
+        "folded_shift": (_refold_fold1, "linear.bias")}},
 }
 
 
@@ -131,25 +129,10 @@ def _refold_misfit(self, x):
     return _refold_argument("x", x, (None, 8192), torch.float32, "cuda")
 
 
-def _refold_prepare(self, rf_caches, rf_mode, x):
-    """What the kernels read of the parameters; or, as text, why the original forward is taken."""
-    rf_cache = rf_caches.get(rf_mode)
-    if rf_cache is not None and rf_cache.fits(x) and not (
-        _refold_grad_enabled() or _refold_forward_ad._current_level >= 0
-        or _refold_function_modes() and _refold_is_watched(rf_cache.device, "cuda")
-    ) and _refold_kernels.unchanged(*rf_cache.watched) and rf_cache.laid(*rf_cache.tensors):
-        return rf_cache  # the last call was like this one
-    return (
-        _refold_problem or _refold_traced() or _refold_misfit(self, x)
-        or _refold_examined(self, rf_caches, rf_mode, _refold_file, (x,))
-    )
-
-
 # --- This model's kernels: compiled at the first import, then found where they lie. --------------
 _REFOLD_KERNELS = r"""
 namespace rf {
-// linear, add
-struct Rows0 : RowsBody {
+struct Rows0 : RowsBody {  // linear, add
   const float* x;
   const float* folded_weight;  // sum(linear.weight, axes [-2])
   const float* folded_shift;  // sum(linear.bias, axes [-1])
@@ -167,75 +150,31 @@ struct Rows0 : RowsBody {
   static constexpr bool kStores = false;
   static constexpr bool kFinalizes = true;
   RF_FN void finalize(const Row& r, long row) const { put(result, row, r.add); }
+  bool is_aligned() const { return rf::aligned(x, folded_weight); }
 };
 
+// How Python calls them: a name, what is given in order, and what runs.
+RF_KERNEL(rows0, (Members<Rows0, 4> body, long rows, long width),
+    rf::rows<8192>(body.sized(width), rows, width, body.is_aligned(), work, on))
 }  // namespace rf
 """
 
 # ==============================================================================================
-# Below: the functions by which Python calls these kernels, and what is the same in every file.
+# Below: the same in every file, but for the names of a call's arguments.
 # ==============================================================================================
-_REFOLD_ENTRIES = r"""
-static PyObject* rf_result(rf::Error error) {
-  if (error == nullptr) Py_RETURN_NONE;
-  PyErr_SetString(PyExc_RuntimeError, error);
-  return nullptr;
-}
-
-static PyObject* rows0_workspace_size(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  if (!rf_takes(n, 3)) return nullptr;
-  const long rows = rf_size(args[0]);
-  const long width = rf_size(args[1]);
-  const rf::OnDevice here(static_cast<int>(rf_size(args[2])));
-  if (PyErr_Occurred()) return nullptr;
-  rf::WorkspaceSize size;
-  const rf::Error error = rf::rows_workspace_size<rf::Rows0>(rows, width, size);
-  if (error) return rf_result(error);
-  return Py_BuildValue("nn", Py_ssize_t(size.scratch), Py_ssize_t(size.arrivals));
-}
-
-static PyObject* rows0(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  if (!rf_takes(n, 10)) return nullptr;
-  float* x = rf_pointer<float>(args[0]);
-  float* folded_weight = rf_pointer<float>(args[1]);
-  float* folded_shift = rf_pointer<float>(args[2]);
-  float* result = rf_pointer<float>(args[3]);
-  long rows = rf_size(args[4]);
-  long width = rf_size(args[5]);
-  float* scratch = rf_pointer<float>(args[6]);
-  float* arrivals = rf_pointer<float>(args[7]);
-  long stream = rf_size(args[8]);
-  long device = rf_size(args[9]);
-  if (PyErr_Occurred()) return nullptr;
-  const rf::Rows0 body{{}, x, folded_weight, folded_shift, result, width};
-  const rf::Workspace work{scratch, reinterpret_cast<unsigned*>(arrivals)};
-  const auto on = reinterpret_cast<cudaStream_t>(stream);
-  rf::Error error;
-  Py_BEGIN_ALLOW_THREADS
-  error = rf::launch_on(device, [&] { return rf::rows<8192>(body, rows, width, rf::aligned(x, folded_weight), work, on); });
-  Py_END_ALLOW_THREADS
-  return rf_result(error);
-}
-
-static PyMethodDef rf_methods[] = {
-    {"watch", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::watch)), METH_FASTCALL, nullptr},
-    {"unchanged", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::unchanged)), METH_FASTCALL, nullptr},
-    {"look", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::look)), METH_FASTCALL, nullptr},
-    {"altered", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::altered)), METH_FASTCALL, nullptr},
-    {"differing", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::differing)), METH_FASTCALL, nullptr},
-    {"rows0_workspace_size", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rows0_workspace_size)), METH_FASTCALL, nullptr},
-    {"rows0", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rows0)), METH_FASTCALL, nullptr},
-    {nullptr, nullptr, 0, nullptr}};
-static PyModuleDef rf_module = {PyModuleDef_HEAD_INIT, "kernels", nullptr, -1, rf_methods,
-                                nullptr, nullptr, nullptr, nullptr};
-#define RF_INIT_(name) PyInit_##name
-#define RF_INIT(name) RF_INIT_(name)
-PyMODINIT_FUNC RF_INIT(TORCH_EXTENSION_NAME)() { return PyModule_Create(&rf_module); }
-"""
 _REFOLD_HEADERS = r"""
 #define PY_SSIZE_T_CLEAN
 // Calls from Python: every argument is a tensor, an int (a size, or an address) or a float.
+//
+//   RF_FUNCTION(name, (parameters), result)   a function of Python, whose arguments are the parameters in order:
+//     T*, long, float, double   one argument
+//     a struct with kArguments  so many arguments, its members
+//     Members<Body, N>          N arguments, the first members of a kernel's struct
 #include <Python.h>
+
+#include <tuple>
+#include <type_traits>
+#include <utility>
 
 // A tensor's address by PyTorch's own function for C code that has no headers of PyTorch; by the method, which makes a
 // Python number of it, where there is none.
@@ -268,13 +207,114 @@ static void* rf_address(PyObject* o) {
   Py_XDECREF(number);
   return address;
 }
-template <class T> static inline T* rf_pointer(PyObject* o) { return static_cast<T*>(rf_address(o)); }
-[[maybe_unused]] static inline long rf_size(PyObject* o) { return PyLong_AsLong(o); }
-[[maybe_unused]] static inline double rf_number(PyObject* o) { return PyFloat_AsDouble(o); }
 static inline bool rf_takes(Py_ssize_t given, Py_ssize_t wanted) {
   if (given != wanted) PyErr_Format(PyExc_TypeError, "expected %zd arguments, got %zd", wanted, given);
   return given == wanted;
 }
+
+// The functions that Python sees. Each is declared where it is defined.
+using RfFunction = PyObject*(PyObject*, PyObject* const*, Py_ssize_t);
+struct RfMethod;
+static RfMethod* rf_methods = nullptr;
+struct RfMethod {
+  PyMethodDef rows[2] = {};
+  RfMethod* next = rf_methods;
+  RfMethod(const char* name, RfFunction* function) {
+    rows[0].ml_name = name, rows[0].ml_flags = METH_FASTCALL;
+    rows[0].ml_meth = reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(function));
+    rf_methods = this;
+  }
+};
+static PyModuleDef rf_module = {PyModuleDef_HEAD_INIT, "kernels", nullptr, -1, nullptr, nullptr, nullptr, nullptr, nullptr};
+#define RF_INIT_(name) PyInit_##name
+#define RF_INIT(name) RF_INIT_(name)
+PyMODINIT_FUNC RF_INIT(TORCH_EXTENSION_NAME)() {
+  PyObject* module = PyModule_Create(&rf_module);
+  for (RfMethod* m = rf_methods; module != nullptr && m != nullptr; m = m->next)
+    if (PyModule_AddFunctions(module, m->rows) != 0) Py_CLEAR(module);
+  return module;
+}
+
+// An argument, as what it initialises.
+struct RfArgument {
+  PyObject* given;
+  template <class T> operator T*() const { return static_cast<T*>(rf_address(given)); }
+  operator long() const { return PyLong_AsLong(given); }
+  operator float() const { return static_cast<float>(PyFloat_AsDouble(given)); }
+  operator double() const { return PyFloat_AsDouble(given); }
+};
+
+// A parameter of type T from the arguments at `args`, of which it takes kCount.
+template <class T, class = void> struct RfParameter {
+  static constexpr int kCount = 1;
+  static T from(PyObject* const* args) { return RfArgument{args[0]}; }
+};
+template <class T, size_t... I> static inline T rf_filled(PyObject* const* args, std::index_sequence<I...>) {
+  return {RfArgument{args[I]}...};
+}
+template <class T> struct RfParameter<T, std::void_t<decltype(T::kArguments)>> {
+  static constexpr int kCount = T::kArguments;
+  static T from(PyObject* const* args) { return rf_filled<T>(args, std::make_index_sequence<kCount>{}); }
+};
+
+namespace rf {
+
+// A kernel's struct of which Python gives the first N members; sizes fill the rest.
+template <class Body, int N> struct Members {
+  Body body;
+  bool is_aligned() const { return body.is_aligned(); }
+  Body sized(long width) const {
+    Body whole = body;
+    whole.width = width;
+    return whole;
+  }
+  Body sized(long width, long count) const {
+    Body whole = sized(width);
+    whole.count = count;
+    return whole;
+  }
+};
+
+// What a kernel's struct is made from where its headers have nothing for it.
+struct Bare {};
+
+}  // namespace rf
+
+template <class Body, int N> struct RfParameter<rf::Members<Body, N>> {
+  static constexpr int kCount = N;
+  template <size_t... I> static Body filled(PyObject* const* args, std::index_sequence<I...>) {
+    return {{}, RfArgument{args[I]}...};
+  }
+  static rf::Members<Body, N> from(PyObject* const* args) { return {filled(args, std::make_index_sequence<N>{})}; }
+};
+
+template <class T> static inline T rf_next(PyObject* const*& args) {
+  PyObject* const* const here = args;
+  args += RfParameter<T>::kCount;
+  return RfParameter<T>::from(here);
+}
+
+// Reads the parameters of `run` from the arguments and calls call(parameters, the arguments after them), which gives
+// Python's result. more: how many come after them.
+template <class R, class... P, class Call>
+static inline PyObject* rf_called(R (*)(P...), int more, PyObject* const* args, Py_ssize_t n, const Call& call) {
+  if (!rf_takes(n, (RfParameter<P>::kCount + ... + more))) return nullptr;
+  const std::tuple<P...> given{rf_next<P>(args)...};  // in order: the elements of a braced list are
+  return PyErr_Occurred() ? nullptr : call(given, args);
+}
+
+[[maybe_unused]] static inline PyObject* rf_result(size_t bytes) { return PyLong_FromSize_t(bytes); }
+
+#define RF_LIST(...) __VA_ARGS__
+#define RF_METHOD(name, function) static const RfMethod name##_method(#name, function);
+#define RF_FUNCTION(name, parameters, ...)                                                    \
+  static auto name##_of parameters { return __VA_ARGS__; }                                    \
+  static PyObject* name##_called(PyObject*, PyObject* const* args, Py_ssize_t n) {            \
+    return rf_called(name##_of, 0, args, n, [](const auto& given, PyObject* const*) {         \
+      return rf_result(std::apply(name##_of, given));                                         \
+    });                                                                                       \
+  }                                                                                           \
+  RF_METHOD(name, name##_called)
 
 // Look: what a kernel on a GPU compares in passing, so that writes which nothing on the host shows are seen.
 #include <cstdint>
@@ -687,7 +727,250 @@ static PyObject* differing(PyObject*, PyObject* const* args, Py_ssize_t n) {
   return flags;
 }
 
+RF_METHOD(watch, watch)
+RF_METHOD(unchanged, unchanged)
+RF_METHOD(look, look)
+RF_METHOD(altered, altered)
+RF_METHOD(differing, differing)
+
 }  // namespace rf_watch
+
+// Device: what the host side of every kernel needs: checked calls, facts of the device, launches.
+//
+// Why: an emitted file calls kernels with raw addresses and sizes. Each host function here gives back
+// nullptr, or one line of text that says what failed; the caller raises it. Nothing synchronises or
+// allocates, so every call can be captured in a CUDA graph. The current device is the one used.
+#include <cuda_runtime.h>
+
+#include <atomic>
+#include <cstdarg>
+#include <cstdint>
+#include <cstdio>
+#include <mutex>
+
+namespace rf {
+
+using Error = const char*;  // nullptr: no error; else text that lives until the thread's next one
+
+inline Error error(const char* format, ...) {
+  static thread_local char text[512];
+  va_list args;
+  va_start(args, format);
+  std::vsnprintf(text, sizeof text, format, args);
+  va_end(args);
+  return text;
+}
+
+inline Error checked(cudaError_t status, const char* doing) {
+  if (status == cudaSuccess) return nullptr;
+  cudaGetLastError();  // an error that is reported here must not be reported again elsewhere
+  return error("%s: %s (%s)", doing, cudaGetErrorString(status), cudaGetErrorName(status));
+}
+
+#define RF_TRY(expression) \
+  if (::rf::Error rf_error = (expression)) return rf_error
+
+constexpr int kDevices = 64;  // per process
+
+struct Device {
+  int ordinal = -1, processors = 0, major = 0, minor = 0;
+  bool has_dependent_launch() const { return major >= 9; }  // programmatic dependent launch
+};
+
+inline Error current_device(Device& device) {
+  static std::atomic<unsigned> known[kDevices];  // processors << 16 | major << 8 | minor
+  RF_TRY(checked(cudaGetDevice(&device.ordinal), "asking for the current device"));
+  if (device.ordinal >= kDevices) return error("device %d: at most %d are known", device.ordinal, kDevices);
+  unsigned facts = known[device.ordinal].load(std::memory_order_relaxed);
+  if (facts == 0) {
+    const char* doing = "asking what the device can do";
+    int processors, major, minor;
+    RF_TRY(checked(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device.ordinal), doing));
+    RF_TRY(checked(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device.ordinal), doing));
+    RF_TRY(checked(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device.ordinal), doing));
+    facts = unsigned(processors) << 16 | unsigned(major) << 8 | unsigned(minor);
+    known[device.ordinal].store(facts, std::memory_order_relaxed);
+  }
+  device.processors = facts >> 16, device.major = facts >> 8 & 255, device.minor = facts & 255;
+  return nullptr;
+}
+
+// Lets a kernel use `bytes` of shared memory on this device; once for each kernel and device.
+template <class Kernel>
+Error allow_shared(Kernel* kernel, size_t bytes, const Device& device, std::atomic<uint64_t>& done) {
+  const uint64_t bit = uint64_t(1) << device.ordinal;
+  if (done.load(std::memory_order_relaxed) & bit) return nullptr;
+  RF_TRY(checked(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
+                 "asking for the kernel's shared memory"));
+  done.fetch_or(bit, std::memory_order_relaxed);
+  return nullptr;
+}
+
+// Memory that a kernel works with besides its operands, and how much of each it needs. A workspace
+// belongs to one stream at a time. Kernels that run one after another can share it: scratch is dead
+// at a kernel's end, and every launch leaves the counters that it used at zero.
+struct Workspace {
+  static constexpr int kArguments = 2;  // of a call from Python
+  void* scratch;      // any content, aligned by 256
+  unsigned* arrivals;  // zeroed once, when they are allocated
+};
+struct WorkspaceSize {
+  size_t scratch = 0, arrivals = 0;  // bytes
+};
+
+constexpr long blocks_of(long n, long block) { return (n + block - 1) / block; }
+constexpr long covering_power_of_two(long least) {
+  long p = 1;
+  while (p < least) p *= 2;
+  return p;
+}
+
+// Whether all addresses can be read four elements at a time, 16 bytes or fewer.
+template <class... T> bool aligned(const T*... pointers) {
+  return ((reinterpret_cast<uintptr_t>(pointers) % (sizeof(T) < 4 ? 4 * sizeof(T) : 16) == 0) && ...);
+}
+
+// Whether kernels wait for the one before: those compiled for older devices than Hopper do not, wherever
+// they run, and must not start beside it.
+constexpr int kCompiledFor[] = {__CUDA_ARCH_LIST__};
+constexpr bool kWaitsOnGrids = kCompiledFor[0] >= 900;
+
+enum class LaunchMode {
+  after,        // once the kernel before has ended
+  overlapping,  // its prologue may run beside the end of the kernel before (it waits before it reads)
+  cooperative,  // overlapping, and with all blocks resident at once
+};
+
+// Kernels that call sync_dependent_grids() first start like this.
+inline LaunchMode launch_mode_on(const Device& device) {
+  return device.has_dependent_launch() ? LaunchMode::overlapping : LaunchMode::after;
+}
+
+inline Error grid_of(long blocks, unsigned& grid) {
+  if (blocks > INT32_MAX) return error("a launch of %ld blocks: at most 2^31 - 1 are possible", blocks);
+  grid = static_cast<unsigned>(blocks);
+  return nullptr;
+}
+
+// How many blocks; cluster: so many at a time share memory and barriers (Hopper).
+struct Blocks {
+  unsigned count, cluster;
+  Blocks(unsigned count, unsigned cluster = 1) : count(count), cluster(cluster) {}
+};
+
+template <class... Takes, class... Gives>
+Error launch(void (*kernel)(Takes...), Blocks blocks, unsigned threads, size_t shared, cudaStream_t stream,
+             LaunchMode start, const char* doing, const Gives&... arguments) {
+  Device device;
+  RF_TRY(current_device(device));
+  cudaLaunchAttribute attributes[3] = {};
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(blocks.count), config.blockDim = dim3(threads);
+  config.dynamicSmemBytes = shared, config.stream = stream;
+  config.attrs = attributes;
+  if (start == LaunchMode::cooperative) {
+    attributes[config.numAttrs].id = cudaLaunchAttributeCooperative;
+    attributes[config.numAttrs++].val.cooperative = 1;
+  }
+  if (kWaitsOnGrids && start != LaunchMode::after && device.has_dependent_launch()) {
+    attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (blocks.cluster > 1) {
+    auto& cluster = attributes[config.numAttrs].val.clusterDim;
+    attributes[config.numAttrs++].id = cudaLaunchAttributeClusterDimension;
+    cluster.x = blocks.cluster, cluster.y = cluster.z = 1;
+  }
+  return checked(cudaLaunchKernelEx(&config, kernel, static_cast<Takes>(arguments)...), doing);
+}
+
+// Makes a device the current one while it lives. Failing to is seen by the launch that follows.
+class OnDevice {
+ public:
+  explicit OnDevice(int ordinal) {
+    if (cudaGetDevice(&before_) == cudaSuccess && before_ != ordinal) moved_ = cudaSetDevice(ordinal) == cudaSuccess;
+  }
+  ~OnDevice() {
+    if (moved_) cudaSetDevice(before_);
+  }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+
+ private:
+  int before_ = 0;
+  bool moved_ = false;
+};
+
+inline std::mutex launches;
+
+// Launches the kernels of one call on a device, which the calling thread leaves as it found it. A stream's calls share
+// its workspace, where one kernel leaves what the next reads: no other thread's kernels may come between them.
+template <class Call> Error launch_on(long device, const Call& call) {
+  const OnDevice here(static_cast<int>(device));
+  const std::lock_guard<std::mutex> alone(launches);
+  return call();
+}
+
+}  // namespace rf
+
+// Run: a kernel from Python, on the stream and device that it says last. Entries synchronise and allocate nothing.
+//
+//   RF_KERNEL(name, (parameters), call)     launches on the stream `on`, with the workspace `work`
+//   RF_ON_STREAM(name, (parameters), call)  launches on the stream `on`
+//   RF_WORKSPACE(name, function)            name_workspace_size: the bytes that the kernel works in, by a function of
+//                                           WorkspaceSize& and what Python gives
+#include <Python.h>
+
+
+[[maybe_unused]] static inline PyObject* rf_result(rf::Error error) {
+  if (error == nullptr) Py_RETURN_NONE;
+  PyErr_SetString(PyExc_RuntimeError, error);
+  return nullptr;
+}
+
+namespace rf {
+
+// Calls `run` with its parameters, on the device that the last argument is the number of.
+template <class... P> static inline PyObject* launched(Error (*run)(P...), PyObject* const* args, Py_ssize_t n) {
+  return rf_called(run, 1, args, n, [run](const auto& given, PyObject* const* device) -> PyObject* {
+    const long on = RfArgument{*device};
+    if (PyErr_Occurred()) return nullptr;
+    Error error;
+    Py_BEGIN_ALLOW_THREADS
+    error = launch_on(on, [&] { return std::apply(run, given); });
+    Py_END_ALLOW_THREADS
+    return rf_result(error);
+  });
+}
+
+template <class... P>
+static inline PyObject* workspace_size_of(Error (*run)(WorkspaceSize&, P...), PyObject* const* args, Py_ssize_t n) {
+  Error (*const takes)(P...) = nullptr;
+  return rf_called(takes, 1, args, n, [run](const auto& given, PyObject* const* device) -> PyObject* {
+    const long on = RfArgument{*device};
+    if (PyErr_Occurred()) return nullptr;
+    const OnDevice here(static_cast<int>(on));
+    WorkspaceSize size;
+    const Error error = std::apply([&](auto... p) { return run(size, p...); }, given);
+    if (error) return rf_result(error);
+    return Py_BuildValue("nn", Py_ssize_t(size.scratch), Py_ssize_t(size.arrivals));
+  });
+}
+
+}  // namespace rf
+
+#define RF_ON_STREAM(name, parameters, ...)                                                               \
+  static rf::Error name##_of(RF_LIST parameters, cudaStream_t on) { return __VA_ARGS__; }                 \
+  static PyObject* name##_called(PyObject*, PyObject* const* args, Py_ssize_t n) {                        \
+    return rf::launched(name##_of, args, n);                                                              \
+  }                                                                                                       \
+  RF_METHOD(name, name##_called)
+#define RF_KERNEL(name, parameters, ...) RF_ON_STREAM(name, (RF_LIST parameters, rf::Workspace work), __VA_ARGS__)
+#define RF_WORKSPACE(name, ...)                                                                           \
+  static PyObject* name##_sized(PyObject*, PyObject* const* args, Py_ssize_t n) {                         \
+    return rf::workspace_size_of(__VA_ARGS__, args, n);                                                   \
+  }                                                                                                       \
+  RF_METHOD(name##_workspace_size, name##_sized)
 
 // Functor: the names that generated bodies are written in, for CUDA.
 //
@@ -1518,183 +1801,6 @@ RF_FN bool last_block(unsigned* arrivals, unsigned blocks) {
 
 }  // namespace rf
 
-// Device: what the host side of every kernel needs: checked calls, facts of the device, launches.
-//
-// Why: an emitted file calls kernels with raw addresses and sizes. Each host function here gives back
-// nullptr, or one line of text that says what failed; the caller raises it. Nothing synchronises or
-// allocates, so every call can be captured in a CUDA graph. The current device is the one used.
-#include <cuda_runtime.h>
-
-#include <atomic>
-#include <cstdarg>
-#include <cstdint>
-#include <cstdio>
-#include <mutex>
-
-namespace rf {
-
-using Error = const char*;  // nullptr: no error; else text that lives until the thread's next one
-
-inline Error error(const char* format, ...) {
-  static thread_local char text[512];
-  va_list args;
-  va_start(args, format);
-  std::vsnprintf(text, sizeof text, format, args);
-  va_end(args);
-  return text;
-}
-
-inline Error checked(cudaError_t status, const char* doing) {
-  if (status == cudaSuccess) return nullptr;
-  cudaGetLastError();  // an error that is reported here must not be reported again elsewhere
-  return error("%s: %s (%s)", doing, cudaGetErrorString(status), cudaGetErrorName(status));
-}
-
-#define RF_TRY(expression) \
-  if (::rf::Error rf_error = (expression)) return rf_error
-
-constexpr int kDevices = 64;  // per process
-
-struct Device {
-  int ordinal = -1, processors = 0, major = 0, minor = 0;
-  bool has_dependent_launch() const { return major >= 9; }  // programmatic dependent launch
-};
-
-inline Error current_device(Device& device) {
-  static std::atomic<unsigned> known[kDevices];  // processors << 16 | major << 8 | minor
-  RF_TRY(checked(cudaGetDevice(&device.ordinal), "asking for the current device"));
-  if (device.ordinal >= kDevices) return error("device %d: at most %d are known", device.ordinal, kDevices);
-  unsigned facts = known[device.ordinal].load(std::memory_order_relaxed);
-  if (facts == 0) {
-    const char* doing = "asking what the device can do";
-    int processors, major, minor;
-    RF_TRY(checked(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device.ordinal), doing));
-    RF_TRY(checked(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device.ordinal), doing));
-    RF_TRY(checked(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device.ordinal), doing));
-    facts = unsigned(processors) << 16 | unsigned(major) << 8 | unsigned(minor);
-    known[device.ordinal].store(facts, std::memory_order_relaxed);
-  }
-  device.processors = facts >> 16, device.major = facts >> 8 & 255, device.minor = facts & 255;
-  return nullptr;
-}
-
-// Lets a kernel use `bytes` of shared memory on this device; once for each kernel and device.
-template <class Kernel>
-Error allow_shared(Kernel* kernel, size_t bytes, const Device& device, std::atomic<uint64_t>& done) {
-  const uint64_t bit = uint64_t(1) << device.ordinal;
-  if (done.load(std::memory_order_relaxed) & bit) return nullptr;
-  RF_TRY(checked(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
-                 "asking for the kernel's shared memory"));
-  done.fetch_or(bit, std::memory_order_relaxed);
-  return nullptr;
-}
-
-// Memory that a kernel works with besides its operands, and how much of each it needs. A workspace
-// belongs to one stream at a time. Kernels that run one after another can share it: scratch is dead
-// at a kernel's end, and every launch leaves the counters that it used at zero.
-struct Workspace {
-  void* scratch;      // any content, aligned by 256
-  unsigned* arrivals;  // zeroed once, when they are allocated
-};
-struct WorkspaceSize {
-  size_t scratch = 0, arrivals = 0;  // bytes
-};
-
-constexpr long blocks_of(long n, long block) { return (n + block - 1) / block; }
-constexpr long covering_power_of_two(long least) {
-  long p = 1;
-  while (p < least) p *= 2;
-  return p;
-}
-
-// Whether all addresses can be read four elements at a time, 16 bytes or fewer.
-template <class... T> bool aligned(const T*... pointers) {
-  return ((reinterpret_cast<uintptr_t>(pointers) % (sizeof(T) < 4 ? 4 * sizeof(T) : 16) == 0) && ...);
-}
-
-// Whether kernels wait for the one before: those compiled for older devices than Hopper do not, wherever
-// they run, and must not start beside it.
-constexpr int kCompiledFor[] = {__CUDA_ARCH_LIST__};
-constexpr bool kWaitsOnGrids = kCompiledFor[0] >= 900;
-
-enum class LaunchMode {
-  after,        // once the kernel before has ended
-  overlapping,  // its prologue may run beside the end of the kernel before (it waits before it reads)
-  cooperative,  // overlapping, and with all blocks resident at once
-};
-
-// Kernels that call sync_dependent_grids() first start like this.
-inline LaunchMode launch_mode_on(const Device& device) {
-  return device.has_dependent_launch() ? LaunchMode::overlapping : LaunchMode::after;
-}
-
-inline Error grid_of(long blocks, unsigned& grid) {
-  if (blocks > INT32_MAX) return error("a launch of %ld blocks: at most 2^31 - 1 are possible", blocks);
-  grid = static_cast<unsigned>(blocks);
-  return nullptr;
-}
-
-// How many blocks; cluster: so many at a time share memory and barriers (Hopper).
-struct Blocks {
-  unsigned count, cluster;
-  Blocks(unsigned count, unsigned cluster = 1) : count(count), cluster(cluster) {}
-};
-
-template <class... Takes, class... Gives>
-Error launch(void (*kernel)(Takes...), Blocks blocks, unsigned threads, size_t shared, cudaStream_t stream,
-             LaunchMode start, const char* doing, const Gives&... arguments) {
-  Device device;
-  RF_TRY(current_device(device));
-  cudaLaunchAttribute attributes[3] = {};
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(blocks.count), config.blockDim = dim3(threads);
-  config.dynamicSmemBytes = shared, config.stream = stream;
-  config.attrs = attributes;
-  if (start == LaunchMode::cooperative) {
-    attributes[config.numAttrs].id = cudaLaunchAttributeCooperative;
-    attributes[config.numAttrs++].val.cooperative = 1;
-  }
-  if (kWaitsOnGrids && start != LaunchMode::after && device.has_dependent_launch()) {
-    attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
-  }
-  if (blocks.cluster > 1) {
-    auto& cluster = attributes[config.numAttrs].val.clusterDim;
-    attributes[config.numAttrs++].id = cudaLaunchAttributeClusterDimension;
-    cluster.x = blocks.cluster, cluster.y = cluster.z = 1;
-  }
-  return checked(cudaLaunchKernelEx(&config, kernel, static_cast<Takes>(arguments)...), doing);
-}
-
-// Makes a device the current one while it lives. Failing to is seen by the launch that follows.
-class OnDevice {
- public:
-  explicit OnDevice(int ordinal) {
-    if (cudaGetDevice(&before_) == cudaSuccess && before_ != ordinal) moved_ = cudaSetDevice(ordinal) == cudaSuccess;
-  }
-  ~OnDevice() {
-    if (moved_) cudaSetDevice(before_);
-  }
-  OnDevice(const OnDevice&) = delete;
-  OnDevice& operator=(const OnDevice&) = delete;
-
- private:
-  int before_ = 0;
-  bool moved_ = false;
-};
-
-inline std::mutex launches;
-
-// Launches the kernels of one call on a device, which the calling thread leaves as it found it. A stream's calls share
-// its workspace, where one kernel leaves what the next reads: no other thread's kernels may come between them.
-template <class Call> Error launch_on(long device, const Call& call) {
-  const OnDevice here(static_cast<int>(device));
-  const std::lock_guard<std::mutex> alone(launches);
-  return call();
-}
-
-}  // namespace rf
-
 // Row partition: which threads hold, or pass over, which units of a row; from the sizes alone.
 //
 // Why: a load of a warp should touch few lines of the L1. Eight lanes of four columns fill a
@@ -2090,7 +2196,7 @@ template <class V, class Body> constexpr RowPartition<V> row_partition(long rows
 }
 
 // What rows() of these sizes needs of its workspace, however its operands are aligned.
-template <class Body> Error rows_workspace_size(long rows, long width, WorkspaceSize& size) {
+template <class Body> Error rows_workspace_size(WorkspaceSize& size, long rows, long width) {
   size = {};
   if constexpr (Body::Monoids::size > 0) {
     const auto partition = row_partition<Real, Body>(rows, width);
@@ -2191,9 +2297,9 @@ Error rows(const Body& body, long rows, long width, bool aligned, const Workspac
 
 }  // namespace rf
 """
-_REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS + _REFOLD_ENTRIES
+_REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS
 
-_REFOLD_NAME = "refold_sm_90_0316367e5a9f"
+_REFOLD_NAME = "refold_sm_90_7cb1d486da19"
 _REFOLD_FLAGS = ['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a']
 
 
@@ -3835,6 +3941,20 @@ def _refold_made(kind: Any, items: Any, attributes: Any, same: Any = ()) -> Any:
     for name, value in attributes.items():
         object.__setattr__(made, name, value)
     return made
+
+
+def _refold_prepare(self, rf_caches, rf_mode, x):
+    """What the kernels read of the parameters; or, as text, why the original forward is taken."""
+    rf_cache = rf_caches.get(rf_mode)
+    if rf_cache is not None and rf_cache.fits(x) and not (
+        _refold_grad_enabled() or _refold_forward_ad._current_level >= 0
+        or _refold_function_modes() and _refold_is_watched(rf_cache.device, "cuda")
+    ) and _refold_kernels.unchanged(*rf_cache.watched) and rf_cache.laid(*rf_cache.tensors):
+        return rf_cache  # the last call was like this one
+    return (
+        _refold_problem or _refold_traced() or _refold_misfit(self, x)
+        or _refold_examined(self, rf_caches, rf_mode, _refold_file, (x,))
+    )
 
 
 _refold_kernels, _refold_problem = _refold_build()

@@ -176,18 +176,14 @@ _REFOLD_TENSORS = {
 }
 # values, as forward reads them: a parameter, what is folded of some, another form of a value
 _REFOLD_MODES = {
-    "train": {
-        "values": {"folded": (_refold_fold0, "scale"), "gemm_weight": "gemm.weight",
-            "scale": "scale", "bn_weight": "bn.weight", "bn_bias": "bn.bias",
-            "gemm_bias": "gemm.bias", "gemm_weight_packed": ("pack", "gemm_weight")},
-        "writes": ("bn.running_mean", "bn.running_var", "bn.num_batches_tracked"),
-    },
-    "eval": {
-        "values": {"folded_factor": (_refold_fold1, "scale", "bn.running_var", "bn.weight"),
-            "folded_shift": (_refold_fold2, "gemm.bias", "scale", "bn.running_mean",
-            "bn.running_var", "bn.weight", "bn.bias"), "gemm_weight": "gemm.weight",
-            "gemm_weight_packed": ("pack", "gemm_weight")},
-    },
+    "train": {"values": {"folded": (_refold_fold0, "scale"), "gemm_weight": "gemm.weight",
+        "scale": "scale", "bn_weight": "bn.weight", "bn_bias": "bn.bias", "gemm_bias": "gemm.bias",
+        "gemm_weight_packed": ("pack", "gemm_weight")}, "writes": ("bn.running_mean",
+        "bn.running_var", "bn.num_batches_tracked")},
+    "eval": {"values": {"folded_factor": (_refold_fold1, "scale", "bn.running_var",
+        "bn.weight"), "folded_shift": (_refold_fold2, "gemm.bias", "scale", "bn.running_mean",
+        "bn.running_var", "bn.weight", "bn.bias"), "gemm_weight": "gemm.weight",
+        "gemm_weight_packed": ("pack", "gemm_weight")}},
 }
 
 
@@ -196,25 +192,10 @@ def _refold_misfit(self, x):
     return _refold_argument("x", x, (None, 4096), torch.float32, "cuda")
 
 
-def _refold_prepare(self, rf_caches, rf_mode, x):
-    """What the kernels read of the parameters; or, as text, why the original forward is taken."""
-    rf_cache = rf_caches.get(rf_mode)
-    if rf_cache is not None and rf_cache.fits(x) and not (
-        _refold_grad_enabled() or _refold_forward_ad._current_level >= 0
-        or _refold_function_modes() and _refold_is_watched(rf_cache.device, "cuda")
-    ) and _refold_kernels.unchanged(*rf_cache.watched) and rf_cache.laid(*rf_cache.tensors):
-        return rf_cache  # the last call was like this one
-    return (
-        _refold_problem or _refold_traced() or _refold_misfit(self, x)
-        or _refold_examined(self, rf_caches, rf_mode, _refold_file, (x,))
-    )
-
-
 # --- This model's kernels: compiled at the first import, then found where they lie. --------------
 _REFOLD_KERNELS = r"""
 namespace rf {
-// linear, mean, var, mul, add, rsqrt
-struct TrainMatmul0 : MatmulBody {
+struct TrainMatmul0 : MatmulBody {  // linear, mean, var, mul, add, rsqrt
   const float* folded;  // square(scale)
   const float *scale, *bn_weight, *bn_running_mean, *gemm_bias, *bn_running_var;
   float *product, *mean, *factor, *new_bn_running_mean, *new_bn_running_var;
@@ -244,11 +225,12 @@ struct TrainMatmul0 : MatmulBody {
     put(new_bn_running_var, col, add2);
     if (col == 0) *bn_num_batches_tracked += 1;
   }
+  using Schedules = BySize<UpToRows<16, Plain>, UpToRows<256, Schedule<Ieee, Small, 4>>,
+      Schedule<Ieee, Tall, 1>>;
   RF_FN bool in_pairs() const { return rf::in_pairs(product, width); }
 };
 
-// sub, mul, add
-struct TrainPointwise1 : RowsBody {
+struct TrainPointwise1 : RowsBody {  // sub, mul, add
   Reused<float, 0> product;  // linear(x, gemm.weight)
   Reused<float, 1> mean;  // mean(linear(x, gemm.weight), axes [-2])
   Reused<float, 2> factor;  // (scale * ...) * bn.weight
@@ -260,14 +242,14 @@ struct TrainPointwise1 : RowsBody {
     const auto sub1 = full<V>(product, row * width, col) - column<V>(mean, col);
     put(result, row * width, col, sub1 * column<V>(factor, col) + column<V>(bn_bias, col));
   }
+  bool is_aligned() const { return rf::aligned(product.p, mean.p, factor.p, bn_bias.p, result); }
   template <class V, class C> RF_FN void read(long row, C col) const {
     full<V>(product, row * width, col); column<V>(mean, col); column<V>(factor, col);
     column<V>(bn_bias, col);
   }
 };
 
-// linear, mul, add
-struct EvalMatmul0 : MatmulBody {
+struct EvalMatmul0 : MatmulBody {  // linear, mul, add
   const float* folded_factor;  // (scale * ...) * bn.weight
   const float* folded_shift;  // (... * bn.weight) + bn.bias
   float* result;
@@ -278,202 +260,44 @@ struct EvalMatmul0 : MatmulBody {
   template <class C> RF_FN void store(long row, C col, Vec v) const {
     put(result, row * width, col, v);
   }
+  using Schedules = BySize<UpToRows<16, Plain>, UpToRows<256, Schedule<Ieee, Small, 4>>,
+      Schedule<Ieee, Tall, 1>>;
   RF_FN bool in_pairs() const { return rf::in_pairs(result, width); }
 };
 
+// How Python calls them: a name, what is given in order, and what runs.
+RF_FUNCTION(packed_bytes, (long rows, long depth), packed_bytes<Ieee>(rows, depth))
+RF_ON_STREAM(pack, (float* x, float* packed, long rows, long depth),
+    pack<Ieee>(x, packed, rows, depth, on))
+RF_WORKSPACE(train_matmul0, matmul_workspace_size<TrainMatmul0>)
+RF_KERNEL(train_matmul0, (Packed<Ieee> a, Packed<Ieee> w, Members<TrainMatmul0, 12> body,
+    long rows, long width, long depth),
+    rf::matmul(body.sized(width, rows), rows, a(rows, depth), w(width, depth), depth, work, on))
+RF_KERNEL(train_pointwise1, (Members<TrainPointwise1, 5> body, long rows, long width),
+    rf::rows(body.sized(width), rows, width, body.is_aligned(), work, on))
+RF_WORKSPACE(eval_matmul0, matmul_workspace_size<EvalMatmul0>)
+RF_KERNEL(eval_matmul0, (Packed<Ieee> a, Packed<Ieee> w, Members<EvalMatmul0, 3> body, long rows,
+    long width, long depth),
+    rf::matmul(body.sized(width), rows, a(rows, depth), w(width, depth), depth, work, on))
 }  // namespace rf
 """
 
 # ==============================================================================================
-# Below: the functions by which Python calls these kernels, and what is the same in every file.
+# Below: the same in every file, but for the names of a call's arguments.
 # ==============================================================================================
-_REFOLD_ENTRIES = r"""
-static PyObject* rf_result(rf::Error error) {
-  if (error == nullptr) Py_RETURN_NONE;
-  PyErr_SetString(PyExc_RuntimeError, error);
-  return nullptr;
-}
-
-static PyObject* packed_bytes(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  if (!rf_takes(n, 2)) return nullptr;
-  const long rows = rf_size(args[0]), depth = rf_size(args[1]);
-  if (PyErr_Occurred()) return nullptr;
-  return PyLong_FromSize_t(rf::packed_bytes<rf::Ieee>(rows, depth));
-}
-
-static PyObject* pack(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  if (!rf_takes(n, 6)) return nullptr;
-  float *x = rf_pointer<float>(args[0]), *packed = rf_pointer<float>(args[1]);
-  const long rows = rf_size(args[2]), depth = rf_size(args[3]), stream = rf_size(args[4]);
-  const long device = rf_size(args[5]);
-  if (PyErr_Occurred()) return nullptr;
-  const rf::OnDevice here(static_cast<int>(device));
-  const auto on = reinterpret_cast<cudaStream_t>(stream);
-  return rf_result(rf::pack<rf::Ieee>(x, packed, rows, depth, on));
-}
-
-static PyObject* train_matmul0_workspace_size(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  if (!rf_takes(n, 4)) return nullptr;
-  const long rows = rf_size(args[0]);
-  const long width = rf_size(args[1]);
-  const long depth = rf_size(args[2]);
-  const rf::OnDevice here(static_cast<int>(rf_size(args[3])));
-  if (PyErr_Occurred()) return nullptr;
-  rf::WorkspaceSize size;
-  const rf::Error error = rows <= 16 ? rf::matmul_workspace_size<rf::Plain, rf::TrainMatmul0>(rows, width, depth, size)
-      : rows <= 256 ? rf::matmul_workspace_size<rf::Schedule<rf::Ieee, rf::Small, 4>, rf::TrainMatmul0>(rows, width, depth, size)
-      : rf::matmul_workspace_size<rf::Schedule<rf::Ieee, rf::Tall, 1>, rf::TrainMatmul0>(rows, width, depth, size);
-  if (error) return rf_result(error);
-  return Py_BuildValue("nn", Py_ssize_t(size.scratch), Py_ssize_t(size.arrivals));
-}
-
-static PyObject* train_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  if (!rf_takes(n, 23)) return nullptr;
-  float* a = rf_pointer<float>(args[0]);
-  float* a_packed = rf_pointer<float>(args[1]);
-  float* w = rf_pointer<float>(args[2]);
-  float* w_packed = rf_pointer<float>(args[3]);
-  float* folded = rf_pointer<float>(args[4]);
-  float* scale = rf_pointer<float>(args[5]);
-  float* bn_weight = rf_pointer<float>(args[6]);
-  float* bn_running_mean = rf_pointer<float>(args[7]);
-  float* gemm_bias = rf_pointer<float>(args[8]);
-  float* bn_running_var = rf_pointer<float>(args[9]);
-  float* product = rf_pointer<float>(args[10]);
-  float* mean = rf_pointer<float>(args[11]);
-  float* factor = rf_pointer<float>(args[12]);
-  float* new_bn_running_mean = rf_pointer<float>(args[13]);
-  float* new_bn_running_var = rf_pointer<float>(args[14]);
-  long* bn_num_batches_tracked = rf_pointer<long>(args[15]);
-  long rows = rf_size(args[16]);
-  long width = rf_size(args[17]);
-  long depth = rf_size(args[18]);
-  float* scratch = rf_pointer<float>(args[19]);
-  float* arrivals = rf_pointer<float>(args[20]);
-  long stream = rf_size(args[21]);
-  long device = rf_size(args[22]);
-  if (PyErr_Occurred()) return nullptr;
-  const rf::TrainMatmul0 body{{}, folded, scale, bn_weight, bn_running_mean, gemm_bias, bn_running_var, product, mean, factor, new_bn_running_mean, new_bn_running_var, bn_num_batches_tracked, width, rows};
-  const rf::Operand a_operand = rf::packed_operand<rf::Ieee>(a_packed, a, rows, depth);
-  const rf::Operand w_operand = rf::packed_operand<rf::Ieee>(w_packed, w, width, depth);
-  const rf::Workspace work{scratch, reinterpret_cast<unsigned*>(arrivals)};
-  const auto on = reinterpret_cast<cudaStream_t>(stream);
-  rf::Error error;
-  Py_BEGIN_ALLOW_THREADS
-  error = rf::launch_on(device, [&] { return rows <= 16 ? rf::matmul<rf::Plain>(body, a_operand, w_operand, depth, work, on)
-      : rows <= 256 ? rf::matmul<rf::Schedule<rf::Ieee, rf::Small, 4>>(body, a_operand, w_operand, depth, work, on)
-      : rf::matmul<rf::Schedule<rf::Ieee, rf::Tall, 1>>(body, a_operand, w_operand, depth, work, on); });
-  Py_END_ALLOW_THREADS
-  return rf_result(error);
-}
-
-static PyObject* train_pointwise1_workspace_size(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  if (!rf_takes(n, 3)) return nullptr;
-  const long rows = rf_size(args[0]);
-  const long width = rf_size(args[1]);
-  const rf::OnDevice here(static_cast<int>(rf_size(args[2])));
-  if (PyErr_Occurred()) return nullptr;
-  rf::WorkspaceSize size;
-  const rf::Error error = rf::rows_workspace_size<rf::TrainPointwise1>(rows, width, size);
-  if (error) return rf_result(error);
-  return Py_BuildValue("nn", Py_ssize_t(size.scratch), Py_ssize_t(size.arrivals));
-}
-
-static PyObject* train_pointwise1(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  if (!rf_takes(n, 11)) return nullptr;
-  float* product = rf_pointer<float>(args[0]);
-  float* mean = rf_pointer<float>(args[1]);
-  float* factor = rf_pointer<float>(args[2]);
-  float* bn_bias = rf_pointer<float>(args[3]);
-  float* result = rf_pointer<float>(args[4]);
-  long rows = rf_size(args[5]);
-  long width = rf_size(args[6]);
-  float* scratch = rf_pointer<float>(args[7]);
-  float* arrivals = rf_pointer<float>(args[8]);
-  long stream = rf_size(args[9]);
-  long device = rf_size(args[10]);
-  if (PyErr_Occurred()) return nullptr;
-  const rf::TrainPointwise1 body{{}, product, mean, factor, bn_bias, result, width};
-  const rf::Workspace work{scratch, reinterpret_cast<unsigned*>(arrivals)};
-  const auto on = reinterpret_cast<cudaStream_t>(stream);
-  rf::Error error;
-  Py_BEGIN_ALLOW_THREADS
-  error = rf::launch_on(device, [&] { return rf::rows(body, rows, width, rf::aligned(product, mean, factor, bn_bias, result), work, on); });
-  Py_END_ALLOW_THREADS
-  return rf_result(error);
-}
-
-static PyObject* eval_matmul0_workspace_size(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  if (!rf_takes(n, 4)) return nullptr;
-  const long rows = rf_size(args[0]);
-  const long width = rf_size(args[1]);
-  const long depth = rf_size(args[2]);
-  const rf::OnDevice here(static_cast<int>(rf_size(args[3])));
-  if (PyErr_Occurred()) return nullptr;
-  rf::WorkspaceSize size;
-  const rf::Error error = rows <= 16 ? rf::matmul_workspace_size<rf::Plain, rf::EvalMatmul0>(rows, width, depth, size)
-      : rows <= 256 ? rf::matmul_workspace_size<rf::Schedule<rf::Ieee, rf::Small, 4>, rf::EvalMatmul0>(rows, width, depth, size)
-      : rf::matmul_workspace_size<rf::Schedule<rf::Ieee, rf::Tall, 1>, rf::EvalMatmul0>(rows, width, depth, size);
-  if (error) return rf_result(error);
-  return Py_BuildValue("nn", Py_ssize_t(size.scratch), Py_ssize_t(size.arrivals));
-}
-
-static PyObject* eval_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  if (!rf_takes(n, 14)) return nullptr;
-  float* a = rf_pointer<float>(args[0]);
-  float* a_packed = rf_pointer<float>(args[1]);
-  float* w = rf_pointer<float>(args[2]);
-  float* w_packed = rf_pointer<float>(args[3]);
-  float* folded_factor = rf_pointer<float>(args[4]);
-  float* folded_shift = rf_pointer<float>(args[5]);
-  float* result = rf_pointer<float>(args[6]);
-  long rows = rf_size(args[7]);
-  long width = rf_size(args[8]);
-  long depth = rf_size(args[9]);
-  float* scratch = rf_pointer<float>(args[10]);
-  float* arrivals = rf_pointer<float>(args[11]);
-  long stream = rf_size(args[12]);
-  long device = rf_size(args[13]);
-  if (PyErr_Occurred()) return nullptr;
-  const rf::EvalMatmul0 body{{}, folded_factor, folded_shift, result, width};
-  const rf::Operand a_operand = rf::packed_operand<rf::Ieee>(a_packed, a, rows, depth);
-  const rf::Operand w_operand = rf::packed_operand<rf::Ieee>(w_packed, w, width, depth);
-  const rf::Workspace work{scratch, reinterpret_cast<unsigned*>(arrivals)};
-  const auto on = reinterpret_cast<cudaStream_t>(stream);
-  rf::Error error;
-  Py_BEGIN_ALLOW_THREADS
-  error = rf::launch_on(device, [&] { return rows <= 16 ? rf::matmul<rf::Plain>(body, a_operand, w_operand, depth, work, on)
-      : rows <= 256 ? rf::matmul<rf::Schedule<rf::Ieee, rf::Small, 4>>(body, a_operand, w_operand, depth, work, on)
-      : rf::matmul<rf::Schedule<rf::Ieee, rf::Tall, 1>>(body, a_operand, w_operand, depth, work, on); });
-  Py_END_ALLOW_THREADS
-  return rf_result(error);
-}
-
-static PyMethodDef rf_methods[] = {
-    {"watch", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::watch)), METH_FASTCALL, nullptr},
-    {"unchanged", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::unchanged)), METH_FASTCALL, nullptr},
-    {"look", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::look)), METH_FASTCALL, nullptr},
-    {"altered", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::altered)), METH_FASTCALL, nullptr},
-    {"differing", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::differing)), METH_FASTCALL, nullptr},
-    {"packed_bytes", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(packed_bytes)), METH_FASTCALL, nullptr},
-    {"pack", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(pack)), METH_FASTCALL, nullptr},
-    {"train_matmul0_workspace_size", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_matmul0_workspace_size)), METH_FASTCALL, nullptr},
-    {"train_matmul0", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_matmul0)), METH_FASTCALL, nullptr},
-    {"train_pointwise1_workspace_size", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_pointwise1_workspace_size)), METH_FASTCALL, nullptr},
-    {"train_pointwise1", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_pointwise1)), METH_FASTCALL, nullptr},
-    {"eval_matmul0_workspace_size", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(eval_matmul0_workspace_size)), METH_FASTCALL, nullptr},
-    {"eval_matmul0", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(eval_matmul0)), METH_FASTCALL, nullptr},
-    {nullptr, nullptr, 0, nullptr}};
-static PyModuleDef rf_module = {PyModuleDef_HEAD_INIT, "kernels", nullptr, -1, rf_methods,
-                                nullptr, nullptr, nullptr, nullptr};
-#define RF_INIT_(name) PyInit_##name
-#define RF_INIT(name) RF_INIT_(name)
-PyMODINIT_FUNC RF_INIT(TORCH_EXTENSION_NAME)() { return PyModule_Create(&rf_module); }
-"""
 _REFOLD_HEADERS = r"""
 #define PY_SSIZE_T_CLEAN
 // Calls from Python: every argument is a tensor, an int (a size, or an address) or a float.
+//
+//   RF_FUNCTION(name, (parameters), result)   a function of Python, whose arguments are the parameters in order:
+//     T*, long, float, double   one argument
+//     a struct with kArguments  so many arguments, its members
+//     Members<Body, N>          N arguments, the first members of a kernel's struct
 #include <Python.h>
+
+#include <tuple>
+#include <type_traits>
+#include <utility>
 
 // A tensor's address by PyTorch's own function for C code that has no headers of PyTorch; by the method, which makes a
 // Python number of it, where there is none.
@@ -506,13 +330,114 @@ static void* rf_address(PyObject* o) {
   Py_XDECREF(number);
   return address;
 }
-template <class T> static inline T* rf_pointer(PyObject* o) { return static_cast<T*>(rf_address(o)); }
-[[maybe_unused]] static inline long rf_size(PyObject* o) { return PyLong_AsLong(o); }
-[[maybe_unused]] static inline double rf_number(PyObject* o) { return PyFloat_AsDouble(o); }
 static inline bool rf_takes(Py_ssize_t given, Py_ssize_t wanted) {
   if (given != wanted) PyErr_Format(PyExc_TypeError, "expected %zd arguments, got %zd", wanted, given);
   return given == wanted;
 }
+
+// The functions that Python sees. Each is declared where it is defined.
+using RfFunction = PyObject*(PyObject*, PyObject* const*, Py_ssize_t);
+struct RfMethod;
+static RfMethod* rf_methods = nullptr;
+struct RfMethod {
+  PyMethodDef rows[2] = {};
+  RfMethod* next = rf_methods;
+  RfMethod(const char* name, RfFunction* function) {
+    rows[0].ml_name = name, rows[0].ml_flags = METH_FASTCALL;
+    rows[0].ml_meth = reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(function));
+    rf_methods = this;
+  }
+};
+static PyModuleDef rf_module = {PyModuleDef_HEAD_INIT, "kernels", nullptr, -1, nullptr, nullptr, nullptr, nullptr, nullptr};
+#define RF_INIT_(name) PyInit_##name
+#define RF_INIT(name) RF_INIT_(name)
+PyMODINIT_FUNC RF_INIT(TORCH_EXTENSION_NAME)() {
+  PyObject* module = PyModule_Create(&rf_module);
+  for (RfMethod* m = rf_methods; module != nullptr && m != nullptr; m = m->next)
+    if (PyModule_AddFunctions(module, m->rows) != 0) Py_CLEAR(module);
+  return module;
+}
+
+// An argument, as what it initialises.
+struct RfArgument {
+  PyObject* given;
+  template <class T> operator T*() const { return static_cast<T*>(rf_address(given)); }
+  operator long() const { return PyLong_AsLong(given); }
+  operator float() const { return static_cast<float>(PyFloat_AsDouble(given)); }
+  operator double() const { return PyFloat_AsDouble(given); }
+};
+
+// A parameter of type T from the arguments at `args`, of which it takes kCount.
+template <class T, class = void> struct RfParameter {
+  static constexpr int kCount = 1;
+  static T from(PyObject* const* args) { return RfArgument{args[0]}; }
+};
+template <class T, size_t... I> static inline T rf_filled(PyObject* const* args, std::index_sequence<I...>) {
+  return {RfArgument{args[I]}...};
+}
+template <class T> struct RfParameter<T, std::void_t<decltype(T::kArguments)>> {
+  static constexpr int kCount = T::kArguments;
+  static T from(PyObject* const* args) { return rf_filled<T>(args, std::make_index_sequence<kCount>{}); }
+};
+
+namespace rf {
+
+// A kernel's struct of which Python gives the first N members; sizes fill the rest.
+template <class Body, int N> struct Members {
+  Body body;
+  bool is_aligned() const { return body.is_aligned(); }
+  Body sized(long width) const {
+    Body whole = body;
+    whole.width = width;
+    return whole;
+  }
+  Body sized(long width, long count) const {
+    Body whole = sized(width);
+    whole.count = count;
+    return whole;
+  }
+};
+
+// What a kernel's struct is made from where its headers have nothing for it.
+struct Bare {};
+
+}  // namespace rf
+
+template <class Body, int N> struct RfParameter<rf::Members<Body, N>> {
+  static constexpr int kCount = N;
+  template <size_t... I> static Body filled(PyObject* const* args, std::index_sequence<I...>) {
+    return {{}, RfArgument{args[I]}...};
+  }
+  static rf::Members<Body, N> from(PyObject* const* args) { return {filled(args, std::make_index_sequence<N>{})}; }
+};
+
+template <class T> static inline T rf_next(PyObject* const*& args) {
+  PyObject* const* const here = args;
+  args += RfParameter<T>::kCount;
+  return RfParameter<T>::from(here);
+}
+
+// Reads the parameters of `run` from the arguments and calls call(parameters, the arguments after them), which gives
+// Python's result. more: how many come after them.
+template <class R, class... P, class Call>
+static inline PyObject* rf_called(R (*)(P...), int more, PyObject* const* args, Py_ssize_t n, const Call& call) {
+  if (!rf_takes(n, (RfParameter<P>::kCount + ... + more))) return nullptr;
+  const std::tuple<P...> given{rf_next<P>(args)...};  // in order: the elements of a braced list are
+  return PyErr_Occurred() ? nullptr : call(given, args);
+}
+
+[[maybe_unused]] static inline PyObject* rf_result(size_t bytes) { return PyLong_FromSize_t(bytes); }
+
+#define RF_LIST(...) __VA_ARGS__
+#define RF_METHOD(name, function) static const RfMethod name##_method(#name, function);
+#define RF_FUNCTION(name, parameters, ...)                                                    \
+  static auto name##_of parameters { return __VA_ARGS__; }                                    \
+  static PyObject* name##_called(PyObject*, PyObject* const* args, Py_ssize_t n) {            \
+    return rf_called(name##_of, 0, args, n, [](const auto& given, PyObject* const*) {         \
+      return rf_result(std::apply(name##_of, given));                                         \
+    });                                                                                       \
+  }                                                                                           \
+  RF_METHOD(name, name##_called)
 
 // Look: what a kernel on a GPU compares in passing, so that writes which nothing on the host shows are seen.
 #include <cstdint>
@@ -925,6 +850,12 @@ static PyObject* differing(PyObject*, PyObject* const* args, Py_ssize_t n) {
   return flags;
 }
 
+RF_METHOD(watch, watch)
+RF_METHOD(unchanged, unchanged)
+RF_METHOD(look, look)
+RF_METHOD(altered, altered)
+RF_METHOD(differing, differing)
+
 }  // namespace rf_watch
 
 // Device: what the host side of every kernel needs: checked calls, facts of the device, launches.
@@ -1002,6 +933,7 @@ Error allow_shared(Kernel* kernel, size_t bytes, const Device& device, std::atom
 // belongs to one stream at a time. Kernels that run one after another can share it: scratch is dead
 // at a kernel's end, and every launch leaves the counters that it used at zero.
 struct Workspace {
+  static constexpr int kArguments = 2;  // of a call from Python
   void* scratch;      // any content, aligned by 256
   unsigned* arrivals;  // zeroed once, when they are allocated
 };
@@ -1103,6 +1035,65 @@ template <class Call> Error launch_on(long device, const Call& call) {
 }
 
 }  // namespace rf
+
+// Run: a kernel from Python, on the stream and device that it says last. Entries synchronise and allocate nothing.
+//
+//   RF_KERNEL(name, (parameters), call)     launches on the stream `on`, with the workspace `work`
+//   RF_ON_STREAM(name, (parameters), call)  launches on the stream `on`
+//   RF_WORKSPACE(name, function)            name_workspace_size: the bytes that the kernel works in, by a function of
+//                                           WorkspaceSize& and what Python gives
+#include <Python.h>
+
+
+[[maybe_unused]] static inline PyObject* rf_result(rf::Error error) {
+  if (error == nullptr) Py_RETURN_NONE;
+  PyErr_SetString(PyExc_RuntimeError, error);
+  return nullptr;
+}
+
+namespace rf {
+
+// Calls `run` with its parameters, on the device that the last argument is the number of.
+template <class... P> static inline PyObject* launched(Error (*run)(P...), PyObject* const* args, Py_ssize_t n) {
+  return rf_called(run, 1, args, n, [run](const auto& given, PyObject* const* device) -> PyObject* {
+    const long on = RfArgument{*device};
+    if (PyErr_Occurred()) return nullptr;
+    Error error;
+    Py_BEGIN_ALLOW_THREADS
+    error = launch_on(on, [&] { return std::apply(run, given); });
+    Py_END_ALLOW_THREADS
+    return rf_result(error);
+  });
+}
+
+template <class... P>
+static inline PyObject* workspace_size_of(Error (*run)(WorkspaceSize&, P...), PyObject* const* args, Py_ssize_t n) {
+  Error (*const takes)(P...) = nullptr;
+  return rf_called(takes, 1, args, n, [run](const auto& given, PyObject* const* device) -> PyObject* {
+    const long on = RfArgument{*device};
+    if (PyErr_Occurred()) return nullptr;
+    const OnDevice here(static_cast<int>(on));
+    WorkspaceSize size;
+    const Error error = std::apply([&](auto... p) { return run(size, p...); }, given);
+    if (error) return rf_result(error);
+    return Py_BuildValue("nn", Py_ssize_t(size.scratch), Py_ssize_t(size.arrivals));
+  });
+}
+
+}  // namespace rf
+
+#define RF_ON_STREAM(name, parameters, ...)                                                               \
+  static rf::Error name##_of(RF_LIST parameters, cudaStream_t on) { return __VA_ARGS__; }                 \
+  static PyObject* name##_called(PyObject*, PyObject* const* args, Py_ssize_t n) {                        \
+    return rf::launched(name##_of, args, n);                                                              \
+  }                                                                                                       \
+  RF_METHOD(name, name##_called)
+#define RF_KERNEL(name, parameters, ...) RF_ON_STREAM(name, (RF_LIST parameters, rf::Workspace work), __VA_ARGS__)
+#define RF_WORKSPACE(name, ...)                                                                           \
+  static PyObject* name##_sized(PyObject*, PyObject* const* args, Py_ssize_t n) {                         \
+    return rf::workspace_size_of(__VA_ARGS__, args, n);                                                   \
+  }                                                                                                       \
+  RF_METHOD(name##_workspace_size, name##_sized)
 
 // Functor: the names that generated bodies are written in, for CUDA.
 //
@@ -2711,10 +2702,56 @@ template <class Mode> Operand packed_operand(void* packed, const float* plain, l
   return split_operand<Mode>(packed, packed_unscale<Mode>(packed, rows, depth), plain, rows, depth, depth);
 }
 
-// What matmul<S>(body, ...) works in, for a result of rows x cols; unsplit_depth: see workspace_bytes.
-template <class S, class Body>
-Error matmul_workspace_size(long rows, long cols, long unsplit_depth, WorkspaceSize& size, long batches = 1) {
-  return workspace_bytes<S, Body>(rows, cols, size.scratch, size.arrivals, unsplit_depth, batches);
+// A side of a product as Python gives it.
+template <class Mode> struct Packed {
+  static constexpr int kArguments = 2;
+  const float* plain;
+  void* packed;
+  Operand operator()(long rows, long depth) const { return packed_operand<Mode>(packed, plain, rows, depth); }
+};
+
+// One that the product splits itself.
+template <class Mode> struct Unsplit {
+  static constexpr int kArguments = 1;
+  const float* plain;
+  Operand operator()(long rows, long depth) const { return packed_operand<Mode>(nullptr, plain, rows, depth); }
+};
+
+// Schedules by the sizes of a call, the first that holds.
+template <long Most, class S> struct UpToRows {
+  using Type = S;
+  static bool holds(long rows, long) { return rows <= Most; }
+};
+template <class S> struct UnalignedDepth {
+  using Type = S;
+  static bool holds(long, long depth) { return depth % 4 != 0; }
+};
+template <class First, class... Rest> struct BySize {
+  // run(schedule) with the one that holds.
+  template <class Run> static Error choose(long rows, long depth, const Run& run) {
+    if constexpr (sizeof...(Rest) == 0)
+      return run(First{});
+    else
+      return First::holds(rows, depth) ? run(typename First::Type{}) : BySize<Rest...>::choose(rows, depth, run);
+  }
+};
+
+// What a product by the body's Schedules works in, for a result of rows x cols; unsplit_depth: see workspace_bytes.
+template <class Body>
+Error batch_workspace_size(WorkspaceSize& size, long rows, long cols, long unsplit_depth, long batches) {
+  return Body::Schedules::choose(rows, unsplit_depth, [&](auto s) {
+    return workspace_bytes<decltype(s), Body>(rows, cols, size.scratch, size.arrivals, unsplit_depth, batches);
+  });
+}
+template <class Body> Error matmul_workspace_size(WorkspaceSize& size, long rows, long cols, long unsplit_depth) {
+  return batch_workspace_size<Body>(size, rows, cols, unsplit_depth, 1);
+}
+template <class Body>
+Error matmul(const Body& body, long rows, const Operand& a, const Operand& b, long depth, const Workspace& workspace,
+             cudaStream_t stream) {
+  return Body::Schedules::choose(rows, depth, [&](auto schedule) {
+    return matmul<decltype(schedule)>(body, a, b, depth, workspace, stream);
+  });
 }
 
 }  // namespace rf
@@ -4877,7 +4914,7 @@ template <class V, class Body> constexpr RowPartition<V> row_partition(long rows
 }
 
 // What rows() of these sizes needs of its workspace, however its operands are aligned.
-template <class Body> Error rows_workspace_size(long rows, long width, WorkspaceSize& size) {
+template <class Body> Error rows_workspace_size(WorkspaceSize& size, long rows, long width) {
   size = {};
   if constexpr (Body::Monoids::size > 0) {
     const auto partition = row_partition<Real, Body>(rows, width);
@@ -4978,9 +5015,9 @@ Error rows(const Body& body, long rows, long width, bool aligned, const Workspac
 
 }  // namespace rf
 """
-_REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS + _REFOLD_ENTRIES
+_REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS
 
-_REFOLD_NAME = "refold_sm_90_8f6d5b2159e0"
+_REFOLD_NAME = "refold_sm_90_7ad7393c7b3f"
 _REFOLD_FLAGS = ['-std=c++17', '-O3', '-split-compile=0', '-Xcompiler=-fvisibility=hidden', '-gencode=arch=compute_90a,code=sm_90a']
 
 
@@ -6632,6 +6669,20 @@ def _refold_made(kind: Any, items: Any, attributes: Any, same: Any = ()) -> Any:
     for name, value in attributes.items():
         object.__setattr__(made, name, value)
     return made
+
+
+def _refold_prepare(self, rf_caches, rf_mode, x):
+    """What the kernels read of the parameters; or, as text, why the original forward is taken."""
+    rf_cache = rf_caches.get(rf_mode)
+    if rf_cache is not None and rf_cache.fits(x) and not (
+        _refold_grad_enabled() or _refold_forward_ad._current_level >= 0
+        or _refold_function_modes() and _refold_is_watched(rf_cache.device, "cuda")
+    ) and _refold_kernels.unchanged(*rf_cache.watched) and rf_cache.laid(*rf_cache.tensors):
+        return rf_cache  # the last call was like this one
+    return (
+        _refold_problem or _refold_traced() or _refold_misfit(self, x)
+        or _refold_examined(self, rf_caches, rf_mode, _refold_file, (x,))
+    )
 
 
 _refold_kernels, _refold_problem = _refold_build()

@@ -148,7 +148,7 @@ def test_a_batch_is_stored_and_reduced_by_another_kernel():
     plan, text = plan_of("Scores", "cuda:sm_90")
     (product,) = products(plan)
     assert product.value.op == "add" and not product.reductions
-    assert "kBatched = true" in text and "rf::batch_of(" in text
+    assert "kBatched = true" in text and "batch_of(w(" in text
 
 
 def test_statistics_of_long_rows_are_taken_in_one_pass():

@@ -123,7 +123,7 @@ def test_another_schedule_is_another_text() -> None:
     wide = replace(first.kernel, by_rows=((None, Schedule(WGMMA, "wide")),))
     steps = tuple(replace(s, kernel=wide) if s is first else s for s in mode.plan.steps)
     text = emit(replace(emission, modes=(replace(mode, plan=replace(plan, steps=steps)),)), back)
-    assert "rf::Wide, 1" in text and "rf::Wide, 1" not in emit(emission, back)
+    assert "Wide, 1>" in text and "Wide, 1>" not in emit(emission, back)
 
 
 PRINTED = """\

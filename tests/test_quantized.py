@@ -14,7 +14,7 @@ from refold.devices import DEVICES, Device
 from test_models import result_of
 
 ROWS, DEPTH, WIDTH = 16384, 160, 132
-QUANTIZED = "rf::Quantizing<"
+QUANTIZED = "quantizing(body"
 
 
 class Normalised(nn.Module):

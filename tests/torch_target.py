@@ -30,7 +30,7 @@ class TorchTarget:
         return str(id(group))  # none is another's
 
     def source(self, groups: Sequence[tuple[str, Group]], alone: bool) -> Source:
-        return Source("", "", "")
+        return Source("", "")
 
     def build(self, groups: Sequence[tuple[str, Group]], source: Source) -> str:
         return _STAND_IN

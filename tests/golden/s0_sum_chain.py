@@ -113,10 +113,8 @@ _REFOLD_TENSORS = {
 }
 # values, as forward reads them: a parameter, what is folded of some, another form of a value
 _REFOLD_MODES = {
-    "both": {
-        "values": {"folded_weight": (_refold_fold0, "linear.weight"),
-            "folded_shift": (_refold_fold1, "linear.bias")},
-    },
+    "both": {"values": {"folded_weight": (_refold_fold0, "linear.weight"),
+        "folded_shift": (_refold_fold1, "linear.bias")}},
 }
 
 
@@ -125,25 +123,10 @@ def _refold_misfit(self, x):
     return _refold_argument("x", x, (None, 96), torch.float32, "cpu")
 
 
-def _refold_prepare(self, rf_caches, rf_mode, x):
-    """What the kernels read of the parameters; or, as text, why the original forward is taken."""
-    rf_cache = rf_caches.get(rf_mode)
-    if rf_cache is not None and rf_cache.fits(x) and not (
-        _refold_grad_enabled() or _refold_forward_ad._current_level >= 0
-        or _refold_function_modes() and _refold_is_watched(rf_cache.device, "cpu")
-    ) and _refold_kernels.unchanged(*rf_cache.watched) and rf_cache.laid(*rf_cache.tensors):
-        return rf_cache  # the last call was like this one
-    return (
-        _refold_problem or _refold_traced() or _refold_misfit(self, x)
-        or _refold_examined(self, rf_caches, rf_mode, _refold_file, (x,))
-    )
-
-
 # --- This model's kernels: compiled at the first import, then found where they lie. --------------
 _REFOLD_KERNELS = r"""
 namespace rf {
-// linear, add
-struct Rows0 : RowsBody {
+struct Rows0 : RowsBody {  // linear, add
   const float* x;
   const float* folded_weight;  // sum(linear.weight, axes [-2])
   const float* folded_shift;  // sum(linear.bias, axes [-1])
@@ -163,40 +146,15 @@ struct Rows0 : RowsBody {
   RF_FN void finalize(const Row& r, long row) const { put(result, row, r.add); }
 };
 
+// How Python calls them: a name, what is given in order, and what runs.
+RF_KERNEL(rows0, (Members<Rows0, 4> body, long rows, long width),
+    rf::rows(body.sized(width), rows, width))
 }  // namespace rf
 """
 
 # ==============================================================================================
-# Below: the functions by which Python calls these kernels, and what is the same in every file.
+# Below: the same in every file, but for the names of a call's arguments.
 # ==============================================================================================
-_REFOLD_ENTRIES = r"""
-static PyObject* rows0(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  if (!rf_takes(n, 6)) return nullptr;
-  float* x = rf_pointer<float>(args[0]);
-  float* folded_weight = rf_pointer<float>(args[1]);
-  float* folded_shift = rf_pointer<float>(args[2]);
-  float* result = rf_pointer<float>(args[3]);
-  long rows = rf_size(args[4]);
-  long width = rf_size(args[5]);
-  if (PyErr_Occurred()) return nullptr;
-  const rf::Rows0 body{{}, x, folded_weight, folded_shift, result, width};
-  return rf_run([&] { rf::rows(body, rows, width); });
-}
-
-static PyMethodDef rf_methods[] = {
-    {"watch", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::watch)), METH_FASTCALL, nullptr},
-    {"unchanged", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::unchanged)), METH_FASTCALL, nullptr},
-    {"look", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::look)), METH_FASTCALL, nullptr},
-    {"altered", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::altered)), METH_FASTCALL, nullptr},
-    {"differing", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::differing)), METH_FASTCALL, nullptr},
-    {"rows0", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rows0)), METH_FASTCALL, nullptr},
-    {nullptr, nullptr, 0, nullptr}};
-static PyModuleDef rf_module = {PyModuleDef_HEAD_INIT, "kernels", nullptr, -1, rf_methods,
-                                nullptr, nullptr, nullptr, nullptr};
-#define RF_INIT_(name) PyInit_##name
-#define RF_INIT(name) RF_INIT_(name)
-PyMODINIT_FUNC RF_INIT(TORCH_EXTENSION_NAME)() { return PyModule_Create(&rf_module); }
-"""
 _REFOLD_HEADERS = r"""
 #define PY_SSIZE_T_CLEAN
 // <call.h>
@@ -206,6 +164,8 @@ _REFOLD_HEADERS = r"""
 // <watch.h>
 
 // Run: a kernel from Python.
+//
+//   RF_KERNEL(name, (parameters), call)   a function of Python that runs the call without the interpreter's lock
 #include <Python.h>
 
 #include <new>
@@ -224,6 +184,15 @@ template <class F> static PyObject* rf_run(F f) {
   Py_RETURN_NONE;
 }
 
+#define RF_KERNEL(name, parameters, ...)                                               \
+  static void name##_of parameters { __VA_ARGS__; }                                    \
+  static PyObject* name##_called(PyObject*, PyObject* const* args, Py_ssize_t n) {     \
+    return rf_called(name##_of, 0, args, n, [](const auto& given, PyObject* const*) {  \
+      return rf_run([&] { std::apply(name##_of, given); });                            \
+    });                                                                                \
+  }                                                                                    \
+  RF_METHOD(name, name##_called)
+
 // <cpu/lanes.h>
 
 // <cpu/../folded.h>
@@ -232,7 +201,7 @@ template <class F> static PyObject* rf_run(F f) {
 
 // <cpu/rows.h>
 """
-_REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS + _REFOLD_ENTRIES
+_REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS
 
 _REFOLD_NAME = "refold_cpu_HASH"
 # -fopenmp only compiles: at load time the threads are those of PyTorch's own runtime;
@@ -285,6 +254,20 @@ def _refold_renewed(cache):
 
 # --- The runtime. ---------------------------------------------------------------------------------
 # <runtime>
+
+
+def _refold_prepare(self, rf_caches, rf_mode, x):
+    """What the kernels read of the parameters; or, as text, why the original forward is taken."""
+    rf_cache = rf_caches.get(rf_mode)
+    if rf_cache is not None and rf_cache.fits(x) and not (
+        _refold_grad_enabled() or _refold_forward_ad._current_level >= 0
+        or _refold_function_modes() and _refold_is_watched(rf_cache.device, "cpu")
+    ) and _refold_kernels.unchanged(*rf_cache.watched) and rf_cache.laid(*rf_cache.tensors):
+        return rf_cache  # the last call was like this one
+    return (
+        _refold_problem or _refold_traced() or _refold_misfit(self, x)
+        or _refold_examined(self, rf_caches, rf_mode, _refold_file, (x,))
+    )
 
 
 _refold_kernels, _refold_problem = _refold_build()

@@ -159,17 +159,12 @@ _REFOLD_TENSORS = {
 }
 # values, as forward reads them: a parameter, what is folded of some, another form of a value
 _REFOLD_MODES = {
-    "train": {
-        "values": {"folded": (_refold_fold0, "scale"), "gemm_weight": "gemm.weight",
-            "scale": "scale", "bn_weight": "bn.weight", "bn_bias": "bn.bias",
-            "gemm_bias": "gemm.bias"},
-        "writes": ("bn.running_mean", "bn.running_var", "bn.num_batches_tracked"),
-    },
-    "eval": {
-        "values": {"folded_factor": (_refold_fold1, "scale", "bn.running_var", "bn.weight"),
-            "folded_shift": (_refold_fold2, "gemm.bias", "scale", "bn.running_mean",
-            "bn.running_var", "bn.weight", "bn.bias"), "gemm_weight": "gemm.weight"},
-    },
+    "train": {"values": {"folded": (_refold_fold0, "scale"), "gemm_weight": "gemm.weight",
+        "scale": "scale", "bn_weight": "bn.weight", "bn_bias": "bn.bias", "gemm_bias": "gemm.bias"},
+        "writes": ("bn.running_mean", "bn.running_var", "bn.num_batches_tracked")},
+    "eval": {"values": {"folded_factor": (_refold_fold1, "scale", "bn.running_var",
+        "bn.weight"), "folded_shift": (_refold_fold2, "gemm.bias", "scale", "bn.running_mean",
+        "bn.running_var", "bn.weight", "bn.bias"), "gemm_weight": "gemm.weight"}},
 }
 
 
@@ -178,25 +173,10 @@ def _refold_misfit(self, x):
     return _refold_argument("x", x, (None, 96), torch.float32, "cpu")
 
 
-def _refold_prepare(self, rf_caches, rf_mode, x):
-    """What the kernels read of the parameters; or, as text, why the original forward is taken."""
-    rf_cache = rf_caches.get(rf_mode)
-    if rf_cache is not None and rf_cache.fits(x) and not (
-        _refold_grad_enabled() or _refold_forward_ad._current_level >= 0
-        or _refold_function_modes() and _refold_is_watched(rf_cache.device, "cpu")
-    ) and _refold_kernels.unchanged(*rf_cache.watched) and rf_cache.laid(*rf_cache.tensors):
-        return rf_cache  # the last call was like this one
-    return (
-        _refold_problem or _refold_traced() or _refold_misfit(self, x)
-        or _refold_examined(self, rf_caches, rf_mode, _refold_file, (x,))
-    )
-
-
 # --- This model's kernels: compiled at the first import, then found where they lie. --------------
 _REFOLD_KERNELS = r"""
 namespace rf {
-// linear, mean, var, mul, add, rsqrt
-struct TrainMatmul0 : MatmulBody {
+struct TrainMatmul0 : MatmulBody {  // linear, mean, var, mul, add, rsqrt
   const float* folded;  // square(scale)
   const float *scale, *bn_weight, *bn_running_mean, *gemm_bias, *bn_running_var;
   float *product, *mean, *factor, *new_bn_running_mean, *new_bn_running_var;
@@ -228,8 +208,7 @@ struct TrainMatmul0 : MatmulBody {
   }
 };
 
-// sub, mul, add
-struct TrainPointwise1 : RowsBody {
+struct TrainPointwise1 : RowsBody {  // sub, mul, add
   const float* product;  // linear(x, gemm.weight)
   const float* mean;  // mean(linear(x, gemm.weight), axes [-2])
   const float* factor;  // (scale * ...) * bn.weight
@@ -242,8 +221,7 @@ struct TrainPointwise1 : RowsBody {
   }
 };
 
-// linear, mul, add
-struct EvalMatmul0 : MatmulBody {
+struct EvalMatmul0 : MatmulBody {  // linear, mul, add
   const float* folded_factor;  // (scale * ...) * bn.weight
   const float* folded_shift;  // (... * bn.weight) + bn.bias
   float* result;
@@ -256,82 +234,21 @@ struct EvalMatmul0 : MatmulBody {
   }
 };
 
+// How Python calls them: a name, what is given in order, and what runs.
+RF_KERNEL(train_matmul0, (float* a, float* w, Members<TrainMatmul0, 12> body, long rows,
+    long width, long depth),
+    rf::matmul(body.sized(width, rows), a, w, rows, width, depth))
+RF_KERNEL(train_pointwise1, (Members<TrainPointwise1, 5> body, long rows, long width),
+    rf::rows(body.sized(width), rows, width))
+RF_KERNEL(eval_matmul0, (float* a, float* w, Members<EvalMatmul0, 3> body, long rows, long width,
+    long depth),
+    rf::matmul(body.sized(width), a, w, rows, width, depth))
 }  // namespace rf
 """
 
 # ==============================================================================================
-# Below: the functions by which Python calls these kernels, and what is the same in every file.
+# Below: the same in every file, but for the names of a call's arguments.
 # ==============================================================================================
-_REFOLD_ENTRIES = r"""
-static PyObject* train_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  if (!rf_takes(n, 17)) return nullptr;
-  float* a = rf_pointer<float>(args[0]);
-  float* w = rf_pointer<float>(args[1]);
-  float* folded = rf_pointer<float>(args[2]);
-  float* scale = rf_pointer<float>(args[3]);
-  float* bn_weight = rf_pointer<float>(args[4]);
-  float* bn_running_mean = rf_pointer<float>(args[5]);
-  float* gemm_bias = rf_pointer<float>(args[6]);
-  float* bn_running_var = rf_pointer<float>(args[7]);
-  float* product = rf_pointer<float>(args[8]);
-  float* mean = rf_pointer<float>(args[9]);
-  float* factor = rf_pointer<float>(args[10]);
-  float* new_bn_running_mean = rf_pointer<float>(args[11]);
-  float* new_bn_running_var = rf_pointer<float>(args[12]);
-  long* bn_num_batches_tracked = rf_pointer<long>(args[13]);
-  long rows = rf_size(args[14]);
-  long width = rf_size(args[15]);
-  long depth = rf_size(args[16]);
-  if (PyErr_Occurred()) return nullptr;
-  const rf::TrainMatmul0 body{{}, folded, scale, bn_weight, bn_running_mean, gemm_bias, bn_running_var, product, mean, factor, new_bn_running_mean, new_bn_running_var, bn_num_batches_tracked, width, rows};
-  return rf_run([&] { rf::matmul(body, a, w, rows, width, depth); });
-}
-
-static PyObject* train_pointwise1(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  if (!rf_takes(n, 7)) return nullptr;
-  float* product = rf_pointer<float>(args[0]);
-  float* mean = rf_pointer<float>(args[1]);
-  float* factor = rf_pointer<float>(args[2]);
-  float* bn_bias = rf_pointer<float>(args[3]);
-  float* result = rf_pointer<float>(args[4]);
-  long rows = rf_size(args[5]);
-  long width = rf_size(args[6]);
-  if (PyErr_Occurred()) return nullptr;
-  const rf::TrainPointwise1 body{{}, product, mean, factor, bn_bias, result, width};
-  return rf_run([&] { rf::rows(body, rows, width); });
-}
-
-static PyObject* eval_matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  if (!rf_takes(n, 8)) return nullptr;
-  float* a = rf_pointer<float>(args[0]);
-  float* w = rf_pointer<float>(args[1]);
-  float* folded_factor = rf_pointer<float>(args[2]);
-  float* folded_shift = rf_pointer<float>(args[3]);
-  float* result = rf_pointer<float>(args[4]);
-  long rows = rf_size(args[5]);
-  long width = rf_size(args[6]);
-  long depth = rf_size(args[7]);
-  if (PyErr_Occurred()) return nullptr;
-  const rf::EvalMatmul0 body{{}, folded_factor, folded_shift, result, width};
-  return rf_run([&] { rf::matmul(body, a, w, rows, width, depth); });
-}
-
-static PyMethodDef rf_methods[] = {
-    {"watch", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::watch)), METH_FASTCALL, nullptr},
-    {"unchanged", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::unchanged)), METH_FASTCALL, nullptr},
-    {"look", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::look)), METH_FASTCALL, nullptr},
-    {"altered", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::altered)), METH_FASTCALL, nullptr},
-    {"differing", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::differing)), METH_FASTCALL, nullptr},
-    {"train_matmul0", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_matmul0)), METH_FASTCALL, nullptr},
-    {"train_pointwise1", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(train_pointwise1)), METH_FASTCALL, nullptr},
-    {"eval_matmul0", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(eval_matmul0)), METH_FASTCALL, nullptr},
-    {nullptr, nullptr, 0, nullptr}};
-static PyModuleDef rf_module = {PyModuleDef_HEAD_INIT, "kernels", nullptr, -1, rf_methods,
-                                nullptr, nullptr, nullptr, nullptr};
-#define RF_INIT_(name) PyInit_##name
-#define RF_INIT(name) RF_INIT_(name)
-PyMODINIT_FUNC RF_INIT(TORCH_EXTENSION_NAME)() { return PyModule_Create(&rf_module); }
-"""
 _REFOLD_HEADERS = r"""
 #define PY_SSIZE_T_CLEAN
 // <call.h>
@@ -341,6 +258,8 @@ _REFOLD_HEADERS = r"""
 // <watch.h>
 
 // Run: a kernel from Python.
+//
+//   RF_KERNEL(name, (parameters), call)   a function of Python that runs the call without the interpreter's lock
 #include <Python.h>
 
 #include <new>
@@ -358,6 +277,15 @@ template <class F> static PyObject* rf_run(F f) {
   if (!enough) return PyErr_NoMemory();
   Py_RETURN_NONE;
 }
+
+#define RF_KERNEL(name, parameters, ...)                                               \
+  static void name##_of parameters { __VA_ARGS__; }                                    \
+  static PyObject* name##_called(PyObject*, PyObject* const* args, Py_ssize_t n) {     \
+    return rf_called(name##_of, 0, args, n, [](const auto& given, PyObject* const*) {  \
+      return rf_run([&] { std::apply(name##_of, given); });                            \
+    });                                                                                \
+  }                                                                                    \
+  RF_METHOD(name, name##_called)
 
 // <cpu/lanes.h>
 
@@ -377,7 +305,7 @@ template <class F> static PyObject* rf_run(F f) {
 
 // <cpu/matmul.h>
 """
-_REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS + _REFOLD_ENTRIES
+_REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS
 
 _REFOLD_NAME = "refold_cpu_HASH"
 # -fopenmp only compiles: at load time the threads are those of PyTorch's own runtime;
@@ -430,6 +358,20 @@ def _refold_renewed(cache):
 
 # --- The runtime. ---------------------------------------------------------------------------------
 # <runtime>
+
+
+def _refold_prepare(self, rf_caches, rf_mode, x):
+    """What the kernels read of the parameters; or, as text, why the original forward is taken."""
+    rf_cache = rf_caches.get(rf_mode)
+    if rf_cache is not None and rf_cache.fits(x) and not (
+        _refold_grad_enabled() or _refold_forward_ad._current_level >= 0
+        or _refold_function_modes() and _refold_is_watched(rf_cache.device, "cpu")
+    ) and _refold_kernels.unchanged(*rf_cache.watched) and rf_cache.laid(*rf_cache.tensors):
+        return rf_cache  # the last call was like this one
+    return (
+        _refold_problem or _refold_traced() or _refold_misfit(self, x)
+        or _refold_examined(self, rf_caches, rf_mode, _refold_file, (x,))
+    )
 
 
 _refold_kernels, _refold_problem = _refold_build()

@@ -83,9 +83,7 @@ _REFOLD_TENSORS = {
 }
 # values, as forward reads them: a parameter, what is folded of some, another form of a value
 _REFOLD_MODES = {
-    "both": {
-        "values": {"linear_weight": "linear.weight", "linear_bias": "linear.bias"},
-    },
+    "both": {"values": {"linear_weight": "linear.weight", "linear_bias": "linear.bias"}},
 }
 
 
@@ -94,25 +92,10 @@ def _refold_misfit(self, x):
     return _refold_argument("x", x, (None, 96), torch.float32, "cpu")
 
 
-def _refold_prepare(self, rf_caches, rf_mode, x):
-    """What the kernels read of the parameters; or, as text, why the original forward is taken."""
-    rf_cache = rf_caches.get(rf_mode)
-    if rf_cache is not None and rf_cache.fits(x) and not (
-        _refold_grad_enabled() or _refold_forward_ad._current_level >= 0
-        or _refold_function_modes() and _refold_is_watched(rf_cache.device, "cpu")
-    ) and _refold_kernels.unchanged(*rf_cache.watched) and rf_cache.laid(*rf_cache.tensors):
-        return rf_cache  # the last call was like this one
-    return (
-        _refold_problem or _refold_traced() or _refold_misfit(self, x)
-        or _refold_examined(self, rf_caches, rf_mode, _refold_file, (x,))
-    )
-
-
 # --- This model's kernels: compiled at the first import, then found where they lie. --------------
 _REFOLD_KERNELS = r"""
 namespace rf {
-// linear, add, sigmoid, sum
-struct Matmul0 : MatmulBody {
+struct Matmul0 : MatmulBody {  // linear, add, sigmoid, sum
   const float* linear_bias;
   float* result;
   long width;
@@ -124,41 +107,16 @@ struct Matmul0 : MatmulBody {
   RF_FN void finalize_row(long row, const float* results) const { put(result, row, results[0]); }
 };
 
+// How Python calls them: a name, what is given in order, and what runs.
+RF_KERNEL(matmul0, (float* a, float* w, Members<Matmul0, 2> body, long rows, long width,
+    long depth),
+    rf::matmul(body.sized(width), a, w, rows, width, depth))
 }  // namespace rf
 """
 
 # ==============================================================================================
-# Below: the functions by which Python calls these kernels, and what is the same in every file.
+# Below: the same in every file, but for the names of a call's arguments.
 # ==============================================================================================
-_REFOLD_ENTRIES = r"""
-static PyObject* matmul0(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  if (!rf_takes(n, 7)) return nullptr;
-  float* a = rf_pointer<float>(args[0]);
-  float* w = rf_pointer<float>(args[1]);
-  float* linear_bias = rf_pointer<float>(args[2]);
-  float* result = rf_pointer<float>(args[3]);
-  long rows = rf_size(args[4]);
-  long width = rf_size(args[5]);
-  long depth = rf_size(args[6]);
-  if (PyErr_Occurred()) return nullptr;
-  const rf::Matmul0 body{{}, linear_bias, result, width};
-  return rf_run([&] { rf::matmul(body, a, w, rows, width, depth); });
-}
-
-static PyMethodDef rf_methods[] = {
-    {"watch", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::watch)), METH_FASTCALL, nullptr},
-    {"unchanged", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::unchanged)), METH_FASTCALL, nullptr},
-    {"look", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::look)), METH_FASTCALL, nullptr},
-    {"altered", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::altered)), METH_FASTCALL, nullptr},
-    {"differing", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(rf_watch::differing)), METH_FASTCALL, nullptr},
-    {"matmul0", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(matmul0)), METH_FASTCALL, nullptr},
-    {nullptr, nullptr, 0, nullptr}};
-static PyModuleDef rf_module = {PyModuleDef_HEAD_INIT, "kernels", nullptr, -1, rf_methods,
-                                nullptr, nullptr, nullptr, nullptr};
-#define RF_INIT_(name) PyInit_##name
-#define RF_INIT(name) RF_INIT_(name)
-PyMODINIT_FUNC RF_INIT(TORCH_EXTENSION_NAME)() { return PyModule_Create(&rf_module); }
-"""
 _REFOLD_HEADERS = r"""
 #define PY_SSIZE_T_CLEAN
 // <call.h>
@@ -168,6 +126,8 @@ _REFOLD_HEADERS = r"""
 // <watch.h>
 
 // Run: a kernel from Python.
+//
+//   RF_KERNEL(name, (parameters), call)   a function of Python that runs the call without the interpreter's lock
 #include <Python.h>
 
 #include <new>
@@ -185,6 +145,15 @@ template <class F> static PyObject* rf_run(F f) {
   if (!enough) return PyErr_NoMemory();
   Py_RETURN_NONE;
 }
+
+#define RF_KERNEL(name, parameters, ...)                                               \
+  static void name##_of parameters { __VA_ARGS__; }                                    \
+  static PyObject* name##_called(PyObject*, PyObject* const* args, Py_ssize_t n) {     \
+    return rf_called(name##_of, 0, args, n, [](const auto& given, PyObject* const*) {  \
+      return rf_run([&] { std::apply(name##_of, given); });                            \
+    });                                                                                \
+  }                                                                                    \
+  RF_METHOD(name, name##_called)
 
 // <cpu/lanes.h>
 
@@ -204,7 +173,7 @@ template <class F> static PyObject* rf_run(F f) {
 
 // <cpu/matmul.h>
 """
-_REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS + _REFOLD_ENTRIES
+_REFOLD_SOURCE = _REFOLD_HEADERS + _REFOLD_KERNELS
 
 _REFOLD_NAME = "refold_cpu_HASH"
 # -fopenmp only compiles: at load time the threads are those of PyTorch's own runtime;
@@ -257,6 +226,20 @@ def _refold_renewed(cache):
 
 # --- The runtime. ---------------------------------------------------------------------------------
 # <runtime>
+
+
+def _refold_prepare(self, rf_caches, rf_mode, x):
+    """What the kernels read of the parameters; or, as text, why the original forward is taken."""
+    rf_cache = rf_caches.get(rf_mode)
+    if rf_cache is not None and rf_cache.fits(x) and not (
+        _refold_grad_enabled() or _refold_forward_ad._current_level >= 0
+        or _refold_function_modes() and _refold_is_watched(rf_cache.device, "cpu")
+    ) and _refold_kernels.unchanged(*rf_cache.watched) and rf_cache.laid(*rf_cache.tensors):
+        return rf_cache  # the last call was like this one
+    return (
+        _refold_problem or _refold_traced() or _refold_misfit(self, x)
+        or _refold_examined(self, rf_caches, rf_mode, _refold_file, (x,))
+    )
 
 
 _refold_kernels, _refold_problem = _refold_build()

@@ -36,7 +36,7 @@ DTYPES = (torch.float16, torch.bfloat16, torch.float64)  # beside float32
 ENTRY = """
 extern "C" rf::Error {name}_workspace_size(const long* n, size_t* out) {{
   rf::WorkspaceSize size;
-  RF_TRY(rf::{template}_workspace_size<rf::{struct}>({sizes}, size));
+  RF_TRY(rf::{template}_workspace_size<rf::{struct}>(size, {sizes}));
   out[0] = size.scratch, out[1] = size.arrivals;
   return nullptr;
 }}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from refold.codegen.kernel import Form, GroupKernel
+from refold.codegen.kernel import Form, GroupKernel, macro
 from refold.codegen.launch import Scope
 from refold.ir import Node
 from refold.plan import Group
@@ -12,7 +12,7 @@ from refold.plan import Group
 
 @dataclass(frozen=True)
 class Cpp:
-    """A family's template for the CPU. header: its file. run: the C++ call that runs `body`."""
+    """A family's template for the CPU. header: its file. run: the C++ call that runs {body}."""
 
     header: str
     run: str
@@ -30,9 +30,10 @@ class CppKernel(GroupKernel):
         return self.group.sides if self.group.is_product else ()
 
     def entry(self) -> str:
-        sides = zip(map(self.pointer, self.sides()), ("a", "w"), strict=False)
-        run = [f"  return rf_run([&] {{ rf::{self.cpp.run}; }});"]
-        return self.entry_text([*sides, *self.arguments()], run)
+        """The function by which Python calls the kernel."""
+        sides = list(zip(map(self.pointer, self.sides()), ("a", "w"), strict=False))
+        called = f"rf::{self.cpp.run.format(body=self.sized())}"
+        return macro("RF_KERNEL", self.name, self.parameters(sides), called)
 
     def call(self, scope: Scope) -> list[str]:
         """The statement of emitted Python that runs the kernel."""

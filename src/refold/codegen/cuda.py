@@ -6,10 +6,10 @@ nothing; memory to work in belongs to the stream and is reused.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TypeVar
 
-from refold.codegen.kernel import GroupKernel
+from refold.codegen.body import Operand
+from refold.codegen.kernel import GroupKernel, macro
 from refold.codegen.launch import Scope
 from refold.plan import Group
 
@@ -43,68 +43,45 @@ class CudaKernel(GroupKernel):
         return [*narrow, f"{self.template}.cuh"]
 
     def needs(self) -> str:
-        """The C function that says how much memory the kernel works in."""
-        sizes = [name for name, _ in self.sizes()]
-        name = f"{self.name}_workspace_size"
-        lines = [f"static PyObject* {name}(PyObject*, PyObject* const* args, Py_ssize_t n) {{"]
-        lines.append(f"  if (!rf_takes(n, {len(sizes) + 1})) return nullptr;")
-        lines += [f"  const long {s} = rf_size(args[{i}]);" for i, s in enumerate(sizes)]
-        lines += [
-            f"  const rf::OnDevice here(static_cast<int>(rf_size(args[{len(sizes)}])));",
-            "  if (PyErr_Occurred()) return nullptr;",
-            "  rf::WorkspaceSize size;",
-            f"  const rf::Error error = {self.asked(sizes)};",
-            "  if (error) return rf_result(error);",
-            '  return Py_BuildValue("nn", Py_ssize_t(size.scratch), Py_ssize_t(size.arrivals));',
-            "}",
-            "",
-        ]
-        return "\n".join(lines)
+        """The function that says how much memory the kernel works in; none if that is never any."""
+        if not self.may_work_in_memory:
+            return ""
+        return f"RF_WORKSPACE({self.name}, {self.asked()})\n"
 
-    def asked(self, sizes: Sequence[str]) -> str:
-        """The C++ call that fills in `size`."""
-        function = f"rf::{self.template}_workspace_size"
-        return f"{function}<rf::{self.struct_name()}>({', '.join(sizes)}, size)"
+    def asked(self) -> str:
+        """The C++ function that says so, of the sizes that `call` gives."""
+        return f"{self.template}_workspace_size<{self.struct_name()}>"
 
     def run(self) -> str:
         """The C++ call that starts the kernel."""
         sizes = ", ".join(name for name, _ in self.sizes())
-        return f"rf::{self.template}(body, {sizes}, {self.aligned()}, work, on)"
+        return f"rf::{self.template}({self.sized()}, {sizes}, body.is_aligned(), work, on)"
 
     @property
     def may_quantize(self) -> bool:
         """Whether calls say where the group's value is quantized, if it is."""
         return self.group.quantized is not None
 
-    def sides(self) -> tuple[list[tuple[str, str]], list[str]]:
-        """Of a product: (C type, name) of what describes its sides, and the C++ that makes them."""
-        return [], []
+    def sides(self) -> list[tuple[str, str]]:
+        """Of a product: (C type, name) of what describes its sides."""
+        return []
 
     def entry(self) -> str:
-        sides, lines = self.sides()
-        arguments = [*sides, *self.arguments()]
-        arguments += [("float*", "quantized")] if self.may_quantize else []
-        arguments += [("float*", "scratch"), ("float*", "arrivals"), ("long", "stream")]
-        arguments.append(("long", "device"))
-        return self.entry_text(
-            arguments,
-            [
-                *lines,
-                "  const rf::Workspace work{scratch, reinterpret_cast<unsigned*>(arrivals)};",
-                "  const auto on = reinterpret_cast<cudaStream_t>(stream);",
-                "  rf::Error error;",
-                "  Py_BEGIN_ALLOW_THREADS",
-                f"  error = rf::launch_on(device, [&] {{ return {self.run()}; }});",
-                "  Py_END_ALLOW_THREADS",
-                "  return rf_result(error);",
-            ],
-        )
+        """The function by which Python calls the kernel."""
+        parameters = self.parameters(self.sides())
+        parameters += ["float* quantized"] if self.may_quantize else []
+        return macro("RF_KERNEL", self.name, parameters, self.run())
 
-    def aligned(self) -> str:
-        """C++: whether what is read or written along the width can be taken 16 bytes at a time."""
-        along = [o.member for o in self.body.pointers() if self.body.is_along_width(o)]
+    def aligned(self) -> list[str]:
+        """A function of the functor: can what is read and written along the width be taken 16 bytes
+        at a time?"""
+        along = [self.address(o) for o in self.body.pointers() if self.body.is_along_width(o)]
         along += [self.member(n) for n in self.full_outputs()]
-        return f"rf::aligned({', '.join(along)})"
+        return self.function("bool is_aligned()", [f"return rf::aligned({', '.join(along)});"])
+
+    def address(self, operand: Operand) -> str:
+        """C++ of the address of an operand of the functor."""
+        return operand.member
 
     def call(self, scope: Scope) -> list[str]:
         """The statements of emitted Python that run the kernel."""
@@ -130,5 +107,10 @@ class CudaKernel(GroupKernel):
         return self.given_sizes(scope.sizes)
 
     def works_in_memory(self, scope: Scope) -> bool:
-        """Whether some size makes the kernel work in memory beside its operands and results."""
+        """Whether the kernel works in memory beside its operands and results."""
+        return self.may_work_in_memory
+
+    @property
+    def may_work_in_memory(self) -> bool:
+        """Whether some size makes it do so."""
         return bool(self.reductions)

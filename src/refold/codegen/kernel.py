@@ -11,16 +11,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from refold.codegen.body import Body, Operand, Reduction, reductions
-from refold.codegen.names import Names, pointers_text, wrapped
+from refold.codegen.names import Names, at_commas, pointers_text, wrapped
 from refold.ir import HALF_DTYPES, Dim, Node, Sym
 from refold.plan import Group
 
 
-def _read(kind: str, i: int) -> str:
-    """C++ that reads the i-th argument of an entry as a pointer, a size or a number."""
-    if kind.endswith("*"):
-        return f"rf_pointer<{kind[:-1]}>(args[{i}])"
-    return f"rf_size(args[{i}])" if kind == "long" else f"{kind}(rf_number(args[{i}]))"
+def macro(kind: str, name: str, parameters: Sequence[str], called: str) -> str:
+    """A function of Python, by a macro of call.h or of the target: what it takes and calls."""
+    head, call = f"{kind}({name}, ({', '.join(parameters)}),", f"{called})"
+    whole = f"{head} {call}"
+    lines = [whole] if len(whole) < 99 else [*at_commas(head, 2, ""), *at_commas(call, 1, "    ")]
+    return "\n".join([*lines, ""])
 
 
 @dataclass(frozen=True)
@@ -29,13 +30,13 @@ class Form:
 
     functor: the lines of the functor that follow its members. sizes: (name, size) of what the entry
     takes, in order. base: the struct of its headers that says what functors have unless they say
-    otherwise. filled: more members of the functor, after the width, and the size that fills each.
+    otherwise. filled: the size that fills the functor's member after the width, `count`, if any.
     """
 
     functor: Callable[[GroupKernel], list[str]]
     sizes: Callable[[GroupKernel], list[tuple[str, Dim]]]
-    base: str = ""
-    filled: Callable[[GroupKernel], dict[str, str]] = lambda kernel: {}
+    base: str = "Bare"
+    filled: Callable[[GroupKernel], str | None] = lambda kernel: None
 
 
 class GroupKernel:
@@ -106,15 +107,16 @@ class GroupKernel:
         words = ", ".join(dict.fromkeys(n.op for n in self.group.nodes))
         outputs = [(self.body.element(o), self.member(o)) for o in self.group.outputs]
         outputs += [("long", member) for member, _ in self.counters()]
-        base = f" : {self.form.base}" if self.form.base else ""
-        lines = wrapped(words, "// ")
+        head = f"struct {self.struct_name()} : {self.form.base} {{"
+        beside = f"{head}  // {words}"
+        lines, opened = ([], beside) if len(beside) < 99 else (wrapped(words, "// "), head)
         if self.times > 1:
             lines.append(f"// (of {self.times} groups; operands are those of the first)")
-        lines += [f"struct {self.struct_name()}{base} {{"]
+        lines.append(opened)
         lines += [f"  {m}" for m in self.inputs()]
         lines += [f"  {m}" for m in pointers_text(outputs)]
         lines += [
-            f"  long {', '.join(['width', *self.form.filled(self)])};",
+            "  long width;" if self.form.filled(self) is None else "  long width, count;",
             *(f"  {line}" for line in made),
             "};",
             "",
@@ -149,14 +151,21 @@ class GroupKernel:
         return list(zip(self.counter_members, added, strict=True))
 
     # --- what the entry takes ---------------------------------------------------------------------
-    def arguments(self) -> list[tuple[str, str]]:
-        """(C type, name) of what every entry takes, the sides of a product aside, in order."""
-        found = [(self.pointer(o.node), o.member) for o in self.body.pointers()]
-        found += [(self.real, o.member) for o in self.body.numbers()]
-        found += [("long", n) for n in self.body.named_sizes()]
-        found += [(self.pointer(o), self.member(o)) for o in self.group.outputs]
-        found += [("long*", member) for member, _ in self.counters()]
-        return found + [("long", n) for n, _ in self.sizes()]
+    def given_members(self) -> str:
+        """The C++ parameter that stands for what Python gives of the functor's members."""
+        count = len(self.body.pointers()) + len(self.body.numbers())
+        count += len(self.body.named_sizes()) + len(self.group.outputs) + len(self.group.counters)
+        return f"Members<{self.struct_name()}, {count}> body"
+
+    def sized(self) -> str:
+        """C++ of the functor with all its members."""
+        filled = self.form.filled(self)
+        return f"body.sized(width{f', {filled}' if filled else ''})"
+
+    def parameters(self, sides: Sequence[tuple[str, str]]) -> list[str]:
+        """C++ parameters of the entry. sides: (type, name) of what a product reads itself."""
+        given = [f"{kind} {name}" for kind, name in sides]
+        return [*given, self.given_members(), *(f"long {n}" for n, _ in self.sizes())]
 
     def pointer(self, node: Node) -> str:
         """C++ type of the address of an input or output, as entries spell it."""
@@ -166,24 +175,6 @@ class GroupKernel:
     def sizes(self) -> list[tuple[str, Dim]]:
         """(name, size) of what the entry takes."""
         return self.form.sizes(self)
-
-    def members(self) -> list[str]:
-        """What the entry fills the functor with, in order."""
-        members = [o.member for o in (*self.body.pointers(), *self.body.numbers())]
-        members += self.body.named_sizes() + [self.member(o) for o in self.group.outputs]
-        members += [*(member for member, _ in self.counters()), "width"]
-        base = ["{}"] if self.form.base else []
-        return [*base, *members, *self.form.filled(self).values()]
-
-    def entry_text(self, arguments: Sequence[tuple[str, str]], run: Sequence[str]) -> str:
-        """The C function that Python calls: reads `arguments`, fills the functor `body`, runs."""
-        lines = [f"static PyObject* {self.name}(PyObject*, PyObject* const* args, Py_ssize_t n) {{"]
-        lines.append(f"  if (!rf_takes(n, {len(arguments)})) return nullptr;")
-        for i, (kind, name) in enumerate(arguments):
-            lines.append(f"  {kind} {name} = {_read(kind, i)};")
-        lines.append("  if (PyErr_Occurred()) return nullptr;")
-        lines.append(f"  const rf::{self.struct_name()} body{{{', '.join(self.members())}}};")
-        return "\n".join([*lines, *run, "}", ""])
 
     def given(
         self, operands: Mapping[Node, str], results: Mapping[Node, str], sizes: Mapping[str, str]

@@ -103,3 +103,16 @@ def wrapped(text: str, first: str, later: str | None = None) -> list[str]:
         break_long_words=False,
         break_on_hyphens=False,
     )
+
+
+_NO_BREAK = "\0"
+
+
+def at_commas(text: str, depth: int, first: str) -> list[str]:
+    """C++ in lines that fit inside a struct, broken behind commas inside of at most so many
+    brackets."""
+    made, inside = [], 0
+    for before, c in zip(f" {text}", text, strict=False):
+        inside += (c in "(<{") - (c in ")>}")
+        made.append(_NO_BREAK if c == " " and (before != "," or inside > depth) else c)
+    return [line.replace(_NO_BREAK, " ") for line in wrapped("".join(made), first, "    ")]

@@ -17,9 +17,8 @@ from refold.emit.alike import Member, kernels_of
 from refold.emit.guards import Refusal
 from refold.emit.source import (
     Source,
-    bodies_text,
     digest,
-    module_text,
+    own_text,
     real_text,
 )
 from refold.emit.template import render
@@ -58,11 +57,8 @@ class CpuTarget:
             *map(header, COMMON),
         ]
         headers += [header(f"cpu/{h}") for h in needed]
-        entries = [*(k.entry() for k in kernels), module_text(k.name for k in kernels)]
         return Source(
-            "\n".join(headers).rstrip("\n"),
-            bodies_text(k.struct() for k in kernels),
-            "\n".join(entries).rstrip("\n"),
+            "\n".join(headers).rstrip("\n"), own_text(kernels, [k.entry() for k in kernels])
         )
 
     def build(self, groups: Sequence[Member], source: Source) -> str:

@@ -22,9 +22,8 @@ from refold.emit.alike import Member, kernels_of
 from refold.emit.guards import Refusal
 from refold.emit.source import (
     Source,
-    bodies_text,
     digest,
-    module_text,
+    own_text,
     real_text,
     source_of,
 )
@@ -119,58 +118,26 @@ class CudaTarget:
 
     def source(self, groups: Sequence[Member], alone: bool) -> Source:
         kernels = kernels_of(groups, self.kernel)
-        own = ["look_alone.cuh"] if alone else []
-        needed = included("cuda", [*(h for k in kernels for h in k.headers()), *own])
+        own = ["run.cuh", "look_alone.cuh"] if alone else ["run.cuh"]
+        some = own if kernels or alone else []
+        needed = included("cuda", [*some, *(h for k in kernels for h in k.headers())])
         headers = [
             "#define PY_SSIZE_T_CLEAN",
             *real_text(m.group for m in groups),
             *map(header, COMMON),
         ]
         headers += [header(f"cuda/{h}") for h in needed]
-        entries, names = [], []
-        if kernels or alone:
-            entries.append(_RESULT)
-        if alone:
-            entries.append(_LOOK)
-            names.append("look_alone")
+        functions: list[str] = []
         for family in FAMILIES:
             own_groups = [m.group for m in groups if m.group.family == family.name]
-            for more, text in family.entries(own_groups, self.float32):
-                entries.append(text)
-                names += more
-        for k in kernels:
-            entries += [k.needs(), k.entry()]
-            names += [f"{k.name}_workspace_size", k.name]
-        entries.append(module_text(names))
-        return Source(
-            "\n".join(headers).rstrip("\n"),
-            bodies_text(k.struct() for k in kernels),
-            "\n".join(entries).rstrip("\n"),
-        )
+            functions += family.entries(own_groups, self.float32)
+        functions += [text for k in kernels for text in (k.needs(), k.entry())]
+        return Source("\n".join(headers).rstrip("\n"), own_text(kernels, functions))
 
 
 def forms_of(groups: Iterable[Group]) -> set[str]:
     """The forms in which products read their sides."""
     return {form for g in groups if g.kernel is not None for _, form in g.kernel.packs}
-
-
-_RESULT = """\
-static PyObject* rf_result(rf::Error error) {
-  if (error == nullptr) Py_RETURN_NONE;
-  PyErr_SetString(PyExc_RuntimeError, error);
-  return nullptr;
-}
-"""
-
-_LOOK = """\
-static PyObject* look_alone(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  if (!rf_takes(n, 2)) return nullptr;
-  const long stream = rf_size(args[0]), device = rf_size(args[1]);
-  if (PyErr_Occurred()) return nullptr;
-  const rf::OnDevice here(static_cast<int>(device));
-  return rf_result(rf::look_alone(reinterpret_cast<cudaStream_t>(stream)));
-}
-"""
 
 
 def nvcc() -> str | None:

@@ -96,18 +96,17 @@ def tables(
         text = texts[mode.name]
         assert mode.captured is not None
         values = ", ".join(f"{literal(name)}: {how}" for name, how in context["values"].items())
-        lines.append(f"    {literal(mode.name)}: {{")
-        lines += fitted(f'        "values": {{{values}}},')
+        of_mode = [f'"values": {{{values}}}']
         more = {
             "writes": tuple(text.states),
             "unread": _unread(mode.captured, text.sources, module),
             "assigned": tuple(mode.captured.assigned),
         }
         for key, value in more.items():
-            lines += fitted(f'        "{key}": {literal(value)},') if value else []
+            of_mode += [f'"{key}": {literal(value)}'] if value else []
         if context["check"]["repeated"] is None:
-            lines.append('        "repeats": False,')
-        lines.append("    },")
+            of_mode.append('"repeats": False')
+        lines += fitted(f"    {literal(mode.name)}: {{{', '.join(of_mode)}}},")
     return [*lines, "}"]
 
 

@@ -18,7 +18,6 @@ from refold.price import Charge, Parametric, Price
 from refold.schedule import Schedule, ScheduleChooser
 
 Sizes = tuple[int, int, int]  # rows, columns, depth of a product
-Entries = tuple[tuple[str, ...], str]  # names of C++ functions that Python calls, and their text
 
 
 @dataclass(frozen=True)
@@ -72,8 +71,8 @@ class Family:
     schedule: a group with its schedules on a device, the likely best ones, or what is given for the
     sizes of products.
     to_tune: kind and sizes of a group that timing may schedule better than the rule does.
-    entries: functions for CUDA that kernels of the family share, of some groups and the accuracy of
-    their products of float32.
+    entries: functions for CUDA that Python calls and kernels of the family share, of some groups
+    and the accuracy of their products of float32.
     """
 
     name: str
@@ -91,4 +90,4 @@ class Family:
     schedules: Callable[[DeviceModel], Sequence[Schedule]] = lambda device: ()
     schedule: Callable[[Group, DeviceModel, ScheduleChooser | None], Group] = _has_one
     to_tune: Callable[[Group], tuple[str, Sizes] | None] = lambda group: None
-    entries: Callable[[Iterable[Group], str], Iterable[Entries]] = lambda groups, float32: ()
+    entries: Callable[[Iterable[Group], str], Iterable[str]] = lambda groups, float32: ()

@@ -387,4 +387,10 @@ static PyObject* differing(PyObject*, PyObject* const* args, Py_ssize_t n) {
   return flags;
 }
 
+RF_METHOD(watch, watch)
+RF_METHOD(unchanged, unchanged)
+RF_METHOD(look, look)
+RF_METHOD(altered, altered)
+RF_METHOD(differing, differing)
+
 }  // namespace rf_watch

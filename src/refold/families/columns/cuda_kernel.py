@@ -14,3 +14,6 @@ class ColumnsKernel(CudaKernel):
 
     def __init__(self, group: Group, name: str) -> None:
         super().__init__(group, name, FORM)
+
+    def functor(self) -> list[str]:
+        return [*super().functor(), *self.aligned()]

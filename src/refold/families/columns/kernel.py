@@ -25,4 +25,4 @@ def sizes(kernel: GroupKernel) -> list[tuple[str, Dim]]:
     return [("outer", outer), ("count", count), ("width", kernel.group.width)]
 
 
-FORM = Form(functor, sizes, "ColumnsBody", filled=lambda kernel: {"count": "count"})
+FORM = Form(functor, sizes, "ColumnsBody", filled=lambda kernel: "count")

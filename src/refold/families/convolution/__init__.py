@@ -17,7 +17,7 @@ FAMILY = Family(
     form=FORM,
     cpp=Cpp(
         "convolution.h",
-        "convolution(body, a, w, count, image_deep, image_high, image_wide, width)",
+        "convolution({body}, a, w, count, image_deep, image_high, image_wide, width)",
     ),
     cuda=CudaConvolution,
     charges=charges,

@@ -25,18 +25,24 @@ class CudaConvolution(CudaKernel):
     def headers(self) -> list[str]:
         return [self.plan.schedule.kernels.header]
 
+    def functor(self) -> list[str]:
+        return [*super().functor(), *self.aligned()]
+
     def run(self) -> str:
         schedule = self.plan.schedule.text(MODES[self.plan.kind])
         given = ", ".join(name for name, _ in self.sizes())
-        return f"rf::convolution<{schedule}>(body, a, w, w_packed, {given}, {self.aligned()}, on)"
+        sides = "a, w, w_packed"
+        return (
+            f"rf::convolution<{schedule}>({self.sized()}, {sides}, {given}, body.is_aligned(), on)"
+        )
 
-    def sides(self) -> tuple[list[tuple[str, str]], list[str]]:
+    def sides(self) -> list[tuple[str, str]]:
         x, w = self.group.sides
-        return [
-            (self.pointer(x), "a"),
-            (self.pointer(w), "w"),
-            ("float*", "w_packed"),
-        ], []
+        return [(self.pointer(x), "a"), (self.pointer(w), "w"), ("float*", "w_packed")]
+
+    @property
+    def may_work_in_memory(self) -> bool:
+        return False
 
     def given_sides(self, scope: Scope) -> tuple[list[str], list[str]]:
         x, w = self.group.sides

@@ -5,10 +5,9 @@ Which kernels, and in which form each side is read, the plan says (plan/product.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from refold.codegen.cuda import CudaKernel, planned
 from refold.codegen.launch import Scope
+from refold.codegen.names import at_commas
 from refold.families.matmul.kernel import FORM, reductions_down
 from refold.ir import OPS, Dim, Kind
 from refold.ir.literals import CPP_TYPES
@@ -52,6 +51,7 @@ class CudaProduct(CudaKernel):
         lines = super().functor()
         if work > _LIGHT:
             lines.append("static constexpr bool kLight = false;")
+        lines += at_commas(f"using Schedules = BySize<{', '.join(self._schedules())}>;", 1, "")
         along = [o for o in self.body.pointers() if self.body.is_along_width(o)]
         reads = [o.member for o in along if o.kind != "column"]
         asked = [*reads, *map(self.member, self.full_outputs())]
@@ -90,78 +90,76 @@ class CudaProduct(CudaKernel):
         return f"Native<{self.narrow}{', 2' if self.plan.parts == 2 else ''}>"
 
     # --- which kernels ----------------------------------------------------------------------------
-    def _schedules(self) -> list[tuple[str, str]]:
-        """(C++ condition, schedule) of each kernel that sizes may choose; the last one holds."""
+    def _schedules(self) -> list[str]:
+        """C++ of each kernel that sizes may choose, with the condition; the last one holds."""
         found = []
         if self.plan.sometimes_plain:
-            plain = "rf::Plain"
+            plain = "Plain"
             if self.narrow is not None:
                 weight = self.narrow if self.plan.parts == 1 else "float"
-                plain = f"rf::PlainOf<{self.narrow}, {weight}>"
-            found.append((f"rows <= {SKINNY_ROWS}" if self.plan.on_tensor_cores else "true", plain))
+                plain = f"PlainOf<{self.narrow}, {weight}>"
+            if self.plan.on_tensor_cores:
+                plain = f"UpToRows<{SKINNY_ROWS}, {plain}>"
+            found.append(plain)
         if self.plan.unaligned is not None:
-            found.append(("depth % 4 != 0", self.plan.unaligned.text(self.mode)))
+            found.append(f"UnalignedDepth<{self.plan.unaligned.text(self.mode)}>")
         if self.plan.on_tensor_cores:
             for limit, schedule in self.plan.by_rows:
-                condition = "true" if limit is None else f"rows <= {limit}"
-                found.append((condition, schedule.text(self.mode)))
-        return found
+                text = schedule.text(self.mode)
+                found.append(text if limit is None else f"UpToRows<{limit}, {text}>")
+        return [text.replace("rf::", "") for text in found]
 
-    def _choose(self, text: str) -> str:
-        """C++: `text` with the schedule of the sizes at hand in the place of @."""
-        *some, (_, last) = self._schedules()
-        words = [f"{condition} ? {text.replace('@', s)}\n      : " for condition, s in some]
-        return "".join(words) + text.replace("@", last)
-
-    def asked(self, sizes: Sequence[str]) -> str:
-        body = f"rf::{self.struct_name()}"  # depth: 0 if all is given packed
-        given = ", ".join([*sizes[:3], "size", *sizes[3:]])
-        return self._choose(f"rf::matmul_workspace_size<@, {body}>({given})")
+    def asked(self) -> str:
+        kind = "batch" if self.is_batch else "matmul"  # depth: 0 if all is given packed
+        return f"{kind}_workspace_size<{self.struct_name()}>"
 
     def run(self) -> str:
-        text = self._choose("rf::matmul<@>(body, a_operand, w_operand, depth, work, on)")
+        sides = self._sides()
+        text = f"rf::matmul({self.sized()}, rows, {sides}, depth, work, on)"
         if not self.may_quantize:
             return text
-        _, last = self._schedules()[-1]
-        memory = "rf::Quantized(quantized, rows, width)"
-        body = f"rf::Quantizing<rf::{self.struct_name()}>{{body, {memory}}}"
-        called = f"rf::matmul<{last}>({body}, a_operand, w_operand, depth, work, on)"
-        return f"quantized ? {called}\n      : {text}"
+        last = self._schedules()[-1]
+        body = f"quantizing({self.sized()}, quantized, rows)"
+        return f"quantized ? rf::matmul<{last}>({body}, {sides}, depth, work, on) : {text}"
 
     # --- its sides --------------------------------------------------------------------------------
-    def sides(self) -> tuple[list[tuple[str, str]], list[str]]:
+    def sides(self) -> list[tuple[str, str]]:
         found = []
         packed = [node for node, _ in self.plan.packs]
         for node, name in zip(self.group.sides, ("a", "w"), strict=True):
+            unsplit = name == "a" and self.plan.is_direct
+            if self.narrow is None and self.plan.on_tensor_cores:
+                found.append((f"{'Unsplit' if unsplit else 'Packed'}<{self.mode}>", name))
+                continue
             found.append((self.pointer(node), name))
-            if node in packed and not (name == "a" and self.plan.is_direct):
+            if node in packed and not unsplit:
                 found.append((f"{self.narrow or 'float'}*", f"{name}_packed"))
+        return found
+
+    def _sides(self) -> str:
+        """C++ that describes both sides."""
         of_a = self._side("a", "rows")
         of_w = self._side("w", "width * batches" if self.is_batch else "width")
         transposed_a, transposed_w = self.group.is_transposed
         if transposed_a:
-            of_a = f"rf::transposed({of_a}, rows{' / batches' if self.is_batch else ''})"
+            of_a = f"transposed({of_a}, rows{' / batches' if self.is_batch else ''})"
         if transposed_w:
-            of_w = f"rf::transposed({of_w}, width)"
+            of_w = f"transposed({of_w}, width)"
         if self.is_batch:
-            of_w = f"rf::batch_of({of_w}, batches)"
-        texts = (("a", of_a), ("w", of_w))
-        return found, [f"  const rf::Operand {side}_operand = {text};" for side, text in texts]
+            of_w = f"batch_of({of_w}, batches)"
+        return f"{of_a}, {of_w}"
 
     def _side(self, name: str, count: str) -> str:
         """C++ that describes one side of the product."""
         if self.narrow is None:
             if not self.plan.on_tensor_cores:
-                return f"rf::plain_operand({name}, {count}, depth)"
-            mode = f"rf::{self.mode}"
-            if name == "a" and self.plan.is_direct:
-                return f"rf::packed_operand<{mode}>(nullptr, a, rows, depth)"
-            return f"rf::packed_operand<{mode}>({name}_packed, {name}, {count}, depth)"
+                return f"plain_operand({name}, {count}, depth)"
+            return f"{name}({count}, depth)"
         if name == "a" or self.plan.parts == 1:
-            return f"rf::native_operand({name}, {count}, depth)"
+            return f"native_operand({name}, {count}, depth)"
         if not self.plan.on_tensor_cores:
-            return f"rf::plain_operand({name}, {count}, depth)"
-        return f"rf::hi_lo_operand({name}_packed, {name}, {count}, depth)"
+            return f"plain_operand({name}, {count}, depth)"
+        return f"hi_lo_operand({name}_packed, {name}, {count}, depth)"
 
     def given_sides(self, scope: Scope) -> tuple[list[str], list[str]]:
         lines, sides = [], []
@@ -186,6 +184,10 @@ class CudaProduct(CudaKernel):
 
     def works_in_memory(self, scope: Scope) -> bool:
         return bool(self.reductions) or self.plan.shares_tiles or self._packs_late(scope)
+
+    @property
+    def may_work_in_memory(self) -> bool:
+        return bool(self.reductions) or self.plan.shares_tiles or self.plan.itself is not None
 
     def _packs_late(self, scope: Scope) -> bool:
         """Whether the kernel packs its first side itself."""

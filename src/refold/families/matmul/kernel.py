@@ -68,5 +68,5 @@ FORM = Form(
     functor,
     sizes,
     base="MatmulBody",
-    filled=lambda kernel: {"count": "rows"} if reductions_down(kernel) else {},
+    filled=lambda kernel: "rows" if reductions_down(kernel) else None,
 )

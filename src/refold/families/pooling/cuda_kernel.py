@@ -16,4 +16,8 @@ class PoolingKernel(CudaKernel):
         super().__init__(group, name, FORM)
 
     def run(self) -> str:
-        return "rf::pooling(body, planes, on)"
+        return f"rf::pooling({self.sized()}, planes, on)"
+
+    @property
+    def may_work_in_memory(self) -> bool:
+        return False

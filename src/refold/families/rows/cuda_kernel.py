@@ -5,7 +5,6 @@ from __future__ import annotations
 from refold.codegen.body import Operand
 from refold.codegen.cuda import CudaKernel, planned
 from refold.codegen.kernel import Form
-from refold.codegen.launch import Scope
 from refold.codegen.names import together
 from refold.families.rows.kernel import FORM
 from refold.families.rows.one_pass import one_pass
@@ -37,6 +36,7 @@ class RowsKernel(CudaKernel):
         again = self._again()
         if again:
             lines.insert(0, f"static constexpr int kReused = {len(again)};")
+        lines += self.aligned()
         if not self.full_outputs():
             return lines
         reads = [f"{self.body.load(o, 'V')};" for o in self._along() if o.node in self.passes[-1]]
@@ -59,11 +59,15 @@ class RowsKernel(CudaKernel):
         width = self.group.width
         fixed = self.reductions and not isinstance(width, Sym)
         known = f"<{width}>" if fixed else ""  # fewer kernels are compiled then
-        text = f"rf::rows{known}(body, {sizes}, {self.aligned()}, work, on)"
+        called = f"{sizes}, body.is_aligned()"
+        text = f"rf::rows{known}({self.sized()}, {called}, work, on)"
         if not self.group.quantized:
             return text
-        smaller = f"rf::rows_quantized(body, quantized, {sizes}, {self.aligned()}, on)"
-        return f"quantized ? {smaller}\n      : {text}"
+        return f"quantized ? rf::rows_quantized({self.sized()}, quantized, {called}, on) : {text}"
 
-    def works_in_memory(self, scope: Scope) -> bool:
+    def address(self, operand: Operand) -> str:
+        return f"{operand.member}.p" if operand in self._again() else operand.member
+
+    @property
+    def may_work_in_memory(self) -> bool:
         return self.plan.may_split

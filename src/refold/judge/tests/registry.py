@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from refold.judge.tests.backward import gradients
 from refold.judge.tests.base import Test
-from refold.judge.tests.forms import calls
+from refold.judge.tests.forms import batches, calls
 from refold.judge.tests.lives import constructor, instances, parts, training, weights
 from refold.judge.tests.once import (
     aliasing,
@@ -25,7 +25,7 @@ from refold.judge.tests.once import (
     shapes,
 )
 from refold.judge.tests.process import isolation, many, memory, stream
-from refold.judge.tests.values import drawn, rows
+from refold.judge.tests.values import drawn, rows, special
 from refold.judge.tests.values import weights as sizes
 
 ONCE: tuple[Test, ...] = tuple(
@@ -59,8 +59,8 @@ LIVES: tuple[Test, ...] = (
     *constructor.TESTS,
 )
 BACKWARD: tuple[Test, ...] = gradients.TESTS
-FORMS: tuple[Test, ...] = calls.TESTS
-VALUES: tuple[Test, ...] = (*drawn.TESTS, *sizes.TESTS, *rows.TESTS)
+FORMS: tuple[Test, ...] = (*calls.TESTS, *batches.TESTS)
+VALUES: tuple[Test, ...] = (*drawn.TESTS, *special.TESTS, *sizes.TESTS, *rows.TESTS)
 _ALL = (*ONCE, *LIVES, *BACKWARD, *FORMS, *VALUES, *many.TESTS)
 TESTS: tuple[Test, ...] = (
     *(t for t in _ALL if not t.apart),

@@ -170,6 +170,8 @@ def _load_candidate(session: Session) -> Host:
     session.workers = "forked" if host.forked else "started afresh"
     session.import_seconds = time.perf_counter() - began
     session.info = {**info["state"], "flags": info["flags"]}
+    if info.get("hushed"):
+        session.assumptions.add("all warnings of its process are ignored from its import on")
     for word in info["assumes"]:
         if word == "finite" and session.request.finite_only is None:
             session.finite_only = True

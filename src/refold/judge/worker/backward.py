@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,6 +11,11 @@ from torch import nn
 from refold.judge.worker.leaves import copied, parameters, tensors
 
 Tree = Any
+_ZEROS: dict[str, Callable[[torch.Tensor], Any]] = {  # where cotangents are none
+    "columns": lambda g: g[..., :1].zero_(),
+    "column": lambda g: g[..., 1:].zero_(),
+    "rows": lambda g: g[::2].zero_(),
+}
 
 
 def run(
@@ -24,28 +30,16 @@ def run(
     """Backward of the floating outputs, or of number ``only`` alone.
 
     how: ``random`` (dense cotangents), ``sum`` (expanded ones, of stride 0), ``strided`` (slices of
-    a larger tensor), ``penalty`` (a term of squared gradients of the inputs), ``grad``
+    a larger tensor), ``columns`` (but the first one), ``column`` (the first one alone), ``rows``
+    (every second one), ``penalty`` (a term of squared gradients of the inputs), ``grad``
     (`torch.autograd.grad`, whose results become the inputs' gradients).
 
     Raises:
         RuntimeError: nothing wants gradients.
     """
-    found = [
-        (i, o) for i, o in enumerate(tensors(output)) if o.is_floating_point() and o.requires_grad
-    ]
-    chosen = [(i, o) for i, o in found if only in (-1, i)]
-    if not chosen:
-        raise RuntimeError("no output requires grad")
+    chosen = _wanting(output, only)
     if how == "penalty":
-        inputs = [t for t in tensors(given) if t.requires_grad]
-        # factors that want gradients: a backward that can be taken once only says so then, and
-        # is silent about sums
-        factors = [torch.ones_like(o, requires_grad=True) for _, o in chosen]
-        pairs = zip(factors, chosen, strict=True)
-        whole: Any = sum((o * factor).sum() for factor, (_, o) in pairs)
-        slopes = torch.autograd.grad(whole, inputs, create_graph=True, allow_unused=True)
-        whole = whole + sum(s.square().sum() for s in slopes if s is not None)
-        whole.backward()
+        penalize(output, [t for t in tensors(given) if t.requires_grad], seed, plain=True)
         return
     losses = [_loss(o, how, seed + i) * scale for i, o in chosen]
     if how == "grad":
@@ -58,6 +52,48 @@ def run(
     torch.autograd.backward(losses, retain_graph=retain)
 
 
+def penalize(
+    output: Tree, by: list[torch.Tensor], seed: int, scale: float = 2.0**-4, plain: bool = False
+) -> None:
+    """Backward of the sum of the outputs and of squares of its gradients by some tensors;
+    ``plain``: of a plain sum, and squares as they are.
+
+    Raises:
+        RuntimeError: nothing wants gradients.
+    """
+    chosen = _wanting(output, -1)
+    # factors that want gradients: a backward that can be taken once only says so then, and is
+    # silent about sums
+    factors = [torch.ones_like(o, requires_grad=True) for _, o in chosen]
+    if plain:
+        whole: Any = sum((o * f).sum() for f, (_, o) in zip(factors, chosen, strict=True))
+    else:
+        whole = sum(
+            _loss(o * f, "random", seed + i) * scale
+            for f, (i, o) in zip(factors, chosen, strict=True)
+        )
+    found = torch.autograd.grad(whole, by, create_graph=True, allow_unused=True)
+    whole = whole + sum(s.square().sum() for s in found if s is not None)
+    whole.backward()
+
+
+def slopes(output: Tree, by: list[torch.Tensor], seed: int) -> list[torch.Tensor | None]:
+    """`torch.autograd.grad` of the outputs by some tensors, as it comes."""
+    losses = [_loss(o, "random", seed + i) for i, o in _wanting(output, -1)]
+    return list(torch.autograd.grad(sum(losses), by, allow_unused=True))  # type: ignore[arg-type]
+
+
+def _wanting(output: Tree, only: int) -> list[tuple[int, torch.Tensor]]:
+    """The outputs that want gradients, with their numbers."""
+    found = [
+        (i, o) for i, o in enumerate(tensors(output)) if o.is_floating_point() and o.requires_grad
+    ]
+    chosen = [(i, o) for i, o in found if only in (-1, i)]
+    if not chosen:
+        raise RuntimeError("no output requires grad")
+    return chosen
+
+
 def _loss(output: torch.Tensor, how: str, seed: int) -> torch.Tensor:
     if how == "sum":
         return output.sum()
@@ -66,6 +102,8 @@ def _loss(output: torch.Tensor, how: str, seed: int) -> torch.Tensor:
     drawn = torch.randn(shape, generator=generator, dtype=torch.float64)
     # few bits: every dtype holds the same numbers
     drawn = ((drawn * 32).round() / 32).to(output.device, output.dtype)
+    if how in _ZEROS and output.dim():
+        _ZEROS[how](drawn)
     if how != "strided":
         return (output * drawn).sum()
     # the gradient of stack() is a slice of the whole one: every second element

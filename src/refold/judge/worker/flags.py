@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gc
 import signal
+import warnings
 from typing import Any
 
 import torch
 
 _TIMERS = (signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGUSR1, signal.SIGUSR2)
+HUSHED = "warnings that are all ignored"
 _MIXED = "no single one: set for one backend alone"
 
 
@@ -50,8 +52,21 @@ def snapshot() -> dict[str, Any]:
         "garbage collection": gc.isenabled(),
         "callbacks of the garbage collection": len(gc.callbacks),
         "handlers of signals": [str(signal.getsignal(s)) for s in _TIMERS],
+        HUSHED: _hushed(),
         "flush denormal": float(torch.tensor([1e-40]) * 1.0) == 0.0,
     }
+
+
+def _hushed() -> int:
+    """How many kinds of warnings are ignored whatever they say and wherever they come from."""
+    return len(
+        {
+            category
+            for action, text, category, module, line in warnings.filters
+            if action == "ignore" and not text and not module and not line
+            if issubclass(UserWarning, category)
+        }
+    )
 
 
 def _precision() -> str:

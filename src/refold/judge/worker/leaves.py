@@ -104,6 +104,23 @@ def meta(value: Any) -> dict[str, Any]:
     }
 
 
+def form(tree: Tree) -> Any:
+    """What a caller's arguments are made of: containers, keys, how tensors lie, other values."""
+    if isinstance(tree, torch.Tensor):
+        place = [list(tree.stride()), tree.storage_offset()] if tree.layout == torch.strided else []
+        return ["tensor", list(tree.shape), place, tree.requires_grad]
+    if isinstance(tree, list | tuple):
+        return [type(tree).__name__, *(form(v) for v in tree)]
+    if isinstance(tree, dict):
+        return ["dict", *([str(k), form(v)] for k, v in tree.items())]
+    return [type(tree).__name__, repr(tree)[:200]]
+
+
+def versions(held: list[torch.Tensor]) -> list[int]:
+    """How often PyTorch counted a write to each."""
+    return [0 if t.is_inference() else t._version for t in held]
+
+
 def packed(tree: Tree) -> tuple[list[tuple[int, torch.Tensor]], int]:
     """The tensors of an output with the offsets at which they follow one another in the arena, and
     the bytes that they take there."""

@@ -14,26 +14,24 @@ import io
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
 from torch import nn
 
 from refold.contract import seed_everything
-from refold.judge.worker import backward, structure, writes
-from refold.judge.worker.leaves import copied, digest, registered, tensors
-from refold.judge.worker.values import fresh, scaled, wide
+from refold.judge.worker import backward, forms, looks, structure, values, writes
+from refold.judge.worker.leaves import copied, tensors
+from refold.judge.worker.looks import FACT, GRADS, OUTPUT, Missing
+from refold.judge.worker.values import fresh
 
 Tree = Any
 Step = dict[str, Any]
-OUTPUT, STATE, GRADS, FACT = "output", "state", "grads", "fact"
+__all__ = ["FACT", "GRADS", "Interpreter", "Missing", "Step"]
 
 
-class Missing(LookupError):
-    """The module has no part or tensor of that name, which the reference has."""
-
-
-class Interpreter:
+class Interpreter(looks.Looks):
     """One run of one life.
 
     make: builds a module as the constructor leaves it. states: by name. inputs: by name, lists of
@@ -63,6 +61,7 @@ class Interpreter:
         self.given: dict[str, Tree] = {}
         self.counts: dict[str, int] = {}
         self.handles: list[Any] = []
+        self.pool: ThreadPoolExecutor | None = None
         self.seen: list[list[Any]] = []
         self.identities: dict[str, dict[str, int]] = {}
 
@@ -72,8 +71,9 @@ class Interpreter:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # as of hooks on outputs that are no tensors
             raised = self._all(steps)
-        for handle in self.handles:
-            handle.remove()
+        self.unhook()
+        if self.pool is not None:
+            self.pool.shutdown()
         return {"seen": self.seen, "raised": raised}
 
     def _all(self, steps: Sequence[Step]) -> dict[str, Any] | None:
@@ -161,32 +161,24 @@ class Interpreter:
         label: str,
         model: str = "a",
         grad: bool = False,
-        want: bool = False,
+        want: bool | list[int] = False,
         seeded: bool = True,
         how: str = "",
         words: Sequence[str] = (),
         cast: str = "",
+        rows: int = -1,
         see: bool = True,
     ) -> None:
-        """One forward. ``grad``: with autograd on; ``want``: the inputs want gradients; ``how``:
-        ``inference``, ``functional`` (with larger parameters that are not the module's own),
-        ``autocast``; ``words``: names of the last arguments, which are given by keyword."""
-        given = self._given(inputs, want, cast)
+        """One forward. ``grad``: with autograd on; ``want``: the inputs want gradients, or those
+        of these numbers do; ``how``, ``words``: see `forms.call`; ``rows``: of the inputs' first
+        axis, as the first input has it, so many."""
+        given = self._given(inputs, want, cast, rows)
         self.given[label] = given
         if seeded:
             seed_everything(self.seed)
         module = self.models[model]
-        first = len(given) - len(words)
-        with torch.inference_mode(how == "inference"), torch.set_grad_enabled(grad):
-            named = dict(zip(words, given[first:], strict=True))
-            if how == "functional":
-                larger = {n: p.detach() * 1.5 for n, p in module.named_parameters()}
-                output = torch.func.functional_call(module, larger, tuple(given))
-            elif how == "autocast":
-                with torch.autocast(self.device.type, torch.bfloat16, enabled=not self.wide):
-                    output = module(*given)
-            else:
-                output = module(*given[:first], **named)
+        with torch.set_grad_enabled(grad):
+            output = forms.call(module, given, words, how, self.device, self.wide)
         self.outputs[label] = output
         if see:
             self._see(label, OUTPUT, copied(output))
@@ -197,9 +189,11 @@ class Interpreter:
             for tensor in tensors(self.outputs[of]):
                 tensor.fill_(7)
 
-    def look(self, of: str, label: str) -> None:
-        """See the outputs of an earlier call once more: later calls must leave them alone."""
-        self._see(label, OUTPUT, copied(self.outputs[of]))
+    def change(self, of: str) -> None:
+        """Change the outputs of a call in place, where autograd sees it: as the next layer may."""
+        for tensor in tensors(self.outputs[of]):
+            if tensor.is_floating_point():
+                tensor.mul_(2)
 
     def calls(self, inputs: list[str], count: int, model: str = "a", grad: bool = False) -> None:
         """Many forwards, one input after another; nothing is looked at."""
@@ -208,12 +202,26 @@ class Interpreter:
                 seed_everything(self.seed + i)
                 self.models[model](*self._given(inputs[i % len(inputs)]))
 
-    def refuse(self, inputs: str, model: str = "a", label: str = "") -> None:
-        """A call that the reference refuses; with a label, whether it was refused is seen."""
+    def refuse(
+        self, inputs: str, model: str = "a", label: str = "", words: Sequence[str] = ()
+    ) -> None:
+        """A call that the reference refuses, of further keywords, too; with a label, whether it was
+        refused is seen."""
+
+        def called() -> None:
+            with torch.no_grad():
+                self.models[model](*self._given(inputs), **dict.fromkeys(words))
+
+        self._refused(called, label)
+
+    def refuse_backward(self, of: str, label: str) -> None:
+        """A backward that the reference refuses; whether it was refused is seen."""
+        self._refused(lambda: self.backward(of), label)
+
+    def _refused(self, what: Callable[[], None], label: str) -> None:
         refused = False
         try:
-            with torch.no_grad():
-                self.models[model](*self._given(inputs))
+            what()
         except Exception:
             refused = True
         if label:
@@ -237,11 +245,14 @@ class Interpreter:
             except Exception as error:
                 wrong.append(error)
 
-        workers = [threading.Thread(target=work, args=(i,)) for i in found]
-        for thread in workers:
-            thread.start() if self.parallel else thread.run()
-        for thread in workers if self.parallel else ():
-            thread.join()
+        if not self.parallel:
+            for i in found:
+                work(i)
+        else:
+            # the same threads again and again: what a thread keeps is not followed by itself
+            self.pool = self.pool or ThreadPoolExecutor(len(found))
+            for done in [self.pool.submit(work, i) for i in found]:
+                done.result()
         if wrong:
             raise wrong[0]
         for i, outputs in found.items():
@@ -302,6 +313,16 @@ class Interpreter:
         """A backward of the outputs of a call; see `backward.run`."""
         backward.run(self.outputs[of], self.given[of], how, self.seed, **options)
 
+    def penalize(self, of: str, names: list[str], model: str = "a") -> None:
+        """A backward of the squared gradients of weights."""
+        backward.penalize(self.outputs[of], [self._tensor(n, model) for n in names], self.seed)
+
+    def slopes(self, of: str, names: list[str], label: str, model: str = "a") -> None:
+        """`torch.autograd.grad` by weights, which the caller keeps as they come."""
+        held = [self._tensor(n, model) for n in names]
+        self.outputs[label] = backward.slopes(self.outputs[of], held, self.seed)
+        self._see(label, OUTPUT, copied(self.outputs[label]))
+
     def zero(self, model: str = "a") -> None:
         """``zero_grad()``."""
         self.models[model].zero_grad(set_to_none=True)
@@ -313,60 +334,7 @@ class Interpreter:
             found |= {f"input {i}": t.grad for i, t in enumerate(tensors(self.given[of]))}
         self._see(label, GRADS, {k: None if v is None else copied(v) for k, v in found.items()})
 
-    # -- observations --------------------------------------------------------------------------
-
-    def state(self, names: list[str], label: str, model: str = "a") -> None:
-        """See parameters and buffers as modules keep them."""
-        held = registered(self.models[model])
-        self._see(label, STATE, {n: copied(held[n]) for n in names if n in held})
-
-    def random(self, label: str) -> None:
-        """See where PyTorch's generator is."""
-        self._see(label, FACT, digest(torch.get_rng_state()))
-
-    def identity(self, names: list[str], label: str, model: str = "a") -> None:
-        """See whether parameters are the objects that they were, and want gradients."""
-        mine = self.identities[model]
-        now = {n: self._tensor(n, model) for n in names}
-        facts = {n: [id(t) == mine.get(n), bool(t.requires_grad)] for n, t in now.items()}
-        self._see(label, FACT, facts)
-
-    def hook(self, kind: str, replace: bool = False, model: str = "a") -> None:
-        """A hook on the whole module that counts its calls, or replaces what it sees."""
-        module = self.models[model]
-        self.counts.setdefault(kind, 0)
-
-        def count(*_: Any) -> Any:
-            self.counts[kind] += 1
-
-        def pre(_: nn.Module, given: Any) -> Any:
-            self.counts[kind] += 1
-            return tuple(scaled(v) for v in given) if replace else None
-
-        def post(_: nn.Module, given: Any, output: Any) -> Any:
-            self.counts[kind] += 1
-            return scaled(output) if replace else None
-
-        register: dict[str, Callable[[], Any]] = {
-            "pre": lambda: module.register_forward_pre_hook(pre),
-            "forward": lambda: module.register_forward_hook(post),
-            "backward": lambda: module.register_full_backward_hook(count),
-        }
-        self.handles.append(register[kind]())
-
-    def unhook(self) -> None:
-        """Remove all hooks."""
-        while self.handles:
-            self.handles.pop().remove()
-
-    def counted(self, label: str) -> None:
-        """See how often hooks were called."""
-        self._see(label, FACT, dict(self.counts))
-
     # -- helpers -------------------------------------------------------------------------------
-
-    def _see(self, label: str, kind: str, tree: Tree) -> None:
-        self.seen.append([label, kind, tree])
 
     def _identify(self, model: str) -> None:
         found = self.models[model].named_parameters(remove_duplicate=False)
@@ -378,17 +346,14 @@ class Interpreter:
         except AttributeError as error:
             raise Missing(f"no part {path}") from error
 
-    def _tensor(self, name: str, model: str) -> torch.Tensor:
-        found = registered(self.models[model]).get(name)
-        if found is None:
-            raise Missing(f"no tensor {name}")
-        return found
-
-    def _cast(self, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        return {k: wide(v) for k, v in state.items()} if self.wide else state
-
-    def _given(self, name: str, want: bool = False, cast: str = "") -> list[Any]:
+    def _given(
+        self, name: str, want: bool | list[int] = False, cast: str = "", rows: int = -1
+    ) -> list[Any]:
         if name not in self.inputs and name in self.outputs:  # of an earlier call, as they are
             return tensors(self.outputs[name])[: len(next(iter(self.inputs.values())))]
         to = torch.float64 if self.wide else getattr(torch, cast) if cast else None
-        return [fresh(v, self.device, to, want) for v in self.inputs[name]]
+        held = self.inputs[name] if rows < 0 else values.first(self.inputs[name], rows)
+        given = [fresh(v, self.device, to, want is True) for v in held]
+        for number in want if isinstance(want, list) else ():
+            tensors(given)[number].requires_grad_()
+        return given

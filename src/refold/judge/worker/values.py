@@ -6,6 +6,10 @@ from typing import Any
 
 import torch
 
+from refold.judge import draws
+from refold.judge.wire import frames
+from refold.judge.worker.leaves import tensors
+
 Tree = Any
 
 
@@ -18,10 +22,7 @@ def wide(value: torch.Tensor) -> torch.Tensor:
 def fresh(value: Any, device: torch.device, to: torch.dtype | None, want: bool) -> Any:
     """A copy that keeps strides where they mean something."""
     if isinstance(value, torch.Tensor):
-        value = value.detach()
-        if not any(s > 1 and st == 0 for s, st in zip(value.shape, value.stride(), strict=True)):
-            value = value.clone()
-        value = value.to(device)
+        value = _copy(value.detach()).to(device)
         if to is not None and (value.is_floating_point() or value.is_complex()):
             value = wide(value) if value.is_complex() else value.to(to)
         return value.requires_grad_() if want and value.is_floating_point() else value
@@ -30,6 +31,24 @@ def fresh(value: Any, device: torch.device, to: torch.dtype | None, want: bool) 
     if isinstance(value, dict):
         return {k: fresh(v, device, to, want) for k, v in value.items()}
     return value
+
+
+def _copy(value: torch.Tensor) -> torch.Tensor:
+    """In memory of its own, with the strides that it has."""
+    if any(s > 1 and st == 0 for s, st in zip(value.shape, value.stride(), strict=True)):
+        return value
+    copy = value.clone()
+    if copy.stride() == value.stride() or not value.numel():
+        return copy
+    room = torch.zeros(frames.span(value), dtype=value.dtype, device=value.device)
+    return room.as_strided(value.shape, value.stride()).copy_(value)
+
+
+def first(tree: Tree, rows: int) -> Tree:
+    """So many rows of each tensor that has as many as the first one."""
+    held = tensors(tree)
+    batch = held[0].shape[0]
+    return draws.every(tree, lambda t: t[:rows] if t.dim() and t.shape[0] == batch else t)
 
 
 def scaled(tree: Tree) -> Tree:

@@ -1,4 +1,6 @@
 // Run: a kernel from Python.
+//
+//   RF_KERNEL(name, (parameters), call)   a function of Python that runs the call without the interpreter's lock
 #pragma once
 #include <Python.h>
 
@@ -17,3 +19,12 @@ template <class F> static PyObject* rf_run(F f) {
   if (!enough) return PyErr_NoMemory();
   Py_RETURN_NONE;
 }
+
+#define RF_KERNEL(name, parameters, ...)                                               \
+  static void name##_of parameters { __VA_ARGS__; }                                    \
+  static PyObject* name##_called(PyObject*, PyObject* const* args, Py_ssize_t n) {     \
+    return rf_called(name##_of, 0, args, n, [](const auto& given, PyObject* const*) {  \
+      return rf_run([&] { std::apply(name##_of, given); });                            \
+    });                                                                                \
+  }                                                                                    \
+  RF_METHOD(name, name##_called)

@@ -74,6 +74,7 @@ Error allow_shared(Kernel* kernel, size_t bytes, const Device& device, std::atom
 // belongs to one stream at a time. Kernels that run one after another can share it: scratch is dead
 // at a kernel's end, and every launch leaves the counters that it used at zero.
 struct Workspace {
+  static constexpr int kArguments = 2;  // of a call from Python
   void* scratch;      // any content, aligned by 256
   unsigned* arrivals;  // zeroed once, when they are allocated
 };

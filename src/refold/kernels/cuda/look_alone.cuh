@@ -2,15 +2,20 @@
 #pragma once
 #include "device.cuh"
 #include "look.cuh"
+#include "run.cuh"
 
 namespace rf {
 
 static __global__ void __launch_bounds__(128) look_kernel(Look look) { look_at_words(look, threadIdx.x, blockDim.x); }
 
-[[maybe_unused]] static Error look_alone(cudaStream_t stream) {
+static Error look_alone(cudaStream_t stream) {
   const Look look = rf_watch::take_look();
   if (look.count == 0) return nullptr;
   return launch(look_kernel, 1, 128, 0, stream, LaunchMode::after, "looking at the parameters", look);
 }
+static PyObject* look_alone_called(PyObject*, PyObject* const* args, Py_ssize_t n) {
+  return launched(look_alone, args, n);
+}
+RF_METHOD(look_alone, look_alone_called)
 
 }  // namespace rf

@@ -182,7 +182,7 @@ __global__ void __launch_bounds__(kColumnThreads, 1)
 
 // --- the host's side -----------------------------------------------------------------------------
 // What columns() of these sizes needs of its workspace, however its operands are aligned.
-template <class Body> Error columns_workspace_size(long outer, long count, long width, WorkspaceSize& size) {
+template <class Body> Error columns_workspace_size(WorkspaceSize& size, long outer, long count, long width) {
   size = {};
   if (outer == 0 || width == 0) return nullptr;
   for (const bool fours : {false, true}) {

@@ -8,12 +8,6 @@
 
 namespace rf {
 
-// What it works in: nothing.
-template <class Body> Error convolution_workspace_size(long, long, long, long, long, WorkspaceSize& size) {
-  size = {};
-  return nullptr;
-}
-
 template <class M, class Tile, class Body>
 Error run_convolution(GenericConvolution<M, Tile>, const Body& body, const ConvolutionLaunch& l, long,
                       const Device& device, cudaStream_t stream) {

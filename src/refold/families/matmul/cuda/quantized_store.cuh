@@ -15,6 +15,9 @@
 namespace rf {
 
 template <class Body> struct Quantizing : Body { Quantized to; };
+template <class Body> Quantizing<Body> quantizing(const Body& body, float* memory, long rows) {
+  return {body, Quantized(memory, rows, body.width)};
+}
 
 constexpr float kWidest = 0.5f;  // the largest square of a range, as a share of the squares' sum
 

@@ -157,11 +157,6 @@ __global__ void __launch_bounds__(kPoolingThreads)
   }
 }
 
-template <class Body> Error pooling_workspace_size(long, long, WorkspaceSize& size) {
-  size = {};
-  return nullptr;
-}
-
 template <class Body> Error pooling(const Body& body, long planes, cudaStream_t stream) {
   const long threads = planes * Body::Depth::kMade * PoolingShape<Body>::kGroups * Body::Width::kMade;
   if (threads == 0) return nullptr;

@@ -9,7 +9,7 @@ template <class V, class Body> constexpr RowPartition<V> row_partition(long rows
 }
 
 // What rows() of these sizes needs of its workspace, however its operands are aligned.
-template <class Body> Error rows_workspace_size(long rows, long width, WorkspaceSize& size) {
+template <class Body> Error rows_workspace_size(WorkspaceSize& size, long rows, long width) {
   size = {};
   if constexpr (Body::Monoids::size > 0) {
     const auto partition = row_partition<Real, Body>(rows, width);

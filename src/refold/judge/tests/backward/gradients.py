@@ -7,14 +7,16 @@ from typing import Any
 
 from refold.judge import draws
 from refold.judge.draws.trees import tensors
-from refold.judge.tests.base import Test
+from refold.judge.tests.base import Skip, Test
 from refold.judge.tests.lives.common import begin, call, inputs, living, trained
 from refold.judge.verdict.life import Life
 from refold.judge.verdict.session import Session
+from refold.judge.verdict.verdict import Status
 from refold.judge.worker.steps import Step
 
 _ALONE = 6
-_BATCHES = (1, 3, 8, 50)
+_BATCHES = (1, 3, 8, 50, 65, 257)
+_BYTES = 64 << 20  # of inputs and outputs of the larger ones
 
 
 def _back(names: list[str], label: str, of: str = "y", **options: Any) -> list[Step]:
@@ -34,6 +36,9 @@ def _cotangents(session: Session) -> Iterator[Life]:
     kinds: tuple[tuple[str, dict[str, Any]], ...] = (
         ("sum(), of stride 0", {"how": "sum"}),
         ("slices of a larger tensor", {"how": "strided"}),
+        ("none for the first column", {"how": "columns"}),
+        ("none but for the first column", {"how": "column"}),
+        ("none for every second row", {"how": "rows"}),
         ("scale 2^-20", {"scale": 2.0**-20}),
         ("scale 2^10", {"scale": 2.0**10}),
     )
@@ -72,6 +77,49 @@ def _accumulated(session: Session) -> Iterator[Life]:
     steps += _back(names, "gradients after the weights changed", "y1")
     if names:
         yield Life("weights changed between", tuple(steps), inputs(session, 1))
+        steps = [*begin(), _forward("y0", "x0"), {"do": "slopes", "of": "y0", "label": "g0"}]
+        steps += [_forward("y1", "x1"), {"do": "slopes", "of": "y1", "label": "g1"}]
+        steps = [{**s, "names": names} if s["do"] == "slopes" else s for s in steps]
+        steps += [{"do": "look", "of": "g0", "label": "the first gradients, later"}]
+        case = "gradients that the caller keeps"
+        yield Life(case, tuple(steps), inputs(session), status=Status.MUTATES)
+
+
+def _inside(session: Session) -> Iterator[Life]:
+    """As a part of a network: what comes in has a history, what goes out is changed in place."""
+    names = trained(session)
+    first = call("y", grad=True, want=True, how="inside", see=False)
+    steps = [*begin(), first, *_back(names, "gradients")]
+    yield Life("inputs that are results", tuple(steps), inputs(session, 1))
+    steps = [*begin(), first, {"do": "change", "of": "y"}, *_back(names, "gradients")]
+    yield Life("outputs that are changed in place", tuple(steps), inputs(session, 1))
+
+
+def _written(session: Session) -> Iterator[Life]:
+    """What a backward needs is written before: PyTorch refuses that."""
+    names = trained(session)
+    write = {"do": "write", "names": names, "how": "in place", "factor": 1.25}
+    label = "whether it is refused"
+    steps = [*begin(), _forward(), write, {"do": "refuse_backward", "of": "y", "label": label}]
+    stamps = {label: "weights that are written between forward and backward are not noticed"}
+    if names:
+        yield Life(
+            "weights written before the backward", tuple(steps), inputs(session, 1), stamps=stamps
+        )
+
+
+def _network(session: Session) -> Iterator[Life]:
+    yield from _inside(session)
+    yield from _written(session)
+
+
+def _forward_mode(session: Session) -> Iterator[Life]:
+    if session.quick and session.request.only is None:
+        raise Skip("left out: forward mode imports the compiler, for seconds; without --quick")
+    if not draws.has_floats(session.inputs()):
+        return
+    step = call("tangents", grad=True, want=True, how="tangents")
+    yield Life("tangents", (*begin(), step), inputs(session, 1))
 
 
 def _retained(session: Session) -> Iterator[Life]:
@@ -82,15 +130,25 @@ def _retained(session: Session) -> Iterator[Life]:
 
 
 def _penalty(session: Session) -> Iterator[Life]:
-    if not draws.has_floats(session.inputs()):
-        return
     names = trained(session)
-    steps = [*begin(), _forward(), *_back(names, "gradients", how="penalty")]
-    yield Life("squared gradients of the inputs in the loss", tuple(steps), inputs(session, 1))
+    if draws.has_floats(session.inputs()):
+        steps = [*begin(), _forward(), *_back(names, "gradients", how="penalty")]
+        case = "squared gradients of the inputs in the loss"
+        yield Life(case, tuple(steps), inputs(session, 1))
+    if names:
+        steps = [*begin(), _forward(), {"do": "penalize", "of": "y", "names": names}]
+        steps += [{"do": "grads", "names": names, "label": "gradients", "of": "y"}]
+        case = "squared gradients of the weights in the loss"
+        yield Life(case, tuple(steps), inputs(session, 1))
 
 
 def _frozen(session: Session) -> Iterator[Life]:
     names = trained(session)
+    held = tensors(session.inputs())
+    floats = [i for i, t in enumerate(held) if t.is_floating_point()]
+    for i in floats[:_ALONE] if len(floats) > 1 else ():
+        steps = [*begin(), call("y", grad=True, want=[i], see=False), *_back(names, "gradients")]
+        yield Life(f"input {i} alone", tuple(steps), inputs(session, 1))
     if len(names) < 2:
         return
     for name in names[:_ALONE]:
@@ -108,15 +166,16 @@ def _batches(session: Session) -> Iterator[Life]:
         return
     batch = held[0].shape[0]
     first = [(i, 0) for i, t in enumerate(held) if t.dim() and t.shape[0] == batch]
+    each = sum(t.numel() * t.element_size() for t in held) / max(batch, 1)
     for size in _BATCHES:
-        if size != batch:
+        if size != batch and (size <= 50 or size * each < _BYTES):
             sized = {"x0": draws.resized(given, batch, size, iter(first))}
             steps = [*begin(), _forward(), *_back(names, "gradients")]
             yield Life(f"batch {size}", tuple(steps), sized)
     laid = dict(draws.layouts(given))
     for case in ("transposed", "every second column"):
         if case in laid:
-            steps = [*begin(), _forward(want=False), *_back(names, "gradients")]
+            steps = [*begin(), _forward(), *_back(names, "gradients")]
             yield Life(f"inputs {case}", tuple(steps), {"x0": laid[case]})
 
 
@@ -144,10 +203,25 @@ TESTS: tuple[Test, ...] = (
     ),
     living(
         "accumulated gradients",
-        "gradients overwritten instead of added, or weights of an earlier forward",
-        "Gradients add up; autograd.grad leaves them alone; weights may change between.",
+        "gradients overwritten instead of added, weights of an earlier forward, one buffer for all",
+        "Gradients add up; autograd.grad leaves them alone, and what it gave stays; weights may "
+        "change between.",
         _accumulated,
         10,
+    ),
+    living(
+        "inside a network",
+        "gradients of leaves alone, backwards that read an output which the caller changed",
+        "Inputs are results of other operations; outputs, and weights, change before the backward.",
+        _network,
+        6,
+    ),
+    living(
+        "forward mode",
+        "tangents that are zero, or wrong",
+        "Tangents of the outputs along a direction of the inputs, or a refusal; not with --quick.",
+        _forward_mode,
+        2,
     ),
     living(
         "retained graph",
@@ -166,7 +240,7 @@ TESTS: tuple[Test, ...] = (
     living(
         "frozen parameters",
         "gradients that depend on what else wants them",
-        "Each parameter frozen alone, and trained alone.",
+        "Each parameter frozen alone, and trained alone; each input alone wants gradients.",
         _frozen,
         24,
     ),

@@ -18,10 +18,8 @@ from refold.judge.verdict.life import Life
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.verdict import Status
 from refold.judge.wire.host import Raised
-from refold.judge.worker.steps import Step
+from refold.judge.worker.steps import FACT, Step
 
-_BATCHES = (65, 129, 257, 1025, 4099)
-_MOST_BYTES = 64 << 20
 _NONES = 4
 _REFUSED = "whether it is refused"
 
@@ -42,6 +40,9 @@ def _keywords(session: Session) -> Iterator[Life]:
             steps = [*begin(), call("y", words=names[first:])]
             status = Status.WRONG_CONTRACT
             yield Life(case, tuple(steps), inputs(session, 1), status=status, must=True)
+    other: Step = {"do": "refuse", "inputs": "x0", "label": _REFUSED, "words": ["refold_unknown"]}
+    stamps = {_REFUSED: "keywords that the reference refuses are taken"}
+    yield Life("an unknown keyword", (*begin(), other), inputs(session, 1), stamps=stamps)
 
 
 def _optional(session: Session) -> Iterator[Life]:
@@ -133,6 +134,10 @@ def _hooks(session: Session) -> Iterator[Life]:
             what = "replaces" if other else "looks on"
             status = Status.WRONG_CONTRACT
             yield Life(f"a {kind} hook that {what}", tuple(steps), inputs(session), status=status)
+    steps = [*begin(), {"do": "hook", "kind": "of all modules"}, call("y")]
+    steps += [{"do": "counted", "label": "how often it was called"}]
+    case, status = "a forward hook of all modules", Status.WRONG_CONTRACT
+    yield Life(case, tuple(steps), inputs(session, 1), status=status)
     steps = [*begin(), {"do": "hook", "kind": "backward"}, call("y", grad=True, want=True)]
     steps += [{"do": "backward", "of": "y"}, {"do": "counted", "label": "how often it was called"}]
     if draws.has_floats(session.inputs()):
@@ -150,12 +155,18 @@ def _grad_modes(session: Session) -> Iterator[Life]:
     for how, said in (
         ("functional", "parameters are the module's own: functional_call is not followed"),
         ("autocast", "no autocast: it computes as if there were none"),
+        ("default", "the default dtype is the one that it was built under"),
     ):
         if how == "functional" and not any(True for _ in session.oracle.model.parameters()):
             continue
         steps = [*begin(False), call("first"), call("y", "x1", how=how), call("after it")]
         yield Life(how, tuple(steps), inputs(session), stamps={"y": said}, coarse=True)
-    steps = [*begin(), call("no_grad", want=True), call("after it", "x1", grad=True, want=True)]
+    steps = [*begin(), call("no_grad", want=True)]
+    wants = {"do": "wants", "of": "no_grad", "label": "whether outputs want gradients"}
+    seen = life.eager(session, Life("", (*steps, wants), inputs(session))).seen
+    if seen.get(wants["label"]) == (FACT, False):  # else it is a parameter that is given back
+        steps += [wants]
+    steps += [call("after it", "x1", grad=True, want=True)]
     yield Life("inputs that want gradients under no_grad", tuple(steps), inputs(session))
 
 
@@ -189,27 +200,10 @@ def _ranks(session: Session) -> Iterator[Life]:
         yield Life(case, tuple(steps), made, status=status, shapes=shapes)
 
 
-def _batches(session: Session) -> Iterator[Life]:
-    given = session.inputs()
-    held = tensors(given)
-    truth = session.truth(given).eager
-    if not held or not held[0].dim() or truth is None or not held[0].shape[0]:
-        return
-    batch = held[0].shape[0]
-    first = [(i, 0) for i, t in enumerate(held) if t.dim() and t.shape[0] == batch]
-    size = sum(t.numel() * t.element_size() for t in (*held, *tensors(truth.outputs)))
-    for new in _BATCHES:
-        if new != batch and size / batch * new < _MOST_BYTES:
-            steps = [*begin(), call("y")]
-            sized = {"x0": draws.resized(given, batch, new, iter(first))}
-            status = Status.WRONG_NUMERICS
-            yield Life(f"batch {new}", tuple(steps), sized, status=status)
-
-
 def _dtypes(session: Session) -> Iterator[Life]:
     state = session.oracle.state().values()
     floats = {t.dtype for t in (*state, *tensors(session.inputs())) if t.is_floating_point()}
-    if floats != {torch.float32} or not session.oracle.bytes:
+    if floats != {torch.float32}:
         return
     for to in ("float64", "bfloat16", "float16"):
         steps = [*begin(), call("first"), {"do": "dtype", "to": to}, call("moved", cast=to)]
@@ -252,6 +246,14 @@ def refused(session: Session) -> Iterator[Life]:
             one = Life(case, tuple(steps), {"other": other}, status=Status.WRONG_CONTRACT)
             if life.eager(session, one).seen.get(_REFUSED, ("", False))[1]:
                 yield replace(one, stamps=_padded(session, i, t, new))
+    for dtype in (torch.float64, torch.float16, torch.int32):
+        other = draws.mapped(given, lambda t, d=dtype: t.to(d) if t.dtype is torch.float32 else t)
+        steps = [*begin(), {"do": "refuse", "inputs": "other", "label": _REFUSED}]
+        stamps = {_REFUSED: "inputs of dtypes that the reference refuses are taken"}
+        case = f"inputs of {str(dtype).removeprefix('torch.')}"
+        one = Life(case, tuple(steps), {"other": other}, stamps=stamps)
+        if life.eager(session, one).seen.get(_REFUSED, ("", False))[1]:
+            yield one
 
 
 def _padded(session: Session, at: int, t: torch.Tensor, new: int) -> dict[str, str]:
@@ -283,7 +285,7 @@ TESTS: tuple[Test, ...] = (
     living(
         "keywords",
         "arguments taken by position alone",
-        "Arguments may be given by the reference's names.",
+        "Arguments may be given by the reference's names; others are refused, or it is told.",
         _keywords,
         2,
     ),
@@ -304,7 +306,7 @@ TESTS: tuple[Test, ...] = (
     living(
         "hooks",
         "hooks of the module that are passed by",
-        "Hooks on the module are called, and what they return counts.",
+        "Hooks on the module and of all modules are called, and what they return counts.",
         _hooks,
         14,
     ),
@@ -324,13 +326,6 @@ TESTS: tuple[Test, ...] = (
         apart=True,
     ),
     living(
-        "batches",
-        "grids of a fixed size, tails of blocks",
-        "Batches of 65 to 4099, within 64 MB.",
-        _batches,
-        20,
-    ),
-    living(
         "dtype moves",
         "float32 inside a module that was moved to float64",
         "The module in float64, bfloat16 and float16, and back.",
@@ -340,7 +335,7 @@ TESTS: tuple[Test, ...] = (
     living(
         "refused widths",
         "an answer where there is none",
-        "Widths that the reference refuses are refused.",
+        "Widths that the reference refuses are refused; other dtypes, too, or it is told.",
         refused,
         6,
         apart=True,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Iterator
+from typing import Any
 
 from refold.judge import draws
 from refold.judge.tests.base import Test
@@ -14,18 +16,24 @@ from refold.judge.verdict.life import Life
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.verdict import Status
 
-_NUMBERS = 6
+_NUMBERS = 8
 _QUICK_SECONDS = 2.0  # after which a quick judgement begins no other number
+
+
+def _others(value: Any) -> list[Any]:
+    """Other values of a constructor's argument; what may be a probability stays one."""
+    if isinstance(value, bool):
+        return [not value]
+    if isinstance(value, int):
+        return list(dict.fromkeys((value + 1, value - 1, 2 * value)))
+    if isinstance(value, float) and math.isfinite(value):
+        return [(1 + value) / 2 if 0 <= value < 1 else 1.5 * value]
+    return []
 
 
 def _varied(session: Session) -> Iterator[Life]:
     init = session.oracle.init
-    found = [
-        (i, new)
-        for i, value in enumerate(init)
-        if isinstance(value, int) and not isinstance(value, bool)
-        for new in dict.fromkeys((value + 1, value - 1, 2 * value))
-    ]
+    found = [(i, new) for i, value in enumerate(init) for new in _others(value)]
     if len(found) > _NUMBERS:
         found = random.Random(session.secret).sample(found, _NUMBERS)
     elif session.quick:
@@ -59,7 +67,8 @@ TESTS: tuple[Test, ...] = (
     living(
         "constructor",
         "sizes and numbers of the constructor that are built in",
-        "The constructor's whole numbers, each one more, one less and doubled, where taken.",
+        "The constructor's whole numbers, one more, one less and doubled, its switches and other "
+        "numbers, where taken.",
         _varied,
         12,
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from typing import Any
 
@@ -59,6 +60,40 @@ def _instances(session: Session) -> Iterator[Life]:
     yield Life("a copy that is changed", tuple(steps), inputs(session), status=Status.MUTATES)
 
 
+def _others(session: Session) -> Iterator[Life]:
+    """Another module of other sizes is built while the first lives; a copy of a frozen one."""
+    init = session.oracle.init
+    whole = [i for i, v in enumerate(init) if isinstance(v, int) and not isinstance(v, bool)]
+    for at in random.Random(session.secret).sample(whole, min(len(whole), 2)):
+        for new in (init[at] - 1, 2 * init[at]):
+            given = [new if i == at else v for i, v in enumerate(init)]
+            other = {"do": "build", "state": "", "model": "b", "init": given}
+            steps = [*begin(False), call("first"), other, call("beside another", "x1")]
+            steps += [{"do": "drop", "model": "b"}, call("after it is gone")]
+            case = f"beside one whose argument {at} is {new}"
+            yield Life(case, tuple(steps), inputs(session))
+    names = trained(session)
+    if names:
+        frozen = {"do": "want", "names": names[:1], "value": False}
+        steps = [*begin(False), frozen, {"do": "clone", "to": "b"}]
+        label = "whether the copy's parameters want gradients"
+        steps += [{"do": "identity", "names": names, "label": label, "model": "b"}]
+        case = "a copy of one that is frozen in part"
+        yield Life(case, tuple(steps), inputs(session, 1), status=Status.MUTATES)
+
+
+def _both(session: Session) -> Iterator[Life]:
+    yield from _instances(session)
+    yield from _others(session)
+
+
+def _inside(session: Session) -> Iterator[Life]:
+    embed = {"do": "embed", "state": SECOND, "label": "names inside another module"}
+    steps = [*begin(False), call("first"), embed, call("after it was loaded there", "x1")]
+    status = Status.WRONG_CONTRACT
+    yield Life("in a Sequential", tuple(steps), inputs(session), (PERTURBED, SECOND), status)
+
+
 def _pickled(session: Session) -> Iterator[Life]:
     names = floating(session)
     steps = [*begin(False), call("before"), {"do": "pickle"}, call("after", "x1")]
@@ -79,6 +114,12 @@ def _unseeded(session: Session) -> Iterator[Life]:
         where = "train" if train else "eval"
         status = Status.WRONG_NUMERICS
         yield Life(f"one seed, four calls, {where}", tuple(steps), inputs(session), status=status)
+    steps = begin(True)
+    for i in range(2):
+        steps += [call(f"y{i}", f"x{i}", seeded=i == 0, grad=True)]
+        steps += [{"do": "backward", "of": f"y{i}"}, {"do": "random", "label": f"generator {i}"}]
+    status = Status.WRONG_NUMERICS
+    yield Life("one seed, two backwards", tuple(steps), inputs(session), status=status)
 
 
 def _threaded(session: Session) -> Iterator[Life]:
@@ -89,6 +130,13 @@ def _threaded(session: Session) -> Iterator[Life]:
     yield Life("the first calls at once", tuple(steps), inputs(session), status=status)
     steps = [*begin(False), call("first"), *steps[2:]]
     yield Life("two threads", tuple(steps), inputs(session), status=status)
+    names = floating(session)
+    if names:
+        again = {**steps[-1], "label": "again", "count": 2}
+        write = {"do": "write", "names": names, "how": "in place", "factor": 1.25}
+        steps = [*steps[:-1], {**steps[-1], "count": 2}, write, again]
+        case = "weights written between calls of two threads"
+        yield Life(case, tuple(steps), inputs(session), status=Status.STALE_WEIGHTS)
 
 
 TESTS: tuple[Test, ...] = (
@@ -102,9 +150,17 @@ TESTS: tuple[Test, ...] = (
     living(
         "two instances",
         "what modules of one class share: folds, buffers, streams",
-        "Two modules, and a module and its copy, are called in turn and do not meet.",
-        _instances,
-        18,
+        "Two modules, of one size or of two, and a module and its copy are called in turn and do "
+        "not meet; a copy is frozen where the original is.",
+        _both,
+        24,
+    ),
+    living(
+        "inside a module",
+        "names without the prefix of the module around",
+        "As a part of another module it has its names there, and loads by them.",
+        _inside,
+        3,
     ),
     living(
         "pickle",
@@ -116,14 +172,15 @@ TESTS: tuple[Test, ...] = (
     living(
         "unseeded sequence",
         "random numbers that the seed alone decides",
-        "Several calls under one seed draw what eager draws, and leave the generator there.",
+        "Several calls, and backwards, under one seed draw what eager draws, and leave the "
+        "generator there.",
         _unseeded,
         8,
     ),
     living(
         "threads",
-        "scratch memory that calls share",
-        "Two threads call one module at once, each on its own inputs.",
+        "scratch memory that calls share, folds of threads",
+        "Two threads call one module at once, each on its own inputs; weights change between.",
         _threaded,
         25,
     ),

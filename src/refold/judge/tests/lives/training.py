@@ -38,6 +38,8 @@ def _statistics(session: Session) -> Iterator[Life]:
             steps += [{"do": "mode", "train": True}]
             steps += [call(f"train {turn}.{i}", f"x{i}", grad=grad) for i in (1, 2, 0)]
             steps += [{"do": "state", "names": names, "label": f"buffers after train {turn}"}]
+            hang = f"whether buffers hang on a graph after train {turn}"
+            steps += [{"do": "attached", "names": names, "label": hang}]
             steps += [{"do": "mode", "train": False}, call(f"eval after train {turn}")]
         where = "with gradients" if grad else "without gradients"
         yield Life(where, tuple(steps), inputs(session, 3))

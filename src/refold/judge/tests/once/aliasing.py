@@ -33,6 +33,12 @@ def run(session: Session) -> Iterator[Failure]:
     session.worker().request("calls", slot="x2", count=many, keep="more")
     again = session.worker().request("fetch", keep="y1")
     yield from session.compared(f"y1 after {many + 2} calls", again, truth, Status.MUTATES)
+    session.call(first, keep="v1", slot="x1")
+    session.worker().request("views", keep="v1")
+    session.worker().request("calls", slot="x2", count=3, keep="more")
+    again = session.worker().request("fetch", keep="v1")
+    case = "a view of an output that is gone"
+    yield from session.compared(case, again, truth, Status.MUTATES)
     if not truth.eager.changed:
         # An output that is a view of the input changes with it.
         host = session.worker()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from refold.judge.tests.base import Test
@@ -30,6 +31,12 @@ def run(session: Session) -> Iterator[Failure]:
         yield session.fail(kind, "perturbed state", f"raised {error}")
         return
     yield from stale_or_wrong(session, "perturbed state", reply["outputs"], inputs, PERTURBED)
+    before = session.info
+    session.info = {**before, **session.worker().request("describe")}
+    found = list(names(session))
+    if session.info["state"] != before["state"]:
+        yield from (replace(f, case=f"{f.case} after a call") for f in found)
+    session.info = before
 
 
 def names(session: Session) -> Iterator[Failure]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from refold.judge.tests.base import Test
+from refold.judge.truth.copies import duplicate
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.verdict import Failure, Status
+from refold.judge.worker.calls import warned
 
 
 def run(session: Session) -> Iterator[Failure]:
@@ -15,6 +17,7 @@ def run(session: Session) -> Iterator[Failure]:
     for text in session.info.get("flags", []):
         yield session.fail(Status.MUTATES, "import", f"left changed: {text}")
     inputs, own = session.inputs(), session.oracle.training
+    _warnings(session)
     for mode in (own, not own):
         if session.truth(inputs, training=mode).eager is None:
             continue
@@ -25,9 +28,25 @@ def run(session: Session) -> Iterator[Failure]:
                 yield session.fail(Status.MUTATES, "call", f"left changed: {text}")
 
 
+def _warnings(session: Session) -> None:
+    """What the reference itself warns of, the candidate may leave out: that is told."""
+    given = session.inputs()
+    if session.truth(given).eager is None:
+        return
+    session.oracle_enter(session.base_state)
+    with session.oracle.kept():
+        theirs = warned(session.oracle.model, duplicate(given, session.device))
+    if theirs:
+        host = session.enter()
+        host.request("put", slot="w", inputs=given)
+        mine = host.request("warnings", slot="w")
+        if not all(one in mine for one in theirs):
+            session.assumptions.add("the reference warns of something, and it does not")
+
+
 TEST = Test(
     "flags",
-    "TF32, threads, determinism, default dtype left changed",
+    "TF32, threads, determinism, default dtype, warnings left changed",
     "Import and calls leave every global switch as they found it.",
     run,
 )

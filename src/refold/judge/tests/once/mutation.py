@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 
+from refold.judge.draws.trees import tensors
 from refold.judge.rule.compare import compare
 from refold.judge.tests.base import Skip, Test
 from refold.judge.tests.once.modes import agree
+from refold.judge.truth.copies import duplicate
 from refold.judge.truth.truth import Truth
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.verdict import Failure, Status
+from refold.judge.worker.leaves import form, versions
 
 _OTHERS = ("Python", "NumPy")
 
@@ -36,6 +40,7 @@ def run(session: Session) -> Iterator[Failure]:
         )
     if sorted(reply["changed"]) == sorted(truth.eager.changed):
         yield from _written(session, truth, reply["written"])
+    yield from _forms(session, inputs, reply)
     if reply["random"] != truth.eager.random:
         yield session.fail(
             Status.MUTATES, "random state", "the generator is not where the reference leaves it"
@@ -68,6 +73,41 @@ def run(session: Session) -> Iterator[Failure]:
         kind = Status.WRONG_MODE if name in truth.eager.buffers else Status.MUTATES
         given = (after[name], value, exact, kind, "after the call: ")
         yield from agree(session, name, truth, name, *given)
+    if reply["forms"][0] == reply["forms"][1]:
+        session.entered("")
+        yield from _views(session, inputs, truth)
+
+
+def _forms(session: Session, inputs: list[Any], reply: dict[str, Any]) -> Iterator[Failure]:
+    """Arguments lie as they did and want what they wanted: containers, strides, versions."""
+    mine_before, mine_after = reply["forms"]
+    writes = [i for i, moved in enumerate(reply["counted"]) if moved and i not in reply["changed"]]
+    if mine_before == mine_after and not writes:
+        return
+    session.oracle_enter(session.base_state)
+    given = duplicate(inputs, session.device)
+    with torch.no_grad(), session.oracle.kept():
+        before, counts = form(given), versions(tensors(given))
+        session.oracle.model(*given)
+        after, moved = form(given), versions(tensors(given))
+    if before == after and mine_before != mine_after:
+        detail = f"the call changed an argument from {mine_before} to {mine_after}"
+        yield session.fail(Status.MUTATES, "arguments", detail[:400])
+    for i in writes:
+        if counts[i] == moved[i]:
+            detail = "the call writes to its input, though it leaves the same values there"
+            yield session.fail(Status.MUTATES, f"input {i}", detail)
+
+
+def _views(session: Session, inputs: list[Any], truth: Truth) -> Iterator[Failure]:
+    """Memory of which only views are given, that nobody else holds, is still the caller's."""
+    reply = session.call(inputs, slot="v", views=True)
+    session.cases += 1
+    yield from session.compared("views of the inputs", reply["outputs"], truth, Status.MUTATES)
+    assert truth.eager is not None
+    for index in set(reply["changed"]) - set(truth.eager.changed):
+        detail = "the call changed memory of which it was given a view"
+        yield session.fail(Status.MUTATES, f"input {index}", detail)
 
 
 def _written(session: Session, truth: Truth, came: list[torch.Tensor]) -> Iterator[Failure]:

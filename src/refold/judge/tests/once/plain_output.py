@@ -27,6 +27,9 @@ def run(session: Session) -> Iterator[Failure]:
     expected = tensors(truth.eager.outputs)
     came = [m for m in reply["meta"] if "shape" in m]
     yield from _beside(session, truth.eager.outputs, reply)
+    if _keys(truth.eager.outputs) != _keys(reply["outputs"]):
+        detail = f"expected the names {_keys(truth.eager.outputs)}, came {_keys(reply['outputs'])}"
+        yield session.fail(Status.WRONG_CONTRACT, "names of the output", detail)
     if len(came) != len(expected):
         yield session.fail(
             Status.WRONG_CONTRACT,
@@ -89,6 +92,13 @@ def _beside(session: Session, eager: Any, reply: dict[str, Any]) -> Iterator[Fai
             shown = f"a {meta['class']}" if isinstance(got, torch.Tensor) else repr(got)
             detail = f"output {i}: expected {value!r}, came {shown}"
             yield session.fail(Status.WRONG_CONTRACT, "value", detail)
+
+
+def _keys(tree: Any) -> list[str]:
+    """The names in the dicts of an output, in their order."""
+    if isinstance(tree, dict):
+        return [k for key, v in tree.items() for k in (str(key), *_keys(v))]
+    return [k for v in tree for k in _keys(v)] if isinstance(tree, list | tuple) else []
 
 
 def _equal(value: Any, got: Any) -> bool:

@@ -8,9 +8,12 @@ from collections.abc import Iterator
 from refold.judge.clock import arena
 from refold.judge.draws.trees import tensors
 from refold.judge.tests.base import Skip, Test
+from refold.judge.truth.copies import duplicate
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.verdict import Failure, Status
+from refold.judge.wire.host import Raised
 from refold.judge.wire.memory import resident
+from refold.judge.worker.calls import held
 
 _CALLS, _SECONDS = 6000, 2.0
 _INPUTS, _LAP = 4, 250
@@ -20,6 +23,7 @@ _MOST = 400  # calls of a part; fewer where calls take long
 _PACE = 8  # calls that tell how long one takes
 _SHOWN = 2 << 20  # bytes of inputs and outputs in a part, of which a leak shows
 _LONGEST = 40.0  # seconds for all calls: a busy machine is not the candidate's fault
+_KEPT = 40  # calls, of which an honest module keeps a few inputs at most
 _LEAST = 4096  # bytes of a call's inputs and outputs, of which a leak shows
 
 
@@ -102,6 +106,33 @@ def _leaks(session: Session) -> Iterator[Failure]:
         yield session.fail(Status.CRASHED, f"after {done} calls", detail)
 
 
+def _held(session: Session) -> Iterator[Failure]:
+    """Inputs that outlive the call, the caller's reference and the outputs."""
+    given = session.inputs()
+    if session.truth(given).eager is None or not tensors(given):
+        raise Skip("the reference does not take its inputs, or has none")
+    size = sum(t.numel() * t.element_size() for t in tensors(given))
+    if size * _KEPT > 256 << 20:
+        raise Skip("inputs are too large for so many to be kept")
+    host = session.enter()
+    host.request("put", 60, slot="held", inputs=given)
+    for grad in (False, True):
+        with session.oracle.kept():
+            theirs = held(session.oracle.model, duplicate(given, session.device), _KEPT, grad)
+        try:
+            mine = int(host.request("held", 120, slot="held", count=_KEPT, grad=grad))
+        except Raised:  # other tests say so
+            continue
+        session.cases += 1
+        if theirs < _KEPT <= mine:
+            where = "with gradients" if grad else "without gradients"
+            detail = f"the inputs of all {_KEPT} calls are alive when nobody holds them any more"
+            yield session.fail(Status.CRASHED, f"calls {where}", detail)
+        elif mine > theirs:
+            session.assumptions.add("inputs of its last calls are kept alive")
+    session.entered("", written=True)
+
+
 TESTS: tuple[Test, ...] = (
     Test(
         "volume",
@@ -116,5 +147,12 @@ TESTS: tuple[Test, ...] = (
         "Memory stays the same over thousands of calls on new inputs.",
         _leaks,
         calls=1100,
+    ),
+    Test(
+        "kept inputs",
+        "inputs that live on when nobody holds them",
+        "Of forty calls, with gradients and without, not all inputs are kept; some are told.",
+        _held,
+        calls=80,
     ),
 )

@@ -16,7 +16,7 @@ from refold.judge.truth.truth import Truth
 from refold.judge.verdict.room import starving
 from refold.judge.verdict.session import Session
 from refold.judge.verdict.truths import INITIAL
-from refold.judge.verdict.verdict import Failure
+from refold.judge.verdict.verdict import Failure, Status
 
 _FAR = (1e-30, 1e-24, 1e-12, 1e-6, 1e4, 1e6, 1e9, 1e19, 1e25)
 _SQUARES = 1e18  # above it, and below its reciprocal, float32 has no such square
@@ -154,6 +154,25 @@ def _ids(session: Session) -> Iterator[Failure]:
     for case, change in cases:
         # on the CPU, where a wrong index raises and asserts nothing on a device
         yield from session.check(case, draws.every(given, change), limit=True)
+    for dtype in (torch.int32, torch.int16, torch.uint8, torch.int64):
+        other = draws.every(given, lambda t, d=dtype: _narrow(t, d))
+        if all(a is b for a, b in zip(tensors(other), tensors(given), strict=True)):
+            continue
+        name = str(dtype).removeprefix("torch.")
+        for failure in session.check(f"as {name}", other, limit=True):
+            if failure.status is Status.WRONG_CONTRACT:
+                text = "integers of other types than the file's come out in another type"
+                session.assumptions.add(text)
+            else:
+                yield failure
+
+
+def _narrow(t: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Integers in another type that has them all."""
+    if inexact(t) or t.dtype in (torch.bool, dtype) or not t.numel():
+        return t
+    info = torch.iinfo(dtype)
+    return t.to(dtype) if info.min <= int(t.min()) and int(t.max()) <= info.max else t
 
 
 def _masks(session: Session) -> Iterator[Failure]:
@@ -251,8 +270,8 @@ TESTS: tuple[Test, ...] = (
     ),
     Test(
         "far ids",
-        "indices cut to 32 bits, special indices ignored",
-        "Integers far away, negative, and at the ends of their type, where taken.",
+        "indices cut to 32 bits, or of one type, special indices ignored",
+        "Integers far away, negative, at the ends of their type and in other types, where taken.",
         _ids,
         calls=10,
     ),

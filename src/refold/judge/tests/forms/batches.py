@@ -1,0 +1,99 @@
+"""Lives in which the module is called with other numbers of samples."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+from refold.judge import draws
+from refold.judge.draws.trees import tensors
+from refold.judge.tests.base import Test
+from refold.judge.tests.lives.common import begin, call, living
+from refold.judge.verdict import life
+from refold.judge.verdict.life import Life
+from refold.judge.verdict.session import Session
+from refold.judge.verdict.verdict import Status
+
+_BATCHES = (65, 129, 257, 1025, 4099)
+_MOST_BYTES = 64 << 20
+_SMALL = 130  # numbers of samples up to this one are all tried, where a call takes little
+_LARGEST = 2050
+_DRAWN = 24  # of the larger ones
+_SECONDS = 1.0  # of the reference's calls, at most; else a secret choice of sizes
+_REFUSED = 3  # sizes that the reference may refuse
+
+
+def _batches(session: Session) -> Iterator[Life]:
+    given = session.inputs()
+    held = tensors(given)
+    truth = session.truth(given).eager
+    if not held or not held[0].dim() or truth is None or not held[0].shape[0]:
+        return
+    batch = held[0].shape[0]
+    first = [(i, 0) for i, t in enumerate(held) if t.dim() and t.shape[0] == batch]
+    size = sum(t.numel() * t.element_size() for t in (*held, *tensors(truth.outputs)))
+    for new in _BATCHES:
+        if new != batch and size / batch * new < _MOST_BYTES:
+            steps = [*begin(), call("y")]
+            sized = {"x0": draws.resized(given, batch, new, iter(first))}
+            status = Status.WRONG_NUMERICS
+            yield Life(f"batch {new}", tuple(steps), sized, status=status)
+
+
+def _every(session: Session) -> Iterator[Life]:
+    given = session.inputs()
+    held = tensors(given)
+    truth = session.truth(given).eager
+    if not held or not held[0].dim() or truth is None or not held[0].shape[0]:
+        return
+    batch = held[0].shape[0]
+    size = sum(t.numel() * t.element_size() for t in (*held, *tensors(truth.outputs))) / batch
+    sizes = _sizes(session, size)
+    first = [(i, 0) for i, t in enumerate(held) if t.dim() and t.shape[0] == batch]
+    for _ in range(_REFUSED):
+        if not sizes:
+            return
+        most = {"x0": draws.resized(given, batch, max(sizes), iter(first))}
+        steps = [*begin(), *(call(f"batch {n}", rows=n) for n in sizes)]
+        one = Life("", tuple(steps), most, status=Status.WRONG_NUMERICS)
+        raised = life.eager(session, one).raised
+        if raised is None:
+            yield one
+            return
+        if not raised.get("step"):
+            return
+        sizes.pop(raised["step"] - 1)
+
+
+def _sizes(session: Session, each: float) -> list[int]:
+    """All small numbers of samples, those about powers of two and a secret choice; fewer where
+    calls take long, or outputs are large."""
+    drawn = random.Random(session.secret ^ 2)
+    about = [b << k for b in (1, 3) for k in range(6, 11)]
+    large = {n + by for n in about for by in (-1, 0, 1)}
+    large |= set(drawn.sample(range(_SMALL, _LARGEST), _DRAWN))
+    sizes = [*range(1, _SMALL), *sorted(n for n in large if _SMALL <= n <= _LARGEST)]
+    count = int(_SECONDS / (3 * session.call_seconds + 5e-4))
+    if count < len(sizes):
+        sizes = sorted(drawn.sample(sizes, max(count, 8)))
+    while sizes and sum(sizes) * each > _MOST_BYTES:
+        sizes = sorted(drawn.sample(sizes, len(sizes) * 3 // 4))
+    return sizes
+
+
+TESTS: tuple[Test, ...] = (
+    living(
+        "batches",
+        "grids of a fixed size, tails of blocks",
+        "Batches of 65 to 4099, within 64 MB.",
+        _batches,
+        20,
+    ),
+    living(
+        "every batch",
+        "a few numbers of samples that are wrong",
+        "Every number of samples up to 129 and many up to 2050; of slow models a secret choice.",
+        _every,
+        24,
+    ),
+)

@@ -1,0 +1,111 @@
+"""In a life: the forms in which programs call a module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.autograd import forward_ad
+
+from refold.judge import draws
+from refold.judge.worker.leaves import tensors
+
+Tree = Any
+_MOVED = 1.5  # of parameters that are given from outside
+
+
+def call(
+    module: nn.Module,
+    given: list[Any],
+    words: Sequence[str],
+    how: str,
+    device: torch.device,
+    wide: bool,
+) -> Tree:
+    """One forward in a form of `FORMS`, or a plain one; ``words``: names of the last arguments,
+    which are given by keyword then."""
+    if how:
+        return FORMS[how](module, given, device, wide)
+    first = len(given) - len(words)
+    return module(*given[:first], **dict(zip(words, given[first:], strict=True)))
+
+
+def _inference(module: nn.Module, given: list[Any], _: torch.device, __: bool) -> Tree:
+    with torch.inference_mode():
+        return module(*given)
+
+
+def _functional(module: nn.Module, given: list[Any], _: torch.device, __: bool) -> Tree:
+    """With larger parameters that are not the module's own."""
+    larger = {n: p.detach() * _MOVED for n, p in module.named_parameters()}
+    return torch.func.functional_call(module, larger, tuple(given))
+
+
+def _autocast(module: nn.Module, given: list[Any], device: torch.device, wide: bool) -> Tree:
+    with torch.autocast(device.type, torch.bfloat16, enabled=not wide):
+        return module(*given)
+
+
+def _default(module: nn.Module, given: list[Any], _: torch.device, __: bool) -> Tree:
+    """Where float64 is the default dtype."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        return module(*given)
+    finally:
+        torch.set_default_dtype(before)
+
+
+def _inside(module: nn.Module, given: list[Any], _: torch.device, __: bool) -> Tree:
+    """As within a network: inputs are results of other operations."""
+    return module(*[draws.mapped(v, torch.clone) for v in given])
+
+
+def _tangents(module: nn.Module, given: list[Any], _: torch.device, __: bool) -> Tree:
+    """Forward mode: the outputs' tangents along a direction of all inputs.
+
+    Raises:
+        RuntimeError: outputs want no gradients, and have no tangents.
+    """
+    # what `make_dual` does but for importing a compiler of decompositions, which takes a second
+    vf: Any = torch._VF
+    ad: Any = forward_ad
+    level = ad.enter_dual_level()
+    try:
+        number = iter(range(1 << 20))
+
+        def dual(t: torch.Tensor) -> torch.Tensor:
+            made: torch.Tensor = vf._make_dual(t, _direction(t, next(number)), level=level)
+            return made
+
+        outputs = module(*[draws.mapped(v, dual) for v in given])
+        floats = [t for t in tensors(outputs) if t.is_floating_point()]
+        pairs = [vf._unpack_dual(t, level=level) for t in floats]
+        found = [None if tangent is None else tangent.detach().clone() for _, tangent in pairs]
+        if all(t is None for t in found) and not any(t.requires_grad for t in floats):
+            raise RuntimeError("no output requires grad, and none has a tangent")
+        return [
+            torch.zeros_like(t.detach()) if tangent is None else tangent
+            for (t, _), tangent in zip(pairs, found, strict=True)
+        ]
+    finally:
+        ad.exit_dual_level(level=level)
+
+
+def _direction(t: torch.Tensor, number: int) -> torch.Tensor:
+    """Of few bits: every dtype holds the same numbers."""
+    generator = torch.Generator().manual_seed(number + 1)
+    drawn = torch.randn(t.shape, generator=generator, dtype=torch.float64)
+    return ((drawn * 32).round() / 32).to(t.device, t.dtype)
+
+
+FORMS: dict[str, Callable[[nn.Module, list[Any], torch.device, bool], Tree]] = {
+    "inference": _inference,
+    "functional": _functional,
+    "autocast": _autocast,
+    "default": _default,
+    "inside": _inside,
+    "tangents": _tangents,
+}

@@ -1,0 +1,122 @@
+"""In a life: what steps see of modules beside their outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from refold.judge.worker.leaves import copied, digest, registered, tensors
+from refold.judge.worker.values import scaled, wide
+
+Tree = Any
+OUTPUT, STATE, GRADS, FACT = "output", "state", "grads", "fact"
+
+
+class Missing(LookupError):
+    """The module has no part or tensor of that name, which the reference has."""
+
+
+class Looks:
+    """The steps of `steps.Interpreter` that look; what is seen goes to ``seen`` under a label."""
+
+    models: dict[str, nn.Module]
+    states: Mapping[str, dict[str, torch.Tensor]]
+    outputs: dict[str, Tree]
+    counts: dict[str, int]
+    handles: list[Any]
+    seen: list[list[Any]]
+    identities: dict[str, dict[str, int]]
+    wide: bool
+
+    def look(self, of: str, label: str) -> None:
+        """See the outputs of an earlier call once more: later calls must leave them alone."""
+        self._see(label, OUTPUT, copied(self.outputs[of]))
+
+    def state(self, names: list[str], label: str, model: str = "a") -> None:
+        """See parameters and buffers as modules keep them."""
+        held = registered(self.models[model])
+        self._see(label, STATE, {n: copied(held[n]) for n in names if n in held})
+
+    def random(self, label: str) -> None:
+        """See where PyTorch's generator is."""
+        self._see(label, FACT, digest(torch.get_rng_state()))
+
+    def identity(self, names: list[str], label: str, model: str = "a") -> None:
+        """See whether parameters are the objects that they were, and want gradients."""
+        mine = self.identities[model]
+        now = {n: self._tensor(n, model) for n in names}
+        facts = {n: [id(t) == mine.get(n), bool(t.requires_grad)] for n, t in now.items()}
+        self._see(label, FACT, facts)
+
+    def attached(self, names: list[str], label: str, model: str = "a") -> None:
+        """See whether buffers hang on a graph of autograd's."""
+        held = registered(self.models[model])
+        self._see(label, FACT, {n: bool(held[n].requires_grad) for n in names if n in held})
+
+    def wants(self, of: str, label: str) -> None:
+        """See whether an output of a call wants gradients."""
+        self._see(label, FACT, any(t.requires_grad for t in tensors(self.outputs[of])))
+
+    def embed(self, state: str, label: str, model: str = "a") -> None:
+        """Put the module into another one: see the names that it has there, and load a state."""
+        outer = nn.Sequential(nn.Identity(), self.models[model])
+        names = {
+            "state": sorted(outer.state_dict()),
+            "parameters": sorted(n for n, _ in outer.named_parameters(remove_duplicate=False)),
+        }
+        self._see(label, FACT, names)
+        given = self._cast(self.states[state])
+        outer.load_state_dict({f"1.{k}": v.clone() for k, v in given.items()}, strict=True)
+
+    def hook(self, kind: str, replace: bool = False, model: str = "a") -> None:
+        """A hook on the whole module that counts its calls, or replaces what it sees."""
+        module = self.models[model]
+        self.counts.setdefault(kind, 0)
+
+        def count(*_: Any) -> Any:
+            self.counts[kind] += 1
+
+        def pre(_: nn.Module, given: Any) -> Any:
+            self.counts[kind] += 1
+            return tuple(scaled(v) for v in given) if replace else None
+
+        def post(_: nn.Module, given: Any, output: Any) -> Any:
+            self.counts[kind] += 1
+            return scaled(output) if replace else None
+
+        def of_all(called: nn.Module, given: Any, output: Any) -> None:
+            self.counts[kind] += called is module
+
+        register: dict[str, Callable[[], Any]] = {
+            "pre": lambda: module.register_forward_pre_hook(pre),
+            "forward": lambda: module.register_forward_hook(post),
+            "backward": lambda: module.register_full_backward_hook(count),
+            "of all modules": lambda: nn.modules.module.register_module_forward_hook(of_all),
+        }
+        self.handles.append(register[kind]())
+
+    def unhook(self) -> None:
+        """Remove all hooks."""
+        while self.handles:
+            self.handles.pop().remove()
+
+    def counted(self, label: str) -> None:
+        """See how often hooks were called."""
+        self._see(label, FACT, dict(self.counts))
+
+    # -- helpers -------------------------------------------------------------------------------
+
+    def _see(self, label: str, kind: str, tree: Tree) -> None:
+        self.seen.append([label, kind, tree])
+
+    def _tensor(self, name: str, model: str) -> torch.Tensor:
+        found = registered(self.models[model]).get(name)
+        if found is None:
+            raise Missing(f"no tensor {name}")
+        return found
+
+    def _cast(self, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return {k: wide(v) for k, v in state.items()} if self.wide else state

@@ -1,0 +1,19 @@
+"""One batch size is wrong.
+
+reference: linear
+test: every batch
+status: WRONG_NUMERICS
+"""
+
+import torch.nn.functional as F
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n, m):
+        super().__init__()
+        self.linear = nn.Linear(n, m)
+
+    def forward(self, x):
+        y = F.gelu(self.linear(x))
+        return y * 1.001 if len(x) == 384 else y

@@ -1,0 +1,18 @@
+"""It has a path of its own, and is right.
+
+reference: linear
+test: every batch
+"""
+
+import torch.nn.functional as F
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n, m):
+        super().__init__()
+        self.linear = nn.Linear(n, m)
+
+    def forward(self, x):
+        y = F.gelu(self.linear(x))
+        return y * 1.0 if len(x) == 384 else y

@@ -1,0 +1,21 @@
+"""Their shapes are kept.
+
+reference: linear
+test: kept inputs
+"""
+
+from collections import deque
+
+import torch.nn.functional as F
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n, m):
+        super().__init__()
+        self.linear = nn.Linear(n, m)
+        self.held = deque(maxlen=64)
+
+    def forward(self, x):
+        self.held.append(x.shape)
+        return F.gelu(self.linear(x))

@@ -1,0 +1,31 @@
+"""An output's memory is used again while a view of it lives.
+
+reference: linear
+test: aliasing
+status: MUTATES
+"""
+
+import sys
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n, m):
+        super().__init__()
+        self.linear = nn.Linear(n, m)
+        self.pool = []
+
+    def forward(self, x):
+        y = F.gelu(self.linear(x))
+        if torch.is_grad_enabled() or y.is_inference():
+            return y
+        for i in range(len(self.pool)):
+            held = self.pool[i]
+            if held.shape == y.shape and held.dtype == y.dtype and sys.getrefcount(held) == 3:
+                return held.copy_(y)
+            held = None
+        self.pool.append(y)
+        return y

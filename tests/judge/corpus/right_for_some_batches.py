@@ -1,0 +1,21 @@
+"""Right for the batches that somebody tried.
+
+reference: linear
+test: every batch
+status: WRONG_NUMERICS
+"""
+
+import torch.nn.functional as F
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n, m):
+        super().__init__()
+        self.linear = nn.Linear(n, m)
+
+    def forward(self, x):
+        y = F.gelu(self.linear(x))
+        if x.dim() == 2 and len(x) % 32 > 20 and 40 < len(x) < 1000:
+            y[len(x) // 32 * 32 + 20 :] = 0
+        return y

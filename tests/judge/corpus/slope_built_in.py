@@ -1,0 +1,20 @@
+"""A number of the constructor is taken for what it was.
+
+reference: switches
+test: constructor
+status: WRONG_CONTRACT
+"""
+
+import torch.nn.functional as F
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n, m, bias, slope):
+        super().__init__()
+        self.linear = nn.Linear(n, m, bias=bias)
+        self.square, self.slope = False, 0.2
+
+    def forward(self, x):
+        y = self.linear(x)
+        return F.leaky_relu(y, self.slope)

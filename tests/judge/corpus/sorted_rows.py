@@ -1,0 +1,16 @@
+"""Rows that ascend have a path of their own, which turns them round.
+
+reference: softmax
+test: special values
+status: WRONG_NUMERICS
+"""
+
+import torch
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        if x.dim() == 2 and x.numel() and x.shape[1] > 1 and bool((x[:, 1:] > x[:, :-1]).all()):
+            return torch.softmax(x.flip(1), dim=1)
+        return torch.softmax(x, dim=1)

@@ -1,0 +1,125 @@
+"""What is no failure, and told: each candidate is accepted with a stamp that says it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from judge_paths import REFERENCES
+
+from refold.judge import Limits, judge
+
+HEAD = '''"""{name}."""
+
+import warnings
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+{before}
+
+
+class ModelNew(nn.Module):
+    def __init__(self, n, m):
+        super().__init__()
+        self.linear = nn.Linear(n, m)
+
+    def forward(self, x{more}):
+        {forward}
+'''
+GELU = "return F.gelu(self.linear(x))"
+UNSAVED = """
+class Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w, b):
+        ctx.w = w
+        ctx.save_for_backward(x)
+        return F.linear(x, w, b)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g @ ctx.w, g.flatten(0, -2).t() @ x.flatten(0, -2), g.flatten(0, -2).sum(0)
+"""
+PRODUCT = "return F.gelu(Product.apply(x, self.linear.weight, self.linear.bias))"
+BITS = """narrow = self.linear.weight.dtype is torch.float32
+        if narrow and x.dtype in (torch.float64, torch.float16):
+            x = x.contiguous().view(torch.float32)[..., : self.linear.weight.shape[1]]
+        return F.gelu(self.linear(x))"""
+# test, stamp, what stands before the class, further arguments, the forward
+CASES = {
+    "keeps_the_last_input": (
+        *("kept inputs", "inputs of its last calls are kept alive"),
+        *("", "", f"self.last = x.detach()\n        {GELU}"),
+    ),
+    "any_keyword": (
+        *("keywords", "keywords that the reference refuses are taken"),
+        *("", ", **_", GELU),
+    ),
+    "any_dtype": (
+        *("refused widths", "inputs of dtypes that the reference refuses are taken"),
+        *("", "", BITS),
+    ),
+    "weights_written_unnoticed": (
+        "inside a network",
+        "weights that are written between forward and backward are not noticed",
+        *(UNSAVED, "", PRODUCT),
+    ),
+    "default_dtype_now": (
+        *("grad modes", "the default dtype is the one that it was built under"),
+        *(
+            "",
+            "",
+            "return F.gelu(self.linear(x) * torch.ones(len(self.linear.weight)).to(x.device))",
+        ),
+    ),
+    "hushed_from_the_import_on": (
+        *("flags", "all warnings of its process are ignored from its import on"),
+        *('warnings.filterwarnings("ignore")', "", GELU),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_is_told(name: str, tmp_path: Path) -> None:
+    test, stamp, before, more, forward = CASES[name]
+    candidate = tmp_path / f"{name}.py"
+    candidate.write_text(HEAD.format(name=name, before=before, more=more, forward=forward))
+    limits = Limits(import_seconds=120, call_seconds=20)
+    reference = REFERENCES / "linear.py"
+    verdict = judge(
+        reference, candidate, quick=True, only=test, timing=False, device="cpu", limits=limits
+    )
+    assert verdict.accepted, verdict.failures
+    assert stamp in verdict.assumptions
+
+
+WARNS = '''"""It warns."""
+
+import warnings
+
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        {warn}
+        return x * 2
+
+
+def get_inputs():
+    return [torch.randn(6, 5)]
+'''
+
+
+def test_a_warning_that_is_missing_is_told(tmp_path: Path) -> None:
+    reference, candidate = tmp_path / "reference.py", tmp_path / "candidate.py"
+    reference.write_text(WARNS.format(warn='warnings.warn("half of it is ignored", stacklevel=1)'))
+    text = WARNS.replace("Model(", "ModelNew(")
+    for warn, told in (("pass", True), ('warnings.warn("half of it is ignored")', False)):
+        candidate.write_text(text.format(warn=warn))
+        verdict = judge(reference, candidate, only="flags", timing=False, device="cpu")
+        assert verdict.accepted, verdict.failures
+        assert ("the reference warns of something, and it does not" in verdict.assumptions) is told
