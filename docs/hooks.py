@@ -1,4 +1,4 @@
-"""What the site does to pages: a link to a file of the repository that is no page becomes its path."""
+"""What the site does to a page: a link to a file that is no page becomes the file's path."""
 
 import re
 from pathlib import Path
