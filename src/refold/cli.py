@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from refold import __version__
 from refold.build import BuildError
-from refold.report import arguments, building, commands, doctor
+from refold.report import arguments, building, commands, doctor, explaining
 from refold.suite import cli as suite_cli
 from refold.suite.tasks import SuiteError
 
@@ -78,7 +78,11 @@ def parser() -> arguments.Parser:
         action="store_true",
         help="print the plan too: each kernel, how it is cut, and where each value lies",
     )
-    explain.set_defaults(run=commands.explain)
+    explain.add_argument("--html", metavar="FILE", help="write one page, which needs nothing else")
+    explain.add_argument(
+        "--measure", action="store_true", help="... with times beside eager and torch.compile"
+    )
+    explain.set_defaults(run=explaining.explain)
 
     from refold.judge.ask import cli as judge_cli
 

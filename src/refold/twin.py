@@ -235,7 +235,7 @@ def _report(self: torch.nn.Module) -> str:
     last call took the kernels."""
     state, lines = state_of(self), []
     for line in _source(self).splitlines():
-        if not line.startswith("#") or line.startswith("# It needs PyTorch"):
+        if not line.startswith("#") or line.startswith("# What refold wrote"):
             break
         lines.append(line[2:])
     for mode, ratios in state.measured.items():

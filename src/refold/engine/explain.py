@@ -40,7 +40,7 @@ class Step:
 
 def explain(rewrites: Iterable[Rewrite], pricer: Pricer) -> tuple[Step, ...]:
     """Rewrites in words. What parameters alone decide is folded, and its form is no step."""
-    saving = _Saving(pricer)
+    saving = Saving(pricer)
     return tuple(
         Step(
             r.rule.name,
@@ -64,7 +64,7 @@ def _forms(before: Node, after: Node) -> Iterator[str]:
             yield f"{first} -> {second}"
 
 
-class _Saving:
+class Saving:
     """Seconds a call by which one value is charged more for than another.
 
     What both are computed from is looked at up to where they meet: a step changes a few ops of a

@@ -1,4 +1,4 @@
-"""The commands `optimize` and `explain`: run the pipeline, judge, write, report."""
+"""The command `optimize`: run the pipeline, judge, write, report."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from refold import baselines, contract, pipeline
-from refold.derive import Options, derive
+from refold.derive import Options
 from refold.devices import DEVICES, DeviceModel, is_at_hand
 from refold.emit.cuda import NO_NVCC, compile_emitted, nvcc
 from refold.emit.held import own_bytes
@@ -29,7 +29,6 @@ from refold.judge import Status, Verdict, judge
 from refold.judge.wire import forkserver
 from refold.pipeline import OptimizeError, Result
 from refold.report import terminal
-from refold.report.explained import explained
 from refold.report.rows import few_rows
 from refold.report.times import times_of
 
@@ -43,7 +42,7 @@ USAGE = (UsageError, contract.ArgumentError)
 EXPECTED = (*USAGE, contract.ContractError, OptimizeError, OSError)  # their text is for the user
 
 
-def _target(args: argparse.Namespace) -> tuple[Target, DeviceModel]:
+def chosen_target(args: argparse.Namespace) -> tuple[Target, DeviceModel]:
     """The target asked for, or the one at hand; PyTorch's flags are set to the accuracy asked for.
 
     The judge's workers take theirs from the environment, which is how PyTorch lets TF32 be allowed
@@ -61,20 +60,20 @@ def _target(args: argparse.Namespace) -> tuple[Target, DeviceModel]:
     return target, device
 
 
-def _output(args: argparse.Namespace) -> Path:
-    """The file to write, links followed. Raises where it could not be written in the end."""
-    path = Path(args.output).resolve()
+def writable(output: str, reference: str) -> Path:
+    """A file to write, links followed. Raises where it could not be written in the end."""
+    path = Path(output).resolve()
     folder = path.parent
     if not folder.is_dir():
         raise UsageError(f"the output folder {folder} does not exist; create it first")
     if path.is_dir():
-        raise UsageError(f"the output {args.output} is a folder; name a file")
+        raise UsageError(f"the output {output} is a folder; name a file")
     if path.exists() and not path.is_file():
-        raise UsageError(f"the output {args.output} is no ordinary file; name another")
-    if path.exists() and Path(args.reference).exists() and path.samefile(args.reference):
-        raise UsageError(f"the output {args.output} is the reference itself; name another file")
+        raise UsageError(f"the output {output} is no ordinary file; name another")
+    if path.exists() and Path(reference).exists() and path.samefile(reference):
+        raise UsageError(f"the output {output} is the reference itself; name another file")
     if path.exists() and not os.access(path, os.W_OK):
-        raise UsageError(f"the output {args.output} is not writable")
+        raise UsageError(f"the output {output} is not writable")
     try:
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=folder)
     except OSError as error:
@@ -97,7 +96,7 @@ def _check_compiler(target: Target) -> None:
         )
 
 
-def _prepare(
+def prepared(
     args: argparse.Namespace, target: Target
 ) -> tuple[contract.Reference, torch.nn.Module, list[Any]]:
     """The reference, a model and its inputs, on the target's device if it is at hand."""
@@ -155,14 +154,14 @@ def optimized(args: argparse.Namespace, step: Callable[..., None]) -> Outcome:
     step: called with what is begun, and perhaps a part of it. Raises one of EXPECTED where nothing
     was written.
     """
-    target, device = _target(args)
+    target, device = chosen_target(args)
     at_hand = is_at_hand(DEVICES[target.name])
-    output = _output(args)
+    output = writable(args.output, args.reference)
     _check_compiler(target)
     if at_hand:
         forkserver.start(torch.get_num_threads())  # it imports torch while the model is captured
     step("loading the reference")
-    reference, module, inputs = _prepare(args, target)
+    reference, module, inputs = prepared(args, target)
     # nothing that was compiled before in this process is taken for this model's
     torch._dynamo.reset()
     result = pipeline.run(
@@ -363,26 +362,4 @@ def _report(
     }
 
 
-def explain(args: argparse.Namespace) -> int:
-    """`refold explain`: the derivation, the plan and how far it is from the floor."""
-    target, device = _target(args)
-    _, module, inputs = _prepare(args, target)
-    options = Options(
-        strict=args.strict,
-        unsafe=args.unsafe,
-        memory=args.memory,
-        convolutions=args.convolutions,
-    )
-    device = pipeline.with_convolutions(device, options)
-    derivations = derive(module, inputs, device, options)
-    own = own_bytes(module)
-    rows = [explained(d, device, args.graph, args.plan) for d in derivations]
-    rows = [r if r.get("kept") else r | {"parameter_bytes": own} for r in rows]
-    if args.json:
-        print(json.dumps(rows, indent=2))
-    else:
-        terminal.explained(str(args.reference), rows)
-    return 0
-
-
-__all__ = ["EXPECTED", "USAGE", "Outcome", "UsageError", "explain", "optimize", "optimized"]
+__all__ = ["EXPECTED", "USAGE", "Outcome", "UsageError", "optimize", "optimized"]

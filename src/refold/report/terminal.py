@@ -135,6 +135,10 @@ def unrun(output: Path, target: str) -> None:
     )
 
 
+def written(page: Path) -> None:
+    _out.print(f"[bold]written[/bold] to {page}; open it in a browser")
+
+
 def kept(output: Path, reason: str) -> None:
     _out.print(f"[bold]original kept[/bold] at {output}: {escape(reason)}")
 

@@ -60,26 +60,6 @@ FEATURES = (
 ROWS = (
     *through.ROWS,
     Rule(
-        "sum-over-rows-and-features",
-        "x[N,K] w[M,K] @axes",
-        lambda x, w, axes: sum(linear(x, w), axes),
-        lambda x, w, axes: linear(sum(x, axes[:-1]), sum(w, (-2,))),
-        "reals",
-        "The sum of a whole product is the product of two sums.",
-        where=lambda x, w, axes: axes[-1] == -1 and len(axes) > 1 and unbatched(w, axes[:-1]),
-        simplify=False,
-    ),
-    Rule(
-        "mean-over-rows-and-features",
-        "x[N,K] w[M,K] @axes",
-        lambda x, w, axes: mean(linear(x, w), axes),
-        lambda x, w, axes: linear(mean(x, axes[:-1]), mean(w, (-2,))),
-        "reals",
-        "The mean of a whole product is the product of two means.",
-        where=lambda x, w, axes: axes[-1] == -1 and len(axes) > 1 and unbatched(w, axes[:-1]),
-        simplify=False,
-    ),
-    Rule(
         "weighted-sum-over-rows",
         "x[N,K] w[M,K] s @axes",
         lambda x, w, s, axes: sum(linear(x, w) * s, axes),

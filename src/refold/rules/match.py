@@ -60,10 +60,16 @@ class Plain:
 def matches(rule: Rule, node: Node, view: View) -> Iterator[Binding]:
     """Every way in which `node` is an instance of the rule's left side that the rule may replace:
     its guard holds, and so does what its mark asks for."""
-    ways = _among_terms(rule, node, view) if rule.terms else None
-    for found in ways or _match(rule.pattern, node, {}, rule.holes, view):
+    for found in candidates(rule, node, view):
         if allowed(rule, found) and is_safe(rule, found):
             yield found
+
+
+def candidates(rule: Rule, node: Node, view: View) -> Iterator[Binding]:
+    """Every way in which `node` has the form of the rule's left side, whatever its guard says."""
+    if rule.terms:
+        return _among_terms(rule, node, view)
+    return _match(rule.pattern, node, {}, rule.holes, view)
 
 
 def _among_terms(rule: Rule, node: Node, view: View) -> Iterator[Binding]:

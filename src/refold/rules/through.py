@@ -61,6 +61,21 @@ class _Along:
                 simplify=False,
             )
 
+    def rows_and_features(self) -> Iterator[Rule]:
+        """Along both at once: of ops that take several axes."""
+        if "axes" in OPS[self.op].attrs:
+            yield rule_of(
+                f"{self.name}-over-rows-and-features",
+                ("x[N,K]", "w[M,K]", *self._words()),
+                self._of_product,
+                lambda v: linear(apply(self.op, v["x"], axes=v["axes"][:-1]), self._of_rows(v)),
+                f"The {self.noun} of a whole product is the product of two {self.noun}s.",
+                where=lambda v: (
+                    v["axes"][-1] == -1 and len(v["axes"]) > 1 and unbatched(v["w"], v["axes"][:-1])
+                ),
+                simplify=False,
+            )
+
     def _words(self) -> Iterator[str]:
         return (f"@{a}" for a in OPS[self.op].attrs)
 
@@ -93,4 +108,7 @@ _OPS = (
     _Along("cumsum", "cumsum", "running sum", of_parameters=True),
 )
 FEATURES = tuple(op.features() for op in _OPS)
-ROWS = tuple(rule for op in _OPS for rule in op.rows())
+ROWS = (
+    *(rule for op in _OPS for rule in op.rows()),
+    *(rule for op in _OPS for rule in op.rows_and_features()),
+)

@@ -154,6 +154,15 @@ def over_best(row: Row) -> float:
     return float(times["speedup_to_best"])
 
 
+def spread_of(row: Row) -> tuple[float, float, float] | None:
+    """Of how many times as fast as eager refold is, the lower quartile, median and upper one."""
+    times = _times(row)
+    if "ratio" not in times or _is_kept(row):
+        return None
+    low, high = times["ratio_quartiles"]
+    return float(low), float(times["ratio"]), float(high)
+
+
 def ceiling(row: Row) -> float | None:
     """The least time that the device is predicted to need, over refold's; None where it is not
     known."""

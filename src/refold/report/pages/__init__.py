@@ -1,0 +1,1 @@
+"""`refold explain --html`: a derivation as one page."""
