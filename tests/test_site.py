@@ -38,7 +38,7 @@ def run(*command: str, **more: str) -> str:
     return done.stdout
 
 
-def test_the_site_is_built_and_its_links_lead_somewhere(tmp_path: Path) -> None:
+def test_its_links_lead_somewhere(tmp_path: Path) -> None:
     pytest.importorskip("material", reason="pip install -e '.[docs]'")
     run(sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-d", str(tmp_path))
     pages = {p: Links(p) for p in tmp_path.rglob("*.html") if p.name != "404.html"}
@@ -57,7 +57,7 @@ def test_the_site_is_built_and_its_links_lead_somewhere(tmp_path: Path) -> None:
     assert "refold.api.optimize" in (tmp_path / "reference.html").read_text()
 
 
-def test_the_package_is_whole_and_installs_into_an_empty_environment(tmp_path: Path) -> None:
+def test_the_package_is_whole(tmp_path: Path) -> None:
     pytest.importorskip("build")
     pytest.importorskip("twine")
     run(sys.executable, "-m", "build", "--no-isolation", "-o", str(tmp_path / "dist"))
@@ -79,7 +79,7 @@ def test_the_package_is_whole_and_installs_into_an_empty_environment(tmp_path: P
 
 
 @pytest.mark.parametrize("path", sorted(ROOT.glob("examples/*.ipynb")), ids=lambda p: p.stem)
-def test_a_notebook_runs(path: Path, tmp_path: Path) -> None:
+def test_a_notebook(path: Path, tmp_path: Path) -> None:
     """Its code, cell by cell in one process; IPython is not needed."""
     import json
 
@@ -91,5 +91,5 @@ def test_a_notebook_runs(path: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(ROOT.glob("examples/how_to_*.py")), ids=lambda p: p.stem)
-def test_an_example_script_runs(path: Path, tmp_path: Path) -> None:
+def test_a_script(path: Path, tmp_path: Path) -> None:
     subprocess.run([sys.executable, str(path)], cwd=tmp_path, check=True)
