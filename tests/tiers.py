@@ -224,6 +224,7 @@ TABLE: Mapping[str, Row] = {
     "tests/backend/test_distributed.py::test_the_run_on_several_gpus_by_two_processes_here": Row(
         "A minute: two processes compile a model twice."
     ),
+    "tests/backend/test_accurate.py::test_it_can_be_turned_off": Row("It is compiled."),
     "tests/backend/test_trainers.py::test_accelerate": Row("Its graphs are compiled."),
     "tests/backend/test_trainers.py::test_lightning": Row("Its graphs are compiled."),
     "tests/backend/test_models.py::test_steps_of_a_model": Row("Half a minute or more for each."),
