@@ -50,6 +50,13 @@ _HONEST = """
     weights_of_first_backward
 """
 TABLE: Mapping[str, Row] = {
+    "tests/test_page_code.py::test_the_code_runs": Row(
+        "Each is compiled, in a process of its own.", ("docs/how-to/logs.md",)
+    ),
+    **{
+        f"tests/test_site.py::test_{name}": Row("Half a minute or more for each.")
+        for name in ("its_links_lead_somewhere", "the_package_is_whole", "a_notebook", "a_script")
+    },
     "tests/test_models.py::test_model_computes_the_same": Row(
         "Each is compiled, and most share rules and kernels. Random models run all the rest. Sums"
         " of convolutions take half a minute: their rules are proved, their plans run by PyTorch.",
