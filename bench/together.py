@@ -154,13 +154,13 @@ def one_device(name: str, sizes: tuple[tuple[str, int], ...], asked: Asked) -> l
     """Losses of one device, and those that it has where sums have another order; two ranks share
     the work."""
     alone = Alone(name, dict(sizes), asked)
-    found: list[Any] = [None, None]
-    for turned in (False, True):
-        owner = asked.world - 1 if turned else 0
-        mine = alone.losses(turned) if asked.rank == owner else None
-        shared = [mine]
+    owners = {False: 0, True: asked.world - 1}
+    mine = {turned: alone.losses(turned) for turned, owner in owners.items() if owner == asked.rank}
+    found = []
+    for turned, owner in owners.items():
+        shared: list[Any] = [mine.get(turned)]
         dist.broadcast_object_list(shared, src=owner, device=asked.place)
-        found[turned] = shared[0]
+        found += shared
     return found
 
 

@@ -227,6 +227,11 @@ TABLE: Mapping[str, Row] = {
     "tests/backend/test_accurate.py::test_it_can_be_turned_off": Row("It is compiled."),
     "tests/backend/test_trainers.py::test_accelerate": Row("Its graphs are compiled."),
     "tests/backend/test_trainers.py::test_lightning": Row("Its graphs are compiled."),
+    "tests/backend/test_library.py::test_a_model_computes_the_same": Row(
+        "Each is traced and planned, some for half a minute.",
+        ("inference-two_towers", "training-two_towers", "training-encoder"),
+    ),
+    "tests/backend/test_library.py::test_the_same_tokens_are_generated": Row("Minutes for each."),
     "tests/backend/test_models.py::test_steps_of_a_model": Row("Half a minute or more for each."),
     "tests/backend/test_models.py::test_generation": Row("Two minutes for each."),
     **{
