@@ -50,6 +50,13 @@ _HONEST = """
     weights_of_first_backward
 """
 TABLE: Mapping[str, Row] = {
+    "tests/test_page_code.py::test_the_code_runs": Row(
+        "Each is compiled, in a process of its own.", ("docs/how-to/logs.md",)
+    ),
+    **{
+        f"tests/test_site.py::test_{name}": Row("Half a minute or more for each.")
+        for name in ("its_links_lead_somewhere", "the_package_is_whole", "a_notebook", "a_script")
+    },
     "tests/test_models.py::test_model_computes_the_same": Row(
         "Each is compiled, and most share rules and kernels. Random models run all the rest. Sums"
         " of convolutions take half a minute: their rules are proved, their plans run by PyTorch.",
@@ -215,8 +222,14 @@ TABLE: Mapping[str, Row] = {
     "tests/backend/test_distributed.py::test_the_run_on_several_gpus_by_two_processes_here": Row(
         "A minute: two processes compile a model twice."
     ),
+    "tests/backend/test_accurate.py::test_it_can_be_turned_off": Row("It is compiled."),
     "tests/backend/test_trainers.py::test_accelerate": Row("Its graphs are compiled."),
     "tests/backend/test_trainers.py::test_lightning": Row("Its graphs are compiled."),
+    "tests/backend/test_library.py::test_a_model_computes_the_same": Row(
+        "Each is traced and planned, some for half a minute.",
+        ("inference-two_towers", "training-two_towers", "training-encoder"),
+    ),
+    "tests/backend/test_library.py::test_the_same_tokens_are_generated": Row("Minutes for each."),
     "tests/backend/test_models.py::test_steps_of_a_model": Row("Half a minute or more for each."),
     "tests/backend/test_models.py::test_generation": Row("Two minutes for each."),
     **{
@@ -263,6 +276,9 @@ TABLE: Mapping[str, Row] = {
     "tests/test_pages.py::test_a_page_is_one_file_and_needs_nothing": Row(
         "Models are captured, judged; the browser's test reads the same pages.",
         ("explain", "suite"),
+    ),
+    "tests/test_suite_ray.py::test_a_worker_and_a_node_are_lost_and_no_row_is": Row(
+        "Starts a cluster."
     ),
     "tests/test_suite.py::test_killed_at_random_moments_and_resumed_the_rows_are_the_same": Row(
         "Ten kills take half a minute.", ("3",)

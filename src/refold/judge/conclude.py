@@ -15,6 +15,7 @@ from torch import nn
 from refold.judge.clock import inside as clock_inside
 from refold.judge.clock import measure
 from refold.judge.tests.base import Skip, Test
+from refold.judge.tests.lives import weights
 from refold.judge.tests.registry import CLOCK_TESTS, TESTS
 from refold.judge.verdict import hints, task_kinds
 from refold.judge.verdict.session import Session
@@ -99,10 +100,22 @@ def _parts(session: Session, small: Session | None) -> list[tuple[Session, list[
     if session.fixed:
         tests = [t for t in tests if t.name in _FIXED]
     if small is None:
-        return [(session, tests)]
+        return [(session, _ordered(session, tests))]
     # Each test runs once, at the size where it can; contract at both.
     many = [t for t in tests if not t.frugal or t.name == "contract"]
-    return [(small, many), (session, [t for t in tests if t.frugal])]
+    return [(small, _ordered(small, many)), (session, [t for t in tests if t.frugal])]
+
+
+def _ordered(session: Session, tests: list[Test]) -> list[Test]:
+    """Where the budget has no room for all, those of weights come first, then those that cost
+    little: so the most of them run. Each builds modules of its own, so no order is wrong."""
+    estimated = [t for t in tests if t.calls and not t.apart]
+    costs = {t.name: session.cost(t.calls, t.lives) for t in estimated}
+    if sum(costs.values()) <= session.how.budget:
+        return tests
+    first = {t.name for t in weights.TESTS}
+    order = iter(sorted(estimated, key=lambda t: (t.name not in first, costs[t.name])))
+    return [next(order) if t.name in costs else t for t in tests]
 
 
 def _prove(
@@ -130,13 +143,13 @@ def _prove(
             note = "one call takes too long for this test; judge a smaller size with --set as well"
             reports.append(TestReport(test.name, test.catches, "skipped", 0.0, 0, note))
             continue
-        if session.request.only is None and not session.affords(test.calls):
+        if session.request.only is None and not session.affords(test.calls, test.lives):
             note = f"left out: budget ({test.calls} calls); --full runs it"
             reports.append(TestReport(test.name, test.catches, "skipped", 0.0, 0, note))
             continue
         session.how.say(test.name)
         reports.append(_one(session, test, failures))
-        session.spend(test.calls, reports[-1].seconds)
+        session.spend(test.calls, test.lives, reports[-1].seconds)
 
 
 def _one(session: Session, test: Test, failures: list[Failure]) -> TestReport:

@@ -19,7 +19,7 @@ from refold.suite.here import Here, machine
 from refold.suite.page import page
 from refold.suite.progress import Terminal
 from refold.suite.rows import FAILED, Record, table
-from refold.suite.run import run
+from refold.suite.run import Place, run
 from refold.suite.summary import summary
 from refold.suite.tasks import Ask, SuiteError, Task, find, kernelbench, source_digest
 
@@ -60,6 +60,12 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         " one, or one for each GPU)",
     )
     command.add_argument(
+        "--ray",
+        metavar="ADDRESS",
+        help="spread the tasks over a Ray cluster (pip install 'refold[ray]'), one on each node or"
+        " GPU unless --jobs says how many; every node has this refold",
+    )
+    command.add_argument(
         "--limit",
         type=arguments.positive,
         default=600.0,
@@ -89,12 +95,12 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 def suite(args: argparse.Namespace) -> int:
     """Run the suite; 0 where each task has a row that is no failure, else 1."""
     tasks = _tasks(args)
-    devices = _devices(args)
+    devices = [] if args.ray else _devices(args)
     folder = Path(args.output)
     ask = _ask(args, len(devices))
     record = Record(folder)
     try:
-        place = Here(ask, devices, folder / "files", folder / "logs")
+        place = _place(args, ask, devices, folder)
         with Terminal() as show, _ended_as_interrupted():
             run(tasks, ask, record, place, show, _anew(args, record))
     except KeyboardInterrupt:
@@ -115,6 +121,16 @@ def suite(args: argparse.Namespace) -> int:
         print(found.text())
         print(f"rows in {folder}/rows.jsonl and {folder}/rows.csv, a page in {folder}/page.html")
     return int(any(row["status"] in FAILED for row in record.of(tasks)))
+
+
+def _place(args: argparse.Namespace, ask: Ask, devices: list[leases.Device], folder: Path) -> Place:
+    files, logs = folder / "files", folder / "logs"
+    if not args.ray:
+        return Here(ask, devices, files, logs)
+    from refold.suite.cluster import Cluster
+
+    gpus = None if args.target is None else args.target != "cpu"
+    return Cluster(ask, args.ray, files, logs, args.jobs, gpus)
 
 
 def _anew(args: argparse.Namespace, record: Record) -> set[str]:
@@ -173,7 +189,7 @@ def _devices(args: argparse.Namespace) -> list[leases.Device]:
 def _ask(args: argparse.Namespace, jobs: int) -> Ask:
     from refold.judge.wire.memory import installed
 
-    gib = args.limit_memory or _SHARE * installed() / jobs / (1 << 30)
+    gib = args.limit_memory or _SHARE * installed() / max(jobs, 1) / (1 << 30)
     threads = os.environ.get("OMP_NUM_THREADS", "")
     here = {"refold": __version__, "source": source_digest(), "threads": threads}
     return Ask(

@@ -20,7 +20,7 @@ from typing import Any
 
 from refold.suite import supervisor
 from refold.suite.leases import Device, Leases
-from refold.suite.rows import Row, row_of
+from refold.suite.rows import Row, failed, row_of
 from refold.suite.tasks import Ask, Task
 
 WORK = (sys.executable, "-m", "refold.suite.work")
@@ -175,25 +175,21 @@ def ended_row(end: dict[str, Any], report: dict[str, Any] | None, ask: Ask, log:
     """
     sets, ended = report["sets"] if report else [], end["ended"]
     if ended == "time":
-        found = _failed("TIMED OUT", f"no end after {ask.seconds:.0f} s")
+        found = failed("TIMED OUT", f"no end after {ask.seconds:.0f} s")
     elif ended == "memory":
-        found = _failed("OUT OF MEMORY", f"took more than {ask.memory / (1 << 30):.3g} GiB")
+        found = failed("OUT OF MEMORY", f"took more than {ask.memory / (1 << 30):.3g} GiB")
     elif ended == "lost":
-        found = _failed("DIED", "its supervisor was killed")
+        found = failed("DIED", "its supervisor was killed")
     elif report is not None:
         found = row_of(report["report"], report["code"])
     elif end["code"] is not None and end["code"] < 0:
         name = signal.Signals(-end["code"]).name
         told = ": the system's memory was exhausted, or it did so itself" * (name == "SIGKILL")
-        found = _failed("DIED", f"the process was ended by {name}{told}")
+        found = failed("DIED", f"the process was ended by {name}{told}")
     else:
         said = _last(log)
-        found = _failed("DIED", f"the process ended with code {end['code']}{said}")
+        found = failed("DIED", f"the process ended with code {end['code']}{said}")
     return found | {"sizes": " ".join(sets)}
-
-
-def _failed(status: str, reason: str) -> Row:
-    return {"status": status, "reason": reason, "modes": [], "measured": {}}
 
 
 def _last(log: Path) -> str:

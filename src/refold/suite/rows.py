@@ -20,7 +20,8 @@ from refold.suite.tasks import SuiteError, Task
 Row = dict[str, Any]
 ACCEPTED, KEPT, UNRUN = "ACCEPTED", "KEPT", "NOT RUN"
 CONSTANT = "INCONCLUSIVE"  # its output does not depend on the input: right, and no gain
-FAILED = ("TIMED OUT", "OUT OF MEMORY", "DIED", "ERROR", "LOST")
+LOST = "LOST"  # with its node, more often than a task is tried: no fault of the task
+FAILED = ("TIMED OUT", "OUT OF MEMORY", "DIED", "ERROR", LOST)
 
 
 def row_of(report: Mapping[str, Any], code: int) -> Row:
@@ -29,7 +30,7 @@ def row_of(report: Mapping[str, Any], code: int) -> Row:
     code: the exit code.
     """
     if "error" in report:
-        return {"status": "ERROR", "reason": report["error"], "modes": [], "measured": {}}
+        return failed("ERROR", report["error"])
     errors = report.get("errors", {})
     modes, measured = [], {}
     for mode in report.get("modes", ()):
@@ -63,6 +64,11 @@ def row_of(report: Mapping[str, Any], code: int) -> Row:
             "modes": measured,
         },
     }
+
+
+def failed(status: str, reason: str) -> Row:
+    """The row of a task that has no report, without its name."""
+    return {"status": status, "reason": reason, "sizes": "", "modes": [], "measured": {}}
 
 
 def plain(row: Row) -> Row:
@@ -177,7 +183,7 @@ class Record:
     def has(self, task: Task, key: str) -> bool:
         """Whether there is a row of a task that would be the same again."""
         row = self.rows.get(task.name)
-        return row is not None and row.get("key") == key
+        return row is not None and row.get("key") == key and row["status"] != LOST
 
     def add(self, row: Row) -> None:
         """Keep a row: whole, or not at all."""

@@ -13,7 +13,8 @@ from refold.judge.verdict.verdict import Failure
 class Test:
     """A named test: what it catches, a sentence for the report, and how it runs.
 
-    ``calls``: about how many calls of each model it takes, by which a budget is kept.
+    ``calls``: about how many calls of each model it takes, by which a budget is kept, and
+    ``lives``: how many modules are built for them.
     ``quick``: part of ``--quick``. ``frugal``: also run where one reference call takes long.
     ``apart``: it gives a candidate what the reference may refuse, which native code may not
     survive; its worker is its own, and the end of that a limitation.
@@ -29,6 +30,7 @@ class Test:
     quick: bool = True
     frugal: bool = False
     calls: int = 0
+    lives: int = 0
     apart: bool = False
 
 

@@ -31,6 +31,7 @@ _LOSSES = 10
 _SAMPLED = 1 << 16  # elements
 _ACCUSES = (Status.CHEATS, Status.MUTATES, Status.NONDETERMINISTIC)
 _MODELS = 2.5  # eager, the candidate, and now and then float64: calls for each call of a test
+_LIFE_SECONDS = (4e-9, 1e-9)  # for each byte of a state: measured on a CPU; by judgement on a GPU
 _OVERHEAD = 5e-4  # seconds of a call beside the models' own
 
 
@@ -117,18 +118,21 @@ class Session(Truths):
         """Of the workers."""
         return self.how.limits
 
-    def affords(self, calls: int) -> bool:
-        """Whether the budget has room for a test of so many calls of each model, by an estimate."""
-        return self.spent + self.cost(calls) <= self.how.budget
+    def affords(self, calls: int, lives: int) -> bool:
+        """Whether the budget has room for a test of so many calls of each model, and so many lives
+        among them, by an estimate."""
+        return self.spent + self.cost(calls, lives) <= self.how.budget
 
-    def cost(self, calls: int) -> float:
-        """Estimated seconds of a test of so many calls of each model."""
-        return calls * (_MODELS * self.call_seconds + _OVERHEAD)
+    def cost(self, calls: int, lives: int) -> float:
+        """Estimated seconds of a test of so many calls of each model; each life builds them, and
+        copies, sends and compares what is as large as their state."""
+        each: float = _LIFE_SECONDS[self.device.type == "cuda"] * self.oracle.bytes
+        return calls * (_MODELS * self.call_seconds + _OVERHEAD) + lives * each
 
-    def spend(self, calls: int, seconds: float) -> None:
+    def spend(self, calls: int, lives: int, seconds: float) -> None:
         """Take from the budget what a test took, at most its estimate: a busy machine leaves
         nothing out."""
-        self.spent += min(self.cost(calls), seconds)
+        self.spent += min(self.cost(calls, lives), seconds)
 
     # -- inputs and states -------------------------------------------------------------------
 

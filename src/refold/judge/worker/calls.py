@@ -35,8 +35,8 @@ from refold.judge.worker.leaves import (
 Tree = Any
 _weak: Any = StorageWeakRef
 _TORCH = str(Path(torch.__file__).parent)
-_LARGE = 32 << 20  # bytes of a call's outputs
-_trim = getattr(ctypes.CDLL(None), "malloc_trim", lambda _: 0)  # of the GNU C library
+LARGE = 32 << 20  # bytes of a call's outputs, or of a state
+trim = getattr(ctypes.CDLL(None), "malloctrim", lambda _: 0)  # of the GNU C library
 
 
 class Calls:
@@ -157,8 +157,8 @@ class Calls:
             parameter.requires_grad_(True)
         if keep:
             self.kept[keep] = output
-        if self.device.type == "cpu" and sum(t.nbytes for t in tensors(sent)) > _LARGE:
-            _trim(0)  # the allocator keeps what is freed, for the clock's sake
+        if self.device.type == "cpu" and sum(t.nbytes for t in tensors(sent)) > LARGE:
+            trim(0)  # the allocator keeps what is freed, for the clock's sake
         return result
 
     def do_spoil(self, keep: str) -> list[tuple[int, int]]:

@@ -17,7 +17,7 @@ from refold.judge import draws
 from refold.judge.wire import frames
 from refold.judge.worker import flags, guard, lap, sandbox
 from refold.judge.worker.builds import Builds
-from refold.judge.worker.calls import Calls
+from refold.judge.worker.calls import LARGE, Calls, trim
 from refold.judge.worker.leaves import (
     moved,
     parameters,
@@ -182,8 +182,10 @@ class Worker(Calls):
     def do_live(self, steps: list[Any], seed: int, anew: bool) -> dict[str, Any]:
         """One life of a new module; see `steps.Interpreter`. ``anew``: no copy of one."""
         make = functools.partial(self.make, anew=True) if anew else self.make
-        run = Interpreter(make, self.states, self.inputs, seed, self.device)
-        return run.run(steps)
+        answer = Interpreter(make, self.states, self.inputs, seed, self.device).run(steps)
+        if self.device.type == "cpu" and sum(t.nbytes for t in self.model.parameters()) > LARGE:
+            trim(0)  # the allocator keeps what is freed, for the clock's sake
+        return answer
 
     def do_complaints(self) -> list[str]:
         """See `guard.Guard.complaints`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -142,19 +143,17 @@ def other_generators() -> list[str]:
 
 def registered(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Parameters and buffers where modules keep them, past what a class may have overridden."""
-    found: dict[str, torch.Tensor] = {}
+    return dict(_registered(model, ""))
 
-    def walk(module: torch.nn.Module, prefix: str) -> None:
-        own = vars(module)
-        for name, value in {**own.get("_parameters", {}), **own.get("_buffers", {})}.items():
-            if isinstance(value, torch.Tensor):
-                found[prefix + name] = value
-        for name, child in own.get("_modules", {}).items():
-            if isinstance(child, torch.nn.Module):
-                walk(child, f"{prefix}{name}.")
 
-    walk(model, "")
-    return found
+def _registered(module: torch.nn.Module, prefix: str) -> Iterator[tuple[str, torch.Tensor]]:
+    own = vars(module)
+    for name, value in {**own.get("_parameters", {}), **own.get("_buffers", {})}.items():
+        if isinstance(value, torch.Tensor):
+            yield prefix + name, value
+    for name, child in own.get("_modules", {}).items():
+        if isinstance(child, torch.nn.Module):
+            yield from _registered(child, f"{prefix}{name}.")
 
 
 def parameters(model: torch.nn.Module) -> dict[str, torch.Tensor]:

@@ -95,5 +95,6 @@ TESTS: tuple[Test, ...] = (
         "Every number of samples up to 129 and many up to 2050; of slow models a secret choice.",
         _every,
         24,
+        lives=2,
     ),
 )

@@ -27,9 +27,11 @@ def living(
     derive: Callable[[Session], Iterator[Life]],
     calls: int,
     apart: bool = False,
+    lives: int = 0,
 ) -> Test:
     """A test that runs the lives which ``derive`` gives for a reference; ``calls``: about how many
-    calls of each model that takes."""
+    calls of each model that takes; ``lives``: how many there are, where not about one for each
+    four calls."""
 
     def run(session: Session) -> Iterator[Failure]:
         if session.truth(session.inputs()).eager is None:
@@ -40,7 +42,8 @@ def living(
         if session.cases == before:
             raise Skip("the reference has no such life")
 
-    return Test(name, catches, sentence, run, calls=calls, apart=apart)
+    each = lives or calls // 4 + 1
+    return Test(name, catches, sentence, run, calls=calls, apart=apart, lives=each)
 
 
 def inputs(session: Session, count: int = 2) -> dict[str, list[Any]]:

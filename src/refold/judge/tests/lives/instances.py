@@ -89,9 +89,11 @@ def _both(session: Session) -> Iterator[Life]:
 
 def _inside(session: Session) -> Iterator[Life]:
     embed = {"do": "embed", "state": SECOND, "label": "names inside another module"}
+    states, stale = (PERTURBED, SECOND), Status.STALE_WEIGHTS
+    steps = [*begin(False), embed]
+    yield Life("in a Sequential", tuple(steps), {}, states, Status.WRONG_CONTRACT)
     steps = [*begin(False), call("first"), embed, call("after it was loaded there", "x1")]
-    status = Status.WRONG_CONTRACT
-    yield Life("in a Sequential", tuple(steps), inputs(session), (PERTURBED, SECOND), status)
+    yield Life("loaded in a Sequential", tuple(steps), inputs(session), states, stale)
 
 
 def _pickled(session: Session) -> Iterator[Life]:
@@ -146,6 +148,7 @@ TESTS: tuple[Test, ...] = (
         "A call that is refused leaves nothing behind: the next one is right.",
         _refusal,
         5,
+        lives=1,
     ),
     living(
         "two instances",
@@ -161,6 +164,7 @@ TESTS: tuple[Test, ...] = (
         "As a part of another module it has its names there, and loads by them.",
         _inside,
         3,
+        lives=2,
     ),
     living(
         "pickle",
@@ -183,5 +187,6 @@ TESTS: tuple[Test, ...] = (
         "Two threads call one module at once, each on its own inputs; weights change between.",
         _threaded,
         25,
+        lives=3,
     ),
 )

@@ -93,6 +93,7 @@ TESTS: tuple[Test, ...] = (
         "Training between evaluations counts, with gradients and without, never reloaded.",
         _statistics,
         22,
+        lives=2,
     ),
     living(
         "optimizer loop",
@@ -100,6 +101,7 @@ TESTS: tuple[Test, ...] = (
         "Three steps of AdamW, of SGD with momentum and of a fused kernel, evaluated after each.",
         _optimizers,
         30,
+        lives=6,
     ),
     living(
         "long life",
@@ -107,5 +109,6 @@ TESTS: tuple[Test, ...] = (
         "Buffers stay right over forty training calls.",
         _long,
         41,
+        lives=1,
     ),
 )

@@ -130,6 +130,7 @@ TESTS: tuple[Test, ...] = (
         "little.",
         _one,
         24,
+        lives=3,
     ),
     living(
         "ways to write",

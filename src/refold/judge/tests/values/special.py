@@ -89,5 +89,6 @@ TESTS: tuple[Test, ...] = (
         "Constant, sparse, whole, sorted, repeated inputs and such of a few values.",
         _special,
         16,
+        lives=13,
     ),
 )
