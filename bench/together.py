@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import copy
 import dataclasses
 import functools
 import json
@@ -23,6 +22,7 @@ from typing import Any
 import emitted_devices
 import torch
 import torch.distributed as dist
+from alone import AGAIN, Alone, Asked, Sizes, batch, build, optimizer_of
 from torch import nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.checkpoint.state_dict_loader import load
@@ -30,112 +30,12 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
-from training import Gpt, Mlp
+from training import Gpt
 
 from refold.backend import Report, graphs, refold
 from refold.backend.report import collected
 
 SAME = 4.0  # times what another order of summation changes
-AGAIN = 3  # steps on one device behind a checkpoint
-
-
-@dataclasses.dataclass(frozen=True)
-class Asked:
-    """steps: of training that are compared. rounds: of timing. every: each graph that can be read
-    is ours, whether it gains or not."""
-
-    device: str
-    rank: int
-    world: int
-    steps: int
-    rounds: int
-    every: bool
-
-    @property
-    def place(self) -> torch.device:
-        return torch.device(self.device, self.rank if self.device == "cuda" else 0)
-
-
-Sizes = dict[str, int]
-
-
-# --- models, data, and one device -----------------------------------------------------------------
-def build(name: str, sizes: Sizes, place: torch.device) -> nn.Module:
-    torch.manual_seed(0)
-    if name == "mlp":
-        return Mlp(sizes["width"]).to(place)
-    return Gpt(sizes["width"], sizes["blocks"], sizes["words"]).to(place)
-
-
-def batch(name: str, sizes: Sizes, place: torch.device, step: int, rank: int) -> torch.Tensor:
-    """The rows of a rank in a step: the same on whichever device they are made."""
-    draw = torch.Generator(place).manual_seed(1000 * step + rank)
-    if name == "mlp":
-        return torch.randn(sizes["rows"], sizes["width"] // 2, generator=draw, device=place)
-    shape = sizes["rows"], sizes["tokens"]
-    return torch.randint(0, sizes["words"], shape, generator=draw, device=place)
-
-
-def optimizer_of(model: nn.Module) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
-
-
-@dataclasses.dataclass
-class Alone:
-    """One device, which takes the rows of all ranks in turn and averages, eagerly."""
-
-    name: str
-    sizes: Sizes
-    asked: Asked
-
-    def backward(self, model: nn.Module, step: int, turned: bool = False) -> torch.Tensor:
-        """The mean loss; gradients are left in the parameters. turned: each rank's rows in another
-        order, which sums them in another."""
-        total = torch.zeros((), device=self.asked.place, dtype=torch.float64)
-        wide = next(model.parameters()).dtype
-        for rank in range(self.asked.world):
-            x = batch(self.name, self.sizes, self.asked.place, step, rank)
-            x = x.to(wide) if x.is_floating_point() else x
-            loss = model(x.flip(0) if turned else x) / self.asked.world
-            torch.autograd.backward(loss)
-            total += loss.detach()
-        return total
-
-    def train(
-        self,
-        model: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        steps: Sequence[int],
-        turned: bool = False,
-    ) -> list[float]:
-        losses = []
-        for step in steps:
-            optimizer.zero_grad()
-            losses.append(self.backward(model, step, turned))
-            optimizer.step()
-        return [float(v) for v in losses]
-
-    def losses(self, turned: bool) -> list[float]:
-        model = build(self.name, self.sizes, self.asked.place)
-        return self.train(model, optimizer_of(model), range(self.asked.steps + AGAIN), turned)
-
-    def errors(self, model: nn.Module, step: int, found: Sequence[Any]) -> float:
-        """The largest error of gradients over eager's, of all parameters, against float64."""
-        sides = [copy.deepcopy(model), copy.deepcopy(model).double()]
-        for side in sides:
-            side.zero_grad()
-            self.backward(side, step)
-        own, truth = ([p.grad for p in side.parameters()] for side in sides)
-        top = max(float(t.norm()) for t in truth if t is not None)
-        ratios = []
-        for mine, eager, exact in zip(found, own, truth, strict=True):
-            if mine is None or eager is None or exact is None:
-                assert mine is eager is exact is None, "a gradient is missing"
-                continue
-            # a gradient that is nothing but rounding counts by the largest of all
-            a, b = (float((g.double() - exact).norm()) + 1e-7 * top for g in (mine, eager))
-            ratios.append(a / b)
-        return max(ratios)
 
 
 # --- several devices ------------------------------------------------------------------------------
@@ -254,13 +154,13 @@ def one_device(name: str, sizes: tuple[tuple[str, int], ...], asked: Asked) -> l
     """Losses of one device, and those that it has where sums have another order; two ranks share
     the work."""
     alone = Alone(name, dict(sizes), asked)
-    found: list[Any] = [None, None]
-    for turned in (False, True):
-        owner = asked.world - 1 if turned else 0
-        mine = alone.losses(turned) if asked.rank == owner else None
-        shared = [mine]
+    owners = {False: 0, True: asked.world - 1}
+    mine = {turned: alone.losses(turned) for turned, owner in owners.items() if owner == asked.rank}
+    found = []
+    for turned, owner in owners.items():
+        shared: list[Any] = [mine.get(turned)]
         dist.broadcast_object_list(shared, src=owner, device=asked.place)
-        found[turned] = shared[0]
+        found += shared
     return found
 
 

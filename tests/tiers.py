@@ -50,6 +50,13 @@ _HONEST = """
     weights_of_first_backward
 """
 TABLE: Mapping[str, Row] = {
+    "tests/test_page_code.py::test_the_code_runs": Row(
+        "Each is compiled, in a process of its own.", ("docs/how-to/logs.md",)
+    ),
+    **{
+        f"tests/test_site.py::test_{name}": Row("Half a minute or more for each.")
+        for name in ("its_links_lead_somewhere", "the_package_is_whole", "a_notebook", "a_script")
+    },
     "tests/test_models.py::test_model_computes_the_same": Row(
         "Each is compiled, and most share rules and kernels. Random models run all the rest. Sums"
         " of convolutions take half a minute: their rules are proved, their plans run by PyTorch.",
@@ -217,8 +224,14 @@ TABLE: Mapping[str, Row] = {
     "tests/backend/test_distributed.py::test_the_run_on_several_gpus_by_two_processes_here": Row(
         "A minute: two processes compile a model twice."
     ),
+    "tests/backend/test_accurate.py::test_it_can_be_turned_off": Row("It is compiled."),
     "tests/backend/test_trainers.py::test_accelerate": Row("Its graphs are compiled."),
     "tests/backend/test_trainers.py::test_lightning": Row("Its graphs are compiled."),
+    "tests/backend/test_library.py::test_a_model_computes_the_same": Row(
+        "Each is traced and planned, some for half a minute.",
+        ("inference-two_towers", "training-two_towers", "training-encoder"),
+    ),
+    "tests/backend/test_library.py::test_the_same_tokens_are_generated": Row("Minutes for each."),
     "tests/backend/test_models.py::test_steps_of_a_model": Row("Half a minute or more for each."),
     "tests/backend/test_models.py::test_generation": Row("Two minutes for each."),
     **{

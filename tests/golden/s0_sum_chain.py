@@ -15,6 +15,7 @@
 #      logsumexp((.. + ..), axes=-1) -> linear(x, ..) + sum(linear.bias, axes=-1)
 # Folded and packed parameters take 388 bytes beside 49,664 of parameters.
 #
+# What refold wrote, all but Model, may be used without conditions (SPDX-License-Identifier: MIT-0).
 # It needs PyTorch and a compiler, nothing else. In this order: Model, unchanged, on which ModelNew
 # falls back; the folded parameters; the fast forward and ModelNew; what they assume; the kernels.
 

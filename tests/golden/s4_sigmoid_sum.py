@@ -4,6 +4,7 @@
 # In every mode (equal in the reals: sums and products are taken in another order):
 #   1. nothing is rewritten
 #
+# What refold wrote, all but Model, may be used without conditions (SPDX-License-Identifier: MIT-0).
 # It needs PyTorch and a compiler, nothing else. In this order: Model, unchanged, on which ModelNew
 # falls back; the folded parameters; the fast forward and ModelNew; what they assume; the kernels.
 

@@ -11,13 +11,15 @@ from typing import Any
 
 import torch
 from torch._inductor.output_code import CompiledFxGraph
+from torch._inductor.utils import BoxedBool
 
 from refold.backend import repro
+from refold.backend.accurate import Unmeasured, measured
 from refold.backend.graphs import Derived, derive, flops_of, held_by, opaque_flops
 from refold.backend.kept import Kept
-from refold.backend.loaded import Declined, Operator, Unbuilt, load
+from refold.backend.loaded import Boxed, Declined, Operator, Unbuilt, load
 from refold.backend.options import BackendOptions
-from refold.backend.parts import mixed, parts_of
+from refold.backend.parts import call_of, mixed, parts_of
 from refold.backend.report import GraphReport
 from refold.backend.timing import is_faster, timed
 from refold.capture.aot import results_of
@@ -27,13 +29,16 @@ log = logging.getLogger("refold")
 
 @dataclass(frozen=True)
 class _Ours:
-    """What we would run of a graph: text, a function of all of it; or module, the graph with
-    operators of ours in it, which Inductor compiles. facts: for the report."""
+    """What we would run of a graph: text and run, a function of all of it; or module, the graph
+    with operators of ours in it, which Inductor compiles. facts: for the report. said: what the
+    reason says of its error."""
 
     text: str | None
+    run: Boxed | None
     module: torch.fx.GraphModule | None
     operators: Sequence[Operator]
     facts: Mapping[str, Any]
+    said: str = ""
 
 
 def chosen(
@@ -50,16 +55,19 @@ def chosen(
     kind = "inference" if given.get("is_inference") else kind
     start = time.perf_counter()
     metas = _metas(module)
+    captured, plain = _captured(given, metas), given
+    if captured:  # for what is timed while compiling: a CUDA graph is made for the user's memory
+        plain = dict(given) | {"cudagraphs": BoxedBool(False)}
+    check = _Check(options, kind, _parameters(module, kind, given))
     flops, ours, reason, lasting = 0.0, None, "", True
     run: Any = None
     said: dict[str, Any] = {}
     try:
         with torch.utils._python_dispatch._disable_current_modes():
             flops = flops_of(module.graph)
-            ours = _ours(options, module, flops)
+            ours = _ours(options, module, flops, check, captured)
             said |= ours.facts
-            if ours.text is not None:
-                run = load(ours.text, held_by(module))
+            run = ours.run
     except Declined as why:
         reason, lasting = str(why), not isinstance(why, Unbuilt)
     except Exception as error:  # whatever it is, PyTorch's own code is there
@@ -70,22 +78,21 @@ def chosen(
     if ours is not None and ours.module is not None:
         start = time.perf_counter()
         try:
-            run = inner = compile_fx_inner(ours.module, inputs, **given)
+            if captured:  # and once more for CUDA graphs, where it is chosen
+                run = _Inductors.of(_copied(ours.module), inputs, plain).run
+            else:
+                run = inner = compile_fx_inner(ours.module, inputs, **given)
         except Exception as error:
             reason, lasting = _failed(module, metas, options, error), False
         beside = time.perf_counter() - start
     reason = reason or "it gains by price"
-    other: Any = None
+    other = None
     if run is None or options.measure:
-        with _strides_kept():
-            start = time.perf_counter()
-            other = compile_fx_inner(module, inputs, **given)
-            beside += time.perf_counter() - start
-            strides = _strides()
-    if run is not None and options.measure:
+        other = _Inductors.of(_copied(module) if captured else module, inputs, plain)
+    if run is not None and other is not None:
         try:
             with torch.utils._python_dispatch._disable_current_modes():
-                timing = timed(run, other, metas)
+                timing = timed(run, other.run, metas)
             said["ratio"] = timing.ratio
             reason = f"measured {timing.ratio:.2f} times as fast as Inductor's"
             if not is_faster(timing):
@@ -94,16 +101,21 @@ def chosen(
         except Exception as error:  # out of memory above all: the price decides
             reason = f"by price; it could not be timed: {_first_line(error)}"
             lasting = False
-    said["compiling"] = taken, beside
+    if run is None and captured:
+        other = _Inductors.of(module, inputs, given)
+    elif captured and ours is not None and ours.module is not None:
+        run = inner = compile_fx_inner(ours.module, inputs, **given)
+    said["compiling"] = taken, beside + (0.0 if other is None else other.seconds)
     if run is None:
-        _tell(strides)
+        assert other is not None
+        _tell(other.strides)
         said |= {"ours": 0.0, "text": None, "parts": 0}
         report = GraphReport(kind, "inductor", reason, **said)
-        if not isinstance(other, CompiledFxGraph):  # a graph without a call
-            return other, report, False
-        return Kept(other, report, inner=other, aloud=options.report), report, lasting
+        if not isinstance(other.run, CompiledFxGraph):  # a graph without a call
+            return other.run, report, False
+        return Kept(other.run, report, inner=other.run, aloud=options.report), report, lasting
     assert ours is not None
-    report = GraphReport(kind, "refold", reason, **said)
+    report = GraphReport(kind, "refold", reason + ours.said, **said)
     if ours.text is None:
         kept = Kept(run, report, operators=ours.operators, inner=inner, aloud=options.report)
         return kept, report, lasting
@@ -116,26 +128,129 @@ def chosen(
     return kept, report, lasting
 
 
-def _ours(options: BackendOptions, module: torch.fx.GraphModule, flops: float) -> _Ours:
-    """The whole graph where that gains by price, or else its parts that do. Raises Declined."""
+@dataclass(frozen=True)
+class _Inductors:
+    """A graph as Inductor compiles it. strides: of its results, which AOTAutograd would be told."""
+
+    run: Any
+    strides: list[Any] | None
+    seconds: float
+
+    @classmethod
+    def of(
+        cls, module: torch.fx.GraphModule, inputs: Sequence[Any], given: Mapping[str, Any]
+    ) -> _Inductors:
+        from torch._inductor.compile_fx import compile_fx_inner
+
+        start = time.perf_counter()
+        with _strides_kept():
+            run = compile_fx_inner(module, inputs, **given)
+            return cls(run, _strides(), time.perf_counter() - start)
+
+
+# --- how accurate it is ---------------------------------------------------------------------------
+@dataclass(frozen=True)
+class _Checked:
+    """good: ours may be taken. error: over eager's. said: what the reason of a graph says of it."""
+
+    good: bool = True
+    error: float | None = None
+    said: str = ""
+
+
+@dataclass(frozen=True)
+class _Check:
+    """Measures functions of a graph, or of its parts. parameters: names of placeholders."""
+
+    options: BackendOptions
+    kind: str
+    parameters: frozenset[str]
+
+    def of(self, module: torch.fx.GraphModule, run: Any) -> _Checked:
+        """Warns of what is inaccurate, and leaves a script of it."""
+        if not self.options.check:
+            return _Checked()
+        asked = self.options.float32
+        tf32 = None if asked is None else asked == "tf32"
+        moved = self.kind != "backward"
+        try:
+            with torch.no_grad(), torch._C._DisableAutocast():
+                found = measured(module, run, self.parameters, moved=moved, tf32=tf32)
+        except Unmeasured as why:
+            return _Checked(said=f"; its error was not measured: {why}")
+        if found.good:
+            return _Checked(error=found.ratio)
+        said = f"ours has {found}"
+        _warn(module, _metas(module), self.options, Inaccurate(said), f"because {said}")
+        return _Checked(False, found.ratio, said)
+
+
+class Inaccurate(Exception):
+    """Our function of a graph does not meet the bar."""
+
+
+def _parameters(
+    module: torch.fx.GraphModule, kind: str, given: Mapping[str, Any]
+) -> frozenset[str]:
+    """The placeholders that are parameters or buffers, as far as is known. What a backward keeps of
+    its forward's arguments are weights for the most part."""
+    names = [n.name for n in module.graph.nodes if n.op == "placeholder"]
+    if kind == "backward":
+        return frozenset(n for n in names if n.startswith("primals_"))
+    return frozenset(names[i] for i in given.get("static_input_idxs", ()) if i < len(names))
+
+
+# --- what is ours ---------------------------------------------------------------------------------
+def _captured(given: Mapping[str, Any], metas: Sequence[Any]) -> bool:
+    """Is a graph to be captured as a CUDA graph?"""
+    on_gpu = any(isinstance(m, torch.Tensor) and m.device.type == "cuda" for m in metas)
+    return on_gpu and bool(given.get("cudagraphs"))
+
+
+def _ours(
+    options: BackendOptions,
+    module: torch.fx.GraphModule,
+    flops: float,
+    check: _Check,
+    captured: bool,
+) -> _Ours:
+    """The whole graph where that gains by price, or else its parts that do and that are accurate;
+    parts alone where CUDA graphs are made of it, which Inductor does. Raises Declined."""
     try:
+        if captured:
+            raise Declined("it gains nothing by price")
         derived = derive(module.graph, options)
+        reason = "it gains nothing by price"
         if derived.gains:
             text = derived.text()
+            run = load(text, held_by(module))
+            checked = check.of(module, run)
             left = derived.left() + opaque_flops(derived.plan, module.graph)
             facts = _facts([derived]) | {"ours": max(flops - left, 0.0), "text": text}
-            return _Ours(text, None, (), facts)
-        reason = "it gains nothing by price"
+            if checked.good:
+                facts["error"] = checked.error
+                return _Ours(text, run, None, (), facts, checked.said)
+            reason = checked.said
     except Declined as why:
         reason = str(why)
-    parts = parts_of(module, options)
+    parts, errors, words = [], [], dict.fromkeys([""])
+    for part in parts_of(module, options, captured):
+        checked = check.of(part.graph, call_of(part))
+        if not checked.good:
+            reason = checked.said
+            continue
+        parts.append(part)
+        errors += [checked.error] if checked.error is not None else []
+        words[checked.said] = None
     if not parts:
         raise Declined(reason)
     found, operators = mixed(module, parts)
     own = sum(flops_of(p.graph.graph) - p.derived.left() for p in parts)
     texts = "\n\n".join(o.text for o in operators)
     facts = {"ours": min(max(own, 0.0), flops), "text": texts, "parts": len(parts)}
-    return _Ours(None, found, operators, _facts([p.derived for p in parts]) | facts)
+    facts["error"] = max(errors, default=None)
+    facts = _facts([p.derived for p in parts]) | facts
+    return _Ours(None, None, found, operators, facts, "".join(words))
 
 
 def _facts(derived: Sequence[Derived]) -> dict[str, Any]:
@@ -144,6 +259,15 @@ def _facts(derived: Sequence[Derived]) -> dict[str, Any]:
         "seconds": sum(d.seconds for d in derived),
         "rival": sum(d.rival for d in derived),
     }
+
+
+def _copied(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """The same graph once more: Inductor changes what it compiles."""
+    graph = torch.fx.Graph()
+    graph.output(graph.graph_copy(module.graph, {}))
+    made = torch.fx.GraphModule(module, graph)
+    made.meta = dict(module.meta)
+    return made
 
 
 def _metas(module: torch.fx.GraphModule) -> list[Any]:
@@ -155,14 +279,25 @@ def _failed(
 ) -> str:
     """Warn once of an error of ours; why the graph is Inductor's."""
     said = f"{type(error).__name__}: {_first_line(error)}"
+    _warn(module, metas, options, error, f"because ours failed ({said})")
+    return f"our part failed: {said}"
+
+
+def _warn(
+    module: torch.fx.GraphModule,
+    metas: Sequence[Any],
+    options: BackendOptions,
+    error: Exception,
+    why: str,
+) -> None:
+    """Say once why a graph is Inductor's, and leave a script of it."""
     left = ""
     with contextlib.suppress(Exception):  # the script is a help, and must not stand in the way
         path = repro.leave(module, metas, options, error)
         left = f"; {path} shows it" if path else f"; {repro.FOLDER}=DIR leaves a script of it"
-    if said not in _told:
-        _told.add(said)
-        log.warning("refold: Inductor compiles a graph, because ours failed (%s)%s", said, left)
-    return f"our part failed: {said}"
+    if why not in _told:
+        _told.add(why)
+        log.warning("refold: Inductor compiles a graph, %s%s", why, left)
 
 
 _told: set[str] = set()

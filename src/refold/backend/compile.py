@@ -20,8 +20,9 @@ def refold(
 ) -> Any:
     """The backend of `torch.compile(model, backend="refold", options={...})`.
 
-    mode: as Inductor knows it; it applies to graphs that are Inductor's. options: see
-    BackendOptions. Raises ValueError for an option that does not exist.
+    mode: as Inductor knows it. What it says of kernels applies to graphs that are Inductor's;
+    "reduce-overhead" captures ours, too. options: see BackendOptions. Raises ValueError for an
+    option that does not exist.
     """
     from torch._inductor import list_mode_options
     from torch._inductor.compile_fx import compile_fx
@@ -29,11 +30,12 @@ def refold(
     from refold.backend.kept import tagged
 
     asked = BackendOptions.of(options)
-    patches = list_mode_options(mode) if mode else None
+    patches = dict(list_mode_options(mode)) if mode else {}
+    patches |= {"triton.cudagraphs": True} if asked.graphs else {}
     before = torch.compiler.config.cache_key_tag
     inner = functools.partial(_inner, asked, before)
     with tagged(asked):  # AOTAutograd's cache is asked here, for all graphs of the module at once
-        return compile_fx(module, list(inputs), inner, config_patches=patches)
+        return compile_fx(module, list(inputs), inner, config_patches=patches or None)
 
 
 def _inner(

@@ -24,12 +24,23 @@ class Unbuilt(Declined):
     """... because its kernels could not be compiled here and now."""
 
 
-def load(text: str, held: Sequence[torch.Tensor] = ()) -> Boxed:
+class _Forgetful(dict[Any, Any]):
+    """Keeps nothing."""
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        pass
+
+
+def load(text: str, held: Sequence[torch.Tensor] = (), captured: bool = False) -> Boxed:
     """The function of an emitted text; held: what it takes behind its arguments, the tensors that
-    the graph holds. Raises Unbuilt where its kernels cannot be compiled."""
-    module = load_text(text, keep=False)
+    the graph holds. captured: it will run in CUDA graphs, whose pool of memory may hold nothing
+    between calls, so that kernels get memory to work in for each call. Raises Unbuilt where its
+    kernels cannot be compiled."""
+    module: Any = load_text(text, keep=False)
     if module._refold_problem is not None:
         raise Unbuilt(module._refold_problem)
+    if captured:
+        module._refold_workspaces = _Forgetful()
     call: Boxed = module.call
     if not held:
         return call
@@ -46,12 +57,13 @@ def load(text: str, held: Sequence[torch.Tensor] = ()) -> Boxed:
 @dataclass(frozen=True)
 class Operator:
     """A part of a graph as an operator `refold::name`. signature: of its schema. results: how many
-    tensors it gives."""
+    tensors it gives. captured: see `load`."""
 
     name: str
     signature: str
     results: int
     text: str
+    captured: bool = False
 
 
 _library: Any = torch.library.Library("refold", "FRAGMENT")  # type: ignore[no-untyped-call]
@@ -62,7 +74,7 @@ _traced: set[str] = set()
 def define(operator: Operator) -> Any:
     """The operator, which is made if it is not there. Raises Unbuilt."""
     if operator.name not in _defined:
-        call = load(operator.text)
+        call = load(operator.text, captured=operator.captured)
         _library.define(f"{operator.name}{operator.signature}")
         run = _real(call, operator.results)
         _library.impl(operator.name, run, "CompositeExplicitAutograd")

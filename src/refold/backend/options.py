@@ -13,13 +13,18 @@ class BackendOptions:
     float32: how accurate products of float32 on a GPU have to be, "ieee" or "tf32"; by default as
     PyTorch's flags allow. strict: no rule that assumes finite values. measure: where a graph gains
     by price, time ours beside Inductor's while compiling, and take the faster one; False lets the
-    price decide. report: print a line for each graph that is compiled.
+    price decide. check: while compiling, measure the error of what is ours beside eager's, and take
+    Inductor's where it is larger than that of an emitted file may be. graphs: each graph is
+    captured as a CUDA graph, as by mode="reduce-overhead". report: print a line for each graph that
+    is compiled.
     """
 
     target: str | None = None
     float32: str | None = None
     strict: bool = False
     measure: bool = True
+    check: bool = True
+    graphs: bool = False
     report: bool = False
 
     def given(self) -> dict[str, Any]:
@@ -34,7 +39,7 @@ class BackendOptions:
             if name not in OPTIONS:
                 raise ValueError(f"unknown option {name!r}; the options are {', '.join(OPTIONS)}")
         made = cls(**given)
-        for name in ("strict", "measure", "report"):
+        for name in ("strict", "measure", "check", "graphs", "report"):
             if not isinstance(getattr(made, name), bool):
                 came = repr(getattr(made, name))
                 raise ValueError(f"expected the option {name} to be True or False, came {came}")

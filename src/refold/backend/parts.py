@@ -18,7 +18,7 @@ from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 
 from refold.backend.graphs import Derived, derive
-from refold.backend.loaded import Declined, Operator, define, trace_as
+from refold.backend.loaded import Boxed, Declined, Operator, define, trace_as
 from refold.backend.options import BackendOptions
 from refold.capture.aot import COPY, AotReader
 from refold.capture.owner import shows
@@ -33,13 +33,15 @@ Node = torch.fx.Node
 @dataclass(frozen=True, eq=False)
 class Part:
     """A region of a graph. nodes: in the graph. graph: the same as a function. inputs, outputs: the
-    nodes of the graph that it reads, in the order of its arguments, and that others read of it."""
+    nodes of the graph that it reads, in the order of its arguments, and that others read of it.
+    captured: whether it will run in CUDA graphs."""
 
     nodes: frozenset[Node]
     graph: torch.fx.GraphModule
     inputs: tuple[Node, ...]
     outputs: tuple[Node, ...]
     derived: Derived
+    captured: bool = False
 
     @property
     def gain(self) -> float:
@@ -47,18 +49,31 @@ class Part:
         return self.derived.rival - self.derived.seconds - CALLED
 
 
-def parts_of(module: torch.fx.GraphModule, options: BackendOptions) -> list[Part]:
-    """The parts of a graph that gain by price."""
+def parts_of(
+    module: torch.fx.GraphModule, options: BackendOptions, captured: bool = False
+) -> list[Part]:
+    """The parts of a graph that gain by price. captured: they will run in CUDA graphs, which
+    Inductor makes: there all of a graph is a part, if it can be."""
     found = []
     try:
+        if captured and (whole := _whole(module, options)) is not None:
+            return [whole]
         regions = [*_regions(module)]
     except CaptureError:
         return []
     for nodes in regions:
-        part = _part(module, nodes, options)
+        part = _part(module, nodes, options, captured)
         if part is not None and part.gain > 0 and part.derived.gains:
             found.append(part)
     return found
+
+
+def _whole(module: torch.fx.GraphModule, options: BackendOptions) -> Part | None:
+    """All that a graph computes, where that gains; what it writes to its arguments is written by
+    Inductor, which knows then that it is."""
+    nodes = {n for n in module.graph.nodes if n.op == "call_function" and n.target is not COPY}
+    part = _part(module, frozenset(nodes), options, True)
+    return part if part is not None and part.derived.gains else None
 
 
 def mixed(
@@ -132,7 +147,10 @@ def is_product(node: Node) -> bool:
 
 
 def _part(
-    module: torch.fx.GraphModule, nodes: frozenset[Node], options: BackendOptions
+    module: torch.fx.GraphModule,
+    nodes: frozenset[Node],
+    options: BackendOptions,
+    captured: bool,
 ) -> Part | None:
     """A region as a part; None where it is none of ours."""
     outputs = tuple(n for n in module.graph.nodes if n in _read_outside(nodes))
@@ -156,7 +174,8 @@ def _part(
         derived = derive(graph, options)
     except Declined:
         return None
-    return Part(nodes, torch.fx.GraphModule({}, graph), inputs, outputs, derived)
+    made = torch.fx.GraphModule({}, graph)
+    return Part(nodes, made, inputs, outputs, derived, captured)
 
 
 def _is_passed(meta: Any) -> bool:
@@ -188,6 +207,17 @@ def _needed(outputs: Sequence[Node], nodes: frozenset[Node]) -> set[Node]:
     return found
 
 
+def call_of(part: Part) -> Boxed:
+    """A part's operator as a function of a list. Raises Unbuilt."""
+    target = define(_operator(part))
+
+    def call(args: list[Any]) -> Any:
+        made = target(*args)
+        return list(made) if len(part.outputs) > 1 else [made]
+
+    return call
+
+
 # --- operators ------------------------------------------------------------------------------------
 def _operator(part: Part) -> Operator:
     """The operator that computes a part, named by what it is."""
@@ -199,8 +229,9 @@ def _operator(part: Part) -> Operator:
     results = results if len(part.outputs) == 1 else f"({results})"
     signature, text = f"({arguments}) -> {results}", part.derived.text()
     layout = [_facts(n.meta["val"]) for n in part.outputs]
-    digest = hashlib.sha256(repr((text, signature, str(layout))).encode()).hexdigest()
-    made = Operator(f"part_{digest[:16]}", signature, len(part.outputs), text)
+    what = text, signature, str(layout), part.captured
+    digest = hashlib.sha256(repr(what).encode()).hexdigest()
+    made = Operator(f"part_{digest[:16]}", signature, len(part.outputs), text, part.captured)
     define(made)
     trace_as(made, _fake(part))
     return made

@@ -23,7 +23,8 @@ class GraphReport:
     at the sizes it was captured with. ours: of these, those that our kernels compute or that the
     algebra took away. by: "refold" where our code runs, else "inductor". reason: why, in one line.
     rules: the names of the rules that were used. seconds, rival: predicted, of ours and of
-    Inductor's code. ratio: Inductor's measured time over ours, where both were timed. compiling:
+    Inductor's code. ratio: Inductor's measured time over ours, where both were timed. error: ours
+    over eager's against float64, the largest of any result, where it was measured. compiling:
     seconds that our part took, and Inductor's. text: the module that runs, where it is ours.
     parts: how many parts of the graph are ours; 0 where all of it is, or none. kept: whether it was
     found on disk, where another process left it.
@@ -38,6 +39,7 @@ class GraphReport:
     seconds: float | None = None
     rival: float | None = None
     ratio: float | None = None
+    error: float | None = None
     compiling: tuple[float, float] = (0.0, 0.0)
     text: str | None = field(default=None, repr=False)
     parts: int = 0
@@ -54,6 +56,8 @@ class GraphReport:
             words = f"{self.kind}: all of {self.flops / 1e9:.3g} GFLOP is Inductor's"
         if self.parts and self.by == "refold":
             words += f", in {self.parts} part{'s' * (self.parts > 1)}"
+        if self.error is not None and self.by == "refold":
+            words += f" with {self.error:.2f} of eager's error"
         told = f"{words} ({self.reason})"
         if self.rules and self.by == "refold":
             told += f"; by {', '.join(self.rules)}"

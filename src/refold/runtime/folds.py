@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from refold.runtime.calls import (
+    _refold_cache_log,
     _refold_context,
     _refold_grad_enabled,
     _refold_like,
@@ -107,6 +108,8 @@ class _RefoldCache:
                 known.append(value)
                 values.append(value)
         self.sources, self.seen, self.values = tuple(sources), seen, tuple(values)
+        anew = sum(changed[len(sources) :])
+        _refold_cache_log.info("refold: %d of %d folded parameters computed", anew, len(values))
 
 
 def _refold_same_form(a: torch.Tensor, b: torch.Tensor) -> bool:

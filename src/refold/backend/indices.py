@@ -1,0 +1,65 @@
+"""Which whole numbers a graph may be given without looking outside of a tensor."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from refold.backend.graphs import size_of
+
+Node = torch.fx.Node
+aten = torch.ops.aten
+
+
+def _along(dim: Any, node: Node) -> int:
+    return size_of(node.args[0].meta["val"].shape[dim])  # type: ignore[union-attr]
+
+
+# how many rows an index may name, by the call that reads it
+ROWS: Mapping[Any, Callable[[Node], int]] = {
+    aten.embedding.default: lambda n: _along(0, n),
+    aten.embedding_dense_backward.default: lambda n: size_of(n.args[2]),
+    aten.gather.default: lambda n: _along(n.args[1], n),
+    aten.index_select.default: lambda n: _along(n.args[1], n),
+    aten.scatter.value: lambda n: _along(n.args[1], n),
+    aten.scatter.src: lambda n: _along(n.args[1], n),
+    aten.scatter_add.default: lambda n: _along(n.args[1], n),
+    aten.index.Tensor: lambda n: min(_along(d, n) for d in range(len(n.args[1]))),  # type: ignore[arg-type]
+}
+# calls that give the same numbers, or some of them
+SAME = (
+    *(aten.view.default, aten.reshape.default, aten.unsqueeze.default, aten.expand.default),
+    *(aten.squeeze.dim, aten.squeeze.dims, aten.permute.default, aten.slice.Tensor),
+    *(aten.select.int, aten.clone.default, aten.where.self, aten.alias.default),
+)
+# calls of which no index is made
+COMPARED = tuple(
+    getattr(getattr(aten, name), kind)
+    for name in ("eq", "ne", "lt", "le", "gt", "ge")
+    for kind in ("Scalar", "Tensor")
+)
+
+
+def bound(place: Node) -> int:
+    """Numbers from 0 up to, not including, this one are safe for a placeholder. 1 where its use is
+    not known."""
+    least: float = math.inf
+    stack, seen = [place], {place}
+    while stack:
+        node = stack.pop()
+        for user in node.users:
+            if user in seen or user.op == "output" or user.target in COMPARED:
+                continue
+            seen.add(user)
+            made = user.meta.get("val")
+            is_whole = isinstance(made, torch.Tensor) and not made.dtype.is_floating_point
+            if user.target in ROWS and user.args[0] is not node:
+                least = min(least, ROWS[user.target](user))
+            elif user.target in SAME and is_whole:
+                stack.append(user)
+            else:
+                return 1
+    return 1 if least is math.inf else max(int(least), 1)
