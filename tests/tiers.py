@@ -28,7 +28,7 @@ TABLE: Mapping[str, Row] = {
     ),
     **{
         f"tests/test_site.py::test_{name}": Row("Half a minute or more for each.")
-        for name in ("its_links_lead_somewhere", "the_package_is_whole", "a_notebook", "a_script")
+        for name in ("its_links_lead_somewhere", "the_package", "a_notebook", "a_script", "types")
     },
     "tests/test_models.py::test_model_computes_the_same": Row(
         "Each is compiled, and most share rules and kernels. Random models run all the rest. Sums"
