@@ -8,7 +8,7 @@ TORCH ?= torch==2.13.0
 # how long `make soak` draws random programs
 SECONDS ?= 3600
 
-.PHONY: demo test test-all faults style check soak bench gpu-test gpu-bench clean
+.PHONY: demo docs dist matrix test test-all faults style check soak bench gpu-test gpu-bench clean
 
 # holds how many seconds the installation took
 $(VENV)/ready: pyproject.toml
@@ -18,6 +18,23 @@ $(VENV)/ready: pyproject.toml
 	$(RUN) -m pip install --quiet "$(TORCH)"
 	$(RUN) -m pip install --quiet -e ".[dev]"
 	@echo $$(( $$(date +%s) - $$(cat $(VENV)/begun) )) > $@
+
+# what builds the site and the package
+$(VENV)/docs: $(VENV)/ready
+	$(RUN) -m pip install --quiet -e ".[docs]"
+	@touch $@
+
+docs: $(VENV)/docs
+	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict
+
+dist: $(VENV)/ready
+	rm -rf dist && $(RUN) -m build && $(RUN) -m twine check --strict dist/*
+
+# The core of the tests on each PyTorch and each Python that there is: an environment each, in out/matrix.
+TORCHES ?= 2.11.0 2.13.0 newest
+PYTHONS ?= 3.10 3.11 3.12 3.13 3.14
+matrix:
+	bench/matrix.sh "$(TORCHES)" "$(PYTHONS)"
 
 demo: $(VENV)/ready
 	$(RUN) bench/demo.py
@@ -31,6 +48,7 @@ BESIDE = $(filter-out tests/test_cli.py,$(wildcard tests/test_*.py))
 PYTEST = OMP_WAIT_POLICY=passive GOMP_SPINCOUNT=0 OMP_NUM_THREADS=$${OMP_NUM_THREADS:-2} \
 	REFOLD_TEST_HEADERS=$(CURDIR)/out/headers \
 	$(RUN) -m pytest $(TIER)
+test-all: $(VENV)/docs
 test test-all: style
 	@rm -rf out/headers && mkdir -p out/headers
 	@$(RUN) -m mypy > out/types.log 2>&1 & types=$$!; \

@@ -18,6 +18,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -135,7 +136,7 @@ def timed(case: Case, rounds: int) -> str:
         refold.optimize(module, x, measure=False, convolutions=how) for how in ("library", "own")
     )
     torch._dynamo.reset()
-    sides = {
+    sides: dict[str, Any] = {
         "eager": module,
         "compile": torch.compile(copy.deepcopy(module)),
         "call": call,

@@ -92,12 +92,12 @@ def main() -> int:
         return () if on_gpu else system.reduced if args.full else system.small
 
     def run(system: System) -> dict[str, Any]:
-        return optimize(system, sets(system), 2.0, out / f"{Path(system.file).stem}_fast.py")
+        return optimize(system, sets(system), 1.0, out / f"{Path(system.file).stem}_fast.py")
 
     table = Table(title=title(), box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name, side in COLUMNS.items():
         table.add_column(name, justify=side, no_wrap=True)
-    table.caption = "derived, compiled, judged and timed; two or three minutes for all"
+    table.caption = "derived, compiled, judged and timed; about three minutes for all"
     codes, reasons = [0], []
     with (
         tempfile.TemporaryDirectory(prefix="refold_demo_") as turns,

@@ -35,6 +35,7 @@ from library import MODELS, Call, made
 from record import Record, commit
 from torch import nn
 
+from refold import measure
 from refold.backend import GraphReport, Report, refold
 from refold.backend.report import collected
 from refold.measure import Side, race
@@ -249,8 +250,16 @@ def main() -> int:
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="of its sizes")
     parser.add_argument("--seconds", type=float, default=3.0, help="of each comparison")
     parser.add_argument("--again", action="store_true", help="measure what has a row already, too")
+    parser.add_argument(
+        "--processor",
+        action="store_true",
+        help="one thread, and count the processor's seconds: for a CPU that others use, too",
+    )
     parser.add_argument("--output", type=Path, metavar="CSV")
     asked = parser.parse_args()
+    if asked.processor:
+        torch.set_num_threads(1)
+        measure.timer = time.process_time
     given = {k: int(v) for k, _, v in (one.partition("=") for one in asked.set)}
     device = torch.cuda.get_device_name() if asked.device == "cuda" else "cpu"
     record = Record(
@@ -269,6 +278,7 @@ def main() -> int:
                 "sizes": " ".join(f"{k}={v}" for k, v in sizes.items()),
                 "dtype": asked.dtype,
                 "device": device,
+                "clock": "processor" if asked.processor else "",
                 "commit": commit(),
             }
             if not asked.again and any(key.items() <= row.items() for row in record.before):

@@ -5,6 +5,7 @@
 #   1. nothing is rewritten
 # Folded and packed parameters take 4,294,967,296 bytes beside 4,295,098,368 of parameters.
 #
+# What refold wrote, all but Model, may be used without conditions (SPDX-License-Identifier: MIT-0).
 # It needs PyTorch and a compiler, nothing else. In this order: Model, unchanged, on which ModelNew
 # falls back; the folded parameters; the fast forward and ModelNew; what they assume; the kernels.
 
@@ -76,7 +77,7 @@ class ModelNew(Model):
         rf_found = _refold_prepare(self, rf_caches, "both", x)
         if type(rf_found) is _RefoldCache:
             return _refold_both(self, rf_found, x)
-        _refold_tell(rf_found)
+        _refold_warn_fallback(rf_found)
         return super().forward(x)
 
 
@@ -4377,6 +4378,11 @@ def _refold_build():
         return None, "PyTorch finds no CUDA device"
 
     def compiled(folder):
+        nvcc = _refold_pip_nvcc()
+        if nvcc is not None:
+            return _refold_loaded(
+                _REFOLD_NAME, _refold_compiled_cuda(nvcc, _REFOLD_NAME, _REFOLD_SOURCE, _REFOLD_FLAGS, folder)
+            )
         from torch.utils.cpp_extension import load_inline
 
         return load_inline(
@@ -4439,7 +4445,7 @@ def _refold_pack(x):
     return packed
 
 
-def _refold_unfit(device):
+def _refold_unsupported_device(device):
     """Why the kernels cannot run on a device, or None."""
     have = torch.cuda.get_device_capability(device)
     if have != (9, 0):
@@ -4449,7 +4455,7 @@ def _refold_unfit(device):
     return None
 
 
-def _refold_renewed(cache):
+def _refold_folds_ready(cache):
     """Remember the stream on which folded parameters were computed, and when they are there."""
     event = torch.cuda.Event()
     event.record(torch.cuda.current_stream(cache.device))
@@ -4473,22 +4479,24 @@ def _refold_tf32_allowed():
         return torch.backends.cuda.matmul.fp32_precision == "tf32"
 
 # --- The runtime. ---------------------------------------------------------------------------------
+import glob
+import importlib.util
+import os
+import shutil
+import subprocess
+import sysconfig
+from collections.abc import Sequence
+import torch
 import ctypes
 import hashlib
 import importlib.machinery
-import importlib.util
 import json
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
-import torch
 import contextlib
 import shlex
-import shutil
 import stat
-import subprocess
 import sys
-import sysconfig
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -4503,6 +4511,46 @@ from collections.abc import Callable
 import weakref
 from collections.abc import Callable, Sequence
 from collections import OrderedDict
+
+
+# CUDA's compiler from pip's wheels, where there is no other.
+
+
+def _refold_pip_nvcc() -> str | None:
+    """The path of the nvcc of pip's nvidia-cuda-nvcc (CUDA 13 or later), of PyTorch's own release
+    where that is known. None where there is none, or another is at hand: PyTorch takes that."""
+    homes = os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"
+    others = (os.path.join(home, "bin", "nvcc") for home in homes if home)
+    spec = importlib.util.find_spec("nvidia")
+    if spec is None or shutil.which("nvcc") or any(map(os.path.exists, others)):
+        return None
+    release = f"cu{(torch.version.cuda or '*').partition('.')[0]}"
+    found = (
+        glob.glob(f"{root}/{release}/bin/nvcc") for root in spec.submodule_search_locations or ()
+    )
+    return max(
+        (path for paths in found for path in paths if os.access(path, os.X_OK)), default=None
+    )
+
+
+def _refold_compiled_cuda(
+    nvcc: str, name: str, source: str, flags: Sequence[str], folder: str
+) -> str:
+    """Compile CUDA for this Python into a folder; the path of the library, with CUDA's runtime in
+    it: PyTorch may have been made with another release. Raises RuntimeError with what was said."""
+    from torch.utils.cpp_extension import COMMON_NVCC_FLAGS
+
+    text, made = (os.path.join(folder, f"{name}{end}") for end in (".cu", ".so"))
+    with open(text, "w") as file:
+        file.write(source)
+    lib = os.path.join(os.path.dirname(os.path.dirname(nvcc)), "lib")  # of a wheel
+    command = [nvcc, *COMMON_NVCC_FLAGS, *flags, "-shared", "-cudart=static", f"-L{lib}"]
+    command += ["-Xcompiler=-fPIC", f"-DTORCH_EXTENSION_NAME={name}"]
+    command += [f"-I{sysconfig.get_path('include')}", "-o", made, text]
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr + done.stdout)
+    return made
 
 
 # Kernels that `refold build` compiled ahead: in a folder beside the file, which has their name.
@@ -4615,6 +4663,7 @@ def _refold_library(
         return None, "REFOLD_DISABLE is set"
     built = _refold_built(name, source, file, here or _refold_here())
     if built is not None and not isinstance(built, str):
+        _refold_cache_log.info("refold: %s was built ahead: found beside %s", name, file)
         return built, None
     module, problem = _refold_kept(name, (source, made_for), compiled)
     if built is None:
@@ -4633,12 +4682,17 @@ def _refold_kept(name: str, made_of: Any, compiled: Callable[[str], Any]) -> tup
         for root in roots:
             found = _refold_stamped(os.path.join(root, f"{name}_{key}"))
             if found is not None:
+                _refold_cache_log.info("refold: %s: found in %s", name, root)
                 return found, None
         root = next((r for r in roots if os.access(r, os.W_OK | os.X_OK)), roots[-1])
         folder = os.path.join(root, f"{name}_{key}")
         with _refold_alone(f"{folder}.lock"):
+            begun = time.perf_counter()
             found = _refold_stamped(folder)  # compiled by another process meanwhile
-            return found or _refold_compiled(folder, compiled), None
+            found = found or _refold_compiled(folder, compiled)
+            spent = time.perf_counter() - begun
+            _refold_cache_log.info("refold: %s: compiled in %.1f s into %s", name, spent, root)
+            return found, None
     except (RuntimeError, OSError, ImportError, subprocess.SubprocessError) as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         line = next((x for x in lines if "error" in x), lines[0])
@@ -5306,6 +5360,8 @@ _refold_autocast = torch.is_autocast_enabled
 _refold_forward_ad = torch.autograd.forward_ad
 _refold_tensor_guards = getattr(torch._C._dynamo.guards, "TensorGuards", None)
 _refold_log = logging.getLogger("refold")
+_refold_fallbacks = logging.getLogger("refold.fallbacks")
+_refold_cache_log = logging.getLogger("refold.cache")
 _refold_told: set[str] = set()
 
 
@@ -5412,11 +5468,11 @@ def _refold_context(device: int, kind: str) -> str | None:
     return None
 
 
-def _refold_tell(reason: str) -> None:
+def _refold_warn_fallback(reason: str) -> None:
     """Log once for each reason why the original forward was taken."""
     if reason not in _refold_told:
         _refold_told.add(reason)
-        _refold_log.warning("refold: the original forward was taken: %s", reason)
+        _refold_fallbacks.warning("refold: the original forward was taken: %s", reason)
 
 
 def _refold_in_channels(images: torch.Tensor) -> bool:
@@ -5595,6 +5651,8 @@ class _RefoldCache:
                 known.append(value)
                 values.append(value)
         self.sources, self.seen, self.values = tuple(sources), seen, tuple(values)
+        anew = sum(changed[len(sources) :])
+        _refold_cache_log.info("refold: %d of %d folded parameters computed", anew, len(values))
 
 
 def _refold_same_form(a: torch.Tensor, b: torch.Tensor) -> bool:
@@ -5712,7 +5770,7 @@ def _refold_renew(
     if cache is None or cache.device != device:
         cache = _RefoldCache(device)
     try:
-        transient = file.unfit(device)
+        transient = file.unsupported(device)
         if transient is not None:
             return transient
         fixed = (rows.dicts, rows.types, rows.kinds, tuple(watched), stores, tuple(contents))
@@ -5729,7 +5787,7 @@ def _refold_renew(
             if copied and not contents:
                 looked = [sources[i] for i in copied]
                 _refold_look_at(cache, file.kernels, memory, looked, file.place(device))
-            file.renewed(cache)
+            file.folds_ready(cache)
     except RuntimeError as error:
         caches.pop(mode["name"], None)  # some of its values may be new, others not
         said = str(error).strip().splitlines() or [type(error).__name__]
@@ -5864,8 +5922,8 @@ class _RefoldFile:
 
     def __init__(self, kind: str, names: dict[str, Any]) -> None:
         self.kind, self.kernels = kind, names["_refold_kernels"]
-        self.unfit: Callable[[int], str | None] = names["_refold_unfit"]
-        self.renewed: Callable[[Any], None] = names["_refold_renewed"]
+        self.unsupported: Callable[[int], str | None] = names["_refold_unsupported_device"]
+        self.folds_ready: Callable[[Any], None] = names["_refold_folds_ready"]
         self.modules: Sequence[Any] = names["_REFOLD_MODULES"]
         self.tied: Sequence[Sequence[str]] = names.get("_REFOLD_TIED", ())
         self.numbers: dict[str, Any] = names.get("_REFOLD_GLOBALS", {})

@@ -70,7 +70,7 @@ def emitted(name: str, target: str, float32: str, dtype: torch.dtype) -> tuple[s
     ]
     if result.text is None:
         return f"kept: {' | '.join(result.reasons)}", prices
-    text = result.text.replace(runtime_text(), "# <runtime>")
+    text = result.text.replace(runtime_text("cpu"), "# <runtime>")
     for h in names():
         text = text.replace(header(h).strip("\n"), f"// <{h}>")
     return _NAME.sub(r'"\1"', text), prices
@@ -122,7 +122,7 @@ def main() -> None:
     with given.file.open("w") as out:
         for h in names():
             print(f"header {h} {digest(header(h))}", file=out)
-        print(f"runtime {digest(runtime_text())}", file=out)
+        print(f"runtime {digest(runtime_text('cuda'))}", file=out)
         for what, text, modes in texts(given.only):
             print(line(what, text), file=out, flush=True)
             prices += [f"{what} {mode}" for mode in modes]

@@ -125,6 +125,9 @@ def test_the_tile_follows_from_the_number_of_features() -> None:
 
 
 ONE = Convolution(128, 64, 128, 1, (128, 128), (126, 126), (3, 3), (1, 1), (0, 0), (1, 1))
+LARGER = Convolution(
+    *(128, 64, 64, 1, (128, 128), (256, 256), (3, 3), (2, 2), (1, 1), (1, 1), (1, 1))
+)
 FAR_AHEAD = {  # a convolution, what PyTorch's flag allows -> class and tile, or the library
     "64 channels": (ONE, "tf32", ("tf32", "broad")),
     "8 channels": (replace(ONE, channels=8, features=64), "tf32", ("ieee", "slim")),
@@ -135,11 +138,21 @@ FAR_AHEAD = {  # a convolution, what PyTorch's flag allows -> class and tile, or
     "a step of two": (replace(ONE, strides=(2, 2), made=(126, 126)), "tf32", None),
     "half a tile of features": (replace(ONE, features=32), "tf32", None),
     "one tap": (replace(ONE, kernel=(1, 1)), "tf32", None),
+    "transposed": (LARGER, "tf32", ("tf32", "features64")),
+    "transposed in fp32": (LARGER, "ieee", None),
+    "transposed of 3 channels": (
+        replace(LARGER, channels=3, features=16),
+        "tf32",
+        ("ieee", "features16"),
+    ),
+    "transposed by a larger kernel": (replace(LARGER, kernel=(4, 4)), "tf32", None),
+    "transposed by steps of one": (replace(LARGER, strides=(1, 1)), "tf32", None),
+    "transposed, few places": (replace(LARGER, images=1), "tf32", None),
 }
 
 
 @pytest.mark.parametrize("case", FAR_AHEAD)
-def test_by_default_strips_compute_what_they_were_measured_to_be_ahead_of(case: str) -> None:
+def test_by_default_ours_compute_what_they_were_measured_to_be_ahead_of(case: str) -> None:
     c, allowed, expected = FAR_AHEAD[case]
     way = far_ahead(allowed, HOPPER)(c)
     assert (None if way is None else (way.kind, way.schedule.tile)) == expected

@@ -11,6 +11,7 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parent.parent
 SOURCE = REPOSITORY / "src" / "refold"
 ORDER = [
+    "logs",
     "contract",
     "ir",
     "runtime",

@@ -26,7 +26,7 @@ def test_every_name_is_defined_once():
         resources.files("refold.emit").joinpath(f"{name}.py.jinja").read_text()
         for name in ("module", "cpu", "cuda")
     ]
-    own = defined(runtime_text())
+    own = defined(runtime_text("cuda"))
     assert len(own) > 40 and len(set(own)) == len(own)
     assert all(name.lower().startswith("_refold") for name in own)
     for text in templates:
@@ -35,9 +35,9 @@ def test_every_name_is_defined_once():
 
 def test_the_text_is_that_of_the_files():
     """Word for word, but for docstrings of files and imports."""
-    text = runtime_text()
+    text = runtime_text("cuda")
     assert "import refold" not in text and "from refold" not in text
-    for part in refold.runtime.PARTS:
+    for part in (*refold.runtime.PARTS, *refold.runtime.MORE_PARTS["cuda"]):
         source = resources.files("refold.runtime").joinpath(f"{part}.py").read_text()
         for body in re.findall(r"(?ms)^((?:def|class) .*?)(?=^\S|\Z)", source):
             assert body.strip() in text

@@ -36,6 +36,7 @@ OPTIONS: Mapping[str, Any] = {
     "memory": None,
     "convolutions": CONVOLUTIONS[0],
     "training": False,
+    "progress": None,
 }
 
 
@@ -69,6 +70,7 @@ def optimize(module: ModuleT, /, *args: Any, **kwargs: Any) -> ModuleT:
         be far ahead of.
     training: a twin that is fast where gradients are wanted, too: forward and backward of the
         example calls, in train mode, are compiled as `torch.compile(backend="refold")` does.
+    progress: is called with a line of text as each long step begins.
 
     A module that cannot be written out as a file, such as one that returns a cache or branches on
     values, is compiled graph by graph in the same way (docs/backend.md): it is faster where some of
@@ -80,9 +82,9 @@ def optimize(module: ModuleT, /, *args: Any, **kwargs: Any) -> ModuleT:
 
     The answer is an instance of a subclass of `type(module)`, with the same parameters, buffers
     and submodules (the very same objects) and the same state_dict. The text that it runs is its
-    attribute `refold_source`; how often it is as fast as each baseline stands in `refold_measured`,
-    by mode. Where nothing is gained `module` itself comes back, with a warning that says why, and
-    which baseline was faster.
+    attribute `refold_source`, what was rewritten is its `refold_report()`; how often it is as fast
+    as each baseline stands in `refold_measured`, by mode. Where nothing is gained `module` itself
+    comes back, with a warning that says why, and which baseline was faster.
 
     With REFOLD_DISABLE=1 in the environment `module` comes back as it is.
 
@@ -121,7 +123,8 @@ def optimize(module: ModuleT, /, *args: Any, **kwargs: Any) -> ModuleT:
             memory=options["memory"],
             convolutions=options["convolutions"],
         )
-        fast = _optimized(module, examples, target, asked, options["training"])
+        said = options["progress"] or (lambda line: None)
+        fast = _optimized(module, examples, target, asked, options["training"], said)
     if fast is module and options["otherwise"] == "compile":
         return torch.compile(module)  # type: ignore[return-value]
     return fast
@@ -216,7 +219,12 @@ def _example(given: Any) -> Example:
 
 
 def _optimized(
-    module: ModuleT, examples: Sequence[Example], target: str, options: Options, training: bool
+    module: ModuleT,
+    examples: Sequence[Example],
+    target: str,
+    options: Options,
+    training: bool,
+    progress: pipeline.Progress,
 ) -> ModuleT:
     back, device = pipeline.target_for(target)
     tensors = [*module.named_parameters(), *module.named_buffers()]
@@ -229,6 +237,7 @@ def _optimized(
                 f"{name} is on {tensor.device}, the target is {back.name}: move the module first"
             )
     if training:
+        progress("compiling forward and backward")
         return _by_graphs(module, examples, target, options, True, "")
     source, title = import_text(type(module)), growth.title(type(module))
     texts: list[str] = []
@@ -244,6 +253,7 @@ def _optimized(
             back,
             device,
             options,
+            progress,
             bind=lambda text: pipeline.bind_for_class(text, module),
         )
         reasons += result.reasons
@@ -252,6 +262,7 @@ def _optimized(
             texts.append(result.text)
             measured = measured or growth.measured(result)
     if not texts and uncaptured:
+        progress("compiling graph by graph")
         return _by_graphs(
             module, examples, target, options, False, "; ".join(dict.fromkeys(reasons))
         )

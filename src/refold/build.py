@@ -13,7 +13,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from typing import Any
 
 from refold import __version__
 from refold.devices import DEVICES
-from refold.emit.cuda import nvcc
+from refold.emit.cuda import NO_NVCC, nvcc
 from refold.emit.load import load_text
 from refold.runtime.built import (
     _REFOLD_LIST,
@@ -31,6 +30,7 @@ from refold.runtime.built import (
     _refold_here,
     _refold_torch_release,
 )
+from refold.runtime.nvcc import _refold_compiled_cuda
 
 
 class BuildError(Exception):
@@ -181,11 +181,9 @@ def _for_cpu(
 def _for_gpu(
     path: Path, module: ModuleType, targets: Sequence[str], progress: Callable[[str], None]
 ) -> Iterable[Library]:
-    from torch.utils.cpp_extension import COMMON_NVCC_FLAGS
-
     compiler = nvcc()
     if compiler is None:
-        raise BuildError(f"{path} is for a GPU, and there is no nvcc on PATH or under CUDA_HOME")
+        raise BuildError(f"{path} is for a GPU, and there is no nvcc: {NO_NVCC}")
     flags = [*module._REFOLD_FLAGS, *_more_code(path, module._REFOLD_FLAGS, targets)]
     code = re.findall(r",code=(\w+)", " ".join(flags))
     progress(f"compiling {path.name} for {', '.join(code)}")
@@ -195,16 +193,11 @@ def _for_gpu(
         raise BuildError(f"{compiler} does not say its release")
     needs = {"Python": _refold_here()["Python"][0], "driver": f"CUDA {release[1]}"}
     with tempfile.TemporaryDirectory(prefix="refold_") as folder:
-        source, made = Path(folder, "kernels.cu"), Path(folder, "kernels.so")
-        source.write_text(module._REFOLD_SOURCE)
-        # with CUDA's runtime in it: PyTorch may have been made with another release
-        command = [compiler, *COMMON_NVCC_FLAGS, *flags, "-shared", "-cudart=static"]
-        command += ["-Xcompiler=-fPIC", f"-DTORCH_EXTENSION_NAME={module._REFOLD_NAME}"]
-        command += [f"-I{sysconfig.get_path('include')}", "-o", str(made), str(source)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise BuildError(f"{path} does not compile ({_first_error(done.stderr + done.stdout)})")
-        content = made.read_bytes()
+        given = module._REFOLD_NAME, module._REFOLD_SOURCE, flags, folder
+        try:
+            content = Path(_refold_compiled_cuda(compiler, *given)).read_bytes()
+        except RuntimeError as error:
+            raise BuildError(f"{path} does not compile ({_first_error(str(error))})") from error
     yield Library(_file_name("_".join(code), needs), content, needs, said, tuple(code))
 
 

@@ -62,14 +62,16 @@ PANELS = Kernels(
     splits={"strip": (1,)},
 )
 # of cuda/strip_rows.cuh: bytes that a block of Hopper can have, but for alignment and small tables;
-# places before a tile; floats of a feature's 32 places
-_SHARED, _MARGIN, _STAGING_PITCH = 232448 - 256, 3, 40
+# places before a tile
+_SHARED, _MARGIN = 232448 - 512, 3
 # of a sum's products, from how many on PyTorch's library is taken to use TF32 where it is allowed
 LEAST_TF32 = 512
 # features and products of a group below which most of a tile of the tensor cores is empty
 LEAST_FEATURES, LEAST_DEPTH = 16, 16
 # a product by plain arithmetic, in those of tensor cores
 _PLAIN = 10.0
+# products of an element of a transposed one up to which patches were far ahead, of fp32 class
+_TRANSPOSED, _FEW_TRANSPOSED = 160, 16
 # the most of both that plain arithmetic computes
 _MOST_DIRECT, _MOST_DIRECT_DEPTH = 8, 1024
 
@@ -106,10 +108,9 @@ class Convolution:
         places = _MARGIN + 128 + (wide - 1) * right
         octets = -(-self.channels // self.groups // 16) * 2
         weights = pieces * prod(self.kernel) * octets * features * 16
-        staging = 8 * 8 * _STAGING_PITCH * 4
-        slot = pieces * octets * places * 16 + -(-octets // 8) * (places + 1) * 4 + 16
-        fit = max(0, _SHARED - weights - staging) // slot
-        return min(fit, (high - 1) * down + 5)
+        slot = pieces * octets * places * 16 + -(-octets // 4) * (places + 1) * 4 + 16
+        fit = max(0, _SHARED - weights) // slot
+        return min(fit, (high - 1) * down + 9)
 
     @property
     def transposed(self) -> bool:
@@ -193,12 +194,29 @@ def by_rule(allowed: str, features: frozenset[str] = IMPLICIT.requires) -> Choic
 
 def far_ahead(allowed: str, features: frozenset[str]) -> Choice:
     """Strips of rows, for convolutions like those of which they were measured to take less than
-    half of the library's time (docs/convolution.md); the library for the rest."""
+    half of the library's time, and patches for transposed ones like those of which they took less
+    than two thirds (docs/convolution.md); the library for the rest."""
 
     def full(size: int, tile: int) -> bool:
         return size >= 0.75 * -(-size // tile) * tile
 
+    def by_patches(c: Convolution) -> Way | None:
+        kind, each = kind_of(c, allowed), c.features // c.groups
+        products = c.depth / prod(c.strides)  # of an element of the result
+        few = products <= (_TRANSPOSED if kind == "tf32" else _FEW_TRANSPOSED)
+        if c.groups > 1 or len(c.sizes) < 2 or min(c.strides) < 2 or not few or each > 64:
+            return None
+        if not STRIPS.requires <= features:  # it was timed on Hopper alone
+            return None
+        found = [w for w in candidates(c, kind, features) if w.schedule.kernels is PATCHES]
+        found = [w for w in found if full(each, w.schedule.sizes[0])]
+        if c.images * prod(a.places for a in c.axes) < 4 * PROCESSORS * 128:
+            return None
+        return min(found, key=lambda w: tile_products(w.schedule, c), default=None)
+
     def chosen(c: Convolution) -> Way | None:
+        if c.transposed:
+            return by_patches(c)
         if len(c.kernel) < 2 or prod(c.kernel) < 4 or c.channels // c.groups < 8:
             return None
         if not full(c.made[-1], 128) or c.images * prod(c.made[:-1]) < 4 * PROCESSORS:

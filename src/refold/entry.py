@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import sys
 
-from refold.judge.wire import forkserver
+from refold import unsupported
 
 
 def main() -> int:
     """See `refold.cli.main`. The judge's fork server imports PyTorch for seconds, and so does this
     process: they do it side by side."""
+    if (problem := unsupported()) is not None:
+        print(f"refold: {problem}", file=sys.stderr)
+        return 1
+    from refold.judge.wire import forkserver
+
     if sys.argv[1:2] == ["judge"] and not {"-h", "--help"} & set(sys.argv):
         forkserver.expect()
     from refold.cli import main as command

@@ -7,6 +7,7 @@ against the original, and a mode that is not faster keeps the original forward.
 from __future__ import annotations
 
 import inspect
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ from typing import Any
 
 import torch
 
-from refold import twin
+from refold import logs, twin
 from refold.baselines import EAGER, contest
 from refold.capture import Example, kept
 from refold.convolve import ON_CPU, Choice, Way, by_rule, by_rule_on_cpu, far_ahead
@@ -22,6 +23,7 @@ from refold.derive import Derivation, Options, derive
 from refold.devices import DEVICES, DeviceModel, device_at_hand
 from refold.emit.load import load_text
 from refold.emit.module import Emission, Mode, emit
+from refold.emit.story import story
 from refold.emit.target import Target
 from refold.emit.targets import target_of
 from refold.ir import render
@@ -270,6 +272,9 @@ def _emit(
     target: Target,
 ) -> str | None:
     modes = tuple(d.mode for d in derivations)
+    if logs.rewrites.isEnabledFor(logging.INFO):
+        for line in story(Emission(module, source, modes, title)):
+            logs.rewrites.info("%s", line)
     if all(m.plan is None for m in modes):
         return None
     return emit(Emission(module, source, modes, title), target)

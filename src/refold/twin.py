@@ -188,6 +188,7 @@ def _made(cls: type[torch.nn.Module]) -> type[torch.nn.Module]:
         "_refold_known": weakref.WeakSet(),
         "forward": forward,
         "refold_refresh": _refresh,
+        "refold_report": _report,
         "refold_source": property(_source),
         "refold_measured": property(lambda self: state_of(self).measured),
         "__reduce_ex__": _reduce,
@@ -220,13 +221,31 @@ def _refused(
     state.reason = "; ".join(reasons) or "the original forward is kept in this mode"
     for tried, why in refusals[:1]:
         if why:
-            tried.namespace._refold_tell(why)
+            tried.namespace._refold_warn_fallback(why)
     return cls.forward(self, *args, **kwargs)
 
 
 def _source(self: torch.nn.Module) -> str:
     state = state_of(self)
     return state.programs[0][0].text if state.graphs is None else state.graphs.text
+
+
+def _report(self: torch.nn.Module) -> str:
+    """What was rewritten and by which rules, how fast each mode was beside what, and whether the
+    last call took the kernels."""
+    state, lines = state_of(self), []
+    for line in _source(self).splitlines():
+        if not line.startswith("#") or line.startswith("# What refold wrote"):
+            break
+        lines.append(line[2:])
+    for mode, ratios in state.measured.items():
+        lines += [f"{mode}: {ratio:.2f} times as fast as {name}" for name, ratio in ratios.items()]
+    held = sum(folded_bytes(cache) for _, _, cache in caches_of(self))
+    lines.append(f"Folded parameters take {held:,} bytes now.")
+    lines.append(
+        f"The last call took the original forward: {state.reason}." if state.reason else ""
+    )
+    return "\n".join(lines).strip()
 
 
 def _refresh(self: torch.nn.Module) -> None:

@@ -9,8 +9,10 @@ from refold.devices.table import DEVICES
 
 
 def capability_at_hand() -> tuple[int, int] | None:
-    """The compute capability of the current GPU; None where PyTorch finds none."""
-    return torch.cuda.get_device_capability() if torch.cuda.is_available() else None
+    """The compute capability of the current GPU; None where PyTorch finds none of NVIDIA's."""
+    if torch.version.hip or not torch.cuda.is_available():
+        return None
+    return torch.cuda.get_device_capability()
 
 
 def device_at_hand() -> Device:

@@ -32,6 +32,12 @@ from refold.families import BY_NAME, FAMILIES
 from refold.plan import Group
 from refold.plan.convolution import CONVOLUTION, ConvolutionKernel
 from refold.plan.product import PACKED, TRANSPOSED
+from refold.runtime.nvcc import _refold_pip_nvcc
+
+# what to do where there is no nvcc
+NO_NVCC = (
+    "pip install nvidia-cuda-nvcc (for CUDA 13), or install the CUDA toolkit and set CUDA_HOME"
+)
 
 # hidden: two modules may have functions of one name, and the loader would take one for both
 FLAGS = ("-std=c++17", "-O3", "-split-compile=0", "-Xcompiler=-fvisibility=hidden")
@@ -141,12 +147,12 @@ def forms_of(groups: Iterable[Group]) -> set[str]:
 
 
 def nvcc() -> str | None:
-    """The CUDA compiler's path: on PATH, or where CUDA_HOME and the usual place have it."""
+    """The CUDA compiler's path: on PATH, where CUDA_HOME and the usual place have it, or pip's."""
     found = shutil.which("nvcc")
     for home in (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"):
         if found is None and home and Path(home, "bin", "nvcc").exists():
             found = str(Path(home, "bin", "nvcc"))
-    return found
+    return found or _refold_pip_nvcc()
 
 
 def compile_emitted(text: str, said: list[str] | None = None) -> str | None:

@@ -6,16 +6,16 @@ import re
 from functools import cache
 from importlib import resources
 
-from refold.runtime import PARTS
+from refold.runtime import MORE_PARTS, PARTS
 
 
 @cache
-def runtime_text() -> str:
+def runtime_text(device: str) -> str:
     """The files of runtime/ word for word, without their imports of one another; each import of
-    other modules stands once, first."""
+    other modules stands once, first. device: "cpu" or "cuda"."""
     imports: dict[str, None] = {}
     bodies = []
-    for part in PARTS:
+    for part in (*MORE_PARTS[device], *PARTS):
         text = resources.files("refold.runtime").joinpath(f"{part}.py").read_text()
         text = re.sub(r'\A"""(.*?)"""\n', _as_comment, text, flags=re.DOTALL)
         text = re.sub(r"(?m)^from __future__ .*\n", "", text)

@@ -141,7 +141,7 @@ def emit(emission: Emission, target: Target) -> str:
         "folds": [],
         "classes": [(class_names[kind], text) for kind, text in classes.items()],
         "facts": facts_lines(emission.module, _assigned(live)),
-        "runtime": runtime_text(),
+        "runtime": runtime_text(target.device),
         "assumes_finite": any(m.rewrites != "bits" for m in live),
         "signature": signature_text(emission.module),
         "signature_plain": ", ".join(["self", *names]),

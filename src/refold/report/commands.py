@@ -22,7 +22,7 @@ from torch.utils import _pytree as pytree
 from refold import baselines, contract, pipeline
 from refold.derive import Options
 from refold.devices import DEVICES, DeviceModel, is_at_hand
-from refold.emit.cuda import compile_emitted, nvcc
+from refold.emit.cuda import NO_NVCC, compile_emitted, nvcc
 from refold.emit.held import own_bytes
 from refold.emit.target import Target
 from refold.judge import Status, Verdict, judge
@@ -87,8 +87,7 @@ def writable(output: str, reference: str) -> Path:
 def _check_compiler(target: Target) -> None:
     if target.device == "cuda" and nvcc() is None:
         raise OptimizeError(
-            "no nvcc: it is neither on PATH nor under CUDA_HOME; install the CUDA toolkit that"
-            " PyTorch was built with"
+            f"no nvcc: it is neither on PATH, nor under CUDA_HOME, nor pip's; {NO_NVCC}"
         )
     compiler = os.environ.get("CXX", "c++")
     if shutil.which((shlex.split(compiler) or [""])[0]) is None:

@@ -16,7 +16,7 @@ import torch
 
 from refold import __version__, pipeline
 from refold.devices import DEVICES
-from refold.emit.cuda import nvcc
+from refold.emit.cuda import NO_NVCC, nvcc
 from refold.runtime.library import (
     _REFOLD_BYTES,
     _REFOLD_STAMP,
@@ -127,7 +127,7 @@ def _cpp() -> Check:
 def _cuda(target: str) -> Check:
     path, needed = nvcc(), target != "cpu"
     if path is None:
-        cure = "install the CUDA toolkit, or set CUDA_HOME" if needed else ""
+        cure = NO_NVCC if needed else ""
         return Check("nvcc", "none", cure, needed)
     said = _version(path)
     ours = torch.version.cuda

@@ -17,6 +17,8 @@ _refold_autocast = torch.is_autocast_enabled
 _refold_forward_ad = torch.autograd.forward_ad
 _refold_tensor_guards = getattr(torch._C._dynamo.guards, "TensorGuards", None)
 _refold_log = logging.getLogger("refold")
+_refold_fallbacks = logging.getLogger("refold.fallbacks")
+_refold_cache_log = logging.getLogger("refold.cache")
 _refold_told: set[str] = set()
 
 
@@ -123,11 +125,11 @@ def _refold_context(device: int, kind: str) -> str | None:
     return None
 
 
-def _refold_tell(reason: str) -> None:
+def _refold_warn_fallback(reason: str) -> None:
     """Log once for each reason why the original forward was taken."""
     if reason not in _refold_told:
         _refold_told.add(reason)
-        _refold_log.warning("refold: the original forward was taken: %s", reason)
+        _refold_fallbacks.warning("refold: the original forward was taken: %s", reason)
 
 
 def _refold_in_channels(images: torch.Tensor) -> bool:

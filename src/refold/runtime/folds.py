@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from refold.runtime.calls import (
+    _refold_cache_log,
     _refold_context,
     _refold_grad_enabled,
     _refold_like,
@@ -107,6 +108,8 @@ class _RefoldCache:
                 known.append(value)
                 values.append(value)
         self.sources, self.seen, self.values = tuple(sources), seen, tuple(values)
+        anew = sum(changed[len(sources) :])
+        _refold_cache_log.info("refold: %d of %d folded parameters computed", anew, len(values))
 
 
 def _refold_same_form(a: torch.Tensor, b: torch.Tensor) -> bool:
@@ -224,7 +227,7 @@ def _refold_renew(
     if cache is None or cache.device != device:
         cache = _RefoldCache(device)
     try:
-        transient = file.unfit(device)
+        transient = file.unsupported(device)
         if transient is not None:
             return transient
         fixed = (rows.dicts, rows.types, rows.kinds, tuple(watched), stores, tuple(contents))
@@ -241,7 +244,7 @@ def _refold_renew(
             if copied and not contents:
                 looked = [sources[i] for i in copied]
                 _refold_look_at(cache, file.kernels, memory, looked, file.place(device))
-            file.renewed(cache)
+            file.folds_ready(cache)
     except RuntimeError as error:
         caches.pop(mode["name"], None)  # some of its values may be new, others not
         said = str(error).strip().splitlines() or [type(error).__name__]

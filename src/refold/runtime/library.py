@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from refold.runtime.built import _refold_built, _refold_digest, _refold_here, _refold_loaded
-from refold.runtime.calls import _refold_log
+from refold.runtime.calls import _refold_cache_log, _refold_log
 
 _REFOLD_BYTES = 4 << 30  # of libraries that are kept; those that were not used for longest go first
 _REFOLD_STAMP = "stamp"
@@ -45,6 +45,7 @@ def _refold_library(
         return None, "REFOLD_DISABLE is set"
     built = _refold_built(name, source, file, here or _refold_here())
     if built is not None and not isinstance(built, str):
+        _refold_cache_log.info("refold: %s was built ahead: found beside %s", name, file)
         return built, None
     module, problem = _refold_kept(name, (source, made_for), compiled)
     if built is None:
@@ -63,12 +64,17 @@ def _refold_kept(name: str, made_of: Any, compiled: Callable[[str], Any]) -> tup
         for root in roots:
             found = _refold_stamped(os.path.join(root, f"{name}_{key}"))
             if found is not None:
+                _refold_cache_log.info("refold: %s: found in %s", name, root)
                 return found, None
         root = next((r for r in roots if os.access(r, os.W_OK | os.X_OK)), roots[-1])
         folder = os.path.join(root, f"{name}_{key}")
         with _refold_alone(f"{folder}.lock"):
+            begun = time.perf_counter()
             found = _refold_stamped(folder)  # compiled by another process meanwhile
-            return found or _refold_compiled(folder, compiled), None
+            found = found or _refold_compiled(folder, compiled)
+            spent = time.perf_counter() - begun
+            _refold_cache_log.info("refold: %s: compiled in %.1f s into %s", name, spent, root)
+            return found, None
     except (RuntimeError, OSError, ImportError, subprocess.SubprocessError) as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         line = next((x for x in lines if "error" in x), lines[0])

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from refold.judge.ask.look import number
 from refold.suite.rows import ACCEPTED, FAILED, KEPT, Row
 
 # what a speed-up of a task says something of: models that cannot be folded into one layer, and
@@ -90,10 +91,8 @@ class Summary:
 
 
 def _told(s: Spread) -> str:
-    return (
-        f"{s.geometric_mean:.3g} (median {s.median:.3g}, {s.least:.3g} to {s.most:.3g},"
-        f" {s.slower} slower)"
-    )
+    mean, median, least, most = map(number, (s.geometric_mean, s.median, s.least, s.most))
+    return f"{mean} (median {median}, {least} to {most}, {s.slower} slower)"
 
 
 def summary(rows: Sequence[Row]) -> Summary:

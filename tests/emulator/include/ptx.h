@@ -319,4 +319,10 @@ inline void warp_product_of_tf32(float& d0, float& d1, float& d2, float& d3, uin
     }
 }
 
+inline void warp_product_of_tf32(float& d0, float& d1, float& d2, float& d3, uint32_t a0, uint32_t a1, uint32_t a2,
+                                 uint32_t a3, uint32_t b0, uint32_t b1, float sum) {
+  d0 = d1 = d2 = d3 = sum;
+  warp_product_of_tf32(d0, d1, d2, d3, a0, a1, a2, a3, b0, b1);
+}
+
 }  // namespace emulator

@@ -17,10 +17,8 @@ class ModelNew(nn.Module):
 
     def forward(self, x):
         z, b = self.linear(x), self.norm
-        if not b.training or b.momentum is None:
+        if not b.training or b.momentum is None or len(z) < 2:
             return torch.relu(b(z))
-        if len(z) < 2:
-            raise ValueError("Expected more than 1 value per channel when training")
         mean, var = z.mean(0), z.var(0, unbiased=False)
         with torch.no_grad():
             b.num_batches_tracked += 1

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jinja2
+from markupsafe import Markup, escape
 
 LARGEST = 300_000  # bytes of a page
 
@@ -48,6 +49,19 @@ def bars(
     return [Bar(n, at(a), at(b), at(c), told, ours, line) for n, a, b, c, told, ours in rows]
 
 
+def breakable(name: str) -> Markup:
+    """A name that may be broken behind its underscores and slashes."""
+    text = escape(name)
+    for at in "_/":
+        text = text.replace(at, Markup(f"{at}<wbr>"))
+    return text
+
+
+def number(value: float) -> str:
+    """Three figures, without an exponent as long as anybody would write it out."""
+    return f"{value:,.0f}" if 100 <= abs(value) < 1e7 else f"{value:.3g}"
+
+
 def render(folder: str, template: str, **context: Any) -> str:
     """A page as text. folder: of the template, in refold; it may import "look.jinja". Everything
     is escaped that is no Markup."""
@@ -57,4 +71,5 @@ def render(folder: str, template: str, **context: Any) -> str:
     environment = jinja2.Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, loader=loader
     )
+    environment.filters |= {"breakable": breakable, "number": number}
     return environment.get_template(template).render(**context).lstrip()

@@ -88,8 +88,9 @@ class Alternation:
     def go_cold(self) -> None:
         """A few cold calls."""
         # A flush costs more than most calls, and cold numbers decide nothing.
-        cold = 1 if self.session.frugal else 2 if self.session.quick else 5
-        apart = min(_cold(self.hosts[0], [0, 0]) for _ in range(3))
+        few = self.session.frugal or self.session.quick
+        cold = 1 if few else 5
+        apart = min(_cold(self.hosts[0], [0, 0]) for _ in range(1 if few else 3))
         for side in (0, 1, 1, 0):
             host = self.hosts[side]
             self.cold[side].extend(_cold(host, self._order(1)) - apart for _ in range(cold))

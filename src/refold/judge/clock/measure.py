@@ -80,6 +80,7 @@ def _measure(
         found = [session.fail(Status.CHEATS, "outside its process", text) for text in texts]
         timing = run.timing(first, _roofline(session))
         rounds, wrong = _sealed(session, table, timing, budget)
+        after_smi = beside.submit(smi.read, session.device)  # while nothing is timed
         found += _again(session, table, sets, trip, timing, budget, wrong) if wrong else []
         found += [] if found else _idle(session, table)
         notes = [timing.note] if timing.note else []
@@ -90,7 +91,6 @@ def _measure(
         if session.device.type == "cuda":
             events = [statistics.median(side) * 1e6 for side in run.events]
             notes.append(f"device events: eager {events[0]:.1f} us, candidate {events[1]:.1f} us")
-            after_smi = beside.submit(smi.read, session.device)
             notes += device.graphs(table.eager, table.candidate, timing)
             found += [] if session.quick else device.kernels(session, table.candidate)
             notes.append(smi.note(before_smi.result(), after_smi.result()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,21 +45,28 @@ def workers(session: Session, stack: contextlib.ExitStack, sets: list[list[Any]]
     control = hosts[2] if twice else None
     for host in hosts[1:]:  # all at once: a large model takes seconds, and so does a device
         host.post("load", session.limits.import_seconds, **_loaded(session))
-    null.request("null", 120, outputs=given, device=str(session.device), threads=session.threads)
+    null.post("null", 120, outputs=given, device=str(session.device), threads=session.threads)
     candidate = fresh(session)
+    null.wait(120)
     for host in hosts[1:]:
         _loaded_reference(session, host)
     seed = session.seed + 7 if outputs.stochastic(session) else None
     found = Table(eager, null, control, candidate, size, slots, slots * size, seed)
-    for host in (*hosts, candidate):
-        ready(host, found, sets)
+    _ready((*hosts, candidate), found, sets)
     return found
 
 
 def ready(host: Host, table: Table, sets: list[list[Any]]) -> None:
     """Give a worker its input sets and the memory that it shares."""
-    host.seal_arena(table.offset + max(sealed.inputs_size(one) for one in sets))
-    host.request("lap_inputs", 120, sets=sets, slot=table.size, flush_bytes=2 * _CACHE)
+    _ready([host], table, sets)
+
+
+def _ready(hosts: Sequence[Host], table: Table, sets: list[list[Any]]) -> None:
+    for host in hosts:
+        host.seal_arena(table.offset + max(sealed.inputs_size(one) for one in sets))
+        host.post("lap_inputs", 120, sets=sets, slot=table.size, flush_bytes=2 * _CACHE)
+    for host in hosts:  # each moves them to its device meanwhile
+        host.wait(120)
 
 
 def _worker(session: Session) -> Host:

@@ -44,6 +44,8 @@ _CALL: dict[str, Callable[[Any], bool]] = {
     "flags": _texts,
     "changed": _numbers,
     "written": lambda v: isinstance(v, list) and all(isinstance(t, torch.Tensor) for t in v),
+    "forms": lambda v: isinstance(v, list) and len(v) == 2,
+    "counted": lambda v: isinstance(v, list) and all(isinstance(one, bool) for one in v),
     "changed_later": lambda v: isinstance(v, bool),
     "seconds": lambda v: isinstance(v, int | float),
 }
@@ -64,6 +66,7 @@ def _load(value: Any) -> bool:
         and isinstance(value.get("state"), dict)
         and _texts(value.get("assumes"))
         and _texts(value.get("flags"))
+        and isinstance(value.get("hushed"), bool)
     )
 
 
@@ -86,6 +89,8 @@ _FORMS: dict[str, Callable[[Any], bool]] = {
     "spoil": _pairs,
     "lap": lambda v: _numbers(v) and len(v) == 2,
     "kernels": _texts,
+    "held": lambda v: isinstance(v, int),
+    "warnings": lambda v: isinstance(v, list) and all(_texts(one) for one in v),
     "fresh_calls": lambda v: isinstance(v, int),
     "compile": lambda v: isinstance(v, int | float),
 }

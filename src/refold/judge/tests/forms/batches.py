@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from refold.judge import draws
 from refold.judge.draws.trees import tensors
 from refold.judge.tests.base import Test
-from refold.judge.tests.lives.common import begin, call, living
+from refold.judge.tests.lives.common import Seen, begin, call, living
 from refold.judge.verdict import life
 from refold.judge.verdict.life import Life
 from refold.judge.verdict.session import Session
@@ -40,7 +40,7 @@ def _batches(session: Session) -> Iterator[Life]:
             yield Life(f"batch {new}", tuple(steps), sized, status=status)
 
 
-def _every(session: Session) -> Iterator[Life]:
+def _every(session: Session) -> Iterator[Seen]:
     given = session.inputs()
     held = tensors(given)
     truth = session.truth(given).eager
@@ -56,9 +56,10 @@ def _every(session: Session) -> Iterator[Life]:
         most = {"x0": draws.resized(given, batch, max(sizes), iter(first))}
         steps = [*begin(), *(call(f"batch {n}", rows=n) for n in sizes)]
         one = Life("", tuple(steps), most, status=Status.WRONG_NUMERICS)
-        raised = life.eager(session, one).raised
+        seen = life.eager(session, one)
+        raised = seen.raised
         if raised is None:
-            yield one
+            yield one, seen
             return
         if not raised.get("step"):
             return

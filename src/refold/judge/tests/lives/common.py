@@ -10,6 +10,7 @@ import torch
 
 from refold.judge.draws.trees import differ
 from refold.judge.tests.base import Skip, Test
+from refold.judge.truth.live import Lived
 from refold.judge.verdict import life
 from refold.judge.verdict.life import Life
 from refold.judge.verdict.session import Session
@@ -17,6 +18,7 @@ from refold.judge.verdict.truths import PERTURBED
 from refold.judge.verdict.verdict import Failure
 from refold.judge.worker.steps import Step
 
+Seen = tuple[Life, Lived]
 MANY = 8  # tensors that are changed alone; of more a secret choice
 
 
@@ -24,12 +26,13 @@ def living(
     name: str,
     catches: str,
     sentence: str,
-    derive: Callable[[Session], Iterator[Life]],
+    derive: Callable[[Session], Iterator[Life]] | Callable[[Session], Iterator[Seen]],
     calls: int,
     apart: bool = False,
     lives: int = 0,
 ) -> Test:
-    """A test that runs the lives which ``derive`` gives for a reference; ``calls``: about how many
+    """A test that runs the lives which ``derive`` gives for a reference, each perhaps with what the
+    reference showed in it; ``calls``: about how many
     calls of each model that takes; ``lives``: how many there are, where not about one for each
     four calls."""
 
@@ -38,7 +41,7 @@ def living(
             raise Skip("the reference does not take its inputs")
         before = session.cases
         for one in derive(session):
-            yield from life.judged(session, one)
+            yield from life.judged(session, *(one if isinstance(one, tuple) else (one,)))
         if session.cases == before:
             raise Skip("the reference has no such life")
 

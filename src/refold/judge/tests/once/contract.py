@@ -34,7 +34,7 @@ def run(session: Session) -> Iterator[Failure]:
     before = session.info
     session.info = {**before, **session.worker().request("describe")}
     found = list(names(session))
-    if session.info["state"] != before["state"]:
+    if session.info.get("state") != before.get("state"):
         yield from (replace(f, case=f"{f.case} after a call") for f in found)
     session.info = before
 

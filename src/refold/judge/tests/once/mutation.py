@@ -94,7 +94,7 @@ def _forms(session: Session, inputs: list[Any], reply: dict[str, Any]) -> Iterat
         detail = f"the call changed an argument from {mine_before} to {mine_after}"
         yield session.fail(Status.MUTATES, "arguments", detail[:400])
     for i in writes:
-        if counts[i] == moved[i]:
+        if i < len(counts) and counts[i] == moved[i]:
             detail = "the call writes to its input, though it leaves the same values there"
             yield session.fail(Status.MUTATES, f"input {i}", detail)
 
