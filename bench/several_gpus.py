@@ -101,7 +101,8 @@ class Group:
         stream = self.running[rank].stdout
         assert stream is not None
         for line in stream:
-            self.told.put(line)
+            if line.startswith("{"):  # libraries have their say there, too
+                self.told.put(line)
         if self.running[rank].wait() != 0:  # the others would wait for it
             self.told.put("")
 

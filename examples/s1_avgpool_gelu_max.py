@@ -120,7 +120,7 @@ class ModelNew(Model):
         rf_found = _refold_prepare(self, rf_caches, "both", x)
         if type(rf_found) is _RefoldCache:
             return _refold_both(self, rf_found, x)
-        _refold_tell(rf_found)
+        _refold_warn_fallback(rf_found)
         return super().forward(x)
 
 
@@ -4669,7 +4669,7 @@ def _refold_pack(x):
     return packed
 
 
-def _refold_unfit(device):
+def _refold_unsupported_device(device):
     """Why the kernels cannot run on a device, or None."""
     have = torch.cuda.get_device_capability(device)
     if have != (9, 0):
@@ -4679,7 +4679,7 @@ def _refold_unfit(device):
     return None
 
 
-def _refold_renewed(cache):
+def _refold_folds_ready(cache):
     """Remember the stream on which folded parameters were computed, and when they are there."""
     event = torch.cuda.Event()
     event.record(torch.cuda.current_stream(cache.device))
@@ -5692,7 +5692,7 @@ def _refold_context(device: int, kind: str) -> str | None:
     return None
 
 
-def _refold_tell(reason: str) -> None:
+def _refold_warn_fallback(reason: str) -> None:
     """Log once for each reason why the original forward was taken."""
     if reason not in _refold_told:
         _refold_told.add(reason)
@@ -5994,7 +5994,7 @@ def _refold_renew(
     if cache is None or cache.device != device:
         cache = _RefoldCache(device)
     try:
-        transient = file.unfit(device)
+        transient = file.unsupported(device)
         if transient is not None:
             return transient
         fixed = (rows.dicts, rows.types, rows.kinds, tuple(watched), stores, tuple(contents))
@@ -6011,7 +6011,7 @@ def _refold_renew(
             if copied and not contents:
                 looked = [sources[i] for i in copied]
                 _refold_look_at(cache, file.kernels, memory, looked, file.place(device))
-            file.renewed(cache)
+            file.folds_ready(cache)
     except RuntimeError as error:
         caches.pop(mode["name"], None)  # some of its values may be new, others not
         said = str(error).strip().splitlines() or [type(error).__name__]
@@ -6146,8 +6146,8 @@ class _RefoldFile:
 
     def __init__(self, kind: str, names: dict[str, Any]) -> None:
         self.kind, self.kernels = kind, names["_refold_kernels"]
-        self.unfit: Callable[[int], str | None] = names["_refold_unfit"]
-        self.renewed: Callable[[Any], None] = names["_refold_renewed"]
+        self.unsupported: Callable[[int], str | None] = names["_refold_unsupported_device"]
+        self.folds_ready: Callable[[Any], None] = names["_refold_folds_ready"]
         self.modules: Sequence[Any] = names["_REFOLD_MODULES"]
         self.tied: Sequence[Sequence[str]] = names.get("_REFOLD_TIED", ())
         self.numbers: dict[str, Any] = names.get("_REFOLD_GLOBALS", {})

@@ -89,6 +89,11 @@ WORDS = (
     Word("cut|join|joined|turn|TURN", "slice, cat, transpose", RULES, True),
     Word("flat|wide|fits|spread|met", "is_unit_along ...", RULES, True),
     Word("places|extras", "spatial_axes, output_padding", RULES, True),
+    Word(
+        "_refold_(unfit|renewed|tell)",
+        "_refold_unsupported_device, _refold_folds_ready, _refold_warn_fallback",
+        (*PYTHON, "src/**/*.jinja", *TEXTS),
+    ),
     Word("shaken|eager_settled|settle_at", "perturbed run, resolved tie", (*PYTHON, *TEXTS)),
 )
 

@@ -127,10 +127,10 @@ def _refold_pack(x):
 _refold_pack_transposed = _refold_hi_lo_float16 = _refold_hi_lo_bfloat16 = _refold_pack
 
 
-def _refold_unfit(device):
+def _refold_unsupported_device(device):
     return None
 
 
-def _refold_renewed(cache):
+def _refold_folds_ready(cache):
     pass
 """

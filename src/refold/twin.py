@@ -221,7 +221,7 @@ def _refused(
     state.reason = "; ".join(reasons) or "the original forward is kept in this mode"
     for tried, why in refusals[:1]:
         if why:
-            tried.namespace._refold_tell(why)
+            tried.namespace._refold_warn_fallback(why)
     return cls.forward(self, *args, **kwargs)
 
 

@@ -68,7 +68,7 @@ class ModelNew(Model):
         rf_found = _refold_prepare(self, rf_caches, "both", x)
         if type(rf_found) is _RefoldCache:
             return _refold_both(self, rf_found, x)
-        _refold_tell(rf_found)
+        _refold_warn_fallback(rf_found)
         return super().forward(x)
 
 
@@ -216,12 +216,12 @@ if _refold_empty is None:
         return torch.empty_strided(sizes, strides, dtype=dtype, device="cpu")
 
 
-def _refold_unfit(device):
+def _refold_unsupported_device(device):
     """Why the kernels cannot run on a device, or None."""
     return None
 
 
-def _refold_renewed(cache):
+def _refold_folds_ready(cache):
     """What is left to do when folded parameters were computed: nothing on the CPU."""
 
 # --- The runtime. ---------------------------------------------------------------------------------

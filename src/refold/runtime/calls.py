@@ -125,7 +125,7 @@ def _refold_context(device: int, kind: str) -> str | None:
     return None
 
 
-def _refold_tell(reason: str) -> None:
+def _refold_warn_fallback(reason: str) -> None:
     """Log once for each reason why the original forward was taken."""
     if reason not in _refold_told:
         _refold_told.add(reason)

@@ -17,8 +17,8 @@ class _RefoldFile:
 
     def __init__(self, kind: str, names: dict[str, Any]) -> None:
         self.kind, self.kernels = kind, names["_refold_kernels"]
-        self.unfit: Callable[[int], str | None] = names["_refold_unfit"]
-        self.renewed: Callable[[Any], None] = names["_refold_renewed"]
+        self.unsupported: Callable[[int], str | None] = names["_refold_unsupported_device"]
+        self.folds_ready: Callable[[Any], None] = names["_refold_folds_ready"]
         self.modules: Sequence[Any] = names["_REFOLD_MODULES"]
         self.tied: Sequence[Sequence[str]] = names.get("_REFOLD_TIED", ())
         self.numbers: dict[str, Any] = names.get("_REFOLD_GLOBALS", {})

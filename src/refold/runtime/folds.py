@@ -227,7 +227,7 @@ def _refold_renew(
     if cache is None or cache.device != device:
         cache = _RefoldCache(device)
     try:
-        transient = file.unfit(device)
+        transient = file.unsupported(device)
         if transient is not None:
             return transient
         fixed = (rows.dicts, rows.types, rows.kinds, tuple(watched), stores, tuple(contents))
@@ -244,7 +244,7 @@ def _refold_renew(
             if copied and not contents:
                 looked = [sources[i] for i in copied]
                 _refold_look_at(cache, file.kernels, memory, looked, file.place(device))
-            file.renewed(cache)
+            file.folds_ready(cache)
     except RuntimeError as error:
         caches.pop(mode["name"], None)  # some of its values may be new, others not
         said = str(error).strip().splitlines() or [type(error).__name__]

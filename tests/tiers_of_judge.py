@@ -1,0 +1,76 @@
+"""What `make test` leaves to `make test-all` of the judge's tests; see tiers.py."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Row:
+    """kept: patterns of ids (`*` stands for anything) of the cases that the shorter command runs;
+    one that begins with `!` takes cases out again. The last one that fits decides."""
+
+    why: str
+    kept: tuple[str, ...] = ()
+
+
+# candidates of the corpus: those of classes that others have, too, and honest ones that stay
+_LIKE_OTHERS = """
+    a_key_after_the_call backward_of_64_rows batch_of_384 constant_inputs
+    cotangent_of_one_column dict_in_another_order float32_inside_a_double
+    gradient_laid_as_the_input half_when_inputs_want hooks_of_all_modules hushes_warnings
+    ids_of_another_width leaves_alone_want marks_the_dict mode_by_the_call one_hot_rows
+    penalty_of_weights_lost pops_the_dict right_for_some_batches rows_of_the_same_values
+    slope_built_in sorted_rows statistics_with_a_graph switch_built_in tangents_are_lost
+    tangents_are_zero turns_the_input wants_gradients_anyway wants_the_inputs_gradient
+    whole_numbers_of_eight_bits width_of_the_class writes_and_restores
+"""
+_HONEST = """
+    answers_narrower cotangent_clamped dict_last_value float32_inside_float64
+    fold_keyed_by_object generator_reseeded ids_of_32_bits keywords_exchanged
+    momentum_built_in optional_switch_ignored parameters_exchanged pickled_without_bias
+    saved_by_the_class signals_its_parent squares_overflow tails_cut
+    weights_of_first_backward
+"""
+JUDGE: Mapping[str, Row] = {
+    "tests/judge/test_candidates.py::test_candidate": Row(
+        "All that must be rejected, by the one test that finds it. What must be accepted goes"
+        " through every test, ten times as long; test_copies and test_corpus have more of it.",
+        (
+            "*",
+            "!accept_*",
+            *("accept_08_*", "accept_24_*"),
+        ),
+    ),
+    "tests/judge/test_copies.py::test_copy": Row(
+        "Each goes through every test: here one of each kind of inputs and states.",
+        ("dropout", "in_place", "optional", "running", "tied"),
+    ),
+    "tests/judge/test_corpus.py::test_corpus": Row(
+        "Nearly all that are broken, of every class, and the honest twins of one in five: copies"
+        " and styles go through every test.",
+        (
+            "*",
+            "!*_honest",
+            *(f"!{name}" for name in _LIKE_OTHERS.split()),
+            *(f"{name}_honest" for name in _HONEST.split()),
+        ),
+    ),
+    "tests/judge/test_memory.py::test_the_judge_holds_few_outputs": Row(
+        "Half a minute of a processor, with large outputs; others of the file have small ones."
+    ),
+    "tests/judge/test_parts.py::test_truths_beyond_their_share_of_memory_are_made_again": Row(
+        "Two whole judgements."
+    ),
+    "tests/judge/test_device_tools.py::test_sanitizer_errors_are_the_candidates_own": Row(
+        "Five runs of a tool of GPUs, each with workers of its own."
+    ),
+    "tests/judge/test_stamps.py::test_it_is_told": Row(
+        "Each stamp is one comparison of its own; those stay that no life tells.",
+        ("keeps_the_last_input", "hushed_from_the_import_on"),
+    ),
+    "tests/judge/test_styles.py::test_style": Row(
+        "Each goes through every test.", ("own_backward",)
+    ),
+}
