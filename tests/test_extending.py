@@ -90,6 +90,23 @@ def test_each_part_has_a_difference_and_a_program() -> None:
     assert shown == ["An op", "A rule", "A reduction", "A device", "A family of kernels"]
 
 
+# what each part changes beside files of its own: a row, or a line of a list
+TOUCHED = {
+    "An op": {"ir/ops/pointwise.py"},
+    "A rule": {"rules/pointwise.py"},
+    "A reduction": {"ir/ops/reductions.py", "kernels/folded.h"},
+    "A device": {"devices/table.py"},
+    "A family of kernels": {"families/__init__.py"},
+}
+
+
+def test_each_part_is_added_by_files_of_its_own_and_a_row() -> None:
+    for part in re.split(r"(?m)^## ", PAGE.read_text())[1:]:
+        files = {f for diff in blocks(part, "diff") for f, _, _ in hunks(diff)}
+        there = {f.removeprefix("src/refold/") for f in files if (ROOT / f).exists()}
+        assert there == TOUCHED[part.partition("\n")[0]]
+
+
 def test_a_difference_that_does_not_fit_is_found(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("one\ntwo\ntwo\n")
     apply("--- a.py\n one\n+half\n two\n", tmp_path)

@@ -57,7 +57,7 @@ def test_its_links_lead_somewhere(tmp_path: Path) -> None:
     assert "refold.api.optimize" in (tmp_path / "reference.html").read_text()
 
 
-def test_the_package_is_whole(tmp_path: Path) -> None:
+def test_the_package(tmp_path: Path) -> None:
     pytest.importorskip("build")
     pytest.importorskip("twine")
     run(sys.executable, "-m", "build", "--no-isolation", "-o", str(tmp_path / "dist"))
@@ -93,3 +93,23 @@ def test_a_notebook(path: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", sorted(ROOT.glob("examples/how_to_*.py")), ids=lambda p: p.stem)
 def test_a_script(path: Path, tmp_path: Path) -> None:
     subprocess.run([sys.executable, str(path)], cwd=tmp_path, check=True)
+
+
+def test_types(tmp_path: Path) -> None:
+    """A user's file by the package's own types, which is right but for its last line."""
+    user = tmp_path / "user.py"
+    lines = (
+        *("import torch", "import refold", "layer = torch.nn.Linear(2, 2)"),
+        "fast: torch.nn.Linear = refold.optimize(layer, torch.randn(1, 2), progress=print)",
+        "is_fast: bool = refold.status(fast).fast",
+        'accepted: bool = refold.judge("ref.py", "fast.py").accepted',
+        "wrong: int = refold.original(fast)",
+    )
+    user.write_text("\n".join(lines) + "\n")
+    command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", str(user)]
+    found = {**os.environ, "MYPYPATH": str(ROOT / "src")}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=found, capture_output=True, text=True, check=False
+    )
+    said = [line for line in done.stdout.splitlines() if ": error:" in line]
+    assert len(said) == 1 and said[0].startswith(f"{user.name}:7:"), done.stdout

@@ -43,8 +43,8 @@ PANELS = Kernels(
     splits={"strip": (1,)},
 )
 # of cuda/strip_rows.cuh: bytes that a block of Hopper can have, but for alignment and small tables;
-# places before a tile; floats of a feature's 32 places
-_SHARED, _MARGIN, _STAGING_PITCH = 232448 - 256, 3, 40
+# places before a tile
+_SHARED, _MARGIN = 232448 - 512, 3
 # of a sum's products, from how many on PyTorch's library is taken to use TF32 where it is allowed
 LEAST_TF32 = 512
 # features and products of a group below which most of a tile of the tensor cores is empty
@@ -83,10 +83,9 @@ class Convolution:
         places = _MARGIN + 128 + (wide - 1) * right
         octets = -(-self.channels // self.groups // 16) * 2
         weights = pieces * prod(self.kernel) * octets * features * 16
-        staging = 8 * 8 * _STAGING_PITCH * 4
-        slot = pieces * octets * places * 16 + -(-octets // 8) * (places + 1) * 4 + 16
-        fit = max(0, _SHARED - weights - staging) // slot
-        return min(fit, (high - 1) * down + 5)
+        slot = pieces * octets * places * 16 + -(-octets // 4) * (places + 1) * 4 + 16
+        fit = max(0, _SHARED - weights) // slot
+        return min(fit, (high - 1) * down + 9)
 
     @property
     def pixels(self) -> int:

@@ -173,10 +173,10 @@ RF_FN void repair(float (&v)[N], const ConvolutionLaunch& l, int group, int chan
   }
 }
 template <int N> RF_FN bool all_finite(const float (&v)[N]) {
-  float none = 0.0f;  // 0 times what is not finite is NaN
+  float none[4] = {};  // 0 times what is not finite is NaN
 #pragma unroll
-  for (int i = 0; i < N; i++) none = fmaf(v[i], 0.0f, none);
-  return none == 0.0f;
+  for (int i = 0; i < N; i++) none[i % 4] = fmaf(v[i], 0.0f, none[i % 4]);
+  return none[0] + none[1] + (none[2] + none[3]) == 0.0f;
 }
 
 // Values of a row of the result as a body takes them, and where they lie: four next to each other, or one. All that a

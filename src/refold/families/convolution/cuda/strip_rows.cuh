@@ -1,9 +1,9 @@
-// Rows of images in shared memory, for convolution_strips.cuh: what lies where, and the warpgroup that fills it.
+// Rows of images in shared memory, for convolution_strips.cuh: what lies where, and the warpgroups that fill it.
 //
 // Why scales of rows: where no place of a row is all too dark beside its brightest, one power of two for the row keeps
 // every bit that fp32's or TF32's class needs, and the products of several taps can be promoted together. Who finds out:
 // each thread has the values of a place, warps compare their largest and least by way of shared memory, and one barrier
-// of the warpgroup a row is what it costs.
+// of the warpgroup a row is what it costs. Steps of 2^4 make neighbouring rows mostly have the same.
 #pragma once
 #include "convolution.cuh"
 #include "ptx_sm90.cuh"
@@ -14,26 +14,31 @@ template <class M, class Tile> struct Strips {
   using Mode = M;
   static constexpr int kPieces = M::kSplit ? 2 : 1;  // hi and lo
   static constexpr int kMI = Tile::kMI, kTileRows = 64 * kMI, kTileCols = 128;
-  static constexpr int kThreads = 384, kConsumerWarps = 8;
+  static constexpr int kThreads = 512, kConsumerWarps = 8;
   static constexpr int kRowStep = kMI == 2 ? 1 : 2;  // rows that both warpgroups work on
 };
 
-// refold/convolve.py has these two as well (Convolution.slots).
-constexpr int kMargin = 3;         // places to the left of a tile, which shifted rows begin with
-constexpr int kStagingPitch = 40;  // of 32 places: features are as far apart as lets a warp store without conflicts
+// refold/convolve.py has it as well (Convolution.slots).
+constexpr int kMargin = 3;  // places to the left of a tile, which shifted rows begin with
 
 // refold/convolve.py computes the same (Convolution.slots).
 template <class S, class W> struct StripShape {
   static constexpr int kPixels = kMargin + 128 + (W::Wide::kKernel - 1) * W::Wide::kDilation;
   static constexpr int kSpan = (W::High::kKernel - 1) * W::High::kDilation + 1;  // rows that a row of the result meets
-  static constexpr int kOctets = (W::kChannels + 15) / 16 * 2, kChunks = (kOctets + 7) / 8;
+  static constexpr int kOctets = (W::kChannels + 15) / 16 * 2;
+  static constexpr int kChunkOctets = 4, kChunks = (kOctets + 3) / 4;  // a chunk: 32 channels, which have a scale together
   static constexpr int kWeightPiece = W::kTaps * kOctets * S::kTileRows * 16, kRowPiece = kOctets * kPixels * 16;
   static constexpr int kWeightBytes = S::kPieces * kWeightPiece, kRowBytes = S::kPieces * kRowPiece;
-  static constexpr int kStagingBytes = S::kConsumerWarps * 8 * kStagingPitch * 4;
   static constexpr int kSlotBytes = kRowBytes + kChunks * (kPixels + 1) * 4 + 16;
-  static constexpr int kRoom = 232448 - 256 - kWeightBytes - kStagingBytes;
+  static constexpr int kRoom = 232448 - 512 - kWeightBytes;
   static constexpr int kFit = kRoom < 0 ? 0 : kRoom / kSlotBytes;
-  static constexpr int kSlots = kFit < kSpan + 4 ? kFit : kSpan + 4;
+  static constexpr int kSlots = kFit < kSpan + 8 ? kFit : kSpan + 8;
+  // Rows that a producer has in registers at a time: as many as have 32 values of a place.
+  static constexpr int kBatch = kOctets == 2 ? 2 : 1;
+  static constexpr int kValues = kOctets == 2 ? 16 : 32;  // of a place of a row
+  // The first of the 128 places that its threads read, one each: where columns of the tile begin, so that addresses of
+  // a warp start where a line does.
+  static constexpr int kBeyond = kPixels - 128, kMain = kMargin + W::Wide::kPadding < kBeyond ? kMargin + W::Wide::kPadding : kBeyond;
   static_assert(kSlots >= kSpan + S::kRowStep, "the kernels and a strip's rows do not fit shared memory");
   static_assert(W::High::kStride == 1 && W::Wide::kStride == 1 && W::kPlaces < 3, "strips have a stride of 1");
 };
@@ -42,10 +47,9 @@ template <class S, class W> struct StripStorage {
   using Shape = StripShape<S, W>;
   alignas(16) unsigned char weights[Shape::kWeightBytes];
   alignas(16) unsigned char rows[Shape::kSlots][Shape::kRowBytes];
-  alignas(16) float staging[S::kConsumerWarps][8][kStagingPitch];
   float unscale[Shape::kSlots][Shape::kChunks][Shape::kPixels];
   float unscale_row[Shape::kSlots][Shape::kChunks];
-  uint2 range[2][4];
+  uint2 range[2][2][Shape::kBatch][4];  // of producers, twice
   alignas(8) uint64_t full[Shape::kSlots], empty[Shape::kSlots];
 };
 
@@ -116,113 +120,145 @@ RF_FN void load_kernels(const ConvolutionLaunch& l, unsigned char* weights, int 
   }
 }
 
-constexpr int kProducerBarrier = 1;  // of the producer's 128 threads
-
-// An element of an image, not by way of the L1: the little that the shared memory leaves of it is for the operands of the
-// epilogue, which each row reads again.
-RF_FN float load_past_l1(const float* p) {
-  float v;
-  asm volatile("ld.global.L1::no_allocate.f32 %0, [%1];" : "=f"(v) : "l"(p));
-  return v;
-}
+constexpr int kProducers = 2;        // warpgroups, which alternate in rows and chunks of channels
+constexpr int kProducerBarrier = 1;  // and 2: of a producer's 128 threads
+constexpr float kAnyScale = -1.0f;   // of a row of zeros
 
 template <class S, class W>
 RF_FN void produce_rows(const StripLaunch& launch, StripStorage<S, W>& shared, int group, int first_unit) {
   using Shape = StripShape<S, W>;
+  constexpr int kValues = Shape::kValues, kBatch = Shape::kBatch, kSegment = 32 / kBatch;
+  constexpr unsigned kRange = S::Mode::kSplit ? 9 : 13;  // by so many powers of two a place may be darker than its row
+  constexpr unsigned kInfinity = 0x7f800000u;
   const Images& images = launch.of.images;
   const uint32_t full = shared_address(shared.full), empty = shared_address(shared.empty);
-  const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
-  constexpr int kValues = Shape::kOctets < 8 ? 8 * Shape::kOctets : 64;  // of a place, at a time
-  constexpr int kChunks = Shape::kChunks;
-  constexpr unsigned kRange = S::Mode::kSplit ? 12 : 16;  // by so many powers of two a place may be darker than its row
-  int count = 0, side = 0;  // rows so far; which of the two ranges is written next
+  const int producer = threadIdx.x / kWarpgroupThreads, thread = threadIdx.x % kWarpgroupThreads;
+  const int warp = thread / 32, lane = thread % 32, place = Shape::kMain + thread;
+  // Of the places beyond the 128 a warp has every fourth; lanes have a channel of it, of one of the rows.
+  constexpr int kRuns = (Shape::kBeyond + 3) / 4;
+  const int beyond_row = lane / kSegment, channel = lane % kSegment;
+  const auto beyond_place = [&](int i) {
+    const int at = warp + 4 * i;
+    return at < Shape::kMain ? at : at < Shape::kBeyond ? at + 128 : Shape::kPixels;
+  };
+  int count = 0, chunks = 0, side = 0;  // rows and their chunks so far; which of the two ranges is written next
 #pragma unroll 1
   for (long unit = first_unit; unit < launch.units; unit += launch.blocks) {
     const Strip strip(launch, unit);
     const float* x = images.x + (strip.image * W::kGroups + group) * W::kChannels * images.channel;
-    const int wide0 = strip.wide0 - W::Wide::kPadding - kMargin;
+    const int wide0 = strip.wide0 - W::Wide::kPadding - kMargin, all = strip.rows + Shape::kSpan - 1;
 #pragma unroll 1
-    for (int i = 0; i < strip.rows + Shape::kSpan - 1; i++, count++) {
-      const int slot = count % Shape::kSlots, high = strip.high0 - W::High::kPadding + i;
-      const bool inside = unsigned(high) < unsigned(images.high);
-      const float* row = x + long(high) * images.wide;  // of the first channel
+    for (int first = 0; first < all; first += kBatch) {
+      const int high0 = strip.high0 - W::High::kPadding + first, rows = min(kBatch, all - first);
 #pragma unroll 1
-      for (int chunk = 0; chunk < Shape::kChunks; chunk++) {
-        const int left = kChunks == 1 ? W::kChannels : W::kChannels % 64 == 0 ? 64 : W::kChannels - 64 * chunk;
-        const int octets = min(8, Shape::kOctets - 8 * chunk);
-        const auto value = [&](int c, int w) {  // of the chunk's c-th channel
-          const char* from = reinterpret_cast<const char*>(row + long(64 * chunk) * images.channel + w);
-          return load_past_l1(reinterpret_cast<const float*>(from + long(images.channel) * (4 * c)));
+      for (int chunk = 0; chunk < Shape::kChunks; chunk++, chunks++) {
+        if (chunks % kProducers != producer) continue;  // the other's
+        const int left = Shape::kChunks == 1 ? W::kChannels : W::kChannels % 32 == 0 ? 32 : W::kChannels - 32 * chunk;
+        const int octets = min(4, Shape::kOctets - 4 * chunk);
+        const float* chunk_x = x + long(32 * chunk) * images.channel;
+        const auto value = [&](int c, int b, int w) {  // of the chunk's c-th channel and the batch's b-th row
+          const char* from = reinterpret_cast<const char*>(chunk_x + (high0 + b) * images.wide + w);
+          return *reinterpret_cast<const float*>(from + long(images.channel) * (4 * c));
         };
-        const auto is_there = [&](int w) { return inside && unsigned(w) < unsigned(images.wide); };
-        float v[kValues], most = 0.0f;
+        const auto is_there = [&](int b, int w) {
+          return b < rows && unsigned(high0 + b) < unsigned(images.high) && unsigned(w) < unsigned(images.wide);
+        };
+        float v[kBatch][kValues], beyond[kRuns + 1];
 #pragma unroll
-        for (int c = 0; c < kValues; c++) v[c] = 0.0f;
-        if (is_there(wide0 + thread)) {
+        for (int b = 0; b < kBatch; b++) {
 #pragma unroll
-          for (int c = 0; c < kValues; c++)
-            if (c < left) v[c] = value(c, wide0 + thread);
+          for (int c = 0; c < kValues; c++) v[b][c] = 0.0f;
+          if (is_there(b, wide0 + place)) {
+#pragma unroll
+            for (int c = 0; c < kValues; c++)
+              if (c < left) v[b][c] = value(c, b, wide0 + place);
+          }
         }
 #pragma unroll
-        for (int c = 0; c < kValues; c++) most = fmaxf(most, fabsf(v[c]));  // a NaN stays what it is, whatever the scale
-        // what taps reach beyond the 128: a place by a warp, two channels a lane
-        constexpr int kBeyond = (Shape::kPixels - 128 + 3) / 4;
-        float beyond[kBeyond + 1][2], most_beyond[kBeyond + 1];
-        unsigned largest = __float_as_uint(most), least = largest - 1;  // of what is not zero
-#pragma unroll
-        for (int i = 0; i < kBeyond; i++) {
-          const int p = 128 + warp + 4 * i;
-          const bool here = p < Shape::kPixels && is_there(wide0 + p);
-#pragma unroll
-          for (int e = 0; e < 2; e++)
-            beyond[i][e] = here && 2 * lane + e < left ? value(2 * lane + e, wide0 + p) : 0.0f;
-          const float mine = fmaxf(fabsf(beyond[i][0]), fabsf(beyond[i][1]));
-          const unsigned bits = __reduce_max_sync(kFullMask, __float_as_uint(mine));
-          most_beyond[i] = __uint_as_float(bits);
-          largest = max(largest, bits), least = min(least, bits - 1);
+        for (int i = 0; i < kRuns; i++) {
+          const int p = beyond_place(i);
+          const bool here = p < Shape::kPixels && is_there(beyond_row, wide0 + p);
+          beyond[i] = here && channel < left ? value(channel, beyond_row, wide0 + p) : 0.0f;
         }
-        largest = __reduce_max_sync(kFullMask, largest), least = ~__reduce_max_sync(kFullMask, ~least);
-        auto& range = shared.range[side];
-        side ^= 1;  // a thread may still read the other one, of the row before
-        if (lane == 0) range[warp] = make_uint2(largest, least);
-        named_barrier_sync(kProducerBarrier, kWarpgroupThreads);
-#pragma unroll
-        for (int i = 0; i < 4; i++) largest = max(largest, range[i].x), least = min(least, range[i].y);
-        constexpr unsigned kInfinity = 0x7f800000u;
-        const bool alike = largest < kInfinity && (largest >> 23) - (min(largest, least) >> 23) <= kRange;
-        const auto exponent = [&](float of) { return exponent_of_bits(alike ? largest : __float_as_uint(of)); };
 
-        if (chunk == 0) mbarrier_wait(empty + kMbarrierBytes * slot, (count / Shape::kSlots & 1) ^ 1);
-        if (thread == 0) shared.unscale_row[slot][chunk] = alike ? power_of_two(-exponent(most)) : 0.0f;
-        if (!alike) shared.unscale[slot][chunk][thread] = power_of_two(-exponent(most));
-        const float scale = power_of_two(exponent(most));
-        unsigned char* to = shared.rows[slot] + 8 * chunk * Shape::kPixels * 16;
+        // Of each row the largest, and the least that is not zero, less one. A NaN stays what it is, whatever the scale.
+        float most[kBatch], most_beyond[kRuns + 1];
+        unsigned largest_beyond = 0, least_beyond = ~0u;
 #pragma unroll
-        for (int o = 0; o < kValues / 8; o++) {
-          if (o >= octets) break;
-          __half2 hi[4], lo[4];
+        for (int i = 0; i < kRuns; i++) {
+          float mine = fabsf(beyond[i]);
 #pragma unroll
-          for (int k = 0; k < 4; k++) split_scaled(v[8 * o + 2 * k] * scale, v[8 * o + 2 * k + 1] * scale, hi[k], lo[k]);
-          unsigned char* at = to + (o * Shape::kPixels + thread) * 16;
-          *reinterpret_cast<uint4*>(at) = *reinterpret_cast<const uint4*>(hi);
-          if constexpr (S::Mode::kSplit)
-            *reinterpret_cast<uint4*>(at + Shape::kRowPiece) = *reinterpret_cast<const uint4*>(lo);
+          for (int mask = kSegment / 2; mask; mask /= 2) mine = fmaxf(mine, __shfl_xor_sync(kFullMask, mine, mask));
+          most_beyond[i] = mine;
+          const unsigned bits = __float_as_uint(mine);
+          largest_beyond = max(largest_beyond, bits), least_beyond = min(least_beyond, bits - 1);
         }
+        auto& range = shared.range[producer][side];
+        side ^= 1;  // a thread may still read the other one, of the rows before
 #pragma unroll
-        for (int i = 0; i < kBeyond; i++) {
-          const int p = 128 + warp + 4 * i;
-          if (p >= Shape::kPixels) break;
-          const int e = exponent(most_beyond[i]);
-          if (!alike && lane == 0) shared.unscale[slot][chunk][p] = power_of_two(-e);
-          __half2 hi, lo;
-          split_scaled(beyond[i][0] * power_of_two(e), beyond[i][1] * power_of_two(e), hi, lo);
-          unsigned char* at = to + (lane / 4 * Shape::kPixels + p) * 16 + lane % 4 * 4;
-          if (lane / 4 < octets) *reinterpret_cast<__half2*>(at) = hi;
-          if (S::Mode::kSplit && lane / 4 < octets) *reinterpret_cast<__half2*>(at + Shape::kRowPiece) = lo;
+        for (int b = 0; b < kBatch; b++) {
+          most[b] = 0.0f;
+#pragma unroll
+          for (int c = 0; c < kValues; c++) most[b] = fmaxf(most[b], fabsf(v[b][c]));
+          const unsigned bits = __float_as_uint(most[b]);
+          const bool too = beyond_row == b;  // the lane has some of this row beyond, too
+          const unsigned largest = __reduce_max_sync(kFullMask, too ? max(bits, largest_beyond) : bits);
+          const unsigned least = ~__reduce_max_sync(kFullMask, ~(too ? min(bits - 1, least_beyond) : bits - 1));
+          if (lane == 0) range[b][warp] = make_uint2(largest, least);
+        }
+        named_barrier_sync(kProducerBarrier + producer, kWarpgroupThreads);
+#pragma unroll
+        for (int b = 0; b < kBatch; b++) {
+          if (b >= rows) break;
+          const int slot = (count + b) % Shape::kSlots;
+          unsigned largest = 0, least = ~0u;
+#pragma unroll
+          for (int i = 0; i < 4; i++) largest = max(largest, range[b][i].x), least = min(least, range[b][i].y);
+          const bool alike = largest < kInfinity && (largest >> 23) - (min(largest, least) >> 23) <= kRange;
+          // of a row a multiple of four, so that neighbouring rows mostly have the same: its largest is [2^11, 2^15) then
+          const auto exponent = [&](float of) {
+            return alike ? exponent_of_bits(largest) & ~3 : exponent_of_bits(__float_as_uint(of));
+          };
+
+          mbarrier_wait(empty + kMbarrierBytes * slot, ((count + b) / Shape::kSlots & 1) ^ 1);
+          if (thread == 0)
+            shared.unscale_row[slot][chunk] = largest == 0 ? kAnyScale : alike ? power_of_two(-exponent(most[b])) : 0.0f;
+          if (!alike) shared.unscale[slot][chunk][place] = power_of_two(-exponent(most[b]));
+          const float scale = power_of_two(exponent(most[b]));
+          unsigned char* to = shared.rows[slot] + 4 * chunk * Shape::kPixels * 16;
+#pragma unroll
+          for (int o = 0; o < kValues / 8; o++) {
+            if (o >= octets) break;
+            __half2 hi[4], lo[4];
+#pragma unroll
+            for (int k = 0; k < 4; k++) {
+              const float* of = &v[b][8 * o + 2 * k];
+              split_scaled(of[0] * scale, of[1] * scale, hi[k], lo[k]);
+            }
+            unsigned char* at = to + (o * Shape::kPixels + place) * 16;
+            *reinterpret_cast<uint4*>(at) = *reinterpret_cast<const uint4*>(hi);
+            if constexpr (S::Mode::kSplit)
+              *reinterpret_cast<uint4*>(at + Shape::kRowPiece) = *reinterpret_cast<const uint4*>(lo);
+          }
+#pragma unroll
+          for (int i = 0; i < kRuns; i++) {
+            const int p = beyond_place(i);
+            if (p >= Shape::kPixels || beyond_row != b) continue;
+            const int e = exponent(most_beyond[i]);
+            if (!alike && channel == 0) shared.unscale[slot][chunk][p] = power_of_two(-e);
+            __half2 hi, lo;
+            split_scaled(beyond[i] * power_of_two(e), 0.0f, hi, lo);
+            unsigned char* at = to + (channel / 8 * Shape::kPixels + p) * 16 + channel % 8 * 2;
+            if (channel / 8 >= octets) continue;
+            *reinterpret_cast<uint16_t*>(at) = *reinterpret_cast<const uint16_t*>(&hi);
+            if constexpr (S::Mode::kSplit) 
+              *reinterpret_cast<uint16_t*>(at + Shape::kRowPiece) = *reinterpret_cast<const uint16_t*>(&lo);
+          }
+          fence_proxy_async();
+          mbarrier_arrive(full + kMbarrierBytes * slot);
         }
       }
-      fence_proxy_async();
-      mbarrier_arrive(full + kMbarrierBytes * slot);
+      count += rows;
     }
   }
 }
