@@ -248,22 +248,19 @@ TABLE: Mapping[str, Row] = {
             "test_a_model_that_dynamo_cannot_trace_runs",
         )
     },
-    **{
-        f"tests/test_pages_browser.py::{name}": Row("A browser looks at each page.")
-        for name in ("test_nothing_overlaps_or_is_cut", "test_a_fault_is_seen")
-    },
+    "tests/test_pages_browser.py::test_nothing_overlaps_or_is_cut": Row("A browser looks at each."),
+    "tests/test_pages_browser.py::test_a_fault_is_seen": Row("A browser looks at each."),
     "tests/test_pages.py::test_a_page_is_one_file_and_needs_nothing": Row(
-        "Models are captured, judged; the browser's test reads the same pages.",
-        ("explain", "suite"),
+        "The browser's test reads the same pages.", ("explain", "suite")
     ),
     "tests/test_suite_ray.py::test_a_worker_and_a_node_are_lost_and_no_row_is": Row(
-        "Starts a cluster."
+        "Starts a cluster of two nodes."
     ),
     "tests/test_suite.py::test_killed_at_random_moments_and_resumed_the_rows_are_the_same": Row(
         "Ten kills take half a minute.", ("3",)
     ),
     "tests/test_suite.py::test_models_are_optimized_judged_and_the_run_goes_on": Row(
-        "Models are optimized and judged, half a minute of processes; the others need no model."
+        "Models are optimized and judged; the others need none."
     ),
     "tests/test_build.py::test_files_for_gpus_are_built_where_there_is_none": Row(
         "nvcc takes four seconds for each."
