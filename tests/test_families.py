@@ -249,5 +249,6 @@ def test_every_schedule_of_a_family_is_written(family: Family, target: str, floa
                     taken.add(schedule)
                     mode = {"ieee": "Ieee", "tf32": "Tf32"}[float32]
                     text = back.text(group, "kernel").replace("rf::", "")
-                    assert chosen.text(mode).replace("rf::", "") in text
+                    channels = getattr(group.kernel, "at_once", 0)
+                    assert chosen.text(mode, channels).replace("rf::", "") in text
     assert taken == set(wanted)

@@ -139,13 +139,14 @@ class Schedule:
     plain: bool = False
     rs: bool = False
 
-    def text(self, mode: str) -> str:
-        """The C++ type that the kernels are instantiated with."""
+    def text(self, mode: str, channels: int = 0) -> str:
+        """The C++ type that the kernels are instantiated with. channels: of patches, at a time."""
         if self.plain:
             return "rf::Plain"
         mode = "IeeeRS" if self.rs else mode
         tile = self.tile.capitalize()
-        return self.kernels.type.format(mode=mode, tile=tile, splits=self.splits)
+        names = {"mode": mode, "tile": tile, "splits": self.splits}
+        return self.kernels.type.format(**names, channels=channels)
 
     @property
     def sizes(self) -> tuple[int, int]:

@@ -35,9 +35,7 @@ class CudaConvolution(CudaKernel):
 
     def schedule(self) -> str:
         """The C++ type that the kernel is instantiated with."""
-        schedule, channels = self.plan.schedule, self.plan.at_once
-        names = {"mode": MODES[self.plan.kind], "tile": schedule.tile.capitalize()}
-        return schedule.kernels.type.format(**names, channels=channels)
+        return self.plan.schedule.text(MODES[self.plan.kind], self.plan.at_once)
 
     def asked(self) -> str:
         return f"rf::patches_workspace_size<{self.schedule()}, {self.struct_name()}>"
